@@ -1,0 +1,132 @@
+// The kernel ABI: what a task hands to its kernel, and the set of kernels of one instruction set.
+//
+// A kernel is a free function of plain pointers and sizes. It knows nothing of tasks, events or routing,
+// allocates nothing, never waits, and may be called by any thread. Leading dimensions (ld*) are in elements.
+// No size needs to be a multiple of anything; any size may be 0. bf16 inputs, fp32 accumulation, one rounding
+// (to nearest even) when a bf16 result is stored. A kernel's result depends on its arguments only.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "runtime/base/dtype.h"
+#include "runtime/base/expected.h"
+
+namespace sluice::ops {
+
+// c[rows, n] = a[rows, k] * b, where b is [k, n], or [n, k] when transposeB.
+struct GmmArgs {
+  const BFloat16* a;
+  int64_t lda;
+  const BFloat16* b;
+  int64_t ldb;
+  BFloat16* c;
+  int64_t ldc;
+  int32_t rows;
+  int32_t n;
+  int32_t k;
+  bool transposeB;
+  void* scratch;  // KernelSet::gmmScratchBytes(n, k), 64-byte aligned; content is lost
+};
+
+// c[m, n] = sum over r of a[r, m] * scale[r] * b[r, n], in fp32. rows == 0 writes zeros. The product
+// a * scale is rounded to bf16 where the unit multiplies bf16.
+struct GmmWeightGradArgs {
+  const BFloat16* a;
+  int64_t lda;
+  const BFloat16* b;
+  int64_t ldb;
+  const float* scale;  // [rows], or null for 1
+  float* c;
+  int64_t ldc;
+  int32_t rows;
+  int32_t m;
+  int32_t n;
+  void* scratch;  // KernelSet::weightGradScratchBytes(m, n)
+};
+
+// act[r, i] = silu(gateUp[r, i]) * gateUp[r, inter + i], silu(x) = x / (1 + exp(-x)).
+struct SwigluArgs {
+  const BFloat16* gateUp;
+  int64_t ldGateUp;
+  BFloat16* act;
+  int64_t ldAct;
+  int32_t rows;
+  int32_t inter;
+};
+
+// With g, u = gateUp[r, i], gateUp[r, inter + i], s = 1 / (1 + exp(-g)), d = actGrad[r, i], w = rowWeight[r]:
+//   gateUpGrad[r, i]         = w * d * u * s * (1 + g * (1 - s))
+//   gateUpGrad[r, inter + i] = w * d * g * s
+//   rowWeightGrad[r]         = sum over i of d * g * s * u
+struct SwigluGradArgs {
+  const BFloat16* actGrad;
+  int64_t ldActGrad;
+  const BFloat16* gateUp;
+  int64_t ldGateUp;
+  const float* rowWeight;  // [rows], or null for 1
+  BFloat16* gateUpGrad;
+  int64_t ldGateUpGrad;
+  float* rowWeightGrad;  // [rows], or null
+  int32_t rows;
+  int32_t inter;
+};
+
+// dst[i, :] = src[index[i] / divisor, :] for i < rows; rows of `bytes` bytes, strides in bytes.
+struct GatherRowsArgs {
+  const std::byte* src;
+  int64_t srcStride;
+  const int32_t* index;
+  int32_t divisor;
+  std::byte* dst;
+  int64_t dstStride;
+  int64_t bytes;
+  int32_t rows;
+};
+
+// y[t, :] = sum over j < topK, in order, of weight[t, j] * src[position[t * topK + j], :]; position -1 adds
+// nothing. fp32 sum, rounded once.
+struct WeightedSumArgs {
+  const BFloat16* src;
+  int64_t ldSrc;
+  const int32_t* position;  // [tokens, topK]
+  const float* weight;      // [tokens, topK], or null for 1
+  BFloat16* y;
+  int64_t ldY;
+  int32_t tokens;
+  int32_t topK;
+  int32_t n;
+};
+
+enum class Isa : uint8_t { kPortable = 0, kAvx2 = 1, kAvx512Bf16 = 2, kAmx = 3 };
+
+// "portable", "avx2", "avx512", "amx": the values of SLUICE_ISA.
+std::string_view isaName(Isa isa);
+std::optional<Isa> isaFromName(std::string_view name);
+
+// All kernels of one instruction set. Immutable; lives for ever.
+struct KernelSet {
+  Isa isa;
+  void (*gmm)(const GmmArgs&);
+  void (*gmmWeightGrad)(const GmmWeightGradArgs&);
+  void (*swiglu)(const SwigluArgs&);
+  void (*swigluGrad)(const SwigluGradArgs&);
+  void (*gatherRows)(const GatherRowsArgs&);
+  void (*weightedSum)(const WeightedSumArgs&);
+  size_t (*gmmScratchBytes)(int32_t n, int32_t k);
+  size_t (*weightGradScratchBytes)(int32_t m, int32_t n);
+};
+
+// What this machine can run, best last; asks CPUID, the OS (XCR0) and, for AMX, for the tile permission.
+std::vector<Isa> supportedIsas();
+
+// The kernels of `isa`; an error names what this machine supports.
+Expected<const KernelSet*> kernelsFor(Isa isa);
+
+// The kernels named by the environment variable SLUICE_ISA, or the best ones where it is unset or empty.
+Expected<const KernelSet*> selectKernels();
+
+}  // namespace sluice::ops

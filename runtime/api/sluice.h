@@ -1,0 +1,112 @@
+// The C++ interface: load a program, make a context for each rank, bind tensors, run entries.
+//
+//   auto program = sluice::Program::load("layer.slp");
+//   sluice::LocalRanks ranks(program->ranks());
+//   auto context = sluice::Context::create(*program, ranks.transport(0), {});   // one a rank, in its thread
+//   (*context)->bind("x", sluice::TensorView::of(x, sluice::DType::kBF16, {tokens, hidden}));
+//   (*context)->run("forward");
+//
+// Errors are values with a message for people. No function throws.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/base/dtype.h"
+#include "runtime/base/expected.h"
+#include "runtime/comm/transport.h"
+#include "runtime/program/program.h"
+#include "runtime/program/verify.h"
+
+namespace sluice {
+
+// A contiguous row-major tensor in somebody else's memory. Does not own.
+struct TensorView {
+  DType type = DType::kF32;
+  std::vector<int64_t> shape;
+  void* data = nullptr;
+
+  int64_t elements() const;
+  int64_t bytes() const { return elements() * dtypeBytes(type); }
+};
+
+// A loaded and verified program. Cheap to copy; shared by contexts and threads.
+class Program {
+ public:
+  // Errors: what readProgram() and verify() say, with the path.
+  static Expected<Program> load(const std::string& path);
+  static Expected<Program> fromBytes(std::span<const std::byte> bytes);
+  static Expected<Program> fromTaskProgram(TaskProgram program);
+
+  const TaskProgram& tables() const { return **verified_; }
+  const VerifiedProgram& verified() const { return *verified_; }
+  int ranks() const { return tables().ranks; }
+
+ private:
+  std::shared_ptr<const VerifiedProgram> verified_;
+};
+
+// The transports of `size` ranks that are threads of this process. Outlives its contexts.
+class LocalRanks {
+ public:
+  explicit LocalRanks(int size);
+  ~LocalRanks();
+  Transport& transport(int rank);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+enum class ExecutorKind : uint8_t {
+  kParallel,  // `threads` workers, each tries the head of every lane it serves
+  kSerial,    // one thread, all tasks in key order: the oracle
+};
+
+struct ContextOptions {
+  int threads = 0;  // workers of this rank; 0: cores of this machine / ranks, at least 1
+  ExecutorKind executor = ExecutorKind::kParallel;
+  double timeoutSeconds = 30;  // longest wait for one event
+  bool pin = true;             // bind workers to cores (hwloc), where there are enough
+};
+
+struct RunStats {
+  double bindSeconds = 0;
+  double runSeconds = 0;  // bind included
+  int64_t tasks = 0;
+  int64_t rows = 0;  // R
+};
+
+// One rank's side of a program: memory, workers, and the tensors bound to it. Not copied. One thread at a
+// time calls it; bound memory must live until it is bound anew or the context ends.
+class Context {
+ public:
+  // Collective: every rank calls it, with the same program.
+  static Expected<std::unique_ptr<Context>> create(Program program, Transport& transport,
+                                                   const ContextOptions& options);
+  ~Context();
+
+  // Binds an input or output by its name. Errors: unknown name, type, shape. T is free from 0 to
+  // max_tokens, and must be the same in all tensors of a run.
+  Status bind(std::string_view name, const TensorView& tensor);
+
+  // Runs one entry; collective. Errors: unbound tensors, ids out of range or repeated, an entry whose
+  // saved tensors are not there yet, a peer that failed, a wait past the limit (rank, core, task, event,
+  // have and need, what is missing).
+  Status run(std::string_view entry);
+
+  // An output of extent rows, owned by the context; valid until the next run.
+  Expected<TensorView> output(std::string_view name) const;
+
+  const RunStats& lastRun() const;
+
+ private:
+  struct Impl;
+  explicit Context(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace sluice

@@ -1,0 +1,253 @@
+// TaskProgram: the hinge between compiler and runtime, and the whole of what a program file says.
+//
+// Value type: copy, compare, no pointers. program.fbs is its form on disk, text.h its form for people;
+// both carry every field, so that decode(encode(p)) == p and parse(print(p)) == p. A TaskProgram may hold
+// anything; only verify() makes it a VerifiedProgram, and only that is executed.
+//
+// Words: docs/PROGRAM.md. One program serves all ranks; "this rank" is whichever executes it.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "runtime/base/dtype.h"
+#include "runtime/base/id.h"
+#include "runtime/base/tiling.h"
+
+namespace sluice {
+
+inline constexpr uint32_t kFormatMajor = 1;
+inline constexpr uint32_t kFormatMinor = 0;
+
+// Upper limits that every program keeps; decode and verify refuse more.
+inline constexpr int64_t kMaxRanks = 4096;
+inline constexpr int64_t kMaxExperts = 65536;
+inline constexpr int64_t kMaxTopK = 64;
+inline constexpr int64_t kMaxTokens = 1 << 22;
+inline constexpr int64_t kMaxDim = 1 << 20;  // any fixed dimension of a tensor except an expert axis
+
+// --- Extents -------------------------------------------------------------------------------------------
+
+// What a dimension is measured in. All but kFixed are known at bind only.
+enum class Extent : uint8_t {
+  kFixed = 0,   // a number
+  kTokens = 1,  // T: tokens of this rank
+  kRows = 2,    // R: rows this rank receives
+  kPairs = 3,   // P: valid (token, k) pairs of this rank, those with an expert id that is not -1
+};
+
+struct Dim {
+  Extent extent = Extent::kFixed;
+  int64_t size = 0;  // kFixed only; else 0
+  friend bool operator==(const Dim&, const Dim&) = default;
+};
+
+// --- Memory --------------------------------------------------------------------------------------------
+
+// A stretch of runtime-owned memory: `stride` bytes for each unit of `extent` (kFixed: `stride` bytes in
+// all). Buffers whose lifetimes do not overlap share a region; element i of such a buffer lies at i * stride.
+struct Region {
+  std::string name;
+  Extent extent = Extent::kFixed;
+  int64_t stride = 0;      // bytes, a multiple of 64 where the extent is kFixed or a row is 64 bytes or longer
+  bool symmetric = false;  // other ranks write to it: present at every rank under the same id
+  bool saved = false;      // keeps its content from one entry to a later one
+  friend bool operator==(const Region&, const Region&) = default;
+};
+
+enum class Role : uint8_t {
+  kInput = 0,   // bound by the caller, read only
+  kOutput = 1,  // bound by the caller, or (extent kRows) owned by the runtime and looked at after the run
+  kTemp = 2,    // lives in a region during one entry
+  kSaved = 3,   // lives in a region from the entry that writes it to the last that reads it
+};
+
+struct Buffer {
+  std::string name;   // unique in the program; the tensor's name of the graph for inputs and outputs
+  std::string alias;  // the reference name, or empty
+  DType type = DType::kF32;
+  std::vector<Dim> shape;  // outermost first; only the first may be a run-time extent
+  Role role = Role::kTemp;
+  RegionId region;  // none: the caller's memory, contiguous, row-major
+  friend bool operator==(const Buffer&, const Buffer&) = default;
+};
+
+// --- Spaces and events ---------------------------------------------------------------------------------
+
+// What the tasks of a family are numbered by. Slots of a run-time space are dense: the live ones come first.
+enum class SpaceKind : uint8_t {
+  kTokens = 0,   // slots of `slotSize` tokens of this rank, in order
+  kRows = 1,     // slots of at most `slotSize` rows of one expert, in expected order of arrival
+  kSends = 2,    // pieces this rank sends: rows of one receiving slot that start here
+  kReturns = 3,  // pieces this rank received, each seen from the other side, by slot
+  kExperts = 4,  // experts of this rank, all of them, also those without rows
+};
+
+struct Space {
+  std::string name;
+  SpaceKind kind = SpaceKind::kRows;
+  int32_t slotSize = 0;  // tokens or rows of a slot (pieces: of the rows space they are cut by); experts: 1
+  int32_t window = 1;    // slots that one run of a lane's table covers
+  friend bool operator==(const Space&, const Space&) = default;
+};
+
+enum class EventSpace : uint8_t {
+  kOne = 0,      // a single counter
+  kRows = 1,     // one a slot of the rows space
+  kExperts = 2,  // one an expert of this rank
+  kTokens = 3,   // one a slot of the tokens space
+};
+
+enum class EventUnit : uint8_t {
+  kTasks = 0,  // a signal adds 1
+  kRows = 1,   // a signal adds the rows of its piece (tasks of sends and returns only)
+};
+
+enum class ThresholdRule : uint8_t {
+  kConstant = 0,       // factor
+  kRowsOfSlot = 1,     // rows of the slot (event space rows)
+  kSlotsOfExpert = 2,  // factor x slots of the expert (event space experts)
+  kRowsOfExpert = 3,   // rows of the expert (event space experts)
+  kValidPairs = 4,     // P (event space one)
+};
+
+// An array of counters that only grow within a step. An event is complete when it reaches its threshold;
+// threshold 0 is complete at bind.
+//
+// Which counter a task means follows from its own space and the event's: the task's slot, the expert of that
+// slot, the slot or expert its piece belongs to, or the only one.
+struct EventArray {
+  std::string name;
+  EntryId entry;
+  EventSpace space = EventSpace::kOne;
+  EventUnit unit = EventUnit::kTasks;
+  ThresholdRule rule = ThresholdRule::kConstant;
+  int64_t factor = 0;   // kConstant, kSlotsOfExpert; else 0
+  bool remote = false;  // signalled by tasks of sends or returns, at the rank their piece goes to
+  friend bool operator==(const EventArray&, const EventArray&) = default;
+};
+
+// --- Families ------------------------------------------------------------------------------------------
+
+// Operands by position (`reads`, then `writes`); an optional one that is absent is BufferId{}.
+//
+// | op             | space   | reads                                         | writes                            |
+// | dispatch       | sends   | tokens [T,H], weights? [T,K] f32              | rows [R,H], row weights? [R] f32  |
+// | gmm            | rows    | a [R,K], b [E,K,N] or transposed [E,N,K]      | c [R,N]                           |
+// | weight grad    | experts | a [R,M], b [R,N], row scale? [R] f32          | c [E,M,N] f32                     |
+// | activation     | rows    | gate_up [R,2I]                                | act [R,I]                         |
+// | activation grad| rows    | act_grad [R,I], gate_up [R,2I], row weights? [R] | gate_up_grad [R,2I], row weight grad? [R] f32 |
+// | combine return | returns | rows [R,H], row scalars? [R] f32              | returned [P,H], returned scalars? [P] f32 |
+// | combine sum    | tokens  | returned [P,H], weights? [T,K] f32, returned scalars? [P] f32 | tokens [T,H], token scalars? [T,K] f32 |
+//
+// dispatch and combine return write at the rank that owns the piece's other end. All other types are bf16.
+enum class OpKind : uint8_t {
+  kDispatch = 0,
+  kGmm = 1,
+  kGmmWeightGrad = 2,
+  kActivation = 3,
+  kActivationGrad = 4,
+  kCombineReturn = 5,
+  kCombineSum = 6,
+};
+
+enum class CoreKind : uint8_t { kUnified = 0, kCube = 1, kVector = 2 };
+
+// One node after splitting: its tasks differ in slot (of `space`) and tile (0 .. tiles-1) only.
+struct Family {
+  std::string name;    // unique in its entry: the node's name, with ".return", ".sum" for the halves of a combine
+  std::string alias;   // the reference name of the node, or empty
+  std::string source;  // "file:line:column" of the node, or empty
+  EntryId entry;
+  OpKind op = OpKind::kGmm;
+  CoreKind core = CoreKind::kUnified;
+  SpaceId space;
+  int32_t tiles = 1;
+  Tiling tiling;
+  std::vector<BufferId> reads;
+  std::vector<BufferId> writes;
+  friend bool operator==(const Family&, const Family&) = default;
+};
+
+// --- Lanes ---------------------------------------------------------------------------------------------
+
+// One row of a core's table, 32 bytes. All records of one family carry the same waits and signals.
+struct TaskRecord {
+  FamilyId family;
+  uint32_t slot = 0;  // in the window: 0 .. window-1
+  uint32_t tile = 0;
+  uint32_t flags = 0;  // 0
+  std::array<EventId, 2> waits;
+  std::array<EventId, 2> signals;
+  friend bool operator==(const TaskRecord&, const TaskRecord&) = default;
+};
+static_assert(sizeof(TaskRecord) == 32);
+
+// An in-order list of tasks for each core, compiled for one window of `space` and run again for each.
+// In window w, core c runs seats[(c - w * rotation) mod cores], so that the deal goes on over windows.
+struct Lane {
+  std::string name;
+  EntryId entry;
+  SpaceId space;
+  CoreKind core = CoreKind::kUnified;
+  int32_t priority = 0;  // a worker tries smaller numbers first
+  int32_t rotation = 0;  // 0 .. cores-1
+  std::vector<std::vector<TaskRecord>> seats;  // one list a core
+  friend bool operator==(const Lane&, const Lane&) = default;
+};
+
+// --- Program -------------------------------------------------------------------------------------------
+
+// What the caller runs. Tensors are bound by name; `routing` says whose slot tables are used.
+struct Entry {
+  std::string name;
+  BufferId expertIds;  // I32 [T,K]: this entry routes by it. None: it uses the tables of entry `routing`
+  EntryId routing;     // none where expertIds is given; else an earlier entry that has expertIds
+  friend bool operator==(const Entry&, const Entry&) = default;
+};
+
+struct Symbol {
+  std::string name;
+  int64_t value = 0;
+  friend bool operator==(const Symbol&, const Symbol&) = default;
+};
+
+struct TaskProgram {
+  // identity
+  std::string name;
+  std::string target;      // device model it was compiled for
+  std::string options;     // one line, as given to the compiler
+  uint64_t graphHash = 0;  // of the graph after symbols were set
+  std::vector<Symbol> symbols;
+
+  // limits
+  int32_t ranks = 1;
+  int32_t experts = 1;  // in all; rank r owns r*experts/ranks .. (r+1)*experts/ranks - 1
+  int32_t topK = 1;
+  int32_t maxTokens = 1;  // of one rank
+  int32_t cores = 1;
+
+  std::vector<Entry> entries;
+  std::vector<Region> regions;
+  std::vector<Buffer> buffers;
+  std::vector<Space> spaces;  // at most one of each kind
+  std::vector<EventArray> events;
+  std::vector<Family> families;
+  std::vector<Lane> lanes;
+
+  friend bool operator==(const TaskProgram&, const TaskProgram&) = default;
+
+  const Entry& at(EntryId id) const { return entries[id.value]; }
+  const Region& at(RegionId id) const { return regions[id.value]; }
+  const Buffer& at(BufferId id) const { return buffers[id.value]; }
+  const Space& at(SpaceId id) const { return spaces[id.value]; }
+  const EventArray& at(EventId id) const { return events[id.value]; }
+  const Family& at(FamilyId id) const { return families[id.value]; }
+  const Lane& at(LaneId id) const { return lanes[id.value]; }
+
+  int32_t expertsPerRank() const { return experts / ranks; }
+};
+
+}  // namespace sluice

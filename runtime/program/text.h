@@ -1,0 +1,28 @@
+// The program as text, complete: parseProgram(printProgram(p)) == p. The syntax is described in
+// docs/PROGRAM.md. Runtime tests are written in it.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "runtime/base/expected.h"
+#include "runtime/program/program.h"
+
+namespace sluice {
+
+std::string printProgram(const TaskProgram& program);
+
+// Which sections printSections() shows; lanes may be narrowed to one core.
+struct TextSelection {
+  bool header = true, spaces = true, buffers = true, events = true, families = true, tasks = true,
+       tiling = true;
+  int32_t core = -1;  // -1: all
+};
+
+// Selected sections, for reading; not meant to be parsed again unless everything is selected.
+std::string printSections(const TaskProgram& program, const TextSelection& selection);
+
+// Errors carry "name:line:column". `name` is the file's name for messages.
+Expected<TaskProgram> parseProgram(std::string_view text, std::string_view name);
+
+}  // namespace sluice
