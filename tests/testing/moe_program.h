@@ -1,0 +1,29 @@
+// The program of docs/SCHEDULE.md for any shape, built without the compiler: runtime tests run it.
+//
+// Entries `forward` and `backward` of one MoE-FFN layer, with the families, events, lanes, priorities and
+// rotations of the table there. Backward uses the routing of forward. Every program passes verify() where
+// the shape keeps the limits of program.h and slotRows is a multiple of 16.
+#pragma once
+
+#include "runtime/program/program.h"
+
+namespace sluice {
+
+struct MoeShape {
+  int ranks = 1;
+  int experts = 4;  // in all, a multiple of ranks
+  int topK = 2;
+  int hidden = 32;
+  int intermediate = 24;
+  int maxTokens = 64;
+  int cores = 3;
+  int slotRows = 16;  // rows of a slot of space rows
+  int tokenSlot = 8;  // tokens of a slot of space tokens
+  int window = 4;     // slots a window of all spaces but experts, which has 1
+  int tileN = 16;
+  int tileM = 16;
+};
+
+TaskProgram buildMoeProgram(const MoeShape& shape);
+
+}  // namespace sluice
