@@ -1,0 +1,26 @@
+// Event insertion: the event arrays of a program, and what each family waits for and signals, from its
+// families' operands alone.
+#pragma once
+
+#include <vector>
+
+#include "compiler/analysis/coverage.h"
+#include "compiler/analysis/draft.h"
+#include "compiler/analysis/finding.h"
+
+namespace sluice {
+
+struct EventPlan {
+  std::vector<EventArray> events;
+  std::vector<Sync> sync;  // by FamilyId
+};
+
+// The scope at which a family must cover a writer in its entry of a buffer it reads, by their spaces.
+Scope scopeNeeded(SpaceKind producer, SpaceKind consumer);
+
+// `program` has spaces, buffers, entries and families; in each entry a family stands after those whose
+// buffers it reads. Finds: a read before its write, two writers of a buffer in an entry, remote rows that
+// nobody reads, more than two events to wait for or to signal, spaces no event can join.
+Analyzed<EventPlan> planEvents(const TaskProgram& program);
+
+}  // namespace sluice

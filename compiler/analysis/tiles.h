@@ -1,0 +1,33 @@
+// Family formation: the tiling of one task family from the shape of its op and the target's tile sizes.
+//
+// A tile is at most the target's, and tiles of one dimension are even: the last is not a sliver.
+#pragma once
+
+#include <cstdint>
+
+#include "runtime/base/tiling.h"
+
+namespace sluice {
+
+struct TileSizes {
+  int32_t gmmColumns = 256;         // columns of a gmm's output in one task
+  int32_t weightGradRows = 256;     // of a weight gradient, one task: this
+  int32_t weightGradColumns = 256;  // by this
+};
+
+struct FamilyShape {
+  Tiling tiling;
+  int32_t tiles = 1;
+};
+
+// The even tile that cuts `length` into ceil(length / most) pieces, rounded up to a multiple of 16 where
+// that does not make it longer than `most`. length, most >= 1.
+int32_t evenTile(int32_t length, int32_t most);
+
+FamilyShape shapeGmm(int32_t n, int32_t k, bool transposed, const TileSizes& sizes);
+FamilyShape shapeWeightGrad(int32_t m, int32_t n, const TileSizes& sizes);
+
+// Activation, its gradient, dispatch and both halves of a combine: one tile, rows of n elements.
+FamilyShape shapeRows(int32_t n, int32_t k = 0);
+
+}  // namespace sluice

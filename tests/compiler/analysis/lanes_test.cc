@@ -1,0 +1,44 @@
+#include "compiler/analysis/lanes.h"
+
+#include <catch2/catch.hpp>
+
+#include "tests/compiler/analysis/moe_draft.h"
+
+namespace sluice {
+namespace {
+
+TEST_CASE("every task of a window is dealt once, evenly, in order, and the deal goes on over windows") {
+  for (int32_t cores : {1, 2, 3, 8})
+    for (int32_t tiles : {1, 2, 5, 8})
+      for (int32_t window : {1, 3, 16}) {
+        const Deal deal = dealTasks(window, tiles, cores);
+        REQUIRE(deal.seats.size() == static_cast<size_t>(cores));
+        REQUIRE(deal.rotation == window * tiles % cores);
+        int32_t seen = 0;
+        for (int32_t c = 0; c < cores; ++c) {
+          int64_t last = -1;
+          for (const SlotTile& task : deal.seats[static_cast<size_t>(c)]) {
+            const int64_t number = static_cast<int64_t>(task.slot) * tiles + task.tile;
+            REQUIRE(number % cores == c);
+            REQUIRE(number > last);
+            REQUIRE(task.tile < static_cast<uint32_t>(tiles));
+            last = number;
+            ++seen;
+          }
+        }
+        REQUIRE(seen == window * tiles);
+      }
+}
+
+TEST_CASE("priorities of the moe layer are those of the schedule document") {
+  const Draft draft = moeDraft();
+  const std::vector<int32_t> priority = rankFamilies(draft);
+  for (const Lane& lane : draft.program.lanes) {
+    const FamilyId family = lane.seats.front().front().family;
+    INFO("family " << draft.program.at(family).name << " of entry " << lane.entry.value);
+    CHECK(priority[family.value] == lane.priority);
+  }
+}
+
+}  // namespace
+}  // namespace sluice

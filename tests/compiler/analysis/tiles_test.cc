@@ -1,0 +1,39 @@
+#include "compiler/analysis/tiles.h"
+
+#include <catch2/catch.hpp>
+
+namespace sluice {
+namespace {
+
+TEST_CASE("even tiles cover the length, keep the limit and leave no sliver") {
+  for (int32_t most : {1, 7, 16, 100, 256})
+    for (int32_t length = 1; length < 1100; ++length) {
+      const int32_t tile = evenTile(length, most);
+      REQUIRE(tile >= 1);
+      REQUIRE(tile <= most);
+      REQUIRE(ceilDiv(length, tile) == ceilDiv(length, most));
+      REQUIRE(ceilDiv(length, tile) * tile - length < tile);
+    }
+  CHECK(evenTile(300, 256) == 160);
+  CHECK(evenTile(1536, 256) == 256);
+}
+
+TEST_CASE("a gmm is cut along its columns") {
+  const FamilyShape shape = shapeGmm(1536, 2048, true, {});
+  CHECK(shape.tiles == 6);
+  CHECK(shape.tiling == Tiling{0, 1536, 2048, 0, 256, 1, 0, 0});
+}
+
+TEST_CASE("a weight gradient is cut both ways") {
+  const FamilyShape shape = shapeWeightGrad(768, 2050, {});
+  CHECK(shape.tiles == 3 * 9);
+  CHECK(shape.tiling == Tiling{768, 2050, 0, 256, 240, 0, 0, 0});
+}
+
+TEST_CASE("row families have one tile") {
+  CHECK(shapeRows(2048, 8).tiles == 1);
+  CHECK(shapeRows(2048, 8).tiling == Tiling{0, 2048, 8, 0, 0, 0, 0, 0});
+}
+
+}  // namespace
+}  // namespace sluice
