@@ -1,0 +1,107 @@
+#include "tools/io/pending_file.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+
+namespace sluice::tools {
+namespace {
+
+std::string folderOf(const std::string& path) {
+  const size_t slash = path.rfind('/');
+  if (slash == std::string::npos) return ".";
+  return slash == 0 ? "/" : path.substr(0, slash);
+}
+
+Error systemError(const std::string& path, const char* what) {
+  return Error{fmt::format("{}: {}: {}", path, what, std::strerror(errno))};
+}
+
+// Makes the rename itself durable. A file system that cannot sync a folder is no reason to fail.
+void syncFolder(const std::string& path) {
+  const int fd = ::open(folderOf(path).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) return;
+  ::fsync(fd);
+  ::close(fd);
+}
+
+}  // namespace
+
+PendingFile::PendingFile(std::string path, std::string temporary, int fd)
+    : path_(std::move(path)), temporary_(std::move(temporary)), fd_(fd) {}
+
+PendingFile::PendingFile(PendingFile&& other) noexcept
+    : path_(std::move(other.path_)),
+      temporary_(std::exchange(other.temporary_, {})),
+      fd_(std::exchange(other.fd_, -1)) {}
+
+PendingFile& PendingFile::operator=(PendingFile&& other) noexcept {
+  if (this == &other) return *this;
+  discard();
+  path_ = std::move(other.path_);
+  temporary_ = std::exchange(other.temporary_, {});
+  fd_ = std::exchange(other.fd_, -1);
+  return *this;
+}
+
+PendingFile::~PendingFile() { discard(); }
+
+void PendingFile::discard() {
+  if (fd_ >= 0) ::close(fd_);
+  if (!temporary_.empty()) ::unlink(temporary_.c_str());
+  fd_ = -1;
+  temporary_.clear();
+}
+
+Expected<PendingFile> PendingFile::create(const std::string& path) {
+  if (path.empty()) return Error{"the name of the output file is empty"};
+  struct stat info;
+  // A rename would put a plain file in the place of a device such as /dev/null.
+  if (::stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode))
+    return Error{fmt::format("{}: cannot write: found a {}, expected a regular file or nothing", path,
+                             S_ISDIR(info.st_mode) ? "folder" : "special file")};
+  std::string temporary = path + ".tmp-XXXXXX";
+  const int fd = ::mkostemp(temporary.data(), O_CLOEXEC);
+  if (fd < 0) return systemError(path, "cannot write");
+  // mkostemp makes files for the owner only; the umask has to be asked for by setting it.
+  const mode_t mask = ::umask(022);
+  ::umask(mask);
+  ::fchmod(fd, 0666 & ~mask);
+  return PendingFile(path, std::move(temporary), fd);
+}
+
+Status PendingFile::write(std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t n = ::write(fd_, bytes.data(), bytes.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return systemError(path_, "cannot write");
+    bytes = bytes.subspan(static_cast<size_t>(n));
+  }
+  return {};
+}
+
+Status PendingFile::finish() {
+  if (fd_ < 0) return {};
+  const bool synced = ::fsync(fd_) == 0;
+  const Status status = synced ? Status{} : Status{systemError(path_, "cannot write")};
+  const bool closed = ::close(std::exchange(fd_, -1)) == 0;
+  if (!status) return status;
+  if (!closed) return systemError(path_, "cannot write");
+  return {};
+}
+
+Status PendingFile::commit() {
+  if (Status status = finish(); !status) return status;
+  if (::rename(temporary_.c_str(), path_.c_str()) != 0) return systemError(path_, "cannot write");
+  temporary_.clear();
+  syncFolder(path_);
+  return {};
+}
+
+}  // namespace sluice::tools

@@ -1,0 +1,56 @@
+// Reads and writes safetensors files: 8 bytes little-endian header size N, N bytes of JSON, then the data.
+//
+//   {"x": {"dtype": "BF16", "shape": [5, 64], "data_offsets": [0, 640]}, ...}
+//
+// Offsets count from the end of the header; the tensors cover the data without holes or overlaps. Types F32,
+// BF16, F16, I32, I64. Reading is safe for untrusted files: nothing larger than the file is ever allocated.
+// Free functions on values; any thread.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/base/expected.h"
+#include "tools/io/pending_file.h"
+#include "tools/io/tensor.h"
+
+namespace sluice::tools {
+
+// A tensor in somebody else's memory, to be written. Does not own.
+struct TensorRef {
+  std::string name;
+  DType type = DType::kF32;
+  std::vector<int64_t> shape;
+  const std::byte* data = nullptr;
+};
+
+// Where one tensor lies in a file.
+struct TensorEntry {
+  std::string name;
+  DType type = DType::kF32;
+  std::vector<int64_t> shape;
+  int64_t begin = 0;  // bytes from the end of the header
+  int64_t end = 0;
+};
+
+// The entries of a header, in order of their data. `json` is the header without its size, `dataBytes` what
+// follows it in the file. Errors name the tensor, what was found and what was expected.
+Expected<std::vector<TensorEntry>> parseSafetensorsHeader(std::string_view json, int64_t dataBytes);
+
+// Errors begin with the path.
+Expected<TensorMap> readSafetensors(const std::string& path);
+
+// References to all tensors of a map, which must outlive them.
+std::vector<TensorRef> tensorRefs(const TensorMap& tensors);
+
+// Writes the file but for its rename: commit() of the result does that. Same tensors, same bytes: data lies
+// by falling element size, then by name, so that every tensor is aligned to its elements; the header is
+// padded with spaces to 8.
+Expected<PendingFile> stageSafetensors(const std::string& path, std::vector<TensorRef> tensors);
+
+Status writeSafetensors(const std::string& path, const TensorMap& tensors);
+
+}  // namespace sluice::tools

@@ -1,0 +1,39 @@
+#include "tools/io/tensor.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <cassert>
+#include <cstring>
+#include <new>
+
+namespace sluice::tools {
+
+std::optional<int64_t> tensorBytes(DType type, std::span<const int64_t> shape) {
+  int64_t bytes = dtypeBytes(type);
+  bool empty = false;
+  for (int64_t dim : shape) {
+    if (dim < 0) return std::nullopt;
+    empty = empty || dim == 0;
+    // A zero dimension makes the tensor empty, yet the others must still be sane.
+    if (dim > 0 && __builtin_mul_overflow(bytes, dim, &bytes)) return std::nullopt;
+  }
+  return empty ? 0 : bytes;
+}
+
+std::string describeTensor(DType type, std::span<const int64_t> shape) {
+  return fmt::format("{} [{}]", dtypeName(type), fmt::join(shape, ", "));
+}
+
+Tensor::Tensor(DType type, std::vector<int64_t> shape) : type_(type), shape_(std::move(shape)) {
+  const std::optional<int64_t> bytes = tensorBytes(type_, shape_);
+  assert(bytes);
+  bytes_ = *bytes;
+  // Never null, also where there is nothing in it; whole lines, as aligned_alloc demands.
+  const size_t whole = (static_cast<size_t>(bytes_) + 64) / 64 * 64;
+  data_.reset(static_cast<std::byte*>(std::aligned_alloc(64, whole)));
+  if (!data_) throw std::bad_alloc();
+  std::memset(data_.get(), 0, whole);
+}
+
+}  // namespace sluice::tools
