@@ -14,10 +14,13 @@ enum class DType : uint8_t { kF32 = 0, kBF16 = 1, kF16 = 2, kI32 = 3, kI64 = 4 }
 constexpr int64_t dtypeBytes(DType type) {
   switch (type) {
     case DType::kF32:
-    case DType::kI32: return 4;
+    case DType::kI32:
+      return 4;
     case DType::kBF16:
-    case DType::kF16: return 2;
-    case DType::kI64: return 8;
+    case DType::kF16:
+      return 2;
+    case DType::kI64:
+      return 8;
   }
   return 0;
 }
@@ -25,11 +28,16 @@ constexpr int64_t dtypeBytes(DType type) {
 // The names of safetensors: F32, BF16, F16, I32, I64.
 constexpr std::string_view dtypeName(DType type) {
   switch (type) {
-    case DType::kF32: return "F32";
-    case DType::kBF16: return "BF16";
-    case DType::kF16: return "F16";
-    case DType::kI32: return "I32";
-    case DType::kI64: return "I64";
+    case DType::kF32:
+      return "F32";
+    case DType::kBF16:
+      return "BF16";
+    case DType::kF16:
+      return "F16";
+    case DType::kI32:
+      return "I32";
+    case DType::kI64:
+      return "I64";
   }
   return "?";
 }

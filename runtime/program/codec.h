@@ -1,7 +1,8 @@
 // The program file: FlatBuffers, schema in program.fbs, file identifier "SLUP".
 //
 // Same program, same bytes. Reading is safe for untrusted bytes: every offset is checked before it is
-// followed, sizes are bounded by the bytes given, and a program that decodes may still be refused by verify().
+// followed, sizes are bounded by the bytes given, and a program that decodes may still be refused by
+// verify().
 #pragma once
 
 #include <cstddef>

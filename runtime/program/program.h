@@ -51,7 +51,7 @@ struct Dim {
 struct Region {
   std::string name;
   Extent extent = Extent::kFixed;
-  int64_t stride = 0;      // bytes, a multiple of 64 where the extent is kFixed or a row is 64 bytes or longer
+  int64_t stride = 0;      // bytes; a multiple of the element size of every buffer in it
   bool symmetric = false;  // other ranks write to it: present at every rank under the same id
   bool saved = false;      // keeps its content from one entry to a later one
   friend bool operator==(const Region&, const Region&) = default;
@@ -133,14 +133,15 @@ struct EventArray {
 
 // Operands by position (`reads`, then `writes`); an optional one that is absent is BufferId{}.
 //
-// | op             | space   | reads                                         | writes                            |
-// | dispatch       | sends   | tokens [T,H], weights? [T,K] f32              | rows [R,H], row weights? [R] f32  |
-// | gmm            | rows    | a [R,K], b [E,K,N] or transposed [E,N,K]      | c [R,N]                           |
-// | weight grad    | experts | a [R,M], b [R,N], row scale? [R] f32          | c [E,M,N] f32                     |
-// | activation     | rows    | gate_up [R,2I]                                | act [R,I]                         |
-// | activation grad| rows    | act_grad [R,I], gate_up [R,2I], row weights? [R] | gate_up_grad [R,2I], row weight grad? [R] f32 |
-// | combine return | returns | rows [R,H], row scalars? [R] f32              | returned [P,H], returned scalars? [P] f32 |
-// | combine sum    | tokens  | returned [P,H], weights? [T,K] f32, returned scalars? [P] f32 | tokens [T,H], token scalars? [T,K] f32 |
+// | op             | space   | reads                                         | writes | | dispatch       |
+// sends   | tokens [T,H], weights? [T,K] f32              | rows [R,H], row weights? [R] f32  | | gmm | rows
+// | a [R,K], b [E,K,N] or transposed [E,N,K]      | c [R,N]                           | | weight grad    |
+// experts | a [R,M], b [R,N], row scale? [R] f32          | c [E,M,N] f32                     | | activation
+// | rows    | gate_up [R,2I]                                | act [R,I]                         | |
+// activation grad| rows    | act_grad [R,I], gate_up [R,2I], row weights? [R] | gate_up_grad [R,2I], row
+// weight grad? [R] f32 | | combine return | returns | rows [R,H], row scalars? [R] f32              |
+// returned [P,H], returned scalars? [P] f32 | | combine sum    | tokens  | returned [P,H], weights? [T,K]
+// f32, returned scalars? [P] f32 | tokens [T,H], token scalars? [T,K] f32 |
 //
 // dispatch and combine return write at the rank that owns the piece's other end. All other types are bf16.
 enum class OpKind : uint8_t {
@@ -157,7 +158,8 @@ enum class CoreKind : uint8_t { kUnified = 0, kCube = 1, kVector = 2 };
 
 // One node after splitting: its tasks differ in slot (of `space`) and tile (0 .. tiles-1) only.
 struct Family {
-  std::string name;    // unique in its entry: the node's name, with ".return", ".sum" for the halves of a combine
+  std::string
+      name;  // unique in its entry: the node's name, with ".return", ".sum" for the halves of a combine
   std::string alias;   // the reference name of the node, or empty
   std::string source;  // "file:line:column" of the node, or empty
   EntryId entry;
@@ -192,8 +194,8 @@ struct Lane {
   EntryId entry;
   SpaceId space;
   CoreKind core = CoreKind::kUnified;
-  int32_t priority = 0;  // a worker tries smaller numbers first
-  int32_t rotation = 0;  // 0 .. cores-1
+  int32_t priority = 0;                        // a worker tries smaller numbers first
+  int32_t rotation = 0;                        // 0 .. cores-1
   std::vector<std::vector<TaskRecord>> seats;  // one list a core
   friend bool operator==(const Lane&, const Lane&) = default;
 };

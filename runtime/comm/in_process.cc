@@ -1,0 +1,94 @@
+#include "runtime/comm/in_process.h"
+
+#include <fmt/format.h>
+
+#include <cstring>
+
+namespace sluice {
+
+class InProcessGroup::Rank final : public Transport {
+ public:
+  Rank(InProcessGroup& group, int rank) : group_(group), rank_(rank) {}
+
+  int rank() const override { return rank_; }
+  int size() const override { return group_.size(); }
+
+  Expected<SymmetricHandle> allocate(size_t bytes) override { return group_.allocate(allocated_++, bytes); }
+  std::byte* local(SymmetricHandle handle) override { return group_.address(rank_, handle); }
+  std::byte* direct(int rank, SymmetricHandle handle) override { return group_.address(rank, handle); }
+
+  void put(int rank, SymmetricHandle handle, size_t offset, const void* data, size_t bytes) override {
+    if (bytes > 0) std::memcpy(group_.address(rank, handle) + offset, data, bytes);
+  }
+
+  void signal(int rank, SymmetricHandle handle, size_t offset, uint64_t n) override {
+    // pairs with the acquire in EventTable::isComplete()
+    word(rank, handle, offset).fetch_add(n, std::memory_order_release);
+    group_.ranks_[rank]->bell_.ring();
+  }
+
+  void post(int rank, SymmetricHandle handle, size_t offset, uint64_t value) override {
+    // pairs with the acquire in the waiter's look at the word
+    word(rank, handle, offset).store(value, std::memory_order_release);
+    group_.ranks_[rank]->bell_.ring();
+  }
+
+  Doorbell& doorbell() override { return bell_; }
+
+  void abort(const std::string& message) override {
+    {
+      std::lock_guard lock(group_.mutex_);
+      if (group_.aborted_.load(std::memory_order_relaxed)) return;
+      group_.abortMessage_ = message;
+      group_.aborted_.store(true, std::memory_order_release);  // pairs with isAborted()
+    }
+    for (auto& rank : group_.ranks_) rank->bell_.ring();
+  }
+  bool isAborted() const override { return group_.aborted_.load(std::memory_order_acquire); }
+  std::string abortMessage() const override {
+    std::lock_guard lock(group_.mutex_);
+    return group_.abortMessage_;
+  }
+
+ private:
+  std::atomic_ref<uint64_t> word(int rank, SymmetricHandle handle, size_t offset) {
+    return std::atomic_ref<uint64_t>(*reinterpret_cast<uint64_t*>(group_.address(rank, handle) + offset));
+  }
+
+  InProcessGroup& group_;
+  const int rank_;
+  uint32_t allocated_ = 0;
+  Doorbell bell_;
+};
+
+InProcessGroup::InProcessGroup(int size) {
+  // fixed capacity: ranks look allocations up while others make new ones
+  allocations_.resize(kMaxAllocations);
+  for (int rank = 0; rank < size; ++rank) ranks_.push_back(std::make_unique<Rank>(*this, rank));
+}
+
+InProcessGroup::~InProcessGroup() = default;
+
+Transport& InProcessGroup::transport(int rank) { return *ranks_[rank]; }
+
+Expected<SymmetricHandle> InProcessGroup::allocate(uint32_t index, size_t bytes) {
+  std::lock_guard lock(mutex_);
+  if (index >= kMaxAllocations)
+    return Error{fmt::format("more than {} symmetric allocations", kMaxAllocations)};
+  if (allocations_[index]) {
+    if (allocations_[index]->bytes == bytes) return SymmetricHandle{index};
+    return Error{fmt::format("symmetric allocation {} has {} bytes at one rank and {} at another", index,
+                             allocations_[index]->bytes, bytes)};
+  }
+  auto allocation = std::make_unique<Allocation>();
+  allocation->bytes = bytes;
+  for (int rank = 0; rank < size(); ++rank) {
+    auto memory = Reservation::reserve(bytes);
+    if (!memory) return memory.error();
+    allocation->memory.push_back(std::move(*memory));
+  }
+  allocations_[index] = std::move(allocation);
+  return SymmetricHandle{index};
+}
+
+}  // namespace sluice

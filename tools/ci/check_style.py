@@ -1,0 +1,90 @@
+#!/usr/bin/python3
+"""Checks what the compiler does not: file length, who includes whom, names of work left undone, format.
+
+Prints each finding as path:line: message, then "N passed, N failed": one test a rule.
+"""
+import re
+import subprocess
+import sys
+
+MOST_LINES = 600
+
+# (folder, forbidden include, why)
+FORBIDDEN_INCLUDES = [
+    ("runtime/", r"(mlir|llvm|nlohmann|compiler)/", "the runtime includes neither LLVM, JSON nor the compiler"),
+    ("ops/", r"(mlir|llvm|nlohmann|compiler|runtime/(program|exec|comm|api))/",
+     "a kernel sees runtime/base, the kernel ABI and its own folder"),
+    ("runtime/base/", r"runtime/(program|exec|comm|api)/", "base is below everything"),
+    ("runtime/program/", r"runtime/(exec|comm|api)/", "program is below exec, comm and api"),
+    ("runtime/comm/", r"runtime/(program|exec|api)/", "comm is below exec and api"),
+    ("runtime/exec/", r"runtime/api/", "exec is below api"),
+    ("compiler/", r"runtime/(exec|comm|api)/", "the compiler meets the runtime at the program only"),
+    ("compiler/graph/", r"(mlir|llvm)/", "the graph is a plain value"),
+    ("compiler/analysis/", r"(mlir|llvm)/", "analyses are plain values in, plain values out"),
+    ("compiler/dialect/", r"compiler/passes/", "dialects know no passes"),
+]
+LEFT_UNDONE = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
+
+
+def tracked(*patterns):
+    output = subprocess.run(["git", "ls-files", "--", *patterns], stdout=subprocess.PIPE, text=True, check=True).stdout
+    return [path for path in output.split("\n") if path]
+
+
+def read(path):
+    with open(path, encoding="utf-8") as text:
+        return text.read().split("\n")
+
+
+def too_long(sources):
+    for path in sources:
+        lines = len(read(path))
+        if lines > MOST_LINES:
+            yield f"{path}:{lines}: more than {MOST_LINES} lines"
+
+
+def forbidden_includes(sources):
+    for path in sources:
+        for folder, pattern, why in FORBIDDEN_INCLUDES:
+            if not path.startswith(folder):
+                continue
+            for number, line in enumerate(read(path), 1):
+                if re.match(r'\s*#\s*include\s*[<"]' + pattern, line):
+                    yield f"{path}:{number}: {why}"
+
+
+def left_undone(sources):
+    for path in sources:
+        for number, line in enumerate(read(path), 1):
+            if LEFT_UNDONE.search(line) and not path.endswith("check_style.py"):
+                yield f"{path}:{number}: a word of unfinished work"
+
+
+def unformatted(sources):
+    for path in sources:
+        run = subprocess.run(["clang-format-19", "--dry-run", "--Werror", path], stderr=subprocess.PIPE, text=True)
+        if run.returncode != 0:
+            yield f"{path}: not formatted: run clang-format-19 -i"
+
+
+def main():
+    code = tracked("*.cc", "*.h")
+    everything = code + tracked("*.td", "*.py", "*.sh", "*.bzl", "*.bazel", "*.fbs")
+    rules = [
+        too_long(everything),
+        forbidden_includes(code),
+        left_undone(everything),
+        unformatted(code),
+    ]
+    passed = failed = 0
+    for rule in rules:
+        findings = list(rule)
+        for finding in findings:
+            print(finding)
+        passed, failed = passed + (not findings), failed + bool(findings)
+    print(f"{passed} passed, {failed} failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

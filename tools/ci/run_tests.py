@@ -1,0 +1,112 @@
+#!/usr/bin/python3
+"""Runs the suite's parts one after another and closes with one line: N passed, N failed.
+
+The counts are the test cases that Catch2 and lit report in the test logs; a target whose log has no such
+totals, and a target that does not build, counts as one.
+"""
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.parse
+
+RUNTIME_TESTS = ["//tests/runtime/...", "//tests/ops/..."]
+EXECUTOR_TESTS = ["//tests/runtime/exec/...", "//tests/runtime/comm/...", "//tests/runtime/api/..."]
+COMPILER_TESTS = ["//tests/compiler/...", "//tests/tools/..."]
+
+
+def parse_log(text):
+    """(passed, failed) that a test log reports, or None."""
+    passed = failed = 0
+    found = False
+    for match in re.finditer(r"^test cases:\s*(\d+)(.*)$", text, re.M):
+        found = True
+        for number, word in re.findall(r"(\d+) (passed|failed)", match.group(2)):
+            passed += int(number) if word == "passed" else 0
+            failed += int(number) if word == "failed" else 0
+    for match in re.finditer(r"^All tests passed \(\d+ assertions? in (\d+) test cases?\)", text, re.M):
+        found = True
+        passed += int(match.group(1))
+    totals = re.search(r"^Total Discovered Tests: \d+", text, re.M)
+    if totals:
+        found = True
+        for word, number in re.findall(r"^\s+([A-Z][A-Za-z ]+?)\s*:\s+(\d+) \(", text[totals.end():], re.M):
+            if word in ("Passed", "Expectedly Failed"):
+                passed += int(number)
+            elif word not in ("Unsupported", "Skipped", "Excluded"):
+                failed += int(number)
+    return (passed, failed) if found else None
+
+
+def read_events(path):
+    """Status and log files of each test target, from Bazel's build event protocol."""
+    status, logs = {}, {}
+    with open(path, errors="replace") as events:
+        for line in events:
+            event = json.loads(line)
+            kind = event.get("id", {})
+            if "testSummary" in kind and "testSummary" in event:
+                status[kind["testSummary"]["label"]] = event["testSummary"]["overallStatus"]
+            elif "testResult" in kind and "testResult" in event:
+                for output in event["testResult"].get("testActionOutput", []):
+                    if output["name"] == "test.log":
+                        path = urllib.parse.unquote(urllib.parse.urlparse(output["uri"]).path)
+                        logs.setdefault(kind["testResult"]["label"], []).append(path)
+    return status, logs
+
+
+def bazel_test(title, targets, options=()):
+    """Runs `bazel test`; returns (passed, failed)."""
+    started = time.time()
+    print(f"== {title}", flush=True)
+    handle, events = tempfile.mkstemp(suffix=".json")
+    os.close(handle)
+    command = ["bazel", "test", "--keep_going", "--color=no", "--curses=no", "--noshow_progress",
+               "--build_event_json_file=" + events, *options, *targets]
+    code = subprocess.call(command, stdin=subprocess.DEVNULL)
+    status, logs = read_events(events)
+    os.unlink(events)
+    passed = failed = 0
+    for label, result in sorted(status.items()):
+        good = result in ("PASSED", "FLAKY")
+        counts = None
+        for log in logs.get(label, [])[-1:]:
+            if os.path.exists(log):
+                with open(log, errors="replace") as text:
+                    counts = parse_log(text.read())
+        if counts is None or good != (counts[1] == 0):
+            counts = (1, 0) if good else (counts[0] if counts else 0, 1)
+        passed, failed = passed + counts[0], failed + counts[1]
+    if code != 0 and failed == 0:
+        failed = 1  # a target did not build, or Bazel itself failed
+    print(f"== {title}: {passed} passed, {failed} failed, {time.time() - started:.0f} s", flush=True)
+    return passed, failed
+
+
+def style_checks():
+    print("== style", flush=True)
+    output = subprocess.run(["/usr/bin/python3", "tools/ci/check_style.py"], stdout=subprocess.PIPE, text=True).stdout
+    print(output, end="", flush=True)
+    match = re.search(r"^(\d+) passed, (\d+) failed$", output, re.M)
+    return (int(match.group(1)), int(match.group(2))) if match else (0, 1)
+
+
+def main():
+    parts = [
+        style_checks(),
+        bazel_test("all tests", ["//..."]),
+        bazel_test("runtime and ops under ASan+UBSan", RUNTIME_TESTS, ["--config=asan"]),
+        bazel_test("executors under TSan", EXECUTOR_TESTS, ["--config=tsan"]),
+    ]
+    if "--all" in sys.argv[1:]:
+        parts.append(bazel_test("compiler and tools under ASan+UBSan", COMPILER_TESTS, ["--config=asan"]))
+    passed, failed = (sum(column) for column in zip(*parts))
+    print(f"{passed} passed, {failed} failed", flush=True)
+    return 1 if failed or not passed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
