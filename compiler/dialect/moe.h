@@ -1,0 +1,58 @@
+// The `moe` dialect: graph-level ops of one MoE-FFN layer. What each op means stands in moe.td.
+//
+// Ops, types and attributes belong to their MLIRContext. Node ops are free of side effects and carry the
+// NodeOp interface; moe.graph and moe.entry hold their contents in one block without a terminator.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "mlir/Bytecode/BytecodeOpInterface.h"
+#include "mlir/IR/Builders.h"
+#include "mlir/IR/BuiltinAttributes.h"
+#include "mlir/IR/Dialect.h"
+#include "mlir/IR/OpDefinition.h"
+#include "mlir/IR/OpImplementation.h"
+#include "mlir/IR/SymbolTable.h"
+#include "mlir/Interfaces/SideEffectInterfaces.h"
+
+// Generated from moe.td; MLIR's generators leave parameters unused.
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wunused-parameter"
+#include "compiler/dialect/moe_dialect.h.inc"
+#include "compiler/dialect/moe_enums.h.inc"
+#define GET_TYPEDEF_CLASSES
+#include "compiler/dialect/moe_types.h.inc"
+#define GET_ATTRDEF_CLASSES
+#include "compiler/dialect/moe_attrs.h.inc"
+
+namespace sluice::moe {
+
+// What is common to all nodes, checked for each of them: names, result names, the space of the split.
+mlir::LogicalResult verifyNode(mlir::Operation* op);
+
+}  // namespace sluice::moe
+
+#include "compiler/dialect/moe_interface.h.inc"
+
+namespace sluice::moe {
+
+// Names the results of a node after their tensors, for readable IR.
+void nameResults(NodeOp node, mlir::OpAsmSetValueNameFn setName);
+
+// The name of a tensor: that of the input, saved or node result that defines `value`. Empty where a node does
+// not name its results.
+llvm::StringRef tensorName(mlir::Value value);
+
+// Names of graphs, entries, nodes and tensors: a letter or underscore, then letters, digits, underscores;
+// at most 64 characters.
+bool isValidName(llvm::StringRef name);
+
+// "[R x 2048 x bf16]", or "routing".
+std::string shapeText(mlir::Type type);
+
+}  // namespace sluice::moe
+
+#define GET_OP_CLASSES
+#include "compiler/dialect/moe_ops.h.inc"
+#pragma GCC diagnostic pop

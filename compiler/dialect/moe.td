@@ -1,0 +1,173 @@
+// The `moe` dialect: its ops.
+#ifndef SLUICE_COMPILER_DIALECT_MOE_TD
+#define SLUICE_COMPILER_DIALECT_MOE_TD
+
+include "compiler/dialect/moe_base.td"
+include "mlir/IR/BuiltinAttributes.td"
+include "mlir/IR/OpAsmInterface.td"
+include "mlir/IR/RegionKindInterface.td"
+include "mlir/IR/SymbolInterfaces.td"
+include "mlir/Interfaces/SideEffectInterfaces.td"
+
+class Moe_Op<string mnemonic, list<Trait> traits = []> : Op<Moe_Dialect, mnemonic, traits>;
+
+// --- Graph and entries ---------------------------------------------------------------------------------
+
+def Moe_GraphOp : Moe_Op<"graph", [IsolatedFromAbove, NoRegionArguments, NoTerminator, SingleBlock, Symbol,
+                                   SymbolTable]> {
+  let summary = "a layer: one or more entries and its limits";
+  let description = [{
+    ```mlir
+    moe.graph @train ranks = 4 experts = 64 top_k = 8 max_tokens = 4096 symbols {hidden = 2048 : i64} {
+      moe.entry @forward { ... }
+      moe.entry @backward after @forward { ... }
+    }
+    ```
+    `experts` are those of all ranks; rank r owns experts r * E .. (r + 1) * E - 1 with E = experts / ranks.
+    `symbols` are the values the graph was sized with; they are information only. Tensor names are unique in the
+    graph, except that entries may share an input, and that `moe.saved` names what an earlier entry saved.
+  }];
+  let arguments = (ins SymbolNameAttr:$sym_name, I64Attr:$ranks, I64Attr:$experts, I64Attr:$top_k,
+                       I64Attr:$max_tokens, DictionaryAttr:$symbols);
+  let regions = (region SizedRegion<1>:$body);
+  let assemblyFormat = [{
+    $sym_name `ranks` `=` $ranks `experts` `=` $experts `top_k` `=` $top_k `max_tokens` `=` $max_tokens
+    `symbols` $symbols attr-dict-with-keyword $body
+  }];
+  let hasVerifier = 1;
+  let hasRegionVerifier = 1;
+  let extraClassDeclaration = [{
+    int64_t getExpertsPerRank() { return getExperts() / getRanks(); }
+  }];
+}
+
+def Moe_EntryOp : Moe_Op<"entry", [HasParent<"GraphOp">, NoRegionArguments, NoTerminator, SingleBlock, Symbol]> {
+  let summary = "what a caller runs at once";
+  let description = [{
+    Has exactly one routing: its own `moe.route`, or that of the entry it runs `after`, by `moe.saved "routing"`.
+  }];
+  let arguments = (ins SymbolNameAttr:$sym_name, OptionalAttr<FlatSymbolRefAttr>:$after);
+  let regions = (region SizedRegion<1>:$body);
+  let assemblyFormat = "$sym_name (`after` $after^)? attr-dict-with-keyword $body";
+  let hasRegionVerifier = 1;
+}
+
+class Moe_SourceOp<string mnemonic> : Moe_Op<mnemonic, [HasParent<"EntryOp">,
+                                             DeclareOpInterfaceMethods<OpAsmOpInterface, ["getAsmResultNames"]>]> {
+  let assemblyFormat = "$tensor (`alias` $alias^)? attr-dict `:` qualified(type($value))";
+  let extraClassDefinition = [{
+    void $cppClass::getAsmResultNames(::mlir::OpAsmSetValueNameFn setName) { setName(getValue(), getTensor()); }
+  }];
+}
+
+class Moe_SinkOp<string mnemonic> : Moe_Op<mnemonic, [HasParent<"EntryOp">]> {
+  let assemblyFormat = "$tensor `,` $value (`alias` $alias^)? attr-dict `:` qualified(type($value))";
+}
+
+def Moe_InputOp : Moe_SourceOp<"input"> {
+  let summary = "a tensor the caller binds, read only";
+  let arguments = (ins StrAttr:$tensor, OptionalAttr<StrAttr>:$alias);
+  let results = (outs Moe_Tensor:$value);
+}
+
+def Moe_SavedOp : Moe_SourceOp<"saved"> {
+  let summary = "what `moe.save` kept under this name in an entry that this one runs after";
+  let arguments = (ins StrAttr:$tensor, OptionalAttr<StrAttr>:$alias);
+  let results = (outs AnyTypeOf<[Moe_Tensor, Moe_Routing]>:$value);
+}
+
+def Moe_OutputOp : Moe_SinkOp<"output"> {
+  let summary = "gives a tensor that a node of this entry produced to the caller";
+  let arguments = (ins StrAttr:$tensor, Moe_Tensor:$value, OptionalAttr<StrAttr>:$alias);
+}
+
+def Moe_SaveOp : Moe_SinkOp<"save"> {
+  let summary = "keeps a tensor or the routing of this entry for a later entry";
+  let arguments = (ins StrAttr:$tensor, AnyTypeOf<[Moe_Tensor, Moe_Routing]>:$value, OptionalAttr<StrAttr>:$alias);
+}
+
+// --- Nodes ---------------------------------------------------------------------------------------------
+
+// `node` names the node, `alias` is the reference's name for it, `tensors` names its results, `reference` is what
+// the reference plan says of it: parameter slots, tiling slot and split.
+class Moe_Node<string mnemonic, list<Trait> traits = []>
+    : Moe_Op<mnemonic, traits # [HasParent<"EntryOp">, Pure, Moe_NodeOpInterface,
+                                 DeclareOpInterfaceMethods<OpAsmOpInterface, ["getAsmResultNames"]>]> {
+  dag nodeAttrs = (ins StrAttr:$node, OptionalAttr<StrAttr>:$alias, OptionalAttr<StrArrayAttr>:$tensors,
+                       OptionalAttr<Moe_Split>:$split, OptionalAttr<DictionaryAttr>:$reference);
+  string tail = " (`split` $split^)? attr-dict `:` functional-type(operands, results)";
+  let hasVerifier = 1;
+  let extraClassDefinition = [{
+    void $cppClass::getAsmResultNames(::mlir::OpAsmSetValueNameFn setName) { nameResults(*this, setName); }
+  }];
+}
+
+def Moe_RouteOp : Moe_Node<"route"> {
+  let summary = "expert ids [T,K] -> routing";
+  let description = [{
+    Ids are global and distinct in a row; -1 means no expert. The ids are a `moe.input`: they are read before the
+    step begins.
+  }];
+  let arguments = !con((ins Moe_Tensor:$ids), nodeAttrs);
+  let results = (outs Moe_Routing:$routing);
+  let assemblyFormat = "$node `(` $ids `)`" # tail;
+}
+
+def Moe_DispatchOp : Moe_Node<"dispatch"> {
+  let summary = "tokens [T,H] -> rows [R,H] on the rank that owns the expert";
+  let description = [{
+    With `weights` [T,K] also gives each row the weight [R] it came with; the rows are not scaled.
+  }];
+  let arguments = !con((ins Moe_Tensor:$tokens, Moe_Routing:$routing, Optional<Moe_Tensor>:$weights), nodeAttrs);
+  let results = (outs Moe_Tensor:$rows, Optional<Moe_Tensor>:$row_weights);
+  let assemblyFormat = "$node `(` $tokens `,` $routing `)` (`weights` `(` $weights^ `)`)?" # tail;
+}
+
+def Moe_GmmOp : Moe_Node<"gmm"> {
+  let summary = "rows [R,C] times the weight [E,C,N] of their expert -> [R,N]; `transpose`: weight [E,N,C]";
+  let arguments = !con((ins Moe_Tensor:$rows, Moe_Tensor:$weight, UnitAttr:$transpose), nodeAttrs);
+  let results = (outs Moe_Tensor:$product);
+  let assemblyFormat = "$node `(` $rows `,` $weight `)` (`transpose` $transpose^)?" # tail;
+}
+
+def Moe_GmmWeightGradOp : Moe_Node<"gmm_weight_grad"> {
+  let summary = "a [R,M], b [R,N], optional row scale [R] -> sum over the rows of each expert [E,M,N] in f32";
+  let arguments = !con((ins Moe_Tensor:$a, Moe_Tensor:$b, Optional<Moe_Tensor>:$row_scale), nodeAttrs);
+  let results = (outs Moe_Tensor:$grad);
+  let assemblyFormat = "$node `(` $a `,` $b `)` (`scale` `(` $row_scale^ `)`)?" # tail;
+}
+
+def Moe_ActivationOp : Moe_Node<"activation"> {
+  let summary = "gate_up [R,2I], gate in columns 0 .. I-1, up in I .. 2I-1 -> silu(gate) * up [R,I]";
+  let arguments = !con((ins Moe_Tensor:$gate_up, Moe_ActivationKindAttr:$kind), nodeAttrs);
+  let results = (outs Moe_Tensor:$act);
+  let assemblyFormat = "$node $kind `(` $gate_up `)`" # tail;
+}
+
+def Moe_ActivationGradOp : Moe_Node<"activation_grad"> {
+  let summary = "gradient of the activation, times the row's weight, and the gradient of that weight";
+  let description = [{
+    `act_grad` [R,I] is the gradient of the activation before the row's weight [R] was applied. Without weights
+    they count as 1. The second result [R], on request, is the dot product of `act_grad` and the activation.
+  }];
+  let arguments = !con((ins Moe_Tensor:$act_grad, Moe_Tensor:$gate_up, Optional<Moe_Tensor>:$row_weights,
+                            Moe_ActivationKindAttr:$kind), nodeAttrs);
+  let results = (outs Moe_Tensor:$gate_up_grad, Optional<Moe_Tensor>:$row_weight_grad);
+  let assemblyFormat =
+      "$node $kind `(` $act_grad `,` $gate_up `)` (`weights` `(` $row_weights^ `)`)?" # tail;
+}
+
+def Moe_CombineOp : Moe_Node<"combine", [AttrSizedOperandSegments]> {
+  let summary = "rows [R,H] -> sum over k of weight * row, on the rank and at the token they came from [T,H]";
+  let description = [{
+    Without `weights` [T,K] they count as 1. `scalars` [R] travel with their rows and come back as the second
+    result [T,K]; a pair without an expert gets 0.
+  }];
+  let arguments = !con((ins Moe_Tensor:$rows, Moe_Routing:$routing, Optional<Moe_Tensor>:$weights,
+                            Optional<Moe_Tensor>:$scalars), nodeAttrs);
+  let results = (outs Moe_Tensor:$sum, Optional<Moe_Tensor>:$token_scalars);
+  let assemblyFormat = "$node `(` $rows `,` $routing `)` (`weights` `(` $weights^ `)`)? "
+                       "(`scalars` `(` $scalars^ `)`)?" # tail;
+}
+
+#endif  // SLUICE_COMPILER_DIALECT_MOE_TD

@@ -1,0 +1,101 @@
+// The `moe` dialect: its types, attributes and the interface of its nodes.
+#ifndef SLUICE_COMPILER_DIALECT_MOE_BASE_TD
+#define SLUICE_COMPILER_DIALECT_MOE_BASE_TD
+
+include "mlir/IR/AttrTypeBase.td"
+include "mlir/IR/EnumAttr.td"
+include "mlir/IR/OpBase.td"
+
+def Moe_Dialect : Dialect {
+  let name = "moe";
+  let cppNamespace = "::sluice::moe";
+  let summary = "one MoE-FFN layer as a graph of tensors of one rank";
+  let description = [{
+    Tensors have symbolic leading extents: `T`, the tokens of this rank, and `R`, the rows it receives; all other
+    dimensions are numbers. At this step activations and weights are bf16, routing weights, row scalars and weight
+    gradients f32, expert ids i32; the verifiers refuse anything else.
+  }];
+  let useDefaultTypePrinterParser = 1;
+  let useDefaultAttributePrinterParser = 1;
+}
+
+// --- Types ---------------------------------------------------------------------------------------------
+
+class Moe_Type<string name, string typeMnemonic> : TypeDef<Moe_Dialect, name> {
+  let mnemonic = typeMnemonic;
+}
+
+def Moe_Tensor : Moe_Type<"MoeTensor", "tensor"> {
+  let summary = "a tensor of this rank: `!moe.tensor<T x 2048 x bf16>`";
+  let description = [{
+    The leading dimension is `T`, `R` or a number, the others are numbers. `shape` holds kTokens and kRows for the
+    symbolic ones. One to three dimensions.
+  }];
+  let parameters = (ins ArrayRefParameter<"int64_t">:$shape, "::mlir::Type":$elementType);
+  let hasCustomAssemblyFormat = 1;
+  let genVerifyDecl = 1;
+  let extraClassDeclaration = [{
+    static constexpr int64_t kTokens = -1;
+    static constexpr int64_t kRows = -2;
+
+    bool hasTokens() const { return getShape().front() == kTokens; }
+    bool hasRows() const { return getShape().front() == kRows; }
+  }];
+}
+
+def Moe_Routing : Moe_Type<"Routing", "routing"> {
+  let summary = "what becomes of the pairs (token, k) of a step: permutation, counts of all ranks, slot tables";
+}
+
+// --- Attributes ----------------------------------------------------------------------------------------
+
+def Moe_ActivationKind : I32EnumAttr<"ActivationKind", "element-wise function between the two products", [
+  I32EnumAttrCase<"swiglu", 0>,
+]> {
+  let cppNamespace = "::sluice::moe";
+  let genSpecializedAttr = 0;
+}
+def Moe_ActivationKindAttr : EnumAttr<Moe_Dialect, Moe_ActivationKind, "activation_kind">;
+
+def Moe_SplitSpace : I32EnumAttr<"SplitSpace", "index set that a split cuts", [
+  I32EnumAttrCase<"tokens", 0>,
+  I32EnumAttrCase<"rows", 1>,
+  I32EnumAttrCase<"experts", 2>,
+]> {
+  let cppNamespace = "::sluice::moe";
+  let genSpecializedAttr = 0;
+}
+
+def Moe_Split : AttrDef<Moe_Dialect, "Split"> {
+  let mnemonic = "split";
+  let summary = "how a node is cut: `#moe.split<rows, 128>`";
+  let description = [{
+    `size` elements of `space` a slot; 0 takes the producer's size. A node without a split takes space and size of
+    its producer.
+  }];
+  let parameters = (ins EnumParameter<Moe_SplitSpace>:$space, "int64_t":$size);
+  let assemblyFormat = "`<` $space `,` $size `>`";
+  let genVerifyDecl = 1;
+}
+
+// --- Nodes ---------------------------------------------------------------------------------------------
+
+def Moe_NodeOpInterface : OpInterface<"NodeOp"> {
+  let cppNamespace = "::sluice::moe";
+  let description = [{
+    A node of the graph, something that computes. The interface checks names, result names and the space of the
+    split; shapes and types are checked by the verifier of each op.
+  }];
+  let methods = [
+    InterfaceMethod<"Name, unique in the entry.", "::llvm::StringRef", "getNode">,
+    InterfaceMethod<"The reference's name, if any.", "::std::optional<::llvm::StringRef>", "getAlias">,
+    InterfaceMethod<"Names of the result tensors, one a result, or null.", "::mlir::ArrayAttr", "getTensorsAttr">,
+    InterfaceMethod<"How this node is cut, or null.", "::sluice::moe::SplitAttr", "getSplitAttr">,
+    InterfaceMethod<"Sets how this node is cut.", "void", "setSplitAttr", (ins "::sluice::moe::SplitAttr":$split)>,
+    InterfaceMethod<"What the reference plan says of this node, or null.", "::mlir::DictionaryAttr",
+                    "getReferenceAttr">,
+  ];
+  let verify = "return ::sluice::moe::verifyNode($_op);";
+}
+
+#endif  // SLUICE_COMPILER_DIALECT_MOE_BASE_TD
