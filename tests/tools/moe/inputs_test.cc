@@ -1,0 +1,147 @@
+#include "tools/moe/inputs.h"
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <cstring>
+#include <set>
+
+#include "tools/moe/random.h"
+
+namespace sluice::tools {
+namespace {
+
+const MoeDims kDims{2, 16, 4, 200, 24, 20};
+
+std::vector<int32_t> idsOf(const char* routing, const MoeDims& dims = kDims, int rank = 0) {
+  InputsSpec spec;
+  spec.routing = *parseRouting(routing);
+  const TensorMap map = makeInputs(dims, spec, rank, dims.maxTokens);
+  const Tensor& ids = map.at("expert_ids");
+  return {ids.as<int32_t>(), ids.as<int32_t>() + ids.elements()};
+}
+
+std::vector<int> rowsOfExperts(const std::vector<int32_t>& ids) {
+  std::vector<int> rows(static_cast<size_t>(kDims.experts));
+  for (int32_t id : ids)
+    if (id >= 0) ++rows[static_cast<size_t>(id)];
+  return rows;
+}
+
+TEST_CASE("experts of one token are distinct and in range under every routing") {
+  for (const char* routing : {"uniform", "zipf:1.2", "zipf:100", "onehot", "half-empty", "masked"}) {
+    INFO(routing);
+    const std::vector<int32_t> ids = idsOf(routing);
+    for (size_t t = 0; t < ids.size(); t += 4) {
+      std::set<int32_t> seen;
+      for (size_t k = 0; k < 4; ++k) {
+        CHECK(ids[t + k] >= -1);
+        CHECK(ids[t + k] < kDims.experts);
+        CHECK((ids[t + k] == -1 || seen.insert(ids[t + k]).second));
+      }
+    }
+  }
+}
+
+TEST_CASE("each routing has the shape of its name") {
+  std::vector<int> uniform = rowsOfExperts(idsOf("uniform"));
+  CHECK(*std::min_element(uniform.begin(), uniform.end()) > 20);  // 50 expected
+  std::vector<int> zipf = rowsOfExperts(idsOf("zipf:1.2"));
+  std::sort(zipf.begin(), zipf.end());
+  CHECK(zipf.back() > 5 * zipf.front());
+  const std::vector<int> hot = rowsOfExperts(idsOf("onehot"));
+  CHECK(*std::max_element(hot.begin(), hot.end()) == 200);
+  CHECK(std::count(hot.begin(), hot.end(), 0) == 15);
+  CHECK(idsOf("onehot", kDims, 0) == idsOf("onehot", kDims, 1));
+  const std::vector<int> half = rowsOfExperts(idsOf("half-empty"));
+  CHECK(std::all_of(half.begin(), half.begin() + 8, [](int n) { return n > 0; }));
+  CHECK(std::all_of(half.begin() + 8, half.end(), [](int n) { return n == 0; }));
+  const std::vector<int32_t> masked = idsOf("masked");
+  const auto gone = std::count(masked.begin(), masked.end(), -1);
+  CHECK(gone > 120);
+  CHECK(gone < 280);
+}
+
+TEST_CASE("half-empty routing still finds K experts where K is more than half of them") {
+  const MoeDims dims{1, 4, 3, 5, 8, 8};
+  CHECK(idsOf("half-empty", dims).size() == 15);
+}
+
+TEST_CASE("expert weights are positive and sum to 1, and tensors have the scale that was said") {
+  const TensorMap map = makeInputs(kDims, {}, 1, 200);
+  const Tensor& weights = map.at("expert_weights");
+  for (int64_t t = 0; t < weights.elements(); t += 4) {
+    double sum = 0;
+    for (int64_t k = 0; k < 4; ++k) {
+      CHECK(weights.as<float>()[t + k] > 0);
+      sum += weights.as<float>()[t + k];
+    }
+    CHECK(sum == Approx(1).margin(1e-6));
+  }
+  const auto variance = [&](const char* name) {
+    const Tensor& tensor = map.at(name);
+    double sum = 0;
+    for (int64_t i = 0; i < tensor.elements(); ++i) sum += std::pow(toFloat(tensor.as<BFloat16>()[i]), 2);
+    return sum / static_cast<double>(tensor.elements());
+  };
+  CHECK(variance("x") == Approx(1).epsilon(0.1));
+  CHECK(variance("gate_up_weight") == Approx(1.0 / 24).epsilon(0.1));
+  CHECK(variance("down_weight") == Approx(1.0 / 20).epsilon(0.1));
+}
+
+TEST_CASE("a seed gives the same bits, another seed or rank others") {
+  const auto bits = [](uint64_t seed, int rank) {
+    InputsSpec spec;
+    spec.seed = seed;
+    const TensorMap map = makeInputs(kDims, spec, rank, 7);
+    std::string all;
+    for (const auto& [name, tensor] : map)
+      all.append(reinterpret_cast<const char*>(tensor.data()), static_cast<size_t>(tensor.bytes()));
+    return all;
+  };
+  CHECK(bits(1, 0) == bits(1, 0));
+  CHECK(bits(1, 0) != bits(2, 0));
+  CHECK(bits(1, 0) != bits(1, 1));
+}
+
+TEST_CASE("tokens are the same, ragged or given for each rank") {
+  const auto counts = [](const char* text) {
+    InputsSpec spec;
+    spec.tokens = *parseTokens(text);
+    return tokensOfRanks(kDims, spec);
+  };
+  CHECK(*counts("7") == std::vector<int64_t>{7, 7});
+  CHECK(*counts("0,3") == std::vector<int64_t>{0, 3});
+  const std::vector<int64_t> ragged = *counts("ragged:100");
+  for (int64_t count : ragged) {
+    CHECK(count >= 25);
+    CHECK(count <= 100);
+  }
+  CHECK(ragged[0] != ragged[1]);
+  CHECK(counts("201").error().message.find("expected at most 200") != std::string::npos);
+  CHECK(counts("1,2,3").error().message.find("one for each of 2 ranks") != std::string::npos);
+}
+
+TEST_CASE("texts that name no routing or tokens are refused") {
+  for (const char* text :
+       {"", "zipf", "zipf:", "zipf:-1", "zipf:x", "zipf:nan", "zipf:1e9", "Uniform", "onehot "})
+    CHECK_FALSE(parseRouting(text).ok());
+  for (const char* text :
+       {"", "-1", "1.5", "ragged", "ragged:", "ragged:1,2", "1,", ",1", "99999999999999999999"})
+    CHECK_FALSE(parseTokens(text).ok());
+}
+
+TEST_CASE("the cheap normal numbers have mean 0 and variance 1") {
+  Random random(5, 5);
+  double sum = 0, squares = 0;
+  for (int i = 0; i < 100000; ++i) {
+    const double v = random.normal();
+    sum += v;
+    squares += v * v;
+  }
+  CHECK(std::abs(sum / 1e5) < 0.02);
+  CHECK(squares / 1e5 == Approx(1).epsilon(0.02));
+}
+
+}  // namespace
+}  // namespace sluice::tools

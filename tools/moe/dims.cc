@@ -1,0 +1,65 @@
+#include "tools/moe/dims.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "tools/io/tensor.h"
+
+namespace sluice::tools {
+namespace {
+
+// Any number that is no size of a program: stands for T where shapes are compared.
+constexpr int64_t kTokensMark = -1;
+
+const Buffer* find(const TaskProgram& program, std::string_view name) {
+  const auto it = std::find_if(program.buffers.begin(), program.buffers.end(),
+                               [&](const Buffer& buffer) { return buffer.name == name; });
+  return it == program.buffers.end() ? nullptr : &*it;
+}
+
+std::vector<int64_t> markedShape(const Buffer& buffer) {
+  std::vector<int64_t> shape;
+  for (const Dim& dim : buffer.shape) shape.push_back(dim.extent == Extent::kFixed ? dim.size : kTokensMark);
+  return shape;
+}
+
+}  // namespace
+
+MoeTensor moeTensor(const MoeDims& d, std::string_view name, int64_t tokens) {
+  const int64_t local = d.expertsPerRank();
+  const std::vector<int64_t> pairs = {tokens, d.topK};
+  for (std::string_view each : {"x", "dy", "y", "dx"})
+    if (name == each) return {each, DType::kBF16, {tokens, d.hidden}};
+  if (name == "expert_ids") return {"expert_ids", DType::kI32, pairs};
+  for (std::string_view each : {"expert_weights", "d_expert_weights"})
+    if (name == each) return {each, DType::kF32, pairs};
+  if (name == "gate_up_weight") return {"gate_up_weight", DType::kBF16, {local, d.hidden, 2 * d.inter}};
+  if (name == "down_weight") return {"down_weight", DType::kBF16, {local, d.inter, d.hidden}};
+  if (name == "gate_up_weight_grad")
+    return {"gate_up_weight_grad", DType::kF32, {local, d.hidden, 2 * d.inter}};
+  if (name == "down_weight_grad") return {"down_weight_grad", DType::kF32, {local, d.inter, d.hidden}};
+  return {};
+}
+
+Expected<MoeDims> moeDimsOf(const TaskProgram& program) {
+  const Buffer* down = find(program, "down_weight");
+  if (!down || down->shape.size() != 3)
+    return Error{fmt::format("program '{}' is not a MoE-FFN layer: found no tensor 'down_weight' [E, I, H]",
+                             program.name)};
+  const MoeDims dims{program.ranks,     program.experts,     program.topK,
+                     program.maxTokens, down->shape[2].size, down->shape[1].size};
+  for (const Buffer& buffer : program.buffers) {
+    if (buffer.role != Role::kInput && buffer.role != Role::kOutput) continue;
+    const MoeTensor tensor = moeTensor(dims, buffer.name, kTokensMark);
+    if (tensor.name.empty()) continue;
+    const std::vector<int64_t> shape = markedShape(buffer);
+    if (shape != tensor.shape || buffer.type != tensor.type)
+      return Error{fmt::format("tensor '{}': found {}, expected {} in a MoE-FFN layer (-1 is T)", buffer.name,
+                               describeTensor(buffer.type, shape),
+                               describeTensor(tensor.type, tensor.shape))};
+  }
+  return dims;
+}
+
+}  // namespace sluice::tools

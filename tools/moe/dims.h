@@ -1,0 +1,40 @@
+// MoeDims: the sizes of one MoE-FFN layer, and the names and shapes of its tensors.
+//
+// Value type. The names are those of graphs/moe_ffn; a program with other tensors is no MoE-FFN layer here.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "runtime/base/dtype.h"
+#include "runtime/base/expected.h"
+#include "runtime/program/program.h"
+
+namespace sluice::tools {
+
+struct MoeDims {
+  int ranks = 1;
+  int experts = 1;  // in all; rank r owns r*experts/ranks .. (r+1)*experts/ranks - 1
+  int topK = 1;
+  int64_t maxTokens = 1;  // of one rank
+  int64_t hidden = 1;
+  int64_t inter = 1;
+
+  int expertsPerRank() const { return experts / ranks; }
+  friend bool operator==(const MoeDims&, const MoeDims&) = default;
+};
+
+// Type and shape of the layer's tensor `name` at a rank with `tokens` tokens; empty name: there is none.
+struct MoeTensor {
+  std::string_view name;
+  DType type = DType::kF32;
+  std::vector<int64_t> shape;
+};
+MoeTensor moeTensor(const MoeDims& dims, std::string_view name, int64_t tokens);
+
+// The sizes, from the tensors gate_up_weight and down_weight. Errors: these are missing, or a tensor has not
+// the shape that the layer gives it.
+Expected<MoeDims> moeDimsOf(const TaskProgram& program);
+
+}  // namespace sluice::tools

@@ -1,0 +1,169 @@
+#include "tools/moe/inputs.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <numeric>
+#include <optional>
+#include <utility>
+
+#include "tools/moe/random.h"
+
+namespace sluice::tools {
+namespace {
+
+// Streams of one seed: tensors of a rank do not depend on each other or on other ranks.
+enum class Stream : uint64_t { kTokens, kPopularity, kX, kDy, kIds, kWeights, kGateUp, kDown };
+
+Random streamOf(const InputsSpec& spec, Stream stream, int rank) {
+  return {spec.seed, static_cast<uint64_t>(stream) << 32 | static_cast<uint32_t>(rank)};
+}
+
+template <class T>
+std::optional<T> parseNumber(std::string_view text) {
+  T value{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+void fillNormal(Tensor& tensor, double scale, Random random) {
+  auto* data = tensor.as<BFloat16>();
+  const auto factor = static_cast<float>(scale);
+  for (int64_t i = 0; i < tensor.elements(); ++i) data[i] = toBFloat16(random.normal() * factor);
+}
+
+// Log of the probability of each expert, up to a constant.
+std::vector<double> expertLogWeights(const MoeDims& dims, const InputsSpec& spec) {
+  const RoutingSpec& routing = spec.routing;
+  std::vector<double> weights(static_cast<size_t>(dims.experts), 0.0);
+  if (routing.kind == RoutingKind::kHalfEmpty) {
+    const int used = std::max(dims.topK, dims.experts / 2);
+    std::fill(weights.begin() + std::min(used, dims.experts), weights.end(), -HUGE_VAL);
+  }
+  if (routing.kind != RoutingKind::kZipf) return weights;
+  Random random = streamOf(spec, Stream::kPopularity, 0);
+  for (size_t i = 0; i < weights.size(); ++i)
+    weights[i] = -routing.exponent * std::log(static_cast<double>(i + 1));
+  for (size_t i = weights.size(); i > 1; --i)
+    std::swap(weights[i - 1], weights[static_cast<size_t>(random.below(static_cast<int64_t>(i)))]);
+  return weights;
+}
+
+// K distinct experts of given weights, drawn one after the other without replacement: the K largest of
+// weight + Gumbel noise.
+void drawExperts(const std::vector<double>& logWeights, Random& random, std::span<int32_t> ids,
+                 std::vector<std::pair<double, int32_t>>& scratch) {
+  scratch.clear();
+  for (size_t e = 0; e < logWeights.size(); ++e)
+    if (logWeights[e] != -HUGE_VAL)
+      scratch.emplace_back(logWeights[e] - std::log(-std::log(random.uniform())), static_cast<int32_t>(e));
+  std::partial_sort(scratch.begin(), scratch.begin() + static_cast<std::ptrdiff_t>(ids.size()), scratch.end(),
+                    std::greater<>());
+  for (size_t k = 0; k < ids.size(); ++k) ids[k] = scratch[k].second;
+}
+
+void fillIds(const MoeDims& dims, const InputsSpec& spec, Tensor& tensor, Random random) {
+  const auto k = static_cast<size_t>(dims.topK);
+  const std::span<int32_t> all(tensor.as<int32_t>(), static_cast<size_t>(tensor.elements()));
+  if (spec.routing.kind == RoutingKind::kOneHot) {
+    const auto hot = static_cast<int32_t>(streamOf(spec, Stream::kPopularity, 0).below(dims.experts));
+    for (size_t i = 0; i < all.size(); ++i) all[i] = i % k == 0 ? hot : -1;
+    return;
+  }
+  const std::vector<double> logWeights = expertLogWeights(dims, spec);
+  std::vector<std::pair<double, int32_t>> scratch;
+  for (size_t t = 0; t < all.size(); t += k) drawExperts(logWeights, random, all.subspan(t, k), scratch);
+  if (spec.routing.kind != RoutingKind::kMasked) return;
+  for (int32_t& id : all)
+    if (random.below(4) == 0) id = -1;
+}
+
+// A softmax of normal numbers over the K experts of each token.
+void fillWeights(const MoeDims& dims, Tensor& tensor, Random random) {
+  auto* data = tensor.as<float>();
+  const int64_t k = dims.topK;
+  for (int64_t t = 0; t < tensor.elements(); t += k) {
+    float sum = 0;
+    for (int64_t j = 0; j < k; ++j) sum += data[t + j] = std::exp(random.normal());
+    for (int64_t j = 0; j < k; ++j) data[t + j] /= sum;
+  }
+}
+
+}  // namespace
+
+Expected<RoutingSpec> parseRouting(std::string_view text) {
+  if (text == "uniform") return RoutingSpec{RoutingKind::kUniform, 0};
+  if (text == "onehot") return RoutingSpec{RoutingKind::kOneHot, 0};
+  if (text == "half-empty") return RoutingSpec{RoutingKind::kHalfEmpty, 0};
+  if (text == "masked") return RoutingSpec{RoutingKind::kMasked, 0};
+  if (text.starts_with("zipf:")) {
+    const std::optional<double> exponent = parseNumber<double>(text.substr(5));
+    if (exponent && *exponent >= 0 && *exponent <= 100) return RoutingSpec{RoutingKind::kZipf, *exponent};
+  }
+  return Error{fmt::format(
+      "found routing '{}', expected uniform, zipf:S with S from 0 to 100, onehot, half-empty or masked",
+      text)};
+}
+
+Expected<TokensSpec> parseTokens(std::string_view text) {
+  const auto bad =
+      Error{fmt::format("found tokens '{}', expected N, ragged:N or one number a rank as in 0,17,5", text)};
+  TokensSpec spec;
+  std::string_view rest = text;
+  if (rest.starts_with("ragged:")) {
+    spec.ragged = true;
+    rest.remove_prefix(7);
+  }
+  const bool list = rest.find(',') != rest.npos;
+  if (list && spec.ragged) return bad;
+  for (bool more = true; more;) {
+    const size_t comma = rest.find(',');
+    const std::optional<int64_t> count = parseNumber<int64_t>(rest.substr(0, comma));
+    if (!count || *count < 0) return bad;
+    if (list) spec.counts.push_back(*count);
+    spec.most = std::max(spec.most, *count);
+    more = comma != rest.npos;
+    if (more) rest.remove_prefix(comma + 1);
+  }
+  return spec;
+}
+
+Expected<std::vector<int64_t>> tokensOfRanks(const MoeDims& dims, const InputsSpec& spec) {
+  const TokensSpec& tokens = spec.tokens;
+  const auto ranks = static_cast<size_t>(dims.ranks);
+  if (tokens.most > dims.maxTokens)
+    return Error{fmt::format("found {} tokens, expected at most {}, the program's max_tokens", tokens.most,
+                             dims.maxTokens)};
+  if (!tokens.counts.empty() && tokens.counts.size() != ranks)
+    return Error{fmt::format("found {} numbers of tokens, expected one for each of {} ranks",
+                             tokens.counts.size(), ranks)};
+  if (!tokens.counts.empty()) return tokens.counts;
+  std::vector<int64_t> counts(ranks, tokens.most);
+  if (!tokens.ragged) return counts;
+  for (size_t r = 0; r < ranks; ++r) {
+    const int64_t least = tokens.most / 4;
+    counts[r] = least + streamOf(spec, Stream::kTokens, static_cast<int>(r)).below(tokens.most - least + 1);
+  }
+  return counts;
+}
+
+TensorMap makeInputs(const MoeDims& dims, const InputsSpec& spec, int rank, int64_t tokens) {
+  TensorMap map;
+  const auto add = [&](std::string_view name) -> Tensor& {
+    MoeTensor tensor = moeTensor(dims, name, tokens);
+    return map.emplace(name, Tensor(tensor.type, std::move(tensor.shape))).first->second;
+  };
+  const double hidden = static_cast<double>(dims.hidden), inter = static_cast<double>(dims.inter);
+  fillNormal(add("x"), 1, streamOf(spec, Stream::kX, rank));
+  fillNormal(add("dy"), 1, streamOf(spec, Stream::kDy, rank));
+  fillNormal(add("gate_up_weight"), 1 / std::sqrt(hidden), streamOf(spec, Stream::kGateUp, rank));
+  fillNormal(add("down_weight"), 1 / std::sqrt(inter), streamOf(spec, Stream::kDown, rank));
+  fillIds(dims, spec, add("expert_ids"), streamOf(spec, Stream::kIds, rank));
+  fillWeights(dims, add("expert_weights"), streamOf(spec, Stream::kWeights, rank));
+  return map;
+}
+
+}  // namespace sluice::tools

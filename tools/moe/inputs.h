@@ -1,0 +1,56 @@
+// Random inputs of a MoE-FFN layer: seeded, ragged, with a choice of routings.
+//
+// Free functions on values; any thread. The same spec gives the same bits; ranks are made independently.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/base/expected.h"
+#include "tools/io/tensor.h"
+#include "tools/moe/dims.h"
+
+namespace sluice::tools {
+
+enum class RoutingKind : uint8_t {
+  kUniform,    // K distinct experts, all equally likely
+  kZipf,       // the n-th most popular expert has weight 1 / n^exponent; popularity is a random order
+  kOneHot,     // every token has one pair, all with the same expert; the other pairs are masked
+  kHalfEmpty,  // uniform over the lower half of the experts (at least K): the others get no row
+  kMasked,     // uniform, but every pair is masked (id -1) with probability 1/4
+};
+
+struct RoutingSpec {
+  RoutingKind kind = RoutingKind::kUniform;
+  double exponent = 1.0;  // kZipf
+};
+
+// "uniform", "zipf:1.2", "onehot", "half-empty", "masked".
+Expected<RoutingSpec> parseRouting(std::string_view text);
+
+struct TokensSpec {
+  bool ragged = false;          // each rank has a random number from most/4 to most
+  int64_t most = 0;             // not ragged: every rank has this many
+  std::vector<int64_t> counts;  // where not empty: one a rank, instead
+};
+
+// "128", "ragged:128", or a list with one number a rank: "0,17,128,1".
+Expected<TokensSpec> parseTokens(std::string_view text);
+
+struct InputsSpec {
+  TokensSpec tokens;
+  RoutingSpec routing;
+  uint64_t seed = 1;
+};
+
+// T of every rank. Errors: more than the layer's maxTokens, a list that has not one number a rank.
+Expected<std::vector<int64_t>> tokensOfRanks(const MoeDims& dims, const InputsSpec& spec);
+
+// All inputs of one rank: x, expert_ids, expert_weights, gate_up_weight, down_weight, dy. Weights have
+// variance 1 / fan-in and x and dy variance 1, so that all intermediate tensors are of order 1; expert
+// weights of one token are positive and sum to 1.
+TensorMap makeInputs(const MoeDims& dims, const InputsSpec& spec, int rank, int64_t tokens);
+
+}  // namespace sluice::tools

@@ -1,0 +1,146 @@
+#include "tools/moe/matmul.h"
+
+#include <algorithm>
+#include <atomic>
+#include <memory>
+#include <thread>
+#include <vector>
+
+namespace sluice::tools {
+namespace {
+
+// A block of C is kBlockM x kBlockN, its sum is cut every kBlockK: packed A (192 KB) and B (512 KB) stay in
+// the second-level cache. A micro tile is 6 x 8: 12 AVX2 accumulators, or 6 of AVX-512.
+constexpr int64_t kTileM = 6, kTileN = 8;
+constexpr int64_t kBlockM = 96, kBlockN = 256, kBlockK = 256;
+static_assert(kBlockM % kTileM == 0 && kBlockN % kTileN == 0);
+
+using Vector [[gnu::vector_size(kTileN * 8), gnu::may_alias]] = double;
+
+double at(const double* p) { return *p; }
+double at(const BFloat16* p) { return toFloat(*p); }
+
+// Packs `lines` x `depth` elements as panels of kTile: out[panel][k][i]. Lines past the edge are zero.
+template <int64_t kTile, class T>
+void packPanels(const T* p, int64_t lineStride, int64_t kStride, int64_t lines, int64_t depth, double* out) {
+  for (int64_t first = 0; first < lines; first += kTile, out += kTile * depth) {
+    const int64_t live = std::min(kTile, lines - first);
+    if (live < kTile) std::fill(out, out + kTile * depth, 0.0);
+    const T* base = p + first * lineStride;
+    if (lineStride == 1)
+      for (int64_t k = 0; k < depth; ++k)
+        for (int64_t i = 0; i < live; ++i) out[k * kTile + i] = at(base + k * kStride + i);
+    else
+      for (int64_t i = 0; i < live; ++i)
+        for (int64_t k = 0; k < depth; ++k) out[k * kTile + i] = at(base + i * lineStride + k * kStride);
+  }
+}
+
+template <int64_t kTile>
+void pack(const MatrixView& view, int64_t offset, int64_t lineStride, int64_t kStride, int64_t lines,
+          int64_t depth, double* out) {
+  if (view.f64)
+    packPanels<kTile>(view.f64 + offset, lineStride, kStride, lines, depth, out);
+  else
+    packPanels<kTile>(view.bf16 + offset, lineStride, kStride, lines, depth, out);
+}
+
+// out[6][8] = sum over k of a[k][6] * b[k][8]. Inlined into one function an instruction set.
+[[gnu::always_inline]] inline void microBody(const double* a, const double* b, int64_t depth, double* out) {
+  Vector acc[kTileM] = {};
+  for (int64_t k = 0; k < depth; ++k, a += kTileM, b += kTileN) {
+    const Vector line = *reinterpret_cast<const Vector*>(b);
+#pragma GCC unroll 6
+    for (int64_t i = 0; i < kTileM; ++i) acc[i] += a[i] * line;
+  }
+  for (int64_t i = 0; i < kTileM; ++i) *reinterpret_cast<Vector*>(out + i * kTileN) = acc[i];
+}
+
+using Micro = void (*)(const double*, const double*, int64_t, double*);
+
+void microPortable(const double* a, const double* b, int64_t depth, double* out) {
+  microBody(a, b, depth, out);
+}
+
+#if defined(__x86_64__)
+[[gnu::target("avx2,fma")]] void microAvx2(const double* a, const double* b, int64_t depth, double* out) {
+  microBody(a, b, depth, out);
+}
+[[gnu::target("avx512f")]] void microAvx512(const double* a, const double* b, int64_t depth, double* out) {
+  microBody(a, b, depth, out);
+}
+
+Micro selectMicro() {
+  if (__builtin_cpu_supports("avx512f")) return microAvx512;
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return microAvx2;
+  return microPortable;
+}
+#else
+Micro selectMicro() { return microPortable; }
+#endif
+
+void addTile(const double* tile, double* c, int64_t ldc, int64_t rows, int64_t cols, bool accumulate) {
+  for (int64_t i = 0; i < rows; ++i)
+    for (int64_t j = 0; j < cols; ++j)
+      c[i * ldc + j] = tile[i * kTileN + j] + (accumulate ? c[i * ldc + j] : 0.0);
+}
+
+struct alignas(64) Scratch {
+  double a[kBlockM * kBlockK];
+  double b[kBlockN * kBlockK];
+  double tile[kTileM * kTileN];
+};
+
+// The block of C that begins at (m0, n0).
+void block(const MatmulArgs& args, int64_t m0, int64_t n0, Micro micro, Scratch& s) {
+  const int64_t m = std::min(kBlockM, args.m - m0), n = std::min(kBlockN, args.n - n0);
+  const MatrixView &a = args.a, &b = args.b;
+  for (int64_t k0 = 0; k0 < args.k; k0 += kBlockK) {
+    const int64_t depth = std::min(kBlockK, args.k - k0);
+    pack<kTileM>(a, m0 * a.rowStride + k0 * a.colStride, a.rowStride, a.colStride, m, depth, s.a);
+    pack<kTileN>(b, k0 * b.rowStride + n0 * b.colStride, b.colStride, b.rowStride, n, depth, s.b);
+    const bool accumulate = args.accumulate || k0 > 0;
+    for (int64_t j = 0; j < n; j += kTileN)
+      for (int64_t i = 0; i < m; i += kTileM) {
+        micro(s.a + i * depth, s.b + j * depth, depth, s.tile);
+        addTile(s.tile, args.c + (m0 + i) * args.ldc + n0 + j, args.ldc, std::min(kTileM, m - i),
+                std::min(kTileN, n - j), accumulate);
+      }
+  }
+}
+
+}  // namespace
+
+void parallelFor(int threads, int64_t count, int64_t grain,
+                 const std::function<void(int64_t, int64_t)>& body) {
+  const int64_t blocks = (count + grain - 1) / grain;
+  std::atomic<int64_t> next{0};
+  const auto work = [&] {
+    for (int64_t i = next.fetch_add(1, std::memory_order_relaxed); i < blocks;
+         i = next.fetch_add(1, std::memory_order_relaxed))
+      body(i * grain, std::min(count, (i + 1) * grain));
+  };
+  std::vector<std::thread> helpers;
+  for (int64_t i = 1; i < std::min<int64_t>(threads, blocks); ++i) helpers.emplace_back(work);
+  work();
+  for (std::thread& helper : helpers) helper.join();
+}
+
+void matmul(const MatmulArgs& args, int threads) {
+  if (args.m <= 0 || args.n <= 0) return;
+  if (args.k <= 0) {
+    for (int64_t i = 0; i < args.m && !args.accumulate; ++i) std::fill_n(args.c + i * args.ldc, args.n, 0.0);
+    return;
+  }
+  const Micro micro = selectMicro();
+  const int64_t rows = (args.m + kBlockM - 1) / kBlockM, cols = (args.n + kBlockN - 1) / kBlockN;
+  // A few blocks at a time: each batch makes its scratch once.
+  const int64_t grain = std::max<int64_t>(1, rows * cols / (4 * std::max(threads, 1)));
+  parallelFor(threads, rows * cols, grain, [&](int64_t begin, int64_t end) {
+    const auto scratch = std::make_unique<Scratch>();
+    for (int64_t i = begin; i < end; ++i)
+      block(args, i / cols * kBlockM, i % cols * kBlockN, micro, *scratch);
+  });
+}
+
+}  // namespace sluice::tools

@@ -1,0 +1,42 @@
+// Double-precision matrix products for the reference: blocked, vectorised, a few threads.
+//
+// Nothing here shares code with the kernels it is used to check. Results do not depend on the number of
+// threads or on the instruction set's width of a vector, but for fused multiply-adds. Any size may be 0.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+
+#include "runtime/base/dtype.h"
+
+namespace sluice::tools {
+
+// A matrix in somebody else's memory, as doubles or as bf16. Element (i, j) lies at i * rowStride + j *
+// colStride, so that a transposed matrix is one with the strides exchanged. Does not own.
+struct MatrixView {
+  const double* f64 = nullptr;
+  const BFloat16* bf16 = nullptr;  // where f64 is null
+  int64_t rowStride = 0;
+  int64_t colStride = 1;
+
+  MatrixView transposed() const { return {f64, bf16, colStride, rowStride}; }
+};
+
+// c[m, n] = a[m, k] * b[k, n], or c += a * b; c is row-major with ldc elements a row.
+struct MatmulArgs {
+  MatrixView a;
+  MatrixView b;
+  double* c = nullptr;
+  int64_t ldc = 0;
+  int64_t m = 0;
+  int64_t n = 0;
+  int64_t k = 0;
+  bool accumulate = false;
+};
+void matmul(const MatmulArgs& args, int threads);
+
+// Runs body(begin, end) over 0 .. count in blocks of `grain`, on `threads` threads; returns when all is done.
+void parallelFor(int threads, int64_t count, int64_t grain,
+                 const std::function<void(int64_t, int64_t)>& body);
+
+}  // namespace sluice::tools

@@ -1,0 +1,78 @@
+// The MoE-FFN layer in double precision, straight from its formulas, over all ranks.
+//
+// Knows nothing of slots, tasks or kernels: tokens are grouped by expert and every expert is a few matrix
+// products. With g, u = x @ gate_up_weight (its halves), act = silu(g) * u, w an expert weight:
+//   y[t]                = sum over pairs of w * (act @ down_weight)
+//   d_expert_weights    = dy . (act @ down_weight)
+//   dx[t]               = sum over pairs of (dg, du) @ gate_up_weight', with da = w * dy @ down_weight',
+//                         dg = da * u * silu'(g), du = da * silu(g)
+//   down_weight_grad    = sum over rows of act' (w dy),  gate_up_weight_grad = sum over rows of x' (dg, du)
+// A pair with expert id -1 is masked: it adds nothing, and its gradient is 0.
+//
+// Free functions on views; any thread. Memory: 24 bytes an element of x, and two weight gradients in all.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "runtime/base/dtype.h"
+#include "runtime/base/expected.h"
+#include "tools/io/tensor.h"
+#include "tools/moe/dims.h"
+
+namespace sluice::tools {
+
+// Tensors of one rank, in somebody else's memory; shapes as moeTensor(). Without dy at any rank only y is
+// computed.
+struct MoeInputs {
+  int64_t tokens = 0;
+  const BFloat16* x = nullptr;
+  const int32_t* expertIds = nullptr;
+  const float* expertWeights = nullptr;
+  const BFloat16* gateUpWeight = nullptr;
+  const BFloat16* downWeight = nullptr;
+  const BFloat16* dy = nullptr;
+};
+
+// What a program computed; null: not looked at.
+struct MoeOutputs {
+  const BFloat16* y = nullptr;
+  const BFloat16* dx = nullptr;
+  const float* dExpertWeights = nullptr;
+  const float* gateUpWeightGrad = nullptr;
+  const float* downWeightGrad = nullptr;
+};
+
+// Views of the tensors of a file. Errors: a missing input, a wrong type or shape, outputs of another number
+// of tokens. An output that is not there is null.
+Expected<MoeInputs> moeInputs(const MoeDims& dims, const TensorMap& tensors);
+Expected<MoeOutputs> moeOutputs(const MoeDims& dims, const TensorMap& tensors, int64_t tokens);
+
+// The results of one rank that belong to tokens: [T,H], [T,H], [T,K].
+struct MoeTokenResults {
+  std::vector<double> y;
+  std::vector<double> dx;
+  std::vector<double> dExpertWeights;
+};
+
+// Called once an expert, in order, with its gradients [H,2I] and [I,H].
+using ExpertGradients =
+    std::function<void(int expert, std::span<const double> gateUp, std::span<const double> down)>;
+
+// Errors: an expert id out of range or repeated in a row (rank, token).
+Expected<std::vector<MoeTokenResults>> moeReference(const MoeDims& dims, std::span<const MoeInputs> ranks,
+                                                    const ExpertGradients& gradients, int threads);
+
+struct OutputError {
+  std::string_view name;
+  double relative = 0;  // |found - reference| / |reference| over all ranks, L2; NaN where either has one
+};
+
+// One entry for each output that is there at every rank, in the order of MoeOutputs.
+Expected<std::vector<OutputError>> moeErrors(const MoeDims& dims, std::span<const MoeInputs> inputs,
+                                             std::span<const MoeOutputs> outputs, int threads);
+
+}  // namespace sluice::tools
