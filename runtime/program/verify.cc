@@ -1,0 +1,35 @@
+#include "runtime/program/verify.h"
+
+#include <utility>
+
+#include "runtime/program/verify_internal.h"
+
+namespace sluice {
+
+using namespace verify_parts;
+
+Expected<VerifiedProgram> verify(TaskProgram program) {
+  for (const auto check : {checkLimits, checkSpaces, checkBuffers, checkEntries, checkFamilies})
+    if (Status status = check(program); !status) return status.error();
+
+  auto tables = checkLanes(program);
+  if (!tables) return tables.error();
+  const std::vector<EventUse> uses = collectEventUses(program, *tables);
+  if (Status status = checkEvents(program, uses); !status) return status.error();
+
+  auto order = orderFamilies(program, *tables, uses);
+  if (!order) return order.error();
+  if (Status status = checkLaneOrder(program, *order); !status) return status.error();
+
+  const Coverage coverage = computeCoverage(program, *tables, uses, *order);
+  if (Status status = checkAccesses(program, coverage); !status) return status.error();
+  if (Status status = checkSharing(program, coverage); !status) return status.error();
+
+  VerifiedProgram verified;
+  verified.fingerprint_ = fingerprintOf(program);
+  verified.order_ = std::move(*order);
+  verified.program_ = std::make_shared<const TaskProgram>(std::move(program));
+  return verified;
+}
+
+}  // namespace sluice

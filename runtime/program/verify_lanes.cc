@@ -1,0 +1,168 @@
+// Lanes: every record is in range, every (slot, tile) of a family stands once, and seats are sorted by key.
+#include <algorithm>
+
+#include "runtime/program/verify_internal.h"
+
+namespace sluice::verify_parts {
+namespace {
+
+// Where a record stands, for messages.
+struct Place {
+  const TaskProgram& program;
+  const Lane& lane;
+  size_t core;
+  size_t task;
+
+  std::string text() const { return fmt::format("task {} of core {} in lane '{}'", task, core, lane.name); }
+};
+
+Status checkLane(const TaskProgram& program, uint32_t index) {
+  const Lane& lane = program.lanes[index];
+  if (!inRange(lane.entry, program.entries))
+    return fail("lane '{}' belongs to entry {}, but the program declares {} entries", lane.name,
+                lane.entry.value, program.entries.size());
+  if (!inRange(lane.space, program.spaces))
+    return fail("lane '{}' is in space {}, but the program declares {} spaces", lane.name, lane.space.value,
+                program.spaces.size());
+  if (lane.seats.size() != static_cast<size_t>(program.cores))
+    return fail("lane '{}' has {} seats, but the program has {} cores", lane.name, lane.seats.size(),
+                program.cores);
+  if (lane.rotation < 0 || lane.rotation >= program.cores)
+    return fail("lane '{}' has rotation {}, expected 0 to {}", lane.name, lane.rotation, program.cores - 1);
+  const bool empty =
+      std::all_of(lane.seats.begin(), lane.seats.end(), [](auto& seat) { return seat.empty(); });
+  if (empty) return fail("lane '{}' has no tasks", lane.name);
+  return {};
+}
+
+Status checkLinks(const Place& place, const std::array<EventId, 2>& links, const char* verb) {
+  const TaskProgram& program = place.program;
+  for (EventId id : links) {
+    if (id.none()) continue;
+    if (!inRange(id, program.events))
+      return fail("{} {} event {}, but the program declares {} events", place.text(), verb, id.value,
+                  program.events.size());
+    if (program.at(id).entry != place.lane.entry)
+      return fail("{} {} event '{}', which is not of its entry", place.text(), verb, program.at(id).name);
+  }
+  if (links[0].none() && !links[1].none())
+    return fail("{} {} a second event, but no first", place.text(), verb);
+  if (!links[0].none() && links[0] == links[1])
+    return fail("{} {} event '{}' twice", place.text(), verb, program.at(links[0]).name);
+  return {};
+}
+
+Status checkRecord(const Place& place, const TaskRecord& record) {
+  const TaskProgram& program = place.program;
+  if (!inRange(record.family, program.families))
+    return fail("{} belongs to family {}, but the program declares {} families", place.text(),
+                record.family.value, program.families.size());
+  const Family& family = program.at(record.family);
+  if (family.entry != place.lane.entry || family.space != place.lane.space || family.core != place.lane.core)
+    return fail("{} belongs to {}, which has another entry, space or core kind than the lane", place.text(),
+                nameOf(program, record.family));
+  if (record.flags != 0) return fail("{} has flags {:#x}, expected 0", place.text(), record.flags);
+  const int64_t window = program.at(family.space).window;
+  if (record.slot >= window)
+    return fail("{} is slot {} of family '{}', but a window has {} slots", place.text(), record.slot,
+                family.name, window);
+  if (record.tile >= static_cast<uint32_t>(family.tiles))
+    return fail("{} is tile {} of family '{}', which has {} tiles", place.text(), record.tile, family.name,
+                family.tiles);
+  if (Status status = checkLinks(place, record.waits, "waits for"); !status) return status;
+  return checkLinks(place, record.signals, "signals");
+}
+
+template <class Visit>
+Status forEachRecord(const TaskProgram& program, Visit visit) {
+  for (const Lane& lane : program.lanes)
+    for (size_t core = 0; core < lane.seats.size(); ++core)
+      for (size_t task = 0; task < lane.seats[core].size(); ++task)
+        if (Status status = visit(Place{program, lane, core, task}, lane.seats[core][task]); !status)
+          return status;
+  return {};
+}
+
+// What the records of one family have shown so far.
+struct Collected {
+  int64_t count = 0;
+  std::vector<bool> seen;  // by slot * tiles + tile
+};
+
+Status collectRecord(const Place& place, const TaskRecord& record, FamilyTable& table, Collected& found) {
+  const LaneId lane{static_cast<uint32_t>(&place.lane - place.program.lanes.data())};
+  if (found.count++ == 0) {
+    table = {lane, record.waits, record.signals};
+    return {};
+  }
+  const Family& family = place.program.at(record.family);
+  if (table.lane != lane)
+    return fail("{} belongs to family '{}', which also has tasks in lane '{}'", place.text(), family.name,
+                place.program.at(table.lane).name);
+  if (table.waits != record.waits)
+    return fail("{} does not wait for the same events as the first task of family '{}'", place.text(),
+                family.name);
+  if (table.signals != record.signals)
+    return fail("{} does not signal the same events as the first task of family '{}'", place.text(),
+                family.name);
+  return {};
+}
+
+}  // namespace
+
+Expected<std::vector<FamilyTable>> checkLanes(const TaskProgram& program) {
+  for (uint32_t i = 0; i < program.lanes.size(); ++i)
+    if (Status status = checkLane(program, i); !status) return status.error();
+
+  std::vector<FamilyTable> tables(program.families.size());
+  std::vector<Collected> found(program.families.size());
+  Status status = forEachRecord(program, [&](const Place& place, const TaskRecord& record) -> Status {
+    if (Status checked = checkRecord(place, record); !checked) return checked;
+    return collectRecord(place, record, tables[record.family.value], found[record.family.value]);
+  });
+  if (!status) return status.error();
+
+  // With as many records as tasks, none twice means none missing; and the bits take no more than they do.
+  for (uint32_t i = 0; i < program.families.size(); ++i) {
+    const Family& family = program.families[i];
+    const int64_t window = program.at(family.space).window;
+    if (found[i].count != window * family.tiles)
+      return fail("{} has {} tasks in the lanes, expected {} slots x {} tiles", nameOf(program, FamilyId{i}),
+                  found[i].count, window, family.tiles);
+    found[i].seen.resize(found[i].count);
+  }
+  status = forEachRecord(program, [&](const Place& place, const TaskRecord& record) -> Status {
+    const Family& family = program.at(record.family);
+    auto seen = found[record.family.value].seen[int64_t{record.slot} * family.tiles + record.tile];
+    if (seen)
+      return fail("{} is {}[{},{}] for the second time", place.text(), family.name, record.slot, record.tile);
+    seen = true;
+    return {};
+  });
+  if (!status) return status.error();
+  return tables;
+}
+
+Status checkLaneOrder(const TaskProgram& program, const std::vector<FamilyOrder>& order) {
+  // Windows of a lane run one after the other: all its families must be of one segment.
+  std::vector<FamilyId> first(program.lanes.size());
+  Status status = forEachRecord(program, [&](const Place& place, const TaskRecord& record) -> Status {
+    FamilyId& family = first[&place.lane - program.lanes.data()];
+    if (family.none()) family = record.family;
+    const int32_t expected = order[family.value].segment, segment = order[record.family.value].segment;
+    if (segment != expected)
+      return fail(
+          "{} belongs to family '{}' of segment {}, but family '{}' of the same lane is of segment {}",
+          place.text(), program.at(record.family).name, segment, program.at(family).name, expected);
+    if (place.task == 0) return {};
+    const TaskRecord& before = place.lane.seats[place.core][place.task - 1];
+    const auto key = [&order](const TaskRecord& r) { return std::pair(order[r.family.value], r.slot); };
+    if (key(before) <= key(record)) return {};
+    return fail("{} is {}[{},{}], which must stand before {}[{},{}]", place.text(),
+                program.at(record.family).name, record.slot, record.tile, program.at(before.family).name,
+                before.slot, before.tile);
+  });
+  return status;
+}
+
+}  // namespace sluice::verify_parts

@@ -1,0 +1,125 @@
+// Accesses: every element of a buffer has one writer, and is read after it.
+//
+// An op writes its outputs completely (its tiles cover them, verify_ops.cc), so that it is enough to know
+// the families: one writer in an entry, and which of its tasks a reader must be behind.
+#include <algorithm>
+
+#include "runtime/program/verify_internal.h"
+
+namespace sluice::verify_parts {
+namespace {
+
+// Writers of a buffer over the program, in order of families.
+using Writers = std::vector<std::vector<FamilyId>>;
+
+bool hasRuntimeExtent(const Buffer& buffer) { return buffer.shape[0].extent != Extent::kFixed; }
+
+// The entry by whose expert ids this one's slots are made.
+EntryId routingOf(const TaskProgram& program, EntryId id) {
+  const Entry& entry = program.at(id);
+  return entry.expertIds ? id : entry.routing;
+}
+
+Status addWriter(const TaskProgram& program, FamilyId id, BufferId bufferId, Writers& writers) {
+  const Buffer& buffer = program.at(bufferId);
+  const std::string where = nameOf(program, id);
+  if (buffer.role == Role::kInput)
+    return fail("{} writes buffer '{}', which is an input", where, buffer.name);
+  for (FamilyId other : writers[bufferId.value]) {
+    const bool sameEntry = program.at(other).entry == program.at(id).entry;
+    if (sameEntry || buffer.role != Role::kTemp)
+      return fail("{} writes buffer '{}', which {} writes too", where, buffer.name, nameOf(program, other));
+  }
+  const bool symmetric = buffer.region && program.at(buffer.region).symmetric;
+  if (writesRemotely(kindOf(program, id)) && !symmetric)
+    return fail("{} writes buffer '{}' at other ranks, but it does not lie in a symmetric region", where,
+                buffer.name);
+  writers[bufferId.value].push_back(id);
+  return {};
+}
+
+// How far a reader's task looks at a buffer: what it must cover of the writer.
+Scope neededScope(SpaceKind reader, Extent extent) {
+  switch (extent) {
+    case Extent::kRows:
+      return reader == SpaceKind::kExperts ? Scope::kExpert : Scope::kSlot;
+    case Extent::kTokens:
+      return reader == SpaceKind::kTokens ? Scope::kSlot : Scope::kAll;
+    case Extent::kFixed:
+      return reader == SpaceKind::kRows ? Scope::kExpert : Scope::kAll;  // by expert
+    case Extent::kPairs:
+      return Scope::kAll;
+  }
+  return Scope::kAll;
+}
+
+std::string_view scopeText(Scope scope) {
+  switch (scope) {
+    case Scope::kNone:
+      return "nothing";
+    case Scope::kSlot:
+      return "its slot";
+    case Scope::kExpert:
+      return "its expert";
+    case Scope::kAll:
+      return "all slots";
+  }
+  return "?";
+}
+
+// A buffer that no family of the reader's entry writes.
+Status checkReadAcross(const TaskProgram& program, FamilyId id, const Buffer& buffer,
+                       const std::vector<FamilyId>& writers) {
+  const std::string where = nameOf(program, id);
+  if (writers.empty()) return fail("{} reads buffer '{}', which no family writes", where, buffer.name);
+  const FamilyId writer = writers.front();
+  if (buffer.role != Role::kSaved)
+    return fail("{} reads buffer '{}', which is not saved, but written by {}", where, buffer.name,
+                nameOf(program, writer));
+  const EntryId here = program.at(id).entry, there = program.at(writer).entry;
+  if (there > here)
+    return fail("{} reads buffer '{}', which is written later by {}", where, buffer.name,
+                nameOf(program, writer));
+  if (hasRuntimeExtent(buffer) && routingOf(program, here) != routingOf(program, there))
+    return fail("{} reads buffer '{}', which {} writes under another routing", where, buffer.name,
+                nameOf(program, writer));
+  return {};
+}
+
+Status checkRead(const TaskProgram& program, FamilyId id, BufferId bufferId, const Writers& writers,
+                 const Coverage& coverage) {
+  const Buffer& buffer = program.at(bufferId);
+  if (buffer.role == Role::kInput) return {};
+  const std::vector<FamilyId>& all = writers[bufferId.value];
+  const auto writer = std::find_if(all.begin(), all.end(), [&](FamilyId other) {
+    return program.at(other).entry == program.at(id).entry;
+  });
+  if (writer == all.end()) return checkReadAcross(program, id, buffer, all);
+  const Scope needed = neededScope(kindOf(program, id), buffer.shape[0].extent);
+  const Scope found = coverage.covers(id, *writer);
+  if (found >= needed) return {};
+  return fail(
+      "{} reads buffer '{}', but does not wait until family '{}' has written it for {} (it waits for {})",
+      nameOf(program, id), buffer.name, program.at(*writer).name, scopeText(needed), scopeText(found));
+}
+
+}  // namespace
+
+Status checkAccesses(const TaskProgram& program, const Coverage& coverage) {
+  Writers writers(program.buffers.size());
+  for (uint32_t i = 0; i < program.families.size(); ++i)
+    for (BufferId buffer : program.families[i].writes)
+      if (buffer)
+        if (Status status = addWriter(program, FamilyId{i}, buffer, writers); !status) return status;
+  for (size_t i = 0; i < program.buffers.size(); ++i)
+    if (program.buffers[i].role == Role::kOutput && writers[i].empty())
+      return fail("no family writes the output '{}'", program.buffers[i].name);
+  for (uint32_t i = 0; i < program.families.size(); ++i)
+    for (BufferId buffer : program.families[i].reads)
+      if (buffer)
+        if (Status status = checkRead(program, FamilyId{i}, buffer, writers, coverage); !status)
+          return status;
+  return {};
+}
+
+}  // namespace sluice::verify_parts

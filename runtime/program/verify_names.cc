@@ -1,0 +1,101 @@
+#include "runtime/program/verify_internal.h"
+
+namespace sluice::verify_parts {
+
+std::string nameOf(const TaskProgram& program, FamilyId id) {
+  const Family& family = program.at(id);
+  if (!inRange(family.entry, program.entries)) return fmt::format("family '{}'", family.name);
+  return fmt::format("family '{}' of entry '{}'", family.name, program.at(family.entry).name);
+}
+
+std::string nameOf(const TaskProgram& program, EventId id) {
+  const EventArray& event = program.at(id);
+  if (!inRange(event.entry, program.entries)) return fmt::format("event '{}'", event.name);
+  return fmt::format("event '{}' of entry '{}'", event.name, program.at(event.entry).name);
+}
+
+std::string_view nameOf(SpaceKind kind) {
+  switch (kind) {
+    case SpaceKind::kTokens:
+      return "tokens";
+    case SpaceKind::kRows:
+      return "rows";
+    case SpaceKind::kSends:
+      return "sends";
+    case SpaceKind::kReturns:
+      return "returns";
+    case SpaceKind::kExperts:
+      return "experts";
+  }
+  return "?";
+}
+
+std::string_view nameOf(EventSpace space) {
+  switch (space) {
+    case EventSpace::kOne:
+      return "one";
+    case EventSpace::kRows:
+      return "rows";
+    case EventSpace::kExperts:
+      return "experts";
+    case EventSpace::kTokens:
+      return "tokens";
+  }
+  return "?";
+}
+
+std::string_view nameOf(ThresholdRule rule) {
+  switch (rule) {
+    case ThresholdRule::kConstant:
+      return "constant";
+    case ThresholdRule::kRowsOfSlot:
+      return "rows of the slot";
+    case ThresholdRule::kSlotsOfExpert:
+      return "constant x slots of the expert";
+    case ThresholdRule::kRowsOfExpert:
+      return "rows of the expert";
+    case ThresholdRule::kValidPairs:
+      return "valid pairs";
+  }
+  return "?";
+}
+
+std::string shapeText(DType type, const std::vector<Dim>& shape) {
+  std::string text = fmt::format("{} [", dtypeName(type));
+  for (size_t i = 0; i < shape.size(); ++i) {
+    if (i > 0) text += ", ";
+    switch (shape[i].extent) {
+      case Extent::kFixed:
+        text += std::to_string(shape[i].size);
+        break;
+      case Extent::kTokens:
+        text += 'T';
+        break;
+      case Extent::kRows:
+        text += 'R';
+        break;
+      case Extent::kPairs:
+        text += 'P';
+        break;
+    }
+  }
+  return text + ']';
+}
+
+int64_t largestExtent(const TaskProgram& program, Extent extent) {
+  const int64_t tokens = program.maxTokens;
+  switch (extent) {
+    case Extent::kFixed:
+      return 1;
+    case Extent::kTokens:
+      return tokens;
+    // Experts of a token are distinct: at most so many of them live at one rank.
+    case Extent::kRows:
+      return program.ranks * tokens * std::min(program.topK, program.expertsPerRank());
+    case Extent::kPairs:
+      return tokens * program.topK;
+  }
+  return 1;
+}
+
+}  // namespace sluice::verify_parts

@@ -1,0 +1,202 @@
+// Families: their ids, and that tiling, tile count and operands are those of their op (table in program.h).
+#include <set>
+
+#include "runtime/program/verify_internal.h"
+
+namespace sluice::verify_parts {
+namespace {
+
+constexpr uint32_t kTransposed = 1;  // Tiling::flags of a gmm
+constexpr OpKind kLastOp = OpKind::kCombineSum;
+
+struct Operand {
+  std::string_view name;
+  bool optional;
+  DType type;
+  std::vector<Dim> shape;
+};
+
+// What an op demands, its sizes taken from the tiling.
+struct Signature {
+  SpaceKind space;
+  std::vector<Operand> reads;
+  std::vector<Operand> writes;
+  int64_t tiles;
+};
+
+constexpr Dim kT{Extent::kTokens, 0};
+constexpr Dim kR{Extent::kRows, 0};
+constexpr Dim kP{Extent::kPairs, 0};
+constexpr Dim fixed(int64_t size) { return {Extent::kFixed, size}; }
+
+Operand bf16(std::string_view name, std::vector<Dim> shape) { return {name, false, DType::kBF16, shape}; }
+Operand f32(std::string_view name, std::vector<Dim> shape) { return {name, true, DType::kF32, shape}; }
+
+// Which fields of the tiling an op reads; all others are 0.
+struct UsedFields {
+  bool m, k, tileM, tileN;
+  uint32_t flags;
+};
+
+UsedFields usedFields(OpKind op) {
+  switch (op) {
+    case OpKind::kGmm:
+      return {false, true, false, true, kTransposed};
+    case OpKind::kGmmWeightGrad:
+      return {true, false, true, true, 0};
+    case OpKind::kCombineSum:
+      return {false, true, false, false, 0};
+    default:
+      return {false, false, false, false, 0};
+  }
+}
+
+Signature signatureOf(const TaskProgram& program, const Family& family) {
+  const Tiling& t = family.tiling;
+  const Dim e = fixed(program.expertsPerRank()), topK = fixed(program.topK);
+  const Dim m = fixed(t.m), n = fixed(t.n), n2 = fixed(int64_t{2} * t.n), k = fixed(t.k);
+  const auto pieces = [](int64_t length, int64_t tile) { return (length + tile - 1) / tile; };
+  switch (family.op) {
+    case OpKind::kDispatch:
+      return {SpaceKind::kSends,
+              {bf16("tokens", {kT, n}), f32("weights", {kT, topK})},
+              {bf16("rows", {kR, n}), f32("row weights", {kR})},
+              1};
+    case OpKind::kGmm: {
+      const bool transposed = (t.flags & kTransposed) != 0;
+      return {SpaceKind::kRows,
+              {bf16("a", {kR, k}), bf16("b", {e, transposed ? n : k, transposed ? k : n})},
+              {bf16("c", {kR, n})},
+              pieces(t.n, t.tileN)};
+    }
+    case OpKind::kGmmWeightGrad:
+      return {SpaceKind::kExperts,
+              {bf16("a", {kR, m}), bf16("b", {kR, n}), f32("row scale", {kR})},
+              {Operand{"c", false, DType::kF32, {e, m, n}}},
+              pieces(t.m, t.tileM) * pieces(t.n, t.tileN)};
+    case OpKind::kActivation:
+      return {SpaceKind::kRows, {bf16("gate_up", {kR, n2})}, {bf16("act", {kR, n})}, 1};
+    case OpKind::kActivationGrad:
+      return {SpaceKind::kRows,
+              {bf16("act_grad", {kR, n}), bf16("gate_up", {kR, n2}), f32("row weights", {kR})},
+              {bf16("gate_up_grad", {kR, n2}), f32("row weight grad", {kR})},
+              1};
+    case OpKind::kCombineReturn:
+      return {SpaceKind::kReturns,
+              {bf16("rows", {kR, n}), f32("row scalars", {kR})},
+              {bf16("returned", {kP, n}), f32("returned scalars", {kP})},
+              1};
+    case OpKind::kCombineSum:
+      return {SpaceKind::kTokens,
+              {bf16("returned", {kP, n}), f32("weights", {kT, topK}), f32("returned scalars", {kP})},
+              {bf16("tokens", {kT, n}), f32("token scalars", {kT, topK})},
+              1};
+  }
+  return {};
+}
+
+Status checkTiling(const TaskProgram& program, const Family& family, const std::string& where) {
+  struct Field {
+    std::string_view name;
+    int64_t value;
+    bool used;
+  };
+  const Tiling& t = family.tiling;
+  const UsedFields used = usedFields(family.op);
+  for (const auto& [name, value, needed] :
+       {Field{"m", t.m, used.m}, Field{"n", t.n, true}, Field{"k", t.k, used.k},
+        Field{"tileM", t.tileM, used.tileM}, Field{"tileN", t.tileN, used.tileN},
+        Field{"reserved0", t.reserved0, false}, Field{"reserved1", t.reserved1, false}}) {
+    if (needed && (value < 1 || value > kMaxDim))
+      return fail("{}: field {} of the tiling is {}, expected 1 to {}", where, name, value, kMaxDim);
+    if (!needed && value != 0)
+      return fail("{}: field {} of the tiling is {}, but this op does not use it", where, name, value);
+  }
+  if ((t.flags & ~used.flags) != 0)
+    return fail("{}: flags of the tiling are {:#x}, expected {:#x} at most", where, t.flags, used.flags);
+  if (family.op == OpKind::kCombineSum && t.k != program.topK)
+    return fail("{}: field k of the tiling is {}, but top_k is {}", where, t.k, program.topK);
+  return {};
+}
+
+Status checkOperands(const TaskProgram& program, const std::vector<BufferId>& ids,
+                     const std::vector<Operand>& operands, std::string_view side, const std::string& where) {
+  if (ids.size() != operands.size())
+    return fail("{} has {} {}, expected {}", where, ids.size(), side, operands.size());
+  for (size_t i = 0; i < ids.size(); ++i) {
+    const Operand& operand = operands[i];
+    if (ids[i].none() && operand.optional) continue;
+    if (ids[i].none()) return fail("{}: operand '{}' is absent", where, operand.name);
+    if (!inRange(ids[i], program.buffers))
+      return fail("{}: operand '{}' is buffer {}, but the program declares {} buffers", where, operand.name,
+                  ids[i].value, program.buffers.size());
+    const Buffer& buffer = program.at(ids[i]);
+    if (buffer.type != operand.type || buffer.shape != operand.shape)
+      return fail("{}: operand '{}' is buffer '{}' {}, expected {}", where, operand.name, buffer.name,
+                  shapeText(buffer.type, buffer.shape), shapeText(operand.type, operand.shape));
+  }
+  return {};
+}
+
+// Scalars that go through an op come in at one end and out at the other, or not at all.
+Status checkPairedOptions(const Family& family, const std::string& where) {
+  const auto check = [&](size_t read, size_t write, std::string_view in, std::string_view out) -> Status {
+    if (family.reads[read].none() == family.writes[write].none()) return {};
+    return fail("{} has {} without {}", where, family.reads[read] ? in : out, family.reads[read] ? out : in);
+  };
+  switch (family.op) {
+    case OpKind::kDispatch:
+      return check(1, 1, "weights", "row weights");
+    case OpKind::kCombineReturn:
+      return check(1, 1, "row scalars", "returned scalars");
+    case OpKind::kCombineSum:
+      return check(2, 1, "returned scalars", "token scalars");
+    default:
+      return {};
+  }
+}
+
+Status checkFamily(const TaskProgram& program, FamilyId id) {
+  const Family& family = program.at(id);
+  if (family.name.empty()) return fail("family {} has no name", id.value);
+  if (!inRange(family.entry, program.entries))
+    return fail("family '{}' belongs to entry {}, but the program declares {} entries", family.name,
+                family.entry.value, program.entries.size());
+  const std::string where = nameOf(program, id);
+  if (static_cast<uint32_t>(family.op) > static_cast<uint32_t>(kLastOp))
+    return fail("{}: op {} is not known", where, static_cast<int>(family.op));
+  if (static_cast<uint32_t>(family.core) > static_cast<uint32_t>(CoreKind::kVector))
+    return fail("{}: core kind {} is not known", where, static_cast<int>(family.core));
+  if (!inRange(family.space, program.spaces))
+    return fail("{} is in space {}, but the program declares {} spaces", where, family.space.value,
+                program.spaces.size());
+  if (Status status = checkTiling(program, family, where); !status) return status;
+
+  const Signature signature = signatureOf(program, family);
+  if (kindOf(program, id) != signature.space)
+    return fail("{} is in space {}, but its op needs {}", where, nameOf(kindOf(program, id)),
+                nameOf(signature.space));
+  if (family.tiles != signature.tiles)
+    return fail("{} has {} tiles, but its tiling gives {}", where, family.tiles, signature.tiles);
+  Status status = checkOperands(program, family.reads, signature.reads, "operands that it reads", where);
+  if (!status) return status;
+  status = checkOperands(program, family.writes, signature.writes, "operands that it writes", where);
+  if (!status) return status;
+  return checkPairedOptions(family, where);
+}
+
+}  // namespace
+
+Status checkFamilies(const TaskProgram& program) {
+  std::set<std::pair<EntryId, std::string_view>> names;
+  for (uint32_t i = 0; i < program.families.size(); ++i) {
+    if (Status status = checkFamily(program, FamilyId{i}); !status) return status;
+    const Family& family = program.families[i];
+    if (!names.insert({family.entry, family.name}).second)
+      return fail("two families of entry '{}' have the name '{}'", program.at(family.entry).name,
+                  family.name);
+  }
+  return {};
+}
+
+}  // namespace sluice::verify_parts

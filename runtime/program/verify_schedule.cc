@@ -1,0 +1,116 @@
+// Segments and stages of families, from the graph of their events.
+//
+//   1. families and events are taken in topological order; what is left over waits for itself in a ring
+//   2. a family's segment is the largest of its events' segments, one more where the event is wide to it
+//   3. its stage is one more than the largest of the events that come from the same segment, else 0
+//
+// So every event leads to a larger (segment, stage), inside one slot, or to a larger segment.
+#include <algorithm>
+
+#include "runtime/program/verify_internal.h"
+
+namespace sluice::verify_parts {
+namespace {
+
+// Slot-local: producers and consumer are of one space and the event is indexed by that space's slot.
+// All producers of an event are of one space (checkEvents).
+bool isSlotLocal(SpaceKind producer, SpaceKind consumer, EventSpace event) {
+  if (producer != consumer) return false;
+  return (event == EventSpace::kRows && producer == SpaceKind::kRows) ||
+         (event == EventSpace::kTokens && producer == SpaceKind::kTokens) ||
+         (event == EventSpace::kExperts && producer == SpaceKind::kExperts);
+}
+
+class Sorter {
+ public:
+  Sorter(const TaskProgram& program, const std::vector<FamilyTable>& tables,
+         const std::vector<EventUse>& uses)
+      : program_(program),
+        tables_(tables),
+        uses_(uses),
+        order_(tables.size()),
+        eventOrder_(uses.size()),
+        missing_(tables.size()),
+        unfinished_(uses.size()) {}
+
+  Expected<std::vector<FamilyOrder>> run() {
+    std::vector<FamilyId> ready;
+    for (size_t e = 0; e < uses_.size(); ++e) unfinished_[e] = uses_[e].producers.size();
+    for (uint32_t f = 0; f < tables_.size(); ++f) {
+      for (EventId id : tables_[f].waits) missing_[f] += id ? 1 : 0;
+      if (missing_[f] == 0) ready.push_back(FamilyId{f});
+    }
+    for (size_t i = 0; i < ready.size(); ++i) finish(ready[i], ready);
+    if (ready.size() == tables_.size()) return std::move(order_);
+    return ringError();
+  }
+
+ private:
+  void finish(FamilyId family, std::vector<FamilyId>& ready) {
+    FamilyOrder& own = order_[family.value];
+    own = {};
+    for (EventId id : tables_[family.value].waits)
+      if (id) own = std::max(own, after(id, family));
+    for (EventId id : tables_[family.value].signals) {
+      if (!id) continue;
+      eventOrder_[id.value] = std::max(eventOrder_[id.value], own);
+      if (--unfinished_[id.value] > 0) continue;
+      for (FamilyId next : uses_[id.value].consumers)
+        if (--missing_[next.value] == 0) ready.push_back(next);
+    }
+  }
+
+  // The smallest order that a family which waits for this event may have.
+  FamilyOrder after(EventId id, FamilyId consumer) const {
+    const SpaceKind producer = kindOf(program_, uses_[id.value].producers.front());
+    const FamilyOrder before = eventOrder_[id.value];
+    if (isSlotLocal(producer, kindOf(program_, consumer), program_.at(id).space))
+      return {before.segment, before.stage + 1};
+    return {before.segment + 1, 0};
+  }
+
+  // Goes back from a family that is not ready to one that it waits for, until one comes up again.
+  Error ringError() const {
+    std::vector<FamilyId> path;
+    FamilyId at;
+    for (uint32_t f = 0; f < missing_.size(); ++f)
+      if (missing_[f] > 0) at = FamilyId{f};
+    while (std::find(path.begin(), path.end(), at) == path.end()) {
+      path.push_back(at);
+      at = unfinishedProducer(at);
+    }
+    const auto begin = std::find(path.begin(), path.end(), at);
+    std::string ring = fmt::format("'{}'", program_.at(at).name);
+    for (auto it = path.rbegin(); it.base() != begin; ++it)
+      ring += fmt::format(" -> '{}'", program_.at(*it).name);
+    return fail("families of entry '{}' wait for each other in a ring: {}",
+                program_.at(program_.at(at).entry).name, ring);
+  }
+
+  FamilyId unfinishedProducer(FamilyId family) const {
+    for (EventId id : tables_[family.value].waits) {
+      if (!id) continue;
+      for (FamilyId producer : uses_[id.value].producers)
+        if (missing_[producer.value] > 0) return producer;
+    }
+    return family;
+  }
+
+  const TaskProgram& program_;
+  const std::vector<FamilyTable>& tables_;
+  const std::vector<EventUse>& uses_;
+  std::vector<FamilyOrder> order_;
+  std::vector<FamilyOrder> eventOrder_;  // the largest of its producers
+  std::vector<size_t> missing_;          // events a family waits for whose producers are not yet ordered
+  std::vector<size_t> unfinished_;       // producers of an event that are not yet ordered
+};
+
+}  // namespace
+
+Expected<std::vector<FamilyOrder>> orderFamilies(const TaskProgram& program,
+                                                 const std::vector<FamilyTable>& tables,
+                                                 const std::vector<EventUse>& uses) {
+  return Sorter(program, tables, uses).run();
+}
+
+}  // namespace sluice::verify_parts

@@ -1,0 +1,199 @@
+// Limits, spaces, entries, regions and buffers: what can be said before any family is looked at.
+#include <algorithm>
+#include <set>
+
+#include "runtime/program/verify_internal.h"
+
+namespace sluice::verify_parts {
+namespace {
+
+Status checkRange(std::string_view what, int64_t value, int64_t low, int64_t high) {
+  if (value >= low && value <= high) return {};
+  return fail("{} is {}, expected {} to {}", what, value, low, high);
+}
+
+template <class Enum>
+bool known(Enum value, Enum last) {
+  return static_cast<uint32_t>(value) <= static_cast<uint32_t>(last);
+}
+
+// Bytes of one element of the first dimension; kFixed: of the whole buffer. -1: more than kMaxBytes.
+int64_t unitBytes(const Buffer& buffer) {
+  int64_t bytes = dtypeBytes(buffer.type);
+  for (size_t i = buffer.shape[0].extent == Extent::kFixed ? 0 : 1; i < buffer.shape.size(); ++i) {
+    if (bytes > kMaxBytes / buffer.shape[i].size) return -1;
+    bytes *= buffer.shape[i].size;
+  }
+  return bytes;
+}
+
+Status checkShape(const TaskProgram& program, const Buffer& buffer) {
+  if (!known(buffer.type, DType::kI64))
+    return fail("buffer '{}': element type {} is not known", buffer.name, static_cast<int>(buffer.type));
+  if (!known(buffer.role, Role::kSaved))
+    return fail("buffer '{}': role {} is not known", buffer.name, static_cast<int>(buffer.role));
+  if (buffer.shape.empty() || buffer.shape.size() > 3)
+    return fail("buffer '{}' has {} dimensions, expected 1 to 3", buffer.name, buffer.shape.size());
+  for (size_t i = 0; i < buffer.shape.size(); ++i) {
+    const Dim& dim = buffer.shape[i];
+    if (!known(dim.extent, Extent::kPairs))
+      return fail("buffer '{}': extent {} of dimension {} is not known", buffer.name,
+                  static_cast<int>(dim.extent), i);
+    const bool fixed = dim.extent == Extent::kFixed;
+    if (!fixed && i > 0)
+      return fail("buffer '{}': dimension {} has a run-time extent, which only the first may have",
+                  buffer.name, i);
+    if (!fixed && dim.size != 0)
+      return fail("buffer '{}': dimension {} has a run-time extent and size {}, expected 0", buffer.name, i,
+                  dim.size);
+    if (fixed && (dim.size < 1 || dim.size > kMaxDim))
+      return fail("buffer '{}': dimension {} is {}, expected 1 to {}", buffer.name, i, dim.size, kMaxDim);
+  }
+  const int64_t unit = unitBytes(buffer);
+  if (unit < 0 || unit > kMaxBytes / largestExtent(program, buffer.shape[0].extent))
+    return fail("buffer '{}' {} may need more than {} bytes", buffer.name,
+                shapeText(buffer.type, buffer.shape), kMaxBytes);
+  return {};
+}
+
+Status checkPlace(const TaskProgram& program, const Buffer& buffer) {
+  const Extent extent = buffer.shape[0].extent;
+  const bool bound = buffer.role == Role::kInput || (buffer.role == Role::kOutput && extent != Extent::kRows);
+  if (bound && buffer.region)
+    return fail("buffer '{}' is the caller's memory, but lies in a region", buffer.name);
+  if (bound && extent == Extent::kPairs)
+    return fail("buffer '{}' is the caller's memory, but has an extent the caller does not know",
+                buffer.name);
+  if (bound) return {};
+  if (!inRange(buffer.region, program.regions))
+    return fail("buffer '{}' lies in region {}, but the program declares {} regions", buffer.name,
+                static_cast<int64_t>(buffer.region.none() ? -1 : int64_t{buffer.region.value}),
+                program.regions.size());
+  const Region& region = program.at(buffer.region);
+  if (region.extent != extent)
+    return fail("buffer '{}' {} and its region '{}' have different extents", buffer.name,
+                shapeText(buffer.type, buffer.shape), region.name);
+  const int64_t unit = unitBytes(buffer);
+  if (region.stride < unit)
+    return fail("region '{}' has stride {}, but buffer '{}' needs {} bytes", region.name, region.stride,
+                buffer.name, unit);
+  if (region.stride % dtypeBytes(buffer.type) != 0)
+    return fail("region '{}' has stride {}, but buffer '{}' has elements of {} bytes", region.name,
+                region.stride, buffer.name, dtypeBytes(buffer.type));
+  if ((buffer.role == Role::kSaved) != region.saved && buffer.role != Role::kOutput)
+    return fail("buffer '{}' is {}saved, but its region '{}' is {}saved", buffer.name,
+                buffer.role == Role::kSaved ? "" : "not ", region.name, region.saved ? "" : "not ");
+  return {};
+}
+
+}  // namespace
+
+Status checkLimits(const TaskProgram& program) {
+  struct Limit {
+    std::string_view what;
+    int64_t value, high;
+  };
+  for (const auto& [what, value, high] :
+       {Limit{"ranks", program.ranks, kMaxRanks}, Limit{"experts", program.experts, kMaxExperts},
+        Limit{"top_k", program.topK, kMaxTopK}, Limit{"max_tokens", program.maxTokens, kMaxTokens},
+        Limit{"cores", program.cores, kMaxCores}})
+    if (Status status = checkRange(what, value, 1, high); !status) return status;
+  if (program.experts % program.ranks != 0)
+    return fail("{} experts cannot be dealt evenly to {} ranks", program.experts, program.ranks);
+  if (program.topK > program.experts)
+    return fail("top_k is {}, but there are {} experts", program.topK, program.experts);
+  if (largestExtent(program, Extent::kRows) > kMaxRows)
+    return fail("a rank may receive {} rows, expected at most {}", largestExtent(program, Extent::kRows),
+                kMaxRows);
+  if (program.families.empty()) return fail("the program has no families");
+  if (program.families.size() > kMaxFamilies)
+    return fail("the program has {} families, expected at most {}", program.families.size(), kMaxFamilies);
+  return {};
+}
+
+Status checkSpaces(const TaskProgram& program) {
+  std::array<const Space*, 5> byKind{};
+  for (const Space& space : program.spaces) {
+    if (!known(space.kind, SpaceKind::kExperts))
+      return fail("space '{}': kind {} is not known", space.name, static_cast<int>(space.kind));
+    const Space*& place = byKind[static_cast<size_t>(space.kind)];
+    if (place != nullptr)
+      return fail("spaces '{}' and '{}' are both of kind {}", place->name, space.name, nameOf(space.kind));
+    place = &space;
+    const std::string where = fmt::format("space '{}': ", space.name);
+    const int64_t largest = space.kind == SpaceKind::kExperts ? 1 : kMaxTokens;
+    if (Status status = checkRange(where + "slot size", space.slotSize, 1, largest); !status) return status;
+    if (Status status = checkRange(where + "window", space.window, 1, kMaxWindow); !status) return status;
+  }
+  const Space* rows = byKind[static_cast<size_t>(SpaceKind::kRows)];
+  if (rows != nullptr && rows->slotSize % kRowUnit != 0)
+    return fail("space '{}': slot size is {}, expected a multiple of {}", rows->name, rows->slotSize,
+                kRowUnit);
+  for (SpaceKind kind : {SpaceKind::kSends, SpaceKind::kReturns}) {
+    const Space* pieces = byKind[static_cast<size_t>(kind)];
+    if (pieces == nullptr) continue;
+    if (rows == nullptr)
+      return fail("space '{}' cuts slots of rows, but there is no such space", pieces->name);
+    if (pieces->slotSize != rows->slotSize)
+      return fail("space '{}' has slot size {}, but is cut by space '{}' of slot size {}", pieces->name,
+                  pieces->slotSize, rows->name, rows->slotSize);
+  }
+  return {};
+}
+
+Status checkBuffers(const TaskProgram& program) {
+  for (const Region& region : program.regions) {
+    if (!known(region.extent, Extent::kPairs))
+      return fail("region '{}': extent {} is not known", region.name, static_cast<int>(region.extent));
+    const int64_t high = kMaxBytes / largestExtent(program, region.extent);
+    if (Status status = checkRange(fmt::format("region '{}': stride", region.name), region.stride, 1, high);
+        !status)
+      return status;
+    // A row of 64 bytes or more begins on a cache line, and so does what is measured as a whole.
+    if ((region.extent == Extent::kFixed || region.stride >= 64) && region.stride % 64 != 0)
+      return fail("region '{}' has stride {}, expected a multiple of 64", region.name, region.stride);
+  }
+  std::set<std::string_view> names;
+  for (const Buffer& buffer : program.buffers) {
+    if (buffer.name.empty()) return fail("buffer {} has no name", names.size());
+    if (!names.insert(buffer.name).second) return fail("two buffers have the name '{}'", buffer.name);
+    if (Status status = checkShape(program, buffer); !status) return status;
+    if (Status status = checkPlace(program, buffer); !status) return status;
+  }
+  return {};
+}
+
+Status checkEntries(const TaskProgram& program) {
+  std::set<std::string_view> names;
+  for (size_t i = 0; i < program.entries.size(); ++i) {
+    const Entry& entry = program.entries[i];
+    if (entry.name.empty()) return fail("entry {} has no name", i);
+    if (!names.insert(entry.name).second) return fail("two entries have the name '{}'", entry.name);
+    const bool used = std::any_of(program.families.begin(), program.families.end(),
+                                  [i](const Family& family) { return family.entry.value == i; });
+    if (!used) return fail("entry '{}' has no families", entry.name);
+    if (entry.expertIds.none()) {
+      if (entry.routing.none())
+        return fail("entry '{}' has neither expert ids nor an entry whose routing it uses", entry.name);
+      if (entry.routing.value >= i)
+        return fail("entry '{}' uses the routing of entry {}, expected an earlier one than {}", entry.name,
+                    entry.routing.value, i);
+      if (program.at(entry.routing).expertIds.none())
+        return fail("entry '{}' uses the routing of entry '{}', which has no expert ids", entry.name,
+                    program.at(entry.routing).name);
+      continue;
+    }
+    if (entry.routing) return fail("entry '{}' has expert ids and the routing of another entry", entry.name);
+    if (!inRange(entry.expertIds, program.buffers))
+      return fail("entry '{}' routes by buffer {}, but the program declares {} buffers", entry.name,
+                  entry.expertIds.value, program.buffers.size());
+    const Buffer& ids = program.at(entry.expertIds);
+    const std::vector<Dim> shape = {{Extent::kTokens, 0}, {Extent::kFixed, program.topK}};
+    if (ids.role != Role::kInput || ids.type != DType::kI32 || ids.shape != shape)
+      return fail("entry '{}' routes by buffer '{}' {}, expected an input {}", entry.name, ids.name,
+                  shapeText(ids.type, ids.shape), shapeText(DType::kI32, shape));
+  }
+  return {};
+}
+
+}  // namespace sluice::verify_parts

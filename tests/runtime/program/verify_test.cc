@@ -1,0 +1,246 @@
+// What verify() says of the program of docs/SCHEDULE.md, whole and with one thing wrong at a time.
+#include "runtime/program/verify.h"
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <functional>
+#include <string>
+
+#include "tests/testing/moe_program.h"
+
+namespace sluice {
+namespace {
+
+FamilyId familyOf(const TaskProgram& program, uint32_t entry, const std::string& name) {
+  for (uint32_t i = 0; i < program.families.size(); ++i)
+    if (program.families[i].entry.value == entry && program.families[i].name == name) return FamilyId{i};
+  FAIL("no family " << name);
+  return {};
+}
+
+EventArray& eventOf(TaskProgram& program, uint32_t entry, const std::string& name) {
+  for (EventArray& event : program.events)
+    if (event.entry.value == entry && event.name == name) return event;
+  FAIL("no event " << name);
+  return program.events.front();
+}
+
+template <class T>
+T& named(std::vector<T>& table, const std::string& name) {
+  const auto it = std::find_if(table.begin(), table.end(), [&](const T& t) { return t.name == name; });
+  if (it == table.end()) FAIL("nothing is called " << name);
+  return *it;
+}
+
+void forEachRecord(TaskProgram& program, FamilyId family, const std::function<void(TaskRecord&)>& change) {
+  for (Lane& lane : program.lanes)
+    for (auto& seat : lane.seats)
+      for (TaskRecord& record : seat)
+        if (record.family == family) change(record);
+}
+
+// The message of verify() for the default program after a change, or "accepted".
+std::string refusal(const std::function<void(TaskProgram&)>& change) {
+  TaskProgram program = buildMoeProgram({});
+  change(program);
+  const auto verified = verify(program);
+  return verified ? "accepted" : verified.error().message;
+}
+
+TEST_CASE("programs of many shapes verify") {
+  for (int ranks : {1, 2, 4})
+    for (int local : {1, 3})
+      for (int topK : {1, 2, 3})
+        for (int hidden : {1, 7, 33, 100})
+          for (int cores : {1, 3, 8}) {
+            MoeShape shape;
+            shape.ranks = ranks;
+            shape.experts = ranks * local;
+            shape.topK = std::min(topK, shape.experts);
+            shape.hidden = hidden;
+            shape.intermediate = hidden % 5 + 1;
+            shape.maxTokens = hidden;
+            shape.cores = cores;
+            shape.slotRows = 16 * (hidden % 3 + 1);
+            shape.window = hidden % 4 + 1;
+            const auto verified = verify(buildMoeProgram(shape));
+            INFO((verified ? std::string() : verified.error().message));
+            REQUIRE(verified.ok());
+          }
+}
+
+TEST_CASE("a large layer verifies") {
+  MoeShape shape{64, 256, 8, 7168, 2048, 4096, 24, 128, 32, 8, 256, 256};
+  const auto verified = verify(buildMoeProgram(shape));
+  INFO((verified ? std::string() : verified.error().message));
+  CHECK(verified.ok());
+}
+
+TEST_CASE("segments and stages are those of the event graph") {
+  const auto verified = verify(buildMoeProgram({}));
+  REQUIRE(verified.ok());
+  const auto order = [&](uint32_t entry, const char* name) {
+    const FamilyOrder found = verified->order()[familyOf(**verified, entry, name).value];
+    return std::pair(found.segment, found.stage);
+  };
+  CHECK(order(0, "dispatch") == std::pair(0, 0));
+  CHECK(order(0, "up_proj") == std::pair(1, 0));
+  CHECK(order(0, "swiglu") == std::pair(1, 1));
+  CHECK(order(0, "down_proj") == std::pair(1, 2));
+  CHECK(order(0, "combine.return") == std::pair(2, 0));
+  CHECK(order(0, "combine.sum") == std::pair(3, 0));
+  CHECK(order(1, "down_weight_grad") == std::pair(1, 0));
+  CHECK(order(1, "gate_grad") == std::pair(1, 2));
+  CHECK(order(1, "gate_up_weight_grad") == std::pair(2, 0));
+}
+
+TEST_CASE("the fingerprint tells programs apart") {
+  const auto of = [](const TaskProgram& program) {
+    const auto verified = verify(program);
+    REQUIRE(verified.ok());
+    return verified->fingerprint();
+  };
+  const TaskProgram program = buildMoeProgram({});
+  CHECK(of(program) == of(buildMoeProgram({})));
+  TaskProgram other = program;
+  other.lanes[3].priority += 1;
+  CHECK(of(program) != of(other));
+  other = program;
+  other.options = "--cores 3";
+  CHECK(of(program) != of(other));
+  other = program;
+  std::swap(other.lanes[1].seats[0], other.lanes[1].seats[1]);
+  CHECK(of(program) != of(other));
+}
+
+TEST_CASE("a message names task, core, lane and what is wrong") {
+  CHECK(refusal([](TaskProgram& p) { p.lanes[1].seats[2][1].waits[0] = EventId{99}; }) ==
+        "task 1 of core 2 in lane 'up_proj' waits for event 99, but the program declares 12 events");
+  CHECK(refusal([](TaskProgram& p) { p.lanes[1].seats[2][1].slot = 4; }) ==
+        "task 1 of core 2 in lane 'up_proj' is slot 4 of family 'up_proj', but a window has 4 slots");
+  CHECK(refusal([](TaskProgram& p) { p.lanes[1].seats[2][1].signals[0] = EventId{2}; }) ==
+        "task 1 of core 2 in lane 'up_proj' does not signal the same events as the first task of family "
+        "'up_proj'");
+  CHECK(refusal([](TaskProgram& p) { std::swap(p.lanes[1].seats[2][1], p.lanes[1].seats[2][2]); }) ==
+        "task 2 of core 2 in lane 'up_proj' is up_proj[1,2], which must stand before up_proj[2,2]");
+  CHECK(refusal([](TaskProgram& p) { p.lanes[1].seats[0].pop_back(); }) ==
+        "family 'up_proj' of entry 'forward' has 11 tasks in the lanes, expected 4 slots x 3 tiles");
+  CHECK(refusal([](TaskProgram& p) { p.lanes[1].seats[0][1] = p.lanes[1].seats[0][0]; }) ==
+        "task 1 of core 0 in lane 'up_proj' is up_proj[0,0] for the second time");
+  CHECK(refusal([](TaskProgram& p) { p.lanes[1].seats[0][0].flags = 1; }) ==
+        "task 0 of core 0 in lane 'up_proj' has flags 0x1, expected 0");
+}
+
+TEST_CASE("a threshold that is not what is delivered is refused") {
+  CHECK(refusal([](TaskProgram& p) { eventOf(p, 0, "up_proj_done").factor = 4; }) ==
+        "event 'up_proj_done' of entry 'forward' has threshold constant (factor 4), but family 'up_proj' of "
+        "entry 'forward' delivers constant (factor 3)");
+  CHECK(refusal([](TaskProgram& p) { eventOf(p, 1, "expert_rows").rule = ThresholdRule::kRowsOfSlot; }) ==
+        "event 'expert_rows' of entry 'backward' has threshold rows of the slot, but family 'dispatch' of "
+        "entry 'backward' delivers rows of the expert");
+  CHECK(refusal([](TaskProgram& p) { eventOf(p, 1, "returned").remote = false; }) ==
+        "event 'returned' of entry 'backward' is not remote, but family 'combine.return' of entry 'backward' "
+        "signals other ranks");
+}
+
+TEST_CASE("an event without producers is refused") {
+  CHECK(refusal([](TaskProgram& p) {
+          forEachRecord(p, familyOf(p, 0, "swiglu"), [](TaskRecord& r) { r.signals = {}; });
+        }) == "no family signals event 'swiglu_done' of entry 'forward'");
+}
+
+TEST_CASE("a remote event that nobody waits for is refused") {
+  CHECK(refusal([](TaskProgram& p) {
+          forEachRecord(p, familyOf(p, 1, "down_weight_grad"), [](TaskRecord& r) { r.waits = {}; });
+        }) ==
+        "event 'expert_rows' of entry 'backward' is signalled by other ranks, but no family waits for "
+        "every one of its counters");
+}
+
+TEST_CASE("families that wait for each other are refused with their names") {
+  CHECK(refusal([](TaskProgram& p) {
+          forEachRecord(p, familyOf(p, 0, "up_proj"), [](TaskRecord& r) { r.waits[1] = EventId{3}; });
+        }) ==
+        "families of entry 'forward' wait for each other in a ring: 'down_proj' -> 'up_proj' -> 'swiglu' "
+        "-> 'down_proj'");
+}
+
+TEST_CASE("a lane of several families is sorted by stage and slot, and of one segment") {
+  const auto merge = [](TaskProgram& p, size_t into, size_t from) {
+    for (size_t core = 0; core < p.lanes[into].seats.size(); ++core)
+      for (const TaskRecord& record : p.lanes[from].seats[core]) p.lanes[into].seats[core].push_back(record);
+    p.lanes.erase(p.lanes.begin() + static_cast<ptrdiff_t>(from));
+  };
+  CHECK(refusal([&](TaskProgram& p) { merge(p, 1, 2); }) == "accepted");
+  CHECK(refusal([&](TaskProgram& p) { merge(p, 3, 2); }) ==
+        "task 3 of core 0 in lane 'down_proj' is swiglu[0,0], which must stand before down_proj[3,0]");
+  // Both in space experts, but one is a segment later: its second window would stand before it.
+  CHECK(
+      refusal([&](TaskProgram& p) { merge(p, 8, 13); }) ==
+      "task 2 of core 0 in lane 'down_weight_grad' belongs to family 'gate_up_weight_grad' of segment 2, but "
+      "family 'down_weight_grad' of the same lane is of segment 1");
+}
+
+TEST_CASE("a read that is not behind the write is refused") {
+  CHECK(refusal([](TaskProgram& p) {
+          const FamilyId swiglu = familyOf(p, 0, "swiglu");
+          const EventId arrived{0}, upDone{1};
+          forEachRecord(p, swiglu, [&](TaskRecord& r) { r.waits = {arrived, {}}; });
+          REQUIRE(p.at(upDone).name == "up_proj_done");
+        }) ==
+        "family 'swiglu' of entry 'forward' reads buffer 'gate_up', but does not wait until family "
+        "'up_proj' has written it for its slot (it waits for nothing)");
+}
+
+TEST_CASE("buffers share a region only where the later one is behind the users of the earlier") {
+  CHECK(refusal([](TaskProgram& p) {
+          named(p.regions, "gate_up_grad").stride = 128;
+          named(p.buffers, "act_grad_y").region = named(p.buffers, "gate_up_grad").region;
+        }) ==
+        "buffers 'act_grad_y' and 'gate_up_grad' share region 'gate_up_grad', but family 'swiglu_grad' of "
+        "entry 'backward' may not be done with one when the other is written");
+  CHECK(refusal([](TaskProgram& p) {
+          named(p.buffers, "act_grad_y").region = named(p.buffers, "rows_dy").region;
+        }).find("share region 'rows_dy'") != std::string::npos);
+  CHECK(refusal([](TaskProgram& p) {
+          named(p.regions, "rows_x").stride = 4096;
+          named(p.buffers, "down_out").region = named(p.buffers, "rows_x").region;
+        }) == "buffer 'down_out' is not saved, but its region 'rows_x' is saved");
+}
+
+TEST_CASE("roles of buffers are kept") {
+  CHECK(refusal([](TaskProgram& p) { named(p.buffers, "y").role = Role::kInput; }) ==
+        "family 'combine.sum' of entry 'forward' writes buffer 'y', which is an input");
+  CHECK(refusal([](TaskProgram& p) {
+          named(p.buffers, "act").role = Role::kTemp;
+          named(p.regions, "act").saved = false;
+        }) ==
+        "family 'down_weight_grad' of entry 'backward' reads buffer 'act', which is not saved, but written "
+        "by family 'swiglu' of entry 'forward'");
+  CHECK(
+      refusal([](TaskProgram& p) { named(p.regions, "rows_x").symmetric = false; }) ==
+      "family 'dispatch' of entry 'forward' writes buffer 'rows_x' at other ranks, but it does not lie in a "
+      "symmetric region");
+  CHECK(refusal([](TaskProgram& p) {
+          p.entries[1].expertIds = p.entries[0].expertIds;
+          p.entries[1].routing = {};
+        }).find("under another routing") != std::string::npos);
+}
+
+TEST_CASE("sizes that overflow are refused") {
+  CHECK(refusal([](TaskProgram& p) { named(p.regions, "rows_x").stride = int64_t{1} << 62; }) ==
+        "region 'rows_x': stride is 4611686018427387904, expected 1 to 549755813888");
+  CHECK(refusal([](TaskProgram& p) { p.experts = 5, p.ranks = 2; }) ==
+        "5 experts cannot be dealt evenly to 2 ranks");
+  CHECK(refusal([](TaskProgram& p) { p.families[1].tiling.tileN = 0; }) ==
+        "family 'up_proj' of entry 'forward': field tileN of the tiling is 0, expected 1 to 1048576");
+  CHECK(refusal([](TaskProgram& p) { p.families[1].tiling.tileN = 24; }) ==
+        "family 'up_proj' of entry 'forward' has 3 tiles, but its tiling gives 2");
+  CHECK(refusal([](TaskProgram& p) { named(p.spaces, "rows").slotSize = 24; }) ==
+        "space 'rows': slot size is 24, expected a multiple of 16");
+}
+
+TEST_CASE("an empty program is refused") { CHECK_FALSE(verify(TaskProgram{}).ok()); }
+
+}  // namespace
+}  // namespace sluice
