@@ -1,0 +1,12 @@
+// What the gradient of SwiGLU means, in double and plain loops.
+#pragma once
+
+#include "ops/abi/kernels.h"
+
+namespace sluice::ops {
+
+// gateUpGrad[rows, 2 * inter] without gaps, not rounded to bf16; rowWeightGrad[rows]. The outputs in args are
+// not touched.
+void swigluGradReference(const SwigluGradArgs& args, double* gateUpGrad, double* rowWeightGrad);
+
+}  // namespace sluice::ops

@@ -1,0 +1,18 @@
+#include "ops/combine/reference.h"
+
+namespace sluice::ops {
+
+void weightedSumReference(const WeightedSumArgs& args, double* result) {
+  for (int64_t t = 0; t < args.tokens; ++t)
+    for (int64_t i = 0; i < args.n; ++i) {
+      double sum = 0;
+      for (int64_t j = t * args.topK; j < (t + 1) * args.topK; ++j) {
+        if (args.position[j] < 0) continue;
+        const double weight = args.weight == nullptr ? 1.0 : double{args.weight[j]};
+        sum += weight * double{toFloat(args.src[args.position[j] * args.ldSrc + i])};
+      }
+      result[t * args.n + i] = sum;
+    }
+}
+
+}  // namespace sluice::ops

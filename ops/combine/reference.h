@@ -1,0 +1,11 @@
+// What the weighted sum of rows means, in double and plain loops.
+#pragma once
+
+#include "ops/abi/kernels.h"
+
+namespace sluice::ops {
+
+// result[tokens, n] without gaps, not rounded to bf16; args.y is not touched.
+void weightedSumReference(const WeightedSumArgs& args, double* result);
+
+}  // namespace sluice::ops

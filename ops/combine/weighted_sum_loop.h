@@ -1,0 +1,46 @@
+// The loop of the weighted sum of rows over any Vector (ops/cpu/vector_*.h). Internal linkage:
+// see ops/cpu/blocked_product.h.
+#pragma once
+
+#include <cstdint>
+
+#include "ops/abi/kernels.h"
+
+namespace sluice::ops {
+namespace {
+
+// Columns [col, col + kVectors vectors) of one token; only a single vector may be shorter than whole.
+template <class V, int kVectors>
+void weightedSumColumns(const WeightedSumArgs& args, int32_t token, int32_t col, int32_t count) {
+  typename V::F sum[kVectors];
+  for (int v = 0; v < kVectors; ++v) sum[v] = V::set(0.0f);
+  for (int32_t j = 0; j < args.topK; ++j) {
+    const int64_t pair = int64_t{token} * args.topK + j;
+    const int32_t position = args.position[pair];
+    if (position < 0) continue;
+    const typename V::F weight = V::set(args.weight == nullptr ? 1.0f : args.weight[pair]);
+    const BFloat16* const from = args.src + position * args.ldSrc + col;
+    for (int v = 0; v < kVectors; ++v)
+      sum[v] = V::mulAdd(weight, V::load(from + v * V::kWidth, count), sum[v]);
+  }
+  BFloat16* const to = args.y + token * args.ldY + col;
+  for (int v = 0; v < kVectors; ++v) V::store(to + v * V::kWidth, sum[v], count);
+}
+
+template <class V>
+void weightedSumLoop(const WeightedSumArgs& args) {
+  constexpr int32_t kVectors = 4;
+  constexpr int32_t kBlock = kVectors * V::kWidth;
+  for (int32_t token = 0; token < args.tokens; ++token) {
+    int32_t col = 0;
+    for (; args.n - col >= kBlock; col += kBlock)
+      weightedSumColumns<V, kVectors>(args, token, col, V::kWidth);
+    for (; col < args.n; col += V::kWidth) {
+      const int32_t count = args.n - col < V::kWidth ? args.n - col : V::kWidth;
+      weightedSumColumns<V, 1>(args, token, col, count);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace sluice::ops

@@ -1,0 +1,103 @@
+// The blocked matrix product all instruction sets share: it cuts m, n and k into blocks that stay in the
+// caches and leaves packing to `Source` and the arithmetic to `Unit`.
+//
+//   for blocks of at most kMc rows of c
+//     for blocks of kKc of the sum
+//       pack the rows of a
+//       for panels of kNr columns of c
+//         pack the panel of b
+//         for groups of kMr rows: tile[kMr, kNr] += a group * b panel; after the last block, store the tile
+//
+// The sum of one element of c runs over k in order whatever m, n and the blocks are, so its bits depend on
+// its row of a, its column of b and k only.
+//
+// Everything here has internal linkage on purpose: each including file is compiled for another instruction
+// set, and the linker must never pick one copy for all. For the same reason nothing here calls inline
+// functions of other headers.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace sluice::ops {
+namespace {
+
+// Smaller of two sizes (std::min would be shared with other files).
+inline int32_t smaller(int32_t x, int32_t y) { return x < y ? x : y; }
+
+inline int64_t roundUp(int64_t x, int64_t unit) { return (x + unit - 1) / unit * unit; }
+
+// Rows of c that share one packing of b.
+constexpr int32_t kMc = 192;
+
+// What a Unit, made once for each product, states: kMr, kNr (a tile), kKc (a block of the sum), kAStride
+// (elements between two rows of the packed a), kKUnit (both panels are padded with zeros to a multiple of
+// it), Element (of the panels), and
+//   multiply(a, b, k, rows, cols, first, tile): the first rows x cols elements of tile[kMr, kNr] += a * b
+//   over the k padded elements; where `first`, the tile holds nothing yet.
+// A Source states:
+//   packA(row, rows, k0, k, dst): rows of a, [rows][kAStride], elements k0 to k0 + k, padded with zeros
+//   packB(col, cols, k0, k, dst): a panel of b as Unit::multiply reads it, padded with zeros
+//   store(row, rows, col, cols, tile): the finished tile, [kMr][kNr] of fp32
+
+template <class Unit>
+struct ScratchLayout {
+  static constexpr int64_t kABytes = int64_t{kMc} * Unit::kAStride * sizeof(typename Unit::Element);
+  static constexpr int64_t kBBytes = int64_t{Unit::kNr} * Unit::kKc * sizeof(typename Unit::Element);
+  static constexpr int64_t kTileFloats = int64_t{Unit::kMr} * Unit::kNr;
+  static_assert(kABytes % 64 == 0 && kBBytes % 64 == 0 && kMc % Unit::kMr == 0 && kMc % 16 == 0);
+
+  // One block of the sum needs one tile at a time; more must keep the tiles of a whole block of rows.
+  static size_t bytes(int32_t n, bool manyBlocks) {
+    const int64_t tiles = manyBlocks ? roundUp(n, Unit::kNr) / Unit::kNr * (kMc / Unit::kMr) : 1;
+    return static_cast<size_t>(kABytes + kBBytes + (tiles > 0 ? tiles : 1) * kTileFloats * 4);
+  }
+};
+
+// Rows [row, row + rows) against all columns, for the elements [k0, k0 + k) of the sum.
+template <class Unit, class Source>
+void multiplyBlock(Unit& unit, const Source& source, int32_t row, int32_t rows, int32_t n, int32_t k0,
+                   int32_t k, bool last, std::byte* scratch) {
+  using Element = typename Unit::Element;
+  using Layout = ScratchLayout<Unit>;
+  auto* const a = reinterpret_cast<Element*>(scratch);
+  auto* const b = reinterpret_cast<Element*>(scratch + Layout::kABytes);
+  auto* const tiles = reinterpret_cast<float*>(scratch + Layout::kABytes + Layout::kBBytes);
+  const bool first = k0 == 0;
+  const int64_t tileStride = first && last ? 0 : Layout::kTileFloats;
+  const int32_t groups = (rows + Unit::kMr - 1) / Unit::kMr;
+  if (k > 0) source.packA(row, rows, k0, k, a);  // an empty operand may be null
+  for (int32_t col = 0, panel = 0; col < n; col += Unit::kNr, ++panel) {
+    const int32_t cols = smaller(Unit::kNr, n - col);
+    if (k > 0) source.packB(col, cols, k0, k, b);
+    for (int32_t group = 0; group < groups; ++group) {
+      const int32_t groupRow = group * Unit::kMr;
+      const int32_t groupRows = smaller(Unit::kMr, rows - groupRow);
+      float* const tile = tiles + (int64_t{panel} * groups + group) * tileStride;
+      unit.multiply(a + int64_t{groupRow} * Unit::kAStride, b, k, groupRows, cols, first, tile);
+      if (last) source.store(row + groupRow, groupRows, col, cols, tile);
+    }
+  }
+}
+
+// c[m, n] = a[m, k] * b[k, n]; with k == 0 it stores zeros.
+template <class Unit, class Source>
+void blockedProduct(const Source& source, int32_t m, int32_t n, int32_t k, void* scratch) {
+  if (m <= 0 || n <= 0) return;
+  Unit unit;
+  const int32_t blocks = (m - 1) / kMc + 1;
+  const auto blockRows = static_cast<int32_t>(roundUp((m - 1) / blocks + 1, Unit::kMr));
+  for (int32_t row = 0; row < m; row += blockRows) {
+    const int32_t rows = smaller(blockRows, m - row);
+    int32_t k0 = 0;
+    do {
+      const int32_t length = smaller(Unit::kKc, k - k0);
+      multiplyBlock(unit, source, row, rows, n, k0, length, k0 + length >= k,
+                    static_cast<std::byte*>(scratch));
+      k0 += length;
+    } while (k0 < k);
+  }
+}
+
+}  // namespace
+}  // namespace sluice::ops

@@ -1,0 +1,17 @@
+// What the processor and the operating system let this process run.
+//
+// Asked once, at the first call; may be called from any thread. Each set counts only where the sets below it
+// do.
+#pragma once
+
+namespace sluice::ops {
+
+struct CpuFeatures {
+  bool avx2 = false;        // AVX2, FMA, and the system saves ymm
+  bool avx512Bf16 = false;  // AVX-512 F, BW, VL, DQ, BF16, and the system saves zmm
+  bool amxBf16 = false;     // AMX tiles and bf16, and the system granted this process the tile state
+};
+
+const CpuFeatures& cpuFeatures();
+
+}  // namespace sluice::ops

@@ -1,0 +1,59 @@
+// The kernels of each instruction set by name, for the tables of select.cc and for tests.
+//
+// A namespace holds only what is compiled for it: the AVX-512 and AMX sets take the rest from the sets below
+// them. amx_emulated is the source of amx on a software tile unit; only tests link it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "ops/abi/kernels.h"
+
+namespace sluice::ops {
+
+namespace portable {
+void gmm(const GmmArgs& args);
+void gmmWeightGrad(const GmmWeightGradArgs& args);
+void swiglu(const SwigluArgs& args);
+void swigluGrad(const SwigluGradArgs& args);
+void gatherRows(const GatherRowsArgs& args);
+void weightedSum(const WeightedSumArgs& args);
+size_t gmmScratchBytes(int32_t n, int32_t k);
+size_t weightGradScratchBytes(int32_t m, int32_t n);
+}  // namespace portable
+
+namespace avx2 {
+void gmm(const GmmArgs& args);
+void gmmWeightGrad(const GmmWeightGradArgs& args);
+void swiglu(const SwigluArgs& args);
+void swigluGrad(const SwigluGradArgs& args);
+void weightedSum(const WeightedSumArgs& args);
+size_t gmmScratchBytes(int32_t n, int32_t k);
+size_t weightGradScratchBytes(int32_t m, int32_t n);
+}  // namespace avx2
+
+namespace avx512 {
+void gmm(const GmmArgs& args);
+void gmmWeightGrad(const GmmWeightGradArgs& args);
+void swiglu(const SwigluArgs& args);
+void swigluGrad(const SwigluGradArgs& args);
+void weightedSum(const WeightedSumArgs& args);
+size_t gmmScratchBytes(int32_t n, int32_t k);
+size_t weightGradScratchBytes(int32_t m, int32_t n);
+}  // namespace avx512
+
+namespace amx {
+void gmm(const GmmArgs& args);
+void gmmWeightGrad(const GmmWeightGradArgs& args);
+size_t gmmScratchBytes(int32_t n, int32_t k);
+size_t weightGradScratchBytes(int32_t m, int32_t n);
+}  // namespace amx
+
+namespace amx_emulated {
+void gmm(const GmmArgs& args);
+void gmmWeightGrad(const GmmWeightGradArgs& args);
+size_t gmmScratchBytes(int32_t n, int32_t k);
+size_t weightGradScratchBytes(int32_t m, int32_t n);
+}  // namespace amx_emulated
+
+}  // namespace sluice::ops

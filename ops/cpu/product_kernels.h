@@ -1,0 +1,74 @@
+// gmm and gmm_weight_grad written once over (Unit, Pack): each instruction set instantiates them with its
+// own. Internal linkage: see blocked_product.h.
+#pragma once
+
+#include <cstdint>
+
+#include "ops/abi/kernels.h"
+#include "ops/cpu/bits.h"
+#include "ops/cpu/blocked_product.h"
+
+namespace sluice::ops {
+namespace {
+
+template <class Unit, class Pack>
+struct GmmSource {
+  using Element = typename Unit::Element;
+  const GmmArgs& args;
+
+  void packA(int32_t row, int32_t rows, int32_t k0, int32_t k, Element* dst) const {
+    Pack::copyRows(args.a + row * args.lda + k0, args.lda, rows, k, dst);
+  }
+  void packB(int32_t col, int32_t cols, int32_t k0, int32_t k, Element* dst) const {
+    if (args.transposeB)
+      Pack::panelOfColumns(args.b + col * args.ldb + k0, args.ldb, cols, k, dst);
+    else
+      Pack::panelOfRows(args.b + k0 * args.ldb + col, args.ldb, cols, k, dst);
+  }
+  void store(int32_t row, int32_t rows, int32_t col, int32_t cols, const float* tile) const {
+    for (int32_t i = 0; i < rows; ++i, tile += Unit::kNr) {
+      BFloat16* const to = args.c + (row + i) * args.ldc + col;
+      if (cols == Unit::kNr)
+        roundRow(tile, Unit::kNr, to);
+      else
+        roundRow(tile, cols, to);
+    }
+  }
+
+ private:
+  static void roundRow(const float* __restrict from, int32_t count, BFloat16* __restrict to) {
+    for (int32_t j = 0; j < count; ++j) to[j].bits = roundToBf16(from[j]);
+  }
+};
+
+template <class Unit, class Pack>
+struct WeightGradSource {
+  using Element = typename Unit::Element;
+  const GmmWeightGradArgs& args;
+
+  void packA(int32_t row, int32_t rows, int32_t k0, int32_t k, Element* dst) const {
+    const float* const scale = args.scale == nullptr ? nullptr : args.scale + k0;
+    Pack::transposeScaled(args.a + k0 * args.lda + row, args.lda, scale, rows, k, dst);
+  }
+  void packB(int32_t col, int32_t cols, int32_t k0, int32_t k, Element* dst) const {
+    Pack::panelOfRows(args.b + k0 * args.ldb + col, args.ldb, cols, k, dst);
+  }
+  void store(int32_t row, int32_t rows, int32_t col, int32_t cols, const float* tile) const {
+    for (int32_t i = 0; i < rows; ++i)
+      __builtin_memcpy(args.c + (row + i) * args.ldc + col, tile + i * Unit::kNr,
+                       static_cast<size_t>(cols) * 4);
+  }
+};
+
+template <class Unit, class Pack>
+void gmmBy(const GmmArgs& args) {
+  blockedProduct<Unit>(GmmSource<Unit, Pack>{args}, args.rows, args.n, args.k, args.scratch);
+}
+
+template <class Unit, class Pack>
+void weightGradBy(const GmmWeightGradArgs& args) {
+  blockedProduct<Unit>(WeightGradSource<Unit, Pack>{args}, args.m, args.n, args.rows, args.scratch);
+}
+
+}  // namespace
+}  // namespace sluice::ops

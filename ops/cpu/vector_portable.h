@@ -1,0 +1,30 @@
+// Vector, portable form: one element. See vector_avx512.h for what the members mean.
+// Internal linkage: see blocked_product.h.
+#pragma once
+
+#include <cstdint>
+
+#include "ops/cpu/bits.h"
+#include "runtime/base/dtype.h"
+
+namespace sluice::ops {
+namespace {
+
+struct Vector {
+  using F = float;
+  static constexpr int32_t kWidth = 1;
+
+  static F load(const BFloat16* from, int32_t) { return widenBf16(from->bits); }
+  static void store(BFloat16* to, F x, int32_t) { to->bits = roundToBf16(x); }
+  static F set(float x) { return x; }
+  static F add(F x, F y) { return x + y; }
+  static F sub(F x, F y) { return x - y; }
+  static F mul(F x, F y) { return x * y; }
+  static F div(F x, F y) { return x / y; }
+  static F mulAdd(F x, F y, F z) { return x * y + z; }
+  static F exp(F x) { return __builtin_expf(x); }
+  static float sum(F x) { return x; }
+};
+
+}  // namespace
+}  // namespace sluice::ops

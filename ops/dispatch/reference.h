@@ -1,0 +1,11 @@
+// What the gather of rows means, byte by byte.
+#pragma once
+
+#include "ops/abi/kernels.h"
+
+namespace sluice::ops {
+
+// result[rows, bytes] without gaps; args.dst is not touched.
+void gatherRowsReference(const GatherRowsArgs& args, std::byte* result);
+
+}  // namespace sluice::ops

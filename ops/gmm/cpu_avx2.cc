@@ -1,0 +1,13 @@
+// gmm for AVX2 and FMA.
+#include "ops/cpu/kernel_functions.h"
+#include "ops/cpu/pack_f32.h"
+#include "ops/cpu/product_kernels.h"
+#include "ops/cpu/unit_avx2.h"
+
+namespace sluice::ops::avx2 {
+
+void gmm(const GmmArgs& args) { gmmBy<UnitAvx2, PackF32<UnitAvx2>>(args); }
+
+size_t gmmScratchBytes(int32_t n, int32_t k) { return ScratchLayout<UnitAvx2>::bytes(n, k > UnitAvx2::kKc); }
+
+}  // namespace sluice::ops::avx2

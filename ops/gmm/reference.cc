@@ -1,0 +1,17 @@
+#include "ops/gmm/reference.h"
+
+namespace sluice::ops {
+
+void gmmReference(const GmmArgs& args, double* result) {
+  for (int64_t r = 0; r < args.rows; ++r)
+    for (int64_t j = 0; j < args.n; ++j) {
+      double sum = 0;
+      for (int64_t i = 0; i < args.k; ++i) {
+        const BFloat16 weight = args.transposeB ? args.b[j * args.ldb + i] : args.b[i * args.ldb + j];
+        sum += double{toFloat(args.a[r * args.lda + i])} * double{toFloat(weight)};
+      }
+      result[r * args.n + j] = sum;
+    }
+}
+
+}  // namespace sluice::ops

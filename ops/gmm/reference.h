@@ -1,0 +1,11 @@
+// What gmm means, in double and plain loops.
+#pragma once
+
+#include "ops/abi/kernels.h"
+
+namespace sluice::ops {
+
+// result[rows, n] without gaps, not rounded to bf16; args.c and args.scratch are not touched.
+void gmmReference(const GmmArgs& args, double* result);
+
+}  // namespace sluice::ops

@@ -1,0 +1,28 @@
+// The tiling of gmm_weight_grad, c[m, n] = sum over the rows of one expert of a[r, m] * b[r, n]: a task
+// computes one rectangle of the gradient of one expert over all of its rows.
+//
+// Tiling fields: m, n the shape of the gradient, tileM, tileN the rectangle of one task. There are
+// ceil(m / tileM) * ceil(n / tileN) tiles; tile t is at (t / tilesN, t % tilesN) with tilesN = ceil(n /
+// tileN).
+#pragma once
+
+#include "ops/tiling.h"
+
+namespace sluice::ops {
+
+struct WeightGradTile {
+  TileRange m;
+  TileRange n;
+};
+
+constexpr int32_t weightGradTiles(const Tiling& tiling) {
+  return tileCount(tiling.m, tiling.tileM) * tileCount(tiling.n, tiling.tileN);
+}
+
+// `tile` is below weightGradTiles(tiling).
+constexpr WeightGradTile weightGradTile(const Tiling& tiling, int32_t tile) {
+  const int32_t tilesN = tileCount(tiling.n, tiling.tileN);
+  return {tileRange(tiling.m, tiling.tileM, tile / tilesN), tileRange(tiling.n, tiling.tileN, tile % tilesN)};
+}
+
+}  // namespace sluice::ops

@@ -1,0 +1,92 @@
+// Every implementation of the weighted sum of rows against the reference.
+#include <catch2/catch.hpp>
+
+#include "ops/combine/reference.h"
+#include "tests/ops/testing/kernel_testing.h"
+
+namespace sluice::ops {
+namespace {
+
+TEST_CASE("every weighted sum agrees with the reference at ragged, empty and odd sizes") {
+  Random random(1);
+  for (const Implementation& by : implementations())
+    for (int32_t tokens : {0, 1, 2, 17})
+      for (int32_t topK : {0, 1, 2, 8})
+        for (int32_t n : {0, 1, 7, 8, 16, 31, 33, 64, 100, 257})
+          for (bool weighted : {false, true}) {
+            constexpr int32_t kSourceRows = 29;
+            const Bf16Matrix src =
+                randomInput(random, kSourceRows, n, n + (weighted ? 5 : 0), weighted ? 1 : 0);
+            std::vector<int32_t> position(static_cast<size_t>(tokens) * topK);
+            for (int32_t& p : position) p = static_cast<int32_t>(random() % (kSourceRows + 5)) - 5;
+            for (int32_t& p : position) p = std::max(p, -1);
+            const std::vector<float> weight = randomFloats(random, tokens * topK);
+            Bf16Matrix y(tokens, n, n + 3, kBf16Canary, true);
+            const WeightedSumArgs args = {
+                src.data(), src.ld(), position.data(), weighted ? weight.data() : nullptr,
+                y.data(),   y.ld(),   tokens,          topK,
+                n};
+            by.kernels.weightedSum(args);
+            std::vector<double> want(static_cast<size_t>(tokens) * n);
+            weightedSumReference(args, want.data());
+            int wrong = 0;
+            for (int32_t t = 0; t < tokens; ++t)
+              for (int32_t i = 0; i < n; ++i) {
+                const double value = want[static_cast<size_t>(t) * n + i];
+                const double tolerance =
+                    kBf16Rounding * std::abs(value) + (topK + 1) * topK * 2 * kF32Rounding;
+                if (!agrees(toFloat(y.at(t, i)), value, tolerance)) ++wrong;
+              }
+            INFO(by.name << " tokens " << tokens << " topK " << topK << " n " << n);
+            CHECK(wrong == 0);
+            CHECK(y.gapsAreUntouched());
+          }
+}
+
+TEST_CASE("every bf16 stored is rounded to nearest even, denormals, infinities and NaN included") {
+  constexpr int32_t kCount = 1 << 16;
+  Bf16Matrix src(1, kCount, kCount, kBf16NaN, false);
+  for (int32_t i = 0; i < kCount; ++i) src.at(0, i) = {static_cast<uint16_t>(i)};
+  const int32_t position = 0;
+  for (const Implementation& by : implementations())
+    for (float weight : {1.0f, 1.00390625f, -0.5f, 0.3333f, 2.0f}) {
+      Bf16Matrix y(1, kCount, kCount, kBf16Canary, true);
+      by.kernels.weightedSum({src.data(), kCount, &position, &weight, y.data(), kCount, 1, 1, kCount});
+      int wrong = 0;
+      for (int32_t i = 0; i < kCount; ++i) {
+        const float product = 0.0f + weight * toFloat(src.at(0, i));
+        const float got = toFloat(y.at(0, i));
+        if (std::isnan(product) ? !std::isnan(got) : y.at(0, i) != toBFloat16(product)) ++wrong;
+      }
+      INFO(by.name << " weight " << weight);
+      CHECK(wrong == 0);
+    }
+}
+
+TEST_CASE("the weighted sum gives an element the same bits at any column and any alignment") {
+  for (const Implementation& by : implementations()) {
+    INFO(by.name);
+    Random random(3);
+    constexpr int32_t kColumns = 211;
+    const Bf16Matrix src = randomInput(random, 9, kColumns, kColumns);
+    const std::vector<float> weight = randomFloats(random, 6);
+    const std::vector<int32_t> position = {8, 0, 3, 5, -1, 1};
+    Bf16Matrix y(1, kColumns, kColumns, kBf16Canary, true);
+    WeightedSumArgs args = {src.data(), src.ld(), position.data(), weight.data(), y.data(), kColumns,
+                            1,          6,        kColumns};
+    by.kernels.weightedSum(args);
+    for (int32_t col : {1, 8, 77, 210}) {
+      Bf16Matrix part(1, kColumns - col, kColumns, kBf16Canary, true);
+      args.src = src.data() + col;
+      args.y = part.data();
+      args.n = kColumns - col;
+      by.kernels.weightedSum(args);
+      bool same = true;
+      for (int32_t i = 0; i < args.n; ++i) same = same && part.at(0, i) == y.at(0, col + i);
+      CHECK(same);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace sluice::ops

@@ -1,0 +1,174 @@
+// Every implementation of gmm against the reference.
+#include <catch2/catch.hpp>
+
+#include "ops/gmm/reference.h"
+#include "tests/ops/testing/kernel_testing.h"
+
+namespace sluice::ops {
+namespace {
+
+struct Shape {
+  int32_t rows, n, k;
+};
+
+struct Case {
+  Shape shape;
+  bool transposed;
+  Bf16Matrix a, b;
+
+  Case(Random& random, Shape s, bool transposeB, int64_t gap = 5, int64_t offset = 0)
+      : shape(s),
+        transposed(transposeB),
+        a(randomInput(random, s.rows, s.k, s.k + gap, offset)),
+        b(transposeB ? randomInput(random, s.n, s.k, s.k + gap, offset)
+                     : randomInput(random, s.k, s.n, s.n + gap, offset)) {}
+
+  Bf16Matrix output(int64_t offset = 0) const {
+    return Bf16Matrix(shape.rows, shape.n, shape.n + 3, kBf16Canary, true, offset);
+  }
+
+  GmmArgs args(Bf16Matrix& c, void* scratch) const {
+    return {a.data(),   a.ld(),  b.data(), b.ld(),     c.data(), c.ld(),
+            shape.rows, shape.n, shape.k,  transposed, scratch};
+  }
+
+  void run(const Implementation& by, Bf16Matrix& c, int fill = 0xff) const {
+    Scratch scratch(by.kernels.gmmScratchBytes(shape.n, shape.k), fill);
+    by.kernels.gmm(args(c, scratch.data()));
+  }
+
+  std::vector<double> reference() const {
+    Bf16Matrix c = output();
+    std::vector<double> result(static_cast<size_t>(shape.rows) * shape.n);
+    gmmReference(args(c, nullptr), result.data());
+    return result;
+  }
+
+  // The sums of |a| * |b|, which bound what rounding can do.
+  std::vector<double> sizes() const {
+    Case positive = *this;
+    positive.a = magnitudes(a, shape.rows, shape.k);
+    positive.b = transposed ? magnitudes(b, shape.n, shape.k) : magnitudes(b, shape.k, shape.n);
+    return positive.reference();
+  }
+};
+
+// The number of elements of `c` that differ from the reference by more than rounding explains.
+int wrongElements(const Case& test, const Bf16Matrix& c) {
+  const std::vector<double> want = test.reference();
+  const std::vector<double> size = test.sizes();
+  int wrong = 0;
+  for (int32_t r = 0; r < test.shape.rows; ++r)
+    for (int32_t j = 0; j < test.shape.n; ++j) {
+      const size_t at = static_cast<size_t>(r) * test.shape.n + j;
+      const double sum = (test.shape.k + 4) * kF32Rounding * size[at];
+      if (!agrees(toFloat(c.at(r, j)), want[at], sum + kBf16Rounding * (std::abs(want[at]) + sum))) ++wrong;
+    }
+  return wrong;
+}
+
+void checkCase(const Implementation& by, const Case& test) {
+  INFO(by.name << " rows " << test.shape.rows << " n " << test.shape.n << " k " << test.shape.k
+               << (test.transposed ? " transposed" : ""));
+  Bf16Matrix c = test.output();
+  test.run(by, c);
+  CHECK(wrongElements(test, c) == 0);
+  CHECK(c.gapsAreUntouched());
+}
+
+TEST_CASE("every gmm agrees with the reference at ragged, empty and odd sizes") {
+  Random random(1);
+  for (const Implementation& by : implementations())
+    for (int32_t rows : {0, 1, 2, 15, 16, 17, 33, 130})
+      for (auto [n, k] : {std::pair{1, 1},
+                          {1, 257},
+                          {2, 7},
+                          {7, 2},
+                          {16, 33},
+                          {31, 64},
+                          {33, 31},
+                          {64, 16},
+                          {100, 100},
+                          {257, 1},
+                          {65, 257},
+                          {0, 5},
+                          {5, 0}})
+        for (bool transposed : {false, true}) checkCase(by, Case(random, {rows, n, k}, transposed));
+}
+
+TEST_CASE("every gmm agrees with the reference where rows, columns and sum take several blocks") {
+  Random random(2);
+  for (const Implementation& by : implementations())
+    for (bool transposed : {false, true}) {
+      checkCase(by, Case(random, {200, 40, 64}, transposed));
+      checkCase(by, Case(random, {385, 3, 7}, transposed));
+      checkCase(by, Case(random, {35, 130, 1061}, transposed));
+      checkCase(by, Case(random, {7, 70, 2049}, transposed));
+    }
+}
+
+TEST_CASE("a gmm without gaps between its rows reads nothing else") {
+  Random random(3);
+  for (const Implementation& by : implementations())
+    for (bool transposed : {false, true})
+      for (Shape shape : {Shape{3, 5, 7}, Shape{19, 67, 41}})
+        checkCase(by, Case(random, shape, transposed, 0, 1));
+}
+
+TEST_CASE("gmm passes NaN and infinities to the elements they belong to and no others") {
+  const float infinity = std::numeric_limits<float>::infinity();
+  for (const Implementation& by : implementations())
+    for (bool transposed : {false, true})
+      for (int32_t k : {9, 64, 301}) {
+        Random random(4);
+        Case test(random, {21, 37, k}, transposed);
+        test.a.at(20, k - 1) = toBFloat16(infinity);
+        test.a.at(3, 0) = kBf16NaN;
+        test.a.at(17, k / 2) = toBFloat16(-infinity);
+        (transposed ? test.b.at(36, k - 1) : test.b.at(k - 1, 36)) = toBFloat16(infinity);
+        (transposed ? test.b.at(5, k / 2) : test.b.at(k / 2, 5)) = toBFloat16(0);
+        checkCase(by, test);
+      }
+}
+
+TEST_CASE("gmm gives the same bits whatever the alignment and the old content of the scratch") {
+  for (const Implementation& by : implementations())
+    for (bool transposed : {false, true}) {
+      INFO(by.name);
+      Random first(5), second(5);
+      const Case one(first, {37, 83, 517}, transposed, 5, 0);
+      const Case other(second, {37, 83, 517}, transposed, 14, 3);
+      Bf16Matrix c = one.output(), again = one.output(), elsewhere = other.output(1);
+      one.run(by, c, 0xff);
+      one.run(by, again, 0);
+      other.run(by, elsewhere, 0x7f);
+      CHECK(c.sameBits(again));
+      CHECK(c.sameBits(elsewhere));
+    }
+}
+
+TEST_CASE("gmm gives an element the same bits in whatever tile and slot it is computed") {
+  for (const Implementation& by : implementations()) {
+    INFO(by.name);
+    Random random(6);
+    const Case whole(random, {50, 90, 300}, false);
+    Bf16Matrix c = whole.output(), pieces = whole.output();
+    whole.run(by, c);
+    for (int32_t row : {0, 23})
+      for (int32_t col : {0, 41}) {
+        const int32_t rows = row == 0 ? 23 : 27, cols = col == 0 ? 41 : 49;
+        Scratch scratch(by.kernels.gmmScratchBytes(cols, 300));
+        GmmArgs args = whole.args(pieces, scratch.data());
+        args.a += row * args.lda;
+        args.b += col;
+        args.c += row * args.ldc + col;
+        args.rows = rows;
+        args.n = cols;
+        by.kernels.gmm(args);
+      }
+    CHECK(c.sameBits(pieces));
+  }
+}
+
+}  // namespace
+}  // namespace sluice::ops

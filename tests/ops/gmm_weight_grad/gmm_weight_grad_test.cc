@@ -1,0 +1,140 @@
+// Every implementation of gmm_weight_grad against the reference.
+#include <catch2/catch.hpp>
+
+#include "ops/gmm_weight_grad/reference.h"
+#include "tests/ops/testing/kernel_testing.h"
+
+namespace sluice::ops {
+namespace {
+
+struct Shape {
+  int32_t rows, m, n;
+};
+
+struct Case {
+  Shape shape;
+  Bf16Matrix a, b;
+  std::vector<float> scale;
+
+  Case(Random& random, Shape s, bool scaled, int64_t gap = 5, int64_t offset = 0)
+      : shape(s),
+        a(randomInput(random, s.rows, s.m, s.m + gap, offset)),
+        b(randomInput(random, s.rows, s.n, s.n + gap, offset)),
+        scale(scaled ? randomFloats(random, s.rows) : std::vector<float>{}) {}
+
+  F32Matrix output() const { return F32Matrix(shape.m, shape.n, shape.n + 3, kF32Canary, true); }
+
+  GmmWeightGradArgs args(F32Matrix& c, void* scratch) const {
+    return {a.data(),   a.ld(),  b.data(), b.ld(), scale.empty() ? nullptr : scale.data(), c.data(), c.ld(),
+            shape.rows, shape.m, shape.n,  scratch};
+  }
+
+  void run(const Implementation& by, F32Matrix& c, int fill = 0xff) const {
+    Scratch scratch(by.kernels.weightGradScratchBytes(shape.m, shape.n), fill);
+    by.kernels.gmmWeightGrad(args(c, scratch.data()));
+  }
+
+  std::vector<double> reference() const {
+    F32Matrix c = output();
+    std::vector<double> result(static_cast<size_t>(shape.m) * shape.n);
+    gmmWeightGradReference(args(c, nullptr), result.data());
+    return result;
+  }
+
+  std::vector<double> sizes() const {
+    Case positive = *this;
+    positive.a = magnitudes(a, shape.rows, shape.m);
+    positive.b = magnitudes(b, shape.rows, shape.n);
+    for (float& s : positive.scale) s = std::abs(s);
+    return positive.reference();
+  }
+};
+
+void checkCase(const Implementation& by, const Case& test) {
+  INFO(by.name << " rows " << test.shape.rows << " m " << test.shape.m << " n " << test.shape.n
+               << (test.scale.empty() ? "" : " scaled"));
+  F32Matrix c = test.output();
+  test.run(by, c);
+  const std::vector<double> want = test.reference();
+  const std::vector<double> size = test.sizes();
+  const double product = by.multipliesBf16 && !test.scale.empty() ? kBf16Rounding : kF32Rounding;
+  int wrong = 0;
+  for (int32_t i = 0; i < test.shape.m; ++i)
+    for (int32_t j = 0; j < test.shape.n; ++j) {
+      const size_t at = static_cast<size_t>(i) * test.shape.n + j;
+      if (!agrees(c.at(i, j), want[at], ((test.shape.rows + 4) * kF32Rounding + product) * size[at])) ++wrong;
+    }
+  CHECK(wrong == 0);
+  CHECK(c.gapsAreUntouched());
+}
+
+TEST_CASE("every gmm_weight_grad agrees with the reference at ragged, empty and odd sizes") {
+  Random random(1);
+  for (const Implementation& by : implementations())
+    for (int32_t rows : {0, 1, 2, 15, 16, 17, 33, 130})
+      for (auto [m, n] : {std::pair{1, 1},
+                          {1, 257},
+                          {2, 7},
+                          {7, 2},
+                          {16, 33},
+                          {31, 64},
+                          {33, 31},
+                          {64, 16},
+                          {100, 100},
+                          {257, 1},
+                          {65, 130},
+                          {0, 5},
+                          {5, 0}})
+        for (bool scaled : {false, true}) checkCase(by, Case(random, {rows, m, n}, scaled));
+}
+
+TEST_CASE("every gmm_weight_grad agrees with the reference where rows, columns and sum take several blocks") {
+  Random random(2);
+  for (const Implementation& by : implementations())
+    for (bool scaled : {false, true}) {
+      checkCase(by, Case(random, {64, 200, 40}, scaled));
+      checkCase(by, Case(random, {1061, 37, 70}, scaled));
+      checkCase(by, Case(random, {2049, 9, 33}, scaled));
+    }
+}
+
+TEST_CASE("a gmm_weight_grad without gaps between its rows reads nothing else") {
+  Random random(3);
+  for (const Implementation& by : implementations())
+    for (bool scaled : {false, true})
+      for (Shape shape : {Shape{3, 5, 7}, Shape{19, 67, 41}})
+        checkCase(by, Case(random, shape, scaled, 0, 1));
+}
+
+TEST_CASE("gmm_weight_grad passes NaN and infinities to the elements they belong to and no others") {
+  const float infinity = std::numeric_limits<float>::infinity();
+  for (const Implementation& by : implementations())
+    for (int32_t rows : {9, 64, 301}) {
+      Random random(4);
+      Case test(random, {rows, 21, 37}, true);
+      test.a.at(rows - 1, 20) = toBFloat16(infinity);
+      test.a.at(0, 3) = kBf16NaN;
+      test.b.at(rows - 1, 36) = toBFloat16(-infinity);
+      test.b.at(rows / 2, 5) = toBFloat16(0);
+      test.scale[rows / 2] = infinity;
+      checkCase(by, test);
+    }
+}
+
+TEST_CASE("gmm_weight_grad gives the same bits whatever the alignment and the old content of the scratch") {
+  for (const Implementation& by : implementations()) {
+    INFO(by.name);
+    Random first(5), second(5);
+    const Case one(first, {517, 37, 83}, true, 5, 0);
+    const Case other(second, {517, 37, 83}, true, 14, 3);
+    F32Matrix c = one.output(), again = one.output(), elsewhere = other.output();
+    one.run(by, c, 0xff);
+    one.run(by, again, 0);
+    other.run(by, elsewhere, 0x7f);
+    CHECK(c.sameBits(again));
+    CHECK(c.sameBits(elsewhere));
+  }
+}
+
+}  // namespace
+}  // namespace sluice::ops
