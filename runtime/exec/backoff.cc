@@ -1,0 +1,45 @@
+#include "runtime/exec/backoff.h"
+
+#include <sched.h>
+
+#include <algorithm>
+
+#include "runtime/exec/exchange.h"
+
+namespace sluice {
+namespace {
+
+// A look takes about a microsecond. More spinning takes the core from whoever would signal, where ranks share
+// cores.
+constexpr int kSpinLooks = 32;
+constexpr int kYieldLooks = 40;
+constexpr int64_t kLongestPark = 100'000'000;  // ns: an abort is seen at the latest then
+constexpr int64_t kMostGrace = 100'000'000;    // ns a segment
+
+void pause() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#endif
+}
+
+}  // namespace
+
+bool Backoff::wait(Doorbell& doorbell, uint32_t epoch, int32_t segment) {
+  ++looks_;
+  if (looks_ == 1) deadline_ = monotonicNanoseconds() + timeout_;
+  if (looks_ <= kSpinLooks) {
+    pause();
+    return true;
+  }
+  if (looks_ <= kYieldLooks) {
+    sched_yield();
+    return true;
+  }
+  const int64_t grace = segment * std::min(timeout_ / 10, kMostGrace);
+  const int64_t left = deadline_ + grace - monotonicNanoseconds();
+  if (left <= 0) return false;
+  doorbell.park(epoch, std::min(left, kLongestPark));
+  return true;
+}
+
+}  // namespace sluice

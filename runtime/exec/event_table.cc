@@ -1,0 +1,82 @@
+#include "runtime/exec/event_table.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace sluice {
+namespace {
+
+int64_t liveEvents(const Plan& plan, EventSpace space, const RoutingTables& tables) {
+  switch (space) {
+    case EventSpace::kOne:
+      return 1;
+    case EventSpace::kRows:
+      return static_cast<int64_t>(tables.slots.size());
+    case EventSpace::kExperts:
+      return plan.program().expertsPerRank();
+    case EventSpace::kTokens:
+      return ceilDiv(tables.tokens, plan.space(SpaceKind::kTokens)->slotSize);
+  }
+  return 0;
+}
+
+}  // namespace
+
+uint64_t evaluateThreshold(const EventArray& event, const RoutingTables& tables, int64_t index) {
+  switch (event.rule) {
+    case ThresholdRule::kConstant:
+      return event.factor;
+    case ThresholdRule::kRowsOfSlot:
+      return tables.slots[index].rows;
+    case ThresholdRule::kSlotsOfExpert:
+      return event.factor * tables.expertSlots[index];
+    case ThresholdRule::kRowsOfExpert:
+      return tables.expertRow[index + 1] - tables.expertRow[index];
+    case ThresholdRule::kValidPairs:
+      return tables.pairs;
+  }
+  return 0;
+}
+
+Expected<EventTable> EventTable::create(const Plan& plan, Transport& transport) {
+  EventTable table;
+  table.transport_ = &transport;
+  table.ranks_ = transport.size();
+  size_t bytes = 0;
+  for (const EventArray& event : plan.program().events) {
+    const int64_t capacity = plan.maxEvents(event.space);
+    table.arrays_.push_back({bytes, {}});
+    bytes += capacity * kLine;
+  }
+  table.arrivals_ = bytes;
+  bytes += 2 * kLine * table.ranks_;
+  auto memory = transport.allocate(bytes);
+  if (!memory) return memory.error();
+  table.memory_ = *memory;
+  table.local_ = transport.local(*memory);
+  return table;
+}
+
+void EventTable::setThresholds(const Plan& plan, EntryId entry, const RoutingTables& tables) {
+  const auto& events = plan.program().events;
+  for (size_t e = 0; e < events.size(); ++e) {
+    if (events[e].entry != entry) continue;
+    auto& thresholds = arrays_[e].thresholds;
+    thresholds.resize(liveEvents(plan, events[e].space, tables));
+    for (size_t i = 0; i < thresholds.size(); ++i)
+      thresholds[i] = evaluateThreshold(events[e], tables, static_cast<int64_t>(i));
+  }
+}
+
+void EventTable::clear(const Plan& plan, EntryId entry) {
+  // plain stores: whoever writes here next has seen this rank's counts first
+  const auto& events = plan.program().events;
+  for (size_t e = 0; e < events.size(); ++e) {
+    if (events[e].entry != entry) continue;
+    for (size_t i = 0; i < arrays_[e].thresholds.size(); ++i)
+      std::memset(local_ + arrays_[e].offset + i * kLine, 0, sizeof(uint64_t));
+  }
+  for (int line = 0; line < 2 * ranks_; ++line) std::memset(local_ + arrivals_ + line * kLine, 0, 8);
+}
+
+}  // namespace sluice

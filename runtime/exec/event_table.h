@@ -1,0 +1,70 @@
+// EventTable: the counters and thresholds of one rank.
+//
+// A counter has its own cache line in symmetric memory and is added to by release; whoever finds it complete
+// by acquire sees what was written before the signals. Thresholds are local. Counters are read and added to
+// by any thread; setThresholds and clear are called by one thread while no step runs.
+#pragma once
+
+#include <vector>
+
+#include "runtime/comm/transport.h"
+#include "runtime/exec/plan.h"
+
+namespace sluice {
+
+class EventTable {
+ public:
+  // Collective.
+  static Expected<EventTable> create(const Plan& plan, Transport& transport);
+
+  bool isComplete(EventId event, int64_t index) const { return have(event, index) >= need(event, index); }
+  uint64_t have(EventId event, int64_t index) const { return load(offset(event, index)); }
+  uint64_t need(EventId event, int64_t index) const { return arrays_[event.value].thresholds[index]; }
+  int64_t live(EventId event) const { return static_cast<int64_t>(arrays_[event.value].thresholds.size()); }
+
+  // Adds n to the event of `rank`.
+  void signal(int rank, EventId event, int64_t index, uint64_t n) {
+    transport_->signal(rank, memory_, offset(event, index), n);
+  }
+
+  // Rows of `space` pieces (sends or returns) that came from `source`; kept for reports only.
+  void countArrival(int rank, SpaceKind space, uint64_t rows) {
+    transport_->signal(rank, memory_, arrivalOffset(space, transport_->rank()), rows);
+  }
+  uint64_t arrivedFrom(SpaceKind space, int source) const { return load(arrivalOffset(space, source)); }
+
+  // Evaluates the threshold rules of all event arrays of `entry`.
+  void setThresholds(const Plan& plan, EntryId entry, const RoutingTables& tables);
+
+  // Zeroes the counters of `entry`'s last step. After it, counts may be posted.
+  void clear(const Plan& plan, EntryId entry);
+
+ private:
+  struct Array {
+    size_t offset = 0;
+    std::vector<uint64_t> thresholds;  // of the live events of this step
+  };
+  static constexpr size_t kLine = 64;
+
+  size_t offset(EventId event, int64_t index) const { return arrays_[event.value].offset + index * kLine; }
+  size_t arrivalOffset(SpaceKind space, int source) const {
+    return arrivals_ + ((space == SpaceKind::kReturns ? ranks_ : 0) + source) * kLine;
+  }
+  uint64_t load(size_t offset) const {
+    // pairs with the release in Transport::signal()
+    return std::atomic_ref<uint64_t>(*reinterpret_cast<uint64_t*>(local_ + offset))
+        .load(std::memory_order_acquire);
+  }
+
+  Transport* transport_ = nullptr;
+  SymmetricHandle memory_;
+  std::byte* local_ = nullptr;
+  std::vector<Array> arrays_;
+  size_t arrivals_ = 0;
+  int ranks_ = 0;
+};
+
+// What the rule asks for at `index`.
+uint64_t evaluateThreshold(const EventArray& event, const RoutingTables& tables, int64_t index);
+
+}  // namespace sluice

@@ -1,0 +1,89 @@
+// Executors: they run all tasks of a step at one rank.
+//
+// Both give the same bits. Waits are bounded: one that takes longer than the limit aborts the step on all
+// ranks with a report (report.h).
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <vector>
+
+#include "runtime/base/expected.h"
+#include "runtime/exec/step.h"
+#include "runtime/exec/workers.h"
+
+namespace sluice {
+
+// Scratch memory of one worker: 64-byte aligned, Plan::scratchBytes() long.
+class Scratch {
+ public:
+  explicit Scratch(size_t bytes);
+  std::byte* data() const { return data_.get(); }
+
+ private:
+  struct Free {
+    void operator()(std::byte* data) const;
+  };
+  std::unique_ptr<std::byte, Free> data_;
+};
+
+// The oracle: one thread runs all tasks in key order and waits for each. Returns the number of tasks run.
+Expected<int64_t> runSerial(const Step& step, const Scratch& scratch, double timeoutSeconds);
+
+// A core's place in a lane: the next task, over all windows.
+class LaneCursor {
+ public:
+  LaneCursor(LaneId lane, int core, std::atomic<uint64_t>* progress)
+      : lane_(lane), core_(core), progress_(progress) {}
+
+  void start(const Step& step);
+  void next(const Step& step);
+  bool done() const { return done_; }
+  bool ready(const Step& step) const;
+  const Task& task() const { return task_; }
+  int core() const { return core_; }
+
+ private:
+  void settle(const Step& step);
+
+  LaneId lane_;
+  int core_;
+  std::atomic<uint64_t>* progress_;  // (window, position) for reports, written by this cursor only
+  int64_t live_ = 0;
+  int64_t window_ = 0;
+  size_t position_ = 0;
+  bool done_ = true;
+  Task task_;
+  std::array<int64_t, 2> waitIndex_{};
+};
+
+// Persistent workers that try the head of every lane they serve, in priority order. Worker w serves the
+// cores c with c mod workers == w.
+class ParallelExecutor {
+ public:
+  // At most one worker a core of the program is of use; `threads` is cut to that.
+  ParallelExecutor(const Plan& plan, int threads, int firstUnit);
+
+  int threads() const { return workers_.count(); }
+  Expected<int64_t> run(const Step& step, double timeoutSeconds);
+
+ private:
+  // Cursors of one entry for one worker: lanes by priority, inside a lane by core.
+  using EntryCursors = std::vector<std::vector<LaneCursor>>;
+
+  void work(const Step& step, int worker);
+  bool runOne(const Step& step, EntryCursors& cursors, const Scratch& scratch, bool& anyLeft);
+  const LaneCursor& earliest(const EntryCursors& cursors) const;
+  void report(const Step& step, const LaneCursor& waiting) const;
+  bool isDone(const Step& step, const Task& task) const;
+
+  const Plan* plan_;
+  std::vector<std::atomic<uint64_t>> progress_;     // [lane][core]
+  std::vector<std::vector<EntryCursors>> cursors_;  // [worker][entry]
+  std::vector<Scratch> scratch_;                    // by worker
+  std::vector<int64_t> tasks_;                      // by worker
+  double timeoutSeconds_ = 0;
+  Workers workers_;
+};
+
+}  // namespace sluice

@@ -1,0 +1,184 @@
+#include <algorithm>
+#include <limits>
+
+#include "runtime/exec/backoff.h"
+#include "runtime/exec/executor.h"
+#include "runtime/exec/report.h"
+
+namespace sluice {
+namespace {
+
+constexpr uint64_t kFinished = std::numeric_limits<uint64_t>::max();
+
+uint64_t packProgress(int64_t window, size_t position) {
+  return static_cast<uint64_t>(window) << 24 | position;
+}
+
+// The seat core `core` runs in window `window`.
+size_t seatOf(const Lane& lane, int core, int64_t window) {
+  const int64_t cores = static_cast<int64_t>(lane.seats.size());
+  return static_cast<size_t>(((core - window * lane.rotation) % cores + cores) % cores);
+}
+
+}  // namespace
+
+void LaneCursor::start(const Step& step) {
+  live_ = liveSlots(step, step.program().at(step.program().at(lane_).space).kind);
+  window_ = 0;
+  position_ = 0;
+  done_ = false;
+  settle(step);
+}
+
+void LaneCursor::next(const Step& step) {
+  ++position_;
+  settle(step);
+}
+
+// Moves on to the next record whose slot is live, or to the end.
+void LaneCursor::settle(const Step& step) {
+  const Lane& lane = step.program().at(lane_);
+  const int64_t slots = step.program().at(lane.space).window;
+  for (; window_ * slots < live_; ++window_, position_ = 0) {
+    const auto& seat = lane.seats[seatOf(lane, core_, window_)];
+    while (position_ < seat.size() && window_ * slots + seat[position_].slot >= live_) ++position_;
+    if (position_ == seat.size()) continue;
+    const TaskRecord& record = seat[position_];
+    task_ = {record.family, window_ * slots + record.slot, static_cast<int32_t>(record.tile)};
+    const FamilyPlan& family = step.plan->at(record.family);
+    for (int i = 0; i < 2; ++i)
+      if (family.waits[i])
+        waitIndex_[i] = eventIndex(step, family.space, task_.slot, step.program().at(family.waits[i]).space);
+    progress_->store(packProgress(window_, position_), std::memory_order_relaxed);
+    return;
+  }
+  done_ = true;
+  progress_->store(kFinished, std::memory_order_relaxed);
+}
+
+bool LaneCursor::ready(const Step& step) const {
+  const FamilyPlan& family = step.plan->at(task_.family);
+  for (int i = 0; i < 2; ++i)
+    if (family.waits[i] && !step.events->isComplete(family.waits[i], waitIndex_[i])) return false;
+  return true;
+}
+
+ParallelExecutor::ParallelExecutor(const Plan& plan, int threads, int firstUnit)
+    : plan_(&plan),
+      progress_(plan.program().lanes.size() * plan.program().cores),
+      workers_(std::min(threads, plan.program().cores), firstUnit) {
+  const TaskProgram& program = plan.program();
+  for (int worker = 0; worker < workers_.count(); ++worker) {
+    std::vector<EntryCursors> entries(program.entries.size());
+    for (uint32_t entry = 0; entry < program.entries.size(); ++entry) {
+      for (LaneId lane : plan.at(EntryId{entry}).lanes) {
+        std::vector<LaneCursor> cores;
+        for (int core = worker; core < program.cores; core += workers_.count())
+          cores.emplace_back(lane, core, &progress_[lane.value * program.cores + core]);
+        entries[entry].push_back(std::move(cores));
+      }
+    }
+    cursors_.push_back(std::move(entries));
+    scratch_.emplace_back(plan.scratchBytes());
+  }
+  tasks_.resize(workers_.count());
+}
+
+Expected<int64_t> ParallelExecutor::run(const Step& step, double timeoutSeconds) {
+  struct Job {
+    ParallelExecutor* executor;
+    const Step* step;
+  } job{this, &step};
+  timeoutSeconds_ = timeoutSeconds;
+  workers_.run(
+      [](void* context, int worker) {
+        auto* job = static_cast<Job*>(context);
+        job->executor->work(*job->step, worker);
+      },
+      &job);
+  if (step.transport->isAborted()) return Error{step.transport->abortMessage()};
+  int64_t tasks = 0;
+  for (int64_t count : tasks_) tasks += count;
+  return tasks;
+}
+
+void ParallelExecutor::work(const Step& step, int worker) {
+  EntryCursors& cursors = cursors_[worker][step.entry.value];
+  for (auto& lane : cursors)
+    for (LaneCursor& cursor : lane) cursor.start(step);
+  tasks_[worker] = 0;
+  int64_t tasks = 0;
+  Backoff backoff(timeoutSeconds_);
+  while (!step.transport->isAborted()) {
+    // read before the heads are looked at: a signal in between rings, and the park returns at once
+    const uint32_t epoch = step.transport->doorbell().epoch();
+    bool anyLeft = false;
+    if (runOne(step, cursors, scratch_[worker], anyLeft)) {
+      ++tasks;
+      backoff.reset();
+      continue;
+    }
+    if (!anyLeft) break;
+    const LaneCursor& waiting = earliest(cursors);
+    const int32_t segment = plan_->verified().order()[waiting.task().family.value].segment;
+    if (!backoff.wait(step.transport->doorbell(), epoch, segment)) report(step, waiting);
+  }
+  tasks_[worker] = tasks;
+}
+
+// Runs the first ready head, by lane priority, inside a lane by slot and tile: a slot is finished before the
+// next is begun.
+bool ParallelExecutor::runOne(const Step& step, EntryCursors& cursors, const Scratch& scratch,
+                              bool& anyLeft) {
+  for (auto& lane : cursors) {
+    LaneCursor* first = nullptr;
+    for (LaneCursor& cursor : lane) {
+      if (cursor.done()) continue;
+      anyLeft = true;
+      const auto place = [](const LaneCursor& c) { return std::pair(c.task().slot, c.task().tile); };
+      if (first && place(*first) < place(cursor)) continue;
+      if (cursor.ready(step)) first = &cursor;
+    }
+    if (!first) continue;
+    runTask(step, first->task(), scratch.data());
+    first->next(step);
+    return true;
+  }
+  return false;
+}
+
+// The earliest family in key order is nearest to the cause of a wait. Some cursor must not be done.
+const LaneCursor& ParallelExecutor::earliest(const EntryCursors& cursors) const {
+  const LaneCursor* first = nullptr;
+  const auto order = [&](const LaneCursor& c) { return plan_->verified().order()[c.task().family.value]; };
+  for (const auto& lane : cursors)
+    for (const LaneCursor& cursor : lane)
+      if (!cursor.done() && (!first || order(cursor) < order(*first))) first = &cursor;
+  return *first;
+}
+
+void ParallelExecutor::report(const Step& step, const LaneCursor& waiting) const {
+  step.transport->abort(describeWait(step, waiting.task(), waiting.core(), timeoutSeconds_,
+                                     [&](const Task& task) { return isDone(step, task); }));
+}
+
+bool ParallelExecutor::isDone(const Step& step, const Task& task) const {
+  const LaneId laneId = plan_->at(task.family).lane;
+  const Lane& lane = step.program().at(laneId);
+  const int64_t slots = step.program().at(lane.space).window;
+  const int64_t window = task.slot / slots;
+  for (int core = 0; core < static_cast<int>(lane.seats.size()); ++core) {
+    const auto& seat = lane.seats[seatOf(lane, core, window)];
+    for (size_t position = 0; position < seat.size(); ++position) {
+      const TaskRecord& record = seat[position];
+      if (record.family != task.family || record.slot != task.slot % slots ||
+          record.tile != static_cast<uint32_t>(task.tile))
+        continue;
+      const auto& progress = progress_[laneId.value * step.program().cores + core];
+      return progress.load(std::memory_order_relaxed) > packProgress(window, position);
+    }
+  }
+  return true;
+}
+
+}  // namespace sluice

@@ -1,0 +1,133 @@
+#include "runtime/exec/plan.h"
+
+#include <algorithm>
+
+namespace sluice {
+namespace {
+
+template <class T>
+void addOnce(std::vector<T>& list, T value) {
+  if (std::find(list.begin(), list.end(), value) == list.end()) list.push_back(value);
+}
+
+}  // namespace
+
+Plan Plan::make(VerifiedProgram program, const ops::KernelSet& kernels) {
+  Plan plan(std::move(program));
+  plan.kernels_ = &kernels;
+  const TaskProgram& p = plan.program();
+  plan.shape_ = {p.ranks, p.experts, p.topK, 1};
+  if (const Space* rows = plan.space(SpaceKind::kRows)) plan.shape_.slotRows = rows->slotSize;
+  plan.deriveFamilies();
+  plan.deriveEntries();
+  plan.deriveScratch();
+  return plan;
+}
+
+const Space* Plan::space(SpaceKind kind) const {
+  for (const Space& space : program().spaces)
+    if (space.kind == kind) return &space;
+  return nullptr;
+}
+
+int64_t Plan::maxExtent(Extent extent) const {
+  const TaskProgram& p = program();
+  switch (extent) {
+    case Extent::kFixed:
+      return 1;
+    case Extent::kTokens:
+      return p.maxTokens;
+    case Extent::kPairs:
+      return int64_t{p.maxTokens} * p.topK;
+    case Extent::kRows:
+      return int64_t{p.ranks} * p.maxTokens * std::min(p.topK, p.expertsPerRank());
+  }
+  return 0;
+}
+
+int64_t Plan::maxEvents(EventSpace space) const {
+  switch (space) {
+    case EventSpace::kOne:
+      return 1;
+    case EventSpace::kExperts:
+      return program().expertsPerRank();
+    case EventSpace::kRows:
+      return maxExtent(Extent::kRows) / shape_.slotRows + program().expertsPerRank();
+    case EventSpace::kTokens: {
+      const Space* tokens = this->space(SpaceKind::kTokens);
+      return tokens ? (program().maxTokens + tokens->slotSize - 1) / tokens->slotSize : 0;
+    }
+  }
+  return 0;
+}
+
+void Plan::deriveFamilies() {
+  const TaskProgram& p = program();
+  families_.resize(p.families.size());
+  for (size_t f = 0; f < p.families.size(); ++f) families_[f].space = p.at(p.families[f].space).kind;
+  for (uint32_t lane = 0; lane < p.lanes.size(); ++lane) {
+    for (const auto& seat : p.lanes[lane].seats) {
+      for (const TaskRecord& record : seat) {
+        FamilyPlan& family = families_[record.family.value];
+        family.lane = LaneId{lane};
+        family.waits = record.waits;
+        family.signals = record.signals;
+      }
+    }
+  }
+}
+
+void Plan::deriveEntries() {
+  const TaskProgram& p = program();
+  entries_.resize(p.entries.size());
+  for (uint32_t lane = 0; lane < p.lanes.size(); ++lane)
+    entries_[p.lanes[lane].entry.value].lanes.push_back(LaneId{lane});
+
+  std::vector<EntryId> writer(p.buffers.size());
+  for (uint32_t f = 0; f < p.families.size(); ++f) {
+    const Family& family = p.families[f];
+    EntryPlan& entry = entries_[family.entry.value];
+    entry.families.push_back(FamilyId{f});
+    for (BufferId id : family.reads)
+      if (id && p.at(id).role == Role::kInput) addOnce(entry.reads, id);
+    for (BufferId id : family.writes) {
+      if (!id) continue;
+      writer[id.value] = family.entry;
+      if (p.at(id).role == Role::kOutput && !p.at(id).region) addOnce(entry.writes, id);
+    }
+  }
+  for (uint32_t e = 0; e < p.entries.size(); ++e) {
+    EntryPlan& entry = entries_[e];
+    const Entry& source = p.entries[e];
+    entry.routing = source.expertIds ? EntryId{e} : source.routing;
+    if (source.expertIds) addOnce(entry.reads, source.expertIds);
+    if (entry.routing != EntryId{e}) addOnce(entry.savedFrom, entry.routing);
+    std::stable_sort(entry.lanes.begin(), entry.lanes.end(),
+                     [&](LaneId a, LaneId b) { return p.at(a).priority < p.at(b).priority; });
+    std::stable_sort(entry.families.begin(), entry.families.end(), [&](FamilyId a, FamilyId b) {
+      return verified_.order()[a.value] < verified_.order()[b.value];
+    });
+    for (FamilyId f : entry.families)
+      for (BufferId id : p.at(f).reads)
+        if (id && p.at(id).role == Role::kSaved && writer[id.value] != EntryId{e})
+          addOnce(entry.savedFrom, writer[id.value]);
+  }
+}
+
+void Plan::deriveScratch() {
+  const TaskProgram& p = program();
+  for (const Family& family : p.families) {
+    const Tiling& t = family.tiling;
+    size_t bytes = 0;
+    if (family.op == OpKind::kGmm) bytes = kernels_->gmmScratchBytes(t.tileN, t.k);
+    if (family.op == OpKind::kGmmWeightGrad) bytes = kernels_->weightGradScratchBytes(t.tileM, t.tileN);
+    // a piece is gathered here where the receiver's memory cannot be written directly
+    if (family.op == OpKind::kDispatch || family.op == OpKind::kCombineReturn)
+      for (BufferId id : family.writes)
+        if (id) bytes = std::max<size_t>(bytes, shape_.slotRows * p.at(p.at(id).region).stride);
+    scratchBytes_ = std::max(scratchBytes_, bytes);
+  }
+  scratchBytes_ = (scratchBytes_ + 63) / 64 * 64;
+}
+
+}  // namespace sluice

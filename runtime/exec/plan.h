@@ -1,0 +1,67 @@
+// Plan: a verified program with kernels chosen and everything derived that does not change from step to step.
+//
+// Immutable after make(); shared by any number of threads.
+#pragma once
+
+#include <array>
+#include <vector>
+
+#include "ops/abi/kernels.h"
+#include "runtime/exec/routing.h"
+#include "runtime/program/verify.h"
+
+namespace sluice {
+
+// What all tasks of a family have in common.
+struct FamilyPlan {
+  SpaceKind space = SpaceKind::kRows;
+  LaneId lane;
+  std::array<EventId, 2> waits;
+  std::array<EventId, 2> signals;
+};
+
+struct EntryPlan {
+  std::vector<LaneId> lanes;       // by priority
+  std::vector<FamilyId> families;  // by (segment, stage)
+  std::vector<BufferId> reads;     // inputs of the caller that the entry's tasks read, and its expert ids
+  std::vector<BufferId> writes;    // outputs of the caller
+  std::vector<EntryId> savedFrom;  // entries that write saved buffers read here, and the routing's entry
+  EntryId routing;                 // whose tables are used: the entry itself where it has expert ids
+};
+
+class Plan {
+ public:
+  static Plan make(VerifiedProgram program, const ops::KernelSet& kernels);
+
+  const TaskProgram& program() const { return *verified_; }
+  const VerifiedProgram& verified() const { return verified_; }
+  const ops::KernelSet& kernels() const { return *kernels_; }
+  const RoutingShape& routingShape() const { return shape_; }
+  const FamilyPlan& at(FamilyId id) const { return families_[id.value]; }
+  const EntryPlan& at(EntryId id) const { return entries_[id.value]; }
+
+  // Window and slot size of a space kind; null where the program has no such space.
+  const Space* space(SpaceKind kind) const;
+
+  // Bytes of scratch memory that one worker needs.
+  size_t scratchBytes() const { return scratchBytes_; }
+
+  // Largest number of units an extent or an event space can have in any step.
+  int64_t maxExtent(Extent extent) const;
+  int64_t maxEvents(EventSpace space) const;
+
+ private:
+  explicit Plan(VerifiedProgram program) : verified_(std::move(program)) {}
+  void deriveFamilies();
+  void deriveEntries();
+  void deriveScratch();
+
+  VerifiedProgram verified_;
+  const ops::KernelSet* kernels_ = nullptr;
+  RoutingShape shape_;
+  std::vector<FamilyPlan> families_;
+  std::vector<EntryPlan> entries_;
+  size_t scratchBytes_ = 0;
+};
+
+}  // namespace sluice

@@ -1,0 +1,69 @@
+// RankState: one rank's memory, tables and events, and the bind that turns a step's routing into a Step.
+//
+// Resource type; used by one thread at a time. In steady state (a token count and routing of a size seen
+// before) a step allocates nothing.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "runtime/comm/reservation.h"
+#include "runtime/exec/exchange.h"
+#include "runtime/exec/step.h"
+
+namespace sluice {
+
+// A tensor of the caller, as bound. `tokens` is its first dimension where that is a run-time extent.
+struct BoundTensor {
+  std::byte* data = nullptr;
+  int64_t extent = 0;
+  bool bound = false;
+};
+
+class RankState {
+ public:
+  // Collective: symmetric memory is allocated in the same order by all ranks.
+  static Expected<std::unique_ptr<RankState>> create(std::shared_ptr<const Plan> plan, Transport& transport);
+
+  // The shape and type were checked by the caller; `extent` is the first dimension.
+  void bindTensor(BufferId buffer, std::byte* data, int64_t extent) {
+    bound_[buffer.value] = {data, extent, true};
+  }
+
+  // Everything between run() and the first task. Errors: tensors not bound or of different T, ids out of
+  // range or repeated, saved tensors that are not there; a peer's failure. What is found before the counts
+  // are posted fails the step at all ranks and leaves them usable.
+  Expected<const Step*> bindStep(EntryId entry, double timeoutSeconds);
+
+  // After the last task: clears the counters; what the entry saves is there for later entries.
+  void finishStep(EntryId entry);
+
+  const RoutingTables& tables(EntryId entry) const { return tables_[entry.value]; }
+  const Step& step() const { return step_; }
+  const Plan& plan() const { return *plan_; }
+  bool hasRun(EntryId entry) const { return done_[entry.value]; }
+
+ private:
+  RankState() = default;
+  Status checkBound(EntryId entry, int64_t& tokens) const;
+  Status checkSaved(EntryId entry, int64_t tokens) const;
+  Status route(EntryId entry, int64_t tokens);
+  Status checkTotals() const;
+  Status checkRows(EntryId entry) const;
+  void fillAddresses(EntryId entry);
+
+  std::shared_ptr<const Plan> plan_;
+  Transport* transport_ = nullptr;
+  EventTable events_;
+  Exchange exchange_;
+  std::vector<Reservation> local_;          // by region, empty where symmetric
+  std::vector<SymmetricHandle> symmetric_;  // by region
+  std::vector<BoundTensor> bound_;          // by buffer
+  std::vector<RoutingTables> tables_;       // by entry; filled for entries that route
+  std::vector<bool> done_;                  // by entry
+  std::vector<int32_t> counts_;
+  Step step_;
+};
+
+}  // namespace sluice

@@ -1,0 +1,255 @@
+#include "runtime/exec/routing.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace sluice {
+namespace {
+
+constexpr int32_t kRowUnit = 16;  // rows of a matrix unit's tile
+
+}  // namespace
+
+// Walks the slots of any rank from the counts; scratch lives in the tables.
+class RoutingBuilder {
+ public:
+  RoutingBuilder(const RoutingShape& shape, int32_t rank, std::span<const int32_t> allCounts,
+                 RoutingTables& tables)
+      : shape_(shape), rank_(rank), counts_(allCounts), tables_(tables) {}
+
+  void build() {
+    const int32_t local = shape_.expertsPerRank();
+    tables_.expertRow.assign(local + 1, 0);
+    tables_.expertSlots.assign(local, 0);
+    tables_.rowsFrom.assign(shape_.ranks, 0);
+    tables_.pairsTo.assign(shape_.ranks, 0);
+    for (int32_t source = 0; source < shape_.ranks; ++source) {
+      for (int32_t j = 0; j < local; ++j) tables_.rowsFrom[source] += count(source, rank_, j);
+      for (int32_t j = 0; j < local; ++j) tables_.pairsTo[source] += count(rank_, source, j);
+    }
+    buildSends();
+    buildOwnSlots();
+    buildReturns();
+  }
+
+ private:
+  struct SlotCut {
+    int32_t slots = 0;
+    int32_t length = 0;
+  };
+
+  int32_t count(int32_t source, int32_t owner, int32_t expert) const {
+    return counts_[int64_t{source} * shape_.experts + owner * shape_.expertsPerRank() + expert];
+  }
+
+  int32_t rowsOf(int32_t owner, int32_t expert) const {
+    int32_t rows = 0;
+    for (int32_t source = 0; source < shape_.ranks; ++source) rows += count(source, owner, expert);
+    return rows;
+  }
+
+  // Equal slots instead of full ones and a rest.
+  SlotCut cut(int32_t rows) const {
+    if (rows == 0) return {};
+    const int32_t slots = (rows + shape_.slotRows - 1) / shape_.slotRows;
+    const int32_t even = (rows + slots - 1) / slots;
+    const int32_t length = std::min(shape_.slotRows, (even + kRowUnit - 1) / kRowUnit * kRowUnit);
+    return {(rows + length - 1) / length, length};
+  }
+
+  // Computes the slots of `owner` in order of arrival into slots_ of the tables; slotNumber(i) gives the
+  // number of the i-th slot in storage order.
+  void orderSlots(int32_t owner) {
+    auto& order = tables_.orderScratch_;
+    const int32_t local = shape_.expertsPerRank();
+    order.clear();
+    int64_t index = 0;
+    for (int32_t expert = 0; expert < local; ++expert) {
+      const int32_t rows = rowsOf(owner, expert);
+      const SlotCut slotCut = cut(rows);
+      for (int32_t i = 0; i < slotCut.slots; ++i) {
+        const int32_t begin = i * slotCut.length;
+        const int32_t end = std::min(rows, begin + slotCut.length);
+        order.push_back((arrival(owner, expert, begin, end) << 32) | index++);
+      }
+    }
+    std::sort(order.begin(), order.end());
+    // order[number] -> numberOf[storage index], kept in the upper half of the scratch
+    const size_t slots = order.size();
+    order.resize(2 * slots);
+    for (size_t number = 0; number < slots; ++number) order[slots + (order[number] & 0xffffffff)] = number;
+  }
+
+  int32_t slotNumber(int32_t storageIndex) const {
+    const auto& order = tables_.orderScratch_;
+    return static_cast<int32_t>(order[order.size() / 2 + storageIndex]);
+  }
+
+  // 0 for own rows only, else 1 + (expert, distance of the last source to send).
+  int64_t arrival(int32_t owner, int32_t expert, int32_t begin, int32_t end) const {
+    int64_t key = 0;
+    int32_t first = 0;
+    for (int32_t source = 0; source < shape_.ranks && first < end; ++source) {
+      const int32_t last = first + count(source, owner, expert);
+      const bool inSlot = last > begin && last > first;
+      first = last;
+      if (!inSlot || source == owner) continue;
+      const int32_t distance = (owner - source + shape_.ranks) % shape_.ranks;
+      key = std::max<int64_t>(key, 1 + int64_t{expert} * shape_.ranks + distance);
+    }
+    return key;
+  }
+
+  // First pair of `source` that goes to its (owner, expert).
+  int32_t pairBase(int32_t source, int32_t owner, int32_t expert) const {
+    int32_t base = 0;
+    const int32_t global = owner * shape_.expertsPerRank() + expert;
+    for (int32_t e = 0; e < global; ++e) base += counts_[int64_t{source} * shape_.experts + e];
+    return base;
+  }
+
+  // Sending order: own pieces, then expert by expert, inside an expert round-robin over the ranks after this.
+  // The pieces of one receiver are made together, since its slots are ordered once; then they are sorted.
+  void buildSends() {
+    auto& sends = tables_.sends;
+    sends.clear();
+    for (int32_t offset = 0; offset < shape_.ranks; ++offset) appendSendsTo((rank_ + offset) % shape_.ranks);
+    const int32_t ranks = shape_.ranks, rank = rank_;
+    std::sort(sends.begin(), sends.end(), [ranks, rank](const Piece& a, const Piece& b) {
+      const auto key = [&](const Piece& piece) {
+        const int64_t offset = (piece.peer - rank + ranks) % ranks;
+        return offset == 0 ? int64_t{-1} : int64_t{piece.expert} * ranks + offset;
+      };
+      const int64_t keyA = key(a), keyB = key(b);
+      return keyA != keyB ? keyA < keyB : a.row < b.row;
+    });
+  }
+
+  void appendSendsTo(int32_t owner) {
+    orderSlots(owner);
+    int32_t pair = pairBase(rank_, owner, 0);
+    int32_t expertRow = 0, slotIndex = 0;
+    for (int32_t expert = 0; expert < shape_.expertsPerRank(); ++expert) {
+      const int32_t rows = rowsOf(owner, expert);
+      const SlotCut slotCut = cut(rows);
+      int32_t begin = 0;
+      for (int32_t source = 0; source < rank_; ++source) begin += count(source, owner, expert);
+      const int32_t end = begin + count(rank_, owner, expert);
+      for (int32_t at = begin; at < end;) {
+        const int32_t slot = at / slotCut.length;
+        const int32_t stop = std::min(end, (slot + 1) * slotCut.length);
+        tables_.sends.push_back(
+            {owner, slotNumber(slotIndex + slot), expert, expertRow + at, pair + at - begin, stop - at});
+        at = stop;
+      }
+      pair += end - begin;
+      expertRow += rows;
+      slotIndex += slotCut.slots;
+    }
+  }
+
+  void buildOwnSlots() {
+    orderSlots(rank_);
+    auto& slots = tables_.slots;
+    slots.assign(tables_.orderScratch_.size() / 2, Slot{});
+    int32_t row = 0, slotIndex = 0;
+    for (int32_t expert = 0; expert < shape_.expertsPerRank(); ++expert) {
+      const int32_t rows = rowsOf(rank_, expert);
+      const SlotCut slotCut = cut(rows);
+      tables_.expertRow[expert] = row;
+      tables_.expertSlots[expert] = slotCut.slots;
+      for (int32_t i = 0; i < slotCut.slots; ++i) {
+        const int32_t begin = i * slotCut.length;
+        slots[slotNumber(slotIndex++)] = {expert, row + begin, std::min(slotCut.length, rows - begin)};
+      }
+      row += rows;
+    }
+    tables_.expertRow.back() = row;
+    tables_.rows = row;
+  }
+
+  // By slot, inside a slot by source, beginning with the rank after this one.
+  void buildReturns() {
+    auto& returns = tables_.returns;
+    returns.clear();
+    for (int32_t source = 0; source < shape_.ranks; ++source) appendReturnsTo(source);
+    const int32_t ranks = shape_.ranks, rank = rank_;
+    std::sort(returns.begin(), returns.end(), [ranks, rank](const Piece& a, const Piece& b) {
+      if (a.slot != b.slot) return a.slot < b.slot;
+      return (a.peer - rank - 1 + ranks) % ranks < (b.peer - rank - 1 + ranks) % ranks;
+    });
+  }
+
+  // orderScratch_ still holds this rank's own order.
+  void appendReturnsTo(int32_t source) {
+    int32_t pair = pairBase(source, rank_, 0);
+    int32_t slotIndex = 0;
+    for (int32_t expert = 0; expert < shape_.expertsPerRank(); ++expert) {
+      const SlotCut slotCut = cut(rowsOf(rank_, expert));
+      int32_t begin = 0;
+      for (int32_t before = 0; before < source; ++before) begin += count(before, rank_, expert);
+      const int32_t end = begin + count(source, rank_, expert);
+      for (int32_t at = begin; at < end;) {
+        const int32_t slot = at / slotCut.length;
+        const int32_t stop = std::min(end, (slot + 1) * slotCut.length);
+        tables_.returns.push_back({source, slotNumber(slotIndex + slot), expert,
+                                   tables_.expertRow[expert] + at, pair + at - begin, stop - at});
+        at = stop;
+      }
+      pair += end - begin;
+      slotIndex += slotCut.slots;
+    }
+  }
+
+  const RoutingShape& shape_;
+  const int32_t rank_;
+  const std::span<const int32_t> counts_;
+  RoutingTables& tables_;
+};
+
+Status countPairs(const RoutingShape& shape, std::span<const int32_t> expertIds, int32_t tokens,
+                  RoutingTables& tables, std::span<int32_t> counts) {
+  const int32_t topK = shape.topK;
+  std::fill(counts.begin(), counts.end(), 0);
+  for (int32_t token = 0; token < tokens; ++token) {
+    const int32_t* row = expertIds.data() + int64_t{token} * topK;
+    for (int32_t k = 0; k < topK; ++k) {
+      const int32_t id = row[k];
+      if (id == -1) continue;
+      if (id < 0 || id >= shape.experts)
+        return Error{fmt::format("expert_ids[{},{}] is {}, expected -1 (masked) or 0 to {}", token, k, id,
+                                 shape.experts - 1)};
+      for (int32_t before = 0; before < k; ++before)
+        if (row[before] == id)
+          return Error{fmt::format("expert_ids[{},{}] is {}, as is expert_ids[{},{}]; expected distinct ids",
+                                   token, k, id, token, before)};
+      ++counts[id];
+    }
+  }
+  int32_t pairs = 0;
+  for (int32_t& count : counts) {
+    const int32_t begin = pairs;
+    pairs += count;
+    count = begin;
+  }
+  tables.tokens = tokens;
+  tables.pairs = pairs;
+  tables.pairOf.resize(pairs);
+  tables.positionOf.resize(int64_t{tokens} * topK);
+  for (int32_t pair = 0; pair < tokens * topK; ++pair) {
+    const int32_t id = expertIds[pair];
+    tables.positionOf[pair] = id < 0 ? -1 : counts[id];
+    if (id >= 0) tables.pairOf[counts[id]++] = pair;
+  }
+  // counts[e] is now the end of e: back to lengths
+  for (int32_t e = shape.experts - 1; e > 0; --e) counts[e] -= counts[e - 1];
+  return {};
+}
+
+void buildTables(const RoutingShape& shape, int32_t rank, std::span<const int32_t> allCounts,
+                 RoutingTables& tables) {
+  RoutingBuilder(shape, rank, allCounts, tables).build();
+}
+
+}  // namespace sluice

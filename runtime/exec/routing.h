@@ -1,0 +1,79 @@
+// Routing tables: what bind makes of one step's expert ids. Slots, pieces and positions; no pointers.
+//
+// A value type that is filled anew each step; its vectors keep their capacity, so that a step of a size seen
+// before allocates nothing. The rules (slot lengths, slot order, sending order) stand in docs/SCHEDULE.md;
+// every rank computes the same slots for every rank from the same counts.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "runtime/base/expected.h"
+
+namespace sluice {
+
+// The part of a program that routing depends on.
+struct RoutingShape {
+  int32_t ranks = 1;
+  int32_t experts = 1;  // in all, a multiple of ranks
+  int32_t topK = 1;
+  int32_t slotRows = 128;
+
+  int32_t expertsPerRank() const { return experts / ranks; }
+};
+
+struct Slot {
+  int32_t expert = 0;  // local to its rank
+  int32_t row = 0;     // first row in the rank's expert-major storage
+  int32_t rows = 0;    // 1 .. slotRows
+};
+
+// Rows of one slot that come from one source rank. In `sends` seen by the source, in `returns` by the owner
+// of the slot.
+struct Piece {
+  int32_t peer = 0;    // sends: the rank that owns the slot; returns: the source rank
+  int32_t slot = 0;    // number of the slot at its owner
+  int32_t expert = 0;  // of the slot, local to its owner
+  int32_t row = 0;     // first row at the owner
+  int32_t pair = 0;    // first pair at the source
+  int32_t rows = 0;
+};
+
+struct RoutingTables {
+  int32_t tokens = 0;
+  int32_t pairs = 0;  // valid (token, k) pairs, P
+  int32_t rows = 0;   // R
+
+  // Pairs in the order sent: by expert, then token. pairOf[p] = t * topK + k; positionOf is its inverse,
+  // -1 for masked ids.
+  std::vector<int32_t> pairOf;
+  std::vector<int32_t> positionOf;
+
+  std::vector<Slot> slots;  // of this rank, in expected order of arrival
+  std::vector<Piece> sends;
+  std::vector<Piece> returns;
+
+  // By local expert.
+  std::vector<int32_t> expertRow;  // first row; one more than there are experts
+  std::vector<int32_t> expertSlots;
+
+  // By rank, for reports: rows that come from it, and pairs that go to it.
+  std::vector<int32_t> rowsFrom;
+  std::vector<int32_t> pairsTo;
+
+ private:
+  friend class RoutingBuilder;
+  std::vector<int64_t> orderScratch_;
+};
+
+// Sorts this rank's pairs by expert: fills tokens, pairs, pairOf, positionOf and `counts` [experts].
+// Errors: an id outside -1 .. experts-1, or twice in one row (token, k and id are named).
+Status countPairs(const RoutingShape& shape, std::span<const int32_t> expertIds, int32_t tokens,
+                  RoutingTables& tables, std::span<int32_t> counts);
+
+// Fills the rest from the counts of all ranks [ranks][experts].
+void buildTables(const RoutingShape& shape, int32_t rank, std::span<const int32_t> allCounts,
+                 RoutingTables& tables);
+
+}  // namespace sluice

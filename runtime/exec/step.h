@@ -1,0 +1,53 @@
+// Step: one run of one entry at one rank, as tasks see it. Made by bind, immutable while tasks run.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "runtime/exec/event_table.h"
+#include "runtime/exec/plan.h"
+#include "runtime/exec/routing.h"
+
+namespace sluice {
+
+// Where element i of a buffer's first dimension lies: data + i * stride.
+struct BufferAddress {
+  std::byte* data = nullptr;
+  int64_t stride = 0;      // bytes
+  SymmetricHandle handle;  // symmetric buffers only
+};
+
+struct Task {
+  FamilyId family;
+  int64_t slot = 0;  // absolute
+  int32_t tile = 0;
+};
+
+struct Step {
+  const Plan* plan = nullptr;
+  Transport* transport = nullptr;
+  EventTable* events = nullptr;
+  const RoutingTables* tables = nullptr;
+  EntryId entry;
+  std::vector<BufferAddress> buffers;  // by BufferId
+
+  const TaskProgram& program() const { return plan->program(); }
+  const BufferAddress& at(BufferId id) const { return buffers[id.value]; }
+};
+
+// Slots of a space that this step's routing gives it.
+int64_t liveSlots(const Step& step, SpaceKind space);
+
+// Which counter of an event array a task of `space` at `slot` means.
+int64_t eventIndex(const Step& step, SpaceKind space, int64_t slot, EventSpace events);
+
+// The rank a task of `space` signals and writes to: the piece's peer, else this rank.
+int taskPeer(const Step& step, SpaceKind space, int64_t slot);
+
+// All waits of the task are complete.
+bool isReady(const Step& step, const Task& task);
+
+// Runs the task's kernel, then signals. `scratch` has Plan::scratchBytes(), 64-byte aligned.
+void runTask(const Step& step, const Task& task, std::byte* scratch);
+
+}  // namespace sluice
