@@ -1,0 +1,41 @@
+// A JSON text as a tree whose every value knows its position.
+//
+// Value types. The text is untrusted: nesting, duplicate fields and bad numbers are errors with a position.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "compiler/graph/graph.h"
+#include "runtime/base/expected.h"
+
+namespace sluice {
+
+enum class JsonKind : uint8_t { kNull, kBool, kInteger, kReal, kString, kArray, kObject };
+
+// "a whole number", "an object", ...
+std::string_view jsonKindName(JsonKind kind);
+
+struct JsonValue {
+  JsonKind kind = JsonKind::kNull;
+  SourcePos pos{};
+  bool boolean = false;
+  int64_t integer = 0;
+  std::string text{};              // kString, and kReal as written
+  std::vector<JsonValue> items{};  // kArray, kObject
+  std::string key{};               // of a value in an object
+  SourcePos keyPos{};
+};
+
+inline constexpr size_t kMaxJsonDepth = 16;
+inline constexpr size_t kMaxJsonFields = 1024;  // of one object
+
+// `file` is for messages.
+Expected<JsonValue> parseJson(std::string_view text, std::string_view file);
+
+// "file:line:column: error: message".
+Error errorAt(std::string_view file, SourcePos pos, std::string_view message);
+
+}  // namespace sluice

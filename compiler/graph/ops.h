@@ -1,0 +1,37 @@
+// The ops of a graph file: their names, and the names of their inputs and outputs.
+//
+// Constant tables; what the ops mean stands in compiler/dialect/moe.td.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "compiler/graph/graph.h"
+
+namespace sluice {
+
+struct OpPort {
+  std::string_view name;
+  bool required = true;
+  bool routing = false;  // takes or gives a routing, all others a tensor
+};
+
+struct OpSchema {
+  GraphOp op;
+  std::string_view name;
+  std::span<const OpPort> inputs;
+  std::span<const OpPort> outputs;
+  bool hasTranspose = false;
+  bool hasKind = false;
+};
+
+const OpSchema& schemaOf(GraphOp op);
+
+// Null where there is no such op.
+const OpSchema* findOp(std::string_view name);
+
+// "route, dispatch, ...", for messages.
+std::string opNames();
+
+}  // namespace sluice
