@@ -1,9 +1,12 @@
 // sluice-opt: reads MLIR of our dialects, runs passes on it, prints it.
 #include "compiler/dialect/moe.h"
+#include "compiler/dialect/task.h"
+#include "compiler/passes/passes.h"
 #include "mlir/Tools/mlir-opt/MlirOptMain.h"
 
 int main(int argc, char** argv) {
   mlir::DialectRegistry registry;
-  registry.insert<sluice::moe::MoeDialect>();
+  registry.insert<sluice::moe::MoeDialect, sluice::task::TaskDialect>();
+  sluice::registerSluicePasses();
   return mlir::asMainReturnCode(mlir::MlirOptMain(argc, argv, "sluice-opt: runs single passes\n", registry));
 }

@@ -1,0 +1,162 @@
+#include "compiler/analysis/tiles.h"
+#include "compiler/passes/graph_buffers.h"
+#include "compiler/passes/passes.h"
+#include "llvm/ADT/TypeSwitch.h"
+
+namespace sluice {
+
+#define GEN_PASS_DEF_FORMTASKS
+#include "compiler/passes/passes.h.inc"
+
+namespace {
+
+using mlir::StringRef;
+using mlir::Value;
+
+// The families of one entry, written behind its nodes.
+class EntryFormer {
+ public:
+  EntryFormer(mlir::OpBuilder builder, GraphBuffers& buffers, task::EntryOp entry, const TileSizes& sizes)
+      : builder_(builder), buffers_(buffers), entryName_(entry.getName()), sizes_(sizes) {
+    builder_.setInsertionPointToEnd(&entry.getBody().front());
+  }
+
+  void add(moe::NodeOp node) {
+    llvm::TypeSwitch<mlir::Operation*>(node)
+        .Case([&](moe::DispatchOp op) {
+          family(node, "", task::OpKind::dispatch, "sends", shapeRows(columns(op.getRows())),
+                 {name(op.getTokens()), name(op.getWeights())},
+                 {name(op.getRows()), name(op.getRowWeights())});
+        })
+        .Case([&](moe::GmmOp op) {
+          family(node, "", task::OpKind::gmm, "rows",
+                 shapeGmm(columns(op.getProduct()), columns(op.getRows()), op.getTranspose(), sizes_),
+                 {name(op.getRows()), name(op.getWeight())}, {name(op.getProduct())});
+        })
+        .Case([&](moe::GmmWeightGradOp op) {
+          family(node, "", task::OpKind::gmm_weight_grad, "experts",
+                 shapeWeightGrad(columns(op.getA()), columns(op.getB()), sizes_),
+                 {name(op.getA()), name(op.getB()), name(op.getRowScale())}, {name(op.getGrad())});
+        })
+        .Case([&](moe::ActivationOp op) {
+          family(node, "", task::OpKind::activation, "rows", shapeRows(columns(op.getAct())),
+                 {name(op.getGateUp())}, {name(op.getAct())});
+        })
+        .Case([&](moe::ActivationGradOp op) {
+          family(node, "", task::OpKind::activation_grad, "rows", shapeRows(columns(op.getActGrad())),
+                 {name(op.getActGrad()), name(op.getGateUp()), name(op.getRowWeights())},
+                 {name(op.getGateUpGrad()), name(op.getRowWeightGrad())});
+        })
+        .Case([&](moe::CombineOp op) { addCombine(node, op); });
+  }
+
+ private:
+  // The way back to the tokens' ranks, and the sum there.
+  void addCombine(moe::NodeOp node, moe::CombineOp op) {
+    const int32_t hidden = columns(op.getRows());
+    const std::string returned =
+        buffers_.addTemp(entryName_, node.getNode().str() + ".returned", {task::BufferOp::kPairs, hidden},
+                         builder_.getBF16Type(), node->getLoc());
+    std::string scalars;
+    if (op.getScalars())
+      scalars = buffers_.addTemp(entryName_, node.getNode().str() + ".returned_scalars",
+                                 {task::BufferOp::kPairs}, builder_.getF32Type(), node->getLoc());
+    family(node, ".return", task::OpKind::combine_return, "returns", shapeRows(hidden),
+           {name(op.getRows()), name(op.getScalars())}, {returned, scalars});
+    family(node, ".sum", task::OpKind::combine_sum, "tokens", shapeRows(hidden, buffers_.topK()),
+           {returned, name(op.getWeights()), scalars}, {name(op.getSum()), name(op.getTokenScalars())});
+  }
+
+  void family(moe::NodeOp node, StringRef suffix, task::OpKind op, StringRef space, const FamilyShape& shape,
+              llvm::ArrayRef<std::string> reads, llvm::ArrayRef<std::string> writes) {
+    const Tiling& t = shape.tiling;
+    const auto tiling = task::TilingAttr::get(builder_.getContext(), t.m, t.n, t.k, t.tileM, t.tileN,
+                                              static_cast<int32_t>(t.flags));
+    const mlir::StringAttr alias =
+        node.getAlias() ? builder_.getStringAttr(*node.getAlias()) : mlir::StringAttr();
+    const auto kind = task::OpKindAttr::get(builder_.getContext(), op);
+    const auto core = task::CoreKindAttr::get(builder_.getContext(), task::CoreKind::unified);
+    builder_.create<task::FamilyOp>(node->getLoc(), builder_.getStringAttr(node.getNode() + suffix), kind,
+                                    builder_.getStringAttr(space), builder_.getI32IntegerAttr(shape.tiles),
+                                    tiling, core, strings(reads), strings(writes), mlir::ArrayAttr(),
+                                    mlir::ArrayAttr(), alias);
+  }
+
+  mlir::ArrayAttr strings(llvm::ArrayRef<std::string> names) {
+    llvm::SmallVector<StringRef> refs(names.begin(), names.end());
+    return builder_.getStrArrayAttr(refs);
+  }
+
+  std::string name(Value value) { return value ? buffers_.nameOf(value) : std::string(); }
+
+  static int32_t columns(Value value) {
+    return static_cast<int32_t>(llvm::cast<moe::MoeTensorType>(value.getType()).getShape().back());
+  }
+
+  mlir::OpBuilder builder_;
+  GraphBuffers& buffers_;
+  StringRef entryName_;
+  const TileSizes& sizes_;
+};
+
+struct FormTasks : impl::FormTasksBase<FormTasks> {
+  using FormTasksBase::FormTasksBase;
+
+  void runOnOperation() override {
+    const auto graphs = llvm::to_vector(getOperation().getOps<moe::GraphOp>());
+    if (graphs.size() != 1) {
+      getOperation().emitError() << "has " << graphs.size() << " moe.graph ops, expected one";
+      return signalPassFailure();
+    }
+    form(graphs.front());
+    graphs.front()->erase();
+  }
+
+  void form(moe::GraphOp graph) {
+    mlir::OpBuilder builder(graph);
+    auto program = builder.create<task::ProgramOp>(
+        graph.getLoc(), graph.getSymNameAttr(), graph.getRanksAttr(), graph.getExpertsAttr(),
+        graph.getTopKAttr(), graph.getMaxTokensAttr(), builder.getI64IntegerAttr(cores),
+        builder.getStringAttr(target),
+        optionLine.empty() ? mlir::StringAttr() : builder.getStringAttr(optionLine),
+        graphHash == 0 ? mlir::IntegerAttr()
+                       : builder.getI64IntegerAttr(static_cast<int64_t>(graphHash.getValue())),
+        graph.getSymbols());
+    program.getBody().emplaceBlock();
+    builder.setInsertionPointToEnd(&program.getBody().front());
+    addSpaces(builder, graph);
+    GraphBuffers buffers(builder, graph);
+    const TileSizes sizes{gmmColumns, gradRows, gradColumns};
+    for (auto entry : graph.getOps<moe::EntryOp>()) {
+      buffers.enter(entry);
+      auto made = builder.create<task::EntryOp>(entry.getLoc(), entry.getSymNameAttr(), buffers.idsOf(entry),
+                                                buffers.routingOf(entry));
+      made.getBody().emplaceBlock();
+      if (entry == *graph.getOps<moe::EntryOp>().begin()) buffers.insertBefore(made);
+      EntryFormer former(builder, buffers, made, sizes);
+      for (auto node : entry.getOps<moe::NodeOp>()) former.add(node);
+    }
+  }
+
+  void addSpaces(mlir::OpBuilder& builder, moe::GraphOp graph) {
+    int32_t rowsSlot = 16, tokensSlot = tokens;
+    graph.walk([&](moe::NodeOp node) {
+      const moe::SplitAttr split = node.getSplitAttr();
+      if (!split) return;
+      if (split.getSpace() == moe::SplitSpace::rows) rowsSlot = static_cast<int32_t>(split.getSize());
+      if (split.getSpace() == moe::SplitSpace::tokens) tokensSlot = static_cast<int32_t>(split.getSize());
+    });
+    const auto add = [&](task::SpaceKind kind, int32_t slot, int32_t window) {
+      builder.create<task::SpaceOp>(graph.getLoc(), task::stringifySpaceKind(kind), kind,
+                                    static_cast<uint32_t>(slot), static_cast<uint32_t>(window));
+    };
+    add(task::SpaceKind::tokens, tokensSlot, tokensWindow);
+    add(task::SpaceKind::rows, rowsSlot, rowsWindow);
+    add(task::SpaceKind::sends, rowsSlot, sendsWindow);
+    add(task::SpaceKind::returns, rowsSlot, returnsWindow);
+    add(task::SpaceKind::experts, 1, expertsWindow);
+  }
+};
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,24 @@
+// The passes of the compiler. passes.td says of each what it expects, what it leaves and when it fails.
+#pragma once
+
+#include <memory>
+
+#include "compiler/dialect/moe.h"
+#include "compiler/dialect/task.h"
+#include "mlir/IR/BuiltinOps.h"
+#include "mlir/Pass/Pass.h"
+
+// Generated from passes.td; MLIR's generators leave parameters unused.
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wunused-parameter"
+namespace sluice {
+
+#define GEN_PASS_DECL
+#include "compiler/passes/passes.h.inc"
+
+// Makes all passes known by name, for sluice-opt.
+#define GEN_PASS_REGISTRATION
+#include "compiler/passes/passes.h.inc"
+
+}  // namespace sluice
+#pragma GCC diagnostic pop

@@ -1,0 +1,96 @@
+// The passes of the compiler, in the order in which pipeline.cc runs them.
+#ifndef SLUICE_COMPILER_PASSES_TD
+#define SLUICE_COMPILER_PASSES_TD
+
+include "mlir/Pass/PassBase.td"
+
+def PropagateSplits : Pass<"propagate-splits", "::mlir::ModuleOp"> {
+  let summary = "gives every node the slot size that agrees with its producers";
+  let description = [{
+    Before: a moe.graph whose nodes may declare splits. After: every node but the route has a split with a size.
+    Fails: two nodes cut a space differently (names both and where both splits are set); rows are not cut by a
+    multiple of 16. Test: tests/compiler/passes/propagate_splits.mlir.
+  }];
+  let options = [
+    Option<"rows", "rows", "int32_t", "128", "rows of a slot where no node declares them">,
+    Option<"tokens", "tokens", "int32_t", "32", "tokens of a slot where no node declares them">,
+  ];
+}
+
+def CheckSplits : Pass<"check-splits", "::mlir::ModuleOp"> {
+  let summary = "checks that every node of a moe.graph has a split with a size, and one size a space";
+  let description = [{
+    Changes nothing. Fails: a node without a split or with one that disagrees with the rest; propagate-splits was
+    not run, or something undid it. Test: tests/compiler/passes/check_splits.mlir.
+  }];
+}
+
+def FormTasks : Pass<"form-tasks", "::mlir::ModuleOp"> {
+  let summary = "turns the nodes of a moe.graph into the families of a task.program";
+  let description = [{
+    Before: one moe.graph with splits. After: a task.program with spaces, buffers without regions, and entries with
+    families without events, in place of it; a combine is two families, NAME.return and NAME.sum. Fails: a tensor
+    that is both saved and an output, a saved input, an input with two shapes. Test:
+    tests/compiler/passes/form_tasks.mlir.
+  }];
+  let dependentDialects = ["::sluice::task::TaskDialect"];
+  let options = [
+    Option<"target", "target", "std::string", "\"cpu\"", "name of the device model">,
+    Option<"optionLine", "option-line", "std::string", "\"\"", "options as given to the compiler, for the program">,
+    Option<"graphHash", "graph-hash", "uint64_t", "0", "hash of the graph, for the program">,
+    Option<"cores", "cores", "int32_t", "8", "seats of a lane">,
+    Option<"tokens", "tokens", "int32_t", "32", "tokens of a slot where no combine has them">,
+    Option<"gmmColumns", "gmm-columns", "int32_t", "256", "most columns of a gmm in one task">,
+    Option<"gradRows", "grad-rows", "int32_t", "256", "most rows of a weight gradient in one task">,
+    Option<"gradColumns", "grad-columns", "int32_t", "256", "most columns of a weight gradient in one task">,
+    Option<"tokensWindow", "tokens-window", "int32_t", "32", "slots of a window of tokens">,
+    Option<"rowsWindow", "rows-window", "int32_t", "16", "slots of a window of rows">,
+    Option<"sendsWindow", "sends-window", "int32_t", "64", "slots of a window of sends">,
+    Option<"returnsWindow", "returns-window", "int32_t", "64", "slots of a window of returns">,
+    Option<"expertsWindow", "experts-window", "int32_t", "1", "slots of a window of experts">,
+  ];
+}
+
+def InsertEvents : Pass<"insert-events", "::sluice::task::ProgramOp"> {
+  let summary = "adds the events that order reads after writes";
+  let description = [{
+    Before: families without events. After: event arrays, and waits and signals of every family. Fails: a buffer
+    that two families of an entry write or that is read before it is written, rows sent that nobody waits for, more
+    than two events a family. Test: tests/compiler/passes/insert_events.mlir.
+  }];
+}
+
+def AssignCores : Pass<"assign-cores", "::sluice::task::ProgramOp"> {
+  let summary = "deals the tasks of every family to the seats of a lane of its own";
+  let description = [{
+    Before: entries without lanes. After: a lane a family, priority 0. Fails: an entry that has lanes, more than
+    2^22 tasks a window. Test: tests/compiler/passes/assign_cores.mlir.
+  }];
+}
+
+def OrderQueues : Pass<"order-queues", "::sluice::task::ProgramOp"> {
+  let summary = "sets which lane a core tries first";
+  let description = [{
+    Before: a lane a family. After: priorities from 0 in each entry: communication, the chain from its end to its
+    beginning, weight gradients. Fails: never. Test: tests/compiler/passes/order_queues.mlir.
+  }];
+}
+
+def PlanMemory : Pass<"plan-memory", "::sluice::task::ProgramOp"> {
+  let summary = "gives every buffer that the runtime owns a region, shared where lifetimes allow";
+  let description = [{
+    Before: no regions. After: regions, and a region for every temporary and saved buffer and every output of rows.
+    Fails: a program that has regions. Test: tests/compiler/passes/plan_memory.mlir.
+  }];
+}
+
+def CheckTasks : Pass<"check-tasks", "::sluice::task::ProgramOp"> {
+  let summary = "checks that a task.program is complete";
+  let description = [{
+    Changes nothing. Fails: a family that is not dealt exactly once to exactly one lane, an event that nobody signals
+    or waits for, a buffer of the runtime without a region. Whether the schedule is sound is for verify() to say.
+    Test: tests/compiler/passes/check_tasks.mlir.
+  }];
+}
+
+#endif  // SLUICE_COMPILER_PASSES_TD

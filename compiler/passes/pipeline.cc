@@ -1,0 +1,53 @@
+#include "compiler/passes/pipeline.h"
+
+#include "compiler/passes/passes.h"
+
+namespace sluice {
+namespace {
+
+FormTasksOptions formTasksOptions(const Target& target, const PipelineOptions& options) {
+  FormTasksOptions form;
+  form.target = target.name;
+  form.optionLine = options.optionLine;
+  form.graphHash = options.graphHash;
+  form.cores = target.cores;
+  form.tokens = target.tokenSlot;
+  form.gmmColumns = target.tiles.gmmColumns;
+  form.gradRows = target.tiles.weightGradRows;
+  form.gradColumns = target.tiles.weightGradColumns;
+  form.tokensWindow = target.windows.tokens;
+  form.rowsWindow = target.windows.rows;
+  form.sendsWindow = target.windows.sends;
+  form.returnsWindow = target.windows.returns;
+  form.expertsWindow = target.windows.experts;
+  return form;
+}
+
+}  // namespace
+
+std::vector<std::string_view> phaseNames() {
+  return {"import",       "propagate-splits", "form-tasks", "insert-events",
+          "assign-cores", "order-queues",     "plan-memory"};
+}
+
+void buildPipeline(mlir::OpPassManager& manager, const Target& target, const PipelineOptions& options) {
+  const auto stopsAt = [&](std::string_view phase) { return options.stopAfter == phase; };
+  if (stopsAt("import")) return;
+  manager.addPass(createPropagateSplits({target.slotRows, target.tokenSlot}));
+  manager.addPass(createCheckSplits());
+  if (stopsAt("propagate-splits")) return;
+  manager.addPass(createFormTasks(formTasksOptions(target, options)));
+  if (stopsAt("form-tasks")) return;
+  mlir::OpPassManager& program = manager.nest<task::ProgramOp>();
+  program.addPass(createInsertEvents());
+  if (stopsAt("insert-events")) return;
+  program.addPass(createAssignCores());
+  if (stopsAt("assign-cores")) return;
+  program.addPass(createOrderQueues());
+  if (stopsAt("order-queues")) return;
+  program.addPass(createPlanMemory());
+  if (stopsAt("plan-memory")) return;
+  program.addPass(createCheckTasks());
+}
+
+}  // namespace sluice

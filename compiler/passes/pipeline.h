@@ -1,0 +1,26 @@
+// The pipeline: all passes in order, from a moe.graph to a complete task.program.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "compiler/analysis/tiles.h"
+#include "compiler/target/target.h"
+#include "mlir/Pass/PassManager.h"
+
+namespace sluice {
+
+struct PipelineOptions {
+  std::string optionLine;  // for the program
+  uint64_t graphHash = 0;
+  std::string stopAfter;  // a phase; empty: run all
+};
+
+// The phases in order, by the names of their passes; check passes belong to the phase before them.
+std::vector<std::string_view> phaseNames();
+
+// Adds the passes to a manager of builtin.module. `options.stopAfter` must be a phase or empty.
+void buildPipeline(mlir::OpPassManager& manager, const Target& target, const PipelineOptions& options);
+
+}  // namespace sluice

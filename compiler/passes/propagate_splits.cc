@@ -1,0 +1,54 @@
+#include <algorithm>
+
+#include "compiler/passes/common.h"
+#include "compiler/passes/passes.h"
+#include "compiler/passes/split_nodes.h"
+
+namespace sluice {
+
+#define GEN_PASS_DEF_PROPAGATESPLITS
+#include "compiler/passes/passes.h.inc"
+
+namespace {
+
+struct PropagateSplits : impl::PropagateSplitsBase<PropagateSplits> {
+  using PropagateSplitsBase::PropagateSplitsBase;
+
+  void runOnOperation() override {
+    for (auto graph : getOperation().getOps<moe::GraphOp>())
+      if (failed(propagate(graph))) return signalPassFailure();
+  }
+
+  // A slot longer than all rows an expert can get, or all tokens of a rank, only moves the limit up.
+  SplitSizes fallback(moe::GraphOp graph) const {
+    const int64_t most = static_cast<int64_t>(graph.getRanks()) * static_cast<int64_t>(graph.getMaxTokens());
+    return {static_cast<int32_t>(std::min<int64_t>(rows, (most + 15) / 16 * 16)),
+            static_cast<int32_t>(std::min<int64_t>(tokens, static_cast<int64_t>(graph.getMaxTokens())))};
+  }
+
+  mlir::LogicalResult propagate(moe::GraphOp graph) {
+    const SplitNodes found = splitNodesOf(graph);
+    const Analyzed<SplitSizes> sizes = propagateSplits(found.nodes, fallback(graph));
+    if (const auto* finding = std::get_if<Finding>(&sizes)) return report(*finding, found.ops, graph);
+    for (mlir::Operation* op : found.ops) {
+      auto node = llvm::cast<moe::NodeOp>(op);
+      node.setSplitAttr(splitFor(node, std::get<SplitSizes>(sizes)));
+    }
+    return mlir::success();
+  }
+
+  // The space the node declares, else that of what it writes.
+  moe::SplitAttr splitFor(moe::NodeOp node, const SplitSizes& sizes) {
+    moe::SplitSpace space = moe::SplitSpace::rows;
+    if (llvm::isa<moe::CombineOp>(*node)) space = moe::SplitSpace::tokens;
+    if (llvm::isa<moe::GmmWeightGradOp>(*node)) space = moe::SplitSpace::experts;
+    if (const moe::SplitAttr declared = node.getSplitAttr()) space = declared.getSpace();
+    int32_t size = 1;
+    if (space == moe::SplitSpace::rows) size = sizes.rows;
+    if (space == moe::SplitSpace::tokens) size = sizes.tokens;
+    return moe::SplitAttr::get(&getContext(), space, size);
+  }
+};
+
+}  // namespace
+}  // namespace sluice

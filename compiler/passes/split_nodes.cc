@@ -1,0 +1,56 @@
+#include "compiler/passes/split_nodes.h"
+
+#include "llvm/ADT/DenseMap.h"
+#include "llvm/ADT/StringMap.h"
+
+namespace sluice {
+namespace {
+
+class Collector {
+ public:
+  SplitNodes run(moe::GraphOp graph) {
+    for (auto entry : graph.getOps<moe::EntryOp>())
+      for (mlir::Operation& op : entry.getBody().front()) visit(op);
+    return std::move(out_);
+  }
+
+ private:
+  void visit(mlir::Operation& op) {
+    if (auto save = llvm::dyn_cast<moe::SaveOp>(op)) {
+      saved_[save.getTensor()] = save.getValue();
+    } else if (auto node = llvm::dyn_cast<moe::NodeOp>(op); node && !llvm::isa<moe::RouteOp>(op)) {
+      add(node);
+    }
+  }
+
+  void add(moe::NodeOp node) {
+    SplitNode split{node.getNode().str(), {}, 0, 0};
+    for (mlir::Value operand : node->getOperands())
+      if (mlir::Operation* producer = producerOf(operand)) split.producers.push_back(index_.lookup(producer));
+    if (const moe::SplitAttr attr = node.getSplitAttr()) {
+      const auto size = static_cast<int32_t>(attr.getSize());
+      if (attr.getSpace() == moe::SplitSpace::rows) split.rows = size;
+      if (attr.getSpace() == moe::SplitSpace::tokens) split.tokens = size;
+    }
+    index_[node] = out_.nodes.size();
+    out_.nodes.push_back(std::move(split));
+    out_.ops.push_back(node);
+  }
+
+  mlir::Operation* producerOf(mlir::Value value) {
+    mlir::Operation* op = value.getDefiningOp();
+    if (auto saved = llvm::dyn_cast_or_null<moe::SavedOp>(op))
+      op = saved_.lookup(saved.getTensor()) ? saved_.lookup(saved.getTensor()).getDefiningOp() : nullptr;
+    return index_.contains(op) ? op : nullptr;
+  }
+
+  SplitNodes out_;
+  llvm::DenseMap<mlir::Operation*, size_t> index_;
+  llvm::StringMap<mlir::Value> saved_;
+};
+
+}  // namespace
+
+SplitNodes splitNodesOf(moe::GraphOp graph) { return Collector().run(graph); }
+
+}  // namespace sluice
