@@ -59,8 +59,8 @@ class EntryFormer {
                          builder_.getBF16Type(), node->getLoc());
     std::string scalars;
     if (op.getScalars())
-      scalars = buffers_.addTemp(entryName_, node.getNode().str() + ".returned_scalars",
-                                 {task::BufferOp::kPairs}, builder_.getF32Type(), node->getLoc());
+      scalars = buffers_.addTemp(entryName_, returned + "_scalars", {task::BufferOp::kPairs},
+                                 builder_.getF32Type(), node->getLoc());
     family(node, ".return", task::OpKind::combine_return, "returns", shapeRows(hidden),
            {name(op.getRows()), name(op.getScalars())}, {returned, scalars});
     family(node, ".sum", task::OpKind::combine_sum, "tokens", shapeRows(hidden, buffers_.topK()),

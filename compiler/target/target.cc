@@ -134,13 +134,18 @@ Expected<Target> loadTarget(const std::string& nameOrPath, std::span<const std::
   return Error{fmt::format("error: unknown target '{}', available: {}", nameOrPath, available(folders))};
 }
 
-std::vector<std::string> targetFolders(const std::string& executable) {
+std::vector<std::string> targetFolders(const std::string& argv0) {
   if (const char* set = std::getenv("SLUICE_TARGETS"); set != nullptr && *set != '\0') return {set};
-  std::vector<std::string> folders = {executable + ".runfiles/sluice/targets"};
-  fs::path folder = fs::path(executable).parent_path();
-  for (int up = 0; up < 2; ++up) {
-    folders.push_back((folder / "targets").string());
-    folder = folder.parent_path();
+  std::vector<fs::path> executables = {argv0};
+  std::error_code failed;
+  if (fs::path resolved = fs::read_symlink("/proc/self/exe", failed); !failed)
+    executables.push_back(resolved);
+  std::vector<std::string> folders;
+  for (const fs::path& executable : executables) {
+    if (!executable.has_parent_path()) continue;  // found on the PATH
+    folders.push_back(executable.string() + ".runfiles/sluice/targets");
+    folders.push_back((executable.parent_path() / "targets").string());
+    folders.push_back((executable.parent_path() / ".." / "targets").string());
   }
   return folders;
 }

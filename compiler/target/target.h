@@ -35,8 +35,8 @@ struct Target {
 // the first that has it. Errors: no such target (lists those there are), a file that is not a device model.
 Expected<Target> loadTarget(const std::string& nameOrPath, std::span<const std::string> folders);
 
-// Where targets are looked for: $SLUICE_TARGETS, else targets/ in or above the folder of `executable`, and in
-// its runfiles.
-std::vector<std::string> targetFolders(const std::string& executable);
+// Where targets are looked for: in $SLUICE_TARGETS if it is set; else in the runfiles of this executable,
+// beside it, and in the folder above. `argv0` is how it was called.
+std::vector<std::string> targetFolders(const std::string& argv0);
 
 }  // namespace sluice

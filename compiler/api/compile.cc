@@ -1,0 +1,187 @@
+#include "compiler/api/compile.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "compiler/dialect/moe.h"
+#include "compiler/dialect/task.h"
+#include "compiler/emit/emit.h"
+#include "compiler/graph/read_graph.h"
+#include "compiler/import/import.h"
+#include "compiler/passes/pipeline.h"
+#include "llvm/Support/SourceMgr.h"
+#include "mlir/IR/BuiltinOps.h"
+#include "mlir/IR/Diagnostics.h"
+#include "mlir/IR/MLIRContext.h"
+#include "mlir/IR/Verifier.h"
+#include "mlir/Parser/Parser.h"
+#include "mlir/Pass/PassManager.h"
+#include "runtime/program/verify.h"
+
+namespace sluice {
+namespace {
+
+using Module = mlir::OwningOpRef<mlir::ModuleOp>;
+
+// Collects diagnostics as text, for as long as it lives.
+class Report {
+ public:
+  Report(mlir::MLIRContext& context, std::string path)
+      : path_(std::move(path)),
+        handler_(&context, [this](mlir::Diagnostic& diagnostic) { add(diagnostic); }) {}
+
+  Error error() const {
+    return Error{text_.empty() ? path_ + ": error: compilation failed" : text_.substr(0, text_.size() - 1)};
+  }
+
+ private:
+  void add(const mlir::Diagnostic& diagnostic) {
+    if (diagnostic.getSeverity() == mlir::DiagnosticSeverity::Error) addLine("error", diagnostic);
+    for (const mlir::Diagnostic& note : diagnostic.getNotes()) addLine("note", note);
+  }
+
+  void addLine(const char* severity, const mlir::Diagnostic& diagnostic) {
+    const std::string source = sourceOf(diagnostic.getLocation());
+    text_ += fmt::format("{}: {}: {}\n", source.empty() ? path_ : source, severity, diagnostic.str());
+  }
+
+  const std::string path_;
+  std::string text_;
+  mlir::ScopedDiagnosticHandler handler_;
+};
+
+Target adjust(Target target, const CompileOptions& options) {
+  if (options.cores != 0) target.cores = options.cores;
+  if (options.slotRows != 0) target.slotRows = options.slotRows;
+  if (options.tile != 0) target.tiles = {options.tile, options.tile, options.tile};
+  return target;
+}
+
+Status checkOptions(const CompileOptions& options) {
+  const auto check = [](const char* name, int32_t value, int32_t most) -> Status {
+    if (value >= 0 && value <= most) return {};
+    return Error{fmt::format("error: {} is {}, expected 1 to {}", name, value, most)};
+  };
+  if (Status status = check("the number of cores", options.cores, 4096); !status) return status;
+  if (Status status = check("the tile", options.tile, kMaxDim); !status) return status;
+  if (Status status = check("the number of rows of a slot", options.slotRows, 1 << 16); !status)
+    return status;
+  if (options.slotRows % 16 != 0)
+    return Error{fmt::format("error: the number of rows of a slot is {}, expected a multiple of 16",
+                             options.slotRows)};
+  return {};
+}
+
+std::string optionLine(const CompileOptions& options) {
+  std::string line;
+  const auto add = [&](const std::string& word) { line += (line.empty() ? "" : " ") + word; };
+  for (const auto& [name, value] : options.sets) add(fmt::format("--set {}={}", name, value));
+  if (options.cores != 0) add(fmt::format("--cores {}", options.cores));
+  if (options.slotRows != 0) add(fmt::format("--slot-rows {}", options.slotRows));
+  if (options.tile != 0) add(fmt::format("--tile {}", options.tile));
+  return line;
+}
+
+std::string printed(mlir::Operation* op) {
+  std::string text;
+  llvm::raw_string_ostream stream(text);
+  op->print(stream);
+  return text;
+}
+
+// FNV-1a over the printed graph, which has no locations. 0 stands for none.
+uint64_t hashOf(mlir::ModuleOp module) {
+  uint64_t hash = 0xcbf29ce484222325u;
+  for (char c : printed(module)) hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001b3u;
+  return std::max<uint64_t>(hash, 1);
+}
+
+Expected<Module> importJson(const std::string& path, const CompileOptions& options,
+                            mlir::MLIRContext& context) {
+  const Expected<Graph> graph = readGraph(path, options.sets);
+  if (!graph) return graph.error();
+  return importGraph(*graph, context);
+}
+
+Expected<Module> parseMlir(const std::string& path, const CompileOptions& options,
+                           mlir::MLIRContext& context) {
+  if (!options.sets.empty())
+    return Error{fmt::format("{}: error: symbol '{}' cannot be set, since an .mlir file has its sizes", path,
+                             options.sets.front().first)};
+  std::error_code failed;
+  if (!std::filesystem::is_regular_file(path, failed))
+    return Error{fmt::format("{}: error: no such file, or not a regular one", path)};
+  const mlir::ParserConfig config(&context, /*verifyAfterParse=*/true);
+  return mlir::parseSourceFile<mlir::ModuleOp>(path, config);
+}
+
+// One compilation: a context, and the module in it.
+class Compilation {
+ public:
+  Compilation(const std::string& path, const Target& target, const CompileOptions& options)
+      : path_(path),
+        target_(adjust(target, options)),
+        options_(options),
+        context_(mlir::MLIRContext::Threading::DISABLED),
+        report_(context_, path) {
+    context_.loadDialect<moe::MoeDialect, task::TaskDialect>();
+  }
+
+  Status run(const std::string& stopAfter) {
+    if (Status status = checkOptions(options_); !status) return status;
+    const bool isMlir = path_.ends_with(".mlir");
+    if (!isMlir && !path_.ends_with(".json"))
+      return Error{fmt::format("{}: error: is neither .json nor .mlir", path_)};
+    Expected<Module> module =
+        isMlir ? parseMlir(path_, options_, context_) : importJson(path_, options_, context_);
+    if (!module) return module.error();
+    if (!*module || failed(mlir::verify(module->get()))) return report_.error();
+    module_ = std::move(*module);
+    mlir::PassManager passes(&context_);
+    buildPipeline(passes, target_, {optionLine(options_), hashOf(*module_), stopAfter});
+    if (failed(passes.run(*module_))) return report_.error();
+    return {};
+  }
+
+  std::string text() { return printed(*module_); }
+
+  Expected<TaskProgram> program() {
+    const auto programs = llvm::to_vector(module_->getOps<task::ProgramOp>());
+    if (programs.size() != 1)
+      return Error{fmt::format("{}: error: found {} programs, expected 1", path_, programs.size())};
+    Expected<VerifiedProgram> verified = verify(emitProgram(programs.front()));
+    if (!verified) return Error{fmt::format("{}: error: {}", path_, verified.error().message)};
+    return **verified;
+  }
+
+ private:
+  const std::string path_;
+  const Target target_;
+  const CompileOptions options_;
+  mlir::MLIRContext context_;
+  Report report_;
+  Module module_;
+};
+
+}  // namespace
+
+Expected<TaskProgram> compile(const std::string& path, const Target& target, const CompileOptions& options) {
+  Compilation compilation(path, target, options);
+  if (Status status = compilation.run(""); !status) return status.error();
+  return compilation.program();
+}
+
+Expected<std::string> lower(const std::string& path, const Target& target, const CompileOptions& options,
+                            const std::string& stopAfter) {
+  const std::vector<std::string_view> phases = phaseNames();
+  if (!stopAfter.empty() && std::find(phases.begin(), phases.end(), stopAfter) == phases.end())
+    return Error{
+        fmt::format("error: unknown phase '{}', expected one of {}", stopAfter, fmt::join(phases, ", "))};
+  Compilation compilation(path, target, options);
+  if (Status status = compilation.run(stopAfter); !status) return status.error();
+  return compilation.text();
+}
+
+}  // namespace sluice

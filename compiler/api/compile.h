@@ -1,0 +1,33 @@
+// compile: from a graph file to a verified task program, for tools and tests.
+//
+// Free functions; no state is kept between calls, any number of threads may compile at once. Errors are whole
+// reports: "file:line:column: error: message" and notes, a line each. Same input, same program.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "compiler/target/target.h"
+#include "runtime/base/expected.h"
+#include "runtime/program/program.h"
+
+namespace sluice {
+
+struct CompileOptions {
+  std::vector<std::pair<std::string, int64_t>> sets;  // symbols of a graph file; none for .mlir
+  int32_t cores = 0;                                  // seats of a lane; 0: the target's
+  int32_t slotRows = 0;                               // rows of a slot; 0: the target's
+  int32_t tile = 0;  // most rows and columns of a task of a product; 0: the target's
+};
+
+// Compiles PATH.json, a graph file, or PATH.mlir, a moe.graph. Errors: what is wrong with the file, the
+// graph, a symbol, an option; a program that verify() refuses.
+Expected<TaskProgram> compile(const std::string& path, const Target& target, const CompileOptions& options);
+
+// The IR after the phase `stopAfter` (one of phaseNames(); empty: the last), as text.
+Expected<std::string> lower(const std::string& path, const Target& target, const CompileOptions& options,
+                            const std::string& stopAfter);
+
+}  // namespace sluice
