@@ -1,0 +1,172 @@
+// Mutation test of verify(): damaged programs are refused with a message that says where, or are harmless
+// by an oracle that runs them (verify_oracle.h).
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <cstdio>
+#include <string>
+
+#include "runtime/program/verify.h"
+#include "tests/runtime/program/verify_mutations.h"
+#include "tests/runtime/program/verify_oracle.h"
+#include "tests/testing/moe_program.h"
+
+namespace sluice {
+namespace {
+
+// Small enough to run thousands; several slots, windows, tiles and ranks.
+std::vector<TaskProgram> bases() {
+  MoeShape two;
+  two.ranks = 2;
+  two.hidden = 20;
+  two.intermediate = 6;
+  two.maxTokens = 40;
+  two.window = 2;
+  two.tileN = 8;
+  two.tileM = 8;
+  MoeShape one = two;
+  one.ranks = 1;
+  one.topK = 1;
+  one.experts = 2;
+  one.cores = 2;
+  one.window = 1;
+  one.hidden = 9;
+  MoeShape three = two;
+  three.ranks = 3;
+  three.experts = 3;
+  three.topK = 3;
+  three.hidden = 34;
+  three.cores = 1;
+  three.window = 3;
+  three.tokenSlot = 5;
+  return {buildMoeProgram(two), buildMoeProgram(one), buildMoeProgram(three)};
+}
+
+// The first misbehaviour found in `runs` runs of the program, or "".
+std::string misbehaviour(const TaskProgram& program, uint64_t seed, int runs) {
+  for (int run = 0; run < runs; ++run)
+    if (std::string found = runOracle(program, seed * 1000 + run, static_cast<uint32_t>(run)); !found.empty())
+      return found;
+  return "";
+}
+
+struct Tally {
+  int refused = 0, harmless = 0;
+};
+
+// `depth` mutations of the list one after the other, `count` times for each class and base.
+Tally mutate(const std::vector<Mutation>& list, int count, int depth, uint64_t seed) {
+  Random random(seed);
+  Tally tally;
+  const std::vector<TaskProgram> programs = bases();
+  for (const Mutation& mutation : list)
+    for (const TaskProgram& base : programs)
+      for (int i = 0; i < count; ++i) {
+        TaskProgram mutant = base;
+        mutation.apply(mutant, random);
+        for (int more = 1; more < depth; ++more) list[random() % list.size()].apply(mutant, random);
+        if (mutant == base) continue;
+        const auto verified = verify(mutant);
+        INFO("class '" << mutation.name << "', number " << i);
+        if (!verified) {
+          REQUIRE_FALSE(verified.error().message.empty());
+          REQUIRE(verified.error().message.size() < 1000);
+          ++tally.refused;
+          continue;
+        }
+        const std::string found = misbehaviour(mutant, random() % 100000, 8);
+        REQUIRE(found == "");
+        ++tally.harmless;
+      }
+  return tally;
+}
+
+TEST_CASE("valid programs behave under the oracle") {
+  for (const TaskProgram& base : bases()) {
+    REQUIRE(verify(base).ok());
+    CHECK(misbehaviour(base, 1, 200) == "");
+  }
+}
+
+// A mutant of the two-rank base that is refused and whose misbehaviour the oracle finds: the message of
+// each must contain the given text.
+void checkBad(const std::function<void(TaskProgram&)>& change, const char* refused, const char* found) {
+  TaskProgram mutant = bases()[0];
+  change(mutant);
+  const auto verified = verify(mutant);
+  REQUIRE_FALSE(verified.ok());
+  CHECK_THAT(verified.error().message, Catch::Contains(refused));
+  CHECK_THAT(misbehaviour(mutant, 5, 200), Catch::Contains(found));
+}
+
+void setFamily(TaskProgram& p, uint32_t family, const std::function<void(TaskRecord&)>& change) {
+  for (Lane& lane : p.lanes)
+    for (auto& seat : lane.seats)
+      for (TaskRecord& record : seat)
+        if (record.family.value == family) change(record);
+}
+
+TEST_CASE("the oracle sees what the verifier refuses") {
+  const auto nameLane = [](TaskProgram& p, const char* lane) {
+    return std::find_if(p.lanes.begin(), p.lanes.end(), [&](const Lane& l) { return l.name == lane; });
+  };
+  checkBad([](TaskProgram& p) { p.events[1].factor -= 1; }, "threshold", "not written");
+  checkBad([](TaskProgram& p) { p.events[1].factor += 1; }, "threshold", "can run");
+  checkBad([](TaskProgram& p) { setFamily(p, 2, [](TaskRecord& r) { r.waits = {}; }); }, "'gate_up'",
+           "not written");
+  checkBad([](TaskProgram& p) { setFamily(p, 2, [](TaskRecord& r) { r.signals = {}; }); }, "swiglu_done",
+           "can run");
+  checkBad([&](TaskProgram& p) { nameLane(p, "up_proj")->seats[0].pop_back(); }, "'up_proj'", "can run");
+  checkBad(
+      [&](TaskProgram& p) {
+        Lane& sends = *nameLane(p, "dispatch");
+        const Lane& returns = *nameLane(p, "combine.return");
+        for (size_t c = 0; c < sends.seats.size(); ++c)
+          sends.seats[c].insert(sends.seats[c].begin(), returns.seats[c].begin(), returns.seats[c].end());
+        p.lanes.erase(nameLane(p, "combine.return"));
+      },
+      "task 0 of core 0 in lane 'dispatch'", "no such slot");
+  checkBad(
+      [](TaskProgram& p) {
+        Lane& rows = p.lanes[1];  // up_proj behind swiglu, which waits for it
+        for (size_t c = 0; c < rows.seats.size(); ++c)
+          rows.seats[c].insert(rows.seats[c].begin(), p.lanes[2].seats[c].begin(), p.lanes[2].seats[c].end());
+        p.lanes.erase(p.lanes.begin() + 2);
+      },
+      "must stand before", "can run");
+  checkBad(
+      [](TaskProgram& p) {
+        const auto buffer = [&](const char* name) {
+          return std::find_if(p.buffers.begin(), p.buffers.end(), [&](auto& b) { return b.name == name; });
+        };
+        p.regions[buffer("rows_dy")->region.value].stride = 64;
+        buffer("rows_dx")->region = buffer("rows_dy")->region;  // the weight gradient still reads rows_dy
+      },
+      "may not be done", "not written");
+}
+
+TEST_CASE("damaged records and lanes are refused or harmless") {
+  const Tally tally = mutate(recordMutations(), 60, 1, 1);
+  CHECK(tally.refused > 1000);
+  CHECK(tally.harmless > 100);  // seats may be swapped, priorities changed, ...
+}
+
+TEST_CASE("damaged tables are refused or harmless") {
+  const Tally tally = mutate(tableMutations(), 60, 1, 2);
+  CHECK(tally.refused > 2000);
+  CHECK(tally.harmless > 50);
+}
+
+TEST_CASE("programs that are consistent around their damage are refused or harmless") {
+  const Tally tally = mutate(subtleMutations(), 150, 1, 3);
+  CHECK(tally.refused > 1000);
+  CHECK(tally.harmless > 300);
+}
+
+TEST_CASE("several consistent changes together are refused or harmless") {
+  const Tally two = mutate(subtleMutations(), 100, 2, 4), three = mutate(subtleMutations(), 60, 3, 5);
+  CHECK(two.refused + three.refused > 1500);
+  CHECK(two.harmless + three.harmless > 100);
+}
+
+}  // namespace
+}  // namespace sluice

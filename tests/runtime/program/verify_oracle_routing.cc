@@ -1,0 +1,95 @@
+#include "tests/runtime/program/verify_oracle_routing.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace sluice {
+namespace {
+
+int pick(std::mt19937_64& random, int count) {
+  return static_cast<int>(random() % static_cast<uint64_t>(count));
+}
+
+void choosePairs(const TaskProgram& program, std::mt19937_64& random, OracleRank& rank) {
+  const int most = std::min(program.maxTokens, 40);
+  rank.tokens = pick(random, 4) == 0 ? pick(random, 2) : pick(random, most + 1);
+  const int favoured = pick(random, program.experts);
+  const int skew = pick(random, 3);
+  for (int token = 0; token < rank.tokens; ++token) {
+    std::vector<int> experts(program.experts);
+    std::iota(experts.begin(), experts.end(), 0);
+    std::shuffle(experts.begin(), experts.end(), random);
+    if (skew > 0) std::swap(*std::find(experts.begin(), experts.end(), favoured), experts.front());
+    for (int k = 0; k < program.topK; ++k)
+      if (pick(random, 5) > 0 && (skew < 2 || k == 0)) rank.pairs.push_back({token, k, experts[k]});
+  }
+  std::stable_sort(rank.pairs.begin(), rank.pairs.end(),
+                   [](const OraclePair& a, const OraclePair& b) { return a.expert < b.expert; });
+}
+
+int slotRows(const TaskProgram& program) {
+  for (const Space& space : program.spaces)
+    if (space.kind == SpaceKind::kRows) return space.slotSize;
+  return 16;
+}
+
+// The pieces of slot `slot` of rank `to`, whose expert's rows from rank r are counts[r], from r's pair
+// firstPair[r] on.
+void cutPieces(std::vector<OracleRank>& ranks, int to, int slot, const std::vector<int>& counts,
+               const std::vector<int>& firstPair) {
+  const OracleSlot& s = ranks[to].slots[slot];
+  int row = ranks[to].experts[s.expert].row;
+  for (int from = 0; from < static_cast<int>(ranks.size()); ++from) {
+    const int begin = std::max(row, s.row), end = std::min(row + counts[from], s.row + s.rows);
+    if (begin < end) {
+      const OraclePiece piece{from, to, slot, s.expert, begin, firstPair[from] + begin - row, end - begin};
+      ranks[from].sends.push_back(piece);
+      ranks[to].returns.push_back(piece);
+    }
+    row += counts[from];
+  }
+}
+
+void cutRank(const TaskProgram& program, std::mt19937_64& random, std::vector<OracleRank>& ranks, int to) {
+  const int local = program.expertsPerRank(), limit = slotRows(program);
+  std::vector<std::vector<int>> counts(local), firstPair(local);
+  for (int e = 0; e < local; ++e) {
+    const int begin = ranks[to].rows;
+    for (const OracleRank& rank : ranks) {
+      const auto is = [&](int below) {
+        return std::count_if(rank.pairs.begin(), rank.pairs.end(),
+                             [&](const OraclePair& pair) { return pair.expert < to * local + e + below; });
+      };
+      firstPair[e].push_back(static_cast<int>(is(0)));
+      counts[e].push_back(static_cast<int>(is(1) - is(0)));
+      ranks[to].rows += counts[e].back();
+    }
+    const int rows = ranks[to].rows - begin;
+    ranks[to].experts.push_back({e, begin, rows});
+    if (rows == 0) continue;
+    const int slots = (rows + limit - 1) / limit;
+    const int length = ((rows + slots - 1) / slots + 15) / 16 * 16;
+    for (int i = 0; i < slots; ++i)
+      ranks[to].slots.push_back({e, begin + i * length, std::min(length, rows - i * length)});
+  }
+  std::shuffle(ranks[to].slots.begin(), ranks[to].slots.end(), random);
+  for (int slot = 0; slot < static_cast<int>(ranks[to].slots.size()); ++slot) {
+    const int e = ranks[to].slots[slot].expert;
+    cutPieces(ranks, to, slot, counts[e], firstPair[e]);
+  }
+}
+
+}  // namespace
+
+std::vector<OracleRank> randomRouting(const TaskProgram& program, std::mt19937_64& random) {
+  std::vector<OracleRank> ranks(program.ranks);
+  for (OracleRank& rank : ranks) choosePairs(program, random, rank);
+  for (int to = 0; to < program.ranks; ++to) cutRank(program, random, ranks, to);
+  for (OracleRank& rank : ranks) {
+    std::shuffle(rank.sends.begin(), rank.sends.end(), random);
+    std::shuffle(rank.returns.begin(), rank.returns.end(), random);
+  }
+  return ranks;
+}
+
+}  // namespace sluice

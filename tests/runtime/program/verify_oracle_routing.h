@@ -1,0 +1,45 @@
+// Random routings and the slot tables that follow from them, for the oracle of verify().
+#pragma once
+
+#include <cstdint>
+#include <random>
+#include <vector>
+
+#include "runtime/program/program.h"
+
+namespace sluice {
+
+struct OracleSlot {
+  int expert;  // of this rank
+  int row;     // the first
+  int rows;
+};
+
+// Rows of one slot of rank `to` that come from rank `from`.
+struct OraclePiece {
+  int from, to;
+  int slot;  // of rank `to`
+  int expert;
+  int row;   // the first, at `to`
+  int pair;  // the first, at `from`
+  int rows;
+};
+
+struct OraclePair {
+  int token, k, expert;  // expert: of all
+};
+
+struct OracleRank {
+  int tokens = 0;
+  int rows = 0;
+  std::vector<OraclePair> pairs;  // in sending order: by expert, then by token
+  std::vector<OracleSlot> slots;
+  std::vector<OraclePiece> sends, returns;
+  std::vector<OracleSlot> experts;  // all rows of each
+};
+
+// Ranks with few or no tokens, ids of -1, experts without rows and hot ones all occur. Slots and pieces are
+// numbered at random: no property may depend on the order of arrival.
+std::vector<OracleRank> randomRouting(const TaskProgram& program, std::mt19937_64& random);
+
+}  // namespace sluice
