@@ -1,0 +1,297 @@
+#include <fmt/format.h>
+
+#include <cstdint>
+#include <cstring>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+
+#include "runtime/program/codec.h"
+#include "runtime/program/program_generated.h"
+#include "runtime/program/seal.h"
+
+namespace sluice {
+namespace {
+
+// Upper limits of the tables: far above what a program needs, low enough that no file makes us allocate much.
+constexpr size_t kMaxNameBytes = 4096;
+constexpr size_t kMaxOptionsBytes = 1 << 16;
+constexpr size_t kMaxSymbols = 4096;
+constexpr size_t kMaxEntries = 1024;
+constexpr size_t kMaxRegions = 1 << 16;
+constexpr size_t kMaxBuffers = 1 << 16;
+constexpr size_t kMaxDims = 8;
+constexpr size_t kMaxSpaces = 64;
+constexpr size_t kMaxEvents = 1 << 16;
+constexpr size_t kMaxFamilies = 1 << 16;
+constexpr size_t kMaxOperands = 64;
+constexpr size_t kMaxLanes = 1 << 16;
+constexpr size_t kMaxCores = 1 << 16;
+constexpr size_t kMaxRecords = 1 << 24;  // of one lane
+
+constexpr uint32_t kMaxDepth = 4;  // Program, Lane: 2
+constexpr uint32_t kMaxTables = 1 << 20;
+
+// What has been found wrong in the file so far: the first finding only. After it, reading goes on with
+// harmless values up to the end of the record, so that the readers below need no error path of their own.
+class Findings {
+ public:
+  explicit Findings(size_t fileBytes) : bytesLeft_(fileBytes) {}
+
+  bool none() const { return !first_; }
+  Error first() const { return Error{*first_}; }
+
+  void add(std::string message) {
+    if (!first_) first_ = std::move(message);
+  }
+
+  // Vectors and strings lie apart from one another, so all of them together are no longer than the file. A
+  // file that refers to the same bytes again and again could otherwise ask for any amount of memory.
+  bool claim(size_t bytes) {
+    if (bytes > bytesLeft_) {
+      add("damaged: the tables of the program overlap");
+      bytesLeft_ = 0;
+      return false;
+    }
+    bytesLeft_ -= bytes;
+    return true;
+  }
+
+ private:
+  std::optional<std::string> first_;
+  size_t bytesLeft_;
+};
+
+// Reads the fields of one record, named in messages as "event 3 'rows_arrived'".
+class Record {
+ public:
+  Record(Findings& findings, std::string_view kind) : findings_(findings), label_(kind) {}
+  Record(Findings& findings, std::string_view kind, size_t index, const flatbuffers::String* name)
+      : findings_(findings), label_(fmt::format("{} {}", kind, index)) {
+    if (name && name->size() > 0 && name->size() <= kMaxNameBytes)
+      label_ += fmt::format(" '{}'", name->string_view());
+  }
+
+  std::string text(const flatbuffers::String* string, std::string_view field,
+                   size_t limit = kMaxNameBytes) const {
+    if (!string) return fail(fmt::format("{} is missing", field)), std::string();
+    if (!fits(string->size(), limit, field, "bytes") || !findings_.claim(string->size())) return {};
+    return string->str();
+  }
+
+  // `To` has the values 0 .. last, and so has the schema's `From`, which may hold anything here.
+  template <class To, class From>
+  To known(From found, To last, std::string_view field) const {
+    const auto value = static_cast<unsigned>(found);
+    if (value > static_cast<unsigned>(last)) {
+      fail(fmt::format("{} {} is not known (0 to {})", field, value, static_cast<unsigned>(last)));
+      return To{};
+    }
+    return static_cast<To>(value);
+  }
+
+  template <class T>
+  T atMost(T found, int64_t limit, std::string_view field) const {
+    if (found <= limit) return found;
+    fail(fmt::format("{} is {}, expected at most {}", field, found, limit));
+    return T{};
+  }
+
+  // The elements of a vector of scalars or structs, copied: they need not lie aligned in a damaged file.
+  template <class To, class Stored>
+  std::vector<To> elements(const flatbuffers::Vector<Stored>* vector, std::string_view field,
+                           size_t limit) const {
+    static_assert(std::is_trivially_copyable_v<To>);
+    if (!vector) return fail(fmt::format("{} are missing", field)), std::vector<To>();
+    if (!fits(vector->size(), limit, field, "elements") || !findings_.claim(vector->size() * sizeof(To)))
+      return {};
+    std::vector<To> copy(vector->size());
+    if (!copy.empty()) std::memcpy(static_cast<void*>(copy.data()), vector->Data(), copy.size() * sizeof(To));
+    return copy;
+  }
+
+  void fail(const std::string& what) const { findings_.add(fmt::format("{}: {}", label_, what)); }
+
+ private:
+  bool fits(size_t found, size_t limit, std::string_view field, std::string_view unit) const {
+    if (found <= limit) return true;
+    fail(fmt::format("{} has {} {}, expected at most {}", field, found, unit, limit));
+    return false;
+  }
+
+  Findings& findings_;
+  std::string label_;
+};
+
+Symbol load(const fbs::Symbol& stored, const Record& record) {
+  return {.name = record.text(stored.name(), "name"), .value = stored.value()};
+}
+
+Entry load(const fbs::Entry& stored, const Record& record) {
+  return {.name = record.text(stored.name(), "name"),
+          .expertIds = {stored.expert_ids()},
+          .routing = {stored.routing()}};
+}
+
+Region load(const fbs::Region& stored, const Record& record) {
+  return {.name = record.text(stored.name(), "name"),
+          .extent = record.known(stored.extent(), Extent::kPairs, "extent"),
+          .stride = stored.stride(),
+          .symmetric = stored.symmetric(),
+          .saved = stored.saved()};
+}
+
+std::vector<Dim> loadShape(const fbs::Buffer& stored, const Record& record) {
+  std::vector<Dim> shape;
+  for (const fbs::Dim& dim : record.elements<fbs::Dim>(stored.shape(), "dimensions", kMaxDims))
+    shape.push_back({.extent = record.known(dim.extent(), Extent::kPairs, "extent of a dimension"),
+                     .size = record.atMost(dim.size(), kMaxDim, "a dimension")});
+  return shape;
+}
+
+Buffer load(const fbs::Buffer& stored, const Record& record) {
+  return {.name = record.text(stored.name(), "name"),
+          .alias = record.text(stored.alias(), "alias"),
+          .type = record.known(stored.type(), DType::kI64, "type"),
+          .shape = loadShape(stored, record),
+          .role = record.known(stored.role(), Role::kSaved, "role"),
+          .region = {stored.region()}};
+}
+
+Space load(const fbs::Space& stored, const Record& record) {
+  return {.name = record.text(stored.name(), "name"),
+          .kind = record.known(stored.kind(), SpaceKind::kExperts, "kind"),
+          .slotSize = stored.slot_size(),
+          .window = stored.window()};
+}
+
+EventArray load(const fbs::EventArray& stored, const Record& record) {
+  return {.name = record.text(stored.name(), "name"),
+          .entry = {stored.entry()},
+          .space = record.known(stored.space(), EventSpace::kTokens, "space"),
+          .unit = record.known(stored.unit(), EventUnit::kRows, "unit"),
+          .rule = record.known(stored.rule(), ThresholdRule::kValidPairs, "threshold rule"),
+          .factor = stored.factor(),
+          .remote = stored.remote()};
+}
+
+Family load(const fbs::Family& stored, const Record& record) {
+  return {.name = record.text(stored.name(), "name"),
+          .alias = record.text(stored.alias(), "alias"),
+          .source = record.text(stored.source(), "source"),
+          .entry = {stored.entry()},
+          .op = record.known(stored.op(), OpKind::kCombineSum, "op"),
+          .core = record.known(stored.core(), CoreKind::kVector, "core kind"),
+          .space = {stored.space()},
+          .tiles = stored.tiles(),
+          .tiling = {},  // stands in a table of its own
+          .reads = record.elements<BufferId>(stored.reads(), "reads", kMaxOperands),
+          .writes = record.elements<BufferId>(stored.writes(), "writes", kMaxOperands)};
+}
+
+std::vector<std::vector<TaskRecord>> loadSeats(const fbs::Lane& stored, const Record& record) {
+  const auto ends = record.elements<uint32_t>(stored.seat_ends(), "seat ends", kMaxCores);
+  const auto records = record.elements<TaskRecord>(stored.records(), "records", kMaxRecords);
+  std::vector<std::vector<TaskRecord>> seats;
+  seats.reserve(ends.size());
+  size_t begin = 0;
+  for (uint32_t end : ends) {
+    if (end < begin || end > records.size()) {
+      record.fail(fmt::format("seat {} ends at record {}, expected {} to {}", seats.size(), end, begin,
+                              records.size()));
+      return {};
+    }
+    seats.emplace_back(records.begin() + static_cast<ptrdiff_t>(begin),
+                       records.begin() + static_cast<ptrdiff_t>(end));
+    begin = end;
+  }
+  if (begin != records.size())
+    record.fail(fmt::format("the seats end at record {}, expected {}", begin, records.size()));
+  return seats;
+}
+
+Lane load(const fbs::Lane& stored, const Record& record) {
+  return {.name = record.text(stored.name(), "name"),
+          .entry = {stored.entry()},
+          .space = {stored.space()},
+          .core = record.known(stored.core(), CoreKind::kVector, "core kind"),
+          .priority = stored.priority(),
+          .rotation = stored.rotation(),
+          .seats = loadSeats(stored, record)};
+}
+
+template <class To, class Stored>
+std::vector<To> loadAll(const flatbuffers::Vector<flatbuffers::Offset<Stored>>* stored, Findings& findings,
+                        std::string_view kind, std::string_view plural, size_t limit) {
+  std::vector<To> all;
+  if (!stored) return findings.add(fmt::format("table of {} is missing", plural)), all;
+  if (stored->size() > limit)
+    return findings.add(fmt::format("{} {}, expected at most {}", stored->size(), plural, limit)), all;
+  if (!findings.claim(stored->size() * sizeof(uint32_t))) return all;
+  all.reserve(stored->size());
+  for (uint32_t i = 0; i < stored->size() && findings.none(); ++i) {
+    const Stored& one = *stored->Get(i);
+    all.push_back(load(one, Record(findings, kind, i, one.name())));
+  }
+  return all;
+}
+
+std::vector<Family> loadFamilies(const fbs::Program& stored, Findings& findings) {
+  auto families = loadAll<Family>(stored.families(), findings, "family", "families", kMaxFamilies);
+  const auto tilings =
+      Record(findings, "program").elements<Tiling>(stored.tilings(), "tilings", kMaxFamilies);
+  if (findings.none() && tilings.size() != families.size())
+    findings.add(
+        fmt::format("{} tilings, expected one for each of {} families", tilings.size(), families.size()));
+  if (!findings.none()) return {};
+  for (size_t i = 0; i < families.size(); ++i) families[i].tiling = tilings[i];
+  return families;
+}
+
+TaskProgram load(const fbs::Program& stored, Findings& findings) {
+  const Record header(findings, "program");
+  TaskProgram program;
+  program.name = header.text(stored.name(), "name");
+  program.target = header.text(stored.target(), "target");
+  program.options = header.text(stored.options(), "options", kMaxOptionsBytes);
+  program.graphHash = stored.graph_hash();
+  program.symbols = loadAll<Symbol>(stored.symbols(), findings, "symbol", "symbols", kMaxSymbols);
+  program.ranks = header.atMost(stored.ranks(), kMaxRanks, "number of ranks");
+  program.experts = header.atMost(stored.experts(), kMaxExperts, "number of experts");
+  program.topK = header.atMost(stored.top_k(), kMaxTopK, "experts of a token");
+  program.maxTokens = header.atMost(stored.max_tokens(), kMaxTokens, "tokens of a rank");
+  program.cores = header.atMost(stored.cores(), int64_t{kMaxCores}, "number of cores");
+  program.entries = loadAll<Entry>(stored.entries(), findings, "entry", "entries", kMaxEntries);
+  program.regions = loadAll<Region>(stored.regions(), findings, "region", "regions", kMaxRegions);
+  program.buffers = loadAll<Buffer>(stored.buffers(), findings, "buffer", "buffers", kMaxBuffers);
+  program.spaces = loadAll<Space>(stored.spaces(), findings, "space", "spaces", kMaxSpaces);
+  program.events = loadAll<EventArray>(stored.events(), findings, "event", "events", kMaxEvents);
+  program.families = loadFamilies(stored, findings);
+  program.lanes = loadAll<Lane>(stored.lanes(), findings, "lane", "lanes", kMaxLanes);
+  return program;
+}
+
+Expected<TaskProgram> decodeAligned(std::span<const std::byte> bytes) {
+  if (Status seal = checkSeal(bytes); !seal.ok()) return seal.error();
+  const auto* data = reinterpret_cast<const uint8_t*>(bytes.data());
+  flatbuffers::Verifier verifier(data, bytes.size(), kMaxDepth, kMaxTables);
+  if (!fbs::VerifyProgramBuffer(verifier))
+    return Error{"damaged: an offset of the program leads out of the file or to what is no table"};
+  Findings findings(bytes.size());
+  TaskProgram program = load(*fbs::GetProgram(data), findings);
+  if (!findings.none()) return findings.first();
+  return program;
+}
+
+}  // namespace
+
+Expected<TaskProgram> decode(std::span<const std::byte> bytes) {
+  const bool aligned = reinterpret_cast<uintptr_t>(bytes.data()) % kFileAlignment == 0;
+  if (aligned || bytes.size() > kMaxFileBytes) return decodeAligned(bytes);
+  const std::vector<std::byte> copy(bytes.begin(), bytes.end());
+  return decodeAligned(copy);
+}
+
+}  // namespace sluice

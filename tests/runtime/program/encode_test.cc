@@ -1,0 +1,61 @@
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <span>
+
+#include "runtime/program/codec.h"
+#include "tests/runtime/program/random_program.h"
+#include "tests/testing/moe_program.h"
+
+namespace sluice {
+namespace {
+
+void checkRoundTrip(const TaskProgram& program) {
+  const Expected<TaskProgram> decoded = decode(encode(program));
+  REQUIRE((decoded.ok() ? "" : decoded.error().message) == "");
+  REQUIRE(*decoded == program);
+}
+
+TEST_CASE("a decoded program equals the one that was encoded") {
+  checkRoundTrip({});
+  checkRoundTrip(smallProgram());
+  checkRoundTrip(buildMoeProgram({}));
+  for (uint32_t seed = 0; seed < 500; ++seed) {
+    INFO("seed " << seed);
+    checkRoundTrip(randomProgram(seed));
+  }
+}
+
+TEST_CASE("equal programs have equal bytes, different programs have different bytes") {
+  CHECK(encode(smallProgram()) == encode(smallProgram()));
+  for (uint32_t seed = 0; seed < 100; ++seed)
+    CHECK(encode(randomProgram(seed)) == encode(randomProgram(seed)));
+  TaskProgram other = smallProgram();
+  other.lanes[1].seats[1][0].signals[1] = {1};
+  CHECK(encode(other) != encode(smallProgram()));
+}
+
+// A file of format 1.0 lies in the repository: it must stay readable, and what is written must stay the same
+// for as long as the version is the same. SLUICE_WRITE_GOLDEN=FILE writes it anew for a new version.
+TEST_CASE("the golden file of format 1.0 decodes, and encodes to the same bytes") {
+  if (const char* path = std::getenv("SLUICE_WRITE_GOLDEN")) REQUIRE(writeProgram(smallProgram(), path).ok());
+  std::ifstream file("tests/runtime/program/golden/v1.0.slp", std::ios::binary);
+  const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  const auto bytes = std::as_bytes(std::span(text));
+  const Expected<TaskProgram> program = decode(bytes);
+  REQUIRE((program.ok() ? "" : program.error().message) == "");
+  CHECK(*program == smallProgram());
+  CHECK(encode(*program) == std::vector<std::byte>(bytes.begin(), bytes.end()));
+}
+
+TEST_CASE("task records lie in the file as they lie in memory") {
+  const TaskProgram program = smallProgram();
+  const std::vector<std::byte> bytes = encode(program);
+  const auto seat = std::as_bytes(std::span(program.lanes[1].seats[0]));
+  CHECK(std::search(bytes.begin(), bytes.end(), seat.begin(), seat.end()) != bytes.end());
+}
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,238 @@
+#include "tests/runtime/program/random_program.h"
+
+#include <iterator>
+#include <limits>
+#include <random>
+
+namespace sluice {
+namespace {
+
+class Maker {
+ public:
+  explicit Maker(uint32_t seed) : random_(seed) {}
+
+  TaskProgram make();
+
+ private:
+  uint32_t below(uint32_t limit) { return static_cast<uint32_t>(random_() % limit); }
+  bool flip() { return below(2) == 0; }
+
+  template <class E>
+  E oneOf(E last) {
+    return static_cast<E>(below(static_cast<uint32_t>(last) + 1));
+  }
+
+  template <class T>
+  T number() {
+    constexpr T kEdges[] = {0, 1, std::numeric_limits<T>::min(), std::numeric_limits<T>::max()};
+    return below(4) == 0 ? kEdges[below(std::size(kEdges))] : static_cast<T>(below(1000));
+  }
+
+  int32_t atMost(int64_t limit) {
+    const auto value = number<int32_t>();
+    return value > limit ? static_cast<int32_t>(limit) : value;
+  }
+
+  template <class Tag>
+  Id<Tag> id() {
+    switch (below(8)) {
+      case 0:
+        return {};
+      case 1:
+        return {Id<Tag>::kNoneValue - 1};
+      default:
+        return {below(5)};
+    }
+  }
+
+  std::string name() {
+    static const std::string kOdd[] = {"",     "none", "a.b", "3d",        "#1",           "x y",
+                                       "lane", "seat", "\"",  "\\n\n\t\r", "a/b // c : ,", "\xc3\xa9\xff",
+                                       "rows", "in",   "-",   "tiling"};
+    if (below(4) == 0) return kOdd[below(std::size(kOdd))];
+    if (below(16) == 0) return std::string("\0\x01\x7f", 3);
+    return std::string(1, static_cast<char>('a' + below(8)));
+  }
+
+  template <class Make>
+  auto some(uint32_t limit, Make one) {
+    std::vector<decltype(one())> all(below(limit + 1));
+    for (auto& element : all) element = one();
+    return all;
+  }
+
+  Dim dim() {
+    const auto size = number<int64_t>();
+    return {oneOf(Extent::kPairs), size > kMaxDim ? kMaxDim : size};
+  }
+  Buffer buffer();
+  EventArray event();
+  Family family();
+  TaskRecord record(const std::vector<TaskRecord>& before);
+  Lane lane();
+
+  std::mt19937 random_;
+};
+
+Buffer Maker::buffer() {
+  return {.name = name(),
+          .alias = name(),
+          .type = oneOf(DType::kI64),
+          .shape = some(4, [&] { return dim(); }),
+          .role = oneOf(Role::kSaved),
+          .region = id<RegionTag>()};
+}
+
+EventArray Maker::event() {
+  return {.name = name(),
+          .entry = id<EntryTag>(),
+          .space = oneOf(EventSpace::kTokens),
+          .unit = oneOf(EventUnit::kRows),
+          .rule = oneOf(ThresholdRule::kValidPairs),
+          .factor = number<int64_t>(),
+          .remote = flip()};
+}
+
+Family Maker::family() {
+  Tiling tiling{.m = number<int32_t>(), .n = number<int32_t>(), .k = number<int32_t>()};
+  if (flip()) {
+    tiling.tileM = number<int32_t>();
+    tiling.tileN = number<int32_t>();
+    tiling.flags = number<uint32_t>();
+    tiling.reserved0 = number<int32_t>();
+    tiling.reserved1 = number<int32_t>();
+  }
+  return {.name = name(),
+          .alias = name(),
+          .source = name(),
+          .entry = id<EntryTag>(),
+          .op = oneOf(OpKind::kCombineSum),
+          .core = oneOf(CoreKind::kVector),
+          .space = id<SpaceTag>(),
+          .tiles = number<int32_t>(),
+          .tiling = tiling,
+          .reads = some(4, [&] { return id<BufferTag>(); }),
+          .writes = some(4, [&] { return id<BufferTag>(); })};
+}
+
+// Mostly with the waits and signals of the record before, as in real programs.
+TaskRecord Maker::record(const std::vector<TaskRecord>& before) {
+  TaskRecord record;
+  if (!before.empty() && below(4) != 0) record = before.back();
+  if (before.empty() || below(8) == 0) {
+    record.family = id<FamilyTag>();
+    record.waits = {id<EventTag>(), id<EventTag>()};
+    record.signals = {id<EventTag>(), id<EventTag>()};
+    record.flags = flip() ? 0 : number<uint32_t>();
+  }
+  record.slot = number<uint32_t>();
+  record.tile = number<uint32_t>();
+  return record;
+}
+
+Lane Maker::lane() {
+  std::vector<TaskRecord> last;
+  auto seat = [&] {
+    return last = some(6, [&] {
+             last.push_back(record(last));
+             return last.back();
+           });
+  };
+  return {.name = name(),
+          .entry = id<EntryTag>(),
+          .space = id<SpaceTag>(),
+          .core = oneOf(CoreKind::kVector),
+          .priority = number<int32_t>(),
+          .rotation = number<int32_t>(),
+          .seats = some(4, seat)};
+}
+
+TaskProgram Maker::make() {
+  TaskProgram program;
+  program.name = name();
+  program.target = name();
+  program.options = name();
+  program.graphHash = random_();
+  program.symbols = some(4, [&] { return Symbol{name(), number<int64_t>()}; });
+  program.ranks = atMost(kMaxRanks);
+  program.experts = atMost(kMaxExperts);
+  program.topK = atMost(kMaxTopK);
+  program.maxTokens = atMost(kMaxTokens);
+  program.cores = atMost(1000);
+  program.entries = some(4, [&] { return Entry{name(), id<BufferTag>(), id<EntryTag>()}; });
+  program.regions =
+      some(5, [&] { return Region{name(), oneOf(Extent::kPairs), number<int64_t>(), flip(), flip()}; });
+  program.buffers = some(5, [&] { return buffer(); });
+  program.spaces = some(
+      5, [&] { return Space{name(), oneOf(SpaceKind::kExperts), number<int32_t>(), number<int32_t>()}; });
+  program.events = some(6, [&] { return event(); });
+  program.families = some(6, [&] { return family(); });
+  program.lanes = some(4, [&] { return lane(); });
+  return program;
+}
+
+}  // namespace
+
+TaskProgram randomProgram(uint32_t seed) { return Maker(seed).make(); }
+
+TaskProgram smallProgram() {
+  TaskProgram program;
+  program.name = "small";
+  program.target = "cpu";
+  program.options = "--set ep=2";
+  program.graphHash = 0x0123456789abcdef;
+  program.symbols = {{"ep", 2}, {"hidden", 64}};
+  program.ranks = 2;
+  program.experts = 8;
+  program.topK = 2;
+  program.maxTokens = 100;
+  program.cores = 2;
+  program.entries = {{"forward", {0}, {}}, {"backward", {}, {0}}};
+  program.regions = {{"received", Extent::kRows, 128, true, false},
+                     {"kept", Extent::kFixed, 4096, false, true}};
+  const Dim tokens{Extent::kTokens, 0};
+  const Dim rows{Extent::kRows, 0};
+  program.buffers = {{"expert_ids", "", DType::kI32, {tokens, {Extent::kFixed, 2}}, Role::kInput, {}},
+                     {"x_rows", "dispatched", DType::kBF16, {rows, {Extent::kFixed, 64}}, Role::kTemp, {0}},
+                     {"up", "", DType::kBF16, {rows, {Extent::kFixed, 96}}, Role::kSaved, {1}},
+                     {"dx", "", DType::kBF16, {rows, {Extent::kFixed, 64}}, Role::kOutput, {}}};
+  program.spaces = {{"rows", SpaceKind::kRows, 32, 2}, {"sends", SpaceKind::kSends, 32, 4}};
+  program.events = {
+      {"arrived", {0}, EventSpace::kRows, EventUnit::kRows, ThresholdRule::kRowsOfSlot, 0, true},
+      {"up.done", {0}, EventSpace::kRows, EventUnit::kTasks, ThresholdRule::kConstant, 2, false},
+      {"arrived", {1}, EventSpace::kExperts, EventUnit::kTasks, ThresholdRule::kSlotsOfExpert, 3, false}};
+  program.families = {
+      {"send", "", "", {0}, OpKind::kDispatch, CoreKind::kUnified, {1}, 1, {.n = 64}, {{}, {}}, {{1}, {}}},
+      {"up",
+       "gmm1",
+       "f.json:3:5",
+       {0},
+       OpKind::kGmm,
+       CoreKind::kCube,
+       {0},
+       2,
+       {.n = 96, .k = 64, .tileN = 48, .flags = 1},
+       {{1}, {0}},
+       {{2}}}};
+  const EventId none{};
+  const FamilyId up{1};
+  program.lanes = {
+      {"send",
+       {0},
+       {1},
+       CoreKind::kUnified,
+       0,
+       1,
+       {{{{0}, 0, 0, 0, {none, none}, {{{0}, none}}}}, {{{0}, 1, 0, 0, {none, none}, {{{0}, none}}}}}},
+      {"up",
+       {0},
+       {0},
+       CoreKind::kCube,
+       1,
+       0,
+       {{{up, 0, 0, 0, {{{0}, none}}, {{{1}, none}}}, {up, 1, 0, 0, {{{0}, none}}, {{{1}, none}}}},
+        {{up, 0, 1, 0, {{{0}, none}}, {{{1}, {2}}}}, {up, 1, 1, 0, {{{0}, none}}, {{{1}, none}}}}}}};
+  return program;
+}
+
+}  // namespace sluice

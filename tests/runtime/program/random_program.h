@@ -1,0 +1,18 @@
+// Programs for tests of the file and text forms: a small one written by hand and random ones.
+#pragma once
+
+#include <cstdint>
+
+#include "runtime/program/program.h"
+
+namespace sluice {
+
+// Two entries, every kind of record, every optional field given and left out. Means nothing; never changes,
+// since the golden file holds it.
+TaskProgram smallProgram();
+
+// Fields filled at random with anything that the file can hold: odd names (empty, equal, keywords, quotes,
+// control bytes), ids of nothing, extreme numbers. The seed says which; the same on every machine.
+TaskProgram randomProgram(uint32_t seed);
+
+}  // namespace sluice
