@@ -7,56 +7,11 @@
 
 #include <cstdint>
 
-#include "ops/cpu/bits.h"
 #include "ops/cpu/blocked_product.h"
-#if defined(__AVX512F__)
-#include <immintrin.h>
-#endif
+#include "ops/cpu/square.h"
 
 namespace sluice::ops {
 namespace {
-
-// Words (pairs of bf16) of a square that is transposed at once.
-constexpr int32_t kSquare = 16;
-
-#if defined(__AVX512F__)
-// dst[j][i] = src[i][j] for 16 x 16 words; strides in bytes, no alignment.
-inline void transposeSquare(const void* src, int64_t srcStride, void* dst, int64_t dstStride) {
-  const auto* const from = static_cast<const char*>(src);
-  auto* const to = static_cast<char*>(dst);
-  __m512i x[16], y[16];
-  for (int i = 0; i < 16; ++i) x[i] = _mm512_loadu_si512(from + i * srcStride);
-  for (int i = 0; i < 8; ++i) {
-    y[2 * i] = _mm512_unpacklo_epi32(x[2 * i], x[2 * i + 1]);
-    y[2 * i + 1] = _mm512_unpackhi_epi32(x[2 * i], x[2 * i + 1]);
-  }
-  // x[4q + c], 128-bit lane l: word 4l + c of rows 4q .. 4q + 3
-  for (int q = 0; q < 4; ++q) {
-    x[4 * q] = _mm512_unpacklo_epi64(y[4 * q], y[4 * q + 2]);
-    x[4 * q + 1] = _mm512_unpackhi_epi64(y[4 * q], y[4 * q + 2]);
-    x[4 * q + 2] = _mm512_unpacklo_epi64(y[4 * q + 1], y[4 * q + 3]);
-    x[4 * q + 3] = _mm512_unpackhi_epi64(y[4 * q + 1], y[4 * q + 3]);
-  }
-  // The last two steps transpose the 4 x 4 lanes of every c.
-  for (int c = 0; c < 4; ++c) {
-    const __m512i low01 = _mm512_shuffle_i32x4(x[c], x[4 + c], 0x44);
-    const __m512i high01 = _mm512_shuffle_i32x4(x[c], x[4 + c], 0xee);
-    const __m512i low23 = _mm512_shuffle_i32x4(x[8 + c], x[12 + c], 0x44);
-    const __m512i high23 = _mm512_shuffle_i32x4(x[8 + c], x[12 + c], 0xee);
-    _mm512_storeu_si512(to + (0 + c) * dstStride, _mm512_shuffle_i32x4(low01, low23, 0x88));
-    _mm512_storeu_si512(to + (4 + c) * dstStride, _mm512_shuffle_i32x4(low01, low23, 0xdd));
-    _mm512_storeu_si512(to + (8 + c) * dstStride, _mm512_shuffle_i32x4(high01, high23, 0x88));
-    _mm512_storeu_si512(to + (12 + c) * dstStride, _mm512_shuffle_i32x4(high01, high23, 0xdd));
-  }
-}
-#else
-inline void transposeSquare(const void* src, int64_t srcStride, void* dst, int64_t dstStride) {
-  for (int i = 0; i < kSquare; ++i)
-    for (int j = 0; j < kSquare; ++j)
-      __builtin_memcpy(static_cast<char*>(dst) + j * dstStride + i * 4,
-                       static_cast<const char*>(src) + i * srcStride + j * 4, 4);
-}
-#endif
 
 template <class Unit>
 struct PackBf16 {
@@ -73,37 +28,15 @@ struct PackBf16 {
     }
   }
 
-  // Pairs (p, p + 16) of src rows as words of a square: square[p][i] = src[2p][i], src[2p + 1][i], each times
-  // its scale; rows from k on and columns from `columns` on are zero.
-  static void pairSquare(const BFloat16* src, int64_t ld, const float* scale, int32_t columns, int32_t k,
-                         uint32_t (*square)[kSquare]) {
-    for (int32_t p = 0; p < kSquare; ++p) {
-      uint16_t half[2][kSquare] = {};
-      for (int32_t h = 0; h < 2 && 2 * p + h < k; ++h) {
-        const BFloat16* const from = src + (2 * p + h) * ld;
-        if (columns == kSquare)
-          __builtin_memcpy(half[h], from, sizeof half[h]);
-        else
-          __builtin_memcpy(half[h], from, static_cast<size_t>(columns) * 2);
-        if (scale == nullptr) continue;
-        for (int32_t i = 0; i < kSquare; ++i)
-          half[h][i] = roundToBf16(widenBf16(half[h][i]) * scale[2 * p + h]);
-        // A pad times an infinite scale would be a NaN.
-        for (int32_t i = columns; i < kSquare; ++i) half[h][i] = 0;
-      }
-      for (int32_t i = 0; i < kSquare; ++i)
-        square[p][i] = half[0][i] | static_cast<uint32_t>(half[1][i]) << 16;
-    }
-  }
-
   // dst[i][r] = src[r][i] * scale[r] for i < rows, r < k.
   static void transposeScaled(const BFloat16* src, int64_t ld, const float* scale, int32_t rows, int32_t k,
                               Element* dst) {
     alignas(64) uint32_t square[kSquare][kSquare];
     for (int32_t i = 0; i < rows; i += kSquare)
       for (int32_t r = 0; r < k; r += 2 * kSquare) {
-        pairSquare(src + r * ld + i, ld, scale == nullptr ? nullptr : scale + r, smaller(kSquare, rows - i),
-                   smaller(2 * kSquare, k - r), square);
+        const float* const scaleHere = scale == nullptr ? nullptr : scale + r;
+        pairSquare(src + r * ld + i, ld, scaleHere, smaller(kSquare, rows - i), smaller(2 * kSquare, k - r),
+                   square);
         transposeSquare(square, sizeof square[0], dst + int64_t{i} * Unit::kAStride + r, Unit::kAStride * 2);
       }
   }

@@ -54,9 +54,13 @@ struct WeightGradSource {
     Pack::panelOfRows(args.b + k0 * args.ldb + col, args.ldb, cols, k, dst);
   }
   void store(int32_t row, int32_t rows, int32_t col, int32_t cols, const float* tile) const {
-    for (int32_t i = 0; i < rows; ++i)
-      __builtin_memcpy(args.c + (row + i) * args.ldc + col, tile + i * Unit::kNr,
-                       static_cast<size_t>(cols) * 4);
+    for (int32_t i = 0; i < rows; ++i, tile += Unit::kNr) {
+      float* const to = args.c + (row + i) * args.ldc + col;
+      if (cols == Unit::kNr)
+        __builtin_memcpy(to, tile, sizeof(float) * Unit::kNr);
+      else
+        __builtin_memcpy(to, tile, sizeof(float) * static_cast<size_t>(cols));
+    }
   }
 };
 

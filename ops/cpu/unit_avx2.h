@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "ops/cpu/blocked_product.h"
+#include "ops/cpu/unroll.h"
 
 namespace sluice::ops {
 namespace {
@@ -31,20 +32,29 @@ struct UnitAvx2 {
  private:
   template <int kRows, int kVectors>
   static void sized(const Element* a, const Element* b, int32_t k, bool first, float* tile) {
+    // Loading zeros stored just now is cheaper than what g++ makes of two ways to begin.
+    if (first) __builtin_memset(tile, 0, sizeof(float) * kRows * kNr);
     __m256 sum[kRows][kVectors];
-    for (int i = 0; i < kRows; ++i)
-      for (int v = 0; v < kVectors; ++v)
-        sum[i][v] = first ? _mm256_setzero_ps() : _mm256_loadu_ps(tile + i * kNr + v * 8);
+    unroll<kRows>([&](auto i) SLUICE_UNROLLED {
+      unroll<kVectors>([&](auto v) SLUICE_UNROLLED {
+        sum[i.value][v.value] = _mm256_loadu_ps(tile + i.value * kNr + v.value * 8);
+      });
+    });
     for (int32_t s = 0; s < k; ++s, ++a, b += kNr) {
       __m256 column[kVectors];
-      for (int v = 0; v < kVectors; ++v) column[v] = _mm256_loadu_ps(b + v * 8);
-      for (int i = 0; i < kRows; ++i) {
-        const __m256 row = _mm256_broadcast_ss(a + i * kAStride);
-        for (int v = 0; v < kVectors; ++v) sum[i][v] = _mm256_fmadd_ps(row, column[v], sum[i][v]);
-      }
+      unroll<kVectors>([&](auto v) SLUICE_UNROLLED { column[v.value] = _mm256_loadu_ps(b + v.value * 8); });
+      unroll<kRows>([&](auto i) SLUICE_UNROLLED {
+        const __m256 row = _mm256_broadcast_ss(a + i.value * kAStride);
+        unroll<kVectors>([&](auto v) SLUICE_UNROLLED {
+          sum[i.value][v.value] = _mm256_fmadd_ps(row, column[v.value], sum[i.value][v.value]);
+        });
+      });
     }
-    for (int i = 0; i < kRows; ++i)
-      for (int v = 0; v < kVectors; ++v) _mm256_storeu_ps(tile + i * kNr + v * 8, sum[i][v]);
+    unroll<kRows>([&](auto i) SLUICE_UNROLLED {
+      unroll<kVectors>([&](auto v) SLUICE_UNROLLED {
+        _mm256_storeu_ps(tile + i.value * kNr + v.value * 8, sum[i.value][v.value]);
+      });
+    });
   }
 };
 

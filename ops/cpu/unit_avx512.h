@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "ops/cpu/blocked_product.h"
+#include "ops/cpu/unroll.h"
 
 namespace sluice::ops {
 namespace {
@@ -34,22 +35,32 @@ struct UnitAvx512 {
  private:
   template <int kRows, int kVectors>
   static void sized(const Element* a, const Element* b, int32_t pairs, bool first, float* tile) {
+    // Loading zeros stored just now is cheaper than what g++ makes of two ways to begin.
+    if (first) __builtin_memset(tile, 0, sizeof(float) * kRows * kNr);
     __m512 sum[kRows][kVectors];
-    for (int i = 0; i < kRows; ++i)
-      for (int v = 0; v < kVectors; ++v)
-        sum[i][v] = first ? _mm512_setzero_ps() : _mm512_loadu_ps(tile + i * kNr + v * 16);
+    unroll<kRows>([&](auto i) SLUICE_UNROLLED {
+      unroll<kVectors>([&](auto v) SLUICE_UNROLLED {
+        sum[i.value][v.value] = _mm512_loadu_ps(tile + i.value * kNr + v.value * 16);
+      });
+    });
     for (int32_t p = 0; p < pairs; ++p, a += 2, b += 2 * kNr) {
       __m512i column[kVectors];
-      for (int v = 0; v < kVectors; ++v) column[v] = _mm512_loadu_si512(b + v * 32);
-      for (int i = 0; i < kRows; ++i) {
+      unroll<kVectors>([&](auto v)
+                           SLUICE_UNROLLED { column[v.value] = _mm512_loadu_si512(b + v.value * 32); });
+      unroll<kRows>([&](auto i) SLUICE_UNROLLED {
         int32_t pair;
-        __builtin_memcpy(&pair, a + i * kAStride, 4);
+        __builtin_memcpy(&pair, a + i.value * kAStride, 4);
         const auto row = (__m512bh)_mm512_set1_epi32(pair);
-        for (int v = 0; v < kVectors; ++v) sum[i][v] = _mm512_dpbf16_ps(sum[i][v], row, (__m512bh)column[v]);
-      }
+        unroll<kVectors>([&](auto v) SLUICE_UNROLLED {
+          sum[i.value][v.value] = _mm512_dpbf16_ps(sum[i.value][v.value], row, (__m512bh)column[v.value]);
+        });
+      });
     }
-    for (int i = 0; i < kRows; ++i)
-      for (int v = 0; v < kVectors; ++v) _mm512_storeu_ps(tile + i * kNr + v * 16, sum[i][v]);
+    unroll<kRows>([&](auto i) SLUICE_UNROLLED {
+      unroll<kVectors>([&](auto v) SLUICE_UNROLLED {
+        _mm512_storeu_ps(tile + i.value * kNr + v.value * 16, sum[i.value][v.value]);
+      });
+    });
   }
 };
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "ops/cpu/blocked_product.h"
+#include "ops/cpu/unroll.h"
 
 namespace sluice::ops {
 namespace {
@@ -33,22 +34,30 @@ struct UnitPortable {
     __builtin_memcpy(&v, from, sizeof v);
     return v;
   }
+  static void store(float* to, Vector v) { __builtin_memcpy(to, &v, sizeof v); }
 
   template <int kRows>
   static void sized(const Element* a, const Element* b, int32_t k, bool first, float* tile) {
+    // Loading zeros stored just now is cheaper than what g++ makes of two ways to begin.
+    if (first) __builtin_memset(tile, 0, sizeof(float) * kRows * kNr);
     Vector sum[kRows][2];
-    for (int i = 0; i < kRows; ++i)
-      for (int v = 0; v < 2; ++v) sum[i][v] = first ? Vector{} : load(tile + i * kNr + v * 4);
+    unroll<kRows>([&](auto i) SLUICE_UNROLLED {
+      unroll<2>([&](auto v)
+                    SLUICE_UNROLLED { sum[i.value][v.value] = load(tile + i.value * kNr + v.value * 4); });
+    });
     for (int32_t s = 0; s < k; ++s, ++a, b += kNr) {
       const Vector column[2] = {load(b), load(b + 4)};
-      for (int i = 0; i < kRows; ++i) {
-        const float x = a[i * kAStride];
+      unroll<kRows>([&](auto i) SLUICE_UNROLLED {
+        const float x = a[i.value * kAStride];
         const Vector row = {x, x, x, x};
-        for (int v = 0; v < 2; ++v) sum[i][v] += row * column[v];
-      }
+        sum[i.value][0] += row * column[0];
+        sum[i.value][1] += row * column[1];
+      });
     }
-    for (int i = 0; i < kRows; ++i)
-      for (int v = 0; v < 2; ++v) __builtin_memcpy(tile + i * kNr + v * 4, &sum[i][v], sizeof sum[i][v]);
+    unroll<kRows>([&](auto i) SLUICE_UNROLLED {
+      unroll<2>([&](auto v)
+                    SLUICE_UNROLLED { store(tile + i.value * kNr + v.value * 4, sum[i.value][v.value]); });
+    });
   }
 };
 

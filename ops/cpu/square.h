@@ -1,0 +1,113 @@
+// Squares of 16 x 16 words, a word being a pair of bf16: what packing moves at once where it has to
+// transpose.
+//
+// Two forms: AVX-512, and plain loops for the emulated AMX kernels on machines without. Internal linkage: see
+// blocked_product.h.
+#pragma once
+
+#include <cstdint>
+
+#include "ops/cpu/bits.h"
+#include "runtime/base/dtype.h"
+#if defined(__AVX512BF16__)
+#include <immintrin.h>
+#endif
+
+namespace sluice::ops {
+namespace {
+
+// Words (pairs of bf16) of a square that is transposed at once.
+constexpr int32_t kSquare = 16;
+
+// dst[j][i] = src[i][j] for 16 x 16 words; strides in bytes, no alignment.
+inline void transposeSquare(const void* src, int64_t srcStride, void* dst, int64_t dstStride);
+
+// square[p][i] = the pair (src[2p][i] * scale[2p], src[2p + 1][i] * scale[2p + 1]) for 2p < k; rows of the
+// square from k on are zero, and so is the second half of the last pair of an odd k. Columns from `columns`
+// on are not read; what the square holds there ends in rows of a that are never stored.
+inline void pairSquare(const BFloat16* src, int64_t ld, const float* scale, int32_t columns, int32_t k,
+                       uint32_t (*square)[kSquare]);
+
+#if defined(__AVX512BF16__)
+
+inline void transposeSquare(const void* src, int64_t srcStride, void* dst, int64_t dstStride) {
+  const auto* const from = static_cast<const char*>(src);
+  auto* const to = static_cast<char*>(dst);
+  __m512i x[16], y[16];
+  for (int i = 0; i < 16; ++i) x[i] = _mm512_loadu_si512(from + i * srcStride);
+  for (int i = 0; i < 8; ++i) {
+    y[2 * i] = _mm512_unpacklo_epi32(x[2 * i], x[2 * i + 1]);
+    y[2 * i + 1] = _mm512_unpackhi_epi32(x[2 * i], x[2 * i + 1]);
+  }
+  // x[4q + c], 128-bit lane l: word 4l + c of rows 4q .. 4q + 3
+  for (int q = 0; q < 4; ++q) {
+    x[4 * q] = _mm512_unpacklo_epi64(y[4 * q], y[4 * q + 2]);
+    x[4 * q + 1] = _mm512_unpackhi_epi64(y[4 * q], y[4 * q + 2]);
+    x[4 * q + 2] = _mm512_unpacklo_epi64(y[4 * q + 1], y[4 * q + 3]);
+    x[4 * q + 3] = _mm512_unpackhi_epi64(y[4 * q + 1], y[4 * q + 3]);
+  }
+  // The last two steps transpose the 4 x 4 lanes of every c.
+  for (int c = 0; c < 4; ++c) {
+    const __m512i low01 = _mm512_shuffle_i32x4(x[c], x[4 + c], 0x44);
+    const __m512i high01 = _mm512_shuffle_i32x4(x[c], x[4 + c], 0xee);
+    const __m512i low23 = _mm512_shuffle_i32x4(x[8 + c], x[12 + c], 0x44);
+    const __m512i high23 = _mm512_shuffle_i32x4(x[8 + c], x[12 + c], 0xee);
+    _mm512_storeu_si512(to + (0 + c) * dstStride, _mm512_shuffle_i32x4(low01, low23, 0x88));
+    _mm512_storeu_si512(to + (4 + c) * dstStride, _mm512_shuffle_i32x4(low01, low23, 0xdd));
+    _mm512_storeu_si512(to + (8 + c) * dstStride, _mm512_shuffle_i32x4(high01, high23, 0x88));
+    _mm512_storeu_si512(to + (12 + c) * dstStride, _mm512_shuffle_i32x4(high01, high23, 0xdd));
+  }
+}
+
+inline void pairSquare(const BFloat16* src, int64_t ld, const float* scale, int32_t columns, int32_t k,
+                       uint32_t (*square)[kSquare]) {
+  // Row r in the low halves of words; vcvtne2ps2bf16 takes denormals as zero, but so does the product.
+  const auto mask = static_cast<__mmask16>((1u << columns) - 1);
+  const auto load = [&](int32_t r) {
+    return _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, src + r * ld));
+  };
+  const auto scaled = [&](int32_t r) {
+    return _mm512_mul_ps(_mm512_castsi512_ps(_mm512_slli_epi32(load(r), 16)), _mm512_set1_ps(scale[r]));
+  };
+  const __m512i zip = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7,
+                                       22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
+  for (int32_t p = 0; p < kSquare; ++p) {
+    const int32_t r = 2 * p;
+    __m512i pairs = _mm512_setzero_si512();
+    if (r < k && scale == nullptr) {
+      pairs = load(r);
+      if (r + 1 < k) pairs = _mm512_or_si512(pairs, _mm512_slli_epi32(load(r + 1), 16));
+    } else if (r < k) {
+      const __m512 odd = r + 1 < k ? scaled(r + 1) : _mm512_setzero_ps();
+      pairs = _mm512_permutexvar_epi16(zip, (__m512i)_mm512_cvtne2ps_pbh(odd, scaled(r)));
+    }
+    _mm512_store_si512(square[p], pairs);
+  }
+}
+
+#else
+
+inline void transposeSquare(const void* src, int64_t srcStride, void* dst, int64_t dstStride) {
+  for (int i = 0; i < kSquare; ++i)
+    for (int j = 0; j < kSquare; ++j)
+      __builtin_memcpy(static_cast<char*>(dst) + j * dstStride + i * 4,
+                       static_cast<const char*>(src) + i * srcStride + j * 4, 4);
+}
+
+inline void pairSquare(const BFloat16* src, int64_t ld, const float* scale, int32_t columns, int32_t k,
+                       uint32_t (*square)[kSquare]) {
+  for (int32_t p = 0; p < kSquare; ++p)
+    for (int32_t i = 0; i < kSquare; ++i) {
+      uint32_t half[2] = {0, 0};
+      for (int32_t h = 0; h < 2 && 2 * p + h < k && i < columns; ++h) {
+        const BFloat16 x = src[(2 * p + h) * ld + i];
+        half[h] = scale == nullptr ? x.bits : roundToBf16(widenBf16(x.bits) * scale[2 * p + h]);
+      }
+      square[p][i] = half[0] | half[1] << 16;
+    }
+}
+
+#endif
+
+}  // namespace
+}  // namespace sluice::ops

@@ -1,0 +1,29 @@
+// unroll<N>(f) calls f(Index<0>()) to f(Index<N - 1>()).
+//
+// The register tiles are arrays indexed by loops of constant length. g++ 12 takes such an array apart into
+// registers only where the indices are constants before its first pass over aggregates, not where it has to
+// unroll the loops itself: it then stores every accumulator in every step. Internal linkage: see
+// blocked_product.h.
+#pragma once
+
+namespace sluice::ops {
+namespace {
+
+template <int kValue>
+struct Index {
+  static constexpr int value = kValue;
+};
+
+template <int kCount, int kFrom = 0, class Body>
+__attribute__((always_inline)) inline void unroll(const Body& body) {
+  if constexpr (kFrom < kCount) {
+    body(Index<kFrom>());
+    unroll<kCount, kFrom + 1>(body);
+  }
+}
+
+}  // namespace
+}  // namespace sluice::ops
+
+// The lambdas handed to unroll: they must disappear.
+#define SLUICE_UNROLLED __attribute__((always_inline))
