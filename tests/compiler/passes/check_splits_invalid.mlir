@@ -1,0 +1,32 @@
+// RUN: sluice-opt %s --check-splits --split-input-file -verify-diagnostics
+
+moe.graph @none ranks = 1 experts = 4 top_k = 2 max_tokens = 64 symbols {} {
+  moe.entry @forward {
+    %x = moe.input "x" : !moe.tensor<T x 32 x bf16>
+    %ids = moe.input "expert_ids" : !moe.tensor<T x 2 x i32>
+    %r = moe.route "route"(%ids) : (!moe.tensor<T x 2 x i32>) -> !moe.routing
+    %rows = moe.dispatch "dispatch"(%x, %r) split <rows, 32>
+        : (!moe.tensor<T x 32 x bf16>, !moe.routing) -> !moe.tensor<R x 32 x bf16>
+    // expected-error @+1 {{node 'combine' has no split}}
+    %y = moe.combine "combine"(%rows, %r)
+        : (!moe.tensor<R x 32 x bf16>, !moe.routing) -> !moe.tensor<T x 32 x bf16>
+    moe.output "y", %y : !moe.tensor<T x 32 x bf16>
+  }
+}
+
+// -----
+
+moe.graph @two ranks = 1 experts = 4 top_k = 2 max_tokens = 64 symbols {} {
+  moe.entry @forward {
+    %x = moe.input "x" : !moe.tensor<T x 32 x bf16>
+    %ids = moe.input "expert_ids" : !moe.tensor<T x 2 x i32>
+    %r = moe.route "route"(%ids) : (!moe.tensor<T x 2 x i32>) -> !moe.routing
+    // expected-note @+1 {{the split of 'dispatch' is set here}}
+    %rows = moe.dispatch "dispatch"(%x, %r) split <rows, 32>
+        : (!moe.tensor<T x 32 x bf16>, !moe.routing) -> !moe.tensor<R x 32 x bf16>
+    // expected-error @+1 {{node 'combine' cuts 'rows' by 64}}
+    %y = moe.combine "combine"(%rows, %r) split <rows, 64>
+        : (!moe.tensor<R x 32 x bf16>, !moe.routing) -> !moe.tensor<T x 32 x bf16>
+    moe.output "y", %y : !moe.tensor<T x 32 x bf16>
+  }
+}

@@ -1,0 +1,82 @@
+#include "compiler/target/target.h"
+
+#include <catch2/catch.hpp>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+namespace sluice {
+namespace {
+
+using Catch::Matchers::Contains;
+
+std::string cpuText() {
+  std::ifstream file("targets/cpu.json");
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// A folder with one file, `name`.
+std::string folderWith(const std::string& name, const std::string& content) {
+  const std::string folder = std::string(std::getenv("TEST_TMPDIR")) + "/" + name + ".folder";
+  std::filesystem::create_directories(folder);
+  std::ofstream(folder + "/" + name) << content;
+  return folder;
+}
+
+std::string errorOf(const std::string& content) {
+  const Expected<Target> target = loadTarget(folderWith("bad.json", content) + "/bad.json", {});
+  return target ? "loaded" : target.error().message;
+}
+
+// cpu.json with `from` replaced.
+std::string damaged(const std::string& from, const std::string& to) {
+  std::string text = cpuText();
+  const size_t at = text.find(from);
+  REQUIRE(at != std::string::npos);
+  return text.replace(at, from.size(), to);
+}
+
+TEST_CASE("cpu.json is a device model") {
+  const std::vector<std::string> folders = {"targets"};
+  const Expected<Target> target = loadTarget("cpu", folders);
+  if (!target) FAIL(target.error().message);
+  CHECK(target->name == "cpu");
+  CHECK(target->cores == 8);
+  CHECK(target->slotRows == 128);
+  CHECK(target->tokenSlot == 32);
+  CHECK(target->tiles.gmmColumns == 256);
+  CHECK(target->windows.experts == 1);
+}
+
+TEST_CASE("targets are looked for in order, and a path is taken as it is") {
+  const std::string first = folderWith("cpu.json", damaged("\"value\": 8", "\"value\": 3"));
+  const std::vector<std::string> folders = {"nowhere", first, "targets"};
+  CHECK(loadTarget("cpu", folders)->cores == 3);
+  CHECK(loadTarget("targets/cpu.json", folders)->cores == 8);
+}
+
+TEST_CASE("an unknown target lists those there are") {
+  const std::vector<std::string> folders = {"nowhere", "targets"};
+  CHECK_THAT(loadTarget("gpu", folders).error().message, Contains("unknown target 'gpu', available: cpu"));
+  CHECK_THAT(loadTarget("gpu", {}).error().message, Contains("available: none"));
+  CHECK_THAT(loadTarget("../targets/cpu", folders).error().message, Contains("unknown target"));
+  CHECK_THAT(loadTarget("missing.json", folders).error().message,
+             Contains("missing.json: error: no such target file"));
+}
+
+TEST_CASE("a damaged device model is refused with the field") {
+  CHECK_THAT(errorOf("{"), Contains("bad.json: error: is not a JSON object"));
+  CHECK_THAT(errorOf("[]"), Contains("is not a JSON object"));
+  CHECK_THAT(errorOf("{}"), Contains("'name' is missing or wrong, expected a string"));
+  CHECK_THAT(errorOf(damaged("\"cores\"", "\"kernels\"")), Contains("'cores' is missing or wrong"));
+  CHECK_THAT(errorOf(damaged("\"value\": 8", "\"value\": 0")),
+             Contains("'cores' is missing or wrong, expected a number"));
+  CHECK_THAT(errorOf(damaged("\"value\": 128", "\"value\": 100")), Contains("'slot_rows'"));
+  CHECK_THAT(errorOf(damaged("\"value\": 128", "\"value\": 1e99")), Contains("'slot_rows'"));
+  CHECK_THAT(errorOf(damaged("[256, 256]", "[256]")), Contains("'weight_grad_tile'"));
+  CHECK_THAT(errorOf(damaged("\"unified\"", "\"cube\"")), Contains("'core_kind'"));
+  CHECK_THAT(errorOf(damaged("\"sends\"", "\"sent\"")), Contains("'windows.sends'"));
+}
+
+}  // namespace
+}  // namespace sluice
