@@ -1,0 +1,147 @@
+// sluicec: compiles a graph file to a task program.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <charconv>
+#include <cstdio>
+#include <optional>
+
+#include "compiler/api/compile.h"
+#include "compiler/passes/pipeline.h"
+#include "runtime/program/codec.h"
+
+namespace sluice {
+namespace {
+
+constexpr int kBadInput = 1;
+constexpr int kWrongUsage = 2;
+
+constexpr const char* kFooter = R"(Examples:
+  sluicec graphs/moe_ffn/train.json --set ep=4 -o layer.slp
+  sluicec graphs/moe_ffn/train.json --set hidden=2048 --emit=moe > layer.mlir
+  sluicec layer.mlir --emit=task --stop-after=insert-events
+
+An unknown symbol or one out of its range is an error that lists the symbols of the graph.
+Targets are files NAME.json in $SLUICE_TARGETS, else beside the compiler; a path that ends in .json is taken as it is.
+Exit status: 0 done, 1 bad input or a file that cannot be written, 2 wrong usage.)";
+
+struct Arguments {
+  std::string graph;
+  std::string target = "cpu";
+  std::vector<std::string> sets;
+  std::string output;
+  std::string emit;
+  std::string stopAfter;
+  CompileOptions options;
+};
+
+int fail(const std::string& message, int status) {
+  fmt::print(stderr, "{}{}\n", status == kWrongUsage || message.starts_with("error:") ? "sluicec: " : "",
+             message);
+  return status;
+}
+
+// What cannot be written is found when main flushes.
+void show(const std::string& text) { std::fwrite(text.data(), 1, text.size(), stdout); }
+
+void declare(CLI::App& app, Arguments& arguments) {
+  std::vector<std::string> phases;
+  for (std::string_view phase : phaseNames()) phases.emplace_back(phase);
+  app.add_option("graph", arguments.graph, "graph file, GRAPH.json or GRAPH.mlir")->required();
+  app.add_option("--target", arguments.target, "device model (default cpu)");
+  app.add_option("--set", arguments.sets, "SYMBOL=NUMBER: sets a symbol of the graph; may be repeated")
+      ->allow_extra_args(false);
+  app.add_option("-o,--output", arguments.output, "program file to write");
+  app.add_option("--emit", arguments.emit, "print moe or task IR to standard output")
+      ->check(CLI::IsMember({"moe", "task"}));
+  app.add_option("--stop-after", arguments.stopAfter, "print the IR after this phase; no program is made")
+      ->check(CLI::IsMember(phases));
+  app.add_option("--cores", arguments.options.cores, "seats of the tables, instead of the target's")
+      ->check(CLI::Range(1, 4096));
+  app.add_option("--slot-rows", arguments.options.slotRows, "rows of a slot, a multiple of 16")
+      ->check(CLI::Range(16, 65536));
+  app.add_option("--tile", arguments.options.tile, "most rows and columns of a task of a product")
+      ->check(CLI::Range(1, 1048576));
+  app.footer(kFooter);
+}
+
+// Splits SYMBOL=NUMBER.
+std::optional<std::pair<std::string, int64_t>> parseSet(const std::string& text) {
+  const size_t equals = text.find('=');
+  if (equals == std::string::npos || equals == 0) return std::nullopt;
+  int64_t value = 0;
+  const char* begin = text.data() + equals + 1;
+  const char* end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(begin, end, value);
+  if (error != std::errc() || rest != end || begin == end) return std::nullopt;
+  return std::pair{text.substr(0, equals), value};
+}
+
+// What is wrong with the arguments taken together, or empty.
+std::string checkUsage(Arguments& arguments) {
+  for (const std::string& set : arguments.sets) {
+    const auto parsed = parseSet(set);
+    if (!parsed) return fmt::format("--set {}: expected SYMBOL=NUMBER", set);
+    arguments.options.sets.push_back(*parsed);
+  }
+  const bool stopsInMoe = arguments.stopAfter == "import" || arguments.stopAfter == "propagate-splits";
+  if (arguments.output.empty() && arguments.emit.empty() && arguments.stopAfter.empty())
+    return "nothing to do: give -o FILE, --emit or --stop-after";
+  if (!arguments.stopAfter.empty() && !arguments.output.empty())
+    return "--stop-after makes no program for -o";
+  if (!arguments.stopAfter.empty() && !arguments.emit.empty() && stopsInMoe != (arguments.emit == "moe"))
+    return fmt::format("--stop-after={} does not give --emit={}", arguments.stopAfter, arguments.emit);
+  return {};
+}
+
+int printIr(const Arguments& arguments, const Target& target, const std::string& stopAfter) {
+  const Expected<std::string> text = lower(arguments.graph, target, arguments.options, stopAfter);
+  if (!text) return fail(text.error().message, kBadInput);
+  show(*text);
+  return 0;
+}
+
+std::string summary(const Arguments& arguments, const TaskProgram& program) {
+  size_t tasks = 0;
+  for (const Lane& lane : program.lanes)
+    for (const auto& seat : lane.seats) tasks += seat.size();
+  return fmt::format(
+      "{}: {} for {}, {} ranks, {} families, {} tasks a window, {} events, {} regions, {} bytes",
+      arguments.output, program.name, program.target, program.ranks, program.families.size(), tasks,
+      program.events.size(), program.regions.size(), encode(program).size());
+}
+
+int run(Arguments& arguments, const char* argv0) {
+  const Expected<Target> target = loadTarget(arguments.target, targetFolders(argv0));
+  if (!target) return fail(target.error().message, kBadInput);
+  if (!arguments.stopAfter.empty()) return printIr(arguments, *target, arguments.stopAfter);
+  if (!arguments.output.empty()) {
+    const Expected<TaskProgram> program = compile(arguments.graph, *target, arguments.options);
+    if (!program) return fail(program.error().message, kBadInput);
+    if (Status written = writeProgram(*program, arguments.output); !written)
+      return fail("error: " + written.error().message, kBadInput);
+    if (arguments.emit.empty()) show(summary(arguments, *program) + "\n");
+  }
+  if (arguments.emit == "moe") return printIr(arguments, *target, "import");
+  if (arguments.emit == "task") return printIr(arguments, *target, "");
+  return 0;
+}
+
+}  // namespace
+}  // namespace sluice
+
+int main(int argc, char** argv) {
+  CLI::App app("sluicec: compiles a graph of a MoE-FFN layer to a task program", "sluicec");
+  sluice::Arguments arguments;
+  sluice::declare(app, arguments);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : sluice::kWrongUsage;
+  }
+  if (const std::string wrong = sluice::checkUsage(arguments); !wrong.empty())
+    return sluice::fail(wrong, sluice::kWrongUsage);
+  const int status = sluice::run(arguments, argv[0]);
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return status;
+  return sluice::fail("error: standard output cannot be written", sluice::kBadInput);
+}
