@@ -181,13 +181,13 @@ class GraphChecker {
     for (;;) {
       const size_t next = *std::ranges::find_if(needs[path.back()], isLeft);
       const auto seen = std::ranges::find(path, next);
+      if (seen != path.end()) {
+        path.erase(path.begin(), seen);
+        break;
+      }
       path.push_back(next);
-      if (seen == path.end() - 1) continue;
-      path.erase(path.begin(), std::ranges::find(path, next));
-      break;
     }
     // From the first node of the file, in the direction of the data.
-    path.pop_back();
     std::ranges::rotate(path, std::ranges::min_element(path));
     std::reverse(path.begin() + 1, path.end());
     path.push_back(path.front());

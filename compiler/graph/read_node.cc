@@ -137,7 +137,7 @@ int64_t readSize(ErrorSink& errors, const Graph& graph, const JsonValue& value, 
   int64_t size = value.integer;
   std::string text;
   if (value.kind == JsonKind::kString) {
-    text = fmt::format(" '{}'", value.text);
+    text = fmt::format(" ('{}')", value.text);
     const Expected<int64_t> result = evaluateSize(value.text, graph.symbols);
     if (!result) {
       errors.fail(value.pos, fmt::format("{}{}: {}", what, text, result.error().message));

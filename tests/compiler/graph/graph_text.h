@@ -1,0 +1,24 @@
+// A small graph for tests, and errors expected at places given by what stands there.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "compiler/graph/read_graph.h"
+
+namespace sluice::testing {
+
+// Two products: rows = up(x), y = sum of down(rows). Sizes: 2 ranks, 8 experts, top_k 2, hidden 64.
+std::string smallGraph();
+
+// smallGraph() with the first `from` replaced; `from` must occur.
+std::string edited(std::string_view from, std::string_view to);
+std::string edited(std::string text, std::string_view from, std::string_view to);
+
+// The message of reading `text` as "g.json", or "no error".
+std::string errorOf(std::string_view text, SymbolSets sets = {});
+
+// "g.json:line:column: error: message" with the place of the first `needle` in `text`.
+std::string errorAtText(std::string_view text, std::string_view needle, std::string_view message);
+
+}  // namespace sluice::testing

@@ -1,0 +1,150 @@
+#include "compiler/graph/read_graph.h"
+
+#include <array>
+#include <catch2/catch.hpp>
+
+#include "tests/compiler/graph/graph_text.h"
+
+namespace sluice {
+namespace {
+
+using testing::edited;
+using testing::errorAtText;
+using testing::errorOf;
+using testing::smallGraph;
+using Set = std::pair<std::string, int64_t>;
+
+// Replaces `from` by `to` and expects `message` at `needle`.
+void expectError(std::string_view from, std::string_view to, std::string_view needle,
+                 std::string_view message) {
+  const std::string text = edited(from, to);
+  CHECK(errorOf(text) == errorAtText(text, needle, message));
+}
+
+TEST_CASE("a graph holds what the file says") {
+  const Expected<Graph> graph = readGraphText(smallGraph(), "g.json", std::array{Set("ep", 4)});
+  REQUIRE(graph.ok());
+  CHECK(graph->file == "g.json");
+  CHECK(graph->name == "small");
+  CHECK(graph->ranks == 4);
+  CHECK(graph->experts == 8);
+  CHECK(graph->topK == 2);
+  CHECK(graph->maxTokens == 128);
+  REQUIRE(graph->tensors.size() == 9);
+  CHECK(graph->tensors[0].alias == "src");
+  CHECK(graph->tensors[0].shape == std::vector<Dim>{{Extent::kTokens, 0}, {Extent::kFixed, 64}});
+  CHECK(graph->tensors[2].shape ==
+        std::vector<Dim>{{Extent::kFixed, 2}, {Extent::kFixed, 64}, {Extent::kFixed, 128}});
+  CHECK(graph->tensors[4].routing);
+  REQUIRE(graph->entries.size() == 1);
+  REQUIRE(graph->entries[0].nodes.size() == 5);
+  const GraphNode& dispatch = graph->entries[0].nodes[1];
+  CHECK(dispatch.name == "dispatch");
+  CHECK(dispatch.pos == SourcePos{27, 9});
+  CHECK(dispatch.split == GraphSplit{GraphSpace::kRows, 64});
+  REQUIRE(dispatch.inputs.size() == 3);
+  CHECK(dispatch.inputs[0].tensor == TensorId{0});
+  CHECK(dispatch.inputs[2].tensor.none());
+}
+
+TEST_CASE("syntax errors have a position") {
+  const std::string text = edited("\"name\": \"small\",", "\"name\": \"small\"");
+  CHECK(errorOf(text).starts_with("g.json:4:"));
+}
+
+TEST_CASE("fields that are unknown, missing or of a wrong kind are errors where they stand") {
+  expectError("\"alias\": \"src\"", "\"alais\": \"src\"", "\"alais\"",
+              "tensor 'x' has an unknown field 'alais', expected alias, doc, type, shape");
+  expectError("\"name\": \"small\",\n", "", "{", "the graph has no field 'name'");
+  expectError("\"name\": \"small\"", "\"name\": 7", "7",
+              "field 'name' of the graph is a whole number, expected a string");
+  expectError(
+      "\"default\": 2", "\"default\": 2.5", "2.5",
+      "field 'default' of symbol 'ep' is a number with a fraction or exponent, expected a whole number");
+  expectError("\"entries\": [", "\"entries\": {}, \"more\": [", "{}",
+              "field 'entries' of the graph is an object, expected an array");
+  expectError("\"format\": 1", "\"format\": 2", "2", "format is 2, expected 1");
+  expectError("\"op\": \"route\", ", "", "{\"name\": \"route\"", "node 'route' has no field 'op'");
+  expectError(
+      "\"op\": \"route\"", "\"op\": \"route\", \"transpose\": true", "\"transpose\"",
+      "node 'route' has an unknown field 'transpose', expected name, alias, doc, op, inputs, outputs, split, "
+      "reference");
+  CHECK(errorOf("[]") == "g.json:1:1: error: the graph is an array, expected an object");
+}
+
+TEST_CASE("names are checked where they are given") {
+  expectError(
+      "\"small\"", "\"a b\"", "\"a b\"",
+      "field 'name' of the graph is 'a b', expected a name: a letter or underscore, then letters, digits and "
+      "underscores, at most 64 characters");
+  expectError("\"hidden\": {", "\"R\": {", "\"R\": {", "symbol 'R' has the name of a run-time extent");
+}
+
+TEST_CASE("symbols keep their range") {
+  expectError("\"default\": 2,", "\"default\": 9,", "{\"default\": 9",
+              "the default of symbol 'ep' is 9, expected 1 to 8");
+  const std::string list = "the symbols are:\n  ep = 2 (1 to 8): ranks\n  hidden = 64 (0 to 1048576)";
+  CHECK(errorOf(smallGraph(), std::array{Set("tp", 1)}) == "g.json: error: unknown symbol 'tp', " + list);
+  CHECK(errorOf(smallGraph(), std::array{Set("ep", 16)}) ==
+        "g.json: error: symbol 'ep' is set to 16, expected 1 to 8; " + list);
+  expectError("\"ranks\": \"ep\"", "\"ranks\": \"tp\"", "\"tp\"",
+              "limit 'ranks' ('tp'): unknown symbol 'tp', " + list);
+}
+
+TEST_CASE("sizes keep their limits") {
+  CHECK(errorOf(smallGraph(), std::array{Set("ep", 3)}) ==
+        errorAtText(smallGraph(), "{\"ranks\"", "8 experts cannot be shared evenly by 3 ranks"));
+  expectError("\"top_k\": 2", "\"top_k\": 9", "{\"ranks\"", "top_k is 9, but there are only 8 experts");
+  expectError("\"top_k\": 2", "\"top_k\": 65", "65", "limit 'top_k' is 65, expected 1 to 64");
+  expectError("\"8/ep\"", "\"7/ep\"", "\"7/ep\"",
+              "dimension 0 of tensor 'up' ('7/ep'): 7 is not divisible by 2");
+  CHECK(errorOf(smallGraph(), std::array{Set("hidden", 0)}) ==
+        errorAtText(smallGraph(), "\"hidden\"], \"alias\"",
+                    "dimension 1 of tensor 'x' ('hidden') is 0, expected 1 to 1048576"));
+  CHECK(errorOf(smallGraph(), std::array{Set("hidden", 1 << 20)})
+            .find("dimension 2 of tensor 'up' ('2*hidden') is 2097152, expected 1 to 1048576") !=
+        std::string::npos);
+}
+
+TEST_CASE("types and shapes of tensors are checked") {
+  expectError("\"I32\"", "\"I64\"", "\"I64\"",
+              "tensor 'ids' has type 'I64', expected BF16, F32, I32 or routing");
+  expectError("[\"T\", 2]", "[2, \"T\"]", "\"T\"]",
+              "dimension 1 of tensor 'ids' is T, which only the first dimension may be");
+  expectError("[\"T\", 2]", "[]", "[]", "tensor 'ids' has 0 dimensions, expected 1 to 3");
+  expectError("[\"T\", 2]", "[\"T\", true]", "true",
+              "dimension 1 of tensor 'ids' is true or false, expected a whole number or a string such as "
+              "\"2*hidden\"");
+}
+
+TEST_CASE("ops and their operands are checked") {
+  expectError(
+      "\"op\": \"route\"", "\"op\": \"rout\"", "\"rout\"",
+      "node 'route' has an unknown op 'rout', expected route, dispatch, gmm, gmm_weight_grad, activation, "
+      "activation_grad, combine");
+  expectError("{\"expert_ids\": \"ids\"}", "{}", "{}, \"outputs\"",
+              "inputs of node 'route' lack 'expert_ids', expected expert_ids");
+  expectError(
+      "\"tokens\": \"x\"", "\"tokens\": \"x\", \"mask\": \"x\"", "\"mask\"",
+      "unknown 'mask' in the inputs of node 'dispatch', expected tokens, routing, weights (optional)");
+  expectError("\"tokens\": \"x\"", "\"tokens\": \"z\"", "\"z\"",
+              "'tokens' of the inputs of node 'dispatch' is 'z', but there is no such tensor in \"tensors\"");
+  expectError(
+      "\"tokens\": \"x\"", "\"tokens\": \"routing\"", "\"routing\", \"routing\"",
+      "'tokens' of the inputs of node 'dispatch' is 'routing', which is a routing, expected a tensor");
+  expectError("{\"space\": \"rows\"", "{\"space\": \"cols\"", "\"cols\"",
+              "the split of node 'dispatch' has space 'cols', expected tokens, rows or experts");
+  expectError("\"size\": 64", "\"size\": -1", "-1",
+              "the size of the split of node 'dispatch' is -1, expected 0 to 4194304");
+  expectError("\"size\": 64}", "\"size\": 64}, \"reference\": {\"core\": \"gpu\"}", "\"gpu\"",
+              "the core is 'gpu', expected cube or vector");
+}
+
+TEST_CASE("a file that cannot be read is named") {
+  CHECK(readGraph("/nonexistent/g.json", {}).error().message ==
+        "/nonexistent/g.json: error: cannot read: No such file or directory");
+  CHECK(readGraph("/", {}).error().message == "/: error: cannot read: Is a directory");
+}
+
+}  // namespace
+}  // namespace sluice
