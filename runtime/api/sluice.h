@@ -99,7 +99,7 @@ class Context {
   Status run(std::string_view entry);
 
   // An output of extent rows, owned by the context; valid until the next run.
-  Expected<TensorView> output(std::string_view name) const;
+  Expected<TensorView> output(std::string_view name);
 
   const RunStats& lastRun() const;
 

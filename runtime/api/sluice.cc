@@ -1,0 +1,224 @@
+#include "runtime/api/sluice.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <optional>
+
+#include "runtime/comm/in_process.h"
+#include "runtime/exec/executor.h"
+#include "runtime/exec/rank.h"
+#include "runtime/program/codec.h"
+
+namespace sluice {
+namespace {
+
+std::string dimText(const Dim& dim) {
+  switch (dim.extent) {
+    case Extent::kFixed:
+      return std::to_string(dim.size);
+    case Extent::kTokens:
+      return "T";
+    case Extent::kRows:
+      return "R";
+    case Extent::kPairs:
+      return "P";
+  }
+  return "?";
+}
+
+std::string shapeText(const std::vector<Dim>& shape) {
+  std::vector<std::string> dims;
+  for (const Dim& dim : shape) dims.push_back(dimText(dim));
+  return fmt::format("[{}]", fmt::join(dims, ", "));
+}
+
+std::optional<BufferId> findTensor(const TaskProgram& program, std::string_view name) {
+  for (uint32_t b = 0; b < program.buffers.size(); ++b) {
+    const Buffer& buffer = program.buffers[b];
+    if (buffer.name == name && (buffer.role == Role::kInput || buffer.role == Role::kOutput))
+      return BufferId{b};
+  }
+  return std::nullopt;
+}
+
+Error unknownTensor(const TaskProgram& program, std::string_view name) {
+  std::vector<std::string> known;
+  for (const Buffer& buffer : program.buffers)
+    if (buffer.role == Role::kInput || buffer.role == Role::kOutput) known.push_back(buffer.name);
+  return Error{
+      fmt::format("the program has no tensor '{}', expected one of: {}", name, fmt::join(known, ", "))};
+}
+
+Status checkTensor(const TaskProgram& program, const Buffer& buffer, const TensorView& tensor) {
+  if (tensor.type != buffer.type)
+    return Error{fmt::format("tensor '{}' has type {}, expected {}", buffer.name, dtypeName(tensor.type),
+                             dtypeName(buffer.type))};
+  bool fits = tensor.shape.size() == buffer.shape.size();
+  for (size_t d = 0; fits && d < tensor.shape.size(); ++d)
+    fits = buffer.shape[d].extent == Extent::kFixed ? tensor.shape[d] == buffer.shape[d].size
+                                                    : tensor.shape[d] >= 0;
+  if (!fits)
+    return Error{fmt::format("tensor '{}' has shape [{}], expected {}", buffer.name,
+                             fmt::join(tensor.shape, ", "), shapeText(buffer.shape))};
+  if (buffer.shape.front().extent == Extent::kTokens && tensor.shape[0] > program.maxTokens)
+    return Error{fmt::format("tensor '{}' has {} tokens, but the program was compiled for at most {}",
+                             buffer.name, tensor.shape[0], program.maxTokens)};
+  if (!tensor.data && tensor.elements() > 0)
+    return Error{fmt::format("tensor '{}' has no data", buffer.name)};
+  return {};
+}
+
+}  // namespace
+
+int64_t TensorView::elements() const {
+  int64_t count = 1;
+  for (int64_t dim : shape) count *= dim;
+  return count;
+}
+
+Expected<Program> Program::load(const std::string& path) {
+  auto program = readProgram(path);
+  if (!program) return program.error();
+  auto verified = fromTaskProgram(std::move(*program));
+  if (!verified) return Error{fmt::format("{}: error: {}", path, verified.error().message)};
+  return verified;
+}
+
+Expected<Program> Program::fromBytes(std::span<const std::byte> bytes) {
+  auto program = decode(bytes);
+  if (!program) return program.error();
+  return fromTaskProgram(std::move(*program));
+}
+
+Expected<Program> Program::fromTaskProgram(TaskProgram program) {
+  auto verified = verify(std::move(program));
+  if (!verified) return verified.error();
+  Program result;
+  result.verified_ = std::make_shared<const VerifiedProgram>(std::move(*verified));
+  return result;
+}
+
+struct LocalRanks::Impl {
+  explicit Impl(int size) : group(size) {}
+  InProcessGroup group;
+};
+
+LocalRanks::LocalRanks(int size) : impl_(std::make_unique<Impl>(size)) {}
+LocalRanks::~LocalRanks() = default;
+Transport& LocalRanks::transport(int rank) { return impl_->group.transport(rank); }
+
+struct Context::Impl {
+  Program program;
+  Transport& transport;
+  ContextOptions options;
+  std::unique_ptr<RankState> rank;
+  std::optional<ParallelExecutor> parallel;
+  std::optional<Scratch> serialScratch;
+  RunStats stats;
+  std::map<uint32_t, std::vector<std::byte>> packed;  // by buffer: outputs whose rows lie apart
+
+  Expected<int64_t> execute(const Step& step) {
+    if (parallel) return parallel->run(step, options.timeoutSeconds);
+    return runSerial(step, *serialScratch, options.timeoutSeconds);
+  }
+};
+
+Context::Context(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Context::~Context() = default;
+
+Expected<std::unique_ptr<Context>> Context::create(Program program, Transport& transport,
+                                                   const ContextOptions& options) {
+  if (options.threads < 0)
+    return Error{fmt::format("{} threads asked for, expected at least 1 (or 0 for this machine's share)",
+                             options.threads)};
+  if (!(options.timeoutSeconds > 0))
+    return Error{fmt::format("a time limit of {} s, expected more than 0", options.timeoutSeconds)};
+  if (transport.size() != program.ranks())
+    return Error{fmt::format("the program was compiled for {} ranks, but the transport has {}",
+                             program.ranks(), transport.size())};
+  auto kernels = ops::selectKernels();
+  if (!kernels) return kernels.error();
+
+  const auto plan = std::make_shared<const Plan>(Plan::make(program.verified(), **kernels));
+  auto rank = RankState::create(plan, transport);
+  if (!rank) return rank.error();
+  std::unique_ptr<Impl> impl(new Impl{std::move(program), transport, options, std::move(*rank), {}, {}, {}, {}});
+  if (options.executor == ExecutorKind::kSerial) {
+    impl->serialScratch.emplace(plan->scratchBytes());
+  } else {
+    const int units = processingUnits();
+    const int threads = options.threads > 0 ? options.threads : std::max(1, units / transport.size());
+    const bool enough = threads * transport.size() <= units;
+    impl->parallel.emplace(*plan, threads, options.pin && enough ? transport.rank() * threads : -1);
+  }
+  return std::unique_ptr<Context>(new Context(std::move(impl)));
+}
+
+Status Context::bind(std::string_view name, const TensorView& tensor) {
+  const TaskProgram& program = impl_->program.tables();
+  const auto id = findTensor(program, name);
+  if (!id) return unknownTensor(program, name);
+  const Buffer& buffer = program.at(*id);
+  if (buffer.region)
+    return Error{fmt::format("tensor '{}' is owned by the context: look at it with output()", name)};
+  if (Status fits = checkTensor(program, buffer, tensor); !fits) return fits;
+  impl_->rank->bindTensor(*id, static_cast<std::byte*>(tensor.data),
+                          tensor.shape.empty() ? 1 : tensor.shape[0]);
+  return {};
+}
+
+Status Context::run(std::string_view entryName) {
+  const TaskProgram& program = impl_->program.tables();
+  uint32_t entry = 0;
+  while (entry < program.entries.size() && program.entries[entry].name != entryName) ++entry;
+  if (entry == program.entries.size()) {
+    std::vector<std::string> known;
+    for (const Entry& e : program.entries) known.push_back(e.name);
+    return Error{
+        fmt::format("the program has no entry '{}', expected one of: {}", entryName, fmt::join(known, ", "))};
+  }
+  if (impl_->transport.isAborted())
+    return Error{fmt::format("an earlier step failed: {}", impl_->transport.abortMessage())};
+
+  const int64_t begin = monotonicNanoseconds();
+  auto step = impl_->rank->bindStep(EntryId{entry}, impl_->options.timeoutSeconds);
+  if (!step) return step.error();
+  const int64_t bound = monotonicNanoseconds();
+  auto tasks = impl_->execute(**step);
+  if (!tasks) return tasks.error();
+  impl_->rank->finishStep(EntryId{entry});
+  const int64_t end = monotonicNanoseconds();
+  impl_->stats = {(bound - begin) * 1e-9, (end - begin) * 1e-9, *tasks, (*step)->tables->rows};
+  return {};
+}
+
+Expected<TensorView> Context::output(std::string_view name) {
+  const TaskProgram& program = impl_->program.tables();
+  const auto id = findTensor(program, name);
+  if (!id) return unknownTensor(program, name);
+  const Buffer& buffer = program.at(*id);
+  if (!buffer.region)
+    return Error{fmt::format("tensor '{}' is in the caller's memory, where it was bound", name)};
+  const Step& step = impl_->rank->step();
+  if (!step.plan) return Error{fmt::format("tensor '{}' is not there before a run", name)};
+  const BufferAddress& address = step.at(*id);
+  TensorView view{buffer.type, {step.tables->rows}, address.data};
+  for (size_t d = 1; d < buffer.shape.size(); ++d) view.shape.push_back(buffer.shape[d].size);
+  const int64_t rowBytes = view.shape[0] > 0 ? view.bytes() / view.shape[0] : 0;
+  if (view.shape[0] == 0 || rowBytes == address.stride) return view;
+  // rows lie apart in their region: the caller gets them packed
+  auto& packed = impl_->packed[id->value];
+  packed.resize(view.bytes());
+  for (int64_t row = 0; row < view.shape[0]; ++row)
+    std::memcpy(packed.data() + row * rowBytes, address.data + row * address.stride, rowBytes);
+  view.data = packed.data();
+  return view;
+}
+
+const RunStats& Context::lastRun() const { return impl_->stats; }
+
+}  // namespace sluice

@@ -1,0 +1,168 @@
+// Slots, pieces and positions against a brute-force sort of all rows of all ranks.
+#include "runtime/exec/routing.h"
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <map>
+#include <random>
+#include <set>
+#include <tuple>
+
+namespace sluice {
+namespace {
+
+struct World {
+  RoutingShape shape;
+  std::vector<std::vector<int32_t>> ids;  // by rank: [T, K]
+  std::vector<RoutingTables> tables;      // by rank
+};
+
+// One-hot, skewed, masked or uniform routing; T from 0 up, different on every rank.
+World makeWorld(std::mt19937& random) {
+  World world;
+  auto& shape = world.shape;
+  shape.ranks = 1 + random() % 5;
+  shape.experts = shape.ranks * (1 + random() % 5);
+  shape.topK = 1 + random() % std::min(4, shape.experts);
+  shape.slotRows = std::vector<int32_t>{16, 32, 48, 128, 7}[random() % 5];
+  const int kind = random() % 4;
+  std::vector<int32_t> counts;
+  for (int rank = 0; rank < shape.ranks; ++rank) {
+    const int32_t tokens = random() % 3 == 0 ? 0 : random() % 200;
+    std::vector<int32_t> ids;
+    for (int32_t t = 0; t < tokens; ++t) {
+      std::vector<int32_t> row;
+      while (static_cast<int32_t>(row.size()) < shape.topK) {
+        int32_t id = random() % shape.experts;
+        if (kind == 1) id = static_cast<int32_t>(row.size());  // the same experts for all
+        if (kind == 2) id = std::min<int32_t>(id, random() % shape.experts);
+        if (std::find(row.begin(), row.end(), id) == row.end()) row.push_back(id);
+      }
+      if (kind == 3)
+        for (int32_t& id : row)
+          if (random() % 4 == 0) id = -1;
+      ids.insert(ids.end(), row.begin(), row.end());
+    }
+    world.ids.push_back(ids);
+    world.tables.emplace_back();
+    std::vector<int32_t> own(shape.experts);
+    REQUIRE(countPairs(shape, ids, tokens, world.tables.back(), own).ok());
+    counts.insert(counts.end(), own.begin(), own.end());
+  }
+  for (int rank = 0; rank < shape.ranks; ++rank) buildTables(shape, rank, counts, world.tables[rank]);
+  return world;
+}
+
+// (owner, row at owner) of every (source, t, k), straight from the definition: expert-major, inside an expert
+// by source rank, then by token.
+std::map<std::tuple<int, int>, std::pair<int, int>> expectedRows(const World& world) {
+  std::vector<std::tuple<int, int, int>> all;  // expert, source, pair (t * K + k)
+  for (int source = 0; source < world.shape.ranks; ++source)
+    for (size_t pair = 0; pair < world.ids[source].size(); ++pair)
+      if (world.ids[source][pair] >= 0) all.emplace_back(world.ids[source][pair], source, pair);
+  std::sort(all.begin(), all.end());
+  std::map<std::tuple<int, int>, std::pair<int, int>> rows;
+  std::vector<int> used(world.shape.ranks, 0);
+  for (const auto& [expert, source, pair] : all) {
+    const int owner = expert / world.shape.expertsPerRank();
+    rows[{source, pair}] = {owner, used[owner]++};
+  }
+  return rows;
+}
+
+TEST_CASE("every pair is sent to its row exactly once, inside one slot") {
+  std::mt19937 random(7);
+  for (int trial = 0; trial < 300; ++trial) {
+    const World world = makeWorld(random);
+    const auto expected = expectedRows(world);
+    size_t sent = 0;
+    for (int rank = 0; rank < world.shape.ranks; ++rank) {
+      const RoutingTables& tables = world.tables[rank];
+      for (const Piece& piece : tables.sends) {
+        const Slot& slot = world.tables[piece.peer].slots.at(piece.slot);
+        REQUIRE(piece.rows > 0);
+        REQUIRE(piece.expert == slot.expert);
+        REQUIRE(piece.row >= slot.row);
+        REQUIRE(piece.row + piece.rows <= slot.row + slot.rows);
+        for (int i = 0; i < piece.rows; ++i, ++sent) {
+          const auto [owner, row] = expected.at({rank, tables.pairOf.at(piece.pair + i)});
+          REQUIRE(owner == piece.peer);
+          REQUIRE(row == piece.row + i);
+        }
+      }
+    }
+    REQUIRE(sent == expected.size());
+  }
+}
+
+TEST_CASE("slots cover the rows of every expert, none is empty, and there are few of them") {
+  std::mt19937 random(11);
+  for (int trial = 0; trial < 300; ++trial) {
+    const World world = makeWorld(random);
+    for (const RoutingTables& tables : world.tables) {
+      std::vector<int> covered(tables.rows, 0);
+      for (const Slot& slot : tables.slots) {
+        REQUIRE(slot.rows > 0);
+        REQUIRE(slot.rows <= world.shape.slotRows);
+        REQUIRE(slot.row >= tables.expertRow[slot.expert]);
+        REQUIRE(slot.row + slot.rows <= tables.expertRow[slot.expert + 1]);
+        for (int i = 0; i < slot.rows; ++i) ++covered.at(slot.row + i);
+      }
+      REQUIRE(std::all_of(covered.begin(), covered.end(), [](int n) { return n == 1; }));
+      REQUIRE(static_cast<int>(tables.slots.size()) <=
+              tables.rows / world.shape.slotRows + world.shape.expertsPerRank());
+    }
+  }
+}
+
+TEST_CASE("returns are the sends of the other side") {
+  std::mt19937 random(13);
+  for (int trial = 0; trial < 300; ++trial) {
+    const World world = makeWorld(random);
+    using Key = std::tuple<int, int, int, int, int, int>;
+    std::set<Key> sends, returns;
+    for (int rank = 0; rank < world.shape.ranks; ++rank) {
+      for (const Piece& p : world.tables[rank].sends)
+        sends.insert({rank, p.peer, p.slot, p.row, p.pair, p.rows});
+      int slot = 0;
+      for (const Piece& p : world.tables[rank].returns) {
+        returns.insert({p.peer, rank, p.slot, p.row, p.pair, p.rows});
+        REQUIRE(p.slot >= slot);
+        slot = p.slot;
+      }
+    }
+    REQUIRE(sends == returns);
+  }
+}
+
+TEST_CASE("own pieces are sent first and own-only slots come first") {
+  std::mt19937 random(17);
+  for (int trial = 0; trial < 100; ++trial) {
+    const World world = makeWorld(random);
+    for (int rank = 0; rank < world.shape.ranks; ++rank) {
+      const auto& tables = world.tables[rank];
+      const auto isOwn = [&](const Piece& piece) { return piece.peer == rank; };
+      REQUIRE(std::is_partitioned(tables.sends.begin(), tables.sends.end(), isOwn));
+      std::vector<bool> foreign(tables.slots.size(), false);
+      for (const Piece& piece : tables.returns)
+        if (piece.peer != rank) foreign[piece.slot] = true;
+      REQUIRE(std::is_sorted(foreign.begin(), foreign.end()));
+    }
+  }
+}
+
+TEST_CASE("a bad expert id is refused with its place") {
+  const RoutingShape shape{1, 4, 2, 16};
+  RoutingTables tables;
+  std::vector<int32_t> counts(4);
+  CHECK(countPairs(shape, std::vector<int32_t>{0, 1, 2, 4}, 2, tables, counts).error().message ==
+        "expert_ids[1,1] is 4, expected -1 (masked) or 0 to 3");
+  CHECK(countPairs(shape, std::vector<int32_t>{0, -2}, 1, tables, counts).error().message ==
+        "expert_ids[0,1] is -2, expected -1 (masked) or 0 to 3");
+  CHECK(countPairs(shape, std::vector<int32_t>{3, 3}, 1, tables, counts).error().message ==
+        "expert_ids[0,1] is 3, as is expert_ids[0,0]; expected distinct ids");
+  CHECK(countPairs(shape, std::vector<int32_t>{-1, -1}, 1, tables, counts).ok());
+}
+
+}  // namespace
+}  // namespace sluice

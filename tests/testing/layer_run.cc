@@ -1,0 +1,73 @@
+#include "tests/testing/layer_run.h"
+
+#include <cstring>
+#include <thread>
+
+namespace sluice {
+
+LayerData makeLayerData(const TaskProgram& program, const tools::InputsSpec& spec) {
+  LayerData data;
+  data.dims = *tools::moeDimsOf(program);
+  data.tokens = *tools::tokensOfRanks(data.dims, spec);
+  for (int rank = 0; rank < data.dims.ranks; ++rank) {
+    data.inputs.push_back(tools::makeInputs(data.dims, spec, rank, data.tokens[rank]));
+    tools::TensorMap outputs;
+    for (const char* name : {"y", "dx", "d_expert_weights", "gate_up_weight_grad", "down_weight_grad"}) {
+      const tools::MoeTensor tensor = tools::moeTensor(data.dims, name, data.tokens[rank]);
+      tools::Tensor output(tensor.type, tensor.shape);
+      if (output.bytes() > 0) std::memset(output.data(), 0xa5, output.bytes());
+      outputs.emplace(name, std::move(output));
+    }
+    data.outputs.push_back(std::move(outputs));
+  }
+  return data;
+}
+
+TensorView viewOf(tools::Tensor& tensor) { return {tensor.type(), tensor.shape(), tensor.data()}; }
+
+Status bindAll(LayerData& data, int rank, Context& context) {
+  for (auto* tensors : {&data.inputs[rank], &data.outputs[rank]})
+    for (auto& [name, tensor] : *tensors)
+      if (Status bound = context.bind(name, viewOf(tensor)); !bound) return bound;
+  return {};
+}
+
+std::vector<Status> runRanks(const Program& program, const ContextOptions& options, const RankBody& body,
+                             const WrapTransport& wrap) {
+  LocalRanks local(program.ranks());
+  std::vector<Status> results(program.ranks());
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < program.ranks(); ++rank) {
+    threads.emplace_back([&, rank] {
+      Transport& real = local.transport(rank);
+      auto context = Context::create(program, wrap ? wrap(rank, real) : real, options);
+      results[rank] = context ? body(rank, **context) : Status(context.error());
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return results;
+}
+
+Status runLayer(const Program& program, const ContextOptions& options, LayerData& data,
+                const std::vector<std::string>& entries, const WrapTransport& wrap) {
+  const auto body = [&](int rank, Context& context) -> Status {
+    if (Status bound = bindAll(data, rank, context); !bound) return bound;
+    for (const std::string& entry : entries)
+      if (Status ran = context.run(entry); !ran) return ran;
+    return {};
+  };
+  for (Status& result : runRanks(program, options, body, wrap))
+    if (!result) return result;
+  return {};
+}
+
+uint64_t hashOutputs(const LayerData& data) {
+  uint64_t hash = 1469598103934665603u;  // FNV-1a
+  for (const auto& outputs : data.outputs)
+    for (const auto& [name, tensor] : outputs)
+      for (int64_t i = 0; i < tensor.bytes(); ++i)
+        hash = (hash ^ static_cast<uint8_t>(tensor.data()[i])) * 1099511628211u;
+  return hash;
+}
+
+}  // namespace sluice

@@ -1,0 +1,45 @@
+// Runs a MoE-FFN program on ranks that are threads of the test, with tensors of tools/moe.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "runtime/api/sluice.h"
+#include "tools/io/tensor.h"
+#include "tools/moe/inputs.h"
+
+namespace sluice {
+
+struct LayerData {
+  tools::MoeDims dims;
+  std::vector<int64_t> tokens;           // by rank
+  std::vector<tools::TensorMap> inputs;  // by rank
+  std::vector<tools::TensorMap> outputs;
+};
+
+// Inputs of the spec, outputs allocated and filled with a pattern no result has.
+LayerData makeLayerData(const TaskProgram& program, const tools::InputsSpec& spec);
+
+TensorView viewOf(tools::Tensor& tensor);
+
+// What a rank's thread does; the default binds everything and runs forward, then backward.
+using RankBody = std::function<Status(int rank, Context& context)>;
+Status bindAll(LayerData& data, int rank, Context& context);
+
+// One context a rank, each in its own thread; returns what each rank returned. `transport` may wrap the
+// rank's real one.
+using WrapTransport = std::function<Transport&(int rank, Transport& real)>;
+std::vector<Status> runRanks(const Program& program, const ContextOptions& options, const RankBody& body,
+                             const WrapTransport& wrap = {});
+
+// Binds all tensors and runs the entries on all ranks; the first error.
+Status runLayer(const Program& program, const ContextOptions& options, LayerData& data,
+                const std::vector<std::string>& entries = {"forward", "backward"},
+                const WrapTransport& wrap = {});
+
+// Of the bits of all outputs of all ranks.
+uint64_t hashOutputs(const LayerData& data);
+
+}  // namespace sluice
