@@ -24,7 +24,8 @@ Expected<TaskProgram> decode(std::span<const std::byte> bytes);
 // Reads and decodes the file; the message begins with the path.
 Expected<TaskProgram> readProgram(const std::string& path);
 
-// Encodes and writes the file by temporary file and rename: a reader sees the old file or the new one.
+// Encodes and writes the file by temporary file and rename: a reader sees the old file or the new one. What
+// decode() would refuse is not written.
 Status writeProgram(const TaskProgram& program, const std::string& path);
 
 }  // namespace sluice

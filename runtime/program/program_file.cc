@@ -99,7 +99,10 @@ Status writeProgram(const TaskProgram& program, const std::string& path) {
   if (::stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode))
     return Error{fmt::format("{}: not a regular file, cannot be replaced by a program file", path)};
 
+  // What no reader takes, such as more ranks than the limit, is not written either.
   const std::vector<std::byte> bytes = encode(program);
+  if (const Expected<TaskProgram> again = decode(bytes); !again.ok())
+    return Error{fmt::format("{}: not written: {}", path, again.error().message)};
   std::string temporary;
   File file(openTemporary(path, temporary));
   if (file.fd() < 0) return systemError(path, "cannot create a file beside it");

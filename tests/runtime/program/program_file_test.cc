@@ -60,6 +60,15 @@ TEST_CASE("a program that cannot be written leaves nothing behind and harms noth
   CHECK(scratch.entries() == 1);
 }
 
+TEST_CASE("a program that could not be read again is not written") {
+  const Scratch scratch;
+  TaskProgram program = smallProgram();
+  program.topK = 65;
+  CHECK_THAT(errorOf(writeProgram(program, scratch.file("p.slp"))),
+             Contains("p.slp: not written: program: experts of a token is 65, expected at most 64"));
+  CHECK(scratch.entries() == 0);
+}
+
 // A file system limit, as a full disk would be: the rename must not happen, and the old file stays.
 TEST_CASE("a write that fails half-way keeps the old file and removes the new one") {
   const Scratch scratch;

@@ -1,0 +1,202 @@
+#include <fmt/format.h>
+
+#include <array>
+#include <iterator>
+#include <map>
+#include <utility>
+
+#include "runtime/program/text.h"
+#include "runtime/program/text_names.h"
+#include "runtime/program/text_words.h"
+
+namespace sluice {
+namespace {
+
+using text::quoteName;
+using text::word;
+
+// What the records of one family in one lane mostly say; a record says only what differs.
+struct Links {
+  std::array<EventId, 2> waits;
+  std::array<EventId, 2> signals;
+  friend bool operator==(const Links&, const Links&) = default;
+};
+
+class Printer {
+ public:
+  Printer(const TaskProgram& program, const TextSelection& selection)
+      : program_(program), selection_(selection), names_(program) {}
+
+  std::string print() {
+    if (selection_.header) header();
+    if (selection_.buffers) memory();
+    if (selection_.header) entries();
+    if (selection_.spaces) spaces();
+    if (selection_.events) events();
+    if (selection_.families || selection_.tiling) families();
+    if (selection_.tasks) lanes();
+    return std::move(out_);
+  }
+
+ private:
+  template <class... Args>
+  void put(fmt::format_string<Args...> format, Args&&... args) {
+    fmt::format_to(std::back_inserter(out_), format, std::forward<Args>(args)...);
+  }
+
+  // A blank line between sections.
+  void begin(bool empty) {
+    if (!empty && !out_.empty()) out_ += '\n';
+  }
+
+  void header();
+  void memory();
+  void entries();
+  void spaces();
+  void events();
+  void families();
+  void family(const Family& family);
+  void lanes();
+  void lane(const Lane& lane);
+  void seat(const Lane& lane, size_t index, const std::map<FamilyId, Links>& usual);
+
+  std::string operands(const std::vector<BufferId>& ids) const;
+  std::string eventList(const std::array<EventId, 2>& events, EntryId scope) const;
+
+  const TaskProgram& program_;
+  const TextSelection& selection_;
+  const text::ReferenceNames names_;
+  std::string out_;
+};
+
+void Printer::header() {
+  put("program {}\n", quoteName(program_.name));
+  put("target {}\n", quoteName(program_.target));
+  put("options {}\n", text::quote(program_.options));
+  put("graph 0x{:016x}\n", program_.graphHash);
+  for (const Symbol& symbol : program_.symbols) put("symbol {} = {}\n", quoteName(symbol.name), symbol.value);
+  put("limits ranks {} experts {} top_k {} max_tokens {} cores {}\n", program_.ranks, program_.experts,
+      program_.topK, program_.maxTokens, program_.cores);
+}
+
+void Printer::memory() {
+  begin(program_.regions.empty());
+  for (const Region& region : program_.regions)
+    put("region {} : {}\n", quoteName(region.name), text::regionText(region));
+  begin(program_.buffers.empty());
+  for (const Buffer& buffer : program_.buffers) {
+    put("buffer {} : {} {}", quoteName(buffer.name), text::typeText(buffer), word(buffer.role));
+    if (buffer.region) put(" in {}", names_.of(buffer.region));
+    if (!buffer.alias.empty()) put(" alias {}", quoteName(buffer.alias));
+    put("\n");
+  }
+}
+
+void Printer::entries() {
+  begin(program_.entries.empty());
+  for (size_t i = 0; i < program_.entries.size(); ++i) {
+    const Entry& entry = program_.entries[i];
+    put("entry {}", quoteName(entry.name));
+    if (entry.expertIds) put(" routed by {}", names_.of(entry.expertIds));
+    // A name is known only after its record.
+    if (entry.routing)
+      put(" routed as {}",
+          entry.routing.value < i ? names_.of(entry.routing) : fmt::format("#{}", entry.routing.value));
+    put("\n");
+  }
+}
+
+void Printer::spaces() {
+  begin(program_.spaces.empty());
+  for (const Space& space : program_.spaces)
+    put("space {} : {} of {} window {}\n", quoteName(space.name), word(space.kind), space.slotSize,
+        space.window);
+}
+
+void Printer::events() {
+  begin(program_.events.empty());
+  for (const EventArray& event : program_.events)
+    put("event {} : {}\n", names_.qualified(event), text::eventText(event));
+}
+
+void Printer::families() {
+  begin(program_.families.empty());
+  for (const Family& one : program_.families) family(one);
+}
+
+void Printer::family(const Family& family) {
+  const std::string tiling = text::tilingText(family.tiling);
+  if (!selection_.families) {
+    put("tiling {} : {}\n", names_.qualified(family), tiling);
+    return;
+  }
+  put("family {} : {} over {} tiles {} on {}", names_.qualified(family), word(family.op),
+      names_.of(family.space), family.tiles, word(family.core));
+  if (!family.alias.empty()) put(" alias {}", quoteName(family.alias));
+  if (!family.source.empty()) put(" source {}", quoteName(family.source));
+  put("\n");
+  if (!family.reads.empty()) put("  reads {}\n", operands(family.reads));
+  if (!family.writes.empty()) put("  writes {}\n", operands(family.writes));
+  if (selection_.tiling && !tiling.empty()) put("  tiling {}\n", tiling);
+}
+
+std::string Printer::operands(const std::vector<BufferId>& ids) const {
+  std::string list;
+  for (BufferId id : ids) list += (list.empty() ? "" : ", ") + names_.of(id);
+  return list;
+}
+
+// "a", "a, b", "none, b" or "none".
+std::string Printer::eventList(const std::array<EventId, 2>& events, EntryId scope) const {
+  std::string list = names_.of(events[0], scope);
+  if (events[1]) list += ", " + names_.of(events[1], scope);
+  return list;
+}
+
+void Printer::lanes() {
+  for (const Lane& one : program_.lanes) {
+    begin(false);
+    lane(one);
+  }
+}
+
+void Printer::lane(const Lane& lane) {
+  put("lane {} over {} on {} priority {} rotation {}\n", names_.qualified(lane), names_.of(lane.space),
+      word(lane.core), lane.priority, lane.rotation);
+  std::map<FamilyId, Links> usual;
+  for (const std::vector<TaskRecord>& seat : lane.seats) {
+    for (const TaskRecord& record : seat) {
+      const Links links{record.waits, record.signals};
+      if (!usual.emplace(record.family, links).second || links == Links{}) continue;
+      put("  task {} waits {} signals {}\n", names_.of(record.family, lane.entry),
+          eventList(links.waits, lane.entry), eventList(links.signals, lane.entry));
+    }
+  }
+  for (size_t i = 0; i < lane.seats.size(); ++i)
+    if (selection_.core < 0 || static_cast<size_t>(selection_.core) == i) seat(lane, i, usual);
+}
+
+void Printer::seat(const Lane& lane, size_t index, const std::map<FamilyId, Links>& usual) {
+  put("  seat {}:", index);
+  for (const TaskRecord& record : lane.seats[index]) {
+    put(" {}[{},{}]", names_.of(record.family, lane.entry), record.slot, record.tile);
+    const bool differs = usual.at(record.family) != Links{record.waits, record.signals};
+    if (!differs && record.flags == 0) continue;
+    put("{{");
+    if (differs)
+      put("waits {} signals {}", eventList(record.waits, lane.entry), eventList(record.signals, lane.entry));
+    if (record.flags != 0) put("{}flags {}", differs ? " " : "", record.flags);
+    put("}}");
+  }
+  put("\n");
+}
+
+}  // namespace
+
+std::string printSections(const TaskProgram& program, const TextSelection& selection) {
+  return Printer(program, selection).print();
+}
+
+std::string printProgram(const TaskProgram& program) { return printSections(program, {}); }
+
+}  // namespace sluice

@@ -1,0 +1,91 @@
+#include "runtime/program/text_words.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+
+namespace sluice::text {
+namespace {
+
+constexpr std::array<std::string_view, 16> kReserved = {
+    "none",   "program", "target", "options", "graph",  "symbol", "limits", "region",
+    "buffer", "entry",   "space",  "event",   "family", "lane",   "task",   "seat"};
+
+bool isLetter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
+bool isDigit(char c) { return c >= '0' && c <= '9'; }
+
+std::string dimText(const Dim& dim) {
+  if (dim.extent == Extent::kFixed) return fmt::format("{}", dim.size);
+  return dim.size == 0 ? word(dim.extent) : fmt::format("{}:{}", word(dim.extent), dim.size);
+}
+
+std::string escaped(char c) {
+  switch (c) {
+    case '"':
+      return "\\\"";
+    case '\\':
+      return "\\\\";
+    case '\n':
+      return "\\n";
+    case '\t':
+      return "\\t";
+    default:
+      break;
+  }
+  const auto byte = static_cast<unsigned char>(c);
+  return byte < 0x20 || byte == 0x7f ? fmt::format("\\x{:02x}", byte) : std::string(1, c);
+}
+
+}  // namespace
+
+bool isReserved(std::string_view word) {
+  return std::find(kReserved.begin(), kReserved.end(), word) != kReserved.end();
+}
+
+bool isBareName(std::string_view name) {
+  return !name.empty() && isLetter(name[0]) &&
+         std::all_of(name.begin(), name.end(), [](char c) { return isLetter(c) || isDigit(c) || c == '.'; });
+}
+
+std::string quote(std::string_view string) {
+  std::string text = "\"";
+  for (char c : string) text += escaped(c);
+  return text + '"';
+}
+
+std::string quoteName(std::string_view name) {
+  return isBareName(name) && !isReserved(name) ? std::string(name) : quote(name);
+}
+
+std::string tilingText(const Tiling& tiling) {
+  static_assert(sizeof(Tiling) == kTilingWords.size() * sizeof(int32_t));
+  const auto fields = std::bit_cast<std::array<int32_t, kTilingWords.size()>>(tiling);
+  std::string text;
+  for (size_t i = 0; i < fields.size(); ++i) {
+    if (fields[i] == 0) continue;
+    text += fmt::format("{}{}={}", text.empty() ? "" : " ", kTilingWords[i], fields[i]);
+  }
+  return text;
+}
+
+std::string typeText(const Buffer& buffer) {
+  std::string dims;
+  for (const Dim& dim : buffer.shape) dims += (dims.empty() ? "" : ", ") + dimText(dim);
+  return fmt::format("{} [{}]", word(buffer.type), dims);
+}
+
+std::string regionText(const Region& region) {
+  const std::string unit = region.extent == Extent::kFixed ? "" : word(region.extent) + " * ";
+  return fmt::format("{}{} bytes{}{}", unit, region.stride, region.symmetric ? " symmetric" : "",
+                     region.saved ? " saved" : "");
+}
+
+std::string eventText(const EventArray& event) {
+  const bool hasFactor = event.factor != 0 || event.rule == ThresholdRule::kConstant ||
+                         event.rule == ThresholdRule::kSlotsOfExpert;
+  return fmt::format("[{}] counts {} to {}{}{}", word(event.space), word(event.unit), word(event.rule),
+                     hasFactor ? fmt::format("({})", event.factor) : "", event.remote ? " remote" : "");
+}
+
+}  // namespace sluice::text

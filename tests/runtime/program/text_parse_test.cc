@@ -1,0 +1,116 @@
+#include <catch2/catch.hpp>
+#include <fstream>
+#include <iterator>
+#include <random>
+
+#include "runtime/program/text.h"
+#include "runtime/program/text_lexer.h"
+#include "tests/runtime/program/random_program.h"
+
+namespace sluice {
+namespace {
+
+std::string errorOf(std::string_view text) {
+  const Expected<TaskProgram> program = parseProgram(text, "f.txt");
+  return program.ok() ? "" : program.error().message;
+}
+
+TEST_CASE("an error says where, what was found and what was expected") {
+  CHECK(errorOf("") == "f.txt:1:1: found the end of the text, expected 'program'");
+  CHECK(errorOf("SLUP") == "f.txt:1:1: found 'SLUP', expected 'program'");
+  CHECK(errorOf("program p\nlimit ranks 1") ==
+        "f.txt:2:1: found 'limit', expected a statement: target, options, graph, symbol, limits, region, "
+        "buffer, "
+        "entry, space, event, family or lane");
+  CHECK(errorOf("program p\n  buffer x : BF17 [T]") ==
+        "f.txt:2:14: found 'BF17', expected a type: one of F32, BF16, F16, I32, I64");
+  CHECK(errorOf("program p\nsymbol a = 99999999999999999999") ==
+        "f.txt:2:12: found '99999999999999999999', expected a number of 64 bits");
+  CHECK(errorOf("program p\nspace s : rows of 3x window 1") ==
+        "f.txt:2:19: found '3x', expected the size of a slot of 32 bits");
+  CHECK(errorOf("program \"p") ==
+        "f.txt:1:9: found a string without its closing quote, expected the name of the "
+        "program");
+  CHECK(errorOf("program \"\\q\"") ==
+        "f.txt:1:9: found an unknown escape in a string, expected the name of the program");
+  CHECK(errorOf("program \x01") == "f.txt:1:9: found byte 0x01, expected the name of the program");
+}
+
+TEST_CASE("a reference to what is not declared above, or not unique, is refused") {
+  CHECK(errorOf("program p buffer x : F32 [T] temp in r") ==
+        "f.txt:1:38: found 'r', expected a region declared above");
+  CHECK(errorOf("program p region r : 1 bytes region r : 2 bytes buffer x : F32 [T] temp in r") ==
+        "f.txt:1:76: 'r' is not unique, expected '#' and the index of a region");
+  // An event of another entry has no name here.
+  CHECK(errorOf("program p entry a entry b event a/e : [one] counts tasks to constant(1)\n"
+                "lane b/l over none on unified priority 0 rotation 0 task none waits e signals none") ==
+        "f.txt:2:69: found 'e', expected an event of the entry declared above");
+}
+
+TEST_CASE("seats are numbered from 0 without a gap") {
+  CHECK(errorOf("program p lane none/l over none on unified priority 0 rotation 0 seat 1:") ==
+        "f.txt:1:71: found seat 1, expected seat 0");
+}
+
+TEST_CASE("comments and line breaks do not matter") {
+  const Expected<TaskProgram> program = parseProgram(
+      "// a comment\nprogram\np//more\nregion r:R*64 bytes\r\nbuffer x:F32[R ,16]temp in r// end", "f.txt");
+  REQUIRE((program.ok() ? "" : program.error().message) == "");
+  CHECK(program->name == "p");
+  CHECK(program->buffers.at(0).shape.at(1).size == 16);
+  CHECK(program->buffers.at(0).region == RegionId{0});
+}
+
+TEST_CASE("the example of the documentation parses, and prints as it stands there") {
+  std::ifstream file("docs/PROGRAM.md");
+  const std::string page{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  const size_t begin = page.find("```\nprogram ") + 4;
+  REQUIRE(begin > 4);
+  const std::string example = page.substr(begin, page.find("```", begin) - begin);
+  const Expected<TaskProgram> program = parseProgram(example, "docs/PROGRAM.md");
+  REQUIRE((program.ok() ? "" : program.error().message) == "");
+  CHECK(printProgram(*program) == example);
+}
+
+TEST_CASE("damaged text never crashes the parser") {
+  std::mt19937 random(1);
+  int accepted = 0;
+  for (int round = 0; round < 3000; ++round) {
+    std::string text =
+        printProgram(round % 2 ? smallProgram() : randomProgram(static_cast<uint32_t>(round) % 50));
+    if (round % 3 == 0) text.resize(random() % text.size());
+    for (uint32_t n = random() % 4; n > 0 && !text.empty(); --n) {
+      static constexpr std::string_view kBytes = "[]{}(),:/=*#\"\\ \n09-xae";
+      const size_t at = random() % text.size();
+      if (random() % 2)
+        text[at] = kBytes[random() % kBytes.size()];
+      else
+        text.erase(at, random() % 8);
+    }
+    const Expected<TaskProgram> program = parseProgram(text, "t");
+    if (!program.ok()) {
+      REQUIRE(program.error().message.starts_with("t:"));
+      continue;
+    }
+    ++accepted;
+    REQUIRE(*parseProgram(printProgram(*program), "t") == *program);
+  }
+  CHECK(accepted > 100);
+}
+
+TEST_CASE("tokens know their line and column") {
+  text::Lexer lexer("a \"b\\x41\\n\"\n  -12 #");
+  CHECK(lexer.next().value == "a");
+  const text::Token string = lexer.next();
+  CHECK(string.value == "bA\n");
+  CHECK(string.column == 3);
+  const text::Token number = lexer.next();
+  CHECK(number.text == "-12");
+  CHECK(number.line == 2);
+  CHECK(number.column == 3);
+  CHECK(lexer.next().isMark('#'));
+  CHECK(lexer.next().kind == text::Token::Kind::kEnd);
+}
+
+}  // namespace
+}  // namespace sluice
