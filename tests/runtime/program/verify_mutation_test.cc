@@ -156,6 +156,19 @@ TEST_CASE("damaged tables are refused or harmless") {
   CHECK(tally.harmless > 50);
 }
 
+TEST_CASE("programs damaged beyond recognition are refused without a crash") {
+  Random random(6);
+  std::vector<Mutation> list = recordMutations();
+  for (const Mutation& mutation : tableMutations()) list.push_back(mutation);
+  const std::vector<TaskProgram> programs = bases();
+  for (int i = 0; i < 4000; ++i) {
+    TaskProgram mutant = programs[random() % programs.size()];
+    for (uint64_t changes = 2 + random() % 12; changes > 0; --changes)
+      list[random() % list.size()].apply(mutant, random);
+    if (const auto verified = verify(mutant)) CHECK(misbehaviour(mutant, random() % 100000, 8) == "");
+  }
+}
+
 TEST_CASE("programs that are consistent around their damage are refused or harmless") {
   const Tally tally = mutate(subtleMutations(), 150, 1, 3);
   CHECK(tally.refused > 1000);

@@ -1,0 +1,77 @@
+// Random choices for the mutations of verify_mutations.h.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include "tests/runtime/program/verify_mutations.h"
+
+namespace sluice {
+
+inline int64_t below(Random& random, int64_t count) {
+  return count <= 0 ? 0 : static_cast<int64_t>(random() % static_cast<uint64_t>(count));
+}
+
+// An empty table, as other damage may leave it, gets an element.
+template <class T>
+T& any(std::vector<T>& table, Random& random) {
+  if (table.empty()) table.emplace_back();
+  return table[below(random, static_cast<int64_t>(table.size()))];
+}
+
+// An id of the table, now and then none, one past the end, or far out.
+template <class IdType, class T>
+IdType anyId(const std::vector<T>& table, Random& random) {
+  const auto size = static_cast<uint32_t>(table.size());
+  switch (below(random, 12)) {
+    case 0:
+      return IdType{};
+    case 1:
+      return IdType{size};
+    case 2:
+      return IdType{0x7fffffffu};
+    default:
+      return IdType{static_cast<uint32_t>(below(random, size))};
+  }
+}
+
+template <class T>
+void dropLast(std::vector<T>& table) {
+  if (!table.empty()) table.pop_back();
+}
+
+template <class Enum>
+void anyEnum(Enum& value, int known, Random& random) {
+  value = static_cast<Enum>(below(random, known + 1));
+}
+
+// Near the old value, or one of the usual suspects.
+template <class Number>
+void anyNumber(Number& value, Random& random) {
+  switch (below(random, 9)) {
+    case 0:
+      value = 0;
+      break;
+    case 1:
+      value = -1;
+      break;
+    case 2:
+      value = std::numeric_limits<Number>::max();
+      break;
+    case 3:
+      value = std::numeric_limits<Number>::min();
+      break;
+    case 4:
+      value = value < 512 && value > 0 ? value * 2 : value;
+      break;
+    case 5:
+      value = value / 2;
+      break;
+    default:
+      value = static_cast<Number>(value % 4096 + below(random, 7) - 3);
+      break;
+  }
+}
+
+}  // namespace sluice

@@ -1,0 +1,313 @@
+// Mutations that keep a program consistent around the damage.
+#include <algorithm>
+#include <array>
+#include <string>
+#include <utility>
+
+#include "tests/runtime/program/verify_mutation_tools.h"
+#include "tests/runtime/program/verify_mutations.h"
+
+namespace sluice {
+namespace {
+
+void forFamily(TaskProgram& p, FamilyId family, const std::function<void(TaskRecord&)>& change) {
+  for (Lane& lane : p.lanes)
+    for (auto& seat : lane.seats)
+      for (TaskRecord& record : seat)
+        if (record.family == family) change(record);
+}
+
+FamilyId realFamily(TaskProgram& p, Random& random) {
+  return FamilyId{static_cast<uint32_t>(below(random, static_cast<int64_t>(p.families.size())))};
+}
+
+EventId realEvent(TaskProgram& p, EntryId entry, Random& random) {
+  for (;;) {
+    const EventId id{static_cast<uint32_t>(below(random, static_cast<int64_t>(p.events.size())))};
+    if (p.at(id).entry == entry) return id;
+  }
+}
+
+// What a family waits for and signals, for all of its records alike.
+TaskRecord linksOf(TaskProgram& p, FamilyId family) {
+  TaskRecord links;
+  forFamily(p, family, [&](TaskRecord& record) { links = record; });
+  return links;
+}
+
+void setLinks(TaskProgram& p, FamilyId family, const TaskRecord& links) {
+  forFamily(p, family, [&](TaskRecord& record) {
+    record.waits = links.waits;
+    record.signals = links.signals;
+  });
+}
+
+void addLink(std::array<EventId, 2>& links, EventId id, Random& random) {
+  if (links[0].none())
+    links[0] = id;
+  else
+    links[below(random, 3) > 0 ? 1 : 0] = id;
+}
+
+void removeLink(std::array<EventId, 2>& links, Random& random) {
+  if (below(random, 2) == 0) links[0] = links[1];
+  links[1] = {};
+}
+
+void mergeLanes(TaskProgram& p, Random& random) {
+  const auto from = below(random, static_cast<int64_t>(p.lanes.size()));
+  const auto into = below(random, static_cast<int64_t>(p.lanes.size()));
+  const bool alike = p.lanes[from].entry == p.lanes[into].entry && p.lanes[from].space == p.lanes[into].space;
+  if (from == into || (!alike && below(random, 8) > 0)) return;
+  const bool first = below(random, 2) == 0, sorted = below(random, 3) == 0;
+  for (size_t core = 0; core < p.lanes[into].seats.size(); ++core) {
+    auto& to = p.lanes[into].seats[core];
+    const auto& more = p.lanes[from].seats[core];
+    to.insert(first ? to.begin() : to.end(), more.begin(), more.end());
+    if (sorted) std::stable_sort(to.begin(), to.end(), [](auto& a, auto& b) { return a.slot < b.slot; });
+  }
+  p.lanes.erase(p.lanes.begin() + from);
+}
+
+void shareRegion(TaskProgram& p, Random& random) {
+  Buffer& a = any(p.buffers, random);
+  Buffer& b = any(p.buffers, random);
+  if (!a.region || !b.region || a.shape[0].extent != b.shape[0].extent) return;
+  Region& to = p.regions[a.region.value];
+  const Region& from = p.regions[b.region.value];
+  to.stride = std::max(to.stride, from.stride);
+  to.symmetric = to.symmetric || from.symmetric;
+  if (below(random, 8) > 0 && (a.role != Role::kTemp || b.role != Role::kTemp)) return;
+  b.region = a.region;
+}
+
+void splitRegion(TaskProgram& p, Random& random) {
+  Buffer& buffer = any(p.buffers, random);
+  if (!buffer.region) return;
+  p.regions.push_back(p.at(buffer.region));
+  buffer.region = RegionId{static_cast<uint32_t>(p.regions.size() - 1)};
+}
+
+// A new event from one family to another, with the threshold that is delivered.
+void addEvent(TaskProgram& p, Random& random) {
+  const FamilyId producer = realFamily(p, random), consumer = realFamily(p, random);
+  const Family& family = p.at(producer);
+  EventArray event{"added",      family.entry, EventSpace::kOne, EventUnit::kTasks, ThresholdRule::kConstant,
+                   family.tiles, false};
+  switch (p.at(family.space).kind) {
+    case SpaceKind::kRows:
+      event.space = below(random, 2) == 0 ? EventSpace::kRows : EventSpace::kExperts;
+      if (event.space == EventSpace::kExperts) event.rule = ThresholdRule::kSlotsOfExpert;
+      break;
+    case SpaceKind::kExperts:
+      event.space = below(random, 2) == 0 ? EventSpace::kOne : EventSpace::kExperts;
+      if (event.space == EventSpace::kOne) event.factor *= p.expertsPerRank();
+      break;
+    case SpaceKind::kTokens:
+      event.space = EventSpace::kTokens;
+      break;
+    case SpaceKind::kSends:
+      event.space = below(random, 2) == 0 ? EventSpace::kRows : EventSpace::kExperts;
+      event.rule =
+          event.space == EventSpace::kRows ? ThresholdRule::kRowsOfSlot : ThresholdRule::kRowsOfExpert;
+      break;
+    case SpaceKind::kReturns:
+      event.rule = ThresholdRule::kValidPairs;
+      break;
+  }
+  if (event.rule != ThresholdRule::kConstant && event.rule != ThresholdRule::kSlotsOfExpert) {
+    event.unit = EventUnit::kRows;
+    event.factor = 0;
+    event.remote = true;
+  }
+  p.events.push_back(event);
+  const EventId id{static_cast<uint32_t>(p.events.size() - 1)};
+  TaskRecord links = linksOf(p, producer);
+  addLink(links.signals, id, random);
+  setLinks(p, producer, links);
+  links = linksOf(p, consumer);
+  addLink(links.waits, id, random);
+  setLinks(p, consumer, links);
+}
+
+// One more producer of an event that counts tasks, with the constant that makes it right.
+void addProducer(TaskProgram& p, Random& random) {
+  const FamilyId family = realFamily(p, random);
+  const EventId id = realEvent(p, p.at(family).entry, random);
+  TaskRecord links = linksOf(p, family);
+  addLink(links.signals, id, random);
+  setLinks(p, family, links);
+  if (p.events[id.value].unit == EventUnit::kTasks) p.events[id.value].factor += p.at(family).tiles;
+}
+
+void changeWait(TaskProgram& p, Random& random) {
+  const FamilyId family = realFamily(p, random);
+  TaskRecord links = linksOf(p, family);
+  switch (below(random, 3)) {
+    case 0:
+      removeLink(links.waits, random);
+      break;
+    case 1:
+      links.waits[0] = realEvent(p, p.at(family).entry, random);
+      break;
+    default:
+      addLink(links.waits, realEvent(p, p.at(family).entry, random), random);
+      break;
+  }
+  setLinks(p, family, links);
+}
+
+// One more family in a lane of its own, its records alike `links`.
+void addFamily(TaskProgram& p, Family family, TaskRecord links) {
+  Lane lane{family.name, family.entry, family.space, family.core, 9, 0, {}};
+  links.family = FamilyId{static_cast<uint32_t>(p.families.size())};
+  lane.seats.resize(static_cast<size_t>(std::max(p.cores, 1)));
+  for (int32_t slot = 0; slot < p.at(family.space).window; ++slot) {
+    links.slot = static_cast<uint32_t>(slot);
+    lane.seats[slot % lane.seats.size()].push_back(links);
+  }
+  p.families.push_back(std::move(family));
+  p.lanes.push_back(std::move(lane));
+}
+
+// A new buffer of rows that lies where some other temporary one does.
+BufferId addSharedRows(TaskProgram& p, Random& random, int64_t columns, bool symmetric) {
+  const auto size = static_cast<int64_t>(p.buffers.size());
+  RegionId region;
+  for (int64_t i = below(random, size), end = i + size; i < end && !region; ++i) {
+    const Buffer& other = p.buffers[i % size];
+    if (other.role == Role::kTemp && other.shape[0].extent == Extent::kRows) region = other.region;
+  }
+  Region& shared = p.regions[region.value];
+  shared.stride = std::max(shared.stride, (columns * 2 + 63) / 64 * 64);
+  shared.symmetric = shared.symmetric || symmetric;
+  p.buffers.push_back({"late_" + std::to_string(size),
+                       "",
+                       DType::kBF16,
+                       {{Extent::kRows, 0}, {Extent::kFixed, columns}},
+                       Role::kTemp,
+                       region});
+  return BufferId{static_cast<uint32_t>(size)};
+}
+
+// An activation that waits for up to two events and overwrites what lay in the region of its output.
+void addLateRows(TaskProgram& p, Random& random) {
+  const Family& model = p.families[2];  // swiglu of forward
+  Family late = model;
+  late.name = "late_" + std::to_string(p.families.size());
+  late.entry = EntryId{static_cast<uint32_t>(below(random, 3) > 0)};
+  late.writes = {addSharedRows(p, random, model.tiling.n, false)};
+  TaskRecord links;
+  links.waits = {realEvent(p, late.entry, random), realEvent(p, late.entry, random)};
+  if (below(random, 4) == 0) links.waits[1] = {};
+  addFamily(p, late, links);
+}
+
+// A second dispatch in backward that waits until weight gradients are done at its own rank, and an
+// activation behind it, so that its arrivals are waited for.
+void addLateDispatch(TaskProgram& p, Random& random) {
+  Family late = p.families[0];
+  const auto one = [&](uint32_t producer) {
+    p.events.push_back({"late_done", EntryId{1}, EventSpace::kOne, EventUnit::kTasks,
+                        ThresholdRule::kConstant, int64_t{p.families[producer].tiles} * p.expertsPerRank(),
+                        false});
+    const EventId id{static_cast<uint32_t>(p.events.size() - 1)};
+    TaskRecord links = linksOf(p, FamilyId{producer});
+    links.signals[links.signals[0] ? 1 : 0] = id;
+    setLinks(p, FamilyId{producer}, links);
+    return id;
+  };
+  late.name = "late_" + std::to_string(p.families.size());
+  late.entry = EntryId{1};
+  late.writes[0] = addSharedRows(p, random, late.tiling.n, true);
+  TaskRecord links;
+  links.waits[0] = one(8);                             // down_weight_grad
+  if (below(random, 4) > 0) links.waits[1] = one(13);  // gate_up_weight_grad
+  p.events.push_back(
+      {"late_arrived", EntryId{1}, EventSpace::kRows, EventUnit::kRows, ThresholdRule::kRowsOfSlot, 0, true});
+  links.signals[0] = EventId{static_cast<uint32_t>(p.events.size() - 1)};
+  addFamily(p, late, links);
+
+  Family reader = p.families[2];
+  reader.name = "late_" + std::to_string(p.families.size());
+  reader.entry = EntryId{1};
+  p.regions.push_back(p.regions[p.buffers[reader.writes[0].value].region.value]);
+  p.regions.back().saved = false;
+  p.buffers.push_back(p.at(reader.writes[0]));
+  p.buffers.back().name = reader.name;
+  p.buffers.back().role = Role::kTemp;
+  p.buffers.back().region = RegionId{static_cast<uint32_t>(p.regions.size() - 1)};
+  reader.writes = {BufferId{static_cast<uint32_t>(p.buffers.size() - 1)}};
+  TaskRecord behind;
+  behind.waits[0] = links.signals[0];
+  addFamily(p, reader, behind);
+}
+
+// Another tile size, with the lane dealt again; the event behind it follows or not.
+void changeTiles(TaskProgram& p, Random& random) {
+  const FamilyId id = realFamily(p, random);
+  Family& family = p.families[id.value];
+  if (family.op != OpKind::kGmm && family.op != OpKind::kGmmWeightGrad) return;
+  const auto lane = std::find_if(p.lanes.begin(), p.lanes.end(), [&](const Lane& l) {
+    return std::any_of(l.seats.begin(), l.seats.end(),
+                       [&](auto& seat) { return !seat.empty() && seat[0].family == id; });
+  });
+  if (lane == p.lanes.end()) return;
+  family.tiling.tileN = static_cast<int32_t>(1 + below(random, family.tiling.n + 4));
+  const int32_t old = family.tiles;
+  family.tiles = ceilDiv(family.tiling.n, family.tiling.tileN);
+  if (family.op == OpKind::kGmmWeightGrad) family.tiles *= ceilDiv(family.tiling.m, family.tiling.tileM);
+  TaskRecord record = linksOf(p, id);
+  for (auto& seat : lane->seats) seat.clear();
+  for (int64_t task = 0; task < int64_t{p.at(family.space).window} * family.tiles; ++task) {
+    record.slot = static_cast<uint32_t>(task / family.tiles);
+    record.tile = static_cast<uint32_t>(task % family.tiles);
+    lane->seats[task % lane->seats.size()].push_back(record);
+  }
+  if (record.signals[0] && below(random, 2) == 0)
+    p.events[record.signals[0].value].factor += family.tiles - old;
+}
+
+void changeOperand(TaskProgram& p, Random& random) {
+  Family& family = p.families[realFamily(p, random).value];
+  auto& side = below(random, 2) == 0 ? family.reads : family.writes;
+  BufferId& operand = any(side, random);
+  if (operand.value >= p.buffers.size() || below(random, 3) == 0) {
+    operand = anyId<BufferId>(p.buffers, random);
+    return;
+  }
+  // One of the same kind is the likelier to pass the first checks.
+  const Buffer old = p.at(operand);
+  for (int tries = 0; tries < 20; ++tries) {
+    const BufferId other{static_cast<uint32_t>(below(random, static_cast<int64_t>(p.buffers.size())))};
+    if (other == operand || p.at(other).shape != old.shape || p.at(other).type != old.type) continue;
+    operand = other;
+    return;
+  }
+}
+
+}  // namespace
+
+std::vector<Mutation> subtleMutations() {
+  return {
+      {"waits of a family", changeWait},
+      {"signals of a family",
+       [](auto& p, auto& r) {
+         const FamilyId family = realFamily(p, r);
+         TaskRecord links = linksOf(p, family);
+         removeLink(links.signals, r);
+         setLinks(p, family, links);
+       }},
+      {"added event", addEvent},
+      {"added producer", addProducer},
+      {"other tiles", changeTiles},
+      {"late rows", addLateRows},
+      {"late dispatch", addLateDispatch},
+      {"shared region", shareRegion},
+      {"split region", splitRegion},
+      {"merged lanes", mergeLanes},
+      {"operand", changeOperand},
+  };
+}
+
+}  // namespace sluice
