@@ -2,12 +2,14 @@
 
 #include <algorithm>
 
+#include "ops/gmm/tiling.h"
+#include "ops/gmm_weight_grad/tiling.h"
+
 namespace sluice {
 
 int32_t evenTile(int32_t length, int32_t most) {
   constexpr int32_t kUnit = 16;
-  const int32_t even = ceilDiv(length, ceilDiv(length, most));
-  return std::min({ceilDiv(even, kUnit) * kUnit, most, length});
+  return std::min(ops::equalTile(length, most, std::min(most, kUnit)), length);
 }
 
 FamilyShape shapeGmm(int32_t n, int32_t k, bool transposed, const TileSizes& sizes) {
@@ -15,8 +17,8 @@ FamilyShape shapeGmm(int32_t n, int32_t k, bool transposed, const TileSizes& siz
   shape.tiling.n = n;
   shape.tiling.k = k;
   shape.tiling.tileN = evenTile(n, sizes.gmmColumns);
-  shape.tiling.flags = transposed ? 1 : 0;
-  shape.tiles = ceilDiv(n, shape.tiling.tileN);
+  shape.tiling.flags = transposed ? ops::kGmmTransposedWeight : 0;
+  shape.tiles = ops::gmmTiles(shape.tiling);
   return shape;
 }
 
@@ -26,7 +28,7 @@ FamilyShape shapeWeightGrad(int32_t m, int32_t n, const TileSizes& sizes) {
   shape.tiling.n = n;
   shape.tiling.tileM = evenTile(m, sizes.weightGradRows);
   shape.tiling.tileN = evenTile(n, sizes.weightGradColumns);
-  shape.tiles = ceilDiv(m, shape.tiling.tileM) * ceilDiv(n, shape.tiling.tileN);
+  shape.tiles = ops::weightGradTiles(shape.tiling);
   return shape;
 }
 

@@ -20,8 +20,8 @@ struct FamilyShape {
   int32_t tiles = 1;
 };
 
-// The even tile that cuts `length` into ceil(length / most) pieces, rounded up to a multiple of 16 where
-// that does not make it longer than `most`. length, most >= 1.
+// The tile that cuts `length` evenly into tiles of at most `most`, a multiple of 16 where `most` is 16 or
+// more and the length allows. length, most >= 1.
 int32_t evenTile(int32_t length, int32_t most);
 
 FamilyShape shapeGmm(int32_t n, int32_t k, bool transposed, const TileSizes& sizes);
