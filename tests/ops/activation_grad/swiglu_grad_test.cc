@@ -55,7 +55,7 @@ TEST_CASE("every gradient of SwiGLU agrees with the reference at ragged, empty a
         }
 }
 
-TEST_CASE("the sigmoid of every implementation is exact to 2e-6 for every bf16 there is") {
+TEST_CASE("the sigmoid of every implementation is exact to 5e-7 for every bf16 there is") {
   // With d = u = 1 and one column, rowWeightGrad is g * s in fp32.
   constexpr int32_t kRows = 1 << 16;
   Bf16Matrix gateUp(kRows, 2, 2, kBf16NaN, false), actGrad(kRows, 1, 1, kBf16NaN, false);
@@ -74,7 +74,7 @@ TEST_CASE("the sigmoid of every implementation is exact to 2e-6 for every bf16 t
       const double g = toFloat(gateUp.at(r, 0));
       const double want = g * (1 / (1 + std::exp(-g)));
       // exp(-g) overflows below -88.7 in fp32: the result is 0 instead of at most 3e-37.
-      if (!agrees(rowGrad[r], want, 2e-6 * std::abs(want) + (g < -87 ? 1e-35 : 0))) ++wrong;
+      if (!agrees(rowGrad[r], want, 5e-7 * std::abs(want) + (g < -87 ? 1e-35 : 0))) ++wrong;
     }
     CHECK(wrong == 0);
   }
