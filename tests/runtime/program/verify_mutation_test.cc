@@ -49,6 +49,16 @@ std::string misbehaviour(const TaskProgram& program, uint64_t seed, int runs) {
   return "";
 }
 
+// Whether a message says where: every one names what it is about in quotes, or the limit.
+bool namesPlace(const std::string& message) {
+  for (const char* place :
+       {"task ", "lane '", "family '", "families of entry '", "event '", "buffer '", "buffers '", "region '",
+        "space '", "spaces '", "entry '", "output '", "have the name '", "ranks", "experts", "top_k",
+        "max_tokens", "cores", "a rank may receive"})
+    if (message.find(place) != std::string::npos) return true;
+  return false;
+}
+
 struct Tally {
   int refused = 0, harmless = 0;
 };
@@ -70,6 +80,7 @@ Tally mutate(const std::vector<Mutation>& list, int count, int depth, uint64_t s
         if (!verified) {
           REQUIRE_FALSE(verified.error().message.empty());
           REQUIRE(verified.error().message.size() < 1000);
+          CHECK(namesPlace(verified.error().message));
           ++tally.refused;
           continue;
         }
