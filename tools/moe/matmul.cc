@@ -137,7 +137,7 @@ void matmul(const MatmulArgs& args, int threads) {
   // A few blocks at a time: each batch makes its scratch once.
   const int64_t grain = std::max<int64_t>(1, rows * cols / (4 * std::max(threads, 1)));
   parallelFor(threads, rows * cols, grain, [&](int64_t begin, int64_t end) {
-    const auto scratch = std::make_unique<Scratch>();
+    const auto scratch = std::make_unique_for_overwrite<Scratch>();
     for (int64_t i = begin; i < end; ++i)
       block(args, i / cols * kBlockM, i % cols * kBlockN, micro, *scratch);
   });

@@ -1,0 +1,51 @@
+#include "tools/cli/run_tensors.h"
+
+#include <catch2/catch.hpp>
+
+#include "tests/testing/moe_program.h"
+
+namespace sluice::tools {
+namespace {
+
+std::vector<std::string> names(const TaskProgram& program, const std::vector<BufferId>& ids) {
+  std::vector<std::string> result;
+  for (BufferId id : ids) result.push_back(program.at(id).name);
+  return result;
+}
+
+TEST_CASE("an entry needs the inputs that its families read, and writes their outputs") {
+  const TaskProgram program = buildMoeProgram({});
+  const EntryTensors forward = tensorsOf(program, *findEntries(program, "forward"));
+  CHECK(names(program, forward.inputs) ==
+        std::vector<std::string>{"x", "expert_ids", "expert_weights", "gate_up_weight", "down_weight"});
+  CHECK(names(program, forward.outputs) == std::vector<std::string>{"y"});
+  const EntryTensors both = tensorsOf(program, *findEntries(program, ""));
+  CHECK(both.inputs.size() == 6);
+  CHECK(both.outputs.size() == 5);
+}
+
+TEST_CASE("entries run in the order they are named") {
+  const TaskProgram program = buildMoeProgram({});
+  CHECK(*findEntries(program, "backward,forward") == std::vector<EntryId>{{1}, {0}});
+  CHECK_FALSE(findEntries(program, "forward,").ok());
+}
+
+TEST_CASE("outputs are made for the tokens of a rank, but for those of extent rows") {
+  TaskProgram program = buildMoeProgram({});
+  std::vector<BufferId> outputs = tensorsOf(program, *findEntries(program, "")).outputs;
+  const TensorMap made = makeOutputs(program, outputs, 7);
+  CHECK(made.size() == 5);
+  CHECK(made.at("y").shape() == std::vector<int64_t>{7, 32});
+  CHECK(made.at("down_weight_grad").shape() == std::vector<int64_t>{4, 24, 32});
+  program.buffers[outputs[0].value].shape[0].extent = Extent::kRows;
+  CHECK(makeOutputs(program, outputs, 7).size() == 4);
+}
+
+TEST_CASE("the operations of a row are 6 H I forward and 12 H I backward") {
+  const TaskProgram program = buildMoeProgram({});
+  CHECK(flopsPerRow(program, {0}) == 6 * 32 * 24);
+  CHECK(flopsPerRow(program, {1}) == 12 * 32 * 24);
+}
+
+}  // namespace
+}  // namespace sluice::tools

@@ -1,0 +1,92 @@
+// sluice dump: a program as text or JSON.
+#include <fmt/format.h>
+
+#include <memory>
+#include <utility>
+
+#include "runtime/program/codec.h"
+#include "runtime/program/text.h"
+#include "tools/cli/command.h"
+#include "tools/cli/core_name.h"
+#include "tools/cli/dump_json.h"
+#include "tools/cli/files.h"
+
+namespace sluice::tools {
+namespace {
+
+struct Options {
+  std::string program, show, core, format = "text";
+};
+
+constexpr std::pair<const char*, bool TextSelection::*> kSections[] = {
+    {"header", &TextSelection::header},     {"spaces", &TextSelection::spaces},
+    {"buffers", &TextSelection::buffers},   {"events", &TextSelection::events},
+    {"families", &TextSelection::families}, {"tasks", &TextSelection::tasks},
+    {"tiling", &TextSelection::tiling}};
+
+Expected<TextSelection> parseSections(const std::string& list) {
+  TextSelection selection;
+  for (const auto& [name, member] : kSections) selection.*member = false;
+  for (const std::string& part : splitList(list)) {
+    bool known = false;
+    for (const auto& [name, member] : kSections) {
+      if (part != name) continue;
+      selection.*member = known = true;
+    }
+    if (!known)
+      return Error{fmt::format(
+          "found '{}', expected a list of header, spaces, buffers, events, families, tasks, tiling", part)};
+  }
+  return selection;
+}
+
+Expected<int> dump(const Options& options) {
+  const Expected<TaskProgram> program = readProgram(options.program);
+  if (!program) return program.error();
+  TextSelection selection;
+  // Checked when the command line was read.
+  if (!options.show.empty()) selection = *parseSections(options.show);
+  if (!options.core.empty()) {
+    const Expected<int32_t> core = findCore(*program, options.core);
+    if (!core) return Error{fmt::format("{}: {}", options.program, core.error().message)};
+    selection.core = *core;
+  }
+  const bool everything = options.show.empty() && options.core.empty();
+  const std::string text = options.format == "json" ? printJson(*program, selection)
+                           : everything             ? printProgram(*program)
+                                                    : printSections(*program, selection);
+  if (Status status = printText(text); !status) return status.error();
+  return kExitSuccess;
+}
+
+}  // namespace
+
+Command addDump(CLI::App& parent) {
+  CLI::App* app = parent.add_subcommand("dump", "print a program as text or JSON");
+  const auto options = std::make_shared<Options>();
+  app->add_option("program", options->program, "program file")->required()->type_name("layer.slp");
+  app->add_option("--show", options->show,
+                  "sections: header, spaces, buffers, events, families, tasks, tiling (default: all)")
+      ->check([](const std::string& list) {
+        const Expected<TextSelection> selection = parseSections(list);
+        return selection ? std::string() : selection.error().message;
+      })
+      ->type_name("A,B");
+  app->add_option("--core", options->core, "tasks of one core only: its number, or a kind and a number")
+      ->type_name("cube3");
+  app->add_option("--format", options->format, "text (default) or json")
+      ->check(CLI::IsMember({"text", "json"}))
+      ->type_name("FORMAT");
+  app->footer(
+      "The whole text is complete: `sluice as` makes the same bytes from it. docs/PROGRAM.md describes "
+      "it.\n\n"
+      "examples:\n"
+      "  sluice dump layer.slp | less\n"
+      "  sluice dump layer.slp --show families,tiling\n"
+      "  sluice dump layer.slp --show tasks --core 3\n"
+      "  sluice dump layer.slp --show events --format json\n\n"
+      "exit status: 0 printed, 1 the program cannot be read, 2 wrong usage");
+  return {app, [options] { return dump(*options); }};
+}
+
+}  // namespace sluice::tools

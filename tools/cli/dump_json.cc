@@ -1,0 +1,166 @@
+#include "tools/cli/dump_json.h"
+
+#include <array>
+#include <nlohmann/json.hpp>
+
+namespace sluice::tools {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// The name of an enum's value, or its number where it has none.
+template <size_t n, class Enum>
+Json nameOf(const std::array<const char*, n>& names, Enum value) {
+  const auto index = static_cast<size_t>(value);
+  return index < n ? Json(names[index]) : Json(index);
+}
+
+constexpr std::array kExtents = {"fixed", "tokens", "rows", "pairs"};
+constexpr std::array kRoles = {"input", "output", "temp", "saved"};
+constexpr std::array kSpaces = {"tokens", "rows", "sends", "returns", "experts"};
+constexpr std::array kEventSpaces = {"one", "rows", "experts", "tokens"};
+constexpr std::array kUnits = {"tasks", "rows"};
+constexpr std::array kRules = {"constant", "rows_of_slot", "slots_of_expert", "rows_of_expert",
+                               "valid_pairs"};
+constexpr std::array kOps = {
+    "dispatch", "gmm", "gmm_weight_grad", "activation", "activation_grad", "combine_return", "combine_sum"};
+constexpr std::array kCores = {"unified", "cube", "vector"};
+
+template <class Tag>
+int64_t index(Id<Tag> id) {
+  return id.none() ? -1 : int64_t{id.value};
+}
+
+template <class Ids>
+Json indices(const Ids& ids) {
+  Json list = Json::array();
+  for (const auto& id : ids) list.push_back(index(id));
+  return list;
+}
+
+template <class T, class Function>
+Json table(const std::vector<T>& values, const Function& function) {
+  Json list = Json::array();
+  for (const T& value : values) list.push_back(function(value));
+  return list;
+}
+
+void addHeader(const TaskProgram& p, Json& json) {
+  json["name"] = p.name;
+  json["target"] = p.target;
+  json["options"] = p.options;
+  json["graph_hash"] = p.graphHash;
+  json["symbols"] =
+      table(p.symbols, [](const Symbol& s) { return Json{{"name", s.name}, {"value", s.value}}; });
+  json["ranks"] = p.ranks;
+  json["experts"] = p.experts;
+  json["top_k"] = p.topK;
+  json["max_tokens"] = p.maxTokens;
+  json["cores"] = p.cores;
+  json["entries"] = table(p.entries, [](const Entry& e) {
+    return Json{{"name", e.name}, {"expert_ids", index(e.expertIds)}, {"routing", index(e.routing)}};
+  });
+}
+
+Json dimOf(const Dim& dim) {
+  if (dim.extent == Extent::kFixed) return dim.size;
+  return nameOf(kExtents, dim.extent);
+}
+
+void addBuffers(const TaskProgram& p, Json& json) {
+  json["regions"] = table(p.regions, [](const Region& r) {
+    return Json{{"name", r.name},
+                {"extent", nameOf(kExtents, r.extent)},
+                {"stride", r.stride},
+                {"symmetric", r.symmetric},
+                {"saved", r.saved}};
+  });
+  json["buffers"] = table(p.buffers, [](const Buffer& b) {
+    return Json{{"name", b.name},
+                {"alias", b.alias},
+                {"type", dtypeName(b.type)},
+                {"shape", table(b.shape, dimOf)},
+                {"role", nameOf(kRoles, b.role)},
+                {"region", index(b.region)}};
+  });
+}
+
+void addSpaces(const TaskProgram& p, Json& json) {
+  json["spaces"] = table(p.spaces, [](const Space& s) {
+    return Json{
+        {"name", s.name}, {"kind", nameOf(kSpaces, s.kind)}, {"slot_size", s.slotSize}, {"window", s.window}};
+  });
+}
+
+void addEvents(const TaskProgram& p, Json& json) {
+  json["events"] = table(p.events, [](const EventArray& e) {
+    return Json{{"name", e.name},
+                {"entry", index(e.entry)},
+                {"space", nameOf(kEventSpaces, e.space)},
+                {"unit", nameOf(kUnits, e.unit)},
+                {"rule", nameOf(kRules, e.rule)},
+                {"factor", e.factor},
+                {"remote", e.remote}};
+  });
+}
+
+Json tilingOf(const Tiling& t) {
+  return {{"m", t.m}, {"n", t.n}, {"k", t.k}, {"tile_m", t.tileM}, {"tile_n", t.tileN}, {"flags", t.flags}};
+}
+
+void addFamilies(const TaskProgram& p, const TextSelection& selection, Json& json) {
+  json["families"] = table(p.families, [&](const Family& f) {
+    Json family{{"name", f.name}, {"entry", index(f.entry)}};
+    if (selection.families) {
+      family["alias"] = f.alias;
+      family["source"] = f.source;
+      family["op"] = nameOf(kOps, f.op);
+      family["core"] = nameOf(kCores, f.core);
+      family["space"] = index(f.space);
+      family["tiles"] = f.tiles;
+      family["reads"] = indices(f.reads);
+      family["writes"] = indices(f.writes);
+    }
+    if (selection.tiling) family["tiling"] = tilingOf(f.tiling);
+    return family;
+  });
+}
+
+Json recordOf(const TaskRecord& r) {
+  return {{"family", index(r.family)},
+          {"slot", r.slot},
+          {"tile", r.tile},
+          {"flags", r.flags},
+          {"waits", indices(r.waits)},
+          {"signals", indices(r.signals)}};
+}
+
+void addLanes(const TaskProgram& p, const TextSelection& selection, Json& json) {
+  json["lanes"] = table(p.lanes, [&](const Lane& l) {
+    Json lane{{"name", l.name},          {"entry", index(l.entry)},
+              {"space", index(l.space)}, {"core", nameOf(kCores, l.core)},
+              {"priority", l.priority},  {"rotation", l.rotation}};
+    Json seats = Json::array();
+    for (size_t core = 0; core < l.seats.size(); ++core)
+      if (selection.core < 0 || core == static_cast<size_t>(selection.core))
+        seats.push_back(Json{{"seat", core}, {"tasks", table(l.seats[core], recordOf)}});
+    lane["seats"] = std::move(seats);
+    return lane;
+  });
+}
+
+}  // namespace
+
+std::string printJson(const TaskProgram& program, const TextSelection& selection) {
+  Json json = Json::object();
+  if (selection.header) addHeader(program, json);
+  if (selection.spaces) addSpaces(program, json);
+  if (selection.buffers) addBuffers(program, json);
+  if (selection.events) addEvents(program, json);
+  if (selection.families || selection.tiling) addFamilies(program, selection, json);
+  if (selection.tasks) addLanes(program, selection, json);
+  // Names come from files and may be no UTF-8: replaced, for JSON has no other way.
+  return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace sluice::tools

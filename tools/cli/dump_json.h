@@ -1,0 +1,14 @@
+// A program as JSON, for scripts. References are indices into the arrays; -1 is none. Free function.
+#pragma once
+
+#include <string>
+
+#include "runtime/program/program.h"
+#include "runtime/program/text.h"
+
+namespace sluice::tools {
+
+// Any value prints, also of a program that verify() would refuse. Keys are in the order of program.h.
+std::string printJson(const TaskProgram& program, const TextSelection& selection);
+
+}  // namespace sluice::tools

@@ -1,0 +1,103 @@
+#include "tools/cli/files.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <utility>
+
+namespace sluice::tools {
+namespace {
+
+constexpr std::string_view kRank = "{rank}";
+constexpr size_t kMaxTextBytes = size_t{1} << 30;
+
+Expected<std::string> readAll(int fd, const std::string& path) {
+  std::string text;
+  std::vector<char> chunk(1 << 16);
+  for (;;) {
+    const ssize_t n = ::read(fd, chunk.data(), chunk.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return Error{fmt::format("{}: cannot read: {}", path, std::strerror(errno))};
+    if (n == 0) return text;
+    text.append(chunk.data(), static_cast<size_t>(n));
+    if (text.size() > kMaxTextBytes) return Error{fmt::format("{}: larger than 1 GiB", path)};
+  }
+}
+
+}  // namespace
+
+Expected<std::vector<std::string>> rankPaths(const std::string& pattern, int ranks) {
+  if (ranks > 1 && pattern.find(kRank) == std::string::npos)
+    return Error{fmt::format("found no {} in '{}', expected it in the files of a program of {} ranks", kRank,
+                             pattern, ranks)};
+  std::vector<std::string> paths;
+  for (int rank = 0; rank < ranks; ++rank) {
+    std::string path = pattern;
+    const std::string number = std::to_string(rank);
+    for (size_t at = path.find(kRank); at != std::string::npos; at = path.find(kRank, at + number.size()))
+      path.replace(at, kRank.size(), number);
+    paths.push_back(std::move(path));
+  }
+  return paths;
+}
+
+Expected<std::vector<TensorMap>> readRanks(const std::vector<std::string>& paths) {
+  std::vector<TensorMap> maps;
+  for (const std::string& path : paths) {
+    Expected<TensorMap> map = readSafetensors(path);
+    if (!map) return map.error();
+    maps.push_back(std::move(*map));
+  }
+  return maps;
+}
+
+Status probeWritable(const std::vector<std::string>& paths) {
+  for (const std::string& path : paths)
+    if (Expected<PendingFile> file = PendingFile::create(path); !file) return file.error();
+  return {};
+}
+
+Status writeRanks(const std::vector<std::string>& paths, const std::vector<TensorMap>& tensors) {
+  std::vector<PendingFile> files;
+  for (size_t i = 0; i < paths.size(); ++i) {
+    Expected<PendingFile> file = stageSafetensors(paths[i], tensorRefs(tensors[i]));
+    if (!file) return file.error();
+    files.push_back(std::move(*file));
+  }
+  for (PendingFile& file : files)
+    if (Status status = file.commit(); !status) return status;
+  return {};
+}
+
+Expected<std::string> readText(const std::string& path) {
+  if (path == "-") return readAll(STDIN_FILENO, "standard input");
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return Error{fmt::format("{}: cannot read: {}", path, std::strerror(errno))};
+  Expected<std::string> text = readAll(fd, path);
+  ::close(fd);
+  return text;
+}
+
+Status printText(std::string_view text) {
+  const bool written = std::fwrite(text.data(), 1, text.size(), stdout) == text.size();
+  if (std::fflush(stdout) != 0 || !written)
+    return Error{fmt::format("cannot write to standard output: {}", std::strerror(errno))};
+  return {};
+}
+
+std::vector<std::string> splitList(std::string_view text) {
+  std::vector<std::string> parts;
+  for (;;) {
+    const size_t comma = text.find(',');
+    parts.emplace_back(text.substr(0, comma));
+    if (comma == text.npos) return parts;
+    text.remove_prefix(comma + 1);
+  }
+}
+
+}  // namespace sluice::tools

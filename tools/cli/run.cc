@@ -1,0 +1,218 @@
+// sluice run: executes entries of a program; ranks are threads of this process.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+#include "runtime/api/sluice.h"
+#include "tools/cli/command.h"
+#include "tools/cli/files.h"
+#include "tools/cli/run_tensors.h"
+
+namespace sluice::tools {
+namespace {
+
+struct Options {
+  std::string program, in, out, entries, executor = "parallel";
+  int threads = 0;
+  double timeout = 30;
+  int repeat = 1;
+};
+
+// The first error of any rank: those that follow from it say less.
+class FirstError {
+ public:
+  void set(const Error& error) {
+    const std::lock_guard lock(mutex_);
+    if (!failed_) error_ = error;
+    failed_ = true;
+  }
+  Status status() const { return failed_ ? Status{error_} : Status{}; }
+
+ private:
+  std::mutex mutex_;
+  bool failed_ = false;
+  Error error_;
+};
+
+struct Rank {
+  TensorMap inputs;
+  TensorMap outputs;
+  std::vector<std::vector<RunStats>> stats;  // by entry run, then by repetition
+};
+
+struct Job {
+  Program program;
+  std::vector<EntryId> entries;
+  EntryTensors tensors;
+  ContextOptions options;
+  int repeat = 1;
+};
+
+TensorView viewOf(Tensor& tensor) { return {tensor.type(), tensor.shape(), tensor.data()}; }
+
+Status bindAll(const Job& job, Rank& rank, Context& context) {
+  for (BufferId id : job.tensors.inputs) {
+    const std::string& name = job.program.tables().at(id).name;
+    if (Status status = context.bind(name, viewOf(rank.inputs.at(name))); !status) return status;
+  }
+  for (auto& [name, tensor] : rank.outputs)
+    if (Status status = context.bind(name, viewOf(tensor)); !status) return status;
+  return {};
+}
+
+// Outputs of extent rows belong to the context and last until the next run only.
+Status keepRowOutputs(const Job& job, EntryId entry, Rank& rank, Context& context) {
+  for (BufferId id : tensorsOf(job.program.tables(), {entry}).outputs) {
+    const Buffer& buffer = job.program.tables().at(id);
+    if (buffer.shape.empty() || buffer.shape[0].extent != Extent::kRows) continue;
+    const Expected<TensorView> view = context.output(buffer.name);
+    if (!view) return view.error();
+    Tensor copy(view->type, view->shape);
+    std::memcpy(copy.data(), view->data, static_cast<size_t>(copy.bytes()));
+    rank.outputs.insert_or_assign(buffer.name, std::move(copy));
+  }
+  return {};
+}
+
+Status runRank(const Job& job, Transport& transport, Rank& rank) {
+  Expected<std::unique_ptr<Context>> context = Context::create(job.program, transport, job.options);
+  if (!context) return context.error();
+  if (Status status = bindAll(job, rank, **context); !status) return status;
+  rank.stats.resize(job.entries.size());
+  for (int repetition = 0; repetition < job.repeat; ++repetition)
+    for (size_t i = 0; i < job.entries.size(); ++i) {
+      const EntryId entry = job.entries[i];
+      if (Status status = (*context)->run(job.program.tables().at(entry).name); !status) return status;
+      rank.stats[i].push_back((*context)->lastRun());
+      if (repetition + 1 < job.repeat) continue;
+      if (Status status = keepRowOutputs(job, entry, rank, **context); !status) return status;
+    }
+  return {};
+}
+
+Status runRanks(const Job& job, std::vector<Rank>& ranks) {
+  LocalRanks local(job.program.ranks());
+  FirstError first;
+  std::vector<std::thread> threads;
+  for (size_t r = 0; r < ranks.size(); ++r)
+    threads.emplace_back([&, r] {
+      Transport& transport = local.transport(static_cast<int>(r));
+      const Status status = runRank(job, transport, ranks[r]);
+      if (status) return;
+      first.set(status.error());
+      // The others must not wait for a rank that is gone.
+      transport.abort(status.error().message);
+    });
+  for (std::thread& thread : threads) thread.join();
+  return first.status();
+}
+
+std::string report(const Job& job, const std::vector<Rank>& ranks) {
+  std::string text = fmt::format("{:<12}{:>10}{:>10}{:>11}{:>11}{:>11}{:>10}\n", "entry", "rows", "tasks",
+                                 "bind ms", "best ms", "median ms", "TFLOP/s");
+  for (size_t i = 0; i < job.entries.size(); ++i) {
+    int64_t rows = 0, tasks = 0;
+    std::vector<double> bind(static_cast<size_t>(job.repeat)), seconds(bind.size());
+    for (const Rank& rank : ranks) {
+      rows += rank.stats[i].back().rows;
+      tasks += rank.stats[i].back().tasks;
+      // An entry takes as long as its slowest rank.
+      for (size_t n = 0; n < seconds.size(); ++n) {
+        bind[n] = std::max(bind[n], rank.stats[i][n].bindSeconds);
+        seconds[n] = std::max(seconds[n], rank.stats[i][n].runSeconds);
+      }
+    }
+    std::sort(bind.begin(), bind.end());
+    std::sort(seconds.begin(), seconds.end());
+    const double flops =
+        static_cast<double>(flopsPerRow(job.program.tables(), job.entries[i])) * static_cast<double>(rows);
+    text += fmt::format("{:<12}{:>10}{:>10}{:>11.3f}{:>11.3f}{:>11.3f}{:>10.4f}\n",
+                        job.program.tables().at(job.entries[i]).name, rows, tasks, bind.front() * 1e3,
+                        seconds.front() * 1e3, seconds[seconds.size() / 2] * 1e3,
+                        seconds.front() > 0 ? flops / seconds.front() * 1e-12 : 0.0);
+  }
+  return text;
+}
+
+Expected<std::vector<Rank>> loadRanks(const Job& job, const std::vector<std::string>& paths) {
+  std::vector<Rank> ranks(paths.size());
+  for (size_t r = 0; r < paths.size(); ++r) {
+    Expected<TensorMap> tensors = readSafetensors(paths[r]);
+    if (!tensors) return tensors.error();
+    const TaskProgram& program = job.program.tables();
+    const Expected<int64_t> tokens = checkInputs(program, job.tensors.inputs, *tensors);
+    if (!tokens) return Error{fmt::format("{}: {}", paths[r], tokens.error().message)};
+    ranks[r].inputs = std::move(*tensors);
+    ranks[r].outputs = makeOutputs(program, job.tensors.outputs, *tokens);
+  }
+  return ranks;
+}
+
+Expected<int> run(const Options& options) {
+  Expected<Program> program = Program::load(options.program);
+  if (!program) return program.error();
+  Expected<std::vector<EntryId>> entries = findEntries(program->tables(), options.entries);
+  if (!entries) return Error{fmt::format("{}: {}", options.program, entries.error().message)};
+  const Expected<std::vector<std::string>> in = rankPaths(options.in, program->ranks());
+  if (!in) return in.error();
+  const Expected<std::vector<std::string>> out = rankPaths(options.out, program->ranks());
+  if (!out) return out.error();
+  if (Status status = probeWritable(*out); !status) return status.error();
+
+  Job job{*program, std::move(*entries), {}, {}, options.repeat};
+  job.tensors = tensorsOf(job.program.tables(), job.entries);
+  job.options.threads = options.threads;
+  job.options.executor = options.executor == "serial" ? ExecutorKind::kSerial : ExecutorKind::kParallel;
+  job.options.timeoutSeconds = options.timeout;
+  Expected<std::vector<Rank>> ranks = loadRanks(job, *in);
+  if (!ranks) return ranks.error();
+  if (Status status = runRanks(job, *ranks); !status) return status.error();
+
+  std::vector<TensorMap> outputs;
+  for (Rank& rank : *ranks) outputs.push_back(std::move(rank.outputs));
+  if (Status status = writeRanks(*out, outputs); !status) return status.error();
+  if (Status status = printText(report(job, *ranks)); !status) return status.error();
+  return kExitSuccess;
+}
+
+}  // namespace
+
+Command addRun(CLI::App& parent) {
+  CLI::App* app = parent.add_subcommand("run", "run entries of a program; ranks are threads of this process");
+  const auto options = std::make_shared<Options>();
+  app->add_option("program", options->program, "program file")->required()->type_name("layer.slp");
+  app->add_option("--in", options->in, "inputs of each rank")->required()->type_name("in-{rank}.safetensors");
+  app->add_option("--out", options->out, "outputs of each rank")
+      ->required()
+      ->type_name("out-{rank}.safetensors");
+  app->add_option("--entry", options->entries, "entries to run, in this order (default: all)")
+      ->type_name("A,B");
+  app->add_option("--threads", options->threads, "workers of each rank (default: cores / ranks)")
+      ->check(CLI::Range(1, 1024))
+      ->type_name("N");
+  app->add_option("--executor", options->executor, "parallel (default), or serial: one thread, in key order")
+      ->check(CLI::IsMember({"serial", "parallel"}))
+      ->type_name("KIND");
+  app->add_option("--timeout", options->timeout, "longest wait for one event (default: 30)")
+      ->check(CLI::Range(1e-3, 1e6))
+      ->type_name("SECONDS");
+  app->add_option("--repeat", options->repeat, "runs of all entries; prints best and median (default: 1)")
+      ->check(CLI::Range(1, 1000000))
+      ->type_name("N");
+  app->footer(
+      "Binds inputs and outputs by name. Prints, for each entry, rows of all ranks, tasks, time of the "
+      "slowest\n"
+      "rank and TFLOP/s of the matrix products. Writes the outputs of all ranks, or none.\n\n"
+      "examples:\n"
+      "  sluice run layer.slp --in 'in-{rank}.safetensors' --out 'out-{rank}.safetensors'\n"
+      "  sluice run layer.slp --in 'in-{rank}.safetensors' --out 'out-{rank}.safetensors' \\\n"
+      "      --entry forward --threads 4 --repeat 10\n\n"
+      "exit status: 0 done, 1 bad input or a failed run, 2 wrong usage");
+  return {app, [options] { return run(*options); }};
+}
+
+}  // namespace sluice::tools

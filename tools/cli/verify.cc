@@ -1,0 +1,47 @@
+// sluice verify: proves a program for every routing.
+#include "runtime/program/verify.h"
+
+#include <fmt/format.h>
+
+#include <memory>
+#include <utility>
+
+#include "runtime/program/codec.h"
+#include "tools/cli/command.h"
+#include "tools/cli/files.h"
+
+namespace sluice::tools {
+namespace {
+
+Expected<int> verifyFile(const std::string& path) {
+  Expected<TaskProgram> program = readProgram(path);
+  if (!program) return program.error();
+  const Expected<VerifiedProgram> verified = verify(std::move(*program));
+  if (!verified) return Error{fmt::format("{}: {}", path, verified.error().message)};
+  const TaskProgram& p = **verified;
+  size_t records = 0;
+  for (const Lane& lane : p.lanes)
+    for (const auto& seat : lane.seats) records += seat.size();
+  const Status status = printText(
+      fmt::format("{}: verified: {} entries, {} families, {} events, {} tasks a window, {} cores, {} ranks\n",
+                  path, p.entries.size(), p.families.size(), p.events.size(), records, p.cores, p.ranks));
+  if (!status) return status.error();
+  return kExitSuccess;
+}
+
+}  // namespace
+
+Command addVerify(CLI::App& parent) {
+  CLI::App* app =
+      parent.add_subcommand("verify", "prove that a program is complete, in order, and cannot hang");
+  const auto path = std::make_shared<std::string>();
+  app->add_option("program", *path, "program file")->required()->type_name("layer.slp");
+  app->footer(
+      "What is proved holds for every routing; docs/SCHEDULE.md says what and how.\n\n"
+      "example:\n"
+      "  sluice verify layer.slp\n\n"
+      "exit status: 0 verified, 1 refused (the message names family, task, event and core), 2 wrong usage");
+  return {app, [path] { return verifyFile(*path); }};
+}
+
+}  // namespace sluice::tools

@@ -1,0 +1,50 @@
+// sluice: runs, shows, verifies and compares task programs. The subcommands are in tools/cli.
+#include <fmt/format.h>
+
+#include <array>
+#include <cstdio>
+#include <exception>
+
+#include "tools/cli/command.h"
+
+namespace {
+
+using namespace sluice::tools;
+
+int fail(const std::string& message, int status) {
+  fmt::print(stderr, "sluice: error: {}\n", message);
+  return status;
+}
+
+int runTool(int argc, char** argv) {
+  CLI::App app("sluice: runs, shows, verifies and compares task programs made by sluicec", "sluice");
+  app.require_subcommand(1);
+  app.footer(
+      "`sluice COMMAND --help` says more.\n\n"
+      "exit status: 0 success, 1 bad input or failure, 2 wrong usage");
+  const std::array commands = {addRun(app),    addDump(app),       addAs(app),
+                               addVerify(app), addMakeInputs(app), addCheck(app)};
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) return app.exit(error);  // --help
+    return fail(error.what(), kExitUsage);
+  }
+  for (const Command& command : commands) {
+    if (!command.app->parsed()) continue;
+    const sluice::Expected<int> status = command.action();
+    return status ? *status : fail(status.error().message, kExitFailure);
+  }
+  return kExitUsage;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  // Nothing throws for bad input; what is left is a machine without memory.
+  try {
+    return runTool(argc, argv);
+  } catch (const std::exception& error) {
+    return fail(error.what(), kExitFailure);
+  }
+}
