@@ -146,7 +146,8 @@ Expected<std::unique_ptr<Context>> Context::create(Program program, Transport& t
   const auto plan = std::make_shared<const Plan>(Plan::make(program.verified(), **kernels));
   auto rank = RankState::create(plan, transport);
   if (!rank) return rank.error();
-  std::unique_ptr<Impl> impl(new Impl{std::move(program), transport, options, std::move(*rank), {}, {}, {}, {}});
+  std::unique_ptr<Impl> impl(
+      new Impl{std::move(program), transport, options, std::move(*rank), {}, {}, {}, {}});
   if (options.executor == ExecutorKind::kSerial) {
     impl->serialScratch.emplace(plan->scratchBytes());
   } else {
