@@ -1,6 +1,7 @@
 """Changes one tensor of a safetensors file; knows the format from its description only.
 
 usage: edit_safetensors.py IN OUT drop NAME | add NAME | type NAME DTYPE | shape NAME A,B | set NAME INDEX VALUE
+                          | take NAME FILE
 """
 import json
 import struct
@@ -44,6 +45,8 @@ def main():
         tensors[name] = ["F32", [2], bytearray(8)]
     elif what == "type":
         tensors[name][0] = rest[0]
+    elif what == "take":
+        tensors[name] = load(rest[0])[name]
     elif what == "shape":
         shape = [int(n) for n in rest[0].split(",")]
         size = struct.calcsize(FORMATS[tensors[name][0]])
