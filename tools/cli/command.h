@@ -26,6 +26,7 @@ Command addRun(CLI::App& parent);
 Command addDump(CLI::App& parent);
 Command addAs(CLI::App& parent);
 Command addVerify(CLI::App& parent);
+Command addDiff(CLI::App& parent);
 Command addMakeInputs(CLI::App& parent);
 Command addCheck(CLI::App& parent);
 

@@ -1,0 +1,45 @@
+// sluice diff: what differs between two programs.
+#include "runtime/program/diff.h"
+
+#include <memory>
+
+#include "runtime/program/codec.h"
+#include "tools/cli/command.h"
+#include "tools/cli/files.h"
+
+namespace sluice::tools {
+namespace {
+
+struct Options {
+  std::string first, second;
+};
+
+Expected<int> diff(const Options& options) {
+  const Expected<TaskProgram> first = readProgram(options.first);
+  if (!first) return first.error();
+  const Expected<TaskProgram> second = readProgram(options.second);
+  if (!second) return second.error();
+  std::string text;
+  for (const std::string& line : diffPrograms(*first, *second)) text += line + "\n";
+  if (Status status = printText(text); !status) return status.error();
+  return text.empty() ? kExitSuccess : kExitFailure;
+}
+
+}  // namespace
+
+Command addDiff(CLI::App& parent) {
+  CLI::App* app = parent.add_subcommand("diff", "show what differs between two programs");
+  const auto options = std::make_shared<Options>();
+  app->add_option("first", options->first, "program file")->required()->type_name("a.slp");
+  app->add_option("second", options->second, "program file")->required()->type_name("b.slp");
+  app->footer(
+      "Prints one line a difference: where, the value in the first, the value in the second.\n\n"
+      "example:\n"
+      "  sluice diff before.slp after.slp\n\n"
+      "exit status: 0 the same, 1 different, or a program that cannot be read (a message on standard "
+      "error),\n"
+      "2 wrong usage");
+  return {app, [options] { return diff(*options); }};
+}
+
+}  // namespace sluice::tools
