@@ -1,0 +1,20 @@
+#!/bin/bash
+# usage: dependency_test.sh RUNTIME_DEPS COMPILER_DEPS   lists of labels made by genquery
+set -u
+failures=0
+
+# refuse LIST PATTERN WHY
+refuse() {
+  if grep -E "$2" "$1"; then
+    echo "FAIL: $3"
+    failures=$((failures + 1))
+  fi
+}
+# A list that names nothing would pass every check.
+expect() { grep -qE "$2" "$1" || { echo "FAIL: $1 does not name $2"; failures=$((failures + 1)); }; }
+
+expect "$1" '^//runtime/exec:exec$'
+expect "$2" '^//runtime/program:program$'
+refuse "$1" '^(//compiler|@llvm19//|@nlohmann_json//|//tools)' 'the runtime depends on compiler, LLVM, JSON or tools'
+refuse "$2" '^//runtime/(exec|comm|api)' 'the compiler depends on the executing half of the runtime'
+exit $((failures > 0))
