@@ -9,6 +9,7 @@
 #include "compiler/api/compile.h"
 #include "compiler/passes/pipeline.h"
 #include "runtime/program/codec.h"
+#include "runtime/program/text.h"
 
 namespace sluice {
 namespace {
@@ -20,6 +21,7 @@ constexpr const char* kFooter = R"(Examples:
   sluicec graphs/moe_ffn/train.json --set ep=4 -o layer.slp
   sluicec graphs/moe_ffn/train.json --set hidden=2048 --emit=moe > layer.mlir
   sluicec layer.mlir --emit=task --stop-after=insert-events
+  sluicec layer.mlir --emit=program-text
 
 An unknown symbol or one out of its range is an error that lists the symbols of the graph.
 Targets are files NAME.json in $SLUICE_TARGETS, else beside the compiler; a path that ends in .json is taken as it is.
@@ -52,8 +54,8 @@ void declare(CLI::App& app, Arguments& arguments) {
   app.add_option("--set", arguments.sets, "SYMBOL=NUMBER: sets a symbol of the graph; may be repeated")
       ->allow_extra_args(false);
   app.add_option("-o,--output", arguments.output, "program file to write");
-  app.add_option("--emit", arguments.emit, "print moe or task IR to standard output")
-      ->check(CLI::IsMember({"moe", "task"}));
+  app.add_option("--emit", arguments.emit, "print moe, task (IR) or program-text to standard output")
+      ->check(CLI::IsMember({"moe", "task", "program-text"}));
   app.add_option("--stop-after", arguments.stopAfter, "print the IR after this phase; no program is made")
       ->check(CLI::IsMember(phases));
   app.add_option("--cores", arguments.options.cores, "seats of the tables, instead of the target's")
@@ -89,7 +91,8 @@ std::string checkUsage(Arguments& arguments) {
     return "nothing to do: give -o FILE, --emit or --stop-after";
   if (!arguments.stopAfter.empty() && !arguments.output.empty())
     return "--stop-after makes no program for -o";
-  if (!arguments.stopAfter.empty() && !arguments.emit.empty() && stopsInMoe != (arguments.emit == "moe"))
+  const std::string stage = stopsInMoe ? "moe" : "task";
+  if (!arguments.stopAfter.empty() && !arguments.emit.empty() && arguments.emit != stage)
     return fmt::format("--stop-after={} does not give --emit={}", arguments.stopAfter, arguments.emit);
   return {};
 }
@@ -115,12 +118,15 @@ int run(Arguments& arguments, const char* argv0) {
   const Expected<Target> target = loadTarget(arguments.target, targetFolders(argv0));
   if (!target) return fail(target.error().message, kBadInput);
   if (!arguments.stopAfter.empty()) return printIr(arguments, *target, arguments.stopAfter);
-  if (!arguments.output.empty()) {
+  const bool needsProgram = !arguments.output.empty() || arguments.emit == "program-text";
+  if (needsProgram) {
     const Expected<TaskProgram> program = compile(arguments.graph, *target, arguments.options);
     if (!program) return fail(program.error().message, kBadInput);
-    if (Status written = writeProgram(*program, arguments.output); !written)
-      return fail("error: " + written.error().message, kBadInput);
+    if (!arguments.output.empty())
+      if (Status written = writeProgram(*program, arguments.output); !written)
+        return fail("error: " + written.error().message, kBadInput);
     if (arguments.emit.empty()) show(summary(arguments, *program) + "\n");
+    if (arguments.emit == "program-text") show(printProgram(*program));
   }
   if (arguments.emit == "moe") return printIr(arguments, *target, "import");
   if (arguments.emit == "task") return printIr(arguments, *target, "");
