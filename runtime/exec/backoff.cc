@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "runtime/exec/exchange.h"
+#include "runtime/exec/clock.h"
 
 namespace sluice {
 namespace {

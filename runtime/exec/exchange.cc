@@ -1,18 +1,13 @@
 #include "runtime/exec/exchange.h"
 
 #include <fmt/format.h>
-#include <time.h>
 
 #include <algorithm>
 #include <cstring>
 
-namespace sluice {
+#include "runtime/exec/clock.h"
 
-int64_t monotonicNanoseconds() {
-  timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
-}
+namespace sluice {
 
 // As it lies on the board, before the counts. `posted` is stored last, by Transport::post.
 struct Exchange::Header {

@@ -52,7 +52,4 @@ class Exchange {
   std::vector<std::byte> message_;
 };
 
-// CLOCK_MONOTONIC in nanoseconds.
-int64_t monotonicNanoseconds();
-
 }  // namespace sluice

@@ -61,26 +61,29 @@ int64_t rowBytes(const Buffer& buffer) {
   return bytes;
 }
 
+// Gathers the piece's pairs into the peer's `to`: pair p is element p / divisor of `from`, `stride` bytes
+// apart.
+void sendPairs(const Step& step, const Piece& piece, BufferId to, const std::byte* from, int64_t stride,
+               int32_t divisor, std::byte* scratch) {
+  const RemoteRows target(step, to, piece.peer, piece.row, piece.rows, scratch);
+  step.plan->kernels().gatherRows({.src = from,
+                                   .srcStride = stride,
+                                   .index = step.tables->pairOf.data() + piece.pair,
+                                   .divisor = divisor,
+                                   .dst = target.data(),
+                                   .dstStride = target.stride(),
+                                   .bytes = rowBytes(step.program().at(to)),
+                                   .rows = piece.rows});
+  target.send();
+}
+
 void dispatch(const Step& step, const Family& family, const Task& task, std::byte* scratch) {
   const Piece& piece = step.tables->sends[task.slot];
-  const int32_t* index = step.tables->pairOf.data() + piece.pair;
-  const auto gather = [&](BufferId from, BufferId to, int32_t divisor, int64_t bytes) {
-    const RemoteRows target(step, to, piece.peer, piece.row, piece.rows, scratch);
-    const BufferAddress& source = step.at(from);
-    step.plan->kernels().gatherRows({.src = source.data,
-                                     .srcStride = source.stride / (divisor == 1 ? step.program().topK : 1),
-                                     .index = index,
-                                     .divisor = divisor,
-                                     .dst = target.data(),
-                                     .dstStride = target.stride(),
-                                     .bytes = bytes,
-                                     .rows = piece.rows});
-    target.send();
-  };
-  gather(family.reads[0], family.writes[0], step.program().topK,
-         rowBytes(step.program().at(family.writes[0])));
-  // weights [T,K] are gathered as [T*K] rows of one float
-  if (family.writes[1]) gather(family.reads[1], family.writes[1], 1, sizeof(float));
+  const BufferAddress& tokens = step.at(family.reads[0]);
+  sendPairs(step, piece, family.writes[0], tokens.data, tokens.stride, step.program().topK, scratch);
+  if (!family.writes[1]) return;
+  const std::byte* weights = step.at(family.reads[1]).data;  // [T,K]: one float a pair
+  sendPairs(step, piece, family.writes[1], weights, sizeof(float), 1, scratch);
 }
 
 void combineReturn(const Step& step, const Family& family, const Task& task, std::byte* scratch) {
