@@ -28,7 +28,7 @@ FamilyShape shapeWeightGrad(int32_t m, int32_t n, const TileSizes& sizes) {
   shape.tiling.n = n;
   shape.tiling.tileM = evenTile(m, sizes.weightGradRows);
   shape.tiling.tileN = evenTile(n, sizes.weightGradColumns);
-  shape.tiles = ops::weightGradTiles(shape.tiling);
+  shape.tiles = int64_t{ops::tileCount(m, shape.tiling.tileM)} * ops::tileCount(n, shape.tiling.tileN);
   return shape;
 }
 

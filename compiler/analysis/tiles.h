@@ -15,9 +15,12 @@ struct TileSizes {
   int32_t weightGradColumns = 256;  // by this
 };
 
+// More tiles make a table that nobody wants: larger tiles are the answer.
+inline constexpr int64_t kMaxTiles = 1 << 20;
+
 struct FamilyShape {
   Tiling tiling;
-  int32_t tiles = 1;
+  int64_t tiles = 1;  // may be more than kMaxTiles
 };
 
 // The tile that cuts `length` evenly into tiles of at most `most`, a multiple of 16 where `most` is 16 or

@@ -126,6 +126,7 @@ class Compilation {
         options_(options),
         context_(mlir::MLIRContext::Threading::DISABLED),
         report_(context_, path) {
+    context_.printOpOnDiagnostic(false);
     context_.loadDialect<moe::MoeDialect, task::TaskDialect>();
   }
 

@@ -10,7 +10,7 @@ namespace sluice {
 
 namespace {
 
-constexpr int64_t kMaxTasks = 1 << 22;  // of a lane's window
+constexpr int64_t kMaxTasks = 1 << 20;  // of a lane's window
 
 struct AssignCores : impl::AssignCoresBase<AssignCores> {
   void runOnOperation() override {

@@ -50,6 +50,9 @@ class EntryFormer {
         .Case([&](moe::CombineOp op) { addCombine(node, op); });
   }
 
+  // False after a family with too many tiles, which was reported.
+  bool fits() const { return fits_; }
+
  private:
   // The way back to the tokens' ranks, and the sum there.
   void addCombine(moe::NodeOp node, moe::CombineOp op) {
@@ -69,6 +72,12 @@ class EntryFormer {
 
   void family(moe::NodeOp node, StringRef suffix, task::OpKind op, StringRef space, const FamilyShape& shape,
               llvm::ArrayRef<std::string> reads, llvm::ArrayRef<std::string> writes) {
+    if (shape.tiles > kMaxTiles) {
+      mlir::emitError(node->getLoc()) << "node '" << node.getNode() << "' has " << shape.tiles
+                                      << " tiles, expected at most " << kMaxTiles << ": choose larger tiles";
+      fits_ = false;
+      return;
+    }
     const Tiling& t = shape.tiling;
     const auto tiling = task::TilingAttr::get(builder_.getContext(), t.m, t.n, t.k, t.tileM, t.tileN,
                                               static_cast<int32_t>(t.flags));
@@ -76,10 +85,10 @@ class EntryFormer {
         node.getAlias() ? builder_.getStringAttr(*node.getAlias()) : mlir::StringAttr();
     const auto kind = task::OpKindAttr::get(builder_.getContext(), op);
     const auto core = task::CoreKindAttr::get(builder_.getContext(), task::CoreKind::unified);
-    builder_.create<task::FamilyOp>(node->getLoc(), builder_.getStringAttr(node.getNode() + suffix), kind,
-                                    builder_.getStringAttr(space), builder_.getI32IntegerAttr(shape.tiles),
-                                    tiling, core, strings(reads), strings(writes), mlir::ArrayAttr(),
-                                    mlir::ArrayAttr(), alias);
+    builder_.create<task::FamilyOp>(
+        node->getLoc(), builder_.getStringAttr(node.getNode() + suffix), kind, builder_.getStringAttr(space),
+        builder_.getI32IntegerAttr(static_cast<int32_t>(shape.tiles)), tiling, core, strings(reads),
+        strings(writes), mlir::ArrayAttr(), mlir::ArrayAttr(), alias);
   }
 
   mlir::ArrayAttr strings(llvm::ArrayRef<std::string> names) {
@@ -97,6 +106,7 @@ class EntryFormer {
   GraphBuffers& buffers_;
   StringRef entryName_;
   const TileSizes& sizes_;
+  bool fits_ = true;
 };
 
 struct FormTasks : impl::FormTasksBase<FormTasks> {
@@ -108,11 +118,11 @@ struct FormTasks : impl::FormTasksBase<FormTasks> {
       getOperation().emitError() << "has " << graphs.size() << " moe.graph ops, expected one";
       return signalPassFailure();
     }
-    form(graphs.front());
+    if (failed(form(graphs.front()))) return signalPassFailure();
     graphs.front()->erase();
   }
 
-  void form(moe::GraphOp graph) {
+  mlir::LogicalResult form(moe::GraphOp graph) {
     mlir::OpBuilder builder(graph);
     auto program = builder.create<task::ProgramOp>(
         graph.getLoc(), graph.getSymNameAttr(), graph.getRanksAttr(), graph.getExpertsAttr(),
@@ -135,7 +145,9 @@ struct FormTasks : impl::FormTasksBase<FormTasks> {
       if (entry == *graph.getOps<moe::EntryOp>().begin()) buffers.insertBefore(made);
       EntryFormer former(builder, buffers, made, sizes);
       for (auto node : entry.getOps<moe::NodeOp>()) former.add(node);
+      if (!former.fits()) return mlir::failure();
     }
+    return mlir::success();
   }
 
   void addSpaces(mlir::OpBuilder& builder, moe::GraphOp graph) {

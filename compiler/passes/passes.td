@@ -29,9 +29,8 @@ def FormTasks : Pass<"form-tasks", "::mlir::ModuleOp"> {
   let summary = "turns the nodes of a moe.graph into the families of a task.program";
   let description = [{
     Before: one moe.graph with splits. After: a task.program with spaces, buffers without regions, and entries with
-    families without events, in place of it; a combine is two families, NAME.return and NAME.sum. Fails: a tensor
-    that is both saved and an output, a saved input, an input with two shapes. Test:
-    tests/compiler/passes/form_tasks.mlir.
+    families without events, in place of it; a combine is two families, NAME.return and NAME.sum. Fails: there is no
+    moe.graph, or more than one; a family has more than 2^20 tiles. Test: tests/compiler/passes/form_tasks.mlir.
   }];
   let dependentDialects = ["::sluice::task::TaskDialect"];
   let options = [
@@ -64,7 +63,7 @@ def AssignCores : Pass<"assign-cores", "::sluice::task::ProgramOp"> {
   let summary = "deals the tasks of every family to the seats of a lane of its own";
   let description = [{
     Before: entries without lanes. After: a lane a family, priority 0. Fails: an entry that has lanes, more than
-    2^22 tasks a window. Test: tests/compiler/passes/assign_cores.mlir.
+    2^20 tasks a window. Test: tests/compiler/passes/assign_cores.mlir.
   }];
 }
 

@@ -32,6 +32,10 @@ TEST_CASE("a weight gradient is cut both ways") {
   CHECK(shape.tiling == Tiling{768, 2050, 0, 256, 240, 0, 0, 0});
 }
 
+TEST_CASE("the number of tiles does not wrap around") {
+  CHECK(shapeWeightGrad(1 << 20, 1 << 20, {1, 1, 1}).tiles == int64_t{1} << 40);
+}
+
 TEST_CASE("row families have one tile") {
   CHECK(shapeRows(2048, 8).tiles == 1);
   CHECK(shapeRows(2048, 8).tiling == Tiling{0, 2048, 8, 0, 0, 0, 0, 0});

@@ -63,7 +63,7 @@ task.program "p" ranks = 1 experts = 4 top_k = 2 max_tokens = 64 cores = 2 targe
     task.event "down_done" space rows counts tasks until constant(2)
     task.event "returned" space one counts rows until valid_pairs(0) remote
     task.family dispatch "dispatch" on "sends" tiles = 1 <n = 32> core unified reads ["x", ""] writes ["rows", ""] signals ["rows_arrived"]
-    // expected-error @+1 {{family 'up' has 6000000 tasks in a window, expected at most 4194304}}
+    // expected-error @+1 {{family 'up' has 6000000 tasks in a window, expected at most 1048576}}
     task.family gmm "up" on "rows" tiles = 3000000 <n = 48, k = 32, tile_n = 16> core unified reads ["rows", "w"] writes ["up"] waits ["rows_arrived"] signals ["up_done", "expert_up"]
     task.family gmm_weight_grad "grad" on "experts" tiles = 1 <m = 32, n = 48, tile_m = 32, tile_n = 48> core unified reads ["rows", "up", ""] writes ["dw"] waits ["expert_up"]
     task.family gmm "down" on "rows" tiles = 2 <n = 32, k = 48, tile_n = 16> core unified reads ["up", "wd"] writes ["down"] waits ["up_done"] signals ["down_done"]
