@@ -64,6 +64,8 @@ void declare(CLI::App& app, Arguments& arguments) {
       ->check(CLI::Range(16, 65536));
   app.add_option("--tile", arguments.options.tile, "most rows and columns of a task of a product")
       ->check(CLI::Range(1, 1048576));
+  app.add_flag("--accumulate", arguments.options.accumulate,
+               "all weight gradients add to what their outputs hold");
   app.footer(kFooter);
 }
 

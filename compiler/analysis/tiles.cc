@@ -22,12 +22,13 @@ FamilyShape shapeGmm(int32_t n, int32_t k, bool transposed, const TileSizes& siz
   return shape;
 }
 
-FamilyShape shapeWeightGrad(int32_t m, int32_t n, const TileSizes& sizes) {
+FamilyShape shapeWeightGrad(int32_t m, int32_t n, const TileSizes& sizes, bool accumulate) {
   FamilyShape shape;
   shape.tiling.m = m;
   shape.tiling.n = n;
   shape.tiling.tileM = evenTile(m, sizes.weightGradRows);
   shape.tiling.tileN = evenTile(n, sizes.weightGradColumns);
+  shape.tiling.flags = accumulate ? ops::kWeightGradAccumulate : 0;
   shape.tiles = int64_t{ops::tileCount(m, shape.tiling.tileM)} * ops::tileCount(n, shape.tiling.tileN);
   return shape;
 }

@@ -28,7 +28,7 @@ struct FamilyShape {
 int32_t evenTile(int32_t length, int32_t most);
 
 FamilyShape shapeGmm(int32_t n, int32_t k, bool transposed, const TileSizes& sizes);
-FamilyShape shapeWeightGrad(int32_t m, int32_t n, const TileSizes& sizes);
+FamilyShape shapeWeightGrad(int32_t m, int32_t n, const TileSizes& sizes, bool accumulate = false);
 
 // Activation, its gradient, dispatch and both halves of a combine: one tile, rows of n elements.
 FamilyShape shapeRows(int32_t n, int32_t k = 0);

@@ -81,7 +81,12 @@ std::string optionLine(const CompileOptions& options) {
   if (options.cores != 0) add(fmt::format("--cores {}", options.cores));
   if (options.slotRows != 0) add(fmt::format("--slot-rows {}", options.slotRows));
   if (options.tile != 0) add(fmt::format("--tile {}", options.tile));
+  if (options.accumulate) add("--accumulate");
   return line;
+}
+
+void accumulateAll(mlir::ModuleOp module) {
+  module.walk([](moe::GmmWeightGradOp node) { node.setAccumulate(true); });
 }
 
 std::string printed(mlir::Operation* op) {
@@ -138,6 +143,7 @@ class Compilation {
     Expected<Module> module =
         isMlir ? parseMlir(path_, options_, context_) : importJson(path_, options_, context_);
     if (!module) return module.error();
+    if (*module && options_.accumulate) accumulateAll(module->get());
     if (!*module || failed(mlir::verify(module->get()))) return report_.error();
     module_ = std::move(*module);
     mlir::PassManager passes(&context_);

@@ -19,7 +19,8 @@ struct CompileOptions {
   std::vector<std::pair<std::string, int64_t>> sets;  // symbols of a graph file; none for .mlir
   int32_t cores = 0;                                  // seats of a lane; 0: the target's
   int32_t slotRows = 0;                               // rows of a slot; 0: the target's
-  int32_t tile = 0;  // most rows and columns of a task of a product; 0: the target's
+  int32_t tile = 0;         // most rows and columns of a task of a product; 0: the target's
+  bool accumulate = false;  // all weight gradients add to what their outputs hold
 };
 
 // Compiles PATH.json, a graph file, or PATH.mlir, a moe.graph. Errors: what is wrong with the file, the

@@ -132,9 +132,14 @@ def Moe_GmmOp : Moe_Node<"gmm"> {
 
 def Moe_GmmWeightGradOp : Moe_Node<"gmm_weight_grad"> {
   let summary = "a [R,M], b [R,N], optional row scale [R] -> sum over the rows of each expert [E,M,N] in f32";
-  let arguments = !con((ins Moe_Tensor:$a, Moe_Tensor:$b, Optional<Moe_Tensor>:$row_scale), nodeAttrs);
+  let description = [{
+    With `accumulate` the sums are added to what the output holds that the caller has bound; experts without rows
+    leave it as it is. The gradient is then a `moe.output`: nothing else has a content before.
+  }];
+  let arguments = !con((ins Moe_Tensor:$a, Moe_Tensor:$b, Optional<Moe_Tensor>:$row_scale, UnitAttr:$accumulate),
+                       nodeAttrs);
   let results = (outs Moe_Tensor:$grad);
-  let assemblyFormat = "$node `(` $a `,` $b `)` (`scale` `(` $row_scale^ `)`)?" # tail;
+  let assemblyFormat = "$node `(` $a `,` $b `)` (`scale` `(` $row_scale^ `)`)? (`accumulate` $accumulate^)?" # tail;
 }
 
 def Moe_ActivationOp : Moe_Node<"activation"> {

@@ -69,7 +69,7 @@ class EntryVerifier {
   LogicalResult run() {
     if (failed(checkName(entry_, "entry", entry_.getSymName()))) return mlir::failure();
     for (mlir::Operation& op : entry_.getBody().front()) {
-      if (failed(visit(op))) return mlir::failure();
+      if (failed(visit(op)) || failed(visitAccumulation(op))) return mlir::failure();
     }
     if (routing_ == nullptr) {
       return entry_.emitError("entry '")
@@ -89,6 +89,16 @@ class EntryVerifier {
     if (auto save = mlir::dyn_cast<SaveOp>(op)) return visitSink(op, save.getTensor(), save.getValue());
     return op.emitError("'") << op.getName()
                              << "' in an entry, expected nodes, inputs, outputs and saved tensors";
+  }
+
+  // Only the caller's memory has a content that a sum can be added to.
+  LogicalResult visitAccumulation(mlir::Operation& op) {
+    auto node = mlir::dyn_cast<GmmWeightGradOp>(op);
+    const auto isOutput = [](mlir::Operation* user) { return mlir::isa<OutputOp>(user); };
+    if (!node || !node.getAccumulate() || llvm::any_of(node.getGrad().getUsers(), isOutput)) return success();
+    return node.emitError("node '") << node.getNode()
+                                    << "' accumulates, but its gradient is not an output of entry '"
+                                    << entry_.getSymName() << "'";
   }
 
   LogicalResult visitRouting(mlir::Operation& op) {

@@ -97,6 +97,7 @@ struct GraphNode {
   std::vector<TensorUse> inputs;   // by position in schemaOf(op).inputs; none where an optional one is absent
   std::vector<TensorUse> outputs;  // likewise
   bool transpose = false;          // gmm only
+  bool accumulate = false;         // gmm_weight_grad only
   std::string kind;                // activations only
   std::optional<GraphSplit> split;
   std::optional<ReferencePlan> reference;

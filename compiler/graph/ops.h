@@ -23,6 +23,7 @@ struct OpSchema {
   std::span<const OpPort> inputs;
   std::span<const OpPort> outputs;
   bool hasTranspose = false;
+  bool hasAccumulate = false;
   bool hasKind = false;
 };
 

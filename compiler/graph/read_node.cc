@@ -191,6 +191,10 @@ GraphNode readNode(ErrorSink& errors, const Graph& graph, const JsonValue& value
     const JsonValue* transpose = fields.find("transpose", JsonKind::kBool);
     node.transpose = transpose != nullptr && transpose->boolean;
   }
+  if (schema->hasAccumulate) {
+    const JsonValue* accumulate = fields.find("accumulate", JsonKind::kBool);
+    node.accumulate = accumulate != nullptr && accumulate->boolean;
+  }
   if (schema->hasKind) {
     const JsonValue& kind = fields.require("kind", JsonKind::kString);
     node.kind = kind.text;

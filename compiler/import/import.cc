@@ -121,6 +121,7 @@ class Importer {
     state.addAttribute("node", builder_.getStringAttr(node.name));
     if (!node.alias.empty()) state.addAttribute("alias", builder_.getStringAttr(node.alias));
     if (node.transpose) state.addAttribute("transpose", builder_.getUnitAttr());
+    if (node.accumulate) state.addAttribute("accumulate", builder_.getUnitAttr());
     if (!node.kind.empty()) {
       state.addAttribute("kind",
                          moe::ActivationKindAttr::get(context, *moe::symbolizeActivationKind(node.kind)));

@@ -35,7 +35,7 @@ class EntryFormer {
         })
         .Case([&](moe::GmmWeightGradOp op) {
           family(node, "", task::OpKind::gmm_weight_grad, "experts",
-                 shapeWeightGrad(columns(op.getA()), columns(op.getB()), sizes_),
+                 shapeWeightGrad(columns(op.getA()), columns(op.getB()), sizes_, op.getAccumulate()),
                  {name(op.getA()), name(op.getB()), name(op.getRowScale())}, {name(op.getGrad())});
         })
         .Case([&](moe::ActivationOp op) {

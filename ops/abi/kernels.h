@@ -33,7 +33,8 @@ struct GmmArgs {
 };
 
 // c[m, n] = sum over r of a[r, m] * scale[r] * b[r, n], in fp32. rows == 0 writes zeros. The product
-// a * scale is rounded to bf16 where the unit multiplies bf16.
+// a * scale is rounded to bf16 where the unit multiplies bf16. With accumulate, c[m, n] + that sum: the sum
+// is complete before one addition adds it, and rows == 0 touches nothing.
 struct GmmWeightGradArgs {
   const BFloat16* a;
   int64_t lda;
@@ -46,6 +47,7 @@ struct GmmWeightGradArgs {
   int32_t m;
   int32_t n;
   void* scratch;  // KernelSet::weightGradScratchBytes(m, n)
+  bool accumulate = false;
 };
 
 // act[r, i] = silu(gateUp[r, i]) * gateUp[r, inter + i], silu(x) = x / (1 + exp(-x)).

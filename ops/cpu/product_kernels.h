@@ -56,11 +56,18 @@ struct WeightGradSource {
   void store(int32_t row, int32_t rows, int32_t col, int32_t cols, const float* tile) const {
     for (int32_t i = 0; i < rows; ++i, tile += Unit::kNr) {
       float* const to = args.c + (row + i) * args.ldc + col;
-      if (cols == Unit::kNr)
+      if (args.accumulate)
+        addRow(tile, cols, to);
+      else if (cols == Unit::kNr)
         __builtin_memcpy(to, tile, sizeof(float) * Unit::kNr);
       else
         __builtin_memcpy(to, tile, sizeof(float) * static_cast<size_t>(cols));
     }
+  }
+
+ private:
+  static void addRow(const float* __restrict from, int32_t count, float* __restrict to) {
+    for (int32_t j = 0; j < count; ++j) to[j] += from[j];
   }
 };
 
@@ -71,6 +78,7 @@ void gmmBy(const GmmArgs& args) {
 
 template <class Unit, class Pack>
 void weightGradBy(const GmmWeightGradArgs& args) {
+  if (args.accumulate && args.rows <= 0) return;  // adding 0 would turn a -0 into 0
   blockedProduct<Unit>(WeightGradSource<Unit, Pack>{args}, args.m, args.n, args.rows, args.scratch);
 }
 

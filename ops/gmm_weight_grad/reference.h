@@ -5,7 +5,8 @@
 
 namespace sluice::ops {
 
-// result[m, n] without gaps, a * scale not rounded; args.c and args.scratch are not touched.
+// result[m, n] without gaps, a * scale not rounded; with accumulate, args.c plus it. args.c and args.scratch
+// are not written.
 void gmmWeightGradReference(const GmmWeightGradArgs& args, double* result);
 
 }  // namespace sluice::ops

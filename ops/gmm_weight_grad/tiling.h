@@ -1,14 +1,20 @@
 // The tiling of gmm_weight_grad, c[m, n] = sum over the rows of one expert of a[r, m] * b[r, n]: a task
 // computes one rectangle of the gradient of one expert over all of its rows.
 //
-// Tiling fields: m, n the shape of the gradient, tileM, tileN the rectangle of one task. There are
-// ceil(m / tileM) * ceil(n / tileN) tiles; tile t is at (t / tilesN, t % tilesN) with tilesN = ceil(n /
-// tileN).
+// Tiling fields: m, n the shape of the gradient, tileM, tileN the rectangle of one task, flags bit 0 set
+// where the sum is added to what the gradient holds. There are ceil(m / tileM) * ceil(n / tileN) tiles; tile
+// t is at (t / tilesN, t % tilesN) with tilesN = ceil(n / tileN).
 #pragma once
 
 #include "ops/tiling.h"
 
 namespace sluice::ops {
+
+inline constexpr uint32_t kWeightGradAccumulate = 1;
+
+constexpr bool weightGradAccumulates(const Tiling& tiling) {
+  return (tiling.flags & kWeightGradAccumulate) != 0;
+}
 
 struct WeightGradTile {
   TileRange m;

@@ -139,7 +139,8 @@ void gmmWeightGrad(const Step& step, const Family& family, const Task& task, std
                                       .rows = step.tables->expertRow[task.slot + 1] - row,
                                       .m = m.length(),
                                       .n = n.length(),
-                                      .scratch = scratch});
+                                      .scratch = scratch,
+                                      .accumulate = ops::weightGradAccumulates(tiling)});
 }
 
 void activation(const Step& step, const Family& family, const Task& task) {

@@ -7,6 +7,7 @@ namespace sluice::verify_parts {
 namespace {
 
 constexpr uint32_t kTransposed = 1;  // Tiling::flags of a gmm
+constexpr uint32_t kAccumulate = 1;  // Tiling::flags of a weight gradient
 constexpr OpKind kLastOp = OpKind::kCombineSum;
 
 struct Operand {
@@ -43,7 +44,7 @@ UsedFields usedFields(OpKind op) {
     case OpKind::kGmm:
       return {false, true, false, true, kTransposed};
     case OpKind::kGmmWeightGrad:
-      return {true, false, true, true, 0};
+      return {true, false, true, true, kAccumulate};
     case OpKind::kCombineSum:
       return {false, true, false, false, 0};
     default:
@@ -156,6 +157,14 @@ Status checkPairedOptions(const Family& family, const std::string& where) {
   }
 }
 
+// What is added to must have a content: that of the caller's tensor. Regions hold what was there before.
+Status checkAccumulation(const TaskProgram& program, const Family& family, const std::string& where) {
+  if (family.op != OpKind::kGmmWeightGrad || (family.tiling.flags & kAccumulate) == 0) return {};
+  const Buffer& gradient = program.at(family.writes[0]);
+  if (gradient.role == Role::kOutput) return {};
+  return fail("{} accumulates into buffer '{}', which is not an output", where, gradient.name);
+}
+
 Status checkFamily(const TaskProgram& program, FamilyId id) {
   const Family& family = program.at(id);
   if (family.name.empty()) return fail("family {} has no name", id.value);
@@ -181,6 +190,8 @@ Status checkFamily(const TaskProgram& program, FamilyId id) {
   Status status = checkOperands(program, family.reads, signature.reads, "operands that it reads", where);
   if (!status) return status;
   status = checkOperands(program, family.writes, signature.writes, "operands that it writes", where);
+  if (!status) return status;
+  status = checkAccumulation(program, family, where);
   if (!status) return status;
   return checkPairedOptions(family, where);
 }

@@ -206,7 +206,8 @@ Command addRun(CLI::App& parent) {
   app->footer(
       "Binds inputs and outputs by name. Prints, for each entry, rows of all ranks, tasks, time of the "
       "slowest\n"
-      "rank and TFLOP/s of the matrix products. Writes the outputs of all ranks, or none.\n\n"
+      "rank and TFLOP/s of the matrix products. Writes the outputs of all ranks, or none. Outputs start as\n"
+      "zeros: a gradient that accumulates is the sum over --repeat runs.\n\n"
       "examples:\n"
       "  sluice run layer.slp --in 'in-{rank}.safetensors' --out 'out-{rank}.safetensors'\n"
       "  sluice run layer.slp --in 'in-{rank}.safetensors' --out 'out-{rank}.safetensors' \\\n"

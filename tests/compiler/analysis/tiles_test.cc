@@ -30,6 +30,7 @@ TEST_CASE("a weight gradient is cut both ways") {
   const FamilyShape shape = shapeWeightGrad(768, 2050, {});
   CHECK(shape.tiles == 3 * 9);
   CHECK(shape.tiling == Tiling{768, 2050, 0, 256, 240, 0, 0, 0});
+  CHECK(shapeWeightGrad(768, 2050, {}, true).tiling == Tiling{768, 2050, 0, 256, 240, 1, 0, 0});
 }
 
 TEST_CASE("the number of tiles does not wrap around") {

@@ -153,6 +153,38 @@ TEST_CASE("options override the target and stand in the program") {
   CHECK_THAT(made->options, Contains("--set ep=1") && Contains("--cores 5 --slot-rows 32 --tile 8"));
 }
 
+// Names of the weight gradients that accumulate, in order.
+std::vector<std::string> accumulating(const Expected<TaskProgram>& program) {
+  if (!program) FAIL(program.error().message);
+  std::vector<std::string> found;
+  for (const Family& family : program->families)
+    if (family.op == OpKind::kGmmWeightGrad && family.tiling.flags == 1) found.push_back(family.name);
+  return found;
+}
+
+TEST_CASE("weight gradients accumulate where the graph or an option says so") {
+  using Names = std::vector<std::string>;
+  CompileOptions options = setsFor({});
+  CHECK(accumulating(compile(kTrain, smallTarget(), options)) == Names{});
+  options.accumulate = true;
+  const Expected<TaskProgram> all = compile(kTrain, smallTarget(), options);
+  CHECK(accumulating(all) == Names{"down_weight_grad", "gate_up_weight_grad"});
+  CHECK_THAT(all->options, Catch::Matchers::EndsWith(" --accumulate"));
+
+  std::ifstream file(kTrain);
+  std::string text{std::istreambuf_iterator<char>(file), {}};
+  const std::string op = "\"op\": \"gmm_weight_grad\",";
+  text.insert(text.rfind(op), "\"accumulate\": true, ");
+  CHECK(accumulating(compile(writeFile("adds.json", text), smallTarget(), setsFor({}))) ==
+        Names{"gate_up_weight_grad"});
+
+  const std::string grad = "\"gate_up_weight_grad\": {\"type\": \"";
+  text.replace(text.find(grad) + grad.size(), 3, "BF16");
+  const Expected<TaskProgram> wrong = compile(writeFile("wrong.json", text), smallTarget(), setsFor({}));
+  REQUIRE_FALSE(wrong);
+  CHECK_THAT(wrong.error().message, Contains("node 'gate_up_weight_grad': grad is [") && Contains("x f32]"));
+}
+
 TEST_CASE("bad input is reported with its place") {
   const auto message = [](const std::string& path, const CompileOptions& options) {
     const Expected<TaskProgram> made = compile(path, smallTarget(), options);

@@ -74,8 +74,8 @@ moe.graph @train ranks = 4 experts = 64 top_k = 8 max_tokens = 4096 symbols {ep 
     %dx, %d_probs = moe.combine "combine"(%rows_dx, %routing) scalars(%dw)
         : (!moe.tensor<R x 32 x bf16>, !moe.routing, !moe.tensor<R x f32>)
         -> (!moe.tensor<T x 32 x bf16>, !moe.tensor<T x 8 x f32>)
-    // CHECK-NEXT: moe.gmm_weight_grad "gate_up_weight_grad"(%rows_x, %{{.*}}) :
-    %dw_up = moe.gmm_weight_grad "gate_up_weight_grad"(%rows_x, %gate_up_grad)
+    // CHECK-NEXT: moe.gmm_weight_grad "gate_up_weight_grad"(%rows_x, %{{.*}}) accumulate :
+    %dw_up = moe.gmm_weight_grad "gate_up_weight_grad"(%rows_x, %gate_up_grad) accumulate
         : (!moe.tensor<R x 32 x bf16>, !moe.tensor<R x 48 x bf16>) -> !moe.tensor<16 x 32 x 48 x f32>
     moe.output "dx", %dx : !moe.tensor<T x 32 x bf16>
     moe.output "d_expert_weights", %d_probs : !moe.tensor<T x 8 x f32>

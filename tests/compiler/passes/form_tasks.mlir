@@ -21,6 +21,7 @@
 // CHECK-NEXT: task.buffer temp "rows_dy" : [R, 32] bf16
 // CHECK-NEXT: task.buffer temp "row_weights" : [R] f32
 // CHECK-NEXT: task.buffer output "dw" : [2, 32, 32] f32
+// CHECK-NEXT: task.buffer output "dw_sum" : [2, 32, 32] f32
 // CHECK-NEXT: task.buffer output "dx" : [T, 32] bf16
 // CHECK-NEXT: task.buffer temp "d_probs" : [T, 2] f32
 // The name is taken by forward, so the entry's is put before it.
@@ -70,6 +71,9 @@ moe.graph @train ranks = 2 experts = 4 top_k = 2 max_tokens = 64 symbols {hidden
     // CHECK-NEXT: task.family gmm_weight_grad "grad" on "experts" tiles = 2 <m = 32, n = 32, tile_m = 16, tile_n = 32> core unified reads ["rows_x", "rows_dy", "row_weights"] writes ["dw"]
     %dw = moe.gmm_weight_grad "grad"(%rows_x, %rows) scale(%weights) split <experts, 1>
         : (!moe.tensor<R x 32 x bf16>, !moe.tensor<R x 32 x bf16>, !moe.tensor<R x f32>) -> !moe.tensor<2 x 32 x 32 x f32>
+    // CHECK-NEXT: task.family gmm_weight_grad "sum" on "experts" tiles = 2 <m = 32, n = 32, tile_m = 16, tile_n = 32, flags = 1> {{.*}} writes ["dw_sum"]
+    %dw_sum = moe.gmm_weight_grad "sum"(%rows_x, %rows) accumulate split <experts, 1>
+        : (!moe.tensor<R x 32 x bf16>, !moe.tensor<R x 32 x bf16>) -> !moe.tensor<2 x 32 x 32 x f32>
     // CHECK-NEXT: task.family combine_return "combine.return" {{.*}} reads ["rows_dy", "row_weights"] writes ["backward.combine.returned", "backward.combine.returned_scalars"]
     // CHECK-NEXT: task.family combine_sum "combine.sum" {{.*}} reads ["backward.combine.returned", "", "backward.combine.returned_scalars"] writes ["dx", "d_probs"]
     %dx, %dp = moe.combine "combine"(%rows, %r) scalars(%weights) split <rows, 48> {tensors = ["any", "d_probs"]}
@@ -77,5 +81,6 @@ moe.graph @train ranks = 2 experts = 4 top_k = 2 max_tokens = 64 symbols {hidden
         -> (!moe.tensor<T x 32 x bf16>, !moe.tensor<T x 2 x f32>)
     moe.output "dx", %dx : !moe.tensor<T x 32 x bf16>
     moe.output "dw", %dw : !moe.tensor<2 x 32 x 32 x f32>
+    moe.output "dw_sum", %dw_sum : !moe.tensor<2 x 32 x 32 x f32>
   }
 }

@@ -25,13 +25,24 @@ struct Case {
   F32Matrix output() const { return F32Matrix(shape.m, shape.n, shape.n + 3, kF32Canary, true); }
 
   GmmWeightGradArgs args(F32Matrix& c, void* scratch) const {
-    return {a.data(),   a.ld(),  b.data(), b.ld(), scale.empty() ? nullptr : scale.data(), c.data(), c.ld(),
-            shape.rows, shape.m, shape.n,  scratch};
+    return {.a = a.data(),
+            .lda = a.ld(),
+            .b = b.data(),
+            .ldb = b.ld(),
+            .scale = scale.empty() ? nullptr : scale.data(),
+            .c = c.data(),
+            .ldc = c.ld(),
+            .rows = shape.rows,
+            .m = shape.m,
+            .n = shape.n,
+            .scratch = scratch};
   }
 
-  void run(const Implementation& by, F32Matrix& c, int fill = 0xff) const {
+  void run(const Implementation& by, F32Matrix& c, int fill = 0xff, bool accumulate = false) const {
     Scratch scratch(by.kernels.weightGradScratchBytes(shape.m, shape.n), fill);
-    by.kernels.gmmWeightGrad(args(c, scratch.data()));
+    GmmWeightGradArgs all = args(c, scratch.data());
+    all.accumulate = accumulate;
+    by.kernels.gmmWeightGrad(all);
   }
 
   std::vector<double> reference() const {
@@ -119,6 +130,51 @@ TEST_CASE("gmm_weight_grad passes NaN and infinities to the elements they belong
       test.scale[rows / 2] = infinity;
       checkCase(by, test);
     }
+}
+
+TEST_CASE("every gmm_weight_grad that accumulates adds the product to what was there, in one addition") {
+  Random random(6);
+  for (const Implementation& by : implementations())
+    for (bool scaled : {false, true})
+      for (Shape shape :
+           {Shape{1, 1, 1}, Shape{17, 33, 31}, Shape{33, 65, 130}, Shape{1061, 37, 70}, Shape{64, 200, 40}}) {
+        INFO(by.name << " rows " << shape.rows << " m " << shape.m << " n " << shape.n);
+        const Case test(random, shape, scaled);
+        F32Matrix product = test.output(), sum = test.output(), want = test.output();
+        test.run(by, product);
+        for (int32_t i = 0; i < shape.m; ++i)
+          for (int32_t j = 0; j < shape.n; ++j) {
+            sum.at(i, j) = uniform(random, -3, 3);
+            want.at(i, j) = sum.at(i, j) + product.at(i, j);
+          }
+        test.run(by, sum, 0xff, true);
+        CHECK(sum.sameBits(want));
+        CHECK(sum.gapsAreUntouched());
+      }
+}
+
+TEST_CASE("a gmm_weight_grad that accumulates touches nothing where there are no rows") {
+  Random random(7);
+  for (const Implementation& by : implementations()) {
+    INFO(by.name);
+    const Case test(random, {0, 21, 37}, true);
+    F32Matrix c = test.output();
+    for (int32_t i = 0; i < 21; ++i)
+      for (int32_t j = 0; j < 37; ++j) c.at(i, j) = j % 2 == 0 ? -0.0f : 1.5f;
+    F32Matrix before = c;
+    test.run(by, c, 0xff, true);
+    CHECK(c.sameBits(before));
+    CHECK(c.gapsAreUntouched());
+  }
+}
+
+TEST_CASE("the reference of a gmm_weight_grad that accumulates starts from what was there") {
+  const BFloat16 a = toBFloat16(2), b = toBFloat16(3);
+  float c = 0.5f;
+  double result = 0;
+  gmmWeightGradReference({&a, 1, &b, 1, nullptr, &c, 1, 1, 1, 1, nullptr, true}, &result);
+  CHECK(result == 6.5);
+  CHECK(c == 0.5f);
 }
 
 TEST_CASE("gmm_weight_grad gives the same bits whatever the alignment and the old content of the scratch") {

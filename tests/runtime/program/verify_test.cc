@@ -227,6 +227,27 @@ TEST_CASE("roles of buffers are kept") {
         }).find("under another routing") != std::string::npos);
 }
 
+TEST_CASE("a weight gradient accumulates into an output only") {
+  const auto accumulate = [](TaskProgram& p) {
+    Family& family = p.families[familyOf(p, 1, "down_weight_grad").value];
+    family.tiling.flags = 1;
+    return family.writes[0];
+  };
+  CHECK(refusal([&](TaskProgram& p) { accumulate(p); }) == "accepted");
+  CHECK(refusal(
+            [&](TaskProgram& p) { p.families[familyOf(p, 1, "down_weight_grad").value].tiling.flags = 2; }) ==
+        "family 'down_weight_grad' of entry 'backward': flags of the tiling are 0x2, expected 0x1 at most");
+  CHECK(refusal([&](TaskProgram& p) {
+          Buffer& gradient = p.buffers[accumulate(p).value];
+          gradient.role = Role::kTemp;
+          gradient.region = RegionId{static_cast<uint32_t>(p.regions.size())};
+          p.regions.push_back({"gradient", Extent::kFixed, 4 * 24 * 32 * 4, false, false});
+        }) ==
+        "family 'down_weight_grad' of entry 'backward' accumulates into buffer 'down_weight_grad', which is "
+        "not "
+        "an output");
+}
+
 TEST_CASE("sizes that overflow are refused") {
   CHECK(refusal([](TaskProgram& p) { named(p.regions, "rows_x").stride = int64_t{1} << 62; }) ==
         "region 'rows_x': stride is 4611686018427387904, expected 1 to 549755813888");
