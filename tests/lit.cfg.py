@@ -10,8 +10,6 @@ config.suffixes = [".mlir", ".test"]
 config.test_source_root = os.path.dirname(__file__)
 config.test_exec_root = os.environ["TEST_TMPDIR"]
 config.environment["PATH"] = os.pathsep.join([os.path.join(root, "tools"), "/usr/lib/llvm-19/bin", "/usr/bin", "/bin"])
-# The folder of this test: the runfiles of the tool itself exist only where it was built by name.
-config.environment["SLUICE_TARGETS"] = os.path.join(root, "targets")
 # a tool found on the PATH cannot rely on runfiles of its own
 config.environment["SLUICE_TARGETS"] = os.path.join(root, "targets")
 config.substitutions.append(("%root", root))

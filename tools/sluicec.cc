@@ -10,6 +10,7 @@
 #include "compiler/passes/pipeline.h"
 #include "runtime/program/codec.h"
 #include "runtime/program/text.h"
+#include "tools/sluicec_reference.h"
 
 namespace sluice {
 namespace {
@@ -22,8 +23,11 @@ constexpr const char* kFooter = R"(Examples:
   sluicec graphs/moe_ffn/train.json --set hidden=2048 --emit=moe > layer.mlir
   sluicec layer.mlir --emit=task --stop-after=insert-events
   sluicec layer.mlir --emit=program-text
+  sluicec graphs/moe_ffn/backward.json --policy=reference --target ascend910b --set tp=4 --set ep=4 --set seq=8192
 
 An unknown symbol or one out of its range is an error that lists the symbols of the graph.
+The policy reference prints the static plan of the reference system, which cannot be run. It has symbols of its own:
+tp (tensor-parallel ranks, 1), seq (tokens that they share, max_tokens) and rank (whose queues, 0).
 Targets are files NAME.json in $SLUICE_TARGETS, else beside the compiler; a path that ends in .json is taken as it is.
 Exit status: 0 done, 1 bad input or a file that cannot be written, 2 wrong usage.)";
 
@@ -34,6 +38,7 @@ struct Arguments {
   std::string output;
   std::string emit;
   std::string stopAfter;
+  std::string policy = "slots";
   CompileOptions options;
 };
 
@@ -54,8 +59,13 @@ void declare(CLI::App& app, Arguments& arguments) {
   app.add_option("--set", arguments.sets, "SYMBOL=NUMBER: sets a symbol of the graph; may be repeated")
       ->allow_extra_args(false);
   app.add_option("-o,--output", arguments.output, "program file to write");
-  app.add_option("--emit", arguments.emit, "print moe, task (IR) or program-text to standard output")
-      ->check(CLI::IsMember({"moe", "task", "program-text"}));
+  app.add_option(
+         "--emit", arguments.emit,
+         "print moe, task (IR) or program-text to standard output; with --policy=reference, plan-text "
+         "(default) or plan-json")
+      ->check(CLI::IsMember({"moe", "task", "program-text", "plan-text", "plan-json"}));
+  app.add_option("--policy", arguments.policy, "slots (default) or reference")
+      ->check(CLI::IsMember({"slots", "reference"}));
   app.add_option("--stop-after", arguments.stopAfter, "print the IR after this phase; no program is made")
       ->check(CLI::IsMember(phases));
   app.add_option("--cores", arguments.options.cores, "seats of the tables, instead of the target's")
@@ -81,6 +91,23 @@ std::optional<std::pair<std::string, int64_t>> parseSet(const std::string& text)
   return std::pair{text.substr(0, equals), value};
 }
 
+bool emitsPlan(const Arguments& arguments) { return arguments.emit.starts_with("plan-"); }
+
+// What does not go with --policy=reference, or empty.
+std::string checkReferenceUsage(const Arguments& arguments) {
+  if (!arguments.output.empty())
+    return "--policy=reference gives a plan that cannot be executed, so no program for -o";
+  if (!arguments.stopAfter.empty()) return "--policy=reference has no phases for --stop-after";
+  if (!arguments.emit.empty() && !emitsPlan(arguments))
+    return fmt::format("--policy=reference gives --emit=plan-text or plan-json, not {}", arguments.emit);
+  const CompileOptions& options = arguments.options;
+  if (options.accumulate) return "--policy=reference has no --accumulate";
+  if (options.cores != 0 || options.slotRows != 0 || options.tile != 0)
+    return "--policy=reference takes cores and tiles from target and graph, not from --cores, --slot-rows or "
+           "--tile";
+  return {};
+}
+
 // What is wrong with the arguments taken together, or empty.
 std::string checkUsage(Arguments& arguments) {
   for (const std::string& set : arguments.sets) {
@@ -88,6 +115,8 @@ std::string checkUsage(Arguments& arguments) {
     if (!parsed) return fmt::format("--set {}: expected SYMBOL=NUMBER", set);
     arguments.options.sets.push_back(*parsed);
   }
+  if (arguments.policy == "reference") return checkReferenceUsage(arguments);
+  if (emitsPlan(arguments)) return fmt::format("--emit={} needs --policy=reference", arguments.emit);
   const bool stopsInMoe = arguments.stopAfter == "import" || arguments.stopAfter == "propagate-splits";
   if (arguments.output.empty() && arguments.emit.empty() && arguments.stopAfter.empty())
     return "nothing to do: give -o FILE, --emit or --stop-after";
@@ -119,6 +148,13 @@ std::string summary(const Arguments& arguments, const TaskProgram& program) {
 int run(Arguments& arguments, const char* argv0) {
   const Expected<Target> target = loadTarget(arguments.target, targetFolders(argv0));
   if (!target) return fail(target.error().message, kBadInput);
+  if (arguments.policy == "reference") {
+    const Expected<std::string> plan =
+        printReferencePlan(arguments.graph, *target, arguments.options.sets, arguments.emit == "plan-json");
+    if (!plan) return fail(plan.error().message, kBadInput);
+    show(*plan);
+    return 0;
+  }
   if (!arguments.stopAfter.empty()) return printIr(arguments, *target, arguments.stopAfter);
   const bool needsProgram = !arguments.output.empty() || arguments.emit == "program-text";
   if (needsProgram) {

@@ -137,6 +137,9 @@ class Compilation {
 
   Status run(const std::string& stopAfter) {
     if (Status status = checkOptions(options_); !status) return status;
+    if (target_.cubeCores != 0)
+      return Error{fmt::format("error: target '{}' has cube and vector cores apart, expected unified cores",
+                               target_.name)};
     const bool isMlir = path_.ends_with(".mlir");
     if (!isMlir && !path_.ends_with(".json"))
       return Error{fmt::format("{}: error: is neither .json nor .mlir", path_)};

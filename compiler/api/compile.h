@@ -24,7 +24,7 @@ struct CompileOptions {
 };
 
 // Compiles PATH.json, a graph file, or PATH.mlir, a moe.graph. Errors: what is wrong with the file, the
-// graph, a symbol, an option; a program that verify() refuses.
+// graph, a symbol, an option; a target whose cores are not unified; a program that verify() refuses.
 Expected<TaskProgram> compile(const std::string& path, const Target& target, const CompileOptions& options);
 
 // The IR after the phase `stopAfter` (one of phaseNames(); empty: the last), as text.

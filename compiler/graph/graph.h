@@ -87,6 +87,7 @@ struct ReferencePlan {
   Slots inputs, outputs;  // parameter slots by the reference's names
   std::optional<int64_t> tiling;
   std::optional<ReferenceSplit> split;
+  std::string after;  // the node it waits for, or empty: those that make its inputs
   friend bool operator==(const ReferencePlan&, const ReferencePlan&) = default;
 };
 

@@ -126,6 +126,7 @@ std::optional<ReferencePlan> readReference(ErrorSink& errors, Fields& node) {
   if (const JsonValue* split = fields.find("split", JsonKind::kObject)) {
     plan.split = readReferenceSplit(errors, *split, fields.what());
   }
+  plan.after = fields.optionalName("after");
   fields.finish();
   return plan;
 }

@@ -145,6 +145,7 @@ class Importer {
 
   mlir::DictionaryAttr referenceOf(const ReferencePlan& plan) {
     llvm::SmallVector<mlir::NamedAttribute> fields;
+    if (!plan.after.empty()) fields.push_back(named("after", builder_.getStringAttr(plan.after)));
     if (!plan.core.empty()) fields.push_back(named("core", builder_.getStringAttr(plan.core)));
     if (!plan.inputs.empty()) fields.push_back(named("inputs", slotsOf(plan.inputs)));
     if (!plan.outputs.empty()) fields.push_back(named("outputs", slotsOf(plan.outputs)));

@@ -25,7 +25,18 @@ class Reader {
   Expected<Target> run() {
     Target target;
     target.name = text(root_, "name");
-    target.coreKind = coreKind();
+    if (hasSeparateCores()) {
+      number(value("cube_cores"), "cube_cores", 1, 4096, target.cubeCores);
+      number(value("vector_cores"), "vector_cores", 1, 4096, target.vectorCores);
+    } else {
+      unified(target);
+    }
+    if (!error_.empty()) return Error{error_};
+    return target;
+  }
+
+ private:
+  void unified(Target& target) {
     number(value("cores"), "cores", 1, 4096, target.cores);
     number(value("slot_rows"), "slot_rows", 16, 1 << 16, target.slotRows);
     if (target.slotRows % 16 != 0) fail("slot_rows", "a multiple of 16");
@@ -39,11 +50,8 @@ class Reader {
       fail("weight_grad_tile", "an array of 2 numbers");
     }
     windows(target.windows);
-    if (!error_.empty()) return Error{error_};
-    return target;
   }
 
- private:
   void fail(const std::string& field, const std::string& expected) {
     if (error_.empty())
       error_ = fmt::format("{}: error: '{}' is missing or wrong, expected {}", path_, field, expected);
@@ -70,10 +78,10 @@ class Reader {
     return {};
   }
 
-  CoreKind coreKind() {
+  bool hasSeparateCores() {
     const Json& kind = value("core_kind");
-    if (kind != "unified") fail("core_kind", "\"unified\"");
-    return CoreKind::kUnified;
+    if (kind != "unified" && kind != "separate") fail("core_kind", "\"unified\" or \"separate\"");
+    return kind == "separate";
   }
 
   void number(const Json& found, const char* field, int64_t least, int64_t most, int32_t& out) {

@@ -23,10 +23,11 @@ struct Windows {
 
 struct Target {
   std::string name;
-  CoreKind coreKind = CoreKind::kUnified;
-  int32_t cores = 8;       // seats of the tables, 1 to 4096
-  int32_t slotRows = 128;  // rows of a slot, a multiple of 16
-  int32_t tokenSlot = 32;  // tokens of a slot
+  int32_t cubeCores = 0;    // where matrix and vector cores are apart; else 0, and nothing below is read
+  int32_t vectorCores = 0;  // likewise
+  int32_t cores = 8;        // seats of the tables, 1 to 4096
+  int32_t slotRows = 128;   // rows of a slot, a multiple of 16
+  int32_t tokenSlot = 32;   // tokens of a slot
   TileSizes tiles;
   Windows windows;
 };

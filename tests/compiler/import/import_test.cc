@@ -79,6 +79,8 @@ TEST_CASE("the training graph is imported with all its parts") {
            "tensors = [\"act_grad_y\"]}",
            "moe.gmm_weight_grad \"down_weight_grad\"(%act, %rows_dy) scale(%row_weights) {alias = "
            "\"w1_grad\"",
+           "moe.gmm_weight_grad \"gate_up_weight_grad\"(%rows_x, %gate_up_grad) {alias = \"w2_grad\", "
+           "reference = {after = \"gate_grad\", core = \"cube\",",
            "%dx, %d_expert_weights = moe.combine \"combine\"(%rows_dx, %routing) scalars(%row_weight_grad) {",
            "moe.output \"gate_up_weight_grad\", %gate_up_weight_grad : !moe.tensor<16 x 2048 x 1536 x f32>",
        }) {

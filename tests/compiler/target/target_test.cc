@@ -48,6 +48,17 @@ TEST_CASE("cpu.json is a device model") {
   CHECK(target->windows.experts == 1);
 }
 
+TEST_CASE("ascend910b.json has cube and vector cores apart") {
+  const std::vector<std::string> folders = {"targets"};
+  const Expected<Target> target = loadTarget("ascend910b", folders);
+  if (!target) FAIL(target.error().message);
+  CHECK(target->name == "ascend910b");
+  CHECK(target->cubeCores == 24);
+  CHECK(target->vectorCores == 48);
+  CHECK(loadTarget("cpu", folders)->cubeCores == 0);
+  CHECK_THAT(errorOf(damaged("\"unified\"", "\"separate\"")), Contains("'cube_cores' is missing or wrong"));
+}
+
 TEST_CASE("targets are looked for in order, and a path is taken as it is") {
   const std::string first = folderWith("cpu.json", damaged("\"value\": 8", "\"value\": 3"));
   const std::vector<std::string> folders = {"nowhere", first, "targets"};
@@ -57,7 +68,8 @@ TEST_CASE("targets are looked for in order, and a path is taken as it is") {
 
 TEST_CASE("an unknown target lists those there are") {
   const std::vector<std::string> folders = {"nowhere", "targets"};
-  CHECK_THAT(loadTarget("gpu", folders).error().message, Contains("unknown target 'gpu', available: cpu"));
+  CHECK_THAT(loadTarget("gpu", folders).error().message,
+             Contains("unknown target 'gpu', available: ascend910b, cpu"));
   CHECK_THAT(loadTarget("gpu", {}).error().message, Contains("available: none"));
   CHECK_THAT(loadTarget("../targets/cpu", folders).error().message, Contains("unknown target"));
   CHECK_THAT(loadTarget("missing.json", folders).error().message,
