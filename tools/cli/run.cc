@@ -112,13 +112,14 @@ Status runRanks(const Job& job, std::vector<Rank>& ranks) {
 }
 
 std::string report(const Job& job, const std::vector<Rank>& ranks) {
-  std::string text = fmt::format("{:<12}{:>10}{:>10}{:>11}{:>11}{:>11}{:>10}\n", "entry", "rows", "tasks",
-                                 "bind ms", "best ms", "median ms", "TFLOP/s");
+  std::string text = fmt::format("{:<12}{:>10}{:>8}{:>10}{:>11}{:>11}{:>11}{:>10}\n", "entry", "rows", "skew",
+                                 "tasks", "bind ms", "best ms", "median ms", "TFLOP/s");
   for (size_t i = 0; i < job.entries.size(); ++i) {
-    int64_t rows = 0, tasks = 0;
+    int64_t rows = 0, hottest = 0, tasks = 0;
     std::vector<double> bind(static_cast<size_t>(job.repeat)), seconds(bind.size());
     for (const Rank& rank : ranks) {
       rows += rank.stats[i].back().rows;
+      hottest = std::max(hottest, rank.stats[i].back().rows);
       tasks += rank.stats[i].back().tasks;
       // An entry takes as long as its slowest rank.
       for (size_t n = 0; n < seconds.size(); ++n) {
@@ -130,8 +131,10 @@ std::string report(const Job& job, const std::vector<Rank>& ranks) {
     std::sort(seconds.begin(), seconds.end());
     const double flops =
         static_cast<double>(flopsPerRow(job.program.tables(), job.entries[i])) * static_cast<double>(rows);
-    text += fmt::format("{:<12}{:>10}{:>10}{:>11.3f}{:>11.3f}{:>11.3f}{:>10.4f}\n",
-                        job.program.tables().at(job.entries[i]).name, rows, tasks, bind.front() * 1e3,
+    const double skew =
+        rows > 0 ? static_cast<double>(hottest * std::ssize(ranks)) / static_cast<double>(rows) : 1;
+    text += fmt::format("{:<12}{:>10}{:>8.2f}{:>10}{:>11.3f}{:>11.3f}{:>11.3f}{:>10.4f}\n",
+                        job.program.tables().at(job.entries[i]).name, rows, skew, tasks, bind.front() * 1e3,
                         seconds.front() * 1e3, seconds[seconds.size() / 2] * 1e3,
                         seconds.front() > 0 ? flops / seconds.front() * 1e-12 : 0.0);
   }
@@ -204,10 +207,12 @@ Command addRun(CLI::App& parent) {
       ->check(CLI::Range(1, 1000000))
       ->type_name("N");
   app->footer(
-      "Binds inputs and outputs by name. Prints, for each entry, rows of all ranks, tasks, time of the "
-      "slowest\n"
-      "rank and TFLOP/s of the matrix products. Writes the outputs of all ranks, or none. Outputs start as\n"
-      "zeros: a gradient that accumulates is the sum over --repeat runs.\n\n"
+      "Binds inputs and outputs by name. Prints, for each entry, rows of all ranks, their skew, tasks, time "
+      "of\n"
+      "the slowest rank and TFLOP/s of the matrix products. Skew is the rows of the hottest rank over the "
+      "mean:\n"
+      "where every rank has cores of its own, no schedule is faster than the even step times it. Writes the\n"
+      "outputs of all ranks, or none.\n\n"
       "examples:\n"
       "  sluice run layer.slp --in 'in-{rank}.safetensors' --out 'out-{rank}.safetensors'\n"
       "  sluice run layer.slp --in 'in-{rank}.safetensors' --out 'out-{rank}.safetensors' \\\n"
