@@ -28,12 +28,15 @@
 
 namespace sluice::moe {
 
+class GradientBuilder;  // moe_gradient.h
+
 // What is common to all nodes, checked for each of them: names, result names, the space of the split.
 mlir::LogicalResult verifyNode(mlir::Operation* op);
 
 }  // namespace sluice::moe
 
 #include "compiler/dialect/moe_interface.h.inc"
+#include "compiler/dialect/moe_gradient_interface.h.inc"
 
 namespace sluice::moe {
 

@@ -3,6 +3,7 @@
 #define SLUICE_COMPILER_DIALECT_MOE_TD
 
 include "compiler/dialect/moe_base.td"
+include "compiler/dialect/moe_gradient.td"
 include "mlir/IR/BuiltinAttributes.td"
 include "mlir/IR/OpAsmInterface.td"
 include "mlir/IR/RegionKindInterface.td"
@@ -102,6 +103,10 @@ class Moe_Node<string mnemonic, list<Trait> traits = []>
   }];
 }
 
+// A node with a derivative; what it contributes stands in moe_gradient.cc.
+class Moe_Differentiable<string mnemonic, list<Trait> traits = []>
+    : Moe_Node<mnemonic, traits # [DeclareOpInterfaceMethods<Moe_DifferentiableOpInterface>]>;
+
 def Moe_RouteOp : Moe_Node<"route"> {
   let summary = "expert ids [T,K] -> routing";
   let description = [{
@@ -113,7 +118,7 @@ def Moe_RouteOp : Moe_Node<"route"> {
   let assemblyFormat = "$node `(` $ids `)`" # tail;
 }
 
-def Moe_DispatchOp : Moe_Node<"dispatch"> {
+def Moe_DispatchOp : Moe_Differentiable<"dispatch"> {
   let summary = "tokens [T,H] -> rows [R,H] on the rank that owns the expert";
   let description = [{
     With `weights` [T,K] also gives each row the weight [R] it came with; the rows are not scaled.
@@ -123,7 +128,7 @@ def Moe_DispatchOp : Moe_Node<"dispatch"> {
   let assemblyFormat = "$node `(` $tokens `,` $routing `)` (`weights` `(` $weights^ `)`)?" # tail;
 }
 
-def Moe_GmmOp : Moe_Node<"gmm"> {
+def Moe_GmmOp : Moe_Differentiable<"gmm"> {
   let summary = "rows [R,C] times the weight [E,C,N] of their expert -> [R,N]; `transpose`: weight [E,N,C]";
   let arguments = !con((ins Moe_Tensor:$rows, Moe_Tensor:$weight, UnitAttr:$transpose), nodeAttrs);
   let results = (outs Moe_Tensor:$product);
@@ -142,7 +147,7 @@ def Moe_GmmWeightGradOp : Moe_Node<"gmm_weight_grad"> {
   let assemblyFormat = "$node `(` $a `,` $b `)` (`scale` `(` $row_scale^ `)`)? (`accumulate` $accumulate^)?" # tail;
 }
 
-def Moe_ActivationOp : Moe_Node<"activation"> {
+def Moe_ActivationOp : Moe_Differentiable<"activation"> {
   let summary = "gate_up [R,2I], gate in columns 0 .. I-1, up in I .. 2I-1 -> silu(gate) * up [R,I]";
   let arguments = !con((ins Moe_Tensor:$gate_up, Moe_ActivationKindAttr:$kind), nodeAttrs);
   let results = (outs Moe_Tensor:$act);
@@ -162,7 +167,7 @@ def Moe_ActivationGradOp : Moe_Node<"activation_grad"> {
       "$node $kind `(` $act_grad `,` $gate_up `)` (`weights` `(` $row_weights^ `)`)?" # tail;
 }
 
-def Moe_CombineOp : Moe_Node<"combine", [AttrSizedOperandSegments]> {
+def Moe_CombineOp : Moe_Differentiable<"combine", [AttrSizedOperandSegments]> {
   let summary = "rows [R,H] -> sum over k of weight * row, on the rank and at the token they came from [T,H]";
   let description = [{
     Without `weights` [T,K] they count as 1. `scalars` [R] travel with their rows and come back as the second

@@ -4,6 +4,20 @@
 
 include "mlir/Pass/PassBase.td"
 
+def Differentiate : Pass<"differentiate", "::mlir::ModuleOp"> {
+  let summary = "derives the entry that computes gradients";
+  let description = [{
+    Before: a moe.graph with one entry. After: an entry `backward` after it, with an input `d<output>` for each output
+    of tokens and an output for each trainable tensor; the first entry saves what the second reads, and its outputs
+    of rows, which are there for a backward pass of its own, are gone. Fails: more entries than one, a trainable
+    tensor that is no input, has no gradient or does not reach an output, a node that has no derivative, a tensor
+    with two readers (no op adds gradients). Test: tests/compiler/passes/differentiate.mlir.
+  }];
+  let options = [
+    ListOption<"trainable", "trainable", "std::string", "inputs to give gradients of; none: all that have one">,
+  ];
+}
+
 def PropagateSplits : Pass<"propagate-splits", "::mlir::ModuleOp"> {
   let summary = "gives every node the slot size that agrees with its producers";
   let description = [{

@@ -1,0 +1,91 @@
+// GradientBuilder: a backward entry while it is being derived, for the nodes that contribute to it.
+//
+// Gradients are kept by forward value. A gradient of rows may be *factored*: the routing weight of the row is
+// not yet applied. So the products of the backward run on what arrived, and the weight is applied once, by
+// the next element-wise op or in the sum of a weight gradient. The gradient of a routing weight itself is the
+// dot product of the expert's output and its gradient. A product hands that on to its input, since (a W) . g
+// = a . (g W'), up to the activation, whose gradient op computes it. So expert outputs are never kept.
+//
+// Holds MLIR values of one graph and does not outlive it. One thread.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "compiler/dialect/moe.h"
+#include "llvm/ADT/StringSet.h"
+#include "mlir/IR/IRMapping.h"
+
+namespace sluice::moe {
+
+// The gradient of a tensor; of rows, `value` times `scale` where there is one.
+struct Gradient {
+  mlir::Value value = {};    // in the backward entry, of the tensor's shape
+  mlir::Value scale = {};    // [R] in the backward entry, or null for 1
+  mlir::Value weights = {};  // with `scale`: the [T,K] of the forward that it comes from
+  bool wantsDot = false;     // the dot of `value` and the tensor, row by row, is the gradient of `weights`
+};
+
+// A result of a node to be created.
+struct NewTensor {
+  std::string name;  // a number is added where it is taken
+  mlir::Type type;
+};
+
+class GradientBuilder {
+ public:
+  // `kept` maps the forward's values to those of the backward entry; new nodes go to its end. `needed` says
+  // which values of the forward need a gradient.
+  GradientBuilder(EntryOp backward, const mlir::IRMapping& kept, const llvm::DenseSet<mlir::Value>& needed,
+                  llvm::StringSet<> tensorNames);
+
+  bool needs(mlir::Value forward) const { return needed_.contains(forward); }
+  mlir::Value kept(mlir::Value forward) const { return kept_.lookupOrNull(forward); }
+
+  // What is known of it so far, or null.
+  const Gradient* find(mlir::Value forward) const;
+
+  // Records the gradient that `reader` contributes. Fails at a second one: there is no op that adds two.
+  mlir::LogicalResult add(NodeOp reader, mlir::Value forward, Gradient gradient);
+
+  // Keeps the gradient [R] of `weights` for the next way back to the tokens; `rows` are some rows that can be
+  // sent with them. Fails where something is carried already.
+  mlir::LogicalResult carry(NodeOp reader, mlir::Value rows, mlir::Value scalars, mlir::Value weights);
+
+  // Sends `rows` back to their tokens, weighted by `weights` of the forward where not null, and with them
+  // what is carried. Returns the sum over k.
+  mlir::FailureOr<mlir::Value> combine(NodeOp reader, mlir::Value routing, mlir::Value rows,
+                                       mlir::Value weights, NewTensor sum);
+
+  // Sends back what is still carried, with rows that nobody reads: scalars do not travel alone.
+  mlir::LogicalResult finish(mlir::Value routing);
+
+  // A node behind all others, at the place of `reader`.
+  mlir::Operation* create(NodeOp reader, llvm::StringRef op, llvm::StringRef node,
+                          llvm::ArrayRef<mlir::Value> operands, llvm::ArrayRef<NewTensor> results,
+                          llvm::ArrayRef<mlir::NamedAttribute> attributes = {});
+
+  mlir::OpBuilder& builder() { return builder_; }
+
+ private:
+  struct Carried {
+    NodeOp reader;
+    mlir::Value rows, scalars, weights;
+  };
+
+  std::string unused(llvm::StringSet<>& names, llvm::StringRef name);
+
+  mlir::OpBuilder builder_;
+  const mlir::IRMapping& kept_;
+  const llvm::DenseSet<mlir::Value>& needed_;
+  llvm::DenseMap<mlir::Value, Gradient> gradients_;
+  std::optional<Carried> carried_;
+  llvm::StringSet<> nodes_;
+  llvm::StringSet<> tensors_;
+};
+
+// "dx" for the tensor x of tokens, "d_expert_weights", "down_weight_grad" for what is no tensor of tokens.
+std::string gradientName(mlir::Value forward);
+
+}  // namespace sluice::moe

@@ -1,0 +1,273 @@
+// 1. Find which values need a gradient: they depend on a trainable input, and an output depends on them.
+// 2. Make the entry `backward` with everything of the forward at hand: its inputs, its values as saved.
+// 3. Ask the nodes of the forward, last first, for what they contribute.
+// 4. Give out the gradients of the trainable inputs; drop what nobody reads; save what is left of the values.
+#include "compiler/analysis/gradients.h"
+#include "compiler/dialect/moe_gradient.h"
+#include "compiler/passes/passes.h"
+#include "llvm/ADT/MapVector.h"
+#include "llvm/ADT/STLExtras.h"
+
+namespace sluice {
+
+#define GEN_PASS_DEF_DIFFERENTIATE
+#include "compiler/passes/passes.h.inc"
+
+namespace {
+
+using mlir::LogicalResult;
+using mlir::Value;
+
+constexpr llvm::StringLiteral kBackward = "backward";
+
+moe::MoeTensorType tensorType(Value value) { return llvm::dyn_cast<moe::MoeTensorType>(value.getType()); }
+
+// Routings and ids have no gradient.
+bool isDifferentiable(Value value) {
+  const moe::MoeTensorType type = tensorType(value);
+  return type && llvm::isa<mlir::FloatType>(type.getElementType());
+}
+
+// Outputs of rows are there for a backward pass of its own; a derived one saves what it needs.
+bool isOfRows(Value value) { return tensorType(value) && tensorType(value).hasRows(); }
+
+llvm::StringSet<> tensorNamesOf(moe::EntryOp entry) {
+  llvm::StringSet<> names;
+  entry.walk([&](mlir::Operation* op) {
+    for (Value result : op->getResults()) names.insert(moe::tensorName(result));
+    if (auto output = llvm::dyn_cast<moe::OutputOp>(op)) names.insert(output.getTensor());
+    if (auto save = llvm::dyn_cast<moe::SaveOp>(op)) names.insert(save.getTensor());
+  });
+  return names;
+}
+
+class Differentiation {
+ public:
+  Differentiation(moe::EntryOp forward, std::vector<std::string> trainable)
+      : forward_(forward), builder_(forward), names_(std::move(trainable)) {}
+
+  LogicalResult run() {
+    if (failed(findTrainable()) || failed(findNeeded())) return mlir::failure();
+    prepareBackward();
+    if (failed(deriveNodes())) return mlir::failure();
+    dropUnread();
+    saveValues();
+    return mlir::success();
+  }
+
+ private:
+  mlir::Block& forwardBlock() { return forward_.getBody().front(); }
+  mlir::Block& backwardBlock() { return backward_.getBody().front(); }
+
+  LogicalResult findTrainable() {
+    llvm::MapVector<llvm::StringRef, moe::InputOp> inputs;
+    for (auto input : forwardBlock().getOps<moe::InputOp>())
+      if (isDifferentiable(input.getValue())) inputs.insert({input.getTensor(), input});
+    for (const std::string& name : names_) {
+      if (inputs.contains(name)) continue;
+      mlir::InFlightDiagnostic error = forward_.emitError("cannot train '")
+                                       << name << "', expected inputs of entry '" << forward_.getSymName()
+                                       << "' that have a gradient: ";
+      llvm::interleaveComma(inputs, error, [&](const auto& input) { error << input.first; });
+      return error;
+    }
+    for (const auto& [name, input] : inputs)
+      if (names_.empty() || llvm::is_contained(names_, name)) trainable_.push_back(input);
+    if (!trainable_.empty()) return mlir::success();
+    return forward_.emitError("entry '") << forward_.getSymName() << "' has no input that can be trained";
+  }
+
+  LogicalResult findNeeded() {
+    llvm::DenseMap<Value, size_t> numbers;
+    std::vector<Value> values;
+    const auto numbersOf = [&](auto range) {
+      std::vector<size_t> found;
+      for (Value value : range) {
+        if (!isDifferentiable(value)) continue;
+        const auto [it, isNew] = numbers.try_emplace(value, values.size());
+        if (isNew) values.push_back(value);
+        found.push_back(it->second);
+      }
+      return found;
+    };
+    std::vector<GradientNode> nodes;
+    for (auto node : forwardBlock().getOps<moe::NodeOp>())
+      nodes.push_back({numbersOf(node->getOperands()), numbersOf(node->getResults())});
+    std::vector<Value> trained, seeds;
+    for (moe::InputOp input : trainable_) trained.push_back(input.getValue());
+    for (auto output : forwardBlock().getOps<moe::OutputOp>())
+      if (!isOfRows(output.getValue())) seeds.push_back(output.getValue());
+    const auto trainedNumbers = numbersOf(trained), seedNumbers = numbersOf(seeds);
+    const std::vector<bool> marks = tensorsWithGradient(nodes, values.size(), trainedNumbers, seedNumbers);
+    for (size_t number = 0; number < marks.size(); ++number)
+      if (marks[number]) needed_.insert(values[number]);
+    return checkUseful();
+  }
+
+  // A tensor that is named must have a gradient; of all inputs, those that have one are taken.
+  LogicalResult checkUseful() {
+    for (moe::InputOp input : trainable_)
+      if (!needed_.contains(input.getValue()) && !names_.empty())
+        return input.emitError("no output of entry '") << forward_.getSymName() << "' depends on '"
+                                                       << input.getTensor() << "', so it has no gradient";
+    llvm::erase_if(trainable_, [&](moe::InputOp input) { return !needed_.contains(input.getValue()); });
+    if (!trainable_.empty()) return mlir::success();
+    return forward_.emitError("no output of entry '")
+           << forward_.getSymName() << "' depends on an input that can be trained";
+  }
+
+  void prepareBackward() {
+    builder_.setInsertionPointAfter(forward_);
+    backward_ = builder_.create<moe::EntryOp>(forward_.getLoc(), builder_.getStringAttr(kBackward),
+                                              mlir::FlatSymbolRefAttr::get(forward_.getSymNameAttr()));
+    builder_.setInsertionPointToEnd(&backward_.getBody().emplaceBlock());
+    tensorNames_ = tensorNamesOf(forward_);
+    for (auto output : forwardBlock().getOps<moe::OutputOp>())
+      if (needed_.contains(output.getValue()) && !isOfRows(output.getValue())) addSeed(output);
+    for (auto input : forwardBlock().getOps<moe::InputOp>())
+      kept_.map(input.getValue(), builder_.clone(*input)->getResult(0));
+    for (const bool routings : {false, true})
+      for (auto node : forwardBlock().getOps<moe::NodeOp>())
+        for (Value result : node->getResults())
+          if (llvm::isa<moe::RoutingType>(result.getType()) == routings) addSaved(node, result);
+  }
+
+  void addSeed(moe::OutputOp output) {
+    const std::string name = unusedName(moe::gradientName(output.getValue()));
+    auto input = builder_.create<moe::InputOp>(output.getLoc(), output.getValue().getType(),
+                                               builder_.getStringAttr(name), mlir::StringAttr());
+    seeds_.push_back({output, input.getValue()});
+  }
+
+  void addSaved(moe::NodeOp node, Value value) {
+    std::string name = moe::tensorName(value).str();
+    if (name.empty()) name = unusedName(node.getNode());
+    auto saved = builder_.create<moe::SavedOp>(value.getLoc(), value.getType(), builder_.getStringAttr(name),
+                                               aliasOf(value));
+    kept_.map(value, saved.getValue());
+    saved_.push_back({value, saved});
+  }
+
+  std::string unusedName(llvm::StringRef name) {
+    std::string candidate = name.str();
+    for (int number = 2; !tensorNames_.insert(candidate).second; ++number)
+      candidate = name.str() + "_" + std::to_string(number);
+    return candidate;
+  }
+
+  static mlir::StringAttr aliasOf(Value value) {
+    for (mlir::Operation* user : value.getUsers()) {
+      if (auto output = llvm::dyn_cast<moe::OutputOp>(user)) return output.getAliasAttr();
+      if (auto save = llvm::dyn_cast<moe::SaveOp>(user)) return save.getAliasAttr();
+    }
+    return {};
+  }
+
+  LogicalResult deriveNodes() {
+    moe::GradientBuilder gradients(backward_, kept_, needed_, tensorNames_);
+    const auto nodes = llvm::to_vector(forwardBlock().getOps<moe::NodeOp>());
+    for (auto& [output, seed] : seeds_) {
+      auto node = output.getValue().getDefiningOp<moe::NodeOp>();
+      if (failed(gradients.add(node, output.getValue(), {.value = seed}))) return mlir::failure();
+    }
+    Value routing;
+    for (moe::NodeOp node : llvm::reverse(nodes)) {
+      for (Value result : node->getResults())
+        if (llvm::isa<moe::RoutingType>(result.getType())) routing = result;
+      if (failed(deriveNode(node, gradients))) return mlir::failure();
+    }
+    if (failed(gradients.finish(routing))) return mlir::failure();
+    builder_.setInsertionPointToEnd(&backwardBlock());
+    for (moe::InputOp input : trainable_) {
+      const Value value = gradients.find(input.getValue())->value;
+      builder_.create<moe::OutputOp>(input.getLoc(), builder_.getStringAttr(moe::tensorName(value)), value,
+                                     mlir::StringAttr());
+    }
+    return mlir::success();
+  }
+
+  static LogicalResult deriveNode(moe::NodeOp node, moe::GradientBuilder& gradients) {
+    const auto hasGradient = [&](Value result) { return gradients.find(result) != nullptr; };
+    if (llvm::none_of(node->getResults(), hasGradient)) return mlir::success();
+    if (auto op = llvm::dyn_cast<moe::DifferentiableOp>(*node)) return op.buildGradients(gradients);
+    return node->emitError("node '") << node.getNode() << "' (" << node->getName()
+                                     << ") has no derivative, but a trainable tensor needs one";
+  }
+
+  // Users stand behind what they use: backwards, one pass is enough.
+  void dropUnread() {
+    for (mlir::Operation& op : llvm::make_early_inc_range(llvm::reverse(backwardBlock()))) {
+      if (llvm::isa<moe::OutputOp>(op)) continue;
+      if (op.use_empty()) {
+        op.erase();
+      } else if (auto dispatch = llvm::dyn_cast<moe::DispatchOp>(op)) {
+        dropRowWeights(dispatch);
+      } else if (auto grad = llvm::dyn_cast<moe::ActivationGradOp>(op)) {
+        // The weight scales the first result only.
+        if (grad.getGateUpGrad().use_empty()) grad.getRowWeightsMutable().clear();
+      }
+    }
+  }
+
+  void dropRowWeights(moe::DispatchOp dispatch) {
+    if (!dispatch.getRowWeights() || !dispatch.getRowWeights().use_empty()) return;
+    mlir::OpBuilder builder(dispatch);
+    const auto tensors = builder.getArrayAttr(dispatch.getTensorsAttr().getValue().drop_back());
+    auto plain = builder.create<moe::DispatchOp>(
+        dispatch.getLoc(), mlir::TypeRange{dispatch.getRows().getType()}, dispatch.getTokens(),
+        dispatch.getRouting(), Value(), dispatch.getNodeAttr(), dispatch.getAliasAttr(), tensors,
+        dispatch.getSplitAttr(), dispatch.getReferenceAttr());
+    dispatch.getRows().replaceAllUsesWith(plain.getRows());
+    dispatch.erase();
+  }
+
+  // Saves what the backward entry still reads, and takes away what was kept for another one.
+  void saveValues() {
+    llvm::DenseSet<mlir::Operation*> read;
+    for (auto saved : backwardBlock().getOps<moe::SavedOp>()) read.insert(saved);
+    llvm::erase_if(saved_, [&](const auto& saved) { return !read.contains(saved.second); });
+    for (mlir::Operation& op : llvm::make_early_inc_range(llvm::reverse(forwardBlock()))) {
+      auto output = llvm::dyn_cast<moe::OutputOp>(op);
+      const bool isKept = llvm::isa<moe::SaveOp>(op) || (output && isOfRows(output.getValue()));
+      if (isKept) op.erase();
+    }
+    builder_.setInsertionPointToEnd(&forwardBlock());
+    for (auto& [value, saved] : saved_)
+      builder_.create<moe::SaveOp>(saved.getLoc(), saved.getTensorAttr(), value, saved.getAliasAttr());
+    for (mlir::Operation& op : llvm::make_early_inc_range(llvm::reverse(forwardBlock())))
+      if (llvm::isa<moe::NodeOp>(op) && op.use_empty()) op.erase();
+  }
+
+  moe::EntryOp forward_;
+  moe::EntryOp backward_;
+  mlir::OpBuilder builder_;
+  const std::vector<std::string> names_;
+  llvm::SmallVector<moe::InputOp> trainable_;
+  llvm::DenseSet<Value> needed_;
+  llvm::StringSet<> tensorNames_;
+  mlir::IRMapping kept_;
+  std::vector<std::pair<moe::OutputOp, Value>> seeds_;
+  std::vector<std::pair<Value, moe::SavedOp>> saved_;
+};
+
+struct Differentiate : impl::DifferentiateBase<Differentiate> {
+  using DifferentiateBase::DifferentiateBase;
+
+  void runOnOperation() override {
+    for (auto graph : llvm::to_vector(getOperation().getOps<moe::GraphOp>()))
+      if (failed(differentiate(graph))) return signalPassFailure();
+  }
+
+  LogicalResult differentiate(moe::GraphOp graph) {
+    auto entries = llvm::to_vector(graph.getOps<moe::EntryOp>());
+    if (entries.size() != 1)
+      return graph.emitError("graph '") << graph.getSymName() << "' has " << entries.size()
+                                        << " entries, expected one: its backward is derived";
+    if (entries.front().getSymName() == kBackward)
+      return entries.front().emitError("entry '") << kBackward << "' has the name of the derived entry";
+    return Differentiation(entries.front(), {trainable.begin(), trainable.end()}).run();
+  }
+};
+
+}  // namespace
+}  // namespace sluice
