@@ -21,6 +21,7 @@ constexpr int kWrongUsage = 2;
 constexpr const char* kFooter = R"(Examples:
   sluicec graphs/moe_ffn/train.json --set ep=4 -o layer.slp
   sluicec graphs/moe_ffn/train.json --set hidden=2048 --emit=moe > layer.mlir
+  sluicec graphs/moe_ffn/forward.json --trainable gate_up_weight,down_weight -o layer.slp
   sluicec layer.mlir --emit=task --stop-after=insert-events
   sluicec layer.mlir --emit=program-text
   sluicec graphs/moe_ffn/backward.json --policy=reference --target ascend910b --set tp=4 --set ep=4 --set seq=8192
@@ -39,6 +40,7 @@ struct Arguments {
   std::string emit;
   std::string stopAfter;
   std::string policy = "slots";
+  std::vector<std::string> trainable;
   CompileOptions options;
 };
 
@@ -76,6 +78,10 @@ void declare(CLI::App& app, Arguments& arguments) {
       ->check(CLI::Range(1, 1048576));
   app.add_flag("--accumulate", arguments.options.accumulate,
                "all weight gradients add to what their outputs hold");
+  app.add_option("--trainable", arguments.trainable,
+                 "LIST of inputs, or all: derives the entry backward, which gives their gradients")
+      ->delimiter(',')
+      ->allow_extra_args(false);
   app.footer(kFooter);
 }
 
@@ -102,6 +108,7 @@ std::string checkReferenceUsage(const Arguments& arguments) {
     return fmt::format("--policy=reference gives --emit=plan-text or plan-json, not {}", arguments.emit);
   const CompileOptions& options = arguments.options;
   if (options.accumulate) return "--policy=reference has no --accumulate";
+  if (options.trainable) return "--policy=reference derives nothing, so it has no --trainable";
   if (options.cores != 0 || options.slotRows != 0 || options.tile != 0)
     return "--policy=reference takes cores and tiles from target and graph, not from --cores, --slot-rows or "
            "--tile";
@@ -115,9 +122,11 @@ std::string checkUsage(Arguments& arguments) {
     if (!parsed) return fmt::format("--set {}: expected SYMBOL=NUMBER", set);
     arguments.options.sets.push_back(*parsed);
   }
+  if (!arguments.trainable.empty()) arguments.options.trainable = arguments.trainable;
   if (arguments.policy == "reference") return checkReferenceUsage(arguments);
   if (emitsPlan(arguments)) return fmt::format("--emit={} needs --policy=reference", arguments.emit);
-  const bool stopsInMoe = arguments.stopAfter == "import" || arguments.stopAfter == "propagate-splits";
+  const bool stopsInMoe = arguments.stopAfter == "import" || arguments.stopAfter == "differentiate" ||
+                          arguments.stopAfter == "propagate-splits";
   if (arguments.output.empty() && arguments.emit.empty() && arguments.stopAfter.empty())
     return "nothing to do: give -o FILE, --emit or --stop-after";
   if (!arguments.stopAfter.empty() && !arguments.output.empty())
@@ -166,7 +175,7 @@ int run(Arguments& arguments, const char* argv0) {
     if (arguments.emit.empty()) show(summary(arguments, *program) + "\n");
     if (arguments.emit == "program-text") show(printProgram(*program));
   }
-  if (arguments.emit == "moe") return printIr(arguments, *target, "import");
+  if (arguments.emit == "moe") return printIr(arguments, *target, "differentiate");
   if (arguments.emit == "task") return printIr(arguments, *target, "");
   return 0;
 }

@@ -65,6 +65,8 @@ Status checkOptions(const CompileOptions& options) {
     return Error{fmt::format("error: {} is {}, expected 1 to {}", name, value, most)};
   };
   if (Status status = check("the number of cores", options.cores, 4096); !status) return status;
+  if (options.trainable && options.trainable->empty())
+    return Error{"error: no tensor is trainable, expected names of inputs or 'all'"};
   if (Status status = check("the tile", options.tile, kMaxDim); !status) return status;
   if (Status status = check("the number of rows of a slot", options.slotRows, 1 << 16); !status)
     return status;
@@ -82,11 +84,18 @@ std::string optionLine(const CompileOptions& options) {
   if (options.slotRows != 0) add(fmt::format("--slot-rows {}", options.slotRows));
   if (options.tile != 0) add(fmt::format("--tile {}", options.tile));
   if (options.accumulate) add("--accumulate");
+  if (options.trainable) add(fmt::format("--trainable {}", fmt::join(*options.trainable, ",")));
   return line;
 }
 
 void accumulateAll(mlir::ModuleOp module) {
   module.walk([](moe::GmmWeightGradOp node) { node.setAccumulate(true); });
+}
+
+// For the pass no names are all inputs.
+std::optional<std::vector<std::string>> trainableOf(const CompileOptions& options) {
+  if (options.trainable == std::vector<std::string>{"all"}) return std::vector<std::string>{};
+  return options.trainable;
 }
 
 std::string printed(mlir::Operation* op) {
@@ -150,7 +159,9 @@ class Compilation {
     if (!*module || failed(mlir::verify(module->get()))) return report_.error();
     module_ = std::move(*module);
     mlir::PassManager passes(&context_);
-    buildPipeline(passes, target_, {optionLine(options_), hashOf(*module_), stopAfter});
+    buildPipeline(
+        passes, target_,
+        {optionLine(options_), hashOf(*module_), stopAfter, trainableOf(options_), options_.accumulate});
     if (failed(passes.run(*module_))) return report_.error();
     return {};
   }

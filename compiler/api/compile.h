@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -21,6 +22,9 @@ struct CompileOptions {
   int32_t slotRows = 0;                               // rows of a slot; 0: the target's
   int32_t tile = 0;         // most rows and columns of a task of a product; 0: the target's
   bool accumulate = false;  // all weight gradients add to what their outputs hold
+  // Inputs of the graph's only entry, for which an entry `backward` is derived that gives their gradients;
+  // "all": every input that has one. Not given: the graph is taken as it is.
+  std::optional<std::vector<std::string>> trainable = {};
 };
 
 // Compiles PATH.json, a graph file, or PATH.mlir, a moe.graph. Errors: what is wrong with the file, the

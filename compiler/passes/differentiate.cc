@@ -265,7 +265,10 @@ struct Differentiate : impl::DifferentiateBase<Differentiate> {
                                         << " entries, expected one: its backward is derived";
     if (entries.front().getSymName() == kBackward)
       return entries.front().emitError("entry '") << kBackward << "' has the name of the derived entry";
-    return Differentiation(entries.front(), {trainable.begin(), trainable.end()}).run();
+    if (failed(Differentiation(entries.front(), {trainable.begin(), trainable.end()}).run()))
+      return mlir::failure();
+    if (accumulate) graph.walk([](moe::GmmWeightGradOp node) { node.setAccumulate(true); });
+    return mlir::success();
   }
 };
 

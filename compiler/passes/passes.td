@@ -15,6 +15,7 @@ def Differentiate : Pass<"differentiate", "::mlir::ModuleOp"> {
   }];
   let options = [
     ListOption<"trainable", "trainable", "std::string", "inputs to give gradients of; none: all that have one">,
+    Option<"accumulate", "accumulate", "bool", "false", "derived weight gradients add to what their outputs hold">,
   ];
 }
 

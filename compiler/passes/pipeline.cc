@@ -26,13 +26,20 @@ FormTasksOptions formTasksOptions(const Target& target, const PipelineOptions& o
 }  // namespace
 
 std::vector<std::string_view> phaseNames() {
-  return {"import",       "propagate-splits", "form-tasks", "insert-events",
-          "assign-cores", "order-queues",     "plan-memory"};
+  return {"import",        "differentiate", "propagate-splits", "form-tasks",
+          "insert-events", "assign-cores",  "order-queues",     "plan-memory"};
 }
 
 void buildPipeline(mlir::OpPassManager& manager, const Target& target, const PipelineOptions& options) {
   const auto stopsAt = [&](std::string_view phase) { return options.stopAfter == phase; };
   if (stopsAt("import")) return;
+  if (options.trainable) {
+    DifferentiateOptions differentiate;
+    differentiate.trainable = *options.trainable;
+    differentiate.accumulate = options.accumulate;
+    manager.addPass(createDifferentiate(std::move(differentiate)));
+  }
+  if (stopsAt("differentiate")) return;
   manager.addPass(createPropagateSplits({target.slotRows, target.tokenSlot}));
   manager.addPass(createCheckSplits());
   if (stopsAt("propagate-splits")) return;

@@ -1,6 +1,7 @@
 // The pipeline: all passes in order, from a moe.graph to a complete task.program.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,6 +16,9 @@ struct PipelineOptions {
   std::string optionLine;  // for the program
   uint64_t graphHash = 0;
   std::string stopAfter;  // a phase; empty: run all
+  // Derives a backward entry for these inputs, if given; empty: for all that have a gradient.
+  std::optional<std::vector<std::string>> trainable = {};
+  bool accumulate = false;  // derived weight gradients add to what their outputs hold
 };
 
 // The phases in order, by the names of their passes; check passes belong to the phase before them.
