@@ -11,8 +11,8 @@
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 #include "compiler/dialect/moe_dialect.cc.inc"
 #include "compiler/dialect/moe_enums.cc.inc"
-#include "compiler/dialect/moe_interface.cc.inc"
 #include "compiler/dialect/moe_gradient_interface.cc.inc"
+#include "compiler/dialect/moe_interface.cc.inc"
 #define GET_TYPEDEF_CLASSES
 #include "compiler/dialect/moe_types.cc.inc"
 #define GET_ATTRDEF_CLASSES

@@ -35,8 +35,8 @@ mlir::LogicalResult verifyNode(mlir::Operation* op);
 
 }  // namespace sluice::moe
 
-#include "compiler/dialect/moe_interface.h.inc"
 #include "compiler/dialect/moe_gradient_interface.h.inc"
+#include "compiler/dialect/moe_interface.h.inc"
 
 namespace sluice::moe {
 
