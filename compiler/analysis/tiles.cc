@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "ops/activation/tiling.h"
 #include "ops/gmm/tiling.h"
 #include "ops/gmm_weight_grad/tiling.h"
 
@@ -30,6 +31,12 @@ FamilyShape shapeWeightGrad(int32_t m, int32_t n, const TileSizes& sizes, bool a
   shape.tiling.tileN = evenTile(n, sizes.weightGradColumns);
   shape.tiling.flags = accumulate ? ops::kWeightGradAccumulate : 0;
   shape.tiles = int64_t{ops::tileCount(m, shape.tiling.tileM)} * ops::tileCount(n, shape.tiling.tileN);
+  return shape;
+}
+
+FamilyShape shapeActivation(int32_t n, uint32_t kind, float limit) {
+  FamilyShape shape = shapeRows(n);
+  shape.tiling.flags = ops::activationFlags(kind, limit);
   return shape;
 }
 

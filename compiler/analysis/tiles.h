@@ -30,7 +30,10 @@ int32_t evenTile(int32_t length, int32_t most);
 FamilyShape shapeGmm(int32_t n, int32_t k, bool transposed, const TileSizes& sizes);
 FamilyShape shapeWeightGrad(int32_t m, int32_t n, const TileSizes& sizes, bool accumulate = false);
 
-// Activation, its gradient, dispatch and both halves of a combine: one tile, rows of n elements.
+// Activation and its gradient: one tile, rows of n elements; `kind` as ops::ActivationKind counts.
+FamilyShape shapeActivation(int32_t n, uint32_t kind, float limit);
+
+// Dispatch and both halves of a combine: one tile, rows of n elements.
 FamilyShape shapeRows(int32_t n, int32_t k = 0);
 
 }  // namespace sluice

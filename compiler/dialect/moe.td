@@ -148,10 +148,15 @@ def Moe_GmmWeightGradOp : Moe_Node<"gmm_weight_grad"> {
 }
 
 def Moe_ActivationOp : Moe_Differentiable<"activation"> {
-  let summary = "gate_up [R,2I], gate in columns 0 .. I-1, up in I .. 2I-1 -> silu(gate) * up [R,I]";
-  let arguments = !con((ins Moe_Tensor:$gate_up, Moe_ActivationKindAttr:$kind), nodeAttrs);
+  let summary = "gate_up [R,2I], gate in columns 0 .. I-1, up in I .. 2I-1 -> f(gate) * up [R,I]";
+  let description = [{
+    f by kind: `swiglu` silu; `swiglu_clamp` silu of min(gate, limit), times up cut to -limit .. limit; `geglu` the
+    tanh form of gelu; `reglu` max(gate, 0). `limit`, of `swiglu_clamp` only, is a positive number that bf16 holds.
+  }];
+  let arguments = !con((ins Moe_Tensor:$gate_up, Moe_ActivationKindAttr:$kind, OptionalAttr<F32Attr>:$limit),
+                       nodeAttrs);
   let results = (outs Moe_Tensor:$act);
-  let assemblyFormat = "$node $kind `(` $gate_up `)`" # tail;
+  let assemblyFormat = "$node $kind `(` $gate_up `)` (`limit` $limit^)?" # tail;
 }
 
 def Moe_ActivationGradOp : Moe_Node<"activation_grad"> {
@@ -161,10 +166,10 @@ def Moe_ActivationGradOp : Moe_Node<"activation_grad"> {
     they count as 1. The second result [R], on request, is the dot product of `act_grad` and the activation.
   }];
   let arguments = !con((ins Moe_Tensor:$act_grad, Moe_Tensor:$gate_up, Optional<Moe_Tensor>:$row_weights,
-                            Moe_ActivationKindAttr:$kind), nodeAttrs);
+                            Moe_ActivationKindAttr:$kind, OptionalAttr<F32Attr>:$limit), nodeAttrs);
   let results = (outs Moe_Tensor:$gate_up_grad, Optional<Moe_Tensor>:$row_weight_grad);
   let assemblyFormat =
-      "$node $kind `(` $act_grad `,` $gate_up `)` (`weights` `(` $row_weights^ `)`)?" # tail;
+      "$node $kind `(` $act_grad `,` $gate_up `)` (`weights` `(` $row_weights^ `)`)? (`limit` $limit^)?" # tail;
 }
 
 def Moe_CombineOp : Moe_Differentiable<"combine", [AttrSizedOperandSegments]> {

@@ -50,7 +50,8 @@ def Moe_Routing : Moe_Type<"Routing", "routing"> {
 // --- Attributes ----------------------------------------------------------------------------------------
 
 def Moe_ActivationKind : I32EnumAttr<"ActivationKind", "element-wise function between the two products", [
-  I32EnumAttrCase<"swiglu", 0>,
+  I32EnumAttrCase<"swiglu", 0>, I32EnumAttrCase<"swiglu_clamp", 1>, I32EnumAttrCase<"geglu", 2>,
+  I32EnumAttrCase<"reglu", 3>,
 ]> {
   let cppNamespace = "::sluice::moe";
   let genSpecializedAttr = 0;

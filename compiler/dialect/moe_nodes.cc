@@ -4,6 +4,7 @@
 
 #include "compiler/dialect/moe.h"
 #include "llvm/Support/raw_ostream.h"
+#include "runtime/base/dtype.h"
 
 namespace sluice::moe {
 
@@ -90,6 +91,21 @@ LogicalResult checkTogether(NodeOp node, StringRef operand, mlir::Value given, S
                                    << (given ? result : operand) << ", expected both or neither";
 }
 
+// The limit belongs to swiglu_clamp; kernels get it as bf16.
+LogicalResult checkLimit(NodeOp node, ActivationKind kind, std::optional<llvm::APFloat> limit) {
+  const bool clamps = kind == ActivationKind::swiglu_clamp;
+  if (!clamps && !limit) return success();
+  if (clamps != limit.has_value()) {
+    return node->emitError("node '") << node.getNode() << "' of kind '" << stringifyActivationKind(kind)
+                                     << "' has " << (limit ? "a" : "no") << " limit, expected "
+                                     << (clamps ? "one" : "none");
+  }
+  const float value = limit->convertToFloat();
+  if (value > 0 && limit->isFinite() && toFloat(toBFloat16(value)) == value) return success();
+  return node->emitError("node '") << node.getNode() << "' has limit " << value
+                                   << ", expected a positive number that bf16 holds";
+}
+
 // The spaces a node can be cut in: those its tensors have.
 bool mayCut(mlir::Operation* op, SplitSpace space) {
   if (mlir::isa<RouteOp>(op)) return false;
@@ -164,12 +180,14 @@ LogicalResult GmmWeightGradOp::verify() {
 }
 
 LogicalResult ActivationOp::verify() {
+  if (failed(checkLimit(*this, getKind(), getLimit()))) return failure();
   ShapeChecker checker(*this);
   checker.check("gate_up", getGateUp(), {"R", "2I"}, bf16(*this));
   return checker.check("act", getAct(), {"R", "I"}, bf16(*this)).result();
 }
 
 LogicalResult ActivationGradOp::verify() {
+  if (failed(checkLimit(*this, getKind(), getLimit()))) return failure();
   ShapeChecker checker(*this);
   checker.check("act_grad", getActGrad(), {"R", "I"}, bf16(*this));
   checker.check("gate_up", getGateUp(), {"R", "2I"}, bf16(*this));

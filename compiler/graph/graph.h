@@ -100,6 +100,7 @@ struct GraphNode {
   bool transpose = false;          // gmm only
   bool accumulate = false;         // gmm_weight_grad only
   std::string kind;                // activations only
+  std::optional<double> limit;     // activations of kind swiglu_clamp only
   std::optional<GraphSplit> split;
   std::optional<ReferencePlan> reference;
   SourcePos pos;

@@ -1,8 +1,10 @@
 #include "compiler/graph/read_node.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <charconv>
 #include <limits>
 
 #include "compiler/graph/ops.h"
@@ -12,12 +14,28 @@ namespace sluice {
 
 namespace {
 
+constexpr std::string_view kActivationKinds[] = {"swiglu", "swiglu_clamp", "geglu", "reglu"};
+
 int64_t readInteger(ErrorSink& errors, const JsonValue& value, std::string_view what, int64_t max) {
   if (!expectKind(errors, value, JsonKind::kInteger, what)) return 0;
   if (value.integer < 0 || value.integer > max) {
     errors.fail(value.pos, fmt::format("{} is {}, expected 0 to {}", what, value.integer, max));
   }
   return value.integer;
+}
+
+// Whether it fits the kind is for the verifier of the node.
+std::optional<double> readLimit(ErrorSink& errors, Fields& node) {
+  const JsonValue* value = node.findAny("limit");
+  if (value == nullptr) return std::nullopt;
+  if (value->kind == JsonKind::kInteger) return static_cast<double>(value->integer);
+  double limit = 0;
+  const char* end = value->text.data() + value->text.size();
+  if (value->kind == JsonKind::kReal && std::from_chars(value->text.data(), end, limit).ptr == end)
+    return limit;
+  errors.fail(value->pos, fmt::format("the limit of {} is {}, expected a number", node.what(),
+                                      jsonKindName(value->kind)));
+  return std::nullopt;
 }
 
 std::string portNames(std::span<const OpPort> ports) {
@@ -199,9 +217,11 @@ GraphNode readNode(ErrorSink& errors, const Graph& graph, const JsonValue& value
   if (schema->hasKind) {
     const JsonValue& kind = fields.require("kind", JsonKind::kString);
     node.kind = kind.text;
-    if (node.kind != "swiglu") {
-      errors.fail(kind.pos, fmt::format("{} has kind '{}', expected swiglu", fields.what(), node.kind));
+    if (std::ranges::find(kActivationKinds, node.kind) == std::end(kActivationKinds)) {
+      errors.fail(kind.pos, fmt::format("{} has kind '{}', expected {}", fields.what(), node.kind,
+                                        fmt::join(kActivationKinds, ", ")));
     }
+    node.limit = readLimit(errors, fields);
   }
   node.split = readSplit(errors, graph, fields);
   node.reference = readReference(errors, fields);

@@ -126,6 +126,9 @@ class Importer {
       state.addAttribute("kind",
                          moe::ActivationKindAttr::get(context, *moe::symbolizeActivationKind(node.kind)));
     }
+    if (node.limit) {
+      state.addAttribute("limit", builder_.getF32FloatAttr(static_cast<float>(*node.limit)));
+    }
     if (node.split) state.addAttribute("split", splitOf(*node.split));
     if (node.reference) state.addAttribute("reference", referenceOf(*node.reference));
   }

@@ -39,11 +39,13 @@ class EntryFormer {
                  {name(op.getA()), name(op.getB()), name(op.getRowScale())}, {name(op.getGrad())});
         })
         .Case([&](moe::ActivationOp op) {
-          family(node, "", task::OpKind::activation, "rows", shapeRows(columns(op.getAct())),
-                 {name(op.getGateUp())}, {name(op.getAct())});
+          family(node, "", task::OpKind::activation, "rows",
+                 shapeActivation(columns(op.getAct()), kindOf(op), limitOf(op)), {name(op.getGateUp())},
+                 {name(op.getAct())});
         })
         .Case([&](moe::ActivationGradOp op) {
-          family(node, "", task::OpKind::activation_grad, "rows", shapeRows(columns(op.getActGrad())),
+          family(node, "", task::OpKind::activation_grad, "rows",
+                 shapeActivation(columns(op.getActGrad()), kindOf(op), limitOf(op)),
                  {name(op.getActGrad()), name(op.getGateUp()), name(op.getRowWeights())},
                  {name(op.getGateUpGrad()), name(op.getRowWeightGrad())});
         })
@@ -97,6 +99,15 @@ class EntryFormer {
   }
 
   std::string name(Value value) { return value ? buffers_.nameOf(value) : std::string(); }
+
+  template <class Op>
+  static uint32_t kindOf(Op op) {
+    return static_cast<uint32_t>(op.getKind());
+  }
+  template <class Op>
+  static float limitOf(Op op) {
+    return op.getLimit() ? op.getLimit()->convertToFloat() : 0;
+  }
 
   static int32_t columns(Value value) {
     return static_cast<int32_t>(llvm::cast<moe::MoeTensorType>(value.getType()).getShape().back());

@@ -50,21 +50,31 @@ struct GmmWeightGradArgs {
   bool accumulate = false;
 };
 
-// act[r, i] = silu(gateUp[r, i]) * gateUp[r, inter + i], silu(x) = x / (1 + exp(-x)).
-struct SwigluArgs {
+// f(gate) * up, by f; ops/abi/activation.h has them and their slopes in double.
+enum class ActivationKind : uint8_t {
+  kSwiglu = 0,       // silu(x) = x / (1 + exp(-x))
+  kSwigluClamp = 1,  // silu of min(gate, limit), times up cut to -limit .. limit; no gradient passes a cut
+  kGeglu = 2,        // gelu in its tanh form: 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))
+  kReglu = 3,        // max(x, 0)
+};
+
+// act[r, i] = f(gate) * up with gate, up = gateUp[r, i], gateUp[r, inter + i].
+struct ActivationArgs {
   const BFloat16* gateUp;
   int64_t ldGateUp;
   BFloat16* act;
   int64_t ldAct;
   int32_t rows;
   int32_t inter;
+  ActivationKind kind = ActivationKind::kSwiglu;
+  float limit = 0;  // kSwigluClamp only
 };
 
-// With g, u = gateUp[r, i], gateUp[r, inter + i], s = 1 / (1 + exp(-g)), d = actGrad[r, i], w = rowWeight[r]:
-//   gateUpGrad[r, i]         = w * d * u * s * (1 + g * (1 - s))
-//   gateUpGrad[r, inter + i] = w * d * g * s
-//   rowWeightGrad[r]         = sum over i of d * g * s * u
-struct SwigluGradArgs {
+// With d = actGrad[r, i], w = rowWeight[r] and the derivatives of act:
+//   gateUpGrad[r, i]         = w * d * (d act / d gate)
+//   gateUpGrad[r, inter + i] = w * d * (d act / d up)
+//   rowWeightGrad[r]         = sum over i of d * act[r, i]
+struct ActivationGradArgs {
   const BFloat16* actGrad;
   int64_t ldActGrad;
   const BFloat16* gateUp;
@@ -75,6 +85,8 @@ struct SwigluGradArgs {
   float* rowWeightGrad;  // [rows], or null
   int32_t rows;
   int32_t inter;
+  ActivationKind kind = ActivationKind::kSwiglu;
+  float limit = 0;  // kSwigluClamp only
 };
 
 // dst[i, :] = src[index[i] / divisor, :] for i < rows; rows of `bytes` bytes, strides in bytes.
@@ -114,8 +126,8 @@ struct KernelSet {
   Isa isa;
   void (*gmm)(const GmmArgs&);
   void (*gmmWeightGrad)(const GmmWeightGradArgs&);
-  void (*swiglu)(const SwigluArgs&);
-  void (*swigluGrad)(const SwigluGradArgs&);
+  void (*activation)(const ActivationArgs&);
+  void (*activationGrad)(const ActivationGradArgs&);
   void (*gatherRows)(const GatherRowsArgs&);
   void (*weightedSum)(const WeightedSumArgs&);
   size_t (*gmmScratchBytes)(int32_t n, int32_t k);

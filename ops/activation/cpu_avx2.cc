@@ -1,10 +1,10 @@
-// SwiGLU for AVX2 and FMA.
-#include "ops/activation/swiglu_loop.h"
+// The activations for AVX2 and FMA.
+#include "ops/activation/activation_loop.h"
 #include "ops/cpu/kernel_functions.h"
 #include "ops/cpu/vector_avx2.h"
 
 namespace sluice::ops::avx2 {
 
-void swiglu(const SwigluArgs& args) { swigluLoop<Vector>(args); }
+void activation(const ActivationArgs& args) { activationLoop<Vector>(args); }
 
 }  // namespace sluice::ops::avx2

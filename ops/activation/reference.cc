@@ -1,16 +1,15 @@
 #include "ops/activation/reference.h"
 
-#include <cmath>
+#include "ops/abi/activation.h"
 
 namespace sluice::ops {
 
-void swigluReference(const SwigluArgs& args, double* result) {
+void activationReference(const ActivationArgs& args, double* result) {
   for (int64_t r = 0; r < args.rows; ++r)
     for (int64_t i = 0; i < args.inter; ++i) {
       const BFloat16* const row = args.gateUp + r * args.ldGateUp;
-      const double gate = toFloat(row[i]);
-      const double up = toFloat(row[args.inter + i]);
-      result[r * args.inter + i] = gate / (1 + std::exp(-gate)) * up;
+      result[r * args.inter + i] =
+          activationAt(args.kind, args.limit, toFloat(row[i]), toFloat(row[args.inter + i])).act();
     }
 }
 

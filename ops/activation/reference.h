@@ -1,4 +1,4 @@
-// What SwiGLU means, in double and plain loops.
+// What the activations mean, in double and plain loops.
 #pragma once
 
 #include "ops/abi/kernels.h"
@@ -6,6 +6,6 @@
 namespace sluice::ops {
 
 // result[rows, inter] without gaps, not rounded to bf16; args.act is not touched.
-void swigluReference(const SwigluArgs& args, double* result);
+void activationReference(const ActivationArgs& args, double* result);
 
 }  // namespace sluice::ops

@@ -1,4 +1,4 @@
-// What the gradient of SwiGLU means, in double and plain loops.
+// What the gradient of the activations means, in double and plain loops.
 #pragma once
 
 #include "ops/abi/kernels.h"
@@ -7,6 +7,6 @@ namespace sluice::ops {
 
 // gateUpGrad[rows, 2 * inter] without gaps, not rounded to bf16; rowWeightGrad[rows]. The outputs in args are
 // not touched.
-void swigluGradReference(const SwigluGradArgs& args, double* gateUpGrad, double* rowWeightGrad);
+void activationGradReference(const ActivationGradArgs& args, double* gateUpGrad, double* rowWeightGrad);
 
 }  // namespace sluice::ops

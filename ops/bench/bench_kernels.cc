@@ -147,11 +147,12 @@ class Bench {
     std::vector<int32_t> index(s_.rows);
     for (int32_t i = 0; i < s_.rows; ++i) index[i] = static_cast<int32_t>(int64_t{i} * 7 % s_.rows);
     const double elements = 1.0 * s_.rows * n;
-    double time = bestSeconds([&] { kernels_.swiglu({gateUp.data(), 2 * n, act.data(), n, s_.rows, n}); });
+    double time =
+        bestSeconds([&] { kernels_.activation({gateUp.data(), 2 * n, act.data(), n, s_.rows, n}); });
     print("swiglu", 0, elements * 6, time);
     time = bestSeconds([&] {
-      kernels_.swigluGrad({act.data(), n, gateUp.data(), 2 * n, weight.data(), grad.data(), 2 * n,
-                           rowGrad.data(), s_.rows, n});
+      kernels_.activationGrad({act.data(), n, gateUp.data(), 2 * n, weight.data(), grad.data(), 2 * n,
+                               rowGrad.data(), s_.rows, n});
     });
     print("swiglu_grad", 0, elements * 10, time);
     time = bestSeconds([&] {

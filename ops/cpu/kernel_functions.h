@@ -14,8 +14,8 @@ namespace sluice::ops {
 namespace portable {
 void gmm(const GmmArgs& args);
 void gmmWeightGrad(const GmmWeightGradArgs& args);
-void swiglu(const SwigluArgs& args);
-void swigluGrad(const SwigluGradArgs& args);
+void activation(const ActivationArgs& args);
+void activationGrad(const ActivationGradArgs& args);
 void gatherRows(const GatherRowsArgs& args);
 void weightedSum(const WeightedSumArgs& args);
 size_t gmmScratchBytes(int32_t n, int32_t k);
@@ -25,8 +25,8 @@ size_t weightGradScratchBytes(int32_t m, int32_t n);
 namespace avx2 {
 void gmm(const GmmArgs& args);
 void gmmWeightGrad(const GmmWeightGradArgs& args);
-void swiglu(const SwigluArgs& args);
-void swigluGrad(const SwigluGradArgs& args);
+void activation(const ActivationArgs& args);
+void activationGrad(const ActivationGradArgs& args);
 void weightedSum(const WeightedSumArgs& args);
 size_t gmmScratchBytes(int32_t n, int32_t k);
 size_t weightGradScratchBytes(int32_t m, int32_t n);
@@ -35,8 +35,8 @@ size_t weightGradScratchBytes(int32_t m, int32_t n);
 namespace avx512 {
 void gmm(const GmmArgs& args);
 void gmmWeightGrad(const GmmWeightGradArgs& args);
-void swiglu(const SwigluArgs& args);
-void swigluGrad(const SwigluGradArgs& args);
+void activation(const ActivationArgs& args);
+void activationGrad(const ActivationGradArgs& args);
 void weightedSum(const WeightedSumArgs& args);
 size_t gmmScratchBytes(int32_t n, int32_t k);
 size_t weightGradScratchBytes(int32_t m, int32_t n);

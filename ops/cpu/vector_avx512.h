@@ -43,6 +43,10 @@ struct Vector {
   static F mul(F x, F y) { return _mm512_mul_ps(x, y); }
   static F div(F x, F y) { return _mm512_div_ps(x, y); }
   static F mulAdd(F x, F y, F z) { return _mm512_fmadd_ps(x, y, z); }
+  // Where x > y a, else b; a NaN is above nothing.
+  static F above(F x, F y, F a, F b) {
+    return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(x, y, _CMP_GT_OQ), b, a);
+  }
 
   // 2^n * e^r with n = round(x / ln 2), |r| <= ln 2 / 2, e^r by its Taylor series to r^7 (the rest is below
   // 1e-8). Overflows to infinity, underflows to zero; a NaN stays one (min and max return their second

@@ -22,6 +22,7 @@ struct Vector {
   static F mul(F x, F y) { return x * y; }
   static F div(F x, F y) { return x / y; }
   static F mulAdd(F x, F y, F z) { return x * y + z; }
+  static F above(F x, F y, F a, F b) { return x > y ? a : b; }
   static F exp(F x) { return __builtin_expf(x); }
   static float sum(F x) { return x; }
 };

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "ops/activation/tiling.h"
 #include "ops/gmm/tiling.h"
 #include "ops/gmm_weight_grad/tiling.h"
 
@@ -143,16 +144,22 @@ void gmmWeightGrad(const Step& step, const Family& family, const Task& task, std
                                       .accumulate = ops::weightGradAccumulates(tiling)});
 }
 
+ops::ActivationKind activationKind(const Family& family) {
+  return static_cast<ops::ActivationKind>(ops::activationKindBits(family.tiling));
+}
+
 void activation(const Step& step, const Family& family, const Task& task) {
   const Slot& slot = step.tables->slots[task.slot];
   const BufferAddress& in = step.at(family.reads[0]);
   const BufferAddress& out = step.at(family.writes[0]);
-  step.plan->kernels().swiglu({.gateUp = elements<BFloat16>(in, slot.row),
-                               .ldGateUp = leading<BFloat16>(in),
-                               .act = elements<BFloat16>(out, slot.row),
-                               .ldAct = leading<BFloat16>(out),
-                               .rows = slot.rows,
-                               .inter = family.tiling.n});
+  step.plan->kernels().activation({.gateUp = elements<BFloat16>(in, slot.row),
+                                   .ldGateUp = leading<BFloat16>(in),
+                                   .act = elements<BFloat16>(out, slot.row),
+                                   .ldAct = leading<BFloat16>(out),
+                                   .rows = slot.rows,
+                                   .inter = family.tiling.n,
+                                   .kind = activationKind(family),
+                                   .limit = ops::activationLimit(family.tiling)});
 }
 
 void activationGrad(const Step& step, const Family& family, const Task& task) {
@@ -161,7 +168,7 @@ void activationGrad(const Step& step, const Family& family, const Task& task) {
   const BufferAddress& gateUp = step.at(family.reads[1]);
   const BufferAddress& out = step.at(family.writes[0]);
   const BufferId weight = family.reads[2], weightGrad = family.writes[1];
-  step.plan->kernels().swigluGrad(
+  step.plan->kernels().activationGrad(
       {.actGrad = elements<BFloat16>(grad, slot.row),
        .ldActGrad = leading<BFloat16>(grad),
        .gateUp = elements<BFloat16>(gateUp, slot.row),
@@ -171,7 +178,9 @@ void activationGrad(const Step& step, const Family& family, const Task& task) {
        .ldGateUpGrad = leading<BFloat16>(out),
        .rowWeightGrad = weightGrad ? elements<float>(step.at(weightGrad), slot.row) : nullptr,
        .rows = slot.rows,
-       .inter = family.tiling.n});
+       .inter = family.tiling.n,
+       .kind = activationKind(family),
+       .limit = ops::activationLimit(family.tiling)});
 }
 
 void combineSum(const Step& step, const Family& family, const Task& task) {

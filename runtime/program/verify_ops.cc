@@ -1,4 +1,5 @@
 // Families: their ids, and that tiling, tile count and operands are those of their op (table in program.h).
+#include <limits>
 #include <set>
 
 #include "runtime/program/verify_internal.h"
@@ -8,6 +9,10 @@ namespace {
 
 constexpr uint32_t kTransposed = 1;  // Tiling::flags of a gmm
 constexpr uint32_t kAccumulate = 1;  // Tiling::flags of a weight gradient
+// Tiling::flags of an activation: its kind, and the limit of kind clamp as bf16.
+constexpr uint32_t kActivationKind = 3;
+constexpr uint32_t kActivationClamp = 1;
+constexpr uint32_t kActivationLimit = 0xffff0000u;
 constexpr OpKind kLastOp = OpKind::kCombineSum;
 
 struct Operand {
@@ -45,6 +50,9 @@ UsedFields usedFields(OpKind op) {
       return {false, true, false, true, kTransposed};
     case OpKind::kGmmWeightGrad:
       return {true, false, true, true, kAccumulate};
+    case OpKind::kActivation:
+    case OpKind::kActivationGrad:
+      return {false, false, false, false, kActivationKind | kActivationLimit};
     case OpKind::kCombineSum:
       return {false, true, false, false, 0};
     default:
@@ -165,6 +173,16 @@ Status checkAccumulation(const TaskProgram& program, const Family& family, const
   return fail("{} accumulates into buffer '{}', which is not an output", where, gradient.name);
 }
 
+Status checkLimit(const Family& family, const std::string& where) {
+  if (family.op != OpKind::kActivation && family.op != OpKind::kActivationGrad) return {};
+  const uint32_t flags = family.tiling.flags;
+  const float limit = toFloat(BFloat16{static_cast<uint16_t>(flags >> 16)});
+  const bool clamps = (flags & kActivationKind) == kActivationClamp;
+  if (clamps ? limit > 0 && limit < std::numeric_limits<float>::infinity() : (flags >> 16) == 0) return {};
+  return fail("{}: the limit of the activation is {}, expected {}", where, limit,
+              clamps ? "a positive number" : "none for this kind");
+}
+
 Status checkFamily(const TaskProgram& program, FamilyId id) {
   const Family& family = program.at(id);
   if (family.name.empty()) return fail("family {} has no name", id.value);
@@ -192,6 +210,8 @@ Status checkFamily(const TaskProgram& program, FamilyId id) {
   status = checkOperands(program, family.writes, signature.writes, "operands that it writes", where);
   if (!status) return status;
   status = checkAccumulation(program, family, where);
+  if (!status) return status;
+  status = checkLimit(family, where);
   if (!status) return status;
   return checkPairedOptions(family, where);
 }

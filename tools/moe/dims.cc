@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "ops/activation/tiling.h"
 #include "tools/io/tensor.h"
 
 namespace sluice::tools {
@@ -22,6 +23,21 @@ std::vector<int64_t> markedShape(const Buffer& buffer) {
   std::vector<int64_t> shape;
   for (const Dim& dim : buffer.shape) shape.push_back(dim.extent == Extent::kFixed ? dim.size : kTokensMark);
   return shape;
+}
+
+Status findActivation(const TaskProgram& program, MoeDims& dims) {
+  const Family* first = nullptr;
+  for (const Family& family : program.families) {
+    if (family.op != OpKind::kActivation && family.op != OpKind::kActivationGrad) continue;
+    if (first && family.tiling.flags != first->tiling.flags)
+      return Error{fmt::format("program '{}': found other activations in '{}' and '{}', expected one",
+                               program.name, first->name, family.name)};
+    first = &family;
+  }
+  if (!first) return {};
+  dims.activation = static_cast<ops::ActivationKind>(ops::activationKindBits(first->tiling));
+  dims.limit = ops::activationLimit(first->tiling);
+  return {};
 }
 
 }  // namespace
@@ -47,8 +63,15 @@ Expected<MoeDims> moeDimsOf(const TaskProgram& program) {
   if (!down || down->shape.size() != 3)
     return Error{fmt::format("program '{}' is not a MoE-FFN layer: found no tensor 'down_weight' [E, I, H]",
                              program.name)};
-  const MoeDims dims{program.ranks,     program.experts,     program.topK,
-                     program.maxTokens, down->shape[2].size, down->shape[1].size};
+  MoeDims dims{
+      .ranks = program.ranks,
+      .experts = program.experts,
+      .topK = program.topK,
+      .maxTokens = program.maxTokens,
+      .hidden = down->shape[2].size,
+      .inter = down->shape[1].size,
+  };
+  if (Status status = findActivation(program, dims); !status) return status.error();
   for (const Buffer& buffer : program.buffers) {
     if (buffer.role != Role::kInput && buffer.role != Role::kOutput) continue;
     const MoeTensor tensor = moeTensor(dims, buffer.name, kTokensMark);

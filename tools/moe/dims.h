@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "ops/abi/kernels.h"
 #include "runtime/base/dtype.h"
 #include "runtime/base/expected.h"
 #include "runtime/program/program.h"
@@ -20,6 +21,8 @@ struct MoeDims {
   int64_t maxTokens = 1;  // of one rank
   int64_t hidden = 1;
   int64_t inter = 1;
+  ops::ActivationKind activation = ops::ActivationKind::kSwiglu;
+  double limit = 0;  // kSwigluClamp only
 
   int expertsPerRank() const { return experts / ranks; }
   friend bool operator==(const MoeDims&, const MoeDims&) = default;
@@ -33,8 +36,8 @@ struct MoeTensor {
 };
 MoeTensor moeTensor(const MoeDims& dims, std::string_view name, int64_t tokens);
 
-// The sizes, from the tensors gate_up_weight and down_weight. Errors: these are missing, or a tensor has not
-// the shape that the layer gives it.
+// The sizes, from the tensors gate_up_weight and down_weight, and the activation. Errors: these tensors are
+// missing, or a tensor has not the shape that the layer gives it; there is more than one activation.
 Expected<MoeDims> moeDimsOf(const TaskProgram& program);
 
 }  // namespace sluice::tools

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "ops/abi/activation.h"
 #include "tools/moe/matmul.h"
 
 namespace sluice::tools {
@@ -17,11 +18,6 @@ struct Pair {
   int32_t rank;
   int32_t slot;  // 0 .. K-1
   int64_t token;
-};
-
-struct Element {
-  double gate, up, sigmoid;
-  double act() const { return gate * sigmoid * up; }
 };
 
 bool hasGradient(std::span<const MoeInputs> ranks) {
@@ -137,9 +133,9 @@ class Layer {
     });
   }
 
-  Element element(int64_t row, int64_t i) const {
+  ops::ActivationPoint element(int64_t row, int64_t i) const {
     const double* line = gateUp_.data() + row * 2 * d_.inter;
-    return {line[i], line[d_.inter + i], 1 / (1 + std::exp(-line[i]))};
+    return ops::activationAt(d_.activation, d_.limit, line[i], line[d_.inter + i]);
   }
 
   void forwardChunk() {
@@ -174,12 +170,12 @@ class Layer {
     double* grad = gateUpRowGrad_.data() + row * 2 * d_.inter;
     double sum = 0;
     for (int64_t i = 0; i < d_.inter; ++i) {
-      const Element el = element(row, i);
+      const ops::ActivationPoint point = element(row, i);
       const double da = actGrad_[static_cast<size_t>(row * d_.inter + i)];
       sum += da * act[i];
       act[i] *= w;
-      grad[i] = w * da * el.up * el.sigmoid * (1 + el.gate * (1 - el.sigmoid));
-      grad[d_.inter + i] = w * da * el.gate * el.sigmoid;
+      grad[i] = w * da * point.gateSlope();
+      grad[d_.inter + i] = w * da * point.upSlope();
     }
     results_[static_cast<size_t>(p.rank)].dExpertWeights[static_cast<size_t>(p.token * d_.topK + p.slot)] =
         sum;

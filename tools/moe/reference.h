@@ -1,11 +1,12 @@
 // The MoE-FFN layer in double precision, straight from its formulas, over all ranks.
 //
 // Knows nothing of slots, tasks or kernels: tokens are grouped by expert and every expert is a few matrix
-// products. With g, u = x @ gate_up_weight (its halves), act = silu(g) * u, w an expert weight:
+// products. With g, u = x @ gate_up_weight (its halves), act = f(g) * u (ops/abi/activation.h; swiglu_clamp
+// also cuts u), w an expert weight:
 //   y[t]                = sum over pairs of w * (act @ down_weight)
 //   d_expert_weights    = dy . (act @ down_weight)
 //   dx[t]               = sum over pairs of (dg, du) @ gate_up_weight', with da = w * dy @ down_weight',
-//                         dg = da * u * silu'(g), du = da * silu(g)
+//                         dg = da * d act / dg, du = da * d act / du
 //   down_weight_grad    = sum over rows of act' (w dy),  gate_up_weight_grad = sum over rows of x' (dg, du)
 // A pair with expert id -1 is masked: it adds nothing, and its gradient is 0.
 //

@@ -37,6 +37,11 @@ TEST_CASE("the number of tiles does not wrap around") {
   CHECK(shapeWeightGrad(1 << 20, 1 << 20, {1, 1, 1}).tiles == int64_t{1} << 40);
 }
 
+TEST_CASE("an activation carries its kind and limit") {
+  CHECK(shapeActivation(768, 2, 0).tiling == Tiling{0, 768, 0, 0, 0, 2, 0, 0});
+  CHECK(shapeActivation(768, 1, 7).tiling == Tiling{0, 768, 0, 0, 0, 0x40e00001, 0, 0});
+}
+
 TEST_CASE("row families have one tile") {
   CHECK(shapeRows(2048, 8).tiles == 1);
   CHECK(shapeRows(2048, 8).tiling == Tiling{0, 2048, 8, 0, 0, 0, 0, 0});

@@ -185,6 +185,44 @@ TEST_CASE("weight gradients accumulate where the graph or an option says so") {
   CHECK_THAT(wrong.error().message, Contains("node 'gate_up_weight_grad': grad is [") && Contains("x f32]"));
 }
 
+TEST_CASE("activations are of the kind that the graph says") {
+  std::ifstream file(kTrain);
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  const auto with = [&](const std::string& kind) {
+    const std::string swiglu = "\"kind\": \"swiglu\"";
+    std::string edited = text;
+    for (size_t at = 0; (at = edited.find(swiglu, at)) != std::string::npos; at += kind.size())
+      edited.replace(at, swiglu.size(), kind);
+    return compile(writeFile("kind.json", edited), smallTarget(), setsFor({}));
+  };
+  const auto flags = [&](const std::string& kind) {
+    const Expected<TaskProgram> program = with(kind);
+    if (!program) FAIL(program.error().message);
+    std::set<uint32_t> found;
+    for (const Family& family : program->families)
+      if (family.op == OpKind::kActivation || family.op == OpKind::kActivationGrad)
+        found.insert(family.tiling.flags);
+    return found;
+  };
+  using Flags = std::set<uint32_t>;
+  CHECK(flags(R"("kind": "swiglu")") == Flags{0});
+  CHECK(flags(R"("kind": "swiglu_clamp", "limit": 7)") == Flags{0x40e00001});
+  CHECK(flags(R"("kind": "swiglu_clamp", "limit": 3.5)") == Flags{0x40600001});
+  CHECK(flags(R"("kind": "geglu")") == Flags{2});
+  CHECK(flags(R"("kind": "reglu")") == Flags{3});
+  const auto message = [&](const std::string& kind) {
+    const Expected<TaskProgram> program = with(kind);
+    return program ? std::string("compiled") : program.error().message;
+  };
+  CHECK_THAT(message(R"("kind": "selu")"),
+             Contains("has kind 'selu', expected swiglu, swiglu_clamp, geglu, reglu"));
+  CHECK_THAT(message(R"("kind": "geglu", "limit": 7)"), Contains("has a limit, expected none"));
+  CHECK_THAT(message(R"("kind": "swiglu_clamp")"), Contains("has no limit, expected one"));
+  CHECK_THAT(message(R"("kind": "swiglu_clamp", "limit": 1e39)"),
+             Contains("expected a positive number that bf16 holds"));
+  CHECK_THAT(message(R"("kind": "swiglu_clamp", "limit": "7")"), Contains("is a string, expected a number"));
+}
+
 TEST_CASE("bad input is reported with its place") {
   const auto message = [](const std::string& path, const CompileOptions& options) {
     const Expected<TaskProgram> made = compile(path, smallTarget(), options);

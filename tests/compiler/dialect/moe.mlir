@@ -64,8 +64,8 @@ moe.graph @train ranks = 4 experts = 64 top_k = 8 max_tokens = 4096 symbols {ep 
     %dw_down = moe.gmm_weight_grad "down_weight_grad"(%act, %rows_dy) scale(%w) split <experts, 1>
         : (!moe.tensor<R x 24 x bf16>, !moe.tensor<R x 32 x bf16>, !moe.tensor<R x f32>)
         -> !moe.tensor<16 x 24 x 32 x f32>
-    // CHECK-NEXT: moe.activation_grad "swiglu_grad" swiglu(%{{.*}}, %gate_up) weights(%row_weights) :
-    %gate_up_grad, %dw = moe.activation_grad "swiglu_grad" swiglu(%act_grad, %gate_up) weights(%w)
+    // CHECK-NEXT: moe.activation_grad "swiglu_grad" swiglu_clamp(%{{.*}}, %gate_up) weights(%row_weights) limit 7.000000e+00 :
+    %gate_up_grad, %dw = moe.activation_grad "swiglu_grad" swiglu_clamp(%act_grad, %gate_up) weights(%w) limit 7.0
         : (!moe.tensor<R x 24 x bf16>, !moe.tensor<R x 48 x bf16>, !moe.tensor<R x f32>)
         -> (!moe.tensor<R x 48 x bf16>, !moe.tensor<R x f32>)
     %rows_dx = moe.gmm "gate_grad"(%gate_up_grad, %w_up) transpose

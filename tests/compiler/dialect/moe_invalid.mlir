@@ -396,3 +396,51 @@ moe.graph @g ranks = 1 experts = 8 top_k = 2 max_tokens = 1 symbols {} {
     moe.dispatch "d"(%x, %routing) split <rows, -1> : (!moe.tensor<T x 4 x bf16>, !moe.routing) -> !moe.tensor<R x 4 x bf16>
   }
 }
+
+// -----
+
+moe.graph @g ranks = 1 experts = 8 top_k = 2 max_tokens = 1 symbols {} {
+  moe.entry @e {
+    %ids = moe.input "ids" : !moe.tensor<T x 2 x i32>
+    %routing = moe.route "route"(%ids) : (!moe.tensor<T x 2 x i32>) -> !moe.routing
+    %a = moe.input "a" : !moe.tensor<R x 16 x bf16>
+    // expected-error@+1 {{node 's' of kind 'geglu' has a limit, expected none}}
+    moe.activation "s" geglu(%a) limit 7.0 : (!moe.tensor<R x 16 x bf16>) -> !moe.tensor<R x 8 x bf16>
+  }
+}
+
+// -----
+
+moe.graph @g ranks = 1 experts = 8 top_k = 2 max_tokens = 1 symbols {} {
+  moe.entry @e {
+    %ids = moe.input "ids" : !moe.tensor<T x 2 x i32>
+    %routing = moe.route "route"(%ids) : (!moe.tensor<T x 2 x i32>) -> !moe.routing
+    %a = moe.input "a" : !moe.tensor<R x 16 x bf16>
+    // expected-error@+1 {{node 's' of kind 'swiglu_clamp' has no limit, expected one}}
+    moe.activation "s" swiglu_clamp(%a) : (!moe.tensor<R x 16 x bf16>) -> !moe.tensor<R x 8 x bf16>
+  }
+}
+
+// -----
+
+moe.graph @g ranks = 1 experts = 8 top_k = 2 max_tokens = 1 symbols {} {
+  moe.entry @e {
+    %ids = moe.input "ids" : !moe.tensor<T x 2 x i32>
+    %routing = moe.route "route"(%ids) : (!moe.tensor<T x 2 x i32>) -> !moe.routing
+    %a = moe.input "a" : !moe.tensor<R x 16 x bf16>
+    // expected-error@+1 {{node 's' has limit}}
+    moe.activation "s" swiglu_clamp(%a) limit -7.0 : (!moe.tensor<R x 16 x bf16>) -> !moe.tensor<R x 8 x bf16>
+  }
+}
+
+// -----
+
+moe.graph @g ranks = 1 experts = 8 top_k = 2 max_tokens = 1 symbols {} {
+  moe.entry @e {
+    %ids = moe.input "ids" : !moe.tensor<T x 2 x i32>
+    %routing = moe.route "route"(%ids) : (!moe.tensor<T x 2 x i32>) -> !moe.routing
+    %a = moe.input "a" : !moe.tensor<R x 16 x bf16>
+    // expected-error@+1 {{expected a positive number that bf16 holds}}
+    moe.activation "s" swiglu_clamp(%a) limit 7.01 : (!moe.tensor<R x 16 x bf16>) -> !moe.tensor<R x 8 x bf16>
+  }
+}

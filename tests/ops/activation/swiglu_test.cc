@@ -9,7 +9,7 @@ namespace {
 
 Bf16Matrix runSwiglu(const Implementation& by, const Bf16Matrix& gateUp, int32_t rows, int32_t inter) {
   Bf16Matrix act(rows, inter, inter + 3, kBf16Canary, true);
-  by.kernels.swiglu({gateUp.data(), gateUp.ld(), act.data(), act.ld(), rows, inter});
+  by.kernels.activation({gateUp.data(), gateUp.ld(), act.data(), act.ld(), rows, inter});
   return act;
 }
 
@@ -17,7 +17,7 @@ void checkSwiglu(const Implementation& by, const Bf16Matrix& gateUp, int32_t row
   INFO(by.name << " rows " << rows << " inter " << inter);
   const Bf16Matrix act = runSwiglu(by, gateUp, rows, inter);
   std::vector<double> want(static_cast<size_t>(rows) * inter);
-  swigluReference({gateUp.data(), gateUp.ld(), nullptr, 0, rows, inter}, want.data());
+  activationReference({gateUp.data(), gateUp.ld(), nullptr, 0, rows, inter}, want.data());
   int wrong = 0;
   for (int32_t r = 0; r < rows; ++r)
     for (int32_t i = 0; i < inter; ++i) {

@@ -12,19 +12,19 @@ void checkGrad(const Implementation& by, const Bf16Matrix& gateUp, const Bf16Mat
   INFO(by.name << " rows " << rows << " inter " << inter);
   Bf16Matrix grad(rows, 2 * inter, 2 * inter + 3, kBf16Canary, true);
   F32Matrix rowGrad(rows, 1, 1, kF32Canary, true);
-  const SwigluGradArgs args = {actGrad.data(),
-                               actGrad.ld(),
-                               gateUp.data(),
-                               gateUp.ld(),
-                               weight.empty() ? nullptr : weight.data(),
-                               grad.data(),
-                               grad.ld(),
-                               wantRowGrad ? rowGrad.data() : nullptr,
-                               rows,
-                               inter};
-  by.kernels.swigluGrad(args);
+  const ActivationGradArgs args = {actGrad.data(),
+                                   actGrad.ld(),
+                                   gateUp.data(),
+                                   gateUp.ld(),
+                                   weight.empty() ? nullptr : weight.data(),
+                                   grad.data(),
+                                   grad.ld(),
+                                   wantRowGrad ? rowGrad.data() : nullptr,
+                                   rows,
+                                   inter};
+  by.kernels.activationGrad(args);
   std::vector<double> want(static_cast<size_t>(rows) * 2 * inter), wantRow(rows);
-  swigluGradReference(args, want.data(), wantRow.data());
+  activationGradReference(args, want.data(), wantRow.data());
   int wrong = 0;
   for (int32_t r = 0; r < rows; ++r) {
     for (int32_t i = 0; i < 2 * inter; ++i) {
@@ -67,7 +67,7 @@ TEST_CASE("the sigmoid of every implementation is exact to 5e-7 for every bf16 t
     INFO(by.name);
     Bf16Matrix grad(kRows, 2, 2, kBf16Canary, true);
     std::vector<float> rowGrad(kRows);
-    by.kernels.swigluGrad(
+    by.kernels.activationGrad(
         {actGrad.data(), 1, gateUp.data(), 2, nullptr, grad.data(), 2, rowGrad.data(), kRows, 1});
     int wrong = 0;
     for (int32_t r = 0; r < kRows; ++r) {
@@ -95,8 +95,8 @@ TEST_CASE("the gradient of SwiGLU saturates and passes NaN of any input") {
     actGrad.at(0, 14) = kBf16NaN;
     Bf16Matrix grad(1, 2 * kInter, 2 * kInter, kBf16Canary, true);
     float rowGrad = 0;
-    by.kernels.swigluGrad({actGrad.data(), kInter, gateUp.data(), 2 * kInter, nullptr, grad.data(),
-                           2 * kInter, &rowGrad, 1, kInter});
+    by.kernels.activationGrad({actGrad.data(), kInter, gateUp.data(), 2 * kInter, nullptr, grad.data(),
+                               2 * kInter, &rowGrad, 1, kInter});
     CHECK(std::isnan(rowGrad));
     for (int32_t i = 0; i < kInter; ++i) {
       const float gate = toFloat(grad.at(0, i)), up = toFloat(grad.at(0, kInter + i));

@@ -248,6 +248,23 @@ TEST_CASE("a weight gradient accumulates into an output only") {
         "an output");
 }
 
+TEST_CASE("an activation has a limit where it clamps, and only there") {
+  const auto swiglu = [](uint32_t flags) {
+    return refusal([&](TaskProgram& p) { p.families[familyOf(p, 0, "swiglu").value].tiling.flags = flags; });
+  };
+  const std::string limit = "family 'swiglu' of entry 'forward': the limit of the activation is ";
+  CHECK(swiglu(2) == "accepted");
+  CHECK(swiglu(3) == "accepted");
+  CHECK(swiglu(0x40e00001) == "accepted");  // 7
+  CHECK(swiglu(1) == limit + "0, expected a positive number");
+  CHECK(swiglu(0xc0e00001) == limit + "-7, expected a positive number");
+  CHECK(swiglu(0x7f800001) == limit + "inf, expected a positive number");
+  CHECK(swiglu(0x7fc00001) == limit + "nan, expected a positive number");
+  CHECK(swiglu(0x40e00000) == limit + "7, expected none for this kind");
+  CHECK(swiglu(4) ==
+        "family 'swiglu' of entry 'forward': flags of the tiling are 0x4, expected 0xffff0003 at most");
+}
+
 TEST_CASE("sizes that overflow are refused") {
   CHECK(refusal([](TaskProgram& p) { named(p.regions, "rows_x").stride = int64_t{1} << 62; }) ==
         "region 'rows_x': stride is 4611686018427387904, expected 1 to 549755813888");

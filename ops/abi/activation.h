@@ -1,0 +1,51 @@
+// The activations in double precision, an element at a time: what the kernels are to compute, and the slopes.
+//
+// Pure functions. A slope at a corner is that of the side of smaller magnitude for max(gate, 0), and that of
+// the inside for a clamp.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+
+#include "ops/abi/kernels.h"
+
+namespace sluice::ops {
+
+// act = f * u with f a function of the gate and u of up; fSlope, uSlope their derivatives.
+struct ActivationPoint {
+  double f, fSlope, u, uSlope;
+  double act() const { return f * u; }
+  double gateSlope() const { return fSlope * u; }
+  double upSlope() const { return f * uSlope; }
+};
+
+// x * s(z(x)) with the sigmoid s, for SiLU (z = x) and the tanh form of GELU: 0.5 (1 + tanh y) = s(2 y).
+inline ActivationPoint gatedSigmoid(double x, double z, double zSlope, double up) {
+  const double s = 1 / (1 + std::exp(-z));
+  return {x * s, s * (1 + x * (1 - s) * zSlope), up, 1};
+}
+
+inline ActivationPoint activationAt(ActivationKind kind, double limit, double gate, double up) {
+  switch (kind) {
+    case ActivationKind::kSwiglu:
+      break;
+    case ActivationKind::kSwigluClamp: {
+      const double low = gate > limit ? limit : gate;
+      ActivationPoint point = gatedSigmoid(low, low, 1, up > limit ? limit : up < -limit ? -limit : up);
+      if (gate > limit) point.fSlope = 0;
+      if (std::abs(up) > limit) point.uSlope = 0;
+      return point;
+    }
+    case ActivationKind::kGeglu: {
+      const double factor = 2 * std::sqrt(2 / M_PI);
+      const double x = std::clamp(gate, -15.0, 15.0);  // beyond, s is 0 or 1
+      return gatedSigmoid(gate, factor * (x + 0.044715 * x * x * x), factor * (1 + 3 * 0.044715 * x * x), up);
+    }
+    case ActivationKind::kReglu:
+      if (std::isnan(gate)) return {gate, 0, up, 1};
+      return {std::max(gate, 0.0), gate > 0 ? 1.0 : 0.0, up, 1};
+  }
+  return gatedSigmoid(gate, gate, 1, up);
+}
+
+}  // namespace sluice::ops

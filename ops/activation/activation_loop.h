@@ -1,0 +1,43 @@
+// The loop of the activations over any Vector (ops/cpu/vector_*.h). Internal linkage: see
+// ops/cpu/blocked_product.h.
+#pragma once
+
+#include <cstdint>
+
+#include "ops/abi/kernels.h"
+#include "ops/cpu/activation_point.h"
+
+namespace sluice::ops {
+namespace {
+
+template <class V, class Function>
+void activationBy(const ActivationArgs& args) {
+  const Function function(args.limit);
+  for (int32_t r = 0; r < args.rows; ++r) {
+    const BFloat16* const gate = args.gateUp + r * args.ldGateUp;
+    const BFloat16* const up = gate + args.inter;
+    BFloat16* const act = args.act + r * args.ldAct;
+    for (int32_t i = 0; i < args.inter; i += V::kWidth) {
+      const int32_t count = args.inter - i < V::kWidth ? args.inter - i : V::kWidth;
+      const VectorPoint<V> point = function.at(V::load(gate + i, count), V::load(up + i, count));
+      V::store(act + i, V::mul(point.f, point.u), count);
+    }
+  }
+}
+
+template <class V>
+void activationLoop(const ActivationArgs& args) {
+  switch (args.kind) {
+    case ActivationKind::kSwiglu:
+      return activationBy<V, Swiglu<V>>(args);
+    case ActivationKind::kSwigluClamp:
+      return activationBy<V, SwigluClamp<V>>(args);
+    case ActivationKind::kGeglu:
+      return activationBy<V, Geglu<V>>(args);
+    case ActivationKind::kReglu:
+      return activationBy<V, Reglu<V>>(args);
+  }
+}
+
+}  // namespace
+}  // namespace sluice::ops

@@ -1,0 +1,53 @@
+// The loop of the gradient of the activations over any Vector (ops/cpu/vector_*.h). Internal linkage:
+// see ops/cpu/blocked_product.h.
+#pragma once
+
+#include <cstdint>
+
+#include "ops/abi/kernels.h"
+#include "ops/cpu/activation_point.h"
+
+namespace sluice::ops {
+namespace {
+
+// Element i of the result depends on element i of the inputs only, so results may replace their inputs.
+template <class V, class Function>
+void activationGradBy(const ActivationGradArgs& args) {
+  using F = typename V::F;
+  const Function function(args.limit);
+  for (int32_t r = 0; r < args.rows; ++r) {
+    const BFloat16* const gate = args.gateUp + r * args.ldGateUp;
+    const BFloat16* const actGrad = args.actGrad + r * args.ldActGrad;
+    BFloat16* const gateGrad = args.gateUpGrad + r * args.ldGateUpGrad;
+    const F weight = V::set(args.rowWeight == nullptr ? 1.0f : args.rowWeight[r]);
+    F rowSum = V::set(0.0f);
+    for (int32_t i = 0; i < args.inter; i += V::kWidth) {
+      const int32_t count = args.inter - i < V::kWidth ? args.inter - i : V::kWidth;
+      const F up = V::load(gate + args.inter + i, count);
+      const F d = V::load(actGrad + i, count);
+      const VectorPoint<V> point = function.at(V::load(gate + i, count), up);
+      const F weighted = V::mul(weight, d);
+      V::store(gateGrad + i, V::mul(V::mul(weighted, point.u), point.fSlope), count);
+      V::store(gateGrad + args.inter + i, function.passUp(up, V::mul(weighted, point.f)), count);
+      rowSum = V::mulAdd(V::mul(d, point.f), point.u, rowSum);
+    }
+    if (args.rowWeightGrad != nullptr) args.rowWeightGrad[r] = V::sum(rowSum);
+  }
+}
+
+template <class V>
+void activationGradLoop(const ActivationGradArgs& args) {
+  switch (args.kind) {
+    case ActivationKind::kSwiglu:
+      return activationGradBy<V, Swiglu<V>>(args);
+    case ActivationKind::kSwigluClamp:
+      return activationGradBy<V, SwigluClamp<V>>(args);
+    case ActivationKind::kGeglu:
+      return activationGradBy<V, Geglu<V>>(args);
+    case ActivationKind::kReglu:
+      return activationGradBy<V, Reglu<V>>(args);
+  }
+}
+
+}  // namespace
+}  // namespace sluice::ops

@@ -1,0 +1,82 @@
+// The activations over any Vector (vector_*.h): the formulas of ops/abi/activation.h in fp32. Internal
+// linkage: see blocked_product.h.
+#pragma once
+
+#include "ops/abi/kernels.h"
+
+namespace sluice::ops {
+namespace {
+
+// act = f * u; the slope of f, and what of a gradient passes to up.
+template <class V>
+struct VectorPoint {
+  using F = typename V::F;
+  F f, fSlope, u;
+};
+
+// x * s(z), its slope s * (1 + x * (1 - s) * zSlope).
+template <class V>
+VectorPoint<V> gatedSigmoidOf(typename V::F x, typename V::F z, typename V::F xSlope, typename V::F up) {
+  const auto one = V::set(1.0f);
+  const auto s = V::div(one, V::add(one, V::exp(V::sub(V::set(0.0f), z))));
+  return {V::mul(x, s), V::mul(s, V::mulAdd(xSlope, V::sub(one, s), one)), up};
+}
+
+template <class V>
+struct Swiglu {
+  using F = typename V::F;
+  explicit Swiglu(float) {}
+  VectorPoint<V> at(F gate, F up) const { return gatedSigmoidOf<V>(gate, gate, gate, up); }
+  F passUp(F, F grad) const { return grad; }
+};
+
+// gate to at most the limit, up to within it; no gradient passes where they were cut. NaN passes.
+template <class V>
+struct SwigluClamp {
+  using F = typename V::F;
+  explicit SwigluClamp(float bound) : limit(V::set(bound)), low(V::set(-bound)) {}
+  VectorPoint<V> at(F gate, F up) const {
+    const F zero = V::set(0.0f);
+    const F cut = V::above(gate, limit, limit, gate);
+    const F within = V::above(low, up, low, V::above(up, limit, limit, up));
+    VectorPoint<V> point = gatedSigmoidOf<V>(cut, cut, cut, within);
+    point.fSlope = V::above(gate, limit, zero, point.fSlope);
+    return point;
+  }
+  F passUp(F up, F grad) const {
+    const F zero = V::set(0.0f);
+    return V::above(low, up, zero, V::above(up, limit, zero, grad));
+  }
+  F limit, low;
+};
+
+// The tanh form. Beyond +-15 the sigmoid is 0 or 1, and the cube and the slope would overflow.
+template <class V>
+struct Geglu {
+  using F = typename V::F;
+  explicit Geglu(float) {}
+  VectorPoint<V> at(F gate, F up) const {
+    const F high = V::set(15.0f), low = V::set(-15.0f);
+    const F factor = V::set(1.5957691216f);  // 2 sqrt(2 / pi)
+    const F x = V::above(gate, high, high, V::above(low, gate, low, gate));
+    const F square = V::mul(x, x);
+    const F z = V::mul(V::mul(factor, x), V::mulAdd(square, V::set(0.044715f), V::set(1.0f)));
+    const F zSlope = V::mul(factor, V::mulAdd(square, V::set(3 * 0.044715f), V::set(1.0f)));
+    return gatedSigmoidOf<V>(gate, z, V::mul(x, zSlope), up);
+  }
+  F passUp(F, F grad) const { return grad; }
+};
+
+template <class V>
+struct Reglu {
+  using F = typename V::F;
+  explicit Reglu(float) {}
+  VectorPoint<V> at(F gate, F up) const {
+    const F zero = V::set(0.0f);
+    return {V::above(zero, gate, zero, gate), V::above(gate, zero, V::set(1.0f), zero), up};
+  }
+  F passUp(F, F grad) const { return grad; }
+};
+
+}  // namespace
+}  // namespace sluice::ops

@@ -1,0 +1,163 @@
+// The activations: their reference against known values and finite differences, and every implementation of
+// them and of their gradients against the reference.
+#include <catch2/catch.hpp>
+
+#include "ops/abi/activation.h"
+#include "ops/activation/reference.h"
+#include "ops/activation_grad/reference.h"
+#include "tests/ops/testing/kernel_testing.h"
+
+namespace sluice::ops {
+namespace {
+
+struct Kind {
+  std::string name;
+  ActivationKind kind;
+  float limit;
+};
+
+const std::vector<Kind> kKinds = {{"swiglu", ActivationKind::kSwiglu, 0},
+                                  {"swiglu_clamp", ActivationKind::kSwigluClamp, 1.75f},
+                                  {"geglu", ActivationKind::kGeglu, 0},
+                                  {"reglu", ActivationKind::kReglu, 0}};
+
+TEST_CASE("the activations have the values of their formulas") {
+  const auto act = [](ActivationKind kind, double gate, double up) {
+    return activationAt(kind, 7, gate, up).act();
+  };
+  CHECK(act(ActivationKind::kSwiglu, 1, 2) == Approx(2 * 0.7310585786300049));
+  CHECK(act(ActivationKind::kSwigluClamp, 1, 2) == act(ActivationKind::kSwiglu, 1, 2));
+  CHECK(act(ActivationKind::kSwigluClamp, 9, -8) == act(ActivationKind::kSwiglu, 7, -7));
+  CHECK(act(ActivationKind::kSwigluClamp, -9, 8) == act(ActivationKind::kSwiglu, -9, 7));
+  for (double x : {-14.0, -3.0, -1.0, 0.0, 0.5, 1.0, 4.0, 14.0}) {
+    const double tanhForm = 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+    CHECK(act(ActivationKind::kGeglu, x, 3) == Approx(3 * tanhForm).margin(1e-15));
+  }
+  CHECK(act(ActivationKind::kReglu, 1.5, -2) == -3);
+  CHECK(act(ActivationKind::kReglu, -1.5, -2) == 0);
+}
+
+TEST_CASE("the slopes of the activations are their finite differences") {
+  Random random(1);
+  constexpr double kStep = 1e-5;
+  for (const Kind& k : kKinds)
+    for (int i = 0; i < 2000; ++i) {
+      const double gate = uniform(random, -6, 6), up = uniform(random, -6, 6);
+      const auto near = [](double x, double corner) { return std::abs(std::abs(x) - corner) < 2 * kStep; };
+      if (near(gate, 0) || near(gate, k.limit) || near(up, k.limit)) continue;
+      const auto act = [&](double dGate, double dUp) {
+        return activationAt(k.kind, k.limit, gate + dGate, up + dUp).act();
+      };
+      const ActivationPoint point = activationAt(k.kind, k.limit, gate, up);
+      INFO(k.name << " at " << gate << ", " << up);
+      REQUIRE(point.gateSlope() == Approx((act(kStep, 0) - act(-kStep, 0)) / (2 * kStep)).margin(1e-7));
+      REQUIRE(point.upSlope() == Approx((act(0, kStep) - act(0, -kStep)) / (2 * kStep)).margin(1e-7));
+    }
+}
+
+// gate and up in [-6, 6], the size of what the kinds tell apart.
+Bf16Matrix wideInput(Random& random, int32_t rows, int32_t cols, int64_t gap) {
+  Bf16Matrix matrix = randomInput(random, rows, cols, cols + gap, gap);
+  for (int32_t r = 0; r < rows; ++r)
+    for (int32_t c = 0; c < cols; ++c) matrix.at(r, c) = toBFloat16(uniform(random, -6, 6));
+  return matrix;
+}
+
+void checkKind(const Implementation& by, const Kind& k, const Bf16Matrix& gateUp, const Bf16Matrix& actGrad,
+               const std::vector<float>& weight, int32_t rows, int32_t inter) {
+  INFO(by.name << " " << k.name << " rows " << rows << " inter " << inter);
+  Bf16Matrix act(rows, inter, inter + 3, kBf16Canary, true);
+  Bf16Matrix grad(rows, 2 * inter, 2 * inter + 3, kBf16Canary, true);
+  std::vector<float> rowGrad(rows);
+  const ActivationArgs forward = {gateUp.data(), gateUp.ld(), act.data(), act.ld(),
+                                  rows,          inter,       k.kind,     k.limit};
+  const ActivationGradArgs backward = {actGrad.data(), actGrad.ld(), gateUp.data(), gateUp.ld(),
+                                       weight.data(),  grad.data(),  grad.ld(),     rowGrad.data(),
+                                       rows,           inter,        k.kind,        k.limit};
+  by.kernels.activation(forward);
+  by.kernels.activationGrad(backward);
+  const size_t count = static_cast<size_t>(rows) * inter;
+  std::vector<double> wantAct(count), wantGrad(2 * count), wantRow(rows);
+  activationReference(forward, wantAct.data());
+  activationGradReference(backward, wantGrad.data(), wantRow.data());
+  const auto near = [](float got, double want) {
+    return agrees(got, want, (kBf16Rounding + 2e-5) * std::abs(want) + 2e-5);
+  };
+  int wrong = 0;
+  for (int32_t r = 0; r < rows; ++r) {
+    for (int32_t i = 0; i < inter; ++i)
+      wrong += !near(toFloat(act.at(r, i)), wantAct[static_cast<size_t>(r) * inter + i]);
+    for (int32_t i = 0; i < 2 * inter; ++i)
+      wrong += !near(toFloat(grad.at(r, i)), wantGrad[static_cast<size_t>(r) * 2 * inter + i]);
+    wrong += !agrees(rowGrad[r], wantRow[r], 36 * (inter + 20) * kF32Rounding * (inter + 1));
+  }
+  CHECK(wrong == 0);
+  CHECK(act.gapsAreUntouched());
+  CHECK(grad.gapsAreUntouched());
+}
+
+TEST_CASE("every activation and gradient agrees with the reference at ragged, empty and odd sizes") {
+  Random random(2);
+  for (const Implementation& by : implementations())
+    for (const Kind& k : kKinds)
+      for (int32_t rows : {0, 1, 5})
+        for (int32_t inter : {0, 1, 7, 8, 15, 16, 17, 33, 100, 257})
+          for (int64_t gap : {0, 5})
+            checkKind(by, k, wideInput(random, rows, 2 * inter, gap),
+                      randomInput(random, rows, inter, inter + gap, gap), randomFloats(random, rows), rows,
+                      inter);
+}
+
+TEST_CASE("where a limit cuts, the activation is that of the limit and no gradient passes") {
+  for (const Implementation& by : implementations()) {
+    INFO(by.name);
+    // gate cut, up cut above, up cut below, both at the limit: not cut
+    Bf16Matrix gateUp(1, 8, 8, kBf16NaN, false), actGrad(1, 4, 4, kBf16NaN, false);
+    const float values[] = {9, 1, -20, 7, 2, 8, -8, -7};
+    for (int32_t i = 0; i < 8; ++i) gateUp.at(0, i) = toBFloat16(values[i]);
+    for (int32_t i = 0; i < 4; ++i) actGrad.at(0, i) = toBFloat16(1);
+    Bf16Matrix grad(1, 8, 8, kBf16Canary, true), act(1, 4, 4, kBf16Canary, true);
+    by.kernels.activation({gateUp.data(), 8, act.data(), 4, 1, 4, ActivationKind::kSwigluClamp, 7});
+    by.kernels.activationGrad({actGrad.data(), 4, gateUp.data(), 8, nullptr, grad.data(), 8, nullptr, 1, 4,
+                               ActivationKind::kSwigluClamp, 7});
+    CHECK(toFloat(act.at(0, 0)) == Approx(14).epsilon(0.01));
+    CHECK(toFloat(act.at(0, 1)) == Approx(7 * 0.731).epsilon(0.01));
+    CHECK(toFloat(grad.at(0, 0)) == 0);
+    CHECK(toFloat(grad.at(0, 4)) == Approx(7).epsilon(0.01));
+    CHECK(toFloat(grad.at(0, 5)) == 0);
+    CHECK(toFloat(grad.at(0, 6)) == 0);
+    CHECK(toFloat(grad.at(0, 3)) == Approx(-7).epsilon(0.02));
+    CHECK(toFloat(grad.at(0, 7)) == Approx(7).epsilon(0.01));
+  }
+}
+
+TEST_CASE("activations of every kind pass NaN and stay finite for the largest gates") {
+  for (const Implementation& by : implementations())
+    for (const Kind& k : kKinds) {
+      INFO(by.name << " " << k.name);
+      constexpr int32_t kInter = 4;
+      Bf16Matrix gateUp(1, 2 * kInter, 2 * kInter, kBf16NaN, false);
+      const float gates[kInter] = {NAN, 1e38f, -1e38f, 1};
+      for (int32_t i = 0; i < kInter; ++i) {
+        gateUp.at(0, i) = toBFloat16(gates[i]);
+        gateUp.at(0, kInter + i) = i == 3 ? kBf16NaN : toBFloat16(0.5f);
+      }
+      Bf16Matrix act(1, kInter, kInter, kBf16Canary, true), actGrad(1, kInter, kInter, kBf16NaN, false);
+      Bf16Matrix grad(1, 2 * kInter, 2 * kInter, kBf16Canary, true);
+      for (int32_t i = 0; i < kInter; ++i) actGrad.at(0, i) = toBFloat16(1);
+      by.kernels.activation({gateUp.data(), 8, act.data(), kInter, 1, kInter, k.kind, k.limit});
+      by.kernels.activationGrad({actGrad.data(), kInter, gateUp.data(), 8, nullptr, grad.data(), 8, nullptr,
+                                 1, kInter, k.kind, k.limit});
+      for (int32_t i : {0, 3}) CHECK(std::isnan(toFloat(act.at(0, i))));
+      for (int32_t i : {1, 2}) {
+        CHECK(std::isfinite(toFloat(act.at(0, i))));
+        CHECK(std::isfinite(toFloat(grad.at(0, i))));
+        CHECK(std::isfinite(toFloat(grad.at(0, kInter + i))));
+      }
+      CHECK(std::isnan(toFloat(grad.at(0, kInter))));
+      CHECK(std::isnan(toFloat(grad.at(0, 3))));
+    }
+}
+
+}  // namespace
+}  // namespace sluice::ops

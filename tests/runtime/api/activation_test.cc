@@ -1,0 +1,79 @@
+// Layers with other activations than SwiGLU against double precision.
+#include <catch2/catch.hpp>
+#include <cstdlib>
+
+#include "ops/abi/kernels.h"
+#include "ops/activation/tiling.h"
+#include "runtime/api/sluice.h"
+#include "tests/testing/layer_run.h"
+#include "tests/testing/moe_program.h"
+#include "tools/moe/reference.h"
+
+namespace sluice {
+namespace {
+
+struct Kind {
+  ops::ActivationKind kind;
+  float limit;
+  double tolerance;
+};
+
+TaskProgram withActivation(TaskProgram program, const Kind& k) {
+  for (Family& family : program.families)
+    if (family.op == OpKind::kActivation || family.op == OpKind::kActivationGrad)
+      family.tiling.flags = ops::activationFlags(static_cast<uint32_t>(k.kind), k.limit);
+  return program;
+}
+
+double worstError(LayerData& data) {
+  std::vector<tools::MoeInputs> inputs;
+  std::vector<tools::MoeOutputs> outputs;
+  for (int rank = 0; rank < data.dims.ranks; ++rank) {
+    inputs.push_back(*tools::moeInputs(data.dims, data.inputs[rank]));
+    outputs.push_back(*tools::moeOutputs(data.dims, data.outputs[rank], data.tokens[rank]));
+  }
+  double worst = 0;
+  for (const tools::OutputError& error : *tools::moeErrors(data.dims, inputs, outputs, 1))
+    worst = std::max(worst, error.relative);
+  return worst;
+}
+
+TEST_CASE("layers of every activation agree with double precision on every instruction set") {
+  // A gate or up that bf16 rounds across the limit changes the slope of its element from 0 to 1 or back.
+  const Kind kinds[] = {{ops::ActivationKind::kSwigluClamp, 1.5f, 6e-2},
+                        {ops::ActivationKind::kSwigluClamp, 7, 1.2e-2},
+                        {ops::ActivationKind::kGeglu, 0, 1.2e-2},
+                        {ops::ActivationKind::kReglu, 0, 1.2e-2}};
+  const MoeShape shape{
+      .ranks = 2, .experts = 8, .topK = 3, .hidden = 75, .intermediate = 51, .maxTokens = 90};
+  for (const Kind& k : kinds) {
+    auto program = Program::fromTaskProgram(withActivation(buildMoeProgram(shape), k));
+    INFO((program ? "" : program.error().message));
+    REQUIRE(program.ok());
+    for (const ops::Isa isa : ops::supportedIsas()) {
+      INFO("kind " << static_cast<int>(k.kind) << ", limit " << k.limit << ", " << ops::isaName(isa));
+      setenv("SLUICE_ISA", std::string(ops::isaName(isa)).c_str(), 1);
+      LayerData data = makeLayerData(program->tables(), {.tokens = {.counts = {90, 61}}, .seed = 3});
+      REQUIRE(runLayer(*program, {.threads = 2}, data).ok());
+      unsetenv("SLUICE_ISA");
+      CHECK(data.dims.activation == k.kind);
+      CHECK(worstError(data) <= k.tolerance);
+      data.dims.activation = ops::ActivationKind::kSwiglu;
+      if (k.limit != 7) CHECK(worstError(data) > 3 * 1.2e-2);  // the kind makes a difference
+    }
+  }
+}
+
+TEST_CASE("a program with two activations has no reference") {
+  TaskProgram program = buildMoeProgram({});
+  for (Family& family : program.families)
+    if (family.op == OpKind::kActivation) family.tiling.flags = ops::activationFlags(2, 0);
+  const auto dims = tools::moeDimsOf(program);
+  REQUIRE_FALSE(dims.ok());
+  CHECK_THAT(
+      dims.error().message,
+      Catch::Matchers::Contains("found other activations in 'swiglu' and 'swiglu_grad', expected one"));
+}
+
+}  // namespace
+}  // namespace sluice
