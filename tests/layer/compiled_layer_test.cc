@@ -6,7 +6,6 @@
 #include "compiler/api/compile.h"
 #include "runtime/program/codec.h"
 #include "tests/testing/layer_run.h"
-#include "tools/moe/reference.h"
 
 namespace sluice {
 namespace {
@@ -36,17 +35,10 @@ Program compileProgram(const std::string& graph, const Sizes& s) {
   return std::move(*program);
 }
 
-void checkErrors(LayerData& data) {
-  std::vector<tools::MoeInputs> inputs;
-  std::vector<tools::MoeOutputs> outputs;
-  for (int rank = 0; rank < data.dims.ranks; ++rank) {
-    inputs.push_back(*tools::moeInputs(data.dims, data.inputs[rank]));
-    outputs.push_back(*tools::moeOutputs(data.dims, data.outputs[rank], data.tokens[rank]));
-  }
-  const auto errors = tools::moeErrors(data.dims, inputs, outputs, 2);
-  REQUIRE(errors.ok());
-  REQUIRE(errors->size() == 5);
-  for (const tools::OutputError& error : *errors) {
+void checkErrors(const LayerData& data) {
+  const auto errors = errorsOf(data);
+  REQUIRE(errors.size() == 5);
+  for (const tools::OutputError& error : errors) {
     INFO(error.name);
     CHECK(error.relative <= kTolerance);
   }

@@ -70,7 +70,7 @@ TEST_CASE("the gradients of the activation and of the row's weight are those of 
   auto gateUp = randomBf16(kRows * 2 * kInter, random);
   auto weight = randomF32(kRows, random);
   Values gateUpGrad(kRows * 2 * kInter), weightGrad(kRows);
-  ops::SwigluGradArgs args{};
+  ops::ActivationGradArgs args{};
   args.actGrad = actGrad.stored.data();
   args.ldActGrad = kInter;
   args.gateUp = gateUp.stored.data();
@@ -78,7 +78,7 @@ TEST_CASE("the gradients of the activation and of the row's weight are those of 
   args.rowWeight = weight.stored.data();
   args.rows = kRows;
   args.inter = kInter;
-  ops::swigluGradReference(args, gateUpGrad.data(), weightGrad.data());
+  ops::activationGradReference(args, gateUpGrad.data(), weightGrad.data());
   const auto loss = [&] {
     double sum = 0;
     for (int r = 0; r < kRows; ++r)

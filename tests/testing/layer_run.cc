@@ -61,6 +61,16 @@ Status runLayer(const Program& program, const ContextOptions& options, LayerData
   return {};
 }
 
+std::vector<tools::OutputError> errorsOf(const LayerData& data) {
+  std::vector<tools::MoeInputs> inputs;
+  std::vector<tools::MoeOutputs> outputs;
+  for (int rank = 0; rank < data.dims.ranks; ++rank) {
+    inputs.push_back(*tools::moeInputs(data.dims, data.inputs[rank]));
+    outputs.push_back(*tools::moeOutputs(data.dims, data.outputs[rank], data.tokens[rank]));
+  }
+  return *tools::moeErrors(data.dims, inputs, outputs, 1);
+}
+
 uint64_t hashOutputs(const LayerData& data) {
   uint64_t hash = 1469598103934665603u;  // FNV-1a
   for (const auto& outputs : data.outputs)

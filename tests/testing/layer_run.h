@@ -9,6 +9,7 @@
 #include "runtime/api/sluice.h"
 #include "tools/io/tensor.h"
 #include "tools/moe/inputs.h"
+#include "tools/moe/reference.h"
 
 namespace sluice {
 
@@ -38,6 +39,9 @@ std::vector<Status> runRanks(const Program& program, const ContextOptions& optio
 Status runLayer(const Program& program, const ContextOptions& options, LayerData& data,
                 const std::vector<std::string>& entries = {"forward", "backward"},
                 const WrapTransport& wrap = {});
+
+// Errors of all five outputs, over all ranks.
+std::vector<tools::OutputError> errorsOf(const LayerData& data);
 
 // Of the bits of all outputs of all ranks.
 uint64_t hashOutputs(const LayerData& data);

@@ -7,7 +7,6 @@
 #include "runtime/api/sluice.h"
 #include "tests/testing/layer_run.h"
 #include "tests/testing/moe_program.h"
-#include "tools/moe/reference.h"
 
 namespace sluice {
 namespace {
@@ -25,16 +24,9 @@ TaskProgram withActivation(TaskProgram program, const Kind& k) {
   return program;
 }
 
-double worstError(LayerData& data) {
-  std::vector<tools::MoeInputs> inputs;
-  std::vector<tools::MoeOutputs> outputs;
-  for (int rank = 0; rank < data.dims.ranks; ++rank) {
-    inputs.push_back(*tools::moeInputs(data.dims, data.inputs[rank]));
-    outputs.push_back(*tools::moeOutputs(data.dims, data.outputs[rank], data.tokens[rank]));
-  }
+double worstError(const LayerData& data) {
   double worst = 0;
-  for (const tools::OutputError& error : *tools::moeErrors(data.dims, inputs, outputs, 1))
-    worst = std::max(worst, error.relative);
+  for (const tools::OutputError& error : errorsOf(data)) worst = std::max(worst, error.relative);
   return worst;
 }
 

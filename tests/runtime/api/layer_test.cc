@@ -9,7 +9,6 @@
 #include "runtime/api/sluice.h"
 #include "tests/testing/layer_run.h"
 #include "tests/testing/moe_program.h"
-#include "tools/moe/reference.h"
 
 namespace sluice {
 namespace {
@@ -59,16 +58,6 @@ RandomCase makeCase(std::mt19937& random) {
   auto& counts = c.spec.tokens.counts;
   if (std::accumulate(counts.begin(), counts.end(), int64_t{0}) < 12) counts.back() = 12;
   return c;
-}
-
-std::vector<tools::OutputError> errorsOf(LayerData& data) {
-  std::vector<tools::MoeInputs> inputs;
-  std::vector<tools::MoeOutputs> outputs;
-  for (int rank = 0; rank < data.dims.ranks; ++rank) {
-    inputs.push_back(*tools::moeInputs(data.dims, data.inputs[rank]));
-    outputs.push_back(*tools::moeOutputs(data.dims, data.outputs[rank], data.tokens[rank]));
-  }
-  return *tools::moeErrors(data.dims, inputs, outputs, 1);
 }
 
 TEST_CASE("all outputs agree with double precision for random shapes and routings on every instruction set") {
