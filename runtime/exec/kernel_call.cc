@@ -56,12 +56,6 @@ void copyRows(const std::byte* src, int64_t srcStride, std::byte* dst, int64_t d
   for (int64_t row = 0; row < rows; ++row) std::memcpy(dst + row * dstStride, src + row * srcStride, bytes);
 }
 
-int64_t rowBytes(const Buffer& buffer) {
-  int64_t bytes = dtypeBytes(buffer.type);
-  for (size_t d = 1; d < buffer.shape.size(); ++d) bytes *= buffer.shape[d].size;
-  return bytes;
-}
-
 // Gathers the piece's pairs into the peer's `to`: pair p is element p / divisor of `from`, `stride` bytes
 // apart.
 void sendPairs(const Step& step, const Piece& piece, BufferId to, const std::byte* from, int64_t stride,

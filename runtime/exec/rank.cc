@@ -7,12 +7,6 @@
 namespace sluice {
 namespace {
 
-int64_t rowStride(const Buffer& buffer) {
-  int64_t bytes = dtypeBytes(buffer.type);
-  for (size_t d = 1; d < buffer.shape.size(); ++d) bytes *= buffer.shape[d].size;
-  return bytes;
-}
-
 bool isTokens(const Buffer& buffer) { return buffer.shape.front().extent == Extent::kTokens; }
 
 }  // namespace
@@ -114,7 +108,7 @@ void RankState::fillAddresses(EntryId entry) {
   for (size_t b = 0; b < program.buffers.size(); ++b) {
     const Buffer& buffer = program.buffers[b];
     if (!buffer.region) {
-      step_.buffers[b] = {bound_[b].data, rowStride(buffer), {}};
+      step_.buffers[b] = {bound_[b].data, rowBytes(buffer), {}};
       continue;
     }
     const uint32_t region = buffer.region.value;

@@ -13,6 +13,12 @@ bool isPieces(SpaceKind space) { return space == SpaceKind::kSends || space == S
 
 }  // namespace
 
+int64_t rowBytes(const Buffer& buffer) {
+  int64_t bytes = dtypeBytes(buffer.type);
+  for (size_t d = 1; d < buffer.shape.size(); ++d) bytes *= buffer.shape[d].size;
+  return bytes;
+}
+
 int64_t liveSlots(const Step& step, SpaceKind space) {
   const RoutingTables& tables = *step.tables;
   switch (space) {

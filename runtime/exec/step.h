@@ -35,6 +35,9 @@ struct Step {
   const BufferAddress& at(BufferId id) const { return buffers[id.value]; }
 };
 
+// Bytes of one element of the buffer's first dimension, without gaps.
+int64_t rowBytes(const Buffer& buffer);
+
 // Slots of a space that this step's routing gives it.
 int64_t liveSlots(const Step& step, SpaceKind space);
 
