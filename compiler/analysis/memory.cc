@@ -56,7 +56,7 @@ class Planner {
     std::vector<size_t> order(program_.buffers.size());
     std::iota(order.begin(), order.end(), size_t{0});
     std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
-      return rowBytes(program_.buffers[a]) > rowBytes(program_.buffers[b]);
+      return bytesPerUnit(program_.buffers[a]) > bytesPerUnit(program_.buffers[b]);
     });
     for (size_t b : order)
       if (ownedByRuntime(program_.buffers[b])) place(b);
@@ -78,7 +78,7 @@ class Planner {
     Region region;
     region.name = buffer.name;
     region.extent = extentOf(buffer);
-    region.stride = rowBytes(buffer);
+    region.stride = bytesPerUnit(buffer);
     if (region.stride >= kLine || region.extent == Extent::kFixed)
       region.stride = (region.stride + kLine - 1) / kLine * kLine;
     region.saved = buffer.role == Role::kSaved;
@@ -90,7 +90,7 @@ class Planner {
     const Buffer& buffer = program_.buffers[b];
     const Region& region = plan_.regions[r];
     if (buffer.role != Role::kTemp || extentOf(buffer) != region.extent) return false;
-    if ((rowBytes(buffer) < kLine) != (region.stride < kLine) || rowBytes(buffer) > region.stride)
+    if ((bytesPerUnit(buffer) < kLine) != (region.stride < kLine) || bytesPerUnit(buffer) > region.stride)
       return false;
     return std::all_of(tenants_[r].begin(), tenants_[r].end(),
                        [&](size_t other) { return mayShare(b, other); });
@@ -123,7 +123,7 @@ class Planner {
 
 }  // namespace
 
-int64_t rowBytes(const Buffer& buffer) {
+int64_t bytesPerUnit(const Buffer& buffer) {
   int64_t bytes = dtypeBytes(buffer.type);
   for (const Dim& dim : buffer.shape)
     if (dim.extent == Extent::kFixed) bytes *= dim.size;

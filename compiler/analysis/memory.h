@@ -20,7 +20,7 @@ struct MemoryPlan {
 };
 
 // Bytes of one element of the outermost dimension where that is a run-time extent, else of the whole buffer.
-int64_t rowBytes(const Buffer& buffer);
+int64_t bytesPerUnit(const Buffer& buffer);
 
 // Greedy and deterministic: widest rows first, then as declared; each buffer takes the first region it fits.
 // Regions are named after the first buffer in them.

@@ -57,9 +57,9 @@ TEST_CASE("regions hold their buffers, are aligned, and symmetric where other ra
     if (caller) continue;
     const Region& region = plan.regions[plan.of[b].value];
     CHECK(region.extent == buffer.shape.front().extent);
-    CHECK(region.stride >= rowBytes(buffer));
+    CHECK(region.stride >= bytesPerUnit(buffer));
     CHECK((region.stride < 64 || region.stride % 64 == 0));
-    CHECK((region.stride < 64) == (rowBytes(buffer) < 64));
+    CHECK((region.stride < 64) == (bytesPerUnit(buffer) < 64));
   }
   for (const char* remote : {"rows_x", "rows_dy", "row_weights", "combine.returned"})
     CHECK(plan.regions[regionOf(draft, plan, remote).value].symmetric);
