@@ -30,6 +30,7 @@ int32_t groupOf(SpaceKind kind) {
     case SpaceKind::kRows:
       return 1;
     case SpaceKind::kExperts:
+    case SpaceKind::kOnce:
       return 2;
   }
   return 2;

@@ -23,7 +23,7 @@ class Task_Enum<string name, string text, list<I32EnumAttrCase> cases> : I32Enum
 
 def Task_SpaceKind : Task_Enum<"SpaceKind", "what tasks are numbered by", [
   I32EnumAttrCase<"tokens", 0>, I32EnumAttrCase<"rows", 1>, I32EnumAttrCase<"sends", 2>,
-  I32EnumAttrCase<"returns", 3>, I32EnumAttrCase<"experts", 4>,
+  I32EnumAttrCase<"returns", 3>, I32EnumAttrCase<"experts", 4>, I32EnumAttrCase<"once", 5>,
 ]>;
 
 def Task_Extent : Task_Enum<"Extent", "what a dimension is measured in", [
@@ -46,13 +46,14 @@ def Task_EventUnit : Task_Enum<"EventUnit", "what a signal adds", [
 
 def Task_ThresholdRule : Task_Enum<"ThresholdRule", "when an event is complete", [
   I32EnumAttrCase<"constant", 0>, I32EnumAttrCase<"rows_of_slot", 1>, I32EnumAttrCase<"slots_of_expert", 2>,
-  I32EnumAttrCase<"rows_of_expert", 3>, I32EnumAttrCase<"valid_pairs", 4>,
+  I32EnumAttrCase<"rows_of_expert", 3>, I32EnumAttrCase<"valid_pairs", 4>, I32EnumAttrCase<"slots_of_tokens", 5>,
 ]>;
 
 def Task_OpKind : Task_Enum<"OpKind", "what the tasks of a family do", [
   I32EnumAttrCase<"dispatch", 0>, I32EnumAttrCase<"gmm", 1>, I32EnumAttrCase<"gmm_weight_grad", 2>,
   I32EnumAttrCase<"activation", 3>, I32EnumAttrCase<"activation_grad", 4>,
-  I32EnumAttrCase<"combine_return", 5>, I32EnumAttrCase<"combine_sum", 6>,
+  I32EnumAttrCase<"combine_return", 5>, I32EnumAttrCase<"combine_sum", 6>, I32EnumAttrCase<"add", 7>,
+  I32EnumAttrCase<"scale", 8>, I32EnumAttrCase<"gmm_activation", 9>, I32EnumAttrCase<"gmm_activation_grad", 10>,
 ]>;
 
 def Task_CoreKind : Task_Enum<"CoreKind", "which cores run a family", [

@@ -15,8 +15,8 @@ struct Tiling {
   int32_t tileM = 0;  // rows of m in one task
   int32_t tileN = 0;  // columns of n in one task
   uint32_t flags = 0;
-  int32_t reserved0 = 0;
-  int32_t reserved1 = 0;
+  float alpha = 0;  // factor of the product; 0 where the op has none or it is 1
+  int32_t reserved = 0;
   friend bool operator==(const Tiling&, const Tiling&) = default;
 };
 static_assert(sizeof(Tiling) == 32);

@@ -22,7 +22,8 @@ int64_t liveEvents(const Plan& plan, EventSpace space, const RoutingTables& tabl
 
 }  // namespace
 
-uint64_t evaluateThreshold(const EventArray& event, const RoutingTables& tables, int64_t index) {
+uint64_t evaluateThreshold(const EventArray& event, const RoutingTables& tables, int64_t tokenSlots,
+                           int64_t index) {
   switch (event.rule) {
     case ThresholdRule::kConstant:
       return event.factor;
@@ -34,6 +35,8 @@ uint64_t evaluateThreshold(const EventArray& event, const RoutingTables& tables,
       return tables.expertRow[index + 1] - tables.expertRow[index];
     case ThresholdRule::kValidPairs:
       return tables.pairs;
+    case ThresholdRule::kSlotsOfTokens:
+      return event.factor * tokenSlots;
   }
   return 0;
 }
@@ -59,12 +62,14 @@ Expected<EventTable> EventTable::create(const Plan& plan, Transport& transport) 
 
 void EventTable::setThresholds(const Plan& plan, EntryId entry, const RoutingTables& tables) {
   const auto& events = plan.program().events;
+  const int64_t tokenSlots =
+      plan.space(SpaceKind::kTokens) ? liveEvents(plan, EventSpace::kTokens, tables) : 0;
   for (size_t e = 0; e < events.size(); ++e) {
     if (events[e].entry != entry) continue;
     auto& thresholds = arrays_[e].thresholds;
     thresholds.resize(liveEvents(plan, events[e].space, tables));
     for (size_t i = 0; i < thresholds.size(); ++i)
-      thresholds[i] = evaluateThreshold(events[e], tables, static_cast<int64_t>(i));
+      thresholds[i] = evaluateThreshold(events[e], tables, tokenSlots, static_cast<int64_t>(i));
   }
 }
 

@@ -221,6 +221,11 @@ void callKernel(const Step& step, const Task& task, std::byte* scratch) {
       return combineReturn(step, family, task, scratch);
     case OpKind::kCombineSum:
       return combineSum(step, family, task);
+    case OpKind::kAdd:
+    case OpKind::kScale:
+    case OpKind::kGmmActivation:
+    case OpKind::kGmmActivationGrad:
+      break;
   }
 }
 

@@ -32,6 +32,8 @@ int64_t liveSlots(const Step& step, SpaceKind space) {
       return static_cast<int64_t>(tables.returns.size());
     case SpaceKind::kExperts:
       return step.program().expertsPerRank();
+    case SpaceKind::kOnce:
+      return 1;
   }
   return 0;
 }

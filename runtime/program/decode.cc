@@ -162,7 +162,7 @@ Buffer load(const fbs::Buffer& stored, const Record& record) {
 
 Space load(const fbs::Space& stored, const Record& record) {
   return {.name = record.text(stored.name(), "name"),
-          .kind = record.known(stored.kind(), SpaceKind::kExperts, "kind"),
+          .kind = record.known(stored.kind(), SpaceKind::kOnce, "kind"),
           .slotSize = stored.slot_size(),
           .window = stored.window()};
 }
@@ -172,7 +172,7 @@ EventArray load(const fbs::EventArray& stored, const Record& record) {
           .entry = {stored.entry()},
           .space = record.known(stored.space(), EventSpace::kTokens, "space"),
           .unit = record.known(stored.unit(), EventUnit::kRows, "unit"),
-          .rule = record.known(stored.rule(), ThresholdRule::kValidPairs, "threshold rule"),
+          .rule = record.known(stored.rule(), ThresholdRule::kSlotsOfTokens, "threshold rule"),
           .factor = stored.factor(),
           .remote = stored.remote()};
 }
@@ -182,7 +182,7 @@ Family load(const fbs::Family& stored, const Record& record) {
           .alias = record.text(stored.alias(), "alias"),
           .source = record.text(stored.source(), "source"),
           .entry = {stored.entry()},
-          .op = record.known(stored.op(), OpKind::kCombineSum, "op"),
+          .op = record.known(stored.op(), OpKind::kGmmActivationGrad, "op"),
           .core = record.known(stored.core(), CoreKind::kVector, "core kind"),
           .space = {stored.space()},
           .tiles = stored.tiles(),

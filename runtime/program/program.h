@@ -19,7 +19,7 @@
 namespace sluice {
 
 inline constexpr uint32_t kFormatMajor = 1;
-inline constexpr uint32_t kFormatMinor = 0;
+inline constexpr uint32_t kFormatMinor = 1;
 
 // Upper limits that every program keeps; decode and verify refuse more.
 inline constexpr int64_t kMaxRanks = 4096;
@@ -83,12 +83,13 @@ enum class SpaceKind : uint8_t {
   kSends = 2,    // pieces this rank sends: rows of one receiving slot that start here
   kReturns = 3,  // pieces this rank received, each seen from the other side, by slot
   kExperts = 4,  // experts of this rank, all of them, also those without rows
+  kOnce = 5,     // one slot, whatever the routing: what is summed over all tokens of this rank
 };
 
 struct Space {
   std::string name;
   SpaceKind kind = SpaceKind::kRows;
-  int32_t slotSize = 0;  // tokens or rows of a slot (pieces: of the rows space they are cut by); experts: 1
+  int32_t slotSize = 0;  // tokens or rows of a slot (pieces: of the rows space they are cut by); else 1
   int32_t window = 1;    // slots that one run of a lane's table covers
   friend bool operator==(const Space&, const Space&) = default;
 };
@@ -111,6 +112,7 @@ enum class ThresholdRule : uint8_t {
   kSlotsOfExpert = 2,  // factor x slots of the expert (event space experts)
   kRowsOfExpert = 3,   // rows of the expert (event space experts)
   kValidPairs = 4,     // P (event space one)
+  kSlotsOfTokens = 5,  // factor x slots of the tokens space (event space one)
 };
 
 // An array of counters that only grow within a step. An event is complete when it reaches its threshold;
@@ -124,26 +126,35 @@ struct EventArray {
   EventSpace space = EventSpace::kOne;
   EventUnit unit = EventUnit::kTasks;
   ThresholdRule rule = ThresholdRule::kConstant;
-  int64_t factor = 0;   // kConstant, kSlotsOfExpert; else 0
+  int64_t factor = 0;   // kConstant, kSlotsOfExpert, kSlotsOfTokens; else 0
   bool remote = false;  // signalled by tasks of sends or returns, at the rank their piece goes to
   friend bool operator==(const EventArray&, const EventArray&) = default;
 };
 
 // --- Families ------------------------------------------------------------------------------------------
 
-// Operands by position (`reads`, then `writes`); an optional one that is absent is BufferId{}.
+// Operands by position (`reads`, then `writes`); an optional one that is absent is BufferId{}. X is R in
+// space rows and T in space tokens, where a weight has no expert axis E. Types are bf16 but where it says so.
 //
-// | op             | space   | reads                                         | writes | | dispatch       |
-// sends   | tokens [T,H], weights? [T,K] f32              | rows [R,H], row weights? [R] f32  | | gmm | rows
-// | a [R,K], b [E,K,N] or transposed [E,N,K]      | c [R,N]                           | | weight grad    |
-// experts | a [R,M], b [R,N], row scale? [R] f32          | c [E,M,N] f32                     | | activation
-// | rows    | gate_up [R,2I]                                | act [R,I]                         | |
-// activation grad| rows    | act_grad [R,I], gate_up [R,2I], row weights? [R] | gate_up_grad [R,2I], row
-// weight grad? [R] f32 | | combine return | returns | rows [R,H], row scalars? [R] f32              |
-// returned [P,H], returned scalars? [P] f32 | | combine sum    | tokens  | returned [P,H], weights? [T,K]
-// f32, returned scalars? [P] f32 | tokens [T,H], token scalars? [T,K] f32 |
+// clang-format off
+// | op                  | space          | reads                                        | writes                                        |
+// |---------------------|----------------|----------------------------------------------|-----------------------------------------------|
+// | dispatch            | sends          | tokens [T,H], weights? [T,K] f32             | rows [R,H], row weights? [R] f32              |
+// | gmm                 | rows, tokens   | a [X,K], b [E,K,N] or transposed [E,N,K]     | c [X,N]                                       |
+// | gmm weight grad     | experts, once  | a [X,M], b [X,N], row scale? [X] f32         | c [E,M,N] f32 or bf16                         |
+// | activation          | rows, tokens   | gate_up [X,2I]                               | act [X,I]                                     |
+// | activation grad     | rows, tokens   | act_grad [X,I], gate_up [X,2I], weights? [X] f32 | gate_up_grad [X,2I], weight grad? [X] f32 |
+// | combine return      | returns        | rows [R,H], row scalars? [R] f32             | returned [P,H], returned scalars? [P] f32     |
+// | combine sum         | tokens         | returned [P,H], weights? [T,K] f32, returned scalars? [P] f32 | tokens [T,H], token scalars? [T,K] f32 |
+// | add                 | rows, tokens   | a [X,N], b [X,N]                             | c [X,N] = a + b                               |
+// | scale               | rows, tokens   | a [X,N]                                      | c [X,N] = alpha a                             |
+// | gmm activation      | rows, tokens   | a [X,K], b [E,K,2I] or transposed [E,2I,K]   | act [X,I], gate_up? [X,2I]                    |
+// | gmm activation grad | rows, tokens   | a [X,K], b [E,K,I] or transposed [E,I,K], gate_up [X,2I], weights? [X] f32 | gate_up_grad [X,2I], weight grad? [X] f32 |
+// clang-format on
 //
-// dispatch and combine return write at the rank that owns the piece's other end. All other types are bf16.
+// dispatch and combine return write at the rank that owns the piece's other end. The last two are a gmm and
+// what reads its product, which stays in the task: it is rounded to bf16 as if it were stored, so that the
+// bits are those of the two families. A weight gradient adds all rows of its expert, or of this rank (once).
 enum class OpKind : uint8_t {
   kDispatch = 0,
   kGmm = 1,
@@ -152,6 +163,10 @@ enum class OpKind : uint8_t {
   kActivationGrad = 4,
   kCombineReturn = 5,
   kCombineSum = 6,
+  kAdd = 7,
+  kScale = 8,
+  kGmmActivation = 9,
+  kGmmActivationGrad = 10,
 };
 
 enum class CoreKind : uint8_t { kUnified = 0, kCube = 1, kVector = 2 };

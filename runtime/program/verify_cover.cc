@@ -31,7 +31,12 @@ Scope compose(SpaceKind c, SpaceKind q, SpaceKind p, Scope near, Scope far) {
   if (far == Scope::kNone || writesRemotely(q)) return Scope::kNone;
   if (near == Scope::kSlot) return far;  // c's slot is live, so q has tasks in it
   const Scope joined = std::max(near, far);
-  if (q == SpaceKind::kExperts) return joined;  // every expert has tasks
+  if (q == SpaceKind::kExperts || q == SpaceKind::kOnce) return joined;  // these always have tasks
+  if (q == SpaceKind::kTokens) {
+    // c waits for all slots of tokens. A rank without tokens has none, and then neither has p, or c itself.
+    const auto onlyWithTokens = [](SpaceKind s) { return s == SpaceKind::kTokens || s == SpaceKind::kSends; };
+    return onlyWithTokens(c) || onlyWithTokens(p) ? joined : Scope::kNone;
+  }
   // What is left: q is in space rows and c waits for all slots of an expert. If c has rows itself there are
   // some; else an expert without rows has no task of q, and none of p only where p too exists for rows only.
   if (c == SpaceKind::kRows || c == SpaceKind::kReturns) return joined;

@@ -17,6 +17,7 @@ bool canWait(SpaceKind task, EventSpace event) {
     case SpaceKind::kReturns:
       return event != EventSpace::kTokens;
     case SpaceKind::kSends:
+    case SpaceKind::kOnce:
       return event == EventSpace::kOne;
     case SpaceKind::kExperts:
       return event == EventSpace::kOne || event == EventSpace::kExperts;
@@ -29,7 +30,7 @@ bool canWait(SpaceKind task, EventSpace event) {
 bool canSignal(SpaceKind task, EventSpace event) {
   switch (task) {
     case SpaceKind::kTokens:
-      return event == EventSpace::kTokens;
+      return event == EventSpace::kTokens || event == EventSpace::kOne;
     case SpaceKind::kRows:
     case SpaceKind::kSends:
       return event == EventSpace::kRows || event == EventSpace::kExperts;
@@ -37,6 +38,8 @@ bool canSignal(SpaceKind task, EventSpace event) {
       return event == EventSpace::kOne;
     case SpaceKind::kExperts:
       return event == EventSpace::kOne || event == EventSpace::kExperts;
+    case SpaceKind::kOnce:
+      return event == EventSpace::kOne;
   }
   return false;
 }
@@ -48,7 +51,8 @@ struct Threshold {
 };
 
 std::string thresholdText(const Threshold& t) {
-  const bool counted = t.rule == ThresholdRule::kConstant || t.rule == ThresholdRule::kSlotsOfExpert;
+  const bool counted = t.rule == ThresholdRule::kConstant || t.rule == ThresholdRule::kSlotsOfExpert ||
+                       t.rule == ThresholdRule::kSlotsOfTokens;
   return counted || t.factor != 0 ? fmt::format("{} (factor {})", nameOf(t.rule), t.factor)
                                   : std::string(nameOf(t.rule));
 }
@@ -64,6 +68,8 @@ Threshold delivered(const TaskProgram& program, const EventArray& event, SpaceKi
     return {ThresholdRule::kSlotsOfExpert, tiles};
   if (producers == SpaceKind::kExperts && event.space == EventSpace::kOne)
     return {ThresholdRule::kConstant, tiles * program.expertsPerRank()};
+  if (producers == SpaceKind::kTokens && event.space == EventSpace::kOne)
+    return {ThresholdRule::kSlotsOfTokens, tiles};
   return {ThresholdRule::kConstant, tiles};
 }
 
@@ -79,7 +85,7 @@ Status checkHeader(const TaskProgram& program, EventId id) {
     return fail("event '{}': space {} is not known", event.name, static_cast<int>(event.space));
   if (!known(event.unit, EventUnit::kRows))
     return fail("event '{}': unit {} is not known", event.name, static_cast<int>(event.unit));
-  if (!known(event.rule, ThresholdRule::kValidPairs))
+  if (!known(event.rule, ThresholdRule::kSlotsOfTokens))
     return fail("event '{}': threshold rule {} is not known", event.name, static_cast<int>(event.rule));
   return {};
 }

@@ -1,5 +1,6 @@
 // A hash over every field of a program, in the order of program.h; lengths are hashed before contents, so
 // that no two programs give the same sequence.
+#include <bit>
 #include <string_view>
 
 #include "runtime/program/verify_internal.h"
@@ -50,7 +51,7 @@ class Hash {
   }
   void one(const Tiling& t) {
     value(t.m), value(t.n), value(t.k), value(t.tileM), value(t.tileN), value(t.flags);
-    value(t.reserved0), value(t.reserved1);
+    value(std::bit_cast<int32_t>(t.alpha)), value(t.reserved);
   }
   void one(const Family& f) {
     add(f.name), add(f.alias), add(f.source), add(f.entry), value(f.op), value(f.core), add(f.space);

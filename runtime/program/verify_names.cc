@@ -26,6 +26,8 @@ std::string_view nameOf(SpaceKind kind) {
       return "returns";
     case SpaceKind::kExperts:
       return "experts";
+    case SpaceKind::kOnce:
+      return "once";
   }
   return "?";
 }
@@ -56,6 +58,8 @@ std::string_view nameOf(ThresholdRule rule) {
       return "rows of the expert";
     case ThresholdRule::kValidPairs:
       return "valid pairs";
+    case ThresholdRule::kSlotsOfTokens:
+      return "constant x slots of tokens";
   }
   return "?";
 }

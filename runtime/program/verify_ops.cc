@@ -1,4 +1,5 @@
 // Families: their ids, and that tiling, tile count and operands are those of their op (table in program.h).
+#include <cmath>
 #include <limits>
 #include <set>
 
@@ -7,13 +8,14 @@
 namespace sluice::verify_parts {
 namespace {
 
-constexpr uint32_t kTransposed = 1;  // Tiling::flags of a gmm
-constexpr uint32_t kAccumulate = 1;  // Tiling::flags of a weight gradient
+constexpr uint32_t kTransposed = 1;       // Tiling::flags of a gmm
+constexpr uint32_t kFusedTransposed = 4;  // of a gmm with an activation in it
+constexpr uint32_t kAccumulate = 1;       // Tiling::flags of a weight gradient
 // Tiling::flags of an activation: its kind, and the limit of kind clamp as bf16.
 constexpr uint32_t kActivationKind = 3;
 constexpr uint32_t kActivationClamp = 1;
 constexpr uint32_t kActivationLimit = 0xffff0000u;
-constexpr OpKind kLastOp = OpKind::kCombineSum;
+constexpr OpKind kLastOp = OpKind::kGmmActivationGrad;
 
 struct Operand {
   std::string_view name;
@@ -42,53 +44,74 @@ Operand f32(std::string_view name, std::vector<Dim> shape) { return {name, true,
 struct UsedFields {
   bool m, k, tileM, tileN;
   uint32_t flags;
+  bool alpha = false;
 };
 
 UsedFields usedFields(OpKind op) {
   switch (op) {
     case OpKind::kGmm:
-      return {false, true, false, true, kTransposed};
+      return {false, true, false, true, kTransposed, true};
     case OpKind::kGmmWeightGrad:
-      return {true, false, true, true, kAccumulate};
+      return {true, false, true, true, kAccumulate, true};
     case OpKind::kActivation:
     case OpKind::kActivationGrad:
       return {false, false, false, false, kActivationKind | kActivationLimit};
     case OpKind::kCombineSum:
       return {false, true, false, false, 0};
+    case OpKind::kScale:
+      return {false, false, false, false, 0, true};
+    case OpKind::kGmmActivation:
+    case OpKind::kGmmActivationGrad:
+      return {false, true, false, true, kActivationKind | kActivationLimit | kFusedTransposed, true};
     default:
       return {false, false, false, false, 0};
   }
 }
 
+// The space of an op that works on rows or on tokens.
+SpaceKind spaceOfRows(const TaskProgram& program, const Family& family) {
+  const bool tokens = program.at(family.space).kind == SpaceKind::kTokens;
+  return tokens ? SpaceKind::kTokens : SpaceKind::kRows;
+}
+
 Signature signatureOf(const TaskProgram& program, const Family& family) {
   const Tiling& t = family.tiling;
-  const Dim e = fixed(program.expertsPerRank()), topK = fixed(program.topK);
+  const SpaceKind own = program.at(family.space).kind;
+  const bool dense = own == SpaceKind::kTokens || own == SpaceKind::kOnce;
+  const Dim e = fixed(program.expertsPerRank()), topK = fixed(program.topK), x = dense ? kT : kR;
   const Dim m = fixed(t.m), n = fixed(t.n), n2 = fixed(int64_t{2} * t.n), k = fixed(t.k);
+  const SpaceKind rows = spaceOfRows(program, family);
   const auto pieces = [](int64_t length, int64_t tile) { return (length + tile - 1) / tile; };
+  const auto ofExperts = [&](Dim first, Dim second) {
+    return dense ? std::vector<Dim>{first, second} : std::vector<Dim>{e, first, second};
+  };
+  const auto weight = [&](uint32_t transposedFlag, Dim columns) {
+    const bool transposed = (t.flags & transposedFlag) != 0;
+    return bf16("b", transposed ? ofExperts(columns, k) : ofExperts(k, columns));
+  };
   switch (family.op) {
     case OpKind::kDispatch:
       return {SpaceKind::kSends,
               {bf16("tokens", {kT, n}), f32("weights", {kT, topK})},
               {bf16("rows", {kR, n}), f32("row weights", {kR})},
               1};
-    case OpKind::kGmm: {
-      const bool transposed = (t.flags & kTransposed) != 0;
-      return {SpaceKind::kRows,
-              {bf16("a", {kR, k}), bf16("b", {e, transposed ? n : k, transposed ? k : n})},
-              {bf16("c", {kR, n})},
-              pieces(t.n, t.tileN)};
-    }
-    case OpKind::kGmmWeightGrad:
-      return {SpaceKind::kExperts,
-              {bf16("a", {kR, m}), bf16("b", {kR, n}), f32("row scale", {kR})},
-              {Operand{"c", false, DType::kF32, {e, m, n}}},
+    case OpKind::kGmm:
+      return {rows, {bf16("a", {x, k}), weight(kTransposed, n)}, {bf16("c", {x, n})}, pieces(t.n, t.tileN)};
+    case OpKind::kGmmWeightGrad: {
+      // of either type
+      const BufferId grad = family.writes.empty() ? BufferId{} : family.writes[0];
+      const bool narrow = inRange(grad, program.buffers) && program.at(grad).type == DType::kBF16;
+      return {dense ? SpaceKind::kOnce : SpaceKind::kExperts,
+              {bf16("a", {x, m}), bf16("b", {x, n}), f32("row scale", {x})},
+              {Operand{"c", false, narrow ? DType::kBF16 : DType::kF32, ofExperts(m, n)}},
               pieces(t.m, t.tileM) * pieces(t.n, t.tileN)};
+    }
     case OpKind::kActivation:
-      return {SpaceKind::kRows, {bf16("gate_up", {kR, n2})}, {bf16("act", {kR, n})}, 1};
+      return {rows, {bf16("gate_up", {x, n2})}, {bf16("act", {x, n})}, 1};
     case OpKind::kActivationGrad:
-      return {SpaceKind::kRows,
-              {bf16("act_grad", {kR, n}), bf16("gate_up", {kR, n2}), f32("row weights", {kR})},
-              {bf16("gate_up_grad", {kR, n2}), f32("row weight grad", {kR})},
+      return {rows,
+              {bf16("act_grad", {x, n}), bf16("gate_up", {x, n2}), f32("row weights", {x})},
+              {bf16("gate_up_grad", {x, n2}), f32("row weight grad", {x})},
               1};
     case OpKind::kCombineReturn:
       return {SpaceKind::kReturns,
@@ -100,6 +123,24 @@ Signature signatureOf(const TaskProgram& program, const Family& family) {
               {bf16("returned", {kP, n}), f32("weights", {kT, topK}), f32("returned scalars", {kP})},
               {bf16("tokens", {kT, n}), f32("token scalars", {kT, topK})},
               1};
+    case OpKind::kAdd:
+      return {rows, {bf16("a", {x, n}), bf16("b", {x, n})}, {bf16("c", {x, n})}, 1};
+    case OpKind::kScale:
+      return {rows, {bf16("a", {x, n})}, {bf16("c", {x, n})}, 1};
+    case OpKind::kGmmActivation: {
+      Operand gateUp = bf16("gate_up", {x, n2});
+      gateUp.optional = true;
+      return {rows,
+              {bf16("a", {x, k}), weight(kFusedTransposed, n2)},
+              {bf16("act", {x, n}), gateUp},
+              pieces(t.n, t.tileN)};
+    }
+    case OpKind::kGmmActivationGrad:
+      return {
+          rows,
+          {bf16("a", {x, k}), weight(kFusedTransposed, n), bf16("gate_up", {x, n2}), f32("row weights", {x})},
+          {bf16("gate_up_grad", {x, n2}), f32("row weight grad", {x})},
+          pieces(t.n, t.tileN)};
   }
   return {};
 }
@@ -115,12 +156,15 @@ Status checkTiling(const TaskProgram& program, const Family& family, const std::
   for (const auto& [name, value, needed] :
        {Field{"m", t.m, used.m}, Field{"n", t.n, true}, Field{"k", t.k, used.k},
         Field{"tileM", t.tileM, used.tileM}, Field{"tileN", t.tileN, used.tileN},
-        Field{"reserved0", t.reserved0, false}, Field{"reserved1", t.reserved1, false}}) {
+        Field{"reserved", t.reserved, false}}) {
     if (needed && (value < 1 || value > kMaxDim))
       return fail("{}: field {} of the tiling is {}, expected 1 to {}", where, name, value, kMaxDim);
     if (!needed && value != 0)
       return fail("{}: field {} of the tiling is {}, but this op does not use it", where, name, value);
   }
+  if (!used.alpha ? t.alpha != 0 : !std::isfinite(t.alpha))
+    return fail("{}: field alpha of the tiling is {}, expected {}", where, t.alpha,
+                used.alpha ? "a finite number" : "0, for this op does not use it");
   if ((t.flags & ~used.flags) != 0)
     return fail("{}: flags of the tiling are {:#x}, expected {:#x} at most", where, t.flags, used.flags);
   if (family.op == OpKind::kCombineSum && t.k != program.topK)
@@ -174,13 +218,22 @@ Status checkAccumulation(const TaskProgram& program, const Family& family, const
 }
 
 Status checkLimit(const Family& family, const std::string& where) {
-  if (family.op != OpKind::kActivation && family.op != OpKind::kActivationGrad) return {};
+  if (family.op != OpKind::kActivation && family.op != OpKind::kActivationGrad &&
+      family.op != OpKind::kGmmActivation && family.op != OpKind::kGmmActivationGrad)
+    return {};
   const uint32_t flags = family.tiling.flags;
   const float limit = toFloat(BFloat16{static_cast<uint16_t>(flags >> 16)});
   const bool clamps = (flags & kActivationKind) == kActivationClamp;
   if (clamps ? limit > 0 && limit < std::numeric_limits<float>::infinity() : (flags >> 16) == 0) return {};
   return fail("{}: the limit of the activation is {}, expected {}", where, limit,
               clamps ? "a positive number" : "none for this kind");
+}
+
+// The gradient of a row's weight is one sum over all columns: it takes a task that has them all.
+Status checkWholeRows(const Family& family, const std::string& where) {
+  if (family.op != OpKind::kGmmActivationGrad || family.writes[1].none() || family.tiles == 1) return {};
+  return fail("{} has {} tiles, expected 1: it computes the gradient of the rows' weights", where,
+              family.tiles);
 }
 
 Status checkFamily(const TaskProgram& program, FamilyId id) {
@@ -212,6 +265,8 @@ Status checkFamily(const TaskProgram& program, FamilyId id) {
   status = checkAccumulation(program, family, where);
   if (!status) return status;
   status = checkLimit(family, where);
+  if (!status) return status;
+  status = checkWholeRows(family, where);
   if (!status) return status;
   return checkPairedOptions(family, where);
 }

@@ -112,16 +112,17 @@ Status checkLimits(const TaskProgram& program) {
 }
 
 Status checkSpaces(const TaskProgram& program) {
-  std::array<const Space*, 5> byKind{};
+  std::array<const Space*, 6> byKind{};
   for (const Space& space : program.spaces) {
-    if (!known(space.kind, SpaceKind::kExperts))
+    if (!known(space.kind, SpaceKind::kOnce))
       return fail("space '{}': kind {} is not known", space.name, static_cast<int>(space.kind));
     const Space*& place = byKind[static_cast<size_t>(space.kind)];
     if (place != nullptr)
       return fail("spaces '{}' and '{}' are both of kind {}", place->name, space.name, nameOf(space.kind));
     place = &space;
     const std::string where = fmt::format("space '{}': ", space.name);
-    const int64_t largest = space.kind == SpaceKind::kExperts ? 1 : kMaxTokens;
+    const int64_t largest =
+        space.kind == SpaceKind::kExperts || space.kind == SpaceKind::kOnce ? 1 : kMaxTokens;
     if (Status status = checkRange(where + "slot size", space.slotSize, 1, largest); !status) return status;
     if (Status status = checkRange(where + "window", space.window, 1, kMaxWindow); !status) return status;
   }

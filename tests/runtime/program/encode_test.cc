@@ -37,17 +37,21 @@ TEST_CASE("equal programs have equal bytes, different programs have different by
   CHECK(encode(other) != encode(smallProgram()));
 }
 
-// A file of format 1.0 lies in the repository: it must stay readable, and what is written must stay the same
-// for as long as the version is the same. SLUICE_WRITE_GOLDEN=FILE writes it anew for a new version.
-TEST_CASE("the golden file of format 1.0 decodes, and encodes to the same bytes") {
+// Files of every minor version lie in the repository: they must stay readable, and what is written must stay
+// the same for as long as the version is the same. SLUICE_WRITE_GOLDEN=FILE writes one for a new version.
+TEST_CASE("golden files decode, and the one of this version encodes to the same bytes") {
   if (const char* path = std::getenv("SLUICE_WRITE_GOLDEN")) REQUIRE(writeProgram(smallProgram(), path).ok());
-  std::ifstream file("tests/runtime/program/golden/v1.0.slp", std::ios::binary);
-  const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  const auto bytes = std::as_bytes(std::span(text));
-  const Expected<TaskProgram> program = decode(bytes);
-  REQUIRE((program.ok() ? "" : program.error().message) == "");
-  CHECK(*program == smallProgram());
-  CHECK(encode(*program) == std::vector<std::byte>(bytes.begin(), bytes.end()));
+  for (const char* version : {"1.0", "1.1"}) {
+    INFO(version);
+    std::ifstream file(std::string("tests/runtime/program/golden/v") + version + ".slp", std::ios::binary);
+    const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+    const auto bytes = std::as_bytes(std::span(text));
+    const Expected<TaskProgram> program = decode(bytes);
+    REQUIRE((program.ok() ? "" : program.error().message) == "");
+    CHECK(*program == smallProgram());
+    const bool isNewest = std::string(version) == "1.1";
+    CHECK((encode(*program) == std::vector<std::byte>(bytes.begin(), bytes.end())) == isNewest);
+  }
 }
 
 TEST_CASE("task records lie in the file as they lie in memory") {

@@ -99,8 +99,8 @@ Family Maker::family() {
     tiling.tileM = number<int32_t>();
     tiling.tileN = number<int32_t>();
     tiling.flags = number<uint32_t>();
-    tiling.reserved0 = number<int32_t>();
-    tiling.reserved1 = number<int32_t>();
+    tiling.alpha = static_cast<float>(number<int32_t>());
+    tiling.reserved = number<int32_t>();
   }
   return {.name = name(),
           .alias = name(),

@@ -1,6 +1,7 @@
 #include "tests/runtime/program/verify_mutations.h"
 
 #include <algorithm>
+#include <limits>
 #include <string>
 #include <utility>
 
@@ -52,9 +53,11 @@ void moveRecord(TaskProgram& p, Random& random) {
 
 void changeTiling(TaskProgram& p, Random& random) {
   Tiling& t = any(p.families, random).tiling;
-  int32_t* fields[] = {&t.m, &t.n, &t.k, &t.tileM, &t.tileN, &t.reserved0, &t.reserved1};
+  int32_t* fields[] = {&t.m, &t.n, &t.k, &t.tileM, &t.tileN, &t.reserved};
   const auto which = below(random, 8);
-  if (which == 7)
+  if (which == 6)
+    t.alpha = below(random, 2) == 0 ? 0.5f : std::numeric_limits<float>::quiet_NaN();
+  else if (which == 7)
     t.flags ^= 1u << below(random, 4);
   else
     anyNumber(*fields[which], random);

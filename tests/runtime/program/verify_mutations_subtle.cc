@@ -104,7 +104,10 @@ void addEvent(TaskProgram& p, Random& random) {
       if (event.space == EventSpace::kOne) event.factor *= p.expertsPerRank();
       break;
     case SpaceKind::kTokens:
-      event.space = EventSpace::kTokens;
+      event.space = below(random, 2) == 0 ? EventSpace::kTokens : EventSpace::kOne;
+      if (event.space == EventSpace::kOne) event.rule = ThresholdRule::kSlotsOfTokens;
+      break;
+    case SpaceKind::kOnce:
       break;
     case SpaceKind::kSends:
       event.space = below(random, 2) == 0 ? EventSpace::kRows : EventSpace::kExperts;

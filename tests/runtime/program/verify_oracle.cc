@@ -124,7 +124,15 @@ class Oracle {
         return static_cast<int>(rank.returns.size());
       case SpaceKind::kExperts:
         return p_.expertsPerRank();
+      case SpaceKind::kOnce:
+        return 1;
     }
+    return 0;
+  }
+
+  int tokenSlots(const OracleRank& rank) const {
+    for (uint32_t i = 0; i < p_.spaces.size(); ++i)
+      if (p_.spaces[i].kind == SpaceKind::kTokens) return live(SpaceId{i}, rank);
     return 0;
   }
 
@@ -178,8 +186,9 @@ class Oracle {
       read(f.reads[1], row, n * 2, columns * 2);
       read(f.reads[2], row, 0, 4);
     }
+    const int64_t size = dtypeBytes(p_.at(f.writes[0]).type);
     for (int64_t i = m; i < m + rows; ++i)
-      write(rank_, f.writes[0], expert.expert, (i * t.n + n) * 4, columns * 4);
+      write(rank_, f.writes[0], expert.expert, (i * t.n + n) * size, columns * size);
   }
 
   void runTokens(const Family& f, int slot) {
@@ -210,6 +219,8 @@ class Oracle {
         return runPiece(f, here().returns[slot]);
       case SpaceKind::kExperts:
         return runExpert(f, here().experts[slot], tile);
+      case SpaceKind::kOnce:
+        return wrong("family '{}' is of a space the oracle does not run", f.name);
     }
   }
 
@@ -232,6 +243,7 @@ class Oracle {
       case SpaceKind::kReturns:
         return rows ? here().returns[slot].slot : here().returns[slot].expert;
       case SpaceKind::kTokens:
+      case SpaceKind::kOnce:
         return -1;
     }
     return -1;
@@ -254,6 +266,9 @@ class Oracle {
         break;
       case ThresholdRule::kValidPairs:
         if (event.space == EventSpace::kOne) return static_cast<int64_t>(rank.pairs.size());
+        break;
+      case ThresholdRule::kSlotsOfTokens:
+        if (event.space == EventSpace::kOne) return event.factor * tokenSlots(rank);
         break;
     }
     wrong("event '{}' has no such threshold", event.name);
