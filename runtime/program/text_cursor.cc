@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 namespace sluice::text {
@@ -55,6 +56,19 @@ void Cursor::expectMark(char mark) {
 std::string Cursor::name(std::string_view what) {
   if (token_.kind != Token::Kind::kWord && token_.kind != Token::Kind::kString) return failExpected(what), "";
   return take().value;
+}
+
+float Cursor::decimal(std::string_view what) {
+  if (token_.text.starts_with("0x")) return std::bit_cast<float>(number<uint32_t>(what));
+  const char* end = token_.text.data() + token_.text.size();
+  float value = 0;
+  const auto [rest, failure] = std::from_chars(token_.text.data(), end, value);
+  if (token_.kind != Token::Kind::kNumber || rest != end || failure != std::errc()) {
+    failExpected(fmt::format("{} that a float can hold", what));
+    return 0;
+  }
+  take();
+  return value;
 }
 
 size_t Cursor::wordIndex(Words words, std::string_view what) {

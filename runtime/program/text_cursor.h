@@ -43,6 +43,9 @@ class Cursor {
   template <class T>
   T number(std::string_view what);
 
+  // A decimal number that a float can hold, or "0x" and its bits.
+  float decimal(std::string_view what);
+
   // The value of an enum by its word.
   template <class E>
   E word(std::string_view what) {

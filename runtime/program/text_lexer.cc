@@ -50,7 +50,11 @@ Token Lexer::next() {
   const bool isNumber = isDigit(first) || (first == '-' && isDigit(peek(1)));
   if (isNumber || isWordStart(first)) {
     token.kind = isNumber ? Kind::kNumber : Kind::kWord;
-    while (isWordPart(peek(length))) ++length;
+    const bool isDecimal = isNumber && !(first == '0' && peek(1) == 'x');
+    const auto isExponentSign = [&] {
+      return isDecimal && peek(length - 1) == 'e' && (peek(length) == '-' || peek(length) == '+');
+    };
+    while (isWordPart(peek(length)) || isExponentSign()) ++length;
   } else if (std::string_view("[]{}(),:/=*#").find(first) != std::string_view::npos) {
     token.kind = Kind::kMark;
   } else {

@@ -21,9 +21,9 @@ struct Token {
   bool isWord(std::string_view word) const { return kind == Kind::kWord && text == word; }
 };
 
-// A word is a bare name (text_words.h), a number an optional '-', a digit and what follows it of letters and
-// digits, a string stands in quotes on one line, a mark is one of [ ] { } ( ) , : / = * #. Blanks separate;
-// a comment is // to the end of the line. The source must outlive the tokens.
+// A word is a bare name (text_words.h), a number an optional '-', a digit and what follows it of letters,
+// digits, '.' and the sign of an exponent, a string stands in quotes on one line, a mark is one of [ ] { } (
+// ) , : / = * #. Blanks separate; a comment is // to the end of the line. The source must outlive the tokens.
 class Lexer {
  public:
   explicit Lexer(std::string_view source) : source_(source) {}

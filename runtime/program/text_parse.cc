@@ -240,7 +240,8 @@ Tiling Parser::tiling() {
   for (size_t i = 0; i < fields.size(); ++i) {
     if (!cursor_.accept(text::kTilingWords[i])) continue;
     cursor_.expectMark('=');
-    fields[i] = cursor_.number<int32_t>("a number");
+    fields[i] = i == text::kAlphaField ? std::bit_cast<int32_t>(cursor_.decimal("a number"))
+                                       : cursor_.number<int32_t>("a number");
   }
   return std::bit_cast<Tiling>(fields);
 }

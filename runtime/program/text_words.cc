@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 
 namespace sluice::text {
 namespace {
@@ -18,6 +19,12 @@ bool isDigit(char c) { return c >= '0' && c <= '9'; }
 std::string dimText(const Dim& dim) {
   if (dim.extent == Extent::kFixed) return fmt::format("{}", dim.size);
   return dim.size == 0 ? word(dim.extent) : fmt::format("{}:{}", word(dim.extent), dim.size);
+}
+
+// The shortest decimal number that parses to the same bits; those bits where it is none.
+std::string alphaText(float alpha) {
+  return std::isfinite(alpha) ? fmt::format("{}", alpha)
+                              : fmt::format("0x{:08x}", std::bit_cast<uint32_t>(alpha));
 }
 
 std::string escaped(char c) {
@@ -64,7 +71,8 @@ std::string tilingText(const Tiling& tiling) {
   std::string text;
   for (size_t i = 0; i < fields.size(); ++i) {
     if (fields[i] == 0) continue;
-    text += fmt::format("{}{}={}", text.empty() ? "" : " ", kTilingWords[i], fields[i]);
+    const std::string value = i == kAlphaField ? alphaText(tiling.alpha) : std::to_string(fields[i]);
+    text += fmt::format("{}{}={}", text.empty() ? "" : " ", kTilingWords[i], value);
   }
   return text;
 }

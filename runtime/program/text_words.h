@@ -32,6 +32,7 @@ inline constexpr std::array<std::string_view, 3> kCoreWords = {"unified", "cube"
 // Fields of a Tiling, in its order; each is 4 bytes.
 inline constexpr std::array<std::string_view, 8> kTilingWords = {"m",      "n",     "k",     "tile_m",
                                                                  "tile_n", "flags", "alpha", "reserved"};
+inline constexpr size_t kAlphaField = 6;  // the one that is a float
 
 constexpr Words wordsOf(Extent) { return kExtentWords; }
 constexpr Words wordsOf(DType) { return kTypeWords; }
@@ -63,7 +64,7 @@ std::string quoteName(std::string_view name);
 // Always in quotes.
 std::string quote(std::string_view string);
 
-// What differs from 0, as "n=64 k=32"; empty if nothing does.
+// What differs from 0, as "n=64 k=32 alpha=0.5"; empty if nothing does.
 std::string tilingText(const Tiling& tiling);
 
 // "BF16 [R, 1536]"

@@ -1,5 +1,7 @@
 #include "tests/runtime/program/random_program.h"
 
+#include <bit>
+#include <cmath>
 #include <iterator>
 #include <limits>
 #include <random>
@@ -31,6 +33,12 @@ class Maker {
   int32_t atMost(int64_t limit) {
     const auto value = number<int32_t>();
     return value > limit ? static_cast<int32_t>(limit) : value;
+  }
+
+  // Any bits but those of a NaN, which is not equal to itself.
+  float alpha() {
+    const auto value = std::bit_cast<float>(static_cast<uint32_t>(random_()));
+    return std::isnan(value) ? std::numeric_limits<float>::infinity() : value;
   }
 
   template <class Tag>
@@ -88,7 +96,7 @@ EventArray Maker::event() {
           .entry = id<EntryTag>(),
           .space = oneOf(EventSpace::kTokens),
           .unit = oneOf(EventUnit::kRows),
-          .rule = oneOf(ThresholdRule::kValidPairs),
+          .rule = oneOf(ThresholdRule::kSlotsOfTokens),
           .factor = number<int64_t>(),
           .remote = flip()};
 }
@@ -99,14 +107,14 @@ Family Maker::family() {
     tiling.tileM = number<int32_t>();
     tiling.tileN = number<int32_t>();
     tiling.flags = number<uint32_t>();
-    tiling.alpha = static_cast<float>(number<int32_t>());
+    tiling.alpha = alpha();
     tiling.reserved = number<int32_t>();
   }
   return {.name = name(),
           .alias = name(),
           .source = name(),
           .entry = id<EntryTag>(),
-          .op = oneOf(OpKind::kCombineSum),
+          .op = oneOf(OpKind::kGmmActivationGrad),
           .core = oneOf(CoreKind::kVector),
           .space = id<SpaceTag>(),
           .tiles = number<int32_t>(),
@@ -163,8 +171,8 @@ TaskProgram Maker::make() {
   program.regions =
       some(5, [&] { return Region{name(), oneOf(Extent::kPairs), number<int64_t>(), flip(), flip()}; });
   program.buffers = some(5, [&] { return buffer(); });
-  program.spaces = some(
-      5, [&] { return Space{name(), oneOf(SpaceKind::kExperts), number<int32_t>(), number<int32_t>()}; });
+  program.spaces =
+      some(5, [&] { return Space{name(), oneOf(SpaceKind::kOnce), number<int32_t>(), number<int32_t>()}; });
   program.events = some(6, [&] { return event(); });
   program.families = some(6, [&] { return family(); });
   program.lanes = some(4, [&] { return lane(); });

@@ -28,6 +28,11 @@ TEST_CASE("an error says where, what was found and what was expected") {
         "f.txt:2:12: found '99999999999999999999', expected a number of 64 bits");
   CHECK(errorOf("program p\nspace s : rows of 3x window 1") ==
         "f.txt:2:19: found '3x', expected the size of a slot of 32 bits");
+  const std::string family = "program p family none/f : gmm over none tiles 1 on cube tiling ";
+  CHECK(errorOf(family + "alpha=1e99") ==
+        "f.txt:1:70: found '1e99', expected a number that a float can hold");
+  CHECK(errorOf(family + "alpha=x") == "f.txt:1:70: found 'x', expected a number that a float can hold");
+  CHECK(errorOf(family + "n=1.5") == "f.txt:1:66: found '1.5', expected a number of 32 bits");
   CHECK(errorOf("program \"p") ==
         "f.txt:1:9: found a string without its closing quote, expected the name of the "
         "program");

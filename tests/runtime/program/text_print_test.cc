@@ -1,4 +1,7 @@
+#include <bit>
 #include <catch2/catch.hpp>
+#include <cmath>
+#include <limits>
 
 #include "runtime/program/text.h"
 #include "tests/runtime/program/random_program.h"
@@ -90,6 +93,28 @@ TEST_CASE("sections and cores can be selected") {
   selection.families = true;
   selection.tiling = false;
   CHECK_THAT(printSections(smallProgram(), selection), Contains("writes up") && !Contains("tiling"));
+}
+
+TEST_CASE("the factor of a product is a decimal number with the same bits") {
+  TaskProgram program = smallProgram();
+  const auto lineOf = [&](float alpha) {
+    program.families[0].tiling.alpha = alpha;
+    const std::string text = printProgram(program);
+    const Expected<TaskProgram> parsed = parseProgram(text, "text");
+    REQUIRE((parsed.ok() ? "" : parsed.error().message) == "");
+    CHECK(std::bit_cast<uint32_t>(parsed->families[0].tiling.alpha) == std::bit_cast<uint32_t>(alpha));
+    const size_t begin = text.find("  tiling n=64");
+    return text.substr(begin, text.find('\n', begin) - begin);
+  };
+  CHECK(lineOf(0.25f) == "  tiling n=64 alpha=0.25");
+  CHECK(lineOf(-2) == "  tiling n=64 alpha=-2");
+  CHECK(lineOf(0.1f) == "  tiling n=64 alpha=0.1");
+  CHECK(lineOf(1e-30f) == "  tiling n=64 alpha=1e-30");
+  CHECK(lineOf(3e38f) == "  tiling n=64 alpha=3e+38");
+  CHECK(lineOf(std::nextafter(1.0f, 2.0f)) == "  tiling n=64 alpha=1.0000001");
+  CHECK(lineOf(std::numeric_limits<float>::denorm_min()) == "  tiling n=64 alpha=1e-45");
+  CHECK(lineOf(-0.0f) == "  tiling n=64 alpha=-0");
+  CHECK(lineOf(std::numeric_limits<float>::quiet_NaN()) == "  tiling n=64 alpha=0x7fc00000");
 }
 
 TEST_CASE("names that are not unique are referred to by index") {
