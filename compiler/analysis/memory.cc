@@ -1,134 +1,136 @@
 #include "compiler/analysis/memory.h"
 
 #include <algorithm>
-#include <numeric>
-#include <set>
-
-#include "compiler/analysis/coverage.h"
 
 namespace sluice {
 namespace {
 
 constexpr int64_t kLine = 64;
+constexpr size_t kMaxTries = 4000;       // orders tried for an extent, and
+constexpr size_t kMaxWork = 20'000'000;  // pairs of buffers looked at for them
 
-Extent extentOf(const Buffer& buffer) {
-  return buffer.shape.empty() ? Extent::kFixed : buffer.shape.front().extent;
+int64_t strideFor(const Buffer& buffer) {
+  const int64_t bytes = bytesPerUnit(buffer);
+  if (bytes < kLine && extentOf(buffer) != Extent::kFixed) return bytes;
+  return (bytes + kLine - 1) / kLine * kLine;
 }
 
-bool ownedByRuntime(const Buffer& buffer) {
-  if (buffer.role == Role::kTemp || buffer.role == Role::kSaved) return true;
-  return buffer.role == Role::kOutput && extentOf(buffer) == Extent::kRows;
-}
-
-// Who touches a buffer.
-struct Uses {
-  std::vector<size_t> writers;
-  std::vector<size_t> readers;
-  std::set<uint32_t> entries;
-  bool remote = false;
-};
-
-std::vector<Uses> usesOf(const TaskProgram& program) {
-  std::vector<Uses> uses(program.buffers.size());
-  for (size_t f = 0; f < program.families.size(); ++f) {
-    const Family& family = program.families[f];
-    const SpaceKind kind = program.at(family.space).kind;
-    for (BufferId b : family.reads)
-      if (b) uses[b.value].readers.push_back(f), uses[b.value].entries.insert(family.entry.value);
-    for (BufferId b : family.writes) {
-      if (!b) continue;
-      uses[b.value].writers.push_back(f);
-      uses[b.value].entries.insert(family.entry.value);
-      uses[b.value].remote |= kind == SpaceKind::kSends || kind == SpaceKind::kReturns;
-    }
-  }
-  return uses;
-}
+// A region and what lies in it; the first is the one it was made for.
+using Tenants = std::vector<std::vector<BufferId>>;
 
 class Planner {
  public:
-  explicit Planner(const Draft& draft)
-      : program_(draft.program), coverage_(computeCoverage(draft)), uses_(usesOf(draft.program)) {
-    plan_.of.resize(program_.buffers.size());
-  }
+  explicit Planner(const Draft& draft) : program_(draft.program), lifetimes_(draft) {}
 
   MemoryPlan run() {
-    std::vector<size_t> order(program_.buffers.size());
-    std::iota(order.begin(), order.end(), size_t{0});
-    std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
-      return bytesPerUnit(program_.buffers[a]) > bytesPerUnit(program_.buffers[b]);
+    std::vector<BufferId> order;
+    const ByteFormula least = peakOfProgram(program_, lifetimes_);
+    for (Extent extent : {Extent::kFixed, Extent::kTokens, Extent::kRows, Extent::kPairs})
+      for (BufferId b : orderOf(extent, least.at(extent))) order.push_back(b);
+    // Regions come widest first, whatever their extent.
+    Tenants regions = place(order);
+    std::stable_sort(regions.begin(), regions.end(), [&](const auto& a, const auto& b) {
+      const int64_t left = unit(a.front()), right = unit(b.front());
+      return left != right ? left > right : a.front() < b.front();
     });
-    for (size_t b : order)
-      if (ownedByRuntime(program_.buffers[b])) place(b);
-    return std::move(plan_);
+    MemoryPlan plan;
+    plan.of.resize(program_.buffers.size());
+    for (const std::vector<BufferId>& tenants : regions) addRegion(tenants, plan);
+    return plan;
   }
 
  private:
-  void place(size_t b) {
-    size_t r = 0;
-    while (r < plan_.regions.size() && !fits(b, r)) ++r;
-    if (r == plan_.regions.size()) addRegion(b);
-    plan_.regions[r].symmetric |= uses_[b].remote;
-    plan_.of[b] = RegionId{static_cast<uint32_t>(r)};
-    tenants_[r].push_back(b);
+  // The buffers of an extent in the order in which they are placed.
+  std::vector<BufferId> orderOf(Extent extent, int64_t least) const {
+    std::vector<BufferId> order;
+    for (uint32_t b = 0; b < program_.buffers.size(); ++b)
+      if (isOwnedByRuntime(program_.buffers[b]) && extentOf(program_.buffers[b]) == extent)
+        order.push_back(BufferId{b});
+    std::stable_sort(order.begin(), order.end(), [&](BufferId a, BufferId b) { return unit(a) > unit(b); });
+    int64_t bytes = costOf(order);
+    const size_t count = order.size();
+    size_t tries = std::min(kMaxTries, kMaxWork / std::max<size_t>(count * count, 1));
+    for (bool better = true; better && bytes > least;) {
+      better = false;
+      for (size_t from = 0; from < count && !better; ++from)
+        for (size_t to = 0; to < count && !better && tries > 0; ++to) {
+          if (from == to) continue;
+          --tries;
+          std::vector<BufferId> moved = order;
+          const BufferId buffer = moved[from];
+          moved.erase(moved.begin() + static_cast<ptrdiff_t>(from));
+          moved.insert(moved.begin() + static_cast<ptrdiff_t>(to), buffer);
+          const int64_t cost = costOf(moved);
+          better = cost < bytes;
+          if (better) bytes = cost, order = std::move(moved);
+        }
+    }
+    return order;
   }
 
-  void addRegion(size_t b) {
-    const Buffer& buffer = program_.buffers[b];
+  Tenants place(const std::vector<BufferId>& order) const {
+    Tenants regions;
+    for (BufferId b : order) {
+      const auto home =
+          std::find_if(regions.begin(), regions.end(), [&](const auto& tenants) { return fits(b, tenants); });
+      if (home == regions.end()) {
+        regions.push_back({b});
+      } else {
+        home->push_back(b);
+      }
+    }
+    return regions;
+  }
+
+  bool fits(BufferId b, const std::vector<BufferId>& tenants) const {
+    const BufferId first = tenants.front();
+    if (extentOf(program_.at(b)) != extentOf(program_.at(first))) return false;
+    const int64_t stride = strideFor(program_.at(b)), other = strideFor(program_.at(first));
+    if ((stride < kLine) != (other < kLine)) return false;
+    // Scalars lie without gaps: their region's stride is theirs.
+    const auto isScalar = [&](BufferId id) { return program_.at(id).type == DType::kF32; };
+    const bool anyScalar = isScalar(b) || std::any_of(tenants.begin(), tenants.end(), isScalar);
+    if (anyScalar && stride != other) return false;
+    return std::all_of(tenants.begin(), tenants.end(),
+                       [&](BufferId other) { return lifetimes_.mayShare(b, other); });
+  }
+
+  int64_t costOf(const std::vector<BufferId>& order) const {
+    int64_t bytes = 0;
+    for (const std::vector<BufferId>& tenants : place(order)) bytes += strideOf(tenants);
+    return bytes;
+  }
+
+  int64_t strideOf(const std::vector<BufferId>& tenants) const {
+    int64_t stride = 0, element = 1;
+    for (BufferId b : tenants) {
+      stride = std::max(stride, strideFor(program_.at(b)));
+      element = std::max<int64_t>(element, dtypeBytes(program_.at(b).type));
+    }
+    return (stride + element - 1) / element * element;
+  }
+
+  int64_t unit(BufferId b) const { return bytesPerUnit(program_.at(b)); }
+
+  void addRegion(const std::vector<BufferId>& tenants, MemoryPlan& plan) const {
+    const Buffer& first = program_.at(tenants.front());
     Region region;
-    region.name = buffer.name;
-    region.extent = extentOf(buffer);
-    region.stride = bytesPerUnit(buffer);
-    if (region.stride >= kLine || region.extent == Extent::kFixed)
-      region.stride = (region.stride + kLine - 1) / kLine * kLine;
-    region.saved = buffer.role == Role::kSaved;
-    plan_.regions.push_back(std::move(region));
-    tenants_.emplace_back();
-  }
-
-  bool fits(size_t b, size_t r) const {
-    const Buffer& buffer = program_.buffers[b];
-    const Region& region = plan_.regions[r];
-    if (buffer.role != Role::kTemp || extentOf(buffer) != region.extent) return false;
-    if ((bytesPerUnit(buffer) < kLine) != (region.stride < kLine) || bytesPerUnit(buffer) > region.stride)
-      return false;
-    return std::all_of(tenants_[r].begin(), tenants_[r].end(),
-                       [&](size_t other) { return mayShare(b, other); });
-  }
-
-  bool mayShare(size_t a, size_t b) const {
-    if (program_.buffers[b].role != Role::kTemp) return false;
-    const bool sameEntry = std::any_of(uses_[a].entries.begin(), uses_[a].entries.end(),
-                                       [&](uint32_t entry) { return uses_[b].entries.contains(entry); });
-    return !sameEntry || comesAfter(a, b) || comesAfter(b, a);
-  }
-
-  // Every writer of `later` covers every reader and writer of `earlier`.
-  bool comesAfter(size_t later, size_t earlier) const {
-    if (extentOf(program_.buffers[later]) != Extent::kRows) return false;
-    const auto covered = [&](size_t writer) {
-      const auto done = [&](size_t f) { return coverage_[writer][f] >= Scope::kSlot; };
-      return std::all_of(uses_[earlier].readers.begin(), uses_[earlier].readers.end(), done) &&
-             std::all_of(uses_[earlier].writers.begin(), uses_[earlier].writers.end(), done);
-    };
-    return std::all_of(uses_[later].writers.begin(), uses_[later].writers.end(), covered);
+    region.name = first.name;
+    region.extent = extentOf(first);
+    region.stride = strideOf(tenants);
+    region.saved = first.role == Role::kSaved;
+    for (BufferId b : tenants) {
+      region.symmetric = region.symmetric || lifetimes_.isRemote(b);
+      plan.of[b.value] = RegionId{static_cast<uint32_t>(plan.regions.size())};
+    }
+    plan.regions.push_back(std::move(region));
   }
 
   const TaskProgram& program_;
-  CoverageTable coverage_;
-  std::vector<Uses> uses_;
-  MemoryPlan plan_;
-  std::vector<std::vector<size_t>> tenants_;
+  Lifetimes lifetimes_;
 };
 
 }  // namespace
-
-int64_t bytesPerUnit(const Buffer& buffer) {
-  int64_t bytes = dtypeBytes(buffer.type);
-  for (const Dim& dim : buffer.shape)
-    if (dim.extent == Extent::kFixed) bytes *= dim.size;
-  return bytes;
-}
 
 MemoryPlan planMemory(const Draft& draft) { return Planner(draft).run(); }
 

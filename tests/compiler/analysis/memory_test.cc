@@ -79,5 +79,59 @@ TEST_CASE("outputs of rows get regions of their own, inputs none") {
   CHECK(std::count(plan.of.begin(), plan.of.end(), own) == 1);
 }
 
+// A chain of families in space rows, each of which reads what the one before it wrote: rows of these bytes.
+Draft chainDraft(const std::vector<int64_t>& bytes) {
+  Draft draft;
+  TaskProgram& program = draft.program;
+  program.entries.push_back({"run", {}, {}});
+  program.spaces.push_back({"rows", SpaceKind::kRows, 16, 4});
+  const auto add = [&](const std::string& name, int64_t columns, Role role) {
+    program.buffers.push_back(
+        {name, "", DType::kBF16, {{Extent::kRows, 0}, {Extent::kFixed, columns}}, role, {}});
+  };
+  add("in", 32, Role::kInput);
+  for (size_t i = 0; i < bytes.size(); ++i) add("b" + std::to_string(i), bytes[i] / 2, Role::kTemp);
+  add("out", 32, Role::kOutput);
+  for (uint32_t f = 0; f + 1 < program.buffers.size(); ++f) {
+    Family family;
+    family.name = "f" + std::to_string(f);
+    family.entry = EntryId{0};
+    family.space = SpaceId{0};
+    family.reads = {BufferId{f}};
+    family.writes = {BufferId{f + 1}};
+    program.families.push_back(family);
+    program.events.push_back({family.name + "_done", EntryId{0}, EventSpace::kRows, EventUnit::kTasks,
+                              ThresholdRule::kConstant, 1, false});
+    draft.sync.emplace_back();
+    if (f > 0) draft.sync.back().waits = {EventId{f - 1}};
+    draft.sync.back().signals = {EventId{f}};
+  }
+  return draft;
+}
+
+int64_t stridesOf(const MemoryPlan& plan) {
+  int64_t bytes = 0;
+  for (const Region& region : plan.regions) bytes += region.stride;
+  return bytes;
+}
+
+TEST_CASE("another order of placing is found where widest first needs a region more") {
+  const Draft draft = chainDraft({640, 576, 576, 640});
+  const MemoryPlan plan = planMemory(draft);
+  CHECK(stridesOf(plan) == 640 + 640 + 64);
+  CHECK(regionOf(draft, plan, "b0") == regionOf(draft, plan, "b2"));
+  CHECK(regionOf(draft, plan, "b1") == regionOf(draft, plan, "b3"));
+}
+
+TEST_CASE("a region of narrow rows is a multiple of every element in it") {
+  const Draft draft = chainDraft({6, 2, 2});
+  Draft wider = draft;
+  wider.program.buffers[3].type = DType::kF32;  // a row of one f32 after a row of three bf16
+  const MemoryPlan plan = planMemory(wider);
+  const Region& region = plan.regions[regionOf(wider, plan, "b0").value];
+  REQUIRE(regionOf(wider, plan, "b0") == regionOf(wider, plan, "b2"));
+  CHECK(region.stride == 8);
+}
+
 }  // namespace
 }  // namespace sluice

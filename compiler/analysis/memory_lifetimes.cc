@@ -1,0 +1,200 @@
+#include "compiler/analysis/memory_lifetimes.h"
+
+#include <algorithm>
+#include <array>
+#include <functional>
+#include <numeric>
+
+#include "compiler/analysis/coverage.h"
+
+namespace sluice {
+namespace {
+
+constexpr std::array kExtents = {Extent::kFixed, Extent::kTokens, Extent::kRows, Extent::kPairs};
+
+bool isRemoteSpace(SpaceKind kind) { return kind == SpaceKind::kSends || kind == SpaceKind::kReturns; }
+
+// How much of `user` must be done before its memory, in elements of this extent, is written again.
+Scope scopeForReuse(SpaceKind user, Extent extent) {
+  switch (extent) {
+    case Extent::kRows:
+      return user == SpaceKind::kExperts ? Scope::kExpert : Scope::kSlot;
+    case Extent::kTokens:
+      return user == SpaceKind::kTokens ? Scope::kSlot : Scope::kAll;
+    case Extent::kPairs:
+    case Extent::kFixed:
+      return Scope::kAll;
+  }
+  return Scope::kAll;
+}
+
+// The heaviest set of buffers of which no two may share. Branch and bound, heaviest first; after `kMaxSteps`
+// the best so far, which is a lower bound of the memory as well.
+class HeaviestSet {
+ public:
+  HeaviestSet(const TaskProgram& program, const Lifetimes& lifetimes, std::vector<BufferId> buffers)
+      : program_(program), lifetimes_(lifetimes) {
+    std::stable_sort(buffers.begin(), buffers.end(), [&](BufferId a, BufferId b) {
+      return bytesPerUnit(program.at(a)) > bytesPerUnit(program.at(b));
+    });
+    extend({}, buffers, 0);
+  }
+
+  int64_t bytes() const { return best_; }
+
+ private:
+  static constexpr int kMaxSteps = 20000;
+
+  void extend(std::vector<BufferId> chosen, const std::vector<BufferId>& candidates, int64_t bytes) {
+    best_ = std::max(best_, bytes);
+    int64_t rest = 0;
+    for (BufferId b : candidates) rest += bytesPerUnit(program_.at(b));
+    for (size_t i = 0; i < candidates.size(); ++i) {
+      if (bytes + rest <= best_ || ++steps_ > kMaxSteps) return;
+      const int64_t own = bytesPerUnit(program_.at(candidates[i]));
+      std::vector<BufferId> remaining;
+      for (size_t j = i + 1; j < candidates.size(); ++j)
+        if (!lifetimes_.mayShare(candidates[i], candidates[j])) remaining.push_back(candidates[j]);
+      chosen.push_back(candidates[i]);
+      extend(chosen, remaining, bytes + own);
+      chosen.pop_back();
+      rest -= own;
+    }
+  }
+
+  const TaskProgram& program_;
+  const Lifetimes& lifetimes_;
+  int64_t best_ = 0;
+  int steps_ = 0;
+};
+
+ByteFormula peakOf(const TaskProgram& program, const Lifetimes& lifetimes,
+                   const std::function<bool(BufferId)>& counts) {
+  ByteFormula peak;
+  for (Extent extent : kExtents) {
+    std::vector<BufferId> buffers;
+    for (uint32_t b = 0; b < program.buffers.size(); ++b)
+      if (isOwnedByRuntime(program.buffers[b]) && extentOf(program.buffers[b]) == extent &&
+          counts(BufferId{b}))
+        buffers.push_back(BufferId{b});
+    peak.at(extent) = HeaviestSet(program, lifetimes, std::move(buffers)).bytes();
+  }
+  return peak;
+}
+
+}  // namespace
+
+int64_t& ByteFormula::at(Extent extent) {
+  switch (extent) {
+    case Extent::kTokens:
+      return tokens;
+    case Extent::kRows:
+      return rows;
+    case Extent::kPairs:
+      return pairs;
+    case Extent::kFixed:
+      break;
+  }
+  return fixed;
+}
+
+ByteFormula& ByteFormula::operator+=(const ByteFormula& other) {
+  for (Extent extent : kExtents) at(extent) += other.at(extent);
+  return *this;
+}
+
+double bytesInBalancedStep(const ByteFormula& bytes, int64_t tokens, int64_t topK) {
+  const auto t = static_cast<double>(tokens), pairs = t * static_cast<double>(topK);
+  return static_cast<double>(bytes.fixed) + static_cast<double>(bytes.tokens) * t +
+         (static_cast<double>(bytes.rows) + static_cast<double>(bytes.pairs)) * pairs;
+}
+
+Extent extentOf(const Buffer& buffer) {
+  return buffer.shape.empty() ? Extent::kFixed : buffer.shape.front().extent;
+}
+
+int64_t bytesPerUnit(const Buffer& buffer) {
+  int64_t bytes = dtypeBytes(buffer.type);
+  for (const Dim& dim : buffer.shape)
+    if (dim.extent == Extent::kFixed) bytes *= dim.size;
+  return bytes;
+}
+
+bool isOwnedByRuntime(const Buffer& buffer) {
+  if (buffer.role == Role::kTemp || buffer.role == Role::kSaved) return true;
+  return buffer.role == Role::kOutput && extentOf(buffer) == Extent::kRows;
+}
+
+void Lifetimes::addUses(const TaskProgram& program) {
+  uses_.resize(count_);
+  for (Uses& uses : uses_) uses.entries.resize(program.entries.size());
+  for (uint32_t f = 0; f < program.families.size(); ++f) {
+    const Family& family = program.families[f];
+    for (BufferId b : family.reads) {
+      if (!b) continue;
+      uses_[b.value].readers.push_back(f);
+      uses_[b.value].entries[family.entry.value] = true;
+    }
+    for (BufferId b : family.writes) {
+      if (!b) continue;
+      uses_[b.value].writers.push_back(f);
+      uses_[b.value].entries[family.entry.value] = true;
+      uses_[b.value].remote = uses_[b.value].remote || isRemoteSpace(program.at(family.space).kind);
+    }
+  }
+  // What is saved stays from its writer's entry to the last reader's.
+  for (uint32_t b = 0; b < count_; ++b) {
+    std::vector<bool>& entries = uses_[b].entries;
+    if (program.buffers[b].role != Role::kSaved) continue;
+    const auto first = std::find(entries.begin(), entries.end(), true);
+    const auto last = std::find(entries.rbegin(), entries.rend(), true).base();
+    if (first < last) std::fill(first, last, true);
+  }
+}
+
+Lifetimes::Lifetimes(const Draft& draft) : count_(draft.program.buffers.size()) {
+  const TaskProgram& program = draft.program;
+  addUses(program);
+  mayShare_.resize(count_ * count_);
+  const CoverageTable coverage = computeCoverage(draft);
+  const auto comesAfter = [&](uint32_t later, uint32_t earlier) {
+    const Extent extent = extentOf(program.buffers[later]);
+    const auto covers = [&](uint32_t writer, uint32_t user) {
+      const SpaceKind kind = program.at(program.families[user].space).kind;
+      return coverage[writer][user] >= scopeForReuse(kind, extent);
+    };
+    for (uint32_t writer : uses_[later].writers) {
+      if (isRemoteSpace(program.at(program.families[writer].space).kind)) return false;
+      for (uint32_t user : uses_[earlier].writers)
+        if (!covers(writer, user)) return false;
+      for (uint32_t user : uses_[earlier].readers)
+        if (isRemoteSpace(program.at(program.families[user].space).kind) || !covers(writer, user))
+          return false;
+    }
+    return true;
+  };
+  const auto share = [&](uint32_t a, uint32_t b) {
+    if (program.buffers[a].role != Role::kTemp || program.buffers[b].role != Role::kTemp) return false;
+    if (extentOf(program.buffers[a]) != extentOf(program.buffers[b])) return false;
+    bool sameEntry = false;
+    for (size_t e = 0; e < program.entries.size(); ++e)
+      sameEntry = sameEntry || (uses_[a].entries[e] && uses_[b].entries[e]);
+    return !sameEntry || comesAfter(a, b) || comesAfter(b, a);
+  };
+  for (uint32_t a = 0; a < count_; ++a)
+    for (uint32_t b = 0; b < a; ++b) mayShare_[a * count_ + b] = mayShare_[b * count_ + a] = share(a, b);
+}
+
+bool Lifetimes::isLive(BufferId buffer, EntryId entry) const {
+  return uses_[buffer.value].entries[entry.value];
+}
+
+ByteFormula peakOfEntry(const TaskProgram& program, const Lifetimes& lifetimes, EntryId entry) {
+  return peakOf(program, lifetimes, [&](BufferId b) { return lifetimes.isLive(b, entry); });
+}
+
+ByteFormula peakOfProgram(const TaskProgram& program, const Lifetimes& lifetimes) {
+  return peakOf(program, lifetimes, [](BufferId) { return true; });
+}
+
+}  // namespace sluice

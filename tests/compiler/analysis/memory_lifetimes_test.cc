@@ -1,0 +1,90 @@
+#include "compiler/analysis/memory_lifetimes.h"
+
+#include <catch2/catch.hpp>
+
+#include "compiler/analysis/memory.h"
+#include "tests/compiler/analysis/moe_draft.h"
+
+namespace sluice {
+namespace {
+
+BufferId bufferNamed(const Draft& draft, std::string_view name) {
+  for (uint32_t b = 0; b < draft.program.buffers.size(); ++b)
+    if (draft.program.buffers[b].name == name) return BufferId{b};
+  FAIL("no buffer " << name);
+  return {};
+}
+
+MoeShape wide() {
+  MoeShape shape;
+  shape.hidden = 64;
+  shape.intermediate = 48;
+  return shape;
+}
+
+TEST_CASE("buffers may share where the later writer is behind every user of the earlier") {
+  const Draft draft = moeDraft(wide());
+  const Lifetimes lifetimes(draft);
+  const auto share = [&](const char* a, const char* b) {
+    const bool found = lifetimes.mayShare(bufferNamed(draft, a), bufferNamed(draft, b));
+    CHECK(found == lifetimes.mayShare(bufferNamed(draft, b), bufferNamed(draft, a)));
+    return found;
+  };
+  CHECK(share("rows_dx", "act_grad_y"));
+  CHECK_FALSE(share("rows_dx", "gate_up_grad"));  // gate_grad reads one and writes the other
+  CHECK_FALSE(share("rows_dy", "rows_dx"));       // a weight gradient reads rows_dy at any time
+  CHECK_FALSE(share("row_weights", "row_weight_grad"));
+  CHECK(share("combine.returned", "backward.combine.returned"));  // of different entries
+  CHECK_FALSE(share("rows_x", "rows_dy"));                        // rows_x is saved
+  CHECK_FALSE(share("rows_dx", "backward.combine.returned"));     // R and P have nothing in common
+  CHECK_FALSE(share("rows_dx", "rows_dx"));
+}
+
+TEST_CASE("a buffer is live where it is touched, and a saved one from its writer to its last reader") {
+  const Draft draft = moeDraft();
+  const Lifetimes lifetimes(draft);
+  const auto live = [&](const char* name, uint32_t entry) {
+    return lifetimes.isLive(bufferNamed(draft, name), EntryId{entry});
+  };
+  CHECK((live("down_out", 0) && !live("down_out", 1)));
+  CHECK((!live("rows_dy", 0) && live("rows_dy", 1)));
+  CHECK((live("rows_x", 0) && live("rows_x", 1)));
+}
+
+TEST_CASE("the peak is what must be live at once, by extent") {
+  const Draft draft = moeDraft(wide());
+  const Lifetimes lifetimes(draft);
+  const int64_t h = 2 * 64, i = 2 * 48;
+  const ByteFormula saved{0, 0, h + 2 * i + i, 0};
+  // down_out, and what comes back.
+  CHECK(peakOfEntry(draft.program, lifetimes, EntryId{0}) == ByteFormula{0, 0, saved.rows + h, h});
+  // rows_dy, gate_up_grad, the wider of act_grad_y and rows_dx, and the two row scalars.
+  const int64_t backward = saved.rows + h + 2 * i + h + 4 + 4;
+  CHECK(peakOfEntry(draft.program, lifetimes, EntryId{1}) == ByteFormula{0, 0, backward, h + 4});
+  CHECK(peakOfProgram(draft.program, lifetimes) == ByteFormula{0, 0, backward, h + 4});
+}
+
+TEST_CASE("a plan takes no less than the peak, whatever the shape") {
+  const int hidden = GENERATE(32, 64, 200, 2048), intermediate = GENERATE(24, 64, 768);
+  MoeShape shape;
+  shape.hidden = hidden;
+  shape.intermediate = intermediate;
+  const Draft draft = moeDraft(shape);
+  const MemoryPlan plan = planMemory(draft);
+  ByteFormula planned;
+  for (const Region& region : plan.regions) planned.at(region.extent) += region.stride;
+  const ByteFormula peak = peakOfProgram(draft.program, Lifetimes(draft));
+  for (Extent extent : {Extent::kFixed, Extent::kTokens, Extent::kRows, Extent::kPairs})
+    CHECK(planned.at(extent) >= peak.at(extent));
+}
+
+TEST_CASE("a formula has the value of a balanced step") {
+  const ByteFormula bytes{5, 3, 2, 1};
+  CHECK(bytesInBalancedStep(bytes, 10, 4) == 5 + 3 * 10 + 2 * 40 + 40);
+  ByteFormula sum = bytes;
+  sum += bytes;
+  CHECK(sum == ByteFormula{10, 6, 4, 2});
+}
+
+}  // namespace
+}  // namespace sluice
