@@ -43,4 +43,7 @@ constexpr int32_t equalTile(int32_t length, int32_t maxTile, int32_t unit) {
   return static_cast<int32_t>((even + unit - 1) / unit * unit);
 }
 
+// The factor of a product.
+constexpr float alphaOf(const Tiling& tiling) { return tiling.alpha == 0 ? 1 : tiling.alpha; }
+
 }  // namespace sluice::ops

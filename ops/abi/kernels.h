@@ -17,7 +17,8 @@
 
 namespace sluice::ops {
 
-// c[rows, n] = a[rows, k] * b, where b is [k, n], or [n, k] when transposeB.
+// c[rows, n] = alpha * a[rows, k] * b, where b is [k, n], or [n, k] when transposeB; alpha multiplies the
+// sum in fp32, before it is rounded.
 struct GmmArgs {
   const BFloat16* a;
   int64_t lda;
@@ -30,11 +31,13 @@ struct GmmArgs {
   int32_t k;
   bool transposeB;
   void* scratch;  // KernelSet::gmmScratchBytes(n, k), 64-byte aligned; content is lost
+  float alpha = 1;
 };
 
-// c[m, n] = sum over r of a[r, m] * scale[r] * b[r, n], in fp32. rows == 0 writes zeros. The product
-// a * scale is rounded to bf16 where the unit multiplies bf16. With accumulate, c[m, n] + that sum: the sum
-// is complete before one addition adds it, and rows == 0 touches nothing.
+// c[m, n] = alpha * (sum over r of a[r, m] * scale[r] * b[r, n]), in fp32. rows == 0 writes zeros. The
+// product a * scale is rounded to bf16 where the unit multiplies bf16. With accumulate, c[m, n] + that: the
+// sum is complete before one addition adds it, and rows == 0 touches nothing. Where `narrow` is given, the
+// result is there in bf16 and c is not used: what it holds is widened, added to in fp32 and rounded once.
 struct GmmWeightGradArgs {
   const BFloat16* a;
   int64_t lda;
@@ -48,6 +51,8 @@ struct GmmWeightGradArgs {
   int32_t n;
   void* scratch;  // KernelSet::weightGradScratchBytes(m, n)
   bool accumulate = false;
+  float alpha = 1;
+  BFloat16* narrow = nullptr;  // leading dimension ldc
 };
 
 // f(gate) * up, by f; ops/abi/activation.h has them and their slopes in double.
@@ -58,7 +63,7 @@ enum class ActivationKind : uint8_t {
   kReglu = 3,        // max(x, 0)
 };
 
-// act[r, i] = f(gate) * up with gate, up = gateUp[r, i], gateUp[r, inter + i].
+// act[r, i] = f(gate) * up with gate, up = gateUp[r, i], gateUp[r, upColumn + i].
 struct ActivationArgs {
   const BFloat16* gateUp;
   int64_t ldGateUp;
@@ -67,13 +72,14 @@ struct ActivationArgs {
   int32_t rows;
   int32_t inter;
   ActivationKind kind = ActivationKind::kSwiglu;
-  float limit = 0;  // kSwigluClamp only
+  float limit = 0;       // kSwigluClamp only
+  int32_t upColumn = 0;  // at least inter; 0 means inter: gate and up side by side
 };
 
 // With d = actGrad[r, i], w = rowWeight[r] and the derivatives of act:
-//   gateUpGrad[r, i]         = w * d * (d act / d gate)
-//   gateUpGrad[r, inter + i] = w * d * (d act / d up)
-//   rowWeightGrad[r]         = sum over i of d * act[r, i]
+//   gateUpGrad[r, i]                = w * d * (d act / d gate)
+//   gateUpGrad[r, upGradColumn + i] = w * d * (d act / d up)
+//   rowWeightGrad[r]                = sum over i of d * act[r, i]
 struct ActivationGradArgs {
   const BFloat16* actGrad;
   int64_t ldActGrad;
@@ -86,7 +92,32 @@ struct ActivationGradArgs {
   int32_t rows;
   int32_t inter;
   ActivationKind kind = ActivationKind::kSwiglu;
-  float limit = 0;  // kSwigluClamp only
+  float limit = 0;           // kSwigluClamp only
+  int32_t upColumn = 0;      // of gateUp; as in ActivationArgs
+  int32_t upGradColumn = 0;  // of gateUpGrad
+};
+
+// c[r, j] = a[r, j] + b[r, j], added in fp32 and rounded once. c may be a or b.
+struct AddArgs {
+  const BFloat16* a;
+  int64_t lda;
+  const BFloat16* b;
+  int64_t ldb;
+  BFloat16* c;
+  int64_t ldc;
+  int32_t rows;
+  int32_t n;
+};
+
+// c[r, j] = alpha * a[r, j], multiplied in fp32 and rounded once. c may be a.
+struct ScaleArgs {
+  const BFloat16* a;
+  int64_t lda;
+  BFloat16* c;
+  int64_t ldc;
+  int32_t rows;
+  int32_t n;
+  float alpha;
 };
 
 // dst[i, :] = src[index[i] / divisor, :] for i < rows; rows of `bytes` bytes, strides in bytes.
@@ -130,6 +161,8 @@ struct KernelSet {
   void (*activationGrad)(const ActivationGradArgs&);
   void (*gatherRows)(const GatherRowsArgs&);
   void (*weightedSum)(const WeightedSumArgs&);
+  void (*add)(const AddArgs&);
+  void (*scale)(const ScaleArgs&);
   size_t (*gmmScratchBytes)(int32_t n, int32_t k);
   size_t (*weightGradScratchBytes)(int32_t m, int32_t n);
 };

@@ -13,9 +13,10 @@ namespace {
 template <class V, class Function>
 void activationBy(const ActivationArgs& args) {
   const Function function(args.limit);
+  const int32_t upColumn = args.upColumn > 0 ? args.upColumn : args.inter;
   for (int32_t r = 0; r < args.rows; ++r) {
     const BFloat16* const gate = args.gateUp + r * args.ldGateUp;
-    const BFloat16* const up = gate + args.inter;
+    const BFloat16* const up = gate + upColumn;
     BFloat16* const act = args.act + r * args.ldAct;
     for (int32_t i = 0; i < args.inter; i += V::kWidth) {
       const int32_t count = args.inter - i < V::kWidth ? args.inter - i : V::kWidth;

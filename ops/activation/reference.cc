@@ -7,9 +7,10 @@ namespace sluice::ops {
 void activationReference(const ActivationArgs& args, double* result) {
   for (int64_t r = 0; r < args.rows; ++r)
     for (int64_t i = 0; i < args.inter; ++i) {
-      const BFloat16* const row = args.gateUp + r * args.ldGateUp;
+      const BFloat16* const gate = args.gateUp + r * args.ldGateUp;
+      const BFloat16* const up = gate + (args.upColumn > 0 ? args.upColumn : args.inter);
       result[r * args.inter + i] =
-          activationAt(args.kind, args.limit, toFloat(row[i]), toFloat(row[args.inter + i])).act();
+          activationAt(args.kind, args.limit, toFloat(gate[i]), toFloat(up[i])).act();
     }
 }
 

@@ -15,6 +15,8 @@ template <class V, class Function>
 void activationGradBy(const ActivationGradArgs& args) {
   using F = typename V::F;
   const Function function(args.limit);
+  const int32_t upColumn = args.upColumn > 0 ? args.upColumn : args.inter;
+  const int32_t upGradColumn = args.upGradColumn > 0 ? args.upGradColumn : args.inter;
   for (int32_t r = 0; r < args.rows; ++r) {
     const BFloat16* const gate = args.gateUp + r * args.ldGateUp;
     const BFloat16* const actGrad = args.actGrad + r * args.ldActGrad;
@@ -23,12 +25,12 @@ void activationGradBy(const ActivationGradArgs& args) {
     F rowSum = V::set(0.0f);
     for (int32_t i = 0; i < args.inter; i += V::kWidth) {
       const int32_t count = args.inter - i < V::kWidth ? args.inter - i : V::kWidth;
-      const F up = V::load(gate + args.inter + i, count);
+      const F up = V::load(gate + upColumn + i, count);
       const F d = V::load(actGrad + i, count);
       const VectorPoint<V> point = function.at(V::load(gate + i, count), up);
       const F weighted = V::mul(weight, d);
       V::store(gateGrad + i, V::mul(V::mul(weighted, point.u), point.fSlope), count);
-      V::store(gateGrad + args.inter + i, function.passUp(up, V::mul(weighted, point.f)), count);
+      V::store(gateGrad + upGradColumn + i, function.passUp(up, V::mul(weighted, point.f)), count);
       rowSum = V::mulAdd(V::mul(d, point.f), point.u, rowSum);
     }
     if (args.rowWeightGrad != nullptr) args.rowWeightGrad[r] = V::sum(rowSum);

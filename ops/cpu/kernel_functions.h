@@ -18,6 +18,8 @@ void activation(const ActivationArgs& args);
 void activationGrad(const ActivationGradArgs& args);
 void gatherRows(const GatherRowsArgs& args);
 void weightedSum(const WeightedSumArgs& args);
+void add(const AddArgs& args);
+void scale(const ScaleArgs& args);
 size_t gmmScratchBytes(int32_t n, int32_t k);
 size_t weightGradScratchBytes(int32_t m, int32_t n);
 }  // namespace portable
@@ -28,6 +30,8 @@ void gmmWeightGrad(const GmmWeightGradArgs& args);
 void activation(const ActivationArgs& args);
 void activationGrad(const ActivationGradArgs& args);
 void weightedSum(const WeightedSumArgs& args);
+void add(const AddArgs& args);
+void scale(const ScaleArgs& args);
 size_t gmmScratchBytes(int32_t n, int32_t k);
 size_t weightGradScratchBytes(int32_t m, int32_t n);
 }  // namespace avx2
@@ -38,6 +42,8 @@ void gmmWeightGrad(const GmmWeightGradArgs& args);
 void activation(const ActivationArgs& args);
 void activationGrad(const ActivationGradArgs& args);
 void weightedSum(const WeightedSumArgs& args);
+void add(const AddArgs& args);
+void scale(const ScaleArgs& args);
 size_t gmmScratchBytes(int32_t n, int32_t k);
 size_t weightGradScratchBytes(int32_t m, int32_t n);
 }  // namespace avx512

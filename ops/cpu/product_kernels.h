@@ -11,6 +11,14 @@
 namespace sluice::ops {
 namespace {
 
+// The row of a finished tile times alpha: in `scaled`, or where it was if alpha is 1.
+template <int32_t kNr>
+const float* timesAlpha(const float* row, int32_t cols, float alpha, float (&scaled)[kNr]) {
+  if (alpha == 1.0f) return row;
+  for (int32_t j = 0; j < cols; ++j) scaled[j] = row[j] * alpha;
+  return scaled;
+}
+
 template <class Unit, class Pack>
 struct GmmSource {
   using Element = typename Unit::Element;
@@ -26,12 +34,14 @@ struct GmmSource {
       Pack::panelOfRows(args.b + k0 * args.ldb + col, args.ldb, cols, k, dst);
   }
   void store(int32_t row, int32_t rows, int32_t col, int32_t cols, const float* tile) const {
+    float scaled[Unit::kNr];
     for (int32_t i = 0; i < rows; ++i, tile += Unit::kNr) {
       BFloat16* const to = args.c + (row + i) * args.ldc + col;
+      const float* const from = timesAlpha(tile, cols, args.alpha, scaled);
       if (cols == Unit::kNr)
-        roundRow(tile, Unit::kNr, to);
+        roundRow(from, Unit::kNr, to);
       else
-        roundRow(tile, cols, to);
+        roundRow(from, cols, to);
     }
   }
 
@@ -54,20 +64,30 @@ struct WeightGradSource {
     Pack::panelOfRows(args.b + k0 * args.ldb + col, args.ldb, cols, k, dst);
   }
   void store(int32_t row, int32_t rows, int32_t col, int32_t cols, const float* tile) const {
+    float scaled[Unit::kNr];
     for (int32_t i = 0; i < rows; ++i, tile += Unit::kNr) {
-      float* const to = args.c + (row + i) * args.ldc + col;
-      if (args.accumulate)
-        addRow(tile, cols, to);
+      const int64_t to = (row + i) * args.ldc + col;
+      const float* const from = timesAlpha(tile, cols, args.alpha, scaled);
+      if (args.narrow != nullptr)
+        storeNarrow(from, cols, args.narrow + to);
+      else if (args.accumulate)
+        addRow(from, cols, args.c + to);
       else if (cols == Unit::kNr)
-        __builtin_memcpy(to, tile, sizeof(float) * Unit::kNr);
+        __builtin_memcpy(args.c + to, from, sizeof(float) * Unit::kNr);
       else
-        __builtin_memcpy(to, tile, sizeof(float) * static_cast<size_t>(cols));
+        __builtin_memcpy(args.c + to, from, sizeof(float) * static_cast<size_t>(cols));
     }
   }
 
  private:
   static void addRow(const float* __restrict from, int32_t count, float* __restrict to) {
     for (int32_t j = 0; j < count; ++j) to[j] += from[j];
+  }
+  void storeNarrow(const float* __restrict from, int32_t count, BFloat16* __restrict to) const {
+    if (args.accumulate)
+      for (int32_t j = 0; j < count; ++j) to[j].bits = roundToBf16(widenBf16(to[j].bits) + from[j]);
+    else
+      for (int32_t j = 0; j < count; ++j) to[j].bits = roundToBf16(from[j]);
   }
 };
 

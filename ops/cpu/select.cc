@@ -23,6 +23,8 @@ constexpr KernelSet kPortableSet = {
     .activationGrad = portable::activationGrad,
     .gatherRows = portable::gatherRows,
     .weightedSum = portable::weightedSum,
+    .add = portable::add,
+    .scale = portable::scale,
     .gmmScratchBytes = portable::gmmScratchBytes,
     .weightGradScratchBytes = portable::weightGradScratchBytes,
 };
@@ -36,6 +38,8 @@ constexpr KernelSet kAvx2Set = {
     .activationGrad = avx2::activationGrad,
     .gatherRows = portable::gatherRows,
     .weightedSum = avx2::weightedSum,
+    .add = avx2::add,
+    .scale = avx2::scale,
     .gmmScratchBytes = avx2::gmmScratchBytes,
     .weightGradScratchBytes = avx2::weightGradScratchBytes,
 };
@@ -48,6 +52,8 @@ constexpr KernelSet kAvx512Set = {
     .activationGrad = avx512::activationGrad,
     .gatherRows = portable::gatherRows,
     .weightedSum = avx512::weightedSum,
+    .add = avx512::add,
+    .scale = avx512::scale,
     .gmmScratchBytes = avx512::gmmScratchBytes,
     .weightGradScratchBytes = avx512::weightGradScratchBytes,
 };
@@ -60,6 +66,8 @@ constexpr KernelSet kAmxSet = {
     .activationGrad = avx512::activationGrad,
     .gatherRows = portable::gatherRows,
     .weightedSum = avx512::weightedSum,
+    .add = avx512::add,
+    .scale = avx512::scale,
     .gmmScratchBytes = amx::gmmScratchBytes,
     .weightGradScratchBytes = amx::weightGradScratchBytes,
 };

@@ -10,7 +10,7 @@ void gmmReference(const GmmArgs& args, double* result) {
         const BFloat16 weight = args.transposeB ? args.b[j * args.ldb + i] : args.b[i * args.ldb + j];
         sum += double{toFloat(args.a[r * args.lda + i])} * double{toFloat(weight)};
       }
-      result[r * args.n + j] = sum;
+      result[r * args.n + j] = double{args.alpha} * sum;
     }
 }
 

@@ -1,9 +1,9 @@
 // The tiling of gmm, the grouped product c[rows, n] = a[rows, k] * b: a task computes all rows of its slot
 // for one range of columns.
 //
-// Tiling fields: n columns of the output, k length of the sum, tileN columns of one task, flags bit 0 set
-// where the weight lies transposed ([n, k]). There are ceil(n / tileN) tiles; tile t covers the columns [t *
-// tileN, min((t + 1) * tileN, n)).
+// Tiling fields: n columns of the output, k length of the sum, tileN columns of one task, alpha the
+// factor of the product, flags bit 0 set where the weight lies transposed ([n, k]). There are ceil(n / tileN)
+// tiles; tile t covers the columns [t * tileN, min((t + 1) * tileN, n)).
 #pragma once
 
 #include "ops/tiling.h"

@@ -5,12 +5,14 @@ namespace sluice::ops {
 void gmmWeightGradReference(const GmmWeightGradArgs& args, double* result) {
   for (int64_t i = 0; i < args.m; ++i)
     for (int64_t j = 0; j < args.n; ++j) {
-      double sum = args.accumulate ? double{args.c[i * args.ldc + j]} : 0.0;
+      const int64_t at = i * args.ldc + j;
+      double before = 0, sum = 0;
+      if (args.accumulate) before = double{args.narrow == nullptr ? args.c[at] : toFloat(args.narrow[at])};
       for (int64_t r = 0; r < args.rows; ++r) {
         const double scale = args.scale == nullptr ? 1.0 : double{args.scale[r]};
         sum += double{toFloat(args.a[r * args.lda + i])} * scale * double{toFloat(args.b[r * args.ldb + j])};
       }
-      result[i * args.n + j] = sum;
+      result[i * args.n + j] = before + double{args.alpha} * sum;
     }
 }
 

@@ -1,9 +1,9 @@
-// The tiling of gmm_weight_grad, c[m, n] = sum over the rows of one expert of a[r, m] * b[r, n]: a task
-// computes one rectangle of the gradient of one expert over all of its rows.
+// The tiling of gmm_weight_grad, c[m, n] = sum over the rows of one expert of a[r, m] * b[r, n], or over
+// all tokens of the rank (space once): a task computes one rectangle of the gradient over all of these rows.
 //
-// Tiling fields: m, n the shape of the gradient, tileM, tileN the rectangle of one task, flags bit 0 set
-// where the sum is added to what the gradient holds. There are ceil(m / tileM) * ceil(n / tileN) tiles; tile
-// t is at (t / tilesN, t % tilesN) with tilesN = ceil(n / tileN).
+// Tiling fields: m, n the shape of the gradient, tileM, tileN the rectangle of one task, alpha the
+// factor of the sum, flags bit 0 set where it is added to what the gradient holds. There are ceil(m / tileM)
+// * ceil(n / tileN) tiles; tile t is at (t / tilesN, t % tilesN) with tilesN = ceil(n / tileN).
 #pragma once
 
 #include "ops/tiling.h"

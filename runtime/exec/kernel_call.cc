@@ -1,11 +1,10 @@
 #include "runtime/exec/kernel_call.h"
 
-#include <algorithm>
 #include <cstring>
 
 #include "ops/activation/tiling.h"
-#include "ops/gmm/tiling.h"
-#include "ops/gmm_weight_grad/tiling.h"
+#include "runtime/exec/call_product.h"
+#include "runtime/exec/operands.h"
 
 namespace sluice {
 namespace {
@@ -40,16 +39,6 @@ class RemoteRows {
   bool staged_ = false;
   std::byte* data_ = nullptr;
 };
-
-template <class T>
-T* elements(const BufferAddress& address, int64_t row) {
-  return reinterpret_cast<T*>(address.data + row * address.stride);
-}
-
-template <class T>
-int64_t leading(const BufferAddress& address) {
-  return address.stride / static_cast<int64_t>(sizeof(T));
-}
 
 void copyRows(const std::byte* src, int64_t srcStride, std::byte* dst, int64_t dstStride, int64_t bytes,
               int64_t rows) {
@@ -94,94 +83,74 @@ void combineReturn(const Step& step, const Family& family, const Task& task, std
   }
 }
 
-void gmm(const Step& step, const Family& family, const Task& task, std::byte* scratch) {
-  const Slot& slot = step.tables->slots[task.slot];
-  const Tiling& tiling = family.tiling;
-  const bool transposed = ops::gmmTransposed(tiling);
-  const ops::TileRange columns = ops::gmmTileColumns(tiling, task.tile);
-  const int64_t ldb = transposed ? tiling.k : tiling.n;
-  const BufferAddress& a = step.at(family.reads[0]);
-  const BufferAddress& c = step.at(family.writes[0]);
-  const BFloat16* weight = elements<BFloat16>(step.at(family.reads[1]), slot.expert);
-  step.plan->kernels().gmm({.a = elements<BFloat16>(a, slot.row),
-                            .lda = leading<BFloat16>(a),
-                            .b = weight + columns.begin * (transposed ? ldb : 1),
-                            .ldb = ldb,
-                            .c = elements<BFloat16>(c, slot.row) + columns.begin,
-                            .ldc = leading<BFloat16>(c),
-                            .rows = slot.rows,
-                            .n = columns.length(),
-                            .k = tiling.k,
-                            .transposeB = transposed,
-                            .scratch = scratch});
-}
-
-void gmmWeightGrad(const Step& step, const Family& family, const Task& task, std::byte* scratch) {
-  const Tiling& tiling = family.tiling;
-  const auto [m, n] = ops::weightGradTile(tiling, task.tile);
-  const int32_t row = step.tables->expertRow[task.slot];
-  const BufferAddress& a = step.at(family.reads[0]);
-  const BufferAddress& b = step.at(family.reads[1]);
-  const BufferId scale = family.reads[2];
-  float* grad = elements<float>(step.at(family.writes[0]), task.slot);
-  step.plan->kernels().gmmWeightGrad({.a = elements<BFloat16>(a, row) + m.begin,
-                                      .lda = leading<BFloat16>(a),
-                                      .b = elements<BFloat16>(b, row) + n.begin,
-                                      .ldb = leading<BFloat16>(b),
-                                      .scale = scale ? elements<float>(step.at(scale), row) : nullptr,
-                                      .c = grad + int64_t{m.begin} * tiling.n + n.begin,
-                                      .ldc = tiling.n,
-                                      .rows = step.tables->expertRow[task.slot + 1] - row,
-                                      .m = m.length(),
-                                      .n = n.length(),
-                                      .scratch = scratch,
-                                      .accumulate = ops::weightGradAccumulates(tiling)});
-}
-
 ops::ActivationKind activationKind(const Family& family) {
   return static_cast<ops::ActivationKind>(ops::activationKindBits(family.tiling));
 }
 
 void activation(const Step& step, const Family& family, const Task& task) {
-  const Slot& slot = step.tables->slots[task.slot];
+  const RowRange range = rowsOf(step, task);
   const BufferAddress& in = step.at(family.reads[0]);
   const BufferAddress& out = step.at(family.writes[0]);
-  step.plan->kernels().activation({.gateUp = elements<BFloat16>(in, slot.row),
+  step.plan->kernels().activation({.gateUp = elements<BFloat16>(in, range.begin),
                                    .ldGateUp = leading<BFloat16>(in),
-                                   .act = elements<BFloat16>(out, slot.row),
+                                   .act = elements<BFloat16>(out, range.begin),
                                    .ldAct = leading<BFloat16>(out),
-                                   .rows = slot.rows,
+                                   .rows = range.rows,
                                    .inter = family.tiling.n,
                                    .kind = activationKind(family),
                                    .limit = ops::activationLimit(family.tiling)});
 }
 
 void activationGrad(const Step& step, const Family& family, const Task& task) {
-  const Slot& slot = step.tables->slots[task.slot];
+  const RowRange range = rowsOf(step, task);
   const BufferAddress& grad = step.at(family.reads[0]);
   const BufferAddress& gateUp = step.at(family.reads[1]);
   const BufferAddress& out = step.at(family.writes[0]);
-  const BufferId weight = family.reads[2], weightGrad = family.writes[1];
-  step.plan->kernels().activationGrad(
-      {.actGrad = elements<BFloat16>(grad, slot.row),
-       .ldActGrad = leading<BFloat16>(grad),
-       .gateUp = elements<BFloat16>(gateUp, slot.row),
-       .ldGateUp = leading<BFloat16>(gateUp),
-       .rowWeight = weight ? elements<float>(step.at(weight), slot.row) : nullptr,
-       .gateUpGrad = elements<BFloat16>(out, slot.row),
-       .ldGateUpGrad = leading<BFloat16>(out),
-       .rowWeightGrad = weightGrad ? elements<float>(step.at(weightGrad), slot.row) : nullptr,
-       .rows = slot.rows,
-       .inter = family.tiling.n,
-       .kind = activationKind(family),
-       .limit = ops::activationLimit(family.tiling)});
+  step.plan->kernels().activationGrad({.actGrad = elements<BFloat16>(grad, range.begin),
+                                       .ldActGrad = leading<BFloat16>(grad),
+                                       .gateUp = elements<BFloat16>(gateUp, range.begin),
+                                       .ldGateUp = leading<BFloat16>(gateUp),
+                                       .rowWeight = optionalFloats(step, family.reads[2], range.begin),
+                                       .gateUpGrad = elements<BFloat16>(out, range.begin),
+                                       .ldGateUpGrad = leading<BFloat16>(out),
+                                       .rowWeightGrad = optionalFloats(step, family.writes[1], range.begin),
+                                       .rows = range.rows,
+                                       .inter = family.tiling.n,
+                                       .kind = activationKind(family),
+                                       .limit = ops::activationLimit(family.tiling)});
+}
+
+void add(const Step& step, const Family& family, const Task& task) {
+  const RowRange range = rowsOf(step, task);
+  const BufferAddress& a = step.at(family.reads[0]);
+  const BufferAddress& b = step.at(family.reads[1]);
+  const BufferAddress& c = step.at(family.writes[0]);
+  step.plan->kernels().add({.a = elements<BFloat16>(a, range.begin),
+                            .lda = leading<BFloat16>(a),
+                            .b = elements<BFloat16>(b, range.begin),
+                            .ldb = leading<BFloat16>(b),
+                            .c = elements<BFloat16>(c, range.begin),
+                            .ldc = leading<BFloat16>(c),
+                            .rows = range.rows,
+                            .n = family.tiling.n});
+}
+
+void scale(const Step& step, const Family& family, const Task& task) {
+  const RowRange range = rowsOf(step, task);
+  const BufferAddress& a = step.at(family.reads[0]);
+  const BufferAddress& c = step.at(family.writes[0]);
+  step.plan->kernels().scale({.a = elements<BFloat16>(a, range.begin),
+                              .lda = leading<BFloat16>(a),
+                              .c = elements<BFloat16>(c, range.begin),
+                              .ldc = leading<BFloat16>(c),
+                              .rows = range.rows,
+                              .n = family.tiling.n,
+                              .alpha = ops::alphaOf(family.tiling)});
 }
 
 void combineSum(const Step& step, const Family& family, const Task& task) {
   const int32_t topK = step.program().topK;
-  const int32_t slotSize = step.plan->space(SpaceKind::kTokens)->slotSize;
-  const int32_t begin = static_cast<int32_t>(task.slot) * slotSize;
-  const int32_t tokens = std::min(slotSize, step.tables->tokens - begin);
+  const auto [begin, tokens, expert] = rowsOf(step, task);
   const int32_t* position = step.tables->positionOf.data() + int64_t{begin} * topK;
   const BufferAddress& source = step.at(family.reads[0]);
   const BufferAddress& y = step.at(family.writes[0]);
@@ -210,9 +179,9 @@ void callKernel(const Step& step, const Task& task, std::byte* scratch) {
     case OpKind::kDispatch:
       return dispatch(step, family, task, scratch);
     case OpKind::kGmm:
-      return gmm(step, family, task, scratch);
+      return callGmm(step, task, scratch);
     case OpKind::kGmmWeightGrad:
-      return gmmWeightGrad(step, family, task, scratch);
+      return callGmmWeightGrad(step, task, scratch);
     case OpKind::kActivation:
       return activation(step, family, task);
     case OpKind::kActivationGrad:
@@ -222,10 +191,13 @@ void callKernel(const Step& step, const Task& task, std::byte* scratch) {
     case OpKind::kCombineSum:
       return combineSum(step, family, task);
     case OpKind::kAdd:
+      return add(step, family, task);
     case OpKind::kScale:
+      return scale(step, family, task);
     case OpKind::kGmmActivation:
+      return callGmmActivation(step, task, scratch);
     case OpKind::kGmmActivationGrad:
-      break;
+      return callGmmActivationGrad(step, task, scratch);
   }
 }
 

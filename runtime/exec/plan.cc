@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "runtime/exec/call_product.h"
+
 namespace sluice {
 namespace {
 
@@ -117,10 +119,7 @@ void Plan::deriveEntries() {
 void Plan::deriveScratch() {
   const TaskProgram& p = program();
   for (const Family& family : p.families) {
-    const Tiling& t = family.tiling;
-    size_t bytes = 0;
-    if (family.op == OpKind::kGmm) bytes = kernels_->gmmScratchBytes(t.tileN, t.k);
-    if (family.op == OpKind::kGmmWeightGrad) bytes = kernels_->weightGradScratchBytes(t.tileM, t.tileN);
+    size_t bytes = productScratchBytes(*kernels_, family, p.at(family.space).slotSize);
     // a piece is gathered here where the receiver's memory cannot be written directly
     if (family.op == OpKind::kDispatch || family.op == OpKind::kCombineReturn)
       for (BufferId id : family.writes)

@@ -5,9 +5,12 @@
 #include <catch2/catch.hpp>
 #include <limits>
 
+#include "ops/add/tiling.h"
 #include "ops/dispatch/tiling.h"
 #include "ops/gmm/tiling.h"
+#include "ops/gmm_activation/tiling.h"
 #include "ops/gmm_weight_grad/tiling.h"
+#include "ops/scale/tiling.h"
 
 namespace sluice::ops {
 namespace {
@@ -37,6 +40,20 @@ TEST_CASE("the column tiles of a gmm lie side by side and end with the columns")
   CHECK(gmmTileColumns(tiling, 2) == TileRange{96, 100});
 }
 
+TEST_CASE("the tiles of a fused gmm are ranges of columns of act") {
+  const Tiling tiling = {.n = 100, .k = 8, .tileN = 48, .flags = kFusedTransposedWeight};
+  CHECK(fusedTransposed(tiling));
+  CHECK(!fusedTransposed(Tiling{.flags = 3}));
+  REQUIRE(fusedTiles(tiling) == 3);
+  CHECK(fusedTileColumns(tiling, 1) == TileRange{48, 96});
+  CHECK(fusedTileColumns(tiling, 2) == TileRange{96, 100});
+}
+
+TEST_CASE("an alpha of 0 is none: the factor is 1") {
+  CHECK(alphaOf(Tiling{}) == 1);
+  CHECK(alphaOf(Tiling{.alpha = -0.5f}) == -0.5f);
+}
+
 TEST_CASE("the tiles of a weight gradient run along n first") {
   const Tiling tiling = {.m = 70, .n = 100, .tileM = 32, .tileN = 48};
   REQUIRE(weightGradTiles(tiling) == 9);
@@ -52,6 +69,8 @@ TEST_CASE("a tiling without tile lengths has no tiles, and row-wise ops have one
   CHECK(dispatchTiles(Tiling{}) == 1);
   CHECK(combineReturnTiles(Tiling{}) == 1);
   CHECK(combineSumTiles(Tiling{}) == 1);
+  CHECK(addTiles(Tiling{}) == 1);
+  CHECK(scaleTiles(Tiling{}) == 1);
 }
 
 }  // namespace

@@ -108,6 +108,61 @@ TEST_CASE("every activation and gradient agrees with the reference at ragged, em
                       inter);
 }
 
+// One row of `width` columns for gate, and as many for up, of which columns [begin, begin + count) are run as
+// a tile: the bits are those of the whole row.
+void checkTile(const Implementation& by, const Kind& k, int32_t rows, int32_t width, int32_t begin,
+               int32_t count) {
+  Random random(11);
+  const Bf16Matrix gateUp = wideInput(random, rows, 2 * width, 4);
+  const Bf16Matrix actGrad = randomInput(random, rows, width, width + 1);
+  Bf16Matrix act(rows, width, width + 3, kBf16Canary, true), part(rows, count, count + 2, kBf16Canary, true);
+  Bf16Matrix grad(rows, 2 * width, 2 * width + 3, kBf16Canary, true), partGrad = grad;
+  by.kernels.activation({gateUp.data(), gateUp.ld(), act.data(), act.ld(), rows, width, k.kind, k.limit});
+  by.kernels.activation(
+      {gateUp.data() + begin, gateUp.ld(), part.data(), part.ld(), rows, count, k.kind, k.limit, width});
+  by.kernels.activationGrad({actGrad.data(), actGrad.ld(), gateUp.data(), gateUp.ld(), nullptr, grad.data(),
+                             grad.ld(), nullptr, rows, width, k.kind, k.limit});
+  for (auto [first, columns] : {std::pair{0, begin}, {begin, count}, {begin + count, width - begin - count}})
+    by.kernels.activationGrad({actGrad.data() + first, actGrad.ld(), gateUp.data() + first, gateUp.ld(),
+                               nullptr, partGrad.data() + first, partGrad.ld(), nullptr, rows, columns,
+                               k.kind, k.limit, width, width});
+  INFO(by.name << " " << k.name << " width " << width << " from " << begin << " on " << count);
+  int wrong = 0;
+  for (int32_t r = 0; r < rows; ++r)
+    for (int32_t i = 0; i < count; ++i) wrong += act.at(r, begin + i) != part.at(r, i);
+  CHECK(wrong == 0);
+  CHECK(part.gapsAreUntouched());
+  CHECK(grad.sameBits(partGrad));
+  CHECK(partGrad.gapsAreUntouched());
+}
+
+TEST_CASE("a tile of columns of an activation has the bits of the whole, wherever its up lies") {
+  for (const Implementation& by : implementations())
+    for (const Kind& k : kKinds) {
+      checkTile(by, k, 3, 100, 32, 48);
+      checkTile(by, k, 2, 37, 5, 17);
+      checkTile(by, k, 1, 8, 0, 8);
+    }
+}
+
+TEST_CASE("the references take up from where it is said to lie") {
+  Random random(12);
+  const Bf16Matrix gateUp = wideInput(random, 2, 20, 0), actGrad = randomInput(random, 2, 3, 3);
+  std::vector<double> whole(20), part(6), grad(12), row(2);
+  activationReference({gateUp.data(), 20, nullptr, 0, 2, 10, ActivationKind::kGeglu, 0}, whole.data());
+  activationReference({gateUp.data() + 4, 20, nullptr, 0, 2, 3, ActivationKind::kGeglu, 0, 10}, part.data());
+  for (int r = 0; r < 2; ++r)
+    for (int i = 0; i < 3; ++i) CHECK(part[r * 3 + i] == whole[r * 10 + 4 + i]);
+  activationGradReference({actGrad.data(), 3, gateUp.data() + 4, 20, nullptr, nullptr, 0, nullptr, 2, 3,
+                           ActivationKind::kGeglu, 0, 10, 10},
+                          grad.data(), row.data());
+  for (int r = 0; r < 2; ++r) {
+    double sum = 0;
+    for (int i = 0; i < 3; ++i) sum += double{toFloat(actGrad.at(r, i))} * part[r * 3 + i];
+    CHECK(row[r] == Approx(sum));
+  }
+}
+
 TEST_CASE("where a limit cuts, the activation is that of the limit and no gradient passes") {
   for (const Implementation& by : implementations()) {
     INFO(by.name);

@@ -1,4 +1,5 @@
 // Every implementation of gmm against the reference.
+#include <bit>
 #include <catch2/catch.hpp>
 
 #include "ops/gmm/reference.h"
@@ -15,6 +16,7 @@ struct Case {
   Shape shape;
   bool transposed;
   Bf16Matrix a, b;
+  float alpha = 1;
 
   Case(Random& random, Shape s, bool transposeB, int64_t gap = 5, int64_t offset = 0)
       : shape(s),
@@ -29,7 +31,7 @@ struct Case {
 
   GmmArgs args(Bf16Matrix& c, void* scratch) const {
     return {a.data(),   a.ld(),  b.data(), b.ld(),     c.data(), c.ld(),
-            shape.rows, shape.n, shape.k,  transposed, scratch};
+            shape.rows, shape.n, shape.k,  transposed, scratch,  alpha};
   }
 
   void run(const Implementation& by, Bf16Matrix& c, int fill = 0xff) const {
@@ -47,6 +49,7 @@ struct Case {
   // The sums of |a| * |b|, which bound what rounding can do.
   std::vector<double> sizes() const {
     Case positive = *this;
+    positive.alpha = std::abs(alpha);
     positive.a = magnitudes(a, shape.rows, shape.k);
     positive.b = transposed ? magnitudes(b, shape.n, shape.k) : magnitudes(b, shape.k, shape.n);
     return positive.reference();
@@ -129,6 +132,28 @@ TEST_CASE("gmm passes NaN and infinities to the elements they belong to and no o
         (transposed ? test.b.at(5, k / 2) : test.b.at(k / 2, 5)) = toBFloat16(0);
         checkCase(by, test);
       }
+}
+
+TEST_CASE("every gmm multiplies its sum by alpha before the one rounding") {
+  Random random(7);
+  for (const Implementation& by : implementations())
+    for (Shape shape : {Shape{1, 1, 1}, Shape{17, 31, 33}, Shape{33, 130, 1061}, Shape{5, 7, 0}}) {
+      Case test(random, shape, shape.rows == 17);
+      Bf16Matrix whole = test.output(), half = test.output();
+      test.run(by, whole);
+      test.alpha = -0.5f;  // a power of two commutes with rounding
+      test.run(by, half);
+      int wrong = 0;
+      for (int32_t r = 0; r < shape.rows; ++r)
+        for (int32_t j = 0; j < shape.n; ++j) {
+          const float want = -0.5f * toFloat(whole.at(r, j));
+          wrong += std::bit_cast<uint32_t>(want) != std::bit_cast<uint32_t>(toFloat(half.at(r, j)));
+        }
+      INFO(by.name << " rows " << shape.rows);
+      CHECK(wrong == 0);
+      test.alpha = 0.37f;
+      checkCase(by, test);
+    }
 }
 
 TEST_CASE("gmm gives the same bits whatever the alignment and the old content of the scratch") {

@@ -1,5 +1,6 @@
 // Every implementation of gmm_weight_grad against the reference.
 #include <catch2/catch.hpp>
+#include <type_traits>
 
 #include "ops/gmm_weight_grad/reference.h"
 #include "tests/ops/testing/kernel_testing.h"
@@ -168,6 +169,91 @@ TEST_CASE("a gmm_weight_grad that accumulates touches nothing where there are no
   }
 }
 
+// What a weight gradient must be, from the product that the kernel writes alone: (before) + alpha * product.
+template <class T>
+struct Variant {
+  Matrix<T> c, want;
+  bool accumulate;
+  float alpha;
+};
+
+template <class T>
+Variant<T> makeVariant(Random& random, const Case& test, const F32Matrix& product, bool accumulate,
+                       float alpha, T canary) {
+  const auto [rows, m, n] = test.shape;
+  Variant<T> v{{m, n, n + 3, canary, true}, {m, n, n + 3, canary, true}, accumulate, alpha};
+  const auto make = [](float x) {
+    if constexpr (std::is_same_v<T, float>)
+      return x;
+    else
+      return toBFloat16(x);
+  };
+  const auto value = [](T x) {
+    if constexpr (std::is_same_v<T, float>)
+      return x;
+    else
+      return toFloat(x);
+  };
+  for (int32_t i = 0; i < m; ++i)
+    for (int32_t j = 0; j < n; ++j) {
+      v.c.at(i, j) = make(accumulate ? uniform(random, -3, 3) : NAN);
+      const float sum = product.at(i, j) * alpha;
+      v.want.at(i, j) = make(accumulate ? value(v.c.at(i, j)) + sum : sum);
+    }
+  return v;
+}
+
+TEST_CASE("every gmm_weight_grad multiplies by alpha and stores fp32 or bf16 with one rounding") {
+  Random random(8);
+  for (const Implementation& by : implementations())
+    for (Shape shape : {Shape{1, 1, 1}, Shape{17, 33, 31}, Shape{1061, 37, 70}, Shape{64, 200, 40}})
+      for (bool accumulate : {false, true})
+        for (float alpha : {1.0f, 0.37f}) {
+          INFO(by.name << " rows " << shape.rows << " m " << shape.m << " n " << shape.n << " alpha "
+                       << alpha);
+          const Case test(random, shape, true);
+          F32Matrix product = test.output();
+          test.run(by, product);
+          auto wide = makeVariant<float>(random, test, product, accumulate, alpha, kF32Canary);
+          auto narrow = makeVariant<BFloat16>(random, test, product, accumulate, alpha, kBf16Canary);
+          Scratch scratch(by.kernels.weightGradScratchBytes(shape.m, shape.n));
+          GmmWeightGradArgs args = test.args(wide.c, scratch.data());
+          args.accumulate = accumulate;
+          args.alpha = alpha;
+          by.kernels.gmmWeightGrad(args);
+          args.c = nullptr;
+          args.narrow = narrow.c.data();
+          by.kernels.gmmWeightGrad(args);
+          CHECK(wide.c.sameBits(wide.want));
+          CHECK(wide.c.gapsAreUntouched());
+          CHECK(narrow.c.sameBits(narrow.want));
+          CHECK(narrow.c.gapsAreUntouched());
+        }
+}
+
+TEST_CASE("a gmm_weight_grad in bf16 without rows writes zeros, or touches nothing where it accumulates") {
+  Random random(9);
+  for (const Implementation& by : implementations())
+    for (bool accumulate : {false, true}) {
+      INFO(by.name);
+      const Case test(random, {0, 21, 37}, false);
+      Bf16Matrix c(21, 37, 40, kBf16Canary, true), want = c;
+      if (!accumulate)
+        for (int32_t i = 0; i < 21; ++i)
+          for (int32_t j = 0; j < 37; ++j) want.at(i, j) = BFloat16{0};
+      Scratch scratch(by.kernels.weightGradScratchBytes(21, 37));
+      F32Matrix unused = test.output();
+      GmmWeightGradArgs args = test.args(unused, scratch.data());
+      args.ldc = c.ld();
+      args.c = nullptr;
+      args.narrow = c.data();
+      args.accumulate = accumulate;
+      by.kernels.gmmWeightGrad(args);
+      CHECK(c.sameBits(want));
+      CHECK(c.gapsAreUntouched());
+    }
+}
+
 TEST_CASE("the reference of a gmm_weight_grad that accumulates starts from what was there") {
   const BFloat16 a = toBFloat16(2), b = toBFloat16(3);
   float c = 0.5f;
@@ -175,6 +261,9 @@ TEST_CASE("the reference of a gmm_weight_grad that accumulates starts from what 
   gmmWeightGradReference({&a, 1, &b, 1, nullptr, &c, 1, 1, 1, 1, nullptr, true}, &result);
   CHECK(result == 6.5);
   CHECK(c == 0.5f);
+  BFloat16 narrow = toBFloat16(0.25f);
+  gmmWeightGradReference({&a, 1, &b, 1, nullptr, nullptr, 1, 1, 1, 1, nullptr, true, 2, &narrow}, &result);
+  CHECK(result == 12.25);
 }
 
 TEST_CASE("gmm_weight_grad gives the same bits whatever the alignment and the old content of the scratch") {

@@ -1,0 +1,10 @@
+// A matrix times a number for AVX2 and FMA.
+#include "ops/cpu/kernel_functions.h"
+#include "ops/cpu/vector_avx2.h"
+#include "ops/scale/scale_loop.h"
+
+namespace sluice::ops::avx2 {
+
+void scale(const ScaleArgs& args) { scaleLoop<Vector>(args); }
+
+}  // namespace sluice::ops::avx2

@@ -1,0 +1,11 @@
+// What a matrix times a number means, in double and plain loops.
+#pragma once
+
+#include "ops/abi/kernels.h"
+
+namespace sluice::ops {
+
+// result[rows, n] without gaps, not rounded to bf16; args.c is not touched.
+void scaleReference(const ScaleArgs& args, double* result);
+
+}  // namespace sluice::ops
