@@ -33,9 +33,11 @@ Scope compose(SpaceKind c, SpaceKind q, SpaceKind p, Scope near, Scope far) {
   const Scope joined = std::max(near, far);
   if (q == SpaceKind::kExperts || q == SpaceKind::kOnce) return joined;  // these always have tasks
   if (q == SpaceKind::kTokens) {
-    // c waits for all slots of tokens. A rank without tokens has none, and then neither has p, or c itself.
-    const auto onlyWithTokens = [](SpaceKind s) { return s == SpaceKind::kTokens || s == SpaceKind::kSends; };
-    return onlyWithTokens(c) || onlyWithTokens(p) ? joined : Scope::kNone;
+    // c waits for all slots of tokens. A rank without tokens has none: no task of q. Then c must have none
+    // either, or p none that writes here: nothing is returned to such a rank, but rows are sent to it.
+    const bool consumes = c == SpaceKind::kTokens || c == SpaceKind::kSends;
+    const bool produces = p == SpaceKind::kTokens || p == SpaceKind::kReturns;
+    return consumes || produces ? joined : Scope::kNone;
   }
   // What is left: q is in space rows and c waits for all slots of an expert. If c has rows itself there are
   // some; else an expert without rows has no task of q, and none of p only where p too exists for rows only.

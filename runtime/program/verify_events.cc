@@ -155,6 +155,18 @@ Status checkConsumers(const TaskProgram& program, EventId id, const EventUse& us
   return {};
 }
 
+// What comes from other ranks is announced: a rank that has finished the entry has got all of it.
+Status checkArrivals(const TaskProgram& program, const std::vector<EventUse>& uses) {
+  std::vector<bool> announced(program.families.size());
+  for (const EventUse& use : uses)
+    for (FamilyId family : use.producers) announced[family.value] = true;
+  for (uint32_t i = 0; i < announced.size(); ++i)
+    if (!announced[i] && writesRemotely(kindOf(program, FamilyId{i})))
+      return fail("{} writes at other ranks, but signals no event: they cannot tell when all has arrived",
+                  nameOf(program, FamilyId{i}));
+  return {};
+}
+
 }  // namespace
 
 std::vector<EventUse> collectEventUses(const TaskProgram& program, const std::vector<FamilyTable>& tables) {
@@ -175,7 +187,7 @@ Status checkEvents(const TaskProgram& program, const std::vector<EventUse>& uses
     if (Status status = checkProducers(program, id, uses[i]); !status) return status;
     if (Status status = checkConsumers(program, id, uses[i]); !status) return status;
   }
-  return {};
+  return checkArrivals(program, uses);
 }
 
 }  // namespace sluice::verify_parts

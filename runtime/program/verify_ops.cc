@@ -172,6 +172,17 @@ Status checkTiling(const TaskProgram& program, const Family& family, const std::
   return {};
 }
 
+// Kernels read and write scalars of rows, tokens and pairs as one array.
+Status checkGaps(const TaskProgram& program, const Buffer& buffer, const Operand& operand,
+                 const std::string& where) {
+  if (operand.type != DType::kF32 || !buffer.region || buffer.shape[0].extent == Extent::kFixed) return {};
+  const int64_t bytes = dtypeBytes(DType::kF32) * (buffer.shape.size() > 1 ? buffer.shape[1].size : 1);
+  const Region& region = program.at(buffer.region);
+  if (region.stride == bytes) return {};
+  return fail("{}: operand '{}' is buffer '{}' in region '{}' of stride {}, expected {}: no gaps", where,
+              operand.name, buffer.name, region.name, region.stride, bytes);
+}
+
 Status checkOperands(const TaskProgram& program, const std::vector<BufferId>& ids,
                      const std::vector<Operand>& operands, std::string_view side, const std::string& where) {
   if (ids.size() != operands.size())
@@ -187,6 +198,7 @@ Status checkOperands(const TaskProgram& program, const std::vector<BufferId>& id
     if (buffer.type != operand.type || buffer.shape != operand.shape)
       return fail("{}: operand '{}' is buffer '{}' {}, expected {}", where, operand.name, buffer.name,
                   shapeText(buffer.type, buffer.shape), shapeText(operand.type, operand.shape));
+    if (Status status = checkGaps(program, buffer, operand, where); !status) return status;
   }
   return {};
 }

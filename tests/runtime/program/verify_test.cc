@@ -157,6 +157,30 @@ TEST_CASE("a remote event that nobody waits for is refused") {
         "every one of its counters");
 }
 
+TEST_CASE("rows that are sent without an event are refused") {
+  CHECK(
+      refusal([](TaskProgram& p) {
+        Family again = p.families[0];
+        again.name = "again";
+        p.regions.push_back(named(p.regions, "rows_dy"));
+        p.buffers.push_back(named(p.buffers, "rows_dy"));
+        p.buffers.back().name = "out_rows";
+        p.buffers.back().role = Role::kOutput;  // nobody in the entry reads it
+        p.buffers.back().region = RegionId{static_cast<uint32_t>(p.regions.size() - 1)};
+        again.writes[0] = BufferId{static_cast<uint32_t>(p.buffers.size() - 1)};
+        Lane lane = p.lanes[0];
+        for (auto& seat : lane.seats)
+          for (TaskRecord& record : seat) {
+            record.family = FamilyId{static_cast<uint32_t>(p.families.size())};
+            record.signals = {};
+          }
+        p.families.push_back(again);
+        p.lanes.push_back(lane);
+      }) ==
+      "family 'again' of entry 'forward' writes at other ranks, but signals no event: they cannot tell when "
+      "all has arrived");
+}
+
 TEST_CASE("families that wait for each other are refused with their names") {
   CHECK(refusal([](TaskProgram& p) {
           forEachRecord(p, familyOf(p, 0, "up_proj"), [](TaskRecord& r) { r.waits[1] = EventId{3}; });
@@ -246,6 +270,14 @@ TEST_CASE("a weight gradient accumulates into an output only") {
         "family 'down_weight_grad' of entry 'backward' accumulates into buffer 'down_weight_grad', which is "
         "not "
         "an output");
+}
+
+TEST_CASE("scalars lie without gaps") {
+  CHECK(refusal([](TaskProgram& p) { named(p.regions, "row_weights").stride = 8; }) ==
+        "family 'dispatch' of entry 'backward': operand 'row weights' is buffer 'row_weights' in region "
+        "'row_weights' of stride 8, expected 4: no gaps");
+  CHECK(refusal([](TaskProgram& p) { named(p.regions, "returned_scalars").stride = 64; }).find("no gaps") !=
+        std::string::npos);
 }
 
 TEST_CASE("an activation has a limit where it clamps, and only there") {

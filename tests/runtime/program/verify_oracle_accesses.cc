@@ -1,0 +1,170 @@
+#include "tests/runtime/program/verify_oracle_accesses.h"
+
+#include <algorithm>
+#include <functional>
+
+namespace sluice {
+namespace {
+
+class Footprint {
+ public:
+  Footprint(const TaskProgram& program, const std::vector<OracleRank>& routing, int rank,
+            const std::function<void(const OracleAccess&)>& visit)
+      : program_(program), routing_(routing), rank_(rank), visit_(visit) {}
+
+  void ofTask(const Family& f, int slot, int tile) {
+    const OracleRank& here = routing_[rank_];
+    const Space& space = program_.at(f.space);
+    switch (space.kind) {
+      case SpaceKind::kTokens: {
+        const int begin = slot * space.slotSize;
+        const OracleSlot tokens{0, begin, std::min(space.slotSize, here.tokens - begin)};
+        return f.op == OpKind::kCombineSum ? ofSum(f, tokens) : ofRows(f, tokens, tile);
+      }
+      case SpaceKind::kRows:
+        return ofRows(f, here.slots[slot], tile);
+      case SpaceKind::kSends:
+        return ofPiece(f, here.sends[slot]);
+      case SpaceKind::kReturns:
+        return ofPiece(f, here.returns[slot]);
+      case SpaceKind::kExperts:
+        return ofGrad(f, here.experts[slot], tile);
+      case SpaceKind::kOnce:
+        return ofGrad(f, {0, 0, here.tokens}, tile);
+    }
+  }
+
+ private:
+  void read(BufferId buffer, int64_t index, int64_t begin, int64_t bytes) {
+    if (buffer) visit_({rank_, buffer, index, begin, bytes, false});
+  }
+  void write(BufferId buffer, int64_t index, int64_t begin, int64_t bytes) {
+    put(rank_, buffer, index, begin, bytes);
+  }
+  void put(int rank, BufferId buffer, int64_t index, int64_t begin, int64_t bytes) {
+    if (buffer) visit_({rank, buffer, index, begin, bytes, true});
+  }
+
+  void ofPiece(const Family& f, const OraclePiece& piece) {
+    const bool send = f.op == OpKind::kDispatch;
+    for (int i = 0; i < piece.rows; ++i) {
+      const OraclePair& pair = routing_[piece.from].pairs[piece.pair + i];
+      read(f.reads[0], send ? pair.token : piece.row + i, 0, f.tiling.n * 2);
+      if (send) read(f.reads[1], pair.token, pair.k * 4, 4);
+      if (!send) read(f.reads[1], piece.row + i, 0, 4);
+    }
+    for (int i = 0; i < piece.rows; ++i) {
+      const int to = send ? piece.to : piece.from;
+      const int64_t index = send ? piece.row + i : piece.pair + i;
+      put(to, f.writes[0], index, 0, f.tiling.n * 2);
+      put(to, f.writes[1], index, 0, 4);
+    }
+  }
+
+  // Columns of bf16 of one element, of the gate half or, `n` columns further, of the up half.
+  struct Columns {
+    int64_t first, count, n;
+  };
+  void both(const Columns& c, BufferId buffer, int64_t row, bool isWrite) {
+    for (const int64_t from : {c.first, c.n + c.first}) {
+      if (isWrite) write(buffer, row, from * 2, c.count * 2);
+      if (!isWrite) read(buffer, row, from * 2, c.count * 2);
+    }
+  }
+
+  // Of rows of one expert, or of tokens.
+  void ofRows(const Family& f, const OracleSlot& rows, int tile) {
+    const int64_t n = f.tiling.n, k = f.tiling.k;
+    const int64_t width = f.tiling.tileN > 0 ? f.tiling.tileN : n, first = tile * width;
+    const Columns columns{first, std::min(n - first, width), n}, all{0, n, n};
+    const bool fused = f.op == OpKind::kGmmActivation || f.op == OpKind::kGmmActivationGrad;
+    if (f.op == OpKind::kGmm || fused)
+      read(f.reads[1], rows.expert, 0, n * k * (f.op == OpKind::kGmmActivation ? 4 : 2));
+    for (int row = rows.row; row < rows.row + rows.rows; ++row) {
+      switch (f.op) {
+        case OpKind::kGmm:
+          read(f.reads[0], row, 0, k * 2);
+          write(f.writes[0], row, columns.first * 2, columns.count * 2);
+          break;
+        case OpKind::kActivation:
+          both(all, f.reads[0], row, false);
+          write(f.writes[0], row, 0, n * 2);
+          break;
+        case OpKind::kActivationGrad:
+          read(f.reads[0], row, 0, n * 2);
+          both(all, f.reads[1], row, false);
+          read(f.reads[2], row, 0, 4);
+          both(all, f.writes[0], row, true);
+          write(f.writes[1], row, 0, 4);
+          break;
+        case OpKind::kAdd:
+          read(f.reads[1], row, 0, n * 2);
+          [[fallthrough]];
+        case OpKind::kScale:
+          read(f.reads[0], row, 0, n * 2);
+          write(f.writes[0], row, 0, n * 2);
+          break;
+        case OpKind::kGmmActivation:
+          read(f.reads[0], row, 0, k * 2);
+          write(f.writes[0], row, columns.first * 2, columns.count * 2);
+          both(columns, f.writes[1], row, true);
+          break;
+        case OpKind::kGmmActivationGrad:
+          read(f.reads[0], row, 0, k * 2);
+          both(columns, f.reads[2], row, false);
+          read(f.reads[3], row, 0, 4);
+          both(columns, f.writes[0], row, true);
+          write(f.writes[1], row, 0, 4);
+          break;
+        default:
+          break;
+      }
+    }
+  }
+
+  // Of all rows of one expert, or of all tokens.
+  void ofGrad(const Family& f, const OracleSlot& rows, int tile) {
+    const Tiling& t = f.tiling;
+    const int64_t across = (t.n + t.tileN - 1) / t.tileN;
+    const int64_t m = tile / across * t.tileM, n = tile % across * t.tileN;
+    const int64_t height = std::min<int64_t>(t.m - m, t.tileM), width = std::min<int64_t>(t.n - n, t.tileN);
+    for (int row = rows.row; row < rows.row + rows.rows; ++row) {
+      read(f.reads[0], row, m * 2, height * 2);
+      read(f.reads[1], row, n * 2, width * 2);
+      read(f.reads[2], row, 0, 4);
+    }
+    const int64_t size = dtypeBytes(program_.at(f.writes[0]).type);
+    for (int64_t i = m; i < m + height; ++i)
+      write(f.writes[0], rows.expert, (i * t.n + n) * size, width * size);
+  }
+
+  void ofSum(const Family& f, const OracleSlot& tokens) {
+    const auto& pairs = routing_[rank_].pairs;
+    const int end = tokens.row + tokens.rows;
+    for (size_t i = 0; i < pairs.size(); ++i) {
+      if (pairs[i].token < tokens.row || pairs[i].token >= end) continue;
+      read(f.reads[0], static_cast<int64_t>(i), 0, f.tiling.n * 2);
+      read(f.reads[2], static_cast<int64_t>(i), 0, 4);
+    }
+    for (int token = tokens.row; token < end; ++token) {
+      read(f.reads[1], token, 0, f.tiling.k * 4);
+      write(f.writes[0], token, 0, f.tiling.n * 2);
+      write(f.writes[1], token, 0, f.tiling.k * 4);
+    }
+  }
+
+  const TaskProgram& program_;
+  const std::vector<OracleRank>& routing_;
+  const int rank_;
+  const std::function<void(const OracleAccess&)>& visit_;
+};
+
+}  // namespace
+
+void forEachAccess(const TaskProgram& program, const std::vector<OracleRank>& routing, int rank,
+                   const Family& family, int slot, int tile,
+                   const std::function<void(const OracleAccess&)>& visit) {
+  Footprint(program, routing, rank, visit).ofTask(family, slot, tile);
+}
+
+}  // namespace sluice
