@@ -29,5 +29,6 @@ Command addVerify(CLI::App& parent);
 Command addDiff(CLI::App& parent);
 Command addMakeInputs(CLI::App& parent);
 Command addCheck(CLI::App& parent);
+Command addCalibrate(CLI::App& parent);
 
 }  // namespace sluice::tools

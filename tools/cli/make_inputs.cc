@@ -1,9 +1,9 @@
-// sluice make-inputs: random inputs of a MoE-FFN layer for all ranks.
+// sluice make-inputs: random inputs of a program for all ranks.
 #include <fmt/format.h>
 
 #include <memory>
 
-#include "runtime/program/codec.h"
+#include "runtime/api/sluice.h"
 #include "tools/cli/command.h"
 #include "tools/cli/files.h"
 #include "tools/moe/inputs.h"
@@ -16,48 +16,32 @@ struct Options {
   uint64_t seed = 1;
 };
 
-// Removes what the program does not read. Errors: an input that the layer does not have.
-Status keepInputs(const TaskProgram& program, TensorMap& made) {
-  TensorMap kept;
-  for (const Buffer& buffer : program.buffers) {
-    if (buffer.role != Role::kInput) continue;
-    auto tensor = made.extract(buffer.name);
-    if (tensor.empty())
-      return Error{
-          fmt::format("cannot make tensor '{}': it is no plain input of a MoE-FFN layer", buffer.name)};
-    kept.insert(std::move(tensor));
-  }
-  made = std::move(kept);
-  return {};
-}
-
 Expected<int> makeAll(const Options& options) {
-  const Expected<TaskProgram> program = readProgram(options.program);
-  if (!program) return program.error();
+  const Expected<Program> loaded = Program::load(options.program);
+  if (!loaded) return loaded.error();
+  const TaskProgram& program = loaded->tables();
   const auto inProgram = [&](const Error& error) {
     return Error{fmt::format("{}: {}", options.program, error.message)};
   };
-  const Expected<MoeDims> dims = moeDimsOf(*program);
-  if (!dims) return inProgram(dims.error());
   InputsSpec spec;
   // Both were checked when the command line was read.
   spec.routing = *parseRouting(options.routing);
-  spec.tokens.most = dims->maxTokens;
+  spec.tokens.most = program.maxTokens;
   if (!options.tokens.empty()) spec.tokens = *parseTokens(options.tokens);
   spec.seed = options.seed;
-  const Expected<std::vector<int64_t>> tokens = tokensOfRanks(*dims, spec);
+  const Expected<std::vector<int64_t>> tokens = tokensOfRanks(program, spec);
   if (!tokens) return inProgram(tokens.error());
-  const Expected<std::vector<std::string>> paths = rankPaths(options.out, dims->ranks);
+  const Expected<std::vector<std::string>> paths = rankPaths(options.out, program.ranks);
   if (!paths) return paths.error();
 
   // Staged one by one: the tensors of all ranks together may not fit in memory.
   std::vector<PendingFile> files;
   std::string summary;
-  for (int rank = 0; rank < dims->ranks; ++rank) {
+  for (int rank = 0; rank < program.ranks; ++rank) {
     const auto r = static_cast<size_t>(rank);
-    TensorMap tensors = makeInputs(*dims, spec, rank, (*tokens)[r]);
-    if (Status status = keepInputs(*program, tensors); !status) return inProgram(status.error());
-    Expected<PendingFile> file = stageSafetensors((*paths)[r], tensorRefs(tensors));
+    const Expected<TensorMap> tensors = makeProgramInputs(program, spec, rank, (*tokens)[r]);
+    if (!tensors) return inProgram(tensors.error());
+    Expected<PendingFile> file = stageSafetensors((*paths)[r], tensorRefs(*tensors));
     if (!file) return file.error();
     files.push_back(std::move(*file));
     summary += fmt::format("{}: {} tokens\n", (*paths)[r], (*tokens)[r]);
@@ -80,7 +64,7 @@ auto parsesBy(Parser parser) {
 }  // namespace
 
 Command addMakeInputs(CLI::App& parent) {
-  CLI::App* app = parent.add_subcommand("make-inputs", "make random inputs of a MoE-FFN layer for all ranks");
+  CLI::App* app = parent.add_subcommand("make-inputs", "make random inputs of a program for all ranks");
   const auto options = std::make_shared<Options>();
   app->add_option("program", options->program, "program file")->required()->type_name("layer.slp");
   app->add_option("--out", options->out, "inputs of each rank")
@@ -96,6 +80,8 @@ Command addMakeInputs(CLI::App& parent) {
       ->type_name("KIND");
   app->add_option("--seed", options->seed, "the same seed gives the same bytes (default: 1)")->type_name("N");
   app->footer(
+      "Weights have variance 1 / fan-in, tokens variance 1; weights of products of tokens are the same at\n"
+      "every rank. A gradient that is added to gets a start.\n\n"
       "examples:\n"
       "  sluice make-inputs layer.slp --out 'in-{rank}.safetensors'\n"
       "  sluice make-inputs layer.slp --out 'in-{rank}.safetensors' --tokens ragged:384 --routing zipf:1.2 "

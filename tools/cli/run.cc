@@ -39,6 +39,7 @@ class FirstError {
 };
 
 struct Rank {
+  int64_t tokens = 0;
   TensorMap inputs;
   TensorMap outputs;
   std::vector<std::vector<RunStats>> stats;  // by entry run, then by repetition
@@ -83,7 +84,9 @@ Status runRank(const Job& job, Transport& transport, Rank& rank) {
   if (!context) return context.error();
   if (Status status = bindAll(job, rank, **context); !status) return status;
   rank.stats.resize(job.entries.size());
-  for (int repetition = 0; repetition < job.repeat; ++repetition)
+  for (int repetition = 0; repetition < job.repeat; ++repetition) {
+    // Each repetition computes the same.
+    copyStarts(job.program.tables(), rank.inputs, rank.outputs);
     for (size_t i = 0; i < job.entries.size(); ++i) {
       const EntryId entry = job.entries[i];
       if (Status status = (*context)->run(job.program.tables().at(entry).name); !status) return status;
@@ -91,6 +94,7 @@ Status runRank(const Job& job, Transport& transport, Rank& rank) {
       if (repetition + 1 < job.repeat) continue;
       if (Status status = keepRowOutputs(job, entry, rank, **context); !status) return status;
     }
+  }
   return {};
 }
 
@@ -116,9 +120,11 @@ std::string report(const Job& job, const std::vector<Rank>& ranks) {
                                  "tasks", "bind ms", "best ms", "median ms", "TFLOP/s");
   for (size_t i = 0; i < job.entries.size(); ++i) {
     int64_t rows = 0, hottest = 0, tasks = 0;
+    double flops = 0;
     std::vector<double> bind(static_cast<size_t>(job.repeat)), seconds(bind.size());
     for (const Rank& rank : ranks) {
       rows += rank.stats[i].back().rows;
+      flops += flopsOf(job.program.tables(), job.entries[i], rank.stats[i].back().rows, rank.tokens);
       hottest = std::max(hottest, rank.stats[i].back().rows);
       tasks += rank.stats[i].back().tasks;
       // An entry takes as long as its slowest rank.
@@ -129,8 +135,6 @@ std::string report(const Job& job, const std::vector<Rank>& ranks) {
     }
     std::sort(bind.begin(), bind.end());
     std::sort(seconds.begin(), seconds.end());
-    const double flops =
-        static_cast<double>(flopsPerRow(job.program.tables(), job.entries[i])) * static_cast<double>(rows);
     const double skew =
         rows > 0 ? static_cast<double>(hottest * std::ssize(ranks)) / static_cast<double>(rows) : 1;
     text += fmt::format("{:<12}{:>10}{:>8.2f}{:>10}{:>11.3f}{:>11.3f}{:>11.3f}{:>10.4f}\n",
@@ -149,6 +153,7 @@ Expected<std::vector<Rank>> loadRanks(const Job& job, const std::vector<std::str
     const TaskProgram& program = job.program.tables();
     const Expected<int64_t> tokens = checkInputs(program, job.tensors.inputs, *tensors);
     if (!tokens) return Error{fmt::format("{}: {}", paths[r], tokens.error().message)};
+    ranks[r].tokens = *tokens;
     ranks[r].inputs = std::move(*tensors);
     ranks[r].outputs = makeOutputs(program, job.tensors.outputs, *tokens);
   }

@@ -4,9 +4,11 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cstring>
 #include <set>
 
 #include "tools/cli/files.h"
+#include "tools/evaluate/accumulated.h"
 
 namespace sluice::tools {
 namespace {
@@ -15,9 +17,12 @@ bool isRowTensor(const Buffer& buffer) {
   return !buffer.shape.empty() && buffer.shape[0].extent == Extent::kRows;
 }
 
-const Buffer* findInput(const TaskProgram& program, const std::string& name) {
-  for (const Buffer& buffer : program.buffers)
-    if (buffer.role == Role::kInput && buffer.name == name) return &buffer;
+// What a file may hold: an input, or the start of a gradient that is added to. Null: neither.
+const Buffer* findGiven(const TaskProgram& program, const std::string& name) {
+  for (uint32_t i = 0; i < program.buffers.size(); ++i) {
+    const Buffer& buffer = program.buffers[i];
+    if (buffer.name == name && (buffer.role == Role::kInput || isAccumulated(program, {i}))) return &buffer;
+  }
   return nullptr;
 }
 
@@ -27,6 +32,11 @@ bool fits(const Buffer& buffer, const Tensor& tensor) {
   for (size_t i = 0; i < buffer.shape.size(); ++i)
     if (buffer.shape[i].extent == Extent::kFixed && buffer.shape[i].size != tensor.shape()[i]) return false;
   return true;
+}
+
+Error misfit(const Buffer& buffer, const Tensor& tensor) {
+  return Error{fmt::format("tensor '{}': found {}, expected {}", buffer.name,
+                           describeTensor(tensor.type(), tensor.shape()), describeBuffer(buffer))};
 }
 
 Status checkTokens(const TaskProgram& program, const Buffer& buffer, const Tensor& tensor,
@@ -90,10 +100,13 @@ std::string describeBuffer(const Buffer& buffer) {
 
 Expected<int64_t> checkInputs(const TaskProgram& program, const std::vector<BufferId>& inputs,
                               const TensorMap& tensors) {
-  for (const auto& [name, tensor] : tensors)
-    if (!findInput(program, name))
+  for (const auto& [name, tensor] : tensors) {
+    const Buffer* given = findGiven(program, name);
+    if (!given)
       return Error{fmt::format("tensor '{}' ({}) is no input of the program", name,
                                describeTensor(tensor.type(), tensor.shape()))};
+    if (given->role != Role::kInput && !fits(*given, tensor)) return misfit(*given, tensor);
+  }
   const Buffer* first = nullptr;
   int64_t tokens = 0;
   for (BufferId id : inputs) {
@@ -101,10 +114,7 @@ Expected<int64_t> checkInputs(const TaskProgram& program, const std::vector<Buff
     const auto it = tensors.find(buffer.name);
     if (it == tensors.end())
       return Error{fmt::format("tensor '{}' is missing, expected {}", buffer.name, describeBuffer(buffer))};
-    if (!fits(buffer, it->second))
-      return Error{fmt::format("tensor '{}': found {}, expected {}", buffer.name,
-                               describeTensor(it->second.type(), it->second.shape()),
-                               describeBuffer(buffer))};
+    if (!fits(buffer, it->second)) return misfit(buffer, it->second);
     if (Status status = checkTokens(program, buffer, it->second, first, tokens); !status)
       return status.error();
   }
@@ -123,13 +133,32 @@ TensorMap makeOutputs(const TaskProgram& program, const std::vector<BufferId>& o
   return map;
 }
 
-int64_t flopsPerRow(const TaskProgram& program, EntryId entry) {
-  int64_t flops = 0;
+void copyStarts(const TaskProgram& program, const TensorMap& file, TensorMap& outputs) {
+  for (uint32_t i = 0; i < program.buffers.size(); ++i) {
+    const std::string& name = program.buffers[i].name;
+    const auto output = outputs.find(name);
+    if (output == outputs.end() || !isAccumulated(program, {i})) continue;
+    Tensor& tensor = output->second;
+    const auto start = file.find(name);
+    if (start != file.end())
+      std::memcpy(tensor.data(), start->second.data(), static_cast<size_t>(tensor.bytes()));
+    else
+      std::memset(tensor.data(), 0, static_cast<size_t>(tensor.bytes()));
+  }
+}
+
+double flopsOf(const TaskProgram& program, EntryId entry, int64_t rows, int64_t tokens) {
+  double flops = 0;
   for (const Family& family : program.families) {
     if (family.entry != entry) continue;
+    const SpaceKind space = program.at(family.space).kind;
+    const bool dense = space == SpaceKind::kTokens || space == SpaceKind::kOnce;
     const Tiling& t = family.tiling;
-    if (family.op == OpKind::kGmm) flops += 2 * int64_t{t.n} * t.k;
-    if (family.op == OpKind::kGmmWeightGrad) flops += 2 * int64_t{t.m} * t.n;
+    double products = 0;  // for each row
+    if (family.op == OpKind::kGmm || family.op == OpKind::kGmmActivationGrad) products = double(t.n) * t.k;
+    if (family.op == OpKind::kGmmActivation) products = 2.0 * t.n * t.k;
+    if (family.op == OpKind::kGmmWeightGrad) products = double(t.m) * t.n;
+    flops += 2 * products * static_cast<double>(dense ? tokens : rows);
   }
   return flops;
 }

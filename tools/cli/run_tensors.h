@@ -27,15 +27,20 @@ EntryTensors tensorsOf(const TaskProgram& program, const std::vector<EntryId>& e
 // "BF16 [T, 2048]".
 std::string describeBuffer(const Buffer& buffer);
 
-// T of a rank whose file holds `tensors`. Errors: a missing input; a tensor that is no input of the program;
+// T of a rank whose file holds `tensors`: inputs of the program, and starts of gradients that are added to.
+// Errors: a missing input; a tensor that is neither;
 // a wrong type or shape, a T above max_tokens or not that of the other tensors (tensor, found, expected).
 Expected<int64_t> checkInputs(const TaskProgram& program, const std::vector<BufferId>& inputs,
                               const TensorMap& tensors);
 
-// Zero-filled tensors for the outputs that the caller binds: all but those of extent rows.
+// Zero-filled tensors for the outputs that the caller binds: all but those of extent rows. What is added to
+// begins with the tensor of its name in a rank's file, if there is one: copyStarts() sets it so.
 TensorMap makeOutputs(const TaskProgram& program, const std::vector<BufferId>& outputs, int64_t tokens);
 
-// Floating-point operations of the matrix products of an entry for each row: 2 a product and sum.
-int64_t flopsPerRow(const TaskProgram& program, EntryId entry);
+void copyStarts(const TaskProgram& program, const TensorMap& file, TensorMap& outputs);
+
+// Floating-point operations of the matrix products of an entry at a rank with `rows` rows and `tokens`
+// tokens: 2 a product and sum.
+double flopsOf(const TaskProgram& program, EntryId entry, int64_t rows, int64_t tokens);
 
 }  // namespace sluice::tools

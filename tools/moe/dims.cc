@@ -25,18 +25,38 @@ std::vector<int64_t> markedShape(const Buffer& buffer) {
   return shape;
 }
 
+bool hasActivation(OpKind op) {
+  return op == OpKind::kActivation || op == OpKind::kActivationGrad || op == OpKind::kGmmActivation ||
+         op == OpKind::kGmmActivationGrad;
+}
+
 Status findActivation(const TaskProgram& program, MoeDims& dims) {
   const Family* first = nullptr;
   for (const Family& family : program.families) {
-    if (family.op != OpKind::kActivation && family.op != OpKind::kActivationGrad) continue;
-    if (first && family.tiling.flags != first->tiling.flags)
+    if (!hasActivation(family.op)) continue;
+    const auto kind = static_cast<ops::ActivationKind>(ops::activationKindBits(family.tiling));
+    const double limit = ops::activationLimit(family.tiling);
+    if (first && (kind != dims.activation || limit != dims.limit))
       return Error{fmt::format("program '{}': found other activations in '{}' and '{}', expected one",
                                program.name, first->name, family.name)};
     first = &family;
+    dims.activation = kind;
+    dims.limit = limit;
   }
-  if (!first) return {};
-  dims.activation = static_cast<ops::ActivationKind>(ops::activationKindBits(first->tiling));
-  dims.limit = ops::activationLimit(first->tiling);
+  return {};
+}
+
+// Branches beside the experts, sums and factors.
+Status checkFamilies(const TaskProgram& program) {
+  for (const Family& family : program.families) {
+    const SpaceKind space = program.at(family.space).kind;
+    const bool dense =
+        space == SpaceKind::kOnce || (space == SpaceKind::kTokens && family.op != OpKind::kCombineSum);
+    const bool scaled = family.tiling.alpha != 0 && family.tiling.alpha != 1;
+    if (dense || scaled || family.op == OpKind::kAdd || family.op == OpKind::kScale)
+      return Error{
+          fmt::format("program '{}' is not a MoE-FFN layer: found family '{}'", program.name, family.name)};
+  }
   return {};
 }
 
@@ -72,10 +92,15 @@ Expected<MoeDims> moeDimsOf(const TaskProgram& program) {
       .inter = down->shape[1].size,
   };
   if (Status status = findActivation(program, dims); !status) return status.error();
+  if (Status status = checkFamilies(program); !status) return status.error();
   for (const Buffer& buffer : program.buffers) {
     if (buffer.role != Role::kInput && buffer.role != Role::kOutput) continue;
     const MoeTensor tensor = moeTensor(dims, buffer.name, kTokensMark);
-    if (tensor.name.empty()) continue;
+    // rows go from forward.json to backward.json, compiled apart
+    if (tensor.name.empty() && !buffer.shape.empty() && buffer.shape[0].extent == Extent::kRows) continue;
+    if (tensor.name.empty())
+      return Error{
+          fmt::format("program '{}' is not a MoE-FFN layer: found a tensor '{}'", program.name, buffer.name)};
     const std::vector<int64_t> shape = markedShape(buffer);
     if (shape != tensor.shape || buffer.type != tensor.type)
       return Error{fmt::format("tensor '{}': found {}, expected {} in a MoE-FFN layer (-1 is T)", buffer.name,

@@ -37,7 +37,8 @@ struct MoeTensor {
 MoeTensor moeTensor(const MoeDims& dims, std::string_view name, int64_t tokens);
 
 // The sizes, from the tensors gate_up_weight and down_weight, and the activation. Errors: these tensors are
-// missing, or a tensor has not the shape that the layer gives it; there is more than one activation.
+// missing, or a tensor has not the shape that the layer gives it; there are other tensors (but for rows that
+// are saved) or families, or more than one activation. Gradients may be added to what their tensors hold.
 Expected<MoeDims> moeDimsOf(const TaskProgram& program);
 
 }  // namespace sluice::tools

@@ -9,6 +9,7 @@
 #include <optional>
 #include <utility>
 
+#include "tools/evaluate/accumulated.h"
 #include "tools/moe/random.h"
 
 namespace sluice::tools {
@@ -17,8 +18,27 @@ namespace {
 // Streams of one seed: tensors of a rank do not depend on each other or on other ranks.
 enum class Stream : uint64_t { kTokens, kPopularity, kX, kDy, kIds, kWeights, kGateUp, kDown };
 
+constexpr std::pair<std::string_view, Stream> kStreamOfName[] = {
+    {"x", Stream::kX},
+    {"dy", Stream::kDy},
+    {"expert_ids", Stream::kIds},
+    {"expert_weights", Stream::kWeights},
+    {"gate_up_weight", Stream::kGateUp},
+    {"down_weight", Stream::kDown},
+};
+
 Random streamOf(const InputsSpec& spec, Stream stream, int rank) {
   return {spec.seed, static_cast<uint64_t>(stream) << 32 | static_cast<uint32_t>(rank)};
+}
+
+// That of the tensor `name`: names without a stream of their own have one by their hash (FNV-1a), apart from
+// the others by its highest bit.
+Random streamOf(const InputsSpec& spec, std::string_view name, int rank) {
+  for (const auto& [known, stream] : kStreamOfName)
+    if (name == known) return streamOf(spec, stream, rank);
+  uint64_t hash = 1469598103934665603u;
+  for (const char letter : name) hash = (hash ^ static_cast<uint8_t>(letter)) * 1099511628211u;
+  return {spec.seed, (hash | uint64_t{1} << 63) + static_cast<uint32_t>(rank)};
 }
 
 template <class T>
@@ -30,9 +50,14 @@ std::optional<T> parseNumber(std::string_view text) {
 }
 
 void fillNormal(Tensor& tensor, double scale, Random random) {
-  auto* data = tensor.as<BFloat16>();
   const auto factor = static_cast<float>(scale);
-  for (int64_t i = 0; i < tensor.elements(); ++i) data[i] = toBFloat16(random.normal() * factor);
+  for (int64_t i = 0; i < tensor.elements(); ++i) {
+    const float value = random.normal() * factor;
+    if (tensor.type() == DType::kF32)
+      tensor.as<float>()[i] = value;
+    else
+      tensor.as<BFloat16>()[i] = toBFloat16(value);
+  }
 }
 
 // Log of the probability of each expert, up to a constant.
@@ -92,6 +117,48 @@ void fillWeights(const MoeDims& dims, Tensor& tensor, Random random) {
   }
 }
 
+// The sizes that routing and token counts need.
+MoeDims limitsOf(const TaskProgram& program) {
+  return {.ranks = program.ranks,
+          .experts = program.experts,
+          .topK = program.topK,
+          .maxTokens = program.maxTokens};
+}
+
+// The first product whose weight is `id`, as a forward entry comes before the backward; null: there is none.
+const Family* productWith(const TaskProgram& program, BufferId id) {
+  for (const Family& family : program.families)
+    if ((family.op == OpKind::kGmm || family.op == OpKind::kGmmActivation ||
+         family.op == OpKind::kGmmActivationGrad) &&
+        family.reads[1] == id)
+      return &family;
+  return nullptr;
+}
+
+bool canMake(const TaskProgram& program, BufferId id) {
+  const Buffer& buffer = program.at(id);
+  if (buffer.type == DType::kI32)
+    return std::any_of(program.entries.begin(), program.entries.end(),
+                       [&](const Entry& entry) { return entry.expertIds == id; });
+  return (buffer.type == DType::kBF16 || buffer.type == DType::kF32) &&
+         std::none_of(buffer.shape.begin(), buffer.shape.end(), [](const Dim& dim) {
+           return dim.extent == Extent::kRows || dim.extent == Extent::kPairs;
+         });
+}
+
+void fillInput(const TaskProgram& program, BufferId id, const InputsSpec& spec, int rank, Tensor& tensor) {
+  const Buffer& buffer = program.at(id);
+  if (buffer.type == DType::kI32)
+    return fillIds(limitsOf(program), spec, tensor, streamOf(spec, buffer.name, rank));
+  const std::vector<Dim> ofPairs = {{Extent::kTokens, 0}, {Extent::kFixed, program.topK}};
+  if (buffer.type == DType::kF32 && buffer.shape == ofPairs)
+    return fillWeights(limitsOf(program), tensor, streamOf(spec, buffer.name, rank));
+  const Family* product = productWith(program, id);
+  const bool dense = product && program.at(product->space).kind == SpaceKind::kTokens;
+  const double scale = product ? 1 / std::sqrt(static_cast<double>(product->tiling.k)) : 1.0;
+  fillNormal(tensor, scale, streamOf(spec, buffer.name, dense ? 0 : rank));
+}
+
 }  // namespace
 
 Expected<RoutingSpec> parseRouting(std::string_view text) {
@@ -148,6 +215,28 @@ Expected<std::vector<int64_t>> tokensOfRanks(const MoeDims& dims, const InputsSp
     counts[r] = least + streamOf(spec, Stream::kTokens, static_cast<int>(r)).below(tokens.most - least + 1);
   }
   return counts;
+}
+
+Expected<std::vector<int64_t>> tokensOfRanks(const TaskProgram& program, const InputsSpec& spec) {
+  return tokensOfRanks(limitsOf(program), spec);
+}
+
+Expected<TensorMap> makeProgramInputs(const TaskProgram& program, const InputsSpec& spec, int rank,
+                                      int64_t tokens) {
+  TensorMap map;
+  for (uint32_t i = 0; i < program.buffers.size(); ++i) {
+    const Buffer& buffer = program.buffers[i];
+    if (buffer.role != Role::kInput && !isAccumulated(program, {i})) continue;
+    if (!canMake(program, {i}))
+      return Error{fmt::format("cannot make tensor '{}': it is the result of another run, or no op reads it",
+                               buffer.name)};
+    std::vector<int64_t> shape;
+    for (const Dim& dim : buffer.shape) shape.push_back(dim.extent == Extent::kFixed ? dim.size : tokens);
+    Tensor tensor(buffer.type, std::move(shape));
+    fillInput(program, {i}, spec, rank, tensor);
+    map.emplace(buffer.name, std::move(tensor));
+  }
+  return map;
 }
 
 TensorMap makeInputs(const MoeDims& dims, const InputsSpec& spec, int rank, int64_t tokens) {

@@ -1,4 +1,4 @@
-// Random inputs of a MoE-FFN layer: seeded, ragged, with a choice of routings.
+// Random inputs of a program: seeded, ragged, with a choice of routings.
 //
 // Free functions on values; any thread. The same spec gives the same bits; ranks are made independently.
 #pragma once
@@ -45,12 +45,21 @@ struct InputsSpec {
   uint64_t seed = 1;
 };
 
-// T of every rank. Errors: more than the layer's maxTokens, a list that has not one number a rank.
+// T of every rank. Errors: more than the layer's or program's maxTokens, a list that has not one number a
+// rank.
 Expected<std::vector<int64_t>> tokensOfRanks(const MoeDims& dims, const InputsSpec& spec);
+Expected<std::vector<int64_t>> tokensOfRanks(const TaskProgram& program, const InputsSpec& spec);
 
 // All inputs of one rank: x, expert_ids, expert_weights, gate_up_weight, down_weight, dy. Weights have
 // variance 1 / fan-in and x and dy variance 1, so that all intermediate tensors are of order 1; expert
 // weights of one token are positive and sum to 1.
 TensorMap makeInputs(const MoeDims& dims, const InputsSpec& spec, int rank, int64_t tokens);
+
+// All inputs of one rank of any program, and a start for each gradient that is added to. They have the scales
+// said above; a tensor has the bits that makeInputs() gives one of its name, type and shape. The weights of a
+// product of tokens are the same at every rank. Errors: an input of extent rows, which a run has to make, or
+// one that no op can read.
+Expected<TensorMap> makeProgramInputs(const TaskProgram& program, const InputsSpec& spec, int rank,
+                                      int64_t tokens);
 
 }  // namespace sluice::tools

@@ -43,8 +43,29 @@ TEST_CASE("outputs are made for the tokens of a rank, but for those of extent ro
 
 TEST_CASE("the operations of a row are 6 H I forward and 12 H I backward") {
   const TaskProgram program = buildMoeProgram({});
-  CHECK(flopsPerRow(program, {0}) == 6 * 32 * 24);
-  CHECK(flopsPerRow(program, {1}) == 12 * 32 * 24);
+  CHECK(flopsOf(program, {0}, 10, 7) == 10 * 6 * 32 * 24);
+  CHECK(flopsOf(program, {1}, 10, 7) == 10 * 12 * 32 * 24);
+}
+
+TEST_CASE("a gradient that is added to begins with what the file has, or with 0") {
+  TaskProgram program = buildMoeProgram({});
+  std::vector<BufferId> outputs = tensorsOf(program, *findEntries(program, "")).outputs;
+  TensorMap made = makeOutputs(program, outputs, 7), file;
+  file.emplace("down_weight_grad", Tensor(DType::kF32, {4, 24, 32}));
+  file.at("down_weight_grad").as<float>()[5] = 2;
+  const auto found = checkInputs(program, {}, file);
+  CHECK(found.error().message == "tensor 'down_weight_grad' (F32 [4, 24, 32]) is no input of the program");
+  for (Family& family : program.families)
+    if (family.op == OpKind::kGmmWeightGrad) family.tiling.flags = 1;
+  REQUIRE(checkInputs(program, {}, file).ok());
+  made.at("gate_up_weight_grad").as<float>()[0] = 3;
+  copyStarts(program, file, made);
+  CHECK(made.at("down_weight_grad").as<float>()[5] == 2);
+  CHECK(made.at("gate_up_weight_grad").as<float>()[0] == 0);
+  file.clear();
+  file.emplace("down_weight_grad", Tensor(DType::kBF16, {4, 24, 32}));
+  CHECK(checkInputs(program, {}, file).error().message ==
+        "tensor 'down_weight_grad': found BF16 [4, 24, 32], expected F32 [4, 24, 32]");
 }
 
 }  // namespace

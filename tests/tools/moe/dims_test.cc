@@ -31,5 +31,17 @@ TEST_CASE("a program that is no MoE-FFN layer is refused with the tensor that sh
   CHECK(moeDimsOf(program).error().message.find("found no tensor 'down_weight'") != std::string::npos);
 }
 
+TEST_CASE("a program with more than the layer has is no MoE-FFN layer") {
+  TaskProgram program = buildMoeProgram({});
+  for (Family& family : program.families)
+    if (family.name == "down_proj") family.tiling.alpha = 0.5f;
+  CHECK(moeDimsOf(program).error().message ==
+        "program 'moe_ffn' is not a MoE-FFN layer: found family 'down_proj'");
+  program = buildMoeProgram({});
+  program.buffers.push_back({"bias", "", DType::kBF16, {{Extent::kFixed, 3}}, Role::kInput, {}});
+  CHECK(moeDimsOf(program).error().message ==
+        "program 'moe_ffn' is not a MoE-FFN layer: found a tensor 'bias'");
+}
+
 }  // namespace
 }  // namespace sluice::tools

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <set>
 
+#include "tests/testing/moe_program.h"
 #include "tools/moe/random.h"
 
 namespace sluice::tools {
@@ -141,6 +142,40 @@ TEST_CASE("the cheap normal numbers have mean 0 and variance 1") {
   }
   CHECK(std::abs(sum / 1e5) < 0.02);
   CHECK(squares / 1e5 == Approx(1).epsilon(0.02));
+}
+
+TEST_CASE("a program of the layer has the inputs of the layer, bit for bit") {
+  const TaskProgram program = buildMoeProgram({.ranks = 2});
+  const MoeDims dims = *moeDimsOf(program);
+  const TensorMap layer = makeInputs(dims, {}, 1, 9), made = *makeProgramInputs(program, {}, 1, 9);
+  REQUIRE(made.size() == layer.size());
+  for (const auto& [name, tensor] : layer) {
+    INFO(name);
+    REQUIRE(made.at(name).shape() == tensor.shape());
+    CHECK(std::memcmp(made.at(name).data(), tensor.data(), static_cast<size_t>(tensor.bytes())) == 0);
+  }
+}
+
+TEST_CASE("inputs of other names have bits of their own, and rows cannot be made") {
+  TaskProgram program = buildMoeProgram({.ranks = 2});
+  const auto add = [&](const char* name, DType type, std::vector<Dim> shape) {
+    program.buffers.push_back({name, "", type, std::move(shape), Role::kInput, {}});
+  };
+  const Dim tokens{Extent::kTokens, 0}, wide{Extent::kFixed, 32};
+  add("a", DType::kBF16, {tokens, wide});
+  add("b", DType::kBF16, {tokens, wide});
+  const auto bits = [&](const char* name, int rank) {
+    const TensorMap made = *makeProgramInputs(program, {}, rank, 9);
+    const Tensor& tensor = made.at(name);
+    return std::string(reinterpret_cast<const char*>(tensor.data()), static_cast<size_t>(tensor.bytes()));
+  };
+  CHECK(bits("a", 0) == bits("a", 0));
+  CHECK(bits("a", 0) != bits("b", 0));
+  CHECK(bits("a", 0) != bits("a", 1));
+  CHECK(bits("a", 0) != bits("x", 0));
+  add("rows", DType::kBF16, {{Extent::kRows, 0}, wide});
+  CHECK(makeProgramInputs(program, {}, 0, 9).error().message ==
+        "cannot make tensor 'rows': it is the result of another run, or no op reads it");
 }
 
 }  // namespace

@@ -1,0 +1,178 @@
+// sluice calibrate: measures this machine and writes the device model that the compiler chooses sizes by.
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "compiler/target/target.h"
+#include "tools/calibrate/measure.h"
+#include "tools/cli/command.h"
+#include "tools/cli/files.h"
+#include "tools/io/pending_file.h"
+
+namespace sluice::tools {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct Options {
+  std::string output;
+  bool quick = false;
+};
+
+struct Measured {
+  int cores = 1;
+  MeasuredMatrix matrix;
+  Rates rates;
+};
+
+Json figure(Json value, const std::string& source) {
+  return {{"value", std::move(value)}, {"source", source}};
+}
+
+// Four digits: more would be noise.
+double rounded(double value) { return std::stod(fmt::format("{:.4g}", value)); }
+
+Json productJson(const ProductRate& rate) {
+  return {{"flops", rounded(rate.flops)},
+          {"half_rows", rounded(rate.halfRows)},
+          {"half_columns", rounded(rate.halfColumns)},
+          {"half_sum", rounded(rate.halfSum)}};
+}
+
+void addRates(const Measured& measured, const std::string& by, Json& root) {
+  const Rates& r = measured.rates;
+  root["matrix"] =
+      figure({{"gmm", productJson(r.matrix.gmm)},
+              {"gmm_transposed", productJson(r.matrix.gmmTransposed)},
+              {"weight_grad", productJson(r.matrix.weightGrad)},
+              {"row_unit", r.matrix.rowUnit},
+              {"row_block", r.matrix.rowBlock},
+              {"sum_block", r.matrix.sumBlock}},
+             fmt::format("{}: products of 16 to 512 rows in cache, fitted within {:.0f}%; blocks of the "
+                         "kernels",
+                         by, 100 * measured.matrix.worstError));
+  root["vector"] = figure({{"activation", rounded(r.vector.activation)},
+                           {"activation_grad", rounded(r.vector.activationGrad)},
+                           {"sum", rounded(r.vector.sum)},
+                           {"copy", rounded(r.vector.copy)}},
+                          by + ": elements a second in cache");
+  root["memory"] = figure({{"core_read", rounded(r.memory.coreRead)},
+                           {"core_write", rounded(r.memory.coreWrite)},
+                           {"shared_read", rounded(r.memory.sharedRead)},
+                           {"shared_write", rounded(r.memory.sharedWrite)},
+                           {"overlap", rounded(r.memory.overlap)}},
+                          by + ": one thread, then one on every core; overlap of products with new weights");
+  root["caches"] = figure(
+      {{"core", r.caches.core}, {"core_spill", rounded(r.caches.coreSpill)}, {"shared", r.caches.shared}},
+      by + ": sizes of the second and the last level by hwloc; rate of the last level");
+  root["link"] = figure({{"bandwidth", rounded(r.link.bandwidth)}, {"latency", rounded(r.link.latency)}},
+                        by + ": rows copied to another thread's memory, a counter that goes back and forth");
+  root["task"] =
+      figure(rounded(r.task), by + ": seconds to look at the heads of 12 lanes and to signal once");
+}
+
+// What is not measured is what a Target has by itself; a compiler that knows the rates chooses better.
+std::string targetJson(const Measured& measured, const std::string& name, const std::string& by) {
+  const Target fixed;
+  const std::string fallback = "where the cost model is not asked";
+  Json root;
+  root["name"] = name;
+  root["doc"] = "This machine: cores that run matrix, vector and communication tasks alike.";
+  root["core_kind"] = figure("unified", "every core has the matrix and the vector unit");
+  root["cores"] = figure(measured.cores, by + ": processing units by hwloc");
+  root["slot_rows"] = figure(fixed.slotRows, fallback);
+  root["token_slot"] = figure(fixed.tokenSlot, fallback);
+  root["gmm_tile_columns"] = figure(fixed.tiles.gmmColumns, fallback);
+  root["weight_grad_tile"] = figure({fixed.tiles.weightGradRows, fixed.tiles.weightGradColumns}, fallback);
+  const Windows& w = fixed.windows;
+  root["windows"] = figure({{"tokens", w.tokens},
+                            {"rows", w.rows},
+                            {"sends", w.sends},
+                            {"returns", w.returns},
+                            {"experts", w.experts}},
+                           "enough tasks to deal to all cores, tables of a few KiB a core");
+  addRates(measured, by, root);
+  return root.dump(2) + "\n";
+}
+
+Expected<Measured> measure(const ops::KernelSet& kernels, const Effort& effort) {
+  Measured measured;
+  measured.cores = coresOfMachine();
+  measured.matrix = measureMatrix(kernels, effort);
+  measured.rates.matrix = measured.matrix.rates;
+  measured.rates.vector = measureVector(kernels, effort);
+  measured.rates.memory = measureMemory(kernels, measured.cores, effort);
+  measured.rates.caches = measureCaches(effort);
+  measured.rates.link = measureLink(kernels, measured.cores, effort);
+  measured.rates.task = measureTask(effort);
+  return measured;
+}
+
+std::string summary(const Measured& m) {
+  const Rates& r = m.rates;
+  const auto product = [](const char* name, const ProductRate& rate) {
+    return fmt::format(
+        "{:<16}{:>9.1f} GFLOP/s; half of it at {:.1f} rows, {:.1f} columns, {:.1f} of the sum\n", name,
+        rate.flops * 1e-9, rate.halfRows, rate.halfColumns, rate.halfSum);
+  };
+  return fmt::format("{} cores\n", m.cores) + product("gmm", r.matrix.gmm) +
+         product("gmm_transposed", r.matrix.gmmTransposed) + product("weight_grad", r.matrix.weightGrad) +
+         fmt::format(
+             "{:<16}{:>9.1f} GB/s read, {:.1f} written; all cores {:.1f} and {:.1f}; {:.0f}% hidden\n",
+             "memory", r.memory.coreRead * 1e-9, r.memory.coreWrite * 1e-9, r.memory.sharedRead * 1e-9,
+             r.memory.sharedWrite * 1e-9, 100 * r.memory.overlap) +
+         fmt::format("{:<16}{:>9.1f} M elements/s, gradient {:.1f}, sum {:.1f}, copy {:.1f}\n", "activation",
+                     r.vector.activation * 1e-6, r.vector.activationGrad * 1e-6, r.vector.sum * 1e-6,
+                     r.vector.copy * 1e-6) +
+         fmt::format("{:<16}{:>9.2f} us\n", "task", r.task * 1e6);
+}
+
+Status write(const std::string& path, const std::string& text) {
+  Expected<PendingFile> file = PendingFile::create(path);
+  if (!file) return file.error();
+  if (Status status = file->write(std::as_bytes(std::span(text))); !status) return status;
+  return file->commit();
+}
+
+Expected<int> calibrate(const Options& options) {
+  const Expected<const ops::KernelSet*> kernels = ops::selectKernels();
+  if (!kernels) return kernels.error();
+  if (!options.output.empty())
+    if (Status status = probeWritable({options.output}); !status) return status.error();
+  Effort effort;
+  if (options.quick) effort = {.run = 0.001, .bytes = size_t{64} << 20, .passes = 2};
+  const Expected<Measured> measured = measure(**kernels, effort);
+  if (!measured) return measured.error();
+  const std::string stem = std::filesystem::path(options.output).stem().string();
+  const std::string by = fmt::format("measured{} by sluice calibrate with {} kernels",
+                                     options.quick ? " quickly" : "", ops::isaName((*kernels)->isa));
+  const std::string text = targetJson(*measured, stem.empty() ? "cpu" : stem, by);
+  if (!options.output.empty())
+    if (Status status = write(options.output, text); !status) return status.error();
+  if (Status status = printText(options.output.empty() ? text : summary(*measured)); !status)
+    return status.error();
+  return kExitSuccess;
+}
+
+}  // namespace
+
+Command addCalibrate(CLI::App& parent) {
+  CLI::App* app = parent.add_subcommand("calibrate", "measure this machine and write its device model");
+  const auto options = std::make_shared<Options>();
+  app->add_option("-o,--output", options->output, "device model to write (default: standard output)")
+      ->type_name("cpu.json");
+  app->add_flag("--quick", options->quick, "a second instead of ten, less exact");
+  app->footer(
+      "Measures products, element-wise kernels, memory, caches and the cost of a task; takes the best of "
+      "many\n"
+      "short runs, so that other work on the machine matters little. The file is complete or not there.\n\n"
+      "examples:\n"
+      "  sluice calibrate -o here.json\n"
+      "  sluicec graphs/moe_ffn/train.json --target ./here.json -o layer.slp\n\n"
+      "exit status: 0 done, 1 a file that cannot be written, 2 wrong usage");
+  return {app, [options] { return calibrate(*options); }};
+}
+
+}  // namespace sluice::tools

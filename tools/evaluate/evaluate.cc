@@ -1,0 +1,168 @@
+#include "tools/evaluate/evaluate.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cassert>
+#include <map>
+#include <set>
+
+#include "tools/evaluate/accumulated.h"
+#include "tools/evaluate/families.h"
+
+namespace sluice::tools {
+namespace {
+
+class Evaluation {
+ public:
+  Evaluation(const VerifiedProgram& program, std::span<const ValueMap> inputs, const EvaluateOptions& options)
+      : p_(*program), inputs_(inputs), options_(options), ranks_(inputs.size()) {
+    assert(std::ssize(inputs) == p_.ranks);
+    for (RankState& rank : ranks_) rank.buffers.resize(p_.buffers.size());
+  }
+
+  Status run(EntryId entry) {
+    if (Status status = bind(entry); !status) return status;
+    const Expected<std::vector<RankRows>> routing = route(entry);
+    if (!routing) return routing.error();
+    if (Status status = checkRows(entry, *routing); !status) return status;
+    for (const Family* family : inDataOrder(entry)) {
+      if (Status status = checkRead(*family); !status) return status;
+      evaluateFamily({p_, *routing, ranks_, options_.roundStored, options_.threads}, *family);
+      for (BufferId id : family->writes)
+        if (id) written_.insert(id);
+    }
+    return {};
+  }
+
+  std::vector<ValueMap> takeOutputs() {
+    std::vector<ValueMap> outputs(ranks_.size());
+    for (BufferId id : written_)
+      if (p_.at(id).role == Role::kOutput)
+        for (size_t r = 0; r < ranks_.size(); ++r)
+          outputs[r].emplace(p_.at(id).name, std::move(ranks_[r].buffers[id.value]));
+    return outputs;
+  }
+
+ private:
+  std::vector<const Family*> familiesOf(EntryId entry) const {
+    std::vector<const Family*> families;
+    for (const Family& family : p_.families)
+      if (family.entry == entry) families.push_back(&family);
+    return families;
+  }
+
+  // What the caller gives for an entry: its inputs, and the gradients it adds to.
+  Status bind(EntryId entry) {
+    std::set<BufferId> needed, added;
+    if (p_.at(entry).expertIds) needed.insert(p_.at(entry).expertIds);
+    for (const Family* family : familiesOf(entry)) {
+      for (BufferId id : family->reads)
+        if (id && p_.at(id).role == Role::kInput) needed.insert(id);
+      for (BufferId id : family->writes)
+        if (id && isAccumulated(p_, id)) added.insert(id);
+    }
+    for (size_t rank = 0; rank < ranks_.size(); ++rank) {
+      for (BufferId id : needed)
+        if (Status status = bindTensor(rank, id, true); !status) return status;
+      for (BufferId id : added)
+        if (!written_.contains(id))
+          if (Status status = bindTensor(rank, id, false); !status) return status;
+    }
+    return {};
+  }
+
+  Status bindTensor(size_t rank, BufferId id, bool required) {
+    const Buffer& buffer = p_.at(id);
+    const auto it = inputs_[rank].find(buffer.name);
+    if (it == inputs_[rank].end() && !required) return {};
+    if (it == inputs_[rank].end())
+      return Error{fmt::format("rank {}: tensor '{}' is missing", rank, buffer.name)};
+    const std::vector<int64_t>& found = it->second.shape;
+    std::vector<int64_t> expected;
+    for (size_t i = 0; i < buffer.shape.size(); ++i)
+      expected.push_back(buffer.shape[i].extent == Extent::kFixed ? buffer.shape[i].size
+                         : i < found.size()                       ? found[i]
+                                                                  : 0);
+    if (!buffer.shape.empty() && buffer.shape[0].extent == Extent::kTokens && !expected.empty())
+      expected[0] = tokensOf_.try_emplace(rank, expected[0]).first->second;
+    if (found != expected)
+      return Error{fmt::format("rank {}: tensor '{}' has shape [{}], expected [{}]", rank, buffer.name,
+                               fmt::join(found, ", "), fmt::join(expected, ", "))};
+    ranks_[rank].buffers[id.value] = it->second;
+    return {};
+  }
+
+  // The tables of the entry whose routing this one uses.
+  Expected<std::vector<RankRows>> route(EntryId entry) {
+    while (!p_.at(entry).expertIds) entry = p_.at(entry).routing;
+    std::vector<const Values*> ids;
+    for (size_t rank = 0; rank < ranks_.size(); ++rank) {
+      if (Status status = bindTensor(rank, p_.at(entry).expertIds, true); !status) return status.error();
+      ids.push_back(&ranks_[rank].buffers[p_.at(entry).expertIds.value]);
+      ranks_[rank].tokens = ids.back()->shape[0];
+    }
+    return routeRows(p_, ids);
+  }
+
+  Status checkRows(EntryId entry, const std::vector<RankRows>& routing) const {
+    for (const Family* family : familiesOf(entry))
+      for (BufferId id : family->reads) {
+        if (!id || p_.at(id).role != Role::kInput || p_.at(id).shape[0].extent != Extent::kRows) continue;
+        for (size_t rank = 0; rank < ranks_.size(); ++rank)
+          if (const int64_t found = ranks_[rank].buffers[id.value].shape[0];
+              found != std::ssize(routing[rank].rows))
+            return Error{fmt::format("rank {}: tensor '{}' has {} rows, but this routing gives the rank {}",
+                                     rank, p_.at(id).name, found, routing[rank].rows.size())};
+      }
+    return {};
+  }
+
+  // A family comes after all families of its entry that write what it reads.
+  std::vector<const Family*> inDataOrder(EntryId entry) const {
+    std::vector<const Family*> waiting = familiesOf(entry), order;
+    std::multiset<BufferId> unwritten;
+    for (const Family* family : waiting) unwritten.insert(family->writes.begin(), family->writes.end());
+    unwritten.erase(BufferId{});
+    while (!waiting.empty()) {
+      const auto ready = std::find_if(waiting.begin(), waiting.end(), [&](const Family* family) {
+        return std::none_of(family->reads.begin(), family->reads.end(),
+                            [&](BufferId id) { return unwritten.contains(id); });
+      });
+      assert(ready != waiting.end());  // verify() has shown that reads follow writes
+      for (BufferId id : (*ready)->writes)
+        if (id) unwritten.erase(unwritten.find(id));
+      order.push_back(*ready);
+      waiting.erase(ready);
+    }
+    return order;
+  }
+
+  Status checkRead(const Family& family) const {
+    for (BufferId id : family.reads)
+      if (id && p_.at(id).role != Role::kInput && !written_.contains(id))
+        return Error{fmt::format("entry '{}' reads buffer '{}', which no entry before it wrote",
+                                 p_.at(family.entry).name, p_.at(id).name)};
+    return {};
+  }
+
+  const TaskProgram& p_;
+  std::span<const ValueMap> inputs_;
+  const EvaluateOptions& options_;
+  std::vector<RankState> ranks_;
+  std::map<size_t, int64_t> tokensOf_;  // of the ranks that have a tensor of tokens bound
+  std::set<BufferId> written_;
+};
+
+}  // namespace
+
+Expected<std::vector<ValueMap>> evaluate(const VerifiedProgram& program, std::span<const EntryId> entries,
+                                         std::span<const ValueMap> inputs, const EvaluateOptions& options) {
+  Evaluation evaluation(program, inputs, options);
+  for (EntryId entry : entries)
+    if (Status status = evaluation.run(entry); !status) return status.error();
+  return evaluation.takeOutputs();
+}
+
+}  // namespace sluice::tools

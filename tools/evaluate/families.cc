@@ -1,0 +1,250 @@
+#include "tools/evaluate/families.h"
+
+#include <algorithm>
+
+#include "ops/abi/activation.h"
+#include "ops/activation/tiling.h"
+#include "ops/gmm/tiling.h"
+#include "ops/gmm_weight_grad/tiling.h"
+#include "tools/moe/matmul.h"
+
+namespace sluice::tools {
+namespace {
+
+constexpr uint32_t kFusedTransposed = 4;  // Tiling::flags of a product with an activation in it
+
+// Rows begin .. end - 1 have the weight `weight`: an expert's, or the only one.
+struct Group {
+  int64_t begin, end, weight;
+};
+
+double factorOf(const Family& family) { return family.tiling.alpha == 0 ? 1.0 : family.tiling.alpha; }
+
+// One family at one rank.
+class FamilyAtRank {
+ public:
+  FamilyAtRank(const FamilyContext& context, const Family& family, size_t rank)
+      : c_(context), f_(family), rank_(rank), rows_(context.routing[rank]) {}
+
+  void run() {
+    switch (f_.op) {
+      case OpKind::kDispatch:
+        return dispatch();
+      case OpKind::kGmm:
+        return put(0, product(ops::gmmTransposed(f_.tiling)));
+      case OpKind::kGmmWeightGrad:
+        return weightGrad();
+      case OpKind::kActivation:
+        return put(0, activation(*read(0)));
+      case OpKind::kActivationGrad:
+        return activationGrad(*read(0), *read(1), read(2));
+      case OpKind::kCombineReturn:
+        return combineReturn();
+      case OpKind::kCombineSum:
+        return combineSum();
+      case OpKind::kAdd:
+        return put(0, add());
+      case OpKind::kScale:
+        return put(0, scale());
+      case OpKind::kGmmActivation: {
+        const Values gateUp = product((f_.tiling.flags & kFusedTransposed) != 0);
+        put(0, activation(gateUp));
+        return put(1, gateUp);
+      }
+      case OpKind::kGmmActivationGrad:
+        return activationGrad(product((f_.tiling.flags & kFusedTransposed) != 0), *read(2), read(3));
+    }
+  }
+
+ private:
+  RankState& state() { return c_.ranks[rank_]; }
+  const Values* bufferAt(size_t rank, BufferId id) const {
+    return id ? &c_.ranks[rank].buffers[id.value] : nullptr;
+  }
+  const Values* read(size_t operand) const { return bufferAt(rank_, f_.reads[operand]); }
+
+  // Stores an operand, unless the family has it not.
+  void put(size_t operand, Values values) {
+    const BufferId id = f_.writes[operand];
+    if (!id) return;
+    if (c_.roundStored) roundTo(c_.program.at(id).type, values.data);
+    state().buffers[id.value] = std::move(values);
+  }
+
+  static Values zeros(std::vector<int64_t> shape) {
+    int64_t count = 1;
+    for (int64_t size : shape) count *= size;
+    return {std::move(shape), std::vector<double>(static_cast<size_t>(count))};
+  }
+
+  std::vector<Group> groups() const {
+    const SpaceKind space = c_.program.at(f_.space).kind;
+    if (space == SpaceKind::kTokens || space == SpaceKind::kOnce) return {{0, c_.ranks[rank_].tokens, 0}};
+    std::vector<Group> groups;
+    for (size_t e = 0; e + 1 < rows_.expertBegin.size(); ++e)
+      groups.push_back({rows_.expertBegin[e], rows_.expertBegin[e + 1], static_cast<int64_t>(e)});
+    return groups;
+  }
+
+  void dispatch() {
+    const int64_t topK = c_.program.topK, length = read(0)->rowLength();
+    Values rows = zeros({std::ssize(rows_.rows), length});
+    Values weights = zeros({std::ssize(rows_.rows)});
+    for (size_t row = 0; row < rows_.rows.size(); ++row) {
+      const auto source = static_cast<size_t>(rows_.rows[row].source);
+      const int64_t pair = rows_.rows[row].pair;
+      const double* from = bufferAt(source, f_.reads[0])->data.data() + pair / topK * length;
+      std::copy_n(from, length, rows.data.data() + static_cast<int64_t>(row) * length);
+      if (const Values* given = bufferAt(source, f_.reads[1]))
+        weights.data[row] = given->data[static_cast<size_t>(pair)];
+    }
+    put(0, std::move(rows));
+    put(1, std::move(weights));
+  }
+
+  Values product(bool transposed) const {
+    const Values &a = *read(0), &b = *read(1);
+    const int64_t k = a.rowLength();
+    const int64_t n = b.shape[b.shape.size() - (transposed ? 2 : 1)];
+    Values c = zeros({a.shape[0], n});
+    for (const Group& group : groups()) {
+      MatrixView weight{b.data.data() + group.weight * k * n, nullptr, transposed ? k : n, 1};
+      if (transposed) weight = weight.transposed();
+      matmul({.a = {a.data.data() + group.begin * k, nullptr, k, 1},
+              .b = weight,
+              .c = c.data.data() + group.begin * n,
+              .ldc = n,
+              .m = group.end - group.begin,
+              .n = n,
+              .k = k},
+             c_.threads);
+    }
+    for (double& value : c.data) value *= factorOf(f_);
+    // What stays inside a fused task is rounded as if it were stored.
+    if (c_.roundStored) roundTo(DType::kBF16, c.data);
+    return c;
+  }
+
+  void weightGrad() {
+    const Values &a = *read(0), &b = *read(1);
+    const Values* rowScale = read(2);
+    const int64_t m = a.rowLength(), n = b.rowLength();
+    std::vector<double> scaled = a.data;
+    for (size_t i = 0; i < scaled.size(); ++i)
+      scaled[i] *= factorOf(f_) * (rowScale ? rowScale->data[i / static_cast<size_t>(m)] : 1.0);
+    const Buffer& buffer = c_.program.at(f_.writes[0]);
+    std::vector<int64_t> shape;
+    for (const Dim& dim : buffer.shape) shape.push_back(dim.size);
+    Values grad = zeros(std::move(shape));
+    for (const Group& group : groups())
+      matmul({.a = MatrixView{scaled.data() + group.begin * m, nullptr, m, 1}.transposed(),
+              .b = {b.data.data() + group.begin * n, nullptr, n, 1},
+              .c = grad.data.data() + group.weight * m * n,
+              .ldc = n,
+              .m = m,
+              .n = n,
+              .k = group.end - group.begin},
+             c_.threads);
+    const Values& before = *bufferAt(rank_, f_.writes[0]);
+    if (ops::weightGradAccumulates(f_.tiling) && !before.shape.empty())
+      for (size_t i = 0; i < grad.data.size(); ++i) grad.data[i] += before.data[i];
+    put(0, std::move(grad));
+  }
+
+  ops::ActivationPoint point(const Values& gateUp, int64_t row, int64_t i) const {
+    const int64_t inter = gateUp.rowLength() / 2;
+    const double* line = gateUp.data.data() + row * 2 * inter;
+    return ops::activationAt(static_cast<ops::ActivationKind>(ops::activationKindBits(f_.tiling)),
+                             ops::activationLimit(f_.tiling), line[i], line[inter + i]);
+  }
+
+  Values activation(const Values& gateUp) const {
+    const int64_t inter = gateUp.rowLength() / 2;
+    Values act = zeros({gateUp.shape[0], inter});
+    for (int64_t row = 0; row < gateUp.shape[0]; ++row)
+      for (int64_t i = 0; i < inter; ++i)
+        act.data[static_cast<size_t>(row * inter + i)] = point(gateUp, row, i).act();
+    return act;
+  }
+
+  void activationGrad(const Values& actGrad, const Values& gateUp, const Values* rowWeights) {
+    const int64_t inter = actGrad.rowLength(), count = actGrad.shape[0];
+    Values grad = zeros(gateUp.shape), weightGrad = zeros({count});
+    for (int64_t row = 0; row < count; ++row) {
+      const double weight = rowWeights ? rowWeights->data[static_cast<size_t>(row)] : 1.0;
+      double* line = grad.data.data() + row * 2 * inter;
+      for (int64_t i = 0; i < inter; ++i) {
+        const ops::ActivationPoint at = point(gateUp, row, i);
+        const double d = actGrad.data[static_cast<size_t>(row * inter + i)];
+        line[i] = weight * d * at.gateSlope();
+        line[inter + i] = weight * d * at.upSlope();
+        weightGrad.data[static_cast<size_t>(row)] += d * at.act();
+      }
+    }
+    put(0, std::move(grad));
+    put(1, std::move(weightGrad));
+  }
+
+  // The rows of all ranks that belong to this rank's pairs; the masked have none.
+  template <class Body>  // body(size_t owner, size_t row, int64_t pair)
+  void forOwnPairs(const Body& body) const {
+    for (size_t owner = 0; owner < c_.ranks.size(); ++owner)
+      for (size_t row = 0; row < c_.routing[owner].rows.size(); ++row) {
+        const RoutedRow& at = c_.routing[owner].rows[row];
+        if (static_cast<size_t>(at.source) == rank_) body(owner, row, at.pair);
+      }
+  }
+
+  void combineReturn() {
+    const int64_t length = read(0)->rowLength(), pairs = state().tokens * c_.program.topK;
+    Values returned = zeros({pairs, length}), scalars = zeros({pairs});
+    forOwnPairs([&](size_t owner, size_t row, int64_t pair) {
+      const double* from = bufferAt(owner, f_.reads[0])->data.data() + static_cast<int64_t>(row) * length;
+      std::copy_n(from, length, returned.data.data() + pair * length);
+      if (const Values* given = bufferAt(owner, f_.reads[1]))
+        scalars.data[static_cast<size_t>(pair)] = given->data[row];
+    });
+    put(0, std::move(returned));
+    put(1, std::move(scalars));
+  }
+
+  void combineSum() {
+    const Values& returned = *read(0);
+    const Values* weights = read(1);
+    const int64_t length = returned.rowLength(), topK = c_.program.topK;
+    Values sum = zeros({state().tokens, length});
+    forOwnPairs([&](size_t, size_t, int64_t pair) {
+      const double weight = weights ? weights->data[static_cast<size_t>(pair)] : 1.0;
+      const double* from = returned.data.data() + pair * length;
+      double* to = sum.data.data() + pair / topK * length;
+      for (int64_t i = 0; i < length; ++i) to[i] += weight * from[i];
+    });
+    put(0, std::move(sum));
+    if (const Values* scalars = read(2)) put(1, {{state().tokens, topK}, scalars->data});
+  }
+
+  Values add() const {
+    Values sum = *read(0);
+    for (size_t i = 0; i < sum.data.size(); ++i) sum.data[i] += read(1)->data[i];
+    return sum;
+  }
+
+  Values scale() const {
+    Values scaled = *read(0);
+    for (double& value : scaled.data) value *= factorOf(f_);
+    return scaled;
+  }
+
+  const FamilyContext& c_;
+  const Family& f_;
+  size_t rank_;
+  const RankRows& rows_;
+};
+
+}  // namespace
+
+void evaluateFamily(const FamilyContext& context, const Family& family) {
+  for (size_t rank = 0; rank < context.ranks.size(); ++rank) FamilyAtRank(context, family, rank).run();
+}
+
+}  // namespace sluice::tools

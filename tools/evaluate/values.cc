@@ -1,0 +1,60 @@
+#include "tools/evaluate/values.h"
+
+#include <cassert>
+#include <cmath>
+
+namespace sluice::tools {
+namespace {
+
+double element(const Tensor& tensor, int64_t i) {
+  switch (tensor.type()) {
+    case DType::kF32:
+      return tensor.as<float>()[i];
+    case DType::kBF16:
+      return toFloat(tensor.as<BFloat16>()[i]);
+    case DType::kI32:
+      return tensor.as<int32_t>()[i];
+    case DType::kF16:
+    case DType::kI64:
+      break;  // no operand of an op has these
+  }
+  return NAN;
+}
+
+}  // namespace
+
+Values toValues(const Tensor& tensor) {
+  Values values{tensor.shape(), {}};
+  values.data.reserve(static_cast<size_t>(tensor.elements()));
+  for (int64_t i = 0; i < tensor.elements(); ++i) values.data.push_back(element(tensor, i));
+  return values;
+}
+
+ValueMap toValues(const TensorMap& tensors) {
+  ValueMap map;
+  for (const auto& [name, tensor] : tensors) map.emplace(name, toValues(tensor));
+  return map;
+}
+
+void roundTo(DType type, std::vector<double>& data) {
+  if (type == DType::kBF16)
+    for (double& value : data) value = toFloat(toBFloat16(static_cast<float>(value)));
+  if (type == DType::kF32)
+    for (double& value : data) value = static_cast<float>(value);
+}
+
+double relativeError(const std::vector<const Values*>& found, const std::vector<const Values*>& expected) {
+  double difference = 0, reference = 0;
+  for (size_t n = 0; n < found.size(); ++n) {
+    assert(found[n]->shape == expected[n]->shape);
+    for (size_t i = 0; i < found[n]->data.size(); ++i) {
+      const double wanted = expected[n]->data[i], off = found[n]->data[i] - wanted;
+      difference += off * off;
+      reference += wanted * wanted;
+    }
+  }
+  if (difference == 0 && reference == 0) return 0;
+  return std::sqrt(difference / reference);
+}
+
+}  // namespace sluice::tools
