@@ -24,7 +24,7 @@ class Planner {
 
   MemoryPlan run() {
     std::vector<BufferId> order;
-    const ByteFormula least = peakOfProgram(program_, lifetimes_);
+    const Formula least = peakOfProgram(program_, lifetimes_);
     for (Extent extent : {Extent::kFixed, Extent::kTokens, Extent::kRows, Extent::kPairs})
       for (BufferId b : orderOf(extent, least.at(extent))) order.push_back(b);
     // Regions come widest first, whatever their extent.

@@ -68,9 +68,9 @@ class HeaviestSet {
   int steps_ = 0;
 };
 
-ByteFormula peakOf(const TaskProgram& program, const Lifetimes& lifetimes,
-                   const std::function<bool(BufferId)>& counts) {
-  ByteFormula peak;
+Formula peakOf(const TaskProgram& program, const Lifetimes& lifetimes,
+               const std::function<bool(BufferId)>& counts) {
+  Formula peak;
   for (Extent extent : kExtents) {
     std::vector<BufferId> buffers;
     for (uint32_t b = 0; b < program.buffers.size(); ++b)
@@ -84,7 +84,7 @@ ByteFormula peakOf(const TaskProgram& program, const Lifetimes& lifetimes,
 
 }  // namespace
 
-int64_t& ByteFormula::at(Extent extent) {
+int64_t& Formula::at(Extent extent) {
   switch (extent) {
     case Extent::kTokens:
       return tokens;
@@ -98,15 +98,15 @@ int64_t& ByteFormula::at(Extent extent) {
   return fixed;
 }
 
-ByteFormula& ByteFormula::operator+=(const ByteFormula& other) {
+Formula& Formula::operator+=(const Formula& other) {
   for (Extent extent : kExtents) at(extent) += other.at(extent);
   return *this;
 }
 
-double bytesInBalancedStep(const ByteFormula& bytes, int64_t tokens, int64_t topK) {
+double inBalancedStep(const Formula& formula, int64_t tokens, int64_t topK) {
   const auto t = static_cast<double>(tokens), pairs = t * static_cast<double>(topK);
-  return static_cast<double>(bytes.fixed) + static_cast<double>(bytes.tokens) * t +
-         (static_cast<double>(bytes.rows) + static_cast<double>(bytes.pairs)) * pairs;
+  return static_cast<double>(formula.fixed) + static_cast<double>(formula.tokens) * t +
+         (static_cast<double>(formula.rows) + static_cast<double>(formula.pairs)) * pairs;
 }
 
 Extent extentOf(const Buffer& buffer) {
@@ -189,11 +189,11 @@ bool Lifetimes::isLive(BufferId buffer, EntryId entry) const {
   return uses_[buffer.value].entries[entry.value];
 }
 
-ByteFormula peakOfEntry(const TaskProgram& program, const Lifetimes& lifetimes, EntryId entry) {
+Formula peakOfEntry(const TaskProgram& program, const Lifetimes& lifetimes, EntryId entry) {
   return peakOf(program, lifetimes, [&](BufferId b) { return lifetimes.isLive(b, entry); });
 }
 
-ByteFormula peakOfProgram(const TaskProgram& program, const Lifetimes& lifetimes) {
+Formula peakOfProgram(const TaskProgram& program, const Lifetimes& lifetimes) {
   return peakOf(program, lifetimes, [](BufferId) { return true; });
 }
 

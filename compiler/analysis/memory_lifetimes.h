@@ -16,21 +16,21 @@
 
 namespace sluice {
 
-// Bytes as a formula: fixed + tokens T + rows R + pairs P.
-struct ByteFormula {
+// A number of bytes or operations, known at run time: fixed + tokens T + rows R + pairs P.
+struct Formula {
   int64_t fixed = 0;
   int64_t tokens = 0;
   int64_t rows = 0;
   int64_t pairs = 0;
 
   int64_t& at(Extent extent);
-  int64_t at(Extent extent) const { return ByteFormula(*this).at(extent); }
-  ByteFormula& operator+=(const ByteFormula& other);
-  friend bool operator==(const ByteFormula&, const ByteFormula&) = default;
+  int64_t at(Extent extent) const { return Formula(*this).at(extent); }
+  Formula& operator+=(const Formula& other);
+  friend bool operator==(const Formula&, const Formula&) = default;
 };
 
 // Its value in a step with `tokens` tokens a rank and as many rows and pairs as that makes: tokens * topK.
-double bytesInBalancedStep(const ByteFormula& bytes, int64_t tokens, int64_t topK);
+double inBalancedStep(const Formula& formula, int64_t tokens, int64_t topK);
 
 Extent extentOf(const Buffer& buffer);
 
@@ -69,9 +69,9 @@ class Lifetimes {
 
 // The peak of live bytes of an entry: the most that buffers hold of which no two may share. No plan that
 // verify() accepts needs less. Runtime extents are told apart, since none bounds another.
-ByteFormula peakOfEntry(const TaskProgram& program, const Lifetimes& lifetimes, EntryId entry);
+Formula peakOfEntry(const TaskProgram& program, const Lifetimes& lifetimes, EntryId entry);
 
 // Likewise of the whole program: what is saved, and the largest peak of the temporaries of an entry.
-ByteFormula peakOfProgram(const TaskProgram& program, const Lifetimes& lifetimes);
+Formula peakOfProgram(const TaskProgram& program, const Lifetimes& lifetimes);
 
 }  // namespace sluice

@@ -55,13 +55,13 @@ TEST_CASE("the peak is what must be live at once, by extent") {
   const Draft draft = moeDraft(wide());
   const Lifetimes lifetimes(draft);
   const int64_t h = 2 * 64, i = 2 * 48;
-  const ByteFormula saved{0, 0, h + 2 * i + i, 0};
+  const Formula saved{0, 0, h + 2 * i + i, 0};
   // down_out, and what comes back.
-  CHECK(peakOfEntry(draft.program, lifetimes, EntryId{0}) == ByteFormula{0, 0, saved.rows + h, h});
+  CHECK(peakOfEntry(draft.program, lifetimes, EntryId{0}) == Formula{0, 0, saved.rows + h, h});
   // rows_dy, gate_up_grad, the wider of act_grad_y and rows_dx, and the two row scalars.
   const int64_t backward = saved.rows + h + 2 * i + h + 4 + 4;
-  CHECK(peakOfEntry(draft.program, lifetimes, EntryId{1}) == ByteFormula{0, 0, backward, h + 4});
-  CHECK(peakOfProgram(draft.program, lifetimes) == ByteFormula{0, 0, backward, h + 4});
+  CHECK(peakOfEntry(draft.program, lifetimes, EntryId{1}) == Formula{0, 0, backward, h + 4});
+  CHECK(peakOfProgram(draft.program, lifetimes) == Formula{0, 0, backward, h + 4});
 }
 
 TEST_CASE("a plan takes no less than the peak, whatever the shape") {
@@ -71,19 +71,19 @@ TEST_CASE("a plan takes no less than the peak, whatever the shape") {
   shape.intermediate = intermediate;
   const Draft draft = moeDraft(shape);
   const MemoryPlan plan = planMemory(draft);
-  ByteFormula planned;
+  Formula planned;
   for (const Region& region : plan.regions) planned.at(region.extent) += region.stride;
-  const ByteFormula peak = peakOfProgram(draft.program, Lifetimes(draft));
+  const Formula peak = peakOfProgram(draft.program, Lifetimes(draft));
   for (Extent extent : {Extent::kFixed, Extent::kTokens, Extent::kRows, Extent::kPairs})
     CHECK(planned.at(extent) >= peak.at(extent));
 }
 
 TEST_CASE("a formula has the value of a balanced step") {
-  const ByteFormula bytes{5, 3, 2, 1};
-  CHECK(bytesInBalancedStep(bytes, 10, 4) == 5 + 3 * 10 + 2 * 40 + 40);
-  ByteFormula sum = bytes;
+  const Formula bytes{5, 3, 2, 1};
+  CHECK(inBalancedStep(bytes, 10, 4) == 5 + 3 * 10 + 2 * 40 + 40);
+  Formula sum = bytes;
   sum += bytes;
-  CHECK(sum == ByteFormula{10, 6, 4, 2});
+  CHECK(sum == Formula{10, 6, 4, 2});
 }
 
 }  // namespace

@@ -1,0 +1,103 @@
+#include "compiler/report/explain.h"
+
+#include "compiler/report/program_draft.h"
+#include "compiler/report/reasons.h"
+
+namespace sluice {
+namespace {
+
+// Of the lane that holds the family.
+void addLane(const TaskProgram& program, FamilyId family, FamilyExplanation& explanation) {
+  for (const Lane& lane : program.lanes) {
+    int64_t tasks = 0;
+    int32_t busy = 0;
+    for (const std::vector<TaskRecord>& seat : lane.seats) {
+      int64_t own = 0;
+      for (const TaskRecord& record : seat) own += record.family == family ? 1 : 0;
+      tasks += own;
+      busy += own > 0 ? 1 : 0;
+    }
+    if (tasks == 0) continue;
+    explanation.tasksInWindow = tasks;
+    explanation.busyCores = busy;
+    explanation.priority = lane.priority;
+    return;
+  }
+}
+
+}  // namespace
+
+Explanation explain(const VerifiedProgram& verified, const Graph& graph,
+                    const std::vector<Decision>& decisions) {
+  const TaskProgram& program = *verified;
+  const Draft draft = draftOfProgram(program);
+  const Reasons reasons(draft, graph, decisions);
+  Explanation explanation;
+  for (uint32_t f = 0; f < program.families.size(); ++f) {
+    const FamilyId id{f};
+    FamilyExplanation family;
+    family.family = id;
+    family.tasksInStep = tasksInBalancedStep(program, program.families[f]);
+    family.order = verified.order()[f];
+    addLane(program, id, family);
+    family.why = reasons.ofFamily(id);
+    for (EventId event : draft.sync[f].waits) family.waits.push_back(reasons.ofWait(id, event));
+    for (EventId event : draft.sync[f].signals) family.signals.push_back(reasons.ofSignal(id, event));
+    family.work = workOf(program, program.families[f]);
+    explanation.families.push_back(std::move(family));
+  }
+  explanation.memory = reportMemory(program);
+  for (const RegionReport& region : explanation.memory.regions)
+    explanation.sharing.push_back(reasons.ofSharing(region.buffers));
+  for (const Decision& decision : decisions)
+    if (decision.node.empty()) explanation.decisions.push_back(decision);
+  return explanation;
+}
+
+std::string_view opWord(OpKind op) {
+  switch (op) {
+    case OpKind::kDispatch:
+      return "dispatch";
+    case OpKind::kGmm:
+      return "gmm";
+    case OpKind::kGmmWeightGrad:
+      return "gmm_weight_grad";
+    case OpKind::kActivation:
+      return "activation";
+    case OpKind::kActivationGrad:
+      return "activation_grad";
+    case OpKind::kCombineReturn:
+      return "combine_return";
+    case OpKind::kCombineSum:
+      return "combine_sum";
+    case OpKind::kAdd:
+      return "add";
+    case OpKind::kScale:
+      return "scale";
+    case OpKind::kGmmActivation:
+      return "gmm_activation";
+    case OpKind::kGmmActivationGrad:
+      return "gmm_activation_grad";
+  }
+  return "?";
+}
+
+std::string_view spaceWord(SpaceKind kind) {
+  switch (kind) {
+    case SpaceKind::kTokens:
+      return "tokens";
+    case SpaceKind::kRows:
+      return "rows";
+    case SpaceKind::kSends:
+      return "sends";
+    case SpaceKind::kReturns:
+      return "returns";
+    case SpaceKind::kExperts:
+      return "experts";
+    case SpaceKind::kOnce:
+      return "once";
+  }
+  return "?";
+}
+
+}  // namespace sluice

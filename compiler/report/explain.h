@@ -1,0 +1,58 @@
+// Explanation: what became of every node of a graph and why, for people (text) and tools (JSON).
+//
+// Value types and free functions. Everything is said in words of docs/SCHEDULE.md; nothing is measured.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "compiler/analysis/decision.h"
+#include "compiler/graph/graph.h"
+#include "compiler/report/family_work.h"
+#include "compiler/report/memory_report.h"
+#include "runtime/program/verify.h"
+
+namespace sluice {
+
+// An event that a family waits for or signals.
+struct EventExplanation {
+  EventId event;
+  std::string when;              // "until all rows of the slot have arrived"; empty for a signal
+  std::vector<std::string> why;  // "'dispatch' of any rank writes 'rows_x'", a line a reason
+};
+
+struct FamilyExplanation {
+  FamilyId family;
+  int64_t tasksInWindow = 0;
+  int64_t tasksInStep = 0;  // a balanced step with max_tokens
+  int32_t busyCores = 0;    // seats of the lane that have tasks in a window
+  int32_t priority = 0;     // of its lane; smaller numbers first
+  FamilyOrder order;
+  std::vector<std::string> why;  // space, slots, tiles, and what the compiler decided about it
+  std::vector<EventExplanation> waits;
+  std::vector<EventExplanation> signals;
+  FamilyWork work;
+};
+
+// Why buffers of one region never meet; by RegionId, a line a reason.
+using SharingReasons = std::vector<std::vector<std::string>>;
+
+struct Explanation {
+  std::vector<FamilyExplanation> families;  // by FamilyId
+  MemoryReport memory;
+  SharingReasons sharing;
+  std::vector<Decision> decisions;  // about the whole program
+};
+
+// `graph` is what the program was compiled from, with derived entries: it says what was declared where.
+Explanation explain(const VerifiedProgram& program, const Graph& graph,
+                    const std::vector<Decision>& decisions);
+
+std::string printExplanation(const TaskProgram& program, const Explanation& explanation);
+std::string printExplanationJson(const TaskProgram& program, const Explanation& explanation);
+
+// Words of text and JSON: "gmm", "rows".
+std::string_view opWord(OpKind op);
+std::string_view spaceWord(SpaceKind kind);
+
+}  // namespace sluice

@@ -1,0 +1,100 @@
+// An explanation for people.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "compiler/report/explain.h"
+#include "compiler/report/numbers.h"
+
+namespace sluice {
+namespace {
+
+// "reads  " and the like: what a line is about.
+std::string line(std::string_view about, const std::string& text) {
+  return fmt::format("    {:<9} {}\n", about, text);
+}
+
+std::string bytesIn(const TaskProgram& program, const Formula& bytes) {
+  return fmt::format("{} bytes ({})", formulaText(bytes),
+                     bytesText(inBalancedStep(bytes, program.maxTokens, program.topK)));
+}
+
+std::string eventLine(const TaskProgram& program, const EventExplanation& event) {
+  std::string text = fmt::format("'{}'", program.at(event.event).name);
+  if (!event.when.empty()) text += " " + event.when;
+  if (!event.why.empty()) text += fmt::format(": {}", fmt::join(event.why, "; "));
+  return text;
+}
+
+std::string familyText(const TaskProgram& program, const FamilyExplanation& explanation) {
+  const Family& family = program.at(explanation.family);
+  const Space& space = program.at(family.space);
+  std::string text =
+      fmt::format("\n  {}: {} over {}{}{}\n", family.name, opWord(family.op), spaceWord(space.kind),
+                  family.source.empty() ? "" : ", from ", family.source);
+  text +=
+      line("tasks", fmt::format("{} slots x {} tiles = {} a window, on {} of {} cores; {} in a balanced step",
+                                space.window, family.tiles, explanation.tasksInWindow, explanation.busyCores,
+                                program.cores, explanation.tasksInStep));
+  text +=
+      line("order", fmt::format("segment {}, stage {}; its lane has priority {}", explanation.order.segment,
+                                explanation.order.stage, explanation.priority));
+  bool first = true;
+  for (const std::string& why : explanation.why) {
+    text += line(first ? "why" : "", why);
+    first = false;
+  }
+  for (const EventExplanation& wait : explanation.waits) text += line("waits for", eventLine(program, wait));
+  if (explanation.waits.empty()) text += line("waits for", "nothing");
+  for (const EventExplanation& signal : explanation.signals)
+    text += line("signals", eventLine(program, signal));
+  text += line("reads", bytesIn(program, explanation.work.read));
+  text += line("writes", bytesIn(program, explanation.work.written));
+  const Formula& flops = explanation.work.flops;
+  if (flops == Formula{}) return text;
+  return text +
+         line("computes", fmt::format("{} FLOP ({})", formulaText(flops),
+                                      flopsText(inBalancedStep(flops, program.maxTokens, program.topK))));
+}
+
+std::string memoryText(const TaskProgram& program, const Explanation& explanation) {
+  std::string text = "\nmemory\n" + printMemoryTotals(program, explanation.memory, "  ");
+  for (size_t r = 0; r < program.regions.size(); ++r) {
+    const Region& region = program.regions[r];
+    std::vector<std::string> names;
+    for (BufferId b : explanation.memory.regions[r].buffers) names.push_back(program.at(b).name);
+    text += fmt::format("\n  region {}: {}{}{}\n", region.name,
+                        bytesIn(program, explanation.memory.regions[r].bytes), region.saved ? ", saved" : "",
+                        region.symmetric ? ", other ranks write it" : "");
+    text += line("holds", fmt::format("{}", fmt::join(names, ", ")));
+    bool first = true;
+    for (const std::string& why : explanation.sharing[r]) {
+      text += line(first ? "shared" : "", why);
+      first = false;
+    }
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string printExplanation(const TaskProgram& program, const Explanation& explanation) {
+  std::string text = fmt::format(
+      "{} for target {}: {} ranks, {} experts, top {}, at most {} tokens a rank\n"
+      "formulas have T tokens, R rows and P pairs of a rank; a balanced step has T = {}, R = P = {}\n"
+      "an operand counts once in bytes read and written, however many tasks read it\n",
+      program.name, program.target, program.ranks, program.experts, program.topK, program.maxTokens,
+      program.maxTokens, int64_t{program.maxTokens} * program.topK);
+  if (!explanation.decisions.empty()) text += "\ndecisions\n";
+  for (const Decision& decision : explanation.decisions)
+    text += fmt::format("  {}: {}\n", decision.what, decision.why);
+  EntryId entry;
+  for (const FamilyExplanation& family : explanation.families) {
+    if (program.at(family.family).entry != entry)
+      text += fmt::format("\nentry {}\n", program.at(program.at(family.family).entry).name);
+    entry = program.at(family.family).entry;
+    text += familyText(program, family);
+  }
+  return text + memoryText(program, explanation);
+}
+
+}  // namespace sluice

@@ -1,0 +1,42 @@
+// What a program takes of memory, before anything runs: by region, by entry and in all, as formulas, and
+// beside it the least that any plan could take (the peak of live bytes, memory_lifetimes.h).
+//
+// Value types and free functions. Programs passed verify().
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "compiler/analysis/memory_lifetimes.h"
+#include "runtime/program/program.h"
+
+namespace sluice {
+
+struct RegionReport {
+  Formula bytes;
+  std::vector<BufferId> buffers;
+};
+
+struct EntryMemory {
+  Formula planned;  // of the regions with a buffer that is live in the entry
+  Formula peak;
+};
+
+struct MemoryReport {
+  std::vector<RegionReport> regions;  // by RegionId
+  std::vector<EntryMemory> entries;   // by EntryId
+  EntryMemory all;
+  Formula inputs;   // the caller's memory
+  Formula outputs;  // likewise
+};
+
+MemoryReport reportMemory(const TaskProgram& program);
+
+// Planned bytes over peak in a balanced step with max_tokens; 1 where nothing is needed.
+double overPeak(const TaskProgram& program, const EntryMemory& memory);
+
+// Lines for people, each with `indent` before it: totals by entry, in all, and of the caller's tensors.
+std::string printMemoryTotals(const TaskProgram& program, const MemoryReport& report,
+                              const std::string& indent);
+
+}  // namespace sluice

@@ -1,0 +1,19 @@
+// Formulas and large numbers as text, for reports. Free functions.
+#pragma once
+
+#include <string>
+
+#include "compiler/analysis/memory_lifetimes.h"
+
+namespace sluice {
+
+// "4096 R + 12 T + 7": T tokens, R rows, P pairs of a rank. "0" where there is nothing.
+std::string formulaText(const Formula& formula);
+
+// "1.50 MiB", "12 B".
+std::string bytesText(double bytes);
+
+// "2.40 TFLOP", "12 FLOP".
+std::string flopsText(double flops);
+
+}  // namespace sluice

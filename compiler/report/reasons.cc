@@ -1,0 +1,230 @@
+#include "compiler/report/reasons.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+namespace sluice {
+namespace {
+
+bool contains(const std::vector<EventId>& events, EventId event) {
+  return std::find(events.begin(), events.end(), event) != events.end();
+}
+
+bool contains(const std::vector<BufferId>& buffers, BufferId buffer) {
+  return std::find(buffers.begin(), buffers.end(), buffer) != buffers.end();
+}
+
+// What a space cuts: pieces are cut at the borders of slots of rows.
+SpaceKind cutOf(SpaceKind kind) {
+  return kind == SpaceKind::kSends || kind == SpaceKind::kReturns ? SpaceKind::kRows : kind;
+}
+
+std::string whyInSpace(SpaceKind kind) {
+  switch (kind) {
+    case SpaceKind::kTokens:
+      return "space tokens: it works on tokens of this rank, in order";
+    case SpaceKind::kRows:
+      return "space rows: it works on rows of one expert, in slots of at most that size";
+    case SpaceKind::kSends:
+      return "space sends: it sends pieces, the rows of one slot of a receiver that start at this rank";
+    case SpaceKind::kReturns:
+      return "space returns: it sends the pieces that this rank received back to where they came from";
+    case SpaceKind::kExperts:
+      return "space experts: it sums over all rows of an expert of this rank";
+    case SpaceKind::kOnce:
+      return "space once: it sums over all tokens of this rank";
+  }
+  return {};
+}
+
+std::string untilText(const EventArray& event) {
+  switch (event.rule) {
+    case ThresholdRule::kConstant:
+      return event.factor == 1 ? "until the task of the slot is done"
+                               : fmt::format("until all {} tiles of the slot are done", event.factor);
+    case ThresholdRule::kRowsOfSlot:
+      return "until all rows of the slot have arrived";
+    case ThresholdRule::kSlotsOfExpert:
+      return fmt::format("until all slots of the expert are done, {} tasks each", event.factor);
+    case ThresholdRule::kRowsOfExpert:
+      return "until all rows of the expert have arrived";
+    case ThresholdRule::kValidPairs:
+      return "until the rows of all (token, k) pairs are back";
+    case ThresholdRule::kSlotsOfTokens:
+      return fmt::format("until all slots of tokens are done, {} tasks each", event.factor);
+  }
+  return {};
+}
+
+std::string placeOf(const Graph& graph, SourcePos pos) {
+  return fmt::format("{}:{}:{}", graph.file, pos.line, pos.column);
+}
+
+bool declares(const GraphNode& node, SpaceKind cut) {
+  const GraphSpace space = cut == SpaceKind::kTokens ? GraphSpace::kTokens : GraphSpace::kRows;
+  return node.split && node.split->space == space && node.split->size > 0;
+}
+
+std::string_view unitOf(SpaceKind cut) { return cut == SpaceKind::kTokens ? "tokens" : "rows"; }
+
+}  // namespace
+
+Reasons::Reasons(const Draft& draft, const Graph& graph, const std::vector<Decision>& decisions)
+    : draft_(draft),
+      program_(draft.program),
+      graph_(graph),
+      decisions_(decisions),
+      coverage_(computeCoverage(draft)) {}
+
+// By name; else, for nodes that a pass has joined, by place.
+const GraphNode* Reasons::nodeOf(const Family& family) const {
+  const std::string& entryName = program_.at(family.entry).name;
+  for (const GraphEntry& entry : graph_.entries) {
+    if (entry.name != entryName) continue;
+    for (const GraphNode& node : entry.nodes)
+      if (family.name == node.name || family.name == node.name + ".return" ||
+          family.name == node.name + ".sum")
+        return &node;
+    for (const GraphNode& node : entry.nodes)
+      if (family.source == placeOf(graph_, node.pos)) return &node;
+  }
+  return nullptr;
+}
+
+FamilyId Reasons::writerOf(BufferId buffer, EntryId entry) const {
+  FamilyId elsewhere;
+  for (uint32_t f = 0; f < program_.families.size(); ++f) {
+    if (!contains(program_.families[f].writes, buffer)) continue;
+    if (program_.families[f].entry == entry) return FamilyId{f};
+    elsewhere = FamilyId{f};
+  }
+  return elsewhere;
+}
+
+// The decision about `word`; else the option, else the target.
+std::string Reasons::chosen(std::string_view word, std::string_view option) const {
+  for (const Decision& decision : decisions_)
+    if (decision.node.empty() && decision.what.find(word) != std::string::npos)
+      return fmt::format("as decided: {} ({})", decision.what, decision.why);
+  if (!option.empty() && program_.options.find(option) != std::string::npos)
+    return fmt::format("as {} says", option);
+  return fmt::format("as the target '{}' says", program_.target);
+}
+
+std::string Reasons::slotReason(FamilyId id, SpaceKind cut) const {
+  const Family& family = program_.at(id);
+  const std::string slots = fmt::format("slots of {} {}", program_.at(family.space).slotSize, unitOf(cut));
+  const GraphNode* own = nodeOf(family);
+  if (own != nullptr && declares(*own, cut))
+    return fmt::format("{}: declared by node '{}' at {}", slots, own->name, placeOf(graph_, own->pos));
+  for (BufferId b : family.reads) {
+    if (!b) continue;
+    const FamilyId writer = writerOf(b, family.entry);
+    if (!writer || writer == id || cutOf(program_.at(program_.at(writer).space).kind) != cut) continue;
+    if (program_.at(writer).entry == family.entry)
+      return fmt::format("{}: those of '{}', which makes '{}'", slots, program_.at(writer).name,
+                         program_.at(b).name);
+    return fmt::format("{}: those of '{}' of entry '{}', which saved '{}'", slots, program_.at(writer).name,
+                       program_.at(program_.at(writer).entry).name, program_.at(b).name);
+  }
+  for (const GraphEntry& entry : graph_.entries)
+    for (const GraphNode& node : entry.nodes)
+      if (declares(node, cut))
+        return fmt::format("{}: no producer has any, so those that node '{}' of entry '{}' declares at {}",
+                           slots, node.name, entry.name, placeOf(graph_, node.pos));
+  const std::string from = cut == SpaceKind::kTokens ? chosen("tokens", "") : chosen("rows", "--slot-rows");
+  return fmt::format("{}: nothing declares any, {}", slots, from);
+}
+
+std::string Reasons::tileReason(const Family& family) const {
+  const Tiling& t = family.tiling;
+  const std::string from = chosen("tile", "--tile");
+  switch (family.op) {
+    case OpKind::kGmmWeightGrad:
+      return fmt::format("{} tiles: {} x {} elements in even rectangles of {} x {}, {}", family.tiles, t.m,
+                         t.n, t.tileM, t.tileN, from);
+    case OpKind::kGmm:
+    case OpKind::kGmmActivation:
+    case OpKind::kGmmActivationGrad:
+      if (family.tiles > 1)
+        return fmt::format("{} tiles: {} columns in even parts of {}, {}", family.tiles, t.n, t.tileN, from);
+      if (family.op == OpKind::kGmmActivationGrad && family.writes.size() > 1 && family.writes[1])
+        return "one tile: the gradient of a row's weight is a sum over all columns";
+      return fmt::format("one tile of {} columns, {}", t.n, from);
+    default:
+      return "one tile: a task takes whole rows";
+  }
+}
+
+std::vector<std::string> Reasons::ofFamily(FamilyId id) const {
+  const Family& family = program_.at(id);
+  const SpaceKind kind = program_.at(family.space).kind, cut = cutOf(kind);
+  std::vector<std::string> why = {whyInSpace(kind)};
+  if (cut == SpaceKind::kRows || cut == SpaceKind::kTokens) why.push_back(slotReason(id, cut));
+  why.push_back(tileReason(family));
+  const GraphNode* node = nodeOf(family);
+  for (const Decision& decision : decisions_)
+    if (!decision.node.empty() &&
+        (decision.node == family.name || (node != nullptr && decision.node == node->name)))
+      why.push_back(fmt::format("{}: {}", decision.what, decision.why));
+  return why;
+}
+
+EventExplanation Reasons::ofWait(FamilyId id, EventId event) const {
+  EventExplanation explanation{event, untilText(program_.at(event)), {}};
+  for (BufferId b : program_.at(id).reads) {
+    if (!b) continue;
+    const FamilyId writer = writerOf(b, program_.at(id).entry);
+    if (!writer || program_.at(writer).entry != program_.at(id).entry) continue;
+    for (uint32_t p = 0; p < draft_.sync.size(); ++p) {
+      if (!contains(draft_.sync[p].signals, event)) continue;
+      if (FamilyId{p} == writer) {
+        explanation.why.push_back(fmt::format("'{}'{} writes '{}'", program_.families[p].name,
+                                              program_.at(event).remote ? " of any rank" : "",
+                                              program_.at(b).name));
+      } else if (coverage_[p][writer.value] != Scope::kNone) {
+        explanation.why.push_back(fmt::format("'{}' starts after '{}' has written '{}'",
+                                              program_.families[p].name, program_.at(writer).name,
+                                              program_.at(b).name));
+      }
+    }
+  }
+  return explanation;
+}
+
+EventExplanation Reasons::ofSignal(FamilyId id, EventId event) const {
+  EventExplanation explanation{event, {}, {}};
+  for (uint32_t c = 0; c < draft_.sync.size(); ++c) {
+    if (!contains(draft_.sync[c].waits, event)) continue;
+    std::vector<std::string> read;
+    for (BufferId b : program_.families[c].reads)
+      if (b && contains(program_.at(id).writes, b)) read.push_back(fmt::format("'{}'", program_.at(b).name));
+    const std::string& name = program_.families[c].name;
+    explanation.why.push_back(read.empty() ? fmt::format("'{}' waits for it", name)
+                                           : fmt::format("'{}' reads {}", name, fmt::join(read, " and ")));
+  }
+  return explanation;
+}
+
+std::vector<std::string> Reasons::ofSharing(const std::vector<BufferId>& buffers) const {
+  std::vector<std::string> lines;
+  for (size_t i = 1; i < buffers.size(); ++i)
+    for (size_t j = 0; j < i; ++j) {
+      BufferId earlier = buffers[j], later = buffers[i];
+      FamilyId first = writerOf(earlier, {}), second = writerOf(later, {});
+      if (!first || !second) continue;
+      if (first > second) std::swap(first, second), std::swap(earlier, later);
+      const std::string &a = program_.at(earlier).name, &b = program_.at(later).name;
+      if (program_.at(first).entry != program_.at(second).entry) {
+        lines.push_back(fmt::format("'{}' and '{}' are of different entries", a, b));
+      } else {
+        lines.push_back(
+            fmt::format("'{}' writes '{}' after the last use of '{}'", program_.at(second).name, b, a));
+      }
+    }
+  return lines;
+}
+
+}  // namespace sluice

@@ -1,0 +1,38 @@
+// The reasons in an explanation, each a line of text. Part of explain.
+//
+// Reads a verified program and the graph it came from; owns neither.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "compiler/analysis/coverage.h"
+#include "compiler/report/explain.h"
+
+namespace sluice {
+
+class Reasons {
+ public:
+  Reasons(const Draft& draft, const Graph& graph, const std::vector<Decision>& decisions);
+
+  // Space, slots, tiles, decisions.
+  std::vector<std::string> ofFamily(FamilyId family) const;
+  EventExplanation ofWait(FamilyId family, EventId event) const;
+  EventExplanation ofSignal(FamilyId family, EventId event) const;
+  std::vector<std::string> ofSharing(const std::vector<BufferId>& buffers) const;
+
+ private:
+  const GraphNode* nodeOf(const Family& family) const;
+  std::string slotReason(FamilyId family, SpaceKind cut) const;
+  std::string tileReason(const Family& family) const;
+  std::string chosen(std::string_view word, std::string_view option) const;
+  FamilyId writerOf(BufferId buffer, EntryId entry) const;
+
+  const Draft& draft_;
+  const TaskProgram& program_;
+  const Graph& graph_;
+  const std::vector<Decision>& decisions_;
+  CoverageTable coverage_;
+};
+
+}  // namespace sluice

@@ -1,0 +1,52 @@
+#include "compiler/report/memory_report.h"
+
+#include <catch2/catch.hpp>
+
+#include "compiler/report/memory_json.h"
+#include "tests/testing/moe_program.h"
+
+namespace sluice {
+namespace {
+
+using Catch::Matchers::Contains;
+
+MoeShape shapeOf(int hidden, int intermediate) {
+  MoeShape shape;
+  shape.hidden = hidden;
+  shape.intermediate = intermediate;
+  return shape;
+}
+
+TEST_CASE("memory is told by region, entry and in all, and by whom it is owned") {
+  const TaskProgram program = buildMoeProgram(shapeOf(64, 96));
+  const MemoryReport report = reportMemory(program);
+  REQUIRE(report.regions.size() == program.regions.size());
+  REQUIRE(report.entries.size() == 2);
+  Formula regions;
+  for (const RegionReport& region : report.regions) regions += region.bytes;
+  CHECK(report.all.planned == regions);
+  for (const EntryMemory& entry : report.entries)
+    for (Extent extent : {Extent::kFixed, Extent::kTokens, Extent::kRows, Extent::kPairs}) {
+      CHECK(entry.planned.at(extent) >= entry.peak.at(extent));
+      CHECK(entry.planned.at(extent) <= report.all.planned.at(extent));
+    }
+  // x, dy, y, dx of 64 columns in bf16; expert ids, weights and their gradient; weights and gradients.
+  const int64_t weights = 4 * 64 * 96 * 3;
+  CHECK(report.inputs == Formula{2 * weights, 2 * 64 * 2 + 2 * 2 * 4, 0, 0});
+  CHECK(report.outputs == Formula{4 * weights, 2 * 64 * 2 + 2 * 4, 0, 0});
+}
+
+TEST_CASE("totals are printed as formulas with a balanced step beside them") {
+  const TaskProgram program = buildMoeProgram(shapeOf(64, 96));
+  const std::string text = printMemoryTotals(program, reportMemory(program), "# ");
+  CHECK_THAT(text, Contains("# entry forward: ") && Contains("# entry backward: ") &&
+                       Contains("# in all: ") && Contains(" R + ") && Contains(" P (") &&
+                       Contains("T = 64, R = P = 128"));
+  const auto json = memoryJson(program, reportMemory(program));
+  CHECK(json["entries"].size() == 2);
+  CHECK(json["all"]["planned"]["R"] == reportMemory(program).all.planned.rows);
+  CHECK(json["regions"][0]["buffers"].size() >= 1);
+}
+
+}  // namespace
+}  // namespace sluice
