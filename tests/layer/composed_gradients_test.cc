@@ -1,0 +1,104 @@
+// Whatever graph is differentiated, its backward entry computes the gradients of its forward entry: the
+// families of both in double precision, against central differences.
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <set>
+
+#include "tests/layer/graph_run.h"
+#include "tools/evaluate/evaluate.h"
+#include "tools/moe/random.h"
+
+namespace sluice {
+namespace {
+
+constexpr double kStep = 1e-6;
+constexpr double kTolerance = 1e-6;  // of the length of a gradient
+
+using Names = std::vector<std::string>;
+using Inputs = std::vector<tools::ValueMap>;  // by rank
+
+struct Case {
+  const char* graph;
+  Names trainable;
+  CompileOptions options = {};
+};
+
+CompileOptions sizesFor(const Case& c) {
+  CompileOptions options = c.options;
+  for (const auto& [name, value] : {std::pair<const char*, int64_t>{"ep", 2},
+                                    {"experts", 4},
+                                    {"top_k", 2},
+                                    {"hidden", 12},
+                                    {"intermediate", 10},
+                                    {"max_tokens", 9}})
+    options.sets.emplace_back(name, value);
+  options.trainable = c.trainable;
+  return options;
+}
+
+std::string gradientOf(const Buffer& buffer) {
+  if (buffer.shape[0].extent != Extent::kTokens) return buffer.name + "_grad";
+  return (buffer.name.size() == 1 ? "d" : "d_") + buffer.name;
+}
+
+// sum over all ranks of a . b
+double dot(const Inputs& a, const std::string& aName, const Inputs& b, const std::string& bName) {
+  double sum = 0;
+  for (size_t rank = 0; rank < a.size(); ++rank) {
+    const std::vector<double>&left = a[rank].at(aName).data, &right = b[rank].at(bName).data;
+    for (size_t i = 0; i < left.size(); ++i) sum += left[i] * right[i];
+  }
+  return sum;
+}
+
+Inputs run(const Program& program, const std::vector<EntryId>& entries, const Inputs& inputs) {
+  auto outputs = tools::evaluate(program.verified(), entries, inputs, {});
+  if (!outputs) FAIL(outputs.error().message);
+  return std::move(*outputs);
+}
+
+// One random direction for each trainable input, at all ranks.
+void checkGradients(const Case& c) {
+  const Program program = compileGraph(c.graph, sizesFor(c));
+  Inputs inputs;
+  for (const tools::TensorMap& tensors :
+       makeGraphData(program, {.tokens = {.counts = {9, 6}}, .routing = {tools::RoutingKind::kMasked, 0}})
+           .inputs)
+    inputs.push_back(tools::toValues(tensors));
+  const auto loss = [&] { return dot(run(program, {{0}}, inputs), "y", inputs, "dy"); };
+  const Inputs outputs = run(program, {{0}, {1}}, inputs);
+
+  std::set<std::string> checked;
+  for (const Buffer& buffer : program.tables().buffers) {
+    const std::string gradient = gradientOf(buffer);
+    if (buffer.role != Role::kInput || !outputs[0].contains(gradient)) continue;
+    INFO(c.graph << ": " << gradient);
+    checked.insert(buffer.name);
+    tools::Random random(7, checked.size());
+    const Inputs before = inputs;
+    Inputs direction = inputs;
+    for (tools::ValueMap& map : direction)
+      for (double& value : map.at(buffer.name).data) value = random.normal();
+    const auto lossAt = [&](double step) {
+      for (size_t rank = 0; rank < inputs.size(); ++rank)
+        for (size_t i = 0; i < inputs[rank].at(buffer.name).data.size(); ++i)
+          inputs[rank].at(buffer.name).data[i] =
+              before[rank].at(buffer.name).data[i] + step * direction[rank].at(buffer.name).data[i];
+      return loss();
+    };
+    const double slope = (lossAt(kStep) - lossAt(-kStep)) / (2 * kStep);
+    inputs = before;
+    const double length = std::sqrt(dot(outputs, gradient, outputs, gradient));
+    CHECK(length > 1e-3);
+    CHECK(std::abs(dot(outputs, gradient, direction, buffer.name) - slope) <= kTolerance * length);
+  }
+  CHECK(checked == std::set<std::string>(c.trainable.begin(), c.trainable.end()));
+}
+
+TEST_CASE("the derived backward of the layer computes its gradients") {
+  checkGradients({"forward.json", {"x", "expert_weights", "gate_up_weight", "down_weight"}});
+  checkGradients({"forward.json", {"down_weight"}});
+}
+
+}  // namespace
+}  // namespace sluice
