@@ -6,6 +6,7 @@
 #include <string>
 
 #include "runtime/program/verify.h"
+#include "tests/runtime/program/dense_program.h"
 #include "tests/runtime/program/verify_mutations.h"
 #include "tests/runtime/program/verify_oracle.h"
 #include "tests/testing/moe_program.h"
@@ -38,7 +39,8 @@ std::vector<TaskProgram> bases() {
   three.cores = 1;
   three.window = 3;
   three.tokenSlot = 5;
-  return {buildMoeProgram(two), buildMoeProgram(one), buildMoeProgram(three)};
+  return {buildMoeProgram(two), buildMoeProgram(one), buildMoeProgram(three), buildDenseProgram(two, false),
+          buildDenseProgram(two, true)};
 }
 
 // The first misbehaviour found in `runs` runs of the program, or "".

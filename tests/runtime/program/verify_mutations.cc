@@ -156,7 +156,7 @@ std::vector<Mutation> recordMutations() {
 std::vector<Mutation> tableMutations() {
   return {
       {"threshold factor", [](auto& p, auto& r) { anyNumber(any(p.events, r).factor, r); }},
-      {"threshold rule", [](auto& p, auto& r) { anyEnum(any(p.events, r).rule, 5, r); }},
+      {"threshold rule", [](auto& p, auto& r) { anyEnum(any(p.events, r).rule, 6, r); }},
       {"event space", [](auto& p, auto& r) { anyEnum(any(p.events, r).space, 4, r); }},
       {"event unit", [](auto& p, auto& r) { anyEnum(any(p.events, r).unit, 2, r); }},
       {"event remote", [](auto& p, auto& r) { any(p.events, r).remote ^= true; }},
@@ -165,7 +165,7 @@ std::vector<Mutation> tableMutations() {
       {"family tiles", [](auto& p, auto& r) { anyNumber(any(p.families, r).tiles, r); }},
       {"family tiling", changeTiling},
       {"family entry", [](auto& p, auto& r) { any(p.families, r).entry = anyId<EntryId>(p.entries, r); }},
-      {"family op", [](auto& p, auto& r) { anyEnum(any(p.families, r).op, 7, r); }},
+      {"family op", [](auto& p, auto& r) { anyEnum(any(p.families, r).op, 11, r); }},
       {"missing operand", [](auto& p, auto& r) { dropLast(any(p.families, r).reads); }},
       {"buffer shape", changeShape},
       {"buffer type", [](auto& p, auto& r) { anyEnum(any(p.buffers, r).type, 5, r); }},
@@ -178,7 +178,7 @@ std::vector<Mutation> tableMutations() {
       {"region saved", [](auto& p, auto& r) { any(p.regions, r).saved ^= true; }},
       {"slot size", [](auto& p, auto& r) { anyNumber(any(p.spaces, r).slotSize, r); }},
       {"window", [](auto& p, auto& r) { anyNumber(any(p.spaces, r).window, r); }},
-      {"space kind", [](auto& p, auto& r) { anyEnum(any(p.spaces, r).kind, 5, r); }},
+      {"space kind", [](auto& p, auto& r) { anyEnum(any(p.spaces, r).kind, 6, r); }},
       {"entry ids", [](auto& p, auto& r) { any(p.entries, r).expertIds = anyId<BufferId>(p.buffers, r); }},
       {"entry routing", [](auto& p, auto& r) { any(p.entries, r).routing = anyId<EntryId>(p.entries, r); }},
       {"own routing", [](auto& p, auto&) { p.entries[1] = {"backward", p.entries[0].expertIds, {}}; }},

@@ -17,6 +17,16 @@ void forFamily(TaskProgram& p, FamilyId family, const std::function<void(TaskRec
         if (record.family == family) change(record);
 }
 
+// The `number`-th family like this of the entry, or none.
+FamilyId familyOf(const TaskProgram& p, EntryId entry, OpKind op, SpaceKind space, int number) {
+  for (uint32_t f = 0; f < p.families.size(); ++f) {
+    const Family& family = p.families[f];
+    if (family.entry == entry && family.op == op && p.at(family.space).kind == space && number-- == 0)
+      return FamilyId{f};
+  }
+  return {};
+}
+
 FamilyId realFamily(TaskProgram& p, Random& random) {
   return FamilyId{static_cast<uint32_t>(below(random, static_cast<int64_t>(p.families.size())))};
 }
@@ -118,7 +128,10 @@ void addEvent(TaskProgram& p, Random& random) {
       event.rule = ThresholdRule::kValidPairs;
       break;
   }
-  if (event.rule != ThresholdRule::kConstant && event.rule != ThresholdRule::kSlotsOfExpert) {
+  const bool counted = event.rule == ThresholdRule::kConstant ||
+                       event.rule == ThresholdRule::kSlotsOfExpert ||
+                       event.rule == ThresholdRule::kSlotsOfTokens;
+  if (!counted) {
     event.unit = EventUnit::kRows;
     event.factor = 0;
     event.remote = true;
@@ -195,7 +208,9 @@ BufferId addSharedRows(TaskProgram& p, Random& random, int64_t columns, bool sym
 
 // An activation that waits for up to two events and overwrites what lay in the region of its output.
 void addLateRows(TaskProgram& p, Random& random) {
-  const Family& model = p.families[2];  // swiglu of forward
+  const FamilyId activation = familyOf(p, EntryId{0}, OpKind::kActivation, SpaceKind::kRows, 0);
+  if (!activation) return;
+  const Family& model = p.at(activation);
   Family late = model;
   late.name = "late_" + std::to_string(p.families.size());
   late.entry = EntryId{static_cast<uint32_t>(below(random, 3) > 0)};
@@ -209,29 +224,33 @@ void addLateRows(TaskProgram& p, Random& random) {
 // A second dispatch in backward that waits until weight gradients are done at its own rank, and an
 // activation behind it, so that its arrivals are waited for.
 void addLateDispatch(TaskProgram& p, Random& random) {
-  Family late = p.families[0];
-  const auto one = [&](uint32_t producer) {
+  const FamilyId dispatch = familyOf(p, EntryId{0}, OpKind::kDispatch, SpaceKind::kSends, 0);
+  const FamilyId activation = familyOf(p, EntryId{0}, OpKind::kActivation, SpaceKind::kRows, 0);
+  const FamilyId first = familyOf(p, EntryId{1}, OpKind::kGmmWeightGrad, SpaceKind::kExperts, 0);
+  const FamilyId second = familyOf(p, EntryId{1}, OpKind::kGmmWeightGrad, SpaceKind::kExperts, 1);
+  if (!dispatch || !activation || !first || !second) return;
+  Family late = p.at(dispatch);
+  const auto one = [&](FamilyId producer) {
     p.events.push_back({"late_done", EntryId{1}, EventSpace::kOne, EventUnit::kTasks,
-                        ThresholdRule::kConstant, int64_t{p.families[producer].tiles} * p.expertsPerRank(),
-                        false});
+                        ThresholdRule::kConstant, int64_t{p.at(producer).tiles} * p.expertsPerRank(), false});
     const EventId id{static_cast<uint32_t>(p.events.size() - 1)};
-    TaskRecord links = linksOf(p, FamilyId{producer});
+    TaskRecord links = linksOf(p, producer);
     links.signals[links.signals[0] ? 1 : 0] = id;
-    setLinks(p, FamilyId{producer}, links);
+    setLinks(p, producer, links);
     return id;
   };
   late.name = "late_" + std::to_string(p.families.size());
   late.entry = EntryId{1};
   late.writes[0] = addSharedRows(p, random, late.tiling.n, true);
   TaskRecord links;
-  links.waits[0] = one(8);                             // down_weight_grad
-  if (below(random, 4) > 0) links.waits[1] = one(13);  // gate_up_weight_grad
+  links.waits[0] = one(first);
+  if (below(random, 4) > 0) links.waits[1] = one(second);
   p.events.push_back(
       {"late_arrived", EntryId{1}, EventSpace::kRows, EventUnit::kRows, ThresholdRule::kRowsOfSlot, 0, true});
   links.signals[0] = EventId{static_cast<uint32_t>(p.events.size() - 1)};
   addFamily(p, late, links);
 
-  Family reader = p.families[2];
+  Family reader = p.at(activation);
   reader.name = "late_" + std::to_string(p.families.size());
   reader.entry = EntryId{1};
   p.regions.push_back(p.regions[p.buffers[reader.writes[0].value].region.value]);
@@ -250,7 +269,7 @@ void addLateDispatch(TaskProgram& p, Random& random) {
 void changeTiles(TaskProgram& p, Random& random) {
   const FamilyId id = realFamily(p, random);
   Family& family = p.families[id.value];
-  if (family.op != OpKind::kGmm && family.op != OpKind::kGmmWeightGrad) return;
+  if (family.tiling.tileN == 0) return;
   const auto lane = std::find_if(p.lanes.begin(), p.lanes.end(), [&](const Lane& l) {
     return std::any_of(l.seats.begin(), l.seats.end(),
                        [&](auto& seat) { return !seat.empty() && seat[0].family == id; });

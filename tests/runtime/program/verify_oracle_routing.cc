@@ -23,8 +23,6 @@ void choosePairs(const TaskProgram& program, std::mt19937_64& random, OracleRank
     for (int k = 0; k < program.topK; ++k)
       if (pick(random, 5) > 0 && (skew < 2 || k == 0)) rank.pairs.push_back({token, k, experts[k]});
   }
-  std::stable_sort(rank.pairs.begin(), rank.pairs.end(),
-                   [](const OraclePair& a, const OraclePair& b) { return a.expert < b.expert; });
 }
 
 int slotRows(const TaskProgram& program) {
@@ -50,8 +48,9 @@ void cutPieces(std::vector<OracleRank>& ranks, int to, int slot, const std::vect
   }
 }
 
-void cutRank(const TaskProgram& program, std::mt19937_64& random, std::vector<OracleRank>& ranks, int to) {
-  const int local = program.expertsPerRank(), limit = slotRows(program);
+void cutRank(const TaskProgram& program, int limit, std::mt19937_64& random, std::vector<OracleRank>& ranks,
+             int to) {
+  const int local = program.expertsPerRank(), unit = std::min(limit, 16);
   std::vector<std::vector<int>> counts(local), firstPair(local);
   for (int e = 0; e < local; ++e) {
     const int begin = ranks[to].rows;
@@ -68,7 +67,7 @@ void cutRank(const TaskProgram& program, std::mt19937_64& random, std::vector<Or
     ranks[to].experts.push_back({e, begin, rows});
     if (rows == 0) continue;
     const int slots = (rows + limit - 1) / limit;
-    const int length = ((rows + slots - 1) / slots + 15) / 16 * 16;
+    const int length = ((rows + slots - 1) / slots + unit - 1) / unit * unit;
     for (int i = 0; i < slots; ++i)
       ranks[to].slots.push_back({e, begin + i * length, std::min(length, rows - i * length)});
   }
@@ -84,12 +83,20 @@ void cutRank(const TaskProgram& program, std::mt19937_64& random, std::vector<Or
 std::vector<OracleRank> randomRouting(const TaskProgram& program, std::mt19937_64& random) {
   std::vector<OracleRank> ranks(program.ranks);
   for (OracleRank& rank : ranks) choosePairs(program, random, rank);
-  for (int to = 0; to < program.ranks; ++to) cutRank(program, random, ranks, to);
+  cutRouting(program, slotRows(program), random, ranks);
+  return ranks;
+}
+
+void cutRouting(const TaskProgram& program, int slotRows, std::mt19937_64& random,
+                std::vector<OracleRank>& ranks) {
+  for (OracleRank& rank : ranks)
+    std::stable_sort(rank.pairs.begin(), rank.pairs.end(),
+                     [](const OraclePair& a, const OraclePair& b) { return a.expert < b.expert; });
+  for (int to = 0; to < program.ranks; ++to) cutRank(program, slotRows, random, ranks, to);
   for (OracleRank& rank : ranks) {
     std::shuffle(rank.sends.begin(), rank.sends.end(), random);
     std::shuffle(rank.returns.begin(), rank.returns.end(), random);
   }
-  return ranks;
 }
 
 }  // namespace sluice

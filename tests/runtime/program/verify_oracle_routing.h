@@ -42,4 +42,9 @@ struct OracleRank {
 // numbered at random: no property may depend on the order of arrival.
 std::vector<OracleRank> randomRouting(const TaskProgram& program, std::mt19937_64& random);
 
+// Slots, pieces and experts of ranks of which tokens and pairs are given, by token; slots have at most
+// `slotRows` rows, be they a multiple of 16 or fewer.
+void cutRouting(const TaskProgram& program, int slotRows, std::mt19937_64& random,
+                std::vector<OracleRank>& ranks);
+
 }  // namespace sluice

@@ -1,0 +1,289 @@
+// Exhaustive checks of small programs: every routing, and every order in which tasks can run.
+//
+// SLUICE_PROOF_ROUNDS=N takes N times as many mutants and, from 2 on, every routing of the larger programs.
+#include "tests/proof/small_model.h"
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "runtime/program/verify.h"
+#include "tests/proof/all_routings.h"
+#include "tests/runtime/program/dense_program.h"
+#include "tests/runtime/program/verify_mutations.h"
+#include "tests/testing/moe_program.h"
+
+namespace sluice {
+namespace {
+
+int rounds() {
+  const char* text = std::getenv("SLUICE_PROOF_ROUNDS");
+  return text ? std::max(1, std::atoi(text)) : 1;
+}
+
+// Two ranks, one or two experts at each, up to two tokens at each. Slots of rows are multiples of 16 in any
+// valid program; the tables do not depend on it, so the model also cuts rows into slots of one.
+struct Small {
+  int experts, topK, tokens, cores, window, tileN, slotRows;
+};
+
+MoeShape shapeOf(const Small& small) {
+  return {.ranks = 2,
+          .experts = small.experts,
+          .topK = small.topK,
+          .hidden = 2,
+          .intermediate = 1,
+          .maxTokens = small.tokens,
+          .cores = small.cores,
+          .slotRows = 16,
+          .tokenSlot = 1,
+          .window = small.window,
+          .tileN = small.tileN,
+          .tileM = 2};
+}
+
+TaskProgram verified(TaskProgram program) {
+  const auto result = verify(program);
+  REQUIRE((result.ok() ? "" : result.error().message) == "");
+  return program;
+}
+
+struct Sum {
+  int64_t routings = 0, states = 0;
+  std::string error;
+};
+
+using Check = std::function<SmallModel::Verdict(const SmallModel&)>;
+
+// All entries under all routings, up to the first error.
+Sum checkAll(const TaskProgram& program, const Small& small, const Check& check,
+             int64_t most = int64_t{1} << 40) {
+  Sum sum;
+  for (uint32_t entry = 0; entry < program.entries.size() && sum.error.empty(); ++entry) {
+    int64_t count = 0;
+    forEachRouting(program, small.tokens, small.slotRows, entry, [&](const std::vector<OracleRank>& routing) {
+      const SmallModel::Verdict verdict = check(SmallModel(program, EntryId{entry}, routing));
+      sum.states += verdict.states;
+      if (!verdict.complete) sum.error = "too many states";
+      if (!verdict.error.empty()) sum.error = program.entries[entry].name + ": " + verdict.error;
+      return ++sum.routings, sum.error.empty() && ++count < most;
+    });
+  }
+  return sum;
+}
+
+SmallModel::Verdict everyState(const SmallModel& model) { return model.explore(500000); }
+SmallModel::Verdict largestStates(const SmallModel& model) { return model.reduced(); }
+
+TEST_CASE("in every state that a small program can reach all is well, for every routing") {
+  Sum all;
+  const auto explore = [&](const TaskProgram& program, const Small& small) {
+    const Sum sum = checkAll(program, small, everyState);
+    REQUIRE(sum.error == "");
+    all.routings += sum.routings;
+    all.states += sum.states;
+  };
+  for (const int cores : {1, 2}) {
+    for (const int slotRows : {16, 1}) {
+      for (const Small& small :
+           {Small{2, 1, 2, cores, 1, 2, slotRows}, Small{2, 2, 1, cores, 2, 1, slotRows}})
+        explore(verified(buildMoeProgram(shapeOf(small))), small);
+      const Small more{4, 2, 1, cores, 1, 2, slotRows};  // two experts at a rank: millions of states
+      if (rounds() > 1) explore(verified(buildMoeProgram(shapeOf(more))), more);
+      const Small tiny{2, 1, 1, cores, 1, 2, slotRows};
+      explore(verified(buildDenseProgram(shapeOf(tiny), true)), tiny);
+    }
+  }
+  const Small twice{2, 2, 2, 1, 2, 2, 16};
+  explore(verified(buildMoeProgram(shapeOf(twice))), twice);
+  std::printf("every state: %lld routings, %lld states\n", static_cast<long long>(all.routings),
+              static_cast<long long>(all.states));
+}
+
+TEST_CASE("the largest states of larger programs keep the promise") {
+  const int64_t most = rounds() > 1 ? int64_t{1} << 40 : 150;
+  Sum all;
+  for (const int cores : {1, 2})
+    for (const int slotRows : {16, 1})
+      for (const Small& small : {Small{2, 2, 2, cores, 1, 1, slotRows}, Small{4, 2, 2, cores, 2, 2, slotRows},
+                                 Small{4, 1, 2, cores, 1, 1, slotRows}})
+        for (int kind = 0; kind < 3; ++kind) {
+          const MoeShape shape = shapeOf(small);
+          const TaskProgram program =
+              kind == 0 ? buildMoeProgram(shape) : buildDenseProgram(shape, kind == 2);
+          const Sum sum = checkAll(verified(program), small, largestStates, most);
+          REQUIRE(sum.error == "");
+          all.routings += sum.routings;
+          all.states += sum.states;
+        }
+  std::printf("largest states: %lld routings, %lld states\n", static_cast<long long>(all.routings),
+              static_cast<long long>(all.states));
+}
+
+// --- that the check has teeth ------------------------------------------------------------------------------
+
+void forEachRecord(TaskProgram& program, const std::function<void(TaskRecord&)>& change) {
+  for (Lane& lane : program.lanes)
+    for (auto& seat : lane.seats)
+      for (TaskRecord& record : seat) change(record);
+}
+
+constexpr Small kTeeth{2, 2, 1, 2, 1, 1, 1};
+
+// Refused by verify(), and found by the model under some routing.
+void checkFound(const TaskProgram& program) {
+  CHECK_FALSE(verify(program).ok());
+  CHECK(checkAll(program, kTeeth, largestStates).error != "");
+}
+
+TEST_CASE("a wait that is dropped is found, whichever it is") {
+  int dropped = 0;
+  for (int kind = 0; kind < 3; ++kind) {
+    const MoeShape shape = shapeOf(kTeeth);
+    const TaskProgram whole = kind == 0 ? buildMoeProgram(shape) : buildDenseProgram(shape, kind == 2);
+    for (uint32_t family = 0; family < whole.families.size(); ++family) {
+      for (size_t wait = 0; wait < 2; ++wait) {
+        TaskProgram program = whole;
+        forEachRecord(program, [&](TaskRecord& record) {
+          if (record.family.value != family) return;
+          record.waits[wait] = {};
+          if (wait == 0) std::swap(record.waits[0], record.waits[1]);
+        });
+        if (program == whole) continue;
+        INFO(program.name << ", wait " << wait << " of " << program.families[family].name);
+        checkFound(program);
+        ++dropped;
+      }
+    }
+  }
+  CHECK(dropped > 35);
+}
+
+TEST_CASE("a threshold of one more or one less is found, whichever it is") {
+  for (int kind = 0; kind < 3; ++kind) {
+    const MoeShape shape = shapeOf(kTeeth);
+    const TaskProgram whole = kind == 0 ? buildMoeProgram(shape) : buildDenseProgram(shape, kind == 2);
+    for (size_t event = 0; event < whole.events.size(); ++event) {
+      for (const int change : {-1, 1}) {
+        if (whole.events[event].factor == 0) continue;
+        TaskProgram program = whole;
+        program.events[event].factor += change;
+        INFO(program.name << ", threshold of " << program.events[event].name << " by " << change);
+        checkFound(program);
+      }
+    }
+  }
+}
+
+TEST_CASE("lanes in the wrong order and memory that is shared too early are found") {
+  const auto change = [](const std::function<void(TaskProgram&)>& damage) {
+    TaskProgram program = buildMoeProgram(shapeOf(kTeeth));
+    damage(program);
+    checkFound(program);
+  };
+  const auto named = [](auto& table, const char* name) {
+    return std::find_if(table.begin(), table.end(), [&](const auto& one) { return one.name == name; });
+  };
+  change([&](TaskProgram& p) {  // swiglu before up_proj in one lane
+    Lane& first = *named(p.lanes, "swiglu");
+    const Lane& second = *named(p.lanes, "up_proj");
+    for (size_t core = 0; core < first.seats.size(); ++core)
+      first.seats[core].insert(first.seats[core].end(), second.seats[core].begin(), second.seats[core].end());
+    p.lanes.erase(named(p.lanes, "up_proj"));
+  });
+  change([&](TaskProgram& p) {  // the weight gradient still reads rows_dy
+    p.buffers[named(p.buffers, "rows_dx") - p.buffers.begin()].region = named(p.buffers, "rows_dy")->region;
+  });
+  change([&](TaskProgram& p) {  // down_proj overwrites what it reads
+    named(p.buffers, "down_out")->region = named(p.buffers, "gate_up_grad")->region;
+    named(p.buffers, "act")->region = named(p.buffers, "down_out")->region;
+  });
+}
+
+// --- that the reduction decides as all states do, and that verify() does not let anything through
+// -----------
+
+// A mutant that the model can hold: small limits, ids in range.
+bool isSmall(const TaskProgram& p) {
+  const auto longest = [&] {
+    size_t most = 0;
+    for (const Lane& lane : p.lanes)
+      for (const auto& seat : lane.seats) most = std::max(most, seat.size());
+    return most;
+  };
+  return p.ranks == 2 && p.experts <= 4 && p.topK <= 2 && p.cores <= 4 && longest() < 64;
+}
+
+// Ids that are out of range: the model takes none.
+bool hasStrayIds(TaskProgram& p) {
+  bool stray = false;
+  const auto look = [&](auto id, const auto& table) { stray = stray || (id && id.value >= table.size()); };
+  for (const Family& family : p.families) {
+    for (BufferId id : family.reads) look(id, p.buffers);
+    for (BufferId id : family.writes) look(id, p.buffers);
+    stray = stray || !family.space || !family.reads[0] || !family.writes[0];
+  }
+  for (const Buffer& buffer : p.buffers) look(buffer.region, p.regions);
+  return stray;
+}
+
+TEST_CASE("largest states decide as every state does") {
+  Random random(11);
+  const Small small{2, 1, 1, 1, 1, 2, 1};
+  const TaskProgram bases[] = {buildMoeProgram(shapeOf(small)), buildDenseProgram(shapeOf(small), true)};
+  int good = 0, bad = 0;
+  for (const Mutation& mutation : subtleMutations()) {
+    for (int i = 0; i < 6 * rounds(); ++i) {
+      TaskProgram mutant = bases[i % 2];
+      mutation.apply(mutant, random);
+      if (mutant == bases[i % 2] || !isSmall(mutant) || hasStrayIds(mutant)) continue;
+      forEachRouting(mutant, 1, 1, 0, [&](const std::vector<OracleRank>& routing) {
+        const SmallModel model(mutant, EntryId{1}, routing);
+        const SmallModel::Verdict all = model.explore(20000), reduced = model.reduced();
+        INFO(mutation.name << ": '" << all.error << "' and '" << reduced.error << "'");
+        if (!all.complete) return true;
+        REQUIRE(all.error.empty() == reduced.error.empty());
+        ++(all.error.empty() ? good : bad);
+        return true;
+      });
+    }
+  }
+  CHECK(good > 100);
+  CHECK(bad > 100);
+}
+
+TEST_CASE("what verify() accepts keeps the promise for every routing") {
+  Random random(12);
+  std::vector<Mutation> list = subtleMutations();
+  for (const Mutation& mutation : tableMutations()) list.push_back(mutation);
+  for (const Mutation& mutation : recordMutations()) list.push_back(mutation);
+  const Small small{2, 2, 1, 2, 1, 1, 1};
+  const TaskProgram bases[] = {buildMoeProgram(shapeOf(small)), buildDenseProgram(shapeOf(small), false),
+                               buildDenseProgram(shapeOf(small), true)};
+  int refused = 0, harmless = 0;
+  for (int i = 0; i < 3000 * rounds(); ++i) {
+    TaskProgram mutant = bases[i % 3];
+    const Mutation& first = list[random() % list.size()];
+    first.apply(mutant, random);
+    if (i % 2 == 0) list[random() % list.size()].apply(mutant, random);
+    if (mutant == bases[i % 3]) continue;
+    if (!verify(mutant)) {
+      ++refused;
+      continue;
+    }
+    if (!isSmall(mutant)) continue;
+    INFO("mutant " << i << ", '" << first.name << "'");
+    REQUIRE(checkAll(mutant, small, largestStates).error == "");
+    ++harmless;
+  }
+  std::printf("mutants: %d refused, %d harmless for every routing, 0 escaped\n", refused, harmless);
+  CHECK(refused > 1000);
+  CHECK(harmless > 100);
+}
+
+}  // namespace
+}  // namespace sluice
