@@ -4,8 +4,10 @@
 #include <memory>
 #include <utility>
 
+#include "compiler/report/memory_report.h"
 #include "runtime/program/codec.h"
 #include "runtime/program/text.h"
+#include "runtime/program/verify.h"
 #include "tools/cli/command.h"
 #include "tools/cli/core_name.h"
 #include "tools/cli/dump_json.h"
@@ -40,6 +42,13 @@ Expected<TextSelection> parseSections(const std::string& list) {
   return selection;
 }
 
+// What the buffers take, as comments. What a damaged program would take nobody can say.
+std::string memoryOf(const TaskProgram& program) {
+  if (const Expected<VerifiedProgram> verified = verify(program); !verified)
+    return fmt::format("// memory: unknown, since the program is damaged: {}\n", verified.error().message);
+  return printMemoryTotals(program, reportMemory(program), "// ");
+}
+
 Expected<int> dump(const Options& options) {
   const Expected<TaskProgram> program = readProgram(options.program);
   if (!program) return program.error();
@@ -52,9 +61,10 @@ Expected<int> dump(const Options& options) {
     selection.core = *core;
   }
   const bool everything = options.show.empty() && options.core.empty();
-  const std::string text = options.format == "json" ? printJson(*program, selection)
-                           : everything             ? printProgram(*program)
-                                                    : printSections(*program, selection);
+  std::string text = options.format == "json" ? printJson(*program, selection)
+                     : everything             ? printProgram(*program)
+                                              : printSections(*program, selection);
+  if (options.format != "json" && !options.show.empty() && selection.buffers) text += memoryOf(*program);
   if (Status status = printText(text); !status) return status.error();
   return kExitSuccess;
 }
@@ -84,6 +94,7 @@ Command addDump(CLI::App& parent) {
       "  sluice dump layer.slp | less\n"
       "  sluice dump layer.slp --show families,tiling\n"
       "  sluice dump layer.slp --show tasks --core 3\n"
+      "  sluice dump layer.slp --show buffers        (and the bytes they take, as formulas)\n"
       "  sluice dump layer.slp --show events --format json\n\n"
       "exit status: 0 printed, 1 the program cannot be read, 2 wrong usage");
   return {app, [options] { return dump(*options); }};

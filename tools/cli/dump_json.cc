@@ -3,6 +3,9 @@
 #include <array>
 #include <nlohmann/json.hpp>
 
+#include "compiler/report/memory_json.h"
+#include "runtime/program/verify.h"
+
 namespace sluice::tools {
 namespace {
 
@@ -17,13 +20,14 @@ Json nameOf(const std::array<const char*, n>& names, Enum value) {
 
 constexpr std::array kExtents = {"fixed", "tokens", "rows", "pairs"};
 constexpr std::array kRoles = {"input", "output", "temp", "saved"};
-constexpr std::array kSpaces = {"tokens", "rows", "sends", "returns", "experts"};
+constexpr std::array kSpaces = {"tokens", "rows", "sends", "returns", "experts", "once"};
 constexpr std::array kEventSpaces = {"one", "rows", "experts", "tokens"};
 constexpr std::array kUnits = {"tasks", "rows"};
-constexpr std::array kRules = {"constant", "rows_of_slot", "slots_of_expert", "rows_of_expert",
-                               "valid_pairs"};
+constexpr std::array kRules = {"constant",       "rows_of_slot", "slots_of_expert",
+                               "rows_of_expert", "valid_pairs",  "slots_of_tokens"};
 constexpr std::array kOps = {
-    "dispatch", "gmm", "gmm_weight_grad", "activation", "activation_grad", "combine_return", "combine_sum"};
+    "dispatch",    "gmm", "gmm_weight_grad", "activation",     "activation_grad",    "combine_return",
+    "combine_sum", "add", "scale",           "gmm_activation", "gmm_activation_grad"};
 constexpr std::array kCores = {"unified", "cube", "vector"};
 
 template <class Tag>
@@ -105,7 +109,8 @@ void addEvents(const TaskProgram& p, Json& json) {
 }
 
 Json tilingOf(const Tiling& t) {
-  return {{"m", t.m}, {"n", t.n}, {"k", t.k}, {"tile_m", t.tileM}, {"tile_n", t.tileN}, {"flags", t.flags}};
+  return {{"m", t.m},          {"n", t.n},         {"k", t.k},        {"tile_m", t.tileM},
+          {"tile_n", t.tileN}, {"flags", t.flags}, {"alpha", t.alpha}};
 }
 
 void addFamilies(const TaskProgram& p, const TextSelection& selection, Json& json) {
@@ -156,6 +161,8 @@ std::string printJson(const TaskProgram& program, const TextSelection& selection
   if (selection.header) addHeader(program, json);
   if (selection.spaces) addSpaces(program, json);
   if (selection.buffers) addBuffers(program, json);
+  // What a damaged program would take nobody can say.
+  if (selection.buffers && verify(program)) json["memory"] = memoryJson(program, reportMemory(program));
   if (selection.events) addEvents(program, json);
   if (selection.families || selection.tiling) addFamilies(program, selection, json);
   if (selection.tasks) addLanes(program, selection, json);
