@@ -15,7 +15,7 @@ namespace sluice {
 namespace {
 
 // Small enough to run thousands; several slots, windows, tiles and ranks.
-std::vector<TaskProgram> bases() {
+MoeShape twoRanks() {
   MoeShape two;
   two.ranks = 2;
   two.hidden = 20;
@@ -24,6 +24,11 @@ std::vector<TaskProgram> bases() {
   two.window = 2;
   two.tileN = 8;
   two.tileM = 8;
+  return two;
+}
+
+std::vector<TaskProgram> bases() {
+  const MoeShape two = twoRanks();
   MoeShape one = two;
   one.ranks = 1;
   one.topK = 1;
@@ -155,6 +160,51 @@ TEST_CASE("the oracle sees what the verifier refuses") {
         buffer("rows_dx")->region = buffer("rows_dy")->region;  // the weight gradient still reads rows_dy
       },
       "may not be done", "not written");
+}
+
+// Rows arrive also at a rank without tokens: there, who waits for all slots of tokens waits for nothing, and
+// has not what some family in tokens has waited for.
+TEST_CASE("what is behind all tokens is not behind the rows that arrive") {
+  TaskProgram p = buildDenseProgram(twoRanks(), false);
+  const EntryId backward{1};
+  const auto familyOf = [&](const char* name) {
+    const auto is = [&](const Family& f) { return f.entry == backward && f.name == name; };
+    return static_cast<uint32_t>(std::find_if(p.families.begin(), p.families.end(), is) - p.families.begin());
+  };
+  const auto event = [&](const char* name, ThresholdRule rule, int64_t factor) {
+    p.events.push_back({name, backward, EventSpace::kOne, EventUnit::kTasks, rule, factor, false});
+    return EventId{static_cast<uint32_t>(p.events.size() - 1)};
+  };
+  const uint32_t grad = familyOf("down_weight_grad"), dx = familyOf("dense_dx");
+  const EventId gradDone =
+      event("grad_done", ThresholdRule::kConstant, int64_t{p.families[grad].tiles} * p.expertsPerRank());
+  const EventId dxDone = event("dx_all", ThresholdRule::kSlotsOfTokens, p.families[dx].tiles);
+  setFamily(p, grad, [&](TaskRecord& r) { r.signals[0] = gradDone; });
+  setFamily(p, dx, [&](TaskRecord& r) { r.waits[1] = gradDone, r.signals[1] = dxDone; });
+  REQUIRE(verify(p).ok());
+
+  // Once more the gradient, behind dense_dx, which is behind the gradient, which is behind the rows.
+  Family late = p.families[grad];
+  late.name = "late";
+  p.buffers.push_back(p.at(late.writes[0]));
+  p.buffers.back().name = "late";
+  late.writes[0] = BufferId{static_cast<uint32_t>(p.buffers.size() - 1)};
+  Lane lane = *std::find_if(p.lanes.begin(), p.lanes.end(),
+                            [&](const Lane& l) { return l.name == "down_weight_grad"; });
+  for (auto& seat : lane.seats)
+    for (TaskRecord& record : seat) {
+      record.family = FamilyId{static_cast<uint32_t>(p.families.size())};
+      record.waits = {dxDone, {}};
+      record.signals = {};
+    }
+  p.families.push_back(late);
+  p.lanes.push_back(lane);
+  const auto verified = verify(p);
+  REQUIRE_FALSE(verified.ok());
+  CHECK_THAT(
+      verified.error().message,
+      Catch::Contains("'late'") && Catch::Contains("until family 'dispatch' has written it for its expert"));
+  CHECK_THAT(misbehaviour(p, 5, 200), Catch::Contains("where it is not written"));
 }
 
 TEST_CASE("damaged records and lanes are refused or harmless") {

@@ -98,6 +98,27 @@ void splitRegion(TaskProgram& p, Random& random) {
   buffer.region = RegionId{static_cast<uint32_t>(p.regions.size() - 1)};
 }
 
+void widenRegion(TaskProgram& p, Random& random) {
+  int64_t& stride = any(p.regions, random).stride;
+  stride = stride < 32 ? stride * 2 : (stride + 127) / 64 * 64;
+}
+
+// One event less, with all that is said of it.
+void removeEvent(TaskProgram& p, Random& random) {
+  const auto gone = static_cast<uint32_t>(below(random, static_cast<int64_t>(p.events.size())));
+  p.events.erase(p.events.begin() + gone);
+  const auto remove = [&](std::array<EventId, 2>& links) {
+    for (EventId& id : links) {
+      if (id && id.value == gone) id = {};
+      if (id && id.value > gone) --id.value;
+    }
+    if (links[0].none()) std::swap(links[0], links[1]);
+  };
+  for (Lane& lane : p.lanes)
+    for (auto& seat : lane.seats)
+      for (TaskRecord& record : seat) remove(record.waits), remove(record.signals);
+}
+
 // A new event from one family to another, with the threshold that is delivered.
 void addEvent(TaskProgram& p, Random& random) {
   const FamilyId producer = realFamily(p, random), consumer = realFamily(p, random);
@@ -229,6 +250,8 @@ void addLateDispatch(TaskProgram& p, Random& random) {
   const FamilyId first = familyOf(p, EntryId{1}, OpKind::kGmmWeightGrad, SpaceKind::kExperts, 0);
   const FamilyId second = familyOf(p, EntryId{1}, OpKind::kGmmWeightGrad, SpaceKind::kExperts, 1);
   if (!dispatch || !activation || !first || !second) return;
+  const BufferId act = p.at(activation).writes[0];
+  if (act.value >= p.buffers.size() || !p.at(act).region) return;  // other damage came before
   Family late = p.at(dispatch);
   const auto one = [&](FamilyId producer) {
     p.events.push_back({"late_done", EntryId{1}, EventSpace::kOne, EventUnit::kTasks,
@@ -327,6 +350,8 @@ std::vector<Mutation> subtleMutations() {
       {"late dispatch", addLateDispatch},
       {"shared region", shareRegion},
       {"split region", splitRegion},
+      {"wider region", widenRegion},
+      {"removed event", removeEvent},
       {"merged lanes", mergeLanes},
       {"operand", changeOperand},
   };
