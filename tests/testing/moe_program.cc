@@ -4,42 +4,14 @@
 #include <array>
 #include <string>
 #include <utility>
-#include <vector>
+
+#include "ops/gmm_activation/tiling.h"
+#include "tests/testing/program_builder.h"
 
 namespace sluice {
 namespace {
 
-template <class IdType, class T>
-IdType append(std::vector<T>& table, T value) {
-  table.push_back(std::move(value));
-  return IdType{static_cast<uint32_t>(table.size() - 1)};
-}
-
-constexpr Dim kT{Extent::kTokens, 0};
-constexpr Dim kR{Extent::kRows, 0};
-constexpr Dim kP{Extent::kPairs, 0};
-
-Dim fixed(int64_t size) { return {Extent::kFixed, size}; }
-
-// Rows of 64 bytes and more begin on a cache line.
-int64_t strideFor(int64_t rowBytes) { return rowBytes < 64 ? rowBytes : (rowBytes + 63) / 64 * 64; }
-
-// Everything a family needs besides its lane, which follows from it.
-struct FamilySpec {
-  const char* name;
-  OpKind op;
-  SpaceId space;
-  int32_t tiles;
-  Tiling tiling;
-  std::vector<BufferId> reads;
-  std::vector<BufferId> writes;
-  std::array<EventId, 2> waits;
-  std::array<EventId, 2> signals;
-  int32_t priority;
-  const char* alias = "";
-};
-
-class Builder {
+class Builder : private ProgramBuilder {
  public:
   explicit Builder(const MoeShape& shape) : s_(shape) {}
 
@@ -48,90 +20,49 @@ class Builder {
     spaces();
     sharedBuffers();
     forward();
-    backward();
-    return std::move(p_);
+    if (!s_.forwardOnly) backward();
+    return std::move(program);
   }
 
  private:
   void header() {
-    p_.name = "moe_ffn";
-    p_.target = "cpu";
-    p_.symbols = {{"hidden", s_.hidden}, {"intermediate", s_.intermediate}};
-    p_.ranks = s_.ranks;
-    p_.experts = s_.experts;
-    p_.topK = s_.topK;
-    p_.maxTokens = s_.maxTokens;
-    p_.cores = s_.cores;
+    program.name = "moe_ffn";
+    program.target = "cpu";
+    program.symbols = {{"hidden", s_.hidden}, {"intermediate", s_.intermediate}};
+    program.ranks = s_.ranks;
+    program.experts = s_.experts;
+    program.topK = s_.topK;
+    program.maxTokens = s_.maxTokens;
+    program.cores = s_.cores;
   }
 
   void spaces() {
-    const auto add = [this](const char* name, SpaceKind kind, int slotSize, int window) {
-      return append<SpaceId>(p_.spaces, Space{name, kind, slotSize, window});
-    };
-    tokens_ = add("tokens", SpaceKind::kTokens, s_.tokenSlot, s_.window);
-    rows_ = add("rows", SpaceKind::kRows, s_.slotRows, s_.window);
-    sends_ = add("sends", SpaceKind::kSends, s_.slotRows, s_.window);
-    returns_ = add("returns", SpaceKind::kReturns, s_.slotRows, s_.window);
-    experts_ = add("experts", SpaceKind::kExperts, 1, 1);
-  }
-
-  RegionId region(const char* name, Extent extent, int64_t rowBytes, bool symmetric, bool saved) {
-    return append<RegionId>(p_.regions, Region{name, extent, strideFor(rowBytes), symmetric, saved});
-  }
-
-  BufferId buffer(const char* name, DType type, std::vector<Dim> shape, Role role, RegionId region = {}) {
-    return append<BufferId>(p_.buffers, Buffer{name, "", type, std::move(shape), role, region});
+    tokens_ = space("tokens", SpaceKind::kTokens, s_.tokenSlot, s_.window);
+    rows_ = space("rows", SpaceKind::kRows, s_.slotRows, s_.window);
+    sends_ = space("sends", SpaceKind::kSends, s_.slotRows, s_.window);
+    returns_ = space("returns", SpaceKind::kReturns, s_.slotRows, s_.window);
+    experts_ = space("experts", SpaceKind::kExperts);
   }
 
   BufferId saved(const char* name, int64_t columns, bool symmetric) {
-    const RegionId place = region(name, Extent::kRows, 2 * columns, symmetric, true);
-    return buffer(name, DType::kBF16, {kR, fixed(columns)}, Role::kSaved, place);
+    const Role role = s_.forwardOnly ? Role::kTemp : Role::kSaved;
+    return own(name, DType::kBF16, {kDimR, fixedDim(columns)}, role, symmetric);
   }
 
   void sharedBuffers() {
-    const int64_t h = s_.hidden, i = s_.intermediate, k = s_.topK, e = p_.expertsPerRank();
-    x_ = buffer("x", DType::kBF16, {kT, fixed(h)}, Role::kInput);
-    expertIds_ = buffer("expert_ids", DType::kI32, {kT, fixed(k)}, Role::kInput);
-    weights_ = buffer("expert_weights", DType::kF32, {kT, fixed(k)}, Role::kInput);
-    gateUpWeight_ = buffer("gate_up_weight", DType::kBF16, {fixed(e), fixed(h), fixed(2 * i)}, Role::kInput);
-    downWeight_ = buffer("down_weight", DType::kBF16, {fixed(e), fixed(i), fixed(h)}, Role::kInput);
+    const int64_t h = s_.hidden, i = s_.intermediate, k = s_.topK, e = program.expertsPerRank();
+    x_ = buffer("x", DType::kBF16, {kDimT, fixedDim(h)}, Role::kInput);
+    expertIds_ = buffer("expert_ids", DType::kI32, {kDimT, fixedDim(k)}, Role::kInput);
+    weights_ = buffer("expert_weights", DType::kF32, {kDimT, fixedDim(k)}, Role::kInput);
+    gateUpWeight_ =
+        buffer("gate_up_weight", DType::kBF16, {fixedDim(e), fixedDim(h), fixedDim(2 * i)}, Role::kInput);
+    downWeight_ = buffer("down_weight", DType::kBF16, {fixedDim(e), fixedDim(i), fixedDim(h)}, Role::kInput);
     rowsX_ = saved("rows_x", h, true);
-    gateUp_ = saved("gate_up", 2 * i, false);
+    if (!s_.fused || !s_.forwardOnly) gateUp_ = saved("gate_up", 2 * i, false);
     act_ = saved("act", i, false);
     // Shared by buffers of both entries, and in backward by two whose rows follow each other.
     work_ = region("rows_work", Extent::kRows, 2 * std::max(h, i), false, false);
     returned_ = region("returned", Extent::kPairs, 2 * h, true, false);
-  }
-
-  EventId event(const char* name, EventSpace space, EventUnit unit, ThresholdRule rule, int64_t factor,
-                bool remote) {
-    return append<EventId>(p_.events, EventArray{name, entry_, space, unit, rule, factor, remote});
-  }
-  EventId rowsArrived() {
-    return event("rows_arrived", EventSpace::kRows, EventUnit::kRows, ThresholdRule::kRowsOfSlot, 0, true);
-  }
-  EventId returnedEvent() {
-    return event("returned", EventSpace::kOne, EventUnit::kRows, ThresholdRule::kValidPairs, 0, true);
-  }
-  EventId done(const char* name, int64_t tiles) {
-    return event(name, EventSpace::kRows, EventUnit::kTasks, ThresholdRule::kConstant, tiles, false);
-  }
-
-  // The family and its lane: task (slot, tile) goes to seat (slot * tiles + tile) mod cores.
-  void family(FamilySpec spec) {
-    const FamilyId id = append<FamilyId>(
-        p_.families, Family{spec.name, spec.alias, "", entry_, spec.op, CoreKind::kUnified, spec.space,
-                            spec.tiles, spec.tiling, std::move(spec.reads), std::move(spec.writes)});
-    const int64_t window = p_.at(spec.space).window;
-    Lane lane{spec.name, entry_, spec.space, CoreKind::kUnified, spec.priority, 0, {}};
-    lane.rotation = static_cast<int32_t>(window * spec.tiles % s_.cores);
-    lane.seats.resize(s_.cores);
-    for (int64_t task = 0; task < window * spec.tiles; ++task) {
-      const auto slot = static_cast<uint32_t>(task / spec.tiles);
-      const auto tile = static_cast<uint32_t>(task % spec.tiles);
-      lane.seats[task % s_.cores].push_back({id, slot, tile, 0, spec.waits, spec.signals});
-    }
-    p_.lanes.push_back(std::move(lane));
   }
 
   Tiling columns(int32_t n, int32_t k, bool transposed) const {
@@ -143,32 +74,22 @@ class Builder {
 
   void forward() {
     const int h = s_.hidden, i = s_.intermediate;
-    entry_ = append<EntryId>(p_.entries, Entry{"forward", expertIds_, {}});
-    const BufferId downOut = buffer("down_out", DType::kBF16, {kR, fixed(h)}, Role::kTemp, work_);
+    beginEntry("forward", expertIds_, {});
+    const BufferId downOut = buffer("down_out", DType::kBF16, {kDimR, fixedDim(h)}, Role::kTemp, work_);
     const BufferId returned =
-        buffer("combine.returned", DType::kBF16, {kP, fixed(h)}, Role::kTemp, returned_);
-    const BufferId y = buffer("y", DType::kBF16, {kT, fixed(h)}, Role::kOutput);
+        buffer("combine.returned", DType::kBF16, {kDimP, fixedDim(h)}, Role::kTemp, returned_);
+    const BufferId y = buffer("y", DType::kBF16, {kDimT, fixedDim(h)}, Role::kOutput);
 
-    const int32_t upTiles = ceilDiv(2 * i, s_.tileN), downTiles = ceilDiv(h, s_.tileN);
+    const int32_t downTiles = ceilDiv(h, s_.tileN);
     const EventId arrived = rowsArrived();
-    const EventId upDone = done("up_proj_done", upTiles);
-    const EventId swigluDone = done("swiglu_done", 1);
-    const EventId downDone = done("down_proj_done", downTiles);
-    const EventId back = returnedEvent();
+    const EventId upDone = s_.fused ? EventId{} : done("up_proj_done", EventSpace::kRows, upTiles());
+    const EventId swigluDone = done("swiglu_done", EventSpace::kRows, s_.fused ? ceilDiv(i, s_.tileN) : 1);
+    const EventId downDone = done("down_proj_done", EventSpace::kRows, downTiles);
+    const EventId back = allReturned();
     const BufferId none;
     family(
         {"dispatch", OpKind::kDispatch, sends_, 1, width(h), {x_, none}, {rowsX_, none}, {}, {arrived}, 0});
-    family({"up_proj",
-            OpKind::kGmm,
-            rows_,
-            upTiles,
-            columns(2 * i, h, false),
-            {rowsX_, gateUpWeight_},
-            {gateUp_},
-            {arrived},
-            {upDone},
-            5});
-    family({"swiglu", OpKind::kActivation, rows_, 1, width(i), {gateUp_}, {act_}, {upDone}, {swigluDone}, 4});
+    upProjection(arrived, upDone, swigluDone);
     family({"down_proj",
             OpKind::kGmm,
             rows_,
@@ -201,15 +122,46 @@ class Builder {
             2});
   }
 
+  int32_t upTiles() const { return ceilDiv(2 * s_.intermediate, s_.tileN); }
+
+  // gmm and activation, as two families or as one.
+  void upProjection(EventId arrived, EventId upDone, EventId swigluDone) {
+    const int h = s_.hidden, i = s_.intermediate;
+    if (s_.fused) {
+      family({"up_proj",
+              OpKind::kGmmActivation,
+              rows_,
+              ceilDiv(i, s_.tileN),
+              columns(i, h, false),
+              {rowsX_, gateUpWeight_},
+              {act_, gateUp_},
+              {arrived},
+              {swigluDone},
+              5});
+      return;
+    }
+    family({"up_proj",
+            OpKind::kGmm,
+            rows_,
+            upTiles(),
+            columns(2 * i, h, false),
+            {rowsX_, gateUpWeight_},
+            {gateUp_},
+            {arrived},
+            {upDone},
+            5});
+    family({"swiglu", OpKind::kActivation, rows_, 1, width(i), {gateUp_}, {act_}, {upDone}, {swigluDone}, 4});
+  }
+
   struct BackwardBuffers {
     BufferId dy, rowsDy, rowWeights, actGrad, gateUpGrad, rowWeightGrad, rowsDx, returned, returnedScalars;
     BufferId dx, dWeights, gateUpWeightGrad, downWeightGrad;
   };
 
   BackwardBuffers backwardBuffers() {
-    const int64_t h = s_.hidden, i = s_.intermediate, k = s_.topK, e = p_.expertsPerRank();
+    const int64_t h = s_.hidden, i = s_.intermediate, k = s_.topK, e = program.expertsPerRank();
     const auto rows = [this](const char* name, int64_t n, RegionId where) {
-      return buffer(name, DType::kBF16, {kR, fixed(n)}, Role::kTemp, where);
+      return buffer(name, DType::kBF16, {kDimR, fixedDim(n)}, Role::kTemp, where);
     };
     const RegionId rowsDy = region("rows_dy", Extent::kRows, 2 * h, true, false);
     const RegionId rowWeights = region("row_weights", Extent::kRows, 4, true, false);
@@ -217,38 +169,77 @@ class Builder {
     const RegionId rowWeightGrad = region("row_weight_grad", Extent::kRows, 4, false, false);
     const RegionId returnedScalars = region("returned_scalars", Extent::kPairs, 4, true, false);
     BackwardBuffers b;
-    b.dy = buffer("dy", DType::kBF16, {kT, fixed(h)}, Role::kInput);
+    b.dy = buffer("dy", DType::kBF16, {kDimT, fixedDim(h)}, Role::kInput);
     b.rowsDy = rows("rows_dy", h, rowsDy);
-    b.rowWeights = buffer("row_weights", DType::kF32, {kR}, Role::kTemp, rowWeights);
-    b.actGrad = rows("act_grad_y", i, work_);
+    b.rowWeights = buffer("row_weights", DType::kF32, {kDimR}, Role::kTemp, rowWeights);
+    if (!s_.fused) b.actGrad = rows("act_grad_y", i, work_);
     b.gateUpGrad = rows("gate_up_grad", 2 * i, gateUpGrad);
-    b.rowWeightGrad = buffer("row_weight_grad", DType::kF32, {kR}, Role::kTemp, rowWeightGrad);
+    b.rowWeightGrad = buffer("row_weight_grad", DType::kF32, {kDimR}, Role::kTemp, rowWeightGrad);
     b.rowsDx = rows("rows_dx", h, work_);
-    b.returned = buffer("backward.combine.returned", DType::kBF16, {kP, fixed(h)}, Role::kTemp, returned_);
+    b.returned =
+        buffer("backward.combine.returned", DType::kBF16, {kDimP, fixedDim(h)}, Role::kTemp, returned_);
     b.returnedScalars =
-        buffer("backward.combine.returned_scalars", DType::kF32, {kP}, Role::kTemp, returnedScalars);
-    b.dx = buffer("dx", DType::kBF16, {kT, fixed(h)}, Role::kOutput);
-    b.dWeights = buffer("d_expert_weights", DType::kF32, {kT, fixed(k)}, Role::kOutput);
-    b.gateUpWeightGrad =
-        buffer("gate_up_weight_grad", DType::kF32, {fixed(e), fixed(h), fixed(2 * i)}, Role::kOutput);
-    b.downWeightGrad = buffer("down_weight_grad", DType::kF32, {fixed(e), fixed(i), fixed(h)}, Role::kOutput);
+        buffer("backward.combine.returned_scalars", DType::kF32, {kDimP}, Role::kTemp, returnedScalars);
+    b.dx = buffer("dx", DType::kBF16, {kDimT, fixedDim(h)}, Role::kOutput);
+    b.dWeights = buffer("d_expert_weights", DType::kF32, {kDimT, fixedDim(k)}, Role::kOutput);
+    b.gateUpWeightGrad = buffer("gate_up_weight_grad", DType::kF32,
+                                {fixedDim(e), fixedDim(h), fixedDim(2 * i)}, Role::kOutput);
+    b.downWeightGrad =
+        buffer("down_weight_grad", DType::kF32, {fixedDim(e), fixedDim(i), fixedDim(h)}, Role::kOutput);
     return b;
+  }
+
+  // gmm and gradient of the activation, as two families or as one of a single tile: it sums whole rows.
+  void actGradient(const BackwardBuffers& b, EventId arrived, EventId actDone, std::array<EventId, 2> done) {
+    const int h = s_.hidden, i = s_.intermediate;
+    if (s_.fused) {
+      family({"act_grad",
+              OpKind::kGmmActivationGrad,
+              rows_,
+              1,
+              {0, i, h, 0, i, ops::kFusedTransposedWeight, 0, 0},
+              {b.rowsDy, downWeight_, gateUp_, b.rowWeights},
+              {b.gateUpGrad, b.rowWeightGrad},
+              {arrived},
+              done,
+              5});
+      return;
+    }
+    family({"act_grad",
+            OpKind::kGmm,
+            rows_,
+            ceilDiv(i, s_.tileN),
+            columns(i, h, true),
+            {b.rowsDy, downWeight_},
+            {b.actGrad},
+            {arrived},
+            {actDone},
+            5});
+    family({"swiglu_grad",
+            OpKind::kActivationGrad,
+            rows_,
+            1,
+            width(i),
+            {b.actGrad, gateUp_, b.rowWeights},
+            {b.gateUpGrad, b.rowWeightGrad},
+            {actDone},
+            done,
+            4});
   }
 
   void backward() {
     const int h = s_.hidden, i = s_.intermediate;
-    entry_ = append<EntryId>(p_.entries, Entry{"backward", {}, EntryId{0}});
+    beginEntry("backward", {}, EntryId{0});
     const BackwardBuffers b = backwardBuffers();
-    const int32_t actTiles = ceilDiv(i, s_.tileN), gateTiles = ceilDiv(h, s_.tileN);
+    const int32_t gateTiles = ceilDiv(h, s_.tileN);
     const EventId arrived = rowsArrived();
-    const EventId expertRows =
-        event("expert_rows", EventSpace::kExperts, EventUnit::kRows, ThresholdRule::kRowsOfExpert, 0, true);
-    const EventId actDone = done("act_grad_done", actTiles);
-    const EventId swigluDone = done("swiglu_grad_done", 1);
-    const EventId expertSwiglu = event("expert_swiglu_grad", EventSpace::kExperts, EventUnit::kTasks,
-                                       ThresholdRule::kSlotsOfExpert, 1, false);
-    const EventId gateDone = done("gate_grad_done", gateTiles);
-    const EventId back = returnedEvent();
+    const EventId ofExpert = expertRows();
+    const EventId actDone =
+        s_.fused ? EventId{} : done("act_grad_done", EventSpace::kRows, ceilDiv(i, s_.tileN));
+    const EventId swigluDone = done("swiglu_grad_done", EventSpace::kRows, 1);
+    const EventId expertSwiglu = expertDone("expert_swiglu_grad", 1);
+    const EventId gateDone = done("gate_grad_done", EventSpace::kRows, gateTiles);
+    const EventId back = allReturned();
     const BufferId none;
     family({"dispatch",
             OpKind::kDispatch,
@@ -258,18 +249,9 @@ class Builder {
             {b.dy, weights_},
             {b.rowsDy, b.rowWeights},
             {},
-            {arrived, expertRows},
+            {arrived, ofExpert},
             0});
-    family({"act_grad",
-            OpKind::kGmm,
-            rows_,
-            actTiles,
-            columns(i, h, true),
-            {b.rowsDy, downWeight_},
-            {b.actGrad},
-            {arrived},
-            {actDone},
-            5});
+    actGradient(b, arrived, actDone, {swigluDone, expertSwiglu});
     family({"down_weight_grad",
             OpKind::kGmmWeightGrad,
             experts_,
@@ -277,20 +259,10 @@ class Builder {
             grad(i, h),
             {act_, b.rowsDy, b.rowWeights},
             {b.downWeightGrad},
-            {expertRows},
+            {ofExpert},
             {},
             6,
             "w1_grad"});
-    family({"swiglu_grad",
-            OpKind::kActivationGrad,
-            rows_,
-            1,
-            width(i),
-            {b.actGrad, gateUp_, b.rowWeights},
-            {b.gateUpGrad, b.rowWeightGrad},
-            {actDone},
-            {swigluDone, expertSwiglu},
-            4});
     family({"gate_grad",
             OpKind::kGmm,
             rows_,
@@ -335,8 +307,6 @@ class Builder {
   }
 
   const MoeShape s_;
-  TaskProgram p_;
-  EntryId entry_;  // to which events and families are added
   SpaceId tokens_, rows_, sends_, returns_, experts_;
   BufferId x_, expertIds_, weights_, gateUpWeight_, downWeight_, rowsX_, gateUp_, act_;
   RegionId work_, returned_;

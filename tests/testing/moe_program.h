@@ -1,8 +1,8 @@
 // The program of docs/SCHEDULE.md for any shape, built without the compiler: runtime tests run it.
 //
 // Entries `forward` and `backward` of one MoE-FFN layer, with the families, events, lanes, priorities and
-// rotations of the table there. Backward uses the routing of forward. Every program passes verify() where
-// the shape keeps the limits of program.h and slotRows is a multiple of 16.
+// rotations of the table there, or with fused ones. Backward uses the routing of forward. Every program
+// passes verify() where the shape keeps the limits of program.h and slotRows is a multiple of 16.
 #pragma once
 
 #include "runtime/program/program.h"
@@ -22,6 +22,8 @@ struct MoeShape {
   int window = 4;     // slots a window of all spaces but experts, which has 1
   int tileN = 16;
   int tileM = 16;
+  bool fused = false;        // activation and its gradient in the task of the gmm before them
+  bool forwardOnly = false;  // no entry `backward`; with fused, gate_up is not stored
 };
 
 TaskProgram buildMoeProgram(const MoeShape& shape);
