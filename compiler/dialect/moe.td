@@ -104,8 +104,8 @@ class Moe_Node<string mnemonic, list<Trait> traits = []>
 }
 
 // A node with a derivative; what it contributes stands in moe_gradient.cc.
-class Moe_Differentiable<string mnemonic, list<Trait> traits = []>
-    : Moe_Node<mnemonic, traits # [DeclareOpInterfaceMethods<Moe_DifferentiableOpInterface>]>;
+class Moe_Differentiable<string mnemonic, list<Trait> traits = [], list<string> overrides = []>
+    : Moe_Node<mnemonic, traits # [DeclareOpInterfaceMethods<Moe_DifferentiableOpInterface, overrides>]>;
 
 def Moe_RouteOp : Moe_Node<"route"> {
   let summary = "expert ids [T,K] -> routing";
@@ -130,26 +130,34 @@ def Moe_DispatchOp : Moe_Differentiable<"dispatch"> {
 
 def Moe_GmmOp : Moe_Differentiable<"gmm"> {
   let summary = "rows [R,C] times the weight [E,C,N] of their expert -> [R,N]; `transpose`: weight [E,N,C]";
-  let arguments = !con((ins Moe_Tensor:$rows, Moe_Tensor:$weight, UnitAttr:$transpose), nodeAttrs);
+  let description = [{
+    A dense layer on tokens has [T,C] for rows, one weight [C,N] or [N,C], and gives [T,N]. `alpha`, finite and not 0,
+    is a factor of the product, applied in f32 before it is rounded.
+  }];
+  let arguments = !con((ins Moe_Tensor:$rows, Moe_Tensor:$weight, UnitAttr:$transpose, OptionalAttr<F32Attr>:$alpha),
+                       nodeAttrs);
   let results = (outs Moe_Tensor:$product);
-  let assemblyFormat = "$node `(` $rows `,` $weight `)` (`transpose` $transpose^)?" # tail;
+  let assemblyFormat = "$node `(` $rows `,` $weight `)` (`transpose` $transpose^)? (`alpha` $alpha^)?" # tail;
 }
 
 def Moe_GmmWeightGradOp : Moe_Node<"gmm_weight_grad"> {
-  let summary = "a [R,M], b [R,N], optional row scale [R] -> sum over the rows of each expert [E,M,N] in f32";
+  let summary = "a [R,M], b [R,N], optional row scale [R] -> sum over the rows of each expert [E,M,N]";
   let description = [{
-    With `accumulate` the sums are added to what the output holds that the caller has bound; experts without rows
+    In f32 or bf16; sums are f32 and rounded once. Of tokens, a [T,M] and b [T,N], it is the sum over this rank's tokens
+    [M,N]. `alpha`, finite and not 0, is a factor of the sum. With `accumulate` the sums are added to what the output holds that the caller has bound; experts without rows
     leave it as it is. The gradient is then a `moe.output`: nothing else has a content before.
   }];
-  let arguments = !con((ins Moe_Tensor:$a, Moe_Tensor:$b, Optional<Moe_Tensor>:$row_scale, UnitAttr:$accumulate),
-                       nodeAttrs);
+  let arguments = !con((ins Moe_Tensor:$a, Moe_Tensor:$b, Optional<Moe_Tensor>:$row_scale, UnitAttr:$accumulate,
+                            OptionalAttr<F32Attr>:$alpha), nodeAttrs);
   let results = (outs Moe_Tensor:$grad);
-  let assemblyFormat = "$node `(` $a `,` $b `)` (`scale` `(` $row_scale^ `)`)? (`accumulate` $accumulate^)?" # tail;
+  let assemblyFormat = "$node `(` $a `,` $b `)` (`scale` `(` $row_scale^ `)`)? (`alpha` $alpha^)? "
+                       "(`accumulate` $accumulate^)?" # tail;
 }
 
-def Moe_ActivationOp : Moe_Differentiable<"activation"> {
+def Moe_ActivationOp : Moe_Differentiable<"activation", [], ["isRecomputable"]> {
   let summary = "gate_up [R,2I], gate in columns 0 .. I-1, up in I .. 2I-1 -> f(gate) * up [R,I]";
   let description = [{
+    On rows or tokens.
     f by kind: `swiglu` silu; `swiglu_clamp` silu of min(gate, limit), times up cut to -limit .. limit; `geglu` the
     tanh form of gelu; `reglu` max(gate, 0). `limit`, of `swiglu_clamp` only, is a positive number that bf16 holds.
   }];
@@ -163,7 +171,8 @@ def Moe_ActivationGradOp : Moe_Node<"activation_grad"> {
   let summary = "gradient of the activation, times the row's weight, and the gradient of that weight";
   let description = [{
     `act_grad` [R,I] is the gradient of the activation before the row's weight [R] was applied. Without weights
-    they count as 1. The second result [R], on request, is the dot product of `act_grad` and the activation.
+    they count as 1. The second result [R], on request, is the dot product of `act_grad` and the activation. All of
+    these may be of tokens instead.
   }];
   let arguments = !con((ins Moe_Tensor:$act_grad, Moe_Tensor:$gate_up, Optional<Moe_Tensor>:$row_weights,
                             Moe_ActivationKindAttr:$kind, OptionalAttr<F32Attr>:$limit), nodeAttrs);
@@ -183,6 +192,51 @@ def Moe_CombineOp : Moe_Differentiable<"combine", [AttrSizedOperandSegments]> {
   let results = (outs Moe_Tensor:$sum, Optional<Moe_Tensor>:$token_scalars);
   let assemblyFormat = "$node `(` $rows `,` $routing `)` (`weights` `(` $weights^ `)`)? "
                        "(`scalars` `(` $scalars^ `)`)?" # tail;
+}
+
+def Moe_AddOp : Moe_Differentiable<"add"> {
+  let summary = "a + b, both of rows [R,N] or of tokens [T,N]";
+  let arguments = !con((ins Moe_Tensor:$a, Moe_Tensor:$b), nodeAttrs);
+  let results = (outs Moe_Tensor:$sum);
+  let assemblyFormat = "$node `(` $a `,` $b `)`" # tail;
+}
+
+def Moe_ScaleOp : Moe_Differentiable<"scale"> {
+  let summary = "alpha times rows [R,N] or tokens [T,N]; alpha is finite and not 0";
+  let arguments = !con((ins Moe_Tensor:$value, F32Attr:$alpha), nodeAttrs);
+  let results = (outs Moe_Tensor:$scaled);
+  let assemblyFormat = "$node `(` $value `)` `by` $alpha" # tail;
+}
+
+// --- Fused nodes ---------------------------------------------------------------------------------------
+
+// Made by the pass fuse; they have no derivative, which is taken before.
+
+def Moe_GmmActivationOp : Moe_Node<"gmm_activation"> {
+  let summary = "a gmm and the activation of its product, which need not be kept";
+  let description = [{
+    Of rows, or of tokens as moe.gmm. The product gate_up is rounded as if stored, so that the results are those of the
+    two nodes; it is a result on request.
+  }];
+  let arguments = !con((ins Moe_Tensor:$rows, Moe_Tensor:$weight, UnitAttr:$transpose, OptionalAttr<F32Attr>:$alpha,
+                            Moe_ActivationKindAttr:$kind, OptionalAttr<F32Attr>:$limit), nodeAttrs);
+  let results = (outs Moe_Tensor:$act, Optional<Moe_Tensor>:$gate_up);
+  let assemblyFormat = "$node $kind `(` $rows `,` $weight `)` (`transpose` $transpose^)? (`alpha` $alpha^)? "
+                       "(`limit` $limit^)?" # tail;
+}
+
+def Moe_GmmActivationGradOp : Moe_Node<"gmm_activation_grad"> {
+  let summary = "a gmm and the activation_grad that reads its product as act_grad, which is not kept";
+  let description = [{
+    Of rows, or of tokens as moe.gmm. The product is rounded as if stored, so that the results are those of the two
+    nodes.
+  }];
+  let arguments = !con((ins Moe_Tensor:$rows, Moe_Tensor:$weight, Moe_Tensor:$gate_up,
+                            Optional<Moe_Tensor>:$row_weights, UnitAttr:$transpose, OptionalAttr<F32Attr>:$alpha,
+                            Moe_ActivationKindAttr:$kind, OptionalAttr<F32Attr>:$limit), nodeAttrs);
+  let results = (outs Moe_Tensor:$gate_up_grad, Optional<Moe_Tensor>:$row_weight_grad);
+  let assemblyFormat = "$node $kind `(` $rows `,` $weight `,` $gate_up `)` (`weights` `(` $row_weights^ `)`)? "
+                       "(`transpose` $transpose^)? (`alpha` $alpha^)? (`limit` $limit^)?" # tail;
 }
 
 #endif  // SLUICE_COMPILER_DIALECT_MOE_TD

@@ -12,8 +12,8 @@ def Moe_Dialect : Dialect {
   let summary = "one MoE-FFN layer as a graph of tensors of one rank";
   let description = [{
     Tensors have symbolic leading extents: `T`, the tokens of this rank, and `R`, the rows it receives; all other
-    dimensions are numbers. At this step activations and weights are bf16, routing weights, row scalars and weight
-    gradients f32, expert ids i32; the verifiers refuse anything else.
+    dimensions are numbers. Activations and weights are bf16, routing weights and row scalars f32, weight gradients f32
+    or bf16, expert ids i32; the verifiers refuse anything else.
   }];
   let useDefaultTypePrinterParser = 1;
   let useDefaultAttributePrinterParser = 1;

@@ -1,4 +1,4 @@
-// What each node contributes to a backward entry.
+// A backward entry while it is being derived; what each node contributes to it stands in moe_derivatives.cc.
 #include "compiler/dialect/moe_gradient.h"
 
 namespace sluice::moe {
@@ -9,36 +9,12 @@ using mlir::LogicalResult;
 using mlir::success;
 using mlir::Value;
 
-namespace {
-
-// The tensor's name, or that of the node where it does not name its results.
 std::string nameOf(Value value) {
   const StringRef name = tensorName(value);
   if (!name.empty()) return name.str();
   auto node = mlir::dyn_cast_if_present<NodeOp>(value.getDefiningOp());
   return node ? node.getNode().str() : "tensor";
 }
-
-mlir::Type vectorOfRows(mlir::OpBuilder& builder) {
-  return MoeTensorType::get(builder.getContext(), {MoeTensorType::kRows}, builder.getF32Type());
-}
-
-// Which function an activation is: its attributes but those that all nodes have.
-llvm::SmallVector<mlir::NamedAttribute> functionOf(ActivationOp op) {
-  const llvm::StringSet<> common = {"node", "alias", "tensors", "split", "reference"};
-  llvm::SmallVector<mlir::NamedAttribute> attributes;
-  for (mlir::NamedAttribute attribute : op->getAttrDictionary())
-    if (!common.contains(attribute.getName())) attributes.push_back(attribute);
-  return attributes;
-}
-
-// The gradient of a weight has its shape, in f32.
-mlir::Type gradientType(mlir::OpBuilder& builder, Value weight) {
-  const auto type = mlir::cast<MoeTensorType>(weight.getType());
-  return MoeTensorType::get(builder.getContext(), type.getShape(), builder.getF32Type());
-}
-
-}  // namespace
 
 std::string gradientName(Value forward) {
   const std::string name = nameOf(forward);
@@ -58,13 +34,45 @@ GradientBuilder::GradientBuilder(EntryOp backward, const mlir::IRMapping& kept,
 
 const Gradient* GradientBuilder::find(Value forward) const {
   const auto it = gradients_.find(forward);
-  return it == gradients_.end() ? nullptr : &it->second;
+  return it == gradients_.end() ? nullptr : &it->second.gradient;
 }
 
+// 1. The first contribution is the gradient. 2. Of a further one and what there is, a node makes the sum. 3.
+// The sum takes the gradient's name, so that outputs are called the same however many readers there are.
 LogicalResult GradientBuilder::add(NodeOp reader, Value forward, Gradient gradient) {
-  if (gradients_.try_emplace(forward, gradient).second) return success();
-  return reader->emitError("node '") << reader.getNode() << "' is a second one with a gradient for tensor '"
-                                     << nameOf(forward) << "', expected one: there is no op that adds two";
+  const auto [it, isNew] = gradients_.try_emplace(forward, Recorded{gradient, reader});
+  if (isNew) return success();
+  const Recorded before = it->second;
+  if (failed(checkAddable(reader, forward, gradient, before))) return failure();
+  const auto type = mlir::cast<MoeTensorType>(forward.getType());
+  const std::string name = type.hasTokens() ? gradientName(forward) : nameOf(forward) + "_grad";
+  if (tensorName(before.gradient.value) == name) rename(before.gradient.value, name + "_1");
+  mlir::Operation* sum = create(reader, "add", nameOf(forward) + "_grad_sum",
+                                {before.gradient.value, gradient.value}, {{name, type}});
+  gradient.value = sum->getResult(0);
+  gradients_[forward] = {gradient, reader};
+  return success();
+}
+
+LogicalResult GradientBuilder::checkAddable(NodeOp reader, Value forward, const Gradient& gradient,
+                                            const Recorded& before) {
+  NodeOp first = before.reader;
+  const auto type = mlir::cast<MoeTensorType>(forward.getType());
+  const bool canAdd =
+      (type.hasTokens() || type.hasRows()) && type.getShape().size() == 2 && type.getElementType().isBF16();
+  const auto refuse = [&] {
+    mlir::InFlightDiagnostic error = reader->emitError("node '");
+    error << reader.getNode() << "' and node '" << first.getNode() << "' both contribute to the gradient of '"
+          << nameOf(forward) << "', ";
+    error.attachNote(first->getLoc()) << "node '" << first.getNode() << "' is here";
+    return error;
+  };
+  if (!canAdd) return refuse() << "but there is no op that adds tensors " << shapeText(type);
+  if (gradient.weights == before.gradient.weights && gradient.wantsDot == before.gradient.wantsDot)
+    return success();
+  const auto weightOf = [](Value weights) { return weights ? "'" + nameOf(weights) + "'" : "nothing"; };
+  return refuse() << "weighted by " << weightOf(gradient.weights) << " and by "
+                  << weightOf(before.gradient.weights) << ", expected the same of both";
 }
 
 LogicalResult GradientBuilder::carry(NodeOp reader, Value rows, Value scalars, Value weights) {
@@ -101,6 +109,25 @@ LogicalResult GradientBuilder::finish(Value routing) {
   return combine(carried_->reader, routing, rows, {}, {"returned_rows", sum});
 }
 
+Value GradientBuilder::ownedAs(NodeOp reader, Value value, const std::string& name) {
+  if (mlir::isa_and_present<NodeOp>(value.getDefiningOp()) && owned_.insert(value).second) {
+    if (tensorName(value) != name) rename(value, name);
+    return value;
+  }
+  const auto one = builder_.getNamedAttr("alpha", builder_.getF32FloatAttr(1));
+  return create(reader, "scale", name + "_copy", {value}, {{name, value.getType()}}, one)->getResult(0);
+}
+
+void GradientBuilder::rename(Value value, StringRef name) {
+  auto node = mlir::dyn_cast_if_present<NodeOp>(value.getDefiningOp());
+  if (!node) return;  // an input of the caller's keeps its name
+  llvm::SmallVector<mlir::Attribute> names(node.getTensorsAttr().getValue());
+  mlir::Attribute& entry = names[mlir::cast<mlir::OpResult>(value).getResultNumber()];
+  tensors_.erase(tensorName(value));
+  entry = builder_.getStringAttr(unused(tensors_, name));
+  node->setAttr("tensors", builder_.getArrayAttr(names));
+}
+
 std::string GradientBuilder::unused(llvm::StringSet<>& names, StringRef name) {
   std::string candidate = name.str();
   for (int number = 2; !names.insert(candidate).second; ++number)
@@ -123,83 +150,6 @@ mlir::Operation* GradientBuilder::create(NodeOp reader, StringRef op, StringRef 
   state.addAttribute("tensors", builder_.getArrayAttr(names));
   state.addAttributes(attributes);
   return builder_.create(state);
-}
-
-// --- Nodes ---------------------------------------------------------------------------------------------
-
-// Rows that came from tokens go back to them.
-LogicalResult DispatchOp::buildGradients(GradientBuilder& gradients) {
-  const Gradient* rows = gradients.find(getRows());
-  if (rows == nullptr || gradients.find(getRowWeights()) != nullptr)
-    return emitError("node '") << getNode() << "' gives row weights that need a gradient, expected rows only";
-  if (rows->wantsDot)
-    return emitError("node '") << getNode()
-                               << "' gives rows that are weighted without an activation between, "
-                               << "so there is no op for the gradient of the weights '"
-                               << nameOf(rows->weights) << "'";
-  if (!gradients.needs(getTokens())) return success();
-  const Gradient from = *rows;
-  const mlir::FailureOr<Value> sum = gradients.combine(*this, getRouting(), from.value, from.weights,
-                                                       {gradientName(getTokens()), getTokens().getType()});
-  if (failed(sum)) return failure();
-  return gradients.add(*this, getTokens(), {.value = *sum});
-}
-
-// The rows of the product's gradient times the transposed weight, and per expert the outer product of both.
-LogicalResult GmmOp::buildGradients(GradientBuilder& gradients) {
-  const Gradient from = *gradients.find(getProduct());
-  mlir::OpBuilder& builder = gradients.builder();
-  if (gradients.needs(getRows()) || from.wantsDot) {
-    // The reference calls the gradient of what was dispatched by the product it goes through.
-    auto dispatch = getRows().getDefiningOp<DispatchOp>();
-    const std::string node = dispatch ? "gate_grad" : nameOf(getRows()) + "_grad";
-    const std::string tensor = dispatch ? "rows_" + gradientName(dispatch.getTokens()) : node + "_y";
-    llvm::SmallVector<mlir::NamedAttribute> attributes;
-    if (!getTranspose()) attributes.push_back(builder.getNamedAttr("transpose", builder.getUnitAttr()));
-    mlir::Operation* op = gradients.create(*this, "gmm", node, {from.value, gradients.kept(getWeight())},
-                                           {{tensor, getRows().getType()}}, attributes);
-    Gradient rows = from;
-    rows.value = op->getResult(0);
-    if (failed(gradients.add(*this, getRows(), rows))) return failure();
-  }
-  if (!gradients.needs(getWeight())) return success();
-  Value a = gradients.kept(getRows()), b = from.value;
-  if (getTranspose()) std::swap(a, b);
-  const std::string name = gradientName(getWeight());
-  mlir::Operation* op = gradients.create(*this, "gmm_weight_grad", name, {a, b, from.scale},
-                                         {{name, gradientType(builder, getWeight())}});
-  return gradients.add(*this, getWeight(), {.value = op->getResult(0)});
-}
-
-// Applies the routing weight, and computes its gradient.
-LogicalResult ActivationOp::buildGradients(GradientBuilder& gradients) {
-  const Gradient from = *gradients.find(getAct());
-  llvm::SmallVector<NewTensor> results = {{nameOf(getGateUp()) + "_grad", getGateUp().getType()}};
-  if (from.wantsDot) results.push_back({"row_weight_grad", vectorOfRows(gradients.builder())});
-  mlir::Operation* op =
-      gradients.create(*this, "activation_grad", getNode().str() + "_grad",
-                       {from.value, gradients.kept(getGateUp()), from.scale}, results, functionOf(*this));
-  if (from.wantsDot && failed(gradients.carry(*this, from.value, op->getResult(1), from.weights)))
-    return failure();
-  if (!gradients.needs(getGateUp())) return success();
-  return gradients.add(*this, getGateUp(), {.value = op->getResult(0)});
-}
-
-// Rows that went back to tokens are dispatched to the experts again, with the weights they were summed with.
-LogicalResult CombineOp::buildGradients(GradientBuilder& gradients) {
-  if (getTokenScalars() && gradients.find(getTokenScalars()) != nullptr)
-    return emitError("node '") << getNode() << "' gives scalars that need a gradient, expected rows only";
-  const bool wantsDot = getWeights() && gradients.needs(getWeights());
-  if (!gradients.needs(getRows()) && !wantsDot) return success();
-  const Gradient from = *gradients.find(getSum());
-  llvm::SmallVector<NewTensor> results = {{"rows_" + nameOf(from.value), getRows().getType()}};
-  if (getWeights()) results.push_back({"row_weights", vectorOfRows(gradients.builder())});
-  const Value weights = getWeights() ? gradients.kept(getWeights()) : Value();
-  mlir::Operation* op = gradients.create(*this, "dispatch", "dispatch",
-                                         {from.value, gradients.kept(getRouting()), weights}, results);
-  Gradient rows{.value = op->getResult(0)};
-  if (getWeights()) rows = {op->getResult(0), op->getResult(1), getWeights(), wantsDot};
-  return gradients.add(*this, getRows(), rows);
 }
 
 }  // namespace sluice::moe

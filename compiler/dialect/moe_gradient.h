@@ -2,9 +2,13 @@
 //
 // Gradients are kept by forward value. A gradient of rows may be *factored*: the routing weight of the row is
 // not yet applied. So the products of the backward run on what arrived, and the weight is applied once, by
-// the next element-wise op or in the sum of a weight gradient. The gradient of a routing weight itself is the
+// the next activation or in the sum of a weight gradient. The gradient of a routing weight itself is the
 // dot product of the expert's output and its gradient. A product hands that on to its input, since (a W) . g
 // = a . (g W'), up to the activation, whose gradient op computes it. So expert outputs are never kept.
+//
+// A tensor with several readers gets the sum of what they contribute, the last reader first. Factored
+// gradients are added before their weight is applied, so all of them must have the same; their dots add up by
+// themselves.
 //
 // Holds MLIR values of one graph and does not outlive it. One thread.
 #pragma once
@@ -46,7 +50,8 @@ class GradientBuilder {
   // What is known of it so far, or null.
   const Gradient* find(mlir::Value forward) const;
 
-  // Records the gradient that `reader` contributes. Fails at a second one: there is no op that adds two.
+  // Records the gradient that `reader` contributes: the first one, or the sum with those before, which is a
+  // node. Fails where the two are weighted differently, or no op adds such tensors: weights, row scalars.
   mlir::LogicalResult add(NodeOp reader, mlir::Value forward, Gradient gradient);
 
   // Keeps the gradient [R] of `weights` for the next way back to the tokens; `rows` are some rows that can be
@@ -66,24 +71,38 @@ class GradientBuilder {
                           llvm::ArrayRef<mlir::Value> operands, llvm::ArrayRef<NewTensor> results,
                           llvm::ArrayRef<mlir::NamedAttribute> attributes = {});
 
+  // The value for an output `name`: `value` with that name if a node made it for this alone, else a copy.
+  mlir::Value ownedAs(NodeOp reader, mlir::Value value, const std::string& name);
+
   mlir::OpBuilder& builder() { return builder_; }
 
  private:
+  struct Recorded {
+    Gradient gradient;
+    NodeOp reader;  // the last that contributed
+  };
   struct Carried {
     NodeOp reader;
     mlir::Value rows, scalars, weights;
   };
 
+  mlir::LogicalResult checkAddable(NodeOp reader, mlir::Value forward, const Gradient& gradient,
+                                   const Recorded& before);
+  void rename(mlir::Value value, llvm::StringRef name);
   std::string unused(llvm::StringSet<>& names, llvm::StringRef name);
 
   mlir::OpBuilder builder_;
   const mlir::IRMapping& kept_;
   const llvm::DenseSet<mlir::Value>& needed_;
-  llvm::DenseMap<mlir::Value, Gradient> gradients_;
+  llvm::DenseMap<mlir::Value, Recorded> gradients_;
+  llvm::DenseSet<mlir::Value> owned_;  // by an output
   std::optional<Carried> carried_;
   llvm::StringSet<> nodes_;
   llvm::StringSet<> tensors_;
 };
+
+// The tensor's name, or that of the node where it does not name its results.
+std::string nameOf(mlir::Value value);
 
 // "dx" for the tensor x of tokens, "d_expert_weights", "down_weight_grad" for what is no tensor of tokens.
 std::string gradientName(mlir::Value forward);

@@ -28,13 +28,14 @@ class ShapeChecker {
     bound_["K"] = {static_cast<int64_t>(graph.getTopK()), "top_k"};
   }
 
-  ShapeChecker& check(StringRef what, mlir::Value value, ArrayRef<StringRef> pattern, mlir::Type element) {
+  ShapeChecker& check(StringRef what, mlir::Value value, ArrayRef<StringRef> pattern,
+                      ArrayRef<mlir::Type> elements) {
     if (!ok_) return *this;
     const auto type = mlir::cast<MoeTensorType>(value.getType());
     const Bindings before = bound_;
-    ok_ = type.getElementType() == element && type.getShape().size() == pattern.size();
+    ok_ = llvm::is_contained(elements, type.getElementType()) && type.getShape().size() == pattern.size();
     for (size_t i = 0; ok_ && i < pattern.size(); ++i) ok_ = bind(pattern[i], type.getShape()[i], what);
-    if (!ok_) report(what, type, pattern, element, before);
+    if (!ok_) report(what, type, pattern, elements, before);
     return *this;
   }
 
@@ -57,7 +58,7 @@ class ShapeChecker {
     return isNew || it->second.value * factor == dim;
   }
 
-  void report(StringRef what, MoeTensorType type, ArrayRef<StringRef> pattern, mlir::Type element,
+  void report(StringRef what, MoeTensorType type, ArrayRef<StringRef> pattern, ArrayRef<mlir::Type> elements,
               const Bindings& before) {
     std::string expected = "[", where;
     llvm::raw_string_ostream os(expected);
@@ -69,7 +70,8 @@ class ShapeChecker {
       where += (where.empty() ? " with " : ", ") + it->first + " = " + std::to_string(it->second.value) +
                " (" + it->second.from + ")";
     }
-    os << element << "]";
+    llvm::interleave(elements, os, " or ");
+    os << "]";
     node_->emitError("node '") << node_.getNode() << "': " << what << " is " << shapeText(type)
                                << ", expected " << expected << where;
   }
@@ -106,16 +108,40 @@ LogicalResult checkLimit(NodeOp node, ActivationKind kind, std::optional<llvm::A
                                    << ", expected a positive number that bf16 holds";
 }
 
+// A factor of 0 means none in a program.
+LogicalResult checkAlpha(NodeOp node, const std::optional<llvm::APFloat>& alpha) {
+  if (!alpha || (alpha->isFinite() && !alpha->isZero())) return success();
+  return node->emitError("node '") << node.getNode() << "' has alpha " << alpha->convertToFloat()
+                                   << ", expected a finite number other than 0";
+}
+
+// "T" where the node works on tokens, "R" where it works on rows or, wrongly, on neither.
+StringRef extentOf(mlir::Value value) {
+  return mlir::cast<MoeTensorType>(value.getType()).hasTokens() ? "T" : "R";
+}
+
+// What a product reads, in the op's words: one weight an expert, or one for all tokens.
+template <class Op>
+void checkFactors(ShapeChecker& checker, Op op, StringRef columns, mlir::Type element) {
+  const StringRef extent = extentOf(op.getRows());
+  checker.check("rows", op.getRows(), {extent, "C"}, element);
+  llvm::SmallVector<StringRef> weight = {"C", columns};
+  if (op.getTranspose()) std::swap(weight[0], weight[1]);
+  if (extent == "R") weight.insert(weight.begin(), "E");
+  checker.check(op.getTranspose() ? "transposed weight" : "weight", op.getWeight(), weight, element);
+}
+
 // The spaces a node can be cut in: those its tensors have.
 bool mayCut(mlir::Operation* op, SplitSpace space) {
   if (mlir::isa<RouteOp>(op)) return false;
+  const bool isOfTokens = !mlir::isa<DispatchOp>(op) && extentOf(op->getOperand(0)) == "T";
   switch (space) {
     case SplitSpace::tokens:
-      return mlir::isa<CombineOp>(op);
+      return isOfTokens || mlir::isa<CombineOp>(op);
     case SplitSpace::experts:
-      return mlir::isa<GmmWeightGradOp>(op);
+      return mlir::isa<GmmWeightGradOp>(op) && !isOfTokens;
     case SplitSpace::rows:
-      return true;
+      return !isOfTokens;
   }
   return false;
 }
@@ -162,38 +188,40 @@ LogicalResult DispatchOp::verify() {
 }
 
 LogicalResult GmmOp::verify() {
+  if (failed(checkAlpha(*this, getAlpha()))) return failure();
   ShapeChecker checker(*this);
-  checker.check("rows", getRows(), {"R", "C"}, bf16(*this));
-  if (getTranspose()) {
-    checker.check("transposed weight", getWeight(), {"E", "N", "C"}, bf16(*this));
-  } else {
-    checker.check("weight", getWeight(), {"E", "C", "N"}, bf16(*this));
-  }
-  return checker.check("product", getProduct(), {"R", "N"}, bf16(*this)).result();
+  checkFactors(checker, *this, "N", bf16(*this));
+  return checker.check("product", getProduct(), {extentOf(getRows()), "N"}, bf16(*this)).result();
 }
 
 LogicalResult GmmWeightGradOp::verify() {
+  if (failed(checkAlpha(*this, getAlpha()))) return failure();
+  const StringRef extent = extentOf(getA());
   ShapeChecker checker(*this);
-  checker.check("a", getA(), {"R", "M"}, bf16(*this)).check("b", getB(), {"R", "N"}, bf16(*this));
-  if (getRowScale()) checker.check("row scale", getRowScale(), {"R"}, f32(*this));
-  return checker.check("grad", getGrad(), {"E", "M", "N"}, f32(*this)).result();
+  checker.check("a", getA(), {extent, "M"}, bf16(*this)).check("b", getB(), {extent, "N"}, bf16(*this));
+  if (getRowScale()) checker.check("row scale", getRowScale(), {extent}, f32(*this));
+  llvm::SmallVector<StringRef> grad = {"E", "M", "N"};
+  if (extent == "T") grad.erase(grad.begin());
+  return checker.check("grad", getGrad(), grad, {f32(*this), bf16(*this)}).result();
 }
 
 LogicalResult ActivationOp::verify() {
   if (failed(checkLimit(*this, getKind(), getLimit()))) return failure();
+  const StringRef extent = extentOf(getGateUp());
   ShapeChecker checker(*this);
-  checker.check("gate_up", getGateUp(), {"R", "2I"}, bf16(*this));
-  return checker.check("act", getAct(), {"R", "I"}, bf16(*this)).result();
+  checker.check("gate_up", getGateUp(), {extent, "2I"}, bf16(*this));
+  return checker.check("act", getAct(), {extent, "I"}, bf16(*this)).result();
 }
 
 LogicalResult ActivationGradOp::verify() {
   if (failed(checkLimit(*this, getKind(), getLimit()))) return failure();
+  const StringRef extent = extentOf(getActGrad());
   ShapeChecker checker(*this);
-  checker.check("act_grad", getActGrad(), {"R", "I"}, bf16(*this));
-  checker.check("gate_up", getGateUp(), {"R", "2I"}, bf16(*this));
-  if (getRowWeights()) checker.check("row weights", getRowWeights(), {"R"}, f32(*this));
-  checker.check("gate_up_grad", getGateUpGrad(), {"R", "2I"}, bf16(*this));
-  if (getRowWeightGrad()) checker.check("row weight grad", getRowWeightGrad(), {"R"}, f32(*this));
+  checker.check("act_grad", getActGrad(), {extent, "I"}, bf16(*this));
+  checker.check("gate_up", getGateUp(), {extent, "2I"}, bf16(*this));
+  if (getRowWeights()) checker.check("row weights", getRowWeights(), {extent}, f32(*this));
+  checker.check("gate_up_grad", getGateUpGrad(), {extent, "2I"}, bf16(*this));
+  if (getRowWeightGrad()) checker.check("row weight grad", getRowWeightGrad(), {extent}, f32(*this));
   return checker.result();
 }
 
@@ -207,6 +235,45 @@ LogicalResult CombineOp::verify() {
   if (getScalars()) checker.check("scalars", getScalars(), {"R"}, f32(*this));
   checker.check("sum", getSum(), {"T", "H"}, bf16(*this));
   if (getTokenScalars()) checker.check("token scalars", getTokenScalars(), {"T", "K"}, f32(*this));
+  return checker.result();
+}
+
+LogicalResult AddOp::verify() {
+  const StringRef extent = extentOf(getA());
+  ShapeChecker checker(*this);
+  checker.check("a", getA(), {extent, "N"}, bf16(*this)).check("b", getB(), {extent, "N"}, bf16(*this));
+  return checker.check("sum", getSum(), {extent, "N"}, bf16(*this)).result();
+}
+
+LogicalResult ScaleOp::verify() {
+  if (failed(checkAlpha(*this, getAlpha()))) return failure();
+  const StringRef extent = extentOf(getValue());
+  ShapeChecker checker(*this);
+  checker.check("value", getValue(), {extent, "N"}, bf16(*this));
+  return checker.check("scaled", getScaled(), {extent, "N"}, bf16(*this)).result();
+}
+
+LogicalResult GmmActivationOp::verify() {
+  if (failed(checkAlpha(*this, getAlpha())) || failed(checkLimit(*this, getKind(), getLimit())))
+    return failure();
+  const StringRef extent = extentOf(getRows());
+  ShapeChecker checker(*this);
+  checkFactors(checker, *this, "2I", bf16(*this));
+  checker.check("act", getAct(), {extent, "I"}, bf16(*this));
+  if (getGateUp()) checker.check("gate_up", getGateUp(), {extent, "2I"}, bf16(*this));
+  return checker.result();
+}
+
+LogicalResult GmmActivationGradOp::verify() {
+  if (failed(checkAlpha(*this, getAlpha())) || failed(checkLimit(*this, getKind(), getLimit())))
+    return failure();
+  const StringRef extent = extentOf(getRows());
+  ShapeChecker checker(*this);
+  checkFactors(checker, *this, "I", bf16(*this));
+  checker.check("gate_up", getGateUp(), {extent, "2I"}, bf16(*this));
+  if (getRowWeights()) checker.check("row weights", getRowWeights(), {extent}, f32(*this));
+  checker.check("gate_up_grad", getGateUpGrad(), {extent, "2I"}, bf16(*this));
+  if (getRowWeightGrad()) checker.check("row weight grad", getRowWeightGrad(), {extent}, f32(*this));
   return checker.result();
 }
 

@@ -61,6 +61,8 @@ enum class GraphOp : uint8_t {
   kActivation = 4,
   kActivationGrad = 5,
   kCombine = 6,
+  kAdd = 7,
+  kScale = 8,
 };
 
 enum class GraphSpace : uint8_t { kTokens = 0, kRows = 1, kExperts = 2 };
@@ -99,6 +101,7 @@ struct GraphNode {
   std::vector<TensorUse> outputs;  // likewise
   bool transpose = false;          // gmm only
   bool accumulate = false;         // gmm_weight_grad only
+  std::optional<double> alpha;     // gmm, gmm_weight_grad and scale only
   std::string kind;                // activations only
   std::optional<double> limit;     // activations of kind swiglu_clamp only
   std::optional<GraphSplit> split;

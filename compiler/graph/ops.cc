@@ -29,16 +29,28 @@ constexpr OpPort kActivationGradOut[] = {{"gate_up_grad"}, {"row_weight_grad", f
 constexpr OpPort kCombineIn[] = {{"rows"}, kRouting, {"weights", false}, {"scalars", false}};
 constexpr OpPort kCombineOut[] = {{"tokens"}, {"token_scalars", false}};
 
+constexpr OpPort kAddIn[] = {{"a"}, {"b"}};
+constexpr OpPort kAddOut[] = {{"sum"}};
+
+constexpr OpPort kScaleIn[] = {{"value"}};
+constexpr OpPort kScaleOut[] = {{"scaled"}};
+
 // By GraphOp.
-constexpr std::array<OpSchema, 7> kSchemas = {{
+constexpr std::array<OpSchema, 9> kSchemas = {{
     {GraphOp::kRoute, "route", kRouteIn, kRouteOut},
     {GraphOp::kDispatch, "dispatch", kDispatchIn, kDispatchOut},
-    {.op = GraphOp::kGmm, .name = "gmm", .inputs = kGmmIn, .outputs = kGmmOut, .hasTranspose = true},
+    {.op = GraphOp::kGmm,
+     .name = "gmm",
+     .inputs = kGmmIn,
+     .outputs = kGmmOut,
+     .hasTranspose = true,
+     .alpha = AlphaField::kOptional},
     {.op = GraphOp::kGmmWeightGrad,
      .name = "gmm_weight_grad",
      .inputs = kGmmWeightGradIn,
      .outputs = kGmmWeightGradOut,
-     .hasAccumulate = true},
+     .hasAccumulate = true,
+     .alpha = AlphaField::kOptional},
     {.op = GraphOp::kActivation,
      .name = "activation",
      .inputs = kActivationIn,
@@ -50,6 +62,12 @@ constexpr std::array<OpSchema, 7> kSchemas = {{
      .outputs = kActivationGradOut,
      .hasKind = true},
     {GraphOp::kCombine, "combine", kCombineIn, kCombineOut},
+    {GraphOp::kAdd, "add", kAddIn, kAddOut},
+    {.op = GraphOp::kScale,
+     .name = "scale",
+     .inputs = kScaleIn,
+     .outputs = kScaleOut,
+     .alpha = AlphaField::kRequired},
 }};
 
 }  // namespace

@@ -3,6 +3,7 @@
 // Constant tables; what the ops mean stands in compiler/dialect/moe.td.
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
@@ -17,6 +18,9 @@ struct OpPort {
   bool routing = false;  // takes or gives a routing, all others a tensor
 };
 
+// Whether an op has the factor "alpha".
+enum class AlphaField : uint8_t { kNone, kOptional, kRequired };
+
 struct OpSchema {
   GraphOp op;
   std::string_view name;
@@ -25,6 +29,7 @@ struct OpSchema {
   bool hasTranspose = false;
   bool hasAccumulate = false;
   bool hasKind = false;
+  AlphaField alpha = AlphaField::kNone;
 };
 
 const OpSchema& schemaOf(GraphOp op);

@@ -24,16 +24,16 @@ int64_t readInteger(ErrorSink& errors, const JsonValue& value, std::string_view 
   return value.integer;
 }
 
-// Whether it fits the kind is for the verifier of the node.
-std::optional<double> readLimit(ErrorSink& errors, Fields& node) {
-  const JsonValue* value = node.findAny("limit");
+// Whether the value makes sense is for the verifier of the node.
+std::optional<double> readNumber(ErrorSink& errors, Fields& node, std::string_view name) {
+  const JsonValue* value = node.findAny(name);
   if (value == nullptr) return std::nullopt;
   if (value->kind == JsonKind::kInteger) return static_cast<double>(value->integer);
-  double limit = 0;
+  double number = 0;
   const char* end = value->text.data() + value->text.size();
-  if (value->kind == JsonKind::kReal && std::from_chars(value->text.data(), end, limit).ptr == end)
-    return limit;
-  errors.fail(value->pos, fmt::format("the limit of {} is {}, expected a number", node.what(),
+  if (value->kind == JsonKind::kReal && std::from_chars(value->text.data(), end, number).ptr == end)
+    return number;
+  errors.fail(value->pos, fmt::format("the {} of {} is {}, expected a number", name, node.what(),
                                       jsonKindName(value->kind)));
   return std::nullopt;
 }
@@ -221,8 +221,11 @@ GraphNode readNode(ErrorSink& errors, const Graph& graph, const JsonValue& value
       errors.fail(kind.pos, fmt::format("{} has kind '{}', expected {}", fields.what(), node.kind,
                                         fmt::join(kActivationKinds, ", ")));
     }
-    node.limit = readLimit(errors, fields);
+    node.limit = readNumber(errors, fields, "limit");
   }
+  if (schema->alpha != AlphaField::kNone) node.alpha = readNumber(errors, fields, "alpha");
+  if (schema->alpha == AlphaField::kRequired && !node.alpha)
+    errors.fail(node.pos, fmt::format("{} has no field 'alpha'", fields.what()));
   node.split = readSplit(errors, graph, fields);
   node.reference = readReference(errors, fields);
   fields.finish();

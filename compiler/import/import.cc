@@ -126,6 +126,9 @@ class Importer {
       state.addAttribute("kind",
                          moe::ActivationKindAttr::get(context, *moe::symbolizeActivationKind(node.kind)));
     }
+    if (node.alpha) {
+      state.addAttribute("alpha", builder_.getF32FloatAttr(static_cast<float>(*node.alpha)));
+    }
     if (node.limit) {
       state.addAttribute("limit", builder_.getF32FloatAttr(static_cast<float>(*node.limit)));
     }

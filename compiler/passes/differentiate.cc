@@ -1,7 +1,9 @@
 // 1. Find which values need a gradient: they depend on a trainable input, and an output depends on them.
 // 2. Make the entry `backward` with everything of the forward at hand: its inputs, its values as saved.
 // 3. Ask the nodes of the forward, last first, for what they contribute.
-// 4. Give out the gradients of the trainable inputs; drop what nobody reads; save what is left of the values.
+// 4. Give out the gradients of the trainable inputs; drop the nodes that nobody reads.
+// 5. To keep little, compute again what can be from values that are kept anyway.
+// 6. Drop the sources that nobody reads; save what is left of the values.
 #include "compiler/analysis/gradients.h"
 #include "compiler/dialect/moe_gradient.h"
 #include "compiler/passes/passes.h"
@@ -43,14 +45,16 @@ llvm::StringSet<> tensorNamesOf(moe::EntryOp entry) {
 
 class Differentiation {
  public:
-  Differentiation(moe::EntryOp forward, std::vector<std::string> trainable)
-      : forward_(forward), builder_(forward), names_(std::move(trainable)) {}
+  Differentiation(moe::EntryOp forward, std::vector<std::string> trainable, bool keepsLittle)
+      : forward_(forward), builder_(forward), names_(std::move(trainable)), keepsLittle_(keepsLittle) {}
 
   LogicalResult run() {
     if (failed(findTrainable()) || failed(findNeeded())) return mlir::failure();
     prepareBackward();
     if (failed(deriveNodes())) return mlir::failure();
-    dropUnread();
+    dropUnreadNodes();
+    if (keepsLittle_) recompute();
+    dropUnreadSources();
     saveValues();
     return mlir::success();
   }
@@ -177,9 +181,16 @@ class Differentiation {
       if (failed(deriveNode(node, gradients))) return mlir::failure();
     }
     if (failed(gradients.finish(routing))) return mlir::failure();
-    builder_.setInsertionPointToEnd(&backwardBlock());
+    std::vector<std::pair<moe::InputOp, Value>> outputs;
     for (moe::InputOp input : trainable_) {
-      const Value value = gradients.find(input.getValue())->value;
+      auto reader = llvm::cast<moe::NodeOp>(*llvm::find_if(
+          input.getValue().getUsers(), [](mlir::Operation* user) { return llvm::isa<moe::NodeOp>(user); }));
+      const Value value = gradients.ownedAs(reader, gradients.find(input.getValue())->value,
+                                            moe::gradientName(input.getValue()));
+      outputs.push_back({input, value});
+    }
+    builder_.setInsertionPointToEnd(&backwardBlock());
+    for (auto [input, value] : outputs) {
       builder_.create<moe::OutputOp>(input.getLoc(), builder_.getStringAttr(moe::tensorName(value)), value,
                                      mlir::StringAttr());
     }
@@ -195,9 +206,9 @@ class Differentiation {
   }
 
   // Users stand behind what they use: backwards, one pass is enough.
-  void dropUnread() {
+  void dropUnreadNodes() {
     for (mlir::Operation& op : llvm::make_early_inc_range(llvm::reverse(backwardBlock()))) {
-      if (llvm::isa<moe::OutputOp>(op)) continue;
+      if (!llvm::isa<moe::NodeOp>(op)) continue;
       if (op.use_empty()) {
         op.erase();
       } else if (auto dispatch = llvm::dyn_cast<moe::DispatchOp>(op)) {
@@ -207,6 +218,41 @@ class Differentiation {
         if (grad.getGateUpGrad().use_empty()) grad.getRowWeightsMutable().clear();
       }
     }
+  }
+
+  void dropUnreadSources() {
+    for (mlir::Operation& op : llvm::make_early_inc_range(backwardBlock()))
+      if (llvm::isa<moe::InputOp, moe::SavedOp>(op) && op.use_empty()) op.erase();
+  }
+
+  // A value is computed again only from what is kept or given anyway: else its operands would be kept for it.
+  void recompute() {
+    for (auto& [value, saved] : saved_) {
+      auto node = value.getDefiningOp<moe::DifferentiableOp>();
+      const auto isAtHand = [&](Value operand) {
+        return llvm::isa<moe::InputOp>(operand.getDefiningOp()) || !kept_.lookup(operand).use_empty();
+      };
+      if (saved->use_empty() || !node || !node.isRecomputable() ||
+          !llvm::all_of(node->getOperands(), isAtHand))
+        continue;
+      const auto isBefore = [](mlir::Operation* a, mlir::Operation* b) { return a->isBeforeInBlock(b); };
+      const auto users = llvm::to_vector(saved->getUsers());
+      builder_.setInsertionPoint(*std::min_element(users.begin(), users.end(), isBefore));
+      mlir::Operation* again = builder_.clone(*node, kept_);
+      const std::string name = moe::nameOf(value) + "_again";
+      again->setAttr("node", builder_.getStringAttr(unusedNode(name)));
+      again->setAttr("tensors", builder_.getStrArrayAttr({unusedName(name)}));
+      for (const char* forwardOnly : {"alias", "reference", "split"}) again->removeAttr(forwardOnly);
+      saved.getValue().replaceAllUsesWith(again->getResult(0));
+    }
+  }
+
+  std::string unusedNode(const std::string& name) {
+    std::string candidate = name;
+    const auto isTaken = [&](moe::NodeOp node) { return node.getNode() == candidate; };
+    for (int number = 2; llvm::any_of(backwardBlock().getOps<moe::NodeOp>(), isTaken); ++number)
+      candidate = name + "_" + std::to_string(number);
+    return candidate;
   }
 
   void dropRowWeights(moe::DispatchOp dispatch) {
@@ -242,6 +288,7 @@ class Differentiation {
   moe::EntryOp backward_;
   mlir::OpBuilder builder_;
   const std::vector<std::string> names_;
+  const bool keepsLittle_;
   llvm::SmallVector<moe::InputOp> trainable_;
   llvm::DenseSet<Value> needed_;
   llvm::StringSet<> tensorNames_;
@@ -265,7 +312,7 @@ struct Differentiate : impl::DifferentiateBase<Differentiate> {
                                         << " entries, expected one: its backward is derived";
     if (entries.front().getSymName() == kBackward)
       return entries.front().emitError("entry '") << kBackward << "' has the name of the derived entry";
-    if (failed(Differentiation(entries.front(), {trainable.begin(), trainable.end()}).run()))
+    if (failed(Differentiation(entries.front(), {trainable.begin(), trainable.end()}, false).run()))
       return mlir::failure();
     if (accumulate) graph.walk([](moe::GmmWeightGradOp node) { node.setAccumulate(true); });
     return mlir::success();

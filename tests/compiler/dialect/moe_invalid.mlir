@@ -284,8 +284,8 @@ moe.graph @g ranks = 1 experts = 8 top_k = 2 max_tokens = 1 symbols {} {
     %ids = moe.input "ids" : !moe.tensor<T x 2 x i32>
     %routing = moe.route "route"(%ids) : (!moe.tensor<T x 2 x i32>) -> !moe.routing
     %a = moe.input "a" : !moe.tensor<R x 16 x bf16>
-    // expected-error@+1 {{node 'g': grad is [8 x 16 x 16 x bf16], expected [E x M x N x f32] with E = 8 (experts / ranks), M = 16 (a), N = 16 (b)}}
-    moe.gmm_weight_grad "g"(%a, %a) : (!moe.tensor<R x 16 x bf16>, !moe.tensor<R x 16 x bf16>) -> !moe.tensor<8 x 16 x 16 x bf16>
+    // expected-error@+1 {{node 'g': grad is [8 x 16 x 16 x i32], expected [E x M x N x f32 or bf16] with E = 8 (experts / ranks), M = 16 (a), N = 16 (b)}}
+    moe.gmm_weight_grad "g"(%a, %a) : (!moe.tensor<R x 16 x bf16>, !moe.tensor<R x 16 x bf16>) -> !moe.tensor<8 x 16 x 16 x i32>
   }
 }
 
@@ -296,9 +296,9 @@ moe.graph @g ranks = 1 experts = 8 top_k = 2 max_tokens = 1 symbols {} {
     %ids = moe.input "ids" : !moe.tensor<T x 2 x i32>
     %routing = moe.route "route"(%ids) : (!moe.tensor<T x 2 x i32>) -> !moe.routing
     %a = moe.input "a" : !moe.tensor<R x 16 x bf16>
-    // expected-error@+1 {{node 'g': grad is [8 x 16 x 16 x bf16], expected [E x M x N x f32] with E = 8 (experts / ranks), M = 16 (a), N = 16 (b)}}
-    %g = moe.gmm_weight_grad "g"(%a, %a) accumulate : (!moe.tensor<R x 16 x bf16>, !moe.tensor<R x 16 x bf16>) -> !moe.tensor<8 x 16 x 16 x bf16>
-    moe.output "grad", %g : !moe.tensor<8 x 16 x 16 x bf16>
+    // expected-error@+1 {{node 'g': grad is [8 x 16 x 16 x i32], expected [E x M x N x f32 or bf16] with E = 8 (experts / ranks), M = 16 (a), N = 16 (b)}}
+    %g = moe.gmm_weight_grad "g"(%a, %a) accumulate : (!moe.tensor<R x 16 x bf16>, !moe.tensor<R x 16 x bf16>) -> !moe.tensor<8 x 16 x 16 x i32>
+    moe.output "grad", %g : !moe.tensor<8 x 16 x 16 x i32>
   }
 }
 

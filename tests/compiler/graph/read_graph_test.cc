@@ -121,7 +121,7 @@ TEST_CASE("ops and their operands are checked") {
   expectError(
       "\"op\": \"route\"", "\"op\": \"rout\"", "\"rout\"",
       "node 'route' has an unknown op 'rout', expected route, dispatch, gmm, gmm_weight_grad, activation, "
-      "activation_grad, combine");
+      "activation_grad, combine, add, scale");
   expectError("{\"expert_ids\": \"ids\"}", "{}", "{}, \"outputs\"",
               "inputs of node 'route' lack 'expert_ids', expected expert_ids");
   expectError(
@@ -138,6 +138,31 @@ TEST_CASE("ops and their operands are checked") {
               "the size of the split of node 'dispatch' is -1, expected 0 to 4194304");
   expectError("\"size\": 64}", "\"size\": 64}, \"reference\": {\"core\": \"gpu\"}", "\"gpu\"",
               "the core is 'gpu', expected cube or vector");
+}
+
+TEST_CASE("factors are numbers, of products and of scale, which has to have one") {
+  const auto alphaOf = [](std::string_view field) {
+    const std::string text =
+        edited("\"op\": \"gmm\", \"inputs\": {\"rows\": \"mid\"",
+               "\"op\": \"gmm\", " + std::string(field) + " \"inputs\": {\"rows\": \"mid\"");
+    const Expected<Graph> graph = readGraphText(text, "g.json", {});
+    REQUIRE(graph.ok());
+    return graph->entries[0].nodes[3].alpha;
+  };
+  CHECK(alphaOf("") == std::nullopt);
+  CHECK(alphaOf("\"alpha\": 2,") == 2.0);
+  CHECK(alphaOf("\"alpha\": -0.125,") == -0.125);
+  CHECK(alphaOf("\"alpha\": 1e-3,") == 1e-3);
+  expectError("\"op\": \"gmm\"", "\"op\": \"gmm\", \"alpha\": \"half\"", "\"half\"",
+              "the alpha of node 'down_proj' is a string, expected a number");
+  expectError(
+      "\"op\": \"gmm\", \"inputs\": {\"rows\": \"rows\", \"weight\": \"up\"}, \"outputs\": {\"product\"",
+      "\"op\": \"scale\", \"inputs\": {\"value\": \"rows\"}, \"outputs\": {\"scaled\"",
+      "{\"name\": \"up_proj\"", "node 'up_proj' has no field 'alpha'");
+  expectError(
+      "\"op\": \"route\"", "\"op\": \"route\", \"alpha\": 2", "\"alpha\"",
+      "node 'route' has an unknown field 'alpha', expected name, alias, doc, op, inputs, outputs, split, "
+      "reference");
 }
 
 TEST_CASE("a file that cannot be read is named") {

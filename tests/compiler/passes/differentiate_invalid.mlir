@@ -21,8 +21,8 @@ moe.graph @no_activation ranks = 1 experts = 2 top_k = 2 max_tokens = 64 symbols
 
 // -----
 
-// Two readers.
-moe.graph @two_readers ranks = 1 experts = 2 top_k = 2 max_tokens = 64 symbols {} {
+// A weight of two products: there is no op that adds gradients of weights.
+moe.graph @shared_weight ranks = 1 experts = 2 top_k = 2 max_tokens = 64 symbols {} {
   moe.entry @forward {
     %x = moe.input "x" : !moe.tensor<T x 32 x bf16>
     %ids = moe.input "expert_ids" : !moe.tensor<T x 2 x i32>
@@ -31,17 +31,71 @@ moe.graph @two_readers ranks = 1 experts = 2 top_k = 2 max_tokens = 64 symbols {
     %r = moe.route "route"(%ids) : (!moe.tensor<T x 2 x i32>) -> !moe.routing
     %rows = moe.dispatch "dispatch"(%x, %r)
         : (!moe.tensor<T x 32 x bf16>, !moe.routing) -> !moe.tensor<R x 32 x bf16>
-    // expected-error @+1 {{node 'up' is a second one with a gradient for tensor 'dispatch', expected one: there is no op that adds two}}
+    // expected-error @+1 {{node 'up' and node 'up2' both contribute to the gradient of 'w', but there is no op that adds tensors [2 x 32 x 32 x bf16]}}
     %up = moe.gmm "up"(%rows, %w)
         : (!moe.tensor<R x 32 x bf16>, !moe.tensor<2 x 32 x 32 x bf16>) -> !moe.tensor<R x 32 x bf16>
-    %up2 = moe.gmm "up2"(%rows, %w)
+    // expected-note @+1 {{node 'up2' is here}}
+    %up2 = moe.gmm "up2"(%up, %w)
         : (!moe.tensor<R x 32 x bf16>, !moe.tensor<2 x 32 x 32 x bf16>) -> !moe.tensor<R x 32 x bf16>
-    %y = moe.combine "combine"(%up, %r)
+    %y = moe.combine "combine"(%up2, %r)
         : (!moe.tensor<R x 32 x bf16>, !moe.routing) -> !moe.tensor<T x 32 x bf16>
     moe.output "y", %y : !moe.tensor<T x 32 x bf16>
-    %y2 = moe.combine "combine2"(%up2, %r)
+  }
+}
+
+// -----
+
+// Rows that are weighted on one way only: there is no op that weights them before the sum.
+moe.graph @weighted_once ranks = 1 experts = 2 top_k = 2 max_tokens = 64 symbols {} {
+  moe.entry @forward {
+    %x = moe.input "x" : !moe.tensor<T x 32 x bf16>
+    %ids = moe.input "expert_ids" : !moe.tensor<T x 2 x i32>
+    %weights = moe.input "expert_weights" : !moe.tensor<T x 2 x f32>
+    %w = moe.input "w" : !moe.tensor<2 x 32 x 32 x bf16>
+    %v = moe.input "v" : !moe.tensor<2 x 32 x 64 x bf16>
+    %r = moe.route "route"(%ids) : (!moe.tensor<T x 2 x i32>) -> !moe.routing
+    %rows = moe.dispatch "dispatch"(%x, %r)
+        : (!moe.tensor<T x 32 x bf16>, !moe.routing) -> !moe.tensor<R x 32 x bf16>
+    %gate_up = moe.gmm "up_proj"(%rows, %v) {tensors = ["gate_up"]}
+        : (!moe.tensor<R x 32 x bf16>, !moe.tensor<2 x 32 x 64 x bf16>) -> !moe.tensor<R x 64 x bf16>
+    %act = moe.activation "act" swiglu(%gate_up) : (!moe.tensor<R x 64 x bf16>) -> !moe.tensor<R x 32 x bf16>
+    // expected-error @+1 {{node 'down' and node 'combine2' both contribute to the gradient of 'act', weighted by nothing and by 'expert_weights', expected the same of both}}
+    %down = moe.gmm "down"(%act, %w)
+        : (!moe.tensor<R x 32 x bf16>, !moe.tensor<2 x 32 x 32 x bf16>) -> !moe.tensor<R x 32 x bf16>
+    %y = moe.combine "combine"(%down, %r)
         : (!moe.tensor<R x 32 x bf16>, !moe.routing) -> !moe.tensor<T x 32 x bf16>
-    moe.output "y2", %y2 : !moe.tensor<T x 32 x bf16>
+    // expected-note @+1 {{node 'combine2' is here}}
+    %z = moe.combine "combine2"(%act, %r) weights(%weights)
+        : (!moe.tensor<R x 32 x bf16>, !moe.routing, !moe.tensor<T x 2 x f32>) -> !moe.tensor<T x 32 x bf16>
+    moe.output "y", %y : !moe.tensor<T x 32 x bf16>
+    moe.output "z", %z : !moe.tensor<T x 32 x bf16>
+  }
+}
+
+// -----
+
+// Two activations whose rows get the same weights: each gives a part of the gradient of the weights.
+moe.graph @two_dots ranks = 1 experts = 2 top_k = 2 max_tokens = 64 symbols {} {
+  moe.entry @forward {
+    %x = moe.input "x" : !moe.tensor<T x 32 x bf16>
+    %ids = moe.input "expert_ids" : !moe.tensor<T x 2 x i32>
+    %weights = moe.input "expert_weights" : !moe.tensor<T x 2 x f32>
+    %v = moe.input "v" : !moe.tensor<2 x 32 x 64 x bf16>
+    %w = moe.input "w" : !moe.tensor<2 x 32 x 64 x bf16>
+    %r = moe.route "route"(%ids) : (!moe.tensor<T x 2 x i32>) -> !moe.routing
+    %rows = moe.dispatch "dispatch"(%x, %r)
+        : (!moe.tensor<T x 32 x bf16>, !moe.routing) -> !moe.tensor<R x 32 x bf16>
+    %gate_up = moe.gmm "up"(%rows, %v)
+        : (!moe.tensor<R x 32 x bf16>, !moe.tensor<2 x 32 x 64 x bf16>) -> !moe.tensor<R x 64 x bf16>
+    %gate_up2 = moe.gmm "up2"(%rows, %w)
+        : (!moe.tensor<R x 32 x bf16>, !moe.tensor<2 x 32 x 64 x bf16>) -> !moe.tensor<R x 64 x bf16>
+    // expected-error @+1 {{node 'act' and node 'act2' both contribute to the gradients of routing weights, expected one}}
+    %act = moe.activation "act" swiglu(%gate_up) : (!moe.tensor<R x 64 x bf16>) -> !moe.tensor<R x 32 x bf16>
+    %act2 = moe.activation "act2" swiglu(%gate_up2) : (!moe.tensor<R x 64 x bf16>) -> !moe.tensor<R x 32 x bf16>
+    %sum = moe.add "sum"(%act, %act2) : (!moe.tensor<R x 32 x bf16>, !moe.tensor<R x 32 x bf16>) -> !moe.tensor<R x 32 x bf16>
+    %y = moe.combine "combine"(%sum, %r) weights(%weights)
+        : (!moe.tensor<R x 32 x bf16>, !moe.routing, !moe.tensor<T x 2 x f32>) -> !moe.tensor<T x 32 x bf16>
+    moe.output "y", %y : !moe.tensor<T x 32 x bf16>
   }
 }
 

@@ -1,0 +1,148 @@
+// What each node contributes to a backward entry.
+#include "compiler/dialect/moe_gradient.h"
+
+namespace sluice::moe {
+
+using llvm::StringRef;
+using mlir::failure;
+using mlir::LogicalResult;
+using mlir::success;
+using mlir::Value;
+
+namespace {
+
+mlir::Type vectorOfRows(mlir::OpBuilder& builder) {
+  return MoeTensorType::get(builder.getContext(), {MoeTensorType::kRows}, builder.getF32Type());
+}
+
+// An attribute of the forward node that its gradient has as well, if it is there.
+void addAlpha(llvm::SmallVector<mlir::NamedAttribute>& attributes, mlir::OpBuilder& builder,
+              mlir::FloatAttr alpha) {
+  if (alpha) attributes.push_back(builder.getNamedAttr("alpha", alpha));
+}
+
+// Which function an activation is: its attributes but those that all nodes have.
+llvm::SmallVector<mlir::NamedAttribute> functionOf(ActivationOp op) {
+  const llvm::StringSet<> common = {"node", "alias", "tensors", "split", "reference"};
+  llvm::SmallVector<mlir::NamedAttribute> attributes;
+  for (mlir::NamedAttribute attribute : op->getAttrDictionary())
+    if (!common.contains(attribute.getName())) attributes.push_back(attribute);
+  return attributes;
+}
+
+// The gradient of a weight has its shape, in f32.
+mlir::Type gradientType(mlir::OpBuilder& builder, Value weight) {
+  const auto type = mlir::cast<MoeTensorType>(weight.getType());
+  return MoeTensorType::get(builder.getContext(), type.getShape(), builder.getF32Type());
+}
+
+}  // namespace
+
+// Rows that came from tokens go back to them.
+LogicalResult DispatchOp::buildGradients(GradientBuilder& gradients) {
+  const Gradient* rows = gradients.find(getRows());
+  if (rows == nullptr || gradients.find(getRowWeights()) != nullptr)
+    return emitError("node '") << getNode() << "' gives row weights that need a gradient, expected rows only";
+  if (rows->wantsDot)
+    return emitError("node '") << getNode()
+                               << "' gives rows that are weighted without an activation between, "
+                               << "so there is no op for the gradient of the weights '"
+                               << nameOf(rows->weights) << "'";
+  if (!gradients.needs(getTokens())) return success();
+  const Gradient from = *rows;
+  const mlir::FailureOr<Value> sum = gradients.combine(*this, getRouting(), from.value, from.weights,
+                                                       {gradientName(getTokens()), getTokens().getType()});
+  if (failed(sum)) return failure();
+  return gradients.add(*this, getTokens(), {.value = *sum});
+}
+
+// The rows of the product's gradient times the transposed weight, and per expert the outer product of both.
+LogicalResult GmmOp::buildGradients(GradientBuilder& gradients) {
+  const Gradient from = *gradients.find(getProduct());
+  mlir::OpBuilder& builder = gradients.builder();
+  if (gradients.needs(getRows()) || from.wantsDot) {
+    // The reference calls the gradient of what was dispatched by the product it goes through.
+    auto dispatch = getRows().getDefiningOp<DispatchOp>();
+    const bool isOfTokens = mlir::cast<MoeTensorType>(getRows().getType()).hasTokens();
+    const std::string node = dispatch ? "gate_grad" : nameOf(getRows()) + "_grad";
+    const std::string tensor = dispatch     ? "rows_" + gradientName(dispatch.getTokens())
+                               : isOfTokens ? gradientName(getRows())
+                                            : node + "_y";
+    llvm::SmallVector<mlir::NamedAttribute> attributes;
+    addAlpha(attributes, builder, getAlphaAttr());
+    if (!getTranspose()) attributes.push_back(builder.getNamedAttr("transpose", builder.getUnitAttr()));
+    mlir::Operation* op = gradients.create(*this, "gmm", node, {from.value, gradients.kept(getWeight())},
+                                           {{tensor, getRows().getType()}}, attributes);
+    Gradient rows = from;
+    rows.value = op->getResult(0);
+    if (failed(gradients.add(*this, getRows(), rows))) return failure();
+  }
+  if (!gradients.needs(getWeight())) return success();
+  Value a = gradients.kept(getRows()), b = from.value;
+  if (getTranspose()) std::swap(a, b);
+  const std::string name = gradientName(getWeight());
+  llvm::SmallVector<mlir::NamedAttribute> attributes;
+  addAlpha(attributes, builder, getAlphaAttr());
+  mlir::Operation* op = gradients.create(*this, "gmm_weight_grad", name, {a, b, from.scale},
+                                         {{name, gradientType(builder, getWeight())}}, attributes);
+  return gradients.add(*this, getWeight(), {.value = op->getResult(0)});
+}
+
+bool ActivationOp::isRecomputable() { return true; }
+
+// Applies the routing weight, and computes its gradient.
+LogicalResult ActivationOp::buildGradients(GradientBuilder& gradients) {
+  const Gradient from = *gradients.find(getAct());
+  llvm::SmallVector<NewTensor> results = {{nameOf(getGateUp()) + "_grad", getGateUp().getType()}};
+  if (from.wantsDot) results.push_back({"row_weight_grad", vectorOfRows(gradients.builder())});
+  mlir::Operation* op =
+      gradients.create(*this, "activation_grad", getNode().str() + "_grad",
+                       {from.value, gradients.kept(getGateUp()), from.scale}, results, functionOf(*this));
+  if (from.wantsDot && failed(gradients.carry(*this, from.value, op->getResult(1), from.weights)))
+    return failure();
+  if (!gradients.needs(getGateUp())) return success();
+  return gradients.add(*this, getGateUp(), {.value = op->getResult(0)});
+}
+
+// Rows that went back to tokens are dispatched to the experts again, with the weights they were summed with.
+LogicalResult CombineOp::buildGradients(GradientBuilder& gradients) {
+  if (getTokenScalars() && gradients.find(getTokenScalars()) != nullptr)
+    return emitError("node '") << getNode() << "' gives scalars that need a gradient, expected rows only";
+  const bool wantsDot = getWeights() && gradients.needs(getWeights());
+  if (!gradients.needs(getRows()) && !wantsDot) return success();
+  const Gradient from = *gradients.find(getSum());
+  llvm::SmallVector<NewTensor> results = {{"rows_" + nameOf(from.value), getRows().getType()}};
+  if (getWeights()) results.push_back({"row_weights", vectorOfRows(gradients.builder())});
+  const Value weights = getWeights() ? gradients.kept(getWeights()) : Value();
+  mlir::Operation* op = gradients.create(*this, "dispatch", "dispatch",
+                                         {from.value, gradients.kept(getRouting()), weights}, results);
+  Gradient rows{.value = op->getResult(0)};
+  if (getWeights()) rows = {op->getResult(0), op->getResult(1), getWeights(), wantsDot};
+  return gradients.add(*this, getRows(), rows);
+}
+
+// Both summands have the sum's gradient, with its weight: a row's dot with the sum is that with both of them.
+LogicalResult AddOp::buildGradients(GradientBuilder& gradients) {
+  const Gradient from = *gradients.find(getSum());
+  for (Value operand : getOperands()) {
+    if (!gradients.needs(operand) && !from.wantsDot) continue;
+    if (failed(gradients.add(*this, operand, from))) return failure();
+  }
+  return success();
+}
+
+LogicalResult ScaleOp::buildGradients(GradientBuilder& gradients) {
+  Gradient value = *gradients.find(getScaled());
+  if (!gradients.needs(getValue()) && !value.wantsDot) return success();
+  const bool isOfTokens = mlir::cast<MoeTensorType>(getValue().getType()).hasTokens();
+  const std::string node = nameOf(getValue()) + "_grad";
+  llvm::SmallVector<mlir::NamedAttribute> attributes;
+  addAlpha(attributes, gradients.builder(), getAlphaAttr());
+  mlir::Operation* op = gradients.create(
+      *this, "scale", node, {value.value},
+      {{isOfTokens ? gradientName(getValue()) : node + "_y", getValue().getType()}}, attributes);
+  value.value = op->getResult(0);
+  return gradients.add(*this, getValue(), value);
+}
+
+}  // namespace sluice::moe
