@@ -1,0 +1,197 @@
+#include "compiler/export/graph_dot.h"
+
+#include <fmt/format.h>
+
+#include <map>
+#include <set>
+
+#include "compiler/graph/ops.h"
+
+namespace sluice {
+namespace {
+
+// A quoted string of the dot language.
+std::string quoted(std::string_view text) {
+  std::string out = "\"";
+  for (char c : text) {
+    if (c == '"' || c == '\\') out += '\\';
+    out += c == '\n' ? std::string("\\n") : std::string(1, c);
+  }
+  return out + "\"";
+}
+
+// Light fills, told apart also in print: communication, products, weight gradients, element-wise, routing.
+constexpr std::string_view kCommunication = "#cfe2f3", kProduct = "#f9cb9c", kWeightGrad = "#d9ead3",
+                           kElementWise = "#fff2cc", kRouting = "#eeeeee";
+
+std::string_view colourOf(GraphOp op) {
+  switch (op) {
+    case GraphOp::kRoute:
+      return kRouting;
+    case GraphOp::kDispatch:
+    case GraphOp::kCombine:
+      return kCommunication;
+    case GraphOp::kGmm:
+      return kProduct;
+    case GraphOp::kGmmWeightGrad:
+      return kWeightGrad;
+    default:
+      return kElementWise;
+  }
+}
+
+std::string_view colourOf(OpKind op) {
+  switch (op) {
+    case OpKind::kDispatch:
+    case OpKind::kCombineReturn:
+    case OpKind::kCombineSum:
+      return kCommunication;
+    case OpKind::kGmm:
+    case OpKind::kGmmActivation:
+    case OpKind::kGmmActivationGrad:
+      return kProduct;
+    case OpKind::kGmmWeightGrad:
+      return kWeightGrad;
+    case OpKind::kActivation:
+    case OpKind::kActivationGrad:
+    case OpKind::kAdd:
+    case OpKind::kScale:
+      return kElementWise;
+  }
+  return kElementWise;
+}
+
+// Wide: not between tasks of the same slot of one space.
+bool isWide(SpaceKind producer, SpaceKind consumer, EventSpace event) {
+  if (producer != consumer) return true;
+  switch (event) {
+    case EventSpace::kRows:
+      return producer != SpaceKind::kRows;
+    case EventSpace::kTokens:
+      return producer != SpaceKind::kTokens;
+    case EventSpace::kExperts:
+      return producer != SpaceKind::kExperts;
+    case EventSpace::kOne:
+      return true;
+  }
+  return true;
+}
+
+class DotPrinter {
+ public:
+  DotPrinter(const Graph& graph, const TaskProgram& program) : graph_(graph), program_(program) {}
+
+  std::string run() {
+    findEvents();
+    text_ = fmt::format("digraph {} {{\n  rankdir=TB; compound=true; newrank=true;\n", quoted(program_.name));
+    text_ += "  node [shape=box, style=\"rounded,filled\", fontname=\"Helvetica\", fontsize=11];\n";
+    text_ += "  edge [fontname=\"Helvetica\", fontsize=9];\n";
+    for (uint32_t e = 0; e < program_.entries.size(); ++e) addEntry(e);
+    for (const std::string& edge : handOvers_) text_ += "  " + edge;
+    return text_ + "}\n";
+  }
+
+ private:
+  struct Event {
+    std::set<uint32_t> producers;
+    std::set<uint32_t> consumers;
+  };
+
+  void findEvents() {
+    for (const Lane& lane : program_.lanes)
+      for (const auto& seat : lane.seats)
+        for (const TaskRecord& record : seat) {
+          for (EventId id : record.signals)
+            if (id) events_[id.value].producers.insert(record.family.value);
+          for (EventId id : record.waits)
+            if (id) events_[id.value].consumers.insert(record.family.value);
+        }
+  }
+
+  void line(int depth, const std::string& text) {
+    text_ += std::string(static_cast<size_t>(2 * depth), ' ') + text;
+  }
+
+  void addEntry(uint32_t index) {
+    const std::string& name = program_.entries[index].name;
+    line(1, fmt::format("subgraph cluster_{} {{\n", index));
+    line(2, fmt::format("label={}; style=rounded;\n", quoted("entry " + name)));
+    line(2, fmt::format("subgraph cluster_{}_graph {{\n      label=\"graph\"; style=dotted;\n", index));
+    for (size_t e = 0; e < graph_.entries.size(); ++e)
+      for (size_t n = 0; graph_.entries[e].name == name && n < graph_.entries[e].nodes.size(); ++n)
+        addNode(e, n);
+    line(2, "}\n");
+    line(2, fmt::format("subgraph cluster_{}_families {{\n      label=\"families\"; style=dotted;\n", index));
+    for (uint32_t f = 0; f < program_.families.size(); ++f)
+      if (program_.families[f].entry.value == index) addFamily(f);
+    for (const auto& [id, event] : events_)
+      if (program_.events[id].entry.value == index) addEvent(program_.events[id], event);
+    line(2, "}\n");
+    line(1, "}\n");
+  }
+
+  void addNode(size_t entryIndex, size_t nodeIndex) {
+    const GraphEntry& entry = graph_.entries[entryIndex];
+    const GraphNode& node = entry.nodes[nodeIndex];
+    const std::string id = fmt::format("n_{}_{}", entryIndex, nodeIndex);
+    line(3, fmt::format("{} [label={}, fillcolor=\"{}\"];\n", id,
+                        quoted(node.name + "\n" + std::string(schemaOf(node.op).name)), colourOf(node.op)));
+    for (const TensorUse& use : node.inputs)
+      if (use.tensor) addUse(entry, use.tensor, id);
+    for (const TensorUse& use : node.outputs)
+      if (use.tensor) makers_[use.tensor] = {entryIndex, id};
+  }
+
+  // An edge from the node that makes a tensor; from an earlier entry's it crosses the clusters.
+  void addUse(const GraphEntry& entry, TensorId tensor, const std::string& to) {
+    const auto maker = makers_.find(tensor);
+    if (maker == makers_.end()) return;  // an input
+    const auto& [entryIndex, from] = maker->second;
+    const std::string label = quoted(graph_.at(tensor).name);
+    if (graph_.entries[entryIndex].name == entry.name) {
+      line(3, fmt::format("{} -> {} [label={}];\n", from, to, label));
+    } else {
+      handOvers_.push_back(
+          fmt::format("{} -> {} [label={}, color=gray, fontcolor=gray];\n", from, to, label));
+    }
+  }
+
+  void addFamily(uint32_t f) {
+    const Family& family = program_.families[f];
+    const Space& space = program_.at(family.space);
+    std::string label = fmt::format("{}\n{}", family.name, space.name);
+    if (space.slotSize > 1) label += fmt::format(" by {}", space.slotSize);
+    label += fmt::format("\n{} tile{}", family.tiles, family.tiles == 1 ? "" : "s");
+    if (family.tiling.tileM > 0 && family.tiles > 1) {
+      label += fmt::format(" of {} x {}", family.tiling.tileM, family.tiling.tileN);
+    } else if (family.tiles > 1) {
+      label += fmt::format(" of {}", family.tiling.tileN);
+    }
+    line(3, fmt::format("f_{} [label={}, fillcolor=\"{}\"];\n", f, quoted(label), colourOf(family.op)));
+  }
+
+  void addEvent(const EventArray& array, const Event& event) {
+    for (uint32_t producer : event.producers)
+      for (uint32_t consumer : event.consumers) {
+        const bool wide = isWide(program_.at(program_.families[producer].space).kind,
+                                 program_.at(program_.families[consumer].space).kind, array.space);
+        line(3, fmt::format("f_{} -> f_{} [label={}{}{}];\n", producer, consumer, quoted(array.name),
+                            wide ? ", style=dashed" : "", array.remote ? ", color=blue" : ""));
+      }
+  }
+
+  const Graph& graph_;
+  const TaskProgram& program_;
+  std::string text_;
+  std::map<uint32_t, Event> events_;  // by EventId
+  std::map<TensorId, std::pair<size_t, std::string>> makers_;
+  std::vector<std::string> handOvers_;
+};
+
+}  // namespace
+
+std::string printDot(const Graph& graph, const TaskProgram& program) {
+  return DotPrinter(graph, program).run();
+}
+
+}  // namespace sluice
