@@ -1,0 +1,19 @@
+// What sluicec prints of a compilation besides IR and programs. Free functions.
+#pragma once
+
+#include <string>
+
+#include "compiler/api/compile.h"
+
+namespace sluice {
+
+// `kind` is "text" or "json".
+std::string explanationOf(const Compiled& compiled, const std::string& kind);
+
+// Graph and families for Graphviz.
+std::string dotOf(const Compiled& compiled);
+
+// A line a phase, in milliseconds, and their sum.
+std::string timesOf(const Compiled& compiled);
+
+}  // namespace sluice
