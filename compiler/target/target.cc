@@ -9,6 +9,9 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "compiler/target/figures.h"
+#include "compiler/target/read_rates.h"
+
 namespace sluice {
 namespace {
 
@@ -17,92 +20,58 @@ using Json = nlohmann::json;
 
 constexpr uintmax_t kMaxFileBytes = 1 << 20;
 
-// Takes figures out of one file; after the first error the rest are left alone.
-class Reader {
- public:
-  Reader(std::string path, const Json& root) : path_(std::move(path)), root_(root) {}
-
-  Expected<Target> run() {
-    Target target;
-    target.name = text(root_, "name");
-    if (hasSeparateCores()) {
-      number(value("cube_cores"), "cube_cores", 1, 4096, target.cubeCores);
-      number(value("vector_cores"), "vector_cores", 1, 4096, target.vectorCores);
-    } else {
-      unified(target);
-    }
-    if (!error_.empty()) return Error{error_};
-    return target;
+void readUnified(Figures& figures, Target& target) {
+  figures.number(figures.value("cores"), "cores", 1, 4096, target.cores);
+  figures.number(figures.value("slot_rows"), "slot_rows", 16, 1 << 16, target.slotRows);
+  if (target.slotRows % 16 != 0) figures.fail("slot_rows", "a multiple of 16");
+  figures.number(figures.value("token_slot"), "token_slot", 1, 1 << 16, target.tokenSlot);
+  figures.number(figures.value("gmm_tile_columns"), "gmm_tile_columns", 1, 1 << 20, target.tiles.gmmColumns);
+  const Json& tile = figures.value("weight_grad_tile");
+  if (tile.is_array() && tile.size() == 2) {
+    figures.number(tile[0], "weight_grad_tile", 1, 1 << 20, target.tiles.weightGradRows);
+    figures.number(tile[1], "weight_grad_tile", 1, 1 << 20, target.tiles.weightGradColumns);
+  } else {
+    figures.fail("weight_grad_tile", "an array of 2 numbers");
   }
+  const Json& windows = figures.value("windows");
+  const auto window = [&](const char* name, int32_t& out) {
+    figures.number(Figures::member(windows, name), fmt::format("windows.{}", name), 1, 1 << 16, out);
+  };
+  window("tokens", target.windows.tokens);
+  window("rows", target.windows.rows);
+  window("sends", target.windows.sends);
+  window("returns", target.windows.returns);
+  window("experts", target.windows.experts);
+  figures.allowOnly(windows, "windows", {"tokens", "rows", "sends", "returns", "experts"});
+  figures.allowOnly({"name", "doc", "core_kind", "cores", "slot_rows", "token_slot", "gmm_tile_columns",
+                     "weight_grad_tile", "windows", "matrix", "vector", "memory", "caches", "link", "task"});
+}
 
- private:
-  void unified(Target& target) {
-    number(value("cores"), "cores", 1, 4096, target.cores);
-    number(value("slot_rows"), "slot_rows", 16, 1 << 16, target.slotRows);
-    if (target.slotRows % 16 != 0) fail("slot_rows", "a multiple of 16");
-    number(value("token_slot"), "token_slot", 1, 1 << 16, target.tokenSlot);
-    number(value("gmm_tile_columns"), "gmm_tile_columns", 1, 1 << 20, target.tiles.gmmColumns);
-    const Json& tile = value("weight_grad_tile");
-    if (tile.is_array() && tile.size() == 2) {
-      number(tile[0], "weight_grad_tile", 1, 1 << 20, target.tiles.weightGradRows);
-      number(tile[1], "weight_grad_tile", 1, 1 << 20, target.tiles.weightGradColumns);
-    } else {
-      fail("weight_grad_tile", "an array of 2 numbers");
-    }
-    windows(target.windows);
-  }
+void readSeparate(Figures& figures, Target& target) {
+  figures.number(figures.value("cube_cores"), "cube_cores", 1, 4096, target.cubeCores);
+  figures.number(figures.value("vector_cores"), "vector_cores", 1, 4096, target.vectorCores);
+  if (figures.has("communication_cores"))
+    figures.number(figures.value("communication_cores"), "communication_cores", 0, target.vectorCores - 1,
+                   target.communicationCores);
+  figures.allowOnly({"name", "doc", "core_kind", "cube_cores", "vector_cores", "communication_cores",
+                     "matrix", "vector", "memory", "caches", "link", "task"});
+}
 
-  void fail(const std::string& field, const std::string& expected) {
-    if (error_.empty())
-      error_ = fmt::format("{}: error: '{}' is missing or wrong, expected {}", path_, field, expected);
-  }
-
-  // The member of an object, or null.
-  static const Json& member(const Json& object, const char* name) {
-    static const Json kNull;
-    const auto it = object.is_object() ? object.find(name) : object.end();
-    return it == object.end() ? kNull : *it;
-  }
-
-  // Every figure is {"value": ..., "source": "..."}.
-  const Json& value(const char* field) {
-    const Json& figure = member(root_, field);
-    if (!member(figure, "source").is_string()) fail(field, "an object with 'value' and 'source'");
-    return member(figure, "value");
-  }
-
-  std::string text(const Json& object, const char* field) {
-    const Json& found = member(object, field);
-    if (found.is_string()) return found.get<std::string>();
-    fail(field, "a string");
-    return {};
-  }
-
-  bool hasSeparateCores() {
-    const Json& kind = value("core_kind");
-    if (kind != "unified" && kind != "separate") fail("core_kind", "\"unified\" or \"separate\"");
-    return kind == "separate";
-  }
-
-  void number(const Json& found, const char* field, int64_t least, int64_t most, int32_t& out) {
-    const bool fits = found.is_number_integer() && found >= least && found <= most;
-    if (!fits) return fail(field, fmt::format("a number from {} to {}", least, most));
-    out = found.get<int32_t>();
-  }
-
-  void windows(Windows& windows) {
-    const Json& found = value("windows");
-    number(member(found, "tokens"), "windows.tokens", 1, 1 << 16, windows.tokens);
-    number(member(found, "rows"), "windows.rows", 1, 1 << 16, windows.rows);
-    number(member(found, "sends"), "windows.sends", 1, 1 << 16, windows.sends);
-    number(member(found, "returns"), "windows.returns", 1, 1 << 16, windows.returns);
-    number(member(found, "experts"), "windows.experts", 1, 1 << 16, windows.experts);
-  }
-
-  const std::string path_;
-  const Json& root_;
-  std::string error_;
-};
+Expected<Target> targetOf(const std::string& path, const Json& root) {
+  Figures figures(path, root);
+  Target target;
+  target.name = figures.text("name");
+  const Json& kind = figures.value("core_kind");
+  if (kind == "separate")
+    readSeparate(figures, target);
+  else if (kind == "unified")
+    readUnified(figures, target);
+  else
+    figures.fail("core_kind", "\"unified\" or \"separate\"");
+  target.rates = readRates(figures);
+  if (!figures.error().empty()) return Error{figures.error()};
+  return target;
+}
 
 Expected<Target> readTarget(const std::string& path) {
   std::error_code failed;
@@ -114,7 +83,7 @@ Expected<Target> readTarget(const std::string& path) {
   if (!file) return Error{fmt::format("{}: error: cannot be read", path)};
   const Json root = Json::parse(content.str(), nullptr, false);
   if (!root.is_object()) return Error{fmt::format("{}: error: is not a JSON object", path)};
-  return Reader(path, root).run();
+  return targetOf(path, root);
 }
 
 std::string available(std::span<const std::string> folders) {

@@ -70,7 +70,7 @@ void addRates(const Measured& measured, const std::string& by, Json& root) {
   root["link"] = figure({{"bandwidth", rounded(r.link.bandwidth)}, {"latency", rounded(r.link.latency)}},
                         by + ": rows copied to another thread's memory, a counter that goes back and forth");
   root["task"] =
-      figure(rounded(r.task), by + ": seconds to look at the heads of 12 lanes and to signal once");
+      figure(rounded(r.task), by + ": seconds of a core for a task of 8 lanes that wait for each other");
 }
 
 // What is not measured is what a Target has by itself; a compiler that knows the rates chooses better.
@@ -106,7 +106,9 @@ Expected<Measured> measure(const ops::KernelSet& kernels, const Effort& effort) 
   measured.rates.memory = measureMemory(kernels, measured.cores, effort);
   measured.rates.caches = measureCaches(effort);
   measured.rates.link = measureLink(kernels, measured.cores, effort);
-  measured.rates.task = measureTask(effort);
+  const Expected<double> task = measureTask(measured.cores, effort);
+  if (!task) return task.error();
+  measured.rates.task = *task;
   return measured;
 }
 

@@ -59,6 +59,53 @@ TEST_CASE("ascend910b.json has cube and vector cores apart") {
   CHECK_THAT(errorOf(damaged("\"unified\"", "\"separate\"")), Contains("'cube_cores' is missing or wrong"));
 }
 
+TEST_CASE("every shipped target has rates, and a file without any has none") {
+  const std::vector<std::string> folders = {"targets"};
+  for (const char* name : {"cpu", "ascend910b", "h200"}) {
+    const Expected<Target> target = loadTarget(name, folders);
+    if (!target) FAIL(target.error().message);
+    INFO(name);
+    REQUIRE(target->rates);
+    CHECK(target->rates->matrix.gmm.flops > 1e11);
+    CHECK(target->rates->memory.sharedRead >= target->rates->memory.coreRead);
+    CHECK(target->rates->caches.core > 0);
+  }
+  const std::string text = cpuText();
+  const std::string bare = text.substr(0, text.find(",\n  \"matrix\"")) + "}";
+  const Expected<Target> target = loadTarget(folderWith("bare.json", bare) + "/bare.json", {});
+  if (!target) FAIL(target.error().message);
+  CHECK(!target->rates);
+}
+
+TEST_CASE("a wrong, missing or unknown rate is named with its file") {
+  CHECK_THAT(errorOf(damaged("\"core_spill\"", "\"spill\"")),
+             Contains("bad.json: error: unknown 'caches.spill', expected core, core_spill, shared"));
+  CHECK_THAT(errorOf(damaged("\"flops\": ", "\"flops\": -")), Contains("'matrix.gmm.flops'"));
+  CHECK_THAT(errorOf(damaged("\"overlap\": 0", "\"overlap\": 2")), Contains("'memory.overlap'"));
+  CHECK_THAT(errorOf(damaged("\"overlap\": 0", "\"overlap\": \"no\"")), Contains("from 0 to 1"));
+  CHECK_THAT(errorOf(damaged("\"link\"", "\"lines\"")), Contains("unknown 'lines'"));
+  CHECK_THAT(errorOf(damaged("\"windows\": {", "\"windows\": {\"why\": 1,")),
+             Contains("unknown 'windows.why'"));
+}
+
+TEST_CASE("cores that only communicate are those of a target with vector cores") {
+  const auto with = [](const std::string& count) {
+    std::ifstream file("targets/ascend910b.json");
+    std::string text{std::istreambuf_iterator<char>(file), {}};
+    const std::string from = "\"communication_cores\": {\n    \"value\": 0";
+    const size_t at = text.find(from);
+    REQUIRE(at != std::string::npos);
+    return text.replace(at, from.size(), "\"communication_cores\": {\n    \"value\": " + count);
+  };
+  const Expected<Target> target = loadTarget(folderWith("eight.json", with("8")) + "/eight.json", {});
+  if (!target) FAIL(target.error().message);
+  CHECK(target->communicationCores == 8);
+  CHECK_THAT(errorOf(with("48")),
+             Contains("'communication_cores' is missing or wrong, expected a number from 0 to 47"));
+  CHECK_THAT(errorOf(damaged("\"cores\": {", "\"communication_cores\": {}, \"cores\": {")),
+             Contains("unknown 'communication_cores'"));
+}
+
 TEST_CASE("targets are looked for in order, and a path is taken as it is") {
   const std::string first = folderWith("cpu.json", damaged("\"value\": 8", "\"value\": 3"));
   const std::vector<std::string> folders = {"nowhere", first, "targets"};
@@ -69,7 +116,7 @@ TEST_CASE("targets are looked for in order, and a path is taken as it is") {
 TEST_CASE("an unknown target lists those there are") {
   const std::vector<std::string> folders = {"nowhere", "targets"};
   CHECK_THAT(loadTarget("gpu", folders).error().message,
-             Contains("unknown target 'gpu', available: ascend910b, cpu"));
+             Contains("unknown target 'gpu', available: ascend910b, cpu, h200"));
   CHECK_THAT(loadTarget("gpu", {}).error().message, Contains("available: none"));
   CHECK_THAT(loadTarget("../targets/cpu", folders).error().message, Contains("unknown target"));
   CHECK_THAT(loadTarget("missing.json", folders).error().message,

@@ -1,0 +1,272 @@
+#include "compiler/analysis/cost/choice.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <functional>
+#include <limits>
+#include <map>
+
+namespace sluice {
+namespace {
+
+constexpr double kNever = std::numeric_limits<double>::infinity();
+constexpr int64_t kMaxTableTasks = 1 << 16;  // of a lane's window; a program may have more, nobody wants it
+
+constexpr int32_t kSlots[] = {16,  32,  48,  64,  80,  96,  112, 128, 160, 192,
+                              224, 256, 320, 384, 448, 512, 640, 768, 1024};
+
+int64_t tilesIn(const CostFamily& family) {
+  const auto count = [](int32_t length, int32_t tile) {
+    return tile > 0 ? (int64_t{length} + tile - 1) / tile : 1;
+  };
+  return count(family.m, family.tileM) * count(family.n, family.tileN);
+}
+
+// `first`, then each about half as large again, up to the first that is `most` or more. Narrower tiles than
+// 64 columns would fetch a weight line by line.
+std::vector<int32_t> ladder(int32_t first, int64_t most) {
+  std::vector<int32_t> steps;
+  for (int64_t size = first; size <= kMaxDim; size *= 2) {
+    steps.push_back(static_cast<int32_t>(size));
+    if (size >= most) break;
+    if (size >= 32 && size + size / 2 <= kMaxDim) steps.push_back(static_cast<int32_t>(size + size / 2));
+    if (size + size / 2 >= most) break;
+  }
+  return steps;
+}
+
+std::string time(double seconds) {
+  return seconds < 1e-3 ? fmt::format("{:.1f} us", seconds * 1e6) : fmt::format("{:.3f} ms", seconds * 1e3);
+}
+
+// The best seconds seen for each value of one size.
+class Scores {
+ public:
+  void see(const std::string& value, double seconds) {
+    const auto [at, isNew] = best_.emplace(value, seconds);
+    if (!isNew) at->second = std::min(at->second, seconds);
+  }
+  // Why `chosen`: its time, and that of the best other value.
+  std::string why(const std::string& chosen) const {
+    const auto mine = best_.find(chosen);
+    if (mine == best_.end()) return {};
+    auto other = best_.end();
+    for (auto it = best_.begin(); it != best_.end(); ++it)
+      if (it->first != chosen && it->second < kNever && (other == best_.end() || it->second < other->second))
+        other = it;
+    if (other == best_.end()) return fmt::format("{}; nothing else to choose", time(mine->second));
+    return fmt::format("{}; next best {}, {}", time(mine->second), other->first, time(other->second));
+  }
+
+ private:
+  std::map<std::string, double> best_;
+};
+
+class Chooser {
+ public:
+  Chooser(CostProblem problem, const Rates& rates, const Expectation& expectation, const CostSizes& start,
+          const FixedSizes& fixed)
+      : problem_(std::move(problem)),
+        rates_(rates),
+        rows_(expectRows(expectation, problem_.step)),
+        sizes_(start),
+        fixed_(fixed) {
+    cutBy(sizes_, problem_);
+    seconds_ = fits() ? costOf(problem_, rates_, rows_).seconds : kNever;
+  }
+
+  // 1. Slots and columns of products together: both say how much work a task is. 2. The tile of weight
+  // gradients. 3. Slots of tokens. The second round sees what the first has chosen.
+  void run() {
+    for (int round = 0; round < 2; ++round) {
+      slots_ = columns_ = grads_ = tokens_ = {};
+      chooseSlots();
+      chooseGradTile();
+      chooseTokens();
+    }
+    cutBy(sizes_, problem_);
+  }
+
+  const CostSizes& sizes() const { return sizes_; }
+  const CostProblem& problem() const { return problem_; }
+  const ExpectedRows& rows() const { return rows_; }
+  LayerCost cost() const { return costOf(problem_, rates_, rows_); }
+
+  std::vector<Decision> decisions() const {
+    std::vector<Decision> out;
+    const auto add = [&](bool fixed, const std::string& what, const std::string& why) {
+      out.push_back({"", what, fixed ? "declared in the graph or given by hand" : why});
+    };
+    add(fixed_.slotRows, fmt::format("slots of {} rows", sizes_.slotRows), slots_.why(slotText(sizes_)));
+    if (has([](const CostFamily& f) { return isGmm(f); }))
+      add(fixed_.tiles, fmt::format("tiles of at most {} columns of a product", sizes_.tiles.gmmColumns),
+          columns_.why(columnText(sizes_)));
+    if (has([](const CostFamily& f) { return f.op == OpKind::kGmmWeightGrad; }))
+      add(fixed_.tiles, fmt::format("tiles of at most {} of a weight gradient", gradText(sizes_)),
+          grads_.why(gradText(sizes_)));
+    if (has([](const CostFamily& f) { return f.space == SpaceKind::kTokens; }))
+      add(fixed_.tokenSlot, fmt::format("slots of {} tokens", sizes_.tokenSlot),
+          tokens_.why(tokenText(sizes_)));
+    return out;
+  }
+
+ private:
+  static bool isGmm(const CostFamily& family) {
+    return family.op == OpKind::kGmm || family.op == OpKind::kGmmActivation ||
+           family.op == OpKind::kGmmActivationGrad;
+  }
+  static std::string slotText(const CostSizes& s) { return fmt::format("{} rows", s.slotRows); }
+  static std::string columnText(const CostSizes& s) { return fmt::format("{} columns", s.tiles.gmmColumns); }
+  static std::string tokenText(const CostSizes& s) { return fmt::format("{} tokens", s.tokenSlot); }
+  static std::string gradText(const CostSizes& s) {
+    return fmt::format("{} x {}", s.tiles.weightGradRows, s.tiles.weightGradColumns);
+  }
+
+  bool has(const std::function<bool(const CostFamily&)>& wanted) const {
+    return std::any_of(problem_.families.begin(), problem_.families.end(), wanted);
+  }
+  int64_t longest(const std::function<int64_t(const CostFamily&)>& length) const {
+    int64_t most = 1;
+    for (const CostFamily& family : problem_.families) most = std::max(most, length(family));
+    return most;
+  }
+
+  // What is given by hand is taken as it is, or refused where families are formed.
+  bool fits() const {
+    if (fixed_.tiles) return true;
+    return std::all_of(problem_.families.begin(), problem_.families.end(),
+                       [](const CostFamily& family) { return tilesIn(family) <= kMaxTableTasks; });
+  }
+
+  // Takes the sizes if they are better than all before.
+  double attempt(const CostSizes& sizes) {
+    cutBy(sizes, problem_);
+    if (!fits()) return kNever;
+    const double seconds = costOf(problem_, rates_, rows_).seconds;
+    if (seconds < seconds_) {
+      seconds_ = seconds;
+      sizes_ = sizes;
+    }
+    return seconds;
+  }
+
+  void chooseSlots() {
+    const double hottest = rows_.groups.empty() ? 0 : rows_.groups.front().rows;
+    std::vector<int32_t> slots = {sizes_.slotRows}, columns = {sizes_.tiles.gmmColumns};
+    if (!fixed_.slotRows)
+      for (int32_t slot : kSlots) {
+        slots.push_back(slot);
+        if (slot >= hottest) break;
+      }
+    if (!fixed_.tiles)
+      for (int32_t size :
+           ladder(64, longest([](const CostFamily& f) { return isGmm(f) ? 2 * int64_t{f.n} : 1; })))
+        columns.push_back(size);
+    const CostSizes start = sizes_;
+    for (int32_t slot : slots)
+      for (int32_t column : columns) {
+        CostSizes sizes = start;
+        sizes.slotRows = slot;
+        sizes.tiles.gmmColumns = column;
+        const double seconds = attempt(sizes);
+        slots_.see(slotText(sizes), seconds);
+        columns_.see(columnText(sizes), seconds);
+      }
+  }
+
+  void chooseGradTile() {
+    const auto ofGrad = [](int32_t CostFamily::* length) {
+      return [length](const CostFamily& f) {
+        return f.op == OpKind::kGmmWeightGrad ? int64_t{f.*length} : int64_t{0};
+      };
+    };
+    const CostSizes start = sizes_;
+    grads_.see(gradText(start), attempt(start));
+    if (fixed_.tiles) return;
+    for (int32_t rows : ladder(64, longest(ofGrad(&CostFamily::m))))
+      for (int32_t columns : ladder(64, longest(ofGrad(&CostFamily::n)))) {
+        CostSizes sizes = start;
+        sizes.tiles.weightGradRows = rows;
+        sizes.tiles.weightGradColumns = columns;
+        grads_.see(gradText(sizes), attempt(sizes));
+      }
+  }
+
+  void chooseTokens() {
+    const CostSizes start = sizes_;
+    tokens_.see(tokenText(start), attempt(start));
+    if (fixed_.tokenSlot) return;
+    for (int32_t tokens = 4; tokens <= 1 << 12; tokens *= 2) {
+      CostSizes sizes = start;
+      sizes.tokenSlot = tokens;
+      tokens_.see(tokenText(sizes), attempt(sizes));
+      if (tokens >= problem_.step.tokens) break;
+    }
+  }
+
+  CostProblem problem_;
+  const Rates& rates_;
+  const ExpectedRows rows_;
+  CostSizes sizes_;
+  const FixedSizes fixed_;
+  double seconds_ = kNever;
+  Scores slots_, columns_, grads_, tokens_;
+};
+
+// The largest window that is at most `window` and keeps every table of the space small.
+int32_t windowOf(int32_t window, const CostProblem& problem, SpaceKind kind) {
+  int64_t tiles = 1;
+  for (const CostFamily& family : problem.families)
+    if (family.space == kind) tiles = std::max(tiles, tilesIn(family));
+  return static_cast<int32_t>(std::clamp<int64_t>(kMaxTableTasks / tiles, 1, window));
+}
+
+Windows chooseWindows(const Windows& most, const CostProblem& problem) {
+  Windows windows = most;
+  windows.tokens = windowOf(most.tokens, problem, SpaceKind::kTokens);
+  windows.rows = windowOf(most.rows, problem, SpaceKind::kRows);
+  windows.experts = windowOf(most.experts, problem, SpaceKind::kExperts);
+  return windows;
+}
+
+std::string windowText(const Windows& w) {
+  return fmt::format("windows of {} slots of tokens, {} of rows, {} sends, {} returns, {} experts", w.tokens,
+                     w.rows, w.sends, w.returns, w.experts);
+}
+
+void addFamilies(const CostProblem& problem, const LayerCost& cost, std::vector<Decision>& out) {
+  for (size_t f = 0; f < problem.families.size(); ++f) {
+    const FamilyCost& family = cost.families[f];
+    if (family.tasks <= 0) continue;
+    out.push_back({problem.families[f].name,
+                   fmt::format("about {:.0f} tasks a step of at most {}", family.tasks, time(family.longest)),
+                   fmt::format("{} of all cores: {:.0f}% products, {:.0f}% memory", time(family.seconds),
+                               100 * family.product / family.seconds, 100 * family.memory / family.seconds)});
+  }
+}
+
+}  // namespace
+
+SizeChoice chooseSizes(CostProblem problem, const Rates& rates, const Expectation& expectation,
+                       const CostSizes& start, const FixedSizes& fixed, const Windows& windows) {
+  Chooser chooser(std::move(problem), rates, expectation, start, fixed);
+  chooser.run();
+  const CostProblem& cut = chooser.problem();
+  SizeChoice choice{chooser.sizes(), chooseWindows(windows, cut), chooser.cost(), {}};
+  std::string entries;
+  for (size_t e = 0; e < cut.entries.size(); ++e)
+    entries += fmt::format("{}{} {}", e == 0 ? "" : ", ", cut.entries[e], time(choice.cost.entries[e]));
+  choice.decisions.push_back(
+      {"", fmt::format("tuned for {} routing", expectation.name),
+       fmt::format("{} tokens a rank, {:.0f} rows at the busiest; expected on {} cores: {}", cut.step.tokens,
+                   chooser.rows().rows, cut.cores, entries)});
+  for (Decision& decision : chooser.decisions()) choice.decisions.push_back(std::move(decision));
+  choice.decisions.push_back({"", windowText(choice.windows),
+                              choice.windows == windows ? "as the target says; tables stay small"
+                                                        : "the target's, made smaller to keep tables small"});
+  addFamilies(cut, choice.cost, choice.decisions);
+  return choice;
+}
+
+}  // namespace sluice

@@ -1,0 +1,184 @@
+#include "compiler/analysis/cost/cost.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "compiler/analysis/cost/task.h"
+
+namespace sluice {
+namespace {
+
+bool isProduct(OpKind op) {
+  return op == OpKind::kGmm || op == OpKind::kGmmActivation || op == OpKind::kGmmActivationGrad;
+}
+
+double tilesOf(const CostFamily& family) {
+  if (family.op == OpKind::kGmmWeightGrad)
+    return std::ceil(double(family.m) / family.tileM) * std::ceil(double(family.n) / family.tileN);
+  return isProduct(family.op) ? std::ceil(double(family.n) / family.tileN) : 1;
+}
+
+// Slots of one expert with that many rows, as bind cuts them: equal, and as few as the size allows.
+double slotsOf(double rows, int32_t slotRows) { return rows > 0 ? std::ceil(rows / slotRows) : 0; }
+
+// Tasks of a family that are alike.
+struct Batch {
+  double tasks = 0;
+  double rows = 0;   // of one task
+  double reuse = 1;  // tasks that read the same weight one after the other
+};
+
+std::vector<Batch> batchesOf(const CostProblem& problem, const CostFamily& family, const ExpectedRows& rows) {
+  const double tiles = tilesOf(family);
+  const double tokens = static_cast<double>(problem.step.tokens);
+  std::vector<Batch> batches;
+  switch (family.space) {
+    case SpaceKind::kRows:
+      for (const ExpertGroup& group : rows.groups)
+        if (const double slots = slotsOf(group.rows, problem.slotRows); slots > 0)
+          batches.push_back({group.experts * slots * tiles, group.rows / slots, slots});
+      break;
+    case SpaceKind::kSends:
+    case SpaceKind::kReturns: {
+      // Each border between two ranks cuts a slot once more.
+      double pieces = 0;
+      for (const ExpertGroup& group : rows.groups)
+        pieces +=
+            group.experts * std::min(std::ceil(group.rows), slotsOf(group.rows, problem.slotRows) +
+                                                                static_cast<double>(problem.step.ranks - 1));
+      if (pieces > 0) batches.push_back({pieces, rows.rows / pieces, 1});
+      break;
+    }
+    case SpaceKind::kTokens:
+      if (const double slots = slotsOf(tokens, problem.tokenSlot); slots > 0)
+        batches.push_back({slots * tiles, tokens / slots, slots});
+      break;
+    case SpaceKind::kExperts:
+      for (const ExpertGroup& group : rows.groups) batches.push_back({group.experts * tiles, group.rows, 1});
+      break;
+    case SpaceKind::kOnce:
+      batches.push_back({tiles, tokens, 1});
+      break;
+  }
+  return batches;
+}
+
+FamilyCost familyCost(const CostProblem& problem, const CostFamily& family, const TaskRates& rates,
+                      const ExpectedRows& rows) {
+  FamilyCost cost;
+  for (const Batch& batch : batchesOf(problem, family, rows)) {
+    const TaskCost task = taskCost(family, batch.rows, batch.reuse, rates);
+    cost.tasks += batch.tasks;
+    cost.longest = std::max(cost.longest, task.seconds());
+    cost.seconds += batch.tasks * task.seconds();
+    cost.product += batch.tasks * task.product;
+    cost.memory += batch.tasks * task.memory;
+  }
+  if (family.space == SpaceKind::kSends || family.space == SpaceKind::kReturns) {
+    const double ranks = static_cast<double>(problem.step.ranks);
+    cost.link = rows.rows * (ranks - 1) / ranks * family.n * 2;
+  }
+  return cost;
+}
+
+// The deal goes on over slots and windows, so that cores differ by one task of a family, the same cores in
+// every family; or by what the longest task takes more than the others.
+double uneven(const FamilyCost& cost, double cores) {
+  if (cost.tasks <= 0) return 0;
+  const double mean = cost.seconds / cost.tasks;
+  return std::max((std::ceil(cost.tasks / cores) - cost.tasks / cores) * mean,
+                  (cost.longest - mean) * (1 - 1 / cores));
+}
+
+// Routing is never quite what is expected: some core is then late by a part of a task.
+double doubt(const FamilyCost& cost, double cores) { return cost.longest * (1 - 1 / cores) / 4; }
+
+// At the end of a chain its last slot is alone: a step of it keeps as many cores busy as it has tiles.
+double chainEnd(const CostFamily& family, const FamilyCost& cost, double cores) {
+  if (family.space != SpaceKind::kRows && family.space != SpaceKind::kReturns) return 0;
+  return cost.longest * std::max(0.0, 1 - tilesOf(family) / cores);
+}
+
+double entryCost(const CostProblem& problem, uint32_t entry, const Rates& rates,
+                 const std::vector<FamilyCost>& families) {
+  const double cores = problem.cores;
+  double busy = 0, rest = 0, chain = 0, fill = 0, link = 0;
+  for (size_t f = 0; f < families.size(); ++f) {
+    const CostFamily& family = problem.families[f];
+    if (family.entry != entry) continue;
+    busy += families[f].seconds / cores;
+    rest += uneven(families[f], cores) + doubt(families[f], cores);
+    chain += chainEnd(family, families[f], cores);
+    link += families[f].link;
+    // Weight gradients fill the gaps of the chains.
+    if (family.space == SpaceKind::kExperts || family.space == SpaceKind::kOnce)
+      fill += families[f].seconds / cores;
+  }
+  const double latency = link > 0 ? 2 * rates.link.latency : 0;
+  return std::max(busy, link / rates.link.bandwidth) + rest + std::max(0.0, chain - fill) + latency;
+}
+
+}  // namespace
+
+CostProblem costProblemOf(const TaskProgram& program) {
+  CostProblem problem;
+  problem.step = {program.ranks, program.experts, program.topK, program.maxTokens};
+  problem.cores = program.cores;
+  for (const Space& space : program.spaces) {
+    if (space.kind == SpaceKind::kRows) problem.slotRows = space.slotSize;
+    if (space.kind == SpaceKind::kTokens) problem.tokenSlot = space.slotSize;
+  }
+  for (const Entry& entry : program.entries) problem.entries.push_back(entry.name);
+  for (const Family& family : program.families) {
+    CostFamily out;
+    out.name = family.name;
+    out.entry = family.entry.value;
+    out.op = family.op;
+    out.space = program.at(family.space).kind;
+    out.m = family.tiling.m;
+    out.n = family.tiling.n;
+    out.k = family.tiling.k;
+    out.tileM = family.tiling.tileM;
+    out.tileN = family.tiling.tileN;
+    const bool fused = family.op == OpKind::kGmmActivation || family.op == OpKind::kGmmActivationGrad;
+    out.transposed = (family.op == OpKind::kGmm && (family.tiling.flags & 1u) != 0) ||
+                     (fused && (family.tiling.flags & 4u) != 0);
+    out.accumulate = family.op == OpKind::kGmmWeightGrad && (family.tiling.flags & 1u) != 0;
+    const bool second = family.writes.size() > 1 && !family.writes[1].none();
+    out.wholeRows = family.op == OpKind::kGmmActivationGrad && second;
+    out.keepsProduct = family.op == OpKind::kGmmActivation && second;
+    if (family.op == OpKind::kGmmWeightGrad && !family.writes.empty() && family.writes[0])
+      out.resultBytes = static_cast<int32_t>(dtypeBytes(program.at(family.writes[0]).type));
+    problem.families.push_back(std::move(out));
+  }
+  return problem;
+}
+
+void cutBy(const CostSizes& sizes, CostProblem& problem) {
+  problem.slotRows = sizes.slotRows;
+  problem.tokenSlot = sizes.tokenSlot;
+  for (CostFamily& family : problem.families) {
+    if (family.op == OpKind::kGmmWeightGrad) {
+      family.tileM = evenTile(family.m, sizes.tiles.weightGradRows);
+      family.tileN = evenTile(family.n, sizes.tiles.weightGradColumns);
+    } else if (family.op == OpKind::kGmmActivation) {
+      family.tileN = evenTile(family.n, std::max(1, sizes.tiles.gmmColumns / 2));
+    } else if (isProduct(family.op)) {
+      family.tileN = family.wholeRows ? family.n : evenTile(family.n, sizes.tiles.gmmColumns);
+    }
+  }
+}
+
+LayerCost costOf(const CostProblem& problem, const Rates& rates, const ExpectedRows& rows) {
+  LayerCost cost;
+  const TaskRates perCore(rates, problem.cores);
+  for (const CostFamily& family : problem.families)
+    cost.families.push_back(familyCost(problem, family, perCore, rows));
+  for (uint32_t entry = 0; entry < problem.entries.size(); ++entry) {
+    cost.entries.push_back(entryCost(problem, entry, rates, cost.families));
+    cost.seconds += cost.entries.back();
+  }
+  return cost;
+}
+
+}  // namespace sluice

@@ -1,0 +1,77 @@
+// The cost model: how long the tasks of a program take on a device, for an expected routing.
+//
+// Plain values in, plain values out; no state. It tells better sizes from worse ones: busy time of the cores,
+// what an uneven deal adds, and what cores wait for at the ends of chains. It does not replay the schedule.
+//
+//   time of a task   = product + vector work + memory that is not hidden + cost of a task
+//   time of an entry = max(work / cores, bytes to other ranks / link) + uneven deal + ends of chains +
+//   latency
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "compiler/analysis/cost/rates.h"
+#include "compiler/analysis/cost/routing.h"
+#include "compiler/analysis/tiles.h"
+#include "runtime/program/program.h"
+
+namespace sluice {
+
+// A family as the model sees it: sizes in elements, as in Tiling.
+struct CostFamily {
+  std::string name;
+  uint32_t entry = 0;
+  OpKind op = OpKind::kGmm;
+  SpaceKind space = SpaceKind::kRows;
+  int32_t m = 0, n = 0, k = 0;
+  int32_t tileM = 0, tileN = 0;
+  bool transposed = false;
+  bool wholeRows = false;  // a fused gradient that needs all columns in one task
+  bool accumulate = false;
+  bool keepsProduct = false;  // a fused product that is stored too
+  int32_t resultBytes = 2;    // of an element of a weight gradient
+  friend bool operator==(const CostFamily&, const CostFamily&) = default;
+};
+
+struct CostProblem {
+  StepShape step;
+  int32_t cores = 1;
+  int32_t slotRows = 16;
+  int32_t tokenSlot = 16;
+  std::vector<std::string> entries;
+  std::vector<CostFamily> families;
+};
+
+// What the families of a program compute; its limits, slots and tiles. Lanes and events are not looked at.
+CostProblem costProblemOf(const TaskProgram& program);
+
+// The same families cut by these sizes, as form-tasks cuts them.
+struct CostSizes {
+  int32_t slotRows = 128;
+  int32_t tokenSlot = 32;
+  TileSizes tiles;
+};
+void cutBy(const CostSizes& sizes, CostProblem& problem);
+
+struct FamilyCost {
+  double tasks = 0;    // of one step at the busiest rank
+  double longest = 0;  // seconds of its longest task
+  double seconds = 0;  // of all its tasks together
+  double product = 0;  // of `seconds`: multiplying
+  double memory = 0;   // of `seconds`: waiting for memory
+  double link = 0;     // bytes it sends to other ranks
+};
+
+struct LayerCost {
+  std::vector<FamilyCost> families;  // as in the problem
+  std::vector<double> entries;       // seconds
+  double seconds = 0;                // of all entries
+};
+
+LayerCost costOf(const CostProblem& problem, const Rates& rates, const ExpectedRows& rows);
+
+// Seconds of one product of that shape alone, everything in cache.
+double productSeconds(const MatrixRates& matrix, const ProductRate& rate, double m, double n, double k);
+
+}  // namespace sluice

@@ -1,0 +1,41 @@
+// What routing a program is tuned for, and the rows of each expert that follow from it.
+//
+// Value types and free functions of values. Any routing is executed correctly; this one is expected.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace sluice {
+
+struct Expectation {
+  std::string name = "uniform";  // as the user gave it
+  double exponent = 0;           // zipf: expert e is chosen in proportion to 1 / (e + 1)^exponent
+  std::vector<double> shares;    // given: of each expert, any scale; else empty
+  friend bool operator==(const Expectation&, const Expectation&) = default;
+};
+
+struct StepShape {
+  int64_t ranks = 1;
+  int64_t experts = 1;  // in all; a multiple of ranks
+  int64_t topK = 1;
+  int64_t tokens = 1;  // of each rank
+};
+
+// Experts of one rank that expect about as many rows each.
+struct ExpertGroup {
+  double rows = 0;  // of one expert
+  double experts = 0;
+};
+
+// The rows of the rank that expects most, the busiest experts first. There are few groups, however many
+// experts. An expert gets no more rows than there are tokens: a token chooses it once.
+struct ExpectedRows {
+  std::vector<ExpertGroup> groups;
+  double rows = 0;  // of that rank, all experts together
+};
+
+ExpectedRows expectRows(const Expectation& expectation, const StepShape& shape);
+
+}  // namespace sluice

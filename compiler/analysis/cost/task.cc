@@ -1,0 +1,141 @@
+#include "compiler/analysis/cost/task.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace sluice {
+namespace {
+
+constexpr double kBf16 = 2;
+constexpr double kF32 = 4;
+
+double tileLength(double length, double tile) {
+  return tile <= 0 || length <= tile ? length : length / std::ceil(length / tile);
+}
+
+// Bytes to and from memory, and to what lies behind the core's cache.
+struct Traffic {
+  double read = 0;
+  double written = 0;
+  double spilled = 0;
+};
+
+// Sums of a block of rows wait for the next block of the sum in the core's cache, or are spilled from it.
+double spilledBytes(const Rates& rates, double rows, double columns, double k) {
+  const MatrixRates& matrix = rates.matrix;
+  if (matrix.sumBlock <= 0 || k <= matrix.sumBlock) return 0;
+  const double block = matrix.rowBlock > 0 ? std::min(rows, matrix.rowBlock) : rows;
+  const double kept = block * columns * kF32 + block * matrix.sumBlock * kBf16;
+  if (kept <= rates.caches.core) return 0;
+  return 2 * rows * columns * kF32 * std::ceil(k / matrix.sumBlock);
+}
+
+// A weight that stays in the last cache is read from memory by the first of its slots, from there by the
+// others. Rows that do not fit the core's cache beside the weight's columns come back for each tile.
+Traffic gmmTraffic(const CostFamily& family, double rows, double columns, double width, double reuse,
+                   const Rates& rates) {
+  Traffic traffic;
+  const double weight = columns * family.k * kBf16, whole = width * family.k * kBf16;
+  const double a = rows * family.k * kBf16, tiles = std::max(1.0, width / columns);
+  const double first = 2 * whole <= rates.caches.shared ? 1 / reuse : 1;
+  traffic.read = weight * first + a / tiles;
+  if (whole > rates.caches.core) traffic.spilled += weight * (1 - first);
+  if (a + weight > rates.caches.core) traffic.spilled += a * (1 - 1 / tiles);
+  traffic.spilled += spilledBytes(rates, rows, columns, family.k);
+  return traffic;
+}
+
+void addGmm(const CostFamily& family, double rows, double columns, double width, double reuse,
+            const Rates& rates, TaskCost& cost, Traffic& traffic) {
+  const MatrixRates& matrix = rates.matrix;
+  cost.product =
+      productSeconds(matrix, family.transposed ? matrix.gmmTransposed : matrix.gmm, rows, columns, family.k);
+  traffic = gmmTraffic(family, rows, columns, width, reuse, rates);
+}
+
+// Each element of a gradient is written once; the rows are read by all tiles of the expert, once from memory
+// where the last cache holds them.
+Traffic weightGradTraffic(const CostFamily& family, double rows, double m, double n, const Rates& rates) {
+  Traffic traffic;
+  const double result = m * n * family.resultBytes;
+  traffic.written = result;
+  traffic.read = family.accumulate ? result : 0;
+  const double all = rows * (family.m + family.n) * kBf16, mine = rows * (m + n) * kBf16;
+  const double tiles = std::max(1.0, double(family.m) / m * family.n / n);
+  const double first = 2 * all <= rates.caches.shared ? all / tiles : mine;
+  traffic.read += std::min(first, mine);
+  if (all > rates.caches.core) traffic.spilled = mine - std::min(first, mine);
+  traffic.spilled += spilledBytes(rates, m, n, rows);
+  return traffic;
+}
+
+}  // namespace
+
+TaskRates::TaskRates(const Rates& rates, int32_t cores)
+    : all(rates),
+      read(std::min(rates.memory.coreRead, rates.memory.sharedRead / cores)),
+      write(std::min(rates.memory.coreWrite, rates.memory.sharedWrite / cores)) {}
+
+double productSeconds(const MatrixRates& matrix, const ProductRate& rate, double m, double n, double k) {
+  const double rows = std::ceil(m / matrix.rowUnit) * matrix.rowUnit;
+  const double passes = matrix.rowBlock > 0 ? std::ceil(rows / matrix.rowBlock) : 1;
+  return 2 / rate.flops *
+         (rows * n * k + rate.halfRows * n * k * passes + rate.halfColumns * rows * k +
+          rate.halfSum * rows * n);
+}
+
+TaskCost taskCost(const CostFamily& family, double rows, double reuse, const TaskRates& rates) {
+  const Rates& all = rates.all;
+  const double n = family.n;
+  TaskCost cost;
+  Traffic traffic;
+  cost.task = all.task;
+  switch (family.op) {
+    case OpKind::kGmm:
+      addGmm(family, rows, tileLength(n, family.tileN), n, reuse, all, cost, traffic);
+      break;
+    case OpKind::kGmmActivation: {
+      const double columns = tileLength(n, family.tileN);
+      addGmm(family, rows, 2 * columns, 2 * n, reuse, all, cost, traffic);
+      cost.vector = rows * columns / all.vector.activation;
+      break;
+    }
+    case OpKind::kGmmActivationGrad: {
+      const double columns = tileLength(n, family.tileN);
+      addGmm(family, rows, columns, n, reuse, all, cost, traffic);
+      cost.vector = rows * columns / all.vector.activationGrad;
+      break;
+    }
+    case OpKind::kGmmWeightGrad: {
+      const double m = tileLength(family.m, family.tileM), columns = tileLength(n, family.tileN);
+      cost.product = productSeconds(all.matrix, all.matrix.weightGrad, m, columns, rows);
+      traffic = weightGradTraffic(family, rows, m, columns, all);
+      break;
+    }
+    case OpKind::kActivation:
+      cost.vector = rows * n / all.vector.activation;
+      break;
+    case OpKind::kActivationGrad:
+      cost.vector = rows * n / all.vector.activationGrad;
+      break;
+    case OpKind::kDispatch:
+    case OpKind::kCombineReturn:
+      traffic.read = traffic.written = rows * n * kBf16;
+      break;
+    case OpKind::kScale:
+      cost.vector = rows * n / all.vector.copy;
+      break;
+    case OpKind::kAdd:
+      cost.vector = 2 * rows * n / all.vector.sum;
+      break;
+    case OpKind::kCombineSum:
+      cost.vector = rows * n * std::max(1, family.k) / all.vector.sum;
+      break;
+  }
+  const double moved = traffic.read / rates.read + traffic.written / rates.write +
+                       (traffic.spilled > 0 ? traffic.spilled / all.caches.coreSpill : 0);
+  cost.memory = std::max(0.0, moved - all.memory.overlap * (cost.product + cost.vector));
+  return cost;
+}
+
+}  // namespace sluice

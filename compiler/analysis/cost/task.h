@@ -1,0 +1,29 @@
+// The time of one task. Part of the cost model; see cost.h.
+//
+// Value types and a free function.
+#pragma once
+
+#include "compiler/analysis/cost/cost.h"
+
+namespace sluice {
+
+// Rates of one core while all cores work.
+struct TaskRates {
+  TaskRates(const Rates& rates, int32_t cores);
+  const Rates& all;  // outlives this
+  double read = 0;   // bytes a second
+  double write = 0;
+};
+
+struct TaskCost {
+  double product = 0;  // seconds of each part
+  double vector = 0;
+  double memory = 0;  // what is not hidden behind the product
+  double task = 0;
+  double seconds() const { return product + vector + memory + task; }
+};
+
+// A task of `family` with that many rows; `reuse` tasks in a row read the same weight.
+TaskCost taskCost(const CostFamily& family, double rows, double reuse, const TaskRates& rates);
+
+}  // namespace sluice

@@ -1,0 +1,50 @@
+// Figures: takes the figures out of one device model file and remembers the first thing that is wrong.
+//
+// Lives during one reading; not copied. After the first error the rest are left alone. Every figure of a file
+// is {"value": ..., "source": "..."}.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+
+namespace sluice {
+
+class Figures {
+ public:
+  using Json = nlohmann::json;
+
+  // `root` must outlive this.
+  Figures(std::string path, const Json& root) : path_(std::move(path)), root_(root) {}
+
+  const std::string& error() const { return error_; }
+  void fail(const std::string& field, const std::string& expected);
+
+  bool has(const char* field) const { return root_.contains(field); }
+
+  // Fails where the file has another key at the top, or `object`, the value of `field`, has another.
+  void allowOnly(std::initializer_list<std::string_view> keys);
+  void allowOnly(const Json& object, const std::string& field, std::initializer_list<std::string_view> keys);
+
+  // The value of a figure with a source, or null after an error.
+  const Json& value(const char* field);
+  std::string text(const char* field);
+
+  void number(const Json& found, const std::string& field, int64_t least, int64_t most, int32_t& out);
+  void real(const Json& found, const std::string& field, double least, double most, double& out);
+  // Member `name` of the value of `field`.
+  void real(const Json& object, const std::string& field, const char* name, double least, double most,
+            double& out);
+
+  // The member of an object, or null.
+  static const Json& member(const Json& object, const char* name);
+
+ private:
+  const std::string path_;
+  const Json& root_;
+  std::string error_;
+};
+
+}  // namespace sluice

@@ -1,0 +1,14 @@
+// The rates of a device model file, for the cost model. Free function of a reading.
+#pragma once
+
+#include <optional>
+
+#include "compiler/analysis/cost/rates.h"
+#include "compiler/target/figures.h"
+
+namespace sluice {
+
+// The rates, if the file has any: then it has all of matrix, vector, memory, caches, link and task.
+std::optional<Rates> readRates(Figures& figures);
+
+}  // namespace sluice

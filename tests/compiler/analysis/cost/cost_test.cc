@@ -1,0 +1,121 @@
+#include "compiler/analysis/cost/cost.h"
+
+#include <catch2/catch.hpp>
+
+#include "compiler/analysis/cost/task.h"
+#include "compiler/target/target.h"
+#include "tests/testing/moe_program.h"
+
+namespace sluice {
+namespace {
+
+Rates cpuRates() {
+  const std::vector<std::string> folders = {"targets"};
+  const Expected<Target> target = loadTarget("cpu", folders);
+  if (!target) FAIL(target.error().message);
+  return target->rates.value();
+}
+
+CostFamily product(int32_t n, int32_t k, int32_t tile) {
+  CostFamily family;
+  family.n = n;
+  family.k = k;
+  family.tileN = tile;
+  return family;
+}
+
+TEST_CASE("a product of half_rows rows runs at half the rate, one of many rows at the whole") {
+  MatrixRates matrix;
+  const ProductRate rate{.flops = 1e9, .halfRows = 8, .halfColumns = 0, .halfSum = 0};
+  CHECK(productSeconds(matrix, rate, 8, 100, 100) == Approx(2 * 2.0 * 8 * 100 * 100 / 1e9));
+  CHECK(productSeconds(matrix, rate, 1e6, 100, 100) == Approx(2.0 * 1e6 * 100 * 100 / 1e9).epsilon(1e-4));
+  matrix.rowBlock = 8;
+  CHECK(productSeconds(matrix, rate, 16, 100, 100) == Approx(2 * 2.0 * 16 * 100 * 100 / 1e9));
+  matrix.rowUnit = 64;
+  CHECK(productSeconds(matrix, rate, 1, 1, 1) == productSeconds(matrix, rate, 64, 1, 1));
+}
+
+TEST_CASE("more rows, columns or a longer sum take longer, and never less for each of them") {
+  const Rates rates = cpuRates();
+  const TaskRates perCore(rates, 8);
+  double last = 0, lastEach = 1;
+  for (double rows : {1.0, 16.0, 64.0, 128.0, 192.0}) {
+    const double seconds = taskCost(product(256, 1024, 256), rows, 1, perCore).seconds();
+    CHECK(seconds > last);
+    CHECK(seconds / rows < lastEach);
+    last = seconds;
+    lastEach = seconds / rows;
+  }
+}
+
+TEST_CASE("a weight that the last cache holds is read from memory by its first slot only") {
+  const Rates rates = cpuRates();
+  const TaskRates perCore(rates, 1);
+  const double once = taskCost(product(256, 1024, 256), 64, 1, perCore).memory;
+  CHECK(taskCost(product(256, 1024, 256), 64, 8, perCore).memory < once);
+  const double large = taskCost(product(1 << 16, 1 << 14, 256), 64, 1, perCore).memory;
+  CHECK(taskCost(product(1 << 16, 1 << 14, 256), 64, 8, perCore).memory == Approx(large));
+}
+
+TEST_CASE("sums that the core's cache cannot hold cost their way to memory and back") {
+  Rates rates = cpuRates();
+  const double fits = taskCost(product(1 << 14, 4096, 512), 192, 1, TaskRates(rates, 1)).memory;
+  rates.caches.core = 4096;
+  CHECK(taskCost(product(1 << 14, 4096, 512), 192, 1, TaskRates(rates, 1)).memory > 1.5 * fits);
+}
+
+TEST_CASE("memory behind a product that hides it is seen only where it takes longer") {
+  Rates rates = cpuRates();
+  rates.memory.overlap = 1;
+  CHECK(taskCost(product(256, 1024, 256), 192, 1, TaskRates(rates, 1)).memory == 0);
+  rates.memory.coreRead = 1e6;
+  CHECK(taskCost(product(256, 1024, 256), 192, 1, TaskRates(rates, 1)).memory > 0);
+}
+
+TEST_CASE("a program is costed by entry and by family") {
+  MoeShape shape;
+  shape.ranks = 2;
+  shape.maxTokens = 512;
+  const CostProblem problem = costProblemOf(buildMoeProgram(shape));
+  CHECK(problem.cores == 3);
+  CHECK(problem.slotRows == 16);
+  CHECK(problem.tokenSlot == 8);
+  const ExpectedRows rows = expectRows({}, problem.step);
+  const LayerCost cost = costOf(problem, cpuRates(), rows);
+  REQUIRE(cost.entries.size() == 2);
+  CHECK(cost.seconds == Approx(cost.entries[0] + cost.entries[1]));
+  CHECK(cost.entries[1] > cost.entries[0]);
+  for (size_t f = 0; f < problem.families.size(); ++f) {
+    INFO(problem.families[f].name);
+    CHECK(cost.families[f].tasks > 0);
+    CHECK(cost.families[f].seconds > 0);
+    CHECK(cost.families[f].seconds >= cost.families[f].product);
+    const bool sends =
+        problem.families[f].space == SpaceKind::kSends || problem.families[f].space == SpaceKind::kReturns;
+    CHECK((cost.families[f].link > 0) == sends);
+  }
+}
+
+TEST_CASE("a fused program costs less tasks and the same products") {
+  MoeShape shape;
+  shape.maxTokens = 512;
+  const auto productsOf = [&](bool fused, double& tasks) {
+    shape.fused = fused;
+    const CostProblem problem = costProblemOf(buildMoeProgram(shape));
+    const LayerCost cost = costOf(problem, cpuRates(), expectRows({}, problem.step));
+    double product = 0;
+    tasks = 0;
+    for (const FamilyCost& family : cost.families) {
+      product += family.product;
+      tasks += family.tasks;
+    }
+    return product;
+  };
+  double tasks = 0, fusedTasks = 0;
+  const double product = productsOf(false, tasks), fusedProduct = productsOf(true, fusedTasks);
+  CHECK(fusedTasks < tasks);
+  CHECK(fusedProduct == Approx(product).epsilon(0.35));
+}
+
+}  // namespace
+}  // namespace sluice

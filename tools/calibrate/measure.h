@@ -1,0 +1,42 @@
+// What `sluice calibrate` measures on this machine. Each function takes seconds, uses the kernels that a run
+// would use, and leaves nothing behind. One thread calls; memory and link start threads of their own.
+#pragma once
+
+#include <string>
+
+#include "compiler/analysis/cost/rates.h"
+#include "ops/abi/kernels.h"
+#include "runtime/base/expected.h"
+
+namespace sluice::tools {
+
+// How long to measure: `run` seconds for each product, footprints of `bytes`.
+struct Effort {
+  double run = 0.02;
+  size_t bytes = size_t{192} << 20;
+  int passes = 3;
+};
+
+struct MeasuredMatrix {
+  MatrixRates rates;
+  double worstError = 0;  // of the fit, over all products that were timed
+};
+
+MeasuredMatrix measureMatrix(const ops::KernelSet& kernels, const Effort& effort);
+VectorRates measureVector(const ops::KernelSet& kernels, const Effort& effort);
+
+// `cores` threads share the memory.
+MemoryRates measureMemory(const ops::KernelSet& kernels, int cores, const Effort& effort);
+
+// Sizes by hwloc; 1 MiB and 0 where it does not know them.
+CacheSizes measureCaches(const Effort& effort);
+
+// A rank that is a thread of this process: rows are copied, a signal is an atomic addition.
+LinkRates measureLink(const ops::KernelSet& kernels, int cores, const Effort& effort);
+
+// Seconds of a core for a task whose kernel does next to nothing, in the parallel executor.
+Expected<double> measureTask(int cores, const Effort& effort);
+
+int coresOfMachine();
+
+}  // namespace sluice::tools

@@ -1,0 +1,174 @@
+#include <algorithm>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "tools/calibrate/fit_product.h"
+#include "tools/calibrate/measure.h"
+#include "tools/calibrate/stopwatch.h"
+
+namespace sluice::tools {
+namespace {
+
+// The blocks of ops/cpu/blocked_product.h.
+constexpr int32_t kRowBlock = 192;
+constexpr int32_t kSumBlock = 256;
+
+struct FreeAligned {
+  void operator()(std::byte* p) const { ::operator delete(p, std::align_val_t{64}); }
+};
+using Scratch = std::unique_ptr<std::byte, FreeAligned>;
+
+Scratch makeScratch(size_t bytes) {
+  Scratch scratch(static_cast<std::byte*>(::operator new(bytes, std::align_val_t{64})));
+  std::memset(scratch.get(), 0, bytes);
+  return scratch;
+}
+
+std::vector<BFloat16> randomMatrix(int64_t elements) {
+  std::vector<BFloat16> values(static_cast<size_t>(elements));
+  uint32_t state = 1;
+  for (BFloat16& value : values) {
+    state = state * 1664525u + 1013904223u;
+    value = toBFloat16(static_cast<float>(static_cast<int32_t>(state)) * 0x1p-31f);
+  }
+  return values;
+}
+
+double passesOf(int32_t m) { return (m + kRowBlock - 1) / kRowBlock; }
+
+// Products that stay in the caches, from a few rows to more than one block.
+std::vector<TimedProduct> timeGmm(const ops::KernelSet& kernels, bool transposed, const Effort& effort) {
+  constexpr int32_t kWidest = 512, kLongest = 2048, kMostRows = 256;
+  const std::vector<BFloat16> a = randomMatrix(int64_t{kMostRows} * kLongest);
+  const std::vector<BFloat16> b = randomMatrix(int64_t{kWidest} * kLongest);
+  std::vector<BFloat16> c(size_t{kMostRows} * kWidest);
+  const Scratch scratch = makeScratch(kernels.gmmScratchBytes(kWidest, kLongest));
+  std::vector<TimedProduct> timed;
+  for (int32_t k : {256, 768, 2048})
+    for (int32_t n : {64, 128, 256, 512})
+      for (int32_t rows : {16, 32, 64, 128, 192, 256}) {
+        if (int64_t{n} * k > int64_t{1} << 19) continue;  // a weight that no cache of one core holds
+        const double seconds = bestSeconds(effort.run, [&] {
+          kernels.gmm({.a = a.data(),
+                       .lda = k,
+                       .b = b.data(),
+                       .ldb = transposed ? k : n,
+                       .c = c.data(),
+                       .ldc = n,
+                       .rows = rows,
+                       .n = n,
+                       .k = k,
+                       .transposeB = transposed,
+                       .scratch = scratch.get()});
+        });
+        timed.push_back({double(rows), double(n), double(k), passesOf(rows), seconds});
+      }
+  return timed;
+}
+
+std::vector<TimedProduct> timeWeightGrad(const ops::KernelSet& kernels, const Effort& effort) {
+  constexpr int32_t kMost = 512, kMostRows = 512;
+  const std::vector<BFloat16> a = randomMatrix(int64_t{kMost} * kMostRows);
+  const std::vector<BFloat16> b = randomMatrix(int64_t{kMost} * kMostRows);
+  std::vector<float> c(size_t{kMost} * kMost);
+  const Scratch scratch = makeScratch(kernels.weightGradScratchBytes(kMost, kMost));
+  std::vector<TimedProduct> timed;
+  for (int32_t rows : {16, 64, 256, 512})
+    for (int32_t m : {64, 128, 192, 256})
+      for (int32_t n : {64, 128, 256, 512}) {
+        if (m * n > 1 << 16) continue;
+        const double seconds = bestSeconds(effort.run, [&] {
+          kernels.gmmWeightGrad({.a = a.data(),
+                                 .lda = m,
+                                 .b = b.data(),
+                                 .ldb = n,
+                                 .scale = nullptr,
+                                 .c = c.data(),
+                                 .ldc = n,
+                                 .rows = rows,
+                                 .m = m,
+                                 .n = n,
+                                 .scratch = scratch.get()});
+        });
+        timed.push_back({double(m), double(n), double(rows), passesOf(m), seconds});
+      }
+  return timed;
+}
+
+}  // namespace
+
+MeasuredMatrix measureMatrix(const ops::KernelSet& kernels, const Effort& effort) {
+  MeasuredMatrix out;
+  const auto fit = [&](const std::vector<TimedProduct>& timed) {
+    const ProductRate rate = fitProduct(timed);
+    out.worstError = std::max(out.worstError, worstError(rate, timed));
+    return rate;
+  };
+  out.rates.gmm = fit(timeGmm(kernels, false, effort));
+  out.rates.gmmTransposed = fit(timeGmm(kernels, true, effort));
+  out.rates.weightGrad = fit(timeWeightGrad(kernels, effort));
+  out.rates.rowUnit = 1;
+  out.rates.rowBlock = kRowBlock;
+  out.rates.sumBlock = kSumBlock;
+  return out;
+}
+
+VectorRates measureVector(const ops::KernelSet& kernels, const Effort& effort) {
+  constexpr int32_t kRows = 64, kInter = 1024, kSummed = 8;
+  const std::vector<BFloat16> gateUp = randomMatrix(kRows * 2 * kInter), grad = randomMatrix(kRows * kInter);
+  std::vector<BFloat16> out(size_t{kRows} * 2 * kInter);
+  std::vector<float> weight(kRows, 0.3f), rowGrad(kRows);
+  std::vector<int32_t> position(kRows);
+  for (int32_t i = 0; i < kRows; ++i) position[static_cast<size_t>(i)] = i * 7 % kRows;
+  const double budget = 5 * effort.run;
+  const auto rate = [&](double elements, const std::function<void()>& work) {
+    return elements / bestSeconds(budget, work);
+  };
+  VectorRates rates;
+  rates.activation = rate(kRows * kInter, [&] {
+    kernels.activation({.gateUp = gateUp.data(),
+                        .ldGateUp = 2 * kInter,
+                        .act = out.data(),
+                        .ldAct = kInter,
+                        .rows = kRows,
+                        .inter = kInter});
+  });
+  rates.activationGrad = rate(kRows * kInter, [&] {
+    kernels.activationGrad({.actGrad = grad.data(),
+                            .ldActGrad = kInter,
+                            .gateUp = gateUp.data(),
+                            .ldGateUp = 2 * kInter,
+                            .rowWeight = weight.data(),
+                            .gateUpGrad = out.data(),
+                            .ldGateUpGrad = 2 * kInter,
+                            .rowWeightGrad = rowGrad.data(),
+                            .rows = kRows,
+                            .inter = kInter});
+  });
+  rates.sum = rate(double(kRows) * kInter, [&] {
+    kernels.weightedSum({.src = gateUp.data(),
+                         .ldSrc = kInter,
+                         .position = position.data(),
+                         .weight = weight.data(),
+                         .y = out.data(),
+                         .ldY = kInter,
+                         .tokens = kRows / kSummed,
+                         .topK = kSummed,
+                         .n = kInter});
+  });
+  rates.copy = rate(double(kRows) * kInter, [&] {
+    kernels.gatherRows({.src = reinterpret_cast<const std::byte*>(gateUp.data()),
+                        .srcStride = kInter * 2,
+                        .index = position.data(),
+                        .divisor = 1,
+                        .dst = reinterpret_cast<std::byte*>(out.data()),
+                        .dstStride = kInter * 2,
+                        .bytes = kInter * 2,
+                        .rows = kRows});
+  });
+  return rates;
+}
+
+}  // namespace sluice::tools

@@ -1,0 +1,194 @@
+#include <hwloc.h>
+
+#include <algorithm>
+#include <atomic>
+#include <barrier>
+#include <cstring>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "tools/calibrate/measure.h"
+#include "tools/calibrate/stopwatch.h"
+
+namespace sluice::tools {
+namespace {
+
+using Topology = std::unique_ptr<std::remove_pointer_t<hwloc_topology_t>, void (*)(hwloc_topology_t)>;
+
+Topology loadTopology() {
+  hwloc_topology_t topology = nullptr;
+  if (hwloc_topology_init(&topology) != 0) return {nullptr, hwloc_topology_destroy};
+  Topology owned(topology, hwloc_topology_destroy);
+  if (hwloc_topology_load(topology) != 0) owned.reset();
+  return owned;
+}
+
+// 64 bytes a line are fetched whatever is read of them; eight sums keep the loads independent.
+uint64_t readAll(const std::vector<uint64_t>& words) {
+  uint64_t sums[8] = {};
+  for (size_t i = 0; i + 8 <= words.size(); i += 8)
+    for (size_t j = 0; j < 8; ++j) sums[j] += words[i + j];
+  uint64_t sum = 0;
+  for (uint64_t part : sums) sum += part;
+  return sum;
+}
+
+std::atomic<uint64_t> sink;  // what is read is used
+
+// Bytes a second of `threads` threads, each with a footprint of its own, all at once: the best pass, from the
+// first begin to the last end.
+double bandwidth(int threads, size_t bytesOfEach, int passes, bool write) {
+  struct Span {
+    double begin = 0;
+    double end = 0;
+  };
+  std::vector<std::vector<Span>> spans(static_cast<size_t>(threads),
+                                       std::vector<Span>(static_cast<size_t>(passes)));
+  std::barrier<> ready(threads);
+  std::vector<std::thread> workers;
+  for (int t = 0; t < threads; ++t)
+    workers.emplace_back([&, t] {
+      std::vector<uint64_t> words(bytesOfEach / 8, 1);
+      for (size_t pass = 0; pass < static_cast<size_t>(passes); ++pass) {
+        ready.arrive_and_wait();
+        Span& span = spans[static_cast<size_t>(t)][pass];
+        span.begin = secondsNow();
+        if (write)
+          std::fill(words.begin(), words.end(), static_cast<uint64_t>(pass));
+        else
+          sink += readAll(words);
+        span.end = secondsNow();
+      }
+    });
+  for (std::thread& worker : workers) worker.join();
+  double best = 1e9;
+  for (size_t pass = 0; pass < static_cast<size_t>(passes); ++pass) {
+    Span all = spans[0][pass];
+    for (const std::vector<Span>& mine : spans)
+      all = {std::min(all.begin, mine[pass].begin), std::max(all.end, mine[pass].end)};
+    best = std::min(best, all.end - all.begin);
+  }
+  return static_cast<double>(bytesOfEach) * threads / best;
+}
+
+// Products whose weights are not in a cache, against what they take when they are: what is not seen of the
+// time that reading takes was hidden.
+double overlapOf(const ops::KernelSet& kernels, double coreRead, const Effort& effort) {
+  constexpr int32_t kRows = 128, kColumns = 256, kSum = 1024;
+  constexpr size_t kWeight = size_t{kColumns} * kSum;
+  const size_t count = std::max<size_t>(effort.bytes / (kWeight * 2), 8);
+  const std::vector<BFloat16> weights(kWeight * count, toBFloat16(0.01f));
+  const std::vector<BFloat16> rows(size_t{kRows} * kSum, toBFloat16(0.5f));
+  std::vector<BFloat16> out(size_t{kRows} * kColumns);
+  std::vector<std::byte> scratch(kernels.gmmScratchBytes(kColumns, kSum) + 64);
+  void* aligned = scratch.data() + (64 - reinterpret_cast<uintptr_t>(scratch.data()) % 64) % 64;
+  const auto product = [&](size_t weight) {
+    kernels.gmm({.a = rows.data(),
+                 .lda = kSum,
+                 .b = weights.data() + weight * kWeight,
+                 .ldb = kColumns,
+                 .c = out.data(),
+                 .ldc = kColumns,
+                 .rows = kRows,
+                 .n = kColumns,
+                 .k = kSum,
+                 .transposeB = false,
+                 .scratch = aligned});
+  };
+  const double warm = bestSeconds(effort.run * 2, [&] { product(0); });
+  std::vector<double> cold;
+  for (int pass = 0; pass < effort.passes; ++pass)
+    for (size_t weight = 0; weight < count; ++weight) {
+      const double begin = secondsNow();
+      product(weight);
+      cold.push_back(secondsNow() - begin);
+    }
+  // The lower quartile: what other work on the machine disturbs is above it.
+  std::nth_element(cold.begin(), cold.begin() + static_cast<std::ptrdiff_t>(cold.size() / 4), cold.end());
+  const double seen = std::max(0.0, cold[cold.size() / 4] - warm);
+  const double hidden = std::max(0.0, static_cast<double>(kWeight) * 2 / coreRead - seen);
+  return std::clamp(hidden / warm, 0.0, 1.0);
+}
+
+double cacheBytes(hwloc_topology_t topology, hwloc_obj_type_t type) {
+  const hwloc_obj_t cache = topology == nullptr ? nullptr : hwloc_get_obj_by_type(topology, type, 0);
+  return cache == nullptr ? 0 : static_cast<double>(cache->attr->cache.size);
+}
+
+}  // namespace
+
+int coresOfMachine() {
+  const Topology topology = loadTopology();
+  const int units = topology ? hwloc_get_nbobjs_by_type(topology.get(), HWLOC_OBJ_PU) : 0;
+  return std::clamp(units, 1, 4096);
+}
+
+MemoryRates measureMemory(const ops::KernelSet& kernels, int cores, const Effort& effort) {
+  MemoryRates rates;
+  const size_t each = effort.bytes / static_cast<size_t>(cores);
+  rates.coreRead = bandwidth(1, effort.bytes, 2 * effort.passes, false);
+  rates.coreWrite = bandwidth(1, effort.bytes, 2 * effort.passes, true);
+  // A footprint that the last cache holds would not be memory.
+  const size_t shared = std::max<size_t>(each, size_t{64} << 20);
+  rates.sharedRead = std::max(rates.coreRead, bandwidth(cores, shared, 2 * effort.passes, false));
+  rates.sharedWrite = std::max(rates.coreWrite, bandwidth(cores, shared, 2 * effort.passes, true));
+  rates.overlap = overlapOf(kernels, rates.coreRead, effort);
+  return rates;
+}
+
+CacheSizes measureCaches(const Effort& effort) {
+  const Topology topology = loadTopology();
+  CacheSizes caches;
+  caches.core = cacheBytes(topology.get(), HWLOC_OBJ_L2CACHE);
+  if (caches.core <= 0) caches.core = 1 << 20;
+  caches.shared = cacheBytes(topology.get(), HWLOC_OBJ_L3CACHE);
+  const double behind = caches.shared > 0 ? std::max(2 * caches.core, caches.shared / 4) : 8 * caches.core;
+  caches.coreSpill = bandwidth(1, static_cast<size_t>(behind), 20 * effort.passes, false);
+  return caches;
+}
+
+LinkRates measureLink(const ops::KernelSet& kernels, int cores, const Effort& effort) {
+  LinkRates link;
+  constexpr int64_t kRowBytes = 4096;
+  const auto rows = static_cast<int32_t>(effort.bytes / 2 / kRowBytes);
+  const std::vector<std::byte> from(static_cast<size_t>(rows) * kRowBytes);
+  std::vector<std::byte> to(from.size());
+  std::vector<int32_t> index(static_cast<size_t>(rows));
+  for (int32_t i = 0; i < rows; ++i)
+    index[static_cast<size_t>(i)] = static_cast<int32_t>(int64_t{i} * 7919 % rows);
+  link.bandwidth = static_cast<double>(from.size()) / bestSeconds(effort.run, [&] {
+                     kernels.gatherRows({.src = from.data(),
+                                         .srcStride = kRowBytes,
+                                         .index = index.data(),
+                                         .divisor = 1,
+                                         .dst = to.data(),
+                                         .dstStride = kRowBytes,
+                                         .bytes = kRowBytes,
+                                         .rows = rows});
+                   });
+  if (cores < 2) return link;
+  // A counter goes back and forth between two threads.
+  constexpr int kTrips = 1000;
+  std::atomic<int> turn{0};
+  std::thread other([&] {
+    for (int trip = 0; trip < 20 * kTrips; ++trip) {
+      while (turn.load(std::memory_order_acquire) != 2 * trip + 1) std::this_thread::yield();
+      turn.store(2 * trip + 2, std::memory_order_release);
+    }
+  });
+  double best = 1e9;
+  for (int batch = 0, trip = 0; batch < 20; ++batch) {
+    const double begin = secondsNow();
+    for (int i = 0; i < kTrips; ++i, ++trip) {
+      turn.store(2 * trip + 1, std::memory_order_release);
+      while (turn.load(std::memory_order_acquire) != 2 * trip + 2) std::this_thread::yield();
+    }
+    best = std::min(best, secondsNow() - begin);
+  }
+  other.join();
+  link.latency = std::min(best / (2.0 * kTrips), 1.0);
+  return link;
+}
+
+}  // namespace sluice::tools

@@ -1,0 +1,29 @@
+// Timing for calibration: the best of many short runs, since other work on the machine only slows down.
+//
+// Free functions; one thread at a time.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <vector>
+
+namespace sluice::tools {
+
+inline double secondsNow() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+// The best seconds of `work`, run for `budget` seconds and at least 5 times.
+template <class Work>
+double bestSeconds(double budget, Work&& work) {
+  double best = 1e9;
+  const double end = secondsNow() + budget;
+  for (int run = 0; run < 5 || secondsNow() < end; ++run) {
+    const double begin = secondsNow();
+    work();
+    best = std::min(best, secondsNow() - begin);
+  }
+  return best;
+}
+
+}  // namespace sluice::tools
