@@ -40,8 +40,11 @@ Status checkSameOutputs(const std::vector<std::string>& paths, const std::vector
 }
 
 std::string report(std::string_view reference, const std::vector<OutputError>& errors) {
-  std::string text = fmt::format("reference: {}\n{:<24}relative L2 error\n", reference, "output");
-  for (const OutputError& error : errors) text += fmt::format("{:<24}{:.3e}\n", error.name, error.relative);
+  size_t width = 24;
+  for (const OutputError& error : errors) width = std::max(width, error.name.size() + 1);
+  std::string text = fmt::format("reference: {}\n{:<{}}relative L2 error\n", reference, "output", width);
+  for (const OutputError& error : errors)
+    text += fmt::format("{:<{}}{:.3e}\n", error.name, width, error.relative);
   return text;
 }
 
