@@ -215,11 +215,15 @@ class Builder : private ProgramBuilder {
             {arrived},
             {actDone},
             5});
+  }
+
+  void swigluGradient(const BackwardBuffers& b, EventId actDone, std::array<EventId, 2> done) {
+    if (s_.fused) return;
     family({"swiglu_grad",
             OpKind::kActivationGrad,
             rows_,
             1,
-            width(i),
+            width(s_.intermediate),
             {b.actGrad, gateUp_, b.rowWeights},
             {b.gateUpGrad, b.rowWeightGrad},
             {actDone},
@@ -263,6 +267,7 @@ class Builder : private ProgramBuilder {
             {},
             6,
             "w1_grad"});
+    swigluGradient(b, actDone, {swigluDone, expertSwiglu});
     family({"gate_grad",
             OpKind::kGmm,
             rows_,
