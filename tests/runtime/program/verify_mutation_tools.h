@@ -1,7 +1,9 @@
-// Random choices for the mutations of verify_mutations.h.
+// Random choices for the mutations of verify_mutations.h, and what they know of families.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <vector>
 
@@ -73,5 +75,50 @@ void anyNumber(Number& value, Random& random) {
       break;
   }
 }
+
+inline void forFamily(TaskProgram& p, FamilyId family, const std::function<void(TaskRecord&)>& change) {
+  for (Lane& lane : p.lanes)
+    for (auto& seat : lane.seats)
+      for (TaskRecord& record : seat)
+        if (record.family == family) change(record);
+}
+
+// The `number`-th family like this of the entry, or none.
+inline FamilyId familyOf(const TaskProgram& p, EntryId entry, OpKind op, SpaceKind space, int number) {
+  for (uint32_t f = 0; f < p.families.size(); ++f) {
+    const Family& family = p.families[f];
+    if (family.entry == entry && family.op == op && p.at(family.space).kind == space && number-- == 0)
+      return FamilyId{f};
+  }
+  return {};
+}
+
+inline FamilyId realFamily(TaskProgram& p, Random& random) {
+  return FamilyId{static_cast<uint32_t>(below(random, static_cast<int64_t>(p.families.size())))};
+}
+
+inline EventId realEvent(TaskProgram& p, EntryId entry, Random& random) {
+  for (;;) {
+    const EventId id{static_cast<uint32_t>(below(random, static_cast<int64_t>(p.events.size())))};
+    if (p.at(id).entry == entry) return id;
+  }
+}
+
+// What a family waits for and signals, for all of its records alike.
+inline TaskRecord linksOf(TaskProgram& p, FamilyId family) {
+  TaskRecord links;
+  forFamily(p, family, [&](TaskRecord& record) { links = record; });
+  return links;
+}
+
+inline void setLinks(TaskProgram& p, FamilyId family, const TaskRecord& links) {
+  forFamily(p, family, [&](TaskRecord& record) {
+    record.waits = links.waits;
+    record.signals = links.signals;
+  });
+}
+
+// Part of subtleMutations(): families that come late and write where others have read.
+std::vector<Mutation> lateMutations();
 
 }  // namespace sluice
