@@ -85,7 +85,9 @@ TEST_CASE("the two entries of the training graph are the two graphs") {
 TEST_CASE("the graphs take every allowed size of a large model") {
   const std::array sets = {Set("ep", 64), Set("experts", 256), Set("hidden", 7168),
                            Set("intermediate", 2048)};
-  for (const char* name : {"forward.json", "backward.json", "train.json"}) {
+  for (const char* name : {"forward.json", "backward.json", "train.json", "shared_expert.json", "lora.json",
+                           "two_gmms.json", "geglu.json", "reglu.json", "swiglu_clamp.json"}) {
+    INFO(name);
     const Graph graph = read(name, sets);
     CHECK(graph.ranks == 64);
     const auto weight = std::ranges::find(graph.tensors, "gate_up_weight", &GraphTensor::name);

@@ -90,7 +90,9 @@ TEST_CASE("the training graph is imported with all its parts") {
 }
 
 TEST_CASE("what is imported parses again to the same") {
-  for (const char* name : {"forward.json", "backward.json", "train.json"}) {
+  for (const char* name : {"forward.json", "backward.json", "train.json", "shared_expert.json", "lora.json",
+                           "two_gmms.json", "geglu.json", "reglu.json", "swiglu_clamp.json"}) {
+    INFO(name);
     mlir::MLIRContext context;
     const mlir::OwningOpRef<mlir::ModuleOp> module = importGraph(readFile(name), context);
     REQUIRE(module);
