@@ -78,6 +78,10 @@ void declare(CLI::App& app, Arguments& arguments) {
       ->check(CLI::Range(1, 1048576));
   app.add_flag("--accumulate", arguments.options.accumulate,
                "all weight gradients add to what their outputs hold");
+  app.add_option("--fuse", arguments.options.fuse,
+                 "all (default), none, or LIST of activation, activation-grad, scale: which nodes become one")
+      ->delimiter(',')
+      ->allow_extra_args(false);
   app.add_option("--trainable", arguments.trainable,
                  "LIST of inputs, or all: derives the entry backward, which gives their gradients")
       ->delimiter(',')
@@ -108,6 +112,7 @@ std::string checkReferenceUsage(const Arguments& arguments) {
     return fmt::format("--policy=reference gives --emit=plan-text or plan-json, not {}", arguments.emit);
   const CompileOptions& options = arguments.options;
   if (options.accumulate) return "--policy=reference has no --accumulate";
+  if (!options.fuse.empty()) return "--policy=reference fuses nothing, so it has no --fuse";
   if (options.trainable) return "--policy=reference derives nothing, so it has no --trainable";
   if (options.cores != 0 || options.slotRows != 0 || options.tile != 0)
     return "--policy=reference takes cores and tiles from target and graph, not from --cores, --slot-rows or "
@@ -126,7 +131,7 @@ std::string checkUsage(Arguments& arguments) {
   if (arguments.policy == "reference") return checkReferenceUsage(arguments);
   if (emitsPlan(arguments)) return fmt::format("--emit={} needs --policy=reference", arguments.emit);
   const bool stopsInMoe = arguments.stopAfter == "import" || arguments.stopAfter == "differentiate" ||
-                          arguments.stopAfter == "propagate-splits";
+                          arguments.stopAfter == "fuse" || arguments.stopAfter == "propagate-splits";
   if (arguments.output.empty() && arguments.emit.empty() && arguments.stopAfter.empty())
     return "nothing to do: give -o FILE, --emit or --stop-after";
   if (!arguments.stopAfter.empty() && !arguments.output.empty())

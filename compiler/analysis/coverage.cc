@@ -9,6 +9,28 @@ bool signals(const Sync& sync, EventId event) {
   return std::find(sync.signals.begin(), sync.signals.end(), event) != sync.signals.end();
 }
 
+SpaceKind spaceOf(const Draft& draft, size_t family) {
+  return draft.program.at(draft.program.families[family].space).kind;
+}
+
+// `q` lies between `c`, which covers it at `near`, and `p`, which it covers at `far`: how far c covers p.
+Scope compose(SpaceKind c, SpaceKind q, SpaceKind p, Scope near, Scope far) {
+  if (far == Scope::kNone) return Scope::kNone;
+  if (near == Scope::kSlot) return far;  // c's slot is live, so q has tasks in it
+  const Scope wider = std::max(near, far);
+  const auto isOne = [](SpaceKind s, SpaceKind a, SpaceKind b) { return s == a || s == b; };
+  if (isOne(q, SpaceKind::kExperts, SpaceKind::kOnce)) return wider;  // these always have tasks
+  if (q == SpaceKind::kTokens) {
+    // a rank without tokens has no task of q; then it must have none of c, or none of p that writes here
+    const bool goTogether =
+        isOne(c, SpaceKind::kTokens, SpaceKind::kSends) || isOne(p, SpaceKind::kTokens, SpaceKind::kReturns);
+    return goTogether ? wider : Scope::kNone;
+  }
+  // q is in rows and c waits for an expert, which has rows if c does
+  if (isOne(c, SpaceKind::kRows, SpaceKind::kReturns)) return wider;
+  return isOne(p, SpaceKind::kRows, SpaceKind::kSends) ? near : Scope::kNone;
+}
+
 }  // namespace
 
 Scope scopeOf(EventSpace space) {
@@ -24,7 +46,7 @@ Scope scopeOf(EventSpace space) {
   return Scope::kNone;
 }
 
-std::vector<Scope> coverageOf(const Draft& draft, const CoverageTable& table,
+std::vector<Scope> coverageOf(const Draft& draft, const CoverageTable& table, SpaceKind consumer,
                               const std::vector<EventId>& waits) {
   std::vector<Scope> row(draft.sync.size(), Scope::kNone);
   for (EventId wait : waits) {
@@ -34,8 +56,9 @@ std::vector<Scope> coverageOf(const Draft& draft, const CoverageTable& table,
       if (!signals(draft.sync[p], wait)) continue;
       row[p] = std::max(row[p], scope);
       if (event.remote || p >= table.size()) continue;
-      for (size_t q = 0; q < p; ++q)
-        if (table[p][q] != Scope::kNone) row[q] = std::max({row[q], scope, table[p][q]});
+      for (size_t far = 0; far < p; ++far)
+        row[far] = std::max(row[far],
+                            compose(consumer, spaceOf(draft, p), spaceOf(draft, far), scope, table[p][far]));
     }
   }
   return row;
@@ -43,7 +66,8 @@ std::vector<Scope> coverageOf(const Draft& draft, const CoverageTable& table,
 
 CoverageTable computeCoverage(const Draft& draft) {
   CoverageTable table;
-  for (const Sync& sync : draft.sync) table.push_back(coverageOf(draft, table, sync.waits));
+  for (size_t f = 0; f < draft.sync.size(); ++f)
+    table.push_back(coverageOf(draft, table, spaceOf(draft, f), draft.sync[f].waits));
   return table;
 }
 

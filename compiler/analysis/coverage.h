@@ -1,8 +1,10 @@
 // Coverage: which families are known to be done when a task of another one starts, and how far.
 //
 // C covers P at a scope if, when a task of C starts, all tasks of P at that scope are done. Directly by an
-// event of P that C waits for; transitively with the wider of the two scopes. A remote event says what
-// other ranks' tasks have written here, and nothing of what those tasks waited for there: it ends a chain.
+// event of P that C waits for; transitively with the wider of the two scopes, as far as the tasks between
+// are sure to exist: an expert may have no rows, a rank none, or no tokens. A remote event says what other
+// ranks' tasks have written here, and nothing of what those tasks waited for there: it ends a chain. The
+// rules are those of runtime/program/verify_cover.cc, which proves the finished program.
 #pragma once
 
 #include <cstdint>
@@ -26,8 +28,9 @@ Scope scopeOf(EventSpace space);
 using CoverageTable = std::vector<std::vector<Scope>>;
 CoverageTable computeCoverage(const Draft& draft);
 
-// The row of one more consumer that waits for `waits`, given the rows of the families before it.
-std::vector<Scope> coverageOf(const Draft& draft, const CoverageTable& table,
+// The row of one more consumer, of space `consumer`, that waits for `waits`, given the rows of the families
+// before it.
+std::vector<Scope> coverageOf(const Draft& draft, const CoverageTable& table, SpaceKind consumer,
                               const std::vector<EventId>& waits);
 
 }  // namespace sluice

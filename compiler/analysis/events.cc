@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <optional>
 
@@ -11,36 +12,60 @@ namespace {
 
 constexpr size_t kMaxSync = 2;  // waits, and signals, of a task record
 
-// What an event between two spaces looks like; the rules of docs/SCHEDULE.md.
+struct EventShape {
+  const char* prefix;  // of the name, before the producer's
+  const char* suffix;  // behind it; null: the prefix is the whole name
+  EventSpace space;
+  ThresholdRule rule;
+};
+
+// What an event between two spaces looks like; the rules of docs/SCHEDULE.md. Without a suffix the
+// prefix is the whole name.
+std::optional<EventShape> shapeBetween(SpaceKind from, SpaceKind to) {
+  const bool toRows = to == SpaceKind::kRows || to == SpaceKind::kReturns;
+  switch (from) {
+    case SpaceKind::kSends:
+      if (toRows) return EventShape{"rows_arrived", nullptr, EventSpace::kRows, ThresholdRule::kRowsOfSlot};
+      if (to == SpaceKind::kExperts)
+        return EventShape{"expert_rows", nullptr, EventSpace::kExperts, ThresholdRule::kRowsOfExpert};
+      return std::nullopt;
+    case SpaceKind::kReturns:
+      if (to == SpaceKind::kTokens)
+        return EventShape{"returned", nullptr, EventSpace::kOne, ThresholdRule::kValidPairs};
+      return std::nullopt;
+    case SpaceKind::kRows:
+      if (toRows) return EventShape{"", "_done", EventSpace::kRows, ThresholdRule::kConstant};
+      if (to == SpaceKind::kExperts)
+        return EventShape{"expert_", "", EventSpace::kExperts, ThresholdRule::kSlotsOfExpert};
+      return std::nullopt;
+    case SpaceKind::kTokens:
+      if (to == SpaceKind::kTokens)
+        return EventShape{"", "_done", EventSpace::kTokens, ThresholdRule::kConstant};
+      if (to == SpaceKind::kOnce || to == SpaceKind::kSends)
+        return EventShape{"all_", "", EventSpace::kOne, ThresholdRule::kSlotsOfTokens};
+      return std::nullopt;
+    case SpaceKind::kExperts:
+      if (toRows) return EventShape{"", "_done", EventSpace::kExperts, ThresholdRule::kConstant};
+      return std::nullopt;
+    case SpaceKind::kOnce:
+      if (to == SpaceKind::kTokens)
+        return EventShape{"", "_done", EventSpace::kOne, ThresholdRule::kConstant};
+      return std::nullopt;
+  }
+  return std::nullopt;
+}
+
 std::optional<EventArray> eventBetween(const Family& producer, SpaceKind from, SpaceKind to) {
+  const std::optional<EventShape> shape = shapeBetween(from, to);
+  if (!shape) return std::nullopt;
   EventArray event;
   event.entry = producer.entry;
-  if (from == SpaceKind::kSends && to == SpaceKind::kRows) {
-    event.name = "rows_arrived";
-    event.space = EventSpace::kRows;
-    event.rule = ThresholdRule::kRowsOfSlot;
-  } else if (from == SpaceKind::kSends && to == SpaceKind::kExperts) {
-    event.name = "expert_rows";
-    event.space = EventSpace::kExperts;
-    event.rule = ThresholdRule::kRowsOfExpert;
-  } else if (from == SpaceKind::kReturns && to == SpaceKind::kTokens) {
-    event.name = "returned";
-    event.space = EventSpace::kOne;
-    event.rule = ThresholdRule::kValidPairs;
-  } else if (from == SpaceKind::kRows && (to == SpaceKind::kRows || to == SpaceKind::kReturns)) {
-    event.name = producer.name + "_done";
-    event.space = EventSpace::kRows;
-    event.factor = producer.tiles;
-  } else if (from == SpaceKind::kRows && to == SpaceKind::kExperts) {
-    event.name = "expert_" + producer.name;
-    event.space = EventSpace::kExperts;
-    event.rule = ThresholdRule::kSlotsOfExpert;
-    event.factor = producer.tiles;
-  } else {
-    return std::nullopt;
-  }
+  event.name = shape->suffix == nullptr ? shape->prefix : shape->prefix + producer.name + shape->suffix;
+  event.space = shape->space;
+  event.rule = shape->rule;
   event.remote = from == SpaceKind::kSends || from == SpaceKind::kReturns;
   event.unit = event.remote ? EventUnit::kRows : EventUnit::kTasks;
+  if (!event.remote) event.factor = producer.tiles;
   return event;
 }
 
@@ -56,7 +81,7 @@ class Planner {
     for (uint32_t f = 0; f < draft_.sync.size(); ++f) {
       if (auto finding = findWriters(f)) return *finding;
       if (auto finding = joinProducers(f)) return *finding;
-      table_.push_back(coverageOf(draft_, table_, draft_.sync[f].waits));
+      table_.push_back(coverageOf(draft_, table_, kind(f), draft_.sync[f].waits));
     }
     for (uint32_t f = 0; f < draft_.sync.size(); ++f)
       if (auto finding = checkSignals(f)) return *finding;
@@ -83,32 +108,31 @@ class Planner {
 
   // Latest producer first: what it waited for need not be waited for again.
   std::optional<Finding> joinProducers(uint32_t f) {
-    std::vector<uint32_t> producers;
+    std::map<uint32_t, Scope, std::greater<>> producers;  // the scope that the widest read of it needs
     for (BufferId buffer : family(f).reads) {
       if (buffer.none()) continue;
       if (const auto it = writers_.find({family(f).entry, buffer}); it != writers_.end()) {
         if (it->second == f)
           return Finding{f,
                          fmt::format("'{}' reads '{}', which it writes", family(f).name, bufferName(buffer))};
-        producers.push_back(it->second);
+        Scope& scope = producers[it->second];
+        scope = std::max(scope, scopeNeeded(kind(f), draft_.program.at(buffer).shape[0].extent));
       } else if (draft_.program.at(buffer).role == Role::kTemp) {
         return Finding{f, fmt::format("'{}' reads '{}', which no family before it writes", family(f).name,
                                       bufferName(buffer))};
       }
     }
-    std::sort(producers.rbegin(), producers.rend());
-    producers.erase(std::unique(producers.begin(), producers.end()), producers.end());
-    for (uint32_t producer : producers)
-      if (auto finding = join(f, producer)) return finding;
+    for (const auto& [producer, scope] : producers)
+      if (auto finding = join(f, producer, scope)) return finding;
     if (draft_.sync[f].waits.size() > kMaxSync)
       return Finding{f, fmt::format("'{}' would wait for {} events, expected at most {}", family(f).name,
                                     draft_.sync[f].waits.size(), kMaxSync)};
     return std::nullopt;
   }
 
-  std::optional<Finding> join(uint32_t f, uint32_t producer) {
-    const std::vector<Scope> covered = coverageOf(draft_, table_, draft_.sync[f].waits);
-    if (covered[producer] >= scopeNeeded(kind(producer), kind(f))) return std::nullopt;
+  std::optional<Finding> join(uint32_t f, uint32_t producer, Scope needed) {
+    const std::vector<Scope> covered = coverageOf(draft_, table_, kind(f), draft_.sync[f].waits);
+    if (covered[producer] >= needed) return std::nullopt;
     std::optional<EventArray> event = eventBetween(family(producer), kind(producer), kind(f));
     if (!event)
       return Finding{f,
@@ -154,10 +178,18 @@ class Planner {
 
 }  // namespace
 
-Scope scopeNeeded(SpaceKind producer, SpaceKind consumer) {
-  if (producer == SpaceKind::kReturns || consumer == SpaceKind::kTokens) return Scope::kAll;
-  if (consumer == SpaceKind::kExperts) return Scope::kExpert;
-  return Scope::kSlot;
+Scope scopeNeeded(SpaceKind reader, Extent extent) {
+  switch (extent) {
+    case Extent::kRows:
+      return reader == SpaceKind::kExperts ? Scope::kExpert : Scope::kSlot;
+    case Extent::kTokens:
+      return reader == SpaceKind::kTokens ? Scope::kSlot : Scope::kAll;
+    case Extent::kFixed:  // weights, by expert for rows
+      return reader == SpaceKind::kRows ? Scope::kExpert : Scope::kAll;
+    case Extent::kPairs:
+      return Scope::kAll;
+  }
+  return Scope::kAll;
 }
 
 Analyzed<EventPlan> planEvents(const TaskProgram& program) { return Planner(program).run(); }

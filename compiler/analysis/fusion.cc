@@ -119,12 +119,10 @@ std::vector<FusedPair> fuseActivationGrads(const FusionGraph& graph) {
 }
 
 std::string parseFusionKinds(std::span<const std::string> words, FusionKinds& kinds) {
+  kinds = {};
+  if (words.empty() || (words.size() == 1 && words[0] == "all")) return {};
   kinds = {false, false, false};
   if (words.size() == 1 && words[0] == "none") return {};
-  if (words.size() == 1 && words[0] == "all") {
-    kinds = {};
-    return {};
-  }
   for (const std::string& word : words) {
     if (word == "activation") {
       kinds.activation = true;
@@ -133,7 +131,7 @@ std::string parseFusionKinds(std::span<const std::string> words, FusionKinds& ki
     } else if (word == "scale") {
       kinds.scale = true;
     } else {
-      return word.empty() ? "''" : word;
+      return word.empty() ? "an empty word" : word;
     }
   }
   return {};

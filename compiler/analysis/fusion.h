@@ -66,8 +66,8 @@ struct FusionKinds {
   friend bool operator==(const FusionKinds&, const FusionKinds&) = default;
 };
 
-// Sets `kinds` by the words all, none, activation, activation-grad, scale. Returns the first word that is
-// none of these, or empty; all and none stand alone.
+// Sets `kinds` by the words all, none, activation, activation-grad, scale; no word is all. Returns the first
+// word that is none of these, or empty; all and none stand alone.
 std::string parseFusionKinds(std::span<const std::string> words, FusionKinds& kinds);
 
 }  // namespace sluice

@@ -27,13 +27,35 @@ struct FamilyShape {
 // more and the length allows. length, most >= 1.
 int32_t evenTile(int32_t length, int32_t most);
 
-FamilyShape shapeGmm(int32_t n, int32_t k, bool transposed, const TileSizes& sizes);
-FamilyShape shapeWeightGrad(int32_t m, int32_t n, const TileSizes& sizes, bool accumulate = false);
+// A product is multiplied by `alpha`, which is finite and not 0.
+FamilyShape shapeGmm(int32_t n, int32_t k, bool transposed, const TileSizes& sizes, float alpha = 1);
+FamilyShape shapeWeightGrad(int32_t m, int32_t n, const TileSizes& sizes, bool accumulate = false,
+                            float alpha = 1);
 
-// Activation and its gradient: one tile, rows of n elements; `kind` as ops::ActivationKind counts.
-FamilyShape shapeActivation(int32_t n, uint32_t kind, float limit);
+// Which function an activation is: `kind` as ops::ActivationKind counts, and the limit of the one that has
+// it.
+struct ActivationFunction {
+  uint32_t kind = 0;
+  float limit = 0;
+};
 
-// Dispatch and both halves of a combine: one tile, rows of n elements.
+// Activation and its gradient: one tile, rows of n elements.
+FamilyShape shapeActivation(int32_t n, ActivationFunction function);
+
+// A gmm of 2 n columns and the activation of its product: tiles of columns of the activation, half as wide as
+// those of a gmm, since each is computed from as many columns of gate and of up.
+FamilyShape shapeGmmActivation(int32_t n, int32_t k, bool transposed, ActivationFunction function,
+                               const TileSizes& sizes, float alpha = 1);
+
+// A gmm of n columns and the activation's gradient of its product. `wholeRows`: one tile, as the gradient of
+// a row's weight needs all columns.
+FamilyShape shapeGmmActivationGrad(int32_t n, int32_t k, bool transposed, ActivationFunction function,
+                                   bool wholeRows, const TileSizes& sizes, float alpha = 1);
+
+// alpha times rows of n elements: one tile.
+FamilyShape shapeScale(int32_t n, float alpha);
+
+// Dispatch, both halves of a combine, and a sum of rows: one tile, rows of n elements.
 FamilyShape shapeRows(int32_t n, int32_t k = 0);
 
 }  // namespace sluice

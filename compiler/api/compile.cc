@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "compiler/analysis/fusion.h"
 #include "compiler/dialect/moe.h"
 #include "compiler/dialect/task.h"
 #include "compiler/emit/emit.h"
@@ -67,6 +68,10 @@ Status checkOptions(const CompileOptions& options) {
   if (Status status = check("the number of cores", options.cores, 4096); !status) return status;
   if (options.trainable && options.trainable->empty())
     return Error{"error: no tensor is trainable, expected names of inputs or 'all'"};
+  FusionKinds kinds;
+  if (const std::string wrong = parseFusionKinds(options.fuse, kinds); !wrong.empty())
+    return Error{fmt::format(
+        "error: cannot fuse {}, expected all, none, or some of activation, activation-grad, scale", wrong)};
   if (Status status = check("the tile", options.tile, kMaxDim); !status) return status;
   if (Status status = check("the number of rows of a slot", options.slotRows, 1 << 16); !status)
     return status;
@@ -84,6 +89,7 @@ std::string optionLine(const CompileOptions& options) {
   if (options.slotRows != 0) add(fmt::format("--slot-rows {}", options.slotRows));
   if (options.tile != 0) add(fmt::format("--tile {}", options.tile));
   if (options.accumulate) add("--accumulate");
+  if (!options.fuse.empty()) add(fmt::format("--fuse {}", fmt::join(options.fuse, ",")));
   if (options.trainable) add(fmt::format("--trainable {}", fmt::join(*options.trainable, ",")));
   return line;
 }
@@ -159,9 +165,13 @@ class Compilation {
     if (!*module || failed(mlir::verify(module->get()))) return report_.error();
     module_ = std::move(*module);
     mlir::PassManager passes(&context_);
-    buildPipeline(
-        passes, target_,
-        {optionLine(options_), hashOf(*module_), stopAfter, trainableOf(options_), options_.accumulate});
+    buildPipeline(passes, target_,
+                  {.optionLine = optionLine(options_),
+                   .graphHash = hashOf(*module_),
+                   .stopAfter = stopAfter,
+                   .trainable = trainableOf(options_),
+                   .accumulate = options_.accumulate,
+                   .fuse = options_.fuse});
     if (failed(passes.run(*module_))) return report_.error();
     return {};
   }

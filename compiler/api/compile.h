@@ -25,6 +25,9 @@ struct CompileOptions {
   // Inputs of the graph's only entry, for which an entry `backward` is derived that gives their gradients;
   // "all": every input that has one. Not given: the graph is taken as it is.
   std::optional<std::vector<std::string>> trainable = {};
+  // What is made one node: all, none, or some of activation, activation-grad, scale; empty: all. The bits of
+  // the results do not depend on it.
+  std::vector<std::string> fuse = {};
 };
 
 // Compiles PATH.json, a graph file, or PATH.mlir, a moe.graph. Errors: what is wrong with the file, the

@@ -66,8 +66,9 @@ def Task_TilingAttr : AttrDef<Task_Dialect, "Tiling"> {
   let mnemonic = "tiling";
   let summary = "the tiling descriptor of a family; fields of 0 are not printed";
   let parameters = (ins Task_Int<>:$m, Task_Int<>:$n, Task_Int<>:$k, Task_Int<>:$tile_m, Task_Int<>:$tile_n,
-                        Task_Int<>:$flags);
+                        Task_Int<>:$flags, OptionalParameter<"::mlir::FloatAttr", "f32">:$alpha);
   let assemblyFormat = "`<` struct(params) `>`";
+  let genVerifyDecl = 1;
 }
 
 #endif  // SLUICE_COMPILER_DIALECT_TASK_BASE_TD

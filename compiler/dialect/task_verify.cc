@@ -123,6 +123,14 @@ LogicalResult collect(Operation& op, ProgramNames& names) {
 
 }  // namespace
 
+LogicalResult TilingAttr::verify(llvm::function_ref<mlir::InFlightDiagnostic()> emitError, int32_t, int32_t,
+                                 int32_t, int32_t, int32_t, int32_t, mlir::FloatAttr alpha) {
+  if (!alpha || (alpha.getType().isF32() && alpha.getValue().isFinite() && !alpha.getValue().isZero()))
+    return success();
+  return emitError() << "field alpha of a tiling is " << alpha
+                     << ", expected an f32 that is finite and not 0";
+}
+
 LogicalResult ProgramOp::verify() {
   if (failed(checkRange(*this, "ranks", getRanks(), 1, kMaxRanks)) ||
       failed(checkRange(*this, "experts", getExperts(), 1, kMaxExperts)) ||
@@ -174,7 +182,8 @@ LogicalResult EntryOp::verify() {
 }
 
 LogicalResult EventOp::verify() {
-  const bool counted = getRule() == ThresholdRule::constant || getRule() == ThresholdRule::slots_of_expert;
+  const bool counted = getRule() == ThresholdRule::constant || getRule() == ThresholdRule::slots_of_expert ||
+                       getRule() == ThresholdRule::slots_of_tokens;
   if (counted) return checkRange(*this, "the factor", getFactor(), 1, int64_t{1} << 40);
   return checkRange(*this, "the factor", getFactor(), 0, 0);
 }

@@ -47,6 +47,7 @@ Tiling tilingOf(task::TilingAttr attr) {
   tiling.tileM = attr.getTileM();
   tiling.tileN = attr.getTileN();
   tiling.flags = static_cast<uint32_t>(attr.getFlags());
+  if (attr.getAlpha()) tiling.alpha = attr.getAlpha().getValue().convertToFloat();
   return tiling;
 }
 

@@ -29,27 +29,52 @@ class EntryFormer {
                  {name(op.getRows()), name(op.getRowWeights())});
         })
         .Case([&](moe::GmmOp op) {
-          family(node, "", task::OpKind::gmm, "rows",
-                 shapeGmm(columns(op.getProduct()), columns(op.getRows()), op.getTranspose(), sizes_),
+          family(node, "", task::OpKind::gmm, spaceOf(op.getProduct()),
+                 shapeGmm(columns(op.getProduct()), columns(op.getRows()), op.getTranspose(), sizes_,
+                          alphaOf(op)),
                  {name(op.getRows()), name(op.getWeight())}, {name(op.getProduct())});
         })
         .Case([&](moe::GmmWeightGradOp op) {
-          family(node, "", task::OpKind::gmm_weight_grad, "experts",
-                 shapeWeightGrad(columns(op.getA()), columns(op.getB()), sizes_, op.getAccumulate()),
+          family(node, "", task::OpKind::gmm_weight_grad, isOfTokens(op.getA()) ? "once" : "experts",
+                 shapeWeightGrad(columns(op.getA()), columns(op.getB()), sizes_, op.getAccumulate(),
+                                 alphaOf(op)),
                  {name(op.getA()), name(op.getB()), name(op.getRowScale())}, {name(op.getGrad())});
         })
         .Case([&](moe::ActivationOp op) {
-          family(node, "", task::OpKind::activation, "rows",
-                 shapeActivation(columns(op.getAct()), kindOf(op), limitOf(op)), {name(op.getGateUp())},
+          family(node, "", task::OpKind::activation, spaceOf(op.getAct()),
+                 shapeActivation(columns(op.getAct()), functionOf(op)), {name(op.getGateUp())},
                  {name(op.getAct())});
         })
         .Case([&](moe::ActivationGradOp op) {
-          family(node, "", task::OpKind::activation_grad, "rows",
-                 shapeActivation(columns(op.getActGrad()), kindOf(op), limitOf(op)),
+          family(node, "", task::OpKind::activation_grad, spaceOf(op.getActGrad()),
+                 shapeActivation(columns(op.getActGrad()), functionOf(op)),
                  {name(op.getActGrad()), name(op.getGateUp()), name(op.getRowWeights())},
                  {name(op.getGateUpGrad()), name(op.getRowWeightGrad())});
         })
-        .Case([&](moe::CombineOp op) { addCombine(node, op); });
+        .Case([&](moe::CombineOp op) { addCombine(node, op); })
+        .Case([&](moe::AddOp op) {
+          family(node, "", task::OpKind::add, spaceOf(op.getSum()), shapeRows(columns(op.getSum())),
+                 {name(op.getA()), name(op.getB())}, {name(op.getSum())});
+        })
+        .Case([&](moe::ScaleOp op) {
+          family(node, "", task::OpKind::scale, spaceOf(op.getScaled()),
+                 shapeScale(columns(op.getScaled()), op.getAlpha().convertToFloat()), {name(op.getValue())},
+                 {name(op.getScaled())});
+        })
+        .Case([&](moe::GmmActivationOp op) {
+          family(node, "", task::OpKind::gmm_activation, spaceOf(op.getAct()),
+                 shapeGmmActivation(columns(op.getAct()), columns(op.getRows()), op.getTranspose(),
+                                    functionOf(op), sizes_, alphaOf(op)),
+                 {name(op.getRows()), name(op.getWeight())}, {name(op.getAct()), name(op.getGateUp())});
+        })
+        .Case([&](moe::GmmActivationGradOp op) {
+          family(
+              node, "", task::OpKind::gmm_activation_grad, spaceOf(op.getGateUpGrad()),
+              shapeGmmActivationGrad(columns(op.getGateUp()) / 2, columns(op.getRows()), op.getTranspose(),
+                                     functionOf(op), op.getRowWeightGrad() != nullptr, sizes_, alphaOf(op)),
+              {name(op.getRows()), name(op.getWeight()), name(op.getGateUp()), name(op.getRowWeights())},
+              {name(op.getGateUpGrad()), name(op.getRowWeightGrad())});
+        });
   }
 
   // False after a family with too many tiles, which was reported.
@@ -81,8 +106,9 @@ class EntryFormer {
       return;
     }
     const Tiling& t = shape.tiling;
-    const auto tiling = task::TilingAttr::get(builder_.getContext(), t.m, t.n, t.k, t.tileM, t.tileN,
-                                              static_cast<int32_t>(t.flags));
+    const auto tiling = task::TilingAttr::get(
+        builder_.getContext(), t.m, t.n, t.k, t.tileM, t.tileN, static_cast<int32_t>(t.flags),
+        t.alpha == 0 ? mlir::FloatAttr() : builder_.getF32FloatAttr(t.alpha));
     const mlir::StringAttr alias =
         node.getAlias() ? builder_.getStringAttr(*node.getAlias()) : mlir::StringAttr();
     const auto kind = task::OpKindAttr::get(builder_.getContext(), op);
@@ -101,13 +127,18 @@ class EntryFormer {
   std::string name(Value value) { return value ? buffers_.nameOf(value) : std::string(); }
 
   template <class Op>
-  static uint32_t kindOf(Op op) {
-    return static_cast<uint32_t>(op.getKind());
+  static ActivationFunction functionOf(Op op) {
+    return {static_cast<uint32_t>(op.getKind()), op.getLimit() ? op.getLimit()->convertToFloat() : 0};
   }
   template <class Op>
-  static float limitOf(Op op) {
-    return op.getLimit() ? op.getLimit()->convertToFloat() : 0;
+  static float alphaOf(Op op) {
+    return op.getAlpha() ? op.getAlpha()->convertToFloat() : 1;
   }
+
+  static bool isOfTokens(Value value) { return llvm::cast<moe::MoeTensorType>(value.getType()).hasTokens(); }
+
+  // Of what is computed row by row.
+  static StringRef spaceOf(Value value) { return isOfTokens(value) ? "tokens" : "rows"; }
 
   static int32_t columns(Value value) {
     return static_cast<int32_t>(llvm::cast<moe::MoeTensorType>(value.getType()).getShape().back());
@@ -161,6 +192,15 @@ struct FormTasks : impl::FormTasksBase<FormTasks> {
     return mlir::success();
   }
 
+  // Sums over all tokens are the only tasks of space once; other programs do not have it.
+  static bool hasDenseWeightGrad(moe::GraphOp graph) {
+    const auto visit = [](moe::GmmWeightGradOp node) {
+      const bool dense = llvm::cast<moe::MoeTensorType>(node.getA().getType()).hasTokens();
+      return dense ? mlir::WalkResult::interrupt() : mlir::WalkResult::advance();
+    };
+    return graph.walk(visit).wasInterrupted();
+  }
+
   void addSpaces(mlir::OpBuilder& builder, moe::GraphOp graph) {
     int32_t rowsSlot = 16, tokensSlot = tokens;
     graph.walk([&](moe::NodeOp node) {
@@ -178,6 +218,7 @@ struct FormTasks : impl::FormTasksBase<FormTasks> {
     add(task::SpaceKind::sends, rowsSlot, sendsWindow);
     add(task::SpaceKind::returns, rowsSlot, returnsWindow);
     add(task::SpaceKind::experts, 1, expertsWindow);
+    if (hasDenseWeightGrad(graph)) add(task::SpaceKind::once, 1, 1);
   }
 };
 

@@ -19,6 +19,20 @@ def Differentiate : Pass<"differentiate", "::mlir::ModuleOp"> {
   ];
 }
 
+def Fuse : Pass<"fuse", "::mlir::ModuleOp"> {
+  let summary = "makes one node of a product and what reads it";
+  let description = [{
+    Before: a moe.graph. After: a scale by a power of two is the alpha of the gmm before it or of the products behind
+    it; a gmm with its activation is a gmm_activation, which gives gate_up too where something else reads or keeps it; a
+    gmm whose product only an activation_grad reads is a gmm_activation_grad with it. The name of a fused node is both
+    names with an underscore between. Nodes with different splits stay apart. Results keep their bits. Fails: a kind
+    that does not exist. Test: tests/compiler/passes/fuse.mlir.
+  }];
+  let options = [
+    ListOption<"kinds", "kinds", "std::string", "all, none, or of activation, activation-grad, scale; none given: all">,
+  ];
+}
+
 def PropagateSplits : Pass<"propagate-splits", "::mlir::ModuleOp"> {
   let summary = "gives every node the slot size that agrees with its producers";
   let description = [{

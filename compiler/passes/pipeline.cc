@@ -26,8 +26,8 @@ FormTasksOptions formTasksOptions(const Target& target, const PipelineOptions& o
 }  // namespace
 
 std::vector<std::string_view> phaseNames() {
-  return {"import",        "differentiate", "propagate-splits", "form-tasks",
-          "insert-events", "assign-cores",  "order-queues",     "plan-memory"};
+  return {"import",        "differentiate", "fuse",         "propagate-splits", "form-tasks",
+          "insert-events", "assign-cores",  "order-queues", "plan-memory"};
 }
 
 void buildPipeline(mlir::OpPassManager& manager, const Target& target, const PipelineOptions& options) {
@@ -40,6 +40,10 @@ void buildPipeline(mlir::OpPassManager& manager, const Target& target, const Pip
     manager.addPass(createDifferentiate(std::move(differentiate)));
   }
   if (stopsAt("differentiate")) return;
+  FuseOptions fuse;
+  fuse.kinds = options.fuse;
+  manager.addPass(createFuse(std::move(fuse)));
+  if (stopsAt("fuse")) return;
   manager.addPass(createPropagateSplits({target.slotRows, target.tokenSlot}));
   manager.addPass(createCheckSplits());
   if (stopsAt("propagate-splits")) return;

@@ -18,7 +18,8 @@ struct PipelineOptions {
   std::string stopAfter;  // a phase; empty: run all
   // Derives a backward entry for these inputs, if given; empty: for all that have a gradient.
   std::optional<std::vector<std::string>> trainable = {};
-  bool accumulate = false;  // derived weight gradients add to what their outputs hold
+  bool accumulate = false;             // derived weight gradients add to what their outputs hold
+  std::vector<std::string> fuse = {};  // as --fuse says it; empty: all
 };
 
 // The phases in order, by the names of their passes; check passes belong to the phase before them.

@@ -37,11 +37,20 @@ struct PropagateSplits : impl::PropagateSplitsBase<PropagateSplits> {
     return mlir::success();
   }
 
-  // The space the node declares, else that of what it writes.
+  static bool hasTokens(mlir::Value value) {
+    const auto type = llvm::dyn_cast<moe::MoeTensorType>(value.getType());
+    return type && type.hasTokens();
+  }
+  static bool writesTokens(moe::NodeOp node) { return hasTokens(node->getResult(0)); }
+
+  // The space the node declares, else that of what it writes; of a weight gradient, that of what it sums up.
   moe::SplitAttr splitFor(moe::NodeOp node, const SplitSizes& sizes) {
     moe::SplitSpace space = moe::SplitSpace::rows;
-    if (llvm::isa<moe::CombineOp>(*node)) space = moe::SplitSpace::tokens;
-    if (llvm::isa<moe::GmmWeightGradOp>(*node)) space = moe::SplitSpace::experts;
+    if (writesTokens(node)) {
+      space = moe::SplitSpace::tokens;
+    } else if (auto grad = llvm::dyn_cast<moe::GmmWeightGradOp>(*node)) {
+      space = hasTokens(grad.getA()) ? moe::SplitSpace::tokens : moe::SplitSpace::experts;
+    }
     if (const moe::SplitAttr declared = node.getSplitAttr()) space = declared.getSpace();
     int32_t size = 1;
     if (space == moe::SplitSpace::rows) size = sizes.rows;

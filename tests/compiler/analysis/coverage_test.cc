@@ -25,5 +25,36 @@ TEST_CASE("coverage follows events with the wider scope and ends at remote ones"
   CHECK(scope("gate_grad", "down_weight_grad") == Scope::kNone);
 }
 
+// Three families in a row, and how far the last covers the first.
+Scope throughBoth(SpaceKind first, EventSpace near, SpaceKind middle, EventSpace far, SpaceKind last) {
+  Draft draft;
+  for (SpaceKind kind : {first, middle, last}) {
+    Family family;
+    family.space = SpaceId{static_cast<uint32_t>(draft.program.spaces.size())};
+    draft.program.spaces.push_back({"", kind, 1, 1});
+    draft.program.families.push_back(family);
+  }
+  EventArray firstDone, middleDone;
+  firstDone.space = near;
+  middleDone.space = far;
+  draft.program.events = {firstDone, middleDone};
+  draft.sync = {{{}, {EventId{0}}}, {{EventId{0}}, {EventId{1}}}, {{EventId{1}}, {}}};
+  return computeCoverage(draft)[2][0];
+}
+
+TEST_CASE("what lies between two families covers nothing where it may have no task") {
+  const auto one = EventSpace::kOne, experts = EventSpace::kExperts, tokens = EventSpace::kTokens;
+  CHECK(throughBoth(SpaceKind::kTokens, tokens, SpaceKind::kTokens, one, SpaceKind::kOnce) == Scope::kAll);
+  CHECK(throughBoth(SpaceKind::kTokens, tokens, SpaceKind::kTokens, tokens, SpaceKind::kTokens) ==
+        Scope::kSlot);
+  // a rank without tokens starts its sum over tokens at once
+  CHECK(throughBoth(SpaceKind::kOnce, one, SpaceKind::kTokens, one, SpaceKind::kOnce) == Scope::kNone);
+  CHECK(throughBoth(SpaceKind::kOnce, one, SpaceKind::kTokens, one, SpaceKind::kSends) == Scope::kAll);
+  // an expert without rows, its gradient
+  CHECK(throughBoth(SpaceKind::kExperts, experts, SpaceKind::kRows, experts, SpaceKind::kExperts) ==
+        Scope::kNone);
+  CHECK(throughBoth(SpaceKind::kTokens, one, SpaceKind::kOnce, one, SpaceKind::kTokens) == Scope::kAll);
+}
+
 }  // namespace
 }  // namespace sluice

@@ -33,6 +33,89 @@ TEST_CASE("the events of the moe layer are those of the schedule document") {
   }
 }
 
+// Families of a dense branch: each reads one buffer and writes one, of which the first is an input.
+class DenseProgram {
+ public:
+  DenseProgram() {
+    program.entries = {{"forward", {}, {}}};
+    for (SpaceKind kind : {SpaceKind::kTokens, SpaceKind::kRows, SpaceKind::kSends, SpaceKind::kReturns,
+                           SpaceKind::kExperts, SpaceKind::kOnce})
+      program.spaces.push_back({"", kind, 16, 1});
+    addBuffer("x", Extent::kTokens, Role::kInput);
+  }
+
+  BufferId addBuffer(const char* name, Extent extent, Role role = Role::kTemp) {
+    program.buffers.push_back(
+        {name, "", DType::kBF16, {Dim{extent, extent == Extent::kFixed ? 8 : 0}, Dim{}}, role, {}});
+    return BufferId{static_cast<uint32_t>(program.buffers.size() - 1)};
+  }
+
+  BufferId add(const char* name, SpaceKind space, std::vector<BufferId> reads, Extent result,
+               int32_t tiles = 1) {
+    Family family;
+    family.name = name;
+    family.entry = EntryId{0};
+    family.space = SpaceId{static_cast<uint32_t>(space)};
+    family.tiles = tiles;
+    family.reads = std::move(reads);
+    family.writes = {addBuffer(name, result, Role::kOutput)};
+    program.families.push_back(family);
+    return family.writes[0];
+  }
+
+  TaskProgram program;
+};
+
+TEST_CASE("families of tokens wait slot by slot, sums over tokens and sends for all slots") {
+  DenseProgram dense;
+  const BufferId up = dense.add("up", SpaceKind::kTokens, {BufferId{0}}, Extent::kTokens, 3);
+  const BufferId act = dense.add("act", SpaceKind::kTokens, {up}, Extent::kTokens);
+  dense.add("grad", SpaceKind::kOnce, {up, act}, Extent::kFixed, 4);
+  const BufferId rows = dense.add("dispatch", SpaceKind::kSends, {up}, Extent::kRows);
+  dense.add("gmm", SpaceKind::kRows, {rows}, Extent::kRows);
+  const EventPlan plan = std::get<EventPlan>(planEvents(dense.program));
+  REQUIRE(plan.events.size() == 4);
+  const EventArray done{
+      "up_done", EntryId{0}, EventSpace::kTokens, EventUnit::kTasks, ThresholdRule::kConstant, 3, false};
+  const EventArray allAct{
+      "all_act", EntryId{0}, EventSpace::kOne, EventUnit::kTasks, ThresholdRule::kSlotsOfTokens, 1, false};
+  CHECK(resolve(plan.events, plan.sync[1].waits) == std::vector{done});
+  // act is behind up in every slot, and a rank without tokens has neither
+  CHECK(resolve(plan.events, plan.sync[2].waits) == std::vector{allAct});
+  CHECK(plan.events[plan.sync[3].waits[0].value].name == "all_up");
+  CHECK(plan.events[plan.sync[3].waits[0].value].factor == 3);
+}
+
+TEST_CASE("a sum of what comes back and of a dense branch waits for both") {
+  DenseProgram dense;
+  const BufferId up = dense.add("up", SpaceKind::kTokens, {BufferId{0}}, Extent::kTokens, 2);
+  const BufferId rows = dense.add("dispatch", SpaceKind::kSends, {BufferId{0}}, Extent::kRows);
+  const BufferId back = dense.add("return", SpaceKind::kReturns, {rows}, Extent::kPairs);
+  const BufferId sum = dense.add("sum", SpaceKind::kTokens, {back}, Extent::kTokens);
+  dense.add("add", SpaceKind::kTokens, {sum, up}, Extent::kTokens);
+  const EventPlan plan = std::get<EventPlan>(planEvents(dense.program));
+  const auto waitsOf = [&](size_t family) {
+    std::vector<std::string> names;
+    for (EventId id : plan.sync[family].waits) names.push_back(plan.events[id.value].name);
+    return names;
+  };
+  CHECK(waitsOf(2) == std::vector<std::string>{"rows_arrived"});  // rows may go back as they came
+  CHECK(waitsOf(4) == std::vector<std::string>{"sum_done", "up_done"});
+}
+
+TEST_CASE("weights that are computed are waited for by expert, or once for tokens") {
+  DenseProgram dense;
+  const BufferId experts = dense.add("experts", SpaceKind::kExperts, {}, Extent::kFixed, 2);
+  const BufferId once = dense.add("once", SpaceKind::kOnce, {}, Extent::kFixed, 5);
+  dense.add("gmm", SpaceKind::kRows, {experts}, Extent::kRows);
+  dense.add("dense", SpaceKind::kTokens, {once}, Extent::kTokens);
+  const EventPlan plan = std::get<EventPlan>(planEvents(dense.program));
+  const EventArray& byExpert = plan.events[plan.sync[2].waits[0].value];
+  CHECK((byExpert.space == EventSpace::kExperts && byExpert.factor == 2));
+  const EventArray& one = plan.events[plan.sync[3].waits[0].value];
+  CHECK((one.space == EventSpace::kOne && one.factor == 5));
+}
+
 TEST_CASE("a read before its write is found") {
   TaskProgram bare = moeDraft().program;
   std::swap(bare.families[1], bare.families[2]);  // swiglu before up_proj

@@ -93,10 +93,13 @@ TEST_CASE("kinds of fusion are read from their words") {
   CHECK(kinds == FusionKinds{false, false, false});
   CHECK(parse({"all"}).empty());
   CHECK(kinds == FusionKinds{true, true, true});
+  CHECK(parse({}).empty());
+  CHECK(kinds == FusionKinds{true, true, true});
   CHECK(parse({"scale", "activation-grad"}).empty());
   CHECK(kinds == FusionKinds{false, true, true});
   CHECK(parse({"activation", "casts"}) == "casts");
   CHECK(parse({"all", "scale"}) == "all");
+  CHECK(parse({""}) == "an empty word");
 }
 
 }  // namespace

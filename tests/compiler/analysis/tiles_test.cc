@@ -38,8 +38,28 @@ TEST_CASE("the number of tiles does not wrap around") {
 }
 
 TEST_CASE("an activation carries its kind and limit") {
-  CHECK(shapeActivation(768, 2, 0).tiling == Tiling{0, 768, 0, 0, 0, 2, 0, 0});
-  CHECK(shapeActivation(768, 1, 7).tiling == Tiling{0, 768, 0, 0, 0, 0x40e00001, 0, 0});
+  CHECK(shapeActivation(768, {2, 0}).tiling == Tiling{0, 768, 0, 0, 0, 2, 0, 0});
+  CHECK(shapeActivation(768, {1, 7}).tiling == Tiling{0, 768, 0, 0, 0, 0x40e00001, 0, 0});
+}
+
+TEST_CASE("a fused gmm has tiles of the activation, and one tile where it sums over whole rows") {
+  const FamilyShape shape = shapeGmmActivation(768, 2048, true, {1, 7}, {});
+  CHECK(shape.tiles == 6);
+  CHECK(shape.tiling == Tiling{0, 768, 2048, 0, 128, 0x40e00005, 0, 0});
+  const FamilyShape grad = shapeGmmActivationGrad(768, 2048, false, {2, 0}, false, {});
+  CHECK(grad.tiles == 3);
+  CHECK(grad.tiling == Tiling{0, 768, 2048, 0, 256, 2, 0, 0});
+  const FamilyShape whole = shapeGmmActivationGrad(770, 2048, false, {}, true, {});
+  CHECK(whole.tiles == 1);
+  CHECK(whole.tiling.tileN == 770);
+}
+
+TEST_CASE("a factor of 1 is not written down") {
+  CHECK(shapeGmm(16, 16, false, {}, 1).tiling.alpha == 0);
+  CHECK(shapeGmm(16, 16, false, {}, 0.5F).tiling.alpha == 0.5F);
+  CHECK(shapeWeightGrad(16, 16, {}, false, -2).tiling.alpha == -2);
+  CHECK(shapeScale(16, 3).tiling == Tiling{0, 16, 0, 0, 0, 0, 3, 0});
+  CHECK(shapeScale(16, 1).tiling.alpha == 0);
 }
 
 TEST_CASE("row families have one tile") {

@@ -59,7 +59,9 @@ std::set<std::string> names(const TaskProgram& program, const std::vector<Buffer
 TEST_CASE("train.json compiles to the program of the schedule document") {
   const MoeShape shape;
   const TaskProgram expected = buildMoeProgram(shape);
-  const Expected<TaskProgram> made = compile(kTrain, smallTarget(), setsFor(shape));
+  CompileOptions options = setsFor(shape);
+  options.fuse = {"none"};
+  const Expected<TaskProgram> made = compile(kTrain, smallTarget(), options);
   if (!made) FAIL(made.error().message);
   CHECK(made->ranks == expected.ranks);
   CHECK(made->experts == expected.experts);
@@ -94,6 +96,29 @@ TEST_CASE("train.json compiles to the program of the schedule document") {
     CHECK(like->rotation == lane.rotation);
     CHECK(like->seats.size() == lane.seats.size());
   }
+}
+
+TEST_CASE("products and activations are fused unless an option says otherwise") {
+  const auto familiesWith = [](const std::vector<std::string>& fuse) {
+    CompileOptions options = setsFor({});
+    options.fuse = fuse;
+    const Expected<TaskProgram> made = compile(kTrain, smallTarget(), options);
+    if (!made) FAIL(made.error().message);
+    std::set<std::string> found;
+    for (const Family& family : made->families) found.insert(family.name);
+    return found;
+  };
+  CHECK(familiesWith({}) == familiesWith({"all"}));
+  CHECK(familiesWith({}).contains("up_proj_swiglu"));
+  CHECK(familiesWith({}).contains("act_grad_swiglu_grad"));
+  CHECK(familiesWith({"none"}).contains("swiglu_grad"));
+  CHECK(familiesWith({"activation"}).contains("swiglu_grad"));
+  CHECK(familiesWith({"activation-grad", "scale"}).contains("up_proj"));
+  CompileOptions wrong = setsFor({});
+  wrong.fuse = {"activation", "casts"};
+  const Expected<TaskProgram> refused = compile(kTrain, smallTarget(), wrong);
+  REQUIRE_FALSE(refused);
+  CHECK_THAT(refused.error().message, Contains("cannot fuse casts, expected all, none, or some of"));
 }
 
 TEST_CASE("the graphs compile and verify for odd shapes") {
@@ -179,10 +204,11 @@ TEST_CASE("weight gradients accumulate where the graph or an option says so") {
         Names{"gate_up_weight_grad"});
 
   const std::string grad = "\"gate_up_weight_grad\": {\"type\": \"";
-  text.replace(text.find(grad) + grad.size(), 3, "BF16");
+  text.replace(text.find(grad) + grad.size(), 3, "I32");
   const Expected<TaskProgram> wrong = compile(writeFile("wrong.json", text), smallTarget(), setsFor({}));
   REQUIRE_FALSE(wrong);
-  CHECK_THAT(wrong.error().message, Contains("node 'gate_up_weight_grad': grad is [") && Contains("x f32]"));
+  CHECK_THAT(wrong.error().message,
+             Contains("node 'gate_up_weight_grad': grad is [") && Contains("x f32 or bf16]"));
 }
 
 TEST_CASE("activations are of the kind that the graph says") {
@@ -193,7 +219,9 @@ TEST_CASE("activations are of the kind that the graph says") {
     std::string edited = text;
     for (size_t at = 0; (at = edited.find(swiglu, at)) != std::string::npos; at += kind.size())
       edited.replace(at, swiglu.size(), kind);
-    return compile(writeFile("kind.json", edited), smallTarget(), setsFor({}));
+    CompileOptions options = setsFor({});
+    options.fuse = {"none"};
+    return compile(writeFile("kind.json", edited), smallTarget(), options);
   };
   const auto flags = [&](const std::string& kind) {
     const Expected<TaskProgram> program = with(kind);

@@ -62,6 +62,35 @@ moe.graph @declared ranks = 1 experts = 4 top_k = 2 max_tokens = 4096 symbols {}
 
 // -----
 
+// Nodes on tokens take the size of tokens, and so does a sum over them, whatever rows are cut by.
+// CHECK-LABEL: @dense
+moe.graph @dense ranks = 1 experts = 4 top_k = 2 max_tokens = 4096 symbols {} {
+  moe.entry @forward {
+    %x = moe.input "x" : !moe.tensor<T x 32 x bf16>
+    %w = moe.input "w" : !moe.tensor<32 x 48 x bf16>
+    %ids = moe.input "expert_ids" : !moe.tensor<T x 2 x i32>
+    %r = moe.route "route"(%ids) : (!moe.tensor<T x 2 x i32>) -> !moe.routing
+    // CHECK: moe.dispatch {{.*}} split <rows, 96>
+    %rows = moe.dispatch "dispatch"(%x, %r) split <rows, 96>
+        : (!moe.tensor<T x 32 x bf16>, !moe.routing) -> !moe.tensor<R x 32 x bf16>
+    // CHECK: moe.gmm {{.*}} split <tokens, 24>
+    %up = moe.gmm "up"(%x, %w)
+        : (!moe.tensor<T x 32 x bf16>, !moe.tensor<32 x 48 x bf16>) -> !moe.tensor<T x 48 x bf16>
+    // CHECK: moe.scale {{.*}} split <tokens, 24>
+    %half = moe.scale "half"(%up) by 0.5 split <tokens, 24> : (!moe.tensor<T x 48 x bf16>) -> !moe.tensor<T x 48 x bf16>
+    // CHECK: moe.gmm_weight_grad {{.*}} split <tokens, 24>
+    %grad = moe.gmm_weight_grad "grad"(%x, %half)
+        : (!moe.tensor<T x 32 x bf16>, !moe.tensor<T x 48 x bf16>) -> !moe.tensor<32 x 48 x f32>
+    // CHECK: moe.combine {{.*}} split <tokens, 24>
+    %y = moe.combine "combine"(%rows, %r)
+        : (!moe.tensor<R x 32 x bf16>, !moe.routing) -> !moe.tensor<T x 32 x bf16>
+    moe.output "y", %y : !moe.tensor<T x 32 x bf16>
+    moe.output "g", %grad : !moe.tensor<32 x 48 x f32>
+  }
+}
+
+// -----
+
 // A slot is not longer than all rows an expert, or all tokens a rank, can have.
 // CHECK-LABEL: @tiny
 moe.graph @tiny ranks = 1 experts = 4 top_k = 2 max_tokens = 7 symbols {} {

@@ -1,0 +1,183 @@
+// By entry: scales into products, then gmms with activation gradients, then gmms with activations. Each kind
+// looks at what the one before has left.
+#include "compiler/analysis/fusion.h"
+#include "compiler/passes/passes.h"
+#include "llvm/ADT/StringSet.h"
+
+namespace sluice {
+
+#define GEN_PASS_DEF_FUSE
+#include "compiler/passes/passes.h.inc"
+
+namespace {
+
+using mlir::Operation;
+using mlir::Value;
+
+FusionRole roleOf(Operation* op) {
+  if (llvm::isa<moe::GmmOp>(op)) return FusionRole::kGmm;
+  if (llvm::isa<moe::GmmWeightGradOp>(op)) return FusionRole::kWeightGrad;
+  if (llvm::isa<moe::ActivationOp>(op)) return FusionRole::kActivation;
+  if (llvm::isa<moe::ActivationGradOp>(op)) return FusionRole::kActivationGrad;
+  return llvm::isa<moe::ScaleOp>(op) ? FusionRole::kScale : FusionRole::kOther;
+}
+
+float alphaOf(Operation* op) {
+  const auto alpha = op->getAttrOfType<mlir::FloatAttr>("alpha");
+  return alpha ? alpha.getValue().convertToFloat() : 1;
+}
+
+// The nodes of an entry as the analysis sees them; indices of `ops` are its numbers.
+struct EntryGraph {
+  explicit EntryGraph(moe::EntryOp entry) {
+    for (auto node : entry.getOps<moe::NodeOp>()) {
+      graph.nodes.push_back({roleOf(node), alphaOf(node), {}, {}});
+      for (Value value : node->getOperands()) graph.nodes.back().reads.push_back(numberOf(value));
+      for (Value value : node->getResults()) graph.nodes.back().writes.push_back(numberOf(value));
+      ops.push_back(node);
+    }
+  }
+
+  size_t numberOf(Value value) {
+    const auto [it, isNew] = numbers.try_emplace(value, graph.kept.size());
+    if (isNew)
+      graph.kept.push_back(llvm::any_of(
+          value.getUsers(), [](Operation* user) { return llvm::isa<moe::OutputOp, moe::SaveOp>(user); }));
+    return it->second;
+  }
+
+  FusionGraph graph;
+  std::vector<Operation*> ops;
+  llvm::DenseMap<Value, size_t> numbers;
+};
+
+class EntryFuser {
+ public:
+  explicit EntryFuser(moe::EntryOp entry) : entry_(entry), builder_(entry.getContext()) {
+    for (auto node : entry.getOps<moe::NodeOp>()) names_.insert(node.getNode());
+  }
+
+  void run(const FusionKinds& kinds) {
+    if (kinds.scale) foldAll();
+    if (kinds.activationGrad) {
+      const EntryGraph graph(entry_);
+      for (const FusedPair& pair : fuseActivationGrads(graph.graph))
+        fuse(llvm::cast<moe::GmmOp>(graph.ops[pair.gmm]),
+             llvm::cast<moe::ActivationGradOp>(graph.ops[pair.reader]));
+    }
+    if (kinds.activation) {
+      const EntryGraph graph(entry_);
+      for (const FusedPair& pair : fuseActivations(graph.graph))
+        fuse(llvm::cast<moe::GmmOp>(graph.ops[pair.gmm]),
+             llvm::cast<moe::ActivationOp>(graph.ops[pair.reader]), pair.keepsProduct);
+    }
+  }
+
+ private:
+  void foldAll() {
+    const EntryGraph graph(entry_);
+    for (const FoldedScale& folded : foldScales(graph.graph)) {
+      auto scale = llvm::cast<moe::ScaleOp>(graph.ops[folded.scale]);
+      for (size_t product : folded.into) {
+        Operation* op = graph.ops[product];
+        const float alpha = alphaOf(op) * scale.getAlpha().convertToFloat();
+        op->setAttr("alpha", builder_.getF32FloatAttr(alpha));
+        if (folded.intoProducer && scale.getTensorsAttr()) op->setAttr("tensors", scale.getTensorsAttr());
+      }
+      scale.getScaled().replaceAllUsesWith(scale.getValue());
+      scale.erase();
+    }
+  }
+
+  // At the place of the gmm: others may read the product before the activation does.
+  void fuse(moe::GmmOp gmm, moe::ActivationOp activation, bool keepsProduct) {
+    if (!agree(gmm, activation)) return;
+    builder_.setInsertionPoint(gmm);
+    llvm::SmallVector<mlir::StringAttr> tensors = {tensorOf(activation.getAct())};
+    if (keepsProduct) tensors.push_back(tensorOf(gmm.getProduct()));
+    auto fused = builder_.create<moe::GmmActivationOp>(
+        locationOf(gmm, activation), activation.getAct().getType(),
+        keepsProduct ? gmm.getProduct().getType() : mlir::Type(), gmm.getRows(), gmm.getWeight(),
+        gmm.getTransposeAttr(), gmm.getAlphaAttr(), activation.getKindAttr(), activation.getLimitAttr(),
+        nameOf(gmm, activation), aliasOf(gmm, activation), arrayOf(tensors), splitOf(gmm, activation),
+        mlir::DictionaryAttr());
+    activation.getAct().replaceAllUsesWith(fused.getAct());
+    activation.erase();
+    if (keepsProduct) gmm.getProduct().replaceAllUsesWith(fused.getGateUp());
+    gmm.erase();
+  }
+
+  // At the place of the gradient, whose other operands stand before it.
+  void fuse(moe::GmmOp gmm, moe::ActivationGradOp grad) {
+    if (!agree(gmm, grad)) return;
+    builder_.setInsertionPoint(grad);
+    const Value ofWeights = grad.getRowWeightGrad();
+    auto fused = builder_.create<moe::GmmActivationGradOp>(
+        locationOf(gmm, grad), grad.getGateUpGrad().getType(), ofWeights ? ofWeights.getType() : mlir::Type(),
+        gmm.getRows(), gmm.getWeight(), grad.getGateUp(), grad.getRowWeights(), gmm.getTransposeAttr(),
+        gmm.getAlphaAttr(), grad.getKindAttr(), grad.getLimitAttr(), nameOf(gmm, grad), aliasOf(gmm, grad),
+        grad.getTensorsAttr(), splitOf(gmm, grad), mlir::DictionaryAttr());
+    grad.replaceAllUsesWith(fused);
+    grad.erase();
+    gmm.erase();
+  }
+
+  // Nodes that are cut differently stay apart, for propagate-splits to say so.
+  static bool agree(moe::NodeOp a, moe::NodeOp b) {
+    return !a.getSplitAttr() || !b.getSplitAttr() || a.getSplitAttr() == b.getSplitAttr();
+  }
+  static moe::SplitAttr splitOf(moe::NodeOp a, moe::NodeOp b) {
+    return a.getSplitAttr() ? a.getSplitAttr() : b.getSplitAttr();
+  }
+
+  static mlir::Location locationOf(moe::NodeOp a, moe::NodeOp b) {
+    return mlir::FusedLoc::get(a->getContext(), {a->getLoc(), b->getLoc()});
+  }
+
+  // "up_proj_swiglu"; with a number where that is taken.
+  mlir::StringAttr nameOf(moe::NodeOp a, moe::NodeOp b) {
+    constexpr size_t kMostOfBoth = 56;  // leaves room for the number in what a name may have
+    const std::string both = (a.getNode() + "_" + b.getNode()).str().substr(0, kMostOfBoth);
+    std::string name = both;
+    for (int number = 2; !names_.insert(name).second; ++number) name = both + "_" + std::to_string(number);
+    return builder_.getStringAttr(name);
+  }
+
+  mlir::StringAttr aliasOf(moe::NodeOp a, moe::NodeOp b) {
+    if (!a.getAlias() || !b.getAlias()) return {};
+    return builder_.getStringAttr(*a.getAlias() + "+" + *b.getAlias());
+  }
+
+  mlir::StringAttr tensorOf(Value value) {
+    const llvm::StringRef name = moe::tensorName(value);
+    return name.empty() ? mlir::StringAttr() : builder_.getStringAttr(name);
+  }
+
+  // Of all results or of none.
+  mlir::ArrayAttr arrayOf(llvm::ArrayRef<mlir::StringAttr> names) {
+    if (llvm::is_contained(names, mlir::StringAttr())) return {};
+    return builder_.getArrayAttr({names.begin(), names.end()});
+  }
+
+  moe::EntryOp entry_;
+  mlir::OpBuilder builder_;
+  llvm::StringSet<> names_;
+};
+
+struct Fuse : impl::FuseBase<Fuse> {
+  using FuseBase::FuseBase;
+
+  void runOnOperation() override {
+    FusionKinds parsed;
+    const std::vector<std::string> words(kinds.begin(), kinds.end());
+    if (const std::string wrong = parseFusionKinds(words, parsed); !wrong.empty()) {
+      getOperation().emitError() << "cannot fuse " << wrong
+                                 << ", expected all, none, or some of activation, activation-grad, scale";
+      return signalPassFailure();
+    }
+    getOperation().walk([&](moe::EntryOp entry) { EntryFuser(entry).run(parsed); });
+  }
+};
+
+}  // namespace
+}  // namespace sluice
