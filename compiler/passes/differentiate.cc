@@ -220,9 +220,12 @@ class Differentiation {
     }
   }
 
+  // An entry has a routing even if only what is dense is trained.
   void dropUnreadSources() {
-    for (mlir::Operation& op : llvm::make_early_inc_range(backwardBlock()))
-      if (llvm::isa<moe::InputOp, moe::SavedOp>(op) && op.use_empty()) op.erase();
+    for (mlir::Operation& op : llvm::make_early_inc_range(backwardBlock())) {
+      const bool isSource = llvm::isa<moe::InputOp, moe::SavedOp>(op);
+      if (isSource && op.use_empty() && tensorType(op.getResult(0))) op.erase();
+    }
   }
 
   // A value is computed again only from what is kept or given anyway: else its operands would be kept for it.
@@ -312,7 +315,10 @@ struct Differentiate : impl::DifferentiateBase<Differentiate> {
                                         << " entries, expected one: its backward is derived";
     if (entries.front().getSymName() == kBackward)
       return entries.front().emitError("entry '") << kBackward << "' has the name of the derived entry";
-    if (failed(Differentiation(entries.front(), {trainable.begin(), trainable.end()}, false).run()))
+    if (keep != "all" && keep != "minimal")
+      return graph.emitError("cannot keep '") << keep << "', expected all or minimal";
+    if (failed(
+            Differentiation(entries.front(), {trainable.begin(), trainable.end()}, keep == "minimal").run()))
       return mlir::failure();
     if (accumulate) graph.walk([](moe::GmmWeightGradOp node) { node.setAccumulate(true); });
     return mlir::success();

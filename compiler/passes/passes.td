@@ -9,13 +9,15 @@ def Differentiate : Pass<"differentiate", "::mlir::ModuleOp"> {
   let description = [{
     Before: a moe.graph with one entry. After: an entry `backward` after it, with an input `d<output>` for each output
     of tokens and an output for each trainable tensor; the first entry saves what the second reads, and its outputs
-    of rows, which are there for a backward pass of its own, are gone. Fails: more entries than one, a trainable
-    tensor that is no input, has no gradient or does not reach an output, a node that has no derivative, a tensor
-    with two readers (no op adds gradients). Test: tests/compiler/passes/differentiate.mlir.
+    of rows, which are there for a backward pass of its own, are gone. Where it keeps `minimal`, an activation that is
+    read again is computed again from gate_up, if that is kept anyway. Fails: more entries than one, a trainable
+    tensor that is no input, has no gradient or does not reach an output, a node that has no derivative, gradients of a
+    tensor that cannot be added (of weights, or weighted differently). Test: tests/compiler/passes/differentiate.mlir.
   }];
   let options = [
     ListOption<"trainable", "trainable", "std::string", "inputs to give gradients of; none: all that have one">,
     Option<"accumulate", "accumulate", "bool", "false", "derived weight gradients add to what their outputs hold">,
+    Option<"keep", "keep", "std::string", "\"all\"", "all or minimal: what the first entry saves">,
   ];
 }
 

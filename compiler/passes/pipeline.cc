@@ -37,6 +37,7 @@ void buildPipeline(mlir::OpPassManager& manager, const Target& target, const Pip
     DifferentiateOptions differentiate;
     differentiate.trainable = *options.trainable;
     differentiate.accumulate = options.accumulate;
+    differentiate.keep = options.keep;
     manager.addPass(createDifferentiate(std::move(differentiate)));
   }
   if (stopsAt("differentiate")) return;

@@ -20,6 +20,8 @@ struct PipelineOptions {
   std::optional<std::vector<std::string>> trainable = {};
   bool accumulate = false;             // derived weight gradients add to what their outputs hold
   std::vector<std::string> fuse = {};  // as --fuse says it; empty: all
+  // What a derived entry finds kept: all, or minimal, where activations are computed again.
+  std::string keep = "all";
 };
 
 // The phases in order, by the names of their passes; check passes belong to the phase before them.

@@ -1,0 +1,140 @@
+// The backward of every graph that is shipped: its nodes, and what it keeps.
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <string>
+#include <vector>
+
+#include "compiler/graph/read_graph.h"
+#include "compiler/import/import.h"
+#include "compiler/passes/passes.h"
+#include "mlir/IR/MLIRContext.h"
+#include "mlir/Pass/PassManager.h"
+
+namespace sluice {
+namespace {
+
+using Names = std::vector<std::string>;
+using Module = mlir::OwningOpRef<mlir::ModuleOp>;
+
+struct Derived {
+  mlir::MLIRContext context;
+  Module module;
+
+  Derived(const std::string& file, const Names& trainable, const std::string& keep = "all") {
+    const auto graph = readGraph("graphs/moe_ffn/" + file, {});
+    if (!graph) FAIL(graph.error().message);
+    module = importGraph(*graph, context);
+    REQUIRE(module);
+    DifferentiateOptions options;
+    options.trainable = trainable;
+    options.keep = keep;
+    mlir::PassManager passes(&context);
+    passes.addPass(createDifferentiate(std::move(options)));
+    REQUIRE(succeeded(passes.run(*module)));
+  }
+
+  moe::EntryOp entry(llvm::StringRef name) {
+    moe::EntryOp found;
+    module->walk([&](moe::EntryOp entry) {
+      if (entry.getSymName() == name) found = entry;
+    });
+    REQUIRE(found);
+    return found;
+  }
+
+  // "gmm act_grad", without the name of the dialect.
+  Names nodes() {
+    Names names;
+    for (auto node : entry("backward").getOps<moe::NodeOp>())
+      names.push_back(node->getName().stripDialect().str() + " " + node.getNode().str());
+    return names;
+  }
+
+  template <class Op>
+  Names tensors(llvm::StringRef entryName) {
+    Names names;
+    for (auto op : entry(entryName).getOps<Op>()) names.push_back(op.getTensor().str());
+    return names;
+  }
+};
+
+TEST_CASE("a layer of every activation has a backward of seven nodes") {
+  for (const char* kind : {"geglu", "reglu", "swiglu_clamp"}) {
+    INFO(kind);
+    Derived derived(std::string(kind) + ".json", {});
+    CHECK(derived.nodes() == Names{"dispatch dispatch", "gmm act_grad", "gmm_weight_grad down_weight_grad",
+                                   std::string("activation_grad ") + kind + "_grad", "gmm gate_grad",
+                                   "gmm_weight_grad gate_up_weight_grad", "combine combine"});
+    derived.module->walk([&](moe::ActivationGradOp op) {
+      CHECK(stringifyActivationKind(op.getKind()) == kind);
+      CHECK(op.getLimit().has_value() == (std::string(kind) == "swiglu_clamp"));
+    });
+  }
+}
+
+TEST_CASE("a shared expert has a backward beside that of the routed ones, and dx is the sum of both") {
+  Derived derived("shared_expert.json", {});
+  CHECK(derived.nodes() == Names{"gmm shared_act_grad", "gmm_weight_grad shared_down_weight_grad",
+                                 "activation_grad shared_swiglu_grad", "gmm x_grad",
+                                 "gmm_weight_grad shared_gate_up_weight_grad", "dispatch dispatch",
+                                 "gmm act_grad", "gmm_weight_grad down_weight_grad",
+                                 "activation_grad swiglu_grad", "gmm gate_grad",
+                                 "gmm_weight_grad gate_up_weight_grad", "combine combine", "add x_grad_sum"});
+  CHECK(derived.tensors<moe::OutputOp>("backward") == Names{"dx", "d_expert_weights", "gate_up_weight_grad",
+                                                            "down_weight_grad", "shared_gate_up_weight_grad",
+                                                            "shared_down_weight_grad"});
+  CHECK(derived.tensors<moe::SaveOp>("forward") ==
+        Names{"rows_x", "gate_up", "act", "shared_gate_up", "shared_act", "routing"});
+}
+
+TEST_CASE("a shared expert alone can be trained") {
+  Derived derived("shared_expert.json", {"shared_down_weight"});
+  CHECK(derived.nodes() == Names{"gmm_weight_grad shared_down_weight_grad"});
+  CHECK(derived.tensors<moe::SaveOp>("forward") == Names{"shared_act", "routing"});
+}
+
+TEST_CASE("frozen base weights under adapters leave no gradient of them") {
+  Derived derived("lora.json", {"gate_up_a", "gate_up_b", "down_a", "down_b"});
+  CHECK(derived.nodes() == Names{"dispatch dispatch", "scale down_lora_grad", "gmm down_low_grad",
+                                 "gmm_weight_grad down_b_grad", "gmm act_grad", "gmm_weight_grad down_a_grad",
+                                 "gmm act_grad_2", "add act_grad_sum", "activation_grad swiglu_grad",
+                                 "scale gate_up_lora_grad", "gmm gate_up_low_grad",
+                                 "gmm_weight_grad gate_up_b_grad", "gmm_weight_grad gate_up_a_grad"});
+  CHECK(derived.tensors<moe::OutputOp>("backward") ==
+        Names{"gate_up_a_grad", "gate_up_b_grad", "down_a_grad", "down_b_grad"});
+}
+
+TEST_CASE("adapters with everything trained have gradients of everything") {
+  Derived derived("lora.json", {});
+  CHECK(derived.tensors<moe::OutputOp>("backward") == Names{"dx", "d_expert_weights", "gate_up_weight_grad",
+                                                            "down_weight_grad", "gate_up_a_grad",
+                                                            "gate_up_b_grad", "down_a_grad", "down_b_grad"});
+}
+
+TEST_CASE("two products of one activation add their gradients before its own") {
+  Derived derived("two_gmms.json", {});
+  CHECK(derived.nodes() == Names{"dispatch dispatch", "gmm act_grad",
+                                 "gmm_weight_grad second_down_weight_grad", "gmm act_grad_2",
+                                 "add act_grad_sum", "gmm_weight_grad down_weight_grad",
+                                 "activation_grad swiglu_grad", "gmm gate_grad",
+                                 "gmm_weight_grad gate_up_weight_grad", "combine combine"});
+}
+
+TEST_CASE("keeping little, no activation is saved, and all that are read are computed again") {
+  for (const char* file : {"forward.json", "shared_expert.json", "lora.json", "two_gmms.json", "geglu.json",
+                           "reglu.json", "swiglu_clamp.json"}) {
+    INFO(file);
+    Derived derived(file, {}, "minimal");
+    const Names saved = derived.tensors<moe::SaveOp>("forward");
+    CHECK(std::find(saved.begin(), saved.end(), "act") == saved.end());
+    CHECK(std::find(saved.begin(), saved.end(), "shared_act") == saved.end());
+    CHECK(std::find(saved.begin(), saved.end(), "gate_up") != saved.end());
+    const Names nodes = derived.nodes();
+    CHECK(std::count(nodes.begin(), nodes.end(), "activation act_again") == 1);
+    CHECK(std::count(nodes.begin(), nodes.end(), "activation shared_act_again") ==
+          (std::string(file) == "shared_expert.json"));
+  }
+}
+
+}  // namespace
+}  // namespace sluice
