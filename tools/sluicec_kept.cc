@@ -1,0 +1,35 @@
+#include "tools/sluicec_kept.h"
+
+#include <fmt/format.h>
+
+#include "compiler/graph/kept_bytes.h"
+
+namespace sluice {
+namespace {
+
+// 6144 as "6,144".
+std::string grouped(int64_t number) {
+  std::string text = std::to_string(number);
+  for (int64_t at = static_cast<int64_t>(text.size()) - 3; at > 0; at -= 3)
+    text.insert(static_cast<size_t>(at), 1, ',');
+  return text;
+}
+
+std::string rowsAndTokens(const KeptBytes& kept, const char* row, const char* token) {
+  if (kept.token == 0) return grouped(kept.row) + row;
+  return fmt::format("{}{} and {}{}", grouped(kept.row), row, grouped(kept.token), token);
+}
+
+}  // namespace
+
+Expected<std::string> keptText(const std::string& path, const Target& target, CompileOptions options) {
+  const Expected<Graph> chosen = deriveGraph(path, target, options);
+  if (!chosen) return chosen.error();
+  options.keep = options.keep == "all" ? "minimal" : "all";
+  const Expected<Graph> other = deriveGraph(path, target, options);
+  if (!other) return other.error();
+  return fmt::format("keeps {} ({}: {})", rowsAndTokens(keptBytes(*chosen), " bytes a row", " a token"),
+                     options.keep, rowsAndTokens(keptBytes(*other), "", ""));
+}
+
+}  // namespace sluice
