@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "compiler/analysis/cost/choice.h"
 #include "compiler/dialect/task.h"
 #include "compiler/emit/emit.h"
@@ -51,8 +53,10 @@ Expected<Target> chooseTarget(mlir::ModuleOp module, Target target, const Compil
   if (!shares.empty() && static_cast<int64_t>(shares.size()) != problem.step.experts)
     return Error{fmt::format("{}: error: has shares of {} experts, but the graph has {}", options.expect.name,
                              shares.size(), problem.step.experts)};
-  const bool declaresRows = problem.slotRows != kProbeRows,
-             declaresTokens = problem.tokenSlot != kProbeTokens;
+  // propagate-splits makes no slot longer than all rows an expert can get, or all tokens of a rank.
+  const int64_t mostRows = (int64_t{program->ranks} * program->maxTokens + 15) / 16 * 16;
+  const bool declaresRows = problem.slotRows != std::min<int64_t>(kProbeRows, mostRows),
+             declaresTokens = problem.tokenSlot != std::min(kProbeTokens, program->maxTokens);
   const FixedSizes fixed{.slotRows = declaresRows || options.slotRows != 0,
                          .tokenSlot = declaresTokens,
                          .tiles = options.tile != 0};

@@ -158,16 +158,36 @@ std::string Reasons::tileReason(const Family& family) const {
   }
 }
 
+// The two nodes are found by name: fuse joins theirs.
+std::string Reasons::fusionReason(const Family& family) const {
+  const bool gradient = family.op == OpKind::kGmmActivationGrad;
+  std::string text = "fused: a gmm and the activation of its product are one task";
+  if (gradient) text = "fused: a gmm and the activation gradient that reads its product are one task";
+  for (const GraphEntry& entry : graph_.entries)
+    for (const GraphNode& gmm : entry.nodes)
+      for (const GraphNode& activation : entry.nodes)
+        if (entry.name == program_.at(family.entry).name && gmm.op == GraphOp::kGmm &&
+            family.name == gmm.name + "_" + activation.name)
+          text = fmt::format("fused: '{}' and '{}' are one task", gmm.name, activation.name);
+  const bool kept = !gradient && family.writes.size() > 1 && family.writes[1];
+  return text + (kept ? fmt::format("; the product is written as '{}', since it is read elsewhere",
+                                    program_.at(family.writes[1]).name)
+                      : "; the product between them is never written");
+}
+
 std::vector<std::string> Reasons::ofFamily(FamilyId id) const {
   const Family& family = program_.at(id);
   const SpaceKind kind = program_.at(family.space).kind, cut = cutOf(kind);
   std::vector<std::string> why = {whyInSpace(kind)};
   if (cut == SpaceKind::kRows || cut == SpaceKind::kTokens) why.push_back(slotReason(id, cut));
   why.push_back(tileReason(family));
+  if (family.op == OpKind::kGmmActivation || family.op == OpKind::kGmmActivationGrad)
+    why.push_back(fusionReason(family));
   const GraphNode* node = nodeOf(family);
   for (const Decision& decision : decisions_)
     if (!decision.node.empty() &&
-        (decision.node == family.name || (node != nullptr && decision.node == node->name)))
+        (decision.node == family.name || (node != nullptr && decision.node == node->name)) &&
+        (decision.entry.empty() || decision.entry == program_.at(family.entry).name))
       why.push_back(fmt::format("{}: {}", decision.what, decision.why));
   return why;
 }

@@ -242,7 +242,8 @@ void addFamilies(const CostProblem& problem, const LayerCost& cost, std::vector<
     out.push_back({problem.families[f].name,
                    fmt::format("about {:.0f} tasks a step of at most {}", family.tasks, time(family.longest)),
                    fmt::format("{} of all cores: {:.0f}% products, {:.0f}% memory", time(family.seconds),
-                               100 * family.product / family.seconds, 100 * family.memory / family.seconds)});
+                               100 * family.product / family.seconds, 100 * family.memory / family.seconds),
+                   problem.entries[problem.families[f].entry]});
   }
 }
 

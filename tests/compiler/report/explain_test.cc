@@ -67,6 +67,9 @@ TEST_CASE("a family says where its split comes from") {
              Contains("as decided: slot of 16 rows (2 ms; next best 32 rows, 3 ms)"));
   CHECK_THAT(why("forward", "up_proj", {{"up_proj", "columns of 16", "they fit"}}),
              Contains("columns of 16: they fit"));
+  const std::vector<Decision> other = {{"dispatch", "pieces", "as they come", "backward"}};
+  CHECK_THAT(why("backward", "dispatch", other), Contains("pieces: as they come"));
+  CHECK_THAT(why("forward", "dispatch", other), !Contains("pieces: as they come"));
 
   graph.entries[0].nodes[3].split = GraphSplit{GraphSpace::kRows, 16};
   const GraphNode& declared = graph.entries[0].nodes[3];
