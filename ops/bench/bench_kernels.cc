@@ -91,6 +91,7 @@ class Bench {
 
   void run() {
     gmm("gmm up", s_.hidden, 2 * s_.inter, false);
+    upAndActivation();
     gmm("gmm down", s_.inter, s_.hidden, false);
     gmm("gmm act_grad (transposed)", s_.hidden, s_.inter, true);
     gmm("gmm gate_grad (transposed)", 2 * s_.inter, s_.hidden, true);
@@ -121,6 +122,39 @@ class Bench {
       }
     });
     print(name, 2.0 * s_.rows * n * k, 0, time);
+  }
+
+  // gmm and activation as two families, and as one that keeps at most 192 rows of its product in scratch.
+  void upAndActivation() {
+    const int32_t k = s_.hidden, n = s_.inter, rowsAtOnce = equalTile(s_.rows, 192, 16);
+    const std::vector<BFloat16> a = randomMatrix(s_.rows, k), b = randomMatrix(k, 2 * n);
+    std::vector<BFloat16> gateUp(static_cast<size_t>(s_.rows) * 2 * n), act(static_cast<size_t>(s_.rows) * n);
+    std::vector<BFloat16> kept(static_cast<size_t>(rowsAtOnce) * 2 * s_.columns);
+    const auto product = [&](int32_t row, int32_t rows, TileRange columns, BFloat16* c, int64_t ldc) {
+      kernels_.gmm({a.data() + int64_t{row} * k, k, b.data() + columns.begin, 2 * n, c, ldc, rows,
+                    columns.length(), k, false, scratch_.get()});
+    };
+    const double operations = 4.0 * s_.rows * n * k;
+    double time = bestSeconds([&] {
+      for (int32_t t = 0; t < tileCount(2 * n, s_.columns); ++t) {
+        const TileRange columns = tileRange(2 * n, s_.columns, t);
+        product(0, s_.rows, columns, gateUp.data() + columns.begin, 2 * n);
+      }
+      kernels_.activation({gateUp.data(), 2 * n, act.data(), n, s_.rows, n});
+    });
+    print("gmm up, then swiglu", operations, 0, time);
+    time = bestSeconds([&] {
+      for (int32_t t = 0; t < tileCount(n, s_.columns); ++t)
+        for (int32_t row = 0; row < s_.rows; row += rowsAtOnce) {
+          const TileRange gate = tileRange(n, s_.columns, t);
+          const int32_t rows = std::min(rowsAtOnce, s_.rows - row), width = gate.length();
+          product(row, rows, gate, kept.data(), 2 * width);
+          product(row, rows, {n + gate.begin, n + gate.end}, kept.data() + width, 2 * width);
+          kernels_.activation(
+              {kept.data(), 2 * width, act.data() + int64_t{row} * n + gate.begin, n, rows, width});
+        }
+    });
+    print("gmm up with swiglu in it", operations, 0, time);
   }
 
   void weightGrad() {
