@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <chrono>
 #include <memory>
 #include <utility>
 
@@ -16,15 +17,18 @@ namespace {
 Expected<int> verifyFile(const std::string& path) {
   Expected<TaskProgram> program = readProgram(path);
   if (!program) return program.error();
+  const auto start = std::chrono::steady_clock::now();
   const Expected<VerifiedProgram> verified = verify(std::move(*program));
+  const std::chrono::duration<double, std::milli> time = std::chrono::steady_clock::now() - start;
   if (!verified) return Error{fmt::format("{}: {}", path, verified.error().message)};
   const TaskProgram& p = **verified;
   size_t records = 0;
   for (const Lane& lane : p.lanes)
     for (const auto& seat : lane.seats) records += seat.size();
-  const Status status = printText(
-      fmt::format("{}: verified: {} entries, {} families, {} events, {} tasks a window, {} cores, {} ranks\n",
-                  path, p.entries.size(), p.families.size(), p.events.size(), records, p.cores, p.ranks));
+  const Status status = printText(fmt::format(
+      "{}: verified: {} entries, {} families, {} events, {} tasks a window, {} cores, {} ranks; "
+      "in {:.1f} ms\n",
+      path, p.entries.size(), p.families.size(), p.events.size(), records, p.cores, p.ranks, time.count()));
   if (!status) return status.error();
   return kExitSuccess;
 }
