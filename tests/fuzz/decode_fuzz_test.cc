@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "runtime/program/codec.h"
+#include "tests/runtime/program/dense_program.h"
 #include "tests/testing/moe_program.h"
 
 namespace sluice {
@@ -39,11 +40,13 @@ TEST_CASE("every file of the corpus is decoded or refused") {
 }
 
 TEST_CASE("damaged valid programs are decoded and verified, or refused") {
-  const Input good = bytesOf(buildMoeProgram({.ranks = 2, .window = 2}));
+  const MoeShape shape{.ranks = 2, .window = 2};
+  const Input all[] = {bytesOf(buildMoeProgram(shape)), bytesOf(buildDenseProgram(shape, false)),
+                       bytesOf(buildDenseProgram(shape, true))};
   std::mt19937 random(7);
-  feed(good);
-  for (int round = 0; round < 400; ++round) {
-    Input input = good;
+  for (const Input& good : all) feed(good);
+  for (int round = 0; round < 900; ++round) {
+    Input input = all[round % 3];
     for (uint32_t n = 1 + random() % 3; n > 0; --n) {
       static constexpr uint8_t kValues[] = {0, 1, 2, 0x7f, 0x80, 0xff};
       input[random() % input.size()] = random() % 2 ? static_cast<uint8_t>(random()) : kValues[random() % 6];
