@@ -8,9 +8,12 @@
 
 #include "compiler/api/compile.h"
 #include "compiler/passes/pipeline.h"
+#include "compiler/target/expect.h"
 #include "runtime/program/codec.h"
 #include "runtime/program/text.h"
+#include "tools/sluicec_kept.h"
 #include "tools/sluicec_reference.h"
+#include "tools/sluicec_report.h"
 
 namespace sluice {
 namespace {
@@ -24,6 +27,10 @@ constexpr const char* kFooter = R"(Examples:
   sluicec graphs/moe_ffn/forward.json --trainable gate_up_weight,down_weight -o layer.slp
   sluicec layer.mlir --emit=task --stop-after=insert-events
   sluicec layer.mlir --emit=program-text
+  sluicec graphs/moe_ffn/train.json --explain
+  sluicec graphs/moe_ffn/train.json --set ep=8 --expect zipf:1.2 -o layer.slp
+  sluicec graphs/moe_ffn/forward.json --trainable all --emit=json > train.json
+  sluicec graphs/moe_ffn/train.json --emit=dot | dot -Tsvg > layer.svg
   sluicec graphs/moe_ffn/backward.json --policy=reference --target ascend910b --set tp=4 --set ep=4 --set seq=8192
 
 An unknown symbol or one out of its range is an error that lists the symbols of the graph.
@@ -41,6 +48,9 @@ struct Arguments {
   std::string stopAfter;
   std::string policy = "slots";
   std::vector<std::string> trainable;
+  std::string expect;
+  std::string explain;
+  bool time = false;
   CompileOptions options;
 };
 
@@ -61,11 +71,14 @@ void declare(CLI::App& app, Arguments& arguments) {
   app.add_option("--set", arguments.sets, "SYMBOL=NUMBER: sets a symbol of the graph; may be repeated")
       ->allow_extra_args(false);
   app.add_option("-o,--output", arguments.output, "program file to write");
-  app.add_option(
-         "--emit", arguments.emit,
-         "print moe, task (IR) or program-text to standard output; with --policy=reference, plan-text "
-         "(default) or plan-json")
-      ->check(CLI::IsMember({"moe", "task", "program-text", "plan-text", "plan-json"}));
+  app.add_option("--emit", arguments.emit,
+                 "print moe, task (IR), program-text, json (the graph as a graph file) or dot (graph and "
+                 "families, for "
+                 "Graphviz) to standard output; with --policy=reference, plan-text (default) or plan-json")
+      ->check(CLI::IsMember({"moe", "task", "program-text", "json", "dot", "plan-text", "plan-json"}));
+  app.add_flag("--explain{text}", arguments.explain,
+               "print what became of every node and why, and the memory plan; --explain=json for tools");
+  app.add_flag("--time", arguments.time, "print how long each phase took to standard error");
   app.add_option("--policy", arguments.policy, "slots (default) or reference")
       ->check(CLI::IsMember({"slots", "reference"}));
   app.add_option("--stop-after", arguments.stopAfter, "print the IR after this phase; no program is made")
@@ -82,10 +95,18 @@ void declare(CLI::App& app, Arguments& arguments) {
                  "all (default), none, or LIST of activation, activation-grad, scale: which nodes become one")
       ->delimiter(',')
       ->allow_extra_args(false);
+  app.add_option(
+      "--expect", arguments.expect,
+      "routing that slots and tiles are chosen for: uniform (default), zipf:EXPONENT, or a JSON file "
+      "with a list of the experts' shares");
   app.add_option("--trainable", arguments.trainable,
                  "LIST of inputs, or all: derives the entry backward, which gives their gradients")
       ->delimiter(',')
       ->allow_extra_args(false);
+  app.add_option(
+         "--keep", arguments.options.keep,
+         "all (default) or minimal: what a derived backward finds kept; minimal computes activations again")
+      ->check(CLI::IsMember({"all", "minimal"}));
   app.footer(kFooter);
 }
 
@@ -111,12 +132,30 @@ std::string checkReferenceUsage(const Arguments& arguments) {
   if (!arguments.emit.empty() && !emitsPlan(arguments))
     return fmt::format("--policy=reference gives --emit=plan-text or plan-json, not {}", arguments.emit);
   const CompileOptions& options = arguments.options;
+  if (!arguments.explain.empty() || arguments.time)
+    return "--policy=reference has no --explain and no --time";
   if (options.accumulate) return "--policy=reference has no --accumulate";
+  if (!arguments.expect.empty()) return "--policy=reference expects even routing, so it has no --expect";
   if (!options.fuse.empty()) return "--policy=reference fuses nothing, so it has no --fuse";
   if (options.trainable) return "--policy=reference derives nothing, so it has no --trainable";
   if (options.cores != 0 || options.slotRows != 0 || options.tile != 0)
     return "--policy=reference takes cores and tiles from target and graph, not from --cores, --slot-rows or "
            "--tile";
+  return {};
+}
+
+// What is wrong with what to tell, or empty.
+std::string checkReportUsage(const Arguments& arguments) {
+  if (!arguments.explain.empty() && arguments.explain != "text" && arguments.explain != "json")
+    return fmt::format("--explain={}: expected text or json", arguments.explain);
+  if (!arguments.explain.empty() && !arguments.emit.empty())
+    return "--explain and --emit both print to standard output, expected one of them";
+  const bool makesProgram = arguments.stopAfter.empty() && arguments.emit != "moe" &&
+                            arguments.emit != "task" && arguments.emit != "json";
+  if (arguments.time && !makesProgram && arguments.output.empty())
+    return "--time is of a program: give -o FILE, --explain, --emit=program-text or --emit=dot";
+  if (!arguments.stopAfter.empty() && !arguments.explain.empty())
+    return "--stop-after makes no program for --explain";
   return {};
 }
 
@@ -130,10 +169,14 @@ std::string checkUsage(Arguments& arguments) {
   if (!arguments.trainable.empty()) arguments.options.trainable = arguments.trainable;
   if (arguments.policy == "reference") return checkReferenceUsage(arguments);
   if (emitsPlan(arguments)) return fmt::format("--emit={} needs --policy=reference", arguments.emit);
+  if (arguments.options.keep != "all" && !arguments.options.trainable)
+    return "--keep is of a derived backward, so it needs --trainable";
   const bool stopsInMoe = arguments.stopAfter == "import" || arguments.stopAfter == "differentiate" ||
                           arguments.stopAfter == "fuse" || arguments.stopAfter == "propagate-splits";
-  if (arguments.output.empty() && arguments.emit.empty() && arguments.stopAfter.empty())
-    return "nothing to do: give -o FILE, --emit or --stop-after";
+  if (const std::string wrong = checkReportUsage(arguments); !wrong.empty()) return wrong;
+  if (arguments.output.empty() && arguments.emit.empty() && arguments.stopAfter.empty() &&
+      arguments.explain.empty())
+    return "nothing to do: give -o FILE, --emit, --explain or --stop-after";
   if (!arguments.stopAfter.empty() && !arguments.output.empty())
     return "--stop-after makes no program for -o";
   const std::string stage = stopsInMoe ? "moe" : "task";
@@ -159,6 +202,33 @@ std::string summary(const Arguments& arguments, const TaskProgram& program) {
       program.events.size(), program.regions.size(), encode(program).size());
 }
 
+int makeProgram(const Arguments& arguments, const Target& target) {
+  const Expected<Compiled> compiled = compileAndTell(arguments.graph, target, arguments.options);
+  if (!compiled) return fail(compiled.error().message, kBadInput);
+  const TaskProgram& program = *compiled->program;
+  if (!arguments.output.empty())
+    if (Status written = writeProgram(program, arguments.output); !written)
+      return fail("error: " + written.error().message, kBadInput);
+  if (arguments.time) fmt::print(stderr, "{}", timesOf(*compiled));
+  if (!arguments.explain.empty()) show(explanationOf(*compiled, arguments.explain));
+  if (arguments.emit == "dot") show(dotOf(*compiled));
+  if (arguments.emit == "program-text") show(printProgram(program));
+  if (!arguments.emit.empty() || !arguments.explain.empty()) return 0;
+  show(summary(arguments, program) + "\n");
+  if (!arguments.options.trainable) return 0;
+  const Expected<std::string> kept = keptText(arguments.graph, target, arguments.options);
+  if (!kept) return fail(kept.error().message, kBadInput);
+  show(*kept + "\n");
+  return 0;
+}
+
+int printGraphFile(const Arguments& arguments, const Target& target) {
+  const Expected<std::string> text = exportGraphFile(arguments.graph, target, arguments.options);
+  if (!text) return fail(text.error().message, kBadInput);
+  show(*text);
+  return 0;
+}
+
 int run(Arguments& arguments, const char* argv0) {
   const Expected<Target> target = loadTarget(arguments.target, targetFolders(argv0));
   if (!target) return fail(target.error().message, kBadInput);
@@ -169,17 +239,16 @@ int run(Arguments& arguments, const char* argv0) {
     show(*plan);
     return 0;
   }
-  if (!arguments.stopAfter.empty()) return printIr(arguments, *target, arguments.stopAfter);
-  const bool needsProgram = !arguments.output.empty() || arguments.emit == "program-text";
-  if (needsProgram) {
-    const Expected<TaskProgram> program = compile(arguments.graph, *target, arguments.options);
-    if (!program) return fail(program.error().message, kBadInput);
-    if (!arguments.output.empty())
-      if (Status written = writeProgram(*program, arguments.output); !written)
-        return fail("error: " + written.error().message, kBadInput);
-    if (arguments.emit.empty()) show(summary(arguments, *program) + "\n");
-    if (arguments.emit == "program-text") show(printProgram(*program));
+  if (!arguments.expect.empty()) {
+    const Expected<Expectation> expect = readExpectation(arguments.expect);
+    if (!expect) return fail(expect.error().message, kBadInput);
+    arguments.options.expect = *expect;
   }
+  if (!arguments.stopAfter.empty()) return printIr(arguments, *target, arguments.stopAfter);
+  const bool tells = !arguments.explain.empty() || arguments.emit == "dot" || arguments.time;
+  if (tells || !arguments.output.empty() || arguments.emit == "program-text")
+    if (const int status = makeProgram(arguments, *target); status != 0) return status;
+  if (arguments.emit == "json") return printGraphFile(arguments, *target);
   if (arguments.emit == "moe") return printIr(arguments, *target, "differentiate");
   if (arguments.emit == "task") return printIr(arguments, *target, "");
   return 0;

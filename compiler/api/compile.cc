@@ -3,12 +3,18 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
+#include <memory>
 
 #include "compiler/analysis/fusion.h"
+#include "compiler/api/choose.h"
+#include "compiler/api/pass_timer.h"
 #include "compiler/dialect/moe.h"
 #include "compiler/dialect/task.h"
 #include "compiler/emit/emit.h"
+#include "compiler/export/export_graph.h"
+#include "compiler/export/graph_json.h"
 #include "compiler/graph/read_graph.h"
 #include "compiler/import/import.h"
 #include "compiler/passes/pipeline.h"
@@ -68,6 +74,8 @@ Status checkOptions(const CompileOptions& options) {
   if (Status status = check("the number of cores", options.cores, 4096); !status) return status;
   if (options.trainable && options.trainable->empty())
     return Error{"error: no tensor is trainable, expected names of inputs or 'all'"};
+  if (options.keep != "all" && options.keep != "minimal")
+    return Error{fmt::format("error: cannot keep '{}', expected all or minimal", options.keep)};
   FusionKinds kinds;
   if (const std::string wrong = parseFusionKinds(options.fuse, kinds); !wrong.empty())
     return Error{fmt::format(
@@ -89,6 +97,8 @@ std::string optionLine(const CompileOptions& options) {
   if (options.slotRows != 0) add(fmt::format("--slot-rows {}", options.slotRows));
   if (options.tile != 0) add(fmt::format("--tile {}", options.tile));
   if (options.accumulate) add("--accumulate");
+  if (options.expect != Expectation{}) add(fmt::format("--expect {}", options.expect.name));
+  if (options.keep != "all") add(fmt::format("--keep {}", options.keep));
   if (!options.fuse.empty()) add(fmt::format("--fuse {}", fmt::join(options.fuse, ",")));
   if (options.trainable) add(fmt::format("--trainable {}", fmt::join(*options.trainable, ",")));
   return line;
@@ -137,6 +147,23 @@ Expected<Module> parseMlir(const std::string& path, const CompileOptions& option
   return mlir::parseSourceFile<mlir::ModuleOp>(path, config);
 }
 
+// Adds the time from its beginning to its end.
+class Stopwatch {
+ public:
+  Stopwatch(std::vector<PhaseTime>& times, std::string phase) : times_(times), phase_(std::move(phase)) {}
+  ~Stopwatch() {
+    const std::chrono::duration<double> time = std::chrono::steady_clock::now() - start_;
+    times_.push_back({std::move(phase_), time.count()});
+  }
+  Stopwatch(const Stopwatch&) = delete;
+  Stopwatch& operator=(const Stopwatch&) = delete;
+
+ private:
+  std::vector<PhaseTime>& times_;
+  std::string phase_;
+  const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
 // One compilation: a context, and the module in it.
 class Compilation {
  public:
@@ -158,38 +185,67 @@ class Compilation {
     const bool isMlir = path_.ends_with(".mlir");
     if (!isMlir && !path_.ends_with(".json"))
       return Error{fmt::format("{}: error: is neither .json nor .mlir", path_)};
-    Expected<Module> module =
-        isMlir ? parseMlir(path_, options_, context_) : importJson(path_, options_, context_);
-    if (!module) return module.error();
-    if (*module && options_.accumulate) accumulateAll(module->get());
-    if (!*module || failed(mlir::verify(module->get()))) return report_.error();
-    module_ = std::move(*module);
+    if (Status status = read(isMlir); !status) return status;
+    const PipelineOptions pipeline = {.optionLine = optionLine(options_),
+                                      .graphHash = hashOf(*module_),
+                                      .stopAfter = stopAfter,
+                                      .trainable = trainableOf(options_),
+                                      .accumulate = options_.accumulate,
+                                      .fuse = options_.fuse,
+                                      .keep = options_.keep};
+    if (Status status = chooseSizesFor(pipeline); !status) return status;
     mlir::PassManager passes(&context_);
-    buildPipeline(passes, target_,
-                  {.optionLine = optionLine(options_),
-                   .graphHash = hashOf(*module_),
-                   .stopAfter = stopAfter,
-                   .trainable = trainableOf(options_),
-                   .accumulate = options_.accumulate,
-                   .fuse = options_.fuse});
+    passes.addInstrumentation(std::make_unique<PassTimer>(times_));
+    buildPipeline(passes, target_, pipeline);
     if (failed(passes.run(*module_))) return report_.error();
     return {};
   }
 
   std::string text() { return printed(*module_); }
 
-  Expected<TaskProgram> program() {
+  Expected<Graph> graph() { return exportGraph(*module_, path_); }
+
+  Expected<VerifiedProgram> program() {
     const auto programs = llvm::to_vector(module_->getOps<task::ProgramOp>());
     if (programs.size() != 1)
       return Error{fmt::format("{}: error: found {} programs, expected 1", path_, programs.size())};
+    const Stopwatch watch(times_, "emit and verify");
     Expected<VerifiedProgram> verified = verify(emitProgram(programs.front()));
     if (!verified) return Error{fmt::format("{}: error: {}", path_, verified.error().message)};
-    return **verified;
+    return verified;
   }
 
+  const std::vector<PhaseTime>& times() const { return times_; }
+  const std::vector<Decision>& decisions() const { return decisions_; }
+
  private:
+  Status read(bool isMlir) {
+    const Stopwatch watch(times_, "read");
+    Expected<Module> module =
+        isMlir ? parseMlir(path_, options_, context_) : importJson(path_, options_, context_);
+    if (!module) return module.error();
+    if (*module && options_.accumulate) accumulateAll(module->get());
+    if (!*module || failed(mlir::verify(module->get()))) return report_.error();
+    module_ = std::move(*module);
+    return {};
+  }
+
+  // Phases that know no sizes need no choice.
+  Status chooseSizesFor(const PipelineOptions& pipeline) {
+    if (pipeline.stopAfter == "import" || pipeline.stopAfter == "differentiate" ||
+        pipeline.stopAfter == "fuse")
+      return {};
+    const Stopwatch watch(times_, "choose sizes");
+    Expected<Target> chosen = chooseTarget(*module_, target_, options_, pipeline, decisions_);
+    if (!chosen) return chosen.error();
+    target_ = std::move(*chosen);
+    return {};
+  }
+
+  std::vector<PhaseTime> times_;
+  std::vector<Decision> decisions_;
   const std::string path_;
-  const Target target_;
+  Target target_;
   const CompileOptions options_;
   mlir::MLIRContext context_;
   Report report_;
@@ -201,7 +257,38 @@ class Compilation {
 Expected<TaskProgram> compile(const std::string& path, const Target& target, const CompileOptions& options) {
   Compilation compilation(path, target, options);
   if (Status status = compilation.run(""); !status) return status.error();
-  return compilation.program();
+  const Expected<VerifiedProgram> program = compilation.program();
+  if (!program) return program.error();
+  return **program;
+}
+
+Expected<Compiled> compileAndTell(const std::string& path, const Target& target,
+                                  const CompileOptions& options) {
+  Compilation compilation(path, target, options);
+  if (Status status = compilation.run(""); !status) return status.error();
+  Expected<VerifiedProgram> program = compilation.program();
+  if (!program) return program.error();
+  Compiled compiled{std::move(*program), {}, compilation.decisions(), compilation.times()};
+  Compilation again(path, target, options);
+  if (Status status = again.run("differentiate"); !status) return status.error();
+  if (Expected<Graph> graph = again.graph()) compiled.graph = std::move(*graph);
+  return compiled;
+}
+
+Expected<Graph> deriveGraph(const std::string& path, const Target& target, const CompileOptions& options) {
+  Compilation compilation(path, target, options);
+  if (Status status = compilation.run("differentiate"); !status) return status.error();
+  return compilation.graph();
+}
+
+Expected<std::string> exportGraphFile(const std::string& path, const Target& target,
+                                      const CompileOptions& options) {
+  const Expected<Graph> graph = deriveGraph(path, target, options);
+  if (!graph) return graph.error();
+  std::string text = printGraphJson(*graph);
+  // A graph of the dialect may do what a file may not, such as have an input that nothing reads.
+  if (const Expected<Graph> again = readGraphText(text, path + " as JSON", {}); !again) return again.error();
+  return text;
 }
 
 Expected<std::string> lower(const std::string& path, const Target& target, const CompileOptions& options,

@@ -10,29 +10,57 @@
 #include <utility>
 #include <vector>
 
+#include "compiler/analysis/cost/routing.h"
+#include "compiler/analysis/decision.h"
+#include "compiler/api/phase_time.h"
+#include "compiler/graph/graph.h"
 #include "compiler/target/target.h"
 #include "runtime/base/expected.h"
 #include "runtime/program/program.h"
+#include "runtime/program/verify.h"
 
 namespace sluice {
 
 struct CompileOptions {
   std::vector<std::pair<std::string, int64_t>> sets;  // symbols of a graph file; none for .mlir
   int32_t cores = 0;                                  // seats of a lane; 0: the target's
-  int32_t slotRows = 0;                               // rows of a slot; 0: the target's
-  int32_t tile = 0;         // most rows and columns of a task of a product; 0: the target's
+  int32_t slotRows = 0;                               // rows of a slot; 0: chosen, or the target's
+  int32_t tile = 0;         // most rows and columns of a task of a product; 0: likewise
   bool accumulate = false;  // all weight gradients add to what their outputs hold
   // Inputs of the graph's only entry, for which an entry `backward` is derived that gives their gradients;
   // "all": every input that has one. Not given: the graph is taken as it is.
   std::optional<std::vector<std::string>> trainable = {};
+  // What a derived entry finds kept: all it reads, or minimal, where activations are computed again.
+  std::string keep = "all";
   // What is made one node: all, none, or some of activation, activation-grad, scale; empty: all. The bits of
   // the results do not depend on it.
   std::vector<std::string> fuse = {};
+  Expectation expect = {};  // the routing that sizes are chosen for, where the target has rates
 };
 
 // Compiles PATH.json, a graph file, or PATH.mlir, a moe.graph. Errors: what is wrong with the file, the
 // graph, a symbol, an option; a target whose cores are not unified; a program that verify() refuses.
 Expected<TaskProgram> compile(const std::string& path, const Target& target, const CompileOptions& options);
+
+// A program, and what there is to say of how it came about.
+struct Compiled {
+  VerifiedProgram program;
+  Graph graph;  // what it was compiled from, with derived entries; empty where no graph file could say it
+  std::vector<Decision> decisions;
+  std::vector<PhaseTime> times;  // in order
+};
+
+// As compile().
+Expected<Compiled> compileAndTell(const std::string& path, const Target& target,
+                                  const CompileOptions& options);
+
+// The text of a graph file that reads to the graph, with derived entries. Errors: as compile(), and a graph
+// that no graph file can say.
+Expected<std::string> exportGraphFile(const std::string& path, const Target& target,
+                                      const CompileOptions& options);
+
+// The graph with derived entries. Errors: as exportGraphFile().
+Expected<Graph> deriveGraph(const std::string& path, const Target& target, const CompileOptions& options);
 
 // The IR after the phase `stopAfter` (one of phaseNames(); empty: the last), as text.
 Expected<std::string> lower(const std::string& path, const Target& target, const CompileOptions& options,

@@ -103,13 +103,13 @@ FamilyId Reasons::writerOf(BufferId buffer, EntryId entry) const {
   return elsewhere;
 }
 
-// The decision about `word`; else the option, else the target.
+// The option; else the decision about `word`, else the target.
 std::string Reasons::chosen(std::string_view word, std::string_view option) const {
+  if (!option.empty() && program_.options.find(option) != std::string::npos)
+    return fmt::format("as {} says", option);
   for (const Decision& decision : decisions_)
     if (decision.node.empty() && decision.what.find(word) != std::string::npos)
       return fmt::format("as decided: {} ({})", decision.what, decision.why);
-  if (!option.empty() && program_.options.find(option) != std::string::npos)
-    return fmt::format("as {} says", option);
   return fmt::format("as the target '{}' says", program_.target);
 }
 
@@ -140,7 +140,8 @@ std::string Reasons::slotReason(FamilyId id, SpaceKind cut) const {
 
 std::string Reasons::tileReason(const Family& family) const {
   const Tiling& t = family.tiling;
-  const std::string from = chosen("tile", "--tile");
+  const std::string_view what = family.op == OpKind::kGmmWeightGrad ? "weight gradient" : "columns";
+  const std::string from = chosen(what, "--tile");
   switch (family.op) {
     case OpKind::kGmmWeightGrad:
       return fmt::format("{} tiles: {} x {} elements in even rectangles of {} x {}, {}", family.tiles, t.m,

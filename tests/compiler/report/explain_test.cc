@@ -65,6 +65,8 @@ TEST_CASE("a family says where its split comes from") {
   CHECK_THAT(why("backward", "down_weight_grad"), Contains("space experts"));
   CHECK_THAT(why("forward", "dispatch", {{"", "slot of 16 rows", "2 ms; next best 32 rows, 3 ms"}}),
              Contains("as decided: slot of 16 rows (2 ms; next best 32 rows, 3 ms)"));
+  CHECK_THAT(why("forward", "up_proj", {{"", "tiles of at most 16 columns", "1 ms"}}),
+             Contains("as decided: tiles of at most 16 columns (1 ms)"));
   CHECK_THAT(why("forward", "up_proj", {{"up_proj", "columns of 16", "they fit"}}),
              Contains("columns of 16: they fit"));
   const std::vector<Decision> other = {{"dispatch", "pieces", "as they come", "backward"}};
@@ -133,11 +135,12 @@ TEST_CASE("bytes and operations follow from the shapes") {
 TEST_CASE("text and JSON say the same of every family, and of memory") {
   const MoeShape shape = smallShape();
   const VerifiedProgram program = verified(shape);
-  const Explanation explanation = explain(program, trainGraph(shape), {{"", "tile of 16", "it is small"}});
+  const Explanation explanation =
+      explain(program, trainGraph(shape), {{"", "tiles of 16 columns", "they are small"}});
   const std::string text = printExplanation(*program, explanation);
   for (const Family& family : program->families)
     CHECK_THAT(text, Contains("\n  " + family.name + ": " + std::string(opWord(family.op)) + " over "));
-  CHECK_THAT(text, Contains("decisions\n  tile of 16: it is small") && Contains("\nmemory\n") &&
+  CHECK_THAT(text, Contains("decisions\n  tiles of 16 columns: they are small") && Contains("\nmemory\n") &&
                        Contains("  in all: ") && Contains("24576 R FLOP"));
   const nlohmann::json json = nlohmann::json::parse(printExplanationJson(*program, explanation));
   REQUIRE(json["families"].size() == program->families.size());
