@@ -150,12 +150,17 @@ Expected<std::unique_ptr<Context>> Context::create(Program program, Transport& t
   std::unique_ptr<Impl> impl(
       new Impl{std::move(program), transport, options, std::move(*rank), {}, {}, {}, {}});
   if (options.executor == ExecutorKind::kSerial) {
-    impl->serialScratch.emplace(plan->scratchBytes());
+    auto scratch = Scratch::allocate(plan->scratchBytes());
+    if (!scratch) return scratch.error();
+    impl->serialScratch.emplace(std::move(*scratch));
   } else {
     const int units = processingUnits();
     const int threads = options.threads > 0 ? options.threads : std::max(1, units / transport.size());
     const bool enough = threads * transport.size() <= units;
-    impl->parallel.emplace(*plan, threads, options.pin && enough ? transport.rank() * threads : -1);
+    auto scratch = ParallelExecutor::allocateScratch(*plan, threads);
+    if (!scratch) return scratch.error();
+    const int firstUnit = options.pin && enough ? transport.rank() * threads : -1;
+    impl->parallel.emplace(*plan, std::move(*scratch), firstUnit);
   }
   return std::unique_ptr<Context>(new Context(std::move(impl)));
 }

@@ -17,13 +17,15 @@ namespace sluice {
 // Scratch memory of one worker: 64-byte aligned, Plan::scratchBytes() long.
 class Scratch {
  public:
-  explicit Scratch(size_t bytes);
+  // Error: there is not that much memory.
+  static Expected<Scratch> allocate(size_t bytes);
   std::byte* data() const { return data_.get(); }
 
  private:
   struct Free {
     void operator()(std::byte* data) const;
   };
+  explicit Scratch(std::byte* data) : data_(data) {}
   std::unique_ptr<std::byte, Free> data_;
 };
 
@@ -61,8 +63,11 @@ class LaneCursor {
 // cores c with c mod workers == w.
 class ParallelExecutor {
  public:
-  // At most one worker a core of the program is of use; `threads` is cut to that.
-  ParallelExecutor(const Plan& plan, int threads, int firstUnit);
+  // One worker for each scratch.
+  ParallelExecutor(const Plan& plan, std::vector<Scratch> scratch, int firstUnit);
+
+  // Scratch for `threads` workers, or for as many as are of use: one a core of the program.
+  static Expected<std::vector<Scratch>> allocateScratch(const Plan& plan, int threads);
 
   int threads() const { return workers_.count(); }
   Expected<int64_t> run(const Step& step, double timeoutSeconds);

@@ -63,10 +63,21 @@ bool LaneCursor::ready(const Step& step) const {
   return true;
 }
 
-ParallelExecutor::ParallelExecutor(const Plan& plan, int threads, int firstUnit)
+Expected<std::vector<Scratch>> ParallelExecutor::allocateScratch(const Plan& plan, int threads) {
+  std::vector<Scratch> all;
+  for (int worker = 0; worker < std::min(threads, plan.program().cores); ++worker) {
+    auto scratch = Scratch::allocate(plan.scratchBytes());
+    if (!scratch) return scratch.error();
+    all.push_back(std::move(*scratch));
+  }
+  return all;
+}
+
+ParallelExecutor::ParallelExecutor(const Plan& plan, std::vector<Scratch> scratch, int firstUnit)
     : plan_(&plan),
       progress_(plan.program().lanes.size() * plan.program().cores),
-      workers_(std::min(threads, plan.program().cores), firstUnit) {
+      scratch_(std::move(scratch)),
+      workers_(static_cast<int>(scratch_.size()), firstUnit) {
   const TaskProgram& program = plan.program();
   for (int worker = 0; worker < workers_.count(); ++worker) {
     std::vector<EntryCursors> entries(program.entries.size());
@@ -79,7 +90,6 @@ ParallelExecutor::ParallelExecutor(const Plan& plan, int threads, int firstUnit)
       }
     }
     cursors_.push_back(std::move(entries));
-    scratch_.emplace_back(plan.scratchBytes());
   }
   tasks_.resize(workers_.count());
 }

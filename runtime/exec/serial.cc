@@ -36,8 +36,13 @@ Status await(const Step& step, const Task& task, double timeoutSeconds) {
 
 }  // namespace
 
-Scratch::Scratch(size_t bytes)
-    : data_(static_cast<std::byte*>(std::aligned_alloc(64, std::max<size_t>(64, (bytes + 63) / 64 * 64)))) {}
+Expected<Scratch> Scratch::allocate(size_t bytes) {
+  constexpr size_t kAddresses = size_t{1} << 47;  // no process has more
+  void* const data =
+      bytes < kAddresses ? std::aligned_alloc(64, std::max<size_t>(64, (bytes + 63) / 64 * 64)) : nullptr;
+  if (data != nullptr) return Scratch(static_cast<std::byte*>(data));
+  return Error{fmt::format("could not allocate {} bytes of scratch memory for a worker", bytes)};
+}
 
 void Scratch::Free::operator()(std::byte* data) const { std::free(data); }
 

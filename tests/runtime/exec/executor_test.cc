@@ -49,6 +49,13 @@ TEST_CASE("serial and parallel executors give the same bits for any number of th
   }
 }
 
+TEST_CASE("scratch memory that no machine has is an error") {
+  const auto scratch = Scratch::allocate(size_t{1} << 60);
+  REQUIRE_FALSE(scratch.ok());
+  CHECK(scratch.error().message ==
+        "could not allocate 1152921504606846976 bytes of scratch memory for a worker");
+}
+
 TEST_CASE("more slots are live than many windows hold") {
   const Program program = programOf({.ranks = 2,
                                      .experts = 2,
