@@ -20,11 +20,12 @@ using Inputs = std::vector<tools::ValueMap>;  // by rank
 struct Case {
   const char* graph;
   Names trainable;
-  CompileOptions options = {};
+  std::vector<std::pair<std::string, int64_t>> sets = {};  // symbols that only this graph has
+  double scale = 1;                                        // of x, so that a clamp cuts
 };
 
-CompileOptions sizesFor(const Case& c) {
-  CompileOptions options = c.options;
+CompileOptions optionsFor(const Case& c, const char* keep) {
+  CompileOptions options{.sets = c.sets, .trainable = c.trainable, .keep = keep};
   for (const auto& [name, value] : {std::pair<const char*, int64_t>{"ep", 2},
                                     {"experts", 4},
                                     {"top_k", 2},
@@ -32,7 +33,6 @@ CompileOptions sizesFor(const Case& c) {
                                     {"intermediate", 10},
                                     {"max_tokens", 9}})
     options.sets.emplace_back(name, value);
-  options.trainable = c.trainable;
   return options;
 }
 
@@ -58,13 +58,15 @@ Inputs run(const Program& program, const std::vector<EntryId>& entries, const In
 }
 
 // One random direction for each trainable input, at all ranks.
-void checkGradients(const Case& c) {
-  const Program program = compileGraph(c.graph, sizesFor(c));
+void checkGradients(const Case& c, const char* keep) {
+  const Program program = compileGraph(c.graph, optionsFor(c, keep));
   Inputs inputs;
   for (const tools::TensorMap& tensors :
        makeGraphData(program, {.tokens = {.counts = {9, 6}}, .routing = {tools::RoutingKind::kMasked, 0}})
            .inputs)
     inputs.push_back(tools::toValues(tensors));
+  for (tools::ValueMap& map : inputs)
+    for (double& value : map.at("x").data) value *= c.scale;
   const auto loss = [&] { return dot(run(program, {{0}}, inputs), "y", inputs, "dy"); };
   const Inputs outputs = run(program, {{0}, {1}}, inputs);
 
@@ -72,7 +74,7 @@ void checkGradients(const Case& c) {
   for (const Buffer& buffer : program.tables().buffers) {
     const std::string gradient = gradientOf(buffer);
     if (buffer.role != Role::kInput || !outputs[0].contains(gradient)) continue;
-    INFO(c.graph << ": " << gradient);
+    INFO(c.graph << ", keep " << keep << ": " << gradient);
     checked.insert(buffer.name);
     tools::Random random(7, checked.size());
     const Inputs before = inputs;
@@ -95,9 +97,28 @@ void checkGradients(const Case& c) {
   CHECK(checked == std::set<std::string>(c.trainable.begin(), c.trainable.end()));
 }
 
-TEST_CASE("the derived backward of the layer computes its gradients") {
-  checkGradients({"forward.json", {"x", "expert_weights", "gate_up_weight", "down_weight"}});
-  checkGradients({"forward.json", {"down_weight"}});
+TEST_CASE("the derived backward of every graph computes the gradients of its forward") {
+  const Names layer = {"x", "expert_weights", "gate_up_weight", "down_weight"};
+  const auto with = [&](Names more) {
+    more.insert(more.end(), layer.begin(), layer.end());
+    return more;
+  };
+  const Names adapters = {"gate_up_a", "gate_up_b", "down_a", "down_b"};
+  const std::pair<std::string, int64_t> shared = {"shared_intermediate", 7}, rank = {"lora_rank", 3};
+  const Case cases[] = {
+      {"forward.json", layer},
+      {"forward.json", {"down_weight"}},
+      {"shared_expert.json", with({"shared_gate_up_weight", "shared_down_weight"}), {shared}},
+      {"shared_expert.json", {"x", "shared_gate_up_weight"}, {shared}},
+      {"lora.json", adapters, {rank}},
+      {"lora.json", with(adapters), {rank}},
+      {"two_gmms.json", with({"second_down_weight"})},
+      {"swiglu_clamp.json", layer, {}, 6},
+      {"geglu.json", layer},
+      {"reglu.json", layer},
+  };
+  for (const Case& c : cases)
+    for (const char* keep : {"all", "minimal"}) checkGradients(c, keep);
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <catch2/catch.hpp>
 #include <cstring>
+#include <filesystem>
 
 #include "runtime/program/codec.h"
 #include "tools/evaluate/accumulated.h"
@@ -12,7 +13,7 @@ namespace sluice {
 Program compileGraph(const std::string& name, const CompileOptions& options) {
   const auto target = loadTarget("targets/cpu.json", {});
   if (!target) FAIL(target.error().message);
-  auto tables = compile("graphs/moe_ffn/" + name, *target, options);
+  auto tables = compile(std::filesystem::path("graphs/moe_ffn") / name, *target, options);
   if (!tables) FAIL(tables.error().message);
   auto program = Program::fromBytes(encode(*tables));
   if (!program) FAIL(program.error().message);

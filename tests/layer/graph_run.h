@@ -12,7 +12,8 @@
 
 namespace sluice {
 
-// graphs/moe_ffn/NAME for target cpu, encoded and decoded. Fails the test with the compiler's report.
+// graphs/moe_ffn/NAME, or the file of an absolute path, for target cpu, encoded and decoded. Fails the test
+// with the compiler's report.
 Program compileGraph(const std::string& name, const CompileOptions& options);
 
 // Tensors of all ranks: inputs as makeProgramInputs() gives them; outputs with a pattern that no result has,
