@@ -1,0 +1,119 @@
+// Every graph that is shipped: what the compiler tells of it, and what of it can be written again.
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "compiler/api/compile.h"
+#include "compiler/report/memory_report.h"
+
+namespace sluice {
+namespace {
+
+using Catch::Matchers::Contains;
+
+struct Shipped {
+  std::string path;
+  bool trained = false;
+
+  CompileOptions options() const {
+    CompileOptions options;
+    if (trained) options.trainable = {"all"};
+    return options;
+  }
+};
+
+bool hasBackward(const std::string& path) {
+  return path.ends_with("/train.json") || path.ends_with("/backward.json");
+}
+
+// As they are, and with a derived backward where they have none.
+std::vector<Shipped> shippedGraphs() {
+  std::vector<Shipped> graphs;
+  for (const auto& file : std::filesystem::directory_iterator("graphs/moe_ffn")) {
+    const std::string path = file.path().string();
+    if (!path.ends_with(".json")) continue;
+    graphs.push_back({path, false});
+    if (!hasBackward(path)) graphs.push_back({path, true});
+  }
+  REQUIRE(graphs.size() > 10);
+  return graphs;
+}
+
+// Of an add that is trained, two gradients of one width and their sum are live at once, pairwise: a region
+// more than the widest rows need, since buffers of a region do not lie side by side.
+double mostOverPeak(const Shipped& graph) {
+  return graph.trained && graph.path.ends_with("/two_gmms.json") ? 1.07 : 1.05;
+}
+
+std::string temporary(const std::string& name) {
+  return std::string(std::getenv("TEST_TMPDIR")) + "/" + name;
+}
+
+std::string writeFile(const std::string& name, const std::string& content) {
+  std::ofstream(temporary(name)) << content;
+  return temporary(name);
+}
+
+TEST_CASE("memory plans of the shipped graphs are within 5% of the peak of live bytes") {
+  for (const Shipped& graph : shippedGraphs()) {
+    INFO(graph.path << (graph.trained ? ", trained" : ""));
+    const Expected<TaskProgram> program = compile(graph.path, Target{}, graph.options());
+    if (!program) FAIL(program.error().message);
+    const MemoryReport report = reportMemory(*program);
+    CHECK(overPeak(*program, report.all) <= mostOverPeak(graph));
+    for (Extent extent : {Extent::kFixed, Extent::kTokens, Extent::kRows, Extent::kPairs})
+      CHECK(report.all.planned.at(extent) >= report.all.peak.at(extent));
+  }
+}
+
+TEST_CASE("telling how a program came about gives the same program") {
+  for (const Shipped& graph : shippedGraphs()) {
+    INFO(graph.path << (graph.trained ? ", trained" : ""));
+    const Expected<TaskProgram> program = compile(graph.path, Target{}, graph.options());
+    const Expected<Compiled> told = compileAndTell(graph.path, Target{}, graph.options());
+    REQUIRE((program && told));
+    CHECK(*told->program == *program);
+    CHECK(told->graph.entries.size() == program->entries.size());
+    CHECK_FALSE(told->decisions.empty());
+    const auto timed = [&](const char* phase) {
+      return std::any_of(told->times.begin(), told->times.end(),
+                         [&](const PhaseTime& time) { return time.phase == phase && time.seconds > 0; });
+    };
+    for (const char* phase : {"read", "propagate-splits", "form-tasks", "plan-memory", "emit and verify"})
+      CHECK(timed(phase));
+  }
+}
+
+TEST_CASE("the shipped graphs can be written as graph files and read again") {
+  for (const Shipped& graph : shippedGraphs()) {
+    INFO(graph.path << (graph.trained ? ", trained" : ""));
+    const Expected<std::string> file = exportGraphFile(graph.path, Target{}, graph.options());
+    if (!file) FAIL(file.error().message);
+    const Expected<std::string> before = lower(graph.path, Target{}, graph.options(), "differentiate");
+    const std::string path = writeFile("again.json", *file);
+    const Expected<std::string> after = lower(path, Target{}, {}, "differentiate");
+    if (!after) FAIL(after.error().message);
+    CHECK(*after == *before);
+    const Expected<std::string> fromIr =
+        exportGraphFile(writeFile("again.mlir", *before), Target{}, CompileOptions{});
+    REQUIRE(fromIr);
+    CHECK(*fromIr == *file);
+  }
+}
+
+TEST_CASE("a graph that no graph file can say is an error") {
+  const Expected<std::string> ir = lower("graphs/moe_ffn/forward.json", Target{}, {}, "import");
+  REQUIRE(ir);
+  std::string text = *ir;
+  const std::string entry = "moe.entry @forward {";
+  text.insert(text.find(entry) + entry.size(),
+              "\n      %u = moe.input \"unused\" : !moe.tensor<T x 8 x bf16>");
+  const Expected<std::string> file = exportGraphFile(writeFile("unused.mlir", text), Target{}, {});
+  REQUIRE_FALSE(file);
+  CHECK_THAT(file.error().message, Contains("unused.mlir") && Contains("'unused' is used by no node"));
+}
+
+}  // namespace
+}  // namespace sluice
