@@ -3,14 +3,11 @@
 //
 // What is right: where a mutant says the same data flow as the program it comes from, the bits of that; where
 // it says another (other operands, factors, activations), what the evaluator in double precision computes.
-//
-// SLUICE_PROOF_ROUNDS=N takes N times as many mutants.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cstdio>
-#include <cstdlib>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,6 +15,7 @@
 #include "runtime/program/verify.h"
 #include "tests/proof/random_steps.h"
 #include "tests/runtime/program/dense_program.h"
+#include "tests/runtime/program/proof_rounds.h"
 #include "tests/runtime/program/verify_mutations.h"
 #include "tests/testing/moe_program.h"
 #include "tools/evaluate/evaluate.h"
@@ -28,11 +26,6 @@ namespace {
 constexpr int kSteps = 3;
 constexpr double kTimeout = 20;      // seconds; nothing here waits
 constexpr double kTolerance = 0.02;  // of bf16 results; a row that is missing or old is far off
-
-int rounds() {
-  const char* text = std::getenv("SLUICE_PROOF_ROUNDS");
-  return text ? std::max(1, std::atoi(text)) : 1;
-}
 
 std::vector<TaskProgram> bases() {
   MoeShape two;
@@ -160,7 +153,7 @@ Tally runMutants(const std::vector<Mutation>& list, int count, int depth, uint64
   Random random(seed);
   Tally tally;
   const std::vector<TaskProgram> programs = bases();
-  for (int i = 0; i < count * rounds(); ++i) {
+  for (int i = 0; i < proofShare(count); ++i) {
     const TaskProgram& base = programs[i % programs.size()];
     TaskProgram mutant = base;
     std::string names;

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <deque>
-#include <set>
 #include <string_view>
 #include <unordered_set>
 
@@ -25,10 +24,10 @@ void SmallModel::run(State& state, size_t seat) const {
   for (const auto& [counter, count] : tasks_[id].signals) state.counters[counter] += count;
 }
 
-SmallModel::State SmallModel::stateOf(const std::vector<uint8_t>& positions) const {
+SmallModel::State SmallModel::stateOf(std::string_view positions) const {
   State state = start();
   for (size_t seat = 0; seat < seats_.size(); ++seat)
-    while (state.positions[seat] < positions[seat]) run(state, seat);
+    while (state.positions[seat] < static_cast<uint8_t>(positions[seat])) run(state, seat);
   return state;
 }
 
@@ -85,17 +84,17 @@ SmallModel::Verdict SmallModel::explore(int64_t limit) const {
   Verdict verdict{error_, 0, true};
   std::unordered_set<std::string> seen;
   std::deque<const std::string*> open;
-  const auto visit = [&](const State& state) {
-    const auto [place, isNew] = seen.emplace(state.positions.begin(), state.positions.end());
+  const auto visit = [&](std::string positions) {
+    const auto [place, isNew] = seen.insert(std::move(positions));
     if (isNew) open.push_back(&*place);
   };
-  visit(start());
+  visit(std::string(seats_.size(), '\0'));
   while (!open.empty() && verdict.error.empty()) {
     if (verdict.states == limit) return verdict.complete = false, verdict;
     ++verdict.states;
     const std::string& positions = *open.front();
     open.pop_front();
-    const State state = stateOf({positions.begin(), positions.end()});
+    const State state = stateOf(positions);
     bool any = false;
     for (size_t seat = 0; seat < seats_.size() && verdict.error.empty(); ++seat) {
       if (state.positions[seat] == seats_[seat].size()) continue;
@@ -103,9 +102,9 @@ SmallModel::Verdict SmallModel::explore(int64_t limit) const {
       if (!isEnabled(state, task)) continue;
       any = true;
       verdict.error = stepError(state, task);
-      State next = state;
-      run(next, seat);
-      visit(next);
+      std::string next = positions;
+      ++next[seat];
+      visit(std::move(next));
     }
     if (!any) verdict.error = endError(state);
   }

@@ -23,6 +23,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -82,7 +83,7 @@ class SmallModel {
 
   State start() const;
   void run(State& state, size_t seat) const;
-  State stateOf(const std::vector<uint8_t>& positions) const;
+  State stateOf(std::string_view positions) const;  // a byte a seat
   bool isEnabled(const State& state, int task) const;
   bool isAtHead(const State& state, int task) const;
   std::string stepError(const State& state, int task) const;

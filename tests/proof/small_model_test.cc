@@ -1,12 +1,11 @@
 // Exhaustive checks of small programs: every routing, and every order in which tasks can run.
 //
-// SLUICE_PROOF_ROUNDS=N takes N times as many mutants and, from 2 on, every routing of the larger programs.
+// With SLUICE_PROOF_ROUNDS from 2 on, every routing of the larger programs.
 #include "tests/proof/small_model.h"
 
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cstdio>
-#include <cstdlib>
 #include <functional>
 #include <string>
 #include <vector>
@@ -14,16 +13,12 @@
 #include "runtime/program/verify.h"
 #include "tests/proof/all_routings.h"
 #include "tests/runtime/program/dense_program.h"
+#include "tests/runtime/program/proof_rounds.h"
 #include "tests/runtime/program/verify_mutations.h"
 #include "tests/testing/moe_program.h"
 
 namespace sluice {
 namespace {
-
-int rounds() {
-  const char* text = std::getenv("SLUICE_PROOF_ROUNDS");
-  return text ? std::max(1, std::atoi(text)) : 1;
-}
 
 // Two ranks, one or two experts at each, up to two tokens at each. Slots of rows are multiples of 16 in any
 // valid program; the tables do not depend on it, so the model also cuts rows into slots of one.
@@ -93,19 +88,19 @@ TEST_CASE("in every state that a small program can reach all is well, for every 
            {Small{2, 1, 2, cores, 1, 2, slotRows}, Small{2, 2, 1, cores, 2, 1, slotRows}})
         explore(verified(buildMoeProgram(shapeOf(small))), small);
       const Small more{4, 2, 1, cores, 1, 2, slotRows};  // two experts at a rank: millions of states
-      if (rounds() > 1) explore(verified(buildMoeProgram(shapeOf(more))), more);
+      if (proofRounds() > 1) explore(verified(buildMoeProgram(shapeOf(more))), more);
       const Small tiny{2, 1, 1, cores, 1, 2, slotRows};
-      explore(verified(buildDenseProgram(shapeOf(tiny), true)), tiny);
+      if (!kSanitized) explore(verified(buildDenseProgram(shapeOf(tiny), true)), tiny);
     }
   }
   const Small twice{2, 2, 2, 1, 2, 2, 16};
-  explore(verified(buildMoeProgram(shapeOf(twice))), twice);
+  if (!kSanitized) explore(verified(buildMoeProgram(shapeOf(twice))), twice);
   std::printf("every state: %lld routings, %lld states\n", static_cast<long long>(all.routings),
               static_cast<long long>(all.states));
 }
 
 TEST_CASE("the largest states of larger programs keep the promise") {
-  const int64_t most = rounds() > 1 ? int64_t{1} << 40 : 150;
+  const int64_t most = proofRounds() > 1 ? int64_t{1} << 40 : proofShare(150);
   Sum all;
   for (const int cores : {1, 2})
     for (const int slotRows : {16, 1})
@@ -237,7 +232,7 @@ TEST_CASE("largest states decide as every state does") {
   const TaskProgram bases[] = {buildMoeProgram(shapeOf(small)), buildDenseProgram(shapeOf(small), true)};
   int good = 0, bad = 0;
   for (const Mutation& mutation : subtleMutations()) {
-    for (int i = 0; i < 6 * rounds(); ++i) {
+    for (int i = 0; i < proofShare(8); ++i) {
       TaskProgram mutant = bases[i % 2];
       mutation.apply(mutant, random);
       if (mutant == bases[i % 2] || !isSmall(mutant) || hasStrayIds(mutant)) continue;
@@ -252,8 +247,8 @@ TEST_CASE("largest states decide as every state does") {
       });
     }
   }
-  CHECK(good > 100);
-  CHECK(bad > 100);
+  CHECK(good > proofShare(100));
+  CHECK(bad > proofShare(100));
 }
 
 TEST_CASE("what verify() accepts keeps the promise for every routing") {
@@ -265,7 +260,7 @@ TEST_CASE("what verify() accepts keeps the promise for every routing") {
   const TaskProgram bases[] = {buildMoeProgram(shapeOf(small)), buildDenseProgram(shapeOf(small), false),
                                buildDenseProgram(shapeOf(small), true)};
   int refused = 0, harmless = 0;
-  for (int i = 0; i < 3000 * rounds(); ++i) {
+  for (int i = 0; i < proofShare(3000); ++i) {
     TaskProgram mutant = bases[i % 3];
     const Mutation& first = list[random() % list.size()];
     first.apply(mutant, random);
@@ -281,8 +276,8 @@ TEST_CASE("what verify() accepts keeps the promise for every routing") {
     ++harmless;
   }
   std::printf("mutants: %d refused, %d harmless for every routing, 0 escaped\n", refused, harmless);
-  CHECK(refused > 1000);
-  CHECK(harmless > 100);
+  CHECK(refused > proofShare(1000));
+  CHECK(harmless > proofShare(100));
 }
 
 }  // namespace

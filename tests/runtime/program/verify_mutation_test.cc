@@ -7,6 +7,7 @@
 
 #include "runtime/program/verify.h"
 #include "tests/runtime/program/dense_program.h"
+#include "tests/runtime/program/proof_rounds.h"
 #include "tests/runtime/program/verify_mutations.h"
 #include "tests/runtime/program/verify_oracle.h"
 #include "tests/testing/moe_program.h"
@@ -77,7 +78,7 @@ Tally mutate(const std::vector<Mutation>& list, int count, int depth, uint64_t s
   const std::vector<TaskProgram> programs = bases();
   for (const Mutation& mutation : list)
     for (const TaskProgram& base : programs)
-      for (int i = 0; i < count; ++i) {
+      for (int i = 0; i < proofShare(count); ++i) {
         TaskProgram mutant = base;
         mutation.apply(mutant, random);
         for (int more = 1; more < depth; ++more) list[random() % list.size()].apply(mutant, random);
@@ -209,14 +210,14 @@ TEST_CASE("what is behind all tokens is not behind the rows that arrive") {
 
 TEST_CASE("damaged records and lanes are refused or harmless") {
   const Tally tally = mutate(recordMutations(), 60, 1, 1);
-  CHECK(tally.refused > 1000);
-  CHECK(tally.harmless > 100);  // seats may be swapped, priorities changed, ...
+  CHECK(tally.refused > proofShare(1000));
+  CHECK(tally.harmless > proofShare(100));  // seats may be swapped, priorities changed, ...
 }
 
 TEST_CASE("damaged tables are refused or harmless") {
   const Tally tally = mutate(tableMutations(), 60, 1, 2);
-  CHECK(tally.refused > 2000);
-  CHECK(tally.harmless > 50);
+  CHECK(tally.refused > proofShare(2000));
+  CHECK(tally.harmless > proofShare(50));
 }
 
 TEST_CASE("programs damaged beyond recognition are refused without a crash") {
@@ -224,7 +225,7 @@ TEST_CASE("programs damaged beyond recognition are refused without a crash") {
   std::vector<Mutation> list = recordMutations();
   for (const Mutation& mutation : tableMutations()) list.push_back(mutation);
   const std::vector<TaskProgram> programs = bases();
-  for (int i = 0; i < 4000; ++i) {
+  for (int i = 0; i < proofShare(4000); ++i) {
     TaskProgram mutant = programs[random() % programs.size()];
     for (uint64_t changes = 2 + random() % 12; changes > 0; --changes)
       list[random() % list.size()].apply(mutant, random);
@@ -234,14 +235,14 @@ TEST_CASE("programs damaged beyond recognition are refused without a crash") {
 
 TEST_CASE("programs that are consistent around their damage are refused or harmless") {
   const Tally tally = mutate(subtleMutations(), 150, 1, 3);
-  CHECK(tally.refused > 1000);
-  CHECK(tally.harmless > 300);
+  CHECK(tally.refused > proofShare(1000));
+  CHECK(tally.harmless > proofShare(300));
 }
 
 TEST_CASE("several consistent changes together are refused or harmless") {
   const Tally two = mutate(subtleMutations(), 100, 2, 4), three = mutate(subtleMutations(), 60, 3, 5);
-  CHECK(two.refused + three.refused > 1500);
-  CHECK(two.harmless + three.harmless > 100);
+  CHECK(two.refused + three.refused > proofShare(1500));
+  CHECK(two.harmless + three.harmless > proofShare(100));
 }
 
 }  // namespace
