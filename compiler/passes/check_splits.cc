@@ -24,6 +24,16 @@ struct CheckSplits : impl::CheckSplitsBase<CheckSplits> {
     }
     const Analyzed<SplitSizes> sizes = propagateSplits(found.nodes, {16, 1});
     if (const auto* finding = std::get_if<Finding>(&sizes)) return report(*finding, found.ops, graph);
+    mlir::Builder builder(&getContext());
+    for (size_t i = 0; i < found.ops.size(); ++i) {
+      const mlir::ArrayAttr expected = builder.getStrArrayAttr(resplitsOf(found, i));
+      auto names = found.ops[i]->getAttrOfType<mlir::ArrayAttr>(kResplitAttr);
+      if (!names) names = builder.getArrayAttr({});
+      if (names != expected)
+        return mlir::emitError(found.ops[i]->getLoc())
+               << "node '" << found.nodes[i].name << "' is re-split from " << names << ", expected "
+               << expected;
+    }
     return mlir::success();
   }
 };

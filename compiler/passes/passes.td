@@ -38,9 +38,13 @@ def Fuse : Pass<"fuse", "::mlir::ModuleOp"> {
 def PropagateSplits : Pass<"propagate-splits", "::mlir::ModuleOp"> {
   let summary = "gives every node the slot size that agrees with its producers";
   let description = [{
-    Before: a moe.graph whose nodes may declare splits. After: every node but the route has a split with a size.
-    Fails: two nodes cut a space differently (names both and where both splits are set); rows are not cut by a
-    multiple of 16. Test: tests/compiler/passes/propagate_splits.mlir.
+    Before: a moe.graph whose nodes may declare splits. After: every node but the route has a split with a size. A node
+    that is cut along another space than a node of its entry that it reads - a weight gradient by expert what is cut by
+    rows, a dispatch of computed tokens - is re-split: `moe.resplit` names those nodes, and it waits for all of their
+    slots in the expert, or at this rank. Sizes of tokens and of rows have nothing to do with each other; along one
+    space all nodes of a program are cut alike, since they share its slot tables. Fails: two nodes cut a space
+    differently (names both and where both splits are set); rows are not cut by a multiple of 16.
+    Test: tests/compiler/passes/propagate_splits.mlir.
   }];
   let options = [
     Option<"rows", "rows", "int32_t", "128", "rows of a slot where no node declares them">,
@@ -51,8 +55,8 @@ def PropagateSplits : Pass<"propagate-splits", "::mlir::ModuleOp"> {
 def CheckSplits : Pass<"check-splits", "::mlir::ModuleOp"> {
   let summary = "checks that every node of a moe.graph has a split with a size, and one size a space";
   let description = [{
-    Changes nothing. Fails: a node without a split or with one that disagrees with the rest; propagate-splits was
-    not run, or something undid it. Test: tests/compiler/passes/check_splits.mlir.
+    Changes nothing. Fails: a node without a split or with one that disagrees with the rest, or a re-split that
+    is not said; propagate-splits was not run, or something undid it. Test: tests/compiler/passes/check_splits.mlir.
   }];
 }
 

@@ -34,6 +34,11 @@ struct PropagateSplits : impl::PropagateSplitsBase<PropagateSplits> {
       auto node = llvm::cast<moe::NodeOp>(op);
       node.setSplitAttr(splitFor(node, std::get<SplitSizes>(sizes)));
     }
+    for (size_t i = 0; i < found.ops.size(); ++i) {
+      const std::vector<llvm::StringRef> resplits = resplitsOf(found, i);
+      if (resplits.empty()) continue;
+      found.ops[i]->setAttr(kResplitAttr, mlir::Builder(&getContext()).getStrArrayAttr(resplits));
+    }
     return mlir::success();
   }
 

@@ -1,6 +1,7 @@
 #include "compiler/passes/split_nodes.h"
 
 #include "llvm/ADT/DenseMap.h"
+#include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringMap.h"
 
 namespace sluice {
@@ -52,5 +53,26 @@ class Collector {
 }  // namespace
 
 SplitNodes splitNodesOf(moe::GraphOp graph) { return Collector().run(graph); }
+
+std::vector<llvm::StringRef> resplitsOf(const SplitNodes& nodes, size_t i) {
+  mlir::Operation* const op = nodes.ops[i];
+  if (llvm::isa<moe::CombineOp>(op)) return {};
+  const auto spaceOf = [](mlir::Operation* node) {
+    // the sums of a weight gradient over tokens have no slots, though they take their size from them
+    if (llvm::isa<moe::GmmWeightGradOp>(node)) return moe::SplitSpace::experts;
+    if (llvm::isa<moe::CombineOp>(node)) return moe::SplitSpace::tokens;  // whatever it declares
+    return llvm::cast<moe::NodeOp>(node).getSplitAttr().getSpace();
+  };
+  std::vector<size_t> producers = nodes.nodes[i].producers;
+  llvm::sort(producers);
+  producers.erase(std::unique(producers.begin(), producers.end()), producers.end());
+  std::vector<llvm::StringRef> names;
+  for (size_t producer : producers) {
+    mlir::Operation* const other = nodes.ops[producer];
+    if (other->getParentOp() == op->getParentOp() && spaceOf(other) != spaceOf(op))
+      names.push_back(llvm::cast<moe::NodeOp>(other).getNode());
+  }
+  return names;
+}
 
 }  // namespace sluice

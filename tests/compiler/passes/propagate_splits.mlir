@@ -22,7 +22,7 @@ moe.graph @defaults ranks = 1 experts = 4 top_k = 2 max_tokens = 4096 symbols {}
     // SMALL: moe.gmm {{.*}} split <rows, 64>
     %up = moe.gmm "up"(%rows, %w)
         : (!moe.tensor<R x 32 x bf16>, !moe.tensor<4 x 32 x 48 x bf16>) -> !moe.tensor<R x 48 x bf16>
-    // CHECK: moe.gmm_weight_grad {{.*}} split <experts, 1>
+    // CHECK: moe.gmm_weight_grad {{.*}} split <experts, 1> {moe.resplit = ["dispatch", "up"]}
     %g = moe.gmm_weight_grad "grad"(%rows, %up)
         : (!moe.tensor<R x 32 x bf16>, !moe.tensor<R x 48 x bf16>) -> !moe.tensor<4 x 32 x 48 x f32>
     // CHECK: moe.gmm {{.*}} split <rows, 128>
@@ -76,9 +76,9 @@ moe.graph @dense ranks = 1 experts = 4 top_k = 2 max_tokens = 4096 symbols {} {
     // CHECK: moe.gmm {{.*}} split <tokens, 24>
     %up = moe.gmm "up"(%x, %w)
         : (!moe.tensor<T x 32 x bf16>, !moe.tensor<32 x 48 x bf16>) -> !moe.tensor<T x 48 x bf16>
-    // CHECK: moe.scale {{.*}} split <tokens, 24>
+    // CHECK: moe.scale {{.*}} split <tokens, 24> :
     %half = moe.scale "half"(%up) by 0.5 split <tokens, 24> : (!moe.tensor<T x 48 x bf16>) -> !moe.tensor<T x 48 x bf16>
-    // CHECK: moe.gmm_weight_grad {{.*}} split <tokens, 24>
+    // CHECK: moe.gmm_weight_grad {{.*}} split <tokens, 24> {moe.resplit = ["half"]}
     %grad = moe.gmm_weight_grad "grad"(%x, %half)
         : (!moe.tensor<T x 32 x bf16>, !moe.tensor<T x 48 x bf16>) -> !moe.tensor<32 x 48 x f32>
     // CHECK: moe.combine {{.*}} split <tokens, 24>
