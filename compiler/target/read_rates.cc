@@ -30,12 +30,14 @@ ProductRate product(Figures& figures, const Json& matrix, const char* name) {
 
 void readMatrix(Figures& figures, MatrixRates& matrix) {
   const Json& value = figures.value("matrix");
-  figures.allowOnly(value, "matrix",
-                    {"gmm", "gmm_transposed", "weight_grad", "row_unit", "row_block", "sum_block"});
+  figures.allowOnly(
+      value, "matrix",
+      {"gmm", "gmm_transposed", "weight_grad", "row_unit", "column_unit", "row_block", "sum_block"});
   matrix.gmm = product(figures, value, "gmm");
   matrix.gmmTransposed = product(figures, value, "gmm_transposed");
   matrix.weightGrad = product(figures, value, "weight_grad");
   figures.real(value, "matrix", "row_unit", 1, 4096, matrix.rowUnit);
+  figures.real(value, "matrix", "column_unit", 1, 4096, matrix.columnUnit);
   figures.real(value, "matrix", "row_block", 0, kMostHalf, matrix.rowBlock);
   figures.real(value, "matrix", "sum_block", 0, kMostHalf, matrix.sumBlock);
 }
@@ -51,11 +53,13 @@ void readVector(Figures& figures, VectorRates& vector) {
 
 void readMemory(Figures& figures, MemoryRates& memory) {
   const Json& value = figures.value("memory");
-  figures.allowOnly(value, "memory", {"core_read", "core_write", "shared_read", "shared_write", "overlap"});
+  figures.allowOnly(value, "memory",
+                    {"core_read", "core_write", "shared_read", "shared_write", "half_run", "overlap"});
   figures.real(value, "memory", "core_read", kLeastRate, kMostRate, memory.coreRead);
   figures.real(value, "memory", "core_write", kLeastRate, kMostRate, memory.coreWrite);
   figures.real(value, "memory", "shared_read", kLeastRate, kMostRate, memory.sharedRead);
   figures.real(value, "memory", "shared_write", kLeastRate, kMostRate, memory.sharedWrite);
+  figures.real(value, "memory", "half_run", 0, kMostHalf, memory.halfRun);
   figures.real(value, "memory", "overlap", 0, 1, memory.overlap);
 }
 

@@ -11,7 +11,8 @@
 namespace sluice::tools {
 namespace {
 
-// The blocks of ops/cpu/blocked_product.h.
+// The blocks of ops/cpu/blocked_product.h, and the panels of its widest unit.
+constexpr int32_t kColumnUnit = 64;
 constexpr int32_t kRowBlock = 192;
 constexpr int32_t kSumBlock = 256;
 
@@ -110,6 +111,7 @@ MeasuredMatrix measureMatrix(const ops::KernelSet& kernels, const Effort& effort
   out.rates.gmmTransposed = fit(timeGmm(kernels, true, effort));
   out.rates.weightGrad = fit(timeWeightGrad(kernels, effort));
   out.rates.rowUnit = 1;
+  out.rates.columnUnit = kColumnUnit;
   out.rates.rowBlock = kRowBlock;
   out.rates.sumBlock = kSumBlock;
   return out;

@@ -72,43 +72,76 @@ double bandwidth(int threads, size_t bytesOfEach, int passes, bool write) {
   return static_cast<double>(bytesOfEach) * threads / best;
 }
 
-// Products whose weights are not in a cache, against what they take when they are: what is not seen of the
-// time that reading takes was hidden.
-double overlapOf(const ops::KernelSet& kernels, double coreRead, const Effort& effort) {
-  constexpr int32_t kRows = 128, kColumns = 256, kSum = 1024;
-  constexpr size_t kWeight = size_t{kColumns} * kSum;
-  const size_t count = std::max<size_t>(effort.bytes / (kWeight * 2), 8);
-  const std::vector<BFloat16> weights(kWeight * count, toBFloat16(0.01f));
-  const std::vector<BFloat16> rows(size_t{kRows} * kSum, toBFloat16(0.5f));
-  std::vector<BFloat16> out(size_t{kRows} * kColumns);
-  std::vector<std::byte> scratch(kernels.gmmScratchBytes(kColumns, kSum) + 64);
-  void* aligned = scratch.data() + (64 - reinterpret_cast<uintptr_t>(scratch.data()) % 64) % 64;
-  const auto product = [&](size_t weight) {
-    kernels.gmm({.a = rows.data(),
-                 .lda = kSum,
-                 .b = weights.data() + weight * kWeight,
-                 .ldb = kColumns,
-                 .c = out.data(),
-                 .ldc = kColumns,
-                 .rows = kRows,
-                 .n = kColumns,
-                 .k = kSum,
-                 .transposeB = false,
-                 .scratch = aligned});
-  };
-  const double warm = bestSeconds(effort.run * 2, [&] { product(0); });
-  std::vector<double> cold;
-  for (int pass = 0; pass < effort.passes; ++pass)
-    for (size_t weight = 0; weight < count; ++weight) {
-      const double begin = secondsNow();
-      product(weight);
-      cold.push_back(secondsNow() - begin);
-    }
-  // The lower quartile: what other work on the machine disturbs is above it.
-  std::nth_element(cold.begin(), cold.begin() + static_cast<std::ptrdiff_t>(cold.size() / 4), cold.end());
-  const double seen = std::max(0.0, cold[cold.size() / 4] - warm);
-  const double hidden = std::max(0.0, static_cast<double>(kWeight) * 2 / coreRead - seen);
-  return std::clamp(hidden / warm, 0.0, 1.0);
+// Products whose weights are not in a cache, against what they take when they are.
+class ColdProducts {
+ public:
+  ColdProducts(const ops::KernelSet& kernels, const Effort& effort)
+      : kernels_(kernels),
+        effort_(effort),
+        weights_(std::max<size_t>(effort.bytes / 2, kRow * kSum), toBFloat16(0.01f)),
+        rows_(size_t{kRows} * kSum, toBFloat16(0.5f)),
+        out_(size_t{kRows} * kColumns),
+        scratch_(kernels.gmmScratchBytes(kColumns, kSum) + 64) {}
+
+  // Seconds by which a product with a new weight of `columns` columns takes longer, and those it takes with a
+  // known one; the weight lies by itself, or is a tile of a matrix with rows of kRow columns.
+  double lost(int32_t columns, bool isTile, double& warm) {
+    const size_t ld = isTile ? kRow : static_cast<size_t>(columns),
+                 tiles = kRow / static_cast<size_t>(columns);
+    const size_t count = weights_.size() / (kRow * kSum) * tiles;
+    const auto product = [&](size_t index) {
+      const size_t matrix = index / tiles * kRow * kSum, tile = index % tiles;
+      const size_t offset =
+          isTile ? tile * static_cast<size_t>(columns) : tile * static_cast<size_t>(columns) * kSum;
+      void* const aligned = scratch_.data() + (64 - reinterpret_cast<uintptr_t>(scratch_.data()) % 64) % 64;
+      kernels_.gmm({.a = rows_.data(),
+                    .lda = kSum,
+                    .b = weights_.data() + matrix + offset,
+                    .ldb = static_cast<int64_t>(ld),
+                    .c = out_.data(),
+                    .ldc = columns,
+                    .rows = kRows,
+                    .n = columns,
+                    .k = kSum,
+                    .transposeB = false,
+                    .scratch = aligned});
+    };
+    warm = bestSeconds(effort_.run * 2, [&] { product(0); });
+    std::vector<double> cold;
+    for (int pass = 0; pass < effort_.passes; ++pass)
+      for (size_t index = 0; index < count; ++index) {
+        const double begin = secondsNow();
+        product(index);
+        cold.push_back(secondsNow() - begin);
+      }
+    // The lower quartile: what other work on the machine disturbs is above it.
+    const auto quartile = cold.begin() + static_cast<std::ptrdiff_t>(cold.size() / 4);
+    std::nth_element(cold.begin(), quartile, cold.end());
+    return std::max(0.0, *quartile - warm);
+  }
+
+  static constexpr int32_t kRows = 64, kColumns = 256, kSum = 1024;
+  static constexpr size_t kRow = 2048;
+
+ private:
+  const ops::KernelSet& kernels_;
+  const Effort& effort_;
+  const std::vector<BFloat16> weights_;
+  const std::vector<BFloat16> rows_;
+  std::vector<BFloat16> out_;
+  std::vector<std::byte> scratch_;
+};
+
+// What is not seen of the time that reading takes was hidden; what a tile takes longer is for its short runs.
+void measureProducts(const ops::KernelSet& kernels, const Effort& effort, MemoryRates& rates) {
+  ColdProducts products(kernels, effort);
+  const auto reading = [&](int32_t columns) { return 2.0 * columns * ColdProducts::kSum / rates.coreRead; };
+  double warm = 0;
+  const double whole = products.lost(ColdProducts::kColumns, false, warm);
+  rates.overlap = std::clamp((reading(ColdProducts::kColumns) - whole) / warm, 0.0, 1.0);
+  constexpr int32_t kNarrow = 64;
+  const double narrow = products.lost(kNarrow, true, warm), same = products.lost(kNarrow, false, warm);
+  rates.halfRun = std::clamp(2 * kNarrow * (narrow - same) / reading(kNarrow), 0.0, 4096.0);
 }
 
 double cacheBytes(hwloc_topology_t topology, hwloc_obj_type_t type) {
@@ -133,7 +166,7 @@ MemoryRates measureMemory(const ops::KernelSet& kernels, int cores, const Effort
   const size_t shared = std::max<size_t>(each, size_t{64} << 20);
   rates.sharedRead = std::max(rates.coreRead, bandwidth(cores, shared, 2 * effort.passes, false));
   rates.sharedWrite = std::max(rates.coreWrite, bandwidth(cores, shared, 2 * effort.passes, true));
-  rates.overlap = overlapOf(kernels, rates.coreRead, effort);
+  measureProducts(kernels, effort, rates);
   return rates;
 }
 

@@ -48,6 +48,7 @@ void addRates(const Measured& measured, const std::string& by, Json& root) {
               {"gmm_transposed", productJson(r.matrix.gmmTransposed)},
               {"weight_grad", productJson(r.matrix.weightGrad)},
               {"row_unit", r.matrix.rowUnit},
+              {"column_unit", r.matrix.columnUnit},
               {"row_block", r.matrix.rowBlock},
               {"sum_block", r.matrix.sumBlock}},
              fmt::format("{}: products of 16 to 512 rows in cache, fitted within {:.0f}%; blocks of the "
@@ -58,12 +59,14 @@ void addRates(const Measured& measured, const std::string& by, Json& root) {
                            {"sum", rounded(r.vector.sum)},
                            {"copy", rounded(r.vector.copy)}},
                           by + ": elements a second in cache");
-  root["memory"] = figure({{"core_read", rounded(r.memory.coreRead)},
-                           {"core_write", rounded(r.memory.coreWrite)},
-                           {"shared_read", rounded(r.memory.sharedRead)},
-                           {"shared_write", rounded(r.memory.sharedWrite)},
-                           {"overlap", rounded(r.memory.overlap)}},
-                          by + ": one thread, then one on every core; overlap of products with new weights");
+  root["memory"] =
+      figure({{"core_read", rounded(r.memory.coreRead)},
+              {"core_write", rounded(r.memory.coreWrite)},
+              {"shared_read", rounded(r.memory.sharedRead)},
+              {"shared_write", rounded(r.memory.sharedWrite)},
+              {"half_run", rounded(r.memory.halfRun)},
+              {"overlap", rounded(r.memory.overlap)}},
+             by + ": one thread, then one on every core; runs and overlap of products with new weights");
   root["caches"] = figure(
       {{"core", r.caches.core}, {"core_spill", rounded(r.caches.coreSpill)}, {"shared", r.caches.shared}},
       by + ": sizes of the second and the last level by hwloc; rate of the last level");

@@ -25,6 +25,7 @@ struct MatrixRates {
   ProductRate gmmTransposed;
   ProductRate weightGrad;  // m x n is the gradient's tile, k the rows that are summed
   double rowUnit = 1;      // rows (of c) are computed in multiples of this
+  double columnUnit = 1;   // likewise columns
   double rowBlock = 0;     // rows of c that share one pass over b; 0: all
   double sumBlock = 0;     // elements of the sum after which sums go back to memory; 0: they stay
   friend bool operator==(const MatrixRates&, const MatrixRates&) = default;
@@ -44,6 +45,7 @@ struct MemoryRates {
   double coreWrite = 0;
   double sharedRead = 0;  // all cores together
   double sharedWrite = 0;
+  double halfRun = 0;  // bytes in a row that come at half the rate, in tiles of a wider matrix
   double overlap = 0;  // part of a product's time in which its memory traffic is hidden: 0 none, 1 all
   friend bool operator==(const MemoryRates&, const MemoryRates&) = default;
 };

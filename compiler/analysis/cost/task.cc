@@ -30,6 +30,11 @@ double spilledBytes(const Rates& rates, double rows, double columns, double k) {
   return 2 * rows * columns * kF32 * std::ceil(k / matrix.sumBlock);
 }
 
+// A tile of a wider matrix is read in short runs, for which memory takes as for longer ones.
+double inRuns(const Rates& rates, double bytes, double run, bool isWhole) {
+  return isWhole ? bytes : bytes * (1 + rates.memory.halfRun / run);
+}
+
 // A weight that stays in the last cache is read from memory by the first of its slots, from there by the
 // others. Rows that do not fit the core's cache beside the weight's columns come back for each tile.
 Traffic gmmTraffic(const CostFamily& family, double rows, double columns, double width, double reuse,
@@ -38,7 +43,8 @@ Traffic gmmTraffic(const CostFamily& family, double rows, double columns, double
   const double weight = columns * family.k * kBf16, whole = width * family.k * kBf16;
   const double a = rows * family.k * kBf16, tiles = std::max(1.0, width / columns);
   const double first = 2 * whole <= rates.caches.shared ? 1 / reuse : 1;
-  traffic.read = weight * first + a / tiles;
+  const bool isWhole = family.transposed || tiles <= 1;  // a transposed weight has the sum in its rows
+  traffic.read = inRuns(rates, weight * first, columns * kBf16, isWhole) + a / tiles;
   if (whole > rates.caches.core) traffic.spilled += weight * (1 - first);
   if (a + weight > rates.caches.core) traffic.spilled += a * (1 - 1 / tiles);
   traffic.spilled += spilledBytes(rates, rows, columns, family.k);
@@ -64,6 +70,7 @@ Traffic weightGradTraffic(const CostFamily& family, double rows, double m, doubl
   const double tiles = std::max(1.0, double(family.m) / m * family.n / n);
   const double first = 2 * all <= rates.caches.shared ? all / tiles : mine;
   traffic.read += std::min(first, mine);
+  traffic.read = inRuns(rates, traffic.read, n * kBf16, n >= family.n);
   if (all > rates.caches.core) traffic.spilled = mine - std::min(first, mine);
   traffic.spilled += spilledBytes(rates, m, n, rows);
   return traffic;
@@ -78,10 +85,11 @@ TaskRates::TaskRates(const Rates& rates, int32_t cores)
 
 double productSeconds(const MatrixRates& matrix, const ProductRate& rate, double m, double n, double k) {
   const double rows = std::ceil(m / matrix.rowUnit) * matrix.rowUnit;
+  const double columns = std::ceil(n / matrix.columnUnit) * matrix.columnUnit;
   const double passes = matrix.rowBlock > 0 ? std::ceil(rows / matrix.rowBlock) : 1;
   return 2 / rate.flops *
-         (rows * n * k + rate.halfRows * n * k * passes + rate.halfColumns * rows * k +
-          rate.halfSum * rows * n);
+         (rows * columns * k + rate.halfRows * columns * k * passes + rate.halfColumns * rows * k +
+          rate.halfSum * rows * columns);
 }
 
 TaskCost taskCost(const CostFamily& family, double rows, double reuse, const TaskRates& rates) {

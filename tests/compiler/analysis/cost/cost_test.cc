@@ -33,6 +33,23 @@ TEST_CASE("a product of half_rows rows runs at half the rate, one of many rows a
   CHECK(productSeconds(matrix, rate, 16, 100, 100) == Approx(2 * 2.0 * 16 * 100 * 100 / 1e9));
   matrix.rowUnit = 64;
   CHECK(productSeconds(matrix, rate, 1, 1, 1) == productSeconds(matrix, rate, 64, 1, 1));
+  matrix.columnUnit = 64;
+  CHECK(productSeconds(matrix, rate, 64, 65, 1) == productSeconds(matrix, rate, 64, 128, 1));
+}
+
+TEST_CASE("a tile of a wide weight is read in short runs, a whole or transposed one is not") {
+  Rates rates = cpuRates();
+  const auto memory = [&](const CostFamily& family) {
+    return taskCost(family, 64, 1, TaskRates(rates, 1)).memory;
+  };
+  CostFamily tile = product(4096, 256, 64), whole = product(64, 256, 64);
+  rates.memory.halfRun = 0;
+  const double tileBefore = memory(tile), wholeBefore = memory(whole);
+  rates.memory.halfRun = 256;
+  CHECK(memory(tile) > tileBefore);
+  CHECK(memory(whole) == wholeBefore);
+  tile.transposed = true;
+  CHECK(memory(tile) == Approx(tileBefore));
 }
 
 TEST_CASE("more rows, columns or a longer sum take longer, and never less for each of them") {
