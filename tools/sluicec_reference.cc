@@ -4,6 +4,7 @@
 
 #include "compiler/analysis/reference_plan.h"
 #include "compiler/analysis/reference_plan_text.h"
+#include "compiler/api/compile.h"
 #include "compiler/graph/read_graph.h"
 
 namespace sluice {
@@ -16,8 +17,6 @@ Expected<std::string> printReferencePlan(const std::string& path, const Target& 
         fmt::format("error: the reference policy plans for cube and vector cores, but those of target "
                     "'{}' are unified; try --target ascend910b",
                     target.name)};
-  if (!path.ends_with(".json"))
-    return Error{fmt::format("{}: error: the reference policy reads graph files, which end in .json", path)};
   ReferenceOptions options;
   options.cubeCores = target.cubeCores;
   options.vectorCores = target.vectorCores;
@@ -34,7 +33,11 @@ Expected<std::string> printReferencePlan(const std::string& path, const Target& 
       symbols.emplace_back(name, value);
     }
   }
-  const Expected<Graph> graph = readGraph(path, symbols);
+  // IR is read by a compilation that stops before it looks at the target.
+  CompileOptions compilation;
+  compilation.sets = symbols;
+  const Expected<Graph> graph =
+      path.ends_with(".json") ? readGraph(path, symbols) : deriveGraph(path, Target{}, compilation);
   if (!graph) return graph.error();
   const Expected<StaticPlan> plan = planReference(*graph, options);
   if (!plan) return plan.error();

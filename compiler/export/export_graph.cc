@@ -26,17 +26,20 @@ int64_t numberOf(mlir::Attribute attribute) {
 
 // --- What the reference plan says, by the fields that import writes --------------------------------------
 
-ReferencePlan::Slots slotsOf(mlir::Attribute attribute) {
-  ReferencePlan::Slots slots;
-  if (const auto fields = llvm::dyn_cast_if_present<mlir::DictionaryAttr>(attribute))
-    for (const mlir::NamedAttribute& field : fields)
-      slots.emplace_back(field.getName().str(), numberOf(field.getValue()));
-  return slots;
-}
-
 std::string wordOf(mlir::Attribute attribute) {
   const auto word = llvm::dyn_cast_if_present<mlir::StringAttr>(attribute);
   return word ? word.str() : std::string();
+}
+
+ReferencePlan::Slots slotsOf(mlir::Attribute attribute) {
+  ReferencePlan::Slots slots;
+  const auto pairs = llvm::dyn_cast_if_present<mlir::ArrayAttr>(attribute);
+  if (!pairs) return slots;
+  for (mlir::Attribute item : pairs) {
+    const auto pair = llvm::dyn_cast<mlir::ArrayAttr>(item);
+    if (pair && pair.size() == 2) slots.emplace_back(wordOf(pair[0]), numberOf(pair[1]));
+  }
+  return slots;
 }
 
 std::optional<ReferencePlan> referenceOf(mlir::DictionaryAttr fields) {

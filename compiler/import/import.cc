@@ -143,10 +143,13 @@ class Importer {
     return moe::SplitAttr::get(builder_.getContext(), space, split.size);
   }
 
-  mlir::DictionaryAttr slotsOf(const ReferencePlan::Slots& slots) {
-    llvm::SmallVector<mlir::NamedAttribute> fields;
-    for (const auto& [name, slot] : slots) fields.push_back(named(name, slot));
-    return builder_.getDictionaryAttr(fields);
+  // Pairs, since their order has a meaning: a split counts inputs by it.
+  mlir::ArrayAttr slotsOf(const ReferencePlan::Slots& slots) {
+    llvm::SmallVector<mlir::Attribute> pairs;
+    for (const auto& [name, slot] : slots)
+      pairs.push_back(
+          builder_.getArrayAttr({builder_.getStringAttr(name), builder_.getI64IntegerAttr(slot)}));
+    return builder_.getArrayAttr(pairs);
   }
 
   mlir::DictionaryAttr referenceOf(const ReferencePlan& plan) {

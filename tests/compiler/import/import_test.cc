@@ -73,8 +73,8 @@ TEST_CASE("the training graph is imported with all its parts") {
            "%routing = moe.saved \"routing\" : !moe.routing",
            "%rows_dy, %row_weights = moe.dispatch \"dispatch\"(%dy, %routing) weights(%expert_weights) {",
            "%act_grad_y = moe.gmm \"act_grad\"(%rows_dy, %down_weight) transpose {alias = \"act_grad\", "
-           "reference = {core = \"cube\", inputs = {glist = 19 : i64, target = 0 : i64, weight = 7 : i64}, "
-           "outputs = {y = 8 : i64}, split = {dim = 0 : i64, inputs = [0], rows = 4096 : i64}, tiling = 20 : "
+           "reference = {core = \"cube\", inputs = [[\"target\", 0], [\"weight\", 7], [\"glist\", 19]], "
+           "outputs = [[\"y\", 8]], split = {dim = 0 : i64, inputs = [0], rows = 4096 : i64}, tiling = 20 : "
            "i64}, "
            "tensors = [\"act_grad_y\"]}",
            "moe.gmm_weight_grad \"down_weight_grad\"(%act, %rows_dy) scale(%row_weights) {alias = "
