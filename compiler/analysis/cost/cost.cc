@@ -91,12 +91,13 @@ double uneven(const FamilyCost& cost, double cores) {
 }
 
 // Routing is never quite what is expected: some core is then late by a part of a task.
-double doubt(const FamilyCost& cost, double cores) { return cost.longest * (1 - 1 / cores) / 4; }
+double doubt(const FamilyCost& cost, double cores) { return cost.longest * (1 - 1 / cores) / 8; }
 
-// At the end of a chain its last slot is alone: a step of it keeps as many cores busy as it has tiles.
+// At the end of a chain its last slots are alone, about two at a time: a step of them keeps as many cores
+// busy as they have tiles.
 double chainEnd(const CostFamily& family, const FamilyCost& cost, double cores) {
   if (family.space != SpaceKind::kRows && family.space != SpaceKind::kReturns) return 0;
-  return cost.longest * std::max(0.0, 1 - tilesOf(family) / cores);
+  return cost.longest * std::max(0.0, 1 - std::min(cost.tasks, 2 * tilesOf(family)) / cores);
 }
 
 double entryCost(const CostProblem& problem, uint32_t entry, const Rates& rates,

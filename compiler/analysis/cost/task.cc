@@ -36,7 +36,7 @@ double inRuns(const Rates& rates, double bytes, double run, bool isWhole) {
 }
 
 // A weight that stays in the last cache is read from memory by the first of its slots, from there by the
-// others. Rows that do not fit the core's cache beside the weight's columns come back for each tile.
+// others. Rows that do not fit half of the core's cache beside the weight's columns come back for each tile.
 Traffic gmmTraffic(const CostFamily& family, double rows, double columns, double width, double reuse,
                    const Rates& rates) {
   Traffic traffic;
@@ -46,7 +46,7 @@ Traffic gmmTraffic(const CostFamily& family, double rows, double columns, double
   const bool isWhole = family.transposed || tiles <= 1;  // a transposed weight has the sum in its rows
   traffic.read = inRuns(rates, weight * first, columns * kBf16, isWhole) + a / tiles;
   if (whole > rates.caches.core) traffic.spilled += weight * (1 - first);
-  if (a + weight > rates.caches.core) traffic.spilled += a * (1 - 1 / tiles);
+  if (a + weight > rates.caches.core / 2) traffic.spilled += a * (1 - 1 / tiles);
   traffic.spilled += spilledBytes(rates, rows, columns, family.k);
   return traffic;
 }

@@ -1,0 +1,95 @@
+#include <algorithm>
+#include <catch2/catch.hpp>
+
+#include "compiler/api/compile.h"
+
+namespace sluice {
+namespace {
+
+using Catch::Matchers::Contains;
+
+constexpr const char* kTrain = "graphs/moe_ffn/train.json";
+
+Target cpu() {
+  const std::vector<std::string> folders = {"targets"};
+  const Expected<Target> target = loadTarget("cpu", folders);
+  if (!target) FAIL(target.error().message);
+  return *target;
+}
+
+CompileOptions layer(int64_t tokens) {
+  CompileOptions options;
+  options.sets = {{"experts", 16}, {"hidden", 1024}, {"intermediate", 512}, {"max_tokens", tokens}};
+  return options;
+}
+
+Compiled compiled(const Target& target, const CompileOptions& options) {
+  Expected<Compiled> result = compileAndTell(kTrain, target, options);
+  if (!result) FAIL(result.error().message);
+  return std::move(*result);
+}
+
+int32_t slotRows(const Compiled& result) {
+  for (const Space& space : (*result.program).spaces)
+    if (space.kind == SpaceKind::kRows) return space.slotSize;
+  return 0;
+}
+
+bool tells(const Compiled& result, const std::string& what, const std::string& why) {
+  return std::any_of(result.decisions.begin(), result.decisions.end(), [&](const Decision& decision) {
+    return decision.what.find(what) != std::string::npos && decision.why.find(why) != std::string::npos;
+  });
+}
+
+TEST_CASE("sizes are chosen for the expected routing, and the choice is told") {
+  const Compiled even = compiled(cpu(), layer(512));
+  CHECK(tells(even, "tuned for uniform routing", "512 tokens a rank"));
+  CHECK(tells(even, "slots of " + std::to_string(slotRows(even)) + " rows", "next best"));
+  CompileOptions skewed = layer(512);
+  skewed.expect.name = "zipf:1.2";
+  skewed.expect.exponent = 1.2;
+  const Compiled hot = compiled(cpu(), skewed);
+  CHECK(tells(hot, "tuned for zipf:1.2 routing", ""));
+  CHECK_THAT((*hot.program).options, Contains("--expect zipf:1.2"));
+}
+
+TEST_CASE("what is given by hand stays as it is") {
+  CompileOptions options = layer(512);
+  options.slotRows = 48;
+  options.tile = 96;
+  const Compiled result = compiled(cpu(), options);
+  CHECK(slotRows(result) == 48);
+  CHECK(tells(result, "slots of 48 rows", "by hand"));
+  for (const Family& family : (*result.program).families)
+    if (family.op == OpKind::kGmm) CHECK(family.tiling.tileN <= 96);
+}
+
+TEST_CASE("a target without rates has its own sizes, and the decision says so") {
+  Target target = cpu();
+  target.rates.reset();
+  const Compiled result = compiled(target, layer(512));
+  CHECK(slotRows(result) == 128);
+  CHECK(tells(result, "slots of 128 rows", "target 'cpu' has no rates to choose by"));
+}
+
+TEST_CASE("shares of other experts than the graph has are an error") {
+  CompileOptions options = layer(512);
+  options.expect.name = "shares.json";
+  options.expect.shares = {1, 2, 3};
+  const Expected<Compiled> result = compileAndTell(kTrain, cpu(), options);
+  REQUIRE(!result);
+  CHECK_THAT(result.error().message,
+             Contains("shares.json: error: has shares of 3 experts, but the graph has 16"));
+}
+
+TEST_CASE("the widest layer that a graph can say compiles without a hint") {
+  CompileOptions options;
+  options.sets = {
+      {"experts", 1}, {"top_k", 1}, {"hidden", 1 << 20}, {"intermediate", 1 << 19}, {"max_tokens", 64}};
+  CHECK((*compiled(cpu(), options).program).families.size() > 5);
+  options.sets = {{"experts", 1}, {"top_k", 1}, {"hidden", 1}, {"intermediate", 1}, {"max_tokens", 1}};
+  CHECK((*compiled(cpu(), options).program).families.size() > 5);
+}
+
+}  // namespace
+}  // namespace sluice
