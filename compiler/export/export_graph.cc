@@ -21,7 +21,8 @@ std::string textOf(std::optional<llvm::StringRef> text) { return text ? text->st
 
 int64_t numberOf(mlir::Attribute attribute) {
   const auto number = llvm::dyn_cast_if_present<mlir::IntegerAttr>(attribute);
-  return number ? number.getInt() : 0;
+  if (!number || number.getValue().getSignificantBits() > 64) return 0;
+  return number.getValue().getSExtValue();
 }
 
 // --- What the reference plan says, by the fields that import writes --------------------------------------

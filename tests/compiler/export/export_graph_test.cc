@@ -77,6 +77,25 @@ TEST_CASE("tensors without a name get one, and one that leaves has the name that
   CHECK(printGraphJson(*third) == printGraphJson(*exported));
 }
 
+TEST_CASE("a reference that import did not write is read as far as it goes") {
+  mlir::MLIRContext context;
+  std::string text = kUnnamed;
+  const std::string split = "split <rows, 32>";
+  text.replace(text.find(split), split.size(),
+               "{reference = {tiling = 3 : ui8, inputs = 4, outputs = [[\"y\", 7], [1], \"z\"], "
+               "split = {rows = 99999999999999999999999 : i128}, core = 1.0}}");
+  const auto module = parse(text, context);
+  REQUIRE(module);
+  const Expected<Graph> exported = exportGraph(*module, "layer.mlir");
+  REQUIRE(exported);
+  const ReferencePlan plan = *exported->entries[0].nodes[2].reference;
+  CHECK(plan.tiling == 3);
+  CHECK(plan.inputs.empty());
+  CHECK(plan.outputs == ReferencePlan::Slots{{"y", 7}});
+  CHECK(plan.split->rows == 0);
+  CHECK(plan.core.empty());
+}
+
 TEST_CASE("what no graph file can say is an error with its place") {
   mlir::MLIRContext context;
   context.printOpOnDiagnostic(false);
