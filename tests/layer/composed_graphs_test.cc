@@ -3,6 +3,7 @@
 
 #include <catch2/catch.hpp>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <random>
@@ -126,6 +127,19 @@ TEST_CASE("weight gradients of every graph are added to what their tensors hold"
     runGraph(program, ExecutorKind::kParallel, data);
     checkErrors(graph, program, data);
   }
+}
+
+TEST_CASE(
+    "inputs that are made for a graph have the dense weights of all ranks alike, and those of experts not") {
+  const Program program = compileGraph("shared_expert.json", optionsFor(kGraphs[2], {2, 4, 2, 45, 33, 50}));
+  const LayerData data = makeGraphData(program, {.tokens = {.counts = {50, 21}}});
+  const auto sameAtBoth = [&](const char* name) {
+    const tools::Tensor &a = data.inputs[0].at(name), &b = data.inputs[1].at(name);
+    return std::memcmp(a.data(), b.data(), a.bytes()) == 0;
+  };
+  CHECK(sameAtBoth("shared_gate_up_weight"));
+  CHECK(sameAtBoth("shared_down_weight"));
+  CHECK_FALSE(sameAtBoth("gate_up_weight"));
 }
 
 // train.json with weight gradients of another type.
