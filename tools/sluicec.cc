@@ -107,6 +107,9 @@ void declare(CLI::App& app, Arguments& arguments) {
          "--keep", arguments.options.keep,
          "all (default) or minimal: what a derived backward finds kept; minimal computes activations again")
       ->check(CLI::IsMember({"all", "minimal"}));
+  app.add_option("--grads", arguments.options.grads,
+                 "F32 (default) or BF16: type of derived weight gradients")
+      ->check(CLI::IsMember({"F32", "BF16"}));
   app.footer(kFooter);
 }
 
@@ -171,6 +174,8 @@ std::string checkUsage(Arguments& arguments) {
   if (emitsPlan(arguments)) return fmt::format("--emit={} needs --policy=reference", arguments.emit);
   if (arguments.options.keep != "all" && !arguments.options.trainable)
     return "--keep is of a derived backward, so it needs --trainable";
+  if (arguments.options.grads != "F32" && !arguments.options.trainable)
+    return "--grads is of a derived backward, so it needs --trainable";
   const bool stopsInMoe = arguments.stopAfter == "import" || arguments.stopAfter == "differentiate" ||
                           arguments.stopAfter == "fuse" || arguments.stopAfter == "propagate-splits";
   if (const std::string wrong = checkReportUsage(arguments); !wrong.empty()) return wrong;

@@ -99,6 +99,7 @@ std::string optionLine(const CompileOptions& options) {
   if (options.accumulate) add("--accumulate");
   if (options.expect != Expectation{}) add(fmt::format("--expect {}", options.expect.name));
   if (options.keep != "all") add(fmt::format("--keep {}", options.keep));
+  if (options.grads != "F32") add(fmt::format("--grads {}", options.grads));
   if (!options.fuse.empty()) add(fmt::format("--fuse {}", fmt::join(options.fuse, ",")));
   if (options.trainable) add(fmt::format("--trainable {}", fmt::join(*options.trainable, ",")));
   return line;
@@ -192,7 +193,8 @@ class Compilation {
                                       .trainable = trainableOf(options_),
                                       .accumulate = options_.accumulate,
                                       .fuse = options_.fuse,
-                                      .keep = options_.keep};
+                                      .keep = options_.keep,
+                                      .grads = options_.grads};
     if (Status status = chooseSizesFor(pipeline); !status) return status;
     mlir::PassManager passes(&context_);
     passes.addInstrumentation(std::make_unique<PassTimer>(times_));

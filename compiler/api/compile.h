@@ -32,6 +32,7 @@ struct CompileOptions {
   std::optional<std::vector<std::string>> trainable = {};
   // What a derived entry finds kept: all it reads, or minimal, where activations are computed again.
   std::string keep = "all";
+  std::string grads = "F32";  // or BF16: the type of derived weight gradients
   // What is made one node: all, none, or some of activation, activation-grad, scale; empty: all. The bits of
   // the results do not depend on it.
   std::vector<std::string> fuse = {};

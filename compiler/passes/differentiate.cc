@@ -300,6 +300,13 @@ class Differentiation {
   std::vector<std::pair<Value, moe::SavedOp>> saved_;
 };
 
+// Only outputs read a weight gradient, and their type is that of the value.
+void narrowGradient(moe::GmmWeightGradOp node) {
+  const moe::MoeTensorType type = tensorType(node.getGrad());
+  node.getGrad().setType(moe::MoeTensorType::get(type.getContext(), type.getShape(),
+                                                 mlir::BFloat16Type::get(type.getContext())));
+}
+
 struct Differentiate : impl::DifferentiateBase<Differentiate> {
   using DifferentiateBase::DifferentiateBase;
 
@@ -317,10 +324,14 @@ struct Differentiate : impl::DifferentiateBase<Differentiate> {
       return entries.front().emitError("entry '") << kBackward << "' has the name of the derived entry";
     if (keep != "all" && keep != "minimal")
       return graph.emitError("cannot keep '") << keep << "', expected all or minimal";
+    if (grads != "F32" && grads != "BF16")
+      return graph.emitError("cannot derive weight gradients of type '")
+             << grads << "', expected F32 or BF16";
     if (failed(
             Differentiation(entries.front(), {trainable.begin(), trainable.end()}, keep == "minimal").run()))
       return mlir::failure();
     if (accumulate) graph.walk([](moe::GmmWeightGradOp node) { node.setAccumulate(true); });
+    if (grads == "BF16") graph.walk(narrowGradient);
     return mlir::success();
   }
 };

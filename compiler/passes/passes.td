@@ -18,6 +18,7 @@ def Differentiate : Pass<"differentiate", "::mlir::ModuleOp"> {
     ListOption<"trainable", "trainable", "std::string", "inputs to give gradients of; none: all that have one">,
     Option<"accumulate", "accumulate", "bool", "false", "derived weight gradients add to what their outputs hold">,
     Option<"keep", "keep", "std::string", "\"all\"", "all or minimal: what the first entry saves">,
+    Option<"grads", "grads", "std::string", "\"F32\"", "F32 or BF16: the type of derived weight gradients">,
   ];
 }
 

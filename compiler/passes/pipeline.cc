@@ -38,6 +38,7 @@ void buildPipeline(mlir::OpPassManager& manager, const Target& target, const Pip
     differentiate.trainable = *options.trainable;
     differentiate.accumulate = options.accumulate;
     differentiate.keep = options.keep;
+    differentiate.grads = options.grads;
     manager.addPass(createDifferentiate(std::move(differentiate)));
   }
   if (stopsAt("differentiate")) return;

@@ -22,6 +22,7 @@ struct PipelineOptions {
   std::vector<std::string> fuse = {};  // as --fuse says it; empty: all
   // What a derived entry finds kept: all, or minimal, where activations are computed again.
   std::string keep = "all";
+  std::string grads = "F32";  // or BF16: the type of derived weight gradients
 };
 
 // The phases in order, by the names of their passes; check passes belong to the phase before them.
