@@ -125,7 +125,9 @@ void RankState::fillAddresses(EntryId entry) {
 
 Expected<const Step*> RankState::bindStep(EntryId entry, double timeoutSeconds) {
   StepOffer offer{plan_->verified().fingerprint(), entry.value, {}};
-  int64_t tokens = 0;
+  // where no tensor of tokens is bound, those that the routing was made with
+  const EntryId routing = plan_->at(entry).routing;
+  int64_t tokens = routing == entry ? 0 : tables_[routing.value].tokens;
   Status own = checkBound(entry, tokens);
   if (own) own = checkSaved(entry, tokens);
   if (own) own = route(entry, tokens);

@@ -7,6 +7,7 @@
 #include "ops/abi/kernels.h"
 #include "runtime/exec/executor.h"
 #include "tests/testing/faulty_transport.h"
+#include "tests/testing/program_builder.h"
 #include "tests/testing/program_data.h"
 #include "tests/testing/wide_program.h"
 
@@ -186,6 +187,59 @@ TEST_CASE("a lost signal of a slot of tokens is reported where dispatch waits fo
   REQUIRE_FALSE(ran.ok());
   CHECK_THAT(ran.error().message,
              Catch::Matchers::Contains("for event xs_all[0] (2 of 3 tasks) before task dispatch[0,0]"));
+}
+
+// The second entry reads what the first saved, and nothing of the caller's.
+TaskProgram gramProgram() {
+  ProgramBuilder b;
+  b.program.name = "gram";
+  b.program.maxTokens = 40;
+  b.program.cores = 2;
+  const SpaceId tokens = b.space("tokens", SpaceKind::kTokens, 16, 2);
+  const SpaceId once = b.space("once", SpaceKind::kOnce);
+  const BufferId ids = b.buffer("expert_ids", DType::kI32, {kDimT, fixedDim(1)}, Role::kInput);
+  const BufferId x = b.buffer("x", DType::kBF16, {kDimT, fixedDim(24)}, Role::kInput);
+  const BufferId weight = b.buffer("weight", DType::kBF16, {fixedDim(24), fixedDim(8)}, Role::kInput);
+  const BufferId product = b.own("product", DType::kBF16, {kDimT, fixedDim(8)}, Role::kSaved);
+  const BufferId gram = b.buffer("gram", DType::kF32, {fixedDim(8), fixedDim(8)}, Role::kOutput);
+  b.beginEntry("first", ids, {});
+  b.family({.name = "product",
+            .op = OpKind::kGmm,
+            .space = tokens,
+            .tiles = 1,
+            .tiling = {.n = 8, .k = 24, .tileN = 8},
+            .reads = {x, weight},
+            .writes = {product},
+            .waits = {},
+            .signals = {},
+            .priority = 0});
+  b.beginEntry("second", {}, EntryId{0});
+  b.family({.name = "gram",
+            .op = OpKind::kGmmWeightGrad,
+            .space = once,
+            .tiles = 1,
+            .tiling = {.m = 8, .n = 8, .tileM = 8, .tileN = 8},
+            .reads = {product, product, {}},
+            .writes = {gram},
+            .waits = {},
+            .signals = {},
+            .priority = 0});
+  return b.program;
+}
+
+TEST_CASE("an entry without a tensor of tokens has the tokens of the entry whose routing it uses") {
+  const Program program = programOf(gramProgram());
+  for (int64_t tokens : {40, 1, 0}) {
+    const LayerData before = makeProgramData(program.tables(), {tokens}, DataRouting::kUniform, 7);
+    LayerData after = makeProgramData(program.tables(), {tokens}, DataRouting::kUniform, 7);
+    const Status ran = runLayer(program, {.threads = 2}, after, {"first", "second"});
+    REQUIRE((ran ? "" : ran.error().message) == "");
+    const auto verified = verify(gramProgram());
+    REQUIRE(verified.ok());
+    const auto errors = errorsOfProgram(*verified, before, after, {"first", "second"}, false);
+    REQUIRE(errors.contains("gram"));
+    CHECK(errors.at("gram") <= 1.2e-2);
+  }
 }
 
 }  // namespace
