@@ -13,9 +13,10 @@ import tempfile
 import time
 import urllib.parse
 
-RUNTIME_TESTS = ["//tests/runtime/...", "//tests/ops/..."]
+RUNTIME_TESTS = ["//tests/runtime/...", "//tests/ops/...", "//tests/proof/...", "//tests/tools/evaluate/...",
+                 "//tests/tools/moe/...", "//tests/tools/io/..."]
 EXECUTOR_TESTS = ["//tests/runtime/exec/...", "//tests/runtime/comm/...", "//tests/runtime/api/..."]
-COMPILER_TESTS = ["//tests/compiler/...", "//tests/tools/..."]
+COMPILER_TESTS = ["//tests/compiler/...", "//tests/layer/...", "//tests/tools/..."]
 
 
 def parse_log(text):
