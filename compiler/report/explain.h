@@ -51,8 +51,4 @@ Explanation explain(const VerifiedProgram& program, const Graph& graph,
 std::string printExplanation(const TaskProgram& program, const Explanation& explanation);
 std::string printExplanationJson(const TaskProgram& program, const Explanation& explanation);
 
-// Words of text and JSON: "gmm", "rows".
-std::string_view opWord(OpKind op);
-std::string_view spaceWord(SpaceKind kind);
-
 }  // namespace sluice

@@ -3,6 +3,7 @@
 
 #include "compiler/report/explain.h"
 #include "compiler/report/memory_json.h"
+#include "runtime/program/words.h"
 
 namespace sluice {
 namespace {
@@ -26,9 +27,9 @@ Json familyJson(const TaskProgram& program, const FamilyExplanation& explanation
   const auto figure = [&](const Formula& formula) { return formulaJson(program, formula); };
   return {{"entry", program.at(family.entry).name},
           {"family", family.name},
-          {"op", opWord(family.op)},
+          {"op", text::word(family.op)},
           {"source", family.source},
-          {"space", spaceWord(space.kind)},
+          {"space", text::word(space.kind)},
           {"slot_size", space.slotSize},
           {"window", space.window},
           {"tiles", family.tiles},

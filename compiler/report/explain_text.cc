@@ -4,6 +4,7 @@
 
 #include "compiler/report/explain.h"
 #include "compiler/report/numbers.h"
+#include "runtime/program/words.h"
 
 namespace sluice {
 namespace {
@@ -29,7 +30,7 @@ std::string familyText(const TaskProgram& program, const FamilyExplanation& expl
   const Family& family = program.at(explanation.family);
   const Space& space = program.at(family.space);
   std::string text =
-      fmt::format("\n  {}: {} over {}{}{}\n", family.name, opWord(family.op), spaceWord(space.kind),
+      fmt::format("\n  {}: {} over {}{}{}\n", family.name, text::word(family.op), text::word(space.kind),
                   family.source.empty() ? "" : ", from ", family.source);
   text +=
       line("tasks", fmt::format("{} slots x {} tiles = {} a window, on {} of {} cores; {} in a balanced step",

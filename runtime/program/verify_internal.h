@@ -17,6 +17,7 @@
 #include "runtime/base/expected.h"
 #include "runtime/program/program.h"
 #include "runtime/program/verify.h"
+#include "runtime/program/words.h"
 
 namespace sluice::verify_parts {
 
@@ -36,8 +37,8 @@ Error fail(fmt::format_string<Args...> format, Args&&... args) {
 // "family 'up_proj' of entry 'forward'", and so on; ids in range.
 std::string nameOf(const TaskProgram& program, FamilyId id);
 std::string nameOf(const TaskProgram& program, EventId id);
-std::string_view nameOf(SpaceKind kind);
-std::string_view nameOf(EventSpace space);
+inline std::string nameOf(SpaceKind kind) { return text::word(kind); }
+inline std::string nameOf(EventSpace space) { return text::word(space); }
 std::string_view nameOf(ThresholdRule rule);
 // "BF16 [R, 1536]"
 std::string shapeText(DType type, const std::vector<Dim>& shape);

@@ -14,38 +14,6 @@ std::string nameOf(const TaskProgram& program, EventId id) {
   return fmt::format("event '{}' of entry '{}'", event.name, program.at(event.entry).name);
 }
 
-std::string_view nameOf(SpaceKind kind) {
-  switch (kind) {
-    case SpaceKind::kTokens:
-      return "tokens";
-    case SpaceKind::kRows:
-      return "rows";
-    case SpaceKind::kSends:
-      return "sends";
-    case SpaceKind::kReturns:
-      return "returns";
-    case SpaceKind::kExperts:
-      return "experts";
-    case SpaceKind::kOnce:
-      return "once";
-  }
-  return "?";
-}
-
-std::string_view nameOf(EventSpace space) {
-  switch (space) {
-    case EventSpace::kOne:
-      return "one";
-    case EventSpace::kRows:
-      return "rows";
-    case EventSpace::kExperts:
-      return "experts";
-    case EventSpace::kTokens:
-      return "tokens";
-  }
-  return "?";
-}
-
 std::string_view nameOf(ThresholdRule rule) {
   switch (rule) {
     case ThresholdRule::kConstant:

@@ -5,30 +5,18 @@
 
 #include "compiler/report/memory_json.h"
 #include "runtime/program/verify.h"
+#include "runtime/program/words.h"
 
 namespace sluice::tools {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-// The name of an enum's value, or its number where it has none.
-template <size_t n, class Enum>
-Json nameOf(const std::array<const char*, n>& names, Enum value) {
-  const auto index = static_cast<size_t>(value);
-  return index < n ? Json(names[index]) : Json(index);
+// What a dimension is measured in: in JSON in full.
+std::string_view extentName(Extent extent) {
+  constexpr std::array<std::string_view, 4> kNames = {"fixed", "tokens", "rows", "pairs"};
+  return kNames[static_cast<size_t>(extent)];
 }
-
-constexpr std::array kExtents = {"fixed", "tokens", "rows", "pairs"};
-constexpr std::array kRoles = {"input", "output", "temp", "saved"};
-constexpr std::array kSpaces = {"tokens", "rows", "sends", "returns", "experts", "once"};
-constexpr std::array kEventSpaces = {"one", "rows", "experts", "tokens"};
-constexpr std::array kUnits = {"tasks", "rows"};
-constexpr std::array kRules = {"constant",       "rows_of_slot", "slots_of_expert",
-                               "rows_of_expert", "valid_pairs",  "slots_of_tokens"};
-constexpr std::array kOps = {
-    "dispatch",    "gmm", "gmm_weight_grad", "activation",     "activation_grad",    "combine_return",
-    "combine_sum", "add", "scale",           "gmm_activation", "gmm_activation_grad"};
-constexpr std::array kCores = {"unified", "cube", "vector"};
 
 template <class Tag>
 int64_t index(Id<Tag> id) {
@@ -68,13 +56,13 @@ void addHeader(const TaskProgram& p, Json& json) {
 
 Json dimOf(const Dim& dim) {
   if (dim.extent == Extent::kFixed) return dim.size;
-  return nameOf(kExtents, dim.extent);
+  return extentName(dim.extent);
 }
 
 void addBuffers(const TaskProgram& p, Json& json) {
   json["regions"] = table(p.regions, [](const Region& r) {
     return Json{{"name", r.name},
-                {"extent", nameOf(kExtents, r.extent)},
+                {"extent", extentName(r.extent)},
                 {"stride", r.stride},
                 {"symmetric", r.symmetric},
                 {"saved", r.saved}};
@@ -84,7 +72,7 @@ void addBuffers(const TaskProgram& p, Json& json) {
                 {"alias", b.alias},
                 {"type", dtypeName(b.type)},
                 {"shape", table(b.shape, dimOf)},
-                {"role", nameOf(kRoles, b.role)},
+                {"role", text::word(b.role)},
                 {"region", index(b.region)}};
   });
 }
@@ -92,7 +80,7 @@ void addBuffers(const TaskProgram& p, Json& json) {
 void addSpaces(const TaskProgram& p, Json& json) {
   json["spaces"] = table(p.spaces, [](const Space& s) {
     return Json{
-        {"name", s.name}, {"kind", nameOf(kSpaces, s.kind)}, {"slot_size", s.slotSize}, {"window", s.window}};
+        {"name", s.name}, {"kind", text::word(s.kind)}, {"slot_size", s.slotSize}, {"window", s.window}};
   });
 }
 
@@ -100,9 +88,9 @@ void addEvents(const TaskProgram& p, Json& json) {
   json["events"] = table(p.events, [](const EventArray& e) {
     return Json{{"name", e.name},
                 {"entry", index(e.entry)},
-                {"space", nameOf(kEventSpaces, e.space)},
-                {"unit", nameOf(kUnits, e.unit)},
-                {"rule", nameOf(kRules, e.rule)},
+                {"space", text::word(e.space)},
+                {"unit", text::word(e.unit)},
+                {"rule", text::word(e.rule)},
                 {"factor", e.factor},
                 {"remote", e.remote}};
   });
@@ -119,8 +107,8 @@ void addFamilies(const TaskProgram& p, const TextSelection& selection, Json& jso
     if (selection.families) {
       family["alias"] = f.alias;
       family["source"] = f.source;
-      family["op"] = nameOf(kOps, f.op);
-      family["core"] = nameOf(kCores, f.core);
+      family["op"] = text::word(f.op);
+      family["core"] = text::word(f.core);
       family["space"] = index(f.space);
       family["tiles"] = f.tiles;
       family["reads"] = indices(f.reads);
@@ -143,7 +131,7 @@ Json recordOf(const TaskRecord& r) {
 void addLanes(const TaskProgram& p, const TextSelection& selection, Json& json) {
   json["lanes"] = table(p.lanes, [&](const Lane& l) {
     Json lane{{"name", l.name},          {"entry", index(l.entry)},
-              {"space", index(l.space)}, {"core", nameOf(kCores, l.core)},
+              {"space", index(l.space)}, {"core", text::word(l.core)},
               {"priority", l.priority},  {"rotation", l.rotation}};
     Json seats = Json::array();
     for (size_t core = 0; core < l.seats.size(); ++core)

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "compiler/graph/read_graph.h"
+#include "runtime/program/words.h"
 #include "tests/testing/moe_program.h"
 
 namespace sluice {
@@ -139,7 +140,7 @@ TEST_CASE("text and JSON say the same of every family, and of memory") {
       explain(program, trainGraph(shape), {{"", "tiles of 16 columns", "they are small"}});
   const std::string text = printExplanation(*program, explanation);
   for (const Family& family : program->families)
-    CHECK_THAT(text, Contains("\n  " + family.name + ": " + std::string(opWord(family.op)) + " over "));
+    CHECK_THAT(text, Contains("\n  " + family.name + ": " + std::string(text::word(family.op)) + " over "));
   CHECK_THAT(text, Contains("decisions\n  tiles of 16 columns: they are small") && Contains("\nmemory\n") &&
                        Contains("  in all: ") && Contains("24576 R FLOP"));
   const nlohmann::json json = nlohmann::json::parse(printExplanationJson(*program, explanation));
