@@ -22,7 +22,7 @@ void addFamily(TaskProgram& p, Family family, TaskRecord links) {
   p.lanes.push_back(std::move(lane));
 }
 
-// A new buffer of rows that lies where some other temporary one does.
+// A new buffer of rows that lies where some other temporary one does; none where other damage left no such.
 BufferId addSharedRows(TaskProgram& p, Random& random, int64_t columns, bool symmetric) {
   const auto size = static_cast<int64_t>(p.buffers.size());
   RegionId region;
@@ -30,6 +30,7 @@ BufferId addSharedRows(TaskProgram& p, Random& random, int64_t columns, bool sym
     const Buffer& other = p.buffers[i % size];
     if (other.role == Role::kTemp && other.shape[0].extent == Extent::kRows) region = other.region;
   }
+  if (region.value >= p.regions.size()) return {};
   Region& shared = p.regions[region.value];
   shared.stride = std::max(shared.stride, (columns * 2 + 63) / 64 * 64);
   shared.symmetric = shared.symmetric || symmetric;
@@ -51,6 +52,7 @@ void addLateRows(TaskProgram& p, Random& random) {
   late.name = "late_" + std::to_string(p.families.size());
   late.entry = EntryId{static_cast<uint32_t>(below(random, 3) > 0)};
   late.writes = {addSharedRows(p, random, model.tiling.n, false)};
+  if (!late.writes[0]) return;
   TaskRecord links;
   links.waits = {realEvent(p, late.entry, random), realEvent(p, late.entry, random)};
   if (below(random, 4) == 0) links.waits[1] = {};
@@ -66,8 +68,11 @@ void addLateDispatch(TaskProgram& p, Random& random) {
   const FamilyId second = familyOf(p, EntryId{1}, OpKind::kGmmWeightGrad, SpaceKind::kExperts, 1);
   if (!dispatch || !activation || !first || !second) return;
   const BufferId act = p.at(activation).writes[0];
-  if (act.value >= p.buffers.size() || !p.at(act).region) return;  // other damage came before
+  // other damage came before
+  if (act.value >= p.buffers.size() || p.at(act).region.value >= p.regions.size()) return;
   Family late = p.at(dispatch);
+  late.writes[0] = addSharedRows(p, random, late.tiling.n, true);
+  if (!late.writes[0]) return;
   const auto one = [&](FamilyId producer) {
     p.events.push_back({"late_done", EntryId{1}, EventSpace::kOne, EventUnit::kTasks,
                         ThresholdRule::kConstant, int64_t{p.at(producer).tiles} * p.expertsPerRank(), false});
@@ -79,7 +84,6 @@ void addLateDispatch(TaskProgram& p, Random& random) {
   };
   late.name = "late_" + std::to_string(p.families.size());
   late.entry = EntryId{1};
-  late.writes[0] = addSharedRows(p, random, late.tiling.n, true);
   TaskRecord links;
   links.waits[0] = one(first);
   if (below(random, 4) > 0) links.waits[1] = one(second);
