@@ -47,6 +47,7 @@ std::optional<EventShape> shapeBetween(SpaceKind from, SpaceKind to) {
     case SpaceKind::kExperts:
       if (toRows) return EventShape{"", "_done", EventSpace::kExperts, ThresholdRule::kConstant};
       return std::nullopt;
+    case SpaceKind::kGroups:
     case SpaceKind::kOnce:
       if (to == SpaceKind::kTokens)
         return EventShape{"", "_done", EventSpace::kOne, ThresholdRule::kConstant};

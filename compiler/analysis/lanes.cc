@@ -28,6 +28,7 @@ int32_t groupOf(SpaceKind kind) {
       return 0;
     case SpaceKind::kTokens:
     case SpaceKind::kRows:
+    case SpaceKind::kGroups:
       return 1;
     case SpaceKind::kExperts:
     case SpaceKind::kOnce:

@@ -69,6 +69,8 @@ bool isWide(SpaceKind producer, SpaceKind consumer, EventSpace event) {
       return producer != SpaceKind::kRows;
     case EventSpace::kTokens:
       return producer != SpaceKind::kTokens;
+    case EventSpace::kGroups:
+      return producer != SpaceKind::kGroups;
     case EventSpace::kExperts:
       return producer != SpaceKind::kExperts;
     case EventSpace::kOne:

@@ -74,6 +74,7 @@ int64_t liveSlots(const TaskProgram& program, const Space& space) {
     case SpaceKind::kTokens:
       return ceilDivide(program.maxTokens, space.slotSize);
     case SpaceKind::kRows:
+    case SpaceKind::kGroups:
       return rowSlots(program);
     case SpaceKind::kSends:
     case SpaceKind::kReturns:

@@ -35,6 +35,8 @@ std::string whyInSpace(SpaceKind kind) {
       return "space experts: it sums over all rows of an expert of this rank";
     case SpaceKind::kOnce:
       return "space once: it sums over all tokens of this rank";
+    case SpaceKind::kGroups:
+      return "space groups: it works on rows of one expert, several slots at a time";
   }
   return {};
 }
@@ -54,6 +56,8 @@ std::string untilText(const EventArray& event) {
       return "until the rows of all (token, k) pairs are back";
     case ThresholdRule::kSlotsOfTokens:
       return fmt::format("until all slots of tokens are done, {} tasks each", event.factor);
+    case ThresholdRule::kSlotsOfGroup:
+      return fmt::format("until all slots of the group are done, {} tasks each", event.factor);
   }
   return {};
 }

@@ -10,6 +10,8 @@ int64_t liveEvents(const Plan& plan, EventSpace space, const RoutingTables& tabl
   switch (space) {
     case EventSpace::kOne:
       return 1;
+    case EventSpace::kGroups:
+      return 0;
     case EventSpace::kRows:
       return static_cast<int64_t>(tables.slots.size());
     case EventSpace::kExperts:
@@ -37,6 +39,8 @@ uint64_t evaluateThreshold(const EventArray& event, const RoutingTables& tables,
       return tables.pairs;
     case ThresholdRule::kSlotsOfTokens:
       return event.factor * tokenSlots;
+    case ThresholdRule::kSlotsOfGroup:
+      return 0;
   }
   return 0;
 }

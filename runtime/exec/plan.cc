@@ -55,6 +55,8 @@ int64_t Plan::maxEvents(EventSpace space) const {
       return program().expertsPerRank();
     case EventSpace::kRows:
       return maxExtent(Extent::kRows) / shape_.slotRows + program().expertsPerRank();
+    case EventSpace::kGroups:
+      return 0;
     case EventSpace::kTokens: {
       const Space* tokens = this->space(SpaceKind::kTokens);
       return tokens ? (program().maxTokens + tokens->slotSize - 1) / tokens->slotSize : 0;

@@ -34,6 +34,8 @@ int64_t liveSlots(const Step& step, SpaceKind space) {
       return step.program().expertsPerRank();
     case SpaceKind::kOnce:
       return 1;
+    case SpaceKind::kGroups:
+      return 0;
   }
   return 0;
 }
@@ -43,6 +45,7 @@ int64_t eventIndex(const Step& step, SpaceKind space, int64_t slot, EventSpace e
     case EventSpace::kOne:
       return 0;
     case EventSpace::kTokens:
+    case EventSpace::kGroups:
       return slot;
     case EventSpace::kRows:
       return isPieces(space) ? pieceOf(step, space, slot).slot : slot;

@@ -157,12 +157,13 @@ Buffer load(const fbs::Buffer& stored, const Record& record) {
           .type = record.known(stored.type(), DType::kI64, "type"),
           .shape = loadShape(stored, record),
           .role = record.known(stored.role(), Role::kSaved, "role"),
-          .region = {stored.region()}};
+          .region = {stored.region()},
+          .offset = stored.offset()};
 }
 
 Space load(const fbs::Space& stored, const Record& record) {
   return {.name = record.text(stored.name(), "name"),
-          .kind = record.known(stored.kind(), SpaceKind::kOnce, "kind"),
+          .kind = record.known(stored.kind(), SpaceKind::kGroups, "kind"),
           .slotSize = stored.slot_size(),
           .window = stored.window()};
 }
@@ -170,9 +171,9 @@ Space load(const fbs::Space& stored, const Record& record) {
 EventArray load(const fbs::EventArray& stored, const Record& record) {
   return {.name = record.text(stored.name(), "name"),
           .entry = {stored.entry()},
-          .space = record.known(stored.space(), EventSpace::kTokens, "space"),
+          .space = record.known(stored.space(), EventSpace::kGroups, "space"),
           .unit = record.known(stored.unit(), EventUnit::kRows, "unit"),
-          .rule = record.known(stored.rule(), ThresholdRule::kSlotsOfTokens, "threshold rule"),
+          .rule = record.known(stored.rule(), ThresholdRule::kSlotsOfGroup, "threshold rule"),
           .factor = stored.factor(),
           .remote = stored.remote()};
 }
@@ -219,7 +220,8 @@ Lane load(const fbs::Lane& stored, const Record& record) {
           .core = record.known(stored.core(), CoreKind::kVector, "core kind"),
           .priority = stored.priority(),
           .rotation = stored.rotation(),
-          .seats = loadSeats(stored, record)};
+          .seats = loadSeats(stored, record),
+          .firstCore = stored.first_core()};
 }
 
 template <class To, class Stored>
@@ -263,6 +265,8 @@ TaskProgram load(const fbs::Program& stored, Findings& findings) {
   program.topK = header.atMost(stored.top_k(), kMaxTopK, "experts of a token");
   program.maxTokens = header.atMost(stored.max_tokens(), kMaxTokens, "tokens of a rank");
   program.cores = header.atMost(stored.cores(), int64_t{kMaxCores}, "number of cores");
+  program.cubeCores = header.atMost(stored.cube_cores(), int64_t{kMaxCores}, "number of cube cores");
+  program.vectorCores = header.atMost(stored.vector_cores(), int64_t{kMaxCores}, "number of vector cores");
   program.entries = loadAll<Entry>(stored.entries(), findings, "entry", "entries", kMaxEntries);
   program.regions = loadAll<Region>(stored.regions(), findings, "region", "regions", kMaxRegions);
   program.buffers = loadAll<Buffer>(stored.buffers(), findings, "buffer", "buffers", kMaxBuffers);

@@ -79,7 +79,9 @@ void Flattener::header() {
                   {"experts", number(program_.experts)},
                   {"top_k", number(program_.topK)},
                   {"max_tokens", number(program_.maxTokens)},
-                  {"cores", number(program_.cores)}});
+                  {"cores", number(program_.cores)},
+                  {"cube cores", number(program_.cubeCores)},
+                  {"vector cores", number(program_.vectorCores)}});
   for (const Symbol& symbol : program_.symbols)
     add("symbol " + quoteName(symbol.name), {{"", number(symbol.value)}});
 }
@@ -91,6 +93,7 @@ void Flattener::memory() {
     add("buffer " + quoteName(buffer.name), {{"type", text::typeText(buffer)},
                                              {"role", word(buffer.role)},
                                              {"region", names_.of(buffer.region)},
+                                             {"offset", fmt::format("{}", buffer.offset)},
                                              {"alias", quote(buffer.alias)}});
 }
 
@@ -119,6 +122,7 @@ void Flattener::schedule() {
 void Flattener::lane(const Lane& lane) {
   std::vector<Field> fields = {{"space", names_.of(lane.space)},
                                {"core", word(lane.core)},
+                               {"first core", fmt::format("{}", lane.firstCore)},
                                {"priority", fmt::format("{}", lane.priority)},
                                {"rotation", fmt::format("{}", lane.rotation)},
                                {"seats", fmt::format("{}", lane.seats.size())}};

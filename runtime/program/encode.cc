@@ -58,7 +58,7 @@ Offset<fbs::Buffer> store(Builder& builder, const Buffer& buffer) {
   const auto alias = builder.CreateString(buffer.alias);
   const auto dims = builder.CreateVectorOfStructs(shape.data(), shape.size());
   return fbs::CreateBuffer(builder, name, alias, sameValue<fbs::DType>(buffer.type), dims,
-                           sameValue<fbs::Role>(buffer.role), buffer.region.value);
+                           sameValue<fbs::Role>(buffer.role), buffer.region.value, buffer.offset);
 }
 
 Offset<fbs::Space> store(Builder& builder, const Space& space) {
@@ -95,7 +95,8 @@ Offset<fbs::Lane> store(Builder& builder, const Lane& lane) {
   const auto seatEnds = builder.CreateVector(ends);
   const auto table = builder.CreateVectorOfStructs(records.data(), records.size());
   return fbs::CreateLane(builder, name, lane.entry.value, lane.space.value,
-                         sameValue<fbs::CoreKind>(lane.core), lane.priority, lane.rotation, seatEnds, table);
+                         sameValue<fbs::CoreKind>(lane.core), lane.priority, lane.rotation, seatEnds, table,
+                         lane.firstCore);
 }
 
 // Encodes every element with store(builder, element), in order: the bytes follow from the program alone.
@@ -130,7 +131,8 @@ Offset<fbs::Program> store(Builder& builder, const TaskProgram& program) {
   const auto lanes = storeAll<fbs::Lane>(builder, program.lanes);
   return fbs::CreateProgram(builder, &seal, name, target, options, program.graphHash, symbols, program.ranks,
                             program.experts, program.topK, program.maxTokens, program.cores, entries, regions,
-                            buffers, spaces, events, families, tilings, lanes);
+                            buffers, spaces, events, families, tilings, lanes, program.cubeCores,
+                            program.vectorCores);
 }
 
 }  // namespace

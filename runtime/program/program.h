@@ -19,7 +19,7 @@
 namespace sluice {
 
 inline constexpr uint32_t kFormatMajor = 1;
-inline constexpr uint32_t kFormatMinor = 1;
+inline constexpr uint32_t kFormatMinor = 2;
 
 // Upper limits that every program keeps; decode and verify refuse more.
 inline constexpr int64_t kMaxRanks = 4096;
@@ -47,7 +47,8 @@ struct Dim {
 // --- Memory --------------------------------------------------------------------------------------------
 
 // A stretch of runtime-owned memory: `stride` bytes for each unit of `extent` (kFixed: `stride` bytes in
-// all). Buffers whose lifetimes do not overlap share a region; element i of such a buffer lies at i * stride.
+// all). Buffers whose lifetimes or places do not overlap share a region: element i of a buffer of a run-time
+// extent lies at i * stride + offset, so that tasks of one slot touch the same stretch of it in all of them.
 struct Region {
   std::string name;
   Extent extent = Extent::kFixed;
@@ -70,7 +71,8 @@ struct Buffer {
   DType type = DType::kF32;
   std::vector<Dim> shape;  // outermost first; only the first may be a run-time extent
   Role role = Role::kTemp;
-  RegionId region;  // none: the caller's memory, contiguous, row-major
+  RegionId region;     // none: the caller's memory, contiguous, row-major
+  int64_t offset = 0;  // bytes from the begin of the region's stride; 0 without a region
   friend bool operator==(const Buffer&, const Buffer&) = default;
 };
 
@@ -84,12 +86,14 @@ enum class SpaceKind : uint8_t {
   kReturns = 3,  // pieces this rank received, each seen from the other side, by slot
   kExperts = 4,  // experts of this rank, all of them, also those without rows
   kOnce = 5,     // one slot, whatever the routing: what is summed over all tokens of this rank
+  kGroups = 6,   // neighbouring slots of rows of one expert, `slotSize` rows of them at most
 };
 
 struct Space {
   std::string name;
   SpaceKind kind = SpaceKind::kRows;
-  int32_t slotSize = 0;  // tokens or rows of a slot (pieces: of the rows space they are cut by); else 1
+  int32_t slotSize = 0;  // tokens or rows of a slot (pieces: of the rows space they are cut by); else 1.
+                         // Groups: a multiple, at least twice, of that of the rows space
   int32_t window = 1;    // slots that one run of a lane's table covers
   friend bool operator==(const Space&, const Space&) = default;
 };
@@ -99,6 +103,7 @@ enum class EventSpace : uint8_t {
   kRows = 1,     // one a slot of the rows space
   kExperts = 2,  // one an expert of this rank
   kTokens = 3,   // one a slot of the tokens space
+  kGroups = 4,   // one a slot of the groups space
 };
 
 enum class EventUnit : uint8_t {
@@ -113,6 +118,7 @@ enum class ThresholdRule : uint8_t {
   kRowsOfExpert = 3,   // rows of the expert (event space experts)
   kValidPairs = 4,     // P (event space one)
   kSlotsOfTokens = 5,  // factor x slots of the tokens space (event space one)
+  kSlotsOfGroup = 6,   // factor x slots of rows of the group (event space groups)
 };
 
 // An array of counters that only grow within a step. An event is complete when it reaches its threshold;
@@ -126,7 +132,7 @@ struct EventArray {
   EventSpace space = EventSpace::kOne;
   EventUnit unit = EventUnit::kTasks;
   ThresholdRule rule = ThresholdRule::kConstant;
-  int64_t factor = 0;   // kConstant, kSlotsOfExpert, kSlotsOfTokens; else 0
+  int64_t factor = 0;   // kConstant and the rules that count slots; else 0
   bool remote = false;  // signalled by tasks of sends or returns, at the rank their piece goes to
   friend bool operator==(const EventArray&, const EventArray&) = default;
 };
@@ -202,16 +208,18 @@ struct TaskRecord {
 };
 static_assert(sizeof(TaskRecord) == 32);
 
-// An in-order list of tasks for each core, compiled for one window of `space` and run again for each.
-// In window w, core c runs seats[(c - w * rotation) mod cores], so that the deal goes on over windows.
+// An in-order list of tasks for each of some cores, compiled for one window of `space` and run again for
+// each. Its cores are those of its kind numbered firstCore .. firstCore + seats - 1. In window w the c-th of
+// them runs seats[(c - w * rotation) mod seats], so that the deal goes on over windows.
 struct Lane {
   std::string name;
   EntryId entry;
   SpaceId space;
   CoreKind core = CoreKind::kUnified;
   int32_t priority = 0;                        // a worker tries smaller numbers first
-  int32_t rotation = 0;                        // 0 .. cores-1
+  int32_t rotation = 0;                        // 0 .. seats-1
   std::vector<std::vector<TaskRecord>> seats;  // one list a core
+  int32_t firstCore = 0;                       // in its kind
   friend bool operator==(const Lane&, const Lane&) = default;
 };
 
@@ -244,7 +252,10 @@ struct TaskProgram {
   int32_t experts = 1;  // in all; rank r owns r*experts/ranks .. (r+1)*experts/ranks - 1
   int32_t topK = 1;
   int32_t maxTokens = 1;  // of one rank
-  int32_t cores = 1;
+  int32_t cores =
+      1;  // unified ones; 0 where matrix and vector cores are apart, and these are both 0 where not
+  int32_t cubeCores = 0;
+  int32_t vectorCores = 0;
 
   std::vector<Entry> entries;
   std::vector<Region> regions;
@@ -265,6 +276,9 @@ struct TaskProgram {
   const Lane& at(LaneId id) const { return lanes[id.value]; }
 
   int32_t expertsPerRank() const { return experts / ranks; }
+  int32_t coresOf(CoreKind kind) const {
+    return kind == CoreKind::kUnified ? cores : kind == CoreKind::kCube ? cubeCores : vectorCores;
+  }
 };
 
 }  // namespace sluice

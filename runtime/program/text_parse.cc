@@ -131,6 +131,10 @@ void Parser::limits() {
     cursor_.expect(word);
     *field = cursor_.number<int32_t>("a number");
   }
+  if (!cursor_.accept("cube")) return;
+  program_.cubeCores = cursor_.number<int32_t>("a number");
+  cursor_.expect("vector");
+  program_.vectorCores = cursor_.number<int32_t>("a number");
 }
 
 void Parser::region() {
@@ -175,6 +179,7 @@ void Parser::buffer() {
   buffer.shape = shape();
   buffer.role = cursor_.word<Role>("a role");
   if (cursor_.accept("in")) buffer.region = reference(regions_, "a region");
+  if (cursor_.accept("at")) buffer.offset = cursor_.number<int64_t>("a number of bytes");
   if (cursor_.accept("alias")) buffer.alias = cursor_.name("an alias");
   buffers_.declare(buffer.name);
   program_.buffers.push_back(std::move(buffer));
@@ -273,6 +278,7 @@ void Parser::lane() {
   lane.space = reference(spaces_, "a space");
   cursor_.expect("on");
   lane.core = cursor_.word<CoreKind>("a kind of core");
+  if (cursor_.accept("from")) lane.firstCore = cursor_.number<int32_t>("the number of a core");
   cursor_.expect("priority");
   lane.priority = cursor_.number<int32_t>("a priority");
   cursor_.expect("rotation");

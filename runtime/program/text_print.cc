@@ -75,8 +75,11 @@ void Printer::header() {
   put("options {}\n", text::quote(program_.options));
   put("graph 0x{:016x}\n", program_.graphHash);
   for (const Symbol& symbol : program_.symbols) put("symbol {} = {}\n", quoteName(symbol.name), symbol.value);
-  put("limits ranks {} experts {} top_k {} max_tokens {} cores {}\n", program_.ranks, program_.experts,
+  put("limits ranks {} experts {} top_k {} max_tokens {} cores {}", program_.ranks, program_.experts,
       program_.topK, program_.maxTokens, program_.cores);
+  if (program_.cubeCores != 0 || program_.vectorCores != 0)
+    put(" cube {} vector {}", program_.cubeCores, program_.vectorCores);
+  put("\n");
 }
 
 void Printer::memory() {
@@ -87,6 +90,7 @@ void Printer::memory() {
   for (const Buffer& buffer : program_.buffers) {
     put("buffer {} : {} {}", quoteName(buffer.name), text::typeText(buffer), word(buffer.role));
     if (buffer.region) put(" in {}", names_.of(buffer.region));
+    if (buffer.offset != 0) put(" at {}", buffer.offset);
     if (!buffer.alias.empty()) put(" alias {}", quoteName(buffer.alias));
     put("\n");
   }
@@ -161,8 +165,9 @@ void Printer::lanes() {
 }
 
 void Printer::lane(const Lane& lane) {
-  put("lane {} over {} on {} priority {} rotation {}\n", names_.qualified(lane), names_.of(lane.space),
-      word(lane.core), lane.priority, lane.rotation);
+  put("lane {} over {} on {}", names_.qualified(lane), names_.of(lane.space), word(lane.core));
+  if (lane.firstCore != 0) put(" from {}", lane.firstCore);
+  put(" priority {} rotation {}\n", lane.priority, lane.rotation);
   std::map<FamilyId, Links> usual;
   for (const std::vector<TaskRecord>& seat : lane.seats) {
     for (const TaskRecord& record : seat) {

@@ -17,6 +17,7 @@ Scope scopeOf(EventSpace space) {
   switch (space) {
     case EventSpace::kRows:
     case EventSpace::kTokens:
+    case EventSpace::kGroups:
       return Scope::kSlot;
     case EventSpace::kExperts:
       return Scope::kExpert;

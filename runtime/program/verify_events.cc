@@ -21,6 +21,8 @@ bool canWait(SpaceKind task, EventSpace event) {
       return event == EventSpace::kOne;
     case SpaceKind::kExperts:
       return event == EventSpace::kOne || event == EventSpace::kExperts;
+    case SpaceKind::kGroups:
+      return false;
   }
   return false;
 }
@@ -40,6 +42,8 @@ bool canSignal(SpaceKind task, EventSpace event) {
       return event == EventSpace::kOne || event == EventSpace::kExperts;
     case SpaceKind::kOnce:
       return event == EventSpace::kOne;
+    case SpaceKind::kGroups:
+      return false;
   }
   return false;
 }
@@ -135,6 +139,8 @@ bool waitsForEvery(SpaceKind task, EventSpace event) {
       return task != SpaceKind::kRows && task != SpaceKind::kReturns;
     case EventSpace::kTokens:
       return task == SpaceKind::kTokens;
+    case EventSpace::kGroups:
+      return task == SpaceKind::kGroups;
   }
   return false;
 }

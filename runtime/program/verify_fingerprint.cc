@@ -44,6 +44,7 @@ class Hash {
   }
   void one(const Buffer& b) {
     add(b.name), add(b.alias), value(b.type), list(b.shape), value(b.role), add(b.region);
+    value(b.offset);
   }
   void one(const Space& s) { add(s.name), value(s.kind), value(s.slotSize), value(s.window); }
   void one(const EventArray& e) {
@@ -65,7 +66,7 @@ class Hash {
   void one(const std::vector<TaskRecord>& seat) { list(seat); }
   void one(const Lane& l) {
     add(l.name), add(l.entry), add(l.space), value(l.core), value(l.priority), value(l.rotation);
-    list(l.seats);
+    list(l.seats), value(l.firstCore);
   }
 
   uint64_t result() const { return state_; }
@@ -81,7 +82,8 @@ uint64_t fingerprintOf(const TaskProgram& program) {
   hash.add(uint64_t{kFormatMajor});
   hash.add(program.name), hash.add(program.target), hash.add(program.options), hash.add(program.graphHash);
   hash.list(program.symbols);
-  for (int32_t limit : {program.ranks, program.experts, program.topK, program.maxTokens, program.cores})
+  for (int32_t limit : {program.ranks, program.experts, program.topK, program.maxTokens, program.cores,
+                        program.cubeCores, program.vectorCores})
     hash.value(limit);
   hash.list(program.entries);
   hash.list(program.regions);

@@ -29,6 +29,7 @@ Status checkLane(const TaskProgram& program, uint32_t index) {
                 program.cores);
   if (lane.rotation < 0 || lane.rotation >= program.cores)
     return fail("lane '{}' has rotation {}, expected 0 to {}", lane.name, lane.rotation, program.cores - 1);
+  if (lane.firstCore != 0) return fail("lane '{}' begins at core {}, expected 0", lane.name, lane.firstCore);
   const bool empty =
       std::all_of(lane.seats.begin(), lane.seats.end(), [](auto& seat) { return seat.empty(); });
   if (empty) return fail("lane '{}' has no tasks", lane.name);

@@ -28,6 +28,8 @@ std::string_view nameOf(ThresholdRule rule) {
       return "valid pairs";
     case ThresholdRule::kSlotsOfTokens:
       return "constant x slots of tokens";
+    case ThresholdRule::kSlotsOfGroup:
+      return "constant x slots of the group";
   }
   return "?";
 }

@@ -64,6 +64,8 @@ Status checkPlace(const TaskProgram& program, const Buffer& buffer) {
   if (bound && extent == Extent::kPairs)
     return fail("buffer '{}' is the caller's memory, but has an extent the caller does not know",
                 buffer.name);
+  if (buffer.offset != 0)
+    return fail("buffer '{}' has offset {}, which is not supported", buffer.name, buffer.offset);
   if (bound) return {};
   if (!inRange(buffer.region, program.regions))
     return fail("buffer '{}' lies in region {}, but the program declares {} regions", buffer.name,
@@ -98,6 +100,8 @@ Status checkLimits(const TaskProgram& program) {
         Limit{"top_k", program.topK, kMaxTopK}, Limit{"max_tokens", program.maxTokens, kMaxTokens},
         Limit{"cores", program.cores, kMaxCores}})
     if (Status status = checkRange(what, value, 1, high); !status) return status;
+  if (program.cubeCores != 0 || program.vectorCores != 0)
+    return fail("{} cube and {} vector cores are not supported", program.cubeCores, program.vectorCores);
   if (program.experts % program.ranks != 0)
     return fail("{} experts cannot be dealt evenly to {} ranks", program.experts, program.ranks);
   if (program.topK > program.experts)
@@ -114,7 +118,7 @@ Status checkLimits(const TaskProgram& program) {
 Status checkSpaces(const TaskProgram& program) {
   std::array<const Space*, 6> byKind{};
   for (const Space& space : program.spaces) {
-    if (!known(space.kind, SpaceKind::kOnce))
+    if (!known(space.kind, SpaceKind::kOnce))  // groups are not supported
       return fail("space '{}': kind {} is not known", space.name, static_cast<int>(space.kind));
     const Space*& place = byKind[static_cast<size_t>(space.kind)];
     if (place != nullptr)

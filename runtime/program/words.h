@@ -18,12 +18,14 @@ using Words = std::span<const std::string_view>;
 inline constexpr std::array<std::string_view, 4> kExtentWords = {"fixed", "T", "R", "P"};
 inline constexpr std::array<std::string_view, 5> kTypeWords = {"F32", "BF16", "F16", "I32", "I64"};
 inline constexpr std::array<std::string_view, 4> kRoleWords = {"input", "output", "temp", "saved"};
-inline constexpr std::array<std::string_view, 6> kSpaceWords = {"tokens",  "rows",    "sends",
-                                                                "returns", "experts", "once"};
-inline constexpr std::array<std::string_view, 4> kEventSpaceWords = {"one", "rows", "experts", "tokens"};
+inline constexpr std::array<std::string_view, 7> kSpaceWords = {"tokens",  "rows", "sends", "returns",
+                                                                "experts", "once", "groups"};
+inline constexpr std::array<std::string_view, 5> kEventSpaceWords = {"one", "rows", "experts", "tokens",
+                                                                     "groups"};
 inline constexpr std::array<std::string_view, 2> kUnitWords = {"tasks", "rows"};
-inline constexpr std::array<std::string_view, 6> kRuleWords = {
-    "constant", "rows_of_slot", "slots_of_expert", "rows_of_expert", "valid_pairs", "slots_of_tokens"};
+inline constexpr std::array<std::string_view, 7> kRuleWords = {
+    "constant",    "rows_of_slot",    "slots_of_expert", "rows_of_expert",
+    "valid_pairs", "slots_of_tokens", "slots_of_group"};
 inline constexpr std::array<std::string_view, 11> kOpWords = {
     "dispatch",    "gmm", "gmm_weight_grad", "activation",     "activation_grad",    "combine_return",
     "combine_sum", "add", "scale",           "gmm_activation", "gmm_activation_grad"};

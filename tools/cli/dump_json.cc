@@ -49,6 +49,8 @@ void addHeader(const TaskProgram& p, Json& json) {
   json["top_k"] = p.topK;
   json["max_tokens"] = p.maxTokens;
   json["cores"] = p.cores;
+  json["cube_cores"] = p.cubeCores;
+  json["vector_cores"] = p.vectorCores;
   json["entries"] = table(p.entries, [](const Entry& e) {
     return Json{{"name", e.name}, {"expert_ids", index(e.expertIds)}, {"routing", index(e.routing)}};
   });
@@ -73,7 +75,8 @@ void addBuffers(const TaskProgram& p, Json& json) {
                 {"type", dtypeName(b.type)},
                 {"shape", table(b.shape, dimOf)},
                 {"role", text::word(b.role)},
-                {"region", index(b.region)}};
+                {"region", index(b.region)},
+                {"offset", b.offset}};
   });
 }
 
@@ -130,9 +133,10 @@ Json recordOf(const TaskRecord& r) {
 
 void addLanes(const TaskProgram& p, const TextSelection& selection, Json& json) {
   json["lanes"] = table(p.lanes, [&](const Lane& l) {
-    Json lane{{"name", l.name},          {"entry", index(l.entry)},
-              {"space", index(l.space)}, {"core", text::word(l.core)},
-              {"priority", l.priority},  {"rotation", l.rotation}};
+    Json lane{{"name", l.name},           {"entry", index(l.entry)},
+              {"space", index(l.space)},  {"core", text::word(l.core)},
+              {"priority", l.priority},   {"rotation", l.rotation},
+              {"first_core", l.firstCore}};
     Json seats = Json::array();
     for (size_t core = 0; core < l.seats.size(); ++core)
       if (selection.core < 0 || core == static_cast<size_t>(selection.core))

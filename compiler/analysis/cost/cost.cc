@@ -33,6 +33,7 @@ std::vector<Batch> batchesOf(const CostProblem& problem, const CostFamily& famil
   const double tokens = static_cast<double>(problem.step.tokens);
   std::vector<Batch> batches;
   switch (family.space) {
+    case SpaceKind::kGroups:
     case SpaceKind::kRows:
       for (const ExpertGroup& group : rows.groups)
         if (const double slots = slotsOf(group.rows, problem.slotRows); slots > 0)

@@ -88,15 +88,16 @@ Buffer Maker::buffer() {
           .type = oneOf(DType::kI64),
           .shape = some(4, [&] { return dim(); }),
           .role = oneOf(Role::kSaved),
-          .region = id<RegionTag>()};
+          .region = id<RegionTag>(),
+          .offset = flip() ? 0 : number<int64_t>()};
 }
 
 EventArray Maker::event() {
   return {.name = name(),
           .entry = id<EntryTag>(),
-          .space = oneOf(EventSpace::kTokens),
+          .space = oneOf(EventSpace::kGroups),
           .unit = oneOf(EventUnit::kRows),
-          .rule = oneOf(ThresholdRule::kSlotsOfTokens),
+          .rule = oneOf(ThresholdRule::kSlotsOfGroup),
           .factor = number<int64_t>(),
           .remote = flip()};
 }
@@ -152,7 +153,8 @@ Lane Maker::lane() {
           .core = oneOf(CoreKind::kVector),
           .priority = number<int32_t>(),
           .rotation = number<int32_t>(),
-          .seats = some(4, seat)};
+          .seats = some(4, seat),
+          .firstCore = flip() ? 0 : number<int32_t>()};
 }
 
 TaskProgram Maker::make() {
@@ -167,12 +169,13 @@ TaskProgram Maker::make() {
   program.topK = atMost(kMaxTopK);
   program.maxTokens = atMost(kMaxTokens);
   program.cores = atMost(1000);
+  if (flip()) program.cubeCores = atMost(1000), program.vectorCores = atMost(1000);
   program.entries = some(4, [&] { return Entry{name(), id<BufferTag>(), id<EntryTag>()}; });
   program.regions =
       some(5, [&] { return Region{name(), oneOf(Extent::kPairs), number<int64_t>(), flip(), flip()}; });
   program.buffers = some(5, [&] { return buffer(); });
   program.spaces =
-      some(5, [&] { return Space{name(), oneOf(SpaceKind::kOnce), number<int32_t>(), number<int32_t>()}; });
+      some(5, [&] { return Space{name(), oneOf(SpaceKind::kGroups), number<int32_t>(), number<int32_t>()}; });
   program.events = some(6, [&] { return event(); });
   program.families = some(6, [&] { return family(); });
   program.lanes = some(4, [&] { return lane(); });

@@ -97,6 +97,7 @@ void addEvent(TaskProgram& p, Random& random) {
       if (event.space == EventSpace::kOne) event.rule = ThresholdRule::kSlotsOfTokens;
       break;
     case SpaceKind::kOnce:
+    case SpaceKind::kGroups:
       break;
     case SpaceKind::kSends:
       event.space = below(random, 2) == 0 ? EventSpace::kRows : EventSpace::kExperts;

@@ -29,7 +29,8 @@ class Footprint {
         return ofPiece(f, here.returns[slot]);
       case SpaceKind::kExperts:
         return ofGrad(f, here.experts[slot], tile);
-      case SpaceKind::kOnce:
+      case SpaceKind::kGroups:
+    case SpaceKind::kOnce:
         return ofGrad(f, {0, 0, here.tokens}, tile);
     }
   }

@@ -33,6 +33,8 @@ int oracleSlots(const TaskProgram& program, SpaceId id, const OracleRank& rank) 
       return program.expertsPerRank();
     case SpaceKind::kOnce:
       return 1;
+    case SpaceKind::kGroups:
+      return 0;
   }
   return 0;
 }
@@ -47,6 +49,8 @@ size_t oracleCounters(const TaskProgram& program, EventSpace space, const Oracle
       return rank.experts.size();
     case EventSpace::kTokens:
       return tokenSlots(program, rank);
+    case EventSpace::kGroups:
+      return 0;
   }
   return 0;
 }
@@ -74,6 +78,8 @@ std::optional<int64_t> oracleThreshold(const TaskProgram& program, const EventAr
     case ThresholdRule::kSlotsOfTokens:
       if (event.space == EventSpace::kOne) return event.factor * tokenSlots(program, rank);
       break;
+    case ThresholdRule::kSlotsOfGroup:
+      break;
   }
   return std::nullopt;
 }
@@ -92,6 +98,7 @@ int oracleWaitIndex(SpaceKind kind, int slot, const EventArray& event, const Ora
     case SpaceKind::kSends:  // its slot and expert are of another rank
     case SpaceKind::kTokens:
     case SpaceKind::kOnce:
+    case SpaceKind::kGroups:
       return -1;
   }
   return -1;
