@@ -32,6 +32,18 @@ struct GmmArgs {
   bool transposeB;
   void* scratch;  // KernelSet::gmmScratchBytes(n, k), 64-byte aligned; content is lost
   float alpha = 1;
+  const void* packedB = nullptr;  // what packWeight() made of b, n, k and transposeB; b is not read then
+};
+
+// packed = the form of b in which gmm multiplies by it, for any rows and alpha; the products have the same
+// bits as those with b itself.
+struct PackWeightArgs {
+  const BFloat16* b;  // as in GmmArgs
+  int64_t ldb;
+  int32_t n;
+  int32_t k;
+  bool transposeB;
+  void* packed;  // KernelSet::packedWeightBytes(n, k), 64-byte aligned; read by the same set only
 };
 
 // c[m, n] = alpha * (sum over r of a[r, m] * scale[r] * b[r, n]), in fp32. rows == 0 writes zeros. The
@@ -156,6 +168,7 @@ std::optional<Isa> isaFromName(std::string_view name);
 struct KernelSet {
   Isa isa;
   void (*gmm)(const GmmArgs&);
+  void (*packWeight)(const PackWeightArgs&);
   void (*gmmWeightGrad)(const GmmWeightGradArgs&);
   void (*activation)(const ActivationArgs&);
   void (*activationGrad)(const ActivationGradArgs&);
@@ -164,6 +177,7 @@ struct KernelSet {
   void (*add)(const AddArgs&);
   void (*scale)(const ScaleArgs&);
   size_t (*gmmScratchBytes)(int32_t n, int32_t k);
+  size_t (*packedWeightBytes)(int32_t n, int32_t k);
   size_t (*weightGradScratchBytes)(int32_t m, int32_t n);
 };
 

@@ -37,6 +37,7 @@ constexpr int32_t kMc = 192;
 //   over the k padded elements; where `first`, the tile holds nothing yet.
 // A Source states:
 //   packA(row, rows, k0, k, dst): rows of a, [rows][kAStride], elements k0 to k0 + k, padded with zeros
+//   readyB(col, k0): that panel of b where it was packed before, or null: then
 //   packB(col, cols, k0, k, dst): a panel of b as Unit::multiply reads it, padded with zeros
 //   store(row, rows, col, cols, tile): the finished tile, [kMr][kNr] of fp32
 
@@ -69,12 +70,16 @@ void multiplyBlock(Unit& unit, const Source& source, int32_t row, int32_t rows, 
   if (k > 0) source.packA(row, rows, k0, k, a);  // an empty operand may be null
   for (int32_t col = 0, panel = 0; col < n; col += Unit::kNr, ++panel) {
     const int32_t cols = smaller(Unit::kNr, n - col);
-    if (k > 0) source.packB(col, cols, k0, k, b);
+    const Element* panelB = source.readyB(col, k0);
+    if (panelB == nullptr) {
+      if (k > 0) source.packB(col, cols, k0, k, b);
+      panelB = b;
+    }
     for (int32_t group = 0; group < groups; ++group) {
       const int32_t groupRow = group * Unit::kMr;
       const int32_t groupRows = smaller(Unit::kMr, rows - groupRow);
       float* const tile = tiles + (int64_t{panel} * groups + group) * tileStride;
-      unit.multiply(a + int64_t{groupRow} * Unit::kAStride, b, k, groupRows, cols, first, tile);
+      unit.multiply(a + int64_t{groupRow} * Unit::kAStride, panelB, k, groupRows, cols, first, tile);
       if (last) source.store(row + groupRow, groupRows, col, cols, tile);
     }
   }

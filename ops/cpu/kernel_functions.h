@@ -13,6 +13,7 @@ namespace sluice::ops {
 
 namespace portable {
 void gmm(const GmmArgs& args);
+void packWeight(const PackWeightArgs& args);
 void gmmWeightGrad(const GmmWeightGradArgs& args);
 void activation(const ActivationArgs& args);
 void activationGrad(const ActivationGradArgs& args);
@@ -21,11 +22,13 @@ void weightedSum(const WeightedSumArgs& args);
 void add(const AddArgs& args);
 void scale(const ScaleArgs& args);
 size_t gmmScratchBytes(int32_t n, int32_t k);
+size_t packedWeightBytes(int32_t n, int32_t k);
 size_t weightGradScratchBytes(int32_t m, int32_t n);
 }  // namespace portable
 
 namespace avx2 {
 void gmm(const GmmArgs& args);
+void packWeight(const PackWeightArgs& args);
 void gmmWeightGrad(const GmmWeightGradArgs& args);
 void activation(const ActivationArgs& args);
 void activationGrad(const ActivationGradArgs& args);
@@ -33,11 +36,13 @@ void weightedSum(const WeightedSumArgs& args);
 void add(const AddArgs& args);
 void scale(const ScaleArgs& args);
 size_t gmmScratchBytes(int32_t n, int32_t k);
+size_t packedWeightBytes(int32_t n, int32_t k);
 size_t weightGradScratchBytes(int32_t m, int32_t n);
 }  // namespace avx2
 
 namespace avx512 {
 void gmm(const GmmArgs& args);
+void packWeight(const PackWeightArgs& args);
 void gmmWeightGrad(const GmmWeightGradArgs& args);
 void activation(const ActivationArgs& args);
 void activationGrad(const ActivationGradArgs& args);
@@ -45,20 +50,25 @@ void weightedSum(const WeightedSumArgs& args);
 void add(const AddArgs& args);
 void scale(const ScaleArgs& args);
 size_t gmmScratchBytes(int32_t n, int32_t k);
+size_t packedWeightBytes(int32_t n, int32_t k);
 size_t weightGradScratchBytes(int32_t m, int32_t n);
 }  // namespace avx512
 
 namespace amx {
 void gmm(const GmmArgs& args);
+void packWeight(const PackWeightArgs& args);
 void gmmWeightGrad(const GmmWeightGradArgs& args);
 size_t gmmScratchBytes(int32_t n, int32_t k);
+size_t packedWeightBytes(int32_t n, int32_t k);
 size_t weightGradScratchBytes(int32_t m, int32_t n);
 }  // namespace amx
 
 namespace amx_emulated {
 void gmm(const GmmArgs& args);
+void packWeight(const PackWeightArgs& args);
 void gmmWeightGrad(const GmmWeightGradArgs& args);
 size_t gmmScratchBytes(int32_t n, int32_t k);
+size_t packedWeightBytes(int32_t n, int32_t k);
 size_t weightGradScratchBytes(int32_t m, int32_t n);
 }  // namespace amx_emulated
 

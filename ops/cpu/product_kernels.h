@@ -11,6 +11,9 @@
 namespace sluice::ops {
 namespace {
 
+// A packed weight is padded to a multiple of it.
+constexpr int32_t kPackedKUnit = 32;
+
 // The row of a finished tile times alpha: in `scaled`, or where it was if alpha is 1.
 template <int32_t kNr>
 const float* timesAlpha(const float* row, int32_t cols, float alpha, float (&scaled)[kNr]) {
@@ -19,10 +22,24 @@ const float* timesAlpha(const float* row, int32_t cols, float alpha, float (&sca
   return scaled;
 }
 
+// Elements of a packed weight before those of columns from `col` on (a multiple of kNr) and of the elements
+// from k0 on of the sum (a multiple of kKc): each panel holds kNr columns over the whole sum of k, and ends
+// with what a packer writes in whole squares.
+template <class Unit>
+int64_t packedOffset(int32_t col, int32_t k0, int32_t k) {
+  static_assert(kPackedKUnit % Unit::kKUnit == 0 && Unit::kKc % kPackedKUnit == 0);
+  return col * roundUp(k, kPackedKUnit) + int64_t{k0} * Unit::kNr;
+}
+
 template <class Unit, class Pack>
 struct GmmSource {
   using Element = typename Unit::Element;
   const GmmArgs& args;
+
+  const Element* readyB(int32_t col, int32_t k0) const {
+    if (args.packedB == nullptr) return nullptr;
+    return static_cast<const Element*>(args.packedB) + packedOffset<Unit>(col, k0, args.k);
+  }
 
   void packA(int32_t row, int32_t rows, int32_t k0, int32_t k, Element* dst) const {
     Pack::copyRows(args.a + row * args.lda + k0, args.lda, rows, k, dst);
@@ -56,6 +73,7 @@ struct WeightGradSource {
   using Element = typename Unit::Element;
   const GmmWeightGradArgs& args;
 
+  static const Element* readyB(int32_t, int32_t) { return nullptr; }
   void packA(int32_t row, int32_t rows, int32_t k0, int32_t k, Element* dst) const {
     const float* const scale = args.scale == nullptr ? nullptr : args.scale + k0;
     Pack::transposeScaled(args.a + k0 * args.lda + row, args.lda, scale, rows, k, dst);

@@ -18,6 +18,7 @@ constexpr std::array kAllIsas = {Isa::kPortable, Isa::kAvx2, Isa::kAvx512Bf16, I
 constexpr KernelSet kPortableSet = {
     .isa = Isa::kPortable,
     .gmm = portable::gmm,
+    .packWeight = portable::packWeight,
     .gmmWeightGrad = portable::gmmWeightGrad,
     .activation = portable::activation,
     .activationGrad = portable::activationGrad,
@@ -26,6 +27,7 @@ constexpr KernelSet kPortableSet = {
     .add = portable::add,
     .scale = portable::scale,
     .gmmScratchBytes = portable::gmmScratchBytes,
+    .packedWeightBytes = portable::packedWeightBytes,
     .weightGradScratchBytes = portable::weightGradScratchBytes,
 };
 
@@ -33,6 +35,7 @@ constexpr KernelSet kPortableSet = {
 constexpr KernelSet kAvx2Set = {
     .isa = Isa::kAvx2,
     .gmm = avx2::gmm,
+    .packWeight = avx2::packWeight,
     .gmmWeightGrad = avx2::gmmWeightGrad,
     .activation = avx2::activation,
     .activationGrad = avx2::activationGrad,
@@ -41,12 +44,14 @@ constexpr KernelSet kAvx2Set = {
     .add = avx2::add,
     .scale = avx2::scale,
     .gmmScratchBytes = avx2::gmmScratchBytes,
+    .packedWeightBytes = avx2::packedWeightBytes,
     .weightGradScratchBytes = avx2::weightGradScratchBytes,
 };
 
 constexpr KernelSet kAvx512Set = {
     .isa = Isa::kAvx512Bf16,
     .gmm = avx512::gmm,
+    .packWeight = avx512::packWeight,
     .gmmWeightGrad = avx512::gmmWeightGrad,
     .activation = avx512::activation,
     .activationGrad = avx512::activationGrad,
@@ -55,12 +60,14 @@ constexpr KernelSet kAvx512Set = {
     .add = avx512::add,
     .scale = avx512::scale,
     .gmmScratchBytes = avx512::gmmScratchBytes,
+    .packedWeightBytes = avx512::packedWeightBytes,
     .weightGradScratchBytes = avx512::weightGradScratchBytes,
 };
 
 constexpr KernelSet kAmxSet = {
     .isa = Isa::kAmx,
     .gmm = amx::gmm,
+    .packWeight = amx::packWeight,
     .gmmWeightGrad = amx::gmmWeightGrad,
     .activation = avx512::activation,
     .activationGrad = avx512::activationGrad,
@@ -69,6 +76,7 @@ constexpr KernelSet kAmxSet = {
     .add = avx512::add,
     .scale = avx512::scale,
     .gmmScratchBytes = amx::gmmScratchBytes,
+    .packedWeightBytes = amx::packedWeightBytes,
     .weightGradScratchBytes = amx::weightGradScratchBytes,
 };
 
