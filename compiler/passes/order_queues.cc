@@ -1,4 +1,4 @@
-#include "compiler/analysis/lanes.h"
+#include "compiler/analysis/lane_order.h"
 #include "compiler/emit/emit.h"
 #include "compiler/passes/passes.h"
 
@@ -10,8 +10,20 @@ namespace sluice {
 namespace {
 
 struct OrderQueues : impl::OrderQueuesBase<OrderQueues> {
+  using OrderQueuesBase::OrderQueuesBase;
+
   void runOnOperation() override {
-    const std::vector<int32_t> priority = rankFamilies(draftOf(getOperation()));
+    std::vector<LaneRule> byEntry;
+    for (const std::string& name : rules) {
+      const std::optional<LaneRule> rule = laneRuleFromName(name);
+      if (!rule) {
+        getOperation().emitError() << "unknown order of lanes '" << name
+                                   << "', expected end, begin, end-grads or begin-grads";
+        return signalPassFailure();
+      }
+      byEntry.push_back(*rule);
+    }
+    const std::vector<int32_t> priority = rankFamilies(draftOf(getOperation()), byEntry);
     size_t next = 0;
     for (auto entry : getOperation().getOps<task::EntryOp>()) {
       llvm::StringMap<int32_t> byName;

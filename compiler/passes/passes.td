@@ -106,9 +106,14 @@ def AssignCores : Pass<"assign-cores", "::sluice::task::ProgramOp"> {
 def OrderQueues : Pass<"order-queues", "::sluice::task::ProgramOp"> {
   let summary = "sets which lane a core tries first";
   let description = [{
-    Before: a lane a family. After: priorities from 0 in each entry: communication, the chain from its end to its
-    beginning, weight gradients. Fails: never. Test: tests/compiler/passes/order_queues.mlir.
+    Before: a lane a family. After: priorities from 0 in each entry: communication, then the chain and the weight
+    gradients as the rule of the entry says: `end`, the chain from its end to its beginning, weight gradients last;
+    `begin`, the chain from its beginning; `end-grads` and `begin-grads`, weight gradients in the chain by their depth.
+    Fails: a rule that does not exist. Test: tests/compiler/passes/order_queues.mlir.
   }];
+  let options = [
+    ListOption<"rules", "rules", "std::string", "end, begin, end-grads or begin-grads, by entry; not given: end">,
+  ];
 }
 
 def PlanMemory : Pass<"plan-memory", "::sluice::task::ProgramOp"> {

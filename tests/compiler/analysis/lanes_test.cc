@@ -2,8 +2,6 @@
 
 #include <catch2/catch.hpp>
 
-#include "tests/compiler/analysis/moe_draft.h"
-
 namespace sluice {
 namespace {
 
@@ -28,16 +26,6 @@ TEST_CASE("every task of a window is dealt once, evenly, in order, and the deal 
         }
         REQUIRE(seen == window * tiles);
       }
-}
-
-TEST_CASE("priorities of the moe layer are those of the schedule document") {
-  const Draft draft = moeDraft();
-  const std::vector<int32_t> priority = rankFamilies(draft);
-  for (const Lane& lane : draft.program.lanes) {
-    const FamilyId family = lane.seats.front().front().family;
-    INFO("family " << draft.program.at(family).name << " of entry " << lane.entry.value);
-    CHECK(priority[family.value] == lane.priority);
-  }
 }
 
 }  // namespace

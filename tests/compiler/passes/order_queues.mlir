@@ -1,5 +1,16 @@
 // Communication first, then the chain from its end, weight gradients last.
 // RUN: sluice-opt %s --order-queues | FileCheck %s
+// RUN: sluice-opt %s '--order-queues=rules=begin-grads' | FileCheck %s --check-prefix=BEGIN
+// RUN: not sluice-opt %s '--order-queues=rules=ends' 2>&1 | FileCheck %s --check-prefix=UNKNOWN
+
+// UNKNOWN: unknown order of lanes 'ends', expected end, begin, end-grads or begin-grads
+
+// BEGIN: task.lane "dispatch" {{.*}} priority = 0 rotation
+// BEGIN: task.lane "up" {{.*}} priority = 2 rotation
+// BEGIN: task.lane "grad" {{.*}} priority = 4 rotation
+// BEGIN: task.lane "down" {{.*}} priority = 3 rotation
+// BEGIN: task.lane "combine.return" {{.*}} priority = 1 rotation
+// BEGIN: task.lane "combine.sum" {{.*}} priority = 5 rotation
 
 // CHECK: task.lane "dispatch" {{.*}} priority = 0 rotation
 // CHECK: task.lane "up" {{.*}} priority = 4 rotation

@@ -1,0 +1,68 @@
+#include "compiler/analysis/lane_order.h"
+
+#include <catch2/catch.hpp>
+
+#include "tests/compiler/analysis/moe_draft.h"
+
+namespace sluice {
+namespace {
+
+TEST_CASE("priorities of the moe layer are those of the schedule document") {
+  const Draft draft = moeDraft();
+  const std::vector<int32_t> priority = rankFamilies(draft);
+  for (const Lane& lane : draft.program.lanes) {
+    const FamilyId family = lane.seats.front().front().family;
+    INFO("family " << draft.program.at(family).name << " of entry " << lane.entry.value);
+    CHECK(priority[family.value] == lane.priority);
+  }
+}
+
+// The families of an entry, by priority.
+std::string orderOf(const Draft& draft, uint32_t entry, LaneRule rule) {
+  const std::vector<int32_t> priority = rankFamilies(draft, std::vector<LaneRule>(entry + 1, rule));
+  std::vector<std::string> names;
+  for (size_t f = 0; f < priority.size(); ++f) {
+    if (draft.program.families[f].entry.value != entry) continue;
+    names.resize(std::max(names.size(), static_cast<size_t>(priority[f]) + 1));
+    names[static_cast<size_t>(priority[f])] = draft.program.families[f].name;
+  }
+  std::string all;
+  for (const std::string& name : names) all += name + " ";
+  return all;
+}
+
+TEST_CASE("each rule puts communication first, and the chain and the gradients as it says") {
+  const Draft draft = moeDraft();
+  CHECK(orderOf(draft, 0, LaneRule::kFromEnd) ==
+        "dispatch combine.return combine.sum down_proj swiglu up_proj ");
+  CHECK(orderOf(draft, 0, LaneRule::kFromBegin) ==
+        "dispatch combine.return up_proj swiglu down_proj combine.sum ");
+  CHECK(orderOf(draft, 1, LaneRule::kFromEnd) ==
+        "dispatch combine.return combine.sum gate_grad swiglu_grad act_grad down_weight_grad "
+        "gate_up_weight_grad ");
+  CHECK(orderOf(draft, 1, LaneRule::kFromEndWithGrads) ==
+        "dispatch combine.return combine.sum gate_grad gate_up_weight_grad swiglu_grad act_grad "
+        "down_weight_grad ");
+  CHECK(orderOf(draft, 1, LaneRule::kFromBeginWithGrads) ==
+        "dispatch combine.return act_grad down_weight_grad swiglu_grad gate_grad gate_up_weight_grad "
+        "combine.sum ");
+}
+
+TEST_CASE("a rule is for its entry only; entries without one go from the end") {
+  const Draft draft = moeDraft();
+  const std::vector<LaneRule> rules = {LaneRule::kFromBegin};
+  const std::vector<int32_t> some = rankFamilies(draft, rules), none = rankFamilies(draft);
+  bool first = true, second = true;
+  for (size_t f = 0; f < some.size(); ++f)
+    (draft.program.families[f].entry.value == 0 ? first : second) &= some[f] == none[f];
+  CHECK(!first);
+  CHECK(second);
+}
+
+TEST_CASE("the name of a rule leads back to it") {
+  for (LaneRule rule : kLaneRules) CHECK(laneRuleFromName(laneRuleName(rule)) == rule);
+  CHECK(!laneRuleFromName("ends"));
+}
+
+}  // namespace
+}  // namespace sluice
