@@ -10,32 +10,41 @@ namespace sluice {
 namespace {
 
 // Rows of another rank's buffer, from `row` on: written in place where this process can, else gathered in
-// scratch and put as one piece by send().
+// scratch and put by send(), in one piece where nothing lies between them.
 class RemoteRows {
  public:
   RemoteRows(const Step& step, BufferId buffer, int peer, int64_t row, int64_t rows, std::byte* scratch)
       : step_(step),
         address_(step.at(buffer)),
         peer_(peer),
-        offset_(row * address_.stride),
-        bytes_(rows * address_.stride) {
+        rows_(rows),
+        rowBytes_(rowBytes(step.program().at(buffer))),
+        offset_(address_.offset + row * address_.stride) {
     std::byte* direct = step.transport->direct(peer, address_.handle);
     staged_ = direct == nullptr;
     data_ = staged_ ? scratch : direct + offset_;
   }
 
   std::byte* data() const { return data_; }
-  int64_t stride() const { return address_.stride; }
+  int64_t stride() const { return staged_ ? rowBytes_ : address_.stride; }
   void send() const {
-    if (staged_) step_.transport->put(peer_, address_.handle, offset_, data_, bytes_);
+    if (!staged_) return;
+    if (rowBytes_ == address_.stride) return put(0, rows_ * rowBytes_);
+    for (int64_t row = 0; row < rows_; ++row) put(row, rowBytes_);
   }
 
  private:
+  void put(int64_t row, int64_t bytes) const {
+    step_.transport->put(peer_, address_.handle, offset_ + row * address_.stride, data_ + row * rowBytes_,
+                         bytes);
+  }
+
   const Step& step_;
   const BufferAddress& address_;
   const int peer_;
-  const size_t offset_;
-  const size_t bytes_;
+  const int64_t rows_;
+  const int64_t rowBytes_;
+  const int64_t offset_;
   bool staged_ = false;
   std::byte* data_ = nullptr;
 };

@@ -125,7 +125,7 @@ void Plan::deriveScratch() {
     // a piece is gathered here where the receiver's memory cannot be written directly
     if (family.op == OpKind::kDispatch || family.op == OpKind::kCombineReturn)
       for (BufferId id : family.writes)
-        if (id) bytes = std::max<size_t>(bytes, shape_.slotRows * p.at(p.at(id).region).stride);
+        if (id) bytes = std::max<size_t>(bytes, shape_.slotRows * rowBytes(p.at(id)));
     scratchBytes_ = std::max(scratchBytes_, bytes);
   }
   scratchBytes_ = (scratchBytes_ + 63) / 64 * 64;

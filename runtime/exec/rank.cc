@@ -108,13 +108,14 @@ void RankState::fillAddresses(EntryId entry) {
   for (size_t b = 0; b < program.buffers.size(); ++b) {
     const Buffer& buffer = program.buffers[b];
     if (!buffer.region) {
-      step_.buffers[b] = {bound_[b].data, rowBytes(buffer), {}};
+      step_.buffers[b] = {bound_[b].data, rowBytes(buffer), {}, 0};
       continue;
     }
     const uint32_t region = buffer.region.value;
     const bool symmetric = program.regions[region].symmetric;
     std::byte* data = symmetric ? transport_->local(symmetric_[region]) : local_[region].data();
-    step_.buffers[b] = {data, program.regions[region].stride, symmetric_[region]};
+    step_.buffers[b] = {data + buffer.offset, program.regions[region].stride, symmetric_[region],
+                        buffer.offset};
   }
   step_.plan = plan_.get();
   step_.transport = transport_;

@@ -14,7 +14,8 @@ namespace sluice {
 struct BufferAddress {
   std::byte* data = nullptr;
   int64_t stride = 0;      // bytes
-  SymmetricHandle handle;  // symmetric buffers only
+  SymmetricHandle handle;  // symmetric buffers only, and
+  int64_t offset = 0;      // of element 0 in that allocation, at every rank
 };
 
 struct Task {

@@ -27,6 +27,7 @@ inline constexpr int64_t kMaxWindow = 1 << 16;
 inline constexpr int64_t kMaxFamilies = 512;
 inline constexpr int64_t kMaxBytes = int64_t{1} << 46;       // of a region or buffer, at its largest extent
 inline constexpr int64_t kMaxRows = (int64_t{1} << 31) - 1;  // rows that one rank may receive
+inline constexpr int64_t kLineBytes = 64;                    // of a cache line
 inline constexpr int64_t kRowUnit = 16;                      // bind rounds slots of rows up to it
 
 template <class... Args>
@@ -50,6 +51,9 @@ bool inRange(Id<Tag> id, const std::vector<T>& table) {
 
 // The largest value of an extent for any routing; kFixed: 1.
 int64_t largestExtent(const TaskProgram& program, Extent extent);
+
+// Bytes of one element of the first dimension; kFixed: of the whole buffer. -1: more than kMaxBytes.
+int64_t unitBytes(const Buffer& buffer);
 
 // Sends and returns write at the rank of their piece's other end; all others at their own.
 inline bool writesRemotely(SpaceKind kind) {

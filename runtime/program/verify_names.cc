@@ -56,6 +56,15 @@ std::string shapeText(DType type, const std::vector<Dim>& shape) {
   return text + ']';
 }
 
+int64_t unitBytes(const Buffer& buffer) {
+  int64_t bytes = dtypeBytes(buffer.type);
+  for (size_t i = buffer.shape[0].extent == Extent::kFixed ? 0 : 1; i < buffer.shape.size(); ++i) {
+    if (bytes > kMaxBytes / buffer.shape[i].size) return -1;
+    bytes *= buffer.shape[i].size;
+  }
+  return bytes;
+}
+
 int64_t largestExtent(const TaskProgram& program, Extent extent) {
   const int64_t tokens = program.maxTokens;
   switch (extent) {

@@ -1,8 +1,10 @@
-// Regions: buffers that share one do not meet.
+// Regions: buffers that share bytes of one do not meet.
 //
-// In one entry, of two buffers that share a region one is the later: its writer covers every family that
-// reads or writes the earlier one, for the rows they have in common. What a saved buffer or an output holds
-// outlasts its entry: they share with nobody. Temporary buffers of different entries never meet.
+// A buffer has the bytes [offset, offset + unit) of every stride; where those of two buffers are apart, so
+// are the buffers, whatever the routing. Else, in one entry, one of them is the later: its writer covers
+// every family that reads or writes the earlier one, for the rows they have in common. What a saved buffer or
+// an output holds outlasts its entry: they share bytes with nobody. Temporary buffers of different entries
+// never meet.
 #include <algorithm>
 #include <map>
 
@@ -17,6 +19,11 @@ struct Use {
   FamilyId writer;
   std::vector<FamilyId> readers;
 };
+
+int64_t endOf(const Buffer& buffer) { return buffer.offset + unitBytes(buffer); }
+
+// Whether buffers of one region have bytes of its stride in common.
+bool overlap(const Buffer& a, const Buffer& b) { return a.offset < endOf(b) && b.offset < endOf(a); }
 
 // How much of family `user` must be done before `writer` may reuse the memory that both know as elements
 // of this extent. kNone: no event can tell, for a rank never learns when its own sends and returns are
@@ -55,6 +62,7 @@ bool isBehind(const TaskProgram& program, const Use& later, const Use& earlier, 
 
 Status checkPair(const TaskProgram& program, const Region& region, const Use& a, const Use& b,
                  const Coverage& coverage) {
+  if (!overlap(program.at(a.buffer), program.at(b.buffer))) return {};
   FamilyId missing, ignored;
   if (isBehind(program, a, b, coverage, ignored) || isBehind(program, b, a, coverage, missing)) return {};
   const std::string who = missing ? nameOf(program, missing) : std::string("a family");
@@ -63,21 +71,28 @@ Status checkPair(const TaskProgram& program, const Region& region, const Use& a,
       program.at(a.buffer).name, program.at(b.buffer).name, region.name, who);
 }
 
-// Regions of saved buffers and outputs have no other buffer.
+// Saved buffers and outputs share no bytes with another buffer. By region and offset, so that a buffer meets
+// one before it exactly if it begins before the end of the one that reaches furthest.
 Status checkOwners(const TaskProgram& program) {
-  std::vector<BufferId> owner(program.regions.size());
-  for (uint32_t i = 0; i < program.buffers.size(); ++i) {
-    const Buffer& buffer = program.buffers[i];
-    if (!buffer.region) continue;
-    BufferId& first = owner[buffer.region.value];
-    if (first.none()) {
-      first = BufferId{i};
-      continue;
-    }
-    for (const Buffer* one : {&buffer, &program.at(first)})
-      if (one->role != Role::kTemp)
-        return fail("buffers '{}' and '{}' share region '{}', but '{}' must keep its content",
-                    program.at(first).name, buffer.name, program.at(buffer.region).name, one->name);
+  std::vector<BufferId> sorted;
+  for (uint32_t i = 0; i < program.buffers.size(); ++i)
+    if (program.buffers[i].region) sorted.push_back(BufferId{i});
+  std::stable_sort(sorted.begin(), sorted.end(), [&](BufferId a, BufferId b) {
+    const Buffer &left = program.at(a), &right = program.at(b);
+    return std::pair(left.region, left.offset) < std::pair(right.region, right.offset);
+  });
+  BufferId furthest, furthestKept;  // of the region so far
+  for (BufferId id : sorted) {
+    const Buffer& buffer = program.at(id);
+    const bool kept = buffer.role != Role::kTemp;
+    if (furthest && program.at(furthest).region != buffer.region) furthest = furthestKept = {};
+    const BufferId other = kept ? furthest : furthestKept;
+    if (other && endOf(program.at(other)) > buffer.offset)
+      return fail("buffers '{}' and '{}' share region '{}', but '{}' must keep its content",
+                  program.at(std::min(id, other)).name, program.at(std::max(id, other)).name,
+                  program.at(buffer.region).name, kept ? buffer.name : program.at(other).name);
+    if (!furthest || endOf(buffer) > endOf(program.at(furthest))) furthest = id;
+    if (kept) furthestKept = id;  // it begins behind all others that are kept
   }
   return {};
 }

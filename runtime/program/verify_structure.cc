@@ -17,16 +17,6 @@ bool known(Enum value, Enum last) {
   return static_cast<uint32_t>(value) <= static_cast<uint32_t>(last);
 }
 
-// Bytes of one element of the first dimension; kFixed: of the whole buffer. -1: more than kMaxBytes.
-int64_t unitBytes(const Buffer& buffer) {
-  int64_t bytes = dtypeBytes(buffer.type);
-  for (size_t i = buffer.shape[0].extent == Extent::kFixed ? 0 : 1; i < buffer.shape.size(); ++i) {
-    if (bytes > kMaxBytes / buffer.shape[i].size) return -1;
-    bytes *= buffer.shape[i].size;
-  }
-  return bytes;
-}
-
 Status checkShape(const TaskProgram& program, const Buffer& buffer) {
   if (!known(buffer.type, DType::kI64))
     return fail("buffer '{}': element type {} is not known", buffer.name, static_cast<int>(buffer.type));
@@ -56,6 +46,19 @@ Status checkShape(const TaskProgram& program, const Buffer& buffer) {
   return {};
 }
 
+// The place of a buffer in the stride of its region, which is at least its unit. A row of 64 bytes or more
+// begins on a cache line there too.
+Status checkOffset(const Buffer& buffer, const Region& region, int64_t unit) {
+  if (buffer.offset < 0 || buffer.offset > region.stride - unit)
+    return fail("buffer '{}' of {} bytes has offset {} in region '{}' of stride {}, expected 0 to {}",
+                buffer.name, unit, buffer.offset, region.name, region.stride, region.stride - unit);
+  const bool wide = region.extent == Extent::kFixed || unit >= kLineBytes;
+  const int64_t align = wide ? kLineBytes : dtypeBytes(buffer.type);
+  if (buffer.offset % align == 0) return {};
+  return fail("buffer '{}' has offset {} in region '{}', expected a multiple of {}", buffer.name,
+              buffer.offset, region.name, align);
+}
+
 Status checkPlace(const TaskProgram& program, const Buffer& buffer) {
   const Extent extent = buffer.shape[0].extent;
   const bool bound = buffer.role == Role::kInput || (buffer.role == Role::kOutput && extent != Extent::kRows);
@@ -64,8 +67,8 @@ Status checkPlace(const TaskProgram& program, const Buffer& buffer) {
   if (bound && extent == Extent::kPairs)
     return fail("buffer '{}' is the caller's memory, but has an extent the caller does not know",
                 buffer.name);
-  if (buffer.offset != 0)
-    return fail("buffer '{}' has offset {}, which is not supported", buffer.name, buffer.offset);
+  if (bound && buffer.offset != 0)
+    return fail("buffer '{}' is the caller's memory, but has offset {}", buffer.name, buffer.offset);
   if (bound) return {};
   if (!inRange(buffer.region, program.regions))
     return fail("buffer '{}' lies in region {}, but the program declares {} regions", buffer.name,
@@ -82,6 +85,7 @@ Status checkPlace(const TaskProgram& program, const Buffer& buffer) {
   if (region.stride % dtypeBytes(buffer.type) != 0)
     return fail("region '{}' has stride {}, but buffer '{}' has elements of {} bytes", region.name,
                 region.stride, buffer.name, dtypeBytes(buffer.type));
+  if (Status status = checkOffset(buffer, region, unit); !status) return status;
   if ((buffer.role == Role::kSaved) != region.saved && buffer.role != Role::kOutput)
     return fail("buffer '{}' is {}saved, but its region '{}' is {}saved", buffer.name,
                 buffer.role == Role::kSaved ? "" : "not ", region.name, region.saved ? "" : "not ");
@@ -155,8 +159,9 @@ Status checkBuffers(const TaskProgram& program) {
         !status)
       return status;
     // A row of 64 bytes or more begins on a cache line, and so does what is measured as a whole.
-    if ((region.extent == Extent::kFixed || region.stride >= 64) && region.stride % 64 != 0)
-      return fail("region '{}' has stride {}, expected a multiple of 64", region.name, region.stride);
+    if ((region.extent == Extent::kFixed || region.stride >= kLineBytes) && region.stride % kLineBytes != 0)
+      return fail("region '{}' has stride {}, expected a multiple of {}", region.name, region.stride,
+                  kLineBytes);
   }
   std::set<std::string_view> names;
   for (const Buffer& buffer : program.buffers) {

@@ -18,6 +18,7 @@
 #include "tests/runtime/program/proof_rounds.h"
 #include "tests/runtime/program/verify_mutations.h"
 #include "tests/testing/moe_program.h"
+#include "tests/testing/packed_regions.h"
 #include "tools/evaluate/evaluate.h"
 
 namespace sluice {
@@ -44,7 +45,7 @@ std::vector<TaskProgram> bases() {
   three.cores = 1;
   three.tokenSlot = 5;
   return {buildMoeProgram(two), buildMoeProgram(three), buildDenseProgram(two, false),
-          buildDenseProgram(two, true)};
+          buildDenseProgram(two, true), packRegions(buildDenseProgram(two, true))};
 }
 
 // --- data flow -------------------------------------------------------------------------------------------

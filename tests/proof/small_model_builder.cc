@@ -146,7 +146,8 @@ class SmallModelBuilder {
                               : a.index < count && a.begin + a.bytes <= all;
     if (a.begin < 0 || a.bytes < 0 || a.index < 0 || !inside)
       return wrong("task {} accesses '{}' out of bounds", task, buffer.name);
-    const int64_t from = a.index * (strided ? program_.at(buffer.region).stride : all) + a.begin;
+    const int64_t from =
+        buffer.offset + a.index * (strided ? program_.at(buffer.region).stride : all) + a.begin;
     const uint32_t own = buffer.region ? 0 : a.buffer.value;
     for (int64_t byte = from; byte < from + a.bytes; ++byte)
       bytes_[{a.rank, buffer.region.value, own, byte}].push_back({a.buffer.value, task, a.write});

@@ -7,6 +7,7 @@
 #include "ops/abi/kernels.h"
 #include "runtime/exec/executor.h"
 #include "tests/testing/faulty_transport.h"
+#include "tests/testing/packed_regions.h"
 #include "tests/testing/program_builder.h"
 #include "tests/testing/program_data.h"
 #include "tests/testing/wide_program.h"
@@ -108,6 +109,28 @@ TEST_CASE("a product that nobody keeps stays in scratch, also where a slot has m
       CHECK(hashOn(fused, sample, {.threads = 3}, {"forward"}) ==
             hashOn(apart, sample, kSerial, {"forward"}));
       unsetenv("SLUICE_ISA");
+    }
+  }
+}
+
+TEST_CASE("buffers side by side in a region give the same bits, also where other ranks put rows to them") {
+  for (const int ranks : {1, 3}) {
+    const TaskProgram tables = buildWideProgram({shapeOf(ranks, false)}), packed = packRegions(tables);
+    CHECK(packed.regions.size() < tables.regions.size() / 2);
+    const Program apart = programOf(tables), beside = programOf(packed);
+    std::vector<std::unique_ptr<FaultyTransport>> wrapped(ranks);
+    const auto hide = [&](int rank, Transport& real) -> Transport& {
+      wrapped[rank] = std::make_unique<FaultyTransport>(
+          real, [](int, SymmetricHandle, size_t, uint64_t) { return true; });
+      wrapped[rank]->hideMemory();
+      return *wrapped[rank];
+    };
+    for (const Sample& sample : samplesOf(ranks)) {
+      INFO(ranks << " ranks, sample " << sample.seed);
+      const uint64_t oracle = hashOn(apart, sample, kSerial);
+      CHECK(hashOn(beside, sample, kSerial) == oracle);
+      CHECK(hashOn(beside, sample, {.threads = 3}) == oracle);
+      CHECK(hashOutputs(runOn(beside, sample, {.threads = 2}, kBoth, hide)) == oracle);
     }
   }
 }

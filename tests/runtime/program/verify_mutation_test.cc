@@ -11,6 +11,7 @@
 #include "tests/runtime/program/verify_mutations.h"
 #include "tests/runtime/program/verify_oracle.h"
 #include "tests/testing/moe_program.h"
+#include "tests/testing/packed_regions.h"
 
 namespace sluice {
 namespace {
@@ -45,8 +46,13 @@ std::vector<TaskProgram> bases() {
   three.cores = 1;
   three.window = 3;
   three.tokenSlot = 5;
-  return {buildMoeProgram(two), buildMoeProgram(one), buildMoeProgram(three), buildDenseProgram(two, false),
-          buildDenseProgram(two, true)};
+  return {buildMoeProgram(two),
+          buildMoeProgram(one),
+          buildMoeProgram(three),
+          buildDenseProgram(two, false),
+          buildDenseProgram(two, true),
+          packRegions(buildMoeProgram(three)),
+          packRegions(buildDenseProgram(two, false))};
 }
 
 // The first misbehaviour found in `runs` runs of the program, or "".
@@ -161,6 +167,24 @@ TEST_CASE("the oracle sees what the verifier refuses") {
         buffer("rows_dx")->region = buffer("rows_dy")->region;  // the weight gradient still reads rows_dy
       },
       "may not be done", "not written");
+}
+
+TEST_CASE("the oracle sees buffers that meet in a part of their bytes") {
+  const auto named = [](auto& table, const char* name) {
+    return std::find_if(table.begin(), table.end(), [&](auto& b) { return b.name == name; });
+  };
+  // the weight gradient still reads rows_dy, 40 bytes, when rows_dx is written
+  const auto join = [&](TaskProgram& p, int64_t offset) {
+    Buffer& rowsDx = *named(p.buffers, "rows_dx");
+    rowsDx.region = named(p.buffers, "rows_dy")->region;
+    rowsDx.offset = offset;
+    p.regions[rowsDx.region.value].stride = 128;
+  };
+  checkBad([&](TaskProgram& p) { join(p, 38); }, "may not be done", "not written");
+  TaskProgram apart = bases()[0];
+  join(apart, 40);
+  CHECK(verify(apart).ok());
+  CHECK(misbehaviour(apart, 5, 200) == "");
 }
 
 // Rows arrive also at a rank without tokens: there, who waits for all slots of tokens waits for nothing, and

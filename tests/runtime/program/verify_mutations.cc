@@ -87,6 +87,13 @@ void changeLimit(TaskProgram& p, Random& random) {
 }
 
 // Strides stay small enough for the oracle to allocate.
+void changeOffset(int64_t& offset, Random& random) {
+  if (below(random, 2) == 0)
+    offset += 64 * (below(random, 7) - 2);
+  else
+    anyNumber(offset, random);
+}
+
 void changeStride(TaskProgram& p, Random& random) {
   int64_t& stride = any(p.regions, random).stride;
   switch (below(random, 4)) {
@@ -171,6 +178,7 @@ std::vector<Mutation> tableMutations() {
       {"buffer type", [](auto& p, auto& r) { anyEnum(any(p.buffers, r).type, 5, r); }},
       {"buffer role", [](auto& p, auto& r) { anyEnum(any(p.buffers, r).role, 4, r); }},
       {"buffer region", [](auto& p, auto& r) { any(p.buffers, r).region = anyId<RegionId>(p.regions, r); }},
+      {"buffer offset", [](auto& p, auto& r) { changeOffset(any(p.buffers, r).offset, r); }},
       {"buffer name", [](auto& p, auto& r) { any(p.buffers, r).name = any(p.buffers, r).name; }},
       {"region stride", changeStride},
       {"region extent", [](auto& p, auto& r) { anyEnum(any(p.regions, r).extent, 4, r); }},

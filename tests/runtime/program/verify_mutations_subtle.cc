@@ -49,6 +49,37 @@ void shareRegion(TaskProgram& p, Random& random) {
   b.region = a.region;
 }
 
+// Somewhere else in the same stride, where it fits.
+void movePlace(TaskProgram& p, Random& random) {
+  Buffer& buffer = any(p.buffers, random);
+  if (!buffer.region || buffer.shape[0].extent == Extent::kFixed) return;
+  int64_t unit = dtypeBytes(buffer.type);
+  for (size_t d = 1; d < buffer.shape.size(); ++d) unit *= buffer.shape[d].size;
+  const int64_t step = unit < 64 ? dtypeBytes(buffer.type) : 64;
+  buffer.offset = step * below(random, (p.at(buffer.region).stride - unit) / step + 1);
+}
+
+// Into the region of another buffer, beside all that lies there, over some of it, or where that one lies.
+void joinRegion(TaskProgram& p, Random& random) {
+  const Buffer& a = any(p.buffers, random);
+  Buffer& b = any(p.buffers, random);
+  if (!a.region || !b.region || a.region == b.region || a.shape[0].extent != b.shape[0].extent) return;
+  Region& to = p.regions[a.region.value];
+  const Region from = p.regions[b.region.value];
+  if (to.saved != from.saved && below(random, 8) > 0) return;
+  const int64_t beside = to.stride < 64 && to.stride + from.stride > 64 ? 64 : to.stride;
+  if (below(random, 2) == 0) {
+    b.offset += beside;
+    to.stride = beside + from.stride;
+  } else {
+    b.offset = a.offset;
+    to.stride = std::max(to.stride, b.offset + from.stride);
+  }
+  if (to.stride > 64) to.stride = (to.stride + 63) / 64 * 64;
+  to.symmetric = to.symmetric || from.symmetric;
+  b.region = a.region;
+}
+
 void splitRegion(TaskProgram& p, Random& random) {
   Buffer& buffer = any(p.buffers, random);
   if (!buffer.region) return;
@@ -213,6 +244,8 @@ std::vector<Mutation> subtleMutations() {
       {"added producer", addProducer},
       {"other tiles", changeTiles},
       {"shared region", shareRegion},
+      {"other place", movePlace},
+      {"joined region", joinRegion},
       {"split region", splitRegion},
       {"wider region", widenRegion},
       {"removed event", removeEvent},

@@ -92,7 +92,8 @@ class Oracle {
     std::vector<uint32_t>& memory =
         buffer.region ? regions_[rank][buffer.region.value] : bound_[rank][id.value];
     const bool strided = buffer.region && buffer.shape[0].extent != Extent::kFixed;
-    const int64_t from = index * (strided ? p_.at(buffer.region).stride : rowBytes(buffer)) + begin;
+    const int64_t from =
+        buffer.offset + index * (strided ? p_.at(buffer.region).stride : rowBytes(buffer)) + begin;
     if (from < 0 || bytes < 0 || from + bytes > static_cast<int64_t>(memory.size()))
       return wrong("{} accesses '{}' out of bounds", task_, buffer.name);
     for (int64_t i = from; i < from + bytes; ++i) {

@@ -5,10 +5,12 @@
 #include <catch2/catch.hpp>
 #include <chrono>
 #include <functional>
+#include <limits>
 #include <string>
 #include <utility>
 
 #include "tests/testing/moe_program.h"
+#include "tests/testing/packed_regions.h"
 
 namespace sluice {
 namespace {
@@ -236,6 +238,78 @@ TEST_CASE("buffers share a region only where the later one is behind the users o
           named(p.regions, "rows_x").stride = 4096;
           named(p.buffers, "down_out").region = named(p.buffers, "rows_x").region;
         }) == "buffer 'down_out' is not saved, but its region 'rows_x' is saved");
+}
+
+// rows_dy and row_weights of backward keep their regions; rows_dx lies behind rows_dy, at byte 64 of 128.
+void placeBeside(TaskProgram& p, int64_t offset) {
+  named(p.regions, "rows_dy").stride = 128;
+  named(p.buffers, "rows_dx").region = named(p.buffers, "rows_dy").region;
+  named(p.buffers, "rows_dx").offset = offset;
+}
+
+TEST_CASE("buffers share a region side by side, whenever they live") {
+  CHECK(refusal([](TaskProgram& p) { placeBeside(p, 64); }) == "accepted");
+  CHECK(refusal([](TaskProgram& p) { placeBeside(p, 0); }).find("share region 'rows_dy', but") !=
+        std::string::npos);
+  CHECK(refusal([](TaskProgram& p) { p = packRegions(p); }) == "accepted");
+  // two that are saved, of 64 and 96 bytes
+  const auto saved = [](int64_t offset) {
+    return refusal([&](TaskProgram& p) {
+      named(p.regions, "gate_up").stride = 192;
+      named(p.buffers, "rows_x").region = named(p.buffers, "gate_up").region;
+      named(p.regions, "gate_up").symmetric = true;
+      named(p.buffers, "rows_x").offset = offset;
+    });
+  };
+  CHECK(saved(128) == "accepted");
+  CHECK(saved(64) ==
+        "buffers 'rows_x' and 'gate_up' share region 'gate_up', but 'rows_x' must keep its content");
+  CHECK(saved(0) ==
+        "buffers 'rows_x' and 'gate_up' share region 'gate_up', but 'gate_up' must keep its content");
+}
+
+TEST_CASE("an output of rows shares no bytes with what lives at another time") {
+  const auto output = [](int64_t offset) {
+    return refusal([&](TaskProgram& p) {
+      Buffer& out = named(p.buffers, "rows_dx");
+      out.role = Role::kOutput;
+      out.offset = offset;
+      p.regions[out.region.value].stride = 192;
+    });
+  };
+  CHECK(output(64) == "accepted");
+  CHECK(output(0) ==
+        "buffers 'down_out' and 'rows_dx' share region 'rows_work', but 'rows_dx' must keep its content");
+}
+
+TEST_CASE("a place lies in the stride, and on a cache line where rows are wide") {
+  const auto place = [](int64_t offset) { return refusal([&](TaskProgram& p) { placeBeside(p, offset); }); };
+  const auto outside = [](const char* offset) {
+    return "buffer 'rows_dx' of 64 bytes has offset " + std::string(offset) +
+           " in region 'rows_dy' of stride 128, expected 0 to 64";
+  };
+  CHECK(place(-64) == outside("-64"));
+  CHECK(place(128) == outside("128"));
+  CHECK(place(std::numeric_limits<int64_t>::max()) == outside("9223372036854775807"));
+  CHECK(place(std::numeric_limits<int64_t>::min()) == outside("-9223372036854775808"));
+  CHECK(place(32) == "buffer 'rows_dx' has offset 32 in region 'rows_dy', expected a multiple of 64");
+  CHECK(refusal([](TaskProgram& p) { named(p.buffers, "x").offset = 64; }) ==
+        "buffer 'x' is the caller's memory, but has offset 64");
+  // scalars have no gaps, and so no other place
+  CHECK(refusal([](TaskProgram& p) { named(p.buffers, "row_weights").offset = 4; }) ==
+        "buffer 'row_weights' of 4 bytes has offset 4 in region 'row_weights' of stride 4, expected 0 to 0");
+  // rows of fewer bytes than a line, of bf16
+  const auto narrow = [](int64_t offset) {
+    MoeShape shape;
+    shape.intermediate = 10;
+    TaskProgram p = buildMoeProgram(shape);
+    named(p.regions, "act").stride = 64;
+    named(p.buffers, "act").offset = offset;
+    const auto verified = verify(p);
+    return verified ? "accepted" : verified.error().message;
+  };
+  CHECK(narrow(44) == "accepted");
+  CHECK(narrow(43) == "buffer 'act' has offset 43 in region 'act', expected a multiple of 2");
 }
 
 TEST_CASE("roles of buffers are kept") {
