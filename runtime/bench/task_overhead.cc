@@ -20,19 +20,42 @@ Buffer tokensBuffer(std::string name, Role role, RegionId region, int columns) {
   return buffer;
 }
 
-Lane laneOf(const ChainShape& shape, uint32_t family, TaskRecord record) {
+// A family that scales a token, and its lane.
+struct Scale {
+  EntryId entry;
+  std::string name;
+  BufferId from, to;
+  EventId wait, signal;
+  int32_t priority = 0;
+};
+
+void addScale(TaskProgram& program, const ChainShape& shape, const Scale& scale) {
+  TaskRecord record;
+  record.family = FamilyId{static_cast<uint32_t>(program.families.size())};
+  record.waits[0] = scale.wait;
+  record.signals[0] = scale.signal;
+  Family family;
+  family.name = scale.name;
+  family.entry = scale.entry;
+  family.op = OpKind::kScale;
+  family.space = SpaceId{0};
+  family.tiling.n = shape.columns;
+  family.tiling.alpha = 2;
+  family.reads = {scale.from};
+  family.writes = {scale.to};
+  program.families.push_back(family);
   Lane lane;
-  lane.name = "scale" + std::to_string(family);
-  lane.entry = EntryId{0};
+  lane.name = scale.name;
+  lane.entry = scale.entry;
   lane.space = SpaceId{0};
-  lane.priority = shape.families - 1 - static_cast<int32_t>(family);
+  lane.priority = scale.priority;
   lane.rotation = shape.window % shape.cores;
   lane.seats.resize(static_cast<size_t>(shape.cores));
   for (int slot = 0; slot < shape.window; ++slot) {
     record.slot = static_cast<uint32_t>(slot);
     lane.seats[static_cast<size_t>(slot % shape.cores)].push_back(record);
   }
-  return lane;
+  program.lanes.push_back(std::move(lane));
 }
 
 // One program, its memory and its workers.
@@ -68,7 +91,9 @@ Status prepare(const OverheadCase& spec, Bench& bench) {
   };
   if (Status status = bind("expert_ids", DType::kI32, 1, bench.ids.data()); !status) return status;
   if (Status status = bind("x0", DType::kBF16, columns, bench.in.data()); !status) return status;
-  return bind("x" + std::to_string(spec.shape.families), DType::kBF16, columns, bench.out.data());
+  for (const std::string& name : {std::string("routed"), "x" + std::to_string(spec.shape.families)})
+    if (Status status = bind(name, DType::kBF16, columns, bench.out.data()); !status) return status;
+  return bench.context->run("route");
 }
 
 Status runOnce(Bench& bench) {
@@ -88,34 +113,31 @@ TaskProgram chainProgram(const ChainShape& shape) {
   program.cores = shape.cores;
   Buffer ids = tokensBuffer("expert_ids", Role::kInput, {}, 1);
   ids.type = DType::kI32;
-  program.buffers = {ids, tokensBuffer("x0", Role::kInput, {}, shape.columns)};
-  program.entries.push_back({"chain", BufferId{0}, {}});
+  program.buffers = {ids, tokensBuffer("x0", Role::kInput, {}, shape.columns),
+                     tokensBuffer("routed", Role::kOutput, {}, shape.columns)};
+  program.entries = {{"route", BufferId{0}, {}}, {"chain", {}, EntryId{0}}};
   program.spaces.push_back({"tokens", SpaceKind::kTokens, 1, shape.window});
-  for (uint32_t f = 0; f < static_cast<uint32_t>(shape.families); ++f) {
-    const bool isLast = f + 1 == static_cast<uint32_t>(shape.families);
-    const std::string name = "x" + std::to_string(f + 1);
+  addScale(program, shape, {EntryId{0}, "route", BufferId{1}, BufferId{2}, {}, {}, 0});
+  BufferId last{1};
+  EventId done;
+  for (int f = 1; f <= shape.families; ++f) {
+    const bool isLast = f == shape.families;
+    const std::string name = "x" + std::to_string(f);
+    Scale scale{
+        EntryId{1},        name, last, BufferId{static_cast<uint32_t>(program.buffers.size())}, done, {},
+        shape.families - f};
+    program.buffers.push_back(tokensBuffer(
+        name, isLast ? Role::kOutput : Role::kTemp,
+        isLast ? RegionId{} : RegionId{static_cast<uint32_t>(program.regions.size())}, shape.columns));
     if (!isLast) {
       program.regions.push_back({name, Extent::kTokens, shape.columns * 2, false, false});
-      program.events.push_back({name + "_done", EntryId{0}, EventSpace::kTokens, EventUnit::kTasks,
+      scale.signal = EventId{static_cast<uint32_t>(program.events.size())};
+      program.events.push_back({name + "_done", EntryId{1}, EventSpace::kTokens, EventUnit::kTasks,
                                 ThresholdRule::kConstant, 1, false});
     }
-    program.buffers.push_back(tokensBuffer(name, isLast ? Role::kOutput : Role::kTemp,
-                                           isLast ? RegionId{} : RegionId{f}, shape.columns));
-    Family family;
-    family.name = "scale" + std::to_string(f);
-    family.entry = EntryId{0};
-    family.op = OpKind::kScale;
-    family.space = SpaceId{0};
-    family.tiling.n = shape.columns;
-    family.tiling.alpha = 2;
-    family.reads = {BufferId{f + 1}};
-    family.writes = {BufferId{f + 2}};
-    program.families.push_back(family);
-    TaskRecord record;
-    record.family = FamilyId{f};
-    if (f > 0) record.waits[0] = EventId{f - 1};
-    if (!isLast) record.signals[0] = EventId{f};
-    program.lanes.push_back(laneOf(shape, f, record));
+    addScale(program, shape, scale);
+    last = scale.to;
+    done = scale.signal;
   }
   return program;
 }

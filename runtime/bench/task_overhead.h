@@ -15,8 +15,9 @@
 namespace sluice {
 
 // A chain of families in space tokens, a lane each, the later first: family f scales the `columns` of a token
-// and waits for family f - 1 at that token. Entry `chain`; tensors expert_ids [T, 1], x0 [T, columns] and
-// x<families> [T, columns]. A slot is one token.
+// and waits for family f - 1 at that token. Entry `chain`, which uses the routing of entry `route`, so that
+// its bind does next to nothing; tensors expert_ids [T, 1], and [T, columns] x0, routed and x<families>. A
+// slot is one token.
 struct ChainShape {
   int cores = 1;
   int families = 8;

@@ -16,13 +16,8 @@ long futex(std::atomic<uint32_t>* word, int operation, uint32_t value, const tim
 
 }  // namespace
 
-uint32_t Doorbell::epoch() const {
-  // pairs with the increment in ring(): what was signalled before it is seen by whoever reads the new epoch
-  return epoch_.load(std::memory_order_acquire);
-}
-
-void Doorbell::ring() {
-  // seq_cst on both words: either ring() sees the parked worker, or the worker sees the new epoch
+void Doorbell::wake() {
+  // seq_cst on both words: either this sees the parked thread, or that sees the new epoch
   epoch_.fetch_add(1, std::memory_order_seq_cst);
   if (parked_.load(std::memory_order_seq_cst) == 0) return;
   futex(&epoch_, FUTEX_WAKE, INT_MAX, nullptr);
@@ -32,7 +27,7 @@ void Doorbell::park(uint32_t seen, int64_t nanoseconds) {
   if (nanoseconds <= 0) return;
   const timespec timeout{static_cast<time_t>(nanoseconds / 1'000'000'000),
                          static_cast<long>(nanoseconds % 1'000'000'000)};
-  parked_.fetch_add(1, std::memory_order_seq_cst);  // pairs with the load in ring()
+  parked_.fetch_add(1, std::memory_order_seq_cst);  // pairs with the load in wake()
   if (epoch_.load(std::memory_order_seq_cst) == seen) futex(&epoch_, FUTEX_WAIT, seen, &timeout);
   parked_.fetch_sub(1, std::memory_order_relaxed);
 }

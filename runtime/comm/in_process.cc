@@ -22,14 +22,14 @@ class InProcessGroup::Rank final : public Transport {
   }
 
   void signal(int rank, SymmetricHandle handle, size_t offset, uint64_t n) override {
-    // pairs with the acquire in EventTable::isComplete()
-    word(rank, handle, offset).fetch_add(n, std::memory_order_release);
+    // pairs with the load in EventCounter::isComplete()
+    word(rank, handle, offset).fetch_add(n, std::memory_order_seq_cst);
     group_.ranks_[rank]->bell_.ring();
   }
 
   void post(int rank, SymmetricHandle handle, size_t offset, uint64_t value) override {
-    // pairs with the acquire in the waiter's look at the word
-    word(rank, handle, offset).store(value, std::memory_order_release);
+    // pairs with the waiter's look at the word
+    word(rank, handle, offset).store(value, std::memory_order_seq_cst);
     group_.ranks_[rank]->bell_.ring();
   }
 
@@ -40,11 +40,11 @@ class InProcessGroup::Rank final : public Transport {
       std::lock_guard lock(group_.mutex_);
       if (group_.aborted_.load(std::memory_order_relaxed)) return;
       group_.abortMessage_ = message;
-      group_.aborted_.store(true, std::memory_order_release);  // pairs with isAborted()
+      group_.aborted_.store(true, std::memory_order_seq_cst);  // pairs with isAborted()
     }
     for (auto& rank : group_.ranks_) rank->bell_.ring();
   }
-  bool isAborted() const override { return group_.aborted_.load(std::memory_order_acquire); }
+  bool isAborted() const override { return group_.aborted_.load(std::memory_order_seq_cst); }
   std::string abortMessage() const override {
     std::lock_guard lock(group_.mutex_);
     return group_.abortMessage_;

@@ -19,18 +19,43 @@ struct SymmetricHandle {
   uint32_t index = 0;
 };
 
-// Wakes the parked workers of a rank. A worker reads epoch(), looks at its heads, and parks on that epoch:
-// a ring between the two is not lost.
+// Wakes the parked threads of a rank. Rings that nobody attends to cost one load, and are not heard: a thread
+// attends, reads epoch(), looks at what it waits for, and parks on that epoch. A ring between the two is not
+// lost, if what it looks at was written, and is read, seq_cst.
 class Doorbell {
  public:
-  uint32_t epoch() const;
-  void ring();
-  // Sleeps until the epoch is no longer `seen` or the time is over.
+  void attend() { attending_.fetch_add(1, std::memory_order_seq_cst); }
+  void leave() { attending_.fetch_sub(1, std::memory_order_relaxed); }
+
+  uint32_t epoch() const {
+    // pairs with the increment in ring(): what was signalled before it is seen by whoever reads the new epoch
+    return epoch_.load(std::memory_order_acquire);
+  }
+  void ring() {
+    // pairs with attend(): either this sees the thread, or the thread's look sees what was signalled
+    if (attending_.load(std::memory_order_seq_cst) != 0) wake();
+  }
+  // Sleeps until the epoch is no longer `seen` or the time is over. The caller attends.
   void park(uint32_t seen, int64_t nanoseconds);
 
  private:
+  void wake();
+
   std::atomic<uint32_t> epoch_{0};
+  std::atomic<uint32_t> attending_{0};
   std::atomic<uint32_t> parked_{0};
+};
+
+// Attends while it lives.
+class Attention {
+ public:
+  explicit Attention(Doorbell& bell) : bell_(bell) { bell_.attend(); }
+  ~Attention() { bell_.leave(); }
+  Attention(const Attention&) = delete;
+  Attention& operator=(const Attention&) = delete;
+
+ private:
+  Doorbell& bell_;
 };
 
 class Transport {
@@ -53,10 +78,10 @@ class Transport {
   virtual void put(int rank, SymmetricHandle handle, size_t offset, const void* data, size_t bytes) = 0;
 
   // Adds n to the 64-bit counter at `offset` and wakes that rank. What this thread put to that rank before
-  // (through put or direct) is visible to whoever reads the counter with acquire.
+  // (through put or direct) is visible to whoever reads the counter with acquire. seq_cst, as post.
   virtual void signal(int rank, SymmetricHandle handle, size_t offset, uint64_t n) = 0;
 
-  // Stores a 64-bit value at `offset` with release, and wakes that rank.
+  // Stores a 64-bit value at `offset` and wakes that rank.
   virtual void post(int rank, SymmetricHandle handle, size_t offset, uint64_t value) = 0;
 
   virtual Doorbell& doorbell() = 0;

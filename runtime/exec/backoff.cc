@@ -24,7 +24,7 @@ void pause() {
 
 }  // namespace
 
-bool Backoff::wait(Doorbell& doorbell, uint32_t epoch, int32_t segment) {
+bool Backoff::wait(uint32_t epoch, int32_t segment) {
   ++looks_;
   if (looks_ == 1) deadline_ = monotonicNanoseconds() + timeout_;
   if (looks_ <= kSpinLooks) {
@@ -35,10 +35,15 @@ bool Backoff::wait(Doorbell& doorbell, uint32_t epoch, int32_t segment) {
     sched_yield();
     return true;
   }
+  if (!attention_) {
+    // rings are heard from here on; what was signalled before is found by the next look
+    attention_.emplace(doorbell_);
+    return true;
+  }
   const int64_t grace = segment * std::min(timeout_ / 10, kMostGrace);
   const int64_t left = deadline_ + grace - monotonicNanoseconds();
   if (left <= 0) return false;
-  doorbell.park(epoch, std::min(left, kLongestPark));
+  doorbell_.park(epoch, std::min(left, kLongestPark));
   return true;
 }
 

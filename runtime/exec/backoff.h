@@ -1,8 +1,10 @@
 // Backoff: what a thread does that found nothing to run. It looks again soon, then yields, then parks until
 // the rank's doorbell rings.
 //
-// Value type, one a waiting thread.
+// One a waiting thread; not copied.
 #pragma once
+
+#include <optional>
 
 #include "runtime/comm/transport.h"
 
@@ -10,20 +12,27 @@ namespace sluice {
 
 class Backoff {
  public:
-  explicit Backoff(double timeoutSeconds) : timeout_(static_cast<int64_t>(timeoutSeconds * 1e9)) {}
+  Backoff(Doorbell& doorbell, double timeoutSeconds)
+      : doorbell_(doorbell), timeout_(static_cast<int64_t>(timeoutSeconds * 1e9)) {}
 
   // Something was run: the next wait starts anew.
-  void reset() { looks_ = 0; }
+  void reset() {
+    if (looks_ == 0) return;
+    looks_ = 0;
+    attention_.reset();
+  }
 
   // Waits a little; `epoch` was read before the looks that found nothing. False: the limit for a wait in
   // `segment` is over. Later segments are given a little more: of ranks that wait for each other in a chain,
   // the one nearest to the cause reports.
-  bool wait(Doorbell& doorbell, uint32_t epoch, int32_t segment);
+  bool wait(uint32_t epoch, int32_t segment);
 
  private:
+  Doorbell& doorbell_;
   int64_t timeout_;
   int64_t deadline_ = 0;
   int looks_ = 0;
+  std::optional<Attention> attention_;
 };
 
 }  // namespace sluice

@@ -1,8 +1,8 @@
 // EventTable: the counters and thresholds of one rank.
 //
-// A counter has its own cache line in symmetric memory and is added to by release; whoever finds it complete
-// by acquire sees what was written before the signals. Thresholds are local. Counters are read and added to
-// by any thread; setThresholds and clear are called by one thread while no step runs.
+// A counter has its own cache line in symmetric memory; whoever finds it complete sees what was written
+// before the signals. Thresholds are local. Counters are read and added to by any thread; setThresholds and
+// clear are called by one thread while no step runs.
 #pragma once
 
 #include <vector>
@@ -12,6 +12,22 @@
 
 namespace sluice {
 
+// One counter and what completes it, for who looks again and again. Valid for one step. That of no event is
+// complete.
+class EventCounter {
+ public:
+  EventCounter() = default;
+  EventCounter(uint64_t* have, uint64_t need) : have_(have), need_(need) {}
+  bool isComplete() const {
+    // pairs with Transport::signal(); seq_cst for the doorbell's sake
+    return need_ == 0 || std::atomic_ref<uint64_t>(*have_).load(std::memory_order_seq_cst) >= need_;
+  }
+
+ private:
+  uint64_t* have_ = nullptr;
+  uint64_t need_ = 0;
+};
+
 class EventTable {
  public:
   // Collective.
@@ -20,6 +36,9 @@ class EventTable {
   bool isComplete(EventId event, int64_t index) const { return have(event, index) >= need(event, index); }
   uint64_t have(EventId event, int64_t index) const { return load(offset(event, index)); }
   uint64_t need(EventId event, int64_t index) const { return arrays_[event.value].thresholds[index]; }
+  EventCounter counter(EventId event, int64_t index) const {
+    return {reinterpret_cast<uint64_t*>(local_ + offset(event, index)), need(event, index)};
+  }
   int64_t live(EventId event) const { return static_cast<int64_t>(arrays_[event.value].thresholds.size()); }
 
   // Adds n to the event of `rank`.
@@ -51,9 +70,9 @@ class EventTable {
     return arrivals_ + ((space == SpaceKind::kReturns ? ranks_ : 0) + source) * kLine;
   }
   uint64_t load(size_t offset) const {
-    // pairs with the release in Transport::signal()
+    // pairs with Transport::signal(); seq_cst for the doorbell's sake
     return std::atomic_ref<uint64_t>(*reinterpret_cast<uint64_t*>(local_ + offset))
-        .load(std::memory_order_acquire);
+        .load(std::memory_order_seq_cst);
   }
 
   Transport* transport_ = nullptr;

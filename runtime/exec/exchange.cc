@@ -70,10 +70,15 @@ Status Exchange::step(const StepOffer& offer, const std::vector<int32_t>& counts
 Status Exchange::awaitRank(int source, const std::string& entryName, int64_t deadline,
                            double timeoutSeconds) {
   auto* word = reinterpret_cast<uint64_t*>(transport_->local(memory_) + offset(step_, source));
+  const auto isThere = [&] {
+    // pairs with Transport::post(); seq_cst for the doorbell's sake
+    return std::atomic_ref<uint64_t>(*word).load(std::memory_order_seq_cst) == step_;
+  };
+  if (isThere()) return {};
+  const Attention attention(transport_->doorbell());
   while (true) {
     const uint32_t epoch = transport_->doorbell().epoch();
-    // pairs with the release in Transport::post()
-    if (std::atomic_ref<uint64_t>(*word).load(std::memory_order_acquire) == step_) return {};
+    if (isThere()) return {};
     if (transport_->isAborted()) return Error{transport_->abortMessage()};
     const int64_t left = deadline - monotonicNanoseconds();
     if (left <= 0) {

@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "runtime/base/expected.h"
@@ -39,24 +40,31 @@ class LaneCursor {
       : lane_(lane), core_(core), progress_(progress) {}
 
   void start(const Step& step);
-  void next(const Step& step);
+  void next(const Step& step) {
+    ++position_;
+    settle(step);
+  }
   bool done() const { return done_; }
-  bool ready(const Step& step) const;
+  bool ready() const { return waits_[0].isComplete() && waits_[1].isComplete(); }
   const Task& task() const { return task_; }
   int core() const { return core_; }
 
  private:
+  void enterWindow(const Step& step);
   void settle(const Step& step);
+  void await(const Step& step);
 
   LaneId lane_;
   int core_;
   std::atomic<uint64_t>* progress_;  // (window, position) for reports, written by this cursor only
-  int64_t live_ = 0;
+  int64_t live_ = 0;                 // slots
   int64_t window_ = 0;
+  int64_t firstSlot_ = 0;             // of the window
+  std::span<const TaskRecord> seat_;  // of the window
   size_t position_ = 0;
   bool done_ = true;
   Task task_;
-  std::array<int64_t, 2> waitIndex_{};
+  std::array<EventCounter, 2> waits_;  // of the task
 };
 
 // Persistent workers that try the head of every lane they serve, in priority order. Worker w serves the

@@ -25,42 +25,49 @@ size_t seatOf(const Lane& lane, int core, int64_t window) {
 void LaneCursor::start(const Step& step) {
   live_ = liveSlots(step, step.program().at(step.program().at(lane_).space).kind);
   window_ = 0;
-  position_ = 0;
-  done_ = false;
+  task_ = {};
+  enterWindow(step);
   settle(step);
 }
 
-void LaneCursor::next(const Step& step) {
-  ++position_;
-  settle(step);
+void LaneCursor::enterWindow(const Step& step) {
+  const Lane& lane = step.program().at(lane_);
+  firstSlot_ = window_ * step.program().at(lane.space).window;
+  seat_ = lane.seats[seatOf(lane, core_, window_)];
+  position_ = 0;
 }
 
 // Moves on to the next record whose slot is live, or to the end.
 void LaneCursor::settle(const Step& step) {
-  const Lane& lane = step.program().at(lane_);
-  const int64_t slots = step.program().at(lane.space).window;
-  for (; window_ * slots < live_; ++window_, position_ = 0) {
-    const auto& seat = lane.seats[seatOf(lane, core_, window_)];
-    while (position_ < seat.size() && window_ * slots + seat[position_].slot >= live_) ++position_;
-    if (position_ == seat.size()) continue;
-    const TaskRecord& record = seat[position_];
-    task_ = {record.family, window_ * slots + record.slot, static_cast<int32_t>(record.tile)};
-    const FamilyPlan& family = step.plan->at(record.family);
-    for (int i = 0; i < 2; ++i)
-      if (family.waits[i])
-        waitIndex_[i] = eventIndex(step, family.space, task_.slot, step.program().at(family.waits[i]).space);
-    progress_->store(packProgress(window_, position_), std::memory_order_relaxed);
-    return;
+  while (firstSlot_ < live_) {
+    while (position_ < seat_.size() && firstSlot_ + seat_[position_].slot >= live_) ++position_;
+    if (position_ < seat_.size()) {
+      done_ = false;
+      await(step);
+      progress_->store(packProgress(window_, position_), std::memory_order_relaxed);
+      return;
+    }
+    ++window_;
+    enterWindow(step);
   }
   done_ = true;
   progress_->store(kFinished, std::memory_order_relaxed);
 }
 
-bool LaneCursor::ready(const Step& step) const {
-  const FamilyPlan& family = step.plan->at(task_.family);
-  for (int i = 0; i < 2; ++i)
-    if (family.waits[i] && !step.events->isComplete(family.waits[i], waitIndex_[i])) return false;
-  return true;
+// Tiles of one slot wait for the same events.
+void LaneCursor::await(const Step& step) {
+  const TaskRecord& record = seat_[position_];
+  const int64_t slot = firstSlot_ + record.slot;
+  const bool isSame = task_.family == record.family && task_.slot == slot;
+  task_ = {record.family, slot, static_cast<int32_t>(record.tile)};
+  if (isSame) return;
+  const FamilyPlan& family = step.plan->at(record.family);
+  for (int i = 0; i < 2; ++i) {
+    const EventId wait = family.waits[i];
+    waits_[i] =
+        wait ? step.events->counter(wait, eventIndex(step, family.space, slot, step.program().at(wait).space))
+             : EventCounter{};
+  }
 }
 
 Expected<std::vector<Scratch>> ParallelExecutor::allocateScratch(const Plan& plan, int threads) {
@@ -118,10 +125,11 @@ void ParallelExecutor::work(const Step& step, int worker) {
     for (LaneCursor& cursor : lane) cursor.start(step);
   tasks_[worker] = 0;
   int64_t tasks = 0;
-  Backoff backoff(timeoutSeconds_);
+  Doorbell& doorbell = step.transport->doorbell();
+  Backoff backoff(doorbell, timeoutSeconds_);
   while (!step.transport->isAborted()) {
     // read before the heads are looked at: a signal in between rings, and the park returns at once
-    const uint32_t epoch = step.transport->doorbell().epoch();
+    const uint32_t epoch = doorbell.epoch();
     bool anyLeft = false;
     if (runOne(step, cursors, scratch_[worker], anyLeft)) {
       ++tasks;
@@ -131,7 +139,7 @@ void ParallelExecutor::work(const Step& step, int worker) {
     if (!anyLeft) break;
     const LaneCursor& waiting = earliest(cursors);
     const int32_t segment = plan_->verified().order()[waiting.task().family.value].segment;
-    if (!backoff.wait(step.transport->doorbell(), epoch, segment)) report(step, waiting);
+    if (!backoff.wait(epoch, segment)) report(step, waiting);
   }
   tasks_[worker] = tasks;
 }
@@ -147,7 +155,7 @@ bool ParallelExecutor::runOne(const Step& step, EntryCursors& cursors, const Scr
       anyLeft = true;
       const auto place = [](const LaneCursor& c) { return std::pair(c.task().slot, c.task().tile); };
       if (first && place(*first) < place(cursor)) continue;
-      if (cursor.ready(step)) first = &cursor;
+      if (cursor.ready()) first = &cursor;
     }
     if (!first) continue;
     runTask(step, first->task(), scratch.data());

@@ -21,13 +21,14 @@ bool isBefore(const Step& step, const Task& a, const Task& b) {
 }
 
 Status await(const Step& step, const Task& task, double timeoutSeconds) {
-  Backoff backoff(timeoutSeconds);
+  if (isReady(step, task)) return {};
+  Backoff backoff(step.transport->doorbell(), timeoutSeconds);
   while (true) {
     const uint32_t epoch = step.transport->doorbell().epoch();
     if (step.transport->isAborted()) return Error{step.transport->abortMessage()};
     if (isReady(step, task)) return {};
     const int32_t segment = step.plan->verified().order()[task.family.value].segment;
-    if (backoff.wait(step.transport->doorbell(), epoch, segment)) continue;
+    if (backoff.wait(epoch, segment)) continue;
     step.transport->abort(describeWait(step, task, 0, timeoutSeconds,
                                        [&](const Task& other) { return isBefore(step, other, task); }));
     return Error{step.transport->abortMessage()};
