@@ -138,6 +138,8 @@ Expected<std::unique_ptr<Context>> Context::create(Program program, Transport& t
                              options.threads)};
   if (!(options.timeoutSeconds > 0))
     return Error{fmt::format("a time limit of {} s, expected more than 0", options.timeoutSeconds)};
+  if (options.packedBytes < 0)
+    return Error{fmt::format("{} bytes of packed weights, expected 0 or more", options.packedBytes)};
   if (transport.size() != program.ranks())
     return Error{fmt::format("the program was compiled for {} ranks, but the transport has {}",
                              program.ranks(), transport.size())};
@@ -145,7 +147,7 @@ Expected<std::unique_ptr<Context>> Context::create(Program program, Transport& t
   if (!kernels) return kernels.error();
 
   const auto plan = std::make_shared<const Plan>(Plan::make(program.verified(), **kernels));
-  auto rank = RankState::create(plan, transport);
+  auto rank = RankState::create(plan, transport, {options.packedBytes, options.packEachStep});
   if (!rank) return rank.error();
   std::unique_ptr<Impl> impl(
       new Impl{std::move(program), transport, options, std::move(*rank), {}, {}, {}, {}});
@@ -165,7 +167,7 @@ Expected<std::unique_ptr<Context>> Context::create(Program program, Transport& t
   return std::unique_ptr<Context>(new Context(std::move(impl)));
 }
 
-Status Context::bind(std::string_view name, const TensorView& tensor) {
+Status Context::bind(std::string_view name, const TensorView& tensor, Weights weights) {
   const TaskProgram& program = impl_->program.tables();
   const auto id = findTensor(program, name);
   if (!id) return unknownTensor(program, name);
@@ -174,7 +176,7 @@ Status Context::bind(std::string_view name, const TensorView& tensor) {
     return Error{fmt::format("tensor '{}' is owned by the context: look at it with output()", name)};
   if (Status fits = checkTensor(program, buffer, tensor); !fits) return fits;
   impl_->rank->bindTensor(*id, static_cast<std::byte*>(tensor.data),
-                          tensor.shape.empty() ? 1 : tensor.shape[0]);
+                          tensor.shape.empty() ? 1 : tensor.shape[0], weights == Weights::kConstant);
   return {};
 }
 
@@ -227,5 +229,10 @@ Expected<TensorView> Context::output(std::string_view name) {
 }
 
 const RunStats& Context::lastRun() const { return impl_->stats; }
+
+PackedWeights Context::packedWeights() const {
+  const PanelStats stats = impl_->rank->panelStats();
+  return {stats.bytes, stats.panels, stats.withoutRoom};
+}
 
 }  // namespace sluice

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -66,11 +67,21 @@ enum class ExecutorKind : uint8_t {
   kSerial,    // one thread, all tasks in key order: the oracle
 };
 
+// What the caller promises of a bound tensor.
+enum class Weights : uint8_t {
+  kOrdinary,  // its content may change between steps
+  kConstant,  // it stays until the tensor is bound again: a weight is packed for the kernels once
+};
+
 struct ContextOptions {
   int threads = 0;  // workers of this rank; 0: cores of this machine / ranks, at least 1
   ExecutorKind executor = ExecutorKind::kParallel;
   double timeoutSeconds = 30;  // longest wait for one event
   bool pin = true;             // bind workers to cores (hwloc), where there are enough
+
+  // Packed weights take as much memory as the weights, for each way in which entries read them.
+  int64_t packedBytes = std::numeric_limits<int64_t>::max();  // at most so much at this rank; 0: none
+  bool packEachStep = false;  // pack ordinary weights too, once a step, where several tasks share a panel
 };
 
 struct RunStats {
@@ -78,6 +89,13 @@ struct RunStats {
   double runSeconds = 0;  // bind included
   int64_t tasks = 0;
   int64_t rows = 0;  // R
+};
+
+// The packed weights of a rank.
+struct PackedWeights {
+  int64_t bytes = 0;        // memory taken
+  int64_t panels = 0;       // pieces of weights that are packed as they are now
+  int64_t withoutRoom = 0;  // pieces that are not, for ContextOptions::packedBytes
 };
 
 // One rank's side of a program: memory, workers, and the tensors bound to it. Not copied. One thread at a
@@ -90,8 +108,8 @@ class Context {
   ~Context();
 
   // Binds an input or output by its name. Errors: unknown name, type, shape. T is free from 0 to
-  // max_tokens, and must be the same in all tensors of a run.
-  Status bind(std::string_view name, const TensorView& tensor);
+  // max_tokens, and must be the same in all tensors of a run. `weights` matters for weights of products.
+  Status bind(std::string_view name, const TensorView& tensor, Weights weights = Weights::kOrdinary);
 
   // Runs one entry; collective. Errors: unbound tensors, ids out of range or repeated, an entry whose
   // saved tensors are not there yet, a peer that failed, a wait past the limit (rank, core, task, event,
@@ -102,6 +120,7 @@ class Context {
   Expected<TensorView> output(std::string_view name);
 
   const RunStats& lastRun() const;
+  PackedWeights packedWeights() const;
 
  private:
   struct Impl;

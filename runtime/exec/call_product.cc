@@ -7,6 +7,7 @@
 #include "ops/gmm_activation/tiling.h"
 #include "ops/gmm_weight_grad/tiling.h"
 #include "runtime/exec/operands.h"
+#include "runtime/exec/weight_panels.h"
 
 namespace sluice {
 namespace {
@@ -22,43 +23,86 @@ size_t kernelScratchBytes(const ops::KernelSet& kernels, const Tiling& tiling) {
   return roundUpToLine(kernels.gmmScratchBytes(std::min(tiling.tileN, tiling.n), tiling.k));
 }
 
-// The products of one task with the weight of its expert, which has `width` columns in all.
+// Slots of at most so many rows are multiplied without packing the weight.
+constexpr int32_t kFewRows = 16;
+
+// Whether other tasks of this step multiply by the same panel.
+bool isShared(const Step& step, const Task& task, const RowRange& range) {
+  const RoutingTables& tables = *step.tables;
+  const bool dense = step.plan->at(task.family).space == SpaceKind::kTokens;
+  const int32_t rows =
+      dense ? tables.tokens : tables.expertRow[range.expert + 1] - tables.expertRow[range.expert];
+  return rows > range.rows && range.rows > kFewRows;
+}
+
+// The products of one task with the weight of its expert: `columns` of each part of the weight, whose parts
+// lie tiling.n columns apart.
 class Product {
  public:
-  Product(const Step& step, const Family& family, bool transposed, int32_t width, int32_t expert,
+  Product(const Step& step, const Task& task, const RowRange& range, ops::TileRange columns,
           std::byte* scratch)
       : kernels_(step.plan->kernels()),
-        tiling_(family.tiling),
-        a_(step.at(family.reads[0])),
-        weight_(elements<BFloat16>(step.at(family.reads[1]), expert)),
-        ldb_(transposed ? tiling_.k : width),
-        transposed_(transposed),
-        scratch_(scratch) {}
+        family_(step.program().at(task.family)),
+        tiling_(family_.tiling),
+        columns_(columns),
+        a_(step.at(family_.reads[0])),
+        weight_(elements<BFloat16>(step.at(family_.reads[1]), range.expert)),
+        transposed_(productTransposed(family_)),
+        ldb_(transposed_ ? tiling_.k : productParts(family_) * tiling_.n),
+        scratch_(scratch) {
+    if (step.panels != nullptr && range.rows > 0) packed_ = findPanel(step, task, range);
+  }
 
-  // c = rows [row, row + rows) times columns [column, column + columns).
-  void multiply(int64_t row, int32_t rows, int64_t column, int32_t columns, BFloat16* c, int64_t ldc) const {
+  // c = rows [row, row + rows) times the columns of a part.
+  void multiply(int64_t row, int32_t rows, int32_t part, BFloat16* c, int64_t ldc) const {
     kernels_.gmm({.a = elements<BFloat16>(a_, row),
                   .lda = leading<BFloat16>(a_),
-                  .b = weight_ + column * (transposed_ ? ldb_ : 1),
+                  .b = weightOf(part),
                   .ldb = ldb_,
                   .c = c,
                   .ldc = ldc,
                   .rows = rows,
-                  .n = columns,
+                  .n = columns_.length(),
                   .k = tiling_.k,
                   .transposeB = transposed_,
                   .scratch = scratch_,
-                  .alpha = ops::alphaOf(tiling_)});
+                  .alpha = ops::alphaOf(tiling_),
+                  .packedB = packed_ == nullptr ? nullptr : packed_ + part * partBytes()});
   }
 
  private:
+  const BFloat16* weightOf(int32_t part) const {
+    return weight_ + (int64_t{part} * tiling_.n + columns_.begin) * (transposed_ ? ldb_ : 1);
+  }
+  size_t partBytes() const { return kernels_.packedWeightBytes(columns_.length(), tiling_.k); }
+
+  // The packed columns of all parts, packed here if this task is the first to need them; or null.
+  const std::byte* findPanel(const Step& step, const Task& task, const RowRange& range) const {
+    const int32_t parts = productParts(family_);
+    const WeightPanels::Panel panel = step.panels->claim(task.family, range.expert, task.tile,
+                                                         parts * partBytes(), isShared(step, task, range));
+    if (!panel.toPack) return panel.data;
+    for (int32_t part = 0; part < parts; ++part)
+      kernels_.packWeight({.b = weightOf(part),
+                           .ldb = ldb_,
+                           .n = columns_.length(),
+                           .k = tiling_.k,
+                           .transposeB = transposed_,
+                           .packed = panel.data + part * partBytes()});
+    WeightPanels::publish(panel);
+    return panel.data;
+  }
+
   const ops::KernelSet& kernels_;
+  const Family& family_;
   const Tiling& tiling_;
+  const ops::TileRange columns_;
   const BufferAddress& a_;
   const BFloat16* const weight_;
-  const int64_t ldb_;
   const bool transposed_;
+  const int64_t ldb_;
   std::byte* const scratch_;
+  const std::byte* packed_ = nullptr;
 };
 
 // Where a fused task keeps its product: in scratch, behind what the kernel uses.
@@ -82,10 +126,9 @@ void callGmm(const Step& step, const Task& task, std::byte* scratch) {
   const RowRange range = rowsOf(step, task);
   const ops::TileRange columns = ops::gmmTileColumns(family.tiling, task.tile);
   const BufferAddress& c = step.at(family.writes[0]);
-  const Product product(step, family, ops::gmmTransposed(family.tiling), family.tiling.n, range.expert,
-                        scratch);
-  product.multiply(range.begin, range.rows, columns.begin, columns.length(),
-                   elements<BFloat16>(c, range.begin) + columns.begin, leading<BFloat16>(c));
+  const Product product(step, task, range, columns, scratch);
+  product.multiply(range.begin, range.rows, 0, elements<BFloat16>(c, range.begin) + columns.begin,
+                   leading<BFloat16>(c));
 }
 
 void callGmmWeightGrad(const Step& step, const Task& task, std::byte* scratch) {
@@ -123,7 +166,7 @@ void callGmmActivation(const Step& step, const Task& task, std::byte* scratch) {
   const int32_t width = columns.length();
   const BufferAddress& act = step.at(family.writes[0]);
   const bool keeps = !family.writes[1].none();
-  const Product product(step, family, ops::fusedTransposed(tiling), 2 * tiling.n, range.expert, scratch);
+  const Product product(step, task, range, columns, scratch);
   forParts(range, [&](int64_t row, int32_t rows) {
     // gate and up: where they are kept, else side by side in scratch
     BFloat16* gate = productIn(step, family, scratch);
@@ -135,8 +178,8 @@ void callGmmActivation(const Step& step, const Task& task, std::byte* scratch) {
       ld = leading<BFloat16>(gateUp);
       upColumn = tiling.n;
     }
-    product.multiply(row, rows, columns.begin, width, gate, ld);
-    product.multiply(row, rows, int64_t{tiling.n} + columns.begin, width, gate + upColumn, ld);
+    product.multiply(row, rows, 0, gate, ld);
+    product.multiply(row, rows, 1, gate + upColumn, ld);
     step.plan->kernels().activation(
         {.gateUp = gate,
          .ldGateUp = ld,
@@ -159,9 +202,9 @@ void callGmmActivationGrad(const Step& step, const Task& task, std::byte* scratc
   const BufferAddress& gateUp = step.at(family.reads[2]);
   const BufferAddress& out = step.at(family.writes[0]);
   BFloat16* const actGrad = productIn(step, family, scratch);
-  const Product product(step, family, ops::fusedTransposed(tiling), tiling.n, range.expert, scratch);
+  const Product product(step, task, range, columns, scratch);
   forParts(range, [&](int64_t row, int32_t rows) {
-    product.multiply(row, rows, columns.begin, width, actGrad, width);
+    product.multiply(row, rows, 0, actGrad, width);
     step.plan->kernels().activationGrad(
         {.actGrad = actGrad,
          .ldActGrad = width,
@@ -196,6 +239,22 @@ size_t productScratchBytes(const ops::KernelSet& kernels, const Family& family, 
     default:
       return 0;
   }
+}
+
+int32_t productParts(const Family& family) {
+  switch (family.op) {
+    case OpKind::kGmm:
+    case OpKind::kGmmActivationGrad:
+      return 1;
+    case OpKind::kGmmActivation:
+      return 2;
+    default:
+      return 0;
+  }
+}
+
+bool productTransposed(const Family& family) {
+  return family.op == OpKind::kGmm ? ops::gmmTransposed(family.tiling) : ops::fusedTransposed(family.tiling);
 }
 
 }  // namespace sluice

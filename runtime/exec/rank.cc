@@ -11,12 +11,13 @@ bool isTokens(const Buffer& buffer) { return buffer.shape.front().extent == Exte
 
 }  // namespace
 
-Expected<std::unique_ptr<RankState>> RankState::create(std::shared_ptr<const Plan> plan,
-                                                       Transport& transport) {
+Expected<std::unique_ptr<RankState>> RankState::create(std::shared_ptr<const Plan> plan, Transport& transport,
+                                                       const PanelOptions& panels) {
   std::unique_ptr<RankState> rank(new RankState);
   const TaskProgram& program = plan->program();
   rank->plan_ = plan;
   rank->transport_ = &transport;
+  rank->panels_ = std::make_unique<WeightPanels>(*plan, panels);
   auto exchange = Exchange::create(transport, program.experts);
   if (!exchange) return exchange.error();
   rank->exchange_ = std::move(*exchange);
@@ -122,6 +123,7 @@ void RankState::fillAddresses(EntryId entry) {
   step_.events = &events_;
   step_.tables = &tables_[plan_->at(entry).routing.value];
   step_.entry = entry;
+  step_.panels = panels_->active() ? panels_.get() : nullptr;
 }
 
 Expected<const Step*> RankState::bindStep(EntryId entry, double timeoutSeconds) {
@@ -131,6 +133,7 @@ Expected<const Step*> RankState::bindStep(EntryId entry, double timeoutSeconds) 
   int64_t tokens = routing == entry ? 0 : tables_[routing.value].tokens;
   Status own = checkBound(entry, tokens);
   if (own) own = checkSaved(entry, tokens);
+  if (own) own = panels_->beginStep();
   if (own) own = route(entry, tokens);
   if (!own) offer.failure = own.error().message;
 

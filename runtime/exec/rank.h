@@ -11,6 +11,7 @@
 #include "runtime/comm/reservation.h"
 #include "runtime/exec/exchange.h"
 #include "runtime/exec/step.h"
+#include "runtime/exec/weight_panels.h"
 
 namespace sluice {
 
@@ -24,11 +25,14 @@ struct BoundTensor {
 class RankState {
  public:
   // Collective: symmetric memory is allocated in the same order by all ranks.
-  static Expected<std::unique_ptr<RankState>> create(std::shared_ptr<const Plan> plan, Transport& transport);
+  static Expected<std::unique_ptr<RankState>> create(std::shared_ptr<const Plan> plan, Transport& transport,
+                                                     const PanelOptions& panels = {});
 
-  // The shape and type were checked by the caller; `extent` is the first dimension.
-  void bindTensor(BufferId buffer, std::byte* data, int64_t extent) {
+  // The shape and type were checked by the caller; `extent` is the first dimension. `constant`: the content
+  // stays until the tensor is bound again.
+  void bindTensor(BufferId buffer, std::byte* data, int64_t extent, bool constant = false) {
     bound_[buffer.value] = {data, extent, true};
+    panels_->bind(buffer, constant);
   }
 
   // Everything between run() and the first task. Errors: tensors not bound or of different T, ids out of
@@ -43,6 +47,7 @@ class RankState {
   const Step& step() const { return step_; }
   const Plan& plan() const { return *plan_; }
   bool hasRun(EntryId entry) const { return done_[entry.value]; }
+  PanelStats panelStats() const { return panels_->stats(); }
 
  private:
   RankState() = default;
@@ -57,6 +62,7 @@ class RankState {
   Transport* transport_ = nullptr;
   EventTable events_;
   Exchange exchange_;
+  std::unique_ptr<WeightPanels> panels_;
   std::vector<Reservation> local_;          // by region, empty where symmetric
   std::vector<SymmetricHandle> symmetric_;  // by region
   std::vector<BoundTensor> bound_;          // by buffer

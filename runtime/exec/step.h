@@ -24,6 +24,8 @@ struct Task {
   int32_t tile = 0;
 };
 
+class WeightPanels;
+
 struct Step {
   const Plan* plan = nullptr;
   Transport* transport = nullptr;
@@ -31,6 +33,7 @@ struct Step {
   const RoutingTables* tables = nullptr;
   EntryId entry;
   std::vector<BufferAddress> buffers;  // by BufferId
+  WeightPanels* panels = nullptr;      // null where no weight is packed
 
   const TaskProgram& program() const { return plan->program(); }
   const BufferAddress& at(BufferId id) const { return buffers[id.value]; }

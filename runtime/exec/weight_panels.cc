@@ -1,0 +1,128 @@
+#include "runtime/exec/weight_panels.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "runtime/exec/call_product.h"
+
+namespace sluice {
+namespace {
+
+constexpr uint64_t kPacking = 1, kReady = 2, kNoRoom = 3;  // 0: not packed
+
+constexpr uint64_t stateOf(uint64_t generation, uint64_t state) { return generation << 2 | state; }
+
+size_t roundUpToLine(size_t bytes) { return (bytes + 63) / 64 * 64; }
+
+}  // namespace
+
+WeightPanels::WeightPanels(const Plan& plan, const PanelOptions& options)
+    : options_(options), setOf_(plan.program().families.size(), kNone) {
+  for (size_t f = 0; f < setOf_.size(); ++f) {
+    const Family& family = plan.program().families[f];
+    const bool ofCaller = productParts(family) > 0 && plan.program().at(family.reads[1]).role == Role::kInput;
+    if (ofCaller && options.limit > 0) setOf_[f] = addSet(plan, family);
+  }
+}
+
+uint32_t WeightPanels::addWeight(BufferId buffer) {
+  const auto same = [&](const Weight& weight) { return weight.buffer == buffer; };
+  const auto found = std::find_if(weights_.begin(), weights_.end(), same);
+  if (found != weights_.end()) return static_cast<uint32_t>(found - weights_.begin());
+  weights_.push_back({.buffer = buffer});
+  return static_cast<uint32_t>(weights_.size() - 1);
+}
+
+uint32_t WeightPanels::addSet(const Plan& plan, const Family& family) {
+  const Tiling& t = family.tiling;
+  const Cut cut{addWeight(family.reads[1]), t.n, t.k, t.tileN, productParts(family),
+                productTransposed(family)};
+  const auto same = [&](const Set& set) { return set.cut == cut; };
+  const auto found = std::find_if(sets_.begin(), sets_.end(), same);
+  if (found != sets_.end()) return static_cast<uint32_t>(found - sets_.begin());
+  const bool dense = plan.program().at(family.space).kind == SpaceKind::kTokens;
+  const size_t count = size_t(family.tiles) * (dense ? 1 : plan.program().expertsPerRank());
+  sets_.push_back({cut, family.tiles, panelCount_});
+  panelCount_ += count;
+  const size_t part = plan.kernels().packedWeightBytes(std::min(t.tileN, t.n), t.k);
+  mostBytes_ += static_cast<int64_t>(count * roundUpToLine(cut.parts * part));
+  return static_cast<uint32_t>(sets_.size() - 1);
+}
+
+void WeightPanels::bind(BufferId weight, bool constant) {
+  for (Weight& known : weights_)
+    if (known.buffer == weight) {
+      known.constant = constant;
+      known.rebound = true;
+    }
+}
+
+Status WeightPanels::beginStep() {
+  active_ = false;
+  for (Weight& weight : weights_) {
+    if (!weight.constant && !options_.eachStep) continue;
+    active_ = true;
+    if (weight.constant && !weight.rebound) continue;
+    weight.generation = ++generations_;
+    weight.rebound = false;
+  }
+  if (!active_ || memory_.data() != nullptr) return {};
+  auto memory = Reservation::reserve(static_cast<size_t>(std::min(options_.limit, mostBytes_)));
+  if (!memory) return Error{fmt::format("packed weights: {}", memory.error().message)};
+  memory_ = std::move(*memory);
+  panels_ = std::vector<Entry>(panelCount_);
+  return {};
+}
+
+std::byte* WeightPanels::take(size_t bytes) {
+  size_t begin = used_.load(std::memory_order_relaxed);
+  do {
+    if (bytes > memory_.size() - begin) return nullptr;
+  } while (!used_.compare_exchange_weak(begin, begin + bytes, std::memory_order_relaxed));
+  return memory_.data() + begin;
+}
+
+WeightPanels::Panel WeightPanels::claim(FamilyId family, int32_t expert, int32_t tile, size_t bytes,
+                                        bool shared) {
+  if (setOf_[family.value] == kNone) return {};
+  const Set& set = sets_[setOf_[family.value]];
+  const Weight& weight = weights_[set.cut.weight];
+  if (!weight.constant && !(options_.eachStep && shared)) return {};
+  Entry& entry = panels_[set.first + size_t(expert) * set.tiles + tile];
+  const uint64_t ready = stateOf(weight.generation, kReady);
+  // pairs with the release in publish()
+  uint64_t state = entry.state.load(std::memory_order_acquire);
+  if (state == ready) return {entry.data, false, &entry.state, ready};
+  // another task packs it, or there was no room for it
+  if (state >> 2 == weight.generation) return {};
+  if (!entry.state.compare_exchange_strong(state, stateOf(weight.generation, kPacking),
+                                           std::memory_order_relaxed))
+    return {};
+  if (entry.data == nullptr) entry.data = take(roundUpToLine(bytes));
+  if (entry.data != nullptr) return {entry.data, true, &entry.state, ready};
+  entry.state.store(stateOf(weight.generation, kNoRoom), std::memory_order_relaxed);
+  return {};
+}
+
+void WeightPanels::publish(const Panel& panel) {
+  // pairs with the acquire in claim()
+  panel.state->store(panel.ready, std::memory_order_release);
+}
+
+PanelStats WeightPanels::stats() const {
+  PanelStats stats{.bytes = static_cast<int64_t>(used_.load(std::memory_order_relaxed))};
+  if (panels_.empty()) return stats;
+  for (size_t s = 0; s < sets_.size(); ++s) {
+    const uint64_t generation = weights_[sets_[s].cut.weight].generation;
+    const size_t end = s + 1 < sets_.size() ? sets_[s + 1].first : panelCount_;
+    for (size_t i = sets_[s].first; i < end; ++i) {
+      const uint64_t state = panels_[i].state.load(std::memory_order_relaxed);
+      stats.panels += state == stateOf(generation, kReady);
+      stats.withoutRoom += state == stateOf(generation, kNoRoom);
+    }
+  }
+  return stats;
+}
+
+}  // namespace sluice

@@ -1,0 +1,113 @@
+// WeightPanels: the weights of one rank in the form in which kernels multiply by them, packed by the first
+// task that needs them and shared by all later ones.
+//
+// A panel is what one tile of a family reads of the weight of one expert. It is valid for the content that
+// the weight had when it was packed: for ever where the caller has promised that the weight stays (until it
+// is bound anew), else for one step. Memory is taken as panels are first packed, up to a limit, and kept.
+//
+// Resource type. Workers call claim() and publish() during a step; the rank's thread calls the rest, between
+// steps. A started task never waits: while a panel is being packed by one task, others pack in their own
+// scratch as they would without panels. The bits of a product are the same either way.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include "runtime/comm/reservation.h"
+#include "runtime/exec/plan.h"
+
+namespace sluice {
+
+struct PanelOptions {
+  int64_t limit = std::numeric_limits<int64_t>::max();  // bytes of panels
+  bool eachStep = false;  // also weights that may change between steps, where tasks share a panel
+};
+
+// Of the panels that the weights as they are now have.
+struct PanelStats {
+  int64_t bytes = 0;        // memory taken
+  int64_t panels = 0;       // packed
+  int64_t withoutRoom = 0;  // not packed for the limit
+};
+
+class WeightPanels {
+ public:
+  WeightPanels() = default;
+  WeightPanels(const Plan& plan, const PanelOptions& options);
+
+  // The content of `weight` is another one from the next step on; with `constant` it stays until the next
+  // call. Tensors that no product reads as its weight are ignored.
+  void bind(BufferId weight, bool constant);
+
+  // Before the tasks of a step: ordinary weights may have changed. Error: the address space cannot be had.
+  Status beginStep();
+
+  // Whether any task may find a panel in this step.
+  bool active() const { return active_; }
+
+  // A claimed panel; without data the task packs in its own scratch. Where `toPack`, the task fills the
+  // panel and publishes it.
+  struct Panel {
+    std::byte* data = nullptr;
+    bool toPack = false;
+    std::atomic<uint64_t>* state = nullptr;
+    uint64_t ready = 0;
+  };
+
+  // The panel of a tile, of `bytes` bytes. `shared`: other tasks of this step read it too, and packing it
+  // once is worth it.
+  Panel claim(FamilyId family, int32_t expert, int32_t tile, size_t bytes, bool shared);
+  static void publish(const Panel& panel);
+
+  PanelStats stats() const;
+
+ private:
+  static constexpr uint32_t kNone = std::numeric_limits<uint32_t>::max();
+
+  struct Weight {
+    BufferId buffer;
+    bool constant = false;
+    bool rebound = true;
+    uint64_t generation = 0;  // of its content; grows
+  };
+  // How a family cuts the weight that it reads; families that cut one alike share its panels.
+  struct Cut {
+    uint32_t weight = kNone;  // in weights_
+    int32_t n = 0;
+    int32_t k = 0;
+    int32_t tileN = 0;
+    int32_t parts = 0;  // ranges of columns of one tile: two where it covers gate and up
+    bool transposed = false;
+    friend bool operator==(const Cut&, const Cut&) = default;
+  };
+  struct Set {
+    Cut cut;
+    int32_t tiles = 0;
+    size_t first = 0;  // in panels_
+  };
+  // Written by the task that holds it (state kPacking) only.
+  struct Entry {
+    std::atomic<uint64_t> state{0};  // generation * 4 + one of kPacking, kReady, kNoRoom
+    std::byte* data = nullptr;       // once it has memory, for ever
+  };
+
+  uint32_t addWeight(BufferId buffer);
+  uint32_t addSet(const Plan& plan, const Family& family);
+  std::byte* take(size_t bytes);
+
+  PanelOptions options_;
+  std::vector<Weight> weights_;
+  std::vector<Set> sets_;
+  std::vector<uint32_t> setOf_;  // by family; kNone where it reads no weight of the caller
+  std::vector<Entry> panels_;    // by set, expert and tile; made when first of use
+  size_t panelCount_ = 0;
+  int64_t mostBytes_ = 0;  // of all of them
+  bool active_ = false;
+  uint64_t generations_ = 0;
+  Reservation memory_;
+  std::atomic<size_t> used_{0};
+};
+
+}  // namespace sluice

@@ -1,0 +1,292 @@
+// Packed weights: the same bits with them as without, for any promise, limit and number of threads; and when
+// a panel is packed, shared and packed anew.
+#include "runtime/exec/weight_panels.h"
+
+#include <catch2/catch.hpp>
+#include <cstdlib>
+#include <cstring>
+
+#include "tests/testing/program_builder.h"
+#include "tests/testing/program_data.h"
+#include "tests/testing/wide_program.h"
+
+namespace sluice {
+namespace {
+
+Program programOf(const TaskProgram& tables) {
+  auto program = Program::fromTaskProgram(tables);
+  if (!program) FAIL(program.error().message);
+  return std::move(*program);
+}
+
+// Slots of more than the 16 rows that are multiplied without packing, and several of them for some experts.
+MoeShape shapeOf(int ranks, bool fused) {
+  return {.ranks = ranks,
+          .experts = 3 * ranks,
+          .topK = 2,
+          .hidden = 40,
+          .intermediate = 28,
+          .maxTokens = 90,
+          .cores = 5,
+          .slotRows = 32,
+          .tokenSlot = 24,
+          .fused = fused};
+}
+
+Status bindAs(LayerData& data, int rank, Context& context, Weights weights) {
+  for (auto& [name, tensor] : data.inputs[rank])
+    if (Status bound = context.bind(name, viewOf(tensor), weights); !bound) return bound;
+  for (auto& [name, tensor] : data.outputs[rank])
+    if (Status bound = context.bind(name, viewOf(tensor)); !bound) return bound;
+  return {};
+}
+
+// Three steps of forward and backward; what rank 0 had packed after them.
+PackedWeights runSteps(const Program& program, LayerData& data, const ContextOptions& options,
+                       Weights weights) {
+  PackedWeights packed;
+  const auto results = runRanks(program, options, [&](int rank, Context& context) -> Status {
+    if (Status bound = bindAs(data, rank, context, weights); !bound) return bound;
+    for (int step = 0; step < 3; ++step)
+      for (const char* entry : {"forward", "backward"})
+        if (Status ran = context.run(entry); !ran) return ran;
+    if (rank == 0) packed = context.packedWeights();
+    return {};
+  });
+  for (const Status& result : results)
+    if (!result) FAIL(result.error().message);
+  return packed;
+}
+
+TEST_CASE("constant, ordinary and unpacked weights give the same bits for any number of threads") {
+  for (const int ranks : {1, 2})
+    for (const bool fused : {false, true}) {
+      const Program plain = programOf(buildMoeProgram(shapeOf(ranks, fused)));
+      const Program wide = programOf(buildWideProgram({shapeOf(ranks, fused)}));
+      for (const Program* program : {&plain, &wide}) {
+        const auto hashOf = [&](const ContextOptions& options, Weights weights, PackedWeights& packed) {
+          LayerData data = makeProgramData(program->tables(), {90, 71}, DataRouting::kFewExperts, 4);
+          packed = runSteps(*program, data, options, weights);
+          return hashOutputs(data);
+        };
+        PackedWeights none, packed;
+        const uint64_t oracle =
+            hashOf({.executor = ExecutorKind::kSerial, .packedBytes = 0}, Weights::kOrdinary, none);
+        CHECK(none.bytes == 0);
+        for (const int threads : {1, 3, 5}) {
+          INFO(ranks << " ranks, " << threads << " threads" << (fused ? ", fused" : ""));
+          CHECK(hashOf({.threads = threads}, Weights::kOrdinary, packed) == oracle);
+          CHECK(packed.bytes == 0);
+          CHECK(hashOf({.threads = threads}, Weights::kConstant, packed) == oracle);
+          CHECK(packed.panels > 0);
+          CHECK(hashOf({.threads = threads, .packEachStep = true}, Weights::kOrdinary, packed) == oracle);
+          CHECK(packed.panels > 0);
+        }
+      }
+    }
+}
+
+TEST_CASE("constant weights give the bits of ordinary ones on every instruction set") {
+  const Program program = programOf(buildMoeProgram(shapeOf(1, true)));
+  for (const ops::Isa isa : ops::supportedIsas()) {
+    INFO(ops::isaName(isa));
+    setenv("SLUICE_ISA", std::string(ops::isaName(isa)).c_str(), 1);
+    uint64_t hashes[2];
+    for (const Weights weights : {Weights::kOrdinary, Weights::kConstant}) {
+      LayerData data = makeProgramData(program.tables(), {90}, DataRouting::kUniform, 4);
+      runSteps(program, data, {.threads = 2}, weights);
+      hashes[weights == Weights::kConstant] = hashOutputs(data);
+    }
+    unsetenv("SLUICE_ISA");
+    CHECK(hashes[0] == hashes[1]);
+  }
+}
+
+TEST_CASE("packed weights keep the limit, and give the same bits where some have no room") {
+  const Program program = programOf(buildMoeProgram(shapeOf(1, false)));
+  LayerData data = makeProgramData(program.tables(), {90}, DataRouting::kUniform, 4);
+  const PackedWeights all = runSteps(program, data, {.threads = 3}, Weights::kConstant);
+  const uint64_t oracle = hashOutputs(data);
+  CHECK(all.withoutRoom == 0);
+  for (const int64_t limit : {int64_t{1}, all.bytes / 2, all.bytes - 1, all.bytes}) {
+    const PackedWeights some =
+        runSteps(program, data, {.threads = 3, .packedBytes = limit}, Weights::kConstant);
+    CHECK(hashOutputs(data) == oracle);
+    CHECK(some.bytes <= limit);
+    CHECK(some.panels + some.withoutRoom == all.panels);
+    CHECK((some.withoutRoom > 0) == (limit < all.bytes));
+  }
+}
+
+TEST_CASE("a limit below nothing is an error") {
+  const Program program = programOf(buildMoeProgram({}));
+  LocalRanks ranks(1);
+  const auto context = Context::create(program, ranks.transport(0), {.packedBytes = -1});
+  REQUIRE_FALSE(context.ok());
+  CHECK(context.error().message == "-1 bytes of packed weights, expected 0 or more");
+}
+
+// One rank of `forward`, step by step, with a weight that the test changes.
+struct Steps {
+  Program program;
+  LayerData data;
+  LocalRanks ranks{1};
+  std::unique_ptr<Context> context;
+
+  Steps(const ContextOptions& options, Weights weights)
+      : program(programOf(buildMoeProgram(shapeOf(1, false)))),
+        data(makeProgramData(program.tables(), {90}, DataRouting::kUniform, 4)),
+        context(std::move(*Context::create(program, ranks.transport(0), options))) {
+    REQUIRE(bindAs(data, 0, *context, weights).ok());
+  }
+
+  tools::Tensor& weight() { return data.inputs[0].at("down_weight"); }
+  void changeWeight() {
+    for (int64_t i = 0; i < weight().elements(); ++i) weight().as<BFloat16>()[i].bits ^= 0x8000;
+  }
+  uint64_t forward() {
+    REQUIRE(context->run("forward").ok());
+    return hashOutputs(data);
+  }
+};
+
+TEST_CASE("what an ordinary weight changes to between steps is seen, packed or not") {
+  for (const bool eachStep : {false, true}) {
+    Steps steps({.threads = 2, .packEachStep = eachStep}, Weights::kOrdinary);
+    const uint64_t first = steps.forward();
+    CHECK((steps.context->packedWeights().panels > 0) == eachStep);
+    steps.changeWeight();
+    const uint64_t second = steps.forward();
+    CHECK(second != first);
+    steps.changeWeight();
+    CHECK(steps.forward() == first);
+  }
+}
+
+TEST_CASE("a constant weight is read again only when it is bound again") {
+  Steps steps({.threads = 2}, Weights::kConstant);
+  const uint64_t first = steps.forward();
+  const int64_t bytes = steps.context->packedWeights().bytes;
+  steps.changeWeight();
+  CHECK(steps.forward() == first);
+  REQUIRE(steps.context->bind("down_weight", viewOf(steps.weight()), Weights::kConstant).ok());
+  const uint64_t second = steps.forward();
+  CHECK(second != first);
+  steps.changeWeight();
+  REQUIRE(steps.context->bind("down_weight", viewOf(steps.weight())).ok());
+  CHECK(steps.forward() == first);
+  steps.changeWeight();
+  CHECK(steps.forward() == second);
+  CHECK(steps.context->packedWeights().bytes == bytes);
+}
+
+struct Panels {
+  Plan plan;
+  WeightPanels panels;
+  FamilyId family;
+  BufferId weight;
+
+  explicit Panels(const PanelOptions& options)
+      : plan(Plan::make(*verify(buildMoeProgram(shapeOf(1, false))), **ops::selectKernels())),
+        panels(plan, options) {
+    family = FamilyId{0};
+    while (plan.program().at(family).op != OpKind::kGmm) ++family.value;
+    weight = plan.program().at(family).reads[1];
+  }
+  WeightPanels::Panel claim(int32_t expert, int32_t tile, bool shared) {
+    return panels.claim(family, expert, tile, 1000, shared);
+  }
+};
+
+TEST_CASE("one task packs a panel, others do not wait for it, and later ones find it") {
+  Panels p({});
+  p.panels.bind(p.weight, true);
+  REQUIRE(p.panels.beginStep().ok());
+  const auto mine = p.claim(1, 0, false);
+  REQUIRE(mine.data != nullptr);
+  CHECK(mine.toPack);
+  CHECK(p.claim(1, 0, true).data == nullptr);
+  const auto other = p.claim(1, 1, false);
+  CHECK(other.data != mine.data);
+  CHECK(p.claim(0, 0, false).data != nullptr);
+  WeightPanels::publish(mine);
+  for (int step = 0; step < 2; ++step) {
+    const auto found = p.claim(1, 0, false);
+    CHECK(found.data == mine.data);
+    CHECK_FALSE(found.toPack);
+    REQUIRE(p.panels.beginStep().ok());
+  }
+  CHECK(p.panels.stats().panels == 1);
+  p.panels.bind(p.weight, true);
+  REQUIRE(p.panels.beginStep().ok());
+  const auto again = p.claim(1, 0, false);
+  CHECK(again.toPack);
+  CHECK(again.data == mine.data);
+}
+
+TEST_CASE("a panel of an ordinary weight lasts for one step, and is packed where it is shared") {
+  Panels p({.eachStep = true});
+  REQUIRE(p.panels.beginStep().ok());
+  CHECK(p.claim(0, 0, false).data == nullptr);
+  const auto first = p.claim(0, 0, true);
+  CHECK(first.toPack);
+  WeightPanels::publish(first);
+  CHECK_FALSE(p.claim(0, 0, true).toPack);
+  REQUIRE(p.panels.beginStep().ok());
+  const auto second = p.claim(0, 0, true);
+  CHECK(second.toPack);
+  CHECK(second.data == first.data);
+}
+
+TEST_CASE("nothing is packed where nobody asks for it") {
+  Panels p({});
+  REQUIRE(p.panels.beginStep().ok());
+  CHECK_FALSE(p.panels.active());
+  CHECK(p.claim(0, 0, true).data == nullptr);
+  Panels none({.limit = 0, .eachStep = true});
+  none.panels.bind(none.weight, true);
+  REQUIRE(none.panels.beginStep().ok());
+  CHECK_FALSE(none.panels.active());
+}
+
+// Two entries that read one weight: alike, and in tiles of other lengths.
+TEST_CASE("families that cut a weight alike share its panels") {
+  const auto programOfTiles = [](int32_t tileN) {
+    ProgramBuilder b;
+    b.program.maxTokens = 40;
+    const SpaceId tokens = b.space("tokens", SpaceKind::kTokens, 16, 2);
+    const BufferId ids = b.buffer("expert_ids", DType::kI32, {kDimT, fixedDim(1)}, Role::kInput);
+    const BufferId x = b.buffer("x", DType::kBF16, {kDimT, fixedDim(24)}, Role::kInput);
+    const BufferId weight = b.buffer("weight", DType::kBF16, {fixedDim(24), fixedDim(8)}, Role::kInput);
+    for (const char* name : {"first", "second"}) {
+      const bool first = name == std::string("first");
+      const int32_t tile = first ? 4 : tileN;
+      b.beginEntry(name, first ? ids : BufferId{}, first ? EntryId{} : EntryId{0});
+      b.family({.name = "product",
+                .op = OpKind::kGmm,
+                .space = tokens,
+                .tiles = 8 / tile,
+                .tiling = {.n = 8, .k = 24, .tileN = tile},
+                .reads = {x, weight},
+                .writes = {b.buffer(first ? "y" : "z", DType::kBF16, {kDimT, fixedDim(8)}, Role::kOutput)},
+                .waits = {},
+                .signals = {},
+                .priority = 0});
+    }
+    return b.program;
+  };
+  for (const int32_t tileN : {4, 8}) {
+    auto verified = verify(programOfTiles(tileN));
+    if (!verified) FAIL(verified.error().message);
+    const Plan plan = Plan::make(std::move(*verified), **ops::selectKernels());
+    WeightPanels panels(plan, {.eachStep = true});
+    REQUIRE(panels.beginStep().ok());
+    const auto first = panels.claim(FamilyId{0}, 0, 0, 1000, true);
+    REQUIRE(first.toPack);
+    WeightPanels::publish(first);
+    CHECK((panels.claim(FamilyId{1}, 0, 0, 1000, true).data == first.data) == (tileN == 4));
+  }
+}
+
+}  // namespace
+}  // namespace sluice
