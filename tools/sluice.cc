@@ -22,8 +22,9 @@ int runTool(int argc, char** argv) {
   app.footer(
       "`sluice COMMAND --help` says more.\n\n"
       "exit status: 0 success, 1 bad input or failure, 2 wrong usage");
-  const std::array commands = {addRun(app),  addDump(app),       addAs(app),    addVerify(app),
-                               addDiff(app), addMakeInputs(app), addCheck(app), addCalibrate(app)};
+  const std::array commands = {addRun(app),    addDump(app),      addAs(app),
+                               addVerify(app), addDiff(app),      addMakeInputs(app),
+                               addCheck(app),  addCalibrate(app), addBench(app)};
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

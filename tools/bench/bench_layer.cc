@@ -1,0 +1,198 @@
+#include "tools/bench/bench_layer.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <functional>
+#include <mutex>
+#include <thread>
+
+#include "tools/moe/inputs.h"
+#include "tools/moe/random.h"
+
+namespace sluice::tools {
+namespace {
+
+bool isCallers(const Buffer& buffer) {
+  return buffer.role == Role::kInput ||
+         (buffer.role == Role::kOutput && buffer.shape.front().extent != Extent::kRows);
+}
+
+std::vector<int64_t> shapeOf(const Buffer& buffer, int64_t tokens, int64_t rows) {
+  std::vector<int64_t> shape;
+  for (const Dim& dim : buffer.shape)
+    shape.push_back(dim.extent == Extent::kFixed ? dim.size : dim.extent == Extent::kTokens ? tokens : rows);
+  return shape;
+}
+
+// A first dimension that is not fixed by the program.
+bool fits(const Buffer& buffer, const Tensor& tensor) {
+  return shapeOf(buffer, tensor.shape().front(), tensor.shape().front()) == tensor.shape();
+}
+
+void fillRandom(Tensor& tensor, double scale, uint64_t stream) {
+  Random random(1, stream);
+  const auto factor = static_cast<float>(scale);
+  auto* const data = tensor.as<BFloat16>();
+  for (int64_t i = 0; i < tensor.elements(); ++i) data[i] = toBFloat16(random.normal() * factor);
+}
+
+// What all ranks hold together, with as much again for regions of the runtime, must fit into the memory.
+Status checkBytes(const Program& program, int64_t tokens, int64_t rows) {
+  double bytes = 0;
+  for (const Buffer& buffer : program.tables().buffers) {
+    double size = static_cast<double>(dtypeBytes(buffer.type));
+    for (int64_t dim : shapeOf(buffer, tokens, rows)) size *= static_cast<double>(dim);
+    bytes += size * program.ranks();
+  }
+  const double memory =
+      static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGE_SIZE));
+  if (bytes <= 0.9 * memory) return {};
+  return Error{
+      fmt::format("tensors of {:.1f} GiB do not fit into the {:.1f} GiB of this machine; more ranks "
+                  "in --ep leave less to each",
+                  bytes / (1 << 30), memory / (1 << 30))};
+}
+
+// Of rank `rank`; `rows` are those that it receives.
+TensorMap makeRows(const TaskProgram& program, int rank, int64_t tokens, int64_t rows,
+                   const TensorMap* shared) {
+  TensorMap tensors;
+  for (size_t b = 0; b < program.buffers.size(); ++b) {
+    const Buffer& buffer = program.buffers[b];
+    const bool ofRows = buffer.shape.front().extent == Extent::kRows;
+    if (!isCallers(buffer) || (shared != nullptr && !ofRows)) continue;
+    Tensor tensor(buffer.type, shapeOf(buffer, tokens, rows));
+    const double fanIn = ofRows ? 1.0 : static_cast<double>(tensor.shape()[1 % tensor.shape().size()]);
+    if (buffer.role == Role::kInput && buffer.type == DType::kBF16)
+      fillRandom(tensor, 1 / std::sqrt(fanIn), b << 16 | static_cast<uint32_t>(rank));
+    tensors.emplace(buffer.name, std::move(tensor));
+  }
+  return tensors;
+}
+
+// Calls `work` for each rank, side by side where there are several; the first error of the lowest rank.
+Status onRanks(int ranks, const std::function<Status(int)>& work) {
+  if (ranks == 1) return work(0);
+  std::vector<Status> results(static_cast<size_t>(ranks));
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < ranks; ++rank)
+    threads.emplace_back([&, rank] { results[static_cast<size_t>(rank)] = work(rank); });
+  for (std::thread& thread : threads) thread.join();
+  for (Status& result : results)
+    if (!result) return result;
+  return {};
+}
+
+Status bindTensors(const TaskProgram& program, TensorMap& own, TensorMap* shared, Context& context) {
+  for (const Buffer& buffer : program.buffers) {
+    if (!isCallers(buffer)) continue;
+    auto found = own.find(buffer.name);
+    if (shared != nullptr && (found == own.end() || !fits(buffer, found->second)))
+      found = shared->find(buffer.name);
+    Tensor& tensor = found->second;
+    if (Status status = context.bind(buffer.name, {tensor.type(), tensor.shape(), tensor.data()}); !status)
+      return status;
+  }
+  return {};
+}
+
+}  // namespace
+
+Expected<BenchTensors> makeRowsTensors(const Program& program, const RowsCase& c) {
+  const int64_t rows = c.allRows();
+  if (Status status = checkBytes(program, rows, rows); !status) return status.error();
+  BenchTensors tensors;
+  tensors.push_back(makeRows(program.tables(), 0, rows, rows, nullptr));
+  auto* ids = tensors[0].at("expert_ids").as<int32_t>();
+  for (size_t expert = 0; expert < c.rows.size(); ++expert)
+    for (int64_t row = 0; row < c.rows[expert]; ++row) *ids++ = static_cast<int32_t>(expert);
+  return tensors;
+}
+
+Expected<BenchTensors> makeLayerTensors(const Program& program, const LayerCase& c) {
+  if (Status status = checkBytes(program, c.tokens, c.tokens * c.topK); !status) return status.error();
+  const Expected<RoutingSpec> routing = parseRouting(c.skew);
+  if (!routing) return routing.error();
+  const InputsSpec spec{.tokens = {}, .routing = *routing, .seed = 1};
+  BenchTensors tensors;
+  for (int rank = 0; rank < c.ranks; ++rank) {
+    Expected<TensorMap> inputs = makeProgramInputs(program.tables(), spec, rank, c.tokens);
+    if (!inputs) return inputs.error();
+    for (const Buffer& buffer : program.tables().buffers)
+      if (isCallers(buffer) && buffer.role == Role::kOutput)
+        inputs->emplace(buffer.name, Tensor(buffer.type, shapeOf(buffer, c.tokens, 0)));
+    tensors.push_back(std::move(*inputs));
+  }
+  return tensors;
+}
+
+std::vector<int64_t> rowsOfExperts(const BenchTensors& tensors, int64_t experts) {
+  std::vector<int64_t> rows(static_cast<size_t>(experts));
+  for (const TensorMap& rank : tensors) {
+    const Tensor& ids = rank.at("expert_ids");
+    for (int64_t i = 0; i < ids.elements(); ++i)
+      if (ids.as<int32_t>()[i] >= 0) ++rows[static_cast<size_t>(ids.as<int32_t>()[i])];
+  }
+  return rows;
+}
+
+BenchTensors makeRowsOfLayer(const Program& program, const BenchTensors& layer) {
+  const TaskProgram& tables = program.tables();
+  const std::vector<int64_t> rows = rowsOfExperts(layer, tables.experts);
+  BenchTensors tensors;
+  for (int rank = 0; rank < tables.ranks; ++rank) {
+    int64_t mine = 0;
+    for (int e = 0; e < tables.expertsPerRank(); ++e)
+      mine += rows[static_cast<size_t>(rank * tables.expertsPerRank() + e)];
+    tensors.push_back(makeRows(tables, rank, 0, mine, &layer[static_cast<size_t>(rank)]));
+  }
+  return tensors;
+}
+
+Expected<std::unique_ptr<BenchLayer>> BenchLayer::create(Program program, int threads, BenchTensors& own,
+                                                         BenchTensors* shared) {
+  std::unique_ptr<BenchLayer> layer(new BenchLayer(std::move(program)));
+  const int ranks = layer->program_.ranks();
+  layer->contexts_.resize(static_cast<size_t>(ranks));
+  const Status made = onRanks(ranks, [&](int rank) -> Status {
+    const auto r = static_cast<size_t>(rank);
+    Transport& transport = layer->local_.transport(rank);
+    const auto failed = [&](const Error& error) {
+      transport.abort(error.message);  // the others must not wait for a rank that is gone
+      return error;
+    };
+    auto context = Context::create(layer->program_, transport, {.threads = threads, .timeoutSeconds = 600});
+    if (!context) return failed(context.error());
+    layer->contexts_[r] = std::move(*context);
+    const Status bound = bindTensors(layer->program_.tables(), own[r],
+                                     shared == nullptr ? nullptr : &(*shared)[r], *layer->contexts_[r]);
+    return bound ? bound : failed(bound.error());
+  });
+  if (!made) return made.error();
+  return layer;
+}
+
+BenchLayer::~BenchLayer() {
+  // Ranks may leave together only.
+  const auto leave = [&](int rank) -> Status {
+    contexts_[static_cast<size_t>(rank)].reset();
+    return {};
+  };
+  if (!contexts_.empty()) static_cast<void>(onRanks(static_cast<int>(contexts_.size()), leave));
+}
+
+Expected<Duration> BenchLayer::run(Pass pass) {
+  const Timer timer;
+  const Status done = onRanks(program_.ranks(), [&](int rank) {
+    Status status = contexts_[static_cast<size_t>(rank)]->run(passName(pass));
+    if (!status) local_.transport(rank).abort(status.error().message);
+    return status;
+  });
+  const Duration duration = timer.elapsed();
+  if (!done) return done.error();
+  return duration;
+}
+
+}  // namespace sluice::tools

@@ -1,0 +1,76 @@
+// A layer that is compiled and ready to run on this machine, as often as wanted: the path that a user takes,
+// from the graph through the compiler to the executor.
+//
+// BenchTensors is what the caller of a program owns, and BenchLayer a program with its contexts, one a rank;
+// the tensors outlive it. Resource types, one owner. One thread uses them.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "runtime/api/sluice.h"
+#include "runtime/base/expected.h"
+#include "tools/bench/cases.h"
+#include "tools/bench/clock.h"
+#include "tools/io/tensor.h"
+
+namespace sluice::tools {
+
+struct BenchOptions {
+  int threads = 1;  // of all ranks together
+  int repeat = 11;
+  bool forward = true;
+  bool backward = true;
+  ClockKind clock = ClockKind::kWall;
+  bool scaling = true;         // also with one thread
+  std::string peer;            // "onednn", or empty
+  std::string target = "cpu";  // device model of the compiler
+  std::vector<std::string> targetFolders;
+};
+
+// Compiles for `threads` threads of a rank. Sizes are chosen for the rows that the case has.
+Expected<Program> compileRows(const RowsCase& rows, int threads, const BenchOptions& options);
+Expected<Program> compileLayer(const LayerCase& layer, int threads, const BenchOptions& options);
+
+// The products of `layer` alone, on as many ranks.
+Expected<Program> compileRowsOf(const LayerCase& layer, int threads, const BenchOptions& options);
+
+// By rank, then by name: inputs, and outputs that the caller owns.
+using BenchTensors = std::vector<TensorMap>;
+
+// Random inputs of the scale of a trained layer. Errors: more bytes than the machine has.
+Expected<BenchTensors> makeRowsTensors(const Program& program, const RowsCase& rows);
+Expected<BenchTensors> makeLayerTensors(const Program& program, const LayerCase& layer);
+
+// Those of the products of `layer` that it does not share with the layer itself: rows for their tokens.
+BenchTensors makeRowsOfLayer(const Program& program, const BenchTensors& layer);
+
+// The rows of each expert of all ranks.
+std::vector<int64_t> rowsOfExperts(const BenchTensors& tensors, int64_t experts);
+
+class BenchLayer {
+ public:
+  // Binds of each rank the tensors of `own`, else of `shared`, by name and extent. Errors: as Context.
+  static Expected<std::unique_ptr<BenchLayer>> create(Program program, int threads, BenchTensors& own,
+                                                      BenchTensors* shared = nullptr);
+  ~BenchLayer();
+
+  // Runs the entry on all ranks. Errors: as Context::run().
+  Expected<Duration> run(Pass pass);
+
+  // An output of extent rows of rank 0, until the next run.
+  Expected<TensorView> output(std::string_view name) { return contexts_.front()->output(name); }
+
+  const Program& program() const { return program_; }
+  const RunStats& lastRun() const { return contexts_.front()->lastRun(); }
+
+ private:
+  explicit BenchLayer(Program program) : program_(std::move(program)), local_(program_.ranks()) {}
+
+  Program program_;
+  LocalRanks local_;
+  std::vector<std::unique_ptr<Context>> contexts_;
+};
+
+}  // namespace sluice::tools

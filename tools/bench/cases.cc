@@ -1,0 +1,152 @@
+#include "tools/bench/cases.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "tools/bench/skew.h"
+#include "tools/moe/random.h"
+
+namespace sluice::tools {
+namespace {
+
+struct Model {
+  std::string_view name;
+  int64_t hidden, inter, experts, topK;
+};
+
+// Routed experts of one layer, from the configurations that the models were published with.
+constexpr Model kModels[] = {
+    {"deepseek-v3", 7168, 2048, 256, 8},
+    {"qwen3-235b", 4096, 1536, 128, 8},
+    {"qwen3-30b", 2048, 768, 128, 8},
+    {"mixtral-8x7b", 4096, 14336, 8, 2},
+};
+
+Expected<Model> findModel(std::string_view name) {
+  for (const Model& model : kModels)
+    if (model.name == name) return model;
+  return Error{fmt::format("found model '{}', expected one of {}", name, fmt::join(modelNames(), ", "))};
+}
+
+RowsCase evenCase(std::string name, int64_t hidden, int64_t inter, int64_t experts, int64_t rows) {
+  return {std::move(name), hidden, inter, std::vector<int64_t>(static_cast<size_t>(experts), rows / experts)};
+}
+
+Status checkRanks(const Model& model, int64_t ranks) {
+  if (ranks >= 1 && model.experts % ranks == 0) return {};
+  return Error{
+      fmt::format("{} ranks cannot share the {} experts of {} evenly", ranks, model.experts, model.name)};
+}
+
+}  // namespace
+
+std::string_view passName(Pass pass) { return pass == Pass::kForward ? "forward" : "backward"; }
+
+int64_t RowsCase::allRows() const { return std::accumulate(rows.begin(), rows.end(), int64_t{0}); }
+
+std::vector<std::string> rowsCaseNames() { return {"a", "b", "c", "d", "e", "f", "tiny"}; }
+
+std::optional<RowsCase> rowsCase(std::string_view name) {
+  if (name == "a") return evenCase("a", 2048, 768, 16, 4096);
+  if (name == "b") return evenCase("b", 7168, 2048, 4, 2048);
+  if (name == "c") return evenCase("c", 1024, 512, 8, 1024);
+  if (name == "d")
+    return RowsCase{
+        "d", 2048, 768, {179, 96, 89, 125, 104, 209, 1271, 251, 0, 114, 629, 419, 139, 0, 157, 314}};
+  if (name == "e") return evenCase("e", 2048, 768, 16, 64);
+  if (name == "f") return evenCase("f", 4096, 1536, 8, 8192);
+  if (name == "tiny") return RowsCase{"tiny", 64, 48, {37, 0, 5, 22}};
+  return std::nullopt;
+}
+
+LayerCase layerCase(int ranks) {
+  return {.name = fmt::format("layer, {} ranks", ranks),
+          .hidden = 2048,
+          .inter = 768,
+          .experts = 64,
+          .topK = 8,
+          .tokens = 512,
+          .ranks = ranks};
+}
+
+std::vector<std::string> modelNames() {
+  std::vector<std::string> names;
+  for (const Model& model : kModels) names.emplace_back(model.name);
+  return names;
+}
+
+Expected<RowsCase> modelRows(std::string_view name, int64_t tokens, int64_t ep, std::string_view skew) {
+  const Expected<Model> model = findModel(name);
+  if (!model) return model.error();
+  const Expected<double> exponent = skewExponent(skew);
+  if (!exponent) return exponent.error();
+  if (Status status = checkRanks(*model, ep); !status) return status.error();
+  const std::vector<int64_t> all = spreadRows(tokens * ep, model->topK, model->experts, *exponent);
+  RowsCase most;
+  int64_t mostRows = -1;
+  for (int64_t rank = 0; rank < ep; ++rank) {
+    const int64_t local = model->experts / ep;
+    RowsCase mine{fmt::format("{}, {} tokens a rank, rank {} of {}, {}", name, tokens, rank, ep, skew),
+                  model->hidden, model->inter,
+                  std::vector<int64_t>(all.begin() + rank * local, all.begin() + (rank + 1) * local)};
+    if (mine.allRows() <= mostRows) continue;
+    mostRows = mine.allRows();
+    most = std::move(mine);
+  }
+  return most;
+}
+
+Expected<LayerCase> modelLayer(std::string_view name, int64_t tokens, int ranks, std::string_view skew) {
+  const Expected<Model> model = findModel(name);
+  if (!model) return model.error();
+  if (const Expected<double> exponent = skewExponent(skew); !exponent) return exponent.error();
+  if (Status status = checkRanks(*model, ranks); !status) return status.error();
+  return LayerCase{fmt::format("{}, {} tokens a rank, {} ranks, {}", name, tokens, ranks, skew),
+                   model->hidden,
+                   model->inter,
+                   model->experts,
+                   model->topK,
+                   tokens,
+                   ranks,
+                   std::string(skew)};
+}
+
+std::vector<int64_t> spreadRows(int64_t tokens, int64_t topK, int64_t experts, double exponent) {
+  const auto count = static_cast<size_t>(experts);
+  std::vector<double> weight(count);
+  for (size_t n = 0; n < count; ++n) weight[n] = std::pow(static_cast<double>(n + 1), -exponent);
+  // From the most popular on: each takes its share of what is left, up to all tokens.
+  std::vector<int64_t> rows(count);
+  int64_t left = tokens * std::min(topK, experts);
+  double weightLeft = std::accumulate(weight.begin(), weight.end(), 0.0);
+  for (size_t n = 0; n < count; ++n) {
+    const auto share = std::llround(static_cast<double>(left) * weight[n] / weightLeft);
+    const int64_t others = (experts - static_cast<int64_t>(n) - 1) * tokens;  // the most that they can take
+    rows[n] = std::max(std::min<int64_t>({share, tokens, left}), left - others);
+    left -= rows[n];
+    weightLeft -= weight[n];
+  }
+  Random random(1, 0);
+  for (size_t i = count; i > 1; --i)
+    std::swap(rows[i - 1], rows[static_cast<size_t>(random.below(static_cast<int64_t>(i)))]);
+  return rows;
+}
+
+Work workOf(const RowsCase& c, Pass pass) {
+  const auto hidden = static_cast<double>(c.hidden), inter = static_cast<double>(c.inter);
+  const auto rows = static_cast<double>(c.allRows());
+  const auto busy =
+      static_cast<double>(std::count_if(c.rows.begin(), c.rows.end(), [](int64_t r) { return r > 0; }));
+  const double elements = 3 * hidden * inter;  // of the weights of one expert
+  const double rowBytes = 2 * rows * hidden, productBytes = 4 * rows * inter;
+  const double flops = 2 * elements * rows;
+  if (pass == Pass::kForward) return {flops, 2 * busy * elements + rowBytes, rowBytes + productBytes};
+  return {2 * flops, 2 * busy * elements + 2 * rowBytes + productBytes,
+          4 * static_cast<double>(c.experts()) * elements + rowBytes};
+}
+
+}  // namespace sluice::tools

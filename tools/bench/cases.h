@@ -1,0 +1,74 @@
+// The layers that `sluice bench` measures: their sizes and the rows of each expert.
+//
+// Value types and free functions of values; any thread.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/base/expected.h"
+
+namespace sluice::tools {
+
+enum class Pass : uint8_t { kForward, kBackward };
+
+// "forward", "backward": also the names of the entries.
+std::string_view passName(Pass pass);
+
+// The products of one rank on rows that are there, sorted by expert: K is 1, and a token is a row.
+struct RowsCase {
+  std::string name;
+  int64_t hidden = 1;
+  int64_t inter = 1;
+  std::vector<int64_t> rows;  // of each expert
+
+  int64_t allRows() const;
+  int64_t experts() const { return std::ssize(rows); }
+};
+
+// A whole layer: routing, dispatch, products, combine; ranks are threads of one process.
+struct LayerCase {
+  std::string name;
+  int64_t hidden = 1;
+  int64_t inter = 1;
+  int64_t experts = 1;  // of all ranks
+  int64_t topK = 1;
+  int64_t tokens = 1;  // of each rank
+  int ranks = 1;
+  std::string skew = "uniform";  // routing as `sluice make-inputs` has it
+};
+
+// "a" to "f" in order, the cases of docs/performance.md, and "tiny", which a test can run.
+std::vector<std::string> rowsCaseNames();
+std::optional<RowsCase> rowsCase(std::string_view name);
+
+// "layer": 512 tokens a rank.
+LayerCase layerCase(int ranks);
+
+// What a rank of `ep` computes of a layer of a known model: that with the most rows, where each rank has
+// `tokens` tokens. `skew` is "uniform" or "zipf:S": the n-th most popular expert is chosen in proportion to
+// 1 / n^S, popularity is a random order. Errors: an unknown model (lists them), a skew that is neither, ranks
+// that do not divide the experts.
+Expected<RowsCase> modelRows(std::string_view model, int64_t tokens, int64_t ep, std::string_view skew);
+Expected<LayerCase> modelLayer(std::string_view model, int64_t tokens, int ranks, std::string_view skew);
+std::vector<std::string> modelNames();
+
+// Rows of each of `experts` experts that `tokens` tokens with `topK` experts each give; their sum is exact,
+// and none has more than `tokens`.
+std::vector<int64_t> spreadRows(int64_t tokens, int64_t topK, int64_t experts, double exponent);
+
+// Floating-point operations and bytes of one pass: 6 R H I and twice that; every matrix that a pass must read
+// or write counts once (forward: the weights of experts with rows and X are read, Y and the product of gate
+// and up, which the backward needs, are written; backward: also dY and that product are read, dX and the
+// gradients of all weights in fp32 are written).
+struct Work {
+  double flops = 0;
+  double readBytes = 0;
+  double writtenBytes = 0;
+};
+Work workOf(const RowsCase& rows, Pass pass);
+
+}  // namespace sluice::tools

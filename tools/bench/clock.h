@@ -1,0 +1,63 @@
+// What a measurement is taken with, and the samples it gives.
+//
+// Value types. On a machine that does other work too, wall time says little; the processor time of this
+// process, divided by its threads, says what the same work takes where nothing else runs, as long as its
+// threads do not wait for each other.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <ctime>
+#include <vector>
+
+namespace sluice::tools {
+
+enum class ClockKind : uint8_t { kWall, kCpu };
+
+struct Duration {
+  double wall = 0;  // seconds
+  double cpu = 0;   // of all threads of this process
+
+  double seconds(ClockKind clock, int threads) const {
+    return clock == ClockKind::kWall ? wall : cpu / threads;
+  }
+};
+
+class Timer {
+ public:
+  Duration elapsed() const {
+    const Duration end = now();
+    return {end.wall - begin_.wall, end.cpu - begin_.cpu};
+  }
+
+ private:
+  static Duration now() {
+    timespec cpu{};
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &cpu);
+    const auto wall = std::chrono::steady_clock::now().time_since_epoch();
+    return {std::chrono::duration<double>(wall).count(),
+            static_cast<double>(cpu.tv_sec) + 1e-9 * static_cast<double>(cpu.tv_nsec)};
+  }
+
+  Duration begin_ = now();
+};
+
+// All repetitions of one thing, in order.
+struct Samples {
+  std::vector<Duration> all;
+  int threads = 1;  // that it ran on
+
+  std::vector<double> sorted(ClockKind clock) const {
+    std::vector<double> seconds;
+    for (const Duration& duration : all) seconds.push_back(duration.seconds(clock, threads));
+    std::sort(seconds.begin(), seconds.end());
+    return seconds;
+  }
+  // Of at least one repetition; the upper one of two in the middle.
+  double median(ClockKind clock) const { return sorted(clock)[all.size() / 2]; }
+  double least(ClockKind clock) const { return sorted(clock).front(); }
+  double most(ClockKind clock) const { return sorted(clock).back(); }
+};
+
+}  // namespace sluice::tools

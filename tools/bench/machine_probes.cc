@@ -1,0 +1,113 @@
+#include "tools/bench/machine_probes.h"
+
+#include <algorithm>
+#include <atomic>
+#include <barrier>
+#include <fstream>
+#include <functional>
+#include <span>
+#include <thread>
+
+#include "ops/bench/peak.h"
+#include "ops/bench/probes.h"
+
+namespace sluice::tools {
+namespace {
+
+constexpr size_t kProbeBytes = size_t{256} << 20;
+constexpr size_t kLine = 64;
+
+std::atomic<uint64_t> sink;  // what is read is used
+
+double (*peakLoop(ops::Isa isa))(int64_t) {
+  switch (isa) {
+    case ops::Isa::kPortable:
+      return nullptr;
+    case ops::Isa::kAvx2:
+      return ops::runAvx2FmaPeak;
+    case ops::Isa::kAvx512Bf16:
+      return ops::runAvx512DotPeak;
+    case ops::Isa::kAmx:
+      return ops::runAmxDotPeak;
+  }
+  return nullptr;
+}
+
+double loopsOf(ops::Isa isa) { return isa == ops::Isa::kAmx ? 1 << 16 : 1 << 19; }
+
+// What `threads` threads do in a second, all at once; `work(thread)` returns how much it did.
+double rateOf(int threads, ClockKind clock, const std::function<double(int)>& work) {
+  std::vector<double> done(static_cast<size_t>(threads));
+  if (threads == 1) {
+    const Timer timer;
+    done[0] = work(0);
+    return done[0] / timer.elapsed().seconds(clock, 1);
+  }
+  std::barrier<> ready(threads + 1), finished(threads + 1);
+  std::vector<std::thread> workers;
+  for (int t = 0; t < threads; ++t)
+    workers.emplace_back([&, t] {
+      ready.arrive_and_wait();
+      done[static_cast<size_t>(t)] = work(t);
+      finished.arrive_and_wait();
+    });
+  ready.arrive_and_wait();
+  const Timer timer;
+  finished.arrive_and_wait();
+  const double seconds = timer.elapsed().seconds(clock, threads);
+  for (std::thread& worker : workers) worker.join();
+  double all = 0;
+  for (double part : done) all += part;
+  return all / seconds;
+}
+
+double middle(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+}  // namespace
+
+MachineProbes::MachineProbes(ops::Isa isa, int threads, ClockKind clock)
+    : isa_(isa), threads_(threads), clock_(clock), memory_(kProbeBytes + kLine, std::byte{1}) {}
+
+ProbeRates MachineProbes::probe(int threads) {
+  const size_t shift = (kLine - reinterpret_cast<uintptr_t>(memory_.data()) % kLine) % kLine;
+  const size_t each = kProbeBytes / static_cast<size_t>(threads) / kLine * kLine;
+  const auto part = [&](int thread) {
+    return std::span(memory_).subspan(shift + static_cast<size_t>(thread) * each, each);
+  };
+  ProbeRates rates;
+  if (double (*const loop)(int64_t) = peakLoop(isa_))
+    rates.flops = rateOf(threads, clock_, [&](int) { return loop(static_cast<int64_t>(loopsOf(isa_))); });
+  rates.read = rateOf(threads, clock_, [&](int thread) {
+    sink += ops::readMemory(part(thread));
+    return static_cast<double>(each);
+  });
+  rates.stream = rateOf(threads, clock_, [&](int thread) {
+    ops::streamMemory(part(thread), 1);
+    return static_cast<double>(each);
+  });
+  return rates;
+}
+
+ProbeRates medianRates(const std::vector<ProbeRates>& rates) {
+  std::vector<double> flops, read, stream;
+  for (const ProbeRates& one : rates) {
+    flops.push_back(one.flops);
+    read.push_back(one.read);
+    stream.push_back(one.stream);
+  }
+  return {middle(std::move(flops)), middle(std::move(read)), middle(std::move(stream))};
+}
+
+std::string cpuName() {
+  std::ifstream info("/proc/cpuinfo");
+  for (std::string line; std::getline(info, line);) {
+    const size_t colon = line.find(": ");
+    if (line.starts_with("model name") && colon != line.npos) return line.substr(colon + 2);
+  }
+  return "unknown";
+}
+
+}  // namespace sluice::tools

@@ -1,0 +1,48 @@
+// What this machine can do at most, measured beside what Sluice does: the register peak of the unit that
+// multiplies, and the bandwidth of memory.
+//
+// Resource type; one thread uses it. It holds memory far larger than the caches.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ops/abi/kernels.h"
+#include "tools/bench/clock.h"
+
+namespace sluice::tools {
+
+// One repetition of every probe, on one thread or on all.
+struct ProbeRates {
+  double flops = 0;   // 0: this instruction set has no probe
+  double read = 0;    // bytes a second
+  double stream = 0;  // bytes a second written past the caches
+};
+
+class MachineProbes {
+ public:
+  MachineProbes(ops::Isa isa, int threads, ClockKind clock);
+
+  // About 20 ms for each.
+  ProbeRates one() { return probe(1); }
+  ProbeRates all() { return probe(threads_); }
+
+  int threads() const { return threads_; }
+
+ private:
+  ProbeRates probe(int threads);
+
+  ops::Isa isa_;
+  int threads_;
+  ClockKind clock_;
+  std::vector<std::byte> memory_;
+};
+
+// The rates that half of the repetitions reach. At least one repetition.
+ProbeRates medianRates(const std::vector<ProbeRates>& rates);
+
+// "AMD EPYC", or "unknown".
+std::string cpuName();
+
+}  // namespace sluice::tools

@@ -1,0 +1,151 @@
+#include "tools/bench/measure_case.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <functional>
+#include <thread>
+
+#include "tools/bench/peer_contest.h"
+
+namespace sluice::tools {
+namespace {
+
+// Something that is run in turn with others.
+using Step = std::function<Expected<Duration>(Pass)>;
+
+struct Contender {
+  Step run;
+  int threads = 1;
+  std::function<Samples&(PassSamples&)> samples;
+};
+
+Samples& initialized(std::optional<Samples>& samples) {
+  if (!samples) samples.emplace();
+  return *samples;
+}
+
+// OpenMP's threads go on spinning for a while after a peer's product.
+void letSpinnersRest() { std::this_thread::sleep_for(std::chrono::milliseconds(20)); }
+
+// All contenders in turn, forward and then backward, `repeat` times; the first run of each is not counted.
+Status repeatAll(const std::vector<Contender>& contenders, MachineProbes& probes, const BenchOptions& options,
+                 bool rest, CaseSamples& result) {
+  for (int repetition = 0; repetition <= options.repeat; ++repetition) {
+    if (repetition > 0) {
+      result.probesOfAll.push_back(probes.all());
+      result.probesOfOne.push_back(probes.one());
+    }
+    for (const Contender& contender : contenders)
+      for (PassSamples& pass : result.passes) {
+        if (rest) letSpinnersRest();
+        const Expected<Duration> duration = contender.run(pass.pass);
+        if (!duration) return duration.error();
+        if (repetition == 0) continue;
+        Samples& samples = contender.samples(pass);
+        samples.threads = contender.threads;
+        samples.all.push_back(*duration);
+      }
+  }
+  return {};
+}
+
+CaseSamples emptyResult(const RowsCase& rows, const BenchOptions& options) {
+  CaseSamples result;
+  result.name = rows.name;
+  result.rows = rows;
+  for (Pass pass : {Pass::kForward, Pass::kBackward}) {
+    if (pass == Pass::kForward ? !options.forward : !options.backward) continue;
+    PassSamples samples;
+    samples.pass = pass;
+    samples.work = workOf(rows, pass);
+    result.passes.push_back(std::move(samples));
+  }
+  return result;
+}
+
+// A backward finds what a forward has saved.
+Status prepare(BenchLayer& layer) {
+  const Expected<Duration> done = layer.run(Pass::kForward);
+  return done ? Status{} : Status{done.error()};
+}
+
+}  // namespace
+
+Expected<CaseSamples> measureRows(const RowsCase& c, const BenchOptions& options, ops::Isa isa) {
+  Expected<Program> program = compileRows(c, options.threads, options);
+  if (!program) return program.error();
+  Expected<BenchTensors> tensors = makeRowsTensors(*program, c);
+  if (!tensors) return tensors.error();
+  auto layer = BenchLayer::create(*program, options.threads, *tensors);
+  if (!layer) return layer.error();
+  if (Status ready = prepare(**layer); !ready) return ready.error();
+
+  CaseSamples result = emptyResult(c, options);
+  std::vector<Contender> contenders;
+  contenders.push_back({[&](Pass pass) { return (*layer)->run(pass); }, options.threads,
+                        [](PassSamples& pass) -> Samples& { return pass.sluice; }});
+  PeerContest contest;
+  if (!options.peer.empty()) {
+    const TensorMap& own = tensors->front();
+    const PeerInputs inputs{&c,
+                            own.at("x").as<BFloat16>(),
+                            own.at("dy").as<BFloat16>(),
+                            own.at("gate_up_weight").as<BFloat16>(),
+                            own.at("down_weight").as<BFloat16>(),
+                            options.threads};
+    if (Status held = contest.hold(options, inputs, **layer, own, result); !held) return held.error();
+    contenders.push_back({[&](Pass pass) { return contest.run(pass); }, options.threads,
+                          [](PassSamples& pass) -> Samples& { return pass.peer->samples; }});
+  }
+  std::unique_ptr<BenchLayer> single;
+  if (options.scaling && options.threads > 1) {
+    Expected<Program> forOne = compileRows(c, 1, options);
+    if (!forOne) return forOne.error();
+    auto made = BenchLayer::create(*forOne, 1, *tensors);
+    if (!made) return made.error();
+    single = std::move(*made);
+    if (Status ready = prepare(*single); !ready) return ready.error();
+    contenders.push_back({[&](Pass pass) { return single->run(pass); }, 1,
+                          [](PassSamples& pass) -> Samples& { return initialized(pass.single); }});
+  }
+  MachineProbes probes(isa, options.threads, options.clock);
+  if (Status done = repeatAll(contenders, probes, options, !options.peer.empty(), result); !done)
+    return done.error();
+  return result;
+}
+
+Expected<CaseSamples> measureLayer(const LayerCase& c, const BenchOptions& options, ops::Isa isa) {
+  if (!options.peer.empty()) return Error{"a whole layer has no peer to compare with"};
+  if (options.threads < c.ranks)
+    return Error{fmt::format("{} ranks need as many threads, found {}", c.ranks, options.threads)};
+  const int threads = options.threads / c.ranks;
+  Expected<Program> program = compileLayer(c, threads, options);
+  if (!program) return program.error();
+  Expected<BenchTensors> tensors = makeLayerTensors(*program, c);
+  if (!tensors) return tensors.error();
+  auto layer = BenchLayer::create(*program, threads, *tensors);
+  if (!layer) return layer.error();
+  Expected<Program> products = compileRowsOf(c, threads, options);
+  if (!products) return products.error();
+  BenchTensors rows = makeRowsOfLayer(*products, *tensors);
+  auto bare = BenchLayer::create(*products, threads, rows, &*tensors);
+  if (!bare) return bare.error();
+  for (BenchLayer* each : {layer->get(), bare->get()})
+    if (Status ready = prepare(*each); !ready) return ready.error();
+
+  CaseSamples result = emptyResult({c.name, c.hidden, c.inter, rowsOfExperts(*tensors, c.experts)}, options);
+  result.ranks = c.ranks;
+  result.whole = true;
+  const int all = threads * c.ranks;
+  const std::vector<Contender> contenders = {
+      {[&](Pass pass) { return (*layer)->run(pass); }, all,
+       [](PassSamples& pass) -> Samples& { return pass.sluice; }},
+      {[&](Pass pass) { return (*bare)->run(pass); }, all,
+       [](PassSamples& pass) -> Samples& { return initialized(pass.bare); }}};
+  MachineProbes probes(isa, all, options.clock);
+  if (Status done = repeatAll(contenders, probes, options, false, result); !done) return done.error();
+  return result;
+}
+
+}  // namespace sluice::tools

@@ -1,0 +1,47 @@
+// Measures one case: Sluice on all threads and on one, the peer, the products of a whole layer alone, and the
+// probes of the machine, all in turn within each repetition, so that they see the machine in the same state.
+//
+// Value types and free functions. One thread calls.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ops/abi/kernels.h"
+#include "tools/bench/bench_layer.h"
+#include "tools/bench/cases.h"
+#include "tools/bench/machine_probes.h"
+
+namespace sluice::tools {
+
+struct PeerSamples {
+  std::string mode;  // the quicker one of all modes
+  Samples samples;
+  double difference = 0;  // |ours - theirs| / |theirs|, Frobenius, the largest of the results of the pass
+};
+
+struct PassSamples {
+  Pass pass = Pass::kForward;
+  Work work;
+  Samples sluice;
+  std::optional<Samples> single;  // on one thread
+  std::optional<Samples> bare;    // of a whole layer: its products alone
+  std::optional<PeerSamples> peer;
+};
+
+struct CaseSamples {
+  std::string name;
+  RowsCase rows;  // of a whole layer: the experts of all ranks
+  int ranks = 1;
+  bool whole = false;
+  std::vector<ProbeRates> probesOfAll, probesOfOne;  // by repetition
+  std::vector<PassSamples> passes;
+};
+
+Expected<CaseSamples> measureRows(const RowsCase& rows, const BenchOptions& options, ops::Isa isa);
+
+// `options.threads` is divided by the ranks. Errors: a peer, fewer threads than ranks.
+Expected<CaseSamples> measureLayer(const LayerCase& layer, const BenchOptions& options, ops::Isa isa);
+
+}  // namespace sluice::tools

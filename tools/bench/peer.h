@@ -1,0 +1,62 @@
+// A peer: another library that does the same work on the same data, for comparison.
+//
+// Resource types; one thread calls. What the peer is given outlives it.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/base/dtype.h"
+#include "runtime/base/expected.h"
+#include "tools/bench/cases.h"
+
+namespace sluice::tools {
+
+// Rows lie expert by expert; weights are those of Sluice: [E, H, 2I], gate then up, and [E, I, H].
+struct PeerInputs {
+  const RowsCase* rows = nullptr;
+  const BFloat16* x = nullptr;   // [R, H]
+  const BFloat16* dy = nullptr;  // [R, H]
+  const BFloat16* gateUpWeight = nullptr;
+  const BFloat16* downWeight = nullptr;
+  int threads = 1;
+};
+
+// What a run leaves, in the layouts of Sluice. Written by the peer.
+struct PeerResults {
+  std::vector<BFloat16> gateUp, act, y;                 // forward
+  std::vector<BFloat16> actGrad, gateUpGrad, dx;        // backward
+  std::vector<float> gateUpWeightGrad, downWeightGrad;  // empty where no backward is wanted
+};
+
+// How it is run: as the library takes weights, or in its own layout, made before any measurement; and with
+// all threads in one product, or with one thread an expert.
+struct PeerMode {
+  bool packed = false;
+  bool expertsInParallel = false;
+};
+std::string peerModeName(const PeerMode& mode);
+
+class Peer {
+ public:
+  virtual ~Peer() = default;
+  virtual Status run(Pass pass) = 0;  // backward needs a forward before it
+};
+
+// The peers that this build has, by name.
+std::vector<std::string> peerNames();
+
+// Makes all that does not depend on the values of rows: primitives, packed weights. `results` outlives it.
+// Errors: this build has no such peer (says how to get it); the library refuses.
+Expected<std::unique_ptr<Peer>> makePeer(std::string_view name, const PeerInputs& inputs,
+                                         const PeerMode& mode, bool backward, PeerResults& results);
+
+// "oneDNN 2.6.3".
+std::string peerVersion(std::string_view name);
+
+// Of the shapes that the inputs ask for, zero.
+PeerResults makePeerResults(const RowsCase& rows, bool backward);
+
+}  // namespace sluice::tools

@@ -1,0 +1,101 @@
+#include "tools/bench/peer_contest.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <span>
+
+namespace sluice::tools {
+namespace {
+
+// Both round to bf16 in between; more than this is another result.
+constexpr double kMostDifference = 0.03;
+
+constexpr int kTrials = 3;
+
+float valueOf(BFloat16 x) { return toFloat(x); }
+float valueOf(float x) { return x; }
+
+template <class T>
+double difference(const T* ours, std::span<const T> theirs) {
+  double apart = 0, size = 0;
+  for (size_t i = 0; i < theirs.size(); ++i) {
+    const double their = valueOf(theirs[i]), off = valueOf(ours[i]) - their;
+    apart += off * off;
+    size += their * their;
+  }
+  // A number that is none must not look like agreement.
+  const double relative = std::sqrt(apart / std::max(size, 1e-30));
+  return std::isfinite(relative) ? relative : HUGE_VAL;
+}
+
+Expected<Duration> timed(Peer& peer, Pass pass) {
+  const Timer timer;
+  const Status done = peer.run(pass);
+  const Duration duration = timer.elapsed();
+  if (!done) return done.error();
+  return duration;
+}
+
+}  // namespace
+
+Expected<Duration> PeerContest::run(Pass pass) { return timed(chosen(pass), pass); }
+
+Status PeerContest::hold(const BenchOptions& options, const PeerInputs& inputs, BenchLayer& layer,
+                         const TensorMap& own, CaseSamples& result) {
+  inputs_ = inputs;
+  results_ = makePeerResults(*inputs.rows, options.backward);
+  if (Status done = chooseModes(options, result); !done) return done;
+  return compare(layer, own, result);
+}
+
+Status PeerContest::chooseModes(const BenchOptions& options, CaseSamples& result) {
+  std::array<double, 2> best{HUGE_VAL, HUGE_VAL};
+  for (int mode = 0; mode < (options.threads > 1 ? 4 : 2); ++mode) {
+    const PeerMode words{.packed = mode % 2 == 1, .expertsInParallel = mode >= 2};
+    Expected<std::unique_ptr<Peer>> made = makePeer(options.peer, inputs_, words, options.backward, results_);
+    if (!made) return made.error();
+    const std::shared_ptr<Peer> peer = std::move(*made);
+    // A backward finds what a forward has left; the first run of all is not counted.
+    if (Status ready = peer->run(Pass::kForward); !ready) return ready;
+    for (PassSamples& pass : result.passes) {
+      double least = HUGE_VAL;
+      for (int trial = 0; trial < kTrials; ++trial) {
+        const Expected<Duration> duration = timed(*peer, pass.pass);
+        if (!duration) return duration.error();
+        if (trial > 0) least = std::min(least, duration->seconds(options.clock, options.threads));
+      }
+      const auto p = static_cast<size_t>(pass.pass);
+      if (least >= best[p]) continue;
+      best[p] = least;
+      chosen_[p] = peer;
+      pass.peer = PeerSamples{peerModeName(words), {}, 0};
+    }
+  }
+  return {};
+}
+
+Status PeerContest::compare(BenchLayer& layer, const TensorMap& own, CaseSamples& result) {
+  for (PassSamples& pass : result.passes) {
+    if (const Expected<Duration> done = layer.run(pass.pass); !done) return done.error();
+    if (Status done = chosen(pass.pass).run(pass.pass); !done) return done;
+    const bool forward = pass.pass == Pass::kForward;
+    const Expected<TensorView> rows = layer.output(forward ? "y" : "dx");
+    if (!rows) return rows.error();
+    double& most = pass.peer->difference;
+    most = difference<BFloat16>(static_cast<const BFloat16*>(rows->data), forward ? results_.y : results_.dx);
+    if (!forward) {
+      most = std::max(
+          most, difference<float>(own.at("gate_up_weight_grad").as<float>(), results_.gateUpWeightGrad));
+      most =
+          std::max(most, difference<float>(own.at("down_weight_grad").as<float>(), results_.downWeightGrad));
+    }
+    if (most > kMostDifference)
+      return Error{fmt::format("{} of case {}: {} differs from Sluice by {:.2g}, expected at most {}",
+                               passName(pass.pass), result.name, peerVersion("onednn"), most,
+                               kMostDifference)};
+  }
+  return {};
+}
+
+}  // namespace sluice::tools

@@ -1,0 +1,44 @@
+// What was measured, as text, as rows of a Markdown table, and as JSON. Free functions of values.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tools/bench/measure_case.h"
+
+namespace sluice::tools {
+
+struct Machine {
+  std::string cpu;
+  std::string isa;
+  std::string peer;  // with its version; empty: none
+};
+
+// Figures that follow from the samples of one pass; 0 where there is nothing to tell.
+struct PassFigures {
+  double median = 0, least = 0, most = 0;  // seconds
+  double flops = 0;                        // a second, of the median
+  double shareOfPeak = 0;
+  double readRate = 0;     // bytes a second: what has to be read, in the median
+  double shareOfRead = 0;  // of the read bandwidth
+  double bound = 0;        // seconds: max(flops / peak, reads / read rate + writes / stream rate)
+  double overBound = 0;
+  double peerMedian = 0;
+  double peerOverSluice = 0;  // how many times as long the peer takes
+  double gain = 0;            // of all threads over one
+  double gainOfProbe = 0;
+  double overBare = 0;  // of a whole layer over its products
+};
+PassFigures figuresOf(const CaseSamples& samples, const PassSamples& pass, ClockKind clock);
+
+std::string textOf(const CaseSamples& samples, const BenchOptions& options, const Machine& machine);
+std::string markdownHeader();
+std::string markdownOf(const CaseSamples& samples, const BenchOptions& options);
+
+// How much longer (d) takes than (a), where both were measured; else empty.
+std::string skewText(const std::vector<CaseSamples>& all, ClockKind clock);
+
+// Everything, with every repetition.
+std::string jsonOf(const std::vector<CaseSamples>& all, const BenchOptions& options, const Machine& machine);
+
+}  // namespace sluice::tools

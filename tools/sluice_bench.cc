@@ -1,0 +1,205 @@
+// sluice-bench: `sluice bench`, which starts it. It has the compiler in it, and the peer where there is one;
+// the other subcommands of sluice need neither.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+
+#include "compiler/target/target.h"
+#include "tools/bench/measure_case.h"
+#include "tools/bench/peer.h"
+#include "tools/bench/report.h"
+#include "tools/cli/command.h"
+#include "tools/cli/files.h"
+#include "tools/io/pending_file.h"
+
+namespace sluice::tools {
+namespace {
+
+constexpr const char* kFooter =
+    R"(Cases, rows already routed, bf16, SwiGLU; forward 6 R H I operations, backward 12 R H I with fp32 weight gradients:
+  a  H 2048 I 768, 16 experts, 4096 rows     d  as a, rows of a skewed routing, two experts without
+  b  H 7168 I 2048, 4 experts, 2048 rows     e  as a, 64 rows: bound by reading the weights
+  c  H 1024 I 512, 8 experts, 1024 rows      f  H 4096 I 1536, 8 experts, 8192 rows
+  layer  512 tokens a rank, 8 of 64 experts each, H 2048 I 768: routing, dispatch, products, combine, with
+         --ranks as threads of this process, beside its products alone
+--model has the sizes of a known model: what one rank of --ep computes, or with --ranks the whole layer.
+
+Within each repetition everything runs in turn: Sluice, the peer, Sluice on one thread, and probes of the register
+peak, of reading and of non-temporal writing. The bound is max(operations / peak, bytes read / read bandwidth +
+bytes written / write bandwidth), each matrix counted once.
+
+examples:
+  sluice bench --case a --threads 2
+  sluice bench --case all --threads 2 --peer onednn --json bench.json
+  sluice bench --case layer --ranks 2 --threads 2
+  sluice bench --model deepseek-v3 --tokens 4096 --ep 64 --skew zipf:1.2 --pass forward
+
+exit status: 0 done, 1 bad input or failure, 2 wrong usage)";
+
+struct Arguments {
+  BenchOptions bench;
+  std::string name, pass = "both", clock = "wall", isa, json, model, skew = "uniform";
+  int64_t tokens = 4096;
+  int64_t ep = 1;
+  int ranks = 0;
+  bool noScaling = false, markdown = false;
+};
+
+int fail(const std::string& message, int status) {
+  fmt::print(stderr, "sluice: error: {}\n", message);
+  return status;
+}
+
+void declare(CLI::App& app, Arguments& a) {
+  std::vector<std::string> names = rowsCaseNames();
+  names.insert(names.end(), {"layer", "all"});
+  auto* name = app.add_option("--case", a.name, "a, b, c, d, e, f, all of these, or layer (default: a)");
+  name->check(CLI::IsMember(names))->type_name("CASE");
+  auto* model = app.add_option("--model", a.model, fmt::format("{}", fmt::join(modelNames(), ", ")));
+  model->check(CLI::IsMember(modelNames()))->type_name("NAME")->excludes(name);
+  app.add_option("--tokens", a.tokens, "of each rank, with --model (default: 4096)")
+      ->check(CLI::Range(1, 1 << 20))
+      ->needs(model)
+      ->type_name("T");
+  auto* ep =
+      app.add_option("--ep", a.ep, "ranks that share the experts, with --model: one of them is measured");
+  ep->check(CLI::Range(1, 4096))->needs(model)->type_name("N");
+  app.add_option("--skew", a.skew, "uniform (default) or zipf:S, with --model")
+      ->needs(model)
+      ->type_name("SKEW");
+  app.add_option("--ranks", a.ranks, "a whole layer on as many ranks in this process")
+      ->check(CLI::Range(1, 64))
+      ->excludes(ep)
+      ->type_name("N");
+  app.add_option("--pass", a.pass, "forward, backward or both (default)")
+      ->check(CLI::IsMember({"forward", "backward", "both"}))
+      ->type_name("PASS");
+  app.add_option("--threads", a.bench.threads, "of all ranks together (default: 1)")
+      ->check(CLI::Range(1, 1024))
+      ->type_name("N");
+  app.add_option("--repeat", a.bench.repeat, "repetitions that count (default: 11)")
+      ->check(CLI::Range(1, 100000))
+      ->type_name("N");
+  app.add_option("--peer", a.bench.peer, "compare with another library, in its strongest mode: onednn")
+      ->check(CLI::IsMember({"onednn"}))
+      ->type_name("NAME");
+  app.add_option("--clock", a.clock,
+                 "wall (default), or cpu: processor time by threads, for a machine that does other work")
+      ->check(CLI::IsMember({"wall", "cpu"}))
+      ->type_name("CLOCK");
+  app.add_option("--isa", a.isa, "kernels: portable, avx2, avx512 or amx (default: the best)")
+      ->type_name("ISA");
+  app.add_option("--target", a.bench.target, "device model that sizes are chosen by (default: cpu)")
+      ->type_name("NAME");
+  app.add_flag("--no-scaling", a.noScaling, "leave out the runs on one thread");
+  app.add_flag("--markdown", a.markdown, "print rows of a table");
+  app.add_option("--json", a.json, "write every repetition to a file")->type_name("FILE");
+  app.footer(kFooter);
+}
+
+// What was asked for, in order.
+struct Plan {
+  std::vector<RowsCase> rows;
+  std::vector<LayerCase> layers;
+};
+
+Expected<Plan> planOf(const Arguments& a) {
+  Plan plan;
+  if (!a.model.empty() && a.ranks > 0) {
+    Expected<LayerCase> layer = modelLayer(a.model, a.tokens, a.ranks, a.skew);
+    if (!layer) return layer.error();
+    plan.layers.push_back(std::move(*layer));
+  } else if (!a.model.empty()) {
+    Expected<RowsCase> rows = modelRows(a.model, a.tokens, a.ep, a.skew);
+    if (!rows) return rows.error();
+    plan.rows.push_back(std::move(*rows));
+  } else if (a.name == "layer") {
+    plan.layers.push_back(layerCase(std::max(1, a.ranks)));
+  } else if (a.name == "all") {
+    for (const char* name : {"a", "b", "c", "d", "e", "f"}) plan.rows.push_back(*rowsCase(name));
+  } else {
+    plan.rows.push_back(*rowsCase(a.name.empty() ? "a" : a.name));
+  }
+  return plan;
+}
+
+Status writeJson(const std::string& path, const std::string& text) {
+  Expected<PendingFile> file = PendingFile::create(path);
+  if (!file) return file.error();
+  if (Status status = file->write(std::as_bytes(std::span(text))); !status) return status;
+  return file->commit();
+}
+
+// Figures appear as soon as a case is done.
+Status show(const CaseSamples& c, const Arguments& a, const Machine& machine, bool first) {
+  const std::string header = a.markdown ? (first ? markdownHeader() : "") : (first ? "" : "\n");
+  return printText(header + (a.markdown ? markdownOf(c, a.bench) : textOf(c, a.bench, machine)));
+}
+
+Status measureAll(const Arguments& a, const Plan& plan, ops::Isa isa, const Machine& machine) {
+  std::vector<CaseSamples> all;
+  const auto keep = [&](Expected<CaseSamples> result) -> Status {
+    if (!result) return result.error();
+    all.push_back(std::move(*result));
+    return show(all.back(), a, machine, all.size() == 1);
+  };
+  for (const RowsCase& c : plan.rows)
+    if (Status done = keep(measureRows(c, a.bench, isa)); !done) return done;
+  for (const LayerCase& c : plan.layers)
+    if (Status done = keep(measureLayer(c, a.bench, isa)); !done) return done;
+  if (const std::string skew = skewText(all, a.bench.clock); !skew.empty())
+    if (Status done = printText("\n" + skew); !done) return done;
+  return a.json.empty() ? Status{} : writeJson(a.json, jsonOf(all, a.bench, machine));
+}
+
+Status bench(Arguments& a) {
+  a.bench.forward = a.pass != "backward";
+  a.bench.backward = a.pass != "forward";
+  a.bench.clock = a.clock == "cpu" ? ClockKind::kCpu : ClockKind::kWall;
+  a.bench.scaling = !a.noScaling;
+  // Contexts choose their kernels by it.
+  if (!a.isa.empty()) setenv("SLUICE_ISA", a.isa.c_str(), 1);
+  const Expected<const ops::KernelSet*> kernels = ops::selectKernels();
+  if (!kernels) return kernels.error();
+  const Expected<Plan> plan = planOf(a);
+  if (!plan) return plan.error();
+  if (!a.json.empty())
+    if (Status status = probeWritable({a.json}); !status) return status;
+  const Machine machine{cpuName(), std::string(ops::isaName((*kernels)->isa)),
+                        a.bench.peer.empty() ? "" : peerVersion(a.bench.peer)};
+  return measureAll(a, *plan, (*kernels)->isa, machine);
+}
+
+int runTool(int argc, char** argv) {
+  CLI::App app("sluice bench: how fast this machine computes layers, beside what it could at most",
+               "sluice bench");
+  Arguments arguments;
+  declare(app, arguments);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) return app.exit(error);  // --help
+    return fail(error.what(), kExitUsage);
+  }
+  if (arguments.ranks > 0 && arguments.model.empty() && arguments.name != "layer")
+    return fail("--ranks: for --model or --case layer only", kExitUsage);
+  arguments.bench.targetFolders = targetFolders(argv[0]);
+  const Status status = bench(arguments);
+  return status ? kExitSuccess : fail(status.error().message, kExitFailure);
+}
+
+}  // namespace
+}  // namespace sluice::tools
+
+int main(int argc, char** argv) {
+  // Nothing throws for bad input; what is left is a machine without memory.
+  try {
+    return sluice::tools::runTool(argc, argv);
+  } catch (const std::exception& error) {
+    return sluice::tools::fail(error.what(), sluice::tools::kExitFailure);
+  }
+}
