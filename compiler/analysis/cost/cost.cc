@@ -4,18 +4,13 @@
 #include <cmath>
 
 #include "compiler/analysis/cost/task.h"
+#include "compiler/analysis/events.h"
 
 namespace sluice {
 namespace {
 
 bool isProduct(OpKind op) {
   return op == OpKind::kGmm || op == OpKind::kGmmActivation || op == OpKind::kGmmActivationGrad;
-}
-
-double tilesOf(const CostFamily& family) {
-  if (family.op == OpKind::kGmmWeightGrad)
-    return std::ceil(double(family.m) / family.tileM) * std::ceil(double(family.n) / family.tileN);
-  return isProduct(family.op) ? std::ceil(double(family.n) / family.tileN) : 1;
 }
 
 // Slots of one expert with that many rows, as bind cuts them: equal, and as few as the size allows.
@@ -29,7 +24,7 @@ struct Batch {
 };
 
 std::vector<Batch> batchesOf(const CostProblem& problem, const CostFamily& family, const ExpectedRows& rows) {
-  const double tiles = tilesOf(family);
+  const double tiles = static_cast<double>(tilesOf(family));
   const double tokens = static_cast<double>(problem.step.tokens);
   std::vector<Batch> batches;
   switch (family.space) {
@@ -98,26 +93,53 @@ double doubt(const FamilyCost& cost, double cores) { return cost.longest * (1 - 
 // busy as they have tiles.
 double chainEnd(const CostFamily& family, const FamilyCost& cost, double cores) {
   if (family.space != SpaceKind::kRows && family.space != SpaceKind::kReturns) return 0;
-  return cost.longest * std::max(0.0, 1 - std::min(cost.tasks, 2 * tilesOf(family)) / cores);
+  return cost.longest *
+         std::max(0.0, 1 - std::min(cost.tasks, 2 * static_cast<double>(tilesOf(family))) / cores);
 }
+
+// What the cores of a pool do in an entry, in seconds of all of them.
+struct PoolCost {
+  double busy = 0;
+  double rest = 0;   // of the deal
+  double chain = 0;  // ends of chains
+  double fill = 0;   // weight gradients, which fill the gaps of the chains
+};
 
 double entryCost(const CostProblem& problem, uint32_t entry, const Rates& rates,
                  const std::vector<FamilyCost>& families) {
-  const double cores = problem.cores;
-  double busy = 0, rest = 0, chain = 0, fill = 0, link = 0;
+  const std::vector<CorePool> pools = poolsOf(problem);
+  std::vector<PoolCost> costs(pools.size());
+  double link = 0;
   for (size_t f = 0; f < families.size(); ++f) {
     const CostFamily& family = problem.families[f];
     if (family.entry != entry) continue;
-    busy += families[f].seconds / cores;
-    rest += uneven(families[f], cores) + doubt(families[f], cores);
-    chain += chainEnd(family, families[f], cores);
+    const size_t pool = poolOf(pools, family);
+    const double cores = pools[pool].cores;
+    costs[pool].busy += families[f].seconds / cores;
+    costs[pool].rest += uneven(families[f], cores) + doubt(families[f], cores);
+    costs[pool].chain += chainEnd(family, families[f], cores);
     link += families[f].link;
-    // Weight gradients fill the gaps of the chains.
     if (family.space == SpaceKind::kExperts || family.space == SpaceKind::kOnce)
-      fill += families[f].seconds / cores;
+      costs[pool].fill += families[f].seconds / cores;
+  }
+  PoolCost most;
+  double chain = 0;
+  for (const PoolCost& cost : costs) {
+    most.busy = std::max(most.busy, cost.busy);
+    most.rest = std::max(most.rest, cost.rest);
+    chain += std::max(0.0, cost.chain - cost.fill);
   }
   const double latency = link > 0 ? 2 * rates.link.latency : 0;
-  return std::max(busy, link / rates.link.bandwidth) + rest + std::max(0.0, chain - fill) + latency;
+  return std::max(most.busy, link / rates.link.bandwidth) + most.rest + chain + latency;
+}
+
+// As insert-events does it. What it cannot join is reported there.
+void addEvents(const TaskProgram& program, CostProblem& problem) {
+  Analyzed<EventPlan> planned = planEvents(program);
+  EventPlan* plan = std::get_if<EventPlan>(&planned);
+  if (plan == nullptr) return;
+  problem.events = std::move(plan->events);
+  for (size_t f = 0; f < problem.families.size(); ++f) problem.families[f].sync = std::move(plan->sync[f]);
 }
 
 }  // namespace
@@ -126,9 +148,12 @@ CostProblem costProblemOf(const TaskProgram& program) {
   CostProblem problem;
   problem.step = {program.ranks, program.experts, program.topK, program.maxTokens};
   problem.cores = program.cores;
+  problem.cubeCores = program.cubeCores;
+  problem.vectorCores = program.vectorCores;
   for (const Space& space : program.spaces) {
     if (space.kind == SpaceKind::kRows) problem.slotRows = space.slotSize;
     if (space.kind == SpaceKind::kTokens) problem.tokenSlot = space.slotSize;
+    if (space.kind == SpaceKind::kGroups) problem.groupRows = space.slotSize;
   }
   for (const Entry& entry : program.entries) problem.entries.push_back(entry.name);
   for (const Family& family : program.families) {
@@ -137,6 +162,7 @@ CostProblem costProblemOf(const TaskProgram& program) {
     out.entry = family.entry.value;
     out.op = family.op;
     out.space = program.at(family.space).kind;
+    out.core = family.core;
     out.m = family.tiling.m;
     out.n = family.tiling.n;
     out.k = family.tiling.k;
@@ -153,7 +179,38 @@ CostProblem costProblemOf(const TaskProgram& program) {
       out.resultBytes = static_cast<int32_t>(dtypeBytes(program.at(family.writes[0]).type));
     problem.families.push_back(std::move(out));
   }
+  addEvents(program, problem);
   return problem;
+}
+
+std::vector<CorePool> poolsOf(const CostProblem& problem) {
+  if (problem.cubeCores == 0) return {{CoreKind::kUnified, false, problem.cores}};
+  std::vector<CorePool> pools = {
+      {CoreKind::kCube, false, problem.cubeCores},
+      {CoreKind::kVector, false, problem.vectorCores - problem.communicationCores}};
+  if (problem.communicationCores > 0) pools.push_back({CoreKind::kVector, true, problem.communicationCores});
+  return pools;
+}
+
+size_t poolOf(const std::vector<CorePool>& pools, const CostFamily& family) {
+  if (pools.size() == 1) return 0;
+  if (family.core == CoreKind::kCube) return 0;
+  const bool sends = family.space == SpaceKind::kSends || family.space == SpaceKind::kReturns;
+  return sends ? pools.size() - 1 : 1;
+}
+
+int32_t coresOfKind(const CostProblem& problem, const CostFamily& family) {
+  if (problem.cubeCores == 0) return std::max(1, problem.cores);
+  return std::max(1, family.core == CoreKind::kCube ? problem.cubeCores : problem.vectorCores);
+}
+
+int64_t tilesOf(const CostFamily& family) {
+  const auto pieces = [](int32_t length, int32_t tile) {
+    return tile > 0 ? (int64_t{length} + tile - 1) / tile : 1;
+  };
+  if (family.op == OpKind::kGmmWeightGrad)
+    return pieces(family.m, family.tileM) * pieces(family.n, family.tileN);
+  return isProduct(family.op) ? pieces(family.n, family.tileN) : 1;
 }
 
 void cutBy(const CostSizes& sizes, CostProblem& problem) {
@@ -173,9 +230,9 @@ void cutBy(const CostSizes& sizes, CostProblem& problem) {
 
 LayerCost costOf(const CostProblem& problem, const Rates& rates, const ExpectedRows& rows) {
   LayerCost cost;
-  const TaskRates perCore(rates, problem.cores);
   for (const CostFamily& family : problem.families)
-    cost.families.push_back(familyCost(problem, family, perCore, rows));
+    cost.families.push_back(
+        familyCost(problem, family, TaskRates(rates, coresOfKind(problem, family)), rows));
   for (uint32_t entry = 0; entry < problem.entries.size(); ++entry) {
     cost.entries.push_back(entryCost(problem, entry, rates, cost.families));
     cost.seconds += cost.entries.back();

@@ -1,11 +1,14 @@
 // The cost model: how long the tasks of a program take on a device, for an expected routing.
 //
 // Plain values in, plain values out; no state. It tells better sizes from worse ones: busy time of the cores,
-// what an uneven deal adds, and what cores wait for at the ends of chains. It does not replay the schedule.
+// what an uneven deal adds, and what cores wait for at the ends of chains.
 //
 //   time of a task   = product + vector work + memory that is not hidden + cost of a task
 //   time of an entry = max(work / cores, bytes to other ranks / link) + uneven deal + ends of chains +
 //   latency
+//
+// Where matrix and vector cores are apart, work / cores is that of the kind that takes longest, each kind as
+// if it had the memory for itself. replay.h follows the schedule task by task.
 #pragma once
 
 #include <string>
@@ -13,6 +16,7 @@
 
 #include "compiler/analysis/cost/rates.h"
 #include "compiler/analysis/cost/routing.h"
+#include "compiler/analysis/draft.h"
 #include "compiler/analysis/tiles.h"
 #include "runtime/program/program.h"
 
@@ -24,6 +28,7 @@ struct CostFamily {
   uint32_t entry = 0;
   OpKind op = OpKind::kGmm;
   SpaceKind space = SpaceKind::kRows;
+  CoreKind core = CoreKind::kUnified;
   int32_t m = 0, n = 0, k = 0;
   int32_t tileM = 0, tileN = 0;
   bool transposed = false;
@@ -31,20 +36,45 @@ struct CostFamily {
   bool accumulate = false;
   bool keepsProduct = false;  // a fused product that is stored too
   int32_t resultBytes = 2;    // of an element of a weight gradient
+  Sync sync;                  // events of the problem
   friend bool operator==(const CostFamily&, const CostFamily&) = default;
 };
 
 struct CostProblem {
   StepShape step;
-  int32_t cores = 1;
+  int32_t cores = 1;  // unified ones; 0 where the next two are given
+  int32_t cubeCores = 0;
+  int32_t vectorCores = 0;
+  int32_t communicationCores = 0;  // of the vector cores, those that do nothing else; 0: all do all
   int32_t slotRows = 16;
   int32_t tokenSlot = 16;
+  int32_t groupRows = 0;  // rows of a group of slots; 0: there are none
   std::vector<std::string> entries;
-  std::vector<CostFamily> families;
+  std::vector<EventArray> events;    // what families wait for; none where nothing can be said of that
+  std::vector<CostFamily> families;  // producers before consumers
 };
 
-// What the families of a program compute; its limits, slots and tiles. Lanes and events are not looked at.
+// What the families of a program compute; its limits, slots and tiles. Its lanes and events are not looked
+// at: events are those that insert-events adds.
 CostProblem costProblemOf(const TaskProgram& program);
+
+// Cores that run the same families: all of them where they are unified; else those of a kind, and apart from
+// them the vector cores that only communicate.
+struct CorePool {
+  CoreKind kind = CoreKind::kUnified;
+  bool communication = false;
+  int32_t cores = 1;
+};
+std::vector<CorePool> poolsOf(const CostProblem& problem);
+
+// Which of them runs the family.
+size_t poolOf(const std::vector<CorePool>& pools, const CostFamily& family);
+
+// Cores of the family's kind, at least 1.
+int32_t coresOfKind(const CostProblem& problem, const CostFamily& family);
+
+// Tasks of a family for each slot of its space.
+int64_t tilesOf(const CostFamily& family);
 
 // The same families cut by these sizes, as form-tasks cuts them.
 struct CostSizes {

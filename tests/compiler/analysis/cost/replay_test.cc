@@ -1,0 +1,232 @@
+#include "compiler/analysis/cost/replay.h"
+
+#include <catch2/catch.hpp>
+
+#include "compiler/analysis/lanes.h"
+#include "tests/testing/moe_program.h"
+
+namespace sluice {
+namespace {
+
+// A task that scales `rows` rows of one element takes as many seconds; nothing else takes time, unless a test
+// says so.
+Rates secondsByRow() {
+  Rates rates;
+  rates.matrix.gmm.flops = rates.matrix.gmmTransposed.flops = rates.matrix.weightGrad.flops = 2;
+  rates.vector = {1, 1, 1e30, 1};
+  rates.memory = {1e30, 1e30, 1e30, 1e30, 0, 0};
+  rates.caches = {1e30, 1e30, 1e30};
+  rates.link = {1e30, 0};
+  return rates;
+}
+
+// One rank, and as many slots of 16 rows of one expert as there are in 16 tokens.
+CostProblem oneExpert(int32_t slots, int32_t cores) {
+  CostProblem problem;
+  problem.step = {1, 1, 1, 16 * slots};
+  problem.cores = cores;
+  problem.tokenSlot = 16;
+  problem.entries = {"forward"};
+  return problem;
+}
+
+EventId addEvent(CostProblem& problem, EventSpace space, bool remote = false) {
+  EventArray event;
+  event.entry = EntryId{0};
+  event.space = space;
+  event.remote = remote;
+  problem.events.push_back(event);
+  return EventId{static_cast<uint32_t>(problem.events.size() - 1)};
+}
+
+CostFamily family(SpaceKind space, Sync sync, OpKind op = OpKind::kScale) {
+  CostFamily out;
+  out.op = op;
+  out.space = space;
+  out.n = 1;
+  out.sync = std::move(sync);
+  return out;
+}
+
+Replay replay(const CostProblem& problem, const Rates& rates, LaneRule rule = LaneRule::kFromEnd) {
+  const ReplayStep step = replayStepOf(problem, expectRows({}, problem.step),
+                                       static_cast<int32_t>(problem.step.experts / problem.step.ranks));
+  const std::optional<Replay> result = replayEntry(problem, 0, rule, rates, step);
+  if (!result) FAIL("not replayed");
+  return *result;
+}
+
+TEST_CASE("one core runs a chain without a pause") {
+  CostProblem problem = oneExpert(3, 1);
+  const EventId done = addEvent(problem, EventSpace::kRows);
+  problem.families = {family(SpaceKind::kRows, {{}, {done}}), family(SpaceKind::kRows, {{done}, {}})};
+  const Replay result = replay(problem, secondsByRow());
+  CHECK(result.seconds == Approx(6 * 16));
+  CHECK(result.tasks == 6);
+  CHECK(result.part == 1);
+  REQUIRE(result.pools.size() == 1);
+  CHECK(result.pools[0].busy == Approx(6 * 16));
+  CHECK(result.waits.arrival + result.waits.producer + result.waits.end == Approx(0).margin(1e-9));
+  // The chain from its end: each slot is finished before the next is begun.
+  CHECK(result.families[1].firstStart == Approx(16));
+  CHECK(replay(problem, secondsByRow(), LaneRule::kFromBegin).families[1].firstStart == Approx(3 * 16));
+}
+
+TEST_CASE("two cores: what one waits for is the other's task, then there is nothing left") {
+  // Three slots: core 0 has slots 0 and 2, core 1 has slot 1, of both families. Slot 2 is of core 0 alone.
+  CostProblem problem = oneExpert(3, 2);
+  const EventId done = addEvent(problem, EventSpace::kRows);
+  problem.families = {family(SpaceKind::kRows, {{}, {done}}), family(SpaceKind::kRows, {{done}, {}})};
+  Replay result = replay(problem, secondsByRow());
+  CHECK(result.seconds == Approx(4 * 16));
+  CHECK(result.waits.end == Approx(2 * 16));
+  CHECK(result.waits.producer == Approx(0).margin(1e-9));
+
+  // Behind all of the first (an event of one counter), core 1 waits for the third slot.
+  problem.events[0].space = EventSpace::kOne;
+  result = replay(problem, secondsByRow());
+  CHECK(result.families[1].firstStart == Approx(2 * 16));
+  CHECK(result.waits.producer == Approx(16));
+  CHECK(result.waits.end == Approx(16));
+}
+
+TEST_CASE("rows of other ranks arrive one after the other at the rate of the link, own rows at once") {
+  // Two ranks, an expert each with 32 rows: 16 own, 16 of the other rank, 2 bytes each.
+  CostProblem problem = oneExpert(1, 1);
+  problem.step = {2, 2, 2, 16};
+  const EventId arrived = addEvent(problem, EventSpace::kRows, true);
+  problem.families = {family(SpaceKind::kSends, {{}, {arrived}}, OpKind::kDispatch),
+                      family(SpaceKind::kRows, {{arrived}, {}})};
+  Rates rates = secondsByRow();
+  rates.link = {0.1, 5};
+  const Replay result = replay(problem, rates);
+  REQUIRE(result.families[1].tasks == 2);
+  CHECK(result.families[1].firstStart == Approx(0).margin(1e-9));
+  // 16 rows of 2 bytes at 0.1 bytes a second, and the latency; then 16 seconds of work
+  CHECK(result.seconds == Approx(320 + 5 + 16));
+  CHECK(result.waits.arrival == Approx(325 - 16));
+}
+
+TEST_CASE("a weight gradient fills the time in which the chain waits for rows") {
+  CostProblem problem = oneExpert(1, 1);
+  problem.step = {2, 2, 2, 16};
+  const EventId arrived = addEvent(problem, EventSpace::kRows, true);
+  const EventId ready = addEvent(problem, EventSpace::kExperts);
+  CostFamily grad = family(SpaceKind::kExperts, {{ready}, {}}, OpKind::kGmmWeightGrad);
+  grad.m = grad.tileM = grad.tileN = 1;
+  problem.families = {family(SpaceKind::kSends, {{}, {arrived}}, OpKind::kDispatch),
+                      family(SpaceKind::kTokens, {{}, {}}), grad, family(SpaceKind::kRows, {{arrived}, {}})};
+  Rates rates = secondsByRow();
+  rates.link = {1, 0};
+  // Tokens 16 s and own rows 16 s, the other rows at 32 s for 16 s; the gradient of 32 rows takes 32 s.
+  const Replay filled = replay(problem, rates);
+  CHECK(filled.seconds == Approx(16 + 16 + 16 + 32));
+  CHECK(filled.waits.arrival == Approx(0).margin(1e-9));
+  // Without tokens the gradient fills the whole of it; without the gradient nothing does.
+  problem.families[1].n = 0;
+  CHECK(replay(problem, rates).waits.arrival == Approx(0).margin(1e-9));
+  problem.families.erase(problem.families.begin() + 2);
+  CHECK(replay(problem, rates).waits.arrival == Approx(16));
+}
+
+TEST_CASE("cores of two kinds run their families side by side, and some only communicate") {
+  CostProblem problem = oneExpert(8, 0);
+  problem.cubeCores = 1;
+  problem.vectorCores = 2;
+  const EventId arrived = addEvent(problem, EventSpace::kRows, true);
+  const EventId done = addEvent(problem, EventSpace::kRows);
+  problem.families = {family(SpaceKind::kSends, {{}, {arrived}}, OpKind::kDispatch),
+                      family(SpaceKind::kRows, {{arrived}, {done}}, OpKind::kGmm),
+                      family(SpaceKind::kRows, {{done}, {}})};
+  problem.families[1].core = CoreKind::kCube;
+  problem.families[1].k = problem.families[1].tileN = 1;
+  problem.families[0].core = problem.families[2].core = CoreKind::kVector;
+  const Replay shared = replay(problem, secondsByRow());
+  REQUIRE(shared.pools.size() == 2);
+  CHECK(shared.pools[0].busy == Approx(128));
+  CHECK(shared.pools[1].busy == Approx(128));
+  CHECK(shared.seconds == Approx(128 + 16));
+  problem.communicationCores = 1;
+  const Replay apart = replay(problem, secondsByRow());
+  REQUIRE(apart.pools.size() == 3);
+  CHECK(apart.pools[1].pool.cores == 1);
+  CHECK(apart.pools[2].pool.communication);
+  CHECK(apart.pools[2].busy == Approx(0).margin(1e-9));
+  CHECK(apart.seconds == Approx(128 + 16));
+}
+
+TEST_CASE("every family of the layer runs all its tasks, the same way every time") {
+  for (int64_t ranks : {1, 2, 8}) {
+    MoeShape shape;
+    shape.ranks = ranks > 1 ? 2 : 1;
+    CostProblem problem = costProblemOf(buildMoeProgram(shape));
+    problem.step = {ranks, 8 * ranks, 2, 200};
+    problem.cores = 3;
+    const ReplayStep step = replayStepOf(problem, expectRows({}, problem.step), 8);
+    for (uint32_t entry : {0u, 1u})
+      for (LaneRule rule : kLaneRules) {
+        const std::optional<Replay> one = replayEntry(problem, entry, rule, secondsByRow(), step);
+        const std::optional<Replay> two = replayEntry(problem, entry, rule, secondsByRow(), step);
+        REQUIRE(one);
+        CHECK(one->seconds == two->seconds);
+        CHECK(one->waits.producer == two->waits.producer);
+        double busy = one->waits.arrival + one->waits.producer + one->waits.end + one->pools[0].busy;
+        CHECK(busy == Approx(3 * one->replayed));
+        for (size_t f = 0; f < problem.families.size(); ++f)
+          CHECK((one->families[f].tasks > 0) == (problem.families[f].entry == entry));
+      }
+  }
+}
+
+TEST_CASE("a wait for what nothing signals is told, not waited for") {
+  CostProblem problem = oneExpert(1, 1);
+  const EventId one = addEvent(problem, EventSpace::kRows), two = addEvent(problem, EventSpace::kRows);
+  problem.families = {family(SpaceKind::kRows, {{one}, {two}}), family(SpaceKind::kRows, {{two}, {one}})};
+  const ReplayStep step = replayStepOf(problem, expectRows({}, problem.step), 1);
+  CHECK(!replayEntry(problem, 0, LaneRule::kFromEnd, secondsByRow(), step));
+}
+
+// The replay deals task n to core n mod cores, whatever the window of a table.
+TEST_CASE("over all windows the deal is that of one endless window") {
+  for (int32_t cores : {1, 3, 8})
+    for (int32_t tiles : {1, 3, 8})
+      for (int32_t window : {1, 2, 5, 16}) {
+        const Deal deal = dealTasks(window, tiles, cores);
+        for (int32_t core = 0; core < cores; ++core) {
+          std::vector<int64_t> run;
+          for (int64_t w = 0; w < 4; ++w) {
+            const int64_t seat = ((core - w * deal.rotation) % cores + cores) % cores;
+            for (const SlotTile& task : deal.seats[static_cast<size_t>(seat)])
+              run.push_back((w * window + task.slot) * tiles + task.tile);
+          }
+          for (size_t i = 0; i < run.size(); ++i) REQUIRE(run[i] == core + static_cast<int64_t>(i) * cores);
+        }
+      }
+}
+
+TEST_CASE("of a large step some experts are replayed, and the rest keeps the cores busy") {
+  MoeShape shape;
+  CostProblem problem = costProblemOf(buildMoeProgram(shape));
+  problem.step = {1, 64, 2, 2048};
+  problem.cores = 3;
+  const ExpectedRows rows = expectRows({}, problem.step);
+  const LayerCost cost = costOf(problem, secondsByRow(), rows);
+  CHECK(expertsToReplay(problem, cost, 1 << 30) == 64);
+  const int32_t some = expertsToReplay(problem, cost, 200);
+  CHECK(some > 0);
+  CHECK(some < 64);
+  CHECK(expertsToReplay(problem, cost, 1) == 0);
+  const std::optional<Replay> all =
+      replayEntry(problem, 1, LaneRule::kFromEnd, secondsByRow(), replayStepOf(problem, rows, 64));
+  const std::optional<Replay> part =
+      replayEntry(problem, 1, LaneRule::kFromEnd, secondsByRow(), replayStepOf(problem, rows, some));
+  REQUIRE(all);
+  REQUIRE(part);
+  CHECK(part->tasks < all->tasks / 4);
+  CHECK(part->seconds == Approx(all->seconds).epsilon(0.05));
+  problem.events.clear();
+  CHECK(expertsToReplay(problem, cost, 1 << 30) == 0);
+}
+
+}  // namespace
+}  // namespace sluice
