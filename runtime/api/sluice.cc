@@ -122,9 +122,22 @@ struct Context::Impl {
   RunStats stats;
   std::map<uint32_t, std::vector<std::byte>> packed;  // by buffer: outputs whose rows lie apart
 
+  std::optional<TraceRecorder> trace;
+
   Expected<int64_t> execute(const Step& step) {
-    if (parallel) return parallel->run(step, options.timeoutSeconds);
-    return runSerial(step, *serialScratch, options.timeoutSeconds);
+    TraceRecorder* const recorder = trace ? &*trace : nullptr;
+    if (parallel) return parallel->run(step, options.timeoutSeconds, recorder);
+    return runSerial(step, *serialScratch, options.timeoutSeconds, recorder);
+  }
+
+  // Of the rank; a run holds its bind, and that its exchange.
+  void record(SpanKind kind, EntryId entry, int64_t begin, int64_t end) {
+    TraceSpan span;
+    span.begin = begin;
+    span.end = end;
+    span.kind = kind;
+    span.entry = entry;
+    trace->rank().add(span);
   }
 };
 
@@ -150,7 +163,7 @@ Expected<std::unique_ptr<Context>> Context::create(Program program, Transport& t
   auto rank = RankState::create(plan, transport, {options.packedBytes, options.packEachStep});
   if (!rank) return rank.error();
   std::unique_ptr<Impl> impl(
-      new Impl{std::move(program), transport, options, std::move(*rank), {}, {}, {}, {}});
+      new Impl{std::move(program), transport, options, std::move(*rank), {}, {}, {}, {}, {}});
   if (options.executor == ExecutorKind::kSerial) {
     auto scratch = Scratch::allocate(plan->scratchBytes());
     if (!scratch) return scratch.error();
@@ -201,7 +214,14 @@ Status Context::run(std::string_view entryName) {
   if (!tasks) return tasks.error();
   impl_->rank->finishStep(EntryId{entry});
   const int64_t end = monotonicNanoseconds();
-  impl_->stats = {(bound - begin) * 1e-9, (end - begin) * 1e-9, *tasks, (*step)->tables->rows};
+  const auto [exchangeBegin, exchangeEnd] = impl_->rank->lastExchange();
+  impl_->stats = {(bound - begin) * 1e-9, (exchangeEnd - exchangeBegin) * 1e-9, (end - begin) * 1e-9, *tasks,
+                  (*step)->tables->rows};
+  if (!impl_->trace) return {};
+  impl_->trace->rank().makeRoom(3);
+  impl_->record(SpanKind::kRun, EntryId{entry}, begin, end);
+  impl_->record(SpanKind::kBind, EntryId{entry}, begin, bound);
+  impl_->record(SpanKind::kExchange, EntryId{entry}, exchangeBegin, exchangeEnd);
   return {};
 }
 
@@ -234,5 +254,13 @@ PackedWeights Context::packedWeights() const {
   const PanelStats stats = impl_->rank->panelStats();
   return {stats.bytes, stats.panels, stats.withoutRoom};
 }
+
+void Context::startTrace(size_t spansPerWorker) {
+  impl_->trace.emplace(impl_->parallel ? impl_->parallel->threads() : 1, spansPerWorker);
+}
+
+Trace Context::takeTrace() { return impl_->trace ? impl_->trace->take() : Trace{}; }
+
+void Context::stopTrace() { impl_->trace.reset(); }
 
 }  // namespace sluice

@@ -19,6 +19,7 @@
 #include "runtime/base/dtype.h"
 #include "runtime/base/expected.h"
 #include "runtime/comm/transport.h"
+#include "runtime/exec/trace_span.h"
 #include "runtime/program/program.h"
 #include "runtime/program/verify.h"
 
@@ -86,7 +87,8 @@ struct ContextOptions {
 
 struct RunStats {
   double bindSeconds = 0;
-  double runSeconds = 0;  // bind included
+  double exchangeSeconds = 0;  // of bind: until the counts of all ranks are there
+  double runSeconds = 0;       // bind included
   int64_t tasks = 0;
   int64_t rows = 0;  // R
 };
@@ -121,6 +123,13 @@ class Context {
 
   const RunStats& lastRun() const;
   PackedWeights packedWeights() const;
+
+  // From now on runs are recorded, at most `spansPerWorker` spans of each worker: a full recording drops its
+  // oldest. A recording costs some 60 ns a task, and between runs memory for it is allocated.
+  void startTrace(size_t spansPerWorker = size_t{1} << 20);
+  // What was recorded since startTrace() or the last call; empty where nothing is recorded.
+  Trace takeTrace();
+  void stopTrace();
 
  private:
   struct Impl;

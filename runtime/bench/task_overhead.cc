@@ -93,6 +93,7 @@ Status prepare(const OverheadCase& spec, Bench& bench) {
   if (Status status = bind("x0", DType::kBF16, columns, bench.in.data()); !status) return status;
   for (const std::string& name : {std::string("routed"), "x" + std::to_string(spec.shape.families)})
     if (Status status = bind(name, DType::kBF16, columns, bench.out.data()); !status) return status;
+  if (spec.trace) bench.context->startTrace();
   return bench.context->run("route");
 }
 
@@ -100,6 +101,7 @@ Status runOnce(Bench& bench) {
   const double begin = processSeconds();
   if (Status status = bench.context->run("chain"); !status) return status;
   bench.seconds.push_back((processSeconds() - begin) / static_cast<double>(bench.context->lastRun().tasks));
+  bench.context->takeTrace();
   return {};
 }
 

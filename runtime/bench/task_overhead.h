@@ -32,6 +32,7 @@ struct OverheadCase {
   std::string name;
   ChainShape shape;
   int threads = 1;
+  bool trace = false;  // its runs are recorded
 };
 
 struct TaskOverhead {

@@ -11,6 +11,7 @@
 
 #include "runtime/base/expected.h"
 #include "runtime/exec/step.h"
+#include "runtime/exec/trace.h"
 #include "runtime/exec/workers.h"
 
 namespace sluice {
@@ -31,7 +32,9 @@ class Scratch {
 };
 
 // The oracle: one thread runs all tasks in key order and waits for each. Returns the number of tasks run.
-Expected<int64_t> runSerial(const Step& step, const Scratch& scratch, double timeoutSeconds);
+// A trace, where one is given, has one worker.
+Expected<int64_t> runSerial(const Step& step, const Scratch& scratch, double timeoutSeconds,
+                            TraceRecorder* trace = nullptr);
 
 // A core's place in a lane: the next task, over all windows.
 class LaneCursor {
@@ -40,12 +43,23 @@ class LaneCursor {
       : lane_(lane), core_(core), progress_(progress) {}
 
   void start(const Step& step);
+  // At least as many tasks as there will be in this step.
+  int64_t mostTasks(const Step& step) const;
   void next(const Step& step) {
     ++position_;
     settle(step);
   }
   bool done() const { return done_; }
-  bool ready() const { return waits_[0].isComplete() && waits_[1].isComplete(); }
+  bool ready() {
+    for (int i = 0; i < 2; ++i) {
+      if (waits_[i].isComplete()) continue;
+      missing_ = i;
+      return false;
+    }
+    return true;
+  }
+  // Which wait was incomplete when ready() said no for the last time.
+  int missing() const { return missing_; }
   const Task& task() const { return task_; }
   int core() const { return core_; }
 
@@ -65,6 +79,7 @@ class LaneCursor {
   bool done_ = true;
   Task task_;
   std::array<EventCounter, 2> waits_;  // of the task
+  int missing_ = 0;
 };
 
 // Persistent workers that try the head of every lane they serve, in priority order. Worker w serves the
@@ -78,14 +93,15 @@ class ParallelExecutor {
   static Expected<std::vector<Scratch>> allocateScratch(const Plan& plan, int threads);
 
   int threads() const { return workers_.count(); }
-  Expected<int64_t> run(const Step& step, double timeoutSeconds);
+  Expected<int64_t> run(const Step& step, double timeoutSeconds, TraceRecorder* trace = nullptr);
 
  private:
   // Cursors of one entry for one worker: lanes by priority, inside a lane by core.
   using EntryCursors = std::vector<std::vector<LaneCursor>>;
 
   void work(const Step& step, int worker);
-  bool runOne(const Step& step, EntryCursors& cursors, const Scratch& scratch, bool& anyLeft);
+  LaneCursor* readyHead(EntryCursors& cursors, bool& anyLeft);
+  void makeRoom(const Step& step, TraceRecorder& trace);
   const LaneCursor& earliest(const EntryCursors& cursors) const;
   void report(const Step& step, const LaneCursor& waiting) const;
   bool isDone(const Step& step, const Task& task) const;
@@ -95,6 +111,9 @@ class ParallelExecutor {
   std::vector<std::vector<EntryCursors>> cursors_;  // [worker][entry]
   std::vector<Scratch> scratch_;                    // by worker
   std::vector<int64_t> tasks_;                      // by worker
+  std::vector<int64_t> ends_;                       // by worker, where there is a trace
+  TraceRecorder* trace_ = nullptr;                  // of this run
+  int64_t begin_ = 0;
   double timeoutSeconds_ = 0;
   Workers workers_;
 };

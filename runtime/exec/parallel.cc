@@ -2,6 +2,7 @@
 #include <limits>
 
 #include "runtime/exec/backoff.h"
+#include "runtime/exec/clock.h"
 #include "runtime/exec/executor.h"
 #include "runtime/exec/report.h"
 
@@ -28,6 +29,14 @@ void LaneCursor::start(const Step& step) {
   task_ = {};
   enterWindow(step);
   settle(step);
+}
+
+int64_t LaneCursor::mostTasks(const Step& step) const {
+  const Lane& lane = step.program().at(lane_);
+  const Space& space = step.program().at(lane.space);
+  size_t longest = 0;
+  for (const auto& seat : lane.seats) longest = std::max(longest, seat.size());
+  return (liveSlots(step, space.kind) + space.window - 1) / space.window * static_cast<int64_t>(longest);
 }
 
 void LaneCursor::enterWindow(const Step& step) {
@@ -99,28 +108,49 @@ ParallelExecutor::ParallelExecutor(const Plan& plan, std::vector<Scratch> scratc
     cursors_.push_back(std::move(entries));
   }
   tasks_.resize(workers_.count());
+  ends_.resize(workers_.count());
 }
 
-Expected<int64_t> ParallelExecutor::run(const Step& step, double timeoutSeconds) {
+Expected<int64_t> ParallelExecutor::run(const Step& step, double timeoutSeconds, TraceRecorder* trace) {
   struct Job {
     ParallelExecutor* executor;
     const Step* step;
   } job{this, &step};
   timeoutSeconds_ = timeoutSeconds;
+  trace_ = trace;
+  if (trace) makeRoom(step, *trace);
+  begin_ = monotonicNanoseconds();
   workers_.run(
       [](void* context, int worker) {
         auto* job = static_cast<Job*>(context);
         job->executor->work(*job->step, worker);
       },
       &job);
+  if (trace) {
+    const int64_t end = monotonicNanoseconds();
+    for (int worker = 0; worker < workers_.count(); ++worker)
+      WorkerTrace(&trace->worker(worker), step, worker).finish(ends_[worker], end);
+  }
   if (step.transport->isAborted()) return Error{step.transport->abortMessage()};
   int64_t tasks = 0;
   for (int64_t count : tasks_) tasks += count;
   return tasks;
 }
 
+// A task and the wait before it, and the worker's begin and end.
+void ParallelExecutor::makeRoom(const Step& step, TraceRecorder& trace) {
+  for (int worker = 0; worker < workers_.count(); ++worker) {
+    int64_t tasks = 0;
+    for (const auto& lane : cursors_[worker][step.entry.value])
+      for (const LaneCursor& cursor : lane) tasks += cursor.mostTasks(step);
+    trace.worker(worker).makeRoom(static_cast<size_t>(2 * tasks + 2));
+  }
+}
+
 void ParallelExecutor::work(const Step& step, int worker) {
   EntryCursors& cursors = cursors_[worker][step.entry.value];
+  WorkerTrace trace(trace_ ? &trace_->worker(worker) : nullptr, step, worker);
+  trace.start(begin_);
   for (auto& lane : cursors)
     for (LaneCursor& cursor : lane) cursor.start(step);
   tasks_[worker] = 0;
@@ -131,23 +161,28 @@ void ParallelExecutor::work(const Step& step, int worker) {
     // read before the heads are looked at: a signal in between rings, and the park returns at once
     const uint32_t epoch = doorbell.epoch();
     bool anyLeft = false;
-    if (runOne(step, cursors, scratch_[worker], anyLeft)) {
+    if (LaneCursor* head = readyHead(cursors, anyLeft)) {
+      trace.beginTask(head->task(), head->core(), head->missing());
+      runTask(step, head->task(), scratch_[worker].data());
+      trace.endTask(head->task(), head->core());
+      head->next(step);
       ++tasks;
       backoff.reset();
       continue;
     }
     if (!anyLeft) break;
+    trace.wait();
     const LaneCursor& waiting = earliest(cursors);
     const int32_t segment = plan_->verified().order()[waiting.task().family.value].segment;
     if (!backoff.wait(epoch, segment)) report(step, waiting);
   }
   tasks_[worker] = tasks;
+  if (trace_) ends_[worker] = monotonicNanoseconds();
 }
 
-// Runs the first ready head, by lane priority, inside a lane by slot and tile: a slot is finished before the
-// next is begun.
-bool ParallelExecutor::runOne(const Step& step, EntryCursors& cursors, const Scratch& scratch,
-                              bool& anyLeft) {
+// The first ready head, by lane priority, inside a lane by slot and tile: a slot is finished before the next
+// is begun.
+LaneCursor* ParallelExecutor::readyHead(EntryCursors& cursors, bool& anyLeft) {
   for (auto& lane : cursors) {
     LaneCursor* first = nullptr;
     for (LaneCursor& cursor : lane) {
@@ -157,12 +192,9 @@ bool ParallelExecutor::runOne(const Step& step, EntryCursors& cursors, const Scr
       if (first && place(*first) < place(cursor)) continue;
       if (cursor.ready()) first = &cursor;
     }
-    if (!first) continue;
-    runTask(step, first->task(), scratch.data());
-    first->next(step);
-    return true;
+    if (first) return first;
   }
-  return false;
+  return nullptr;
 }
 
 // The earliest family in key order is nearest to the cause of a wait. Some cursor must not be done.

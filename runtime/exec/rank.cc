@@ -4,6 +4,8 @@
 
 #include <limits>
 
+#include "runtime/exec/clock.h"
+
 namespace sluice {
 namespace {
 
@@ -138,7 +140,9 @@ Expected<const Step*> RankState::bindStep(EntryId entry, double timeoutSeconds) 
   if (!own) offer.failure = own.error().message;
 
   const std::string& name = plan_->program().at(entry).name;
+  exchanged_.first = monotonicNanoseconds();
   if (Status all = exchange_.step(offer, counts_, name, timeoutSeconds); !all) return all.error();
+  exchanged_.second = monotonicNanoseconds();
   if (plan_->at(entry).routing == entry) {
     if (Status fits = checkTotals(); !fits) return fits.error();
     buildTables(plan_->routingShape(), transport_->rank(), exchange_.all(), tables_[entry.value]);

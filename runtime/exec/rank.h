@@ -6,6 +6,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "runtime/comm/reservation.h"
@@ -43,6 +44,9 @@ class RankState {
   // After the last task: clears the counters; what the entry saves is there for later entries.
   void finishStep(EntryId entry);
 
+  // When the last bind began to exchange counts and when it had them all, as monotonicNanoseconds().
+  std::pair<int64_t, int64_t> lastExchange() const { return exchanged_; }
+
   const RoutingTables& tables(EntryId entry) const { return tables_[entry.value]; }
   const Step& step() const { return step_; }
   const Plan& plan() const { return *plan_; }
@@ -69,6 +73,7 @@ class RankState {
   std::vector<RoutingTables> tables_;       // by entry; filled for entries that route
   std::vector<bool> done_;                  // by entry
   std::vector<int32_t> counts_;
+  std::pair<int64_t, int64_t> exchanged_;
   Step step_;
 };
 

@@ -20,19 +20,43 @@ bool isBefore(const Step& step, const Task& a, const Task& b) {
   return key(a) < key(b);
 }
 
-Status await(const Step& step, const Task& task, double timeoutSeconds) {
+// The first of the task's waits that is incomplete, or 2.
+int missingWait(const Step& step, const Task& task) {
+  const FamilyPlan& family = step.plan->at(task.family);
+  int i = 0;
+  for (; i < 2; ++i) {
+    const EventId wait = family.waits[i];
+    if (!wait) continue;
+    const int64_t index = eventIndex(step, family.space, task.slot, step.program().at(wait).space);
+    if (!step.events->isComplete(wait, index)) break;
+  }
+  return i;
+}
+
+// `missing` becomes the last wait that was found incomplete.
+Status await(const Step& step, const Task& task, double timeoutSeconds, WorkerTrace& trace, int& missing) {
   if (isReady(step, task)) return {};
+  trace.wait();
   Backoff backoff(step.transport->doorbell(), timeoutSeconds);
   while (true) {
     const uint32_t epoch = step.transport->doorbell().epoch();
     if (step.transport->isAborted()) return Error{step.transport->abortMessage()};
-    if (isReady(step, task)) return {};
+    const int open = missingWait(step, task);
+    if (open == 2) return {};
+    missing = open;
     const int32_t segment = step.plan->verified().order()[task.family.value].segment;
     if (backoff.wait(epoch, segment)) continue;
     step.transport->abort(describeWait(step, task, 0, timeoutSeconds,
                                        [&](const Task& other) { return isBefore(step, other, task); }));
     return Error{step.transport->abortMessage()};
   }
+}
+
+size_t countTasks(const Step& step) {
+  int64_t tasks = 0;
+  for (FamilyId family : step.plan->at(step.entry).families)
+    tasks += liveSlots(step, step.plan->at(family).space) * step.program().at(family).tiles;
+  return static_cast<size_t>(tasks);
 }
 
 }  // namespace
@@ -47,7 +71,10 @@ Expected<Scratch> Scratch::allocate(size_t bytes) {
 
 void Scratch::Free::operator()(std::byte* data) const { std::free(data); }
 
-Expected<int64_t> runSerial(const Step& step, const Scratch& scratch, double timeoutSeconds) {
+Expected<int64_t> runSerial(const Step& step, const Scratch& scratch, double timeoutSeconds,
+                            TraceRecorder* recorder) {
+  if (recorder) recorder->worker(0).makeRoom(2 * countTasks(step));
+  WorkerTrace trace(recorder ? &recorder->worker(0) : nullptr, step, 0);
   const auto& families = step.plan->at(step.entry).families;
   const auto& order = step.plan->verified().order();
   int64_t tasks = 0;
@@ -69,8 +96,12 @@ Expected<int64_t> runSerial(const Step& step, const Scratch& scratch, double tim
         for (int64_t slot = w * window; slot < end; ++slot) {
           for (int32_t tile = 0; tile < step.program().at(families[f]).tiles; ++tile) {
             const Task task{families[f], slot, tile};
-            if (Status ready = await(step, task, timeoutSeconds); !ready) return ready.error();
+            int missing = 0;
+            if (Status ready = await(step, task, timeoutSeconds, trace, missing); !ready)
+              return ready.error();
+            trace.beginTask(task, 0, missing);
             runTask(step, task, scratch.data());
+            trace.endTask(task, 0);
             ++tasks;
           }
         }

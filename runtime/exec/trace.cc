@@ -1,0 +1,99 @@
+#include "runtime/exec/trace.h"
+
+#include <algorithm>
+#include <new>
+
+#include "runtime/exec/operands.h"
+
+namespace sluice {
+namespace {
+
+int32_t rowsOfTask(const Step& step, const Task& task) {
+  const SpaceKind space = step.plan->at(task.family).space;
+  if (space == SpaceKind::kSends) return step.tables->sends[task.slot].rows;
+  if (space == SpaceKind::kReturns) return step.tables->returns[task.slot].rows;
+  return rowsOf(step, task).rows;
+}
+
+}  // namespace
+
+void SpanRing::straighten() {
+  const ptrdiff_t oldest = held_ < spans_.size() ? 0 : static_cast<ptrdiff_t>(next_);
+  std::rotate(spans_.begin(), spans_.begin() + oldest, spans_.end());
+  next_ = held_ < spans_.size() ? held_ : 0;
+}
+
+void SpanRing::makeRoom(size_t more) {
+  const size_t wanted = std::min(most_, held_ + more);
+  if (wanted <= spans_.size()) return;
+  straighten();
+  try {
+    spans_.resize(std::min(most_, std::max(wanted, 2 * spans_.size())));
+    next_ = held_;
+  } catch (const std::bad_alloc&) {
+    // the ring stays as it is, and drops
+  }
+}
+
+void SpanRing::moveTo(Trace& trace) {
+  straighten();
+  trace.spans.insert(trace.spans.end(), spans_.begin(), spans_.begin() + static_cast<ptrdiff_t>(held_));
+  trace.dropped += dropped_;
+  next_ = 0;
+  held_ = 0;
+  dropped_ = 0;
+}
+
+Trace TraceRecorder::take() {
+  Trace trace;
+  rank_.moveTo(trace);
+  for (SpanRing& ring : workers_) ring.moveTo(trace);
+  return trace;
+}
+
+TraceSpan WorkerTrace::spanOf(const Task& task, int core) const {
+  TraceSpan span;
+  span.worker = worker_;
+  span.core = core;
+  span.entry = step_.entry;
+  span.lane = step_.plan->at(task.family).lane;
+  span.family = task.family;
+  span.slot = task.slot;
+  span.tile = task.tile;
+  return span;
+}
+
+void WorkerTrace::recordIdle(SpanKind kind, int64_t begin, int64_t end) {
+  TraceSpan span;
+  span.begin = begin;
+  span.end = end;
+  span.kind = kind;
+  span.worker = worker_;
+  span.entry = step_.entry;
+  ring_->add(span);
+}
+
+void WorkerTrace::recordBegin(const Task& task, int core, int missing) {
+  taskBegin_ = monotonicNanoseconds();
+  if (waitBegin_ == 0) return;
+  const FamilyPlan& family = step_.plan->at(task.family);
+  TraceSpan span = spanOf(task, core);
+  span.kind = SpanKind::kWait;
+  span.begin = waitBegin_;
+  span.end = taskBegin_;
+  span.event = family.waits[missing];
+  if (span.event)
+    span.index = eventIndex(step_, family.space, task.slot, step_.program().at(span.event).space);
+  ring_->add(span);
+  waitBegin_ = 0;
+}
+
+void WorkerTrace::recordEnd(const Task& task, int core) {
+  TraceSpan span = spanOf(task, core);
+  span.begin = taskBegin_;
+  span.end = monotonicNanoseconds();
+  span.rows = rowsOfTask(step_, task);
+  ring_->add(span);
+}
+
+}  // namespace sluice

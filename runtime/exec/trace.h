@@ -1,0 +1,102 @@
+// Recording of a trace: a ring of spans for each worker, written by that worker alone.
+//
+// Resource types. Rings grow between steps, by one thread while no worker runs; in a step nothing is
+// allocated and nothing locked. A ring that is full drops its oldest span and counts it.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "runtime/exec/clock.h"
+#include "runtime/exec/step.h"
+#include "runtime/exec/trace_span.h"
+
+namespace sluice {
+
+// Aligned so that no two workers write one cache line.
+class alignas(64) SpanRing {
+ public:
+  explicit SpanRing(size_t most) : most_(most) {}
+
+  // Makes room for `more` spans beside those that are there, as far as the limit and the memory allow.
+  void makeRoom(size_t more);
+
+  void add(const TraceSpan& span) {
+    if (held_ < spans_.size())
+      ++held_;
+    else
+      ++dropped_;
+    if (spans_.empty()) return;
+    spans_[next_] = span;
+    next_ = next_ + 1 < spans_.size() ? next_ + 1 : 0;
+  }
+
+  // Moves all spans to the end of `trace`, oldest first.
+  void moveTo(Trace& trace);
+
+ private:
+  // Puts the oldest span first.
+  void straighten();
+
+  size_t most_;
+  std::vector<TraceSpan> spans_;
+  size_t next_ = 0;
+  size_t held_ = 0;
+  int64_t dropped_ = 0;
+};
+
+// The rings of one rank.
+class TraceRecorder {
+ public:
+  // At most `most` spans a worker are kept.
+  TraceRecorder(int workers, size_t most)
+      : rank_(most), workers_(static_cast<size_t>(workers), SpanRing(most)) {}
+
+  SpanRing& rank() { return rank_; }
+  SpanRing& worker(int worker) { return workers_[static_cast<size_t>(worker)]; }
+  Trace take();
+
+ private:
+  SpanRing rank_;
+  std::vector<SpanRing> workers_;
+};
+
+// What one worker records in one step. Without a ring every call is a branch and nothing else.
+class WorkerTrace {
+ public:
+  WorkerTrace(SpanRing* ring, const Step& step, int worker) : ring_(ring), step_(step), worker_(worker) {}
+
+  // The worker takes its first look; the tasks' part of the run began at `begin`.
+  void start(int64_t begin) {
+    if (ring_) recordIdle(SpanKind::kStart, begin, monotonicNanoseconds());
+  }
+  // It had nothing left from `begin` on; the run ended at `end`.
+  void finish(int64_t begin, int64_t end) {
+    if (ring_) recordIdle(SpanKind::kEnd, begin, end);
+  }
+  // No head is ready. May be called again and again.
+  void wait() {
+    if (ring_ && waitBegin_ == 0) waitBegin_ = monotonicNanoseconds();
+  }
+  // `missing` says which of the task's two waits was the last to be found incomplete.
+  void beginTask(const Task& task, int core, int missing) {
+    if (ring_) recordBegin(task, core, missing);
+  }
+  void endTask(const Task& task, int core) {
+    if (ring_) recordEnd(task, core);
+  }
+
+ private:
+  void recordIdle(SpanKind kind, int64_t begin, int64_t end);
+  void recordBegin(const Task& task, int core, int missing);
+  void recordEnd(const Task& task, int core);
+  TraceSpan spanOf(const Task& task, int core) const;
+
+  SpanRing* const ring_;
+  const Step& step_;
+  const int worker_;
+  int64_t waitBegin_ = 0;  // 0: not waiting
+  int64_t taskBegin_ = 0;
+};
+
+}  // namespace sluice
