@@ -36,18 +36,19 @@ std::string whyInSpace(SpaceKind kind) {
     case SpaceKind::kOnce:
       return "space once: it sums over all tokens of this rank";
     case SpaceKind::kGroups:
-      return "space groups: it works on rows of one expert, several slots at a time";
+      return "space groups: it works on rows of one expert, on neighbouring slots together";
   }
   return {};
 }
 
 std::string untilText(const EventArray& event) {
+  const std::string_view slot = event.space == EventSpace::kGroups ? "group" : "slot";
   switch (event.rule) {
     case ThresholdRule::kConstant:
-      return event.factor == 1 ? "until the task of the slot is done"
-                               : fmt::format("until all {} tiles of the slot are done", event.factor);
+      return event.factor == 1 ? fmt::format("until the task of the {} is done", slot)
+                               : fmt::format("until all {} tiles of the {} are done", event.factor, slot);
     case ThresholdRule::kRowsOfSlot:
-      return "until all rows of the slot have arrived";
+      return fmt::format("until all rows of the {} have arrived", slot);
     case ThresholdRule::kSlotsOfExpert:
       return fmt::format("until all slots of the expert are done, {} tasks each", event.factor);
     case ThresholdRule::kRowsOfExpert:
@@ -58,6 +59,8 @@ std::string untilText(const EventArray& event) {
       return fmt::format("until all slots of tokens are done, {} tasks each", event.factor);
     case ThresholdRule::kSlotsOfGroup:
       return fmt::format("until all slots of the group are done, {} tasks each", event.factor);
+    case ThresholdRule::kGroupsOfExpert:
+      return fmt::format("until all groups of the expert are done, {} tasks each", event.factor);
   }
   return {};
 }
@@ -66,9 +69,9 @@ std::string placeOf(const Graph& graph, SourcePos pos) {
   return fmt::format("{}:{}:{}", graph.file, pos.line, pos.column);
 }
 
-bool declares(const GraphNode& node, SpaceKind cut) {
+bool declares(const GraphNode& node, SpaceKind cut, int32_t size) {
   const GraphSpace space = cut == SpaceKind::kTokens ? GraphSpace::kTokens : GraphSpace::kRows;
-  return node.split && node.split->space == space && node.split->size > 0;
+  return node.split && node.split->space == space && node.split->size == size;
 }
 
 std::string_view unitOf(SpaceKind cut) { return cut == SpaceKind::kTokens ? "tokens" : "rows"; }
@@ -119,9 +122,11 @@ std::string Reasons::chosen(std::string_view word, std::string_view option) cons
 
 std::string Reasons::slotReason(FamilyId id, SpaceKind cut) const {
   const Family& family = program_.at(id);
-  const std::string slots = fmt::format("slots of {} {}", program_.at(family.space).slotSize, unitOf(cut));
+  const int32_t size = program_.at(family.space).slotSize;
+  const std::string slots =
+      fmt::format("{} of {} {}", cut == SpaceKind::kGroups ? "groups" : "slots", size, unitOf(cut));
   const GraphNode* own = nodeOf(family);
-  if (own != nullptr && declares(*own, cut))
+  if (own != nullptr && declares(*own, cut, size))
     return fmt::format("{}: declared by node '{}' at {}", slots, own->name, placeOf(graph_, own->pos));
   for (BufferId b : family.reads) {
     if (!b) continue;
@@ -135,7 +140,7 @@ std::string Reasons::slotReason(FamilyId id, SpaceKind cut) const {
   }
   for (const GraphEntry& entry : graph_.entries)
     for (const GraphNode& node : entry.nodes)
-      if (declares(node, cut))
+      if (declares(node, cut, size))
         return fmt::format("{}: no producer has any, so those that node '{}' of entry '{}' declares at {}",
                            slots, node.name, entry.name, placeOf(graph_, node.pos));
   const std::string from = cut == SpaceKind::kTokens ? chosen("tokens", "") : chosen("rows", "--slot-rows");
@@ -184,7 +189,8 @@ std::vector<std::string> Reasons::ofFamily(FamilyId id) const {
   const Family& family = program_.at(id);
   const SpaceKind kind = program_.at(family.space).kind, cut = cutOf(kind);
   std::vector<std::string> why = {whyInSpace(kind)};
-  if (cut == SpaceKind::kRows || cut == SpaceKind::kTokens) why.push_back(slotReason(id, cut));
+  if (cut == SpaceKind::kRows || cut == SpaceKind::kGroups || cut == SpaceKind::kTokens)
+    why.push_back(slotReason(id, cut));
   why.push_back(tileReason(family));
   if (family.op == OpKind::kGmmActivation || family.op == OpKind::kGmmActivationGrad)
     why.push_back(fusionReason(family));

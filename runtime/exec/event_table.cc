@@ -11,7 +11,7 @@ int64_t liveEvents(const Plan& plan, EventSpace space, const RoutingTables& tabl
     case EventSpace::kOne:
       return 1;
     case EventSpace::kGroups:
-      return 0;
+      return static_cast<int64_t>(tables.groups.size());
     case EventSpace::kRows:
       return static_cast<int64_t>(tables.slots.size());
     case EventSpace::kExperts:
@@ -30,7 +30,7 @@ uint64_t evaluateThreshold(const EventArray& event, const RoutingTables& tables,
     case ThresholdRule::kConstant:
       return event.factor;
     case ThresholdRule::kRowsOfSlot:
-      return tables.slots[index].rows;
+      return event.space == EventSpace::kGroups ? tables.groups[index].rows : tables.slots[index].rows;
     case ThresholdRule::kSlotsOfExpert:
       return event.factor * tables.expertSlots[index];
     case ThresholdRule::kRowsOfExpert:
@@ -40,7 +40,9 @@ uint64_t evaluateThreshold(const EventArray& event, const RoutingTables& tables,
     case ThresholdRule::kSlotsOfTokens:
       return event.factor * tokenSlots;
     case ThresholdRule::kSlotsOfGroup:
-      return 0;
+      return event.factor * tables.groups[index].slots;
+    case ThresholdRule::kGroupsOfExpert:
+      return event.factor * tables.expertGroups[index];
   }
   return 0;
 }

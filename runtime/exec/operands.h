@@ -30,13 +30,17 @@ struct RowRange {
   int32_t expert = 0;
 };
 
-// The rows of a task of space rows, tokens, experts or once.
+// The rows of a task of space rows, groups, tokens, experts or once.
 inline RowRange rowsOf(const Step& step, const Task& task) {
   const RoutingTables& tables = *step.tables;
   const SpaceKind space = step.plan->at(task.family).space;
   if (space == SpaceKind::kRows) {
     const Slot& slot = tables.slots[task.slot];
     return {slot.row, slot.rows, slot.expert};
+  }
+  if (space == SpaceKind::kGroups) {
+    const SlotGroup& group = tables.groups[task.slot];
+    return {group.row, group.rows, group.expert};
   }
   if (space == SpaceKind::kExperts) {
     const int32_t begin = tables.expertRow[task.slot];

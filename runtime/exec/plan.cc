@@ -20,6 +20,8 @@ Plan Plan::make(VerifiedProgram program, const ops::KernelSet& kernels) {
   const TaskProgram& p = plan.program();
   plan.shape_ = {p.ranks, p.experts, p.topK, 1};
   if (const Space* rows = plan.space(SpaceKind::kRows)) plan.shape_.slotRows = rows->slotSize;
+  if (const Space* groups = plan.space(SpaceKind::kGroups))
+    plan.shape_.groupSlots = groups->slotSize / plan.shape_.slotRows;
   plan.deriveFamilies();
   plan.deriveEntries();
   plan.deriveScratch();
@@ -56,7 +58,9 @@ int64_t Plan::maxEvents(EventSpace space) const {
     case EventSpace::kRows:
       return maxExtent(Extent::kRows) / shape_.slotRows + program().expertsPerRank();
     case EventSpace::kGroups:
-      return 0;
+      return shape_.groupSlots == 0
+                 ? 0
+                 : maxEvents(EventSpace::kRows) / shape_.groupSlots + program().expertsPerRank();
     case EventSpace::kTokens: {
       const Space* tokens = this->space(SpaceKind::kTokens);
       return tokens ? (program().maxTokens + tokens->slotSize - 1) / tokens->slotSize : 0;

@@ -11,11 +11,13 @@ constexpr size_t kMostNamed = 8;
 
 void join(std::string& list, const std::string& item) { list += (list.empty() ? "" : ", ") + item; }
 
-// Rows of the event's slot or expert that come from `source`.
+// Rows of the event's slot, group or expert that come from `source`.
 int64_t rowsExpected(const Step& step, EventSpace space, int64_t index, int source) {
   int64_t rows = 0;
   for (const Piece& piece : step.tables->returns) {
-    const int64_t at = space == EventSpace::kRows ? piece.slot : piece.expert;
+    const int64_t at = space == EventSpace::kRows     ? piece.slot
+                       : space == EventSpace::kGroups ? piece.group
+                                                      : piece.expert;
     if (piece.peer == source && at == index) rows += piece.rows;
   }
   return rows;

@@ -86,6 +86,39 @@ class RoutingBuilder {
     return static_cast<int32_t>(order[order.size() / 2 + storageIndex]);
   }
 
+  int32_t groupsOf(int32_t slots) const { return (slots + shape_.groupSlots - 1) / shape_.groupSlots; }
+
+  // Groups the slots that orderSlots has ordered: an expert with s slots has as few groups as hold them,
+  // equal to one slot; they are numbered when the last of their slots is.
+  void orderGroups(int32_t owner) {
+    auto& index = tables_.groupIndex_;
+    auto& number = tables_.groupNumber_;
+    auto& left = tables_.groupLeft_;
+    index.clear();
+    left.clear();
+    if (shape_.groupSlots == 0) return;
+    for (int32_t expert = 0; expert < shape_.expertsPerRank(); ++expert) {
+      const int32_t slots = cut(rowsOf(owner, expert)).slots, groups = groupsOf(slots);
+      for (int32_t group = 0, slot = 0; group < groups; ++group) {
+        const auto end = static_cast<int32_t>(int64_t{group + 1} * slots / groups);
+        left.push_back(end - slot);
+        for (; slot < end; ++slot) index.push_back(static_cast<int32_t>(left.size()) - 1);
+      }
+    }
+    number.resize(left.size());
+    const auto& order = tables_.orderScratch_;
+    int32_t next = 0;
+    for (size_t slot = 0; slot < order.size() / 2; ++slot) {
+      const int32_t group = index[order[slot] & 0xffffffff];
+      if (--left[group] == 0) number[group] = next++;
+    }
+  }
+
+  // Of the i-th slot in storage order; 0 where slots are not grouped.
+  int32_t groupOf(int32_t storageIndex) const {
+    return shape_.groupSlots == 0 ? 0 : tables_.groupNumber_[tables_.groupIndex_[storageIndex]];
+  }
+
   // 0 for own rows only, else 1 + (expert, distance of the last source to send).
   int64_t arrival(int32_t owner, int32_t expert, int32_t begin, int32_t end) const {
     int64_t key = 0;
@@ -128,6 +161,7 @@ class RoutingBuilder {
 
   void appendSendsTo(int32_t owner) {
     orderSlots(owner);
+    orderGroups(owner);
     int32_t pair = pairBase(rank_, owner, 0);
     int32_t expertRow = 0, slotIndex = 0;
     for (int32_t expert = 0; expert < shape_.expertsPerRank(); ++expert) {
@@ -139,8 +173,8 @@ class RoutingBuilder {
       for (int32_t at = begin; at < end;) {
         const int32_t slot = at / slotCut.length;
         const int32_t stop = std::min(end, (slot + 1) * slotCut.length);
-        tables_.sends.push_back(
-            {owner, slotNumber(slotIndex + slot), expert, expertRow + at, pair + at - begin, stop - at});
+        tables_.sends.push_back({owner, slotNumber(slotIndex + slot), expert, expertRow + at,
+                                 pair + at - begin, stop - at, groupOf(slotIndex + slot)});
         at = stop;
       }
       pair += end - begin;
@@ -151,6 +185,7 @@ class RoutingBuilder {
 
   void buildOwnSlots() {
     orderSlots(rank_);
+    orderGroups(rank_);
     auto& slots = tables_.slots;
     slots.assign(tables_.orderScratch_.size() / 2, Slot{});
     int32_t row = 0, slotIndex = 0;
@@ -167,6 +202,28 @@ class RoutingBuilder {
     }
     tables_.expertRow.back() = row;
     tables_.rows = row;
+    buildOwnGroups();
+  }
+
+  void buildOwnGroups() {
+    auto& groups = tables_.groups;
+    auto& groupOfSlot = tables_.groupOf;
+    const auto& index = tables_.groupIndex_;
+    groups.assign(shape_.groupSlots == 0 ? 0 : tables_.groupNumber_.size(), SlotGroup{});
+    groupOfSlot.assign(index.size(), 0);
+    tables_.expertGroups.assign(shape_.expertsPerRank(), 0);
+    for (size_t i = 0; i < index.size(); ++i) {
+      const int32_t slot = slotNumber(static_cast<int32_t>(i));
+      const Slot& own = tables_.slots[slot];
+      SlotGroup& group = groups[groupOf(static_cast<int32_t>(i))];
+      if (group.slots++ == 0) {
+        group.expert = own.expert;
+        group.row = own.row;
+        ++tables_.expertGroups[own.expert];
+      }
+      group.rows += own.rows;
+      groupOfSlot[slot] = groupOf(static_cast<int32_t>(i));
+    }
   }
 
   // By slot, inside a slot by source, beginning with the rank after this one.
@@ -181,7 +238,7 @@ class RoutingBuilder {
     });
   }
 
-  // orderScratch_ still holds this rank's own order.
+  // The scratch still holds this rank's own order.
   void appendReturnsTo(int32_t source) {
     int32_t pair = pairBase(source, rank_, 0);
     int32_t slotIndex = 0;
@@ -194,7 +251,8 @@ class RoutingBuilder {
         const int32_t slot = at / slotCut.length;
         const int32_t stop = std::min(end, (slot + 1) * slotCut.length);
         tables_.returns.push_back({source, slotNumber(slotIndex + slot), expert,
-                                   tables_.expertRow[expert] + at, pair + at - begin, stop - at});
+                                   tables_.expertRow[expert] + at, pair + at - begin, stop - at,
+                                   groupOf(slotIndex + slot)});
         at = stop;
       }
       pair += end - begin;

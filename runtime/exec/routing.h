@@ -19,6 +19,7 @@ struct RoutingShape {
   int32_t experts = 1;  // in all, a multiple of ranks
   int32_t topK = 1;
   int32_t slotRows = 128;
+  int32_t groupSlots = 0;  // most slots of a group; 0: slots are not grouped
 
   int32_t expertsPerRank() const { return experts / ranks; }
 };
@@ -27,6 +28,14 @@ struct Slot {
   int32_t expert = 0;  // local to its rank
   int32_t row = 0;     // first row in the rank's expert-major storage
   int32_t rows = 0;    // 1 .. slotRows
+};
+
+// Neighbouring slots of one expert, in the order of their rows.
+struct SlotGroup {
+  int32_t expert = 0;  // local to its rank
+  int32_t row = 0;     // first row in the rank's expert-major storage
+  int32_t rows = 0;
+  int32_t slots = 0;  // 1 .. groupSlots
 };
 
 // Rows of one slot that come from one source rank. In `sends` seen by the source, in `returns` by the owner
@@ -38,6 +47,7 @@ struct Piece {
   int32_t row = 0;     // first row at the owner
   int32_t pair = 0;    // first pair at the source
   int32_t rows = 0;
+  int32_t group = 0;  // number of the slot's group at its owner, where slots are grouped
 };
 
 struct RoutingTables {
@@ -51,12 +61,19 @@ struct RoutingTables {
   std::vector<int32_t> positionOf;
 
   std::vector<Slot> slots;  // of this rank, in expected order of arrival
+
+  // Where slots are grouped, else empty: groups of this rank, by the last of their slots, and the group of
+  // each slot.
+  std::vector<SlotGroup> groups;
+  std::vector<int32_t> groupOf;
+
   std::vector<Piece> sends;
   std::vector<Piece> returns;
 
   // By local expert.
   std::vector<int32_t> expertRow;  // first row; one more than there are experts
   std::vector<int32_t> expertSlots;
+  std::vector<int32_t> expertGroups;
 
   // By rank, for reports: rows that come from it, and pairs that go to it.
   std::vector<int32_t> rowsFrom;
@@ -65,6 +82,9 @@ struct RoutingTables {
  private:
   friend class RoutingBuilder;
   std::vector<int64_t> orderScratch_;
+  std::vector<int32_t> groupIndex_;   // by slot in storage order: its group, in the same order
+  std::vector<int32_t> groupNumber_;  // by group in storage order
+  std::vector<int32_t> groupLeft_;
 };
 
 // Sorts this rank's pairs by expert: fills tokens, pairs, pairOf, positionOf and `counts` [experts].

@@ -35,7 +35,7 @@ int64_t liveSlots(const Step& step, SpaceKind space) {
     case SpaceKind::kOnce:
       return 1;
     case SpaceKind::kGroups:
-      return 0;
+      return static_cast<int64_t>(tables.groups.size());
   }
   return 0;
 }
@@ -45,12 +45,15 @@ int64_t eventIndex(const Step& step, SpaceKind space, int64_t slot, EventSpace e
     case EventSpace::kOne:
       return 0;
     case EventSpace::kTokens:
-    case EventSpace::kGroups:
       return slot;
+    case EventSpace::kGroups:
+      if (space == SpaceKind::kGroups) return slot;
+      return isPieces(space) ? pieceOf(step, space, slot).group : step.tables->groupOf[slot];
     case EventSpace::kRows:
       return isPieces(space) ? pieceOf(step, space, slot).slot : slot;
     case EventSpace::kExperts:
       if (space == SpaceKind::kExperts) return slot;
+      if (space == SpaceKind::kGroups) return step.tables->groups[slot].expert;
       return isPieces(space) ? pieceOf(step, space, slot).expert : step.tables->slots[slot].expert;
   }
   return 0;

@@ -173,7 +173,7 @@ EventArray load(const fbs::EventArray& stored, const Record& record) {
           .entry = {stored.entry()},
           .space = record.known(stored.space(), EventSpace::kGroups, "space"),
           .unit = record.known(stored.unit(), EventUnit::kRows, "unit"),
-          .rule = record.known(stored.rule(), ThresholdRule::kSlotsOfGroup, "threshold rule"),
+          .rule = record.known(stored.rule(), ThresholdRule::kGroupsOfExpert, "threshold rule"),
           .factor = stored.factor(),
           .remote = stored.remote()};
 }

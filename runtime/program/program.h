@@ -86,7 +86,7 @@ enum class SpaceKind : uint8_t {
   kReturns = 3,  // pieces this rank received, each seen from the other side, by slot
   kExperts = 4,  // experts of this rank, all of them, also those without rows
   kOnce = 5,     // one slot, whatever the routing: what is summed over all tokens of this rank
-  kGroups = 6,   // neighbouring slots of rows of one expert, `slotSize` rows of them at most
+  kGroups = 6,   // neighbouring slots of rows of one expert: up to `slotSize` / that of rows, evenly dealt
 };
 
 struct Space {
@@ -112,20 +112,21 @@ enum class EventUnit : uint8_t {
 };
 
 enum class ThresholdRule : uint8_t {
-  kConstant = 0,       // factor
-  kRowsOfSlot = 1,     // rows of the slot (event space rows)
-  kSlotsOfExpert = 2,  // factor x slots of the expert (event space experts)
-  kRowsOfExpert = 3,   // rows of the expert (event space experts)
-  kValidPairs = 4,     // P (event space one)
-  kSlotsOfTokens = 5,  // factor x slots of the tokens space (event space one)
-  kSlotsOfGroup = 6,   // factor x slots of rows of the group (event space groups)
+  kConstant = 0,        // factor
+  kRowsOfSlot = 1,      // rows of the slot (event space rows) or of the group (event space groups)
+  kSlotsOfExpert = 2,   // factor x slots of the expert (event space experts)
+  kRowsOfExpert = 3,    // rows of the expert (event space experts)
+  kValidPairs = 4,      // P (event space one)
+  kSlotsOfTokens = 5,   // factor x slots of the tokens space (event space one)
+  kSlotsOfGroup = 6,    // factor x slots of rows of the group (event space groups)
+  kGroupsOfExpert = 7,  // factor x groups of the expert (event space experts)
 };
 
 // An array of counters that only grow within a step. An event is complete when it reaches its threshold;
 // threshold 0 is complete at bind.
 //
-// Which counter a task means follows from its own space and the event's: the task's slot, the expert of that
-// slot, the slot or expert its piece belongs to, or the only one.
+// Which counter a task means follows from its own space and the event's: the task's slot, the group or expert
+// of that slot, the slot, group or expert its piece belongs to, or the only one.
 struct EventArray {
   std::string name;
   EntryId entry;
@@ -140,7 +141,8 @@ struct EventArray {
 // --- Families ------------------------------------------------------------------------------------------
 
 // Operands by position (`reads`, then `writes`); an optional one that is absent is BufferId{}. X is R in
-// space rows and T in space tokens, where a weight has no expert axis E. Types are bf16 but where it says so.
+// spaces rows and groups, of which an op may have either, and T in space tokens, where a weight has no expert
+// axis E. Types are bf16 but where it says so.
 //
 // clang-format off
 // | op                  | space          | reads                                        | writes                                        |

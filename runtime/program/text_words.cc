@@ -90,10 +90,10 @@ std::string regionText(const Region& region) {
 }
 
 std::string eventText(const EventArray& event) {
-  const bool hasFactor = event.factor != 0 || event.rule == ThresholdRule::kConstant ||
-                         event.rule == ThresholdRule::kSlotsOfExpert ||
-                         event.rule == ThresholdRule::kSlotsOfTokens ||
-                         event.rule == ThresholdRule::kSlotsOfGroup;
+  const bool hasFactor =
+      event.factor != 0 || event.rule == ThresholdRule::kConstant ||
+      event.rule == ThresholdRule::kSlotsOfExpert || event.rule == ThresholdRule::kSlotsOfTokens ||
+      event.rule == ThresholdRule::kSlotsOfGroup || event.rule == ThresholdRule::kGroupsOfExpert;
   return fmt::format("[{}] counts {} to {}{}{}", word(event.space), word(event.unit), word(event.rule),
                      hasFactor ? fmt::format("({})", event.factor) : "", event.remote ? " remote" : "");
 }

@@ -17,8 +17,9 @@ Scope scopeOf(EventSpace space) {
   switch (space) {
     case EventSpace::kRows:
     case EventSpace::kTokens:
-    case EventSpace::kGroups:
       return Scope::kSlot;
+    case EventSpace::kGroups:
+      return Scope::kGroup;
     case EventSpace::kExperts:
       return Scope::kExpert;
     case EventSpace::kOne:
@@ -32,6 +33,8 @@ Scope compose(SpaceKind c, SpaceKind q, SpaceKind p, Scope near, Scope far) {
   if (far == Scope::kNone || writesRemotely(q)) return Scope::kNone;
   if (near == Scope::kSlot) return far;  // c's slot is live, so q has tasks in it
   const Scope joined = std::max(near, far);
+  // c's group is live and so are all of its slots: q has tasks in each
+  if (near == Scope::kGroup) return joined;
   if (q == SpaceKind::kExperts || q == SpaceKind::kOnce) return joined;  // these always have tasks
   if (q == SpaceKind::kTokens) {
     // c waits for all slots of tokens. A rank without tokens has none: no task of q. Then c must have none
@@ -40,10 +43,11 @@ Scope compose(SpaceKind c, SpaceKind q, SpaceKind p, Scope near, Scope far) {
     const bool produces = p == SpaceKind::kTokens || p == SpaceKind::kReturns;
     return consumes || produces ? joined : Scope::kNone;
   }
-  // What is left: q is in space rows and c waits for all slots of an expert. If c has rows itself there are
-  // some; else an expert without rows has no task of q, and none of p only where p too exists for rows only.
-  if (c == SpaceKind::kRows || c == SpaceKind::kReturns) return joined;
-  const bool onlyWithRows = p == SpaceKind::kRows || p == SpaceKind::kSends;
+  // What is left: q is in space rows or groups and c waits for all slots of an expert. If c has rows itself
+  // there are some; else an expert without rows has no task of q, and none of p only where p too exists for
+  // rows only.
+  if (c == SpaceKind::kRows || c == SpaceKind::kReturns || c == SpaceKind::kGroups) return joined;
+  const bool onlyWithRows = p == SpaceKind::kRows || p == SpaceKind::kSends || p == SpaceKind::kGroups;
   return onlyWithRows ? near : Scope::kNone;
 }
 

@@ -21,8 +21,8 @@ bool canWait(SpaceKind task, EventSpace event) {
       return event == EventSpace::kOne;
     case SpaceKind::kExperts:
       return event == EventSpace::kOne || event == EventSpace::kExperts;
-    case SpaceKind::kGroups:
-      return false;
+    case SpaceKind::kGroups:  // of several slots: none is its own
+      return event == EventSpace::kOne || event == EventSpace::kExperts || event == EventSpace::kGroups;
   }
   return false;
 }
@@ -35,7 +35,7 @@ bool canSignal(SpaceKind task, EventSpace event) {
       return event == EventSpace::kTokens || event == EventSpace::kOne;
     case SpaceKind::kRows:
     case SpaceKind::kSends:
-      return event == EventSpace::kRows || event == EventSpace::kExperts;
+      return event == EventSpace::kRows || event == EventSpace::kExperts || event == EventSpace::kGroups;
     case SpaceKind::kReturns:
       return event == EventSpace::kOne;
     case SpaceKind::kExperts:
@@ -43,7 +43,7 @@ bool canSignal(SpaceKind task, EventSpace event) {
     case SpaceKind::kOnce:
       return event == EventSpace::kOne;
     case SpaceKind::kGroups:
-      return false;
+      return event == EventSpace::kGroups || event == EventSpace::kExperts;
   }
   return false;
 }
@@ -56,7 +56,8 @@ struct Threshold {
 
 std::string thresholdText(const Threshold& t) {
   const bool counted = t.rule == ThresholdRule::kConstant || t.rule == ThresholdRule::kSlotsOfExpert ||
-                       t.rule == ThresholdRule::kSlotsOfTokens;
+                       t.rule == ThresholdRule::kSlotsOfTokens || t.rule == ThresholdRule::kSlotsOfGroup ||
+                       t.rule == ThresholdRule::kGroupsOfExpert;
   return counted || t.factor != 0 ? fmt::format("{} (factor {})", nameOf(t.rule), t.factor)
                                   : std::string(nameOf(t.rule));
 }
@@ -64,12 +65,17 @@ std::string thresholdText(const Threshold& t) {
 // What producers of one space deliver, by tasks (`tiles` in all of them together) or by rows.
 Threshold delivered(const TaskProgram& program, const EventArray& event, SpaceKind producers, int64_t tiles) {
   if (event.unit == EventUnit::kRows) {
-    if (event.space == EventSpace::kRows) return {ThresholdRule::kRowsOfSlot, 0};
+    if (event.space == EventSpace::kRows || event.space == EventSpace::kGroups)
+      return {ThresholdRule::kRowsOfSlot, 0};
     if (event.space == EventSpace::kExperts) return {ThresholdRule::kRowsOfExpert, 0};
     return {ThresholdRule::kValidPairs, 0};
   }
   if (producers == SpaceKind::kRows && event.space == EventSpace::kExperts)
     return {ThresholdRule::kSlotsOfExpert, tiles};
+  if (producers == SpaceKind::kRows && event.space == EventSpace::kGroups)
+    return {ThresholdRule::kSlotsOfGroup, tiles};
+  if (producers == SpaceKind::kGroups && event.space == EventSpace::kExperts)
+    return {ThresholdRule::kGroupsOfExpert, tiles};
   if (producers == SpaceKind::kExperts && event.space == EventSpace::kOne)
     return {ThresholdRule::kConstant, tiles * program.expertsPerRank()};
   if (producers == SpaceKind::kTokens && event.space == EventSpace::kOne)
@@ -85,12 +91,16 @@ Status checkHeader(const TaskProgram& program, EventId id) {
   if (!inRange(event.entry, program.entries))
     return fail("event '{}' belongs to entry {}, but the program declares {} entries", event.name,
                 event.entry.value, program.entries.size());
-  if (!known(event.space, EventSpace::kTokens))
+  if (!known(event.space, EventSpace::kGroups))
     return fail("event '{}': space {} is not known", event.name, static_cast<int>(event.space));
   if (!known(event.unit, EventUnit::kRows))
     return fail("event '{}': unit {} is not known", event.name, static_cast<int>(event.unit));
-  if (!known(event.rule, ThresholdRule::kSlotsOfTokens))
+  if (!known(event.rule, ThresholdRule::kGroupsOfExpert))
     return fail("event '{}': threshold rule {} is not known", event.name, static_cast<int>(event.rule));
+  const bool grouped = std::any_of(program.spaces.begin(), program.spaces.end(),
+                                   [](const Space& space) { return space.kind == SpaceKind::kGroups; });
+  if (event.space == EventSpace::kGroups && !grouped)
+    return fail("{} is of groups of slots, but the program has no such space", nameOf(program, id));
   return {};
 }
 
@@ -136,11 +146,11 @@ bool waitsForEvery(SpaceKind task, EventSpace event) {
       return task != SpaceKind::kTokens && task != SpaceKind::kSends;
     // Pairs arrive at ranks with tokens; such a rank may still have no rows.
     case EventSpace::kOne:
-      return task != SpaceKind::kRows && task != SpaceKind::kReturns;
+      return task != SpaceKind::kRows && task != SpaceKind::kReturns && task != SpaceKind::kGroups;
     case EventSpace::kTokens:
       return task == SpaceKind::kTokens;
     case EventSpace::kGroups:
-      return task == SpaceKind::kGroups;
+      return task == SpaceKind::kGroups || task == SpaceKind::kRows || task == SpaceKind::kReturns;
   }
   return false;
 }

@@ -99,9 +99,10 @@ Expected<std::vector<FamilyOrder>> orderFamilies(const TaskProgram& program,
                                                  const std::vector<FamilyTable>& tables,
                                                  const std::vector<EventUse>& uses);
 
-// How much of another family is done when a task starts. Scopes of a task with no slot of rows and no
-// expert (tokens) are kSlot, its own slot of tokens, and kAll.
-enum class Scope : uint8_t { kNone = 0, kSlot = 1, kExpert = 2, kAll = 3 };
+// How much of another family is done when a task starts: its tasks that have rows of the slot, group or
+// expert of this one, or all. Scopes of a task with no slot of rows and no expert (tokens) are kSlot, its own
+// slot of tokens, and kAll; those of one in groups are kGroup and wider.
+enum class Scope : uint8_t { kNone = 0, kSlot = 1, kGroup = 2, kExpert = 3, kAll = 4 };
 
 // covers(c, p): the scope at which all tasks of p that write at this rank are done when a task of c
 // starts. Where p is in space sends or returns these are the arrivals, and not p's own tasks of this rank.

@@ -42,11 +42,13 @@ Status addWriter(const TaskProgram& program, FamilyId id, BufferId bufferId, Wri
 Scope neededScope(SpaceKind reader, Extent extent) {
   switch (extent) {
     case Extent::kRows:
+      if (reader == SpaceKind::kGroups) return Scope::kGroup;
       return reader == SpaceKind::kExperts ? Scope::kExpert : Scope::kSlot;
     case Extent::kTokens:
       return reader == SpaceKind::kTokens ? Scope::kSlot : Scope::kAll;
     case Extent::kFixed:
-      return reader == SpaceKind::kRows ? Scope::kExpert : Scope::kAll;  // by expert
+      return reader == SpaceKind::kRows || reader == SpaceKind::kGroups ? Scope::kExpert  // by expert
+                                                                        : Scope::kAll;
     case Extent::kPairs:
       return Scope::kAll;
   }
@@ -59,6 +61,8 @@ std::string_view scopeText(Scope scope) {
       return "nothing";
     case Scope::kSlot:
       return "its slot";
+    case Scope::kGroup:
+      return "its group of slots";
     case Scope::kExpert:
       return "its expert";
     case Scope::kAll:

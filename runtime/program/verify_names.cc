@@ -30,6 +30,8 @@ std::string_view nameOf(ThresholdRule rule) {
       return "constant x slots of tokens";
     case ThresholdRule::kSlotsOfGroup:
       return "constant x slots of the group";
+    case ThresholdRule::kGroupsOfExpert:
+      return "constant x groups of the expert";
   }
   return "?";
 }

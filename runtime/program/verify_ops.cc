@@ -68,10 +68,10 @@ UsedFields usedFields(OpKind op) {
   }
 }
 
-// The space of an op that works on rows or on tokens.
+// The space of an op that works on rows, by slot or by group, or on tokens.
 SpaceKind spaceOfRows(const TaskProgram& program, const Family& family) {
-  const bool tokens = program.at(family.space).kind == SpaceKind::kTokens;
-  return tokens ? SpaceKind::kTokens : SpaceKind::kRows;
+  const SpaceKind own = program.at(family.space).kind;
+  return own == SpaceKind::kTokens || own == SpaceKind::kGroups ? own : SpaceKind::kRows;
 }
 
 Signature signatureOf(const TaskProgram& program, const Family& family) {

@@ -26,12 +26,13 @@ int64_t endOf(const Buffer& buffer) { return buffer.offset + unitBytes(buffer); 
 bool overlap(const Buffer& a, const Buffer& b) { return a.offset < endOf(b) && b.offset < endOf(a); }
 
 // How much of family `user` must be done before `writer` may reuse the memory that both know as elements
-// of this extent. kNone: no event can tell, for a rank never learns when its own sends and returns are
-// done with what they read.
-Scope reuseScope(SpaceKind user, Extent extent) {
+// of this extent: what has rows of the writer's slot or group. kNone: no event can tell, for a rank never
+// learns when its own sends and returns are done with what they read.
+Scope reuseScope(SpaceKind writer, SpaceKind user, Extent extent) {
   switch (extent) {
     case Extent::kRows:
-      return user == SpaceKind::kExperts ? Scope::kExpert : Scope::kSlot;
+      if (user == SpaceKind::kExperts) return Scope::kExpert;
+      return writer == SpaceKind::kGroups ? Scope::kGroup : Scope::kSlot;
     case Extent::kTokens:
       return user == SpaceKind::kTokens ? Scope::kSlot : Scope::kAll;
     case Extent::kPairs:
@@ -50,7 +51,8 @@ bool isBehind(const TaskProgram& program, const Use& later, const Use& earlier, 
   if (!later.writer || writesRemotely(kindOf(program, later.writer))) return false;
   const auto done = [&](FamilyId user) {
     missing = user;
-    return coverage.covers(later.writer, user) >= reuseScope(kindOf(program, user), extent);
+    return coverage.covers(later.writer, user) >=
+           reuseScope(kindOf(program, later.writer), kindOf(program, user), extent);
   };
   if (earlier.writer && !done(earlier.writer)) return false;
   for (FamilyId reader : earlier.readers) {

@@ -18,6 +18,7 @@ bool isSlotLocal(SpaceKind producer, SpaceKind consumer, EventSpace event) {
   if (producer != consumer) return false;
   return (event == EventSpace::kRows && producer == SpaceKind::kRows) ||
          (event == EventSpace::kTokens && producer == SpaceKind::kTokens) ||
+         (event == EventSpace::kGroups && producer == SpaceKind::kGroups) ||
          (event == EventSpace::kExperts && producer == SpaceKind::kExperts);
 }
 

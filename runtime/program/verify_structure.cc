@@ -120,9 +120,9 @@ Status checkLimits(const TaskProgram& program) {
 }
 
 Status checkSpaces(const TaskProgram& program) {
-  std::array<const Space*, 6> byKind{};
+  std::array<const Space*, 7> byKind{};
   for (const Space& space : program.spaces) {
-    if (!known(space.kind, SpaceKind::kOnce))  // groups are not supported
+    if (!known(space.kind, SpaceKind::kGroups))
       return fail("space '{}': kind {} is not known", space.name, static_cast<int>(space.kind));
     const Space*& place = byKind[static_cast<size_t>(space.kind)];
     if (place != nullptr)
@@ -138,6 +138,13 @@ Status checkSpaces(const TaskProgram& program) {
   if (rows != nullptr && rows->slotSize % kRowUnit != 0)
     return fail("space '{}': slot size is {}, expected a multiple of {}", rows->name, rows->slotSize,
                 kRowUnit);
+  if (const Space* groups = byKind[static_cast<size_t>(SpaceKind::kGroups)]) {
+    if (rows == nullptr)
+      return fail("space '{}' groups slots of rows, but there is no such space", groups->name);
+    if (groups->slotSize % rows->slotSize != 0 || groups->slotSize == rows->slotSize)
+      return fail("space '{}' has slot size {}, expected a multiple of {} of space '{}', at least twice",
+                  groups->name, groups->slotSize, rows->slotSize, rows->name);
+  }
   for (SpaceKind kind : {SpaceKind::kSends, SpaceKind::kReturns}) {
     const Space* pieces = byKind[static_cast<size_t>(kind)];
     if (pieces == nullptr) continue;

@@ -23,9 +23,9 @@ inline constexpr std::array<std::string_view, 7> kSpaceWords = {"tokens",  "rows
 inline constexpr std::array<std::string_view, 5> kEventSpaceWords = {"one", "rows", "experts", "tokens",
                                                                      "groups"};
 inline constexpr std::array<std::string_view, 2> kUnitWords = {"tasks", "rows"};
-inline constexpr std::array<std::string_view, 7> kRuleWords = {
+inline constexpr std::array<std::string_view, 8> kRuleWords = {
     "constant",    "rows_of_slot",    "slots_of_expert", "rows_of_expert",
-    "valid_pairs", "slots_of_tokens", "slots_of_group"};
+    "valid_pairs", "slots_of_tokens", "slots_of_group",  "groups_of_expert"};
 inline constexpr std::array<std::string_view, 11> kOpWords = {
     "dispatch",    "gmm", "gmm_weight_grad", "activation",     "activation_grad",    "combine_return",
     "combine_sum", "add", "scale",           "gmm_activation", "gmm_activation_grad"};

@@ -44,8 +44,14 @@ std::vector<TaskProgram> bases() {
   three.hidden = 34;
   three.cores = 1;
   three.tokenSlot = 5;
-  return {buildMoeProgram(two), buildMoeProgram(three), buildDenseProgram(two, false),
-          buildDenseProgram(two, true), packRegions(buildDenseProgram(two, true))};
+  MoeShape grouped = two;
+  grouped.groupSlots = 2;
+  return {buildMoeProgram(two),
+          buildMoeProgram(three),
+          buildDenseProgram(two, false),
+          buildDenseProgram(two, true),
+          packRegions(buildDenseProgram(two, true)),
+          buildMoeProgram(grouped)};
 }
 
 // --- data flow -------------------------------------------------------------------------------------------

@@ -41,6 +41,18 @@ MoeShape shapeOf(const Small& small) {
           .tileM = 2};
 }
 
+// The plain layer, dense families beside it, apart and fused, and products on groups of two slots, which the
+// model cuts to one row each, apart and fused.
+constexpr int kKinds = 5;
+
+TaskProgram programOfKind(int kind, const Small& small) {
+  MoeShape shape = shapeOf(small);
+  if (kind == 1 || kind == 2) return buildDenseProgram(shape, kind == 2);
+  if (kind > 2) shape.groupSlots = 2;
+  shape.fused = kind == 4;
+  return buildMoeProgram(shape);
+}
+
 TaskProgram verified(TaskProgram program) {
   const auto result = verify(program);
   REQUIRE((result.ok() ? "" : result.error().message) == "");
@@ -91,6 +103,8 @@ TEST_CASE("in every state that a small program can reach all is well, for every 
       if (proofRounds() > 1) explore(verified(buildMoeProgram(shapeOf(more))), more);
       const Small tiny{2, 1, 1, cores, 1, 2, slotRows};
       if (!kSanitized) explore(verified(buildDenseProgram(shapeOf(tiny), true)), tiny);
+      const Small grouped{2, 1, 2, cores, 1, 2, slotRows};
+      if (!kSanitized) explore(verified(programOfKind(3, grouped)), grouped);
     }
   }
   const Small twice{2, 2, 2, 1, 2, 2, 16};
@@ -106,10 +120,8 @@ TEST_CASE("the largest states of larger programs keep the promise") {
     for (const int slotRows : {16, 1})
       for (const Small& small : {Small{2, 2, 2, cores, 1, 1, slotRows}, Small{4, 2, 2, cores, 2, 2, slotRows},
                                  Small{4, 1, 2, cores, 1, 1, slotRows}})
-        for (int kind = 0; kind < 3; ++kind) {
-          const MoeShape shape = shapeOf(small);
-          const TaskProgram program =
-              kind == 0 ? buildMoeProgram(shape) : buildDenseProgram(shape, kind == 2);
+        for (int kind = 0; kind < kKinds; ++kind) {
+          const TaskProgram program = programOfKind(kind, small);
           const Sum sum = checkAll(verified(program), small, largestStates, most);
           REQUIRE(sum.error == "");
           all.routings += sum.routings;
@@ -137,9 +149,8 @@ void checkFound(const TaskProgram& program) {
 
 TEST_CASE("a wait that is dropped is found, whichever it is") {
   int dropped = 0;
-  for (int kind = 0; kind < 3; ++kind) {
-    const MoeShape shape = shapeOf(kTeeth);
-    const TaskProgram whole = kind == 0 ? buildMoeProgram(shape) : buildDenseProgram(shape, kind == 2);
+  for (int kind = 0; kind < kKinds; ++kind) {
+    const TaskProgram whole = programOfKind(kind, kTeeth);
     for (uint32_t family = 0; family < whole.families.size(); ++family) {
       for (size_t wait = 0; wait < 2; ++wait) {
         TaskProgram program = whole;
@@ -159,9 +170,8 @@ TEST_CASE("a wait that is dropped is found, whichever it is") {
 }
 
 TEST_CASE("a threshold of one more or one less is found, whichever it is") {
-  for (int kind = 0; kind < 3; ++kind) {
-    const MoeShape shape = shapeOf(kTeeth);
-    const TaskProgram whole = kind == 0 ? buildMoeProgram(shape) : buildDenseProgram(shape, kind == 2);
+  for (int kind = 0; kind < kKinds; ++kind) {
+    const TaskProgram whole = programOfKind(kind, kTeeth);
     for (size_t event = 0; event < whole.events.size(); ++event) {
       for (const int change : {-1, 1}) {
         if (whole.events[event].factor == 0) continue;
@@ -229,13 +239,13 @@ bool hasStrayIds(TaskProgram& p) {
 TEST_CASE("largest states decide as every state does") {
   Random random(11);
   const Small small{2, 1, 1, 1, 1, 2, 1};
-  const TaskProgram bases[] = {buildMoeProgram(shapeOf(small)), buildDenseProgram(shapeOf(small), true)};
+  const TaskProgram bases[] = {programOfKind(0, small), programOfKind(2, small), programOfKind(3, small)};
   int good = 0, bad = 0;
   for (const Mutation& mutation : subtleMutations()) {
-    for (int i = 0; i < proofShare(8); ++i) {
-      TaskProgram mutant = bases[i % 2];
+    for (int i = 0; i < proofShare(9); ++i) {
+      TaskProgram mutant = bases[i % 3];
       mutation.apply(mutant, random);
-      if (mutant == bases[i % 2] || !isSmall(mutant) || hasStrayIds(mutant)) continue;
+      if (mutant == bases[i % 3] || !isSmall(mutant) || hasStrayIds(mutant)) continue;
       forEachRouting(mutant, 1, 1, 0, [&](const std::vector<OracleRank>& routing) {
         const SmallModel model(mutant, EntryId{1}, routing);
         const SmallModel::Verdict all = model.explore(20000), reduced = model.reduced();
@@ -257,17 +267,17 @@ TEST_CASE("what verify() accepts keeps the promise for every routing") {
   for (const Mutation& mutation : tableMutations()) list.push_back(mutation);
   for (const Mutation& mutation : recordMutations()) list.push_back(mutation);
   const Small small{2, 2, 1, 2, 1, 1, 1};
-  const TaskProgram bases[] = {buildMoeProgram(shapeOf(small)), buildDenseProgram(shapeOf(small), false),
-                               buildDenseProgram(shapeOf(small), true)};
+  std::vector<TaskProgram> bases;
+  for (int kind = 0; kind < kKinds; ++kind) bases.push_back(programOfKind(kind, small));
   int refused = 0, harmless = 0;
   for (int i = 0; i < proofShare(3000); ++i) {
-    TaskProgram mutant = bases[i % 3];
+    TaskProgram mutant = bases[i % kKinds];
     // Subtle changes stand first in the list and go first: they take a program whose ids are in range.
     std::vector<size_t> chosen = {random() % list.size()};
     if (i % 2 == 0) chosen.push_back(random() % list.size());
     std::sort(chosen.begin(), chosen.end());
     for (size_t mutation : chosen) list[mutation].apply(mutant, random);
-    if (mutant == bases[i % 3]) continue;
+    if (mutant == bases[i % kKinds]) continue;
     if (!verify(mutant)) {
       ++refused;
       continue;

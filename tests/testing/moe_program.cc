@@ -42,6 +42,23 @@ class Builder : private ProgramBuilder {
     sends_ = space("sends", SpaceKind::kSends, s_.slotRows, s_.window);
     returns_ = space("returns", SpaceKind::kReturns, s_.slotRows, s_.window);
     experts_ = space("experts", SpaceKind::kExperts);
+    products_ = rows_;
+    if (grouped()) products_ = space("groups", SpaceKind::kGroups, s_.groupSlots * s_.slotRows, s_.window);
+  }
+
+  bool grouped() const { return s_.groupSlots > 0; }
+
+  // The rows that a product reads have arrived; its tasks are done; the tasks of an activation are.
+  EventId arrivedForProduct() {
+    if (!grouped()) return rowsArrived();
+    return event("group_rows", EventSpace::kGroups, EventUnit::kRows, ThresholdRule::kRowsOfSlot, 0, true);
+  }
+  EventId productDone(const char* name, int64_t tiles) {
+    return done(name, grouped() ? EventSpace::kGroups : EventSpace::kRows, tiles);
+  }
+  EventId activationDone(const char* name, const char* ofGroup, int64_t tiles) {
+    if (!grouped() || s_.fused) return productDone(name, tiles);
+    return event(ofGroup, EventSpace::kGroups, EventUnit::kTasks, ThresholdRule::kSlotsOfGroup, tiles, false);
   }
 
   BufferId saved(const char* name, int64_t columns, bool symmetric) {
@@ -81,10 +98,11 @@ class Builder : private ProgramBuilder {
     const BufferId y = buffer("y", DType::kBF16, {kDimT, fixedDim(h)}, Role::kOutput);
 
     const int32_t downTiles = ceilDiv(h, s_.tileN);
-    const EventId arrived = rowsArrived();
-    const EventId upDone = s_.fused ? EventId{} : done("up_proj_done", EventSpace::kRows, upTiles());
-    const EventId swigluDone = done("swiglu_done", EventSpace::kRows, s_.fused ? ceilDiv(i, s_.tileN) : 1);
-    const EventId downDone = done("down_proj_done", EventSpace::kRows, downTiles);
+    const EventId arrived = arrivedForProduct();
+    const EventId upDone = s_.fused ? EventId{} : productDone("up_proj_done", upTiles());
+    const EventId swigluDone =
+        activationDone("swiglu_done", "group_swiglu", s_.fused ? ceilDiv(i, s_.tileN) : 1);
+    const EventId downDone = productDone("down_proj_done", downTiles);
     const EventId back = allReturned();
     const BufferId none;
     family(
@@ -92,7 +110,7 @@ class Builder : private ProgramBuilder {
     upProjection(arrived, upDone, swigluDone);
     family({"down_proj",
             OpKind::kGmm,
-            rows_,
+            products_,
             downTiles,
             columns(h, i, false),
             {act_, downWeight_},
@@ -130,7 +148,7 @@ class Builder : private ProgramBuilder {
     if (s_.fused) {
       family({"up_proj",
               OpKind::kGmmActivation,
-              rows_,
+              products_,
               ceilDiv(i, s_.tileN),
               columns(i, h, false),
               {rowsX_, gateUpWeight_},
@@ -142,7 +160,7 @@ class Builder : private ProgramBuilder {
     }
     family({"up_proj",
             OpKind::kGmm,
-            rows_,
+            products_,
             upTiles(),
             columns(2 * i, h, false),
             {rowsX_, gateUpWeight_},
@@ -195,7 +213,7 @@ class Builder : private ProgramBuilder {
     if (s_.fused) {
       family({"act_grad",
               OpKind::kGmmActivationGrad,
-              rows_,
+              products_,
               1,
               {0, i, h, 0, i, ops::kFusedTransposedWeight, 0, 0},
               {b.rowsDy, downWeight_, gateUp_, b.rowWeights},
@@ -207,7 +225,7 @@ class Builder : private ProgramBuilder {
     }
     family({"act_grad",
             OpKind::kGmm,
-            rows_,
+            products_,
             ceilDiv(i, s_.tileN),
             columns(i, h, true),
             {b.rowsDy, downWeight_},
@@ -236,13 +254,14 @@ class Builder : private ProgramBuilder {
     beginEntry("backward", {}, EntryId{0});
     const BackwardBuffers b = backwardBuffers();
     const int32_t gateTiles = ceilDiv(h, s_.tileN);
-    const EventId arrived = rowsArrived();
+    const EventId arrived = arrivedForProduct();
     const EventId ofExpert = expertRows();
-    const EventId actDone =
-        s_.fused ? EventId{} : done("act_grad_done", EventSpace::kRows, ceilDiv(i, s_.tileN));
-    const EventId swigluDone = done("swiglu_grad_done", EventSpace::kRows, 1);
-    const EventId expertSwiglu = expertDone("expert_swiglu_grad", 1);
-    const EventId gateDone = done("gate_grad_done", EventSpace::kRows, gateTiles);
+    const EventId actDone = s_.fused ? EventId{} : productDone("act_grad_done", ceilDiv(i, s_.tileN));
+    const EventId swigluDone = activationDone("swiglu_grad_done", "group_swiglu_grad", 1);
+    const EventId expertSwiglu = event(
+        "expert_swiglu_grad", EventSpace::kExperts, EventUnit::kTasks,
+        grouped() && s_.fused ? ThresholdRule::kGroupsOfExpert : ThresholdRule::kSlotsOfExpert, 1, false);
+    const EventId gateDone = productDone("gate_grad_done", gateTiles);
     const EventId back = allReturned();
     const BufferId none;
     family({"dispatch",
@@ -270,7 +289,7 @@ class Builder : private ProgramBuilder {
     swigluGradient(b, actDone, {swigluDone, expertSwiglu});
     family({"gate_grad",
             OpKind::kGmm,
-            rows_,
+            products_,
             gateTiles,
             columns(h, 2 * i, true),
             {b.gateUpGrad, gateUpWeight_},
@@ -313,6 +332,7 @@ class Builder : private ProgramBuilder {
 
   const MoeShape s_;
   SpaceId tokens_, rows_, sends_, returns_, experts_;
+  SpaceId products_;  // rows or groups
   BufferId x_, expertIds_, weights_, gateUpWeight_, downWeight_, rowsX_, gateUp_, act_;
   RegionId work_, returned_;
 };

@@ -24,6 +24,7 @@ struct MoeShape {
   int tileM = 16;
   bool fused = false;        // activation and its gradient in the task of the gmm before them
   bool forwardOnly = false;  // no entry `backward`; with fused, gate_up is not stored
+  int groupSlots = 0;        // products work on groups of so many slots; 0: all work on slots
 };
 
 TaskProgram buildMoeProgram(const MoeShape& shape);

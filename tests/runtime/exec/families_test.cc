@@ -93,6 +93,46 @@ TEST_CASE("the plain layer gives the same bits with its activations in the tasks
   }
 }
 
+TEST_CASE("products on groups of slots give the bits of products on slots, on any executor") {
+  for (const int ranks : {1, 3}) {
+    MoeShape shape = shapeOf(ranks, false);
+    const Program plain = programOf(buildMoeProgram(shape));
+    for (const bool fused : {false, true}) {
+      for (const int groupSlots : {2, 3}) {
+        shape = shapeOf(ranks, fused);
+        shape.groupSlots = groupSlots;
+        const Program grouped = programOf(buildMoeProgram(shape));
+        for (const Sample& sample : samplesOf(ranks)) {
+          INFO(ranks << " ranks, sample " << sample.seed << ", groups of " << groupSlots);
+          const uint64_t oracle = hashOn(plain, sample, kSerial);
+          CHECK(hashOn(grouped, sample, kSerial) == oracle);
+          for (const int threads : {1, 3}) CHECK(hashOn(grouped, sample, {.threads = threads}) == oracle);
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("a lost arrival of a group of slots is reported with the group, and with who did not send it") {
+  MoeShape shape = shapeOf(2, false);
+  shape.groupSlots = 2;
+  const Program program = programOf(buildMoeProgram(shape));
+  LayerData data = makeProgramData(program.tables(), {90, 90}, DataRouting::kFewExperts, 1);
+  std::vector<std::unique_ptr<FaultyTransport>> faulty(2);
+  const auto wrap = [&](int rank, Transport& real) -> Transport& {
+    faulty[rank] =
+        std::make_unique<FaultyTransport>(real, [rank](int to, SymmetricHandle, size_t, uint64_t rows) {
+          return !(rank == 1 && to == 0 && rows > 1);
+        });
+    return *faulty[rank];
+  };
+  const Status ran = runLayer(program, {.threads = 1, .timeoutSeconds = 0.3}, data, {"forward"}, wrap);
+  REQUIRE_FALSE(ran.ok());
+  CHECK_THAT(ran.error().message, Catch::Matchers::Contains("for event group_rows[") &&
+                                      Catch::Matchers::Contains("before task up_proj[") &&
+                                      Catch::Matchers::Contains("rows from rank 1"));
+}
+
 TEST_CASE("a product that nobody keeps stays in scratch, also where a slot has more rows than fit there") {
   MoeShape shape{
       .experts = 2, .topK = 1, .hidden = 33, .intermediate = 50, .maxTokens = 900, .slotRows = 512};

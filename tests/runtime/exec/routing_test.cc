@@ -18,13 +18,14 @@ struct World {
 };
 
 // One-hot, skewed, masked or uniform routing; T from 0 up, different on every rank.
-World makeWorld(std::mt19937& random) {
+World makeWorld(std::mt19937& random, int groupSlots = 0) {
   World world;
   auto& shape = world.shape;
   shape.ranks = 1 + random() % 5;
   shape.experts = shape.ranks * (1 + random() % 5);
   shape.topK = 1 + random() % std::min(4, shape.experts);
   shape.slotRows = std::vector<int32_t>{16, 32, 48, 128, 7}[random() % 5];
+  shape.groupSlots = groupSlots;
   const int kind = random() % 4;
   std::vector<int32_t> counts;
   for (int rank = 0; rank < shape.ranks; ++rank) {
@@ -147,6 +148,69 @@ TEST_CASE("own pieces are sent first and own-only slots come first") {
       for (const Piece& piece : tables.returns)
         if (piece.peer != rank) foreign[piece.slot] = true;
       REQUIRE(std::is_sorted(foreign.begin(), foreign.end()));
+    }
+  }
+}
+
+// Groups of slots, from the definition: by expert, neighbours in the order of rows, even, numbered by the
+// last.
+TEST_CASE("groups hold neighbouring slots of one expert, evenly dealt, in the order in which they fill") {
+  std::mt19937 random(19);
+  for (int trial = 0; trial < 200; ++trial) {
+    const World world = makeWorld(random, 1 + static_cast<int>(random() % 4));
+    for (const RoutingTables& tables : world.tables) {
+      REQUIRE(tables.groupOf.size() == tables.slots.size());
+      std::vector<std::vector<int>> members(tables.groups.size());
+      for (size_t slot = 0; slot < tables.slots.size(); ++slot)
+        members.at(tables.groupOf[slot]).push_back(static_cast<int>(slot));
+      int last = -1;
+      std::vector<int> fewest(world.shape.expertsPerRank(), 1 << 20), most(world.shape.expertsPerRank(), 0),
+          count(world.shape.expertsPerRank(), 0);
+      for (size_t g = 0; g < members.size(); ++g) {
+        const SlotGroup& group = tables.groups[g];
+        REQUIRE(group.slots == static_cast<int>(members[g].size()));
+        REQUIRE(group.slots >= 1);
+        REQUIRE(group.slots <= world.shape.groupSlots);
+        REQUIRE(members[g].back() > last);  // members are in the order of slots
+        last = members[g].back();
+        std::sort(members[g].begin(), members[g].end(),
+                  [&](int a, int b) { return tables.slots[a].row < tables.slots[b].row; });
+        int row = group.row;
+        for (int slot : members[g]) {
+          REQUIRE(tables.slots[slot].expert == group.expert);
+          REQUIRE(tables.slots[slot].row == row);
+          row += tables.slots[slot].rows;
+        }
+        REQUIRE(row == group.row + group.rows);
+        fewest[group.expert] = std::min(fewest[group.expert], group.slots);
+        most[group.expert] = std::max(most[group.expert], group.slots);
+        ++count[group.expert];
+      }
+      REQUIRE(count == tables.expertGroups);
+      for (size_t expert = 0; expert < count.size(); ++expert) {
+        REQUIRE(count[expert] ==
+                (tables.expertSlots[expert] + world.shape.groupSlots - 1) / world.shape.groupSlots);
+        if (count[expert] > 0) REQUIRE(most[expert] - fewest[expert] <= 1);
+      }
+      for (const Piece& piece : tables.sends)
+        REQUIRE(piece.group == world.tables[piece.peer].groupOf.at(piece.slot));
+      for (const Piece& piece : tables.returns) REQUIRE(piece.group == tables.groupOf.at(piece.slot));
+    }
+  }
+}
+
+TEST_CASE("groups change nothing of slots and pieces, and there are none where slots are not grouped") {
+  for (uint32_t seed = 0; seed < 50; ++seed) {
+    std::mt19937 one(seed), other(seed);
+    const World plain = makeWorld(one), grouped = makeWorld(other, 3);
+    for (size_t rank = 0; rank < plain.tables.size(); ++rank) {
+      const RoutingTables &a = plain.tables[rank], &b = grouped.tables[rank];
+      REQUIRE(a.groups.empty());
+      REQUIRE(a.groupOf.empty());
+      REQUIRE(a.slots.size() == b.slots.size());
+      for (size_t i = 0; i < a.slots.size(); ++i) REQUIRE(a.slots[i].row == b.slots[i].row);
+      REQUIRE(a.sends.size() == b.sends.size());
+      for (size_t i = 0; i < a.sends.size(); ++i) REQUIRE(a.sends[i].slot == b.sends[i].slot);
     }
   }
 }

@@ -97,7 +97,7 @@ EventArray Maker::event() {
           .entry = id<EntryTag>(),
           .space = oneOf(EventSpace::kGroups),
           .unit = oneOf(EventUnit::kRows),
-          .rule = oneOf(ThresholdRule::kSlotsOfGroup),
+          .rule = oneOf(ThresholdRule::kGroupsOfExpert),
           .factor = number<int64_t>(),
           .remote = flip()};
 }

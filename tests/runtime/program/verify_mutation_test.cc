@@ -46,13 +46,19 @@ std::vector<TaskProgram> bases() {
   three.cores = 1;
   three.window = 3;
   three.tokenSlot = 5;
+  MoeShape grouped = two, fused = three;
+  grouped.groupSlots = 2;
+  fused.groupSlots = 3;
+  fused.fused = true;
   return {buildMoeProgram(two),
           buildMoeProgram(one),
           buildMoeProgram(three),
           buildDenseProgram(two, false),
           buildDenseProgram(two, true),
           packRegions(buildMoeProgram(three)),
-          packRegions(buildDenseProgram(two, false))};
+          packRegions(buildDenseProgram(two, false)),
+          buildMoeProgram(grouped),
+          packRegions(buildMoeProgram(fused))};
 }
 
 // The first misbehaviour found in `runs` runs of the program, or "".

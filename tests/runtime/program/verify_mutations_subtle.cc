@@ -114,10 +114,18 @@ void addEvent(TaskProgram& p, Random& random) {
   const Family& family = p.at(producer);
   EventArray event{"added",      family.entry, EventSpace::kOne, EventUnit::kTasks, ThresholdRule::kConstant,
                    family.tiles, false};
+  const bool grouped = std::any_of(p.spaces.begin(), p.spaces.end(),
+                                   [](const Space& space) { return space.kind == SpaceKind::kGroups; });
   switch (p.at(family.space).kind) {
     case SpaceKind::kRows:
       event.space = below(random, 2) == 0 ? EventSpace::kRows : EventSpace::kExperts;
       if (event.space == EventSpace::kExperts) event.rule = ThresholdRule::kSlotsOfExpert;
+      if (grouped && below(random, 2) == 0)
+        event.space = EventSpace::kGroups, event.rule = ThresholdRule::kSlotsOfGroup;
+      break;
+    case SpaceKind::kGroups:
+      event.space = below(random, 2) == 0 ? EventSpace::kGroups : EventSpace::kExperts;
+      if (event.space == EventSpace::kExperts) event.rule = ThresholdRule::kGroupsOfExpert;
       break;
     case SpaceKind::kExperts:
       event.space = below(random, 2) == 0 ? EventSpace::kOne : EventSpace::kExperts;
@@ -128,20 +136,22 @@ void addEvent(TaskProgram& p, Random& random) {
       if (event.space == EventSpace::kOne) event.rule = ThresholdRule::kSlotsOfTokens;
       break;
     case SpaceKind::kOnce:
-    case SpaceKind::kGroups:
       break;
     case SpaceKind::kSends:
       event.space = below(random, 2) == 0 ? EventSpace::kRows : EventSpace::kExperts;
       event.rule =
           event.space == EventSpace::kRows ? ThresholdRule::kRowsOfSlot : ThresholdRule::kRowsOfExpert;
+      if (grouped && event.space == EventSpace::kRows && below(random, 2) == 0)
+        event.space = EventSpace::kGroups;
       break;
     case SpaceKind::kReturns:
       event.rule = ThresholdRule::kValidPairs;
       break;
   }
-  const bool counted = event.rule == ThresholdRule::kConstant ||
-                       event.rule == ThresholdRule::kSlotsOfExpert ||
-                       event.rule == ThresholdRule::kSlotsOfTokens;
+  const bool counted =
+      event.rule == ThresholdRule::kConstant || event.rule == ThresholdRule::kSlotsOfExpert ||
+      event.rule == ThresholdRule::kSlotsOfTokens || event.rule == ThresholdRule::kSlotsOfGroup ||
+      event.rule == ThresholdRule::kGroupsOfExpert;
   if (!counted) {
     event.unit = EventUnit::kRows;
     event.factor = 0;

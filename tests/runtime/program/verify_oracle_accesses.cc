@@ -29,8 +29,11 @@ class Footprint {
         return ofPiece(f, here.returns[slot]);
       case SpaceKind::kExperts:
         return ofGrad(f, here.experts[slot], tile);
-      case SpaceKind::kGroups:
-    case SpaceKind::kOnce:
+      case SpaceKind::kGroups: {
+        const OracleGroup& group = here.groups[slot];
+        return ofRows(f, {group.expert, group.row, group.rows}, tile);
+      }
+      case SpaceKind::kOnce:
         return ofGrad(f, {0, 0, here.tokens}, tile);
     }
   }

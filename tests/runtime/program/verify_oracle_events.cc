@@ -11,8 +11,9 @@ int tokenSlots(const TaskProgram& program, const OracleRank& rank) {
   return 0;
 }
 
-// Of a piece, which belongs to a slot and an expert of the rank that received it.
+// Of a piece, which belongs to a slot, a group and an expert of the rank that received it.
 int pieceIndex(const OraclePiece& piece, const EventArray& event) {
+  if (event.space == EventSpace::kGroups) return piece.group;
   return event.space == EventSpace::kRows ? piece.slot : piece.expert;
 }
 
@@ -34,7 +35,7 @@ int oracleSlots(const TaskProgram& program, SpaceId id, const OracleRank& rank) 
     case SpaceKind::kOnce:
       return 1;
     case SpaceKind::kGroups:
-      return 0;
+      return static_cast<int>(rank.groups.size());
   }
   return 0;
 }
@@ -50,19 +51,21 @@ size_t oracleCounters(const TaskProgram& program, EventSpace space, const Oracle
     case EventSpace::kTokens:
       return tokenSlots(program, rank);
     case EventSpace::kGroups:
-      return 0;
+      return rank.groups.size();
   }
   return 0;
 }
 
 std::optional<int64_t> oracleThreshold(const TaskProgram& program, const EventArray& event, int index,
                                        const OracleRank& rank) {
-  const bool ofSlots = event.space == EventSpace::kRows, ofExperts = event.space == EventSpace::kExperts;
+  const bool ofSlots = event.space == EventSpace::kRows, ofExperts = event.space == EventSpace::kExperts,
+             ofGroups = event.space == EventSpace::kGroups;
   switch (event.rule) {
     case ThresholdRule::kConstant:
       return event.factor;
     case ThresholdRule::kRowsOfSlot:
       if (ofSlots) return rank.slots[index].rows;
+      if (ofGroups) return rank.groups[index].rows;
       break;
     case ThresholdRule::kRowsOfExpert:
       if (ofExperts) return rank.experts[index].rows;
@@ -79,6 +82,12 @@ std::optional<int64_t> oracleThreshold(const TaskProgram& program, const EventAr
       if (event.space == EventSpace::kOne) return event.factor * tokenSlots(program, rank);
       break;
     case ThresholdRule::kSlotsOfGroup:
+      if (ofGroups) return event.factor * rank.groups[index].slots;
+      break;
+    case ThresholdRule::kGroupsOfExpert:
+      if (ofExperts)
+        return event.factor * std::count_if(rank.groups.begin(), rank.groups.end(),
+                                            [&](const OracleGroup& g) { return g.expert == index; });
       break;
   }
   return std::nullopt;
@@ -87,18 +96,21 @@ std::optional<int64_t> oracleThreshold(const TaskProgram& program, const EventAr
 int oracleWaitIndex(SpaceKind kind, int slot, const EventArray& event, const OracleRank& rank) {
   if (event.space == EventSpace::kOne) return 0;
   if (event.space == EventSpace::kTokens) return kind == SpaceKind::kTokens ? slot : -1;
-  const bool rows = event.space == EventSpace::kRows;
+  const bool rows = event.space == EventSpace::kRows, groups = event.space == EventSpace::kGroups;
   switch (kind) {
     case SpaceKind::kRows:
+      if (groups) return rank.slots[slot].group;
       return rows ? slot : rank.slots[slot].expert;
+    case SpaceKind::kGroups:
+      if (groups) return slot;
+      return rows ? -1 : rank.groups[slot].expert;
     case SpaceKind::kExperts:
-      return rows ? -1 : slot;
+      return rows || groups ? -1 : slot;
     case SpaceKind::kReturns:
       return pieceIndex(rank.returns[slot], event);
     case SpaceKind::kSends:  // its slot and expert are of another rank
     case SpaceKind::kTokens:
     case SpaceKind::kOnce:
-    case SpaceKind::kGroups:
       return -1;
   }
   return -1;

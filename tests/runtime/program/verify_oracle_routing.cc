@@ -25,10 +25,46 @@ void choosePairs(const TaskProgram& program, std::mt19937_64& random, OracleRank
   }
 }
 
-int slotRows(const TaskProgram& program) {
+int slotSize(const TaskProgram& program, SpaceKind kind, int otherwise) {
   for (const Space& space : program.spaces)
-    if (space.kind == SpaceKind::kRows) return space.slotSize;
-  return 16;
+    if (space.kind == kind) return space.slotSize;
+  return otherwise;
+}
+
+// Most slots of a group; 0 where the program has no groups.
+int groupSlots(const TaskProgram& program) {
+  return slotSize(program, SpaceKind::kGroups, 0) / std::max(1, slotSize(program, SpaceKind::kRows, 16));
+}
+
+// Groups the slots of one expert, the last of the list.
+void groupSlotsOf(OracleRank& rank, int slots, int limit) {
+  const int groups = (slots + limit - 1) / limit;
+  const size_t first = rank.slots.size() - slots;
+  for (int group = 0; group < groups; ++group) {
+    const auto number = static_cast<int>(rank.groups.size());
+    const size_t begin = first + group * slots / groups, end = first + (group + 1) * slots / groups;
+    rank.groups.push_back(
+        {rank.slots[begin].expert, rank.slots[begin].row, 0, static_cast<int>(end - begin)});
+    for (size_t slot = begin; slot < end; ++slot) {
+      rank.slots[slot].group = number;
+      rank.groups.back().rows += rank.slots[slot].rows;
+    }
+  }
+}
+
+// Gives the groups other numbers.
+void shuffleGroups(OracleRank& rank, std::mt19937_64& random) {
+  std::vector<size_t> from(rank.groups.size());
+  std::iota(from.begin(), from.end(), size_t{0});
+  std::shuffle(from.begin(), from.end(), random);
+  std::vector<OracleGroup> groups;
+  std::vector<int> number(from.size());
+  for (size_t to = 0; to < from.size(); ++to) {
+    groups.push_back(rank.groups[from[to]]);
+    number[from[to]] = static_cast<int>(to);
+  }
+  rank.groups = groups;
+  for (OracleSlot& slot : rank.slots) slot.group = number[slot.group];
 }
 
 // The pieces of slot `slot` of rank `to`, whose expert's rows from rank r are counts[r], from r's pair
@@ -40,7 +76,8 @@ void cutPieces(std::vector<OracleRank>& ranks, int to, int slot, const std::vect
   for (int from = 0; from < static_cast<int>(ranks.size()); ++from) {
     const int begin = std::max(row, s.row), end = std::min(row + counts[from], s.row + s.rows);
     if (begin < end) {
-      const OraclePiece piece{from, to, slot, s.expert, begin, firstPair[from] + begin - row, end - begin};
+      const OraclePiece piece{from,        to,     slot, s.expert, begin, firstPair[from] + begin - row,
+                              end - begin, s.group};
       ranks[from].sends.push_back(piece);
       ranks[to].returns.push_back(piece);
     }
@@ -50,7 +87,7 @@ void cutPieces(std::vector<OracleRank>& ranks, int to, int slot, const std::vect
 
 void cutRank(const TaskProgram& program, int limit, std::mt19937_64& random, std::vector<OracleRank>& ranks,
              int to) {
-  const int local = program.expertsPerRank(), unit = std::min(limit, 16);
+  const int local = program.expertsPerRank(), unit = std::min(limit, 16), group = groupSlots(program);
   std::vector<std::vector<int>> counts(local), firstPair(local);
   for (int e = 0; e < local; ++e) {
     const int begin = ranks[to].rows;
@@ -70,7 +107,9 @@ void cutRank(const TaskProgram& program, int limit, std::mt19937_64& random, std
     const int length = ((rows + slots - 1) / slots + unit - 1) / unit * unit;
     for (int i = 0; i < slots; ++i)
       ranks[to].slots.push_back({e, begin + i * length, std::min(length, rows - i * length)});
+    if (group > 0) groupSlotsOf(ranks[to], (rows + length - 1) / length, group);
   }
+  if (group > 0) shuffleGroups(ranks[to], random);
   std::shuffle(ranks[to].slots.begin(), ranks[to].slots.end(), random);
   for (int slot = 0; slot < static_cast<int>(ranks[to].slots.size()); ++slot) {
     const int e = ranks[to].slots[slot].expert;
@@ -83,7 +122,7 @@ void cutRank(const TaskProgram& program, int limit, std::mt19937_64& random, std
 std::vector<OracleRank> randomRouting(const TaskProgram& program, std::mt19937_64& random) {
   std::vector<OracleRank> ranks(program.ranks);
   for (OracleRank& rank : ranks) choosePairs(program, random, rank);
-  cutRouting(program, slotRows(program), random, ranks);
+  cutRouting(program, slotSize(program, SpaceKind::kRows, 16), random, ranks);
   return ranks;
 }
 

@@ -13,6 +13,14 @@ struct OracleSlot {
   int expert;  // of this rank
   int row;     // the first
   int rows;
+  int group = 0;  // where slots are grouped
+};
+
+struct OracleGroup {
+  int expert;
+  int row;  // the first
+  int rows;
+  int slots;
 };
 
 // Rows of one slot of rank `to` that come from rank `from`.
@@ -23,6 +31,7 @@ struct OraclePiece {
   int row;   // the first, at `to`
   int pair;  // the first, at `from`
   int rows;
+  int group;  // of the slot
 };
 
 struct OraclePair {
@@ -34,12 +43,13 @@ struct OracleRank {
   int rows = 0;
   std::vector<OraclePair> pairs;  // in sending order: by expert, then by token
   std::vector<OracleSlot> slots;
+  std::vector<OracleGroup> groups;  // of a program that has the space
   std::vector<OraclePiece> sends, returns;
   std::vector<OracleSlot> experts;  // all rows of each
 };
 
-// Ranks with few or no tokens, ids of -1, experts without rows and hot ones all occur. Slots and pieces are
-// numbered at random: no property may depend on the order of arrival.
+// Ranks with few or no tokens, ids of -1, experts without rows and hot ones all occur. Slots, groups and
+// pieces are numbered at random: no property may depend on the order of arrival.
 std::vector<OracleRank> randomRouting(const TaskProgram& program, std::mt19937_64& random);
 
 // Slots, pieces and experts of ranks of which tokens and pairs are given, by token; slots have at most
