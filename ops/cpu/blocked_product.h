@@ -19,6 +19,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "runtime/base/dtype.h"
+
 namespace sluice::ops {
 namespace {
 
@@ -26,6 +28,10 @@ namespace {
 inline int32_t smaller(int32_t x, int32_t y) { return x < y ? x : y; }
 
 inline int64_t roundUp(int64_t x, int64_t unit) { return (x + unit - 1) / unit * unit; }
+
+// Asks for a line of memory in the second cache level. Nearer it would push out what is at work, and more
+// lines can be on their way there. Never faults.
+inline void fetchSoon(const void* line) { __builtin_prefetch(line, 0, 2); }
 
 // Rows of c that share one packing of b.
 constexpr int32_t kMc = 192;
@@ -38,7 +44,9 @@ constexpr int32_t kMc = 192;
 // A Source states:
 //   packA(row, rows, k0, k, dst): rows of a, [rows][kAStride], elements k0 to k0 + k, padded with zeros
 //   readyB(col, k0): that panel of b where it was packed before, or null: then
-//   packB(col, cols, k0, k, dst): a panel of b as Unit::multiply reads it, padded with zeros
+//   sourceB(col, k0): where that panel of b begins in memory
+//   packB(col, cols, k0, k, dst, ahead): a panel of b as Unit::multiply reads it, padded with zeros; asks for
+//   the panel that begins at `ahead` meanwhile, unless null
 //   store(row, rows, col, cols, tile): the finished tile, [kMr][kNr] of fp32
 
 template <class Unit>
@@ -54,6 +62,13 @@ struct ScratchLayout {
     return static_cast<size_t>(kABytes + kBBytes + (tiles > 0 ? tiles : 1) * kTileFloats * 4);
   }
 };
+
+// The panel of b that is packed after that of col and k0, or null.
+template <class Unit, class Source>
+const BFloat16* nextPanel(const Source& source, int32_t col, int32_t n, int32_t k0, int32_t k, bool last) {
+  if (col + Unit::kNr < n) return source.sourceB(col + Unit::kNr, k0);
+  return last ? nullptr : source.sourceB(0, k0 + k);
+}
 
 // Rows [row, row + rows) against all columns, for the elements [k0, k0 + k) of the sum.
 template <class Unit, class Source>
@@ -72,7 +87,7 @@ void multiplyBlock(Unit& unit, const Source& source, int32_t row, int32_t rows, 
     const int32_t cols = smaller(Unit::kNr, n - col);
     const Element* panelB = source.readyB(col, k0);
     if (panelB == nullptr) {
-      if (k > 0) source.packB(col, cols, k0, k, b);
+      if (k > 0) source.packB(col, cols, k0, k, b, nextPanel<Unit>(source, col, n, k0, k, last));
       panelB = b;
     }
     for (int32_t group = 0; group < groups; ++group) {

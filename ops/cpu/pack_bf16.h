@@ -42,9 +42,15 @@ struct PackBf16 {
   }
 
   // The panel of b [k, cols] with rows in memory.
-  static void panelOfRows(const BFloat16* src, int64_t ld, int32_t cols, int32_t k, Element* dst) {
+  static void panelOfRows(const BFloat16* src, int64_t ld, int32_t cols, int32_t k, Element* dst,
+                          const BFloat16* ahead) {
     constexpr int32_t kNr = Unit::kNr;
     for (int32_t r = 0; r < padded(k); r += 2, dst += 2 * kNr) {
+      if (ahead != nullptr)
+        for (int32_t j = 0; j < kNr; j += kLine) {
+          fetchSoon(ahead + r * ld + j);
+          fetchSoon(ahead + (r + 1) * ld + j);
+        }
       if (cols == kNr && r + 1 < k) {
         interleave(src + r * ld, src + (r + 1) * ld, dst);
         continue;
@@ -57,12 +63,15 @@ struct PackBf16 {
   }
 
   // The panel of b with columns in memory: src is [cols, k].
-  static void panelOfColumns(const BFloat16* src, int64_t ld, int32_t cols, int32_t k, Element* dst) {
+  static void panelOfColumns(const BFloat16* src, int64_t ld, int32_t cols, int32_t k, Element* dst,
+                             const BFloat16* ahead) {
     constexpr int64_t kDstStride = Unit::kNr * 4;
     for (int32_t j = 0; j < Unit::kNr; j += kSquare)
       for (int32_t r = 0; r < k; r += 2 * kSquare) {
         Element* const to = dst + int64_t{r} * Unit::kNr + 2 * j;
         const BFloat16* const from = src + j * ld + r;
+        if (ahead != nullptr)
+          for (int32_t i = 0; i < kSquare; ++i) fetchSoon(ahead + (j + i) * ld + r);
         if (cols - j >= kSquare && k - r >= 2 * kSquare) {
           transposeSquare(from, ld * 2, to, kDstStride);
           continue;
@@ -75,6 +84,8 @@ struct PackBf16 {
   }
 
  private:
+  static constexpr int32_t kLine = 32;  // elements of a line of the cache
+
   static void interleave(const BFloat16* even, const BFloat16* odd, Element* __restrict dst) {
     for (int32_t j = 0; j < Unit::kNr; ++j) {
       dst[2 * j] = even[j].bits;

@@ -38,8 +38,10 @@ struct PackF32 {
   }
 
   // The panel of b [k, cols] with rows in memory.
-  static void panelOfRows(const BFloat16* src, int64_t ld, int32_t cols, int32_t k, Element* dst) {
+  static void panelOfRows(const BFloat16* src, int64_t ld, int32_t cols, int32_t k, Element* dst,
+                          const BFloat16* ahead) {
     for (int32_t r = 0; r < k; ++r, dst += Unit::kNr) {
+      if (ahead != nullptr) fetchSoon(ahead + r * ld);
       if (cols == Unit::kNr) {
         widen(src + r * ld, Unit::kNr, dst);
         continue;
@@ -50,9 +52,11 @@ struct PackF32 {
   }
 
   // The panel of b with columns in memory: src is [cols, k].
-  static void panelOfColumns(const BFloat16* src, int64_t ld, int32_t cols, int32_t k, Element* dst) {
+  static void panelOfColumns(const BFloat16* src, int64_t ld, int32_t cols, int32_t k, Element* dst,
+                             const BFloat16* ahead) {
     for (int32_t r = 0; r < k; r += kSide) {
       const int32_t rEnd = smaller(r + kSide, k);
+      for (int32_t j = 0; ahead != nullptr && j < cols; ++j) fetchSoon(ahead + j * ld + r);
       for (int32_t j = 0; j < Unit::kNr; ++j)
         for (int32_t s = r; s < rEnd; ++s)
           dst[int64_t{s} * Unit::kNr + j] = j < cols ? widenBf16(src[j * ld + s].bits) : 0.0f;

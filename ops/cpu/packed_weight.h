@@ -31,7 +31,7 @@ void packWeightBy(const PackWeightArgs& args) {
   for (int32_t col = 0; col < args.n; col += Unit::kNr)
     for (int32_t k0 = 0; k0 < args.k; k0 += Unit::kKc)
       source.packB(col, smaller(Unit::kNr, args.n - col), k0, smaller(Unit::kKc, args.k - k0),
-                   packed + packedOffset<Unit>(col, k0, args.k));
+                   packed + packedOffset<Unit>(col, k0, args.k), nullptr);
 }
 
 }  // namespace

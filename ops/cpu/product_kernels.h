@@ -7,6 +7,7 @@
 #include "ops/abi/kernels.h"
 #include "ops/cpu/bits.h"
 #include "ops/cpu/blocked_product.h"
+#include "ops/cpu/few_rows.h"
 
 namespace sluice::ops {
 namespace {
@@ -44,11 +45,18 @@ struct GmmSource {
   void packA(int32_t row, int32_t rows, int32_t k0, int32_t k, Element* dst) const {
     Pack::copyRows(args.a + row * args.lda + k0, args.lda, rows, k, dst);
   }
-  void packB(int32_t col, int32_t cols, int32_t k0, int32_t k, Element* dst) const {
+  const BFloat16* sourceA(int32_t row, int32_t k0) const { return args.a + row * args.lda + k0; }
+  int64_t strideA() const { return args.lda; }
+  int64_t strideB() const { return args.ldb; }
+  bool liesTransposed() const { return args.transposeB; }
+  const BFloat16* sourceB(int32_t col, int32_t k0) const {
+    return args.b + (args.transposeB ? col * args.ldb + k0 : k0 * args.ldb + col);
+  }
+  void packB(int32_t col, int32_t cols, int32_t k0, int32_t k, Element* dst, const BFloat16* ahead) const {
     if (args.transposeB)
-      Pack::panelOfColumns(args.b + col * args.ldb + k0, args.ldb, cols, k, dst);
+      Pack::panelOfColumns(sourceB(col, k0), args.ldb, cols, k, dst, ahead);
     else
-      Pack::panelOfRows(args.b + k0 * args.ldb + col, args.ldb, cols, k, dst);
+      Pack::panelOfRows(sourceB(col, k0), args.ldb, cols, k, dst, ahead);
   }
   void store(int32_t row, int32_t rows, int32_t col, int32_t cols, const float* tile) const {
     float scaled[Unit::kNr];
@@ -78,8 +86,9 @@ struct WeightGradSource {
     const float* const scale = args.scale == nullptr ? nullptr : args.scale + k0;
     Pack::transposeScaled(args.a + k0 * args.lda + row, args.lda, scale, rows, k, dst);
   }
-  void packB(int32_t col, int32_t cols, int32_t k0, int32_t k, Element* dst) const {
-    Pack::panelOfRows(args.b + k0 * args.ldb + col, args.ldb, cols, k, dst);
+  const BFloat16* sourceB(int32_t col, int32_t k0) const { return args.b + k0 * args.ldb + col; }
+  void packB(int32_t col, int32_t cols, int32_t k0, int32_t k, Element* dst, const BFloat16* ahead) const {
+    Pack::panelOfRows(sourceB(col, k0), args.ldb, cols, k, dst, ahead);
   }
   void store(int32_t row, int32_t rows, int32_t col, int32_t cols, const float* tile) const {
     float scaled[Unit::kNr];
@@ -111,7 +120,16 @@ struct WeightGradSource {
 
 template <class Unit, class Pack>
 void gmmBy(const GmmArgs& args) {
-  blockedProduct<Unit>(GmmSource<Unit, Pack>{args}, args.rows, args.n, args.k, args.scratch);
+  const GmmSource<Unit, Pack> source{args};
+  if (fewRowsProduct<Unit>(source, args.rows, args.n, args.k, args.scratch)) return;
+  blockedProduct<Unit>(source, args.rows, args.n, args.k, args.scratch);
+}
+
+template <class Unit>
+size_t gmmScratchBytesBy(int32_t n, int32_t k) {
+  const size_t blocked = ScratchLayout<Unit>::bytes(n, k > Unit::kKc);
+  const size_t few = FewRowsLayout<Unit>::bytes(n, k);
+  return blocked > few ? blocked : few;
 }
 
 template <class Unit, class Pack>

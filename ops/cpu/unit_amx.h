@@ -18,6 +18,8 @@ struct UnitAmx {
   static constexpr int32_t kAStride =
       kKc + 32;  // not a power of two: the 16 rows of a tile would share a cache set
   static constexpr int32_t kKUnit = 32;
+  static constexpr int32_t kFewKc = 256;
+  static constexpr int32_t kRowsKc = 0;  // reads packed panels only
 
   void multiply(const Element* a, const Element* b, int32_t k, int32_t rows, int32_t cols, bool first,
                 float* tile) {

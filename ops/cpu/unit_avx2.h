@@ -19,6 +19,8 @@ struct UnitAvx2 {
   static constexpr int32_t kKc = 256;
   static constexpr int32_t kAStride = kKc;
   static constexpr int32_t kKUnit = 1;
+  static constexpr int32_t kFewKc = 64;
+  static constexpr int32_t kRowsKc = 0;  // reads packed panels only
 
   static void multiply(const Element* a, const Element* b, int32_t k, int32_t rows, int32_t cols, bool first,
                        float* tile) {

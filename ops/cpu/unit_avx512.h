@@ -19,6 +19,8 @@ struct UnitAvx512 {
   static constexpr int32_t kKc = 256;
   static constexpr int32_t kAStride = kKc;
   static constexpr int32_t kKUnit = 2;
+  static constexpr int32_t kFewKc = 32;
+  static constexpr int32_t kRowsKc = 64;
 
   static void multiply(const Element* a, const Element* b, int32_t k, int32_t rows, int32_t cols, bool first,
                        float* tile) {
@@ -32,7 +34,116 @@ struct UnitAvx512 {
     kBySize[rows - 1][(cols - 1) / 16](a, b, (k + 1) / 2, first, tile);
   }
 
+  // The same of rows of a and b [k, n] where they lie in memory, from element k0 of the sum on. A tile that
+  // is not finished has the columns of each 32 in the order of Interleaved.
+  template <class Source>
+  static void multiplyRows(const Source& source, int32_t row, int32_t rows, int32_t col, int32_t cols,
+                           int32_t k0, int32_t k, bool last, float* tile) {
+    using Function = void (*)(const Rows&, float*);
+    static constexpr Function kBySize[6][2] = {
+        {inPlace<1, 1>, inPlace<1, 2>}, {inPlace<2, 1>, inPlace<2, 2>}, {inPlace<3, 1>, inPlace<3, 2>},
+        {inPlace<4, 1>, inPlace<4, 2>}, {inPlace<5, 1>, inPlace<5, 2>}, {inPlace<6, 1>, inPlace<6, 2>}};
+    const Rows operands = {source.sourceA(row, k0),
+                           source.strideA(),
+                           source.sourceB(col, k0),
+                           source.strideB(),
+                           cols,
+                           k,
+                           k0 == 0,
+                           last,
+                           row == 0};
+    kBySize[rows - 1][(cols - 1) / 32](operands, tile);
+  }
+
  private:
+  struct Rows {
+    const BFloat16* a;
+    int64_t lda;
+    const BFloat16* b;
+    int64_t ldb;
+    int32_t cols;
+    int32_t k;
+    bool first, last;
+    bool fetch;  // ask for what follows in memory
+  };
+
+  // Rows of b by which they are asked for ahead of their use.
+  static constexpr int32_t kRowsAhead = 64;
+
+  // Pairs of two rows of 32 columns, in the order in which unpacking gives them: the first vector has the
+  // columns 8l to 8l + 3, the second 8l + 4 to 8l + 7 (l = 0 to 3).
+  struct Interleaved {
+    __m512i half[2];
+  };
+  static Interleaved interleave(__m512i even, __m512i odd) {
+    return {{_mm512_unpacklo_epi16(even, odd), _mm512_unpackhi_epi16(even, odd)}};
+  }
+  static void putInOrder(__m512& first, __m512& second) {
+    const __m512i low = _mm512_setr_epi32(0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23);
+    const __m512i high = _mm512_setr_epi32(8, 9, 10, 11, 24, 25, 26, 27, 12, 13, 14, 15, 28, 29, 30, 31);
+    const __m512 before = first;
+    first = _mm512_permutex2var_ps(before, low, second);
+    second = _mm512_permutex2var_ps(before, high, second);
+  }
+  static __mmask32 maskOf(int32_t columns) {
+    return columns >= 32 ? ~__mmask32{0} : static_cast<__mmask32>((1u << columns) - 1);
+  }
+
+  // Two elements of the sum, or the last one of an odd length.
+  template <int kRows, int kHalves, bool kTwo, bool kFetch>
+  __attribute__((always_inline)) static void step(const Rows& of, const BFloat16* a, const BFloat16* b,
+                                                  const __mmask32 (&masks)[2],
+                                                  __m512 (&sum)[kRows][2 * kHalves]) {
+    Interleaved column[kHalves];
+    unroll<kHalves>([&](auto h) SLUICE_UNROLLED {
+      const BFloat16* const even = b + h.value * 32;
+      __m512i odd = _mm512_setzero_si512();
+      if constexpr (kTwo) odd = _mm512_maskz_loadu_epi16(masks[h.value], even + of.ldb);
+      column[h.value] = interleave(_mm512_maskz_loadu_epi16(masks[h.value], even), odd);
+      if constexpr (kFetch) {
+        fetchSoon(even + kRowsAhead * of.ldb);
+        fetchSoon(even + (kRowsAhead + 1) * of.ldb);
+      }
+    });
+    unroll<kRows>([&](auto i) SLUICE_UNROLLED {
+      int32_t pair = a[i.value * of.lda].bits;
+      if constexpr (kTwo) __builtin_memcpy(&pair, a + i.value * of.lda, 4);
+      const auto row = (__m512bh)_mm512_set1_epi32(pair);
+      unroll<2 * kHalves>([&](auto v) SLUICE_UNROLLED {
+        sum[i.value][v.value] =
+            _mm512_dpbf16_ps(sum[i.value][v.value], row, (__m512bh)column[v.value / 2].half[v.value % 2]);
+      });
+    });
+  }
+
+  template <int kRows, int kHalves>
+  static void inPlace(const Rows& of, float* tile) {
+    const __mmask32 masks[2] = {maskOf(of.cols), maskOf(of.cols - 32 > 0 ? of.cols - 32 : 0)};
+    if (of.first) __builtin_memset(tile, 0, sizeof(float) * kRows * kNr);
+    __m512 sum[kRows][2 * kHalves];
+    unroll<kRows>([&](auto i) SLUICE_UNROLLED {
+      unroll<2 * kHalves>([&](auto v) SLUICE_UNROLLED {
+        sum[i.value][v.value] = _mm512_loadu_ps(tile + i.value * kNr + v.value * 16);
+      });
+    });
+    const BFloat16 *a = of.a, *b = of.b;
+    int32_t left = of.k;
+    if (of.fetch)
+      for (; left > 1; left -= 2, a += 2, b += 2 * of.ldb)
+        step<kRows, kHalves, true, true>(of, a, b, masks, sum);
+    for (; left > 1; left -= 2, a += 2, b += 2 * of.ldb)
+      step<kRows, kHalves, true, false>(of, a, b, masks, sum);
+    if (left > 0) step<kRows, kHalves, false, false>(of, a, b, masks, sum);
+    unroll<kRows>([&](auto i) SLUICE_UNROLLED {
+      unroll<kHalves>([&](auto h) SLUICE_UNROLLED {
+        if (of.last) putInOrder(sum[i.value][2 * h.value], sum[i.value][2 * h.value + 1]);
+      });
+      unroll<2 * kHalves>([&](auto v) SLUICE_UNROLLED {
+        _mm512_storeu_ps(tile + i.value * kNr + v.value * 16, sum[i.value][v.value]);
+      });
+    });
+  }
+
   template <int kRows, int kVectors>
   static void sized(const Element* a, const Element* b, int32_t pairs, bool first, float* tile) {
     // Loading zeros stored just now is cheaper than what g++ makes of two ways to begin.

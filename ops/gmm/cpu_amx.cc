@@ -8,6 +8,6 @@ namespace sluice::ops::SLUICE_AMX_NAMESPACE {
 
 void gmm(const GmmArgs& args) { gmmBy<UnitAmx, PackBf16<UnitAmx>>(args); }
 
-size_t gmmScratchBytes(int32_t n, int32_t k) { return ScratchLayout<UnitAmx>::bytes(n, k > UnitAmx::kKc); }
+size_t gmmScratchBytes(int32_t n, int32_t k) { return gmmScratchBytesBy<UnitAmx>(n, k); }
 
 }  // namespace sluice::ops::SLUICE_AMX_NAMESPACE

@@ -8,6 +8,6 @@ namespace sluice::ops::avx2 {
 
 void gmm(const GmmArgs& args) { gmmBy<UnitAvx2, PackF32<UnitAvx2>>(args); }
 
-size_t gmmScratchBytes(int32_t n, int32_t k) { return ScratchLayout<UnitAvx2>::bytes(n, k > UnitAvx2::kKc); }
+size_t gmmScratchBytes(int32_t n, int32_t k) { return gmmScratchBytesBy<UnitAvx2>(n, k); }
 
 }  // namespace sluice::ops::avx2

@@ -8,8 +8,6 @@ namespace sluice::ops::avx512 {
 
 void gmm(const GmmArgs& args) { gmmBy<UnitAvx512, PackBf16<UnitAvx512>>(args); }
 
-size_t gmmScratchBytes(int32_t n, int32_t k) {
-  return ScratchLayout<UnitAvx512>::bytes(n, k > UnitAvx512::kKc);
-}
+size_t gmmScratchBytes(int32_t n, int32_t k) { return gmmScratchBytesBy<UnitAvx512>(n, k); }
 
 }  // namespace sluice::ops::avx512

@@ -8,8 +8,6 @@ namespace sluice::ops::portable {
 
 void gmm(const GmmArgs& args) { gmmBy<UnitPortable, PackF32<UnitPortable>>(args); }
 
-size_t gmmScratchBytes(int32_t n, int32_t k) {
-  return ScratchLayout<UnitPortable>::bytes(n, k > UnitPortable::kKc);
-}
+size_t gmmScratchBytes(int32_t n, int32_t k) { return gmmScratchBytesBy<UnitPortable>(n, k); }
 
 }  // namespace sluice::ops::portable

@@ -195,5 +195,29 @@ TEST_CASE("gmm gives an element the same bits in whatever tile and slot it is co
   }
 }
 
+TEST_CASE("gmm gives a row the same bits however few rows are with it") {
+  for (const Implementation& by : implementations())
+    for (bool transposed : {false, true})
+      for (int32_t k : {7, 300, 577}) {
+        Random random(8);
+        const Case whole(random, {34, 91, k}, transposed);
+        Bf16Matrix c = whole.output(), pieces = whole.output();
+        whole.run(by, c);
+        int32_t row = 0;
+        for (int32_t rows : {1, 4, 6, 7, 16}) {
+          INFO(by.name << " rows " << rows << " k " << k << (transposed ? " transposed" : ""));
+          Scratch scratch(by.kernels.gmmScratchBytes(91, k));
+          GmmArgs args = whole.args(pieces, scratch.data());
+          args.a += row * args.lda;
+          args.c += row * args.ldc;
+          args.rows = rows;
+          by.kernels.gmm(args);
+          row += rows;
+        }
+        CHECK(c.sameBits(pieces));
+        CHECK(pieces.gapsAreUntouched());
+      }
+}
+
 }  // namespace
 }  // namespace sluice::ops

@@ -1,0 +1,130 @@
+// Products of few rows, which take as long as b takes to come from memory: b is used as it comes, block by
+// block in the first cache level, while what follows is asked for. The sums run in the order of
+// blocked_product.h, so that an element has the same bits there and here.
+//
+// Where b is [k, n] and the Unit can read it so, it is not packed:
+//
+//   for blocks of kRowsKc of the sum
+//     for panels of kNr columns of c
+//       for groups of rows: tile += a group * (b in place); after the last block, store the tile
+//
+// Otherwise panels are packed, kFewKc elements of the sum at once, so that they are read from the first
+// cache level again:
+//
+//   pack all of a
+//   for panels of kNr columns of c
+//     for blocks of kFewKc of the sum
+//       pack the block of b
+//       for groups of rows: tile += a group * b block; after the last block, store the tile
+//
+// Internal linkage: see blocked_product.h.
+#pragma once
+
+#include <cstdint>
+
+#include "ops/cpu/blocked_product.h"
+
+namespace sluice::ops {
+namespace {
+
+// Rows of c up to which a product is one of few rows.
+constexpr int32_t kFewRows = 16;
+
+// Elements of the sum by which panels that are packed are asked for ahead of their use.
+constexpr int32_t kFewAhead = 64;
+
+template <class Unit>
+struct FewRowsLayout {
+  using Element = typename Unit::Element;
+  static_assert(Unit::kKc % Unit::kFewKc == 0 && Unit::kFewKc % Unit::kKUnit == 0 && kFewRows % 16 == 0);
+  static constexpr int32_t kGroups = (kFewRows + Unit::kMr - 1) / Unit::kMr;
+  static constexpr int64_t kTileFloats = int64_t{Unit::kMr} * Unit::kNr;
+  static constexpr int64_t kBBytes = int64_t{Unit::kNr} * Unit::kFewKc * sizeof(Element);
+  static constexpr int64_t kABlock = int64_t{kFewRows} * Unit::kAStride;  // elements for kKc of the sum
+  static_assert(kBBytes % 64 == 0 && kABlock * sizeof(Element) % 64 == 0 && kTileFloats * 4 % 64 == 0);
+
+  // Scratch: the tiles, then a block of b, then a.
+  static int64_t tileBytes(int32_t n) {
+    return roundUp(n, Unit::kNr) / Unit::kNr * kGroups * kTileFloats * 4;
+  }
+  static size_t bytes(int32_t n, int32_t k) {
+    const int64_t blocks = roundUp(k, Unit::kKc) / Unit::kKc;
+    return static_cast<size_t>(tileBytes(n) + kBBytes + blocks * kABlock * sizeof(Element));
+  }
+};
+
+template <class Unit, class Source>
+void productInPlace(const Source& source, int32_t m, int32_t n, int32_t k, float* tiles) {
+  using Layout = FewRowsLayout<Unit>;
+  const int32_t groups = (m - 1) / Unit::kMr + 1;
+  const int32_t most = (m - 1) / groups + 1;
+  int32_t k0 = 0;
+  do {
+    const int32_t length = smaller(Unit::kRowsKc, k - k0);
+    const bool last = k0 + length >= k;
+    for (int32_t col = 0; col < n; col += Unit::kNr) {
+      const int32_t cols = smaller(Unit::kNr, n - col);
+      float* tile = tiles + col / Unit::kNr * Layout::kGroups * Layout::kTileFloats;
+      for (int32_t row = 0; row < m; row += most, tile += Layout::kTileFloats) {
+        const int32_t rows = smaller(most, m - row);
+        Unit::multiplyRows(source, row, rows, col, cols, k0, length, last, tile);
+        if (last) source.store(row, rows, col, cols, tile);
+      }
+    }
+    k0 += length;
+  } while (k0 < k);
+}
+
+template <class Unit, class Source>
+void productByBlocks(const Source& source, int32_t m, int32_t n, int32_t k, std::byte* scratch) {
+  using Element = typename Unit::Element;
+  using Layout = FewRowsLayout<Unit>;
+  Unit unit;
+  auto* const tiles = reinterpret_cast<float*>(scratch);
+  auto* const b = reinterpret_cast<Element*>(scratch + Layout::tileBytes(n));
+  auto* const a = reinterpret_cast<Element*>(scratch + Layout::tileBytes(n) + Layout::kBBytes);
+  // Without a gap for the rows that are not there: blocks of a power of two would share sets of the cache.
+  const int64_t aBlock = int64_t{m} * Unit::kAStride;
+  for (int32_t k0 = 0; k0 < k; k0 += Unit::kKc)
+    source.packA(0, m, k0, smaller(Unit::kKc, k - k0), a + k0 / Unit::kKc * aBlock);
+  for (int32_t col = 0; col < n; col += Unit::kNr) {
+    const int32_t cols = smaller(Unit::kNr, n - col);
+    int32_t k0 = 0;
+    do {
+      const int32_t length = smaller(Unit::kFewKc, k - k0);
+      const bool last = k0 + length >= k;
+      const int32_t later = k0 + kFewAhead;  // what lies behind the end of a panel is the next one's
+      const BFloat16* const ahead =
+          later < k ? source.sourceB(col, later) : source.sourceB(col + Unit::kNr, later - k);
+      if (length > 0) source.packB(col, cols, k0, length, b, ahead);
+      const Element* const block = a + k0 / Unit::kKc * aBlock + k0 % Unit::kKc;
+      for (int32_t row = 0; row < m; row += Unit::kMr) {
+        float* const tile = tiles + row / Unit::kMr * Layout::kTileFloats;
+        const int32_t rows = smaller(Unit::kMr, m - row);
+        unit.multiply(block + int64_t{row} * Unit::kAStride, b, length, rows, cols, k0 == 0, tile);
+        if (last) source.store(row, rows, col, cols, tile);
+      }
+      k0 += length;
+    } while (k0 < k);
+  }
+}
+
+// c[m, n] = a[m, k] * b[k, n] for m up to kFewRows; with k == 0 it stores zeros. False: blockedProduct is the
+// way, since b was packed before or lies so that the Unit is better served by whole panels.
+template <class Unit, class Source>
+bool fewRowsProduct(const Source& source, int32_t m, int32_t n, int32_t k, void* scratch) {
+  if (m <= 0 || n <= 0) return true;
+  if (m > kFewRows || source.readyB(0, 0) != nullptr) return false;
+  if (source.liesTransposed()) {
+    productByBlocks<Unit>(source, m, n, k, static_cast<std::byte*>(scratch));
+    return true;
+  }
+  if constexpr (Unit::kRowsKc > 0) {
+    productInPlace<Unit>(source, m, n, k, static_cast<float*>(scratch));
+    return true;
+  }
+  return false;
+}
+
+}  // namespace
+}  // namespace sluice::ops
