@@ -36,7 +36,7 @@ class Scratch {
 Expected<int64_t> runSerial(const Step& step, const Scratch& scratch, double timeoutSeconds,
                             TraceRecorder* trace = nullptr);
 
-// A core's place in a lane: the next task, over all windows.
+// A core's place in a lane: the next task, over all windows. `core` is counted from the first of the lane.
 class LaneCursor {
  public:
   LaneCursor(LaneId lane, int core, std::atomic<uint64_t>* progress)
@@ -61,6 +61,7 @@ class LaneCursor {
   // Which wait was incomplete when ready() said no for the last time.
   int missing() const { return missing_; }
   const Task& task() const { return task_; }
+  LaneId lane() const { return lane_; }
   int core() const { return core_; }
 
  private:
@@ -82,14 +83,14 @@ class LaneCursor {
   int missing_ = 0;
 };
 
-// Persistent workers that try the head of every lane they serve, in priority order. Worker w serves the
-// cores c with c mod workers == w.
+// Persistent workers that try the head of every lane they serve, in priority order. Worker w plays the cores
+// c with c mod workers == w; where matrix and vector cores are apart, these are numbered behind those.
 class ParallelExecutor {
  public:
   // One worker for each scratch.
   ParallelExecutor(const Plan& plan, std::vector<Scratch> scratch, int firstUnit);
 
-  // Scratch for `threads` workers, or for as many as are of use: one a core of the program.
+  // Scratch for `threads` workers, or for as many as are of use: one a core of any kind.
   static Expected<std::vector<Scratch>> allocateScratch(const Plan& plan, int threads);
 
   int threads() const { return workers_.count(); }
@@ -107,6 +108,7 @@ class ParallelExecutor {
   bool isDone(const Step& step, const Task& task) const;
 
   const Plan* plan_;
+  std::vector<size_t> firstProgress_;               // by lane: of its first core
   std::vector<std::atomic<uint64_t>> progress_;     // [lane][core]
   std::vector<std::vector<EntryCursors>> cursors_;  // [worker][entry]
   std::vector<Scratch> scratch_;                    // by worker

@@ -5,6 +5,7 @@
 #include "runtime/exec/clock.h"
 #include "runtime/exec/executor.h"
 #include "runtime/exec/report.h"
+#include "runtime/program/words.h"
 
 namespace sluice {
 namespace {
@@ -15,10 +16,24 @@ uint64_t packProgress(int64_t window, size_t position) {
   return static_cast<uint64_t>(window) << 24 | position;
 }
 
-// The seat core `core` runs in window `window`.
+// The seat that the lane's core `core` runs in window `window`.
 size_t seatOf(const Lane& lane, int core, int64_t window) {
   const int64_t cores = static_cast<int64_t>(lane.seats.size());
   return static_cast<size_t>(((core - window * lane.rotation) % cores + cores) % cores);
+}
+
+int allCores(const TaskProgram& program) { return program.cores + program.cubeCores + program.vectorCores; }
+
+// The number of a lane's first core among the cores of all kinds.
+int firstCoreOf(const TaskProgram& program, const Lane& lane) {
+  return lane.firstCore + (lane.core == CoreKind::kVector ? program.cubeCores : 0);
+}
+
+// By lane, where the progress of its first core stands; then how many there are.
+std::vector<size_t> progressPlaces(const TaskProgram& program) {
+  std::vector<size_t> places = {0};
+  for (const Lane& lane : program.lanes) places.push_back(places.back() + lane.seats.size());
+  return places;
 }
 
 }  // namespace
@@ -81,7 +96,7 @@ void LaneCursor::await(const Step& step) {
 
 Expected<std::vector<Scratch>> ParallelExecutor::allocateScratch(const Plan& plan, int threads) {
   std::vector<Scratch> all;
-  for (int worker = 0; worker < std::min(threads, plan.program().cores); ++worker) {
+  for (int worker = 0; worker < std::min(threads, allCores(plan.program())); ++worker) {
     auto scratch = Scratch::allocate(plan.scratchBytes());
     if (!scratch) return scratch.error();
     all.push_back(std::move(*scratch));
@@ -91,17 +106,20 @@ Expected<std::vector<Scratch>> ParallelExecutor::allocateScratch(const Plan& pla
 
 ParallelExecutor::ParallelExecutor(const Plan& plan, std::vector<Scratch> scratch, int firstUnit)
     : plan_(&plan),
-      progress_(plan.program().lanes.size() * plan.program().cores),
+      firstProgress_(progressPlaces(plan.program())),
+      progress_(firstProgress_.back()),
       scratch_(std::move(scratch)),
       workers_(static_cast<int>(scratch_.size()), firstUnit) {
   const TaskProgram& program = plan.program();
   for (int worker = 0; worker < workers_.count(); ++worker) {
     std::vector<EntryCursors> entries(program.entries.size());
     for (uint32_t entry = 0; entry < program.entries.size(); ++entry) {
-      for (LaneId lane : plan.at(EntryId{entry}).lanes) {
+      for (LaneId id : plan.at(EntryId{entry}).lanes) {
+        const Lane& lane = program.at(id);
         std::vector<LaneCursor> cores;
-        for (int core = worker; core < program.cores; core += workers_.count())
-          cores.emplace_back(lane, core, &progress_[lane.value * program.cores + core]);
+        for (int core = 0; core < static_cast<int>(lane.seats.size()); ++core)
+          if ((firstCoreOf(program, lane) + core) % workers_.count() == worker)
+            cores.emplace_back(id, core, &progress_[firstProgress_[id.value] + core]);
         entries[entry].push_back(std::move(cores));
       }
     }
@@ -208,7 +226,9 @@ const LaneCursor& ParallelExecutor::earliest(const EntryCursors& cursors) const 
 }
 
 void ParallelExecutor::report(const Step& step, const LaneCursor& waiting) const {
-  step.transport->abort(describeWait(step, waiting.task(), waiting.core(), timeoutSeconds_,
+  const Lane& lane = step.program().at(waiting.lane());
+  const std::string core = text::coreName(lane.core, lane.firstCore + waiting.core());
+  step.transport->abort(describeWait(step, waiting.task(), core, timeoutSeconds_,
                                      [&](const Task& task) { return isDone(step, task); }));
 }
 
@@ -224,7 +244,7 @@ bool ParallelExecutor::isDone(const Step& step, const Task& task) const {
       if (record.family != task.family || record.slot != task.slot % slots ||
           record.tile != static_cast<uint32_t>(task.tile))
         continue;
-      const auto& progress = progress_[laneId.value * step.program().cores + core];
+      const auto& progress = progress_[firstProgress_[laneId.value] + core];
       return progress.load(std::memory_order_relaxed) > packProgress(window, position);
     }
   }

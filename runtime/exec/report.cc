@@ -67,7 +67,7 @@ std::string taskName(const Step& step, const Task& task) {
   return fmt::format("{}[{},{}]", step.program().at(task.family).name, task.slot, task.tile);
 }
 
-std::string describeWait(const Step& step, const Task& task, int core, double seconds,
+std::string describeWait(const Step& step, const Task& task, std::string_view core, double seconds,
                          const std::function<bool(const Task&)>& isDone) {
   const FamilyPlan& family = step.plan->at(task.family);
   for (EventId wait : family.waits) {
@@ -80,11 +80,11 @@ std::string describeWait(const Step& step, const Task& task, int core, double se
                                        : missingTasks(step, wait, index, isDone);
     if (missing.empty()) missing = "a signal that no unfinished task owes";
     return fmt::format(
-        "rank {}, core {}: waited {:g} s for event {}[{}] ({} of {} {}) before task {}; missing: {}",
+        "rank {}, {}: waited {:g} s for event {}[{}] ({} of {} {}) before task {}; missing: {}",
         step.transport->rank(), core, seconds, event.name, index, have, need,
         event.unit == EventUnit::kRows ? "rows" : "tasks", taskName(step, task), missing);
   }
-  return fmt::format("rank {}, core {}: task {} did not run within {:g} s", step.transport->rank(), core,
+  return fmt::format("rank {}, {}: task {} did not run within {:g} s", step.transport->rank(), core,
                      taskName(step, task), seconds);
 }
 

@@ -6,6 +6,7 @@
 #include "runtime/exec/backoff.h"
 #include "runtime/exec/executor.h"
 #include "runtime/exec/report.h"
+#include "runtime/program/words.h"
 
 namespace sluice {
 namespace {
@@ -46,7 +47,8 @@ Status await(const Step& step, const Task& task, double timeoutSeconds, WorkerTr
     missing = open;
     const int32_t segment = step.plan->verified().order()[task.family.value].segment;
     if (backoff.wait(epoch, segment)) continue;
-    step.transport->abort(describeWait(step, task, 0, timeoutSeconds,
+    step.transport->abort(describeWait(step, task, text::coreName(step.program().at(task.family).core, 0),
+                                       timeoutSeconds,
                                        [&](const Task& other) { return isBefore(step, other, task); }));
     return Error{step.transport->abortMessage()};
   }

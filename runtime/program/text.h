@@ -2,6 +2,7 @@
 // docs/PROGRAM.md. Runtime tests are written in it.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -16,7 +17,13 @@ std::string printProgram(const TaskProgram& program);
 struct TextSelection {
   bool header = true, spaces = true, buffers = true, events = true, families = true, tasks = true,
        tiling = true;
-  int32_t core = -1;  // -1: all
+  int32_t core = -1;                      // -1: all
+  std::optional<CoreKind> coreKind = {};  // of `core`; none: of every kind
+
+  bool hasSeat(const Lane& lane, size_t seat) const {
+    return core < 0 || (coreKind.value_or(lane.core) == lane.core &&
+                        static_cast<int64_t>(lane.firstCore) + static_cast<int64_t>(seat) == core);
+  }
 };
 
 // Selected sections, for reading; not meant to be parsed again unless everything is selected.

@@ -159,6 +159,9 @@ std::string Printer::eventList(const std::array<EventId, 2>& events, EntryId sco
 
 void Printer::lanes() {
   for (const Lane& one : program_.lanes) {
+    bool shown = selection_.core < 0;
+    for (size_t seat = 0; seat < one.seats.size(); ++seat) shown = shown || selection_.hasSeat(one, seat);
+    if (!shown) continue;
     begin(false);
     lane(one);
   }
@@ -178,7 +181,7 @@ void Printer::lane(const Lane& lane) {
     }
   }
   for (size_t i = 0; i < lane.seats.size(); ++i)
-    if (selection_.core < 0 || static_cast<size_t>(selection_.core) == i) seat(lane, i, usual);
+    if (selection_.hasSeat(lane, i)) seat(lane, i, usual);
 }
 
 void Printer::seat(const Lane& lane, size_t index, const std::map<FamilyId, Links>& usual) {

@@ -10,11 +10,32 @@ namespace {
 struct Place {
   const TaskProgram& program;
   const Lane& lane;
-  size_t core;
+  size_t core;  // counted from the first of the lane
   size_t task;
 
-  std::string text() const { return fmt::format("task {} of core {} in lane '{}'", task, core, lane.name); }
+  std::string text() const {
+    const auto number = static_cast<int64_t>(lane.firstCore) + static_cast<int64_t>(core);
+    return fmt::format("task {} of {} in lane '{}'", task, text::coreName(lane.core, number), lane.name);
+  }
 };
+
+// A lane is for neighbouring cores of one kind, which the program has, all of them or some.
+Status checkSeats(const TaskProgram& program, const Lane& lane) {
+  if (static_cast<uint32_t>(lane.core) > static_cast<uint32_t>(CoreKind::kVector))
+    return fail("lane '{}': core kind {} is not known", lane.name, static_cast<int>(lane.core));
+  const int64_t cores = program.coresOf(lane.core), first = lane.firstCore;
+  const auto seats = static_cast<int64_t>(lane.seats.size());
+  const std::string kind = text::word(lane.core);
+  if (cores == 0) return fail("lane '{}' is for {} cores, but the program has none", lane.name, kind);
+  if (first < 0 || first >= cores)
+    return fail("lane '{}' begins at core {}, expected 0 to {}", lane.name, first, cores - 1);
+  if (seats < 1 || seats > cores - first)
+    return fail("lane '{}' has {} seats from core {} on, but the program has {} {} cores", lane.name, seats,
+                first, cores, kind);
+  if (lane.rotation < 0 || lane.rotation >= seats)
+    return fail("lane '{}' has rotation {}, expected 0 to {}", lane.name, lane.rotation, seats - 1);
+  return {};
+}
 
 Status checkLane(const TaskProgram& program, uint32_t index) {
   const Lane& lane = program.lanes[index];
@@ -24,12 +45,7 @@ Status checkLane(const TaskProgram& program, uint32_t index) {
   if (!inRange(lane.space, program.spaces))
     return fail("lane '{}' is in space {}, but the program declares {} spaces", lane.name, lane.space.value,
                 program.spaces.size());
-  if (lane.seats.size() != static_cast<size_t>(program.cores))
-    return fail("lane '{}' has {} seats, but the program has {} cores", lane.name, lane.seats.size(),
-                program.cores);
-  if (lane.rotation < 0 || lane.rotation >= program.cores)
-    return fail("lane '{}' has rotation {}, expected 0 to {}", lane.name, lane.rotation, program.cores - 1);
-  if (lane.firstCore != 0) return fail("lane '{}' begins at core {}, expected 0", lane.name, lane.firstCore);
+  if (Status status = checkSeats(program, lane); !status) return status;
   const bool empty =
       std::all_of(lane.seats.begin(), lane.seats.end(), [](auto& seat) { return seat.empty(); });
   if (empty) return fail("lane '{}' has no tasks", lane.name);

@@ -248,6 +248,22 @@ Status checkWholeRows(const Family& family, const std::string& where) {
               family.tiles);
 }
 
+// Cube cores multiply and do nothing else; vector cores do all but that. A fused family needs both in one.
+Status checkCore(const TaskProgram& program, const Family& family, const std::string& where) {
+  const std::string kind = text::word(family.core);
+  if (program.coresOf(family.core) == 0)
+    return fail("{} is for {} cores, but the program has none", where, kind);
+  const bool product = family.op == OpKind::kGmm || family.op == OpKind::kGmmWeightGrad;
+  const bool fused = family.op == OpKind::kGmmActivation || family.op == OpKind::kGmmActivationGrad;
+  const bool fits =
+      family.core == CoreKind::kUnified || (!fused && product == (family.core == CoreKind::kCube));
+  if (fits) return {};
+  return fail("{} is for {} cores, but its op {} runs on {} cores", where, kind, text::word(family.op),
+              fused     ? "unified"
+              : product ? "cube or unified"
+                        : "vector or unified");
+}
+
 Status checkFamily(const TaskProgram& program, FamilyId id) {
   const Family& family = program.at(id);
   if (family.name.empty()) return fail("family {} has no name", id.value);
@@ -259,6 +275,7 @@ Status checkFamily(const TaskProgram& program, FamilyId id) {
     return fail("{}: op {} is not known", where, static_cast<int>(family.op));
   if (static_cast<uint32_t>(family.core) > static_cast<uint32_t>(CoreKind::kVector))
     return fail("{}: core kind {} is not known", where, static_cast<int>(family.core));
+  if (Status status = checkCore(program, family, where); !status) return status;
   if (!inRange(family.space, program.spaces))
     return fail("{} is in space {}, but the program declares {} spaces", where, family.space.value,
                 program.spaces.size());

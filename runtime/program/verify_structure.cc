@@ -92,6 +92,17 @@ Status checkPlace(const TaskProgram& program, const Buffer& buffer) {
   return {};
 }
 
+// Unified cores, or cube and vector cores.
+Status checkCores(const TaskProgram& program) {
+  if (program.cubeCores == 0 && program.vectorCores == 0)
+    return checkRange("cores", program.cores, 1, kMaxCores);
+  if (program.cores != 0)
+    return fail("cores is {}, but there are {} cube cores and {} vector cores, expected 0", program.cores,
+                program.cubeCores, program.vectorCores);
+  Status status = checkRange("cube cores", program.cubeCores, 1, kMaxCores);
+  return status ? checkRange("vector cores", program.vectorCores, 1, kMaxCores) : status;
+}
+
 }  // namespace
 
 Status checkLimits(const TaskProgram& program) {
@@ -101,11 +112,9 @@ Status checkLimits(const TaskProgram& program) {
   };
   for (const auto& [what, value, high] :
        {Limit{"ranks", program.ranks, kMaxRanks}, Limit{"experts", program.experts, kMaxExperts},
-        Limit{"top_k", program.topK, kMaxTopK}, Limit{"max_tokens", program.maxTokens, kMaxTokens},
-        Limit{"cores", program.cores, kMaxCores}})
+        Limit{"top_k", program.topK, kMaxTopK}, Limit{"max_tokens", program.maxTokens, kMaxTokens}})
     if (Status status = checkRange(what, value, 1, high); !status) return status;
-  if (program.cubeCores != 0 || program.vectorCores != 0)
-    return fail("{} cube and {} vector cores are not supported", program.cubeCores, program.vectorCores);
+  if (Status status = checkCores(program); !status) return status;
   if (program.experts % program.ranks != 0)
     return fail("{} experts cannot be dealt evenly to {} ranks", program.experts, program.ranks);
   if (program.topK > program.experts)

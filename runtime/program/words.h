@@ -49,4 +49,9 @@ std::string word(E value) {
   return index < words.size() ? std::string(words[index]) : "?" + std::to_string(index);
 }
 
+// "core 2", "cube 3", "vector 17": what reports and messages call a core.
+inline std::string coreName(CoreKind kind, int64_t number) {
+  return (kind == CoreKind::kUnified ? "core" : word(kind)) + " " + std::to_string(number);
+}
+
 }  // namespace sluice::text

@@ -19,6 +19,7 @@
 #include "tests/runtime/program/verify_mutations.h"
 #include "tests/testing/moe_program.h"
 #include "tests/testing/packed_regions.h"
+#include "tests/testing/separate_cores.h"
 #include "tools/evaluate/evaluate.h"
 
 namespace sluice {
@@ -51,7 +52,8 @@ std::vector<TaskProgram> bases() {
           buildDenseProgram(two, false),
           buildDenseProgram(two, true),
           packRegions(buildDenseProgram(two, true)),
-          buildMoeProgram(grouped)};
+          buildMoeProgram(grouped),
+          separateCores(buildDenseProgram(two, false), 2, 3, 1)};
 }
 
 // --- data flow -------------------------------------------------------------------------------------------

@@ -61,7 +61,7 @@ class SmallModelBuilder {
     for (int r = 0; r < program_.ranks; ++r) {
       for (const Lane& lane : program_.lanes) {
         if (lane.entry != entry_) continue;
-        for (int core = 0; core < program_.cores; ++core) {
+        for (int core = 0; core < static_cast<int>(lane.seats.size()); ++core) {
           std::vector<int> seat;
           for (const OracleTask& task : oracleSeat(program_, lane, core, routing_[r])) {
             seat.push_back(static_cast<int>(model_.tasks_.size()));

@@ -16,6 +16,7 @@
 #include "tests/runtime/program/proof_rounds.h"
 #include "tests/runtime/program/verify_mutations.h"
 #include "tests/testing/moe_program.h"
+#include "tests/testing/separate_cores.h"
 
 namespace sluice {
 namespace {
@@ -99,6 +100,8 @@ TEST_CASE("in every state that a small program can reach all is well, for every 
       for (const Small& small :
            {Small{2, 1, 2, cores, 1, 2, slotRows}, Small{2, 2, 1, cores, 2, 1, slotRows}})
         explore(verified(buildMoeProgram(shapeOf(small))), small);
+      const Small apart{2, 1, 2, 1, 1, 2, slotRows};  // as many cores of each kind, and one that only sends
+      explore(verified(separateCores(buildMoeProgram(shapeOf(apart)), cores, cores + 1, cores - 1)), apart);
       const Small more{4, 2, 1, cores, 1, 2, slotRows};  // two experts at a rank: millions of states
       if (proofRounds() > 1) explore(verified(buildMoeProgram(shapeOf(more))), more);
       const Small tiny{2, 1, 1, cores, 1, 2, slotRows};

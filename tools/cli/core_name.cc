@@ -3,42 +3,47 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <charconv>
+
+#include "runtime/program/words.h"
 
 namespace sluice::tools {
 namespace {
 
-constexpr std::array<std::string_view, 3> kKinds = {"unified", "cube", "vector"};
+constexpr CoreKind kKinds[] = {CoreKind::kUnified, CoreKind::kCube, CoreKind::kVector};
 
-// The kinds that lanes run on, as they are expected: "unified0 to unified7".
+// The cores there are, as they are expected: "cube0 to cube23 or vector0 to vector47".
 std::string knownCores(const TaskProgram& program) {
   std::string text;
-  for (size_t kind = 0; kind < kKinds.size(); ++kind) {
-    const auto runsHere = [&](const Lane& lane) { return static_cast<size_t>(lane.core) == kind; };
-    if (std::none_of(program.lanes.begin(), program.lanes.end(), runsHere)) continue;
-    text += fmt::format("{}{}0 to {}{}", text.empty() ? "" : " or ", kKinds[kind], kKinds[kind],
-                        program.cores - 1);
-  }
-  return text.empty() ? "none, for the program has no lanes" : text;
+  for (const CoreKind kind : kKinds)
+    if (const int32_t cores = program.coresOf(kind); cores > 0)
+      text += fmt::format("{0}{1}0 to {1}{2}", text.empty() ? "" : " or ", text::word(kind), cores - 1);
+  return text.empty() ? "none, for the program has no cores" : text;
 }
 
 }  // namespace
 
-Expected<int32_t> findCore(const TaskProgram& program, std::string_view name) {
+Expected<CoreName> findCore(const TaskProgram& program, std::string_view name) {
+  const int32_t most = std::max({program.cores, program.cubeCores, program.vectorCores});
   const Error unknown{
-      fmt::format("found core '{}', expected 0 to {}, or {}", name, program.cores - 1, knownCores(program))};
+      fmt::format("found core '{}', expected 0 to {}, or {}", name, most - 1, knownCores(program))};
   const size_t digits = std::min(name.find_first_of("0123456789"), name.size());
-  int32_t number = 0;
-  const auto [end, error] = std::from_chars(name.data() + digits, name.data() + name.size(), number);
-  if (error != std::errc{} || end != name.data() + name.size() || number >= program.cores) return unknown;
-  if (digits == 0) return number;
-  const bool exists = std::any_of(program.lanes.begin(), program.lanes.end(), [&](const Lane& lane) {
-    const auto kind = static_cast<size_t>(lane.core);
-    return kind < kKinds.size() && kKinds[kind] == name.substr(0, digits);
-  });
-  if (!exists) return unknown;
-  return number;
+  CoreName core;
+  const auto [end, error] = std::from_chars(name.data() + digits, name.data() + name.size(), core.number);
+  if (error != std::errc{} || end != name.data() + name.size()) return unknown;
+  if (digits > 0) {
+    const auto kind = std::find_if(std::begin(kKinds), std::end(kKinds),
+                                   [&](CoreKind one) { return text::word(one) == name.substr(0, digits); });
+    if (kind == std::end(kKinds)) return unknown;
+    core.kind = *kind;
+  }
+  if (core.number >= (core.kind ? program.coresOf(*core.kind) : most)) return unknown;
+  return core;
+}
+
+std::string countCores(const TaskProgram& program) {
+  if (program.cubeCores == 0 && program.vectorCores == 0) return fmt::format("{} cores", program.cores);
+  return fmt::format("{} cube cores, {} vector cores", program.cubeCores, program.vectorCores);
 }
 
 }  // namespace sluice::tools

@@ -1,6 +1,7 @@
 // Names of cores on the command line: "3", or a kind and a number, "cube3". Free functions; any thread.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -9,7 +10,15 @@
 
 namespace sluice::tools {
 
-// The number of the core. Errors: not a core of the program, or one of a kind that no lane runs on.
-Expected<int32_t> findCore(const TaskProgram& program, std::string_view name);
+struct CoreName {
+  std::optional<CoreKind> kind;  // none: the core of that number of every kind that has it
+  int32_t number = 0;
+};
+
+// Errors: not a core of the program.
+Expected<CoreName> findCore(const TaskProgram& program, std::string_view name);
+
+// "8 cores" or "24 cube cores, 48 vector cores".
+std::string countCores(const TaskProgram& program);
 
 }  // namespace sluice::tools

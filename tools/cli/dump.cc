@@ -56,9 +56,10 @@ Expected<int> dump(const Options& options) {
   // Checked when the command line was read.
   if (!options.show.empty()) selection = *parseSections(options.show);
   if (!options.core.empty()) {
-    const Expected<int32_t> core = findCore(*program, options.core);
+    const Expected<CoreName> core = findCore(*program, options.core);
     if (!core) return Error{fmt::format("{}: {}", options.program, core.error().message)};
-    selection.core = *core;
+    selection.core = core->number;
+    selection.coreKind = core->kind;
   }
   const bool everything = options.show.empty() && options.core.empty();
   std::string text = options.format == "json" ? printJson(*program, selection)

@@ -139,7 +139,7 @@ void addLanes(const TaskProgram& p, const TextSelection& selection, Json& json) 
               {"first_core", l.firstCore}};
     Json seats = Json::array();
     for (size_t core = 0; core < l.seats.size(); ++core)
-      if (selection.core < 0 || core == static_cast<size_t>(selection.core))
+      if (selection.hasSeat(l, core))
         seats.push_back(Json{{"seat", core}, {"tasks", table(l.seats[core], recordOf)}});
     lane["seats"] = std::move(seats);
     return lane;

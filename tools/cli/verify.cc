@@ -9,6 +9,7 @@
 
 #include "runtime/program/codec.h"
 #include "tools/cli/command.h"
+#include "tools/cli/core_name.h"
 #include "tools/cli/files.h"
 
 namespace sluice::tools {
@@ -25,10 +26,11 @@ Expected<int> verifyFile(const std::string& path) {
   size_t records = 0;
   for (const Lane& lane : p.lanes)
     for (const auto& seat : lane.seats) records += seat.size();
-  const Status status = printText(fmt::format(
-      "{}: verified: {} entries, {} families, {} events, {} tasks a window, {} cores, {} ranks; "
-      "in {:.1f} ms\n",
-      path, p.entries.size(), p.families.size(), p.events.size(), records, p.cores, p.ranks, time.count()));
+  const Status status = printText(
+      fmt::format("{}: verified: {} entries, {} families, {} events, {} tasks a window, {}, {} ranks; "
+                  "in {:.1f} ms\n",
+                  path, p.entries.size(), p.families.size(), p.events.size(), records, countCores(p), p.ranks,
+                  time.count()));
   if (!status) return status.error();
   return kExitSuccess;
 }

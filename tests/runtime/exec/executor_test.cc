@@ -8,6 +8,7 @@
 #include "tests/testing/faulty_transport.h"
 #include "tests/testing/layer_run.h"
 #include "tests/testing/moe_program.h"
+#include "tests/testing/separate_cores.h"
 
 namespace sluice {
 namespace {
@@ -15,11 +16,13 @@ namespace {
 using tools::InputsSpec;
 using tools::RoutingKind;
 
-Program programOf(const MoeShape& shape) {
-  auto program = Program::fromTaskProgram(buildMoeProgram(shape));
+Program programFrom(TaskProgram tables) {
+  auto program = Program::fromTaskProgram(std::move(tables));
   if (!program) FAIL(program.error().message);
   return std::move(*program);
 }
+
+Program programOf(const MoeShape& shape) { return programFrom(buildMoeProgram(shape)); }
 
 uint64_t runHash(const Program& program, const InputsSpec& spec, const ContextOptions& options,
                  const WrapTransport& wrap = {}) {
@@ -47,6 +50,38 @@ TEST_CASE("serial and parallel executors give the same bits for any number of th
       for (const int threads : {1, 2, 3, 5, 9}) CHECK(runHash(program, spec, {.threads = threads}) == oracle);
     }
   }
+}
+
+TEST_CASE("programs with cube and vector cores apart give the bits of unified ones") {
+  for (const int ranks : {1, 2, 3}) {
+    const TaskProgram unified = buildMoeProgram({.ranks = ranks,
+                                                 .experts = 2 * ranks,
+                                                 .topK = 2,
+                                                 .hidden = 40,
+                                                 .intermediate = 28,
+                                                 .maxTokens = 90,
+                                                 .cores = 5});
+    const InputsSpec spec{
+        .tokens = {.ragged = true, .most = 90}, .routing = {RoutingKind::kZipf, 1.3}, .seed = 7};
+    const uint64_t oracle = runHash(programFrom(unified), spec, kSerial);
+    for (const int communication : {0, 1, 2}) {
+      const Program apart = programFrom(separateCores(unified, 2, 4, communication));
+      CHECK(runHash(apart, spec, kSerial) == oracle);
+      for (const int threads : {1, 2, 3, 4, 6, 9})
+        CHECK(runHash(apart, spec, {.threads = threads}) == oracle);
+    }
+  }
+}
+
+TEST_CASE("a worker is of use for every core of any kind, and for no more") {
+  const auto workersOf = [](const TaskProgram& program, int threads) {
+    const Plan plan = Plan::make(*verify(program), **ops::selectKernels());
+    return ParallelExecutor::allocateScratch(plan, threads)->size();
+  };
+  const TaskProgram unified = buildMoeProgram({.cores = 5});
+  CHECK(workersOf(unified, 9) == 5);
+  CHECK(workersOf(separateCores(unified, 2, 4, 1), 9) == 6);
+  CHECK(workersOf(separateCores(unified, 2, 4, 1), 3) == 3);
 }
 
 TEST_CASE("scratch memory that no machine has is an error") {
@@ -149,6 +184,21 @@ TEST_CASE("a lost message ends the step on all ranks with a report that names wh
                                           "rows from rank 1"));
     }
   }
+}
+
+TEST_CASE("a report names the core by its kind and number") {
+  const Program program = programFrom(separateCores(buildMoeProgram({.experts = 1, .topK = 1}), 2, 4, 3));
+  LayerData data = makeLayerData(program.tables(), {.tokens = {.counts = {10}}});
+  const auto reportLosing = [&](int lost) {
+    int signals = 0;
+    const auto results = runLosing(program, data, {.threads = 1, .timeoutSeconds = 0.3}, 0,
+                                   [&](int, SymmetricHandle, size_t, uint64_t) { return ++signals != lost; });
+    return results[0] ? "no error" : results[0].error().message;
+  };
+  CHECK_THAT(reportLosing(2),
+             Catch::Matchers::StartsWith("rank 0, cube 0: waited 0.3 s for event rows_arrived[0]"));
+  CHECK_THAT(reportLosing(3),
+             Catch::Matchers::StartsWith("rank 0, vector 3: waited 0.3 s for event up_proj_done[0]"));
 }
 
 TEST_CASE("a lost local signal is reported with the tasks that did not signal") {

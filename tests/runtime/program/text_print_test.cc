@@ -79,7 +79,7 @@ lane forward/up over rows on cube priority 1 rotation 0
 }
 
 TEST_CASE("sections and cores can be selected") {
-  const TextSelection nothing{false, false, false, false, false, false, false, -1};
+  const TextSelection nothing{false, false, false, false, false, false, false, -1, {}};
   TextSelection selection = nothing;
   CHECK(printSections(smallProgram(), selection) == "");
   selection.tasks = true;
@@ -93,6 +93,18 @@ TEST_CASE("sections and cores can be selected") {
   selection.families = true;
   selection.tiling = false;
   CHECK_THAT(printSections(smallProgram(), selection), Contains("writes up") && !Contains("tiling"));
+}
+
+TEST_CASE("a core of one kind is shown with the lanes that it runs, by its number in the kind") {
+  TaskProgram program = smallProgram();
+  program.lanes[0].firstCore = 2;
+  TextSelection selection{false, false, false, false, false, true, false, 3, {}};
+  CHECK_THAT(printSections(program, selection), Contains("seat 1: send[1,0]") && !Contains("seat 0"));
+  selection.coreKind = CoreKind::kVector;
+  CHECK(printSections(program, selection) == "");
+  program.lanes[0].core = CoreKind::kVector;
+  CHECK_THAT(printSections(program, selection),
+             Contains("on vector from 2") && Contains("seat 1: send[1,0]"));
 }
 
 TEST_CASE("the factor of a product is a decimal number with the same bits") {

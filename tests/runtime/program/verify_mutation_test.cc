@@ -12,6 +12,7 @@
 #include "tests/runtime/program/verify_oracle.h"
 #include "tests/testing/moe_program.h"
 #include "tests/testing/packed_regions.h"
+#include "tests/testing/separate_cores.h"
 
 namespace sluice {
 namespace {
@@ -58,7 +59,8 @@ std::vector<TaskProgram> bases() {
           packRegions(buildMoeProgram(three)),
           packRegions(buildDenseProgram(two, false)),
           buildMoeProgram(grouped),
-          packRegions(buildMoeProgram(fused))};
+          packRegions(buildMoeProgram(fused)),
+          separateCores(buildMoeProgram(two), 2, 3, 1)};
 }
 
 // The first misbehaviour found in `runs` runs of the program, or "".

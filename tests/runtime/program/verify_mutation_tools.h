@@ -120,5 +120,7 @@ inline void setLinks(TaskProgram& p, FamilyId family, const TaskRecord& links) {
 
 // Part of subtleMutations(): families that come late and write where others have read.
 std::vector<Mutation> lateMutations();
+// Part of subtleMutations(): lanes on other cores, and cores of other kinds.
+std::vector<Mutation> coreMutations();
 
 }  // namespace sluice

@@ -82,8 +82,8 @@ void changeShape(TaskProgram& p, Random& random) {
 }
 
 void changeLimit(TaskProgram& p, Random& random) {
-  int32_t* limits[] = {&p.ranks, &p.experts, &p.topK, &p.maxTokens, &p.cores};
-  anyNumber(*limits[below(random, 5)], random);
+  int32_t* limits[] = {&p.ranks, &p.experts, &p.topK, &p.maxTokens, &p.cores, &p.cubeCores, &p.vectorCores};
+  anyNumber(*limits[below(random, 7)], random);
 }
 
 // Strides stay small enough for the oracle to allocate.
@@ -157,6 +157,8 @@ std::vector<Mutation> recordMutations() {
       {"entry of a lane", [](auto& p, auto& r) { any(p.lanes, r).entry = anyId<EntryId>(p.entries, r); }},
       {"space of a lane", [](auto& p, auto& r) { any(p.lanes, r).space = anyId<SpaceId>(p.spaces, r); }},
       {"core of a lane", [](auto& p, auto& r) { anyEnum(any(p.lanes, r).core, 3, r); }},
+      {"first core",
+       [](auto& p, auto& r) { any(p.lanes, r).firstCore = static_cast<int32_t>(below(r, 7) - 1); }},
   };
 }
 
@@ -172,6 +174,7 @@ std::vector<Mutation> tableMutations() {
       {"family tiles", [](auto& p, auto& r) { anyNumber(any(p.families, r).tiles, r); }},
       {"family tiling", changeTiling},
       {"family entry", [](auto& p, auto& r) { any(p.families, r).entry = anyId<EntryId>(p.entries, r); }},
+      {"family core", [](auto& p, auto& r) { anyEnum(any(p.families, r).core, 3, r); }},
       {"family op", [](auto& p, auto& r) { anyEnum(any(p.families, r).op, 11, r); }},
       {"missing operand", [](auto& p, auto& r) { dropLast(any(p.families, r).reads); }},
       {"buffer shape", changeShape},

@@ -13,7 +13,7 @@ namespace {
 void addFamily(TaskProgram& p, Family family, TaskRecord links) {
   Lane lane{family.name, family.entry, family.space, family.core, 9, 0, {}};
   links.family = FamilyId{static_cast<uint32_t>(p.families.size())};
-  lane.seats.resize(static_cast<size_t>(std::max(p.cores, 1)));
+  lane.seats.resize(static_cast<size_t>(std::max(p.coresOf(family.core), 1)));
   for (int32_t slot = 0; slot < p.at(family.space).window; ++slot) {
     links.slot = static_cast<uint32_t>(slot);
     lane.seats[slot % lane.seats.size()].push_back(links);

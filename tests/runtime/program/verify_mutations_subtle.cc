@@ -28,8 +28,8 @@ void mergeLanes(TaskProgram& p, Random& random) {
   const bool alike = p.lanes[from].entry == p.lanes[into].entry && p.lanes[from].space == p.lanes[into].space;
   if (from == into || (!alike && below(random, 8) > 0)) return;
   const bool first = below(random, 2) == 0, sorted = below(random, 3) == 0;
-  for (size_t core = 0; core < p.lanes[into].seats.size(); ++core) {
-    auto& to = p.lanes[into].seats[core];
+  for (size_t core = 0; core < p.lanes[from].seats.size() && !p.lanes[into].seats.empty(); ++core) {
+    auto& to = p.lanes[into].seats[core % p.lanes[into].seats.size()];  // it may be for fewer cores
     const auto& more = p.lanes[from].seats[core];
     to.insert(first ? to.begin() : to.end(), more.begin(), more.end());
     if (sorted) std::stable_sort(to.begin(), to.end(), [](auto& a, auto& b) { return a.slot < b.slot; });
@@ -241,6 +241,7 @@ void changeOperand(TaskProgram& p, Random& random) {
 
 std::vector<Mutation> subtleMutations() {
   std::vector<Mutation> all = lateMutations();
+  for (const Mutation& mutation : coreMutations()) all.push_back(mutation);
   const std::vector<Mutation> more = {
       {"waits of a family", changeWait},
       {"signals of a family",

@@ -171,8 +171,8 @@ class Oracle {
       for (size_t e = 0; e < p_.events.size(); ++e)
         counters_[r][e].assign(oracleCounters(p_, p_.events[e].space, (*routing_)[r]), 0);
       for (const Lane& lane : p_.lanes) {
-        for (int c = 0; c < p_.cores && lane.entry == entry; ++c) {
-          heads_.push_back({r, c, oracleSeat(p_, lane, c, (*routing_)[r])});
+        for (int c = 0; c < static_cast<int>(lane.seats.size()) && lane.entry == entry; ++c) {
+          heads_.push_back({r, lane.firstCore + c, oracleSeat(p_, lane, c, (*routing_)[r])});
           remaining_[r] += static_cast<int64_t>(heads_.back().tasks.size());
         }
       }
@@ -185,8 +185,8 @@ class Oracle {
     for (uint32_t f = 0; f < p_.families.size(); ++f)
       if (p_.families[f].entry == entry) families.push_back(FamilyId{f});
     const FamilyId held = families[hold_ % families.size()];
-    const int heldRank = static_cast<int>(random_() % (p_.ranks + 1)),
-              heldCore = static_cast<int>(random_() % (p_.cores + 2));
+    const int heldRank = static_cast<int>(random_() % (p_.ranks + 1)), cores = p_.coresOf(p_.at(held).core),
+              heldCore = static_cast<int>(random_() % (cores + 2));
     while (wrong_.empty()) {
       std::vector<Head*> free, last;
       bool left = false;
@@ -194,7 +194,7 @@ class Oracle {
         left = left || !head.atEnd();
         if (!isReady(head)) continue;
         const bool hold = head.task().family == held && (heldRank == p_.ranks || heldRank == head.rank) &&
-                          (heldCore >= p_.cores || heldCore == head.core);
+                          (heldCore >= cores || heldCore == head.core);
         (hold ? last : free).push_back(&head);
       }
       if (!left) break;
