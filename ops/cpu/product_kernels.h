@@ -8,6 +8,7 @@
 #include "ops/cpu/bits.h"
 #include "ops/cpu/blocked_product.h"
 #include "ops/cpu/few_rows.h"
+#include "ops/cpu/stream.h"
 
 namespace sluice::ops {
 namespace {
@@ -80,6 +81,7 @@ template <class Unit, class Pack>
 struct WeightGradSource {
   using Element = typename Unit::Element;
   const GmmWeightGradArgs& args;
+  const bool streams = canStream(args);
 
   static const Element* readyB(int32_t, int32_t) { return nullptr; }
   void packA(int32_t row, int32_t rows, int32_t k0, int32_t k, Element* dst) const {
@@ -99,14 +101,21 @@ struct WeightGradSource {
         storeNarrow(from, cols, args.narrow + to);
       else if (args.accumulate)
         addRow(from, cols, args.c + to);
-      else if (cols == Unit::kNr)
-        __builtin_memcpy(args.c + to, from, sizeof(float) * Unit::kNr);
+      else if (streams && cols == Unit::kNr)
+        streamRow<Unit::kNr>(from, args.c + to);
       else
         __builtin_memcpy(args.c + to, from, sizeof(float) * static_cast<size_t>(cols));
     }
   }
 
+  // Whether whole lines of the result go past the caches, where no one reads them soon: the rows of a tile
+  // are whole lines then.
+  static bool canStream(const GmmWeightGradArgs& args) {
+    return !args.accumulate && args.narrow == nullptr && args.ldc % kLineFloats == 0 && canStreamTo(args.c);
+  }
+
  private:
+  static constexpr int32_t kLineFloats = kStreamBytes / sizeof(float);
   static void addRow(const float* __restrict from, int32_t count, float* __restrict to) {
     for (int32_t j = 0; j < count; ++j) to[j] += from[j];
   }
@@ -135,7 +144,9 @@ size_t gmmScratchBytesBy(int32_t n, int32_t k) {
 template <class Unit, class Pack>
 void weightGradBy(const GmmWeightGradArgs& args) {
   if (args.accumulate && args.rows <= 0) return;  // adding 0 would turn a -0 into 0
-  blockedProduct<Unit>(WeightGradSource<Unit, Pack>{args}, args.m, args.n, args.rows, args.scratch);
+  const WeightGradSource<Unit, Pack> source{args};
+  blockedProduct<Unit>(source, args.m, args.n, args.rows, args.scratch);
+  if (source.streams) fenceStreams();  // what the caller tells of the result comes behind it
 }
 
 }  // namespace

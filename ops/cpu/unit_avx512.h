@@ -24,14 +24,7 @@ struct UnitAvx512 {
 
   static void multiply(const Element* a, const Element* b, int32_t k, int32_t rows, int32_t cols, bool first,
                        float* tile) {
-    using Function = void (*)(const Element*, const Element*, int32_t, bool, float*);
-    static constexpr Function kBySize[6][4] = {{sized<1, 1>, sized<1, 2>, sized<1, 3>, sized<1, 4>},
-                                               {sized<2, 1>, sized<2, 2>, sized<2, 3>, sized<2, 4>},
-                                               {sized<3, 1>, sized<3, 2>, sized<3, 3>, sized<3, 4>},
-                                               {sized<4, 1>, sized<4, 2>, sized<4, 3>, sized<4, 4>},
-                                               {sized<5, 1>, sized<5, 2>, sized<5, 3>, sized<5, 4>},
-                                               {sized<6, 1>, sized<6, 2>, sized<6, 3>, sized<6, 4>}};
-    kBySize[rows - 1][(cols - 1) / 16](a, b, (k + 1) / 2, first, tile);
+    first ? multiplyFrom<true>(a, b, k, rows, cols, tile) : multiplyFrom<false>(a, b, k, rows, cols, tile);
   }
 
   // The same of rows of a and b [k, n] where they lie in memory, from element k0 of the sum on. A tile that
@@ -144,14 +137,29 @@ struct UnitAvx512 {
     });
   }
 
-  template <int kRows, int kVectors>
-  static void sized(const Element* a, const Element* b, int32_t pairs, bool first, float* tile) {
-    // Loading zeros stored just now is cheaper than what g++ makes of two ways to begin.
-    if (first) __builtin_memset(tile, 0, sizeof(float) * kRows * kNr);
+  template <bool kFirst>
+  static void multiplyFrom(const Element* a, const Element* b, int32_t k, int32_t rows, int32_t cols,
+                           float* tile) {
+    using Function = void (*)(const Element*, const Element*, int32_t, float*);
+    static constexpr Function kBySize[6][4] = {
+        {sized<1, 1, kFirst>, sized<1, 2, kFirst>, sized<1, 3, kFirst>, sized<1, 4, kFirst>},
+        {sized<2, 1, kFirst>, sized<2, 2, kFirst>, sized<2, 3, kFirst>, sized<2, 4, kFirst>},
+        {sized<3, 1, kFirst>, sized<3, 2, kFirst>, sized<3, 3, kFirst>, sized<3, 4, kFirst>},
+        {sized<4, 1, kFirst>, sized<4, 2, kFirst>, sized<4, 3, kFirst>, sized<4, 4, kFirst>},
+        {sized<5, 1, kFirst>, sized<5, 2, kFirst>, sized<5, 3, kFirst>, sized<5, 4, kFirst>},
+        {sized<6, 1, kFirst>, sized<6, 2, kFirst>, sized<6, 3, kFirst>, sized<6, 4, kFirst>}};
+    kBySize[rows - 1][(cols - 1) / 16](a, b, (k + 1) / 2, tile);
+  }
+
+  template <int kRows, int kVectors, bool kFirst>
+  static void sized(const Element* a, const Element* b, int32_t pairs, float* tile) {
     __m512 sum[kRows][kVectors];
     unroll<kRows>([&](auto i) SLUICE_UNROLLED {
       unroll<kVectors>([&](auto v) SLUICE_UNROLLED {
-        sum[i.value][v.value] = _mm512_loadu_ps(tile + i.value * kNr + v.value * 16);
+        if constexpr (kFirst)
+          sum[i.value][v.value] = _mm512_setzero_ps();
+        else
+          sum[i.value][v.value] = _mm512_loadu_ps(tile + i.value * kNr + v.value * 16);
       });
     });
     for (int32_t p = 0; p < pairs; ++p, a += 2, b += 2 * kNr) {

@@ -1,4 +1,5 @@
 // Every implementation of gmm_weight_grad against the reference.
+#include <bit>
 #include <catch2/catch.hpp>
 #include <type_traits>
 
@@ -279,6 +280,31 @@ TEST_CASE("gmm_weight_grad gives the same bits whatever the alignment and the ol
     CHECK(c.sameBits(again));
     CHECK(c.sameBits(elsewhere));
   }
+}
+
+TEST_CASE(
+    "gmm_weight_grad gives the same bits in lines of the cache as in rows across them, and writes no more") {
+  Random random(10);
+  for (const Implementation& by : implementations())
+    for (Shape shape : {Shape{0, 7, 64}, Shape{4, 13, 208}, Shape{33, 21, 96}, Shape{517, 200, 130}}) {
+      INFO(by.name << " rows " << shape.rows << " m " << shape.m << " n " << shape.n);
+      const Case test(random, shape, true);
+      F32Matrix across = test.output();
+      test.run(by, across);
+      const int64_t ld = 240;  // a multiple of a line, as `lines` begins on one
+      Scratch lines(static_cast<size_t>(shape.m * ld) * sizeof(float), 0x7e);
+      Scratch scratch(by.kernels.weightGradScratchBytes(shape.m, shape.n));
+      GmmWeightGradArgs args = test.args(across, scratch.data());
+      args.c = static_cast<float*>(lines.data());
+      args.ldc = ld;
+      by.kernels.gmmWeightGrad(args);
+      int wrong = 0;
+      const float untouched = std::bit_cast<float>(0x7e7e7e7e);
+      for (int64_t i = 0; i < shape.m; ++i)
+        for (int64_t j = 0; j < ld; ++j)
+          wrong += args.c[i * ld + j] != (j < shape.n ? across.at(i, j) : untouched);
+      CHECK(wrong == 0);
+    }
 }
 
 }  // namespace
