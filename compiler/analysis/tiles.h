@@ -13,6 +13,7 @@ struct TileSizes {
   int32_t gmmColumns = 256;         // columns of a gmm's output in one task
   int32_t weightGradRows = 256;     // of a weight gradient, one task: this
   int32_t weightGradColumns = 256;  // by this
+  friend bool operator==(const TileSizes&, const TileSizes&) = default;
 };
 
 // More tiles make a table that nobody wants: larger tiles are the answer.

@@ -37,18 +37,19 @@ std::optional<TaskProgram> probe(mlir::ModuleOp module, Target target, PipelineO
 
 }  // namespace
 
-Expected<Target> chooseTarget(mlir::ModuleOp module, Target target, const CompileOptions& options,
+Expected<Chosen> chooseTarget(mlir::ModuleOp module, Target target, const CompileOptions& options,
                               const PipelineOptions& pipeline, std::vector<Decision>& decisions) {
   if (!target.rates) {
     decisions.push_back({"",
                          fmt::format("slots of {} rows and {} tokens, tiles of at most {} columns",
                                      target.slotRows, target.tokenSlot, target.tiles.gmmColumns),
                          fmt::format("target '{}' has no rates to choose by", target.name)});
-    return target;
+    return Chosen{std::move(target), {}};
   }
   const std::optional<TaskProgram> program = probe(module, target, pipeline);
-  if (!program) return target;
+  if (!program) return Chosen{std::move(target), {}};
   CostProblem problem = costProblemOf(*program);
+  if (problem.cubeCores > 0) problem.communicationCores = target.communicationCores;
   const std::vector<double>& shares = options.expect.shares;
   if (!shares.empty() && static_cast<int64_t>(shares.size()) != problem.step.experts)
     return Error{fmt::format("{}: error: has shares of {} experts, but the graph has {}", options.expect.name,
@@ -69,7 +70,7 @@ Expected<Target> chooseTarget(mlir::ModuleOp module, Target target, const Compil
   target.tiles = choice.sizes.tiles;
   target.windows = choice.windows;
   decisions.insert(decisions.end(), choice.decisions.begin(), choice.decisions.end());
-  return target;
+  return Chosen{std::move(target), std::move(choice.laneRules)};
 }
 
 }  // namespace sluice

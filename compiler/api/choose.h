@@ -1,4 +1,5 @@
-// Sizes for one compilation: what the cost model chooses where neither the graph nor the user says.
+// Sizes and lane order for one compilation: what the cost model chooses where neither the graph nor the user
+// says.
 //
 // Free function; the module is left as it is.
 #pragma once
@@ -12,11 +13,16 @@
 
 namespace sluice {
 
+struct Chosen {
+  Target target;                    // with the sizes
+  std::vector<LaneRule> laneRules;  // by entry; none: nothing was chosen
+};
+
 // `target`, with the sizes that the model finds best for what `pipeline` makes of `module`, and why in
 // `decisions`. A target without rates stays as it is. The sizes of `options` stay, and so do slots that the
 // graph declares. Errors: shares that are not of as many experts as the graph has. After a failed pass the
 // target stays as it is too: the compilation itself reports it.
-Expected<Target> chooseTarget(mlir::ModuleOp module, Target target, const CompileOptions& options,
+Expected<Chosen> chooseTarget(mlir::ModuleOp module, Target target, const CompileOptions& options,
                               const PipelineOptions& pipeline, std::vector<Decision>& decisions);
 
 }  // namespace sluice

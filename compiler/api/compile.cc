@@ -187,14 +187,14 @@ class Compilation {
     if (!isMlir && !path_.ends_with(".json"))
       return Error{fmt::format("{}: error: is neither .json nor .mlir", path_)};
     if (Status status = read(isMlir); !status) return status;
-    const PipelineOptions pipeline = {.optionLine = optionLine(options_),
-                                      .graphHash = hashOf(*module_),
-                                      .stopAfter = stopAfter,
-                                      .trainable = trainableOf(options_),
-                                      .accumulate = options_.accumulate,
-                                      .fuse = options_.fuse,
-                                      .keep = options_.keep,
-                                      .grads = options_.grads};
+    PipelineOptions pipeline = {.optionLine = optionLine(options_),
+                                .graphHash = hashOf(*module_),
+                                .stopAfter = stopAfter,
+                                .trainable = trainableOf(options_),
+                                .accumulate = options_.accumulate,
+                                .fuse = options_.fuse,
+                                .keep = options_.keep,
+                                .grads = options_.grads};
     if (Status status = chooseSizesFor(pipeline); !status) return status;
     mlir::PassManager passes(&context_);
     passes.addInstrumentation(std::make_unique<PassTimer>(times_));
@@ -233,14 +233,15 @@ class Compilation {
   }
 
   // Phases that know no sizes need no choice.
-  Status chooseSizesFor(const PipelineOptions& pipeline) {
+  Status chooseSizesFor(PipelineOptions& pipeline) {
     if (pipeline.stopAfter == "import" || pipeline.stopAfter == "differentiate" ||
         pipeline.stopAfter == "fuse")
       return {};
     const Stopwatch watch(times_, "choose sizes");
-    Expected<Target> chosen = chooseTarget(*module_, target_, options_, pipeline, decisions_);
+    Expected<Chosen> chosen = chooseTarget(*module_, target_, options_, pipeline, decisions_);
     if (!chosen) return chosen.error();
-    target_ = std::move(*chosen);
+    target_ = std::move(chosen->target);
+    pipeline.laneRules = std::move(chosen->laneRules);
     return {};
   }
 

@@ -56,7 +56,11 @@ void buildPipeline(mlir::OpPassManager& manager, const Target& target, const Pip
   if (stopsAt("insert-events")) return;
   program.addPass(createAssignCores());
   if (stopsAt("assign-cores")) return;
-  program.addPass(createOrderQueues());
+  std::vector<std::string> rules;
+  for (LaneRule rule : options.laneRules) rules.emplace_back(laneRuleName(rule));
+  OrderQueuesOptions order;
+  order.rules = rules;
+  program.addPass(createOrderQueues(std::move(order)));
   if (stopsAt("order-queues")) return;
   program.addPass(createPlanMemory());
   if (stopsAt("plan-memory")) return;

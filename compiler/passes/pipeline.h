@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "compiler/analysis/lane_order.h"
 #include "compiler/analysis/tiles.h"
 #include "compiler/target/target.h"
 #include "mlir/Pass/PassManager.h"
@@ -22,7 +23,8 @@ struct PipelineOptions {
   std::vector<std::string> fuse = {};  // as --fuse says it; empty: all
   // What a derived entry finds kept: all, or minimal, where activations are computed again.
   std::string keep = "all";
-  std::string grads = "F32";  // or BF16: the type of derived weight gradients
+  std::string grads = "F32";             // or BF16: the type of derived weight gradients
+  std::vector<LaneRule> laneRules = {};  // by entry; not given: kFromEnd
 };
 
 // The phases in order, by the names of their passes; check passes belong to the phase before them.

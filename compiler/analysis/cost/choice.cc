@@ -3,25 +3,24 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <functional>
 #include <limits>
 #include <map>
+#include <tuple>
+
+#include "compiler/analysis/cost/schedule_choice.h"
+#include "compiler/analysis/cost/time_text.h"
 
 namespace sluice {
 namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
-constexpr int64_t kMaxTableTasks = 1 << 16;  // of a lane's window; a program may have more, nobody wants it
+constexpr size_t kMostCandidates = 8;  // that are replayed,
+constexpr double kClose = 1.05;        // of those that take at most as much more than the best
 
 constexpr int32_t kSlots[] = {16,  32,  48,  64,  80,  96,  112, 128, 160, 192,
                               224, 256, 320, 384, 448, 512, 640, 768, 1024};
-
-int64_t tilesIn(const CostFamily& family) {
-  const auto count = [](int32_t length, int32_t tile) {
-    return tile > 0 ? (int64_t{length} + tile - 1) / tile : 1;
-  };
-  return count(family.m, family.tileM) * count(family.n, family.tileN);
-}
 
 // `first`, then each about half as large again, up to the first that is `most` or more. Narrower tiles than
 // 64 columns would fetch a weight line by line.
@@ -34,10 +33,6 @@ std::vector<int32_t> ladder(int32_t first, int64_t most) {
     if (size + size / 2 >= most) break;
   }
   return steps;
-}
-
-std::string time(double seconds) {
-  return seconds < 1e-3 ? fmt::format("{:.1f} us", seconds * 1e6) : fmt::format("{:.3f} ms", seconds * 1e3);
 }
 
 // The best seconds seen for each value of one size.
@@ -55,8 +50,8 @@ class Scores {
     for (auto it = best_.begin(); it != best_.end(); ++it)
       if (it->first != chosen && it->second < kNever && (other == best_.end() || it->second < other->second))
         other = it;
-    if (other == best_.end()) return fmt::format("{}; nothing else to choose", time(mine->second));
-    return fmt::format("{}; next best {}, {}", time(mine->second), other->first, time(other->second));
+    if (other == best_.end()) return fmt::format("{}; nothing else to choose", timeText(mine->second));
+    return fmt::format("{}; next best {}, {}", timeText(mine->second), other->first, timeText(other->second));
   }
 
  private:
@@ -85,6 +80,23 @@ class Chooser {
       chooseGradTile();
       chooseTokens();
     }
+    cutBy(sizes_, problem_);
+  }
+
+  // The best sizes by the model, the best first.
+  std::vector<CostSizes> candidates() const {
+    std::vector<CostSizes> sizes = {sizes_};
+    for (const Candidate& candidate : best_) {
+      CostSizes other = candidate.sizes;
+      other.tokenSlot = sizes_.tokenSlot;
+      const bool known = std::find(sizes.begin(), sizes.end(), other) != sizes.end();
+      if (!known && sizes.size() < kMostCandidates && candidate.seconds < seconds_ * kClose)
+        sizes.push_back(other);
+    }
+    return sizes;
+  }
+  void take(const CostSizes& sizes) {
+    sizes_ = sizes;
     cutBy(sizes_, problem_);
   }
 
@@ -136,7 +148,7 @@ class Chooser {
   bool fits() const {
     if (fixed_.tiles) return true;
     return std::all_of(problem_.families.begin(), problem_.families.end(),
-                       [](const CostFamily& family) { return tilesIn(family) <= kMaxTableTasks; });
+                       [](const CostFamily& family) { return tilesOf(family) <= kMaxTableTasks; });
   }
 
   // Takes the sizes if they are better than all before.
@@ -144,11 +156,28 @@ class Chooser {
     cutBy(sizes, problem_);
     if (!fits()) return kNever;
     const double seconds = costOf(problem_, rates_, rows_).seconds;
+    keep(sizes, seconds);
     if (seconds < seconds_) {
       seconds_ = seconds;
       sizes_ = sizes;
     }
     return seconds;
+  }
+
+  // Among the best, one of each kind: sizes that hardly differ take as long.
+  void keep(const CostSizes& sizes, double seconds) {
+    if (seconds >= seconds_ * kClose) return;
+    const auto kind = [](const CostSizes& s) {
+      const int64_t area = int64_t{s.tiles.weightGradRows} * s.tiles.weightGradColumns;
+      return std::tuple(s.slotRows, s.tiles.gmmColumns, std::bit_width(static_cast<uint64_t>(area)));
+    };
+    const auto same = std::find_if(best_.begin(), best_.end(),
+                                   [&](const Candidate& other) { return kind(other.sizes) == kind(sizes); });
+    if (same != best_.end() && same->seconds <= seconds) return;
+    if (same != best_.end()) best_.erase(same);
+    const auto later = [](double value, const Candidate& other) { return value < other.seconds; };
+    best_.insert(std::upper_bound(best_.begin(), best_.end(), seconds, later), {seconds, sizes});
+    if (best_.size() > kMostCandidates) best_.pop_back();
   }
 
   void chooseSlots() {
@@ -205,46 +234,55 @@ class Chooser {
     }
   }
 
+  struct Candidate {
+    double seconds = 0;
+    CostSizes sizes;
+  };
+
   CostProblem problem_;
   const Rates& rates_;
   const ExpectedRows rows_;
   CostSizes sizes_;
   const FixedSizes fixed_;
   double seconds_ = kNever;
+  std::vector<Candidate> best_;  // the best first
   Scores slots_, columns_, grads_, tokens_;
 };
-
-// The largest window that is at most `window` and keeps every table of the space small.
-int32_t windowOf(int32_t window, const CostProblem& problem, SpaceKind kind) {
-  int64_t tiles = 1;
-  for (const CostFamily& family : problem.families)
-    if (family.space == kind) tiles = std::max(tiles, tilesIn(family));
-  return static_cast<int32_t>(std::clamp<int64_t>(kMaxTableTasks / tiles, 1, window));
-}
-
-Windows chooseWindows(const Windows& most, const CostProblem& problem) {
-  Windows windows = most;
-  windows.tokens = windowOf(most.tokens, problem, SpaceKind::kTokens);
-  windows.rows = windowOf(most.rows, problem, SpaceKind::kRows);
-  windows.experts = windowOf(most.experts, problem, SpaceKind::kExperts);
-  return windows;
-}
 
 std::string windowText(const Windows& w) {
   return fmt::format("windows of {} slots of tokens, {} of rows, {} sends, {} returns, {} experts", w.tokens,
                      w.rows, w.sends, w.returns, w.experts);
 }
 
-void addFamilies(const CostProblem& problem, const LayerCost& cost, std::vector<Decision>& out) {
+// When the family runs, where its entry was replayed.
+std::string spanText(const ScheduleChoice& schedule, const CostFamily& family, size_t f) {
+  if (family.entry >= schedule.replays.size()) return {};
+  const Replay& replay = schedule.replays[family.entry];
+  const ReplayedFamily& run = replay.families[f];
+  if (run.tasks == 0) return {};
+  return fmt::format("; replayed from {:.0f}% to {:.0f}% of the entry",
+                     100 * run.firstStart / replay.replayed, 100 * run.lastEnd / replay.replayed);
+}
+
+void addFamilies(const CostProblem& problem, const LayerCost& cost, const ScheduleChoice& schedule,
+                 std::vector<Decision>& out) {
   for (size_t f = 0; f < problem.families.size(); ++f) {
     const FamilyCost& family = cost.families[f];
     if (family.tasks <= 0) continue;
-    out.push_back({problem.families[f].name,
-                   fmt::format("about {:.0f} tasks a step of at most {}", family.tasks, time(family.longest)),
-                   fmt::format("{} of all cores: {:.0f}% products, {:.0f}% memory", time(family.seconds),
-                               100 * family.product / family.seconds, 100 * family.memory / family.seconds),
-                   problem.entries[problem.families[f].entry]});
+    out.push_back(
+        {problem.families[f].name,
+         fmt::format("about {:.0f} tasks a step of at most {}", family.tasks, timeText(family.longest)),
+         fmt::format("{} of all cores: {:.0f}% products, {:.0f}% memory{}", timeText(family.seconds),
+                     100 * family.product / family.seconds, 100 * family.memory / family.seconds,
+                     spanText(schedule, problem.families[f], f)),
+         problem.entries[problem.families[f].entry]});
   }
+}
+
+std::string coresText(const CostProblem& problem) {
+  return problem.cubeCores == 0
+             ? fmt::format("{} cores", problem.cores)
+             : fmt::format("{} cube and {} vector cores", problem.cubeCores, problem.vectorCores);
 }
 
 }  // namespace
@@ -253,20 +291,24 @@ SizeChoice chooseSizes(CostProblem problem, const Rates& rates, const Expectatio
                        const CostSizes& start, const FixedSizes& fixed, const Windows& windows) {
   Chooser chooser(std::move(problem), rates, expectation, start, fixed);
   chooser.run();
+  const std::vector<CostSizes> candidates = chooser.candidates();
+  ScheduleChoice schedule = chooseSchedule(chooser.problem(), rates, chooser.rows(), candidates);
+  chooser.take(candidates[schedule.sizes]);
   const CostProblem& cut = chooser.problem();
-  SizeChoice choice{chooser.sizes(), chooseWindows(windows, cut), chooser.cost(), {}};
+  SizeChoice choice{chooser.sizes(), windows, std::move(schedule.laneRules), chooser.cost(), {}};
+  choice.windows = chooseWindows(windows, cut, choice.cost);
   std::string entries;
   for (size_t e = 0; e < cut.entries.size(); ++e)
-    entries += fmt::format("{}{} {}", e == 0 ? "" : ", ", cut.entries[e], time(choice.cost.entries[e]));
-  choice.decisions.push_back(
-      {"", fmt::format("tuned for {} routing", expectation.name),
-       fmt::format("{} tokens a rank, {:.0f} rows at the busiest; expected on {} cores: {}", cut.step.tokens,
-                   chooser.rows().rows, cut.cores, entries)});
+    entries += fmt::format("{}{} {}", e == 0 ? "" : ", ", cut.entries[e], timeText(choice.cost.entries[e]));
+  choice.decisions.push_back({"", fmt::format("tuned for {} routing", expectation.name),
+                              fmt::format("{} tokens a rank, {:.0f} rows at the busiest; expected on {}: {}",
+                                          cut.step.tokens, chooser.rows().rows, coresText(cut), entries)});
   for (Decision& decision : chooser.decisions()) choice.decisions.push_back(std::move(decision));
+  for (Decision& decision : schedule.decisions) choice.decisions.push_back(std::move(decision));
   choice.decisions.push_back({"", windowText(choice.windows),
-                              choice.windows == windows ? "as the target says; tables stay small"
-                                                        : "the target's, made smaller to keep tables small"});
-  addFamilies(cut, choice.cost, choice.decisions);
+                              "the deal goes on over windows, so that none changes the order; no more slots "
+                              "than are expected, and a task for each core"});
+  addFamilies(cut, choice.cost, schedule, choice.decisions);
   return choice;
 }
 

@@ -1,4 +1,5 @@
-// The choice of sizes: slots, tiles and windows that the cost model finds best for an expected routing.
+// The choice of a schedule: slots, tiles, windows and lane order that the cost model finds best for an
+// expected routing.
 //
 // Plain values in, plain values out; the same input gives the same choice. Works for every shape: sizes are
 // enumerated and scored, there is no table. What is fixed (declared in the graph, or given by hand) is kept.
@@ -9,6 +10,7 @@
 #include "compiler/analysis/cost/cost.h"
 #include "compiler/analysis/cost/windows.h"
 #include "compiler/analysis/decision.h"
+#include "compiler/analysis/lane_order.h"
 
 namespace sluice {
 
@@ -22,12 +24,13 @@ struct FixedSizes {
 struct SizeChoice {
   CostSizes sizes;
   Windows windows;
+  std::vector<LaneRule> laneRules;  // by entry
   LayerCost cost;                   // of the families cut by `sizes`, in their order
   std::vector<Decision> decisions;  // the whole program first, then by family
 };
 
 // `problem` may be cut by any sizes; `start` has the fixed sizes, and the others to begin with. `windows` are
-// made smaller where a table would have more tasks than a program may have.
+// those of the target.
 SizeChoice chooseSizes(CostProblem problem, const Rates& rates, const Expectation& expectation,
                        const CostSizes& start, const FixedSizes& fixed, const Windows& windows);
 

@@ -81,6 +81,7 @@ struct CostSizes {
   int32_t slotRows = 128;
   int32_t tokenSlot = 32;
   TileSizes tiles;
+  friend bool operator==(const CostSizes&, const CostSizes&) = default;
 };
 void cutBy(const CostSizes& sizes, CostProblem& problem);
 

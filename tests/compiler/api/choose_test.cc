@@ -53,6 +53,30 @@ TEST_CASE("sizes are chosen for the expected routing, and the choice is told") {
   CHECK_THAT((*hot.program).options, Contains("--expect zipf:1.2"));
 }
 
+// Which priority the lane of a family has.
+int32_t priorityOf(const Compiled& result, const std::string& lane) {
+  for (const Lane& other : (*result.program).lanes)
+    if (other.name == lane) return other.priority;
+  return -1;
+}
+
+TEST_CASE("lanes go in the order that the replay finds best, and the choice is told") {
+  const std::vector<std::string> folders = {"targets"};
+  const Expected<Target> target = loadTarget("h200", folders);
+  REQUIRE(target);
+  CompileOptions options;
+  options.sets = {{"ep", 8},        {"experts", 128},       {"top_k", 8},
+                  {"hidden", 4096}, {"intermediate", 1536}, {"max_tokens", 512}};
+  const Compiled fast = compiled(*target, options);
+  CHECK(tells(fast, "lanes of entry 'forward': communication, the chain from its beginning",
+              "next communication, the chain from its end"));
+  CHECK(tells(fast, "entry 'backward' replayed", "cores"));
+  CHECK(priorityOf(fast, "down_proj") < priorityOf(fast, "combine.sum"));
+  const Compiled slow = compiled(cpu(), options);
+  CHECK(tells(slow, "lanes of entry 'forward': communication, the chain from its end", "next"));
+  CHECK(priorityOf(slow, "combine.sum") < priorityOf(slow, "down_proj"));
+}
+
 TEST_CASE("what is given by hand stays as it is") {
   CompileOptions options = layer(512);
   options.slotRows = 48;

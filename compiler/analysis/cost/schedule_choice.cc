@@ -1,0 +1,210 @@
+#include "compiler/analysis/cost/schedule_choice.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <map>
+
+#include "compiler/analysis/cost/time_text.h"
+
+namespace sluice {
+namespace {
+
+constexpr int64_t kMostTasks = 1 << 12;  // of an entry that is replayed
+constexpr double kNoise = 0.98;          // what takes more than this part of another is as good
+
+std::string sizesText(const CostSizes& sizes) {
+  return fmt::format("slots of {} rows and {} tokens, tiles of {} columns and of {} x {}", sizes.slotRows,
+                     sizes.tokenSlot, sizes.tiles.gmmColumns, sizes.tiles.weightGradRows,
+                     sizes.tiles.weightGradColumns);
+}
+
+bool isGrad(const CostFamily& family) {
+  return family.space == SpaceKind::kExperts || family.space == SpaceKind::kOnce;
+}
+
+std::string ruleText(LaneRule rule, bool hasGrads) {
+  const bool fromEnd = rule == LaneRule::kFromEnd || rule == LaneRule::kFromEndWithGrads;
+  const bool together = rule == LaneRule::kFromEndWithGrads || rule == LaneRule::kFromBeginWithGrads;
+  return fmt::format("communication, the chain from its {}{}", fromEnd ? "end" : "beginning",
+                     !hasGrads  ? ""
+                     : together ? " with weight gradients by depth"
+                                : ", weight gradients last");
+}
+
+std::string busyText(const Replay& replay) {
+  std::string text;
+  double all = 0;
+  for (const ReplayedPool& pool : replay.pools) {
+    const char* name = pool.pool.kind == CoreKind::kUnified ? "cores"
+                       : pool.pool.kind == CoreKind::kCube  ? "cube cores"
+                       : pool.pool.communication            ? "communication cores"
+                                                            : "vector cores";
+    const double most = replay.replayed * pool.pool.cores;
+    text += fmt::format("{}{} {:.0f}% busy", text.empty() ? "" : ", ", name, 100 * pool.busy / most);
+    all += most;
+  }
+  const ReplayedWaits& waits = replay.waits;
+  return text +
+         fmt::format("; {:.0f}% of the time is waiting for rows, {:.0f}% for other tasks, {:.0f}% the end",
+                     100 * waits.arrival / all, 100 * waits.producer / all, 100 * waits.end / all);
+}
+
+// The runner-up, which may be better by no more than noise.
+std::string nextText(const std::string& what, double seconds, double chosen) {
+  return fmt::format("next {}, {}{}", what, timeText(seconds),
+                     seconds < chosen / kNoise ? ", no real difference" : "");
+}
+
+class Scheduler {
+ public:
+  Scheduler(CostProblem problem, const Rates& rates, const ExpectedRows& rows,
+            std::span<const CostSizes> candidates)
+      : problem_(std::move(problem)), rates_(rates), rows_(rows), candidates_(candidates) {}
+
+  ScheduleChoice run() {
+    choice_.laneRules.assign(problem_.entries.size(), LaneRule::kFromEnd);
+    experts_ = std::numeric_limits<int32_t>::max();
+    for (const CostSizes& sizes : candidates_) {
+      cutBy(sizes, problem_);
+      experts_ = std::min(experts_, expertsToReplay(problem_, costOf(problem_, rates_, rows_), kMostTasks));
+    }
+    if (experts_ >= 1) chooseSizes();
+    cutBy(candidates_[choice_.sizes], problem_);
+    if (experts_ >= 1) chooseRules();
+    if (choice_.replays.size() == problem_.entries.size()) return std::move(choice_);
+    choice_.replays.clear();
+    choice_.decisions = {{"", "lanes of all entries: " + ruleText(LaneRule::kFromEnd, true),
+                          "as docs/SCHEDULE.md has it; the step is too large to be replayed"}};
+    return std::move(choice_);
+  }
+
+ private:
+  // Seconds of all entries, or infinity.
+  double replayAll(const CostSizes& sizes) {
+    cutBy(sizes, problem_);
+    const ReplayStep step = replayStepOf(problem_, rows_, experts_);
+    double seconds = 0;
+    for (uint32_t entry = 0; entry < problem_.entries.size(); ++entry) {
+      const std::optional<Replay> replay = replayEntry(problem_, entry, LaneRule::kFromEnd, rates_, step);
+      if (!replay) return std::numeric_limits<double>::infinity();
+      seconds += replay->seconds;
+    }
+    return seconds;
+  }
+
+  void chooseSizes() {
+    if (candidates_.size() < 2) return;
+    std::vector<double> seconds;
+    for (const CostSizes& sizes : candidates_) seconds.push_back(replayAll(sizes));
+    const auto best = static_cast<size_t>(std::min_element(seconds.begin(), seconds.end()) - seconds.begin());
+    if (seconds[best] < seconds[0] * kNoise) choice_.sizes = best;
+    size_t other = choice_.sizes == 0 ? 1 : 0;
+    for (size_t i = other + 1; i < seconds.size(); ++i)
+      if (i != choice_.sizes && seconds[i] < seconds[other]) other = i;
+    const std::string why =
+        choice_.sizes == 0 ? "the model's choice stays" : "clearly better than the model's choice";
+    choice_.decisions.push_back(
+        {"", sizesText(candidates_[choice_.sizes]),
+         fmt::format("{}: of {} replayed, {}; {}", why, seconds.size(), timeText(seconds[choice_.sizes]),
+                     nextText(sizesText(candidates_[other]), seconds[other], seconds[choice_.sizes]))});
+  }
+
+  void chooseRules() {
+    const ReplayStep step = replayStepOf(problem_, rows_, experts_);
+    for (uint32_t entry = 0; entry < problem_.entries.size(); ++entry)
+      if (!chooseRule(entry, step)) return;
+  }
+
+  // Rules that give the same order are one.
+  std::vector<LaneRule> rulesOf(uint32_t entry) const {
+    std::vector<LaneNode> nodes;
+    for (const CostFamily& family : problem_.families)
+      if (family.entry == entry) nodes.push_back({0, family.space, family.sync});
+    std::map<std::vector<int32_t>, LaneRule> orders;
+    std::vector<LaneRule> rules;
+    for (LaneRule rule : kLaneRules)
+      if (orders.emplace(rankFamilies(nodes, problem_.events.size(), std::span(&rule, 1)), rule).second)
+        rules.push_back(rule);
+    return rules;
+  }
+
+  bool chooseRule(uint32_t entry, const ReplayStep& step) {
+    const std::vector<LaneRule> rules = rulesOf(entry);
+    std::vector<Replay> replays;
+    for (LaneRule rule : rules) {
+      std::optional<Replay> replay = replayEntry(problem_, entry, rule, rates_, step);
+      if (!replay) return false;
+      replays.push_back(std::move(*replay));
+    }
+    size_t best = 0;
+    for (size_t i = 1; i < rules.size(); ++i)
+      if (replays[i].seconds < replays[best].seconds) best = i;
+    if (replays[best].seconds >= replays[0].seconds * kNoise) best = 0;
+    size_t other = best == 0 ? 1 : 0;
+    for (size_t i = other + 1; i < rules.size(); ++i)
+      if (i != best && replays[i].seconds < replays[other].seconds) other = i;
+    const bool hasGrads = std::any_of(problem_.families.begin(), problem_.families.end(),
+                                      [&](const CostFamily& f) { return f.entry == entry && isGrad(f); });
+    const std::string next = other < rules.size() ? nextText(ruleText(rules[other], hasGrads),
+                                                             replays[other].seconds, replays[best].seconds)
+                                                  : std::string("nothing else to choose");
+    choice_.laneRules[entry] = rules[best];
+    choice_.decisions.push_back(
+        {"", fmt::format("lanes of entry '{}': {}", problem_.entries[entry], ruleText(rules[best], hasGrads)),
+         fmt::format("replayed {}; {}", timeText(replays[best].seconds), next)});
+    choice_.decisions.push_back({"",
+                                 fmt::format("entry '{}' replayed with {:.0f}% of the step",
+                                             problem_.entries[entry], 100 * replays[best].part),
+                                 busyText(replays[best])});
+    choice_.replays.push_back(std::move(replays[best]));
+    return true;
+  }
+
+  CostProblem problem_;
+  const Rates& rates_;
+  const ExpectedRows& rows_;
+  const std::span<const CostSizes> candidates_;
+  int32_t experts_ = 0;
+  ScheduleChoice choice_;
+};
+
+int32_t windowOf(int32_t window, const CostProblem& problem, const LayerCost& cost, SpaceKind kind) {
+  const std::vector<CorePool> pools = poolsOf(problem);
+  int64_t mostTiles = 1, fill = 1;
+  double slots = 0;
+  for (size_t f = 0; f < problem.families.size(); ++f) {
+    const CostFamily& family = problem.families[f];
+    if (family.space != kind) continue;
+    const int64_t tiles = tilesOf(family), cores = pools[poolOf(pools, family)].cores;
+    mostTiles = std::max(mostTiles, tiles);
+    fill = std::max(fill, (cores + tiles - 1) / tiles);
+    slots = std::max(slots, cost.families[f].tasks / static_cast<double>(tiles));
+  }
+  const auto expected = std::bit_ceil(static_cast<uint64_t>(std::clamp(std::ceil(slots), 1.0, 65536.0)));
+  const int64_t wanted = std::min(std::max<int64_t>(window, fill), static_cast<int64_t>(expected));
+  return static_cast<int32_t>(std::clamp<int64_t>(kMaxTableTasks / mostTiles, 1, wanted));
+}
+
+}  // namespace
+
+ScheduleChoice chooseSchedule(CostProblem problem, const Rates& rates, const ExpectedRows& rows,
+                              std::span<const CostSizes> candidates) {
+  return Scheduler(std::move(problem), rates, rows, candidates).run();
+}
+
+Windows chooseWindows(const Windows& most, const CostProblem& problem, const LayerCost& cost) {
+  const auto choose = [&](int32_t window, SpaceKind kind) { return windowOf(window, problem, cost, kind); };
+  Windows windows;
+  windows.tokens = choose(most.tokens, SpaceKind::kTokens);
+  windows.rows = choose(most.rows, SpaceKind::kRows);
+  windows.sends = choose(most.sends, SpaceKind::kSends);
+  windows.returns = choose(most.returns, SpaceKind::kReturns);
+  windows.experts = choose(most.experts, SpaceKind::kExperts);
+  return windows;
+}
+
+}  // namespace sluice

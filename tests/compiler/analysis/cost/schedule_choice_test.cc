@@ -1,0 +1,133 @@
+#include "compiler/analysis/cost/schedule_choice.h"
+
+#include <catch2/catch.hpp>
+
+namespace sluice {
+namespace {
+
+using Catch::Matchers::Contains;
+
+// One second a row for vector work on one element; products by their flops; the rest takes no time.
+Rates secondsByRow() {
+  Rates rates;
+  rates.matrix.gmm.flops = rates.matrix.gmmTransposed.flops = rates.matrix.weightGrad.flops = 8;
+  rates.vector = {1, 1, 1e30, 1};
+  rates.memory = {1e30, 1e30, 1e30, 1e30, 0, 0};
+  rates.caches = {1e30, 1e30, 1e30};
+  rates.link = {1e30, 0};
+  return rates;
+}
+
+CostFamily family(SpaceKind space, Sync sync, OpKind op = OpKind::kScale) {
+  CostFamily out;
+  out.name = "f";
+  out.op = op;
+  out.space = space;
+  out.n = 1;
+  out.sync = std::move(sync);
+  return out;
+}
+
+EventId addEvent(CostProblem& problem, EventSpace space, bool remote = false) {
+  EventArray event;
+  event.entry = EntryId{0};
+  event.space = space;
+  event.remote = remote;
+  problem.events.push_back(event);
+  return EventId{static_cast<uint32_t>(problem.events.size() - 1)};
+}
+
+CostProblem oneEntry(const StepShape& step, int32_t cores) {
+  CostProblem problem;
+  problem.step = step;
+  problem.cores = cores;
+  problem.entries = {"forward"};
+  return problem;
+}
+
+ScheduleChoice choose(const CostProblem& problem, const Rates& rates, const std::vector<CostSizes>& sizes) {
+  return chooseSchedule(problem, rates, expectRows({}, problem.step), sizes);
+}
+
+// 64 rows in 4 slots. A vector core makes what the cube core needs (16 s a slot), and finishes it (16 s);
+// the cube core takes 28 s a slot. From the end, what the cube core needs comes 32 s apart.
+TEST_CASE("the chain goes from its beginning where another kind of core would starve") {
+  CostProblem problem = oneEntry({1, 1, 1, 64}, 0);
+  problem.cubeCores = problem.vectorCores = 1;
+  const EventId made = addEvent(problem, EventSpace::kRows);
+  problem.families = {family(SpaceKind::kRows, {{}, {made}}), family(SpaceKind::kRows, {{made}, {}}),
+                      family(SpaceKind::kRows, {{made}, {}}, OpKind::kGmm)};
+  problem.families[0].core = problem.families[1].core = CoreKind::kVector;
+  problem.families[2].core = CoreKind::kCube;
+  problem.families[2].n = 7;
+  problem.families[2].k = 1;
+  const ScheduleChoice choice = choose(problem, secondsByRow(), {{16, 16, {}}});
+  REQUIRE(choice.replays.size() == 1);
+  CHECK(choice.laneRules[0] == LaneRule::kFromBegin);
+  CHECK(choice.replays[0].seconds == Approx(16 + 4 * 28));
+  REQUIRE(choice.decisions.size() == 2);
+  CHECK(choice.decisions[0].what == "lanes of entry 'forward': communication, the chain from its beginning");
+  CHECK_THAT(choice.decisions[0].why, Contains("128000.000 ms; next communication, the chain from its end, "
+                                               "140000.000 ms"));
+  CHECK_THAT(choice.decisions[1].why, Contains("cube cores 88% busy, vector cores 100% busy"));
+}
+
+// Two ranks; what comes back leaves at the rate of the link, so that it must not wait for all of the chain.
+TEST_CASE("the chain goes from its end where results leave over a slow link") {
+  CostProblem problem = oneEntry({2, 2, 2, 64}, 1);
+  const EventId made = addEvent(problem, EventSpace::kRows), done = addEvent(problem, EventSpace::kRows),
+                returned = addEvent(problem, EventSpace::kOne, true);
+  problem.families = {family(SpaceKind::kRows, {{}, {made}}), family(SpaceKind::kRows, {{made}, {done}}),
+                      family(SpaceKind::kReturns, {{done}, {returned}}, OpKind::kCombineReturn),
+                      family(SpaceKind::kTokens, {{returned}, {}}, OpKind::kCombineSum)};
+  Rates rates = secondsByRow();
+  rates.link.bandwidth = 1;
+  const ScheduleChoice choice = choose(problem, rates, {{16, 16, {}}});
+  CHECK(choice.laneRules[0] == LaneRule::kFromEnd);
+  CHECK_THAT(choice.decisions[0].why, Contains("next communication, the chain from its beginning"));
+  CHECK_THAT(choice.decisions[0].why, !Contains("no real difference"));
+}
+
+TEST_CASE("of the best sizes those are taken that the replay finds clearly better") {
+  CostProblem problem = oneEntry({1, 1, 1, 48}, 2);
+  const EventId made = addEvent(problem, EventSpace::kRows);
+  problem.families = {family(SpaceKind::kRows, {{}, {made}}), family(SpaceKind::kRows, {{made}, {}})};
+  const CostSizes whole{48, 16, {}}, cut{16, 16, {}};
+  const ScheduleChoice other = choose(problem, secondsByRow(), {whole, cut});
+  CHECK(other.sizes == 1);
+  CHECK(other.replays[0].seconds == Approx(4 * 16));
+  CHECK_THAT(other.decisions[0].what, Contains("slots of 16 rows"));
+  CHECK_THAT(other.decisions[0].why, Contains("clearly better than the model's choice: of 2 replayed"));
+  CHECK(choose(problem, secondsByRow(), {cut, whole}).sizes == 0);
+  CHECK(choose(problem, secondsByRow(), {whole}).sizes == 0);
+}
+
+TEST_CASE("without events nothing is replayed, and the decision says so") {
+  CostProblem problem = oneEntry({1, 1, 1, 48}, 2);
+  problem.families = {family(SpaceKind::kRows, {})};
+  const ScheduleChoice choice = choose(problem, secondsByRow(), {{16, 16, {}}});
+  CHECK(choice.replays.empty());
+  CHECK(choice.laneRules == std::vector<LaneRule>{LaneRule::kFromEnd});
+  REQUIRE(choice.decisions.size() == 1);
+  CHECK_THAT(choice.decisions[0].why, Contains("too large to be replayed"));
+}
+
+TEST_CASE("windows cover what is expected, give each core a task, and keep tables small") {
+  const auto windowOf = [](int64_t tokens, int32_t cores, int32_t columns) {
+    CostProblem problem = oneEntry({1, 1, 1, tokens}, cores);
+    problem.families = {family(SpaceKind::kRows, {}, OpKind::kGmm)};
+    problem.families[0].n = columns;
+    problem.families[0].tileN = 1;
+    const LayerCost cost = costOf(problem, secondsByRow(), expectRows({}, problem.step));
+    return chooseWindows({}, problem, cost).rows;
+  };
+  CHECK(windowOf(16 * 1000, 2, 1) == 16);
+  CHECK(windowOf(16 * 3, 2, 1) == 4);
+  CHECK(windowOf(16 * 1000, 100, 1) == 100);
+  CHECK(windowOf(16 * 1000, 100, 10) == 16);
+  CHECK(windowOf(16 * 1000, 2, 1 << 14) == 4);
+  CHECK(windowOf(16 * 1000, 2, 1 << 20) == 1);
+}
+
+}  // namespace
+}  // namespace sluice
