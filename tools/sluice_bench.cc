@@ -20,17 +20,18 @@ namespace sluice::tools {
 namespace {
 
 constexpr const char* kFooter =
-    R"(Cases, rows already routed, bf16, SwiGLU; forward 6 R H I operations, backward 12 R H I with fp32 weight gradients:
+    R"(Cases, rows already routed, bf16, SwiGLU; forward 6 R H I operations, backward 12 R H I with weight
+gradients in fp32:
   a  H 2048 I 768, 16 experts, 4096 rows     d  as a, rows of a skewed routing, two experts without
   b  H 7168 I 2048, 4 experts, 2048 rows     e  as a, 64 rows: bound by reading the weights
   c  H 1024 I 512, 8 experts, 1024 rows      f  H 4096 I 1536, 8 experts, 8192 rows
-  layer  512 tokens a rank, 8 of 64 experts each, H 2048 I 768: routing, dispatch, products, combine, with
-         --ranks as threads of this process, beside its products alone
+  layer  512 tokens a rank, 8 of 64 experts each, H 2048 I 768: routing, dispatch, products, combine,
+         with --ranks as threads of this process, beside its products alone
 --model has the sizes of a known model: what one rank of --ep computes, or with --ranks the whole layer.
 
-Within each repetition everything runs in turn: Sluice, the peer, Sluice on one thread, and probes of the register
-peak, of reading and of non-temporal writing. The bound is max(operations / peak, bytes read / read bandwidth +
-bytes written / write bandwidth), each matrix counted once.
+Within each repetition everything runs in turn: Sluice, the peer, Sluice on one thread, and probes of the
+register peak, of reading and of non-temporal writing. The bound is max(operations / peak, bytes read / read
+bandwidth + bytes written / write bandwidth), each matrix counted once.
 
 examples:
   sluice bench --case a --threads 2
@@ -42,7 +43,7 @@ exit status: 0 done, 1 bad input or failure, 2 wrong usage)";
 
 struct Arguments {
   BenchOptions bench;
-  std::string name, pass = "both", clock = "wall", isa, json, model, skew = "uniform";
+  std::string name, pass = "both", clock = "wall", isa, json, model, skew = "uniform", weights = "ordinary";
   int64_t tokens = 4096;
   int64_t ep = 1;
   int ranks = 0;
@@ -54,11 +55,15 @@ int fail(const std::string& message, int status) {
   return status;
 }
 
+// Words of CLI11 for what is wrong, or none. There is one more case, for tests: "tiny".
+std::string checkCase(const std::string& name) {
+  if (name == "layer" || name == "all" || rowsCase(name)) return {};
+  return fmt::format("found '{}', expected a, b, c, d, e, f, all or layer", name);
+}
+
 void declare(CLI::App& app, Arguments& a) {
-  std::vector<std::string> names = rowsCaseNames();
-  names.insert(names.end(), {"layer", "all"});
   auto* name = app.add_option("--case", a.name, "a, b, c, d, e, f, all of these, or layer (default: a)");
-  name->check(CLI::IsMember(names))->type_name("CASE");
+  name->check(&checkCase)->type_name("CASE");
   auto* model = app.add_option("--model", a.model, fmt::format("{}", fmt::join(modelNames(), ", ")));
   model->check(CLI::IsMember(modelNames()))->type_name("NAME")->excludes(name);
   app.add_option("--tokens", a.tokens, "of each rank, with --model (default: 4096)")
@@ -93,6 +98,12 @@ void declare(CLI::App& app, Arguments& a) {
       ->type_name("CLOCK");
   app.add_option("--isa", a.isa, "kernels: portable, avx2, avx512 or amx (default: the best)")
       ->type_name("ISA");
+  app.add_option(
+         "--weights", a.weights,
+         "ordinary (default): may change each step; each-step: likewise, packed once a step; constant: "
+         "packed before anything is measured")
+      ->check(CLI::IsMember({"ordinary", "each-step", "constant"}))
+      ->type_name("WEIGHTS");
   app.add_option("--target", a.bench.target, "device model that sizes are chosen by (default: cpu)")
       ->type_name("NAME");
   app.add_flag("--no-scaling", a.noScaling, "leave out the runs on one thread");
@@ -161,6 +172,8 @@ Status bench(Arguments& a) {
   a.bench.backward = a.pass != "forward";
   a.bench.clock = a.clock == "cpu" ? ClockKind::kCpu : ClockKind::kWall;
   a.bench.scaling = !a.noScaling;
+  for (WeightsMode mode : {WeightsMode::kPackedEachStep, WeightsMode::kConstant})
+    if (a.weights == weightsName(mode)) a.bench.weights = mode;
   // Contexts choose their kernels by it.
   if (!a.isa.empty()) setenv("SLUICE_ISA", a.isa.c_str(), 1);
   const Expected<const ops::KernelSet*> kernels = ops::selectKernels();

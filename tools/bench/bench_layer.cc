@@ -4,6 +4,8 @@
 #include <unistd.h>
 
 #include <cmath>
+#include <cstdlib>
+#include <fstream>
 #include <functional>
 #include <mutex>
 #include <thread>
@@ -38,21 +40,31 @@ void fillRandom(Tensor& tensor, double scale, uint64_t stream) {
   for (int64_t i = 0; i < tensor.elements(); ++i) data[i] = toBFloat16(random.normal() * factor);
 }
 
-// What all ranks hold together, with as much again for regions of the runtime, must fit into the memory.
-Status checkBytes(const Program& program, int64_t tokens, int64_t rows) {
+// Of all ranks, with what the runtime holds.
+double bytesOf(const Program& program, int64_t tokens, int64_t rows) {
   double bytes = 0;
   for (const Buffer& buffer : program.tables().buffers) {
     double size = static_cast<double>(dtypeBytes(buffer.type));
     for (int64_t dim : shapeOf(buffer, tokens, rows)) size *= static_cast<double>(dim);
     bytes += size * program.ranks();
   }
-  const double memory =
-      static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGE_SIZE));
-  if (bytes <= 0.9 * memory) return {};
-  return Error{
-      fmt::format("tensors of {:.1f} GiB do not fit into the {:.1f} GiB of this machine; more ranks "
-                  "in --ep leave less to each",
-                  bytes / (1 << 30), memory / (1 << 30))};
+  return bytes;
+}
+
+// What can be had without taking it from others.
+double availableMemory() {
+  std::ifstream info("/proc/meminfo");
+  for (std::string line; std::getline(info, line);)
+    if (line.starts_with("MemAvailable:")) return 1024 * std::strtod(line.c_str() + 13, nullptr);
+  return static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGE_SIZE));
+}
+
+// A machine that runs out of memory ends whatever it likes.
+Status checkBytes(double bytes) {
+  const double memory = availableMemory();
+  if (bytes <= 0.8 * memory) return {};
+  return Error{fmt::format("needs about {:.1f} GiB of memory, found {:.1f} GiB available", bytes / (1 << 30),
+                           memory / (1 << 30))};
 }
 
 // Of rank `rank`; `rows` are those that it receives.
@@ -85,14 +97,17 @@ Status onRanks(int ranks, const std::function<Status(int)>& work) {
   return {};
 }
 
-Status bindTensors(const TaskProgram& program, TensorMap& own, TensorMap* shared, Context& context) {
+Status bindTensors(const TaskProgram& program, Weights weights, TensorMap& own, TensorMap* shared,
+                   Context& context) {
   for (const Buffer& buffer : program.buffers) {
     if (!isCallers(buffer)) continue;
     auto found = own.find(buffer.name);
     if (shared != nullptr && (found == own.end() || !fits(buffer, found->second)))
       found = shared->find(buffer.name);
     Tensor& tensor = found->second;
-    if (Status status = context.bind(buffer.name, {tensor.type(), tensor.shape(), tensor.data()}); !status)
+    const TensorView view{tensor.type(), tensor.shape(), tensor.data()};
+    const bool isWeight = buffer.name.ends_with("_weight");
+    if (Status status = context.bind(buffer.name, view, isWeight ? weights : Weights::kOrdinary); !status)
       return status;
   }
   return {};
@@ -100,9 +115,24 @@ Status bindTensors(const TaskProgram& program, TensorMap& own, TensorMap* shared
 
 }  // namespace
 
-Expected<BenchTensors> makeRowsTensors(const Program& program, const RowsCase& c) {
+std::string_view weightsName(WeightsMode mode) {
+  switch (mode) {
+    case WeightsMode::kOrdinary:
+      return "ordinary";
+    case WeightsMode::kPackedEachStep:
+      return "each-step";
+    case WeightsMode::kConstant:
+      return "constant";
+  }
+  return "?";
+}
+
+Expected<BenchTensors> makeRowsTensors(const Program& program, const RowsCase& c,
+                                       const BenchOptions& options) {
   const int64_t rows = c.allRows();
-  if (Status status = checkBytes(program, rows, rows); !status) return status.error();
+  // The peer holds as much, and its weights packed for both passes; so does Sluice where they are constant.
+  const double each = bytesOf(program, rows, rows);
+  if (Status status = checkBytes(options.peer.empty() ? 2 * each : 4 * each); !status) return status.error();
   BenchTensors tensors;
   tensors.push_back(makeRows(program.tables(), 0, rows, rows, nullptr));
   auto* ids = tensors[0].at("expert_ids").as<int32_t>();
@@ -112,7 +142,8 @@ Expected<BenchTensors> makeRowsTensors(const Program& program, const RowsCase& c
 }
 
 Expected<BenchTensors> makeLayerTensors(const Program& program, const LayerCase& c) {
-  if (Status status = checkBytes(program, c.tokens, c.tokens * c.topK); !status) return status.error();
+  if (Status status = checkBytes(2 * bytesOf(program, c.tokens, c.tokens * c.topK)); !status)
+    return status.error();
   const Expected<RoutingSpec> routing = parseRouting(c.skew);
   if (!routing) return routing.error();
   const InputsSpec spec{.tokens = {}, .routing = *routing, .seed = 1};
@@ -151,8 +182,8 @@ BenchTensors makeRowsOfLayer(const Program& program, const BenchTensors& layer) 
   return tensors;
 }
 
-Expected<std::unique_ptr<BenchLayer>> BenchLayer::create(Program program, int threads, BenchTensors& own,
-                                                         BenchTensors* shared) {
+Expected<std::unique_ptr<BenchLayer>> BenchLayer::create(Program program, int threads, WeightsMode weights,
+                                                         BenchTensors& own, BenchTensors* shared) {
   std::unique_ptr<BenchLayer> layer(new BenchLayer(std::move(program)));
   const int ranks = layer->program_.ranks();
   layer->contexts_.resize(static_cast<size_t>(ranks));
@@ -163,10 +194,15 @@ Expected<std::unique_ptr<BenchLayer>> BenchLayer::create(Program program, int th
       transport.abort(error.message);  // the others must not wait for a rank that is gone
       return error;
     };
-    auto context = Context::create(layer->program_, transport, {.threads = threads, .timeoutSeconds = 600});
+    ContextOptions contextOptions;
+    contextOptions.threads = threads;
+    contextOptions.timeoutSeconds = 600;
+    contextOptions.packEachStep = weights == WeightsMode::kPackedEachStep;
+    auto context = Context::create(layer->program_, transport, contextOptions);
     if (!context) return failed(context.error());
     layer->contexts_[r] = std::move(*context);
-    const Status bound = bindTensors(layer->program_.tables(), own[r],
+    const Weights promise = weights == WeightsMode::kConstant ? Weights::kConstant : Weights::kOrdinary;
+    const Status bound = bindTensors(layer->program_.tables(), promise, own[r],
                                      shared == nullptr ? nullptr : &(*shared)[r], *layer->contexts_[r]);
     return bound ? bound : failed(bound.error());
   });

@@ -17,13 +17,22 @@
 
 namespace sluice::tools {
 
+// What Sluice may take for granted of the weights.
+enum class WeightsMode : uint8_t {
+  kOrdinary,        // they may change in each step
+  kPackedEachStep,  // likewise; they are packed once a step, where several tasks share a panel
+  kConstant,        // they do not change: packed before anything is measured
+};
+std::string_view weightsName(WeightsMode mode);
+
 struct BenchOptions {
   int threads = 1;  // of all ranks together
   int repeat = 11;
   bool forward = true;
   bool backward = true;
   ClockKind clock = ClockKind::kWall;
-  bool scaling = true;         // also with one thread
+  bool scaling = true;  // also with one thread
+  WeightsMode weights = WeightsMode::kOrdinary;
   std::string peer;            // "onednn", or empty
   std::string target = "cpu";  // device model of the compiler
   std::vector<std::string> targetFolders;
@@ -39,8 +48,9 @@ Expected<Program> compileRowsOf(const LayerCase& layer, int threads, const Bench
 // By rank, then by name: inputs, and outputs that the caller owns.
 using BenchTensors = std::vector<TensorMap>;
 
-// Random inputs of the scale of a trained layer. Errors: more bytes than the machine has.
-Expected<BenchTensors> makeRowsTensors(const Program& program, const RowsCase& rows);
+// Random inputs of the scale of a trained layer. Errors: more bytes than are available.
+Expected<BenchTensors> makeRowsTensors(const Program& program, const RowsCase& rows,
+                                       const BenchOptions& options);
 Expected<BenchTensors> makeLayerTensors(const Program& program, const LayerCase& layer);
 
 // Those of the products of `layer` that it does not share with the layer itself: rows for their tokens.
@@ -52,8 +62,8 @@ std::vector<int64_t> rowsOfExperts(const BenchTensors& tensors, int64_t experts)
 class BenchLayer {
  public:
   // Binds of each rank the tensors of `own`, else of `shared`, by name and extent. Errors: as Context.
-  static Expected<std::unique_ptr<BenchLayer>> create(Program program, int threads, BenchTensors& own,
-                                                      BenchTensors* shared = nullptr);
+  static Expected<std::unique_ptr<BenchLayer>> create(Program program, int threads, WeightsMode weights,
+                                                      BenchTensors& own, BenchTensors* shared = nullptr);
   ~BenchLayer();
 
   // Runs the entry on all ranks. Errors: as Context::run().

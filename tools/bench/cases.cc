@@ -48,8 +48,6 @@ std::string_view passName(Pass pass) { return pass == Pass::kForward ? "forward"
 
 int64_t RowsCase::allRows() const { return std::accumulate(rows.begin(), rows.end(), int64_t{0}); }
 
-std::vector<std::string> rowsCaseNames() { return {"a", "b", "c", "d", "e", "f", "tiny"}; }
-
 std::optional<RowsCase> rowsCase(std::string_view name) {
   if (name == "a") return evenCase("a", 2048, 768, 16, 4096);
   if (name == "b") return evenCase("b", 7168, 2048, 4, 2048);

@@ -41,8 +41,7 @@ struct LayerCase {
   std::string skew = "uniform";  // routing as `sluice make-inputs` has it
 };
 
-// "a" to "f" in order, the cases of docs/performance.md, and "tiny", which a test can run.
-std::vector<std::string> rowsCaseNames();
+// "a" to "f", the cases of docs/performance.md, or "tiny", which a test can run.
 std::optional<RowsCase> rowsCase(std::string_view name);
 
 // "layer": 512 tokens a rank.

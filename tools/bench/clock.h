@@ -24,6 +24,19 @@ struct Duration {
   }
 };
 
+// Seconds since some time.
+inline double wallNow() {
+  const auto wall = std::chrono::steady_clock::now().time_since_epoch();
+  return std::chrono::duration<double>(wall).count();
+}
+
+// Seconds of processor time, of the process or, by its clock, of this thread.
+inline double cpuNow(clockid_t clock) {
+  timespec cpu{};
+  clock_gettime(clock, &cpu);
+  return static_cast<double>(cpu.tv_sec) + 1e-9 * static_cast<double>(cpu.tv_nsec);
+}
+
 class Timer {
  public:
   Duration elapsed() const {
@@ -32,13 +45,7 @@ class Timer {
   }
 
  private:
-  static Duration now() {
-    timespec cpu{};
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &cpu);
-    const auto wall = std::chrono::steady_clock::now().time_since_epoch();
-    return {std::chrono::duration<double>(wall).count(),
-            static_cast<double>(cpu.tv_sec) + 1e-9 * static_cast<double>(cpu.tv_nsec)};
-  }
+  static Duration now() { return {wallNow(), cpuNow(CLOCK_PROCESS_CPUTIME_ID)}; }
 
   Duration begin_ = now();
 };

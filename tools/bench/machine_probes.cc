@@ -35,30 +35,33 @@ double (*peakLoop(ops::Isa isa))(int64_t) {
 
 double loopsOf(ops::Isa isa) { return isa == ops::Isa::kAmx ? 1 << 16 : 1 << 19; }
 
-// What `threads` threads do in a second, all at once; `work(thread)` returns how much it did.
+// What `threads` threads do in a second, all at once, from the first begin to the last end; `work(thread)`
+// returns how much it did.
 double rateOf(int threads, ClockKind clock, const std::function<double(int)>& work) {
-  std::vector<double> done(static_cast<size_t>(threads));
-  if (threads == 1) {
-    const Timer timer;
-    done[0] = work(0);
-    return done[0] / timer.elapsed().seconds(clock, 1);
-  }
-  std::barrier<> ready(threads + 1), finished(threads + 1);
+  struct Part {
+    double begin = 0, end = 0, cpu = 0, done = 0;
+  };
+  std::vector<Part> parts(static_cast<size_t>(threads));
+  std::barrier<> ready(threads);
+  const auto run = [&](int thread) {
+    Part& part = parts[static_cast<size_t>(thread)];
+    ready.arrive_and_wait();
+    const double cpu = cpuNow(CLOCK_THREAD_CPUTIME_ID);
+    part.begin = wallNow();
+    part.done = work(thread);
+    part.end = wallNow();
+    part.cpu = cpuNow(CLOCK_THREAD_CPUTIME_ID) - cpu;
+  };
   std::vector<std::thread> workers;
-  for (int t = 0; t < threads; ++t)
-    workers.emplace_back([&, t] {
-      ready.arrive_and_wait();
-      done[static_cast<size_t>(t)] = work(t);
-      finished.arrive_and_wait();
-    });
-  ready.arrive_and_wait();
-  const Timer timer;
-  finished.arrive_and_wait();
-  const double seconds = timer.elapsed().seconds(clock, threads);
+  for (int t = 1; t < threads; ++t) workers.emplace_back(run, t);
+  run(0);
   for (std::thread& worker : workers) worker.join();
-  double all = 0;
-  for (double part : done) all += part;
-  return all / seconds;
+  Part all = parts[0];
+  for (const Part& part : std::span(parts).subspan(1))
+    all = {std::min(all.begin, part.begin), std::max(all.end, part.end), all.cpu + part.cpu,
+           all.done + part.done};
+  const Duration duration{all.end - all.begin, all.cpu};
+  return all.done / duration.seconds(clock, threads);
 }
 
 double middle(std::vector<double> values) {

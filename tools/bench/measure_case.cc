@@ -75,9 +75,9 @@ Status prepare(BenchLayer& layer) {
 Expected<CaseSamples> measureRows(const RowsCase& c, const BenchOptions& options, ops::Isa isa) {
   Expected<Program> program = compileRows(c, options.threads, options);
   if (!program) return program.error();
-  Expected<BenchTensors> tensors = makeRowsTensors(*program, c);
+  Expected<BenchTensors> tensors = makeRowsTensors(*program, c, options);
   if (!tensors) return tensors.error();
-  auto layer = BenchLayer::create(*program, options.threads, *tensors);
+  auto layer = BenchLayer::create(*program, options.threads, options.weights, *tensors);
   if (!layer) return layer.error();
   if (Status ready = prepare(**layer); !ready) return ready.error();
 
@@ -102,7 +102,7 @@ Expected<CaseSamples> measureRows(const RowsCase& c, const BenchOptions& options
   if (options.scaling && options.threads > 1) {
     Expected<Program> forOne = compileRows(c, 1, options);
     if (!forOne) return forOne.error();
-    auto made = BenchLayer::create(*forOne, 1, *tensors);
+    auto made = BenchLayer::create(*forOne, 1, options.weights, *tensors);
     if (!made) return made.error();
     single = std::move(*made);
     if (Status ready = prepare(*single); !ready) return ready.error();
@@ -124,12 +124,12 @@ Expected<CaseSamples> measureLayer(const LayerCase& c, const BenchOptions& optio
   if (!program) return program.error();
   Expected<BenchTensors> tensors = makeLayerTensors(*program, c);
   if (!tensors) return tensors.error();
-  auto layer = BenchLayer::create(*program, threads, *tensors);
+  auto layer = BenchLayer::create(*program, threads, options.weights, *tensors);
   if (!layer) return layer.error();
   Expected<Program> products = compileRowsOf(c, threads, options);
   if (!products) return products.error();
   BenchTensors rows = makeRowsOfLayer(*products, *tensors);
-  auto bare = BenchLayer::create(*products, threads, rows, &*tensors);
+  auto bare = BenchLayer::create(*products, threads, options.weights, rows, &*tensors);
   if (!bare) return bare.error();
   for (BenchLayer* each : {layer->get(), bare->get()})
     if (Status ready = prepare(*each); !ready) return ready.error();

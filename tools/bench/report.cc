@@ -61,8 +61,9 @@ PassFigures figuresOf(const CaseSamples& samples, const PassSamples& pass, Clock
 std::string textOf(const CaseSamples& c, const BenchOptions& options, const Machine& machine) {
   const int threads = c.passes.empty() ? options.threads : c.passes.front().sluice.threads;
   std::string text = fmt::format("{}: {}\n", c.name, sizes(c));
-  text += fmt::format("  {} {}, {} kernels, {} repetitions in turn, {}\n", threads,
-                      threads == 1 ? "thread" : "threads", machine.isa, options.repeat,
+  text += fmt::format("  {} {}, {} kernels, {} weights, {} repetitions in turn, {}\n", threads,
+                      threads == 1 ? "thread" : "threads", machine.isa, weightsName(options.weights),
+                      options.repeat,
                       options.clock == ClockKind::kWall ? "wall time" : "processor time / threads");
   text += fmt::format("  {}\n", peakText(medianRates(c.probesOfAll), medianRates(c.probesOfOne), threads));
   text += fmt::format("  {:<9}{:>11}{:>10}{:>10}{:>9}{:>8}{:>11}{:>9}{:>10}{:>7}\n", "pass", "median ms",

@@ -71,6 +71,7 @@ std::string jsonOf(const std::vector<CaseSamples>& all, const BenchOptions& opti
                      {"peer", machine.peer.empty() ? Json() : Json(machine.peer)},
                      {"threads", options.threads},
                      {"clock", options.clock == ClockKind::kWall ? "wall" : "cpu"},
+                     {"weights", weightsName(options.weights)},
                      {"target", options.target},
                      {"cases", cases}};
   return root.dump(2) + "\n";

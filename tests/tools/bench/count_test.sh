@@ -1,0 +1,42 @@
+#!/bin/bash
+# usage: count_test.sh SLUICE LAYER RECORDED
+# Runs a small layer on portable kernels under callgrind and compares the instructions of its tasks with the
+# recorded ones: counts are the same on every machine, however busy, where seconds are not.
+set -euo pipefail
+
+if grep -q __asan_init "$1" || grep -q __tsan_init "$1"; then
+  echo "skipped: instructions of a build with sanitizers say nothing"
+  exit 0
+fi
+if ! command -v valgrind > /dev/null; then
+  echo "FAIL: valgrind is missing: tools/setup installs it"
+  exit 1
+fi
+sluice=$PWD/$1 layer=$PWD/$2 recorded=$PWD/$3
+cd "${TEST_TMPDIR:-$(mktemp -d)}"
+"$sluice" make-inputs "$layer" --out in.safetensors --tokens 64 --seed 1
+
+failures=0
+# check ENTRY PERCENT: more than that is a regression; fewer by ten times as much is news to be recorded
+check() {
+  local found wanted
+  SLUICE_ISA=portable valgrind --tool=callgrind --callgrind-out-file=/dev/null --collect-atstart=no \
+    --toggle-collect='sluice::runSerial(*' \
+    "$sluice" run "$layer" --in in.safetensors --out out.safetensors --entry "$1" --executor serial > run.txt 2> log.txt ||
+    { cat log.txt; exit 1; }
+  found=$(sed -n 's/.*Collected : \([0-9]*\).*/\1/p' log.txt)
+  wanted=$(sed -n "s/^$1 //p" "$recorded")
+  echo "$1: found $found instructions, recorded $wanted"
+  if [ -z "$found" ] || [ "$found" -eq 0 ] || [ -z "$wanted" ]; then
+    echo "FAIL: nothing to compare"
+    failures=$((failures + 1))
+  elif [ $((found * 100)) -gt $((wanted * (100 + $2))) ]; then
+    echo "FAIL: more than $2% above what is recorded; if that is meant, write '$1 $found' into $3"
+    failures=$((failures + 1))
+  elif [ $((found * 100)) -lt $((wanted * (100 - 10 * $2))) ]; then
+    echo "note: far below what is recorded; write '$1 $found' into $3 to keep it so"
+  fi
+}
+check forward 3
+check forward,backward 3
+exit $((failures > 0))
