@@ -16,10 +16,11 @@ namespace sluice::tools {
 namespace {
 
 struct Options {
-  std::string program, in, out, entries, executor = "parallel";
+  std::string program, in, out, entries, executor = "parallel", pack = "task";
   int threads = 0;
   double timeout = 30;
   int repeat = 1;
+  double packedMib = 0;
 };
 
 // The first error of any rank: those that follow from it say less.
@@ -43,6 +44,7 @@ struct Rank {
   TensorMap inputs;
   TensorMap outputs;
   std::vector<std::vector<RunStats>> stats;  // by entry run, then by repetition
+  PackedWeights packed;
 };
 
 struct Job {
@@ -50,6 +52,7 @@ struct Job {
   std::vector<EntryId> entries;
   EntryTensors tensors;
   ContextOptions options;
+  Weights weights = Weights::kOrdinary;
   int repeat = 1;
 };
 
@@ -58,7 +61,7 @@ TensorView viewOf(Tensor& tensor) { return {tensor.type(), tensor.shape(), tenso
 Status bindAll(const Job& job, Rank& rank, Context& context) {
   for (BufferId id : job.tensors.inputs) {
     const std::string& name = job.program.tables().at(id).name;
-    if (Status status = context.bind(name, viewOf(rank.inputs.at(name))); !status) return status;
+    if (Status status = context.bind(name, viewOf(rank.inputs.at(name)), job.weights); !status) return status;
   }
   for (auto& [name, tensor] : rank.outputs)
     if (Status status = context.bind(name, viewOf(tensor)); !status) return status;
@@ -95,6 +98,7 @@ Status runRank(const Job& job, Transport& transport, Rank& rank) {
       if (Status status = keepRowOutputs(job, entry, rank, **context); !status) return status;
     }
   }
+  rank.packed = (*context)->packedWeights();
   return {};
 }
 
@@ -145,6 +149,20 @@ std::string report(const Job& job, const std::vector<Rank>& ranks) {
   return text;
 }
 
+// What the packed weights of all ranks take; nothing where none are packed.
+std::string reportPacked(const Job& job, const std::vector<Rank>& ranks) {
+  if (job.weights == Weights::kOrdinary && !job.options.packEachStep) return {};
+  PackedWeights all;
+  for (const Rank& rank : ranks) {
+    all.bytes += rank.packed.bytes;
+    all.panels += rank.packed.panels;
+    all.withoutRoom += rank.packed.withoutRoom;
+  }
+  const std::string left = all.withoutRoom > 0 ? fmt::format(", {} without room", all.withoutRoom) : "";
+  return fmt::format("packed weights: {:.1f} MiB, {} panels{}\n", static_cast<double>(all.bytes) / (1 << 20),
+                     all.panels, left);
+}
+
 Expected<std::vector<Rank>> loadRanks(const Job& job, const std::vector<std::string>& paths) {
   std::vector<Rank> ranks(paths.size());
   for (size_t r = 0; r < paths.size(); ++r) {
@@ -171,11 +189,14 @@ Expected<int> run(const Options& options) {
   if (!out) return out.error();
   if (Status status = probeWritable(*out); !status) return status.error();
 
-  Job job{*program, std::move(*entries), {}, {}, options.repeat};
+  Job job{*program, std::move(*entries), {}, {}, Weights::kOrdinary, options.repeat};
   job.tensors = tensorsOf(job.program.tables(), job.entries);
   job.options.threads = options.threads;
   job.options.executor = options.executor == "serial" ? ExecutorKind::kSerial : ExecutorKind::kParallel;
   job.options.timeoutSeconds = options.timeout;
+  job.options.packEachStep = options.pack == "step";
+  if (options.packedMib > 0) job.options.packedBytes = static_cast<int64_t>(options.packedMib * (1 << 20));
+  if (options.pack == "once") job.weights = Weights::kConstant;
   Expected<std::vector<Rank>> ranks = loadRanks(job, *in);
   if (!ranks) return ranks.error();
   if (Status status = runRanks(job, *ranks); !status) return status.error();
@@ -183,7 +204,8 @@ Expected<int> run(const Options& options) {
   std::vector<TensorMap> outputs;
   for (Rank& rank : *ranks) outputs.push_back(std::move(rank.outputs));
   if (Status status = writeRanks(*out, outputs); !status) return status.error();
-  if (Status status = printText(report(job, *ranks)); !status) return status.error();
+  if (Status status = printText(report(job, *ranks) + reportPacked(job, *ranks)); !status)
+    return status.error();
   return kExitSuccess;
 }
 
@@ -211,6 +233,16 @@ Command addRun(CLI::App& parent) {
   app->add_option("--repeat", options->repeat, "runs of all entries; prints best and median (default: 1)")
       ->check(CLI::Range(1, 1000000))
       ->type_name("N");
+  app->add_option(
+         "--pack-weights", options->pack,
+         "weights are packed for the kernels in each task (default), once a step for tasks that share "
+         "them, or once: they do not change between runs")
+      ->check(CLI::IsMember({"task", "step", "once"}))
+      ->type_name("WHEN");
+  app->add_option("--packed-limit", options->packedMib,
+                  "memory for packed weights of a rank (default: as much as they take)")
+      ->check(CLI::Range(1e-3, 1e9))
+      ->type_name("MIB");
   app->footer(
       "Binds inputs and outputs by name. Prints, for each entry, rows of all ranks, their skew, tasks, time "
       "of\n"
