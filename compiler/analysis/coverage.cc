@@ -18,6 +18,7 @@ Scope compose(SpaceKind c, SpaceKind q, SpaceKind p, Scope near, Scope far) {
   if (far == Scope::kNone) return Scope::kNone;
   if (near == Scope::kSlot) return far;  // c's slot is live, so q has tasks in it
   const Scope wider = std::max(near, far);
+  if (near == Scope::kGroup) return wider;  // c's group is live, and so is each slot of it
   const auto isOne = [](SpaceKind s, SpaceKind a, SpaceKind b) { return s == a || s == b; };
   if (isOne(q, SpaceKind::kExperts, SpaceKind::kOnce)) return wider;  // these always have tasks
   if (q == SpaceKind::kTokens) {
@@ -26,9 +27,9 @@ Scope compose(SpaceKind c, SpaceKind q, SpaceKind p, Scope near, Scope far) {
         isOne(c, SpaceKind::kTokens, SpaceKind::kSends) || isOne(p, SpaceKind::kTokens, SpaceKind::kReturns);
     return goTogether ? wider : Scope::kNone;
   }
-  // q is in rows and c waits for an expert, which has rows if c does
-  if (isOne(c, SpaceKind::kRows, SpaceKind::kReturns)) return wider;
-  return isOne(p, SpaceKind::kRows, SpaceKind::kSends) ? near : Scope::kNone;
+  // q is in rows or groups and c waits for an expert, which has rows if c does
+  if (c == SpaceKind::kGroups || isOne(c, SpaceKind::kRows, SpaceKind::kReturns)) return wider;
+  return p == SpaceKind::kGroups || isOne(p, SpaceKind::kRows, SpaceKind::kSends) ? near : Scope::kNone;
 }
 
 }  // namespace
@@ -37,8 +38,9 @@ Scope scopeOf(EventSpace space) {
   switch (space) {
     case EventSpace::kRows:
     case EventSpace::kTokens:
-    case EventSpace::kGroups:
       return Scope::kSlot;
+    case EventSpace::kGroups:
+      return Scope::kGroup;
     case EventSpace::kExperts:
       return Scope::kExpert;
     case EventSpace::kOne:

@@ -17,8 +17,9 @@ namespace sluice {
 enum class Scope : uint8_t {
   kNone = 0,
   kSlot = 1,    // those of the same slot
-  kExpert = 2,  // those of all slots of the expert
-  kAll = 3,     // every one that writes at this rank
+  kGroup = 2,   // those of all slots of the group
+  kExpert = 3,  // those of all slots of the expert
+  kAll = 4,     // every one that writes at this rank
 };
 
 // The scope at which a wait for an event of this space covers its producers.

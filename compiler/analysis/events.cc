@@ -26,6 +26,8 @@ std::optional<EventShape> shapeBetween(SpaceKind from, SpaceKind to) {
   switch (from) {
     case SpaceKind::kSends:
       if (toRows) return EventShape{"rows_arrived", nullptr, EventSpace::kRows, ThresholdRule::kRowsOfSlot};
+      if (to == SpaceKind::kGroups)
+        return EventShape{"group_rows", nullptr, EventSpace::kGroups, ThresholdRule::kRowsOfSlot};
       if (to == SpaceKind::kExperts)
         return EventShape{"expert_rows", nullptr, EventSpace::kExperts, ThresholdRule::kRowsOfExpert};
       return std::nullopt;
@@ -35,6 +37,8 @@ std::optional<EventShape> shapeBetween(SpaceKind from, SpaceKind to) {
       return std::nullopt;
     case SpaceKind::kRows:
       if (toRows) return EventShape{"", "_done", EventSpace::kRows, ThresholdRule::kConstant};
+      if (to == SpaceKind::kGroups)
+        return EventShape{"group_", "", EventSpace::kGroups, ThresholdRule::kSlotsOfGroup};
       if (to == SpaceKind::kExperts)
         return EventShape{"expert_", "", EventSpace::kExperts, ThresholdRule::kSlotsOfExpert};
       return std::nullopt;
@@ -45,9 +49,15 @@ std::optional<EventShape> shapeBetween(SpaceKind from, SpaceKind to) {
         return EventShape{"all_", "", EventSpace::kOne, ThresholdRule::kSlotsOfTokens};
       return std::nullopt;
     case SpaceKind::kExperts:
-      if (toRows) return EventShape{"", "_done", EventSpace::kExperts, ThresholdRule::kConstant};
+      if (toRows || to == SpaceKind::kGroups)
+        return EventShape{"", "_done", EventSpace::kExperts, ThresholdRule::kConstant};
       return std::nullopt;
     case SpaceKind::kGroups:
+      if (toRows || to == SpaceKind::kGroups)
+        return EventShape{"", "_done", EventSpace::kGroups, ThresholdRule::kConstant};
+      if (to == SpaceKind::kExperts)
+        return EventShape{"expert_", "", EventSpace::kExperts, ThresholdRule::kGroupsOfExpert};
+      return std::nullopt;
     case SpaceKind::kOnce:
       if (to == SpaceKind::kTokens)
         return EventShape{"", "_done", EventSpace::kOne, ThresholdRule::kConstant};
@@ -79,6 +89,7 @@ class Planner {
   }
 
   Analyzed<EventPlan> run() {
+    findReaders();
     for (uint32_t f = 0; f < draft_.sync.size(); ++f) {
       if (auto finding = findWriters(f)) return *finding;
       if (auto finding = joinProducers(f)) return *finding;
@@ -93,6 +104,29 @@ class Planner {
   const Family& family(uint32_t f) const { return draft_.program.families[f]; }
   SpaceKind kind(uint32_t f) const { return draft_.program.at(family(f).space).kind; }
   const std::string& bufferName(BufferId b) const { return draft_.program.at(b).name; }
+
+  // Spaces in which a family's results are read in its entry, as bits.
+  void findReaders() {
+    std::map<std::pair<EntryId, BufferId>, uint32_t> writers;
+    readers_.resize(draft_.sync.size());
+    for (uint32_t f = 0; f < draft_.sync.size(); ++f) {
+      for (BufferId buffer : family(f).reads)
+        if (const auto it = writers.find({family(f).entry, buffer}); buffer && it != writers.end())
+          readers_[it->second] |= 1u << static_cast<uint32_t>(kind(f));
+      for (BufferId buffer : family(f).writes)
+        if (buffer) writers.try_emplace({family(f).entry, buffer}, f);
+    }
+  }
+
+  // The space whose slots a reader in `to` waits for: its own. Where slots, groups and experts are waited
+  // for, which are more events than a task signals, slots wait for their group.
+  SpaceKind waitingSpace(uint32_t producer, SpaceKind to) const {
+    const auto isRead = [&](SpaceKind by) {
+      return (readers_[producer] >> static_cast<uint32_t>(by) & 1) != 0;
+    };
+    const bool slots = to == SpaceKind::kRows || to == SpaceKind::kReturns;
+    return slots && isRead(SpaceKind::kGroups) && isRead(SpaceKind::kExperts) ? SpaceKind::kGroups : to;
+  }
 
   std::optional<Finding> findWriters(uint32_t f) {
     for (BufferId buffer : family(f).writes) {
@@ -134,7 +168,8 @@ class Planner {
   std::optional<Finding> join(uint32_t f, uint32_t producer, Scope needed) {
     const std::vector<Scope> covered = coverageOf(draft_, table_, kind(f), draft_.sync[f].waits);
     if (covered[producer] >= needed) return std::nullopt;
-    std::optional<EventArray> event = eventBetween(family(producer), kind(producer), kind(f));
+    std::optional<EventArray> event =
+        eventBetween(family(producer), kind(producer), waitingSpace(producer, kind(f)));
     if (!event)
       return Finding{f,
                      fmt::format("'{}' reads what '{}' writes, but no event leads from its space to this one",
@@ -175,6 +210,7 @@ class Planner {
   Draft draft_;
   CoverageTable table_;
   std::map<std::pair<EntryId, BufferId>, uint32_t> writers_;
+  std::vector<uint32_t> readers_;  // by family, bits by SpaceKind
 };
 
 }  // namespace
@@ -182,11 +218,12 @@ class Planner {
 Scope scopeNeeded(SpaceKind reader, Extent extent) {
   switch (extent) {
     case Extent::kRows:
+      if (reader == SpaceKind::kGroups) return Scope::kGroup;
       return reader == SpaceKind::kExperts ? Scope::kExpert : Scope::kSlot;
     case Extent::kTokens:
       return reader == SpaceKind::kTokens ? Scope::kSlot : Scope::kAll;
     case Extent::kFixed:  // weights, by expert for rows
-      return reader == SpaceKind::kRows ? Scope::kExpert : Scope::kAll;
+      return reader == SpaceKind::kRows || reader == SpaceKind::kGroups ? Scope::kExpert : Scope::kAll;
     case Extent::kPairs:
       return Scope::kAll;
   }

@@ -14,11 +14,12 @@ constexpr std::array kExtents = {Extent::kFixed, Extent::kTokens, Extent::kRows,
 
 bool isRemoteSpace(SpaceKind kind) { return kind == SpaceKind::kSends || kind == SpaceKind::kReturns; }
 
-// How much of `user` must be done before its memory, in elements of this extent, is written again.
-Scope scopeForReuse(SpaceKind user, Extent extent) {
+// How much of `user` must be done before `writer` writes its memory, in elements of this extent, again.
+Scope scopeForReuse(SpaceKind writer, SpaceKind user, Extent extent) {
   switch (extent) {
     case Extent::kRows:
-      return user == SpaceKind::kExperts ? Scope::kExpert : Scope::kSlot;
+      if (user == SpaceKind::kExperts) return Scope::kExpert;
+      return writer == SpaceKind::kGroups ? Scope::kGroup : Scope::kSlot;
     case Extent::kTokens:
       return user == SpaceKind::kTokens ? Scope::kSlot : Scope::kAll;
     case Extent::kPairs:
@@ -160,8 +161,8 @@ Lifetimes::Lifetimes(const Draft& draft) : count_(draft.program.buffers.size()) 
   const auto comesAfter = [&](uint32_t later, uint32_t earlier) {
     const Extent extent = extentOf(program.buffers[later]);
     const auto covers = [&](uint32_t writer, uint32_t user) {
-      const SpaceKind kind = program.at(program.families[user].space).kind;
-      return coverage[writer][user] >= scopeForReuse(kind, extent);
+      const auto kindOf = [&](uint32_t family) { return program.at(program.families[family].space).kind; };
+      return coverage[writer][user] >= scopeForReuse(kindOf(writer), kindOf(user), extent);
     };
     for (uint32_t writer : uses_[later].writers) {
       if (isRemoteSpace(program.at(program.families[writer].space).kind)) return false;

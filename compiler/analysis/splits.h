@@ -1,8 +1,9 @@
-// Split propagation: one slot size for each run-time space, agreed by all nodes.
+// Split propagation: the slot sizes of each run-time space, agreed by all nodes.
 //
 // A node declares a size or takes its producers'; a node without either takes what the rest of the program
-// declares, else the target's. A program cuts a space in one way, since its entries share slot tables and
-// saved tensors.
+// declares, else the target's. A program cuts tokens in one way and rows in two at most, since its entries
+// share slot tables and saved tensors: into slots, and into groups of neighbouring slots, whose rows are a
+// multiple of those of a slot. Between nodes of different sizes rows are re-split.
 #pragma once
 
 #include <cstdint>
@@ -20,16 +21,23 @@ struct SplitNode {
   std::vector<size_t> producers;  // smaller indices
   int32_t rows = 0;               // declared rows of a slot; 0: not declared
   int32_t tokens = 0;             // declared tokens of a slot; 0: not declared
+  bool pieces = false;            // sends or returns rows: always by slots, the smaller of two sizes
 };
 
 struct SplitSizes {
-  int32_t rows = 0;
+  int32_t rows = 0;  // of a slot
   int32_t tokens = 0;
+  int32_t groups = 0;  // rows of a group of slots; 0: rows are cut in one way
   friend bool operator==(const SplitSizes&, const SplitSizes&) = default;
 };
 
-// The sizes of all nodes. Finds: two nodes that cut a space differently (with both places), a size that is
-// not a multiple of 16 (slots are rounded up to 16 rows).
+// The sizes of the program. Finds: two nodes that cut tokens differently, or rows by sizes of which neither
+// is a multiple of the other (with both places), a third size of rows, pieces of the larger one, a size that
+// is not a multiple of 16 (slots are rounded up to 16 rows).
 Analyzed<SplitSizes> propagateSplits(std::span<const SplitNode> nodes, SplitSizes fallback);
+
+// Rows of a slot, or of a group, by node: as declared; the smallest of its producers'; without these that of
+// a slot.
+std::vector<int32_t> rowsOfNodes(std::span<const SplitNode> nodes, const SplitSizes& sizes);
 
 }  // namespace sluice

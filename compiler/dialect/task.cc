@@ -56,13 +56,13 @@ void printShape(mlir::OpAsmPrinter& printer, mlir::Operation*, mlir::DenseI64Arr
 namespace sluice::task {
 
 // The enums of the dialect are cast to those of the program: same values, whichever is edited.
-static_assert(static_cast<int>(SpaceKind::once) == static_cast<int>(sluice::SpaceKind::kOnce));
+static_assert(static_cast<int>(SpaceKind::groups) == static_cast<int>(sluice::SpaceKind::kGroups));
 static_assert(static_cast<int>(Extent::P) == static_cast<int>(sluice::Extent::kPairs));
 static_assert(static_cast<int>(Role::saved) == static_cast<int>(sluice::Role::kSaved));
-static_assert(static_cast<int>(EventSpace::tokens) == static_cast<int>(sluice::EventSpace::kTokens));
+static_assert(static_cast<int>(EventSpace::groups) == static_cast<int>(sluice::EventSpace::kGroups));
 static_assert(static_cast<int>(EventUnit::rows) == static_cast<int>(sluice::EventUnit::kRows));
-static_assert(static_cast<int>(ThresholdRule::slots_of_tokens) ==
-              static_cast<int>(sluice::ThresholdRule::kSlotsOfTokens));
+static_assert(static_cast<int>(ThresholdRule::groups_of_expert) ==
+              static_cast<int>(sluice::ThresholdRule::kGroupsOfExpert));
 static_assert(static_cast<int>(OpKind::gmm_activation_grad) ==
               static_cast<int>(sluice::OpKind::kGmmActivationGrad));
 static_assert(static_cast<int>(CoreKind::vector) == static_cast<int>(sluice::CoreKind::kVector));

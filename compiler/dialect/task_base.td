@@ -23,7 +23,7 @@ class Task_Enum<string name, string text, list<I32EnumAttrCase> cases> : I32Enum
 
 def Task_SpaceKind : Task_Enum<"SpaceKind", "what tasks are numbered by", [
   I32EnumAttrCase<"tokens", 0>, I32EnumAttrCase<"rows", 1>, I32EnumAttrCase<"sends", 2>,
-  I32EnumAttrCase<"returns", 3>, I32EnumAttrCase<"experts", 4>, I32EnumAttrCase<"once", 5>,
+  I32EnumAttrCase<"returns", 3>, I32EnumAttrCase<"experts", 4>, I32EnumAttrCase<"once", 5>, I32EnumAttrCase<"groups", 6>,
 ]>;
 
 def Task_Extent : Task_Enum<"Extent", "what a dimension is measured in", [
@@ -37,7 +37,7 @@ def Task_Role : Task_Enum<"Role", "whose memory a buffer is, and for how long", 
 
 def Task_EventSpace : Task_Enum<"EventSpace", "how many counters an event array has", [
   I32EnumAttrCase<"one", 0>, I32EnumAttrCase<"rows", 1>, I32EnumAttrCase<"experts", 2>,
-  I32EnumAttrCase<"tokens", 3>,
+  I32EnumAttrCase<"tokens", 3>, I32EnumAttrCase<"groups", 4>,
 ]>;
 
 def Task_EventUnit : Task_Enum<"EventUnit", "what a signal adds", [
@@ -47,6 +47,7 @@ def Task_EventUnit : Task_Enum<"EventUnit", "what a signal adds", [
 def Task_ThresholdRule : Task_Enum<"ThresholdRule", "when an event is complete", [
   I32EnumAttrCase<"constant", 0>, I32EnumAttrCase<"rows_of_slot", 1>, I32EnumAttrCase<"slots_of_expert", 2>,
   I32EnumAttrCase<"rows_of_expert", 3>, I32EnumAttrCase<"valid_pairs", 4>, I32EnumAttrCase<"slots_of_tokens", 5>,
+  I32EnumAttrCase<"slots_of_group", 6>, I32EnumAttrCase<"groups_of_expert", 7>,
 ]>;
 
 def Task_OpKind : Task_Enum<"OpKind", "what the tasks of a family do", [

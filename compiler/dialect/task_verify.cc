@@ -183,7 +183,9 @@ LogicalResult EntryOp::verify() {
 
 LogicalResult EventOp::verify() {
   const bool counted = getRule() == ThresholdRule::constant || getRule() == ThresholdRule::slots_of_expert ||
-                       getRule() == ThresholdRule::slots_of_tokens;
+                       getRule() == ThresholdRule::slots_of_tokens ||
+                       getRule() == ThresholdRule::slots_of_group ||
+                       getRule() == ThresholdRule::groups_of_expert;
   if (counted) return checkRange(*this, "the factor", getFactor(), 1, int64_t{1} << 40);
   return checkRange(*this, "the factor", getFactor(), 0, 0);
 }

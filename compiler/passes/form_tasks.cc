@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "compiler/analysis/tiles.h"
 #include "compiler/passes/graph_buffers.h"
 #include "compiler/passes/passes.h"
@@ -13,11 +15,23 @@ namespace {
 using mlir::StringRef;
 using mlir::Value;
 
+// Whether the node's rows are cut by a larger size than slots have. Pieces never are.
+bool isOfGroups(moe::NodeOp node, int32_t slotRows) {
+  const moe::SplitAttr split = node.getSplitAttr();
+  return split && split.getSpace() == moe::SplitSpace::rows && split.getSize() > slotRows &&
+         !llvm::isa<moe::DispatchOp, moe::CombineOp>(*node);
+}
+
 // The families of one entry, written behind its nodes.
 class EntryFormer {
  public:
-  EntryFormer(mlir::OpBuilder builder, GraphBuffers& buffers, task::EntryOp entry, const TileSizes& sizes)
-      : builder_(builder), buffers_(buffers), entryName_(entry.getName()), sizes_(sizes) {
+  EntryFormer(mlir::OpBuilder builder, GraphBuffers& buffers, task::EntryOp entry, const TileSizes& sizes,
+              int32_t slotRows)
+      : builder_(builder),
+        buffers_(buffers),
+        entryName_(entry.getName()),
+        sizes_(sizes),
+        slotRows_(slotRows) {
     builder_.setInsertionPointToEnd(&entry.getBody().front());
   }
 
@@ -29,7 +43,7 @@ class EntryFormer {
                  {name(op.getRows()), name(op.getRowWeights())});
         })
         .Case([&](moe::GmmOp op) {
-          family(node, "", task::OpKind::gmm, spaceOf(op.getProduct()),
+          family(node, "", task::OpKind::gmm, spaceOf(node, op.getProduct()),
                  shapeGmm(columns(op.getProduct()), columns(op.getRows()), op.getTranspose(), sizes_,
                           alphaOf(op)),
                  {name(op.getRows()), name(op.getWeight())}, {name(op.getProduct())});
@@ -41,35 +55,35 @@ class EntryFormer {
                  {name(op.getA()), name(op.getB()), name(op.getRowScale())}, {name(op.getGrad())});
         })
         .Case([&](moe::ActivationOp op) {
-          family(node, "", task::OpKind::activation, spaceOf(op.getAct()),
+          family(node, "", task::OpKind::activation, spaceOf(node, op.getAct()),
                  shapeActivation(columns(op.getAct()), functionOf(op)), {name(op.getGateUp())},
                  {name(op.getAct())});
         })
         .Case([&](moe::ActivationGradOp op) {
-          family(node, "", task::OpKind::activation_grad, spaceOf(op.getActGrad()),
+          family(node, "", task::OpKind::activation_grad, spaceOf(node, op.getActGrad()),
                  shapeActivation(columns(op.getActGrad()), functionOf(op)),
                  {name(op.getActGrad()), name(op.getGateUp()), name(op.getRowWeights())},
                  {name(op.getGateUpGrad()), name(op.getRowWeightGrad())});
         })
         .Case([&](moe::CombineOp op) { addCombine(node, op); })
         .Case([&](moe::AddOp op) {
-          family(node, "", task::OpKind::add, spaceOf(op.getSum()), shapeRows(columns(op.getSum())),
+          family(node, "", task::OpKind::add, spaceOf(node, op.getSum()), shapeRows(columns(op.getSum())),
                  {name(op.getA()), name(op.getB())}, {name(op.getSum())});
         })
         .Case([&](moe::ScaleOp op) {
-          family(node, "", task::OpKind::scale, spaceOf(op.getScaled()),
+          family(node, "", task::OpKind::scale, spaceOf(node, op.getScaled()),
                  shapeScale(columns(op.getScaled()), op.getAlpha().convertToFloat()), {name(op.getValue())},
                  {name(op.getScaled())});
         })
         .Case([&](moe::GmmActivationOp op) {
-          family(node, "", task::OpKind::gmm_activation, spaceOf(op.getAct()),
+          family(node, "", task::OpKind::gmm_activation, spaceOf(node, op.getAct()),
                  shapeGmmActivation(columns(op.getAct()), columns(op.getRows()), op.getTranspose(),
                                     functionOf(op), sizes_, alphaOf(op)),
                  {name(op.getRows()), name(op.getWeight())}, {name(op.getAct()), name(op.getGateUp())});
         })
         .Case([&](moe::GmmActivationGradOp op) {
           family(
-              node, "", task::OpKind::gmm_activation_grad, spaceOf(op.getGateUpGrad()),
+              node, "", task::OpKind::gmm_activation_grad, spaceOf(node, op.getGateUpGrad()),
               shapeGmmActivationGrad(columns(op.getGateUp()) / 2, columns(op.getRows()), op.getTranspose(),
                                      functionOf(op), op.getRowWeightGrad() != nullptr, sizes_, alphaOf(op)),
               {name(op.getRows()), name(op.getWeight()), name(op.getGateUp()), name(op.getRowWeights())},
@@ -138,7 +152,10 @@ class EntryFormer {
   static bool isOfTokens(Value value) { return llvm::cast<moe::MoeTensorType>(value.getType()).hasTokens(); }
 
   // Of what is computed row by row.
-  static StringRef spaceOf(Value value) { return isOfTokens(value) ? "tokens" : "rows"; }
+  StringRef spaceOf(moe::NodeOp node, Value value) const {
+    if (isOfTokens(value)) return "tokens";
+    return isOfGroups(node, slotRows_) ? "groups" : "rows";
+  }
 
   static int32_t columns(Value value) {
     return static_cast<int32_t>(llvm::cast<moe::MoeTensorType>(value.getType()).getShape().back());
@@ -148,6 +165,7 @@ class EntryFormer {
   GraphBuffers& buffers_;
   StringRef entryName_;
   const TileSizes& sizes_;
+  const int32_t slotRows_;
   bool fits_ = true;
 };
 
@@ -176,7 +194,8 @@ struct FormTasks : impl::FormTasksBase<FormTasks> {
         graph.getSymbols());
     program.getBody().emplaceBlock();
     builder.setInsertionPointToEnd(&program.getBody().front());
-    addSpaces(builder, graph);
+    const int32_t slotRows = slotRowsOf(graph);
+    addSpaces(builder, graph, slotRows);
     GraphBuffers buffers(builder, graph);
     const TileSizes sizes{gmmColumns, gradRows, gradColumns};
     for (auto entry : graph.getOps<moe::EntryOp>()) {
@@ -185,7 +204,7 @@ struct FormTasks : impl::FormTasksBase<FormTasks> {
                                                 buffers.routingOf(entry));
       made.getBody().emplaceBlock();
       if (entry == *graph.getOps<moe::EntryOp>().begin()) buffers.insertBefore(made);
-      EntryFormer former(builder, buffers, made, sizes);
+      EntryFormer former(builder, buffers, made, sizes, slotRows);
       for (auto node : entry.getOps<moe::NodeOp>()) former.add(node);
       if (!former.fits()) return mlir::failure();
     }
@@ -201,13 +220,24 @@ struct FormTasks : impl::FormTasksBase<FormTasks> {
     return graph.walk(visit).wasInterrupted();
   }
 
-  void addSpaces(mlir::OpBuilder& builder, moe::GraphOp graph) {
-    int32_t rowsSlot = 16, tokensSlot = tokens;
+  // The smaller of the sizes by which rows are cut.
+  static int32_t slotRowsOf(moe::GraphOp graph) {
+    int64_t least = 0;
+    graph.walk([&](moe::NodeOp node) {
+      const moe::SplitAttr split = node.getSplitAttr();
+      if (!split || split.getSpace() != moe::SplitSpace::rows) return;
+      least = least == 0 ? split.getSize() : std::min(least, split.getSize());
+    });
+    return least == 0 ? 16 : static_cast<int32_t>(least);
+  }
+
+  void addSpaces(mlir::OpBuilder& builder, moe::GraphOp graph, int32_t rowsSlot) {
+    int32_t tokensSlot = tokens, groups = 0;
     graph.walk([&](moe::NodeOp node) {
       const moe::SplitAttr split = node.getSplitAttr();
       if (!split) return;
-      if (split.getSpace() == moe::SplitSpace::rows) rowsSlot = static_cast<int32_t>(split.getSize());
       if (split.getSpace() == moe::SplitSpace::tokens) tokensSlot = static_cast<int32_t>(split.getSize());
+      if (isOfGroups(node, rowsSlot)) groups = static_cast<int32_t>(split.getSize());
     });
     const auto add = [&](task::SpaceKind kind, int32_t slot, int32_t window) {
       builder.create<task::SpaceOp>(graph.getLoc(), task::stringifySpaceKind(kind), kind,
@@ -219,6 +249,10 @@ struct FormTasks : impl::FormTasksBase<FormTasks> {
     add(task::SpaceKind::returns, rowsSlot, returnsWindow);
     add(task::SpaceKind::experts, 1, expertsWindow);
     if (hasDenseWeightGrad(graph)) add(task::SpaceKind::once, 1, 1);
+    // about as many rows a window as of slots
+    if (groups > 0)
+      add(task::SpaceKind::groups, groups,
+          static_cast<int32_t>(std::max<int64_t>(1, int64_t{rowsWindow} * rowsSlot / groups)));
   }
 };
 

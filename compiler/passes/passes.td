@@ -42,9 +42,11 @@ def PropagateSplits : Pass<"propagate-splits", "::mlir::ModuleOp"> {
     Before: a moe.graph whose nodes may declare splits. After: every node but the route has a split with a size. A node
     that is cut along another space than a node of its entry that it reads - a weight gradient by expert what is cut by
     rows, a dispatch of computed tokens - is re-split: `moe.resplit` names those nodes, and it waits for all of their
-    slots in the expert, or at this rank. Sizes of tokens and of rows have nothing to do with each other; along one
-    space all nodes of a program are cut alike, since they share its slot tables. Fails: two nodes cut a space
-    differently (names both and where both splits are set); rows are not cut by a multiple of 16.
+    slots in the expert, or at this rank. Sizes of tokens and of rows have nothing to do with each other; all nodes of
+    a program cut tokens alike, since they share slot tables, and rows by two sizes at most, of which one is a multiple
+    of the other. Between these, too, a node is re-split. One that declares none takes the smallest of its producers';
+    dispatch and combine have the smaller of two. Fails: two nodes cut a space differently (names both and where both
+    splits are set), rows by three sizes, or pieces by the larger; rows are not cut by a multiple of 16.
     Test: tests/compiler/passes/propagate_splits.mlir.
   }];
   let options = [
@@ -65,7 +67,7 @@ def FormTasks : Pass<"form-tasks", "::mlir::ModuleOp"> {
   let summary = "turns the nodes of a moe.graph into the families of a task.program";
   let description = [{
     Before: one moe.graph with splits. After: a task.program with spaces, buffers without regions, and entries with
-    families without events, in place of it; a combine is two families, NAME.return and NAME.sum. Fails: there is no
+    families without events, in place of it; nodes whose rows are cut by the larger of two sizes are in space groups; a combine is two families, NAME.return and NAME.sum. Fails: there is no
     moe.graph, or more than one; a family has more than 2^20 tiles. Test: tests/compiler/passes/form_tasks.mlir.
   }];
   let dependentDialects = ["::sluice::task::TaskDialect"];

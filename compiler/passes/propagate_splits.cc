@@ -30,9 +30,10 @@ struct PropagateSplits : impl::PropagateSplitsBase<PropagateSplits> {
     const SplitNodes found = splitNodesOf(graph);
     const Analyzed<SplitSizes> sizes = propagateSplits(found.nodes, fallback(graph));
     if (const auto* finding = std::get_if<Finding>(&sizes)) return report(*finding, found.ops, graph);
-    for (mlir::Operation* op : found.ops) {
-      auto node = llvm::cast<moe::NodeOp>(op);
-      node.setSplitAttr(splitFor(node, std::get<SplitSizes>(sizes)));
+    const std::vector<int32_t> rowsOf = rowsOfNodes(found.nodes, std::get<SplitSizes>(sizes));
+    for (size_t i = 0; i < found.ops.size(); ++i) {
+      auto node = llvm::cast<moe::NodeOp>(found.ops[i]);
+      node.setSplitAttr(splitFor(node, rowsOf[i], std::get<SplitSizes>(sizes).tokens));
     }
     for (size_t i = 0; i < found.ops.size(); ++i) {
       const std::vector<llvm::StringRef> resplits = resplitsOf(found, i);
@@ -49,7 +50,7 @@ struct PropagateSplits : impl::PropagateSplitsBase<PropagateSplits> {
   static bool writesTokens(moe::NodeOp node) { return hasTokens(node->getResult(0)); }
 
   // The space the node declares, else that of what it writes; of a weight gradient, that of what it sums up.
-  moe::SplitAttr splitFor(moe::NodeOp node, const SplitSizes& sizes) {
+  moe::SplitAttr splitFor(moe::NodeOp node, int32_t rowsOfNode, int32_t tokensOfSlot) {
     moe::SplitSpace space = moe::SplitSpace::rows;
     if (writesTokens(node)) {
       space = moe::SplitSpace::tokens;
@@ -58,8 +59,8 @@ struct PropagateSplits : impl::PropagateSplitsBase<PropagateSplits> {
     }
     if (const moe::SplitAttr declared = node.getSplitAttr()) space = declared.getSpace();
     int32_t size = 1;
-    if (space == moe::SplitSpace::rows) size = sizes.rows;
-    if (space == moe::SplitSpace::tokens) size = sizes.tokens;
+    if (space == moe::SplitSpace::rows) size = rowsOfNode;
+    if (space == moe::SplitSpace::tokens) size = tokensOfSlot;
     return moe::SplitAttr::get(&getContext(), space, size);
   }
 };

@@ -25,7 +25,7 @@ class Collector {
   }
 
   void add(moe::NodeOp node) {
-    SplitNode split{node.getNode().str(), {}, 0, 0};
+    SplitNode split{node.getNode().str(), {}, 0, 0, llvm::isa<moe::DispatchOp, moe::CombineOp>(*node)};
     for (mlir::Value operand : node->getOperands())
       if (mlir::Operation* producer = producerOf(operand)) split.producers.push_back(index_.lookup(producer));
     if (const moe::SplitAttr attr = node.getSplitAttr()) {
@@ -57,11 +57,13 @@ SplitNodes splitNodesOf(moe::GraphOp graph) { return Collector().run(graph); }
 std::vector<llvm::StringRef> resplitsOf(const SplitNodes& nodes, size_t i) {
   mlir::Operation* const op = nodes.ops[i];
   if (llvm::isa<moe::CombineOp>(op)) return {};
-  const auto spaceOf = [](mlir::Operation* node) {
+  // Space and, of rows, the size: two sizes are two ways to cut.
+  const auto cutOf = [](mlir::Operation* node) -> std::pair<moe::SplitSpace, int64_t> {
     // the sums of a weight gradient over tokens have no slots, though they take their size from them
-    if (llvm::isa<moe::GmmWeightGradOp>(node)) return moe::SplitSpace::experts;
-    if (llvm::isa<moe::CombineOp>(node)) return moe::SplitSpace::tokens;  // whatever it declares
-    return llvm::cast<moe::NodeOp>(node).getSplitAttr().getSpace();
+    if (llvm::isa<moe::GmmWeightGradOp>(node)) return {moe::SplitSpace::experts, 0};
+    if (llvm::isa<moe::CombineOp>(node)) return {moe::SplitSpace::tokens, 0};  // whatever it declares
+    const moe::SplitAttr split = llvm::cast<moe::NodeOp>(node).getSplitAttr();
+    return {split.getSpace(), split.getSpace() == moe::SplitSpace::rows ? split.getSize() : 0};
   };
   std::vector<size_t> producers = nodes.nodes[i].producers;
   llvm::sort(producers);
@@ -69,7 +71,7 @@ std::vector<llvm::StringRef> resplitsOf(const SplitNodes& nodes, size_t i) {
   std::vector<llvm::StringRef> names;
   for (size_t producer : producers) {
     mlir::Operation* const other = nodes.ops[producer];
-    if (other->getParentOp() == op->getParentOp() && spaceOf(other) != spaceOf(op))
+    if (other->getParentOp() == op->getParentOp() && cutOf(other) != cutOf(op))
       names.push_back(llvm::cast<moe::NodeOp>(other).getNode());
   }
   return names;

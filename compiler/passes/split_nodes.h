@@ -18,8 +18,8 @@ struct SplitNodes {
 SplitNodes splitNodesOf(moe::GraphOp graph);
 
 // Where nodes have splits: names of the nodes of its entry whose results node `i` reads, but which are cut
-// along another space, so that it waits for more of their slots than its own. Empty for a combine: rows come
-// back to their tokens by their own rules. In order, each once.
+// along another space, or into rows of another size, so that it waits for other slots of them than its own.
+// Empty for a combine: rows come back to their tokens by their own rules. In order, each once.
 std::vector<llvm::StringRef> resplitsOf(const SplitNodes& nodes, size_t i);
 
 // The attribute of a node that holds those names, as strings; absent where there are none.

@@ -61,10 +61,11 @@ int64_t flopsOfRow(const Family& family) {
 
 int64_t ceilDivide(int64_t length, int64_t part) { return (length + part - 1) / part; }
 
-int64_t rowSlots(const TaskProgram& program) {
+// Of rows or of groups.
+int64_t rowSlots(const TaskProgram& program, SpaceKind kind) {
   int64_t slotRows = 1;
   for (const Space& space : program.spaces)
-    if (space.kind == SpaceKind::kRows) slotRows = space.slotSize;
+    if (space.kind == kind) slotRows = space.slotSize;
   const int64_t rows = int64_t{program.maxTokens} * program.topK, experts = program.expertsPerRank();
   return experts * ceilDivide(ceilDivide(rows, experts), slotRows);
 }
@@ -74,11 +75,12 @@ int64_t liveSlots(const TaskProgram& program, const Space& space) {
     case SpaceKind::kTokens:
       return ceilDivide(program.maxTokens, space.slotSize);
     case SpaceKind::kRows:
+      return rowSlots(program, SpaceKind::kRows);
     case SpaceKind::kGroups:
-      return rowSlots(program);
+      return rowSlots(program, SpaceKind::kGroups);
     case SpaceKind::kSends:
     case SpaceKind::kReturns:
-      return rowSlots(program) * program.ranks;
+      return rowSlots(program, SpaceKind::kRows) * program.ranks;
     case SpaceKind::kExperts:
       return program.expertsPerRank();
     case SpaceKind::kOnce:

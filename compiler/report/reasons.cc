@@ -128,6 +128,10 @@ std::string Reasons::slotReason(FamilyId id, SpaceKind cut) const {
   const GraphNode* own = nodeOf(family);
   if (own != nullptr && declares(*own, cut, size))
     return fmt::format("{}: declared by node '{}' at {}", slots, own->name, placeOf(graph_, own->pos));
+  const bool grouped = std::any_of(program_.spaces.begin(), program_.spaces.end(),
+                                   [](const Space& space) { return space.kind == SpaceKind::kGroups; });
+  if (grouped && cutOf(program_.at(family.space).kind) != program_.at(family.space).kind)
+    return fmt::format("{}: pieces are cut by the smaller of the two sizes of rows", slots);
   for (BufferId b : family.reads) {
     if (!b) continue;
     const FamilyId writer = writerOf(b, family.entry);

@@ -28,7 +28,13 @@ std::vector<Batch> batchesOf(const CostProblem& problem, const CostFamily& famil
   const double tokens = static_cast<double>(problem.step.tokens);
   std::vector<Batch> batches;
   switch (family.space) {
-    case SpaceKind::kGroups:
+    case SpaceKind::kGroups:  // as few groups of whole slots as the size allows, equal to a slot
+      for (const ExpertGroup& group : rows.groups)
+        if (const double slots = slotsOf(group.rows, problem.slotRows); slots > 0) {
+          const double groups = std::ceil(slots / std::max(1, problem.groupRows / problem.slotRows));
+          batches.push_back({group.experts * groups * tiles, group.rows / groups, groups});
+        }
+      break;
     case SpaceKind::kRows:
       for (const ExpertGroup& group : rows.groups)
         if (const double slots = slotsOf(group.rows, problem.slotRows); slots > 0)
@@ -92,7 +98,9 @@ double doubt(const FamilyCost& cost, double cores) { return cost.longest * (1 - 
 // At the end of a chain its last slots are alone, about two at a time: a step of them keeps as many cores
 // busy as they have tiles.
 double chainEnd(const CostFamily& family, const FamilyCost& cost, double cores) {
-  if (family.space != SpaceKind::kRows && family.space != SpaceKind::kReturns) return 0;
+  if (family.space != SpaceKind::kRows && family.space != SpaceKind::kGroups &&
+      family.space != SpaceKind::kReturns)
+    return 0;
   return cost.longest *
          std::max(0.0, 1 - std::min(cost.tasks, 2 * static_cast<double>(tilesOf(family))) / cores);
 }

@@ -201,6 +201,14 @@ Windows chooseWindows(const Windows& most, const CostProblem& problem, const Lay
   Windows windows;
   windows.tokens = choose(most.tokens, SpaceKind::kTokens);
   windows.rows = choose(most.rows, SpaceKind::kRows);
+  if (problem.groupRows > problem.slotRows) {
+    // form-tasks makes the window of groups as many rows long as that of slots
+    const auto isInRows = [](const CostFamily& family) { return family.space == SpaceKind::kRows; };
+    const int32_t slots = problem.groupRows / problem.slotRows;
+    const int32_t ofGroups = slots * choose(std::max(1, most.rows / slots), SpaceKind::kGroups);
+    const bool both = std::any_of(problem.families.begin(), problem.families.end(), isInRows);
+    windows.rows = both ? std::min(windows.rows, ofGroups) : ofGroups;
+  }
   windows.sends = choose(most.sends, SpaceKind::kSends);
   windows.returns = choose(most.returns, SpaceKind::kReturns);
   windows.experts = choose(most.experts, SpaceKind::kExperts);

@@ -42,6 +42,18 @@ Scope throughBoth(SpaceKind first, EventSpace near, SpaceKind middle, EventSpace
   return computeCoverage(draft)[2][0];
 }
 
+TEST_CASE("a group covers the slots it is made of, and a slot the group it is in") {
+  const auto rows = EventSpace::kRows, groups = EventSpace::kGroups, experts = EventSpace::kExperts;
+  const auto slot = SpaceKind::kRows, group = SpaceKind::kGroups;
+  CHECK(throughBoth(slot, rows, slot, groups, group) == Scope::kGroup);
+  CHECK(throughBoth(group, groups, slot, rows, slot) == Scope::kGroup);
+  CHECK(throughBoth(slot, groups, group, groups, slot) == Scope::kGroup);
+  CHECK(throughBoth(slot, experts, group, groups, slot) == Scope::kExpert);
+  CHECK(throughBoth(SpaceKind::kSends, groups, group, experts, SpaceKind::kExperts) == Scope::kExpert);
+  // an expert without rows has no group either, and its gradient waits for nothing
+  CHECK(throughBoth(SpaceKind::kExperts, experts, group, experts, SpaceKind::kExperts) == Scope::kNone);
+}
+
 TEST_CASE("what lies between two families covers nothing where it may have no task") {
   const auto one = EventSpace::kOne, experts = EventSpace::kExperts, tokens = EventSpace::kTokens;
   CHECK(throughBoth(SpaceKind::kTokens, tokens, SpaceKind::kTokens, one, SpaceKind::kOnce) == Scope::kAll);

@@ -18,8 +18,10 @@ std::vector<EventArray> resolve(const std::vector<EventArray>& events, const std
   return out;
 }
 
-TEST_CASE("the events of the moe layer are those of the schedule document") {
-  const Draft expected = moeDraft();
+TEST_CASE("the events of the moe layer are those of the schedule document, and between slots and groups") {
+  MoeShape grouped;
+  grouped.groupSlots = 2;
+  const Draft expected = moeDraft(GENERATE_COPY(MoeShape{}, grouped));
   TaskProgram bare = expected.program;
   bare.events.clear();
   const EventPlan plan = std::get<EventPlan>(planEvents(bare));
@@ -39,7 +41,7 @@ class DenseProgram {
   DenseProgram() {
     program.entries = {{"forward", {}, {}}};
     for (SpaceKind kind : {SpaceKind::kTokens, SpaceKind::kRows, SpaceKind::kSends, SpaceKind::kReturns,
-                           SpaceKind::kExperts, SpaceKind::kOnce})
+                           SpaceKind::kExperts, SpaceKind::kOnce, SpaceKind::kGroups})
       program.spaces.push_back({"", kind, 16, 1});
     addBuffer("x", Extent::kTokens, Role::kInput);
   }
@@ -114,6 +116,49 @@ TEST_CASE("weights that are computed are waited for by expert, or once for token
   CHECK((byExpert.space == EventSpace::kExperts && byExpert.factor == 2));
   const EventArray& one = plan.events[plan.sync[3].waits[0].value];
   CHECK((one.space == EventSpace::kOne && one.factor == 5));
+}
+
+TEST_CASE("groups of slots are waited for by slots and by experts, and wait for slots") {
+  DenseProgram dense;
+  const BufferId rows = dense.add("dispatch", SpaceKind::kSends, {BufferId{0}}, Extent::kRows);
+  const BufferId up = dense.add("up", SpaceKind::kGroups, {rows}, Extent::kRows, 3);
+  const BufferId act = dense.add("act", SpaceKind::kRows, {up}, Extent::kRows);
+  const BufferId down = dense.add("down", SpaceKind::kGroups, {act}, Extent::kRows, 2);
+  dense.add("last", SpaceKind::kGroups, {down}, Extent::kRows);
+  const BufferId back = dense.add("return", SpaceKind::kReturns, {down}, Extent::kPairs);
+  dense.add("grad", SpaceKind::kExperts, {down, act}, Extent::kFixed);
+  dense.add("sum", SpaceKind::kTokens, {back}, Extent::kTokens);
+  const EventPlan plan = std::get<EventPlan>(planEvents(dense.program));
+  const auto waitOf = [&](size_t family) { return plan.events[plan.sync[family].waits.at(0).value]; };
+  const EntryId entry{0};
+  const auto tasks = [&](const char* name, EventSpace space, ThresholdRule rule, int64_t factor) {
+    return EventArray{name, entry, space, EventUnit::kTasks, rule, factor, false};
+  };
+  CHECK(waitOf(1) == EventArray{"group_rows", entry, EventSpace::kGroups, EventUnit::kRows,
+                                ThresholdRule::kRowsOfSlot, 0, true});
+  CHECK(waitOf(2) == tasks("up_done", EventSpace::kGroups, ThresholdRule::kConstant, 3));
+  CHECK(waitOf(3) == tasks("group_act", EventSpace::kGroups, ThresholdRule::kSlotsOfGroup, 1));
+  CHECK(waitOf(4) == tasks("down_done", EventSpace::kGroups, ThresholdRule::kConstant, 2));
+  CHECK(waitOf(5) == tasks("down_done", EventSpace::kGroups, ThresholdRule::kConstant, 2));
+  CHECK(waitOf(6) == tasks("expert_down", EventSpace::kExperts, ThresholdRule::kGroupsOfExpert, 2));
+}
+
+TEST_CASE("what slots, groups and experts read is waited for by two events") {
+  DenseProgram dense;
+  const BufferId rows = dense.add("dispatch", SpaceKind::kSends, {BufferId{0}}, Extent::kRows);
+  const BufferId act = dense.add("act", SpaceKind::kRows, {rows}, Extent::kRows);
+  dense.add("group", SpaceKind::kGroups, {rows, act}, Extent::kRows);
+  dense.add("slot", SpaceKind::kRows, {act}, Extent::kRows);
+  dense.add("grad", SpaceKind::kExperts, {rows, act}, Extent::kFixed);
+  dense.add("down_grad", SpaceKind::kExperts, {rows}, Extent::kFixed);
+  const EventPlan plan = std::get<EventPlan>(planEvents(dense.program));
+  CHECK(plan.sync[0].signals.size() == 2);
+  CHECK(plan.sync[1].signals.size() == 2);
+  // slots wait for their group
+  for (size_t family : {1, 3}) {
+    REQUIRE(plan.sync[family].waits.size() == 1);
+    CHECK(plan.events[plan.sync[family].waits[0].value].space == EventSpace::kGroups);
+  }
 }
 
 TEST_CASE("a read before its write is found") {

@@ -47,3 +47,21 @@ moe.graph @resplit ranks = 1 experts = 4 top_k = 2 max_tokens = 64 symbols {} {
     moe.output "g", %g : !moe.tensor<4 x 32 x 32 x f32>
   }
 }
+
+// -----
+
+// So does a node between two sizes of rows, for its group or in its slot.
+moe.graph @resplit_rows ranks = 1 experts = 4 top_k = 2 max_tokens = 64 symbols {} {
+  moe.entry @forward {
+    %x = moe.input "x" : !moe.tensor<T x 32 x bf16>
+    %ids = moe.input "expert_ids" : !moe.tensor<T x 2 x i32>
+    %w = moe.input "w" : !moe.tensor<4 x 32 x 32 x bf16>
+    %r = moe.route "route"(%ids) : (!moe.tensor<T x 2 x i32>) -> !moe.routing
+    %rows = moe.dispatch "dispatch"(%x, %r) split <rows, 32>
+        : (!moe.tensor<T x 32 x bf16>, !moe.routing) -> !moe.tensor<R x 32 x bf16>
+    // expected-error @+1 {{node 'up' is re-split from [], expected ["dispatch"]}}
+    %up = moe.gmm "up"(%rows, %w) split <rows, 64>
+        : (!moe.tensor<R x 32 x bf16>, !moe.tensor<4 x 32 x 32 x bf16>) -> !moe.tensor<R x 32 x bf16>
+    moe.output "up", %up : !moe.tensor<R x 32 x bf16>
+  }
+}

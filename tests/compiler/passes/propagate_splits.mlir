@@ -107,3 +107,47 @@ moe.graph @tiny ranks = 1 experts = 4 top_k = 2 max_tokens = 7 symbols {} {
     moe.output "y", %y : !moe.tensor<T x 32 x bf16>
   }
 }
+
+// -----
+
+// Two sizes of rows: nodes between them are re-split, and a node without a size takes the smallest of what it
+// reads, in this entry and in what an earlier one saved. Pieces have the smaller.
+// CHECK-LABEL: @two_sizes
+moe.graph @two_sizes ranks = 1 experts = 4 top_k = 2 max_tokens = 4096 symbols {} {
+  moe.entry @forward {
+    %x = moe.input "x" : !moe.tensor<T x 32 x bf16>
+    %ids = moe.input "expert_ids" : !moe.tensor<T x 2 x i32>
+    %w = moe.input "w" : !moe.tensor<4 x 32 x 48 x bf16>
+    %wd = moe.input "wd" : !moe.tensor<4 x 24 x 32 x bf16>
+    %r = moe.route "route"(%ids) : (!moe.tensor<T x 2 x i32>) -> !moe.routing
+    // CHECK: moe.dispatch {{.*}} split <rows, 128> :
+    %rows = moe.dispatch "dispatch"(%x, %r)
+        : (!moe.tensor<T x 32 x bf16>, !moe.routing) -> !moe.tensor<R x 32 x bf16>
+    // CHECK: moe.gmm {{.*}} split <rows, 256> {moe.resplit = ["dispatch"]}
+    %up = moe.gmm "up"(%rows, %w) split <rows, 256>
+        : (!moe.tensor<R x 32 x bf16>, !moe.tensor<4 x 32 x 48 x bf16>) -> !moe.tensor<R x 48 x bf16>
+    // CHECK: moe.activation {{.*}} split <rows, 128> {moe.resplit = ["up"]}
+    %act = moe.activation "act" swiglu(%up) split <rows, 128>
+        : (!moe.tensor<R x 48 x bf16>) -> !moe.tensor<R x 24 x bf16>
+    // CHECK: moe.gmm {{.*}} split <rows, 128> :
+    %down = moe.gmm "down"(%act, %wd)
+        : (!moe.tensor<R x 24 x bf16>, !moe.tensor<4 x 24 x 32 x bf16>) -> !moe.tensor<R x 32 x bf16>
+    // CHECK: moe.combine {{.*}} split <tokens, 32> :
+    %y = moe.combine "combine"(%down, %r)
+        : (!moe.tensor<R x 32 x bf16>, !moe.routing) -> !moe.tensor<T x 32 x bf16>
+    moe.output "y", %y : !moe.tensor<T x 32 x bf16>
+    moe.save "gate_up", %up : !moe.tensor<R x 48 x bf16>
+    moe.save "routing", %r : !moe.routing
+  }
+  moe.entry @backward after @forward {
+    %r = moe.saved "routing" : !moe.routing
+    %up = moe.saved "gate_up" : !moe.tensor<R x 48 x bf16>
+    // CHECK: moe.activation {{.*}} split <rows, 256> :
+    %act = moe.activation "again" swiglu(%up)
+        : (!moe.tensor<R x 48 x bf16>) -> !moe.tensor<R x 24 x bf16>
+    // CHECK: moe.gmm_weight_grad {{.*}} split <experts, 1> {moe.resplit = ["again"]}
+    %g = moe.gmm_weight_grad "grad"(%act, %up)
+        : (!moe.tensor<R x 24 x bf16>, !moe.tensor<R x 48 x bf16>) -> !moe.tensor<4 x 24 x 48 x f32>
+    moe.output "g", %g : !moe.tensor<4 x 24 x 48 x f32>
+  }
+}

@@ -84,6 +84,34 @@ TEST_CASE("a family says where its split comes from") {
                       "' of entry 'forward' declares at " + place));
 }
 
+TEST_CASE("families of two sizes of rows say which they have and what they wait for") {
+  MoeShape shape = smallShape();
+  shape.groupSlots = 2;
+  const VerifiedProgram program = verified(shape);
+  Graph graph = trainGraph(shape);
+  for (GraphNode& node : graph.entries[0].nodes) {
+    if (node.name == "up_proj" || node.name == "down_proj") node.split = GraphSplit{GraphSpace::kRows, 32};
+    if (node.name == "swiglu") node.split = GraphSplit{GraphSpace::kRows, 16};
+  }
+  const Explanation explanation = explain(program, graph, {});
+  const auto why = [&](const char* entry, const char* name) {
+    return joined(familyNamed(*program, explanation, entry, name).why);
+  };
+  CHECK_THAT(why("forward", "up_proj"),
+             Contains("space groups") && Contains("groups of 32 rows: declared by node 'up_proj'"));
+  CHECK_THAT(why("forward", "swiglu"), Contains("slots of 16 rows: declared by node 'swiglu'"));
+  CHECK_THAT(why("forward", "dispatch"),
+             Contains("slots of 16 rows: pieces are cut by the smaller of the two sizes of rows"));
+  CHECK_THAT(why("backward", "gate_grad"),
+             Contains("groups of 32 rows: no producer has any, so those that node 'up_proj'"));
+  const auto until = [&](const char* name) {
+    return familyNamed(*program, explanation, "forward", name).waits.at(0).when;
+  };
+  CHECK(until("up_proj") == "until all rows of the group have arrived");
+  CHECK(until("swiglu") == "until all 12 tiles of the group are done");
+  CHECK(until("down_proj") == "until all slots of the group are done, 1 tasks each");
+}
+
 TEST_CASE("a family says what it waits for and signals, and why") {
   const MoeShape shape = smallShape();
   const VerifiedProgram program = verified(shape);

@@ -27,8 +27,10 @@ void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 namespace sluice {
 namespace {
 
-void checkSteps(const ContextOptions& options, Weights weights) {
-  auto program = Program::fromTaskProgram(buildMoeProgram({.ranks = 1, .experts = 8, .topK = 3}));
+void checkSteps(const ContextOptions& options, Weights weights, int groupSlots = 0) {
+  MoeShape shape{.ranks = 1, .experts = 8, .topK = 3};
+  shape.groupSlots = groupSlots;
+  auto program = Program::fromTaskProgram(buildMoeProgram(shape));
   REQUIRE(program.ok());
   LayerData data = makeLayerData(program->tables(), {.tokens = {.counts = {60}}});
   LocalRanks ranks(1);
@@ -52,6 +54,7 @@ TEST_CASE("a step of a size seen before allocates nothing") {
   checkSteps({.threads = 2}, Weights::kOrdinary);
   checkSteps({.threads = 2, .packEachStep = true}, Weights::kOrdinary);
   checkSteps({.threads = 2}, Weights::kConstant);
+  checkSteps({.threads = 2}, Weights::kConstant, 2);
 }
 
 }  // namespace
