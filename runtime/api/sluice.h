@@ -18,6 +18,7 @@
 
 #include "runtime/base/dtype.h"
 #include "runtime/base/expected.h"
+#include "runtime/base/huge_pages.h"
 #include "runtime/comm/transport.h"
 #include "runtime/exec/trace_span.h"
 #include "runtime/program/program.h"

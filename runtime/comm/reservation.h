@@ -1,6 +1,7 @@
 // Reservation: address space for the worst case, committed page by page as it is touched.
 //
-// Resource type: one owner, moved but not copied. Zero-filled, page-aligned.
+// Resource type: one owner, moved but not copied. Zero-filled, page-aligned. What is large enough begins at a
+// huge page and asks for such; then it is committed huge page by huge page.
 #pragma once
 
 #include <cstddef>
@@ -25,6 +26,8 @@ class Reservation {
  private:
   std::byte* data_ = nullptr;
   size_t size_ = 0;
+  void* mapping_ = nullptr;  // the whole of it
+  size_t mapped_ = 0;
 };
 
 }  // namespace sluice

@@ -7,6 +7,8 @@
 #include <cstring>
 #include <new>
 
+#include "runtime/base/huge_pages.h"
+
 namespace sluice::tools {
 
 std::optional<int64_t> tensorBytes(DType type, std::span<const int64_t> shape) {
@@ -29,10 +31,13 @@ Tensor::Tensor(DType type, std::vector<int64_t> shape) : type_(type), shape_(std
   const std::optional<int64_t> bytes = tensorBytes(type_, shape_);
   assert(bytes);
   bytes_ = *bytes;
-  // Never null, also where there is nothing in it; whole lines, as aligned_alloc demands.
+  // Never null, also where there is nothing in it; whole lines.
   const size_t whole = (static_cast<size_t>(bytes_) + 64) / 64 * 64;
-  data_.reset(static_cast<std::byte*>(std::aligned_alloc(64, whole)));
-  if (!data_) throw std::bad_alloc();
+  const bool isLarge = wantsHugePages(whole);
+  void* data = nullptr;
+  if (posix_memalign(&data, isLarge ? kHugePageBytes : 64, whole) != 0) throw std::bad_alloc();
+  data_.reset(static_cast<std::byte*>(data));
+  if (isLarge) adviseHugePages(data, whole);
   std::memset(data_.get(), 0, whole);
 }
 

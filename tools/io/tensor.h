@@ -1,6 +1,7 @@
 // Tensor: a contiguous row-major tensor that owns its memory, and TensorMap, the tensors of one file by name.
 //
-// Resource type, one owner, movable. The data begins at a multiple of 64 bytes. Shape helpers never overflow.
+// Resource type, one owner, movable. The data begins at a multiple of 64 bytes; what is large begins at a
+// huge page and asks for such. Shape helpers never overflow.
 #pragma once
 
 #include <cstddef>
