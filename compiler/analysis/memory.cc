@@ -1,6 +1,9 @@
 #include "compiler/analysis/memory.h"
 
 #include <algorithm>
+#include <iterator>
+#include <optional>
+#include <utility>
 
 namespace sluice {
 namespace {
@@ -8,49 +11,79 @@ namespace {
 constexpr int64_t kLine = 64;
 constexpr size_t kMaxTries = 4000;       // orders tried for an extent, and
 constexpr size_t kMaxWork = 20'000'000;  // pairs of buffers looked at for them
+// Buffers lie side by side only where regions of one buffer at a time take more than this part above the
+// least: rows of one buffer lie closer together in a narrow region.
+constexpr int64_t kWorthwhile = 64;
+
+int64_t roundUp(int64_t bytes, int64_t unit) { return (bytes + unit - 1) / unit * unit; }
 
 int64_t strideFor(const Buffer& buffer) {
   const int64_t bytes = bytesPerUnit(buffer);
-  if (bytes < kLine && extentOf(buffer) != Extent::kFixed) return bytes;
-  return (bytes + kLine - 1) / kLine * kLine;
+  return bytes < kLine && extentOf(buffer) != Extent::kFixed ? bytes : roundUp(bytes, kLine);
 }
 
+struct Tenant {
+  BufferId buffer;
+  int64_t offset = 0;
+};
+
 // A region and what lies in it; the first is the one it was made for.
-using Tenants = std::vector<std::vector<BufferId>>;
+struct Home {
+  std::vector<Tenant> tenants;
+  int64_t stride = 0;
+};
+
+// Whether buffers that live at the same time may lie in one region.
+enum class Beside { kNo, kYes };
+
+// What a buffer does to a region it is put in.
+struct Fit {
+  int64_t offset = 0;
+  int64_t growth = 0;  // of the stride
+};
 
 class Planner {
  public:
   explicit Planner(const Draft& draft) : program_(draft.program), lifetimes_(draft) {}
 
   MemoryPlan run() {
-    std::vector<BufferId> order;
+    std::vector<Home> homes;
     const Formula least = peakOfProgram(program_, lifetimes_);
-    for (Extent extent : {Extent::kFixed, Extent::kTokens, Extent::kRows, Extent::kPairs})
-      for (BufferId b : orderOf(extent, least.at(extent))) order.push_back(b);
+    for (Extent extent : {Extent::kFixed, Extent::kTokens, Extent::kRows, Extent::kPairs}) {
+      std::vector<Home> more = homesOf(extent, least.at(extent));
+      std::move(more.begin(), more.end(), std::back_inserter(homes));
+    }
     // Regions come widest first, whatever their extent.
-    Tenants regions = place(order);
-    std::stable_sort(regions.begin(), regions.end(), [&](const auto& a, const auto& b) {
-      const int64_t left = unit(a.front()), right = unit(b.front());
-      return left != right ? left > right : a.front() < b.front();
+    std::stable_sort(homes.begin(), homes.end(), [&](const Home& a, const Home& b) {
+      const BufferId first = a.tenants.front().buffer, second = b.tenants.front().buffer;
+      return unit(first) != unit(second) ? unit(first) > unit(second) : first < second;
     });
     MemoryPlan plan;
     plan.of.resize(program_.buffers.size());
-    for (const std::vector<BufferId>& tenants : regions) addRegion(tenants, plan);
+    plan.offsets.resize(program_.buffers.size());
+    for (const Home& home : homes) addRegion(home, plan);
     return plan;
   }
 
  private:
-  // The buffers of an extent in the order in which they are placed.
-  std::vector<BufferId> orderOf(Extent extent, int64_t least) const {
+  std::vector<Home> homesOf(Extent extent, int64_t least) const {
     std::vector<BufferId> order;
     for (uint32_t b = 0; b < program_.buffers.size(); ++b)
       if (isOwnedByRuntime(program_.buffers[b]) && extentOf(program_.buffers[b]) == extent)
         order.push_back(BufferId{b});
     std::stable_sort(order.begin(), order.end(), [&](BufferId a, BufferId b) { return unit(a) > unit(b); });
-    int64_t bytes = costOf(order);
+    std::vector<Home> apart = bestOf(order, least, Beside::kNo);
+    if (costOf(apart) <= least + least / kWorthwhile) return apart;
+    std::vector<Home> beside = bestOf(order, least, Beside::kYes);
+    return costOf(beside) < costOf(apart) ? beside : apart;
+  }
+
+  // From this order on, one buffer at a time is placed earlier or later as long as that pays.
+  std::vector<Home> bestOf(std::vector<BufferId> order, int64_t least, Beside beside) const {
+    std::vector<Home> best = place(order, beside);
     const size_t count = order.size();
     size_t tries = std::min(kMaxTries, kMaxWork / std::max<size_t>(count * count, 1));
-    for (bool better = true; better && bytes > least;) {
+    for (bool better = true; better && costOf(best) > least;) {
       better = false;
       for (size_t from = 0; from < count && !better; ++from)
         for (size_t to = 0; to < count && !better && tries > 0; ++to) {
@@ -60,69 +93,90 @@ class Planner {
           const BufferId buffer = moved[from];
           moved.erase(moved.begin() + static_cast<ptrdiff_t>(from));
           moved.insert(moved.begin() + static_cast<ptrdiff_t>(to), buffer);
-          const int64_t cost = costOf(moved);
-          better = cost < bytes;
-          if (better) bytes = cost, order = std::move(moved);
+          std::vector<Home> homes = place(moved, beside);
+          better = costOf(homes) < costOf(best);
+          if (better) best = std::move(homes), order = std::move(moved);
         }
     }
-    return order;
+    return best;
   }
 
-  Tenants place(const std::vector<BufferId>& order) const {
-    Tenants regions;
+  // One buffer at a time: each takes the first region it fits. Side by side: the one that grows least by it,
+  // a region of its own if none grows by less.
+  std::vector<Home> place(const std::vector<BufferId>& order, Beside beside) const {
+    std::vector<Home> homes;
     for (BufferId b : order) {
-      const auto home =
-          std::find_if(regions.begin(), regions.end(), [&](const auto& tenants) { return fits(b, tenants); });
-      if (home == regions.end()) {
-        regions.push_back({b});
-      } else {
-        home->push_back(b);
+      Fit best{0, strideFor(program_.at(b))};
+      Home* chosen = nullptr;
+      for (Home& home : homes) {
+        const std::optional<Fit> fit = fitIn(b, home, beside);
+        if (fit && fit->growth < best.growth) best = *fit, chosen = &home;
+        if (chosen && (beside == Beside::kNo || best.growth == 0)) break;
       }
+      if (!chosen) chosen = &homes.emplace_back();
+      chosen->tenants.push_back({b, best.offset});
+      chosen->stride += best.growth;
     }
-    return regions;
+    return homes;
   }
 
-  bool fits(BufferId b, const std::vector<BufferId>& tenants) const {
-    const BufferId first = tenants.front();
-    if (extentOf(program_.at(b)) != extentOf(program_.at(first))) return false;
-    const int64_t stride = strideFor(program_.at(b)), other = strideFor(program_.at(first));
-    if ((stride < kLine) != (other < kLine)) return false;
+  // The lowest place of the buffer in a region, if it may lie there.
+  std::optional<Fit> fitIn(BufferId b, const Home& home, Beside beside) const {
+    const int64_t stride = strideFor(program_.at(b));
+    if ((stride < kLine) != (home.stride < kLine)) return std::nullopt;
     // Scalars lie without gaps: their region's stride is theirs.
     const auto isScalar = [&](BufferId id) { return program_.at(id).type == DType::kF32; };
-    const bool anyScalar = isScalar(b) || std::any_of(tenants.begin(), tenants.end(), isScalar);
-    if (anyScalar && stride != other) return false;
-    return std::all_of(tenants.begin(), tenants.end(),
-                       [&](BufferId other) { return lifetimes_.mayShare(b, other); });
-  }
-
-  int64_t costOf(const std::vector<BufferId>& order) const {
-    int64_t bytes = 0;
-    for (const std::vector<BufferId>& tenants : place(order)) bytes += strideOf(tenants);
-    return bytes;
-  }
-
-  int64_t strideOf(const std::vector<BufferId>& tenants) const {
-    int64_t stride = 0, element = 1;
-    for (BufferId b : tenants) {
-      stride = std::max(stride, strideFor(program_.at(b)));
-      element = std::max<int64_t>(element, dtypeBytes(program_.at(b).type));
+    const bool anyScalar = isScalar(b) || std::any_of(home.tenants.begin(), home.tenants.end(),
+                                                      [&](const Tenant& t) { return isScalar(t.buffer); });
+    if (anyScalar && stride != home.stride) return std::nullopt;
+    Fit fit{0, 0};
+    if (beside == Beside::kYes && !anyScalar && stride >= kLine) {
+      fit.offset = lowestFree(b, home);
+    } else if (std::any_of(home.tenants.begin(), home.tenants.end(),
+                           [&](const Tenant& t) { return !lifetimes_.mayShare(b, t.buffer); })) {
+      return std::nullopt;
     }
-    return (stride + element - 1) / element * element;
+    fit.growth = std::max<int64_t>(fit.offset + stride - home.stride, 0);
+    return fit;
+  }
+
+  // Behind buffers that may not share with this one, at the first gap between them that is wide enough.
+  int64_t lowestFree(BufferId b, const Home& home) const {
+    std::vector<Tenant> others;
+    std::copy_if(home.tenants.begin(), home.tenants.end(), std::back_inserter(others),
+                 [&](const Tenant& t) { return !lifetimes_.mayShare(b, t.buffer); });
+    std::sort(others.begin(), others.end(),
+              [](const Tenant& a, const Tenant& b) { return a.offset < b.offset; });
+    int64_t lowest = 0;
+    for (const Tenant& other : others) {
+      if (other.offset >= lowest + strideFor(program_.at(b))) break;
+      lowest = std::max(lowest, other.offset + strideFor(program_.at(other.buffer)));
+    }
+    return lowest;
+  }
+
+  static int64_t costOf(const std::vector<Home>& homes) {
+    int64_t bytes = 0;
+    for (const Home& home : homes) bytes += home.stride;
+    return bytes;
   }
 
   int64_t unit(BufferId b) const { return bytesPerUnit(program_.at(b)); }
 
-  void addRegion(const std::vector<BufferId>& tenants, MemoryPlan& plan) const {
-    const Buffer& first = program_.at(tenants.front());
+  void addRegion(const Home& home, MemoryPlan& plan) const {
+    const Buffer& first = program_.at(home.tenants.front().buffer);
     Region region;
     region.name = first.name;
     region.extent = extentOf(first);
-    region.stride = strideOf(tenants);
     region.saved = first.role == Role::kSaved;
-    for (BufferId b : tenants) {
+    int64_t element = 1;
+    for (const auto& [b, offset] : home.tenants) {
+      element = std::max<int64_t>(element, dtypeBytes(program_.at(b).type));
       region.symmetric = region.symmetric || lifetimes_.isRemote(b);
       plan.of[b.value] = RegionId{static_cast<uint32_t>(plan.regions.size())};
+      plan.offsets[b.value] = offset;
     }
+    region.stride = roundUp(home.stride, element);
     plan.regions.push_back(std::move(region));
   }
 

@@ -1,7 +1,8 @@
-// Memory plan: which region each runtime-owned buffer lies in.
+// Memory plan: which region each runtime-owned buffer lies in, and where in its strides.
 //
-// Buffers share a region where their lifetimes allow (memory_lifetimes.h) and they have the same extent.
-// Buffers of less than 64 bytes a row never lie in a region of wider ones: it would cost a cache line a row.
+// Buffers share bytes of a region where their lifetimes allow (memory_lifetimes.h) and they have the same
+// extent. Buffers of less than 64 bytes a row never lie in a region of wider ones: it would cost a cache line
+// a row.
 #pragma once
 
 #include <string>
@@ -14,12 +15,15 @@ namespace sluice {
 
 struct MemoryPlan {
   std::vector<Region> regions;
-  std::vector<RegionId> of;  // by BufferId; none: the caller's memory
+  std::vector<RegionId> of;      // by BufferId; none: the caller's memory
+  std::vector<int64_t> offsets;  // by BufferId: bytes from the begin of the region's stride
 };
 
 // Deterministic: widest rows first, then as declared; each buffer takes the first region it fits. Where that
 // takes more than must be live at once, other orders are tried, one buffer moved at a time, as long as it
-// pays and for a bounded time. Regions are named after the first buffer in them.
+// pays and for a bounded time. If regions that hold one buffer at a time are still too much, temporary
+// buffers also lie side by side: each at the lowest place that is free while it lives, in the region that
+// this makes grow least. Regions are named after the first buffer in them.
 MemoryPlan planMemory(const Draft& draft);
 
 }  // namespace sluice

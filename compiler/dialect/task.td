@@ -48,11 +48,15 @@ def Task_RegionOp : Task_Op<"region", [HasParent<"ProgramOp">]> {
 
 def Task_BufferOp : Task_Op<"buffer", [HasParent<"ProgramOp">]> {
   let summary = "a tensor of the program: `task.buffer saved \"act\" : [R, 768] bf16 in \"act\"`";
-  let description = "`shape` holds kTokens, kRows and kPairs for the run-time extents T, R and P.";
+  let description = [{
+    `shape` holds kTokens, kRows and kPairs for the run-time extents T, R and P; `offset` the bytes from the begin of
+    the region's stride, where that is not 0.
+  }];
   let arguments = (ins StrAttr:$name, Task_Role:$role, DenseI64ArrayAttr:$shape, TypeAttr:$element_type,
-                       OptionalAttr<StrAttr>:$region, OptionalAttr<StrAttr>:$alias);
+                       OptionalAttr<StrAttr>:$region, OptionalAttr<StrAttr>:$alias, OptionalAttr<I64Attr>:$offset);
   let assemblyFormat = [{
-    $role $name `:` custom<Shape>($shape) $element_type (`in` $region^)? (`alias` $alias^)? attr-dict
+    $role $name `:` custom<Shape>($shape) $element_type (`in` $region^)? (`at` $offset^)? (`alias` $alias^)?
+    attr-dict
   }];
   let hasVerifier = 1;
   let extraClassDeclaration = [{

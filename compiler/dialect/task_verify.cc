@@ -170,6 +170,10 @@ LogicalResult BufferOp::verify() {
     if (failed(checkRange(*this, "a dimension", dim, kPairs, int64_t{1} << 46))) return failure();
     if (dim == 0) return emitOpError("has a dimension of 0");
   }
+  if (getOffset() && !getRegion()) return emitOpError("has a place, but no region");
+  if (failed(
+          checkRange(*this, "the place", static_cast<int64_t>(getOffset().value_or(0)), 0, int64_t{1} << 46)))
+    return failure();
   const mlir::Type type = getElementType();
   if (type.isBF16() || type.isF16() || type.isF32() || type.isInteger(32) || type.isInteger(64))
     return success();

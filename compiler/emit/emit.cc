@@ -102,6 +102,7 @@ class Emitter {
       buffer.shape.push_back(dim >= 0 ? Dim{Extent::kFixed, dim} : Dim{static_cast<Extent>(-dim), 0});
     buffer.role = static_cast<Role>(op.getRole());
     buffer.region = regions_[op.getRegion()];
+    buffer.offset = static_cast<int64_t>(op.getOffset().value_or(0));
     p_.buffers.push_back(std::move(buffer));
   }
 

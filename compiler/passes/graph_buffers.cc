@@ -83,9 +83,10 @@ std::string GraphBuffers::addTemp(llvm::StringRef entry, const std::string& name
 void GraphBuffers::add(llvm::StringRef name, task::Role role, llvm::ArrayRef<int64_t> shape, mlir::Type type,
                        mlir::StringAttr alias, mlir::Location location) {
   taken_.insert(name);
-  builder_.create<task::BufferOp>(
-      location, builder_.getStringAttr(name), task::RoleAttr::get(builder_.getContext(), role),
-      builder_.getDenseI64ArrayAttr(shape), mlir::TypeAttr::get(type), mlir::StringAttr(), alias);
+  builder_.create<task::BufferOp>(location, builder_.getStringAttr(name),
+                                  task::RoleAttr::get(builder_.getContext(), role),
+                                  builder_.getDenseI64ArrayAttr(shape), mlir::TypeAttr::get(type),
+                                  mlir::StringAttr(), alias, mlir::IntegerAttr());
 }
 
 std::string GraphBuffers::unusedName(llvm::StringRef entry, const std::string& name) const {

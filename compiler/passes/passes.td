@@ -121,8 +121,9 @@ def OrderQueues : Pass<"order-queues", "::sluice::task::ProgramOp"> {
 def PlanMemory : Pass<"plan-memory", "::sluice::task::ProgramOp"> {
   let summary = "gives every buffer that the runtime owns a region, shared where lifetimes allow";
   let description = [{
-    Before: no regions. After: regions, and a region for every temporary and saved buffer and every output of rows.
-    Fails: a program that has regions. Test: tests/compiler/passes/plan_memory.mlir.
+    Before: no regions. After: regions, and a region for every temporary and saved buffer and every output of rows, and
+    the place in its strides where that is not the begin. Fails: a program that has regions.
+    Tests: tests/compiler/passes/plan_memory.mlir, plan_memory_beside.mlir.
   }];
 }
 

@@ -20,8 +20,10 @@ struct PlanMemory : impl::PlanMemoryBase<PlanMemory> {
     addRegions(plan);
     size_t b = 0;
     for (auto buffer : getOperation().getOps<task::BufferOp>()) {
-      const RegionId region = plan.of[b++];
+      const RegionId region = plan.of[b];
+      const int64_t offset = plan.offsets[b++];
       if (region) buffer.setRegion(llvm::StringRef(plan.regions[region.value].name));
+      if (offset != 0) buffer.setOffset(static_cast<uint64_t>(offset));
     }
   }
 

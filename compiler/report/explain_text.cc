@@ -57,12 +57,16 @@ std::string familyText(const TaskProgram& program, const FamilyExplanation& expl
                                       flopsText(inBalancedStep(flops, program.maxTokens, program.topK))));
 }
 
+std::string placeText(const Buffer& buffer) {
+  return buffer.offset == 0 ? buffer.name : fmt::format("{} (at {})", buffer.name, buffer.offset);
+}
+
 std::string memoryText(const TaskProgram& program, const Explanation& explanation) {
   std::string text = "\nmemory\n" + printMemoryTotals(program, explanation.memory, "  ");
   for (size_t r = 0; r < program.regions.size(); ++r) {
     const Region& region = program.regions[r];
     std::vector<std::string> names;
-    for (BufferId b : explanation.memory.regions[r].buffers) names.push_back(program.at(b).name);
+    for (BufferId b : explanation.memory.regions[r].buffers) names.push_back(placeText(program.at(b)));
     text += fmt::format("\n  region {}: {}{}{}\n", region.name,
                         bytesIn(program, explanation.memory.regions[r].bytes), region.saved ? ", saved" : "",
                         region.symmetric ? ", other ranks write it" : "");

@@ -34,11 +34,15 @@ Json memoryJson(const TaskProgram& program, const MemoryReport& report) {
   json["outputs"] = formulaJson(program, report.outputs);
   json["regions"] = Json::array();
   for (size_t r = 0; r < report.regions.size(); ++r) {
-    Json names = Json::array();
-    for (BufferId b : report.regions[r].buffers) names.push_back(program.at(b).name);
+    Json names = Json::array(), offsets = Json::array();
+    for (BufferId b : report.regions[r].buffers) {
+      names.push_back(program.at(b).name);
+      offsets.push_back(program.at(b).offset);
+    }
     json["regions"].push_back(Json{{"name", program.regions[r].name},
                                    {"bytes", formulaJson(program, report.regions[r].bytes)},
-                                   {"buffers", std::move(names)}});
+                                   {"buffers", std::move(names)},
+                                   {"offsets", std::move(offsets)}});
   }
   return json;
 }

@@ -65,6 +65,11 @@ std::string untilText(const EventArray& event) {
   return {};
 }
 
+// Whether buffers of one region have bytes of its stride in common.
+bool overlap(const Buffer& a, const Buffer& b) {
+  return a.offset < b.offset + bytesPerUnit(b) && b.offset < a.offset + bytesPerUnit(a);
+}
+
 std::string placeOf(const Graph& graph, SourcePos pos) {
   return fmt::format("{}:{}:{}", graph.file, pos.line, pos.column);
 }
@@ -248,6 +253,7 @@ std::vector<std::string> Reasons::ofSharing(const std::vector<BufferId>& buffers
   for (size_t i = 1; i < buffers.size(); ++i)
     for (size_t j = 0; j < i; ++j) {
       BufferId earlier = buffers[j], later = buffers[i];
+      if (!overlap(program_.at(earlier), program_.at(later))) continue;
       FamilyId first = writerOf(earlier, {}), second = writerOf(later, {});
       if (!first || !second) continue;
       if (first > second) std::swap(first, second), std::swap(earlier, later);

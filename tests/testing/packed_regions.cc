@@ -53,4 +53,16 @@ TaskProgram packRegions(TaskProgram program) {
   return program;
 }
 
+TaskProgram spreadRegions(TaskProgram program) {
+  std::vector<Region> spread;
+  for (Buffer& buffer : program.buffers) {
+    if (!buffer.region) continue;
+    spread.push_back(program.at(buffer.region));
+    buffer.region = RegionId{static_cast<uint32_t>(spread.size() - 1)};
+    buffer.offset = 0;
+  }
+  program.regions = std::move(spread);
+  return program;
+}
+
 }  // namespace sluice

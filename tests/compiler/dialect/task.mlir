@@ -7,6 +7,8 @@
 // RUN: FileCheck %s < %t.1
 
 // CHECK: task.program "p" ranks = 1 experts = 4 top_k = 2 max_tokens = 64 cores = 2 target "cpu" symbols {} {
+// CHECK: task.buffer temp "up" : [R, 48] bf16 in "up"{{$}}
+// CHECK: task.buffer temp "down" : [R, 32] bf16 in "up" at 128{{$}}
 // CHECK: task.family gmm "up" on "rows" tiles = 3 <n = 48, k = 32, tile_n = 16> core unified reads ["rows", "w"] writes ["up"] waits ["rows_arrived"] signals ["up_done", "expert_up"]
 task.program "p" ranks = 1 experts = 4 top_k = 2 max_tokens = 64 cores = 2 target "cpu" symbols {} {
   task.space tokens "tokens" slot = 8 window = 1
@@ -14,9 +16,8 @@ task.program "p" ranks = 1 experts = 4 top_k = 2 max_tokens = 64 cores = 2 targe
   task.space sends "sends" slot = 16 window = 1
   task.space returns "returns" slot = 16 window = 1
   task.space experts "experts" slot = 1 window = 1
-  task.region "up" R stride = 128
+  task.region "up" R stride = 192
   task.region "rows" R stride = 64 symmetric
-  task.region "down" R stride = 64
   task.region "back" P stride = 64 symmetric
   task.buffer input "x" : [T, 32] bf16
   task.buffer input "ids" : [T, 2] i32
@@ -24,7 +25,7 @@ task.program "p" ranks = 1 experts = 4 top_k = 2 max_tokens = 64 cores = 2 targe
   task.buffer input "wd" : [4, 48, 32] bf16
   task.buffer temp "rows" : [R, 32] bf16 in "rows"
   task.buffer temp "up" : [R, 48] bf16 in "up"
-  task.buffer temp "down" : [R, 32] bf16 in "down"
+  task.buffer temp "down" : [R, 32] bf16 in "up" at 128
   task.buffer temp "back" : [P, 32] bf16 in "back"
   task.buffer output "y" : [T, 32] bf16
   task.buffer output "dw" : [4, 32, 48] f32

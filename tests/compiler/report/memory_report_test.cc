@@ -1,5 +1,6 @@
 #include "compiler/report/memory_report.h"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 
 #include "compiler/report/memory_json.h"
@@ -46,6 +47,21 @@ TEST_CASE("totals are printed as formulas with a balanced step beside them") {
   CHECK(json["entries"].size() == 2);
   CHECK(json["all"]["planned"]["R"] == reportMemory(program).all.planned.rows);
   CHECK(json["regions"][0]["buffers"].size() >= 1);
+}
+
+TEST_CASE("the place of a buffer in its region is told") {
+  TaskProgram program = buildMoeProgram(shapeOf(64, 96));
+  const auto named = [](auto& table, const char* name) {
+    return std::find_if(table.begin(), table.end(), [&](const auto& t) { return t.name == name; });
+  };
+  const auto region = named(program.regions, "rows_dy");
+  region->stride = 256;
+  named(program.buffers, "rows_dx")->region = named(program.buffers, "rows_dy")->region;
+  named(program.buffers, "rows_dx")->offset = 128;
+  const auto json = memoryJson(program, reportMemory(program));
+  const auto& told = json["regions"][static_cast<size_t>(region - program.regions.begin())];
+  CHECK(told["buffers"].dump() == R"(["rows_dy","rows_dx"])");
+  CHECK(told["offsets"].dump() == "[0,128]");
 }
 
 }  // namespace
