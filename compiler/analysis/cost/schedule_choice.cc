@@ -13,8 +13,10 @@
 namespace sluice {
 namespace {
 
-constexpr int64_t kMostTasks = 1 << 12;  // of an entry that is replayed
+constexpr int64_t kMostTasks = 1 << 13;  // of an entry that is replayed
 constexpr double kNoise = 0.98;          // what takes more than this part of another is as good
+
+constexpr double kNever = std::numeric_limits<double>::infinity();
 
 std::string sizesText(const CostSizes& sizes) {
   return fmt::format("slots of {} rows and {} tokens, tiles of {} columns and of {} x {}", sizes.slotRows,
@@ -67,30 +69,33 @@ class Scheduler {
 
   ScheduleChoice run() {
     choice_.laneRules.assign(problem_.entries.size(), LaneRule::kFromEnd);
-    experts_ = std::numeric_limits<int32_t>::max();
-    for (const CostSizes& sizes : candidates_) {
-      cutBy(sizes, problem_);
-      experts_ = std::min(experts_, expertsToReplay(problem_, costOf(problem_, rates_, rows_), kMostTasks));
-    }
+    experts_ = expertsFor(0);
     if (experts_ >= 1) chooseSizes();
     cutBy(candidates_[choice_.sizes], problem_);
     if (experts_ >= 1) chooseRules();
     if (choice_.replays.size() == problem_.entries.size()) return std::move(choice_);
-    choice_.replays.clear();
-    choice_.decisions = {{"", "lanes of all entries: " + ruleText(LaneRule::kFromEnd, true),
-                          "as docs/SCHEDULE.md has it; the step is too large to be replayed"}};
-    return std::move(choice_);
+    return {0,
+            std::vector<LaneRule>(problem_.entries.size(), LaneRule::kFromEnd),
+            {},
+            {{"", "lanes of all entries: " + ruleText(LaneRule::kFromEnd, true),
+              "as docs/SCHEDULE.md has it; the step is too large to be replayed"}}};
   }
 
  private:
-  // Seconds of all entries, or infinity.
-  double replayAll(const CostSizes& sizes) {
-    cutBy(sizes, problem_);
+  int32_t expertsFor(size_t candidate) {
+    cutBy(candidates_[candidate], problem_);
+    return expertsToReplay(problem_, costOf(problem_, rates_, rows_), kMostTasks);
+  }
+
+  // Seconds of all entries. Infinity where so many experts are too much: few stand worse for all, and unequal
+  // parts of a step cannot be compared.
+  double replayAll(size_t candidate) {
+    if (expertsFor(candidate) < experts_) return kNever;
     const ReplayStep step = replayStepOf(problem_, rows_, experts_);
     double seconds = 0;
     for (uint32_t entry = 0; entry < problem_.entries.size(); ++entry) {
       const std::optional<Replay> replay = replayEntry(problem_, entry, LaneRule::kFromEnd, rates_, step);
-      if (!replay) return std::numeric_limits<double>::infinity();
+      if (!replay) return kNever;
       seconds += replay->seconds;
     }
     return seconds;
@@ -99,7 +104,9 @@ class Scheduler {
   void chooseSizes() {
     if (candidates_.size() < 2) return;
     std::vector<double> seconds;
-    for (const CostSizes& sizes : candidates_) seconds.push_back(replayAll(sizes));
+    for (size_t i = 0; i < candidates_.size(); ++i) seconds.push_back(replayAll(i));
+    const auto replayed = std::count_if(seconds.begin(), seconds.end(), [](double s) { return s < kNever; });
+    if (replayed < 2) return;
     const auto best = static_cast<size_t>(std::min_element(seconds.begin(), seconds.end()) - seconds.begin());
     if (seconds[best] < seconds[0] * kNoise) choice_.sizes = best;
     size_t other = choice_.sizes == 0 ? 1 : 0;
@@ -109,7 +116,7 @@ class Scheduler {
         choice_.sizes == 0 ? "the model's choice stays" : "clearly better than the model's choice";
     choice_.decisions.push_back(
         {"", sizesText(candidates_[choice_.sizes]),
-         fmt::format("{}: of {} replayed, {}; {}", why, seconds.size(), timeText(seconds[choice_.sizes]),
+         fmt::format("{}: of {} replayed, {}; {}", why, replayed, timeText(seconds[choice_.sizes]),
                      nextText(sizesText(candidates_[other]), seconds[other], seconds[choice_.sizes]))});
   }
 
