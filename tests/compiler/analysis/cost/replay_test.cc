@@ -155,27 +155,51 @@ TEST_CASE("cores of two kinds run their families side by side, and some only com
   CHECK(apart.seconds == Approx(128 + 16));
 }
 
-TEST_CASE("every family of the layer runs all its tasks, the same way every time") {
-  for (int64_t ranks : {1, 2, 8}) {
-    MoeShape shape;
-    shape.ranks = ranks > 1 ? 2 : 1;
-    CostProblem problem = costProblemOf(buildMoeProgram(shape));
-    problem.step = {ranks, 8 * ranks, 2, 200};
-    problem.cores = 3;
-    const ReplayStep step = replayStepOf(problem, expectRows({}, problem.step), 8);
-    for (uint32_t entry : {0u, 1u})
-      for (LaneRule rule : kLaneRules) {
-        const std::optional<Replay> one = replayEntry(problem, entry, rule, secondsByRow(), step);
-        const std::optional<Replay> two = replayEntry(problem, entry, rule, secondsByRow(), step);
-        REQUIRE(one);
-        CHECK(one->seconds == two->seconds);
-        CHECK(one->waits.producer == two->waits.producer);
-        double busy = one->waits.arrival + one->waits.producer + one->waits.end + one->pools[0].busy;
-        CHECK(busy == Approx(3 * one->replayed));
-        for (size_t f = 0; f < problem.families.size(); ++f)
-          CHECK((one->families[f].tasks > 0) == (problem.families[f].entry == entry));
-      }
+// The layer of docs/SCHEDULE.md, of slots of one size or two, on cores of one kind or two.
+CostProblem layer(int64_t ranks, int32_t groupSlots, bool separate) {
+  MoeShape shape;
+  shape.ranks = ranks > 1 ? 2 : 1;
+  shape.groupSlots = groupSlots;
+  CostProblem problem = costProblemOf(buildMoeProgram(shape));
+  problem.step = {ranks, 8 * ranks, 2, 200};
+  if (!separate) return problem;
+  problem.cores = 0;
+  problem.cubeCores = 2;
+  problem.vectorCores = 3;
+  problem.communicationCores = 1;
+  for (CostFamily& family : problem.families)
+    family.core = family.op == OpKind::kGmm || family.op == OpKind::kGmmWeightGrad ? CoreKind::kCube
+                                                                                   : CoreKind::kVector;
+  return problem;
+}
+
+void checkAllRuns(const CostProblem& problem, uint32_t entry, LaneRule rule) {
+  const ReplayStep step = replayStepOf(problem, expectRows({}, problem.step), 8);
+  const std::optional<Replay> one = replayEntry(problem, entry, rule, secondsByRow(), step);
+  const std::optional<Replay> two = replayEntry(problem, entry, rule, secondsByRow(), step);
+  REQUIRE(one);
+  CHECK(one->seconds == two->seconds);
+  CHECK(one->waits.producer == two->waits.producer);
+  double spent = one->waits.arrival + one->waits.producer + one->waits.end, cores = 0;
+  for (const ReplayedPool& pool : one->pools) {
+    CHECK(pool.busy > 0);
+    spent += pool.busy;
+    cores += pool.pool.cores;
   }
+  CHECK(spent == Approx(cores * one->replayed));
+  for (size_t f = 0; f < problem.families.size(); ++f)
+    CHECK((one->families[f].tasks > 0) == (problem.families[f].entry == entry));
+}
+
+TEST_CASE("every family of the layer runs all its tasks, the same way every time") {
+  for (int64_t ranks : {1, 2, 8})
+    for (int32_t groupSlots : {0, 2})
+      for (bool separate : {false, true})
+        for (uint32_t entry : {0u, 1u})
+          for (LaneRule rule : kLaneRules) {
+            INFO(ranks << " ranks, groups of " << groupSlots << " slots, separate cores " << separate);
+            checkAllRuns(layer(ranks, groupSlots, separate), entry, rule);
+          }
 }
 
 TEST_CASE("a wait for what nothing signals is told, not waited for") {
