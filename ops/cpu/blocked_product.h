@@ -1,7 +1,7 @@
 // The blocked matrix product all instruction sets share: it cuts m, n and k into blocks that stay in the
 // caches and leaves packing to `Source` and the arithmetic to `Unit`.
 //
-//   for blocks of at most kMc rows of c
+//   for blocks of at most kMc rows of c, which share one packing of b
 //     for blocks of kKc of the sum
 //       pack the rows of a
 //       for panels of kNr columns of c
@@ -33,12 +33,9 @@ inline int64_t roundUp(int64_t x, int64_t unit) { return (x + unit - 1) / unit *
 // lines can be on their way there. Never faults.
 inline void fetchSoon(const void* line) { __builtin_prefetch(line, 0, 2); }
 
-// Rows of c that share one packing of b.
-constexpr int32_t kMc = 192;
-
-// What a Unit, made once for each product, states: kMr, kNr (a tile), kKc (a block of the sum), kAStride
-// (elements between two rows of the packed a), kKUnit (both panels are padded with zeros to a multiple of
-// it), Element (of the panels), and
+// What a Unit, made once for each product, states: kMr, kNr (a tile), kMc and kKc (blocks of the rows and of
+// the sum), kAStride (elements between two rows of the packed a), kKUnit (both panels are padded with zeros
+// to a multiple of it), Element (of the panels), for few_rows.h kFewKc and kRowsKc, and
 //   multiply(a, b, k, rows, cols, first, tile): the first rows x cols elements of tile[kMr, kNr] += a * b
 //   over the k padded elements; where `first`, the tile holds nothing yet.
 // A Source states:
@@ -51,14 +48,14 @@ constexpr int32_t kMc = 192;
 
 template <class Unit>
 struct ScratchLayout {
-  static constexpr int64_t kABytes = int64_t{kMc} * Unit::kAStride * sizeof(typename Unit::Element);
+  static constexpr int64_t kABytes = int64_t{Unit::kMc} * Unit::kAStride * sizeof(typename Unit::Element);
   static constexpr int64_t kBBytes = int64_t{Unit::kNr} * Unit::kKc * sizeof(typename Unit::Element);
   static constexpr int64_t kTileFloats = int64_t{Unit::kMr} * Unit::kNr;
-  static_assert(kABytes % 64 == 0 && kBBytes % 64 == 0 && kMc % Unit::kMr == 0 && kMc % 16 == 0);
+  static_assert(kABytes % 64 == 0 && kBBytes % 64 == 0 && Unit::kMc % Unit::kMr == 0 && Unit::kMc % 16 == 0);
 
   // One block of the sum needs one tile at a time; more must keep the tiles of a whole block of rows.
   static size_t bytes(int32_t n, bool manyBlocks) {
-    const int64_t tiles = manyBlocks ? roundUp(n, Unit::kNr) / Unit::kNr * (kMc / Unit::kMr) : 1;
+    const int64_t tiles = manyBlocks ? roundUp(n, Unit::kNr) / Unit::kNr * (Unit::kMc / Unit::kMr) : 1;
     return static_cast<size_t>(kABytes + kBBytes + (tiles > 0 ? tiles : 1) * kTileFloats * 4);
   }
 };
@@ -105,7 +102,7 @@ template <class Unit, class Source>
 void blockedProduct(const Source& source, int32_t m, int32_t n, int32_t k, void* scratch) {
   if (m <= 0 || n <= 0) return;
   Unit unit;
-  const int32_t blocks = (m - 1) / kMc + 1;
+  const int32_t blocks = (m - 1) / Unit::kMc + 1;
   const auto blockRows = static_cast<int32_t>(roundUp((m - 1) / blocks + 1, Unit::kMr));
   for (int32_t row = 0; row < m; row += blockRows) {
     const int32_t rows = smaller(blockRows, m - row);

@@ -14,6 +14,7 @@ struct UnitAmx {
   using Element = uint16_t;
   static constexpr int32_t kMr = 32;
   static constexpr int32_t kNr = 32;
+  static constexpr int32_t kMc = 192;
   static constexpr int32_t kKc = 1024;
   static constexpr int32_t kAStride =
       kKc + 32;  // not a power of two: the 16 rows of a tile would share a cache set

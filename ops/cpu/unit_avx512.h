@@ -16,6 +16,7 @@ struct UnitAvx512 {
   using Element = uint16_t;
   static constexpr int32_t kMr = 6;
   static constexpr int32_t kNr = 64;
+  static constexpr int32_t kMc = 384;
   static constexpr int32_t kKc = 256;
   static constexpr int32_t kAStride = kKc;
   static constexpr int32_t kKUnit = 2;

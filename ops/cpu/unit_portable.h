@@ -14,6 +14,7 @@ struct UnitPortable {
   using Element = float;
   static constexpr int32_t kMr = 6;
   static constexpr int32_t kNr = 8;
+  static constexpr int32_t kMc = 384;
   static constexpr int32_t kKc = 256;
   static constexpr int32_t kAStride = kKc;
   static constexpr int32_t kKUnit = 1;
