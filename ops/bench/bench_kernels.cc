@@ -1,12 +1,14 @@
-// Speed of every kernel of every instruction set this machine runs, on one thread, beside the register peak
-// of the multiplying unit measured in the same run.
+// Speed of every kernel of every instruction set this machine runs, on one thread, beside what bounds it,
+// measured in the same run: the register peak of the multiplying unit, the bandwidth of reading and of
+// writing past the caches. Times are those of the thread's CPU clock, best and median of repetitions. A
+// product runs over as many experts as make its weights or gradients larger than the caches.
 //
 // Usage: bench_kernels [ROWS [H [I [COLUMNS]]]]   (defaults 256 2048 768 256; COLUMNS of one gmm task)
 #include <fmt/format.h>
+#include <time.h>
 
 #include <algorithm>
 #include <charconv>
-#include <chrono>
 #include <cstring>
 #include <functional>
 #include <memory>
@@ -16,6 +18,7 @@
 
 #include "ops/abi/kernels.h"
 #include "ops/bench/peak.h"
+#include "ops/bench/probes.h"
 #include "ops/tiling.h"
 
 namespace sluice::ops {
@@ -25,21 +28,31 @@ struct Sizes {
   int32_t rows = 256, hidden = 2048, inter = 768, columns = 256;
 };
 
-double seconds(const std::function<void()>& work) {
-  const auto begin = std::chrono::steady_clock::now();
-  work();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+// What others do with this core does not count.
+double threadSeconds() {
+  timespec now = {};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
 }
 
-// The best of repetitions that together take about 0.3 s: the host is shared, and noise only slows down.
-double bestSeconds(const std::function<void()>& work) {
-  double best = seconds(work), total = best;
-  for (int i = 0; i < 3 || total < 0.3; ++i) {
-    const double once = seconds(work);
-    best = std::min(best, once);
-    total += once;
-  }
-  return best;
+double seconds(const std::function<void()>& work) {
+  const double begin = threadSeconds();
+  work();
+  return threadSeconds() - begin;
+}
+
+struct Time {
+  double best, median;
+};
+
+// Of repetitions that together take about 0.3 s, at least five, behind one that warms up.
+Time timeOf(const std::function<void()>& work) {
+  work();
+  std::vector<double> times;
+  for (double total = 0; times.size() < 5 || total < 0.3; total += times.back())
+    times.push_back(seconds(work));
+  std::sort(times.begin(), times.end());
+  return {times.front(), times[times.size() / 2]};
 }
 
 double peakFlops(double (*run)(int64_t)) {
@@ -55,7 +68,7 @@ double peakFlops(double (*run)(int64_t)) {
 double peakOf(Isa isa) {
   switch (isa) {
     case Isa::kPortable:
-      return 0;
+      return peakFlops(runPortablePeak);
     case Isa::kAvx2:
       return peakFlops(runAvx2FmaPeak);
     case Isa::kAvx512Bf16:
@@ -78,10 +91,27 @@ struct FreeAligned {
   void operator()(std::byte* p) const { ::operator delete(p, std::align_val_t{64}); }
 };
 
+// Of one thread, bytes a second.
+struct Memory {
+  double read, write;
+};
+
+Memory probeMemory() {
+  constexpr size_t kBytes = size_t{128} << 20;
+  const std::unique_ptr<std::byte, FreeAligned> memory(
+      static_cast<std::byte*>(::operator new(kBytes, std::align_val_t{64})));
+  std::memset(memory.get(), 1, kBytes);
+  return {readBandwidth({memory.get(), kBytes}, 1, 5).median,
+          streamBandwidth({memory.get(), kBytes}, 1, 5).median};
+}
+
+// Experts whose matrices of `bytes` bytes are together larger than any cache.
+int64_t expertsFor(int64_t bytes) { return std::clamp<int64_t>((int64_t{96} << 20) / bytes, 1, 64); }
+
 class Bench {
  public:
-  Bench(const KernelSet& kernels, const Sizes& sizes, double peak)
-      : kernels_(kernels), s_(sizes), peak_(peak) {
+  Bench(const KernelSet& kernels, const Sizes& sizes, double peak, const Memory& memory)
+      : kernels_(kernels), s_(sizes), peak_(peak), memory_(memory) {
     const int32_t widest = std::max(s_.hidden, 2 * s_.inter);
     const size_t bytes =
         std::max(kernels.gmmScratchBytes(widest, widest), kernels.weightGradScratchBytes(widest, widest));
@@ -100,28 +130,32 @@ class Bench {
   }
 
  private:
-  void print(std::string_view op, double operations, double bytes, double time) {
-    const double flops = operations / time;
-    fmt::print("{:<9} {:<28} {:>9.1f} us {:>7.3f} TFLOP/s", isaName(kernels_.isa), op, time * 1e6,
-               flops / 1e12);
-    if (peak_ > 0 && bytes == 0) fmt::print("  {:>4.0f}% of peak", 100 * flops / peak_);
-    if (bytes > 0) fmt::print("  {:>6.1f} GB/s", bytes / time / 1e9);
+  // `bytes` are those that must come from or go to memory, `bandwidth` what they may reach; 0: not told.
+  void print(std::string_view op, double operations, double bytes, double bandwidth, const Time& time) {
+    fmt::print("{:<9} {:<28} {:>9.1f} us, median {:>9.1f}", isaName(kernels_.isa), op, time.best * 1e6,
+               time.median * 1e6);
+    if (operations > 0) fmt::print("  {:>7.3f} TFLOP/s", operations / time.median / 1e12);
+    if (operations > 0 && peak_ > 0) fmt::print(" {:>3.0f}% of peak", 100 * operations / time.median / peak_);
+    if (bytes > 0) fmt::print("  {:>6.1f} GB/s", bytes / time.median / 1e9);
+    if (bytes > 0 && bandwidth > 0) fmt::print(" {:>3.0f}% of memory", 100 * bytes / time.median / bandwidth);
     fmt::print("\n");
   }
 
   // A whole product, task by task: each task packs its weights anew, as in a program.
   void gmm(std::string_view name, int32_t k, int32_t n, bool transposed) {
-    const std::vector<BFloat16> a = randomMatrix(s_.rows, k), b = randomMatrix(n, k);
+    const int64_t experts = expertsFor(int64_t{2} * n * k), weight = int64_t{n} * k;
+    const std::vector<BFloat16> a = randomMatrix(s_.rows, k), b = randomMatrix(experts * n, k);
     std::vector<BFloat16> c(static_cast<size_t>(s_.rows) * n);
-    const double time = bestSeconds([&] {
-      for (int32_t t = 0; t < tileCount(n, s_.columns); ++t) {
-        const TileRange columns = tileRange(n, s_.columns, t);
-        const BFloat16* const weight = b.data() + (transposed ? int64_t{columns.begin} * k : columns.begin);
-        kernels_.gmm({a.data(), k, weight, transposed ? k : n, c.data() + columns.begin, n, s_.rows,
-                      columns.length(), k, transposed, scratch_.get()});
-      }
+    const Time time = timeOf([&] {
+      for (int64_t expert = 0; expert < experts; ++expert)
+        for (int32_t t = 0; t < tileCount(n, s_.columns); ++t) {
+          const TileRange columns = tileRange(n, s_.columns, t);
+          const int64_t at = expert * weight + (transposed ? int64_t{columns.begin} * k : columns.begin);
+          kernels_.gmm({a.data(), k, b.data() + at, transposed ? k : n, c.data() + columns.begin, n, s_.rows,
+                        columns.length(), k, transposed, scratch_.get()});
+        }
     });
-    print(name, 2.0 * s_.rows * n * k, 0, time);
+    print(name, 2.0 * experts * s_.rows * weight, 2.0 * experts * weight, memory_.read, time);
   }
 
   // gmm and activation as two families, and as one that keeps at most 192 rows of its product in scratch.
@@ -135,15 +169,15 @@ class Bench {
                     columns.length(), k, false, scratch_.get()});
     };
     const double operations = 4.0 * s_.rows * n * k;
-    double time = bestSeconds([&] {
+    Time time = timeOf([&] {
       for (int32_t t = 0; t < tileCount(2 * n, s_.columns); ++t) {
         const TileRange columns = tileRange(2 * n, s_.columns, t);
         product(0, s_.rows, columns, gateUp.data() + columns.begin, 2 * n);
       }
       kernels_.activation({gateUp.data(), 2 * n, act.data(), n, s_.rows, n});
     });
-    print("gmm up, then swiglu", operations, 0, time);
-    time = bestSeconds([&] {
+    print("gmm up, then swiglu", operations, 0, 0, time);
+    time = timeOf([&] {
       for (int32_t t = 0; t < tileCount(n, s_.columns); ++t)
         for (int32_t row = 0; row < s_.rows; row += rowsAtOnce) {
           const TileRange gate = tileRange(n, s_.columns, t);
@@ -154,22 +188,31 @@ class Bench {
               {kept.data(), 2 * width, act.data() + int64_t{row} * n + gate.begin, n, rows, width});
         }
     });
-    print("gmm up with swiglu in it", operations, 0, time);
+    print("gmm up with swiglu in it", operations, 0, 0, time);
   }
 
   void weightGrad() {
     const int32_t m = s_.hidden, n = 2 * s_.inter;
+    const int64_t experts = expertsFor(int64_t{4} * m * n), gradient = int64_t{m} * n;
     const std::vector<BFloat16> a = randomMatrix(s_.rows, m), b = randomMatrix(s_.rows, n);
     const std::vector<float> scale(s_.rows, 0.7f);
-    std::vector<float> c(static_cast<size_t>(m) * n);
-    const double time = bestSeconds([&] {
-      for (int32_t i = 0; i < m; i += s_.columns)
-        for (int32_t j = 0; j < n; j += s_.columns)
-          kernels_.gmmWeightGrad({a.data() + i, m, b.data() + j, n, scale.data(),
-                                  c.data() + int64_t{i} * n + j, n, s_.rows, std::min(s_.columns, m - i),
-                                  std::min(s_.columns, n - j), scratch_.get()});
-    });
-    print("gmm_weight_grad gate_up", 2.0 * s_.rows * m * n, 0, time);
+    const std::unique_ptr<std::byte, FreeAligned> memory(static_cast<std::byte*>(
+        ::operator new(static_cast<size_t>(experts * gradient) * 4, std::align_val_t{64})));
+    auto* const c = reinterpret_cast<float*>(memory.get());
+    for (const bool accumulate : {false, true}) {
+      const Time time = timeOf([&] {
+        for (int64_t expert = 0; expert < experts; ++expert)
+          for (int32_t i = 0; i < m; i += s_.columns)
+            for (int32_t j = 0; j < n; j += s_.columns)
+              kernels_.gmmWeightGrad({a.data() + i, m, b.data() + j, n, scale.data(),
+                                      c + expert * gradient + int64_t{i} * n + j, n, s_.rows,
+                                      std::min(s_.columns, m - i), std::min(s_.columns, n - j),
+                                      scratch_.get(), accumulate});
+      });
+      print(accumulate ? "gmm_weight_grad, added" : "gmm_weight_grad gate_up",
+            2.0 * experts * s_.rows * gradient, 4.0 * experts * gradient, accumulate ? 0 : memory_.write,
+            time);
+    }
   }
 
   void elementWise() {
@@ -181,29 +224,29 @@ class Bench {
     std::vector<int32_t> index(s_.rows);
     for (int32_t i = 0; i < s_.rows; ++i) index[i] = static_cast<int32_t>(int64_t{i} * 7 % s_.rows);
     const double elements = 1.0 * s_.rows * n;
-    double time =
-        bestSeconds([&] { kernels_.activation({gateUp.data(), 2 * n, act.data(), n, s_.rows, n}); });
-    print("swiglu", 0, elements * 6, time);
-    time = bestSeconds([&] {
+    Time time = timeOf([&] { kernels_.activation({gateUp.data(), 2 * n, act.data(), n, s_.rows, n}); });
+    print("swiglu", 0, elements * 6, 0, time);
+    time = timeOf([&] {
       kernels_.activationGrad({act.data(), n, gateUp.data(), 2 * n, weight.data(), grad.data(), 2 * n,
                                rowGrad.data(), s_.rows, n});
     });
-    print("swiglu_grad", 0, elements * 10, time);
-    time = bestSeconds([&] {
+    print("swiglu_grad", 0, elements * 10, 0, time);
+    time = timeOf([&] {
       kernels_.gatherRows({reinterpret_cast<const std::byte*>(rows.data()), h * 2, index.data(), 1,
                            reinterpret_cast<std::byte*>(y.data()), h * 2, h * 2, s_.rows});
     });
-    print("gather rows", 0, 4.0 * s_.rows * h, time);
+    print("gather rows", 0, 4.0 * s_.rows * h, 0, time);
     if (s_.rows < k) return;
-    time = bestSeconds([&] {
+    time = timeOf([&] {
       kernels_.weightedSum({rows.data(), h, index.data(), weight.data(), y.data(), h, tokens, k, h});
     });
-    print("weighted sum of 8 rows", 0, 2.0 * tokens * h * (k + 1), time);
+    print("weighted sum of 8 rows", 0, 2.0 * tokens * h * (k + 1), 0, time);
   }
 
   const KernelSet& kernels_;
   Sizes s_;
   double peak_;
+  Memory memory_;
   std::unique_ptr<std::byte, FreeAligned> scratch_;
 };
 
@@ -226,10 +269,13 @@ int runBench(int argc, char** argv) {
   }
   fmt::print("one thread, rows {}, H {}, I {}, {} columns a task\n", sizes.rows, sizes.hidden, sizes.inter,
              sizes.columns);
+  const Memory memory = probeMemory();
+  fmt::print("memory    read {:.1f} GB/s, written past the caches {:.1f} GB/s\n", memory.read / 1e9,
+             memory.write / 1e9);
   for (Isa isa : supportedIsas()) {
     const double peak = peakOf(isa);
     if (peak > 0) fmt::print("{:<9} register peak {:.3f} TFLOP/s\n", isaName(isa), peak / 1e12);
-    Bench(**kernelsFor(isa), sizes, peak).run();
+    Bench(**kernelsFor(isa), sizes, peak, memory).run();
   }
   return 0;
 }

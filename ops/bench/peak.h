@@ -6,6 +6,7 @@
 
 namespace sluice::ops {
 
+double runPortablePeak(int64_t loops);  // vectors of four, multiplied and added
 double runAvx2FmaPeak(int64_t loops);
 double runAvx512DotPeak(int64_t loops);  // vdpbf16ps
 double runAmxDotPeak(int64_t loops);     // tdpbf16ps
