@@ -63,7 +63,11 @@ TEST_CASE("constant, ordinary and unpacked weights give the same bits for any nu
     for (const bool fused : {false, true}) {
       const Program plain = programOf(buildMoeProgram(shapeOf(ranks, fused)));
       const Program wide = programOf(buildWideProgram({shapeOf(ranks, fused)}));
-      for (const Program* program : {&plain, &wide}) {
+      MoeShape inGroups = shapeOf(ranks, fused);
+      inGroups.slotRows = 16;
+      inGroups.groupSlots = 2;
+      const Program grouped = programOf(buildMoeProgram(inGroups));
+      for (const Program* program : {&plain, &wide, &grouped}) {
         const auto hashOf = [&](const ContextOptions& options, Weights weights, PackedWeights& packed) {
           LayerData data = makeProgramData(program->tables(), {90, 71}, DataRouting::kFewExperts, 4);
           packed = runSteps(*program, data, options, weights);
