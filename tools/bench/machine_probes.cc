@@ -19,10 +19,26 @@ constexpr size_t kLine = 64;
 
 std::atomic<uint64_t> sink;  // what is read is used
 
+// Four lanes and no fused multiply-add: what a compiler may use on every machine.
+double runPortablePeak(int64_t loops) {
+  using Lanes [[gnu::vector_size(16)]] = float;
+  const Lanes half = {0.5f, 0.5f, 0.5f, 0.5f};
+  Lanes a{}, b{}, c{}, d{}, e{}, f{}, g{}, h{}, i{}, j{}, k{}, l{}, m{}, n{};  // an array would lie in memory
+  const auto step = [&](Lanes& sum) __attribute__((always_inline)) {
+    sum = sum * half + half;
+    asm volatile("" : "+x"(sum));  // no loop may be merged with another
+  };
+  for (int64_t loop = 0; loop < loops; ++loop) {
+    step(a), step(b), step(c), step(d), step(e), step(f);
+    step(g), step(h), step(i), step(j), step(k), step(l), step(m), step(n);
+  }
+  return static_cast<double>(loops) * 14 * 4 * 2;
+}
+
 double (*peakLoop(ops::Isa isa))(int64_t) {
   switch (isa) {
     case ops::Isa::kPortable:
-      return nullptr;
+      return runPortablePeak;
     case ops::Isa::kAvx2:
       return ops::runAvx2FmaPeak;
     case ops::Isa::kAvx512Bf16:
@@ -30,10 +46,10 @@ double (*peakLoop(ops::Isa isa))(int64_t) {
     case ops::Isa::kAmx:
       return ops::runAmxDotPeak;
   }
-  return nullptr;
+  return runPortablePeak;
 }
 
-double loopsOf(ops::Isa isa) { return isa == ops::Isa::kAmx ? 1 << 16 : 1 << 19; }
+int64_t loopsOf(ops::Isa isa) { return isa == ops::Isa::kAmx ? 1 << 16 : 1 << 19; }
 
 // What `threads` threads do in a second, all at once, from the first begin to the last end; `work(thread)`
 // returns how much it did.
@@ -81,8 +97,7 @@ ProbeRates MachineProbes::probe(int threads) {
     return std::span(memory_).subspan(shift + static_cast<size_t>(thread) * each, each);
   };
   ProbeRates rates;
-  if (double (*const loop)(int64_t) = peakLoop(isa_))
-    rates.flops = rateOf(threads, clock_, [&](int) { return loop(static_cast<int64_t>(loopsOf(isa_))); });
+  rates.flops = rateOf(threads, clock_, [&](int) { return peakLoop(isa_)(loopsOf(isa_)); });
   rates.read = rateOf(threads, clock_, [&](int thread) {
     sink += ops::readMemory(part(thread));
     return static_cast<double>(each);

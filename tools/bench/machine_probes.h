@@ -15,7 +15,7 @@ namespace sluice::tools {
 
 // One repetition of every probe, on one thread or on all.
 struct ProbeRates {
-  double flops = 0;   // 0: this instruction set has no probe
+  double flops = 0;   // a second
   double read = 0;    // bytes a second
   double stream = 0;  // bytes a second written past the caches
 };

@@ -23,9 +23,9 @@ std::string peakText(const ProbeRates& all, const ProbeRates& one, int threads) 
     if (threads > 1) text += fmt::format(" (one thread {:.{}f})", ofOne * unit, digits);
     return text;
   };
-  const std::string peak = all.flops > 0 ? both(all.flops, one.flops, 1e-12, 3) + " TFLOP/s" : "not probed";
-  return fmt::format("peak {}, read {} GB/s, non-temporal write {} GB/s", peak,
-                     both(all.read, one.read, 1e-9, 1), both(all.stream, one.stream, 1e-9, 1));
+  return fmt::format("peak {} TFLOP/s, read {} GB/s, non-temporal write {} GB/s",
+                     both(all.flops, one.flops, 1e-12, 3), both(all.read, one.read, 1e-9, 1),
+                     both(all.stream, one.stream, 1e-9, 1));
 }
 
 std::string percent(double share) { return share > 0 ? fmt::format("{:.0f}%", 100 * share) : "-"; }

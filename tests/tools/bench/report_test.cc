@@ -57,15 +57,6 @@ TEST_CASE("processor time counts by thread, so that other work of the machine do
   CHECK(figuresOf(c, c.passes[0], ClockKind::kCpu).median == Approx(0.005));
 }
 
-TEST_CASE("an instruction set without a probe has no share of a peak") {
-  CaseSamples c = measured();
-  for (ProbeRates& rates : c.probesOfAll) rates.flops = 0;
-  const PassFigures f = figuresOf(c, c.passes[0], ClockKind::kWall);
-  CHECK(f.shareOfPeak == 0);
-  CHECK(f.bound == Approx(0.0035));
-  CHECK(textOf(c, {}, {"cpu", "portable", ""}).find("peak not probed") != std::string::npos);
-}
-
 TEST_CASE("d over a is told where both were measured") {
   CaseSamples a = measured(), d = measured();
   a.name = "a";
