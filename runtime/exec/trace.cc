@@ -54,9 +54,9 @@ Trace TraceRecorder::take() {
 TraceSpan WorkerTrace::spanOf(const Task& task, int core) const {
   TraceSpan span;
   span.worker = worker_;
-  span.core = core;
   span.entry = step_.entry;
   span.lane = step_.plan->at(task.family).lane;
+  span.core = step_.program().at(span.lane).firstCore + core;
   span.family = task.family;
   span.slot = task.slot;
   span.tile = task.tile;

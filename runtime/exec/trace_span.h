@@ -27,7 +27,7 @@ struct TraceSpan {
   int32_t worker = -1;  // -1: the rank
   EntryId entry;
   LaneId lane;       // this and all that follows: kTask and kWait only
-  int32_t core = 0;  // as the lane counts its cores
+  int32_t core = 0;  // of the lane's kind
   FamilyId family;
   int64_t slot = 0;
   int32_t tile = 0;

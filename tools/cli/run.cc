@@ -5,18 +5,21 @@
 #include <cstring>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <thread>
 
 #include "runtime/api/sluice.h"
 #include "tools/cli/command.h"
 #include "tools/cli/files.h"
 #include "tools/cli/run_tensors.h"
+#include "tools/trace/chrome_trace.h"
+#include "tools/trace/summary.h"
 
 namespace sluice::tools {
 namespace {
 
 struct Options {
-  std::string program, in, out, entries, executor = "parallel", pack = "task";
+  std::string program, in, out, entries, executor = "parallel", pack = "task", hugePages = "on", trace;
   int threads = 0;
   double timeout = 30;
   int repeat = 1;
@@ -45,6 +48,8 @@ struct Rank {
   TensorMap outputs;
   std::vector<std::vector<RunStats>> stats;  // by entry run, then by repetition
   PackedWeights packed;
+  Trace trace;        // of the last repetition
+  HugePageUse pages;  // of the process, when this rank was done
 };
 
 struct Job {
@@ -54,6 +59,7 @@ struct Job {
   ContextOptions options;
   Weights weights = Weights::kOrdinary;
   int repeat = 1;
+  bool trace = false;
 };
 
 TensorView viewOf(Tensor& tensor) { return {tensor.type(), tensor.shape(), tensor.data()}; }
@@ -90,6 +96,7 @@ Status runRank(const Job& job, Transport& transport, Rank& rank) {
   for (int repetition = 0; repetition < job.repeat; ++repetition) {
     // Each repetition computes the same.
     copyStarts(job.program.tables(), rank.inputs, rank.outputs);
+    if (job.trace && repetition + 1 == job.repeat) (*context)->startTrace();
     for (size_t i = 0; i < job.entries.size(); ++i) {
       const EntryId entry = job.entries[i];
       if (Status status = (*context)->run(job.program.tables().at(entry).name); !status) return status;
@@ -99,6 +106,8 @@ Status runRank(const Job& job, Transport& transport, Rank& rank) {
     }
   }
   rank.packed = (*context)->packedWeights();
+  rank.trace = (*context)->takeTrace();
+  rank.pages = hugePageUse();
   return {};
 }
 
@@ -163,6 +172,14 @@ std::string reportPacked(const Job& job, const std::vector<Rank>& ranks) {
                      all.panels, left);
 }
 
+// The rank that was done first saw the memory of all.
+std::string describePages(const std::vector<Rank>& ranks) {
+  const auto most = std::max_element(ranks.begin(), ranks.end(), [](const Rank& a, const Rank& b) {
+    return a.pages.residentBytes < b.pages.residentBytes;
+  });
+  return describe(most->pages) + "\n";
+}
+
 Expected<std::vector<Rank>> loadRanks(const Job& job, const std::vector<std::string>& paths) {
   std::vector<Rank> ranks(paths.size());
   for (size_t r = 0; r < paths.size(); ++r) {
@@ -178,7 +195,20 @@ Expected<std::vector<Rank>> loadRanks(const Job& job, const std::vector<std::str
   return ranks;
 }
 
+// Writes the file but for its rename; nothing where no trace was asked for.
+Expected<std::optional<PendingFile>> stageTrace(const Options& options, const TaskProgram& program,
+                                                const std::vector<Trace>& traces) {
+  if (options.trace.empty()) return std::optional<PendingFile>();
+  Expected<PendingFile> file = PendingFile::create(options.trace);
+  if (!file) return file.error();
+  const std::string text = chromeTrace(program, traces);
+  if (Status status = file->write(std::as_bytes(std::span(text))); !status) return status.error();
+  if (Status status = file->finish(); !status) return status.error();
+  return std::optional<PendingFile>(std::move(*file));
+}
+
 Expected<int> run(const Options& options) {
+  if (options.hugePages == "off") refuseHugePages();
   Expected<Program> program = Program::load(options.program);
   if (!program) return program.error();
   Expected<std::vector<EntryId>> entries = findEntries(program->tables(), options.entries);
@@ -187,9 +217,11 @@ Expected<int> run(const Options& options) {
   if (!in) return in.error();
   const Expected<std::vector<std::string>> out = rankPaths(options.out, program->ranks());
   if (!out) return out.error();
-  if (Status status = probeWritable(*out); !status) return status.error();
+  std::vector<std::string> written = *out;
+  if (!options.trace.empty()) written.push_back(options.trace);
+  if (Status status = probeWritable(written); !status) return status.error();
 
-  Job job{*program, std::move(*entries), {}, {}, Weights::kOrdinary, options.repeat};
+  Job job{*program, std::move(*entries), {}, {}, Weights::kOrdinary, options.repeat, !options.trace.empty()};
   job.tensors = tensorsOf(job.program.tables(), job.entries);
   job.options.threads = options.threads;
   job.options.executor = options.executor == "serial" ? ExecutorKind::kSerial : ExecutorKind::kParallel;
@@ -202,10 +234,20 @@ Expected<int> run(const Options& options) {
   if (Status status = runRanks(job, *ranks); !status) return status.error();
 
   std::vector<TensorMap> outputs;
-  for (Rank& rank : *ranks) outputs.push_back(std::move(rank.outputs));
+  std::vector<Trace> traces;
+  for (Rank& rank : *ranks) {
+    outputs.push_back(std::move(rank.outputs));
+    traces.push_back(std::move(rank.trace));
+  }
+  Expected<std::optional<PendingFile>> trace = stageTrace(options, job.program.tables(), traces);
+  if (!trace) return trace.error();
   if (Status status = writeRanks(*out, outputs); !status) return status.error();
-  if (Status status = printText(report(job, *ranks) + reportPacked(job, *ranks)); !status)
-    return status.error();
+  std::string text = report(job, *ranks) + reportPacked(job, *ranks) + describePages(*ranks);
+  if (*trace) {
+    if (Status status = (*trace)->commit(); !status) return status.error();
+    text += "\n" + traceSummary(job.program.tables(), traces);
+  }
+  if (Status status = printText(text); !status) return status.error();
   return kExitSuccess;
 }
 
@@ -243,6 +285,11 @@ Command addRun(CLI::App& parent) {
                   "memory for packed weights of a rank (default: as much as they take)")
       ->check(CLI::Range(1e-3, 1e9))
       ->type_name("MIB");
+  app->add_option(
+         "--trace", options->trace,
+         "write what every worker did in the last repetition, for ui.perfetto.dev, and print where the "
+         "time went")
+      ->type_name("TRACE.json");
   app->footer(
       "Binds inputs and outputs by name. Prints, for each entry, rows of all ranks, their skew, tasks, time "
       "of\n"
@@ -253,7 +300,9 @@ Command addRun(CLI::App& parent) {
       "examples:\n"
       "  sluice run layer.slp --in 'in-{rank}.safetensors' --out 'out-{rank}.safetensors'\n"
       "  sluice run layer.slp --in 'in-{rank}.safetensors' --out 'out-{rank}.safetensors' \\\n"
-      "      --entry forward --threads 4 --repeat 10\n\n"
+      "      --entry forward --threads 4 --repeat 10\n"
+      "  sluice run layer.slp --in 'in-{rank}.safetensors' --out 'out-{rank}.safetensors' \\\n"
+      "      --repeat 3 --trace trace.json\n\n"
       "exit status: 0 done, 1 bad input or a failed run, 2 wrong usage");
   return {app, [options] { return run(*options); }};
 }

@@ -1,0 +1,21 @@
+// The work of one task: floating-point operations of its products, and bytes that it reads and writes.
+//
+// Free functions on values; any thread.
+#pragma once
+
+#include <cstdint>
+
+#include "runtime/program/program.h"
+
+namespace sluice::tools {
+
+struct TaskWork {
+  double flops = 0;  // 2 a product and sum; of matrix products only
+  double bytes = 0;  // operands once each, whatever the caches hold
+};
+
+// `rows`: of the task's slot or piece, tokens of its slot, or all rows of its expert or rank. A sum over the
+// pairs of a token counts top_k of them.
+TaskWork workOf(const TaskProgram& program, FamilyId family, int32_t tile, int64_t rows);
+
+}  // namespace sluice::tools
