@@ -126,7 +126,7 @@ class Context {
   PackedWeights packedWeights() const;
 
   // From now on runs are recorded, at most `spansPerWorker` spans of each worker: a full recording drops its
-  // oldest. A recording costs some 60 ns a task, and between runs memory for it is allocated.
+  // oldest. A recording costs some 20 to 60 ns a task, and between runs memory for it is allocated.
   void startTrace(size_t spansPerWorker = size_t{1} << 20);
   // What was recorded since startTrace() or the last call; empty where nothing is recorded.
   Trace takeTrace();

@@ -2,7 +2,6 @@
 #include <limits>
 
 #include "runtime/exec/backoff.h"
-#include "runtime/exec/clock.h"
 #include "runtime/exec/executor.h"
 #include "runtime/exec/report.h"
 #include "runtime/program/words.h"
@@ -136,8 +135,10 @@ Expected<int64_t> ParallelExecutor::run(const Step& step, double timeoutSeconds,
   } job{this, &step};
   timeoutSeconds_ = timeoutSeconds;
   trace_ = trace;
-  if (trace) makeRoom(step, *trace);
-  begin_ = monotonicNanoseconds();
+  if (trace) {
+    makeRoom(step, *trace);
+    begin_ = trace->clock().ticks();
+  }
   workers_.run(
       [](void* context, int worker) {
         auto* job = static_cast<Job*>(context);
@@ -145,9 +146,9 @@ Expected<int64_t> ParallelExecutor::run(const Step& step, double timeoutSeconds,
       },
       &job);
   if (trace) {
-    const int64_t end = monotonicNanoseconds();
+    const int64_t end = trace->clock().ticks();
     for (int worker = 0; worker < workers_.count(); ++worker)
-      WorkerTrace(&trace->worker(worker), step, worker).finish(ends_[worker], end);
+      WorkerTrace(trace, step, worker).finish(ends_[worker], end);
   }
   if (step.transport->isAborted()) return Error{step.transport->abortMessage()};
   int64_t tasks = 0;
@@ -167,7 +168,7 @@ void ParallelExecutor::makeRoom(const Step& step, TraceRecorder& trace) {
 
 void ParallelExecutor::work(const Step& step, int worker) {
   EntryCursors& cursors = cursors_[worker][step.entry.value];
-  WorkerTrace trace(trace_ ? &trace_->worker(worker) : nullptr, step, worker);
+  WorkerTrace trace(trace_, step, worker);
   trace.start(begin_);
   for (auto& lane : cursors)
     for (LaneCursor& cursor : lane) cursor.start(step);
@@ -195,7 +196,7 @@ void ParallelExecutor::work(const Step& step, int worker) {
     if (!backoff.wait(epoch, segment)) report(step, waiting);
   }
   tasks_[worker] = tasks;
-  if (trace_) ends_[worker] = monotonicNanoseconds();
+  if (trace_) ends_[worker] = trace_->clock().ticks();
 }
 
 // The first ready head, by lane priority, inside a lane by slot and tile: a slot is finished before the next

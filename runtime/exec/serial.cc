@@ -76,7 +76,7 @@ void Scratch::Free::operator()(std::byte* data) const { std::free(data); }
 Expected<int64_t> runSerial(const Step& step, const Scratch& scratch, double timeoutSeconds,
                             TraceRecorder* recorder) {
   if (recorder) recorder->worker(0).makeRoom(2 * countTasks(step));
-  WorkerTrace trace(recorder ? &recorder->worker(0) : nullptr, step, 0);
+  WorkerTrace trace(recorder, step, 0);
   const auto& families = step.plan->at(step.entry).families;
   const auto& order = step.plan->verified().order();
   int64_t tasks = 0;

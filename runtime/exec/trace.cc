@@ -47,7 +47,14 @@ void SpanRing::moveTo(Trace& trace) {
 Trace TraceRecorder::take() {
   Trace trace;
   rank_.moveTo(trace);
+  const size_t first = trace.spans.size();
   for (SpanRing& ring : workers_) ring.moveTo(trace);
+  const TraceClock::Anchor end = clock_.anchor();
+  for (size_t i = first; i < trace.spans.size(); ++i) {
+    trace.spans[i].begin = nanosecondsOf(trace.spans[i].begin, begin_, end);
+    trace.spans[i].end = nanosecondsOf(trace.spans[i].end, begin_, end);
+  }
+  begin_ = end;
   return trace;
 }
 
@@ -74,7 +81,7 @@ void WorkerTrace::recordIdle(SpanKind kind, int64_t begin, int64_t end) {
 }
 
 void WorkerTrace::recordBegin(const Task& task, int core, int missing) {
-  taskBegin_ = monotonicNanoseconds();
+  taskBegin_ = clock_->ticks();
   if (waitBegin_ == 0) return;
   const FamilyPlan& family = step_.plan->at(task.family);
   TraceSpan span = spanOf(task, core);
@@ -91,7 +98,7 @@ void WorkerTrace::recordBegin(const Task& task, int core, int missing) {
 void WorkerTrace::recordEnd(const Task& task, int core) {
   TraceSpan span = spanOf(task, core);
   span.begin = taskBegin_;
-  span.end = monotonicNanoseconds();
+  span.end = clock_->ticks();
   span.rows = rowsOfTask(step_, task);
   ring_->add(span);
 }

@@ -7,8 +7,8 @@
 #include <cstddef>
 #include <vector>
 
-#include "runtime/exec/clock.h"
 #include "runtime/exec/step.h"
+#include "runtime/exec/trace_clock.h"
 #include "runtime/exec/trace_span.h"
 
 namespace sluice {
@@ -46,29 +46,38 @@ class alignas(64) SpanRing {
 };
 
 // The rings of one rank.
+//
+// Workers record ticks(), which take() turns into nanoseconds; the rank's own spans are in those.
 class TraceRecorder {
  public:
   // At most `most` spans a worker are kept.
   TraceRecorder(int workers, size_t most)
-      : rank_(most), workers_(static_cast<size_t>(workers), SpanRing(most)) {}
+      : rank_(most), workers_(static_cast<size_t>(workers), SpanRing(most)), begin_(clock_.anchor()) {}
 
   SpanRing& rank() { return rank_; }
   SpanRing& worker(int worker) { return workers_[static_cast<size_t>(worker)]; }
+  const TraceClock& clock() const { return clock_; }
   Trace take();
 
  private:
   SpanRing rank_;
   std::vector<SpanRing> workers_;
+  TraceClock clock_;
+  TraceClock::Anchor begin_;  // of what is recorded now
 };
 
 // What one worker records in one step. Without a ring every call is a branch and nothing else.
 class WorkerTrace {
  public:
-  WorkerTrace(SpanRing* ring, const Step& step, int worker) : ring_(ring), step_(step), worker_(worker) {}
+  WorkerTrace(TraceRecorder* recorder, const Step& step, int worker)
+      : ring_(recorder ? &recorder->worker(worker) : nullptr),
+        clock_(recorder ? &recorder->clock() : nullptr),
+        step_(step),
+        worker_(worker) {}
 
   // The worker takes its first look; the tasks' part of the run began at `begin`.
   void start(int64_t begin) {
-    if (ring_) recordIdle(SpanKind::kStart, begin, monotonicNanoseconds());
+    if (ring_) recordIdle(SpanKind::kStart, begin, clock_->ticks());
   }
   // It had nothing left from `begin` on; the run ended at `end`.
   void finish(int64_t begin, int64_t end) {
@@ -76,7 +85,7 @@ class WorkerTrace {
   }
   // No head is ready. May be called again and again.
   void wait() {
-    if (ring_ && waitBegin_ == 0) waitBegin_ = monotonicNanoseconds();
+    if (ring_ && waitBegin_ == 0) waitBegin_ = clock_->ticks();
   }
   // `missing` says which of the task's two waits was the last to be found incomplete.
   void beginTask(const Task& task, int core, int missing) {
@@ -93,6 +102,7 @@ class WorkerTrace {
   TraceSpan spanOf(const Task& task, int core) const;
 
   SpanRing* const ring_;
+  const TraceClock* const clock_;
   const Step& step_;
   const int worker_;
   int64_t waitBegin_ = 0;  // 0: not waiting
