@@ -12,7 +12,7 @@ if ! command -v valgrind > /dev/null; then
   echo "FAIL: valgrind is missing: tools/setup installs it"
   exit 1
 fi
-sluice=$PWD/$1 layer=$PWD/$2 recorded=$PWD/$3
+sluice=$PWD/$1 layer=$PWD/$2 recorded=$PWD/$3 name=$3
 cd "${TEST_TMPDIR:-$(mktemp -d)}"
 "$sluice" make-inputs "$layer" --out in.safetensors --tokens 64 --seed 1
 
@@ -31,10 +31,10 @@ check() {
     echo "FAIL: nothing to compare"
     failures=$((failures + 1))
   elif [ $((found * 100)) -gt $((wanted * (100 + $2))) ]; then
-    echo "FAIL: more than $2% above what is recorded; if that is meant, write '$1 $found' into $3"
+    echo "FAIL: more than $2% above what is recorded; if that is meant, write '$1 $found' into $name"
     failures=$((failures + 1))
   elif [ $((found * 100)) -lt $((wanted * (100 - 10 * $2))) ]; then
-    echo "note: far below what is recorded; write '$1 $found' into $3 to keep it so"
+    echo "note: far below what is recorded; write '$1 $found' into $name to keep it so"
   fi
 }
 check forward 3
