@@ -14,8 +14,9 @@ struct UnitAmx {
   using Element = uint16_t;
   static constexpr int32_t kMr = 32;
   static constexpr int32_t kNr = 32;
-  static constexpr int32_t kMc = 192;
-  static constexpr int32_t kKc = 1024;
+  static constexpr int32_t kMc = 384;
+  // The panel of b stays in a first level of 48 KiB beside the rows of a that pass through it and the tiles.
+  static constexpr int32_t kKc = 256;
   static constexpr int32_t kAStride =
       kKc + 32;  // not a power of two: the 16 rows of a tile would share a cache set
   static constexpr int32_t kKUnit = 32;
