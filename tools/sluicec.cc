@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "compiler/api/compile.h"
+#include "compiler/api/core_options.h"
 #include "compiler/passes/pipeline.h"
 #include "compiler/target/expect.h"
 #include "runtime/program/codec.h"
@@ -30,6 +31,7 @@ constexpr const char* kFooter = R"(Examples:
   sluicec graphs/moe_ffn/train.json --explain
   sluicec graphs/moe_ffn/train.json --set ep=8 --expect zipf:1.2 -o layer.slp
   sluicec graphs/moe_ffn/forward.json --trainable all --emit=json > train.json
+  sluicec graphs/moe_ffn/train.json --target ascend910b --set ep=8 -o layer.slp
   sluicec graphs/moe_ffn/train.json --emit=dot | dot -Tsvg > layer.svg
   sluicec graphs/moe_ffn/backward.json --policy=reference --target ascend910b --set tp=4 --set ep=4 --set seq=8192
 
@@ -48,6 +50,7 @@ struct Arguments {
   std::string stopAfter;
   std::string policy = "slots";
   std::vector<std::string> trainable;
+  std::string cores;
   std::string expect;
   std::string explain;
   bool time = false;
@@ -83,8 +86,8 @@ void declare(CLI::App& app, Arguments& arguments) {
       ->check(CLI::IsMember({"slots", "reference"}));
   app.add_option("--stop-after", arguments.stopAfter, "print the IR after this phase; no program is made")
       ->check(CLI::IsMember(phases));
-  app.add_option("--cores", arguments.options.cores, "seats of the tables, instead of the target's")
-      ->check(CLI::Range(1, 4096));
+  app.add_option("--cores", arguments.cores,
+                 "cores instead of the target's: N, or cube=N,vector=N,communication=N where they are apart");
   app.add_option("--slot-rows", arguments.options.slotRows, "rows of a slot, a multiple of 16")
       ->check(CLI::Range(16, 65536));
   app.add_option("--tile", arguments.options.tile, "most rows and columns of a task of a product")
@@ -141,7 +144,7 @@ std::string checkReferenceUsage(const Arguments& arguments) {
   if (!arguments.expect.empty()) return "--policy=reference expects even routing, so it has no --expect";
   if (!options.fuse.empty()) return "--policy=reference fuses nothing, so it has no --fuse";
   if (options.trainable) return "--policy=reference derives nothing, so it has no --trainable";
-  if (options.cores != 0 || options.slotRows != 0 || options.tile != 0)
+  if (!arguments.cores.empty() || options.slotRows != 0 || options.tile != 0)
     return "--policy=reference takes cores and tiles from target and graph, not from --cores, --slot-rows or "
            "--tile";
   return {};
@@ -170,6 +173,9 @@ std::string checkUsage(Arguments& arguments) {
     arguments.options.sets.push_back(*parsed);
   }
   if (!arguments.trainable.empty()) arguments.options.trainable = arguments.trainable;
+  if (!arguments.cores.empty())
+    if (const std::string wrong = parseCores(arguments.cores, arguments.options); !wrong.empty())
+      return wrong;
   if (arguments.policy == "reference") return checkReferenceUsage(arguments);
   if (emitsPlan(arguments)) return fmt::format("--emit={} needs --policy=reference", arguments.emit);
   if (arguments.options.keep != "all" && !arguments.options.trainable)

@@ -9,6 +9,7 @@
 
 #include "compiler/analysis/fusion.h"
 #include "compiler/api/choose.h"
+#include "compiler/api/core_options.h"
 #include "compiler/api/pass_timer.h"
 #include "compiler/dialect/moe.h"
 #include "compiler/dialect/task.h"
@@ -61,6 +62,7 @@ class Report {
 
 Target adjust(Target target, const CompileOptions& options) {
   if (options.cores != 0) target.cores = options.cores;
+  if (target.cubeCores != 0) adjustSeparateCores(target, options.separate);
   if (options.slotRows != 0) target.slotRows = options.slotRows;
   if (options.tile != 0) target.tiles = {options.tile, options.tile, options.tile};
   return target;
@@ -94,6 +96,7 @@ std::string optionLine(const CompileOptions& options) {
   const auto add = [&](const std::string& word) { line += (line.empty() ? "" : " ") + word; };
   for (const auto& [name, value] : options.sets) add(fmt::format("--set {}={}", name, value));
   if (options.cores != 0) add(fmt::format("--cores {}", options.cores));
+  if (options.separate != SeparateCores{}) add("--cores " + coresText(options.separate));
   if (options.slotRows != 0) add(fmt::format("--slot-rows {}", options.slotRows));
   if (options.tile != 0) add(fmt::format("--tile {}", options.tile));
   if (options.accumulate) add("--accumulate");
@@ -180,9 +183,8 @@ class Compilation {
 
   Status run(const std::string& stopAfter) {
     if (Status status = checkOptions(options_); !status) return status;
-    if (target_.cubeCores != 0)
-      return Error{fmt::format("error: target '{}' has cube and vector cores apart, expected unified cores",
-                               target_.name)};
+    if (Status status = checkCoreOptions(target_, options_); !status) return status;
+    if (target_.cubeCores != 0) tellCores(target_, decisions_);
     const bool isMlir = path_.ends_with(".mlir");
     if (!isMlir && !path_.ends_with(".json"))
       return Error{fmt::format("{}: error: is neither .json nor .mlir", path_)};

@@ -21,9 +21,19 @@
 
 namespace sluice {
 
+// Cores of a target that has matrix and vector cores apart; 0: the target's.
+struct SeparateCores {
+  int32_t cube = 0;
+  int32_t vector = 0;
+  // Vector cores that do nothing but send and return rows. Not given: the target's share of them.
+  std::optional<int32_t> communication = {};
+  friend bool operator==(const SeparateCores&, const SeparateCores&) = default;
+};
+
 struct CompileOptions {
   std::vector<std::pair<std::string, int64_t>> sets;  // symbols of a graph file; none for .mlir
   int32_t cores = 0;                                  // seats of a lane; 0: the target's
+  SeparateCores separate = {};                        // instead, where they are of two kinds
   int32_t slotRows = 0;                               // rows of a slot; 0: chosen, or the target's
   int32_t tile = 0;         // most rows and columns of a task of a product; 0: likewise
   bool accumulate = false;  // all weight gradients add to what their outputs hold
@@ -34,13 +44,13 @@ struct CompileOptions {
   std::string keep = "all";
   std::string grads = "F32";  // or BF16: the type of derived weight gradients
   // What is made one node: all, none, or some of activation, activation-grad, scale; empty: all. The bits of
-  // the results do not depend on it.
+  // the results do not depend on it. Where matrix and vector cores are apart, all is scale.
   std::vector<std::string> fuse = {};
   Expectation expect = {};  // the routing that sizes are chosen for, where the target has rates
 };
 
 // Compiles PATH.json, a graph file, or PATH.mlir, a moe.graph. Errors: what is wrong with the file, the
-// graph, a symbol, an option; a target whose cores are not unified; a program that verify() refuses.
+// graph, a symbol, an option, one that does not go with the target; a program that verify() refuses.
 Expected<TaskProgram> compile(const std::string& path, const Target& target, const CompileOptions& options);
 
 // A program, and what there is to say of how it came about.

@@ -17,12 +17,13 @@ def Task_ProgramOp : Task_Op<"program", [IsolatedFromAbove, NoRegionArguments, N
     priorities, regions. Its verifier checks names and references, not the schedule: that is verify() of the runtime.
   }];
   let arguments = (ins StrAttr:$name, I64Attr:$ranks, I64Attr:$experts, I64Attr:$top_k, I64Attr:$max_tokens,
-                       I64Attr:$cores, StrAttr:$target, OptionalAttr<StrAttr>:$options,
+                       I64Attr:$cores, DefaultValuedAttr<I64Attr, "0">:$cube_cores,
+                       DefaultValuedAttr<I64Attr, "0">:$vector_cores, StrAttr:$target, OptionalAttr<StrAttr>:$options,
                        OptionalAttr<I64Attr>:$graph_hash, DictionaryAttr:$symbols);
   let regions = (region SizedRegion<1>:$body);
   let assemblyFormat = [{
     $name `ranks` `=` $ranks `experts` `=` $experts `top_k` `=` $top_k `max_tokens` `=` $max_tokens
-    `cores` `=` $cores `target` $target (`options` $options^)? (`graph_hash` `=` $graph_hash^)?
+    `cores` `=` $cores (`cube` `=` $cube_cores^ `vector` `=` $vector_cores)? `target` $target (`options` $options^)? (`graph_hash` `=` $graph_hash^)?
     `symbols` $symbols attr-dict-with-keyword $body
   }];
   let hasVerifier = 1;
@@ -102,12 +103,14 @@ def Task_FamilyOp : Task_Op<"family", [HasParent<"EntryOp">]> {
 def Task_LaneOp : Task_Op<"lane", [HasParent<"EntryOp">]> {
   let summary = "an in-order list of tasks for each core, for one window of a space";
   let description = [{
-    `seats` has one array a core: triples of (index into `families`, slot in the window, tile).
+    `seats` has one array a core: triples of (index into `families`, slot in the window, tile). Its cores are those of
+    its kind from `first_core` on.
   }];
   let arguments = (ins StrAttr:$name, StrAttr:$space, Task_CoreKind:$core, StrArrayAttr:$families,
-                       I32Attr:$priority, I32Attr:$rotation, Task_SeatTable:$seats);
+                       I32Attr:$priority, I32Attr:$rotation, Task_SeatTable:$seats,
+                       DefaultValuedAttr<I32Attr, "0">:$first_core);
   let assemblyFormat = [{
-    $name `on` $space `core` $core `runs` $families `priority` `=` $priority `rotation` `=` $rotation
+    $name `on` $space `core` $core (`from` $first_core^)? `runs` $families `priority` `=` $priority `rotation` `=` $rotation
     `seats` $seats attr-dict
   }];
   let hasVerifier = 1;

@@ -60,10 +60,18 @@ struct ProgramNames {
   Names entries{"entry"};
 };
 
-LogicalResult checkSeats(LaneOp lane, const Names& families, const Names& spaces, size_t cores) {
-  if (lane.getSeats().size() != cores)
-    return lane.emitOpError() << "has " << lane.getSeats().size() << " seats, but the program has " << cores
-                              << " cores";
+int64_t coresOf(ProgramOp program, CoreKind kind) {
+  if (kind == CoreKind::unified) return static_cast<int64_t>(program.getCores());
+  return static_cast<int64_t>(kind == CoreKind::cube ? program.getCubeCores() : program.getVectorCores());
+}
+
+LogicalResult checkSeats(LaneOp lane, const Names& families, const Names& spaces, ProgramOp program) {
+  const int64_t cores = coresOf(program, lane.getCore()), first = static_cast<int64_t>(lane.getFirstCore());
+  const auto seats = static_cast<int64_t>(lane.getSeats().size());
+  if (first < 0 || first >= cores || seats > cores - first)
+    return lane.emitOpError() << "has " << seats << " seats from core " << first
+                              << " on, but the program has " << cores << " "
+                              << stringifyCoreKind(lane.getCore()) << " cores";
   llvm::SmallVector<int32_t> tiles;
   for (llvm::StringRef name : lane.getFamilies().getAsValueRange<mlir::StringAttr>())
     tiles.push_back(families.find<FamilyOp>(name).getTiles());
@@ -85,7 +93,7 @@ LogicalResult checkSeats(LaneOp lane, const Names& families, const Names& spaces
   return success();
 }
 
-LogicalResult checkEntryNames(EntryOp entry, const ProgramNames& names, size_t cores) {
+LogicalResult checkEntryNames(EntryOp entry, const ProgramNames& names, ProgramOp program) {
   Names events("event"), families("family"), lanes("lane");
   for (Operation& op : entry.getBody().front()) {
     if (auto event = llvm::dyn_cast<EventOp>(op)) {
@@ -108,7 +116,7 @@ LogicalResult checkEntryNames(EntryOp entry, const ProgramNames& names, size_t c
   for (auto lane : entry.getBody().getOps<LaneOp>())
     if (failed(names.spaces.check(lane, lane.getSpace())) ||
         failed(families.checkAll(lane, lane.getFamilies(), false)) ||
-        failed(checkSeats(lane, families, names.spaces, cores)))
+        failed(checkSeats(lane, families, names.spaces, program)))
       return failure();
   return success();
 }
@@ -140,7 +148,11 @@ LogicalResult ProgramOp::verify() {
   for (const mlir::NamedAttribute& symbol : getSymbols())
     if (!llvm::isa<mlir::IntegerAttr>(symbol.getValue()))
       return emitOpError() << "symbol '" << symbol.getName() << "' is not a number";
-  return checkRange(*this, "cores", getCores(), 1, 4096);
+  if (getCubeCores() == 0 && getVectorCores() == 0) return checkRange(*this, "cores", getCores(), 1, 4096);
+  if (failed(checkRange(*this, "cube cores", getCubeCores(), 1, 4096)) ||
+      failed(checkRange(*this, "vector cores", getVectorCores(), 1, 4096)))
+    return failure();
+  return checkRange(*this, "cores beside cube and vector cores", getCores(), 0, 0);
 }
 
 LogicalResult ProgramOp::verifyRegions() {
@@ -152,7 +164,7 @@ LogicalResult ProgramOp::verifyRegions() {
   for (auto entry : getBody().getOps<EntryOp>()) {
     if (entry.getIds() && failed(names.buffers.check(entry, *entry.getIds()))) return failure();
     if (entry.getRouting() && failed(names.entries.check(entry, *entry.getRouting()))) return failure();
-    if (failed(checkEntryNames(entry, names, static_cast<size_t>(getCores())))) return failure();
+    if (failed(checkEntryNames(entry, names, *this))) return failure();
   }
   return success();
 }

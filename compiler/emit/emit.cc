@@ -78,6 +78,8 @@ class Emitter {
     p_.topK = static_cast<int32_t>(op_.getTopK());
     p_.maxTokens = static_cast<int32_t>(op_.getMaxTokens());
     p_.cores = static_cast<int32_t>(op_.getCores());
+    p_.cubeCores = static_cast<int32_t>(op_.getCubeCores());
+    p_.vectorCores = static_cast<int32_t>(op_.getVectorCores());
   }
 
   void addSpace(task::SpaceOp op) {
@@ -164,7 +166,8 @@ class Emitter {
               static_cast<CoreKind>(op.getCore()),
               static_cast<int32_t>(op.getPriority()),
               static_cast<int32_t>(op.getRotation()),
-              {}};
+              {},
+              static_cast<int32_t>(op.getFirstCore())};
     for (mlir::Attribute seat : op.getSeats())
       lane.seats.push_back(recordsOf(llvm::cast<mlir::DenseI32ArrayAttr>(seat).asArrayRef(), families));
     p_.lanes.push_back(std::move(lane));

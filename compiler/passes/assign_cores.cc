@@ -1,3 +1,4 @@
+#include "compiler/analysis/cores.h"
 #include "compiler/analysis/lanes.h"
 #include "compiler/emit/emit.h"
 #include "compiler/passes/common.h"
@@ -13,6 +14,8 @@ namespace {
 constexpr int64_t kMaxTasks = 1 << 20;  // of a lane's window
 
 struct AssignCores : impl::AssignCoresBase<AssignCores> {
+  using AssignCoresBase::AssignCoresBase;
+
   void runOnOperation() override {
     const TaskProgram program = emitProgram(getOperation());
     if (!program.lanes.empty()) {
@@ -31,12 +34,14 @@ struct AssignCores : impl::AssignCoresBase<AssignCores> {
       return op.emitError() << "family '" << family.name << "' has " << tasks
                             << " tasks in a window, expected at most " << kMaxTasks
                             << ": choose larger tiles or a smaller window";
-    const Deal deal = dealTasks(program.at(family.space).window, family.tiles, program.cores);
+    const CoreRange cores = coresFor(program, family, communicationCores);
+    const Deal deal = dealTasks(program.at(family.space).window, family.tiles, cores.count);
     mlir::OpBuilder builder(&getContext());
     builder.setInsertionPointToEnd(op->getBlock());
     builder.create<task::LaneOp>(op.getLoc(), op.getNameAttr(), op.getSpaceAttr(), op.getCoreAttr(),
                                  builder.getStrArrayAttr({op.getName()}), builder.getI32IntegerAttr(0),
-                                 builder.getI32IntegerAttr(deal.rotation), seatTable(deal));
+                                 builder.getI32IntegerAttr(deal.rotation), seatTable(deal),
+                                 builder.getI32IntegerAttr(cores.first));
     return mlir::success();
   }
 

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "compiler/analysis/cores.h"
 #include "compiler/analysis/tiles.h"
 #include "compiler/passes/graph_buffers.h"
 #include "compiler/passes/passes.h"
@@ -25,13 +26,15 @@ bool isOfGroups(moe::NodeOp node, int32_t slotRows) {
 // The families of one entry, written behind its nodes.
 class EntryFormer {
  public:
+  // `separate`: products and all else run on cores of different kinds.
   EntryFormer(mlir::OpBuilder builder, GraphBuffers& buffers, task::EntryOp entry, const TileSizes& sizes,
-              int32_t slotRows)
+              int32_t slotRows, bool separate)
       : builder_(builder),
         buffers_(buffers),
         entryName_(entry.getName()),
         sizes_(sizes),
-        slotRows_(slotRows) {
+        slotRows_(slotRows),
+        separate_(separate) {
     builder_.setInsertionPointToEnd(&entry.getBody().front());
   }
 
@@ -91,7 +94,7 @@ class EntryFormer {
         });
   }
 
-  // False after a family with too many tiles, which was reported.
+  // False after a family with too many tiles or no core to run on, which was reported.
   bool fits() const { return fits_; }
 
  private:
@@ -126,7 +129,16 @@ class EntryFormer {
     const mlir::StringAttr alias =
         node.getAlias() ? builder_.getStringAttr(*node.getAlias()) : mlir::StringAttr();
     const auto kind = task::OpKindAttr::get(builder_.getContext(), op);
-    const auto core = task::CoreKindAttr::get(builder_.getContext(), task::CoreKind::unified);
+    const CoreKind runsOn = separate_ ? separateCoreOf(static_cast<OpKind>(op)) : CoreKind::kUnified;
+    if (separate_ && runsOn == CoreKind::kUnified) {
+      mlir::emitError(node->getLoc())
+          << "node '" << node.getNode()
+          << "' is a product and vector work in one, but the cores that run these are "
+             "apart: expected two nodes";
+      fits_ = false;
+      return;
+    }
+    const auto core = task::CoreKindAttr::get(builder_.getContext(), static_cast<task::CoreKind>(runsOn));
     builder_.create<task::FamilyOp>(
         node->getLoc(), builder_.getStringAttr(node.getNode() + suffix), kind, builder_.getStringAttr(space),
         builder_.getI32IntegerAttr(static_cast<int32_t>(shape.tiles)), tiling, core, strings(reads),
@@ -166,6 +178,7 @@ class EntryFormer {
   StringRef entryName_;
   const TileSizes& sizes_;
   const int32_t slotRows_;
+  const bool separate_;
   bool fits_ = true;
 };
 
@@ -186,7 +199,8 @@ struct FormTasks : impl::FormTasksBase<FormTasks> {
     mlir::OpBuilder builder(graph);
     auto program = builder.create<task::ProgramOp>(
         graph.getLoc(), graph.getSymNameAttr(), graph.getRanksAttr(), graph.getExpertsAttr(),
-        graph.getTopKAttr(), graph.getMaxTokensAttr(), builder.getI64IntegerAttr(cores),
+        graph.getTopKAttr(), graph.getMaxTokensAttr(), builder.getI64IntegerAttr(cubeCores == 0 ? cores : 0),
+        builder.getI64IntegerAttr(cubeCores), builder.getI64IntegerAttr(vectorCores),
         builder.getStringAttr(target),
         optionLine.empty() ? mlir::StringAttr() : builder.getStringAttr(optionLine),
         graphHash == 0 ? mlir::IntegerAttr()
@@ -204,7 +218,7 @@ struct FormTasks : impl::FormTasksBase<FormTasks> {
                                                 buffers.routingOf(entry));
       made.getBody().emplaceBlock();
       if (entry == *graph.getOps<moe::EntryOp>().begin()) buffers.insertBefore(made);
-      EntryFormer former(builder, buffers, made, sizes, slotRows);
+      EntryFormer former(builder, buffers, made, sizes, slotRows, cubeCores != 0);
       for (auto node : entry.getOps<moe::NodeOp>()) former.add(node);
       if (!former.fits()) return mlir::failure();
     }

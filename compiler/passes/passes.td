@@ -67,15 +67,18 @@ def FormTasks : Pass<"form-tasks", "::mlir::ModuleOp"> {
   let summary = "turns the nodes of a moe.graph into the families of a task.program";
   let description = [{
     Before: one moe.graph with splits. After: a task.program with spaces, buffers without regions, and entries with
-    families without events, in place of it; nodes whose rows are cut by the larger of two sizes are in space groups; a combine is two families, NAME.return and NAME.sum. Fails: there is no
-    moe.graph, or more than one; a family has more than 2^20 tiles. Test: tests/compiler/passes/form_tasks.mlir.
+    families without events, in place of it; nodes whose rows are cut by the larger of two sizes are in space groups; a
+    combine is two families, NAME.return and NAME.sum. Fails: there is no moe.graph, or more than one; a family has more
+    than 2^20 tiles; a fused node where cube and vector cores are apart. Test: tests/compiler/passes/form_tasks.mlir.
   }];
   let dependentDialects = ["::sluice::task::TaskDialect"];
   let options = [
     Option<"target", "target", "std::string", "\"cpu\"", "name of the device model">,
     Option<"optionLine", "option-line", "std::string", "\"\"", "options as given to the compiler, for the program">,
     Option<"graphHash", "graph-hash", "uint64_t", "0", "hash of the graph, for the program">,
-    Option<"cores", "cores", "int32_t", "8", "seats of a lane">,
+    Option<"cores", "cores", "int32_t", "8", "unified cores; unused where there are cube and vector cores">,
+    Option<"cubeCores", "cube-cores", "int32_t", "0", "cores for products, where these are apart">,
+    Option<"vectorCores", "vector-cores", "int32_t", "0", "cores for all else, where these are apart">,
     Option<"tokens", "tokens", "int32_t", "32", "tokens of a slot where no combine has them">,
     Option<"gmmColumns", "gmm-columns", "int32_t", "256", "most columns of a gmm in one task">,
     Option<"gradRows", "grad-rows", "int32_t", "256", "most rows of a weight gradient in one task">,
@@ -100,9 +103,13 @@ def InsertEvents : Pass<"insert-events", "::sluice::task::ProgramOp"> {
 def AssignCores : Pass<"assign-cores", "::sluice::task::ProgramOp"> {
   let summary = "deals the tasks of every family to the seats of a lane of its own";
   let description = [{
-    Before: entries without lanes. After: a lane a family, priority 0. Fails: an entry that has lanes, more than
-    2^20 tasks a window. Test: tests/compiler/passes/assign_cores.mlir.
+    Before: entries without lanes. After: a lane a family, priority 0, for the cores of the family's kind; where some
+    vector cores only communicate, sends and returns are for these and all else is for the others. Fails: an entry
+    that has lanes, more than 2^20 tasks a window. Test: tests/compiler/passes/assign_cores.mlir.
   }];
+  let options = [
+    Option<"communicationCores", "communication-cores", "int32_t", "0", "vector cores that only send and return">,
+  ];
 }
 
 def OrderQueues : Pass<"order-queues", "::sluice::task::ProgramOp"> {

@@ -11,6 +11,8 @@ FormTasksOptions formTasksOptions(const Target& target, const PipelineOptions& o
   form.optionLine = options.optionLine;
   form.graphHash = options.graphHash;
   form.cores = target.cores;
+  form.cubeCores = target.cubeCores;
+  form.vectorCores = target.vectorCores;
   form.tokens = target.tokenSlot;
   form.gmmColumns = target.tiles.gmmColumns;
   form.gradRows = target.tiles.weightGradRows;
@@ -43,7 +45,9 @@ void buildPipeline(mlir::OpPassManager& manager, const Target& target, const Pip
   }
   if (stopsAt("differentiate")) return;
   FuseOptions fuse;
-  fuse.kinds = options.fuse;
+  // where cores are apart, none runs both a product and what reads it
+  const std::vector<std::string> foldsOnly = {"scale"};
+  fuse.kinds = target.cubeCores != 0 && options.fuse.empty() ? foldsOnly : options.fuse;
   manager.addPass(createFuse(std::move(fuse)));
   if (stopsAt("fuse")) return;
   manager.addPass(createPropagateSplits({target.slotRows, target.tokenSlot}));
@@ -54,7 +58,7 @@ void buildPipeline(mlir::OpPassManager& manager, const Target& target, const Pip
   mlir::OpPassManager& program = manager.nest<task::ProgramOp>();
   program.addPass(createInsertEvents());
   if (stopsAt("insert-events")) return;
-  program.addPass(createAssignCores());
+  program.addPass(createAssignCores({target.communicationCores}));
   if (stopsAt("assign-cores")) return;
   std::vector<std::string> rules;
   for (LaneRule rule : options.laneRules) rules.emplace_back(laneRuleName(rule));

@@ -20,6 +20,8 @@ void addLane(const TaskProgram& program, FamilyId family, FamilyExplanation& exp
     if (tasks == 0) continue;
     explanation.tasksInWindow = tasks;
     explanation.busyCores = busy;
+    explanation.cores = static_cast<int32_t>(lane.seats.size());
+    explanation.firstCore = lane.firstCore;
     explanation.priority = lane.priority;
     return;
   }

@@ -26,6 +26,8 @@ struct FamilyExplanation {
   int64_t tasksInWindow = 0;
   int64_t tasksInStep = 0;  // a balanced step with max_tokens
   int32_t busyCores = 0;    // seats of the lane that have tasks in a window
+  int32_t cores = 0;        // seats of the lane
+  int32_t firstCore = 0;    // of the lane, in its kind
   int32_t priority = 0;     // of its lane; smaller numbers first
   FamilyOrder order;
   std::vector<std::string> why;  // space, slots, tiles, and what the compiler decided about it

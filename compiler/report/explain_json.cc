@@ -36,6 +36,9 @@ Json familyJson(const TaskProgram& program, const FamilyExplanation& explanation
           {"tasks_in_window", explanation.tasksInWindow},
           {"tasks_in_balanced_step", explanation.tasksInStep},
           {"cores", explanation.busyCores},
+          {"core_kind", text::word(family.core)},
+          {"lane_cores", explanation.cores},
+          {"first_core", explanation.firstCore},
           {"segment", explanation.order.segment},
           {"stage", explanation.order.stage},
           {"priority", explanation.priority},
@@ -50,9 +53,10 @@ Json familyJson(const TaskProgram& program, const FamilyExplanation& explanation
 }  // namespace
 
 std::string printExplanationJson(const TaskProgram& program, const Explanation& explanation) {
-  Json json{{"name", program.name},   {"target", program.target},   {"options", program.options},
-            {"ranks", program.ranks}, {"experts", program.experts}, {"top_k", program.topK},
-            {"cores", program.cores}};
+  Json json{
+      {"name", program.name},   {"target", program.target},        {"options", program.options},
+      {"ranks", program.ranks}, {"experts", program.experts},      {"top_k", program.topK},
+      {"cores", program.cores}, {"cube_cores", program.cubeCores}, {"vector_cores", program.vectorCores}};
   json["balanced_step"] = {{"T", program.maxTokens},
                            {"R", int64_t{program.maxTokens} * program.topK},
                            {"P", int64_t{program.maxTokens} * program.topK}};

@@ -26,6 +26,14 @@ std::string eventLine(const TaskProgram& program, const EventExplanation& event)
   return text;
 }
 
+// "8 cores", "40 vector cores from 8 on": those of the family's lane.
+std::string coresText(const TaskProgram& program, const FamilyExplanation& explanation) {
+  const CoreKind kind = program.at(explanation.family).core;
+  return fmt::format("{}{} cores{}", explanation.cores,
+                     kind == CoreKind::kUnified ? "" : " " + text::word(kind),
+                     explanation.firstCore == 0 ? "" : fmt::format(" from {} on", explanation.firstCore));
+}
+
 std::string familyText(const TaskProgram& program, const FamilyExplanation& explanation) {
   const Family& family = program.at(explanation.family);
   const Space& space = program.at(family.space);
@@ -33,9 +41,9 @@ std::string familyText(const TaskProgram& program, const FamilyExplanation& expl
       fmt::format("\n  {}: {} over {}{}{}\n", family.name, text::word(family.op), text::word(space.kind),
                   family.source.empty() ? "" : ", from ", family.source);
   text +=
-      line("tasks", fmt::format("{} slots x {} tiles = {} a window, on {} of {} cores; {} in a balanced step",
+      line("tasks", fmt::format("{} slots x {} tiles = {} a window, on {} of {}; {} in a balanced step",
                                 space.window, family.tiles, explanation.tasksInWindow, explanation.busyCores,
-                                program.cores, explanation.tasksInStep));
+                                coresText(program, explanation), explanation.tasksInStep));
   text +=
       line("order", fmt::format("segment {}, stage {}; its lane has priority {}", explanation.order.segment,
                                 explanation.order.stage, explanation.priority));

@@ -17,12 +17,12 @@ namespace sluice {
 
 struct Target {
   std::string name;
-  // Where matrix and vector cores are apart; else 0. Only the reference policy compiles for such a target.
+  // Where matrix and vector cores are apart; else 0.
   int32_t cubeCores = 0;
   int32_t vectorCores = 0;
   int32_t communicationCores = 0;  // vector cores that do nothing else; the reference policy has no such
-  // The sizes of a program, unless something better is known; of unified cores only.
-  int32_t cores = 8;       // seats of the tables, 1 to 4096
+  int32_t cores = 8;               // unified ones, 1 to 4096; unused where cores are apart
+  // The sizes of a program, unless something better is known. Where cores are apart, no file has them.
   int32_t slotRows = 128;  // rows of a slot, a multiple of 16
   int32_t tokenSlot = 32;  // tokens of a slot
   TileSizes tiles;

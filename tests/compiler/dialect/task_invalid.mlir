@@ -958,7 +958,7 @@ task.program "p" ranks = 1 experts = 4 top_k = 2 max_tokens = 64 cores = 2 targe
     task.family combine_return "combine.return" on "returns" tiles = 1 <n = 32> core unified reads ["down", ""] writes ["back", ""] waits ["down_done"] signals ["returned"]
     task.family combine_sum "combine.sum" on "tokens" tiles = 1 <n = 32, k = 2> core unified reads ["back", "", ""] writes ["y", ""] waits ["returned"]
     task.lane "dispatch" on "sends" core unified runs ["dispatch"] priority = 0 rotation = 1 seats [array<i32: 0, 0, 0>, array<i32>]
-  // expected-error @+1 {{has 3 seats, but the program has 2 cores}}
+  // expected-error @+1 {{has 3 seats from core 0 on, but the program has 2 unified cores}}
     task.lane "up" on "rows" core unified runs ["up"] priority = 4 rotation = 0 seats [array<i32>, array<i32: 0, 0, 0, 0, 0, 2, 0, 1, 1>, array<i32: 0, 0, 1, 0, 1, 0, 0, 1, 2>]
     task.lane "grad" on "experts" core unified runs ["grad"] priority = 5 rotation = 1 seats [array<i32: 0, 0, 0>, array<i32>]
     task.lane "down" on "rows" core unified runs ["down"] priority = 3 rotation = 0 seats [array<i32: 0, 0, 0, 0, 1, 0>, array<i32: 0, 0, 1, 0, 1, 1>]

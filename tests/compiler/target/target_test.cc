@@ -92,14 +92,14 @@ TEST_CASE("cores that only communicate are those of a target with vector cores")
   const auto with = [](const std::string& count) {
     std::ifstream file("targets/ascend910b.json");
     std::string text{std::istreambuf_iterator<char>(file), {}};
-    const std::string from = "\"communication_cores\": {\n    \"value\": 0";
+    const std::string from = "\"communication_cores\": {\n    \"value\": 8";
     const size_t at = text.find(from);
     REQUIRE(at != std::string::npos);
     return text.replace(at, from.size(), "\"communication_cores\": {\n    \"value\": " + count);
   };
-  const Expected<Target> target = loadTarget(folderWith("eight.json", with("8")) + "/eight.json", {});
+  const Expected<Target> target = loadTarget(folderWith("twelve.json", with("12")) + "/twelve.json", {});
   if (!target) FAIL(target.error().message);
-  CHECK(target->communicationCores == 8);
+  CHECK(target->communicationCores == 12);
   CHECK_THAT(errorOf(with("48")),
              Contains("'communication_cores' is missing or wrong, expected a number from 0 to 47"));
   CHECK_THAT(errorOf(damaged("\"cores\": {", "\"communication_cores\": {}, \"cores\": {")),

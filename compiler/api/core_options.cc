@@ -1,0 +1,127 @@
+#include "compiler/api/core_options.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <set>
+#include <string_view>
+
+#include "compiler/analysis/fusion.h"
+
+namespace sluice {
+namespace {
+
+constexpr int32_t kMostCores = 4096;
+
+bool parseNumber(std::string_view text, int32_t least, int32_t& value) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc() && end == text.data() + text.size() && value >= least && value <= kMostCores;
+}
+
+// One of cube=N, vector=N, communication=N.
+bool parsePart(std::string_view part, SeparateCores& cores) {
+  const size_t equals = part.find('=');
+  if (equals == std::string_view::npos) return false;
+  const std::string_view kind = part.substr(0, equals), number = part.substr(equals + 1);
+  if (kind == "cube") return parseNumber(number, 1, cores.cube);
+  if (kind == "vector") return parseNumber(number, 1, cores.vector);
+  return kind == "communication" && parseNumber(number, 0, cores.communication.emplace(0));
+}
+
+// The words of `fuse` that make one node of a product and vector work; empty: none.
+std::string fusedWords(const std::vector<std::string>& fuse) {
+  std::string words;
+  for (const std::string& word : fuse)
+    if (word == "all" || word == "activation" || word == "activation-grad")
+      words += (words.empty() ? "" : ",") + word;
+  return words;
+}
+
+}  // namespace
+
+std::string parseCores(const std::string& text, CompileOptions& options) {
+  if (parseNumber(text, 1, options.cores)) return {};
+  options.cores = 0;
+  std::set<std::string_view> kinds;
+  std::string_view rest = text;
+  bool fits = !rest.empty();
+  while (fits && !rest.empty()) {
+    const size_t comma = std::min(rest.find(','), rest.size());
+    const std::string_view part = rest.substr(0, comma);
+    fits = parsePart(part, options.separate) && kinds.insert(part.substr(0, part.find('='))).second &&
+           comma + 1 != rest.size();
+    rest.remove_prefix(std::min(comma + 1, rest.size()));
+  }
+  if (fits) return {};
+  return fmt::format(
+      "--cores {}: expected a number from 1 to {}, or cube=N,vector=N,communication=N or some of these", text,
+      kMostCores);
+}
+
+std::string coresText(const SeparateCores& cores) {
+  std::string text;
+  const auto add = [&](const char* kind, int32_t count) {
+    text += fmt::format("{}{}={}", text.empty() ? "" : ",", kind, count);
+  };
+  if (cores.cube != 0) add("cube", cores.cube);
+  if (cores.vector != 0) add("vector", cores.vector);
+  if (cores.communication) add("communication", *cores.communication);
+  return text;
+}
+
+void adjustSeparateCores(Target& target, const SeparateCores& cores) {
+  const int64_t communication = target.communicationCores, all = std::max(target.vectorCores, 1);
+  if (cores.cube != 0) target.cubeCores = cores.cube;
+  if (cores.vector != 0) {
+    target.vectorCores = cores.vector;
+    const int64_t share = (communication * cores.vector + all / 2) / all;
+    target.communicationCores = static_cast<int32_t>(std::min<int64_t>(share, cores.vector - 1));
+  }
+  if (cores.communication) target.communicationCores = *cores.communication;
+}
+
+Status checkCoreOptions(const Target& target, const CompileOptions& options) {
+  const SeparateCores& given = options.separate;
+  if (target.cubeCores == 0) {
+    if (given == SeparateCores{}) return {};
+    return Error{fmt::format("error: the cores of target '{}' are unified, expected their number, not {}",
+                             target.name, coresText(given))};
+  }
+  if (options.cores != 0)
+    return Error{
+        fmt::format("error: target '{}' has cube and vector cores apart, expected cube=N,vector=N, not {}",
+                    target.name, options.cores)};
+  for (const auto& [name, value] :
+       {std::pair("cube", target.cubeCores), std::pair("vector", target.vectorCores)})
+    if (value < 1 || value > kMostCores)
+      return Error{
+          fmt::format("error: the number of {} cores is {}, expected 1 to {}", name, value, kMostCores)};
+  if (target.communicationCores < 0 || target.communicationCores >= target.vectorCores)
+    return Error{fmt::format(
+        "error: {} vector cores do nothing but communicate, expected 0 to {}: some of {} must be left",
+        target.communicationCores, target.vectorCores - 1, target.vectorCores)};
+  if (const std::string words = fusedWords(options.fuse); !words.empty())
+    return Error{
+        fmt::format("error: cannot fuse {} for target '{}', whose products run on cube cores and all else on "
+                    "vector cores, "
+                    "expected none or scale",
+                    words, target.name)};
+  return {};
+}
+
+void tellCores(const Target& target, std::vector<Decision>& decisions) {
+  decisions.push_back(
+      {"",
+       fmt::format("products on {} cube cores, all else on {} vector cores; no product is fused "
+                   "with vector work",
+                   target.cubeCores, target.vectorCores),
+       fmt::format("matrix and vector cores of target '{}' are apart", target.name)});
+  if (target.communicationCores > 0)
+    decisions.push_back({"",
+                         fmt::format("{} of the {} vector cores only send and return rows",
+                                     target.communicationCores, target.vectorCores),
+                         "as the target or --cores says"});
+}
+
+}  // namespace sluice

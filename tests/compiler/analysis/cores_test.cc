@@ -1,0 +1,43 @@
+#include "compiler/analysis/cores.h"
+
+#include <catch2/catch.hpp>
+
+#include "tests/testing/moe_program.h"
+#include "tests/testing/separate_cores.h"
+
+namespace sluice {
+namespace {
+
+TEST_CASE("cube cores multiply, vector cores do all else, and no core of either kind does both") {
+  CHECK(separateCoreOf(OpKind::kGmm) == CoreKind::kCube);
+  CHECK(separateCoreOf(OpKind::kGmmWeightGrad) == CoreKind::kCube);
+  CHECK(separateCoreOf(OpKind::kGmmActivation) == CoreKind::kUnified);
+  CHECK(separateCoreOf(OpKind::kGmmActivationGrad) == CoreKind::kUnified);
+  for (OpKind op : {OpKind::kDispatch, OpKind::kActivation, OpKind::kActivationGrad, OpKind::kCombineReturn,
+                    OpKind::kCombineSum, OpKind::kAdd, OpKind::kScale})
+    CHECK(separateCoreOf(op) == CoreKind::kVector);
+}
+
+TEST_CASE("tasks are dealt to the cores that the lanes of a valid program have") {
+  for (int communication : {0, 1, 3}) {
+    const TaskProgram program = separateCores(buildMoeProgram({}), 2, 4, communication);
+    for (uint32_t f = 0; f < program.families.size(); ++f) {
+      INFO(program.families[f].name);
+      const CoreRange cores = coresFor(program, program.families[f], communication);
+      CHECK(cores ==
+            CoreRange{program.lanes[f].firstCore, static_cast<int32_t>(program.lanes[f].seats.size())});
+      CHECK(program.families[f].core == separateCoreOf(program.families[f].op));
+    }
+  }
+}
+
+TEST_CASE("unified cores share all tasks, and so do vector cores of which all would only communicate") {
+  const TaskProgram unified = buildMoeProgram({.cores = 3});
+  for (const Family& family : unified.families) CHECK(coresFor(unified, family, 2) == CoreRange{0, 3});
+  const TaskProgram apart = separateCores(buildMoeProgram({}), 2, 4);
+  for (const Family& family : apart.families)
+    CHECK(coresFor(apart, family, 4) == CoreRange{0, family.core == CoreKind::kCube ? 2 : 4});
+}
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,119 @@
+#include "compiler/api/core_options.h"
+
+#include <catch2/catch.hpp>
+
+namespace sluice {
+namespace {
+
+Target apart() {
+  Target target;
+  target.name = "apart";
+  target.cubeCores = 24;
+  target.vectorCores = 48;
+  target.communicationCores = 8;
+  return target;
+}
+
+std::string refusal(const Target& target, const CompileOptions& options) {
+  const Status status = checkCoreOptions(target, options);
+  return status ? "accepted" : status.error().message;
+}
+
+TEST_CASE("cores are given as a number or by kind, and said again as they were given") {
+  CompileOptions number;
+  CHECK(parseCores("12", number).empty());
+  CHECK(number.cores == 12);
+  CHECK(number.separate == SeparateCores{});
+  for (const char* text : {"cube=24,vector=48", "cube=1", "vector=4096", "cube=2,vector=4,communication=0",
+                           "vector=4,communication=3"}) {
+    CompileOptions kinds;
+    CHECK(parseCores(text, kinds).empty());
+    CHECK(kinds.cores == 0);
+    CHECK(coresText(kinds.separate) == text);
+  }
+  CompileOptions swapped;
+  CHECK(parseCores("vector=4,cube=2", swapped).empty());
+  CHECK(swapped.separate == SeparateCores{2, 4, {}});
+}
+
+TEST_CASE("what names no cores is refused with what is expected") {
+  for (const char* text : {"",
+                           "0",
+                           "4097",
+                           "-1",
+                           "x",
+                           "12x",
+                           "99999999999",
+                           "cube",
+                           "cube=",
+                           "cube=0",
+                           "cube=4097",
+                           "cube=2,",
+                           ",cube=2",
+                           "cube=2,,vector=4",
+                           "cube=2,cube=3",
+                           "cube=2 vector=4",
+                           "cubes=2",
+                           "communication=-1",
+                           "cube=2;vector=4",
+                           "vector=4x"}) {
+    CompileOptions options;
+    CHECK(parseCores(text, options) ==
+          "--cores " + std::string(text) +
+              ": expected a number from 1 to 4096, or cube=N,vector=N,communication=N or some of these");
+  }
+}
+
+TEST_CASE("a target with other numbers of cores keeps its share of those that only communicate") {
+  const auto adjusted = [](const SeparateCores& cores) {
+    Target target = apart();
+    adjustSeparateCores(target, cores);
+    return SeparateCores{target.cubeCores, target.vectorCores, target.communicationCores};
+  };
+  CHECK(adjusted({}) == SeparateCores{24, 48, 8});
+  CHECK(adjusted({2, 0, {}}) == SeparateCores{2, 48, 8});
+  CHECK(adjusted({0, 24, {}}) == SeparateCores{24, 24, 4});
+  CHECK(adjusted({0, 4, {}}) == SeparateCores{24, 4, 1});
+  CHECK(adjusted({0, 1, {}}) == SeparateCores{24, 1, 0});
+  CHECK(adjusted({0, 0, 0}) == SeparateCores{24, 48, 0});
+  CHECK(adjusted({1, 3, 2}) == SeparateCores{1, 3, 2});
+  Target most = apart();
+  most.communicationCores = 47;
+  adjustSeparateCores(most, {0, 2, {}});
+  CHECK(most.communicationCores == 1);
+}
+
+TEST_CASE("cores that a target has not are refused, and so is what none of its cores can run") {
+  CompileOptions number, kinds, fused;
+  number.cores = 4;
+  kinds.separate = {2, 4, {}};
+  CHECK(refusal(apart(), {}) == "accepted");
+  CHECK(refusal(apart(), kinds) == "accepted");
+  CHECK(refusal(Target{}, number) == "accepted");
+  CHECK(refusal(apart(), number) ==
+        "error: target 'apart' has cube and vector cores apart, expected cube=N,vector=N, not 4");
+  CHECK(refusal(Target{.name = "cpu"}, kinds) ==
+        "error: the cores of target 'cpu' are unified, expected their number, not cube=2,vector=4");
+  Target few = apart();
+  few.communicationCores = 48;
+  CHECK(refusal(few, {}) ==
+        "error: 48 vector cores do nothing but communicate, expected 0 to 47: some of 48 must be left");
+  few = apart();
+  few.vectorCores = 5000;
+  CHECK(refusal(few, {}) == "error: the number of vector cores is 5000, expected 1 to 4096");
+  for (const char* word : {"all", "activation", "activation-grad"}) {
+    fused.fuse = {"scale", word};
+    CHECK(refusal(apart(), fused) ==
+          "error: cannot fuse " + std::string(word) +
+              " for target 'apart', whose products run on cube cores and all else on "
+              "vector cores, expected none or scale");
+    CHECK(refusal(Target{}, fused) == "accepted");
+  }
+  for (const char* word : {"none", "scale"}) {
+    fused.fuse = {word};
+    CHECK(refusal(apart(), fused) == "accepted");
+  }
+}
+
+}  // namespace
+}  // namespace sluice
