@@ -11,7 +11,7 @@ namespace {
 
 // Two entries with equal names, a lane of two families, an empty seat.
 constexpr const char* kProgram = R"(
-task.program "p" ranks = 2 experts = 4 top_k = 3 max_tokens = 64 cores = 2 target "cpu" options "--set a=1"
+task.program "p" ranks = 2 experts = 4 top_k = 3 max_tokens = 64 cores = 0 cube = 3 vector = 2 target "cpu" options "--set a=1"
     graph_hash = -1 symbols {a = 1 : i64, b = 2 : i64} {
   task.space rows "rows" slot = 16 window = 2
   task.space tokens "tokens" slot = 8 window = 1
@@ -31,7 +31,7 @@ task.program "p" ranks = 2 experts = 4 top_k = 3 max_tokens = 64 cores = 2 targe
     task.event "e" space rows counts tasks until constant(3)
     task.family gmm "x" on "rows" tiles = 1 <n = 48> core cube reads ["a"] writes ["b"] waits ["e"]
     task.family gmm "z" on "rows" tiles = 1 <n = 48> core cube reads ["a"] writes ["b"] signals ["e"]
-    task.lane "l" on "rows" core cube runs ["z", "x"] priority = 4 rotation = 1
+    task.lane "l" on "rows" core cube from 1 runs ["z", "x"] priority = 4 rotation = 1
         seats [array<i32: 1, 0, 0, 0, 1, 0>, array<i32>]
   }
 }
@@ -56,7 +56,9 @@ TEST_CASE("the header of the program is that of the IR") {
   CHECK(program.experts == 4);
   CHECK(program.topK == 3);
   CHECK(program.maxTokens == 64);
-  CHECK(program.cores == 2);
+  CHECK(program.cores == 0);
+  CHECK(program.cubeCores == 3);
+  CHECK(program.vectorCores == 2);
 }
 
 TEST_CASE("memory and spaces keep their order and refer to each other by id") {
@@ -109,6 +111,7 @@ TEST_CASE("records of a lane carry the waits and signals of their family") {
   CHECK(lane.priority == 4);
   CHECK(lane.rotation == 1);
   CHECK(lane.core == CoreKind::kCube);
+  CHECK(lane.firstCore == 1);
   REQUIRE(lane.seats.size() == 2);
   CHECK(lane.seats[1].empty());
   TaskRecord first, second;
