@@ -124,6 +124,9 @@ class Planner {
   std::optional<Fit> fitIn(BufferId b, const Home& home, Beside beside) const {
     const int64_t stride = strideFor(program_.at(b));
     if ((stride < kLine) != (home.stride < kLine)) return std::nullopt;
+    // A region keeps its content between entries, or it does not.
+    const auto isSaved = [&](BufferId id) { return program_.at(id).role == Role::kSaved; };
+    if (isSaved(b) != isSaved(home.tenants.front().buffer)) return std::nullopt;
     // Scalars lie without gaps: their region's stride is theirs.
     const auto isScalar = [&](BufferId id) { return program_.at(id).type == DType::kF32; };
     const bool anyScalar = isScalar(b) || std::any_of(home.tenants.begin(), home.tenants.end(),

@@ -43,7 +43,9 @@ Expected<Chosen> chooseTarget(mlir::ModuleOp module, Target target, const Compil
     decisions.push_back({"",
                          fmt::format("slots of {} rows and {} tokens, tiles of at most {} columns",
                                      target.slotRows, target.tokenSlot, target.tiles.gmmColumns),
-                         fmt::format("target '{}' has no rates to choose by", target.name)});
+                         fmt::format("target '{}' has no rates to choose by", target.name),
+                         {},
+                         kDecidedAllSizes});
     return Chosen{std::move(target), {}};
   }
   const std::optional<TaskProgram> program = probe(module, target, pipeline);

@@ -115,13 +115,12 @@ FamilyId Reasons::writerOf(BufferId buffer, EntryId entry) const {
   return elsewhere;
 }
 
-// The option; else the decision about `word`, else the target.
-std::string Reasons::chosen(std::string_view word, std::string_view option) const {
+// The option; else the decision about that size, else the target.
+std::string Reasons::chosen(DecidedSize size, std::string_view option) const {
   if (!option.empty() && program_.options.find(option) != std::string::npos)
     return fmt::format("as {} says", option);
   for (const Decision& decision : decisions_)
-    if (decision.node.empty() && decision.what.find(word) != std::string::npos)
-      return fmt::format("as decided: {} ({})", decision.what, decision.why);
+    if ((decision.sizes & size) != 0) return fmt::format("as decided: {} ({})", decision.what, decision.why);
   return fmt::format("as the target '{}' says", program_.target);
 }
 
@@ -152,14 +151,15 @@ std::string Reasons::slotReason(FamilyId id, SpaceKind cut) const {
       if (declares(node, cut, size))
         return fmt::format("{}: no producer has any, so those that node '{}' of entry '{}' declares at {}",
                            slots, node.name, entry.name, placeOf(graph_, node.pos));
-  const std::string from = cut == SpaceKind::kTokens ? chosen("tokens", "") : chosen("rows", "--slot-rows");
+  const std::string from =
+      cut == SpaceKind::kTokens ? chosen(kDecidedTokens, "") : chosen(kDecidedRows, "--slot-rows");
   return fmt::format("{}: nothing declares any, {}", slots, from);
 }
 
 std::string Reasons::tileReason(const Family& family) const {
   const Tiling& t = family.tiling;
-  const std::string_view what = family.op == OpKind::kGmmWeightGrad ? "weight gradient" : "columns";
-  const std::string from = chosen(what, "--tile");
+  const bool isGrad = family.op == OpKind::kGmmWeightGrad;
+  const std::string from = chosen(isGrad ? kDecidedGradTile : kDecidedColumns, "--tile");
   switch (family.op) {
     case OpKind::kGmmWeightGrad:
       return fmt::format("{} tiles: {} x {} elements in even rectangles of {} x {}, {}", family.tiles, t.m,

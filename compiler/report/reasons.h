@@ -26,7 +26,7 @@ class Reasons {
   std::string slotReason(FamilyId family, SpaceKind cut) const;
   std::string tileReason(const Family& family) const;
   std::string fusionReason(const Family& family) const;
-  std::string chosen(std::string_view word, std::string_view option) const;
+  std::string chosen(DecidedSize size, std::string_view option) const;
   FamilyId writerOf(BufferId buffer, EntryId entry) const;
 
   const Draft& draft_;

@@ -107,18 +107,21 @@ class Chooser {
 
   std::vector<Decision> decisions() const {
     std::vector<Decision> out;
-    const auto add = [&](bool fixed, const std::string& what, const std::string& why) {
-      out.push_back({"", what, fixed ? "declared in the graph or given by hand" : why});
+    const auto add = [&](DecidedSize size, bool fixed, const std::string& what, const std::string& why) {
+      out.push_back({"", what, fixed ? "declared in the graph or given by hand" : why, {}, size});
     };
-    add(fixed_.slotRows, fmt::format("slots of {} rows", sizes_.slotRows), slots_.why(slotText(sizes_)));
+    add(kDecidedRows, fixed_.slotRows, fmt::format("slots of {} rows", sizes_.slotRows),
+        slots_.why(slotText(sizes_)));
     if (has([](const CostFamily& f) { return isGmm(f); }))
-      add(fixed_.tiles, fmt::format("tiles of at most {} columns of a product", sizes_.tiles.gmmColumns),
+      add(kDecidedColumns, fixed_.tiles,
+          fmt::format("tiles of at most {} columns of a product", sizes_.tiles.gmmColumns),
           columns_.why(columnText(sizes_)));
     if (has([](const CostFamily& f) { return f.op == OpKind::kGmmWeightGrad; }))
-      add(fixed_.tiles, fmt::format("tiles of at most {} of a weight gradient", gradText(sizes_)),
+      add(kDecidedGradTile, fixed_.tiles,
+          fmt::format("tiles of at most {} of a weight gradient", gradText(sizes_)),
           grads_.why(gradText(sizes_)));
     if (has([](const CostFamily& f) { return f.space == SpaceKind::kTokens; }))
-      add(fixed_.tokenSlot, fmt::format("slots of {} tokens", sizes_.tokenSlot),
+      add(kDecidedTokens, fixed_.tokenSlot, fmt::format("slots of {} tokens", sizes_.tokenSlot),
           tokens_.why(tokenText(sizes_)));
     return out;
   }

@@ -64,9 +64,11 @@ TEST_CASE("a family says where its split comes from") {
   CHECK_THAT(why("forward", "combine.return"), Contains("those of 'down_proj', which makes 'down_out'"));
   CHECK_THAT(why("backward", "swiglu_grad"), Contains("one tile"));
   CHECK_THAT(why("backward", "down_weight_grad"), Contains("space experts"));
-  CHECK_THAT(why("forward", "dispatch", {{"", "slot of 16 rows", "2 ms; next best 32 rows, 3 ms"}}),
+  CHECK_THAT(why("forward", "dispatch",
+                 {{"", "8 cores send rows", "as told"},
+                  {"", "slot of 16 rows", "2 ms; next best 32 rows, 3 ms", {}, kDecidedRows}}),
              Contains("as decided: slot of 16 rows (2 ms; next best 32 rows, 3 ms)"));
-  CHECK_THAT(why("forward", "up_proj", {{"", "tiles of at most 16 columns", "1 ms"}}),
+  CHECK_THAT(why("forward", "up_proj", {{"", "tiles of at most 16 columns", "1 ms", {}, kDecidedColumns}}),
              Contains("as decided: tiles of at most 16 columns (1 ms)"));
   CHECK_THAT(why("forward", "up_proj", {{"up_proj", "columns of 16", "they fit"}}),
              Contains("columns of 16: they fit"));
