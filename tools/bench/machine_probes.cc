@@ -6,7 +6,6 @@
 #include <fstream>
 #include <functional>
 #include <span>
-#include <thread>
 
 #include "ops/bench/peak.h"
 #include "ops/bench/probes.h"
@@ -49,29 +48,27 @@ double (*peakLoop(ops::Isa isa))(int64_t) {
   return runPortablePeak;
 }
 
-int64_t loopsOf(ops::Isa isa) { return isa == ops::Isa::kAmx ? 1 << 16 : 1 << 19; }
+int64_t loopsOf(ops::Isa isa) { return isa == ops::Isa::kAmx ? 1 << 18 : 1 << 21; }
 
-// What `threads` threads do in a second, all at once, from the first begin to the last end; `work(thread)`
-// returns how much it did.
-double rateOf(int threads, ClockKind clock, const std::function<double(int)>& work) {
+// What the workers do in a second, all at once, from the first begin to the last end; `work(worker)` returns
+// how much it did. They have a core each from the beginning: new threads may share one for a while.
+double rateOf(Workers& workers, ClockKind clock, const std::function<double(int)>& work) {
   struct Part {
     double begin = 0, end = 0, cpu = 0, done = 0;
   };
+  const int threads = workers.count();
   std::vector<Part> parts(static_cast<size_t>(threads));
   std::barrier<> ready(threads);
-  const auto run = [&](int thread) {
-    Part& part = parts[static_cast<size_t>(thread)];
+  auto run = [&](int worker) {
+    Part& part = parts[static_cast<size_t>(worker)];
     ready.arrive_and_wait();
     const double cpu = cpuNow(CLOCK_THREAD_CPUTIME_ID);
     part.begin = wallNow();
-    part.done = work(thread);
+    part.done = work(worker);
     part.end = wallNow();
     part.cpu = cpuNow(CLOCK_THREAD_CPUTIME_ID) - cpu;
   };
-  std::vector<std::thread> workers;
-  for (int t = 1; t < threads; ++t) workers.emplace_back(run, t);
-  run(0);
-  for (std::thread& worker : workers) worker.join();
+  workers.run([](void* context, int worker) { (*static_cast<decltype(run)*>(context))(worker); }, &run);
   Part all = parts[0];
   for (const Part& part : std::span(parts).subspan(1))
     all = {std::min(all.begin, part.begin), std::max(all.end, part.end), all.cpu + part.cpu,
@@ -88,21 +85,22 @@ double middle(std::vector<double> values) {
 }  // namespace
 
 MachineProbes::MachineProbes(ops::Isa isa, int threads, ClockKind clock)
-    : isa_(isa), threads_(threads), clock_(clock), memory_(kProbeBytes + kLine, std::byte{1}) {}
+    : isa_(isa), one_(1, 0), all_(threads, 0), clock_(clock), memory_(kProbeBytes + kLine, std::byte{1}) {}
 
-ProbeRates MachineProbes::probe(int threads) {
+ProbeRates MachineProbes::probe(Workers& workers) {
+  const int threads = workers.count();
   const size_t shift = (kLine - reinterpret_cast<uintptr_t>(memory_.data()) % kLine) % kLine;
   const size_t each = kProbeBytes / static_cast<size_t>(threads) / kLine * kLine;
   const auto part = [&](int thread) {
     return std::span(memory_).subspan(shift + static_cast<size_t>(thread) * each, each);
   };
   ProbeRates rates;
-  rates.flops = rateOf(threads, clock_, [&](int) { return peakLoop(isa_)(loopsOf(isa_)); });
-  rates.read = rateOf(threads, clock_, [&](int thread) {
+  rates.flops = rateOf(workers, clock_, [&](int) { return peakLoop(isa_)(loopsOf(isa_)); });
+  rates.read = rateOf(workers, clock_, [&](int thread) {
     sink += ops::readMemory(part(thread));
     return static_cast<double>(each);
   });
-  rates.stream = rateOf(threads, clock_, [&](int thread) {
+  rates.stream = rateOf(workers, clock_, [&](int thread) {
     ops::streamMemory(part(thread), 1);
     return static_cast<double>(each);
   });

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "ops/abi/kernels.h"
+#include "runtime/exec/workers.h"
 #include "tools/bench/clock.h"
 
 namespace sluice::tools {
@@ -25,16 +26,16 @@ class MachineProbes {
   MachineProbes(ops::Isa isa, int threads, ClockKind clock);
 
   // About 20 ms for each.
-  ProbeRates one() { return probe(1); }
-  ProbeRates all() { return probe(threads_); }
+  ProbeRates one() { return probe(one_); }
+  ProbeRates all() { return probe(all_); }
 
-  int threads() const { return threads_; }
+  int threads() const { return all_.count(); }
 
  private:
-  ProbeRates probe(int threads);
+  ProbeRates probe(Workers& workers);
 
   ops::Isa isa_;
-  int threads_;
+  Workers one_, all_;  // a core each
   ClockKind clock_;
   std::vector<std::byte> memory_;
 };
