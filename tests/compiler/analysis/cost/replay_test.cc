@@ -3,22 +3,11 @@
 #include <catch2/catch.hpp>
 
 #include "compiler/analysis/lanes.h"
+#include "tests/compiler/analysis/cost/problem_parts.h"
 #include "tests/testing/moe_program.h"
 
 namespace sluice {
 namespace {
-
-// A task that scales `rows` rows of one element takes as many seconds; nothing else takes time, unless a test
-// says so.
-Rates secondsByRow() {
-  Rates rates;
-  rates.matrix.gmm.flops = rates.matrix.gmmTransposed.flops = rates.matrix.weightGrad.flops = 2;
-  rates.vector = {1, 1, 1e30, 1};
-  rates.memory = {1e30, 1e30, 1e30, 1e30, 0, 0};
-  rates.caches = {1e30, 1e30, 1e30};
-  rates.link = {1e30, 0};
-  return rates;
-}
 
 // One rank, and as many slots of 16 rows of one expert as there are in 16 tokens.
 CostProblem oneExpert(int32_t slots, int32_t cores) {
@@ -28,24 +17,6 @@ CostProblem oneExpert(int32_t slots, int32_t cores) {
   problem.tokenSlot = 16;
   problem.entries = {"forward"};
   return problem;
-}
-
-EventId addEvent(CostProblem& problem, EventSpace space, bool remote = false) {
-  EventArray event;
-  event.entry = EntryId{0};
-  event.space = space;
-  event.remote = remote;
-  problem.events.push_back(event);
-  return EventId{static_cast<uint32_t>(problem.events.size() - 1)};
-}
-
-CostFamily family(SpaceKind space, Sync sync, OpKind op = OpKind::kScale) {
-  CostFamily out;
-  out.op = op;
-  out.space = space;
-  out.n = 1;
-  out.sync = std::move(sync);
-  return out;
 }
 
 Replay replay(const CostProblem& problem, const Rates& rates, LaneRule rule = LaneRule::kFromEnd) {
@@ -60,7 +31,7 @@ TEST_CASE("one core runs a chain without a pause") {
   CostProblem problem = oneExpert(3, 1);
   const EventId done = addEvent(problem, EventSpace::kRows);
   problem.families = {family(SpaceKind::kRows, {{}, {done}}), family(SpaceKind::kRows, {{done}, {}})};
-  const Replay result = replay(problem, secondsByRow());
+  const Replay result = replay(problem, secondsByRow(2));
   CHECK(result.seconds == Approx(6 * 16));
   CHECK(result.tasks == 6);
   CHECK(result.part == 1);
@@ -69,7 +40,7 @@ TEST_CASE("one core runs a chain without a pause") {
   CHECK(result.waits.arrival + result.waits.producer + result.waits.end == Approx(0).margin(1e-9));
   // The chain from its end: each slot is finished before the next is begun.
   CHECK(result.families[1].firstStart == Approx(16));
-  CHECK(replay(problem, secondsByRow(), LaneRule::kFromBegin).families[1].firstStart == Approx(3 * 16));
+  CHECK(replay(problem, secondsByRow(2), LaneRule::kFromBegin).families[1].firstStart == Approx(3 * 16));
 }
 
 TEST_CASE("two cores: what one waits for is the other's task, then there is nothing left") {
@@ -77,14 +48,14 @@ TEST_CASE("two cores: what one waits for is the other's task, then there is noth
   CostProblem problem = oneExpert(3, 2);
   const EventId done = addEvent(problem, EventSpace::kRows);
   problem.families = {family(SpaceKind::kRows, {{}, {done}}), family(SpaceKind::kRows, {{done}, {}})};
-  Replay result = replay(problem, secondsByRow());
+  Replay result = replay(problem, secondsByRow(2));
   CHECK(result.seconds == Approx(4 * 16));
   CHECK(result.waits.end == Approx(2 * 16));
   CHECK(result.waits.producer == Approx(0).margin(1e-9));
 
   // Behind all of the first (an event of one counter), core 1 waits for the third slot.
   problem.events[0].space = EventSpace::kOne;
-  result = replay(problem, secondsByRow());
+  result = replay(problem, secondsByRow(2));
   CHECK(result.families[1].firstStart == Approx(2 * 16));
   CHECK(result.waits.producer == Approx(16));
   CHECK(result.waits.end == Approx(16));
@@ -97,7 +68,7 @@ TEST_CASE("rows of other ranks arrive one after the other at the rate of the lin
   const EventId arrived = addEvent(problem, EventSpace::kRows, true);
   problem.families = {family(SpaceKind::kSends, {{}, {arrived}}, OpKind::kDispatch),
                       family(SpaceKind::kRows, {{arrived}, {}})};
-  Rates rates = secondsByRow();
+  Rates rates = secondsByRow(2);
   rates.link = {0.1, 5};
   const Replay result = replay(problem, rates);
   REQUIRE(result.families[1].tasks == 2);
@@ -116,7 +87,7 @@ TEST_CASE("a weight gradient fills the time in which the chain waits for rows") 
   grad.m = grad.tileM = grad.tileN = 1;
   problem.families = {family(SpaceKind::kSends, {{}, {arrived}}, OpKind::kDispatch),
                       family(SpaceKind::kTokens, {{}, {}}), grad, family(SpaceKind::kRows, {{arrived}, {}})};
-  Rates rates = secondsByRow();
+  Rates rates = secondsByRow(2);
   rates.link = {1, 0};
   // Tokens 16 s and own rows 16 s, the other rows at 32 s for 16 s; the gradient of 32 rows takes 32 s.
   const Replay filled = replay(problem, rates);
@@ -141,13 +112,13 @@ TEST_CASE("cores of two kinds run their families side by side, and some only com
   problem.families[1].core = CoreKind::kCube;
   problem.families[1].k = problem.families[1].tileN = 1;
   problem.families[0].core = problem.families[2].core = CoreKind::kVector;
-  const Replay shared = replay(problem, secondsByRow());
+  const Replay shared = replay(problem, secondsByRow(2));
   REQUIRE(shared.pools.size() == 2);
   CHECK(shared.pools[0].busy == Approx(128));
   CHECK(shared.pools[1].busy == Approx(128));
   CHECK(shared.seconds == Approx(128 + 16));
   problem.communicationCores = 1;
-  const Replay apart = replay(problem, secondsByRow());
+  const Replay apart = replay(problem, secondsByRow(2));
   REQUIRE(apart.pools.size() == 3);
   CHECK(apart.pools[1].pool.cores == 1);
   CHECK(apart.pools[2].pool.communication);
@@ -175,8 +146,8 @@ CostProblem layer(int64_t ranks, int32_t groupSlots, bool separate) {
 
 void checkAllRuns(const CostProblem& problem, uint32_t entry, LaneRule rule) {
   const ReplayStep step = replayStepOf(problem, expectRows({}, problem.step), 8);
-  const std::optional<Replay> one = replayEntry(problem, entry, rule, secondsByRow(), step);
-  const std::optional<Replay> two = replayEntry(problem, entry, rule, secondsByRow(), step);
+  const std::optional<Replay> one = replayEntry(problem, entry, rule, secondsByRow(2), step);
+  const std::optional<Replay> two = replayEntry(problem, entry, rule, secondsByRow(2), step);
   REQUIRE(one);
   CHECK(one->seconds == two->seconds);
   CHECK(one->waits.producer == two->waits.producer);
@@ -207,7 +178,7 @@ TEST_CASE("a wait for what nothing signals is told, not waited for") {
   const EventId one = addEvent(problem, EventSpace::kRows), two = addEvent(problem, EventSpace::kRows);
   problem.families = {family(SpaceKind::kRows, {{one}, {two}}), family(SpaceKind::kRows, {{two}, {one}})};
   const ReplayStep step = replayStepOf(problem, expectRows({}, problem.step), 1);
-  CHECK(!replayEntry(problem, 0, LaneRule::kFromEnd, secondsByRow(), step));
+  CHECK(!replayEntry(problem, 0, LaneRule::kFromEnd, secondsByRow(2), step));
 }
 
 // The replay deals task n to core n mod cores, whatever the window of a table.
@@ -234,16 +205,16 @@ TEST_CASE("of a large step some experts are replayed, and the rest keeps the cor
   problem.step = {1, 64, 2, 2048};
   problem.cores = 3;
   const ExpectedRows rows = expectRows({}, problem.step);
-  const LayerCost cost = costOf(problem, secondsByRow(), rows);
+  const LayerCost cost = costOf(problem, secondsByRow(2), rows);
   CHECK(expertsToReplay(problem, cost, 1 << 30) == 64);
   const int32_t some = expertsToReplay(problem, cost, 200);
   CHECK(some > 0);
   CHECK(some < 64);
   CHECK(expertsToReplay(problem, cost, 1) == 0);
   const std::optional<Replay> all =
-      replayEntry(problem, 1, LaneRule::kFromEnd, secondsByRow(), replayStepOf(problem, rows, 64));
+      replayEntry(problem, 1, LaneRule::kFromEnd, secondsByRow(2), replayStepOf(problem, rows, 64));
   const std::optional<Replay> part =
-      replayEntry(problem, 1, LaneRule::kFromEnd, secondsByRow(), replayStepOf(problem, rows, some));
+      replayEntry(problem, 1, LaneRule::kFromEnd, secondsByRow(2), replayStepOf(problem, rows, some));
   REQUIRE(all);
   REQUIRE(part);
   CHECK(part->tasks < all->tasks / 4);

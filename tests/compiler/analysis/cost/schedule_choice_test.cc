@@ -2,40 +2,12 @@
 
 #include <catch2/catch.hpp>
 
+#include "tests/compiler/analysis/cost/problem_parts.h"
+
 namespace sluice {
 namespace {
 
 using Catch::Matchers::Contains;
-
-// One second a row for vector work on one element; products by their flops; the rest takes no time.
-Rates secondsByRow() {
-  Rates rates;
-  rates.matrix.gmm.flops = rates.matrix.gmmTransposed.flops = rates.matrix.weightGrad.flops = 8;
-  rates.vector = {1, 1, 1e30, 1};
-  rates.memory = {1e30, 1e30, 1e30, 1e30, 0, 0};
-  rates.caches = {1e30, 1e30, 1e30};
-  rates.link = {1e30, 0};
-  return rates;
-}
-
-CostFamily family(SpaceKind space, Sync sync, OpKind op = OpKind::kScale) {
-  CostFamily out;
-  out.name = "f";
-  out.op = op;
-  out.space = space;
-  out.n = 1;
-  out.sync = std::move(sync);
-  return out;
-}
-
-EventId addEvent(CostProblem& problem, EventSpace space, bool remote = false) {
-  EventArray event;
-  event.entry = EntryId{0};
-  event.space = space;
-  event.remote = remote;
-  problem.events.push_back(event);
-  return EventId{static_cast<uint32_t>(problem.events.size() - 1)};
-}
 
 CostProblem oneEntry(const StepShape& step, int32_t cores) {
   CostProblem problem;
@@ -61,7 +33,7 @@ TEST_CASE("the chain goes from its beginning where another kind of core would st
   problem.families[2].core = CoreKind::kCube;
   problem.families[2].n = 7;
   problem.families[2].k = 1;
-  const ScheduleChoice choice = choose(problem, secondsByRow(), {{16, 16, {}}});
+  const ScheduleChoice choice = choose(problem, secondsByRow(8), {{16, 16, {}}});
   REQUIRE(choice.replays.size() == 1);
   CHECK(choice.laneRules[0] == LaneRule::kFromBegin);
   CHECK(choice.replays[0].seconds == Approx(16 + 4 * 28));
@@ -80,7 +52,7 @@ TEST_CASE("the chain goes from its end where results leave over a slow link") {
   problem.families = {family(SpaceKind::kRows, {{}, {made}}), family(SpaceKind::kRows, {{made}, {done}}),
                       family(SpaceKind::kReturns, {{done}, {returned}}, OpKind::kCombineReturn),
                       family(SpaceKind::kTokens, {{returned}, {}}, OpKind::kCombineSum)};
-  Rates rates = secondsByRow();
+  Rates rates = secondsByRow(8);
   rates.link.bandwidth = 1;
   const ScheduleChoice choice = choose(problem, rates, {{16, 16, {}}});
   CHECK(choice.laneRules[0] == LaneRule::kFromEnd);
@@ -93,19 +65,19 @@ TEST_CASE("of the best sizes those are taken that the replay finds clearly bette
   const EventId made = addEvent(problem, EventSpace::kRows);
   problem.families = {family(SpaceKind::kRows, {{}, {made}}), family(SpaceKind::kRows, {{made}, {}})};
   const CostSizes whole{48, 16, {}}, cut{16, 16, {}};
-  const ScheduleChoice other = choose(problem, secondsByRow(), {whole, cut});
+  const ScheduleChoice other = choose(problem, secondsByRow(8), {whole, cut});
   CHECK(other.sizes == 1);
   CHECK(other.replays[0].seconds == Approx(4 * 16));
   CHECK_THAT(other.decisions[0].what, Contains("slots of 16 rows"));
   CHECK_THAT(other.decisions[0].why, Contains("clearly better than the model's choice: of 2 replayed"));
-  CHECK(choose(problem, secondsByRow(), {cut, whole}).sizes == 0);
-  CHECK(choose(problem, secondsByRow(), {whole}).sizes == 0);
+  CHECK(choose(problem, secondsByRow(8), {cut, whole}).sizes == 0);
+  CHECK(choose(problem, secondsByRow(8), {whole}).sizes == 0);
 }
 
 TEST_CASE("without events nothing is replayed, and the decision says so") {
   CostProblem problem = oneEntry({1, 1, 1, 48}, 2);
   problem.families = {family(SpaceKind::kRows, {})};
-  const ScheduleChoice choice = choose(problem, secondsByRow(), {{16, 16, {}}});
+  const ScheduleChoice choice = choose(problem, secondsByRow(8), {{16, 16, {}}});
   CHECK(choice.replays.empty());
   CHECK(choice.laneRules == std::vector<LaneRule>{LaneRule::kFromEnd});
   REQUIRE(choice.decisions.size() == 1);
@@ -118,7 +90,7 @@ TEST_CASE("windows cover what is expected, give each core a task, and keep table
     problem.families = {family(SpaceKind::kRows, {}, OpKind::kGmm)};
     problem.families[0].n = columns;
     problem.families[0].tileN = 1;
-    const LayerCost cost = costOf(problem, secondsByRow(), expectRows({}, problem.step));
+    const LayerCost cost = costOf(problem, secondsByRow(8), expectRows({}, problem.step));
     return chooseWindows({}, problem, cost).rows;
   };
   CHECK(windowOf(16 * 1000, 2, 1) == 16);
