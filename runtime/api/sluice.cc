@@ -9,7 +9,7 @@
 #include <optional>
 
 #include "runtime/comm/in_process.h"
-#include "runtime/exec/clock.h"
+#include "runtime/base/clock.h"
 #include "runtime/exec/executor.h"
 #include "runtime/exec/rank.h"
 #include "runtime/program/codec.h"

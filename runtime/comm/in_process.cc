@@ -10,6 +10,7 @@ class InProcessGroup::Rank final : public Transport {
  public:
   Rank(InProcessGroup& group, int rank) : group_(group), rank_(rank) {}
 
+  std::string_view kind() const override { return "threads"; }
   int rank() const override { return rank_; }
   int size() const override { return group_.size(); }
 

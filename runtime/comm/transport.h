@@ -1,4 +1,4 @@
-// Transport: how ranks reach each other. Symmetric memory, put, signal, fence, abort.
+// Transport: how ranks reach each other. Symmetric memory, put, signal, abort, and who is gone.
 //
 // One Transport object belongs to one rank; its methods may be called by all worker threads of that rank
 // unless they say otherwise. A put or signal to the own rank is legal and takes the same path.
@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "runtime/base/expected.h"
 
@@ -58,10 +59,20 @@ class Attention {
   Doorbell& bell_;
 };
 
+// What went to other ranks by messages; nothing of it counts where ranks store to each other's memory.
+struct CommStats {
+  int64_t puts = 0;
+  int64_t putBytes = 0;
+  int64_t signals = 0;
+  int64_t flushes = 0;  // waits until what was put at a rank is there
+};
+
 class Transport {
  public:
   virtual ~Transport() = default;
 
+  // "threads", "shm", "mpi": for messages.
+  virtual std::string_view kind() const = 0;
   virtual int rank() const = 0;
   virtual int size() const = 0;
 
@@ -78,7 +89,8 @@ class Transport {
   virtual void put(int rank, SymmetricHandle handle, size_t offset, const void* data, size_t bytes) = 0;
 
   // Adds n to the 64-bit counter at `offset` and wakes that rank. What this thread put to that rank before
-  // (through put or direct) is visible to whoever reads the counter with acquire. seq_cst, as post.
+  // (through put or direct) is visible to whoever reads the counter with acquire. seq_cst, as post. Both
+  // return at once; what they do comes about without another call.
   virtual void signal(int rank, SymmetricHandle handle, size_t offset, uint64_t n) = 0;
 
   // Stores a 64-bit value at `offset` and wakes that rank.
@@ -86,10 +98,18 @@ class Transport {
 
   virtual Doorbell& doorbell() = 0;
 
-  // Ends the step on all ranks: every rank's aborted() returns the first message from then on.
+  // Ends the step on all ranks: every rank's abortMessage() returns the first message from then on.
   virtual void abort(const std::string& message) = 0;
   virtual bool isAborted() const = 0;
   virtual std::string abortMessage() const = 0;
+
+  // A rank that ended without leaving, or -1. Its loss aborts the step on all ranks by itself, with a message
+  // that names it.
+  virtual int lostRank() const { return -1; }
+  // `rank` has ended its transport in good order: nothing more comes from it.
+  virtual bool hasLeft(int /*rank*/) const { return false; }
+
+  virtual CommStats stats() const { return {}; }
 };
 
 }  // namespace sluice

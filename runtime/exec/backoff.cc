@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "runtime/exec/clock.h"
+#include "runtime/base/clock.h"
 
 namespace sluice {
 namespace {

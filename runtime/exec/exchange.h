@@ -1,8 +1,7 @@
 // The start of a step: every rank tells every rank what it is about to run and its counts by expert.
 //
 // A rank's counts are the permission to write to it: it posts them when it has finished the step before,
-// cleared its counters and has its memory ready. Boards are kept in two halves by step parity, since a rank
-// can be one step ahead of another, never two.
+// cleared its counters and has its memory ready.
 //
 // Used by one thread of the rank.
 #pragma once
@@ -12,7 +11,7 @@
 #include <vector>
 
 #include "runtime/base/expected.h"
-#include "runtime/comm/transport.h"
+#include "runtime/comm/all_gather.h"
 
 namespace sluice {
 
@@ -39,17 +38,16 @@ class Exchange {
  private:
   struct Header;
 
-  size_t offset(uint64_t step, int source) const;
-  Status awaitRank(int source, const std::string& entryName, int64_t deadline, double timeoutSeconds);
+  Header headerOf(int rank) const;
   Status compare(int source) const;
 
   Transport* transport_ = nullptr;
-  SymmetricHandle memory_;
-  int64_t counts_ = 0;
-  size_t boardBytes_ = 0;
+  AllGather boards_;
+  size_t counts_ = 0;
   uint64_t step_ = 0;
   std::vector<int32_t> all_;
   std::vector<std::byte> message_;
+  std::string when_;  // of the step, for messages
 };
 
 }  // namespace sluice

@@ -4,7 +4,7 @@
 
 #include <limits>
 
-#include "runtime/exec/clock.h"
+#include "runtime/base/clock.h"
 
 namespace sluice {
 namespace {

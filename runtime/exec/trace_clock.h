@@ -7,7 +7,7 @@
 
 #include <cstdint>
 
-#include "runtime/exec/clock.h"
+#include "runtime/base/clock.h"
 
 #if defined(__x86_64__)
 #include <x86intrin.h>

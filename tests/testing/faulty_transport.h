@@ -17,6 +17,7 @@ class FaultyTransport final : public Transport {
   // The receiver's memory is out of reach of stores: every piece goes through put.
   void hideMemory() { hidden_ = true; }
 
+  std::string_view kind() const override { return real_.kind(); }
   int rank() const override { return real_.rank(); }
   int size() const override { return real_.size(); }
   Expected<SymmetricHandle> allocate(size_t bytes) override { return real_.allocate(bytes); }

@@ -1,4 +1,4 @@
-#include "runtime/exec/clock.h"
+#include "runtime/base/clock.h"
 
 #include <time.h>
 

@@ -1,0 +1,47 @@
+// AllGather: a block of bytes from every rank to every rank, again and again.
+//
+// Blocks are kept in two halves by parity, since a rank can be one gather ahead of another, never two. Used
+// by one thread of the rank.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "runtime/base/expected.h"
+#include "runtime/comm/transport.h"
+
+namespace sluice {
+
+// What a rank waits for, in the words of a report: "the counts" of a rank "before entry 'forward' (step 3)".
+struct Awaited {
+  std::string_view what;
+  std::string_view when;
+};
+
+class AllGather {
+ public:
+  AllGather() = default;
+
+  // Collective. `bytes` of each rank.
+  static Expected<AllGather> create(Transport& transport, size_t bytes);
+
+  // Posts this rank's block and returns when those of all ranks are there. Errors: a rank that has left or
+  // was lost, another rank's abort; what takes longer than the limit aborts the transport.
+  Status gather(std::span<const std::byte> own, const Awaited& awaited, double timeoutSeconds);
+
+  // The block of `rank` as last gathered; valid until the next gather.
+  const std::byte* of(int rank) const;
+
+ private:
+  size_t offset(int source) const;
+  Status awaitRank(int source, const Awaited& awaited, int64_t deadline, double timeoutSeconds);
+
+  Transport* transport_ = nullptr;
+  SymmetricHandle memory_;
+  size_t boardBytes_ = 0;  // of one rank, with the number of the gather before its block
+  uint64_t number_ = 0;
+};
+
+}  // namespace sluice
