@@ -1,0 +1,29 @@
+// Ranks as processes that mpirun started, on one machine or several. Ranks of one machine reach each other
+// through shared memory, others by one-sided MPI-3.
+//
+// Only programs linked with //runtime/comm/mpi need an MPI library; those linked with
+// //runtime/comm/mpi:without say that they have none.
+#pragma once
+
+#include <memory>
+
+#include "runtime/base/expected.h"
+#include "runtime/comm/transport.h"
+
+namespace sluice {
+
+// Whether this program was linked with MPI.
+bool hasMpi();
+
+struct MpiJob {
+  double timeoutSeconds = 30;  // for all ranks to come
+  bool sharedMemory = true;    // between ranks of one machine; false: everything by messages
+  bool batchSignals = true;    // signals to one rank wait for each other and share a flush
+};
+
+// Collective over MPI_COMM_WORLD, once in a process. Initialises MPI, unless the caller did (then with
+// MPI_THREAD_SERIALIZED at least); what it initialised it finalises when the transport ends. Errors: no MPI
+// in this program; a level of threads that is too low; an MPI without one-sided communication.
+Expected<std::unique_ptr<Transport>> joinMpi(const MpiJob& job);
+
+}  // namespace sluice

@@ -1,0 +1,11 @@
+#include "runtime/comm/mpi/mpi.h"
+
+namespace sluice {
+
+bool hasMpi() { return false; }
+
+Expected<std::unique_ptr<Transport>> joinMpi(const MpiJob&) {
+  return Error{"this program was built without MPI"};
+}
+
+}  // namespace sluice
