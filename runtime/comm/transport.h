@@ -75,6 +75,9 @@ class Transport {
   virtual std::string_view kind() const = 0;
   virtual int rank() const = 0;
   virtual int size() const = 0;
+  // How many of the ranks share this machine, and which of these this rank is, from 0.
+  virtual int localRanks() const { return size(); }
+  virtual int localRank() const { return rank(); }
 
   // Collective, by one thread of each rank, in the same order with the same `bytes`. Zero-filled, 4096-byte
   // aligned; reserved only, committed as touched. Lives as long as the transport.
