@@ -162,6 +162,7 @@ Expected<std::unique_ptr<Context>> Context::create(Program program, Transport& t
   const auto plan = std::make_shared<const Plan>(Plan::make(program.verified(), **kernels));
   auto rank = RankState::create(plan, transport, {options.packedBytes, options.packEachStep});
   if (!rank) return rank.error();
+  (*rank)->setWork(options.work);
   std::unique_ptr<Impl> impl(
       new Impl{std::move(program), transport, options, std::move(*rank), {}, {}, {}, {}, {}});
   if (options.executor == ExecutorKind::kSerial) {
@@ -170,11 +171,12 @@ Expected<std::unique_ptr<Context>> Context::create(Program program, Transport& t
     impl->serialScratch.emplace(std::move(*scratch));
   } else {
     const int units = processingUnits();
-    const int threads = options.threads > 0 ? options.threads : std::max(1, units / transport.size());
-    const bool enough = threads * transport.size() <= units;
+    const int sharing = transport.localRanks();
+    const int threads = options.threads > 0 ? options.threads : std::max(1, units / sharing);
+    const bool enough = threads * sharing <= units;
     auto scratch = ParallelExecutor::allocateScratch(*plan, threads);
     if (!scratch) return scratch.error();
-    const int firstUnit = options.pin && enough ? transport.rank() * threads : -1;
+    const int firstUnit = options.pin && enough ? transport.localRank() * threads : -1;
     impl->parallel.emplace(*plan, std::move(*scratch), firstUnit);
   }
   return std::unique_ptr<Context>(new Context(std::move(impl)));
@@ -246,6 +248,13 @@ Expected<TensorView> Context::output(std::string_view name) {
     std::memcpy(packed.data() + row * rowBytes, address.data + row * address.stride, rowBytes);
   view.data = packed.data();
   return view;
+}
+
+void Context::setWork(Work work) { impl_->rank->setWork(work); }
+
+Traffic Context::traffic() const {
+  const Step& step = impl_->rank->step();
+  return step.plan ? trafficOf(step) : Traffic{};
 }
 
 const RunStats& Context::lastRun() const { return impl_->stats; }

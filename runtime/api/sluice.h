@@ -21,6 +21,7 @@
 #include "runtime/base/huge_pages.h"
 #include "runtime/comm/transport.h"
 #include "runtime/exec/trace_span.h"
+#include "runtime/exec/work.h"
 #include "runtime/program/program.h"
 #include "runtime/program/verify.h"
 
@@ -84,6 +85,8 @@ struct ContextOptions {
   // Packed weights take as much memory as the weights, for each way in which entries read them.
   int64_t packedBytes = std::numeric_limits<int64_t>::max();  // at most so much at this rank; 0: none
   bool packEachStep = false;  // pack ordinary weights too, once a step, where several tasks share a panel
+
+  Work work = Work::kAll;  // parts of it are for measuring only: outputs are not the layer's then
 };
 
 struct RunStats {
@@ -118,6 +121,13 @@ class Context {
   // saved tensors are not there yet, a peer that failed, a wait past the limit (rank, core, task, event,
   // have and need, what is missing).
   Status run(std::string_view entry);
+
+  // Which kernels the runs to come call, instead of ContextOptions::work: runs of all and of parts take turns
+  // where they are compared.
+  void setWork(Work work);
+
+  // What the last run sent to other ranks, or would have sent with all its work; nothing before the first.
+  Traffic traffic() const;
 
   // An output of extent rows, owned by the context; valid until the next run.
   Expected<TensorView> output(std::string_view name);

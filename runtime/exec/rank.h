@@ -36,6 +36,9 @@ class RankState {
     panels_->bind(buffer, constant);
   }
 
+  // Of the steps to come.
+  void setWork(Work work) { step_.work = work; }
+
   // Everything between run() and the first task. Errors: tensors not bound or of different T, ids out of
   // range or repeated, saved tensors that are not there; a peer's failure. What is found before the counts
   // are posted fails the step at all ranks and leaves them usable.

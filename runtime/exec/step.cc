@@ -74,9 +74,10 @@ bool isReady(const Step& step, const Task& task) {
 }
 
 void runTask(const Step& step, const Task& task, std::byte* scratch) {
-  callKernel(step, task, scratch);
   const FamilyPlan& family = step.plan->at(task.family);
   const bool pieces = isPieces(family.space);
+  if (step.work == Work::kAll || (step.work == Work::kCommunication) == pieces)
+    callKernel(step, task, scratch);
   const uint64_t rows = pieces ? pieceOf(step, family.space, task.slot).rows : 0;
   const int peer = taskPeer(step, family.space, task.slot);
   // before the event: when the last event is complete, no arrival is still on its way
@@ -88,6 +89,28 @@ void runTask(const Step& step, const Task& task, std::byte* scratch) {
     step.events->signal(event.remote ? peer : step.transport->rank(), signal, index,
                         event.unit == EventUnit::kRows ? rows : 1);
   }
+}
+
+Traffic trafficOf(const Step& step) {
+  Traffic traffic;
+  for (FamilyId id : step.plan->at(step.entry).families) {
+    const FamilyPlan& family = step.plan->at(id);
+    if (!isPieces(family.space)) continue;
+    int64_t bytes = 0;
+    for (BufferId buffer : step.program().at(id).writes)
+      if (buffer) bytes += rowBytes(step.program().at(buffer));
+    int64_t signals = 1;  // of arrivals
+    for (EventId signal : family.signals)
+      if (signal && step.program().at(signal).remote) ++signals;
+    for (int64_t slot = 0; slot < liveSlots(step, family.space); ++slot) {
+      const Piece& piece = pieceOf(step, family.space, slot);
+      if (piece.peer == step.transport->rank()) continue;
+      ++traffic.pieces;
+      traffic.bytes += bytes * piece.rows;
+      traffic.signals += signals;
+    }
+  }
+  return traffic;
 }
 
 }  // namespace sluice

@@ -7,6 +7,7 @@
 #include "runtime/exec/event_table.h"
 #include "runtime/exec/plan.h"
 #include "runtime/exec/routing.h"
+#include "runtime/exec/work.h"
 
 namespace sluice {
 
@@ -34,6 +35,7 @@ struct Step {
   EntryId entry;
   std::vector<BufferAddress> buffers;  // by BufferId
   WeightPanels* panels = nullptr;      // null where no weight is packed
+  Work work = Work::kAll;
 
   const TaskProgram& program() const { return plan->program(); }
   const BufferAddress& at(BufferId id) const { return buffers[id.value]; }
@@ -54,7 +56,10 @@ int taskPeer(const Step& step, SpaceKind space, int64_t slot);
 // All waits of the task are complete.
 bool isReady(const Step& step, const Task& task);
 
-// Runs the task's kernel, then signals. `scratch` has Plan::scratchBytes(), 64-byte aligned.
+// Runs the task's kernel where it is of the step's work, then signals. `scratch` has Plan::scratchBytes(),
+// 64-byte aligned.
 void runTask(const Step& step, const Task& task, std::byte* scratch);
+
+Traffic trafficOf(const Step& step);
 
 }  // namespace sluice
