@@ -23,6 +23,18 @@ Error systemError(const std::string& path, const char* what) {
   return Error{fmt::format("{}: {}: {}", path, what, std::strerror(errno))};
 }
 
+constexpr int kAttempts = 100;  // names that an earlier process may have left
+
+std::string nameOf(int fd) { return fmt::format("/proc/self/fd/{}", fd); }
+
+// Or -1, where the file system has no such files or no name can be given to them.
+int openNameless(const std::string& path) {
+  const int fd = ::open(folderOf(path).c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, 0666);
+  if (fd < 0 || ::access(nameOf(fd).c_str(), F_OK) == 0) return fd;
+  ::close(fd);
+  return -1;
+}
+
 // Makes the rename itself durable. A file system that cannot sync a folder is no reason to fail.
 void syncFolder(const std::string& path) {
   const int fd = ::open(folderOf(path).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -39,7 +51,8 @@ PendingFile::PendingFile(std::string path, std::string temporary, int fd)
 PendingFile::PendingFile(PendingFile&& other) noexcept
     : path_(std::move(other.path_)),
       temporary_(std::exchange(other.temporary_, {})),
-      fd_(std::exchange(other.fd_, -1)) {}
+      fd_(std::exchange(other.fd_, -1)),
+      finished_(other.finished_) {}
 
 PendingFile& PendingFile::operator=(PendingFile&& other) noexcept {
   if (this == &other) return *this;
@@ -47,6 +60,7 @@ PendingFile& PendingFile::operator=(PendingFile&& other) noexcept {
   path_ = std::move(other.path_);
   temporary_ = std::exchange(other.temporary_, {});
   fd_ = std::exchange(other.fd_, -1);
+  finished_ = other.finished_;
   return *this;
 }
 
@@ -61,11 +75,14 @@ void PendingFile::discard() {
 
 Expected<PendingFile> PendingFile::create(const std::string& path) {
   if (path.empty()) return Error{"the name of the output file is empty"};
+  errno = 0;
   struct stat info;
   // A rename would put a plain file in the place of a device such as /dev/null.
   if (::stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode))
     return Error{fmt::format("{}: cannot write: found a {}, expected a regular file or nothing", path,
                              S_ISDIR(info.st_mode) ? "folder" : "special file")};
+  if (errno == ENAMETOOLONG) return systemError(path, "cannot write");
+  if (const int fd = openNameless(path); fd >= 0) return PendingFile(path, {}, fd);
   std::string temporary = path + ".tmp-XXXXXX";
   const int fd = ::mkostemp(temporary.data(), O_CLOEXEC);
   if (fd < 0) return systemError(path, "cannot write");
@@ -87,20 +104,35 @@ Status PendingFile::write(std::span<const std::byte> bytes) {
 }
 
 Status PendingFile::finish() {
-  if (fd_ < 0) return {};
-  const bool synced = ::fsync(fd_) == 0;
-  const Status status = synced ? Status{} : Status{systemError(path_, "cannot write")};
-  const bool closed = ::close(std::exchange(fd_, -1)) == 0;
-  if (!status) return status;
-  if (!closed) return systemError(path_, "cannot write");
+  if (finished_) return {};
+  if (::fsync(fd_) != 0) return systemError(path_, "cannot write");
+  finished_ = true;
   return {};
 }
 
 Status PendingFile::commit() {
   if (Status status = finish(); !status) return status;
+  if (Status status = giveName(); !status) return status;
+  discard();
+  syncFolder(path_);
+  return {};
+}
+
+// A link takes a free name only: where there is an old file, it takes another one for the moment until the
+// rename.
+Status PendingFile::giveName() {
+  if (temporary_.empty()) {
+    const std::string self = nameOf(fd_);
+    if (::linkat(AT_FDCWD, self.c_str(), AT_FDCWD, path_.c_str(), AT_SYMLINK_FOLLOW) == 0) return {};
+    for (int attempt = 0; errno == EEXIST && temporary_.empty() && attempt < kAttempts; ++attempt) {
+      std::string name = fmt::format("{}.tmp-{}-{}", path_, ::getpid(), attempt);
+      if (::linkat(AT_FDCWD, self.c_str(), AT_FDCWD, name.c_str(), AT_SYMLINK_FOLLOW) == 0)
+        temporary_ = std::move(name);
+    }
+    if (temporary_.empty()) return systemError(path_, "cannot write");
+  }
   if (::rename(temporary_.c_str(), path_.c_str()) != 0) return systemError(path_, "cannot write");
   temporary_.clear();
-  syncFolder(path_);
   return {};
 }
 
