@@ -250,7 +250,7 @@ Expected<TensorView> Context::output(std::string_view name) {
   return view;
 }
 
-void Context::setWork(Work work) { impl_->rank->setWork(work); }
+void Context::setWork(WorkKind work) { impl_->rank->setWork(work); }
 
 Traffic Context::traffic() const {
   const Step& step = impl_->rank->step();

@@ -86,7 +86,7 @@ struct ContextOptions {
   int64_t packedBytes = std::numeric_limits<int64_t>::max();  // at most so much at this rank; 0: none
   bool packEachStep = false;  // pack ordinary weights too, once a step, where several tasks share a panel
 
-  Work work = Work::kAll;  // parts of it are for measuring only: outputs are not the layer's then
+  WorkKind work = WorkKind::kAll;  // parts of it are for measuring only: outputs are not the layer's then
 };
 
 struct RunStats {
@@ -124,7 +124,7 @@ class Context {
 
   // Which kernels the runs to come call, instead of ContextOptions::work: runs of all and of parts take turns
   // where they are compared.
-  void setWork(Work work);
+  void setWork(WorkKind work);
 
   // What the last run sent to other ranks, or would have sent with all its work; nothing before the first.
   Traffic traffic() const;

@@ -37,7 +37,7 @@ class RankState {
   }
 
   // Of the steps to come.
-  void setWork(Work work) { step_.work = work; }
+  void setWork(WorkKind work) { step_.work = work; }
 
   // Everything between run() and the first task. Errors: tensors not bound or of different T, ids out of
   // range or repeated, saved tensors that are not there; a peer's failure. What is found before the counts

@@ -76,7 +76,7 @@ bool isReady(const Step& step, const Task& task) {
 void runTask(const Step& step, const Task& task, std::byte* scratch) {
   const FamilyPlan& family = step.plan->at(task.family);
   const bool pieces = isPieces(family.space);
-  if (step.work == Work::kAll || (step.work == Work::kCommunication) == pieces)
+  if (step.work == WorkKind::kAll || (step.work == WorkKind::kCommunication) == pieces)
     callKernel(step, task, scratch);
   const uint64_t rows = pieces ? pieceOf(step, family.space, task.slot).rows : 0;
   const int peer = taskPeer(step, family.space, task.slot);

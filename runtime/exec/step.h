@@ -35,7 +35,7 @@ struct Step {
   EntryId entry;
   std::vector<BufferAddress> buffers;  // by BufferId
   WeightPanels* panels = nullptr;      // null where no weight is packed
-  Work work = Work::kAll;
+  WorkKind work = WorkKind::kAll;
 
   const TaskProgram& program() const { return plan->program(); }
   const BufferAddress& at(BufferId id) const { return buffers[id.value]; }

@@ -1,4 +1,4 @@
-// Work: which kernels a run calls, and Traffic: what it sends to other ranks. For measuring how far
+// WorkKind: which kernels a run calls, and Traffic: what it sends to other ranks. For measuring how far
 // communication and computation overlap.
 //
 // Value types.
@@ -10,7 +10,7 @@ namespace sluice {
 
 // A task whose kernel is not called signals as if it had been, so that a run of part of the work waits, and
 // ends, like one of all of it. What it leaves in outputs and saved tensors are not the layer's results.
-enum class Work : uint8_t {
+enum class WorkKind : uint8_t {
   kAll,
   kCommunication,  // of sends and returns: rows are copied, nothing is computed
   kCompute,        // of all other tasks: nothing is copied to other ranks

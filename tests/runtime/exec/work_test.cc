@@ -42,7 +42,8 @@ TEST_CASE("runs of part of the work have all tasks and end, and leave the next r
       const auto body = [&](int rank, Context& context) -> Status {
         if (Status bound = bindAll(data, rank, context); !bound) return bound;
         int64_t tasks[2] = {-1, -1};
-        for (Work work : {Work::kCompute, Work::kAll, Work::kCommunication, Work::kCompute, Work::kAll}) {
+        for (WorkKind work : {WorkKind::kCompute, WorkKind::kAll, WorkKind::kCommunication,
+                              WorkKind::kCompute, WorkKind::kAll}) {
           context.setWork(work);
           for (int entry = 0; entry < 2; ++entry) {
             if (Status ran = context.run(entry == 0 ? "forward" : "backward"); !ran) return ran;
@@ -65,10 +66,10 @@ TEST_CASE("communication alone computes nothing, and computation alone copies no
   const Program program = programOf(kThreeRanks);
   const InputsSpec spec{.tokens = {.counts = {90, 12, 31}}, .routing = {RoutingKind::kUniform}, .seed = 3};
   LayerData data = makeLayerData(program.tables(), spec);
-  REQUIRE(runLayer(program, {.threads = 2, .work = Work::kCommunication}, data, {"forward"}).ok());
+  REQUIRE(runLayer(program, {.threads = 2, .work = WorkKind::kCommunication}, data, {"forward"}).ok());
   for (const auto& outputs : data.outputs) CHECK(isAll(outputs.at("y"), 0xa5));
   // memory is zero at first: without rows, the layer gives zeros
-  REQUIRE(runLayer(program, {.threads = 2, .work = Work::kCompute}, data, {"forward"}).ok());
+  REQUIRE(runLayer(program, {.threads = 2, .work = WorkKind::kCompute}, data, {"forward"}).ok());
   for (const auto& outputs : data.outputs) CHECK(isAll(outputs.at("y"), 0));
 }
 
