@@ -223,6 +223,7 @@ Scope scopeNeeded(SpaceKind reader, Extent extent) {
     case Extent::kTokens:
       return reader == SpaceKind::kTokens ? Scope::kSlot : Scope::kAll;
     case Extent::kFixed:  // weights, by expert for rows
+    case Extent::kExperts:
       return reader == SpaceKind::kRows || reader == SpaceKind::kGroups ? Scope::kExpert : Scope::kAll;
     case Extent::kPairs:
       return Scope::kAll;

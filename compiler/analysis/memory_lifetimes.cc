@@ -24,6 +24,7 @@ Scope scopeForReuse(SpaceKind writer, SpaceKind user, Extent extent) {
       return user == SpaceKind::kTokens ? Scope::kSlot : Scope::kAll;
     case Extent::kPairs:
     case Extent::kFixed:
+    case Extent::kExperts:
       return Scope::kAll;
   }
   return Scope::kAll;
@@ -94,6 +95,7 @@ int64_t& Formula::at(Extent extent) {
     case Extent::kPairs:
       return pairs;
     case Extent::kFixed:
+    case Extent::kExperts:
       break;
   }
   return fixed;

@@ -61,6 +61,8 @@ std::string untilText(const EventArray& event) {
       return fmt::format("until all slots of the group are done, {} tasks each", event.factor);
     case ThresholdRule::kGroupsOfExpert:
       return fmt::format("until all groups of the expert are done, {} tasks each", event.factor);
+    case ThresholdRule::kExpertsOfRank:
+      return fmt::format("until all experts of this rank are done, {} tasks each", event.factor);
   }
   return {};
 }

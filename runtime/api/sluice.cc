@@ -8,8 +8,8 @@
 #include <map>
 #include <optional>
 
-#include "runtime/comm/in_process.h"
 #include "runtime/base/clock.h"
+#include "runtime/comm/in_process.h"
 #include "runtime/exec/executor.h"
 #include "runtime/exec/rank.h"
 #include "runtime/program/codec.h"
@@ -17,7 +17,8 @@
 namespace sluice {
 namespace {
 
-std::string dimText(const Dim& dim) {
+// As `rank` has it to bind.
+std::string dimText(const TaskProgram& program, int rank, const Dim& dim) {
   switch (dim.extent) {
     case Extent::kFixed:
       return std::to_string(dim.size);
@@ -27,13 +28,15 @@ std::string dimText(const Dim& dim) {
       return "R";
     case Extent::kPairs:
       return "P";
+    case Extent::kExperts:
+      return std::to_string(program.expertsOf(rank));
   }
   return "?";
 }
 
-std::string shapeText(const std::vector<Dim>& shape) {
+std::string shapeText(const TaskProgram& program, int rank, const std::vector<Dim>& shape) {
   std::vector<std::string> dims;
-  for (const Dim& dim : shape) dims.push_back(dimText(dim));
+  for (const Dim& dim : shape) dims.push_back(dimText(program, rank, dim));
   return fmt::format("[{}]", fmt::join(dims, ", "));
 }
 
@@ -54,17 +57,24 @@ Error unknownTensor(const TaskProgram& program, std::string_view name) {
       fmt::format("the program has no tensor '{}', expected one of: {}", name, fmt::join(known, ", "))};
 }
 
-Status checkTensor(const TaskProgram& program, const Buffer& buffer, const TensorView& tensor) {
+bool fits(const TaskProgram& program, int rank, const Dim& dim, int64_t size) {
+  if (dim.extent == Extent::kFixed) return size == dim.size;
+  return dim.extent == Extent::kExperts ? size == program.expertsOf(rank) : size >= 0;
+}
+
+Status checkTensor(const TaskProgram& program, int rank, const Buffer& buffer, const TensorView& tensor) {
   if (tensor.type != buffer.type)
     return Error{fmt::format("tensor '{}' has type {}, expected {}", buffer.name, dtypeName(tensor.type),
                              dtypeName(buffer.type))};
-  bool fits = tensor.shape.size() == buffer.shape.size();
-  for (size_t d = 0; fits && d < tensor.shape.size(); ++d)
-    fits = buffer.shape[d].extent == Extent::kFixed ? tensor.shape[d] == buffer.shape[d].size
-                                                    : tensor.shape[d] >= 0;
-  if (!fits)
-    return Error{fmt::format("tensor '{}' has shape [{}], expected {}", buffer.name,
-                             fmt::join(tensor.shape, ", "), shapeText(buffer.shape))};
+  bool all = tensor.shape.size() == buffer.shape.size();
+  for (size_t d = 0; all && d < tensor.shape.size(); ++d)
+    all = fits(program, rank, buffer.shape[d], tensor.shape[d]);
+  if (!all) {
+    const bool ofRank = buffer.shape.front().extent == Extent::kExperts;
+    return Error{fmt::format("tensor '{}' has shape [{}], expected {}{}", buffer.name,
+                             fmt::join(tensor.shape, ", "), shapeText(program, rank, buffer.shape),
+                             ofRank ? fmt::format(" at rank {}", rank) : "")};
+  }
   if (buffer.shape.front().extent == Extent::kTokens && tensor.shape[0] > program.maxTokens)
     return Error{fmt::format("tensor '{}' has {} tokens, but the program was compiled for at most {}",
                              buffer.name, tensor.shape[0], program.maxTokens)};
@@ -189,7 +199,7 @@ Status Context::bind(std::string_view name, const TensorView& tensor, Weights we
   const Buffer& buffer = program.at(*id);
   if (buffer.region)
     return Error{fmt::format("tensor '{}' is owned by the context: look at it with output()", name)};
-  if (Status fits = checkTensor(program, buffer, tensor); !fits) return fits;
+  if (Status fits = checkTensor(program, impl_->transport.rank(), buffer, tensor); !fits) return fits;
   impl_->rank->bindTensor(*id, static_cast<std::byte*>(tensor.data),
                           tensor.shape.empty() ? 1 : tensor.shape[0], weights == Weights::kConstant);
   return {};

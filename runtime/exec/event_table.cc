@@ -15,7 +15,7 @@ int64_t liveEvents(const Plan& plan, EventSpace space, const RoutingTables& tabl
     case EventSpace::kRows:
       return static_cast<int64_t>(tables.slots.size());
     case EventSpace::kExperts:
-      return plan.program().expertsPerRank();
+      return tables.experts();
     case EventSpace::kTokens:
       return ceilDiv(tables.tokens, plan.space(SpaceKind::kTokens)->slotSize);
   }
@@ -43,6 +43,8 @@ uint64_t evaluateThreshold(const EventArray& event, const RoutingTables& tables,
       return event.factor * tables.groups[index].slots;
     case ThresholdRule::kGroupsOfExpert:
       return event.factor * tables.expertGroups[index];
+    case ThresholdRule::kExpertsOfRank:
+      return event.factor * tables.experts();
   }
   return 0;
 }

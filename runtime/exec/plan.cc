@@ -44,7 +44,9 @@ int64_t Plan::maxExtent(Extent extent) const {
     case Extent::kPairs:
       return int64_t{p.maxTokens} * p.topK;
     case Extent::kRows:
-      return int64_t{p.ranks} * p.maxTokens * std::min(p.topK, p.expertsPerRank());
+      return int64_t{p.ranks} * p.maxTokens * std::min(p.topK, p.mostExperts());
+    case Extent::kExperts:
+      return p.mostExperts();
   }
   return 0;
 }
@@ -54,13 +56,13 @@ int64_t Plan::maxEvents(EventSpace space) const {
     case EventSpace::kOne:
       return 1;
     case EventSpace::kExperts:
-      return program().expertsPerRank();
+      return program().mostExperts();
     case EventSpace::kRows:
-      return maxExtent(Extent::kRows) / shape_.slotRows + program().expertsPerRank();
+      return maxExtent(Extent::kRows) / shape_.slotRows + program().mostExperts();
     case EventSpace::kGroups:
       return shape_.groupSlots == 0
                  ? 0
-                 : maxEvents(EventSpace::kRows) / shape_.groupSlots + program().expertsPerRank();
+                 : maxEvents(EventSpace::kRows) / shape_.groupSlots + program().mostExperts();
     case EventSpace::kTokens: {
       const Space* tokens = this->space(SpaceKind::kTokens);
       return tokens ? (program().maxTokens + tokens->slotSize - 1) / tokens->slotSize : 0;

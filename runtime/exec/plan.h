@@ -46,7 +46,8 @@ class Plan {
   // Bytes of scratch memory that one worker needs.
   size_t scratchBytes() const { return scratchBytes_; }
 
-  // Largest number of units an extent or an event space can have in any step.
+  // Largest number of units an extent or an event space can have in any step, at any rank: memory that other
+  // ranks write to is as large at all of them.
   int64_t maxExtent(Extent extent) const;
   int64_t maxEvents(EventSpace space) const;
 

@@ -117,8 +117,10 @@ void RankState::fillAddresses(EntryId entry) {
     const uint32_t region = buffer.region.value;
     const bool symmetric = program.regions[region].symmetric;
     std::byte* data = symmetric ? transport_->local(symmetric_[region]) : local_[region].data();
-    step_.buffers[b] = {data + buffer.offset, program.regions[region].stride, symmetric_[region],
-                        buffer.offset};
+    // what is fixed lies as in the caller's memory: its stride is that of the region as a whole
+    const bool fixed = buffer.shape.front().extent == Extent::kFixed;
+    step_.buffers[b] = {data + buffer.offset, fixed ? rowBytes(buffer) : program.regions[region].stride,
+                        symmetric_[region], buffer.offset};
   }
   step_.plan = plan_.get();
   step_.transport = transport_;

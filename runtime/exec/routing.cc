@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 
 namespace sluice {
 namespace {
@@ -16,17 +17,17 @@ class RoutingBuilder {
  public:
   RoutingBuilder(const RoutingShape& shape, int32_t rank, std::span<const int32_t> allCounts,
                  RoutingTables& tables)
-      : shape_(shape), rank_(rank), counts_(allCounts), tables_(tables) {}
+      : shape_(shape), deal_(shape.deal()), rank_(rank), counts_(allCounts), tables_(tables) {}
 
   void build() {
-    const int32_t local = shape_.expertsPerRank();
+    const int32_t local = deal_.of(rank_);
     tables_.expertRow.assign(local + 1, 0);
     tables_.expertSlots.assign(local, 0);
     tables_.rowsFrom.assign(shape_.ranks, 0);
     tables_.pairsTo.assign(shape_.ranks, 0);
     for (int32_t source = 0; source < shape_.ranks; ++source) {
       for (int32_t j = 0; j < local; ++j) tables_.rowsFrom[source] += count(source, rank_, j);
-      for (int32_t j = 0; j < local; ++j) tables_.pairsTo[source] += count(rank_, source, j);
+      for (int32_t j = 0; j < deal_.of(source); ++j) tables_.pairsTo[source] += count(rank_, source, j);
     }
     buildSends();
     buildOwnSlots();
@@ -40,7 +41,7 @@ class RoutingBuilder {
   };
 
   int32_t count(int32_t source, int32_t owner, int32_t expert) const {
-    return counts_[int64_t{source} * shape_.experts + owner * shape_.expertsPerRank() + expert];
+    return counts_[int64_t{source} * shape_.experts + deal_.first(owner) + expert];
   }
 
   int32_t rowsOf(int32_t owner, int32_t expert) const {
@@ -62,7 +63,7 @@ class RoutingBuilder {
   // number of the i-th slot in storage order.
   void orderSlots(int32_t owner) {
     auto& order = tables_.orderScratch_;
-    const int32_t local = shape_.expertsPerRank();
+    const int32_t local = deal_.of(owner);
     order.clear();
     int64_t index = 0;
     for (int32_t expert = 0; expert < local; ++expert) {
@@ -97,7 +98,7 @@ class RoutingBuilder {
     index.clear();
     left.clear();
     if (shape_.groupSlots == 0) return;
-    for (int32_t expert = 0; expert < shape_.expertsPerRank(); ++expert) {
+    for (int32_t expert = 0, local = deal_.of(owner); expert < local; ++expert) {
       const int32_t slots = cut(rowsOf(owner, expert)).slots, groups = groupsOf(slots);
       for (int32_t group = 0, slot = 0; group < groups; ++group) {
         const auto end = static_cast<int32_t>(int64_t{group + 1} * slots / groups);
@@ -134,12 +135,10 @@ class RoutingBuilder {
     return key;
   }
 
-  // First pair of `source` that goes to its (owner, expert).
-  int32_t pairBase(int32_t source, int32_t owner, int32_t expert) const {
-    int32_t base = 0;
-    const int32_t global = owner * shape_.expertsPerRank() + expert;
-    for (int32_t e = 0; e < global; ++e) base += counts_[int64_t{source} * shape_.experts + e];
-    return base;
+  // First pair of `source` that goes to experts of `owner`.
+  int32_t pairBase(int32_t source, int32_t owner) const {
+    const auto counts = counts_.subspan(static_cast<size_t>(int64_t{source} * shape_.experts));
+    return std::accumulate(counts.begin(), counts.begin() + deal_.first(owner), 0);
   }
 
   // Sending order: own pieces, then expert by expert, inside an expert round-robin over the ranks after this.
@@ -162,9 +161,9 @@ class RoutingBuilder {
   void appendSendsTo(int32_t owner) {
     orderSlots(owner);
     orderGroups(owner);
-    int32_t pair = pairBase(rank_, owner, 0);
+    int32_t pair = pairBase(rank_, owner);
     int32_t expertRow = 0, slotIndex = 0;
-    for (int32_t expert = 0; expert < shape_.expertsPerRank(); ++expert) {
+    for (int32_t expert = 0, local = deal_.of(owner); expert < local; ++expert) {
       const int32_t rows = rowsOf(owner, expert);
       const SlotCut slotCut = cut(rows);
       int32_t begin = 0;
@@ -189,7 +188,7 @@ class RoutingBuilder {
     auto& slots = tables_.slots;
     slots.assign(tables_.orderScratch_.size() / 2, Slot{});
     int32_t row = 0, slotIndex = 0;
-    for (int32_t expert = 0; expert < shape_.expertsPerRank(); ++expert) {
+    for (int32_t expert = 0; expert < tables_.experts(); ++expert) {
       const int32_t rows = rowsOf(rank_, expert);
       const SlotCut slotCut = cut(rows);
       tables_.expertRow[expert] = row;
@@ -211,7 +210,7 @@ class RoutingBuilder {
     const auto& index = tables_.groupIndex_;
     groups.assign(shape_.groupSlots == 0 ? 0 : tables_.groupNumber_.size(), SlotGroup{});
     groupOfSlot.assign(index.size(), 0);
-    tables_.expertGroups.assign(shape_.expertsPerRank(), 0);
+    tables_.expertGroups.assign(tables_.expertSlots.size(), 0);
     for (size_t i = 0; i < index.size(); ++i) {
       const int32_t slot = slotNumber(static_cast<int32_t>(i));
       const Slot& own = tables_.slots[slot];
@@ -240,9 +239,9 @@ class RoutingBuilder {
 
   // The scratch still holds this rank's own order.
   void appendReturnsTo(int32_t source) {
-    int32_t pair = pairBase(source, rank_, 0);
+    int32_t pair = pairBase(source, rank_);
     int32_t slotIndex = 0;
-    for (int32_t expert = 0; expert < shape_.expertsPerRank(); ++expert) {
+    for (int32_t expert = 0; expert < tables_.experts(); ++expert) {
       const SlotCut slotCut = cut(rowsOf(rank_, expert));
       int32_t begin = 0;
       for (int32_t before = 0; before < source; ++before) begin += count(before, rank_, expert);
@@ -261,6 +260,7 @@ class RoutingBuilder {
   }
 
   const RoutingShape& shape_;
+  const ExpertDeal deal_;
   const int32_t rank_;
   const std::span<const int32_t> counts_;
   RoutingTables& tables_;

@@ -10,18 +10,19 @@
 #include <vector>
 
 #include "runtime/base/expected.h"
+#include "runtime/base/expert_deal.h"
 
 namespace sluice {
 
 // The part of a program that routing depends on.
 struct RoutingShape {
   int32_t ranks = 1;
-  int32_t experts = 1;  // in all, a multiple of ranks
+  int32_t experts = 1;  // in all
   int32_t topK = 1;
   int32_t slotRows = 128;
   int32_t groupSlots = 0;  // most slots of a group; 0: slots are not grouped
 
-  int32_t expertsPerRank() const { return experts / ranks; }
+  ExpertDeal deal() const { return {ranks, experts}; }
 };
 
 struct Slot {
@@ -74,6 +75,7 @@ struct RoutingTables {
   std::vector<int32_t> expertRow;  // first row; one more than there are experts
   std::vector<int32_t> expertSlots;
   std::vector<int32_t> expertGroups;
+  int32_t experts() const { return static_cast<int32_t>(expertSlots.size()); }
 
   // By rank, for reports: rows that come from it, and pairs that go to it.
   std::vector<int32_t> rowsFrom;

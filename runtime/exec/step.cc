@@ -31,7 +31,7 @@ int64_t liveSlots(const Step& step, SpaceKind space) {
     case SpaceKind::kReturns:
       return static_cast<int64_t>(tables.returns.size());
     case SpaceKind::kExperts:
-      return step.program().expertsPerRank();
+      return tables.experts();
     case SpaceKind::kOnce:
       return 1;
     case SpaceKind::kGroups:

@@ -42,7 +42,7 @@ uint32_t WeightPanels::addSet(const Plan& plan, const Family& family) {
   const auto found = std::find_if(sets_.begin(), sets_.end(), same);
   if (found != sets_.end()) return static_cast<uint32_t>(found - sets_.begin());
   const bool dense = plan.program().at(family.space).kind == SpaceKind::kTokens;
-  const size_t count = size_t(family.tiles) * (dense ? 1 : plan.program().expertsPerRank());
+  const size_t count = size_t(family.tiles) * (dense ? 1 : plan.program().mostExperts());
   sets_.push_back({cut, family.tiles, panelCount_});
   panelCount_ += count;
   const size_t part = plan.kernels().packedWeightBytes(std::min(t.tileN, t.n), t.k);

@@ -137,7 +137,7 @@ Entry load(const fbs::Entry& stored, const Record& record) {
 
 Region load(const fbs::Region& stored, const Record& record) {
   return {.name = record.text(stored.name(), "name"),
-          .extent = record.known(stored.extent(), Extent::kPairs, "extent"),
+          .extent = record.known(stored.extent(), Extent::kExperts, "extent"),
           .stride = stored.stride(),
           .symmetric = stored.symmetric(),
           .saved = stored.saved()};
@@ -146,7 +146,7 @@ Region load(const fbs::Region& stored, const Record& record) {
 std::vector<Dim> loadShape(const fbs::Buffer& stored, const Record& record) {
   std::vector<Dim> shape;
   for (const fbs::Dim& dim : record.elements<fbs::Dim>(stored.shape(), "dimensions", kMaxDims))
-    shape.push_back({.extent = record.known(dim.extent(), Extent::kPairs, "extent of a dimension"),
+    shape.push_back({.extent = record.known(dim.extent(), Extent::kExperts, "extent of a dimension"),
                      .size = record.atMost(dim.size(), kMaxDim, "a dimension")});
   return shape;
 }
@@ -173,7 +173,7 @@ EventArray load(const fbs::EventArray& stored, const Record& record) {
           .entry = {stored.entry()},
           .space = record.known(stored.space(), EventSpace::kGroups, "space"),
           .unit = record.known(stored.unit(), EventUnit::kRows, "unit"),
-          .rule = record.known(stored.rule(), ThresholdRule::kGroupsOfExpert, "threshold rule"),
+          .rule = record.known(stored.rule(), ThresholdRule::kExpertsOfRank, "threshold rule"),
           .factor = stored.factor(),
           .remote = stored.remote()};
 }

@@ -115,8 +115,19 @@ auto storeTilings(Builder& builder, const std::vector<Family>& families) {
   return builder.CreateVectorOfStructs(tilings.data(), tilings.size());
 }
 
+// The least version from 1.2 on that has all that the program uses: what an older reader can take, it takes.
+uint16_t minorOf(const TaskProgram& program) {
+  const auto isNew = [](Extent extent) { return extent == Extent::kExperts; };
+  bool uses = program.ranks > 0 && program.experts % program.ranks != 0;
+  for (const Region& region : program.regions) uses = uses || isNew(region.extent);
+  for (const Buffer& buffer : program.buffers)
+    for (const Dim& dim : buffer.shape) uses = uses || isNew(dim.extent);
+  for (const EventArray& event : program.events) uses = uses || event.rule == ThresholdRule::kExpertsOfRank;
+  return uses ? 3 : 2;
+}
+
 Offset<fbs::Program> store(Builder& builder, const TaskProgram& program) {
-  const fbs::Seal seal(kFormatMajor, kFormatMinor, 0, 0);  // completed by sealFile()
+  const fbs::Seal seal(kFormatMajor, minorOf(program), 0, 0);  // completed by sealFile()
   const auto name = builder.CreateString(program.name);
   const auto target = builder.CreateString(program.target);
   const auto options = builder.CreateString(program.options);

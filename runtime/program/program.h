@@ -13,13 +13,14 @@
 #include <vector>
 
 #include "runtime/base/dtype.h"
+#include "runtime/base/expert_deal.h"
 #include "runtime/base/id.h"
 #include "runtime/base/tiling.h"
 
 namespace sluice {
 
 inline constexpr uint32_t kFormatMajor = 1;
-inline constexpr uint32_t kFormatMinor = 2;
+inline constexpr uint32_t kFormatMinor = 3;
 
 // Upper limits that every program keeps; decode and verify refuse more.
 inline constexpr int64_t kMaxRanks = 4096;
@@ -30,12 +31,14 @@ inline constexpr int64_t kMaxDim = 1 << 20;  // any fixed dimension of a tensor 
 
 // --- Extents -------------------------------------------------------------------------------------------
 
-// What a dimension is measured in. All but kFixed are known at bind only.
+// What a dimension is measured in. All but kFixed are known where the program runs only: those of routing at
+// bind, kExperts by the rank.
 enum class Extent : uint8_t {
-  kFixed = 0,   // a number
-  kTokens = 1,  // T: tokens of this rank
-  kRows = 2,    // R: rows this rank receives
-  kPairs = 3,   // P: valid (token, k) pairs of this rank, those with an expert id that is not -1
+  kFixed = 0,    // a number
+  kTokens = 1,   // T: tokens of this rank
+  kRows = 2,     // R: rows this rank receives
+  kPairs = 3,    // P: valid (token, k) pairs of this rank, those with an expert id that is not -1
+  kExperts = 4,  // E: experts of this rank, where not all ranks own the same number; else that is a number
 };
 
 struct Dim {
@@ -120,6 +123,7 @@ enum class ThresholdRule : uint8_t {
   kSlotsOfTokens = 5,   // factor x slots of the tokens space (event space one)
   kSlotsOfGroup = 6,    // factor x slots of rows of the group (event space groups)
   kGroupsOfExpert = 7,  // factor x groups of the expert (event space experts)
+  kExpertsOfRank = 8,   // factor x experts of this rank (event space one), where ranks own different numbers
 };
 
 // An array of counters that only grow within a step. An event is complete when it reaches its threshold;
@@ -133,7 +137,7 @@ struct EventArray {
   EventSpace space = EventSpace::kOne;
   EventUnit unit = EventUnit::kTasks;
   ThresholdRule rule = ThresholdRule::kConstant;
-  int64_t factor = 0;   // kConstant and the rules that count slots; else 0
+  int64_t factor = 0;   // kConstant and the rules that count slots, groups or experts; else 0
   bool remote = false;  // signalled by tasks of sends or returns, at the rank their piece goes to
   friend bool operator==(const EventArray&, const EventArray&) = default;
 };
@@ -142,7 +146,7 @@ struct EventArray {
 
 // Operands by position (`reads`, then `writes`); an optional one that is absent is BufferId{}. X is R in
 // spaces rows and groups, of which an op may have either, and T in space tokens, where a weight has no expert
-// axis E. Types are bf16 but where it says so.
+// axis E. E is a number where all ranks own as many experts. Types are bf16 but where it says so.
 //
 // clang-format off
 // | op                  | space          | reads                                        | writes                                        |
@@ -251,7 +255,7 @@ struct TaskProgram {
 
   // limits
   int32_t ranks = 1;
-  int32_t experts = 1;  // in all; rank r owns r*experts/ranks .. (r+1)*experts/ranks - 1
+  int32_t experts = 1;  // in all; who owns which: deal()
   int32_t topK = 1;
   int32_t maxTokens = 1;  // of one rank
   int32_t cores =
@@ -277,7 +281,21 @@ struct TaskProgram {
   const Family& at(FamilyId id) const { return families[id.value]; }
   const Lane& at(LaneId id) const { return lanes[id.value]; }
 
-  int32_t expertsPerRank() const { return experts / ranks; }
+  int32_t expertsPerRank() const { return experts / ranks; }  // of programs where they do not differ
+  ExpertDeal deal() const { return {ranks, experts}; }
+  int32_t firstExpertOf(int32_t rank) const { return deal().first(rank); }
+  int32_t expertsOf(int32_t rank) const { return deal().of(rank); }
+  int32_t mostExperts() const { return deal().most(); }
+  bool expertsDiffer() const { return deal().differ(); }
+  // The expert axis of weights and weight gradients.
+  Dim expertDim() const {
+    return expertsDiffer() ? Dim{Extent::kExperts, 0} : Dim{Extent::kFixed, mostExperts()};
+  }
+  // Elements of a dimension of a tensor of the caller, at a rank with so many tokens and rows.
+  int64_t sizeAt(int32_t rank, const Dim& dim, int64_t tokens, int64_t rows = 0) const {
+    if (dim.extent == Extent::kExperts) return expertsOf(rank);
+    return dim.extent == Extent::kTokens ? tokens : dim.extent == Extent::kRows ? rows : dim.size;
+  }
   int32_t coresOf(CoreKind kind) const {
     return kind == CoreKind::kUnified ? cores : kind == CoreKind::kCube ? cubeCores : vectorCores;
   }

@@ -93,7 +93,8 @@ std::string eventText(const EventArray& event) {
   const bool hasFactor =
       event.factor != 0 || event.rule == ThresholdRule::kConstant ||
       event.rule == ThresholdRule::kSlotsOfExpert || event.rule == ThresholdRule::kSlotsOfTokens ||
-      event.rule == ThresholdRule::kSlotsOfGroup || event.rule == ThresholdRule::kGroupsOfExpert;
+      event.rule == ThresholdRule::kSlotsOfGroup || event.rule == ThresholdRule::kGroupsOfExpert ||
+      event.rule == ThresholdRule::kExpertsOfRank;
   return fmt::format("[{}] counts {} to {}{}{}", word(event.space), word(event.unit), word(event.rule),
                      hasFactor ? fmt::format("({})", event.factor) : "", event.remote ? " remote" : "");
 }

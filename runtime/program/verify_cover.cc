@@ -28,14 +28,25 @@ Scope scopeOf(EventSpace space) {
   return Scope::kNone;
 }
 
-// c covers q directly at `near`, q covers p at `far`: the scope at which c covers p.
-Scope compose(SpaceKind c, SpaceKind q, SpaceKind p, Scope near, Scope far) {
+// Whether a rank that owns no expert has no task of this space, or (sends) none that writes at it.
+bool needsExpert(SpaceKind kind) {
+  return kind != SpaceKind::kTokens && kind != SpaceKind::kOnce && kind != SpaceKind::kReturns;
+}
+
+// c covers q directly at `near`, q covers p at `far`: the scope at which c covers p. `everywhere`: every rank
+// owns an expert.
+Scope compose(SpaceKind c, SpaceKind q, SpaceKind p, Scope near, Scope far, bool everywhere) {
   if (far == Scope::kNone || writesRemotely(q)) return Scope::kNone;
   if (near == Scope::kSlot) return far;  // c's slot is live, so q has tasks in it
   const Scope joined = std::max(near, far);
   // c's group is live and so are all of its slots: q has tasks in each
   if (near == Scope::kGroup) return joined;
-  if (q == SpaceKind::kExperts || q == SpaceKind::kOnce) return joined;  // these always have tasks
+  if (q == SpaceKind::kOnce) return joined;  // it always has tasks
+  // these have, if the rank owns an expert; where it owns none, c must have none either, or p
+  if (q == SpaceKind::kExperts) {
+    const bool consumes = c == SpaceKind::kReturns || (c != SpaceKind::kSends && needsExpert(c));
+    return everywhere || consumes || needsExpert(p) ? joined : Scope::kNone;
+  }
   if (q == SpaceKind::kTokens) {
     // c waits for all slots of tokens. A rank without tokens has none: no task of q. Then c must have none
     // either, or p none that writes here: nothing is returned to such a rank, but rows are sent to it.
@@ -61,6 +72,7 @@ Coverage computeCoverage(const TaskProgram& program, const std::vector<FamilyTab
   std::stable_sort(sorted.begin(), sorted.end(),
                    [&](FamilyId a, FamilyId b) { return order[a.value] < order[b.value]; });
 
+  const bool everywhere = program.deal().fewest() > 0;
   Coverage coverage(count);
   for (FamilyId c : sorted) {
     for (EventId id : tables[c.value].waits) {
@@ -71,7 +83,7 @@ Coverage computeCoverage(const TaskProgram& program, const std::vector<FamilyTab
         for (FamilyId p : sorted)
           coverage.raise(c, p,
                          compose(kindOf(program, c), kindOf(program, q), kindOf(program, p), near,
-                                 coverage.covers(q, p)));
+                                 coverage.covers(q, p), everywhere));
       }
     }
   }

@@ -57,7 +57,7 @@ struct Threshold {
 std::string thresholdText(const Threshold& t) {
   const bool counted = t.rule == ThresholdRule::kConstant || t.rule == ThresholdRule::kSlotsOfExpert ||
                        t.rule == ThresholdRule::kSlotsOfTokens || t.rule == ThresholdRule::kSlotsOfGroup ||
-                       t.rule == ThresholdRule::kGroupsOfExpert;
+                       t.rule == ThresholdRule::kGroupsOfExpert || t.rule == ThresholdRule::kExpertsOfRank;
   return counted || t.factor != 0 ? fmt::format("{} (factor {})", nameOf(t.rule), t.factor)
                                   : std::string(nameOf(t.rule));
 }
@@ -76,8 +76,10 @@ Threshold delivered(const TaskProgram& program, const EventArray& event, SpaceKi
     return {ThresholdRule::kSlotsOfGroup, tiles};
   if (producers == SpaceKind::kGroups && event.space == EventSpace::kExperts)
     return {ThresholdRule::kGroupsOfExpert, tiles};
-  if (producers == SpaceKind::kExperts && event.space == EventSpace::kOne)
-    return {ThresholdRule::kConstant, tiles * program.expertsPerRank()};
+  if (producers == SpaceKind::kExperts && event.space == EventSpace::kOne) {
+    if (program.expertsDiffer()) return {ThresholdRule::kExpertsOfRank, tiles};
+    return {ThresholdRule::kConstant, tiles * program.mostExperts()};
+  }
   if (producers == SpaceKind::kTokens && event.space == EventSpace::kOne)
     return {ThresholdRule::kSlotsOfTokens, tiles};
   return {ThresholdRule::kConstant, tiles};
@@ -95,7 +97,7 @@ Status checkHeader(const TaskProgram& program, EventId id) {
     return fail("event '{}': space {} is not known", event.name, static_cast<int>(event.space));
   if (!known(event.unit, EventUnit::kRows))
     return fail("event '{}': unit {} is not known", event.name, static_cast<int>(event.unit));
-  if (!known(event.rule, ThresholdRule::kGroupsOfExpert))
+  if (!known(event.rule, ThresholdRule::kExpertsOfRank))
     return fail("event '{}': threshold rule {} is not known", event.name, static_cast<int>(event.rule));
   const bool grouped = std::any_of(program.spaces.begin(), program.spaces.end(),
                                    [](const Space& space) { return space.kind == SpaceKind::kGroups; });
@@ -138,14 +140,15 @@ Status checkProducers(const TaskProgram& program, EventId id, const EventUse& us
 }
 
 // Whether a family of this space has a task that waits for each index at which anything can arrive.
-bool waitsForEvery(SpaceKind task, EventSpace event) {
+bool waitsForEvery(const TaskProgram& program, SpaceKind task, EventSpace event) {
   switch (event) {
     case EventSpace::kRows:
       return task == SpaceKind::kRows || task == SpaceKind::kReturns;
     case EventSpace::kExperts:
       return task != SpaceKind::kTokens && task != SpaceKind::kSends;
-    // Pairs arrive at ranks with tokens; such a rank may still have no rows.
+    // Pairs arrive at ranks with tokens; such a rank may still have no rows, and own no expert.
     case EventSpace::kOne:
+      if (task == SpaceKind::kExperts) return program.deal().fewest() > 0;
       return task != SpaceKind::kRows && task != SpaceKind::kReturns && task != SpaceKind::kGroups;
     case EventSpace::kTokens:
       return task == SpaceKind::kTokens;
@@ -163,7 +166,7 @@ Status checkConsumers(const TaskProgram& program, EventId id, const EventUse& us
     if (!canWait(kind, event.space))
       return fail("{} is in space {} and cannot wait for {} of space {}", nameOf(program, family),
                   nameOf(kind), nameOf(program, id), nameOf(event.space));
-    everyIndex = everyIndex || waitsForEvery(kind, event.space);
+    everyIndex = everyIndex || waitsForEvery(program, kind, event.space);
   }
   if (event.remote && !everyIndex)
     return fail("{} is signalled by other ranks, but no family waits for every one of its counters",

@@ -12,7 +12,11 @@ namespace {
 // Writers of a buffer over the program, in order of families.
 using Writers = std::vector<std::vector<FamilyId>>;
 
-bool hasRuntimeExtent(const Buffer& buffer) { return buffer.shape[0].extent != Extent::kFixed; }
+// Whether how many elements there are, and which is which, follows from the expert ids.
+bool isRouted(const Buffer& buffer) {
+  const Extent extent = buffer.shape[0].extent;
+  return extent != Extent::kFixed && extent != Extent::kExperts;
+}
 
 // The entry by whose expert ids this one's slots are made.
 EntryId routingOf(const TaskProgram& program, EntryId id) {
@@ -47,6 +51,7 @@ Scope neededScope(SpaceKind reader, Extent extent) {
     case Extent::kTokens:
       return reader == SpaceKind::kTokens ? Scope::kSlot : Scope::kAll;
     case Extent::kFixed:
+    case Extent::kExperts:
       return reader == SpaceKind::kRows || reader == SpaceKind::kGroups ? Scope::kExpert  // by expert
                                                                         : Scope::kAll;
     case Extent::kPairs:
@@ -84,7 +89,7 @@ Status checkReadAcross(const TaskProgram& program, FamilyId id, const Buffer& bu
   if (there > here)
     return fail("{} reads buffer '{}', which is written later by {}", where, buffer.name,
                 nameOf(program, writer));
-  if (hasRuntimeExtent(buffer) && routingOf(program, here) != routingOf(program, there))
+  if (isRouted(buffer) && routingOf(program, here) != routingOf(program, there))
     return fail("{} reads buffer '{}', which {} writes under another routing", where, buffer.name,
                 nameOf(program, writer));
   return {};

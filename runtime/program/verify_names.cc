@@ -32,6 +32,8 @@ std::string_view nameOf(ThresholdRule rule) {
       return "constant x slots of the group";
     case ThresholdRule::kGroupsOfExpert:
       return "constant x groups of the expert";
+    case ThresholdRule::kExpertsOfRank:
+      return "constant x experts of the rank";
   }
   return "?";
 }
@@ -52,6 +54,9 @@ std::string shapeText(DType type, const std::vector<Dim>& shape) {
         break;
       case Extent::kPairs:
         text += 'P';
+        break;
+      case Extent::kExperts:
+        text += 'E';
         break;
     }
   }
@@ -76,9 +81,11 @@ int64_t largestExtent(const TaskProgram& program, Extent extent) {
       return tokens;
     // Experts of a token are distinct: at most so many of them live at one rank.
     case Extent::kRows:
-      return program.ranks * tokens * std::min(program.topK, program.expertsPerRank());
+      return program.ranks * tokens * std::min(program.topK, program.mostExperts());
     case Extent::kPairs:
       return tokens * program.topK;
+    case Extent::kExperts:
+      return program.mostExperts();
   }
   return 1;
 }

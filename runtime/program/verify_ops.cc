@@ -78,7 +78,7 @@ Signature signatureOf(const TaskProgram& program, const Family& family) {
   const Tiling& t = family.tiling;
   const SpaceKind own = program.at(family.space).kind;
   const bool dense = own == SpaceKind::kTokens || own == SpaceKind::kOnce;
-  const Dim e = fixed(program.expertsPerRank()), topK = fixed(program.topK), x = dense ? kT : kR;
+  const Dim e = program.expertDim(), topK = fixed(program.topK), x = dense ? kT : kR;
   const Dim m = fixed(t.m), n = fixed(t.n), n2 = fixed(int64_t{2} * t.n), k = fixed(t.k);
   const SpaceKind rows = spaceOfRows(program, family);
   const auto pieces = [](int64_t length, int64_t tile) { return (length + tile - 1) / tile; };
@@ -172,10 +172,12 @@ Status checkTiling(const TaskProgram& program, const Family& family, const std::
   return {};
 }
 
-// Kernels read and write scalars of rows, tokens and pairs as one array.
+// Kernels read and write scalars of rows, tokens and pairs as one array; other floats are of whole matrices.
 Status checkGaps(const TaskProgram& program, const Buffer& buffer, const Operand& operand,
                  const std::string& where) {
-  if (operand.type != DType::kF32 || !buffer.region || buffer.shape[0].extent == Extent::kFixed) return {};
+  const Extent extent = buffer.shape[0].extent;
+  if (operand.type != DType::kF32 || !buffer.region) return {};
+  if (extent == Extent::kFixed || extent == Extent::kExperts) return {};
   const int64_t bytes = dtypeBytes(DType::kF32) * (buffer.shape.size() > 1 ? buffer.shape[1].size : 1);
   const Region& region = program.at(buffer.region);
   if (region.stride == bytes) return {};

@@ -38,6 +38,8 @@ Scope reuseScope(SpaceKind writer, SpaceKind user, Extent extent) {
     case Extent::kPairs:
     case Extent::kFixed:
       return Scope::kAll;  // elements of different buffers do not lie alike
+    case Extent::kExperts:
+      return Scope::kAll;  // as weights whose number is fixed
   }
   return Scope::kAll;
 }

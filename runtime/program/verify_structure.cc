@@ -26,9 +26,12 @@ Status checkShape(const TaskProgram& program, const Buffer& buffer) {
     return fail("buffer '{}' has {} dimensions, expected 1 to 3", buffer.name, buffer.shape.size());
   for (size_t i = 0; i < buffer.shape.size(); ++i) {
     const Dim& dim = buffer.shape[i];
-    if (!known(dim.extent, Extent::kPairs))
+    if (!known(dim.extent, Extent::kExperts))
       return fail("buffer '{}': extent {} of dimension {} is not known", buffer.name,
                   static_cast<int>(dim.extent), i);
+    if (dim.extent == Extent::kExperts && !program.expertsDiffer())
+      return fail("buffer '{}': dimension {} is the experts of a rank, but all have {}, expected that number",
+                  buffer.name, i, program.mostExperts());
     const bool fixed = dim.extent == Extent::kFixed;
     if (!fixed && i > 0)
       return fail("buffer '{}': dimension {} has a run-time extent, which only the first may have",
@@ -115,8 +118,6 @@ Status checkLimits(const TaskProgram& program) {
         Limit{"top_k", program.topK, kMaxTopK}, Limit{"max_tokens", program.maxTokens, kMaxTokens}})
     if (Status status = checkRange(what, value, 1, high); !status) return status;
   if (Status status = checkCores(program); !status) return status;
-  if (program.experts % program.ranks != 0)
-    return fail("{} experts cannot be dealt evenly to {} ranks", program.experts, program.ranks);
   if (program.topK > program.experts)
     return fail("top_k is {}, but there are {} experts", program.topK, program.experts);
   if (largestExtent(program, Extent::kRows) > kMaxRows)
@@ -168,8 +169,11 @@ Status checkSpaces(const TaskProgram& program) {
 
 Status checkBuffers(const TaskProgram& program) {
   for (const Region& region : program.regions) {
-    if (!known(region.extent, Extent::kPairs))
+    if (!known(region.extent, Extent::kExperts))
       return fail("region '{}': extent {} is not known", region.name, static_cast<int>(region.extent));
+    if (region.extent == Extent::kExperts && !program.expertsDiffer())
+      return fail("region '{}' is measured in experts of a rank, but all have {}, expected a number of bytes",
+                  region.name, program.mostExperts());
     const int64_t high = kMaxBytes / largestExtent(program, region.extent);
     if (Status status = checkRange(fmt::format("region '{}': stride", region.name), region.stride, 1, high);
         !status)

@@ -15,7 +15,7 @@ namespace sluice::text {
 
 using Words = std::span<const std::string_view>;
 
-inline constexpr std::array<std::string_view, 4> kExtentWords = {"fixed", "T", "R", "P"};
+inline constexpr std::array<std::string_view, 5> kExtentWords = {"fixed", "T", "R", "P", "E"};
 inline constexpr std::array<std::string_view, 5> kTypeWords = {"F32", "BF16", "F16", "I32", "I64"};
 inline constexpr std::array<std::string_view, 4> kRoleWords = {"input", "output", "temp", "saved"};
 inline constexpr std::array<std::string_view, 7> kSpaceWords = {"tokens",  "rows", "sends", "returns",
@@ -23,9 +23,9 @@ inline constexpr std::array<std::string_view, 7> kSpaceWords = {"tokens",  "rows
 inline constexpr std::array<std::string_view, 5> kEventSpaceWords = {"one", "rows", "experts", "tokens",
                                                                      "groups"};
 inline constexpr std::array<std::string_view, 2> kUnitWords = {"tasks", "rows"};
-inline constexpr std::array<std::string_view, 8> kRuleWords = {
-    "constant",    "rows_of_slot",    "slots_of_expert", "rows_of_expert",
-    "valid_pairs", "slots_of_tokens", "slots_of_group",  "groups_of_expert"};
+inline constexpr std::array<std::string_view, 9> kRuleWords = {
+    "constant",        "rows_of_slot",   "slots_of_expert",  "rows_of_expert", "valid_pairs",
+    "slots_of_tokens", "slots_of_group", "groups_of_expert", "experts_of_rank"};
 inline constexpr std::array<std::string_view, 11> kOpWords = {
     "dispatch",    "gmm", "gmm_weight_grad", "activation",     "activation_grad",    "combine_return",
     "combine_sum", "add", "scale",           "gmm_activation", "gmm_activation_grad"};

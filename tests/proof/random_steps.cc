@@ -61,7 +61,7 @@ int64_t rowsOf(const TaskProgram& program, const std::vector<const tools::Tensor
   for (const tools::Tensor* of : ids) {
     const int32_t* id = of->as<int32_t>();
     rows += std::count_if(id, id + of->elements(),
-                          [&](int32_t e) { return e >= 0 && e / program.expertsPerRank() == rank; });
+                          [&](int32_t e) { return e >= 0 && program.deal().owner(e) == rank; });
   }
   return rows;
 }

@@ -127,6 +127,8 @@ class SmallModelBuilder {
         return routing_[rank].rows;
       case Extent::kPairs:
         return static_cast<int64_t>(routing_[rank].pairs.size());
+      case Extent::kExperts:
+        return static_cast<int64_t>(routing_[rank].experts.size());
     }
     return 0;
   }

@@ -67,13 +67,13 @@ class Builder : private ProgramBuilder {
   }
 
   void sharedBuffers() {
-    const int64_t h = s_.hidden, i = s_.intermediate, k = s_.topK, e = program.expertsPerRank();
+    const int64_t h = s_.hidden, i = s_.intermediate, k = s_.topK;
+    const Dim e = program.expertDim();
     x_ = buffer("x", DType::kBF16, {kDimT, fixedDim(h)}, Role::kInput);
     expertIds_ = buffer("expert_ids", DType::kI32, {kDimT, fixedDim(k)}, Role::kInput);
     weights_ = buffer("expert_weights", DType::kF32, {kDimT, fixedDim(k)}, Role::kInput);
-    gateUpWeight_ =
-        buffer("gate_up_weight", DType::kBF16, {fixedDim(e), fixedDim(h), fixedDim(2 * i)}, Role::kInput);
-    downWeight_ = buffer("down_weight", DType::kBF16, {fixedDim(e), fixedDim(i), fixedDim(h)}, Role::kInput);
+    gateUpWeight_ = buffer("gate_up_weight", DType::kBF16, {e, fixedDim(h), fixedDim(2 * i)}, Role::kInput);
+    downWeight_ = buffer("down_weight", DType::kBF16, {e, fixedDim(i), fixedDim(h)}, Role::kInput);
     rowsX_ = saved("rows_x", h, true);
     if (!s_.fused || !s_.forwardOnly) gateUp_ = saved("gate_up", 2 * i, false);
     act_ = saved("act", i, false);
@@ -177,7 +177,8 @@ class Builder : private ProgramBuilder {
   };
 
   BackwardBuffers backwardBuffers() {
-    const int64_t h = s_.hidden, i = s_.intermediate, k = s_.topK, e = program.expertsPerRank();
+    const int64_t h = s_.hidden, i = s_.intermediate, k = s_.topK;
+    const Dim e = program.expertDim();
     const auto rows = [this](const char* name, int64_t n, RegionId where) {
       return buffer(name, DType::kBF16, {kDimR, fixedDim(n)}, Role::kTemp, where);
     };
@@ -200,10 +201,9 @@ class Builder : private ProgramBuilder {
         buffer("backward.combine.returned_scalars", DType::kF32, {kDimP}, Role::kTemp, returnedScalars);
     b.dx = buffer("dx", DType::kBF16, {kDimT, fixedDim(h)}, Role::kOutput);
     b.dWeights = buffer("d_expert_weights", DType::kF32, {kDimT, fixedDim(k)}, Role::kOutput);
-    b.gateUpWeightGrad = buffer("gate_up_weight_grad", DType::kF32,
-                                {fixedDim(e), fixedDim(h), fixedDim(2 * i)}, Role::kOutput);
-    b.downWeightGrad =
-        buffer("down_weight_grad", DType::kF32, {fixedDim(e), fixedDim(i), fixedDim(h)}, Role::kOutput);
+    b.gateUpWeightGrad =
+        buffer("gate_up_weight_grad", DType::kF32, {e, fixedDim(h), fixedDim(2 * i)}, Role::kOutput);
+    b.downWeightGrad = buffer("down_weight_grad", DType::kF32, {e, fixedDim(i), fixedDim(h)}, Role::kOutput);
     return b;
   }
 

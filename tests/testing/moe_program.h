@@ -11,7 +11,7 @@ namespace sluice {
 
 struct MoeShape {
   int ranks = 1;
-  int experts = 4;  // in all, a multiple of ranks
+  int experts = 4;  // in all
   int topK = 2;
   int hidden = 32;
   int intermediate = 24;

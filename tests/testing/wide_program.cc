@@ -52,7 +52,7 @@ class WideBuilder : private ProgramBuilder {
   BufferId weight(const char* name, int64_t rows, int64_t columns, bool experts, Role role = Role::kInput,
                   DType type = DType::kBF16) {
     std::vector<Dim> shape{fixedDim(rows), fixedDim(columns)};
-    if (experts) shape.insert(shape.begin(), fixedDim(program.expertsPerRank()));
+    if (experts) shape.insert(shape.begin(), program.expertDim());
     return buffer(name, type, std::move(shape), role);
   }
   // Caller's tensors of tokens, and buffers of tokens or rows in regions of their own.

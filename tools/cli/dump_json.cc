@@ -14,7 +14,7 @@ using Json = nlohmann::ordered_json;
 
 // What a dimension is measured in: in JSON in full.
 std::string_view extentName(Extent extent) {
-  constexpr std::array<std::string_view, 4> kNames = {"fixed", "tokens", "rows", "pairs"};
+  constexpr std::array<std::string_view, 5> kNames = {"fixed", "tokens", "rows", "pairs", "experts"};
   return kNames[static_cast<size_t>(extent)];
 }
 

@@ -75,18 +75,19 @@ class Builder : ProgramBuilder {
   }
 
   void buffers() {
-    const int64_t e = program.expertsPerRank(), k = s_.topK;
+    const int64_t k = s_.topK;
+    const Dim e = program.expertDim();
     const auto weight = [&](const char* name, std::vector<Dim> shape) {
       return caller(name, DType::kBF16, std::move(shape), Role::kInput);
     };
     x_ = weight("x", {kDimT, fixedDim(h_)});
     ids_ = caller("expert_ids", DType::kI32, {kDimT, fixedDim(k)}, Role::kInput);
     weights_ = caller("expert_weights", DType::kF32, {kDimT, fixedDim(k)}, Role::kInput);
-    up_ = weight("gate_up_weight", {fixedDim(e), fixedDim(h_), fixedDim(2 * i_)});
-    down_ = weight("down_weight", {fixedDim(e), fixedDim(i_), fixedDim(h_)});
+    up_ = weight("gate_up_weight", {e, fixedDim(h_), fixedDim(2 * i_)});
+    down_ = weight("down_weight", {e, fixedDim(i_), fixedDim(h_)});
     if (!fused_) {
-      lowA_ = weight("low_a", {fixedDim(e), fixedDim(h_), fixedDim(kLowRank)});
-      lowB_ = weight("low_b", {fixedDim(e), fixedDim(kLowRank), fixedDim(2 * i_)});
+      lowA_ = weight("low_a", {e, fixedDim(h_), fixedDim(kLowRank)});
+      lowB_ = weight("low_b", {e, fixedDim(kLowRank), fixedDim(2 * i_)});
     }
     denseUp_ = weight("dense_up_weight", {fixedDim(h_), fixedDim(2 * i_)});
     denseDown_ = weight("dense_down_weight", {fixedDim(i_), fixedDim(h_)});
@@ -184,7 +185,7 @@ class Builder : ProgramBuilder {
   // --- backward ------------------------------------------------------------------------------------------
 
   void backwardRouted() {
-    const int64_t e = program.expertsPerRank();
+    const Dim e = program.expertDim();
     const BufferId dy = caller("dy", DType::kBF16, {kDimT, fixedDim(h_)}, Role::kInput);
     scaled_ = temp("scaled_dy", kDimT, h_);
     scaledDone_ = done("scale", EventSpace::kTokens, 1);
@@ -218,11 +219,11 @@ class Builder : ProgramBuilder {
           {grad, rowGrad}, {productDone}, {gradDone, gradOfExpert});
     }
     const BufferId downGrad =
-        caller("down_weight_grad", DType::kF32, {fixedDim(e), fixedDim(i_), fixedDim(h_)}, Role::kOutput);
+        caller("down_weight_grad", DType::kF32, {e, fixedDim(i_), fixedDim(h_)}, Role::kOutput);
     add("down_weight_grad", OpKind::kGmmWeightGrad, experts_, weightGrad(i_, h_), {act_, rowsDy, rowWeights},
         {downGrad}, {ofExpert}, {});
-    const BufferId upGrad = caller("gate_up_weight_grad", DType::kBF16,
-                                   {fixedDim(e), fixedDim(h_), fixedDim(2 * i_)}, Role::kOutput);
+    const BufferId upGrad =
+        caller("gate_up_weight_grad", DType::kBF16, {e, fixedDim(h_), fixedDim(2 * i_)}, Role::kOutput);
     add("gate_up_weight_grad", OpKind::kGmmWeightGrad, experts_, weightGrad(h_, 2 * i_),
         {rowsX_, grad, none_}, {upGrad}, {gradOfExpert}, {});
     backwardReturn(fused_ ? temp("rows_dx", kDimR, h_) : sharing(actGrad, "rows_dx", h_), grad, rowGrad,

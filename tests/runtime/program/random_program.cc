@@ -71,7 +71,7 @@ class Maker {
 
   Dim dim() {
     const auto size = number<int64_t>();
-    return {oneOf(Extent::kPairs), size > kMaxDim ? kMaxDim : size};
+    return {oneOf(Extent::kExperts), size > kMaxDim ? kMaxDim : size};
   }
   Buffer buffer();
   EventArray event();
@@ -97,7 +97,7 @@ EventArray Maker::event() {
           .entry = id<EntryTag>(),
           .space = oneOf(EventSpace::kGroups),
           .unit = oneOf(EventUnit::kRows),
-          .rule = oneOf(ThresholdRule::kGroupsOfExpert),
+          .rule = oneOf(ThresholdRule::kExpertsOfRank),
           .factor = number<int64_t>(),
           .remote = flip()};
 }
@@ -172,7 +172,7 @@ TaskProgram Maker::make() {
   if (flip()) program.cubeCores = atMost(1000), program.vectorCores = atMost(1000);
   program.entries = some(4, [&] { return Entry{name(), id<BufferTag>(), id<EntryTag>()}; });
   program.regions =
-      some(5, [&] { return Region{name(), oneOf(Extent::kPairs), number<int64_t>(), flip(), flip()}; });
+      some(5, [&] { return Region{name(), oneOf(Extent::kExperts), number<int64_t>(), flip(), flip()}; });
   program.buffers = some(5, [&] { return buffer(); });
   program.spaces =
       some(5, [&] { return Space{name(), oneOf(SpaceKind::kGroups), number<int32_t>(), number<int32_t>()}; });
@@ -243,6 +243,25 @@ TaskProgram smallProgram() {
        0,
        {{{up, 0, 0, 0, {{{0}, none}}, {{{1}, none}}}, {up, 1, 0, 0, {{{0}, none}}, {{{1}, none}}}},
         {{up, 0, 1, 0, {{{0}, none}}, {{{1}, {2}}}}, {up, 1, 1, 0, {{{0}, none}}, {{{1}, none}}}}}}};
+  return program;
+}
+
+TaskProgram raggedProgram() {
+  TaskProgram program = smallProgram();
+  program.name = "ragged";
+  program.experts = 7;
+  const Dim ofRank = program.expertDim();
+  program.regions.push_back({"grads", ofRank.extent, 24576, false, false});
+  program.buffers.push_back({"up_weight",
+                             "",
+                             DType::kBF16,
+                             {ofRank, {Extent::kFixed, 64}, {Extent::kFixed, 96}},
+                             Role::kInput,
+                             {}});
+  program.buffers.push_back(
+      {"up_grad", "", DType::kF32, {ofRank, {Extent::kFixed, 64}, {Extent::kFixed, 96}}, Role::kTemp, {2}});
+  program.events.push_back(
+      {"grads", {1}, EventSpace::kOne, EventUnit::kTasks, ThresholdRule::kExpertsOfRank, 4, false});
   return program;
 }
 

@@ -11,6 +11,9 @@ namespace sluice {
 // since the golden file holds it.
 TaskProgram smallProgram();
 
+// As smallProgram(), of ranks that own different numbers of experts: it uses what format 1.3 added.
+TaskProgram raggedProgram();
+
 // Fields filled at random with anything that the file can hold: odd names (empty, equal, keywords, quotes,
 // control bytes), ids of nothing, extreme numbers. The seed says which; the same on every machine.
 TaskProgram randomProgram(uint32_t seed);

@@ -51,6 +51,10 @@ std::vector<TaskProgram> bases() {
   grouped.groupSlots = 2;
   fused.groupSlots = 3;
   fused.fused = true;
+  MoeShape uneven = two, few = three;  // ranks with different numbers of experts, also with none
+  uneven.experts = 5;
+  few.experts = 2;
+  few.topK = 2;
   return {buildMoeProgram(two),
           buildMoeProgram(one),
           buildMoeProgram(three),
@@ -60,7 +64,9 @@ std::vector<TaskProgram> bases() {
           packRegions(buildDenseProgram(two, false)),
           buildMoeProgram(grouped),
           packRegions(buildMoeProgram(fused)),
-          separateCores(buildMoeProgram(two), 2, 3, 1)};
+          separateCores(buildMoeProgram(two), 2, 3, 1),
+          buildMoeProgram(uneven),
+          buildDenseProgram(few, false)};
 }
 
 // The first misbehaviour found in `runs` runs of the program, or "".
@@ -210,7 +216,7 @@ TEST_CASE("what is behind all tokens is not behind the rows that arrive") {
   };
   const uint32_t grad = familyOf("down_weight_grad"), dx = familyOf("dense_dx");
   const EventId gradDone =
-      event("grad_done", ThresholdRule::kConstant, int64_t{p.families[grad].tiles} * p.expertsPerRank());
+      event("grad_done", ThresholdRule::kConstant, int64_t{p.families[grad].tiles} * p.mostExperts());
   const EventId dxDone = event("dx_all", ThresholdRule::kSlotsOfTokens, p.families[dx].tiles);
   setFamily(p, grad, [&](TaskRecord& r) { r.signals[0] = gradDone; });
   setFamily(p, dx, [&](TaskRecord& r) { r.waits[1] = gradDone, r.signals[1] = dxDone; });

@@ -118,6 +118,13 @@ inline void setLinks(TaskProgram& p, FamilyId family, const TaskRecord& links) {
   });
 }
 
+// Makes an event of space one wait for `tiles` tasks of every expert of a rank.
+inline void countAllExperts(const TaskProgram& p, EventArray& event, int64_t tiles) {
+  event.space = EventSpace::kOne;
+  event.rule = p.expertsDiffer() ? ThresholdRule::kExpertsOfRank : ThresholdRule::kConstant;
+  event.factor = p.expertsDiffer() ? tiles : tiles * p.mostExperts();
+}
+
 // Part of subtleMutations(): families that come late and write where others have read.
 std::vector<Mutation> lateMutations();
 // Part of subtleMutations(): lanes on other cores, and cores of other kinds.

@@ -67,7 +67,7 @@ void changeShape(TaskProgram& p, Random& random) {
   Buffer& buffer = any(p.buffers, random);
   switch (below(random, 4)) {
     case 0:
-      anyEnum(any(buffer.shape, random).extent, 4, random);
+      anyEnum(any(buffer.shape, random).extent, 5, random);
       break;
     case 1:
       dropLast(buffer.shape);
@@ -165,8 +165,8 @@ std::vector<Mutation> recordMutations() {
 std::vector<Mutation> tableMutations() {
   return {
       {"threshold factor", [](auto& p, auto& r) { anyNumber(any(p.events, r).factor, r); }},
-      {"threshold rule", [](auto& p, auto& r) { anyEnum(any(p.events, r).rule, 6, r); }},
-      {"event space", [](auto& p, auto& r) { anyEnum(any(p.events, r).space, 4, r); }},
+      {"threshold rule", [](auto& p, auto& r) { anyEnum(any(p.events, r).rule, 9, r); }},
+      {"event space", [](auto& p, auto& r) { anyEnum(any(p.events, r).space, 5, r); }},
       {"event unit", [](auto& p, auto& r) { anyEnum(any(p.events, r).unit, 2, r); }},
       {"event remote", [](auto& p, auto& r) { any(p.events, r).remote ^= true; }},
       {"event entry", [](auto& p, auto& r) { any(p.events, r).entry = anyId<EntryId>(p.entries, r); }},
@@ -184,12 +184,12 @@ std::vector<Mutation> tableMutations() {
       {"buffer offset", [](auto& p, auto& r) { changeOffset(any(p.buffers, r).offset, r); }},
       {"buffer name", [](auto& p, auto& r) { any(p.buffers, r).name = any(p.buffers, r).name; }},
       {"region stride", changeStride},
-      {"region extent", [](auto& p, auto& r) { anyEnum(any(p.regions, r).extent, 4, r); }},
+      {"region extent", [](auto& p, auto& r) { anyEnum(any(p.regions, r).extent, 5, r); }},
       {"region symmetric", [](auto& p, auto& r) { any(p.regions, r).symmetric ^= true; }},
       {"region saved", [](auto& p, auto& r) { any(p.regions, r).saved ^= true; }},
       {"slot size", [](auto& p, auto& r) { anyNumber(any(p.spaces, r).slotSize, r); }},
       {"window", [](auto& p, auto& r) { anyNumber(any(p.spaces, r).window, r); }},
-      {"space kind", [](auto& p, auto& r) { anyEnum(any(p.spaces, r).kind, 6, r); }},
+      {"space kind", [](auto& p, auto& r) { anyEnum(any(p.spaces, r).kind, 7, r); }},
       {"entry ids", [](auto& p, auto& r) { any(p.entries, r).expertIds = anyId<BufferId>(p.buffers, r); }},
       {"entry routing", [](auto& p, auto& r) { any(p.entries, r).routing = anyId<EntryId>(p.entries, r); }},
       {"own routing", [](auto& p, auto&) { p.entries[1] = {"backward", p.entries[0].expertIds, {}}; }},

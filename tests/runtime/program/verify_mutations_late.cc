@@ -74,8 +74,9 @@ void addLateDispatch(TaskProgram& p, Random& random) {
   late.writes[0] = addSharedRows(p, random, late.tiling.n, true);
   if (!late.writes[0]) return;
   const auto one = [&](FamilyId producer) {
-    p.events.push_back({"late_done", EntryId{1}, EventSpace::kOne, EventUnit::kTasks,
-                        ThresholdRule::kConstant, int64_t{p.at(producer).tiles} * p.expertsPerRank(), false});
+    p.events.push_back(
+        {"late_done", EntryId{1}, EventSpace::kOne, EventUnit::kTasks, ThresholdRule::kConstant, 0, false});
+    countAllExperts(p, p.events.back(), p.at(producer).tiles);
     const EventId id{static_cast<uint32_t>(p.events.size() - 1)};
     TaskRecord links = linksOf(p, producer);
     links.signals[links.signals[0] ? 1 : 0] = id;

@@ -128,8 +128,8 @@ void addEvent(TaskProgram& p, Random& random) {
       if (event.space == EventSpace::kExperts) event.rule = ThresholdRule::kGroupsOfExpert;
       break;
     case SpaceKind::kExperts:
-      event.space = below(random, 2) == 0 ? EventSpace::kOne : EventSpace::kExperts;
-      if (event.space == EventSpace::kOne) event.factor *= p.expertsPerRank();
+      event.space = EventSpace::kExperts;
+      if (below(random, 2) == 0) countAllExperts(p, event, event.factor);
       break;
     case SpaceKind::kTokens:
       event.space = below(random, 2) == 0 ? EventSpace::kTokens : EventSpace::kOne;
@@ -151,7 +151,7 @@ void addEvent(TaskProgram& p, Random& random) {
   const bool counted =
       event.rule == ThresholdRule::kConstant || event.rule == ThresholdRule::kSlotsOfExpert ||
       event.rule == ThresholdRule::kSlotsOfTokens || event.rule == ThresholdRule::kSlotsOfGroup ||
-      event.rule == ThresholdRule::kGroupsOfExpert;
+      event.rule == ThresholdRule::kGroupsOfExpert || event.rule == ThresholdRule::kExpertsOfRank;
   if (!counted) {
     event.unit = EventUnit::kRows;
     event.factor = 0;

@@ -54,6 +54,8 @@ class Oracle {
         return rank.rows;
       case Extent::kPairs:
         return static_cast<int64_t>(rank.pairs.size());
+      case Extent::kExperts:
+        return static_cast<int64_t>(rank.experts.size());
     }
     return 0;
   }

@@ -31,7 +31,7 @@ int oracleSlots(const TaskProgram& program, SpaceId id, const OracleRank& rank) 
     case SpaceKind::kReturns:
       return static_cast<int>(rank.returns.size());
     case SpaceKind::kExperts:
-      return program.expertsPerRank();
+      return static_cast<int>(rank.experts.size());
     case SpaceKind::kOnce:
       return 1;
     case SpaceKind::kGroups:
@@ -88,6 +88,9 @@ std::optional<int64_t> oracleThreshold(const TaskProgram& program, const EventAr
       if (ofExperts)
         return event.factor * std::count_if(rank.groups.begin(), rank.groups.end(),
                                             [&](const OracleGroup& g) { return g.expert == index; });
+      break;
+    case ThresholdRule::kExpertsOfRank:
+      if (event.space == EventSpace::kOne) return event.factor * static_cast<int64_t>(rank.experts.size());
       break;
   }
   return std::nullopt;

@@ -87,14 +87,18 @@ void cutPieces(std::vector<OracleRank>& ranks, int to, int slot, const std::vect
 
 void cutRank(const TaskProgram& program, int limit, std::mt19937_64& random, std::vector<OracleRank>& ranks,
              int to) {
-  const int local = program.expertsPerRank(), unit = std::min(limit, 16), group = groupSlots(program);
+  // the first `program.experts % program.ranks` ranks own one expert more
+  const int local = program.experts / program.ranks + (to < program.experts % program.ranks ? 1 : 0);
+  int first = 0;
+  for (int rank = 0; rank < to; ++rank) first += static_cast<int>(ranks[rank].experts.size());
+  const int unit = std::min(limit, 16), group = groupSlots(program);
   std::vector<std::vector<int>> counts(local), firstPair(local);
   for (int e = 0; e < local; ++e) {
     const int begin = ranks[to].rows;
     for (const OracleRank& rank : ranks) {
       const auto is = [&](int below) {
         return std::count_if(rank.pairs.begin(), rank.pairs.end(),
-                             [&](const OraclePair& pair) { return pair.expert < to * local + e + below; });
+                             [&](const OraclePair& pair) { return pair.expert < first + e + below; });
       };
       firstPair[e].push_back(static_cast<int>(is(0)));
       counts[e].push_back(static_cast<int>(is(1) - is(0)));
