@@ -64,7 +64,8 @@ struct CommStats {
   int64_t puts = 0;
   int64_t putBytes = 0;
   int64_t signals = 0;
-  int64_t flushes = 0;  // waits until what was put at a rank is there
+  int64_t flushes = 0;   // waits until what was put at a rank is there
+  int64_t messages = 0;  // puts, and signals that went out together
 };
 
 class Transport {
