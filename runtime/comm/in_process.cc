@@ -4,6 +4,8 @@
 
 #include <cstring>
 
+#include "runtime/comm/stores.h"
+
 namespace sluice {
 
 class InProcessGroup::Rank final : public Transport {
@@ -23,15 +25,11 @@ class InProcessGroup::Rank final : public Transport {
   }
 
   void signal(int rank, SymmetricHandle handle, size_t offset, uint64_t n) override {
-    // pairs with the load in EventCounter::isComplete()
-    word(rank, handle, offset).fetch_add(n, std::memory_order_seq_cst);
-    group_.ranks_[rank]->bell_.ring();
+    addAndRing(group_.address(rank, handle) + offset, n, group_.ranks_[rank]->bell_);
   }
 
   void post(int rank, SymmetricHandle handle, size_t offset, uint64_t value) override {
-    // pairs with the waiter's look at the word
-    word(rank, handle, offset).store(value, std::memory_order_seq_cst);
-    group_.ranks_[rank]->bell_.ring();
+    storeAndRing(group_.address(rank, handle) + offset, value, group_.ranks_[rank]->bell_);
   }
 
   Doorbell& doorbell() override { return bell_; }
@@ -52,10 +50,6 @@ class InProcessGroup::Rank final : public Transport {
   }
 
  private:
-  std::atomic_ref<uint64_t> word(int rank, SymmetricHandle handle, size_t offset) {
-    return std::atomic_ref<uint64_t>(*reinterpret_cast<uint64_t*>(group_.address(rank, handle) + offset));
-  }
-
   InProcessGroup& group_;
   const int rank_;
   uint32_t allocated_ = 0;

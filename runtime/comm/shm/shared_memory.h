@@ -1,9 +1,16 @@
 // Ranks as processes of one machine: their symmetric memory is one file without a name that all of them map.
 //
 // Nothing of it is found in any directory, so that nothing is left however the processes end. The death of a
-// process is noticed at once and aborts the step of all others.
+// process is noticed at once and aborts the step of all others: a thread that sleeps until then sees to it. A
+// stopped process is not dead, nor is one that left.
+//
+// Memory is taken as it is touched. Where the machine, or a limit of its container, has none left, the
+// process that touches it is killed (SIGBUS, or as the system chooses); that cannot be an error here, but the
+// others are told. A forked child of a rank may end or exec, and destroy its copy of the transport; nothing
+// else.
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <string>
 
@@ -12,10 +19,12 @@
 
 namespace sluice {
 
+inline constexpr size_t kMaxJobName = 64;  // bytes
+
 struct SharedMemoryJob {
-  std::string name;  // the same at all ranks of this job, and of no other job of this user
+  std::string name;  // the same at all ranks of this job, and of no other job of this user; 1 to 64 bytes
   int rank = 0;
-  int size = 1;
+  int size = 1;                // at most 240
   double timeoutSeconds = 30;  // for all ranks to come
 };
 
