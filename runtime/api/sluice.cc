@@ -133,6 +133,12 @@ struct Context::Impl {
   std::map<uint32_t, std::vector<std::byte>> packed;  // by buffer: outputs whose rows lie apart
 
   std::optional<TraceRecorder> trace;
+  bool failed = false;  // a step of this context, and no other can run
+
+  Error fail(const Error& error) {
+    failed = transport.isAborted();
+    return error;
+  }
 
   Expected<int64_t> execute(const Step& step) {
     TraceRecorder* const recorder = trace ? &*trace : nullptr;
@@ -175,9 +181,14 @@ Expected<std::unique_ptr<Context>> Context::create(Program program, Transport& t
   (*rank)->setWork(options.work);
   std::unique_ptr<Impl> impl(
       new Impl{std::move(program), transport, options, std::move(*rank), {}, {}, {}, {}, {}});
+  // the other ranks cannot go on without this one
+  const auto giveUp = [&](const Error& error) {
+    transport.abort(fmt::format("rank {}: {}", transport.rank(), error.message));
+    return error;
+  };
   if (options.executor == ExecutorKind::kSerial) {
     auto scratch = Scratch::allocate(plan->scratchBytes());
-    if (!scratch) return scratch.error();
+    if (!scratch) return giveUp(scratch.error());
     impl->serialScratch.emplace(std::move(*scratch));
   } else {
     const int units = processingUnits();
@@ -185,7 +196,7 @@ Expected<std::unique_ptr<Context>> Context::create(Program program, Transport& t
     const int threads = options.threads > 0 ? options.threads : std::max(1, units / sharing);
     const bool enough = threads * sharing <= units;
     auto scratch = ParallelExecutor::allocateScratch(*plan, threads);
-    if (!scratch) return scratch.error();
+    if (!scratch) return giveUp(scratch.error());
     const int firstUnit = options.pin && enough ? transport.localRank() * threads : -1;
     impl->parallel.emplace(*plan, std::move(*scratch), firstUnit);
   }
@@ -216,14 +227,15 @@ Status Context::run(std::string_view entryName) {
         fmt::format("the program has no entry '{}', expected one of: {}", entryName, fmt::join(known, ", "))};
   }
   if (impl_->transport.isAborted())
-    return Error{fmt::format("an earlier step failed: {}", impl_->transport.abortMessage())};
+    return Error{fmt::format("{}{}", impl_->failed ? "an earlier step failed: " : "",
+                             impl_->transport.abortMessage())};
 
   const int64_t begin = monotonicNanoseconds();
   auto step = impl_->rank->bindStep(EntryId{entry}, impl_->options.timeoutSeconds);
-  if (!step) return step.error();
+  if (!step) return impl_->fail(step.error());
   const int64_t bound = monotonicNanoseconds();
   auto tasks = impl_->execute(**step);
-  if (!tasks) return tasks.error();
+  if (!tasks) return impl_->fail(tasks.error());
   impl_->rank->finishStep(EntryId{entry});
   const int64_t end = monotonicNanoseconds();
   const auto [exchangeBegin, exchangeEnd] = impl_->rank->lastExchange();

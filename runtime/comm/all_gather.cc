@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include "runtime/base/clock.h"
 
@@ -12,12 +13,30 @@ namespace {
 constexpr size_t kLine = 64;
 constexpr int64_t kLongestPark = 100'000'000;  // ns: an abort is seen at the latest then
 
+// A board: the number of the gather, stored last; the checksum of the block; the block.
+constexpr size_t kNumberBytes = sizeof(uint64_t);
+constexpr size_t kChecksumBytes = sizeof(uint64_t);
+
+// FNV-1a over 64-bit words, the last filled up with zeros; the upper half is folded down, since its carries
+// only go up. Begins with the number: a block of another gather does not pass either.
+uint64_t checksumOf(uint64_t number, const std::byte* data, size_t bytes) {
+  uint64_t state = 0xcbf29ce484222325u ^ number;
+  for (size_t at = 0; at < bytes; at += sizeof(uint64_t)) {
+    uint64_t word = 0;
+    std::memcpy(&word, data + at, std::min(sizeof(word), bytes - at));
+    state = (state ^ word) * 0x100000001b3u;
+    state ^= state >> 32;
+  }
+  return state;
+}
+
 }  // namespace
 
 Expected<AllGather> AllGather::create(Transport& transport, size_t bytes) {
   AllGather gather;
   gather.transport_ = &transport;
-  gather.boardBytes_ = (sizeof(uint64_t) + bytes + kLine - 1) / kLine * kLine;
+  gather.message_.resize(kChecksumBytes + bytes);
+  gather.boardBytes_ = (kNumberBytes + gather.message_.size() + kLine - 1) / kLine * kLine;
   auto memory = transport.allocate(2 * gather.boardBytes_ * static_cast<size_t>(transport.size()));
   if (!memory) return memory.error();
   gather.memory_ = *memory;
@@ -30,31 +49,59 @@ size_t AllGather::offset(int source) const {
 }
 
 const std::byte* AllGather::of(int rank) const {
-  return transport_->local(memory_) + offset(rank) + sizeof(uint64_t);
+  return transport_->local(memory_) + offset(rank) + kNumberBytes + kChecksumBytes;
+}
+
+bool AllGather::hasCome(int source) const {
+  auto* word = reinterpret_cast<uint64_t*>(transport_->local(memory_) + offset(source));
+  // pairs with Transport::post(); seq_cst for the doorbell's sake
+  return std::atomic_ref<uint64_t>(*word).load(std::memory_order_seq_cst) == number_;
+}
+
+bool AllGather::isWhole(int source) const {
+  uint64_t checksum = 0;
+  std::memcpy(&checksum, of(source) - kChecksumBytes, sizeof(checksum));
+  return checksum == checksumOf(number_, of(source), message_.size() - kChecksumBytes);
 }
 
 Status AllGather::gather(std::span<const std::byte> own, const Awaited& awaited, double timeoutSeconds) {
+  post(own);
+  return await(awaited, timeoutSeconds);
+}
+
+void AllGather::post(std::span<const std::byte> own) {
   ++number_;
+  std::memcpy(message_.data() + kChecksumBytes, own.data(), own.size());
+  const uint64_t checksum =
+      checksumOf(number_, message_.data() + kChecksumBytes, message_.size() - kChecksumBytes);
+  std::memcpy(message_.data(), &checksum, sizeof(checksum));
   const int ranks = transport_->size(), rank = transport_->rank();
   const size_t board = offset(rank);
   for (int i = 0; i < ranks; ++i) {
     const int peer = (rank + i) % ranks;
-    transport_->put(peer, memory_, board + sizeof(uint64_t), own.data(), own.size());
+    transport_->put(peer, memory_, board + kNumberBytes, message_.data(), message_.size());
     transport_->post(peer, memory_, board, number_);
   }
+}
+
+Status AllGather::await(const Awaited& awaited, double timeoutSeconds) {
   const int64_t deadline = monotonicNanoseconds() + static_cast<int64_t>(timeoutSeconds * 1e9);
-  for (int source = 0; source < ranks; ++source)
+  for (int source = 0; source < transport_->size(); ++source) {
     if (Status there = awaitRank(source, awaited, deadline, timeoutSeconds); !there) return there;
+    if (!isWhole(source))
+      return fail(fmt::format("rank {}: {} of rank {} {} arrived damaged", transport_->rank(), awaited.what,
+                              source, awaited.when));
+  }
   return {};
 }
 
+Status AllGather::fail(const std::string& message) const {
+  transport_->abort(message);
+  return Error{transport_->abortMessage()};
+}
+
 Status AllGather::awaitRank(int source, const Awaited& awaited, int64_t deadline, double timeoutSeconds) {
-  auto* word = reinterpret_cast<uint64_t*>(transport_->local(memory_) + offset(source));
-  const auto isThere = [&] {
-    // pairs with Transport::post(); seq_cst for the doorbell's sake
-    return std::atomic_ref<uint64_t>(*word).load(std::memory_order_seq_cst) == number_;
-  };
-  if (isThere()) return {};
+  if (hasCome(source)) return {};
   const auto waiting = [&] {
     return fmt::format("for {} of rank {} {}", awaited.what, source, awaited.when);
   };
@@ -62,21 +109,19 @@ Status AllGather::awaitRank(int source, const Awaited& awaited, int64_t deadline
   while (true) {
     const uint32_t epoch = transport_->doorbell().epoch();
     const bool left = transport_->hasLeft(source);  // before the look: what it posted is there by then
-    if (isThere()) return {};
+    if (hasCome(source)) return {};
     if (transport_->isAborted()) {
       std::string message = transport_->abortMessage();
       if (transport_->lostRank() >= 0)
         message += fmt::format("; rank {} was waiting {}", transport_->rank(), waiting());
       return Error{message};
     }
+    if (left)
+      return fail(
+          fmt::format("rank {}: rank {} has left, in vain waited {}", transport_->rank(), source, waiting()));
     const int64_t open = deadline - monotonicNanoseconds();
-    if (left || open <= 0) {
-      transport_->abort(
-          left ? fmt::format("rank {}: rank {} has left, in vain waited {}", transport_->rank(), source,
-                             waiting())
-               : fmt::format("rank {}: waited {:g} s {}", transport_->rank(), timeoutSeconds, waiting()));
-      return Error{transport_->abortMessage()};
-    }
+    if (open <= 0)
+      return fail(fmt::format("rank {}: waited {:g} s {}", transport_->rank(), timeoutSeconds, waiting()));
     transport_->doorbell().park(epoch, std::min(open, kLongestPark));
   }
 }

@@ -1,13 +1,15 @@
 // AllGather: a block of bytes from every rank to every rank, again and again.
 //
-// Blocks are kept in two halves by parity, since a rank can be one gather ahead of another, never two. Used
-// by one thread of the rank.
+// Blocks are kept in two halves by parity, since a rank can be one gather ahead of another, never two. Each
+// has a checksum: what went wrong on its way is found here, and not in what a rank does by it. Used by one
+// thread of the rank at a time.
 #pragma once
 
 #include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "runtime/base/expected.h"
 #include "runtime/comm/transport.h"
@@ -28,19 +30,29 @@ class AllGather {
   static Expected<AllGather> create(Transport& transport, size_t bytes);
 
   // Posts this rank's block and returns when those of all ranks are there. Errors: a rank that has left or
-  // was lost, another rank's abort; what takes longer than the limit aborts the transport.
+  // was lost, another rank's abort; a damaged block, and what takes longer than the limit, abort the
+  // transport.
   Status gather(std::span<const std::byte> own, const Awaited& awaited, double timeoutSeconds);
+
+  // Its two halves. Between them isThere() says whether the block of `rank` has come, and is whole.
+  void post(std::span<const std::byte> own);
+  Status await(const Awaited& awaited, double timeoutSeconds);
+  bool isThere(int rank) const { return hasCome(rank) && isWhole(rank); }
 
   // The block of `rank` as last gathered; valid until the next gather.
   const std::byte* of(int rank) const;
 
  private:
   size_t offset(int source) const;
+  bool hasCome(int source) const;
+  bool isWhole(int source) const;
   Status awaitRank(int source, const Awaited& awaited, int64_t deadline, double timeoutSeconds);
+  Status fail(const std::string& message) const;
 
   Transport* transport_ = nullptr;
   SymmetricHandle memory_;
-  size_t boardBytes_ = 0;  // of one rank, with the number of the gather before its block
+  size_t boardBytes_ = 0;           // of one rank
+  std::vector<std::byte> message_;  // checksum and block
   uint64_t number_ = 0;
 };
 

@@ -2,6 +2,13 @@
 //
 // One Transport object belongs to one rank; its methods may be called by all worker threads of that rank
 // unless they say otherwise. A put or signal to the own rank is legal and takes the same path.
+//
+// What is ordered, and all that is: when a signal or post of a thread to a rank comes about, everything that
+// this thread put to that rank before it is there, and posts to one word come about in their order. A put may
+// come about at any time before what covers it: early, in pieces, after later puts, twice. A signal or post
+// may come about after later ones to other words, and any of them after others of other threads or to other
+// ranks. All come about without another call, unless the step was aborted or a rank was lost: then what is
+// still on its way may be lost too, but nothing comes about without the puts that it covers.
 #pragma once
 
 #include <atomic>
@@ -90,11 +97,12 @@ class Transport {
   // The copy of `rank` where this process can store to it, else null: then use put.
   virtual std::byte* direct(int rank, SymmetricHandle handle) = 0;
 
+  // `data` may be used again when it returns.
   virtual void put(int rank, SymmetricHandle handle, size_t offset, const void* data, size_t bytes) = 0;
 
   // Adds n to the 64-bit counter at `offset` and wakes that rank. What this thread put to that rank before
   // (through put or direct) is visible to whoever reads the counter with acquire. seq_cst, as post. Both
-  // return at once; what they do comes about without another call.
+  // return at once; what they do comes about without another call, once.
   virtual void signal(int rank, SymmetricHandle handle, size_t offset, uint64_t n) = 0;
 
   // Stores a 64-bit value at `offset` and wakes that rank.
@@ -108,7 +116,7 @@ class Transport {
   virtual std::string abortMessage() const = 0;
 
   // A rank that ended without leaving, or -1. Its loss aborts the step on all ranks by itself, with a message
-  // that names it.
+  // that names it; who sees that abort sees the rank here, too.
   virtual int lostRank() const { return -1; }
   // `rank` has ended its transport in good order: nothing more comes from it.
   virtual bool hasLeft(int /*rank*/) const { return false; }

@@ -27,6 +27,9 @@ class Backoff {
   // the one nearest to the cause reports.
   bool wait(uint32_t epoch, int32_t segment);
 
+  // The wait is a long one: the thread parks.
+  bool isParking() const { return attention_.has_value(); }
+
  private:
   Doorbell& doorbell_;
   int64_t timeout_;

@@ -61,6 +61,7 @@ Expected<EventTable> EventTable::create(const Plan& plan, Transport& transport) 
   }
   table.arrivals_ = bytes;
   bytes += 2 * kLine * table.ranks_;
+  table.arrivedBefore_.resize(2 * static_cast<size_t>(table.ranks_));
   auto memory = transport.allocate(bytes);
   if (!memory) return memory.error();
   table.memory_ = *memory;
@@ -81,7 +82,7 @@ void EventTable::setThresholds(const Plan& plan, EntryId entry, const RoutingTab
   }
 }
 
-void EventTable::clear(const Plan& plan, EntryId entry) {
+void EventTable::clear(const Plan& plan, EntryId entry, const RoutingTables& tables) {
   // plain stores: whoever writes here next has seen this rank's counts first
   const auto& events = plan.program().events;
   for (size_t e = 0; e < events.size(); ++e) {
@@ -89,7 +90,13 @@ void EventTable::clear(const Plan& plan, EntryId entry) {
     for (size_t i = 0; i < arrays_[e].thresholds.size(); ++i)
       std::memset(local_ + arrays_[e].offset + i * kLine, 0, sizeof(uint64_t));
   }
-  for (int line = 0; line < 2 * ranks_; ++line) std::memset(local_ + arrivals_ + line * kLine, 0, 8);
+  for (FamilyId family : plan.at(entry).families) {
+    const SpaceKind space = plan.at(family).space;
+    if (space != SpaceKind::kSends && space != SpaceKind::kReturns) continue;
+    const auto& rows = space == SpaceKind::kSends ? tables.rowsFrom : tables.pairsTo;
+    for (int source = 0; source < ranks_; ++source)
+      arrivedBefore_[arrivalLine(space, source)] += static_cast<uint64_t>(rows[source]);
+  }
 }
 
 }  // namespace sluice

@@ -46,17 +46,20 @@ class EventTable {
     transport_->signal(rank, memory_, offset(event, index), n);
   }
 
-  // Rows of `space` pieces (sends or returns) that came from `source`; kept for reports only.
+  // Rows of `space` pieces (sends or returns) that came from `source` in this step; kept for reports only,
+  // and never cleared: what nothing waits for may come when the step is over.
   void countArrival(int rank, SpaceKind space, uint64_t rows) {
     transport_->signal(rank, memory_, arrivalOffset(space, transport_->rank()), rows);
   }
-  uint64_t arrivedFrom(SpaceKind space, int source) const { return load(arrivalOffset(space, source)); }
+  uint64_t arrivedFrom(SpaceKind space, int source) const {
+    return load(arrivalOffset(space, source)) - arrivedBefore_[arrivalLine(space, source)];
+  }
 
   // Evaluates the threshold rules of all event arrays of `entry`.
   void setThresholds(const Plan& plan, EntryId entry, const RoutingTables& tables);
 
-  // Zeroes the counters of `entry`'s last step. After it, counts may be posted.
-  void clear(const Plan& plan, EntryId entry);
+  // Zeroes the counters of `entry`'s last step, which had these tables. After it, counts may be posted.
+  void clear(const Plan& plan, EntryId entry, const RoutingTables& tables);
 
  private:
   struct Array {
@@ -66,8 +69,11 @@ class EventTable {
   static constexpr size_t kLine = 64;
 
   size_t offset(EventId event, int64_t index) const { return arrays_[event.value].offset + index * kLine; }
+  size_t arrivalLine(SpaceKind space, int source) const {
+    return static_cast<size_t>((space == SpaceKind::kReturns ? ranks_ : 0) + source);
+  }
   size_t arrivalOffset(SpaceKind space, int source) const {
-    return arrivals_ + ((space == SpaceKind::kReturns ? ranks_ : 0) + source) * kLine;
+    return arrivals_ + arrivalLine(space, source) * kLine;
   }
   uint64_t load(size_t offset) const {
     // pairs with Transport::signal(); seq_cst for the doorbell's sake
@@ -80,6 +86,7 @@ class EventTable {
   std::byte* local_ = nullptr;
   std::vector<Array> arrays_;
   size_t arrivals_ = 0;
+  std::vector<uint64_t> arrivedBefore_;  // this step, by line
   int ranks_ = 0;
 };
 

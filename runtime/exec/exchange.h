@@ -1,7 +1,7 @@
 // The start of a step: every rank tells every rank what it is about to run and its counts by expert.
 //
 // A rank's counts are the permission to write to it: it posts them when it has finished the step before,
-// cleared its counters and has its memory ready.
+// cleared its counters and has its memory ready. What a peer says is checked before anything is done by it.
 //
 // Used by one thread of the rank.
 #pragma once
@@ -12,36 +12,44 @@
 
 #include "runtime/base/expected.h"
 #include "runtime/comm/all_gather.h"
+#include "runtime/program/program.h"
 
 namespace sluice {
 
 // What a rank says of itself before a step; compared by all.
 struct StepOffer {
-  uint64_t fingerprint = 0;  // of its program
-  uint32_t entry = 0;
-  std::string failure;  // not empty: it cannot run the step, and why
+  EntryId entry;
+  int64_t tokens = 0;
+  uint64_t routing = 0;  // digest() of the routing that the entry uses, where that is of an earlier one
+  std::string failure;   // not empty: it cannot run the step, and why
 };
 
 class Exchange {
  public:
-  // Collective. `counts` is the number of int32 each rank posts.
-  static Expected<Exchange> create(Transport& transport, int64_t counts);
+  // Collective. All ranks have the same program, which outlives this.
+  static Expected<Exchange> create(Transport& transport, const TaskProgram& program);
 
-  // Posts and collects one step; all() then has the counts of all ranks [ranks][counts]. Errors, the same at
-  // every rank: a rank that failed before the step, or runs another program or entry. On a timeout, aborts.
-  // `entryName` is for messages.
-  Status step(const StepOffer& offer, const std::vector<int32_t>& counts, const std::string& entryName,
-              double timeoutSeconds);
+  // Posts and collects one step; all() then has the counts of all ranks [ranks][experts]. Errors, the same at
+  // every rank: a rank that failed before the step, runs another entry, or uses another routing. Counts that
+  // no rank can have abort the transport, as does a timeout. An entry that uses the routing of an earlier one
+  // posts counts of no meaning.
+  Status step(const StepOffer& offer, const std::vector<int32_t>& counts, double timeoutSeconds);
 
   const std::vector<int32_t>& all() const { return all_; }
+
+  // Of the step's number and counts: equal at ranks that have the same.
+  uint64_t digest() const;
 
  private:
   struct Header;
 
   Header headerOf(int rank) const;
   Status compare(int source) const;
+  Status checkCounts(int source) const;
+  std::string entryName(uint32_t entry) const;
 
   Transport* transport_ = nullptr;
+  const TaskProgram* program_ = nullptr;
   AllGather boards_;
   size_t counts_ = 0;
   uint64_t step_ = 0;

@@ -1,12 +1,14 @@
 // Executors: they run all tasks of a step at one rank.
 //
 // Both give the same bits. Waits are bounded: one that takes longer than the limit aborts the step on all
-// ranks with a report (report.h).
+// ranks with a report (report.h). When a run returns, also with an error, nothing of this rank touches bound
+// memory any more.
 #pragma once
 
 #include <atomic>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "runtime/base/expected.h"
@@ -104,7 +106,9 @@ class ParallelExecutor {
   LaneCursor* readyHead(EntryCursors& cursors, bool& anyLeft);
   void makeRoom(const Step& step, TraceRecorder& trace);
   const LaneCursor& earliest(const EntryCursors& cursors) const;
-  void report(const Step& step, const LaneCursor& waiting) const;
+  void abort(const Step& step, const LaneCursor& waiting, int left) const;
+  std::string failure(const Step& step) const;
+  std::string coreOf(const LaneCursor& cursor) const;
   bool isDone(const Step& step, const Task& task) const;
 
   const Plan* plan_;

@@ -150,7 +150,7 @@ Expected<int64_t> ParallelExecutor::run(const Step& step, double timeoutSeconds,
     for (int worker = 0; worker < workers_.count(); ++worker)
       WorkerTrace(trace, step, worker).finish(ends_[worker], end);
   }
-  if (step.transport->isAborted()) return Error{step.transport->abortMessage()};
+  if (step.transport->isAborted()) return Error{failure(step)};
   int64_t tasks = 0;
   for (int64_t count : tasks_) tasks += count;
   return tasks;
@@ -193,7 +193,11 @@ void ParallelExecutor::work(const Step& step, int worker) {
     trace.wait();
     const LaneCursor& waiting = earliest(cursors);
     const int32_t segment = plan_->verified().order()[waiting.task().family.value].segment;
-    if (!backoff.wait(epoch, segment)) report(step, waiting);
+    if (!backoff.wait(epoch, segment)) {
+      abort(step, waiting, -1);
+    } else if (backoff.isParking()) {
+      if (const int left = leftDebtor(step, waiting.task()); left >= 0) abort(step, waiting, left);
+    }
   }
   tasks_[worker] = tasks;
   if (trace_) ends_[worker] = trace_->clock().ticks();
@@ -226,11 +230,33 @@ const LaneCursor& ParallelExecutor::earliest(const EntryCursors& cursors) const 
   return *first;
 }
 
-void ParallelExecutor::report(const Step& step, const LaneCursor& waiting) const {
-  const Lane& lane = step.program().at(waiting.lane());
-  const std::string core = text::coreName(lane.core, lane.firstCore + waiting.core());
-  step.transport->abort(describeWait(step, waiting.task(), core, timeoutSeconds_,
-                                     [&](const Task& task) { return isDone(step, task); }));
+std::string ParallelExecutor::coreOf(const LaneCursor& cursor) const {
+  const Lane& lane = plan_->program().at(cursor.lane());
+  return text::coreName(lane.core, lane.firstCore + cursor.core());
+}
+
+// Rank `left` has left, or, where that is -1, the time is over.
+void ParallelExecutor::abort(const Step& step, const LaneCursor& waiting, int left) const {
+  const auto done = [&](const Task& task) { return isDone(step, task); };
+  step.transport->abort(left < 0 ? describeWait(step, waiting.task(), coreOf(waiting), timeoutSeconds_, done)
+                                 : describeLeft(step, waiting.task(), coreOf(waiting), left, done));
+}
+
+// Of a step that was aborted, after all workers have ended: the earliest head that waits for other ranks, or
+// else for anything, is what a lost rank is missed for.
+std::string ParallelExecutor::failure(const Step& step) const {
+  const LaneCursor* first = nullptr;
+  const auto order = [&](const LaneCursor& c) {
+    return std::pair(!waitsForRanks(step, c.task()), plan_->verified().order()[c.task().family.value]);
+  };
+  for (const auto& entries : cursors_)
+    for (const auto& lane : entries[step.entry.value])
+      for (const LaneCursor& cursor : lane)
+        if (!cursor.done() && !isReady(step, cursor.task()) && (!first || order(cursor) < order(*first)))
+          first = &cursor;
+  const Task task = first ? first->task() : Task{};
+  return describeAbort(step, first ? &task : nullptr, first ? coreOf(*first) : "",
+                       [&](const Task& other) { return isDone(step, other); });
 }
 
 bool ParallelExecutor::isDone(const Step& step, const Task& task) const {

@@ -20,33 +20,43 @@ Expected<std::unique_ptr<RankState>> RankState::create(std::shared_ptr<const Pla
   rank->plan_ = plan;
   rank->transport_ = &transport;
   rank->panels_ = std::make_unique<WeightPanels>(*plan, panels);
-  auto exchange = Exchange::create(transport, program.experts);
-  if (!exchange) return exchange.error();
-  rank->exchange_ = std::move(*exchange);
-  auto events = EventTable::create(*plan, transport);
-  if (!events) return events.error();
-  rank->events_ = std::move(*events);
-
-  for (const Region& region : program.regions) {
-    const size_t bytes = plan->maxExtent(region.extent) * region.stride;
-    rank->local_.emplace_back();
-    rank->symmetric_.emplace_back();
-    if (region.symmetric) {
-      auto handle = transport.allocate(bytes);
-      if (!handle) return Error{fmt::format("region '{}': {}", region.name, handle.error().message)};
-      rank->symmetric_.back() = *handle;
-    } else {
-      auto memory = Reservation::reserve(bytes);
-      if (!memory) return Error{fmt::format("region '{}': {}", region.name, memory.error().message)};
-      rank->local_.back() = std::move(*memory);
-    }
-  }
+  auto identities = Identities::create(transport, plan->verified());
+  if (!identities) return identities.error();
+  rank->identities_ = std::move(*identities);
+  if (Status made = rank->allocate(); !made) return rank->identities_.explain(made.error());
+  if (Status same = rank->identities_.compareThere(); !same) return same.error();
   rank->bound_.resize(program.buffers.size());
   rank->tables_.resize(program.entries.size());
   rank->done_.resize(program.entries.size());
+  rank->digests_.resize(program.entries.size());
   rank->counts_.resize(program.experts);
   rank->step_.buffers.resize(program.buffers.size());
   return rank;
+}
+
+// All memory whose size depends on the program.
+Status RankState::allocate() {
+  auto exchange = Exchange::create(*transport_, plan_->program());
+  if (!exchange) return exchange.error();
+  exchange_ = std::move(*exchange);
+  auto events = EventTable::create(*plan_, *transport_);
+  if (!events) return events.error();
+  events_ = std::move(*events);
+  for (const Region& region : plan_->program().regions) {
+    const size_t bytes = plan_->maxExtent(region.extent) * region.stride;
+    local_.emplace_back();
+    symmetric_.emplace_back();
+    if (region.symmetric) {
+      auto handle = transport_->allocate(bytes);
+      if (!handle) return Error{fmt::format("region '{}': {}", region.name, handle.error().message)};
+      symmetric_.back() = *handle;
+    } else {
+      auto memory = Reservation::reserve(bytes);
+      if (!memory) return Error{fmt::format("region '{}': {}", region.name, memory.error().message)};
+      local_.back() = std::move(*memory);
+    }
+  }
+  return {};
 }
 
 Status RankState::checkBound(EntryId entry, int64_t& tokens) const {
@@ -131,7 +141,8 @@ void RankState::fillAddresses(EntryId entry) {
 }
 
 Expected<const Step*> RankState::bindStep(EntryId entry, double timeoutSeconds) {
-  StepOffer offer{plan_->verified().fingerprint(), entry.value, {}};
+  const std::string& name = plan_->program().at(entry).name;
+  if (Status same = identities_.await(name, timeoutSeconds); !same) return same.error();
   // where no tensor of tokens is bound, those that the routing was made with
   const EntryId routing = plan_->at(entry).routing;
   int64_t tokens = routing == entry ? 0 : tables_[routing.value].tokens;
@@ -139,15 +150,16 @@ Expected<const Step*> RankState::bindStep(EntryId entry, double timeoutSeconds) 
   if (own) own = checkSaved(entry, tokens);
   if (own) own = panels_->beginStep();
   if (own) own = route(entry, tokens);
-  if (!own) offer.failure = own.error().message;
+  const StepOffer offer{entry, tokens, routing == entry ? 0 : digests_[routing.value],
+                        own ? std::string() : own.error().message};
 
-  const std::string& name = plan_->program().at(entry).name;
   exchanged_.first = monotonicNanoseconds();
-  if (Status all = exchange_.step(offer, counts_, name, timeoutSeconds); !all) return all.error();
+  if (Status all = exchange_.step(offer, counts_, timeoutSeconds); !all) return all.error();
   exchanged_.second = monotonicNanoseconds();
   if (plan_->at(entry).routing == entry) {
     if (Status fits = checkTotals(); !fits) return fits.error();
     buildTables(plan_->routingShape(), transport_->rank(), exchange_.all(), tables_[entry.value]);
+    digests_[entry.value] = exchange_.digest();
   }
   if (Status rows = checkRows(entry); !rows) {
     // peers may already be writing here: the step cannot be given up quietly
@@ -169,7 +181,7 @@ Status RankState::checkTotals() const {
 }
 
 void RankState::finishStep(EntryId entry) {
-  events_.clear(*plan_, entry);
+  events_.clear(*plan_, entry, *step_.tables);
   done_[entry.value] = true;
 }
 

@@ -11,6 +11,7 @@
 
 #include "runtime/comm/reservation.h"
 #include "runtime/exec/exchange.h"
+#include "runtime/exec/identity.h"
 #include "runtime/exec/step.h"
 #include "runtime/exec/weight_panels.h"
 
@@ -25,7 +26,8 @@ struct BoundTensor {
 
 class RankState {
  public:
-  // Collective: symmetric memory is allocated in the same order by all ranks.
+  // Collective: symmetric memory is allocated in the same order by all ranks. Waits for nobody, where the
+  // transport's allocate() does not. Errors abort the transport, since the others cannot go on.
   static Expected<std::unique_ptr<RankState>> create(std::shared_ptr<const Plan> plan, Transport& transport,
                                                      const PanelOptions& panels = {});
 
@@ -58,6 +60,7 @@ class RankState {
 
  private:
   RankState() = default;
+  Status allocate();
   Status checkBound(EntryId entry, int64_t& tokens) const;
   Status checkSaved(EntryId entry, int64_t tokens) const;
   Status route(EntryId entry, int64_t tokens);
@@ -68,6 +71,7 @@ class RankState {
   std::shared_ptr<const Plan> plan_;
   Transport* transport_ = nullptr;
   EventTable events_;
+  Identities identities_;
   Exchange exchange_;
   std::unique_ptr<WeightPanels> panels_;
   std::vector<Reservation> local_;          // by region, empty where symmetric
@@ -75,6 +79,7 @@ class RankState {
   std::vector<BoundTensor> bound_;          // by buffer
   std::vector<RoutingTables> tables_;       // by entry; filled for entries that route
   std::vector<bool> done_;                  // by entry
+  std::vector<uint64_t> digests_;           // by entry: of its routing
   std::vector<int32_t> counts_;
   std::pair<int64_t, int64_t> exchanged_;
   Step step_;

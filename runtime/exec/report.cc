@@ -23,25 +23,55 @@ int64_t rowsExpected(const Step& step, EventSpace space, int64_t index, int sour
   return rows;
 }
 
-// A rank is named if rows of the event come from it and it has not delivered all it has to send here.
-std::string missingRanks(const Step& step, const EventArray& event, int64_t index, int64_t lack) {
+struct Wait {
+  EventId event;
+  int64_t index = 0;
+  uint64_t have = 0;
+  uint64_t need = 0;
+};
+
+// The task's first wait that is incomplete; no event where there is none.
+Wait openWait(const Step& step, const Task& task) {
+  const FamilyPlan& family = step.plan->at(task.family);
+  for (EventId event : family.waits) {
+    if (!event) continue;
+    const int64_t index = eventIndex(step, family.space, task.slot, step.program().at(event).space);
+    const uint64_t have = step.events->have(event, index), need = step.events->need(event, index);
+    if (have < need) return {event, index, have, need};
+  }
+  return {};
+}
+
+int64_t familiesIn(const Step& step, SpaceKind space) {
+  const auto& families = step.plan->at(step.entry).families;
+  return std::count_if(families.begin(), families.end(),
+                       [&](FamilyId id) { return step.plan->at(id).space == space; });
+}
+
+// Rows of the event that `source` may still owe: some of them are its, and it has not delivered all it has
+// to send here.
+int64_t rowsOwed(const Step& step, const EventArray& event, int64_t index, int source) {
   const bool returned = event.space == EventSpace::kOne;
   const SpaceKind space = returned ? SpaceKind::kReturns : SpaceKind::kSends;
-  const auto& expected = returned ? step.tables->pairsTo : step.tables->rowsFrom;
+  const int64_t rows = returned ? step.tables->pairsTo[source] : step.tables->rowsFrom[source];
+  const int64_t open =
+      familiesIn(step, space) * rows - static_cast<int64_t>(step.events->arrivedFrom(space, source));
+  return std::min(open, returned ? open : rowsExpected(step, event.space, index, source));
+}
+
+std::string missingRanks(const Step& step, const EventArray& event, int64_t index, int64_t lack) {
   std::string list;
   int named = 0;
   for (int source = 0; source < step.transport->size(); ++source) {
-    const int64_t open = expected[source] - static_cast<int64_t>(step.events->arrivedFrom(space, source));
-    const int64_t here = returned ? open : rowsExpected(step, event.space, index, source);
-    if (open <= 0 || here <= 0) continue;
-    join(list, fmt::format("{} rows from rank {}", std::min({open, here, lack}), source));
+    const int64_t owed = rowsOwed(step, event, index, source);
+    if (owed <= 0) continue;
+    join(list, fmt::format("{} rows from rank {}", std::min(owed, lack), source));
     ++named;
   }
   return named > 1 ? fmt::format("{} rows, of at most {}", lack, list) : list;
 }
 
-std::string missingTasks(const Step& step, EventId wait, int64_t index,
-                         const std::function<bool(const Task&)>& isDone) {
+std::string missingTasks(const Step& step, EventId wait, int64_t index, const IsDone& isDone) {
   const EventArray& event = step.program().at(wait);
   std::string list;
   size_t missing = 0;
@@ -61,6 +91,21 @@ std::string missingTasks(const Step& step, EventId wait, int64_t index,
   return list;
 }
 
+// "for event rows_arrived[12] (96 of 128 rows) before task up_proj[12,0]; missing: 32 rows from rank 3";
+// empty where the task waits for nothing.
+std::string describe(const Step& step, const Task& task, const IsDone& isDone) {
+  const Wait wait = openWait(step, task);
+  if (!wait.event) return {};
+  const EventArray& event = step.program().at(wait.event);
+  std::string missing =
+      event.remote ? missingRanks(step, event, wait.index, static_cast<int64_t>(wait.need - wait.have))
+                   : missingTasks(step, wait.event, wait.index, isDone);
+  if (missing.empty()) missing = "a signal that no unfinished task owes";
+  return fmt::format("for event {}[{}] ({} of {} {}) before task {}; missing: {}", event.name, wait.index,
+                     wait.have, wait.need, event.unit == EventUnit::kRows ? "rows" : "tasks",
+                     taskName(step, task), missing);
+}
+
 }  // namespace
 
 std::string taskName(const Step& step, const Task& task) {
@@ -68,24 +113,45 @@ std::string taskName(const Step& step, const Task& task) {
 }
 
 std::string describeWait(const Step& step, const Task& task, std::string_view core, double seconds,
-                         const std::function<bool(const Task&)>& isDone) {
-  const FamilyPlan& family = step.plan->at(task.family);
-  for (EventId wait : family.waits) {
-    if (!wait) continue;
-    const EventArray& event = step.program().at(wait);
-    const int64_t index = eventIndex(step, family.space, task.slot, event.space);
-    const int64_t have = step.events->have(wait, index), need = step.events->need(wait, index);
-    if (have >= need) continue;
-    std::string missing = event.remote ? missingRanks(step, event, index, need - have)
-                                       : missingTasks(step, wait, index, isDone);
-    if (missing.empty()) missing = "a signal that no unfinished task owes";
-    return fmt::format(
-        "rank {}, {}: waited {:g} s for event {}[{}] ({} of {} {}) before task {}; missing: {}",
-        step.transport->rank(), core, seconds, event.name, index, have, need,
-        event.unit == EventUnit::kRows ? "rows" : "tasks", taskName(step, task), missing);
+                         const IsDone& isDone) {
+  const std::string where = fmt::format("rank {}, {}", step.transport->rank(), core);
+  const std::string waiting = describe(step, task, isDone);
+  if (waiting.empty())
+    return fmt::format("{}: task {} did not run within {:g} s", where, taskName(step, task), seconds);
+  return fmt::format("{}: waited {:g} s {}", where, seconds, waiting);
+}
+
+std::string describeLeft(const Step& step, const Task& task, std::string_view core, int left,
+                         const IsDone& isDone) {
+  return fmt::format("rank {}, {}: rank {} has left, in vain waited {}", step.transport->rank(), core, left,
+                     describe(step, task, isDone));
+}
+
+std::string describeAbort(const Step& step, const Task* task, std::string_view core, const IsDone& isDone) {
+  std::string message = step.transport->abortMessage();
+  if (step.transport->lostRank() < 0) return message;
+  const std::string waiting = task ? describe(step, *task, isDone) : std::string();
+  if (waiting.empty())
+    return message + fmt::format("; rank {} was running entry '{}'", step.transport->rank(),
+                                 step.program().at(step.entry).name);
+  return message + fmt::format("; rank {}, {}: was waiting {}", step.transport->rank(), core, waiting);
+}
+
+int leftDebtor(const Step& step, const Task& task) {
+  for (int rank = 0; rank < step.transport->size(); ++rank) {
+    // before the counters are looked at: what the rank sent is there by then
+    if (!step.transport->hasLeft(rank)) continue;
+    const Wait wait = openWait(step, task);
+    if (!wait.event) return -1;
+    const EventArray& event = step.program().at(wait.event);
+    if (event.remote && rowsOwed(step, event, wait.index, rank) > 0) return rank;
   }
-  return fmt::format("rank {}, {}: task {} did not run within {:g} s", step.transport->rank(), core,
-                     taskName(step, task), seconds);
+  return -1;
+}
+
+bool waitsForRanks(const Step& step, const Task& task) {
+  const Wait wait = openWait(step, task);
+  return wait.event && step.program().at(wait.event).remote;
 }
 
 }  // namespace sluice

@@ -39,17 +39,20 @@ Status await(const Step& step, const Task& task, double timeoutSeconds, WorkerTr
   if (isReady(step, task)) return {};
   trace.wait();
   Backoff backoff(step.transport->doorbell(), timeoutSeconds);
+  const std::string core = text::coreName(step.program().at(task.family).core, 0);
+  const auto isDone = [&](const Task& other) { return isBefore(step, other, task); };
   while (true) {
     const uint32_t epoch = step.transport->doorbell().epoch();
-    if (step.transport->isAborted()) return Error{step.transport->abortMessage()};
+    if (step.transport->isAborted()) return Error{describeAbort(step, &task, core, isDone)};
     const int open = missingWait(step, task);
     if (open == 2) return {};
     missing = open;
     const int32_t segment = step.plan->verified().order()[task.family.value].segment;
-    if (backoff.wait(epoch, segment)) continue;
-    step.transport->abort(describeWait(step, task, text::coreName(step.program().at(task.family).core, 0),
-                                       timeoutSeconds,
-                                       [&](const Task& other) { return isBefore(step, other, task); }));
+    const bool inTime = backoff.wait(epoch, segment);
+    const int left = inTime && backoff.isParking() ? leftDebtor(step, task) : -1;
+    if (inTime && left < 0) continue;
+    step.transport->abort(inTime ? describeLeft(step, task, core, left, isDone)
+                                 : describeWait(step, task, core, timeoutSeconds, isDone));
     return Error{step.transport->abortMessage()};
   }
 }

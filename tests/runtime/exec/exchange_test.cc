@@ -1,0 +1,106 @@
+// What ranks tell each other before a step, and what a rank does not believe.
+#include "runtime/exec/exchange.h"
+
+#include <catch2/catch.hpp>
+#include <limits>
+#include <thread>
+
+#include "runtime/comm/in_process.h"
+#include "tests/testing/moe_program.h"
+
+namespace sluice {
+namespace {
+
+struct Said {
+  StepOffer offer;
+  std::vector<int32_t> counts;
+};
+
+struct Heard {
+  std::vector<std::string> messages;  // by rank; "" where the step goes on
+  std::vector<std::vector<int32_t>> all;
+  std::vector<uint64_t> digests;
+  bool aborted = false;
+};
+
+// One step of ranks that say this.
+Heard exchange(const TaskProgram& program, const std::vector<Said>& said) {
+  const int ranks = static_cast<int>(said.size());
+  InProcessGroup group(ranks);
+  Heard heard{std::vector<std::string>(ranks), std::vector<std::vector<int32_t>>(ranks),
+              std::vector<uint64_t>(ranks), false};
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < ranks; ++rank)
+    threads.emplace_back([&, rank] {
+      auto exchange = Exchange::create(group.transport(rank), program);
+      const Status step = exchange->step(said[rank].offer, said[rank].counts, 20);
+      heard.messages[rank] = step ? "" : step.error().message;
+      heard.all[rank] = exchange->all();
+      heard.digests[rank] = exchange->digest();
+    });
+  for (std::thread& thread : threads) thread.join();
+  heard.aborted = group.transport(0).isAborted();
+  return heard;
+}
+
+TaskProgram program() { return buildMoeProgram({.ranks = 2, .experts = 4, .topK = 2, .maxTokens = 50}); }
+
+const EntryId kForward{0}, kBackward{1};
+
+Said good() { return {{kForward, 10, 0, {}}, {10, 4, 3, 3}}; }
+
+std::vector<std::string> both(const std::string& message) { return {message, message}; }
+
+TEST_CASE("counts of all ranks are everywhere, with the same digest") {
+  const Heard heard = exchange(program(), {good(), {{kForward, 0, 0, {}}, {0, 0, 0, 0}}});
+  CHECK(heard.messages == both(""));
+  for (const auto& all : heard.all) CHECK(all == std::vector<int32_t>{10, 4, 3, 3, 0, 0, 0, 0});
+  CHECK(heard.digests[0] == heard.digests[1]);
+  CHECK(exchange(program(), {good(), good()}).digests[0] != heard.digests[0]);
+}
+
+TEST_CASE("a rank that cannot run the step, runs another entry, or follows another routing stops all ranks") {
+  Said failing = good();
+  failing.offer.failure = "the cat sat on it";
+  Heard heard = exchange(program(), {good(), failing});
+  CHECK(heard.messages == both("rank 1: the cat sat on it"));
+  CHECK_FALSE(heard.aborted);
+
+  heard = exchange(program(), {good(), {{kBackward, 10, 0, {}}, {10, 4, 3, 3}}});
+  CHECK(heard.messages == both("rank 1 runs entry 'backward', but rank 0 runs entry 'forward'"));
+  CHECK_FALSE(heard.aborted);
+
+  heard = exchange(program(),
+                   {{{kBackward, 10, 5, {}}, {0, 0, 0, 0}}, {{kBackward, 10, 0xabc, {}}, {0, 0, 0, 0}}});
+  CHECK(heard.messages == both("rank 1 runs entry 'backward' after another routing than rank 0: counts and "
+                               "step have digest 0000000000000abc, but 0000000000000005 at rank 0"));
+  CHECK_FALSE(heard.aborted);
+}
+
+TEST_CASE("counts that no rank can have are refused before anything is sent by them") {
+  constexpr int32_t kMost = std::numeric_limits<int32_t>::max();
+  const auto heardOf = [](int64_t tokens, std::vector<int32_t> counts) {
+    return exchange(program(), {good(), {{kForward, tokens, 0, {}}, std::move(counts)}});
+  };
+  const auto check = [&](int64_t tokens, std::vector<int32_t> counts, const std::string& message) {
+    const Heard heard = heardOf(tokens, std::move(counts));
+    CHECK(heard.messages == both(message));
+    CHECK(heard.aborted);
+  };
+  check(10, {0, 0, -1, 0}, "rank 1 says it has -1 tokens for expert 2, expected 0 to 10");
+  check(10, {0, 11, 0, 0}, "rank 1 says it has 11 tokens for expert 1, expected 0 to 10");
+  check(10, {6, 6, 5, 4}, "rank 1 says it has 21 (token, k) pairs, expected at most 20");
+  check(10, {kMost, kMost, kMost, kMost},
+        "rank 1 says it has 2147483647 tokens for expert 0, expected 0 to 10");
+  check(51, {0, 0, 0, 0}, "rank 1 says it has 51 tokens, expected 0 to 50");
+  check(-1, {0, 0, 0, 0}, "rank 1 says it has -1 tokens, expected 0 to 50");
+  CHECK(heardOf(50, {50, 50, 0, 0}).messages == both(""));
+}
+
+TEST_CASE("an entry that uses an earlier routing posts counts that nobody looks at") {
+  const Said said{{kBackward, 10, 7, {}}, {-5, 1000, 0, 0}};
+  CHECK(exchange(program(), {said, said}).messages == both(""));
+}
+
+}  // namespace
+}  // namespace sluice
