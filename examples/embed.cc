@@ -46,10 +46,10 @@ Status runRank(const sluice::Program& program, sluice::Transport& transport, Ten
   return {};
 }
 
-TensorMap makeOutputs(const MoeDims& dims, int64_t tokens) {
+TensorMap makeOutputs(const MoeDims& dims, int rank, int64_t tokens) {
   TensorMap outputs;
   for (const char* name : {"y", "dx", "d_expert_weights", "gate_up_weight_grad", "down_weight_grad"}) {
-    sluice::tools::MoeTensor tensor = sluice::tools::moeTensor(dims, name, tokens);
+    sluice::tools::MoeTensor tensor = sluice::tools::moeTensor(dims, name, rank, tokens);
     outputs.emplace(name, Tensor(tensor.type, tensor.shape));
   }
   return outputs;
@@ -66,8 +66,9 @@ int compare(const MoeDims& dims, const std::vector<TensorMap>& inputs, const std
   std::vector<sluice::tools::MoeInputs> in;
   std::vector<sluice::tools::MoeOutputs> out;
   for (size_t r = 0; r < inputs.size(); ++r) {
-    in.push_back(*sluice::tools::moeInputs(dims, inputs[r]));
-    out.push_back(*sluice::tools::moeOutputs(dims, outputs[r], tokens[r]));
+    const int rank = static_cast<int>(r);
+    in.push_back(*sluice::tools::moeInputs(dims, rank, inputs[r]));
+    out.push_back(*sluice::tools::moeOutputs(dims, rank, outputs[r], tokens[r]));
   }
   const auto errors = sluice::tools::moeErrors(dims, in, out, 2);
   if (!errors) return fail(errors.error().message);
@@ -96,7 +97,7 @@ int main(int argc, char** argv) {
   std::vector<TensorMap> inputs, outputs;
   for (int r = 0; r < dims->ranks; ++r) {
     inputs.push_back(makeInputs(*dims, spec, r, (*tokens)[static_cast<size_t>(r)]));
-    outputs.push_back(makeOutputs(*dims, (*tokens)[static_cast<size_t>(r)]));
+    outputs.push_back(makeOutputs(*dims, r, (*tokens)[static_cast<size_t>(r)]));
   }
 
   sluice::LocalRanks ranks(program->ranks());

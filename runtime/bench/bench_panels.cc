@@ -34,8 +34,7 @@ struct Tensor {
 Tensor makeTensor(const TaskProgram& program, const Buffer& buffer, int64_t tokens, bool isIds) {
   Tensor tensor;
   tensor.view.type = buffer.type;
-  for (const Dim& dim : buffer.shape)
-    tensor.view.shape.push_back(dim.extent == Extent::kFixed ? dim.size : tokens);
+  for (const Dim& dim : buffer.shape) tensor.view.shape.push_back(program.sizeAt(0, dim, tokens, tokens));
   const int64_t count = tensor.view.elements();
   tensor.bytes.resize(static_cast<size_t>(tensor.view.bytes()));
   tensor.view.data = tensor.bytes.data();

@@ -32,7 +32,7 @@ LayerData makeGraphData(const Program& program, const tools::InputsSpec& spec) {
       const Buffer& buffer = tables.buffers[i];
       if (buffer.role != Role::kOutput || buffer.shape[0].extent == Extent::kRows) continue;
       std::vector<int64_t> shape;
-      for (const Dim& dim : buffer.shape) shape.push_back(dim.extent == Extent::kFixed ? dim.size : tokens);
+      for (const Dim& dim : buffer.shape) shape.push_back(tables.sizeAt(rank, dim, tokens));
       tools::Tensor tensor(buffer.type, std::move(shape));
       if (tools::isAccumulated(tables, {i}))
         std::memcpy(tensor.data(), data.inputs[rank].at(buffer.name).data(), tensor.bytes());

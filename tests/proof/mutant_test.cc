@@ -47,13 +47,19 @@ std::vector<TaskProgram> bases() {
   three.tokenSlot = 5;
   MoeShape grouped = two;
   grouped.groupSlots = 2;
+  MoeShape uneven = two, few = three;  // ranks with different numbers of experts, also with none
+  uneven.experts = 5;
+  few.experts = 2;
+  few.topK = 2;
   return {buildMoeProgram(two),
           buildMoeProgram(three),
           buildDenseProgram(two, false),
           buildDenseProgram(two, true),
           packRegions(buildDenseProgram(two, true)),
           buildMoeProgram(grouped),
-          separateCores(buildDenseProgram(two, false), 2, 3, 1)};
+          separateCores(buildDenseProgram(two, false), 2, 3, 1),
+          buildMoeProgram(uneven),
+          buildDenseProgram(few, false)};
 }
 
 // --- data flow -------------------------------------------------------------------------------------------

@@ -22,10 +22,10 @@ int64_t pick(Random& random, int64_t count) {
   return static_cast<int64_t>(random() % static_cast<uint64_t>(count));
 }
 
-std::vector<int64_t> shapeOf(const Buffer& buffer, int64_t tokens, int64_t rows) {
+std::vector<int64_t> shapeOf(const TaskProgram& program, const Buffer& buffer, int rank, int64_t tokens,
+                             int64_t rows) {
   std::vector<int64_t> shape;
-  for (const Dim& dim : buffer.shape)
-    shape.push_back(dim.extent == Extent::kTokens ? tokens : dim.extent == Extent::kRows ? rows : dim.size);
+  for (const Dim& dim : buffer.shape) shape.push_back(program.sizeAt(rank, dim, tokens, rows));
   return shape;
 }
 
@@ -120,7 +120,8 @@ RandomStep randomStep(const TaskProgram& program, uint64_t seed) {
   for (int rank = 0; rank < program.ranks; ++rank) {
     for (uint32_t b = 0; b < program.buffers.size(); ++b) {
       const Buffer& buffer = program.buffers[b];
-      const std::vector<int64_t> shape = shapeOf(buffer, tokens[rank], rowsOf(program, ids, rank));
+      const std::vector<int64_t> shape =
+          shapeOf(program, buffer, rank, tokens[rank], rowsOf(program, ids, rank));
       if (buffer.role == Role::kInput && !step.inputs[rank].contains(buffer.name))
         step.inputs[rank].emplace(buffer.name, randomTensor(buffer, shape, random));
       if (buffer.role != Role::kOutput || buffer.region) continue;

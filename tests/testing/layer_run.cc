@@ -13,7 +13,7 @@ LayerData makeLayerData(const TaskProgram& program, const tools::InputsSpec& spe
     data.inputs.push_back(tools::makeInputs(data.dims, spec, rank, data.tokens[rank]));
     tools::TensorMap outputs;
     for (const char* name : {"y", "dx", "d_expert_weights", "gate_up_weight_grad", "down_weight_grad"}) {
-      const tools::MoeTensor tensor = tools::moeTensor(data.dims, name, data.tokens[rank]);
+      const tools::MoeTensor tensor = tools::moeTensor(data.dims, name, rank, data.tokens[rank]);
       tools::Tensor output(tensor.type, tensor.shape);
       if (output.bytes() > 0) std::memset(output.data(), 0xa5, output.bytes());
       outputs.emplace(name, std::move(output));
@@ -65,8 +65,8 @@ std::vector<tools::OutputError> errorsOf(const LayerData& data) {
   std::vector<tools::MoeInputs> inputs;
   std::vector<tools::MoeOutputs> outputs;
   for (int rank = 0; rank < data.dims.ranks; ++rank) {
-    inputs.push_back(*tools::moeInputs(data.dims, data.inputs[rank]));
-    outputs.push_back(*tools::moeOutputs(data.dims, data.outputs[rank], data.tokens[rank]));
+    inputs.push_back(*tools::moeInputs(data.dims, rank, data.inputs[rank]));
+    outputs.push_back(*tools::moeOutputs(data.dims, rank, data.outputs[rank], data.tokens[rank]));
   }
   return *tools::moeErrors(data.dims, inputs, outputs, 1);
 }

@@ -53,11 +53,11 @@ void fillExperts(tools::Tensor& tensor, int experts, DataRouting routing, Random
   }
 }
 
-tools::Tensor makeTensor(const TaskProgram& program, BufferId id, int64_t tokens, DataRouting routing,
-                         Random& random) {
+tools::Tensor makeTensor(const TaskProgram& program, BufferId id, int rank, int64_t tokens,
+                         DataRouting routing, Random& random) {
   const Buffer& buffer = program.at(id);
   std::vector<int64_t> shape;
-  for (const Dim& dim : buffer.shape) shape.push_back(dim.extent == Extent::kTokens ? tokens : dim.size);
+  for (const Dim& dim : buffer.shape) shape.push_back(program.sizeAt(rank, dim, tokens));
   tools::Tensor tensor(buffer.type, shape);
   if (buffer.type == DType::kI32)
     fillExperts(tensor, program.experts, routing, random);
@@ -82,7 +82,7 @@ LayerData makeProgramData(const TaskProgram& program, const std::vector<int64_t>
       const Buffer& buffer = program.buffers[b];
       if (buffer.role != Role::kInput && buffer.role != Role::kOutput) continue;
       auto& tensors = buffer.role == Role::kInput ? data.inputs.back() : data.outputs.back();
-      tensors.emplace(buffer.name, makeTensor(program, BufferId{b}, tokens[rank], routing, random));
+      tensors.emplace(buffer.name, makeTensor(program, BufferId{b}, rank, tokens[rank], routing, random));
     }
   }
   return data;

@@ -68,9 +68,10 @@ Expected<std::vector<OutputError>> byFormulas(const MoeDims& dims, const Files& 
   std::vector<MoeInputs> inputs;
   std::vector<MoeOutputs> outputs;
   for (size_t r = 0; r < files.in.size(); ++r) {
-    const Expected<MoeInputs> input = moeInputs(dims, files.inputs[r]);
+    const Expected<MoeInputs> input = moeInputs(dims, static_cast<int>(r), files.inputs[r]);
     if (!input) return inFile(files.in[r], input.error());
-    const Expected<MoeOutputs> output = moeOutputs(dims, files.outputs[r], input->tokens);
+    const Expected<MoeOutputs> output =
+        moeOutputs(dims, static_cast<int>(r), files.outputs[r], input->tokens);
     if (!output) return inFile(files.out[r], output.error());
     inputs.push_back(*input);
     outputs.push_back(*output);
@@ -84,7 +85,8 @@ Expected<std::vector<OutputError>> byFormulas(const MoeDims& dims, const Files& 
 Expected<std::vector<OutputError>> byFamilies(const Program& program, const Files& files, int threads) {
   for (size_t r = 0; r < files.in.size(); ++r) {
     const EntryTensors given = tensorsOf(program.tables(), entriesFor(program.tables(), files.outputs[r]));
-    const Expected<int64_t> tokens = checkInputs(program.tables(), given.inputs, files.inputs[r]);
+    const Expected<int64_t> tokens =
+        checkInputs(program.tables(), static_cast<int>(r), given.inputs, files.inputs[r]);
     if (!tokens) return inFile(files.in[r], tokens.error());
   }
   Expected<std::vector<OutputError>> errors =

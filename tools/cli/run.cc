@@ -186,11 +186,11 @@ Expected<std::vector<Rank>> loadRanks(const Job& job, const std::vector<std::str
     Expected<TensorMap> tensors = readSafetensors(paths[r]);
     if (!tensors) return tensors.error();
     const TaskProgram& program = job.program.tables();
-    const Expected<int64_t> tokens = checkInputs(program, job.tensors.inputs, *tensors);
+    const Expected<int64_t> tokens = checkInputs(program, static_cast<int>(r), job.tensors.inputs, *tensors);
     if (!tokens) return Error{fmt::format("{}: {}", paths[r], tokens.error().message)};
     ranks[r].tokens = *tokens;
     ranks[r].inputs = std::move(*tensors);
-    ranks[r].outputs = makeOutputs(program, job.tensors.outputs, *tokens);
+    ranks[r].outputs = makeOutputs(program, static_cast<int>(r), job.tensors.outputs, *tokens);
   }
   return ranks;
 }

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <set>
 
+#include "runtime/program/words.h"
 #include "tools/cli/files.h"
 #include "tools/evaluate/accumulated.h"
 
@@ -27,16 +28,19 @@ const Buffer* findGiven(const TaskProgram& program, const std::string& name) {
 }
 
 // Whether the tensor fits the buffer for some T or R.
-bool fits(const Buffer& buffer, const Tensor& tensor) {
+bool fits(const TaskProgram& program, int rank, const Buffer& buffer, const Tensor& tensor) {
   if (tensor.type() != buffer.type || tensor.shape().size() != buffer.shape.size()) return false;
-  for (size_t i = 0; i < buffer.shape.size(); ++i)
-    if (buffer.shape[i].extent == Extent::kFixed && buffer.shape[i].size != tensor.shape()[i]) return false;
+  for (size_t i = 0; i < buffer.shape.size(); ++i) {
+    const int64_t found = tensor.shape()[i];
+    if (program.sizeAt(rank, buffer.shape[i], found, found) != found) return false;
+  }
   return true;
 }
 
-Error misfit(const Buffer& buffer, const Tensor& tensor) {
+Error misfit(const TaskProgram& program, int rank, const Buffer& buffer, const Tensor& tensor) {
   return Error{fmt::format("tensor '{}': found {}, expected {}", buffer.name,
-                           describeTensor(tensor.type(), tensor.shape()), describeBuffer(buffer))};
+                           describeTensor(tensor.type(), tensor.shape()),
+                           describeBuffer(program, rank, buffer))};
 }
 
 Status checkTokens(const TaskProgram& program, const Buffer& buffer, const Tensor& tensor,
@@ -88,24 +92,24 @@ EntryTensors tensorsOf(const TaskProgram& program, const std::vector<EntryId>& e
   return {{inputs.begin(), inputs.end()}, {outputs.begin(), outputs.end()}};
 }
 
-std::string describeBuffer(const Buffer& buffer) {
+std::string describeBuffer(const TaskProgram& program, int rank, const Buffer& buffer) {
   std::vector<std::string> dims;
   for (const Dim& dim : buffer.shape) {
-    constexpr const char* kNames[] = {"", "T", "R", "P"};
-    dims.push_back(dim.extent == Extent::kFixed ? std::to_string(dim.size)
-                                                : kNames[static_cast<size_t>(dim.extent)]);
+    const bool known = dim.extent == Extent::kFixed || dim.extent == Extent::kExperts;
+    dims.push_back(known ? std::to_string(program.sizeAt(rank, dim, 0)) : text::word(dim.extent));
   }
   return fmt::format("{} [{}]", dtypeName(buffer.type), fmt::join(dims, ", "));
 }
 
-Expected<int64_t> checkInputs(const TaskProgram& program, const std::vector<BufferId>& inputs,
+Expected<int64_t> checkInputs(const TaskProgram& program, int rank, const std::vector<BufferId>& inputs,
                               const TensorMap& tensors) {
   for (const auto& [name, tensor] : tensors) {
     const Buffer* given = findGiven(program, name);
     if (!given)
       return Error{fmt::format("tensor '{}' ({}) is no input of the program", name,
                                describeTensor(tensor.type(), tensor.shape()))};
-    if (given->role != Role::kInput && !fits(*given, tensor)) return misfit(*given, tensor);
+    if (given->role != Role::kInput && !fits(program, rank, *given, tensor))
+      return misfit(program, rank, *given, tensor);
   }
   const Buffer* first = nullptr;
   int64_t tokens = 0;
@@ -113,21 +117,23 @@ Expected<int64_t> checkInputs(const TaskProgram& program, const std::vector<Buff
     const Buffer& buffer = program.at(id);
     const auto it = tensors.find(buffer.name);
     if (it == tensors.end())
-      return Error{fmt::format("tensor '{}' is missing, expected {}", buffer.name, describeBuffer(buffer))};
-    if (!fits(buffer, it->second)) return misfit(buffer, it->second);
+      return Error{fmt::format("tensor '{}' is missing, expected {}", buffer.name,
+                               describeBuffer(program, rank, buffer))};
+    if (!fits(program, rank, buffer, it->second)) return misfit(program, rank, buffer, it->second);
     if (Status status = checkTokens(program, buffer, it->second, first, tokens); !status)
       return status.error();
   }
   return tokens;
 }
 
-TensorMap makeOutputs(const TaskProgram& program, const std::vector<BufferId>& outputs, int64_t tokens) {
+TensorMap makeOutputs(const TaskProgram& program, int rank, const std::vector<BufferId>& outputs,
+                      int64_t tokens) {
   TensorMap map;
   for (BufferId id : outputs) {
     const Buffer& buffer = program.at(id);
     if (isRowTensor(buffer)) continue;
     std::vector<int64_t> shape;
-    for (const Dim& dim : buffer.shape) shape.push_back(dim.extent == Extent::kFixed ? dim.size : tokens);
+    for (const Dim& dim : buffer.shape) shape.push_back(program.sizeAt(rank, dim, tokens));
     map.emplace(buffer.name, Tensor(buffer.type, std::move(shape)));
   }
   return map;

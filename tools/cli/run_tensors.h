@@ -24,18 +24,19 @@ struct EntryTensors {
 };
 EntryTensors tensorsOf(const TaskProgram& program, const std::vector<EntryId>& entries);
 
-// "BF16 [T, 2048]".
-std::string describeBuffer(const Buffer& buffer);
+// "BF16 [T, 2048]", with the experts of the rank.
+std::string describeBuffer(const TaskProgram& program, int rank, const Buffer& buffer);
 
-// T of a rank whose file holds `tensors`: inputs of the program, and starts of gradients that are added to.
-// Errors: a missing input; a tensor that is neither;
-// a wrong type or shape, a T above max_tokens or not that of the other tensors (tensor, found, expected).
-Expected<int64_t> checkInputs(const TaskProgram& program, const std::vector<BufferId>& inputs,
+// T of rank `rank`, whose file holds `tensors`: inputs of the program, and starts of gradients that are added
+// to. Errors: a missing input; a tensor that is neither; a wrong type or shape, a T above max_tokens or not
+// that of the other tensors (tensor, found, expected).
+Expected<int64_t> checkInputs(const TaskProgram& program, int rank, const std::vector<BufferId>& inputs,
                               const TensorMap& tensors);
 
-// Zero-filled tensors for the outputs that the caller binds: all but those of extent rows. What is added to
-// begins with the tensor of its name in a rank's file, if there is one: copyStarts() sets it so.
-TensorMap makeOutputs(const TaskProgram& program, const std::vector<BufferId>& outputs, int64_t tokens);
+// Zero-filled tensors for the outputs that the caller binds at a rank: all but those of extent rows. What is
+// added to begins with the tensor of its name in a rank's file, if there is one: copyStarts() sets it so.
+TensorMap makeOutputs(const TaskProgram& program, int rank, const std::vector<BufferId>& outputs,
+                      int64_t tokens);
 
 void copyStarts(const TaskProgram& program, const TensorMap& file, TensorMap& outputs);
 

@@ -82,9 +82,8 @@ class Evaluation {
     const std::vector<int64_t>& found = it->second.shape;
     std::vector<int64_t> expected;
     for (size_t i = 0; i < buffer.shape.size(); ++i)
-      expected.push_back(buffer.shape[i].extent == Extent::kFixed ? buffer.shape[i].size
-                         : i < found.size()                       ? found[i]
-                                                                  : 0);
+      expected.push_back(p_.sizeAt(static_cast<int32_t>(rank), buffer.shape[i],
+                                   i < found.size() ? found[i] : 0, i < found.size() ? found[i] : 0));
     if (!buffer.shape.empty() && buffer.shape[0].extent == Extent::kTokens && !expected.empty())
       expected[0] = tokensOf_.try_emplace(rank, expected[0]).first->second;
     if (found != expected)

@@ -134,7 +134,8 @@ class FamilyAtRank {
       scaled[i] *= factorOf(f_) * (rowScale ? rowScale->data[i / static_cast<size_t>(m)] : 1.0);
     const Buffer& buffer = c_.program.at(f_.writes[0]);
     std::vector<int64_t> shape;
-    for (const Dim& dim : buffer.shape) shape.push_back(dim.size);
+    for (const Dim& dim : buffer.shape)
+      shape.push_back(c_.program.sizeAt(static_cast<int32_t>(rank_), dim, 0));
     Values grad = zeros(std::move(shape));
     for (const Group& group : groups())
       matmul({.a = MatrixView{scaled.data() + group.begin * m, nullptr, m, 1}.transposed(),

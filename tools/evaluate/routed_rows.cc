@@ -25,7 +25,7 @@ Expected<std::vector<RankRows>> routeRows(const TaskProgram& program, std::span<
   }
   std::vector<RankRows> ranks(ids.size());
   for (size_t expert = 0; expert < groups.size(); ++expert) {
-    RankRows& owner = ranks[expert / static_cast<size_t>(program.expertsPerRank())];
+    RankRows& owner = ranks[static_cast<size_t>(program.deal().owner(static_cast<int32_t>(expert)))];
     owner.expertBegin.push_back(std::ssize(owner.rows));
     owner.rows.insert(owner.rows.end(), groups[expert].begin(), groups[expert].end());
   }

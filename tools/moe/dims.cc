@@ -19,9 +19,10 @@ const Buffer* find(const TaskProgram& program, std::string_view name) {
   return it == program.buffers.end() ? nullptr : &*it;
 }
 
-std::vector<int64_t> markedShape(const Buffer& buffer) {
+// At rank 0.
+std::vector<int64_t> markedShape(const TaskProgram& program, const Buffer& buffer) {
   std::vector<int64_t> shape;
-  for (const Dim& dim : buffer.shape) shape.push_back(dim.extent == Extent::kFixed ? dim.size : kTokensMark);
+  for (const Dim& dim : buffer.shape) shape.push_back(program.sizeAt(0, dim, kTokensMark, kTokensMark));
   return shape;
 }
 
@@ -62,8 +63,8 @@ Status checkFamilies(const TaskProgram& program) {
 
 }  // namespace
 
-MoeTensor moeTensor(const MoeDims& d, std::string_view name, int64_t tokens) {
-  const int64_t local = d.expertsPerRank();
+MoeTensor moeTensor(const MoeDims& d, std::string_view name, int rank, int64_t tokens) {
+  const int64_t local = d.deal().of(rank);
   const std::vector<int64_t> pairs = {tokens, d.topK};
   for (std::string_view each : {"x", "dy", "y", "dx"})
     if (name == each) return {each, DType::kBF16, {tokens, d.hidden}};
@@ -95,13 +96,13 @@ Expected<MoeDims> moeDimsOf(const TaskProgram& program) {
   if (Status status = checkFamilies(program); !status) return status.error();
   for (const Buffer& buffer : program.buffers) {
     if (buffer.role != Role::kInput && buffer.role != Role::kOutput) continue;
-    const MoeTensor tensor = moeTensor(dims, buffer.name, kTokensMark);
+    const MoeTensor tensor = moeTensor(dims, buffer.name, 0, kTokensMark);
     // rows go from forward.json to backward.json, compiled apart
     if (tensor.name.empty() && !buffer.shape.empty() && buffer.shape[0].extent == Extent::kRows) continue;
     if (tensor.name.empty())
       return Error{
           fmt::format("program '{}' is not a MoE-FFN layer: found a tensor '{}'", program.name, buffer.name)};
-    const std::vector<int64_t> shape = markedShape(buffer);
+    const std::vector<int64_t> shape = markedShape(program, buffer);
     if (shape != tensor.shape || buffer.type != tensor.type)
       return Error{fmt::format("tensor '{}': found {}, expected {} in a MoE-FFN layer (-1 is T)", buffer.name,
                                describeTensor(buffer.type, shape),

@@ -16,7 +16,7 @@ namespace sluice::tools {
 
 struct MoeDims {
   int ranks = 1;
-  int experts = 1;  // in all; rank r owns r*experts/ranks .. (r+1)*experts/ranks - 1
+  int experts = 1;  // in all; who owns which: deal()
   int topK = 1;
   int64_t maxTokens = 1;  // of one rank
   int64_t hidden = 1;
@@ -24,17 +24,17 @@ struct MoeDims {
   ops::ActivationKind activation = ops::ActivationKind::kSwiglu;
   double limit = 0;  // kSwigluClamp only
 
-  int expertsPerRank() const { return experts / ranks; }
+  ExpertDeal deal() const { return {ranks, experts}; }
   friend bool operator==(const MoeDims&, const MoeDims&) = default;
 };
 
-// Type and shape of the layer's tensor `name` at a rank with `tokens` tokens; empty name: there is none.
+// Type and shape of the layer's tensor `name` at rank `rank` with `tokens` tokens; empty name: there is none.
 struct MoeTensor {
   std::string_view name;
   DType type = DType::kF32;
   std::vector<int64_t> shape;
 };
-MoeTensor moeTensor(const MoeDims& dims, std::string_view name, int64_t tokens);
+MoeTensor moeTensor(const MoeDims& dims, std::string_view name, int rank, int64_t tokens);
 
 // The sizes, from the tensors gate_up_weight and down_weight, and the activation. Errors: these tensors are
 // missing, or a tensor has not the shape that the layer gives it; there are other tensors (but for rows that

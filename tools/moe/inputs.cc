@@ -231,7 +231,7 @@ Expected<TensorMap> makeProgramInputs(const TaskProgram& program, const InputsSp
       return Error{fmt::format("cannot make tensor '{}': it is the result of another run, or no op reads it",
                                buffer.name)};
     std::vector<int64_t> shape;
-    for (const Dim& dim : buffer.shape) shape.push_back(dim.extent == Extent::kFixed ? dim.size : tokens);
+    for (const Dim& dim : buffer.shape) shape.push_back(program.sizeAt(rank, dim, tokens));
     Tensor tensor(buffer.type, std::move(shape));
     fillInput(program, {i}, spec, rank, tensor);
     map.emplace(buffer.name, std::move(tensor));
@@ -242,7 +242,7 @@ Expected<TensorMap> makeProgramInputs(const TaskProgram& program, const InputsSp
 TensorMap makeInputs(const MoeDims& dims, const InputsSpec& spec, int rank, int64_t tokens) {
   TensorMap map;
   const auto add = [&](std::string_view name) -> Tensor& {
-    MoeTensor tensor = moeTensor(dims, name, tokens);
+    MoeTensor tensor = moeTensor(dims, name, rank, tokens);
     return map.emplace(name, Tensor(tensor.type, std::move(tensor.shape))).first->second;
   };
   const double hidden = static_cast<double>(dims.hidden), inter = static_cast<double>(dims.inter);

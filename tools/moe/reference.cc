@@ -63,8 +63,9 @@ class Layer {
   }
 
   void expert(int e, std::span<const Pair> pairs) {
-    const MoeInputs& owner = in_[static_cast<size_t>(e / d_.expertsPerRank())];
-    const int64_t local = e % d_.expertsPerRank();
+    const int rank = d_.deal().owner(e);
+    const MoeInputs& owner = in_[static_cast<size_t>(rank)];
+    const int64_t local = e - d_.deal().first(rank);
     gateUpWeight_ = {nullptr, owner.gateUpWeight + local * d_.hidden * 2 * d_.inter, 2 * d_.inter, 1};
     downWeight_ = {nullptr, owner.downWeight + local * d_.inter * d_.hidden, d_.hidden, 1};
     std::fill(gateUpGrad_.begin(), gateUpGrad_.end(), 0.0);
@@ -252,8 +253,9 @@ Expected<std::vector<OutputError>> moeErrors(const MoeDims& dims, std::span<cons
   Squares y, dx, dWeights, gateUp, down;
   const auto compareExpert = [&](int e, std::span<const double> gateUpGrad,
                                  std::span<const double> downGrad) {
-    const MoeOutputs& owner = outputs[static_cast<size_t>(e / dims.expertsPerRank())];
-    const int64_t local = e % dims.expertsPerRank();
+    const int rank = dims.deal().owner(e);
+    const MoeOutputs& owner = outputs[static_cast<size_t>(rank)];
+    const int64_t local = e - dims.deal().first(rank);
     const auto offset = [&](std::span<const double> grad) {
       return local * static_cast<int64_t>(grad.size());
     };

@@ -49,8 +49,8 @@ struct MoeOutputs {
 
 // Views of the tensors of a file. Errors: a missing input, a wrong type or shape, outputs of another number
 // of tokens. An output that is not there is null.
-Expected<MoeInputs> moeInputs(const MoeDims& dims, const TensorMap& tensors);
-Expected<MoeOutputs> moeOutputs(const MoeDims& dims, const TensorMap& tensors, int64_t tokens);
+Expected<MoeInputs> moeInputs(const MoeDims& dims, int rank, const TensorMap& tensors);
+Expected<MoeOutputs> moeOutputs(const MoeDims& dims, int rank, const TensorMap& tensors, int64_t tokens);
 
 // The results of one rank that belong to tokens: [T,H], [T,H], [T,K].
 struct MoeTokenResults {

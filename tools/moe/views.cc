@@ -7,12 +7,12 @@ namespace sluice::tools {
 namespace {
 
 // Null: there is no such tensor.
-Expected<const Tensor*> find(const MoeDims& dims, const TensorMap& tensors, std::string_view name,
+Expected<const Tensor*> find(const MoeDims& dims, const TensorMap& tensors, std::string_view name, int rank,
                              int64_t tokens) {
   const auto it = tensors.find(std::string(name));
   if (it == tensors.end()) return static_cast<const Tensor*>(nullptr);
   const Tensor& tensor = it->second;
-  const MoeTensor expected = moeTensor(dims, name, tokens);
+  const MoeTensor expected = moeTensor(dims, name, rank, tokens);
   if (tensor.type() != expected.type || tensor.shape() != expected.shape)
     return Error{fmt::format("tensor '{}': found {}, expected {}", name,
                              describeTensor(tensor.type(), tensor.shape()),
@@ -23,13 +23,13 @@ Expected<const Tensor*> find(const MoeDims& dims, const TensorMap& tensors, std:
 // Collects the pointers of one file; keeps the first error.
 class Binder {
  public:
-  Binder(const MoeDims& dims, const TensorMap& tensors, int64_t tokens)
-      : dims_(dims), tensors_(tensors), tokens_(tokens) {}
+  Binder(const MoeDims& dims, int rank, const TensorMap& tensors, int64_t tokens)
+      : dims_(dims), tensors_(tensors), rank_(rank), tokens_(tokens) {}
 
   template <class T>
   void bind(std::string_view name, bool required, const T*& pointer) {
     if (!status_) return;
-    const Expected<const Tensor*> tensor = find(dims_, tensors_, name, tokens_);
+    const Expected<const Tensor*> tensor = find(dims_, tensors_, name, rank_, tokens_);
     if (!tensor) {
       status_ = tensor.error();
     } else if (*tensor) {
@@ -43,19 +43,20 @@ class Binder {
  private:
   const MoeDims& dims_;
   const TensorMap& tensors_;
+  int rank_;
   int64_t tokens_;
   Status status_;
 };
 
 }  // namespace
 
-Expected<MoeInputs> moeInputs(const MoeDims& dims, const TensorMap& tensors) {
+Expected<MoeInputs> moeInputs(const MoeDims& dims, int rank, const TensorMap& tensors) {
   const auto x = tensors.find("x");
   if (x == tensors.end()) return Error{"tensor 'x' is missing"};
   if (x->second.shape().empty()) return Error{"tensor 'x': found a scalar, expected [T, hidden]"};
   MoeInputs in;
   in.tokens = x->second.shape()[0];
-  Binder binder(dims, tensors, in.tokens);
+  Binder binder(dims, rank, tensors, in.tokens);
   binder.bind("x", true, in.x);
   binder.bind("expert_ids", true, in.expertIds);
   binder.bind("expert_weights", true, in.expertWeights);
@@ -66,9 +67,9 @@ Expected<MoeInputs> moeInputs(const MoeDims& dims, const TensorMap& tensors) {
   return in;
 }
 
-Expected<MoeOutputs> moeOutputs(const MoeDims& dims, const TensorMap& tensors, int64_t tokens) {
+Expected<MoeOutputs> moeOutputs(const MoeDims& dims, int rank, const TensorMap& tensors, int64_t tokens) {
   MoeOutputs out;
-  Binder binder(dims, tensors, tokens);
+  Binder binder(dims, rank, tensors, tokens);
   binder.bind("y", false, out.y);
   binder.bind("dx", false, out.dx);
   binder.bind("d_expert_weights", false, out.dExpertWeights);

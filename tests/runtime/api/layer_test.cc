@@ -27,13 +27,13 @@ struct RandomCase {
   tools::InputsSpec spec;
 };
 
-// EP 1 to 4, E_local 1 to 8, K 1 to 8, H and I that are no multiples of 16, T from 0.
+// EP 1 to 4, E 1 to 8 EP, K 1 to 8, H and I that are no multiples of 16, T from 0.
 RandomCase makeCase(std::mt19937& random) {
   const auto pick = [&](int low, int high) { return low + static_cast<int>(random() % (high - low + 1)); };
   RandomCase c;
   MoeShape& s = c.shape;
   s.ranks = pick(1, 4);
-  s.experts = s.ranks * pick(1, 8);
+  s.experts = pick(1, 8 * s.ranks);
   s.topK = pick(1, std::min(8, s.experts));
   s.hidden = pick(1, 90) | 1;
   s.intermediate = pick(1, 70) | 1;

@@ -22,7 +22,7 @@ World makeWorld(std::mt19937& random, int groupSlots = 0) {
   World world;
   auto& shape = world.shape;
   shape.ranks = 1 + random() % 5;
-  shape.experts = shape.ranks * (1 + random() % 5);
+  shape.experts = 1 + random() % (5 * shape.ranks);  // also fewer than ranks, and such as they do not divide
   shape.topK = 1 + random() % std::min(4, shape.experts);
   shape.slotRows = std::vector<int32_t>{16, 32, 48, 128, 7}[random() % 5];
   shape.groupSlots = groupSlots;
@@ -54,6 +54,19 @@ World makeWorld(std::mt19937& random, int groupSlots = 0) {
   return world;
 }
 
+// Experts of a rank: the first of them, and how many.
+std::pair<int, int> expertsOf(const RoutingShape& shape, int rank) {
+  int first = 0;
+  for (int before = 0; before < rank; ++before) first += expertsOf(shape, before).second;
+  return {first, shape.experts / shape.ranks + (rank < shape.experts % shape.ranks)};
+}
+
+int ownerOf(const RoutingShape& shape, int expert) {
+  int rank = 0;
+  while (expert >= expertsOf(shape, rank).first + expertsOf(shape, rank).second) ++rank;
+  return rank;
+}
+
 // (owner, row at owner) of every (source, t, k), straight from the definition: expert-major, inside an expert
 // by source rank, then by token.
 std::map<std::tuple<int, int>, std::pair<int, int>> expectedRows(const World& world) {
@@ -65,7 +78,7 @@ std::map<std::tuple<int, int>, std::pair<int, int>> expectedRows(const World& wo
   std::map<std::tuple<int, int>, std::pair<int, int>> rows;
   std::vector<int> used(world.shape.ranks, 0);
   for (const auto& [expert, source, pair] : all) {
-    const int owner = expert / world.shape.expertsPerRank();
+    const int owner = ownerOf(world.shape, expert);
     rows[{source, pair}] = {owner, used[owner]++};
   }
   return rows;
@@ -110,8 +123,7 @@ TEST_CASE("slots cover the rows of every expert, none is empty, and there are fe
         for (int i = 0; i < slot.rows; ++i) ++covered.at(slot.row + i);
       }
       REQUIRE(std::all_of(covered.begin(), covered.end(), [](int n) { return n == 1; }));
-      REQUIRE(static_cast<int>(tables.slots.size()) <=
-              tables.rows / world.shape.slotRows + world.shape.expertsPerRank());
+      REQUIRE(static_cast<int>(tables.slots.size()) <= tables.rows / world.shape.slotRows + tables.experts());
     }
   }
 }
@@ -164,8 +176,8 @@ TEST_CASE("groups hold neighbouring slots of one expert, evenly dealt, in the or
       for (size_t slot = 0; slot < tables.slots.size(); ++slot)
         members.at(tables.groupOf[slot]).push_back(static_cast<int>(slot));
       int last = -1;
-      std::vector<int> fewest(world.shape.expertsPerRank(), 1 << 20), most(world.shape.expertsPerRank(), 0),
-          count(world.shape.expertsPerRank(), 0);
+      std::vector<int> fewest(tables.experts(), 1 << 20), most(tables.experts(), 0),
+          count(tables.experts(), 0);
       for (size_t g = 0; g < members.size(); ++g) {
         const SlotGroup& group = tables.groups[g];
         REQUIRE(group.slots == static_cast<int>(members[g].size()));
@@ -211,6 +223,42 @@ TEST_CASE("groups change nothing of slots and pieces, and there are none where s
       for (size_t i = 0; i < a.slots.size(); ++i) REQUIRE(a.slots[i].row == b.slots[i].row);
       REQUIRE(a.sends.size() == b.sends.size());
       for (size_t i = 0; i < a.sends.size(); ++i) REQUIRE(a.sends[i].slot == b.sends[i].slot);
+    }
+  }
+}
+
+TEST_CASE("every expert has one owner, ranks own neighbours, and their numbers differ by one at most") {
+  for (int ranks = 1; ranks <= 9; ++ranks)
+    for (int experts = 1; experts <= 40; ++experts) {
+      const RoutingShape shape{ranks, experts, 1, 16};
+      const ExpertDeal deal = shape.deal();
+      INFO(experts << " experts, " << ranks << " ranks");
+      CHECK(deal.most() - deal.fewest() == (deal.differ() ? 1 : 0));
+      for (int rank = 0; rank < ranks; ++rank) {
+        CHECK(std::pair(deal.first(rank), deal.of(rank)) == expertsOf(shape, rank));
+        for (int expert = deal.first(rank); expert < deal.first(rank + 1); ++expert)
+          CHECK(deal.owner(expert) == rank);
+      }
+      CHECK(deal.first(ranks) == experts);
+    }
+}
+
+TEST_CASE("a rank has the tables of its own experts, and counts the pairs that go to each rank") {
+  std::mt19937 random(23);
+  for (int trial = 0; trial < 200; ++trial) {
+    const World world = makeWorld(random);
+    for (int rank = 0; rank < world.shape.ranks; ++rank) {
+      const RoutingTables& tables = world.tables[rank];
+      const int local = expertsOf(world.shape, rank).second;
+      REQUIRE(tables.experts() == local);
+      REQUIRE(static_cast<int>(tables.expertRow.size()) == local + 1);
+      REQUIRE(tables.expertRow.back() == tables.rows);
+      std::vector<int> pairs(world.shape.ranks, 0);
+      for (const int32_t id : world.ids[rank])
+        if (id >= 0) ++pairs[ownerOf(world.shape, id)];
+      REQUIRE(pairs == tables.pairsTo);
+      for (int other = 0; other < world.shape.ranks; ++other)
+        REQUIRE(tables.rowsFrom[other] == world.tables[other].pairsTo[rank]);
     }
   }
 }

@@ -33,12 +33,12 @@ TEST_CASE("entries run in the order they are named") {
 TEST_CASE("outputs are made for the tokens of a rank, but for those of extent rows") {
   TaskProgram program = buildMoeProgram({});
   std::vector<BufferId> outputs = tensorsOf(program, *findEntries(program, "")).outputs;
-  const TensorMap made = makeOutputs(program, outputs, 7);
+  const TensorMap made = makeOutputs(program, 0, outputs, 7);
   CHECK(made.size() == 5);
   CHECK(made.at("y").shape() == std::vector<int64_t>{7, 32});
   CHECK(made.at("down_weight_grad").shape() == std::vector<int64_t>{4, 24, 32});
   program.buffers[outputs[0].value].shape[0].extent = Extent::kRows;
-  CHECK(makeOutputs(program, outputs, 7).size() == 4);
+  CHECK(makeOutputs(program, 0, outputs, 7).size() == 4);
 }
 
 TEST_CASE("the operations of a row are 6 H I forward and 12 H I backward") {
@@ -50,21 +50,21 @@ TEST_CASE("the operations of a row are 6 H I forward and 12 H I backward") {
 TEST_CASE("a gradient that is added to begins with what the file has, or with 0") {
   TaskProgram program = buildMoeProgram({});
   std::vector<BufferId> outputs = tensorsOf(program, *findEntries(program, "")).outputs;
-  TensorMap made = makeOutputs(program, outputs, 7), file;
+  TensorMap made = makeOutputs(program, 0, outputs, 7), file;
   file.emplace("down_weight_grad", Tensor(DType::kF32, {4, 24, 32}));
   file.at("down_weight_grad").as<float>()[5] = 2;
-  const auto found = checkInputs(program, {}, file);
+  const auto found = checkInputs(program, 0, {}, file);
   CHECK(found.error().message == "tensor 'down_weight_grad' (F32 [4, 24, 32]) is no input of the program");
   for (Family& family : program.families)
     if (family.op == OpKind::kGmmWeightGrad) family.tiling.flags = 1;
-  REQUIRE(checkInputs(program, {}, file).ok());
+  REQUIRE(checkInputs(program, 0, {}, file).ok());
   made.at("gate_up_weight_grad").as<float>()[0] = 3;
   copyStarts(program, file, made);
   CHECK(made.at("down_weight_grad").as<float>()[5] == 2);
   CHECK(made.at("gate_up_weight_grad").as<float>()[0] == 0);
   file.clear();
   file.emplace("down_weight_grad", Tensor(DType::kBF16, {4, 24, 32}));
-  CHECK(checkInputs(program, {}, file).error().message ==
+  CHECK(checkInputs(program, 0, {}, file).error().message ==
         "tensor 'down_weight_grad': found BF16 [4, 24, 32], expected F32 [4, 24, 32]");
 }
 

@@ -62,7 +62,8 @@ TEST_CASE("the families of the layer compute what its formulas say, whatever the
     const MoeDims dims = *moeDimsOf(*program);
     const std::vector<TensorMap> tensors = tensorsFor(*program);
     std::vector<MoeInputs> inputs;
-    for (const TensorMap& map : tensors) inputs.push_back(*moeInputs(dims, map));
+    for (const TensorMap& map : tensors)
+      inputs.push_back(*moeInputs(dims, static_cast<int>(inputs.size()), map));
     const auto checkExpert = [&](int expert, std::span<const double> gateUp, std::span<const double> down) {
       const ValueMap& owner = (*outputs)[static_cast<size_t>(expert / 2)];
       const auto part = [&](const char* name, size_t size) {

@@ -20,7 +20,8 @@ struct Case {
   }
   std::vector<MoeInputs> views() const {
     std::vector<MoeInputs> result;
-    for (const TensorMap& map : maps) result.push_back(*moeInputs(kDims, map));
+    for (const TensorMap& map : maps)
+      result.push_back(*moeInputs(kDims, static_cast<int>(result.size()), map));
     return result;
   }
   std::vector<TensorMap> maps;
@@ -136,7 +137,7 @@ std::vector<TensorMap> outputsOf(const Case& c) {
   for (int r = 0; r < 2; ++r) {
     const int64_t tokens = c.views()[static_cast<size_t>(r)].tokens;
     const auto add = [&](const char* name, const std::vector<double>& values, int64_t first) {
-      MoeTensor shape = moeTensor(kDims, name, tokens);
+      MoeTensor shape = moeTensor(kDims, name, 0, tokens);
       auto& tensor = maps[static_cast<size_t>(r)].try_emplace(name, shape.type, shape.shape).first->second;
       for (size_t i = 0; i < values.size(); ++i) set(tensor, first + static_cast<int64_t>(i), values[i]);
     };
@@ -153,7 +154,8 @@ std::vector<TensorMap> outputsOf(const Case& c) {
 
 std::vector<OutputError> errorsOf(const Case& c, const std::vector<TensorMap>& outputs) {
   std::vector<MoeOutputs> views;
-  for (size_t r = 0; r < 2; ++r) views.push_back(*moeOutputs(kDims, outputs[r], c.views()[r].tokens));
+  for (size_t r = 0; r < 2; ++r)
+    views.push_back(*moeOutputs(kDims, static_cast<int>(r), outputs[r], c.views()[r].tokens));
   auto errors = moeErrors(kDims, c.views(), views, 2);
   REQUIRE(errors.ok());
   return *errors;
@@ -210,9 +212,9 @@ TEST_CASE("wrong ids and tensors are refused with rank, token and what was expec
   c.maps[1].at("expert_ids").as<int32_t>()[4] = 2;
   CHECK(moeReference(kDims, c.views(), {}, 1).error().message == "rank 1, token 1: expert id 2 is repeated");
   c.maps[0].erase("down_weight");
-  CHECK(moeInputs(kDims, c.maps[0]).error().message == "tensor 'down_weight' is missing");
+  CHECK(moeInputs(kDims, 0, c.maps[0]).error().message == "tensor 'down_weight' is missing");
   c.maps[0].emplace("down_weight", Tensor(DType::kF32, {3, 7, 10}));
-  CHECK(moeInputs(kDims, c.maps[0]).error().message ==
+  CHECK(moeInputs(kDims, 0, c.maps[0]).error().message ==
         "tensor 'down_weight': found F32 [3, 7, 10], expected BF16 [3, 7, 10]");
 }
 
