@@ -1,0 +1,105 @@
+// The whole layer by ranks that are processes: the bits of ranks that are threads.
+#include <catch2/catch.hpp>
+
+#include "tests/runtime/comm/shm/joined_ranks.h"
+#include "tests/testing/layer_run.h"
+#include "tests/testing/moe_program.h"
+
+namespace sluice {
+namespace {
+
+MoeShape shapeFor(int ranks) {
+  return {.ranks = ranks,
+          .experts = 8,
+          .topK = 3,
+          .hidden = 75,
+          .intermediate = 51,
+          .maxTokens = 90,
+          .cores = 3,
+          .slotRows = 32,
+          .tileN = 32,
+          .tileM = 32};
+}
+
+tools::InputsSpec specFor(int ranks) {
+  tools::InputsSpec spec;
+  spec.routing = {tools::RoutingKind::kZipf, 1.2};
+  spec.seed = 7;
+  for (int rank = 0; rank < ranks; ++rank) spec.tokens.counts.push_back(90 - 40 * (rank % 3));
+  return spec;
+}
+
+// Of the outputs of one rank, which go with it.
+std::string takeHash(LayerData& data, int rank) {
+  LayerData own;
+  own.outputs.push_back(std::move(data.outputs[rank]));
+  return fmt::format("{:016x}", hashOutputs(own));
+}
+
+std::string describe(const Status& status) { return status ? "" : status.error().message; }
+
+// All hashes by rank, one a line. In a process of its own: the test itself has one thread.
+std::string runAsThreads(int ranks) {
+  Processes process(1, [&](const Child&) -> std::string {
+    auto program = Program::fromTaskProgram(buildMoeProgram(shapeFor(ranks)));
+    if (!program) return program.error().message;
+    LayerData data = makeLayerData(program->tables(), specFor(ranks));
+    if (Status ran = runLayer(*program, {.threads = 2}, data); !ran) return ran.error().message;
+    std::string hashes;
+    for (int rank = 0; rank < ranks; ++rank) hashes += takeHash(data, rank) + "\n";
+    return hashes;
+  });
+  return process.wait(300)[0].text;
+}
+
+// Two steps each way: the second meets counters and boards that were used.
+std::string runOneRank(Transport& transport, int ranks) {
+  auto program = Program::fromTaskProgram(buildMoeProgram(shapeFor(ranks)));
+  if (!program) return program.error().message;
+  LayerData data = makeLayerData(program->tables(), specFor(ranks));
+  auto context = Context::create(*program, transport, {.threads = 2});
+  if (!context) return context.error().message;
+  if (Status bound = bindAll(data, transport.rank(), **context); !bound) return describe(bound);
+  for (int step = 0; step < 2; ++step)
+    for (const char* entry : {"forward", "backward"})
+      if (Status ran = (*context)->run(entry); !ran) return describe(ran);
+  return takeHash(data, transport.rank());
+}
+
+TEST_CASE("a layer gives the same bits, forward and backward, by processes and by threads") {
+  for (const int ranks : {1, 2, 4}) {
+    INFO(ranks << " ranks");
+    const auto hashes =
+        runProcesses(ranks, [&](Transport& transport) { return runOneRank(transport, ranks); });
+    std::string all;
+    for (const std::string& hash : hashes) all += hash + "\n";
+    CHECK(all.size() == 17 * hashes.size());
+    CHECK(all == runAsThreads(ranks));
+  }
+}
+
+TEST_CASE("a rank that dies before a step ends the step of all others with an error that names it") {
+  const std::string name = newJobName();
+  Processes processes(3, [&](const Child& child) {
+    return joinAndRun(
+        {.name = name, .rank = child.rank(), .size = 3}, [&](Transport& transport) -> std::string {
+          auto program = Program::fromTaskProgram(buildMoeProgram({.ranks = 3, .experts = 6}));
+          if (!program) return program.error().message;
+          LayerData data = makeLayerData(program->tables(), {.tokens = {.counts = {10, 20, 30}}});
+          auto context = Context::create(*program, transport, {.threads = 1});
+          if (!context) return context.error().message;
+          if (Status bound = bindAll(data, transport.rank(), **context); !bound) return describe(bound);
+          if (Status ran = (*context)->run("forward"); !ran) return describe(ran);
+          if (child.rank() == 1) _exit(5);
+          return describe((*context)->run("backward"));
+        });
+  });
+  const auto ends = processes.wait(60);
+  for (const int rank : {0, 2}) {
+    CHECK_THAT(ends[rank].text,
+               Catch::Matchers::Contains(fmt::format("rank 1 (process {}) has died", processes.pid(1))));
+  }
+}
+
+}  // namespace
+}  // namespace sluice
