@@ -9,8 +9,10 @@
 #include <filesystem>
 
 #include "compiler/target/target.h"
+#include "runtime/exec/workers.h"
 #include "tools/bench/measure_case.h"
 #include "tools/bench/peer.h"
+#include "tools/bench/ranks_report.h"
 #include "tools/bench/report.h"
 #include "tools/cli/command.h"
 #include "tools/cli/files.h"
@@ -29,6 +31,11 @@ gradients in fp32:
          with --ranks as threads of this process, beside its products alone
 --model has the sizes of a known model: what one rank of --ep computes, or with --ranks the whole layer.
 
+--transport measures a whole layer on ranks that are threads of this process (threads) or processes that share
+memory (shm), for each number of ranks in --ep: the step, its communication alone and its computation alone, in
+turn. Overlap is the longer one of these two over the step. All numbers of ranks have the same work: the tokens
+of the case are those of each rank of the first.
+
 Within each repetition everything runs in turn: Sluice, the peer, Sluice on one thread, and probes of the
 register peak, of reading and of non-temporal writing. The bound is max(operations / peak, bytes read / read
 bandwidth + bytes written / write bandwidth), each matrix counted once.
@@ -37,17 +44,19 @@ examples:
   sluice bench --case a --threads 2
   sluice bench --case all --threads 2 --peer onednn --json bench.json
   sluice bench --case layer --ranks 2 --threads 2
+  sluice bench --transport threads --ep 2,16
   sluice bench --model deepseek-v3 --tokens 4096 --ep 64 --skew zipf:1.2 --pass forward
 
 exit status: 0 done, 1 bad input or failure, 2 wrong usage)";
 
 struct Arguments {
   BenchOptions bench;
-  std::string name, pass = "both", clock = "wall", isa, json, model, skew = "uniform", weights = "ordinary";
+  std::string name, pass = "both", clock = "wall", isa, json, model, skew = "uniform", weights = "ordinary",
+                    transport;
   int64_t tokens = 4096;
-  int64_t ep = 1;
+  std::vector<int> ep;
   int ranks = 0;
-  bool noScaling = false, markdown = false;
+  bool noScaling = false, markdown = false, threadsGiven = false;
 };
 
 int fail(const std::string& message, int status) {
@@ -70,20 +79,26 @@ void declare(CLI::App& app, Arguments& a) {
       ->check(CLI::Range(1, 1 << 20))
       ->needs(model)
       ->type_name("T");
-  auto* ep =
-      app.add_option("--ep", a.ep, "ranks that share the experts, with --model: one of them is measured");
-  ep->check(CLI::Range(1, 4096))->needs(model)->type_name("N");
+  auto* ep = app.add_option("--ep", a.ep,
+                            "ranks that share the experts: with --model one of them is measured, with "
+                            "--transport all of them, for each number in turn (default: 2,4)");
+  ep->check(CLI::Range(1, 4096))->delimiter(',')->type_name("N,M");
+  auto* transport = app.add_option("--transport", a.transport,
+                                   "how ranks of a whole layer reach each other: threads or shm");
+  transport->check(CLI::IsMember({"threads", "shm"}))->type_name("KIND");
   app.add_option("--skew", a.skew, "uniform (default) or zipf:S, with --model")
       ->needs(model)
       ->type_name("SKEW");
   app.add_option("--ranks", a.ranks, "a whole layer on as many ranks in this process")
       ->check(CLI::Range(1, 64))
       ->excludes(ep)
+      ->excludes(transport)
       ->type_name("N");
   app.add_option("--pass", a.pass, "forward, backward or both (default)")
       ->check(CLI::IsMember({"forward", "backward", "both"}))
       ->type_name("PASS");
-  app.add_option("--threads", a.bench.threads, "of all ranks together (default: 1)")
+  app.add_option("--threads", a.bench.threads,
+                 "of all ranks together (default: 1; with --transport those of this machine)")
       ->check(CLI::Range(1, 1024))
       ->type_name("N");
   app.add_option("--repeat", a.bench.repeat, "repetitions that count (default: 11)")
@@ -112,6 +127,17 @@ void declare(CLI::App& app, Arguments& a) {
   app.footer(kFooter);
 }
 
+// What one option says of another, in words, or none.
+std::string checkTransport(const Arguments& a) {
+  if (a.transport.empty()) {
+    if (!a.ep.empty() && a.model.empty()) return "--ep: for --model or --transport only";
+    return a.ep.size() > 1 ? "--ep: several numbers with --transport only" : "";
+  }
+  if (!a.name.empty() && a.name != "layer" && a.name != "tiny")
+    return fmt::format("--transport: found --case {}, expected --case layer or --model", a.name);
+  return a.bench.peer.empty() ? "" : "--transport: a whole layer has no peer to compare with";
+}
+
 // What was asked for, in order.
 struct Plan {
   std::vector<RowsCase> rows;
@@ -125,7 +151,7 @@ Expected<Plan> planOf(const Arguments& a) {
     if (!layer) return layer.error();
     plan.layers.push_back(std::move(*layer));
   } else if (!a.model.empty()) {
-    Expected<RowsCase> rows = modelRows(a.model, a.tokens, a.ep, a.skew);
+    Expected<RowsCase> rows = modelRows(a.model, a.tokens, a.ep.empty() ? 1 : a.ep.front(), a.skew);
     if (!rows) return rows.error();
     plan.rows.push_back(std::move(*rows));
   } else if (a.name == "layer") {
@@ -167,6 +193,38 @@ Status measureAll(const Arguments& a, const Plan& plan, ops::Isa isa, const Mach
   return a.json.empty() ? Status{} : writeJson(a.json, jsonOf(all, a.bench, machine));
 }
 
+// The layers of --transport: one for each number of ranks, with the same work.
+Expected<std::vector<LayerCase>> layersOf(const Arguments& a) {
+  const std::vector<int> ep = a.ep.empty() ? std::vector<int>{2, 4} : a.ep;
+  LayerCase first = a.name == "tiny" ? tinyLayer(ep.front()) : layerCase(ep.front());
+  if (!a.model.empty()) {
+    Expected<LayerCase> layer = modelLayer(a.model, a.tokens, ep.front(), a.skew);
+    if (!layer) return layer.error();
+    first = std::move(*layer);
+  }
+  std::vector<LayerCase> layers;
+  for (int ranks : ep) {
+    Expected<LayerCase> layer = sharedAmong(first, ranks);
+    if (!layer) return layer.error();
+    layers.push_back(std::move(*layer));
+  }
+  return layers;
+}
+
+Status measureTransport(const Arguments& a, const Machine& machine) {
+  const Expected<std::vector<LayerCase>> layers = layersOf(a);
+  if (!layers) return layers.error();
+  BenchOptions options = a.bench;
+  if (!a.threadsGiven) options.threads = processingUnits();
+  const RanksKind kind = a.transport == "shm" ? RanksKind::kProcesses : RanksKind::kThreads;
+  Expected<std::vector<RanksSamples>> samples = measureRanks(*layers, kind, options);
+  if (!samples) return samples.error();
+  const RanksReport report{a.transport, std::move(*samples)};
+  const std::string text = a.markdown ? markdownOf(report, options) : textOf(report, options, machine);
+  if (Status printed = printText(text); !printed) return printed;
+  return a.json.empty() ? Status{} : writeJson(a.json, jsonOf(report, options, machine));
+}
+
 Status bench(Arguments& a) {
   a.bench.forward = a.pass != "backward";
   a.bench.backward = a.pass != "forward";
@@ -178,12 +236,13 @@ Status bench(Arguments& a) {
   if (!a.isa.empty()) setenv("SLUICE_ISA", a.isa.c_str(), 1);
   const Expected<const ops::KernelSet*> kernels = ops::selectKernels();
   if (!kernels) return kernels.error();
-  const Expected<Plan> plan = planOf(a);
+  const Expected<Plan> plan = a.transport.empty() ? planOf(a) : Plan{};
   if (!plan) return plan.error();
   if (!a.json.empty())
     if (Status status = probeWritable({a.json}); !status) return status;
   const Machine machine{cpuName(), std::string(ops::isaName((*kernels)->isa)),
                         a.bench.peer.empty() ? "" : peerVersion(a.bench.peer)};
+  if (!a.transport.empty()) return measureTransport(a, machine);
   return measureAll(a, *plan, (*kernels)->isa, machine);
 }
 
@@ -200,6 +259,8 @@ int runTool(int argc, char** argv) {
   }
   if (arguments.ranks > 0 && arguments.model.empty() && arguments.name != "layer")
     return fail("--ranks: for --model or --case layer only", kExitUsage);
+  if (const std::string wrong = checkTransport(arguments); !wrong.empty()) return fail(wrong, kExitUsage);
+  arguments.threadsGiven = app.get_option("--threads")->count() > 0;
   arguments.bench.targetFolders = targetFolders(argv[0]);
   const Status status = bench(arguments);
   return status ? kExitSuccess : fail(status.error().message, kExitFailure);

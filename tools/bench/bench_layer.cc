@@ -59,14 +59,6 @@ double availableMemory() {
   return static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGE_SIZE));
 }
 
-// A machine that runs out of memory ends whatever it likes.
-Status checkBytes(double bytes) {
-  const double memory = availableMemory();
-  if (bytes <= 0.8 * memory) return {};
-  return Error{fmt::format("needs about {:.1f} GiB of memory, found {:.1f} GiB available", bytes / (1 << 30),
-                           memory / (1 << 30))};
-}
-
 // Of rank `rank`; `rows` are those that it receives.
 TensorMap makeRows(const TaskProgram& program, int rank, int64_t tokens, int64_t rows,
                    const TensorMap* shared) {
@@ -115,6 +107,18 @@ Status bindTensors(const TaskProgram& program, Weights weights, TensorMap& own, 
 
 }  // namespace
 
+// A machine that runs out of memory ends whatever it likes.
+Status checkBytes(double bytes) {
+  const double memory = availableMemory();
+  if (bytes <= 0.8 * memory) return {};
+  return Error{fmt::format("needs about {:.1f} GiB of memory, found {:.1f} GiB available", bytes / (1 << 30),
+                           memory / (1 << 30))};
+}
+
+double bytesOfLayer(const Program& program, const LayerCase& c) {
+  return 2 * bytesOf(program, c.tokens, c.tokens * c.topK);
+}
+
 std::string_view weightsName(WeightsMode mode) {
   switch (mode) {
     case WeightsMode::kOrdinary:
@@ -142,20 +146,25 @@ Expected<BenchTensors> makeRowsTensors(const Program& program, const RowsCase& c
 }
 
 Expected<BenchTensors> makeLayerTensors(const Program& program, const LayerCase& c) {
-  if (Status status = checkBytes(2 * bytesOf(program, c.tokens, c.tokens * c.topK)); !status)
-    return status.error();
+  if (Status status = checkBytes(bytesOfLayer(program, c)); !status) return status.error();
+  BenchTensors tensors;
+  for (int rank = 0; rank < c.ranks; ++rank) {
+    Expected<TensorMap> own = makeLayerRank(program, c, rank);
+    if (!own) return own.error();
+    tensors.push_back(std::move(*own));
+  }
+  return tensors;
+}
+
+Expected<TensorMap> makeLayerRank(const Program& program, const LayerCase& c, int rank) {
   const Expected<RoutingSpec> routing = parseRouting(c.skew);
   if (!routing) return routing.error();
   const InputsSpec spec{.tokens = {}, .routing = *routing, .seed = 1};
-  BenchTensors tensors;
-  for (int rank = 0; rank < c.ranks; ++rank) {
-    Expected<TensorMap> inputs = makeProgramInputs(program.tables(), spec, rank, c.tokens);
-    if (!inputs) return inputs.error();
-    for (const Buffer& buffer : program.tables().buffers)
-      if (isCallers(buffer) && buffer.role == Role::kOutput)
-        inputs->emplace(buffer.name, Tensor(buffer.type, shapeOf(buffer, c.tokens, 0)));
-    tensors.push_back(std::move(*inputs));
-  }
+  Expected<TensorMap> tensors = makeProgramInputs(program.tables(), spec, rank, c.tokens);
+  if (!tensors) return tensors.error();
+  for (const Buffer& buffer : program.tables().buffers)
+    if (isCallers(buffer) && buffer.role == Role::kOutput)
+      tensors->emplace(buffer.name, Tensor(buffer.type, shapeOf(buffer, c.tokens, 0)));
   return tensors;
 }
 

@@ -52,6 +52,11 @@ using BenchTensors = std::vector<TensorMap>;
 Expected<BenchTensors> makeRowsTensors(const Program& program, const RowsCase& rows,
                                        const BenchOptions& options);
 Expected<BenchTensors> makeLayerTensors(const Program& program, const LayerCase& layer);
+Expected<TensorMap> makeLayerRank(const Program& program, const LayerCase& layer, int rank);
+
+// What a layer takes at all ranks, with what the runtime holds, and whether that is available.
+double bytesOfLayer(const Program& program, const LayerCase& layer);
+Status checkBytes(double bytes);
 
 // Those of the products of `layer` that it does not share with the layer itself: rows for their tokens.
 BenchTensors makeRowsOfLayer(const Program& program, const BenchTensors& layer);

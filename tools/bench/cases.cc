@@ -71,6 +71,16 @@ LayerCase layerCase(int ranks) {
           .ranks = ranks};
 }
 
+LayerCase tinyLayer(int ranks) {
+  return {.name = fmt::format("tiny, {} ranks", ranks),
+          .hidden = 64,
+          .inter = 48,
+          .experts = 16,
+          .topK = 2,
+          .tokens = 64,
+          .ranks = ranks};
+}
+
 std::vector<std::string> modelNames() {
   std::vector<std::string> names;
   for (const Model& model : kModels) names.emplace_back(model.name);

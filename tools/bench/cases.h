@@ -44,8 +44,9 @@ struct LayerCase {
 // "a" to "f", the cases of docs/performance.md, or "tiny", which a test can run.
 std::optional<RowsCase> rowsCase(std::string_view name);
 
-// "layer": 512 tokens a rank.
+// "layer": 512 tokens a rank. And one that a test can run.
 LayerCase layerCase(int ranks);
+LayerCase tinyLayer(int ranks);
 
 // What a rank of `ep` computes of a layer of a known model: that with the most rows, where each rank has
 // `tokens` tokens. `skew` is "uniform" or "zipf:S": the n-th most popular expert is chosen in proportion to
