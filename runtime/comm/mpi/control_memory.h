@@ -1,0 +1,35 @@
+// ControlMemory: what ranks write to each other besides puts. One section for each source: the mailbox of its
+// messages, how many of ours it has taken, and its words when it aborts.
+//
+// Resource type. The layout is the same at all ranks. Words are written by other ranks through MPI alone.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "runtime/comm/mpi/mailbox.h"
+
+namespace sluice::mpi {
+
+class ControlMemory {
+ public:
+  static constexpr size_t kLine = 64;
+  static constexpr size_t kAbortBytes = 1024;
+  static constexpr size_t kTakenOffset = kMailboxWords * sizeof(uint64_t);
+  static constexpr size_t kAbortOffset = kTakenOffset + kLine;
+  static constexpr size_t kSectionBytes = kAbortOffset + kAbortBytes;
+
+  explicit ControlMemory(int ranks) : words_(static_cast<size_t>(ranks) * kSectionBytes / sizeof(uint64_t)) {}
+
+  std::byte* data() { return reinterpret_cast<std::byte*>(words_.data()); }
+  size_t size() const { return words_.size() * sizeof(uint64_t); }
+  static size_t sectionOffset(int source) { return static_cast<size_t>(source) * kSectionBytes; }
+  std::byte* section(int source) { return data() + sectionOffset(source); }
+
+ private:
+  std::vector<uint64_t> words_;  // zeros
+};
+
+}  // namespace sluice::mpi

@@ -1,0 +1,224 @@
+#include "runtime/comm/mpi/courier.h"
+
+#include <fmt/format.h>
+#include <pthread.h>
+#include <sys/prctl.h>
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "runtime/base/clock.h"
+
+namespace sluice::mpi {
+namespace {
+
+// Nanoseconds without anything to do, and the sleep that follows: what comes is seen a sleep later. A new
+// order ends a sleep at once.
+constexpr int64_t kAwake = 20'000;
+constexpr std::pair<int64_t, int64_t> kSleeps[] = {
+    {20'000'000, 50'000}, {1'000'000'000, 200'000}, {INT64_MAX, 1'000'000}};
+
+}  // namespace
+
+Courier::Courier(const Session& session, Receiver& receiver, const BatchLimits& limits)
+    : session_(session),
+      receiver_(receiver),
+      limits_(limits),
+      control_(session.size()),
+      outbox_(session.size()),
+      left_(static_cast<size_t>(session.size())) {}
+
+Expected<std::unique_ptr<Courier>> Courier::start(const Session& session, Receiver& receiver,
+                                                  const BatchLimits& limits) {
+  std::unique_ptr<Courier> courier(new Courier(session, receiver, limits));
+  if (Status opened = courier->open(); !opened) return opened.error();
+  courier->thread_ = std::thread([raw = courier.get()] { raw->run(); });
+  return courier;
+}
+
+Courier::~Courier() {
+  if (thread_.joinable()) thread_.join();
+}
+
+Status Courier::open() {
+  auto memory = RemoteMemory::create(session_.comm());
+  if (!memory) return memory.error();
+  memory_ = std::move(*memory);
+  if (Status attached = memory_->attach(control_.data(), control_.size()); !attached) return attached;
+  const auto own = reinterpret_cast<uint64_t>(control_.data());
+  std::vector<uint64_t> all(static_cast<size_t>(session_.size()));
+  // also the barrier behind which all control memory may be reached
+  if (Status ok = checked(MPI_Allgather(&own, 1, MPI_UINT64_T, all.data(), 1, MPI_UINT64_T, session_.comm()),
+                          "addresses");
+      !ok)
+    return ok;
+  const int rank = session_.rank();
+  for (int i = 1; i < session_.size(); ++i) {
+    const int peer = (rank + i) % session_.size();
+    links_.emplace_back(peer, all[static_cast<size_t>(peer)] + ControlMemory::sectionOffset(rank),
+                        control_.section(peer), limits_);
+  }
+  return {};
+}
+
+bool Courier::put(int rank, uint32_t handle, size_t offset, const void* data, size_t bytes, double seconds) {
+  const bool taken = outbox_.put(rank, handle, offset, data, bytes, seconds);
+  bell_.ring();
+  return taken;
+}
+
+void Courier::post(int rank, const Message& message) {
+  outbox_.post(rank, message);
+  bell_.ring();
+}
+
+Status Courier::attach(std::byte* base, size_t bytes) {
+  std::unique_lock lock(mutex_);
+  if (ended_) return Error{failure_ ? "the transport has ended" : failure_.error().message};
+  errand_ = [this, base, bytes] { return memory_->attach(base, bytes); };
+  bell_.ring();
+  changed_.wait(lock, [&] { return !errand_ || ended_; });
+  return ended_ && !failure_ ? failure_ : errandResult_;
+}
+
+CommStats Courier::stats() {
+  std::lock_guard lock(mutex_);
+  return stats_;
+}
+
+void Courier::run() {
+  pthread_setname_np(pthread_self(), "sluice-mpi");
+  prctl(PR_SET_TIMERSLACK, 1000);  // ns; the default would double the shortest sleep
+  const Attention attention(bell_);
+  lastMoved_ = monotonicNanoseconds();
+  while (true) {
+    const uint32_t epoch = bell_.epoch();
+    const Expected<bool> moved = turn();
+    if (!moved) return fail(moved.error().message);
+    if (!*moved && isDone()) break;
+    rest(*moved, epoch);
+  }
+  for (Link& link : links_)
+    if (Status flushed = link.flushAll(*memory_); !flushed) return fail(flushed.error().message);
+  std::lock_guard lock(mutex_);
+  ended_ = true;
+  changed_.notify_all();
+}
+
+Expected<bool> Courier::turn() {
+  bool moved = false;
+  {
+    std::lock_guard lock(mutex_);
+    if (errand_) {
+      errandResult_ = errand_();
+      errand_ = nullptr;
+      changed_.notify_all();
+      moved = true;
+    }
+  }
+  int ignored = 0;  // nothing is ever sent this way: the call lets MPI work
+  if (Status ok = checked(
+          MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, session_.comm(), &ignored, MPI_STATUS_IGNORE), "progress");
+      !ok)
+    return ok.error();
+  if (!spread_) spreadAbort();
+  for (Link& link : links_) {
+    const bool received = receive(link);
+    const Expected<bool> advanced = link.advance(*memory_, outbox_);
+    if (!advanced) return advanced;
+    moved = moved || received || *advanced;
+  }
+  return moved;
+}
+
+bool Courier::receive(Link& link) {
+  bool moved = false;
+  while (const std::optional<Message> message = link.receive()) {
+    moved = true;
+    if (message->kind == MessageKind::kAborted) {
+      receiver_.takeAbort({link.abortText(message->value), static_cast<int>(message->offset) - 1});
+      continue;
+    }
+    if (message->kind == MessageKind::kAddress) link.setAddress(message->handle, message->value);
+    if (message->kind == MessageKind::kLeft) {
+      std::lock_guard lock(mutex_);
+      ++leftCount_;
+      left_[static_cast<size_t>(link.peer())] = true;
+    }
+    receiver_.take(link.peer(), *message);
+  }
+  return moved;
+}
+
+void Courier::spreadAbort() {
+  const std::optional<Abort> abort = receiver_.aborted();
+  if (!abort) return;
+  spread_ = true;
+  outbox_.abandon();
+  for (Link& link : links_) link.abort(*abort);
+}
+
+void Courier::rest(bool moved, uint32_t epoch) {
+  const int64_t now = monotonicNanoseconds();
+  if (moved) {
+    lastMoved_ = now;
+    CommStats sum;
+    for (const Link& link : links_) {
+      sum.puts += link.stats().puts;
+      sum.putBytes += link.stats().putBytes;
+      sum.signals += link.stats().signals;
+      sum.flushes += link.stats().flushes;
+      sum.messages += link.stats().messages;
+    }
+    std::lock_guard lock(mutex_);
+    stats_ = sum;
+    return;
+  }
+  const int64_t still = now - lastMoved_;
+  if (still < kAwake) return;
+  const bool flying = std::ranges::any_of(links_, [](const Link& link) { return link.isFlying(); });
+  for (const auto& [until, sleep] : kSleeps) {
+    if (!flying && still >= until) continue;
+    bell_.park(epoch, sleep);
+    return;
+  }
+}
+
+bool Courier::isDone() {
+  {
+    std::lock_guard lock(mutex_);
+    if (!finishing_) return false;
+  }
+  return leftCount_ == static_cast<int>(links_.size()) &&
+         std::ranges::all_of(links_, [&](const Link& link) { return link.isIdle(outbox_); });
+}
+
+void Courier::fail(const std::string& message) {
+  outbox_.abandon();
+  receiver_.takeAbort({fmt::format("rank {}: {}", session_.rank(), message), -1});
+  std::lock_guard lock(mutex_);
+  failure_ = Error{message};
+  ended_ = true;
+  changed_.notify_all();
+}
+
+Status Courier::finish(double seconds) {
+  for (const Link& link : links_) outbox_.post(link.peer(), {MessageKind::kLeft, 0, 0, 0});
+  {
+    std::unique_lock lock(mutex_);
+    finishing_ = true;
+    bell_.ring();
+    if (!changed_.wait_for(lock, std::chrono::duration<double>(seconds), [&] { return ended_; })) {
+      std::string missing;
+      for (const Link& link : links_)
+        if (!left_[static_cast<size_t>(link.peer())]) missing += fmt::format(" {}", link.peer());
+      return Error{fmt::format("waited {:g} s for other ranks to end{}{}", seconds,
+                               missing.empty() ? "" : "; still there: rank", missing)};
+    }
+  }
+  thread_.join();
+  return failure_;
+}
+
+}  // namespace sluice::mpi

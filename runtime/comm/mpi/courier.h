@@ -1,0 +1,96 @@
+// Courier: the one thread of a rank that calls MPI while ranks work.
+//
+// Open MPI over TCP makes progress only inside its calls, at the receiver too, and allows one thread at a
+// time: without this thread a put would wait until the receiver's next call, and workers would wait for each
+// other. The courier waits for no task and for no lock that is held across one: two couriers always get
+// each other's traffic through. It sleeps where nothing moves (Courier::rest).
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "runtime/comm/mpi/control_memory.h"
+#include "runtime/comm/mpi/link.h"
+#include "runtime/comm/mpi/outbox.h"
+#include "runtime/comm/mpi/remote_memory.h"
+#include "runtime/comm/mpi/session.h"
+
+namespace sluice::mpi {
+
+// Who gets what arrives; called by the courier's thread.
+class Receiver {
+ public:
+  virtual ~Receiver() = default;
+  // Signals, posts, allocations, and that the rank has left.
+  virtual void take(int source, const Message& message) = 0;
+  // Another rank aborted, or MPI failed.
+  virtual void takeAbort(const Abort& abort) = 0;
+  // What other ranks have to be told, if this rank or a neighbour of it has aborted.
+  virtual std::optional<Abort> aborted() = 0;
+};
+
+class Courier {
+ public:
+  // Collective. Session and receiver outlive it.
+  static Expected<std::unique_ptr<Courier>> start(const Session& session, Receiver& receiver,
+                                                  const BatchLimits& limits);
+  // After finish().
+  ~Courier();
+  Courier(const Courier&) = delete;
+  Courier& operator=(const Courier&) = delete;
+
+  // Any thread. Wakes the courier; false: no room within the time.
+  bool put(int rank, uint32_t handle, size_t offset, const void* data, size_t bytes, double seconds);
+  void post(int rank, const Message& message);
+  // Other ranks may reach this memory when it returns.
+  Status attach(std::byte* base, size_t bytes);
+  // After receiver.aborted() has something to say.
+  void wake() { bell_.ring(); }
+  CommStats stats();
+
+  // Collective: says that this rank has left and returns when all others have, and what they sent is taken.
+  // Errors: they did not within the time, MPI failed.
+  Status finish(double seconds);
+
+ private:
+  Courier(const Session& session, Receiver& receiver, const BatchLimits& limits);
+  Status open();
+  void run();
+  Expected<bool> turn();
+  bool receive(Link& link);
+  void spreadAbort();
+  void rest(bool moved, uint32_t epoch);
+  bool isDone();
+  void fail(const std::string& message);
+
+  const Session& session_;
+  Receiver& receiver_;
+  const BatchLimits limits_;
+  ControlMemory control_;
+  Outbox outbox_;
+  std::unique_ptr<RemoteMemory> memory_;
+  std::deque<Link> links_;  // to all other ranks
+  Doorbell bell_;           // rung for the courier
+  int64_t lastMoved_ = 0;
+  bool spread_ = false;  // the abort
+  int leftCount_ = 0;
+
+  std::mutex mutex_;  // guards what follows
+  std::vector<bool> left_;
+  std::condition_variable changed_;
+  std::function<Status()> errand_;  // for attach()
+  Status errandResult_;
+  bool finishing_ = false;
+  bool ended_ = false;
+  Status failure_;
+  CommStats stats_;
+  std::thread thread_;
+};
+
+}  // namespace sluice::mpi

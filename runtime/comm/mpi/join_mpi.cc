@@ -1,0 +1,47 @@
+#include <fmt/format.h>
+
+#include <vector>
+
+#include "runtime/comm/mpi/mpi_transport.h"
+#include "runtime/comm/shm/shared_memory.h"
+
+namespace sluice {
+namespace {
+
+// Null where nobody else is on this machine, or messages are asked for.
+Expected<std::unique_ptr<Transport>> joinNeighbours(const mpi::Session& session, const MpiJob& job) {
+  auto name = session.makeLocalName();  // collective
+  if (!name) return name.error();
+  const int ranks = static_cast<int>(session.localRanks().size());
+  if (!job.sharedMemory || ranks == 1) return std::unique_ptr<Transport>();
+  auto near = joinSharedMemory({*name, session.localRank(), ranks, job.timeoutSeconds});
+  if (!near) return Error{fmt::format("between the ranks of one machine: {}", near.error().message)};
+  return near;
+}
+
+// The same end at all ranks: none goes on alone into what waits for the others.
+Status agree(const mpi::Session& session, const Status& own) {
+  const int failed = own ? session.size() : session.rank();
+  int first = 0;
+  if (Status ok =
+          mpi::checked(MPI_Allreduce(&failed, &first, 1, MPI_INT, MPI_MIN, session.comm()), "agreement");
+      !ok)
+    return ok;
+  if (!own) return own;
+  if (first == session.size()) return {};
+  return Error{fmt::format("rank {} could not join the ranks of its machine", first)};
+}
+
+}  // namespace
+
+bool hasMpi() { return true; }
+
+Expected<std::unique_ptr<Transport>> joinMpi(const MpiJob& job) {
+  auto session = mpi::Session::open();
+  if (!session) return session.error();
+  auto near = joinNeighbours(**session, job);
+  if (Status all = agree(**session, near ? Status() : Status(near.error())); !all) return all.error();
+  return mpi::MpiTransport::create(std::move(*session), std::move(*near), job);
+}
+
+}  // namespace sluice

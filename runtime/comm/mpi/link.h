@@ -1,0 +1,102 @@
+// Link: one rank's traffic to another, and the mailbox for what comes back.
+//
+// Traffic goes in flights, two at a time: the messages that may be read by now, the puts of the next batch,
+// and behind them a probe. When the probe is back the puts are flushed, and the batch's messages may go with
+// the next flight. Flights end in the order in which they began, so that no message overtakes a put that was
+// ordered before it.
+//
+// Belongs to the courier's thread.
+#pragma once
+
+#include <array>
+#include <deque>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "runtime/base/expected.h"
+#include "runtime/comm/mpi/control_memory.h"
+#include "runtime/comm/mpi/outbox.h"
+#include "runtime/comm/mpi/remote_memory.h"
+#include "runtime/comm/transport.h"
+
+namespace sluice::mpi {
+
+// Why a step ended.
+struct Abort {
+  std::string text;
+  int lost = -1;  // the rank that was lost, if that was it
+};
+
+class Link {
+ public:
+  // `remote`: the address of this rank's section in the peer's control memory. `local`: the peer's section in
+  // this rank's.
+  Link(int peer, uint64_t remote, std::byte* local, const BatchLimits& limits)
+      : peer_(peer),
+        remote_(remote),
+        local_(local),
+        limits_(limits),
+        mailbox_(reinterpret_cast<uint64_t*>(local)) {}
+
+  int peer() const { return peer_; }
+
+  // Ends flights that have arrived and begins those that can begin; whether it did something.
+  Expected<bool> advance(RemoteMemory& memory, Outbox& outbox);
+  // The peer's next message.
+  std::optional<Message> receive() { return mailbox_.take(); }
+  // The peer's allocation `handle` lies there.
+  void setAddress(uint32_t handle, uint64_t address);
+  // The peer's words, cut to its section.
+  std::string abortText(uint64_t bytes) const;
+
+  // Tells the peer to abort, before everything that is not yet under way; that is dropped.
+  void abort(const Abort& abort) { abort_ = abort; }
+  // Completes what MPI's rules do not call complete yet.
+  Status flushAll(RemoteMemory& memory);
+
+  bool isFlying() const { return begun_ != ended_; }
+  bool isIdle(Outbox& outbox) const {
+    return !isFlying() && ready_.empty() && !abort_ && outbox.isEmpty(peer_);
+  }
+  const CommStats& stats() const { return stats_; }
+
+ private:
+  static constexpr uint64_t kFlights = RemoteMemory::kWindows;  // each has a window of its own
+
+  struct Flight {
+    std::vector<PutOrder> puts;
+    size_t bytes = 0;
+    std::vector<uint64_t> words;
+    std::vector<Message> after;  // may be read when the puts are there
+    MPI_Request probe = MPI_REQUEST_NULL;
+    uint64_t probed = 0;
+  };
+
+  Flight& flight(uint64_t number) { return flights_[number % kFlights]; }
+  int window(uint64_t number) const { return static_cast<int>(number % kFlights); }
+  Expected<bool> end(RemoteMemory& memory, Outbox& outbox);
+  Expected<bool> begin(RemoteMemory& memory, Outbox& outbox);
+  void load(Flight& next, Outbox& outbox);
+  Status sendWords(RemoteMemory& memory, Flight& next);
+  Status sendPuts(RemoteMemory& memory, Flight& next);
+  size_t sendable() const;
+  bool owesCredit() const { return mailbox_.taken() - credited_ >= kMailboxMessages / 4; }
+
+  const int peer_;
+  const uint64_t remote_;
+  std::byte* const local_;
+  const BatchLimits limits_;
+  MailboxReader mailbox_;
+  uint64_t credited_ = 0;  // of what was taken from the mailbox: the peer knows
+  std::array<Flight, kFlights> flights_;
+  uint64_t begun_ = 0;  // flights
+  uint64_t ended_ = 0;
+  std::deque<Message> ready_;
+  uint64_t sent_ = 0;                // messages
+  std::vector<uint64_t> addresses_;  // of the peer's allocations
+  std::optional<Abort> abort_;       // to be told
+  CommStats stats_;
+};
+
+}  // namespace sluice::mpi

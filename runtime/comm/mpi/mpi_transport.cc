@@ -1,0 +1,267 @@
+#include "runtime/comm/mpi/mpi_transport.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cassert>
+#include <chrono>
+#include <cstring>
+#include <utility>
+
+#include "runtime/base/clock.h"
+
+namespace sluice::mpi {
+namespace {
+
+constexpr uint64_t kNoMemory = (uint64_t{1} << 48) - 1;  // instead of an address
+
+std::atomic_ref<uint64_t> wordAt(std::byte* address) {
+  return std::atomic_ref<uint64_t>(*reinterpret_cast<uint64_t*>(address));
+}
+
+}  // namespace
+
+MpiTransport::MpiTransport(std::unique_ptr<Session> session, std::unique_ptr<Transport> near,
+                           const MpiJob& job)
+    : session_(std::move(session)),
+      near_(std::move(near)),
+      job_(job),
+      nearRanks_(static_cast<size_t>(session_->size()), -1),
+      allocations_(kMaxAllocations),
+      left_(static_cast<size_t>(session_->size())),
+      told_(static_cast<size_t>(session_->size())) {
+  if (!near_) return;
+  for (size_t i = 0; i < session_->localRanks().size(); ++i)
+    nearRanks_[static_cast<size_t>(session_->localRanks()[i])] = static_cast<int>(i);
+}
+
+Expected<std::unique_ptr<Transport>> MpiTransport::create(std::unique_ptr<Session> session,
+                                                          std::unique_ptr<Transport> near,
+                                                          const MpiJob& job) {
+  std::unique_ptr<MpiTransport> transport(new MpiTransport(std::move(session), std::move(near), job));
+  BatchLimits limits;
+  limits.share = job.batchSignals;
+  auto courier = Courier::start(*transport->session_, *transport, limits);
+  if (!courier) return courier.error();
+  transport->courier_ = std::move(*courier);
+  return {std::unique_ptr<Transport>(std::move(transport))};
+}
+
+MpiTransport::~MpiTransport() {
+  if (!courier_) return;
+  if (Status finished = courier_->finish(job_.timeoutSeconds); !finished)
+    session_->end(fmt::format("rank {}: {}", rank(), finished.error().message));
+  // windows first, then the memory below them, then MPI
+  courier_.reset();
+  near_.reset();
+}
+
+Status MpiTransport::reserve(Allocation& allocation, size_t bytes) {
+  allocation.bytes = bytes;
+  if (near_) {
+    auto handle = near_->allocate(bytes);
+    if (!handle) return handle.error();
+    allocation.near = *handle;
+    allocation.data = near_->local(*handle);
+  } else {
+    auto memory = Reservation::reserve(bytes);
+    if (!memory) return memory.error();
+    allocation.own = std::move(*memory);
+    allocation.data = allocation.own.data();
+  }
+  return courier_->attach(allocation.data, bytes);
+}
+
+// Sizes first: what comes then, and near's allocations, agree at all ranks.
+Expected<SymmetricHandle> MpiTransport::allocate(size_t bytes) {
+  if (allocated_ == kMaxAllocations)
+    return Error{fmt::format("more than {} symmetric allocations", kMaxAllocations)};
+  const uint32_t index = allocated_++;
+  if (Status all = exchange(MessageKind::kAllocate, index, bytes); !all) return all.error();
+  if (Status same = compareBytes(index, bytes); !same) return same.error();
+  const Status own = reserve(allocations_[index], bytes);
+  const uint64_t address = own ? reinterpret_cast<uint64_t>(allocations_[index].data) : kNoMemory;
+  if (Status all = exchange(MessageKind::kAddress, index, address); !all) return all.error();
+  if (!own) return own.error();
+  std::lock_guard lock(mutex_);
+  for (int other = 0; other < size(); ++other)
+    if (other != rank() && told_[static_cast<size_t>(other)].addresses[index] == kNoMemory)
+      return Error{
+          fmt::format("rank {} has no memory for symmetric allocation {} of {} bytes", other, index, bytes)};
+  return SymmetricHandle{index};
+}
+
+Status MpiTransport::exchange(MessageKind kind, uint32_t index, uint64_t value) {
+  for (int peer = 0; peer < size(); ++peer)
+    if (peer != rank()) courier_->post(peer, {kind, index, 0, value});
+  const int64_t deadline = monotonicNanoseconds() + static_cast<int64_t>(job_.timeoutSeconds * 1e9);
+  for (int peer = 0; peer < size(); ++peer) {
+    const Told& told = told_[static_cast<size_t>(peer)];
+    const auto& values = kind == MessageKind::kAllocate ? told.bytes : told.addresses;
+    std::unique_lock lock(mutex_);
+    while (peer != rank() && values.size() <= index) {
+      lock.unlock();
+      if (Status there = checkThere(peer, index, deadline); !there) return there;
+      lock.lock();
+      if (values.size() <= index) toldMore_.wait_for(lock, std::chrono::milliseconds(50));
+    }
+  }
+  return {};
+}
+
+Status MpiTransport::checkThere(int peer, uint32_t index, int64_t deadline) {
+  if (isAborted()) return Error{abortMessage()};
+  if (hasLeft(peer))
+    abort(fmt::format("rank {}: rank {} has left before symmetric allocation {}", rank(), peer, index));
+  else if (monotonicNanoseconds() > deadline)
+    abort(fmt::format("rank {}: waited {:g} s for rank {} to make symmetric allocation {}", rank(),
+                      job_.timeoutSeconds, peer, index));
+  else
+    return {};
+  return Error{abortMessage()};
+}
+
+// All ranks see the same and come to the same error.
+Status MpiTransport::compareBytes(uint32_t index, size_t bytes) {
+  std::lock_guard lock(mutex_);
+  const auto bytesOf = [&](int of) {
+    return of == rank() ? bytes : told_[static_cast<size_t>(of)].bytes[index];
+  };
+  for (int other = 1; other < size(); ++other)
+    if (bytesOf(other) != bytesOf(0))
+      return Error{fmt::format("symmetric allocation {} has {} bytes at rank 0 and {} at rank {}", index,
+                               bytesOf(0), bytesOf(other), other)};
+  return {};
+}
+
+std::byte* MpiTransport::direct(int rank, SymmetricHandle handle) {
+  if (rank == session_->rank()) return local(handle);
+  const int near = nearRank(rank);
+  return near < 0 ? nullptr : near_->direct(near, allocations_[handle.index].near);
+}
+
+void MpiTransport::put(int rank, SymmetricHandle handle, size_t offset, const void* data, size_t bytes) {
+  assert(offset + bytes <= allocations_[handle.index].bytes);
+  if (bytes == 0) return;
+  if (std::byte* reachable = direct(rank, handle)) {
+    std::memcpy(reachable + offset, data, bytes);
+    return;
+  }
+  if (!courier_->put(rank, handle.index, offset, data, bytes, job_.timeoutSeconds))
+    abort(
+        fmt::format("rank {}: waited {:g} s until something of {} MiB on their way had left, "
+                    "to send to rank {}",
+                    session_->rank(), job_.timeoutSeconds, Outbox::kRoom >> 20, rank));
+}
+
+void MpiTransport::signal(int rank, SymmetricHandle handle, size_t offset, uint64_t n) {
+  if (const int near = nearRank(rank); near >= 0)
+    return near_->signal(near, allocations_[handle.index].near, offset, n);
+  const Message message{MessageKind::kSignal, handle.index, offset, n};
+  if (rank == session_->rank()) return applyWord(rank, message);
+  courier_->post(rank, message);
+}
+
+void MpiTransport::post(int rank, SymmetricHandle handle, size_t offset, uint64_t value) {
+  if (const int near = nearRank(rank); near >= 0)
+    return near_->post(near, allocations_[handle.index].near, offset, value);
+  const Message message{MessageKind::kPost, handle.index, offset, value};
+  if (rank == session_->rank()) return applyWord(rank, message);
+  courier_->post(rank, message);
+}
+
+void MpiTransport::applyWord(int source, const Message& message) {
+  const size_t bytes = message.handle < kMaxAllocations ? allocations_[message.handle].bytes : 0;
+  if (message.offset % sizeof(uint64_t) != 0 || message.offset + sizeof(uint64_t) > bytes) {
+    takeAbort({fmt::format("rank {}: rank {} writes to byte {} of symmetric allocation {}, which has {}",
+                           rank(), source, message.offset, message.handle, bytes),
+               -1});
+    return;
+  }
+  const auto word = wordAt(allocations_[message.handle].data + message.offset);
+  // pairs with the load in EventCounter::isComplete() and the waiters' looks
+  if (message.kind == MessageKind::kSignal)
+    word.fetch_add(message.value, std::memory_order_seq_cst);
+  else
+    word.store(message.value, std::memory_order_seq_cst);
+  doorbell().ring();
+}
+
+void MpiTransport::take(int source, const Message& message) {
+  switch (message.kind) {
+    case MessageKind::kSignal:
+    case MessageKind::kPost:
+      return applyWord(source, message);
+    case MessageKind::kAddress:
+    case MessageKind::kAllocate: {
+      std::lock_guard lock(mutex_);
+      Told& told = told_[static_cast<size_t>(source)];
+      auto& values = message.kind == MessageKind::kAllocate ? told.bytes : told.addresses;
+      values.resize(std::max<size_t>(values.size(), std::min(message.handle, kMaxAllocations - 1) + 1));
+      values[std::min(message.handle, kMaxAllocations - 1)] = message.value;
+      toldMore_.notify_all();
+      return;
+    }
+    case MessageKind::kLeft:
+      left_[static_cast<size_t>(source)].store(true, std::memory_order_release);  // pairs with hasLeft()
+      doorbell().ring();
+      return;
+    case MessageKind::kAborted:
+      return;  // the courier's
+  }
+  takeAbort({fmt::format("rank {}: rank {} sent a message of kind {}", rank(), source,
+                         static_cast<int>(message.kind)),
+             -1});
+}
+
+void MpiTransport::takeAbort(const Abort& abort) {
+  {
+    std::lock_guard lock(mutex_);
+    // a neighbour may have aborted near before, in the same words: they do not say who was lost
+    if (abort.lost >= 0) lost_.store(abort.lost, std::memory_order_relaxed);
+    if (!isAborted()) {
+      if (near_) near_->abort(abort.text);
+      abort_ = abort;
+      aborted_.store(true, std::memory_order_seq_cst);  // pairs with isAborted()
+    }
+  }
+  doorbell().ring();
+  toldMore_.notify_all();
+}
+
+void MpiTransport::abort(const std::string& message) {
+  takeAbort({message, -1});
+  courier_->wake();
+}
+
+bool MpiTransport::isAborted() const {
+  return near_ ? near_->isAborted() : aborted_.load(std::memory_order_seq_cst);
+}
+
+std::string MpiTransport::abortMessage() const {
+  if (!near_) {
+    std::lock_guard lock(mutex_);
+    return abort_.text;
+  }
+  // near counts the ranks of this machine only
+  const int lost = near_->lostRank();
+  const int world = lost < 0 ? lost : session_->localRanks()[static_cast<size_t>(lost)];
+  return world == lost ? near_->abortMessage() : fmt::format("rank {} has died", world);
+}
+
+int MpiTransport::lostRank() const {
+  const int near = near_ ? near_->lostRank() : -1;
+  return near >= 0 ? session_->localRanks()[static_cast<size_t>(near)]
+                   : lost_.load(std::memory_order_relaxed);
+}
+
+std::optional<Abort> MpiTransport::aborted() {
+  if (!isAborted()) return std::nullopt;
+  return Abort{abortMessage(), lostRank()};
+}
+
+bool MpiTransport::hasLeft(int rank) const {
+  return left_[static_cast<size_t>(rank)].load(std::memory_order_acquire);
+}
+
+}  // namespace sluice::mpi

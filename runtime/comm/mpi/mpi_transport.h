@@ -1,0 +1,99 @@
+// MpiTransport: what joinMpi() makes. Ranks of this machine are reached through `near`, if there is one,
+// others through the courier.
+//
+// Memory is near's, so that neighbours store to it and MPI's windows lie over it. Counters are added to
+// natively by everyone: by neighbours, and by the courier for ranks of other machines.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "runtime/comm/mpi/courier.h"
+#include "runtime/comm/mpi/mpi.h"
+#include "runtime/comm/reservation.h"
+
+namespace sluice::mpi {
+
+class MpiTransport final : public Transport, private Receiver {
+ public:
+  // Collective. `near` joins the ranks of this machine in the order of session->localRanks(), or is null.
+  static Expected<std::unique_ptr<Transport>> create(std::unique_ptr<Session> session,
+                                                     std::unique_ptr<Transport> near, const MpiJob& job);
+  // Collective: returns when all ranks have left; ends the job where one does not within the limit.
+  ~MpiTransport() override;
+
+  std::string_view kind() const override { return "mpi"; }
+  int rank() const override { return session_->rank(); }
+  int size() const override { return session_->size(); }
+  int localRanks() const override { return static_cast<int>(session_->localRanks().size()); }
+  int localRank() const override { return session_->localRank(); }
+  Expected<SymmetricHandle> allocate(size_t bytes) override;
+  std::byte* local(SymmetricHandle handle) override { return allocations_[handle.index].data; }
+  std::byte* direct(int rank, SymmetricHandle handle) override;
+  void put(int rank, SymmetricHandle handle, size_t offset, const void* data, size_t bytes) override;
+  void signal(int rank, SymmetricHandle handle, size_t offset, uint64_t n) override;
+  void post(int rank, SymmetricHandle handle, size_t offset, uint64_t value) override;
+  Doorbell& doorbell() override { return near_ ? near_->doorbell() : bell_; }
+  void abort(const std::string& message) override;
+  bool isAborted() const override;
+  std::string abortMessage() const override;
+  int lostRank() const override;
+  bool hasLeft(int rank) const override;
+  CommStats stats() const override { return courier_->stats(); }
+
+ private:
+  static constexpr uint32_t kMaxAllocations = kMaxHandles;
+
+  struct Allocation {
+    std::byte* data = nullptr;
+    size_t bytes = 0;
+    SymmetricHandle near;
+    Reservation own;  // where there is no near
+  };
+  // What another rank said of its allocations, by number.
+  struct Told {
+    std::vector<uint64_t> bytes;
+    std::vector<uint64_t> addresses;
+  };
+
+  MpiTransport(std::unique_ptr<Session> session, std::unique_ptr<Transport> near, const MpiJob& job);
+  void take(int source, const Message& message) override;
+  void takeAbort(const Abort& abort) override;
+  std::optional<Abort> aborted() override;
+
+  // The rank as `near` numbers it, or -1.
+  int nearRank(int rank) const { return nearRanks_[static_cast<size_t>(rank)]; }
+  Status reserve(Allocation& allocation, size_t bytes);
+  // Tells all other ranks, and returns when they all have told theirs.
+  Status exchange(MessageKind kind, uint32_t index, uint64_t value);
+  // Aborts and fails if the rank will not tell it any more.
+  Status checkThere(int peer, uint32_t index, int64_t deadline);
+  Status compareBytes(uint32_t index, size_t bytes);
+  void applyWord(int source, const Message& message);
+
+  std::unique_ptr<Session> session_;
+  std::unique_ptr<Transport> near_;
+  const MpiJob job_;
+  std::vector<int> nearRanks_;
+  // fixed capacity: workers look allocations up while others are made
+  std::vector<Allocation> allocations_;
+  uint32_t allocated_ = 0;
+  Doorbell bell_;  // where there is no near
+  std::vector<std::atomic<bool>> left_;
+
+  mutable std::mutex mutex_;  // guards what follows
+  std::condition_variable toldMore_;
+  std::vector<Told> told_;  // by rank
+  Abort abort_;
+  std::atomic<bool> aborted_{false};
+  std::atomic<int> lost_{-1};
+  std::unique_ptr<Courier> courier_;  // last: it calls back
+};
+
+}  // namespace sluice::mpi

@@ -1,0 +1,78 @@
+// Outbox: what the workers of a rank want sent, in order, until the courier takes it in batches.
+//
+// Puts are copied, so that who puts goes on at once. The copies are bounded: a put that finds no room waits
+// until the courier has sent something. That waits for the two ranks' couriers only, which wait for no task:
+// it ends. Messages are small and never wait.
+//
+// Any number of threads put and post; one takes.
+#pragma once
+
+#include <condition_variable>
+#include <cstddef>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "runtime/comm/mpi/mailbox.h"
+
+namespace sluice::mpi {
+
+// Bytes for offset `offset` of allocation `handle` at another rank.
+struct PutOrder {
+  uint32_t handle = 0;
+  size_t offset = 0;
+  size_t bytes = 0;
+  std::unique_ptr<std::byte[]> data;
+};
+
+// What goes to one rank behind one flush: the messages may be read when all puts are there.
+struct Batch {
+  std::vector<Message> before;  // these were ordered before the first put
+  std::vector<PutOrder> puts;
+  std::vector<Message> after;
+  size_t bytes = 0;  // of the puts
+
+  bool empty() const { return before.empty() && puts.empty() && after.empty(); }
+};
+
+struct BatchLimits {
+  size_t bytes = size_t{512} << 10;  // a batch ends with the put that reaches it
+  size_t messages = 256;             // in all
+  bool share = true;                 // false: a batch ends with its first message
+};
+
+class Outbox {
+ public:
+  static constexpr size_t kRoom = size_t{256} << 20;        // bytes of puts
+  static constexpr size_t kLargestPut = size_t{256} << 10;  // larger ones are cut
+
+  explicit Outbox(int ranks, size_t room = kRoom) : room_(room), queues_(static_cast<size_t>(ranks)) {}
+
+  // False: there was no room within the time, and not all was taken.
+  bool put(int rank, uint32_t handle, size_t offset, const void* data, size_t bytes, double seconds);
+  void post(int rank, const Message& message);
+
+  Batch take(int rank, const BatchLimits& limits);
+  // Makes room: puts of so many bytes are gone.
+  void release(size_t bytes);
+  // Drops all puts, signals and posts, and whatever is put from now on. Other messages are still taken.
+  void abandon();
+  bool isEmpty(int rank);
+
+ private:
+  struct Order {
+    bool isPut = false;
+    PutOrder put;
+    Message message;
+  };
+
+  const size_t room_;
+  std::mutex mutex_;
+  std::condition_variable released_;
+  size_t held_ = 0;  // bytes of puts, taken ones too until they are released
+  bool abandoned_ = false;
+  std::vector<std::deque<Order>> queues_;  // by rank
+};
+
+}  // namespace sluice::mpi

@@ -1,0 +1,104 @@
+#include "runtime/comm/mpi/session.h"
+
+#include <fmt/format.h>
+#include <sys/random.h>
+
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <string_view>
+#include <utility>
+
+namespace sluice::mpi {
+namespace {
+
+// What plain `mpirun` gets wrong here, unless the user has chosen:
+// * Open MPI 4.1 without InfiniBand still offers one-sided communication through UCX and then fails to make
+//   windows over TCP; its other engines work. With InfiniBand, or where UCX was asked for, it is left alone.
+// * A process that waits inside MPI spins; its workers need that core.
+void chooseDefaults() {
+  const char* pml = std::getenv("OMPI_MCA_pml");
+  std::error_code ignored;
+  const bool fabric = !std::filesystem::is_empty("/sys/class/infiniband", ignored) && !ignored;
+  if (!fabric && !(pml && std::string_view(pml).starts_with("ucx"))) setenv("OMPI_MCA_osc", "^ucx", 0);
+  setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);
+}
+
+}  // namespace
+
+Status checked(int code, const char* what) {
+  if (code == MPI_SUCCESS) return {};
+  char text[MPI_MAX_ERROR_STRING] = "";
+  int length = 0;
+  MPI_Error_string(code, text, &length);
+  return Error{fmt::format("MPI: {}: {}", what, std::string_view(text, static_cast<size_t>(length)))};
+}
+
+Expected<std::unique_ptr<Session>> Session::open() {
+  std::unique_ptr<Session> session(new Session);
+  int already = 0, level = 0;
+  MPI_Initialized(&already);
+  if (already) {
+    MPI_Query_thread(&level);
+  } else {
+    chooseDefaults();
+    if (Status ok = checked(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &level), "start"); !ok)
+      return ok.error();
+    session->initialised_ = true;
+  }
+  if (level < MPI_THREAD_SERIALIZED)
+    return Error{"MPI allows one thread only, expected the level of threads MPI_THREAD_SERIALIZED"};
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+  if (Status ok = checked(MPI_Comm_dup(MPI_COMM_WORLD, &session->comm_), "copy of the communicator"); !ok)
+    return ok.error();
+  MPI_Comm_set_errhandler(session->comm_, MPI_ERRORS_RETURN);
+  MPI_Comm_rank(session->comm_, &session->rank_);
+  MPI_Comm_size(session->comm_, &session->size_);
+  if (Status ok = session->findNeighbours(); !ok) return ok.error();
+  return session;
+}
+
+Status Session::findNeighbours() {
+  MPI_Comm machine = MPI_COMM_NULL;
+  if (Status ok = checked(MPI_Comm_split_type(comm_, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &machine),
+                          "ranks of this machine");
+      !ok)
+    return ok;
+  int neighbours = 0;
+  MPI_Comm_rank(machine, &localRank_);
+  MPI_Comm_size(machine, &neighbours);
+  localRanks_.resize(static_cast<size_t>(neighbours));
+  const int code = MPI_Allgather(&rank_, 1, MPI_INT, localRanks_.data(), 1, MPI_INT, machine);
+  MPI_Comm_free(&machine);
+  return checked(code, "ranks of this machine");
+}
+
+Expected<std::string> Session::makeLocalName() const {
+  // every rank draws and all learn all draws: those of this machine use their first one's
+  std::array<unsigned char, 16> own{};
+  if (getrandom(own.data(), own.size(), 0) != static_cast<ssize_t>(own.size()))
+    return Error{"no random bytes for the name of the job"};
+  std::vector<unsigned char> all(own.size() * static_cast<size_t>(size_));
+  if (Status ok = checked(MPI_Allgather(own.data(), 16, MPI_BYTE, all.data(), 16, MPI_BYTE, comm_), "names");
+      !ok)
+    return ok.error();
+  std::string name = "mpi-";
+  for (size_t i = 0; i < own.size(); ++i)
+    name += fmt::format("{:02x}", all[own.size() * static_cast<size_t>(localRanks_.front()) + i]);
+  return name;
+}
+
+void Session::end(const std::string& message) const {
+  std::fprintf(stderr, "error: %s\n", message.c_str());
+  std::fflush(nullptr);
+  MPI_Abort(comm_, 1);
+  std::_Exit(1);
+}
+
+Session::~Session() {
+  if (comm_ != MPI_COMM_NULL) MPI_Comm_free(&comm_);
+  if (initialised_) MPI_Finalize();
+}
+
+}  // namespace sluice::mpi

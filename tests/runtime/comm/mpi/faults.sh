@@ -1,0 +1,46 @@
+#!/bin/bash
+# usage: faults.sh PROGRAM: a rank that dies, exits, throws or stops ends the job with a status and in words that
+# name it, and leaves nothing.
+set -uo pipefail
+program=$1
+if ! command -v mpirun > /dev/null; then echo "SKIP: there is no mpirun"; exit 0; fi
+if grep -aq __tsan_init "$program"; then echo "SKIP: MPI is not instrumented"; exit 0; fi
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 TMPDIR=/tmp
+export ASAN_OPTIONS=${ASAN_OPTIONS:-}:detect_leaks=0
+# a copy with a name of its own, so that what is left of it can be told from others' processes
+work=$(mktemp -d /tmp/sl_XXXXXX)
+mine=$work/ranks_$$
+cp "$program" "$mine"
+trap 'rm -rf "$work"' EXIT
+passed=0 failed=0
+
+# what CASE PATTERN [MPIRUN OPTIONS...]
+check() {
+  local what=$1 case=$2 pattern=$3 started=$SECONDS
+  shift 3
+  timeout -k 5 60 mpirun -n 3 --oversubscribe --bind-to none "$@" "$mine" "$case" > "$work/said" 2>&1 < /dev/null
+  local status=$?
+  local problem=""
+  [ $status -ne 0 ] && [ $status -ne 124 ] || problem="status $status"
+  grep -Eq "$pattern" "$work/said" || problem="$problem; nothing said like '$pattern'"
+  [ $((SECONDS - started)) -lt 30 ] || problem="$problem; it took $((SECONDS - started)) s"
+  pgrep -f "$mine" > /dev/null && problem="$problem; processes are left" && kill -KILL $(pgrep -f "$mine")
+  if [ -z "$problem" ]; then
+    passed=$((passed + 1))
+  else
+    failed=$((failed + 1))
+    echo "FAILED: $what: $problem"
+    cat "$work/said"
+  fi
+}
+
+check "killed" "[.killed]" "rank 1 .*signal 9"
+check "exits" "[.exits]" "rank:? 1|rank 1|\],1\]"
+check "throws" "[.throws]" "of purpose"
+check "stops" "[.stops]" "waited 2 s for the meeting of rank 1"
+SLUICE_TEST_MESSAGES=1 check "killed, messages" "[.killed]" "rank 1 .*signal 9"
+SLUICE_TEST_MESSAGES=1 check "stops, messages" "[.stops]" "waited 2 s for the meeting of rank 1"
+# where mpirun is told to go on the survivors find out by themselves
+check "killed, mpirun goes on" "[.killed]" "SURVIVOR (0|2): rank 1 .*died" --enable-recovery
+echo "test cases: $((passed + failed)) | $passed passed | $failed failed"
+[ $failed -eq 0 ]

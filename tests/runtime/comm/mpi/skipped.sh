@@ -1,0 +1,2 @@
+#!/bin/bash
+echo "SKIP: built without MPI (libopenmpi-dev is not installed)"
