@@ -1,0 +1,287 @@
+#include "tools/launch/launch.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/random.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
+#include <optional>
+#include <string_view>
+
+#include "runtime/base/clock.h"
+#include "tools/launch/relay.h"
+
+namespace sluice::tools {
+namespace {
+
+constexpr int64_t kSecond = 1'000'000'000;
+constexpr int64_t kTermination = kSecond;  // from SIGTERM to SIGKILL
+constexpr int kCannotStart = 127;
+
+Error systemError(std::string_view what) { return Error{fmt::format("{}: {}", what, std::strerror(errno))}; }
+
+Expected<std::string> makeJobName() {
+  std::array<uint64_t, 2> bits;
+  if (::getrandom(bits.data(), sizeof(bits), 0) != sizeof(bits))
+    return systemError("cannot draw a job's name");
+  return fmt::format("sluice-{:016x}{:016x}", bits[0], bits[1]);
+}
+
+// This process's environment with other values of some variables.
+std::vector<std::string> environmentOf(const Launch& launch, const std::string& job, int rank) {
+  const std::vector<std::string> own = {
+      "SLUICE_JOB=" + job, fmt::format("RANK={}", rank), fmt::format("WORLD_SIZE={}", launch.ranks),
+      fmt::format("LOCAL_RANK={}", rank), fmt::format("LOCAL_WORLD_SIZE={}", launch.ranks)};
+  std::vector<std::string> all = own;
+  for (char** each = environ; *each; ++each) {
+    const std::string_view variable = *each;
+    const std::string_view name = variable.substr(0, variable.find('=') + 1);
+    if (std::none_of(own.begin(), own.end(), [&](const std::string& mine) { return mine.starts_with(name); }))
+      all.emplace_back(variable);
+  }
+  return all;
+}
+
+std::vector<char*> pointersTo(std::vector<std::string>& texts) {
+  std::vector<char*> pointers;
+  for (std::string& text : texts) pointers.push_back(text.data());
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
+// The signals that the launcher takes through a descriptor: those that would end it, unless whoever started
+// it (nohup) has them ignored.
+sigset_t watchedSignals() {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGCHLD);
+  for (int signal : {SIGINT, SIGTERM, SIGHUP}) {
+    struct sigaction action{};
+    ::sigaction(signal, nullptr, &action);
+    if (action.sa_handler != SIG_IGN) sigaddset(&set, signal);
+  }
+  return set;
+}
+
+struct Child {
+  pid_t pid = -1;
+  int errors = -1;  // what it writes to its standard error
+  bool running = false;
+  int status = 0;      // as waitpid() says
+  bool ended = false;  // by the launcher's signals
+};
+
+// What runs in a child between fork and exec: async-signal-safe calls only.
+[[noreturn]] void becomeRank(const char* program, char* const* argv, char* const* environment, int errors,
+                             pid_t launcher, const sigset_t& mask) {
+  // before the look at the parent: whichever way it ends, this process ends too
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (::getppid() != launcher) ::_exit(kCannotStart);
+  const int nothing = ::open("/dev/null", O_RDONLY);
+  if (nothing >= 0) ::dup2(nothing, STDIN_FILENO);
+  if (nothing > STDERR_FILENO) ::close(nothing);
+  ::dup2(errors, STDERR_FILENO);
+  ::pthread_sigmask(SIG_SETMASK, &mask, nullptr);
+  ::execve(program, argv, environment);
+  constexpr std::string_view kText = "sluice: error: cannot start the program of a rank\n";
+  if (::write(STDERR_FILENO, kText.data(), kText.size()) < 0) ::_exit(kCannotStart);
+  ::_exit(kCannotStart);
+}
+
+void writeErrors(std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t n = ::write(STDERR_FILENO, text.data(), text.size());
+    if (n < 0 && errno != EINTR) return;
+    if (n > 0) text.remove_prefix(static_cast<size_t>(n));
+  }
+}
+
+class Launcher {
+ public:
+  explicit Launcher(const Launch& launch)
+      : launch_(launch), children_(static_cast<size_t>(launch.ranks)), relay_(launch.ranks) {}
+  ~Launcher();
+
+  Expected<int> run();
+
+ private:
+  Status watchSignals();
+  Status start(int rank, const std::string& job);
+  void wait();
+  void takeSignals();
+  void takeErrors(int rank);
+  void reap();
+  void pressOn();
+  void signalAll(int signal);
+  bool anyRunning() const;
+  Expected<int> result() const;
+
+  const Launch& launch_;
+  std::vector<Child> children_;
+  Relay relay_;
+  sigset_t oldMask_{};
+  int signals_ = -1;
+  std::optional<size_t> failed_;  // the first child that did
+  int told_ = 0;                  // the signal that tells this process to end
+  int64_t next_ = 0;              // when to press on; 0: never
+  int pressed_ = 0;               // the last signal sent to all
+};
+
+Launcher::~Launcher() {
+  signalAll(SIGKILL);
+  for (Child& child : children_) {
+    if (child.running) ::waitpid(child.pid, nullptr, 0);
+    if (child.errors >= 0) ::close(child.errors);
+  }
+  if (signals_ < 0) return;
+  ::close(signals_);
+  ::pthread_sigmask(SIG_SETMASK, &oldMask_, nullptr);
+}
+
+Status Launcher::watchSignals() {
+  const sigset_t set = watchedSignals();
+  if (::pthread_sigmask(SIG_BLOCK, &set, &oldMask_) != 0) return systemError("cannot watch signals");
+  signals_ = ::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+  if (signals_ >= 0) return {};
+  const Error error = systemError("cannot watch signals");
+  ::pthread_sigmask(SIG_SETMASK, &oldMask_, nullptr);
+  return error;
+}
+
+Status Launcher::start(int rank, const std::string& job) {
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) return systemError("cannot make a pipe");
+  ::fcntl(ends[0], F_SETFL, O_NONBLOCK);
+  std::vector<std::string> arguments = launch_.arguments;
+  std::vector<std::string> environment = environmentOf(launch_, job, rank);
+  const std::vector<char*> argv = pointersTo(arguments), variables = pointersTo(environment);
+  const pid_t self = ::getpid(), pid = ::fork();
+  if (pid == 0) becomeRank(launch_.program.c_str(), argv.data(), variables.data(), ends[1], self, oldMask_);
+  ::close(ends[1]);
+  Child& child = children_[static_cast<size_t>(rank)];
+  child.errors = ends[0];
+  if (pid < 0) return systemError(fmt::format("cannot start rank {}", rank));
+  child.pid = pid;
+  child.running = true;
+  return {};
+}
+
+bool Launcher::anyRunning() const {
+  return std::any_of(children_.begin(), children_.end(), [](const Child& child) { return child.running; });
+}
+
+void Launcher::signalAll(int signal) {
+  for (Child& child : children_) {
+    if (!child.running) continue;
+    child.ended = true;
+    ::kill(child.pid, signal);
+  }
+}
+
+void Launcher::takeErrors(int rank) {
+  Child& child = children_[static_cast<size_t>(rank)];
+  std::array<char, 4096> bytes;
+  while (child.errors >= 0) {
+    const ssize_t n = ::read(child.errors, bytes.data(), bytes.size());
+    if (n > 0) {
+      writeErrors(relay_.add(rank, {bytes.data(), static_cast<size_t>(n)}));
+      continue;
+    }
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && errno == EAGAIN) return;
+    writeErrors(relay_.finish(rank));
+    ::close(child.errors);
+    child.errors = -1;
+  }
+}
+
+void Launcher::takeSignals() {
+  signalfd_siginfo info;
+  while (::read(signals_, &info, sizeof(info)) == static_cast<ssize_t>(sizeof(info))) {
+    if (info.ssi_signo == SIGCHLD || told_ != 0) continue;
+    told_ = static_cast<int>(info.ssi_signo);
+    pressed_ = SIGTERM;
+    signalAll(SIGTERM);
+    next_ = monotonicNanoseconds() + kTermination;
+  }
+}
+
+void Launcher::reap() {
+  for (size_t rank = 0; rank < children_.size(); ++rank) {
+    Child& child = children_[rank];
+    if (!child.running || ::waitpid(child.pid, &child.status, WNOHANG) != child.pid) continue;
+    child.running = false;
+    if (child.status == 0 || child.ended) continue;
+    // one that was killed is the cause of the others' errors, whichever is seen first
+    if (!failed_ || (WIFSIGNALED(child.status) && !WIFSIGNALED(children_[*failed_].status))) failed_ = rank;
+    if (next_ == 0) next_ = monotonicNanoseconds() + static_cast<int64_t>(launch_.graceSeconds * kSecond);
+  }
+}
+
+// First time asks, then forces. A stopped process takes SIGKILL only.
+void Launcher::pressOn() {
+  if (next_ == 0 || monotonicNanoseconds() < next_) return;
+  pressed_ = pressed_ == 0 ? SIGTERM : SIGKILL;
+  signalAll(pressed_);
+  next_ = pressed_ == SIGTERM ? monotonicNanoseconds() + kTermination : 0;
+}
+
+void Launcher::wait() {
+  std::vector<pollfd> watched = {{signals_, POLLIN, 0}};
+  std::vector<int> ranks;
+  for (size_t rank = 0; rank < children_.size(); ++rank) {
+    if (children_[rank].errors < 0) continue;
+    watched.push_back({children_[rank].errors, POLLIN, 0});
+    ranks.push_back(static_cast<int>(rank));
+  }
+  const int64_t left = next_ == 0 ? 0 : std::max<int64_t>(0, next_ - monotonicNanoseconds());
+  ::poll(watched.data(), watched.size(), next_ == 0 ? -1 : static_cast<int>(left / 1'000'000) + 1);
+  for (size_t i = 0; i < ranks.size(); ++i)
+    if (watched[i + 1].revents != 0) takeErrors(ranks[i]);
+  takeSignals();
+  reap();
+  pressOn();
+}
+
+Expected<int> Launcher::run() {
+  const Expected<std::string> job = makeJobName();
+  if (!job) return job.error();
+  if (Status status = watchSignals(); !status) return status.error();
+  for (int rank = 0; rank < launch_.ranks; ++rank)
+    if (Status status = start(rank, *job); !status) return status.error();
+  while (anyRunning()) wait();
+  for (int rank = 0; rank < launch_.ranks; ++rank) takeErrors(rank);
+  return result();
+}
+
+Expected<int> Launcher::result() const {
+  if (told_ != 0) return 128 + told_;
+  if (!failed_) return 0;
+  const int status = children_[*failed_].status;
+  if (WIFSIGNALED(status))
+    return Error{fmt::format("rank {} was killed by signal {} ({})", *failed_, WTERMSIG(status),
+                             ::strsignal(WTERMSIG(status)))};
+  for (size_t rank = 0; rank < children_.size(); ++rank)
+    if (children_[rank].ended)
+      return Error{fmt::format("rank {} did not end within {:g} s after rank {} had failed, and was killed",
+                               rank, launch_.graceSeconds, *failed_)};
+  if (!relay_.hasShown())
+    return Error{fmt::format("rank {} ended with exit status {}", *failed_, WEXITSTATUS(status))};
+  return WEXITSTATUS(status);
+}
+
+}  // namespace
+
+Expected<int> launchRanks(const Launch& launch) { return Launcher(launch).run(); }
+
+}  // namespace sluice::tools
