@@ -1,0 +1,75 @@
+#include "tools/cli/run_report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace sluice::tools {
+namespace {
+
+std::string reportEntries(const Job& job, const std::vector<RankFigures>& ranks) {
+  std::string text = fmt::format("{:<12}{:>10}{:>8}{:>10}{:>11}{:>11}{:>11}{:>10}\n", "entry", "rows", "skew",
+                                 "tasks", "bind ms", "best ms", "median ms", "TFLOP/s");
+  for (size_t i = 0; i < job.entries.size(); ++i) {
+    int64_t rows = 0, hottest = 0, tasks = 0;
+    double flops = 0;
+    std::vector<double> bind(static_cast<size_t>(job.repeat)), seconds(bind.size());
+    for (const RankFigures& rank : ranks) {
+      rows += rank.stats[i].back().rows;
+      flops += flopsOf(job.program.tables(), job.entries[i], rank.stats[i].back().rows, rank.tokens);
+      hottest = std::max(hottest, rank.stats[i].back().rows);
+      tasks += rank.stats[i].back().tasks;
+      // An entry takes as long as its slowest rank.
+      for (size_t n = 0; n < seconds.size(); ++n) {
+        bind[n] = std::max(bind[n], rank.stats[i][n].bindSeconds);
+        seconds[n] = std::max(seconds[n], rank.stats[i][n].runSeconds);
+      }
+    }
+    std::sort(bind.begin(), bind.end());
+    std::sort(seconds.begin(), seconds.end());
+    const double skew =
+        rows > 0 ? static_cast<double>(hottest * std::ssize(ranks)) / static_cast<double>(rows) : 1;
+    text += fmt::format("{:<12}{:>10}{:>8.2f}{:>10}{:>11.3f}{:>11.3f}{:>11.3f}{:>10.4f}\n",
+                        job.program.tables().at(job.entries[i]).name, rows, skew, tasks, bind.front() * 1e3,
+                        seconds.front() * 1e3, seconds[seconds.size() / 2] * 1e3,
+                        seconds.front() > 0 ? flops / seconds.front() * 1e-12 : 0.0);
+  }
+  return text;
+}
+
+// What the packed weights of all ranks take; nothing where none are packed.
+std::string reportPacked(const Job& job, const std::vector<RankFigures>& ranks) {
+  if (job.weights == Weights::kOrdinary && !job.options.packEachStep) return {};
+  PackedWeights all;
+  for (const RankFigures& rank : ranks) {
+    all.bytes += rank.packed.bytes;
+    all.panels += rank.packed.panels;
+    all.withoutRoom += rank.packed.withoutRoom;
+  }
+  const std::string left = all.withoutRoom > 0 ? fmt::format(", {} without room", all.withoutRoom) : "";
+  return fmt::format("packed weights: {:.1f} MiB, {} panels{}\n", static_cast<double>(all.bytes) / (1 << 20),
+                     all.panels, left);
+}
+
+// Where ranks are threads, the rank that was done first saw the memory of all.
+std::string describePages(const std::vector<RankFigures>& ranks, bool apart) {
+  HugePageUse use;
+  for (const RankFigures& rank : ranks) {
+    if (apart) {
+      use.residentBytes += rank.pages.residentBytes;
+      use.hugeBytes += rank.pages.hugeBytes;
+      if (use.refusal.empty()) use.refusal = rank.pages.refusal;
+    } else if (rank.pages.residentBytes > use.residentBytes || use.residentBytes == 0) {
+      use = rank.pages;
+    }
+  }
+  return describe(use) + "\n";
+}
+
+}  // namespace
+
+std::string reportRun(const Job& job, const std::vector<RankFigures>& ranks, bool apart) {
+  return reportEntries(job, ranks) + reportPacked(job, ranks) + describePages(ranks, apart);
+}
+
+}  // namespace sluice::tools

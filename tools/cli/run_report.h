@@ -1,0 +1,14 @@
+// What `sluice run` prints of a run. Free functions on values; any thread.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tools/cli/run_rank.h"
+
+namespace sluice::tools {
+
+// Tables of all ranks. `apart`: the ranks are processes, each with memory of its own.
+std::string reportRun(const Job& job, const std::vector<RankFigures>& ranks, bool apart);
+
+}  // namespace sluice::tools
