@@ -102,8 +102,8 @@ Status AllGather::fail(const std::string& message) const {
 
 Status AllGather::awaitRank(int source, const Awaited& awaited, int64_t deadline, double timeoutSeconds) {
   if (hasCome(source)) return {};
-  const auto waiting = [&] {
-    return fmt::format("for {} of rank {} {}", awaited.what, source, awaited.when);
+  const auto waiting = [&](int rank) {
+    return fmt::format("for {} of rank {} {}", awaited.what, rank, awaited.when);
   };
   const Attention attention(transport_->doorbell());
   while (true) {
@@ -112,16 +112,19 @@ Status AllGather::awaitRank(int source, const Awaited& awaited, int64_t deadline
     if (hasCome(source)) return {};
     if (transport_->isAborted()) {
       std::string message = transport_->abortMessage();
-      if (transport_->lostRank() >= 0)
-        message += fmt::format("; rank {} was waiting {}", transport_->rank(), waiting());
+      const int lost = transport_->lostRank();
+      if (lost >= 0)
+        message += fmt::format("; rank {} was waiting {}", transport_->rank(),
+                               waiting(hasCome(lost) ? source : lost));
       return Error{message};
     }
     if (left)
-      return fail(
-          fmt::format("rank {}: rank {} has left, in vain waited {}", transport_->rank(), source, waiting()));
+      return fail(fmt::format("rank {}: rank {} has left, in vain waited {}", transport_->rank(), source,
+                              waiting(source)));
     const int64_t open = deadline - monotonicNanoseconds();
     if (open <= 0)
-      return fail(fmt::format("rank {}: waited {:g} s {}", transport_->rank(), timeoutSeconds, waiting()));
+      return fail(
+          fmt::format("rank {}: waited {:g} s {}", transport_->rank(), timeoutSeconds, waiting(source)));
     transport_->doorbell().park(epoch, std::min(open, kLongestPark));
   }
 }

@@ -1,48 +1,109 @@
-// A transport that loses or delays signals, for tests of bounded waits. Everything else goes to the real one.
+// A transport on which things go wrong, by a plan or by a filter of signals. Everything else goes to the real
+// one.
+//
+// What a plan makes late, it brings about by a thread of its own, as the contract of Transport asks; what is
+// still on its way when the object ends comes about then. It ends after all contexts that use it and before
+// the real transport.
 #pragma once
 
+#include <condition_variable>
 #include <functional>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <thread>
+#include <vector>
 
-#include "runtime/comm/transport.h"
+#include "runtime/comm/in_process.h"
+#include "tests/testing/fault_plan.h"
+#include "tests/testing/forwarding_transport.h"
 
 namespace sluice {
 
-class FaultyTransport final : public Transport {
+// What the faulty transports of one group of threads have in common: which rank has died.
+struct FaultWorld {
+  std::atomic<int> lost{-1};
+};
+
+class FaultyTransport final : public ForwardingTransport {
  public:
   // Called before each signal; false drops it.
   using Filter = std::function<bool(int rank, SymmetricHandle handle, size_t offset, uint64_t n)>;
 
-  FaultyTransport(Transport& real, Filter keep) : real_(real), keep_(std::move(keep)) {}
+  FaultyTransport(Transport& real, Filter keep);
+
+  // A rank that dies is one that others see as lost, through the world; without one the process kills itself.
+  FaultyTransport(Transport& real, const FaultPlan& plan, std::shared_ptr<FaultWorld> world);
+  ~FaultyTransport() override;
 
   // The receiver's memory is out of reach of stores: every piece goes through put.
-  void hideMemory() { hidden_ = true; }
+  void hideMemory() { plan_.hide = true; }
 
-  std::string_view kind() const override { return real_.kind(); }
-  int rank() const override { return real_.rank(); }
-  int size() const override { return real_.size(); }
-  Expected<SymmetricHandle> allocate(size_t bytes) override { return real_.allocate(bytes); }
-  std::byte* local(SymmetricHandle handle) override { return real_.local(handle); }
+  // How many operations there were.
+  int64_t operations() const;
+
+  Expected<SymmetricHandle> allocate(size_t bytes) override;
   std::byte* direct(int rank, SymmetricHandle handle) override {
-    return hidden_ ? nullptr : real_.direct(rank, handle);
+    return plan_.hide ? nullptr : real_.direct(rank, handle);
   }
-  void put(int rank, SymmetricHandle handle, size_t offset, const void* data, size_t bytes) override {
-    real_.put(rank, handle, offset, data, bytes);
-  }
-  void signal(int rank, SymmetricHandle handle, size_t offset, uint64_t n) override {
-    if (keep_(rank, handle, offset, n)) real_.signal(rank, handle, offset, n);
-  }
-  void post(int rank, SymmetricHandle handle, size_t offset, uint64_t value) override {
-    real_.post(rank, handle, offset, value);
-  }
-  Doorbell& doorbell() override { return real_.doorbell(); }
-  void abort(const std::string& message) override { real_.abort(message); }
-  bool isAborted() const override { return real_.isAborted(); }
-  std::string abortMessage() const override { return real_.abortMessage(); }
+  void put(int rank, SymmetricHandle handle, size_t offset, const void* data, size_t bytes) override;
+  void signal(int rank, SymmetricHandle handle, size_t offset, uint64_t n) override;
+  void post(int rank, SymmetricHandle handle, size_t offset, uint64_t value) override;
+  bool isAborted() const override { return dead_.load() || real_.isAborted(); }
+  std::string abortMessage() const override;
+  int lostRank() const override;
 
  private:
-  Transport& real_;
-  Filter keep_;
-  bool hidden_ = false;
+  enum class Kind : uint8_t { kPut, kSignal, kPost };
+  struct Operation {
+    Kind kind = Kind::kPut;
+    int rank = 0;
+    SymmetricHandle handle;
+    size_t offset = 0;
+    uint64_t value = 0;
+    std::vector<std::byte> bytes;
+    std::thread::id thread;
+    int64_t due = 0;    // not before this time, as monotonicNanoseconds(), and
+    int64_t after = 0;  // not before so many operations were issued, or `due` is over
+  };
+
+  void issue(Operation operation);
+  bool strike(Operation& operation);
+  bool isBoard(SymmetricHandle handle) const;
+  void die(const Operation& operation);
+  bool isBlocked(const Operation& operation, size_t before) const;
+  void perform(const Operation& operation);
+  void postpone(Operation operation);
+  void deliver();
+  bool deliverOne();
+  void reportDeath();
+
+  FaultPlan plan_;
+  const Filter keep_;
+  const std::shared_ptr<FaultWorld> world_;
+  std::atomic<bool> dead_{false};
+
+  mutable std::mutex mutex_;  // guards all below
+  std::condition_variable wake_;
+  std::vector<Operation> late_;  // as issued
+  std::vector<uint32_t> boards_;
+  std::set<int> cutOff_;  // ranks
+  int64_t issued_ = 0;
+  int64_t blocks_ = 0;  // puts to boards
+  int64_t deathKnown_ = 0;
+  bool stop_ = false;
+  std::thread courier_;
+};
+
+// Ranks that are threads of this process, all faulty by one plan.
+class FaultyRanks {
+ public:
+  FaultyRanks(int size, const FaultPlan& plan);
+  FaultyTransport& transport(int rank) { return *ranks_[rank]; }
+
+ private:
+  InProcessGroup group_;
+  std::vector<std::unique_ptr<FaultyTransport>> ranks_;
 };
 
 }  // namespace sluice

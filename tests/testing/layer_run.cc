@@ -1,9 +1,21 @@
 #include "tests/testing/layer_run.h"
 
+#include <cstdlib>
 #include <cstring>
 #include <thread>
 
+#include "tests/testing/faulty_transport.h"
+
 namespace sluice {
+namespace {
+
+// Nothing goes wrong where the environment does not say so.
+Expected<FaultPlan> planOfEnvironment() {
+  const char* text = std::getenv("SLUICE_FAULTS");
+  return parseFaultPlan(text ? text : "");
+}
+
+}  // namespace
 
 LayerData makeLayerData(const TaskProgram& program, const tools::InputsSpec& spec) {
   LayerData data;
@@ -34,12 +46,14 @@ Status bindAll(LayerData& data, int rank, Context& context) {
 
 std::vector<Status> runRanks(const Program& program, const ContextOptions& options, const RankBody& body,
                              const WrapTransport& wrap) {
-  LocalRanks local(program.ranks());
+  const auto plan = planOfEnvironment();
+  if (!plan) return {plan.error()};
+  FaultyRanks ranks(program.ranks(), *plan);
   std::vector<Status> results(program.ranks());
   std::vector<std::thread> threads;
   for (int rank = 0; rank < program.ranks(); ++rank) {
     threads.emplace_back([&, rank] {
-      Transport& real = local.transport(rank);
+      Transport& real = ranks.transport(rank);
       auto context = Context::create(program, wrap ? wrap(rank, real) : real, options);
       results[rank] = context ? body(rank, **context) : Status(context.error());
     });

@@ -29,8 +29,9 @@ TensorView viewOf(tools::Tensor& tensor);
 using RankBody = std::function<Status(int rank, Context& context)>;
 Status bindAll(LayerData& data, int rank, Context& context);
 
-// One context a rank, each in its own thread; returns what each rank returned. `transport` may wrap the
-// rank's real one.
+// One context a rank, each in its own thread; returns what each rank returned. `wrap` may wrap the rank's
+// real transport. A plan in the environment, as SLUICE_FAULTS="seed=1 delay=5%" (fault_plan.h), makes that
+// one faulty: so whole test programs are run under faults.
 using WrapTransport = std::function<Transport&(int rank, Transport& real)>;
 std::vector<Status> runRanks(const Program& program, const ContextOptions& options, const RankBody& body,
                              const WrapTransport& wrap = {});
