@@ -15,6 +15,8 @@ namespace {
 
 constexpr uint64_t kNoMemory = (uint64_t{1} << 48) - 1;  // instead of an address
 
+constexpr double kGraceSeconds = 2;
+
 std::atomic_ref<uint64_t> wordAt(std::byte* address) {
   return std::atomic_ref<uint64_t>(*reinterpret_cast<uint64_t*>(address));
 }
@@ -49,7 +51,9 @@ Expected<std::unique_ptr<Transport>> MpiTransport::create(std::unique_ptr<Sessio
 
 MpiTransport::~MpiTransport() {
   if (!courier_) return;
-  if (Status finished = courier_->finish(job_.timeoutSeconds); !finished)
+  // who is lost will not come: the others get the time to report it, then the job ends
+  const double seconds = lostRank() < 0 ? job_.timeoutSeconds : std::min(job_.timeoutSeconds, kGraceSeconds);
+  if (Status finished = courier_->finish(seconds); !finished)
     session_->end(fmt::format("rank {}: {}", rank(), finished.error().message));
   // windows first, then the memory below them, then MPI
   courier_.reset();

@@ -8,7 +8,8 @@ Expected<std::unique_ptr<RemoteMemory>> RemoteMemory::create(MPI_Comm comm) {
   std::unique_ptr<RemoteMemory> memory(new RemoteMemory);
   for (MPI_Win& window : memory->windows_) {
     if (Status ok = checked(MPI_Win_create_dynamic(MPI_INFO_NULL, comm, &window), "window"); !ok)
-      return ok.error();
+      return Error{ok.error().message +
+                   "; OMPI_MCA_osc=^ucx in the environment chooses an engine that needs no UCX"};
     MPI_Win_set_errhandler(window, MPI_ERRORS_RETURN);
     int* model = nullptr;
     int found = 0;

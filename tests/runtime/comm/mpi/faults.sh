@@ -21,9 +21,10 @@ check() {
   timeout -k 5 60 mpirun -n 3 --oversubscribe --bind-to none "$@" "$mine" "$case" > "$work/said" 2>&1 < /dev/null
   local status=$?
   local problem=""
-  [ $status -ne 0 ] && [ $status -ne 124 ] || problem="status $status"
+  # mpirun's status is its own where it is told to go on
+  { [ $status -ne 0 ] || [[ "$*" == *recovery* ]]; } && [ $status -ne 124 ] || problem="status $status"
   grep -Eq "$pattern" "$work/said" || problem="$problem; nothing said like '$pattern'"
-  [ $((SECONDS - started)) -lt 30 ] || problem="$problem; it took $((SECONDS - started)) s"
+  [ $((SECONDS - started)) -lt 15 ] || problem="$problem; it took $((SECONDS - started)) s"
   pgrep -f "$mine" > /dev/null && problem="$problem; processes are left" && kill -KILL $(pgrep -f "$mine")
   if [ -z "$problem" ]; then
     passed=$((passed + 1))

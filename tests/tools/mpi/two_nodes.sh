@@ -1,0 +1,74 @@
+#!/bin/bash
+# usage: two_nodes.sh [--rate RATE] [--per-node N] [--mpirun "OPTIONS"] PROGRAM [ARGUMENT...]
+#
+# Runs a program by mpirun as ranks of two machines: two network namespaces joined by a pair of veth, with host
+# names of their own, so that ranks of different ones reach each other by TCP only. --rate: tc's token bucket in
+# both directions (1gbit). Prints SKIP and ends with 0 where that is not permitted. Nothing is left behind.
+set -uo pipefail
+rate="" per_node=1 options=""
+while [[ "${1:-}" == --* ]]; do
+  case "$1" in
+    --rate) rate=$2 ;;
+    --per-node) per_node=$2 ;;
+    --mpirun) options=$2 ;;
+    *) echo "two_nodes: error: unknown argument '$1'" >&2; exit 2 ;;
+  esac
+  shift 2
+done
+
+skip() { echo "SKIP: $1"; exit 0; }
+[ "$(id -u)" -eq 0 ] || skip "network namespaces need root"
+for tool in ip tc mpirun unshare; do command -v $tool > /dev/null || skip "there is no $tool"; done
+
+# ThreadSanitizer does not see how MPI's own threads and memory agree
+if grep -aq __tsan_init "$1" 2> /dev/null; then skip "MPI is not instrumented"; fi
+
+# names of this run: others may be under way. The kernel allows 15 letters for an interface.
+id=$(printf '%05x%03x' $(($$ & 0xfffff)) $((RANDOM & 0xfff)))
+a=sl${id}a b=sl${id}b
+net=10.$((RANDOM % 200 + 20)).$((RANDOM % 250 + 1))
+work=$(mktemp -d /tmp/sl_XXXXXX)
+cleanup() {
+  ip netns del "$a" 2> /dev/null
+  ip netns del "$b" 2> /dev/null
+  ip link del "$a" 2> /dev/null
+  rm -rf "$work"
+}
+trap cleanup EXIT
+trap 'exit 130' INT TERM
+
+ip netns add "$a" 2> "$work/why" && ip netns add "$b" 2>> "$work/why" ||
+  skip "network namespaces are not permitted: $(tail -1 "$work/why")"
+ip link add "$a" type veth peer name "$b" 2> "$work/why" || skip "no veth: $(tail -1 "$work/why")"
+number=1
+for node in "$a" "$b"; do
+  ip link set "$node" netns "$node"
+  ip -n "$node" addr add "$net.$number/24" dev "$node"
+  ip -n "$node" link set "$node" up
+  ip -n "$node" link set lo up
+  echo "$net.$number $node" >> "$work/hosts"
+  if [ -n "$rate" ]; then
+    ip netns exec "$node" tc qdisc add dev "$node" root tbf rate "$rate" burst 128kb latency 20ms ||
+      skip "tc cannot limit the rate"
+  fi
+  number=$((number + 1))
+done
+echo "127.0.0.1 localhost" >> "$work/hosts"
+
+# in place of ssh: HOST COMMAND... in that host's network, with its name
+cat > "$work/agent" << 'AGENT'
+#!/bin/bash
+host=$1; shift
+exec ip netns exec "$host" unshare --uts bash -c "hostname $host; $*"
+AGENT
+chmod +x "$work/agent"
+
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 TMPDIR=/tmp
+export ASAN_OPTIONS=${ASAN_OPTIONS:-}:detect_leaks=0  # Open MPI keeps what it allocates
+# a private view of /etc/hosts: mpirun and its daemons look the names up there
+# shellcheck disable=SC2086
+unshare --mount bash -c 'mount --bind "$1" /etc/hosts; shift; exec "$@"' - "$work/hosts" \
+  "$work/agent" "$a" exec timeout -k 10 "${SLUICE_TEST_SECONDS:-120}" mpirun --mca plm_rsh_agent "$work/agent" \
+  --mca btl_tcp_if_include "$net.0/24" --mca oob_tcp_if_include "$net.0/24" -H "$a:$per_node,$b:$per_node" \
+  -n $((2 * per_node)) --oversubscribe --bind-to none $options "$@" < /dev/null
+exit $?
