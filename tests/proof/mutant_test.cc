@@ -49,6 +49,7 @@ std::vector<TaskProgram> bases() {
   grouped.groupSlots = 2;
   MoeShape uneven = two, few = three;  // ranks with different numbers of experts, also with none
   uneven.experts = 5;
+  uneven.sumLast = true;
   few.experts = 2;
   few.topK = 2;
   return {buildMoeProgram(two),

@@ -21,7 +21,7 @@
 namespace sluice {
 namespace {
 
-// Two ranks, one or two experts at each, up to two tokens at each. Slots of rows are multiples of 16 in any
+// Two ranks, up to two experts and up to two tokens at each. Slots of rows are multiples of 16 in any
 // valid program; the tables do not depend on it, so the model also cuts rows into slots of one.
 struct Small {
   int experts, topK, tokens, cores, window, tileN, slotRows;
@@ -42,15 +42,16 @@ MoeShape shapeOf(const Small& small) {
           .tileM = 2};
 }
 
-// The plain layer, dense families beside it, apart and fused, and products on groups of two slots, which the
-// model cuts to one row each, apart and fused.
-constexpr int kKinds = 5;
+// The plain layer, dense families beside it, apart and fused, products on groups of two slots, which the
+// model cuts to one row each, apart and fused, and a sum that waits for a gradient of all experts.
+constexpr int kKinds = 6, kSumLast = 5;
 
 TaskProgram programOfKind(int kind, const Small& small) {
   MoeShape shape = shapeOf(small);
   if (kind == 1 || kind == 2) return buildDenseProgram(shape, kind == 2);
-  if (kind > 2) shape.groupSlots = 2;
+  if (kind == 3 || kind == 4) shape.groupSlots = 2;
   shape.fused = kind == 4;
+  shape.sumLast = kind == kSumLast;
   return buildMoeProgram(shape);
 }
 
@@ -108,6 +109,8 @@ TEST_CASE("in every state that a small program can reach all is well, for every 
       if (!kSanitized) explore(verified(buildDenseProgram(shapeOf(tiny), true)), tiny);
       const Small grouped{2, 1, 2, cores, 1, 2, slotRows};
       if (!kSanitized) explore(verified(programOfKind(3, grouped)), grouped);
+      const Small atOneRank{1, 1, 2, cores, 1, 2, slotRows};  // the other rank owns no expert
+      explore(verified(programOfKind(kSumLast, atOneRank)), atOneRank);
     }
   }
   const Small twice{2, 2, 2, 1, 2, 2, 16};
@@ -122,7 +125,8 @@ TEST_CASE("the largest states of larger programs keep the promise") {
   for (const int cores : {1, 2})
     for (const int slotRows : {16, 1})
       for (const Small& small : {Small{2, 2, 2, cores, 1, 1, slotRows}, Small{4, 2, 2, cores, 2, 2, slotRows},
-                                 Small{4, 1, 2, cores, 1, 1, slotRows}})
+                                 Small{4, 1, 2, cores, 1, 1, slotRows}, Small{3, 2, 2, cores, 2, 1, slotRows},
+                                 Small{1, 1, 2, cores, 1, 2, slotRows}})
         for (int kind = 0; kind < kKinds; ++kind) {
           const TaskProgram program = programOfKind(kind, small);
           const Sum sum = checkAll(verified(program), small, largestStates, most);
@@ -143,16 +147,17 @@ void forEachRecord(TaskProgram& program, const std::function<void(TaskRecord&)>&
 }
 
 constexpr Small kTeeth{2, 2, 1, 2, 1, 1, 1};
+constexpr Small kUnevenTeeth{3, 2, 1, 2, 1, 1, 1};
 
 // Refused by verify(), and found by the model under some routing.
-void checkFound(const TaskProgram& program) {
+void checkFound(const TaskProgram& program, const Small& small = kTeeth) {
   CHECK_FALSE(verify(program).ok());
-  CHECK(checkAll(program, kTeeth, largestStates).error != "");
+  CHECK(checkAll(program, small, largestStates).error != "");
 }
 
 TEST_CASE("a wait that is dropped is found, whichever it is") {
   int dropped = 0;
-  for (int kind = 0; kind < kKinds; ++kind) {
+  for (int kind = 0; kind < kSumLast; ++kind) {  // that one's wait carries no data: without it all is well
     const TaskProgram whole = programOfKind(kind, kTeeth);
     for (uint32_t family = 0; family < whole.families.size(); ++family) {
       for (size_t wait = 0; wait < 2; ++wait) {
@@ -173,17 +178,35 @@ TEST_CASE("a wait that is dropped is found, whichever it is") {
 }
 
 TEST_CASE("a threshold of one more or one less is found, whichever it is") {
-  for (int kind = 0; kind < kKinds; ++kind) {
-    const TaskProgram whole = programOfKind(kind, kTeeth);
+  const auto checkThresholds = [](int kind, const Small& small) {
+    const TaskProgram whole = programOfKind(kind, small);
     for (size_t event = 0; event < whole.events.size(); ++event) {
       for (const int change : {-1, 1}) {
         if (whole.events[event].factor == 0) continue;
         TaskProgram program = whole;
         program.events[event].factor += change;
         INFO(program.name << ", threshold of " << program.events[event].name << " by " << change);
-        checkFound(program);
+        checkFound(program, small);
       }
     }
+  };
+  for (int kind = 0; kind < kKinds; ++kind) checkThresholds(kind, kTeeth);
+  checkThresholds(kSumLast, kUnevenTeeth);
+}
+
+TEST_CASE("a threshold of all experts that is right for one rank only is found") {
+  const TaskProgram whole = programOfKind(kSumLast, kUnevenTeeth);
+  const auto allGrads = std::find_if(whole.events.begin(), whole.events.end(), [](const EventArray& event) {
+    return event.rule == ThresholdRule::kExpertsOfRank;
+  });
+  REQUIRE(allGrads != whole.events.end());
+  for (const int experts : {1, 2}) {
+    TaskProgram program = whole;
+    EventArray& event = program.events[allGrads - whole.events.begin()];
+    event.rule = ThresholdRule::kConstant;
+    event.factor *= experts;
+    INFO(experts << " experts counted at ranks that own 2 and 1");
+    checkFound(program, kUnevenTeeth);
   }
 }
 
@@ -272,15 +295,18 @@ TEST_CASE("what verify() accepts keeps the promise for every routing") {
   const Small small{2, 2, 1, 2, 1, 1, 1};
   std::vector<TaskProgram> bases;
   for (int kind = 0; kind < kKinds; ++kind) bases.push_back(programOfKind(kind, small));
+  bases.push_back(programOfKind(kSumLast, kUnevenTeeth));
+  bases.push_back(programOfKind(kSumLast, {1, 1, 1, 2, 1, 1, 1}));
   int refused = 0, harmless = 0;
   for (int i = 0; i < proofShare(3000); ++i) {
-    TaskProgram mutant = bases[i % kKinds];
+    const TaskProgram& base = bases[static_cast<size_t>(i) % bases.size()];
+    TaskProgram mutant = base;
     // Subtle changes stand first in the list and go first: they take a program whose ids are in range.
     std::vector<size_t> chosen = {random() % list.size()};
     if (i % 2 == 0) chosen.push_back(random() % list.size());
     std::sort(chosen.begin(), chosen.end());
     for (size_t mutation : chosen) list[mutation].apply(mutant, random);
-    if (mutant == bases[i % kKinds]) continue;
+    if (mutant == base) continue;
     if (!verify(mutant)) {
       ++refused;
       continue;

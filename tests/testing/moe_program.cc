@@ -263,6 +263,7 @@ class Builder : private ProgramBuilder {
         grouped() && s_.fused ? ThresholdRule::kGroupsOfExpert : ThresholdRule::kSlotsOfExpert, 1, false);
     const EventId gateDone = productDone("gate_grad_done", gateTiles);
     const EventId back = allReturned();
+    const EventId allGrads = s_.sumLast ? allExperts("all_grads", gradTiles(i, h)) : EventId{};
     const BufferId none;
     family({"dispatch",
             OpKind::kDispatch,
@@ -283,7 +284,7 @@ class Builder : private ProgramBuilder {
             {act_, b.rowsDy, b.rowWeights},
             {b.downWeightGrad},
             {ofExpert},
-            {},
+            {allGrads},
             6,
             "w1_grad"});
     swigluGradient(b, actDone, {swigluDone, expertSwiglu});
@@ -314,7 +315,7 @@ class Builder : private ProgramBuilder {
             width(h, s_.topK),
             {b.returned, none, b.returnedScalars},
             {b.dx, b.dWeights},
-            {back},
+            {back, allGrads},
             {},
             2});
     family({"gate_up_weight_grad",

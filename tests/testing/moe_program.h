@@ -25,6 +25,7 @@ struct MoeShape {
   bool fused = false;        // activation and its gradient in the task of the gmm before them
   bool forwardOnly = false;  // no entry `backward`; with fused, gate_up is not stored
   int groupSlots = 0;        // products work on groups of so many slots; 0: all work on slots
+  bool sumLast = false;      // the sum of backward waits for a weight gradient of all experts of its rank
 };
 
 TaskProgram buildMoeProgram(const MoeShape& shape);

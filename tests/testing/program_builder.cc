@@ -69,6 +69,13 @@ EventId ProgramBuilder::allTokens(const char* name, int64_t tiles) {
   return event(name, EventSpace::kOne, EventUnit::kTasks, ThresholdRule::kSlotsOfTokens, tiles, false);
 }
 
+EventId ProgramBuilder::allExperts(const char* name, int64_t tiles) {
+  const bool differ = program.expertsDiffer();
+  return event(name, EventSpace::kOne, EventUnit::kTasks,
+               differ ? ThresholdRule::kExpertsOfRank : ThresholdRule::kConstant,
+               differ ? tiles : tiles * program.mostExperts(), false);
+}
+
 void ProgramBuilder::family(FamilySpec spec) {
   const FamilyId id = append<FamilyId>(
       program.families, Family{spec.name, spec.alias, "", entry, spec.op, CoreKind::kUnified, spec.space,

@@ -57,6 +57,7 @@ class ProgramBuilder {
   EventId done(const char* name, EventSpace space, int64_t tiles);  // the tasks of a slot of rows or tokens
   EventId expertDone(const char* name, int64_t tiles);              // the tasks of all slots of an expert
   EventId allTokens(const char* name, int64_t tiles);               // the tasks of all slots of tokens
+  EventId allExperts(const char* name, int64_t tiles);              // the tasks of all experts of a rank
 
   void family(FamilySpec spec);
 };

@@ -53,6 +53,7 @@ std::vector<TaskProgram> bases() {
   fused.fused = true;
   MoeShape uneven = two, few = three;  // ranks with different numbers of experts, also with none
   uneven.experts = 5;
+  uneven.sumLast = true;
   few.experts = 2;
   few.topK = 2;
   return {buildMoeProgram(two),
@@ -135,6 +136,11 @@ void checkBad(const std::function<void(TaskProgram&)>& change, const char* refus
   REQUIRE_FALSE(verified.ok());
   CHECK_THAT(verified.error().message, Catch::Contains(refused));
   CHECK_THAT(misbehaviour(mutant, 5, 200), Catch::Contains(found));
+}
+
+FamilyId familyOf(const TaskProgram& p, EntryId entry, OpKind op) {
+  const auto is = [&](const Family& f) { return f.entry == entry && f.op == op; };
+  return {static_cast<uint32_t>(std::find_if(p.families.begin(), p.families.end(), is) - p.families.begin())};
 }
 
 void setFamily(TaskProgram& p, uint32_t family, const std::function<void(TaskRecord&)>& change) {
@@ -244,6 +250,54 @@ TEST_CASE("what is behind all tokens is not behind the rows that arrive") {
       verified.error().message,
       Catch::Contains("'late'") && Catch::Contains("until family 'dispatch' has written it for its expert"));
   CHECK_THAT(misbehaviour(p, 5, 200), Catch::Contains("where it is not written"));
+}
+
+// A rank that owns no expert has no task of a weight gradient: there, who waits for all of them waits for
+// nothing, and has not what the gradients have waited for.
+TEST_CASE("what is behind all experts is not behind the pairs that come back") {
+  const auto withLateSum = [](int experts) {
+    MoeShape shape = twoRanks();
+    shape.ranks = 3;
+    shape.experts = experts;
+    shape.sumLast = true;
+    TaskProgram p = buildMoeProgram(shape);
+    const auto isGrad = [](const Family& f) { return f.name == "down_weight_grad"; };
+    const auto grad = static_cast<uint32_t>(std::find_if(p.families.begin(), p.families.end(), isGrad) -
+                                            p.families.begin());
+    const FamilyId sum = familyOf(p, EntryId{1}, OpKind::kCombineSum);
+    TaskRecord links;
+    setFamily(p, sum.value, [&](TaskRecord& r) { links = r; });
+    setFamily(p, grad, [&](TaskRecord& r) { r.waits[1] = links.waits[0]; });  // all that is returned
+    // the sum waits for that alone, and a second one, which makes the same, for the gradients alone
+    setFamily(p, sum.value, [&](TaskRecord& r) { r.waits[1] = {}; });
+    Family late = p.at(sum);
+    late.name = "late";
+    for (BufferId& written : late.writes) {
+      p.buffers.push_back(p.at(written));
+      p.buffers.back().name = "late_" + p.buffers.back().name;
+      written = BufferId{static_cast<uint32_t>(p.buffers.size() - 1)};
+    }
+    Lane lane = *std::find_if(p.lanes.begin(), p.lanes.end(), [&](const Lane& l) {
+      return l.entry == EntryId{1} && l.name == "combine.sum";
+    });
+    for (auto& seat : lane.seats)
+      for (TaskRecord& record : seat) {
+        record.family = FamilyId{static_cast<uint32_t>(p.families.size())};
+        record.waits = {links.waits[1], {}};
+      }
+    p.families.push_back(late);
+    p.lanes.push_back(lane);
+    return p;
+  };
+  for (const int experts : {3, 4}) {
+    CHECK(verify(withLateSum(experts)).ok());
+    CHECK(misbehaviour(withLateSum(experts), 5, 100) == "");
+  }
+  const auto verified = verify(withLateSum(2));
+  REQUIRE_FALSE(verified.ok());
+  CHECK_THAT(verified.error().message,
+             Catch::Contains("'late'") && Catch::Contains("until family 'combine.return' has written it"));
+  CHECK_THAT(misbehaviour(withLateSum(2), 5, 200), Catch::Contains("where it is not written"));
 }
 
 TEST_CASE("damaged records and lanes are refused or harmless") {
