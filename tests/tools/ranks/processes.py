@@ -15,7 +15,9 @@ def clean_environment():
     return {name: value for name, value in os.environ.items() if name not in names}
 
 
-def die_with_parent():
+def prepare_child():
+    # a test that runs in the background of a shell has this one ignored, and its children would, too
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
@@ -24,7 +26,7 @@ class Process:
         self.output = tempfile.TemporaryFile(mode="w+")
         self.errors = tempfile.TemporaryFile(mode="w+")
         self.process = subprocess.Popen(command, env={**clean_environment(), **variables}, stdin=subprocess.DEVNULL,
-                                        stdout=self.output, stderr=self.errors, preexec_fn=die_with_parent)
+                                        stdout=self.output, stderr=self.errors, preexec_fn=prepare_child)
         self.pid = self.process.pid
 
     def signal(self, number):
