@@ -41,6 +41,28 @@ TEST_CASE("outputs are made for the tokens of a rank, but for those of extent ro
   CHECK(makeOutputs(program, 0, outputs, 7).size() == 4);
 }
 
+TEST_CASE("a file has as many experts as its rank owns") {
+  const TaskProgram program = buildMoeProgram({.ranks = 2, .experts = 5});
+  const EntryTensors all = tensorsOf(program, *findEntries(program, ""));
+  CHECK(makeOutputs(program, 0, all.outputs, 7).at("down_weight_grad").shape() ==
+        std::vector<int64_t>{3, 24, 32});
+  CHECK(makeOutputs(program, 1, all.outputs, 7).at("down_weight_grad").shape() ==
+        std::vector<int64_t>{2, 24, 32});
+  TensorMap file;
+  for (BufferId id : all.inputs) {
+    const Buffer& buffer = program.at(id);
+    std::vector<int64_t> shape;
+    for (const Dim& dim : buffer.shape) shape.push_back(program.sizeAt(0, dim, 7));
+    file.emplace(buffer.name, Tensor(buffer.type, shape));
+  }
+  CHECK(*checkInputs(program, 0, all.inputs, file) == 7);
+  CHECK(checkInputs(program, 1, all.inputs, file).error().message ==
+        "tensor 'gate_up_weight': found BF16 [3, 32, 48], expected BF16 [2, 32, 48]");
+  file.erase("down_weight");
+  CHECK(checkInputs(program, 0, all.inputs, file).error().message ==
+        "tensor 'down_weight' is missing, expected BF16 [3, 24, 32]");
+}
+
 TEST_CASE("the operations of a row are 6 H I forward and 12 H I backward") {
   const TaskProgram program = buildMoeProgram({});
   CHECK(flopsOf(program, {0}, 10, 7) == 10 * 6 * 32 * 24);

@@ -1,5 +1,7 @@
 // The whole layer by ranks that are processes: the bits of ranks that are threads.
+#include <algorithm>
 #include <catch2/catch.hpp>
+#include <utility>
 
 #include "tests/runtime/comm/shm/joined_ranks.h"
 #include "tests/testing/layer_run.h"
@@ -8,10 +10,10 @@
 namespace sluice {
 namespace {
 
-MoeShape shapeFor(int ranks) {
+MoeShape shapeFor(int ranks, int experts) {
   return {.ranks = ranks,
-          .experts = 8,
-          .topK = 3,
+          .experts = experts,
+          .topK = std::min(3, experts),
           .hidden = 75,
           .intermediate = 51,
           .maxTokens = 90,
@@ -39,9 +41,9 @@ std::string takeHash(LayerData& data, int rank) {
 std::string describe(const Status& status) { return status ? "" : status.error().message; }
 
 // All hashes by rank, one a line. In a process of its own: the test itself has one thread.
-std::string runAsThreads(int ranks) {
+std::string runAsThreads(int ranks, int experts) {
   Processes process(1, [&](const Child&) -> std::string {
-    auto program = Program::fromTaskProgram(buildMoeProgram(shapeFor(ranks)));
+    auto program = Program::fromTaskProgram(buildMoeProgram(shapeFor(ranks, experts)));
     if (!program) return program.error().message;
     LayerData data = makeLayerData(program->tables(), specFor(ranks));
     if (Status ran = runLayer(*program, {.threads = 2}, data); !ran) return ran.error().message;
@@ -53,8 +55,8 @@ std::string runAsThreads(int ranks) {
 }
 
 // Two steps each way: the second meets counters and boards that were used.
-std::string runOneRank(Transport& transport, int ranks) {
-  auto program = Program::fromTaskProgram(buildMoeProgram(shapeFor(ranks)));
+std::string runOneRank(Transport& transport, int ranks, int experts) {
+  auto program = Program::fromTaskProgram(buildMoeProgram(shapeFor(ranks, experts)));
   if (!program) return program.error().message;
   LayerData data = makeLayerData(program->tables(), specFor(ranks));
   auto context = Context::create(*program, transport, {.threads = 2});
@@ -67,14 +69,17 @@ std::string runOneRank(Transport& transport, int ranks) {
 }
 
 TEST_CASE("a layer gives the same bits, forward and backward, by processes and by threads") {
-  for (const int ranks : {1, 2, 4}) {
-    INFO(ranks << " ranks");
-    const auto hashes =
-        runProcesses(ranks, [&](Transport& transport) { return runOneRank(transport, ranks); });
+  // ranks that own as many experts, other numbers of them, and none
+  for (const auto& [ranks, experts] : {std::pair{1, 8}, {2, 8}, {4, 8}, {3, 8}, {3, 2}}) {
+    INFO(ranks << " ranks, " << experts << " experts");
+    const auto run = [ranks = ranks, experts = experts](Transport& transport) {
+      return runOneRank(transport, ranks, experts);
+    };
+    const auto hashes = runProcesses(ranks, run);
     std::string all;
     for (const std::string& hash : hashes) all += hash + "\n";
     CHECK(all.size() == 17 * hashes.size());
-    CHECK(all == runAsThreads(ranks));
+    CHECK(all == runAsThreads(ranks, experts));
   }
 }
 
