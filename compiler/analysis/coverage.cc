@@ -13,14 +13,25 @@ SpaceKind spaceOf(const Draft& draft, size_t family) {
   return draft.program.at(draft.program.families[family].space).kind;
 }
 
+// Whether a rank without experts has no task of the space, or (sends) none that writes at it.
+bool needsExperts(SpaceKind kind) {
+  return kind != SpaceKind::kTokens && kind != SpaceKind::kOnce && kind != SpaceKind::kReturns;
+}
+
 // `q` lies between `c`, which covers it at `near`, and `p`, which it covers at `far`: how far c covers p.
-Scope compose(SpaceKind c, SpaceKind q, SpaceKind p, Scope near, Scope far) {
+// `everywhere`: every rank owns experts.
+Scope compose(SpaceKind c, SpaceKind q, SpaceKind p, Scope near, Scope far, bool everywhere) {
   if (far == Scope::kNone) return Scope::kNone;
   if (near == Scope::kSlot) return far;  // c's slot is live, so q has tasks in it
   const Scope wider = std::max(near, far);
   if (near == Scope::kGroup) return wider;  // c's group is live, and so is each slot of it
   const auto isOne = [](SpaceKind s, SpaceKind a, SpaceKind b) { return s == a || s == b; };
-  if (isOne(q, SpaceKind::kExperts, SpaceKind::kOnce)) return wider;  // these always have tasks
+  if (q == SpaceKind::kOnce) return wider;  // it always has tasks
+  if (q == SpaceKind::kExperts) {
+    // a rank without experts has no task of q; then it must have none of c, or none of p that writes here
+    const bool hasNoneOfC = c == SpaceKind::kReturns || (c != SpaceKind::kSends && needsExperts(c));
+    return everywhere || hasNoneOfC || needsExperts(p) ? wider : Scope::kNone;
+  }
   if (q == SpaceKind::kTokens) {
     // a rank without tokens has no task of q; then it must have none of c, or none of p that writes here
     const bool goTogether =
@@ -52,6 +63,7 @@ Scope scopeOf(EventSpace space) {
 std::vector<Scope> coverageOf(const Draft& draft, const CoverageTable& table, SpaceKind consumer,
                               const std::vector<EventId>& waits) {
   std::vector<Scope> row(draft.sync.size(), Scope::kNone);
+  const bool everywhere = draft.program.deal().fewest() > 0;
   for (EventId wait : waits) {
     const EventArray& event = draft.program.at(wait);
     const Scope scope = scopeOf(event.space);
@@ -60,8 +72,8 @@ std::vector<Scope> coverageOf(const Draft& draft, const CoverageTable& table, Sp
       row[p] = std::max(row[p], scope);
       if (event.remote || p >= table.size()) continue;
       for (size_t far = 0; far < p; ++far)
-        row[far] = std::max(row[far],
-                            compose(consumer, spaceOf(draft, p), spaceOf(draft, far), scope, table[p][far]));
+        row[far] = std::max(row[far], compose(consumer, spaceOf(draft, p), spaceOf(draft, far), scope,
+                                              table[p][far], everywhere));
     }
   }
   return row;

@@ -49,7 +49,7 @@ class Planner {
   MemoryPlan run() {
     std::vector<Home> homes;
     const Formula least = peakOfProgram(program_, lifetimes_);
-    for (Extent extent : {Extent::kFixed, Extent::kTokens, Extent::kRows, Extent::kPairs}) {
+    for (Extent extent : {Extent::kFixed, Extent::kTokens, Extent::kRows, Extent::kPairs, Extent::kExperts}) {
       std::vector<Home> more = homesOf(extent, least.at(extent));
       std::move(more.begin(), more.end(), std::back_inserter(homes));
     }

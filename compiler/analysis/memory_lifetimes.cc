@@ -10,7 +10,8 @@
 namespace sluice {
 namespace {
 
-constexpr std::array kExtents = {Extent::kFixed, Extent::kTokens, Extent::kRows, Extent::kPairs};
+constexpr std::array kExtents = {Extent::kFixed, Extent::kTokens, Extent::kRows, Extent::kPairs,
+                                 Extent::kExperts};
 
 bool isRemoteSpace(SpaceKind kind) { return kind == SpaceKind::kSends || kind == SpaceKind::kReturns; }
 
@@ -94,8 +95,9 @@ int64_t& Formula::at(Extent extent) {
       return rows;
     case Extent::kPairs:
       return pairs;
-    case Extent::kFixed:
     case Extent::kExperts:
+      return experts;
+    case Extent::kFixed:
       break;
   }
   return fixed;
@@ -106,10 +108,15 @@ Formula& Formula::operator+=(const Formula& other) {
   return *this;
 }
 
-double inBalancedStep(const Formula& formula, int64_t tokens, int64_t topK) {
+double inBalancedStep(const Formula& formula, int64_t tokens, int64_t topK, int64_t experts) {
   const auto t = static_cast<double>(tokens), pairs = t * static_cast<double>(topK);
   return static_cast<double>(formula.fixed) + static_cast<double>(formula.tokens) * t +
-         (static_cast<double>(formula.rows) + static_cast<double>(formula.pairs)) * pairs;
+         (static_cast<double>(formula.rows) + static_cast<double>(formula.pairs)) * pairs +
+         static_cast<double>(formula.experts) * static_cast<double>(experts);
+}
+
+double inBalancedStep(const TaskProgram& program, const Formula& formula) {
+  return inBalancedStep(formula, program.maxTokens, program.topK, program.mostExperts());
 }
 
 Extent extentOf(const Buffer& buffer) {

@@ -16,12 +16,14 @@
 
 namespace sluice {
 
-// A number of bytes or operations, known at run time: fixed + tokens T + rows R + pairs P.
+// A number of bytes or operations, known at run time: fixed + tokens T + rows R + pairs P + experts E, the
+// last where ranks own different numbers of experts.
 struct Formula {
   int64_t fixed = 0;
   int64_t tokens = 0;
   int64_t rows = 0;
   int64_t pairs = 0;
+  int64_t experts = 0;
 
   int64_t& at(Extent extent);
   int64_t at(Extent extent) const { return Formula(*this).at(extent); }
@@ -29,8 +31,12 @@ struct Formula {
   friend bool operator==(const Formula&, const Formula&) = default;
 };
 
-// Its value in a step with `tokens` tokens a rank and as many rows and pairs as that makes: tokens * topK.
-double inBalancedStep(const Formula& formula, int64_t tokens, int64_t topK);
+// Its value in a step with `tokens` tokens a rank and as many rows and pairs as that makes: tokens * topK, at
+// a rank with that many experts.
+double inBalancedStep(const Formula& formula, int64_t tokens, int64_t topK, int64_t experts);
+
+// Likewise with max_tokens tokens, at a rank that owns most experts.
+double inBalancedStep(const TaskProgram& program, const Formula& formula);
 
 Extent extentOf(const Buffer& buffer);
 

@@ -192,6 +192,11 @@ Status expectRange(const char* name, int64_t value, int64_t least, int64_t most)
 }  // namespace
 
 Expected<ReferenceSizes> referenceSizes(const Graph& graph, const ReferenceOptions& options) {
+  if (graph.experts % graph.ranks != 0)
+    return Error{
+        fmt::format("error: the reference plan gives all ranks as many experts, but {} are no multiple "
+                    "of {} ranks",
+                    graph.experts, graph.ranks)};
   const int64_t seq = options.seq == 0 ? graph.maxTokens : options.seq;
   if (Status fits = expectRange("tp", options.tp, 1, kMaxRanks); !fits) return fits.error();
   if (Status fits = expectRange("seq", seq, 1, kMaxTokens); !fits) return fits.error();

@@ -51,8 +51,10 @@ namespace {
 // One dimension and the `x` behind it; nothing where the element type begins.
 mlir::OptionalParseResult parseDim(mlir::AsmParser& parser, int64_t& dim) {
   StringRef extent;
-  if (succeeded(parser.parseOptionalKeyword(&extent, {"T", "R"}))) {
-    dim = extent == "T" ? MoeTensorType::kTokens : MoeTensorType::kRows;
+  if (succeeded(parser.parseOptionalKeyword(&extent, {"T", "R", "E"}))) {
+    dim = extent == "T"   ? MoeTensorType::kTokens
+          : extent == "R" ? MoeTensorType::kRows
+                          : MoeTensorType::kExperts;
     return parser.parseKeyword("x");
   }
   const llvm::SMLoc location = parser.getCurrentLocation();
@@ -68,6 +70,8 @@ void printShape(llvm::raw_ostream& os, MoeTensorType type) {
       os << "T x ";
     } else if (dim == MoeTensorType::kRows) {
       os << "R x ";
+    } else if (dim == MoeTensorType::kExperts) {
+      os << "E x ";
     } else {
       os << dim << " x ";
     }
@@ -102,10 +106,11 @@ LogicalResult MoeTensorType::verify(llvm::function_ref<mlir::InFlightDiagnostic(
   if (shape.empty() || shape.size() > 3) {
     return emitError() << "tensor has " << shape.size() << " dimensions, expected 1 to 3";
   }
+  const auto isExtent = [](int64_t dim) { return dim == kTokens || dim == kRows || dim == kExperts; };
   for (int64_t dim : shape.drop_front()) {
-    if (dim == kTokens || dim == kRows) return emitError() << "only the leading dimension may be T or R";
+    if (isExtent(dim)) return emitError() << "only the leading dimension may be T, R or E";
   }
-  const bool symbolic = shape.front() == kTokens || shape.front() == kRows;
+  const bool symbolic = isExtent(shape.front());
   for (int64_t dim : symbolic ? shape.drop_front() : shape) {
     if (dim < 1 || dim > kMaxDim) {
       return emitError() << "dimension is " << dim << ", expected 1 to " << kMaxDim;

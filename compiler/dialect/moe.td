@@ -24,7 +24,8 @@ def Moe_GraphOp : Moe_Op<"graph", [IsolatedFromAbove, NoRegionArguments, NoTermi
       moe.entry @backward after @forward { ... }
     }
     ```
-    `experts` are those of all ranks; rank r owns experts r * E .. (r + 1) * E - 1 with E = experts / ranks.
+    `experts` are those of all ranks. Where they are a multiple of `ranks`, rank r owns experts r * E .. (r + 1) * E - 1
+    with E = experts / ranks; else the first experts mod ranks ranks own one more than the others, and E is an extent.
     `symbols` are the values the graph was sized with; they are information only. Tensor names are unique in the
     graph, except that entries may share an input, and that `moe.saved` names what an earlier entry saved.
   }];
@@ -38,7 +39,12 @@ def Moe_GraphOp : Moe_Op<"graph", [IsolatedFromAbove, NoRegionArguments, NoTermi
   let hasVerifier = 1;
   let hasRegionVerifier = 1;
   let extraClassDeclaration = [{
-    int64_t getExpertsPerRank() { return getExperts() / getRanks(); }
+    bool expertsDiffer() { return getExperts() % getRanks() != 0; }
+    // The first dimension of weights: a number, or the extent.
+    int64_t getExpertsOfRank() {
+      if (expertsDiffer()) return MoeTensorType::kExperts;
+      return static_cast<int64_t>(getExperts() / getRanks());
+    }
   }];
 }
 

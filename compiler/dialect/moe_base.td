@@ -11,8 +11,8 @@ def Moe_Dialect : Dialect {
   let cppNamespace = "::sluice::moe";
   let summary = "one MoE-FFN layer as a graph of tensors of one rank";
   let description = [{
-    Tensors have symbolic leading extents: `T`, the tokens of this rank, and `R`, the rows it receives; all other
-    dimensions are numbers. Activations and weights are bf16, routing weights and row scalars f32, weight gradients f32
+    Tensors have symbolic leading extents: `T`, the tokens of this rank, `R`, the rows it receives, and `E`, the experts
+    it owns, where these are not as many at all ranks; all other dimensions are numbers. Activations and weights are bf16, routing weights and row scalars f32, weight gradients f32
     or bf16, expert ids i32; the verifiers refuse anything else.
   }];
   let useDefaultTypePrinterParser = 1;
@@ -28,8 +28,8 @@ class Moe_Type<string name, string typeMnemonic> : TypeDef<Moe_Dialect, name> {
 def Moe_Tensor : Moe_Type<"MoeTensor", "tensor"> {
   let summary = "a tensor of this rank: `!moe.tensor<T x 2048 x bf16>`";
   let description = [{
-    The leading dimension is `T`, `R` or a number, the others are numbers. `shape` holds kTokens and kRows for the
-    symbolic ones. One to three dimensions.
+    The leading dimension is `T`, `R`, `E` or a number, the others are numbers. `shape` holds kTokens, kRows and
+    kExperts for the symbolic ones. One to three dimensions.
   }];
   let parameters = (ins ArrayRefParameter<"int64_t">:$shape, "::mlir::Type":$elementType);
   let hasCustomAssemblyFormat = 1;
@@ -37,6 +37,7 @@ def Moe_Tensor : Moe_Type<"MoeTensor", "tensor"> {
   let extraClassDeclaration = [{
     static constexpr int64_t kTokens = -1;
     static constexpr int64_t kRows = -2;
+    static constexpr int64_t kExperts = -4;
 
     bool hasTokens() const { return getShape().front() == kTokens; }
     bool hasRows() const { return getShape().front() == kRows; }

@@ -39,10 +39,6 @@ LogicalResult GraphOp::verify() {
       failed(checkRange(*this, "max_tokens", getMaxTokens(), kMaxTokens))) {
     return mlir::failure();
   }
-  if (experts % ranks != 0) {
-    return emitError("graph '") << getSymName() << "': " << experts << " experts cannot be shared evenly by "
-                                << ranks << " ranks";
-  }
   if (static_cast<int64_t>(getTopK()) > experts) {
     return emitError("graph '") << getSymName() << "': top_k is " << getTopK() << ", but there are only "
                                 << experts << " experts";

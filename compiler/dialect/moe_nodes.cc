@@ -16,15 +16,19 @@ using mlir::success;
 
 namespace {
 
-// Checks the tensors of one node against patterns such as {"E", "C", "N"}. "T" and "R" are the extents; any
-// other letter is a number, bound where it is first met; "2I" is twice the number "I". E (experts a rank) and
-// K (top_k) are bound by the graph. The first mismatch is reported; all later checks fail silently.
+// Checks the tensors of one node against patterns such as {"E", "C", "N"}. "T" and "R" are extents, and so is
+// "E" (experts of the rank) where ranks own different numbers; any other letter is a number, bound where it
+// is first met; "2I" is twice the number "I". E, as a number, and K (top_k) are bound by the graph. The first
+// mismatch is reported; all later checks fail silently.
 class ShapeChecker {
  public:
   explicit ShapeChecker(NodeOp node) : node_(node) {
     auto graph = node->getParentOfType<GraphOp>();
     if (!graph) return;
-    bound_["E"] = {graph.getExpertsPerRank(), "experts / ranks"};
+    if (graph.expertsDiffer())
+      differ_ = std::to_string(graph.getExperts()) + " of " + std::to_string(graph.getRanks()) + " ranks";
+    else
+      bound_["E"] = {graph.getExpertsOfRank(), "experts / ranks"};
     bound_["K"] = {static_cast<int64_t>(graph.getTopK()), "top_k"};
   }
 
@@ -51,6 +55,7 @@ class ShapeChecker {
   bool bind(StringRef name, int64_t dim, StringRef what) {
     if (name == "T") return dim == MoeTensorType::kTokens;
     if (name == "R") return dim == MoeTensorType::kRows;
+    if (name == "E" && !differ_.empty()) return dim == MoeTensorType::kExperts;
     if (dim < 0) return false;
     const int64_t factor = name.consume_front("2") ? 2 : 1;
     if (dim % factor != 0) return false;
@@ -65,6 +70,7 @@ class ShapeChecker {
     for (StringRef name : pattern) {
       os << name << " x ";
       name.consume_front("2");
+      if (name == "E" && !differ_.empty()) where = " with E the experts of each rank (" + differ_ + ")";
       const auto it = before.find(name.str());
       if (it == before.end()) continue;
       where += (where.empty() ? " with " : ", ") + it->first + " = " + std::to_string(it->second.value) +
@@ -78,6 +84,7 @@ class ShapeChecker {
 
   NodeOp node_;
   Bindings bound_;
+  std::string differ_;  // how E is an extent; empty: it is a number
   bool ok_ = true;
 };
 

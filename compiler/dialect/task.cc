@@ -20,7 +20,7 @@ mlir::ParseResult parseShape(mlir::OpAsmParser& parser, mlir::DenseI64ArrayAttr&
     const std::optional<sluice::task::Extent> extent = sluice::task::symbolizeExtent(letter);
     if (!extent || *extent == sluice::task::Extent::fixed)
       return parser.emitError(parser.getCurrentLocation())
-             << "expected a number, T, R or P as a dimension, found '" << letter << "'";
+             << "expected a number, T, R, P or E as a dimension, found '" << letter << "'";
     dims.push_back(-static_cast<int64_t>(*extent));
     return mlir::success();
   };
@@ -57,12 +57,12 @@ namespace sluice::task {
 
 // The enums of the dialect are cast to those of the program: same values, whichever is edited.
 static_assert(static_cast<int>(SpaceKind::groups) == static_cast<int>(sluice::SpaceKind::kGroups));
-static_assert(static_cast<int>(Extent::P) == static_cast<int>(sluice::Extent::kPairs));
+static_assert(static_cast<int>(Extent::E) == static_cast<int>(sluice::Extent::kExperts));
 static_assert(static_cast<int>(Role::saved) == static_cast<int>(sluice::Role::kSaved));
 static_assert(static_cast<int>(EventSpace::groups) == static_cast<int>(sluice::EventSpace::kGroups));
 static_assert(static_cast<int>(EventUnit::rows) == static_cast<int>(sluice::EventUnit::kRows));
-static_assert(static_cast<int>(ThresholdRule::groups_of_expert) ==
-              static_cast<int>(sluice::ThresholdRule::kGroupsOfExpert));
+static_assert(static_cast<int>(ThresholdRule::experts_of_rank) ==
+              static_cast<int>(sluice::ThresholdRule::kExpertsOfRank));
 static_assert(static_cast<int>(OpKind::gmm_activation_grad) ==
               static_cast<int>(sluice::OpKind::kGmmActivationGrad));
 static_assert(static_cast<int>(CoreKind::vector) == static_cast<int>(sluice::CoreKind::kVector));

@@ -50,7 +50,7 @@ def Task_RegionOp : Task_Op<"region", [HasParent<"ProgramOp">]> {
 def Task_BufferOp : Task_Op<"buffer", [HasParent<"ProgramOp">]> {
   let summary = "a tensor of the program: `task.buffer saved \"act\" : [R, 768] bf16 in \"act\"`";
   let description = [{
-    `shape` holds kTokens, kRows and kPairs for the run-time extents T, R and P; `offset` the bytes from the begin of
+    `shape` holds kTokens, kRows, kPairs and kExperts for the run-time extents T, R, P and E; `offset` the bytes from the begin of
     the region's stride, where that is not 0.
   }];
   let arguments = (ins StrAttr:$name, Task_Role:$role, DenseI64ArrayAttr:$shape, TypeAttr:$element_type,
@@ -64,6 +64,7 @@ def Task_BufferOp : Task_Op<"buffer", [HasParent<"ProgramOp">]> {
     static constexpr int64_t kTokens = -1;
     static constexpr int64_t kRows = -2;
     static constexpr int64_t kPairs = -3;
+    static constexpr int64_t kExperts = -4;
   }];
 }
 

@@ -28,6 +28,7 @@ def Task_SpaceKind : Task_Enum<"SpaceKind", "what tasks are numbered by", [
 
 def Task_Extent : Task_Enum<"Extent", "what a dimension is measured in", [
   I32EnumAttrCase<"fixed", 0>, I32EnumAttrCase<"T", 1>, I32EnumAttrCase<"R", 2>, I32EnumAttrCase<"P", 3>,
+  I32EnumAttrCase<"E", 4>,
 ]>;
 
 def Task_Role : Task_Enum<"Role", "whose memory a buffer is, and for how long", [
@@ -48,6 +49,7 @@ def Task_ThresholdRule : Task_Enum<"ThresholdRule", "when an event is complete",
   I32EnumAttrCase<"constant", 0>, I32EnumAttrCase<"rows_of_slot", 1>, I32EnumAttrCase<"slots_of_expert", 2>,
   I32EnumAttrCase<"rows_of_expert", 3>, I32EnumAttrCase<"valid_pairs", 4>, I32EnumAttrCase<"slots_of_tokens", 5>,
   I32EnumAttrCase<"slots_of_group", 6>, I32EnumAttrCase<"groups_of_expert", 7>,
+  I32EnumAttrCase<"experts_of_rank", 8>,
 ]>;
 
 def Task_OpKind : Task_Enum<"OpKind", "what the tasks of a family do", [

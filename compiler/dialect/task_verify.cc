@@ -179,7 +179,7 @@ LogicalResult RegionOp::verify() { return checkRange(*this, "stride", getStride(
 LogicalResult BufferOp::verify() {
   for (const auto& [axis, dim] : llvm::enumerate(getShape())) {
     if (dim < 0 && axis > 0) return emitOpError("has a run-time extent that is not the first dimension");
-    if (failed(checkRange(*this, "a dimension", dim, kPairs, int64_t{1} << 46))) return failure();
+    if (failed(checkRange(*this, "a dimension", dim, kExperts, int64_t{1} << 46))) return failure();
     if (dim == 0) return emitOpError("has a dimension of 0");
   }
   if (getOffset() && !getRegion()) return emitOpError("has a place, but no region");
@@ -198,10 +198,10 @@ LogicalResult EntryOp::verify() {
 }
 
 LogicalResult EventOp::verify() {
-  const bool counted = getRule() == ThresholdRule::constant || getRule() == ThresholdRule::slots_of_expert ||
-                       getRule() == ThresholdRule::slots_of_tokens ||
-                       getRule() == ThresholdRule::slots_of_group ||
-                       getRule() == ThresholdRule::groups_of_expert;
+  const bool counted =
+      getRule() == ThresholdRule::constant || getRule() == ThresholdRule::slots_of_expert ||
+      getRule() == ThresholdRule::slots_of_tokens || getRule() == ThresholdRule::slots_of_group ||
+      getRule() == ThresholdRule::groups_of_expert || getRule() == ThresholdRule::experts_of_rank;
   if (counted) return checkRange(*this, "the factor", getFactor(), 1, int64_t{1} << 40);
   return checkRange(*this, "the factor", getFactor(), 0, 0);
 }

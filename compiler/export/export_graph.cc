@@ -209,9 +209,10 @@ class Exporter {
                     : type.getElementType().isF32() ? DType::kF32
                                                     : DType::kI32;
       for (int64_t dim : type.getShape())
-        tensor.shape.push_back(dim == moe::MoeTensorType::kTokens ? Dim{Extent::kTokens, 0}
-                               : dim == moe::MoeTensorType::kRows ? Dim{Extent::kRows, 0}
-                                                                  : Dim{Extent::kFixed, dim});
+        tensor.shape.push_back(dim == moe::MoeTensorType::kTokens    ? Dim{Extent::kTokens, 0}
+                               : dim == moe::MoeTensorType::kRows    ? Dim{Extent::kRows, 0}
+                               : dim == moe::MoeTensorType::kExperts ? Dim{Extent::kExperts, 0}
+                                                                     : Dim{Extent::kFixed, dim});
     }
     graph_.tensors.push_back(std::move(tensor));
     return use;

@@ -25,9 +25,10 @@ Json tensorJson(const GraphTensor& tensor) {
   if (!tensor.routing) {
     json["shape"] = Json::array();
     for (const Dim& dim : tensor.shape)
-      json["shape"].push_back(dim.extent == Extent::kTokens ? Json("T")
-                              : dim.extent == Extent::kRows ? Json("R")
-                                                            : Json(dim.size));
+      json["shape"].push_back(dim.extent == Extent::kTokens    ? Json("T")
+                              : dim.extent == Extent::kRows    ? Json("R")
+                              : dim.extent == Extent::kExperts ? Json("E")
+                                                               : Json(dim.size));
   }
   if (!tensor.alias.empty()) json["alias"] = tensor.alias;
   return json;

@@ -41,7 +41,7 @@ struct GraphTensor {
   std::string alias;  // the reference name, or empty
   bool routing = false;
   DType type = DType::kF32;  // not of a routing, nor is the shape
-  std::vector<Dim> shape;    // extents kFixed, kTokens and kRows
+  std::vector<Dim> shape;  // extents kFixed, kTokens, kRows and, where ranks own different numbers, kExperts
   SourcePos pos;
   friend bool operator==(const GraphTensor&, const GraphTensor&) = default;
 };

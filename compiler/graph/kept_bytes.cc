@@ -7,11 +7,13 @@ KeptBytes keptBytes(const Graph& graph) {
   for (const GraphEntry& entry : graph.entries) {
     for (const TensorUse& use : entry.save) {
       const GraphTensor& tensor = graph.at(use.tensor);
-      if (tensor.routing || tensor.shape.front().extent == Extent::kFixed) continue;
+      if (tensor.routing) continue;
+      const Extent extent = tensor.shape.front().extent;
+      if (extent != Extent::kTokens && extent != Extent::kRows) continue;
       int64_t bytes = dtypeBytes(tensor.type);
       for (const Dim& dim : tensor.shape)
         if (dim.extent == Extent::kFixed) bytes *= dim.size;
-      (tensor.shape.front().extent == Extent::kRows ? kept.row : kept.token) += bytes;
+      (extent == Extent::kRows ? kept.row : kept.token) += bytes;
     }
   }
   return kept;

@@ -50,7 +50,7 @@ class GraphReader {
       GraphSymbol symbol;
       symbol.name = item.key;
       checkName(errors_, item.keyPos, "a symbol", symbol.name);
-      if (symbol.name == "T" || symbol.name == "R") {
+      if (symbol.name == "T" || symbol.name == "R" || symbol.name == "E") {
         errors_.fail(item.keyPos, fmt::format("symbol '{}' has the name of a run-time extent", symbol.name));
       }
       Fields fields(errors_, item, fmt::format("symbol '{}'", symbol.name));
@@ -82,10 +82,6 @@ class GraphReader {
     graph_.topK = readLimit(fields, "top_k", kMaxTopK);
     graph_.maxTokens = readLimit(fields, "max_tokens", kMaxTokens);
     fields.finish();
-    if (graph_.experts % graph_.ranks != 0) {
-      errors_.fail(object.pos, fmt::format("{} experts cannot be shared evenly by {} ranks", graph_.experts,
-                                           graph_.ranks));
-    }
     if (graph_.topK > graph_.experts) {
       errors_.fail(object.pos,
                    fmt::format("top_k is {}, but there are only {} experts", graph_.topK, graph_.experts));
@@ -128,14 +124,34 @@ class GraphReader {
 
   Dim readDim(const GraphTensor& tensor, const JsonValue& value) {
     const std::string what = fmt::format("dimension {} of tensor '{}'", tensor.shape.size(), tensor.name);
-    if (value.kind != JsonKind::kString || (value.text != "T" && value.text != "R")) {
+    const bool isExtent = value.text == "T" || value.text == "R" || value.text == "E";
+    if (value.kind != JsonKind::kString || !isExtent) {
+      if (tensor.shape.empty()) checkQuotient(value, what);
       return {Extent::kFixed, readSize(errors_, graph_, value, what, 1, kMaxDim)};
     }
     if (!tensor.shape.empty()) {
       errors_.fail(value.pos,
                    fmt::format("{} is {}, which only the first dimension may be", what, value.text));
     }
+    if (value.text == "E") return expertsOfRank();
     return {value.text == "T" ? Extent::kTokens : Extent::kRows, 0};
+  }
+
+  // "experts/ep" is what a graph may have had before its sizes were set like this.
+  void checkQuotient(const JsonValue& value, const std::string& what) {
+    if (!expertsDiffer() || value.kind != JsonKind::kString || value.text.find('/') == std::string::npos)
+      return;
+    if (const Expected<int64_t> size = evaluateSize(value.text, graph_.symbols); !size)
+      errors_.fail(value.pos, fmt::format("{} ('{}'): {}; the experts of a rank are \"E\"", what, value.text,
+                                          size.error().message));
+  }
+
+  bool expertsDiffer() const { return graph_.experts % graph_.ranks != 0; }
+
+  // A number wherever all ranks own as many.
+  Dim expertsOfRank() const {
+    if (expertsDiffer()) return {Extent::kExperts, 0};
+    return {Extent::kFixed, graph_.experts / graph_.ranks};
   }
 
   void readEntries(const JsonValue& array) {

@@ -53,9 +53,10 @@ class Importer {
     if (tensor.routing) return moe::RoutingType::get(context);
     llvm::SmallVector<int64_t> shape;
     for (const Dim& dim : tensor.shape) {
-      shape.push_back(dim.extent == Extent::kTokens ? moe::MoeTensorType::kTokens
-                      : dim.extent == Extent::kRows ? moe::MoeTensorType::kRows
-                                                    : dim.size);
+      shape.push_back(dim.extent == Extent::kTokens    ? moe::MoeTensorType::kTokens
+                      : dim.extent == Extent::kRows    ? moe::MoeTensorType::kRows
+                      : dim.extent == Extent::kExperts ? moe::MoeTensorType::kExperts
+                                                       : dim.size);
     }
     const mlir::Type element = tensor.type == DType::kBF16  ? mlir::Type(builder_.getBF16Type())
                                : tensor.type == DType::kF32 ? mlir::Type(builder_.getF32Type())

@@ -6,6 +6,7 @@ namespace {
 // The run-time extents of `moe` have the numbers of `task`.
 static_assert(moe::MoeTensorType::kTokens == task::BufferOp::kTokens);
 static_assert(moe::MoeTensorType::kRows == task::BufferOp::kRows);
+static_assert(moe::MoeTensorType::kExperts == task::BufferOp::kExperts);
 
 moe::RouteOp routeOf(moe::EntryOp entry) {
   const auto routes = entry.getOps<moe::RouteOp>();

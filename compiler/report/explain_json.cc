@@ -60,6 +60,7 @@ std::string printExplanationJson(const TaskProgram& program, const Explanation& 
   json["balanced_step"] = {{"T", program.maxTokens},
                            {"R", int64_t{program.maxTokens} * program.topK},
                            {"P", int64_t{program.maxTokens} * program.topK}};
+  if (program.expertsDiffer()) json["balanced_step"]["E"] = program.mostExperts();
   json["decisions"] = Json::array();
   for (const Decision& decision : explanation.decisions)
     json["decisions"].push_back(Json{{"what", decision.what}, {"why", decision.why}});

@@ -15,8 +15,7 @@ std::string line(std::string_view about, const std::string& text) {
 }
 
 std::string bytesIn(const TaskProgram& program, const Formula& bytes) {
-  return fmt::format("{} bytes ({})", formulaText(bytes),
-                     bytesText(inBalancedStep(bytes, program.maxTokens, program.topK)));
+  return fmt::format("{} bytes ({})", formulaText(bytes), bytesText(inBalancedStep(program, bytes)));
 }
 
 std::string eventLine(const TaskProgram& program, const EventExplanation& event) {
@@ -60,9 +59,8 @@ std::string familyText(const TaskProgram& program, const FamilyExplanation& expl
   text += line("writes", bytesIn(program, explanation.work.written));
   const Formula& flops = explanation.work.flops;
   if (flops == Formula{}) return text;
-  return text +
-         line("computes", fmt::format("{} FLOP ({})", formulaText(flops),
-                                      flopsText(inBalancedStep(flops, program.maxTokens, program.topK))));
+  return text + line("computes", fmt::format("{} FLOP ({})", formulaText(flops),
+                                             flopsText(inBalancedStep(program, flops))));
 }
 
 std::string placeText(const Buffer& buffer) {
@@ -93,10 +91,10 @@ std::string memoryText(const TaskProgram& program, const Explanation& explanatio
 std::string printExplanation(const TaskProgram& program, const Explanation& explanation) {
   std::string text = fmt::format(
       "{} for target {}: {} ranks, {} experts, top {}, at most {} tokens a rank\n"
-      "formulas have T tokens, R rows and P pairs of a rank; a balanced step has T = {}, R = P = {}\n"
+      "formulas have T tokens, R rows{} of a rank; a balanced step has {}\n"
       "an operand counts once in bytes read and written, however many tasks read it\n",
       program.name, program.target, program.ranks, program.experts, program.topK, program.maxTokens,
-      program.maxTokens, int64_t{program.maxTokens} * program.topK);
+      program.expertsDiffer() ? ", P pairs and E experts" : " and P pairs", balancedStepText(program));
   if (!explanation.decisions.empty()) text += "\ndecisions\n";
   for (const Decision& decision : explanation.decisions)
     text += fmt::format("  {}: {}\n", decision.what, decision.why);

@@ -66,7 +66,7 @@ int64_t rowSlots(const TaskProgram& program, SpaceKind kind) {
   int64_t slotRows = 1;
   for (const Space& space : program.spaces)
     if (space.kind == kind) slotRows = space.slotSize;
-  const int64_t rows = int64_t{program.maxTokens} * program.topK, experts = program.expertsPerRank();
+  const int64_t rows = int64_t{program.maxTokens} * program.topK, experts = program.mostExperts();
   return experts * ceilDivide(ceilDivide(rows, experts), slotRows);
 }
 
@@ -82,7 +82,7 @@ int64_t liveSlots(const TaskProgram& program, const Space& space) {
     case SpaceKind::kReturns:
       return rowSlots(program, SpaceKind::kRows) * program.ranks;
     case SpaceKind::kExperts:
-      return program.expertsPerRank();
+      return program.mostExperts();
     case SpaceKind::kOnce:
       return 1;
   }
@@ -109,7 +109,7 @@ FamilyWork workOf(const TaskProgram& program, const Family& family) {
   } else if (family.op == OpKind::kCombineReturn) {
     work.written = {0, 0, work.written.pairs, 0};
   } else if (family.op == OpKind::kGmmWeightGrad && (family.tiling.flags & kAccumulateFlag) != 0) {
-    work.read.fixed += work.written.fixed;
+    work.read += work.written;
   }
   const Extent extent = family.op == OpKind::kCombineSum                           ? Extent::kPairs
                         : space == SpaceKind::kTokens || space == SpaceKind::kOnce ? Extent::kTokens

@@ -18,7 +18,8 @@ struct FamilyWork {
 
 FamilyWork workOf(const TaskProgram& program, const Family& family);
 
-// The tasks of a family in a balanced step: every rank has max_tokens tokens, every expert as many rows.
+// The tasks of a family in a balanced step: a rank with most experts and max_tokens tokens receives as many
+// rows as it sends, every expert as many as the others.
 int64_t tasksInBalancedStep(const TaskProgram& program, const Family& family);
 
 }  // namespace sluice

@@ -14,11 +14,10 @@ Json figuresJson(const TaskProgram& program, const EntryMemory& memory) {
 }  // namespace
 
 Json formulaJson(const TaskProgram& program, const Formula& formula) {
-  return {{"fixed", formula.fixed},
-          {"T", formula.tokens},
-          {"R", formula.rows},
-          {"P", formula.pairs},
-          {"balanced", inBalancedStep(formula, program.maxTokens, program.topK)}};
+  Json json{{"fixed", formula.fixed}, {"T", formula.tokens}, {"R", formula.rows}, {"P", formula.pairs}};
+  if (program.expertsDiffer()) json["E"] = formula.experts;
+  json["balanced"] = inBalancedStep(program, formula);
+  return json;
 }
 
 Json memoryJson(const TaskProgram& program, const MemoryReport& report) {

@@ -47,24 +47,24 @@ MemoryReport reportMemory(const TaskProgram& program) {
 }
 
 double overPeak(const TaskProgram& program, const EntryMemory& memory) {
-  const double peak = inBalancedStep(memory.peak, program.maxTokens, program.topK);
-  return peak > 0 ? inBalancedStep(memory.planned, program.maxTokens, program.topK) / peak : 1;
+  const double peak = inBalancedStep(program, memory.peak);
+  return peak > 0 ? inBalancedStep(program, memory.planned) / peak : 1;
 }
 
 std::string printMemoryTotals(const TaskProgram& program, const MemoryReport& report,
                               const std::string& indent) {
   const auto with = [&](const Formula& bytes) {
-    return fmt::format("{} ({})", formulaText(bytes),
-                       bytesText(inBalancedStep(bytes, program.maxTokens, program.topK)));
+    return fmt::format("{} ({})", formulaText(bytes), bytesText(inBalancedStep(program, bytes)));
   };
   const auto line = [&](const std::string& name, const EntryMemory& memory) {
     return fmt::format("{}{}: {}; peak of live bytes {}: {:.3f} of it\n", indent, name, with(memory.planned),
                        with(memory.peak), overPeak(program, memory));
   };
   std::string text = fmt::format(
-      "{}bytes of the runtime with T tokens, R rows and P pairs on a rank; in brackets a balanced step, T = "
-      "{}, R = P = {}\n",
-      indent, program.maxTokens, int64_t{program.maxTokens} * program.topK);
+      "{}bytes of the runtime with T tokens, R rows{} on a rank; in brackets a balanced step, "
+      "{}\n",
+      indent, program.expertsDiffer() ? ", P pairs and E experts" : " and P pairs",
+      balancedStepText(program));
   for (size_t e = 0; e < report.entries.size(); ++e)
     text += line("entry " + program.entries[e].name, report.entries[e]);
   text += line("in all", report.all);

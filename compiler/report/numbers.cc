@@ -28,8 +28,16 @@ std::string formulaText(const Formula& formula) {
   add(formula.rows, " R");
   add(formula.pairs, " P");
   add(formula.tokens, " T");
+  add(formula.experts, " E");
   add(formula.fixed, "");
   return text.empty() ? "0" : text;
+}
+
+std::string balancedStepText(const TaskProgram& program) {
+  std::string text =
+      fmt::format("T = {}, R = P = {}", program.maxTokens, int64_t{program.maxTokens} * program.topK);
+  if (program.expertsDiffer()) text += fmt::format(", E = {}", program.mostExperts());
+  return text;
 }
 
 std::string bytesText(double bytes) {

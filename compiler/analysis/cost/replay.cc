@@ -273,9 +273,10 @@ class Replayer {
 
 }  // namespace
 
-int32_t expertsToReplay(const CostProblem& problem, const LayerCost& cost, int64_t mostTasks) {
-  if (problem.events.empty() || problem.step.ranks < 1) return 0;
-  const double experts = static_cast<double>(problem.step.experts) / static_cast<double>(problem.step.ranks);
+int32_t expertsToReplay(const CostProblem& problem, const ExpectedRows& rows, const LayerCost& cost,
+                        int64_t mostTasks) {
+  if (problem.events.empty()) return 0;
+  const auto experts = static_cast<double>(rows.experts);
   double most = 1;
   for (uint32_t entry = 0; entry < problem.entries.size(); ++entry) {
     double tasks = 0;

@@ -50,7 +50,8 @@ struct Replay {
 
 // Experts of the rank to replay so that no entry runs more than `mostTasks`; 0 where one is too many, or the
 // problem has no events.
-int32_t expertsToReplay(const CostProblem& problem, const LayerCost& cost, int64_t mostTasks);
+int32_t expertsToReplay(const CostProblem& problem, const ExpectedRows& rows, const LayerCost& cost,
+                        int64_t mostTasks);
 
 // None: the entry has tasks that wait for what nothing signals, or it takes too many steps.
 std::optional<Replay> replayEntry(const CostProblem& problem, uint32_t entry, LaneRule rule,

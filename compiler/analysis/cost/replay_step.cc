@@ -45,9 +45,7 @@ class Builder {
  public:
   Builder(const CostProblem& problem, const ExpectedRows& rows, int32_t experts)
       : problem_(problem), ranks_(problem.step.ranks), rank_(problem.step.ranks / 2) {
-    const double all =
-        static_cast<double>(problem.step.experts) / static_cast<double>(std::max<int64_t>(1, ranks_));
-    step_.part = std::min(1.0, experts / all);
+    step_.part = std::min(1.0, experts / static_cast<double>(std::max<int64_t>(1, rows.experts)));
     step_.tokens = static_cast<int32_t>(std::ceil(static_cast<double>(problem.step.tokens) * step_.part));
     step_.tokenSlots = (step_.tokens + problem.tokenSlot - 1) / problem.tokenSlot;
     step_.expertRows = pickExperts(rows, experts);

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <numeric>
 
+#include "runtime/base/expert_deal.h"
+
 namespace sluice {
 namespace {
 
@@ -92,19 +94,19 @@ ExpectedRows expectRows(const Expectation& expectation, const StepShape& shape) 
   const std::vector<double> rows =
       fillRows(sharesOf(expectation, static_cast<size_t>(shape.experts)),
                tokens * static_cast<double>(std::min(shape.topK, shape.experts)), tokens);
-  const auto perRank = static_cast<std::ptrdiff_t>(shape.experts / shape.ranks);
+  const ExpertDeal deal{static_cast<int32_t>(shape.ranks), static_cast<int32_t>(shape.experts)};
   ExpectedRows best;
-  std::ptrdiff_t hottest = 0;
-  for (std::ptrdiff_t rank = 0; rank < shape.ranks; ++rank) {
-    const double sum =
-        std::accumulate(rows.begin() + rank * perRank, rows.begin() + (rank + 1) * perRank, 0.0);
+  auto hottest = rows.begin();  // the first of the rank's experts
+  for (int32_t rank = 0; rank < deal.ranks; ++rank) {
+    const auto first = rows.begin() + deal.first(rank);
+    const double sum = std::accumulate(first, first + deal.of(rank), 0.0);
     if (rank == 0 || sum > best.rows * (1 + 1e-9)) {
       best.rows = sum;
-      hottest = rank;
+      best.experts = deal.of(rank);
+      hottest = first;
     }
   }
-  best.groups = spreadByChance(
-      groupsOf({rows.begin() + hottest * perRank, rows.begin() + (hottest + 1) * perRank}), tokens);
+  best.groups = spreadByChance(groupsOf({hottest, hottest + best.experts}), tokens);
   return best;
 }
 

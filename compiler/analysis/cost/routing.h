@@ -18,7 +18,7 @@ struct Expectation {
 
 struct StepShape {
   int64_t ranks = 1;
-  int64_t experts = 1;  // in all; a multiple of ranks
+  int64_t experts = 1;  // in all; who owns which: ExpertDeal
   int64_t topK = 1;
   int64_t tokens = 1;  // of each rank
 };
@@ -29,11 +29,13 @@ struct ExpertGroup {
   double experts = 0;
 };
 
-// The rows of the rank that expects most, the busiest experts first. There are few groups, however many
-// experts. An expert gets no more rows than there are tokens: a token chooses it once.
+// The rows of the rank that expects most, the one with more experts among equals, the busiest experts first.
+// There are few groups, however many experts. An expert gets no more rows than there are tokens: a token
+// chooses it once.
 struct ExpectedRows {
   std::vector<ExpertGroup> groups;
-  double rows = 0;  // of that rank, all experts together
+  double rows = 0;      // of that rank, all experts together
+  int64_t experts = 0;  // that it owns
 };
 
 ExpectedRows expectRows(const Expectation& expectation, const StepShape& shape);

@@ -84,7 +84,7 @@ class Scheduler {
  private:
   int32_t expertsFor(size_t candidate) {
     cutBy(candidates_[candidate], problem_);
-    return expertsToReplay(problem_, costOf(problem_, rates_, rows_), kMostTasks);
+    return expertsToReplay(problem_, rows_, costOf(problem_, rates_, rows_), kMostTasks);
   }
 
   // Seconds of all entries. Infinity where so many experts are too much: few stand worse for all, and unequal

@@ -26,8 +26,11 @@ TEST_CASE("coverage follows events with the wider scope and ends at remote ones"
 }
 
 // Three families in a row, and how far the last covers the first.
-Scope throughBoth(SpaceKind first, EventSpace near, SpaceKind middle, EventSpace far, SpaceKind last) {
+Scope throughBoth(SpaceKind first, EventSpace near, SpaceKind middle, EventSpace far, SpaceKind last,
+                  int32_t ranks = 1, int32_t experts = 1) {
   Draft draft;
+  draft.program.ranks = ranks;
+  draft.program.experts = experts;
   for (SpaceKind kind : {first, middle, last}) {
     Family family;
     family.space = SpaceId{static_cast<uint32_t>(draft.program.spaces.size())};
@@ -66,6 +69,24 @@ TEST_CASE("what lies between two families covers nothing where it may have no ta
   CHECK(throughBoth(SpaceKind::kExperts, experts, SpaceKind::kRows, experts, SpaceKind::kExperts) ==
         Scope::kNone);
   CHECK(throughBoth(SpaceKind::kTokens, one, SpaceKind::kOnce, one, SpaceKind::kTokens) == Scope::kAll);
+}
+
+TEST_CASE("experts between two families cover nothing at a rank that owns none") {
+  const auto one = EventSpace::kOne, experts = EventSpace::kExperts;
+  const auto expert = SpaceKind::kExperts, once = SpaceKind::kOnce, rows = SpaceKind::kRows;
+  const auto covers = [&](SpaceKind first, EventSpace near, SpaceKind last, int32_t count) {
+    return throughBoth(first, near, expert, one, last, 3, count);
+  };
+  for (int32_t all : {3, 4, 6}) {
+    CHECK(covers(SpaceKind::kReturns, one, once, all) == Scope::kAll);
+    CHECK(covers(rows, experts, once, all) == Scope::kAll);
+  }
+  // what is returned arrives at a rank without experts, too
+  CHECK(covers(SpaceKind::kReturns, one, once, 2) == Scope::kNone);
+  CHECK(covers(SpaceKind::kTokens, one, SpaceKind::kSends, 2) == Scope::kNone);
+  // it has no rows, and no task that needs them
+  CHECK(covers(rows, experts, once, 2) == Scope::kAll);
+  CHECK(throughBoth(SpaceKind::kTokens, one, expert, experts, rows, 3, 2) == Scope::kAll);
 }
 
 }  // namespace

@@ -242,5 +242,12 @@ TEST_CASE("what the reference cannot plan is an error that says why") {
   CHECK_THAT(errorOf({}), Contains("says nothing of the reference plan"));
 }
 
+TEST_CASE("there is no reference plan where ranks own different numbers of experts") {
+  const Expected<StaticPlan> plan = planReference(read("forward.json", {{"ep", 4}, {"experts", 30}}), {});
+  REQUIRE_FALSE(plan.ok());
+  CHECK(plan.error().message ==
+        "error: the reference plan gives all ranks as many experts, but 30 are no multiple of 4 ranks");
+}
+
 }  // namespace
 }  // namespace sluice

@@ -75,6 +75,20 @@ TEST_CASE("memory plans of the shipped graphs are within 5% of the peak of live 
     }
 }
 
+TEST_CASE("the shipped graphs compile and are planned alike where ranks own different numbers of experts") {
+  for (const Shipped& graph : shippedGraphs())
+    for (const int64_t experts : {7, 2}) {
+      INFO(graph.path << (graph.trained ? ", trained, " : ", ") << experts << " experts");
+      CompileOptions options = graph.options();
+      options.sets = {{"ep", 3}, {"experts", experts}, {"top_k", 2}};
+      const Expected<TaskProgram> program = compile(graph.path, Target{}, options);
+      if (!program) FAIL(program.error().message);
+      CHECK(overPeak(*program, reportMemory(*program).all) <= 1.05);
+      for (const Buffer& buffer : program->buffers)
+        CHECK((buffer.shape.size() == 3) == (buffer.shape.front() == Dim{Extent::kExperts, 0}));
+    }
+}
+
 TEST_CASE("telling how a program came about gives the same program") {
   for (const Shipped& graph : shippedGraphs()) {
     INFO(graph.path << (graph.trained ? ", trained" : ""));

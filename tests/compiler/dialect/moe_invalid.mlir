@@ -3,7 +3,7 @@
 
 // Types.
 
-// expected-error@+1 {{only the leading dimension may be T or R}}
+// expected-error@+1 {{only the leading dimension may be T, R or E}}
 !t = !moe.tensor<8 x T x bf16>
 
 // -----
@@ -30,8 +30,8 @@
 
 // Limits of the graph.
 
-// expected-error@+1 {{graph 'g': 6 experts cannot be shared evenly by 4 ranks}}
-moe.graph @g ranks = 4 experts = 6 top_k = 1 max_tokens = 1 symbols {} {
+// expected-error@+1 {{graph 'g': experts is 0, expected 1 to 65536}}
+moe.graph @g ranks = 4 experts = 0 top_k = 1 max_tokens = 1 symbols {} {
 }
 
 // -----

@@ -92,8 +92,6 @@ TEST_CASE("symbols keep their range") {
 }
 
 TEST_CASE("sizes keep their limits") {
-  CHECK(errorOf(smallGraph(), std::array{Set("ep", 3)}) ==
-        errorAtText(smallGraph(), "{\"ranks\"", "8 experts cannot be shared evenly by 3 ranks"));
   expectError("\"top_k\": 2", "\"top_k\": 9", "{\"ranks\"", "top_k is 9, but there are only 8 experts");
   expectError("\"top_k\": 2", "\"top_k\": 65", "65", "limit 'top_k' is 65, expected 1 to 64");
   expectError("\"8/ep\"", "\"7/ep\"", "\"7/ep\"",
@@ -104,6 +102,28 @@ TEST_CASE("sizes keep their limits") {
   CHECK(errorOf(smallGraph(), std::array{Set("hidden", 1 << 20)})
             .find("dimension 2 of tensor 'up' ('2*hidden') is 2097152, expected 1 to 1048576") !=
         std::string::npos);
+}
+
+TEST_CASE("the experts of a rank are a number where all ranks own as many, else an extent") {
+  const std::string text = edited(edited("\"8/ep\"", "\"E\""), "\"8/ep\"", "\"E\"");
+  const auto dimsOf = [&](int64_t ranks) {
+    const Expected<Graph> graph = readGraphText(text, "g.json", std::array{Set("ep", ranks)});
+    if (!graph) FAIL(graph.error().message);
+    return std::vector<Dim>{graph->tensors[2].shape[0], graph->tensors[3].shape[0]};
+  };
+  CHECK(dimsOf(4) == std::vector<Dim>(2, {Extent::kFixed, 2}));
+  CHECK(dimsOf(3) == std::vector<Dim>(2, {Extent::kExperts, 0}));
+  CHECK(dimsOf(5) == std::vector<Dim>(2, {Extent::kExperts, 0}));
+}
+
+TEST_CASE("a number of experts that ranks do not divide is an error that names the extent") {
+  CHECK(errorOf(smallGraph(), std::array{Set("ep", 3)}) ==
+        errorAtText(smallGraph(), "\"8/ep\"",
+                    "dimension 0 of tensor 'up' ('8/ep'): 8 is not divisible by 3; the experts of a rank are "
+                    "\"E\""));
+  expectError("[\"T\", 2]", "[2, \"E\"]", "\"E\"]",
+              "dimension 1 of tensor 'ids' is E, which only the first dimension may be");
+  expectError("\"hidden\": {", "\"E\": {", "\"E\": {", "symbol 'E' has the name of a run-time extent");
 }
 
 TEST_CASE("types and shapes of tensors are checked") {

@@ -132,6 +132,23 @@ TEST_CASE("splits are imported") {
   CHECK(print(*module).find("moe.dispatch \"dispatch\"(%x, %routing) split <rows, 64>") != std::string::npos);
 }
 
+TEST_CASE("experts that ranks own different numbers of are imported as an extent") {
+  std::string text = edited("\"8/ep\", \"hidden\"", "\"E\", \"hidden\"");
+  text = edited(text, "\"8/ep\"", "\"E\"");
+  mlir::MLIRContext context;
+  const std::vector<std::pair<std::string, int64_t>> sets = {{"ep", 3}};
+  const Expected<Graph> uneven = readGraphText(text, "g.json", sets),
+                        even = readGraphText(text, "g.json", {});
+  REQUIRE(uneven.ok());
+  REQUIRE(even.ok());
+  const mlir::OwningOpRef<mlir::ModuleOp> first = importGraph(*uneven, context),
+                                          second = importGraph(*even, context);
+  REQUIRE(first);
+  REQUIRE(second);
+  CHECK(print(*first).find("!moe.tensor<E x 64 x 128 x bf16>") != std::string::npos);
+  CHECK(print(*second).find("!moe.tensor<4 x 64 x 128 x bf16>") != std::string::npos);
+}
+
 TEST_CASE("shapes and types that do not fit are errors at the node's place") {
   std::string text = edited("\"weight\": \"up\"", "\"weight\": \"down\"");
   text = edited(text, "\"weight\": \"down\"}, \"outputs\": {\"product\": \"out\"}",

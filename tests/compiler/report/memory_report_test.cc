@@ -37,6 +37,20 @@ TEST_CASE("memory is told by region, entry and in all, and by whom it is owned")
   CHECK(report.outputs == Formula{4 * weights, 2 * 64 * 2 + 2 * 4, 0, 0});
 }
 
+TEST_CASE("tensors of experts are told by the expert where ranks own different numbers") {
+  MoeShape shape = shapeOf(64, 96);
+  shape.ranks = 2;
+  shape.experts = 5;
+  const TaskProgram program = buildMoeProgram(shape);
+  const MemoryReport report = reportMemory(program);
+  CHECK(report.inputs.experts == 2 * 64 * 96 * 3);
+  CHECK(report.inputs.fixed == 0);
+  CHECK_THAT(printMemoryTotals(program, report, ""), Contains("P pairs and E experts on a rank") &&
+                                                         Contains("R = P = 128, E = 3\n") &&
+                                                         Contains("36864 E"));
+  CHECK(memoryJson(program, report)["outputs"]["E"] == report.outputs.experts);
+}
+
 TEST_CASE("totals are printed as formulas with a balanced step beside them") {
   const TaskProgram program = buildMoeProgram(shapeOf(64, 96));
   const std::string text = printMemoryTotals(program, reportMemory(program), "# ");

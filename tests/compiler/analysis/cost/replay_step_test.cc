@@ -77,5 +77,16 @@ TEST_CASE("few rows are some experts with rows, not none") {
   CHECK(step.slots.size() == 8);
 }
 
+TEST_CASE("all experts of the rank that owns most are the whole step") {
+  const CostProblem problem = shapeOf(4, 7, 70, 32);
+  const ExpectedRows rows = expectRows({}, problem.step);
+  const ReplayStep all = replayStepOf(problem, rows, 2), half = replayStepOf(problem, rows, 1);
+  CHECK(all.part == 1);
+  CHECK(all.tokens == 70);
+  CHECK(std::accumulate(all.expertRows.begin(), all.expertRows.end(), 0) == 160);
+  CHECK(half.part == 0.5);
+  CHECK(half.tokens == 35);
+}
+
 }  // namespace
 }  // namespace sluice

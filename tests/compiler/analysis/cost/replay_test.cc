@@ -206,11 +206,11 @@ TEST_CASE("of a large step some experts are replayed, and the rest keeps the cor
   problem.cores = 3;
   const ExpectedRows rows = expectRows({}, problem.step);
   const LayerCost cost = costOf(problem, secondsByRow(2), rows);
-  CHECK(expertsToReplay(problem, cost, 1 << 30) == 64);
-  const int32_t some = expertsToReplay(problem, cost, 200);
+  CHECK(expertsToReplay(problem, rows, cost, 1 << 30) == 64);
+  const int32_t some = expertsToReplay(problem, rows, cost, 200);
   CHECK(some > 0);
   CHECK(some < 64);
-  CHECK(expertsToReplay(problem, cost, 1) == 0);
+  CHECK(expertsToReplay(problem, rows, cost, 1) == 0);
   const std::optional<Replay> all =
       replayEntry(problem, 1, LaneRule::kFromEnd, secondsByRow(2), replayStepOf(problem, rows, 64));
   const std::optional<Replay> part =
@@ -220,7 +220,7 @@ TEST_CASE("of a large step some experts are replayed, and the rest keeps the cor
   CHECK(part->tasks < all->tasks / 4);
   CHECK(part->seconds == Approx(all->seconds).epsilon(0.05));
   problem.events.clear();
-  CHECK(expertsToReplay(problem, cost, 1 << 30) == 0);
+  CHECK(expertsToReplay(problem, rows, cost, 1 << 30) == 0);
 }
 
 }  // namespace

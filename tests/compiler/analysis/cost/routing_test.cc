@@ -42,6 +42,23 @@ TEST_CASE("skewed routing is that of the rank with most rows, and no expert has 
   CHECK(expectRows(late, shape).rows == Approx(400));
 }
 
+TEST_CASE("of ranks that own different numbers of experts, one with more is expected to have most rows") {
+  const StepShape shape{.ranks = 4, .experts = 7, .topK = 2, .tokens = 70};
+  const ExpectedRows even = expectRows({}, shape);
+  CHECK(even.experts == 2);
+  CHECK(expertsOf(even) == Approx(2));
+  CHECK(even.rows == Approx(2 * 80));
+  Expectation last;
+  last.shares = {1, 0, 1, 0, 1, 0, 3};
+  const ExpectedRows skewed = expectRows(last, shape);
+  CHECK(skewed.experts == 1);
+  CHECK(skewed.rows == Approx(280));
+  const ExpectedRows few = expectRows({}, {.ranks = 4, .experts = 3, .topK = 2, .tokens = 30});
+  CHECK(few.experts == 1);
+  CHECK(few.rows == Approx(80));
+  CHECK(expectRows({}, {.ranks = 4, .experts = 8, .topK = 2, .tokens = 70}).experts == 2);
+}
+
 TEST_CASE("a token that chooses every expert leaves nothing to chance") {
   const ExpectedRows rows = expectRows({}, {.ranks = 1, .experts = 4, .topK = 4, .tokens = 10});
   REQUIRE(rows.groups.size() == 1);

@@ -1,0 +1,24 @@
+// Weights of ranks that own different numbers of experts are buffers of extent E; the families are those of any layer.
+// RUN: sluice-opt %s --form-tasks="cores=2 gmm-columns=32 grad-rows=32 grad-columns=32" | FileCheck %s
+
+// CHECK: task.program "g" ranks = 2 experts = 5
+// CHECK: task.buffer input "w" : [E, 32, 48] bf16
+// CHECK: task.buffer temp "up.0" : [R, 48] bf16
+// CHECK: task.buffer output "dw" : [E, 32, 48] f32
+// CHECK: task.family gmm "up" on "rows" tiles = 2
+// CHECK: task.family gmm_weight_grad "dw" on "experts" tiles = 2
+moe.graph @g ranks = 2 experts = 5 top_k = 2 max_tokens = 8 symbols {} {
+  moe.entry @e {
+    %x = moe.input "x" : !moe.tensor<T x 32 x bf16>
+    %ids = moe.input "ids" : !moe.tensor<T x 2 x i32>
+    %w = moe.input "w" : !moe.tensor<E x 32 x 48 x bf16>
+    %r = moe.route "route"(%ids) : (!moe.tensor<T x 2 x i32>) -> !moe.routing
+    %rows = moe.dispatch "dispatch"(%x, %r) split <rows, 16>
+        : (!moe.tensor<T x 32 x bf16>, !moe.routing) -> !moe.tensor<R x 32 x bf16>
+    %up = moe.gmm "up"(%rows, %w) split <rows, 16>
+        : (!moe.tensor<R x 32 x bf16>, !moe.tensor<E x 32 x 48 x bf16>) -> !moe.tensor<R x 48 x bf16>
+    %dw = moe.gmm_weight_grad "dw"(%rows, %up) split <experts, 1>
+        : (!moe.tensor<R x 32 x bf16>, !moe.tensor<R x 48 x bf16>) -> !moe.tensor<E x 32 x 48 x f32>
+    moe.output "dw", %dw : !moe.tensor<E x 32 x 48 x f32>
+  }
+}
