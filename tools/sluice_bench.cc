@@ -219,7 +219,9 @@ Status measureTransport(const Arguments& a, const Machine& machine) {
   const RanksKind kind = a.transport == "shm" ? RanksKind::kProcesses : RanksKind::kThreads;
   Expected<std::vector<RanksSamples>> samples = measureRanks(*layers, kind, options);
   if (!samples) return samples.error();
-  const RanksReport report{a.transport, std::move(*samples)};
+  const auto link = kind == RanksKind::kProcesses ? probeProcesses() : probeThreads();
+  if (!link) return link.error();
+  const RanksReport report{a.transport, std::move(*samples), *link};
   const std::string text = a.markdown ? markdownOf(report, options) : textOf(report, options, machine);
   if (Status printed = printText(text); !printed) return printed;
   return a.json.empty() ? Status{} : writeJson(a.json, jsonOf(report, options, machine));

@@ -60,9 +60,12 @@ bool RankSocket::next() {
   return receiveAll(socket_, &request, 1);
 }
 
-// Closing its socket ends a rank.
+// The end of its socket ends a rank. Processes forked later have it open, too: closing it is not enough.
 ForkedRanks::~ForkedRanks() {
-  for (int socket : sockets_) close(socket);
+  for (int socket : sockets_) {
+    shutdown(socket, SHUT_RDWR);
+    close(socket);
+  }
   for (pid_t child : children_)
     while (waitpid(child, nullptr, 0) < 0 && errno == EINTR) {
     }

@@ -27,7 +27,7 @@ Expected<LayerCase> sharedAmong(const LayerCase& first, int ranks) {
   return layer;
 }
 
-Expected<std::vector<RanksSamples>> measureRanks(const std::vector<LayerCase>& layers, RanksKind,
+Expected<std::vector<RanksSamples>> measureRanks(const std::vector<LayerCase>& layers, RanksKind kind,
                                                  const BenchOptions& options) {
   std::vector<RanksSpec> specs;
   double bytes = 0;
@@ -42,7 +42,7 @@ Expected<std::vector<RanksSamples>> measureRanks(const std::vector<LayerCase>& l
   std::vector<RanksSamples> result;
   std::vector<std::unique_ptr<RankGroup>> groups;
   for (const RanksSpec& spec : specs) {
-    auto group = startThreads(spec);
+    auto group = kind == RanksKind::kThreads ? startThreads(spec) : startProcesses(spec);
     if (!group) return group.error();
     groups.push_back(std::move(*group));
     RanksSamples samples{spec.layer, spec.threads, {}};

@@ -11,6 +11,17 @@
 namespace sluice::tools {
 namespace {
 
+using Json = nlohmann::ordered_json;
+
+Json linkJson(const LinkFigures& figures) {
+  Json puts = Json::array();
+  for (const PutRate& rate : figures.rates)
+    puts.push_back({{"bytes", rate.bytes}, {"put_bytes", rate.put}, {"copy_bytes", rate.copy}});
+  return {{"puts", std::move(puts)},
+          {"signal_seconds", {{"looking", figures.spinning}, {"sleeping", figures.parked}}},
+          {"least_signal_seconds", {{"looking", figures.leastSpinning}, {"sleeping", figures.leastParked}}}};
+}
+
 std::string_view clockText(ClockKind clock) {
   return clock == ClockKind::kWall ? "wall time of the slowest rank" : "processor time of all ranks / units";
 }
@@ -48,7 +59,7 @@ std::string textOf(const RanksReport& report, const BenchOptions& options, const
                           overlapLine(samples.entries[i], cpuUnitsOf(samples, options.clock)),
                           overFirst(report, n, i, options.clock));
   }
-  return text;
+  return report.link ? text + textOf(*report.link) : text;
 }
 
 std::string markdownOf(const RanksReport& report, const BenchOptions& options) {
@@ -74,7 +85,6 @@ std::string markdownOf(const RanksReport& report, const BenchOptions& options) {
 }
 
 std::string jsonOf(const RanksReport& report, const BenchOptions& options, const Machine& machine) {
-  using Json = nlohmann::ordered_json;
   Json cases = Json::array();
   for (size_t n = 0; n < report.samples.size(); ++n) {
     const RanksSamples& samples = report.samples[n];
@@ -94,13 +104,14 @@ std::string jsonOf(const RanksReport& report, const BenchOptions& options, const
                      {"skew", samples.layer.skew},
                      {"passes", std::move(passes)}});
   }
-  const Json root = {{"transport", report.transport},
-                     {"cpu", machine.cpu},
-                     {"isa", machine.isa},
-                     {"clock", options.clock == ClockKind::kWall ? "wall" : "cpu"},
-                     {"weights", weightsName(options.weights)},
-                     {"target", options.target},
-                     {"cases", std::move(cases)}};
+  Json root = {{"transport", report.transport},
+               {"cpu", machine.cpu},
+               {"isa", machine.isa},
+               {"clock", options.clock == ClockKind::kWall ? "wall" : "cpu"},
+               {"weights", weightsName(options.weights)},
+               {"target", options.target},
+               {"cases", std::move(cases)}};
+  if (report.link) root["link"] = linkJson(*report.link);
   return root.dump(2) + "\n";
 }
 

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "tools/bench/link_probe.h"
 #include "tools/bench/measure_ranks.h"
 #include "tools/bench/report.h"
 
@@ -14,6 +15,7 @@ namespace sluice::tools {
 struct RanksReport {
   std::string transport;  // "threads", "shm", "mpi"
   std::vector<RanksSamples> samples;
+  std::optional<LinkFigures> link;  // between two ranks
 };
 
 // Units that share the processor time of a layer: its threads, or the units of the machine where it has

@@ -1,0 +1,231 @@
+#include "tools/bench/link_probe.h"
+
+#include <fmt/format.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <thread>
+#include <vector>
+
+#include "runtime/api/sluice.h"
+#include "runtime/base/clock.h"
+#include "runtime/comm/all_gather.h"
+#include "runtime/comm/shm/shared_memory.h"
+#include "tools/bench/forked_ranks.h"
+
+namespace sluice::tools {
+namespace {
+
+constexpr size_t kSmallest = 1 << 10, kLargest = 16 << 20;
+constexpr size_t kBatchBytes = 4 << 20;  // at least so much is put between two looks at the clock
+constexpr int kBatches = 15;
+constexpr int kTrips = 100;                  // of a batch
+constexpr int64_t kTripsTime = 500'000'000;  // ns: batches go on so long
+constexpr uint64_t kStop = uint64_t{1} << 32;
+constexpr double kTimeout = 60;
+
+// As long as this thread lives.
+void takeUnit(int number) {
+  cpu_set_t allowed, own;
+  if (sched_getaffinity(0, sizeof(allowed), &allowed) != 0 || CPU_COUNT(&allowed) < 2) return;
+  CPU_ZERO(&own);
+  for (int unit = 0; unit < CPU_SETSIZE; ++unit)
+    if (CPU_ISSET(unit, &allowed) && number-- == 0) CPU_SET(unit, &own);
+  sched_setaffinity(0, sizeof(own), &own);
+}
+
+class LinkProbe {
+ public:
+  static Expected<LinkProbe> create(Transport& transport) {
+    if (transport.size() != 2)
+      return Error{fmt::format("a link is between 2 ranks, found {}", transport.size())};
+    LinkProbe probe(transport);
+    const auto memory = transport.allocate(kLargest);
+    if (!memory) return memory.error();
+    const auto counter = transport.allocate(64);
+    if (!counter) return counter.error();
+    auto meeting = AllGather::create(transport, 1);
+    if (!meeting) return meeting.error();
+    probe.memory_ = *memory;
+    probe.counter_ = *counter;
+    probe.meeting_ = std::move(*meeting);
+    return probe;
+  }
+
+  Expected<LinkFigures> run() {
+    LinkFigures figures;
+    std::memset(transport_.local(memory_), 1, kLargest);
+    if (Status ready = meet(); !ready) return ready.error();
+    if (isFirst()) measurePuts(figures);
+    for (bool parks : {false, true}) {
+      if (Status ready = meet(); !ready) return ready.error();
+      std::vector<double> trips;
+      if (Status done = isFirst() ? sendTrips(parks, trips) : answerTrips(parks); !done) return done.error();
+      if (!isFirst()) continue;
+      std::sort(trips.begin(), trips.end());
+      (parks ? figures.parked : figures.spinning) = trips[trips.size() / 2];
+      (parks ? figures.leastParked : figures.leastSpinning) = trips.front();
+    }
+    if (Status done = meet(); !done) return done.error();
+    return figures;
+  }
+
+ private:
+  explicit LinkProbe(Transport& transport) : transport_(transport) {}
+
+  bool isFirst() const { return transport_.rank() == 0; }
+  int peer() const { return 1 - transport_.rank(); }
+  Status meet() {
+    const std::byte nothing{};
+    return meeting_.gather({&nothing, 1}, {"the other rank", "to be measured with it"}, kTimeout);
+  }
+
+  void measurePuts(LinkFigures& figures) {
+    const std::vector<std::byte> source(kLargest, std::byte{2});
+    std::byte* const own = transport_.local(memory_);
+    size_t bytes = kSmallest;
+    for (PutRate& rate : figures.rates) {
+      const size_t puts = std::max<size_t>(1, kBatchBytes / bytes);
+      int64_t put = INT64_MAX, copy = INT64_MAX;
+      for (int batch = 0; batch <= kBatches; ++batch) {
+        const int64_t begin = monotonicNanoseconds();
+        for (size_t i = 0; i < puts; ++i) transport_.put(peer(), memory_, 0, source.data(), bytes);
+        const int64_t middle = monotonicNanoseconds();
+        for (size_t i = 0; i < puts; ++i) {
+          std::memcpy(own, source.data(), bytes);
+          asm volatile("" : : "r"(own) : "memory");  // each copy is made
+        }
+        const int64_t end = monotonicNanoseconds();
+        if (batch == 0) continue;  // it touches the memory
+        put = std::min(put, middle - begin);
+        copy = std::min(copy, end - middle);
+      }
+      const double all = static_cast<double>(puts * bytes) * 1e9;
+      rate = {bytes, all / static_cast<double>(std::max<int64_t>(1, put)),
+              all / static_cast<double>(std::max<int64_t>(1, copy))};
+      bytes *= 4;
+    }
+  }
+
+  uint64_t load() const {
+    auto* word = reinterpret_cast<uint64_t*>(transport_.local(counter_));
+    // pairs with Transport::signal(); seq_cst for the doorbell's sake
+    return std::atomic_ref<uint64_t>(*word).load(std::memory_order_seq_cst);
+  }
+
+  // Until the counter is at least `value`.
+  Status await(uint64_t value, bool parks) { return parks ? awaitParked(value) : awaitSpinning(value); }
+  Status awaitSpinning(uint64_t value) {
+    for (uint64_t looks = 1; load() < value; ++looks) {
+#if defined(__x86_64__)
+      __builtin_ia32_pause();
+#endif
+      if (looks % (1 << 20) == 0 && transport_.isAborted()) return Error{transport_.abortMessage()};
+    }
+    return {};
+  }
+  Status awaitParked(uint64_t value) {
+    const Attention attention(transport_.doorbell());
+    while (true) {
+      const uint32_t epoch = transport_.doorbell().epoch();
+      if (load() >= value) return {};
+      if (transport_.isAborted()) return Error{transport_.abortMessage()};
+      transport_.doorbell().park(epoch, 100'000'000);
+    }
+  }
+
+  Status sendTrips(bool parks, std::vector<double>& trips) {
+    const int64_t end = monotonicNanoseconds() + kTripsTime;
+    do {
+      const int64_t begin = monotonicNanoseconds();
+      for (int trip = 0; trip < kTrips; ++trip) {
+        transport_.signal(peer(), counter_, 0, 1);
+        if (Status answered = await(++seen_, parks); !answered) return answered;
+      }
+      trips.push_back(static_cast<double>(monotonicNanoseconds() - begin) * 1e-9 / (2 * kTrips));
+    } while (monotonicNanoseconds() < end);
+    transport_.signal(peer(), counter_, 0, kStop);
+    return {};
+  }
+
+  Status answerTrips(bool parks) {
+    while (true) {
+      if (Status asked = await(seen_ + 1, parks); !asked) return asked;
+      const uint64_t now = load();
+      if (now - seen_ >= kStop) {
+        seen_ = now;
+        return {};
+      }
+      seen_ = now;
+      transport_.signal(peer(), counter_, 0, 1);
+    }
+  }
+
+  Transport& transport_;
+  SymmetricHandle memory_, counter_;
+  AllGather meeting_;
+  uint64_t seen_ = 0;  // of this rank's counter
+};
+
+}  // namespace
+
+Expected<LinkFigures> probeLink(Transport& transport) {
+  auto probe = LinkProbe::create(transport);
+  if (!probe) return probe.error();
+  takeUnit(transport.rank());
+  return probe->run();
+}
+
+Expected<LinkFigures> probeThreads() {
+  LocalRanks local(2);
+  Expected<LinkFigures> first = LinkFigures{}, second = LinkFigures{};
+  const auto probe = [&](int rank, Expected<LinkFigures>& result) {
+    result = probeLink(local.transport(rank));
+    if (!result) local.transport(rank).abort(result.error().message);
+  };
+  std::thread other([&] { probe(1, second); });
+  std::thread own([&] { probe(0, first); });
+  own.join();
+  other.join();
+  return first ? (second ? first : second) : first;
+}
+
+Expected<LinkFigures> probeProcesses() {
+  ForkedRanks ranks;
+  const SharedMemoryJob job{fmt::format("sluice-bench-link-{}", getpid()), 0, 2, kTimeout};
+  const Status started = ranks.start(2, [&](int rank, RankSocket& socket) -> Status {
+    SharedMemoryJob own = job;
+    own.rank = rank;
+    auto transport = joinSharedMemory(own);
+    if (!transport) return transport.error();
+    const auto figures = probeLink(**transport);
+    if (!figures) return figures.error();
+    socket.answer({reinterpret_cast<const char*>(&*figures), sizeof(LinkFigures)});
+    return {};
+  });
+  if (!started) return started.error();
+  const auto bytes = ranks.answers();
+  if (!bytes) return bytes.error();
+  LinkFigures figures;
+  if (bytes->size() != sizeof(figures))
+    return Error{fmt::format("rank 0 answered with {} bytes, expected {}", bytes->size(), sizeof(figures))};
+  std::memcpy(&figures, bytes->data(), sizeof(figures));
+  return figures;
+}
+
+std::string textOf(const LinkFigures& figures) {
+  std::string text =
+      fmt::format("  {:<12}{:>12}{:>14}{:>16}\n", "put bytes", "put GB/s", "memcpy GB/s", "put / memcpy");
+  for (const PutRate& rate : figures.rates)
+    text += fmt::format("  {:<12}{:>12.2f}{:>14.2f}{:>16.2f}\n", rate.bytes, rate.put * 1e-9,
+                        rate.copy * 1e-9, rate.copy > 0 ? rate.put / rate.copy : 0);
+  return text + fmt::format(
+                    "  a signal takes {:.2f} us (best {:.2f}) to a receiver that looks, {:.2f} us (best "
+                    "{:.2f}) to one that sleeps\n",
+                    figures.spinning * 1e6, figures.leastSpinning * 1e6, figures.parked * 1e6,
+                    figures.leastParked * 1e6);
+}
+
+}  // namespace sluice::tools
