@@ -158,9 +158,9 @@ class Bench {
     print(name, 2.0 * experts * s_.rows * weight, 2.0 * experts * weight, memory_.read, time);
   }
 
-  // gmm and activation as two families, and as one that keeps at most 192 rows of its product in scratch.
+  // gmm and activation as two families, and as one that keeps at most 256 rows of its product in scratch.
   void upAndActivation() {
-    const int32_t k = s_.hidden, n = s_.inter, rowsAtOnce = equalTile(s_.rows, 192, 16);
+    const int32_t k = s_.hidden, n = s_.inter, rowsAtOnce = equalTile(s_.rows, 256, 16);
     const std::vector<BFloat16> a = randomMatrix(s_.rows, k), b = randomMatrix(k, 2 * n);
     std::vector<BFloat16> gateUp(static_cast<size_t>(s_.rows) * 2 * n), act(static_cast<size_t>(s_.rows) * n);
     std::vector<BFloat16> kept(static_cast<size_t>(rowsAtOnce) * 2 * s_.columns);

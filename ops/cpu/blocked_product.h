@@ -33,6 +33,13 @@ inline int64_t roundUp(int64_t x, int64_t unit) { return (x + unit - 1) / unit *
 // lines can be on their way there. Never faults.
 inline void fetchSoon(const void* line) { __builtin_prefetch(line, 0, 2); }
 
+constexpr int32_t kLineBytes = 64;
+constexpr int32_t kLineOfBf16 = kLineBytes / 2;
+
+// Groups of rows from which on a product takes so long with a panel of b that the next one is asked for in
+// software; with fewer it reads panels one after the other, and the hardware is ahead of it.
+constexpr int32_t kGroupsToFetch = 8;
+
 // What a Unit, made once for each product, states: kMr, kNr (a tile), kMc and kKc (blocks of the rows and of
 // the sum), kAStride (elements between two rows of the packed a), kKUnit (both panels are padded with zeros
 // to a multiple of it), Element (of the panels), for few_rows.h kFewKc and kRowsKc, and
@@ -42,6 +49,7 @@ inline void fetchSoon(const void* line) { __builtin_prefetch(line, 0, 2); }
 //   packA(row, rows, k0, k, dst): rows of a, [rows][kAStride], elements k0 to k0 + k, padded with zeros
 //   readyB(col, k0): that panel of b where it was packed before, or null: then
 //   sourceB(col, k0): where that panel of b begins in memory
+//   fetchA(row, rows, k0): asks for what packA will read of these rows from k0 on
 //   packB(col, cols, k0, k, dst, ahead): a panel of b as Unit::multiply reads it, padded with zeros; asks for
 //   the panel that begins at `ahead` meanwhile, unless null
 //   store(row, rows, col, cols, tile): the finished tile, [kMr][kNr] of fp32
@@ -67,6 +75,22 @@ const BFloat16* nextPanel(const Source& source, int32_t col, int32_t n, int32_t 
   return last ? nullptr : source.sourceB(0, k0 + k);
 }
 
+// The panel of b that is needed after that of col and k0, where it was packed before; or null.
+template <class Unit, class Source>
+const typename Unit::Element* nextReady(const Source& source, int32_t col, int32_t n, int32_t k0, int32_t k,
+                                        bool last) {
+  if (col + Unit::kNr < n) return source.readyB(col + Unit::kNr, k0);
+  return last ? nullptr : source.readyB(0, k0 + k);
+}
+
+// Asks for part `part` of `parts` of the `bytes` bytes from `from` on.
+inline void fetchPart(const void* from, int64_t bytes, int32_t part, int32_t parts) {
+  const auto* const begin = static_cast<const char*>(from);
+  const int64_t end = bytes * (part + 1) / parts;
+  for (int64_t at = bytes * part / parts / kLineBytes * kLineBytes; at < end; at += kLineBytes)
+    fetchSoon(begin + at);
+}
+
 // Rows [row, row + rows) against all columns, for the elements [k0, k0 + k) of the sum.
 template <class Unit, class Source>
 void multiplyBlock(Unit& unit, const Source& source, int32_t row, int32_t rows, int32_t n, int32_t k0,
@@ -83,6 +107,8 @@ void multiplyBlock(Unit& unit, const Source& source, int32_t row, int32_t rows, 
   for (int32_t col = 0, panel = 0; col < n; col += Unit::kNr, ++panel) {
     const int32_t cols = smaller(Unit::kNr, n - col);
     const Element* panelB = source.readyB(col, k0);
+    const Element* const next =
+        groups < kGroupsToFetch ? nullptr : nextReady<Unit>(source, col, n, k0, k, last);
     if (panelB == nullptr) {
       if (k > 0) source.packB(col, cols, k0, k, b, nextPanel<Unit>(source, col, n, k0, k, last));
       panelB = b;
@@ -90,6 +116,8 @@ void multiplyBlock(Unit& unit, const Source& source, int32_t row, int32_t rows, 
     for (int32_t group = 0; group < groups; ++group) {
       const int32_t groupRow = group * Unit::kMr;
       const int32_t groupRows = smaller(Unit::kMr, rows - groupRow);
+      if (next != nullptr) fetchPart(next, int64_t{Unit::kNr} * k * sizeof(Element), group, groups);
+      if (!last && col + Unit::kNr >= n) source.fetchA(row + groupRow, groupRows, k0 + k);
       float* const tile = tiles + (int64_t{panel} * groups + group) * tileStride;
       unit.multiply(a + int64_t{groupRow} * Unit::kAStride, panelB, k, groupRows, cols, first, tile);
       if (last) source.store(row + groupRow, groupRows, col, cols, tile);

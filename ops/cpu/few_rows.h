@@ -109,12 +109,26 @@ void productByBlocks(const Source& source, int32_t m, int32_t n, int32_t k, std:
   }
 }
 
+template <class Unit, class Source>
+void productAlongColumns(const Source& source, int32_t m, int32_t n, int32_t k, float* tile) {
+  for (int32_t col = 0; col < n; col += Unit::kNr) {
+    const int32_t cols = smaller(Unit::kNr, n - col);
+    Unit::Columns::multiply(source, m, col, cols, k, tile, Unit::kNr);
+    source.store(0, m, col, cols, tile);
+  }
+}
+
 // c[m, n] = a[m, k] * b[k, n] for m up to kFewRows; with k == 0 it stores zeros. False: blockedProduct is the
 // way, since b was packed before or lies so that the Unit is better served by whole panels.
 template <class Unit, class Source>
 bool fewRowsProduct(const Source& source, int32_t m, int32_t n, int32_t k, void* scratch) {
   if (m <= 0 || n <= 0) return true;
   if (m > kFewRows || source.readyB(0, 0) != nullptr) return false;
+  if constexpr (requires { typename Unit::Columns; })
+    if (source.liesTransposed()) {
+      productAlongColumns<Unit>(source, m, n, k, static_cast<float*>(scratch));
+      return true;
+    }
   if (source.liesTransposed()) {
     productByBlocks<Unit>(source, m, n, k, static_cast<std::byte*>(scratch));
     return true;

@@ -46,6 +46,11 @@ struct GmmSource {
   void packA(int32_t row, int32_t rows, int32_t k0, int32_t k, Element* dst) const {
     Pack::copyRows(args.a + row * args.lda + k0, args.lda, rows, k, dst);
   }
+  void fetchA(int32_t row, int32_t rows, int32_t k0) const {
+    const int32_t length = smaller(Unit::kKc, args.k - k0);
+    for (int32_t i = 0; i < rows; ++i)
+      for (int32_t j = 0; j < length; j += kLineOfBf16) fetchSoon(sourceA(row + i, k0 + j));
+  }
   const BFloat16* sourceA(int32_t row, int32_t k0) const { return args.a + row * args.lda + k0; }
   int64_t strideA() const { return args.lda; }
   int64_t strideB() const { return args.ldb; }
@@ -88,6 +93,7 @@ struct WeightGradSource {
     const float* const scale = args.scale == nullptr ? nullptr : args.scale + k0;
     Pack::transposeScaled(args.a + k0 * args.lda + row, args.lda, scale, rows, k, dst);
   }
+  static void fetchA(int32_t, int32_t, int32_t) {}  // its lines are whole rows, which the hardware follows
   const BFloat16* sourceB(int32_t col, int32_t k0) const { return args.b + k0 * args.ldb + col; }
   void packB(int32_t col, int32_t cols, int32_t k0, int32_t k, Element* dst, const BFloat16* ahead) const {
     Pack::panelOfRows(sourceB(col, k0), args.ldb, cols, k, dst, ahead);
@@ -111,15 +117,25 @@ struct WeightGradSource {
   // Whether whole lines of the result go past the caches, where no one reads them soon: the rows of a tile
   // are whole lines then.
   static bool canStream(const GmmWeightGradArgs& args) {
-    return !args.accumulate && args.narrow == nullptr && args.ldc % kLineFloats == 0 && canStreamTo(args.c);
+    if (args.accumulate) return false;
+    if (args.narrow == nullptr) return args.ldc * sizeof(float) % kStreamBytes == 0 && canStreamTo(args.c);
+    return kLinesOfBf16 && args.ldc * sizeof(BFloat16) % kStreamBytes == 0 && canStreamTo(args.narrow);
   }
 
  private:
-  static constexpr int32_t kLineFloats = kStreamBytes / sizeof(float);
+  static constexpr bool kLinesOfBf16 = Unit::kNr * sizeof(BFloat16) % kStreamBytes == 0;
+
   static void addRow(const float* __restrict from, int32_t count, float* __restrict to) {
     for (int32_t j = 0; j < count; ++j) to[j] += from[j];
   }
   void storeNarrow(const float* __restrict from, int32_t count, BFloat16* __restrict to) const {
+    if constexpr (kLinesOfBf16)
+      if (streams && count == Unit::kNr) {
+        BFloat16 rounded[Unit::kNr];
+        for (int32_t j = 0; j < Unit::kNr; ++j) rounded[j].bits = roundToBf16(from[j]);
+        streamRow<Unit::kNr>(rounded, to);
+        return;
+      }
     if (args.accumulate)
       for (int32_t j = 0; j < count; ++j) to[j].bits = roundToBf16(widenBf16(to[j].bits) + from[j]);
     else

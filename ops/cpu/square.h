@@ -30,11 +30,9 @@ inline void pairSquare(const BFloat16* src, int64_t ld, const float* scale, int3
 
 #if defined(__AVX512BF16__)
 
-inline void transposeSquare(const void* src, int64_t srcStride, void* dst, int64_t dstStride) {
-  const auto* const from = static_cast<const char*>(src);
-  auto* const to = static_cast<char*>(dst);
-  __m512i x[16], y[16];
-  for (int i = 0; i < 16; ++i) x[i] = _mm512_loadu_si512(from + i * srcStride);
+// x[j], word i = x[i], word j.
+inline void transposeInPlace(__m512i (&x)[kSquare]) {
+  __m512i y[16];
   for (int i = 0; i < 8; ++i) {
     y[2 * i] = _mm512_unpacklo_epi32(x[2 * i], x[2 * i + 1]);
     y[2 * i + 1] = _mm512_unpackhi_epi32(x[2 * i], x[2 * i + 1]);
@@ -52,11 +50,20 @@ inline void transposeSquare(const void* src, int64_t srcStride, void* dst, int64
     const __m512i high01 = _mm512_shuffle_i32x4(x[c], x[4 + c], 0xee);
     const __m512i low23 = _mm512_shuffle_i32x4(x[8 + c], x[12 + c], 0x44);
     const __m512i high23 = _mm512_shuffle_i32x4(x[8 + c], x[12 + c], 0xee);
-    _mm512_storeu_si512(to + (0 + c) * dstStride, _mm512_shuffle_i32x4(low01, low23, 0x88));
-    _mm512_storeu_si512(to + (4 + c) * dstStride, _mm512_shuffle_i32x4(low01, low23, 0xdd));
-    _mm512_storeu_si512(to + (8 + c) * dstStride, _mm512_shuffle_i32x4(high01, high23, 0x88));
-    _mm512_storeu_si512(to + (12 + c) * dstStride, _mm512_shuffle_i32x4(high01, high23, 0xdd));
+    x[c] = _mm512_shuffle_i32x4(low01, low23, 0x88);
+    x[4 + c] = _mm512_shuffle_i32x4(low01, low23, 0xdd);
+    x[8 + c] = _mm512_shuffle_i32x4(high01, high23, 0x88);
+    x[12 + c] = _mm512_shuffle_i32x4(high01, high23, 0xdd);
   }
+}
+
+inline void transposeSquare(const void* src, int64_t srcStride, void* dst, int64_t dstStride) {
+  const auto* const from = static_cast<const char*>(src);
+  auto* const to = static_cast<char*>(dst);
+  __m512i x[kSquare];
+  for (int i = 0; i < kSquare; ++i) x[i] = _mm512_loadu_si512(from + i * srcStride);
+  transposeInPlace(x);
+  for (int i = 0; i < kSquare; ++i) _mm512_storeu_si512(to + i * dstStride, x[i]);
 }
 
 inline void pairSquare(const BFloat16* src, int64_t ld, const float* scale, int32_t columns, int32_t k,

@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "ops/cpu/blocked_product.h"
+#include "ops/cpu/columns_avx512.h"
 #include "ops/cpu/unroll.h"
 
 namespace sluice::ops {
@@ -14,14 +15,15 @@ namespace {
 
 struct UnitAvx512 {
   using Element = uint16_t;
+  using Columns = ColumnsAvx512;
   static constexpr int32_t kMr = 6;
   static constexpr int32_t kNr = 64;
   static constexpr int32_t kMc = 384;
-  static constexpr int32_t kKc = 256;
+  static constexpr int32_t kKc = 512;
   static constexpr int32_t kAStride = kKc;
   static constexpr int32_t kKUnit = 2;
   static constexpr int32_t kFewKc = 32;
-  static constexpr int32_t kRowsKc = 64;
+  static constexpr int32_t kRowsKc = 128;
 
   static void multiply(const Element* a, const Element* b, int32_t k, int32_t rows, int32_t cols, bool first,
                        float* tile) {

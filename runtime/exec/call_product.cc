@@ -13,8 +13,9 @@ namespace sluice {
 namespace {
 
 // Rows of a product that wait in scratch for their activation: so few that they stay in the second cache
-// level, and as many as share one packing of the weight, so that going by them costs nothing.
-constexpr int32_t kRowsInScratch = 192;
+// level beside the rows and sums that the kernel keeps there, and many, since each part reads the weight
+// again, and packs it again where it is not packed.
+constexpr int32_t kRowsInScratch = 256;
 
 constexpr size_t roundUpToLine(size_t bytes) { return (bytes + 63) / 64 * 64; }
 

@@ -195,6 +195,33 @@ TEST_CASE("gmm gives an element the same bits in whatever tile and slot it is co
   }
 }
 
+TEST_CASE("gmm of few rows keeps the sign of a zero whatever is left of a block of the sum") {
+  for (const Implementation& by : implementations())
+    for (bool transposed : {false, true})
+      for (int32_t k : {2, 32, 34, 66}) {
+        INFO(by.name << " k " << k << (transposed ? " transposed" : ""));
+        Random random(9);
+        Case whole(random, {17, 19, k}, transposed);  // sums that underflow: -0 where the unit flushes them
+        for (int32_t i = 0; i < k; ++i) {
+          for (int32_t r = 0; r < 17; ++r) whole.a.at(r, i) = toBFloat16(1e-21f);
+          for (int32_t j = 0; j < 19; ++j)
+            (transposed ? whole.b.at(j, i) : whole.b.at(i, j)) = toBFloat16(-1e-21f);
+        }
+        Bf16Matrix c = whole.output(), first = whole.output();
+        whole.run(by, c);
+        GmmArgs args = whole.args(first, nullptr);
+        Scratch scratch(by.kernels.gmmScratchBytes(19, k));
+        args.scratch = scratch.data();
+        args.rows = 16;
+        by.kernels.gmm(args);
+        args.rows = 1;
+        args.a += 16 * args.lda;
+        args.c += 16 * args.ldc;
+        by.kernels.gmm(args);
+        CHECK(c.sameBits(first));
+      }
+}
+
 TEST_CASE("gmm gives a row the same bits however few rows are with it") {
   for (const Implementation& by : implementations())
     for (bool transposed : {false, true})

@@ -291,7 +291,7 @@ TEST_CASE(
       const Case test(random, shape, true);
       F32Matrix across = test.output();
       test.run(by, across);
-      const int64_t ld = 240;  // a multiple of a line, as `lines` begins on one
+      const int64_t ld = 256;  // a multiple of a line in fp32 and bf16, as the lines begin on one
       Scratch lines(static_cast<size_t>(shape.m * ld) * sizeof(float), 0x7e);
       Scratch scratch(by.kernels.weightGradScratchBytes(shape.m, shape.n));
       GmmWeightGradArgs args = test.args(across, scratch.data());
@@ -304,6 +304,16 @@ TEST_CASE(
         for (int64_t j = 0; j < ld; ++j)
           wrong += args.c[i * ld + j] != (j < shape.n ? across.at(i, j) : untouched);
       CHECK(wrong == 0);
+      Scratch narrowLines(static_cast<size_t>(shape.m * ld) * sizeof(BFloat16), 0x7e);
+      args.c = nullptr;
+      args.narrow = static_cast<BFloat16*>(narrowLines.data());
+      by.kernels.gmmWeightGrad(args);
+      int wrongNarrow = 0;
+      for (int64_t i = 0; i < shape.m; ++i)
+        for (int64_t j = 0; j < ld; ++j)
+          wrongNarrow += args.narrow[i * ld + j].bits !=
+                         (j < shape.n ? toBFloat16(across.at(i, j)).bits : uint16_t{0x7e7e});
+      CHECK(wrongNarrow == 0);
     }
 }
 
