@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <cstdio>
 #include <exception>
 #include <optional>
 #include <string>
@@ -43,7 +44,7 @@ class RankProcess {
   Status gatherResults();
   Status gatherTraces();
   Status stage();
-  Expected<int> fail(const RankFailure& failure) const;
+  Expected<int> fail(const RankFailure& failure);
 
   const Expected<Job>& job_;
   Transport& transport_;
@@ -130,10 +131,13 @@ Status RankProcess::stage() {
   return {};
 }
 
-// Ranks that mpirun started share one standard error, and nobody else takes care that it is said once.
-Expected<int> RankProcess::fail(const RankFailure& failure) const {
-  if (transport_.kind() == "mpi" && failure.rank != transport_.rank()) return kExitFailure;
-  return Error{failure.message};
+// mpirun ends all ranks as soon as one has failed: then the rank whose error it is says it, and only when it
+// has been said the others end. Ranks that others started may have standard errors of their own.
+Expected<int> RankProcess::fail(const RankFailure& failure) {
+  if (transport_.kind() != "mpi") return Error{failure.message};
+  if (failure.rank == transport_.rank()) fmt::print(stderr, "sluice: error: {}\n", failure.message);
+  const auto said = gather_.gather("", {"the end", "after an error"});
+  return said ? Expected<int>(kExitFailure) : said.error();
 }
 
 Expected<int> RankProcess::run() {
