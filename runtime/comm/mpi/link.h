@@ -1,14 +1,14 @@
 // Link: one rank's traffic to another, and the mailbox for what comes back.
 //
-// Traffic goes in flights, two at a time: the messages that may be read by now, the puts of the next batch,
+// Traffic goes in flights, one at a time: the messages that may be read by now, the puts of the next batch,
 // and behind them a probe. When the probe is back the puts are flushed, and the batch's messages may go with
-// the next flight. Flights end in the order in which they began, so that no message overtakes a put that was
-// ordered before it.
+// the next flight. A flush spins until it is answered; behind the probe that is a round trip, if nothing else
+// is on the way: with a second flight the answer stands in line behind that, and the courier spins all the
+// time.
 //
 // Belongs to the courier's thread.
 #pragma once
 
-#include <array>
 #include <deque>
 #include <optional>
 #include <string>
@@ -41,7 +41,7 @@ class Link {
 
   int peer() const { return peer_; }
 
-  // Ends flights that have arrived and begins those that can begin; whether it did something.
+  // Ends the flight that has arrived and begins the next one; whether it did something.
   Expected<bool> advance(RemoteMemory& memory, Outbox& outbox);
   // The peer's next message.
   std::optional<Message> receive() { return mailbox_.take(); }
@@ -53,17 +53,15 @@ class Link {
   // Tells the peer to abort, before everything that is not yet under way; that is dropped.
   void abort(const Abort& abort) { abort_ = abort; }
   // Completes what MPI's rules do not call complete yet.
-  Status flushAll(RemoteMemory& memory);
+  Status flush(RemoteMemory& memory) { return memory.flush(peer_); }
 
-  bool isFlying() const { return begun_ != ended_; }
+  bool isFlying() const { return flying_; }
   bool isIdle(Outbox& outbox) const {
     return !isFlying() && ready_.empty() && !abort_ && outbox.isEmpty(peer_);
   }
   const CommStats& stats() const { return stats_; }
 
  private:
-  static constexpr uint64_t kFlights = RemoteMemory::kWindows;  // each has a window of its own
-
   struct Flight {
     std::vector<PutOrder> puts;
     size_t bytes = 0;
@@ -71,27 +69,26 @@ class Link {
     std::vector<Message> after;  // may be read when the puts are there
     MPI_Request probe = MPI_REQUEST_NULL;
     uint64_t probed = 0;
+    int64_t began = 0;
   };
 
-  Flight& flight(uint64_t number) { return flights_[number % kFlights]; }
-  int window(uint64_t number) const { return static_cast<int>(number % kFlights); }
+  void adapt(int64_t nanoseconds);
   Expected<bool> end(RemoteMemory& memory, Outbox& outbox);
   Expected<bool> begin(RemoteMemory& memory, Outbox& outbox);
-  void load(Flight& next, Outbox& outbox);
-  Status sendWords(RemoteMemory& memory, Flight& next);
-  Status sendPuts(RemoteMemory& memory, Flight& next);
+  void load(Outbox& outbox);
+  Status sendWords(RemoteMemory& memory);
+  Status sendPuts(RemoteMemory& memory);
   size_t sendable() const;
   bool owesCredit() const { return mailbox_.taken() - credited_ >= kMailboxMessages / 4; }
 
   const int peer_;
   const uint64_t remote_;
   std::byte* const local_;
-  const BatchLimits limits_;
+  BatchLimits limits_;
   MailboxReader mailbox_;
   uint64_t credited_ = 0;  // of what was taken from the mailbox: the peer knows
-  std::array<Flight, kFlights> flights_;
-  uint64_t begun_ = 0;  // flights
-  uint64_t ended_ = 0;
+  Flight flight_;
+  bool flying_ = false;
   std::deque<Message> ready_;
   uint64_t sent_ = 0;                // messages
   std::vector<uint64_t> addresses_;  // of the peer's allocations
