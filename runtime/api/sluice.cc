@@ -169,11 +169,16 @@ Expected<std::unique_ptr<Context>> Context::create(Program program, Transport& t
     return Error{fmt::format("a time limit of {} s, expected more than 0", options.timeoutSeconds)};
   if (options.packedBytes < 0)
     return Error{fmt::format("{} bytes of packed weights, expected 0 or more", options.packedBytes)};
+  // the other ranks cannot go on without this one
+  const auto giveUp = [&](const Error& error) {
+    transport.abort(fmt::format("rank {}: {}", transport.rank(), error.message));
+    return error;
+  };
   if (transport.size() != program.ranks())
-    return Error{fmt::format("the program was compiled for {} ranks, but the transport has {}",
-                             program.ranks(), transport.size())};
+    return giveUp({fmt::format("the program was compiled for {} ranks, but the transport has {}",
+                               program.ranks(), transport.size())});
   auto kernels = ops::selectKernels();
-  if (!kernels) return kernels.error();
+  if (!kernels) return giveUp(kernels.error());
 
   const auto plan = std::make_shared<const Plan>(Plan::make(program.verified(), **kernels));
   auto rank = RankState::create(plan, transport, {options.packedBytes, options.packEachStep});
@@ -181,11 +186,6 @@ Expected<std::unique_ptr<Context>> Context::create(Program program, Transport& t
   (*rank)->setWork(options.work);
   std::unique_ptr<Impl> impl(
       new Impl{std::move(program), transport, options, std::move(*rank), {}, {}, {}, {}, {}});
-  // the other ranks cannot go on without this one
-  const auto giveUp = [&](const Error& error) {
-    transport.abort(fmt::format("rank {}: {}", transport.rank(), error.message));
-    return error;
-  };
   if (options.executor == ExecutorKind::kSerial) {
     auto scratch = Scratch::allocate(plan->scratchBytes());
     if (!scratch) return giveUp(scratch.error());

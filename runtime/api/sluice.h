@@ -108,7 +108,9 @@ struct PackedWeights {
 // time calls it; bound memory must live until it is bound anew or the context ends.
 class Context {
  public:
-  // Collective: every rank calls it, with the same program.
+  // Collective: every rank calls it, with the same program; it waits for nobody where the transport's
+  // allocate() does not. Options may differ between ranks. But for options out of range, errors abort the
+  // transport: the other ranks cannot go on.
   static Expected<std::unique_ptr<Context>> create(Program program, Transport& transport,
                                                    const ContextOptions& options);
   ~Context();
@@ -118,8 +120,10 @@ class Context {
   Status bind(std::string_view name, const TensorView& tensor, Weights weights = Weights::kOrdinary);
 
   // Runs one entry; collective. Errors: unbound tensors, ids out of range or repeated, an entry whose
-  // saved tensors are not there yet, a peer that failed, a wait past the limit (rank, core, task, event,
-  // have and need, what is missing).
+  // saved tensors are not there yet, a peer that failed, has died or left, a wait past the limit (rank, core,
+  // task, event, have and need, what is missing). What is found before ranks write to each other is held
+  // against nobody: the next run may go well. Other errors abort the transport, and no run on it goes on.
+  // When it returns, nothing touches bound memory any more; outputs of a failed run hold anything.
   Status run(std::string_view entry);
 
   // Which kernels the runs to come call, instead of ContextOptions::work: runs of all and of parts take turns

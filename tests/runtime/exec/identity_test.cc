@@ -94,6 +94,13 @@ TEST_CASE("whoever comes later is told the difference, and so is who came first"
   }
 }
 
+TEST_CASE("a program for another number of ranks is told to the others, too") {
+  const Program first = programOf({.ranks = 2}), other = programOf({.ranks = 3, .experts = 6});
+  const Ends ends = createAndRun({{first}, {other}});
+  CHECK(ends.created == "the program was compiled for 3 ranks, but the transport has 2");
+  CHECK(ends.ran == "rank 1: " + ends.created);
+}
+
 TEST_CASE("two programs that ranks load in another order are told apart") {
   const Program one = programOf({.ranks = 2, .maxTokens = 256}, "one");
   const Program two = programOf({.ranks = 2, .maxTokens = 256}, "two");

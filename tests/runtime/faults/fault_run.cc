@@ -143,9 +143,12 @@ std::vector<FaultCase> makeFaultCases() {
                     .cores = 3};
   };
   MoeShape fused = shape(3, 2), grouped = shape(2, 2), single = shape(4, 1);
+  MoeShape uneven = shape(3, 2), without = shape(4, 2);
   fused.fused = true;
   grouped.groupSlots = 2;
   single.experts = 4;
+  uneven.experts = 5;
+  without.experts = 3;
   std::vector<FaultCase> cases;
   cases.push_back(makeCase("plain, 2 ranks", buildMoeProgram(shape(2, 2)), {{40, 17}, {0, 33}}));
   cases.push_back(makeCase("fused, 3 ranks", buildMoeProgram(fused), {{25, 0, 40}, {1, 0, 0}}));
@@ -155,6 +158,9 @@ std::vector<FaultCase> makeFaultCases() {
       makeCase("one expert a rank, 4 ranks", buildMoeProgram(single), {{5, 6, 7, 8}, {0, 20, 0, 0}}));
   cases.push_back(
       makeCase("wide, 3 ranks", buildWideProgram({.base = shape(3, 2)}), {{31, 2, 14}, {0, 8, 0}}));
+  cases.push_back(makeCase("5 experts, 3 ranks", buildMoeProgram(uneven), {{12, 40, 7}, {0, 0, 30}}));
+  cases.push_back(
+      makeCase("a rank without experts, 4 ranks", buildMoeProgram(without), {{8, 0, 9, 30}, {1, 2, 3, 4}}));
   return cases;
 }
 

@@ -37,7 +37,8 @@ double limitFor(const FaultPlan& plan);
 // What is wrong with these ends, or "".
 std::string judge(const FaultCase& layer, const FaultPlan& plan, const std::vector<RankEnd>& ends);
 
-// Small layers of 2 to 4 ranks: plain, fused, in groups, wide; ragged, masked, with ranks that have nothing.
+// Small layers of 2 to 4 ranks: plain, fused, in groups, wide, with experts that the ranks do not divide;
+// ragged, masked, with ranks that have nothing.
 std::vector<FaultCase> makeFaultCases();
 
 // One of four executors: serial, and parallel with 1 to 3 workers.
