@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
-#include <vector>
+#include <cstdlib>
+#include <string_view>
 
 #include "runtime/comm/mpi/mpi_transport.h"
 #include "runtime/comm/shm/shared_memory.h"
@@ -32,16 +33,35 @@ Status agree(const mpi::Session& session, const Status& own) {
   return Error{fmt::format("rank {} could not join the ranks of its machine", first)};
 }
 
+// What the environment says, for measurements: it wins.
+Expected<MpiJob> withVariables(MpiJob job) {
+  const auto choose = [](const char* name, std::string_view yes, std::string_view no,
+                         bool& choice) -> Status {
+    const char* value = std::getenv(name);
+    if (!value) return {};
+    if (value != yes && value != no)
+      return Error{fmt::format("variable {}: found '{}', expected {} or {}", name, value, yes, no)};
+    choice = value == yes;
+    return {};
+  };
+  Status ok = choose("SLUICE_MPI_NEIGHBOURS", "memory", "messages", job.sharedMemory);
+  if (ok) ok = choose("SLUICE_MPI_SIGNALS", "batched", "each", job.batchSignals);
+  return ok ? Expected<MpiJob>(job) : ok.error();
+}
+
 }  // namespace
 
 bool hasMpi() { return true; }
 
-Expected<std::unique_ptr<Transport>> joinMpi(const MpiJob& job) {
+Expected<std::unique_ptr<Transport>> joinMpi(const MpiJob& asked) {
   auto session = mpi::Session::open();
   if (!session) return session.error();
-  auto near = joinNeighbours(**session, job);
-  if (Status all = agree(**session, near ? Status() : Status(near.error())); !all) return all.error();
-  return mpi::MpiTransport::create(std::move(*session), std::move(*near), job);
+  const Expected<MpiJob> job = withVariables(asked);
+  auto near = joinNeighbours(**session, job ? *job : asked);
+  Status own = job ? Status() : Status(job.error());
+  if (own && !near) own = near.error();
+  if (Status all = agree(**session, own); !all) return all.error();
+  return mpi::MpiTransport::create(std::move(*session), std::move(*near), *job);
 }
 
 }  // namespace sluice

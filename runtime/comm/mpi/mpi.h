@@ -15,6 +15,8 @@ namespace sluice {
 // Whether this program was linked with MPI.
 bool hasMpi();
 
+// SLUICE_MPI_NEIGHBOURS=memory|messages and SLUICE_MPI_SIGNALS=batched|each in the environment win over the
+// fields, to measure what the defaults gain.
 struct MpiJob {
   double timeoutSeconds = 30;  // for all ranks to come
   bool sharedMemory = true;    // between ranks of one machine; false: everything by messages
