@@ -85,7 +85,7 @@ void declare(CLI::App& app, Arguments& a) {
   ep->check(CLI::Range(1, 4096))->delimiter(',')->type_name("N,M");
   auto* transport = app.add_option("--transport", a.transport,
                                    "how ranks of a whole layer reach each other: threads or shm");
-  transport->check(CLI::IsMember({"threads", "shm"}))->type_name("KIND");
+  transport->check(CLI::IsMember({"threads", "shm", "mpi"}))->type_name("KIND");
   app.add_option("--skew", a.skew, "uniform (default) or zipf:S, with --model")
       ->needs(model)
       ->type_name("SKEW");
@@ -133,6 +133,9 @@ std::string checkTransport(const Arguments& a) {
     if (!a.ep.empty() && a.model.empty()) return "--ep: for --model or --transport only";
     return a.ep.size() > 1 ? "--ep: several numbers with --transport only" : "";
   }
+  if (a.transport == "mpi")
+    return "--transport mpi: ranks that mpirun starts are measured by `mpirun -n N sluice run layer.slp ... "
+           "--overlap`";
   if (!a.name.empty() && a.name != "layer" && a.name != "tiny")
     return fmt::format("--transport: found --case {}, expected --case layer or --model", a.name);
   return a.bench.peer.empty() ? "" : "--transport: a whole layer has no peer to compare with";
