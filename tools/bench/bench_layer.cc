@@ -8,6 +8,7 @@
 #include <fstream>
 #include <functional>
 #include <mutex>
+#include <numeric>
 #include <thread>
 
 #include "tools/moe/inputs.h"
@@ -21,16 +22,18 @@ bool isCallers(const Buffer& buffer) {
          (buffer.role == Role::kOutput && buffer.shape.front().extent != Extent::kRows);
 }
 
-std::vector<int64_t> shapeOf(const Buffer& buffer, int64_t tokens, int64_t rows) {
+// Of rank `rank`; as many pairs as rows.
+std::vector<int64_t> shapeOf(const TaskProgram& program, const Buffer& buffer, int rank, int64_t tokens,
+                             int64_t rows) {
   std::vector<int64_t> shape;
   for (const Dim& dim : buffer.shape)
-    shape.push_back(dim.extent == Extent::kFixed ? dim.size : dim.extent == Extent::kTokens ? tokens : rows);
+    shape.push_back(dim.extent == Extent::kPairs ? rows : program.sizeAt(rank, dim, tokens, rows));
   return shape;
 }
 
 // A first dimension that is not fixed by the program.
-bool fits(const Buffer& buffer, const Tensor& tensor) {
-  return shapeOf(buffer, tensor.shape().front(), tensor.shape().front()) == tensor.shape();
+bool fits(const TaskProgram& program, const Buffer& buffer, int rank, const Tensor& tensor) {
+  return shapeOf(program, buffer, rank, tensor.shape().front(), tensor.shape().front()) == tensor.shape();
 }
 
 void fillRandom(Tensor& tensor, double scale, uint64_t stream) {
@@ -45,7 +48,7 @@ double bytesOf(const Program& program, int64_t tokens, int64_t rows) {
   double bytes = 0;
   for (const Buffer& buffer : program.tables().buffers) {
     double size = static_cast<double>(dtypeBytes(buffer.type));
-    for (int64_t dim : shapeOf(buffer, tokens, rows)) size *= static_cast<double>(dim);
+    for (int64_t dim : shapeOf(program.tables(), buffer, 0, tokens, rows)) size *= static_cast<double>(dim);
     bytes += size * program.ranks();
   }
   return bytes;
@@ -67,7 +70,7 @@ TensorMap makeRows(const TaskProgram& program, int rank, int64_t tokens, int64_t
     const Buffer& buffer = program.buffers[b];
     const bool ofRows = buffer.shape.front().extent == Extent::kRows;
     if (!isCallers(buffer) || (shared != nullptr && !ofRows)) continue;
-    Tensor tensor(buffer.type, shapeOf(buffer, tokens, rows));
+    Tensor tensor(buffer.type, shapeOf(program, buffer, rank, tokens, rows));
     const double fanIn = ofRows ? 1.0 : static_cast<double>(tensor.shape()[1 % tensor.shape().size()]);
     if (buffer.role == Role::kInput && buffer.type == DType::kBF16)
       fillRandom(tensor, 1 / std::sqrt(fanIn), b << 16 | static_cast<uint32_t>(rank));
@@ -89,12 +92,12 @@ Status onRanks(int ranks, const std::function<Status(int)>& work) {
   return {};
 }
 
-Status bindTensors(const TaskProgram& program, Weights weights, TensorMap& own, TensorMap* shared,
+Status bindTensors(const TaskProgram& program, int rank, Weights weights, TensorMap& own, TensorMap* shared,
                    Context& context) {
   for (const Buffer& buffer : program.buffers) {
     if (!isCallers(buffer)) continue;
     auto found = own.find(buffer.name);
-    if (shared != nullptr && (found == own.end() || !fits(buffer, found->second)))
+    if (shared != nullptr && (found == own.end() || !fits(program, buffer, rank, found->second)))
       found = shared->find(buffer.name);
     Tensor& tensor = found->second;
     const TensorView view{tensor.type(), tensor.shape(), tensor.data()};
@@ -164,7 +167,8 @@ Expected<TensorMap> makeLayerRank(const Program& program, const LayerCase& c, in
   if (!tensors) return tensors.error();
   for (const Buffer& buffer : program.tables().buffers)
     if (isCallers(buffer) && buffer.role == Role::kOutput)
-      tensors->emplace(buffer.name, Tensor(buffer.type, shapeOf(buffer, c.tokens, 0)));
+      tensors->emplace(buffer.name,
+                       Tensor(buffer.type, shapeOf(program.tables(), buffer, rank, c.tokens, 0)));
   return tensors;
 }
 
@@ -183,9 +187,8 @@ BenchTensors makeRowsOfLayer(const Program& program, const BenchTensors& layer) 
   const std::vector<int64_t> rows = rowsOfExperts(layer, tables.experts);
   BenchTensors tensors;
   for (int rank = 0; rank < tables.ranks; ++rank) {
-    int64_t mine = 0;
-    for (int e = 0; e < tables.expertsPerRank(); ++e)
-      mine += rows[static_cast<size_t>(rank * tables.expertsPerRank() + e)];
+    const auto first = rows.begin() + tables.firstExpertOf(rank);
+    const int64_t mine = std::accumulate(first, first + tables.expertsOf(rank), int64_t{0});
     tensors.push_back(makeRows(tables, rank, 0, mine, &layer[static_cast<size_t>(rank)]));
   }
   return tensors;
@@ -211,7 +214,7 @@ Expected<std::unique_ptr<BenchLayer>> BenchLayer::create(Program program, int th
     if (!context) return failed(context.error());
     layer->contexts_[r] = std::move(*context);
     const Weights promise = weights == WeightsMode::kConstant ? Weights::kConstant : Weights::kOrdinary;
-    const Status bound = bindTensors(layer->program_.tables(), promise, own[r],
+    const Status bound = bindTensors(layer->program_.tables(), rank, promise, own[r],
                                      shared == nullptr ? nullptr : &(*shared)[r], *layer->contexts_[r]);
     return bound ? bound : failed(bound.error());
   });

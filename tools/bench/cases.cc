@@ -7,6 +7,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "runtime/base/expert_deal.h"
 #include "tools/bench/skew.h"
 #include "tools/moe/random.h"
 
@@ -37,9 +38,9 @@ RowsCase evenCase(std::string name, int64_t hidden, int64_t inter, int64_t exper
 }
 
 Status checkRanks(const Model& model, int64_t ranks) {
-  if (ranks >= 1 && model.experts % ranks == 0) return {};
-  return Error{
-      fmt::format("{} ranks cannot share the {} experts of {} evenly", ranks, model.experts, model.name)};
+  if (ranks >= 1 && ranks <= model.experts) return {};
+  return Error{fmt::format("{} ranks cannot share the {} experts of {}, expected 1 to {}", ranks,
+                           model.experts, model.name, model.experts)};
 }
 
 }  // namespace
@@ -96,11 +97,11 @@ Expected<RowsCase> modelRows(std::string_view name, int64_t tokens, int64_t ep, 
   const std::vector<int64_t> all = spreadRows(tokens * ep, model->topK, model->experts, *exponent);
   RowsCase most;
   int64_t mostRows = -1;
-  for (int64_t rank = 0; rank < ep; ++rank) {
-    const int64_t local = model->experts / ep;
+  const ExpertDeal deal{static_cast<int32_t>(ep), static_cast<int32_t>(model->experts)};
+  for (int32_t rank = 0; rank < deal.ranks; ++rank) {
     RowsCase mine{fmt::format("{}, {} tokens a rank, rank {} of {}, {}", name, tokens, rank, ep, skew),
                   model->hidden, model->inter,
-                  std::vector<int64_t>(all.begin() + rank * local, all.begin() + (rank + 1) * local)};
+                  std::vector<int64_t>(all.begin() + deal.first(rank), all.begin() + deal.first(rank + 1))};
     if (mine.allRows() <= mostRows) continue;
     mostRows = mine.allRows();
     most = std::move(mine);

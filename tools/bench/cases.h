@@ -50,8 +50,8 @@ LayerCase tinyLayer(int ranks);
 
 // What a rank of `ep` computes of a layer of a known model: that with the most rows, where each rank has
 // `tokens` tokens. `skew` is "uniform" or "zipf:S": the n-th most popular expert is chosen in proportion to
-// 1 / n^S, popularity is a random order. Errors: an unknown model (lists them), a skew that is neither, ranks
-// that do not divide the experts.
+// 1 / n^S, popularity is a random order. Errors: an unknown model (lists them), a skew that is neither, more
+// ranks than experts.
 Expected<RowsCase> modelRows(std::string_view model, int64_t tokens, int64_t ep, std::string_view skew);
 Expected<LayerCase> modelLayer(std::string_view model, int64_t tokens, int ranks, std::string_view skew);
 std::vector<std::string> modelNames();

@@ -53,7 +53,11 @@ TEST_CASE("a rank of a model has its share of experts, and no rank has more rows
   REQUIRE(one);
   CHECK(one->experts() == 4);
   CHECK(one->hidden == 7168);
-  CHECK(one->allRows() >= 64 * 8);  // the mean of all ranks
+  CHECK(one->allRows() >= 64 * 8);                                   // the mean of all ranks
+  const auto uneven = modelRows("mixtral-8x7b", 100, 3, "uniform");  // 3, 3 and 2 experts
+  REQUIRE(uneven);
+  CHECK(uneven->experts() == 3);
+  CHECK(uneven->allRows() == 225);
   const auto all = modelRows("mixtral-8x7b", 100, 1, "uniform");
   REQUIRE(all);
   CHECK(all->allRows() == 200);
@@ -62,8 +66,8 @@ TEST_CASE("a rank of a model has its share of experts, and no rank has more rows
 TEST_CASE("a model, a skew or a number of ranks that cannot be is refused with what was expected") {
   CHECK(modelRows("gpt", 1, 1, "uniform").error().message ==
         "found model 'gpt', expected one of deepseek-v3, qwen3-235b, qwen3-30b, mixtral-8x7b");
-  CHECK(modelRows("mixtral-8x7b", 1, 3, "uniform").error().message ==
-        "3 ranks cannot share the 8 experts of mixtral-8x7b evenly");
+  CHECK(modelRows("mixtral-8x7b", 1, 9, "uniform").error().message ==
+        "9 ranks cannot share the 8 experts of mixtral-8x7b, expected 1 to 8");
   for (const char* skew : {"zipf", "zipf:", "zipf:x", "zipf:-1", "zipf:11", "zipf:1x", "onehot"})
     CHECK_FALSE(modelLayer("qwen3-30b", 1, 1, skew).ok());
 }
