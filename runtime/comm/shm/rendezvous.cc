@@ -18,6 +18,7 @@ constexpr int64_t kMillisecond = 1'000'000;
 // A rank waits a little longer than rank 0, who knows which ranks are missing.
 constexpr int64_t kGrace = 1000 * kMillisecond;
 constexpr size_t kMaxReason = 1024;
+static_assert(kMaxProcesses * sizeof(int32_t) <= kMaxReason);
 
 void sleepFor(int64_t nanoseconds) {
   const timespec time{static_cast<time_t>(nanoseconds / 1'000'000'000),

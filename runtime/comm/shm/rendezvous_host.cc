@@ -47,6 +47,8 @@ class Host {
   std::string missing() const;
   Expected<Meeting> welcome(LifeLineKind kind);
   Expected<std::vector<FileDescriptor>> openLifeLines();
+  Status sendWelcome(const Connection& connection, const std::vector<std::byte>& message,
+                     const std::vector<int>& files);
   void refuse(const Connection& connection, const std::string& reason);
   void refuseAll(const std::string& reason);
 
@@ -173,6 +175,19 @@ Expected<std::vector<FileDescriptor>> Host::openLifeLines() {
   return files;
 }
 
+// So many files may be on their way at once, and no more: whoever receives some makes room. If the rank is
+// gone by now, its life line will tell all.
+Status Host::sendWelcome(const Connection& connection, const std::vector<std::byte>& message,
+                         const std::vector<int>& files) {
+  while (!sendMessage(connection.socket, message, files) && !isGone(connection.socket)) {
+    if (monotonicNanoseconds() >= deadline_)
+      return Error{fmt::format("cannot send {} open files to process {} of job '{}': {}", files.size(),
+                               connection.process, job_.name, std::strerror(errno))};
+    usleep(1000);
+  }
+  return {};
+}
+
 Expected<Meeting> Host::welcome(LifeLineKind kind) {
   Meeting meeting;
   auto memory = makeSharedFile();
@@ -195,8 +210,7 @@ Expected<Meeting> Host::welcome(LifeLineKind kind) {
   for (const FileDescriptor& line : lines) files.push_back(line.get());
   for (int rank = 1; rank < job_.size; ++rank) {
     Connection& connection = *ranks_[rank];
-    // if it is gone by now, its life line will tell all
-    sendMessage(connection.socket, message, files);
+    if (Status sent = sendWelcome(connection, message, files); !sent) return sent.error();
     meeting.lifeLines.push_back(
         {rank, std::move(lines.empty() ? connection.socket : lines[static_cast<size_t>(rank)])});
   }

@@ -84,6 +84,8 @@ Expected<SharedMapping> SharedMapping::map(int file, size_t offset, size_t bytes
   result.data_ = static_cast<std::byte*>(mapping);
   result.size_ = bytes;
   madvise(mapping, bytes, MADV_DONTFORK);
+  // the death of a process is known only when its core has been written
+  madvise(mapping, bytes, MADV_DONTDUMP);
   if (slack > 0) adviseHugePages(mapping, bytes);
   return result;
 }

@@ -19,7 +19,7 @@ Expected<FileDescriptor> makeSharedFile();
 Expected<size_t> sharedFileBytes(int file);
 
 // Part of a shared file in this process. Resource type: one owner, moved but not copied. A forked child does
-// not inherit it.
+// not inherit it, and no core has it.
 class SharedMapping {
  public:
   SharedMapping() = default;

@@ -1,9 +1,11 @@
 // What is left of a job when it has ended, well or not: nothing.
 #include <dirent.h>
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <signal.h>
 
 #include <catch2/catch.hpp>
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <set>
@@ -80,6 +82,30 @@ TEST_CASE("a job that ended has left no open file, thread or mapping in its proc
       if (std::string left = leftSince(before); !left.empty()) return left;
     }
     return std::string();
+  });
+  for (const ChildEnd& end : processes.wait()) CHECK((end.returned ? end.text : "did not return") == "");
+}
+
+// Open files that a program started from here would inherit, beyond the first three.
+std::set<std::string> inheritable() {
+  std::set<std::string> files;
+  for (const std::string& file : namesIn("/proc/self/fd")) {
+    const int number = std::atoi(file.c_str());
+    const int flags = number > 2 ? fcntl(number, F_GETFD) : -1;
+    if (flags >= 0 && (flags & FD_CLOEXEC) == 0) files.insert(file);
+  }
+  return files;
+}
+
+TEST_CASE("a program that a rank starts inherits no open file of the job") {
+  const std::string name = newJobName();
+  Processes processes(2, [&](const Child& child) {
+    const auto before = inheritable();
+    const size_t filesBefore = namesIn("/proc/self/fd").size();
+    return joinAndRun({.name = name, .rank = child.rank(), .size = 2}, [&](Transport&) {
+      if (namesIn("/proc/self/fd").size() == filesBefore) return std::string("no open file was found");
+      return std::string(inheritable() == before ? "" : "inherits");
+    });
   });
   for (const ChildEnd& end : processes.wait()) CHECK((end.returned ? end.text : "did not return") == "");
 }

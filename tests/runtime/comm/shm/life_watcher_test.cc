@@ -44,6 +44,18 @@ TEST_CASE("the end of a connection is noticed, and that of no other") {
   CHECK(awaitEnd(std::move(lines), [&] { second.theirs.reset(); }) == 7);
 }
 
+TEST_CASE("an end is noticed once") {
+  Pair pair = makePair();
+  std::vector<LifeLine> lines;
+  lines.push_back({4, std::move(pair.ours)});
+  std::atomic<int> calls{0};
+  auto watcher = LifeWatcher::start(std::move(lines), [&](int) { ++calls; });
+  REQUIRE(watcher.ok());
+  pair.theirs.reset();
+  usleep(100'000);
+  CHECK(calls == 1);
+}
+
 TEST_CASE("nothing is noticed while all live, and the thread ends with the object") {
   Pair pair = makePair();
   std::vector<LifeLine> lines;

@@ -66,6 +66,24 @@ TEST_CASE("a sleeper of another process is woken by post at once") {
     CHECK(text == "");
 }
 
+TEST_CASE("a sleeper of another process is woken at once by an abort, and by a rank that leaves") {
+  for (const bool aborts : {true, false}) {
+    const auto texts = runProcesses(2, [&](Transport& transport) -> std::string {
+      if (transport.rank() == 0) {
+        usleep(100'000);
+        if (aborts) transport.abort("it ends");
+        return "";
+      }
+      const Attention attention(transport.doorbell());
+      const uint32_t epoch = transport.doorbell().epoch();
+      if (!transport.isAborted() && !transport.hasLeft(0))
+        transport.doorbell().park(epoch, 600'000'000'000);  // one sleep, longer than the test may take
+      return transport.isAborted() == aborts && (aborts || transport.hasLeft(0)) ? "" : "woken too early";
+    });
+    for (const std::string& text : texts) CHECK(text == "");
+  }
+}
+
 TEST_CASE("signals of all ranks to one add up, the own included") {
   checkRanks(4, [](Transport& transport) -> std::string {
     const SymmetricHandle event = *transport.allocate(64);
