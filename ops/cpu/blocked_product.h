@@ -42,7 +42,8 @@ constexpr int32_t kGroupsToFetch = 8;
 
 // What a Unit, made once for each product, states: kMr, kNr (a tile), kMc and kKc (blocks of the rows and of
 // the sum), kAStride (elements between two rows of the packed a), kKUnit (both panels are padded with zeros
-// to a multiple of it), Element (of the panels), for few_rows.h kFewKc and kRowsKc, and
+// to a multiple of it), Element (of the panels), for few_rows.h kFewKc, kRowsKc, kMostInPlace (rows of a up
+// to which b is read in place) and, for columns.h, maybe Square, and
 //   multiply(a, b, k, rows, cols, first, tile): the first rows x cols elements of tile[kMr, kNr] += a * b
 //   over the k padded elements; where `first`, the tile holds nothing yet.
 // A Source states:

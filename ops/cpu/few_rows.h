@@ -8,6 +8,8 @@
 //     for panels of kNr columns of c
 //       for groups of rows: tile += a group * (b in place); after the last block, store the tile
 //
+// A transposed b is not packed either where the Unit has a Square: see columns.h.
+//
 // Otherwise panels are packed, kFewKc elements of the sum at once, so that they are read from the first
 // cache level again:
 //
@@ -23,6 +25,7 @@
 #include <cstdint>
 
 #include "ops/cpu/blocked_product.h"
+#include "ops/cpu/columns.h"
 
 namespace sluice::ops {
 namespace {
@@ -109,24 +112,15 @@ void productByBlocks(const Source& source, int32_t m, int32_t n, int32_t k, std:
   }
 }
 
-template <class Unit, class Source>
-void productAlongColumns(const Source& source, int32_t m, int32_t n, int32_t k, float* tile) {
-  for (int32_t col = 0; col < n; col += Unit::kNr) {
-    const int32_t cols = smaller(Unit::kNr, n - col);
-    Unit::Columns::multiply(source, m, col, cols, k, tile, Unit::kNr);
-    source.store(0, m, col, cols, tile);
-  }
-}
-
 // c[m, n] = a[m, k] * b[k, n] for m up to kFewRows; with k == 0 it stores zeros. False: blockedProduct is the
 // way, since b was packed before or lies so that the Unit is better served by whole panels.
 template <class Unit, class Source>
 bool fewRowsProduct(const Source& source, int32_t m, int32_t n, int32_t k, void* scratch) {
   if (m <= 0 || n <= 0) return true;
   if (m > kFewRows || source.readyB(0, 0) != nullptr) return false;
-  if constexpr (requires { typename Unit::Columns; })
-    if (source.liesTransposed()) {
-      productAlongColumns<Unit>(source, m, n, k, static_cast<float*>(scratch));
+  if constexpr (requires { typename Unit::Square; })
+    if (source.liesTransposed() && m <= Unit::Square::kMostRows) {
+      productAlongColumns<typename Unit::Square>(source, m, n, k, Unit::kNr, static_cast<float*>(scratch));
       return true;
     }
   if (source.liesTransposed()) {
@@ -134,6 +128,7 @@ bool fewRowsProduct(const Source& source, int32_t m, int32_t n, int32_t k, void*
     return true;
   }
   if constexpr (Unit::kRowsKc > 0) {
+    if (m > Unit::kMostInPlace) return false;
     productInPlace<Unit>(source, m, n, k, static_cast<float*>(scratch));
     return true;
   }

@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "ops/cpu/blocked_product.h"
+#include "ops/cpu/columns_avx2.h"
 #include "ops/cpu/unroll.h"
 
 namespace sluice::ops {
@@ -14,6 +15,7 @@ namespace {
 
 struct UnitAvx2 {
   using Element = float;
+  using Square = SquareAvx2;
   static constexpr int32_t kMr = 6;
   static constexpr int32_t kNr = 16;
   static constexpr int32_t kMc = 384;
@@ -21,7 +23,8 @@ struct UnitAvx2 {
   static constexpr int32_t kAStride = kKc;
   static constexpr int32_t kKUnit = 1;
   static constexpr int32_t kFewKc = 64;
-  static constexpr int32_t kRowsKc = 0;  // reads packed panels only
+  static constexpr int32_t kRowsKc = 64;
+  static constexpr int32_t kMostInPlace = 16;
 
   static void multiply(const Element* a, const Element* b, int32_t k, int32_t rows, int32_t cols, bool first,
                        float* tile) {
@@ -32,7 +35,105 @@ struct UnitAvx2 {
     kBySize[rows - 1][(cols - 1) / 8](a, b, k, first, tile);
   }
 
+  // The same of rows of a and b [k, n] where they lie in memory, from element k0 of the sum on; both are
+  // widened in registers.
+  template <class Source>
+  static void multiplyRows(const Source& source, int32_t row, int32_t rows, int32_t col, int32_t cols,
+                           int32_t k0, int32_t k, bool last, float* tile) {
+    (void)last;
+    using Function = void (*)(const Rows&, float*);
+    static constexpr Function kByRows[2][6] = {{inPlace<1, false>, inPlace<2, false>, inPlace<3, false>,
+                                                inPlace<4, false>, inPlace<5, false>, inPlace<6, false>},
+                                               {inPlace<1, true>, inPlace<2, true>, inPlace<3, true>,
+                                                inPlace<4, true>, inPlace<5, true>, inPlace<6, true>}};
+    const Rows operands = {source.sourceA(row, k0),
+                           source.strideA(),
+                           source.sourceB(col, k0),
+                           source.strideB(),
+                           cols,
+                           k,
+                           k0 == 0,
+                           row == 0};
+    kByRows[cols == kNr][rows - 1](operands, tile);
+  }
+
  private:
+  struct Rows {
+    const BFloat16* a;
+    int64_t lda;
+    const BFloat16* b;
+    int64_t ldb;
+    int32_t cols;
+    int32_t k;
+    bool first;
+    bool fetch;  // ask for what follows in memory
+  };
+
+  // Rows of b by which they are asked for ahead of their use.
+  static constexpr int32_t kRowsAhead = 64;
+
+  static __m256 widened(__m128i bits) {
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16));
+  }
+  static __m128i load(const BFloat16* from) {
+    return _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
+  }
+
+  // One element of the sum: the lower or the upper of a pair in each row of a.
+  template <int kRows, bool kUpper>
+  __attribute__((always_inline)) static void step(const int32_t (&pairs)[kRows], const BFloat16* b,
+                                                  __m256 (&sum)[kRows][2]) {
+    const __m256 column[2] = {widened(load(b)), widened(load(b + 8))};
+    unroll<kRows>([&](auto i) SLUICE_UNROLLED {
+      const __m256i pair = _mm256_set1_epi32(pairs[i.value]);
+      const __m256 row = _mm256_castsi256_ps(kUpper ? _mm256_and_si256(pair, _mm256_set1_epi32(-65536))
+                                                    : _mm256_slli_epi32(pair, 16));
+      sum[i.value][0] = _mm256_fmadd_ps(row, column[0], sum[i.value][0]);
+      sum[i.value][1] = _mm256_fmadd_ps(row, column[1], sum[i.value][1]);
+    });
+  }
+
+  // The row of b as it lies, or, of a panel that is not whole, what is there of it and zeros.
+  template <bool kWhole>
+  __attribute__((always_inline)) static const BFloat16* rowOf(const Rows& of, const BFloat16* b,
+                                                              BFloat16 (&edge)[kNr]) {
+    if constexpr (kWhole) return b;
+    __builtin_memcpy(edge, b, static_cast<size_t>(of.cols) * 2);
+    return edge;
+  }
+
+  template <int kRows, bool kWhole>
+  static void inPlace(const Rows& of, float* tile) {
+    if (of.first) __builtin_memset(tile, 0, sizeof(float) * kRows * kNr);
+    __m256 sum[kRows][2];
+    unroll<kRows>([&](auto i) SLUICE_UNROLLED {
+      sum[i.value][0] = _mm256_loadu_ps(tile + i.value * kNr);
+      sum[i.value][1] = _mm256_loadu_ps(tile + i.value * kNr + 8);
+    });
+    BFloat16 edge[kNr] = {};
+    const BFloat16 *a = of.a, *b = of.b;
+    int32_t pairs[kRows];
+    int32_t left = of.k;
+    for (; left > 1; left -= 2, a += 2, b += 2 * of.ldb) {
+      if (of.fetch) {
+        fetchSoon(b + kRowsAhead * of.ldb);
+        fetchSoon(b + (kRowsAhead + 1) * of.ldb);
+      }
+      unroll<kRows>([&](auto i)
+                        SLUICE_UNROLLED { __builtin_memcpy(&pairs[i.value], a + i.value * of.lda, 4); });
+      step<kRows, false>(pairs, rowOf<kWhole>(of, b, edge), sum);
+      step<kRows, true>(pairs, rowOf<kWhole>(of, b + of.ldb, edge), sum);
+    }
+    if (left > 0) {
+      unroll<kRows>([&](auto i) SLUICE_UNROLLED { pairs[i.value] = a[i.value * of.lda].bits; });
+      step<kRows, false>(pairs, rowOf<kWhole>(of, b, edge), sum);
+    }
+    unroll<kRows>([&](auto i) SLUICE_UNROLLED {
+      _mm256_storeu_ps(tile + i.value * kNr, sum[i.value][0]);
+      _mm256_storeu_ps(tile + i.value * kNr + 8, sum[i.value][1]);
+    });
+  }
+
   template <int kRows, int kVectors>
   static void sized(const Element* a, const Element* b, int32_t k, bool first, float* tile) {
     // Loading zeros stored just now is cheaper than what g++ makes of two ways to begin.

@@ -15,7 +15,7 @@ namespace {
 
 struct UnitAvx512 {
   using Element = uint16_t;
-  using Columns = ColumnsAvx512;
+  using Square = SquareAvx512;
   static constexpr int32_t kMr = 6;
   static constexpr int32_t kNr = 64;
   static constexpr int32_t kMc = 384;
@@ -24,6 +24,7 @@ struct UnitAvx512 {
   static constexpr int32_t kKUnit = 2;
   static constexpr int32_t kFewKc = 32;
   static constexpr int32_t kRowsKc = 128;
+  static constexpr int32_t kMostInPlace = 16;
 
   static void multiply(const Element* a, const Element* b, int32_t k, int32_t rows, int32_t cols, bool first,
                        float* tile) {

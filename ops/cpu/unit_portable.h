@@ -19,7 +19,9 @@ struct UnitPortable {
   static constexpr int32_t kAStride = kKc;
   static constexpr int32_t kKUnit = 1;
   static constexpr int32_t kFewKc = 64;
-  static constexpr int32_t kRowsKc = 0;  // reads packed panels only
+  static constexpr int32_t kRowsKc = 64;
+  // With more rows, widening a for each panel costs more than packing b.
+  static constexpr int32_t kMostInPlace = 3;
 
   static void multiply(const Element* a, const Element* b, int32_t k, int32_t rows, int32_t cols, bool first,
                        float* tile) {
@@ -29,8 +31,70 @@ struct UnitPortable {
     kBySize[rows - 1](a, b, k, first, tile);
   }
 
+  // The same of rows of a and b [k, n] where they lie in memory, from element k0 of the sum on; both are
+  // widened in registers.
+  template <class Source>
+  static void multiplyRows(const Source& source, int32_t row, int32_t rows, int32_t col, int32_t cols,
+                           int32_t k0, int32_t k, bool last, float* tile) {
+    (void)last;
+    using Function = void (*)(const Rows&, float*);
+    static constexpr Function kByRows[6] = {inPlace<1>, inPlace<2>, inPlace<3>,
+                                            inPlace<4>, inPlace<5>, inPlace<6>};
+    kByRows[rows - 1]({source.sourceA(row, k0), source.strideA(), source.sourceB(col, k0), source.strideB(),
+                       cols, k, k0 == 0},
+                      tile);
+  }
+
  private:
   typedef float Vector __attribute__((vector_size(16)));
+  typedef uint32_t Words __attribute__((vector_size(16)));
+  typedef uint16_t Halves __attribute__((vector_size(8)));
+
+  struct Rows {
+    const BFloat16* a;
+    int64_t lda;
+    const BFloat16* b;
+    int64_t ldb;
+    int32_t cols;
+    int32_t k;
+    bool first;
+  };
+
+  static Vector widened(const BFloat16* from) {
+    Halves bits;
+    __builtin_memcpy(&bits, from, sizeof bits);
+    return (Vector)(__builtin_convertvector(bits, Words) << 16);
+  }
+
+  template <int kRows>
+  static void inPlace(const Rows& of, float* tile) {
+    if (of.first) __builtin_memset(tile, 0, sizeof(float) * kRows * kNr);
+    Vector sum[kRows][2];
+    unroll<kRows>([&](auto i) SLUICE_UNROLLED {
+      sum[i.value][0] = load(tile + i.value * kNr);
+      sum[i.value][1] = load(tile + i.value * kNr + 4);
+    });
+    BFloat16 edge[kNr] = {};
+    const BFloat16 *a = of.a, *b = of.b;
+    for (int32_t s = 0; s < of.k; ++s, ++a, b += of.ldb) {
+      const BFloat16* from = b;
+      if (of.cols < kNr) {
+        __builtin_memcpy(edge, b, static_cast<size_t>(of.cols) * 2);
+        from = edge;
+      }
+      const Vector column[2] = {widened(from), widened(from + 4)};
+      unroll<kRows>([&](auto i) SLUICE_UNROLLED {
+        const uint32_t x = uint32_t{a[i.value * of.lda].bits} << 16;
+        const Vector row = (Vector)Words{x, x, x, x};
+        sum[i.value][0] += row * column[0];
+        sum[i.value][1] += row * column[1];
+      });
+    }
+    unroll<kRows>([&](auto i) SLUICE_UNROLLED {
+      store(tile + i.value * kNr, sum[i.value][0]);
+      store(tile + i.value * kNr + 4, sum[i.value][1]);
+    });
+  }
 
   static Vector load(const float* from) {
     Vector v;
