@@ -121,6 +121,7 @@ TEST_CASE("under any fault plan every rank has right bits or an error that names
   CHECK(endings["badly"] > last / 5);
 }
 
+#if !defined(__SANITIZE_THREAD__)  // what such a transport makes is a data race: that sanitizer ends it
 TEST_CASE("a transport that lets a signal pass the rows it covers is found") {
   std::vector<FaultCase> cases = makeFaultCases();
   std::map<std::string, int> endings;
@@ -137,6 +138,7 @@ TEST_CASE("a transport that lets a signal pass the rows it covers is found") {
     break;
   }
 }
+#endif
 
 }  // namespace
 }  // namespace sluice
