@@ -14,7 +14,7 @@ import time
 import urllib.parse
 
 RUNTIME_TESTS = ["//tests/runtime/...", "//tests/ops/...", "//tests/proof/...", "//tests/tools/evaluate/...",
-                 "//tests/tools/moe/...", "//tests/tools/io/...", "//tests/tools/trace/..."]
+                 "//tests/tools/moe/...", "//tests/tools/io/...", "//tests/tools/trace/...", "//tests/tools/launch/..."]
 EXECUTOR_TESTS = ["//tests/runtime/exec/...", "//tests/runtime/comm/...", "//tests/runtime/api/..."]
 COMPILER_TESTS = ["//tests/compiler/...", "//tests/layer/...", "//tests/tools/..."]
 

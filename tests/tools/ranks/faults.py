@@ -163,6 +163,14 @@ def unreadable(scene):
     scene.check_nothing_left()
 
 
+def full(scene):
+    """One rank cannot write its outputs when they are computed: no rank writes any."""
+    limited = ["/bin/bash", "-c", "trap '' XFSZ; ulimit -f 4; exec \"$@\"", "bash", *scene.command()]
+    for text in await_failures(enumerate(scene.start_ranks(commands={2: limited})), 30):
+        assert re.search(r"sluice: error: rank 2: .*out-2: cannot write: File too large", text), text
+    scene.check_nothing_left()
+
+
 def different(scene):
     """Ranks that were told different things say so."""
     other = scene.folder + "/other.slp"
