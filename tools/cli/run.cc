@@ -127,6 +127,12 @@ Command addRun(CLI::App& parent) {
          "write what every worker did in the last repetition, for ui.perfetto.dev, and print where the "
          "time went")
       ->type_name("TRACE.json");
+  auto* overlap = app->add_flag("--overlap", options->overlap,
+                                "then measure entries with communication or computation alone, in turn, as "
+                                "many repetitions");
+  app->add_option("--overlap-json", options->overlapJson, "write the figures of --overlap to a file")
+      ->needs(overlap)
+      ->type_name("FILE");
   app->footer(
       "Binds inputs and outputs by name. Prints, for each entry, rows of all ranks, their skew, tasks, time "
       "of\n"

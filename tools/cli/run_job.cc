@@ -38,7 +38,8 @@ Expected<Job> makeJob(const RunOptions& options) {
              std::move(tensors),      std::move(*in),
              std::move(*out),         options.trace,
              contextOptions(options), options.pack == "once" ? Weights::kConstant : Weights::kOrdinary,
-             options.repeat};
+             options.repeat,          options.overlap,
+             options.overlapJson};
 }
 
 std::string entryNames(const Job& job) {

@@ -13,13 +13,14 @@
 namespace sluice::tools {
 
 struct RunOptions {
-  std::string program, in, out, entries, executor = "parallel", pack = "task", trace;
+  std::string program, in, out, entries, executor = "parallel", pack = "task", trace, overlapJson;
   std::string transport;  // empty: by who started this process
   int ranks = 0;          // 0: those of the program
   int threads = 0;
   double timeout = 30;
   int repeat = 1;
   double packedMib = 0;
+  bool overlap = false;
 };
 
 struct Job {
@@ -31,6 +32,8 @@ struct Job {
   ContextOptions options;
   Weights weights = Weights::kOrdinary;
   int repeat = 1;
+  bool overlap = false;     // measure it behind the usual runs
+  std::string overlapJson;  // a file for its figures, or empty
 };
 
 // Errors: a program that cannot be loaded, another number of ranks than its own, unknown entries, file names

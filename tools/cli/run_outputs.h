@@ -11,7 +11,7 @@
 namespace sluice::tools {
 
 // Fails where a file of the ranks [first, last) cannot be written, before any time is spent on it; with
-// `trace`, also that one.
+// `trace`, also those of all ranks together.
 Status probeOutputs(const Job& job, int first, int last, bool trace);
 
 Expected<PendingFile> stageOutputs(const Job& job, int rank, const TensorMap& outputs);

@@ -13,6 +13,7 @@
 #include "tools/cli/command.h"
 #include "tools/cli/files.h"
 #include "tools/cli/run_outputs.h"
+#include "tools/cli/run_overlap.h"
 #include "tools/cli/run_report.h"
 #include "tools/launch/rank_gather.h"
 #include "tools/trace/summary.h"
@@ -24,9 +25,10 @@ namespace {
 constexpr double kFileWaits = 10;
 
 // Settings that must be the same at all ranks, as words of an error.
-std::array<std::string, 3> settingsOf(const Job& job) {
+std::array<std::string, 4> settingsOf(const Job& job) {
   return {"entries " + entryNames(job), fmt::format("{} repetitions", job.repeat),
-          job.trace.empty() ? "without a trace" : "with a trace"};
+          job.trace.empty() ? "without a trace" : "with a trace",
+          job.overlap ? "with --overlap" : "without --overlap"};
 }
 
 // One process of a run: what it has, and what it knows of the others.
@@ -69,7 +71,7 @@ Status RankProcess::prepare() {
 }
 
 Expected<std::optional<RankFailure>> RankProcess::compareSettings() {
-  const std::array<std::string, 3> own = settingsOf(*job_);
+  const std::array<std::string, 4> own = settingsOf(*job_);
   std::vector<std::vector<std::string>> all;  // by setting, then by rank
   for (const std::string& setting : own) {
     Expected<std::vector<std::string>> settings =
@@ -124,10 +126,16 @@ Status RankProcess::stage() {
   Expected<PendingFile> outputs = stageOutputs(*job_, transport_.rank(), rank_.outputs);
   if (!outputs) return outputs.error();
   files_.push_back(std::move(*outputs));
-  if (!isFirst() || job_->trace.empty()) return {};
-  Expected<PendingFile> trace = stageTrace(*job_, traces_);
-  if (!trace) return trace.error();
-  files_.push_back(std::move(*trace));
+  if (!isFirst()) return {};
+  if (!job_->trace.empty()) {
+    Expected<PendingFile> trace = stageTrace(*job_, traces_);
+    if (!trace) return trace.error();
+    files_.push_back(std::move(*trace));
+  }
+  if (job_->overlapJson.empty()) return {};
+  Expected<PendingFile> overlap = stageOverlap(*job_, rank_.overlap);
+  if (!overlap) return overlap.error();
+  files_.push_back(std::move(*overlap));
   return {};
 }
 
@@ -164,6 +172,7 @@ Expected<int> RankProcess::run() {
 
   std::string text = reportRun(*job_, figures_, true);
   if (!job_->trace.empty()) text += "\n" + traceSummary(job_->program.tables(), traces_);
+  if (job_->overlap) text += overlapText(rank_.overlap);
   if (Status status = printText(text); !status) return status.error();
   return kExitSuccess;
 }

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "tools/cli/files.h"
+#include "tools/cli/run_overlap.h"
 
 namespace sluice::tools {
 namespace {
@@ -58,6 +59,11 @@ Status runSteps(const Job& job, Transport& transport, Rank& rank) {
   rank.figures.packed = (*context)->packedWeights();
   rank.figures.pages = hugePageUse();
   rank.trace = (*context)->takeTrace();
+  if (!job.overlap) return {};
+  (*context)->stopTrace();
+  auto overlap = measureOverlap(job, transport, **context, rank.inputs, rank.figures.tokens);
+  if (!overlap) return overlap.error();
+  rank.overlap = std::move(*overlap);
   return {};
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tools/cli/run_job.h"
+#include "tools/overlap/overlap.h"
 
 namespace sluice::tools {
 
@@ -22,7 +23,8 @@ struct Rank {
   TensorMap inputs;
   TensorMap outputs;
   RankFigures figures;
-  Trace trace;  // of the last repetition
+  Trace trace;                        // of the last repetition
+  std::vector<EntryOverlap> overlap;  // of all ranks, where it is measured
 };
 
 // Reads the rank's inputs. Errors: those of the file and of checkInputs(), with the path.

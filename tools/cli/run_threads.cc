@@ -7,6 +7,7 @@
 #include "tools/cli/command.h"
 #include "tools/cli/files.h"
 #include "tools/cli/run_outputs.h"
+#include "tools/cli/run_overlap.h"
 #include "tools/cli/run_report.h"
 #include "tools/trace/summary.h"
 
@@ -79,9 +80,15 @@ Expected<int> runThreads(const Job& job) {
     if (!file) return file.error();
     files.push_back(std::move(*file));
   }
+  if (!job.overlapJson.empty()) {
+    Expected<PendingFile> file = stageOverlap(job, ranks->front().overlap);
+    if (!file) return file.error();
+    files.push_back(std::move(*file));
+  }
   if (Status status = commitAll(files); !status) return status.error();
   std::string text = reportRun(job, figures, false);
   if (!job.trace.empty()) text += "\n" + traceSummary(job.program.tables(), traces);
+  if (job.overlap) text += overlapText(ranks->front().overlap);
   if (Status status = printText(text); !status) return status.error();
   return kExitSuccess;
 }
