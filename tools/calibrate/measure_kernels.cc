@@ -11,10 +11,10 @@
 namespace sluice::tools {
 namespace {
 
-// The blocks of ops/cpu/blocked_product.h, and the panels of its widest unit.
+// The blocks of rows (kMc) and of the sum (kKc) of the units in ops/cpu, and the panels of the widest one.
 constexpr int32_t kColumnUnit = 64;
-constexpr int32_t kRowBlock = 192;
-constexpr int32_t kSumBlock = 256;
+constexpr int32_t kRowBlock = 384;
+constexpr int32_t sumBlockOf(ops::Isa isa) { return isa == ops::Isa::kAvx512Bf16 ? 512 : 256; }
 
 struct FreeAligned {
   void operator()(std::byte* p) const { ::operator delete(p, std::align_val_t{64}); }
@@ -41,7 +41,7 @@ double passesOf(int32_t m) { return (m + kRowBlock - 1) / kRowBlock; }
 
 // Products that stay in the caches, from a few rows to more than one block.
 std::vector<TimedProduct> timeGmm(const ops::KernelSet& kernels, bool transposed, const Effort& effort) {
-  constexpr int32_t kWidest = 512, kLongest = 2048, kMostRows = 256;
+  constexpr int32_t kWidest = 512, kLongest = 2048, kMostRows = 512;
   const std::vector<BFloat16> a = randomMatrix(int64_t{kMostRows} * kLongest);
   const std::vector<BFloat16> b = randomMatrix(int64_t{kWidest} * kLongest);
   std::vector<BFloat16> c(size_t{kMostRows} * kWidest);
@@ -49,7 +49,7 @@ std::vector<TimedProduct> timeGmm(const ops::KernelSet& kernels, bool transposed
   std::vector<TimedProduct> timed;
   for (int32_t k : {256, 768, 2048})
     for (int32_t n : {64, 128, 256, 512})
-      for (int32_t rows : {16, 32, 64, 128, 192, 256}) {
+      for (int32_t rows : {16, 32, 64, 128, 256, 384, 512}) {
         if (int64_t{n} * k > int64_t{1} << 19) continue;  // a weight that no cache of one core holds
         const double seconds = bestSeconds(effort.run, [&] {
           kernels.gmm({.a = a.data(),
@@ -77,9 +77,9 @@ std::vector<TimedProduct> timeWeightGrad(const ops::KernelSet& kernels, const Ef
   const Scratch scratch = makeScratch(kernels.weightGradScratchBytes(kMost, kMost));
   std::vector<TimedProduct> timed;
   for (int32_t rows : {16, 64, 256, 512})
-    for (int32_t m : {64, 128, 192, 256})
+    for (int32_t m : {64, 128, 256, 512})
       for (int32_t n : {64, 128, 256, 512}) {
-        if (m * n > 1 << 16) continue;
+        if (m * n > 1 << 17) continue;
         const double seconds = bestSeconds(effort.run, [&] {
           kernels.gmmWeightGrad({.a = a.data(),
                                  .lda = m,
@@ -113,7 +113,7 @@ MeasuredMatrix measureMatrix(const ops::KernelSet& kernels, const Effort& effort
   out.rates.rowUnit = 1;
   out.rates.columnUnit = kColumnUnit;
   out.rates.rowBlock = kRowBlock;
-  out.rates.sumBlock = kSumBlock;
+  out.rates.sumBlock = sumBlockOf(kernels.isa);
   return out;
 }
 
