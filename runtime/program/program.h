@@ -281,7 +281,6 @@ struct TaskProgram {
   const Family& at(FamilyId id) const { return families[id.value]; }
   const Lane& at(LaneId id) const { return lanes[id.value]; }
 
-  int32_t expertsPerRank() const { return experts / ranks; }  // of programs where they do not differ
   ExpertDeal deal() const { return {ranks, experts}; }
   int32_t firstExpertOf(int32_t rank) const { return deal().first(rank); }
   int32_t expertsOf(int32_t rank) const { return deal().of(rank); }
