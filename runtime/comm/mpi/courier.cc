@@ -14,8 +14,7 @@ namespace sluice::mpi {
 namespace {
 
 // Nanoseconds without anything to do, and the sleep that follows: what comes is seen a sleep later. A new
-// order ends a sleep at once. A look takes about 8 us of processor time over TCP, so that a courier that
-// waits takes a twentieth of a core, and a hundredth when nothing comes for long.
+// order ends a sleep at once.
 constexpr int64_t kAwake = 20'000;
 constexpr int64_t kFlyingSleep = 150'000;
 constexpr std::pair<int64_t, int64_t> kSleeps[] = {
