@@ -13,7 +13,7 @@ namespace {
 
 constexpr uint32_t kControl = UINT32_MAX;  // as a handle: the section in the peer's control memory
 
-constexpr int64_t kShortFlight = 4'000'000, kLongFlight = 16'000'000;  // ns
+constexpr int64_t kShortFlight = 2'000'000, kLongFlight = 8'000'000;  // ns
 constexpr size_t kLeastBytes = size_t{128} << 10, kMostBytes = size_t{8} << 20;
 
 }  // namespace
@@ -30,12 +30,13 @@ Expected<bool> Link::end(RemoteMemory& memory, Outbox& outbox) {
   int done = 0;
   if (Status ok = checked(MPI_Test(&flight_.probe, &done, MPI_STATUS_IGNORE), "get"); !ok) return ok.error();
   if (!done) return false;
-  if (flight_.bytes >= limits_.bytes) adapt(monotonicNanoseconds() - flight_.began);
   // of words alone only the memory is needed again: nothing has to wait until they are there
   const bool puts = !flight_.puts.empty();
   if (Status flushed = puts ? memory.flush(peer_) : memory.flushLocal(peer_); !flushed)
     return flushed.error();
   if (puts) ++stats_.flushes;
+  // not before the flush: the probe may overtake long puts
+  if (flight_.bytes >= limits_.bytes) adapt(monotonicNanoseconds() - flight_.began);
   outbox.release(flight_.bytes);
   ready_.insert(ready_.end(), flight_.after.begin(), flight_.after.end());
   flight_.puts.clear();
