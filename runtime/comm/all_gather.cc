@@ -1,6 +1,7 @@
 #include "runtime/comm/all_gather.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstring>
@@ -100,6 +101,15 @@ Status AllGather::fail(const std::string& message) const {
   return Error{transport_->abortMessage()};
 }
 
+// "rank 1" or "ranks 1, 3": those whose blocks have not come; empty where all have.
+std::string AllGather::missingRanks() const {
+  std::vector<int> missing;
+  for (int rank = 0; rank < transport_->size(); ++rank)
+    if (!hasCome(rank)) missing.push_back(rank);
+  if (missing.empty()) return {};
+  return fmt::format("rank{} {}", missing.size() > 1 ? "s" : "", fmt::join(missing, ", "));
+}
+
 Status AllGather::awaitRank(int source, const Awaited& awaited, int64_t deadline, double timeoutSeconds) {
   if (hasCome(source)) return {};
   const auto waiting = [&](int rank) {
@@ -122,9 +132,12 @@ Status AllGather::awaitRank(int source, const Awaited& awaited, int64_t deadline
       return fail(fmt::format("rank {}: rank {} has left, in vain waited {}", transport_->rank(), source,
                               waiting(source)));
     const int64_t open = deadline - monotonicNanoseconds();
-    if (open <= 0)
-      return fail(
-          fmt::format("rank {}: waited {:g} s {}", transport_->rank(), timeoutSeconds, waiting(source)));
+    if (open <= 0) {
+      const std::string missing = missingRanks();
+      if (missing.empty()) continue;
+      return fail(fmt::format("rank {}: waited {:g} s for {} of {} {}{}", transport_->rank(), timeoutSeconds,
+                              awaited.what, missing, awaited.when, stoppedRanks(*transport_)));
+    }
     transport_->doorbell().park(epoch, std::min(open, kLongestPark));
   }
 }

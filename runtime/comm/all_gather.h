@@ -47,6 +47,7 @@ class AllGather {
   bool hasCome(int source) const;
   bool isWhole(int source) const;
   Status awaitRank(int source, const Awaited& awaited, int64_t deadline, double timeoutSeconds);
+  std::string missingRanks() const;
   Status fail(const std::string& message) const;
 
   Transport* transport_ = nullptr;

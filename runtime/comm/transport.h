@@ -120,8 +120,14 @@ class Transport {
   virtual int lostRank() const { return -1; }
   // `rank` has ended its transport in good order: nothing more comes from it.
   virtual bool hasLeft(int /*rank*/) const { return false; }
+  // The process of `rank` is held by a signal or a debugger, where that can be seen from here.
+  virtual bool isStopped(int /*rank*/) const { return false; }
 
   virtual CommStats stats() const { return {}; }
 };
+
+// "; rank 1 is stopped", for reports of waits: such a rank keeps also those waiting that wait for others.
+// Empty where none is.
+std::string stoppedRanks(const Transport& transport);
 
 }  // namespace sluice

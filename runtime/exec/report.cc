@@ -118,7 +118,7 @@ std::string describeWait(const Step& step, const Task& task, std::string_view co
   const std::string waiting = describe(step, task, isDone);
   if (waiting.empty())
     return fmt::format("{}: task {} did not run within {:g} s", where, taskName(step, task), seconds);
-  return fmt::format("{}: waited {:g} s {}", where, seconds, waiting);
+  return fmt::format("{}: waited {:g} s {}{}", where, seconds, waiting, stoppedRanks(*step.transport));
 }
 
 std::string describeLeft(const Step& step, const Task& task, std::string_view core, int left,

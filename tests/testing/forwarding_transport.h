@@ -33,6 +33,7 @@ class ForwardingTransport : public Transport {
   std::string abortMessage() const override { return real_.abortMessage(); }
   int lostRank() const override { return real_.lostRank(); }
   bool hasLeft(int rank) const override { return real_.hasLeft(rank); }
+  bool isStopped(int rank) const override { return real_.isStopped(rank); }
   CommStats stats() const override { return real_.stats(); }
 
  protected:

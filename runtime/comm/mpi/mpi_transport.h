@@ -45,6 +45,7 @@ class MpiTransport final : public Transport, private Receiver {
   std::string abortMessage() const override;
   int lostRank() const override;
   bool hasLeft(int rank) const override;
+  bool isStopped(int rank) const override { return nearRank(rank) >= 0 && near_->isStopped(nearRank(rank)); }
   CommStats stats() const override { return courier_->stats(); }
 
  private:

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <fstream>
 #include <mutex>
 #include <vector>
 
@@ -22,6 +23,15 @@ constexpr size_t kPage = 4096;
 
 constexpr size_t roundUp(size_t bytes, size_t to) { return (bytes + to - 1) / to * to; }
 constexpr size_t kControlBytes = roundUp(sizeof(ControlBlock), kPage);
+
+// By /proc/N/stat: "N (name) T ...", where the name may hold anything.
+bool isStoppedProcess(int32_t process) {
+  std::ifstream file(fmt::format("/proc/{}/stat", process));
+  std::string line;
+  std::getline(file, line);
+  const size_t name = line.rfind(") ");
+  return name != line.npos && name + 2 < line.size() && (line[name + 2] == 'T' || line[name + 2] == 't');
+}
 
 class SharedMemoryTransport final : public Transport {
  public:
@@ -67,6 +77,7 @@ class SharedMemoryTransport final : public Transport {
     // pairs with the store in the destructor: what that rank posted before is there
     return control_->ranks[rank].left.load(std::memory_order_seq_cst) != 0;
   }
+  bool isStopped(int rank) const override { return isStoppedProcess(processes_[rank]); }
 
  private:
   // The copies of all ranks, one after another.

@@ -21,6 +21,7 @@ class UnluckyTransport final : public ForwardingTransport {
   using ForwardingTransport::ForwardingTransport;
   int lostRank() const override { return lost; }
   bool hasLeft(int rank) const override { return rank == left; }
+  bool isStopped(int rank) const override { return rank == stopped; }
   void put(int rank, SymmetricHandle handle, size_t offset, const void* data, size_t bytes) override {
     std::vector<std::byte> copy(bytes);
     std::memcpy(copy.data(), data, bytes);
@@ -28,7 +29,7 @@ class UnluckyTransport final : public ForwardingTransport {
     real_.put(rank, handle, offset, copy.data(), bytes);
   }
 
-  int lost = -1, left = -1;
+  int lost = -1, left = -1, stopped = -1;
   int damage = -1;  // byte
 };
 
@@ -113,6 +114,17 @@ TEST_CASE("a rank that does not come is named when the time is over") {
   REQUIRE(gather.ok());
   CHECK(messageOf(gather->gather(std::vector<std::byte>(8), kAwaited, 0.05)) ==
         "rank 1: waited 0.05 s for the figures of rank 0 after the test");
+}
+
+TEST_CASE("all ranks that do not come are named, and those that are stopped") {
+  InProcessGroup group(4);
+  UnluckyTransport own(group.transport(1));
+  own.stopped = 3;
+  auto gather = AllGather::create(own, 8), other = AllGather::create(group.transport(2), 8);
+  REQUIRE((gather.ok() && other.ok()));
+  other->post(std::vector<std::byte>(8));
+  CHECK(messageOf(gather->gather(std::vector<std::byte>(8), kAwaited, 0.05)) ==
+        "rank 1: waited 0.05 s for the figures of ranks 0, 3 after the test; rank 3 is stopped");
 }
 
 }  // namespace

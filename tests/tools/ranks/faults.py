@@ -134,7 +134,8 @@ def stopped(scene):
     ranks[2].signal(signal.SIGSTOP)
     survivors = [(number, rank) for number, rank in enumerate(ranks) if number != 2]
     texts = await_failures(survivors, 2 + NOTICED)
-    assert any(re.search(r"waited 2 s for .*rank 2", text) for text in texts), texts
+    for text in texts:
+        assert re.search(r"waited 2 s for .*; rank 2 is stopped", text), texts
     ranks[2].signal(signal.SIGCONT)
     assert await_failures([(2, ranks[2])], NOTICED)
     scene.check_nothing_left()
@@ -148,7 +149,7 @@ def stopped_launched(scene):
     await_true(lambda: all((processes.processor_seconds(pid) or 0) > 0.2 for pid in ranks.values()), 60, "steps")
     os.kill(ranks[1], signal.SIGSTOP)
     assert launcher.wait(15) == 1, launcher.text()
-    assert re.search(r"waited 1 s for .*rank 1", launcher.text()), launcher.text()
+    assert re.search(r"waited 1 s for .*; rank 1 is stopped", launcher.text()), launcher.text()
     assert "rank 1 did not end within 3 s after rank" in launcher.text(), launcher.text()
     assert not any(processes.is_alive(pid) for pid in ranks.values())
     scene.check_nothing_left()

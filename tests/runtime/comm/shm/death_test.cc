@@ -126,14 +126,21 @@ TEST_CASE("a process that ends by itself without leaving is lost") {
   CHECK(ends[0].text == fmt::format("1: rank 1 (process {}) has died", processes.pid(1)));
 }
 
-TEST_CASE("a stopped process is not dead, and goes on") {
+TEST_CASE("a stopped process is not dead, is seen to be stopped, and goes on") {
   const std::string name = newJobName();
   Processes processes(2, [&](const Child& child) {
     return joinAndRun({.name = name, .rank = child.rank(), .size = 2}, [&](Transport& transport) {
       const SymmetricHandle memory = *transport.allocate(64);
-      if (child.rank() == 0) return lookWhile(transport, child, memory);
+      if (child.rank() == 0) {
+        child.say("looking");
+        while (!transport.isStopped(1)) usleep(1000);
+        transport.post(1, memory, 0, 3);
+        return lookWhile(transport, child, memory) + (transport.isStopped(1) ? "stopped" : "");
+      }
       child.say("looking");
-      usleep(400'000);  // here it is stopped
+      // here it is stopped
+      if (!parkUntil(transport, [&] { return load(transport.local(memory)) == 3; }))
+        return std::string("nothing came");
       transport.post(0, memory, 0, 7);
       // not before rank 0 has looked
       return std::string(parkUntil(transport, [&] { return transport.hasLeft(0); }) ? "" : "rank 0 hangs");
