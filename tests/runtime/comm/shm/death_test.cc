@@ -135,7 +135,8 @@ TEST_CASE("a stopped process is not dead, is seen to be stopped, and goes on") {
         child.say("looking");
         while (!transport.isStopped(1)) usleep(1000);
         transport.post(1, memory, 0, 3);
-        return lookWhile(transport, child, memory) + (transport.isStopped(1) ? "stopped" : "");
+        const std::string seen = lookWhile(transport, child, memory);
+        return seen + (transport.isStopped(1) ? "stopped" : "");
       }
       child.say("looking");
       // here it is stopped
