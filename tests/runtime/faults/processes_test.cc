@@ -5,6 +5,7 @@
 
 #include <catch2/catch.hpp>
 #include <csignal>
+#include <random>
 #include <sstream>
 
 #include "runtime/comm/shm/shared_memory.h"
@@ -41,7 +42,7 @@ std::string runInProcess(FaultCase& layer, const FaultPlan& plan, const ContextO
 
 // What is wrong with the plan's end, or "".
 std::string runPlan(FaultCase& layer, const FaultPlan& plan, const ContextOptions& options) {
-  const std::string job = fmt::format("faults-{}-{}", getpid(), plan.seed);
+  const std::string job = fmt::format("faults-{:08x}-{}", std::random_device()(), plan.seed);
   Processes processes(layer.program.ranks(), [&](const Child& child) {
     return runInProcess(layer, plan, options, child.rank(), job);
   });

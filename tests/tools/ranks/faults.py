@@ -6,6 +6,7 @@ usage: faults.py SCENARIO LAYER INPUTS FOLDER   LAYER: a program of 4 ranks; INP
 import os
 import random
 import re
+import secrets
 import shutil
 import signal
 import sys
@@ -43,7 +44,7 @@ class Scene:
     def start_ranks(self, *more, commands=None):
         """All ranks by hand, each with its own command where `commands` has one."""
         self.jobs += 1
-        job = f"faults-{os.getpid()}-{self.jobs}"
+        job = f"faults-{secrets.token_hex(8)}-{self.jobs}"
         return [self.start((commands or {}).get(rank) or self.command(*more), processes.by_hand(job, rank, RANKS))
                 for rank in range(RANKS)]
 

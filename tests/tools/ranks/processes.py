@@ -59,9 +59,9 @@ def by_hand(job, rank, size):
     return {"SLUICE_JOB": job, "RANK": str(rank), "WORLD_SIZE": str(size)}
 
 
-def by_torchrun(port, rank, size):
+def by_torchrun(run, rank, size):
     return {"RANK": str(rank), "WORLD_SIZE": str(size), "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": str(size),
-            "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "TORCHELASTIC_RUN_ID": "none",
+            "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500", "TORCHELASTIC_RUN_ID": run,
             "TORCHELASTIC_RESTART_COUNT": "0"}
 
 

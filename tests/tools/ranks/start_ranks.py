@@ -3,7 +3,7 @@
 
 usage: start_ranks.py STYLE N [LATE] -- COMMAND...   STYLE: hand or torchrun; rank 1 starts LATE seconds late
 """
-import os
+import secrets
 import sys
 import time
 
@@ -16,12 +16,14 @@ def main():
     late = float(sys.argv[3]) if split > 3 else 0
     command = sys.argv[split + 1:]
     started = {}
+    # not by the number of this process: tests beside this one may have a numbering of their own
+    job = f"test-{secrets.token_hex(8)}"
     # the last first, so that nothing depends on the order
     for rank in sorted(range(size), key=lambda number: (number == 1 and late > 0, -number)):
         if rank == 1 and late > 0:
             time.sleep(late)
-        variables = (processes.by_hand(f"test-{os.getpid()}", rank, size) if style == "hand" else
-                     processes.by_torchrun(20000 + os.getpid() % 40000, rank, size))
+        variables = (processes.by_hand(job, rank, size) if style == "hand" else
+                     processes.by_torchrun(job, rank, size))
         started[rank] = processes.Process(command, variables)
     failed = 0
     for rank in range(size):

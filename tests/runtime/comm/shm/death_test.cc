@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <signal.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <catch2/catch.hpp>
 #include <set>

@@ -2,9 +2,9 @@
 #pragma once
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <functional>
+#include <random>
 #include <string>
 #include <thread>
 #include <vector>
@@ -15,10 +15,11 @@
 
 namespace sluice {
 
-// A name that no other job of this machine has.
+// A name that no other job of this machine has. Not made of the process: tests beside this one may have a
+// numbering of processes of their own, and the names of jobs in common.
 inline std::string newJobName() {
-  static int count = 0;
-  return fmt::format("test-{}-{}", getpid(), ++count);
+  std::random_device random;
+  return fmt::format("test-{:08x}{:08x}", random(), random());
 }
 
 // What a rank does; returns "" if all is as it should be.

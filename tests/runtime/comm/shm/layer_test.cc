@@ -1,4 +1,6 @@
 // The whole layer by ranks that are processes: the bits of ranks that are threads.
+#include <unistd.h>
+
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <utility>
