@@ -12,7 +12,7 @@
 #include <thread>
 #include <vector>
 
-#include "runtime/api/sluice.h"
+#include "runtime/api/context.h"
 #include "tools/moe/inputs.h"
 #include "tools/moe/reference.h"
 

@@ -14,7 +14,7 @@
 #include <random>
 #include <string_view>
 
-#include "runtime/api/sluice.h"
+#include "runtime/api/context.h"
 
 namespace sluice {
 namespace {

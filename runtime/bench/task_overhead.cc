@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <memory>
 
-#include "runtime/api/sluice.h"
+#include "runtime/api/context.h"
 
 namespace sluice {
 namespace {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "compiler/api/compile.h"
-#include "runtime/api/sluice.h"
+#include "runtime/api/context.h"
 #include "tests/testing/layer_run.h"
 #include "tools/moe/reference.h"
 

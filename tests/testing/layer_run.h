@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/api/sluice.h"
+#include "runtime/api/context.h"
 #include "tools/io/tensor.h"
 #include "tools/moe/inputs.h"
 #include "tools/moe/reference.h"

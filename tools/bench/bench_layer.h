@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/api/sluice.h"
+#include "runtime/api/context.h"
 #include "runtime/base/expected.h"
 #include "tools/bench/cases.h"
 #include "tools/bench/clock.h"

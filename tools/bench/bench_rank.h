@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/api/sluice.h"
+#include "runtime/api/context.h"
 #include "tools/bench/bench_layer.h"
 #include "tools/overlap/overlap.h"
 

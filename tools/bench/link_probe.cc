@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "runtime/api/sluice.h"
+#include "runtime/api/context.h"
 #include "runtime/base/clock.h"
 #include "runtime/comm/all_gather.h"
 #include "runtime/comm/shm/shared_memory.h"

@@ -1,7 +1,7 @@
 #include <memory>
 #include <vector>
 
-#include "runtime/api/sluice.h"
+#include "runtime/api/context.h"
 #include "tools/calibrate/measure.h"
 
 namespace sluice::tools {

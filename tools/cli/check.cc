@@ -7,7 +7,7 @@
 #include <thread>
 #include <tuple>
 
-#include "runtime/api/sluice.h"
+#include "runtime/api/context.h"
 #include "tools/cli/command.h"
 #include "tools/cli/files.h"
 #include "tools/cli/run_tensors.h"

@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "runtime/api/sluice.h"
+#include "runtime/api/context.h"
 #include "tools/cli/command.h"
 #include "tools/cli/files.h"
 #include "tools/moe/inputs.h"

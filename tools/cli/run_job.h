@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/api/sluice.h"
+#include "runtime/api/context.h"
 #include "tools/cli/run_tensors.h"
 
 namespace sluice::tools {

@@ -4,7 +4,7 @@
 
 #include "ops/abi/kernels.h"
 #include "ops/activation/tiling.h"
-#include "runtime/api/sluice.h"
+#include "runtime/api/context.h"
 #include "tests/testing/layer_run.h"
 #include "tests/testing/moe_program.h"
 

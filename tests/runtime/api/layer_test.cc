@@ -6,7 +6,7 @@
 #include <thread>
 
 #include "ops/abi/kernels.h"
-#include "runtime/api/sluice.h"
+#include "runtime/api/context.h"
 #include "tests/testing/layer_run.h"
 #include "tests/testing/moe_program.h"
 

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <random>
 
-#include "runtime/api/sluice.h"
+#include "runtime/api/context.h"
 #include "tests/testing/layer_run.h"
 #include "tests/testing/moe_program.h"
 

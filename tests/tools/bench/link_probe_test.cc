@@ -2,7 +2,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "runtime/api/sluice.h"
+#include "runtime/api/context.h"
 
 namespace sluice::tools {
 namespace {

@@ -1,4 +1,4 @@
-#include "runtime/api/sluice.h"
+#include "runtime/api/context.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
