@@ -1,0 +1,326 @@
+/* The C interface of Sluice: load a program, make a context for each rank, bind tensors, run entries.
+ *
+ *   sluice_program* program;
+ *   sluice_transport* alone;
+ *   sluice_context* context;
+ *   if (sluice_program_load("layer.slp", &program) != SLUICE_OK) return puts(sluice_last_error());
+ *   sluice_transport_alone(&alone);
+ *   sluice_context_create(program, alone, NULL, &context);
+ *   sluice_tensor x = {.size = sizeof x, .type = SLUICE_BF16, .dim_count = 2, .dims = dims, .data = memory};
+ *   sluice_context_bind(context, "x", &x);                            ... and so every tensor of the entry
+ *   sluice_context_run(context, "forward", SLUICE_SAVED_DEFAULT);
+ *
+ * C11 and C++. docs/EMBEDDING.md explains it, examples/embed.c is a whole program.
+ *
+ * ABI. A library of major version M runs what was compiled against M.n or older; functions, values of enums
+ * and fields at the end of structures are only added. Structures begin with their size, which the caller sets
+ * to sizeof: fields beyond it are neither read nor written. In structures of options 0 always is the default.
+ *
+ * Errors. A function that can fail returns a sluice_status, and is never a crash for a null pointer. The
+ * message (where, what was found, what was expected) is sluice_last_error() in the calling thread, and of
+ * calls on a context or step also that handle's. Out parameters are written on success only; handles are made
+ * NULL otherwise. Nothing throws, logs, exits or installs a signal handler. Strings are UTF-8 as the program
+ * has them.
+ *
+ * Ownership. Each handle is freed once, by its own function, in any order: what others still need lives as
+ * long as they do. Freeing NULL does nothing. Tensors stay the caller's, and must live while they are bound.
+ *
+ * Threads. "any": by any number of threads at once. "one": by one thread at a time, also for the handle's
+ * other functions. Different handles are independent. After fork() the child may call nothing but free
+ * functions.
+ */
+#ifndef SLUICE_RUNTIME_API_SLUICE_H
+#define SLUICE_RUNTIME_API_SLUICE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define SLUICE_ABI_MAJOR 1
+#define SLUICE_ABI_MINOR 0
+#define SLUICE_ABI_VERSION (SLUICE_ABI_MAJOR * 65536 + SLUICE_ABI_MINOR)
+
+#if defined(SLUICE_BUILD)
+#define SLUICE_API __attribute__((visibility("default")))
+#else
+#define SLUICE_API
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* --- Versions, status, messages; all: any thread */
+
+typedef int32_t sluice_status;
+enum {
+  SLUICE_OK = 0,
+  SLUICE_ERROR_ARGUMENT = 1,  /* a null pointer, a structure without size, a value that no enum has */
+  SLUICE_ERROR_FAILED = 2,    /* what the message says; the handles stay usable, the next call may go well */
+  SLUICE_ERROR_ABORTED = 3,   /* the ranks of the transport cannot go on: no run on it succeeds any more */
+  SLUICE_ERROR_MEMORY = 4,    /* out of memory */
+  SLUICE_ERROR_CANCELLED = 5, /* of a step: it was cancelled before it began */
+  SLUICE_ERROR_INTERNAL = 6   /* a defect of Sluice; please report the message */
+};
+
+/* SLUICE_ABI_VERSION of the library. */
+SLUICE_API uint32_t sluice_abi_version(void);
+/* "aborted"; "unknown" for other numbers. Static. */
+SLUICE_API const char* sluice_status_name(sluice_status status);
+/* The message of the last call of this thread that failed; "" before. Until the next that fails. */
+SLUICE_API const char* sluice_last_error(void);
+
+/* --- Program: immutable; all: any thread */
+
+typedef struct sluice_program sluice_program;
+
+/* Reads and verifies a file of sluicec. */
+SLUICE_API sluice_status sluice_program_load(const char* path, sluice_program** program);
+/* The same of the bytes of such a file, which are copied. */
+SLUICE_API sluice_status sluice_program_from_memory(const void* bytes, size_t size, sluice_program** program);
+SLUICE_API void sluice_program_free(sluice_program* program);
+
+typedef struct sluice_program_info {
+  size_t size;
+  const char* name; /* strings: until the program is freed */
+  const char* target;
+  const char* options;
+  uint64_t graph_hash;
+  uint64_t fingerprint; /* equal for equal programs */
+  int32_t ranks;
+  int32_t experts; /* of all ranks */
+  int32_t top_k;
+  int32_t max_tokens; /* of one rank */
+  uint32_t entry_count;
+  uint32_t tensor_count; /* inputs and outputs */
+} sluice_program_info;
+SLUICE_API sluice_status sluice_program_get_info(const sluice_program* program, sluice_program_info* info);
+
+typedef struct sluice_entry_info {
+  size_t size;
+  const char* name;
+  const char* expert_ids;  /* the tensor by which it routes, or NULL: it has the routing of ... */
+  const char* routed_as;   /* ... this entry, or NULL */
+  const uint32_t* tensors; /* what it reads and writes of inputs and outputs, ascending */
+  uint32_t tensor_count;
+  int32_t saves;      /* 1: it fills a saved set */
+  int32_t uses_saved; /* 1: it reads a saved set, which another entry fills before */
+  int32_t reserved;
+} sluice_entry_info;
+/* index < entry_count */
+SLUICE_API sluice_status sluice_program_get_entry(const sluice_program* program, uint32_t index,
+                                                  sluice_entry_info* info);
+
+typedef int32_t sluice_type;
+enum { SLUICE_F32 = 0, SLUICE_BF16 = 1, SLUICE_F16 = 2, SLUICE_I32 = 3, SLUICE_I64 = 4 };
+
+typedef int32_t sluice_role;
+enum { SLUICE_INPUT = 0, SLUICE_OUTPUT = 1 };
+
+typedef int32_t sluice_extent;
+enum {
+  SLUICE_FIXED = 0,  /* a number */
+  SLUICE_TOKENS = 1, /* T: tokens of this rank, 0 to max_tokens, the same in all tensors of a run */
+  SLUICE_ROWS = 2,   /* R: rows that this rank received; known after the run */
+  SLUICE_PAIRS = 3,  /* P: (token, k) pairs of this rank whose expert id is not -1 */
+  SLUICE_EXPERTS = 4 /* E: experts of this rank, where ranks own different numbers */
+};
+
+/* Has its size for ever: it lies in arrays. */
+typedef struct sluice_dim {
+  sluice_extent extent;
+  int32_t reserved;
+  int64_t size; /* SLUICE_FIXED only, else 0 */
+} sluice_dim;
+
+typedef struct sluice_tensor_info {
+  size_t size;
+  const char* name;
+  const char* shape;      /* "[T, 64]" */
+  const sluice_dim* dims; /* outermost first */
+  sluice_type type;
+  sluice_role role;
+  int32_t dim_count;
+  int32_t owned; /* 1: an output in memory of the context: not bound, but looked at after a run */
+} sluice_tensor_info;
+/* index < tensor_count */
+SLUICE_API sluice_status sluice_program_get_tensor(const sluice_program* program, uint32_t index,
+                                                   sluice_tensor_info* info);
+SLUICE_API sluice_status sluice_program_find_tensor(const sluice_program* program, const char* name,
+                                                    uint32_t* index);
+/* Its dimensions at `rank` with so many tokens and rows, into dims[0 .. dim_count-1]. */
+SLUICE_API sluice_status sluice_program_tensor_dims(const sluice_program* program, uint32_t index,
+                                                    int32_t rank, int64_t tokens, int64_t rows, int64_t* dims,
+                                                    int32_t capacity);
+/* Bytes of an element; 0 for a value that is no type. */
+SLUICE_API int32_t sluice_type_bytes(sluice_type type);
+
+/* --- Transport: one rank's connection to the others; all: any thread */
+
+typedef struct sluice_transport sluice_transport;
+
+/* The only rank of one. */
+SLUICE_API sluice_status sluice_transport_alone(sluice_transport** transport);
+/* Ranks that are threads of this process: `size` handles, one a rank, each freed by itself. 1 to 4096. */
+SLUICE_API sluice_status sluice_transport_threads(int32_t size, sluice_transport** transports);
+
+typedef struct sluice_job {
+  size_t size;
+  const char* name; /* 1 to 64 bytes; the same at all ranks of the job, and of no other job of this user */
+  int32_t rank;
+  int32_t ranks;          /* at most 240 */
+  double timeout_seconds; /* for all ranks to come; 0: 30 */
+} sluice_job;
+/* Ranks that are processes of this machine, over shared memory. Collective: every rank calls it, and it
+   waits for all. (MPI is not in this library: the C++ interface takes any transport.) */
+SLUICE_API sluice_status sluice_transport_join(const sluice_job* job, sluice_transport** transport);
+/* The rank leaves the job in good order with the last handle that uses the transport. */
+SLUICE_API void sluice_transport_free(sluice_transport* transport);
+
+SLUICE_API int32_t sluice_transport_rank(const sluice_transport* transport); /* -1: NULL */
+SLUICE_API int32_t sluice_transport_size(const sluice_transport* transport); /* 0: NULL */
+/* Ends the runs of all ranks with this message, for good: when this rank cannot take part any more. */
+SLUICE_API sluice_status sluice_transport_abort(sluice_transport* transport, const char* message);
+/* 1 where the ranks cannot go on. */
+SLUICE_API int32_t sluice_transport_is_aborted(const sluice_transport* transport);
+
+/* --- Workspace: worker threads and memory that contexts of one rank use in turn; all: any thread */
+
+typedef int32_t sluice_pinning;
+enum {
+  SLUICE_PIN_IF_ENOUGH = 0, /* a worker a core, where all ranks of the machine have enough */
+  SLUICE_PIN_NEVER = 1
+};
+
+typedef struct sluice_workspace sluice_workspace;
+typedef struct sluice_workspace_options {
+  size_t size;
+  int32_t threads; /* workers of this rank; 0: cores of this machine / its ranks */
+  sluice_pinning pinning;
+} sluice_workspace_options;
+/* options NULL: all defaults. */
+SLUICE_API sluice_status sluice_workspace_create(sluice_transport* transport,
+                                                 const sluice_workspace_options* options,
+                                                 sluice_workspace** workspace);
+SLUICE_API void sluice_workspace_free(sluice_workspace* workspace);
+
+typedef struct sluice_workspace_info {
+  size_t size;
+  int64_t bytes; /* committed at most by a step so far: grows only */
+  int32_t threads;
+  int32_t reserved;
+} sluice_workspace_info;
+SLUICE_API sluice_status sluice_workspace_get_info(const sluice_workspace* workspace,
+                                                   sluice_workspace_info* info);
+
+/* --- Context: one rank's side of a program; all: one thread */
+
+typedef struct sluice_context sluice_context;
+
+typedef int32_t sluice_executor;
+enum {
+  SLUICE_PARALLEL = 0, /* `threads` workers */
+  SLUICE_SERIAL = 1    /* all tasks in the calling thread, in a fixed order; the same bits */
+};
+
+typedef struct sluice_context_options {
+  size_t size;
+  sluice_workspace* workspace; /* of the same transport; NULL: one of its own, with the next two */
+  int32_t threads;
+  sluice_pinning pinning;
+  sluice_executor executor;
+  int32_t pack_each_step; /* 1: pack ordinary weights, too, once a step, where several tasks share a panel */
+  double timeout_seconds; /* longest wait for one event; 0: 30 */
+  int64_t packed_bytes;   /* for packed weights at this rank, at most; 0: no limit, -1: none */
+} sluice_context_options;
+/* Collective: every rank makes the same contexts in the same order. Options may differ. NULL: defaults. */
+SLUICE_API sluice_status sluice_context_create(sluice_program* program, sluice_transport* transport,
+                                               const sluice_context_options* options,
+                                               sluice_context** context);
+/* Waits for its steps: cancel them where they shall not be waited for. */
+SLUICE_API void sluice_context_free(sluice_context* context);
+
+/* The message of the last call on this context that failed, "" before; until the next call on it. */
+SLUICE_API const char* sluice_context_error(const sluice_context* context);
+
+enum {
+  SLUICE_CONSTANT = 1 /* a weight whose content stays until it is bound again: packed for the kernels once */
+};
+
+/* A contiguous row-major tensor in the caller's memory. */
+typedef struct sluice_tensor {
+  size_t size;
+  sluice_type type;
+  int32_t dim_count;
+  const int64_t* dims;
+  void* data;     /* inputs are only read; may be NULL where there is no element */
+  uint32_t flags; /* 0 or SLUICE_CONSTANT */
+  uint32_t reserved;
+} sluice_tensor;
+/* Binds an input or output by name, for this and all later steps. The memory must live, at the same place,
+   until the tensor is bound anew or the context freed, and all steps asked for until then are over. */
+SLUICE_API sluice_status sluice_context_bind(sluice_context* context, const char* name,
+                                             const sluice_tensor* tensor);
+
+/* What a forward keeps for its backward: the number of a set, 0 to SLUICE_SAVED_LAST. Sets are made when they
+   are first used, so several forwards may come before their backwards. */
+enum { SLUICE_SAVED_DEFAULT = 0, SLUICE_SAVED_LAST = 1023 };
+
+/* Runs one entry and waits for its end. Collective: all ranks ask for the same steps in the same order. When
+   it returns, bound memory is no longer touched; outputs of a step that failed hold anything. What is wrong
+   with the bound tensors of a rank (not bound, ids out of range) fails this step at all ranks, as
+   SLUICE_ERROR_FAILED; what ends the work of all, as a lost rank or a wait past the limit, is
+   SLUICE_ERROR_ABORTED. */
+SLUICE_API sluice_status sluice_context_run(sluice_context* context, const char* entry, uint32_t saved);
+
+/* A rows output (sluice_tensor_info.owned) of the last run, which belongs to the context. `tensor` gets type,
+   dims and data; valid until the next step of the workspace. */
+SLUICE_API sluice_status sluice_context_output(sluice_context* context, const char* name,
+                                               sluice_tensor* tensor);
+
+typedef struct sluice_stats {
+  size_t size;
+  double run_seconds; /* of the last run: all of it */
+  double bind_seconds;
+  double exchange_seconds; /* of bind: until the counts of all ranks are there */
+  int64_t tasks;
+  int64_t rows;            /* R */
+  int64_t saved_bytes;     /* of all saved sets so far */
+  int64_t packed_bytes;    /* of packed weights */
+  int64_t packed_panels;   /* pieces of weights that are packed */
+  int64_t unpacked_panels; /* that found no room in packed_bytes of the options */
+} sluice_stats;
+SLUICE_API sluice_status sluice_context_get_stats(const sluice_context* context, sluice_stats* stats);
+
+/* From now on runs are recorded, at most so many spans a worker (0: 2^20); a full recording drops its oldest.
+ */
+SLUICE_API sluice_status sluice_context_trace_start(sluice_context* context, uint64_t spans_per_worker);
+SLUICE_API sluice_status sluice_context_trace_stop(sluice_context* context);
+/* Takes what `count` contexts of one program recorded, and writes one file for ui.perfetto.dev (trace event
+   JSON), a process a rank. The file is complete or is not there. One thread at a time for all of them. */
+SLUICE_API sluice_status sluice_trace_write(sluice_context* const* contexts, size_t count, const char* path);
+
+/* --- Step: a run that was submitted; wait, poll and error: one thread; cancel: any thread */
+
+typedef struct sluice_step sluice_step;
+
+/* Asks for a run, and returns at once. Tensors are those bound now. Steps of a workspace run in the order in
+   which sluice_context_run and sluice_context_submit were called for all its contexts. */
+SLUICE_API sluice_status sluice_context_submit(sluice_context* context, const char* entry, uint32_t saved,
+                                               sluice_step** step);
+/* Until it is over; then, and each time again, its status. */
+SLUICE_API sluice_status sluice_step_wait(sluice_step* step);
+/* done: 1 where sluice_step_wait would not wait. */
+SLUICE_API sluice_status sluice_step_poll(sluice_step* step, int32_t* done);
+/* A step that has not begun never does (at all ranks: cancel it at each); one that runs is aborted at all
+   ranks, and so is its transport. One that is over stays as it is. Returns at once. */
+SLUICE_API sluice_status sluice_step_cancel(sluice_step* step);
+/* The message of the last call on this step that failed, "" before; until the next call on it. */
+SLUICE_API const char* sluice_step_error(const sluice_step* step);
+/* Waits for its end. */
+SLUICE_API void sluice_step_free(sluice_step* step);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* SLUICE_RUNTIME_API_SLUICE_H */
