@@ -122,6 +122,37 @@ LocalRanks::LocalRanks(int size) : impl_(std::make_unique<Impl>(size)) {}
 LocalRanks::~LocalRanks() = default;
 Transport& LocalRanks::transport(int rank) { return impl_->group.transport(rank); }
 
+struct Workspace::Impl {
+  int threads = 0;
+};
+
+Workspace::Workspace(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Workspace::~Workspace() = default;
+int Workspace::threads() const { return impl_->threads; }
+int64_t Workspace::bytes() const { return 0; }
+
+Expected<std::shared_ptr<Workspace>> Workspace::create(Transport& transport,
+                                                       const WorkspaceOptions& options) {
+  if (options.threads < 0)
+    return Error{fmt::format("{} threads asked for, expected at least 1 (or 0 for this machine's share)",
+                             options.threads)};
+  const int threads =
+      options.threads > 0 ? options.threads : std::max(1, processingUnits() / transport.localRanks());
+  return std::shared_ptr<Workspace>(new Workspace(std::unique_ptr<Impl>(new Impl{threads})));
+}
+
+struct PendingStep::Impl {
+  Status status;
+};
+
+PendingStep::PendingStep(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
+PendingStep::~PendingStep() = default;
+PendingStep::PendingStep(PendingStep&&) noexcept = default;
+PendingStep& PendingStep::operator=(PendingStep&&) noexcept = default;
+bool PendingStep::isDone() const { return true; }
+Status PendingStep::wait() { return impl_->status; }
+void PendingStep::cancel() {}
+
 struct Context::Impl {
   Program program;
   Transport& transport;
@@ -161,7 +192,9 @@ Context::Context(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Context::~Context() = default;
 
 Expected<std::unique_ptr<Context>> Context::create(Program program, Transport& transport,
-                                                   const ContextOptions& options) {
+                                                   const ContextOptions& asked) {
+  ContextOptions options = asked;
+  if (options.workspace) options.threads = options.workspace->threads();
   if (options.threads < 0)
     return Error{fmt::format("{} threads asked for, expected at least 1 (or 0 for this machine's share)",
                              options.threads)};
@@ -216,7 +249,14 @@ Status Context::bind(std::string_view name, const TensorView& tensor, Weights we
   return {};
 }
 
-Status Context::run(std::string_view entryName) {
+Expected<PendingStep> Context::submit(std::string_view entry, SavedSet saved) {
+  return PendingStep(std::make_shared<PendingStep::Impl>(PendingStep::Impl{run(entry, saved)}));
+}
+
+int64_t Context::savedBytes() const { return 0; }
+
+Status Context::run(std::string_view entryName, SavedSet saved) {
+  if (saved.value != 0) return Error{fmt::format("saved set {}, expected 0", saved.value)};
   const TaskProgram& program = impl_->program.tables();
   uint32_t entry = 0;
   while (entry < program.entries.size() && program.entries[entry].name != entryName) ++entry;

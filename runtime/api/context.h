@@ -76,6 +76,56 @@ enum class Weights : uint8_t {
   kConstant,  // it stays until the tensor is bound again: a weight is packed for the kernels once
 };
 
+struct WorkspaceOptions {
+  int threads = 0;  // workers of this rank; 0: cores of this machine / ranks, at least 1
+  bool pin = true;  // bind workers to cores (hwloc), where there are enough
+};
+
+// Worker threads, and memory that keeps nothing between steps, for contexts of one rank that take turns: the
+// layers of a model. Thread-safe. Contexts hold it by a shared pointer; the transport outlives it.
+class Workspace {
+ public:
+  static Expected<std::shared_ptr<Workspace>> create(Transport& transport, const WorkspaceOptions& options);
+  ~Workspace();
+
+  int threads() const;
+  // Of that memory, at this rank: as much as the largest step so far needed. Grows only.
+  int64_t bytes() const;
+
+ private:
+  friend class Context;
+  struct Impl;
+  explicit Workspace(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+// A set of what forward entries save for later ones: the saved tensors and their routing. Sets are made,
+// collectively, when they are first used; a context has up to 1024.
+struct SavedSet {
+  uint32_t value = 0;
+};
+
+// A step that was submitted. Moved, not copied; destroying it waits. Thread-safe.
+class PendingStep {
+ public:
+  ~PendingStep();
+  PendingStep(PendingStep&&) noexcept;
+  PendingStep& operator=(PendingStep&&) noexcept;
+
+  bool isDone() const;
+  // What run() would have returned.
+  Status wait();
+  // A step that has not begun never does; one that runs is aborted at all ranks. wait() then gives an error,
+  // unless the step was done before.
+  void cancel();
+
+ private:
+  friend class Context;
+  struct Impl;
+  explicit PendingStep(std::shared_ptr<Impl> impl);
+  std::shared_ptr<Impl> impl_;
+};
+
 struct ContextOptions {
   int threads = 0;  // workers of this rank; 0: cores of this machine / ranks, at least 1
   ExecutorKind executor = ExecutorKind::kParallel;
@@ -87,6 +137,9 @@ struct ContextOptions {
   bool packEachStep = false;  // pack ordinary weights too, once a step, where several tasks share a panel
 
   WorkKind work = WorkKind::kAll;  // parts of it are for measuring only: outputs are not the layer's then
+
+  // Shared with other contexts of this rank, instead of `threads` and `pin`; null: the context has its own.
+  std::shared_ptr<Workspace> workspace;
 };
 
 struct RunStats {
@@ -124,7 +177,16 @@ class Context {
   // task, event, have and need, what is missing). What is found before ranks write to each other is held
   // against nobody: the next run may go well. Other errors abort the transport, and no run on it goes on.
   // When it returns, nothing touches bound memory any more; outputs of a failed run hold anything.
-  Status run(std::string_view entry);
+  //
+  // An entry that saves fills the set, one that reads what others save reads that set, and uses its routing.
+  Status run(std::string_view entry, SavedSet saved = {});
+
+  // As run(), but returns at once. The tensors are those bound now. Steps of a workspace run in the order in
+  // which run() and submit() of all its contexts were called; ranks call them in the same order.
+  Expected<PendingStep> submit(std::string_view entry, SavedSet saved = {});
+
+  // Memory of all saved sets of this context, at this rank, as far as steps so far needed it.
+  int64_t savedBytes() const;
 
   // Which kernels the runs to come call, instead of ContextOptions::work: runs of all and of parts take turns
   // where they are compared.
