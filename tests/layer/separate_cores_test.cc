@@ -57,7 +57,7 @@ CompileOptions layerOf(int ranks) {
                    {"max_tokens", 60}}};
 }
 
-constexpr ContextOptions kSerial{.executor = ExecutorKind::kSerial};
+const ContextOptions kSerial{.executor = ExecutorKind::kSerial};
 
 TEST_CASE("a layer and its gradients have the same bits on unified cores and on cores that are apart") {
   for (int ranks : {1, 2, 3}) {

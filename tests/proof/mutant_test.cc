@@ -105,9 +105,9 @@ std::vector<RandomStep> stepsFor(const TaskProgram& program, uint64_t seed) {
   return steps;
 }
 
-constexpr ContextOptions kSerial{
+const ContextOptions kSerial{
     .threads = 1, .executor = ExecutorKind::kSerial, .timeoutSeconds = kTimeout, .pin = false};
-constexpr ContextOptions kParallel{
+const ContextOptions kParallel{
     .threads = 3, .executor = ExecutorKind::kParallel, .timeoutSeconds = kTimeout, .pin = false};
 
 Program programOf(const TaskProgram& tables) {

@@ -15,7 +15,7 @@ namespace sluice {
 namespace {
 
 const std::vector<std::string> kBoth = {"forward", "backward"};
-constexpr ContextOptions kSerial{.executor = ExecutorKind::kSerial};
+const ContextOptions kSerial{.executor = ExecutorKind::kSerial};
 
 Program programOf(const TaskProgram& tables) {
   auto program = Program::fromTaskProgram(tables);
