@@ -1,7 +1,7 @@
 #include "tools/cli/run_outputs.h"
 
+#include "runtime/trace/chrome_trace.h"
 #include "tools/cli/files.h"
-#include "tools/trace/chrome_trace.h"
 
 namespace sluice::tools {
 

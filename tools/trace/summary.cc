@@ -6,8 +6,8 @@
 #include <map>
 #include <utility>
 
-#include "tools/trace/chrome_trace.h"
-#include "tools/trace/task_work.h"
+#include "runtime/trace/chrome_trace.h"
+#include "runtime/trace/task_work.h"
 
 namespace sluice::tools {
 namespace {

@@ -2,10 +2,10 @@
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
 
+#include "runtime/trace/chrome_trace.h"
+#include "runtime/trace/task_work.h"
 #include "tests/testing/moe_program.h"
-#include "tools/trace/chrome_trace.h"
 #include "tools/trace/summary.h"
-#include "tools/trace/task_work.h"
 
 namespace sluice::tools {
 namespace {
@@ -96,8 +96,18 @@ TEST_CASE("names of any bytes keep the trace legal") {
   TaskProgram program = buildMoeProgram({.ranks = 2});
   const Trace trace = handMade(program);
   program.families[trace.spans[2].family.value].name = "a\"b\\\n\xff";
-  program.name = "\x01";
-  CHECK_NOTHROW(nlohmann::json::parse(chromeTrace(program, {trace})));
+  for (const std::string name : {"\x01\t\x7f", "gr\u00fc\u00df \u20ac \U0001F600", "\"\\/", ""}) {
+    program.name = name;
+    CHECK(nlohmann::json::parse(chromeTrace(program, {trace}))["otherData"]["program"] == name);
+  }
+  // cut short, too long a form, a surrogate, beyond the last character
+  for (const std::string name :
+       {"\xe2\x82", "\xc0\x80", "\xe0\x80\x80", "\xed\xa0\x80", "\xf4\x90\x80\x80", "\x80"}) {
+    program.name = name;
+    std::string replaced;
+    for (size_t i = 0; i < name.size(); ++i) replaced += "\uFFFD";
+    CHECK(nlohmann::json::parse(chromeTrace(program, {trace}))["otherData"]["program"] == replaced);
+  }
 }
 
 TEST_CASE("the summary names families, workers, waits and what was dropped") {

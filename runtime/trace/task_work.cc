@@ -1,10 +1,10 @@
-#include "tools/trace/task_work.h"
+#include "runtime/trace/task_work.h"
 
 #include "ops/gmm/tiling.h"
 #include "ops/gmm_activation/tiling.h"
 #include "ops/gmm_weight_grad/tiling.h"
 
-namespace sluice::tools {
+namespace sluice {
 namespace {
 
 // Bytes of an element of the first dimension; 0 for an operand that is absent.
@@ -74,4 +74,4 @@ TaskWork workOf(const TaskProgram& program, FamilyId id, int32_t tile, int64_t r
   return {};
 }
 
-}  // namespace sluice::tools
+}  // namespace sluice

@@ -1,22 +1,51 @@
-#include "tools/trace/chrome_trace.h"
+#include "runtime/trace/chrome_trace.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <iterator>
 #include <map>
-#include <nlohmann/json.hpp>
+#include <string_view>
 #include <tuple>
 
 #include "runtime/program/words.h"
-#include "tools/trace/task_work.h"
+#include "runtime/trace/task_work.h"
 
-namespace sluice::tools {
+namespace sluice {
 namespace {
 
-// A JSON string of any bytes.
-std::string quoted(const std::string& text) {
-  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+// Bytes of the UTF-8 character at the begin of `text`; 0 where there is none, or a longer form of one.
+size_t utf8Length(std::string_view text) {
+  const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
+  const unsigned char first = byte(0);
+  if (first < 0x80) return 1;
+  const size_t length = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : 2;
+  if (first < 0xc2 || first > 0xf4 || text.size() < length) return 0;
+  for (size_t i = 1; i < length; ++i)
+    if ((byte(i) & 0xc0) != 0x80) return 0;
+  const unsigned char second = byte(1);
+  const bool legal = !(first == 0xe0 && second < 0xa0) && !(first == 0xed && second > 0x9f) &&
+                     !(first == 0xf0 && second < 0x90) && !(first == 0xf4 && second > 0x8f);
+  return legal ? length : 0;
+}
+
+// A JSON string of any bytes: those that are no UTF-8 become U+FFFD.
+std::string quoted(std::string_view text) {
+  std::string result = "\"";
+  while (!text.empty()) {
+    const size_t length = utf8Length(text);
+    const unsigned char first = static_cast<unsigned char>(text[0]);
+    if (length == 0)
+      result += "\xef\xbf\xbd";
+    else if (first == '"' || first == '\\')
+      result.append({'\\', text[0]});
+    else if (first < 0x20 || first == 0x7f)
+      result += fmt::format("\\u{:04x}", first);
+    else
+      result += text.substr(0, length);
+    text.remove_prefix(std::max<size_t>(1, length));
+  }
+  return result + '"';
 }
 
 // Orders the tracks of a rank: its own, then workers, each with its cores and their lanes.
@@ -158,4 +187,4 @@ std::string chromeTrace(const TaskProgram& program, const std::vector<Trace>& ra
   return writer.finish(dropped);
 }
 
-}  // namespace sluice::tools
+}  // namespace sluice

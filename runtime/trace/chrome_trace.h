@@ -11,7 +11,7 @@
 #include "runtime/exec/trace_span.h"
 #include "runtime/program/program.h"
 
-namespace sluice::tools {
+namespace sluice {
 
 // By rank. Times count from the first span of any rank.
 std::string chromeTrace(const TaskProgram& program, const std::vector<Trace>& ranks);
@@ -19,4 +19,4 @@ std::string chromeTrace(const TaskProgram& program, const std::vector<Trace>& ra
 // "arrival" of rows from other ranks (or this one) or "producer", a task of this rank.
 const char* causeOfWait(const TaskProgram& program, EventId event);
 
-}  // namespace sluice::tools
+}  // namespace sluice

@@ -7,7 +7,7 @@
 
 #include "runtime/program/program.h"
 
-namespace sluice::tools {
+namespace sluice {
 
 struct TaskWork {
   double flops = 0;  // 2 a product and sum; of matrix products only
@@ -18,4 +18,4 @@ struct TaskWork {
 // pairs of a token counts top_k of them.
 TaskWork workOf(const TaskProgram& program, FamilyId family, int32_t tile, int64_t rows);
 
-}  // namespace sluice::tools
+}  // namespace sluice
