@@ -1,0 +1,54 @@
+"""The layer in eager PyTorch, in float32: what tests compare sluice_torch.MoE with, and try replace_moe() on."""
+
+import torch
+from torch import nn
+
+from sluice_torch import lora as adapters
+from sluice_torch.structure import ACTIVATIONS
+
+
+class EagerMoE(nn.Module):
+    """As sluice_torch.MoE is made and called, for one rank."""
+
+    def __init__(
+        self,
+        hidden,
+        intermediate,
+        num_experts,
+        top_k,
+        ep_group=None,
+        activation="swiglu",
+        limit=None,
+        lora=None,
+        dtype=torch.bfloat16,
+    ):
+        super().__init__()
+        self.activation, self.limit, self.lora = activation, limit, lora
+        self.gate_up_weight = nn.Parameter(torch.randn(num_experts, 2 * intermediate, hidden).to(dtype))
+        self.down_weight = nn.Parameter(torch.randn(num_experts, hidden, intermediate).to(dtype))
+        if lora:
+            made = adapters.make_parameters(lora, num_experts, hidden, intermediate, dtype)
+            for name, parameter in made.items():
+                self.register_parameter(name, parameter)
+
+    def change(self, target, expert):
+        """What an adapter adds to a matrix."""
+        a, b = (getattr(self, f"{target}_lora_{side}")[expert].float() for side in "ab")
+        return self.lora.scaling * (b @ a)
+
+    def matrices(self, expert):
+        gate, up = self.gate_up_weight[expert].float().chunk(2)
+        parts = {"gate": gate, "up": up, "down": self.down_weight[expert].float()}
+        for target in self.lora.targets if self.lora else ():
+            parts[target] = parts[target] + self.change(target, expert)
+        return parts["gate"], parts["up"], parts["down"]
+
+    def forward(self, x, expert_ids, expert_weights):
+        y = torch.zeros(x.shape, dtype=torch.float32)
+        for expert in expert_ids[expert_ids >= 0].unique().tolist():
+            token, place = torch.where(expert_ids == expert)
+            gate, up, down = self.matrices(expert)
+            rows = x.index_select(0, token).float()
+            act = ACTIVATIONS[self.activation](rows @ gate.t(), rows @ up.t(), self.limit)
+            y = y.index_add(0, token, (act @ down.t()) * expert_weights[token, place, None])
+        return y.to(x.dtype)

@@ -1,0 +1,228 @@
+"""MoE blocks in the layouts of published models, small and in eager PyTorch, for replace_moe() to find.
+
+Each is written from the published structure: names and shapes of parameters, routing, what a block returns.
+"""
+
+import torch
+from torch import nn
+
+
+class GatedMlp(nn.Module):
+    """down(act(gate(x)) * up(x)): an expert, or a shared one, of Qwen3-MoE and DeepSeek-V3."""
+
+    def __init__(self, hidden, intermediate, act=nn.functional.silu, bias=False):
+        super().__init__()
+        self.gate_proj = nn.Linear(hidden, intermediate, bias=bias)
+        self.up_proj = nn.Linear(hidden, intermediate, bias=bias)
+        self.down_proj = nn.Linear(intermediate, hidden, bias=bias)
+        self.act_fn = act
+
+    def forward(self, x):
+        return self.down_proj(self.act_fn(self.gate_proj(x)) * self.up_proj(x))
+
+
+class MixtralMlp(nn.Module):
+    """w2(silu(w1(x)) * w3(x))."""
+
+    def __init__(self, hidden, intermediate):
+        super().__init__()
+        self.w1 = nn.Linear(hidden, intermediate, bias=False)
+        self.w2 = nn.Linear(intermediate, hidden, bias=False)
+        self.w3 = nn.Linear(hidden, intermediate, bias=False)
+        self.act_fn = nn.SiLU()
+
+    def forward(self, x):
+        return self.w2(self.act_fn(self.w1(x)) * self.w3(x))
+
+
+def sum_of_experts(experts, rows, ids, weights):
+    """The loop of eager models: each expert takes its rows and adds its share to theirs."""
+    y = torch.zeros_like(rows)
+    for number, expert in enumerate(experts):
+        token, place = torch.where(ids == number)
+        share = expert(rows.index_select(0, token)) * weights[token, place, None].to(rows.dtype)
+        y = y.index_add_(0, token, share)
+    return y
+
+
+class Qwen3Block(nn.Module):
+    """Softmax over all experts, top-k, normalised or not; returns the router's logits too."""
+
+    def __init__(self, hidden=64, intermediate=48, experts=8, top_k=2, norm_topk_prob=True, **expert):
+        super().__init__()
+        self.top_k = top_k
+        self.norm_topk_prob = norm_topk_prob
+        self.gate = nn.Linear(hidden, experts, bias=False)
+        self.experts = nn.ModuleList(GatedMlp(hidden, intermediate, **expert) for _ in range(experts))
+
+    def forward(self, x):
+        rows = x.view(-1, x.shape[-1])
+        logits = self.gate(rows)
+        weights, ids = logits.softmax(-1, dtype=torch.float).topk(self.top_k, dim=-1)
+        if self.norm_topk_prob:
+            weights = weights / weights.sum(-1, keepdim=True)
+        return sum_of_experts(self.experts, rows, ids, weights).view(x.shape), logits
+
+
+class MixtralBlock(nn.Module):
+    """As Qwen3-MoE, always normalised, with other names."""
+
+    def __init__(self, hidden=64, intermediate=48, experts=8, top_k=2):
+        super().__init__()
+        self.num_experts_per_tok = top_k
+        self.gate = nn.Linear(hidden, experts, bias=False)
+        self.experts = nn.ModuleList(MixtralMlp(hidden, intermediate) for _ in range(experts))
+        self.jitter_noise = 0.0
+
+    def forward(self, x):
+        rows = x.view(-1, x.shape[-1])
+        logits = self.gate(rows)
+        weights, ids = logits.softmax(-1, dtype=torch.float).topk(self.num_experts_per_tok, dim=-1)
+        weights = weights / weights.sum(-1, keepdim=True)
+        return sum_of_experts(self.experts, rows, ids, weights).view(x.shape), logits
+
+
+class DeepseekGate(nn.Module):
+    """Sigmoid scores; a bias decides, but is no part of the weights; experts of the best groups only."""
+
+    def __init__(self, hidden, experts, top_k, groups, top_groups, factor):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(experts, hidden) * hidden**-0.5)
+        self.register_buffer("e_score_correction_bias", torch.linspace(-0.1, 0.1, experts))
+        self.top_k, self.groups, self.top_groups, self.routed_scaling_factor = top_k, groups, top_groups, factor
+
+    def forward(self, x):
+        rows = x.reshape(-1, x.shape[-1])
+        scores = nn.functional.linear(rows.float(), self.weight.float()).sigmoid()
+        choice = scores.detach() + self.e_score_correction_bias
+        grouped = choice.view(len(rows), self.groups, -1)
+        best = grouped.topk(2, dim=-1).values.sum(-1).topk(self.top_groups, dim=-1).indices
+        allowed = torch.zeros(len(rows), self.groups, dtype=torch.bool).scatter_(1, best, True)
+        choice = choice.masked_fill(~allowed[:, :, None].expand_as(grouped).reshape_as(choice), 0.0)
+        ids = choice.topk(self.top_k, dim=-1).indices
+        weights = scores.gather(1, ids)
+        weights = weights / (weights.sum(-1, keepdim=True) + 1e-20)
+        return ids, weights * self.routed_scaling_factor
+
+
+class DeepseekBlock(nn.Module):
+    """A gate that gives ids and weights, and shared experts, which are one wider MLP."""
+
+    def __init__(self, hidden=64, intermediate=48, experts=8, top_k=3, groups=4, top_groups=2, shared=1):
+        super().__init__()
+        self.n_routed_experts = experts
+        self.gate = DeepseekGate(hidden, experts, top_k, groups, top_groups, factor=2.5)
+        self.experts = nn.ModuleList(GatedMlp(hidden, intermediate) for _ in range(experts))
+        self.shared_experts = GatedMlp(hidden, intermediate * shared)
+
+    def forward(self, x):
+        ids, weights = self.gate(x)
+        y = sum_of_experts(self.experts, x.view(-1, x.shape[-1]), ids, weights)
+        return y.view(x.shape) + self.shared_experts(x)
+
+
+class Qwen2Block(Qwen3Block):
+    """Qwen2-MoE: not normalised, and a shared expert with a gate."""
+
+    def __init__(self, hidden=64, intermediate=48, experts=8, top_k=2):
+        super().__init__(hidden, intermediate, experts, top_k, norm_topk_prob=False)
+        self.shared_expert = GatedMlp(hidden, 32)
+        self.shared_expert_gate = nn.Linear(hidden, 1, bias=False)
+
+    def forward(self, x):
+        y, logits = super().forward(x)
+        return y + self.shared_expert_gate(x).sigmoid() * self.shared_expert(x), logits
+
+
+class StackedExperts(nn.Module):
+    """gate_up_proj [E, 2I, H] and down_proj [E, H, I]."""
+
+    def __init__(self, hidden, intermediate, experts, act=nn.functional.silu):
+        super().__init__()
+        self.gate_up_proj = nn.Parameter(torch.randn(experts, 2 * intermediate, hidden) * hidden**-0.5)
+        self.down_proj = nn.Parameter(torch.randn(experts, hidden, intermediate) * intermediate**-0.5)
+        self.act_fn = act
+
+    def matrices(self, expert):
+        return self.gate_up_proj[expert], self.down_proj[expert]
+
+    def one(self, expert):
+        gate_up, down = self.matrices(expert)
+
+        def apply(rows):
+            gate, up = (rows @ gate_up.t()).chunk(2, -1)
+            return (self.act_fn(gate) * up) @ down.t()
+
+        return apply
+
+    def forward(self, hidden_states, top_k_index, top_k_weights):
+        experts = [self.one(expert) for expert in range(len(self.gate_up_proj))]
+        return sum_of_experts(experts, hidden_states, top_k_index, top_k_weights)
+
+
+class StackedBlock(nn.Module):
+    """A router that gives logits, weights and ids, and stacked experts."""
+
+    def __init__(self, hidden=64, intermediate=48, experts=8, top_k=2, act=nn.functional.silu):
+        super().__init__()
+        self.gate = TopKRouter(hidden, experts, top_k)
+        self.experts = StackedExperts(hidden, intermediate, experts, act)
+
+    def forward(self, x):
+        rows = x.view(-1, x.shape[-1])
+        _, weights, ids = self.gate(rows)
+        return self.experts(rows, ids, weights).view(x.shape)
+
+
+class TopKRouter(nn.Module):
+    def __init__(self, hidden, experts, top_k):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(experts, hidden) * hidden**-0.5)
+        self.top_k = top_k
+
+    def forward(self, rows):
+        logits = nn.functional.linear(rows, self.weight)
+        weights, ids = logits.softmax(-1, dtype=torch.float).topk(self.top_k, dim=-1)
+        return logits, weights / weights.sum(-1, keepdim=True), ids
+
+
+class TransposedExperts(StackedExperts):
+    """gate_up_proj [E, H, 2I] and down_proj [E, I, H], with weights for all experts, [T, E], before the ids."""
+
+    def __init__(self, hidden, intermediate, experts):
+        super().__init__(hidden, intermediate, experts)
+        self.gate_up_proj = nn.Parameter(self.gate_up_proj.detach().transpose(1, 2).contiguous())
+        self.down_proj = nn.Parameter(self.down_proj.detach().transpose(1, 2).contiguous())
+
+    def matrices(self, expert):
+        return self.gate_up_proj[expert].t(), self.down_proj[expert].t()
+
+    def forward(self, hidden_states, routing_weights, router_indices):
+        rows = hidden_states.reshape(-1, hidden_states.shape[-1])
+        weights = routing_weights.gather(1, router_indices)
+        return super().forward(rows, router_indices, weights).view(hidden_states.shape)
+
+
+class TransposedBlock(nn.Module):
+    def __init__(self, hidden=64, intermediate=48, experts=8, top_k=2):
+        super().__init__()
+        self.gate = nn.Linear(hidden, experts, bias=False)
+        self.top_k = top_k
+        self.experts = TransposedExperts(hidden, intermediate, experts)
+
+    def forward(self, x):
+        logits = self.gate(x.view(-1, x.shape[-1]))
+        weights, ids = logits.softmax(-1, dtype=torch.float).topk(self.top_k, dim=-1)
+        weights = weights / weights.sum(-1, keepdim=True)
+        spread = torch.zeros_like(logits).scatter_(1, ids, weights.to(logits.dtype))
+        return self.experts(x, spread, ids)
+
+
+LAYOUTS = {
+    "qwen3": Qwen3Block,
+    "mixtral": MixtralBlock,
+    "deepseek": DeepseekBlock,
+    "qwen2": Qwen2Block,
+    "stacked": StackedBlock,
+    "transposed": TransposedBlock,
+}

@@ -1,0 +1,209 @@
+"""replace_moe() recognises blocks by what they compute, moves their weights, and refuses what it cannot keep."""
+
+import unittest
+import warnings
+
+import torch
+from torch import nn
+
+import layouts
+from decoder import Decoder, loss_of
+from eager_moe import EagerMoE
+from sluice_torch.lora import LoRAConfig
+from sluice_torch.replace import replace_moe
+from sluice_torch.structure import Unsupported
+
+
+def replace(model, **options):
+    return replace_moe(model, layer=EagerMoE, **options)
+
+
+def tokens():
+    return torch.randint(0, 256, (2, 17), generator=torch.Generator().manual_seed(3))
+
+
+def bytes_of(model):
+    """Of all memory that parameters and buffers lie in, once each."""
+    tensors = [*model.parameters(), *model.buffers()]
+    return sum({tensor.storage().data_ptr(): tensor.storage().nbytes() for tensor in tensors}.values())
+
+
+class ReplaceTest(unittest.TestCase):
+    def setUp(self):
+        torch.manual_seed(1)
+
+    def test_every_layout_is_found_and_gives_the_same_loss(self):
+        for name, block in layouts.LAYOUTS.items():
+            for dtype, places in ((torch.float32, 5), (torch.bfloat16, 2)):
+                with self.subTest(layout=name, dtype=dtype):
+                    model = Decoder(block).to(dtype)
+                    before = loss_of(model, tokens()).item()
+                    self.assertEqual(replace(model), ["layers.0.mlp", "layers.1.mlp"])
+                    self.assertAlmostEqual(loss_of(model, tokens()).item(), before, places)
+                    kinds = [type(part) for part in model.modules()]
+                    self.assertEqual(kinds.count(EagerMoE), 2)
+
+    def test_gradients_reach_router_shared_expert_and_weights(self):
+        model, twin = Decoder(layouts.DeepseekBlock), Decoder(layouts.DeepseekBlock)
+        twin.load_state_dict(model.state_dict())
+        replace(model)
+        loss_of(model, tokens()).backward()
+        loss_of(twin, tokens()).backward()
+        for new, old in zip(model.layers, twin.layers):
+            new, old = new.mlp, old.mlp
+            torch.testing.assert_close(new.gate.weight.grad, old.gate.weight.grad)
+            torch.testing.assert_close(
+                new.shared_experts.down_proj.weight.grad, old.shared_experts.down_proj.weight.grad
+            )
+            for number, expert in enumerate(old.experts):
+                if expert.down_proj.weight.grad is not None:
+                    torch.testing.assert_close(new.experts.down_weight.grad[number], expert.down_proj.weight.grad)
+                    gate_up = torch.cat([expert.gate_proj.weight.grad, expert.up_proj.weight.grad])
+                    torch.testing.assert_close(new.experts.gate_up_weight.grad[number], gate_up)
+
+    def test_weights_are_moved_and_stacked_ones_are_not_even_copied(self):
+        for name, block in layouts.LAYOUTS.items():
+            with self.subTest(layout=name):
+                model = Decoder(block)
+                experts = [layer.mlp.experts for layer in model.layers]
+                before = bytes_of(model)
+                place = [parameter.data_ptr() for parameter in experts[0].parameters()]
+                replace(model)
+                self.assertEqual(bytes_of(model), before)
+                self.assertEqual(name == "stacked", place == [p.data_ptr() for p in self.weights(model)])
+                if name != "stacked":
+                    self.assertEqual(sum(p.numel() for part in experts for p in part.parameters()), 0)
+
+    @staticmethod
+    def weights(model):
+        layer = next(part for part in model.modules() if isinstance(part, EagerMoE))
+        return [layer.gate_up_weight, layer.down_weight]
+
+    def test_activations_are_told_from_each_other_even_where_weights_are_zero(self):
+        def clamped(x):
+            return nn.functional.silu(x.clamp(max=7.0))
+
+        class Clamp(layouts.GatedMlp):
+            limit = 7.0
+
+            def forward(self, x):
+                return self.down_proj(clamped(self.gate_proj(x)) * self.up_proj(x).clamp(-7.0, 7.0))
+
+        acts = {"swiglu": nn.SiLU(), "geglu": nn.GELU(approximate="tanh"), "reglu": nn.ReLU()}
+        for expected, act in acts.items():
+            block = layouts.Qwen3Block(act=act)
+            nn.init.zeros_(block.experts[0].down_proj.weight)
+            model = nn.Sequential(block)
+            replace(model)
+            self.assertEqual(model[0].experts.activation, expected)
+        block = layouts.Qwen3Block()
+        block.experts = nn.ModuleList(Clamp(64, 48) for _ in range(8))
+        model = nn.Sequential(block)
+        replace(model)
+        self.assertEqual((model[0].experts.activation, model[0].experts.limit), ("swiglu_clamp", 7.0))
+
+    def test_routing_without_normalised_weights_is_kept(self):
+        for norm in (True, False):
+            model = nn.Sequential(layouts.Qwen3Block(norm_topk_prob=norm))
+            replace(model)
+            self.assertEqual(model[0].routing.normalise, norm)
+
+    def refused(self, block, *words):
+        """The error names the block, and nothing of the model has changed."""
+        model = nn.Sequential(nn.Identity(), block, layouts.Qwen3Block())
+        before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+        with self.assertRaises(Unsupported) as caught:
+            replace(model)
+        for word in ("block '1'", *words):
+            self.assertIn(word, str(caught.exception))
+        after = model.state_dict()
+        self.assertEqual(list(before), list(after))
+        self.assertTrue(all(torch.equal(before[name], after[name]) for name in before))
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            self.assertEqual(replace(model, strict=False), ["2"])
+        self.assertIn("it is left as it is", str(seen[0].message))
+
+    def test_another_activation_is_refused(self):
+        self.refused(layouts.Qwen3Block(act=nn.GELU()), "act_fn GELU", "compute none of swiglu")
+        self.refused(layouts.StackedBlock(act=torch.tanh), "act_fn tanh", "gate_up_proj [8, 96, 64]")
+
+    def test_biases_of_experts_are_refused(self):
+        self.refused(layouts.Qwen3Block(bias=True), "gate_proj.bias of shape [48]")
+        block = layouts.StackedBlock()
+        block.experts.down_bias = nn.Parameter(torch.zeros(8, 64))
+        self.refused(block, "down_bias of shape [8, 64]")
+
+    def test_experts_of_two_matrices_are_refused(self):
+        block = layouts.Qwen3Block()
+        block.experts = nn.ModuleList(
+            nn.Sequential(nn.Linear(64, 48, bias=False), nn.SiLU(), nn.Linear(48, 64, bias=False)) for _ in range(8)
+        )
+        self.refused(block, "2 matrices (0.weight, 2.weight)")
+
+    def test_a_router_of_another_kind_is_refused(self):
+        class Hashed(layouts.Qwen3Block):
+            def forward(self, x):
+                y, logits = super().forward(x)
+                return y * 1.25, logits
+
+        self.refused(Hashed(), "computes something else")
+
+    def test_noise_dropout_hooks_and_experts_trained_in_part_are_refused(self):
+        noisy = layouts.MixtralBlock()
+        noisy.jitter_noise = 0.1
+        self.refused(noisy, "jitter_noise 0.1")
+        dropping = layouts.MixtralBlock()
+        dropping.dropout = nn.Dropout(0.2)
+        self.refused(dropping, "dropout 0.2")
+        hooked = layouts.MixtralBlock()
+        hooked.register_forward_hook(lambda *_: None)
+        self.refused(hooked, "has hooks")
+        partly = layouts.MixtralBlock()
+        partly.experts[3].w1.weight.requires_grad_(False)
+        self.refused(partly, "trains some", "w1.weight")
+        wide = layouts.MixtralBlock()
+        wide.experts.double()
+        self.refused(wide, "torch.float64")
+
+    def test_frozen_experts_stay_frozen_and_adapters_freeze_them(self):
+        model = Decoder(layouts.MixtralBlock).requires_grad_(False)
+        replace(model)
+        self.assertFalse(any(parameter.requires_grad for parameter in model.parameters()))
+        model = nn.Sequential(layouts.StackedBlock())
+        replace(model, lora=LoRAConfig(4, 8))
+        trained = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
+        self.assertNotIn("0.experts.layer.down_weight", trained)
+        self.assertIn("0.experts.layer.down_lora_b", trained)
+
+    def test_a_block_in_two_places_is_replaced_in_both(self):
+        block = layouts.Qwen3Block()
+        model = nn.Sequential(block, nn.ModuleDict({"again": block}))
+        self.assertEqual(replace(model), ["0"])
+        self.assertIs(model[0], model[1]["again"])
+        self.assertIsNot(model[0], block)
+
+    def test_a_model_that_is_a_block_has_no_place_for_another(self):
+        with self.assertRaisesRegex(Unsupported, "the model itself is a MoE block"):
+            replace(layouts.Qwen3Block())
+        self.assertEqual(replace(layouts.StackedBlock()), [""])
+
+    def test_a_model_without_experts_and_the_random_state_stay_as_they_are(self):
+        plain = nn.Sequential(*[layouts.GatedMlp(64, 48) for _ in range(4)], nn.ModuleList([nn.Linear(8, 8)] * 3))
+        self.assertEqual(replace(plain), [])
+        model = Decoder(layouts.StackedBlock).train()
+        torch.manual_seed(5)
+        expected = torch.rand(1)
+        torch.manual_seed(5)
+        with self.assertRaises(KeyboardInterrupt):  # when the blocks are recognised, and nothing is replaced
+            replace_moe(model, layer=interrupt)
+        self.assertEqual(torch.rand(1), expected)
+        self.assertTrue(all(part.training for part in model.modules()))
+
+
+def interrupt(*_, **__):
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    unittest.main()
