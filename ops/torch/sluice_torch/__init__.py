@@ -1,0 +1,29 @@
+"""Sluice in PyTorch: fused MoE layers that are compiled ahead of time (docs/PYTORCH.md).
+
+sluice_torch.MoE is the layer; what else there is stands in the table below. Modules are imported when they are
+first asked for, so that sluice_torch.cache and sluice_torch.graphs work without PyTorch.
+"""
+
+import importlib
+
+# Public name -> module of this package that defines it.
+_EXPORTS = {
+    "MoE": "moe",
+    "memory": "ranks",
+    "fused_dispatch": "fused",
+    "fused_combine": "fused",
+    "LoRAConfig": "lora",
+    "replace_moe": "replace",
+}
+
+__all__ = list(_EXPORTS)
+
+
+def __getattr__(name: str):
+    if name not in _EXPORTS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f".{_EXPORTS[name]}", __name__), name)
+
+
+def __dir__():
+    return sorted(set(globals()) | set(_EXPORTS))

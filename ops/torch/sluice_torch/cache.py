@@ -1,0 +1,214 @@
+"""Task programs on disk: compiled by sluicec at first use, found again by every later process.
+
+The folder is $SLUICE_CACHE, else $XDG_CACHE_HOME/sluice, else ~/.cache/sluice. A program is KEY.slp, and beside
+it KEY.json says what it was compiled from and the digest of KEY.slp. KEY is a digest of graph, options, compiler
+and target, so that nothing has to be thrown away when one of these changes. Token counts and routing are no
+part of it.
+
+Any number of processes and threads may ask at once: one compiles, under a lock that ends with its process; the
+others wait for it. Files appear whole, by a rename. One whose digest is wrong is compiled again.
+"""
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import threading
+from pathlib import Path
+
+# Part of every key: a change of what the files mean.
+_FORMAT = 1
+_LOCKS = 16  # lock files; programs are dealt to them by key
+_COMPILE_SECONDS = 600
+
+_known: set[str] = set()  # paths of programs that this process has found whole
+_digests: dict[tuple, str] = {}  # (path, size, time of change) -> digest of a compiler or target
+_compilations = 0
+_guard = threading.Lock()
+
+
+def compilations() -> int:
+    """How often this process has called the compiler."""
+    return _compilations
+
+
+def folder() -> Path:
+    """Where programs are kept."""
+    if chosen := os.environ.get("SLUICE_CACHE"):
+        return Path(chosen)
+    if xdg := os.environ.get("XDG_CACHE_HOME"):
+        return Path(xdg) / "sluice"
+    return Path.home() / ".cache" / "sluice"
+
+
+def find_compiler() -> str:
+    """sluicec: $SLUICEC, beside this package, on the PATH, or in the Bazel tree that holds this package."""
+    if chosen := os.environ.get("SLUICEC"):
+        if os.access(chosen, os.X_OK) and os.path.isfile(chosen):
+            return chosen
+        raise RuntimeError(f"SLUICEC is {chosen!r}, which is no program that can be run")
+    package = Path(__file__).resolve().parent
+    places = [package / "bin" / "sluicec", shutil.which("sluicec")]
+    if len(package.parents) > 2:
+        places.append(package.parents[2] / "bazel-bin" / "tools" / "sluicec")
+    for place in places:
+        if place and os.access(place, os.X_OK) and os.path.isfile(place):
+            return str(place)
+    looked = ", ".join(str(place) if place else "the PATH" for place in places)
+    raise RuntimeError(f"the compiler sluicec was not found (looked at {looked}); set SLUICEC to its path")
+
+
+def find_target(compiler: str, name: str) -> str:
+    """The device model `name`: in $SLUICE_TARGETS, else beside the compiler, as sluicec finds it."""
+    if chosen := os.environ.get("SLUICE_TARGETS"):
+        folders = [Path(chosen)]
+    else:
+        folders = []
+        for program in (Path(compiler), Path(compiler).resolve()):
+            folders.append(Path(f"{program}.runfiles") / "sluice" / "targets")
+            folders += [program.parent / "targets", program.parent.parent / "targets"]
+    for place in folders:
+        if (place / f"{name}.json").is_file():
+            return os.path.abspath(place / f"{name}.json")
+    looked = ", ".join(str(place) for place in folders)
+    raise RuntimeError(f"no device model {name}.json (looked in {looked}); set SLUICE_TARGETS to its folder")
+
+
+def compile_graph(
+    graph: dict,
+    sets: dict | None = None,
+    *,
+    trainable: tuple[str, ...] = (),
+    grads: str = "F32",
+    accumulate: bool = False,
+    keep: str = "all",
+    target: str = "cpu",
+    options: tuple[str, ...] = (),
+) -> str:
+    """The path of the task program of a graph (graphs/FORMAT.md), compiled if it is not there yet.
+
+    `sets` gives symbols of the graph; `trainable` names the inputs whose gradients a derived entry "backward"
+    gives, `grads` the type of those of weights, which `accumulate` adds to what their outputs hold; `keep` says
+    what a forward keeps; `options` is passed to sluicec as it is.
+    RuntimeError: no compiler, what the compiler says of the graph, a folder that cannot be written.
+    """
+    compiler = find_compiler()
+    model = find_target(compiler, target)
+    arguments = [f"--set={name}={value}" for name, value in sorted((sets or {}).items())]
+    if trainable:
+        arguments += [f"--trainable={','.join(trainable)}", f"--grads={grads}", f"--keep={keep}"]
+    if accumulate:
+        arguments.append("--accumulate")
+    arguments += options
+    text = json.dumps(graph)
+    key = _key(text, arguments, compiler, model)
+    path = folder() / f"{key}.slp"
+    if str(path) in _known and path.exists():
+        return str(path)
+    if not _is_whole(path):
+        with _locked(path.parent, key):
+            if not _is_whole(path):
+                _compile(path, text, [f"--target={model}", *arguments], compiler)
+    _known.add(str(path))
+    return str(path)
+
+
+def _key(text: str, arguments: list[str], compiler: str, model: str) -> str:
+    parts = [_FORMAT, text, arguments, _digest(compiler), _digest(model)]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
+
+
+def _digest(path: str) -> str:
+    """Of a file's content, which is read again only when the file has changed."""
+    try:
+        state = os.stat(path)
+        identity = (path, state.st_size, state.st_mtime_ns, state.st_ino)
+        if identity not in _digests:
+            _digests[identity] = hashlib.sha256(Path(path).read_bytes()).hexdigest()
+        return _digests[identity]
+    except OSError as error:
+        raise RuntimeError(f"{path} cannot be read: {error.strerror}") from error
+
+
+def _is_whole(path: Path) -> bool:
+    """Whether a program is there, as it was written."""
+    try:
+        note = json.loads(path.with_suffix(".json").read_bytes())
+        return note["sha256"] == hashlib.sha256(path.read_bytes()).hexdigest()
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+@contextlib.contextmanager
+def _locked(place: Path, key: str):
+    """One process and thread at a time for a key; a lock ends with its process, however that ends."""
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        lock = os.open(place / f"lock-{int(key[:8], 16) % _LOCKS:02}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    except OSError as error:
+        raise RuntimeError(_unwritable(place, error)) from error
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
+
+
+def _unwritable(place: Path, error: OSError) -> str:
+    return (
+        f"the folder of compiled programs {place} cannot be written: {error.strerror}; "
+        "set SLUICE_CACHE to a folder that can"
+    )
+
+
+def _compile(path: Path, text: str, arguments: list[str], compiler: str):
+    """Makes a program; the caller has its lock, so that what is left of an unfinished attempt is nobody's."""
+    global _compilations
+    work = path.with_suffix(".new")
+    try:
+        shutil.rmtree(work, ignore_errors=True)
+        work.mkdir()
+        (work / "graph.json").write_text(text)
+    except OSError as error:
+        raise RuntimeError(_unwritable(path.parent, error)) from error
+    try:
+        command = [compiler, "graph.json", *arguments, "-o", "program.slp"]
+        with _guard:
+            _compilations += 1
+        _run(command, work, text)
+        note = {
+            "sha256": hashlib.sha256((work / "program.slp").read_bytes()).hexdigest(),
+            "arguments": command[1:],
+            "graph": json.loads(text),
+        }
+        (work / "note.json").write_text(json.dumps(note))
+        os.replace(work / "program.slp", path)
+        os.replace(work / "note.json", path.with_suffix(".json"))
+    except OSError as error:
+        raise RuntimeError(_unwritable(path.parent, error)) from error
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def _run(command: list[str], work: Path, text: str):
+    compiler = os.path.abspath(command[0])
+    try:
+        done = subprocess.run(
+            [compiler, *command[1:]],
+            cwd=work,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_COMPILE_SECONDS,
+        )
+    except OSError as error:
+        raise RuntimeError(f"{compiler} cannot be run: {error.strerror}") from error
+    except subprocess.TimeoutExpired as error:
+        raise RuntimeError(f"{compiler} took longer than {_COMPILE_SECONDS} s") from error
+    if done.returncode != 0:
+        said = (done.stderr or done.stdout).strip() or f"exit status {done.returncode}"
+        raise RuntimeError(f"sluicec {' '.join(command[1:])} in {work.parent}: {said}\ngraph: {text[:2000]}")
+

@@ -1,0 +1,147 @@
+"""The graph of a layer, as sluicec reads it (graphs/FORMAT.md), and the options it is compiled with.
+
+Weights are [experts of this rank, out, in]; a gate_up_weight has the rows of the gate first, then those of up.
+"""
+
+import dataclasses
+import math
+import struct
+
+# Activations by the names of the graph format; swiglu_clamp has a limit.
+ACTIVATIONS = ("swiglu", "swiglu_clamp", "geglu", "reglu")
+
+# What an input's gradient is called among the outputs of "backward".
+GRADIENTS = {"x": "dx", "expert_weights": "d_expert_weights"}
+
+
+@dataclasses.dataclass(frozen=True)
+class LayerShape:
+    """What a layer's programs depend on: everything but token counts and routing."""
+
+    hidden: int
+    intermediate: int
+    experts: int  # of all ranks
+    top_k: int
+    ranks: int = 1
+    max_tokens: int = 65536  # of one rank in a step; memory for them is taken as steps need it
+    activation: str = "swiglu"
+    limit: float | None = None  # of swiglu_clamp
+
+    def __post_init__(self):
+        for name in ("hidden", "intermediate", "experts", "top_k", "ranks", "max_tokens"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise ValueError(f"{name} is {value!r}, expected a whole number from 1 on")
+        if self.top_k > self.experts:
+            raise ValueError(f"top_k is {self.top_k}, expected at most the {self.experts} experts")
+        if self.activation not in ACTIVATIONS:
+            raise ValueError(f"activation is {self.activation!r}, expected one of {', '.join(ACTIVATIONS)}")
+        self._check_limit()
+
+    def _check_limit(self):
+        if self.activation != "swiglu_clamp":
+            if self.limit is not None:
+                raise ValueError(f"limit is {self.limit!r}, but {self.activation} has none; swiglu_clamp has")
+            return
+        if self.limit is None or not math.isfinite(self.limit) or self.limit <= 0:
+            raise ValueError(f"limit of swiglu_clamp is {self.limit!r}, expected a positive number")
+        if not _is_bfloat16(self.limit):
+            raise ValueError(f"limit of swiglu_clamp is {self.limit!r}, expected a number that bfloat16 holds exactly")
+
+    def experts_of(self, rank: int) -> int:
+        """Experts that a rank owns: the first ranks own one more where ranks do not divide experts."""
+        return self.experts // self.ranks + (rank < self.experts % self.ranks)
+
+    def first_expert_of(self, rank: int) -> int:
+        return rank * (self.experts // self.ranks) + min(rank, self.experts % self.ranks)
+
+
+def _is_bfloat16(value: float) -> bool:
+    try:
+        packed = struct.pack("<f", value)
+    except OverflowError:
+        return False
+    return packed[:2] == b"\0\0" and struct.unpack("<f", packed)[0] == value
+
+
+def product(name: str, rows: str, weight: str, result: str) -> dict:
+    """A node rows x weight^T: weights are [E, out, in]."""
+    return {
+        "name": name,
+        "op": "gmm",
+        "transpose": True,
+        "inputs": {"rows": rows, "weight": weight},
+        "outputs": {"product": result},
+    }
+
+
+def forward_graph(shape: LayerShape) -> dict:
+    """The entry "forward" of a layer. A backward is derived from it (`trainable` of compile_graph())."""
+    activation = {
+        "name": "activation",
+        "op": "activation",
+        "kind": shape.activation,
+        "inputs": {"gate_up": "gate_up"},
+        "outputs": {"act": "act"},
+    }
+    if shape.limit is not None:
+        activation["limit"] = shape.limit
+    nodes = [
+        {"name": "route", "op": "route", "inputs": {"expert_ids": "expert_ids"}, "outputs": {"routing": "routing"}},
+        {
+            "name": "dispatch",
+            "op": "dispatch",
+            "inputs": {"tokens": "x", "routing": "routing"},
+            "outputs": {"rows": "rows_x"},
+        },
+        product("up_proj", "rows_x", "gate_up_weight", "gate_up"),
+        activation,
+        product("down_proj", "act", "down_weight", "down_out"),
+        {
+            "name": "combine",
+            "op": "combine",
+            "inputs": {"rows": "down_out", "routing": "routing", "weights": "expert_weights"},
+            "outputs": {"tokens": "y"},
+        },
+    ]
+    return {
+        "format": 1,
+        "name": "moe_layer",
+        "symbols": {},
+        "limits": {
+            "ranks": shape.ranks,
+            "experts": shape.experts,
+            "top_k": shape.top_k,
+            "max_tokens": shape.max_tokens,
+        },
+        "tensors": forward_tensors(shape),
+        "entries": [
+            {
+                "name": "forward",
+                "inputs": ["x", "expert_ids", "expert_weights", "gate_up_weight", "down_weight"],
+                "nodes": nodes,
+                "outputs": ["y"],
+            }
+        ],
+    }
+
+
+def forward_tensors(shape: LayerShape) -> dict:
+    """The tensors of forward_graph() by name."""
+
+    def bf16(*sizes):
+        return {"type": "BF16", "shape": list(sizes)}
+
+    return {
+        "x": bf16("T", shape.hidden),
+        "expert_ids": {"type": "I32", "shape": ["T", shape.top_k]},
+        "expert_weights": {"type": "F32", "shape": ["T", shape.top_k]},
+        "gate_up_weight": bf16("E", 2 * shape.intermediate, shape.hidden),
+        "down_weight": bf16("E", shape.hidden, shape.intermediate),
+        "routing": {"type": "routing"},
+        "rows_x": bf16("R", shape.hidden),
+        "gate_up": bf16("R", 2 * shape.intermediate),
+        "act": bf16("R", shape.intermediate),
+        "down_out": bf16("R", shape.hidden),
+        "y": bf16("T", shape.hidden),
+    }
