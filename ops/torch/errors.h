@@ -1,0 +1,31 @@
+// How errors of Sluice become exceptions of Python: std::invalid_argument is a ValueError there and
+// std::runtime_error a RuntimeError, with nothing but the message.
+//
+// Not TORCH_CHECK: its errors carry a C++ stack trace to where torch.ops is called.
+#pragma once
+
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+#include "runtime/base/expected.h"
+
+namespace sluice {
+
+[[noreturn]] inline void throwValue(const std::string& message) {
+  throw std::invalid_argument("sluice: " + message);
+}
+[[noreturn]] inline void throwRuntime(const std::string& message) {
+  throw std::runtime_error("sluice: " + message);
+}
+
+template <class T>
+T valueOf(Expected<T> expected) {
+  if (!expected) throwRuntime(expected.error().message);
+  return *std::move(expected);
+}
+inline void throwIfFailed(const Status& status) {
+  if (!status) throwRuntime(status.error().message);
+}
+
+}  // namespace sluice

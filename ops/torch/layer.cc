@@ -1,0 +1,100 @@
+#include "ops/torch/layer.h"
+
+#include <ATen/Functions.h>
+#include <fmt/format.h>
+
+#include <cstring>
+
+#include "ops/torch/errors.h"
+
+namespace sluice {
+namespace {
+
+// What a token holds.
+struct TokenContent {
+  const void* layer;
+  HeldSet held;
+};
+
+std::string at(const std::string& path, const Error& error) {
+  return fmt::format("{}: {}", path, error.message);
+}
+
+}  // namespace
+
+Layer::Layer(c10::intrusive_ptr<Ranks> ranks, const std::string& path,
+             const std::vector<std::string>& weights)
+    : ranks_(std::move(ranks)) {
+  ranks_->checkProcess();
+  Program program = valueOf(Program::load(path));
+  auto signature = signatureOf(program.tables(), static_cast<int>(ranks_->rank()), weights);
+  if (!signature) throwValue(at(path, signature.error()));
+  signature_ = *std::move(signature);
+  if (program.ranks() != ranks_->size())
+    throwValue(fmt::format("{}: the program was compiled for {} ranks, but there are {}", path,
+                           program.ranks(), ranks_->size()));
+  auto state = LayerState::create(std::move(program), ranks_->transport(), ranks_->workspace(),
+                                  ranks_->timeoutSeconds());
+  if (!state) throwRuntime(at(path, state.error()));
+  state_ = *std::move(state);
+}
+
+at::Tensor makeToken(c10::intrusive_ptr<Layer> layer, HeldSet held) {
+  auto* content = new TokenContent{layer.get(), held};
+  const auto giveBack = [layer = std::move(layer), held](void* data) {
+    layer->state().savedSets().giveBack(held);
+    delete static_cast<TokenContent*>(data);
+  };
+  return at::from_blob(content, {static_cast<int64_t>(sizeof *content)}, giveBack,
+                       at::TensorOptions(at::kByte));
+}
+
+HeldSet heldBy(const at::Tensor& token, const Layer& layer) {
+  TokenContent content;
+  if (!token.defined() || token.scalar_type() != at::kByte || token.numel() != int64_t{sizeof content} ||
+      !token.is_contiguous())
+    throwRuntime("what the forward pass saved was replaced by another tensor");
+  std::memcpy(&content, token.data_ptr(), sizeof content);
+  if (content.layer != &layer || !layer.state().savedSets().isHeld(content.held))
+    throwRuntime(
+        fmt::format("saved set {} was given back: hooks on saved tensors must keep the tensors that "
+                    "they are given",
+                    content.held.set));
+  return content.held;
+}
+
+ForwardStep prepareForward(const Layer& layer, const at::Tensor& x, const at::Tensor& ids,
+                           const at::Tensor& expertWeights, at::TensorList weights) {
+  const LayerSignature& signature = layer.signature();
+  throwIfFailed(layer.state().checkProcess());
+  if (weights.size() != signature.weights.size())
+    throwValue(
+        fmt::format("{} weights are given, but the layer has {}", weights.size(), signature.weights.size()));
+  checkTensor("x", x, at::kBFloat16, {kAnySize, signature.hidden});
+  const int64_t tokens = x.size(0);
+  if (tokens > signature.maxTokens)
+    throwValue(fmt::format("x has {} tokens, but the layer was compiled for at most {}", tokens,
+                           signature.maxTokens));
+  ForwardStep step;
+  step.x = x;
+  step.expertIds = expertIds(ids, tokens, signature.topK, signature.experts);
+  checkTensor("expert_weights", expertWeights, at::kFloat, {tokens, signature.topK});
+  step.expertWeights = expertWeights;
+  for (size_t w = 0; w < weights.size(); ++w)
+    checkTensor(signature.weights[w].name, weights[w], torchType(signature.weights[w].type),
+                signature.weights[w].shape);
+  step.weights = weights.vec();
+  step.y = makeTensor(DType::kBF16, {tokens, signature.outHidden});
+  return step;
+}
+
+std::vector<NamedTensor> ForwardStep::named(const LayerSignature& signature) const {
+  std::vector<NamedTensor> tensors = {{"x", viewOf(x)}, {"expert_ids", viewOf(expertIds)}, {"y", viewOf(y)}};
+  if (signature.readsExpertWeights) tensors.push_back({"expert_weights", viewOf(expertWeights)});
+  for (size_t w = 0; w < weights.size(); ++w)
+    if (signature.weights[w].readByForward)
+      tensors.push_back({signature.weights[w].name, viewOf(weights[w])});
+  return tensors;
+}
+
+}  // namespace sluice

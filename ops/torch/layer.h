@@ -1,0 +1,56 @@
+// Layer: the class torch.classes.sluice.Layer, a task program that the op runs.
+//
+// Shared by autograd nodes and pending steps, which keep it alive. Any number of threads may use it; ranks
+// use their layers alike, in the same order. Errors are exceptions.
+#pragma once
+
+#include <torch/custom_class.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ops/torch/layer_state.h"
+#include "ops/torch/ranks.h"
+#include "ops/torch/tensors.h"
+
+namespace sluice {
+
+class Layer : public torch::CustomClassHolder {
+ public:
+  // Collective. `path` is a task binary, `weights` the names of its weights in the order of the op.
+  Layer(c10::intrusive_ptr<Ranks> ranks, const std::string& path, const std::vector<std::string>& weights);
+
+  std::string describe() const { return describeProgram(state_->program(), state_->rank()); }
+  int64_t savedSets() const { return state_->savedSets().made(); }
+  int64_t savedInUse() const { return state_->savedSets().inUse(); }
+  int64_t savedBytes() const { return state_->savedBytes(); }
+
+  const LayerSignature& signature() const { return signature_; }
+  LayerState& state() const { return *state_; }
+
+ private:
+  c10::intrusive_ptr<Ranks> ranks_;
+  LayerSignature signature_;
+  std::shared_ptr<LayerState> state_;
+};
+
+// A set of saved tensors as a tensor, which gives the set back when it dies. Autograd keeps such a token
+// among the tensors that are saved for backward, so that the set lives exactly as long as these: until a
+// backward without retain_graph, or the end of the node, or of what checkpointing keeps instead.
+at::Tensor makeToken(c10::intrusive_ptr<Layer> layer, HeldSet held);
+
+// Throws where the token was made by another layer, or its set was given back.
+HeldSet heldBy(const at::Tensor& token, const Layer& layer);
+
+// The tensors of a forward step that were checked, and what it gives.
+struct ForwardStep {
+  at::Tensor x, expertIds, expertWeights, y;
+  std::vector<at::Tensor> weights;
+
+  std::vector<NamedTensor> named(const LayerSignature& signature) const;
+};
+ForwardStep prepareForward(const Layer& layer, const at::Tensor& x, const at::Tensor& ids,
+                           const at::Tensor& expertWeights, at::TensorList weights);
+
+}  // namespace sluice

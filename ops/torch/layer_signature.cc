@@ -1,0 +1,179 @@
+#include "ops/torch/layer_signature.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "ops/gmm_weight_grad/tiling.h"
+
+namespace sluice {
+namespace {
+
+std::optional<EntryId> findEntry(const TaskProgram& program, std::string_view name) {
+  for (uint32_t e = 0; e < program.entries.size(); ++e)
+    if (program.entries[e].name == name) return EntryId{e};
+  return std::nullopt;
+}
+
+bool accumulates(const TaskProgram& program, BufferId grad) {
+  for (const Family& family : program.families)
+    if (family.op == OpKind::kGmmWeightGrad && family.writes.front() == grad)
+      return ops::weightGradAccumulates(family.tiling);
+  return false;
+}
+
+// Builds the signature, and notices the tensors that it has no use for.
+class Reader {
+ public:
+  Reader(const TaskProgram& program, int rank, EntryId forward, std::optional<EntryId> backward)
+      : program_(program), rank_(rank) {
+    note(forward, forwardReads_, forwardWrites_);
+    if (backward) note(*backward, backwardReads_, backwardWrites_);
+  }
+
+  Expected<LayerSignature> read(const std::vector<std::string>& weights) {
+    signature_.topK = program_.topK;
+    signature_.experts = program_.experts;
+    signature_.maxTokens = program_.maxTokens;
+    signature_.hasBackward = !backwardReads_.empty();
+    const std::vector<int64_t> pair = {-1, program_.topK};
+    const Buffer* x = take(forwardReads_, "x");
+    if (!x || !take(forwardReads_, "expert_ids"))
+      return Error{"entry 'forward' has no inputs 'x' and 'expert_ids'"};
+    const Buffer* y = take(forwardWrites_, "y");
+    if (!y) return Error{"entry 'forward' has no output 'y'"};
+    signature_.hidden = x->shape.back().size;
+    signature_.outHidden = y->shape.back().size;
+    expect(x, DType::kBF16, {-1, signature_.hidden});
+    expect(y, DType::kBF16, {-1, signature_.outHidden});
+    const Buffer* expertWeights = take(forwardReads_, "expert_weights");
+    signature_.readsExpertWeights = expertWeights;
+    expect(expertWeights, DType::kF32, pair);
+    expect(take(backwardReads_, "dy"), DType::kBF16, {-1, signature_.outHidden});
+    signature_.backwardReadsX = take(backwardReads_, "x");
+    take(backwardReads_, "expert_ids");
+    const Buffer* again = take(backwardReads_, "expert_weights");
+    signature_.backwardReadsExpertWeights = again;
+    expect(again, DType::kF32, pair);
+    const Buffer* dx = take(backwardWrites_, "dx");
+    signature_.hasDx = dx;
+    expect(dx, DType::kBF16, {-1, signature_.hidden});
+    const Buffer* dWeights = take(backwardWrites_, "d_expert_weights");
+    signature_.hasExpertWeightsGrad = dWeights;
+    expect(dWeights, DType::kF32, pair);
+    for (const std::string& name : weights) readWeight(name);
+    refuseRest();
+    if (!error_.empty()) return Error{error_};
+    return signature_;
+  }
+
+ private:
+  using Tensors = std::vector<BufferId>;
+
+  void note(EntryId entry, Tensors& reads, Tensors& writes) const {
+    reads = callersTensors(program_, entry, Role::kInput);
+    writes = callersTensors(program_, entry, Role::kOutput);
+  }
+
+  // Null where there is no such tensor.
+  const Buffer* take(Tensors& tensors, const std::string& name) {
+    const auto found = std::find_if(tensors.begin(), tensors.end(),
+                                    [&](BufferId id) { return program_.at(id).name == name; });
+    if (found == tensors.end()) return nullptr;
+    const Buffer* buffer = &program_.at(*found);
+    tensors.erase(found);
+    return buffer;
+  }
+
+  void fail(std::string message) {
+    if (error_.empty()) error_ = std::move(message);
+  }
+
+  std::vector<int64_t> shapeOf(const Buffer& buffer) const {
+    std::vector<int64_t> shape;
+    for (const Dim& dim : buffer.shape)
+      shape.push_back(dim.extent == Extent::kTokens ? -1 : program_.sizeAt(rank_, dim, 0));
+    return shape;
+  }
+
+  void expect(const Buffer* buffer, DType type, const std::vector<int64_t>& shape) {
+    if (!buffer || (buffer->type == type && shapeOf(*buffer) == shape && !buffer->region)) return;
+    fail(fmt::format("tensor '{}' is {} [{}] in the program, expected {} [{}] (-1: tokens)", buffer->name,
+                     dtypeName(buffer->type), fmt::join(shapeOf(*buffer), ", "), dtypeName(type),
+                     fmt::join(shape, ", ")));
+  }
+
+  void readWeight(const std::string& name) {
+    WeightSignature weight;
+    weight.name = name;
+    const Buffer* forward = take(forwardReads_, name);
+    const Buffer* backward = take(backwardReads_, name);
+    const Buffer* any = forward ? forward : backward;
+    if (!any) return fail(fmt::format("the program has no input '{}', which was named as a weight", name));
+    weight.readByForward = forward;
+    weight.readByBackward = backward;
+    weight.type = any->type;
+    weight.shape = shapeOf(*any);
+    for (const Dim& dim : any->shape)
+      if (dim.extent != Extent::kFixed && dim.extent != Extent::kExperts)
+        fail(fmt::format("input '{}' was named as a weight, but has tokens or rows", name));
+    if (const Buffer* grad = take(backwardWrites_, name + "_grad")) {
+      weight.hasGrad = true;
+      weight.gradType = grad->type;
+      weight.accumulates =
+          accumulates(program_, BufferId{static_cast<uint32_t>(grad - program_.buffers.data())});
+      expect(grad, grad->type, weight.shape);
+    }
+    signature_.weights.push_back(std::move(weight));
+  }
+
+  void refuseRest() {
+    for (const Tensors* rest : {&forwardReads_, &backwardReads_})
+      if (!rest->empty())
+        fail(fmt::format("the program has an input '{}', which was not named as a weight",
+                         program_.at(rest->front()).name));
+    for (const Tensors* rest : {&forwardWrites_, &backwardWrites_})
+      if (!rest->empty())
+        fail(fmt::format("the program has an output '{}', which no layer has",
+                         program_.at(rest->front()).name));
+  }
+
+  const TaskProgram& program_;
+  const int rank_;
+  Tensors forwardReads_, forwardWrites_, backwardReads_, backwardWrites_;
+  LayerSignature signature_;
+  std::string error_;
+};
+
+}  // namespace
+
+std::vector<BufferId> callersTensors(const TaskProgram& program, EntryId entry, Role role) {
+  std::vector<bool> used(program.buffers.size());
+  for (const Family& family : program.families) {
+    if (family.entry != entry) continue;
+    for (const auto* list : {&family.reads, &family.writes})
+      for (BufferId id : *list)
+        if (id) used[id.value] = true;
+  }
+  if (const BufferId ids = program.at(entry).expertIds) used[ids.value] = true;
+  std::vector<BufferId> tensors;
+  for (uint32_t b = 0; b < used.size(); ++b)
+    if (used[b] && program.buffers[b].role == role) tensors.push_back({b});
+  return tensors;
+}
+
+Expected<LayerSignature> signatureOf(const TaskProgram& program, int rank,
+                                     const std::vector<std::string>& weights) {
+  const auto forward = findEntry(program, "forward");
+  const auto backward = findEntry(program, "backward");
+  if (!forward) return Error{"the program has no entry 'forward'"};
+  for (const Entry& entry : program.entries)
+    if (entry.name != "forward" && entry.name != "backward")
+      return Error{fmt::format("the program has an entry '{}', expected 'forward' and at most 'backward'",
+                               entry.name)};
+  return Reader(program, rank, *forward, backward).read(weights);
+}
+
+}  // namespace sluice

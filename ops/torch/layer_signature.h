@@ -1,0 +1,57 @@
+// LayerSignature: what a task program is to the PyTorch op, a layer with tensors of known names and shapes.
+//
+// A value type without pointers. The program has an entry `forward` (x, expert_ids, expert_weights and the
+// weights to y) and, for training, an entry `backward` (dy, and what it reads of these, to the gradients dx,
+// d_expert_weights and WEIGHT_grad, as far as it has them).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "runtime/base/dtype.h"
+#include "runtime/base/expected.h"
+#include "runtime/program/program.h"
+
+namespace sluice {
+
+struct WeightSignature {
+  std::string name;
+  DType type = DType::kBF16;
+  std::vector<int64_t> shape;  // at this rank
+  bool readByForward = false;
+  bool readByBackward = false;
+
+  bool hasGrad = false;
+  DType gradType = DType::kF32;
+  bool accumulates = false;  // the gradient is added to what its tensor holds
+};
+
+struct LayerSignature {
+  int64_t hidden = 0;     // columns of x
+  int64_t outHidden = 0;  // of y
+  int64_t topK = 0;
+  int64_t experts = 0;  // of all ranks
+  int64_t maxTokens = 0;
+  bool hasBackward = false;
+  bool readsExpertWeights = false;
+  bool backwardReadsX = false;
+  bool backwardReadsExpertWeights = false;
+  bool hasDx = false;
+  bool hasExpertWeightsGrad = false;
+  std::vector<WeightSignature> weights;  // in the order in which they were named
+};
+
+// `weights` are the names of the weights, in the order in which the op is given them. Errors: entries or
+// tensors that a layer does not have or lacks, or of other types or shapes than those above.
+Expected<LayerSignature> signatureOf(const TaskProgram& program, int rank,
+                                     const std::vector<std::string>& weights);
+
+// The program for people and Python, as JSON: name, limits, entries with the tensors they take and give,
+// tensors with type, shape (sizes, or "T" and "R") and role.
+std::string describeProgram(const TaskProgram& program, int rank);
+
+// The tensors of the caller that an entry reads or writes, each once, in the order of the program.
+std::vector<BufferId> callersTensors(const TaskProgram& program, EntryId entry, Role role);
+
+}  // namespace sluice

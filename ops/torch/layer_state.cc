@@ -1,0 +1,61 @@
+#include "ops/torch/layer_state.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+namespace sluice {
+
+LayerState::LayerState(Program program, int rank, std::unique_ptr<Context> context)
+    : program_(std::move(program)), rank_(rank), process_(getpid()), context_(std::move(context)) {}
+
+LayerState::~LayerState() {
+  // a fork copies no threads: nobody could end those of the context
+  if (getpid() != process_) (void)context_.release();
+}
+
+Expected<std::shared_ptr<LayerState>> LayerState::create(Program program, Transport& transport,
+                                                         std::shared_ptr<Workspace> workspace,
+                                                         double timeoutSeconds) {
+  ContextOptions options;
+  options.workspace = std::move(workspace);
+  options.timeoutSeconds = timeoutSeconds;
+  auto context = Context::create(program, transport, options);
+  if (!context) return context.error();
+  return std::shared_ptr<LayerState>(
+      new LayerState(std::move(program), transport.rank(), std::move(*context)));
+}
+
+Status LayerState::checkProcess() const {
+  if (getpid() == process_) return {};
+  return Error{
+      fmt::format("this layer belongs to process {} and cannot be used in {}, which was forked from it: "
+                  "make layers after the fork",
+                  process_, getpid())};
+}
+
+Status LayerState::bind(std::span<const NamedTensor> tensors) {
+  for (const NamedTensor& tensor : tensors)
+    if (Status bound = context_->bind(tensor.name, tensor.view); !bound) return bound;
+  return {};
+}
+
+Status LayerState::run(std::string_view entry, std::span<const NamedTensor> tensors, uint32_t set,
+                       StepOutputs* outputs) {
+  if (Status here = checkProcess(); !here) return here;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (Status bound = bind(tensors); !bound) return bound;
+  if (Status ran = context_->run(entry, SavedSet{set}); !ran) return ran;
+  return outputs ? outputs->look(*context_) : Status{};
+}
+
+Expected<PendingStep> LayerState::submit(std::string_view entry, std::span<const NamedTensor> tensors,
+                                         uint32_t set) {
+  if (Status here = checkProcess(); !here) return here.error();
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (Status bound = bind(tensors); !bound) return bound.error();
+  return context_->submit(entry, SavedSet{set});
+}
+
+int64_t LayerState::savedBytes() const { return context_->savedBytes(); }
+
+}  // namespace sluice

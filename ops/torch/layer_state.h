@@ -1,0 +1,71 @@
+// LayerState: a task program as a layer of one rank, for the PyTorch op. Knows nothing of PyTorch.
+//
+// Resource type, shared by pointers. Any number of threads may call it: binding tensors and asking for a step
+// are one action. Ranks call it alike, in the same order. In a forked child nothing of it is used: calls are
+// errors there, and what it holds is left alone.
+#pragma once
+
+#include <sys/types.h>
+
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ops/torch/layer_signature.h"
+#include "ops/torch/saved_sets.h"
+#include "runtime/api/context.h"
+
+namespace sluice {
+
+struct NamedTensor {
+  std::string_view name;
+  TensorView view;
+};
+
+// A step's own tensors, owned by the context that ran it, are looked at before anybody else runs a step.
+class StepOutputs {
+ public:
+  virtual ~StepOutputs() = default;
+  virtual Status look(Context& context) = 0;
+};
+
+class LayerState {
+ public:
+  // Collective over the ranks of the transport. `workspace` is of this transport, which outlives both.
+  static Expected<std::shared_ptr<LayerState>> create(Program program, Transport& transport,
+                                                      std::shared_ptr<Workspace> workspace,
+                                                      double timeoutSeconds);
+  ~LayerState();
+  LayerState(const LayerState&) = delete;
+  LayerState& operator=(const LayerState&) = delete;
+
+  const TaskProgram& program() const { return program_.tables(); }
+  int rank() const { return rank_; }
+  SavedSets& savedSets() { return savedSets_; }
+  int64_t savedBytes() const;
+
+  // Binds the tensors and runs the entry; what it leaves in the context is shown to `outputs`, where given.
+  Status run(std::string_view entry, std::span<const NamedTensor> tensors, uint32_t set,
+             StepOutputs* outputs = nullptr);
+  // Likewise, but returns at once. The tensors live until the step is done.
+  Expected<PendingStep> submit(std::string_view entry, std::span<const NamedTensor> tensors, uint32_t set);
+
+  // Error in a process that was forked after this was made.
+  Status checkProcess() const;
+
+ private:
+  LayerState(Program program, int rank, std::unique_ptr<Context> context);
+  Status bind(std::span<const NamedTensor> tensors);
+
+  Program program_;
+  const int rank_;
+  const pid_t process_;
+  SavedSets savedSets_;
+  std::mutex mutex_;  // guards the context
+  std::unique_ptr<Context> context_;
+};
+
+}  // namespace sluice

@@ -1,0 +1,42 @@
+// What torch.classes.sluice and torch.ops.sluice are. Works with torch 1.13 and 2.x: only TORCH_LIBRARY,
+// torch::class_ and autograd's Function are used.
+//
+// Ops have one implementation for every kind of tensor, which refuses what is not on the CPU with a message
+// of its own. torch.ops and methods of torch.classes are called without Python's global lock.
+#include <torch/library.h>
+
+#include "ops/torch/moe_op.h"
+#include "ops/torch/pending.h"
+
+namespace {
+
+using sluice::Layer;
+using sluice::Pending;
+using sluice::Ranks;
+
+}  // namespace
+
+TORCH_LIBRARY(sluice, m) {
+  m.class_<Ranks>("Ranks")
+      .def(torch::init<const std::string&, int64_t, int64_t, int64_t, double>())
+      .def("rank", &Ranks::rank)
+      .def("size", &Ranks::size)
+      .def("threads", &Ranks::threads)
+      .def("bytes", &Ranks::bytes);
+  m.class_<Layer>("Layer")
+      .def(torch::init<c10::intrusive_ptr<Ranks>, const std::string&, const std::vector<std::string>&>())
+      .def("describe", &Layer::describe)
+      .def("saved_sets", &Layer::savedSets)
+      .def("saved_in_use", &Layer::savedInUse)
+      .def("saved_bytes", &Layer::savedBytes);
+  m.class_<Pending>("Pending")
+      .def("wait", &Pending::wait)
+      .def("done", &Pending::done)
+      .def("cancel", &Pending::cancel);
+  const std::string arguments =
+      "(__torch__.torch.classes.sluice.Layer layer, Tensor x, Tensor expert_ids, Tensor expert_weights, "
+      "Tensor[] weights";
+  m.def(("moe" + arguments + ", Tensor?[] main_grads) -> Tensor").c_str(), sluice::moe);
+  m.def(("submit_moe" + arguments + ") -> __torch__.torch.classes.sluice.Pending").c_str(),
+        sluice::submitMoe);
+}

@@ -1,0 +1,179 @@
+#include "ops/torch/moe_op.h"
+
+#include <ATen/Functions.h>
+#include <ATen/core/grad_mode.h>
+#include <fmt/format.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include "ops/torch/errors.h"
+
+namespace sluice {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+// Places of the tensors among the op's arguments that autograd knows, and of those that are saved.
+enum Argument : size_t { kX = 0, kExpertIds = 1, kExpertWeights = 2, kFirstWeight = 3 };
+enum Saved : size_t { kSavedToken = 0, kSavedX = 1, kSavedExpertWeights = 2, kFirstSavedWeight = 3 };
+
+HeldSet runForward(Layer& layer, const ForwardStep& step) {
+  const HeldSet held = valueOf(layer.state().savedSets().take());
+  const Status ran = layer.state().run("forward", step.named(layer.signature()), held.set);
+  if (!ran) {
+    layer.state().savedSets().giveBack(held);
+    throwRuntime(ran.error().message);
+  }
+  return held;
+}
+
+// What a backward step is asked for must be there: found in the forward pass, where the caller is.
+void checkTrainable(const LayerSignature& signature, const at::Tensor& x, const at::Tensor& expertWeights,
+                    at::TensorList weights) {
+  if (!signature.hasBackward)
+    throwRuntime(
+        "a gradient is asked for, but the layer's program has no entry 'backward': compile it for training, "
+        "or "
+        "call it under torch.no_grad()");
+  const auto refuse = [](std::string_view name) {
+    throwRuntime(fmt::format("{} requires a gradient, but the layer was compiled without it", name));
+  };
+  if (x.requires_grad() && !signature.hasDx) refuse("x");
+  if (expertWeights.requires_grad() && !signature.hasExpertWeightsGrad) refuse("expert_weights");
+  for (size_t w = 0; w < weights.size(); ++w)
+    if (weights[w].requires_grad() && !signature.weights[w].hasGrad) refuse(signature.weights[w].name);
+}
+
+void checkMainGrads(const LayerSignature& signature, const MainGrads& mainGrads) {
+  if (mainGrads.size() != 0 && mainGrads.size() != signature.weights.size())
+    throwValue(
+        fmt::format("{} main_grads are given for {} weights", mainGrads.size(), signature.weights.size()));
+  for (size_t w = 0; w < mainGrads.size(); ++w) {
+    const OptionalTensor grad = mainGrads.get(w);
+    if (!grad.has_value() || !grad->defined()) continue;
+    const WeightSignature& weight = signature.weights[w];
+    const std::string name = fmt::format("main_grads[{}] (of {})", w, weight.name);
+    if (!weight.hasGrad) throwRuntime(name + " is given, but the layer was compiled without that gradient");
+    if (!weight.accumulates)
+      throwRuntime(name +
+                   " is given, but the layer's program does not accumulate: compile it to (sluicec "
+                   "--accumulate)");
+    checkTensor(name, *grad, torchType(weight.gradType), weight.shape);
+  }
+}
+
+// The tensors of one backward step.
+class BackwardStep {
+ public:
+  BackwardStep(Layer& layer, AutogradContext& ctx)
+      : layer_(layer), signature_(layer.signature()), ctx_(ctx) {}
+
+  variable_list run(const at::Tensor& dy) {
+    const variable_list saved = ctx_.get_saved_variables();
+    const HeldSet held = heldBy(saved[kSavedToken], layer_);
+    bind("dy", dy.contiguous());
+    if (signature_.backwardReadsX) bind("x", saved[kSavedX]);
+    if (signature_.backwardReadsExpertWeights) bind("expert_weights", saved[kSavedExpertWeights]);
+    for (size_t w = 0; w < signature_.weights.size(); ++w)
+      if (signature_.weights[w].readByBackward)
+        bind(signature_.weights[w].name, saved[kFirstSavedWeight + w]);
+    const int64_t tokens = dy.size(0);
+    variable_list grads(kFirstWeight + signature_.weights.size());
+    if (signature_.hasDx) grads[kX] = bind("dx", makeTensor(DType::kBF16, {tokens, signature_.hidden}));
+    if (signature_.hasExpertWeightsGrad)
+      grads[kExpertWeights] = bind("d_expert_weights", makeTensor(DType::kF32, {tokens, signature_.topK}));
+    for (size_t w = 0; w < signature_.weights.size(); ++w)
+      if (signature_.weights[w].hasGrad) grads[kFirstWeight + w] = bindGrad(w);
+    throwIfFailed(layer_.state().run("backward", named_, held.set));
+    for (const at::Tensor& tensor : accumulated_) tensor.unsafeGetTensorImpl()->bump_version();
+    for (size_t i = 0; i < grads.size(); ++i)
+      if (!ctx_.needs_input_grad(i)) grads[i] = at::Tensor();
+    return grads;
+  }
+
+ private:
+  at::Tensor bind(std::string name, at::Tensor tensor) {
+    names_.push_back(std::make_unique<std::string>(std::move(name)));
+    named_.push_back({*names_.back(), viewOf(tensor)});
+    tensors_.push_back(tensor);
+    return tensor;
+  }
+
+  // The gradient for autograd, undefined where it is added to a main_grad.
+  at::Tensor bindGrad(size_t w) {
+    const WeightSignature& weight = signature_.weights[w];
+    const std::string name = weight.name + "_grad";
+    const auto mainGrads = ctx_.saved_data["main_grads"].to<MainGrads>();
+    // one that is given, but not asked for by this backward, stays as it is
+    if (mainGrads.size() != 0 && ctx_.needs_input_grad(kFirstWeight + w)) {
+      const OptionalTensor grad = mainGrads.get(w);
+      if (grad.has_value() && grad->defined()) {
+        accumulated_.push_back(bind(name, *grad));
+        return {};
+      }
+    }
+    at::Tensor grad = makeTensor(weight.gradType, weight.shape);
+    if (weight.accumulates) grad.zero_();
+    return bind(name, grad);
+  }
+
+  Layer& layer_;
+  const LayerSignature& signature_;
+  AutogradContext& ctx_;
+  std::vector<std::unique_ptr<std::string>> names_;
+  std::vector<NamedTensor> named_;
+  variable_list tensors_;  // lives until the step is done
+  variable_list accumulated_;
+};
+
+struct MoeFunction : torch::autograd::Function<MoeFunction> {
+  static at::Tensor forward(AutogradContext* ctx, const c10::intrusive_ptr<Layer>& layer, const at::Tensor& x,
+                            const at::Tensor& ids, const at::Tensor& expertWeights, at::TensorList weights,
+                            const MainGrads& mainGrads) {
+    const LayerSignature& signature = layer->signature();
+    const ForwardStep step = prepareForward(*layer, x, ids, expertWeights, weights);
+    variable_list saved(kFirstSavedWeight + weights.size());
+    saved[kSavedToken] = makeToken(layer, runForward(*layer, step));
+    // Only what backward reads again: what it does not may be changed in place meanwhile.
+    if (signature.backwardReadsX) saved[kSavedX] = x;
+    if (signature.backwardReadsExpertWeights) saved[kSavedExpertWeights] = expertWeights;
+    for (size_t w = 0; w < weights.size(); ++w)
+      if (signature.weights[w].readByBackward) saved[kFirstSavedWeight + w] = weights[w];
+    ctx->save_for_backward(std::move(saved));
+    ctx->saved_data["layer"] = layer;
+    ctx->saved_data["main_grads"] = mainGrads;
+    return step.y;
+  }
+
+  static variable_list backward(AutogradContext* ctx, variable_list dys) {
+    if (at::GradMode::is_enabled())
+      throwRuntime("the op sluice::moe has no second derivative: call backward without create_graph");
+    const auto layer = ctx->saved_data["layer"].toCustomClass<Layer>();
+    variable_list ofTensors = BackwardStep(*layer, *ctx).run(dys[0]);
+    // as many as arguments are expected, those that are no tensors included
+    variable_list grads(1);
+    grads.insert(grads.end(), ofTensors.begin(), ofTensors.end());
+    grads.emplace_back();
+    return grads;
+  }
+};
+
+}  // namespace
+
+at::Tensor moe(const c10::intrusive_ptr<Layer>& layer, const at::Tensor& x, const at::Tensor& ids,
+               const at::Tensor& expertWeights, at::TensorList weights, const MainGrads& mainGrads) {
+  checkMainGrads(layer->signature(), mainGrads);
+  bool asked = x.requires_grad() || expertWeights.requires_grad();
+  for (const at::Tensor& weight : weights) asked = asked || weight.requires_grad();
+  if (asked && at::GradMode::is_enabled()) {
+    // what has no place in the layer is refused by the forward pass
+    if (weights.size() == layer->signature().weights.size())
+      checkTrainable(layer->signature(), x, expertWeights, weights);
+    return MoeFunction::apply(layer, x, ids, expertWeights, weights, mainGrads);
+  }
+  const ForwardStep step = prepareForward(*layer, x, ids, expertWeights, weights);
+  layer->state().savedSets().giveBack(runForward(*layer, step));
+  return step.y;
+}
+
+}  // namespace sluice

@@ -1,0 +1,35 @@
+#include "ops/torch/pending.h"
+
+#include "ops/torch/errors.h"
+
+namespace sluice {
+
+at::Tensor Pending::wait() {
+  throwIfFailed(layer_->state().checkProcess());
+  throwIfFailed(pending_.wait());
+  return step_.y;
+}
+
+bool Pending::done() const {
+  throwIfFailed(layer_->state().checkProcess());
+  return pending_.isDone();
+}
+
+void Pending::cancel() {
+  throwIfFailed(layer_->state().checkProcess());
+  pending_.cancel();
+}
+
+c10::intrusive_ptr<Pending> submitMoe(const c10::intrusive_ptr<Layer>& layer, const at::Tensor& x,
+                                      const at::Tensor& ids, const at::Tensor& expertWeights,
+                                      at::TensorList weights) {
+  ForwardStep step = prepareForward(*layer, x, ids, expertWeights, weights);
+  LayerState& state = layer->state();
+  const HeldSet held = valueOf(state.savedSets().take());
+  auto pending = state.submit("forward", step.named(layer->signature()), held.set);
+  // nobody reads what this step saves, and steps run in order: who takes the set next fills it after this one
+  state.savedSets().giveBack(held);
+  return c10::make_intrusive<Pending>(layer, std::move(step), valueOf(std::move(pending)));
+}
+
+}  // namespace sluice

@@ -1,0 +1,33 @@
+// Pending: the class torch.classes.sluice.Pending, a forward step that was submitted.
+//
+// Keeps the step's tensors alive; its end waits for the step. Any thread may use it. Errors are exceptions.
+#pragma once
+
+#include <torch/custom_class.h>
+
+#include "ops/torch/layer.h"
+
+namespace sluice {
+
+class Pending : public torch::CustomClassHolder {
+ public:
+  Pending(c10::intrusive_ptr<Layer> layer, ForwardStep step, PendingStep pending)
+      : layer_(std::move(layer)), step_(std::move(step)), pending_(std::move(pending)) {}
+
+  // y, once it is there. May be called again.
+  at::Tensor wait();
+  bool done() const;
+  void cancel();
+
+ private:
+  c10::intrusive_ptr<Layer> layer_;
+  ForwardStep step_;
+  PendingStep pending_;  // first to go: it waits until nothing touches the rest
+};
+
+// The op sluice::submit_moe: as sluice::moe, but without gradients, and it returns at once.
+c10::intrusive_ptr<Pending> submitMoe(const c10::intrusive_ptr<Layer>& layer, const at::Tensor& x,
+                                      const at::Tensor& expertIds, const at::Tensor& expertWeights,
+                                      at::TensorList weights);
+
+}  // namespace sluice

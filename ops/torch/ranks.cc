@@ -1,0 +1,53 @@
+#include "ops/torch/ranks.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include "ops/torch/errors.h"
+#include "runtime/comm/shm/shared_memory.h"
+
+namespace sluice {
+namespace {
+
+constexpr int64_t kMostRanks = 240;  // processes of one job, see shared_memory.h
+constexpr int64_t kMostThreads = 4096;
+
+}  // namespace
+
+Ranks::Ranks(const std::string& job, int64_t rank, int64_t size, int64_t threads, double timeoutSeconds)
+    : rank_(rank), size_(size), timeoutSeconds_(timeoutSeconds), process_(getpid()) {
+  if (size < 1 || size > kMostRanks) throwValue(fmt::format("{} ranks, expected 1 to {}", size, kMostRanks));
+  if (rank < 0 || rank >= size) throwValue(fmt::format("rank {} of {}", rank, size));
+  if (threads < 0 || threads > kMostThreads)
+    throwValue(
+        fmt::format("{} threads, expected 1 to {}, or 0 for this machine's share", threads, kMostThreads));
+  if (!(timeoutSeconds > 0))
+    throwValue(fmt::format("a time limit of {} s, expected more than 0", timeoutSeconds));
+  if (size == 1) {
+    alone_ = std::make_unique<LocalRanks>(1);
+    transport_ = &alone_->transport(0);
+  } else {
+    processes_ =
+        valueOf(joinSharedMemory({job, static_cast<int>(rank), static_cast<int>(size), timeoutSeconds}));
+    transport_ = processes_.get();
+  }
+  // who is alone knows nothing of other processes that would be bound to the same cores
+  workspace_ = valueOf(Workspace::create(*transport_, {static_cast<int>(threads), size > 1}));
+}
+
+Ranks::~Ranks() {
+  if (getpid() == process_) return;
+  // a fork copies no threads, and the job is the parent's to leave
+  new std::shared_ptr<Workspace>(std::move(workspace_));
+  (void)alone_.release();
+  (void)processes_.release();
+}
+
+void Ranks::checkProcess() const {
+  if (getpid() != process_)
+    throwRuntime(
+        fmt::format("these ranks belong to process {} and cannot be used in {}, which was forked from it",
+                    process_, getpid()));
+}
+
+}  // namespace sluice

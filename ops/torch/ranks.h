@@ -1,0 +1,46 @@
+// Ranks: the class torch.classes.sluice.Ranks, this process's place among the ranks that run layers together.
+//
+// Owns the transport and the workspace that all layers of it share; layers keep it alive. Collective: every
+// rank of the job makes it. Errors are exceptions, as everywhere behind torch.ops.
+#pragma once
+
+#include <sys/types.h>
+#include <torch/custom_class.h>
+
+#include <memory>
+#include <string>
+
+#include "runtime/api/context.h"
+
+namespace sluice {
+
+class Ranks : public torch::CustomClassHolder {
+ public:
+  // Size 1: alone, `job` is not used. Else processes of this machine: `job` is a name that no other has.
+  // Threads 0: this machine's processing units, shared by its ranks.
+  Ranks(const std::string& job, int64_t rank, int64_t size, int64_t threads, double timeoutSeconds);
+  ~Ranks() override;
+
+  int64_t rank() const { return rank_; }
+  int64_t size() const { return size_; }
+  int64_t threads() const { return workspace_->threads(); }
+  int64_t bytes() const { return workspace_->bytes(); }
+
+  Transport& transport() { return *transport_; }
+  const std::shared_ptr<Workspace>& workspace() const { return workspace_; }
+  double timeoutSeconds() const { return timeoutSeconds_; }
+
+  // An exception in a process that was forked after this was made.
+  void checkProcess() const;
+
+ private:
+  int64_t rank_, size_;
+  double timeoutSeconds_;
+  pid_t process_;
+  std::unique_ptr<LocalRanks> alone_;     // where size is 1
+  std::unique_ptr<Transport> processes_;  // else
+  Transport* transport_ = nullptr;        // that of one of them
+  std::shared_ptr<Workspace> workspace_;
+};
+
+}  // namespace sluice

@@ -1,0 +1,40 @@
+// SavedSets: which of a layer's sets of saved tensors are in use.
+//
+// A resource type, used by any number of threads. What is taken is the least free number, so that ranks that
+// take and give back in the same order take the same sets.
+#pragma once
+
+#include <cstdint>
+#include <mutex>
+#include <vector>
+
+#include "runtime/base/expected.h"
+
+namespace sluice {
+
+inline constexpr uint32_t kMostSavedSets = 1024;
+
+// A set that somebody holds. `taken` tells it from what held the same set earlier.
+struct HeldSet {
+  uint32_t set = 0;
+  uint64_t taken = 0;
+};
+
+class SavedSets {
+ public:
+  // Errors: all of them are in use.
+  Expected<HeldSet> take();
+  // Once for each that was taken.
+  void giveBack(HeldSet held);
+  bool isHeld(HeldSet held) const;
+
+  int made() const;  // as many were in use at one time, at most
+  int inUse() const;
+
+ private:
+  mutable std::mutex mutex_;
+  std::vector<uint64_t> holders_;  // by set: HeldSet::taken, or 0 where it is free
+  uint64_t takings_ = 0;
+};
+
+}  // namespace sluice

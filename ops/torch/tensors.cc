@@ -1,0 +1,101 @@
+#include "ops/torch/tensors.h"
+
+#include <ATen/Functions.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "ops/torch/errors.h"
+
+namespace sluice {
+namespace {
+
+std::string listText(at::IntArrayRef sizes) { return fmt::format("[{}]", fmt::join(sizes, ", ")); }
+
+std::string shapeText(const std::vector<int64_t>& shape) {
+  std::vector<std::string> dims;
+  for (const int64_t size : shape) dims.push_back(size == kAnySize ? "any" : std::to_string(size));
+  return fmt::format("[{}]", fmt::join(dims, ", "));
+}
+
+bool fits(at::IntArrayRef sizes, const std::vector<int64_t>& shape) {
+  if (sizes.size() != shape.size()) return false;
+  for (size_t d = 0; d < shape.size(); ++d)
+    if (shape[d] != kAnySize && sizes[d] != shape[d]) return false;
+  return true;
+}
+
+DType typeOf(const at::Tensor& tensor) {
+  switch (tensor.scalar_type()) {
+    case at::kFloat:
+      return DType::kF32;
+    case at::kBFloat16:
+      return DType::kBF16;
+    case at::kHalf:
+      return DType::kF16;
+    case at::kInt:
+      return DType::kI32;
+    default:
+      return DType::kI64;
+  }
+}
+
+}  // namespace
+
+at::ScalarType torchType(DType type) {
+  switch (type) {
+    case DType::kF32:
+      return at::kFloat;
+    case DType::kBF16:
+      return at::kBFloat16;
+    case DType::kF16:
+      return at::kHalf;
+    case DType::kI32:
+      return at::kInt;
+    case DType::kI64:
+      return at::kLong;
+  }
+  throwRuntime("a type that PyTorch does not have");
+}
+
+void checkTensor(std::string_view name, const at::Tensor& tensor, at::ScalarType type,
+                 const std::vector<int64_t>& shape) {
+  if (!tensor.defined()) throwValue(fmt::format("{} is not given", name));
+  if (!tensor.device().is_cpu())
+    throwValue(fmt::format("{} is on device {}, expected cpu", name, tensor.device().str()));
+  if (tensor.layout() != at::kStrided)
+    throwValue(fmt::format("{} is not a dense tensor: call to_dense()", name));
+  if (tensor.scalar_type() != type)
+    throwValue(fmt::format("{} has type {}, expected {}", name, c10::toString(tensor.scalar_type()),
+                           c10::toString(type)));
+  if (!fits(tensor.sizes(), shape))
+    throwValue(fmt::format("{} has shape {}, expected {}", name, listText(tensor.sizes()), shapeText(shape)));
+  if (!tensor.is_contiguous())
+    throwValue(fmt::format("{} is not contiguous (shape {}, strides {}): call .contiguous()", name,
+                           listText(tensor.sizes()), listText(tensor.strides())));
+}
+
+TensorView viewOf(const at::Tensor& tensor) {
+  return {typeOf(tensor), tensor.sizes().vec(), tensor.data_ptr()};
+}
+
+at::Tensor makeTensor(DType type, const std::vector<int64_t>& shape) {
+  return at::empty(shape, at::TensorOptions(torchType(type)));
+}
+
+at::Tensor expertIds(const at::Tensor& ids, int64_t tokens, int64_t topK, int64_t experts) {
+  const bool wide = ids.defined() && ids.scalar_type() == at::kLong;
+  checkTensor("expert_ids", ids, wide ? at::kLong : at::kInt, {tokens, topK});
+  if (!wide) return ids;
+  at::Tensor narrow = makeTensor(DType::kI32, {tokens, topK});
+  const int64_t* from = ids.data_ptr<int64_t>();
+  int32_t* to = narrow.data_ptr<int32_t>();
+  for (int64_t i = 0; i < tokens * topK; ++i) {
+    if (from[i] < -1 || from[i] >= experts)
+      throwValue(fmt::format("expert_ids[{}, {}] is {}, expected 0 to {}, or -1 for none", i / topK, i % topK,
+                             from[i], experts - 1));
+    to[i] = static_cast<int32_t>(from[i]);
+  }
+  return narrow;
+}
+
+}  // namespace sluice
