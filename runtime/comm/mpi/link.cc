@@ -13,9 +13,6 @@ namespace {
 
 constexpr uint32_t kControl = UINT32_MAX;  // as a handle: the section in the peer's control memory
 
-constexpr int64_t kShortFlight = 2'000'000, kLongFlight = 8'000'000;  // ns
-constexpr size_t kLeastBytes = size_t{128} << 10, kMostBytes = size_t{8} << 20;
-
 }  // namespace
 
 Expected<bool> Link::advance(RemoteMemory& memory, Outbox& outbox) {
@@ -36,7 +33,7 @@ Expected<bool> Link::end(RemoteMemory& memory, Outbox& outbox) {
     return flushed.error();
   if (puts) ++stats_.flushes;
   // not before the flush: the probe may overtake long puts
-  if (flight_.bytes >= limits_.bytes) adapt(monotonicNanoseconds() - flight_.began);
+  length_.took(flight_.bytes, monotonicNanoseconds() - flight_.began);
   outbox.release(flight_.bytes);
   ready_.insert(ready_.end(), flight_.after.begin(), flight_.after.end());
   flight_.puts.clear();
@@ -45,13 +42,6 @@ Expected<bool> Link::end(RemoteMemory& memory, Outbox& outbox) {
   flight_.bytes = 0;
   flying_ = false;
   return true;
-}
-
-// Between two flights the network has nothing of this link to do for a round trip or two, and no message of a
-// flight is read before its end: flights are as long as the first asks, and as short as the second does.
-void Link::adapt(int64_t nanoseconds) {
-  if (nanoseconds < kShortFlight && limits_.bytes < kMostBytes) limits_.bytes *= 2;
-  if (nanoseconds > kLongFlight && limits_.bytes > kLeastBytes) limits_.bytes /= 2;
 }
 
 // How many messages the peer's mailbox has room for.
@@ -75,7 +65,9 @@ void Link::load(Outbox& outbox) {
     return;
   }
   if (ready_.size() >= kMailboxMessages) return;  // the peer is behind: more would only pile up here
-  Batch batch = outbox.take(peer_, limits_);
+  BatchLimits limits = limits_;
+  limits.bytes = length_.bytes();
+  Batch batch = outbox.take(peer_, limits);
   // what they depend on has been flushed
   ready_.insert(ready_.end(), batch.before.begin(), batch.before.end());
   flight_.puts = std::move(batch.puts);

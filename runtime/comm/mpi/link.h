@@ -16,6 +16,7 @@
 
 #include "runtime/base/expected.h"
 #include "runtime/comm/mpi/control_memory.h"
+#include "runtime/comm/mpi/flight_length.h"
 #include "runtime/comm/mpi/outbox.h"
 #include "runtime/comm/mpi/remote_memory.h"
 #include "runtime/comm/transport.h"
@@ -37,6 +38,7 @@ class Link {
         remote_(remote),
         local_(local),
         limits_(limits),
+        length_(limits.bytes),
         mailbox_(reinterpret_cast<uint64_t*>(local)) {}
 
   int peer() const { return peer_; }
@@ -72,7 +74,6 @@ class Link {
     int64_t began = 0;
   };
 
-  void adapt(int64_t nanoseconds);
   Expected<bool> end(RemoteMemory& memory, Outbox& outbox);
   Expected<bool> begin(RemoteMemory& memory, Outbox& outbox);
   void load(Outbox& outbox);
@@ -84,7 +85,8 @@ class Link {
   const int peer_;
   const uint64_t remote_;
   std::byte* const local_;
-  BatchLimits limits_;
+  const BatchLimits limits_;
+  FlightLength length_;  // in place of the limit of bytes
   MailboxReader mailbox_;
   uint64_t credited_ = 0;  // of what was taken from the mailbox: the peer knows
   Flight flight_;
