@@ -64,9 +64,9 @@ std::string textOf(const RanksReport& report, const BenchOptions& options, const
 
 std::string markdownOf(const RanksReport& report, const BenchOptions& options) {
   std::string text =
-      "| transport | EP | pass | T ms | Tcomm ms | Tcompute ms | overlap | MB sent | messages | puts | "
-      "signals "
-      "| flushes | over the first EP |\n|---|---|---|---|---|---|---|---|---|---|---|---|---|\n";
+      "| transport | EP | pass | T ms | Tcomm ms | Tcompute ms | overlap | MB sent | orders | puts | "
+      "signals | messages | flushes | over the first EP |\n"
+      "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n";
   for (size_t n = 0; n < report.samples.size(); ++n) {
     const RanksSamples& samples = report.samples[n];
     for (size_t i = 0; i < samples.entries.size(); ++i) {
@@ -74,10 +74,10 @@ std::string markdownOf(const RanksReport& report, const BenchOptions& options) {
       const OverlapFigures f = figuresOf(entry, cpuUnitsOf(samples, options.clock));
       const Traffic traffic = entry.samples.empty() ? Traffic{} : entry.samples.back().traffic;
       text += fmt::format(
-          "| {} | {} | {} | {:.2f} | {:.2f} | {:.2f} | {:.2f} | {:.2f} | {} | {} | {} | {} | {:.2f} |\n",
+          "| {} | {} | {} | {:.2f} | {:.2f} | {:.2f} | {:.2f} | {:.2f} | {} | {} | {} | {} | {} | {:.2f} |\n",
           report.transport, samples.layer.ranks, entry.entry, f.all * 1e3, f.communication * 1e3,
           f.compute * 1e3, f.efficiency, static_cast<double>(traffic.bytes) * 1e-6,
-          traffic.pieces + traffic.signals, f.puts, f.signals, f.flushes,
+          traffic.pieces + traffic.signals, f.puts, f.signals, f.messages, f.flushes,
           overFirst(report, n, i, options.clock));
     }
   }

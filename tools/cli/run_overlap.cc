@@ -41,8 +41,10 @@ std::string overlapText(const std::vector<EntryOverlap>& overlap) {
     text += fmt::format("{:<12}{}\n", entry.entry, overlapLine(entry));
   return text +
          "T: a step; Tcomm, Tcompute: with communication or computation alone; medians of the slowest rank.\n"
-         "Overlap is the larger part over T. Messages are pieces of rows and signals to other ranks; puts,\n"
-         "signals and flushes are what the transport counted.\n";
+         "Overlap is the larger part over T. Orders are the pieces of rows and signals to other ranks; "
+         "puts,\n"
+         "signals, messages and flushes are what the transport counted. Messages are puts, and signals that\n"
+         "went out together.\n";
 }
 
 Expected<PendingFile> stageOverlap(const Job& job, const std::vector<EntryOverlap>& overlap) {

@@ -61,6 +61,7 @@ OverlapFigures figuresOf(const EntryOverlap& overlap, int cpuUnits) {
   f.puts = medianOf([](const EntrySample& s) { return s.stats.puts; });
   f.signals = medianOf([](const EntrySample& s) { return s.stats.signals; });
   f.flushes = medianOf([](const EntrySample& s) { return s.stats.flushes; });
+  f.messages = medianOf([](const EntrySample& s) { return s.stats.messages; });
   return f;
 }
 
@@ -96,7 +97,7 @@ Status OverlapProbe::measure(Context& context, const std::string& entry, WorkKin
   sample.rows = context.lastRun().rows;
   sample.traffic = context.traffic();
   sample.stats = {now.puts - sent.puts, now.putBytes - sent.putBytes, now.signals - sent.signals,
-                  now.flushes - sent.flushes};
+                  now.flushes - sent.flushes, now.messages - sent.messages};
   return {};
 }
 
@@ -116,6 +117,7 @@ void OverlapProbe::collect(WorkKind work, EntrySample& all) const {
     all.stats.putBytes += one.stats.putBytes;
     all.stats.signals += one.stats.signals;
     all.stats.flushes += one.stats.flushes;
+    all.stats.messages += one.stats.messages;
   }
 }
 

@@ -38,7 +38,7 @@ struct OverlapFigures {
   double efficiency = 0;  // max(communication, compute) / all: 1 where the shorter one is hidden
   double cpu = 0;         // of all ranks
   double switches = 0;
-  double puts = 0, signals = 0, flushes = 0;
+  double puts = 0, signals = 0, flushes = 0, messages = 0;
 };
 // `cpuUnits` > 0: times are processor time divided by so many units, instead of wall time.
 OverlapFigures figuresOf(const EntryOverlap& overlap, int cpuUnits = 0);

@@ -21,19 +21,19 @@ Json samplesJson(const EntryOverlap& overlap, const Value& value) {
 }  // namespace
 
 std::string overlapHeads() {
-  return fmt::format("{:>10}{:>10}{:>10}{:>9}{:>9}{:>10}{:>10}{:>9}{:>9}{:>9}{:>10}{:>10}", "T ms", "Tcomm",
-                     "Tcompute", "overlap", "rows", "MB sent", "messages", "puts", "signals", "flushes",
-                     "cpu ms", "switches");
+  return fmt::format("{:>10}{:>10}{:>10}{:>9}{:>9}{:>10}{:>9}{:>9}{:>9}{:>10}{:>9}{:>10}{:>10}", "T ms",
+                     "Tcomm", "Tcompute", "overlap", "rows", "MB sent", "orders", "puts", "signals",
+                     "messages", "flushes", "cpu ms", "switches");
 }
 
 std::string overlapLine(const EntryOverlap& overlap, int cpuUnits) {
   const OverlapFigures f = figuresOf(overlap, cpuUnits);
   const EntrySample last = overlap.samples.empty() ? EntrySample{} : overlap.samples.back();
-  return fmt::format("{:>10.3f}{:>10.3f}{:>10.3f}{:>9.2f}{:>9}{:>10.2f}{:>10}{:>9}{:>9}{:>9}{:>10.3f}{:>10}",
-                     f.all * 1e3, f.communication * 1e3, f.compute * 1e3, f.efficiency, last.rows,
-                     static_cast<double>(last.traffic.bytes) * 1e-6,
-                     last.traffic.pieces + last.traffic.signals, f.puts, f.signals, f.flushes, f.cpu * 1e3,
-                     f.switches);
+  return fmt::format(
+      "{:>10.3f}{:>10.3f}{:>10.3f}{:>9.2f}{:>9}{:>10.2f}{:>9}{:>9}{:>9}{:>10}{:>9}{:>10.3f}{:>10}",
+      f.all * 1e3, f.communication * 1e3, f.compute * 1e3, f.efficiency, last.rows,
+      static_cast<double>(last.traffic.bytes) * 1e-6, last.traffic.pieces + last.traffic.signals, f.puts,
+      f.signals, f.messages, f.flushes, f.cpu * 1e3, f.switches);
 }
 
 Json overlapJson(const EntryOverlap& overlap, int cpuUnits) {
@@ -52,7 +52,8 @@ Json overlapJson(const EntryOverlap& overlap, int cpuUnits) {
   json["transport"] = {{"puts", statsOf(&CommStats::puts)},
                        {"put_bytes", statsOf(&CommStats::putBytes)},
                        {"signals", statsOf(&CommStats::signals)},
-                       {"flushes", statsOf(&CommStats::flushes)}};
+                       {"flushes", statsOf(&CommStats::flushes)},
+                       {"messages", statsOf(&CommStats::messages)}};
   for (size_t i = 0; i < kNames.size(); ++i) {
     json["wall_seconds"][kNames[i]] = samplesJson(overlap, [i](const EntrySample& s) { return s.wall[i]; });
     json["cpu_seconds"][kNames[i]] = samplesJson(overlap, [i](const EntrySample& s) { return s.cpu[i]; });
@@ -73,7 +74,8 @@ Expected<EntryOverlap> overlapFromJson(const Json& json) {
                         json.at("signals").get<int64_t>()};
       const Json& stats = json.at("transport");
       sample.stats = {stats.at("puts").at(n).get<int64_t>(), stats.at("put_bytes").at(n).get<int64_t>(),
-                      stats.at("signals").at(n).get<int64_t>(), stats.at("flushes").at(n).get<int64_t>()};
+                      stats.at("signals").at(n).get<int64_t>(), stats.at("flushes").at(n).get<int64_t>(),
+                      stats.at("messages").at(n).get<int64_t>()};
       for (size_t i = 0; i < kNames.size(); ++i) {
         sample.wall[i] = json.at("wall_seconds").at(kNames[i]).at(n).get<double>();
         sample.cpu[i] = json.at("cpu_seconds").at(kNames[i]).at(n).get<double>();

@@ -9,8 +9,8 @@
 namespace sluice::tools {
 
 // Column heads and one line, of equal widths, without an end of line: the three times in ms, overlap
-// efficiency, rows, MB and messages (pieces and signals) to other ranks, what the transport counted,
-// processor time and switches of threads. `cpuUnits` as in figuresOf().
+// efficiency, rows, MB and orders (pieces and signals) to other ranks, what the transport counted, processor
+// time and switches of threads. `cpuUnits` as in figuresOf().
 std::string overlapHeads();
 std::string overlapLine(const EntryOverlap& overlap, int cpuUnits = 0);
 

@@ -12,6 +12,7 @@ EntryOverlap entryOf(double all, double communication, double compute) {
   sample.cpu = {2 * all, communication, compute};
   sample.rows = 256;
   sample.traffic = {4, 1'000'000, 8};
+  sample.stats = {5, 1'000'000, 9, 6, 7};
   return {"forward", {sample, sample, sample}};
 }
 
@@ -51,7 +52,8 @@ TEST_CASE("units that share processor time are no more than the threads of all r
 TEST_CASE("the table has a row for each number of ranks, the JSON every sample") {
   RanksReport report = measured();
   const std::string table = markdownOf(report, {});
-  CHECK(table.find("| shm | 2 | forward | 10.00 | 1.00 | 9.00 | 0.90 | 1.00 | 12 |") != std::string::npos);
+  CHECK(table.find("| shm | 2 | forward | 10.00 | 1.00 | 9.00 | 0.90 | 1.00 | 12 | 5 | 9 | 7 | 6 |") !=
+        std::string::npos);
   CHECK(table.find("| shm | 4 | forward | 12.00 |") != std::string::npos);
   report.link.emplace();
   const auto root = nlohmann::json::parse(jsonOf(report, {}, {"a cpu", "avx512", ""}));

@@ -21,7 +21,7 @@ EntryOverlap measured() {
     sample.switches = {100 + n, 10, 50};
     sample.rows = 64;
     sample.traffic = {7, 4'000'000, 14};
-    sample.stats = {20 + n, 4'000'000, 30, 5};
+    sample.stats = {20 + n, 4'000'000, 30, 5, 41 + n};
     overlap.samples.push_back(sample);
   }
   return overlap;
@@ -38,6 +38,7 @@ TEST_CASE("overlap is the longer part over the step, of medians") {
   CHECK(f.puts == 21);
   CHECK(f.signals == 30);
   CHECK(f.flushes == 5);
+  CHECK(f.messages == 42);
 }
 
 TEST_CASE("by processor time, the units share it") {
@@ -57,7 +58,7 @@ TEST_CASE("where nothing was measured, figures are zero") {
 TEST_CASE("a line has the figures under their heads") {
   const std::string line = overlapLine(measured());
   CHECK(line.size() == overlapHeads().size());
-  for (const char* figure : {"10.000", "2.000", "9.000", "0.90", "64", "4.00", "21", "30"})
+  for (const char* figure : {"10.000", "2.000", "9.000", "0.90", "64", "4.00", "21", "30", "42"})
     CHECK(line.find(figure) != std::string::npos);
 }
 
