@@ -19,9 +19,23 @@ Topology loadTopology() {
   return {topology, hwloc_topology_destroy};
 }
 
+using UnitSet = std::unique_ptr<std::remove_pointer_t<hwloc_bitmap_t>, void (*)(hwloc_bitmap_t)>;
+
+// The units that workers are bound to, in order: those that the caller may run on, so that ranks which were
+// given cores of their own stay there, or the machine's where these are too few.
+UnitSet unitsFor(hwloc_topology_t topology, int count) {
+  UnitSet own(hwloc_bitmap_alloc(), hwloc_bitmap_free);
+  if (!own) return own;
+  if (hwloc_get_cpubind(topology, own.get(), HWLOC_CPUBIND_THREAD) != 0 ||
+      hwloc_bitmap_weight(own.get()) < count)
+    hwloc_bitmap_copy(own.get(), hwloc_topology_get_topology_cpuset(topology));
+  return own;
+}
+
 // Binding is a help, not a promise: a machine that refuses runs unbound.
-void bindThread(hwloc_topology_t topology, std::thread& thread, int unit) {
-  const hwloc_obj_t object = hwloc_get_obj_by_type(topology, HWLOC_OBJ_PU, unit);
+void bindThread(hwloc_topology_t topology, hwloc_const_cpuset_t units, std::thread& thread, int number) {
+  const hwloc_obj_t object =
+      hwloc_get_obj_inside_cpuset_by_type(topology, units, HWLOC_OBJ_PU, static_cast<unsigned>(number));
   if (object) hwloc_set_thread_cpubind(topology, thread.native_handle(), object->cpuset, 0);
 }
 
@@ -35,9 +49,11 @@ int processingUnits() {
 
 Workers::Workers(int count, int firstUnit) {
   const Topology topology = firstUnit >= 0 ? loadTopology() : Topology{nullptr, hwloc_topology_destroy};
+  const UnitSet units =
+      topology ? unitsFor(topology.get(), firstUnit + count) : UnitSet{nullptr, hwloc_bitmap_free};
   for (int worker = 0; worker < count; ++worker) {
     threads_.emplace_back([this, worker] { work(worker); });
-    if (topology) bindThread(topology.get(), threads_.back(), firstUnit + worker);
+    if (units) bindThread(topology.get(), units.get(), threads_.back(), firstUnit + worker);
   }
 }
 

@@ -13,7 +13,8 @@ namespace sluice {
 
 class Workers {
  public:
-  // Worker i is bound to processing unit firstUnit + i, if firstUnit >= 0 and it exists.
+  // Worker i is bound to processing unit firstUnit + i, if firstUnit >= 0 and it exists: of those that the
+  // caller may run on, if these are enough, else of the machine.
   Workers(int count, int firstUnit);
   ~Workers();
   Workers(const Workers&) = delete;
