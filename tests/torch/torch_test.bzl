@@ -1,0 +1,31 @@
+"""torch_test: a test in Python that uses PyTorch; skipped with a word where PyTorch is not installed."""
+
+load("@torch//:found.bzl", "TORCH_FOUND")
+
+def torch_test(name, src, data = [], args = [], size = "medium", tags = [], timeout = None):
+    """Runs src, a file of unittest, with the package sluice_torch, the op and the compiler in its reach.
+
+    Args:
+      name: of the test
+      src: the file
+      data: files that it finds below the current folder
+      args: of the file
+      size: as of other tests
+      tags: likewise
+      timeout: likewise
+    """
+    native.sh_test(
+        name = name,
+        size = size,
+        srcs = ["//tests/torch:with_torch.sh" if TORCH_FOUND else "//tests/torch:skipped.sh"],
+        args = ["$(location %s)" % src] + args if TORCH_FOUND else [],
+        data = [
+            src,
+            "//ops/torch:libsluice_torch.so",
+            "//ops/torch:sluice_torch",
+            "//targets",
+            "//tools:sluicec",
+        ] + data if TORCH_FOUND else [],
+        tags = tags,
+        timeout = timeout,
+    )

@@ -1,0 +1,9 @@
+#!/bin/bash
+# usage: with_torch.sh TEST.py [ARGUMENTS]   from the runfiles root
+export PYTHONPATH=$PWD/ops/torch:$PWD/tests/torch
+export SLUICE_TORCH_LIBRARY=$PWD/ops/torch/libsluice_torch.so
+export SLUICEC=$PWD/tools/sluicec
+export SLUICE_TARGETS=$PWD/targets
+export SLUICE_CACHE=${TEST_TMPDIR:-$(mktemp -d)}/programs
+export PYTHONDONTWRITEBYTECODE=1
+exec /usr/bin/python3 "$@"
