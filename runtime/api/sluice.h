@@ -39,7 +39,7 @@
 #define SLUICE_ABI_MINOR 0
 #define SLUICE_ABI_VERSION (SLUICE_ABI_MAJOR * 65536 + SLUICE_ABI_MINOR)
 
-#if defined(SLUICE_BUILD)
+#if defined(__GNUC__)
 #define SLUICE_API __attribute__((visibility("default")))
 #else
 #define SLUICE_API
@@ -140,7 +140,9 @@ typedef struct sluice_tensor_info {
   sluice_type type;
   sluice_role role;
   int32_t dim_count;
-  int32_t owned; /* 1: an output in memory of the context: not bound, but looked at after a run */
+  int32_t owned;       /* 1: an output in memory of the context: not bound, but looked at after a run */
+  int32_t accumulates; /* 1: an output that a run adds to what is there */
+  int32_t reserved;
 } sluice_tensor_info;
 /* index < tensor_count */
 SLUICE_API sluice_status sluice_program_get_tensor(const sluice_program* program, uint32_t index,
@@ -289,7 +291,7 @@ typedef struct sluice_stats {
   int64_t packed_panels;   /* pieces of weights that are packed */
   int64_t unpacked_panels; /* that found no room in packed_bytes of the options */
 } sluice_stats;
-SLUICE_API sluice_status sluice_context_get_stats(const sluice_context* context, sluice_stats* stats);
+SLUICE_API sluice_status sluice_context_get_stats(sluice_context* context, sluice_stats* stats);
 
 /* From now on runs are recorded, at most so many spans a worker (0: 2^20); a full recording drops its oldest.
  */

@@ -1,0 +1,191 @@
+// What stands behind the handles of sluice.h, and how its functions report errors.
+//
+// A handle owns what it shows and shares what that needs, so that handles are freed in any order: members are
+// destroyed from the last to the first, what is needed last. Internal to runtime/api/c_*.cc.
+#pragma once
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <new>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "runtime/api/context.h"
+#include "runtime/api/sluice.h"
+
+namespace sluice::capi {
+
+// What a call returns, and why.
+struct Outcome {
+  sluice_status status = SLUICE_OK;
+  std::string message;
+};
+
+inline Outcome badArgument(std::string message) { return {SLUICE_ERROR_ARGUMENT, std::move(message)}; }
+inline Outcome failed(const Error& error) { return {SLUICE_ERROR_FAILED, error.message}; }
+// Of what ranks do together.
+inline Outcome failedOn(const Transport& transport, const Error& error) {
+  return {transport.isAborted() ? SLUICE_ERROR_ABORTED : SLUICE_ERROR_FAILED, error.message};
+}
+
+// Keeps the message for sluice_last_error() of this thread and, where `own` is given, of the handle; the
+// status. Throws nothing.
+sluice_status report(Outcome&& outcome, std::string* own) noexcept;
+// Of the exception in flight.
+sluice_status reportException(std::string* own) noexcept;
+
+// Runs `body`, which returns an Outcome: nothing is thrown beyond it.
+template <class Body>
+sluice_status guarded(std::string* own, const Body& body) noexcept {
+  try {
+    Outcome outcome = body();
+    return outcome.status == SLUICE_OK ? SLUICE_OK : report(std::move(outcome), own);
+  } catch (...) {
+    return reportException(own);
+  }
+}
+
+// As guarded(), for what the other ranks wait for: an exception ends it for them, too.
+template <class Body>
+sluice_status guardedCollective(Transport& transport, std::string* own, const Body& body) noexcept {
+  return guarded(own, [&]() -> Outcome {
+    try {
+      return body();
+    } catch (...) {
+      transport.abort(fmt::format("rank {}: out of memory or a defect inside of a call", transport.rank()));
+      throw;
+    }
+  });
+}
+
+// The first size that a structure had: nobody has a smaller one.
+template <class T>
+constexpr size_t kFirstSize = sizeof(T);
+
+template <class T>
+Outcome checkSize(const T* given, const char* what) {
+  if (!given) return badArgument(fmt::format("{} is null", what));
+  if (given->size < kFirstSize<T>)
+    return badArgument(fmt::format("{} says it has {} bytes, expected at least {}: set size to sizeof", what,
+                                   given->size, kFirstSize<T>));
+  return {};
+}
+
+// What the caller gave, without fields that it does not know; those that this library does not know must be
+// at their default.
+template <class T>
+Outcome readStructure(const T* given, const char* what, T& known) {
+  if (Outcome outcome = checkSize(given, what); outcome.status != SLUICE_OK) return outcome;
+  std::memcpy(&known, given, std::min(given->size, sizeof(T)));
+  const auto* bytes = reinterpret_cast<const unsigned char*>(given);
+  for (size_t i = sizeof(T); i < given->size; ++i)
+    if (bytes[i] != 0)
+      return badArgument(fmt::format("{} asks for what a newer library has: found {} bytes, expected {}",
+                                     what, given->size, sizeof(T)));
+  known.size = sizeof(T);
+  return {};
+}
+
+// Gives the caller the fields that it knows.
+template <class T>
+Outcome writeStructure(const T& known, const char* what, T* given) {
+  if (Outcome outcome = checkSize(given, what); outcome.status != SLUICE_OK) return outcome;
+  const size_t size = given->size;
+  const size_t common = std::min(size, sizeof(T));
+  std::memcpy(given, &known, common);
+  std::memset(reinterpret_cast<unsigned char*>(given) + common, 0, size - common);
+  given->size = size;
+  return {};
+}
+
+// Handles of the parent mean nothing in a forked child: its threads are not there.
+class Process {
+ public:
+  bool isThis() const { return made_ == getpid(); }
+
+ private:
+  pid_t made_ = getpid();
+};
+
+// Deletes a handle, but for one of the parent, which is left alone.
+template <class Handle>
+void freeHandle(Handle* handle) noexcept {
+  if (handle && handle->process.isThis()) delete handle;
+}
+
+inline constexpr const char* kForked =
+    "the handle was made before fork(), in the parent: a child cannot use it";
+
+// A step, held by its handle and, until it is over, by its context.
+struct SubmittedStep {
+  std::shared_ptr<Transport> transport;
+  PendingStep pending;
+  std::atomic<bool> cancelled{false};
+};
+
+// A tensor of a program, as sluice_tensor_info shows it.
+struct TensorFacts {
+  BufferId buffer;
+  std::vector<sluice_dim> dims;
+  std::string shape;
+  bool accumulates = false;
+};
+struct EntryFacts {
+  std::vector<uint32_t> tensors;
+  bool saves = false;
+  bool usesSaved = false;
+};
+
+}  // namespace sluice::capi
+
+struct sluice_program {
+  sluice::Program program;
+  std::vector<sluice::capi::TensorFacts> tensors;
+  std::vector<sluice::capi::EntryFacts> entries;
+};
+
+struct sluice_transport {
+  std::shared_ptr<sluice::Transport> transport;
+  sluice::capi::Process process;
+};
+
+struct sluice_workspace {
+  std::shared_ptr<sluice::Transport> transport;
+  std::shared_ptr<sluice::Workspace> workspace;
+  sluice::capi::Process process;
+};
+
+struct sluice_context {
+  std::shared_ptr<sluice::Transport> transport;
+  sluice::Program program;
+  std::unique_ptr<sluice::Context> context;
+  std::vector<std::shared_ptr<sluice::capi::SubmittedStep>> submitted;  // perhaps not over yet
+  std::map<std::string, std::vector<int64_t>, std::less<>> outputDims;
+  std::string error;
+  sluice::capi::Process process;
+
+  // A step of the context is not over: its results are nobody's to look at.
+  bool isBusy() const;
+};
+
+namespace sluice::capi {
+
+// That it is a context of this process; that no step of it is under way besides; that a run may be asked for.
+Outcome checkContext(const sluice_context* context);
+Outcome checkIdle(const sluice_context* context);
+Outcome checkRun(const sluice_context* context, const char* entry, uint32_t saved);
+
+}  // namespace sluice::capi
+
+struct sluice_step {
+  std::shared_ptr<sluice::capi::SubmittedStep> step;
+  std::string error;
+  sluice::capi::Process process;
+};

@@ -1,0 +1,118 @@
+// Transports and workspaces of the C interface.
+#include "runtime/api/c_handles.h"
+#include "runtime/comm/shm/shared_memory.h"
+
+namespace sluice::capi {
+namespace {
+
+// Handles of all ranks; each keeps the group.
+Outcome makeThreads(int32_t size, sluice_transport** transports) {
+  const auto group = std::make_shared<LocalRanks>(size);
+  std::vector<std::unique_ptr<sluice_transport>> handles;
+  for (int32_t rank = 0; rank < size; ++rank)
+    handles.emplace_back(
+        new sluice_transport{std::shared_ptr<Transport>(group, &group->transport(rank)), {}});
+  for (int32_t rank = 0; rank < size; ++rank) transports[rank] = handles[rank].release();
+  return {};
+}
+
+Outcome join(const sluice_job* given, sluice_transport** transport) {
+  sluice_job known{};
+  if (Outcome outcome = readStructure(given, "job", known); outcome.status != SLUICE_OK) return outcome;
+  if (!known.name) return badArgument("the name of the job is null");
+  SharedMemoryJob job{known.name, known.rank, known.ranks};
+  if (known.timeout_seconds != 0) job.timeoutSeconds = known.timeout_seconds;
+  if (!(job.timeoutSeconds > 0))
+    return badArgument(fmt::format("a time limit of {} s, expected more than 0", job.timeoutSeconds));
+  Expected<std::unique_ptr<Transport>> joined = joinSharedMemory(job);
+  if (!joined) return failed(joined.error());
+  *transport = new sluice_transport{std::move(*joined), {}};
+  return {};
+}
+
+Outcome makeWorkspace(const sluice_transport* transport, const sluice_workspace_options* given,
+                      sluice_workspace** workspace) {
+  sluice_workspace_options known{};
+  if (given)
+    if (Outcome outcome = readStructure(given, "options", known); outcome.status != SLUICE_OK) return outcome;
+  if (known.pinning != SLUICE_PIN_IF_ENOUGH && known.pinning != SLUICE_PIN_NEVER)
+    return badArgument(fmt::format("pinning is {}, expected 0 or 1", known.pinning));
+  auto made = Workspace::create(*transport->transport, {known.threads, known.pinning != SLUICE_PIN_NEVER});
+  if (!made) return failedOn(*transport->transport, made.error());
+  *workspace = new sluice_workspace{transport->transport, std::move(*made), {}};
+  return {};
+}
+
+}  // namespace
+}  // namespace sluice::capi
+
+using namespace sluice::capi;
+
+sluice_status sluice_transport_alone(sluice_transport** transport) {
+  if (transport) *transport = nullptr;
+  return guarded(nullptr,
+                 [&] { return transport ? makeThreads(1, transport) : badArgument("transport is null"); });
+}
+
+sluice_status sluice_transport_threads(int32_t size, sluice_transport** transports) {
+  return guarded(nullptr, [&]() -> Outcome {
+    if (!transports) return badArgument("transports is null");
+    if (size < 1 || size > sluice::kMaxRanks)
+      return badArgument(fmt::format("{} ranks asked for, expected 1 to {}", size, sluice::kMaxRanks));
+    std::fill(transports, transports + size, nullptr);
+    return makeThreads(size, transports);
+  });
+}
+
+sluice_status sluice_transport_join(const sluice_job* job, sluice_transport** transport) {
+  if (transport) *transport = nullptr;
+  return guarded(nullptr,
+                 [&] { return transport ? join(job, transport) : badArgument("transport is null"); });
+}
+
+void sluice_transport_free(sluice_transport* transport) { freeHandle(transport); }
+
+int32_t sluice_transport_rank(const sluice_transport* transport) {
+  return transport ? transport->transport->rank() : -1;
+}
+
+int32_t sluice_transport_size(const sluice_transport* transport) {
+  return transport ? transport->transport->size() : 0;
+}
+
+sluice_status sluice_transport_abort(sluice_transport* transport, const char* message) {
+  return guarded(nullptr, [&]() -> Outcome {
+    if (!transport) return badArgument("transport is null");
+    if (!transport->process.isThis()) return {SLUICE_ERROR_FAILED, kForked};
+    transport->transport->abort(message ? message
+                                        : fmt::format("rank {} gave up", transport->transport->rank()));
+    return {};
+  });
+}
+
+int32_t sluice_transport_is_aborted(const sluice_transport* transport) {
+  return transport ? transport->transport->isAborted() : 0;
+}
+
+sluice_status sluice_workspace_create(sluice_transport* transport, const sluice_workspace_options* options,
+                                      sluice_workspace** workspace) {
+  if (workspace) *workspace = nullptr;
+  return guarded(nullptr, [&]() -> Outcome {
+    if (!transport || !workspace)
+      return badArgument(fmt::format("{} is null", transport ? "workspace" : "transport"));
+    if (!transport->process.isThis()) return {SLUICE_ERROR_FAILED, kForked};
+    return makeWorkspace(transport, options, workspace);
+  });
+}
+
+void sluice_workspace_free(sluice_workspace* workspace) { freeHandle(workspace); }
+
+sluice_status sluice_workspace_get_info(const sluice_workspace* workspace, sluice_workspace_info* info) {
+  return guarded(nullptr, [&]() -> Outcome {
+    if (!workspace) return badArgument("workspace is null");
+    sluice_workspace_info known{};
+    known.bytes = workspace->workspace->bytes();
+    known.threads = workspace->workspace->threads();
+    return writeStructure(known, "info", info);
+  });
+}
