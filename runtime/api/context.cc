@@ -319,6 +319,15 @@ Traffic Context::traffic() const {
   return step.plan ? trafficOf(step) : Traffic{};
 }
 
+std::vector<int32_t> Context::expertRows() const {
+  const Step& step = impl_->rank->step();
+  if (!step.plan) return {};
+  const std::vector<int32_t>& first = step.tables->expertRow;
+  std::vector<int32_t> rows;
+  for (size_t e = 0; e + 1 < first.size(); ++e) rows.push_back(first[e + 1] - first[e]);
+  return rows;
+}
+
 const RunStats& Context::lastRun() const { return impl_->stats; }
 
 PackedWeights Context::packedWeights() const {

@@ -198,6 +198,9 @@ class Context {
   // An output of extent rows, owned by the context; valid until the next run.
   Expected<TensorView> output(std::string_view name);
 
+  // Rows of each expert of this rank in the last run, in the order in which they lie; empty before the first.
+  std::vector<int32_t> expertRows() const;
+
   const RunStats& lastRun() const;
   PackedWeights packedWeights() const;
 
