@@ -20,6 +20,15 @@ std::string at(const std::string& path, const Error& error) {
   return fmt::format("{}: {}", path, error.message);
 }
 
+// A weight as the program takes it. Of float32 parameters a rounded copy, so that their gradients, which
+// autograd gives the type of the parameter, stay float32.
+at::Tensor weightOf(const WeightSignature& signature, const at::Tensor& weight) {
+  const at::ScalarType type = torchType(signature.type);
+  const bool rounds = type == at::kBFloat16 && weight.defined() && weight.scalar_type() == at::kFloat;
+  checkTensor(signature.name, weight, rounds ? at::kFloat : type, signature.shape);
+  return rounds ? weight.to(type) : weight;
+}
+
 }  // namespace
 
 Layer::Layer(c10::intrusive_ptr<Ranks> ranks, const std::string& path,
@@ -81,9 +90,7 @@ ForwardStep prepareForward(const Layer& layer, const at::Tensor& x, const at::Te
   checkTensor("expert_weights", expertWeights, at::kFloat, {tokens, signature.topK});
   step.expertWeights = expertWeights;
   for (size_t w = 0; w < weights.size(); ++w)
-    checkTensor(signature.weights[w].name, weights[w], torchType(signature.weights[w].type),
-                signature.weights[w].shape);
-  step.weights = weights.vec();
+    step.weights.push_back(weightOf(signature.weights[w], weights[w]));
   step.y = makeTensor(DType::kBF16, {tokens, signature.outHidden});
   return step;
 }

@@ -138,7 +138,7 @@ struct MoeFunction : torch::autograd::Function<MoeFunction> {
     if (signature.backwardReadsX) saved[kSavedX] = x;
     if (signature.backwardReadsExpertWeights) saved[kSavedExpertWeights] = expertWeights;
     for (size_t w = 0; w < weights.size(); ++w)
-      if (signature.weights[w].readByBackward) saved[kFirstSavedWeight + w] = weights[w];
+      if (signature.weights[w].readByBackward) saved[kFirstSavedWeight + w] = step.weights[w];
     ctx->save_for_backward(std::move(saved));
     ctx->saved_data["layer"] = layer;
     ctx->saved_data["main_grads"] = mainGrads;

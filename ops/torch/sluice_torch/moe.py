@@ -1,0 +1,246 @@
+"""MoE: the experts of a mixture-of-experts layer as a module."""
+
+import math
+import os
+
+import torch
+
+from . import cache, graphs, ranks
+
+_DTYPES = (torch.bfloat16, torch.float32)
+
+
+class MoE(torch.nn.Module):
+    """The experts of a layer: y = sum over k of expert_weights[t, k] * expert(expert_ids[t, k])(x[t]).
+
+    An expert is down(activation(gate(x)) * up(x)). Parameters, of this rank's experts:
+
+        gate_up_weight  [E, 2 I, H]   rows of gate, then those of up
+        down_weight     [E, H, I]
+
+    `num_experts` counts those of all ranks of `ep_group`, a torch.distributed group of processes of this machine;
+    with E = num_experts / ranks each rank owns E of them in order (the first ranks own one more where ranks do not
+    divide them). Without a group this process owns all. Ranks call their layers in the same order, each with its
+    own tokens (also none), and ask for the same gradients.
+
+    Products are of bfloat16 with float32 sums. Parameters (`dtype`) may be float32: they are rounded to bfloat16
+    in each step, and have float32 gradients. x may be float32: it is rounded to bfloat16, and so are y and the
+    gradient of x before they are given as float32. expert_weights are used as float32.
+
+    Programs are compiled at first use, one for each set of gradients asked for, and kept on disk
+    (sluice_torch.cache); no token count and no routing compiles again. A parameter with requires_grad False costs
+    no gradient. Where a parameter has a float32 tensor `main_grad`, its gradient is added to that, and autograd has
+    none for it.
+
+    activation   "swiglu", "swiglu_clamp" (with `limit`), "geglu" (tanh form) or "reglu"
+    lora         sluice_torch.LoRAConfig: low-rank adapters, of which the parameters are trained instead of weights
+    threads      workers, shared by all layers of a group; 0: as many as this rank's share of the machine
+    max_tokens   most tokens of a step; memory is taken for those that there are
+    timeout      seconds to wait for other ranks
+    keep         "all", or "minimal": activations are computed again in the backward pass
+    """
+
+    def __init__(
+        self,
+        hidden: int,
+        intermediate: int,
+        num_experts: int,
+        top_k: int,
+        ep_group=None,
+        activation: str = "swiglu",
+        lora=None,
+        dtype: torch.dtype = torch.bfloat16,
+        *,
+        limit: float | None = None,
+        threads: int = 0,
+        max_tokens: int = 65536,
+        timeout: float = 30.0,
+        keep: str = "all",
+    ):
+        super().__init__()
+        if dtype not in _DTYPES:
+            raise ValueError(f"dtype is {dtype}, expected torch.bfloat16 or torch.float32")
+        if keep not in ("all", "minimal"):
+            raise ValueError(f"keep is {keep!r}, expected 'all' or 'minimal'")
+        self._group = ranks.Group(ep_group)
+        self.shape = graphs.LayerShape(
+            hidden, intermediate, num_experts, top_k, self._group.size, max_tokens, activation, limit
+        )
+        self.lora, self.threads, self.timeout, self.keep = lora, threads, timeout, keep
+        self._layers = {}
+        own = self.shape.experts_of(self._group.rank)
+        self.gate_up_weight = torch.nn.Parameter(torch.empty(own, 2 * intermediate, hidden, dtype=dtype))
+        self.down_weight = torch.nn.Parameter(torch.empty(own, hidden, intermediate, dtype=dtype))
+        self.reset_parameters()
+        if lora is not None:
+            self._add_adapters(dtype)
+
+    def _add_adapters(self, dtype: torch.dtype):
+        from . import lora
+
+        self.gate_up_weight.requires_grad_(False)
+        self.down_weight.requires_grad_(False)
+        own = self.gate_up_weight.shape[0]
+        made = lora.make_parameters(self.lora, own, self.shape.hidden, self.shape.intermediate, dtype)
+        for name, parameter in made.items():
+            self.register_parameter(name, parameter)
+
+    def reset_parameters(self):
+        """Uniform, as torch.nn.Linear does."""
+        for weight in (self.gate_up_weight, self.down_weight):
+            bound = 1 / math.sqrt(weight.shape[2])
+            torch.nn.init.uniform_(weight, -bound, bound)
+
+    @property
+    def first_expert(self) -> int:
+        """The number, among all, of this rank's first expert."""
+        return self.shape.first_expert_of(self._group.rank)
+
+    def forward(self, x: torch.Tensor, expert_ids: torch.Tensor, expert_weights: torch.Tensor) -> torch.Tensor:
+        """y [..., H] of x [..., H], expert_ids [..., K] (int32 or int64; -1: none) and expert_weights [..., K].
+
+        Tensors are contiguous and on the CPU; ids and weights may have the tokens in one dimension. Collective.
+        ValueError and RuntimeError: tensors of other types or shapes, ids of no expert or twice in a token.
+        """
+        operands = self._operands(x, expert_ids, expert_weights)
+        weights = self._weights()
+        grads = self._main_grads() if torch.is_grad_enabled() else []
+        layer = self._layer(self._needed(operands, weights), weights, bool(grads))
+        y = torch.ops.sluice.moe(layer, *operands, weights, grads)
+        return y.to(x.dtype).view(x.shape)
+
+    def submit_forward(
+        self, x: torch.Tensor, expert_ids: torch.Tensor, expert_weights: torch.Tensor
+    ) -> "PendingForward":
+        """As forward(), without gradients: begins the step and returns at once. Steps run in order.
+
+        RuntimeError: gradients are enabled. The tensors are not to be changed before the step is done.
+        """
+        if torch.is_grad_enabled():
+            raise RuntimeError("submit_forward has no gradients: call it under torch.no_grad()")
+        operands = self._operands(x, expert_ids, expert_weights)
+        weights = self._weights()
+        pending = torch.ops.sluice.submit_moe(self._layer((), weights, False), *operands, weights, [])
+        return PendingForward(pending, x.shape, x.dtype)
+
+    def _operands(self, x, expert_ids, expert_weights) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """x [T, H], ids [T, K] and weights [T, K], of types that the op takes, where these are right otherwise."""
+        for name, tensor in (("x", x), ("expert_ids", expert_ids), ("expert_weights", expert_weights)):
+            if not isinstance(tensor, torch.Tensor):
+                raise ValueError(f"{name} is of type {type(tensor).__name__}, expected a tensor")
+            if tensor.device.type != "cpu":
+                raise ValueError(f"{name} is on {tensor.device}, expected cpu")
+            if not tensor.is_contiguous():
+                raise ValueError(
+                    f"{name} has shape {list(tensor.shape)} and strides {list(tensor.stride())}, expected a "
+                    "contiguous tensor: call .contiguous()"
+                )
+        hidden, top_k = self.shape.hidden, self.shape.top_k
+        if x.dim() == 0 or x.shape[-1] != hidden:
+            raise ValueError(f"x has shape {list(x.shape)}, expected [..., {hidden}]")
+        if x.dtype not in _DTYPES:
+            raise ValueError(f"x is {x.dtype}, expected torch.bfloat16 or torch.float32")
+        tokens = x.shape[:-1].numel()
+        for name, tensor in (("expert_ids", expert_ids), ("expert_weights", expert_weights)):
+            if tensor.shape != (tokens, top_k) and tensor.shape != (*x.shape[:-1], top_k):
+                raise ValueError(
+                    f"{name} has shape {list(tensor.shape)}, expected [{tokens}, {top_k}] for x {list(x.shape)}"
+                )
+        if not expert_weights.is_floating_point():
+            raise ValueError(f"expert_weights is {expert_weights.dtype}, expected torch.float32")
+        return (
+            x.view(tokens, hidden).to(torch.bfloat16),
+            expert_ids.view(tokens, top_k),
+            expert_weights.view(tokens, top_k).to(torch.float32),
+        )
+
+    def _weights(self) -> list[torch.Tensor]:
+        """What the program takes as weights, in the order of _weight_names()."""
+        weights = [self.gate_up_weight, self.down_weight]
+        if self.lora is not None:
+            from . import lora
+
+            parameters = {name: getattr(self, name) for name in self.lora.names()}
+            weights += lora.adapter_weights(self.lora, parameters, next(iter(parameters.values())).dtype)
+        return weights
+
+    def _weight_names(self) -> list[str]:
+        names = ["gate_up_weight", "down_weight"]
+        if self.lora is not None:
+            from . import lora
+
+            names += lora.weight_names(self.lora)
+        return names
+
+    def _main_grads(self) -> list:
+        """The tensors that gradients of weights are added to; empty where there is none."""
+        grads = []
+        for name, parameter in self.named_parameters(recurse=False):
+            grad = getattr(parameter, "main_grad", None) if parameter.requires_grad else None
+            is_weight = name in ("gate_up_weight", "down_weight")
+            if grad is not None and not is_weight:
+                raise ValueError(f"{name} has a main_grad, but gradients of adapters go to .grad")
+            if grad is not None and grad.dtype != torch.float32:
+                raise ValueError(f"main_grad of {name} is {grad.dtype}, expected torch.float32")
+            if is_weight:
+                grads.append(grad)
+        if all(grad is None for grad in grads):
+            return []
+        return grads + [None] * (len(self._weight_names()) - len(grads))
+
+    def _needed(self, operands, weights) -> tuple[bool, ...]:
+        """Which of x, expert_weights and the weights a gradient is asked for; none: only a forward is."""
+        if not torch.is_grad_enabled():
+            return ()
+        needed = (operands[0].requires_grad, operands[2].requires_grad, *(w.requires_grad for w in weights))
+        return needed if any(needed) else ()
+
+    def _layer(self, needed: tuple[bool, ...], weights: list[torch.Tensor], accumulate: bool):
+        """The layer whose program gives what is needed. Collective where it is not there yet."""
+        precise = accumulate or any(
+            asked and weight.dtype == torch.float32 for asked, weight in zip(needed[2:], weights)
+        )
+        key = (os.getpid(), needed, precise, accumulate)
+        if key not in self._layers:
+            self._layers[key] = self._make_layer(needed, "F32" if precise else "BF16", accumulate)
+        return self._layers[key]
+
+    def _make_layer(self, needed: tuple[bool, ...], grads: str, accumulate: bool):
+        names = self._weight_names()
+        trainable = tuple(n for n, asked in zip(("x", "expert_weights", *names), needed) if asked)
+        graph = graphs.forward_graph(self.shape)
+        if self.lora is not None:
+            from . import lora
+
+            graph = lora.adapted_graph(graph, self.lora, self.shape.hidden, self.shape.intermediate)
+        path = cache.compile_graph(graph, trainable=trainable, grads=grads, accumulate=accumulate, keep=self.keep)
+        return ranks.shared_by(self._group, self.threads, self.timeout).layer(path, names)
+
+    def __getstate__(self):
+        return {**self.__dict__, "_layers": {}}  # made again by whoever has the copy
+
+    def extra_repr(self) -> str:
+        shape = self.shape
+        text = f"hidden={shape.hidden}, intermediate={shape.intermediate}, num_experts={shape.experts}"
+        text += f", top_k={shape.top_k}, activation={shape.activation!r}"
+        if shape.ranks > 1:
+            text += f", rank {self._group.rank} of {shape.ranks}"
+        return text if self.lora is None else f"{text}, lora={self.lora}"
+
+
+class PendingForward:
+    """A forward step that was submitted; its end waits for the step."""
+
+    def __init__(self, pending, shape: torch.Size, dtype: torch.dtype):
+        self._pending, self._shape, self._dtype = pending, shape, dtype
+
+    def wait(self) -> torch.Tensor:
+        """y, once it is there. RuntimeError: the step failed or was cancelled."""
+        return self._pending.wait().to(self._dtype).view(self._shape)
+
+    def done(self) -> bool:
+        return self._pending.done()
+
+    def cancel(self):
+        """A step that has not begun never does; one that runs is ended at all ranks, which cannot go on then."""
+        self._pending.cancel()

@@ -1,0 +1,126 @@
+"""This process's place among the ranks that run layers together, shared by all layers of a group.
+
+One torch.classes.sluice.Ranks a group and process: it has the transport, the worker threads and the memory that
+keeps nothing between steps. Layers with the same program are one layer, whichever module asks.
+"""
+
+import atexit
+import os
+import secrets
+import threading
+
+import torch
+import torch.distributed as dist
+
+from . import library
+
+_guard = threading.RLock()
+_shared: dict[tuple, "Shared"] = {}
+
+
+class Group:
+    """A process group, or none, inside a module: copies of the module share it, and it cannot be pickled."""
+
+    def __init__(self, group):
+        self.group = group
+        if group is None:
+            self.rank, self.size = 0, 1
+            return
+        if not dist.is_available() or not dist.is_initialized():
+            raise ValueError("ep_group is given, but torch.distributed is not initialized: call init_process_group")
+        self.rank, self.size = dist.get_rank(group), dist.get_world_size(group)
+        if self.rank < 0:
+            raise ValueError("ep_group is given, but this process is none of its ranks")
+
+    def __deepcopy__(self, memo):
+        return self
+
+    def __reduce__(self):
+        if self.group is not None:
+            raise TypeError("a layer with an ep_group cannot be pickled: save its state_dict()")
+        return (Group, (None,))
+
+
+class Shared:
+    """Ranks and the layers made for them. Made collectively by the ranks of the group."""
+
+    def __init__(self, group: Group, threads: int, timeout: float):
+        library.load()
+        job = _agree_on_job(group) if group.size > 1 else ""
+        self.threads, self.timeout = threads, timeout
+        self.ranks = torch.classes.sluice.Ranks(job, group.rank, group.size, threads, timeout)
+        self._layers = {}
+
+    def layer(self, path: str, weights: list[str]):
+        """The layer of a program; made at first use, collectively."""
+        key = (path, tuple(weights))
+        with _guard:
+            if key not in self._layers:
+                self._layers[key] = torch.classes.sluice.Layer(self.ranks, path, weights)
+            return self._layers[key]
+
+    def layers(self) -> list:
+        return list(self._layers.values())
+
+
+def shared_by(group: Group, threads: int = 0, timeout: float = 30.0) -> Shared:
+    """What the layers of a group share. The first layer that runs says how many threads, and how long they wait.
+
+    ValueError: another number of threads is asked for than there is. RuntimeError: ranks on several machines.
+    """
+    key = (os.getpid(), group.group if group.size > 1 else None)  # a forked child has workers of its own
+    with _guard:
+        if key not in _shared:
+            _shared[key] = Shared(group, threads, timeout)
+        shared = _shared[key]
+    if threads and threads != shared.ranks.threads():
+        raise ValueError(
+            f"threads is {threads}, but layers of this group share {shared.ranks.threads()} threads already"
+        )
+    return shared
+
+
+def memory() -> dict[str, int]:
+    """Bytes of this process's layers: of workspaces (they grow only), and of what forwards keep for backwards."""
+    sizes = {"workspace_bytes": 0, "saved_bytes": 0, "saved_sets": 0, "saved_sets_in_use": 0, "layers": 0}
+    with _guard:
+        for (process, _), shared in _shared.items():
+            if process != os.getpid():
+                continue
+            sizes["workspace_bytes"] += shared.ranks.bytes()
+            for layer in shared.layers():
+                sizes["layers"] += 1
+                sizes["saved_bytes"] += layer.saved_bytes()
+                sizes["saved_sets"] += layer.saved_sets()
+                sizes["saved_sets_in_use"] += layer.saved_in_use()
+    return sizes
+
+
+def _machine() -> str:
+    try:
+        with open("/proc/sys/kernel/random/boot_id") as file:
+            return f"{os.uname().nodename} ({file.read().strip()})"
+    except OSError:
+        return os.uname().nodename
+
+
+def _agree_on_job(group: Group) -> str:
+    """A name that no other job has, from the first rank. RuntimeError, at all ranks: several machines."""
+    said = [None] * group.size
+    dist.all_gather_object(said, (_machine(), f"sluice-{secrets.token_hex(8)}"), group=group.group)
+    for rank, (machine, _) in enumerate(said):
+        if machine != said[0][0]:
+            raise RuntimeError(
+                f"ranks of ep_group are on several machines: rank 0 on {said[0][0]}, rank {rank} on {machine}; "
+                "layers exchange rows by the memory of one machine"
+            )
+    return said[0][1]
+
+
+@atexit.register
+def _end():
+    """Workers end while the interpreter still stands, where no module keeps them."""
+    for (process, _), shared in list(_shared.items()):
+        if process == os.getpid():
+            shared._layers.clear()
+            shared.ranks = None
