@@ -171,6 +171,21 @@ sluice_status sluice_context_output(sluice_context* context, const char* name, s
   });
 }
 
+sluice_status sluice_context_expert_rows(sluice_context* context, int32_t* rows, int32_t capacity,
+                                         int32_t* count) {
+  return guarded(context ? &context->error : nullptr, [&]() -> Outcome {
+    if (Outcome outcome = checkIdle(context); outcome.status != SLUICE_OK) return outcome;
+    if (!count) return badArgument("count is null");
+    const std::vector<int32_t> all = context->context->expertRows();
+    if (capacity < 0 || static_cast<size_t>(capacity) < all.size())
+      return badArgument(fmt::format("room for {} experts, but the rank has {}", capacity, all.size()));
+    if (!rows && !all.empty()) return badArgument("rows is null");
+    std::copy(all.begin(), all.end(), rows);
+    *count = static_cast<int32_t>(all.size());
+    return {};
+  });
+}
+
 sluice_status sluice_context_get_stats(sluice_context* context, sluice_stats* stats) {
   return guarded(context ? &context->error : nullptr, [&]() -> Outcome {
     if (Outcome outcome = checkIdle(context); outcome.status != SLUICE_OK) return outcome;

@@ -279,6 +279,11 @@ SLUICE_API sluice_status sluice_context_run(sluice_context* context, const char*
 SLUICE_API sluice_status sluice_context_output(sluice_context* context, const char* name,
                                                sluice_tensor* tensor);
 
+/* The rows of each expert of this rank in the last run, in the order in which rows outputs have them: into
+   rows[0 .. count-1], where capacity has room for all. No experts before the first run. */
+SLUICE_API sluice_status sluice_context_expert_rows(sluice_context* context, int32_t* rows, int32_t capacity,
+                                                    int32_t* count);
+
 typedef struct sluice_stats {
   size_t size;
   double run_seconds; /* of the last run: all of it */
