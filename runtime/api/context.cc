@@ -8,11 +8,11 @@
 #include <map>
 #include <optional>
 
+#include "runtime/api/pending_step_impl.h"
+#include "runtime/api/workspace_impl.h"
 #include "runtime/base/clock.h"
-#include "runtime/comm/in_process.h"
 #include "runtime/exec/executor.h"
 #include "runtime/exec/rank.h"
-#include "runtime/program/codec.h"
 
 namespace sluice {
 namespace {
@@ -83,118 +83,9 @@ Status checkTensor(const TaskProgram& program, int rank, const Buffer& buffer, c
   return {};
 }
 
-}  // namespace
-
-int64_t TensorView::elements() const {
-  int64_t count = 1;
-  for (int64_t dim : shape) count *= dim;
-  return count;
-}
-
-Expected<Program> Program::load(const std::string& path) {
-  auto program = readProgram(path);
-  if (!program) return program.error();
-  auto verified = fromTaskProgram(std::move(*program));
-  if (!verified) return Error{fmt::format("{}: error: {}", path, verified.error().message)};
-  return verified;
-}
-
-Expected<Program> Program::fromBytes(std::span<const std::byte> bytes) {
-  auto program = decode(bytes);
-  if (!program) return program.error();
-  return fromTaskProgram(std::move(*program));
-}
-
-Expected<Program> Program::fromTaskProgram(TaskProgram program) {
-  auto verified = verify(std::move(program));
-  if (!verified) return verified.error();
-  Program result;
-  result.verified_ = std::make_shared<const VerifiedProgram>(std::move(*verified));
-  return result;
-}
-
-struct LocalRanks::Impl {
-  explicit Impl(int size) : group(size) {}
-  InProcessGroup group;
-};
-
-LocalRanks::LocalRanks(int size) : impl_(std::make_unique<Impl>(size)) {}
-LocalRanks::~LocalRanks() = default;
-Transport& LocalRanks::transport(int rank) { return impl_->group.transport(rank); }
-
-struct Workspace::Impl {
-  int threads = 0;
-};
-
-Workspace::Workspace(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
-Workspace::~Workspace() = default;
-int Workspace::threads() const { return impl_->threads; }
-int64_t Workspace::bytes() const { return 0; }
-
-Expected<std::shared_ptr<Workspace>> Workspace::create(Transport& transport,
-                                                       const WorkspaceOptions& options) {
-  if (options.threads < 0)
-    return Error{fmt::format("{} threads asked for, expected at least 1 (or 0 for this machine's share)",
-                             options.threads)};
-  const int threads =
-      options.threads > 0 ? options.threads : std::max(1, processingUnits() / transport.localRanks());
-  return std::shared_ptr<Workspace>(new Workspace(std::unique_ptr<Impl>(new Impl{threads})));
-}
-
-struct PendingStep::Impl {
-  Status status;
-};
-
-PendingStep::PendingStep(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
-PendingStep::~PendingStep() = default;
-PendingStep::PendingStep(PendingStep&&) noexcept = default;
-PendingStep& PendingStep::operator=(PendingStep&&) noexcept = default;
-bool PendingStep::isDone() const { return true; }
-Status PendingStep::wait() { return impl_->status; }
-void PendingStep::cancel() {}
-
-struct Context::Impl {
-  Program program;
-  Transport& transport;
-  ContextOptions options;
-  std::unique_ptr<RankState> rank;
-  std::optional<ParallelExecutor> parallel;
-  std::optional<Scratch> serialScratch;
-  RunStats stats;
-  std::map<uint32_t, std::vector<std::byte>> packed;  // by buffer: outputs whose rows lie apart
-
-  std::optional<TraceRecorder> trace;
-  bool failed = false;  // a step of this context, and no other can run
-
-  Error fail(const Error& error) {
-    failed = transport.isAborted();
-    return error;
-  }
-
-  Expected<int64_t> execute(const Step& step) {
-    TraceRecorder* const recorder = trace ? &*trace : nullptr;
-    if (parallel) return parallel->run(step, options.timeoutSeconds, recorder);
-    return runSerial(step, *serialScratch, options.timeoutSeconds, recorder);
-  }
-
-  // Of the rank; a run holds its bind, and that its exchange.
-  void record(SpanKind kind, EntryId entry, int64_t begin, int64_t end) {
-    TraceSpan span;
-    span.begin = begin;
-    span.end = end;
-    span.kind = kind;
-    span.entry = entry;
-    trace->rank().add(span);
-  }
-};
-
-Context::Context(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
-Context::~Context() = default;
-
-Expected<std::unique_ptr<Context>> Context::create(Program program, Transport& transport,
-                                                   const ContextOptions& asked) {
-  ContextOptions options = asked;
-  if (options.workspace) options.threads = options.workspace->threads();
+Status checkOptions(const Transport& transport, const ContextOptions& options) {
+  if (transport.isInherited())
+    return Error{"the transport was made before this process was forked: make it anew here"};
   if (options.threads < 0)
     return Error{fmt::format("{} threads asked for, expected at least 1 (or 0 for this machine's share)",
                              options.threads)};
@@ -202,6 +93,164 @@ Expected<std::unique_ptr<Context>> Context::create(Program program, Transport& t
     return Error{fmt::format("a time limit of {} s, expected more than 0", options.timeoutSeconds)};
   if (options.packedBytes < 0)
     return Error{fmt::format("{} bytes of packed weights, expected 0 or more", options.packedBytes)};
+  return {};
+}
+
+}  // namespace
+
+struct Context::Impl {
+  // What a step was asked for with, and its place in the order of steps.
+  struct Asked {
+    EntryId entry;
+    SavedState* saved = nullptr;
+    std::shared_ptr<const WorkMemory> memory;
+    uint64_t ticket = 0;
+  };
+
+  Impl(Program of, Transport& by, const ContextOptions& with, std::shared_ptr<Workspace> in,
+       std::unique_ptr<RankState> state)
+      : program(std::move(of)),
+        transport(by),
+        options(with),
+        workspace(std::move(in)),
+        rank(std::move(state)) {
+    if (options.executor == ExecutorKind::kParallel) parallel.emplace(rank->plan(), area().workers);
+    bound.resize(program.tables().buffers.size());
+  }
+
+  Workspace::Impl& area() const { return *workspace->impl_; }
+
+  Expected<EntryId> check(std::string_view entry, SavedSet set) const;
+  Expected<Asked> ask(EntryId entry, SavedSet set);
+  Status step(const Asked& asked, const std::vector<BoundTensor>& tensors);
+  Expected<int64_t> execute(const Step& step, const WorkMemory& memory);
+  void recordStep(EntryId entry, int64_t begin, int64_t bound, int64_t end);
+
+  // Of the transport, where it was aborted.
+  Status checkAborted() const {
+    if (!transport.isAborted()) return {};
+    return Error{fmt::format("{}{}", failed ? "an earlier step failed: " : "", transport.abortMessage())};
+  }
+  Error fail(const Error& error) {
+    failed = transport.isAborted();
+    return error;
+  }
+
+  // Returns when all steps that were submitted are over: what they use may be looked at then.
+  void settle() {
+    std::unique_lock lock(submittedMutex);
+    settled.wait(lock, [&] { return submitted == 0; });
+  }
+
+  const Origin origin;
+  Program program;
+  Transport& transport;
+  ContextOptions options;
+  std::shared_ptr<Workspace> workspace;
+
+  // By who asks.
+  std::vector<BoundTensor> bound;  // by buffer
+  uint64_t bindings = 0;
+  std::map<uint32_t, std::vector<std::byte>> packed;  // by buffer: outputs whose rows lie apart
+
+  // By who has the turn.
+  std::unique_ptr<RankState> rank;
+  std::optional<ParallelExecutor> parallel;
+  RunStats stats;
+  std::optional<TraceRecorder> trace;
+
+  std::atomic<bool> failed{false};  // a step of this context, and no other can run
+  std::mutex submittedMutex;
+  std::condition_variable settled;
+  int submitted = 0;  // steps that are not over
+};
+
+Expected<EntryId> Context::Impl::check(std::string_view name, SavedSet set) const {
+  if (Status ours = origin.check("the context"); !ours) return ours.error();
+  const auto& entries = program.tables().entries;
+  uint32_t entry = 0;
+  while (entry < entries.size() && entries[entry].name != name) ++entry;
+  if (entry == entries.size()) {
+    std::vector<std::string> known;
+    for (const Entry& e : entries) known.push_back(e.name);
+    return Error{
+        fmt::format("the program has no entry '{}', expected one of: {}", name, fmt::join(known, ", "))};
+  }
+  if (set.value >= kMostSavedSets)
+    return Error{fmt::format("saved set {}, expected 0 to {}", set.value, kMostSavedSets - 1)};
+  return EntryId{entry};
+}
+
+// Whoever calls this holds `asking` of the workspace.
+Expected<Context::Impl::Asked> Context::Impl::ask(EntryId entry, SavedSet set) {
+  if (Status going = checkAborted(); !going) return going.error();
+  if (Status there = area().ensureMemory(); !there) return fail(rank->explain(there.error()));
+  auto saved = rank->savedState(set.value);
+  if (!saved) return fail(saved.error());
+  return Asked{entry, *saved, area().memory, area().turns.take()};
+}
+
+// Whoever calls this has the turn.
+Status Context::Impl::step(const Asked& asked, const std::vector<BoundTensor>& tensors) {
+  if (Status going = checkAborted(); !going) return going;
+  const int64_t begin = monotonicNanoseconds();
+  const StepRequest request{asked.entry, asked.saved, asked.memory.get(), &tensors};
+  auto step = rank->bindStep(request, options.timeoutSeconds);
+  if (!step) return fail(step.error());
+  area().beginStep(this, asked.memory);
+  const int64_t bound = monotonicNanoseconds();
+  auto tasks = execute(**step, *asked.memory);
+  if (!tasks) return fail(tasks.error());
+  rank->finishStep(request, area().touched);
+  area().finishStep();
+  const int64_t end = monotonicNanoseconds();
+  const auto [exchangeBegin, exchangeEnd] = rank->lastExchange();
+  stats = {(bound - begin) * 1e-9, (exchangeEnd - exchangeBegin) * 1e-9, (end - begin) * 1e-9, *tasks,
+           (*step)->tables->rows};
+  if (trace) recordStep(asked.entry, begin, bound, end);
+  return {};
+}
+
+Expected<int64_t> Context::Impl::execute(const Step& step, const WorkMemory& memory) {
+  TraceRecorder* const recorder = trace ? &*trace : nullptr;
+  if (parallel) return parallel->run(step, *memory.scratch, options.timeoutSeconds, recorder);
+  return runSerial(step, memory.scratch->front(), options.timeoutSeconds, recorder);
+}
+
+// Spans of the rank: a run holds its bind, and that its exchange.
+void Context::Impl::recordStep(EntryId entry, int64_t begin, int64_t bound, int64_t end) {
+  const auto record = [&](SpanKind kind, int64_t first, int64_t last) {
+    TraceSpan span;
+    span.begin = first;
+    span.end = last;
+    span.kind = kind;
+    span.entry = entry;
+    trace->rank().add(span);
+  };
+  trace->rank().makeRoom(3);
+  record(SpanKind::kRun, begin, end);
+  record(SpanKind::kBind, begin, bound);
+  record(SpanKind::kExchange, rank->lastExchange().first, rank->lastExchange().second);
+}
+
+Context::Context(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+Context::~Context() {
+  // in a forked child neither its threads nor what other ranks see of it are there to be ended
+  if (impl_->origin.isForked())
+    static_cast<void>(impl_.release());
+  else
+    impl_->settle();
+}
+
+Expected<std::unique_ptr<Context>> Context::create(Program program, Transport& transport,
+                                                   const ContextOptions& options) {
+  if (Status sane = checkOptions(transport, options); !sane) return sane.error();
+  if (options.workspace) {
+    const Workspace::Impl& area = *options.workspace->impl_;
+    if (Status ours = area.origin.check("the workspace"); !ours) return ours.error();
+    if (&area.transport != &transport) return Error{"the workspace was made for another transport"};
+  }
   // the other ranks cannot go on without this one
   const auto giveUp = [&](const Error& error) {
     transport.abort(fmt::format("rank {}: {}", transport.rank(), error.message));
@@ -214,26 +263,23 @@ Expected<std::unique_ptr<Context>> Context::create(Program program, Transport& t
   if (!kernels) return giveUp(kernels.error());
 
   const auto plan = std::make_shared<const Plan>(Plan::make(program.verified(), **kernels));
+  std::shared_ptr<Workspace> workspace = options.workspace;
+  if (!workspace) {
+    const int useful = options.executor == ExecutorKind::kSerial ? 0 : ParallelExecutor::usefulThreads(*plan);
+    workspace.reset(new Workspace(std::make_unique<Workspace::Impl>(
+        transport, WorkspaceOptions{options.threads, options.pin}, useful)));
+  }
+  Workspace::Impl& area = *workspace->impl_;
+  std::lock_guard lock(area.asking);
   auto rank = RankState::create(plan, transport, {options.packedBytes, options.packEachStep});
   if (!rank) return rank.error();
   (*rank)->setWork(options.work);
-  std::unique_ptr<Impl> impl(
-      new Impl{std::move(program), transport, options, std::move(*rank), {}, {}, {}, {}, {}});
-  if (options.executor == ExecutorKind::kSerial) {
-    auto scratch = Scratch::allocate(plan->scratchBytes());
-    if (!scratch) return giveUp(scratch.error());
-    impl->serialScratch.emplace(std::move(*scratch));
-  } else {
-    const int units = processingUnits();
-    const int sharing = transport.localRanks();
-    const int threads = options.threads > 0 ? options.threads : std::max(1, units / sharing);
-    const bool enough = threads * sharing <= units;
-    auto scratch = ParallelExecutor::allocateScratch(*plan, threads);
-    if (!scratch) return giveUp(scratch.error());
-    const int firstUnit = options.pin && enough ? transport.localRank() * threads : -1;
-    impl->parallel.emplace(*plan, std::move(*scratch), firstUnit);
-  }
-  return std::unique_ptr<Context>(new Context(std::move(impl)));
+  area.needs.add((*rank)->regions().needs);
+  // of a workspace of several contexts it is made for the first step: in one piece for all of them
+  if (!options.workspace)
+    if (Status made = area.ensureMemory(); !made) return (*rank)->explain(made.error());
+  return std::unique_ptr<Context>(new Context(std::make_unique<Impl>(
+      std::move(program), transport, options, std::move(workspace), std::move(*rank))));
 }
 
 Status Context::bind(std::string_view name, const TensorView& tensor, Weights weights) {
@@ -244,52 +290,55 @@ Status Context::bind(std::string_view name, const TensorView& tensor, Weights we
   if (buffer.region)
     return Error{fmt::format("tensor '{}' is owned by the context: look at it with output()", name)};
   if (Status fits = checkTensor(program, impl_->transport.rank(), buffer, tensor); !fits) return fits;
-  impl_->rank->bindTensor(*id, static_cast<std::byte*>(tensor.data),
-                          tensor.shape.empty() ? 1 : tensor.shape[0], weights == Weights::kConstant);
+  impl_->bound[id->value] = {static_cast<std::byte*>(tensor.data), tensor.shape.empty() ? 1 : tensor.shape[0],
+                             ++impl_->bindings, weights == Weights::kConstant};
   return {};
 }
 
-Expected<PendingStep> Context::submit(std::string_view entry, SavedSet saved) {
-  return PendingStep(std::make_shared<PendingStep::Impl>(PendingStep::Impl{run(entry, saved)}));
+Status Context::run(std::string_view name, SavedSet saved) {
+  const auto entry = impl_->check(name, saved);
+  if (!entry) return entry.error();
+  std::unique_lock lock(impl_->area().asking);
+  auto asked = impl_->ask(*entry, saved);
+  lock.unlock();
+  if (!asked) return asked.error();
+  Turns& turns = impl_->area().turns;
+  turns.await(asked->ticket);
+  Status status = impl_->step(*asked, impl_->bound);
+  turns.pass();
+  return status;
 }
 
-int64_t Context::savedBytes() const { return 0; }
-
-Status Context::run(std::string_view entryName, SavedSet saved) {
-  if (saved.value != 0) return Error{fmt::format("saved set {}, expected 0", saved.value)};
-  const TaskProgram& program = impl_->program.tables();
-  uint32_t entry = 0;
-  while (entry < program.entries.size() && program.entries[entry].name != entryName) ++entry;
-  if (entry == program.entries.size()) {
-    std::vector<std::string> known;
-    for (const Entry& e : program.entries) known.push_back(e.name);
-    return Error{
-        fmt::format("the program has no entry '{}', expected one of: {}", entryName, fmt::join(known, ", "))};
+Expected<PendingStep> Context::submit(std::string_view name, SavedSet saved) {
+  const auto entry = impl_->check(name, saved);
+  if (!entry) return entry.error();
+  auto pending = std::make_shared<PendingStep::Impl>(impl_->transport, std::string(name));
+  std::lock_guard lock(impl_->area().asking);
+  auto asked = impl_->ask(*entry, saved);
+  if (!asked) return asked.error();
+  {
+    std::lock_guard count(impl_->submittedMutex);
+    ++impl_->submitted;
   }
-  if (impl_->transport.isAborted())
-    return Error{fmt::format("{}{}", impl_->failed ? "an earlier step failed: " : "",
-                             impl_->transport.abortMessage())};
-
-  const int64_t begin = monotonicNanoseconds();
-  auto step = impl_->rank->bindStep(EntryId{entry}, impl_->options.timeoutSeconds);
-  if (!step) return impl_->fail(step.error());
-  const int64_t bound = monotonicNanoseconds();
-  auto tasks = impl_->execute(**step);
-  if (!tasks) return impl_->fail(tasks.error());
-  impl_->rank->finishStep(EntryId{entry});
-  const int64_t end = monotonicNanoseconds();
-  const auto [exchangeBegin, exchangeEnd] = impl_->rank->lastExchange();
-  impl_->stats = {(bound - begin) * 1e-9, (exchangeEnd - exchangeBegin) * 1e-9, (end - begin) * 1e-9, *tasks,
-                  (*step)->tables->rows};
-  if (!impl_->trace) return {};
-  impl_->trace->rank().makeRoom(3);
-  impl_->record(SpanKind::kRun, EntryId{entry}, begin, end);
-  impl_->record(SpanKind::kBind, EntryId{entry}, begin, bound);
-  impl_->record(SpanKind::kExchange, EntryId{entry}, exchangeBegin, exchangeEnd);
-  return {};
+  const auto job = [context = impl_.get(), asked = std::move(*asked), bound = impl_->bound, pending] {
+    if (pending->begin())
+      pending->finish(context->step(asked, bound));
+    else
+      // the others are told in its place, so that they fail this step and not a later one
+      static_cast<void>(
+          context->rank->refuseStep(asked.entry, pending->cancelled(), context->options.timeoutSeconds));
+    context->area().turns.pass();
+    // under the lock: the context may end as soon as it is let go
+    std::lock_guard count(context->submittedMutex);
+    if (--context->submitted == 0) context->settled.notify_all();
+  };
+  impl_->area().queue(asked->ticket, job);
+  return PendingStep(pending);
 }
 
 Expected<TensorView> Context::output(std::string_view name) {
+  if (Status ours = impl_->origin.check("the context"); !ours) return ours.error();
+  impl_->settle();
   const TaskProgram& program = impl_->program.tables();
   const auto id = findTensor(program, name);
   if (!id) return unknownTensor(program, name);
@@ -298,6 +347,8 @@ Expected<TensorView> Context::output(std::string_view name) {
     return Error{fmt::format("tensor '{}' is in the caller's memory, where it was bound", name)};
   const Step& step = impl_->rank->step();
   if (!step.plan) return Error{fmt::format("tensor '{}' is not there before a run", name)};
+  if (!program.at(buffer.region).saved && impl_->area().last.load(std::memory_order_relaxed) != impl_.get())
+    return Error{fmt::format("tensor '{}' is gone: another context of the workspace has run since", name)};
   const BufferAddress& address = step.at(*id);
   TensorView view{buffer.type, {step.tables->rows}, address.data};
   for (size_t d = 1; d < buffer.shape.size(); ++d) view.shape.push_back(buffer.shape[d].size);
@@ -312,14 +363,22 @@ Expected<TensorView> Context::output(std::string_view name) {
   return view;
 }
 
-void Context::setWork(WorkKind work) { impl_->rank->setWork(work); }
+void Context::setWork(WorkKind work) {
+  if (impl_->origin.isForked()) return;
+  impl_->settle();
+  impl_->rank->setWork(work);
+}
 
 Traffic Context::traffic() const {
+  if (impl_->origin.isForked()) return {};
+  impl_->settle();
   const Step& step = impl_->rank->step();
   return step.plan ? trafficOf(step) : Traffic{};
 }
 
 std::vector<int32_t> Context::expertRows() const {
+  if (impl_->origin.isForked()) return {};
+  impl_->settle();
   const Step& step = impl_->rank->step();
   if (!step.plan) return {};
   const std::vector<int32_t>& first = step.tables->expertRow;
@@ -328,19 +387,36 @@ std::vector<int32_t> Context::expertRows() const {
   return rows;
 }
 
-const RunStats& Context::lastRun() const { return impl_->stats; }
+int64_t Context::savedBytes() const { return impl_->rank->savedBytes(); }
+
+const RunStats& Context::lastRun() const {
+  if (!impl_->origin.isForked()) impl_->settle();
+  return impl_->stats;
+}
 
 PackedWeights Context::packedWeights() const {
+  if (impl_->origin.isForked()) return {};
+  impl_->settle();
   const PanelStats stats = impl_->rank->panelStats();
   return {stats.bytes, stats.panels, stats.withoutRoom};
 }
 
 void Context::startTrace(size_t spansPerWorker) {
+  if (impl_->origin.isForked()) return;
+  impl_->settle();
   impl_->trace.emplace(impl_->parallel ? impl_->parallel->threads() : 1, spansPerWorker);
 }
 
-Trace Context::takeTrace() { return impl_->trace ? impl_->trace->take() : Trace{}; }
+Trace Context::takeTrace() {
+  if (impl_->origin.isForked()) return {};
+  impl_->settle();
+  return impl_->trace ? impl_->trace->take() : Trace{};
+}
 
-void Context::stopTrace() { impl_->trace.reset(); }
+void Context::stopTrace() {
+  if (impl_->origin.isForked()) return;
+  impl_->settle();
+  impl_->trace.reset();
+}
 
 }  // namespace sluice

@@ -16,54 +16,15 @@
 #include <string_view>
 #include <vector>
 
-#include "runtime/base/dtype.h"
-#include "runtime/base/expected.h"
+#include "runtime/api/local_ranks.h"
+#include "runtime/api/pending_step.h"
+#include "runtime/api/program.h"
+#include "runtime/api/workspace.h"
 #include "runtime/base/huge_pages.h"
-#include "runtime/comm/transport.h"
 #include "runtime/exec/trace_span.h"
 #include "runtime/exec/work.h"
-#include "runtime/program/program.h"
-#include "runtime/program/verify.h"
 
 namespace sluice {
-
-// A contiguous row-major tensor in somebody else's memory. Does not own.
-struct TensorView {
-  DType type = DType::kF32;
-  std::vector<int64_t> shape;
-  void* data = nullptr;
-
-  int64_t elements() const;
-  int64_t bytes() const { return elements() * dtypeBytes(type); }
-};
-
-// A loaded and verified program. Cheap to copy; shared by contexts and threads.
-class Program {
- public:
-  // Errors: what readProgram() and verify() say, with the path.
-  static Expected<Program> load(const std::string& path);
-  static Expected<Program> fromBytes(std::span<const std::byte> bytes);
-  static Expected<Program> fromTaskProgram(TaskProgram program);
-
-  const TaskProgram& tables() const { return **verified_; }
-  const VerifiedProgram& verified() const { return *verified_; }
-  int ranks() const { return tables().ranks; }
-
- private:
-  std::shared_ptr<const VerifiedProgram> verified_;
-};
-
-// The transports of `size` ranks that are threads of this process. Outlives its contexts.
-class LocalRanks {
- public:
-  explicit LocalRanks(int size);
-  ~LocalRanks();
-  Transport& transport(int rank);
-
- private:
-  struct Impl;
-  std::unique_ptr<Impl> impl_;
-};
 
 enum class ExecutorKind : uint8_t {
   kParallel,  // `threads` workers, each tries the head of every lane it serves
@@ -76,54 +37,13 @@ enum class Weights : uint8_t {
   kConstant,  // it stays until the tensor is bound again: a weight is packed for the kernels once
 };
 
-struct WorkspaceOptions {
-  int threads = 0;  // workers of this rank; 0: cores of this machine / ranks, at least 1
-  bool pin = true;  // bind workers to cores (hwloc), where there are enough
-};
-
-// Worker threads, and memory that keeps nothing between steps, for contexts of one rank that take turns: the
-// layers of a model. Thread-safe. Contexts hold it by a shared pointer; the transport outlives it.
-class Workspace {
- public:
-  static Expected<std::shared_ptr<Workspace>> create(Transport& transport, const WorkspaceOptions& options);
-  ~Workspace();
-
-  int threads() const;
-  // Of that memory, at this rank: as much as the largest step so far needed. Grows only.
-  int64_t bytes() const;
-
- private:
-  friend class Context;
-  struct Impl;
-  explicit Workspace(std::unique_ptr<Impl> impl);
-  std::unique_ptr<Impl> impl_;
-};
+inline constexpr uint32_t kMostSavedSets = 1024;  // of a context
 
 // A set of what forward entries save for later ones: the saved tensors and their routing. Sets are made,
-// collectively, when they are first used; a context has up to 1024.
+// collectively, when they are first used: ranks may number them differently, but first use them in the same
+// order.
 struct SavedSet {
   uint32_t value = 0;
-};
-
-// A step that was submitted. Moved, not copied; destroying it waits. Thread-safe.
-class PendingStep {
- public:
-  ~PendingStep();
-  PendingStep(PendingStep&&) noexcept;
-  PendingStep& operator=(PendingStep&&) noexcept;
-
-  bool isDone() const;
-  // What run() would have returned.
-  Status wait();
-  // A step that has not begun never does; one that runs is aborted at all ranks. wait() then gives an error,
-  // unless the step was done before.
-  void cancel();
-
- private:
-  friend class Context;
-  struct Impl;
-  explicit PendingStep(std::shared_ptr<Impl> impl);
-  std::shared_ptr<Impl> impl_;
 };
 
 struct ContextOptions {

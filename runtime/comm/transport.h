@@ -11,6 +11,9 @@
 // still on its way may be lost too, but nothing comes about without the puts that it covers.
 #pragma once
 
+#include <sys/types.h>
+#include <unistd.h>
+
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -124,6 +127,12 @@ class Transport {
   virtual bool isStopped(int /*rank*/) const { return false; }
 
   virtual CommStats stats() const { return {}; }
+
+  // It was made by another process, of which this one was forked: nothing else of it may be used here.
+  bool isInherited() const { return getpid() != process_; }
+
+ private:
+  const pid_t process_ = getpid();
 };
 
 // "; rank 1 is stopped", for reports of waits: such a rank keeps also those waiting that wait for others.

@@ -12,9 +12,11 @@ namespace sluice {
 struct Exchange::Header {
   uint64_t routing;
   int64_t tokens;
+  uint64_t memory;
   uint32_t entry;
+  uint32_t saved;
   uint32_t failed;
-  char failure[232];
+  char failure[220];
 };
 
 Expected<Exchange> Exchange::create(Transport& transport, const TaskProgram& program) {
@@ -33,7 +35,8 @@ Expected<Exchange> Exchange::create(Transport& transport, const TaskProgram& pro
 
 Status Exchange::step(const StepOffer& offer, const std::vector<int32_t>& counts, double timeoutSeconds) {
   ++step_;
-  Header header{offer.routing, offer.tokens, offer.entry.value, !offer.failure.empty(), {}};
+  Header header{
+      offer.routing, offer.tokens, offer.memory, offer.entry.value, offer.saved, !offer.failure.empty(), {}};
   const size_t length = std::min(offer.failure.size(), sizeof(header.failure) - 1);
   std::memcpy(header.failure, offer.failure.data(), length);
   std::memcpy(message_.data(), &header, sizeof(header));
@@ -79,6 +82,11 @@ Status Exchange::compare(int source) const {
   if (header.entry != first.entry)
     return Error{fmt::format("rank {} runs entry {}, but rank 0 runs entry {}", source,
                              entryName(header.entry), entryName(first.entry))};
+  if (header.memory != first.memory)
+    return Error{fmt::format(
+        "rank {} runs entry {} on other memory (saved set {}) than rank 0 (saved set {}): ranks must "
+        "make contexts, and first use their saved sets, in the same order",
+        source, entryName(header.entry), header.saved, first.saved)};
   if (header.routing != first.routing)
     return Error{
         fmt::format("rank {} runs entry {} after another routing than rank 0: counts and step have digest "

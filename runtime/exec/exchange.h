@@ -22,6 +22,8 @@ struct StepOffer {
   int64_t tokens = 0;
   uint64_t routing = 0;  // digest() of the routing that the entry uses, where that is of an earlier one
   std::string failure;   // not empty: it cannot run the step, and why
+  uint64_t memory = 0;   // digest of the symmetric memory that the step writes to
+  uint32_t saved = 0;    // number of the saved set, which may differ where the memory is the same
 };
 
 class Exchange {
@@ -30,9 +32,9 @@ class Exchange {
   static Expected<Exchange> create(Transport& transport, const TaskProgram& program);
 
   // Posts and collects one step; all() then has the counts of all ranks [ranks][experts]. Errors, the same at
-  // every rank: a rank that failed before the step, runs another entry, or uses another routing. Counts that
-  // no rank can have abort the transport, as does a timeout. An entry that uses the routing of an earlier one
-  // posts counts of no meaning.
+  // every rank: a rank that failed before the step, runs another entry, or uses another routing or other
+  // memory. Counts that no rank can have abort the transport, as does a timeout. An entry that uses the
+  // routing of an earlier one posts counts of no meaning.
   Status step(const StepOffer& offer, const std::vector<int32_t>& counts, double timeoutSeconds);
 
   const std::vector<int32_t>& all() const { return all_; }

@@ -85,18 +85,21 @@ class LaneCursor {
   int missing_ = 0;
 };
 
-// Persistent workers that try the head of every lane they serve, in priority order. Worker w plays the cores
+// Workers that try the head of every lane they serve, in priority order. Worker w plays the cores
 // c with c mod workers == w; where matrix and vector cores are apart, these are numbered behind those.
+//
+// The workers are the workspace's, which outlives this: executors of several programs use them in turn.
 class ParallelExecutor {
  public:
-  // One worker for each scratch.
-  ParallelExecutor(const Plan& plan, std::vector<Scratch> scratch, int firstUnit);
+  ParallelExecutor(const Plan& plan, Workers& workers);
 
-  // Scratch for `threads` workers, or for as many as are of use: one a core of any kind.
-  static Expected<std::vector<Scratch>> allocateScratch(const Plan& plan, int threads);
+  // As many as are of use: one a core of any kind.
+  static int usefulThreads(const Plan& plan);
 
-  int threads() const { return workers_.count(); }
-  Expected<int64_t> run(const Step& step, double timeoutSeconds, TraceRecorder* trace = nullptr);
+  int threads() const { return threads_; }
+  // `scratch` of at least so many workers.
+  Expected<int64_t> run(const Step& step, std::span<const Scratch> scratch, double timeoutSeconds,
+                        TraceRecorder* trace = nullptr);
 
  private:
   // Cursors of one entry for one worker: lanes by priority, inside a lane by core.
@@ -112,16 +115,17 @@ class ParallelExecutor {
   bool isDone(const Step& step, const Task& task) const;
 
   const Plan* plan_;
+  Workers* workers_;
+  int threads_;
   std::vector<size_t> firstProgress_;               // by lane: of its first core
   std::vector<std::atomic<uint64_t>> progress_;     // [lane][core]
   std::vector<std::vector<EntryCursors>> cursors_;  // [worker][entry]
-  std::vector<Scratch> scratch_;                    // by worker
+  std::span<const Scratch> scratch_;                // by worker, of this run
   std::vector<int64_t> tasks_;                      // by worker
   std::vector<int64_t> ends_;                       // by worker, where there is a trace
   TraceRecorder* trace_ = nullptr;                  // of this run
   int64_t begin_ = 0;
   double timeoutSeconds_ = 0;
-  Workers workers_;
 };
 
 }  // namespace sluice

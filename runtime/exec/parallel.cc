@@ -93,53 +93,48 @@ void LaneCursor::await(const Step& step) {
   }
 }
 
-Expected<std::vector<Scratch>> ParallelExecutor::allocateScratch(const Plan& plan, int threads) {
-  std::vector<Scratch> all;
-  for (int worker = 0; worker < std::min(threads, allCores(plan.program())); ++worker) {
-    auto scratch = Scratch::allocate(plan.scratchBytes());
-    if (!scratch) return scratch.error();
-    all.push_back(std::move(*scratch));
-  }
-  return all;
-}
+int ParallelExecutor::usefulThreads(const Plan& plan) { return allCores(plan.program()); }
 
-ParallelExecutor::ParallelExecutor(const Plan& plan, std::vector<Scratch> scratch, int firstUnit)
+ParallelExecutor::ParallelExecutor(const Plan& plan, Workers& workers)
     : plan_(&plan),
+      workers_(&workers),
+      threads_(std::min(workers.count(), usefulThreads(plan))),
       firstProgress_(progressPlaces(plan.program())),
-      progress_(firstProgress_.back()),
-      scratch_(std::move(scratch)),
-      workers_(static_cast<int>(scratch_.size()), firstUnit) {
+      progress_(firstProgress_.back()) {
   const TaskProgram& program = plan.program();
-  for (int worker = 0; worker < workers_.count(); ++worker) {
+  for (int worker = 0; worker < threads_; ++worker) {
     std::vector<EntryCursors> entries(program.entries.size());
     for (uint32_t entry = 0; entry < program.entries.size(); ++entry) {
       for (LaneId id : plan.at(EntryId{entry}).lanes) {
         const Lane& lane = program.at(id);
         std::vector<LaneCursor> cores;
         for (int core = 0; core < static_cast<int>(lane.seats.size()); ++core)
-          if ((firstCoreOf(program, lane) + core) % workers_.count() == worker)
+          if ((firstCoreOf(program, lane) + core) % threads_ == worker)
             cores.emplace_back(id, core, &progress_[firstProgress_[id.value] + core]);
         entries[entry].push_back(std::move(cores));
       }
     }
     cursors_.push_back(std::move(entries));
   }
-  tasks_.resize(workers_.count());
-  ends_.resize(workers_.count());
+  tasks_.resize(threads_);
+  ends_.resize(threads_);
 }
 
-Expected<int64_t> ParallelExecutor::run(const Step& step, double timeoutSeconds, TraceRecorder* trace) {
+Expected<int64_t> ParallelExecutor::run(const Step& step, std::span<const Scratch> scratch,
+                                        double timeoutSeconds, TraceRecorder* trace) {
   struct Job {
     ParallelExecutor* executor;
     const Step* step;
   } job{this, &step};
   timeoutSeconds_ = timeoutSeconds;
+  scratch_ = scratch;
   trace_ = trace;
   if (trace) {
     makeRoom(step, *trace);
     begin_ = trace->clock().ticks();
   }
-  workers_.run(
+  workers_->run(
+      threads_,
       [](void* context, int worker) {
         auto* job = static_cast<Job*>(context);
         job->executor->work(*job->step, worker);
@@ -147,7 +142,7 @@ Expected<int64_t> ParallelExecutor::run(const Step& step, double timeoutSeconds,
       &job);
   if (trace) {
     const int64_t end = trace->clock().ticks();
-    for (int worker = 0; worker < workers_.count(); ++worker)
+    for (int worker = 0; worker < threads_; ++worker)
       WorkerTrace(trace, step, worker).finish(ends_[worker], end);
   }
   if (step.transport->isAborted()) return Error{failure(step)};
@@ -158,7 +153,7 @@ Expected<int64_t> ParallelExecutor::run(const Step& step, double timeoutSeconds,
 
 // A task and the wait before it, and the worker's begin and end.
 void ParallelExecutor::makeRoom(const Step& step, TraceRecorder& trace) {
-  for (int worker = 0; worker < workers_.count(); ++worker) {
+  for (int worker = 0; worker < threads_; ++worker) {
     int64_t tasks = 0;
     for (const auto& lane : cursors_[worker][step.entry.value])
       for (const LaneCursor& cursor : lane) tasks += cursor.mostTasks(step);

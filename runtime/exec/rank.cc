@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <limits>
 
 #include "runtime/base/clock.h"
@@ -10,6 +11,35 @@ namespace sluice {
 namespace {
 
 bool isTokens(const Buffer& buffer) { return buffer.shape.front().extent == Extent::kTokens; }
+
+int64_t elementsOf(const Plan& plan, int rank, Extent extent, const RoutingTables& tables) {
+  switch (extent) {
+    case Extent::kFixed:
+      return 1;
+    case Extent::kTokens:
+      return tables.tokens;
+    case Extent::kRows:
+      return tables.rows;
+    case Extent::kPairs:
+      return tables.pairs;
+    case Extent::kExperts:
+      return plan.program().expertsOf(rank);
+  }
+  return 0;
+}
+
+// By entry: the regions that its tasks read or write.
+std::vector<std::vector<RegionId>> regionsOf(const TaskProgram& program) {
+  std::vector<std::vector<RegionId>> regions(program.entries.size());
+  for (const Family& family : program.families)
+    for (const auto* list : {&family.reads, &family.writes})
+      for (const BufferId id : *list) {
+        const RegionId region = id ? program.at(id).region : RegionId{};
+        auto& all = regions[family.entry.value];
+        if (region && std::find(all.begin(), all.end(), region) == all.end()) all.push_back(region);
+      }
+  return regions;
+}
 
 }  // namespace
 
@@ -20,56 +50,50 @@ Expected<std::unique_ptr<RankState>> RankState::create(std::shared_ptr<const Pla
   rank->plan_ = plan;
   rank->transport_ = &transport;
   rank->panels_ = std::make_unique<WeightPanels>(*plan, panels);
+  rank->regions_ = RegionSlots::of(*plan);
+  rank->regionsOf_ = regionsOf(program);
+  rank->panelVersions_.resize(program.buffers.size());
+  rank->counts_.resize(program.experts);
+  rank->step_.buffers.resize(program.buffers.size());
   auto identities = Identities::create(transport, plan->verified());
   if (!identities) return identities.error();
   rank->identities_ = std::move(*identities);
-  if (Status made = rank->allocate(); !made) return rank->identities_.explain(made.error());
+  auto exchange = Exchange::create(transport, program);
+  if (!exchange) return rank->explain(exchange.error());
+  rank->exchange_ = std::move(*exchange);
+  auto events = EventTable::create(*plan, transport);
+  if (!events) return rank->explain(events.error());
+  rank->events_ = std::move(*events);
+  // most programs are run with this one only: it fails here, and not when they run
+  if (auto first = rank->savedState(0); !first) return first.error();
   if (Status same = rank->identities_.compareThere(); !same) return same.error();
-  rank->bound_.resize(program.buffers.size());
-  rank->tables_.resize(program.entries.size());
-  rank->done_.resize(program.entries.size());
-  rank->digests_.resize(program.entries.size());
-  rank->counts_.resize(program.experts);
-  rank->step_.buffers.resize(program.buffers.size());
   return rank;
 }
 
-// All memory whose size depends on the program.
-Status RankState::allocate() {
-  auto exchange = Exchange::create(*transport_, plan_->program());
-  if (!exchange) return exchange.error();
-  exchange_ = std::move(*exchange);
-  auto events = EventTable::create(*plan_, *transport_);
-  if (!events) return events.error();
-  events_ = std::move(*events);
-  for (const Region& region : plan_->program().regions) {
-    const size_t bytes = plan_->maxExtent(region.extent) * region.stride;
-    local_.emplace_back();
-    symmetric_.emplace_back();
-    if (region.symmetric) {
-      auto handle = transport_->allocate(bytes);
-      if (!handle) return Error{fmt::format("region '{}': {}", region.name, handle.error().message)};
-      symmetric_.back() = *handle;
-    } else {
-      auto memory = Reservation::reserve(bytes);
-      if (!memory) return Error{fmt::format("region '{}': {}", region.name, memory.error().message)};
-      local_.back() = std::move(*memory);
-    }
-  }
-  return {};
+Expected<SavedState*> RankState::savedState(uint32_t number) {
+  if (const auto found = saved_.find(number); found != saved_.end()) return found->second.get();
+  auto state = SavedState::create(*plan_, *transport_, number);
+  if (!state) return explain(state.error());
+  return (saved_[number] = std::move(*state)).get();
 }
 
-Status RankState::checkBound(EntryId entry, int64_t& tokens) const {
+int64_t RankState::savedBytes() const {
+  int64_t bytes = 0;
+  for (const auto& [number, state] : saved_) bytes += state->bytes.load(std::memory_order_relaxed);
+  return bytes;
+}
+
+Status RankState::checkBound(const StepRequest& request, int64_t& tokens) const {
   const TaskProgram& program = plan_->program();
-  const EntryPlan& entryPlan = plan_->at(entry);
+  const EntryPlan& entryPlan = plan_->at(request.entry);
   const Buffer* first = nullptr;
   for (const auto* list : {&entryPlan.reads, &entryPlan.writes}) {
     for (BufferId id : *list) {
       const Buffer& buffer = program.at(id);
-      const BoundTensor& bound = bound_[id.value];
-      if (!bound.bound)
-        return Error{fmt::format("entry '{}' needs tensor '{}', which is not bound", program.at(entry).name,
-                                 buffer.name)};
+      const BoundTensor& bound = (*request.bound)[id.value];
+      if (!bound.bound())
+        return Error{fmt::format("entry '{}' needs tensor '{}', which is not bound",
+                                 program.at(request.entry).name, buffer.name)};
       if (!isTokens(buffer)) continue;
       if (first && bound.extent != tokens)
         return Error{fmt::format("tensor '{}' has {} tokens, but '{}' has {}", buffer.name, bound.extent,
@@ -81,94 +105,148 @@ Status RankState::checkBound(EntryId entry, int64_t& tokens) const {
   return {};
 }
 
-Status RankState::checkSaved(EntryId entry, int64_t tokens) const {
+Status RankState::checkSaved(const StepRequest& request, int64_t tokens) const {
   const TaskProgram& program = plan_->program();
-  for (EntryId from : plan_->at(entry).savedFrom) {
-    if (!done_[from.value])
-      return Error{fmt::format("entry '{}' uses what entry '{}' saves, which has not run",
-                               program.at(entry).name, program.at(from).name)};
-    if (tables_[from.value].tokens != tokens)
-      return Error{fmt::format("entry '{}' has {} tokens, but entry '{}' ran with {}", program.at(entry).name,
-                               tokens, program.at(from).name, tables_[from.value].tokens)};
+  const SavedState& saved = *request.saved;
+  const std::string& name = program.at(request.entry).name;
+  for (EntryId from : plan_->at(request.entry).savedFrom) {
+    // who uses one set only has not heard of sets
+    const std::string set = saved.number > 0 ? fmt::format(" in saved set {}", saved.number) : "";
+    if (!saved.done[from.value])
+      return Error{fmt::format("entry '{}' uses what entry '{}' saves{}, which has not run{}", name,
+                               program.at(from).name, set, saved.number > 0 ? " on that set" : "")};
+    if (saved.tables[from.value].tokens != tokens)
+      return Error{fmt::format("entry '{}' has {} tokens, but entry '{}' ran with {}{}", name, tokens,
+                               program.at(from).name, saved.tables[from.value].tokens, set)};
   }
   return {};
 }
 
-Status RankState::route(EntryId entry, int64_t tokens) {
+void RankState::usePanels(const StepRequest& request) {
+  for (uint32_t b = 0; b < panelVersions_.size(); ++b) {
+    const BoundTensor& bound = (*request.bound)[b];
+    if (bound.version == panelVersions_[b]) continue;
+    panels_->bind(BufferId{b}, bound.constant);
+    panelVersions_[b] = bound.version;
+  }
+}
+
+Status RankState::route(const StepRequest& request, int64_t tokens) {
+  const EntryId entry = request.entry;
   const BufferId ids = plan_->program().at(entry).expertIds;
   if (!ids) return {};
   // stale until this entry has run again
-  done_[entry.value] = false;
+  request.saved->done[entry.value] = false;
   const int64_t topK = plan_->routingShape().topK;
-  const auto* data = reinterpret_cast<const int32_t*>(bound_[ids.value].data);
+  const auto* data = reinterpret_cast<const int32_t*>((*request.bound)[ids.value].data);
   return countPairs(plan_->routingShape(), {data, static_cast<size_t>(tokens * topK)},
-                    static_cast<int32_t>(tokens), tables_[entry.value], counts_);
+                    static_cast<int32_t>(tokens), request.saved->tables[entry.value], counts_);
 }
 
-Status RankState::checkRows(EntryId entry) const {
-  const int32_t rows = tables_[plan_->at(entry).routing.value].rows;
-  for (BufferId id : plan_->at(entry).reads) {
+Status RankState::checkRows(const StepRequest& request) const {
+  const int32_t rows = request.saved->tables[plan_->at(request.entry).routing.value].rows;
+  for (BufferId id : plan_->at(request.entry).reads) {
     const Buffer& buffer = plan_->program().at(id);
-    if (buffer.shape.front().extent != Extent::kRows || bound_[id.value].extent == rows) continue;
+    const int64_t bound = (*request.bound)[id.value].extent;
+    if (buffer.shape.front().extent != Extent::kRows || bound == rows) continue;
     return Error{fmt::format("rank {}: tensor '{}' has {} rows, but this routing gives the rank {}",
-                             transport_->rank(), buffer.name, bound_[id.value].extent, rows)};
+                             transport_->rank(), buffer.name, bound, rows)};
   }
   return {};
 }
 
-void RankState::fillAddresses(EntryId entry) {
+// Where the region begins.
+BufferAddress RankState::regionAddress(const StepRequest& request, RegionId id) const {
+  const Region& region = plan_->program().at(id);
+  const int32_t slot = regions_.slotOf[id.value];
+  const bool saved = slot == RegionSlots::kSaved;
+  BufferAddress address;
+  address.stride = region.stride;
+  if (region.symmetric) {
+    address.handle = saved ? request.saved->symmetric : request.memory->symmetric[slot].handle;
+    address.offset = saved ? static_cast<int64_t>(request.saved->offsets[id.value]) : 0;
+    address.data = transport_->local(address.handle) + address.offset;
+  } else {
+    address.data = saved ? request.saved->local[id.value].data() : request.memory->local[slot]->data();
+  }
+  return address;
+}
+
+// Of what other ranks write to in this step: equal at ranks that have the same.
+uint64_t RankState::digestOfMemory(const StepRequest& request) const {
+  uint64_t state = 0xcbf29ce484222325u;  // FNV-1a over words
+  const auto& regions = plan_->program().regions;
+  for (uint32_t r = 0; r < regions.size(); ++r)
+    if (regions[r].symmetric)
+      state = (state ^ regionAddress(request, RegionId{r}).handle.index) * 0x100000001b3u;
+  return state;
+}
+
+void RankState::fillAddresses(const StepRequest& request) {
   const TaskProgram& program = plan_->program();
   for (size_t b = 0; b < program.buffers.size(); ++b) {
     const Buffer& buffer = program.buffers[b];
     if (!buffer.region) {
-      step_.buffers[b] = {bound_[b].data, rowBytes(buffer), {}, 0};
+      step_.buffers[b] = {(*request.bound)[b].data, rowBytes(buffer), {}, 0};
       continue;
     }
-    const uint32_t region = buffer.region.value;
-    const bool symmetric = program.regions[region].symmetric;
-    std::byte* data = symmetric ? transport_->local(symmetric_[region]) : local_[region].data();
+    BufferAddress address = regionAddress(request, buffer.region);
+    address.data += buffer.offset;
+    address.offset += buffer.offset;
     // what is fixed lies as in the caller's memory: its stride is that of the region as a whole
-    const bool fixed = buffer.shape.front().extent == Extent::kFixed;
-    step_.buffers[b] = {data + buffer.offset, fixed ? rowBytes(buffer) : program.regions[region].stride,
-                        symmetric_[region], buffer.offset};
+    if (buffer.shape.front().extent == Extent::kFixed) address.stride = rowBytes(buffer);
+    step_.buffers[b] = address;
   }
   step_.plan = plan_.get();
   step_.transport = transport_;
   step_.events = &events_;
-  step_.tables = &tables_[plan_->at(entry).routing.value];
-  step_.entry = entry;
+  step_.tables = &request.saved->tables[plan_->at(request.entry).routing.value];
+  step_.entry = request.entry;
   step_.panels = panels_->active() ? panels_.get() : nullptr;
 }
 
-Expected<const Step*> RankState::bindStep(EntryId entry, double timeoutSeconds) {
+Expected<const Step*> RankState::bindStep(const StepRequest& request, double timeoutSeconds) {
+  const EntryId entry = request.entry;
+  SavedState& saved = *request.saved;
   const std::string& name = plan_->program().at(entry).name;
   if (Status same = identities_.await(name, timeoutSeconds); !same) return same.error();
+  usePanels(request);
   // where no tensor of tokens is bound, those that the routing was made with
   const EntryId routing = plan_->at(entry).routing;
-  int64_t tokens = routing == entry ? 0 : tables_[routing.value].tokens;
-  Status own = checkBound(entry, tokens);
-  if (own) own = checkSaved(entry, tokens);
+  int64_t tokens = routing == entry ? 0 : saved.tables[routing.value].tokens;
+  Status own = checkBound(request, tokens);
+  if (own) own = checkSaved(request, tokens);
   if (own) own = panels_->beginStep();
-  if (own) own = route(entry, tokens);
-  const StepOffer offer{entry, tokens, routing == entry ? 0 : digests_[routing.value],
-                        own ? std::string() : own.error().message};
+  if (own) own = route(request, tokens);
+  const StepOffer offer{entry,
+                        tokens,
+                        routing == entry ? 0 : saved.digests[routing.value],
+                        own ? std::string() : own.error().message,
+                        digestOfMemory(request),
+                        saved.number};
 
   exchanged_.first = monotonicNanoseconds();
   if (Status all = exchange_.step(offer, counts_, timeoutSeconds); !all) return all.error();
   exchanged_.second = monotonicNanoseconds();
-  if (plan_->at(entry).routing == entry) {
+  if (routing == entry) {
     if (Status fits = checkTotals(); !fits) return fits.error();
-    buildTables(plan_->routingShape(), transport_->rank(), exchange_.all(), tables_[entry.value]);
-    digests_[entry.value] = exchange_.digest();
+    buildTables(plan_->routingShape(), transport_->rank(), exchange_.all(), saved.tables[entry.value]);
+    saved.digests[entry.value] = exchange_.digest();
   }
-  if (Status rows = checkRows(entry); !rows) {
+  if (Status rows = checkRows(request); !rows) {
     // peers may already be writing here: the step cannot be given up quietly
     transport_->abort(rows.error().message);
     return Error{transport_->abortMessage()};
   }
-  fillAddresses(entry);
+  fillAddresses(request);
   events_.setThresholds(*plan_, entry, *step_.tables);
   return &step_;
+}
+
+Status RankState::refuseStep(EntryId entry, const std::string& why, double timeoutSeconds) {
+  const std::string& name = plan_->program().at(entry).name;
+  if (Status same = identities_.await(name, timeoutSeconds); !same) return same;
+  return exchange_.step({entry, 0, 0, why}, counts_, timeoutSeconds);
 }
 
 // Rows are numbered by 32 bits. All ranks see the same counts and come to the same answer.
@@ -180,9 +258,22 @@ Status RankState::checkTotals() const {
                            std::numeric_limits<int32_t>::max())};
 }
 
-void RankState::finishStep(EntryId entry) {
-  events_.clear(*plan_, entry, *step_.tables);
-  done_[entry.value] = true;
+void RankState::finishStep(const StepRequest& request, TouchedMemory& touched) {
+  SavedState& saved = *request.saved;
+  events_.clear(*plan_, request.entry, *step_.tables);
+  saved.done[request.entry.value] = true;
+  for (const RegionId id : regionsOf_[request.entry.value]) {
+    const Region& region = plan_->program().at(id);
+    const int64_t bytes =
+        elementsOf(*plan_, transport_->rank(), region.extent, *step_.tables) * region.stride;
+    if (region.saved)
+      saved.touched[id.value] = std::max(saved.touched[id.value], bytes);
+    else
+      touched.touch(region.symmetric, regions_.slotOf[id.value], *request.memory, bytes);
+  }
+  int64_t bytes = 0;
+  for (const int64_t of : saved.touched) bytes += of;
+  saved.bytes.store(bytes, std::memory_order_relaxed);
 }
 
 }  // namespace sluice

@@ -1,27 +1,41 @@
-// RankState: one rank's memory, tables and events, and the bind that turns a step's routing into a Step.
+// RankState: one rank's side of a program: events, what ranks tell each other before a step, packed weights,
+// saved sets, and the bind that turns a step's routing into a Step.
 //
-// Resource type; used by one thread at a time. In steady state (a token count and routing of a size seen
-// before) a step allocates nothing.
+// Resource type. One thread at a time makes sets; one thread at a time, maybe another, binds and finishes
+// steps. In steady state (a token count and routing of a size seen before) a step allocates nothing.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "runtime/comm/reservation.h"
 #include "runtime/exec/exchange.h"
 #include "runtime/exec/identity.h"
+#include "runtime/exec/saved_state.h"
 #include "runtime/exec/step.h"
 #include "runtime/exec/weight_panels.h"
+#include "runtime/exec/work_memory.h"
 
 namespace sluice {
 
-// A tensor of the caller, as bound. `tokens` is its first dimension where that is a run-time extent.
+// A tensor of the caller, as bound.
 struct BoundTensor {
   std::byte* data = nullptr;
-  int64_t extent = 0;
-  bool bound = false;
+  int64_t extent = 0;     // its first dimension
+  uint64_t version = 0;   // of the binding: grows; 0 where it is not bound
+  bool constant = false;  // the content stays until the tensor is bound again
+
+  bool bound() const { return version > 0; }
+};
+
+// What a step is asked for with. Who asks keeps what it points to until the step is finished.
+struct StepRequest {
+  EntryId entry;
+  SavedState* saved = nullptr;
+  const WorkMemory* memory = nullptr;
+  const std::vector<BoundTensor>* bound = nullptr;  // by buffer
 };
 
 class RankState {
@@ -31,12 +45,13 @@ class RankState {
   static Expected<std::unique_ptr<RankState>> create(std::shared_ptr<const Plan> plan, Transport& transport,
                                                      const PanelOptions& panels = {});
 
-  // The shape and type were checked by the caller; `extent` is the first dimension. `constant`: the content
-  // stays until the tensor is bound again.
-  void bindTensor(BufferId buffer, std::byte* data, int64_t extent, bool constant = false) {
-    bound_[buffer.value] = {data, extent, true};
-    panels_->bind(buffer, constant);
-  }
+  // The set of this number; collective where it is not there yet. Errors abort the transport.
+  Expected<SavedState*> savedState(uint32_t number);
+  // Of all sets, as far as steps have touched it.
+  int64_t savedBytes() const;
+
+  // Memory that is not here could not be made: says why, and aborts the transport.
+  Error explain(const Error& error) const { return identities_.explain(error); }
 
   // Of the steps to come.
   void setWork(WorkKind work) { step_.work = work; }
@@ -44,29 +59,33 @@ class RankState {
   // Everything between run() and the first task. Errors: tensors not bound or of different T, ids out of
   // range or repeated, saved tensors that are not there; a peer's failure. What is found before the counts
   // are posted fails the step at all ranks and leaves them usable.
-  Expected<const Step*> bindStep(EntryId entry, double timeoutSeconds);
+  Expected<const Step*> bindStep(const StepRequest& request, double timeoutSeconds);
+
+  // Tells the other ranks that this one does not take part in the step, which fails there, and why.
+  Status refuseStep(EntryId entry, const std::string& why, double timeoutSeconds);
 
   // After the last task: clears the counters; what the entry saves is there for later entries.
-  void finishStep(EntryId entry);
+  void finishStep(const StepRequest& request, TouchedMemory& touched);
 
   // When the last bind began to exchange counts and when it had them all, as monotonicNanoseconds().
   std::pair<int64_t, int64_t> lastExchange() const { return exchanged_; }
 
-  const RoutingTables& tables(EntryId entry) const { return tables_[entry.value]; }
   const Step& step() const { return step_; }
   const Plan& plan() const { return *plan_; }
-  bool hasRun(EntryId entry) const { return done_[entry.value]; }
+  const RegionSlots& regions() const { return regions_; }
   PanelStats panelStats() const { return panels_->stats(); }
 
  private:
   RankState() = default;
-  Status allocate();
-  Status checkBound(EntryId entry, int64_t& tokens) const;
-  Status checkSaved(EntryId entry, int64_t tokens) const;
-  Status route(EntryId entry, int64_t tokens);
+  Status checkBound(const StepRequest& request, int64_t& tokens) const;
+  Status checkSaved(const StepRequest& request, int64_t tokens) const;
+  void usePanels(const StepRequest& request);
+  Status route(const StepRequest& request, int64_t tokens);
   Status checkTotals() const;
-  Status checkRows(EntryId entry) const;
-  void fillAddresses(EntryId entry);
+  Status checkRows(const StepRequest& request) const;
+  BufferAddress regionAddress(const StepRequest& request, RegionId region) const;
+  uint64_t digestOfMemory(const StepRequest& request) const;
+  void fillAddresses(const StepRequest& request);
 
   std::shared_ptr<const Plan> plan_;
   Transport* transport_ = nullptr;
@@ -74,12 +93,10 @@ class RankState {
   Identities identities_;
   Exchange exchange_;
   std::unique_ptr<WeightPanels> panels_;
-  std::vector<Reservation> local_;          // by region, empty where symmetric
-  std::vector<SymmetricHandle> symmetric_;  // by region
-  std::vector<BoundTensor> bound_;          // by buffer
-  std::vector<RoutingTables> tables_;       // by entry; filled for entries that route
-  std::vector<bool> done_;                  // by entry
-  std::vector<uint64_t> digests_;           // by entry: of its routing
+  RegionSlots regions_;
+  std::vector<std::vector<RegionId>> regionsOf_;  // by entry: that its tasks read or write
+  std::map<uint32_t, std::unique_ptr<SavedState>> saved_;
+  std::vector<uint64_t> panelVersions_;  // by buffer: of the binding that the panels know
   std::vector<int32_t> counts_;
   std::pair<int64_t, int64_t> exchanged_;
   Step step_;

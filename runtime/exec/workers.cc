@@ -66,11 +66,11 @@ Workers::~Workers() {
   for (std::thread& thread : threads_) thread.join();
 }
 
-void Workers::run(void (*job)(void* context, int worker), void* context) {
+void Workers::run(int workers, void (*job)(void* context, int worker), void* context) {
   std::unique_lock lock(mutex_);
   job_ = job;
   context_ = context;
-  running_ = count();
+  called_ = running_ = workers;
   ++generation_;
   wake_.notify_all();
   done_.wait(lock, [&] { return running_ == 0; });
@@ -83,6 +83,7 @@ void Workers::work(int worker) {
     wake_.wait(lock, [&] { return stop_ || generation_ != seen; });
     if (stop_) return;
     seen = generation_;
+    if (worker >= called_) continue;
     lock.unlock();
     job_(context_, worker);
     lock.lock();

@@ -22,8 +22,9 @@ class Workers {
 
   int count() const { return static_cast<int>(threads_.size()); }
 
-  // Calls job(context, worker) on every worker and returns when all are done.
-  void run(void (*job)(void* context, int worker), void* context);
+  // Calls job(context, worker) on every worker, or on the first `workers`, and returns when all are done.
+  void run(void (*job)(void* context, int worker), void* context) { run(count(), job, context); }
+  void run(int workers, void (*job)(void* context, int worker), void* context);
 
  private:
   void work(int worker);
@@ -33,7 +34,8 @@ class Workers {
   void (*job_)(void*, int) = nullptr;
   void* context_ = nullptr;
   uint64_t generation_ = 0;
-  int running_ = 0;
+  int called_ = 0;   // workers of this job
+  int running_ = 0;  // that are not done
   bool stop_ = false;
   std::vector<std::thread> threads_;
 };

@@ -1,0 +1,41 @@
+// The state of a step that was submitted: for pending_step.cc and context.cc.
+#pragma once
+
+#include <condition_variable>
+#include <mutex>
+#include <string>
+
+#include "runtime/api/pending_step.h"
+#include "runtime/api/workspace_impl.h"
+
+namespace sluice {
+
+// Shared by the caller's PendingStep and the workspace's queue. The transport is there until finish().
+class PendingStep::Impl {
+ public:
+  Impl(Transport& transport, std::string entry) : transport_(&transport), entry_(std::move(entry)) {}
+
+  // By the queue, when its turn comes. False: it was cancelled, and is done.
+  bool begin();
+  void finish(Status status);
+  std::string cancelled() const;
+
+  bool isDone() const;
+  Status wait();
+  void cancel();
+
+  const Origin origin;
+
+ private:
+  enum class State : uint8_t { kQueued, kRunning, kDone };
+
+  Transport* transport_;
+  const std::string entry_;
+  mutable std::mutex mutex_;  // guards what follows
+  std::condition_variable changed_;
+  State state_ = State::kQueued;
+  bool cancelled_ = false;
+  Status status_;
+};
+
+}  // namespace sluice

@@ -1,0 +1,45 @@
+// Program: what the compiler wrote, loaded and verified; TensorView: what is bound to its tensors.
+//
+// Value types: a program is shared by its copies, and by any number of contexts and threads.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "runtime/base/dtype.h"
+#include "runtime/base/expected.h"
+#include "runtime/program/program.h"
+#include "runtime/program/verify.h"
+
+namespace sluice {
+
+// A contiguous row-major tensor in somebody else's memory. Does not own.
+struct TensorView {
+  DType type = DType::kF32;
+  std::vector<int64_t> shape;
+  void* data = nullptr;
+
+  int64_t elements() const;
+  int64_t bytes() const { return elements() * dtypeBytes(type); }
+};
+
+// A loaded and verified program. Cheap to copy; shared by contexts and threads.
+class Program {
+ public:
+  // Errors: what readProgram() and verify() say, with the path.
+  static Expected<Program> load(const std::string& path);
+  static Expected<Program> fromBytes(std::span<const std::byte> bytes);
+  static Expected<Program> fromTaskProgram(TaskProgram program);
+
+  const TaskProgram& tables() const { return **verified_; }
+  const VerifiedProgram& verified() const { return *verified_; }
+  int ranks() const { return tables().ranks; }
+
+ private:
+  std::shared_ptr<const VerifiedProgram> verified_;
+};
+
+}  // namespace sluice

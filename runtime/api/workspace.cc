@@ -1,0 +1,115 @@
+#include "runtime/api/workspace.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "runtime/api/workspace_impl.h"
+
+namespace sluice {
+namespace {
+
+int threadsFor(const Transport& transport, const WorkspaceOptions& options, int useful) {
+  if (useful == 0) return 0;
+  const int asked =
+      options.threads > 0 ? options.threads : std::max(1, processingUnits() / transport.localRanks());
+  return std::min(asked, useful);
+}
+
+// Of the rank's first worker; -1: they are not bound.
+int firstUnitFor(const Transport& transport, const WorkspaceOptions& options, int useful) {
+  if (!options.pin || useful == 0) return -1;
+  const int units = processingUnits(), sharing = transport.localRanks();
+  const int threads = options.threads > 0 ? options.threads : std::max(1, units / sharing);
+  return threads * sharing <= units ? transport.localRank() * threads : -1;
+}
+
+}  // namespace
+
+Status Origin::check(std::string_view what) const {
+  if (!isForked()) return {};
+  return Error{fmt::format("{} was made by process {}, of which this one was forked: make it anew here", what,
+                           process_)};
+}
+
+Workspace::Impl::Impl(Transport& of, const WorkspaceOptions& options, int useful)
+    : memory(std::make_shared<const WorkMemory>()),
+      transport(of),
+      workers(threadsFor(of, options, useful), firstUnitFor(of, options, useful)) {}
+
+Workspace::Impl::~Impl() {
+  {
+    std::lock_guard lock(queueMutex_);
+    stop_ = true;
+  }
+  queued_.notify_all();
+  if (runner_.joinable()) runner_.join();
+}
+
+Status Workspace::Impl::ensureMemory() {
+  if (memory->holds(needs)) return {};
+  // a context that runs tasks itself has scratch memory, too
+  auto grown = memory->grow(needs, transport, std::max(1, workers.count()));
+  if (!grown) return grown.error();
+  memory = std::move(*grown);
+  return {};
+}
+
+void Workspace::Impl::queue(uint64_t ticket, std::function<void()> job) {
+  {
+    std::lock_guard lock(queueMutex_);
+    queue_.push_back({ticket, std::move(job)});
+    if (!runner_.joinable()) runner_ = std::thread([this] { runQueue(); });
+  }
+  queued_.notify_one();
+}
+
+void Workspace::Impl::runQueue() {
+  std::unique_lock lock(queueMutex_);
+  while (true) {
+    queued_.wait(lock, [&] { return stop_ || !queue_.empty(); });
+    if (queue_.empty()) return;
+    Job job = std::move(queue_.front());
+    queue_.pop_front();
+    lock.unlock();
+    turns.await(job.ticket);
+    job.run();
+    lock.lock();
+  }
+}
+
+void Workspace::Impl::beginStep(const void* context, std::shared_ptr<const WorkMemory> uses) {
+  last.store(context, std::memory_order_relaxed);
+  if (used != uses) used = std::move(uses);
+}
+
+void Workspace::Impl::finishStep() {
+  const int64_t scratch = static_cast<int64_t>(used->scratchBytes * used->scratch->size());
+  // what was replaced may have been more
+  bytes.store(std::max(bytes.load(std::memory_order_relaxed), touched.bytes() + scratch),
+              std::memory_order_relaxed);
+}
+
+Workspace::Workspace(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+Workspace::~Workspace() {
+  // in a forked child its threads are not there to be joined
+  if (impl_->origin.isForked()) static_cast<void>(impl_.release());
+}
+
+int Workspace::threads() const { return impl_->workers.count(); }
+int64_t Workspace::bytes() const { return impl_->bytes.load(std::memory_order_relaxed); }
+
+Expected<std::shared_ptr<Workspace>> Workspace::create(Transport& transport,
+                                                       const WorkspaceOptions& options) {
+  if (options.threads < 0)
+    return Error{fmt::format("{} threads asked for, expected at least 1 (or 0 for this machine's share)",
+                             options.threads)};
+  if (transport.isInherited())
+    return Error{"the transport was made before this process was forked: make it anew here"};
+  constexpr int kAny = std::numeric_limits<int>::max();
+  return std::shared_ptr<Workspace>(new Workspace(std::make_unique<Impl>(transport, options, kAny)));
+}
+
+}  // namespace sluice

@@ -1,0 +1,78 @@
+// What is in a Workspace: for workspace.cc and context.cc.
+#pragma once
+
+#include <sys/types.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string_view>
+#include <thread>
+
+#include "runtime/api/workspace.h"
+#include "runtime/exec/turns.h"
+#include "runtime/exec/work_memory.h"
+#include "runtime/exec/workers.h"
+
+namespace sluice {
+
+// Which process made something. Threads and locks of a parent are not there in the child that it forked, so
+// that nothing but this may be looked at there.
+class Origin {
+ public:
+  bool isForked() const { return getpid() != process_; }
+  // Error: the process is a forked child.
+  Status check(std::string_view what) const;
+
+ private:
+  const pid_t process_ = getpid();
+};
+
+struct Workspace::Impl {
+  // Threads as asked for, but at most `useful`; 0 where a context runs all tasks itself.
+  Impl(Transport& transport, const WorkspaceOptions& options, int useful);
+  ~Impl();
+
+  // Whoever asks for a step holds `asking` from before it looks at the memory until it has its ticket: so
+  // that what is allocated is in the order of steps, at all ranks alike.
+  std::mutex asking;
+  MemoryNeeds needs;                         // of all contexts
+  std::shared_ptr<const WorkMemory> memory;  // of steps that are asked for now
+  Turns turns;
+  Status ensureMemory();
+
+  // Runs `job` in a thread of the workspace when its turn comes; whoever calls it holds `asking`.
+  void queue(uint64_t ticket, std::function<void()> job);
+
+  // By who has the turn. What it used is kept until another step begins: outputs lie there.
+  void beginStep(const void* context, std::shared_ptr<const WorkMemory> uses);
+  void finishStep();
+  std::shared_ptr<const WorkMemory> used;
+  TouchedMemory touched;
+  std::atomic<const void*> last{nullptr};  // the context whose step began last
+  std::atomic<int64_t> bytes{0};
+
+  const Origin origin;
+  Transport& transport;
+  Workers workers;
+
+ private:
+  struct Job {
+    uint64_t ticket = 0;
+    std::function<void()> run;
+  };
+  void runQueue();
+
+  std::mutex queueMutex_;
+  std::condition_variable queued_;
+  std::deque<Job> queue_;
+  bool stop_ = false;
+  std::thread runner_;  // from the first job on
+};
+
+}  // namespace sluice

@@ -1,0 +1,54 @@
+#include "runtime/exec/saved_state.h"
+
+#include <fmt/format.h>
+
+#include "runtime/base/huge_pages.h"
+
+namespace sluice {
+namespace {
+
+constexpr size_t kPage = 4096;
+
+// A region begins at a huge page where it is large enough for some.
+size_t alignedFor(size_t bytes, size_t offset) {
+  const size_t alignment = wantsHugePages(bytes) ? kHugePageBytes : kPage;
+  return (offset + alignment - 1) / alignment * alignment;
+}
+
+}  // namespace
+
+Expected<std::unique_ptr<SavedState>> SavedState::create(const Plan& plan, Transport& transport,
+                                                         uint32_t number) {
+  auto state = std::make_unique<SavedState>();
+  const TaskProgram& program = plan.program();
+  state->number = number;
+  state->local.resize(program.regions.size());
+  state->offsets.resize(program.regions.size());
+  state->touched.resize(program.regions.size());
+  state->tables.resize(program.entries.size());
+  state->done.resize(program.entries.size());
+  state->digests.resize(program.entries.size());
+  size_t end = 0;
+  std::string names;
+  for (size_t r = 0; r < program.regions.size(); ++r) {
+    const Region& region = program.regions[r];
+    if (!region.saved) continue;
+    const auto bytes = static_cast<size_t>(plan.maxExtent(region.extent) * region.stride);
+    if (region.symmetric) {
+      state->offsets[r] = alignedFor(bytes, end);
+      end = state->offsets[r] + bytes;
+      names += fmt::format("{}region '{}'", names.empty() ? "" : ", ", region.name);
+      continue;
+    }
+    auto memory = Reservation::reserve(bytes);
+    if (!memory) return Error{fmt::format("region '{}': {}", region.name, memory.error().message)};
+    state->local[r] = std::move(*memory);
+  }
+  if (names.empty()) return state;
+  auto handle = transport.allocate(end);
+  if (!handle) return Error{fmt::format("{}: {}", names, handle.error().message)};
+  state->symmetric = *handle;
+  return state;
+}
+
+}  // namespace sluice

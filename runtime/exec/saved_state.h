@@ -1,0 +1,39 @@
+// SavedState: what one set of saved tensors is at a rank: the memory of the regions that are saved, and the
+// routing and the state of the entries that filled it.
+//
+// Resource type. Made by the thread that asks for steps, used by the one that runs them. Memory is reserved
+// for the worst case and committed as steps touch it; it lives as long as the set, what other ranks write to
+// as long as the transport.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "runtime/comm/reservation.h"
+#include "runtime/comm/transport.h"
+#include "runtime/exec/plan.h"
+
+namespace sluice {
+
+struct SavedState {
+  // Collective: the symmetric regions of a set are one allocation. Errors name the region.
+  static Expected<std::unique_ptr<SavedState>> create(const Plan& plan, Transport& transport,
+                                                      uint32_t number);
+
+  uint32_t number = 0;
+  std::vector<Reservation> local;  // by region, empty where it is not saved or symmetric
+  SymmetricHandle symmetric;
+  std::vector<size_t> offsets;  // by region, in that allocation
+
+  // By entry.
+  std::vector<RoutingTables> tables;  // filled for entries that route
+  std::vector<bool> done;
+  std::vector<uint64_t> digests;  // of its routing
+
+  std::vector<int64_t> touched;   // by region: bytes, at most by a step so far
+  std::atomic<int64_t> bytes{0};  // all of that; read by any thread
+};
+
+}  // namespace sluice
