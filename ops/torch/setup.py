@@ -1,0 +1,83 @@
+"""Adds to the Python package what Bazel builds: the op's library, the compiler and the device model of CPUs.
+
+They are the files $SLUICE_TORCH_LIBRARY and $SLUICEC, with cpu.json in $SLUICE_TARGETS, where these three are set.
+Else `bazel build` is run in the tree that holds this folder, which takes a moment where all is up to date.
+"""
+
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+from setuptools import Distribution, setup
+from setuptools.command.build_py import build_py
+from wheel.bdist_wheel import bdist_wheel
+
+HERE = Path(__file__).resolve().parent
+TREE = HERE.parents[1]
+LIBRARY, COMPILER = "//ops/torch:libsluice_torch.so", "//tools:sluicec"
+VARIABLES = ("SLUICE_TORCH_LIBRARY", "SLUICEC", "SLUICE_TARGETS")
+
+
+def built_files() -> dict[str, Path]:
+    """What goes into the package, by its place there."""
+    given = [os.environ.get(variable) for variable in VARIABLES]
+    if all(given):
+        library, compiler, targets = map(Path, given)
+    elif (TREE / "WORKSPACE").exists() and shutil.which("bazel"):
+        subprocess.run(["bazel", "build", LIBRARY, COMPILER], cwd=TREE, check=True)
+        said = subprocess.run(["bazel", "info", "bazel-bin"], cwd=TREE, check=True, stdout=subprocess.PIPE, text=True)
+        built = Path(said.stdout.strip())
+        library, compiler = built / "ops/torch/libsluice_torch.so", built / "tools/sluicec"
+        targets = TREE / "targets"
+    else:
+        raise SystemExit(f"no Bazel tree around {HERE}: set {', '.join(VARIABLES)} to what Bazel has built")
+    return {
+        "lib/libsluice_torch.so": library,
+        "bin/sluicec": compiler,
+        "bin/targets/cpu.json": targets / "cpu.json",
+    }
+
+
+class BuildWithTools(build_py):
+    def run(self):
+        super().run()
+        for place, file in built_files().items():
+            to = Path(self.build_lib) / "sluice_torch" / place
+            to.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(file, to)
+            to.chmod(0o755 if place == "bin/sluicec" else 0o644)
+
+    def get_outputs(self, include_bytecode=1):
+        package = os.path.join(self.build_lib, "sluice_torch")
+        return super().get_outputs(include_bytecode) + [os.path.join(package, place) for place in built_files()]
+
+
+class WheelOfPlatform(bdist_wheel):
+    """For any Python 3 of this platform: the library knows of PyTorch, but not of Python."""
+
+    def finalize_options(self):
+        super().finalize_options()
+        self.root_is_pure = False
+
+    def get_tag(self):
+        return ("py3", "none", super().get_tag()[2])
+
+
+class PlatformDistribution(Distribution):
+    def has_ext_modules(self):
+        return True
+
+
+# Nothing is written beside the sources.
+scratch = tempfile.mkdtemp(prefix="sluice-torch-")
+try:
+    setup(
+        packages=["sluice_torch"],
+        cmdclass={"build_py": BuildWithTools, "bdist_wheel": WheelOfPlatform},
+        distclass=PlatformDistribution,
+        options={"build": {"build_base": scratch}, "egg_info": {"egg_base": scratch}},
+    )
+finally:
+    shutil.rmtree(scratch, ignore_errors=True)
