@@ -120,7 +120,7 @@ class MoE(torch.nn.Module):
             raise RuntimeError("submit_forward has no gradients: call it under torch.no_grad()")
         operands = self._operands(x, expert_ids, expert_weights)
         weights = self._weights()
-        pending = torch.ops.sluice.submit_moe(self._layer((), weights, False), *operands, weights, [])
+        pending = torch.ops.sluice.submit_moe(self._layer((), weights, False), *operands, weights)
         return PendingForward(pending, x.shape, x.dtype)
 
     def _operands(self, x, expert_ids, expert_weights) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
