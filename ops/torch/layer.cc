@@ -1,20 +1,11 @@
 #include "ops/torch/layer.h"
 
-#include <ATen/Functions.h>
 #include <fmt/format.h>
-
-#include <cstring>
 
 #include "ops/torch/errors.h"
 
 namespace sluice {
 namespace {
-
-// What a token holds.
-struct TokenContent {
-  const void* layer;
-  HeldSet held;
-};
 
 std::string at(const std::string& path, const Error& error) {
   return fmt::format("{}: {}", path, error.message);
@@ -46,30 +37,6 @@ Layer::Layer(c10::intrusive_ptr<Ranks> ranks, const std::string& path,
                                   ranks_->timeoutSeconds());
   if (!state) throwRuntime(at(path, state.error()));
   state_ = *std::move(state);
-}
-
-at::Tensor makeToken(c10::intrusive_ptr<Layer> layer, HeldSet held) {
-  auto* content = new TokenContent{layer.get(), held};
-  const auto giveBack = [layer = std::move(layer), held](void* data) {
-    layer->state().savedSets().giveBack(held);
-    delete static_cast<TokenContent*>(data);
-  };
-  return at::from_blob(content, {static_cast<int64_t>(sizeof *content)}, giveBack,
-                       at::TensorOptions(at::kByte));
-}
-
-HeldSet heldBy(const at::Tensor& token, const Layer& layer) {
-  TokenContent content;
-  if (!token.defined() || token.scalar_type() != at::kByte || token.numel() != int64_t{sizeof content} ||
-      !token.is_contiguous())
-    throwRuntime("what the forward pass saved was replaced by another tensor");
-  std::memcpy(&content, token.data_ptr(), sizeof content);
-  if (content.layer != &layer || !layer.state().savedSets().isHeld(content.held))
-    throwRuntime(
-        fmt::format("saved set {} was given back: hooks on saved tensors must keep the tensors that "
-                    "they are given",
-                    content.held.set));
-  return content.held;
 }
 
 ForwardStep prepareForward(const Layer& layer, const at::Tensor& x, const at::Tensor& ids,

@@ -30,18 +30,10 @@ class Layer : public torch::CustomClassHolder {
   LayerState& state() const { return *state_; }
 
  private:
-  c10::intrusive_ptr<Ranks> ranks_;
+  c10::intrusive_ptr<Ranks> ranks_;  // outlives the state
   LayerSignature signature_;
-  std::shared_ptr<LayerState> state_;
+  LayerStatePtr state_;
 };
-
-// A set of saved tensors as a tensor, which gives the set back when it dies. Autograd keeps such a token
-// among the tensors that are saved for backward, so that the set lives exactly as long as these: until a
-// backward without retain_graph, or the end of the node, or of what checkpointing keeps instead.
-at::Tensor makeToken(c10::intrusive_ptr<Layer> layer, HeldSet held);
-
-// Throws where the token was made by another layer, or its set was given back.
-HeldSet heldBy(const at::Tensor& token, const Layer& layer);
 
 // The tensors of a forward step that were checked, and what it gives.
 struct ForwardStep {

@@ -45,6 +45,7 @@ class LayerState {
   const TaskProgram& program() const { return program_.tables(); }
   int rank() const { return rank_; }
   SavedSets& savedSets() { return savedSets_; }
+  const SavedSets& savedSets() const { return savedSets_; }
   int64_t savedBytes() const;
 
   // Binds the tensors and runs the entry; what it leaves in the context is shown to `outputs`, where given.
@@ -67,5 +68,7 @@ class LayerState {
   std::mutex mutex_;  // guards the context
   std::unique_ptr<Context> context_;
 };
+
+using LayerStatePtr = std::shared_ptr<LayerState>;
 
 }  // namespace sluice

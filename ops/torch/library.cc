@@ -5,11 +5,13 @@
 // of its own. torch.ops and methods of torch.classes are called without Python's global lock.
 #include <torch/library.h>
 
+#include "ops/torch/dispatch.h"
 #include "ops/torch/moe_op.h"
 #include "ops/torch/pending.h"
 
 namespace {
 
+using sluice::Exchange;
 using sluice::Layer;
 using sluice::Pending;
 using sluice::Ranks;
@@ -39,4 +41,16 @@ TORCH_LIBRARY(sluice, m) {
   m.def(("moe" + arguments + ", Tensor?[] main_grads) -> Tensor").c_str(), sluice::moe);
   m.def(("submit_moe" + arguments + ") -> __torch__.torch.classes.sluice.Pending").c_str(),
         sluice::submitMoe);
+  m.class_<Exchange>("Exchange")
+      .def(torch::init<c10::intrusive_ptr<Ranks>, const std::string&>())
+      .def("saved_sets", &Exchange::savedSets)
+      .def("saved_in_use", &Exchange::savedInUse)
+      .def("saved_bytes", &Exchange::savedBytes);
+  const std::string exchange = "(__torch__.torch.classes.sluice.Exchange exchange, ";
+  m.def(("dispatch" + exchange +
+         "Tensor x, Tensor expert_ids, Tensor probs) -> "
+         "(Tensor rows, Tensor row_experts, Tensor row_probs, Tensor tokens_per_expert, Tensor handle)")
+            .c_str(),
+        sluice::dispatchRows);
+  m.def(("combine" + exchange + "Tensor rows, Tensor handle) -> Tensor").c_str(), sluice::combineRows);
 }

@@ -6,6 +6,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "ops/torch/errors.h"
+#include "ops/torch/token.h"
 
 namespace sluice {
 namespace {
@@ -70,7 +71,7 @@ class BackwardStep {
 
   variable_list run(const at::Tensor& dy) {
     const variable_list saved = ctx_.get_saved_variables();
-    const HeldSet held = heldBy(saved[kSavedToken], layer_);
+    const HeldSet held = stepOf(saved[kSavedToken], layer_.state()).held;
     bind("dy", dy.contiguous());
     if (signature_.backwardReadsX) bind("x", saved[kSavedX]);
     if (signature_.backwardReadsExpertWeights) bind("expert_weights", saved[kSavedExpertWeights]);
@@ -133,7 +134,7 @@ struct MoeFunction : torch::autograd::Function<MoeFunction> {
     const LayerSignature& signature = layer->signature();
     const ForwardStep step = prepareForward(*layer, x, ids, expertWeights, weights);
     variable_list saved(kFirstSavedWeight + weights.size());
-    saved[kSavedToken] = makeToken(layer, runForward(*layer, step));
+    saved[kSavedToken] = makeToken(layer, layer->state(), {runForward(*layer, step), step.x.size(0)});
     // Only what backward reads again: what it does not may be changed in place meanwhile.
     if (signature.backwardReadsX) saved[kSavedX] = x;
     if (signature.backwardReadsExpertWeights) saved[kSavedExpertWeights] = expertWeights;

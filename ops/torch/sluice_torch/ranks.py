@@ -59,6 +59,13 @@ class Shared:
                 self._layers[key] = torch.classes.sluice.Layer(self.ranks, path, weights)
             return self._layers[key]
 
+    def exchange(self, path: str):
+        """What runs the program of fused_dispatch and fused_combine; made at first use, collectively."""
+        with _guard:
+            if path not in self._layers:
+                self._layers[path] = torch.classes.sluice.Exchange(self.ranks, path)
+            return self._layers[path]
+
     def layers(self) -> list:
         return list(self._layers.values())
 

@@ -1,0 +1,53 @@
+// Exchange: the class torch.classes.sluice.Exchange, which brings tokens to the ranks of their experts and
+// back, for those who compute there themselves.
+//
+// Its program has four entries that share one routing: dispatch (x, expert_ids, probs to rows, row_probs),
+// combine (out_rows to y), and their gradients: combine_backward (dy to d_out_rows), which is a dispatch, and
+// dispatch_backward (d_rows, d_row_probs to dx, d_probs), which is a combine. Any number of threads may use
+// it; ranks use theirs alike, in the same order. Errors are exceptions.
+#pragma once
+
+#include <torch/custom_class.h>
+
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "ops/torch/layer_state.h"
+#include "ops/torch/ranks.h"
+#include "ops/torch/tensors.h"
+
+namespace sluice {
+
+class Exchange : public torch::CustomClassHolder {
+ public:
+  // Collective. `path` is a task binary.
+  Exchange(c10::intrusive_ptr<Ranks> ranks, const std::string& path);
+
+  int64_t savedSets() const { return state_->savedSets().made(); }
+  int64_t savedInUse() const { return state_->savedSets().inUse(); }
+  int64_t savedBytes() const { return state_->savedBytes(); }
+
+  int64_t hidden() const { return hidden_; }
+  const LayerStatePtr& state() const { return state_; }
+
+ private:
+  c10::intrusive_ptr<Ranks> ranks_;  // outlives the state
+  LayerStatePtr state_;
+  int64_t hidden_ = 0;
+};
+
+// Tokens x [T,H] to rows [R,H], one for each (token, k) pair with an expert of this rank: expert by expert,
+// inside an expert by source rank, then by token. Also each row's expert (of all ranks, I64) and probability
+// (F32), the rows of each expert of this rank (I64), and a handle: the routing, until it and the graph die.
+// Differentiable in x and probs. Collective, and so is its backward.
+std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor> dispatchRows(
+    const c10::intrusive_ptr<Exchange>& exchange, const at::Tensor& x, const at::Tensor& expertIds,
+    const at::Tensor& probs);
+
+// Rows to the tokens that they came from, each the sum of its rows: [T,H]. Differentiable in rows.
+// Collective, and so is its backward.
+at::Tensor combineRows(const c10::intrusive_ptr<Exchange>& exchange, const at::Tensor& rows,
+                       const at::Tensor& handle);
+
+}  // namespace sluice

@@ -1,0 +1,122 @@
+"""fused_dispatch and fused_combine: tokens to the ranks of their experts and back, each other's backward.
+
+For models that compute their experts themselves; sluice_torch.MoE does all of it in one step.
+"""
+
+import torch
+
+from . import cache, ranks
+
+# Rows of 16 bits arrive in memory that other ranks write; they are handed over by a node that waits for them.
+_HAND_OVER = {"name": "hand_over", "op": "scale", "alpha": 1}
+
+
+class Handle:
+    """A dispatch's routing, for the combine that belongs to it. Routings are kept as long as a handle, or the
+    graph of a result, is."""
+
+    def __init__(self, exchange, token: torch.Tensor):
+        self._exchange, self._token = exchange, token
+
+
+def fused_dispatch(
+    x: torch.Tensor,
+    token_indices: torch.Tensor,
+    token_probs: torch.Tensor,
+    num_experts: int,
+    group=None,
+    *,
+    threads: int = 0,
+    max_tokens: int = 65536,
+    timeout: float = 30.0,
+):
+    """Rows, their experts and probabilities, the rows of each expert of this rank, and a handle.
+
+    x [T, H] bfloat16; token_indices [T, K] int32 or int64, distinct in a row, -1 for none; token_probs [T, K]
+    float32. Each (token, k) is a row at the rank of `group` that owns the expert: rows [R, H] lie expert by
+    expert, inside an expert by source rank, then by token; row_experts [R] and tokens_per_expert [E] are int64,
+    row_probs [R] float32. Gradients go to x and token_probs, by a combine. Collective, and so is its backward.
+    """
+    if not isinstance(token_indices, torch.Tensor) or token_indices.dim() != 2:
+        raise ValueError("token_indices is no tensor [T, K]")
+    if not isinstance(x, torch.Tensor) or x.dim() != 2:
+        raise ValueError("x is no tensor [T, H]")
+    members = ranks.Group(group)
+    graph = exchange_graph(x.shape[1], num_experts, token_indices.shape[1], members.size, max_tokens)
+    shared = ranks.shared_by(members, threads, timeout)
+    exchange = shared.exchange(cache.compile_graph(graph))
+    *made, token = torch.ops.sluice.dispatch(exchange, x, token_indices, token_probs)
+    return *made, Handle(exchange, token)
+
+
+def fused_combine(rows: torch.Tensor, group, handle: Handle) -> torch.Tensor:
+    """[T, H]: each token the sum of its rows [R, H], bfloat16, which lie as fused_dispatch() gave them.
+
+    `group` is that of the dispatch. The gradient of rows is a dispatch. Collective, and so is its backward.
+    """
+    if not isinstance(handle, Handle):
+        raise ValueError(f"handle is of type {type(handle).__name__}, expected what fused_dispatch gave")
+    return torch.ops.sluice.combine(handle._exchange, rows, handle._token)
+
+
+def exchange_graph(hidden: int, experts: int, top_k: int, ranks: int, max_tokens: int) -> dict:
+    """The four entries, which share the routing of the first."""
+
+    def tensor(*shape, type="BF16"):
+        return {"type": type, "shape": list(shape)}
+
+    def dispatch(rows, **tensors):
+        outputs = {"rows": rows + "_arrived"}
+        if "weights" in tensors:
+            outputs["row_weights"] = "row_probs"
+        inputs = {**tensors, "routing": "routing"}
+        hand_over = {**_HAND_OVER, "inputs": {"value": rows + "_arrived"}, "outputs": {"scaled": rows}}
+        return [{"name": "dispatch", "op": "dispatch", "inputs": inputs, "outputs": outputs}, hand_over]
+
+    def combine(outputs, **tensors):
+        return [{"name": "combine", "op": "combine", "inputs": {**tensors, "routing": "routing"}, "outputs": outputs}]
+
+    def later(name, inputs, nodes, outputs):
+        return {
+            "name": name,
+            "after": "dispatch",
+            "inputs": inputs,
+            "saved": ["routing"],
+            "nodes": nodes,
+            "outputs": outputs,
+        }
+
+    route = {"name": "route", "op": "route", "inputs": {"expert_ids": "expert_ids"}, "outputs": {"routing": "routing"}}
+    rows = ("rows", "rows_arrived", "out_rows", "d_out_rows", "d_out_rows_arrived", "d_rows")
+    sent_back = {"tokens": "dx", "token_scalars": "d_probs"}
+    return {
+        "format": 1,
+        "name": "exchange",
+        "symbols": {},
+        "limits": {"ranks": ranks, "experts": experts, "top_k": top_k, "max_tokens": max_tokens},
+        "tensors": {
+            **{name: tensor("T", hidden) for name in ("x", "y", "dy", "dx")},
+            **{name: tensor("R", hidden) for name in rows},
+            **{name: tensor("T", top_k, type="F32") for name in ("probs", "d_probs")},
+            **{name: tensor("R", type="F32") for name in ("row_probs", "d_row_probs")},
+            "expert_ids": tensor("T", top_k, type="I32"),
+            "routing": {"type": "routing"},
+        },
+        "entries": [
+            {
+                "name": "dispatch",
+                "inputs": ["x", "expert_ids", "probs"],
+                "nodes": [route, *dispatch("rows", tokens="x", weights="probs")],
+                "save": ["routing"],
+                "outputs": ["rows", "row_probs"],
+            },
+            later("combine", ["out_rows"], combine({"tokens": "y"}, rows="out_rows"), ["y"]),
+            later("combine_backward", ["dy"], dispatch("d_out_rows", tokens="dy"), ["d_out_rows"]),
+            later(
+                "dispatch_backward",
+                ["d_rows", "d_row_probs"],
+                combine(sent_back, rows="d_rows", scalars="d_row_probs"),
+                ["dx", "d_probs"],
+            ),
+        ],
+    }
