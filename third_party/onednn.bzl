@@ -1,7 +1,9 @@
 """oneDNN, which only `sluice bench --peer onednn` uses: found where libdnnl-dev is installed, else left out."""
 
+load("//third_party:without.bzl", "is_wanted")
+
 def _onednn_impl(ctx):
-    found = ctx.path("/usr/include/oneapi/dnnl/dnnl.hpp").exists
+    found = ctx.path("/usr/include/oneapi/dnnl/dnnl.hpp").exists and is_wanted(ctx, "onednn")
     ctx.file("found.bzl", "ONEDNN_FOUND = %s\n" % found)
     ctx.file("BUILD.bazel", """
 # Headers in /usr/include, a compiler built-in directory: the target only names the dependency and its link flag.
@@ -9,4 +11,4 @@ cc_library(name = "onednn", linkopts = %s, visibility = ["//visibility:public"])
 """ % (["-ldnnl"] if found else []))
 
 # Looked for anew by each Bazel server.
-find_onednn = repository_rule(implementation = _onednn_impl, local = True)
+find_onednn = repository_rule(implementation = _onednn_impl, local = True, environ = ["SLUICE_WITHOUT"])

@@ -14,8 +14,12 @@ import time
 import urllib.parse
 
 RUNTIME_TESTS = ["//tests/runtime/...", "//tests/ops/...", "//tests/proof/...", "//tests/tools/evaluate/...",
-                 "//tests/tools/moe/...", "//tests/tools/io/...", "//tests/tools/trace/...", "//tests/tools/launch/..."]
+                 "//tests/tools/moe/...", "//tests/tools/io/...", "//tests/tools/trace/...", "//tests/tools/launch/...",
+                 "//tests/tools/overlap/..."]
 EXECUTOR_TESTS = ["//tests/runtime/exec/...", "//tests/runtime/comm/...", "//tests/runtime/api/..."]
+# what looks for libraries that a machine may lack
+OPTIONAL_TESTS = ["//tests/runtime/comm/mpi/...", "//tests/tools/mpi/...", "//tests/torch/..."]
+WITHOUT = ["--repo_env=SLUICE_WITHOUT=openmpi,onednn,torch"]
 COMPILER_TESTS = ["//tests/compiler/...", "//tests/layer/...", "//tests/tools/..."]
 
 
@@ -99,6 +103,7 @@ def main():
     parts = [
         style_checks(),
         bazel_test("all tests", ["//..."]),
+        bazel_test("without optional libraries", OPTIONAL_TESTS, WITHOUT),
         bazel_test("runtime and ops under ASan+UBSan", RUNTIME_TESTS, ["--config=asan"]),
         bazel_test("executors under TSan", EXECUTOR_TESTS, ["--config=tsan"]),
     ]
