@@ -38,6 +38,7 @@ class MoE(torch.nn.Module):
     max_tokens   most tokens of a step; memory is taken for those that there are
     timeout      seconds to wait for other ranks
     keep         "all", or "minimal": activations are computed again in the backward pass
+    initialise   False: weights hold anything, for who gives them at once
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class MoE(torch.nn.Module):
         max_tokens: int = 65536,
         timeout: float = 30.0,
         keep: str = "all",
+        initialise: bool = True,
     ):
         super().__init__()
         if dtype not in _DTYPES:
@@ -71,7 +73,8 @@ class MoE(torch.nn.Module):
         own = self.shape.experts_of(self._group.rank)
         self.gate_up_weight = torch.nn.Parameter(torch.empty(own, 2 * intermediate, hidden, dtype=dtype))
         self.down_weight = torch.nn.Parameter(torch.empty(own, hidden, intermediate, dtype=dtype))
-        self.reset_parameters()
+        if initialise:
+            self.reset_parameters()
         if lora is not None:
             self._add_adapters(dtype)
 

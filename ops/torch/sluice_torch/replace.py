@@ -8,8 +8,8 @@ Two kinds of blocks are found, by the shapes of their parameters:
   with rows, ids and weights: only that module is replaced.
 
 All blocks are recognised before the first is changed, each by comparing what it computes, in evaluation mode, on a
-few random rows: an error leaves the model as it was. Weights are moved: no second copy is kept, and while a block
-is replaced there is one of its experts, or of the weights of one block where experts are transposed.
+few random rows: an error leaves the model as it was. Weights are moved, expert by expert: at no time is there a
+second copy of more than one expert, or of one block where stacked experts are transposed or shared by ranks.
 """
 
 import warnings
@@ -128,6 +128,7 @@ def _replace(model: torch.nn.Module, found: _Found, layer, options: dict):
         found.top_k,
         activation=experts.activation,
         dtype=dtype,
+        initialise=False,
         **options,
     )
     _move(experts, made, found.trains, frozen=options["lora"] is not None, group=options["ep_group"])

@@ -21,11 +21,13 @@ class EagerMoE(nn.Module):
         limit=None,
         lora=None,
         dtype=torch.bfloat16,
+        initialise=True,
     ):
         super().__init__()
         self.activation, self.limit, self.lora = activation, limit, lora
-        self.gate_up_weight = nn.Parameter(torch.randn(num_experts, 2 * intermediate, hidden).to(dtype))
-        self.down_weight = nn.Parameter(torch.randn(num_experts, hidden, intermediate).to(dtype))
+        make = torch.randn if initialise else torch.empty
+        self.gate_up_weight = nn.Parameter(make(num_experts, 2 * intermediate, hidden).to(dtype))
+        self.down_weight = nn.Parameter(make(num_experts, hidden, intermediate).to(dtype))
         if lora:
             made = adapters.make_parameters(lora, num_experts, hidden, intermediate, dtype)
             for name, parameter in made.items():

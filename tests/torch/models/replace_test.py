@@ -6,9 +6,9 @@ import warnings
 import torch
 from torch import nn
 
-import layouts
-from decoder import Decoder, loss_of
-from eager_moe import EagerMoE
+from models import layouts
+from models.decoder import Decoder, loss_of
+from models.eager_moe import EagerMoE
 from sluice_torch.lora import LoRAConfig
 from sluice_torch.replace import replace_moe
 from sluice_torch.structure import Unsupported
