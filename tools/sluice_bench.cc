@@ -11,6 +11,7 @@
 #include "compiler/target/target.h"
 #include "runtime/exec/workers.h"
 #include "tools/bench/measure_case.h"
+#include "tools/bench/mpirun_ranks.h"
 #include "tools/bench/peer.h"
 #include "tools/bench/ranks_report.h"
 #include "tools/bench/report.h"
@@ -31,9 +32,10 @@ gradients in fp32:
          with --ranks as threads of this process, beside its products alone
 --model has the sizes of a known model: what one rank of --ep computes, or with --ranks the whole layer.
 
---transport measures a whole layer on ranks that are threads of this process (threads) or processes that share
-memory (shm), for each number of ranks in --ep: the step, its communication alone and its computation alone, in
-turn. Overlap is the longer one of these two over the step. All numbers of ranks have the same work: the tokens
+--transport measures a whole layer on ranks that are threads of this process (threads), processes that share
+memory (shm) or processes that mpirun starts (mpi), for each number of ranks in --ep: the step, its
+communication alone and its computation alone, in turn; numbers of ranks too, but with mpi, where each is a job
+of its own. Overlap is the longer one of these two over the step. All numbers of ranks have the same work: the tokens
 of the case are those of each rank of the first.
 
 Within each repetition everything runs in turn: Sluice, the peer, Sluice on one thread, and probes of the
@@ -45,6 +47,7 @@ examples:
   sluice bench --case all --threads 2 --peer onednn --json bench.json
   sluice bench --case layer --ranks 2 --threads 2
   sluice bench --transport threads --ep 2,16
+  sluice bench --transport mpi --ep 2,4
   sluice bench --model deepseek-v3 --tokens 4096 --ep 64 --skew zipf:1.2 --pass forward
 
 exit status: 0 done, 1 bad input or failure, 2 wrong usage)";
@@ -84,7 +87,7 @@ void declare(CLI::App& app, Arguments& a) {
                             "--transport all of them, for each number in turn (default: 2,4)");
   ep->check(CLI::Range(1, 4096))->delimiter(',')->type_name("N,M");
   auto* transport = app.add_option("--transport", a.transport,
-                                   "how ranks of a whole layer reach each other: threads or shm");
+                                   "how ranks of a whole layer reach each other: threads, shm or mpi");
   transport->check(CLI::IsMember({"threads", "shm", "mpi"}))->type_name("KIND");
   app.add_option("--skew", a.skew, "uniform (default) or zipf:S, with --model")
       ->needs(model)
@@ -133,9 +136,6 @@ std::string checkTransport(const Arguments& a) {
     if (!a.ep.empty() && a.model.empty()) return "--ep: for --model or --transport only";
     return a.ep.size() > 1 ? "--ep: several numbers with --transport only" : "";
   }
-  if (a.transport == "mpi")
-    return "--transport mpi: ranks that mpirun starts are measured by `mpirun -n N sluice run layer.slp ... "
-           "--overlap`";
   if (!a.name.empty() && a.name != "layer" && a.name != "tiny")
     return fmt::format("--transport: found --case {}, expected --case layer or --model", a.name);
   return a.bench.peer.empty() ? "" : "--transport: a whole layer has no peer to compare with";
@@ -214,20 +214,35 @@ Expected<std::vector<LayerCase>> layersOf(const Arguments& a) {
   return layers;
 }
 
+// Between ranks that mpirun starts there may be any network: that link has no figures of its own.
+Expected<RanksReport> measureOn(const std::string& transport, const std::vector<LayerCase>& layers,
+                                const BenchOptions& options) {
+  if (transport == "mpi") {
+    const char* path = std::getenv("PATH");
+    const Expected<MpiTools> tools = findMpiTools(path ? path : "");
+    if (!tools) return tools.error();
+    Expected<std::vector<RanksSamples>> samples = measureMpi(*tools, layers, options);
+    if (!samples) return samples.error();
+    return RanksReport{transport, std::move(*samples), {}};
+  }
+  const RanksKind kind = transport == "shm" ? RanksKind::kProcesses : RanksKind::kThreads;
+  Expected<std::vector<RanksSamples>> samples = measureRanks(layers, kind, options);
+  if (!samples) return samples.error();
+  const auto link = kind == RanksKind::kProcesses ? probeProcesses() : probeThreads();
+  if (!link) return link.error();
+  return RanksReport{transport, std::move(*samples), *link};
+}
+
 Status measureTransport(const Arguments& a, const Machine& machine) {
   const Expected<std::vector<LayerCase>> layers = layersOf(a);
   if (!layers) return layers.error();
   BenchOptions options = a.bench;
   if (!a.threadsGiven) options.threads = processingUnits();
-  const RanksKind kind = a.transport == "shm" ? RanksKind::kProcesses : RanksKind::kThreads;
-  Expected<std::vector<RanksSamples>> samples = measureRanks(*layers, kind, options);
-  if (!samples) return samples.error();
-  const auto link = kind == RanksKind::kProcesses ? probeProcesses() : probeThreads();
-  if (!link) return link.error();
-  const RanksReport report{a.transport, std::move(*samples), *link};
-  const std::string text = a.markdown ? markdownOf(report, options) : textOf(report, options, machine);
+  const Expected<RanksReport> report = measureOn(a.transport, *layers, options);
+  if (!report) return report.error();
+  const std::string text = a.markdown ? markdownOf(*report, options) : textOf(*report, options, machine);
   if (Status printed = printText(text); !printed) return printed;
-  return a.json.empty() ? Status{} : writeJson(a.json, jsonOf(report, options, machine));
+  return a.json.empty() ? Status{} : writeJson(a.json, jsonOf(*report, options, machine));
 }
 
 Status bench(Arguments& a) {
