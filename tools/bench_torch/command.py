@@ -1,0 +1,140 @@
+"""The commands of tools/bench-torch."""
+
+import argparse
+import json
+import os
+import sys
+
+from bench_torch.layers import VARIANTS, Shape
+
+SHAPES = [Shape(512, 2048, 768, 16, 8), Shape(64, 2048, 768, 16, 8)]
+
+
+def main(arguments: list[str], usage: str) -> int:
+    if arguments[:1] in (["-h"], ["--help"]):
+        print(usage.strip())
+        return 0
+    commands = {"layer": run_layer, "train": run_train, "memory-child": run_memory_child}
+    name = arguments[0] if arguments and not arguments[0].startswith("-") else "layer"
+    rest = arguments[1:] if arguments and arguments[0] == name else arguments
+    if name not in commands:
+        print(f"bench-torch: error: found command '{name}', expected layer or train", file=sys.stderr)
+        return 2
+    try:
+        return commands[name](rest)
+    except (RuntimeError, ValueError, OSError) as error:
+        print(f"bench-torch: error: {error}", file=sys.stderr)
+        return 1
+
+
+def _positive(text: str) -> int:
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"found {text}, expected a whole number from 1 on")
+    return int(text)
+
+
+def _parser(name: str, about: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog=f"bench-torch {name}", description=about)
+    parser.add_argument("--threads", type=_positive, default=len(os.sched_getaffinity(0)), help="of each variant")
+    return parser
+
+
+def run_layer(arguments: list[str]) -> int:
+    parser = _parser("layer", "Times and peak memory of one layer, against the same layer in eager PyTorch.")
+    _add_sizes(parser, required=False)
+    parser.add_argument("--repetitions", type=_positive, default=9, help="of which medians are taken (default 9)")
+    parser.add_argument(
+        "--clock", choices=("wall", "cpu"), default="wall", help="cpu: processor time of all threads of the process"
+    )
+    parser.add_argument("--skip", action="append", default=[], choices=("memory", "overhead", "eager fp32"))
+    parser.add_argument("--json", action="store_true", help="print everything as JSON")
+    given = parser.parse_args(arguments)
+    shapes = [_shape(given)] if given.tokens else SHAPES
+    variants = [variant for variant in VARIANTS if variant not in given.skip]
+    results = measure_layers(given, shapes, variants)
+    if given.json:
+        print(json.dumps(results, indent=1))
+    else:
+        from bench_torch.report import print_layers
+
+        print_layers(results)
+    return 0
+
+
+def measure_layers(given, shapes: list[Shape], variants: list[str]) -> dict:
+    """Everything that `bench-torch layer` prints."""
+    from bench_torch.measure import blas_is_reference, check_agreement, measure_times
+
+    results = {"threads": given.threads, "clock": given.clock, "repetitions": given.repetitions, "layers": []}
+    for shape in shapes:
+        layer = {"shape": vars(shape) | {"text": str(shape)}}
+        if "memory" not in given.skip:  # first: this process is small yet
+            from bench_torch.memory import peak_of
+
+            script = os.path.abspath(sys.argv[0])
+            layer["memory"] = {variant: peak_of(variant, shape, given.threads, script) for variant in variants}
+        layer["differences"] = check_agreement(shape, variants, given.threads)
+        layer["times"] = measure_times(shape, variants, given.repetitions, given.threads, given.clock)
+        results["layers"].append(layer)
+    if "overhead" not in given.skip:
+        from bench_torch.overhead import measure_overhead
+
+        results["overhead"] = measure_overhead(200 * given.repetitions, given.threads, given.clock)
+    results["reference_blas"] = blas_is_reference()
+    if results["reference_blas"]:
+        print(
+            "bench-torch: warning: float32 products of this PyTorch go to the reference BLAS (netlib), many times "
+            "slower than others: install libopenblas0-pthread before comparing with eager fp32",
+            file=sys.stderr,
+        )
+    return results
+
+
+def _add_sizes(parser: argparse.ArgumentParser, required: bool):
+    parser.add_argument("--tokens", type=_positive, required=required, help="one layer of so many tokens")
+    for name, default in (("hidden", 2048), ("intermediate", 768), ("experts", 16), ("top-k", 8)):
+        parser.add_argument("--" + name, type=_positive, default=default)
+
+
+def _shape(given) -> Shape:
+    if given.top_k > given.experts:
+        raise ValueError(f"--top-k is {given.top_k}, expected at most the {given.experts} experts")
+    return Shape(given.tokens, given.hidden, given.intermediate, given.experts, given.top_k)
+
+
+def run_memory_child(arguments: list[str]) -> int:
+    parser = _parser("memory-child", "Measures the peak memory of one variant in this process.")
+    _add_sizes(parser, required=True)
+    parser.add_argument("--variant", choices=VARIANTS, required=True)
+    given = parser.parse_args(arguments)
+    from bench_torch.memory import child
+
+    child(given.variant, _shape(given), given.threads)
+    return 0
+
+
+def run_train(arguments: list[str]) -> int:
+    parser = _parser("train", "Trains a Qwen3-MoE of 4 layers on the bytes of a text, with eager experts and Sluice.")
+    parser.add_argument("--steps", type=_positive, default=200)
+    parser.add_argument("--out", default="loss.png", help="the picture (default loss.png)")
+    parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32", help="of the parameters")
+    parser.add_argument("--json", action="store_true", help="print the losses as JSON")
+    given = parser.parse_args(arguments)
+    if not os.access(os.path.dirname(os.path.abspath(given.out)), os.W_OK):
+        raise ValueError(f"--out is {given.out}, whose folder cannot be written")
+    import torch
+
+    from bench_torch.training import draw, smoothed, train_both
+
+    torch.set_num_threads(given.threads)
+    losses = train_both(given.steps, getattr(torch, given.dtype), given.threads)
+    draw(losses, given.out)
+    if given.json:
+        print(json.dumps(losses))
+        return 0
+    print(f"{'step':>6} {'eager':>8} {'sluice':>8}   loss, mean of 10 steps")
+    means = {name: smoothed(values, 10) for name, values in losses.items()}
+    for step in sorted({0, *range(9, given.steps, max(1, given.steps // 10)), given.steps - 1}):
+        print(f"{step + 1:>6} {means['eager'][step]:>8.4f} {means['sluice'][step]:>8.4f}")
+    print(f"drawn to {given.out}")
+    return 0

@@ -1,0 +1,62 @@
+"""Times of layers, in turn within one process."""
+
+import gc
+import statistics
+import time
+
+import torch
+
+from bench_torch.layers import Shape, dtype_of, forget, forward, make_inputs, make_layer
+
+CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}  # cpu: of all threads of the process
+
+
+def measure_times(shape: Shape, variants: list[str], repetitions: int, threads: int, clock: str) -> dict:
+    """Milliseconds of variant and pass: {"forward": {"median", "best"}, "backward": ..., "both": ...}."""
+    torch.set_num_threads(threads)
+    now = CLOCKS[clock]
+    layers = {variant: make_layer(variant, shape, threads) for variant in variants}
+    inputs = {variant: make_inputs(shape, dtype_of(variant)) for variant in variants}
+    times = {variant: {"forward": [], "backward": [], "both": []} for variant in variants}
+    gc.disable()
+    for repetition in range(repetitions + 2):  # two that do not count: programs are compiled, memory is taken
+        for variant, layer in layers.items():
+            forget(layer, inputs[variant])
+            began = now()
+            y = forward(layer, inputs[variant])
+            between = now()
+            y.backward(inputs[variant][3])
+            ended = now()
+            if repetition >= 2:
+                for name, seconds in zip(times[variant], (between - began, ended - between, ended - began)):
+                    times[variant][name].append(seconds * 1e3)
+    gc.enable()
+    return {
+        variant: {name: {"median": statistics.median(each), "best": min(each)} for name, each in passes.items()}
+        for variant, passes in times.items()
+    }
+
+
+def check_agreement(shape: Shape, variants: list[str], threads: int) -> dict:
+    """Largest difference of y and dx from eager fp32's, relative to its largest number: that like is compared."""
+    torch.set_num_threads(threads)
+    found = {}
+    for variant in ["eager fp32", *[each for each in variants if each != "eager fp32"]]:
+        layer, inputs = make_layer(variant, shape, threads), make_inputs(shape, dtype_of(variant))
+        y = forward(layer, inputs)
+        y.backward(inputs[3])
+        found[variant] = (y.detach().float(), inputs[0].grad.float())
+    expected = found.pop("eager fp32")
+    return {
+        variant: max(((a - b).abs().max() / b.abs().max()).item() for a, b in zip(result, expected))
+        for variant, result in found.items()
+    }
+
+
+def blas_is_reference() -> bool:
+    """Whether float32 products go to the reference BLAS (netlib), which no eager baseline should be."""
+    with open("/proc/self/maps") as maps:
+        names = {line.split("/", 1)[1].strip() for line in maps if "/" in line and "blas" in line}
+    fast = ("openblas", "mkl", "blis", "atlas")
+    known = any(word in name for name in names for word in fast) or "BLAS_INFO=mkl" in torch.__config__.show()
+    return not known

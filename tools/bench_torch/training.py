@@ -1,0 +1,86 @@
+"""A small Qwen3-MoE trained on bytes of a text, with eager experts and with layers of Sluice."""
+
+import os
+
+import torch
+
+from models import layouts
+from models.decoder import Decoder, loss_of
+
+TEXT = os.path.join(os.path.dirname(os.path.abspath(layouts.__file__)), "text", "constitution.txt")
+
+
+def make_model(layers: int = 4, hidden: int = 128, intermediate: int = 64, experts: int = 8, top_k: int = 2):
+    def block():
+        return layouts.Qwen3Block(hidden, intermediate, experts, top_k)
+
+    return Decoder(block, layers=layers, hidden=hidden)
+
+
+def batches(text: bytes, steps: int, batch: int, length: int):
+    """Seeded: the same for every model."""
+    bytes_of = torch.frombuffer(bytearray(text), dtype=torch.uint8).long()
+    generator = torch.Generator().manual_seed(21)
+    for _ in range(steps):
+        starts = torch.randint(0, len(bytes_of) - length - 1, (batch,), generator=generator)
+        yield torch.stack([bytes_of[start : start + length + 1] for start in starts.tolist()])
+
+
+def train(model, steps: int, batch: int = 8, length: int = 64, rate: float = 3e-3, text: bytes = b"") -> list[float]:
+    """The loss of each step."""
+    if not text:
+        with open(TEXT, "rb") as file:
+            text = file.read()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=rate)
+    losses = []
+    for tokens in batches(text, steps, batch, length):
+        loss = loss_of(model, tokens)
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+def train_both(steps: int, dtype: torch.dtype = torch.float32, threads: int = 0, **sizes) -> dict[str, list[float]]:
+    """Losses of the same model, from the same start, with eager experts and with layers of Sluice."""
+    import sluice_torch
+
+    losses = {}
+    for name in ("eager", "sluice"):
+        torch.manual_seed(20)
+        model = make_model(**sizes).to(dtype)
+        if name == "sluice":
+            replaced = sluice_torch.replace_moe(model, threads=threads)
+            if len(replaced) != len(model.layers):
+                raise RuntimeError(f"replaced {replaced}, expected a block in each of {len(model.layers)} layers")
+        losses[name] = train(model, steps)
+    return losses
+
+
+def smoothed(losses: list[float], window: int) -> list[float]:
+    """Mean of the last `window` of them at each step."""
+    return [sum(losses[max(0, i - window + 1) : i + 1]) / min(window, i + 1) for i in range(len(losses))]
+
+
+def draw(losses: dict[str, list[float]], path: str):
+    """Both curves side by side, on the same axes, to a PNG."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(1, 2, figsize=(11, 4), sharex=True, sharey=True)
+    for place, (name, values) in zip(axes, losses.items()):
+        place.plot(values, linewidth=0.8, alpha=0.5, label="step")
+        place.plot(smoothed(values, 10), linewidth=1.6, label="mean of 10")
+        place.set_title(f"{name}: {smoothed(values, 10)[-1]:.3f} at the end")
+        place.set_xlabel("step")
+        place.grid(alpha=0.3)
+        place.legend()
+    axes[0].set_ylabel("loss (nats a byte)")
+    figure.tight_layout()
+    figure.savefig(path + ".new", dpi=110, format="png")
+    pyplot.close(figure)
+    os.replace(path + ".new", path)
