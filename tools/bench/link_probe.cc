@@ -85,26 +85,31 @@ class LinkProbe {
   void measurePuts(LinkFigures& figures) {
     const std::vector<std::byte> source(kLargest, std::byte{2});
     std::byte* const own = transport_.local(memory_);
+    const auto copyTo = [&](std::byte* to, size_t bytes) {
+      std::memcpy(to, source.data(), bytes);
+      asm volatile("" : : "r"(to) : "memory");  // each copy is made
+    };
     size_t bytes = kSmallest;
     for (PutRate& rate : figures.rates) {
       const size_t puts = std::max<size_t>(1, kBatchBytes / bytes);
-      int64_t put = INT64_MAX, copy = INT64_MAX;
+      int64_t put = INT64_MAX, copy = INT64_MAX, known = INT64_MAX;
       for (int batch = 0; batch <= kBatches; ++batch) {
         const int64_t begin = monotonicNanoseconds();
         for (size_t i = 0; i < puts; ++i) transport_.put(peer(), memory_, 0, source.data(), bytes);
-        const int64_t middle = monotonicNanoseconds();
-        for (size_t i = 0; i < puts; ++i) {
-          std::memcpy(own, source.data(), bytes);
-          asm volatile("" : : "r"(own) : "memory");  // each copy is made
-        }
+        const int64_t putEnd = monotonicNanoseconds();
+        for (size_t i = 0; i < puts; ++i) copyTo(transport_.local(memory_), bytes);
+        const int64_t copyEnd = monotonicNanoseconds();
+        for (size_t i = 0; i < puts; ++i) copyTo(own, bytes);
         const int64_t end = monotonicNanoseconds();
         if (batch == 0) continue;  // it touches the memory
-        put = std::min(put, middle - begin);
-        copy = std::min(copy, end - middle);
+        put = std::min(put, putEnd - begin);
+        copy = std::min(copy, copyEnd - putEnd);
+        known = std::min(known, end - copyEnd);
       }
-      const double all = static_cast<double>(puts * bytes) * 1e9;
-      rate = {bytes, all / static_cast<double>(std::max<int64_t>(1, put)),
-              all / static_cast<double>(std::max<int64_t>(1, copy))};
+      const auto rateOf = [all = static_cast<double>(puts * bytes) * 1e9](int64_t nanoseconds) {
+        return all / static_cast<double>(std::max<int64_t>(1, nanoseconds));
+      };
+      rate = {bytes, rateOf(put), rateOf(copy), rateOf(known)};
       bytes *= 4;
     }
   }
@@ -216,11 +221,11 @@ Expected<LinkFigures> probeProcesses() {
 }
 
 std::string textOf(const LinkFigures& figures) {
-  std::string text =
-      fmt::format("  {:<12}{:>12}{:>14}{:>16}\n", "put bytes", "put GB/s", "memcpy GB/s", "put / memcpy");
+  std::string text = fmt::format("  {:<12}{:>12}{:>14}{:>16}{:>26}\n", "put bytes", "put GB/s", "memcpy GB/s",
+                                 "put / memcpy", "to a known address GB/s");
   for (const PutRate& rate : figures.rates)
-    text += fmt::format("  {:<12}{:>12.2f}{:>14.2f}{:>16.2f}\n", rate.bytes, rate.put * 1e-9,
-                        rate.copy * 1e-9, rate.copy > 0 ? rate.put / rate.copy : 0);
+    text += fmt::format("  {:<12}{:>12.2f}{:>14.2f}{:>16.2f}{:>26.2f}\n", rate.bytes, rate.put * 1e-9,
+                        rate.copy * 1e-9, rate.copy > 0 ? rate.put / rate.copy : 0, rate.known * 1e-9);
   return text + fmt::format(
                     "  a signal takes {:.2f} us (best {:.2f}) to a receiver that looks, {:.2f} us (best "
                     "{:.2f}) to one that sleeps\n",

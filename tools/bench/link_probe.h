@@ -13,12 +13,14 @@
 
 namespace sluice::tools {
 
-// The best of many batches, in turn; both to memory that was touched before and is mapped alike: that of the
-// other rank, and that of this one.
+// Bytes a second, the best of many batches, in turn; all to memory that was touched before and is mapped
+// alike: that of the other rank, and that of this one. Behind the stores of one copy the address of the next
+// is found late; memcpy is told with that, as a put has it, and without.
 struct PutRate {
   size_t bytes = 0;  // of one put
-  double put = 0;    // bytes a second
-  double copy = 0;   // by memcpy
+  double put = 0;
+  double copy = 0;   // by memcpy to an address that the transport is asked for each time
+  double known = 0;  // by memcpy to an address that is known before
 };
 
 // Lies in a block of bytes as it is. Seconds are half of a round trip: the median batch, and the best.

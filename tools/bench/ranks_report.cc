@@ -16,7 +16,10 @@ using Json = nlohmann::ordered_json;
 Json linkJson(const LinkFigures& figures) {
   Json puts = Json::array();
   for (const PutRate& rate : figures.rates)
-    puts.push_back({{"bytes", rate.bytes}, {"put_bytes", rate.put}, {"copy_bytes", rate.copy}});
+    puts.push_back({{"bytes", rate.bytes},
+                    {"put_bytes", rate.put},
+                    {"copy_bytes", rate.copy},
+                    {"known_copy_bytes", rate.known}});
   return {{"puts", std::move(puts)},
           {"signal_seconds", {{"looking", figures.spinning}, {"sleeping", figures.parked}}},
           {"least_signal_seconds", {{"looking", figures.leastSpinning}, {"sleeping", figures.leastParked}}}};

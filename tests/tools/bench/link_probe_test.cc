@@ -15,6 +15,7 @@ void check(const Expected<LinkFigures>& figures) {
     CHECK(rate.bytes == bytes);
     CHECK(rate.put > 0);
     CHECK(rate.copy > 0);
+    CHECK(rate.known > 0);
     bytes *= 4;
   }
   CHECK(figures->leastSpinning > 0);
