@@ -136,9 +136,10 @@ void Courier::run() {
 }
 
 Expected<bool> Courier::turn() {
-  bool moved = false;
+  bool moved = false, leaving = false;
   {
     std::lock_guard lock(mutex_);
+    leaving = finishing_ && !saidLeft_;
     if (errand_) {
       errandResult_ = errand_();
       errand_ = nullptr;
@@ -152,6 +153,8 @@ Expected<bool> Courier::turn() {
       !ok)
     return ok.error();
   if (!spread_) spreadAbort();
+  // behind the abort that made this rank leave: who waits for it shall read that, not that it has left
+  if (leaving) sayLeft();
   for (Link& link : links_) {
     const bool received = receive(link);
     const Expected<bool> advanced = link.advance(*memory_, outbox_);
@@ -178,6 +181,11 @@ bool Courier::receive(Link& link) {
     receiver_.take(link.peer(), *message);
   }
   return moved;
+}
+
+void Courier::sayLeft() {
+  saidLeft_ = true;
+  for (const Link& link : links_) outbox_.post(link.peer(), {MessageKind::kLeft, 0, 0, 0});
 }
 
 void Courier::spreadAbort() {
@@ -217,7 +225,7 @@ void Courier::rest(bool moved, uint32_t epoch) {
 bool Courier::isDone() {
   {
     std::lock_guard lock(mutex_);
-    if (!finishing_) return false;
+    if (!finishing_ || !saidLeft_) return false;
   }
   return leftCount_ == static_cast<int>(links_.size()) &&
          std::ranges::all_of(links_, [&](const Link& link) { return link.isIdle(outbox_); });
@@ -233,7 +241,6 @@ void Courier::fail(const std::string& message) {
 }
 
 Status Courier::finish(double seconds) {
-  for (const Link& link : links_) outbox_.post(link.peer(), {MessageKind::kLeft, 0, 0, 0});
   {
     std::unique_lock lock(mutex_);
     finishing_ = true;

@@ -65,6 +65,7 @@ class Courier {
   Expected<bool> turn();
   bool receive(Link& link);
   void spreadAbort();
+  void sayLeft();
   void rest(bool moved, uint32_t epoch);
   bool isDone();
   void fail(const std::string& message);
@@ -78,7 +79,8 @@ class Courier {
   std::deque<Link> links_;  // to all other ranks
   Doorbell bell_;           // rung for the courier
   int64_t lastMoved_ = 0;
-  bool spread_ = false;  // the abort
+  bool spread_ = false;    // the abort
+  bool saidLeft_ = false;  // to the others
   int leftCount_ = 0;
 
   std::mutex mutex_;  // guards what follows

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <sstream>
 #include <stdexcept>
 #include <thread>
 
@@ -85,6 +86,20 @@ FaultCase makeCase(const std::string& name, const TaskProgram& tables,
 }
 
 }  // namespace
+
+std::string toText(const RankEnd& end) {
+  std::string text = end.error + "\n";
+  for (const uint64_t bits : end.bits) text += fmt::format("{} ", bits);
+  return text;
+}
+
+RankEnd rankEndOf(const std::string& text) {
+  RankEnd end;
+  std::istringstream stream(text);
+  std::getline(stream, end.error);
+  for (uint64_t bits = 0; stream >> bits;) end.bits.push_back(bits);
+  return end;
+}
 
 RankEnd runRank(FaultCase& layer, int rank, Transport& transport, const ContextOptions& options) {
   RankEnd end;

@@ -26,6 +26,10 @@ struct RankEnd {
   std::string error;           // of the first that did not
 };
 
+// For the way from one process to another: the error, a line end, the bits.
+std::string toText(const RankEnd& end);
+RankEnd rankEndOf(const std::string& text);
+
 // All entries of all steps at one rank, in a context of its own.
 RankEnd runRank(FaultCase& layer, int rank, Transport& transport, const ContextOptions& options);
 

@@ -6,7 +6,6 @@
 #include <catch2/catch.hpp>
 #include <csignal>
 #include <random>
-#include <sstream>
 
 #include "runtime/comm/shm/shared_memory.h"
 #include "tests/runtime/faults/fault_run.h"
@@ -18,26 +17,12 @@ namespace {
 constexpr uint64_t kPlans = 60;
 constexpr double kDeadline = 60;  // seconds for all of a plan
 
-std::string endText(const RankEnd& end) {
-  std::string text = end.error + "\n";
-  for (const uint64_t bits : end.bits) text += fmt::format("{} ", bits);
-  return text;
-}
-
-RankEnd endOf(const std::string& text) {
-  RankEnd end;
-  std::istringstream stream(text);
-  std::getline(stream, end.error);
-  for (uint64_t bits = 0; stream >> bits;) end.bits.push_back(bits);
-  return end;
-}
-
 std::string runInProcess(FaultCase& layer, const FaultPlan& plan, const ContextOptions& options, int rank,
                          const std::string& job) {
   auto joined = joinSharedMemory({.name = job, .rank = rank, .size = layer.program.ranks()});
-  if (!joined) return endText({{}, joined.error().message});
+  if (!joined) return toText(RankEnd{{}, joined.error().message});
   FaultyTransport faulty(**joined, plan, nullptr);
-  return endText(runRank(layer, rank, faulty, options));
+  return toText(runRank(layer, rank, faulty, options));
 }
 
 // What is wrong with the plan's end, or "".
@@ -54,7 +39,7 @@ std::string runPlan(FaultCase& layer, const FaultPlan& plan, const ContextOption
     if (child.late) return fmt::format("rank {} hangs", rank);
     if (!child.returned && !(mayDie && child.signal == SIGKILL))
       return fmt::format("rank {} ended by signal {}, status {}", rank, child.signal, child.status);
-    ends.push_back(child.returned ? endOf(child.text) : RankEnd{{}, "dead"});
+    ends.push_back(child.returned ? rankEndOf(child.text) : RankEnd{{}, "dead"});
   }
   return judge(layer, plan, ends);
 }

@@ -1,0 +1,165 @@
+// Random fault plans where ranks are processes that mpirun started; fault_plans.sh runs it.
+//
+//   fault_plans list FIRST LAST          which runs those plans need: lines 'together RANKS', 'alone RANKS
+//   PLAN' fault_plans run FIRST LAST FOLDER    by mpirun: the plans for so many ranks in which nobody dies
+//   fault_plans alone PLAN FOLDER        by mpirun: a plan in which a rank dies, and the job with it
+//   fault_plans judge FIRST LAST FOLDER  whether all ended as they may; prints how many did
+//
+// A rank leaves its end in a file as long as the job lives: FOLDER/PLAN-RANK.
+#include <fmt/format.h>
+#include <mpi.h>
+
+#include <cstdlib>
+#include <exception>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <regex>
+#include <set>
+#include <stdexcept>
+
+#include "runtime/comm/mpi/mpi.h"
+#include "tests/runtime/faults/fault_run.h"
+#include "tests/testing/faulty_transport.h"
+
+namespace sluice {
+namespace {
+
+// Without memory in common nobody is told that a rank has died: the others find out by their limit.
+constexpr double kLostLimit = 2;  // seconds
+
+struct Planned {
+  uint64_t seed = 0;
+  FaultCase* layer = nullptr;
+  FaultPlan plan;
+  ContextOptions options;
+};
+
+Planned planOf(uint64_t seed, std::vector<FaultCase>& cases) {
+  FaultCase& layer = cases[seed % cases.size()];
+  const FaultPlan plan = randomFaultPlan(seed, layer.program.ranks(), layer.operations);
+  ContextOptions options = executorOf(seed / cases.size(), plan);
+  if (plan.die > 0) options.timeoutSeconds = kLostLimit;
+  return {seed, &layer, plan, options};
+}
+
+std::string describe(const Planned& planned) {
+  return fmt::format("plan {}, {}, {} workers, {}", planned.seed, planned.layer->name,
+                     planned.options.threads == 0 ? 1 : planned.options.threads, toText(planned.plan));
+}
+
+std::string fileOf(const std::string& folder, uint64_t seed, int rank) {
+  return fmt::format("{}/{}-{}", folder, seed, rank);
+}
+
+void leave(const std::string& folder, uint64_t seed, int rank, const RankEnd& end) {
+  std::ofstream file(fileOf(folder, seed, rank));
+  file << toText(end);
+  if (!file.flush()) throw std::runtime_error("cannot write to " + folder);
+}
+
+// The end is on disk before the transport ends: where a rank is lost, that ends the job.
+void runPlan(const Planned& planned, const std::string& folder) {
+  auto joined = joinMpi({.timeoutSeconds = planned.plan.die > 0 ? kLostLimit : 20});
+  if (!joined) throw std::runtime_error(joined.error().message);
+  FaultyTransport faulty(**joined, planned.plan, nullptr);
+  const int rank = faulty.rank();
+  leave(folder, planned.seed, rank, runRank(*planned.layer, rank, faulty, planned.options));
+}
+
+void list(uint64_t first, uint64_t last, std::vector<FaultCase>& cases) {
+  std::set<int> together;
+  for (uint64_t seed = first; seed < last; ++seed) {
+    const Planned planned = planOf(seed, cases);
+    const int ranks = planned.layer->program.ranks();
+    if (planned.plan.die > 0)
+      fmt::print("alone {} {}\n", ranks, seed);
+    else if (together.insert(ranks).second)
+      fmt::print("together {}\n", ranks);
+  }
+}
+
+// What is wrong with the words of an end, or "". Ranks that fail at the same time may each keep their own.
+std::string judgeWords(const FaultPlan& plan, const std::string& error) {
+  if (plan.isHarmless()) return "failed: " + error;
+  if (plan.corrupt > 0)
+    return error.find("arrived damaged") == std::string::npos ? "names no damage: " + error : "";
+  if (error.find("has left") != std::string::npos) return "names a consequence: " + error;
+  // nobody is told of a death: who waits for a survivor that waits names that one
+  if (std::regex_search(error, std::regex("rank \\d.*: waited .* ranks? \\d|waited .* task"))) return "";
+  return "does not say what it waited for: " + error;
+}
+
+std::string judgeFiles(const Planned& planned, const std::string& folder,
+                       std::map<std::string, int>& counts) {
+  const FaultPlan& plan = planned.plan;
+  std::vector<RankEnd> ends;
+  int failed = 0, missing = 0;
+  for (int rank = 0; rank < planned.layer->program.ranks(); ++rank) {
+    std::ifstream file(fileOf(folder, planned.seed, rank));
+    missing += !file;
+    const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+    RankEnd end = missing > 0 && text.empty() ? RankEnd{{}, "gone"} : rankEndOf(text);
+    failed += !end.error.empty() && !text.empty();
+    if (!end.error.empty() && !text.empty())
+      if (const std::string wrong = judgeWords(plan, end.error); !wrong.empty())
+        return fmt::format("rank {} {}", rank, wrong);
+    // said and judged: from here on it is about bits
+    if (!end.error.empty()) end.error = fmt::format("rank {} waited: arrived damaged, has died", plan.rank);
+    ends.push_back(std::move(end));
+  }
+  // the first survivor that has failed ends the job, perhaps before all have
+  if (missing > 0 && (plan.die == 0 || failed == 0)) return fmt::format("{} ranks left no end", missing);
+  ++counts[failed == 0 ? "well" : "badly"];
+  return judge(*planned.layer, plan, ends);
+}
+
+int judgeAll(uint64_t first, uint64_t last, const std::string& folder, std::vector<FaultCase>& cases) {
+  std::map<std::string, int> counts;
+  uint64_t failed = 0;
+  for (uint64_t seed = first; seed < last; ++seed) {
+    const Planned planned = planOf(seed, cases);
+    const std::string wrong = judgeFiles(planned, folder, counts);
+    if (wrong.empty()) continue;
+    ++failed;
+    fmt::print("FAILED: {}: {}\n", describe(planned), wrong);
+  }
+  fmt::print("ended well: {}, badly: {}\n", counts["well"], counts["badly"]);
+  fmt::print("test cases: {} | {} passed | {} failed\n", last - first, last - first - failed, failed);
+  return failed == 0 ? 0 : 1;
+}
+
+void runTogether(uint64_t first, uint64_t last, const std::string& folder, std::vector<FaultCase>& cases) {
+  int ranks = 0;
+  MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+  for (uint64_t seed = first; seed < last; ++seed) {
+    const Planned planned = planOf(seed, cases);
+    if (planned.plan.die == 0 && planned.layer->program.ranks() == ranks) runPlan(planned, folder);
+  }
+}
+
+int runCommand(const std::vector<std::string>& words) {
+  const auto number = [&](size_t i) { return std::strtoull(words.at(i).c_str(), nullptr, 10); };
+  std::vector<FaultCase> cases = makeFaultCases();
+  if (words.at(0) == "list") return list(number(1), number(2), cases), 0;
+  if (words[0] == "judge") return judgeAll(number(1), number(2), words.at(3), cases);
+  int level = 0;
+  setenv("OMPI_MCA_osc", "^ucx", 0);  // as joinMpi() does where it starts MPI; here it is called many times
+  MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &level);
+  if (words[0] == "run") runTogether(number(1), number(2), words.at(3), cases);
+  if (words[0] == "alone") runPlan(planOf(number(1), cases), words.at(2));
+  MPI_Finalize();
+  return 0;
+}
+
+}  // namespace
+}  // namespace sluice
+
+int main(int argc, char** argv) {
+  try {
+    return sluice::runCommand({argv + 1, argv + argc});
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "error: {}\n", error.what());
+    std::_Exit(1);
+  }
+}

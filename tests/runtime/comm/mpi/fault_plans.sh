@@ -1,0 +1,36 @@
+#!/bin/bash
+# usage: fault_plans.sh PROGRAM: under any fault plan, ranks that mpirun started have the right bits or an error
+# that names the fault, and end. Neighbours reach each other by messages over TCP, as ranks of two machines do.
+#
+# SLUICE_FAULT_ROUNDS=10 takes ten times as many plans; SLUICE_FAULT_SEED=n takes plan n alone.
+set -uo pipefail
+program=$1
+if ! command -v mpirun > /dev/null; then echo "SKIP: there is no mpirun"; exit 0; fi
+if grep -aq __tsan_init "$program"; then echo "SKIP: MPI is not instrumented"; exit 0; fi
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+# Open MPI keeps what it allocates, and has short names for its sockets only below a short folder
+export ASAN_OPTIONS=${ASAN_OPTIONS:-}:detect_leaks=0 TMPDIR=/tmp
+export SLUICE_MPI_NEIGHBOURS=${SLUICE_MPI_NEIGHBOURS:-messages}
+plans=$((32 * ${SLUICE_FAULT_ROUNDS:-1}))
+first=${SLUICE_FAULT_SEED:-0}
+last=$((${SLUICE_FAULT_SEED:-$((plans - 1))} + 1))
+work=$(mktemp -d /tmp/sl_plans_XXXXXX)
+trap 'rm -rf "$work"' EXIT
+
+# ranks, seconds, options of mpirun and command; says what was said only where the status is not as expected
+run() {
+  timeout -k 5 "$2" mpirun -n "$1" --oversubscribe --bind-to none --mca btl tcp,self "${@:3}" > "$work/said" 2>&1 < /dev/null
+}
+
+"$program" list "$first" "$last" > "$work/runs" || exit 1
+while read -r how ranks plan; do
+  if [ "$how" = together ]; then
+    run "$ranks" $((60 + 5 * plans)) "$program" run "$first" "$last" "$work" || { echo "$ranks ranks: status $?"; cat "$work/said"; }
+  else
+    # told to go on, or mpirun would kill the survivors before they have found out
+    run "$ranks" 60 --enable-recovery "$program" alone "$plan" "$work"
+    status=$?
+    [ $status -ne 124 ] && [ $status -ne 137 ] || { echo "FAILED: plan $plan hangs"; cat "$work/said"; exit 1; }
+  fi
+done < "$work/runs"
+"$program" judge "$first" "$last" "$work"
