@@ -8,11 +8,10 @@
 #include <mutex>
 #include <vector>
 
+#include "runtime/api/context.h"
 #include "runtime/base/expected.h"
 
 namespace sluice {
-
-inline constexpr uint32_t kMostSavedSets = 1024;
 
 // A set that somebody holds. `taken` tells it from what held the same set earlier.
 struct HeldSet {
