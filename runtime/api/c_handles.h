@@ -59,7 +59,11 @@ sluice_status guardedCollective(Transport& transport, std::string* own, const Bo
     try {
       return body();
     } catch (...) {
-      transport.abort(fmt::format("rank {}: out of memory or a defect inside of a call", transport.rank()));
+      try {
+        transport.abort(fmt::format("rank {}: out of memory, or a defect", transport.rank()));
+      } catch (...) {
+        // no memory for that either: the others find out by their time limit
+      }
       throw;
     }
   });

@@ -318,8 +318,9 @@ SLUICE_API sluice_status sluice_context_submit(sluice_context* context, const ch
 SLUICE_API sluice_status sluice_step_wait(sluice_step* step);
 /* done: 1 where sluice_step_wait would not wait. */
 SLUICE_API sluice_status sluice_step_poll(sluice_step* step, int32_t* done);
-/* A step that has not begun never does (at all ranks: cancel it at each); one that runs is aborted at all
-   ranks, and so is its transport. One that is over stays as it is. Returns at once. */
+/* A step that has not begun never does: it is refused where other ranks ask for it, and those before and
+   after it go on. One that runs is aborted at all ranks, and so is the transport. One that is over stays as
+   it is. Returns at once. */
 SLUICE_API sluice_status sluice_step_cancel(sluice_step* step);
 /* The message of the last call on this step that failed, "" before; until the next call on it. */
 SLUICE_API const char* sluice_step_error(const sluice_step* step);
