@@ -26,7 +26,7 @@ namespace sluice {
 namespace {
 
 // Without memory in common nobody is told that a rank has died: the others find out by their limit.
-constexpr double kLostLimit = 2;  // seconds
+constexpr double kLostLimit = 1;  // seconds
 
 struct Planned {
   uint64_t seed = 0;

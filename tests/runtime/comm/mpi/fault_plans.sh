@@ -11,7 +11,7 @@ export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 # Open MPI keeps what it allocates, and has short names for its sockets only below a short folder
 export ASAN_OPTIONS=${ASAN_OPTIONS:-}:detect_leaks=0 TMPDIR=/tmp
 export SLUICE_MPI_NEIGHBOURS=${SLUICE_MPI_NEIGHBOURS:-messages}
-plans=$((32 * ${SLUICE_FAULT_ROUNDS:-1}))
+plans=$((24 * ${SLUICE_FAULT_ROUNDS:-1}))
 first=${SLUICE_FAULT_SEED:-0}
 last=$((${SLUICE_FAULT_SEED:-$((plans - 1))} + 1))
 work=$(mktemp -d /tmp/sl_plans_XXXXXX)
