@@ -1,17 +1,22 @@
 #!/bin/bash
 # Overlap over a slow network: a layer at two ranks in two network namespaces whose link tc limits, with the rate
-# halved until communication alone takes as long as computation alone. Prints the table of `sluice run --overlap`
-# for each rate, and at the last one also with a flush for each signal. Needs root, tc, mpirun.
+# halved until communication alone takes as long as computation alone. The layer is compiled for a core a rank and
+# for the link that it gets: what the compiler takes for its rate decides the order of tasks and the size of slots.
+# Prints the table of `sluice run --overlap` for each rate, and at the last one also with a flush for each signal
+# and for the target as it is. Needs root, tc, mpirun.
 #
-# usage: tools/bench/network_overlap.sh [--build DIR] [--repeat N] [RATE...]     rates as tc writes them
-#        (default: 2gbit 1gbit 500mbit 250mbit 125mbit)
+# usage: tools/bench/network_overlap.sh [--build DIR] [--repeat N] [--own-cores yes] [RATE...]
+#        rates as tc writes them, in Mbit/s or Gbit/s (default: 2gbit 1gbit 500mbit 250mbit 125mbit)
+#        --own-cores: the workers of the two ranks and what they communicate with have half of the cores each; else
+#        both workers share the first core, and the others are there for communication
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-build="" repeat=15
+build="" repeat=15 own_cores=""
 while [[ "${1:-}" == --* ]]; do
   case "$1" in
     --build) build=$2 ;;
     --repeat) repeat=$2 ;;
+    --own-cores) own_cores=$2 ;;
     *) echo "network_overlap: error: unknown argument '$1'" >&2; exit 2 ;;
   esac
   shift 2
@@ -25,19 +30,43 @@ fi
 
 work=$(mktemp -d /tmp/sl_net_XXXXXX)
 trap 'rm -rf "$work"' EXIT
-"$build/sluicec" graphs/moe_ffn/train.json --target cpu --set ep=2 --set experts=16 --set top_k=8 \
-  --set hidden=2048 --set intermediate=768 --set max_tokens=512 -o "$work/layer.slp"
-"$build/sluice" make-inputs "$work/layer.slp" --out "$work/in-{rank}" --tokens 512 --seed 1 > "$work/made"
 
-measure() { # rate
-  SLUICE_TEST_SECONDS=600 tests/tools/mpi/two_nodes.sh --rate "$1" --mpirun "-x SLUICE_MPI_SIGNALS" \
-    "$build/sluice-mpi" run "$work/layer.slp" --in "$work/in-{rank}" --out "$work/out-{rank}" --threads 1 \
-    --timeout 120 --repeat "$repeat" --overlap
+compile() { # target, program, options
+  local target=$1 program=$2
+  shift 2
+  "$build/sluicec" graphs/moe_ffn/train.json --target "$target" --set ep=2 --set experts=16 --set top_k=8 \
+    --set hidden=2048 --set intermediate=768 --set max_tokens=512 "$@" -o "$program"
 }
+
+# the target cpu with a link of so many bits a second and a tenth of a millisecond
+make_target() { # rate, file
+  /usr/bin/python3 - "$1" "$2" << 'MAKE'
+import json, re, sys
+number, unit = re.fullmatch(r"([0-9.]+)([mg])bit", sys.argv[1]).groups()
+target = json.load(open("targets/cpu.json"))
+target["name"] = "slow"
+bandwidth = float(number) * {"m": 1e6, "g": 1e9}[unit] / 8
+target["link"] = {"value": {"bandwidth": bandwidth, "latency": 1e-4}, "source": "as tc limits it"}
+json.dump(target, open(sys.argv[2], "w"))
+MAKE
+}
+
+measure() { # rate, program
+  SLUICE_TEST_SECONDS=600 tests/tools/mpi/two_nodes.sh --rate "$1" --own-cores "$own_cores" \
+    --mpirun "-x SLUICE_MPI_SIGNALS" "$build/sluice-mpi" run "$2" --in "$work/in-{rank}" --out "$work/out-{rank}" \
+    --threads 1 --timeout 120 --repeat "$repeat" --overlap
+}
+
+compile cpu "$work/as_it_is.slp"
+"$build/sluice" make-inputs "$work/as_it_is.slp" --out "$work/in-{rank}" --tokens 512 --seed 1 > "$work/made"
 export SLUICE_MPI_SIGNALS=batched
 for rate in "${rates[@]}"; do
   printf '\n== %s\n' "$rate"
-  measure "$rate"
+  make_target "$rate" "$work/slow.json"
+  compile "$work/slow.json" "$work/layer.slp" --cores 1
+  measure "$rate" "$work/layer.slp"
 done
 printf '\n== %s, a flush for each signal\n' "${rates[-1]}"
-SLUICE_MPI_SIGNALS=each measure "${rates[-1]}"
+SLUICE_MPI_SIGNALS=each measure "${rates[-1]}" "$work/layer.slp"
+printf '\n== %s, compiled for 8 cores and shared memory\n' "${rates[-1]}"
+measure "${rates[-1]}" "$work/as_it_is.slp"

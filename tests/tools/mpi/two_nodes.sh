@@ -1,14 +1,16 @@
 #!/bin/bash
-# usage: two_nodes.sh [--rate RATE] [--per-node N] [--mpirun "OPTIONS"] PROGRAM [ARGUMENT...]
+# usage: two_nodes.sh [--rate RATE] [--per-node N] [--own-cores yes] [--mpirun "OPTIONS"] PROGRAM [ARGUMENT...]
 #
 # Runs a program by mpirun as ranks of two machines: two network namespaces joined by a pair of veth, with host
 # names of their own, so that ranks of different ones reach each other by TCP only. --rate: tc's token bucket in
-# both directions (1gbit). Prints SKIP and ends with 0 where that is not permitted. Nothing is left behind.
+# both directions (1gbit). --own-cores: each has half of the cores; else both have all, so that their workers
+# are bound to the same first ones. Prints SKIP and ends with 0 where that is not permitted. Nothing is left behind.
 set -uo pipefail
-rate="" per_node=1 options=""
+rate="" per_node=1 options="" own_cores=""
 while [[ "${1:-}" == --* ]]; do
   case "$1" in
     --rate) rate=$2 ;;
+    --own-cores) own_cores=$2 ;;
     --per-node) per_node=$2 ;;
     --mpirun) options=$2 ;;
     *) echo "two_nodes: error: unknown argument '$1'" >&2; exit 2 ;;
@@ -55,11 +57,17 @@ for node in "$a" "$b"; do
 done
 echo "127.0.0.1 localhost" >> "$work/hosts"
 
+bind_a="" bind_b="" half=$(($(nproc) / 2))
+if [ -n "$own_cores" ] && [ "$half" -gt 0 ]; then
+  bind_a="taskset -c 0-$((half - 1))" bind_b="taskset -c $half-$((2 * half - 1))"
+fi
+
 # in place of ssh: HOST COMMAND... in that host's network, with its name
-cat > "$work/agent" << 'AGENT'
+cat > "$work/agent" << AGENT
 #!/bin/bash
-host=$1; shift
-exec ip netns exec "$host" unshare --uts bash -c "hostname $host; $*"
+host=\$1; shift
+if [ "\$host" = "$a" ]; then bind="$bind_a"; else bind="$bind_b"; fi
+exec ip netns exec "\$host" \$bind unshare --uts bash -c "hostname \$host; \$*"
 AGENT
 chmod +x "$work/agent"
 
