@@ -20,6 +20,8 @@ EXECUTOR_TESTS = ["//tests/runtime/exec/...", "//tests/runtime/comm/...", "//tes
 # what looks for libraries that a machine may lack
 OPTIONAL_TESTS = ["//tests/runtime/comm/mpi/...", "//tests/tools/mpi/...", "//tests/torch/..."]
 WITHOUT = ["--repo_env=SLUICE_WITHOUT=openmpi,onednn,torch"]
+# MPI is not instrumented: its programs would be compiled and then skip themselves
+THREADS_ONLY = ["--test_tag_filters=-mpi", "--build_tag_filters=-mpi"]
 COMPILER_TESTS = ["//tests/compiler/...", "//tests/layer/...", "//tests/tools/..."]
 
 
@@ -105,7 +107,7 @@ def main():
         bazel_test("all tests", ["//..."]),
         bazel_test("without optional libraries", OPTIONAL_TESTS, WITHOUT),
         bazel_test("runtime and ops under ASan+UBSan", RUNTIME_TESTS, ["--config=asan"]),
-        bazel_test("executors under TSan", EXECUTOR_TESTS, ["--config=tsan"]),
+        bazel_test("executors under TSan", EXECUTOR_TESTS, ["--config=tsan", *THREADS_ONLY]),
     ]
     if "--all" in sys.argv[1:]:
         parts.append(bazel_test("compiler and tools under ASan+UBSan", COMPILER_TESTS, ["--config=asan"]))
