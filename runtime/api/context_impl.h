@@ -1,0 +1,88 @@
+// What is in a Context: for context.cc, and for run_steps.cc, which has how steps are asked for and run.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "runtime/api/context.h"
+#include "runtime/api/workspace_impl.h"
+#include "runtime/exec/executor.h"
+#include "runtime/exec/rank.h"
+
+namespace sluice {
+
+struct Context::Impl {
+  // What a step was asked for with, and its place in the order of steps.
+  struct Asked {
+    EntryId entry;
+    SavedState* saved = nullptr;
+    std::shared_ptr<const WorkMemory> memory;
+    uint64_t ticket = 0;
+  };
+
+  Impl(Program of, Transport& by, const ContextOptions& with, std::shared_ptr<Workspace> in,
+       std::unique_ptr<RankState> state)
+      : program(std::move(of)),
+        transport(by),
+        options(with),
+        workspace(std::move(in)),
+        rank(std::move(state)) {
+    if (options.executor == ExecutorKind::kParallel) parallel.emplace(rank->plan(), area().workers);
+    bound.resize(program.tables().buffers.size());
+  }
+
+  Workspace::Impl& area() const { return *workspace->impl_; }
+
+  Expected<EntryId> check(std::string_view entry, SavedSet set) const;
+  Expected<Asked> ask(EntryId entry, SavedSet set);
+  Status step(const Asked& asked, const std::vector<BoundTensor>& tensors);
+  Expected<int64_t> execute(const Step& step, const WorkMemory& memory);
+  void recordStep(EntryId entry, int64_t begin, int64_t bound, int64_t end);
+
+  // Of the transport, where it was aborted.
+  Status checkAborted() const {
+    if (!transport.isAborted()) return {};
+    return Error{fmt::format("{}{}", failed ? "an earlier step failed: " : "", transport.abortMessage())};
+  }
+  Error fail(const Error& error) {
+    failed = transport.isAborted();
+    return error;
+  }
+
+  // Returns when all steps that were submitted are over: what they use may be looked at then.
+  void settle() {
+    std::unique_lock lock(submittedMutex);
+    settled.wait(lock, [&] { return submitted == 0; });
+  }
+
+  const Origin origin;
+  Program program;
+  Transport& transport;
+  ContextOptions options;
+  std::shared_ptr<Workspace> workspace;
+
+  // By who asks.
+  std::vector<BoundTensor> bound;  // by buffer
+  uint64_t bindings = 0;
+  std::map<uint32_t, std::vector<std::byte>> packed;  // by buffer: outputs whose rows lie apart
+
+  // By who has the turn.
+  std::unique_ptr<RankState> rank;
+  std::optional<ParallelExecutor> parallel;
+  RunStats stats;
+  std::optional<TraceRecorder> trace;
+
+  std::atomic<bool> failed{false};  // a step of this context, and no other can run
+  std::mutex submittedMutex;
+  std::condition_variable settled;
+  int submitted = 0;  // steps that are not over
+};
+
+}  // namespace sluice

@@ -1,0 +1,119 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "runtime/api/context_impl.h"
+#include "runtime/api/pending_step_impl.h"
+#include "runtime/base/clock.h"
+
+namespace sluice {
+
+Expected<EntryId> Context::Impl::check(std::string_view name, SavedSet set) const {
+  if (Status ours = origin.check("the context"); !ours) return ours.error();
+  const auto& entries = program.tables().entries;
+  uint32_t entry = 0;
+  while (entry < entries.size() && entries[entry].name != name) ++entry;
+  if (entry == entries.size()) {
+    std::vector<std::string> known;
+    for (const Entry& e : entries) known.push_back(e.name);
+    return Error{
+        fmt::format("the program has no entry '{}', expected one of: {}", name, fmt::join(known, ", "))};
+  }
+  if (set.value >= kMostSavedSets)
+    return Error{fmt::format("saved set {}, expected 0 to {}", set.value, kMostSavedSets - 1)};
+  return EntryId{entry};
+}
+
+// Whoever calls this holds `asking` of the workspace.
+Expected<Context::Impl::Asked> Context::Impl::ask(EntryId entry, SavedSet set) {
+  if (Status going = checkAborted(); !going) return going.error();
+  if (Status there = area().ensureMemory(); !there) return fail(rank->explain(there.error()));
+  auto saved = rank->savedState(set.value);
+  if (!saved) return fail(saved.error());
+  return Asked{entry, *saved, area().memory, area().turns.take()};
+}
+
+// Whoever calls this has the turn.
+Status Context::Impl::step(const Asked& asked, const std::vector<BoundTensor>& tensors) {
+  if (Status going = checkAborted(); !going) return going;
+  const int64_t begin = monotonicNanoseconds();
+  const StepRequest request{asked.entry, asked.saved, asked.memory.get(), &tensors};
+  auto step = rank->bindStep(request, options.timeoutSeconds);
+  if (!step) return fail(step.error());
+  area().beginStep(this, asked.memory);
+  const int64_t bound = monotonicNanoseconds();
+  auto tasks = execute(**step, *asked.memory);
+  if (!tasks) return fail(tasks.error());
+  rank->finishStep(request, area().touched);
+  area().finishStep();
+  const int64_t end = monotonicNanoseconds();
+  const auto [exchangeBegin, exchangeEnd] = rank->lastExchange();
+  stats = {(bound - begin) * 1e-9, (exchangeEnd - exchangeBegin) * 1e-9, (end - begin) * 1e-9, *tasks,
+           (*step)->tables->rows};
+  if (trace) recordStep(asked.entry, begin, bound, end);
+  return {};
+}
+
+Expected<int64_t> Context::Impl::execute(const Step& step, const WorkMemory& memory) {
+  TraceRecorder* const recorder = trace ? &*trace : nullptr;
+  if (parallel) return parallel->run(step, *memory.scratch, options.timeoutSeconds, recorder);
+  return runSerial(step, memory.scratch->front(), options.timeoutSeconds, recorder);
+}
+
+// Spans of the rank: a run holds its bind, and that its exchange.
+void Context::Impl::recordStep(EntryId entry, int64_t begin, int64_t bound, int64_t end) {
+  const auto record = [&](SpanKind kind, int64_t first, int64_t last) {
+    TraceSpan span;
+    span.begin = first;
+    span.end = last;
+    span.kind = kind;
+    span.entry = entry;
+    trace->rank().add(span);
+  };
+  trace->rank().makeRoom(3);
+  record(SpanKind::kRun, begin, end);
+  record(SpanKind::kBind, begin, bound);
+  record(SpanKind::kExchange, rank->lastExchange().first, rank->lastExchange().second);
+}
+
+Status Context::run(std::string_view name, SavedSet saved) {
+  const auto entry = impl_->check(name, saved);
+  if (!entry) return entry.error();
+  std::unique_lock lock(impl_->area().asking);
+  auto asked = impl_->ask(*entry, saved);
+  lock.unlock();
+  if (!asked) return asked.error();
+  Turns& turns = impl_->area().turns;
+  turns.await(asked->ticket);
+  Status status = impl_->step(*asked, impl_->bound);
+  turns.pass();
+  return status;
+}
+
+Expected<PendingStep> Context::submit(std::string_view name, SavedSet saved) {
+  const auto entry = impl_->check(name, saved);
+  if (!entry) return entry.error();
+  auto pending = std::make_shared<PendingStep::Impl>(impl_->transport, std::string(name));
+  std::lock_guard lock(impl_->area().asking);
+  auto asked = impl_->ask(*entry, saved);
+  if (!asked) return asked.error();
+  {
+    std::lock_guard count(impl_->submittedMutex);
+    ++impl_->submitted;
+  }
+  const auto job = [context = impl_.get(), asked = std::move(*asked), bound = impl_->bound, pending] {
+    if (pending->begin())
+      pending->finish(context->step(asked, bound));
+    else
+      // the others are told in its place, so that they fail this step and not a later one
+      static_cast<void>(
+          context->rank->refuseStep(asked.entry, pending->cancelled(), context->options.timeoutSeconds));
+    context->area().turns.pass();
+    // under the lock: the context may end as soon as it is let go
+    std::lock_guard count(context->submittedMutex);
+    if (--context->submitted == 0) context->settled.notify_all();
+  };
+  impl_->area().queue(asked->ticket, job);
+  return PendingStep(pending);
+}
+
+}  // namespace sluice
