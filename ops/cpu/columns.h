@@ -2,14 +2,15 @@
 // of the sum are transposed in registers, where they are multiplied at once.
 //
 //   for kColumns columns of c
-//     for kLength elements of the sum: transpose the square; for rows of a: sums += row * square
+//     for kLength elements of the sum: transpose the square; sums += rows of a * square
 //
 // The sum of an element runs in the order of the Unit, so that the bits are the same. A Square states
 // kColumns and kLength, kAhead (elements of the sum by which b is asked for ahead of its use), kMostRows (of
 // a, up to which this is quicker than packing) and
 //   load(b, ldb): kLength elements of kColumns rows of b, transposed
-//   add(a, tile): tile[0, kColumns) += the elements a[0, kLength) of a row times the square
-//   addSome(a, k, tile): the same for the first k elements only (adding a zero would turn a -0 into 0)
+//   add<kOneRow>(a, lda, m, tile, stride): tile[i][0, kColumns) += the elements a[i][0, kLength) times the
+//   square, for m rows (1 where kOneRow)
+//   addSome(a, k, tile): of one row, the first k elements only (adding a zero would turn a -0 into 0)
 // Internal linkage: see blocked_product.h.
 #pragma once
 
@@ -20,21 +21,28 @@
 namespace sluice::ops {
 namespace {
 
-template <class Square, class Source>
-void sumsOfColumns(const Source& source, int32_t m, int32_t col, int32_t cols, int32_t k, float* tile,
-                   int32_t stride) {
+// Whole squares of kColumns columns from col on, from the first element of the sum; what is done of it.
+template <class Square, bool kOneRow, class Source>
+int32_t sumsOfSquares(const Source& source, int32_t m, int32_t col, int32_t k, float* tile, int32_t stride) {
   constexpr int32_t kColumns = Square::kColumns, kLength = Square::kLength;
-  for (int32_t i = 0; i < m; ++i) __builtin_memset(tile + i * stride, 0, sizeof(float) * kColumns);
-  const int64_t ldb = source.strideB();
+  const int64_t ldb = source.strideB(), lda = source.strideA();
   int32_t k0 = 0;
-  for (; cols == kColumns && k - k0 >= kLength; k0 += kLength) {
+  for (; k - k0 >= kLength; k0 += kLength) {
     const int32_t later = k0 + Square::kAhead;  // what lies behind the end of a column is another's
     const BFloat16* const ahead =
         later < k ? source.sourceB(col, later) : source.sourceB(col + kColumns, later - k);
     for (int32_t j = 0; j < kColumns; ++j) fetchSoon(ahead + j * ldb);
     const Square square(source.sourceB(col, k0), ldb);
-    for (int32_t i = 0; i < m; ++i) square.add(source.sourceA(i, k0), tile + i * stride);
+    square.template add<kOneRow>(source.sourceA(0, k0), lda, m, tile, stride);
   }
+  return k0;
+}
+
+// What is left of `cols` columns behind the element `k0` of the sum.
+template <class Square, class Source>
+void sumsOfEdge(const Source& source, int32_t m, int32_t col, int32_t cols, int32_t k0, int32_t k,
+                float* tile, int32_t stride) {
+  constexpr int32_t kColumns = Square::kColumns, kLength = Square::kLength;
   for (; k0 < k; k0 += kLength) {
     const int32_t length = smaller(kLength, k - k0);
     const auto bytes = static_cast<size_t>(length) * sizeof(BFloat16);
@@ -54,8 +62,15 @@ template <class Square, class Source>
 void productAlongColumns(const Source& source, int32_t m, int32_t n, int32_t k, int32_t stride, float* tile) {
   for (int32_t col = 0; col < n; col += stride) {
     const int32_t cols = smaller(stride, n - col);
-    for (int32_t j = 0; j < cols; j += Square::kColumns)
-      sumsOfColumns<Square>(source, m, col + j, smaller(Square::kColumns, cols - j), k, tile + j, stride);
+    __builtin_memset(tile, 0, sizeof(float) * m * stride);
+    for (int32_t j = 0; j < cols; j += Square::kColumns) {
+      const int32_t width = smaller(Square::kColumns, cols - j);
+      int32_t k0 = 0;
+      if (width == Square::kColumns)
+        k0 = m == 1 ? sumsOfSquares<Square, true>(source, m, col + j, k, tile + j, stride)
+                    : sumsOfSquares<Square, false>(source, m, col + j, k, tile + j, stride);
+      sumsOfEdge<Square>(source, m, col + j, width, k0, k, tile + j, stride);
+    }
     source.store(0, m, col, cols, tile);
   }
 }

@@ -24,14 +24,18 @@ class SquareAvx2 {
     transpose(pairs_);
   }
 
-  void add(const BFloat16* a, float* tile) const {
-    __m256 sum = _mm256_loadu_ps(tile);
-    unroll<8>([&](auto p) SLUICE_UNROLLED {
-      const __m256i row = pairOf(a + 2 * p.value);
-      sum = _mm256_fmadd_ps(lower(row), lower(pairs_[p.value]), sum);
-      sum = _mm256_fmadd_ps(upper(row), upper(pairs_[p.value]), sum);
-    });
-    _mm256_storeu_ps(tile, sum);
+  template <bool kOneRow>
+  SLUICE_UNROLLED void add(const BFloat16* a, int64_t lda, int32_t m, float* tile, int32_t stride) const {
+    if constexpr (kOneRow) {
+      addRows<1>(a, lda, tile, stride);
+      return;
+    }
+    for (; m >= 4; m -= 4, a += 4 * lda, tile += 4 * stride) addRows<4>(a, lda, tile, stride);
+    if (m >= 2) {
+      addRows<2>(a, lda, tile, stride);
+      m -= 2, a += 2 * lda, tile += 2 * stride;
+    }
+    if (m > 0) addRows<1>(a, lda, tile, stride);
   }
 
   void addSome(const BFloat16* a, int32_t k, float* tile) const {
@@ -45,6 +49,21 @@ class SquareAvx2 {
   }
 
  private:
+  template <int kRows>
+  SLUICE_UNROLLED void addRows(const BFloat16* a, int64_t lda, float* tile, int32_t stride) const {
+    __m256 sum[kRows];
+    unroll<kRows>([&](auto i) SLUICE_UNROLLED { sum[i.value] = _mm256_loadu_ps(tile + i.value * stride); });
+    unroll<8>([&](auto p) SLUICE_UNROLLED {
+      const __m256 even = lower(pairs_[p.value]), odd = upper(pairs_[p.value]);
+      unroll<kRows>([&](auto i) SLUICE_UNROLLED {
+        const __m256i row = pairOf(a + i.value * lda + 2 * p.value);
+        sum[i.value] = _mm256_fmadd_ps(lower(row), even, sum[i.value]);
+        sum[i.value] = _mm256_fmadd_ps(upper(row), odd, sum[i.value]);
+      });
+    });
+    unroll<kRows>([&](auto i) SLUICE_UNROLLED { _mm256_storeu_ps(tile + i.value * stride, sum[i.value]); });
+  }
+
   static __m256i pairOf(const BFloat16* row) {
     int32_t pair;
     __builtin_memcpy(&pair, row, 4);

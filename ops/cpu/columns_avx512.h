@@ -24,10 +24,22 @@ class SquareAvx512 {
     transposeInPlace(pairs_);
   }
 
-  void add(const BFloat16* a, float* tile) const {
-    __m512 sum = _mm512_loadu_ps(tile);
-    unroll<kSquare>([&](auto p) SLUICE_UNROLLED { sum = addPair(sum, a + 2 * p.value, pairs_[p.value]); });
-    _mm512_storeu_ps(tile, sum);
+  template <bool kOneRow>
+  SLUICE_UNROLLED void add(const BFloat16* a, int64_t lda, int32_t m, float* tile, int32_t stride) const {
+    if constexpr (kOneRow) {
+      addRows<1>(a, lda, tile, stride);
+      return;
+    }
+    for (; m >= 8; m -= 8, a += 8 * lda, tile += 8 * stride) addRows<8>(a, lda, tile, stride);
+    if (m >= 4) {
+      addRows<4>(a, lda, tile, stride);
+      m -= 4, a += 4 * lda, tile += 4 * stride;
+    }
+    if (m >= 2) {
+      addRows<2>(a, lda, tile, stride);
+      m -= 2, a += 2 * lda, tile += 2 * stride;
+    }
+    if (m > 0) addRows<1>(a, lda, tile, stride);
   }
 
   void addSome(const BFloat16* a, int32_t k, float* tile) const {
@@ -37,6 +49,18 @@ class SquareAvx512 {
   }
 
  private:
+  template <int kRows>
+  SLUICE_UNROLLED void addRows(const BFloat16* a, int64_t lda, float* tile, int32_t stride) const {
+    __m512 sum[kRows];
+    unroll<kRows>([&](auto i) SLUICE_UNROLLED { sum[i.value] = _mm512_loadu_ps(tile + i.value * stride); });
+    unroll<kSquare>([&](auto p) SLUICE_UNROLLED {
+      unroll<kRows>([&](auto i) SLUICE_UNROLLED {
+        sum[i.value] = addPair(sum[i.value], a + i.value * lda + 2 * p.value, pairs_[p.value]);
+      });
+    });
+    unroll<kRows>([&](auto i) SLUICE_UNROLLED { _mm512_storeu_ps(tile + i.value * stride, sum[i.value]); });
+  }
+
   static __m512 addPair(__m512 sum, const BFloat16* row, __m512i pairs) {
     int32_t pair;
     __builtin_memcpy(&pair, row, 4);

@@ -227,11 +227,11 @@ TEST_CASE("gmm gives a row the same bits however few rows are with it") {
     for (bool transposed : {false, true})
       for (int32_t k : {7, 300, 577}) {
         Random random(8);
-        const Case whole(random, {34, 91, k}, transposed);
+        const Case whole(random, {50, 91, k}, transposed);
         Bf16Matrix c = whole.output(), pieces = whole.output();
         whole.run(by, c);
         int32_t row = 0;
-        for (int32_t rows : {1, 4, 6, 7, 16}) {
+        for (int32_t rows : {1, 3, 4, 6, 7, 13, 16}) {
           INFO(by.name << " rows " << rows << " k " << k << (transposed ? " transposed" : ""));
           Scratch scratch(by.kernels.gmmScratchBytes(91, k));
           GmmArgs args = whole.args(pieces, scratch.data());
