@@ -29,6 +29,11 @@ struct PackF32 {
       for (int32_t i0 = 0; i0 < rows; i0 += kSide) {
         const int32_t iEnd = smaller(i0 + kSide, rows);
         const int32_t rEnd = smaller(r + kSide, k);
+        if (iEnd - i0 == kSide && rEnd - r == kSide) {
+          const float* const scaleHere = scale == nullptr ? nullptr : scale + r;
+          transposeWhole(src + r * ld + i0, ld, scaleHere, dst + int64_t{i0} * Unit::kAStride + r);
+          continue;
+        }
         for (int32_t i = i0; i < iEnd; ++i)
           for (int32_t s = r; s < rEnd; ++s) {
             const float x = widenBf16(src[s * ld + i].bits);
@@ -65,6 +70,34 @@ struct PackF32 {
 
  private:
   static constexpr int32_t kSide = 16;
+
+  typedef float Vector __attribute__((vector_size(16)));
+  typedef uint32_t Words __attribute__((vector_size(16)));
+  typedef uint16_t Halves __attribute__((vector_size(8)));
+
+  // A square of kSide x kSide elements, by squares of 4 x 4 in registers.
+  static void transposeWhole(const BFloat16* src, int64_t ld, const float* scale, Element* dst) {
+    for (int32_t i = 0; i < kSide; i += 4)
+      for (int32_t s = 0; s < kSide; s += 4) {
+        Vector x[4];
+        for (int32_t q = 0; q < 4; ++q) {
+          Halves bits;
+          __builtin_memcpy(&bits, src + (s + q) * ld + i, sizeof bits);
+          x[q] = (Vector)(__builtin_convertvector(bits, Words) << 16);
+          if (scale != nullptr) x[q] *= scale[s + q];
+        }
+        const Vector low01 = __builtin_shufflevector(x[0], x[1], 0, 4, 1, 5);
+        const Vector high01 = __builtin_shufflevector(x[0], x[1], 2, 6, 3, 7);
+        const Vector low23 = __builtin_shufflevector(x[2], x[3], 0, 4, 1, 5);
+        const Vector high23 = __builtin_shufflevector(x[2], x[3], 2, 6, 3, 7);
+        const Vector y[4] = {__builtin_shufflevector(low01, low23, 0, 1, 4, 5),
+                             __builtin_shufflevector(low01, low23, 2, 3, 6, 7),
+                             __builtin_shufflevector(high01, high23, 0, 1, 4, 5),
+                             __builtin_shufflevector(high01, high23, 2, 3, 6, 7)};
+        for (int32_t q = 0; q < 4; ++q)
+          __builtin_memcpy(dst + int64_t{i + q} * Unit::kAStride + s, &y[q], sizeof y[q]);
+      }
+  }
 
   static void widen(const BFloat16* __restrict src, int32_t count, float* __restrict dst) {
     for (int32_t j = 0; j < count; ++j) dst[j] = widenBf16(src[j].bits);
