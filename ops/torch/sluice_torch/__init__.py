@@ -12,6 +12,7 @@ _EXPORTS = {
     "memory": "ranks",
     "fused_dispatch": "fused",
     "fused_combine": "fused",
+    "FineTuning": "finetune",
     "LoRAConfig": "lora",
     "replace_moe": "replace",
 }

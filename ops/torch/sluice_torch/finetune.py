@@ -1,0 +1,142 @@
+"""FineTuning: forward and backward of a layer by hand, for engines that keep no graph of autograd."""
+
+import concurrent.futures
+import os
+
+import torch
+
+from .lora import LoRAConfig
+from .moe import MoE
+
+# All steps that are submitted run in one thread, in order, so that ranks run theirs in the same order.
+_workers: dict[int, concurrent.futures.ThreadPoolExecutor] = {}  # by process: a forked child has its own
+
+
+def _worker() -> concurrent.futures.ThreadPoolExecutor:
+    if os.getpid() not in _workers:
+        _workers[os.getpid()] = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="sluice-steps")
+    return _workers[os.getpid()]
+
+
+class FineTuning:
+    """A layer whose weights are frozen, with or without adapters, and a stack of what its forwards keep.
+
+    forward(..., save=True) puts what a backward needs on the stack, which holds `depth` of them; backward(dy) takes
+    the last one off. submit_forward() and submit_backward() return at once, and wait() gives the result of the
+    earliest that was not waited for. One thread calls it. RuntimeError: steps in an order that cannot be;
+    ValueError: tensors that do not fit. `options` are those of MoE.
+    """
+
+    def __init__(
+        self,
+        hidden: int,
+        intermediate: int,
+        num_experts: int,
+        top_k: int,
+        lora: LoRAConfig | None = None,
+        depth: int = 1,
+        **options,
+    ):
+        if not isinstance(depth, int) or isinstance(depth, bool) or depth < 1:
+            raise ValueError(f"depth is {depth!r}, expected a whole number from 1 on")
+        self.layer = MoE(hidden, intermediate, num_experts, top_k, lora=lora, **options)
+        self.layer.gate_up_weight.requires_grad_(False)
+        self.layer.down_weight.requires_grad_(False)
+        self.depth = depth
+        self._loaded = False
+        self._saved = []  # (x, expert_weights, y) with gradients
+        self._saves = 0  # on the stack when all that is submitted has run
+        self._pending = []
+
+    @torch.no_grad()
+    def load_weights(self, gate: torch.Tensor, up: torch.Tensor, down: torch.Tensor):
+        """Of this rank's experts: gate and up [E, I, H], down [E, H, I]; they are copied."""
+        half = self.layer.shape.intermediate
+        own = self.layer.gate_up_weight
+        places = {"gate": own[:, :half], "up": own[:, half:], "down": self.layer.down_weight}
+        for (name, place), given in zip(places.items(), (gate, up, down)):
+            if given.shape != place.shape:
+                raise ValueError(f"{name} has shape {list(given.shape)}, expected {list(place.shape)}")
+        for place, given in zip(places.values(), (gate, up, down)):
+            place.copy_(given)
+        self._loaded = True
+
+    @property
+    def saved(self) -> int:
+        """Forwards on the stack."""
+        return len(self._saved)
+
+    def forward(self, x, expert_ids, expert_weights, save: bool = True) -> torch.Tensor:
+        """y [T, H] of x [T, H], expert_ids [T, K] and expert_weights [T, K]."""
+        self._check_nothing_pending("forward")
+        self.submit_forward(x, expert_ids, expert_weights, save)
+        return self.wait()
+
+    def backward(self, dy: torch.Tensor) -> dict[str, torch.Tensor]:
+        """Gradients for dy [T, H] of the last forward that was saved, by name: "x", "expert_weights", and those of
+        the adapters. They are given, not added to `.grad`."""
+        self._check_nothing_pending("backward")
+        self.submit_backward(dy)
+        return self.wait()
+
+    def submit_forward(self, x, expert_ids, expert_weights, save: bool = True):
+        """Begins a forward; the tensors are not to be changed before wait()."""
+        if not self._loaded:
+            shape = self.layer.down_weight.shape
+            raise RuntimeError(
+                f"weights of {shape[0]} experts are not loaded: call load_weights(gate, up, down) with gate and up "
+                f"[{shape[0]}, {shape[2]}, {shape[1]}] and down {list(shape)}"
+            )
+        most = self.layer.shape.max_tokens
+        if x.dim() != 2:
+            raise ValueError(f"x has shape {list(x.shape)}, expected [T, {self.layer.shape.hidden}]")
+        if x.shape[0] > most:
+            raise ValueError(f"x has {x.shape[0]} tokens, expected at most max_tokens, which is {most}")
+        if save and self._saves == self.depth:
+            raise RuntimeError(f"{self.depth} forwards are saved, as many as depth allows: call backward first")
+        self._saves += save
+        self._pending.append(_worker().submit(self._run_forward, x, expert_ids, expert_weights, save))
+
+    def submit_backward(self, dy: torch.Tensor):
+        """Begins the backward of the last forward that was saved."""
+        if self._saves == 0:
+            raise RuntimeError(f"backward without a saved forward: 0 of at most {self.depth} are saved")
+        self._saves -= 1
+        self._pending.append(_worker().submit(self._run_backward, dy))
+
+    def wait(self):
+        """The result of the earliest step that was submitted and not waited for, or its error."""
+        if not self._pending:
+            raise RuntimeError("wait without a submitted step: 0 are pending")
+        step = self._pending.pop(0)
+        try:
+            return step.result()
+        finally:
+            if not self._pending:
+                self._saves = len(self._saved)  # fewer, where a forward failed
+
+    def _check_nothing_pending(self, call: str):
+        if self._pending:
+            raise RuntimeError(f"{call} while {len(self._pending)} submitted steps are pending: call wait first")
+
+    def _run_forward(self, x, expert_ids, expert_weights, save: bool) -> torch.Tensor:
+        if not save:
+            with torch.no_grad():
+                return self.layer(x, expert_ids, expert_weights)
+        x = x.detach().requires_grad_()
+        expert_weights = expert_weights.detach().requires_grad_()
+        with torch.enable_grad():  # whatever the mode of the caller's thread
+            y = self.layer(x, expert_ids, expert_weights)
+        self._saved.append((x, expert_weights, y))
+        return y.detach()
+
+    def _run_backward(self, dy: torch.Tensor) -> dict[str, torch.Tensor]:
+        if not self._saved:
+            raise RuntimeError(f"backward without a saved forward: 0 of at most {self.depth} are saved")
+        x, expert_weights, y = self._saved[-1]
+        if dy.shape != y.shape:
+            raise ValueError(f"dy has shape {list(dy.shape)}, expected {list(y.shape)} of the forward it belongs to")
+        self._saved.pop()
+        trained = {name: each for name, each in self.layer.named_parameters() if each.requires_grad}
+        found = torch.autograd.grad(y, [x, expert_weights, *trained.values()], dy.to(y.dtype))
+        return dict(zip(["x", "expert_weights", *trained], found))
