@@ -141,7 +141,7 @@ Exchange::Exchange(c10::intrusive_ptr<Ranks> ranks, const std::string& path) : r
     throwValue(fmt::format("{}: the program was compiled for {} ranks, but there are {}", path,
                            program.ranks(), ranks_->size()));
   auto state = LayerState::create(std::move(program), ranks_->transport(), ranks_->workspace(),
-                                  ranks_->timeoutSeconds());
+                                  ranks_->turn(), ranks_->timeoutSeconds());
   if (!state) throwRuntime(fmt::format("{}: {}", path, state.error().message));
   state_ = *std::move(state);
 }

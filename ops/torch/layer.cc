@@ -34,7 +34,7 @@ Layer::Layer(c10::intrusive_ptr<Ranks> ranks, const std::string& path,
     throwValue(fmt::format("{}: the program was compiled for {} ranks, but there are {}", path,
                            program.ranks(), ranks_->size()));
   auto state = LayerState::create(std::move(program), ranks_->transport(), ranks_->workspace(),
-                                  ranks_->timeoutSeconds());
+                                  ranks_->turn(), ranks_->timeoutSeconds());
   if (!state) throwRuntime(at(path, state.error()));
   state_ = *std::move(state);
 }

@@ -5,8 +5,12 @@
 
 namespace sluice {
 
-LayerState::LayerState(Program program, int rank, std::unique_ptr<Context> context)
-    : program_(std::move(program)), rank_(rank), process_(getpid()), context_(std::move(context)) {}
+LayerState::LayerState(Program program, int rank, std::unique_ptr<Context> context, std::mutex& turn)
+    : program_(std::move(program)),
+      rank_(rank),
+      process_(getpid()),
+      context_(std::move(context)),
+      turn_(turn) {}
 
 LayerState::~LayerState() {
   // a fork copies no threads: nobody could end those of the context
@@ -15,14 +19,14 @@ LayerState::~LayerState() {
 
 Expected<std::shared_ptr<LayerState>> LayerState::create(Program program, Transport& transport,
                                                          std::shared_ptr<Workspace> workspace,
-                                                         double timeoutSeconds) {
+                                                         std::mutex& turn, double timeoutSeconds) {
   ContextOptions options;
   options.workspace = std::move(workspace);
   options.timeoutSeconds = timeoutSeconds;
   auto context = Context::create(program, transport, options);
   if (!context) return context.error();
   return std::shared_ptr<LayerState>(
-      new LayerState(std::move(program), transport.rank(), std::move(*context)));
+      new LayerState(std::move(program), transport.rank(), std::move(*context), turn));
 }
 
 Status LayerState::checkProcess() const {
@@ -42,7 +46,7 @@ Status LayerState::bind(std::span<const NamedTensor> tensors) {
 Status LayerState::run(std::string_view entry, std::span<const NamedTensor> tensors, uint32_t set,
                        StepOutputs* outputs) {
   if (Status here = checkProcess(); !here) return here;
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const std::lock_guard<std::mutex> lock(turn_);
   if (Status bound = bind(tensors); !bound) return bound;
   if (Status ran = context_->run(entry, SavedSet{set}); !ran) return ran;
   return outputs ? outputs->look(*context_) : Status{};
@@ -51,7 +55,7 @@ Status LayerState::run(std::string_view entry, std::span<const NamedTensor> tens
 Expected<PendingStep> LayerState::submit(std::string_view entry, std::span<const NamedTensor> tensors,
                                          uint32_t set) {
   if (Status here = checkProcess(); !here) return here.error();
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const std::lock_guard<std::mutex> lock(turn_);
   if (Status bound = bind(tensors); !bound) return bound.error();
   return context_->submit(entry, SavedSet{set});
 }

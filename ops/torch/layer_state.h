@@ -1,8 +1,9 @@
 // LayerState: a task program as a layer of one rank, for the PyTorch op. Knows nothing of PyTorch.
 //
-// Resource type, shared by pointers. Any number of threads may call it: binding tensors and asking for a step
-// are one action. Ranks call it alike, in the same order. In a forked child nothing of it is used: calls are
-// errors there, and what it holds is left alone.
+// Resource type, shared by pointers. Any number of threads may call it: binding tensors, running a step and
+// looking at what it gave are one action, for all layers that share a workspace. Ranks call it alike, in the
+// same order. In a forked child nothing of it is used: calls are errors there, and what it holds is left
+// alone.
 #pragma once
 
 #include <sys/types.h>
@@ -34,9 +35,10 @@ class StepOutputs {
 
 class LayerState {
  public:
-  // Collective over the ranks of the transport. `workspace` is of this transport, which outlives both.
+  // Collective over the ranks of the transport. `workspace` is of this transport, and `turn` of the
+  // workspace; both the transport and `turn` outlive what is made.
   static Expected<std::shared_ptr<LayerState>> create(Program program, Transport& transport,
-                                                      std::shared_ptr<Workspace> workspace,
+                                                      std::shared_ptr<Workspace> workspace, std::mutex& turn,
                                                       double timeoutSeconds);
   ~LayerState();
   LayerState(const LayerState&) = delete;
@@ -58,15 +60,15 @@ class LayerState {
   Status checkProcess() const;
 
  private:
-  LayerState(Program program, int rank, std::unique_ptr<Context> context);
+  LayerState(Program program, int rank, std::unique_ptr<Context> context, std::mutex& turn);
   Status bind(std::span<const NamedTensor> tensors);
 
   Program program_;
   const int rank_;
   const pid_t process_;
   SavedSets savedSets_;
-  std::mutex mutex_;  // guards the context
   std::unique_ptr<Context> context_;
+  std::mutex& turn_;  // of the workspace: who holds it may use a context of it
 };
 
 using LayerStatePtr = std::shared_ptr<LayerState>;

@@ -8,6 +8,7 @@
 #include <torch/custom_class.h>
 
 #include <memory>
+#include <mutex>
 #include <string>
 
 #include "runtime/api/context.h"
@@ -28,6 +29,7 @@ class Ranks : public torch::CustomClassHolder {
 
   Transport& transport() { return *transport_; }
   const std::shared_ptr<Workspace>& workspace() const { return workspace_; }
+  std::mutex& turn() { return turn_; }
   double timeoutSeconds() const { return timeoutSeconds_; }
 
   // An exception in a process that was forked after this was made.
@@ -41,6 +43,7 @@ class Ranks : public torch::CustomClassHolder {
   std::unique_ptr<Transport> processes_;  // else
   Transport* transport_ = nullptr;        // that of one of them
   std::shared_ptr<Workspace> workspace_;
+  std::mutex turn_;  // who holds it may use a context of the workspace
 };
 
 }  // namespace sluice

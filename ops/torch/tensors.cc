@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include "ops/torch/errors.h"
+#include "runtime/base/huge_pages.h"
 
 namespace sluice {
 namespace {
@@ -79,7 +80,10 @@ TensorView viewOf(const at::Tensor& tensor) {
 }
 
 at::Tensor makeTensor(DType type, const std::vector<int64_t>& shape) {
-  return at::empty(shape, at::TensorOptions(torchType(type)));
+  at::Tensor made = at::empty(shape, at::TensorOptions(torchType(type)));
+  // gradients of weights are new memory in each step: their pages would take as long as a small step
+  if (wantsHugePages(made.nbytes())) adviseHugePages(made.data_ptr(), made.nbytes());
+  return made;
 }
 
 at::Tensor expertIds(const at::Tensor& ids, int64_t tokens, int64_t topK, int64_t experts) {
