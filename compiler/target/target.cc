@@ -123,6 +123,8 @@ std::vector<std::string> targetFolders(const std::string& argv0) {
     folders.push_back(executable.string() + ".runfiles/sluice/targets");
     folders.push_back((executable.parent_path() / "targets").string());
     folders.push_back((executable.parent_path() / ".." / "targets").string());
+    // where tools/install puts them
+    folders.push_back((executable.parent_path() / ".." / "share" / "sluice" / "targets").string());
   }
   return folders;
 }

@@ -1,0 +1,67 @@
+#!/bin/bash
+# usage: install_test.sh INSTALL EXAMPLE   what is installed is found by pkg-config and CMake, and runs
+set -euo pipefail
+install=$PWD/$1 example=$PWD/$2
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+fail() { echo "FAIL: $1"; exit 1; }
+
+# A folder that is moved afterwards, and a second installation over the first one.
+(export BUILD_WORKING_DIRECTORY=$folder; "$install" --prefix first && "$install" --prefix=first)
+mv "$folder/first" "$folder/usr"
+prefix=$folder/usr
+[ -z "$(find "$prefix" -name '*.new.*')" ] || fail "a temporary file is left"
+for path in include/sluice.h lib/libsluice.so lib/libsluice.so.1 lib/libsluice.so.1.0 bin/sluice bin/sluicec \
+            share/sluice/targets/cpu.json share/sluice/graphs/moe_ffn/train.json; do
+  [ -f "$prefix/$path" ] || fail "$path is not there"
+done
+[ "$(readlink "$prefix/lib/libsluice.so.1")" = libsluice.so.1.0 ] || fail "the name of the library is no link"
+if ldd "$prefix/lib/libsluice.so" | grep -iE 'LLVM|MLIR|not found'; then fail "the library needs what it must not"; fi
+
+# What is wrong is said, and nothing is written.
+expect_refused() {
+  if message=$("$install" "$@" 2>&1); then fail "accepted: $*"; fi
+  case $message in *"install: error: "*) ;; *) fail "no message for: $*" ;; esac
+}
+expect_refused
+expect_refused --prefix
+expect_refused --nonsense
+touch "$folder/file"
+expect_refused --prefix "$folder/file/below"
+
+# The installed compiler finds its targets by itself.
+unset SLUICE_TARGETS
+cd "$folder"
+"$prefix/bin/sluicec" "$prefix/share/sluice/graphs/moe_ffn/train.json" --target cpu --set ep=1 --set experts=8 \
+  --set top_k=2 --set hidden=64 --set intermediate=48 --set max_tokens=64 -o layer.slp
+"$prefix/bin/sluice" verify layer.slp
+
+if nm -D "$prefix/lib/libsluice.so" | grep -qE '__(asan|tsan)_'; then
+  echo "skipped: a library with a sanitizer inside cannot be linked by an ordinary compiler"
+  exit 0
+fi
+export PKG_CONFIG_PATH=$prefix/lib/pkgconfig
+[ "$(pkg-config --modversion sluice)" = 1.0 ] || fail "pkg-config has another version"
+# shellcheck disable=SC2046
+cc -std=c11 -Wall -Wextra -Werror -pedantic "$example" $(pkg-config --cflags --libs sluice) -lm -o by_pkg_config
+LD_LIBRARY_PATH=$prefix/lib ./by_pkg_config layer.slp | tee found
+[ "$(grep -c 'of the largest value' found)" = 3 ] || fail "the example did not compare three outputs"
+if message=$(LD_LIBRARY_PATH=$prefix/lib ./by_pkg_config "$example" 2>&1); then fail "a file that is no program runs"; fi
+case $message in "embed: error: "*) ;; *) fail "no message for a file that is no program" ;; esac
+
+command -v cmake > /dev/null || { echo "skipped: there is no cmake"; exit 0; }
+mkdir project
+cat > project/CMakeLists.txt <<'CMAKE'
+cmake_minimum_required(VERSION 3.10)
+project(embed C)
+find_package(sluice 1.0 REQUIRED)
+add_executable(embed ${EXAMPLE})
+target_link_libraries(embed sluice::sluice m)
+CMAKE
+cmake -S project -B build -DEXAMPLE="$example" -DCMAKE_PREFIX_PATH="$prefix" > cmake.log || { cat cmake.log; fail "cmake"; }
+cmake --build build > cmake.log || { cat cmake.log; fail "cmake --build"; }
+build/embed layer.slp
+sed -i 's/sluice 1.0/sluice 2.0/' project/CMakeLists.txt
+if cmake -S project -B build2 -DEXAMPLE="$example" -DCMAKE_PREFIX_PATH="$prefix" > cmake.log 2>&1; then
+  fail "cmake takes version 1 for version 2"
+fi
