@@ -76,6 +76,11 @@ sluice_status sluice_step_cancel(sluice_step* step) {
 const char* sluice_step_error(const sluice_step* step) { return step ? step->error.c_str() : "step is null"; }
 
 void sluice_step_free(sluice_step* step) {
-  if (step && step->process.isThis()) (void)sluice_step_wait(step);
+  // not sluice_step_wait(): what a failed call said stays to be read
+  if (step && step->process.isThis())
+    guarded(nullptr, [&]() -> Outcome {
+      (void)step->step->pending.wait();
+      return {};
+    });
   freeHandle(step);
 }

@@ -26,8 +26,8 @@
  * long as they do. Freeing NULL does nothing. Tensors stay the caller's, and must live while they are bound.
  *
  * Threads. "any": by any number of threads at once. "one": by one thread at a time, also for the handle's
- * other functions. Different handles are independent. After fork() the child may call nothing but free
- * functions.
+ * other functions. Different handles are independent. In a forked child, calls on handles of the parent are
+ * errors, and freeing them does nothing.
  */
 #ifndef SLUICE_RUNTIME_API_SLUICE_H
 #define SLUICE_RUNTIME_API_SLUICE_H

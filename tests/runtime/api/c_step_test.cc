@@ -226,6 +226,7 @@ TEST_CASE("what is wrong with a step is said where it is submitted or when it is
     status = sluice_step_wait(step);
     CHECK_THAT(sluice_step_error(step), Contains("not bound"));
     sluice_step_free(step);
+    CHECK_THAT(sluice_last_error(), Contains("not bound"));
   }
   CHECK(status == SLUICE_ERROR_FAILED);
   int32_t done = 0;
