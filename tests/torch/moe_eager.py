@@ -1,0 +1,42 @@
+"""The layer in plain PyTorch, in float32, as a loop over experts: what sluice_torch.MoE is compared with."""
+
+import torch
+
+# Relative error, in the norm, of a layer whose products are of bfloat16.
+BOUND = 1.2e-2
+
+
+def activate(gate, up, kind, limit=None):
+    if kind == "swiglu_clamp":
+        gate, up = gate.clamp(max=limit), up.clamp(-limit, limit)
+    if kind == "geglu":
+        return torch.nn.functional.gelu(gate, approximate="tanh") * up
+    return (torch.relu(gate) if kind == "reglu" else torch.nn.functional.silu(gate)) * up
+
+
+def eager(x, ids, expert_weights, gate_up, down, kind="swiglu", limit=None):
+    """y [T, H] in float32."""
+    y = torch.zeros(x.shape)
+    for expert in range(gate_up.shape[0]):
+        token, k = (ids == expert).nonzero(as_tuple=True)
+        product = x[token].float() @ gate_up[expert].float().T
+        if limit:  # rounded as the layer does, so that both cut the same elements
+            product = product.bfloat16().float()
+        gate, up = product.chunk(2, dim=1)
+        rows = activate(gate, up, kind, limit) @ down[expert].float().T
+        y = y.index_add(0, token, rows * expert_weights[token, k][:, None])
+    return y
+
+
+def route(tokens, experts, top_k, seed, among=None):
+    """ids [T, K], distinct in a token and of the first `among` experts, and weights [T, K]."""
+    made = torch.Generator().manual_seed(seed)
+    among = among or experts
+    chosen = [torch.randperm(among, generator=made)[:top_k] for _ in range(tokens)]
+    ids = torch.stack(chosen) if tokens else torch.zeros(0, top_k, dtype=torch.long)
+    return ids, torch.rand(tokens, top_k, generator=made)
+
+
+def error(found, expected) -> float:
+    """Of the whole tensor, in the norm."""
+    return ((found.float() - expected.float()).norm() / expected.float().norm().clamp(min=1e-20)).item()

@@ -1,0 +1,171 @@
+"""sluice_torch.MoE at several ranks, which are processes with a torch.distributed group over gloo."""
+
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import sluice_torch
+import torch
+import torch.distributed as dist
+from moe_eager import BOUND, eager, error, route
+
+HIDDEN, INTERMEDIATE, TOP_K = 64, 48, 2
+LIMIT = 120  # seconds for a job
+
+
+def batch(rank, tokens, experts, seed):
+    made = torch.Generator().manual_seed(100 * seed + rank)
+    x = torch.randn(tokens, HIDDEN, generator=made).bfloat16().requires_grad_()
+    dy = torch.randn(tokens, HIDDEN, generator=made).bfloat16()
+    ids, weights = route(tokens, experts, TOP_K, 100 * seed + rank)
+    return x, ids, weights.requires_grad_(), dy
+
+
+def all_weights(experts):
+    made = torch.Generator().manual_seed(7)
+    gate_up = 0.1 * torch.randn(experts, 2 * INTERMEDIATE, HIDDEN, generator=made)
+    down = 0.1 * torch.randn(experts, HIDDEN, INTERMEDIATE, generator=made)
+    return gate_up.bfloat16(), down.bfloat16()
+
+
+def make(group, experts, **options):
+    layer = sluice_torch.MoE(HIDDEN, INTERMEDIATE, experts, TOP_K, ep_group=group, timeout=20, **options)
+    first, count = layer.first_expert, layer.gate_up_weight.shape[0]
+    with torch.no_grad():
+        for weight, whole in zip((layer.gate_up_weight, layer.down_weight), all_weights(experts)):
+            weight.copy_(whole[first : first + count])
+    return layer
+
+
+def check_step(layer, rank, counts, experts, seed):
+    """A step of this rank, against one process that has the tokens and experts of all ranks."""
+    x, ids, weights, dy = batch(rank, counts[rank], experts, seed)
+    y = layer(x, ids, weights)
+    found = torch.autograd.grad(y, [x, weights, layer.gate_up_weight, layer.down_weight], dy)
+    parts = [batch(r, tokens, experts, seed) for r, tokens in enumerate(counts)]
+    whole = [weight.float().requires_grad_() for weight in all_weights(experts)]
+    leaves = [[part[0].detach().float().requires_grad_(), part[2]] for part in parts]
+    ys = [eager(leaf[0], part[1], leaf[1], *whole) for leaf, part in zip(leaves, parts)]
+    expected = torch.autograd.grad(ys, leaves[rank] + whole, [part[3].float() for part in parts])
+    own = slice(layer.first_expert, layer.first_expert + layer.gate_up_weight.shape[0])
+    assert error(y, ys[rank]) < BOUND, error(y, ys[rank])
+    for name, a, b in zip(("x", "expert_weights"), found, expected):
+        assert a.shape == b.shape and error(a, b) < BOUND, (name, error(a, b))
+    for name, a, b in zip(("gate_up_weight", "down_weight"), found[2:], expected[2:]):
+        assert a.shape == b[own].shape and error(a, b[own]) < BOUND, (name, error(a, b[own]))
+
+
+def steps(rank, size):
+    layer = make(dist.group.WORLD, 8)
+    for seed, counts in enumerate(([37, 20, 9], [0, 64, 1], [100, 3, 50])):
+        check_step(layer, rank, counts[:size], 8, seed)
+
+
+def uneven(rank, size):
+    check_step(make(dist.group.WORLD, 7), rank, [21, 40, 8][:size], 7, 1)
+
+
+def part_of_the_ranks(rank, size):
+    """The last rank is in no group with the others."""
+    group = dist.new_group(list(range(size - 1)))
+    if rank < size - 1:
+        check_step(make(group, 8), rank, [21, 40][: size - 1], 8, 1)
+        return
+    try:
+        make(group, 8)
+    except ValueError as refused:
+        assert "this process is none of its ranks" in str(refused), refused
+        return
+    raise AssertionError("a process outside the group made a layer of it")
+
+
+def inference(rank, size):
+    """Steps in flight of two layers that share a workspace."""
+    layers = [make(dist.group.WORLD, 8), make(dist.group.WORLD, 8, activation="reglu")]
+    x, ids, weights, _ = batch(rank, 30 + rank, 8, 1)
+    with torch.no_grad():
+        plain = [layer(x, ids, weights) for layer in layers]
+        pending = [layer.submit_forward(x, ids, weights) for layer in layers]
+        for step, y in zip(pending, plain):
+            assert torch.equal(step.wait(), y)
+
+
+def several_machines(rank, size):
+    from sluice_torch import ranks
+
+    ranks._machine = lambda: f"machine-{rank}"
+    layer = make(dist.new_group(), 8)
+    x, ids, weights, _ = batch(rank, 5, 8, 1)
+    try:
+        layer(x, ids, weights)
+    except RuntimeError as refused:
+        assert "on several machines: rank 0 on machine-0, rank 1 on machine-1" in str(refused), refused
+        return
+    raise AssertionError("ranks of several machines made a layer")
+
+
+def copies(rank, size):
+    import copy
+    import pickle
+
+    layer = make(dist.group.WORLD, 8)
+    x, ids, weights, _ = batch(rank, 5, 8, 1)
+    assert torch.equal(copy.deepcopy(layer)(x, ids, weights), layer(x, ids, weights))
+    try:
+        pickle.dumps(layer)
+    except TypeError as refused:
+        assert "save its state_dict()" in str(refused), refused
+        return
+    raise AssertionError("a layer with a group was pickled")
+
+
+class RanksTest(unittest.TestCase):
+    def job(self, size, *parts):
+        """Runs parts of a test one after the other in processes: importing PyTorch takes the longest."""
+        with tempfile.TemporaryDirectory() as folder:
+            names = ",".join(part.__name__ for part in parts)
+            command = [sys.executable, __file__, names, str(size), str(pathlib.Path(folder) / "meeting")]
+            started = [
+                subprocess.Popen(
+                    [*command, str(rank)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+                )
+                for rank in range(size)
+            ]
+            try:
+                said = [process.communicate(timeout=LIMIT)[0] for process in started]
+            finally:
+                for process in started:
+                    process.kill()
+                    process.wait()
+        for rank, process in enumerate(started):
+            self.assertEqual(process.returncode, 0, f"rank {rank}: {said[rank]}")
+
+    def test_two_ranks_do_what_one_process_does(self):
+        self.job(2, steps, inference, copies, several_machines)
+
+    def test_three_ranks_do_what_one_process_does(self):
+        self.job(3, steps, uneven, part_of_the_ranks)
+
+    def test_a_group_before_torch_distributed_is_refused(self):
+        with self.assertRaisesRegex(ValueError, "torch.distributed is not initialized"):
+            sluice_torch.MoE(64, 48, 8, 2, ep_group=object())
+
+
+def be_rank(parts, size, meeting, rank):
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=size)
+    for part in parts.split(","):
+        print(f"{part}:", flush=True)
+        globals()[part](rank, size)
+        dist.barrier()
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 4:
+        be_rank(sys.argv[1], int(sys.argv[2]), sys.argv[3], int(sys.argv[4]))
+    else:
+        unittest.main()
