@@ -1,0 +1,58 @@
+"""Jobs of tests: this file again, as processes with a torch.distributed group over gloo, or as a single one."""
+
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+
+import torch
+import torch.distributed as dist
+
+LIMIT = 120  # seconds for a job, where nothing is said
+
+
+def start(name, *arguments, role="child"):
+    """A process that runs function `name` of the test's file."""
+    command = [sys.executable, os.path.abspath(sys.argv[0]), role, name, *map(str, arguments)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def finish(process, limit=LIMIT):
+    """What it printed, and how it ended: an exit status, or a signal's name. It is killed past the limit."""
+    try:
+        said = process.communicate(timeout=limit)[0]
+    except subprocess.TimeoutExpired:
+        process.kill()
+        return process.communicate()[0] + f"\nstill there after {limit} s", "hang"
+    code = process.returncode
+    return said, signal.Signals(-code).name if code < 0 else code
+
+
+def run_ranks(test, name, size, limit=LIMIT):
+    """Runs function `name`(rank, size) in each of `size` processes; a failure of any fails the test."""
+    with tempfile.TemporaryDirectory() as folder:
+        store = pathlib.Path(folder) / "store"
+        ranks = [start(name, rank, size, store, role="rank") for rank in range(size)]
+        for rank, (said, ended) in enumerate([finish(process, limit) for process in ranks]):
+            test.assertEqual(ended, 0, f"rank {rank} of {name}: {said}")
+
+
+def main(functions):
+    """In a child: runs the function, and returns True. Else False."""
+    role = sys.argv[1] if len(sys.argv) > 2 else ""
+    if role not in ("child", "rank"):
+        return False
+    function, arguments = functions[sys.argv[2]], sys.argv[3:]
+    if role == "child":
+        function(*arguments)
+        return True
+    rank, size, store = int(arguments[0]), int(arguments[1]), arguments[2]
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=size)
+    function(rank, size)
+    dist.barrier()
+    dist.destroy_process_group()
+    return True

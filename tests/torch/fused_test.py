@@ -1,0 +1,169 @@
+"""fused_dispatch and fused_combine against plain PyTorch, at one rank and at several."""
+
+import gc
+import unittest
+
+import core_jobs
+import torch
+import torch.distributed as dist
+from sluice_torch import fused_combine, fused_dispatch, ranks
+
+HIDDEN, TOP_K = 32, 3
+BOUND = 1e-2  # of bf16 rounded twice
+
+
+def batch(rank, tokens, experts, seed=1):
+    """x, ids with some pairs for nobody, probabilities, and a gradient of y."""
+    made = torch.Generator().manual_seed(1000 * seed + rank)
+    x = torch.randn(tokens, HIDDEN, generator=made).bfloat16().requires_grad_()
+    probs = torch.rand(tokens, TOP_K, generator=made).requires_grad_()
+    ids = torch.zeros(tokens, TOP_K, dtype=torch.long)
+    for token in range(tokens):
+        ids[token] = torch.randperm(experts, generator=made)[:TOP_K]
+    ids[::5, 1] = -1
+    return x, ids, probs, torch.randn(tokens, HIDDEN, generator=made).bfloat16()
+
+
+def factors(experts):
+    """What the experts of these tests multiply by."""
+    return torch.linspace(0.5, 2, experts)
+
+
+def through_experts(rows, row_experts, row_probs, experts):
+    return (rows.float() * (factors(experts)[row_experts] * row_probs)[:, None]).bfloat16()
+
+
+def plain(x, ids, probs, experts):
+    weights = torch.where(ids >= 0, probs * factors(experts)[ids.clamp(min=0)], torch.zeros(()))
+    return (x.float()[:, None, :] * weights[:, :, None]).sum(1)
+
+
+def difference(found, expected):
+    if not expected.numel():
+        return 0.0
+    return (found.float() - expected.float()).abs().max().item() / max(expected.abs().max().item(), 1e-30)
+
+
+def check_step(rank, counts, experts, group, seed=1):
+    x, ids, probs, dy = batch(rank, counts[rank], experts, seed)
+    rows, row_experts, row_probs, counted, handle = fused_dispatch(x, ids, probs, experts, group, timeout=20)
+    check_rows(rank, counts, experts, seed, rows, row_experts, row_probs, counted)
+    y = fused_combine(through_experts(rows, row_experts, row_probs, experts), group, handle)
+    expected = plain(x, ids, probs, experts)
+    assert difference(y, expected) < BOUND, difference(y, expected)
+    found = torch.autograd.grad(y, [x, probs], dy)
+    wanted = torch.autograd.grad(expected, [x, probs], dy.float())
+    for name, a, b in zip(("x", "probs"), found, wanted):
+        assert a.dtype == b.dtype and a.shape == b.shape, (name, a, b)
+        assert difference(a, b) < BOUND, (name, difference(a, b))
+    assert found[1][ids < 0].abs().sum() == 0
+
+
+def check_rows(rank, counts, experts, seed, rows, row_experts, row_probs, counted):
+    """Rows lie expert by expert, inside an expert by source rank, then by token, and have the tokens' bits."""
+    size = len(counts)
+    own = experts // size + (rank < experts % size)
+    first = rank * (experts // size) + min(rank, experts % size)
+    wanted = []
+    for expert in range(first, first + own):
+        for source, tokens in enumerate(counts):
+            x, ids, probs, _ = batch(source, tokens, experts, seed)
+            wanted += [(expert, x[t], probs[t, k]) for t, k in (ids == expert).nonzero().tolist()]
+    assert row_experts.tolist() == [expert for expert, _, _ in wanted]
+    assert counted.tolist() == [row_experts.tolist().count(first + e) for e in range(own)]
+    assert rows.shape == (len(wanted), HIDDEN) and row_probs.shape == (len(wanted),)
+    if wanted:
+        assert torch.equal(rows, torch.stack([row for _, row, _ in wanted]))
+        assert torch.equal(row_probs, torch.stack([prob for _, _, prob in wanted]))
+
+
+def steps(rank, size):
+    for seed, counts in enumerate(([37, 20, 9], [0, 64, 1], [100, 3, 50])):
+        check_step(rank, counts[:size], 8, dist.group.WORLD, seed)
+    check_step(rank, [10, 20, 30][:size], 7, dist.group.WORLD)  # experts that ranks do not divide
+    check_step(rank, [0] * size, 8, dist.group.WORLD)
+
+
+def two_in_flight(rank, size):
+    """Two dispatches before their combines, and these before their backwards, in another order."""
+    experts, group = 8, dist.group.WORLD if size > 1 else None
+    batches = [batch(rank, tokens, experts, seed) for seed, tokens in ((1, 30), (2, 50))]
+    made = [fused_dispatch(x, ids, probs, experts, group) for x, ids, probs, _ in batches]
+    ys = [fused_combine(through_experts(*m[:3], experts), group, m[4]) for m in reversed(made)][::-1]
+    expected = [plain(x, ids, probs, experts) for x, ids, probs, _ in batches]
+    for i in (1, 0):
+        x, _, probs, dy = batches[i]
+        assert difference(ys[i], expected[i]) < BOUND
+        found = torch.autograd.grad(ys[i], [x, probs], dy)
+        wanted = torch.autograd.grad(expected[i], [x, probs], dy.float())
+        for a, b in zip(found, wanted):
+            assert difference(a, b) < BOUND, (i, difference(a, b))
+
+
+class OneRankTest(unittest.TestCase):
+    def test_dispatch_and_combine_are_those_of_plain_pytorch(self):
+        for tokens in (1, 23, 0, 64):
+            check_step(0, [tokens], 6, None)
+
+    def test_two_dispatches_go_before_their_combines(self):
+        two_in_flight(0, 1)
+
+    def test_each_is_the_backward_of_the_other(self):
+        x, ids, probs, dy = batch(0, 20, 6)
+        rows, _, _, _, handle = fused_dispatch(x, ids, probs, 6)
+        (dx,) = torch.autograd.grad(rows, [x], rows.detach(), retain_graph=True)
+        self.assertTrue(torch.equal(dx, fused_combine(rows.detach(), None, handle)))
+        leaf = rows.detach().requires_grad_()
+        (d_rows,) = torch.autograd.grad(fused_combine(leaf, None, handle), [leaf], dy)
+        sent, _, _, _, _ = fused_dispatch(dy, ids, probs, 6)
+        self.assertTrue(torch.equal(d_rows, sent))
+
+    def test_a_routing_lives_as_long_as_its_handle_or_graph(self):
+        x, ids, probs, dy = batch(0, 20, 6)
+        before = ranks.memory()["saved_sets_in_use"]
+        rows, _, _, _, handle = fused_dispatch(x, ids, probs, 6)
+        y = fused_combine(rows, None, handle)
+        in_use = lambda: ranks.memory()["saved_sets_in_use"] - before
+        self.assertEqual(in_use(), 1)
+        del handle, rows
+        gc.collect()
+        self.assertEqual(in_use(), 1)
+        torch.autograd.grad(y, [x], dy)
+        self.assertEqual(in_use(), 0)
+        with torch.no_grad():
+            *_, handle = fused_dispatch(x, ids, probs, 6)
+        self.assertEqual(in_use(), 1)
+        del handle, _
+        gc.collect()
+        self.assertEqual(in_use(), 0)
+
+    def test_what_does_not_fit_is_refused(self):
+        x, ids, probs, _ = batch(0, 20, 6)
+        with self.assertRaisesRegex(ValueError, "x has type Float"):
+            fused_dispatch(x.float(), ids, probs, 6)
+        with self.assertRaisesRegex(ValueError, r"probs has shape \[3, 3\], expected \[20, 3\]"):
+            fused_dispatch(x, ids, probs[:3], 6)
+        with self.assertRaisesRegex(ValueError, r"expert_ids\[0, 0\] is \d+, expected 0 to 5"):
+            fused_dispatch(x, ids + 6, probs, 6)
+        rows, _, _, counted, handle = fused_dispatch(x, ids, probs, 6)
+        with self.assertRaisesRegex(ValueError, rf"rows has shape \[1, 32\], expected \[{len(rows)}, 32\]"):
+            fused_combine(rows[:1], None, handle)
+        with self.assertRaisesRegex(ValueError, "handle is of type Tensor"):
+            fused_combine(rows, None, counted)
+        with self.assertRaisesRegex(RuntimeError, "no second derivative"):
+            torch.autograd.grad(rows.sum(), [x], create_graph=True)
+
+
+class RanksTest(unittest.TestCase):
+    def test_two_ranks_give_each_other_their_rows_in_order(self):
+        core_jobs.run_ranks(self, "steps", 2)
+
+    def test_three_ranks_give_each_other_their_rows_in_order(self):
+        core_jobs.run_ranks(self, "steps", 3)
+
+    def test_two_dispatches_go_before_their_combines_at_two_ranks(self):
+        core_jobs.run_ranks(self, "two_in_flight", 2)
+
+
+if __name__ == "__main__" and not core_jobs.main(globals()):
+    unittest.main()
