@@ -43,8 +43,7 @@ Status Context::Impl::step(const Asked& asked, const std::vector<BoundTensor>& t
   const int64_t bound = monotonicNanoseconds();
   auto tasks = execute(**step, *asked.memory);
   if (!tasks) return fail(tasks.error());
-  rank->finishStep(request, area().touched);
-  area().finishStep();
+  if (rank->finishStep(request, area().touched)) area().finishStep();
   const int64_t end = monotonicNanoseconds();
   const auto [exchangeBegin, exchangeEnd] = rank->lastExchange();
   stats = {(bound - begin) * 1e-9, (exchangeEnd - exchangeBegin) * 1e-9, (end - begin) * 1e-9, *tasks,

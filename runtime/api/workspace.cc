@@ -1,6 +1,7 @@
 #include "runtime/api/workspace.h"
 
 #include <fmt/format.h>
+#include <pthread.h>
 
 #include <algorithm>
 #include <limits>
@@ -26,6 +27,12 @@ int firstUnitFor(const Transport& transport, const WorkspaceOptions& options, in
 }
 
 }  // namespace
+
+int Origin::forks() {
+  static std::atomic<int> count{0};
+  static const int registered = pthread_atfork(nullptr, nullptr, [] { count.fetch_add(1); });
+  return count.load(std::memory_order_relaxed) + registered;
+}
 
 Status Origin::check(std::string_view what) const {
   if (!isForked()) return {};

@@ -25,11 +25,16 @@ namespace sluice {
 // that nothing but this may be looked at there.
 class Origin {
  public:
-  bool isForked() const { return getpid() != process_; }
+  bool isForked() const { return forks() != forks_; }
   // Error: the process is a forked child.
   Status check(std::string_view what) const;
 
  private:
+  // How often this process, and those that it comes from, were forked: asking the system for the process
+  // costs as much as the rest of asking for a step.
+  static int forks();
+
+  const int forks_ = forks();
   const pid_t process_ = getpid();
 };
 
@@ -51,7 +56,7 @@ struct Workspace::Impl {
 
   // By who has the turn. What it used is kept until another step begins: outputs lie there.
   void beginStep(const void* context, std::shared_ptr<const WorkMemory> uses);
-  void finishStep();
+  void finishStep();  // it touched more than steps before
   std::shared_ptr<const WorkMemory> used;
   TouchedMemory touched;
   std::atomic<const void*> last{nullptr};  // the context whose step began last

@@ -175,10 +175,10 @@ BufferAddress RankState::regionAddress(const StepRequest& request, RegionId id) 
 // Of what other ranks write to in this step: equal at ranks that have the same.
 uint64_t RankState::digestOfMemory(const StepRequest& request) const {
   uint64_t state = 0xcbf29ce484222325u;  // FNV-1a over words
-  const auto& regions = plan_->program().regions;
-  for (uint32_t r = 0; r < regions.size(); ++r)
-    if (regions[r].symmetric)
-      state = (state ^ regionAddress(request, RegionId{r}).handle.index) * 0x100000001b3u;
+  const auto add = [&](SymmetricHandle handle) { state = (state ^ handle.index) * 0x100000001b3u; };
+  const size_t slots = regions_.needs.symmetric.size();
+  for (size_t slot = 0; slot < slots; ++slot) add(request.memory->symmetric[slot].handle);
+  add(request.saved->symmetric);
   return state;
 }
 
@@ -258,10 +258,17 @@ Status RankState::checkTotals() const {
                            std::numeric_limits<int32_t>::max())};
 }
 
-void RankState::finishStep(const StepRequest& request, TouchedMemory& touched) {
+bool RankState::finishStep(const StepRequest& request, TouchedMemory& touched) {
   SavedState& saved = *request.saved;
   events_.clear(*plan_, request.entry, *step_.tables);
   saved.done[request.entry.value] = true;
+  const RoutingTables& tables = *step_.tables;
+  SavedState::Extents& largest = saved.largest[request.entry.value];
+  if (largest.memory == request.memory && tables.tokens <= largest.tokens && tables.rows <= largest.rows &&
+      tables.pairs <= largest.pairs)
+    return false;
+  largest = {request.memory, std::max(largest.tokens, tables.tokens), std::max(largest.rows, tables.rows),
+             std::max(largest.pairs, tables.pairs)};
   for (const RegionId id : regionsOf_[request.entry.value]) {
     const Region& region = plan_->program().at(id);
     const int64_t bytes =
@@ -274,6 +281,7 @@ void RankState::finishStep(const StepRequest& request, TouchedMemory& touched) {
   int64_t bytes = 0;
   for (const int64_t of : saved.touched) bytes += of;
   saved.bytes.store(bytes, std::memory_order_relaxed);
+  return true;
 }
 
 }  // namespace sluice

@@ -64,8 +64,9 @@ class RankState {
   // Tells the other ranks that this one does not take part in the step, which fails there, and why.
   Status refuseStep(EntryId entry, const std::string& why, double timeoutSeconds);
 
-  // After the last task: clears the counters; what the entry saves is there for later entries.
-  void finishStep(const StepRequest& request, TouchedMemory& touched);
+  // After the last task: clears the counters; what the entry saves is there for later entries. True: the step
+  // touched more memory than those before.
+  bool finishStep(const StepRequest& request, TouchedMemory& touched);
 
   // When the last bind began to exchange counts and when it had them all, as monotonicNanoseconds().
   std::pair<int64_t, int64_t> lastExchange() const { return exchanged_; }

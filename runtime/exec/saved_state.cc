@@ -25,6 +25,7 @@ Expected<std::unique_ptr<SavedState>> SavedState::create(const Plan& plan, Trans
   state->local.resize(program.regions.size());
   state->offsets.resize(program.regions.size());
   state->touched.resize(program.regions.size());
+  state->largest.resize(program.entries.size());
   state->tables.resize(program.entries.size());
   state->done.resize(program.entries.size());
   state->digests.resize(program.entries.size());

@@ -32,6 +32,14 @@ struct SavedState {
   std::vector<bool> done;
   std::vector<uint64_t> digests;  // of its routing
 
+  // The largest step of an entry so far, on that memory.
+  struct Extents {
+    const void* memory = nullptr;
+    int32_t tokens = 0;
+    int32_t rows = 0;
+    int32_t pairs = 0;
+  };
+  std::vector<Extents> largest;   // by entry
   std::vector<int64_t> touched;   // by region: bytes, at most by a step so far
   std::atomic<int64_t> bytes{0};  // all of that; read by any thread
 };
