@@ -165,6 +165,18 @@ class CacheTest(unittest.TestCase):
         with self.assertRaisesRegex(RuntimeError, "SLUICEC is '/nowhere/sluicec'"):
             compile_shape()
 
+    def test_device_models_are_found_where_the_compiler_looks(self):
+        model = os.path.join(os.environ.pop("SLUICE_TARGETS"), "cpu.json")
+        compiler = self.folder / "prefix" / "bin" / "sluicec"
+        for place in ("bin/targets", "targets", "share/sluice/targets", "bin/sluicec.runfiles/sluice/targets"):
+            found = self.folder / "prefix" / place / "cpu.json"
+            found.parent.mkdir(parents=True)
+            shutil.copyfile(model, found)
+            self.assertEqual(cache.find_target(str(compiler), "cpu"), str(found))
+            found.unlink()
+        with self.assertRaisesRegex(RuntimeError, "no device model cpu.json .*share/sluice/targets"):
+            cache.find_target(str(compiler), "cpu")
+
     def test_the_folder_follows_the_environment(self):
         self.assertEqual(cache.folder(), self.folder / "cache")
         del os.environ["SLUICE_CACHE"]

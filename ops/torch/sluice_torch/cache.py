@@ -69,7 +69,8 @@ def find_target(compiler: str, name: str) -> str:
         folders = []
         for program in (Path(compiler), Path(compiler).resolve()):
             folders.append(Path(f"{program}.runfiles") / "sluice" / "targets")
-            folders += [program.parent / "targets", program.parent.parent / "targets"]
+            prefix = program.parent.parent
+            folders += [program.parent / "targets", prefix / "targets", prefix / "share" / "sluice" / "targets"]
     for place in folders:
         if (place / f"{name}.json").is_file():
             return os.path.abspath(place / f"{name}.json")
