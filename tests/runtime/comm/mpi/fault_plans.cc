@@ -79,39 +79,57 @@ void list(uint64_t first, uint64_t last, std::vector<FaultCase>& cases) {
   }
 }
 
+// A rank that left well is named by those who miss something of it; one that left since it failed is not.
+bool namesConsequence(const std::string& error, const std::vector<RankEnd>& ends) {
+  std::smatch left;
+  if (!std::regex_search(error, left, std::regex("rank (\\d) has left"))) return false;
+  return !ends.at(std::stoul(left[1])).error.empty();
+}
+
 // What is wrong with the words of an end, or "". Ranks that fail at the same time may each keep their own.
-std::string judgeWords(const FaultPlan& plan, const std::string& error) {
+std::string judgeWords(const FaultPlan& plan, const std::string& error, const std::vector<RankEnd>& ends) {
   if (plan.isHarmless()) return "failed: " + error;
   if (plan.corrupt > 0)
     return error.find("arrived damaged") == std::string::npos ? "names no damage: " + error : "";
-  if (error.find("has left") != std::string::npos) return "names a consequence: " + error;
-  // nobody is told of a death: who waits for a survivor that waits names that one
-  if (std::regex_search(error, std::regex("rank \\d.*: waited .* ranks? \\d|waited .* task"))) return "";
+  if (plan.die > 0 && std::regex_search(error, std::regex(fmt::format("^rank {} .*has died", plan.rank))))
+    return "";
+  if (namesConsequence(error, ends)) return "names a consequence: " + error;
+  // by messages nobody is told of a death: who waits for a survivor that waits names that one
+  if (std::regex_search(error, std::regex("rank \\d.*: .*waited .* (ranks? \\d|task )"))) return "";
   return "does not say what it waited for: " + error;
+}
+
+// As ranks left them; the error "gone" where there is none.
+std::vector<RankEnd> readEnds(const Planned& planned, const std::string& folder) {
+  std::vector<RankEnd> ends;
+  for (int rank = 0; rank < planned.layer->program.ranks(); ++rank) {
+    std::ifstream file(fileOf(folder, planned.seed, rank));
+    const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+    ends.push_back(text.empty() ? RankEnd{{}, "gone"} : rankEndOf(text));
+  }
+  return ends;
 }
 
 std::string judgeFiles(const Planned& planned, const std::string& folder,
                        std::map<std::string, int>& counts) {
   const FaultPlan& plan = planned.plan;
-  std::vector<RankEnd> ends;
+  const std::vector<RankEnd> ends = readEnds(planned, folder);
+  std::vector<RankEnd> judged = ends;
   int failed = 0, missing = 0;
-  for (int rank = 0; rank < planned.layer->program.ranks(); ++rank) {
-    std::ifstream file(fileOf(folder, planned.seed, rank));
-    missing += !file;
-    const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-    RankEnd end = missing > 0 && text.empty() ? RankEnd{{}, "gone"} : rankEndOf(text);
-    failed += !end.error.empty() && !text.empty();
-    if (!end.error.empty() && !text.empty())
-      if (const std::string wrong = judgeWords(plan, end.error); !wrong.empty())
-        return fmt::format("rank {} {}", rank, wrong);
+  for (size_t rank = 0; rank < ends.size(); ++rank) {
+    const std::string& error = ends[rank].error;
+    if (error.empty()) continue;
+    const bool gone = error == "gone";
+    ++(gone ? missing : failed);
+    if (const std::string wrong = gone ? "" : judgeWords(plan, error, ends); !wrong.empty())
+      return fmt::format("rank {} {}", rank, wrong);
     // said and judged: from here on it is about bits
-    if (!end.error.empty()) end.error = fmt::format("rank {} waited: arrived damaged, has died", plan.rank);
-    ends.push_back(std::move(end));
+    judged[rank].error = fmt::format("rank {} waited: arrived damaged, has died", plan.rank);
   }
   // the first survivor that has failed ends the job, perhaps before all have
   if (missing > 0 && (plan.die == 0 || failed == 0)) return fmt::format("{} ranks left no end", missing);
   ++counts[failed == 0 ? "well" : "badly"];
-  return judge(*planned.layer, plan, ends);
+  return judge(*planned.layer, plan, judged);
 }
 
 int judgeAll(uint64_t first, uint64_t last, const std::string& folder, std::vector<FaultCase>& cases) {
