@@ -60,7 +60,7 @@ std::pair<at::Tensor, at::Tensor> expertsOf(const LayerState& state, const std::
 }
 
 struct DispatchFunction : torch::autograd::Function<DispatchFunction> {
-  static variable_list forward(AutogradContext* ctx, const c10::intrusive_ptr<Exchange>& exchange,
+  static variable_list forward(AutogradContext* ctx, const c10::intrusive_ptr<TokenExchange>& exchange,
                                const at::Tensor& x, const at::Tensor& ids, const at::Tensor& probs) {
     LayerState& state = *exchange->state();
     const std::vector<NamedTensor> tensors = {
@@ -82,7 +82,7 @@ struct DispatchFunction : torch::autograd::Function<DispatchFunction> {
 
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
     refuseSecondDerivative();
-    const auto exchange = ctx->saved_data["exchange"].toCustomClass<Exchange>();
+    const auto exchange = ctx->saved_data["exchange"].toCustomClass<TokenExchange>();
     const at::Tensor token = ctx->get_saved_variables()[0];
     const HeldStep step = stepOf(token, *exchange->state());
     const at::Tensor dRows = grads[0].contiguous(), dRowProbs = grads[2].contiguous();
@@ -99,7 +99,7 @@ struct DispatchFunction : torch::autograd::Function<DispatchFunction> {
 };
 
 struct CombineFunction : torch::autograd::Function<CombineFunction> {
-  static at::Tensor forward(AutogradContext* ctx, const c10::intrusive_ptr<Exchange>& exchange,
+  static at::Tensor forward(AutogradContext* ctx, const c10::intrusive_ptr<TokenExchange>& exchange,
                             const at::Tensor& rows, const at::Tensor& handle) {
     const HeldStep step = stepOf(handle, *exchange->state());
     checkTensor("rows", rows, at::kBFloat16, {step.rows, exchange->hidden()});
@@ -113,7 +113,7 @@ struct CombineFunction : torch::autograd::Function<CombineFunction> {
 
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
     refuseSecondDerivative();
-    const auto exchange = ctx->saved_data["exchange"].toCustomClass<Exchange>();
+    const auto exchange = ctx->saved_data["exchange"].toCustomClass<TokenExchange>();
     const at::Tensor handle = ctx->get_saved_variables()[0];
     const HeldStep step = stepOf(handle, *exchange->state());
     const at::Tensor dy = grads[0].contiguous();
@@ -126,7 +126,8 @@ struct CombineFunction : torch::autograd::Function<CombineFunction> {
 
 }  // namespace
 
-Exchange::Exchange(c10::intrusive_ptr<Ranks> ranks, const std::string& path) : ranks_(std::move(ranks)) {
+TokenExchange::TokenExchange(c10::intrusive_ptr<Ranks> ranks, const std::string& path)
+    : ranks_(std::move(ranks)) {
   ranks_->checkProcess();
   Program program = valueOf(Program::load(path));
   const TaskProgram& tables = program.tables();
@@ -147,7 +148,7 @@ Exchange::Exchange(c10::intrusive_ptr<Ranks> ranks, const std::string& path) : r
 }
 
 std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor> dispatchRows(
-    const c10::intrusive_ptr<Exchange>& exchange, const at::Tensor& x, const at::Tensor& ids,
+    const c10::intrusive_ptr<TokenExchange>& exchange, const at::Tensor& x, const at::Tensor& ids,
     const at::Tensor& probs) {
   throwIfFailed(exchange->state()->checkProcess());
   const TaskProgram& program = exchange->state()->program();
@@ -161,7 +162,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor> dispatchR
   return {made[0], made[1], made[2], made[3], made[4]};
 }
 
-at::Tensor combineRows(const c10::intrusive_ptr<Exchange>& exchange, const at::Tensor& rows,
+at::Tensor combineRows(const c10::intrusive_ptr<TokenExchange>& exchange, const at::Tensor& rows,
                        const at::Tensor& handle) {
   throwIfFailed(exchange->state()->checkProcess());
   return CombineFunction::apply(exchange, rows, handle);

@@ -1,5 +1,5 @@
-// Exchange: the class torch.classes.sluice.Exchange, which brings tokens to the ranks of their experts and
-// back, for those who compute there themselves.
+// TokenExchange: the class torch.classes.sluice.Exchange, which brings tokens to the ranks of their experts
+// and back, for those who compute there themselves.
 //
 // Its program has four entries that share one routing: dispatch (x, expert_ids, probs to rows, row_probs),
 // combine (out_rows to y), and their gradients: combine_backward (dy to d_out_rows), which is a dispatch, and
@@ -19,10 +19,10 @@
 
 namespace sluice {
 
-class Exchange : public torch::CustomClassHolder {
+class TokenExchange : public torch::CustomClassHolder {
  public:
   // Collective. `path` is a task binary.
-  Exchange(c10::intrusive_ptr<Ranks> ranks, const std::string& path);
+  TokenExchange(c10::intrusive_ptr<Ranks> ranks, const std::string& path);
 
   int64_t savedSets() const { return state_->savedSets().made(); }
   int64_t savedInUse() const { return state_->savedSets().inUse(); }
@@ -42,12 +42,12 @@ class Exchange : public torch::CustomClassHolder {
 // (F32), the rows of each expert of this rank (I64), and a handle: the routing, until it and the graph die.
 // Differentiable in x and probs. Collective, and so is its backward.
 std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor> dispatchRows(
-    const c10::intrusive_ptr<Exchange>& exchange, const at::Tensor& x, const at::Tensor& expertIds,
+    const c10::intrusive_ptr<TokenExchange>& exchange, const at::Tensor& x, const at::Tensor& expertIds,
     const at::Tensor& probs);
 
 // Rows to the tokens that they came from, each the sum of its rows: [T,H]. Differentiable in rows.
 // Collective, and so is its backward.
-at::Tensor combineRows(const c10::intrusive_ptr<Exchange>& exchange, const at::Tensor& rows,
+at::Tensor combineRows(const c10::intrusive_ptr<TokenExchange>& exchange, const at::Tensor& rows,
                        const at::Tensor& handle);
 
 }  // namespace sluice

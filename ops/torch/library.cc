@@ -11,10 +11,10 @@
 
 namespace {
 
-using sluice::Exchange;
 using sluice::Layer;
 using sluice::Pending;
 using sluice::Ranks;
+using sluice::TokenExchange;
 
 }  // namespace
 
@@ -41,11 +41,11 @@ TORCH_LIBRARY(sluice, m) {
   m.def(("moe" + arguments + ", Tensor?[] main_grads) -> Tensor").c_str(), sluice::moe);
   m.def(("submit_moe" + arguments + ") -> __torch__.torch.classes.sluice.Pending").c_str(),
         sluice::submitMoe);
-  m.class_<Exchange>("Exchange")
+  m.class_<TokenExchange>("Exchange")
       .def(torch::init<c10::intrusive_ptr<Ranks>, const std::string&>())
-      .def("saved_sets", &Exchange::savedSets)
-      .def("saved_in_use", &Exchange::savedInUse)
-      .def("saved_bytes", &Exchange::savedBytes);
+      .def("saved_sets", &TokenExchange::savedSets)
+      .def("saved_in_use", &TokenExchange::savedInUse)
+      .def("saved_bytes", &TokenExchange::savedBytes);
   const std::string exchange = "(__torch__.torch.classes.sluice.Exchange exchange, ";
   m.def(("dispatch" + exchange +
          "Tensor x, Tensor expert_ids, Tensor probs) -> "
