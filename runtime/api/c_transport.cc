@@ -9,6 +9,7 @@ namespace {
 Outcome makeThreads(int32_t size, sluice_transport** transports) {
   const auto group = std::make_shared<LocalRanks>(size);
   std::vector<std::unique_ptr<sluice_transport>> handles;
+  handles.reserve(static_cast<size_t>(size));  // before there is a handle that could be lost
   for (int32_t rank = 0; rank < size; ++rank)
     handles.emplace_back(
         new sluice_transport{std::shared_ptr<Transport>(group, &group->transport(rank)), {}});
