@@ -70,8 +70,9 @@ Expected<std::unique_ptr<Context>> Context::create(Program program, Transport& t
   // of a workspace of several contexts it is made for the first step: in one piece for all of them
   if (!options.workspace)
     if (Status made = area.ensureMemory(); !made) return (*rank)->explain(made.error());
-  return std::unique_ptr<Context>(new Context(std::make_unique<Impl>(
-      std::move(program), transport, options, std::move(workspace), std::move(*rank))));
+  // a copy of `workspace`: without memory for the context the lock still needs it
+  return std::unique_ptr<Context>(new Context(
+      std::make_unique<Impl>(std::move(program), transport, options, workspace, std::move(*rank))));
 }
 
 Status Context::bind(std::string_view name, const TensorView& tensor, Weights weights) {
