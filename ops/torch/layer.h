@@ -28,6 +28,7 @@ class Layer : public torch::CustomClassHolder {
 
   const LayerSignature& signature() const { return signature_; }
   LayerState& state() const { return *state_; }
+  BlockPool& grads() const { return ranks_->grads(); }
 
  private:
   c10::intrusive_ptr<Ranks> ranks_;  // outlives the state

@@ -24,7 +24,8 @@ TORCH_LIBRARY(sluice, m) {
       .def("rank", &Ranks::rank)
       .def("size", &Ranks::size)
       .def("threads", &Ranks::threads)
-      .def("bytes", &Ranks::bytes);
+      .def("bytes", &Ranks::bytes)
+      .def("grad_bytes", &Ranks::gradBytes);
   m.class_<Layer>("Layer")
       .def(torch::init<c10::intrusive_ptr<Ranks>, const std::string&, const std::vector<std::string>&>())
       .def("describe", &Layer::describe)

@@ -113,7 +113,7 @@ class BackwardStep {
         return {};
       }
     }
-    at::Tensor grad = makeTensor(weight.gradType, weight.shape);
+    at::Tensor grad = makeTensor(weight.gradType, weight.shape, layer_.grads());
     if (weight.accumulates) grad.zero_();
     return bind(name, grad);
   }

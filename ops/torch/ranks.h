@@ -11,6 +11,7 @@
 #include <mutex>
 #include <string>
 
+#include "ops/torch/block_pool.h"
 #include "runtime/api/context.h"
 
 namespace sluice {
@@ -26,10 +27,13 @@ class Ranks : public torch::CustomClassHolder {
   int64_t size() const { return size_; }
   int64_t threads() const { return workspace_->threads(); }
   int64_t bytes() const { return workspace_->bytes(); }
+  int64_t gradBytes() const { return grads_->bytes(); }
 
   Transport& transport() { return *transport_; }
   const std::shared_ptr<Workspace>& workspace() const { return workspace_; }
   std::mutex& turn() { return turn_; }
+  // Of gradients of weights.
+  BlockPool& grads() { return *grads_; }
   double timeoutSeconds() const { return timeoutSeconds_; }
 
   // An exception in a process that was forked after this was made.
@@ -43,6 +47,7 @@ class Ranks : public torch::CustomClassHolder {
   std::unique_ptr<Transport> processes_;  // else
   Transport* transport_ = nullptr;        // that of one of them
   std::shared_ptr<Workspace> workspace_;
+  std::shared_ptr<BlockPool> grads_ = BlockPool::create();
   std::mutex turn_;  // who holds it may use a context of the workspace
 };
 

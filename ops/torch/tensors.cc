@@ -81,9 +81,20 @@ TensorView viewOf(const at::Tensor& tensor) {
 
 at::Tensor makeTensor(DType type, const std::vector<int64_t>& shape) {
   at::Tensor made = at::empty(shape, at::TensorOptions(torchType(type)));
-  // gradients of weights are new memory in each step: their pages would take as long as a small step
   if (wantsHugePages(made.nbytes())) adviseHugePages(made.data_ptr(), made.nbytes());
   return made;
+}
+
+at::Tensor makeTensor(DType type, const std::vector<int64_t>& shape, BlockPool& pool) {
+  size_t bytes = static_cast<size_t>(dtypeBytes(type));
+  for (const int64_t size : shape) bytes *= static_cast<size_t>(size);
+  if (!wantsHugePages(bytes)) return makeTensor(type, shape);
+  auto block = pool.take(bytes);
+  if (!block) throwRuntime(block.error().message);
+  void* const data = block->get();
+  return at::from_blob(
+      data, shape, [kept = std::move(*block)](void*) mutable { kept.reset(); },
+      at::TensorOptions(torchType(type)));
 }
 
 at::Tensor expertIds(const at::Tensor& ids, int64_t tokens, int64_t topK, int64_t experts) {

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "ops/torch/block_pool.h"
 #include "runtime/api/context.h"
 #include "runtime/base/dtype.h"
 
@@ -27,8 +28,9 @@ void checkTensor(std::string_view name, const at::Tensor& tensor, at::ScalarType
 // A tensor that was checked.
 TensorView viewOf(const at::Tensor& tensor);
 
-// Uninitialized, on the CPU.
+// Uninitialized, on the CPU. The second: of the pool where it is large.
 at::Tensor makeTensor(DType type, const std::vector<int64_t>& shape);
+at::Tensor makeTensor(DType type, const std::vector<int64_t>& shape, BlockPool& pool);
 
 // Ids as the runtime wants them: [tokens, topK] I32. Those of 64 bits are converted. Throws for other types
 // and shapes, and for ids of 64 bits that are not -1 and not of an expert.

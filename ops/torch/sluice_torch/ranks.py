@@ -88,13 +88,16 @@ def shared_by(group: Group, threads: int = 0, timeout: float = 30.0) -> Shared:
 
 
 def memory() -> dict[str, int]:
-    """Bytes of this process's layers: of workspaces (they grow only), and of what forwards keep for backwards."""
-    sizes = {"workspace_bytes": 0, "saved_bytes": 0, "saved_sets": 0, "saved_sets_in_use": 0, "layers": 0}
+    """Bytes of this process's layers: of workspaces, of what forwards keep for backwards, and of large gradients of
+    weights (those of the last step are kept for the next). They grow only.
+    """
+    sizes = {"workspace_bytes": 0, "grad_bytes": 0, "saved_bytes": 0, "saved_sets": 0, "saved_sets_in_use": 0, "layers": 0}
     with _guard:
         for (process, _), shared in _shared.items():
             if process != os.getpid():
                 continue
             sizes["workspace_bytes"] += shared.ranks.bytes()
+            sizes["grad_bytes"] += shared.ranks.grad_bytes()
             for layer in shared.layers():
                 sizes["layers"] += 1
                 sizes["saved_bytes"] += layer.saved_bytes()
