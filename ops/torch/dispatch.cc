@@ -138,13 +138,7 @@ TokenExchange::TokenExchange(c10::intrusive_ptr<Ranks> ranks, const std::string&
   }
   for (const Buffer& buffer : tables.buffers)
     if (buffer.name == "x" && buffer.role == Role::kInput) hidden_ = buffer.shape.back().size;
-  if (program.ranks() != ranks_->size())
-    throwValue(fmt::format("{}: the program was compiled for {} ranks, but there are {}", path,
-                           program.ranks(), ranks_->size()));
-  auto state = LayerState::create(std::move(program), ranks_->transport(), ranks_->workspace(),
-                                  ranks_->turn(), ranks_->timeoutSeconds());
-  if (!state) throwRuntime(fmt::format("{}: {}", path, state.error().message));
-  state_ = *std::move(state);
+  state_ = makeLayerState(*ranks_, std::move(program), path);
 }
 
 std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor> dispatchRows(

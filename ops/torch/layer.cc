@@ -7,10 +7,6 @@
 namespace sluice {
 namespace {
 
-std::string at(const std::string& path, const Error& error) {
-  return fmt::format("{}: {}", path, error.message);
-}
-
 // A weight as the program takes it. Of float32 parameters a rounded copy, so that their gradients, which
 // autograd gives the type of the parameter, stay float32.
 at::Tensor weightOf(const WeightSignature& signature, const at::Tensor& weight) {
@@ -28,15 +24,9 @@ Layer::Layer(c10::intrusive_ptr<Ranks> ranks, const std::string& path,
   ranks_->checkProcess();
   Program program = valueOf(Program::load(path));
   auto signature = signatureOf(program.tables(), static_cast<int>(ranks_->rank()), weights);
-  if (!signature) throwValue(at(path, signature.error()));
+  if (!signature) throwValue(fmt::format("{}: {}", path, signature.error().message));
   signature_ = *std::move(signature);
-  if (program.ranks() != ranks_->size())
-    throwValue(fmt::format("{}: the program was compiled for {} ranks, but there are {}", path,
-                           program.ranks(), ranks_->size()));
-  auto state = LayerState::create(std::move(program), ranks_->transport(), ranks_->workspace(),
-                                  ranks_->turn(), ranks_->timeoutSeconds());
-  if (!state) throwRuntime(at(path, state.error()));
-  state_ = *std::move(state);
+  state_ = makeLayerState(*ranks_, std::move(program), path);
 }
 
 ForwardStep prepareForward(const Layer& layer, const at::Tensor& x, const at::Tensor& ids,

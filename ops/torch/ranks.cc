@@ -53,4 +53,14 @@ void Ranks::checkProcess() const {
                     process_, getpid()));
 }
 
+LayerStatePtr makeLayerState(Ranks& ranks, Program program, const std::string& path) {
+  if (program.ranks() != ranks.size())
+    throwValue(fmt::format("{}: the program was compiled for {} ranks, but there are {}", path,
+                           program.ranks(), ranks.size()));
+  auto state = LayerState::create(std::move(program), ranks.transport(), ranks.workspace(), ranks.turn(),
+                                  ranks.timeoutSeconds());
+  if (!state) throwRuntime(fmt::format("{}: {}", path, state.error().message));
+  return *std::move(state);
+}
+
 }  // namespace sluice

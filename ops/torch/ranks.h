@@ -12,6 +12,7 @@
 #include <string>
 
 #include "ops/torch/block_pool.h"
+#include "ops/torch/layer_state.h"
 #include "runtime/api/context.h"
 
 namespace sluice {
@@ -50,5 +51,8 @@ class Ranks : public torch::CustomClassHolder {
   std::shared_ptr<BlockPool> grads_ = BlockPool::create();
   std::mutex turn_;  // who holds it may use a context of the workspace
 };
+
+// A layer of these ranks. Collective; throws with `path`, where the program is from.
+LayerStatePtr makeLayerState(Ranks& ranks, Program program, const std::string& path);
 
 }  // namespace sluice

@@ -12,7 +12,7 @@ import torch.distributed as dist
 
 import sluice_torch
 from models import layouts
-from models.curves_test import batches
+from models.curves_test import batches, train
 from models.decoder import Decoder, loss_of
 
 RANKS = 2
@@ -24,22 +24,9 @@ def make_model():
     return Decoder(lambda: layouts.Qwen3Block(experts=7))  # the first rank owns 4 of them, the second 3
 
 
-def optimizer_of(model):
-    return torch.optim.Adam(model.parameters(), lr=3e-3)
-
-
 def train_whole():
     """Losses of all tokens, in this process, with eager experts."""
-    model = make_model()
-    optimizer = optimizer_of(model)
-    losses = []
-    for tokens in batches():
-        loss = loss_of(model, tokens)
-        optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    return losses
+    return train(make_model()).tolist()
 
 
 def train_share(rank, store, out):
@@ -52,7 +39,7 @@ def train_share(rank, store, out):
     replaced = sluice_torch.replace_moe(model, ep_group=dist.group.WORLD, threads=1, timeout=LIMIT_S)
     own = [parameter for name, parameter in model.named_parameters() if ".experts." in name]
     assert len(replaced) == 2 and [len(parameter) for parameter in own] == [4 - rank] * 4, own
-    optimizer = optimizer_of(model)
+    optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)  # as train()
     losses = []
     for tokens in batches():
         loss = loss_of(model, tokens.chunk(RANKS)[rank])
