@@ -339,7 +339,10 @@ int main(int argc, char** argv) {
   setenv("OMPI_MCA_osc", "^ucx", 0);  // as joinMpi() does where it starts MPI; here it is called many times
   MPI_Init_thread(&argc, &argv, MPI_THREAD_SERIALIZED, &level);
   const int failed = Catch::Session().run(argc, argv);
-  if (failed) MPI_Abort(MPI_COMM_WORLD, 1);  // the others may wait for what this rank did not do
+  if (failed) {  // mpirun ends the others, which may wait for what this rank did not do
+    std::fflush(nullptr);
+    std::_Exit(failed);
+  }
   MPI_Finalize();
   return failed;
 }
