@@ -2,14 +2,15 @@
 # usage: mpirun.sh SLUICE_BENCH SLUICE_MPI: `sluice bench --transport mpi` starts ranks by mpirun, and says what
 # is missing.
 set -uo pipefail
+. "$(dirname "$0")/../../testing/own_mpi.sh"
 bench=$(realpath "$1") mpi=$(realpath "$2")
 if ! command -v mpirun > /dev/null; then echo "SKIP: there is no mpirun"; exit 0; fi
 # ThreadSanitizer does not see how MPI's own threads and memory agree
 if grep -aq __tsan_init "$mpi"; then echo "SKIP: MPI is not instrumented"; exit 0; fi
-work=$(mktemp -d /tmp/sl_XXXXXX)  # Open MPI has short names for its sockets only below a short folder
+work=$(mktemp -d /tmp/sl_XXXXXX)
 trap 'rm -rf "$work"' EXIT
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 TMPDIR=$work SLUICE_TARGETS=$PWD/targets
-export ASAN_OPTIONS=${ASAN_OPTIONS:-}:detect_leaks=0  # Open MPI keeps what it allocates
+own_mpi "$work"
+export SLUICE_TARGETS=$PWD/targets
 mkdir "$work/with" "$work/without" "$work/bin"
 cp "$bench" "$work/with/sluice-bench" && cp "$mpi" "$work/with/sluice-mpi" && cp "$bench" "$work/without/"
 bench() { timeout 120 "$@" > "$work/out" 2> "$work/err" < /dev/null; }

@@ -6,6 +6,7 @@
 # both directions (1gbit). --own-cores: each has half of the cores; else both have all, so that their workers
 # are bound to the same first ones. Prints SKIP and ends with 0 where that is not permitted. Nothing is left behind.
 set -uo pipefail
+. "$(dirname "$0")/../../testing/own_mpi.sh"
 rate="" per_node=1 options="" own_cores=""
 while [[ "${1:-}" == --* ]]; do
   case "$1" in
@@ -71,8 +72,7 @@ exec ip netns exec "\$host" \$bind unshare --uts bash -c "hostname \$host; \$*"
 AGENT
 chmod +x "$work/agent"
 
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 TMPDIR=/tmp
-export ASAN_OPTIONS=${ASAN_OPTIONS:-}:detect_leaks=0  # Open MPI keeps what it allocates
+own_mpi "$work"
 # a private view of /etc/hosts: mpirun and its daemons look the names up there
 # shellcheck disable=SC2086
 unshare --mount bash -c 'mount --bind "$1" /etc/hosts; shift; exec "$@"' - "$work/hosts" \

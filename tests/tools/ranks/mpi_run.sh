@@ -4,15 +4,15 @@
 # Ranks that mpirun starts give the bits of ranks that are threads, on one machine and on two, with one trace of
 # all; and say what is wrong once.
 set -uo pipefail
+. "$(dirname "$0")/../../testing/own_mpi.sh"
 sluice=$PWD/$1 mpi=$PWD/$2 layer=$PWD/$3 two_nodes=$PWD/$4
 command -v mpirun > /dev/null || { echo "SKIP: there is no mpirun"; exit 0; }
 # instrumented programs report what MPI itself never frees
 if grep -aqE '__(asan|tsan)_init' "$mpi"; then echo "SKIP: MPI is not instrumented"; exit 0; fi
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-work=$(mktemp -d /tmp/sl_run_XXXXXX)
+work=$(mktemp -d /tmp/sl_XXXXXX)
 trap 'rm -rf "$work"' EXIT
+own_mpi "$work"
 cd "$work" || exit 1
-export TMPDIR=$work # short enough for mpirun's sockets
 
 failed=0
 check() {

@@ -4,18 +4,17 @@
 #
 # SLUICE_FAULT_ROUNDS=10 takes ten times as many plans; SLUICE_FAULT_SEED=n takes plan n alone.
 set -uo pipefail
+. "$(dirname "$0")/../../../testing/own_mpi.sh"
 program=$1
 if ! command -v mpirun > /dev/null; then echo "SKIP: there is no mpirun"; exit 0; fi
 if grep -aq __tsan_init "$program"; then echo "SKIP: MPI is not instrumented"; exit 0; fi
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-# Open MPI keeps what it allocates, and has short names for its sockets only below a short folder
-export ASAN_OPTIONS=${ASAN_OPTIONS:-}:detect_leaks=0 TMPDIR=/tmp
 export SLUICE_MPI_NEIGHBOURS=${SLUICE_MPI_NEIGHBOURS:-messages}
 plans=$((24 * ${SLUICE_FAULT_ROUNDS:-1}))
 first=${SLUICE_FAULT_SEED:-0}
 last=$((${SLUICE_FAULT_SEED:-$((plans - 1))} + 1))
-work=$(mktemp -d /tmp/sl_plans_XXXXXX)
+work=$(mktemp -d /tmp/sl_XXXXXX)
 trap 'rm -rf "$work"' EXIT
+own_mpi "$work"
 
 # ranks, seconds, options of mpirun and command; says what was said only where the status is not as expected
 run() {

@@ -2,16 +2,16 @@
 # usage: faults.sh PROGRAM: a rank that dies, exits, throws or stops ends the job with a status and in words that
 # name it, and leaves nothing.
 set -uo pipefail
+. "$(dirname "$0")/../../../testing/own_mpi.sh"
 program=$1
 if ! command -v mpirun > /dev/null; then echo "SKIP: there is no mpirun"; exit 0; fi
 if grep -aq __tsan_init "$program"; then echo "SKIP: MPI is not instrumented"; exit 0; fi
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 TMPDIR=/tmp
-export ASAN_OPTIONS=${ASAN_OPTIONS:-}:detect_leaks=0
 # a copy with a name of its own, so that what is left of it can be told from others' processes
 work=$(mktemp -d /tmp/sl_XXXXXX)
 mine=$work/ranks_$$
 cp "$program" "$mine"
 trap 'rm -rf "$work"' EXIT
+own_mpi "$work"
 passed=0 failed=0
 
 # what CASE PATTERN [MPIRUN OPTIONS...]

@@ -2,16 +2,15 @@
 # usage: with_mpirun.sh RANKS [NAME=VALUE...] PROGRAM: runs a Catch2 program as so many ranks on this machine.
 # Prints what rank 0 says, and what the others say if something failed.
 set -uo pipefail
+. "$(dirname "$0")/../../../testing/own_mpi.sh"
 ranks=$1; shift
 while [[ "$1" == *=* ]]; do export "$1"; shift; done
 if ! command -v mpirun > /dev/null; then echo "SKIP: there is no mpirun"; exit 0; fi
 # ThreadSanitizer does not see how MPI's own threads and memory agree
 if grep -aq __tsan_init "${@: -1}"; then echo "SKIP: MPI is not instrumented"; exit 0; fi
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-# Open MPI keeps what it allocates, and has short names for its sockets only below a short folder
-export ASAN_OPTIONS=${ASAN_OPTIONS:-}:detect_leaks=0 TMPDIR=/tmp
-said=$(mktemp -d)
+said=$(mktemp -d /tmp/sl_XXXXXX)
 trap 'rm -rf "$said"' EXIT
+own_mpi "$said"
 timeout 120 mpirun -n "$ranks" --oversubscribe --bind-to none --output-filename "$said/of" "$@" > "$said/all" 2>&1 < /dev/null
 status=$?
 if [ "$status" -ne 0 ]; then cat "$said/all"; exit "$status"; fi

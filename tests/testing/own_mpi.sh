@@ -1,0 +1,11 @@
+# To be sourced by tests that start mpirun: its jobs share no file with another test's.
+#
+# Open MPI names its files in /tmp and /dev/shm by mpirun's process number, and two sandboxes that run at the same time
+# number theirs alike: their jobs then write into each other's shared memory, and crash or hang.
+
+# FOLDER, a new one with a short name (sockets lie in it); the caller removes it
+own_mpi() {
+  export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 TMPDIR=$1
+  export OMPI_MCA_btl_vader_backing_directory=$1 OMPI_MCA_osc_rdma_backing_directory=$1 OMPI_MCA_osc_sm_backing_directory=$1
+  export ASAN_OPTIONS=${ASAN_OPTIONS:-}:detect_leaks=0  # Open MPI keeps what it allocates
+}
