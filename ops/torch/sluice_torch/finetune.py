@@ -74,7 +74,8 @@ class FineTuning:
 
     def backward(self, dy: torch.Tensor) -> dict[str, torch.Tensor]:
         """Gradients for dy [T, H] of the last forward that was saved, by name: "x", "expert_weights", and those of
-        the adapters. They are given, not added to `.grad`."""
+        the adapters. They are given, not added to `.grad`; those of adapters that have a `main_grad` are added there
+        instead."""
         self._check_nothing_pending("backward")
         self.submit_backward(dy)
         return self.wait()
@@ -138,5 +139,6 @@ class FineTuning:
             raise ValueError(f"dy has shape {list(dy.shape)}, expected {list(y.shape)} of the forward it belongs to")
         self._saved.pop()
         trained = {name: each for name, each in self.layer.named_parameters() if each.requires_grad}
-        found = torch.autograd.grad(y, [x, expert_weights, *trained.values()], dy.to(y.dtype))
-        return dict(zip(["x", "expert_weights", *trained], found))
+        leaves = {"x": x, "expert_weights": expert_weights, **trained}
+        found = torch.autograd.grad(y, list(leaves.values()), dy.to(y.dtype), allow_unused=True)
+        return {name: grad for name, grad in zip(leaves, found) if grad is not None}

@@ -6,6 +6,7 @@ import os
 import torch
 
 from . import cache, graphs, ranks
+from .main_grad import AddToMainGrad, main_grad_of
 
 _DTYPES = (torch.bfloat16, torch.float32)
 
@@ -29,8 +30,8 @@ class MoE(torch.nn.Module):
 
     Programs are compiled at first use, one for each set of gradients asked for, and kept on disk
     (sluice_torch.cache); no token count and no routing compiles again. A parameter with requires_grad False costs
-    no gradient. Where a parameter has a float32 tensor `main_grad`, its gradient is added to that, and autograd has
-    none for it.
+    no gradient. Where a parameter, also one of an adapter, has a float32 tensor `main_grad`, its gradient is added to
+    that without rounding, and autograd has none for it.
 
     activation   "swiglu", "swiglu_clamp" (with `limit`), "geglu" (tanh form) or "reglu"
     lora         sluice_torch.LoRAConfig: low-rank adapters, of which the parameters are trained instead of weights
@@ -163,9 +164,21 @@ class MoE(torch.nn.Module):
         if self.lora is not None:
             from . import lora
 
-            parameters = {name: getattr(self, name) for name in self.lora.names()}
-            weights += lora.adapter_weights(self.lora, parameters, next(iter(parameters.values())).dtype)
+            weights += lora.adapter_weights(self.lora, *self._adapters())
         return weights
+
+    def _adapters(self) -> tuple[dict[str, torch.Tensor], torch.dtype]:
+        """The adapters' parameters by name, and the type in which the op has them: float32 where a main_grad is."""
+        parameters = {name: getattr(self, name) for name in self.lora.names()}
+        dtype = next(iter(parameters.values())).dtype
+        if not torch.is_grad_enabled():
+            return parameters, dtype
+        for name, parameter in list(parameters.items()):
+            grad = main_grad_of(name, parameter)
+            if grad is not None:
+                parameters[name] = AddToMainGrad.apply(parameter, grad)
+                dtype = torch.float32
+        return parameters, dtype
 
     def _weight_names(self) -> list[str]:
         names = ["gate_up_weight", "down_weight"]
@@ -176,17 +189,10 @@ class MoE(torch.nn.Module):
         return names
 
     def _main_grads(self) -> list:
-        """The tensors that gradients of weights are added to; empty where there is none."""
-        grads = []
-        for name, parameter in self.named_parameters(recurse=False):
-            grad = getattr(parameter, "main_grad", None) if parameter.requires_grad else None
-            is_weight = name in ("gate_up_weight", "down_weight")
-            if grad is not None and not is_weight:
-                raise ValueError(f"{name} has a main_grad, but gradients of adapters go to .grad")
-            if grad is not None and grad.dtype != torch.float32:
-                raise ValueError(f"main_grad of {name} is {grad.dtype}, expected torch.float32")
-            if is_weight:
-                grads.append(grad)
+        """The tensors that the op adds gradients of weights to; empty where there is none. Those of adapters, which
+        the op knows in pairs only, get theirs from autograd."""
+        names = ("gate_up_weight", "down_weight")
+        grads = [main_grad_of(name, getattr(self, name)) for name in names]
         if all(grad is None for grad in grads):
             return []
         return grads + [None] * (len(self._weight_names()) - len(grads))

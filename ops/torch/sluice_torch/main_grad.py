@@ -1,0 +1,37 @@
+"""Gradients that are added to a float32 tensor `main_grad` of their parameter instead of its `.grad`."""
+
+import torch
+
+
+def main_grad_of(name: str, parameter: torch.nn.Parameter) -> torch.Tensor | None:
+    """Where the gradient of `parameter` is added; None: it goes to `.grad`, or there is none.
+
+    ValueError: a main_grad that the gradient cannot be added to.
+    """
+    grad = getattr(parameter, "main_grad", None) if parameter.requires_grad else None
+    if grad is None:
+        return None
+    if not isinstance(grad, torch.Tensor):
+        raise ValueError(f"main_grad of {name} is of type {type(grad).__name__}, expected a tensor")
+    if grad.dtype != torch.float32:
+        raise ValueError(f"main_grad of {name} is {grad.dtype}, expected torch.float32")
+    if grad.device.type != "cpu":
+        raise ValueError(f"main_grad of {name} is on {grad.device}, expected cpu")
+    if grad.shape != parameter.shape:
+        raise ValueError(f"main_grad of {name} has shape {list(grad.shape)}, expected {list(parameter.shape)}")
+    return grad
+
+
+class AddToMainGrad(torch.autograd.Function):
+    """apply(parameter, main_grad): the parameter in float32, so that its gradient comes here as float32, too, and is
+    added unrounded. A backward that does not ask for the parameter's gradient leaves main_grad as it is."""
+
+    @staticmethod
+    def forward(ctx, parameter: torch.Tensor, main_grad: torch.Tensor) -> torch.Tensor:
+        ctx.main_grad = main_grad
+        return parameter.to(torch.float32)
+
+    @staticmethod
+    def backward(ctx, grad: torch.Tensor) -> tuple[None, None]:
+        ctx.main_grad.add_(grad)
+        return None, None
