@@ -6,6 +6,7 @@
 #include <exception>
 
 #include "tools/cli/command.h"
+#include "tools/version.h"
 
 namespace {
 
@@ -18,6 +19,7 @@ int fail(const std::string& message, int status) {
 
 int runTool(int argc, char** argv) {
   CLI::App app("sluice: runs, shows, verifies and compares task programs made by sluicec", "sluice");
+  app.set_version_flag("--version", versionText("sluice"), kVersionHelp);
   app.require_subcommand(1);
   app.footer(
       "`sluice COMMAND --help` says more.\n\n"
@@ -28,7 +30,7 @@ int runTool(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) return app.exit(error);  // --help
+    if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
     return fail(error.what(), kExitUsage);
   }
   for (const Command& command : commands) {

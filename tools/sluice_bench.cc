@@ -2,6 +2,7 @@
 // the other subcommands of sluice need neither.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <llvm/Config/llvm-config.h>
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
@@ -18,6 +19,7 @@
 #include "tools/cli/command.h"
 #include "tools/cli/files.h"
 #include "tools/io/pending_file.h"
+#include "tools/version.h"
 
 namespace sluice::tools {
 namespace {
@@ -271,10 +273,11 @@ int runTool(int argc, char** argv) {
                "sluice bench");
   Arguments arguments;
   declare(app, arguments);
+  app.set_version_flag("--version", versionText("sluice-bench", "LLVM " LLVM_VERSION_STRING), kVersionHelp);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) return app.exit(error);  // --help
+    if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
     return fail(error.what(), kExitUsage);
   }
   if (arguments.ranks > 0 && arguments.model.empty() && arguments.name != "layer")

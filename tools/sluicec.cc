@@ -1,5 +1,6 @@
 // sluicec: compiles a graph file to a task program.
 #include <fmt/format.h>
+#include <llvm/Config/llvm-config.h>
 
 #include <CLI/CLI.hpp>
 #include <charconv>
@@ -15,6 +16,7 @@
 #include "tools/sluicec_kept.h"
 #include "tools/sluicec_reference.h"
 #include "tools/sluicec_report.h"
+#include "tools/version.h"
 
 namespace sluice {
 namespace {
@@ -113,6 +115,8 @@ void declare(CLI::App& app, Arguments& arguments) {
   app.add_option("--grads", arguments.options.grads,
                  "F32 (default) or BF16: type of derived weight gradients")
       ->check(CLI::IsMember({"F32", "BF16"}));
+  app.set_version_flag("--version", tools::versionText("sluicec", "LLVM " LLVM_VERSION_STRING),
+                       tools::kVersionHelp);
   app.footer(kFooter);
 }
 

@@ -45,6 +45,8 @@ class WheelTest(unittest.TestCase):
             )
             (wheel,) = pathlib.Path(folder).glob("*.whl")
             self.assertRegex(wheel.name, r"^sluice_torch-[0-9.]+-py3-none-linux_\w+\.whl$")
+            said = subprocess.run([os.environ["SLUICEC"], "--version"], stdout=subprocess.PIPE, text=True, check=True)
+            self.assertEqual(wheel.name.split("-")[1], said.stdout.split()[1])
             with zipfile.ZipFile(wheel) as archive:
                 names = set(archive.namelist())
             for name in ("moe.py", "lib/libsluice_torch.so", "bin/sluicec", "bin/targets/cpu.json"):
