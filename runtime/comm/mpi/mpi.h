@@ -15,6 +15,10 @@ namespace sluice {
 // Whether this program was linked with MPI.
 bool hasMpi();
 
+// Sets what Open MPI does not choose rightly by itself (docs/RANKS.md, "Which MPI") as OMPI_MCA_ variables of
+// the environment, except what is set. joinMpi() does so where it initialises MPI; others may before they do.
+void setMpiDefaults();
+
 // SLUICE_MPI_NEIGHBOURS=memory|messages and SLUICE_MPI_SIGNALS=batched|each in the environment win over the
 // fields, to measure what the defaults gain.
 struct MpiJob {

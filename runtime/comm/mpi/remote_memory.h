@@ -17,7 +17,8 @@ namespace sluice::mpi {
 
 class RemoteMemory {
  public:
-  // Collective over the communicator.
+  // Collective over the communicator. Errors: no engine of this MPI makes such windows here, or one that is
+  // known not to keep them.
   static Expected<std::unique_ptr<RemoteMemory>> create(MPI_Comm comm);
   // Collective: returns when all ranks are here. Nothing is under way any more.
   ~RemoteMemory();
@@ -43,6 +44,7 @@ class RemoteMemory {
   RemoteMemory() = default;
 
   MPI_Win window_ = MPI_WIN_NULL;
+  bool locked_ = false;
 };
 
 }  // namespace sluice::mpi

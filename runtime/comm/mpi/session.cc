@@ -6,29 +6,23 @@
 #include <array>
 #include <cstdio>
 #include <cstdlib>
-#include <filesystem>
 #include <string_view>
 #include <utility>
 
+#include "runtime/comm/mpi/mpi.h"
+
 namespace sluice::mpi {
 namespace {
-
-// What plain `mpirun` gets wrong here, unless the user has chosen:
-// * Open MPI 4.1 without InfiniBand still offers one-sided communication through UCX and then fails to make
-//   windows over TCP; its other engines work. With InfiniBand, or where UCX was asked for, it is left alone.
-// * A process that waits inside MPI spins; its workers need that core.
-void chooseDefaults() {
-  const char* pml = std::getenv("OMPI_MCA_pml");
-  std::error_code ignored;
-  const bool fabric = !std::filesystem::is_empty("/sys/class/infiniband", ignored) && !ignored;
-  if (!fabric && !(pml && std::string_view(pml).starts_with("ucx"))) setenv("OMPI_MCA_osc", "^ucx", 0);
-  setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);
-}
 
 // Whether who started this process ends the whole job by itself when one process ends before MPI_Finalize:
 // Open MPI's mpirun does, unless it was told to go on.
 bool launcherEndsJob() {
   return std::getenv("OMPI_MCA_orte_launch") && !std::getenv("OMPI_MCA_orte_enable_recovery");
+}
+
+bool asksFor(const char* variable, std::string_view engine) {
+  const char* value = std::getenv(variable);
+  return value && value == engine;
 }
 
 }  // namespace
@@ -48,7 +42,7 @@ Expected<std::unique_ptr<Session>> Session::open() {
   if (already) {
     MPI_Query_thread(&level);
   } else {
-    chooseDefaults();
+    setMpiDefaults();
     if (Status ok = checked(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &level), "start"); !ok)
       return ok.error();
     session->initialised_ = true;
@@ -109,3 +103,27 @@ Session::~Session() {
 }
 
 }  // namespace sluice::mpi
+
+namespace sluice {
+
+void setMpiDefaults() {
+  const auto choose = [](const char* variable, const char* value) { setenv(variable, value, 0); };
+  // Windows on UCX itself do not work in Open MPI 4 (RemoteMemory::create); those on messages do, also on
+  // UCX's.
+  choose("OMPI_MCA_osc", "^ucx");
+  // A process that waits inside MPI spins; its workers need that core.
+  choose("OMPI_MCA_mpi_yield_when_idle", "1");
+  // With UCX only every 100th look at the network lets windows go on, and couriers sleep between two of them.
+  choose("OMPI_MCA_pml_ucx_progress_iterations", "1");
+  // Who asks for UCX gets it on any network, not on InfiniBand only.
+  if (mpi::asksFor("OMPI_MCA_pml", "ucx")) {
+    choose("OMPI_MCA_pml_ucx_tls", "any");
+    choose("OMPI_MCA_pml_ucx_devices", "any");
+  }
+  // libfabric 1.17's provider net, which is taken by default where there is no fabric, loses messages. The
+  // others are Open MPI's own choice; beside a list of what to include there may be none.
+  if (!std::getenv("OMPI_MCA_mtl_ofi_provider_include"))
+    choose("OMPI_MCA_mtl_ofi_provider_exclude", "shm,sockets,tcp,udp,rstream,usnic,net");
+}
+
+}  // namespace sluice

@@ -4,6 +4,8 @@ namespace sluice {
 
 bool hasMpi() { return false; }
 
+void setMpiDefaults() {}
+
 Expected<std::unique_ptr<Transport>> joinMpi(const MpiJob&) {
   return Error{"this program was built without MPI"};
 }

@@ -162,7 +162,7 @@ int runCommand(const std::vector<std::string>& words) {
   if (words.at(0) == "list") return list(number(1), number(2), cases), 0;
   if (words[0] == "judge") return judgeAll(number(1), number(2), words.at(3), cases);
   int level = 0;
-  setenv("OMPI_MCA_osc", "^ucx", 0);  // as joinMpi() does where it starts MPI; here it is called many times
+  sluice::setMpiDefaults();  // as joinMpi() does where it starts MPI
   MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &level);
   if (words[0] == "run") runTogether(number(1), number(2), words.at(3), cases);
   if (words[0] == "alone") runPlan(planOf(number(1), cases), words.at(2));

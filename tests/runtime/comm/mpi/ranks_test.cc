@@ -11,7 +11,9 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <map>
 #include <random>
+#include <string>
 #include <thread>
 
 #include "runtime/comm/all_gather.h"
@@ -209,6 +211,31 @@ TEST_CASE("the worst case is reserved, not taken") {
   memory[(size_t{1} << 36) - 1] = std::byte{1};
 }
 
+TEST_CASE("defaults for MPI leave what is set, and give UCX any network where it is asked for") {
+  const auto value = [](const char* variable) {
+    const char* found = std::getenv(variable);
+    return std::string(found ? found : "");
+  };
+  const char* const variables[] = {"OMPI_MCA_pml", "OMPI_MCA_osc", "OMPI_MCA_pml_ucx_tls",
+                                   "OMPI_MCA_pml_ucx_progress_iterations"};
+  std::map<std::string, std::string> before;
+  for (const char* variable : variables) {
+    before[variable] = value(variable);
+    unsetenv(variable);
+  }
+  setMpiDefaults();
+  CHECK(value("OMPI_MCA_osc") == "^ucx");
+  CHECK(value("OMPI_MCA_pml_ucx_progress_iterations") == "1");
+  CHECK(value("OMPI_MCA_pml_ucx_tls").empty());
+  setenv("OMPI_MCA_pml", "ucx", 1);
+  setenv("OMPI_MCA_osc", "rdma", 1);
+  setMpiDefaults();
+  CHECK(value("OMPI_MCA_osc") == "rdma");
+  CHECK(value("OMPI_MCA_pml_ucx_tls") == "any");
+  for (const auto& [variable, was] : before)
+    was.empty() ? unsetenv(variable.c_str()) : setenv(variable.c_str(), was.c_str(), 1);
+}
+
 CommStats afterManySignals(bool batch) {
   MpiJob job = jobOfTest();
   job.sharedMemory = false;
@@ -336,7 +363,7 @@ TEST_CASE("rank 1 throws out of a step", "[.throws]") {
 
 int main(int argc, char** argv) {
   int level = 0;
-  setenv("OMPI_MCA_osc", "^ucx", 0);  // as joinMpi() does where it starts MPI; here it is called many times
+  sluice::setMpiDefaults();  // as joinMpi() does where it starts MPI; here it is called many times
   MPI_Init_thread(&argc, &argv, MPI_THREAD_SERIALIZED, &level);
   const int failed = Catch::Session().run(argc, argv);
   if (failed) {  // mpirun ends the others, which may wait for what this rank did not do
