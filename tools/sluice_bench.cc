@@ -10,7 +10,7 @@
 #include <filesystem>
 
 #include "compiler/target/target.h"
-#include "runtime/exec/workers.h"
+#include "runtime/workers/cores.h"
 #include "tools/bench/measure_case.h"
 #include "tools/bench/mpirun_ranks.h"
 #include "tools/bench/peer.h"
@@ -239,7 +239,7 @@ Status measureTransport(const Arguments& a, const Machine& machine) {
   const Expected<std::vector<LayerCase>> layers = layersOf(a);
   if (!layers) return layers.error();
   BenchOptions options = a.bench;
-  if (!a.threadsGiven) options.threads = processingUnits();
+  if (!a.threadsGiven) options.threads = usableCores().count;
   const Expected<RanksReport> report = measureOn(a.transport, *layers, options);
   if (!report) return report.error();
   const std::string text = a.markdown ? markdownOf(*report, options) : textOf(*report, options, machine);

@@ -3,8 +3,6 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <thread>
-
 #include "ops/torch/errors.h"
 #include "runtime/comm/shm/shared_memory.h"
 
@@ -33,9 +31,7 @@ Ranks::Ranks(const std::string& job, int64_t rank, int64_t size, int64_t threads
         valueOf(joinSharedMemory({job, static_cast<int>(rank), static_cast<int>(size), timeoutSeconds}));
     transport_ = processes_.get();
   }
-  // who is alone and takes some of the cores knows nothing of other processes that would be bound to the same
-  const bool all = threads == 0 || threads >= std::thread::hardware_concurrency();
-  workspace_ = valueOf(Workspace::create(*transport_, {static_cast<int>(threads), size > 1 || all}));
+  workspace_ = valueOf(Workspace::create(*transport_, {.threads = static_cast<int>(threads)}));
 }
 
 Ranks::~Ranks() {

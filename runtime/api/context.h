@@ -47,10 +47,10 @@ struct SavedSet {
 };
 
 struct ContextOptions {
-  int threads = 0;  // workers of this rank; 0: cores of this machine / ranks, at least 1
+  int threads = 0;  // workers of this rank; 0: its share of the cores (WorkspaceOptions)
   ExecutorKind executor = ExecutorKind::kParallel;
   double timeoutSeconds = 30;  // longest wait for one event
-  bool pin = true;             // bind workers to cores (hwloc), where there are enough
+  bool pin = true;             // bind workers to cores, where there are enough
 
   // Packed weights take as much memory as the weights, for each way in which entries read them.
   int64_t packedBytes = std::numeric_limits<int64_t>::max();  // at most so much at this rank; 0: none

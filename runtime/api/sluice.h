@@ -189,14 +189,14 @@ SLUICE_API int32_t sluice_transport_is_aborted(const sluice_transport* transport
 
 typedef int32_t sluice_pinning;
 enum {
-  SLUICE_PIN_IF_ENOUGH = 0, /* a worker a core, where all ranks of the machine have enough */
+  SLUICE_PIN_IF_ENOUGH = 0, /* a worker a core, where ranks have enough and other processes left some */
   SLUICE_PIN_NEVER = 1
 };
 
 typedef struct sluice_workspace sluice_workspace;
 typedef struct sluice_workspace_options {
   size_t size;
-  int32_t threads; /* workers of this rank; 0: cores of this machine / its ranks */
+  int32_t threads; /* workers of this rank; 0: its share of the cores that its process may use */
   sluice_pinning pinning;
 } sluice_workspace_options;
 /* options NULL: all defaults. */

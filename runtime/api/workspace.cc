@@ -7,23 +7,22 @@
 #include <limits>
 
 #include "runtime/api/workspace_impl.h"
+#include "runtime/workers/cores.h"
 
 namespace sluice {
 namespace {
 
-int threadsFor(const Transport& transport, const WorkspaceOptions& options, int useful) {
-  if (useful == 0) return 0;
-  const int asked =
-      options.threads > 0 ? options.threads : std::max(1, processingUnits() / transport.localRanks());
-  return std::min(asked, useful);
-}
-
-// Of the rank's first worker; -1: they are not bound.
-int firstUnitFor(const Transport& transport, const WorkspaceOptions& options, int useful) {
-  if (!options.pin || useful == 0) return -1;
-  const int units = processingUnits(), sharing = transport.localRanks();
-  const int threads = options.threads > 0 ? options.threads : std::max(1, units / sharing);
-  return threads * sharing <= units ? transport.localRank() * threads : -1;
+// Of a rank with work for so many: each rank of the machine has its share of what all of them may use.
+Workers makeWorkers(const Transport& transport, const WorkspaceOptions& options, int useful) {
+  if (useful == 0) return Workers(0);
+  Cores cores = usableCores();
+  const int sharing = cores.areOwn ? 1 : transport.localRanks();
+  const int threads = options.threads > 0 ? options.threads : std::max(1, cores.count / sharing);
+  const bool enough = static_cast<size_t>(threads) * static_cast<size_t>(sharing) <= cores.units.size();
+  if (!options.pin || !enough) return Workers(std::min(threads, useful));
+  // every rank prefers others
+  if (!cores.areOwn) std::ranges::rotate(cores.units, cores.units.begin() + transport.localRank() * threads);
+  return Workers(std::min(threads, useful), cores.units);
 }
 
 }  // namespace
@@ -43,7 +42,7 @@ Status Origin::check(std::string_view what) const {
 Workspace::Impl::Impl(Transport& of, const WorkspaceOptions& options, int useful)
     : memory(std::make_shared<const WorkMemory>()),
       transport(of),
-      workers(threadsFor(of, options, useful), firstUnitFor(of, options, useful)) {}
+      workers(makeWorkers(of, options, useful)) {}
 
 Workspace::Impl::~Impl() {
   {

@@ -12,8 +12,10 @@
 namespace sluice {
 
 struct WorkspaceOptions {
-  int threads = 0;  // workers of this rank; 0: cores of this machine / ranks, at least 1
-  bool pin = true;  // bind workers to cores (hwloc), where there are enough
+  // Workers of this rank. 0: the cores that this process may use, shared with the other ranks of the machine
+  // unless its starter gave each rank its own; at least 1.
+  int threads = 0;
+  bool pin = true;  // bind workers to cores that no other process has taken, where there are enough
 };
 
 // Worker threads, and memory that keeps nothing between steps: of each of its regions as much as the largest

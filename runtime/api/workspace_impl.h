@@ -17,7 +17,7 @@
 #include "runtime/api/workspace.h"
 #include "runtime/exec/turns.h"
 #include "runtime/exec/work_memory.h"
-#include "runtime/exec/workers.h"
+#include "runtime/workers/workers.h"
 
 namespace sluice {
 

@@ -14,7 +14,7 @@
 #include "runtime/base/expected.h"
 #include "runtime/exec/step.h"
 #include "runtime/exec/trace.h"
-#include "runtime/exec/workers.h"
+#include "runtime/workers/workers.h"
 
 namespace sluice {
 

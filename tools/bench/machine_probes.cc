@@ -9,6 +9,7 @@
 
 #include "ops/bench/peak.h"
 #include "ops/bench/probes.h"
+#include "runtime/workers/cores.h"
 
 namespace sluice::tools {
 namespace {
@@ -85,7 +86,11 @@ double middle(std::vector<double> values) {
 }  // namespace
 
 MachineProbes::MachineProbes(ops::Isa isa, int threads, ClockKind clock)
-    : isa_(isa), one_(1, 0), all_(threads, 0), clock_(clock), memory_(kProbeBytes + kLine, std::byte{1}) {}
+    : isa_(isa),
+      one_(1, usableCores().units),
+      all_(threads, usableCores().units),
+      clock_(clock),
+      memory_(kProbeBytes + kLine, std::byte{1}) {}
 
 ProbeRates MachineProbes::probe(Workers& workers) {
   const int threads = workers.count();

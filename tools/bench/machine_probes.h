@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "ops/abi/kernels.h"
-#include "runtime/exec/workers.h"
+#include "runtime/workers/workers.h"
 #include "tools/bench/clock.h"
 
 namespace sluice::tools {

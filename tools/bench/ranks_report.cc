@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "runtime/exec/workers.h"
+#include "runtime/workers/cores.h"
 #include "tools/overlap/overlap_report.h"
 
 namespace sluice::tools {
@@ -33,7 +33,7 @@ std::string_view clockText(ClockKind clock) {
 
 int cpuUnitsOf(const RanksSamples& samples, ClockKind clock) {
   if (clock == ClockKind::kWall) return 0;
-  return std::min(samples.layer.ranks * samples.threads, processingUnits());
+  return std::min(samples.layer.ranks * samples.threads, static_cast<int>(usableCores().units.size()));
 }
 
 double overFirst(const RanksReport& report, size_t ranks, size_t entry, ClockKind clock) {

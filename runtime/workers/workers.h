@@ -1,4 +1,4 @@
-// Workers: persistent threads of one rank, pinned where the machine has a core for each.
+// Workers: persistent threads of one rank, bound to processing units of their own where there are enough.
 //
 // Resource type. run() is called by one thread at a time and allocates nothing.
 #pragma once
@@ -6,16 +6,19 @@
 #include <condition_variable>
 #include <cstdint>
 #include <mutex>
+#include <span>
 #include <thread>
 #include <vector>
+
+#include "runtime/workers/core_claims.h"
 
 namespace sluice {
 
 class Workers {
  public:
-  // Worker i is bound to processing unit firstUnit + i, if firstUnit >= 0 and it exists: of those that the
-  // caller may run on, if these are enough, else of the machine.
-  Workers(int count, int firstUnit);
+  // Each worker is bound to one of `units`, the earlier ones first, that no other process has taken; to none
+  // where there is no more, and then runs where the caller may.
+  explicit Workers(int count, std::span<const int> units = {}, CoreClaims& claims = CoreClaims::ofMachine());
   ~Workers();
   Workers(const Workers&) = delete;
   Workers& operator=(const Workers&) = delete;
@@ -29,6 +32,8 @@ class Workers {
  private:
   void work(int worker);
 
+  CoreClaims& claims_;
+  std::vector<int> units_;  // that were taken
   std::mutex mutex_;
   std::condition_variable wake_, done_;
   void (*job_)(void*, int) = nullptr;
@@ -39,8 +44,5 @@ class Workers {
   bool stop_ = false;
   std::vector<std::thread> threads_;
 };
-
-// Processing units this process may use (hwloc).
-int processingUnits();
 
 }  // namespace sluice

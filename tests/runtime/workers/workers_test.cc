@@ -1,0 +1,73 @@
+#include "runtime/workers/workers.h"
+
+#include <sched.h>
+
+#include <catch2/catch.hpp>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "runtime/workers/cores.h"
+
+namespace sluice {
+namespace {
+
+using Units = std::vector<int>;
+
+Units unitsOfThread() {
+  cpu_set_t set;
+  Units units;
+  if (sched_getaffinity(0, sizeof(set), &set) != 0) return units;
+  for (int unit = 0; unit < CPU_SETSIZE; ++unit)
+    if (CPU_ISSET(unit, &set)) units.push_back(unit);
+  return units;
+}
+
+// Where each of the workers can run.
+std::vector<Units> unitsOf(Workers& workers) {
+  std::vector<Units> units(static_cast<size_t>(workers.count()));
+  workers.run(
+      [](void* context, int worker) {
+        (*static_cast<std::vector<Units>*>(context))[static_cast<size_t>(worker)] = unitsOfThread();
+      },
+      &units);
+  return units;
+}
+
+std::string anyName() { return "test-" + std::to_string(std::random_device{}()); }
+
+TEST_CASE("workers are bound to units in the order given, and without any run where their process may") {
+  CoreClaims claims(anyName());
+  const Units all = usableCores().units;
+  const Units last = {all.back(), all.front()};
+  Workers bound(1, last, claims), free(2);
+  CHECK(unitsOf(bound)[0] == Units{all.back()});
+  CHECK(unitsOf(free) == std::vector<Units>(2, unitsOfThread()));
+}
+
+TEST_CASE("no two workers of a rank are bound to one unit") {
+  CoreClaims claims(anyName());
+  const Units one = {usableCores().units.front()};
+  Workers workers(2, one, claims);
+  CHECK(unitsOf(workers)[0] == one);
+  CHECK(unitsOf(workers)[1] == unitsOfThread());
+}
+
+TEST_CASE("workers of two jobs take different units, and get them back when a job ends") {
+  const Units all = usableCores().units;
+  if (all.size() < 2) return;
+  const std::string name = anyName();
+  CoreClaims one(name), other(name);
+  const Units two = {all[0], all[1]};
+  {
+    Workers first(1, two, one), beside(1, two, other), crowded(1, two, other);
+    CHECK(unitsOf(first)[0] == Units{all[0]});
+    CHECK(unitsOf(beside)[0] == Units{all[1]});
+    CHECK(unitsOf(crowded)[0] == Units{all[1]});  // the same process: its workers may run in turn
+  }
+  Workers again(1, two, other);
+  CHECK(unitsOf(again)[0] == Units{all[0]});
+}
+
+}  // namespace
+}  // namespace sluice
