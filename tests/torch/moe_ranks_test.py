@@ -1,7 +1,10 @@
 """sluice_torch.MoE at several ranks, which are processes with a torch.distributed group over gloo."""
 
+import copy
+import io
 import os
 import pathlib
+import pickle
 import subprocess
 import sys
 import tempfile
@@ -108,18 +111,26 @@ def several_machines(rank, size):
 
 
 def copies(rank, size):
-    import copy
-    import pickle
-
+    """A layer with a group is copied; what cannot be pickled says what can be saved, which can."""
     layer = make(dist.group.WORLD, 8)
     x, ids, weights, _ = batch(rank, 5, 8, 1)
-    assert torch.equal(copy.deepcopy(layer)(x, ids, weights), layer(x, ids, weights))
-    try:
-        pickle.dumps(layer)
-    except TypeError as refused:
-        assert "save its state_dict()" in str(refused), refused
-        return
-    raise AssertionError("a layer with a group was pickled")
+    y = layer(x, ids, weights)
+    assert torch.equal(copy.deepcopy(layer)(x, ids, weights), y)
+    model = torch.nn.Sequential(layer)
+    for whole in (layer, model):
+        for save in (pickle.dumps, lambda whole: torch.save(whole, io.BytesIO())):
+            try:
+                save(whole)
+            except TypeError as refused:
+                assert "a layer with an ep_group cannot be pickled: save its state_dict()" in str(refused), refused
+            else:
+                raise AssertionError("a layer with a group was pickled")
+    file = io.BytesIO()
+    torch.save(model.state_dict(), file)
+    file.seek(0)
+    other = sluice_torch.MoE(HIDDEN, INTERMEDIATE, 8, TOP_K, ep_group=dist.group.WORLD, timeout=20)
+    torch.nn.Sequential(other).load_state_dict(torch.load(file))
+    assert torch.equal(other(x, ids, weights), y)
 
 
 class RanksTest(unittest.TestCase):

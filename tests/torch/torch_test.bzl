@@ -2,8 +2,8 @@
 
 load("@torch//:found.bzl", "TORCH_FOUND")
 
-def torch_test(name, src, data = [], args = [], size = "medium", tags = [], timeout = None):
-    """Runs src, a file of unittest, with the package sluice_torch, the op and the compiler in its reach.
+def torch_test(name, src = None, data = [], args = [], size = "medium", tags = [], timeout = None):
+    """Runs src, a file of unittest (NAME.py where none is given), with the package sluice_torch, the op and the compiler in its reach.
 
     Args:
       name: of the test
@@ -14,6 +14,7 @@ def torch_test(name, src, data = [], args = [], size = "medium", tags = [], time
       tags: likewise
       timeout: likewise
     """
+    src = src or name + ".py"
     native.sh_test(
         name = name,
         size = size,
@@ -29,3 +30,8 @@ def torch_test(name, src, data = [], args = [], size = "medium", tags = [], time
         tags = tags,
         timeout = timeout,
     )
+
+def torch_tests(names, **options):
+    """torch_test for each of the names, all with the same options."""
+    for name in names:
+        torch_test(name = name, **options)

@@ -1,6 +1,7 @@
 // A layer through the C interface, for its tests: handles that free themselves, and tensors bound to them.
 #pragma once
 
+#include <catch2/catch.hpp>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -75,6 +76,14 @@ inline sluice_status bindLayer(sluice_context* context, LayerData& data, int ran
 inline void clearOutputs(LayerData& data) {
   for (auto& outputs : data.outputs)
     for (auto& [name, tensor] : outputs) std::fill_n(tensor.data(), tensor.bytes(), std::byte{0xa5});
+}
+
+// Against double precision.
+inline void checkOutputs(const LayerData& data) {
+  for (const tools::OutputError& error : errorsOf(data)) {
+    INFO(error.name);
+    CHECK(error.relative <= 1.2e-2);
+  }
 }
 
 // A folder that goes with the object.

@@ -1,0 +1,98 @@
+"""sluice_torch.MoE as a module: its state, copies, pickles, types, and steps in flight."""
+
+import copy
+import io
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import sluice_torch
+import torch
+from moe_layers import Batch, MoETest, make
+
+# Another process takes layers from files, runs each on the tensors of another file, and leaves there what it found.
+ELSEWHERE = """
+import sys, torch
+for path in sys.argv[1:]:
+    layer = torch.load(path, weights_only=False)
+    tensors = torch.load(path + ".tensors")
+    x = tensors["x"].requires_grad_()
+    y = layer(x, tensors["ids"], tensors["weights"])
+    y.backward(tensors["dy"])
+    trained = {name: each.grad for name, each in layer.named_parameters() if each.requires_grad}
+    torch.save({"text": repr(layer), "y": y.detach(), "x": x.grad, **trained}, path + ".found")
+"""
+
+
+class ModuleTest(MoETest):
+    def test_a_state_dict_brings_the_layer_back(self):
+        first, second, batch = make(seed=1), make(seed=2), Batch()
+        self.assertEqual(list(first.state_dict()), ["gate_up_weight", "down_weight"])
+        self.assertFalse(torch.equal(batch.run(first), batch.run(second)))
+        second.load_state_dict(first.state_dict())
+        self.assertTrue(torch.equal(batch.run(first), batch.run(second)))
+
+    def test_copies_and_pickles_are_layers_of_their_own(self):
+        layer, batch = make(), Batch()
+        y = batch.run(layer)
+        file = io.BytesIO()
+        torch.save(layer, file)
+        file.seek(0)
+        for other in (copy.deepcopy(layer), torch.load(file, weights_only=False)):
+            self.assertTrue(torch.equal(batch.run(other), y))
+            with torch.no_grad():
+                other.down_weight.zero_()
+            self.assertEqual(batch.run(other).float().abs().sum(), 0)
+        self.assertTrue(torch.equal(batch.run(layer), y))
+
+    def test_a_layer_changes_its_type(self):
+        layer, batch = make(), Batch()
+        y = batch.run(layer)
+        self.assertTrue(torch.equal(batch.run(layer.float()), y))
+        self.check(layer, batch)
+
+    def test_its_text_has_its_sizes(self):
+        self.assertIn("hidden=64, intermediate=48, num_experts=8, top_k=2, activation='swiglu'", repr(make()))
+
+    def test_steps_in_flight_give_what_steps_give(self):
+        layers, batches = [make(seed=1), make(seed=2, activation="geglu")], [Batch(50, 3), Batch(5, 4)]
+        with torch.no_grad():
+            plain = [[batch.run(layer) for batch in batches] for layer in layers]
+            pending = [[layer.submit_forward(b.x, b.ids, b.expert_weights) for b in batches] for layer in layers]
+            for row, expected in zip(pending, plain):
+                for step, y in zip(row, expected):
+                    self.assertTrue(torch.equal(step.wait(), y))
+                    self.assertTrue(step.done())
+        with self.assertRaisesRegex(RuntimeError, "submit_forward has no gradients"):
+            layers[0].submit_forward(batches[0].x, batches[0].ids, batches[0].expert_weights)
+
+    def test_a_pickle_is_the_same_layer_in_another_process(self):
+        adapters = sluice_torch.LoRAConfig(4, 6.0, ("gate", "down"))
+        with tempfile.TemporaryDirectory() as folder:
+            expected = {}
+            for options in ({"activation": "swiglu_clamp", "limit": 0.5}, {"lora": adapters, "keep": "minimal"}):
+                layer, batch = make(**options), Batch()
+                for name, parameter in layer.named_parameters():
+                    if "lora_b" in name:
+                        torch.nn.init.normal_(parameter)
+                y = batch.run(layer)
+                y.backward(batch.dy)
+                path = os.path.join(folder, f"layer{len(expected)}.pt")
+                torch.save(layer, path)
+                tensors = {"x": batch.x, "ids": batch.ids, "weights": batch.expert_weights, "dy": batch.dy}
+                torch.save({name: tensor.detach() for name, tensor in tensors.items()}, path + ".tensors")
+                trained = {name: each.grad for name, each in layer.named_parameters() if each.requires_grad}
+                expected[path] = {"text": repr(layer), "y": y, "x": batch.x.grad, **trained}
+            subprocess.run([sys.executable, "-c", ELSEWHERE, *expected], check=True)
+            for path, of_layer in expected.items():
+                found = torch.load(path + ".found")
+                self.assertEqual(list(found), list(of_layer))
+                self.assertEqual(found.pop("text"), of_layer.pop("text"))
+                for name, tensor in of_layer.items():
+                    self.assertTrue(torch.equal(found[name], tensor), (path, name))
+
+
+if __name__ == "__main__":
+    unittest.main()
