@@ -1,21 +1,9 @@
 #include "ops/torch/layer_state.h"
 
-#include <fmt/format.h>
-#include <unistd.h>
-
 namespace sluice {
 
 LayerState::LayerState(Program program, int rank, std::unique_ptr<Context> context, std::mutex& turn)
-    : program_(std::move(program)),
-      rank_(rank),
-      process_(getpid()),
-      context_(std::move(context)),
-      turn_(turn) {}
-
-LayerState::~LayerState() {
-  // a fork copies no threads: nobody could end those of the context
-  if (getpid() != process_) (void)context_.release();
-}
+    : program_(std::move(program)), rank_(rank), context_(std::move(context)), turn_(turn) {}
 
 Expected<std::shared_ptr<LayerState>> LayerState::create(Program program, Transport& transport,
                                                          std::shared_ptr<Workspace> workspace,
@@ -27,14 +15,6 @@ Expected<std::shared_ptr<LayerState>> LayerState::create(Program program, Transp
   if (!context) return context.error();
   return std::shared_ptr<LayerState>(
       new LayerState(std::move(program), transport.rank(), std::move(*context), turn));
-}
-
-Status LayerState::checkProcess() const {
-  if (getpid() == process_) return {};
-  return Error{
-      fmt::format("this layer belongs to process {} and cannot be used in {}, which was forked from it: "
-                  "make layers after the fork",
-                  process_, getpid())};
 }
 
 Status LayerState::bind(std::span<const NamedTensor> tensors) {

@@ -6,8 +6,6 @@
 // alone.
 #pragma once
 
-#include <sys/types.h>
-
 #include <memory>
 #include <mutex>
 #include <span>
@@ -18,6 +16,7 @@
 #include "ops/torch/layer_signature.h"
 #include "ops/torch/saved_sets.h"
 #include "runtime/api/context.h"
+#include "runtime/api/origin.h"
 
 namespace sluice {
 
@@ -40,7 +39,6 @@ class LayerState {
   static Expected<std::shared_ptr<LayerState>> create(Program program, Transport& transport,
                                                       std::shared_ptr<Workspace> workspace, std::mutex& turn,
                                                       double timeoutSeconds);
-  ~LayerState();
   LayerState(const LayerState&) = delete;
   LayerState& operator=(const LayerState&) = delete;
 
@@ -57,7 +55,7 @@ class LayerState {
   Expected<PendingStep> submit(std::string_view entry, std::span<const NamedTensor> tensors, uint32_t set);
 
   // Error in a process that was forked after this was made.
-  Status checkProcess() const;
+  Status checkProcess() const { return origin_.check("the layer"); }
 
  private:
   LayerState(Program program, int rank, std::unique_ptr<Context> context, std::mutex& turn);
@@ -65,7 +63,7 @@ class LayerState {
 
   Program program_;
   const int rank_;
-  const pid_t process_;
+  const Origin origin_;
   SavedSets savedSets_;
   std::unique_ptr<Context> context_;
   std::mutex& turn_;  // of the workspace: who holds it may use a context of it

@@ -1,7 +1,6 @@
 #include "ops/torch/ranks.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include "ops/torch/errors.h"
 #include "runtime/comm/shm/shared_memory.h"
@@ -15,7 +14,7 @@ constexpr int64_t kMostThreads = 4096;
 }  // namespace
 
 Ranks::Ranks(const std::string& job, int64_t rank, int64_t size, int64_t threads, double timeoutSeconds)
-    : rank_(rank), size_(size), timeoutSeconds_(timeoutSeconds), process_(getpid()) {
+    : rank_(rank), size_(size), timeoutSeconds_(timeoutSeconds) {
   if (size < 1 || size > kMostRanks) throwValue(fmt::format("{} ranks, expected 1 to {}", size, kMostRanks));
   if (rank < 0 || rank >= size) throwValue(fmt::format("rank {} of {}", rank, size));
   if (threads < 0 || threads > kMostThreads)
@@ -35,19 +34,11 @@ Ranks::Ranks(const std::string& job, int64_t rank, int64_t size, int64_t threads
 }
 
 Ranks::~Ranks() {
-  if (getpid() == process_) return;
-  // a fork copies no threads, and the job is the parent's to leave
-  new std::shared_ptr<Workspace>(std::move(workspace_));
-  (void)alone_.release();
-  (void)processes_.release();
+  // a fork copies no threads, whose locks nobody lets go
+  if (origin_.isForked()) (void)alone_.release();
 }
 
-void Ranks::checkProcess() const {
-  if (getpid() != process_)
-    throwRuntime(
-        fmt::format("these ranks belong to process {} and cannot be used in {}, which was forked from it",
-                    process_, getpid()));
-}
+void Ranks::checkProcess() const { throwIfFailed(origin_.check("the group of ranks")); }
 
 LayerStatePtr makeLayerState(Ranks& ranks, Program program, const std::string& path) {
   if (program.ranks() != ranks.size())

@@ -4,7 +4,6 @@
 // rank of the job makes it. Errors are exceptions, as everywhere behind torch.ops.
 #pragma once
 
-#include <sys/types.h>
 #include <torch/custom_class.h>
 
 #include <memory>
@@ -14,6 +13,7 @@
 #include "ops/torch/block_pool.h"
 #include "ops/torch/layer_state.h"
 #include "runtime/api/context.h"
+#include "runtime/api/origin.h"
 
 namespace sluice {
 
@@ -43,7 +43,7 @@ class Ranks : public torch::CustomClassHolder {
  private:
   int64_t rank_, size_;
   double timeoutSeconds_;
-  pid_t process_;
+  const Origin origin_;
   std::unique_ptr<LocalRanks> alone_;     // where size is 1
   std::unique_ptr<Transport> processes_;  // else
   Transport* transport_ = nullptr;        // that of one of them

@@ -84,8 +84,7 @@ Outcome output(sluice_context& context, const char* name, sluice_tensor* tensor)
 
 Outcome checkContext(const sluice_context* context) {
   if (!context) return badArgument("context is null");
-  if (!context->process.isThis()) return {SLUICE_ERROR_FAILED, kForked};
-  return {};
+  return checkOrigin(context->origin, "the context");
 }
 
 Outcome checkIdle(const sluice_context* context) {
@@ -117,7 +116,8 @@ sluice_status sluice_context_create(sluice_program* program, sluice_transport* t
     });
   sluice::Transport& ranks = *transport->transport;
   return guardedCollective(ranks, nullptr, [&]() -> Outcome {
-    if (!transport->process.isThis()) return {SLUICE_ERROR_FAILED, kForked};
+    if (Outcome outcome = checkOrigin(transport->origin, "the transport"); outcome.status != SLUICE_OK)
+      return outcome;
     sluice::ContextOptions options;
     if (Outcome outcome = contextOptions(given, *transport, options); outcome.status != SLUICE_OK)
       return outcome;
@@ -132,7 +132,7 @@ sluice_status sluice_context_create(sluice_program* program, sluice_transport* t
 }
 
 void sluice_context_free(sluice_context* context) {
-  if (context && context->process.isThis())
+  if (context && !context->origin.isForked())
     for (const auto& step : context->submitted)
       guarded(nullptr, [&]() -> Outcome {
         (void)step->pending.wait();

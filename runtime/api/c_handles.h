@@ -5,7 +5,6 @@
 #pragma once
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -14,10 +13,12 @@
 #include <memory>
 #include <new>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "runtime/api/context.h"
+#include "runtime/api/origin.h"
 #include "runtime/api/sluice.h"
 
 namespace sluice::capi {
@@ -109,23 +110,17 @@ Outcome writeStructure(const T& known, const char* what, T* given) {
   return {};
 }
 
-// Handles of the parent mean nothing in a forked child: its threads are not there.
-class Process {
- public:
-  bool isThis() const { return made_ == getpid(); }
-
- private:
-  pid_t made_ = getpid();
-};
-
 // Deletes a handle, but for one of the parent, which is left alone.
 template <class Handle>
 void freeHandle(Handle* handle) noexcept {
-  if (handle && handle->process.isThis()) delete handle;
+  if (handle && !handle->origin.isForked()) delete handle;
 }
 
-inline constexpr const char* kForked =
-    "the handle was made before fork(), in the parent: a child cannot use it";
+// That a handle is of this process.
+inline Outcome checkOrigin(const Origin& origin, std::string_view what) {
+  const Status here = origin.check(what);
+  return here ? Outcome{} : failed(here.error());
+}
 
 // A step, held by its handle and, until it is over, by its context.
 struct SubmittedStep {
@@ -157,13 +152,13 @@ struct sluice_program {
 
 struct sluice_transport {
   std::shared_ptr<sluice::Transport> transport;
-  sluice::capi::Process process;
+  sluice::Origin origin;
 };
 
 struct sluice_workspace {
   std::shared_ptr<sluice::Transport> transport;
   std::shared_ptr<sluice::Workspace> workspace;
-  sluice::capi::Process process;
+  sluice::Origin origin;
 };
 
 struct sluice_context {
@@ -173,7 +168,7 @@ struct sluice_context {
   std::vector<std::shared_ptr<sluice::capi::SubmittedStep>> submitted;  // perhaps not over yet
   std::map<std::string, std::vector<int64_t>, std::less<>> outputDims;
   std::string error;
-  sluice::capi::Process process;
+  sluice::Origin origin;
 
   // A step of the context is not over: its results are nobody's to look at.
   bool isBusy() const;
@@ -191,5 +186,5 @@ Outcome checkRun(const sluice_context* context, const char* entry, uint32_t save
 struct sluice_step {
   std::shared_ptr<sluice::capi::SubmittedStep> step;
   std::string error;
-  sluice::capi::Process process;
+  sluice::Origin origin;
 };

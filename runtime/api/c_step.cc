@@ -6,8 +6,7 @@ namespace {
 
 Outcome checkStep(const sluice_step* step) {
   if (!step) return badArgument("step is null");
-  if (!step->process.isThis()) return {SLUICE_ERROR_FAILED, kForked};
-  return {};
+  return checkOrigin(step->origin, "the step");
 }
 
 Outcome submit(sluice_context& context, const char* entry, uint32_t saved, sluice_step** step) {
@@ -77,7 +76,7 @@ const char* sluice_step_error(const sluice_step* step) { return step ? step->err
 
 void sluice_step_free(sluice_step* step) {
   // not sluice_step_wait(): what a failed call said stays to be read
-  if (step && step->process.isThis())
+  if (step && !step->origin.isForked())
     guarded(nullptr, [&]() -> Outcome {
       (void)step->step->pending.wait();
       return {};

@@ -1,6 +1,7 @@
 // Traces of the C interface.
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstdio>

@@ -84,7 +84,8 @@ int32_t sluice_transport_size(const sluice_transport* transport) {
 sluice_status sluice_transport_abort(sluice_transport* transport, const char* message) {
   return guarded(nullptr, [&]() -> Outcome {
     if (!transport) return badArgument("transport is null");
-    if (!transport->process.isThis()) return {SLUICE_ERROR_FAILED, kForked};
+    if (Outcome outcome = checkOrigin(transport->origin, "the transport"); outcome.status != SLUICE_OK)
+      return outcome;
     transport->transport->abort(message ? message
                                         : fmt::format("rank {} gave up", transport->transport->rank()));
     return {};
@@ -101,7 +102,8 @@ sluice_status sluice_workspace_create(sluice_transport* transport, const sluice_
   return guarded(nullptr, [&]() -> Outcome {
     if (!transport || !workspace)
       return badArgument(fmt::format("{} is null", transport ? "workspace" : "transport"));
-    if (!transport->process.isThis()) return {SLUICE_ERROR_FAILED, kForked};
+    if (Outcome outcome = checkOrigin(transport->origin, "the transport"); outcome.status != SLUICE_OK)
+      return outcome;
     return makeWorkspace(transport, options, workspace);
   });
 }

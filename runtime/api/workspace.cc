@@ -1,7 +1,6 @@
 #include "runtime/api/workspace.h"
 
 #include <fmt/format.h>
-#include <pthread.h>
 
 #include <algorithm>
 #include <limits>
@@ -26,18 +25,6 @@ Workers makeWorkers(const Transport& transport, const WorkspaceOptions& options,
 }
 
 }  // namespace
-
-int Origin::forks() {
-  static std::atomic<int> count{0};
-  static const int registered = pthread_atfork(nullptr, nullptr, [] { count.fetch_add(1); });
-  return count.load(std::memory_order_relaxed) + registered;
-}
-
-Status Origin::check(std::string_view what) const {
-  if (!isForked()) return {};
-  return Error{fmt::format("{} was made by process {}, of which this one was forked: make it anew here", what,
-                           process_)};
-}
 
 Workspace::Impl::Impl(Transport& of, const WorkspaceOptions& options, int useful)
     : memory(std::make_shared<const WorkMemory>()),

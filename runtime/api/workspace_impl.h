@@ -1,9 +1,6 @@
 // What is in a Workspace: for workspace.cc and context.cc.
 #pragma once
 
-#include <sys/types.h>
-#include <unistd.h>
-
 #include <atomic>
 #include <condition_variable>
 #include <deque>
@@ -11,32 +8,15 @@
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <string_view>
 #include <thread>
 
+#include "runtime/api/origin.h"
 #include "runtime/api/workspace.h"
 #include "runtime/exec/turns.h"
 #include "runtime/exec/work_memory.h"
 #include "runtime/workers/workers.h"
 
 namespace sluice {
-
-// Which process made something. Threads and locks of a parent are not there in the child that it forked, so
-// that nothing but this may be looked at there.
-class Origin {
- public:
-  bool isForked() const { return forks() != forks_; }
-  // Error: the process is a forked child.
-  Status check(std::string_view what) const;
-
- private:
-  // How often this process, and those that it comes from, were forked: asking the system for the process
-  // costs as much as the rest of asking for a step.
-  static int forks();
-
-  const int forks_ = forks();
-  const pid_t process_ = getpid();
-};
 
 struct Workspace::Impl {
   // Threads as asked for, but at most `useful`; 0 where a context runs all tasks itself.

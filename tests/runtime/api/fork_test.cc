@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "runtime/api/context.h"
+#include "runtime/api/origin.h"
 #include "tests/testing/layer_run.h"
 #include "tests/testing/moe_program.h"
 
@@ -46,6 +47,25 @@ struct Made {
     (void)bindAll(data, 0, *context);
   }
 };
+
+TEST_CASE("what was made before a fork knows so in the child and in its child, and names who made it") {
+  const Origin parents;
+  const std::string said =
+      "the layer was made by process " + std::to_string(getpid()) + ", of which this one was forked";
+  const auto names = [&said](const Origin& origin) {
+    const Status status = origin.check("the layer");
+    return origin.isForked() && !status && status.error().message.find(said) == 0;
+  };
+  const int end = endOfChild([&] {
+    const Origin own;
+    if (!names(parents)) return 1;
+    if (own.isForked() || !own.check("it").ok()) return 2;
+    return endOfChild([&] { return names(parents) && own.isForked() ? 0 : 4; });
+  });
+  CHECK(end == 0);
+  CHECK_FALSE(parents.isForked());
+  CHECK(parents.check("the layer").ok());
+}
 
 TEST_CASE("in a forked child calls are errors, and what is destroyed there leaves the parent's alone") {
   auto made = std::make_unique<Made>();
