@@ -3,21 +3,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <bit>
 #include <functional>
-#include <limits>
-#include <map>
-#include <tuple>
 
 #include "compiler/analysis/cost/schedule_choice.h"
+#include "compiler/analysis/cost/seen_sizes.h"
 #include "compiler/analysis/cost/time_text.h"
 
 namespace sluice {
 namespace {
 
-constexpr double kNever = std::numeric_limits<double>::infinity();
-constexpr size_t kMostCandidates = 8;  // that are replayed,
-constexpr double kClose = 1.05;        // of those that take at most as much more than the best
+constexpr size_t kMostCandidates = 12;  // that are replayed
 
 constexpr int32_t kSlots[] = {16,  32,  48,  64,  80,  96,  112, 128, 160, 192,
                               224, 256, 320, 384, 448, 512, 640, 768, 1024};
@@ -35,29 +30,6 @@ std::vector<int32_t> ladder(int32_t first, int64_t most) {
   return steps;
 }
 
-// The best seconds seen for each value of one size.
-class Scores {
- public:
-  void see(const std::string& value, double seconds) {
-    const auto [at, isNew] = best_.emplace(value, seconds);
-    if (!isNew) at->second = std::min(at->second, seconds);
-  }
-  // Why `chosen`: its time, and that of the best other value.
-  std::string why(const std::string& chosen) const {
-    const auto mine = best_.find(chosen);
-    if (mine == best_.end()) return {};
-    auto other = best_.end();
-    for (auto it = best_.begin(); it != best_.end(); ++it)
-      if (it->first != chosen && it->second < kNever && (other == best_.end() || it->second < other->second))
-        other = it;
-    if (other == best_.end()) return fmt::format("{}; nothing else to choose", timeText(mine->second));
-    return fmt::format("{}; next best {}, {}", timeText(mine->second), other->first, timeText(other->second));
-  }
-
- private:
-  std::map<std::string, double> best_;
-};
-
 class Chooser {
  public:
   Chooser(CostProblem problem, const Rates& rates, const Expectation& expectation, const CostSizes& start,
@@ -67,33 +39,28 @@ class Chooser {
         rows_(expectRows(expectation, problem_.step)),
         sizes_(start),
         fixed_(fixed) {
-    cutBy(sizes_, problem_);
-    seconds_ = fits() ? costOf(problem_, rates_, rows_).seconds : kNever;
+    attempt(sizes_);
   }
 
   // 1. Slots and columns of products together: both say how much work a task is. 2. The tile of weight
-  // gradients. 3. Slots of tokens. The second round sees what the first has chosen.
+  // gradients. 3. Slots of tokens. The second round sees what the first has chosen, and the third looks for
+  // less work around what is as fast.
   void run() {
-    for (int round = 0; round < 2; ++round) {
-      slots_ = columns_ = grads_ = tokens_ = {};
+    for (int round = 0; round < 3; ++round) {
+      lighter_ = round == 2;
+      settle();
       chooseSlots();
+      settle();
       chooseGradTile();
+      settle();
       chooseTokens();
+      settle();
     }
-    cutBy(sizes_, problem_);
   }
 
-  // The best sizes by the model, the best first.
+  // The best sizes by the model, the best first; what there is where none can be cut.
   std::vector<CostSizes> candidates() const {
-    std::vector<CostSizes> sizes = {sizes_};
-    for (const Candidate& candidate : best_) {
-      CostSizes other = candidate.sizes;
-      other.tokenSlot = sizes_.tokenSlot;
-      const bool known = std::find(sizes.begin(), sizes.end(), other) != sizes.end();
-      if (!known && sizes.size() < kMostCandidates && candidate.seconds < seconds_ * kClose)
-        sizes.push_back(other);
-    }
-    return sizes;
+    return seen_.empty() ? std::vector{sizes_} : seen_.candidates(kMostCandidates);
   }
   void take(const CostSizes& sizes) {
     sizes_ = sizes;
@@ -111,18 +78,24 @@ class Chooser {
       out.push_back({"", what, fixed ? "declared in the graph or given by hand" : why, {}, size});
     };
     add(kDecidedRows, fixed_.slotRows, fmt::format("slots of {} rows", sizes_.slotRows),
-        slots_.why(slotText(sizes_)));
+        why([](const CostSizes& s) { return int64_t{s.slotRows}; }, slotText));
     if (has([](const CostFamily& f) { return isGmm(f); }))
       add(kDecidedColumns, fixed_.tiles,
           fmt::format("tiles of at most {} columns of a product", sizes_.tiles.gmmColumns),
-          columns_.why(columnText(sizes_)));
+          why([](const CostSizes& s) { return int64_t{s.tiles.gmmColumns}; }, columnText));
     if (has([](const CostFamily& f) { return f.op == OpKind::kGmmWeightGrad; }))
       add(kDecidedGradTile, fixed_.tiles,
           fmt::format("tiles of at most {} of a weight gradient", gradText(sizes_)),
-          grads_.why(gradText(sizes_)));
+          why(
+              [](const CostSizes& s) {
+                return int64_t{s.tiles.weightGradRows} << 32 | s.tiles.weightGradColumns;
+              },
+              gradText));
     if (has([](const CostFamily& f) { return f.space == SpaceKind::kTokens; }))
       add(kDecidedTokens, fixed_.tokenSlot, fmt::format("slots of {} tokens", sizes_.tokenSlot),
-          tokens_.why(tokenText(sizes_)));
+          why([](const CostSizes& s) { return int64_t{s.tokenSlot}; }, tokenText));
+    if (const std::string lighter = seen_.whyNotFastest(sizes_); !lighter.empty())
+      out.push_back({"", sizesText(sizes_), lighter, {}, 0});
     return out;
   }
 
@@ -130,6 +103,10 @@ class Chooser {
   static bool isGmm(const CostFamily& family) {
     return family.op == OpKind::kGmm || family.op == OpKind::kGmmActivation ||
            family.op == OpKind::kGmmActivationGrad;
+  }
+  std::string why(const std::function<int64_t(const CostSizes&)>& valueOf,
+                  const std::function<std::string(const CostSizes&)>& text) const {
+    return seen_.why(sizes_, valueOf, text);
   }
   static std::string slotText(const CostSizes& s) { return fmt::format("{} rows", s.slotRows); }
   static std::string columnText(const CostSizes& s) { return fmt::format("{} columns", s.tiles.gmmColumns); }
@@ -154,33 +131,12 @@ class Chooser {
                        [](const CostFamily& family) { return tilesOf(family) <= kMaxTableTasks; });
   }
 
-  // Takes the sizes if they are better than all before.
-  double attempt(const CostSizes& sizes) {
+  void attempt(const CostSizes& sizes) {
     cutBy(sizes, problem_);
-    if (!fits()) return kNever;
-    const double seconds = costOf(problem_, rates_, rows_).seconds;
-    keep(sizes, seconds);
-    if (seconds < seconds_) {
-      seconds_ = seconds;
-      sizes_ = sizes;
-    }
-    return seconds;
+    if (fits()) seen_.add(sizes, costOf(problem_, rates_, rows_));
   }
-
-  // Among the best, one of each kind: sizes that hardly differ take as long.
-  void keep(const CostSizes& sizes, double seconds) {
-    if (seconds >= seconds_ * kClose) return;
-    const auto kind = [](const CostSizes& s) {
-      const int64_t area = int64_t{s.tiles.weightGradRows} * s.tiles.weightGradColumns;
-      return std::tuple(s.slotRows, s.tiles.gmmColumns, std::bit_width(static_cast<uint64_t>(area)));
-    };
-    const auto same = std::find_if(best_.begin(), best_.end(),
-                                   [&](const Candidate& other) { return kind(other.sizes) == kind(sizes); });
-    if (same != best_.end() && same->seconds <= seconds) return;
-    if (same != best_.end()) best_.erase(same);
-    const auto later = [](double value, const Candidate& other) { return value < other.seconds; };
-    best_.insert(std::upper_bound(best_.begin(), best_.end(), seconds, later), {seconds, sizes});
-    if (best_.size() > kMostCandidates) best_.pop_back();
+  void settle() {
+    if (!seen_.empty()) take((lighter_ ? seen_.preferred() : seen_.fastest()).sizes);
   }
 
   void chooseSlots() {
@@ -201,9 +157,7 @@ class Chooser {
         CostSizes sizes = start;
         sizes.slotRows = slot;
         sizes.tiles.gmmColumns = column;
-        const double seconds = attempt(sizes);
-        slots_.see(slotText(sizes), seconds);
-        columns_.see(columnText(sizes), seconds);
+        attempt(sizes);
       }
   }
 
@@ -213,43 +167,35 @@ class Chooser {
         return f.op == OpKind::kGmmWeightGrad ? int64_t{f.*length} : int64_t{0};
       };
     };
+    if (fixed_.tiles || !has([](const CostFamily& f) { return f.op == OpKind::kGmmWeightGrad; })) return;
     const CostSizes start = sizes_;
-    grads_.see(gradText(start), attempt(start));
-    if (fixed_.tiles) return;
     for (int32_t rows : ladder(64, longest(ofGrad(&CostFamily::m))))
       for (int32_t columns : ladder(64, longest(ofGrad(&CostFamily::n)))) {
         CostSizes sizes = start;
         sizes.tiles.weightGradRows = rows;
         sizes.tiles.weightGradColumns = columns;
-        grads_.see(gradText(sizes), attempt(sizes));
+        attempt(sizes);
       }
   }
 
   void chooseTokens() {
-    const CostSizes start = sizes_;
-    tokens_.see(tokenText(start), attempt(start));
     if (fixed_.tokenSlot) return;
+    const CostSizes start = sizes_;
     for (int32_t tokens = 4; tokens <= 1 << 12; tokens *= 2) {
       CostSizes sizes = start;
       sizes.tokenSlot = tokens;
-      tokens_.see(tokenText(sizes), attempt(sizes));
+      attempt(sizes);
       if (tokens >= problem_.step.tokens) break;
     }
   }
-
-  struct Candidate {
-    double seconds = 0;
-    CostSizes sizes;
-  };
 
   CostProblem problem_;
   const Rates& rates_;
   const ExpectedRows rows_;
   CostSizes sizes_;
   const FixedSizes fixed_;
-  double seconds_ = kNever;
-  std::vector<Candidate> best_;  // the best first
-  Scores slots_, columns_, grads_, tokens_;
+  SeenSizes seen_;
+  bool lighter_ = false;
 };
 
 std::string windowText(const Windows& w) {

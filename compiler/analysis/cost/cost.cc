@@ -245,6 +245,8 @@ LayerCost costOf(const CostProblem& problem, const Rates& rates, const ExpectedR
     cost.entries.push_back(entryCost(problem, entry, rates, cost.families));
     cost.seconds += cost.entries.back();
   }
+  for (const FamilyCost& family : cost.families) cost.busy += family.seconds;
+  cost.busy /= std::max(1, problem.cubeCores > 0 ? problem.cubeCores + problem.vectorCores : problem.cores);
   return cost;
 }
 

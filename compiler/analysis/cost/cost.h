@@ -98,7 +98,12 @@ struct LayerCost {
   std::vector<FamilyCost> families;  // as in the problem
   std::vector<double> entries;       // seconds
   double seconds = 0;                // of all entries
+  double busy = 0;                   // of `seconds`: what a core works on average
 };
+
+// The model tells times no better than this: what takes more than 98% of another takes as long.
+inline constexpr double kNoise = 0.98;
+inline bool isNoise(double longer, double shorter) { return longer * kNoise <= shorter; }
 
 LayerCost costOf(const CostProblem& problem, const Rates& rates, const ExpectedRows& rows);
 

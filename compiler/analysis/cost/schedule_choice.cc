@@ -8,21 +8,15 @@
 #include <limits>
 #include <map>
 
+#include "compiler/analysis/cost/seen_sizes.h"
 #include "compiler/analysis/cost/time_text.h"
 
 namespace sluice {
 namespace {
 
 constexpr int64_t kMostTasks = 1 << 13;  // of an entry that is replayed
-constexpr double kNoise = 0.98;          // what takes more than this part of another is as good
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
-
-std::string sizesText(const CostSizes& sizes) {
-  return fmt::format("slots of {} rows and {} tokens, tiles of {} columns and of {} x {}", sizes.slotRows,
-                     sizes.tokenSlot, sizes.tiles.gmmColumns, sizes.tiles.weightGradRows,
-                     sizes.tiles.weightGradColumns);
-}
 
 bool isGrad(const CostFamily& family) {
   return family.space == SpaceKind::kExperts || family.space == SpaceKind::kOnce;
@@ -58,7 +52,7 @@ std::string busyText(const Replay& replay) {
 // The runner-up, which may be better by no more than noise.
 std::string nextText(const std::string& what, double seconds, double chosen) {
   return fmt::format("next {}, {}{}", what, timeText(seconds),
-                     seconds < chosen / kNoise ? ", no real difference" : "");
+                     isNoise(seconds, chosen) ? ", no real difference" : "");
 }
 
 class Scheduler {
@@ -107,8 +101,8 @@ class Scheduler {
     for (size_t i = 0; i < candidates_.size(); ++i) seconds.push_back(replayAll(i));
     const auto replayed = std::count_if(seconds.begin(), seconds.end(), [](double s) { return s < kNever; });
     if (replayed < 2) return;
-    const auto best = static_cast<size_t>(std::min_element(seconds.begin(), seconds.end()) - seconds.begin());
-    if (seconds[best] < seconds[0] * kNoise) choice_.sizes = best;
+    const double best = *std::min_element(seconds.begin(), seconds.end());
+    while (!isNoise(seconds[choice_.sizes], best)) ++choice_.sizes;
     size_t other = choice_.sizes == 0 ? 1 : 0;
     for (size_t i = other + 1; i < seconds.size(); ++i)
       if (i != choice_.sizes && seconds[i] < seconds[other]) other = i;
@@ -150,7 +144,7 @@ class Scheduler {
     size_t best = 0;
     for (size_t i = 1; i < rules.size(); ++i)
       if (replays[i].seconds < replays[best].seconds) best = i;
-    if (replays[best].seconds >= replays[0].seconds * kNoise) best = 0;
+    if (isNoise(replays[0].seconds, replays[best].seconds)) best = 0;
     size_t other = best == 0 ? 1 : 0;
     for (size_t i = other + 1; i < rules.size(); ++i)
       if (i != best && replays[i].seconds < replays[other].seconds) other = i;

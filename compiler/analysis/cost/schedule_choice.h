@@ -2,7 +2,8 @@
 // lane order of each entry, and windows.
 //
 // Plain values in, plain values out; the same input gives the same choice. Differences below two percent are
-// noise and change nothing.
+// noise (isNoise) and change nothing: of the sizes that the replay finds as fast as the best, the model's
+// first are taken.
 #pragma once
 
 #include <span>

@@ -1,5 +1,6 @@
 #include "compiler/analysis/cost/choice.h"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <chrono>
 
@@ -77,6 +78,28 @@ TEST_CASE("the choice is the best of its neighbours") {
       cutBy({slot, 32, {tile, tile, tile}}, other);
       CHECK(choice.cost.seconds <= costOf(other, rates, rows).seconds);
     }
+}
+
+// Two ranks, a core each, at 210 Mbit/s.
+TEST_CASE("where the link bounds the step, the sizes leave cores as much time as for a fast link") {
+  const CostProblem problem = layer(2048, 768, {.ranks = 2, .experts = 16, .topK = 8, .tokens = 512}, 1);
+  const Target target = cpu();
+  const auto chooseFor = [&](double bandwidth) {
+    Rates rates = *target.rates;
+    rates.link.bandwidth = bandwidth;
+    return chooseSizes(problem, rates, {}, {target.slotRows, target.tokenSlot, target.tiles}, {},
+                       target.windows);
+  };
+  const SizeChoice slow = chooseFor(210e6 / 8), fast = chooseFor(1e12);
+  CHECK(slow.cost.seconds > 1.5 * slow.cost.busy);
+  CHECK(slow.cost.busy < 1.01 * fast.cost.busy);
+  const auto tells = [](const SizeChoice& choice) {
+    return std::any_of(choice.decisions.begin(), choice.decisions.end(), [](const Decision& decision) {
+      return decision.why.find("but for noise, and less work") != std::string::npos;
+    });
+  };
+  CHECK(tells(slow));
+  CHECK(slow.decisions == chooseFor(210e6 / 8).decisions);
 }
 
 TEST_CASE("many rows an expert get large slots; with fewer than any slot the target's size stays") {

@@ -74,6 +74,21 @@ TEST_CASE("of the best sizes those are taken that the replay finds clearly bette
   CHECK(choose(problem, secondsByRow(8), {whole}).sizes == 0);
 }
 
+// 480 rows on two cores; a task costs a tenth of a second.
+TEST_CASE("of sizes that the replay finds as fast as the best, the model's first are taken") {
+  CostProblem problem = oneEntry({1, 1, 1, 480}, 2);
+  const EventId made = addEvent(problem, EventSpace::kRows);
+  problem.families = {family(SpaceKind::kRows, {{}, {made}}), family(SpaceKind::kRows, {{made}, {}})};
+  Rates rates = secondsByRow(8);
+  rates.task = 0.1;
+  const CostSizes whole{480, 16, {}}, fine{16, 16, {}}, coarse{48, 16, {}};
+  const ScheduleChoice choice = choose(problem, rates, {whole, fine, coarse});
+  CHECK(choice.sizes == 1);
+  CHECK(choice.replays[0].seconds == Approx(480 + 30 * 0.1));
+  CHECK_THAT(choice.decisions[0].why, Contains("481000.000 ms, no real difference"));
+  CHECK(choose(problem, rates, {whole, coarse, fine}).sizes == 1);
+}
+
 TEST_CASE("without events nothing is replayed, and the decision says so") {
   CostProblem problem = oneEntry({1, 1, 1, 48}, 2);
   problem.families = {family(SpaceKind::kRows, {})};
