@@ -17,7 +17,6 @@
 #include <utility>
 
 #include "runtime/program/codec.h"
-#include "tools/io/safetensors.h"
 #include "tools/launch/start_tool.h"
 #include "tools/overlap/overlap_report.h"
 
@@ -64,15 +63,6 @@ class ScratchFolder {
 
   std::string path_;
 };
-
-// What rank `rank` reads: the outputs are the job's own.
-Status writeInputs(const Program& program, const LayerCase& layer, int rank, const std::string& path) {
-  Expected<TensorMap> tensors = makeLayerRank(program, layer, rank);
-  if (!tensors) return tensors.error();
-  for (const Buffer& buffer : program.tables().buffers)
-    if (buffer.role != Role::kInput) tensors->erase(buffer.name);
-  return writeSafetensors(path, *tensors);
-}
 
 // Between fork and exec nothing may allocate: all is there before.
 Status runProgram(const std::vector<std::string>& arguments) {
@@ -138,10 +128,8 @@ Expected<RanksSamples> measureOne(const MpiTools& tools, const LayerCase& layer,
   if (!folder) return folder.error();
   if (Status status = writeProgram(program->tables(), folder->file("layer.slp")); !status)
     return status.error();
-  for (int rank = 0; rank < layer.ranks; ++rank)
-    if (Status status = writeInputs(*program, layer, rank, folder->file(fmt::format("in-{}", rank))); !status)
-      return status.error();
-  // more ranks than cores are allowed, and workers bind themselves
+  // ranks make the inputs that makeLayerRank() does; more ranks than cores are allowed, and workers bind
+  // themselves
   const std::vector<std::string> arguments = {tools.mpirun,
                                               "-n",
                                               std::to_string(layer.ranks),
@@ -151,10 +139,12 @@ Expected<RanksSamples> measureOne(const MpiTools& tools, const LayerCase& layer,
                                               tools.sluice,
                                               "run",
                                               folder->file("layer.slp"),
-                                              "--in",
-                                              folder->file("in-{rank}"),
-                                              "--out",
-                                              folder->file("out-{rank}"),
+                                              "--seed",
+                                              "1",
+                                              "--tokens",
+                                              std::to_string(layer.tokens),
+                                              "--routing",
+                                              layer.skew,
                                               "--entry",
                                               options.backward ? "forward,backward" : "forward",
                                               "--threads",

@@ -79,16 +79,46 @@ Expected<int> run(const RunOptions& options) {
   return job ? runThreads(*job) : job.error();
 }
 
+// A CLI11 validator from a parser.
+template <class Parser>
+auto parsesBy(Parser parser) {
+  return [parser](const std::string& text) {
+    const auto result = parser(text);
+    return result ? std::string() : result.error().message;
+  };
+}
+
+void addFiles(CLI::App& app, RunOptions& options) {
+  auto* out =
+      app.add_option("--out", options.out, "outputs of each rank")->type_name("out-{rank}.safetensors");
+  auto* in = app.add_option("--in", options.in, "inputs of each rank")
+                 ->needs(out)
+                 ->type_name("in-{rank}.safetensors");
+  auto* seed = app.add_option("--seed", options.seed,
+                              "in place of --in: every rank makes the inputs that make-inputs would write, "
+                              "and without --out nothing is written")
+                   ->excludes(in)
+                   ->type_name("N");
+  app.add_option("--tokens", options.tokens, "of the inputs by --seed (default: max_tokens)")
+      ->needs(seed)
+      ->check(parsesBy(parseTokens))
+      ->type_name("N|ragged:N|A,B");
+  app.add_option("--routing", options.routing, "of the inputs by --seed (default: uniform)")
+      ->needs(seed)
+      ->check(parsesBy(parseRouting))
+      ->type_name("KIND");
+  app.callback([in, seed] {
+    if (in->count() + seed->count() == 0) throw CLI::RequiredError("--in");
+  });
+}
+
 }  // namespace
 
 Command addRun(CLI::App& parent) {
   CLI::App* app = parent.add_subcommand("run", "run entries of a program; ranks are threads or processes");
   const auto options = std::make_shared<RunOptions>();
   app->add_option("program", options->program, "program file")->required()->type_name("layer.slp");
-  app->add_option("--in", options->in, "inputs of each rank")->required()->type_name("in-{rank}.safetensors");
-  app->add_option("--out", options->out, "outputs of each rank")
-      ->required()
-      ->type_name("out-{rank}.safetensors");
+  addFiles(*app, *options);
   app->add_option("--entry", options->entries, "entries to run, in this order (default: all)")
       ->type_name("A,B");
   app->add_option(
@@ -150,6 +180,7 @@ Command addRun(CLI::App& parent) {
       "  sluice run layer.slp --in 'in-{rank}.safetensors' --out 'out-{rank}.safetensors' \\\n"
       "      --repeat 3 --trace trace.json\n"
       "  sluice run layer.slp --in 'in-{rank}.safetensors' --out 'out-{rank}.safetensors' --transport shm\n"
+      "  sluice run layer.slp --seed 1 --tokens 512 --routing zipf:1.2 --transport shm --overlap\n"
       "  mpirun -n 2 sluice run layer.slp --in 'in-{rank}.safetensors' --out 'out-{rank}.safetensors'\n\n"
       "exit status: 0 done, 1 bad input or a failed run, 2 wrong usage");
   return {app, [options] { return run(*options); }};

@@ -19,6 +19,25 @@ ContextOptions contextOptions(const RunOptions& options) {
   return result;
 }
 
+Expected<std::optional<InputsSpec>> inputsToMake(const RunOptions& options, const TaskProgram& program) {
+  if (!options.seed) return std::optional<InputsSpec>();
+  InputsSpec spec;
+  spec.seed = *options.seed;
+  spec.tokens.most = program.maxTokens;
+  // Both were checked when the command line was read.
+  spec.routing = *parseRouting(options.routing);
+  if (!options.tokens.empty()) spec.tokens = *parseTokens(options.tokens);
+  const Expected<std::vector<int64_t>> tokens = tokensOfRanks(program, spec);
+  if (!tokens) return Error{fmt::format("{}: {}", options.program, tokens.error().message)};
+  return std::optional<InputsSpec>(std::move(spec));
+}
+
+// Of each rank; none where the option was not given.
+Expected<std::vector<std::string>> pathsOf(const std::string& option, int ranks) {
+  if (option.empty()) return std::vector<std::string>();
+  return rankPaths(option, ranks);
+}
+
 }  // namespace
 
 Expected<Job> makeJob(const RunOptions& options) {
@@ -29,16 +48,24 @@ Expected<Job> makeJob(const RunOptions& options) {
                              options.ranks, program->ranks(), options.program)};
   Expected<std::vector<EntryId>> entries = findEntries(program->tables(), options.entries);
   if (!entries) return Error{fmt::format("{}: {}", options.program, entries.error().message)};
-  Expected<std::vector<std::string>> in = rankPaths(options.in, program->ranks());
+  Expected<std::optional<InputsSpec>> made = inputsToMake(options, program->tables());
+  if (!made) return made.error();
+  Expected<std::vector<std::string>> in = pathsOf(options.in, program->ranks());
   if (!in) return in.error();
-  Expected<std::vector<std::string>> out = rankPaths(options.out, program->ranks());
+  Expected<std::vector<std::string>> out = pathsOf(options.out, program->ranks());
   if (!out) return out.error();
   EntryTensors tensors = tensorsOf(program->tables(), *entries);
-  return Job{std::move(*program),     std::move(*entries),
-             std::move(tensors),      std::move(*in),
-             std::move(*out),         options.trace,
-             contextOptions(options), options.pack == "once" ? Weights::kConstant : Weights::kOrdinary,
-             options.repeat,          options.overlap,
+  return Job{std::move(*program),
+             std::move(*entries),
+             std::move(tensors),
+             std::move(*made),
+             std::move(*in),
+             std::move(*out),
+             options.trace,
+             contextOptions(options),
+             options.pack == "once" ? Weights::kConstant : Weights::kOrdinary,
+             options.repeat,
+             options.overlap,
              options.overlapJson};
 }
 

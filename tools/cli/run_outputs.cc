@@ -6,7 +6,8 @@
 namespace sluice::tools {
 
 Status probeOutputs(const Job& job, int first, int last, bool trace) {
-  std::vector<std::string> paths(job.out.begin() + first, job.out.begin() + last);
+  std::vector<std::string> paths;
+  if (!job.out.empty()) paths.assign(job.out.begin() + first, job.out.begin() + last);
   if (trace && !job.trace.empty()) paths.push_back(job.trace);
   if (trace && !job.overlapJson.empty()) paths.push_back(job.overlapJson);
   return probeWritable(paths);

@@ -14,6 +14,7 @@ namespace sluice::tools {
 // `trace`, also those of all ranks together.
 Status probeOutputs(const Job& job, int first, int last, bool trace);
 
+// Asked for where the job has `out`.
 Expected<PendingFile> stageOutputs(const Job& job, int rank, const TensorMap& outputs);
 Expected<PendingFile> stageTrace(const Job& job, const std::vector<Trace>& ranks);
 

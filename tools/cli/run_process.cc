@@ -123,9 +123,11 @@ Status RankProcess::gatherTraces() {
 }
 
 Status RankProcess::stage() {
-  Expected<PendingFile> outputs = stageOutputs(*job_, transport_.rank(), rank_.outputs);
-  if (!outputs) return outputs.error();
-  files_.push_back(std::move(*outputs));
+  if (!job_->out.empty()) {
+    Expected<PendingFile> outputs = stageOutputs(*job_, transport_.rank(), rank_.outputs);
+    if (!outputs) return outputs.error();
+    files_.push_back(std::move(*outputs));
+  }
   if (!isFirst()) return {};
   if (!job_->trace.empty()) {
     Expected<PendingFile> trace = stageTrace(*job_, traces_);

@@ -67,6 +67,13 @@ Status runSteps(const Job& job, Transport& transport, Rank& rank) {
   return {};
 }
 
+Expected<TensorMap> makeTensors(const Job& job, int rank) {
+  const TaskProgram& program = job.program.tables();
+  const Expected<std::vector<int64_t>> tokens = tokensOfRanks(program, *job.made);
+  if (!tokens) return tokens.error();
+  return makeProgramInputs(program, *job.made, rank, (*tokens)[static_cast<size_t>(rank)]);
+}
+
 class Writer {
  public:
   template <class T>
@@ -119,8 +126,9 @@ class Reader {
 }  // namespace
 
 Expected<Rank> loadRank(const Job& job, int number) {
-  const std::string& path = job.in[static_cast<size_t>(number)];
-  Expected<TensorMap> tensors = readSafetensors(path);
+  const auto index = static_cast<size_t>(number);
+  const std::string path = job.made ? fmt::format("inputs of rank {}", number) : job.in[index];
+  Expected<TensorMap> tensors = job.made ? makeTensors(job, number) : readSafetensors(path);
   if (!tensors) return tensors.error();
   const TaskProgram& program = job.program.tables();
   const Expected<int64_t> tokens = checkInputs(program, number, job.tensors.inputs, *tensors);

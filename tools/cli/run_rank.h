@@ -27,7 +27,7 @@ struct Rank {
   std::vector<EntryOverlap> overlap;  // of all ranks, where it is measured
 };
 
-// Reads the rank's inputs. Errors: those of the file and of checkInputs(), with the path.
+// Reads the rank's inputs, or makes them. Errors: those of the file and of checkInputs(), with the path.
 Expected<Rank> loadRank(const Job& job, int rank);
 
 // All repetitions of all entries. Collective. Errors: what the context says, and memory that is not there.

@@ -69,9 +69,11 @@ Expected<int> runThreads(const Job& job) {
   std::vector<RankFigures> figures;
   std::vector<Trace> traces;
   for (Rank& rank : *ranks) {
-    Expected<PendingFile> file = stageOutputs(job, static_cast<int>(files.size()), rank.outputs);
-    if (!file) return file.error();
-    files.push_back(std::move(*file));
+    if (!job.out.empty()) {
+      Expected<PendingFile> file = stageOutputs(job, static_cast<int>(files.size()), rank.outputs);
+      if (!file) return file.error();
+      files.push_back(std::move(*file));
+    }
     figures.push_back(std::move(rank.figures));
     traces.push_back(std::move(rank.trace));
   }

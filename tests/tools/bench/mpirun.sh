@@ -46,10 +46,12 @@ found '^sluice: error: --transport mpi: there is no mpirun on the PATH' err
 bench "$work/without/sluice-bench" --transport mpi --case tiny --ep 2 && fail "found a sluice-mpi"
 found '^sluice: error: --transport mpi: there is no sluice-mpi beside sluice-bench or on the PATH' err
 
-# a job that fails: by its own words, and how it ended
-printf '#!/bin/bash\necho "sluice: error: no luck" >&2\nexit 3\n' > "$work/without/sluice-mpi"
+# a job that fails: by its own words, and how it ended; ranks get a program and make the rest
+printf '#!/bin/bash\necho "given $(ls "${2%%/*}" | xargs)" >&2\necho "sluice: error: no luck" >&2\nexit 3\n' \
+  > "$work/without/sluice-mpi"
 chmod +x "$work/without/sluice-mpi"
 bench "$work/without/sluice-bench" --transport mpi --case tiny --ep 2 && fail "took a failed job"
 found 'no luck' err
+found '^given layer.slp$' err
 found '^sluice: error: .*mpirun ended with status 3' err
 [ -z "$(find "$work" -maxdepth 1 -name 'sluice-bench-*')" ] || fail "files of a job are left"
