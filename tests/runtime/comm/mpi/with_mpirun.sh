@@ -11,7 +11,7 @@ if grep -aq __tsan_init "${@: -1}"; then echo "SKIP: MPI is not instrumented"; e
 # an engine that was asked for may not be in this Open MPI
 for engine in "pml ${OMPI_MCA_pml:-}" "mtl ${OMPI_MCA_mtl:-}"; do
   [ "${engine#* }" = "" ] && continue
-  ompi_info --parsable | grep -q "^mca:${engine/ /:}:version" || { echo "SKIP: this Open MPI has no $engine"; exit 0; }
+  ompi_info --parsable | grep "^mca:${engine/ /:}:version" > /dev/null || { echo "SKIP: this Open MPI has no $engine"; exit 0; }
 done
 said=$(mktemp -d /tmp/sl_XXXXXX)
 trap 'rm -rf "$said"' EXIT
