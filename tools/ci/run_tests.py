@@ -16,7 +16,8 @@ import urllib.parse
 RUNTIME_TESTS = ["//tests/runtime/...", "//tests/ops/...", "//tests/proof/...", "//tests/tools/evaluate/...",
                  "//tests/tools/moe/...", "//tests/tools/io/...", "//tests/tools/trace/...", "//tests/tools/launch/...",
                  "//tests/tools/overlap/..."]
-EXECUTOR_TESTS = ["//tests/runtime/exec/...", "//tests/runtime/comm/...", "//tests/runtime/api/..."]
+EXECUTOR_TESTS = ["//tests/runtime/workers/...", "//tests/runtime/exec/...", "//tests/runtime/comm/...",
+                  "//tests/runtime/api/..."]
 # what looks for libraries that a machine may lack
 OPTIONAL_TESTS = ["//tests/runtime/comm/mpi/...", "//tests/tools/mpi/...", "//tests/torch/..."]
 WITHOUT = ["--repo_env=SLUICE_WITHOUT=openmpi,onednn,torch"]
