@@ -10,9 +10,8 @@
 namespace sluice::mpi {
 namespace {
 
-// Open MPI 4's engine on UCX crashes when a window ends to which a second piece of memory was attached, reads
-// the list of all pieces before each operation, and MPI_Rget looks for another address in it than was asked
-// for.
+// Open MPI 4's engine on UCX crashes when a window ends to which a second piece of memory was attached, and
+// its MPI_Rget looks for another address than was asked for.
 Status checkEngine(MPI_Win window) {
   char name[MPI_MAX_OBJECT_NAME] = "", version[MPI_MAX_LIBRARY_VERSION_STRING] = "";
   int length = 0;
@@ -23,8 +22,7 @@ Status checkEngine(MPI_Win window) {
     return {};
   return Error{
       "found Open MPI 4's engine ucx for windows, which crashes with several pieces of memory in one, "
-      "expected "
-      "another: OMPI_MCA_osc=^ucx (--mca osc ^ucx); with OMPI_MCA_pml=ucx that also goes over UCX"};
+      "expected another: OMPI_MCA_osc=^ucx (--mca osc ^ucx); with OMPI_MCA_pml=ucx that also goes over UCX"};
 }
 
 }  // namespace
