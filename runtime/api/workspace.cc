@@ -11,17 +11,13 @@
 namespace sluice {
 namespace {
 
-// Of a rank with work for so many: each rank of the machine has its share of what all of them may use.
+// Of a rank with work for so many.
 Workers makeWorkers(const Transport& transport, const WorkspaceOptions& options, int useful) {
   if (useful == 0) return Workers(0);
-  Cores cores = usableCores();
-  const int sharing = cores.areOwn ? 1 : transport.localRanks();
-  const int threads = options.threads > 0 ? options.threads : std::max(1, cores.count / sharing);
-  const bool enough = static_cast<size_t>(threads) * static_cast<size_t>(sharing) <= cores.units.size();
-  if (!options.pin || !enough) return Workers(std::min(threads, useful));
-  // every rank prefers others
-  if (!cores.areOwn) std::ranges::rotate(cores.units, cores.units.begin() + transport.localRank() * threads);
-  return Workers(std::min(threads, useful), cores.units);
+  const LocalPlace place = {transport.localRank(), transport.localRanks(), transport.kind() != "threads"};
+  const CoreShare share = shareOf(usableCores(), place, options.threads);
+  const int threads = std::min(share.threads, useful);
+  return options.pin ? Workers(threads, share.units) : Workers(threads);
 }
 
 }  // namespace

@@ -22,6 +22,21 @@ struct Cores {
 // --bind-to). Never none.
 Cores usableCores();
 
+// A rank among those of its machine.
+struct LocalPlace {
+  int rank = 0, ranks = 1;
+  bool isProcess = true;  // else the ranks are threads of one process, and share what that may use
+};
+
+// What a rank takes of `cores`. Where ranks share them, each prefers others.
+struct CoreShare {
+  int threads = 1;
+  std::vector<int> units;  // the preferred ones first; none where there are too few for the threads of all
+};
+
+// `threads`: so many, or 0: as many as the rank's part of the cores.
+CoreShare shareOf(Cores cores, const LocalPlace& place, int threads);
+
 // Of hwloc's topology, those in `allowed`.
 Cores coresIn(hwloc_topology* topology, const hwloc_bitmap_s* allowed);
 
