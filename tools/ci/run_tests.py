@@ -105,8 +105,9 @@ def style_checks():
 def main():
     parts = [
         style_checks(),
-        bazel_test("all tests", ["//..."]),
+        # before all tests, which build the same files with those libraries: bazel-bin is left as users expect it
         bazel_test("without optional libraries", OPTIONAL_TESTS, WITHOUT),
+        bazel_test("all tests", ["//..."]),
         bazel_test("runtime and ops under ASan+UBSan", RUNTIME_TESTS, ["--config=asan"]),
         bazel_test("executors under TSan", EXECUTOR_TESTS, ["--config=tsan", *THREADS_ONLY]),
     ]
