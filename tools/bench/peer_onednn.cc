@@ -8,10 +8,10 @@
 #include <map>
 #include <mutex>
 #include <numeric>
-#include <oneapi/dnnl/dnnl.hpp>
 #include <tuple>
 
 #include "ops/abi/kernels.h"
+#include "tools/bench/onednn_matmul.h"
 #include "tools/bench/peer.h"
 
 namespace sluice::tools {
@@ -110,12 +110,11 @@ class OneDnn : public Peer {
     const memory::desc b = mode_.packed && !isWeightGrad(product)
                                ? memory::desc({s.k, s.n}, bf16, memory::format_tag::any)
                                : matrix(s.k, s.n, s.transposedB, bf16);
-    const dnnl::matmul::desc wanted(
-        matrix(s.m, s.k, s.transposedA, bf16), b,
-        matrix(s.m, s.n, false, isWeightGrad(product) ? memory::data_type::f32 : bf16));
     dnnl::primitive_attr attributes;
     attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
-    const dnnl::matmul::primitive_desc desc(wanted, attributes, engine_);
+    const auto desc = matmulDesc(
+        engine_, matrix(s.m, s.k, s.transposedA, bf16), b,
+        matrix(s.m, s.n, false, isWeightGrad(product) ? memory::data_type::f32 : bf16), attributes);
     scratchBytes_ = std::max(scratchBytes_, desc.scratchpad_desc().get_size());
     return primitives_.emplace(key, Primitive{desc, dnnl::matmul(desc)}).first->second;
   }
