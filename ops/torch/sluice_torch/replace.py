@@ -17,15 +17,17 @@ import warnings
 import torch
 
 from .routing import Routing, find_limit, find_router, recognise_routing
-from .structure import Experts, Unsupported, at_rest, find_experts, recognise_list, recognise_stack
+from .structure import Experts, Layout, Unsupported, at_rest, find_experts, recognise_list, recognise_stack
 
 
 class ReplacedBlock(torch.nn.Module):
     """A block whose list of experts is a layer of Sluice; all else is the block's own."""
 
-    def __init__(self, block: torch.nn.Module, experts: str, router: str, routing: Routing, layer: torch.nn.Module):
+    def __init__(self, block: torch.nn.Module, layout: Layout, router: str, routing: Routing, layer: torch.nn.Module):
         super().__init__()
+        self.layout = layout
         self.routing = routing
+        experts = layout.experts
         self._names = (experts, router)
         for name, child in block.named_children():
             self.add_module(name, layer if name == experts else child)
@@ -43,9 +45,10 @@ class ReplacedBlock(torch.nn.Module):
 class ReplacedExperts(torch.nn.Module):
     """A layer of Sluice that is called as the stacked experts were: with rows, ids and weights in either order."""
 
-    def __init__(self, layer: torch.nn.Module, scattered: bool):
+    def __init__(self, layer: torch.nn.Module, layout: Layout, scattered: bool):
         super().__init__()
         self.layer = layer
+        self.layout = layout
         self._scattered = scattered
 
     def forward(self, hidden_states: torch.Tensor, first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
@@ -133,9 +136,12 @@ def _replace(model: torch.nn.Module, found: _Found, layer, options: dict):
     )
     _move(experts, made, found.trains, frozen=options["lora"] is not None, group=options["ep_group"])
     if hasattr(found, "scattered"):
-        setattr(found.block, found.experts_name, ReplacedExperts(made, found.scattered).train(found.block.training))
+        made = ReplacedExperts(made, experts.layout(found.experts_name), found.scattered)
+        setattr(found.block, found.experts_name, made.train(found.block.training))
         return
-    replaced = ReplacedBlock(found.block, found.experts_name, found.router_name, found.routing, made)
+    replaced = ReplacedBlock(
+        found.block, experts.layout(found.experts_name), found.router_name, found.routing, made
+    )
     for parent in list(model.modules()):  # a block may have several places
         for name, child in list(parent.named_children()):
             if child is found.block:

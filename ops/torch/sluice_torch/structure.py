@@ -30,6 +30,25 @@ ACTIVATIONS = {
 }
 
 
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """Where a block had its experts' weights: what its state_dict() called them, and in which form.
+
+    Of a list: `experts`.NUMBER.`gate`, .`up` [I, H] and .`down` [H, I], below the block. Stacked: `gate` [E, 2I, H],
+    rows of the gate first, and `down` [E, H, I], below the module of experts; transposed: [E, H, 2I] and [E, I, H].
+    """
+
+    experts: str  # the list; empty where stacked
+    gate: str
+    up: str  # empty where stacked
+    down: str
+    stacked: bool
+    transposed: bool
+    count: int  # of all ranks
+    hidden: int
+    intermediate: int
+
+
 @dataclasses.dataclass
 class Experts:
     """The experts of a block."""
@@ -48,6 +67,11 @@ class Experts:
     @property
     def stacked(self) -> bool:
         return not self.up
+
+    def layout(self, name: str) -> Layout:
+        """`name`: of the list, below its block."""
+        sizes = (self.count, self.hidden, self.intermediate)
+        return Layout("" if self.stacked else name, self.gate, self.up, self.down, self.stacked, self.transposed, *sizes)
 
     def parameters(self) -> list[torch.nn.Parameter]:
         return list(self.module.parameters())

@@ -183,6 +183,19 @@ class ReplaceTest(unittest.TestCase):
         self.assertIs(model[0], model[1]["again"])
         self.assertIsNot(model[0], block)
 
+    def test_a_replaced_block_remembers_where_its_weights_were(self):
+        for name, block in layouts.LAYOUTS.items():
+            model = nn.Sequential(block())
+            original = {key: tensor.shape for key, tensor in model.state_dict().items()}
+            replace(model)
+            path, layout = next((n, part.layout) for n, part in model.named_modules() if hasattr(part, "layout"))
+            sizes = {(48, 64), (64, 48)} if not layout.stacked else {(8, 96, 64), (8, 64, 48), (8, 64, 96), (8, 48, 64)}
+            inner = [""] if layout.stacked else [f"{layout.experts}.{e}." for e in range(layout.count)]
+            keys = {f"{path}.{place}{own}" for place in inner for own in (layout.gate, layout.up, layout.down) if own}
+            self.assertTrue(all(tuple(original[key]) in sizes for key in keys), name)
+            self.assertEqual(set(original) - set(model.state_dict()), keys)
+            self.assertEqual((layout.stacked, layout.transposed), (name in ("stacked", "transposed"), name == "transposed"))
+
     def test_a_model_that_is_a_block_has_no_place_for_another(self):
         with self.assertRaisesRegex(Unsupported, "the model itself is a MoE block"):
             replace(layouts.Qwen3Block())
