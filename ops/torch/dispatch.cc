@@ -85,7 +85,8 @@ struct DispatchFunction : torch::autograd::Function<DispatchFunction> {
     const auto exchange = ctx->saved_data["exchange"].toCustomClass<TokenExchange>();
     const at::Tensor token = ctx->get_saved_variables()[0];
     const HeldStep step = stepOf(token, *exchange->state());
-    const at::Tensor dRows = grads[0].contiguous(), dRowProbs = grads[2].contiguous();
+    const at::Tensor dRows = grads[0].contiguous().resolve_neg(),
+                     dRowProbs = grads[2].contiguous().resolve_neg();
     const int64_t topK = exchange->state()->program().topK;
     const at::Tensor dx = makeTensor(DType::kBF16, {step.tokens, exchange->hidden()});
     const at::Tensor dProbs = makeTensor(DType::kF32, {step.tokens, topK});
@@ -116,7 +117,7 @@ struct CombineFunction : torch::autograd::Function<CombineFunction> {
     const auto exchange = ctx->saved_data["exchange"].toCustomClass<TokenExchange>();
     const at::Tensor handle = ctx->get_saved_variables()[0];
     const HeldStep step = stepOf(handle, *exchange->state());
-    const at::Tensor dy = grads[0].contiguous();
+    const at::Tensor dy = grads[0].contiguous().resolve_neg();
     const std::vector<NamedTensor> tensors = {{"dy", viewOf(dy)}};
     CopiedRows rows({"d_out_rows"});
     throwIfFailed(exchange->state()->run("combine_backward", tensors, step.held.set, &rows));

@@ -72,7 +72,7 @@ class BackwardStep {
   variable_list run(const at::Tensor& dy) {
     const variable_list saved = ctx_.get_saved_variables();
     const HeldSet held = stepOf(saved[kSavedToken], layer_.state()).held;
-    bind("dy", dy.contiguous());
+    bind("dy", dy.contiguous().resolve_neg());
     if (signature_.backwardReadsX) bind("x", saved[kSavedX]);
     if (signature_.backwardReadsExpertWeights) bind("expert_weights", saved[kSavedExpertWeights]);
     for (size_t w = 0; w < signature_.weights.size(); ++w)

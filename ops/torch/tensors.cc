@@ -73,6 +73,8 @@ void checkTensor(std::string_view name, const at::Tensor& tensor, at::ScalarType
   if (!tensor.is_contiguous())
     throwValue(fmt::format("{} is not contiguous (shape {}, strides {}): call .contiguous()", name,
                            listText(tensor.sizes()), listText(tensor.strides())));
+  if (tensor.is_neg())
+    throwValue(fmt::format("{} is a view that negates what its memory holds: call .resolve_neg()", name));
 }
 
 TensorView viewOf(const at::Tensor& tensor) {

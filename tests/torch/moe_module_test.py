@@ -56,6 +56,18 @@ class ModuleTest(MoETest):
     def test_its_text_has_its_sizes(self):
         self.assertIn("hidden=64, intermediate=48, num_experts=8, top_k=2, activation='swiglu'", repr(make()))
 
+    def test_a_step_in_flight_is_the_first_of_a_process(self):
+        code = """
+import torch, sluice_torch
+layer = sluice_torch.MoE(64, 48, 8, 2, threads=1)
+x, ids, weights = torch.randn(5, 64).bfloat16(), torch.tensor([[0, 1]] * 5), torch.rand(5, 2)
+with torch.no_grad():
+    y = layer.submit_forward(x, ids, weights).wait()
+    assert torch.equal(y, layer(x, ids, weights))
+"""
+        ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        self.assertEqual(ended.returncode, 0, ended.stderr)
+
     def test_steps_in_flight_give_what_steps_give(self):
         layers, batches = [make(seed=1), make(seed=2, activation="geglu")], [Batch(50, 3), Batch(5, 4)]
         with torch.no_grad():

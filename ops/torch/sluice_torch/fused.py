@@ -6,6 +6,7 @@ For models that compute their experts themselves; sluice_torch.MoE does all of i
 import torch
 
 from . import cache, ranks
+from .tensors import as_stored
 
 # Rows of 16 bits arrive in memory that other ranks write; they are handed over by a node that waits for them.
 _HAND_OVER = {"name": "hand_over", "op": "scale", "alpha": 1}
@@ -45,7 +46,8 @@ def fused_dispatch(
     graph = exchange_graph(x.shape[1], num_experts, token_indices.shape[1], members.size, max_tokens)
     shared = ranks.shared_by(members, threads, timeout)
     exchange = shared.exchange(cache.compile_graph(graph))
-    *made, token = torch.ops.sluice.dispatch(exchange, x, token_indices, token_probs)
+    operands = (as_stored(tensor) for tensor in (x, token_indices, token_probs))
+    *made, token = torch.ops.sluice.dispatch(exchange, *operands)
     return *made, Handle(exchange, token)
 
 
@@ -56,7 +58,7 @@ def fused_combine(rows: torch.Tensor, group, handle: Handle) -> torch.Tensor:
     """
     if not isinstance(handle, Handle):
         raise ValueError(f"handle is of type {type(handle).__name__}, expected what fused_dispatch gave")
-    return torch.ops.sluice.combine(handle._exchange, rows, handle._token)
+    return torch.ops.sluice.combine(handle._exchange, as_stored(rows), handle._token)
 
 
 def exchange_graph(hidden: int, experts: int, top_k: int, ranks: int, max_tokens: int) -> dict:

@@ -7,6 +7,7 @@ import torch
 
 from . import cache, graphs, ranks
 from .main_grad import AddToMainGrad, main_grad_of
+from .tensors import as_stored
 
 _DTYPES = (torch.bfloat16, torch.float32)
 
@@ -103,7 +104,8 @@ class MoE(torch.nn.Module):
     def forward(self, x: torch.Tensor, expert_ids: torch.Tensor, expert_weights: torch.Tensor) -> torch.Tensor:
         """y [..., H] of x [..., H], expert_ids [..., K] (int32 or int64; -1: none) and expert_weights [..., K].
 
-        Tensors are contiguous and on the CPU; ids and weights may have the tokens in one dimension. Collective.
+        Tensors are on the CPU; those that are not contiguous are copied. ids and weights may have the tokens in one
+        dimension. Collective.
         ValueError and RuntimeError: tensors of other types or shapes, ids of no expert or twice in a token.
         """
         operands = self._operands(x, expert_ids, expert_weights)
@@ -124,7 +126,8 @@ class MoE(torch.nn.Module):
             raise RuntimeError("submit_forward has no gradients: call it under torch.no_grad()")
         operands = self._operands(x, expert_ids, expert_weights)
         weights = self._weights()
-        pending = torch.ops.sluice.submit_moe(self._layer((), weights, False), *operands, weights)
+        layer = self._layer((), weights, False)  # loads torch.ops.sluice where this is the first step
+        pending = torch.ops.sluice.submit_moe(layer, *operands, weights)
         return PendingForward(pending, x.shape, x.dtype)
 
     def _operands(self, x, expert_ids, expert_weights) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -134,11 +137,8 @@ class MoE(torch.nn.Module):
                 raise ValueError(f"{name} is of type {type(tensor).__name__}, expected a tensor")
             if tensor.device.type != "cpu":
                 raise ValueError(f"{name} is on {tensor.device}, expected cpu")
-            if not tensor.is_contiguous():
-                raise ValueError(
-                    f"{name} has shape {list(tensor.shape)} and strides {list(tensor.stride())}, expected a "
-                    "contiguous tensor: call .contiguous()"
-                )
+            if tensor.layout != torch.strided:
+                raise ValueError(f"{name} has layout {tensor.layout}, expected a dense tensor: call to_dense()")
         hidden, top_k = self.shape.hidden, self.shape.top_k
         if x.dim() == 0 or x.shape[-1] != hidden:
             raise ValueError(f"x has shape {list(x.shape)}, expected [..., {hidden}]")
@@ -153,9 +153,9 @@ class MoE(torch.nn.Module):
         if not expert_weights.is_floating_point():
             raise ValueError(f"expert_weights is {expert_weights.dtype}, expected torch.float32")
         return (
-            x.view(tokens, hidden).to(torch.bfloat16),
-            expert_ids.view(tokens, top_k),
-            expert_weights.view(tokens, top_k).to(torch.float32),
+            as_stored(x.reshape(tokens, hidden).to(torch.bfloat16)),
+            as_stored(expert_ids.reshape(tokens, top_k)),
+            as_stored(expert_weights.reshape(tokens, top_k).to(torch.float32)),
         )
 
     def _weights(self) -> list[torch.Tensor]:
