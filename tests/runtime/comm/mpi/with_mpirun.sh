@@ -16,7 +16,9 @@ done
 said=$(mktemp -d /tmp/sl_XXXXXX)
 trap 'rm -rf "$said"' EXIT
 own_mpi "$said"
-timeout 120 mpirun -n "$ranks" --oversubscribe --bind-to none --output-filename "$said/of" "$@" > "$said/all" 2>&1 < /dev/null
+# to files of each rank's own: what mpirun's own options for that mean changed from Open MPI 4 to 5
+timeout 120 mpirun -n "$ranks" --oversubscribe --bind-to none \
+  sh -c 'exec "$@" > "$0/rank.$OMPI_COMM_WORLD_RANK" 2>&1' "$said" "$@" > "$said/all" 2>&1 < /dev/null
 status=$?
-if [ "$status" -ne 0 ]; then cat "$said/all"; exit "$status"; fi
-find "$said/of" -path '*rank.0*' -name stdout -exec cat {} +
+if [ "$status" -ne 0 ]; then cat "$said"/rank.* "$said/all"; exit "$status"; fi
+cat "$said/rank.0"
