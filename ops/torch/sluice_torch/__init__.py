@@ -15,6 +15,7 @@ _EXPORTS = {
     "FineTuning": "finetune",
     "LoRAConfig": "lora",
     "replace_moe": "replace",
+    "clip_grad_norm_": "clipping",
 }
 
 __all__ = list(_EXPORTS)

@@ -2,13 +2,16 @@
 
 import math
 import os
+import weakref
 
 import torch
 
-from . import cache, graphs, ranks
+from . import cache, graphs, ranks, replicas
 from .main_grad import AddToMainGrad, main_grad_of
 from .tensors import as_stored
 
+# In a state_dict of a rank that has a part of the experts: its first, the one after its last, and how many there are.
+EXPERT_RANGE = "expert_range"
 _DTYPES = (torch.bfloat16, torch.float32)
 
 
@@ -67,6 +70,7 @@ class MoE(torch.nn.Module):
         if keep not in ("all", "minimal"):
             raise ValueError(f"keep is {keep!r}, expected 'all' or 'minimal'")
         self._group = ranks.Group(ep_group)
+        self._watch()
         self.shape = graphs.LayerShape(
             hidden, intermediate, num_experts, top_k, self._group.size, max_tokens, activation, limit
         )
@@ -79,6 +83,17 @@ class MoE(torch.nn.Module):
             self.reset_parameters()
         if lora is not None:
             self._add_adapters(dtype)
+
+    def _watch(self):
+        """Of a layer that shares its experts: keeps them from being taken for copies of other ranks' (replicas)."""
+        if self._group.size > 1:
+            self._wrappers = weakref.WeakSet()  # DistributedDataParallel modules around the layer
+            replicas.watch(self)
+
+    def __setattr__(self, name: str, value):
+        if "_wrappers" in self.__dict__:
+            replicas.check_attribute(name, value)
+        super().__setattr__(name, value)
 
     def _add_adapters(self, dtype: torch.dtype):
         from . import lora
@@ -160,16 +175,25 @@ class MoE(torch.nn.Module):
 
     def _weights(self) -> list[torch.Tensor]:
         """What the program takes as weights, in the order of _weight_names()."""
-        weights = [self.gate_up_weight, self.down_weight]
+        divisor = replicas.divisor_of(self) if self._group.size > 1 else 1
+        own = {name: getattr(self, name) for name in ("gate_up_weight", "down_weight", *self._adapter_names())}
+        for name, weight in own.items():
+            if replicas.is_distributed(weight):
+                raise RuntimeError(f"{name} is a {type(weight).__name__}, expected a tensor that this process has whole")
+            if divisor > 1 and torch.is_grad_enabled():
+                own[name] = replicas.Divided.apply(weight, divisor)
+        weights = [own.pop("gate_up_weight"), own.pop("down_weight")]
         if self.lora is not None:
             from . import lora
 
-            weights += lora.adapter_weights(self.lora, *self._adapters())
+            weights += lora.adapter_weights(self.lora, *self._adapters(own))
         return weights
 
-    def _adapters(self) -> tuple[dict[str, torch.Tensor], torch.dtype]:
-        """The adapters' parameters by name, and the type in which the op has them: float32 where a main_grad is."""
-        parameters = {name: getattr(self, name) for name in self.lora.names()}
+    def _adapter_names(self) -> list[str]:
+        return [] if self.lora is None else self.lora.names()
+
+    def _adapters(self, parameters: dict[str, torch.Tensor]) -> tuple[dict[str, torch.Tensor], torch.dtype]:
+        """The adapters by name, and the type in which the op has them: float32 where a main_grad is."""
         dtype = next(iter(parameters.values())).dtype
         if not torch.is_grad_enabled():
             return parameters, dtype
@@ -225,8 +249,38 @@ class MoE(torch.nn.Module):
         path = cache.compile_graph(graph, trainable=trainable, grads=grads, accumulate=accumulate, keep=self.keep)
         return ranks.shared_by(self._group, self.threads, self.timeout).layer(path, names)
 
+    def _experts_here(self) -> list[int]:
+        first = self.first_expert
+        return [first, first + self.shape.experts_of(self._group.rank), self.shape.experts]
+
+    def _save_to_state_dict(self, destination, prefix: str, keep_vars: bool):
+        """A part of the experts says which: parts have the same names and often the same sizes."""
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        if self._group.size > 1:
+            destination[prefix + EXPERT_RANGE] = torch.tensor(self._experts_here())
+
+    def _load_from_state_dict(self, state_dict, prefix: str, local_metadata, strict, missing, unexpected, errors):
+        key = prefix + EXPERT_RANGE
+        if key in state_dict:
+            given, here = state_dict[key].tolist(), self._experts_here()
+            if given != here:
+                errors.append(
+                    f"{prefix.rstrip('.') or 'the state'} has experts {given[0]} to {given[1] - 1} of {given[2]}, but this "
+                    f"layer owns {here[0]} to {here[1] - 1} of {here[2]}: load what this rank saved, or call "
+                    "sluice_torch.state.reshard"
+                )
+                return
+            state_dict = {name: value for name, value in state_dict.items() if name != key}
+        super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, missing, unexpected, errors)
+
     def __getstate__(self):
-        return {**self.__dict__, "_layers": {}}  # made again by whoever has the copy
+        state = {**self.__dict__, "_layers": {}}  # made again by whoever has the copy
+        state.pop("_wrappers", None)  # the copy is in none of them
+        return state
+
+    def __setstate__(self, state: dict):
+        super().__setstate__(state)
+        self._watch()
 
     def extra_repr(self) -> str:
         shape = self.shape

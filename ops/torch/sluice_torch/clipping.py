@@ -1,0 +1,49 @@
+"""Clipping of gradients where each rank has experts of its own."""
+
+import math
+
+import torch
+import torch.distributed as dist
+
+from . import replicas
+
+
+@torch.no_grad()
+def clip_grad_norm_(
+    parameters, max_norm: float, norm_type: float = 2.0, error_if_nonfinite: bool = False
+) -> torch.Tensor:
+    """As torch.nn.utils.clip_grad_norm_, with the norm over the experts of all ranks: scales the gradients (`.grad`) to
+    a norm of `max_norm` at most, in place, and gives the norm they had.
+
+    `parameters` are those of a model, alike at all ranks; gradients of parameters that are not experts count once,
+    and are to be the same at all ranks. Collective over each ep_group among them, also where a rank has no gradient.
+    RuntimeError, with `error_if_nonfinite`: the norm is not finite.
+    """
+    parameters = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
+    kind = float(norm_type)
+    experts = replicas.experts()
+    parts = {None: []}  # gradients, by the group of ranks that have others
+    for parameter in parameters:
+        layer = experts.get(id(parameter))
+        part = parts.setdefault(layer and layer._group.group, [])
+        if parameter.grad is not None:
+            part.append(parameter.grad)
+    total = torch.zeros((), dtype=torch.float64)
+    for group, gradients in parts.items():
+        norms = [torch.linalg.vector_norm(grad, kind, dtype=torch.float32).double() for grad in gradients]
+        if math.isinf(kind):
+            own = torch.stack(norms).amax() if norms else torch.zeros((), dtype=torch.float64)
+        else:
+            own = sum((norm**kind for norm in norms), torch.zeros((), dtype=torch.float64))
+        if group is not None:
+            dist.all_reduce(own, dist.ReduceOp.MAX if math.isinf(kind) else dist.ReduceOp.SUM, group)
+        total = torch.maximum(total, own) if math.isinf(kind) else total + own
+    if not math.isinf(kind):
+        total = total ** (1 / kind)
+    if error_if_nonfinite and not torch.isfinite(total):
+        raise RuntimeError(f"the norm of the gradients, of type {kind}, is {total.item()}, expected a finite number")
+    scale = (max_norm / (total + 1e-6)).clamp(max=1.0).item()
+    for gradients in parts.values():
+        for grad in gradients:
+            grad.mul_(scale)
+    return total.float()
