@@ -34,14 +34,40 @@ class ReplaceTest(unittest.TestCase):
 
     def test_every_layout_is_found_and_gives_the_same_loss(self):
         for name, block in layouts.LAYOUTS.items():
-            for dtype, places in ((torch.float32, 5), (torch.bfloat16, 2)):
-                with self.subTest(layout=name, dtype=dtype):
-                    model = Decoder(block).to(dtype)
-                    before = loss_of(model, tokens()).item()
-                    self.assertEqual(replace(model), ["layers.0.mlp", "layers.1.mlp"])
-                    self.assertAlmostEqual(loss_of(model, tokens()).item(), before, places)
-                    kinds = [type(part) for part in model.modules()]
-                    self.assertEqual(kinds.count(EagerMoE), 2)
+            with self.subTest(layout=name):
+                model = Decoder(block)
+                before = loss_of(model, tokens()).item()
+                self.assertEqual(replace(model), ["layers.0.mlp", "layers.1.mlp"])
+                self.assertAlmostEqual(loss_of(model, tokens()).item(), before, 5)
+                kinds = [type(part) for part in model.modules()]
+                self.assertEqual(kinds.count(EagerMoE), 2)
+
+    def test_blocks_in_bfloat16_give_the_same_for_the_same_rows(self):
+        # Not the loss: roundings of one block change the rows of the next by an ulp, and scores of its router that
+        # are nearly equal, or equal in bfloat16, then choose another expert.
+        for name, block in layouts.LAYOUTS.items():
+            with self.subTest(layout=name):
+                model = Decoder(block).bfloat16()
+                seen = self.calls_of_blocks(model)
+                replace(model)
+                for layer, (rows, expected) in zip(model.layers, seen):
+                    found = layer.mlp(rows)
+                    found = (found[0] if isinstance(found, tuple) else found).float()
+                    self.assertLess(((found - expected).norm() / expected.norm()).item(), 2**-7)
+
+    @staticmethod
+    def calls_of_blocks(model):
+        """What each block was given for tokens(), and its result in float32."""
+        seen = []
+
+        def note(_, inputs, y):
+            seen.append((inputs[0].detach(), (y[0] if isinstance(y, tuple) else y).detach().float()))
+
+        hooks = [layer.mlp.register_forward_hook(note) for layer in model.layers]
+        model(tokens())
+        for hook in hooks:
+            hook.remove()
+        return seen
 
     def test_gradients_reach_router_shared_expert_and_weights(self):
         model, twin = Decoder(layouts.DeepseekBlock), Decoder(layouts.DeepseekBlock)
