@@ -1,0 +1,104 @@
+"""Random layers: a program, inputs of its ranks, and the outputs that every good run of it gives."""
+import hashlib
+import os
+import subprocess
+import time
+
+# graph, whether it has a backward of its own
+GRAPHS = [("train", True), ("forward", False), ("geglu", False), ("lora", False), ("reglu", False),
+          ("shared_expert", False), ("swiglu_clamp", False), ("two_gmms", False)]
+ROUTINGS = ["uniform", "zipf:1.2", "zipf:2.5", "onehot", "half-empty", "masked"]
+PATIENT = "60"  # --timeout of runs that nothing disturbs, on a machine that may be busy
+
+
+class Refused(Exception):
+    """A step to a layer failed; its words say which and why."""
+
+
+def run_tool(command, **more):
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                          text=True, errors="replace", timeout=300, **more)
+    if done.returncode != 0:
+        raise Refused(f"{' '.join(command)}: status {done.returncode}: {done.stdout.strip()}")
+    return done.stdout
+
+
+def digest(path):
+    with open(path, "rb") as file:
+        return hashlib.sha256(file.read()).hexdigest()
+
+
+class Layer:
+    """What a layer is stands in `description`; files lie in `folder`."""
+
+    def __init__(self, tools, root, folder, rng, most_ranks):
+        self.folder = folder
+        self.program = os.path.join(folder, "layer.slp")
+        self.inputs = os.path.join(folder, "in-{rank}")
+        self.ranks = rng.randint(1, most_ranks)
+        graph, has_backward = rng.choice(GRAPHS)
+        symbols = self._symbols(rng, graph)
+        options = [f"--set={name}={value}" for name, value in symbols.items()]
+        if not has_backward and rng.random() < 0.7:
+            options += ["--trainable", "all", *self._derived(rng)]
+        if rng.random() < 0.2:
+            options.append("--fuse=none")
+        if rng.random() < 0.15:
+            options += ["--target", "ascend910b"]
+        self.tokens = self._tokens(rng, symbols["max_tokens"])
+        self.routing = rng.choice(ROUTINGS)
+        self.description = f"{graph} {' '.join(options)}; tokens {self.tokens}, routing {self.routing}"
+        compile_command = [tools.sluicec, os.path.join(root, "graphs/moe_ffn", graph + ".json"), *options, "-o", self.program]
+        run_tool(compile_command, env={"SLUICE_TARGETS": os.path.join(root, "targets"), **os.environ})
+        run_tool([tools.sluice, "make-inputs", self.program, "--out", self.inputs, "--tokens", self.tokens,
+                  "--routing", self.routing, "--seed", str(rng.randint(1, 1 << 30))])
+        self._make_reference(tools)
+
+    def _symbols(self, rng, graph):
+        odd = rng.random() < 0.5
+        sizes = [1, 3, 7, 17, 31, 33, 65, 127, 129, 191] if odd else [16, 32, 64, 96, 128, 256]
+        experts = rng.randint(self.ranks, self.ranks * rng.choice([1, 2, 5]) + 3)
+        symbols = {"ep": self.ranks, "experts": experts, "top_k": rng.randint(1, min(experts, 6)),
+                   "hidden": rng.choice(sizes), "intermediate": rng.choice(sizes),
+                   "max_tokens": rng.choice([1, 2, 5, 16, 37, 64, 129, 300])}
+        if graph == "lora":
+            symbols["lora_rank"] = rng.choice([1, 3, 4, 16])
+        if graph == "shared_expert":
+            symbols["shared_intermediate"] = rng.choice(sizes)
+        return symbols
+
+    @staticmethod
+    def _derived(rng):
+        options = []
+        if rng.random() < 0.4:
+            options.append("--keep=minimal")
+        if rng.random() < 0.3:
+            options.append("--accumulate")
+        if rng.random() < 0.3:
+            options.append("--grads=BF16")
+        return options
+
+    def _tokens(self, rng, most):
+        kind = rng.random()
+        if kind < 0.3:
+            return str(most)
+        if kind < 0.4:
+            return "0"
+        each = [rng.choice([0, 1, most, rng.randint(0, most)]) for _ in range(self.ranks)]
+        return ",".join(map(str, each))
+
+    def _make_reference(self, tools):
+        """The serial executor's outputs, which `sluice check` holds against double precision."""
+        out = os.path.join(self.folder, "reference-{rank}")
+        run_tool([tools.sluice, "run", self.program, "--in", self.inputs, "--out", out, "--executor", "serial",
+                  "--timeout", PATIENT])
+        run_tool([tools.sluice, "check", self.program, "--in", self.inputs, "--out", out])
+        self.digests = [digest(out.replace("{rank}", str(rank))) for rank in range(self.ranks)]
+        self.out_bytes = max(os.path.getsize(out.replace("{rank}", str(rank))) for rank in range(self.ranks))
+        began = time.monotonic()
+        run_tool([tools.sluice, "run", self.program, "--in", self.inputs, "--out", out, "--transport", "shm",
+                  "--timeout", PATIENT])
+        self.seconds = time.monotonic() - began  # of an undisturbed run whose ranks are processes
+        for rank, expected in enumerate(self.digests):
+            if digest(out.replace("{rank}", str(rank))) != expected:
+                raise Refused("ranks as processes give other bits than the serial executor")

@@ -1,0 +1,58 @@
+"""Troubles of ranks that mpirun starts. Open MPI says much by itself, and what it leaves is in its own folder."""
+import shutil
+import signal
+import tempfile
+
+from soak_cases.jobs import marked_processes, send
+from soak_cases.scene import LIMIT
+from soak_cases.troubles import FOREVER, LOST, sleep_while
+from soak_cases.verdicts import Expected
+
+
+def _start(scene, *more, timeout):
+    # sockets lie in it: a short name
+    scene.own_folder = tempfile.mkdtemp(prefix="sl_", dir="/tmp")
+    variables = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "TMPDIR": scene.own_folder}
+    for part in ("btl_vader", "osc_rdma", "osc_sm"):
+        variables[f"OMPI_MCA_{part}_backing_directory"] = scene.own_folder
+    command = scene.command("mpi", *more, timeout=timeout)
+    return scene.start(["mpirun", "-n", str(scene.layer.ranks), "--oversubscribe", "--bind-to", "none", *command],
+                       variables=variables)
+
+
+def _end(scene, job):
+    job.wait(LIMIT)
+    shutil.rmtree(scene.own_folder, ignore_errors=True)
+
+
+def mpi(scene):
+    """No trouble over MPI."""
+    job = _start(scene, timeout=60)
+    _end(scene, job)
+    return Expected()
+
+
+def mpi_killed(scene):
+    """kill -9 of a rank that mpirun started."""
+    job = _start(scene, *FOREVER, timeout=5)
+    moment = scene.rng.uniform(0.3, 2.0)
+    scene.note(f"kill -9 of a rank after {moment:.3f} s")
+    sleep_while(job, moment)
+    ranks = sorted(pid for pid in marked_processes(job.mark) if "sluice" in _name(pid))
+    if ranks:
+        send(scene.rng.choice(ranks), signal.SIGKILL)
+    else:
+        send(job.pid, signal.SIGTERM)
+    _end(scene, job)
+    return Expected(*LOST, right=False, statuses=range(1, 256), torn=True, silent=True, foreign=True)
+
+
+def _name(pid):
+    try:
+        with open(f"/proc/{pid}/comm") as name:
+            return name.read()
+    except OSError:
+        return ""
+
+
+TROUBLES = [mpi, mpi_killed]

@@ -1,0 +1,88 @@
+"""One case: a layer, a folder of its own, and what a trouble needs to start runs in it."""
+import json
+import os
+import shutil
+import struct
+import tempfile
+
+from soak_cases.jobs import Job
+from soak_cases.layers import PATIENT, digest
+
+LIMIT = 120.0  # seconds: more than ten times --timeout of any case, for a machine that is busy
+
+
+class Scene:
+    def __init__(self, tools, layer, rng, folder):
+        self.tools, self.layer, self.rng, self.folder = tools, layer, rng, folder
+        os.chmod(folder, 0o755)
+        self.out_folder = os.path.join(folder, "out")
+        os.mkdir(self.out_folder)
+        self.inputs = layer.inputs
+        self.jobs = []
+        self.notes = []  # what the case did, in words
+
+    def note(self, text):
+        self.notes.append(text)
+
+    def outs(self):
+        return [os.path.join(self.out_folder, f"out-{rank}") for rank in range(self.layer.ranks)]
+
+    def place_old_outputs(self):
+        """In half of the cases there are outputs of an earlier run, which a failed run must not touch."""
+        if self.rng.random() < 0.5:
+            for path in self.outs():
+                with open(path, "wb") as file:
+                    file.write(self.rng.randbytes(self.rng.randint(0, 3000)))
+        self.before = [digest(path) if os.path.exists(path) else None for path in self.outs()]
+
+    def command(self, transport, *more, timeout=PATIENT, threads=None):
+        """A run with options that change no bit."""
+        rng = self.rng
+        command = [self.tools.sluice, "run", self.layer.program, "--in", self.inputs, "--out",
+                   os.path.join(self.out_folder, "out-{rank}"), "--transport", transport, "--timeout", str(timeout),
+                   "--threads", str(threads or rng.choice([1, 1, 2, 3])), "--pack-weights",
+                   rng.choice(["task", "task", "step", "once"]), *more]
+        if rng.random() < 0.2:
+            command += ["--executor", "serial"]
+        if rng.random() < 0.15:
+            command += ["--trace", os.path.join(self.out_folder, "trace.json")]
+        self.note(f"{transport} {' '.join(more)}")
+        return command
+
+    def start(self, command, **more):
+        job = Job(command, self.folder, **more)
+        self.jobs.append(job)
+        return job
+
+    def local_transport(self):
+        return self.rng.choice(["threads", "shm"])
+
+    def copy_inputs(self):
+        """Inputs of this case alone, to be changed."""
+        mine = os.path.join(self.folder, "in-{rank}")
+        for rank in range(self.layer.ranks):
+            shutil.copy(self.layer.inputs.replace("{rank}", str(rank)), mine.replace("{rank}", str(rank)))
+        self.inputs = mine
+        return mine
+
+    def unexpected_files(self):
+        """Beside outputs and trace."""
+        known = {os.path.basename(path) for path in self.outs()} | {"trace.json"}
+        return sorted(set(os.listdir(self.out_folder)) - known)
+
+
+def overwrite_int32(path, name, index, value):
+    """One element of a tensor of a safetensors file; False where the tensor has none."""
+    with open(path, "r+b") as file:
+        size, = struct.unpack("<Q", file.read(8))
+        tensor = json.loads(file.read(size))[name]
+        begin, end = tensor["data_offsets"]
+        if begin == end:
+            return False
+        file.seek(8 + size + begin + index * 4 % (end - begin))
+        file.write(struct.pack("<i", value))
+    return True
+
+
+def new_folder(parent, name):
+    return tempfile.mkdtemp(prefix=name + "-", dir=parent)
