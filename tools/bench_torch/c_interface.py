@@ -38,7 +38,7 @@ def find_library() -> str:
     root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     place = os.environ.get("SLUICE_LIBRARY") or os.path.join(root, "bazel-bin/runtime/api/libsluice.so")
     if not os.path.exists(place):
-        raise RuntimeError(f"{place} is not there: bazel build //runtime/api:libsluice.so, or set SLUICE_LIBRARY")
+        raise RuntimeError(f"{place} is not there: SLUICE_LIBRARY names another")
     return place
 
 

@@ -5,6 +5,7 @@ import json
 import os
 import sys
 
+from bench_torch.build import build_needed
 from bench_torch.layers import VARIANTS, Shape
 
 SHAPES = [Shape(512, 2048, 768, 16, 8), Shape(64, 2048, 768, 16, 8)]
@@ -51,6 +52,7 @@ def run_layer(arguments: list[str]) -> int:
     given = parser.parse_args(arguments)
     shapes = [_shape(given)] if given.tokens else SHAPES
     variants = [variant for variant in VARIANTS if variant not in given.skip]
+    build_needed()
     results = measure_layers(given, shapes, variants)
     if given.json:
         print(json.dumps(results, indent=1))
@@ -122,6 +124,7 @@ def run_train(arguments: list[str]) -> int:
     given = parser.parse_args(arguments)
     if not os.access(os.path.dirname(os.path.abspath(given.out)), os.W_OK):
         raise ValueError(f"--out is {given.out}, whose folder cannot be written")
+    build_needed()
     import torch
 
     from bench_torch.training import draw, smoothed, train_both

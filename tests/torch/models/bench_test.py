@@ -2,15 +2,18 @@
 
 import json
 import os
+import pathlib
 import subprocess
 import sys
+import tempfile
 import unittest
 
 TINY = ["--tokens", "9", "--hidden", "64", "--intermediate", "32", "--experts", "4", "--top-k", "2", "--threads", "1"]
 
 
-def run(*arguments):
+def run(*arguments, **variables):
     here = dict(os.environ, SLUICE_LIBRARY=os.environ.get("SLUICE_LIBRARY") or "runtime/api/libsluice.so")
+    here = {name: value for name, value in {**here, **variables}.items() if value is not None}
     command = [sys.executable, "tools/bench-torch", *arguments]
     return subprocess.run(command, capture_output=True, text=True, env=here, timeout=240)
 
@@ -35,6 +38,24 @@ class BenchTest(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         for words in ("H64 I32 E4 K2 T9", "sluice", "eager bf16", "eager fp32", "processor time", "1.00x"):
             self.assertIn(words, done.stdout)
+
+    def test_it_builds_what_no_variable_names(self):
+        for command, unset, targets in (
+            ("layer", ["SLUICE_LIBRARY"], "//runtime/api:libsluice.so"),
+            ("train", ["SLUICE_TORCH_LIBRARY", "SLUICEC"], "//ops/torch:libsluice_torch.so //tools:sluicec"),
+        ):
+            with tempfile.TemporaryDirectory() as folder:
+                bazel = pathlib.Path(folder) / "bazel"
+                bazel.write_text('#!/bin/sh\necho "$@" >&2\nexit 9\n')
+                bazel.chmod(0o755)
+                given = {name: None for name in unset} | {"PATH": f"{folder}:{os.environ['PATH']}"}
+                done = run(command, "--threads", "1", **given)
+            self.assertEqual(done.returncode, 1)
+            self.assertRegex(done.stderr, f"build .* {targets}\n")
+            self.assertIn(f"error: {targets} cannot be built", done.stderr)
+        done = run("layer", PATH="/nowhere", SLUICEC=None)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("bazel, which builds //tools:sluicec, is not on the PATH", done.stderr)
 
     def test_wrong_options_are_errors_with_their_values(self):
         for arguments, status, words in (
