@@ -5,7 +5,7 @@ For models that compute their experts themselves; sluice_torch.MoE does all of i
 
 import torch
 
-from . import cache, ranks
+from . import cache, ranks, recording
 from .tensors import as_stored
 
 # Rows of 16 bits arrive in memory that other ranks write; they are handed over by a node that waits for them.
@@ -20,6 +20,7 @@ class Handle:
         self._exchange, self._token = exchange, token
 
 
+@recording.outside_graphs
 def fused_dispatch(
     x: torch.Tensor,
     token_indices: torch.Tensor,
@@ -38,6 +39,7 @@ def fused_dispatch(
     expert, inside an expert by source rank, then by token; row_experts [R] and tokens_per_expert [E] are int64,
     row_probs [R] float32. Gradients go to x and token_probs, by a combine. Collective, and so is its backward.
     """
+    recording.refuse("fused_dispatch", x, token_indices, token_probs)
     if not isinstance(token_indices, torch.Tensor) or token_indices.dim() != 2:
         raise ValueError("token_indices is no tensor [T, K]")
     if not isinstance(x, torch.Tensor) or x.dim() != 2:
@@ -51,11 +53,13 @@ def fused_dispatch(
     return *made, Handle(exchange, token)
 
 
+@recording.outside_graphs
 def fused_combine(rows: torch.Tensor, group, handle: Handle) -> torch.Tensor:
     """[T, H]: each token the sum of its rows [R, H], bfloat16, which lie as fused_dispatch() gave them.
 
     `group` is that of the dispatch. The gradient of rows is a dispatch. Collective, and so is its backward.
     """
+    recording.refuse("fused_combine", rows)
     if not isinstance(handle, Handle):
         raise ValueError(f"handle is of type {type(handle).__name__}, expected what fused_dispatch gave")
     return torch.ops.sluice.combine(handle._exchange, as_stored(rows), handle._token)

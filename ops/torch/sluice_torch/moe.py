@@ -6,7 +6,7 @@ import weakref
 
 import torch
 
-from . import cache, graphs, ranks, replicas
+from . import cache, graphs, ranks, recording, replicas
 from .main_grad import AddToMainGrad, main_grad_of
 from .tensors import as_stored
 
@@ -116,6 +116,7 @@ class MoE(torch.nn.Module):
         """The number, among all, of this rank's first expert."""
         return self.shape.first_expert_of(self._group.rank)
 
+    @recording.outside_graphs
     def forward(self, x: torch.Tensor, expert_ids: torch.Tensor, expert_weights: torch.Tensor) -> torch.Tensor:
         """y [..., H] of x [..., H], expert_ids [..., K] (int32 or int64; -1: none) and expert_weights [..., K].
 
@@ -130,6 +131,7 @@ class MoE(torch.nn.Module):
         y = torch.ops.sluice.moe(layer, *operands, weights, grads)
         return y.to(x.dtype).view(x.shape)
 
+    @recording.outside_graphs
     def submit_forward(
         self, x: torch.Tensor, expert_ids: torch.Tensor, expert_weights: torch.Tensor
     ) -> "PendingForward":
@@ -147,6 +149,7 @@ class MoE(torch.nn.Module):
 
     def _operands(self, x, expert_ids, expert_weights) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """x [T, H], ids [T, K] and weights [T, K], of types that the op takes, where these are right otherwise."""
+        recording.refuse("sluice_torch.MoE", x, expert_ids, expert_weights)
         for name, tensor in (("x", x), ("expert_ids", expert_ids), ("expert_weights", expert_weights)):
             if not isinstance(tensor, torch.Tensor):
                 raise ValueError(f"{name} is of type {type(tensor).__name__}, expected a tensor")
@@ -248,6 +251,9 @@ class MoE(torch.nn.Module):
             graph = lora.adapted_graph(graph, self.lora, self.shape.hidden, self.shape.intermediate)
         path = cache.compile_graph(graph, trainable=trainable, grads=grads, accumulate=accumulate, keep=self.keep)
         return ranks.shared_by(self._group, self.threads, self.timeout).layer(path, names)
+
+    def __prepare_scriptable__(self):
+        recording.refuse_script("sluice_torch.MoE")
 
     def _experts_here(self) -> list[int]:
         first = self.first_expert
