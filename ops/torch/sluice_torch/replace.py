@@ -7,57 +7,32 @@ Two kinds of blocks are found, by the shapes of their parameters:
 * a router and a module of stacked experts, gate_up [E, 2I, H] and down [E, H, I] or both transposed, that is called
   with rows, ids and weights: only that module is replaced.
 
-All blocks are recognised before the first is changed, each by comparing what it computes, in evaluation mode, on a
-few random rows: an error leaves the model as it was. Weights are moved, expert by expert: at no time is there a
-second copy of more than one expert, or of one block where stacked experts are transposed or shared by ranks.
+All blocks are recognised, and all layers made, before the first is changed: an error leaves the model as it was. A
+block is recognised by trying a copy of it beside one of what would replace it (twin.py, trial.py). These take the
+memory of the router and the shared expert, in float32, twice, and of experts with few intermediate columns. Weights are
+moved, expert by expert: at no time is there a second copy of more than one expert, or of one block where stacked
+experts are transposed or shared by ranks.
 """
 
 import warnings
 
 import torch
 
-from .routing import Routing, find_limit, find_router, recognise_routing
-from .structure import Experts, Layout, Unsupported, at_rest, find_experts, recognise_list, recognise_stack
+from .experts import recognise_list, recognise_stack
+from .lookalikes import CONTAINERS, find_lookalikes
+from .replaced import ReplacedBlock, ReplacedExperts
+from .routing import check_attributes, find_limit, find_router, recognise_routing
+from .structure import Experts, Unsupported, find_experts
+from .trial import Pair, Reference, call, inputs, try_replacement
+from .twin import DRAWS, Twin, has_hooks, make_twin, tensors_of
 
 
-class ReplacedBlock(torch.nn.Module):
-    """A block whose list of experts is a layer of Sluice; all else is the block's own."""
+class Replaced(list):
+    """Names of the blocks that were replaced; in `skipped` the others that look like MoE, and why they were not."""
 
-    def __init__(self, block: torch.nn.Module, layout: Layout, router: str, routing: Routing, layer: torch.nn.Module):
-        super().__init__()
-        self.layout = layout
-        self.routing = routing
-        experts = layout.experts
-        self._names = (experts, router)
-        for name, child in block.named_children():
-            self.add_module(name, layer if name == experts else child)
-        self.train(block.training)
-
-    def forward(self, hidden_states: torch.Tensor):
-        """The experts' sum for hidden_states [..., H]; with the router's logits [T, E] where the block gave them."""
-        experts, router = (getattr(self, name) for name in self._names)
-        ids, weights, logits = self.routing.route(router, hidden_states)
-        y = experts(hidden_states.reshape(-1, hidden_states.shape[-1]), ids, weights).view(hidden_states.shape)
-        y = self.routing.around(lambda name: getattr(self, name), hidden_states, y)
-        return (y, logits) if self.routing.returns_logits else y
-
-
-class ReplacedExperts(torch.nn.Module):
-    """A layer of Sluice that is called as the stacked experts were: with rows, ids and weights in either order."""
-
-    def __init__(self, layer: torch.nn.Module, layout: Layout, scattered: bool):
-        super().__init__()
-        self.layer = layer
-        self.layout = layout
-        self._scattered = scattered
-
-    def forward(self, hidden_states: torch.Tensor, first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
-        ids, weights = (second, first) if first.is_floating_point() else (first, second)
-        ids = ids.reshape(-1, ids.shape[-1])
-        weights = weights.reshape(-1, weights.shape[-1])
-        weights = weights.gather(1, ids) if self._scattered else weights
-        rows = hidden_states.reshape(-1, hidden_states.shape[-1])
-        return self.layer(rows, ids, weights.float()).view(hidden_states.shape)
+    def __init__(self, names: list[str], skipped: dict[str, str]):
+        super().__init__(names)
+        self.skipped = skipped
 
 
 class _Found:
@@ -68,63 +43,133 @@ class _Found:
         self.block = block
         self.experts_name, module, count = find_experts(block)
         self.router_name, _, hidden = find_router(block, self.experts_name, count)
-        _check_hooks(block, module)
+        self.in_list = isinstance(module, torch.nn.ModuleList)
+        _check_hooks([block] * self.in_list + list(module.modules()))
         limit = find_limit(block, module)
-        with at_rest(block):
-            if isinstance(module, torch.nn.ModuleList):
-                self.experts = recognise_list(module, hidden, limit)
-                self.routing = recognise_routing(block, self.experts_name, self.router_name, self.experts)
-                self.top_k = self.routing.top_k
-            else:
-                self.experts, self.scattered = recognise_stack(module, hidden, limit)
-                self.top_k = _called_top_k(block, module, hidden, self.experts)
+        if self.in_list:
+            check_attributes(block)
+            _check_state(block, [name for name, part in block.named_children() if any(True for _ in part.parameters())])
+            self.experts = recognise_list(module, hidden, limit)
+        else:
+            self.experts, self.scattered = recognise_stack(module, hidden, limit)
+        self.layout = self.experts.layout(self.experts_name)
         self.trains = _trains(self.experts)
+        if not name and self.in_list:
+            raise Unsupported("is the model itself, which has no place for another: put it into another module")
+        self._recognise(small=True)
+
+    def _recognise(self, small: bool):
+        try:
+            if self.in_list:
+                self._recognise_list(small)
+            else:
+                self._recognise_stack(small)
+        except Unsupported:
+            if not small or self.experts.intermediate == self._twin(DRAWS[0], True).experts.intermediate:
+                raise
+            self._recognise(small=False)  # its code may name the intermediate size
+
+    def _twin(self, draw, small: bool, own_dtype: bool = False) -> Twin:
+        return make_twin(self.block, self.experts, draw, small, own_dtype)
+
+    def _recognise_list(self, small: bool):
+        twin, other = (self._twin(DRAWS[0], small) for _ in range(2))
+        other.module.eval()
+        self.routing = recognise_routing(twin, self.layout, self.router_name, lambda routing: self._replace(other, routing))
+        self.top_k = self.routing.top_k
+        _check_state(self.block, [self.experts_name, self.router_name, self.routing.shared, self.routing.shared_gate])
+        self._try(small)
+
+    def _recognise_stack(self, small: bool):
+        self.top_k = _called_top_k(self._twin(DRAWS[0], small))
+        self._try(small)
+
+    def _try(self, small: bool):
+        def make_pair(draw, own_dtype: bool) -> Pair:
+            twin = self._twin(draw, small, own_dtype)
+            return Pair(twin, self._replace(self._twin(draw, small, own_dtype)))
+
+        types = {tensor.dtype for tensor in tensors_of(self.block).values() if tensor.is_floating_point()}
+        try_replacement(make_pair, self.experts.hidden, rounds=types != {torch.float32})
+
+    def _replace(self, twin: Twin, routing=None) -> Twin:
+        """What a twin becomes with the experts' sum by what a layer computes."""
+        layer = Reference(twin.experts, self.top_k if routing is None else routing.top_k)
+        if not self.in_list:
+            stand = ReplacedExperts(twin.experts.module, self.layout, self.scattered, layer)
+            setattr(twin.module, self.experts_name, stand)
+            return twin
+        block = ReplacedBlock(twin.module, self.layout, self.router_name, routing or self.routing, layer)
+        return Twin(block, twin.experts, twin.leaves)
 
 
 def replace_moe(
     model: torch.nn.Module, *, ep_group=None, lora=None, strict: bool = True, layer=None, **options
-) -> list[str]:
+) -> Replaced:
     """Replaces the MoE blocks of a model, in place, and gives their names.
 
     With `ep_group` each rank keeps its own experts of a model that all ranks hold whole. With `lora` the experts'
     weights are frozen and adapters added. `options` go to `layer`, by default sluice_torch.MoE. Make the optimizer afterwards:
     the experts' parameters are new ones. Other parts of the model, the routers' parameters too, stay what they are.
 
-    Unsupported (a ValueError) names a block that looks like MoE but has something that a layer cannot keep: nothing
-    is replaced then. With strict=False such blocks stay as they are, with a warning.
+    Unsupported (a ValueError) names all blocks that look like MoE but have something that a layer cannot keep: nothing
+    is replaced then. With strict=False such blocks stay as they are, with a warning, and are in `skipped` of the result.
     """
     if layer is None:
         from .moe import MoE as layer
-    found, inside = [], []
+    found, skipped = _find(model, layer)
+    if skipped and strict:
+        raise Unsupported("\n".join(_describe(model, name, reason) for name, reason in skipped.items()))
+    for name, reason in skipped.items():
+        warnings.warn(_describe(model, name, reason) + ": it is left as it is", stacklevel=2)
+    if not found and not skipped:
+        warnings.warn("replace_moe found no block that looks like MoE: the model is as it was", stacklevel=2)
+    options = dict(options, ep_group=ep_group, lora=lora)
+    made = [_make_layer(each, layer, options) for each in found]
+    for each, new in zip(found, made):
+        _replace(model, each, new, options)
+    return Replaced([each.name for each in found], skipped)
+
+
+def _find(model: torch.nn.Module, layer) -> tuple[list[_Found], dict[str, str]]:
+    """What can be replaced, and what only looks so, with the reason."""
+    kinds = (ReplacedBlock, ReplacedExperts) + ((layer,) if isinstance(layer, type) else ())
+    found, skipped, inside = [], {}, []
     for name, block in list(model.named_modules()):
-        if any(name.startswith(outer) for outer in inside) or not _looks_like_moe(block):
+        if any(name.startswith(outer) for outer in inside):
             continue
-        inside.append(name + "." if name else "")
-        try:
-            found.append(_Found(name, block))
-        except Unsupported as error:
-            message = f"block '{name}' ({type(block).__name__}) {error}"
-            if strict:
-                raise Unsupported(message) from error
-            warnings.warn(message + ": it is left as it is", stacklevel=2)
-    for each in found:
-        _replace(model, each, layer, dict(options, ep_group=ep_group, lora=lora))
-    return [each.name for each in found]
+        if isinstance(block, kinds):
+            inside.append(name + "." if name else "")
+        elif _looks_like_moe(block):
+            inside.append(name + "." if name else "")
+            try:
+                each = _Found(name, block)
+                _check_places(model, each)
+                found.append(each)
+            except Unsupported as error:
+                skipped[name] = str(error)
+    skipped.update(find_lookalikes(model, inside))
+    return found, skipped
 
 
 def _looks_like_moe(block: torch.nn.Module) -> bool:
+    if isinstance(block, CONTAINERS):
+        return False
     found = find_experts(block)
     return bool(found and find_router(block, found[0], found[2]))
 
 
-def _replace(model: torch.nn.Module, found: _Found, layer, options: dict):
+def _describe(model: torch.nn.Module, name: str, reason: str) -> str:
+    return f"block '{name}' ({type(model.get_submodule(name)).__name__}) {reason}"
+
+
+def _make_layer(found: _Found, layer, options: dict) -> torch.nn.Module:
+    """A layer for a block. Its weights are not there yet, and take no memory while nobody writes to them."""
     experts = found.experts
-    if not found.name and not hasattr(found, "scattered"):
-        raise Unsupported("the model itself is a MoE block: put it into another module")
     if experts.activation == "swiglu_clamp":
-        options["limit"] = experts.limit
+        options = dict(options, limit=experts.limit)
     dtype = experts.parameters()[0].dtype
-    made = layer(
+    return layer(
         experts.hidden,
         experts.intermediate,
         experts.count,
@@ -134,16 +179,17 @@ def _replace(model: torch.nn.Module, found: _Found, layer, options: dict):
         initialise=False,
         **options,
     )
-    _move(experts, made, found.trains, frozen=options["lora"] is not None, group=options["ep_group"])
-    if hasattr(found, "scattered"):
-        made = ReplacedExperts(made, experts.layout(found.experts_name), found.scattered)
-        setattr(found.block, found.experts_name, made.train(found.block.training))
+
+
+def _replace(model: torch.nn.Module, found: _Found, made: torch.nn.Module, options: dict):
+    _move(found.experts, made, found.trains, frozen=options["lora"] is not None, group=options["ep_group"])
+    if not found.in_list:
+        stand = ReplacedExperts(found.experts.module, found.layout, found.scattered, made)
+        setattr(found.block, found.experts_name, stand)
         return
-    replaced = ReplacedBlock(
-        found.block, experts.layout(found.experts_name), found.router_name, found.routing, made
-    )
+    replaced = ReplacedBlock(found.block, found.layout, found.router_name, found.routing, made)
     for parent in list(model.modules()):  # a block may have several places
-        for name, child in list(parent.named_children()):
+        for name, child in list(parent._modules.items()):
             if child is found.block:
                 setattr(parent, name, replaced)
 
@@ -152,14 +198,11 @@ def _replace(model: torch.nn.Module, found: _Found, layer, options: dict):
 def _move(experts: Experts, layer: torch.nn.Module, trains: tuple[bool, bool], frozen: bool, group):
     """Gives the experts' weights to a layer, and leaves the old parameters empty."""
     first, count = _own_experts(experts.count, group)
-    dtype = experts.parameters()[0].dtype
     own = dict(experts.module.named_parameters()) if experts.stacked else {}
     if experts.stacked and not experts.transposed and count == experts.count:
         gate_up, down = own[experts.gate].detach(), own[experts.down].detach()
     else:
-        layer.gate_up_weight = layer.down_weight = None  # its memory goes before the next is taken
-        gate_up = torch.empty(count, 2 * experts.intermediate, experts.hidden, dtype=dtype)
-        down = torch.empty(count, experts.hidden, experts.intermediate, dtype=dtype)
+        gate_up, down = layer.gate_up_weight.detach(), layer.down_weight.detach()
         for expert in range(experts.count):
             if first <= expert < first + count:
                 gate, up, out = experts.matrices(expert)
@@ -202,7 +245,7 @@ def _trains(experts: Experts) -> tuple[bool, bool]:
     return next(iter(flags[0])), next(iter(flags[1]))
 
 
-def _called_top_k(block: torch.nn.Module, module: torch.nn.Module, hidden: int, experts: Experts) -> int:
+def _called_top_k(twin: Twin) -> int:
     """How many experts a token takes in the ids that a block gives its stacked experts."""
     seen = []
 
@@ -210,19 +253,42 @@ def _called_top_k(block: torch.nn.Module, module: torch.nn.Module, hidden: int, 
         tensors = [part for part in arguments if isinstance(part, torch.Tensor)]
         seen.extend(part.shape[-1] for part in tensors if not part.is_floating_point())
 
-    handle = module.register_forward_pre_hook(look)
-    try:
-        block(torch.randn(1, 4, hidden).to(experts.parameters()[0].dtype))
-    except Exception as error:
-        raise Unsupported(f"cannot be called with an input of shape [1, 4, {hidden}]: {error}") from error
-    finally:
-        handle.remove()
+    twin.experts.module.register_forward_pre_hook(look)
+    _, x = next(inputs(twin.experts.hidden, DRAWS[0]))
+    with torch.no_grad():
+        call(Twin(twin.module.eval(), twin.experts, {}), x, 1)
     if len(seen) != 1:
         raise Unsupported(f"gives its experts ids {len(seen)} times, expected once, and not by keyword")
     return seen[0]
 
 
-def _check_hooks(block: torch.nn.Module, experts: torch.nn.Module):
-    for module in (block, *experts.modules()):
-        if module._forward_hooks or module._forward_pre_hooks or module._backward_hooks:
-            raise Unsupported(f"has hooks ({type(module).__name__}), which would be lost")
+def _check_hooks(modules: list[torch.nn.Module]):
+    for module in modules:
+        if has_hooks(module):
+            raise Unsupported(
+                f"has hooks ({type(module).__name__}), parametrizations or a forward of its own, which would be lost"
+            )
+
+
+def _check_state(block: torch.nn.Module, used: list[str]):
+    """Unsupported: a block has state that is in none of the parts that are used."""
+    for name, tensor in tensors_of(block).items():
+        if name.split(".")[0].split("[")[0] not in used:
+            raise Unsupported(f"has {name} {list(tensor.shape)}, which its replacement would not use")
+
+
+def _check_places(model: torch.nn.Module, found: _Found):
+    """Unsupported: experts, or their parameters, are in other places of the model too, which moving would empty."""
+    own = list(found.experts.module.modules())
+    parameters = {id(parameter) for parameter in found.experts.parameters()}
+    parts, seen = {id(part) for part in own if any(True for _ in part.parameters())}, set()
+    for path, module in model.named_modules():
+        for name, child in module._modules.items():
+            allowed = module is found.block or id(module) in parts
+            if id(child) in parts and (not allowed or id(child) in seen):
+                raise Unsupported(f"shares experts with another place of the model ({path}.{name})")
+            seen.update([id(child)] if id(child) in parts else [])
+        for name, parameter in module._parameters.items():
+            if id(parameter) in parameters and (id(module) not in parts or id(parameter) in seen):
+                raise Unsupported(f"shares weights of experts with another place of the model ({path}.{name})")
+            seen.update([id(parameter)] if id(parameter) in parameters else [])

@@ -1,15 +1,20 @@
 """How a block chooses experts and what it adds to them, found by computing what the block computes."""
 
 import dataclasses
+import inspect
 import itertools
 
 import torch
 
-from .structure import PROBE_ROWS, Experts, Unsupported, apply_experts, is_close
+from .structure import Layout, Unsupported, is_close
+from .surroundings import surroundings_kept
+from .trial import call, inputs
+from .twin import DRAWS, Twin, random_state, tensors_of
 
 _TOP_K = ("top_k", "num_experts_per_tok", "num_selected_experts", "topk", "k")
+_FACTOR = ("routed_scaling_factor",)
 _SCORES = ("softmax", "sigmoid")
-_TOLERANCE = {torch.float32: 2e-3, torch.bfloat16: 4e-2}
+_TOLERANCE = 3e-4
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,6 +29,7 @@ class Routing:
     shared: str  # the child that is added for every token, or empty
     shared_gate: str  # its gate, or empty
     returns_logits: bool  # the block returns the sum and the router's logits
+    flat_logits: bool  # as [T, E], not in the shape of the block's input
 
     def route(self, router: torch.nn.Module, x: torch.Tensor):
         """ids [T, K], weights [T, K] in float32, and the router's logits or None, for x [..., H]."""
@@ -36,7 +42,7 @@ class Routing:
         weights, ids = torch.topk(scores, self.top_k, dim=-1)
         if self.normalise:
             weights = weights / weights.sum(-1, keepdim=True)
-        return ids, weights, logits
+        return ids, weights, logits if self.flat_logits else logits.view(*x.shape[:-1], -1)
 
     def around(self, children, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         """The block's sum, from that of its experts y; `children` gives its parts by name."""
@@ -65,55 +71,56 @@ def split_result(result) -> tuple[torch.Tensor, torch.Tensor]:
 
 def find_router(block: torch.nn.Module, experts: str, count: int) -> tuple[str, torch.nn.Module, int] | None:
     """Name, module and hidden size of the child with a matrix of a row for each expert."""
+    sizes = {size for parameter in block._modules[experts].parameters() for size in parameter.shape}
     for name, child in block.named_children():
         if name != experts:
             for parameter in child.parameters():
-                if parameter.dim() == 2 and parameter.shape[0] == count:
+                if parameter.dim() == 2 and parameter.shape[0] == count and parameter.shape[1] in sizes:
                     return name, child, parameter.shape[1]
     return None
 
 
-def recognise_routing(block: torch.nn.Module, experts_name: str, router_name: str, experts: Experts) -> Routing:
-    """How a block with a list of experts comes to its result. The block is at rest (at_rest()). Unsupported: no
-    known way gives that result."""
-    _check_attributes(block)
-    dtype = experts.parameters()[0].dtype
-    x = torch.randn(1, PROBE_ROWS, experts.hidden).to(dtype)
-    try:
-        result = block(x)
-    except Exception as error:
-        raise Unsupported(f"cannot be called with an input of shape {list(x.shape)}: {error}") from error
-    expected, returned_logits = _split_block_result(result)
-    if expected.shape != x.shape:
-        raise Unsupported(f"gives shape {list(expected.shape)} for an input of shape {list(x.shape)}")
-    router = getattr(block, router_name)
-    for routing in _candidates(block, experts_name, router_name, x, returned_logits is not None):
-        ids, weights, logits = routing.route(router, x)
-        if routing.returns_logits and (logits is None or not is_close(logits, returned_logits.view_as(logits), 1e-2)):
-            continue
-        y = apply_experts(experts, x.view(-1, experts.hidden), ids, weights).view(x.shape)
-        if is_close(routing.around(lambda name: getattr(block, name), x, y), expected, _TOLERANCE[dtype]):
-            return routing
+def recognise_routing(twin: Twin, layout: Layout, router_name: str, replace) -> Routing:
+    """How a block with a list of experts comes to its result, of which `twin` is one; replace(routing) makes one of its
+    replacement. Unsupported: no known way gives that result."""
+    twin.module.eval()
+    _, x = next(inputs(layout.hidden, DRAWS[0]))
+    with torch.no_grad(), random_state(1), surroundings_kept(twin.module):
+        seen = []  # dimensions of what the router is given
+
+        def look(_, arguments):
+            seen.extend(each.dim() for each in arguments[:1] if isinstance(each, torch.Tensor))
+
+        handle = getattr(twin.module, router_name).register_forward_pre_hook(look)
+        found = call(twin, x, 1)
+        handle.remove()
+        if found[0].shape != x.shape or len(found) > 2:
+            said = ", ".join(str(list(part.shape)) for part in found)
+            raise Unsupported(
+                f"gives {said} for an input {list(x.shape)}, expected a tensor of its shape, or this and the router's logits"
+            )
+        for routing in _candidates(twin.module, layout.experts, router_name, x, found, seen):
+            expected = call(replace(routing), x, 1)
+            if len(found) == len(expected) and all(map(is_close, found, expected, [_TOLERANCE] * 2)):
+                return routing
+        if not is_close(found[0], call(twin, x, 2)[0]):
+            raise Unsupported("gives another result each time in evaluation mode, which would be left out")
+    own = [name for name in tensors_of(twin.module) if not name.startswith(layout.experts + ".")]
     raise Unsupported(
-        "computes something else than top-k of softmax or sigmoid scores, or of what its router gives, the experts' "
-        "sum and a shared expert"
+        f"with {', '.join(own)} computes something else than top-k of softmax or sigmoid scores, or of what its router "
+        "gives, the experts' sum and a shared expert"
     )
 
 
-def _split_block_result(result) -> tuple[torch.Tensor, torch.Tensor | None]:
-    if isinstance(result, torch.Tensor):
-        return result, None
-    if isinstance(result, tuple) and len(result) == 2 and all(isinstance(part, torch.Tensor) for part in result):
-        return result
-    raise Unsupported(f"gives a {type(result).__name__}, expected a tensor, or a tensor and the router's logits")
-
-
-def _candidates(block, experts_name: str, router_name: str, x: torch.Tensor, returns_logits: bool):
-    """What to try, in the order of what the block says of itself: where its weights are zero, the first is taken."""
+def _candidates(block, experts_name: str, router_name: str, x: torch.Tensor, found: list, seen: list):
+    """What to try, in the order of what the block says of itself."""
     router = getattr(block, router_name)
-    flat, result = _call_router(router, x)
+    try:
+        flat, result = _call_router(router, x, seen)
+    except Exception as error:
+        raise Unsupported(f"router cannot be called with rows alone: {error}") from error
     pairs = _shared_parts(block, experts_name, router_name, x)
-    own_factor = _attribute(block, ("routed_scaling_factor",), float)
+    own_factor = _attribute(block, _FACTOR, (float, int)) or _attribute(router, _FACTOR, (float, int))
     factors = [1.0] + ([own_factor] if own_factor not in (None, 1.0) else [])
     if not isinstance(result, torch.Tensor):
         ids, _ = split_result(result)
@@ -126,19 +133,18 @@ def _candidates(block, experts_name: str, router_name: str, x: torch.Tensor, ret
         order = (True, False) if normalise is not False else (False, True)
         kinds = [(scores, top_k, norm) for scores in _SCORES for norm in order]
     for (scores, top_k, norm), factor, (shared, gate) in itertools.product(kinds, factors, pairs):
-        yield Routing(scores, top_k, norm, factor, flat, shared, gate, returns_logits)
+        yield Routing(scores, top_k, norm, factor, flat, shared, gate, len(found) > 1, found[-1].dim() == 2)
 
 
-def _call_router(router: torch.nn.Module, x: torch.Tensor):
-    """Whether it takes [T, H], and what it gives."""
+def _call_router(router: torch.nn.Module, x: torch.Tensor, seen: list[int]):
+    """Whether it takes [T, H], and what it gives. `seen`: the dimensions of what its block gave it."""
+    flat = bool(seen) and seen[0] == 2
     try:
-        return False, router(x)
+        return flat, router(x.view(-1, x.shape[-1]) if flat else x)
     except Exception:  # whatever it raises: it does not take three dimensions
-        pass
-    try:
-        return True, router(x.view(-1, x.shape[-1]))
-    except Exception as error:
-        raise Unsupported(f"router cannot be called with rows alone: {error}") from error
+        if flat:
+            raise
+    return True, router(x.view(-1, x.shape[-1]))
 
 
 def _shared_parts(block, experts_name: str, router_name: str, x: torch.Tensor) -> list[tuple[str, str]]:
@@ -166,10 +172,18 @@ def _shared_parts(block, experts_name: str, router_name: str, x: torch.Tensor) -
     return [(shared[0] if shared else "", gates[0] if gates else "")]
 
 
-def _check_attributes(block: torch.nn.Module):
+def check_attributes(block: torch.nn.Module):
+    """Unsupported: what a block says of itself that no trial may show."""
+    parameters = list(inspect.signature(type(block).forward).parameters.values())[2:]
+    more = [each.name for each in parameters if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)]
+    if more:
+        raise Unsupported(f"is called with {', '.join(more)} too, expected its input alone")
     for name, value in vars(block).items():
-        if "jitter" in name and isinstance(value, float) and value != 0:
+        number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if "jitter" in name and number and value != 0:
             raise Unsupported(f"has noise of its input in training ({name} {value}), which would be left out")
+        if "capacity" in name and number and value > 0:
+            raise Unsupported(f"has a capacity ({name} {value}), beyond which rows are dropped, which would be left out")
 
 
 def _attribute(module: torch.nn.Module, names: tuple, kind: type):

@@ -1,21 +1,14 @@
-"""What a MoE block of a model consists of, told by shapes of parameters and by trying it, not by names of classes.
+"""What a MoE block of a model consists of, told by shapes of parameters, not by names of classes.
 
-Experts are either a list of modules of three matrices, or one module of two stacked tensors. What is done with
-the matrices (which is gate, which up, which activation) is found by calling an expert with small random weights
-instead of its own and comparing with what is known: an activation, an order or a scale that is not known is not
-taken for another.
+Experts are either a list of modules of three matrices, or one module of two stacked tensors.
 """
 
-import contextlib
 import dataclasses
-import itertools
 
 import torch
 
-PROBE_ROWS = 8
 # float32 sums in other orders differ by less; the forms of gelu differ by more.
 _TOLERANCE = 1e-4
-_FILLED = 16  # columns of a weight that are not zero when an expert is tried: large ones cost no memory
 
 
 class Unsupported(ValueError):
@@ -109,37 +102,6 @@ def is_close(found, expected: torch.Tensor, tolerance: float = _TOLERANCE) -> bo
     return bool(((found - expected).abs() / scale <= tolerance).all())
 
 
-def call_with(module: torch.nn.Module, state: dict, *arguments):
-    """The module's result with other parameters; None where it cannot be called so."""
-    try:
-        from torch.func import functional_call
-    except ImportError:  # before torch 2.0
-        from torch.nn.utils.stateless import functional_call
-    try:
-        return functional_call(module, state, arguments)
-    except Exception:  # whatever a model raises: it is not called so
-        return None
-
-
-@contextlib.contextmanager
-def at_rest(module: torch.nn.Module):
-    """In evaluation mode, without gradients, and with the random state as it was afterwards."""
-    modes = {part: part.training for part in module.modules()}
-    try:
-        module.eval()
-        with torch.no_grad(), torch.random.fork_rng(devices=[]):
-            torch.manual_seed(7)
-            yield
-    finally:
-        for part, mode in modes.items():
-            part.training = mode
-
-
-def probe_input(hidden: int) -> torch.Tensor:
-    """Rows of ordinary size, and of a size at which limits cut."""
-    return torch.randn(PROBE_ROWS, hidden) * torch.tensor([1.0, 30.0]).repeat(PROBE_ROWS // 2)[:, None]
-
-
 def find_experts(block: torch.nn.Module) -> tuple[str, torch.nn.Module, int] | None:
     """Name, module and number of what may be the experts among the children of a block."""
     for name, child in block.named_children():
@@ -157,129 +119,3 @@ def _is_expert_list(members: torch.nn.ModuleList) -> bool:
     shapes = [[tuple(parameter.shape) for parameter in member.parameters()] for member in members]
     matrices = [shape for shape in shapes[0] if len(shape) == 2]
     return 2 <= len(matrices) <= 3 and all(other == shapes[0] for other in shapes)
-
-
-def recognise_list(members: torch.nn.ModuleList, hidden: int, limit: float | None) -> Experts:
-    """Experts that are modules of three matrices each. Unsupported: what differs, in words."""
-    first = members[0]
-    shapes = {name: tuple(parameter.shape) for name, parameter in first.named_parameters()}
-    for name, shape in shapes.items():
-        if len(shape) != 2:
-            raise Unsupported(f"experts have {name} of shape {list(shape)}, expected nothing but three matrices")
-    if len(shapes) != 3:
-        raise Unsupported(f"experts have {len(shapes)} matrices ({', '.join(shapes)}), expected gate, up and down")
-    _check_floats(members)
-    others = [size for shape in shapes.values() for size in shape if size != hidden]
-    intermediate = others[0] if others else hidden
-    x = probe_input(hidden)
-    state = {name: _random(shape, hidden, intermediate) for name, shape in shapes.items()}
-    found = call_with(first, state, x)
-    for gate, up, down in itertools.permutations(shapes):
-        if shapes[gate] != (intermediate, hidden) or shapes[up] != shapes[gate]:
-            continue
-        if shapes[down] != (hidden, intermediate):
-            continue
-        for activation in _activations(limit):
-            act = ACTIVATIONS[activation](x @ state[gate].t(), x @ state[up].t(), limit)
-            if is_close(found, act @ state[down].t()):
-                own_limit = limit if activation == "swiglu_clamp" else None
-                parts = (hidden, intermediate, len(members), activation, own_limit, gate, up, down)
-                return Experts(members, *parts)
-    raise Unsupported(
-        f"experts of {', '.join(f'{name} {list(shape)}' for name, shape in shapes.items())}{_says(first)} compute none "
-        f"of {', '.join(ACTIVATIONS)}: expected down(act(gate(x)) * up(x))"
-    )
-
-
-def recognise_stack(module: torch.nn.Module, hidden: int, limit: float | None) -> tuple[Experts, bool]:
-    """Experts of two stacked tensors, called with rows, ids and weights in whatever order. True: the weights are
-    given for all experts, [T, E]. Unsupported: what differs, in words."""
-    shapes = {name: tuple(parameter.shape) for name, parameter in module.named_parameters()}
-    for name, shape in shapes.items():
-        if len(shape) != 3:
-            raise Unsupported(f"experts have {name} of shape {list(shape)}, expected nothing but two stacked tensors")
-    if len(shapes) != 2:
-        raise Unsupported(f"experts have {len(shapes)} stacked tensors ({', '.join(shapes)}), expected gate_up and down")
-    _check_floats(module)
-    x = probe_input(hidden)
-    for (gate_up, down), transposed in itertools.product(itertools.permutations(shapes), (False, True)):
-        intermediate = shapes[down][1 if transposed else 2]
-        expected = [(2 * intermediate, hidden), (hidden, intermediate)]
-        if transposed:
-            expected = [size[::-1] for size in expected]
-        if [shapes[gate_up][1:], shapes[down][1:]] != expected:
-            continue
-        for activation in _activations(limit):
-            own_limit = limit if activation == "swiglu_clamp" else None
-            parts = (hidden, intermediate, shapes[down][0], activation, own_limit, gate_up, "", down, transposed)
-            experts = Experts(module, *parts)
-            for scattered in (False, True):
-                if _stack_agrees(experts, x, scattered):
-                    return experts, scattered
-    raise Unsupported(
-        f"experts of {', '.join(f'{name} {list(shape)}' for name, shape in shapes.items())}{_says(module)} called with "
-        f"rows, ids and weights compute none of {', '.join(ACTIVATIONS)} with the gate before up"
-    )
-
-
-def _stack_agrees(experts: Experts, x: torch.Tensor, scattered: bool) -> bool:
-    shape = (experts.count, 2 * experts.intermediate, experts.hidden)
-    down_shape = (experts.count, experts.hidden, experts.intermediate)
-    gate_up, down = torch.zeros(shape), torch.zeros(down_shape)
-    gate_up[:2, :, :_FILLED] = torch.randn(2, shape[1], min(_FILLED, shape[2])) / 2
-    down[:2, :_FILLED] = torch.randn(2, min(_FILLED, down_shape[1]), down_shape[2]) / experts.intermediate**0.5
-    own = {experts.gate: gate_up, experts.down: down}
-    if experts.transposed:
-        own = {name: tensor.transpose(1, 2).contiguous() for name, tensor in own.items()}
-    ids = torch.tensor([[0, 1], [1, 0]]).repeat(PROBE_ROWS // 2, 1)
-    weights = torch.rand(PROBE_ROWS, 2) + 0.5
-    expected = torch.zeros(PROBE_ROWS, experts.hidden)
-    for place in range(2):
-        for row in range(PROBE_ROWS):
-            gate, up = (gate_up[ids[row, place]] @ x[row]).chunk(2)
-            act = ACTIVATIONS[experts.activation](gate, up, experts.limit)
-            expected[row] += weights[row, place] * (down[ids[row, place]] @ act)
-    given = torch.zeros(PROBE_ROWS, experts.count).scatter_(1, ids, weights) if scattered else weights
-    for rows in (x, x[None]):
-        for arguments in ((rows, ids, given), (rows, given, ids)):
-            found = call_with(experts.module, own, *arguments)
-            if isinstance(found, torch.Tensor) and found.shape == rows.shape and is_close(found.view_as(x), expected):
-                return True
-    return False
-
-
-def _activations(limit: float | None) -> list[str]:
-    return [name for name in ACTIVATIONS if limit is not None or name != "swiglu_clamp"]
-
-
-def _random(shape: tuple, hidden: int, intermediate: int) -> torch.Tensor:
-    """A weight whose products with probe_input() are of the size of one."""
-    weight = torch.zeros(shape)
-    if shape == (hidden, intermediate) and hidden != intermediate:
-        weight[:_FILLED] = torch.randn(min(_FILLED, hidden), intermediate) / intermediate**0.5
-    elif hidden != intermediate:
-        weight[:, :_FILLED] = torch.randn(shape[0], min(_FILLED, shape[1])) / 2
-    else:
-        weight.normal_(std=2 / hidden**0.5)
-    return weight
-
-
-def _check_floats(module: torch.nn.Module):
-    kinds = {(parameter.dtype, parameter.device.type, parameter.requires_grad) for parameter in module.parameters()}
-    types = {dtype for dtype, _, _ in kinds}
-    if len(types) != 1 or not types <= {torch.float32, torch.bfloat16}:
-        raise Unsupported(f"experts have weights of {_list(types)}, expected all float32 or all bfloat16")
-    if {device for _, device, _ in kinds} != {"cpu"}:
-        raise Unsupported(f"experts have weights on {_list(device for _, device, _ in kinds)}, expected cpu")
-
-
-def _list(things) -> str:
-    return ", ".join(sorted({str(thing) for thing in things}))
-
-
-def _says(module: torch.nn.Module) -> str:
-    """The activation a module says it has, for messages."""
-    for name in ("act_fn", "activation", "act", "activation_fn"):
-        if (activation := getattr(module, name, None)) is not None:
-            return f" ({name} {getattr(activation, '__name__', None) or activation})"
-    return ""

@@ -30,6 +30,7 @@ def bytes_of(model):
 
 class ReplaceTest(unittest.TestCase):
     def setUp(self):
+        torch.set_num_threads(1)
         torch.manual_seed(1)
 
     def test_every_layout_is_found_and_gives_the_same_loss(self):
@@ -223,7 +224,7 @@ class ReplaceTest(unittest.TestCase):
             self.assertEqual((layout.stacked, layout.transposed), (name in ("stacked", "transposed"), name == "transposed"))
 
     def test_a_model_that_is_a_block_has_no_place_for_another(self):
-        with self.assertRaisesRegex(Unsupported, "the model itself is a MoE block"):
+        with self.assertRaisesRegex(Unsupported, "is the model itself"):
             replace(layouts.Qwen3Block())
         self.assertEqual(replace(layouts.StackedBlock()), [""])
 

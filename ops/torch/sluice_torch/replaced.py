@@ -1,0 +1,69 @@
+"""What stands in a model where its MoE blocks, or their stacked experts, were."""
+
+import torch
+
+from .routing import Routing
+from .structure import Layout, Unsupported
+from .twin import attributes
+
+
+class _Stand(torch.nn.Module):
+    """Has the attributes of what it stands for. They can be read, but not set: what was found by them would not change."""
+
+    def _keep_attributes(self, old: torch.nn.Module):
+        own = attributes(old)
+        for name in own:
+            if hasattr(self, name):
+                raise Unsupported(f"has an attribute {name}, which is what its replacement calls something else")
+        for name, value in own.items():
+            object.__setattr__(self, name, value)
+        object.__setattr__(self, "_recognised_by", frozenset(own))
+
+    def __setattr__(self, name: str, value):
+        if name in vars(self).get("_recognised_by", ()):
+            raise AttributeError(f"{name} is what the replaced block was recognised by: set it before replace_moe()")
+        super().__setattr__(name, value)
+
+
+class ReplacedBlock(_Stand):
+    """A block whose list of experts is a layer of Sluice; all else is the block's own."""
+
+    def __init__(self, block: torch.nn.Module, layout: Layout, router: str, routing: Routing, layer: torch.nn.Module):
+        super().__init__()
+        self.layout = layout
+        self.routing = routing
+        self._names = (layout.experts, router)
+        for name, child in block._modules.items():
+            self.add_module(name, layer if name == layout.experts else child)
+        self._keep_attributes(block)
+        self.training = block.training
+        layer.train(block.training)
+
+    def forward(self, hidden_states: torch.Tensor):
+        """The experts' sum for hidden_states [..., H]; with the router's logits where the block gave them."""
+        experts, router = (getattr(self, name) for name in self._names)
+        ids, weights, logits = self.routing.route(router, hidden_states)
+        rows = hidden_states.reshape(-1, hidden_states.shape[-1])
+        y = experts(rows, ids, weights).view(hidden_states.shape)
+        y = self.routing.around(lambda name: getattr(self, name), hidden_states, y)
+        return (y, logits) if self.routing.returns_logits else y
+
+
+class ReplacedExperts(_Stand):
+    """A layer of Sluice that is called as the stacked experts were: with rows, ids and weights in either order."""
+
+    def __init__(self, experts: torch.nn.Module, layout: Layout, scattered: bool, layer: torch.nn.Module):
+        super().__init__()
+        self.layer = layer
+        self.layout = layout
+        self._scattered = scattered
+        self._keep_attributes(experts)
+        self.train(experts.training)
+
+    def forward(self, hidden_states: torch.Tensor, first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
+        ids, weights = (second, first) if first.is_floating_point() else (first, second)
+        ids = ids.reshape(-1, ids.shape[-1])
+        weights = weights.reshape(-1, weights.shape[-1])
+        weights = weights.gather(1, ids) if self._scattered else weights
+        rows = hidden_states.reshape(-1, hidden_states.shape[-1])
+        return self.layer(rows, ids, weights.float()).view(hidden_states.shape)

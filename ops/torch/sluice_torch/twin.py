@@ -1,0 +1,181 @@
+"""Copies of a block to try: its code with state that is chosen here, so that the model's own is neither called, read nor
+changed, and what it happens to hold (zeros, small numbers, a bias that is loaded later) decides nothing."""
+
+import collections
+import contextlib
+import copy
+import dataclasses
+import random
+import sys
+
+import torch
+
+from .structure import Experts, Unsupported
+
+_MACHINERY = frozenset(vars(torch.nn.Module()))
+_HOOKS = sorted(name for name in _MACHINERY if "hook" in name and isinstance(vars(torch.nn.Module())[name], dict))
+_DEPTH = 5  # of containers and objects in attributes
+_SMALL = 8  # intermediate size of experts that are tried
+_STEP = 97  # between the matrices of two experts, where all lie in one buffer
+
+
+@dataclasses.dataclass(frozen=True)
+class Draw:
+    """Where the state of a twin comes from. Two of them, so that each part matters in one at least."""
+
+    seed: int
+    gain: float  # size of products with a matrix, a router's logits for one
+    bias: float  # size of vectors that are zero in the model
+    reach: float  # size of the larger rows; more would take sigmoid to where it is 1
+
+
+DRAWS = (Draw(11, 1.5, 0.3, 2.0), Draw(12, 3.0, 0.02, 1.0))
+
+
+@dataclasses.dataclass
+class Twin:
+    """A copy of a block, and its experts."""
+
+    module: torch.nn.Module
+    experts: Experts
+    leaves: dict[str, torch.Tensor]  # of gradients
+
+
+def attributes(module: torch.nn.Module) -> dict:
+    """What a module has besides parameters, buffers, parts and what PyTorch keeps in it."""
+    return {name: value for name, value in vars(module).items() if name not in _MACHINERY}
+
+
+def inside(value, path: str, seen: set, depth: int = _DEPTH):
+    """(path, value) of what an attribute holds: through containers and objects, to tensors, modules and plain values."""
+    containers = (dict, list, tuple, collections.deque)
+    is_object = hasattr(value, "__dict__") and not callable(value) and not isinstance(value, type(sys))
+    if isinstance(value, (torch.Tensor, torch.nn.Module)) or not (isinstance(value, containers) or is_object) or not depth:
+        yield path, value
+        return
+    if id(value) in seen:
+        return
+    seen.add(id(value))
+    if isinstance(value, dict):
+        parts = [(f"{path}[{key!r}]", part) for key, part in value.items()]
+    elif is_object:
+        parts = [(f"{path}.{key}", part) for key, part in vars(value).items()]
+    else:
+        parts = [(f"{path}[{number}]", part) for number, part in enumerate(value)]
+    for name, part in parts:
+        yield from inside(part, name, seen, depth - 1)
+
+
+def held(module: torch.nn.Module):
+    """(path, value) of all that a module and its parts hold."""
+    seen = set()
+    for path, part in module.named_modules():
+        prefix = path + "." if path else ""
+        for name, value in [*part._parameters.items(), *part._buffers.items()]:
+            if value is not None:
+                yield prefix + name, value
+        for name, value in attributes(part).items():
+            yield from inside(value, prefix + name, seen)
+
+
+def tensors_of(module: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """Parameters, buffers (in state_dict() or not) and tensors in attributes. Unsupported: modules in attributes."""
+    found = {}
+    for path, value in held(module):
+        if isinstance(value, torch.nn.Module):
+            raise Unsupported(f"has a module in an attribute ({path}), which state_dict() does not know")
+        if isinstance(value, torch.Tensor):
+            found[path] = value
+    return found
+
+
+def has_hooks(module: torch.nn.Module) -> bool:
+    """Whether anything would be called with a module, or with gradients of its own parameters."""
+    if any(vars(module).get(name) for name in _HOOKS) or "forward" in vars(module):
+        return True
+    own = [each for each in module._parameters.values() if each is not None]
+    kinds = ("_backward_hooks", "_post_accumulate_grad_hooks")
+    return hasattr(module, "parametrizations") or any(getattr(each, kind, None) for each in own for kind in kinds)
+
+
+@contextlib.contextmanager
+def random_state(seed: int):
+    """Random numbers from `seed`; afterwards those of the caller go on."""
+    numpy = sys.modules.get("numpy")
+    python, arrays = random.getstate(), numpy.random.get_state() if numpy else None
+    try:
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(seed)
+            random.seed(seed)
+            if numpy:
+                numpy.random.seed(seed)
+            yield
+    finally:
+        random.setstate(python)
+        if numpy:
+            numpy.random.set_state(arrays)
+
+
+def make_twin(module: torch.nn.Module, experts: Experts, draw: Draw, small: bool, own_dtype: bool = False) -> Twin:
+    """A copy with state from `draw`. Its experts have few intermediate columns or, not `small`, are all views of one
+    buffer that is little larger than one. In float32, or in the types of the model."""
+    generator = torch.Generator().manual_seed(draw.seed)
+    memo, leaves, intermediate = _draw_experts(experts, generator, small, own_dtype)
+    kept = []  # copy.deepcopy() goes by id()
+    for name, tensor in tensors_of(module).items():
+        if id(tensor) in memo:
+            continue
+        made = tensor.detach().clone()
+        if tensor.is_floating_point():
+            dtype = tensor.dtype if own_dtype or tensor.dtype == torch.float64 else torch.float32
+            made = _draw(tensor, draw, generator).to(dtype)
+        if isinstance(tensor, torch.nn.Parameter) and tensor.is_floating_point():
+            made = leaves[name] = torch.nn.Parameter(made)
+        memo[id(tensor)] = made
+        kept.append(tensor)
+    path = next(name for name, part in module.named_modules() if part is experts.module)
+    try:
+        twin = copy.deepcopy(module, memo)
+    except Exception as error:  # whatever an attribute raises
+        raise Unsupported(f"cannot be copied to be tried: {error}") from error
+    for hooks in (vars(part).get(name, {}) for part in twin.modules() for name in _HOOKS):
+        for key, hook in list(hooks.items()):
+            if not str(getattr(hook, "__module__", "")).startswith("torch."):  # weight_norm() is one of PyTorch's
+                del hooks[key]  # the user's, of a part that is kept: not called for a trial
+    own = dataclasses.replace(experts, module=twin.get_submodule(path), intermediate=intermediate)
+    return Twin(twin, own, leaves)
+
+
+def _draw(tensor: torch.Tensor, draw: Draw, generator: torch.Generator) -> torch.Tensor:
+    made = torch.empty(tensor.shape)
+    if tensor.dim() >= 2:
+        return made.normal_(generator=generator) * (draw.gain / max(tensor.shape[-2:]) ** 0.5)
+    if tensor.numel() and bool((tensor > 0).all()):  # a scale, a variance, a temperature
+        return made.uniform_(0.5, 1.5, generator=generator)
+    return made.normal_(generator=generator) * draw.bias
+
+
+def _draw_experts(experts: Experts, generator: torch.Generator, small: bool, own_dtype: bool):
+    """Their parameters' stand-ins by id, what these are views of, and the intermediate size."""
+    size = min(_SMALL, experts.intermediate) if small else experts.intermediate
+    up, down = (size, experts.hidden), (experts.hidden, size)
+    scales = {experts.gate: (up, 2 / experts.hidden**0.5), experts.up: (up, 1 / experts.hidden**0.5)}
+    if experts.stacked:
+        scales = {experts.gate: ((2 * size, experts.hidden), 2 / experts.hidden**0.5)}
+    scales[experts.down] = (down, size**-0.5)
+    if experts.transposed:
+        scales = {name: (shape[::-1], scale) for name, (shape, scale) in scales.items()}
+    dtype = experts.parameters()[0].dtype if own_dtype else torch.float32
+    memo, leaves = {}, {}
+    for name, ((rows, columns), scale) in scales.items():
+        step = rows * columns if small else _STEP
+        buffer = torch.empty((experts.count - 1) * step + rows * columns).normal_(generator=generator) * scale
+        leaf = leaves[f"experts' {name}"] = buffer.to(dtype).requires_grad_()
+        if experts.stacked:
+            stack = torch.as_strided(leaf, (experts.count, rows, columns), (step, columns, 1))
+            memo[id(dict(experts.module.named_parameters())[name])] = stack
+            continue
+        for number, member in enumerate(experts.module):
+            matrix = leaf.narrow(0, number * step, rows * columns).view(rows, columns)
+            memo[id(dict(member.named_parameters())[name])] = matrix
+    return memo, leaves, size
