@@ -18,14 +18,19 @@ _EXPORTS = {
     "clip_grad_norm_": "clipping",
 }
 
-__all__ = list(_EXPORTS)
+# Modules whose functions are called by their names.
+_MODULES = ("cache", "graphs", "lora", "state")
+
+__all__ = [*_EXPORTS, *_MODULES]
 
 
 def __getattr__(name: str):
+    if name in _MODULES:
+        return importlib.import_module(f".{name}", __name__)
     if name not in _EXPORTS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(f".{_EXPORTS[name]}", __name__), name)
 
 
 def __dir__():
-    return sorted(set(globals()) | set(_EXPORTS))
+    return sorted(set(globals()) | set(__all__))

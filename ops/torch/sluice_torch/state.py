@@ -1,0 +1,258 @@
+"""States of models whose experts are layers of Sluice: from one number of ranks to another, and to and from the layout
+of the model before replace_moe().
+
+A rank's state_dict() has its experts only, and in "expert_range" which these are; a whole one has all, as that of a
+model without ep_group. An original one has the names and shapes of the checkpoint that the model was made from.
+
+    on files, without a process group       whole = reshard(shards, 1)[0]; original = to_original(model, whole)
+    in a job, collectively                  whole = full(model); original = to_original(model)
+    into a replaced model, at each rank     model.load_state_dict(from_original(model, original))
+
+All of them copy bits, but merging adapters; states of optimizers are not covered.
+"""
+
+import torch
+import torch.distributed as dist
+
+from . import graphs, lora
+from .moe import EXPERT_RANGE, MoE
+from .structure import Layout
+
+_WEIGHTS = ("gate_up_weight", "down_weight")
+# Tensors of a layer that have its experts in their first dimension.
+_OF_EXPERTS = (*_WEIGHTS, *(f"{target}_lora_{side}" for target in lora.TARGETS for side in "ab"))
+
+
+def reshard(shards, ranks: int, rank: int | None = None):
+    """The states of `ranks` ranks, from those of another number, in any order; with `rank` that of one alone.
+
+    ValueError: experts that are missing or there twice, or other tensors that differ, by name.
+    """
+    if ranks < 1 or rank is not None and not 0 <= rank < ranks:
+        raise ValueError(f"rank {rank} of {ranks} ranks, expected 0 to {max(ranks, 1) - 1}")
+    whole = _join(list(shards))
+    if ranks == 1:
+        return whole if rank is not None else [whole]
+    parts = [_part(whole, each, ranks) for each in (range(ranks) if rank is None else [rank])]
+    return parts if rank is None else parts[0]
+
+
+def full(model: torch.nn.Module, rank: int | None = None) -> dict | None:
+    """The whole state of a model. Collective over the ep_group of each layer that has one.
+
+    With `rank`, a global one, only that process has it, and the memory for it; others get None.
+    """
+    state = dict(model.state_dict())
+    for name, layer in model.named_modules(remove_duplicate=False):
+        if not isinstance(layer, MoE) or layer._group.size == 1:
+            continue
+        prefix = f"{name}." if name else ""
+        del state[prefix + EXPERT_RANGE]
+        for own in _OF_EXPERTS:
+            if prefix + own in state:
+                state[prefix + own] = _gather(state[prefix + own], layer, rank)
+    return state if rank is None or rank == dist.get_rank() else None
+
+
+def to_original(model: torch.nn.Module, state: dict | None = None, *, merge: bool = False, rank: int | None = None):
+    """The state as the model's was before replace_moe(): `state`, a whole one of the model, or full(model, rank).
+
+    Adapters, which an original model does not have, keep their names; with `merge` they are added to the weights.
+    ValueError: a state that is not whole.
+    """
+    state = full(model, rank) if state is None else dict(state)
+    if state is None:
+        return None
+    for place, prefix, layout, layer in _replaced(model):
+        weights = {own: state.pop(prefix + own) for own in _OF_EXPERTS if prefix + own in state}
+        if prefix + EXPERT_RANGE in state or any(len(each) != layout.count for each in weights.values()):
+            counts = sorted({len(each) for each in weights.values()})
+            raise ValueError(f"{prefix}gate_up_weight has {counts} experts, expected all {layout.count}: call reshard first")
+        missing = [own for own in _WEIGHTS if own not in weights]
+        if missing:
+            raise ValueError(f"the state has no {prefix}{missing[0]}")
+        gate_up, down = (weights.pop(own) for own in _WEIGHTS)
+        if merge and layer.lora is not None:
+            gate_up, down = gate_up.clone(), down.clone()
+            lora.merge_adapters(layer.lora, weights, gate_up, down)
+            weights = {}
+        state.update(_in_layout(place, layout, gate_up, down))
+        state.update({prefix + own: each for own, each in weights.items()})
+    return state
+
+
+def from_original(model: torch.nn.Module, original) -> dict:
+    """The state of this rank's replaced model from that of the original one, a mapping, of which only this rank's
+    experts are read. Adapters that it does not have stay those of the model.
+
+    ValueError: weights that are missing or of another shape.
+    """
+    state = {}
+    taken = set()
+    for place, prefix, layout, layer in _replaced(model):
+        taken.update(_names(place, layout))
+        first, count = layer.first_expert, len(layer.gate_up_weight)
+        gate_up, down = _out_of_layout(original, place, layout, first, count)
+        state.update({prefix + "gate_up_weight": gate_up, prefix + "down_weight": down})
+        for own, parameter in layer.named_parameters(recurse=False):
+            if own in _WEIGHTS:
+                continue
+            taken.add(prefix + own)
+            given = original[prefix + own][first : first + count].clone() if prefix + own in original else parameter.detach()
+            state[prefix + own] = given
+        if layer._group.size > 1:
+            state[prefix + EXPERT_RANGE] = torch.tensor(layer._experts_here())
+    for name in original.keys():
+        if name not in taken:
+            state[name] = original[name]
+    return state
+
+
+def _replaced(model: torch.nn.Module):
+    """(path. of the block or module, path. of its layer, Layout, layer) of each, under all of its names."""
+    for path, module in model.named_modules(remove_duplicate=False):
+        layout = getattr(module, "layout", None)
+        if isinstance(layout, Layout):
+            place = f"{path}." if path else ""
+            own = layout.experts or "layer"
+            yield place, f"{place}{own}.", layout, module.get_submodule(own)
+
+
+def _names(place: str, layout: Layout) -> list[str]:
+    if layout.stacked:
+        return [place + layout.gate, place + layout.down]
+    parts = (layout.gate, layout.up, layout.down)
+    return [f"{place}{layout.experts}.{expert}.{part}" for expert in range(layout.count) for part in parts]
+
+
+def _in_layout(place: str, layout: Layout, gate_up: torch.Tensor, down: torch.Tensor) -> dict:
+    if layout.stacked:
+        pair = [each.transpose(1, 2).contiguous() if layout.transposed else each for each in (gate_up, down)]
+        return dict(zip(_names(place, layout), pair))
+    half, made = layout.intermediate, []
+    for expert in range(layout.count):
+        made += [gate_up[expert, :half].clone(), gate_up[expert, half:].clone(), down[expert].clone()]
+    return dict(zip(_names(place, layout), made))
+
+
+def _out_of_layout(original, place: str, layout: Layout, first: int, count: int):
+    """gate_up and down of experts [first, first + count)."""
+    half, hidden = layout.intermediate, layout.hidden
+    names = _names(place, layout)
+    if layout.stacked:
+        shapes = [(layout.count, 2 * half, hidden), (layout.count, hidden, half)]
+        shapes = [(shape[0], shape[2], shape[1]) if layout.transposed else shape for shape in shapes]
+        own = [_take(original, *pair)[first : first + count] for pair in zip(names, shapes)]
+        return [(each.transpose(1, 2) if layout.transposed else each).clone().contiguous() for each in own]
+    gate_up = down = None
+    for expert in range(first, first + count):
+        shapes = [(half, hidden), (half, hidden), (hidden, half)]
+        gate, up, out = (_take(original, *pair) for pair in zip(names[3 * expert : 3 * expert + 3], shapes))
+        if gate_up is None:
+            gate_up = torch.empty(count, 2 * half, hidden, dtype=gate.dtype)
+            down = torch.empty(count, hidden, half, dtype=out.dtype)
+        if {gate.dtype, up.dtype} != {gate_up.dtype} or out.dtype != down.dtype:
+            raise ValueError(f"{names[3 * expert]} is {gate.dtype}, but an earlier expert's is {gate_up.dtype}")
+        gate_up[expert - first, :half], gate_up[expert - first, half:], down[expert - first] = gate, up, out
+    return gate_up, down
+
+
+def _take(original, name: str, shape: tuple) -> torch.Tensor:
+    if name not in original:
+        raise ValueError(f"the original state has no {name}")
+    found = original[name].detach()
+    if tuple(found.shape) != shape:
+        raise ValueError(f"{name} of the original state has shape {list(found.shape)}, expected {list(shape)}")
+    return found
+
+
+def _join(shards: list[dict]) -> dict:
+    """The whole state of those of all ranks."""
+    if not shards:
+        raise ValueError("no states are given, expected those of all ranks")
+    for number, shard in enumerate(shards):
+        if set(shard) != set(shards[0]):
+            name = sorted(set(shard) ^ set(shards[0]))[0]
+            raise ValueError(f"state {number} and state 0 have other tensors: {name} is in one of them only")
+    prefixes = {name[: -len(EXPERT_RANGE)] for name in shards[0] if name.rpartition(".")[2] == EXPERT_RANGE}
+    whole = {}
+    for name, first in shards[0].items():
+        prefix, _, own = name.rpartition(".")
+        prefix += "." if prefix else ""
+        if prefix in prefixes and own in _OF_EXPERTS:
+            whole[name] = torch.cat([shard[name] for shard in _in_order(shards, prefix, name)])
+        elif own != EXPERT_RANGE or prefix not in prefixes:
+            _check_same(name, [shard[name] for shard in shards])
+            whole[name] = first
+    return whole
+
+
+def _in_order(shards: list[dict], prefix: str, name: str) -> list[dict]:
+    ranges = [shard[prefix + EXPERT_RANGE].tolist() for shard in shards]
+    order = sorted(range(len(shards)), key=lambda each: ranges[each])
+    place = 0
+    for number in order:
+        first, end, experts = ranges[number]
+        if first != place or experts != ranges[0][2] or end - first != len(shards[number][name]):
+            given = ", ".join(f"{a} to {b - 1} of {c}" for a, b, c in sorted(ranges))
+            raise ValueError(f"states have experts {given} in {prefix.rstrip('.') or 'the layer'}, expected all, each once")
+        place = end
+    if place != ranges[0][2]:
+        given = ", ".join(f"{a} to {b - 1} of {c}" for a, b, c in sorted(ranges))
+        raise ValueError(f"states have experts {given} in {prefix.rstrip('.') or 'the layer'}, expected all, each once")
+    return [shards[number] for number in order]
+
+
+def _check_same(name: str, tensors: list):
+    for number, tensor in enumerate(tensors):
+        if not _same_bits(tensor, tensors[0]):
+            raise ValueError(f"{name} of state {number} differs from that of state 0: are they of one step?")
+
+
+def _same_bits(a, b) -> bool:
+    if not isinstance(a, torch.Tensor) or not isinstance(b, torch.Tensor):
+        return a is b or bool(a == b)
+    if a.dtype != b.dtype or a.shape != b.shape:
+        return False
+    return a is b or torch.equal(*(each.contiguous().reshape(-1).view(torch.uint8) for each in (a, b)))
+
+
+def _part(whole: dict, rank: int, ranks: int) -> dict:
+    part = {}
+    for name, value in whole.items():
+        prefix, _, own = name.rpartition(".")
+        prefix += "." if prefix else ""
+        if own not in _OF_EXPERTS or not _is_layer(whole, prefix):
+            part[name] = value
+            continue
+        shape = graphs.LayerShape(1, 1, len(value), 1, ranks)
+        first, count = shape.first_expert_of(rank), shape.experts_of(rank)
+        part[name] = value[first : first + count].clone()  # a view would be saved with all of its storage
+        part[prefix + EXPERT_RANGE] = torch.tensor([first, first + count, len(value)])
+    return part
+
+
+def _is_layer(state: dict, prefix: str) -> bool:
+    """Whether these are the weights of a layer of Sluice: gate_up [E, 2I, H] and down [E, H, I]."""
+    gate_up, down = (state.get(prefix + own) for own in _WEIGHTS)
+    if gate_up is None or down is None or gate_up.dim() != 3 or down.dim() != 3:
+        return False
+    experts, hidden, intermediate = down.shape
+    return tuple(gate_up.shape) == (experts, 2 * intermediate, hidden)
+
+
+def _gather(own: torch.Tensor, layer: MoE, rank: int | None) -> torch.Tensor | None:
+    """The tensors of all ranks of the layer's group in order, at `rank` or at all of them; as bytes, of any type."""
+    group, counts = layer._group, [layer.shape.experts_of(each) for each in range(layer._group.size)]
+    padded = torch.zeros(max(counts), *own.shape[1:], dtype=own.dtype)
+    padded[: len(own)] = own
+    sent = padded.view(-1).view(torch.uint8)
+    here = rank is None or rank == dist.get_rank()
+    found = [torch.empty_like(sent) for _ in counts] if here else None
+    if rank is None:
+        dist.all_gather(found, sent, group=group.group)
+    else:
+        dist.gather(sent, found, dst=rank, group=group.group)
+    if not here:
+        return None
+    return torch.cat([each.view(own.dtype).view_as(padded)[:count] for each, count in zip(found, counts)])
