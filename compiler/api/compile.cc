@@ -26,6 +26,7 @@
 #include "mlir/IR/Verifier.h"
 #include "mlir/Parser/Parser.h"
 #include "mlir/Pass/PassManager.h"
+#include "runtime/base/one_line.h"
 #include "runtime/program/verify.h"
 
 namespace sluice {
@@ -52,7 +53,8 @@ class Report {
 
   void addLine(const char* severity, const mlir::Diagnostic& diagnostic) {
     const std::string source = sourceOf(diagnostic.getLocation());
-    text_ += fmt::format("{}: {}: {}\n", source.empty() ? path_ : source, severity, diagnostic.str());
+    text_ += oneLine(fmt::format("{}: {}: {}", source.empty() ? path_ : source, severity, diagnostic.str())) +
+             "\n";
   }
 
   const std::string path_;

@@ -7,6 +7,8 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "runtime/base/one_line.h"
+
 namespace sluice {
 
 namespace {
@@ -34,7 +36,6 @@ class CountingIterator {
     return before;
   }
   friend bool operator==(const CountingIterator& a, const CountingIterator& b) { return a.at_ == b.at_; }
-  friend bool operator!=(const CountingIterator& a, const CountingIterator& b) { return a.at_ != b.at_; }
 
  private:
   const char* at_;
@@ -209,7 +210,7 @@ std::string_view jsonKindName(JsonKind kind) {
 }
 
 Error errorAt(std::string_view file, SourcePos pos, std::string_view message) {
-  return {fmt::format("{}:{}:{}: error: {}", file, pos.line, pos.column, message)};
+  return {messageLines(fmt::format("{}:{}:{}: error: {}", file, pos.line, pos.column, message))};
 }
 
 Expected<JsonValue> parseJson(std::string_view text, std::string_view file) {

@@ -13,6 +13,7 @@
 #include "compiler/graph/json_tree.h"
 #include "compiler/graph/read_node.h"
 #include "compiler/graph/symbols.h"
+#include "runtime/base/one_line.h"
 
 namespace sluice {
 
@@ -33,7 +34,7 @@ class GraphReader {
     readSymbols(fields.require("symbols", JsonKind::kObject));
     if (errors_.first()) return *errors_.first();
     if (const Status set = setSymbols(graph_.symbols, sets_); !set) {
-      return Error{fmt::format("{}: error: {}", graph_.file, set.error().message)};
+      return Error{messageLines(fmt::format("{}: error: {}", graph_.file, set.error().message))};
     }
     readLimits(fields.require("limits", JsonKind::kObject));
     readTensors(fields.require("tensors", JsonKind::kObject));

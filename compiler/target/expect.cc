@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "runtime/base/one_line.h"
 #include "runtime/program/program.h"
 
 namespace sluice {
@@ -27,7 +28,7 @@ Expected<Expectation> readZipf(const std::string& text, std::string_view exponen
   const auto [rest, error] = std::from_chars(exponent.data(), end, expectation.exponent);
   if (error != std::errc() || rest != end || !(expectation.exponent >= 0) ||
       expectation.exponent > kMostExponent)
-    return Error{fmt::format("error: '{}' is not zipf:EXPONENT with a number from 0 to {}", text,
+    return Error{fmt::format("error: '{}' is not zipf:EXPONENT with a number from 0 to {}", oneLine(text),
                              static_cast<int>(kMostExponent))};
   return expectation;
 }
@@ -35,8 +36,8 @@ Expected<Expectation> readZipf(const std::string& text, std::string_view exponen
 Expected<Expectation> readShares(const std::string& path) {
   std::error_code failed;
   if (!fs::is_regular_file(path, failed) || fs::file_size(path, failed) > kMaxFileBytes || failed)
-    return Error{
-        fmt::format("error: '{}' is neither uniform nor zipf:EXPONENT, nor a file of at most 4 MiB", path)};
+    return Error{fmt::format("error: '{}' is neither uniform nor zipf:EXPONENT, nor a file of at most 4 MiB",
+                             oneLine(path))};
   std::ifstream file(path);
   std::stringstream content;
   content << file.rdbuf();

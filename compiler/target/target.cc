@@ -11,6 +11,7 @@
 
 #include "compiler/target/figures.h"
 #include "compiler/target/read_rates.h"
+#include "runtime/base/one_line.h"
 
 namespace sluice {
 namespace {
@@ -69,7 +70,7 @@ Expected<Target> targetOf(const std::string& path, const Json& root) {
   else
     figures.fail("core_kind", "\"unified\" or \"separate\"");
   target.rates = readRates(figures);
-  if (!figures.error().empty()) return Error{figures.error()};
+  if (!figures.error().empty()) return Error{oneLine(figures.error())};
   return target;
 }
 

@@ -8,6 +8,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "runtime/base/one_line.h"
 #include "runtime/program/codec.h"
 #include "runtime/program/program_generated.h"
 #include "runtime/program/seal.h"
@@ -285,7 +286,7 @@ Expected<TaskProgram> decodeAligned(std::span<const std::byte> bytes) {
     return Error{"damaged: an offset of the program leads out of the file or to what is no table"};
   Findings findings(bytes.size());
   TaskProgram program = load(*fbs::GetProgram(data), findings);
-  if (!findings.none()) return findings.first();
+  if (!findings.none()) return Error{oneLine(findings.first().message)};
   return program;
 }
 

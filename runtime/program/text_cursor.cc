@@ -6,6 +6,8 @@
 #include <bit>
 #include <utility>
 
+#include "runtime/base/one_line.h"
+
 namespace sluice::text {
 namespace {
 
@@ -25,7 +27,7 @@ Cursor::Cursor(std::string_view source, std::string_view name) : name_(name), le
 Token Cursor::take() { return std::exchange(token_, error_ ? Token{} : lexer_.next()); }
 
 void Cursor::failAt(const Token& token, std::string_view message) {
-  if (!error_) error_ = Error{fmt::format("{}:{}:{}: {}", name_, token.line, token.column, message)};
+  if (!error_) error_ = Error{oneLine(fmt::format("{}:{}:{}: {}", name_, token.line, token.column, message))};
   token_ = Token{};
 }
 

@@ -9,6 +9,8 @@ namespace sluice {
 using namespace verify_parts;
 
 Expected<VerifiedProgram> verify(TaskProgram program) {
+  // first, since the others quote them
+  if (Status status = checkNames(program); !status) return status.error();
   for (const auto check : {checkLimits, checkSpaces, checkBuffers, checkEntries, checkFamilies})
     if (Status status = check(program); !status) return status.error();
 

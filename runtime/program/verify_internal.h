@@ -64,6 +64,8 @@ inline SpaceKind kindOf(const TaskProgram& program, FamilyId id) {
 }
 
 // verify_structure.cc: limits, spaces, entries; then regions and buffers.
+// Every name is UTF-8 on one line: it stands in messages, reports and tensor files.
+Status checkNames(const TaskProgram& program);
 Status checkLimits(const TaskProgram& program);
 Status checkSpaces(const TaskProgram& program);
 Status checkBuffers(const TaskProgram& program);

@@ -1,6 +1,40 @@
+#include "runtime/base/one_line.h"
 #include "runtime/program/verify_internal.h"
 
 namespace sluice::verify_parts {
+namespace {
+
+// How a tensor file spells what is no tensor.
+constexpr std::string_view kMetadata = "__metadata__";
+
+Status checkName(std::string_view what, std::string_view name) {
+  if (isOneLine(name)) return {};
+  return fail("{} '{}': found a name with control bytes or without UTF-8, expected text on one line", what,
+              oneLine(name));
+}
+
+template <class T>
+Status checkAll(std::string_view what, const std::vector<T>& records) {
+  for (const T& record : records)
+    if (Status status = checkName(what, record.name); !status) return status;
+  return {};
+}
+
+}  // namespace
+
+Status checkNames(const TaskProgram& program) {
+  for (const Status& status : {checkName("program", program.name), checkName("target", program.target),
+                               checkAll("symbol", program.symbols), checkAll("entry", program.entries),
+                               checkAll("region", program.regions), checkAll("buffer", program.buffers),
+                               checkAll("space", program.spaces), checkAll("event", program.events),
+                               checkAll("family", program.families), checkAll("lane", program.lanes)})
+    if (!status) return status;
+  for (const Buffer& buffer : program.buffers)
+    if (buffer.name == kMetadata)
+      return fail("buffer '{}': found a name that tensor files keep for themselves, expected another",
+                  buffer.name);
+  return {};
+}
 
 std::string nameOf(const TaskProgram& program, FamilyId id) {
   const Family& family = program.at(id);

@@ -13,6 +13,8 @@
 #include <set>
 #include <utility>
 
+#include "runtime/base/one_line.h"
+
 namespace sluice::tools {
 namespace {
 
@@ -222,7 +224,7 @@ Expected<TensorMap> readSafetensors(const std::string& path) {
   const File file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (file.fd() < 0) return Error{fmt::format("{}: cannot read: {}", path, std::strerror(errno))};
   Expected<TensorMap> tensors = readOpen(file.fd());
-  if (!tensors) return Error{fmt::format("{}: {}", path, tensors.error().message)};
+  if (!tensors) return Error{oneLine(fmt::format("{}: {}", path, tensors.error().message))};
   return tensors;
 }
 

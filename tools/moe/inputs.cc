@@ -9,6 +9,7 @@
 #include <optional>
 #include <utility>
 
+#include "runtime/base/one_line.h"
 #include "tools/evaluate/accumulated.h"
 #include "tools/moe/random.h"
 
@@ -172,12 +173,12 @@ Expected<RoutingSpec> parseRouting(std::string_view text) {
   }
   return Error{fmt::format(
       "found routing '{}', expected uniform, zipf:S with S from 0 to 100, onehot, half-empty or masked",
-      text)};
+      oneLine(text))};
 }
 
 Expected<TokensSpec> parseTokens(std::string_view text) {
-  const auto bad =
-      Error{fmt::format("found tokens '{}', expected N, ragged:N or one number a rank as in 0,17,5", text)};
+  const auto bad = Error{fmt::format(
+      "found tokens '{}', expected N, ragged:N or one number a rank as in 0,17,5", oneLine(text))};
   TokensSpec spec;
   std::string_view rest = text;
   if (rest.starts_with("ragged:")) {

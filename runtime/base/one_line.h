@@ -1,0 +1,44 @@
+// Texts from files as parts of messages. Free function; any thread.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "runtime/base/utf8.h"
+
+namespace sluice {
+
+// The text with each byte that controls a terminal, ends a line, or is no UTF-8 as "\x1b": what quotes names
+// and words of untrusted files passes through this.
+inline std::string oneLine(std::string_view text) {
+  constexpr char kDigits[] = "0123456789abcdef";
+  std::string line;
+  while (!text.empty()) {
+    const size_t length = utf8Length(text);
+    const std::string_view next = text.substr(0, length == 0 ? 1 : length);
+    const bool plain = length != 0 && !isControl(next);
+    if (plain) line += next;
+    for (size_t i = 0; !plain && i < next.size(); ++i) {
+      const auto byte = static_cast<unsigned char>(next[i]);
+      line += {'\\', 'x', kDigits[byte >> 4], kDigits[byte & 15]};
+    }
+    text.remove_prefix(next.size());
+  }
+  return line;
+}
+
+// Likewise of a message that may go on with a list: lines that begin with two blanks stay lines.
+inline std::string messageLines(std::string_view text) {
+  constexpr std::string_view kItem = "\n  ";
+  std::string lines;
+  for (size_t end = text.find(kItem); end != text.npos; end = text.find(kItem)) {
+    lines += oneLine(text.substr(0, end)).append(kItem);
+    text.remove_prefix(end + kItem.size());
+  }
+  return lines + oneLine(text);
+}
+
+// Whether oneLine() leaves the text as it is.
+inline bool isOneLine(std::string_view text) { return oneLine(text) == text; }
+
+}  // namespace sluice
