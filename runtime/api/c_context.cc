@@ -47,9 +47,9 @@ constexpr bool sameValues() {
 }
 static_assert(sameValues());
 
-Outcome bind(sluice_context& context, const char* name, const sluice_tensor* given) {
+// What can be wrong with a tensor before its program is asked.
+Outcome checkTensor(const char* name, const sluice_tensor* given, sluice_tensor& tensor) {
   constexpr int32_t kMostDims = 16;
-  sluice_tensor tensor{};
   if (Outcome outcome = readStructure(given, "tensor", tensor); outcome.status != SLUICE_OK) return outcome;
   if (sluice_type_bytes(tensor.type) == 0)
     return badArgument(fmt::format("tensor '{}' has type number {}, which is none", name, tensor.type));
@@ -60,6 +60,15 @@ Outcome bind(sluice_context& context, const char* name, const sluice_tensor* giv
     return badArgument(fmt::format("the dimensions of tensor '{}' are null", name));
   if ((tensor.flags & ~uint32_t{SLUICE_CONSTANT}) != 0)
     return badArgument(fmt::format("tensor '{}' has unknown flags: found {}", name, tensor.flags));
+  return {};
+}
+
+Outcome bind(sluice_context& context, const char* name, const sluice_tensor* given) {
+  sluice_tensor tensor{};
+  if (Outcome outcome = checkTensor(name, given, tensor); outcome.status != SLUICE_OK) {
+    context.context->unbind(name, outcome.message);
+    return outcome;
+  }
   const TensorView view{
       static_cast<DType>(tensor.type), {tensor.dims, tensor.dims + tensor.dim_count}, tensor.data};
   const Weights weights = (tensor.flags & SLUICE_CONSTANT) != 0 ? Weights::kConstant : Weights::kOrdinary;
@@ -93,8 +102,7 @@ Outcome checkIdle(const sluice_context* context) {
   return {};
 }
 
-Outcome checkRun(const sluice_context* context, const char* entry, uint32_t saved) {
-  if (Outcome outcome = checkContext(context); outcome.status != SLUICE_OK) return outcome;
+Outcome checkRun(const char* entry, uint32_t saved) {
   if (!entry) return badArgument("entry is null");
   if (saved > SLUICE_SAVED_LAST)
     return badArgument(fmt::format("saved set {} asked for, expected 0 to {}", saved, SLUICE_SAVED_LAST + 0));
@@ -154,11 +162,26 @@ sluice_status sluice_context_bind(sluice_context* context, const char* name, con
 }
 
 sluice_status sluice_context_run(sluice_context* context, const char* entry, uint32_t saved) {
-  if (Outcome outcome = checkRun(context, entry, saved); outcome.status != SLUICE_OK)
+  if (Outcome outcome = checkContext(context); outcome.status != SLUICE_OK)
     return report(std::move(outcome), context ? &context->error : nullptr);
   return guardedCollective(*context->transport, &context->error, [&]() -> Outcome {
+    if (Outcome outcome = checkRun(entry, saved); outcome.status != SLUICE_OK) {
+      static_cast<void>(context->context->refuse(outcome.message, {saved}));
+      return outcome;
+    }
     sluice::Status ran = context->context->run(entry, {saved});
     return ran ? Outcome{} : failedOn(*context->transport, ran.error());
+  });
+}
+
+sluice_status sluice_context_refuse(sluice_context* context, uint32_t saved, const char* message) {
+  if (Outcome outcome = checkContext(context); outcome.status != SLUICE_OK)
+    return report(std::move(outcome), context ? &context->error : nullptr);
+  return guardedCollective(*context->transport, &context->error, [&]() -> Outcome {
+    // a message that is not given is no reason to let the others go on without this rank
+    sluice::Status told = context->context->refuse(message ? message : "", {saved});
+    if (!message) return badArgument("message is null");
+    return told ? Outcome{} : failedOn(*context->transport, told.error());
   });
 }
 

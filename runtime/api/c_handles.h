@@ -176,10 +176,11 @@ struct sluice_context {
 
 namespace sluice::capi {
 
-// That it is a context of this process; that no step of it is under way besides; that a run may be asked for.
+// That it is a context of this process; that no step of it is under way besides; that a run can be asked for
+// with these.
 Outcome checkContext(const sluice_context* context);
 Outcome checkIdle(const sluice_context* context);
-Outcome checkRun(const sluice_context* context, const char* entry, uint32_t saved);
+Outcome checkRun(const char* entry, uint32_t saved);
 
 }  // namespace sluice::capi
 

@@ -38,10 +38,14 @@ using namespace sluice::capi;
 sluice_status sluice_context_submit(sluice_context* context, const char* entry, uint32_t saved,
                                     sluice_step** step) {
   if (step) *step = nullptr;
-  return guarded(context ? &context->error : nullptr, [&]() -> Outcome {
-    if (Outcome outcome = checkRun(context, entry, saved); outcome.status != SLUICE_OK) return outcome;
-    if (!step) return badArgument("step is null");
-    return submit(*context, entry, saved, step);
+  if (Outcome outcome = checkContext(context); outcome.status != SLUICE_OK)
+    return report(std::move(outcome), context ? &context->error : nullptr);
+  return guardedCollective(*context->transport, &context->error, [&]() -> Outcome {
+    Outcome outcome = checkRun(entry, saved);
+    if (outcome.status == SLUICE_OK && !step) outcome = badArgument("step is null");
+    if (outcome.status == SLUICE_OK) return submit(*context, entry, saved, step);
+    static_cast<void>(context->context->refuseSubmitted(outcome.message, {saved}));
+    return outcome;
   });
 }
 

@@ -63,7 +63,11 @@ Expected<std::unique_ptr<Context>> Context::create(Program program, Transport& t
   }
   Workspace::Impl& area = *workspace->impl_;
   std::lock_guard lock(area.asking);
-  auto rank = RankState::create(plan, transport, {options.packedBytes, options.packEachStep});
+  auto identities = Identities::create(transport, plan->verified());
+  if (!identities) return identities.error();
+  if (Status there = area.ensureMeeting(); !there) return identities->explain(there.error());
+  auto rank =
+      RankState::create(plan, transport, std::move(*identities), {options.packedBytes, options.packEachStep});
   if (!rank) return rank.error();
   (*rank)->setWork(options.work);
   area.needs.add((*rank)->regions().needs);
@@ -71,8 +75,8 @@ Expected<std::unique_ptr<Context>> Context::create(Program program, Transport& t
   if (!options.workspace)
     if (Status made = area.ensureMemory(); !made) return (*rank)->explain(made.error());
   // a copy of `workspace`: without memory for the context the lock still needs it
-  return std::unique_ptr<Context>(new Context(
-      std::make_unique<Impl>(std::move(program), transport, options, workspace, std::move(*rank))));
+  return std::unique_ptr<Context>(new Context(std::make_unique<Impl>(
+      std::move(program), transport, options, workspace, area.contexts++, std::move(*rank))));
 }
 
 Status Context::bind(std::string_view name, const TensorView& tensor, Weights weights) {
@@ -82,10 +86,22 @@ Status Context::bind(std::string_view name, const TensorView& tensor, Weights we
   const Buffer& buffer = program.at(*id);
   if (buffer.region)
     return Error{fmt::format("tensor '{}' is owned by the context: look at it with output()", name)};
-  if (Status fits = checkBindable(program, impl_->transport.rank(), buffer, tensor); !fits) return fits;
+  if (Status fits = checkBindable(program, impl_->transport.rank(), buffer, tensor); !fits) {
+    unbind(name, fits.error().message);
+    return fits;
+  }
+  impl_->unbindable.erase(id->value);
   impl_->bound[id->value] = {static_cast<std::byte*>(tensor.data), tensor.shape.empty() ? 1 : tensor.shape[0],
                              ++impl_->bindings, weights == Weights::kConstant};
   return {};
+}
+
+// Not what was bound before: who does not look at the error finds it in the next run.
+void Context::unbind(std::string_view name, const std::string& why) {
+  const auto id = findBindable(impl_->program.tables(), name);
+  if (!id) return;
+  impl_->bound[id->value] = {};
+  impl_->unbindable[id->value] = why;
 }
 
 Expected<TensorView> Context::output(std::string_view name) {

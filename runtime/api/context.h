@@ -90,7 +90,12 @@ class Context {
 
   // Binds an input or output by its name. Errors: unknown name, type, shape. T is free from 0 to
   // max_tokens, and must be the same in all tensors of a run. `weights` matters for weights of products.
+  // A tensor whose bind fails is not bound any more: runs that need it fail with the same message until it is
+  // bound. So the error may be looked at here or there, but a rank that does not run then must call refuse().
   Status bind(std::string_view name, const TensorView& tensor, Weights weights = Weights::kOrdinary);
+
+  // As a bind that failed with this message, for callers that look at tensors before.
+  void unbind(std::string_view name, const std::string& why);
 
   // Runs one entry; collective. Errors: unbound tensors, ids out of range or repeated, an entry whose
   // saved tensors are not there yet, a peer that failed, has died or left, a wait past the limit (rank, core,
@@ -98,12 +103,26 @@ class Context {
   // against nobody: the next run may go well. Other errors abort the transport, and no run on it goes on.
   // When it returns, nothing touches bound memory any more; outputs of a failed run hold anything.
   //
+  // A step takes place at all ranks or at none. Whatever one rank refuses, an entry or set that is not there
+  // included, fails the step at all of them with "rank N: ..."; the next one is the same step everywhere. A
+  // rank that asks for no step where the others do is waited for, for the time limit. A refused step that
+  // fills a set leaves it empty.
+  //
   // An entry that saves fills the set, one that reads what others save reads that set, and uses its routing.
   Status run(std::string_view entry, SavedSet saved = {});
 
   // As run(), but returns at once. The tensors are those bound now. Steps of a workspace run in the order in
   // which run() and submit() of all its contexts were called; ranks call them in the same order.
+  // One that is refused here is refused at the other ranks in its turn.
   Expected<PendingStep> submit(std::string_view entry, SavedSet saved = {});
+
+  // In the place of run(), for a caller that found by itself that it cannot take part, as one that has no
+  // input: the step fails at all other ranks with "rank N: WHY", and nothing happens at a rank that is alone.
+  // `saved` is the set that the step would have used. Collective as run(), and waits as long. Errors: the
+  // ranks cannot go on.
+  Status refuse(const std::string& why, SavedSet saved = {});
+  // In the place of submit(): returns at once, and the others are told in the turn of the step.
+  Status refuseSubmitted(const std::string& why, SavedSet saved = {});
 
   // Memory of all saved sets of this context, at this rank, as far as steps so far needed it.
   int64_t savedBytes() const;

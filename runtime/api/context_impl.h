@@ -27,12 +27,13 @@ struct Context::Impl {
     uint64_t ticket = 0;
   };
 
-  Impl(Program of, Transport& by, const ContextOptions& with, std::shared_ptr<Workspace> in,
+  Impl(Program of, Transport& by, const ContextOptions& with, std::shared_ptr<Workspace> in, uint32_t place,
        std::unique_ptr<RankState> state)
       : program(std::move(of)),
         transport(by),
         options(with),
         workspace(std::move(in)),
+        number(place),
         rank(std::move(state)) {
     if (options.executor == ExecutorKind::kParallel) parallel.emplace(rank->plan(), area().workers);
     bound.resize(program.tables().buffers.size());
@@ -42,6 +43,9 @@ struct Context::Impl {
 
   Expected<EntryId> check(std::string_view entry, SavedSet set) const;
   Expected<Asked> ask(EntryId entry, SavedSet set);
+  // Tells the other ranks that this one does not ask for its step, in the place of the step, and why.
+  enum class Told : uint8_t { kNow, kInTurn };  // kNow: returns when they know
+  Status refuse(std::string_view entry, SavedSet set, const std::string& why, Told when);
   Status step(const Asked& asked, const std::vector<BoundTensor>& tensors);
   Expected<int64_t> execute(const Step& step, const WorkMemory& memory);
   void recordStep(EntryId entry, int64_t begin, int64_t bound, int64_t end);
@@ -67,10 +71,12 @@ struct Context::Impl {
   Transport& transport;
   ContextOptions options;
   std::shared_ptr<Workspace> workspace;
+  const uint32_t number;  // among the contexts of the workspace
 
   // By who asks.
   std::vector<BoundTensor> bound;  // by buffer
   uint64_t bindings = 0;
+  std::map<uint32_t, std::string> unbindable;         // by buffer: why its last bind() failed
   std::map<uint32_t, std::vector<std::byte>> packed;  // by buffer: outputs whose rows lie apart
 
   // By who has the turn.

@@ -19,6 +19,7 @@ class PendingStep::Impl {
   bool begin();
   void finish(Status status);
   std::string cancelled() const;
+  const std::string& entry() const { return entry_; }
 
   bool isDone() const;
   Status wait();

@@ -1,6 +1,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+
 #include "runtime/api/context_impl.h"
 #include "runtime/api/pending_step_impl.h"
 #include "runtime/base/clock.h"
@@ -8,7 +10,6 @@
 namespace sluice {
 
 Expected<EntryId> Context::Impl::check(std::string_view name, SavedSet set) const {
-  if (Status ours = origin.check("the context"); !ours) return ours.error();
   const auto& entries = program.tables().entries;
   uint32_t entry = 0;
   while (entry < entries.size() && entries[entry].name != name) ++entry;
@@ -20,7 +21,33 @@ Expected<EntryId> Context::Impl::check(std::string_view name, SavedSet set) cons
   }
   if (set.value >= kMostSavedSets)
     return Error{fmt::format("saved set {}, expected 0 to {}", set.value, kMostSavedSets - 1)};
+  const EntryPlan& entryPlan = rank->plan().at(EntryId{entry});
+  for (const auto& [buffer, why] : unbindable)
+    for (const auto* list : {&entryPlan.reads, &entryPlan.writes})
+      if (std::find(list->begin(), list->end(), BufferId{buffer}) != list->end()) return Error{why};
   return EntryId{entry};
+}
+
+Status Context::Impl::refuse(std::string_view entry, SavedSet set, const std::string& why, Told when) {
+  if (transport.size() == 1) return {};
+  std::unique_lock lock(area().asking);
+  // memory that the others make for the step, as far as that can be known here
+  auto asked = ask(EntryId{}, set.value < kMostSavedSets ? set : SavedSet{});
+  if (!asked) return asked.error();
+  const uint64_t ticket = asked->ticket;
+  // not of the context, which may end before its turn
+  const auto tell = [in = &area(), ticket, name = std::string(entry), why, limit = options.timeoutSeconds] {
+    Status told = in->refuse(ticket, name, why, limit);
+    in->turns.pass();
+    return told;
+  };
+  if (when == Told::kInTurn) {
+    area().queue(ticket, [tell] { static_cast<void>(tell()); });
+    return {};
+  }
+  lock.unlock();
+  area().turns.await(ticket);
+  return tell();
 }
 
 // Whoever calls this holds `asking` of the workspace.
@@ -36,7 +63,13 @@ Expected<Context::Impl::Asked> Context::Impl::ask(EntryId entry, SavedSet set) {
 Status Context::Impl::step(const Asked& asked, const std::vector<BoundTensor>& tensors) {
   if (Status going = checkAborted(); !going) return going;
   const int64_t begin = monotonicNanoseconds();
-  const StepRequest request{asked.entry, asked.saved, asked.memory.get(), &tensors};
+  const StepRequest request{Workspace::Impl::stepOf(asked.ticket),
+                            number,
+                            asked.entry,
+                            asked.saved,
+                            asked.memory.get(),
+                            area().meeting.get(),
+                            &tensors};
   auto step = rank->bindStep(request, options.timeoutSeconds);
   if (!step) return fail(step.error());
   area().beginStep(this, asked.memory);
@@ -75,8 +108,12 @@ void Context::Impl::recordStep(EntryId entry, int64_t begin, int64_t bound, int6
 }
 
 Status Context::run(std::string_view name, SavedSet saved) {
+  if (Status ours = impl_->origin.check("the context"); !ours) return ours;
   const auto entry = impl_->check(name, saved);
-  if (!entry) return entry.error();
+  if (!entry) {
+    static_cast<void>(impl_->refuse(name, saved, entry.error().message, Impl::Told::kNow));
+    return entry.error();
+  }
   std::unique_lock lock(impl_->area().asking);
   auto asked = impl_->ask(*entry, saved);
   lock.unlock();
@@ -89,8 +126,12 @@ Status Context::run(std::string_view name, SavedSet saved) {
 }
 
 Expected<PendingStep> Context::submit(std::string_view name, SavedSet saved) {
+  if (Status ours = impl_->origin.check("the context"); !ours) return ours.error();
   const auto entry = impl_->check(name, saved);
-  if (!entry) return entry.error();
+  if (!entry) {
+    static_cast<void>(impl_->refuse(name, saved, entry.error().message, Impl::Told::kInTurn));
+    return entry.error();
+  }
   auto pending = std::make_shared<PendingStep::Impl>(impl_->transport, std::string(name));
   std::lock_guard lock(impl_->area().asking);
   auto asked = impl_->ask(*entry, saved);
@@ -104,8 +145,8 @@ Expected<PendingStep> Context::submit(std::string_view name, SavedSet saved) {
       pending->finish(context->step(asked, bound));
     else
       // the others are told in its place, so that they fail this step and not a later one
-      static_cast<void>(
-          context->rank->refuseStep(asked.entry, pending->cancelled(), context->options.timeoutSeconds));
+      static_cast<void>(context->area().refuse(asked.ticket, pending->entry(), pending->cancelled(),
+                                               context->options.timeoutSeconds));
     context->area().turns.pass();
     // under the lock: the context may end as soon as it is let go
     std::lock_guard count(context->submittedMutex);
@@ -113,6 +154,16 @@ Expected<PendingStep> Context::submit(std::string_view name, SavedSet saved) {
   };
   impl_->area().queue(asked->ticket, job);
   return PendingStep(pending);
+}
+
+Status Context::refuse(const std::string& why, SavedSet saved) {
+  if (Status ours = impl_->origin.check("the context"); !ours) return ours;
+  return impl_->refuse("", saved, why, Impl::Told::kNow);
+}
+
+Status Context::refuseSubmitted(const std::string& why, SavedSet saved) {
+  if (Status ours = impl_->origin.check("the context"); !ours) return ours;
+  return impl_->refuse("", saved, why, Impl::Told::kInTurn);
 }
 
 }  // namespace sluice

@@ -36,7 +36,7 @@
 #include <stdint.h>
 
 #define SLUICE_ABI_MAJOR 1
-#define SLUICE_ABI_MINOR 0
+#define SLUICE_ABI_MINOR 1
 #define SLUICE_ABI_VERSION (SLUICE_ABI_MAJOR * 65536 + SLUICE_ABI_MINOR)
 
 #if defined(__GNUC__)
@@ -259,7 +259,8 @@ typedef struct sluice_tensor {
   uint32_t reserved;
 } sluice_tensor;
 /* Binds an input or output by name, for this and all later steps. The memory must live, at the same place,
-   until the tensor is bound anew or the context freed, and all steps asked for until then are over. */
+   until the tensor is bound anew or the context freed, and all steps asked for until then are over. A tensor
+   whose bind fails is not bound any more: runs that need it fail, at all ranks, with the same message. */
 SLUICE_API sluice_status sluice_context_bind(sluice_context* context, const char* name,
                                              const sluice_tensor* tensor);
 
@@ -268,11 +269,17 @@ SLUICE_API sluice_status sluice_context_bind(sluice_context* context, const char
 enum { SLUICE_SAVED_DEFAULT = 0, SLUICE_SAVED_LAST = 1023 };
 
 /* Runs one entry and waits for its end. Collective: all ranks ask for the same steps in the same order. When
-   it returns, bound memory is no longer touched; outputs of a step that failed hold anything. What is wrong
-   with the bound tensors of a rank (not bound, ids out of range) fails this step at all ranks, as
-   SLUICE_ERROR_FAILED; what ends the work of all, as a lost rank or a wait past the limit, is
+   it returns, bound memory is no longer touched; outputs of a step that failed hold anything. Whatever is
+   wrong with this call or the bound tensors of a rank (no such entry, not bound, ids out of range) fails this
+   step at all ranks: at others as SLUICE_ERROR_FAILED, with "rank N: " and the message. The next step is the
+   same one everywhere. What ends the work of all, as a lost rank or a wait past the limit, is
    SLUICE_ERROR_ABORTED. */
 SLUICE_API sluice_status sluice_context_run(sluice_context* context, const char* entry, uint32_t saved);
+/* In the place of sluice_context_run, for a caller that found by itself that it cannot take part in the step,
+   as one that has no input: it fails at all other ranks with "rank N: " and the message, and the next step is
+   the same one everywhere. `saved` is the set that the step would have used. Collective, and waits as a run;
+   nothing happens at a rank that is alone. Since 1.1. */
+SLUICE_API sluice_status sluice_context_refuse(sluice_context* context, uint32_t saved, const char* message);
 
 /* A rows output (sluice_tensor_info.owned) of the last run, which belongs to the context. `tensor` gets type,
    dims and data; valid until the next step of the workspace. */
@@ -311,7 +318,8 @@ SLUICE_API sluice_status sluice_trace_write(sluice_context* const* contexts, siz
 typedef struct sluice_step sluice_step;
 
 /* Asks for a run, and returns at once. Tensors are those bound now. Steps of a workspace run in the order in
-   which sluice_context_run and sluice_context_submit were called for all its contexts. */
+   which sluice_context_run and sluice_context_submit were called for all its contexts. What is refused here
+   is refused at the other ranks in the turn of the step. */
 SLUICE_API sluice_status sluice_context_submit(sluice_context* context, const char* entry, uint32_t saved,
                                                sluice_step** step);
 /* Until it is over; then, and each time again, its status. */

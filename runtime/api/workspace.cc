@@ -45,6 +45,30 @@ Status Workspace::Impl::ensureMemory() {
   return {};
 }
 
+Error Workspace::Impl::giveUp(const Error& error) const {
+  transport.abort(fmt::format("rank {}: {}", transport.rank(), error.message));
+  return error;
+}
+
+Status Workspace::Impl::ensureMeeting() {
+  if (meeting) return {};
+  auto made = Meeting::create(transport);
+  if (!made) return made.error();
+  meeting = std::make_unique<Meeting>(std::move(*made));
+  return {};
+}
+
+Status Workspace::Impl::refuse(uint64_t ticket, std::string_view entry, const std::string& why,
+                               double timeoutSeconds) {
+  if (transport.isAborted()) return Error{transport.abortMessage()};
+  StepOffer offer;
+  offer.step = stepOf(ticket);
+  offer.name = entry;
+  offer.failure = why.empty() ? "the step is refused" : why;
+  static_cast<void>(meeting->hold(offer, timeoutSeconds));
+  return transport.isAborted() ? Status(Error{transport.abortMessage()}) : Status();
+}
+
 void Workspace::Impl::queue(uint64_t ticket, std::function<void()> job) {
   {
     std::lock_guard lock(queueMutex_);
@@ -89,6 +113,44 @@ Workspace::~Workspace() {
 
 int Workspace::threads() const { return impl_->workers.count(); }
 int64_t Workspace::bytes() const { return impl_->bytes.load(std::memory_order_relaxed); }
+
+Status Workspace::refuse(const std::string& why, double timeoutSeconds) {
+  if (Status ours = impl_->origin.check("the workspace"); !ours) return ours;
+  if (impl_->transport.size() == 1) return {};
+  std::unique_lock lock(impl_->asking);
+  if (Status there = impl_->ensureMeeting(); !there) return impl_->giveUp(there.error());
+  const uint64_t ticket = impl_->turns.take();
+  lock.unlock();
+  impl_->turns.await(ticket);
+  Status told = impl_->refuse(ticket, "", why, timeoutSeconds);
+  impl_->turns.pass();
+  return told;
+}
+
+Status Workspace::agree(std::string_view what, uint64_t digest, double timeoutSeconds) {
+  if (Status ours = impl_->origin.check("the workspace"); !ours) return ours;
+  if (impl_->transport.size() == 1) return {};
+  std::unique_lock lock(impl_->asking);
+  if (Status there = impl_->ensureMeeting(); !there) return impl_->giveUp(there.error());
+  const uint64_t ticket = impl_->turns.take();
+  lock.unlock();
+  impl_->turns.await(ticket);
+  StepOffer offer;
+  offer.kind = StepOffer::Kind::kAgree;
+  offer.step = Impl::stepOf(ticket);
+  offer.name = what;
+  offer.routing = digest;
+  Status all = impl_->meeting->hold(offer, timeoutSeconds);
+  impl_->turns.pass();
+  return all;
+}
+
+Status Workspace::reserve() {
+  if (Status ours = impl_->origin.check("the workspace"); !ours) return ours;
+  const std::lock_guard lock(impl_->asking);
+  if (Status there = impl_->ensureMemory(); !there) return impl_->giveUp(there.error());
+  return {};
+}
 
 Expected<std::shared_ptr<Workspace>> Workspace::create(Transport& transport,
                                                        const WorkspaceOptions& options) {

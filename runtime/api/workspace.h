@@ -5,6 +5,8 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
+#include <string_view>
 
 #include "runtime/base/expected.h"
 #include "runtime/comm/transport.h"
@@ -30,6 +32,21 @@ class Workspace {
   int threads() const;
   // Of that memory, at this rank: as much as the largest steps so far have touched. Grows only.
   int64_t bytes() const;
+
+  // In the place of a step of any context, where this rank finds that it cannot ask for it: the step fails at
+  // all other ranks with "rank N: WHY", and the next one is the same step everywhere. Collective, as that
+  // step would be, and waits for the others. Errors: the ranks cannot go on. Nothing at one rank.
+  Status refuse(const std::string& why, double timeoutSeconds = 30);
+
+  // A step that only compares: whether all ranks are about to do `what` ("make layer a.slp"), with the same
+  // digest. What allocates memory at all ranks (contexts, saved sets) may be agreed on before, so that none
+  // is made where one rank refuses. Collective, and waits. Errors: a rank refuses, or is about to do
+  // something else; the ranks cannot go on.
+  Status agree(std::string_view what, uint64_t digest, double timeoutSeconds = 30);
+
+  // Makes the memory that the contexts made so far need, instead of in their next step. Collective as
+  // creating a context. Errors abort the transport.
+  Status reserve();
 
  private:
   friend class Context;

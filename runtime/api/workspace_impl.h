@@ -12,6 +12,7 @@
 
 #include "runtime/api/origin.h"
 #include "runtime/api/workspace.h"
+#include "runtime/exec/meeting.h"
 #include "runtime/exec/turns.h"
 #include "runtime/exec/work_memory.h"
 #include "runtime/workers/workers.h"
@@ -30,9 +31,21 @@ struct Workspace::Impl {
   std::shared_ptr<const WorkMemory> memory;  // of steps that are asked for now
   Turns turns;
   Status ensureMemory();
+  // The meeting of all contexts, made with the first of them or when it is first needed.
+  Status ensureMeeting();
+  uint32_t contexts = 0;  // made so far: their numbers
+  // Memory that all ranks need could not be made: the others cannot go on without this one.
+  Error giveUp(const Error& error) const;
 
   // Runs `job` in a thread of the workspace when its turn comes; whoever calls it holds `asking`.
   void queue(uint64_t ticket, std::function<void()> job);
+
+  // By who has the turn, which is a step: each takes one ticket, and one meeting.
+  static uint64_t stepOf(uint64_t ticket) { return ticket + 1; }
+  std::unique_ptr<Meeting> meeting;
+  // This rank does not take part in the step, which fails at all ranks. Error: it does not, since the
+  // transport was aborted.
+  Status refuse(uint64_t ticket, std::string_view entry, const std::string& why, double timeoutSeconds);
 
   // By who has the turn. What it used is kept until another step begins: outputs lie there.
   void beginStep(const void* context, std::shared_ptr<const WorkMemory> uses);

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "runtime/base/clock.h"
+#include "runtime/comm/checksum.h"
 
 namespace sluice {
 namespace {
@@ -17,19 +18,6 @@ constexpr int64_t kLongestPark = 100'000'000;  // ns: an abort is seen at the la
 // A board: the number of the gather, stored last; the checksum of the block; the block.
 constexpr size_t kNumberBytes = sizeof(uint64_t);
 constexpr size_t kChecksumBytes = sizeof(uint64_t);
-
-// FNV-1a over 64-bit words, the last filled up with zeros; the upper half is folded down, since its carries
-// only go up. Begins with the number: a block of another gather does not pass either.
-uint64_t checksumOf(uint64_t number, const std::byte* data, size_t bytes) {
-  uint64_t state = 0xcbf29ce484222325u ^ number;
-  for (size_t at = 0; at < bytes; at += sizeof(uint64_t)) {
-    uint64_t word = 0;
-    std::memcpy(&word, data + at, std::min(sizeof(word), bytes - at));
-    state = (state ^ word) * 0x100000001b3u;
-    state ^= state >> 32;
-  }
-  return state;
-}
 
 }  // namespace
 

@@ -44,7 +44,7 @@ std::vector<std::vector<RegionId>> regionsOf(const TaskProgram& program) {
 }  // namespace
 
 Expected<std::unique_ptr<RankState>> RankState::create(std::shared_ptr<const Plan> plan, Transport& transport,
-                                                       const PanelOptions& panels) {
+                                                       Identities identities, const PanelOptions& panels) {
   std::unique_ptr<RankState> rank(new RankState);
   const TaskProgram& program = plan->program();
   rank->plan_ = plan;
@@ -55,9 +55,7 @@ Expected<std::unique_ptr<RankState>> RankState::create(std::shared_ptr<const Pla
   rank->panelVersions_.resize(program.buffers.size());
   rank->counts_.resize(program.experts);
   rank->step_.buffers.resize(program.buffers.size());
-  auto identities = Identities::create(transport, plan->verified());
-  if (!identities) return identities.error();
-  rank->identities_ = std::move(*identities);
+  rank->identities_ = std::move(identities);
   auto exchange = Exchange::create(transport, program);
   if (!exchange) return rank->explain(exchange.error());
   rank->exchange_ = std::move(*exchange);
@@ -218,16 +216,7 @@ Expected<const Step*> RankState::bindStep(const StepRequest& request, double tim
   if (own) own = checkSaved(request, tokens);
   if (own) own = panels_->beginStep();
   if (own) own = route(request, tokens);
-  const StepOffer offer{entry,
-                        tokens,
-                        routing == entry ? 0 : saved.digests[routing.value],
-                        own ? std::string() : own.error().message,
-                        digestOfMemory(request),
-                        saved.number};
-
-  exchanged_.first = monotonicNanoseconds();
-  if (Status all = exchange_.step(offer, counts_, timeoutSeconds); !all) return all.error();
-  exchanged_.second = monotonicNanoseconds();
+  if (Status all = meet(request, tokens, own, timeoutSeconds); !all) return all.error();
   if (routing == entry) {
     if (Status fits = checkTotals(); !fits) return fits.error();
     buildTables(plan_->routingShape(), transport_->rank(), exchange_.all(), saved.tables[entry.value]);
@@ -243,10 +232,28 @@ Expected<const Step*> RankState::bindStep(const StepRequest& request, double tim
   return &step_;
 }
 
-Status RankState::refuseStep(EntryId entry, const std::string& why, double timeoutSeconds) {
-  const std::string& name = plan_->program().at(entry).name;
-  if (Status same = identities_.await(name, timeoutSeconds); !same) return same;
-  return exchange_.step({entry, 0, 0, why}, counts_, timeoutSeconds);
+// With what this rank found wrong with the step: it comes to the meeting all the same.
+Status RankState::meet(const StepRequest& request, int64_t tokens, const Status& own, double timeoutSeconds) {
+  const EntryId entry = request.entry;
+  const EntryId routing = plan_->at(entry).routing;
+  const bool routes = routing == entry;
+  StepOffer offer;
+  offer.step = request.number;
+  offer.name = plan_->program().at(entry).name;
+  offer.context = request.context;
+  offer.entry = entry;
+  offer.tokens = tokens;
+  offer.routing = routes ? 0 : request.saved->digests[routing.value];
+  offer.memory = digestOfMemory(request);
+  offer.saved = request.saved->number;
+  if (!own) offer.failure = own.error().message;
+  exchanged_.first = monotonicNanoseconds();
+  if (own && routes) exchange_.put(request.number, counts_);
+  if (Status all = request.meeting->hold(offer, timeoutSeconds); !all) return all;
+  if (routes)
+    if (Status sane = exchange_.take(request.number, entry, *request.meeting); !sane) return sane;
+  exchanged_.second = monotonicNanoseconds();
+  return {};
 }
 
 // Rows are numbered by 32 bits. All ranks see the same counts and come to the same answer.

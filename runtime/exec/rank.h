@@ -1,5 +1,5 @@
-// RankState: one rank's side of a program: events, what ranks tell each other before a step, packed weights,
-// saved sets, and the bind that turns a step's routing into a Step.
+// RankState: one rank's side of a program: events, counts of all ranks, packed weights, saved sets, and the
+// bind that turns a step's routing into a Step.
 //
 // Resource type. One thread at a time makes sets; one thread at a time, maybe another, binds and finishes
 // steps. In steady state (a token count and routing of a size seen before) a step allocates nothing.
@@ -32,9 +32,12 @@ struct BoundTensor {
 
 // What a step is asked for with. Who asks keeps what it points to until the step is finished.
 struct StepRequest {
+  uint64_t number = 0;   // of the step in its workspace, from 1
+  uint32_t context = 0;  // likewise, that it is of
   EntryId entry;
   SavedState* saved = nullptr;
   const WorkMemory* memory = nullptr;
+  Meeting* meeting = nullptr;                       // of the workspace
   const std::vector<BoundTensor>* bound = nullptr;  // by buffer
 };
 
@@ -42,8 +45,9 @@ class RankState {
  public:
   // Collective: symmetric memory is allocated in the same order by all ranks. Waits for nobody, where the
   // transport's allocate() does not. Errors abort the transport, since the others cannot go on.
+  // `identities` were posted before.
   static Expected<std::unique_ptr<RankState>> create(std::shared_ptr<const Plan> plan, Transport& transport,
-                                                     const PanelOptions& panels = {});
+                                                     Identities identities, const PanelOptions& panels = {});
 
   // The set of this number; collective where it is not there yet. Errors abort the transport.
   Expected<SavedState*> savedState(uint32_t number);
@@ -57,18 +61,15 @@ class RankState {
   void setWork(WorkKind work) { step_.work = work; }
 
   // Everything between run() and the first task. Errors: tensors not bound or of different T, ids out of
-  // range or repeated, saved tensors that are not there; a peer's failure. What is found before the counts
-  // are posted fails the step at all ranks and leaves them usable.
+  // range or repeated, saved tensors that are not there; what a peer refuses. What is found before the
+  // meeting of the step fails it at all ranks and leaves them usable.
   Expected<const Step*> bindStep(const StepRequest& request, double timeoutSeconds);
-
-  // Tells the other ranks that this one does not take part in the step, which fails there, and why.
-  Status refuseStep(EntryId entry, const std::string& why, double timeoutSeconds);
 
   // After the last task: clears the counters; what the entry saves is there for later entries. True: the step
   // touched more memory than those before.
   bool finishStep(const StepRequest& request, TouchedMemory& touched);
 
-  // When the last bind began to exchange counts and when it had them all, as monotonicNanoseconds().
+  // When the last bind came to the meeting and when all had, as monotonicNanoseconds().
   std::pair<int64_t, int64_t> lastExchange() const { return exchanged_; }
 
   const Step& step() const { return step_; }
@@ -82,6 +83,7 @@ class RankState {
   Status checkSaved(const StepRequest& request, int64_t tokens) const;
   void usePanels(const StepRequest& request);
   Status route(const StepRequest& request, int64_t tokens);
+  Status meet(const StepRequest& request, int64_t tokens, const Status& own, double timeoutSeconds);
   Status checkTotals() const;
   Status checkRows(const StepRequest& request) const;
   BufferAddress regionAddress(const StepRequest& request, RegionId region) const;

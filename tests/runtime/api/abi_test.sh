@@ -1,10 +1,13 @@
 #!/bin/bash
-# usage: abi_test.sh HEADER ABI_C SYMBOLS LIBRARY
+# usage: abi_test.sh HEADER ABI_C LIBRARY SYMBOLS...   the functions of 1.0, and those that each later version added
 # ABI 1.0 holds for this header and library, and changes that break it are found.
 set -u
-header=$1 abi=$2 symbols=$3 library=$4
+header=$1 abi=$2 library=$3
+shift 3
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
+symbols=$folder/symbols
+sort "$@" > "$symbols"
 failures=0
 fail() { echo "FAIL: $1"; failures=$((failures + 1)); }
 
@@ -36,6 +39,7 @@ broken element_grown 's/^  int64_t size; .*SLUICE_FIXED only.*/  int64_t size, m
 nm -D --defined-only "$library" | awk '$2 != "A" {print $3}' | sed 's/@.*//' | sort > "$folder/exported"
 grep -v '^_ZNSt' "$folder/exported" | diff "$symbols" - || fail "the library exports other functions"
 nm -D --defined-only "$library" | grep -q ' sluice_context_run@@SLUICE_1.0$' || fail "symbols have no version"
+nm -D --defined-only "$library" | grep -q ' sluice_context_refuse@@SLUICE_1.1$' || fail "1.1 has no version of its own"
 grep -o '\bsluice_[a-z_0-9]*(' "$header" | tr -d '(' | sort -u | comm -23 "$symbols" - > "$folder/missing"
 [ -s "$folder/missing" ] && { fail "the header does not declare:"; cat "$folder/missing"; }
 

@@ -66,7 +66,7 @@ TEST_CASE("a context is refused with what is wrong") {
   CHECK(sluice_transport_is_aborted(alone.get()) == 1);
 }
 
-TEST_CASE("a tensor is refused with its name and what is wrong, and the last good binding stays") {
+TEST_CASE("a tensor is refused with its name and what is wrong, and runs say so until it is bound") {
   OneRank rank;
   sluice_context* const context = rank.context.get();
   const auto bind = [&](const char* name, auto change) {
@@ -93,6 +93,11 @@ TEST_CASE("a tensor is refused with its name and what is wrong, and the last goo
   const int64_t wide[2] = {40, 33}, many[2] = {65, 32}, negative[2] = {-1, 32};
   for (const int64_t* dims : {wide, many, negative})
     CHECK(bind("x", [&](auto& t) { t.dims = dims; }) == SLUICE_ERROR_FAILED);
+  const std::string last = rank.error();
+  CHECK_THAT(last, Contains("[-1, 32]"));
+  CHECK(rank.run("forward") == SLUICE_ERROR_FAILED);  // and not with what was bound before
+  CHECK(rank.error() == last);
+  CHECK(bind("x", same) == SLUICE_OK);
   CHECK(rank.run("forward") == SLUICE_OK);
 }
 

@@ -32,8 +32,13 @@ Heard exchange(const TaskProgram& program, const std::vector<Said>& said) {
   std::vector<std::thread> threads;
   for (int rank = 0; rank < ranks; ++rank)
     threads.emplace_back([&, rank] {
+      auto meeting = Meeting::create(group.transport(rank));
       auto exchange = Exchange::create(group.transport(rank), program);
-      const Status step = exchange->step(said[rank].offer, said[rank].counts, 20);
+      StepOffer offer = said[rank].offer;
+      if (offer.kind == StepOffer::Kind::kRun) offer.name = program.at(offer.entry).name;
+      exchange->put(offer.step, said[rank].counts);
+      Status step = meeting->hold(offer, 20);
+      if (step && offer.routing == 0) step = exchange->take(offer.step, offer.entry, *meeting);
       heard.messages[rank] = step ? "" : step.error().message;
       heard.all[rank] = exchange->all();
       heard.digests[rank] = exchange->digest();
@@ -47,12 +52,21 @@ TaskProgram program() { return buildMoeProgram({.ranks = 2, .experts = 4, .topK 
 
 const EntryId kForward{0}, kBackward{1};
 
-Said good() { return {{kForward, 10, 0, {}}, {10, 4, 3, 3}}; }
+StepOffer offer(EntryId entry, int64_t tokens, uint64_t routing = 0) {
+  StepOffer offer;
+  offer.step = 1;
+  offer.entry = entry;
+  offer.tokens = tokens;
+  offer.routing = routing;
+  return offer;
+}
+
+Said good() { return {offer(kForward, 10), {10, 4, 3, 3}}; }
 
 std::vector<std::string> both(const std::string& message) { return {message, message}; }
 
 TEST_CASE("counts of all ranks are everywhere, with the same digest") {
-  const Heard heard = exchange(program(), {good(), {{kForward, 0, 0, {}}, {0, 0, 0, 0}}});
+  const Heard heard = exchange(program(), {good(), {offer(kForward, 0), {0, 0, 0, 0}}});
   CHECK(heard.messages == both(""));
   for (const auto& all : heard.all) CHECK(all == std::vector<int32_t>{10, 4, 3, 3, 0, 0, 0, 0});
   CHECK(heard.digests[0] == heard.digests[1]);
@@ -66,12 +80,12 @@ TEST_CASE("a rank that cannot run the step, runs another entry, or follows anoth
   CHECK(heard.messages == both("rank 1: the cat sat on it"));
   CHECK_FALSE(heard.aborted);
 
-  heard = exchange(program(), {good(), {{kBackward, 10, 0, {}}, {10, 4, 3, 3}}});
+  heard = exchange(program(), {good(), {offer(kBackward, 10), {10, 4, 3, 3}}});
   CHECK(heard.messages == both("rank 1 runs entry 'backward', but rank 0 runs entry 'forward'"));
   CHECK_FALSE(heard.aborted);
 
   heard = exchange(program(),
-                   {{{kBackward, 10, 5, {}}, {0, 0, 0, 0}}, {{kBackward, 10, 0xabc, {}}, {0, 0, 0, 0}}});
+                   {{offer(kBackward, 10, 5), {0, 0, 0, 0}}, {offer(kBackward, 10, 0xabc), {0, 0, 0, 0}}});
   CHECK(heard.messages == both("rank 1 runs entry 'backward' after another routing than rank 0: counts and "
                                "step have digest 0000000000000abc, but 0000000000000005 at rank 0"));
   CHECK_FALSE(heard.aborted);
@@ -80,7 +94,7 @@ TEST_CASE("a rank that cannot run the step, runs another entry, or follows anoth
 TEST_CASE("counts that no rank can have are refused before anything is sent by them") {
   constexpr int32_t kMost = std::numeric_limits<int32_t>::max();
   const auto heardOf = [](int64_t tokens, std::vector<int32_t> counts) {
-    return exchange(program(), {good(), {{kForward, tokens, 0, {}}, std::move(counts)}});
+    return exchange(program(), {good(), {offer(kForward, tokens), std::move(counts)}});
   };
   const auto check = [&](int64_t tokens, std::vector<int32_t> counts, const std::string& message) {
     const Heard heard = heardOf(tokens, std::move(counts));
@@ -97,8 +111,36 @@ TEST_CASE("counts that no rank can have are refused before anything is sent by t
   CHECK(heardOf(50, {50, 50, 0, 0}).messages == both(""));
 }
 
+TEST_CASE("a rank that is at another step, or runs another context, stops all ranks with both named") {
+  Said other = good();
+  other.offer.step = 4;
+  CHECK(exchange(program(), {good(), other}).messages ==
+        both("rank 1 runs entry 'forward' as step 4, but rank 0 runs entry 'forward' as step 1"));
+  other = good();
+  other.offer.context = 2;
+  CHECK(exchange(program(), {good(), other}).messages ==
+        both("rank 1 runs entry 'forward' of context 2 of its workspace, but rank 0 of context 0"));
+  other = good();
+  other.offer.kind = StepOffer::Kind::kAgree;
+  other.offer.name = "take a set";
+  CHECK(exchange(program(), {good(), other}).messages ==
+        both("rank 1 is about to take a set, but rank 0 runs entry 'forward'"));
+}
+
+TEST_CASE("what a rank refuses is said rather than what it does differently, and cut at a whole character") {
+  Said other = good();
+  other.offer.step = 4;
+  other.offer.failure = "no";
+  CHECK(exchange(program(), {good(), other}).messages == both("rank 1: no"));
+  other.offer.failure = std::string(402, 'a') + "\xc3\xa9";
+  CHECK(exchange(program(), {good(), other}).messages == both("rank 1: " + std::string(402, 'a')));
+  other.offer.failure = std::string(401, 'a') + "\xc3\xa9\xc3\xa9";
+  CHECK(exchange(program(), {other, good()}).messages ==
+        both("rank 0: " + std::string(401, 'a') + "\xc3\xa9"));
+}
+
 TEST_CASE("an entry that uses an earlier routing posts counts that nobody looks at") {
-  const Said said{{kBackward, 10, 7, {}}, {-5, 1000, 0, 0}};
+  const Said said{offer(kBackward, 10, 7), {-5, 1000, 0, 0}};
   CHECK(exchange(program(), {said, said}).messages == both(""));
 }
 

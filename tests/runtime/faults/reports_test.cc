@@ -52,8 +52,9 @@ const std::vector<ContextOptions> kExecutors = {{.executor = ExecutorKind::kSeri
 
 TEST_CASE("the survivors of a death name the dead rank, and the event they waited for") {
   for (const ContextOptions& options : kExecutors) {
-    // 6 operations to say what was loaded, 6 for the counts: rank 2 dies before it has told anybody of rows
-    FaultyRanks ranks(3, *parseFaultPlan("die@n=13 rank=2"));
+    // 6 operations to say what was loaded, 3 for the counts and 6 for the meeting: rank 2 dies before it has
+    // told anybody of rows
+    FaultyRanks ranks(3, *parseFaultPlan("die@n=16 rank=2"));
     const Said said = runForward([&](int rank) -> Transport& { return ranks.transport(rank); }, options);
     for (const int survivor : {0, 1}) {
       const std::string& message = said.first[survivor];

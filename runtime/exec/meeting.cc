@@ -1,0 +1,121 @@
+#include "runtime/exec/meeting.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <iterator>
+
+namespace sluice {
+namespace {
+
+// Into an array of characters that ends in zeros; not more than whole UTF-8 characters.
+void copyText(std::string_view text, std::span<char> to) {
+  size_t length = std::min(text.size(), to.size() - 1);
+  const auto isContinued = [&](size_t at) { return (static_cast<unsigned char>(text[at]) & 0xc0) == 0x80; };
+  while (length > 0 && length < text.size() && isContinued(length)) --length;
+  std::memcpy(to.data(), text.data(), length);
+}
+
+}  // namespace
+
+// As it lies on the board.
+struct Meeting::Header {
+  uint64_t step;
+  uint64_t routing;
+  uint64_t memory;
+  int64_t tokens;
+  uint32_t kind;
+  uint32_t context;
+  uint32_t entry;
+  uint32_t saved;
+  uint32_t refuses;
+  char name[64];
+  char failure[404];
+
+  std::string does() const {
+    return kind == static_cast<uint32_t>(StepOffer::Kind::kRun) ? fmt::format("runs entry '{}'", name)
+                                                                : fmt::format("is about to {}", name);
+  }
+};
+
+Expected<Meeting> Meeting::create(Transport& transport) {
+  static_assert(sizeof(Header) == 520);
+  Meeting meeting;
+  meeting.transport_ = &transport;
+  auto boards = AllGather::create(transport, sizeof(Header));
+  if (!boards) return boards.error();
+  meeting.boards_ = std::move(*boards);
+  return meeting;
+}
+
+Status Meeting::hold(const StepOffer& offer, double timeoutSeconds) {
+  Header header{offer.step,
+                offer.routing,
+                offer.memory,
+                offer.tokens,
+                static_cast<uint32_t>(offer.kind),
+                offer.context,
+                offer.entry.value,
+                offer.saved,
+                !offer.failure.empty(),
+                {},
+                {}};
+  copyText(offer.name, header.name);
+  copyText(offer.failure, header.failure);
+
+  const bool isRun = offer.kind == StepOffer::Kind::kRun && !offer.name.empty();
+  when_.clear();  // keeps its memory
+  if (isRun)
+    fmt::format_to(std::back_inserter(when_), "before entry '{}' (step {})", offer.name, offer.step);
+  else
+    fmt::format_to(std::back_inserter(when_), "before step {}", offer.step);
+  const std::span<const std::byte> own{reinterpret_cast<const std::byte*>(&header), sizeof(header)};
+  if (Status all = boards_.gather(own, {"the counts", when_}, timeoutSeconds); !all) return all;
+  // what a rank refuses before what ranks do differently: it may be why
+  const int ranks = transport_->size();
+  for (int source = 0; source < ranks; ++source)
+    if (const Header found = headerOf(source); found.refuses)
+      return Error{fmt::format("rank {}: {}", source, found.failure)};
+  // every rank compares with rank 0, so that all come to the same end
+  for (int source = 1; source < ranks; ++source)
+    if (Status same = compare(source); !same) return same;
+  return {};
+}
+
+int64_t Meeting::tokensOf(int rank) const { return headerOf(rank).tokens; }
+
+Meeting::Header Meeting::headerOf(int rank) const {
+  Header header;
+  std::memcpy(&header, boards_.of(rank), sizeof(header));
+  header.name[sizeof(header.name) - 1] = '\0';
+  header.failure[sizeof(header.failure) - 1] = '\0';
+  return header;
+}
+
+Status Meeting::compare(int source) const {
+  const Header header = headerOf(source), first = headerOf(0);
+  if (header.step != first.step)
+    return Error{fmt::format("rank {} {} as step {}, but rank 0 {} as step {}", source, header.does(),
+                             header.step, first.does(), first.step)};
+  if (header.kind != first.kind || header.entry != first.entry || std::strcmp(header.name, first.name) != 0)
+    return Error{fmt::format("rank {} {}, but rank 0 {}", source, header.does(), first.does())};
+  if (header.context != first.context)
+    return Error{fmt::format("rank {} {} of context {} of its workspace, but rank 0 of context {}", source,
+                             header.does(), header.context, first.context)};
+  if (header.memory != first.memory)
+    return Error{
+        fmt::format("rank {} {} on other memory (saved set {}) than rank 0 (saved set {}): ranks must "
+                    "make contexts, and first use their saved sets, in the same order",
+                    source, header.does(), header.saved, first.saved)};
+  if (header.routing == first.routing) return {};
+  if (header.kind == static_cast<uint32_t>(StepOffer::Kind::kAgree))
+    return Error{fmt::format("rank {} {} otherwise than rank 0: digest {:016x}, but {:016x} at rank 0",
+                             source, header.does(), header.routing, first.routing)};
+  return Error{
+      fmt::format("rank {} {} after another routing than rank 0: counts and step have digest {:016x}, but "
+                  "{:016x} at rank 0",
+                  source, header.does(), header.routing, first.routing)};
+}
+
+}  // namespace sluice
