@@ -24,6 +24,7 @@ Plan Plan::make(VerifiedProgram program, const ops::KernelSet& kernels) {
     plan.shape_.groupSlots = groups->slotSize / plan.shape_.slotRows;
   plan.deriveFamilies();
   plan.deriveEntries();
+  plan.deriveSavedFor();
   plan.deriveScratch();
   return plan;
 }
@@ -121,6 +122,21 @@ void Plan::deriveEntries() {
       for (BufferId id : p.at(f).reads)
         if (id && p.at(id).role == Role::kSaved && writer[id.value] != EntryId{e})
           addOnce(entry.savedFrom, writer[id.value]);
+  }
+}
+
+void Plan::deriveSavedFor() {
+  for (EntryPlan& entry : entries_) {
+    std::vector<bool> uses(entries_.size());
+    uses[static_cast<size_t>(&entry - entries_.data())] = true;
+    for (size_t round = 0; round < entries_.size(); ++round)
+      for (uint32_t e = 0; e < entries_.size(); ++e) {
+        const auto& from = entries_[e].savedFrom;
+        if (uses[e] || std::none_of(from.begin(), from.end(), [&](EntryId id) { return uses[id.value]; }))
+          continue;
+        uses[e] = true;
+        entry.savedFor.push_back(EntryId{e});
+      }
   }
 }
 

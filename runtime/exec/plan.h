@@ -27,6 +27,7 @@ struct EntryPlan {
   std::vector<BufferId> writes;    // outputs of the caller
   std::vector<EntryId> savedFrom;  // entries that write saved buffers read here, and the routing's entry
   EntryId routing;                 // whose tables are used: the entry itself where it has expert ids
+  std::vector<EntryId> savedFor;   // entries that use what this one saves, and those that use what they save
 };
 
 class Plan {
@@ -55,6 +56,7 @@ class Plan {
   explicit Plan(VerifiedProgram program) : verified_(std::move(program)) {}
   void deriveFamilies();
   void deriveEntries();
+  void deriveSavedFor();
   void deriveScratch();
 
   VerifiedProgram verified_;

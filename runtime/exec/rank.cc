@@ -110,12 +110,16 @@ Status RankState::checkSaved(const StepRequest& request, int64_t tokens) const {
   for (EntryId from : plan_->at(request.entry).savedFrom) {
     // who uses one set only has not heard of sets
     const std::string set = saved.number > 0 ? fmt::format(" in saved set {}", saved.number) : "";
-    if (!saved.done[from.value])
-      return Error{fmt::format("entry '{}' uses what entry '{}' saves{}, which has not run{}", name,
-                               program.at(from).name, set, saved.number > 0 ? " on that set" : "")};
-    if (saved.tables[from.value].tokens != tokens)
+    if (!saved.done[from.value]) {
+      const EntryId by = saved.staleBy[from.value];
+      const std::string since = by ? fmt::format(" since entry '{}' did", program.at(by).name) : "";
+      return Error{fmt::format("entry '{}' uses what entry '{}' saves{}, which has not run{}{}", name,
+                               program.at(from).name, set, saved.number > 0 ? " on that set" : "", since)};
+    }
+    const int32_t ran = saved.tables[plan_->at(from).routing.value].tokens;
+    if (ran != tokens)
       return Error{fmt::format("entry '{}' has {} tokens, but entry '{}' ran with {}{}", name, tokens,
-                               program.at(from).name, saved.tables[from.value].tokens, set)};
+                               program.at(from).name, ran, set)};
   }
   return {};
 }
@@ -133,8 +137,9 @@ Status RankState::route(const StepRequest& request, int64_t tokens) {
   const EntryId entry = request.entry;
   const BufferId ids = plan_->program().at(entry).expertIds;
   if (!ids) return {};
-  // stale until this entry has run again
-  request.saved->done[entry.value] = false;
+  // its tables are filled anew: stale until this entry has run again, also where another rank refuses the
+  // step
+  request.saved->forget(*plan_, entry);
   const int64_t topK = plan_->routingShape().topK;
   const auto* data = reinterpret_cast<const int32_t*>((*request.bound)[ids.value].data);
   return countPairs(plan_->routingShape(), {data, static_cast<size_t>(tokens * topK)},
@@ -217,6 +222,7 @@ Expected<const Step*> RankState::bindStep(const StepRequest& request, double tim
   if (own) own = panels_->beginStep();
   if (own) own = route(request, tokens);
   if (Status all = meet(request, tokens, own, timeoutSeconds); !all) return all.error();
+  saved.forget(*plan_, entry);
   if (routing == entry) {
     if (Status fits = checkTotals(); !fits) return fits.error();
     buildTables(plan_->routingShape(), transport_->rank(), exchange_.all(), saved.tables[entry.value]);

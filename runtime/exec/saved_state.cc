@@ -28,6 +28,7 @@ Expected<std::unique_ptr<SavedState>> SavedState::create(const Plan& plan, Trans
   state->largest.resize(program.entries.size());
   state->tables.resize(program.entries.size());
   state->done.resize(program.entries.size());
+  state->staleBy.resize(program.entries.size());
   state->digests.resize(program.entries.size());
   size_t end = 0;
   std::string names;
@@ -50,6 +51,15 @@ Expected<std::unique_ptr<SavedState>> SavedState::create(const Plan& plan, Trans
   if (!handle) return Error{fmt::format("{}: {}", names, handle.error().message)};
   state->symmetric = *handle;
   return state;
+}
+
+void SavedState::forget(const Plan& plan, EntryId entry) {
+  done[entry.value] = false;
+  staleBy[entry.value] = {};
+  for (const EntryId later : plan.at(entry).savedFor) {
+    if (done[later.value]) staleBy[later.value] = entry;
+    done[later.value] = false;
+  }
 }
 
 }  // namespace sluice

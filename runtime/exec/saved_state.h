@@ -22,6 +22,9 @@ struct SavedState {
   static Expected<std::unique_ptr<SavedState>> create(const Plan& plan, Transport& transport,
                                                       uint32_t number);
 
+  // What the entry saves is not there any more, nor what others made of it.
+  void forget(const Plan& plan, EntryId entry);
+
   uint32_t number = 0;
   std::vector<Reservation> local;  // by region, empty where it is not saved or symmetric
   SymmetricHandle symmetric;
@@ -29,7 +32,9 @@ struct SavedState {
 
   // By entry.
   std::vector<RoutingTables> tables;  // filled for entries that route
-  std::vector<bool> done;
+  std::vector<bool> done;             // what it saves is there
+  std::vector<EntryId>
+      staleBy;  // where it was there: the entry that ran since, of which it had used something
   std::vector<uint64_t> digests;  // of its routing
 
   // The largest step of an entry so far, on that memory.
