@@ -65,7 +65,7 @@ struct DispatchFunction : torch::autograd::Function<DispatchFunction> {
     LayerState& state = *exchange->state();
     const std::vector<NamedTensor> tensors = {
         {"x", viewOf(x)}, {"expert_ids", viewOf(ids)}, {"probs", viewOf(probs)}};
-    const HeldSet held = valueOf(state.savedSets().take());
+    const HeldSet held = refusing(state, [&] { return valueOf(state.savedSets().take()); });
     CopiedRows rows({"rows", "row_probs"});
     if (const Status ran = state.run("dispatch", tensors, held.set, &rows); !ran) {
       state.savedSets().giveBack(held);
@@ -81,20 +81,23 @@ struct DispatchFunction : torch::autograd::Function<DispatchFunction> {
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
-    refuseSecondDerivative();
     const auto exchange = ctx->saved_data["exchange"].toCustomClass<TokenExchange>();
-    const at::Tensor token = ctx->get_saved_variables()[0];
-    const HeldStep step = stepOf(token, *exchange->state());
-    const at::Tensor dRows = grads[0].contiguous().resolve_neg(),
-                     dRowProbs = grads[2].contiguous().resolve_neg();
-    const int64_t topK = exchange->state()->program().topK;
-    const at::Tensor dx = makeTensor(DType::kBF16, {step.tokens, exchange->hidden()});
-    const at::Tensor dProbs = makeTensor(DType::kF32, {step.tokens, topK});
+    LayerState& state = *exchange->state();
+    HeldStep step;
+    at::Tensor dRows, dRowProbs, dx, dProbs;
+    refusing(state, [&] {
+      refuseSecondDerivative();
+      step = stepOf(ctx->get_saved_variables()[0], state);
+      dRows = grads[0].contiguous().resolve_neg();
+      dRowProbs = grads[2].contiguous().resolve_neg();
+      dx = makeTensor(DType::kBF16, {step.tokens, exchange->hidden()});
+      dProbs = makeTensor(DType::kF32, {step.tokens, state.program().topK});
+    });
     const std::vector<NamedTensor> tensors = {{"d_rows", viewOf(dRows)},
                                               {"d_row_probs", viewOf(dRowProbs)},
                                               {"dx", viewOf(dx)},
                                               {"d_probs", viewOf(dProbs)}};
-    throwIfFailed(exchange->state()->run("dispatch_backward", tensors, step.held.set));
+    throwIfFailed(state.run("dispatch_backward", tensors, step.held.set));
     return {at::Tensor(), dx, at::Tensor(), dProbs};
   }
 };
@@ -102,9 +105,12 @@ struct DispatchFunction : torch::autograd::Function<DispatchFunction> {
 struct CombineFunction : torch::autograd::Function<CombineFunction> {
   static at::Tensor forward(AutogradContext* ctx, const c10::intrusive_ptr<TokenExchange>& exchange,
                             const at::Tensor& rows, const at::Tensor& handle) {
-    const HeldStep step = stepOf(handle, *exchange->state());
-    checkTensor("rows", rows, at::kBFloat16, {step.rows, exchange->hidden()});
-    const at::Tensor y = makeTensor(DType::kBF16, {step.tokens, exchange->hidden()});
+    HeldStep step;
+    const at::Tensor y = refusing(*exchange->state(), [&] {
+      step = stepOf(handle, *exchange->state());
+      checkTensor("rows", rows, at::kBFloat16, {step.rows, exchange->hidden()});
+      return makeTensor(DType::kBF16, {step.tokens, exchange->hidden()});
+    });
     const std::vector<NamedTensor> tensors = {{"out_rows", viewOf(rows)}, {"y", viewOf(y)}};
     throwIfFailed(exchange->state()->run("combine", tensors, step.held.set));
     ctx->save_for_backward({handle});
@@ -113,11 +119,13 @@ struct CombineFunction : torch::autograd::Function<CombineFunction> {
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
-    refuseSecondDerivative();
     const auto exchange = ctx->saved_data["exchange"].toCustomClass<TokenExchange>();
-    const at::Tensor handle = ctx->get_saved_variables()[0];
-    const HeldStep step = stepOf(handle, *exchange->state());
-    const at::Tensor dy = grads[0].contiguous().resolve_neg();
+    HeldStep step;
+    const at::Tensor dy = refusing(*exchange->state(), [&] {
+      refuseSecondDerivative();
+      step = stepOf(ctx->get_saved_variables()[0], *exchange->state());
+      return grads[0].contiguous().resolve_neg();
+    });
     const std::vector<NamedTensor> tensors = {{"dy", viewOf(dy)}};
     CopiedRows rows({"d_out_rows"});
     throwIfFailed(exchange->state()->run("combine_backward", tensors, step.held.set, &rows));
@@ -130,7 +138,12 @@ struct CombineFunction : torch::autograd::Function<CombineFunction> {
 TokenExchange::TokenExchange(c10::intrusive_ptr<Ranks> ranks, const std::string& path)
     : ranks_(std::move(ranks)) {
   ranks_->checkProcess();
-  Program program = valueOf(Program::load(path));
+  Program program = refusing(*ranks_, [&] { return load(path); });
+  state_ = makeLayerState(*ranks_, std::move(program), path);
+}
+
+Program TokenExchange::load(const std::string& path) {
+  Program program = loadProgram(*ranks_, path);
   const TaskProgram& tables = program.tables();
   for (const char* name : {"dispatch", "combine", "combine_backward", "dispatch_backward"}) {
     const bool there = std::any_of(tables.entries.begin(), tables.entries.end(),
@@ -139,7 +152,7 @@ TokenExchange::TokenExchange(c10::intrusive_ptr<Ranks> ranks, const std::string&
   }
   for (const Buffer& buffer : tables.buffers)
     if (buffer.name == "x" && buffer.role == Role::kInput) hidden_ = buffer.shape.back().size;
-  state_ = makeLayerState(*ranks_, std::move(program), path);
+  return program;
 }
 
 std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor> dispatchRows(
@@ -147,12 +160,15 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor> dispatchR
     const at::Tensor& probs) {
   throwIfFailed(exchange->state()->checkProcess());
   const TaskProgram& program = exchange->state()->program();
-  checkTensor("x", x, at::kBFloat16, {kAnySize, exchange->hidden()});
-  const int64_t tokens = x.size(0);
-  if (tokens > program.maxTokens)
-    throwValue(fmt::format("x has {} tokens, but the exchange is for at most {}", tokens, program.maxTokens));
-  const at::Tensor narrow = expertIds(ids, tokens, program.topK, program.experts);
-  checkTensor("probs", probs, at::kFloat, {tokens, program.topK});
+  const at::Tensor narrow = refusing(*exchange->state(), [&] {
+    checkTensor("x", x, at::kBFloat16, {kAnySize, exchange->hidden()});
+    const int64_t tokens = x.size(0);
+    if (tokens > program.maxTokens)
+      throwValue(
+          fmt::format("x has {} tokens, but the exchange is for at most {}", tokens, program.maxTokens));
+    checkTensor("probs", probs, at::kFloat, {tokens, program.topK});
+    return expertIds(ids, tokens, program.topK, program.experts);
+  });
   const variable_list made = DispatchFunction::apply(exchange, x, narrow, probs);
   return {made[0], made[1], made[2], made[3], made[4]};
 }

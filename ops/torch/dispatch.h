@@ -32,6 +32,8 @@ class TokenExchange : public torch::CustomClassHolder {
   const LayerStatePtr& state() const { return state_; }
 
  private:
+  Program load(const std::string& path);
+
   c10::intrusive_ptr<Ranks> ranks_;  // outlives the state
   LayerStatePtr state_;
   int64_t hidden_ = 0;

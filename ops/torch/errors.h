@@ -28,4 +28,19 @@ inline void throwIfFailed(const Status& status) {
   if (!status) throwRuntime(status.error().message);
 }
 
+// The message of an exception in flight, without what the functions above put before it.
+std::string messageOfException();
+
+// Runs `body`, which prepares a step: what it throws is also what `ranks` refuse(why) the step with, so that
+// the others do not take this rank's next step for this one. `body` itself does nothing collective.
+template <class Refusing, class Body>
+auto refusing(Refusing& ranks, const Body& body) {
+  try {
+    return body();
+  } catch (...) {
+    static_cast<void>(ranks.refuse(messageOfException()));
+    throw;
+  }
+}
+
 }  // namespace sluice

@@ -22,17 +22,19 @@ Layer::Layer(c10::intrusive_ptr<Ranks> ranks, const std::string& path,
              const std::vector<std::string>& weights)
     : ranks_(std::move(ranks)) {
   ranks_->checkProcess();
-  Program program = valueOf(Program::load(path));
-  auto signature = signatureOf(program.tables(), static_cast<int>(ranks_->rank()), weights);
-  if (!signature) throwValue(fmt::format("{}: {}", path, signature.error().message));
-  signature_ = *std::move(signature);
+  Program program = refusing(*ranks_, [&] {
+    Program loaded = loadProgram(*ranks_, path);
+    auto signature = signatureOf(loaded.tables(), static_cast<int>(ranks_->rank()), weights);
+    if (!signature) throwValue(fmt::format("{}: {}", path, signature.error().message));
+    signature_ = *std::move(signature);
+    return loaded;
+  });
   state_ = makeLayerState(*ranks_, std::move(program), path);
 }
 
 ForwardStep prepareForward(const Layer& layer, const at::Tensor& x, const at::Tensor& ids,
                            const at::Tensor& expertWeights, at::TensorList weights) {
   const LayerSignature& signature = layer.signature();
-  throwIfFailed(layer.state().checkProcess());
   if (weights.size() != signature.weights.size())
     throwValue(
         fmt::format("{} weights are given, but the layer has {}", weights.size(), signature.weights.size()));

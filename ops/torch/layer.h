@@ -43,6 +43,7 @@ struct ForwardStep {
 
   std::vector<NamedTensor> named(const LayerSignature& signature) const;
 };
+// Throws where they are not what the layer takes.
 ForwardStep prepareForward(const Layer& layer, const at::Tensor& x, const at::Tensor& ids,
                            const at::Tensor& expertWeights, at::TensorList weights);
 

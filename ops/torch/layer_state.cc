@@ -1,25 +1,50 @@
 #include "ops/torch/layer_state.h"
 
+#include <fmt/format.h>
+
 namespace sluice {
 
-LayerState::LayerState(Program program, int rank, std::unique_ptr<Context> context, std::mutex& turn)
-    : program_(std::move(program)), rank_(rank), context_(std::move(context)), turn_(turn) {}
+LayerState::LayerState(Program program, int rank, std::unique_ptr<Context> context,
+                       std::shared_ptr<Workspace> workspace, std::mutex& turn, double timeoutSeconds)
+    : program_(std::move(program)),
+      rank_(rank),
+      context_(std::move(context)),
+      workspace_(std::move(workspace)),
+      timeoutSeconds_(timeoutSeconds),
+      turn_(turn) {}
 
 Expected<std::shared_ptr<LayerState>> LayerState::create(Program program, Transport& transport,
                                                          std::shared_ptr<Workspace> workspace,
                                                          std::mutex& turn, double timeoutSeconds) {
   ContextOptions options;
-  options.workspace = std::move(workspace);
+  options.workspace = workspace;
   options.timeoutSeconds = timeoutSeconds;
   auto context = Context::create(program, transport, options);
   if (!context) return context.error();
-  return std::shared_ptr<LayerState>(
-      new LayerState(std::move(program), transport.rank(), std::move(*context), turn));
+  if (transport.size() > 1)
+    if (Status made = workspace->reserve(); !made) return made.error();
+  return std::shared_ptr<LayerState>(new LayerState(std::move(program), transport.rank(), std::move(*context),
+                                                    std::move(workspace), turn, timeoutSeconds));
 }
 
-Status LayerState::bind(std::span<const NamedTensor> tensors) {
+Status LayerState::refuse(const std::string& why) {
+  if (Status here = checkProcess(); !here) return here;
+  return workspace_->refuse(why, timeoutSeconds_);
+}
+
+// Whoever calls this has the turn. After it, what is wrong with the step is found by the context.
+Status LayerState::prepare(std::span<const NamedTensor> tensors, uint32_t set) {
   for (const NamedTensor& tensor : tensors)
-    if (Status bound = context_->bind(tensor.name, tensor.view); !bound) return bound;
+    if (Status bound = context_->bind(tensor.name, tensor.view); !bound) {
+      static_cast<void>(refuse(bound.error().message));
+      return bound;
+    }
+  if (set < sets_) return {};
+  // memory for it is made by all ranks, or by none
+  const std::string what = fmt::format("take one more set of '{}'", program().name);
+  if (Status all = workspace_->agree(what, program_.verified().fingerprint(), timeoutSeconds_); !all)
+    return all;
+  sets_ = set + 1;
   return {};
 }
 
@@ -27,7 +52,7 @@ Status LayerState::run(std::string_view entry, std::span<const NamedTensor> tens
                        StepOutputs* outputs) {
   if (Status here = checkProcess(); !here) return here;
   const std::lock_guard<std::mutex> lock(turn_);
-  if (Status bound = bind(tensors); !bound) return bound;
+  if (Status ready = prepare(tensors, set); !ready) return ready;
   if (Status ran = context_->run(entry, SavedSet{set}); !ran) return ran;
   return outputs ? outputs->look(*context_) : Status{};
 }
@@ -36,7 +61,7 @@ Expected<PendingStep> LayerState::submit(std::string_view entry, std::span<const
                                          uint32_t set) {
   if (Status here = checkProcess(); !here) return here.error();
   const std::lock_guard<std::mutex> lock(turn_);
-  if (Status bound = bind(tensors); !bound) return bound.error();
+  if (Status ready = prepare(tensors, set); !ready) return ready.error();
   return context_->submit(entry, SavedSet{set});
 }
 

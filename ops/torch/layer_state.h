@@ -48,7 +48,12 @@ class LayerState {
   const SavedSets& savedSets() const { return savedSets_; }
   int64_t savedBytes() const;
 
+  // In the place of a step of any layer of the workspace: it fails at all ranks, at others with this reason.
+  Status refuse(const std::string& why);
+
   // Binds the tensors and runs the entry; what it leaves in the context is shown to `outputs`, where given.
+  // Tensors that cannot be bound fail the step at all ranks, as all else does that a rank finds wrong with
+  // it.
   Status run(std::string_view entry, std::span<const NamedTensor> tensors, uint32_t set,
              StepOutputs* outputs = nullptr);
   // Likewise, but returns at once. The tensors live until the step is done.
@@ -58,15 +63,19 @@ class LayerState {
   Status checkProcess() const { return origin_.check("the layer"); }
 
  private:
-  LayerState(Program program, int rank, std::unique_ptr<Context> context, std::mutex& turn);
-  Status bind(std::span<const NamedTensor> tensors);
+  LayerState(Program program, int rank, std::unique_ptr<Context> context,
+             std::shared_ptr<Workspace> workspace, std::mutex& turn, double timeoutSeconds);
+  Status prepare(std::span<const NamedTensor> tensors, uint32_t set);
 
   Program program_;
   const int rank_;
   const Origin origin_;
   SavedSets savedSets_;
   std::unique_ptr<Context> context_;
-  std::mutex& turn_;  // of the workspace: who holds it may use a context of it
+  std::shared_ptr<Workspace> workspace_;
+  const double timeoutSeconds_;
+  uint32_t sets_ = 1;  // of the context, as all ranks have agreed on; by who has the turn
+  std::mutex& turn_;   // of the workspace: who holds it may use a context of it
 };
 
 using LayerStatePtr = std::shared_ptr<LayerState>;

@@ -24,6 +24,7 @@ TORCH_LIBRARY(sluice, m) {
       .def("rank", &Ranks::rank)
       .def("size", &Ranks::size)
       .def("threads", &Ranks::threads)
+      .def("refuse", &Ranks::refuse)
       .def("bytes", &Ranks::bytes)
       .def("grad_bytes", &Ranks::gradBytes);
   m.class_<Layer>("Layer")

@@ -18,14 +18,17 @@ using torch::autograd::variable_list;
 enum Argument : size_t { kX = 0, kExpertIds = 1, kExpertWeights = 2, kFirstWeight = 3 };
 enum Saved : size_t { kSavedToken = 0, kSavedX = 1, kSavedExpertWeights = 2, kFirstSavedWeight = 3 };
 
-HeldSet runForward(Layer& layer, const ForwardStep& step) {
-  const HeldSet held = valueOf(layer.state().savedSets().take());
-  const Status ran = layer.state().run("forward", step.named(layer.signature()), held.set);
-  if (!ran) {
-    layer.state().savedSets().giveBack(held);
-    throwRuntime(ran.error().message);
-  }
-  return held;
+// A forward step that was checked, and the set that it fills.
+struct ReadyForward {
+  ForwardStep step;
+  HeldSet held;
+};
+
+void runForward(Layer& layer, const ReadyForward& ready) {
+  const Status ran = layer.state().run("forward", ready.step.named(layer.signature()), ready.held.set);
+  if (ran) return;
+  layer.state().savedSets().giveBack(ready.held);
+  throwRuntime(ran.error().message);
 }
 
 // What a backward step is asked for must be there: found in the forward pass, where the caller is.
@@ -70,8 +73,22 @@ class BackwardStep {
       : layer_(layer), signature_(layer.signature()), ctx_(ctx) {}
 
   variable_list run(const at::Tensor& dy) {
+    HeldSet held;
+    variable_list grads = refusing(layer_.state(), [&] { return prepare(dy, held); });
+    throwIfFailed(layer_.state().run("backward", named_, held.set));
+    for (const at::Tensor& tensor : accumulated_) tensor.unsafeGetTensorImpl()->bump_version();
+    for (size_t i = 0; i < grads.size(); ++i)
+      if (!ctx_.needs_input_grad(i)) grads[i] = at::Tensor();
+    return grads;
+  }
+
+ private:
+  // Binds what the step reads and writes, and gives the latter, by argument.
+  variable_list prepare(const at::Tensor& dy, HeldSet& held) {
+    if (at::GradMode::is_enabled())
+      throwRuntime("the op sluice::moe has no second derivative: call backward without create_graph");
     const variable_list saved = ctx_.get_saved_variables();
-    const HeldSet held = stepOf(saved[kSavedToken], layer_.state()).held;
+    held = stepOf(saved[kSavedToken], layer_.state()).held;
     bind("dy", dy.contiguous().resolve_neg());
     if (signature_.backwardReadsX) bind("x", saved[kSavedX]);
     if (signature_.backwardReadsExpertWeights) bind("expert_weights", saved[kSavedExpertWeights]);
@@ -85,14 +102,9 @@ class BackwardStep {
       grads[kExpertWeights] = bind("d_expert_weights", makeTensor(DType::kF32, {tokens, signature_.topK}));
     for (size_t w = 0; w < signature_.weights.size(); ++w)
       if (signature_.weights[w].hasGrad) grads[kFirstWeight + w] = bindGrad(w);
-    throwIfFailed(layer_.state().run("backward", named_, held.set));
-    for (const at::Tensor& tensor : accumulated_) tensor.unsafeGetTensorImpl()->bump_version();
-    for (size_t i = 0; i < grads.size(); ++i)
-      if (!ctx_.needs_input_grad(i)) grads[i] = at::Tensor();
     return grads;
   }
 
- private:
   at::Tensor bind(std::string name, at::Tensor tensor) {
     names_.push_back(std::make_unique<std::string>(std::move(name)));
     named_.push_back({*names_.back(), viewOf(tensor)});
@@ -129,12 +141,13 @@ class BackwardStep {
 
 struct MoeFunction : torch::autograd::Function<MoeFunction> {
   static at::Tensor forward(AutogradContext* ctx, const c10::intrusive_ptr<Layer>& layer, const at::Tensor& x,
-                            const at::Tensor& ids, const at::Tensor& expertWeights, at::TensorList weights,
-                            const MainGrads& mainGrads) {
+                            const at::Tensor& /*ids*/, const at::Tensor& expertWeights,
+                            at::TensorList weights, const MainGrads& mainGrads, const ReadyForward& ready) {
     const LayerSignature& signature = layer->signature();
-    const ForwardStep step = prepareForward(*layer, x, ids, expertWeights, weights);
+    const ForwardStep& step = ready.step;
+    runForward(*layer, ready);
     variable_list saved(kFirstSavedWeight + weights.size());
-    saved[kSavedToken] = makeToken(layer, layer->state(), {runForward(*layer, step), step.x.size(0)});
+    saved[kSavedToken] = makeToken(layer, layer->state(), {ready.held, step.x.size(0)});
     // Only what backward reads again: what it does not may be changed in place meanwhile.
     if (signature.backwardReadsX) saved[kSavedX] = x;
     if (signature.backwardReadsExpertWeights) saved[kSavedExpertWeights] = expertWeights;
@@ -147,34 +160,45 @@ struct MoeFunction : torch::autograd::Function<MoeFunction> {
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list dys) {
-    if (at::GradMode::is_enabled())
-      throwRuntime("the op sluice::moe has no second derivative: call backward without create_graph");
     const auto layer = ctx->saved_data["layer"].toCustomClass<Layer>();
     variable_list ofTensors = BackwardStep(*layer, *ctx).run(dys[0]);
     // as many as arguments are expected, those that are no tensors included
     variable_list grads(1);
     grads.insert(grads.end(), ofTensors.begin(), ofTensors.end());
-    grads.emplace_back();
+    grads.resize(grads.size() + 2);
     return grads;
   }
 };
+
+// Everything that can be wrong with a forward step. `asked`: autograd is to have a backward of it.
+ReadyForward readyForward(Layer& layer, const at::Tensor& x, const at::Tensor& ids,
+                          const at::Tensor& expertWeights, at::TensorList weights, const MainGrads& mainGrads,
+                          bool asked) {
+  const at::NoGradGuard isNoStepOfAutograd;
+  const LayerSignature& signature = layer.signature();
+  checkMainGrads(signature, mainGrads);
+  // what has no place in the layer is refused after it
+  if (asked && weights.size() == signature.weights.size())
+    checkTrainable(signature, x, expertWeights, weights);
+  ForwardStep step = prepareForward(layer, x, ids, expertWeights, weights);
+  return {std::move(step), valueOf(layer.state().savedSets().take())};
+}
 
 }  // namespace
 
 at::Tensor moe(const c10::intrusive_ptr<Layer>& layer, const at::Tensor& x, const at::Tensor& ids,
                const at::Tensor& expertWeights, at::TensorList weights, const MainGrads& mainGrads) {
-  checkMainGrads(layer->signature(), mainGrads);
+  LayerState& state = layer->state();
+  throwIfFailed(state.checkProcess());
   bool asked = x.requires_grad() || expertWeights.requires_grad();
   for (const at::Tensor& weight : weights) asked = asked || weight.requires_grad();
-  if (asked && at::GradMode::is_enabled()) {
-    // what has no place in the layer is refused by the forward pass
-    if (weights.size() == layer->signature().weights.size())
-      checkTrainable(layer->signature(), x, expertWeights, weights);
-    return MoeFunction::apply(layer, x, ids, expertWeights, weights, mainGrads);
-  }
-  const ForwardStep step = prepareForward(*layer, x, ids, expertWeights, weights);
-  layer->state().savedSets().giveBack(runForward(*layer, step));
-  return step.y;
+  asked = asked && at::GradMode::is_enabled();
+  const ReadyForward ready =
+      refusing(state, [&] { return readyForward(*layer, x, ids, expertWeights, weights, mainGrads, asked); });
+  if (asked) return MoeFunction::apply(layer, x, ids, expertWeights, weights, mainGrads, ready);
+  runForward(*layer, ready);
+  state.savedSets().giveBack(ready.held);
+  return ready.step.y;
 }
 
 }  // namespace sluice

@@ -23,9 +23,14 @@ void Pending::cancel() {
 c10::intrusive_ptr<Pending> submitMoe(const c10::intrusive_ptr<Layer>& layer, const at::Tensor& x,
                                       const at::Tensor& ids, const at::Tensor& expertWeights,
                                       at::TensorList weights) {
-  ForwardStep step = prepareForward(*layer, x, ids, expertWeights, weights);
   LayerState& state = layer->state();
-  const HeldSet held = valueOf(state.savedSets().take());
+  throwIfFailed(state.checkProcess());
+  HeldSet held;
+  ForwardStep step = refusing(state, [&] {
+    ForwardStep prepared = prepareForward(*layer, x, ids, expertWeights, weights);
+    held = valueOf(state.savedSets().take());
+    return prepared;
+  });
   auto pending = state.submit("forward", step.named(layer->signature()), held.set);
   // nobody reads what this step saves, and steps run in order: who takes the set next fills it after this one
   state.savedSets().giveBack(held);

@@ -38,12 +38,24 @@ Ranks::~Ranks() {
   if (origin_.isForked()) (void)alone_.release();
 }
 
+void Ranks::refuse(const std::string& why) {
+  if (!origin_.isForked()) static_cast<void>(workspace_->refuse(why, timeoutSeconds_));
+}
+
 void Ranks::checkProcess() const { throwIfFailed(origin_.check("the group of ranks")); }
 
-LayerStatePtr makeLayerState(Ranks& ranks, Program program, const std::string& path) {
+Program loadProgram(const Ranks& ranks, const std::string& path) {
+  Program program = valueOf(Program::load(path));
   if (program.ranks() != ranks.size())
     throwValue(fmt::format("{}: the program was compiled for {} ranks, but there are {}", path,
                            program.ranks(), ranks.size()));
+  return program;
+}
+
+LayerStatePtr makeLayerState(Ranks& ranks, Program program, const std::string& path) {
+  // where a rank cannot make the layer none does: their memory stays the same
+  throwIfFailed(ranks.workspace()->agree(fmt::format("make layer '{}'", program.tables().name),
+                                         program.verified().fingerprint(), ranks.timeoutSeconds()));
   auto state = LayerState::create(std::move(program), ranks.transport(), ranks.workspace(), ranks.turn(),
                                   ranks.timeoutSeconds());
   if (!state) throwRuntime(fmt::format("{}: {}", path, state.error().message));

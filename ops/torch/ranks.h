@@ -37,6 +37,10 @@ class Ranks : public torch::CustomClassHolder {
   BlockPool& grads() { return *grads_; }
   double timeoutSeconds() const { return timeoutSeconds_; }
 
+  // In the place of a step of any layer of these ranks: it fails at all of them, at others with this reason.
+  // Waits for them. Says nothing where they cannot be told: the caller has an error of its own.
+  void refuse(const std::string& why);
+
   // An exception in a process that was forked after this was made.
   void checkProcess() const;
 
@@ -51,6 +55,9 @@ class Ranks : public torch::CustomClassHolder {
   std::shared_ptr<BlockPool> grads_ = BlockPool::create();
   std::mutex turn_;  // who holds it may use a context of the workspace
 };
+
+// Throws where it cannot be read, or is for another number of ranks.
+Program loadProgram(const Ranks& ranks, const std::string& path);
 
 // A layer of these ranks. Collective; throws with `path`, where the program is from.
 LayerStatePtr makeLayerState(Ranks& ranks, Program program, const std::string& path);

@@ -1,6 +1,7 @@
 """FineTuning: forward and backward of a layer by hand, for engines that keep no graph of autograd."""
 
 import concurrent.futures
+import contextlib
 import os
 
 import torch
@@ -82,26 +83,16 @@ class FineTuning:
 
     def submit_forward(self, x, expert_ids, expert_weights, save: bool = True):
         """Begins a forward; the tensors are not to be changed before wait()."""
-        if not self._loaded:
-            shape = self.layer.down_weight.shape
-            raise RuntimeError(
-                f"weights of {shape[0]} experts are not loaded: call load_weights(gate, up, down) with gate and up "
-                f"[{shape[0]}, {shape[2]}, {shape[1]}] and down {list(shape)}"
-            )
-        most = self.layer.shape.max_tokens
-        if x.dim() != 2:
-            raise ValueError(f"x has shape {list(x.shape)}, expected [T, {self.layer.shape.hidden}]")
-        if x.shape[0] > most:
-            raise ValueError(f"x has {x.shape[0]} tokens, expected at most max_tokens, which is {most}")
-        if save and self._saves == self.depth:
-            raise RuntimeError(f"{self.depth} forwards are saved, as many as depth allows: call backward first")
+        with self._refusing():
+            self._check_forward(x, save)
         self._saves += save
         self._pending.append(_worker().submit(self._run_forward, x, expert_ids, expert_weights, save))
 
     def submit_backward(self, dy: torch.Tensor):
         """Begins the backward of the last forward that was saved."""
-        if self._saves == 0:
-            raise RuntimeError(f"backward without a saved forward: 0 of at most {self.depth} are saved")
+        with self._refusing():
+            if self._saves == 0:
+                raise RuntimeError(f"backward without a saved forward: 0 of at most {self.depth} are saved")
         self._saves -= 1
         self._pending.append(_worker().submit(self._run_backward, dy))
 
@@ -116,29 +107,63 @@ class FineTuning:
             if not self._pending:
                 self._saves = len(self._saved)  # fewer, where a forward failed
 
+    @contextlib.contextmanager
+    def _refusing(self):
+        """What its body raises refuses the step at all ranks, in its place among those submitted."""
+        try:
+            yield
+        except Exception as error:
+            if self.layer.shape.ranks > 1:
+                _worker().submit(self.layer.refuse, str(error))
+            raise
+
     def _check_nothing_pending(self, call: str):
-        if self._pending:
-            raise RuntimeError(f"{call} while {len(self._pending)} submitted steps are pending: call wait first")
+        with self._refusing():
+            if self._pending:
+                raise RuntimeError(f"{call} while {len(self._pending)} submitted steps are pending: call wait first")
+
+    def _check_forward(self, x, save: bool):
+        if not self._loaded:
+            shape = self.layer.down_weight.shape
+            raise RuntimeError(
+                f"weights of {shape[0]} experts are not loaded: call load_weights(gate, up, down) with gate and up "
+                f"[{shape[0]}, {shape[2]}, {shape[1]}] and down {list(shape)}"
+            )
+        if not isinstance(x, torch.Tensor):
+            raise ValueError(f"x is of type {type(x).__name__}, expected a tensor")
+        most = self.layer.shape.max_tokens
+        if x.dim() != 2:
+            raise ValueError(f"x has shape {list(x.shape)}, expected [T, {self.layer.shape.hidden}]")
+        if x.shape[0] > most:
+            raise ValueError(f"x has {x.shape[0]} tokens, expected at most max_tokens, which is {most}")
+        if save and self._saves == self.depth:
+            raise RuntimeError(f"{self.depth} forwards are saved, as many as depth allows: call backward first")
 
     def _run_forward(self, x, expert_ids, expert_weights, save: bool) -> torch.Tensor:
         if not save:
             with torch.no_grad():
                 return self.layer(x, expert_ids, expert_weights)
-        x = x.detach().requires_grad_()
-        expert_weights = expert_weights.detach().requires_grad_()
+        with self.layer.refusing():
+            if not isinstance(expert_weights, torch.Tensor):
+                raise ValueError(f"expert_weights is of type {type(expert_weights).__name__}, expected a tensor")
+            x = x.detach().requires_grad_()
+            expert_weights = expert_weights.detach().requires_grad_()
         with torch.enable_grad():  # whatever the mode of the caller's thread
             y = self.layer(x, expert_ids, expert_weights)
         self._saved.append((x, expert_weights, y))
         return y.detach()
 
     def _run_backward(self, dy: torch.Tensor) -> dict[str, torch.Tensor]:
-        if not self._saved:
-            raise RuntimeError(f"backward without a saved forward: 0 of at most {self.depth} are saved")
-        x, expert_weights, y = self._saved[-1]
-        if dy.shape != y.shape:
-            raise ValueError(f"dy has shape {list(dy.shape)}, expected {list(y.shape)} of the forward it belongs to")
-        self._saved.pop()
+        with self.layer.refusing():
+            if not self._saved:
+                raise RuntimeError(f"backward without a saved forward: 0 of at most {self.depth} are saved")
+            x, expert_weights, y = self._saved[-1]
+            if not isinstance(dy, torch.Tensor):
+                raise ValueError(f"dy is of type {type(dy).__name__}, expected a tensor")
+            if dy.shape != y.shape:
+                raise ValueError(f"dy has shape {list(dy.shape)}, expected {list(y.shape)} of the forward it belongs to")
         trained = {name: each for name, each in self.layer.named_parameters() if each.requires_grad}
         leaves = {"x": x, "expert_weights": expert_weights, **trained}
         found = torch.autograd.grad(y, list(leaves.values()), dy.to(y.dtype), allow_unused=True)
+        self._saved.pop()  # and not where a rank refused the step: it may come again
         return {name: grad for name, grad in zip(leaves, found) if grad is not None}

@@ -40,15 +40,19 @@ def fused_dispatch(
     row_probs [R] float32. Gradients go to x and token_probs, by a combine. Collective, and so is its backward.
     """
     recording.refuse("fused_dispatch", x, token_indices, token_probs)
-    if not isinstance(token_indices, torch.Tensor) or token_indices.dim() != 2:
-        raise ValueError("token_indices is no tensor [T, K]")
-    if not isinstance(x, torch.Tensor) or x.dim() != 2:
-        raise ValueError("x is no tensor [T, H]")
     members = ranks.Group(group)
-    graph = exchange_graph(x.shape[1], num_experts, token_indices.shape[1], members.size, max_tokens)
     shared = ranks.shared_by(members, threads, timeout)
-    exchange = shared.exchange(cache.compile_graph(graph))
-    operands = (as_stored(tensor) for tensor in (x, token_indices, token_probs))
+    with shared.refusing():
+        if not isinstance(token_indices, torch.Tensor) or token_indices.dim() != 2:
+            raise ValueError("token_indices is no tensor [T, K]")
+        if not isinstance(x, torch.Tensor) or x.dim() != 2:
+            raise ValueError("x is no tensor [T, H]")
+        if not isinstance(token_probs, torch.Tensor):
+            raise ValueError(f"token_probs is of type {type(token_probs).__name__}, expected a tensor")
+        graph = exchange_graph(x.shape[1], num_experts, token_indices.shape[1], members.size, max_tokens)
+        program = cache.compile_graph(graph)
+        operands = [as_stored(tensor) for tensor in (x, token_indices, token_probs)]
+    exchange = shared.exchange(program)
     *made, token = torch.ops.sluice.dispatch(exchange, *operands)
     return *made, Handle(exchange, token)
 
@@ -60,9 +64,13 @@ def fused_combine(rows: torch.Tensor, group, handle: Handle) -> torch.Tensor:
     `group` is that of the dispatch. The gradient of rows is a dispatch. Collective, and so is its backward.
     """
     recording.refuse("fused_combine", rows)
-    if not isinstance(handle, Handle):
-        raise ValueError(f"handle is of type {type(handle).__name__}, expected what fused_dispatch gave")
-    return torch.ops.sluice.combine(handle._exchange, as_stored(rows), handle._token)
+    with ranks.shared_by(ranks.Group(group)).refusing():
+        if not isinstance(handle, Handle):
+            raise ValueError(f"handle is of type {type(handle).__name__}, expected what fused_dispatch gave")
+        if not isinstance(rows, torch.Tensor):
+            raise ValueError(f"rows is of type {type(rows).__name__}, expected a tensor")
+        rows = as_stored(rows)
+    return torch.ops.sluice.combine(handle._exchange, rows, handle._token)
 
 
 def exchange_graph(hidden: int, experts: int, top_k: int, ranks: int, max_tokens: int) -> dict:

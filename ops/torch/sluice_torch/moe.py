@@ -122,13 +122,16 @@ class MoE(torch.nn.Module):
 
         Tensors are on the CPU; those that are not contiguous are copied. ids and weights may have the tokens in one
         dimension. Collective.
-        ValueError and RuntimeError: tensors of other types or shapes, ids of no expert or twice in a token.
+        ValueError and RuntimeError: tensors of other types or shapes, ids of no expert or twice in a token. What one
+        rank refuses fails the step at all of them, and the next is the same step everywhere.
         """
-        operands = self._operands(x, expert_ids, expert_weights)
-        weights = self._weights()
-        grads = self._main_grads() if torch.is_grad_enabled() else []
-        layer = self._layer(self._needed(operands, weights), weights, bool(grads))
-        y = torch.ops.sluice.moe(layer, *operands, weights, grads)
+        shared = self._shared()
+        with shared.refusing():
+            operands = self._operands(x, expert_ids, expert_weights)
+            weights = self._weights()
+            grads = self._main_grads() if torch.is_grad_enabled() else []
+            program = self._program(self._needed(operands, weights), weights, bool(grads))
+        y = torch.ops.sluice.moe(self._layer(shared, program), *operands, weights, grads)
         return y.to(x.dtype).view(x.shape)
 
     @recording.outside_graphs
@@ -139,13 +142,25 @@ class MoE(torch.nn.Module):
 
         RuntimeError: gradients are enabled. The tensors are not to be changed before the step is done.
         """
-        if torch.is_grad_enabled():
-            raise RuntimeError("submit_forward has no gradients: call it under torch.no_grad()")
-        operands = self._operands(x, expert_ids, expert_weights)
-        weights = self._weights()
-        layer = self._layer((), weights, False)  # loads torch.ops.sluice where this is the first step
-        pending = torch.ops.sluice.submit_moe(layer, *operands, weights)
+        shared = self._shared()  # loads torch.ops.sluice where this is the first step
+        with shared.refusing():
+            if torch.is_grad_enabled():
+                raise RuntimeError("submit_forward has no gradients: call it under torch.no_grad()")
+            operands = self._operands(x, expert_ids, expert_weights)
+            weights = self._weights()
+            program = self._program((), weights, False)
+        pending = torch.ops.sluice.submit_moe(self._layer(shared, program), *operands, weights)
         return PendingForward(pending, x.shape, x.dtype)
+
+    def refuse(self, why: str):
+        """In the place of a forward or backward, for a rank that cannot come to it: the step fails at all other ranks
+        with "rank N: WHY", and the next is the same step everywhere. Collective as that step is."""
+        self._shared().refuse(why)
+
+    def refusing(self):
+        """A context manager, around what a rank does before it calls the layer: what it raises is also what refuse()
+        says. Not around the call."""
+        return self._shared().refusing()
 
     def _operands(self, x, expert_ids, expert_weights) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """x [T, H], ids [T, K] and weights [T, K], of types that the op takes, where these are right otherwise."""
@@ -231,17 +246,25 @@ class MoE(torch.nn.Module):
         needed = (operands[0].requires_grad, operands[2].requires_grad, *(w.requires_grad for w in weights))
         return needed if any(needed) else ()
 
-    def _layer(self, needed: tuple[bool, ...], weights: list[torch.Tensor], accumulate: bool):
-        """The layer whose program gives what is needed. Collective where it is not there yet."""
+    def _shared(self) -> ranks.Shared:
+        return ranks.shared_by(self._group, self.threads, self.timeout)
+
+    def _program(self, needed: tuple[bool, ...], weights: list[torch.Tensor], accumulate: bool) -> tuple:
+        """The program that gives what is needed: its key in _layers, and its path where its layer is not there yet."""
         precise = accumulate or any(
             asked and weight.dtype == torch.float32 for asked, weight in zip(needed[2:], weights)
         )
         key = (os.getpid(), needed, precise, accumulate)
-        if key not in self._layers:
-            self._layers[key] = self._make_layer(needed, "F32" if precise else "BF16", accumulate)
+        return key, None if key in self._layers else self._compile(needed, "F32" if precise else "BF16", accumulate)
+
+    def _layer(self, shared: ranks.Shared, program: tuple):
+        """The layer of what _program() gave. Collective where it is not there yet."""
+        key, path = program
+        if path is not None:
+            self._layers[key] = shared.layer(path, self._weight_names())
         return self._layers[key]
 
-    def _make_layer(self, needed: tuple[bool, ...], grads: str, accumulate: bool):
+    def _compile(self, needed: tuple[bool, ...], grads: str, accumulate: bool) -> str:
         names = self._weight_names()
         trainable = tuple(n for n, asked in zip(("x", "expert_weights", *names), needed) if asked)
         graph = graphs.forward_graph(self.shape)
@@ -249,8 +272,7 @@ class MoE(torch.nn.Module):
             from . import lora
 
             graph = lora.adapted_graph(graph, self.lora, self.shape.hidden, self.shape.intermediate)
-        path = cache.compile_graph(graph, trainable=trainable, grads=grads, accumulate=accumulate, keep=self.keep)
-        return ranks.shared_by(self._group, self.threads, self.timeout).layer(path, names)
+        return cache.compile_graph(graph, trainable=trainable, grads=grads, accumulate=accumulate, keep=self.keep)
 
     def __prepare_scriptable__(self):
         recording.refuse_script("sluice_torch.MoE")

@@ -5,6 +5,7 @@ keeps nothing between steps. Layers with the same program are one layer, whichev
 """
 
 import atexit
+import contextlib
 import os
 import secrets
 import threading
@@ -45,11 +46,30 @@ class Shared:
     """Ranks and the layers made for them. Made collectively by the ranks of the group."""
 
     def __init__(self, group: Group, threads: int, timeout: float):
-        library.load()
-        job = _agree_on_job(group) if group.size > 1 else ""
+        failure = None
+        try:
+            library.load()
+        except RuntimeError as error:
+            if group.size == 1:
+                raise
+            failure = str(error)  # said by all ranks: the others would wait for this one
+        job = _agree_on_job(group, failure) if group.size > 1 else ""
         self.threads, self.timeout = threads, timeout
         self.ranks = torch.classes.sluice.Ranks(job, group.rank, group.size, threads, timeout)
         self._layers = {}
+
+    def refuse(self, why: str):
+        """In the place of a step: it fails at all ranks, at others with "rank N: WHY". Waits for them."""
+        self.ranks.refuse(why)
+
+    @contextlib.contextmanager
+    def refusing(self):
+        """Around what prepares a step, and does nothing collective: what it raises, the step is refused with."""
+        try:
+            yield
+        except Exception as error:
+            self.refuse(str(error).removeprefix("sluice: ") or type(error).__name__)
+            raise
 
     def layer(self, path: str, weights: list[str]):
         """The layer of a program; made at first use, collectively."""
@@ -73,7 +93,8 @@ class Shared:
 def shared_by(group: Group, threads: int = 0, timeout: float = 30.0) -> Shared:
     """What the layers of a group share. The first layer that runs says how many threads, and how long they wait.
 
-    ValueError: another number of threads is asked for than there is. RuntimeError: ranks on several machines.
+    Collective the first time. ValueError, which refuses a step: another number of threads is asked for than there
+    is. RuntimeError: ranks on several machines.
     """
     key = (os.getpid(), group.group if group.size > 1 else None)  # a forked child has workers of its own
     with _guard:
@@ -81,9 +102,10 @@ def shared_by(group: Group, threads: int = 0, timeout: float = 30.0) -> Shared:
             _shared[key] = Shared(group, threads, timeout)
         shared = _shared[key]
     if threads and threads != shared.ranks.threads():
-        raise ValueError(
-            f"threads is {threads}, but layers of this group share {shared.ranks.threads()} threads already"
-        )
+        with shared.refusing():
+            raise ValueError(
+                f"threads is {threads}, but layers of this group share {shared.ranks.threads()} threads already"
+            )
     return shared
 
 
@@ -114,11 +136,15 @@ def _machine() -> str:
         return os.uname().nodename
 
 
-def _agree_on_job(group: Group) -> str:
-    """A name that no other job has, from the first rank. RuntimeError, at all ranks: several machines."""
+def _agree_on_job(group: Group, failure: str | None) -> str:
+    """A name that no other job has, from the first rank. RuntimeError, at all ranks: several machines, or a rank
+    that cannot go on, and why."""
     said = [None] * group.size
-    dist.all_gather_object(said, (_machine(), f"sluice-{secrets.token_hex(8)}"), group=group.group)
-    for rank, (machine, _) in enumerate(said):
+    dist.all_gather_object(said, (_machine(), f"sluice-{secrets.token_hex(8)}", failure), group=group.group)
+    for rank, (_, _, failed) in enumerate(said):
+        if failed is not None:
+            raise RuntimeError(failed if rank == group.rank else f"rank {rank}: {failed}")
+    for rank, (machine, _, _) in enumerate(said):
         if machine != said[0][0]:
             raise RuntimeError(
                 f"ranks of ep_group are on several machines: rank 0 on {said[0][0]}, rank {rank} on {machine}; "
