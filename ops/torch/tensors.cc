@@ -40,6 +40,14 @@ DType typeOf(const at::Tensor& tensor) {
   }
 }
 
+// Of a subclass that Python dispatches (DTensor, FakeTensor, those of torch.compile), or of torch.func: what
+// it holds is not in its memory.
+bool standsForOthers(const at::Tensor& tensor) {
+  const c10::DispatchKeySet keys = tensor.key_set();
+  return keys.has(c10::DispatchKey::Python) || keys.has(c10::DispatchKey::Functionalize) ||
+         keys.has(c10::DispatchKey::FuncTorchBatched) || keys.has(c10::DispatchKey::FuncTorchGradWrapper);
+}
+
 }  // namespace
 
 at::ScalarType torchType(DType type) {
@@ -61,6 +69,9 @@ at::ScalarType torchType(DType type) {
 void checkTensor(std::string_view name, const at::Tensor& tensor, at::ScalarType type,
                  const std::vector<int64_t>& shape) {
   if (!tensor.defined()) throwValue(fmt::format("{} is not given", name));
+  if (standsForOthers(tensor))
+    throwValue(fmt::format(
+        "{} is a DTensor or another tensor without memory of its own, expected a plain tensor", name));
   if (!tensor.device().is_cpu())
     throwValue(fmt::format("{} is on device {}, expected cpu", name, tensor.device().str()));
   if (tensor.layout() != at::kStrided)

@@ -32,6 +32,8 @@ def forks():
             signal.alarm(30)
             status = 0
             if use:
+                # as DataLoader's workers do: with more threads PyTorch itself hangs here once its parent has used some
+                torch.set_num_threads(1)
                 status = 3
                 try:
                     tensors.run(made)

@@ -4,6 +4,9 @@ Their programs are chosen at each call, by the gradients asked for and the ranks
 backwards need: a recording of one call would be wrong for the next.
 """
 
+import functools
+import sys
+
 import torch
 
 _ADVICE = "call the layer in eager PyTorch"
@@ -24,9 +27,28 @@ def refuse(what: str, *tensors):
 
 
 def outside_graphs(function):
-    """The function, which torch.compile, where there is one, leaves to eager PyTorch: graphs end before it."""
-    disable = getattr(getattr(torch, "compiler", None), "disable", None)
-    try:
-        return function if disable is None else disable(function)
-    except ImportError:  # a PyTorch without what its compiler needs
-        return function
+    """The function, which torch.compile, where there is one, leaves to eager PyTorch: graphs end before it.
+
+    Where that asks for one graph (fullgraph=True, torch.export) it refuses, and names the function.
+    """
+    if not hasattr(torch, "compiler"):
+        return function  # before PyTorch 2.1
+    from torch._C._dynamo.eval_frame import skip_code
+
+    disabled = None
+
+    @functools.wraps(function)
+    def run(*arguments, **options):
+        nonlocal disabled
+        # Not torch.compiler.disable() from the start: it imports PyTorch's compiler, a second for those who do not use it.
+        if disabled is None:
+            if "torch._dynamo" not in sys.modules:
+                return function(*arguments, **options)
+            disabled = torch.compiler.disable(function)
+        return disabled(*arguments, **options)
+
+    # As that does: the compiler neither makes this part of a graph, nor looks at it (and guards each layer) when it is
+    # called between graphs.
+    run._torchdynamo_disable = True
+    skip_code(run.__code__)
+    return run
