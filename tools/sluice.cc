@@ -6,6 +6,7 @@
 #include <exception>
 
 #include "tools/cli/command.h"
+#include "tools/command_line.h"
 #include "tools/version.h"
 
 namespace {
@@ -13,11 +14,12 @@ namespace {
 using namespace sluice::tools;
 
 int fail(const std::string& message, int status) {
-  fmt::print(stderr, "sluice: error: {}\n", message);
+  fmt::print(stderr, "sluice: error: {}\n", printable(message));
   return status;
 }
 
 int runTool(int argc, char** argv) {
+  if (const std::string empty = findEmptyArgument(argc, argv); !empty.empty()) return fail(empty, kExitUsage);
   CLI::App app("sluice: runs, shows, verifies and compares task programs made by sluicec", "sluice");
   app.set_version_flag("--version", versionText("sluice"), kVersionHelp);
   app.require_subcommand(1);

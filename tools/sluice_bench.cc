@@ -18,6 +18,7 @@
 #include "tools/bench/report.h"
 #include "tools/cli/command.h"
 #include "tools/cli/files.h"
+#include "tools/command_line.h"
 #include "tools/io/pending_file.h"
 #include "tools/version.h"
 
@@ -65,7 +66,7 @@ struct Arguments {
 };
 
 int fail(const std::string& message, int status) {
-  fmt::print(stderr, "sluice: error: {}\n", message);
+  fmt::print(stderr, "sluice: error: {}\n", printable(message));
   return status;
 }
 
@@ -269,6 +270,7 @@ Status bench(Arguments& a) {
 }
 
 int runTool(int argc, char** argv) {
+  if (const std::string empty = findEmptyArgument(argc, argv); !empty.empty()) return fail(empty, kExitUsage);
   CLI::App app("sluice bench: how fast this machine computes layers, beside what it could at most",
                "sluice bench");
   Arguments arguments;

@@ -5,9 +5,14 @@
 #include "llvm/Config/llvm-config.h"
 #include "llvm/Support/CommandLine.h"
 #include "mlir/Tools/mlir-opt/MlirOptMain.h"
+#include "tools/command_line.h"
 #include "tools/version.h"
 
 int main(int argc, char** argv) {
+  if (const std::string empty = sluice::tools::findEmptyArgument(argc, argv); !empty.empty()) {
+    llvm::errs() << "sluice-opt: error: " << sluice::tools::printable(empty) << "\n";
+    return 2;
+  }
   mlir::DialectRegistry registry;
   registry.insert<sluice::moe::MoeDialect, sluice::task::TaskDialect>();
   sluice::registerSluicePasses();

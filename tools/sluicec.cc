@@ -13,6 +13,7 @@
 #include "compiler/target/expect.h"
 #include "runtime/program/codec.h"
 #include "runtime/program/text.h"
+#include "tools/command_line.h"
 #include "tools/sluicec_kept.h"
 #include "tools/sluicec_reference.h"
 #include "tools/sluicec_report.h"
@@ -40,7 +41,8 @@ constexpr const char* kFooter = R"(Examples:
 An unknown symbol or one out of its range is an error that lists the symbols of the graph.
 The policy reference prints the static plan of the reference system, which cannot be run. It has symbols of its own:
 tp (tensor-parallel ranks, 1), seq (tokens that they share, max_tokens) and rank (whose queues, 0).
-Targets are files NAME.json in $SLUICE_TARGETS, else beside the compiler; a path that ends in .json is taken as it is.
+Targets are files NAME.json in $SLUICE_TARGETS, else beside the compiler, or else the models inside of it (ascend910b,
+cpu, h200); a path that ends in .json is taken as it is.
 Exit status: 0 done, 1 bad input or a file that cannot be written, 2 wrong usage.)";
 
 struct Arguments {
@@ -61,7 +63,7 @@ struct Arguments {
 
 int fail(const std::string& message, int status) {
   fmt::print(stderr, "{}{}\n", status == kWrongUsage || message.starts_with("error:") ? "sluicec: " : "",
-             message);
+             tools::printable(message));
   return status;
 }
 
@@ -273,13 +275,16 @@ int run(Arguments& arguments, const char* argv0) {
 }  // namespace sluice
 
 int main(int argc, char** argv) {
+  if (const std::string empty = sluice::tools::findEmptyArgument(argc, argv); !empty.empty())
+    return sluice::fail(empty, sluice::kWrongUsage);
   CLI::App app("sluicec: compiles a graph of a MoE-FFN layer to a task program", "sluicec");
   sluice::Arguments arguments;
   sluice::declare(app, arguments);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : sluice::kWrongUsage;
+    if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
+    return sluice::fail(error.what(), sluice::kWrongUsage);
   }
   if (const std::string wrong = sluice::checkUsage(arguments); !wrong.empty())
     return sluice::fail(wrong, sluice::kWrongUsage);

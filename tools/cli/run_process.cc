@@ -15,6 +15,7 @@
 #include "tools/cli/run_outputs.h"
 #include "tools/cli/run_overlap.h"
 #include "tools/cli/run_report.h"
+#include "tools/command_line.h"
 #include "tools/launch/rank_gather.h"
 #include "tools/trace/summary.h"
 
@@ -145,7 +146,8 @@ Status RankProcess::stage() {
 // has been said the others end. Ranks that others started may have standard errors of their own.
 Expected<int> RankProcess::fail(const RankFailure& failure) {
   if (transport_.kind() != "mpi") return Error{failure.message};
-  if (failure.rank == transport_.rank()) fmt::print(stderr, "sluice: error: {}\n", failure.message);
+  if (failure.rank == transport_.rank())
+    fmt::print(stderr, "sluice: error: {}\n", printable(failure.message));
   const auto said = gather_.gather("", {"the end", "after an error"});
   return said ? Expected<int>(kExitFailure) : said.error();
 }
