@@ -18,7 +18,9 @@
 #include "compiler/export/graph_json.h"
 #include "compiler/graph/read_graph.h"
 #include "compiler/import/import.h"
+#include "compiler/import/mlir_text.h"
 #include "compiler/passes/pipeline.h"
+#include "llvm/Support/MemoryBuffer.h"
 #include "llvm/Support/SourceMgr.h"
 #include "mlir/IR/BuiltinOps.h"
 #include "mlir/IR/Diagnostics.h"
@@ -149,8 +151,13 @@ Expected<Module> parseMlir(const std::string& path, const CompileOptions& option
   std::error_code failed;
   if (!std::filesystem::is_regular_file(path, failed))
     return Error{fmt::format("{}: error: no such file, or not a regular one", path)};
+  llvm::ErrorOr<std::unique_ptr<llvm::MemoryBuffer>> file = llvm::MemoryBuffer::getFile(path);
+  if (!file) return Error{fmt::format("{}: error: cannot read: {}", path, file.getError().message())};
+  if (Status status = checkMlirText((*file)->getBuffer(), path); !status) return status.error();
+  const auto sources = std::make_shared<llvm::SourceMgr>();
+  sources->AddNewSourceBuffer(std::move(*file), llvm::SMLoc());
   const mlir::ParserConfig config(&context, /*verifyAfterParse=*/true);
-  return mlir::parseSourceFile<mlir::ModuleOp>(path, config);
+  return mlir::parseSourceFile<mlir::ModuleOp>(sources, config);
 }
 
 // Adds the time from its beginning to its end.
