@@ -11,6 +11,7 @@
 
 #include "compiler/target/figures.h"
 #include "compiler/target/read_rates.h"
+#include "compiler/target/shipped_targets.h"
 #include "runtime/base/one_line.h"
 
 namespace sluice {
@@ -74,6 +75,13 @@ Expected<Target> targetOf(const std::string& path, const Json& root) {
   return target;
 }
 
+// `path` is for messages.
+Expected<Target> parseTarget(const std::string& path, std::string_view text) {
+  const Json root = Json::parse(text, nullptr, false);
+  if (!root.is_object()) return Error{fmt::format("{}: error: is not a JSON object", path)};
+  return targetOf(path, root);
+}
+
 Expected<Target> readTarget(const std::string& path) {
   std::error_code failed;
   if (!fs::is_regular_file(path, failed) || fs::file_size(path, failed) > kMaxFileBytes || failed)
@@ -82,13 +90,12 @@ Expected<Target> readTarget(const std::string& path) {
   std::stringstream content;
   content << file.rdbuf();
   if (!file) return Error{fmt::format("{}: error: cannot be read", path)};
-  const Json root = Json::parse(content.str(), nullptr, false);
-  if (!root.is_object()) return Error{fmt::format("{}: error: is not a JSON object", path)};
-  return targetOf(path, root);
+  return parseTarget(path, content.str());
 }
 
 std::string available(std::span<const std::string> folders) {
   std::vector<std::string> names;
+  for (const ShippedTarget& shipped : shippedTargets()) names.emplace_back(shipped.name);
   for (const std::string& folder : folders) {
     std::error_code failed;
     for (const fs::directory_entry& entry : fs::directory_iterator(folder, failed))
@@ -96,7 +103,7 @@ std::string available(std::span<const std::string> folders) {
   }
   std::sort(names.begin(), names.end());
   names.erase(std::unique(names.begin(), names.end()), names.end());
-  return names.empty() ? std::string("none") : fmt::format("{}", fmt::join(names, ", "));
+  return fmt::format("{}", fmt::join(names, ", "));
 }
 
 }  // namespace
@@ -109,6 +116,9 @@ Expected<Target> loadTarget(const std::string& nameOrPath, std::span<const std::
       std::error_code failed;
       if (fs::exists(path, failed)) return readTarget(path);
     }
+  for (const ShippedTarget& shipped : shippedTargets())
+    if (shipped.name == nameOrPath)
+      return parseTarget(fmt::format("shipped {}.json", nameOrPath), shipped.text);
   return Error{fmt::format("error: unknown target '{}', available: {}", nameOrPath, available(folders))};
 }
 

@@ -31,8 +31,9 @@ struct Target {
 };
 
 // Reads the model `nameOrPath`: a path if it ends in ".json", else the name of a file in one of `folders`,
-// the first that has it. Errors: no such target (lists those there are), a file that is not a device model,
-// a key that nothing reads, a figure without a source.
+// the first that has it, or else of a model that is shipped inside of this program (targets/). Errors: no
+// such target (lists those there are), a file that is not a device model, a key that nothing reads, a figure
+// without a source.
 Expected<Target> loadTarget(const std::string& nameOrPath, std::span<const std::string> folders);
 
 // Where targets are looked for: in $SLUICE_TARGETS if it is set; else in the runfiles of this executable,

@@ -174,8 +174,14 @@ class CacheTest(unittest.TestCase):
             shutil.copyfile(model, found)
             self.assertEqual(cache.find_target(str(compiler), "cpu"), str(found))
             found.unlink()
-        with self.assertRaisesRegex(RuntimeError, "no device model cpu.json .*share/sluice/targets"):
-            cache.find_target(str(compiler), "cpu")
+        self.assertEqual(cache.find_target(str(compiler), "cpu"), "cpu")
+
+    def test_a_compiler_that_was_copied_elsewhere_has_the_shipped_device_models_inside(self):
+        del os.environ["SLUICE_TARGETS"]
+        os.environ["SLUICEC"] = shutil.copy(self.real, self.folder / "sluicec")
+        self.assertTrue(compile_shape().endswith(".slp"))
+        with self.assertRaisesRegex(RuntimeError, "unknown target 'gpu', available: .*cpu"):
+            compile_shape(target="gpu")
 
     def test_the_folder_follows_the_environment(self):
         self.assertEqual(cache.folder(), self.folder / "cache")

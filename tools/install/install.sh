@@ -1,9 +1,9 @@
 #!/bin/bash
 # usage: bazel run //tools/install -- --prefix DIR
 #
-# Installs the C interface (header, shared library, files for pkg-config and CMake), the tools sluice and
-# sluicec, and their target and graph files under DIR: include, lib, bin, share/sluice. What is there is
-# replaced file by file. The folder may be moved later: nothing of it has its path inside.
+# Installs the C interface (header, shared library, files for pkg-config and CMake), all tools, and target and
+# graph files under DIR: include, lib, bin, share/sluice. What is there is replaced file by file. The folder may
+# be moved later: nothing of it has its path inside.
 set -euo pipefail
 
 refuse() { echo "install: error: $1" >&2; exit "${2:-1}"; }
@@ -32,13 +32,13 @@ major=$(number MAJOR) minor=$(number MINOR)
 # put MODE FILE DESTINATION   a reader, or a program that runs, keeps the old file or has the new one
 put() {
   mkdir -p "$(dirname "$prefix/$3")" || refuse "cannot make the folder of $prefix/$3"
-  cp -L "$2" "$prefix/$3.new.$$" && chmod "$1" "$prefix/$3.new.$$" && mv -fT "$prefix/$3.new.$$" "$prefix/$3" ||
-    { rm -f "$prefix/$3.new.$$"; refuse "cannot write $prefix/$3"; }
+  pending=$prefix/$3.new.$$
+  cp -L "$2" "$pending" && chmod "$1" "$pending" && mv -fT "$pending" "$prefix/$3" || refuse "cannot write $prefix/$3"
 }
 link() { ln -sfn "$1" "$prefix/lib/$2.new.$$" && mv -fT "$prefix/lib/$2.new.$$" "$prefix/lib/$2"; }
 
-filled=$(mktemp)
-trap 'rm -f "$filled"' EXIT
+filled=$(mktemp) pending=
+trap 'rm -f "$filled" "$pending"' EXIT  # when it is interrupted, too
 # put, with @MAJOR@ and @MINOR@ filled in
 put_filled() { sed "s/@MAJOR@/$major/g; s/@MINOR@/$minor/g" "$1" > "$filled"; put 644 "$filled" "$2"; }
 
@@ -50,6 +50,6 @@ put_filled tools/install/sluice.pc.in lib/pkgconfig/sluice.pc
 for file in sluice-config.cmake sluice-config-version.cmake; do
   put_filled "tools/install/$file.in" "lib/cmake/sluice/$file"
 done
-for tool in sluice sluicec; do put 755 "tools/$tool" "bin/$tool"; done
+for tool in sluice sluice-bench sluice-mpi sluice-opt sluicec; do put 755 "tools/$tool" "bin/$tool"; done
 find -L targets graphs -name '*.json' | while read -r file; do put 644 "$file" "share/sluice/$file"; done
 echo "installed the library $major.$minor and the tools under $prefix"

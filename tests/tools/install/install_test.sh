@@ -11,8 +11,9 @@ fail() { echo "FAIL: $1"; exit 1; }
 mv "$folder/first" "$folder/usr"
 prefix=$folder/usr
 [ -z "$(find "$prefix" -name '*.new.*')" ] || fail "a temporary file is left"
-for path in include/sluice.h lib/libsluice.so lib/libsluice.so.1 lib/libsluice.so.1.0 bin/sluice bin/sluicec \
-            share/sluice/targets/cpu.json share/sluice/graphs/moe_ffn/train.json; do
+for path in include/sluice.h lib/libsluice.so lib/libsluice.so.1 lib/libsluice.so.1.0 bin/sluice bin/sluice-bench \
+            bin/sluice-mpi bin/sluice-opt bin/sluicec share/sluice/targets/cpu.json \
+            share/sluice/graphs/moe_ffn/train.json; do
   [ -f "$prefix/$path" ] || fail "$path is not there"
 done
 [ "$(readlink "$prefix/lib/libsluice.so.1")" = libsluice.so.1.0 ] || fail "the name of the library is no link"
@@ -29,9 +30,19 @@ expect_refused --nonsense
 touch "$folder/file"
 expect_refused --prefix "$folder/file/below"
 
-# The installed compiler finds its targets by itself.
+# Every installed tool starts, and those that start others find them.
 unset SLUICE_TARGETS
 cd "$folder"
+for tool in sluice sluice-bench sluice-mpi sluice-opt sluicec; do
+  "$prefix/bin/$tool" --version > found || fail "$tool does not start"
+done
+"$prefix/bin/sluice" bench --case tiny --repeat 1 --no-scaling > found || fail "sluice bench"
+grep -q tiny found || fail "sluice bench measured nothing"
+
+# A compiler that is copied elsewhere has the targets inside; the installed one finds the files.
+mkdir alone
+cp "$prefix/bin/sluicec" alone/
+alone/sluicec "$prefix/share/sluice/graphs/moe_ffn/forward.json" --target ascend910b -o alone/layer.slp
 "$prefix/bin/sluicec" "$prefix/share/sluice/graphs/moe_ffn/train.json" --target cpu --set ep=1 --set experts=8 \
   --set top_k=2 --set hidden=64 --set intermediate=48 --set max_tokens=64 -o layer.slp
 "$prefix/bin/sluice" verify layer.slp
