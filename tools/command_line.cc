@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "runtime/base/utf8.h"
+#include "runtime/base/one_line.h"
 
 namespace sluice::tools {
 namespace {
@@ -30,16 +30,13 @@ std::string findEmptyArgument(int argc, const char* const* argv) {
 
 std::string printable(std::string_view text) {
   std::string shown;
-  while (!text.empty()) {
-    const size_t length = utf8Length(text);
-    const std::string_view next = text.substr(0, length == 0 ? 1 : length);
-    const bool plain = length != 0 && (!isControl(next) || next == "\n" || next == "\t");
-    if (plain) shown += next;
-    for (size_t i = 0; !plain && i < next.size(); ++i)
-      shown += fmt::format("\\x{:02x}", static_cast<unsigned char>(next[i]));
-    text.remove_prefix(next.size());
+  for (;;) {
+    const size_t end = text.find_first_of("\n\t");
+    shown += oneLine(text.substr(0, end));
+    if (end == text.npos) return shown;
+    shown += text[end];
+    text.remove_prefix(end + 1);
   }
-  return shown;
 }
 
 }  // namespace sluice::tools
