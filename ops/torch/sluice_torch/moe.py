@@ -125,6 +125,7 @@ class MoE(torch.nn.Module):
         ValueError and RuntimeError: tensors of other types or shapes, ids of no expert or twice in a token. What one
         rank refuses fails the step at all of them, and the next is the same step everywhere.
         """
+        recording.refuse("sluice_torch.MoE", x, expert_ids, expert_weights)
         shared = self._shared()
         with shared.refusing():
             operands = self._operands(x, expert_ids, expert_weights)
@@ -142,6 +143,7 @@ class MoE(torch.nn.Module):
 
         RuntimeError: gradients are enabled. The tensors are not to be changed before the step is done.
         """
+        recording.refuse("sluice_torch.MoE", x, expert_ids, expert_weights)
         shared = self._shared()  # loads torch.ops.sluice where this is the first step
         with shared.refusing():
             if torch.is_grad_enabled():
@@ -164,7 +166,6 @@ class MoE(torch.nn.Module):
 
     def _operands(self, x, expert_ids, expert_weights) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """x [T, H], ids [T, K] and weights [T, K], of types that the op takes, where these are right otherwise."""
-        recording.refuse("sluice_torch.MoE", x, expert_ids, expert_weights)
         for name, tensor in (("x", x), ("expert_ids", expert_ids), ("expert_weights", expert_weights)):
             if not isinstance(tensor, torch.Tensor):
                 raise ValueError(f"{name} is of type {type(tensor).__name__}, expected a tensor")
