@@ -1,7 +1,10 @@
 """What stands in a model where its MoE blocks, or their stacked experts, were."""
 
+import contextlib
+
 import torch
 
+from .moe import MoE
 from .routing import Routing
 from .structure import Layout, Unsupported
 from .twin import attributes
@@ -25,6 +28,12 @@ class _Stand(torch.nn.Module):
         super().__setattr__(name, value)
 
 
+def _before_step(layer: torch.nn.Module):
+    """Around what comes before the layer's step: where ranks share the experts, what it raises fails the step at all."""
+    shared = isinstance(layer, MoE) and layer.shape.ranks > 1
+    return layer.refusing() if shared else contextlib.nullcontext()
+
+
 class ReplacedBlock(_Stand):
     """A block whose list of experts is a layer of Sluice; all else is the block's own."""
 
@@ -42,8 +51,9 @@ class ReplacedBlock(_Stand):
     def forward(self, hidden_states: torch.Tensor):
         """The experts' sum for hidden_states [..., H]; with the router's logits where the block gave them."""
         experts, router = (getattr(self, name) for name in self._names)
-        ids, weights, logits = self.routing.route(router, hidden_states)
-        rows = hidden_states.reshape(-1, hidden_states.shape[-1])
+        with _before_step(experts):
+            ids, weights, logits = self.routing.route(router, hidden_states)
+            rows = hidden_states.reshape(-1, hidden_states.shape[-1])
         y = experts(rows, ids, weights).view(hidden_states.shape)
         y = self.routing.around(lambda name: getattr(self, name), hidden_states, y)
         return (y, logits) if self.routing.returns_logits else y
@@ -61,9 +71,11 @@ class ReplacedExperts(_Stand):
         self.train(experts.training)
 
     def forward(self, hidden_states: torch.Tensor, first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
-        ids, weights = (second, first) if first.is_floating_point() else (first, second)
-        ids = ids.reshape(-1, ids.shape[-1])
-        weights = weights.reshape(-1, weights.shape[-1])
-        weights = weights.gather(1, ids) if self._scattered else weights
-        rows = hidden_states.reshape(-1, hidden_states.shape[-1])
-        return self.layer(rows, ids, weights.float()).view(hidden_states.shape)
+        with _before_step(self.layer):
+            ids, weights = (second, first) if first.is_floating_point() else (first, second)
+            ids = ids.reshape(-1, ids.shape[-1])
+            weights = weights.reshape(-1, weights.shape[-1])
+            weights = weights.gather(1, ids) if self._scattered else weights
+            rows = hidden_states.reshape(-1, hidden_states.shape[-1])
+            weights = weights.float()
+        return self.layer(rows, ids, weights).view(hidden_states.shape)

@@ -53,9 +53,28 @@ def train_share(rank, store, out):
         mean = loss.detach() / RANKS
         dist.all_reduce(mean)
         losses.append(mean.item())
+    check_refused(model.get_submodule(replaced[0]), rank)
     if rank == 0:
         torch.save(losses, out)
     dist.barrier()
+
+
+def check_refused(block, rank):
+    """What a block raises before its layer's step fails the step at all ranks, and the next one is right."""
+    width = next(parameter.shape[-1] for name, parameter in block.named_parameters() if ".gate_up" in name)
+    hidden = torch.randn(1, 5, width, generator=torch.Generator().manual_seed(rank))
+    with torch.no_grad():
+        expected = block(hidden)
+        for refusing in range(RANKS):
+            try:
+                block(hidden[..., 1:] if rank == refusing else hidden)
+            except RuntimeError as error:
+                said = str(error)
+            assert "shapes cannot be multiplied" in said, said
+            assert rank == refusing or f"rank {refusing}: " in said, said
+            found = block(hidden)
+            for a, b in zip(*((y if isinstance(y, tuple) else (y,)) for y in (found, expected))):
+                assert torch.equal(a, b), refusing
 
 
 class RanksTest(unittest.TestCase):
