@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cassert>
 #include <map>
+#include <random>
 #include <set>
 
 #include "tools/evaluate/accumulated.h"
@@ -17,7 +18,7 @@ namespace {
 class Evaluation {
  public:
   Evaluation(const VerifiedProgram& program, std::span<const ValueMap> inputs, const EvaluateOptions& options)
-      : p_(*program), inputs_(inputs), options_(options), ranks_(inputs.size()) {
+      : p_(*program), inputs_(inputs), options_(options), ranks_(inputs.size()), noise_(options.noiseSeed) {
     assert(std::ssize(inputs) == p_.ranks);
     for (RankState& rank : ranks_) rank.buffers.resize(p_.buffers.size());
   }
@@ -29,7 +30,9 @@ class Evaluation {
     if (Status status = checkRows(entry, *routing); !status) return status;
     for (const Family* family : inDataOrder(entry)) {
       if (Status status = checkRead(*family); !status) return status;
-      evaluateFamily({p_, *routing, ranks_, options_.roundStored, options_.threads}, *family);
+      evaluateFamily({p_, *routing, ranks_, options_.roundStored, options_.noiseSeed != 0 ? &noise_ : nullptr,
+                      options_.threads},
+                     *family);
       for (BufferId id : family->writes)
         if (id) written_.insert(id);
     }
@@ -152,6 +155,7 @@ class Evaluation {
   std::vector<RankState> ranks_;
   std::map<size_t, int64_t> tokensOf_;  // of the ranks that have a tensor of tokens bound
   std::set<BufferId> written_;
+  std::mt19937_64 noise_;
 };
 
 }  // namespace

@@ -7,6 +7,7 @@
 // Free function on values; any thread.
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <vector>
 
@@ -18,6 +19,7 @@ namespace sluice::tools {
 
 struct EvaluateOptions {
   bool roundStored = false;  // round where the program stores bf16 or fp32
+  uint64_t noiseSeed = 0;    // not 0: what is stored is off by random parts of what rounding may change
   int threads = 1;           // of the matrix products
 };
 

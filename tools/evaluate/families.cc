@@ -67,8 +67,14 @@ class FamilyAtRank {
   void put(size_t operand, Values values) {
     const BufferId id = f_.writes[operand];
     if (!id) return;
-    if (c_.roundStored) roundTo(c_.program.at(id).type, values.data);
+    store(c_.program.at(id).type, values.data);
     state().buffers[id.value] = std::move(values);
+  }
+
+  // What becomes of numbers that a kernel stores, or gives to a matrix unit, as `type`.
+  void store(DType type, std::vector<double>& data) const {
+    if (c_.roundStored) roundTo(type, data);
+    if (c_.noise != nullptr) addNoise(type, data, *c_.noise);
   }
 
   static Values zeros(std::vector<int64_t> shape) {
@@ -121,7 +127,7 @@ class FamilyAtRank {
     }
     for (double& value : c.data) value *= factorOf(f_);
     // What stays inside a fused task is rounded as if it were stored.
-    if (c_.roundStored) roundTo(DType::kBF16, c.data);
+    store(DType::kBF16, c.data);
     return c;
   }
 
@@ -132,6 +138,8 @@ class FamilyAtRank {
     std::vector<double> scaled = a.data;
     for (size_t i = 0; i < scaled.size(); ++i)
       scaled[i] *= factorOf(f_) * (rowScale ? rowScale->data[i / static_cast<size_t>(m)] : 1.0);
+    // Kernels round scaled rows; that changes no bit where the scale is a power of two.
+    if (rowScale && c_.noise != nullptr) addNoise(DType::kBF16, scaled, *c_.noise);
     const Buffer& buffer = c_.program.at(f_.writes[0]);
     std::vector<int64_t> shape;
     for (const Dim& dim : buffer.shape)

@@ -3,6 +3,7 @@
 // A family is taken as a whole: no slots, tiles, lanes, events or kernels. One thread calls it.
 #pragma once
 
+#include <random>
 #include <vector>
 
 #include "runtime/program/program.h"
@@ -21,7 +22,8 @@ struct FamilyContext {
   const TaskProgram& program;
   const std::vector<RankRows>& routing;  // of the family's entry
   std::vector<RankState>& ranks;
-  bool roundStored = false;  // round what a task stores, as its buffer does
+  bool roundStored = false;          // round what a task stores, as its buffer does
+  std::mt19937_64* noise = nullptr;  // instead: change it by random parts of what rounding may change
   int threads = 1;
 };
 

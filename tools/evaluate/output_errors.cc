@@ -3,12 +3,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 
 #include "tools/evaluate/evaluate.h"
 
 namespace sluice::tools {
 namespace {
+
+constexpr int kNoisyRuns = 8;
 
 bool isOutput(const TaskProgram& program, const std::string& name) {
   return std::any_of(program.buffers.begin(), program.buffers.end(), [&](const Buffer& buffer) {
@@ -21,6 +24,37 @@ Status compareShape(size_t rank, const Buffer& buffer, const Tensor& found, cons
   return Error{fmt::format("rank {}: tensor '{}': found {}, expected {}", rank, buffer.name,
                            describeTensor(found.type(), found.shape()),
                            describeTensor(buffer.type, expected.shape))};
+}
+
+// The outputs of what `outputs` needs.
+Expected<std::vector<ValueMap>> evaluateFor(const VerifiedProgram& program,
+                                            const std::vector<TensorMap>& inputs,
+                                            const std::vector<TensorMap>& outputs,
+                                            const EvaluateOptions& options) {
+  for (const auto& [name, tensor] : outputs.front())
+    if (!isOutput(*program, name))
+      return Error{fmt::format("tensor '{}' is no output of program '{}'", name, program->name)};
+  std::vector<ValueMap> given;
+  for (const TensorMap& tensors : inputs) given.push_back(toValues(tensors));
+  return evaluate(program, entriesFor(*program, outputs.front()), given, options);
+}
+
+std::vector<const Buffer*> comparedBuffers(const TaskProgram& program,
+                                           const std::vector<TensorMap>& outputs) {
+  std::vector<const Buffer*> buffers;
+  for (const Buffer& buffer : program.buffers)
+    if (buffer.role == Role::kOutput && outputs.front().contains(buffer.name)) buffers.push_back(&buffer);
+  return buffers;
+}
+
+double errorOf(const std::string& name, const std::vector<ValueMap>& found,
+               const std::vector<ValueMap>& expected) {
+  std::vector<const Values*> foundAt, expectedAt;
+  for (size_t rank = 0; rank < found.size(); ++rank) {
+    foundAt.push_back(&found[rank].at(name));
+    expectedAt.push_back(&expected[rank].at(name));
+  }
+  return relativeError(foundAt, expectedAt);
 }
 
 }  // namespace
@@ -49,30 +83,40 @@ std::vector<EntryId> entriesFor(const TaskProgram& program, const TensorMap& out
 Expected<std::vector<OutputError>> outputErrors(const VerifiedProgram& program,
                                                 const std::vector<TensorMap>& inputs,
                                                 const std::vector<TensorMap>& outputs, int threads) {
-  for (const auto& [name, tensor] : outputs.front())
-    if (!isOutput(*program, name))
-      return Error{fmt::format("tensor '{}' is no output of program '{}'", name, program->name)};
-  std::vector<ValueMap> given;
-  for (const TensorMap& tensors : inputs) given.push_back(toValues(tensors));
   const Expected<std::vector<ValueMap>> expected =
-      evaluate(program, entriesFor(*program, outputs.front()), given, {.threads = threads});
+      evaluateFor(program, inputs, outputs, {.threads = threads});
   if (!expected) return expected.error();
-
+  std::vector<ValueMap> found;
+  for (const TensorMap& tensors : outputs) found.push_back(toValues(tensors));
   std::vector<OutputError> errors;
-  for (const Buffer& buffer : program->buffers) {
-    if (buffer.role != Role::kOutput || !outputs.front().contains(buffer.name)) continue;
-    std::vector<Values> found;
-    std::vector<const Values*> foundAt, expectedAt;
-    for (size_t rank = 0; rank < outputs.size(); ++rank) {
-      const Tensor& tensor = outputs[rank].at(buffer.name);
-      expectedAt.push_back(&(*expected)[rank].at(buffer.name));
-      if (Status status = compareShape(rank, buffer, tensor, *expectedAt.back()); !status)
+  for (const Buffer* buffer : comparedBuffers(*program, outputs)) {
+    for (size_t rank = 0; rank < outputs.size(); ++rank)
+      if (Status status =
+              compareShape(rank, *buffer, outputs[rank].at(buffer->name), (*expected)[rank].at(buffer->name));
+          !status)
         return status.error();
-      found.push_back(toValues(tensor));
-    }
-    for (const Values& values : found) foundAt.push_back(&values);
-    errors.push_back({buffer.name, relativeError(foundAt, expectedAt)});
+    errors.push_back({buffer->name, errorOf(buffer->name, found, *expected)});
   }
+  return errors;
+}
+
+Expected<std::vector<OutputError>> roundingErrors(const VerifiedProgram& program,
+                                                  const std::vector<TensorMap>& inputs,
+                                                  const std::vector<TensorMap>& outputs, int threads) {
+  const Expected<std::vector<ValueMap>> exact = evaluateFor(program, inputs, outputs, {.threads = threads});
+  if (!exact) return exact.error();
+  std::vector<OutputError> errors;
+  for (const Buffer* buffer : comparedBuffers(*program, outputs)) errors.push_back({buffer->name, 0});
+  for (uint64_t seed = 1; seed <= kNoisyRuns; ++seed) {
+    const Expected<std::vector<ValueMap>> noisy =
+        evaluateFor(program, inputs, outputs, {.noiseSeed = seed, .threads = threads});
+    if (!noisy) return noisy.error();
+    for (OutputError& error : errors) {
+      const double once = errorOf(std::string(error.name), *noisy, *exact);
+      error.relative += once * once / kNoisyRuns;
+    }
+  }
+  for (OutputError& error : errors) error.relative = std::sqrt(error.relative);
   return errors;
 }
 

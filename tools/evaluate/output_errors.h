@@ -1,6 +1,7 @@
 // The errors of what a program computed, against its evaluation in double precision.
 #pragma once
 
+#include <cmath>
 #include <vector>
 
 #include "runtime/base/expected.h"
@@ -20,5 +21,23 @@ std::vector<EntryId> entriesFor(const TaskProgram& program, const TensorMap& out
 Expected<std::vector<OutputError>> outputErrors(const VerifiedProgram& program,
                                                 const std::vector<TensorMap>& inputs,
                                                 const std::vector<TensorMap>& outputs, int threads);
+
+// What rounding alone gives: for each tensor of `outputs`, as outputErrors() has them, the relative error
+// that a right run has on the average, by repeated evaluation with random errors of the size of rounding
+// wherever a number is stored. Where sums cancel, as in the gradients of few tokens, it is far above the
+// rounding of one number. Errors: those of outputErrors().
+Expected<std::vector<OutputError>> roundingErrors(const VerifiedProgram& program,
+                                                  const std::vector<TensorMap>& inputs,
+                                                  const std::vector<TensorMap>& outputs, int threads);
+
+// So many times what rounding gives on the average is still taken for rounding: six standard deviations, and
+// what the average itself may be off.
+inline constexpr double kRoundingLimit = 8;
+
+// Whether an error is no more than `tolerance`, or may come from rounding, of which `rounding` is the
+// average.
+inline bool isAccepted(double error, double tolerance, double rounding) {
+  return error <= tolerance || (std::isfinite(error) && error <= kRoundingLimit * rounding);
+}
 
 }  // namespace sluice::tools

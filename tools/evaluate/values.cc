@@ -43,6 +43,13 @@ void roundTo(DType type, std::vector<double>& data) {
     for (double& value : data) value = static_cast<float>(value);
 }
 
+void addNoise(DType type, std::vector<double>& data, std::mt19937_64& random) {
+  if (type != DType::kBF16 && type != DType::kF32) return;
+  const double unit = type == DType::kBF16 ? 0x1p-8 : 0x1p-24;  // half of the last place of 1
+  std::uniform_real_distribution<double> part(-unit, unit);
+  for (double& value : data) value *= 1 + part(random);
+}
+
 double relativeError(const std::vector<const Values*>& found, const std::vector<const Values*>& expected) {
   double difference = 0, reference = 0;
   for (size_t n = 0; n < found.size(); ++n) {

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <map>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -32,6 +33,10 @@ ValueMap toValues(const TensorMap& tensors);
 
 // Rounds every number as a tensor of the type stores it; integers stay as they are.
 void roundTo(DType type, std::vector<double>& data);
+
+// Changes every number by a random part, of either sign, of the most that rounding to the type may change;
+// integers stay as they are.
+void addNoise(DType type, std::vector<double>& data, std::mt19937_64& random);
 
 // |found - expected| / |expected| over all tensors, L2: 0 where both are 0, NaN where either has one. The
 // lists have the same shapes.
