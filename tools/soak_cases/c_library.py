@@ -38,6 +38,7 @@ SIGNATURES = {
     "workspace_create": [Handle, ctypes.POINTER(WorkspaceOptions), ctypes.POINTER(Handle)],
     "context_create": [Handle, Handle, ctypes.POINTER(ContextOptions), ctypes.POINTER(Handle)],
     "context_bind": [Handle, ctypes.c_char_p, ctypes.POINTER(Tensor)],
+    "context_output": [Handle, ctypes.c_char_p, ctypes.POINTER(Tensor)],
     "context_run": [Handle, ctypes.c_char_p, ctypes.c_uint32],
     "context_submit": [Handle, ctypes.c_char_p, ctypes.c_uint32, ctypes.POINTER(Handle)],
     "step_wait": [Handle],

@@ -31,6 +31,7 @@ class Layer:
 
     def __init__(self, about):
         self.program, self.ranks, self.entries = about["program"], about["ranks"], about["entries"]
+        self.owned = about["owned"]  # outputs in memory of the context: of the last entry that ran
         with open(self.program, "rb") as file:
             self.bytes = file.read()
         self.inputs, self.outputs, self.expected = [], [], []
@@ -38,6 +39,7 @@ class Layer:
             inputs = TensorFile(about["inputs"].replace("{rank}", str(rank))).tensors
             outputs = TensorFile(about["outputs"].replace("{rank}", str(rank))).tensors
             self.expected.append({name: content for name, (_, _, content) in outputs.items()})
+            outputs = {name: tensor for name, tensor in outputs.items() if name not in self.owned}
             starts = {name: inputs[name][2] for name in outputs if name in inputs}
             self.outputs.append({name: Bound(kind, shape, starts.get(name, bytes(len(content))))
                                  for name, (kind, shape, content) in outputs.items()})
@@ -108,12 +110,20 @@ class Rank(threading.Thread):
             bound.reset()
         for entry in self.layer.entries:
             self.life.library.call("context_run", context, entry.encode(), self.plan.saved)
-        self._compare()
+        self._compare(context)
 
-    def _compare(self):
+    def _compare(self, context):
         for name, bound in self.layer.outputs[self.rank].items():
             if bound.content() != self.layer.expected[self.rank][name]:
                 self.problem = f"rank {self.rank}: output {name} has other bits"
+        if len(self.layer.entries) > 1:
+            return
+        for name in self.layer.owned:
+            view = c_library.Tensor(size=ctypes.sizeof(c_library.Tensor))
+            self.life.library.call("context_output", context, name.encode(), ctypes.byref(view))
+            expected = self.layer.expected[self.rank][name]
+            if expected and ctypes.string_at(view.data, len(expected)) != expected:
+                self.problem = f"rank {self.rank}: output {name} of the context has other bits"
 
     def _refused(self, context):
         """Ids of one rank that are out of range fail the step at all ranks, and no later one."""
@@ -137,7 +147,7 @@ class Rank(threading.Thread):
         for step in reversed(steps):
             library.call("step_wait", step)
             library.free("step", step)
-        self._compare()
+        self._compare(context)
 
     def _together(self):
         """What ends the transport must not end a step before it at a rank that is behind."""
