@@ -47,10 +47,11 @@
 #define HAS(mask, rank) (((mask) >> (rank)) & 1)
 
 typedef Board {
-  byte number;  /* of the gather: posted last */
-  byte step;    /* the block: the step that the rank speaks of */
+  byte number;      /* of the gather: posted last */
+  byte step;        /* the block: the step that the rank speaks of */
   bit refused;
-  byte mask     /* counts: the ranks that it has rows for */
+  byte countsStep;  /* the counts, in memory of the program: the step that they are of, */
+  byte mask         /* and the ranks that it has rows for */
 };
 
 /* Symmetric memory of a rank: others write here. */
@@ -204,7 +205,21 @@ inline await(there, owes, debtor) {
 #endif
 
 inline putBlock(peer) {
-  BOARD(peer, me).step = step; BOARD(peer, me).refused = refuses; BOARD(peer, me).mask = mask
+  BOARD(peer, me).step = step; BOARD(peer, me).refused = refuses
+}
+
+/* Exchange::put(): a rank that refuses a step has no counts */
+inline putCounts(peer) {
+  BOARD(peer, me).countsStep = step; BOARD(peer, me).mask = mask
+}
+
+inline putAllCounts() {
+  ONE_IF_COARSE {
+    do
+    :: atomic { j < N && !refuses -> putCounts(NEXT(j)); j++ }
+    :: atomic { j == N || refuses -> j = 1; break }
+    od
+  }
 }
 
 /* Transport::put() of a block, then Transport::post() of its number */
@@ -226,7 +241,7 @@ inline postBoard(peer) {
 #endif
 }
 
-/* Exchange::compare() of one source, and its counts; part of an atomic step */
+/* Meeting::hold() of one source; part of an atomic step */
 inline readBoard(who) {
   assert(BOARD(me, who).step == step);  /* no rank reads a board of another step */
   if
@@ -237,8 +252,14 @@ inline readBoard(who) {
 #endif
   :: else
   fi;
+  BOARD(me, who).refused = 0  /* nobody reads it again: fewer states */
+}
+
+/* Exchange::take() of one source; part of an atomic step */
+inline takeCounts(who) {
+  assert(BOARD(me, who).countsStep == step);  /* nor counts of another */
   if :: who != me && HAS(BOARD(me, who).mask, me) -> senders = senders | (1 << who); expected++ :: else fi;
-  BOARD(me, who).refused = 0; BOARD(me, who).mask = 0  /* nobody reads it again: fewer states */
+  BOARD(me, who).mask = 0; BOARD(me, who).countsStep = 0
 }
 
 /* Nobody reads them again: fewer states. */
@@ -326,13 +347,21 @@ proctype Rank(byte me) provided (!ghostDead[me]) {
        :: else -> number++
        fi;
 #endif
-       putBlock(me); BOARD(me, me).number = NUMBER; j = 1  /* the own board: no other rank sees it */
+       /* the own board: no other rank sees it */
+       if :: refuses :: else -> putCounts(me) fi;
+       putBlock(me); BOARD(me, me).number = NUMBER; j = 1
      };
+#ifndef MISTAKE_COUNTS_PUT_LATE
+     putAllCounts();
+#endif
 
      do  /* AllGather::post() */
      :: ONE_IF_COARSE { j < N -> postBoard(NEXT(j)); j++ }
      :: atomic { j == N -> j = 0; break }
      od;
+#ifdef MISTAKE_COUNTS_PUT_LATE
+     j = 1; putAllCounts(); j = 0;
+#endif
 #ifdef MISTAKE_CLEARED_LATE
      at[me].arrived = 0; at[me].returned = 0;
 #endif
@@ -347,21 +376,35 @@ proctype Rank(byte me) provided (!ghostDead[me]) {
      :: atomic { failed -> goto leave }
      od;
 
-     ONE_IF_COARSE {
+     atomic {
        do
 #ifdef MISTAKE_COUNTS_NOT_AWAITED
-       :: atomic { j < N -> if :: BOARD_THERE && BOARD(me, j).step == step -> readBoard(j) :: else fi; j++ }
+       :: j < N -> if :: BOARD_THERE && BOARD(me, j).step == step -> readBoard(j) :: else fi; j++
 #else
-       :: atomic { j < N -> readBoard(j); j++ }
+       :: j < N -> readBoard(j); j++
 #endif
-       :: atomic {
-            j == N ->
-            j = 0;
-            if  /* the step fails at all ranks, and the next one runs */
-            :: anyRefused -> OUTCOME(ghostRefused, ghostOk); ghostOpen[me] = 0; goto next
-            :: else -> break
-            fi
-          }
+       :: else -> j = 0; break
+       od;
+       if  /* the step fails at all ranks, and the next one runs */
+       :: anyRefused ->
+          OUTCOME(ghostRefused, ghostOk);
+          ghostOpen[me] = 0;
+          do  /* nobody takes them: fewer states */
+          :: j < N -> BOARD(me, j).mask = 0; BOARD(me, j).countsStep = 0; j++
+          :: else -> j = 0; break
+          od;
+          goto next
+       :: else
+       fi
+     };
+     atomic {
+       do
+#ifdef MISTAKE_COUNTS_NOT_AWAITED
+       :: j < N -> if :: BOARD(me, j).countsStep == step -> takeCounts(j) :: else fi; j++
+#else
+       :: j < N -> takeCounts(j); j++
+#endif
+       :: else -> j = 0; break
        od
      };
 

@@ -21,6 +21,7 @@ SMALL, TWO_FAULTS, THREE_RANKS = (2, 2, 1, ""), (2, 1, 2, ""), (3, 1, 0, "COARSE
 MISTAKES = {
     "ONE_HALF": (SMALL, "boards have one half: a rank that is a gather ahead overwrites what another still reads"),
     "NUMBER_POSTED_FIRST": (SMALL, "the number of a board is there before its block"),
+    "COUNTS_PUT_LATE": (SMALL, "counts are put after the board that says they are there"),
     "RING_BEFORE_STORE": (SMALL, "a doorbell is rung before what it announces is stored"),
     "EPOCH_READ_LATE": (SMALL, "a waiter reads the epoch after it looked: a ring in between is lost"),
     "LEFT_READ_LATE": (SMALL, "a waiter asks who has left after it looked: who posted and left is missed in vain"),
