@@ -11,3 +11,14 @@ own_mpi() {
   export OMPI_MCA_btl_tcp_if_include=lo
   export ASAN_OPTIONS=${ASAN_OPTIONS:-}:detect_leaks=0  # Open MPI keeps what it allocates
 }
+
+# ENGINE ("pml ucx"): prints why ranks of this Open MPI cannot use it, if they cannot
+why_without() {
+  local info
+  info=$(ompi_info --parsable)
+  if ! grep -q "^mca:${1/ /:}:version" <<< "$info"; then
+    echo "this Open MPI has no $1"
+  elif grep -q '^ompi:version:full:5' <<< "$info"; then
+    echo "Open MPI 5 has no windows with $1"
+  fi
+}

@@ -26,7 +26,8 @@ WITHOUT = ["--repo_env=SLUICE_WITHOUT=openmpi,onednn,torch"]
 # MPI is not instrumented: its programs would be compiled and then skip themselves
 THREADS_ONLY = ["--test_tag_filters=-mpi", "--build_tag_filters=-mpi"]
 # what newer libraries may change
-LIBRARY_TESTS = ["//tests/torch/...", "//tests/runtime/comm/mpi/...", "//tests/tools/..."]
+LIBRARY_TESTS = ["//tests/torch/...", "//tests/runtime/comm/mpi/...", "//tests/tools/mpi/...", "//tests/tools/ranks/...",
+                 "//tests/tools/bench/...", "//tests/tools/install/..."]
 COMPILER_TESTS = ["//tests/compiler/...", "//tests/layer/...", "//tests/tools/..."]
 
 # exit status of tools/ci/debian13 where this machine does not permit it
@@ -35,6 +36,7 @@ NOT_PERMITTED = 77
 
 def parse_log(text):
     """(passed, failed) that a test log reports, or None."""
+    text = re.sub(r"\x1b\[[0-9;]*m", "", text)  # Catch2 3 colours what it writes to the terminals of mpirun
     passed = failed = 0
     found = False
     for match in re.finditer(r"^test cases:\s*(\d+)(.*)$", text, re.M):
@@ -138,7 +140,7 @@ PARTS = {
     "tsan": lambda: bazel_test("executors under TSan", EXECUTOR_TESTS, ["--config=tsan", *THREADS_ONLY]),
     "debian13": debian13,
     "compiler-asan": lambda: bazel_test("compiler and tools under ASan+UBSan", COMPILER_TESTS, ["--config=asan"]),
-    "libraries": lambda: bazel_test("PyTorch, MPI and tools", LIBRARY_TESTS),
+    "libraries": lambda: bazel_test("PyTorch, MPI, oneDNN and what is installed", LIBRARY_TESTS),
 }
 NOT_BY_DEFAULT = ("compiler-asan", "debian13", "libraries")
 

@@ -11,18 +11,34 @@ namespace sluice::mpi {
 namespace {
 
 // Open MPI 4's engine on UCX crashes when a window ends to which a second piece of memory was attached, and
-// its MPI_Rget looks for another address than was asked for.
+// its MPI_Rget looks for another address than was asked for. That of 5.0.7 aborts inside UCX's progress.
 Status checkEngine(MPI_Win window) {
-  char name[MPI_MAX_OBJECT_NAME] = "", version[MPI_MAX_LIBRARY_VERSION_STRING] = "";
+  char name[MPI_MAX_OBJECT_NAME] = "";
   int length = 0;
   MPI_Win_get_name(window, name, &length);
-  MPI_Get_library_version(version, &length);
-  if (!std::string_view(name).starts_with("ucx window") ||
-      !std::string_view(version).starts_with("Open MPI v4"))
-    return {};
+  if (!std::string_view(name).starts_with("ucx window")) return {};
   return Error{
-      "found Open MPI 4's engine ucx for windows, which crashes with several pieces of memory in one, "
-      "expected another: OMPI_MCA_osc=^ucx (--mca osc ^ucx); with OMPI_MCA_pml=ucx that also goes over UCX"};
+      "found Open MPI's engine ucx for windows, which crashes, expected another: --mca osc ^ucx "
+      "(OMPI_MCA_osc=^ucx)"};
+}
+
+// Why there is no window, and what to do.
+std::string withoutWindow() {
+  const auto value = [](const char* variable) {
+    const char* found = std::getenv(variable);
+    return std::string_view(found ? found : "");
+  };
+  char version[MPI_MAX_LIBRARY_VERSION_STRING] = "";
+  int length = 0;
+  MPI_Get_library_version(version, &length);
+  const std::string_view pml = value("OMPI_MCA_pml");
+  if (std::string_view(version).starts_with("Open MPI v5") && (pml == "ucx" || pml == "cm"))
+    return fmt::format(
+        "Open MPI 5 has none that works with OMPI_MCA_pml='{}', expected ob1 (TCP, shared memory)", pml);
+  return fmt::format(
+      "no engine that OMPI_MCA_osc='{}' allows makes one here, expected '^ucx', which allows one that works "
+      "over any network",
+      value("OMPI_MCA_osc"));
 }
 
 }  // namespace
@@ -31,10 +47,7 @@ Expected<std::unique_ptr<RemoteMemory>> RemoteMemory::create(MPI_Comm comm) {
   std::unique_ptr<RemoteMemory> memory(new RemoteMemory);
   MPI_Win& window = memory->window_;
   if (Status ok = checked(MPI_Win_create_dynamic(MPI_INFO_NULL, comm, &window), "window"); !ok)
-    return Error{fmt::format(
-        "{}; no engine that OMPI_MCA_osc='{}' allows makes one here, expected '^ucx', which allows one "
-        "that works over any network",
-        ok.error().message, std::getenv("OMPI_MCA_osc") ? std::getenv("OMPI_MCA_osc") : "")};
+    return Error{fmt::format("{}; {}", ok.error().message, withoutWindow())};
   MPI_Win_set_errhandler(window, MPI_ERRORS_RETURN);
   if (Status ok = checkEngine(window); !ok) return ok.error();
   int* model = nullptr;

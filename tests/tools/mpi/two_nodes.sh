@@ -22,7 +22,10 @@ done
 skip() { echo "SKIP: $1"; exit 0; }
 [ "$(id -u)" -eq 0 ] || skip "network namespaces need root"
 for tool in ip tc mpirun unshare; do command -v $tool > /dev/null || skip "there is no $tool"; done
-[[ "$options" != *"pml ucx"* ]] || ompi_info --parsable | grep '^mca:pml:ucx:version' > /dev/null || skip "this Open MPI has no pml ucx"
+if [[ "$options" == *"pml ucx"* ]]; then
+  why=$(why_without "pml ucx")
+  [ -z "$why" ] || skip "$why"
+fi
 
 # ThreadSanitizer does not see how MPI's own threads and memory agree
 if grep -aq __tsan_init "$1" 2> /dev/null; then skip "MPI is not instrumented"; fi

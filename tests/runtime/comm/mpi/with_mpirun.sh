@@ -8,10 +8,10 @@ while [[ "$1" == *=* ]]; do export "$1"; shift; done
 if ! command -v mpirun > /dev/null; then echo "SKIP: there is no mpirun"; exit 0; fi
 # ThreadSanitizer does not see how MPI's own threads and memory agree
 if grep -aq __tsan_init "${@: -1}"; then echo "SKIP: MPI is not instrumented"; exit 0; fi
-# an engine that was asked for may not be in this Open MPI
 for engine in "pml ${OMPI_MCA_pml:-}" "mtl ${OMPI_MCA_mtl:-}"; do
   [ "${engine#* }" = "" ] && continue
-  ompi_info --parsable | grep "^mca:${engine/ /:}:version" > /dev/null || { echo "SKIP: this Open MPI has no $engine"; exit 0; }
+  why=$(why_without "$engine")
+  [ -z "$why" ] || { echo "SKIP: $why"; exit 0; }
 done
 said=$(mktemp -d /tmp/sl_XXXXXX)
 trap 'rm -rf "$said"' EXIT
