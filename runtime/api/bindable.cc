@@ -71,6 +71,12 @@ Status checkBindable(const TaskProgram& program, int rank, const Buffer& buffer,
                              buffer.name, tensor.shape[0], program.maxTokens)};
   if (!tensor.data && tensor.elements() > 0)
     return Error{fmt::format("tensor '{}' has no data", buffer.name)};
+  const auto size = static_cast<uintptr_t>(dtypeBytes(tensor.type));
+  if (const uintptr_t more = reinterpret_cast<uintptr_t>(tensor.data) % size; more > 0)
+    return Error{
+        fmt::format("tensor '{}' lies at an address that is {} more than a multiple of {}, expected one of "
+                    "whole elements",
+                    buffer.name, more, size)};
   return {};
 }
 

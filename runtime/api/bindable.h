@@ -14,7 +14,7 @@ std::optional<BufferId> findBindable(const TaskProgram& program, std::string_vie
 // There is none of that name; says which there are.
 Error unknownBindable(const TaskProgram& program, std::string_view name);
 
-// Errors: type, shape, number of tokens, no data.
+// Errors: type, shape, number of tokens, no data, an address between two elements.
 Status checkBindable(const TaskProgram& program, int rank, const Buffer& buffer, const TensorView& tensor);
 
 }  // namespace sluice

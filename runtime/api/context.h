@@ -88,7 +88,8 @@ class Context {
                                                    const ContextOptions& options);
   ~Context();
 
-  // Binds an input or output by its name. Errors: unknown name, type, shape. T is free from 0 to
+  // Binds an input or output by its name. Errors: unknown name, type, shape, memory at an address that is no
+  // multiple of an element's size (any such does). T is free from 0 to
   // max_tokens, and must be the same in all tensors of a run. `weights` matters for weights of products.
   // A tensor whose bind fails is not bound any more: runs that need it fail with the same message until it is
   // bound. So the error may be looked at here or there, but a rank that does not run then must call refuse().

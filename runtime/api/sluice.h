@@ -254,7 +254,7 @@ typedef struct sluice_tensor {
   sluice_type type;
   int32_t dim_count;
   const int64_t* dims;
-  void* data;     /* inputs are only read; may be NULL where there is no element */
+  void* data;     /* at a multiple of the type's size; inputs are only read; NULL where there is no element */
   uint32_t flags; /* 0 or SLUICE_CONSTANT */
   uint32_t reserved;
 } sluice_tensor;

@@ -33,9 +33,8 @@ struct SavedState {
   // By entry.
   std::vector<RoutingTables> tables;  // filled for entries that route
   std::vector<bool> done;             // what it saves is there
-  std::vector<EntryId>
-      staleBy;  // where it was there: the entry that ran since, of which it had used something
-  std::vector<uint64_t> digests;  // of its routing
+  std::vector<EntryId> staleBy;       // where it was there: who ran since, of whose results it was made
+  std::vector<uint64_t> digests;      // of its routing
 
   // The largest step of an entry so far, on that memory.
   struct Extents {

@@ -86,6 +86,8 @@ std::vector<Kind> kinds() {
       bound("forward", "x", "with 17 dimensions", [](sluice_tensor& view, Dims&) { view.dim_count = 17; }),
       bound("forward", "x", "with -1 dimensions", [](sluice_tensor& view, Dims&) { view.dim_count = -1; }),
       bound("forward", "x", "with unknown flags", [](sluice_tensor& view, Dims&) { view.flags = 8; }),
+      bound("forward", "x", "between two elements",
+            [](sluice_tensor& view, Dims&) { view.data = static_cast<char*>(view.data) + 1; }),
       bound("forward", "x", "without data", [](sluice_tensor& view, Dims&) { view.data = nullptr; }),
       bound("forward", "expert_ids", "of 64 bits", type(SLUICE_I64)),
       bound("forward", "expert_weights", "of other tokens", dim(0, 3)),

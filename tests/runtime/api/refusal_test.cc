@@ -77,6 +77,8 @@ std::vector<Kind> kinds() {
       bound("forward", "x", "with fewer tokens than others", dim(0, 7)),
       bound("forward", "x", "flat", flat),
       bound("forward", "x", "with one dimension more", deep),
+      bound("forward", "x", "between two elements",
+            [](TensorView& view) { view.data = static_cast<std::byte*>(view.data) + 1; }),
       bound("forward", "x", "without data", gone),
       bound("forward", "expert_ids", "of 64 bits", type(DType::kI64)),
       bound("forward", "expert_ids", "with too many columns", dim(1, 3)),
