@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <exception>
 
+#include "runtime/base/pending_file.h"
 #include "tools/cli/command.h"
 #include "tools/command_line.h"
 #include "tools/version.h"
@@ -20,6 +21,7 @@ int fail(const std::string& message, int status) {
 
 int runTool(int argc, char** argv) {
   if (const std::string empty = findEmptyArgument(argc, argv); !empty.empty()) return fail(empty, kExitUsage);
+  sluice::removeNamedFilesOnSignals();
   CLI::App app("sluice: runs, shows, verifies and compares task programs made by sluicec", "sluice");
   app.set_version_flag("--version", versionText("sluice"), kVersionHelp);
   app.require_subcommand(1);

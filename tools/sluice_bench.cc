@@ -10,6 +10,7 @@
 #include <filesystem>
 
 #include "compiler/target/target.h"
+#include "runtime/base/pending_file.h"
 #include "runtime/workers/cores.h"
 #include "tools/bench/measure_case.h"
 #include "tools/bench/mpirun_ranks.h"
@@ -19,7 +20,6 @@
 #include "tools/cli/command.h"
 #include "tools/cli/files.h"
 #include "tools/command_line.h"
-#include "tools/io/pending_file.h"
 #include "tools/version.h"
 
 namespace sluice::tools {
@@ -170,11 +170,8 @@ Expected<Plan> planOf(const Arguments& a) {
   return plan;
 }
 
-Status writeJson(const std::string& path, const std::string& text) {
-  Expected<PendingFile> file = PendingFile::create(path);
-  if (!file) return file.error();
-  if (Status status = file->write(std::as_bytes(std::span(text))); !status) return status;
-  return file->commit();
+Status writeText(const std::string& path, const std::string& text) {
+  return replaceFile(path, std::as_bytes(std::span(text)));
 }
 
 // Figures appear as soon as a case is done.
@@ -196,7 +193,7 @@ Status measureAll(const Arguments& a, const Plan& plan, ops::Isa isa, const Mach
     if (Status done = keep(measureLayer(c, a.bench, isa)); !done) return done;
   if (const std::string skew = skewText(all, a.bench.clock); !skew.empty())
     if (Status done = printText("\n" + skew); !done) return done;
-  return a.json.empty() ? Status{} : writeJson(a.json, jsonOf(all, a.bench, machine));
+  return a.json.empty() ? Status{} : writeText(a.json, jsonOf(all, a.bench, machine));
 }
 
 // The layers of --transport: one for each number of ranks, with the same work.
@@ -245,7 +242,7 @@ Status measureTransport(const Arguments& a, const Machine& machine) {
   if (!report) return report.error();
   const std::string text = a.markdown ? markdownOf(*report, options) : textOf(*report, options, machine);
   if (Status printed = printText(text); !printed) return printed;
-  return a.json.empty() ? Status{} : writeJson(a.json, jsonOf(*report, options, machine));
+  return a.json.empty() ? Status{} : writeText(a.json, jsonOf(*report, options, machine));
 }
 
 Status bench(Arguments& a) {
@@ -271,6 +268,7 @@ Status bench(Arguments& a) {
 
 int runTool(int argc, char** argv) {
   if (const std::string empty = findEmptyArgument(argc, argv); !empty.empty()) return fail(empty, kExitUsage);
+  removeNamedFilesOnSignals();
   CLI::App app("sluice bench: how fast this machine computes layers, beside what it could at most",
                "sluice bench");
   Arguments arguments;

@@ -7,9 +7,9 @@
 #include "llvm/Support/CommandLine.h"
 #include "llvm/Support/InitLLVM.h"
 #include "llvm/Support/MemoryBuffer.h"
-#include "llvm/Support/ToolOutputFile.h"
 #include "mlir/Support/FileUtilities.h"
 #include "mlir/Tools/mlir-opt/MlirOptMain.h"
+#include "runtime/base/pending_file.h"
 #include "tools/command_line.h"
 #include "tools/version.h"
 
@@ -20,7 +20,20 @@ int fail(const std::string& message, int status) {
   return status;
 }
 
-// As mlir::MlirOptMain with names of files, but that the text is checked before MLIR parses it.
+// Standard output has what there is even where a part of the input is wrong; a file has all or stays as it
+// was.
+sluice::Status write(const std::string& name, const std::string& text, bool complete) {
+  if (name != "-")
+    return complete ? sluice::replaceFile(name, std::as_bytes(std::span(text))) : sluice::Status{};
+  llvm::outs() << text;
+  llvm::outs().flush();
+  if (!llvm::outs().has_error()) return {};
+  llvm::outs().clear_error();
+  return sluice::Error{"sluice-opt: error: standard output cannot be written"};
+}
+
+// As mlir::MlirOptMain with names of files, but that the text is checked before MLIR parses it, and that a
+// file is replaced as a whole.
 int run(const std::string& inputName, const std::string& outputName, mlir::DialectRegistry& registry) {
   const auto config = mlir::MlirOptMainConfig::createFromCLOptions();
   std::string wrong;
@@ -28,11 +41,12 @@ int run(const std::string& inputName, const std::string& outputName, mlir::Diale
   if (!input) return fail(wrong, EXIT_FAILURE);
   if (auto status = sluice::checkMlirText(input->getBuffer(), inputName, config.inputSplitMarker()); !status)
     return fail(status.error().message, EXIT_FAILURE);
-  const std::unique_ptr<llvm::ToolOutputFile> output = mlir::openOutputFile(outputName, &wrong);
-  if (!output) return fail(wrong, EXIT_FAILURE);
-  if (failed(mlir::MlirOptMain(output->os(), std::move(input), registry, config))) return EXIT_FAILURE;
-  output->keep();
-  return EXIT_SUCCESS;
+  std::string text;
+  llvm::raw_string_ostream stream(text);
+  const bool done = succeeded(mlir::MlirOptMain(stream, std::move(input), registry, config));
+  stream.flush();
+  if (auto status = write(outputName, text, done); !status) return fail(status.error().message, EXIT_FAILURE);
+  return done ? EXIT_SUCCESS : EXIT_FAILURE;
 }
 
 }  // namespace
@@ -41,6 +55,7 @@ int main(int argc, char** argv) {
   if (const std::string empty = sluice::tools::findEmptyArgument(argc, argv); !empty.empty())
     return fail("sluice-opt: error: " + empty, 2);
   const llvm::InitLLVM init(argc, argv);
+  sluice::removeNamedFilesOnSignals();
   mlir::DialectRegistry registry;
   registry.insert<sluice::moe::MoeDialect, sluice::task::TaskDialect>();
   sluice::registerSluicePasses();

@@ -11,6 +11,7 @@
 #include "compiler/api/core_options.h"
 #include "compiler/passes/pipeline.h"
 #include "compiler/target/expect.h"
+#include "runtime/base/pending_file.h"
 #include "runtime/program/codec.h"
 #include "runtime/program/text.h"
 #include "tools/command_line.h"
@@ -277,6 +278,7 @@ int run(Arguments& arguments, const char* argv0) {
 int main(int argc, char** argv) {
   if (const std::string empty = sluice::tools::findEmptyArgument(argc, argv); !empty.empty())
     return sluice::fail(empty, sluice::kWrongUsage);
+  sluice::removeNamedFilesOnSignals();
   CLI::App app("sluicec: compiles a graph of a MoE-FFN layer to a task program", "sluicec");
   sluice::Arguments arguments;
   sluice::declare(app, arguments);

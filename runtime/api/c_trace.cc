@@ -1,58 +1,14 @@
 // Traces of the C interface.
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include <cerrno>
-#include <cstdio>
+#include <span>
 
 #include "runtime/api/c_handles.h"
-#include "runtime/comm/shm/file_descriptor.h"
+#include "runtime/base/pending_file.h"
 #include "runtime/trace/chrome_trace.h"
 
 namespace sluice::capi {
 namespace {
 
 constexpr uint64_t kMostSpans = uint64_t{1} << 28;
-
-Error systemError(const std::string& path, const char* what) {
-  return Error{fmt::format("{}: {}: {}", path, what, std::strerror(errno))};
-}
-
-bool writeAll(const FileDescriptor& file, const std::string& text) {
-  for (size_t done = 0; done < text.size();) {
-    const ssize_t written = write(file.get(), text.data() + done, text.size() - done);
-    if (written < 0 && errno != EINTR) return false;
-    if (written > 0) done += static_cast<size_t>(written);
-  }
-  return true;
-}
-
-// A new file beside `path`, with the permissions of one; its name in `temporary`.
-FileDescriptor openBeside(const std::string& path, std::string& temporary) {
-  for (int attempt = 0; attempt < 100; ++attempt) {
-    temporary = fmt::format("{}.{}-{}.tmp", path, getpid(), attempt);
-    const int file = open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (file >= 0 || errno != EEXIST) return FileDescriptor(file);
-  }
-  return FileDescriptor();
-}
-
-// By a temporary file beside it: a reader sees the old file or the new one.
-Status replaceFile(const std::string& path, const std::string& text) {
-  // a rename would put a file in the place of a device such as /dev/null
-  struct stat there{};
-  if (stat(path.c_str(), &there) == 0 && !S_ISREG(there.st_mode))
-    return Error{fmt::format("{}: not a regular file, cannot be replaced by a trace", path)};
-  std::string temporary;
-  const FileDescriptor file = openBeside(path, temporary);
-  if (!file) return systemError(path, "cannot create a file beside it");
-  if (writeAll(file, text) && fsync(file.get()) == 0 && rename(temporary.c_str(), path.c_str()) == 0)
-    return {};
-  const Error error = systemError(path, "cannot write");
-  unlink(temporary.c_str());
-  return error;
-}
 
 // The contexts must be different ranks of one program, with no step under way.
 Outcome checkTraced(sluice_context* const* contexts, size_t count) {
@@ -104,7 +60,8 @@ sluice_status sluice_trace_write(sluice_context* const* contexts, size_t count, 
     std::vector<sluice::Trace> ranks(static_cast<size_t>(program.ranks));
     for (size_t i = 0; i < count; ++i)
       ranks[static_cast<size_t>(contexts[i]->transport->rank())] = contexts[i]->context->takeTrace();
-    if (sluice::Status written = replaceFile(path, sluice::chromeTrace(program, ranks)); !written)
+    const std::string text = sluice::chromeTrace(program, ranks);
+    if (sluice::Status written = sluice::replaceFile(path, std::as_bytes(std::span(text))); !written)
       return failed(written.error());
     return {};
   });

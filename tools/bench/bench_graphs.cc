@@ -8,9 +8,9 @@
 
 #include "compiler/api/compile.h"
 #include "compiler/target/target.h"
+#include "runtime/base/pending_file.h"
 #include "tools/bench/bench_layer.h"
 #include "tools/bench/skew.h"
-#include "tools/io/pending_file.h"
 
 namespace sluice::tools {
 namespace {
@@ -51,10 +51,7 @@ Expected<Program> compileText(std::string_view graph, const CompileOptions& comp
   const Folder folder;
   if (folder.path().empty()) return Error{"found no folder for temporary files that can be written"};
   const std::string path = folder.path() + "/layer.json";
-  Expected<PendingFile> file = PendingFile::create(path);
-  if (!file) return file.error();
-  if (Status status = file->write(std::as_bytes(std::span(graph))); !status) return status.error();
-  if (Status status = file->commit(); !status) return status.error();
+  if (Status status = replaceFile(path, std::as_bytes(std::span(graph))); !status) return status.error();
   Expected<TaskProgram> program = sluice::compile(path, *target, compile);
   if (!program) return program.error();
   return Program::fromTaskProgram(std::move(*program));

@@ -6,10 +6,10 @@
 #include <nlohmann/json.hpp>
 
 #include "compiler/target/target.h"
+#include "runtime/base/pending_file.h"
 #include "tools/calibrate/measure.h"
 #include "tools/cli/command.h"
 #include "tools/cli/files.h"
-#include "tools/io/pending_file.h"
 
 namespace sluice::tools {
 namespace {
@@ -135,10 +135,7 @@ std::string summary(const Measured& m) {
 }
 
 Status write(const std::string& path, const std::string& text) {
-  Expected<PendingFile> file = PendingFile::create(path);
-  if (!file) return file.error();
-  if (Status status = file->write(std::as_bytes(std::span(text))); !status) return status;
-  return file->commit();
+  return replaceFile(path, std::as_bytes(std::span(text)));
 }
 
 Expected<int> calibrate(const Options& options) {

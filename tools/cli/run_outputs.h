@@ -5,8 +5,8 @@
 
 #include <vector>
 
+#include "runtime/base/pending_file.h"
 #include "tools/cli/run_rank.h"
-#include "tools/io/pending_file.h"
 
 namespace sluice::tools {
 

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "runtime/base/pending_file.h"
 #include "tools/cli/run_job.h"
-#include "tools/io/pending_file.h"
 #include "tools/overlap/overlap.h"
 
 namespace sluice::tools {

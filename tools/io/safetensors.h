@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "runtime/base/expected.h"
-#include "tools/io/pending_file.h"
+#include "runtime/base/pending_file.h"
 #include "tools/io/tensor.h"
 
 namespace sluice::tools {

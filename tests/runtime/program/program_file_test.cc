@@ -52,10 +52,12 @@ TEST_CASE("a written program is read back, and replaces the file that was there"
 TEST_CASE("a program that cannot be written leaves nothing behind and harms nothing") {
   const Scratch scratch;
   fs::create_directory(scratch.file("dir"));
-  CHECK_THAT(errorOf(writeProgram(smallProgram(), scratch.file("dir"))), Contains("not a regular file"));
+  CHECK_THAT(errorOf(writeProgram(smallProgram(), scratch.file("dir"))),
+             Contains("found a folder, expected a regular file"));
   CHECK_THAT(errorOf(writeProgram(smallProgram(), scratch.file("no/p.slp"))),
-             Contains("no/p.slp: cannot create a file beside it: No such file or directory"));
-  CHECK_THAT(errorOf(writeProgram(smallProgram(), "/dev/null")), Contains("not a regular file"));
+             Contains("no/p.slp: cannot write: No such file or directory"));
+  CHECK_THAT(errorOf(writeProgram(smallProgram(), "/dev/null")),
+             Contains("found a special file, expected a regular file"));
   CHECK(fs::is_character_file("/dev/null"));
   CHECK(scratch.entries() == 1);
 }

@@ -3,21 +3,26 @@
 // Resource type, one owner, movable. The bytes go to a file without a name in the target's folder; commit()
 // makes it durable and puts it in the place of the target, so that a reader sees the old file or the new one.
 // Without a commit nothing is left, however the process ends; where the file system has no files without
-// names, it is one beside the target, which the destructor removes. One thread at a time.
+// names, it is one beside the target, which the destructor removes, and a signal that ends the process where
+// removeNamedFilesOnSignals() was called. All that writes files goes through here. One thread at a time.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <string>
 
 #include "runtime/base/expected.h"
 
-namespace sluice::tools {
+namespace sluice {
+
+enum class PendingName : uint8_t { kNone, kBeside };
 
 class PendingFile {
  public:
-  // Errors: the folder cannot be written, or the target exists and is not a regular file.
-  static Expected<PendingFile> create(const std::string& path);
+  // Errors: the folder cannot be written, or the target exists and is not a regular file. kBeside, for tests,
+  // is what becomes of kNone where the file system has no files without names.
+  static Expected<PendingFile> create(const std::string& path, PendingName name = PendingName::kNone);
 
   PendingFile(PendingFile&& other) noexcept;
   PendingFile& operator=(PendingFile&& other) noexcept;
@@ -41,8 +46,16 @@ class PendingFile {
 
   std::string path_;
   std::string temporary_;  // empty: the file has no name
+  int seat_ = -1;          // of `temporary_` among those that a signal removes
   int fd_ = -1;
   bool finished_ = false;
 };
 
-}  // namespace sluice::tools
+// Replaces the file at `path` by these bytes.
+Status replaceFile(const std::string& path, std::span<const std::byte> bytes);
+
+// From now on SIGHUP, SIGINT and SIGTERM remove files with names before they end this process, and a limit on
+// the size of files (SIGXFSZ) is an error of write(). For the main function of a tool; a library must not.
+void removeNamedFilesOnSignals();
+
+}  // namespace sluice

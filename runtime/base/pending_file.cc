@@ -1,16 +1,19 @@
-#include "tools/io/pending_file.h"
+#include "runtime/base/pending_file.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
+#include <atomic>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <utility>
 
-namespace sluice::tools {
+namespace sluice {
 namespace {
 
 std::string folderOf(const std::string& path) {
@@ -35,6 +38,48 @@ int openNameless(const std::string& path) {
   return -1;
 }
 
+// The names that a signal removes; a handler may use nothing but this. A seat is taken while its name is not
+// null. Names are never freed: a handler may be reading one.
+constexpr size_t kSeats = 4096;  // files of one process; those beyond are left by a signal
+std::array<std::atomic<char*>, kSeats> seats;
+
+int takeSeat(const std::string& name) {
+  char* copy = ::strdup(name.c_str());
+  for (size_t i = 0; copy != nullptr && i < kSeats; ++i) {
+    char* none = nullptr;
+    if (seats[i].compare_exchange_strong(none, copy)) return static_cast<int>(i);
+  }
+  std::free(copy);
+  return -1;
+}
+
+void leaveSeat(int seat) {
+  if (seat >= 0) seats[static_cast<size_t>(seat)] = nullptr;
+}
+
+void removeNamedFiles(int signal) {
+  for (std::atomic<char*>& seat : seats)
+    if (const char* name = seat.load()) ::unlink(name);
+  ::signal(signal, SIG_DFL);
+  ::raise(signal);
+}
+
+// While a file has a name that is to become another one, signals wait: the handler must not see half of it.
+class SignalsBlocked {
+ public:
+  SignalsBlocked() {
+    sigset_t all;
+    ::sigfillset(&all);
+    ::pthread_sigmask(SIG_SETMASK, &all, &before_);
+  }
+  ~SignalsBlocked() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  SignalsBlocked(const SignalsBlocked&) = delete;
+  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
+
+ private:
+  sigset_t before_;
+};
+
 // Makes the rename itself durable. A file system that cannot sync a folder is no reason to fail.
 void syncFolder(const std::string& path) {
   const int fd = ::open(folderOf(path).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -46,11 +91,15 @@ void syncFolder(const std::string& path) {
 }  // namespace
 
 PendingFile::PendingFile(std::string path, std::string temporary, int fd)
-    : path_(std::move(path)), temporary_(std::move(temporary)), fd_(fd) {}
+    : path_(std::move(path)),
+      temporary_(std::move(temporary)),
+      seat_(temporary_.empty() ? -1 : takeSeat(temporary_)),
+      fd_(fd) {}
 
 PendingFile::PendingFile(PendingFile&& other) noexcept
     : path_(std::move(other.path_)),
       temporary_(std::exchange(other.temporary_, {})),
+      seat_(std::exchange(other.seat_, -1)),
       fd_(std::exchange(other.fd_, -1)),
       finished_(other.finished_) {}
 
@@ -59,6 +108,7 @@ PendingFile& PendingFile::operator=(PendingFile&& other) noexcept {
   discard();
   path_ = std::move(other.path_);
   temporary_ = std::exchange(other.temporary_, {});
+  seat_ = std::exchange(other.seat_, -1);
   fd_ = std::exchange(other.fd_, -1);
   finished_ = other.finished_;
   return *this;
@@ -69,11 +119,12 @@ PendingFile::~PendingFile() { discard(); }
 void PendingFile::discard() {
   if (fd_ >= 0) ::close(fd_);
   if (!temporary_.empty()) ::unlink(temporary_.c_str());
+  leaveSeat(std::exchange(seat_, -1));
   fd_ = -1;
   temporary_.clear();
 }
 
-Expected<PendingFile> PendingFile::create(const std::string& path) {
+Expected<PendingFile> PendingFile::create(const std::string& path, PendingName name) {
   if (path.empty()) return Error{"the name of the output file is empty"};
   errno = 0;
   struct stat info;
@@ -82,7 +133,9 @@ Expected<PendingFile> PendingFile::create(const std::string& path) {
     return Error{fmt::format("{}: cannot write: found a {}, expected a regular file or nothing", path,
                              S_ISDIR(info.st_mode) ? "folder" : "special file")};
   if (errno == ENAMETOOLONG) return systemError(path, "cannot write");
-  if (const int fd = openNameless(path); fd >= 0) return PendingFile(path, {}, fd);
+  if (name == PendingName::kNone)
+    if (const int fd = openNameless(path); fd >= 0) return PendingFile(path, {}, fd);
+  const SignalsBlocked blocked;
   std::string temporary = path + ".tmp-XXXXXX";
   const int fd = ::mkostemp(temporary.data(), O_CLOEXEC);
   if (fd < 0) return systemError(path, "cannot write");
@@ -121,6 +174,7 @@ Status PendingFile::commit() {
 // A link takes a free name only: where there is an old file, it takes another one for the moment until the
 // rename.
 Status PendingFile::giveName() {
+  const SignalsBlocked blocked;
   if (temporary_.empty()) {
     const std::string self = nameOf(fd_);
     if (::linkat(AT_FDCWD, self.c_str(), AT_FDCWD, path_.c_str(), AT_SYMLINK_FOLLOW) == 0) return {};
@@ -130,10 +184,32 @@ Status PendingFile::giveName() {
         temporary_ = std::move(name);
     }
     if (temporary_.empty()) return systemError(path_, "cannot write");
+    seat_ = takeSeat(temporary_);
   }
   if (::rename(temporary_.c_str(), path_.c_str()) != 0) return systemError(path_, "cannot write");
+  leaveSeat(std::exchange(seat_, -1));
   temporary_.clear();
   return {};
 }
 
-}  // namespace sluice::tools
+Status replaceFile(const std::string& path, std::span<const std::byte> bytes) {
+  Expected<PendingFile> file = PendingFile::create(path);
+  if (!file) return file.error();
+  if (Status status = file->write(bytes); !status) return status;
+  return file->commit();
+}
+
+void removeNamedFilesOnSignals() {
+  ::signal(SIGXFSZ, SIG_IGN);
+  struct sigaction action{};
+  action.sa_handler = &removeNamedFiles;
+  ::sigfillset(&action.sa_mask);
+  for (const int signal : {SIGHUP, SIGINT, SIGTERM}) {
+    struct sigaction before{};
+    // What a parent ignores, as nohup does, stays ignored.
+    if (::sigaction(signal, nullptr, &before) == 0 && before.sa_handler != SIG_IGN)
+      ::sigaction(signal, &action, nullptr);
+  }
+}
+
+}  // namespace sluice
