@@ -17,7 +17,7 @@ import urllib.parse
 
 RUNTIME_TESTS = ["//tests/runtime/...", "//tests/ops/...", "//tests/proof/...", "//tests/tools/evaluate/...",
                  "//tests/tools/moe/...", "//tests/tools/io/...", "//tests/tools/trace/...", "//tests/tools/launch/...",
-                 "//tests/tools/overlap/..."]
+                 "//tests/tools/overlap/...", "//tests/fuzz:runtime_replay_tests"]
 EXECUTOR_TESTS = ["//tests/runtime/workers/...", "//tests/runtime/exec/...", "//tests/runtime/comm/...",
                   "//tests/runtime/api/..."]
 # what looks for libraries that a machine may lack
@@ -103,11 +103,14 @@ def bazel_test(title, targets, options=()):
     return passed, failed
 
 
-def style_checks():
-    print("== style", flush=True)
-    output = subprocess.run(["/usr/bin/python3", "tools/ci/check_style.py"], stdout=subprocess.PIPE, text=True).stdout
-    print(output, end="", flush=True)
-    match = re.search(r"^(\d+) passed, (\d+) failed$", output, re.M)
+def script(title, command):
+    """Runs what closes with "N passed, N failed"; returns (passed, failed)."""
+    started = time.time()
+    print(f"== {title}", flush=True)
+    run = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
+    print(run.stdout, end="", flush=True)
+    print(f"== {title}: {time.time() - started:.0f} s", flush=True)
+    match = re.search(r"^(\d+) passed, (\d+) failed$", run.stdout, re.M)
     return (int(match.group(1)), int(match.group(2))) if match else (0, 1)
 
 
@@ -132,12 +135,13 @@ def debian13():
 
 # Name -> what runs it and returns (passed, failed), in the order in which they run.
 PARTS = {
-    "style": style_checks,
+    "style": lambda: script("style", ["/usr/bin/python3", "tools/ci/check_style.py"]),
     # before all tests, which build the same files with those libraries: bazel-bin is left as users expect it
     "without-libraries": lambda: bazel_test("without optional libraries", OPTIONAL_TESTS, WITHOUT),
     "fast": lambda: bazel_test("all tests", ["//..."]),
     "asan": lambda: bazel_test("runtime and ops under ASan+UBSan", RUNTIME_TESTS, ["--config=asan"]),
     "tsan": lambda: bazel_test("executors under TSan", EXECUTOR_TESTS, ["--config=tsan", *THREADS_ONLY]),
+    "fuzz": lambda: script("fuzzing", ["tools/fuzz", "--quick", "--minutes", "0.1"]),
     "debian13": debian13,
     "compiler-asan": lambda: bazel_test("compiler and tools under ASan+UBSan", COMPILER_TESTS, ["--config=asan"]),
     "libraries": lambda: bazel_test("PyTorch, MPI, oneDNN and what is installed", LIBRARY_TESTS),
