@@ -14,6 +14,7 @@ moved, expert by expert: at no time is there a second copy of more than one expe
 experts are transposed or shared by ranks.
 """
 
+import dataclasses
 import warnings
 
 import torch
@@ -23,8 +24,8 @@ from .lookalikes import CONTAINERS, find_lookalikes
 from .replaced import ReplacedBlock, ReplacedExperts
 from .routing import check_attributes, find_limit, find_router, recognise_routing
 from .structure import Experts, Unsupported, find_experts
-from .trial import Pair, Reference, call, inputs, try_replacement
-from .twin import DRAWS, Twin, has_hooks, make_twin, tensors_of
+from .trial import Pair, Reference, call, inputs, try_experts, try_replacement
+from .twin import DRAWS, Twin, has_hooks, make_twin, structure_of, tensors_of
 
 
 class Replaced(list):
@@ -38,25 +39,42 @@ class Replaced(list):
 class _Found:
     """A block that can be replaced."""
 
-    def __init__(self, name: str, block: torch.nn.Module):
+    def __init__(self, name: str, block: torch.nn.Module, tried: dict):
+        """`tried`: what was found of other blocks, by their structure."""
         self.name = name
         self.block = block
         self.experts_name, module, count = find_experts(block)
         self.router_name, _, hidden = find_router(block, self.experts_name, count)
         self.in_list = isinstance(module, torch.nn.ModuleList)
         _check_hooks([block] * self.in_list + list(module.modules()))
-        limit = find_limit(block, module)
         if self.in_list:
             check_attributes(block)
             _check_state(block, [name for name, part in block.named_children() if any(True for _ in part.parameters())])
-            self.experts = recognise_list(module, hidden, limit)
-        else:
-            self.experts, self.scattered = recognise_stack(module, hidden, limit)
-        self.layout = self.experts.layout(self.experts_name)
+            if not name:
+                raise Unsupported("is the model itself, which has no place for another: put it into another module")
+        structure = structure_of(block)
+        if structure not in tried:
+            tried[structure] = self._try_all(module, hidden)
+        if isinstance(tried[structure], Unsupported):
+            raise tried[structure]
+        vars(self).update(tried[structure])
+        self.experts = dataclasses.replace(self.experts, module=module)
         self.trains = _trains(self.experts)
-        if not name and self.in_list:
-            raise Unsupported("is the model itself, which has no place for another: put it into another module")
-        self._recognise(small=True)
+
+    def _try_all(self, module: torch.nn.Module, hidden: int) -> dict | Unsupported:
+        """What is found of this block, and holds for others of its structure."""
+        limit = find_limit(self.block, module)
+        try:
+            if self.in_list:
+                self.experts = recognise_list(module, hidden, limit)
+            else:
+                self.experts, self.scattered = recognise_stack(module, hidden, limit)
+            self.layout = self.experts.layout(self.experts_name)
+            self._recognise(small=True)
+        except Unsupported as error:
+            return error
+        names = ("experts", "layout", "top_k", "routing" if self.in_list else "scattered")
+        return {name: getattr(self, name) for name in names}
 
     def _recognise(self, small: bool):
         try:
@@ -74,6 +92,7 @@ class _Found:
 
     def _recognise_list(self, small: bool):
         twin, other = (self._twin(DRAWS[0], small) for _ in range(2))
+        try_experts(Twin(twin.module.eval(), twin.experts, {}), self.experts.hidden, training=False)
         other.module.eval()
         self.routing = recognise_routing(twin, self.layout, self.router_name, lambda routing: self._replace(other, routing))
         self.top_k = self.routing.top_k
@@ -134,7 +153,7 @@ def replace_moe(
 def _find(model: torch.nn.Module, layer) -> tuple[list[_Found], dict[str, str]]:
     """What can be replaced, and what only looks so, with the reason."""
     kinds = (ReplacedBlock, ReplacedExperts) + ((layer,) if isinstance(layer, type) else ())
-    found, skipped, inside = [], {}, []
+    found, skipped, inside, tried = [], {}, [], {}
     for name, block in list(model.named_modules()):
         if any(name.startswith(outer) for outer in inside):
             continue
@@ -143,7 +162,7 @@ def _find(model: torch.nn.Module, layer) -> tuple[list[_Found], dict[str, str]]:
         elif _looks_like_moe(block):
             inside.append(name + "." if name else "")
             try:
-                each = _Found(name, block)
+                each = _Found(name, block, tried)
                 _check_places(model, each)
                 found.append(each)
             except Unsupported as error:

@@ -89,6 +89,21 @@ def tensors_of(module: torch.nn.Module) -> dict[str, torch.Tensor]:
     return found
 
 
+def structure_of(module: torch.nn.Module) -> tuple:
+    """What a trial of a module depends on: blocks of which it is the same are the same but for their numbers."""
+    kinds = tuple((path, type(part)) for path, part in module.named_modules())
+    return kinds, tuple((path, _kind(value)) for path, value in held(module))
+
+
+def _kind(value):
+    if isinstance(value, torch.Tensor):
+        said = (tuple(value.shape), value.dtype, value.device, type(value), value.requires_grad, tuple(vars(value)))
+        if not value.is_floating_point():
+            return said, value.flatten().tolist().__repr__()
+        return said, value.dim() < 2 and bool((value > 0).all())
+    return value if isinstance(value, (bool, int, float, complex, str, bytes, type(None))) else id(value)
+
+
 def has_hooks(module: torch.nn.Module) -> bool:
     """Whether anything would be called with a module, or with gradients of its own parameters."""
     if any(vars(module).get(name) for name in _HOOKS) or "forward" in vars(module):
@@ -175,7 +190,8 @@ def _draw_experts(experts: Experts, generator: torch.Generator, small: bool, own
             stack = torch.as_strided(leaf, (experts.count, rows, columns), (step, columns, 1))
             memo[id(dict(experts.module.named_parameters())[name])] = stack
             continue
-        for number, member in enumerate(experts.module):
-            matrix = leaf.narrow(0, number * step, rows * columns).view(rows, columns)
-            memo[id(dict(member.named_parameters())[name])] = matrix
+        places = range(0, experts.count * step, step)
+        several = leaf.view(-1, rows, columns).unbind(0) if small else [leaf.narrow(0, at, rows * columns) for at in places]
+        for member, matrix in zip(experts.module, several):
+            memo[id(dict(member.named_parameters())[name])] = matrix.view(rows, columns)
     return memo, leaves, size

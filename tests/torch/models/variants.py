@@ -358,6 +358,9 @@ def training_variants():
         "another gradient: of an added loss": variant(
             after=lambda self, y, rows, logits: AddLoss.apply(y, balance(logits)) if self.training else y
         ),
+        "another gradient: of a small loss": variant(
+            after=lambda self, y, rows, logits: AddLoss.apply(y, 1e-5 * balance(logits)) if self.training else y
+        ),
         "another gradient: weights detached": variant(weigh=lambda self, w: (w / w.sum(-1, keepdim=True)).detach()),
         "another gradient: input of the router detached": variant(logits=lambda self, rows: self.gate(rows.detach())),
         "another gradient: straight through": variant(
