@@ -25,7 +25,7 @@ from .replaced import ReplacedBlock, ReplacedExperts
 from .routing import check_attributes, find_limit, find_router, recognise_routing
 from .structure import Experts, Unsupported, find_experts
 from .trial import Pair, Reference, call, inputs, try_experts, try_replacement
-from .twin import DRAWS, Twin, has_hooks, make_twin, structure_of, tensors_of
+from .twin import DRAWS, Twin, has_hooks, make_twin, ordinary_modes, structure_of, tensors_of
 
 
 class Replaced(list):
@@ -136,7 +136,8 @@ def replace_moe(
     """
     if layer is None:
         from .moe import MoE as layer
-    found, skipped = _find(model, layer)
+    with ordinary_modes():
+        found, skipped = _find(model, layer)
     if skipped and strict:
         raise Unsupported("\n".join(_describe(model, name, reason) for name, reason in skipped.items()))
     for name, reason in skipped.items():

@@ -114,6 +114,18 @@ def has_hooks(module: torch.nn.Module) -> bool:
 
 
 @contextlib.contextmanager
+def ordinary_modes():
+    """Gradients and float32, whatever the caller's modes are."""
+    dtype = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float32)
+    try:
+        with torch.inference_mode(False), torch.enable_grad(), torch.autocast("cpu", enabled=False):
+            yield
+    finally:
+        torch.set_default_dtype(dtype)
+
+
+@contextlib.contextmanager
 def random_state(seed: int):
     """Random numbers from `seed`; afterwards those of the caller go on."""
     numpy = sys.modules.get("numpy")

@@ -1,5 +1,6 @@
 """replace_moe() refuses whole classes of blocks that a layer would silently change, and leaves the model as it was."""
 
+import contextlib
 import random
 import threading
 import unittest
@@ -19,6 +20,16 @@ from sluice_torch.structure import Unsupported
 
 def random_numbers():
     return torch.get_rng_state(), random.getstate(), numpy.random.get_state()[1].tolist()
+
+
+@contextlib.contextmanager
+def default_bfloat16():
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        yield
+        assert torch.get_default_dtype() == torch.bfloat16
+    finally:
+        torch.set_default_dtype(torch.float32)
 
 
 class RecogniseTest(unittest.TestCase):
@@ -142,6 +153,18 @@ class RecogniseTest(unittest.TestCase):
         self.assertEqual(model[0].noise, 0.0)
         with self.assertRaisesRegex(AttributeError, "noise is what the replaced block was recognised by"):
             model[0].noise = 0.5
+
+    def test_modes_of_the_caller_change_nothing(self):
+        modes = (torch.no_grad, torch.inference_mode, lambda: torch.autocast("cpu", torch.bfloat16), default_bfloat16)
+        detached = variants.training_variants()["another gradient: weights detached"]
+        for mode in modes:
+            model = nn.Sequential(variants.Block(), layouts.StackedBlock())
+            refused = nn.Sequential(detached())
+            with mode():
+                self.assertEqual(replace_moe(model, layer=EagerMoE), ["0", "1"])
+                with self.assertRaisesRegex(Unsupported, "another gradient"):
+                    replace_moe(refused, layer=EagerMoE)
+        self.assertEqual(torch.get_default_dtype(), torch.float32)
 
     def test_a_block_under_two_names_of_one_module_is_replaced_under_both(self):
         model = nn.Module()
