@@ -49,7 +49,7 @@ class UnhandledTest(unittest.TestCase):
                 self.assertEqual(len(skipped), 1, skipped)
                 self.assertTrue(skipped[0].startswith("layer.mlp"), skipped)
                 self.assertIn(reason, replaced.skipped[skipped[0]])
-                self.assertEqual([str(each.message).count("left as it is") for each in seen], [1])
+                self.assertEqual(sum(str(each.message).count("left as it is") for each in seen), 1)
                 assert_untouched(self, model.layer, kept)
                 again = replace_moe(model, layer=EagerMoE, strict=False)
                 self.assertEqual((list(again), list(again.skipped)), ([], skipped))
@@ -60,7 +60,7 @@ class UnhandledTest(unittest.TestCase):
                 warnings.simplefilter("always")
                 replaced = replace_moe(make(), layer=EagerMoE)
                 self.assertEqual((list(replaced), replaced.skipped), ([], {}))
-                self.assertIn("found no block that looks like MoE", str(seen[0].message))
+                self.assertTrue(any("found no block that looks like MoE" in str(each.message) for each in seen))
 
     def test_all_blocks_are_named_in_one_error(self):
         model = nn.Sequential(layouts.Qwen3Block(act=nn.GELU()), Block(), *[make() for make, _ in UNHANDLED.values()])
