@@ -3,7 +3,7 @@ import ctypes
 import json
 import struct
 
-OK, FAILED, ABORTED, CANCELLED = 0, 2, 3, 5
+OK, ARGUMENT, FAILED, ABORTED, CANCELLED = 0, 1, 2, 3, 5
 TYPES = {"F32": 0, "BF16": 1, "F16": 2, "I32": 3, "I64": 4}
 Handle = ctypes.c_void_p
 
@@ -40,6 +40,7 @@ SIGNATURES = {
     "context_bind": [Handle, ctypes.c_char_p, ctypes.POINTER(Tensor)],
     "context_output": [Handle, ctypes.c_char_p, ctypes.POINTER(Tensor)],
     "context_run": [Handle, ctypes.c_char_p, ctypes.c_uint32],
+    "context_refuse": [Handle, ctypes.c_uint32, ctypes.c_char_p],
     "context_submit": [Handle, ctypes.c_char_p, ctypes.c_uint32, ctypes.POINTER(Handle)],
     "step_wait": [Handle],
     "step_cancel": [Handle],
@@ -108,6 +109,10 @@ class Bound:
         self.memory = ctypes.create_string_buffer(content, max(1, len(content)))
         self.dims = (ctypes.c_int64 * max(1, len(shape)))(*shape)
         self.view = Tensor(ctypes.sizeof(Tensor), kind, len(shape), self.dims, ctypes.addressof(self.memory), 0, 0)
+
+    def of_type(self, kind):
+        """The same, said to be of another type."""
+        return Tensor(self.view.size, kind, self.view.dim_count, self.dims, self.view.data, 0, 0)
 
     def reset(self):
         ctypes.memmove(self.memory, self.start, len(self.start))

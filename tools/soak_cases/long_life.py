@@ -19,10 +19,11 @@ import time
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 from soak_cases import c_library  # noqa: E402: found by the path above
-from soak_cases.c_library import ABORTED, CANCELLED, FAILED, OK, Bound, Handle, Library, TensorFile  # noqa: E402
+from soak_cases.c_library import ABORTED, ARGUMENT, CANCELLED, FAILED, OK, Bound, Handle, Library, TensorFile  # noqa: E402
 
 GROWTH = 8 << 20  # bytes of resident memory: more than the noise of an allocator, less than one leaked layer
 SETTLED = 0.4  # of the time: what is kept for good is there by then
+PAST_SETS = 1024  # one past the last saved set
 TIMEOUT = 20.0  # seconds of a wait: nothing here takes that long
 
 
@@ -126,17 +127,29 @@ class Rank(threading.Thread):
                 self.problem = f"rank {self.rank}: output {name} of the context has other bits"
 
     def _refused(self, context):
-        """Ids of one rank that are out of range fail the step at all ranks, and no later one."""
-        bad = self.layer.bad_ids(self.plan.victim, 1 << 20)
-        if bad is None:
-            return
-        ids = self.layer.inputs[self.rank]["expert_ids"]
-        if self.rank == self.plan.victim:
-            self.life.library.call("context_bind", context, b"expert_ids", ctypes.byref(bad.view))
-        status = self.life.library.status("context_run", context, self.layer.entries[0].encode(), self.plan.saved)
-        self.life.library.call("context_bind", context, b"expert_ids", ctypes.byref(ids.view))
-        if status != FAILED:
-            self.problem = f"rank {self.rank}: a refused step has status {status}, expected {FAILED}"
+        """What one rank refuses fails the step at all ranks, and no later one."""
+        library, layer, plan = self.life.library, self.layer, self.plan
+        entry, ids, x = layer.entries[0].encode(), layer.inputs[self.rank]["expert_ids"], layer.inputs[self.rank].get("x")
+        bad = layer.bad_ids(plan.victim, 1 << 20)
+        how = plan.refusals.pop(0) if self.rank == plan.victim else ""
+        self._together()  # the victim has taken its way
+        if how == "ids" and bad is None or how == "type" and x is None:
+            how = "set"
+        if how == "ids":
+            library.call("context_bind", context, b"expert_ids", ctypes.byref(bad.view))
+        if how == "type":
+            library.status("context_bind", context, b"x", ctypes.byref(x.of_type(c_library.TYPES["I32"])))
+        if how == "words":
+            status = library.status("context_refuse", context, plan.saved, b"there is no batch left") or FAILED
+        else:
+            asked = b"sideways" if how == "entry" else entry
+            status = library.status("context_run", context, asked, PAST_SETS if how == "set" else plan.saved)
+        if how == "ids":
+            library.call("context_bind", context, b"expert_ids", ctypes.byref(ids.view))
+        if how == "type":
+            library.call("context_bind", context, b"x", ctypes.byref(x.view))
+        if status not in ((FAILED, ARGUMENT) if how else (FAILED,)):
+            self.problem = f"rank {self.rank}: a refused step ({how or 'by another rank'}) has status {status}"
 
     def _submitted(self, context):
         """Steps in a queue, waited for in another order."""
@@ -200,6 +213,7 @@ class Plan:
         self.victim = rng.randrange(layer.ranks)
         self.moment = rng.uniform(0, 0.004)
         self.together = threading.Barrier(layer.ranks)
+        self.refusals = [rng.choice(["ids", "entry", "set", "type", "words"]) for _ in range(100)]
         self.acts = [rng.choice(["good", "good", "submitted", "refused"]) for _ in range(rng.randint(1, 4))] + ["good"]
         # what may end the transport comes last, and once
         last = rng.choice([[], [], ["cancelled"], ["aborted"]])

@@ -17,7 +17,7 @@ FORMS = {
             r"|the limit of file sizes is \d+ bytes, but shared memory needs at least \d+",
     "memory": r"(rank \d+: )?.*([Cc]annot allocate memory|could not allocate|out of memory|cannot reserve|has room for|bad_alloc).*",
     "threads": r"(rank \d+: )?.*(Resource temporarily unavailable|thread).*",
-    "files": r"(rank \d+: )?.*Too many open files.*",
+    "files": r"(rank \d+: )?.*(Too many open files|may not open so many files).*",
     "ended": r"rank \d+ ended with exit status \d+",
 }
 # Before main() the system's loader says what it lacks.
