@@ -2,6 +2,7 @@
 // see ops/cpu/blocked_product.h.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "ops/abi/kernels.h"
@@ -27,8 +28,21 @@ void weightedSumColumns(const WeightedSumArgs& args, int32_t token, int32_t col,
   for (int v = 0; v < kVectors; ++v) V::store(to + v * V::kWidth, sum[v], count);
 }
 
+// Of one row without a weight the sum is that row: bits pass, which need not be numbers of bf16.
+inline void copyRow(const WeightedSumArgs& args, int32_t token) {
+  BFloat16* const to = args.y + token * args.ldY;
+  if (args.position[token] < 0)
+    std::fill_n(to, args.n, BFloat16{});
+  else
+    std::copy_n(args.src + args.position[token] * args.ldSrc, args.n, to);
+}
+
 template <class V>
 void weightedSumLoop(const WeightedSumArgs& args) {
+  if (args.topK == 1 && args.weight == nullptr) {
+    for (int32_t token = 0; token < args.tokens; ++token) copyRow(args, token);
+    return;
+  }
   constexpr int32_t kVectors = 4;
   constexpr int32_t kBlock = kVectors * V::kWidth;
   for (int32_t token = 0; token < args.tokens; ++token) {

@@ -53,6 +53,23 @@ TEST_CASE("every add and scale is its reference rounded, at ragged, empty and od
         }
 }
 
+TEST_CASE("scale by one passes all bits") {
+  constexpr int32_t kCount = 1 << 16;
+  Bf16Matrix a(1, kCount, kCount, kBf16NaN, false);
+  for (int32_t j = 0; j < kCount; ++j) a.at(0, j) = {static_cast<uint16_t>(j)};
+  for (const Implementation& by : implementations()) {
+    Bf16Matrix c(1, kCount, kCount + 3, kBf16Canary, true), own = a;
+    by.kernels.scale({a.data(), a.ld(), c.data(), c.ld(), 1, kCount, 1.0f});
+    by.kernels.scale({own.data(), own.ld(), own.data(), own.ld(), 1, kCount, 1.0f});
+    int wrong = 0;
+    for (int32_t j = 0; j < kCount; ++j) wrong += c.at(0, j) != a.at(0, j);
+    INFO(by.name);
+    CHECK(wrong == 0);
+    CHECK(own.sameBits(a));
+    CHECK(c.gapsAreUntouched());
+  }
+}
+
 TEST_CASE("add and scale may write where they read") {
   Random random(2);
   for (const Implementation& by : implementations()) {

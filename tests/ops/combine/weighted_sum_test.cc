@@ -63,6 +63,22 @@ TEST_CASE("every bf16 stored is rounded to nearest even, denormals, infinities a
     }
 }
 
+TEST_CASE("one row without a weight is its own sum, bit by bit") {
+  constexpr int32_t kCount = 1 << 16;
+  Bf16Matrix src(1, kCount, kCount, kBf16NaN, false);
+  for (int32_t i = 0; i < kCount; ++i) src.at(0, i) = {static_cast<uint16_t>(i)};
+  const std::vector<int32_t> position = {0, -1};
+  for (const Implementation& by : implementations()) {
+    Bf16Matrix y(2, kCount, kCount + 3, kBf16Canary, true);
+    by.kernels.weightedSum({src.data(), kCount, position.data(), nullptr, y.data(), y.ld(), 2, 1, kCount});
+    int wrong = 0;
+    for (int32_t i = 0; i < kCount; ++i) wrong += y.at(0, i) != src.at(0, i) || y.at(1, i) != BFloat16{};
+    INFO(by.name);
+    CHECK(wrong == 0);
+    CHECK(y.gapsAreUntouched());
+  }
+}
+
 TEST_CASE("the weighted sum gives an element the same bits at any column and any alignment") {
   for (const Implementation& by : implementations()) {
     INFO(by.name);
