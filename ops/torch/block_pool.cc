@@ -35,6 +35,15 @@ Expected<std::shared_ptr<std::byte>> BlockPool::take(size_t bytes) {
       block, [pool = shared_from_this(), bytes](std::byte* data) { pool->giveBack(data, bytes); });
 }
 
+void BlockPool::trim() {
+  std::lock_guard lock(mutex_);
+  for (const auto& [bytes, block] : free_) {
+    std::free(block);
+    bytes_ -= static_cast<int64_t>(bytes);
+  }
+  free_.clear();
+}
+
 int64_t BlockPool::bytes() const {
   std::lock_guard lock(mutex_);
   return bytes_;

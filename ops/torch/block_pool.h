@@ -25,6 +25,9 @@ class BlockPool : public std::enable_shared_from_this<BlockPool> {
   // At a huge page's begin, of any content. Error: there is not that much memory.
   Expected<std::shared_ptr<std::byte>> take(size_t bytes);
 
+  // Frees what was given back and not taken again.
+  void trim();
+
   // Of all blocks, those that are taken included.
   int64_t bytes() const;
 

@@ -26,7 +26,8 @@ TORCH_LIBRARY(sluice, m) {
       .def("threads", &Ranks::threads)
       .def("refuse", &Ranks::refuse)
       .def("bytes", &Ranks::bytes)
-      .def("grad_bytes", &Ranks::gradBytes);
+      .def("grad_bytes", &Ranks::gradBytes)
+      .def("trim", &Ranks::trim);
   m.class_<Layer>("Layer")
       .def(torch::init<c10::intrusive_ptr<Ranks>, const std::string&, const std::vector<std::string>&>())
       .def("describe", &Layer::describe)

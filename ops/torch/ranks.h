@@ -29,6 +29,8 @@ class Ranks : public torch::CustomClassHolder {
   int64_t threads() const { return workspace_->threads(); }
   int64_t bytes() const { return workspace_->bytes(); }
   int64_t gradBytes() const { return grads_->bytes(); }
+  // Frees the memory of gradients that are gone.
+  void trim() { grads_->trim(); }
 
   Transport& transport() { return *transport_; }
   const std::shared_ptr<Workspace>& workspace() const { return workspace_; }

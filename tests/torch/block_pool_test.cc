@@ -20,6 +20,18 @@ TEST_CASE("what was freed is taken again by what has its size") {
   CHECK(pool->bytes() == 16'000'000);
 }
 
+TEST_CASE("what is free can be freed") {
+  const auto pool = BlockPool::create();
+  const auto taken = *pool->take(5'000'000);
+  {
+    const auto block = *pool->take(6'000'000);
+  }
+  CHECK(pool->bytes() == 11'000'000);
+  pool->trim();
+  CHECK(pool->bytes() == 5'000'000);
+  std::memset(taken.get(), 1, 5'000'000);
+}
+
 TEST_CASE("a block lives longer than whoever made the pool") {
   auto pool = BlockPool::create();
   const auto block = *pool->take(5'000'000);

@@ -191,8 +191,8 @@ class ErrorsTest(MoETest):
                 make(**options)
 
     def test_another_number_of_threads_than_the_group_has_is_refused(self):
-        batch = Batch()
-        batch.run(make())
+        batch, first = Batch(), make()
+        batch.run(first)
         other = sluice_torch.MoE(HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, threads=1, activation="reglu")
         with self.assertRaisesRegex(ValueError, "threads is 1, but layers of this group share 2 threads"):
             batch.run(other)

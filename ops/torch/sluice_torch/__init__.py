@@ -10,6 +10,7 @@ import importlib
 _EXPORTS = {
     "MoE": "moe",
     "memory": "ranks",
+    "clear_cache": "ranks",
     "fused_dispatch": "fused",
     "fused_combine": "fused",
     "FineTuning": "finetune",

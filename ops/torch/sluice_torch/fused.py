@@ -53,7 +53,7 @@ def fused_dispatch(
         program = cache.compile_graph(graph)
         operands = [as_stored(tensor) for tensor in (x, token_indices, token_probs)]
     exchange = shared.exchange(program)
-    *made, token = torch.ops.sluice.dispatch(exchange, *operands)
+    *made, token = torch.ops.sluice.dispatch(exchange.op, *operands)
     return *made, Handle(exchange, token)
 
 
@@ -70,7 +70,7 @@ def fused_combine(rows: torch.Tensor, group, handle: Handle) -> torch.Tensor:
         if not isinstance(rows, torch.Tensor):
             raise ValueError(f"rows is of type {type(rows).__name__}, expected a tensor")
         rows = as_stored(rows)
-    return torch.ops.sluice.combine(handle._exchange, rows, handle._token)
+    return torch.ops.sluice.combine(handle._exchange.op, rows, handle._token)
 
 
 def exchange_graph(hidden: int, experts: int, top_k: int, ranks: int, max_tokens: int) -> dict:

@@ -263,7 +263,7 @@ class MoE(torch.nn.Module):
         key, path = program
         if path is not None:
             self._layers[key] = shared.layer(path, self._weight_names())
-        return self._layers[key]
+        return self._layers[key].op
 
     def _compile(self, needed: tuple[bool, ...], grads: str, accumulate: bool) -> str:
         names = self._weight_names()

@@ -2,13 +2,19 @@
 
 One torch.classes.sluice.Ranks a group and process: it has the transport, the worker threads and the memory that
 keeps nothing between steps. Layers with the same program are one layer, whichever module asks.
+
+A layer of a process alone goes with the last module that has it, and what all share with the last layer. Ranks of a
+group make layers together, so that they also have to forget them together, which clear_cache() does: modules of
+different ranks need not end at the same time.
 """
 
 import atexit
 import contextlib
+import gc
 import os
 import secrets
 import threading
+import weakref
 
 import torch
 import torch.distributed as dist
@@ -16,7 +22,9 @@ import torch.distributed as dist
 from . import library
 
 _guard = threading.RLock()
-_shared: dict[tuple, "Shared"] = {}
+# By process and group. What only modules keep alive is not in _lasting.
+_shared: "weakref.WeakValueDictionary[tuple, Shared]" = weakref.WeakValueDictionary()
+_lasting: dict[tuple, "Shared"] = {}
 
 
 class Group:
@@ -45,7 +53,7 @@ class Group:
 class Shared:
     """Ranks and the layers made for them. Made collectively by the ranks of the group."""
 
-    def __init__(self, group: Group, threads: int, timeout: float):
+    def __init__(self, key: tuple, group: Group, threads: int, timeout: float):
         failure = None
         try:
             library.load()
@@ -56,7 +64,9 @@ class Shared:
         job = _agree_on_job(group, failure) if group.size > 1 else ""
         self.threads, self.timeout = threads, timeout
         self.ranks = torch.classes.sluice.Ranks(job, group.rank, group.size, threads, timeout)
-        self._layers = {}
+        self.key, self.group = key, group
+        self._held: "weakref.WeakValueDictionary[tuple, Held]" = weakref.WeakValueDictionary()
+        self._lasting = {}  # what lives without modules, by key
 
     def refuse(self, why: str):
         """In the place of a step: it fails at all ranks, at others with "rank N: WHY". Waits for them."""
@@ -71,23 +81,52 @@ class Shared:
             self.refuse(str(error).removeprefix("sluice: ") or type(error).__name__)
             raise
 
-    def layer(self, path: str, weights: list[str]):
+    def layer(self, path: str, weights: list[str]) -> "Held":
         """The layer of a program; made at first use, collectively."""
-        key = (path, tuple(weights))
-        with _guard:
-            if key not in self._layers:
-                self._layers[key] = torch.classes.sluice.Layer(self.ranks, path, weights)
-            return self._layers[key]
+        key = (path, *weights)
+        return self._hold(key, lambda: torch.classes.sluice.Layer(self.ranks, path, weights))
 
-    def exchange(self, path: str):
-        """What runs the program of fused_dispatch and fused_combine; made at first use, collectively."""
+    def exchange(self, path: str) -> "Held":
+        """What runs the program of fused_dispatch and fused_combine; made at first use, collectively. It lasts until
+        clear_cache(), since between two steps nobody has it."""
+        held = self._hold((path,), lambda: torch.classes.sluice.Exchange(self.ranks, path))
+        self._lasting[(path,)] = held.op
+        _lasting[self.key] = self
+        return held
+
+    def _hold(self, key: tuple, make) -> "Held":
         with _guard:
-            if path not in self._layers:
-                self._layers[path] = torch.classes.sluice.Exchange(self.ranks, path)
-            return self._layers[path]
+            held = self._held.get(key)
+            if held is None:
+                op = self._lasting[key] if key in self._lasting else make()
+                held = self._held[key] = Held(op, self)
+                if self.group.size > 1:
+                    self._lasting[key] = op
+            return held
 
     def layers(self) -> list:
-        return list(self._layers.values())
+        return list({**self._lasting, **{key: held.op for key, held in list(self._held.items())}}.values())
+
+    def forget(self):
+        """Lets go of the layers that no module has, at any of the ranks; collective. Without layers, of all else."""
+        unused = {key for key in self._lasting if key not in self._held}
+        if self.group.size > 1:
+            said = [None] * self.group.size
+            dist.all_gather_object(said, unused, group=self.group.group)
+            unused = set.intersection(*said)
+        with _guard:
+            for key in unused:
+                del self._lasting[key]
+            if not self._lasting:
+                _lasting.pop(self.key, None)
+        self.ranks.trim()
+
+
+class Held:
+    """A layer as modules have it. With the last of them it goes, and with the last layer what all layers share."""
+
+    def __init__(self, op, shared: Shared):
+        self.op, self._shared = op, shared
 
 
 def shared_by(group: Group, threads: int = 0, timeout: float = 30.0) -> Shared:
@@ -98,9 +137,11 @@ def shared_by(group: Group, threads: int = 0, timeout: float = 30.0) -> Shared:
     """
     key = (os.getpid(), group.group if group.size > 1 else None)  # a forked child has workers of its own
     with _guard:
-        if key not in _shared:
-            _shared[key] = Shared(group, threads, timeout)
-        shared = _shared[key]
+        shared = _shared.get(key)
+        if shared is None:
+            shared = _shared[key] = Shared(key, group, threads, timeout)
+            if group.size > 1:
+                _lasting[key] = shared
     if threads and threads != shared.ranks.threads():
         with shared.refusing():
             raise ValueError(
@@ -111,11 +152,11 @@ def shared_by(group: Group, threads: int = 0, timeout: float = 30.0) -> Shared:
 
 def memory() -> dict[str, int]:
     """Bytes of this process's layers: of workspaces, of what forwards keep for backwards, and of large gradients of
-    weights (those of the last step are kept for the next). They grow only.
+    weights (those of the last step are kept for the next). They grow until layers are released (clear_cache()).
     """
     sizes = {"workspace_bytes": 0, "grad_bytes": 0, "saved_bytes": 0, "saved_sets": 0, "saved_sets_in_use": 0, "layers": 0}
     with _guard:
-        for (process, _), shared in _shared.items():
+        for (process, _), shared in list(_shared.items()):
             if process != os.getpid():
                 continue
             sizes["workspace_bytes"] += shared.ranks.bytes()
@@ -126,6 +167,19 @@ def memory() -> dict[str, int]:
                 sizes["saved_sets"] += layer.saved_sets()
                 sizes["saved_sets_in_use"] += layer.saved_in_use()
     return sizes
+
+
+def clear_cache():
+    """Releases what no module needs: layers of modules that are gone, the memory of gradients that are gone, and where
+    no layer is left workers and their memory. Collective over each ep_group of which layers have run."""
+    gc.collect()  # modules that are part of a cycle
+    for (process, _), shared in list(_lasting.items()):
+        if process == os.getpid():
+            shared.forget()
+    with _guard:
+        alone = _shared.get((os.getpid(), None))
+    if alone is not None:
+        alone.ranks.trim()
 
 
 def _machine() -> str:
@@ -158,5 +212,8 @@ def _end():
     """Workers end while the interpreter still stands, where no module keeps them."""
     for (process, _), shared in list(_shared.items()):
         if process == os.getpid():
-            shared._layers.clear()
+            shared._lasting.clear()
+            for held in list(shared._held.values()):
+                held.op = None
             shared.ranks = None
+    _lasting.clear()

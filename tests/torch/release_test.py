@@ -1,0 +1,154 @@
+"""Layers go with the last module that has them; those of a group at all ranks together."""
+
+import gc
+import os
+import unittest
+
+import core_jobs
+import sluice_torch
+import torch
+import torch.distributed as dist
+
+EXPERTS, TOP_K = 8, 2
+
+
+def make(hidden, group=None):
+    return sluice_torch.MoE(hidden, 64, EXPERTS, TOP_K, ep_group=group, threads=1, timeout=20)
+
+
+def run(layer, tokens=40, backward=True):
+    x = torch.randn(tokens, layer.shape.hidden).bfloat16().requires_grad_(backward)
+    ids = torch.stack([torch.randperm(EXPERTS)[:TOP_K] for _ in range(tokens)])
+    with torch.set_grad_enabled(backward):
+        y = layer(x, ids, torch.rand(tokens, TOP_K))
+    if backward:
+        y.sum().backward()
+    return y
+
+
+def layers():
+    return sluice_torch.memory()["layers"]
+
+
+def resident():
+    """MiB of this process."""
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+def forget_together(rank, size):
+    """Modules end at one rank earlier than at another; layers go when none has them, and come back."""
+    group = dist.group.WORLD
+    kept, gone = make(64, group), make(96, group)
+    for layer in (kept, gone):
+        run(layer)
+    assert layers() == 2
+    if rank == 0:
+        del gone, layer
+    sluice_torch.clear_cache()
+    assert layers() == 2, "a layer that another rank has went"
+    again = make(96, group)  # the first rank has this layer yet, so that no rank makes it anew
+    run(again)
+    del again
+    if rank == 1:
+        del gone, layer
+    sluice_torch.clear_cache()
+    assert layers() == 1, layers()
+    again = make(96, group)
+    y = run(again)
+    run(kept)
+    assert y.shape == (40, 96) and layers() == 2
+    del again, kept, y
+    sluice_torch.clear_cache()
+    assert layers() == 0 and sluice_torch.memory()["workspace_bytes"] == 0
+    for hidden in (64, 96):  # all of it anew
+        run(make(hidden, group))
+    rows, _, _, _, handle = sluice_torch.fused_dispatch(
+        torch.randn(5, 64).bfloat16(), torch.tensor([[rank]] * 5), torch.ones(5, 1), EXPERTS, group
+    )
+    del rows, handle
+    sluice_torch.clear_cache()
+    assert layers() == 0, layers()
+
+
+class ReleaseTest(unittest.TestCase):
+    def setUp(self):
+        sluice_torch.clear_cache()
+        self.assertEqual(layers(), 0)
+
+    def test_memory_of_dropped_layers_is_given_back(self):
+        def one(hidden):
+            run(make(hidden), tokens=512)
+            gc.collect()
+
+        one(256)
+        before = resident()
+        for number in range(12):
+            one(272 + 16 * number)
+        self.assertEqual(sluice_torch.memory(), dict.fromkeys(sluice_torch.memory(), 0))
+        self.assertLess(resident() - before, 40)
+
+    def test_a_layer_goes_with_the_last_module_that_has_it(self):
+        first, second, other = make(64), make(64), make(96)
+        for layer in (first, second, other):
+            run(layer)
+        self.assertEqual(layers(), 2)
+        del first, layer
+        self.assertEqual(layers(), 2)
+        del second
+        gc.collect()
+        self.assertEqual(layers(), 1)
+        self.assertEqual(run(other).shape, (40, 96))
+        del other
+        gc.collect()
+        self.assertEqual(layers(), 0)
+
+    def test_a_graph_outlives_its_module(self):
+        layer = make(64)
+        x = torch.randn(5, 64).bfloat16().requires_grad_()
+        y = layer(x, torch.tensor([[0, 1]] * 5), torch.rand(5, 2))
+        del layer
+        sluice_torch.clear_cache()
+        y.sum().backward()
+        self.assertGreater(x.grad.abs().sum(), 0)
+
+    def test_modules_in_a_cycle_go_too(self):
+        layer = make(64)
+        layer.own = [layer]
+        run(layer)
+        del layer
+        sluice_torch.clear_cache()
+        self.assertEqual(layers(), 0)
+
+    def test_another_number_of_threads_after_all_layers_are_gone(self):
+        run(make(64))
+        gc.collect()
+        run(sluice_torch.MoE(64, 64, EXPERTS, TOP_K, threads=2))
+
+    def test_gradients_that_are_gone_leave_no_memory(self):
+        layer = sluice_torch.MoE(512, 1024, 8, 2, threads=1)
+        run(layer)
+        layer.zero_grad(set_to_none=True)
+        self.assertGreater(sluice_torch.memory()["grad_bytes"], 0)
+        sluice_torch.clear_cache()
+        self.assertEqual(sluice_torch.memory()["grad_bytes"], 0)
+        run(layer)
+
+    def test_exchanges_last_until_the_cache_is_cleared(self):
+        x, ids = torch.randn(5, 64).bfloat16(), torch.tensor([[0, 1]] * 5)
+        for _ in range(3):
+            sluice_torch.fused_dispatch(x, ids, torch.rand(5, 2), EXPERTS, threads=1)
+            self.assertEqual(layers(), 1)
+        *_, handle = sluice_torch.fused_dispatch(x, ids, torch.rand(5, 2), EXPERTS)
+        sluice_torch.clear_cache()
+        self.assertEqual(layers(), 1)
+        del handle, _
+        sluice_torch.clear_cache()
+        self.assertEqual(layers(), 0)
+
+    def test_ranks_forget_together(self):
+        core_jobs.run_ranks(self, "forget_together", 2)
+
+
+if __name__ == "__main__" and not core_jobs.main(globals()):
+    unittest.main()
