@@ -9,19 +9,19 @@ import torch.distributed as dist
 from sluice_torch import fused_combine, fused_dispatch, ranks
 
 HIDDEN, TOP_K = 32, 3
-BOUND = 1e-2  # of bf16 rounded twice
+BOUNDS = {torch.bfloat16: 1e-2, torch.float16: 2e-3, torch.float32: 1e-5}  # of what is rounded twice
 
 
-def batch(rank, tokens, experts, seed=1):
+def batch(rank, tokens, experts, seed=1, dtype=torch.bfloat16):
     """x, ids with some pairs for nobody, probabilities, and a gradient of y."""
     made = torch.Generator().manual_seed(1000 * seed + rank)
-    x = torch.randn(tokens, HIDDEN, generator=made).bfloat16().requires_grad_()
+    x = torch.randn(tokens, HIDDEN, generator=made).to(dtype).requires_grad_()
     probs = torch.rand(tokens, TOP_K, generator=made).requires_grad_()
     ids = torch.zeros(tokens, TOP_K, dtype=torch.long)
     for token in range(tokens):
         ids[token] = torch.randperm(experts, generator=made)[:TOP_K]
     ids[::5, 1] = -1
-    return x, ids, probs, torch.randn(tokens, HIDDEN, generator=made).bfloat16()
+    return x, ids, probs, torch.randn(tokens, HIDDEN, generator=made).to(dtype)
 
 
 def factors(experts):
@@ -30,7 +30,7 @@ def factors(experts):
 
 
 def through_experts(rows, row_experts, row_probs, experts):
-    return (rows.float() * (factors(experts)[row_experts] * row_probs)[:, None]).bfloat16()
+    return (rows.float() * (factors(experts)[row_experts] * row_probs)[:, None]).to(rows.dtype)
 
 
 def plain(x, ids, probs, experts):
@@ -44,18 +44,20 @@ def difference(found, expected):
     return (found.float() - expected.float()).abs().max().item() / max(expected.abs().max().item(), 1e-30)
 
 
-def check_step(rank, counts, experts, group, seed=1):
-    x, ids, probs, dy = batch(rank, counts[rank], experts, seed)
+def check_step(rank, counts, experts, group, seed=1, dtype=torch.bfloat16):
+    bound = BOUNDS[dtype]
+    x, ids, probs, dy = batch(rank, counts[rank], experts, seed, dtype)
     rows, row_experts, row_probs, counted, handle = fused_dispatch(x, ids, probs, experts, group, timeout=20)
     check_rows(rank, counts, experts, seed, rows, row_experts, row_probs, counted)
+    assert rows.dtype == dtype
     y = fused_combine(through_experts(rows, row_experts, row_probs, experts), group, handle)
     expected = plain(x, ids, probs, experts)
-    assert difference(y, expected) < BOUND, difference(y, expected)
+    assert y.dtype == dtype and difference(y, expected) < bound, difference(y, expected)
     found = torch.autograd.grad(y, [x, probs], dy)
     wanted = torch.autograd.grad(expected, [x, probs], dy.float())
     for name, a, b in zip(("x", "probs"), found, wanted):
         assert a.dtype == b.dtype and a.shape == b.shape, (name, a, b)
-        assert difference(a, b) < BOUND, (name, difference(a, b))
+        assert difference(a, b) < bound, (name, difference(a, b))
     assert found[1][ids < 0].abs().sum() == 0
 
 
@@ -67,7 +69,7 @@ def check_rows(rank, counts, experts, seed, rows, row_experts, row_probs, counte
     wanted = []
     for expert in range(first, first + own):
         for source, tokens in enumerate(counts):
-            x, ids, probs, _ = batch(source, tokens, experts, seed)
+            x, ids, probs, _ = batch(source, tokens, experts, seed, rows.dtype)
             wanted += [(expert, x[t], probs[t, k]) for t, k in (ids == expert).nonzero().tolist()]
     assert row_experts.tolist() == [expert for expert, _, _ in wanted]
     assert counted.tolist() == [row_experts.tolist().count(first + e) for e in range(own)]
@@ -82,6 +84,10 @@ def steps(rank, size):
         check_step(rank, counts[:size], 8, dist.group.WORLD, seed)
     check_step(rank, [10, 20, 30][:size], 7, dist.group.WORLD)  # experts that ranks do not divide
     check_step(rank, [0] * size, 8, dist.group.WORLD)
+    for dtype in (torch.float32, torch.float16):
+        for seed, counts in enumerate(([37, 20, 9], [0, 64, 1])):
+            check_step(rank, counts[:size], 8, dist.group.WORLD, seed, dtype)
+        check_step(rank, [10, 20, 30][:size], 7, dist.group.WORLD, 1, dtype)
 
 
 def two_in_flight(rank, size):
@@ -93,17 +99,65 @@ def two_in_flight(rank, size):
     expected = [plain(x, ids, probs, experts) for x, ids, probs, _ in batches]
     for i in (1, 0):
         x, _, probs, dy = batches[i]
-        assert difference(ys[i], expected[i]) < BOUND
+        assert difference(ys[i], expected[i]) < BOUNDS[torch.bfloat16]
         found = torch.autograd.grad(ys[i], [x, probs], dy)
         wanted = torch.autograd.grad(expected[i], [x, probs], dy.float())
         for a, b in zip(found, wanted):
-            assert difference(a, b) < BOUND, (i, difference(a, b))
+            assert difference(a, b) < BOUNDS[torch.bfloat16], (i, difference(a, b))
 
 
 class OneRankTest(unittest.TestCase):
     def test_dispatch_and_combine_are_those_of_plain_pytorch(self):
-        for tokens in (1, 23, 0, 64):
-            check_step(0, [tokens], 6, None)
+        for dtype in BOUNDS:
+            for tokens in (1, 23, 0, 64):
+                check_step(0, [tokens], 6, None, 1, dtype)
+
+    def test_all_bits_of_any_type_arrive_and_return(self):
+        """Also those of NaN, subnormal numbers and zeros with a sign, in float32 in halves that are no bfloat16."""
+        made = torch.Generator().manual_seed(2)
+        for dtype, whole in ((torch.float16, torch.int16), (torch.float32, torch.int32)):
+            limit = torch.iinfo(whole).max + 1
+            drawn = torch.randint(-limit, limit, (4000, HIDDEN), generator=made).to(whole)
+            drawn[0] = torch.arange(HIDDEN) - limit  # zeros with a sign, and the least subnormal ones
+            x = drawn.view(dtype)
+            ids = torch.stack([torch.randperm(6, generator=made)[:TOP_K] for _ in range(len(x))])
+            ids[:, 1:] = -1
+            rows, experts, _, _, handle = fused_dispatch(x, ids, torch.ones(ids.shape), 6)
+            order = ids[:, 0].argsort(stable=True)
+            self.assertTrue(torch.equal(rows.view(whole), drawn[order]))
+            y = fused_combine(rows, None, handle)
+            same = (y.view(whole) == drawn) | (x.isnan() & y.isnan()) | ((x == 0) & (y == 0))
+            self.assertTrue(same.all())
+            leaf = x.clone().requires_grad_()
+            rows, *_ = fused_dispatch(leaf, ids, torch.ones(ids.shape), 6)
+            (dx,) = torch.autograd.grad(rows, [leaf], rows.detach())
+            self.assertTrue(((dx.view(whole) == drawn) | (x.isnan() & dx.isnan()) | ((x == 0) & (dx == 0))).all())
+
+    def test_payloads_that_do_not_fit_are_refused_as_those_of_bfloat16(self):
+        for dtype in (torch.float32, torch.float16):
+            x, ids, probs, _ = batch(0, 20, 6, dtype=dtype)
+            twice = ids.clone()
+            twice[4, 0] = twice[4, 2]
+            for message, arguments in (
+                (r"probs has shape \[3, 3\], expected \[20, 3\]", (x, ids, probs[:3])),
+                (r"expert_ids has shape \[3, 3\], expected \[20, 3\]", (x, ids[:3], probs)),
+                (r"expert_ids\[0, 0\] is \d+, expected 0 to 5", (x, ids + 6, probs)),
+                (r"token 4 has expert \d twice", (x, twice, probs)),
+                (r"expert_ids has type torch.float32", (x, probs, probs)),
+                (r"probs has type Double", (x, ids, probs.double())),
+                (r"x is on device meta", (x.to("meta"), ids, probs)),
+            ):
+                with self.subTest(message, dtype=dtype), self.assertRaisesRegex(ValueError, message):
+                    fused_dispatch(*arguments, 6)
+            with self.assertRaisesRegex(ValueError, "x has 20 tokens, but the exchange is for at most 19"):
+                fused_dispatch(x, ids, probs, 6, max_tokens=19)
+            rows, _, _, counted, handle = fused_dispatch(x, ids, probs, 6)
+            with self.assertRaisesRegex(ValueError, rf"rows has shape \[1, 32\], expected \[{len(rows)}, 32\]"):
+                fused_combine(rows[:1], None, handle)
+            with self.assertRaisesRegex(ValueError, f"rows has type torch.bfloat16, expected {dtype}, which was"):
+                fused_combine(rows.bfloat16(), None, handle)
+            with self.assertRaisesRegex(RuntimeError, "no second derivative"):
+                torch.autograd.grad(rows.sum(), [x], create_graph=True)
 
     def test_two_dispatches_go_before_their_combines(self):
         two_in_flight(0, 1)
@@ -139,8 +193,8 @@ class OneRankTest(unittest.TestCase):
 
     def test_what_does_not_fit_is_refused(self):
         x, ids, probs, _ = batch(0, 20, 6)
-        with self.assertRaisesRegex(ValueError, "x has type Float"):
-            fused_dispatch(x.float(), ids, probs, 6)
+        with self.assertRaisesRegex(ValueError, "x has type Double"):
+            fused_dispatch(x.double(), ids, probs, 6)
         with self.assertRaisesRegex(ValueError, r"probs has shape \[3, 3\], expected \[20, 3\]"):
             fused_dispatch(x, ids, probs[:3], 6)
         with self.assertRaisesRegex(ValueError, r"expert_ids\[0, 0\] is \d+, expected 0 to 5"):

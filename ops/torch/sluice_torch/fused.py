@@ -5,7 +5,7 @@ For models that compute their experts themselves; sluice_torch.MoE does all of i
 
 import torch
 
-from . import cache, ranks, recording
+from . import cache, payloads, ranks, recording
 from .tensors import as_stored
 
 # Rows of 16 bits arrive in memory that other ranks write; they are handed over by a node that waits for them.
@@ -16,8 +16,9 @@ class Handle:
     """A dispatch's routing, for the combine that belongs to it. Routings are kept as long as a handle, or the
     graph of a result, is."""
 
-    def __init__(self, exchange, token: torch.Tensor):
+    def __init__(self, exchange, token: torch.Tensor, rows: torch.Tensor, top_k: int):
         self._exchange, self._token = exchange, token
+        self._dtype, self._shape, self._top_k = rows.dtype, rows.shape, top_k
 
 
 @recording.outside_graphs
@@ -34,7 +35,7 @@ def fused_dispatch(
 ):
     """Rows, their experts and probabilities, the rows of each expert of this rank, and a handle.
 
-    x [T, H] bfloat16; token_indices [T, K] int32 or int64, distinct in a row, -1 for none; token_probs [T, K]
+    x [T, H] bfloat16, float32 or float16, of which rows have the bits; token_indices [T, K] int32 or int64, distinct in a row, -1 for none; token_probs [T, K]
     float32. Each (token, k) is a row at the rank of `group` that owns the expert: rows [R, H] lie expert by
     expert, inside an expert by source rank, then by token; row_experts [R] and tokens_per_expert [E] are int64,
     row_probs [R] float32. Gradients go to x and token_probs, by a combine. Collective, and so is its backward.
@@ -49,17 +50,23 @@ def fused_dispatch(
             raise ValueError("x is no tensor [T, H]")
         if not isinstance(token_probs, torch.Tensor):
             raise ValueError(f"token_probs is of type {type(token_probs).__name__}, expected a tensor")
-        graph = exchange_graph(x.shape[1], num_experts, token_indices.shape[1], members.size, max_tokens)
-        program = cache.compile_graph(graph)
+        top_k, exact = token_indices.shape[1], x.dtype in payloads.EXACT
+        sizes = (x.shape[1], num_experts, top_k, members.size, max_tokens)
+        if exact:
+            payloads.check(x, token_indices, token_probs, num_experts, max_tokens)
+            sizes = (payloads.columns_of(x), num_experts, 1, members.size, max_tokens * top_k)
+        program = cache.compile_graph(exchange_graph(*sizes))
         operands = [as_stored(tensor) for tensor in (x, token_indices, token_probs)]
     exchange = shared.exchange(program)
-    *made, token = torch.ops.sluice.dispatch(exchange.op, *operands)
-    return *made, Handle(exchange, token)
+    dispatch = payloads.Dispatch.apply if exact else torch.ops.sluice.dispatch
+    *made, token = dispatch(exchange.op, *operands)
+    return *made, Handle(exchange, token, made[0], top_k)
 
 
 @recording.outside_graphs
 def fused_combine(rows: torch.Tensor, group, handle: Handle) -> torch.Tensor:
-    """[T, H]: each token the sum of its rows [R, H], bfloat16, which lie as fused_dispatch() gave them.
+    """[T, H]: each token the sum of its rows [R, H], in float32, rounded once to their type, which is the one that was
+    dispatched. Rows lie as fused_dispatch() gave them.
 
     `group` is that of the dispatch. The gradient of rows is a dispatch. Collective, and so is its backward.
     """
@@ -70,6 +77,10 @@ def fused_combine(rows: torch.Tensor, group, handle: Handle) -> torch.Tensor:
         if not isinstance(rows, torch.Tensor):
             raise ValueError(f"rows is of type {type(rows).__name__}, expected a tensor")
         rows = as_stored(rows)
+        if handle._dtype in payloads.EXACT:
+            payloads.check_rows(rows, handle._dtype, handle._shape)
+    if handle._dtype in payloads.EXACT:
+        return payloads.Combine.apply(handle._exchange.op, rows, handle._token, handle._top_k)
     return torch.ops.sluice.combine(handle._exchange.op, rows, handle._token)
 
 

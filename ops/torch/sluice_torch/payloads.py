@@ -1,0 +1,106 @@
+"""Rows of float32 and float16 through an exchange that knows bfloat16: as their bits.
+
+A row of float32 goes as one of twice as many columns of 16 bits, and each pair of a token and an expert as a token of
+its own, which has one row at most, so that nothing is computed with bits that are no numbers of bfloat16: exchanges
+with one expert per token only copy. What is summed, rows of a token in combine and their gradients in dispatch, is
+summed here, in float32.
+"""
+
+import torch
+
+EXACT = (torch.float32, torch.float16)
+
+
+def columns_of(x: torch.Tensor) -> int:
+    """Of 16 bits, for a row of x."""
+    return x.shape[1] * (x.element_size() // 2)
+
+
+def check(x: torch.Tensor, ids: torch.Tensor, probs: torch.Tensor, experts: int, max_tokens: int):
+    """What the op would see only in pairs. ValueError: as the op's."""
+    for name, tensor in (("x", x), ("expert_ids", ids), ("probs", probs)):
+        if tensor.device.type != "cpu":
+            raise ValueError(f"{name} is on device {tensor.device}, expected cpu")
+    tokens, top_k = x.shape[0], ids.shape[1]
+    if tokens > max_tokens:
+        raise ValueError(f"x has {tokens} tokens, but the exchange is for at most {max_tokens}")
+    for name, tensor in (("expert_ids", ids), ("probs", probs)):
+        if tensor.shape != (tokens, top_k):
+            raise ValueError(f"{name} has shape {list(tensor.shape)}, expected [{tokens}, {top_k}]")
+    if ids.dtype not in (torch.int32, torch.int64):
+        raise ValueError(f"expert_ids has type {ids.dtype}, expected torch.int32 or torch.int64")
+    for token, place in ((ids < -1) | (ids >= experts)).nonzero()[:1].tolist():
+        raise ValueError(
+            f"expert_ids[{token}, {place}] is {ids[token, place].item()}, expected 0 to {experts - 1}, or -1 for none"
+        )
+    ordered = ids.sort(dim=1).values
+    for token, place in ((ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] >= 0)).nonzero()[:1].tolist():
+        raise ValueError(f"token {token} has expert {ordered[token, place].item()} twice, expected distinct experts")
+
+
+def check_rows(rows: torch.Tensor, dtype: torch.dtype, shape: torch.Size):
+    if rows.dtype != dtype:
+        raise ValueError(f"rows has type {rows.dtype}, expected {dtype}, which was dispatched")
+    if rows.shape != shape:
+        raise ValueError(f"rows has shape {list(rows.shape)}, expected {list(shape)}")
+
+
+def _bits(rows: torch.Tensor) -> torch.Tensor:
+    return rows.contiguous().resolve_neg().view(torch.bfloat16)
+
+
+def _spread(tokens: torch.Tensor, top_k: int) -> torch.Tensor:
+    """Each token top_k times."""
+    return _bits(tokens.repeat_interleave(top_k, dim=0))
+
+
+def _gather(bits: torch.Tensor, dtype: torch.dtype, top_k: int) -> torch.Tensor:
+    """The sum over the top_k rows of each token."""
+    rows = bits.view(dtype)
+    return rows.view(rows.shape[0] // top_k, top_k, rows.shape[1]).sum(1, dtype=torch.float32).to(dtype)
+
+
+class Dispatch(torch.autograd.Function):
+    """apply(exchange, x, ids, probs): what the op gives, with rows of the type of x."""
+
+    @staticmethod
+    def forward(ctx, exchange, x, ids, probs):
+        ctx.top_k, ctx.dtype = ids.shape[1], x.dtype
+        with torch.enable_grad():
+            bits = _spread(x.detach(), ctx.top_k).requires_grad_()
+            pairs = probs.detach().reshape(-1, 1).requires_grad_()
+            rows, experts, row_probs, counts, token = torch.ops.sluice.dispatch(exchange, bits, ids.reshape(-1, 1), pairs)
+        ctx.inner = (rows, row_probs), (bits, pairs)
+        ctx.set_materialize_grads(True)
+        ctx.mark_non_differentiable(experts, counts, token)
+        return rows.detach().view(x.dtype), experts, row_probs.detach(), counts, token
+
+    @staticmethod
+    def backward(ctx, d_rows, _experts, d_row_probs, _counts, _token):
+        refuse_second_derivative()
+        d_bits, d_pairs = torch.autograd.grad(*ctx.inner, (_bits(d_rows), d_row_probs.contiguous()), retain_graph=True)
+        return None, _gather(d_bits, ctx.dtype, ctx.top_k), None, d_pairs.view(-1, ctx.top_k)
+
+
+class Combine(torch.autograd.Function):
+    """apply(exchange, rows, token, top_k): the sums of each token's rows, in their type."""
+
+    @staticmethod
+    def forward(ctx, exchange, rows, token, top_k):
+        ctx.top_k, ctx.dtype = top_k, rows.dtype
+        with torch.enable_grad():
+            bits = _bits(rows.detach()).requires_grad_()
+            returned = torch.ops.sluice.combine(exchange, bits, token)
+        ctx.inner = returned, bits
+        return _gather(returned.detach(), rows.dtype, top_k)
+
+    @staticmethod
+    def backward(ctx, dy):
+        refuse_second_derivative()
+        (d_bits,) = torch.autograd.grad(*ctx.inner, _spread(dy, ctx.top_k), retain_graph=True)
+        return None, d_bits.view(ctx.dtype), None, None
+
+
+def refuse_second_derivative():
+    if torch.is_grad_enabled():
+        raise RuntimeError("dispatch and combine have no second derivative: call backward without create_graph")
