@@ -178,7 +178,7 @@ class CacheTest(unittest.TestCase):
 
     def test_a_compiler_that_was_copied_elsewhere_has_the_shipped_device_models_inside(self):
         del os.environ["SLUICE_TARGETS"]
-        os.environ["SLUICEC"] = shutil.copy(self.real, self.folder / "sluicec")
+        os.environ["SLUICEC"] = str(shutil.copy(self.real, self.folder / "sluicec"))
         self.assertTrue(compile_shape().endswith(".slp"))
         with self.assertRaisesRegex(RuntimeError, "unknown target 'gpu', available: .*cpu"):
             compile_shape(target="gpu")
