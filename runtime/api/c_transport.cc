@@ -1,5 +1,6 @@
 // Transports and workspaces of the C interface.
 #include "runtime/api/c_handles.h"
+#include "runtime/base/clock.h"
 #include "runtime/comm/shm/shared_memory.h"
 
 namespace sluice::capi {
@@ -23,8 +24,7 @@ Outcome join(const sluice_job* given, sluice_transport** transport) {
   if (!known.name) return badArgument("the name of the job is null");
   SharedMemoryJob job{known.name, known.rank, known.ranks};
   if (known.timeout_seconds != 0) job.timeoutSeconds = known.timeout_seconds;
-  if (!(job.timeoutSeconds > 0))
-    return badArgument(fmt::format("a time limit of {} s, expected more than 0", job.timeoutSeconds));
+  if (Status sane = checkTimeLimit(job.timeoutSeconds); !sane) return badArgument(sane.error().message);
   Expected<std::unique_ptr<Transport>> joined = joinSharedMemory(job);
   if (!joined) return failed(joined.error());
   *transport = new sluice_transport{std::move(*joined), {}};
@@ -93,7 +93,9 @@ sluice_status sluice_transport_abort(sluice_transport* transport, const char* me
 }
 
 int32_t sluice_transport_is_aborted(const sluice_transport* transport) {
-  return transport ? transport->transport->isAborted() : 0;
+  if (!transport) return 0;
+  // a forked child does not have what its parent shares with other ranks
+  return transport->origin.isForked() || transport->transport->isAborted();
 }
 
 sluice_status sluice_workspace_create(sluice_transport* transport, const sluice_workspace_options* options,
@@ -113,6 +115,8 @@ void sluice_workspace_free(sluice_workspace* workspace) { freeHandle(workspace);
 sluice_status sluice_workspace_get_info(const sluice_workspace* workspace, sluice_workspace_info* info) {
   return guarded(nullptr, [&]() -> Outcome {
     if (!workspace) return badArgument("workspace is null");
+    if (Outcome outcome = checkOrigin(workspace->origin, "the workspace"); outcome.status != SLUICE_OK)
+      return outcome;
     sluice_workspace_info known{};
     known.bytes = workspace->workspace->bytes();
     known.threads = workspace->workspace->threads();

@@ -6,6 +6,7 @@
 
 #include "runtime/api/bindable.h"
 #include "runtime/api/context_impl.h"
+#include "runtime/base/clock.h"
 
 namespace sluice {
 namespace {
@@ -13,11 +14,8 @@ namespace {
 Status checkOptions(const Transport& transport, const ContextOptions& options) {
   if (transport.isInherited())
     return Error{"the transport was made before this process was forked: make it anew here"};
-  if (options.threads < 0)
-    return Error{fmt::format("{} threads asked for, expected at least 1 (or 0 for this machine's share)",
-                             options.threads)};
-  if (!(options.timeoutSeconds > 0))
-    return Error{fmt::format("a time limit of {} s, expected more than 0", options.timeoutSeconds)};
+  if (Status sane = checkThreads(options.threads); !sane) return sane;
+  if (Status sane = checkTimeLimit(options.timeoutSeconds); !sane) return sane;
   if (options.packedBytes < 0)
     return Error{fmt::format("{} bytes of packed weights, expected 0 or more", options.packedBytes)};
   return {};
@@ -58,8 +56,9 @@ Expected<std::unique_ptr<Context>> Context::create(Program program, Transport& t
   std::shared_ptr<Workspace> workspace = options.workspace;
   if (!workspace) {
     const int useful = options.executor == ExecutorKind::kSerial ? 0 : ParallelExecutor::usefulThreads(*plan);
-    workspace.reset(new Workspace(std::make_unique<Workspace::Impl>(
-        transport, WorkspaceOptions{options.threads, options.pin}, useful)));
+    auto area = Workspace::Impl::make(transport, {options.threads, options.pin}, useful);
+    if (!area) return giveUp(area.error());
+    workspace.reset(new Workspace(std::move(*area)));
   }
   Workspace::Impl& area = *workspace->impl_;
   std::lock_guard lock(area.asking);

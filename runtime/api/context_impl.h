@@ -35,7 +35,7 @@ struct Context::Impl {
         workspace(std::move(in)),
         number(place),
         rank(std::move(state)) {
-    if (options.executor == ExecutorKind::kParallel) parallel.emplace(rank->plan(), area().workers);
+    if (options.executor == ExecutorKind::kParallel) parallel.emplace(rank->plan(), *area().workers);
     bound.resize(program.tables().buffers.size());
   }
 

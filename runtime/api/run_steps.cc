@@ -41,7 +41,7 @@ Status Context::Impl::refuse(std::string_view entry, SavedSet set, const std::st
     in->turns.pass();
     return told;
   };
-  if (when == Told::kInTurn) {
+  if (when == Told::kInTurn && area().startRunner()) {
     area().queue(ticket, [tell] { static_cast<void>(tell()); });
     return {};
   }
@@ -131,6 +131,10 @@ Expected<PendingStep> Context::submit(std::string_view name, SavedSet saved) {
   if (!entry) {
     static_cast<void>(impl_->refuse(name, saved, entry.error().message, Impl::Told::kInTurn));
     return entry.error();
+  }
+  if (Status there = impl_->area().startRunner(); !there) {
+    static_cast<void>(impl_->refuse(name, saved, there.error().message, Impl::Told::kNow));
+    return there.error();
   }
   auto pending = std::make_shared<PendingStep::Impl>(impl_->transport, std::string(name));
   std::lock_guard lock(impl_->area().asking);

@@ -27,7 +27,8 @@
  *
  * Threads. "any": by any number of threads at once. "one": by one thread at a time, also for the handle's
  * other functions. Different handles are independent. In a forked child, calls on handles of the parent are
- * errors, and freeing them does nothing.
+ * errors, and freeing them does nothing; programs, and the numbers and messages that handles have, can be
+ * read.
  */
 #ifndef SLUICE_RUNTIME_API_SLUICE_H
 #define SLUICE_RUNTIME_API_SLUICE_H
@@ -182,7 +183,7 @@ SLUICE_API int32_t sluice_transport_rank(const sluice_transport* transport); /* 
 SLUICE_API int32_t sluice_transport_size(const sluice_transport* transport); /* 0: NULL */
 /* Ends the runs of all ranks with this message, for good: when this rank cannot take part any more. */
 SLUICE_API sluice_status sluice_transport_abort(sluice_transport* transport, const char* message);
-/* 1 where the ranks cannot go on. */
+/* 1 where the ranks cannot go on, or this process is a forked child that cannot. */
 SLUICE_API int32_t sluice_transport_is_aborted(const sluice_transport* transport);
 
 /* --- Workspace: worker threads and memory that contexts of one rank use in turn; all: any thread */

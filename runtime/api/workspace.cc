@@ -4,28 +4,43 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "runtime/api/workspace_impl.h"
+#include "runtime/base/threads.h"
 #include "runtime/workers/cores.h"
 
 namespace sluice {
 namespace {
 
 // Of a rank with work for so many.
-Workers makeWorkers(const Transport& transport, const WorkspaceOptions& options, int useful) {
-  if (useful == 0) return Workers(0);
+Expected<std::unique_ptr<Workers>> startWorkers(const Transport& transport, const WorkspaceOptions& options,
+                                                int useful) {
+  if (useful == 0) return Workers::start(0);
   const LocalPlace place = {transport.localRank(), transport.localRanks(), transport.kind() != "threads"};
   const CoreShare share = shareOf(usableCores(), place, options.threads);
   const int threads = std::min(share.threads, useful);
-  return options.pin ? Workers(threads, share.units) : Workers(threads);
+  return options.pin ? Workers::start(threads, share.units) : Workers::start(threads);
 }
 
 }  // namespace
 
-Workspace::Impl::Impl(Transport& of, const WorkspaceOptions& options, int useful)
-    : memory(std::make_shared<const WorkMemory>()),
-      transport(of),
-      workers(makeWorkers(of, options, useful)) {}
+Status checkThreads(int threads) {
+  if (threads >= 0 && threads <= kMostThreads) return {};
+  return Error{fmt::format("{} threads asked for, expected 1 to {} (or 0 for this machine's share)", threads,
+                           kMostThreads)};
+}
+
+Workspace::Impl::Impl(Transport& of, std::unique_ptr<Workers> started)
+    : memory(std::make_shared<const WorkMemory>()), transport(of), workers(std::move(started)) {}
+
+Expected<std::unique_ptr<Workspace::Impl>> Workspace::Impl::make(Transport& transport,
+                                                                 const WorkspaceOptions& options,
+                                                                 int useful) {
+  auto workers = startWorkers(transport, options, useful);
+  if (!workers) return workers.error();
+  return std::make_unique<Impl>(transport, std::move(*workers));
+}
 
 Workspace::Impl::~Impl() {
   {
@@ -39,7 +54,7 @@ Workspace::Impl::~Impl() {
 Status Workspace::Impl::ensureMemory() {
   if (memory->holds(needs)) return {};
   // a context that runs tasks itself has scratch memory, too
-  auto grown = memory->grow(needs, transport, std::max(1, workers.count()));
+  auto grown = memory->grow(needs, transport, std::max(1, workers->count()));
   if (!grown) return grown.error();
   memory = std::move(*grown);
   return {};
@@ -69,11 +84,19 @@ Status Workspace::Impl::refuse(uint64_t ticket, std::string_view entry, const st
   return transport.isAborted() ? Status(Error{transport.abortMessage()}) : Status();
 }
 
+Status Workspace::Impl::startRunner() {
+  std::lock_guard lock(queueMutex_);
+  if (runner_.joinable()) return {};
+  auto thread = startThread([this] { runQueue(); });
+  if (!thread) return Error{fmt::format("no thread for submitted steps: {}", thread.error().message)};
+  runner_ = std::move(*thread);
+  return {};
+}
+
 void Workspace::Impl::queue(uint64_t ticket, std::function<void()> job) {
   {
     std::lock_guard lock(queueMutex_);
     queue_.push_back({ticket, std::move(job)});
-    if (!runner_.joinable()) runner_ = std::thread([this] { runQueue(); });
   }
   queued_.notify_one();
 }
@@ -111,7 +134,7 @@ Workspace::~Workspace() {
   if (impl_->origin.isForked()) static_cast<void>(impl_.release());
 }
 
-int Workspace::threads() const { return impl_->workers.count(); }
+int Workspace::threads() const { return impl_->workers->count(); }
 int64_t Workspace::bytes() const { return impl_->bytes.load(std::memory_order_relaxed); }
 
 Status Workspace::refuse(const std::string& why, double timeoutSeconds) {
@@ -154,13 +177,13 @@ Status Workspace::reserve() {
 
 Expected<std::shared_ptr<Workspace>> Workspace::create(Transport& transport,
                                                        const WorkspaceOptions& options) {
-  if (options.threads < 0)
-    return Error{fmt::format("{} threads asked for, expected at least 1 (or 0 for this machine's share)",
-                             options.threads)};
+  if (Status sane = checkThreads(options.threads); !sane) return sane.error();
   if (transport.isInherited())
     return Error{"the transport was made before this process was forked: make it anew here"};
   constexpr int kAny = std::numeric_limits<int>::max();
-  return std::shared_ptr<Workspace>(new Workspace(std::make_unique<Impl>(transport, options, kAny)));
+  auto impl = Impl::make(transport, options, kAny);
+  if (!impl) return impl.error();
+  return std::shared_ptr<Workspace>(new Workspace(std::move(*impl)));
 }
 
 }  // namespace sluice

@@ -13,9 +13,11 @@
 
 namespace sluice {
 
+inline constexpr int kMostThreads = 4096;  // workers of a rank
+
 struct WorkspaceOptions {
   // Workers of this rank. 0: the cores that this process may use, shared with the other ranks of the machine
-  // unless its starter gave each rank its own; at least 1.
+  // unless its starter gave each rank its own; at least 1. At most kMostThreads.
   int threads = 0;
   bool pin = true;  // bind workers to cores that no other process has taken, where there are enough
 };
@@ -26,6 +28,7 @@ struct WorkspaceOptions {
 // same steps, in the same order. The transport outlives it.
 class Workspace {
  public:
+  // Errors: threads out of range, or more than the system has. No other rank waits for this one yet.
   static Expected<std::shared_ptr<Workspace>> create(Transport& transport, const WorkspaceOptions& options);
   ~Workspace();
 

@@ -19,9 +19,14 @@
 
 namespace sluice {
 
+// Whether so many may be asked for.
+Status checkThreads(int threads);
+
 struct Workspace::Impl {
   // Threads as asked for, but at most `useful`; 0 where a context runs all tasks itself.
-  Impl(Transport& transport, const WorkspaceOptions& options, int useful);
+  static Expected<std::unique_ptr<Impl>> make(Transport& transport, const WorkspaceOptions& options,
+                                              int useful);
+  Impl(Transport& transport, std::unique_ptr<Workers> workers);
   ~Impl();
 
   // Whoever asks for a step holds `asking` from before it looks at the memory until it has its ticket: so
@@ -37,7 +42,9 @@ struct Workspace::Impl {
   // Memory that all ranks need could not be made: the others cannot go on without this one.
   Error giveUp(const Error& error) const;
 
-  // Runs `job` in a thread of the workspace when its turn comes; whoever calls it holds `asking`.
+  // That there is a thread for queue(): before a step takes its ticket.
+  Status startRunner();
+  // Runs `job` in that thread when its turn comes; whoever calls it holds `asking`.
   void queue(uint64_t ticket, std::function<void()> job);
 
   // By who has the turn, which is a step: each takes one ticket, and one meeting.
@@ -57,7 +64,7 @@ struct Workspace::Impl {
 
   const Origin origin;
   Transport& transport;
-  Workers workers;
+  const std::unique_ptr<Workers> workers;
 
  private:
   struct Job {
@@ -70,7 +77,7 @@ struct Workspace::Impl {
   std::condition_variable queued_;
   std::deque<Job> queue_;
   bool stop_ = false;
-  std::thread runner_;  // from the first job on
+  std::thread runner_;  // from startRunner() on
 };
 
 }  // namespace sluice

@@ -1,5 +1,6 @@
 #include "runtime/base/clock.h"
 
+#include <fmt/format.h>
 #include <time.h>
 
 namespace sluice {
@@ -8,6 +9,17 @@ int64_t monotonicNanoseconds() {
   timespec now;
   clock_gettime(CLOCK_MONOTONIC, &now);
   return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+}
+
+Status checkTimeLimit(double seconds) {
+  if (seconds > 0) return {};
+  return Error{fmt::format("a time limit of {} s, expected more than 0", seconds)};
+}
+
+int64_t limitNanoseconds(double seconds) {
+  constexpr int64_t kMost = int64_t{1} << 62;
+  if (!checkTimeLimit(seconds)) return 0;
+  return seconds < kMost * 1e-9 ? static_cast<int64_t>(seconds * 1e9) : kMost;
 }
 
 }  // namespace sluice

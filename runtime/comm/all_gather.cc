@@ -74,7 +74,7 @@ void AllGather::post(std::span<const std::byte> own) {
 }
 
 Status AllGather::await(const Awaited& awaited, double timeoutSeconds) {
-  const int64_t deadline = monotonicNanoseconds() + static_cast<int64_t>(timeoutSeconds * 1e9);
+  const int64_t deadline = monotonicNanoseconds() + limitNanoseconds(timeoutSeconds);
   for (int source = 0; source < transport_->size(); ++source) {
     if (Status there = awaitRank(source, awaited, deadline, timeoutSeconds); !there) return there;
     if (!isWhole(source))

@@ -6,6 +6,7 @@
 
 #include <optional>
 
+#include "runtime/base/clock.h"
 #include "runtime/comm/transport.h"
 
 namespace sluice {
@@ -13,7 +14,7 @@ namespace sluice {
 class Backoff {
  public:
   Backoff(Doorbell& doorbell, double timeoutSeconds)
-      : doorbell_(doorbell), timeout_(static_cast<int64_t>(timeoutSeconds * 1e9)) {}
+      : doorbell_(doorbell), timeout_(limitNanoseconds(timeoutSeconds)) {}
 
   // Something was run: the next wait starts anew.
   void reset() {

@@ -1,19 +1,27 @@
 #include "runtime/workers/workers.h"
 
+#include <utility>
+
+#include "runtime/base/threads.h"
 #include "runtime/workers/cores.h"
 
 namespace sluice {
 
-Workers::Workers(int count, std::span<const int> units, CoreClaims& claims) : claims_(claims) {
+Expected<std::unique_ptr<Workers>> Workers::start(int count, std::span<const int> units, CoreClaims& claims) {
+  std::unique_ptr<Workers> workers(new Workers(claims));
+  workers->threads_.reserve(static_cast<size_t>(count));
   std::vector<int> left(units.begin(), units.end());
   for (int worker = 0; worker < count; ++worker) {
-    threads_.emplace_back([this, worker] { work(worker); });
-    const int unit = left.empty() ? -1 : claims_.take(left);
+    auto thread = startThread([all = workers.get(), worker] { all->work(worker); });
+    if (!thread) return tooFewThreads(worker, count, "the workers of a rank", thread.error());
+    workers->threads_.push_back(std::move(*thread));
+    const int unit = left.empty() ? -1 : claims.take(left);
     if (unit < 0) continue;
-    units_.push_back(unit);
+    workers->units_.push_back(unit);
     std::erase(left, unit);
-    bindThread(threads_.back(), unit);
+    bindThread(workers->threads_.back(), unit);
   }
+  return workers;
 }
 
 Workers::~Workers() {

@@ -5,11 +5,13 @@
 
 #include <condition_variable>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <span>
 #include <thread>
 #include <vector>
 
+#include "runtime/base/expected.h"
 #include "runtime/workers/core_claims.h"
 
 namespace sluice {
@@ -17,8 +19,10 @@ namespace sluice {
 class Workers {
  public:
   // Each worker is bound to one of `units`, the earlier ones first, that no other process has taken; to none
-  // where there is no more, and then runs where the caller may.
-  explicit Workers(int count, std::span<const int> units = {}, CoreClaims& claims = CoreClaims::ofMachine());
+  // where there is no more, and then runs where the caller may. Error: the system has no thread for one of
+  // them; none is left then.
+  static Expected<std::unique_ptr<Workers>> start(int count, std::span<const int> units = {},
+                                                  CoreClaims& claims = CoreClaims::ofMachine());
   ~Workers();
   Workers(const Workers&) = delete;
   Workers& operator=(const Workers&) = delete;
@@ -30,6 +34,7 @@ class Workers {
   void run(int workers, void (*job)(void* context, int worker), void* context);
 
  private:
+  explicit Workers(CoreClaims& claims) : claims_(claims) {}
   void work(int worker);
 
   CoreClaims& claims_;

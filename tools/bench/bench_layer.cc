@@ -9,8 +9,8 @@
 #include <functional>
 #include <mutex>
 #include <numeric>
-#include <thread>
 
+#include "runtime/base/threads.h"
 #include "tools/moe/inputs.h"
 #include "tools/moe/random.h"
 
@@ -83,10 +83,10 @@ TensorMap makeRows(const TaskProgram& program, int rank, int64_t tokens, int64_t
 Status onRanks(int ranks, const std::function<Status(int)>& work) {
   if (ranks == 1) return work(0);
   std::vector<Status> results(static_cast<size_t>(ranks));
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < ranks; ++rank)
-    threads.emplace_back([&, rank] { results[static_cast<size_t>(rank)] = work(rank); });
-  for (std::thread& thread : threads) thread.join();
+  if (Status started =
+          runTogether(ranks, "the ranks", [&](int rank) { results[static_cast<size_t>(rank)] = work(rank); });
+      !started)
+    return started;
   for (Status& result : results)
     if (!result) return result;
   return {};

@@ -6,11 +6,11 @@
 
 #include <algorithm>
 #include <cstring>
-#include <thread>
 #include <vector>
 
 #include "runtime/api/context.h"
 #include "runtime/base/clock.h"
+#include "runtime/base/threads.h"
 #include "runtime/comm/all_gather.h"
 #include "runtime/comm/shm/shared_memory.h"
 #include "tools/bench/forked_ranks.h"
@@ -186,14 +186,12 @@ Expected<LinkFigures> probeLink(Transport& transport) {
 Expected<LinkFigures> probeThreads() {
   LocalRanks local(2);
   Expected<LinkFigures> first = LinkFigures{}, second = LinkFigures{};
-  const auto probe = [&](int rank, Expected<LinkFigures>& result) {
+  const Status started = runTogether(2, "the ranks", [&](int rank) {
+    Expected<LinkFigures>& result = rank == 0 ? first : second;
     result = probeLink(local.transport(rank));
     if (!result) local.transport(rank).abort(result.error().message);
-  };
-  std::thread other([&] { probe(1, second); });
-  std::thread own([&] { probe(0, first); });
-  own.join();
-  other.join();
+  });
+  if (!started) return started.error();
   return first ? (second ? first : second) : first;
 }
 

@@ -6,6 +6,7 @@
 #include <fstream>
 #include <functional>
 #include <span>
+#include <utility>
 
 #include "ops/bench/peak.h"
 #include "ops/bench/probes.h"
@@ -85,12 +86,18 @@ double middle(std::vector<double> values) {
 
 }  // namespace
 
-MachineProbes::MachineProbes(ops::Isa isa, int threads, ClockKind clock)
-    : isa_(isa),
-      one_(1, usableCores().units),
-      all_(threads, usableCores().units),
-      clock_(clock),
-      memory_(kProbeBytes + kLine, std::byte{1}) {}
+Expected<MachineProbes> MachineProbes::create(ops::Isa isa, int threads, ClockKind clock) {
+  auto one = Workers::start(1, usableCores().units);
+  auto all = one ? Workers::start(threads, usableCores().units) : one.error();
+  if (!all) return all.error();
+  MachineProbes probes;
+  probes.isa_ = isa;
+  probes.one_ = std::move(*one);
+  probes.all_ = std::move(*all);
+  probes.clock_ = clock;
+  probes.memory_.assign(kProbeBytes + kLine, std::byte{1});
+  return probes;
+}
 
 ProbeRates MachineProbes::probe(Workers& workers) {
   const int threads = workers.count();

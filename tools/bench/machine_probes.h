@@ -4,6 +4,7 @@
 // Resource type; one thread uses it. It holds memory far larger than the caches.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -23,20 +24,22 @@ struct ProbeRates {
 
 class MachineProbes {
  public:
-  MachineProbes(ops::Isa isa, int threads, ClockKind clock);
+  // Error: the system has no threads for it.
+  static Expected<MachineProbes> create(ops::Isa isa, int threads, ClockKind clock);
 
   // About 20 ms for each.
-  ProbeRates one() { return probe(one_); }
-  ProbeRates all() { return probe(all_); }
+  ProbeRates one() { return probe(*one_); }
+  ProbeRates all() { return probe(*all_); }
 
-  int threads() const { return all_.count(); }
+  int threads() const { return all_->count(); }
 
  private:
+  MachineProbes() = default;
   ProbeRates probe(Workers& workers);
 
-  ops::Isa isa_;
-  Workers one_, all_;  // a core each
-  ClockKind clock_;
+  ops::Isa isa_{};
+  std::unique_ptr<Workers> one_, all_;  // a core each
+  ClockKind clock_{};
   std::vector<std::byte> memory_;
 };
 

@@ -109,8 +109,9 @@ Expected<CaseSamples> measureRows(const RowsCase& c, const BenchOptions& options
     contenders.push_back({[&](Pass pass) { return single->run(pass); }, 1,
                           [](PassSamples& pass) -> Samples& { return initialized(pass.single); }});
   }
-  MachineProbes probes(isa, options.threads, options.clock);
-  if (Status done = repeatAll(contenders, probes, options, !options.peer.empty(), result); !done)
+  auto probes = MachineProbes::create(isa, options.threads, options.clock);
+  if (!probes) return probes.error();
+  if (Status done = repeatAll(contenders, *probes, options, !options.peer.empty(), result); !done)
     return done.error();
   return result;
 }
@@ -143,8 +144,9 @@ Expected<CaseSamples> measureLayer(const LayerCase& c, const BenchOptions& optio
        [](PassSamples& pass) -> Samples& { return pass.sluice; }},
       {[&](Pass pass) { return (*bare)->run(pass); }, all,
        [](PassSamples& pass) -> Samples& { return initialized(pass.bare); }}};
-  MachineProbes probes(isa, all, options.clock);
-  if (Status done = repeatAll(contenders, probes, options, false, result); !done) return done.error();
+  auto probes = MachineProbes::create(isa, all, options.clock);
+  if (!probes) return probes.error();
+  if (Status done = repeatAll(contenders, *probes, options, false, result); !done) return done.error();
   return result;
 }
 

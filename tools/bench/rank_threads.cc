@@ -1,6 +1,6 @@
 #include <functional>
-#include <thread>
 
+#include "runtime/base/threads.h"
 #include "tools/bench/rank_group.h"
 
 namespace sluice::tools {
@@ -45,13 +45,12 @@ class ThreadGroup final : public RankGroup {
   // A rank that fails must not be waited for by the others.
   Status onRanks(const std::function<Status(size_t)>& work) {
     std::vector<Status> results(ranks_.size());
-    std::vector<std::thread> threads;
-    for (size_t rank = 0; rank < ranks_.size(); ++rank)
-      threads.emplace_back([&, rank] {
-        results[rank] = work(rank);
-        if (!results[rank]) local_.transport(static_cast<int>(rank)).abort(results[rank].error().message);
-      });
-    for (std::thread& thread : threads) thread.join();
+    const Status started = runTogether(local_.transport(0).size(), "the ranks", [&](int number) {
+      const auto rank = static_cast<size_t>(number);
+      results[rank] = work(rank);
+      if (!results[rank]) local_.transport(number).abort(results[rank].error().message);
+    });
+    if (!started) return started;
     for (Status& result : results)
       if (!result) return result;
     return {};

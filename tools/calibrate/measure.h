@@ -25,14 +25,14 @@ struct MeasuredMatrix {
 MeasuredMatrix measureMatrix(const ops::KernelSet& kernels, const Effort& effort);
 VectorRates measureVector(const ops::KernelSet& kernels, const Effort& effort);
 
-// `cores` threads share the memory.
-MemoryRates measureMemory(const ops::KernelSet& kernels, int cores, const Effort& effort);
+// `cores` threads share the memory. Errors of this and the next two: the system has no threads for it.
+Expected<MemoryRates> measureMemory(const ops::KernelSet& kernels, int cores, const Effort& effort);
 
 // Sizes by hwloc; 1 MiB and 0 where it does not know them.
-CacheSizes measureCaches(const Effort& effort);
+Expected<CacheSizes> measureCaches(const Effort& effort);
 
 // A rank that is a thread of this process: rows are copied, a signal is an atomic addition.
-LinkRates measureLink(const ops::KernelSet& kernels, int cores, const Effort& effort);
+Expected<LinkRates> measureLink(const ops::KernelSet& kernels, int cores, const Effort& effort);
 
 // Seconds of a core for a task whose kernel does next to nothing, in the parallel executor.
 Expected<double> measureTask(int cores, const Effort& effort);

@@ -1,3 +1,4 @@
+#include <fmt/format.h>
 #include <hwloc.h>
 
 #include <algorithm>
@@ -5,9 +6,9 @@
 #include <barrier>
 #include <cstring>
 #include <memory>
-#include <thread>
 #include <vector>
 
+#include "runtime/base/threads.h"
 #include "tools/calibrate/measure.h"
 #include "tools/calibrate/stopwatch.h"
 
@@ -38,7 +39,7 @@ std::atomic<uint64_t> sink;  // what is read is used
 
 // Bytes a second of `threads` threads, each with a footprint of its own, all at once: the best pass, from the
 // first begin to the last end.
-double bandwidth(int threads, size_t bytesOfEach, int passes, bool write) {
+Expected<double> bandwidth(int threads, size_t bytesOfEach, int passes, bool write) {
   struct Span {
     double begin = 0;
     double end = 0;
@@ -46,22 +47,20 @@ double bandwidth(int threads, size_t bytesOfEach, int passes, bool write) {
   std::vector<std::vector<Span>> spans(static_cast<size_t>(threads),
                                        std::vector<Span>(static_cast<size_t>(passes)));
   std::barrier<> ready(threads);
-  std::vector<std::thread> workers;
-  for (int t = 0; t < threads; ++t)
-    workers.emplace_back([&, t] {
-      std::vector<uint64_t> words(bytesOfEach / 8, 1);
-      for (size_t pass = 0; pass < static_cast<size_t>(passes); ++pass) {
-        ready.arrive_and_wait();
-        Span& span = spans[static_cast<size_t>(t)][pass];
-        span.begin = secondsNow();
-        if (write)
-          std::fill(words.begin(), words.end(), static_cast<uint64_t>(pass));
-        else
-          sink += readAll(words);
-        span.end = secondsNow();
-      }
-    });
-  for (std::thread& worker : workers) worker.join();
+  const Status started = runTogether(threads, "measuring memory", [&](int t) {
+    std::vector<uint64_t> words(bytesOfEach / 8, 1);
+    for (size_t pass = 0; pass < static_cast<size_t>(passes); ++pass) {
+      ready.arrive_and_wait();
+      Span& span = spans[static_cast<size_t>(t)][pass];
+      span.begin = secondsNow();
+      if (write)
+        std::fill(words.begin(), words.end(), static_cast<uint64_t>(pass));
+      else
+        sink += readAll(words);
+      span.end = secondsNow();
+    }
+  });
+  if (!started) return started.error();
   double best = 1e9;
   for (size_t pass = 0; pass < static_cast<size_t>(passes); ++pass) {
     Span all = spans[0][pass];
@@ -157,31 +156,36 @@ int coresOfMachine() {
   return std::clamp(units, 1, 4096);
 }
 
-MemoryRates measureMemory(const ops::KernelSet& kernels, int cores, const Effort& effort) {
+Expected<MemoryRates> measureMemory(const ops::KernelSet& kernels, int cores, const Effort& effort) {
   MemoryRates rates;
   const size_t each = effort.bytes / static_cast<size_t>(cores);
-  rates.coreRead = bandwidth(1, effort.bytes, 2 * effort.passes, false);
-  rates.coreWrite = bandwidth(1, effort.bytes, 2 * effort.passes, true);
   // A footprint that the last cache holds would not be memory.
   const size_t shared = std::max<size_t>(each, size_t{64} << 20);
-  rates.sharedRead = std::max(rates.coreRead, bandwidth(cores, shared, 2 * effort.passes, false));
-  rates.sharedWrite = std::max(rates.coreWrite, bandwidth(cores, shared, 2 * effort.passes, true));
+  for (const bool write : {false, true}) {
+    const auto one = bandwidth(1, effort.bytes, 2 * effort.passes, write);
+    const auto all = one ? bandwidth(cores, shared, 2 * effort.passes, write) : one;
+    if (!all) return all.error();
+    (write ? rates.coreWrite : rates.coreRead) = *one;
+    (write ? rates.sharedWrite : rates.sharedRead) = std::max(*one, *all);
+  }
   measureProducts(kernels, effort, rates);
   return rates;
 }
 
-CacheSizes measureCaches(const Effort& effort) {
+Expected<CacheSizes> measureCaches(const Effort& effort) {
   const Topology topology = loadTopology();
   CacheSizes caches;
   caches.core = cacheBytes(topology.get(), HWLOC_OBJ_L2CACHE);
   if (caches.core <= 0) caches.core = 1 << 20;
   caches.shared = cacheBytes(topology.get(), HWLOC_OBJ_L3CACHE);
   const double behind = caches.shared > 0 ? std::max(2 * caches.core, caches.shared / 4) : 8 * caches.core;
-  caches.coreSpill = bandwidth(1, static_cast<size_t>(behind), 20 * effort.passes, false);
+  const auto spill = bandwidth(1, static_cast<size_t>(behind), 20 * effort.passes, false);
+  if (!spill) return spill.error();
+  caches.coreSpill = *spill;
   return caches;
 }
 
-LinkRates measureLink(const ops::KernelSet& kernels, int cores, const Effort& effort) {
+Expected<LinkRates> measureLink(const ops::KernelSet& kernels, int cores, const Effort& effort) {
   LinkRates link;
   constexpr int64_t kRowBytes = 4096;
   const auto rows = static_cast<int32_t>(effort.bytes / 2 / kRowBytes);
@@ -204,12 +208,13 @@ LinkRates measureLink(const ops::KernelSet& kernels, int cores, const Effort& ef
   // A counter goes back and forth between two threads.
   constexpr int kTrips = 1000;
   std::atomic<int> turn{0};
-  std::thread other([&] {
+  auto other = startThread([&] {
     for (int trip = 0; trip < 20 * kTrips; ++trip) {
       while (turn.load(std::memory_order_acquire) != 2 * trip + 1) std::this_thread::yield();
       turn.store(2 * trip + 2, std::memory_order_release);
     }
   });
+  if (!other) return Error{fmt::format("no thread to measure the link with: {}", other.error().message)};
   double best = 1e9;
   for (int batch = 0, trip = 0; batch < 20; ++batch) {
     const double begin = secondsNow();
@@ -219,7 +224,7 @@ LinkRates measureLink(const ops::KernelSet& kernels, int cores, const Effort& ef
     }
     best = std::min(best, secondsNow() - begin);
   }
-  other.join();
+  other->join();
   link.latency = std::min(best / (2.0 * kTrips), 1.0);
   return link;
 }

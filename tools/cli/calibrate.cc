@@ -106,9 +106,15 @@ Expected<Measured> measure(const ops::KernelSet& kernels, const Effort& effort) 
   measured.matrix = measureMatrix(kernels, effort);
   measured.rates.matrix = measured.matrix.rates;
   measured.rates.vector = measureVector(kernels, effort);
-  measured.rates.memory = measureMemory(kernels, measured.cores, effort);
-  measured.rates.caches = measureCaches(effort);
-  measured.rates.link = measureLink(kernels, measured.cores, effort);
+  const auto memory = measureMemory(kernels, measured.cores, effort);
+  if (!memory) return memory.error();
+  measured.rates.memory = *memory;
+  const auto caches = measureCaches(effort);
+  if (!caches) return caches.error();
+  measured.rates.caches = *caches;
+  const auto link = measureLink(kernels, measured.cores, effort);
+  if (!link) return link.error();
+  measured.rates.link = *link;
   const Expected<double> task = measureTask(measured.cores, effort);
   if (!task) return task.error();
   measured.rates.task = *task;

@@ -1,9 +1,9 @@
 #include "tools/cli/run_threads.h"
 
 #include <mutex>
-#include <thread>
 #include <utility>
 
+#include "runtime/base/threads.h"
 #include "tools/cli/command.h"
 #include "tools/cli/files.h"
 #include "tools/cli/run_outputs.h"
@@ -43,18 +43,15 @@ Expected<std::vector<Rank>> loadAll(const Job& job) {
 Status runAll(const Job& job, std::vector<Rank>& ranks) {
   LocalRanks local(job.program.ranks());
   FirstError first;
-  std::vector<std::thread> threads;
-  for (size_t r = 0; r < ranks.size(); ++r)
-    threads.emplace_back([&, r] {
-      Transport& transport = local.transport(static_cast<int>(r));
-      const Status status = runRank(job, transport, ranks[r]);
-      if (status) return;
-      first.set(status.error());
-      // The others must not wait for a rank that is gone.
-      transport.abort(status.error().message);
-    });
-  for (std::thread& thread : threads) thread.join();
-  return first.status();
+  const Status started = runTogether(job.program.ranks(), "the ranks", [&](int rank) {
+    Transport& transport = local.transport(rank);
+    const Status status = runRank(job, transport, ranks[static_cast<size_t>(rank)]);
+    if (status) return;
+    first.set(status.error());
+    // The others must not wait for a rank that is gone.
+    transport.abort(status.error().message);
+  });
+  return started ? first.status() : started;
 }
 
 }  // namespace

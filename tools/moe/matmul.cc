@@ -3,8 +3,9 @@
 #include <algorithm>
 #include <atomic>
 #include <memory>
-#include <thread>
 #include <vector>
+
+#include "runtime/base/threads.h"
 
 namespace sluice::tools {
 namespace {
@@ -121,7 +122,11 @@ void parallelFor(int threads, int64_t count, int64_t grain,
       body(i * grain, std::min(count, (i + 1) * grain));
   };
   std::vector<std::thread> helpers;
-  for (int64_t i = 1; i < std::min<int64_t>(threads, blocks); ++i) helpers.emplace_back(work);
+  for (int64_t i = 1; i < std::min<int64_t>(threads, blocks); ++i) {
+    auto helper = startThread(work);
+    if (!helper) break;  // fewer do the same, later
+    helpers.push_back(std::move(*helper));
+  }
   work();
   for (std::thread& helper : helpers) helper.join();
 }

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "runtime/base/clock.h"
+#include "runtime/base/threads.h"
 
 namespace sluice::mpi {
 namespace {
@@ -61,7 +62,12 @@ Expected<std::unique_ptr<Courier>> Courier::start(const Session& session, Receiv
                                                   const BatchLimits& limits) {
   std::unique_ptr<Courier> courier(new Courier(session, receiver, limits));
   if (Status opened = courier->open(); !opened) return opened.error();
-  courier->thread_ = std::thread([raw = courier.get()] { raw->run(); });
+  auto thread = startThread([raw = courier.get()] { raw->run(); });
+  // the other ranks have theirs, and would wait for this one in calls without a limit
+  if (!thread)
+    session.end(fmt::format("rank {}: cannot start the thread that calls MPI: {}", session.rank(),
+                            thread.error().message));
+  courier->thread_ = std::move(*thread);
   return courier;
 }
 
@@ -245,7 +251,8 @@ Status Courier::finish(double seconds) {
     std::unique_lock lock(mutex_);
     finishing_ = true;
     bell_.ring();
-    if (!changed_.wait_for(lock, std::chrono::duration<double>(seconds), [&] { return ended_; })) {
+    if (!changed_.wait_for(lock, std::chrono::nanoseconds(limitNanoseconds(seconds)),
+                           [&] { return ended_; })) {
       std::string missing;
       for (const Link& link : links_)
         if (!left_[static_cast<size_t>(link.peer())]) missing += fmt::format(" {}", link.peer());

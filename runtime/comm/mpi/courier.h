@@ -37,7 +37,7 @@ class Receiver {
 
 class Courier {
  public:
-  // Collective. Session and receiver outlive it.
+  // Collective. Session and receiver outlive it. Where the system has no thread for it, all ranks end.
   static Expected<std::unique_ptr<Courier>> start(const Session& session, Receiver& receiver,
                                                   const BatchLimits& limits);
   // After finish().

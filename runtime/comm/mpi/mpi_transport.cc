@@ -98,7 +98,7 @@ Expected<SymmetricHandle> MpiTransport::allocate(size_t bytes) {
 Status MpiTransport::exchange(MessageKind kind, uint32_t index, uint64_t value) {
   for (int peer = 0; peer < size(); ++peer)
     if (peer != rank()) courier_->post(peer, {kind, index, 0, value});
-  const int64_t deadline = monotonicNanoseconds() + static_cast<int64_t>(job_.timeoutSeconds * 1e9);
+  const int64_t deadline = monotonicNanoseconds() + limitNanoseconds(job_.timeoutSeconds);
   for (int peer = 0; peer < size(); ++peer) {
     const Told& told = told_[static_cast<size_t>(peer)];
     const auto& values = kind == MessageKind::kAllocate ? told.bytes : told.addresses;

@@ -4,11 +4,14 @@
 #include <chrono>
 #include <cstring>
 
+#include "runtime/base/clock.h"
+
 namespace sluice::mpi {
 
 bool Outbox::put(int rank, uint32_t handle, size_t offset, const void* data, size_t bytes, double seconds) {
   const auto* from = static_cast<const std::byte*>(data);
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
+  const auto deadline =
+      std::chrono::steady_clock::now() + std::chrono::nanoseconds(limitNanoseconds(seconds));
   for (size_t done = 0; done < bytes;) {
     const size_t part = std::min(bytes - done, kLargestPut);
     {

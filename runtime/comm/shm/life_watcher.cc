@@ -8,7 +8,9 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
-#include <system_error>
+#include <utility>
+
+#include "runtime/base/threads.h"
 
 namespace sluice {
 namespace {
@@ -38,11 +40,9 @@ Expected<std::unique_ptr<LifeWatcher>> LifeWatcher::start(std::vector<LifeLine> 
   std::unique_ptr<LifeWatcher> watcher(new LifeWatcher(std::move(lines), std::move(ended)));
   if (!watcher->stop_) return Error{fmt::format("cannot watch other processes: {}", std::strerror(errno))};
   const NoSignals inherited;
-  try {
-    watcher->thread_ = std::thread([self = watcher.get()] { self->watch(); });
-  } catch (const std::system_error& error) {
-    return Error{fmt::format("cannot watch other processes: {}", error.what())};
-  }
+  auto thread = startThread([self = watcher.get()] { self->watch(); });
+  if (!thread) return Error{fmt::format("cannot watch other processes: {}", thread.error().message)};
+  watcher->thread_ = std::move(*thread);
   return watcher;
 }
 

@@ -91,9 +91,7 @@ Expected<Meeting> visitRendezvous(const SharedMemoryJob& job, int64_t deadline) 
 }
 
 Expected<Meeting> meet(const SharedMemoryJob& job, LifeLineKind kind) {
-  // what is no number of seconds is none, and nobody waits for years
-  const double seconds = job.timeoutSeconds > 0 ? std::min(job.timeoutSeconds, 1e8) : 0;
-  const int64_t deadline = monotonicNanoseconds() + static_cast<int64_t>(seconds * 1e9);
+  const int64_t deadline = monotonicNanoseconds() + limitNanoseconds(job.timeoutSeconds);
   return job.rank == 0 ? hostRendezvous(job, kind, deadline) : visitRendezvous(job, deadline);
 }
 

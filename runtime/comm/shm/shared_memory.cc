@@ -9,6 +9,7 @@
 #include <mutex>
 #include <vector>
 
+#include "runtime/base/clock.h"
 #include "runtime/base/huge_pages.h"
 #include "runtime/comm/shm/control_block.h"
 #include "runtime/comm/shm/life_watcher.h"
@@ -221,6 +222,7 @@ Expected<std::unique_ptr<Transport>> joinSharedMemory(const SharedMemoryJob& job
   if (job.name.empty() || job.name.size() > kMaxJobName)
     return Error{
         fmt::format("the name of the job has {} bytes, expected 1 to {}", job.name.size(), kMaxJobName)};
+  if (Status sane = checkTimeLimit(job.timeoutSeconds); !sane) return sane.error();
   auto meeting = meet(job);
   if (!meeting) return meeting.error();
   std::vector<LifeLine> lifeLines = std::move(meeting->lifeLines);

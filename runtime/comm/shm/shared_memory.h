@@ -30,7 +30,7 @@ struct SharedMemoryJob {
 
 // Collective: every rank of the job calls it in a process of its own. Destroying the transport leaves the job
 // in good order; a process that ends without that is lost. Errors: a rank that does not come, comes twice, is
-// of another user, or expects another number of ranks.
+// of another user, or expects another number of ranks; a time limit that is none.
 Expected<std::unique_ptr<Transport>> joinSharedMemory(const SharedMemoryJob& job);
 
 }  // namespace sluice

@@ -76,8 +76,8 @@ TEST_CASE("programs with cube and vector cores apart give the bits of unified on
 TEST_CASE("a worker is of use for every core of any kind, and for no more") {
   const auto workersOf = [](const TaskProgram& program, int threads) {
     const Plan plan = Plan::make(*verify(program), **ops::selectKernels());
-    Workers workers(threads);
-    return ParallelExecutor(plan, workers).threads();
+    const auto workers = *Workers::start(threads);
+    return ParallelExecutor(plan, *workers).threads();
   };
   const TaskProgram unified = buildMoeProgram({.cores = 5});
   CHECK(workersOf(unified, 9) == 5);

@@ -40,17 +40,17 @@ TEST_CASE("workers are bound to units in the order given, and without any run wh
   CoreClaims claims(anyName());
   const Units all = usableCores().units;
   const Units last = {all.back(), all.front()};
-  Workers bound(1, last, claims), free(2);
-  CHECK(unitsOf(bound)[0] == Units{all.back()});
-  CHECK(unitsOf(free) == std::vector<Units>(2, unitsOfThread()));
+  const auto bound = *Workers::start(1, last, claims), free = *Workers::start(2);
+  CHECK(unitsOf(*bound)[0] == Units{all.back()});
+  CHECK(unitsOf(*free) == std::vector<Units>(2, unitsOfThread()));
 }
 
 TEST_CASE("no two workers of a rank are bound to one unit") {
   CoreClaims claims(anyName());
   const Units one = {usableCores().units.front()};
-  Workers workers(2, one, claims);
-  CHECK(unitsOf(workers)[0] == one);
-  CHECK(unitsOf(workers)[1] == unitsOfThread());
+  const auto workers = *Workers::start(2, one, claims);
+  CHECK(unitsOf(*workers)[0] == one);
+  CHECK(unitsOf(*workers)[1] == unitsOfThread());
 }
 
 TEST_CASE("workers of two jobs take different units, and get them back when a job ends") {
@@ -60,13 +60,14 @@ TEST_CASE("workers of two jobs take different units, and get them back when a jo
   CoreClaims one(name), other(name);
   const Units two = {all[0], all[1]};
   {
-    Workers first(1, two, one), beside(1, two, other), crowded(1, two, other);
-    CHECK(unitsOf(first)[0] == Units{all[0]});
-    CHECK(unitsOf(beside)[0] == Units{all[1]});
-    CHECK(unitsOf(crowded)[0] == Units{all[1]});  // the same process: its workers may run in turn
+    const auto first = *Workers::start(1, two, one), beside = *Workers::start(1, two, other),
+               crowded = *Workers::start(1, two, other);
+    CHECK(unitsOf(*first)[0] == Units{all[0]});
+    CHECK(unitsOf(*beside)[0] == Units{all[1]});
+    CHECK(unitsOf(*crowded)[0] == Units{all[1]});  // the same process: its workers may run in turn
   }
-  Workers again(1, two, other);
-  CHECK(unitsOf(again)[0] == Units{all[0]});
+  const auto again = *Workers::start(1, two, other);
+  CHECK(unitsOf(*again)[0] == Units{all[0]});
 }
 
 }  // namespace

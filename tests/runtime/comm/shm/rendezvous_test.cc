@@ -9,6 +9,7 @@
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "runtime/base/clock.h"
 #include "runtime/comm/shm/local_socket.h"
@@ -82,11 +83,17 @@ TEST_CASE("a rank 0 that does not come is an error within the limit") {
   CHECK(joinAll({{name, 1, 2, 0.1}})[0] == fmt::format("waited 0.1 s for rank 0 of job '{}' to come", name));
 }
 
-TEST_CASE("a limit that is no number is none, and nobody hangs") {
+TEST_CASE("a limit that is no number of seconds above 0 is an error, and nobody hangs") {
   const std::string name = newJobName();
-  CHECK(joinAll({{name, 1, 2, -1}})[0] == fmt::format("waited -1 s for rank 0 of job '{}' to come", name));
-  CHECK(joinAll({{name, 1, 2, std::nan("")}})[0] ==
-        fmt::format("waited nan s for rank 0 of job '{}' to come", name));
+  CHECK(joinAll({{name, 1, 2, -1}})[0] == "a time limit of -1 s, expected more than 0");
+  CHECK(joinAll({{name, 1, 2, std::nan("")}})[0] == "a time limit of nan s, expected more than 0");
+}
+
+TEST_CASE("a limit that no clock can count to lets ranks come") {
+  for (const double seconds : {9.3e9, 1e300, std::numeric_limits<double>::infinity()}) {
+    const std::string name = newJobName();
+    CHECK(joinAll({{name, 0, 2, seconds}, {name, 1, 2, seconds}}) == std::vector<std::string>{"", ""});
+  }
 }
 
 TEST_CASE("ranks come in any order, rank 0 last") {
