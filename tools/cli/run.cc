@@ -2,9 +2,11 @@
 // processes that mpirun started.
 #include <fmt/format.h>
 
+#include <cstdlib>
 #include <memory>
 #include <optional>
 
+#include "runtime/base/clock.h"
 #include "runtime/comm/mpi/mpi.h"
 #include "runtime/comm/shm/shared_memory.h"
 #include "tools/cli/command.h"
@@ -26,7 +28,9 @@ Expected<int> startRanks(const RunOptions& options) {
   if (!job) return job.error();
   Expected<std::vector<std::string>> arguments = ownCommandLine();
   if (!arguments) return arguments.error();
-  return launchRanks({ownPath(), std::move(*arguments), job->program.ranks()});
+  Launch launch{ownPath(), std::move(*arguments), job->program.ranks()};
+  launch.stoppedSeconds = options.timeout;
+  return launchRanks(launch);
 }
 
 Expected<int> runSharedMemory(const RunOptions& options) {
@@ -138,6 +142,10 @@ Command addRun(CLI::App& parent) {
       ->type_name("KIND");
   app->add_option("--timeout", options->timeout, "longest wait for one event (default: 30)")
       ->check(CLI::Range(1e-3, 1e6))
+      ->check([](const std::string& text) {  // NaN is in every range
+        const Status sane = checkTimeLimit(std::strtod(text.c_str(), nullptr));
+        return sane ? std::string() : sane.error().message;
+      })
       ->type_name("SECONDS");
   app->add_option("--repeat", options->repeat, "runs of all entries; prints best and median (default: 1)")
       ->check(CLI::Range(1, 1000000))

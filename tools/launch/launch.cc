@@ -26,6 +26,7 @@ namespace {
 
 constexpr int64_t kSecond = 1'000'000'000;
 constexpr int64_t kTermination = kSecond;  // from SIGTERM to SIGKILL
+constexpr int64_t kLook = kSecond / 4;     // between looks at ranks that are stopped
 constexpr int kCannotStart = 127;
 
 Error systemError(std::string_view what) { return Error{fmt::format("{}: {}", what, std::strerror(errno))}; }
@@ -79,6 +80,7 @@ struct Child {
   bool running = false;
   int status = 0;      // as waitpid() says
   bool ended = false;  // by the launcher's signals
+  int stopped = 0;     // the signal that stopped it; not by a debugger, whose user knows
 };
 
 // What runs in a child between fork and exec: async-signal-safe calls only.
@@ -122,6 +124,8 @@ class Launcher {
   void takeErrors(int rank);
   void reap();
   void pressOn();
+  void watchStopped();
+  std::string stoppedRanks() const;
   void signalAll(int signal);
   bool anyRunning() const;
   Expected<int> result() const;
@@ -135,6 +139,8 @@ class Launcher {
   int told_ = 0;                  // the signal that tells this process to end
   int64_t next_ = 0;              // when to press on; 0: never
   int pressed_ = 0;               // the last signal sent to all
+  int64_t allStopped_ = 0;        // for how long all that run have been stopped
+  int64_t looked_ = 0;            // the last look at that; 0: some run
 };
 
 Launcher::~Launcher() {
@@ -219,7 +225,10 @@ void Launcher::takeSignals() {
 void Launcher::reap() {
   for (size_t rank = 0; rank < children_.size(); ++rank) {
     Child& child = children_[rank];
-    if (!child.running || ::waitpid(child.pid, &child.status, WNOHANG) != child.pid) continue;
+    if (!child.running || ::waitpid(child.pid, &child.status, WNOHANG | WUNTRACED | WCONTINUED) != child.pid)
+      continue;
+    child.stopped = WIFSTOPPED(child.status) ? WSTOPSIG(child.status) : 0;
+    if (WIFSTOPPED(child.status) || WIFCONTINUED(child.status)) continue;
     child.running = false;
     if (child.status == 0 || child.ended) continue;
     // one that was killed is the cause of the others' errors, whichever is seen first
@@ -236,6 +245,27 @@ void Launcher::pressOn() {
   next_ = pressed_ == SIGTERM ? monotonicNanoseconds() + kTermination : 0;
 }
 
+// Adds up the looks that find all ranks stopped. One that comes late was held up with the ranks: Ctrl-Z stops
+// this process, too.
+void Launcher::watchStopped() {
+  const bool all = anyRunning() && std::all_of(children_.begin(), children_.end(), [](const Child& child) {
+                     return !child.running || child.stopped != 0;
+                   });
+  const int64_t now = monotonicNanoseconds();
+  if (!all) allStopped_ = 0;
+  if (all && looked_ != 0) allStopped_ += std::min(now - looked_, 2 * kLook);
+  looked_ = all ? now : 0;
+}
+
+std::string Launcher::stoppedRanks() const {
+  std::string text;
+  for (size_t rank = 0; rank < children_.size(); ++rank)
+    if (children_[rank].running && children_[rank].stopped != 0)
+      text += fmt::format("{}rank {} (SIG{})", text.empty() ? "" : ", ", rank,
+                          ::sigabbrev_np(children_[rank].stopped));
+  return text;
+}
+
 void Launcher::wait() {
   std::vector<pollfd> watched = {{signals_, POLLIN, 0}};
   std::vector<int> ranks;
@@ -244,12 +274,14 @@ void Launcher::wait() {
     watched.push_back({children_[rank].errors, POLLIN, 0});
     ranks.push_back(static_cast<int>(rank));
   }
-  const int64_t left = next_ == 0 ? 0 : std::max<int64_t>(0, next_ - monotonicNanoseconds());
-  ::poll(watched.data(), watched.size(), next_ == 0 ? -1 : static_cast<int>(left / 1'000'000) + 1);
+  int64_t left = next_ == 0 ? -1 : std::max<int64_t>(0, next_ - monotonicNanoseconds());
+  if (looked_ != 0) left = left < 0 ? kLook : std::min(left, kLook);
+  ::poll(watched.data(), watched.size(), left < 0 ? -1 : static_cast<int>(left / 1'000'000) + 1);
   for (size_t i = 0; i < ranks.size(); ++i)
     if (watched[i + 1].revents != 0) takeErrors(ranks[i]);
   takeSignals();
   reap();
+  watchStopped();
   pressOn();
 }
 
@@ -259,7 +291,14 @@ Expected<int> Launcher::run() {
   if (Status status = watchSignals(); !status) return status.error();
   for (int rank = 0; rank < launch_.ranks; ++rank)
     if (Status status = start(rank, *job); !status) return status.error();
-  while (anyRunning()) wait();
+  const int64_t stopped = limitNanoseconds(launch_.stoppedSeconds);
+  while (anyRunning()) {
+    wait();
+    // a job that is ending is ended by pressOn()
+    if (!failed_ && told_ == 0 && allStopped_ >= stopped)
+      return Error{fmt::format("waited {:g} s for ranks that are all stopped: {}", launch_.stoppedSeconds,
+                               stoppedRanks())};
+  }
   for (int rank = 0; rank < launch_.ranks; ++rank) takeErrors(rank);
   return result();
 }

@@ -3,7 +3,9 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "runtime/base/clock.h"
 #include "runtime/comm/mpi/mpi_transport.h"
+#include "runtime/comm/mpi/start_limit.h"
 #include "runtime/comm/shm/shared_memory.h"
 
 namespace sluice {
@@ -54,9 +56,14 @@ Expected<MpiJob> withVariables(MpiJob job) {
 bool hasMpi() { return true; }
 
 Expected<std::unique_ptr<Transport>> joinMpi(const MpiJob& asked) {
-  auto session = mpi::Session::open();
+  if (Status sane = checkTimeLimit(asked.timeoutSeconds); !sane) return sane.error();
+  auto limit = mpi::StartLimit::start(asked.timeoutSeconds);
+  if (!limit) return limit.error();
+  auto session = mpi::Session::open(**limit);
   if (!session) return session.error();
   const Expected<MpiJob> job = withVariables(asked);
+  // where ranks of one machine do not meet in their own limit, they say who is missing
+  (*limit)->enter("the meeting of all ranks");
   auto near = joinNeighbours(**session, job ? *job : asked);
   Status own = job ? Status() : Status(job.error());
   if (own && !near) own = near.error();

@@ -22,9 +22,11 @@ void setMpiDefaults();
 // SLUICE_MPI_NEIGHBOURS=memory|messages and SLUICE_MPI_SIGNALS=batched|each in the environment win over the
 // fields, to measure what the defaults gain.
 struct MpiJob {
-  double timeoutSeconds = 30;  // for all ranks to come
-  bool sharedMemory = true;    // between ranks of one machine; false: everything by messages
-  bool batchSignals = true;    // signals to one rank wait for each other and share a flush
+  // For all ranks to come. MPI itself waits without a limit: where its start takes 20 s more, the process
+  // ends with a message that names the rank and what it waited in.
+  double timeoutSeconds = 30;
+  bool sharedMemory = true;  // between ranks of one machine; false: everything by messages
+  bool batchSignals = true;  // signals to one rank wait for each other and share a flush
 };
 
 // Collective over MPI_COMM_WORLD, once in a process. Initialises MPI, unless the caller did (then with

@@ -35,7 +35,7 @@ Status checked(int code, const char* what) {
   return Error{fmt::format("MPI: {}: {}", what, std::string_view(text, static_cast<size_t>(length)))};
 }
 
-Expected<std::unique_ptr<Session>> Session::open() {
+Expected<std::unique_ptr<Session>> Session::open(StartLimit& limit) {
   std::unique_ptr<Session> session(new Session);
   int already = 0, level = 0;
   MPI_Initialized(&already);
@@ -43,10 +43,12 @@ Expected<std::unique_ptr<Session>> Session::open() {
     MPI_Query_thread(&level);
   } else {
     setMpiDefaults();
+    limit.enter("MPI_Init");
     if (Status ok = checked(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &level), "start"); !ok)
       return ok.error();
     session->initialised_ = true;
   }
+  limit.enter("the first calls of MPI to all ranks");
   if (level < MPI_THREAD_SERIALIZED)
     return Error{"MPI allows one thread only, expected the level of threads MPI_THREAD_SERIALIZED"};
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "runtime/base/expected.h"
+#include "runtime/comm/mpi/start_limit.h"
 
 namespace sluice::mpi {
 
@@ -20,7 +21,7 @@ Status checked(int code, const char* what);
 class Session {
  public:
   // Collective over all processes of the job.
-  static Expected<std::unique_ptr<Session>> open();
+  static Expected<std::unique_ptr<Session>> open(StartLimit& limit);
   // Collective, if this session initialised MPI: returns when all ranks are here.
   ~Session();
   Session(const Session&) = delete;

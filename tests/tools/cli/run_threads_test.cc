@@ -32,7 +32,8 @@ TEST_CASE("a run for whose threads the system has too few is an error that count
       break;
     }
     INFO(status.error().message);
-    const std::string of = left < 3 ? " of 3 threads for the ranks: " : " of 2 threads for the workers of a rank: ";
+    const std::string of =
+        left < 3 ? " of 3 threads for the ranks: " : " of 2 threads for the workers of a rank: ";
     CHECK(status.error().message.find("started ") != std::string::npos);
     CHECK(status.error().message.find(of + "Resource temporarily unavailable") != std::string::npos);
     CHECK(threadsOfProcess() == before);

@@ -146,6 +146,61 @@ TEST_CASE("ranks that stopped, or refuse to end, end with the others") {
   CHECK(allEnd(scene, 3));
 }
 
+TEST_CASE("ranks that are all stopped are named and ended at the limit, those that have ended left out") {
+  const Scene scene;
+  Launch launch = scene.launch("echo $$ > pid$RANK; [ $RANK = 1 ] && exit 0; kill -STOP $$; exit 0", 3);
+  launch.stoppedSeconds = 1;
+  const auto begin = Clock::now();
+  const Expected<int> result = run(scene, launch);
+  REQUIRE_FALSE(result.ok());
+  CHECK(result.error().message ==
+        "waited 1 s for ranks that are all stopped: rank 0 (SIGSTOP), rank 2 (SIGSTOP)");
+  CHECK(Clock::now() - begin >= std::chrono::seconds(1));
+  CHECK(allEnd(scene, 3));
+}
+
+TEST_CASE("ranks that are stopped for less than the limit, or not all of them, go on") {
+  const Scene scene;
+  // rank 0 wakes the other, which is stopped for longer than the limit, but not alone
+  Launch launch = scene.launch(
+      "echo $$ > pid$RANK; if [ $RANK = 1 ]; then kill -STOP $$; exit 0; fi; sleep 2; "
+      "kill -CONT $(cat pid1); exit 0",
+      2);
+  launch.stoppedSeconds = 1;
+  CHECK(*run(scene, launch) == 0);
+  // all of them, time and again
+  launch = scene.launch(
+      "echo $$ > pid$RANK; (while sleep 0.6; do kill -CONT $$ || exit; done) 2> /dev/null & "
+      "for i in 1 2 3; do kill -STOP $$; done; exit 0",
+      2);
+  launch.stoppedSeconds = 1.5;
+  CHECK(*run(scene, launch) == 0);
+}
+
+TEST_CASE("a launcher that is stopped with its ranks for longer than the limit goes on with them") {
+  const Scene scene;
+  const pid_t child = ::fork();
+  if (child == 0) {
+    Launch launch = scene.launch("echo $$ > pid$RANK; until [ -e go ]; do sleep 0.05; done; exit 0", 2);
+    launch.stoppedSeconds = 1.5;
+    const Expected<int> result = launchRanks(launch);
+    ::_exit(result ? *result : 1);
+  }
+  REQUIRE_FALSE(scene.awaitText("pid0").empty());
+  REQUIRE_FALSE(scene.awaitText("pid1").empty());
+  const std::vector<pid_t> all = {std::atoi(scene.text("pid0").c_str()),
+                                  std::atoi(scene.text("pid1").c_str()), child};
+  for (const pid_t each : all) ::kill(each, SIGSTOP);
+  std::this_thread::sleep_for(std::chrono::seconds(3));
+  ::kill(child, SIGCONT);
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  for (const pid_t each : all) ::kill(each, SIGCONT);
+  std::ofstream(scene.file("go")) << "go";
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  CHECK(WEXITSTATUS(status) == 0);
+}
+
 TEST_CASE("a program that cannot be started is said once") {
   const Scene scene;
   CHECK(*run(scene, {"/no/such/program", {"x"}, 2, 0.3}) == 127);

@@ -166,6 +166,22 @@ def stopped_launched(scene):
     scene.check_nothing_left()
 
 
+def all_stopped(scene):
+    """Where all ranks are stopped none is left to report it: the launcher does, and ends them."""
+    launcher = scene.start(scene.command(*FOREVER, "--timeout", "1"), {})
+    await_true(lambda: len(processes.children_of(launcher.pid)) == RANKS, 60, "the ranks of the launcher")
+    ranks = processes.children_of(launcher.pid)
+    await_true(lambda: all((processes.processor_seconds(pid) or 0) > 0.2 for pid in ranks.values()), 60, "steps")
+    for pid in ranks.values():
+        os.kill(pid, signal.SIGSTOP)
+    assert launcher.wait(15) == 1, launcher.text()
+    expected = "sluice: error: waited 1 s for ranks that are all stopped: " + ", ".join(
+        f"rank {rank} (SIGSTOP)" for rank in range(RANKS))
+    assert expected in launcher.text(), launcher.text()
+    assert not any(processes.is_alive(pid) for pid in ranks.values())
+    scene.check_nothing_left()
+
+
 def unreadable(scene):
     """One rank cannot read its inputs: all ranks end at once, and each knows whose fault it is."""
     bad = scene.command()

@@ -1,0 +1,70 @@
+#include "runtime/comm/mpi/start_limit.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <utility>
+
+#include "runtime/base/clock.h"
+#include "runtime/base/threads.h"
+
+namespace sluice::mpi {
+namespace {
+
+// A busy machine takes several for MPI_Init alone.
+constexpr double kOwnSeconds = 20;
+
+// As launchers say it: MPI does not, before it has started.
+std::string rankByLauncher() {
+  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"})
+    if (const char* value = std::getenv(name)) return fmt::format("rank {}", value);
+  return "a rank";
+}
+
+}  // namespace
+
+StartLimit::StartLimit(double seconds) : seconds_(seconds + kOwnSeconds), rank_(rankByLauncher()) {}
+
+Expected<std::unique_ptr<StartLimit>> StartLimit::start(double seconds) {
+  std::unique_ptr<StartLimit> limit(new StartLimit(seconds));
+  limit->enter("the start of this process");
+  auto thread = startThread([raw = limit.get()] { raw->watch(); });
+  if (!thread) return Error{fmt::format("no thread to watch the start of MPI: {}", thread.error().message)};
+  limit->thread_ = std::move(*thread);
+  return limit;
+}
+
+StartLimit::~StartLimit() {
+  {
+    std::lock_guard lock(mutex_);
+    over_ = true;
+  }
+  changed_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+void StartLimit::enter(const char* phase) {
+  {
+    std::lock_guard lock(mutex_);
+    phase_ = phase;
+    ++phases_;
+  }
+  changed_.notify_all();
+}
+
+void StartLimit::watch() {
+  std::unique_lock lock(mutex_);
+  while (!over_) {
+    const int phase = phases_;
+    const auto limit = std::chrono::nanoseconds(limitNanoseconds(seconds_));
+    if (changed_.wait_for(lock, limit, [&] { return over_ || phases_ != phase; })) continue;
+    std::fprintf(stderr, "error: %s: waited %g s in %s; another rank is stopped, or did not come\n",
+                 rank_.c_str(), seconds_, phase_);
+    std::fflush(nullptr);
+    std::_Exit(1);
+  }
+}
+
+}  // namespace sluice::mpi

@@ -1,0 +1,51 @@
+#!/bin/bash
+# usage: mpi_stopped.sh SLUICE_MPI LAYER   LAYER: of 4 ranks
+#
+# A rank that is stopped before or while MPI starts: the others say what they waited in, and the job ends.
+set -uo pipefail
+. "$(dirname "$0")/../../testing/own_mpi.sh"
+mpi=$PWD/$1 layer=$PWD/$2
+command -v mpirun > /dev/null || { echo "SKIP: there is no mpirun"; exit 0; }
+# instrumented programs report what MPI itself never frees
+if grep -aqE '__(asan|tsan)_init' "$mpi"; then echo "SKIP: MPI is not instrumented"; exit 0; fi
+work=$(mktemp -d /tmp/sl_XXXXXX)
+trap 'rm -rf "$work"' EXIT
+own_mpi "$work"
+cd "$work" || exit 1
+
+# RANK SECONDS COMMAND...: that rank is stopped so long after its start; 0: before it
+cat > stop_at << 'SCRIPT'
+#!/bin/bash
+victim=$1 seconds=$2; shift 2
+if [ "$OMPI_COMM_WORLD_RANK" = "$victim" ]; then
+  echo $$ > "victim.$seconds"
+  if [ "$seconds" = 0 ]; then kill -STOP $$; else (sleep "$seconds"; kill -STOP $$) & fi
+fi
+exec "$@"
+SCRIPT
+chmod +x stop_at
+
+run() { # RANK SECONDS: ends with the status of mpirun, its errors in errors.SECONDS
+  timeout -k 5 120 mpirun -n 4 --oversubscribe --bind-to none ./stop_at "$1" "$2" "$mpi" run "$layer" --seed 1 \
+    --repeat 100000 --timeout 2 > "out.$2" 2> "errors.$2"
+  echo $? > "status.$2"
+}
+
+failed=0
+check() {
+  "${@:2}" || { echo "FAILED: $1"; failed=1; }
+}
+for at in 0:2 0.05:1 0.15:0 0.4:3; do run "${at#*:}" "${at%:*}" & done
+wait
+for seconds in 0 0.05 0.15 0.4; do
+  status=$(cat "status.$seconds")
+  check "the job ends by itself, found status $status" test "$status" != 124 -a "$status" != 137
+  check "and says that it failed" test "$status" != 0
+  check "the stopped rank is gone" test ! -e "/proc/$(cat "victim.$seconds")"
+  # in the start of MPI, in the meeting of the ranks, or in a step
+  check "an error says what was waited for, $seconds s after the start: $(cat "errors.$seconds")" \
+    grep -qE 'error: .*rank [0-3].*(waited|is stopped|has died)|error: rank [0-3]: waited' "errors.$seconds"
+done
+check "a rank that never starts holds up the start: $(cat errors.0)" \
+  grep -qE 'error: rank [013]: waited 22 s in MPI_Init; another rank is stopped' errors.0
+exit $failed
