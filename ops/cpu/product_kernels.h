@@ -8,6 +8,7 @@
 #include "ops/cpu/bits.h"
 #include "ops/cpu/blocked_product.h"
 #include "ops/cpu/few_rows.h"
+#include "ops/cpu/flush_subnormals.h"
 #include "ops/cpu/stream.h"
 
 namespace sluice::ops {
@@ -145,6 +146,7 @@ struct WeightGradSource {
 
 template <class Unit, class Pack>
 void gmmBy(const GmmArgs& args) {
+  const FlushSubnormals meaning;
   const GmmSource<Unit, Pack> source{args};
   if (fewRowsProduct<Unit>(source, args.rows, args.n, args.k, args.scratch)) return;
   blockedProduct<Unit>(source, args.rows, args.n, args.k, args.scratch);
@@ -160,6 +162,7 @@ size_t gmmScratchBytesBy(int32_t n, int32_t k) {
 template <class Unit, class Pack>
 void weightGradBy(const GmmWeightGradArgs& args) {
   if (args.accumulate && args.rows <= 0) return;  // adding 0 would turn a -0 into 0
+  const FlushSubnormals meaning;
   const WeightGradSource<Unit, Pack> source{args};
   blockedProduct<Unit>(source, args.m, args.n, args.rows, args.scratch);
   if (source.streams) fenceStreams();  // what the caller tells of the result comes behind it

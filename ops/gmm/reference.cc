@@ -1,5 +1,7 @@
 #include "ops/gmm/reference.h"
 
+#include "ops/gmm/subnormal.h"
+
 namespace sluice::ops {
 
 void gmmReference(const GmmArgs& args, double* result) {
@@ -8,9 +10,9 @@ void gmmReference(const GmmArgs& args, double* result) {
       double sum = 0;
       for (int64_t i = 0; i < args.k; ++i) {
         const BFloat16 weight = args.transposeB ? args.b[j * args.ldb + i] : args.b[i * args.ldb + j];
-        sum += double{toFloat(args.a[r * args.lda + i])} * double{toFloat(weight)};
+        sum += operandOf(args.a[r * args.lda + i]) * operandOf(weight);
       }
-      result[r * args.n + j] = double{args.alpha} * sum;
+      result[r * args.n + j] = flushed(double{args.alpha} * sum);
     }
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <memory>
 #include <vector>
 
@@ -18,8 +19,11 @@ static_assert(kBlockM % kTileM == 0 && kBlockN % kTileN == 0);
 
 using Vector [[gnu::vector_size(kTileN * 8), gnu::may_alias]] = double;
 
-double at(const double* p) { return *p; }
-double at(const BFloat16* p) { return toFloat(*p); }
+// Products take what is subnormal in bf16 and fp32 as zero, in operands and results.
+double flushed(double x) { return std::abs(x) < 0x1p-126 ? 0 : x; }
+
+double at(const double* p) { return flushed(*p); }
+double at(const BFloat16* p) { return flushed(toFloat(*p)); }
 
 // Packs `lines` x `depth` elements as panels of kTile: out[panel][k][i]. Lines past the edge are zero.
 template <int64_t kTile, class T>
@@ -83,7 +87,7 @@ Micro selectMicro() { return microPortable; }
 void addTile(const double* tile, double* c, int64_t ldc, int64_t rows, int64_t cols, bool accumulate) {
   for (int64_t i = 0; i < rows; ++i)
     for (int64_t j = 0; j < cols; ++j)
-      c[i * ldc + j] = tile[i * kTileN + j] + (accumulate ? c[i * ldc + j] : 0.0);
+      c[i * ldc + j] = flushed(tile[i * kTileN + j] + (accumulate ? c[i * ldc + j] : 0.0));
 }
 
 struct alignas(64) Scratch {

@@ -22,7 +22,8 @@ struct MatrixView {
   MatrixView transposed() const { return {f64, bf16, colStride, rowStride}; }
 };
 
-// c[m, n] = a[m, k] * b[k, n], or c += a * b; c is row-major with ldc elements a row.
+// c[m, n] = a[m, k] * b[k, n], or c += a * b; c is row-major with ldc elements a row. As in the kernels,
+// what is below 2^-126 counts as zero, in operands and results.
 struct MatmulArgs {
   MatrixView a;
   MatrixView b;

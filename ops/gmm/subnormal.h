@@ -1,0 +1,14 @@
+// What products take as zero: numbers that are subnormal in bf16 and fp32, as operands and as results. For
+// the references.
+#pragma once
+
+#include <cmath>
+
+#include "runtime/base/dtype.h"
+
+namespace sluice::ops {
+
+inline double flushed(double x) { return std::abs(x) < 0x1p-126 ? 0 : x; }
+inline double operandOf(BFloat16 x) { return flushed(toFloat(x)); }
+
+}  // namespace sluice::ops
