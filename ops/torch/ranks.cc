@@ -3,13 +3,13 @@
 #include <fmt/format.h>
 
 #include "ops/torch/errors.h"
+#include "runtime/base/clock.h"
 #include "runtime/comm/shm/shared_memory.h"
 
 namespace sluice {
 namespace {
 
 constexpr int64_t kMostRanks = 240;  // processes of one job, see shared_memory.h
-constexpr int64_t kMostThreads = 4096;
 
 }  // namespace
 
@@ -20,8 +20,7 @@ Ranks::Ranks(const std::string& job, int64_t rank, int64_t size, int64_t threads
   if (threads < 0 || threads > kMostThreads)
     throwValue(
         fmt::format("{} threads, expected 1 to {}, or 0 for this machine's share", threads, kMostThreads));
-  if (!(timeoutSeconds > 0))
-    throwValue(fmt::format("a time limit of {} s, expected more than 0", timeoutSeconds));
+  if (const Status sane = checkTimeLimit(timeoutSeconds); !sane) throwValue(sane.error().message);
   if (size == 1) {
     alone_ = std::make_unique<LocalRanks>(1);
     transport_ = &alone_->transport(0);
