@@ -411,10 +411,10 @@ refused_by_0, refused_by_1 = all_kinds(0), all_kinds(1)
 
 class RefusalTest(unittest.TestCase):
     def test_what_the_first_rank_refuses_all_ranks_do(self):
-        core_jobs.run_ranks(self, "refused_by_0", 2)
+        core_jobs.run_ranks(self, "refused_by_0", 2, limit=300)
 
     def test_what_the_second_rank_refuses_all_ranks_do(self):
-        core_jobs.run_ranks(self, "refused_by_1", 2)
+        core_jobs.run_ranks(self, "refused_by_1", 2, limit=300)
 
     def test_a_refusal_at_a_rank_that_is_alone_leaves_the_layer_usable(self):
         layer = sluice_torch.MoE(HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, max_tokens=MOST)

@@ -97,10 +97,10 @@ def round_trips(rank, size):
 class StateTest(unittest.TestCase):
     def test_round_trips_at_two_ranks(self):
         self.assertGreaterEqual(len(list(cases())), 20)
-        core_jobs.run_ranks(self, "round_trips", 2)
+        core_jobs.run_ranks(self, "round_trips", 2, limit=400)
 
     def test_round_trips_at_three_ranks(self):
-        core_jobs.run_ranks(self, "round_trips", 3)
+        core_jobs.run_ranks(self, "round_trips", 3, limit=400)
 
     def test_files_of_ranks_become_an_original_checkpoint_without_a_group(self):
         for layout, dtype, lora in cases():
