@@ -16,8 +16,7 @@ namespace {
 constexpr uint64_t kLongestDelay = 400'000;   // ns
 constexpr int64_t kLongestHold = 1'000'000;   // ns, of what waits for later operations
 constexpr uint64_t kLongestNotice = 500'000;  // ns from a death to the word of it
-constexpr size_t kBoards =
-    3;  // allocations that are boards (identities, meetings, counts): a context's first
+constexpr size_t kBoards = 3;                 // a context's first allocations: identities, meetings, counts
 
 }  // namespace
 

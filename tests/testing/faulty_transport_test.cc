@@ -27,7 +27,7 @@ bool soon(const Condition& condition) {
 struct Pair {
   explicit Pair(std::string_view plan) : ranks(2, *parseFaultPlan(plan)) {
     for (int rank = 0; rank < 2; ++rank)
-      for (int i = 0; i < 3; ++i) handle = *ranks.transport(rank).allocate(4096);
+      for (int i = 0; i < 4; ++i) handle = *ranks.transport(rank).allocate(4096);
   }
   FaultyRanks ranks;
   SymmetricHandle handle;
@@ -65,7 +65,8 @@ Disorder watch(std::string_view plan, uint64_t seed) {
   {
     FaultyTransport sender(recorder, *parseFaultPlan(std::string(plan) + " seed=" + std::to_string(seed)),
                            std::make_shared<FaultWorld>());
-    for (int i = 0; i < 3; ++i) handle = *sender.allocate(4096);
+    // the first three are boards, of which nothing overtakes anything
+    for (int i = 0; i < 4; ++i) handle = *sender.allocate(4096);
     for (uint64_t i = 0; i < kWords; ++i) {
       const uint64_t value = i + 1;
       sender.put(1, handle, 2048 + i * 8, &value, 8);
