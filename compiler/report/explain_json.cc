@@ -70,8 +70,8 @@ std::string printExplanationJson(const TaskProgram& program, const Explanation& 
   json["memory"] = memoryJson(program, explanation.memory);
   for (size_t r = 0; r < explanation.sharing.size(); ++r)
     json["memory"]["regions"][r]["shared"] = explanation.sharing[r];
-  // Names of files may be no UTF-8.
-  return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
+  // Names of files may be no UTF-8, or move a cursor.
+  return json.dump(1, ' ', true, Json::error_handler_t::replace) + "\n";
 }
 
 }  // namespace sluice

@@ -6,6 +6,8 @@
 #include <bit>
 #include <cmath>
 
+#include "runtime/base/utf8.h"
+
 namespace sluice::text {
 namespace {
 
@@ -27,8 +29,9 @@ std::string alphaText(float alpha) {
                               : fmt::format("0x{:08x}", std::bit_cast<uint32_t>(alpha));
 }
 
-std::string escaped(char c) {
-  switch (c) {
+// How a character, or one byte that is none, stands in quotes.
+std::string escaped(std::string_view character, bool valid) {
+  switch (character.front()) {
     case '"':
       return "\\\"";
     case '\\':
@@ -40,8 +43,10 @@ std::string escaped(char c) {
     default:
       break;
   }
-  const auto byte = static_cast<unsigned char>(c);
-  return byte < 0x20 || byte == 0x7f ? fmt::format("\\x{:02x}", byte) : std::string(1, c);
+  if (valid && !isControl(character)) return std::string(character);
+  std::string bytes;
+  for (char c : character) bytes += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+  return bytes;
 }
 
 }  // namespace
@@ -57,7 +62,12 @@ bool isBareName(std::string_view name) {
 
 std::string quote(std::string_view string) {
   std::string text = "\"";
-  for (char c : string) text += escaped(c);
+  while (!string.empty()) {
+    const size_t length = utf8Length(string);
+    const std::string_view character = string.substr(0, length == 0 ? 1 : length);
+    text += escaped(character, length != 0);
+    string.remove_prefix(character.size());
+  }
   return text + '"';
 }
 

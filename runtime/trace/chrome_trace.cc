@@ -8,26 +8,12 @@
 #include <string_view>
 #include <tuple>
 
+#include "runtime/base/utf8.h"
 #include "runtime/program/words.h"
 #include "runtime/trace/task_work.h"
 
 namespace sluice {
 namespace {
-
-// Bytes of the UTF-8 character at the begin of `text`; 0 where there is none, or a longer form of one.
-size_t utf8Length(std::string_view text) {
-  const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
-  const unsigned char first = byte(0);
-  if (first < 0x80) return 1;
-  const size_t length = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : 2;
-  if (first < 0xc2 || first > 0xf4 || text.size() < length) return 0;
-  for (size_t i = 1; i < length; ++i)
-    if ((byte(i) & 0xc0) != 0x80) return 0;
-  const unsigned char second = byte(1);
-  const bool legal = !(first == 0xe0 && second < 0xa0) && !(first == 0xed && second > 0x9f) &&
-                     !(first == 0xf0 && second < 0x90) && !(first == 0xf4 && second > 0x8f);
-  return legal ? length : 0;
-}
 
 // A JSON string of any bytes: those that are no UTF-8 become U+FFFD.
 std::string quoted(std::string_view text) {

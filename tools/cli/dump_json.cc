@@ -158,8 +158,8 @@ std::string printJson(const TaskProgram& program, const TextSelection& selection
   if (selection.events) addEvents(program, json);
   if (selection.families || selection.tiling) addFamilies(program, selection, json);
   if (selection.tasks) addLanes(program, selection, json);
-  // Names come from files and may be no UTF-8: replaced, for JSON has no other way.
-  return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
+  // Names come from files. What is no UTF-8 is replaced, for JSON has no other way; all but ASCII is escaped.
+  return json.dump(1, ' ', true, Json::error_handler_t::replace) + "\n";
 }
 
 }  // namespace sluice::tools
