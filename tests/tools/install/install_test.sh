@@ -11,12 +11,14 @@ fail() { echo "FAIL: $1"; exit 1; }
 mv "$folder/first" "$folder/usr"
 prefix=$folder/usr
 [ -z "$(find "$prefix" -name '*.new.*')" ] || fail "a temporary file is left"
-for path in include/sluice.h lib/libsluice.so lib/libsluice.so.1 lib/libsluice.so.1.0 bin/sluice bin/sluice-bench \
+number() { sed -n "s/^#define SLUICE_ABI_$1 //p" "$prefix/include/sluice.h"; }
+version=$(number MAJOR).$(number MINOR)
+for path in include/sluice.h lib/libsluice.so lib/libsluice.so.1 "lib/libsluice.so.$version" bin/sluice bin/sluice-bench \
             bin/sluice-mpi bin/sluice-opt bin/sluicec share/sluice/targets/cpu.json \
             share/sluice/graphs/moe_ffn/train.json; do
   [ -f "$prefix/$path" ] || fail "$path is not there"
 done
-[ "$(readlink "$prefix/lib/libsluice.so.1")" = libsluice.so.1.0 ] || fail "the name of the library is no link"
+[ "$(readlink "$prefix/lib/libsluice.so.1")" = "libsluice.so.$version" ] || fail "the name of the library is no link"
 if ldd "$prefix/lib/libsluice.so" | grep -iE 'LLVM|MLIR|not found'; then fail "the library needs what it must not"; fi
 
 # What is wrong is said, and nothing is written.
@@ -52,7 +54,7 @@ if nm -D "$prefix/lib/libsluice.so" | grep -qE '__(asan|tsan)_'; then
   exit 0
 fi
 export PKG_CONFIG_PATH=$prefix/lib/pkgconfig
-[ "$(pkg-config --modversion sluice)" = 1.0 ] || fail "pkg-config has another version"
+[ "$(pkg-config --modversion sluice)" = "$version" ] || fail "pkg-config has another version"
 # shellcheck disable=SC2046
 cc -std=c11 -Wall -Wextra -Werror -pedantic "$example" $(pkg-config --cflags --libs sluice) -lm -o by_pkg_config
 LD_LIBRARY_PATH=$prefix/lib ./by_pkg_config layer.slp | tee found
