@@ -171,7 +171,7 @@ TEST_CASE("ranks that are stopped for less than the limit, or not all of them, g
   // all of them, time and again
   launch = scene.launch(
       "echo $$ > pid$RANK; (while sleep 0.6; do kill -CONT $$ || exit; done) 2> /dev/null & "
-      "for i in 1 2 3; do kill -STOP $$; done; exit 0",
+      "for i in 1 2 3; do kill -STOP $$; sleep 0.4; done; exit 0",
       2);
   launch.stoppedSeconds = 1.5;
   CHECK(*run(scene, launch) == 0);
@@ -190,7 +190,11 @@ TEST_CASE("a launcher that is stopped with its ranks for longer than the limit g
   REQUIRE_FALSE(scene.awaitText("pid1").empty());
   const std::vector<pid_t> all = {std::atoi(scene.text("pid0").c_str()),
                                   std::atoi(scene.text("pid1").c_str()), child};
-  for (const pid_t each : all) ::kill(each, SIGSTOP);
+  for (const pid_t each : all) {
+    // the launcher comes last, when it has seen the others stop
+    if (each == child) std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    ::kill(each, SIGSTOP);
+  }
   std::this_thread::sleep_for(std::chrono::seconds(3));
   ::kill(child, SIGCONT);
   std::this_thread::sleep_for(std::chrono::milliseconds(100));
