@@ -96,21 +96,21 @@ def stopped_rank(scene):
 
 
 def stopped_all(scene):
-    """SIGSTOP of all ranks and the launcher, then SIGCONT of all."""
+    """SIGSTOP of all ranks and the launcher, then SIGCONT of all; or of all ranks alone, for good."""
     more, moment = _moment(scene)
     job = scene.start(scene.command("shm", *more, timeout=2))
     ranks = job.await_ranks(scene.layer.ranks)
-    pause = scene.rng.choice([0.1, 1.0, 3.0])
+    pause = scene.rng.choice([0.1, 1.0, 3.0, None])
     scene.note(f"SIGSTOP of all after {moment:.3f} s for {pause} s")
     sleep_while(job, moment)
-    everybody = [*ranks.values(), job.pid]
-    for number in (signal.SIGSTOP, signal.SIGCONT):
+    everybody = [*ranks.values()] if pause is None else [*ranks.values(), job.pid]
+    for number in (signal.SIGSTOP,) if pause is None else (signal.SIGSTOP, signal.SIGCONT):
         scene.rng.shuffle(everybody)
         for pid in everybody:
             send(pid, number)
         if number == signal.SIGSTOP:
-            time.sleep(pause)
-    if more:
+            sleep_while(job, pause or 0)
+    if more and pause is not None:
         _end_steps(job, ranks)
     job.wait(LIMIT)
     return Expected(*LOST, torn=True)
