@@ -10,7 +10,8 @@ import unittest
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 MINUTES = "0.4"
 SEED = "11"
-TROUBLES = "nothing,killed_rank,killed_launcher,told_to_end,stopped_rank,stopped_all,full_disk,few_files,bad_ids,bad_file"
+TROUBLES = ("nothing,killed_rank,killed_launcher,told_to_end,stopped_rank,stopped_all,full_disk,small_files,few_threads,few_files,"
+            "bad_ids,bad_file,by_hand")
 
 # What stands in the place of `sluice`: the real one, but in the runs of cases something that must be found.
 WRAPPER = """#!/bin/bash
