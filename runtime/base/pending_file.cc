@@ -39,9 +39,10 @@ int openNameless(const std::string& path) {
 }
 
 // The names that a signal removes; a handler may use nothing but this. A seat is taken while its name is not
-// null. Names are never freed: a handler may be reading one.
+// null.
 constexpr size_t kSeats = 4096;  // files of one process; those beyond are left by a signal
 std::array<std::atomic<char*>, kSeats> seats;
+std::atomic<bool> removing = false;  // a handler reads names: none is freed any more
 
 int takeSeat(const std::string& name) {
   char* copy = ::strdup(name.c_str());
@@ -54,10 +55,14 @@ int takeSeat(const std::string& name) {
 }
 
 void leaveSeat(int seat) {
-  if (seat >= 0) seats[static_cast<size_t>(seat)] = nullptr;
+  if (seat < 0) return;
+  char* const name = seats[static_cast<size_t>(seat)].exchange(nullptr);
+  // pairs with removeNamedFiles(): a handler that found the name has set `removing` before
+  if (!removing) std::free(name);
 }
 
 void removeNamedFiles(int signal) {
+  removing = true;
   for (std::atomic<char*>& seat : seats)
     if (const char* name = seat.load()) ::unlink(name);
   ::signal(signal, SIG_DFL);
