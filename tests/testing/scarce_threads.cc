@@ -3,11 +3,14 @@
 #include <dlfcn.h>
 #include <pthread.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <filesystem>
 #include <iterator>
 #include <limits>
+#include <thread>
 
 namespace sluice {
 namespace {
@@ -34,7 +37,19 @@ ScarceThreads::~ScarceThreads() { left.store(kPlenty); }
 int ScarceThreads::refused() const { return refusedTries.load(); }
 
 int threadsOfProcess() {
-  return static_cast<int>(std::distance(std::filesystem::directory_iterator("/proc/self/task"), {}));
+  // ThreadSanitizer has a thread of its own, which comes with the first one of a process
+  static const bool hasStarted = [] {
+    std::thread([] {}).join();
+    return true;
+  }();
+  int fewest = hasStarted ? kPlenty : 0;
+  // a thread that has been joined may be listed for a moment
+  for (int look = 0; look < 20; ++look) {
+    const auto listed = std::distance(std::filesystem::directory_iterator("/proc/self/task"), {});
+    fewest = std::min(fewest, static_cast<int>(listed));
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return fewest;
 }
 
 }  // namespace sluice

@@ -17,7 +17,7 @@ class ScarceThreads {
   int refused() const;
 };
 
-// Of this process, now.
+// Of this process, now. The first call is not under ScarceThreads.
 int threadsOfProcess();
 
 }  // namespace sluice
