@@ -84,6 +84,19 @@ Status Workspace::Impl::refuse(uint64_t ticket, std::string_view entry, const st
   return transport.isAborted() ? Status(Error{transport.abortMessage()}) : Status();
 }
 
+Status Workspace::Impl::meetInTurn(const std::function<Status(uint64_t ticket)>& meet) {
+  if (Status ours = origin.check("the workspace"); !ours) return ours;
+  if (transport.size() == 1) return {};
+  std::unique_lock lock(asking);
+  if (Status there = ensureMeeting(); !there) return giveUp(there.error());
+  const uint64_t ticket = turns.take();
+  lock.unlock();
+  turns.await(ticket);
+  Status met = meet(ticket);
+  turns.pass();
+  return met;
+}
+
 Status Workspace::Impl::startRunner() {
   std::lock_guard lock(queueMutex_);
   if (runner_.joinable()) return {};
@@ -138,34 +151,18 @@ int Workspace::threads() const { return impl_->workers->count(); }
 int64_t Workspace::bytes() const { return impl_->bytes.load(std::memory_order_relaxed); }
 
 Status Workspace::refuse(const std::string& why, double timeoutSeconds) {
-  if (Status ours = impl_->origin.check("the workspace"); !ours) return ours;
-  if (impl_->transport.size() == 1) return {};
-  std::unique_lock lock(impl_->asking);
-  if (Status there = impl_->ensureMeeting(); !there) return impl_->giveUp(there.error());
-  const uint64_t ticket = impl_->turns.take();
-  lock.unlock();
-  impl_->turns.await(ticket);
-  Status told = impl_->refuse(ticket, "", why, timeoutSeconds);
-  impl_->turns.pass();
-  return told;
+  return impl_->meetInTurn([&](uint64_t ticket) { return impl_->refuse(ticket, "", why, timeoutSeconds); });
 }
 
 Status Workspace::agree(std::string_view what, uint64_t digest, double timeoutSeconds) {
-  if (Status ours = impl_->origin.check("the workspace"); !ours) return ours;
-  if (impl_->transport.size() == 1) return {};
-  std::unique_lock lock(impl_->asking);
-  if (Status there = impl_->ensureMeeting(); !there) return impl_->giveUp(there.error());
-  const uint64_t ticket = impl_->turns.take();
-  lock.unlock();
-  impl_->turns.await(ticket);
-  StepOffer offer;
-  offer.kind = StepOffer::Kind::kAgree;
-  offer.step = Impl::stepOf(ticket);
-  offer.name = what;
-  offer.routing = digest;
-  Status all = impl_->meeting->hold(offer, timeoutSeconds);
-  impl_->turns.pass();
-  return all;
+  return impl_->meetInTurn([&](uint64_t ticket) {
+    StepOffer offer;
+    offer.kind = StepOffer::Kind::kAgree;
+    offer.step = Impl::stepOf(ticket);
+    offer.name = what;
+    offer.routing = digest;
+    return impl_->meeting->hold(offer, timeoutSeconds);
+  });
 }
 
 Status Workspace::reserve() {

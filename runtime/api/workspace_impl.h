@@ -41,6 +41,8 @@ struct Workspace::Impl {
   uint32_t contexts = 0;  // made so far: their numbers
   // Memory that all ranks need could not be made: the others cannot go on without this one.
   Error giveUp(const Error& error) const;
+  // What ranks do at their meeting alone, without a step, in its turn; nothing where there is one rank.
+  Status meetInTurn(const std::function<Status(uint64_t ticket)>& meet);
 
   // That there is a thread for queue(): before a step takes its ticket.
   Status startRunner();
