@@ -9,11 +9,10 @@
 #include <set>
 
 #include "tests/runtime/api/c_layer.h"
+#include "tests/testing/end_of_child.h"
 
 namespace sluice {
 namespace {
-
-constexpr unsigned kDeadline = 60;  // seconds of a child, which is killed then
 
 // What the parent made.
 struct Handles {
@@ -226,17 +225,6 @@ std::set<std::string> exported() {
   for (std::string word; file >> word;)
     if (word.starts_with("sluice_")) names.insert(word.substr(0, word.find(';')));
   return names;
-}
-
-int endOfChild(const std::function<int()>& body) {
-  const pid_t child = fork();
-  if (child == 0) {
-    alarm(kDeadline);
-    _exit(body());
-  }
-  int status = 0;
-  REQUIRE(waitpid(child, &status, 0) == child);
-  return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
 }
 
 Handle<sluice_transport> joined() {

@@ -9,25 +9,12 @@
 
 #include "runtime/api/context.h"
 #include "runtime/api/origin.h"
+#include "tests/testing/end_of_child.h"
 #include "tests/testing/layer_run.h"
 #include "tests/testing/moe_program.h"
 
 namespace sluice {
 namespace {
-
-constexpr unsigned kDeadline = 60;  // seconds of a child, which is killed then
-
-// What the child returned, or the signal that ended it as a negative number.
-int endOfChild(const std::function<int()>& body) {
-  const pid_t child = fork();
-  if (child == 0) {
-    alarm(kDeadline);
-    _exit(body());
-  }
-  int status = 0;
-  REQUIRE(waitpid(child, &status, 0) == child);
-  return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
-}
 
 bool refuses(const Status& status) {
   return !status && status.error().message.find("of which this one was forked") != std::string::npos;
