@@ -30,8 +30,17 @@ LIBRARY_TESTS = ["//tests/torch/...", "//tests/runtime/comm/mpi/...", "//tests/t
                  "//tests/tools/bench/...", "//tests/tools/install/..."]
 COMPILER_TESTS = ["//tests/compiler/...", "//tests/layer/...", "//tests/tools/..."]
 
+# "title: what" of each target and script that failed, with the end of its log; told before the last line
+FAILURES = []
+LOG_LINES = 40
+
 # exit status of tools/ci/debian13 where this machine does not permit it
 NOT_PERMITTED = 77
+
+
+def note_failure(title, log=""):
+    """Keeps what failed for the end of the output: pages of what passed come after it, and may be all that is kept."""
+    FAILURES.append(title + "".join("\n    " + line for line in log.splitlines()[-LOG_LINES:]))
 
 
 def parse_log(text):
@@ -89,16 +98,20 @@ def bazel_test(title, targets, options=()):
     passed = failed = 0
     for label, result in sorted(status.items()):
         good = result in ("PASSED", "FLAKY")
-        counts = None
-        for log in logs.get(label, [])[-1:]:
-            if os.path.exists(log):
-                with open(log, errors="replace") as text:
-                    counts = parse_log(text.read())
+        counts, log = None, ""
+        for path in logs.get(label, [])[-1:]:
+            if os.path.exists(path):
+                with open(path, errors="replace") as text:
+                    log = text.read()
+                counts = parse_log(log)
         if counts is None or good != (counts[1] == 0):
             counts = (1, 0) if good else (counts[0] if counts else 0, 1)
+        if not good:
+            note_failure(f"{title}: {label}: {result}", log)
         passed, failed = passed + counts[0], failed + counts[1]
     if code != 0 and failed == 0:
         failed = 1  # a target did not build, or Bazel itself failed
+        note_failure(f"{title}: bazel's exit status is {code}")
     print(f"== {title}: {passed} passed, {failed} failed, {time.time() - started:.0f} s", flush=True)
     return passed, failed
 
@@ -111,7 +124,10 @@ def script(title, command):
     print(run.stdout, end="", flush=True)
     print(f"== {title}: {time.time() - started:.0f} s", flush=True)
     match = re.search(r"^(\d+) passed, (\d+) failed$", run.stdout, re.M)
-    return (int(match.group(1)), int(match.group(2))) if match else (0, 1)
+    counts = (int(match.group(1)), int(match.group(2))) if match else (0, 1)
+    if counts[1]:
+        note_failure(f"{title}: exit status {run.returncode}", run.stdout)
+    return counts
 
 
 def debian13():
@@ -158,6 +174,8 @@ def main():
         print(f"run_tests: error: unknown part '{unknown[0]}', expected some of {', '.join(PARTS)}", file=sys.stderr)
         return 2
     passed, failed = (sum(column) for column in zip(*(PARTS[name]() for name in wanted)))
+    for failure in FAILURES:
+        print("failed: " + failure)
     print(f"{passed} passed, {failed} failed", flush=True)
     return 1 if failed or not passed else 0
 
