@@ -22,3 +22,9 @@ why_without() {
     echo "Open MPI 5 has no windows with $1"
   fi
 }
+
+# prints the options that tell mpirun to let ranks go on where one has died
+go_on() {
+  # MPI itself ends the survivors in Open MPI 5 where nobody asks for its faults to be errors
+  if [[ "$(mpirun --version)" == *"(Open MPI) 5"* ]]; then echo "--with-ft ulfm"; else echo "--enable-recovery"; fi
+}

@@ -27,7 +27,7 @@ while read -r how ranks plan; do
     run "$ranks" $((60 + 5 * plans)) "$program" run "$first" "$last" "$work" || { echo "$ranks ranks: status $?"; cat "$work/said"; }
   else
     # told to go on, or mpirun would kill the survivors before they have found out
-    run "$ranks" 60 --enable-recovery "$program" alone "$plan" "$work"
+    run "$ranks" 60 $(go_on) "$program" alone "$plan" "$work"
     status=$?
     [ $status -ne 124 ] && [ $status -ne 137 ] || { echo "FAILED: plan $plan hangs"; cat "$work/said"; exit 1; }
   fi
