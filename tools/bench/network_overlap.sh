@@ -5,18 +5,20 @@
 # Prints the table of `sluice run --overlap` for each rate, and at the last one also with a flush for each signal
 # and for the target as it is. Needs root, tc, mpirun.
 #
-# usage: tools/bench/network_overlap.sh [--build DIR] [--repeat N] [--own-cores yes] [RATE...]
+# usage: tools/bench/network_overlap.sh [--build DIR] [--repeat N] [--own-cores yes] [--timeline FILE.svg] [RATE...]
 #        rates as tc writes them, in Mbit/s or Gbit/s (default: 2gbit 1gbit 500mbit 250mbit 125mbit)
 #        --own-cores: the workers of the two ranks and what they communicate with have half of the cores each; else
 #        both workers share the first core, and the others are there for communication
+#        --timeline: draws a step at the first rate (tools/trace/draw_timeline.py) and measures nothing else
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-build="" repeat=15 own_cores=""
+build="" repeat=15 own_cores="" timeline=""
 while [[ "${1:-}" == --* ]]; do
   case "$1" in
     --build) build=$2 ;;
     --repeat) repeat=$2 ;;
     --own-cores) own_cores=$2 ;;
+    --timeline) timeline=$2 ;;
     *) echo "network_overlap: error: unknown argument '$1'" >&2; exit 2 ;;
   esac
   shift 2
@@ -51,10 +53,10 @@ json.dump(target, open(sys.argv[2], "w"))
 MAKE
 }
 
-measure() { # rate, program
+measure() { # rate, program, what to measure (--overlap)
   SLUICE_TEST_SECONDS=600 tests/tools/mpi/two_nodes.sh --rate "$1" --own-cores "$own_cores" \
     --mpirun "-x SLUICE_MPI_SIGNALS" "$build/sluice-mpi" run "$2" --in "$work/in-{rank}" --out "$work/out-{rank}" \
-    --threads 1 --timeout 120 --repeat "$repeat" --overlap
+    --threads 1 --timeout 120 --repeat "$repeat" "${@:3}"
 }
 
 compile cpu "$work/as_it_is.slp"
@@ -64,9 +66,14 @@ for rate in "${rates[@]}"; do
   printf '\n== %s\n' "$rate"
   make_target "$rate" "$work/slow.json"
   compile "$work/slow.json" "$work/layer.slp" --cores 1
-  measure "$rate" "$work/layer.slp"
+  if [ -n "$timeline" ]; then
+    measure "$rate" "$work/layer.slp" --trace "$work/trace.json"
+    /usr/bin/python3 tools/trace/draw_timeline.py "$work/trace.json" -o "$timeline"
+    exit
+  fi
+  measure "$rate" "$work/layer.slp" --overlap
 done
 printf '\n== %s, a flush for each signal\n' "${rates[-1]}"
-SLUICE_MPI_SIGNALS=each measure "${rates[-1]}" "$work/layer.slp"
+SLUICE_MPI_SIGNALS=each measure "${rates[-1]}" "$work/layer.slp" --overlap
 printf '\n== %s, compiled for 8 cores and shared memory\n' "${rates[-1]}"
-measure "${rates[-1]}" "$work/as_it_is.slp"
+measure "${rates[-1]}" "$work/as_it_is.slp" --overlap
