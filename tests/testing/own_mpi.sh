@@ -28,3 +28,31 @@ go_on() {
   # MPI itself ends the survivors in Open MPI 5 where nobody asks for its faults to be errors
   if [[ "$(mpirun --version)" == *"(Open MPI) 5"* ]]; then echo "--with-ft ulfm"; else echo "--enable-recovery"; fi
 }
+
+# MPIRUN FOLDER SECONDS RANK...: waits until those ranks, whose process numbers are in FOLDER/pid.RANK, have ended, and
+# ends mpirun, which in Open MPI 4.1 hangs now and then when ranks have failed. False: a rank still ran after that
+# time; prints what its threads were in.
+await_ranks() {
+  local mpirun=$1 folder=$2 until=$((SECONDS + $3)) rank pid thread running
+  shift 3
+  while true; do
+    running=
+    for rank in "$@"; do
+      pid=$(cat "$folder/pid.$rank" 2> /dev/null) || { running+=" $rank"; continue; }
+      grep -qsE '^State:[[:space:]]+[^ZX[:space:]]' "/proc/$pid/status" && running+=" $rank"
+    done
+    [ -n "$running" ] && [ $SECONDS -lt $until ] || break
+    sleep 0.2
+  done
+  for rank in $running; do
+    pid=$(cat "$folder/pid.$rank" 2> /dev/null) || { echo "rank $rank never started"; continue; }
+    echo "rank $rank still runs: $(grep State: "/proc/$pid/status")"
+    for thread in "/proc/$pid/task/"*; do
+      echo "  $(cat "$thread/comm"): wchan $(cat "$thread/wchan"), system call $(cut -d' ' -f1 "$thread/syscall")"
+    done
+    command -v gdb > /dev/null && timeout 20 gdb -p "$pid" -batch -ex 'thread apply all bt' 2>&1 | grep -E '^(#|Thread)'
+  done
+  for _ in $(seq 1 50); do kill -0 "$mpirun" 2> /dev/null && sleep 0.2; done
+  kill "$mpirun" 2> /dev/null && echo "mpirun went on after the ranks had ended: ended"
+  [ -z "$running" ]
+}

@@ -107,13 +107,17 @@ void Courier::post(int rank, const Message& message) {
   bell_.ring();
 }
 
-Status Courier::attach(std::byte* base, size_t bytes) {
+Status Courier::attach(std::byte* base, size_t bytes, double seconds) {
   std::unique_lock lock(mutex_);
-  if (ended_) return Error{failure_ ? "the transport has ended" : failure_.error().message};
-  errand_ = [this, base, bytes] { return memory_->attach(base, bytes); };
+  const auto end = [this] { return Error{failure_ ? "the transport has ended" : failure_.error().message}; };
+  if (ended_) return end();
+  request_ = [this, base, bytes] { return memory_->attach(base, bytes); };
+  answer_.reset();
   bell_.ring();
-  changed_.wait(lock, [&] { return !errand_ || ended_; });
-  return ended_ && !failure_ ? failure_ : errandResult_;
+  if (!changed_.wait_for(lock, std::chrono::nanoseconds(limitNanoseconds(seconds)),
+                         [&] { return answer_ || ended_; }))
+    return Error{fmt::format("waited {:g} s for MPI_Win_attach; another rank is stopped", seconds)};
+  return answer_ ? *answer_ : end();
 }
 
 CommStats Courier::stats() {
@@ -143,15 +147,18 @@ void Courier::run() {
 
 Expected<bool> Courier::turn() {
   bool moved = false, leaving = false;
+  std::function<Status()> request;
   {
     std::lock_guard lock(mutex_);
     leaving = finishing_ && !saidLeft_;
-    if (errand_) {
-      errandResult_ = errand_();
-      errand_ = nullptr;
-      changed_.notify_all();
-      moved = true;
-    }
+    request.swap(request_);
+  }
+  if (request) {
+    const Status answer = request();  // without the lock: finish() keeps its limit
+    std::lock_guard lock(mutex_);
+    answer_ = answer;
+    changed_.notify_all();
+    moved = true;
   }
   int ignored = 0;  // nothing is ever sent this way: the call lets MPI work
   if (Status ok = checked(

@@ -48,8 +48,9 @@ class Courier {
   // Any thread. Wakes the courier; false: no room within the time.
   bool put(int rank, uint32_t handle, size_t offset, const void* data, size_t bytes, double seconds);
   void post(int rank, const Message& message);
-  // Other ranks may reach this memory when it returns.
-  Status attach(std::byte* base, size_t bytes);
+  // Other ranks may reach this memory when it returns. Errors: MPI's; it did not within the time, as where
+  // another rank was stopped while it looked at this one's windows.
+  Status attach(std::byte* base, size_t bytes, double seconds);
   // After receiver.aborted() has something to say.
   void wake() { bell_.ring(); }
   CommStats stats();
@@ -86,8 +87,8 @@ class Courier {
   std::mutex mutex_;  // guards what follows
   std::vector<bool> left_;
   std::condition_variable changed_;
-  std::function<Status()> errand_;  // for attach()
-  Status errandResult_;
+  std::function<Status()> request_;  // of attach(), until the courier takes it
+  std::optional<Status> answer_;     // once it has carried it out
   bool finishing_ = false;
   bool ended_ = false;
   Status failure_;

@@ -4,8 +4,8 @@
 #include <string_view>
 
 #include "runtime/base/clock.h"
+#include "runtime/comm/mpi/call_limit.h"
 #include "runtime/comm/mpi/mpi_transport.h"
-#include "runtime/comm/mpi/start_limit.h"
 #include "runtime/comm/shm/shared_memory.h"
 
 namespace sluice {
@@ -57,7 +57,7 @@ bool hasMpi() { return true; }
 
 Expected<std::unique_ptr<Transport>> joinMpi(const MpiJob& asked) {
   if (Status sane = checkTimeLimit(asked.timeoutSeconds); !sane) return sane.error();
-  auto limit = mpi::StartLimit::start(asked.timeoutSeconds);
+  auto limit = mpi::CallLimit::start(asked.timeoutSeconds);
   if (!limit) return limit.error();
   auto session = mpi::Session::open(**limit);
   if (!session) return session.error();
@@ -68,7 +68,7 @@ Expected<std::unique_ptr<Transport>> joinMpi(const MpiJob& asked) {
   Status own = job ? Status() : Status(job.error());
   if (own && !near) own = near.error();
   if (Status all = agree(**session, own); !all) return all.error();
-  return mpi::MpiTransport::create(std::move(*session), std::move(*near), *job);
+  return mpi::MpiTransport::create(std::move(*session), std::move(*near), std::move(*limit), *job);
 }
 
 }  // namespace sluice

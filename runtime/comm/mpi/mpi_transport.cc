@@ -24,8 +24,9 @@ std::atomic_ref<uint64_t> wordAt(std::byte* address) {
 }  // namespace
 
 MpiTransport::MpiTransport(std::unique_ptr<Session> session, std::unique_ptr<Transport> near,
-                           const MpiJob& job)
-    : session_(std::move(session)),
+                           std::unique_ptr<CallLimit> limit, const MpiJob& job)
+    : limit_(std::move(limit)),
+      session_(std::move(session)),
       near_(std::move(near)),
       job_(job),
       nearRanks_(static_cast<size_t>(session_->size()), -1),
@@ -39,13 +40,16 @@ MpiTransport::MpiTransport(std::unique_ptr<Session> session, std::unique_ptr<Tra
 
 Expected<std::unique_ptr<Transport>> MpiTransport::create(std::unique_ptr<Session> session,
                                                           std::unique_ptr<Transport> near,
+                                                          std::unique_ptr<CallLimit> limit,
                                                           const MpiJob& job) {
-  std::unique_ptr<MpiTransport> transport(new MpiTransport(std::move(session), std::move(near), job));
+  std::unique_ptr<MpiTransport> transport(
+      new MpiTransport(std::move(session), std::move(near), std::move(limit), job));
   BatchLimits limits;
   limits.share = job.batchSignals;
   auto courier = Courier::start(*transport->session_, *transport, limits);
   if (!courier) return courier.error();
   transport->courier_ = std::move(*courier);
+  transport->limit_->leave();
   return {std::unique_ptr<Transport>(std::move(transport))};
 }
 
@@ -55,6 +59,7 @@ MpiTransport::~MpiTransport() {
   const double seconds = lostRank() < 0 ? job_.timeoutSeconds : std::min(job_.timeoutSeconds, kGraceSeconds);
   if (Status finished = courier_->finish(seconds); !finished)
     session_->end(fmt::format("rank {}: {}", rank(), finished.error().message));
+  limit_->enter("the end of MPI");
   // windows first, then the memory below them, then MPI
   courier_.reset();
   near_.reset();
@@ -73,7 +78,7 @@ Status MpiTransport::reserve(Allocation& allocation, size_t bytes) {
     allocation.own = std::move(*memory);
     allocation.data = allocation.own.data();
   }
-  return courier_->attach(allocation.data, bytes);
+  return courier_->attach(allocation.data, bytes, job_.timeoutSeconds);
 }
 
 // Sizes first: what comes then, and near's allocations, agree at all ranks.
@@ -85,8 +90,9 @@ Expected<SymmetricHandle> MpiTransport::allocate(size_t bytes) {
   if (Status same = compareBytes(index, bytes); !same) return same.error();
   const Status own = reserve(allocations_[index], bytes);
   const uint64_t address = own ? reinterpret_cast<uint64_t>(allocations_[index].data) : kNoMemory;
-  if (Status all = exchange(MessageKind::kAddress, index, address); !all) return all.error();
+  const Status all = exchange(MessageKind::kAddress, index, address);
   if (!own) return own.error();
+  if (!all) return all.error();
   std::lock_guard lock(mutex_);
   for (int other = 0; other < size(); ++other)
     if (other != rank() && told_[static_cast<size_t>(other)].addresses[index] == kNoMemory)

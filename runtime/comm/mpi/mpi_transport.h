@@ -22,9 +22,11 @@ namespace sluice::mpi {
 
 class MpiTransport final : public Transport, private Receiver {
  public:
-  // Collective. `near` joins the ranks of this machine in the order of session->localRanks(), or is null.
+  // Collective. `near` joins the ranks of this machine in the order of session->localRanks(), or is null;
+  // `limit` is in the phase in which all ranks meet.
   static Expected<std::unique_ptr<Transport>> create(std::unique_ptr<Session> session,
-                                                     std::unique_ptr<Transport> near, const MpiJob& job);
+                                                     std::unique_ptr<Transport> near,
+                                                     std::unique_ptr<CallLimit> limit, const MpiJob& job);
   // Collective: returns when all ranks have left; ends the job where one does not within the limit.
   ~MpiTransport() override;
 
@@ -63,7 +65,8 @@ class MpiTransport final : public Transport, private Receiver {
     std::vector<uint64_t> addresses;
   };
 
-  MpiTransport(std::unique_ptr<Session> session, std::unique_ptr<Transport> near, const MpiJob& job);
+  MpiTransport(std::unique_ptr<Session> session, std::unique_ptr<Transport> near,
+               std::unique_ptr<CallLimit> limit, const MpiJob& job);
   void take(int source, const Message& message) override;
   void takeAbort(const Abort& abort) override;
   std::optional<Abort> aborted() override;
@@ -78,6 +81,7 @@ class MpiTransport final : public Transport, private Receiver {
   Status compareBytes(uint32_t index, size_t bytes);
   void applyWord(int source, const Message& message);
 
+  std::unique_ptr<CallLimit> limit_;  // first: it covers the end of the session
   std::unique_ptr<Session> session_;
   std::unique_ptr<Transport> near_;
   const MpiJob job_;

@@ -35,7 +35,7 @@ Status checked(int code, const char* what) {
   return Error{fmt::format("MPI: {}: {}", what, std::string_view(text, static_cast<size_t>(length)))};
 }
 
-Expected<std::unique_ptr<Session>> Session::open(StartLimit& limit) {
+Expected<std::unique_ptr<Session>> Session::open(CallLimit& limit) {
   std::unique_ptr<Session> session(new Session);
   int already = 0, level = 0;
   MPI_Initialized(&already);

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "runtime/base/expected.h"
-#include "runtime/comm/mpi/start_limit.h"
+#include "runtime/comm/mpi/call_limit.h"
 
 namespace sluice::mpi {
 
@@ -21,7 +21,7 @@ Status checked(int code, const char* what);
 class Session {
  public:
   // Collective over all processes of the job.
-  static Expected<std::unique_ptr<Session>> open(StartLimit& limit);
+  static Expected<std::unique_ptr<Session>> open(CallLimit& limit);
   // Collective, if this session initialised MPI: returns when all ranks are here.
   ~Session();
   Session(const Session&) = delete;

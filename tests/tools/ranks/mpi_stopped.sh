@@ -17,7 +17,8 @@ cd "$work" || exit 1
 cat > stop_at << 'SCRIPT'
 #!/bin/bash
 victim=$1 seconds=$2; shift 2
-echo $$ > "pid.$seconds.$OMPI_COMM_WORLD_RANK"
+mkdir -p "$seconds"
+echo $$ > "$seconds/pid.$OMPI_COMM_WORLD_RANK"
 if [ "$OMPI_COMM_WORLD_RANK" = "$victim" ]; then
   if [ "$seconds" = 0 ]; then kill -STOP $$; else (sleep "$seconds"; kill -STOP $$) & fi
 fi
@@ -25,26 +26,10 @@ exec "$@"
 SCRIPT
 chmod +x stop_at
 
-others_run() { # RANK SECONDS: whether a rank besides that one has not ended
-  for rank in 0 1 2 3; do
-    if [ "$rank" != "$1" ]; then
-      pid=$(cat "pid.$2.$rank" 2> /dev/null) || return 0
-      if grep -qs '^State:[[:space:]]*[^ZX]' "/proc/$pid/status"; then return 0; fi
-    fi
-  done
-  return 1
-}
-
 run() { # RANK SECONDS: errors in errors.SECONDS; ended.SECONDS where the other ranks ended by themselves
   timeout -k 5 120 mpirun -n 4 --oversubscribe --bind-to none ./stop_at "$1" "$2" "$mpi" run "$layer" --seed 1 \
     --repeat 100000 --timeout 2 > "out.$2" 2> "errors.$2" &
-  for _ in $(seq 1 450); do
-    if ! others_run "$1" "$2"; then touch "ended.$2"; break; fi
-    sleep 0.2
-  done
-  # mpirun of Open MPI 4.1 itself crashes, or hangs, now and then when ranks have failed
-  for _ in $(seq 1 50); do kill -0 $! 2> /dev/null && sleep 0.2; done
-  kill $! 2> /dev/null && echo "mpirun went on after the ranks had failed, $2 s after their start: ended"
+  await_ranks $! "$PWD/$2" 90 $(seq 0 3 | grep -v "$1") && touch "ended.$2"
   wait $!
   echo $? > "status.$2"
 }

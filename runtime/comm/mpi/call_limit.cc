@@ -1,4 +1,4 @@
-#include "runtime/comm/mpi/start_limit.h"
+#include "runtime/comm/mpi/call_limit.h"
 
 #include <fmt/format.h>
 
@@ -25,18 +25,17 @@ std::string rankByLauncher() {
 
 }  // namespace
 
-StartLimit::StartLimit(double seconds) : seconds_(seconds + kOwnSeconds), rank_(rankByLauncher()) {}
+CallLimit::CallLimit(double seconds) : seconds_(seconds + kOwnSeconds), rank_(rankByLauncher()) {}
 
-Expected<std::unique_ptr<StartLimit>> StartLimit::start(double seconds) {
-  std::unique_ptr<StartLimit> limit(new StartLimit(seconds));
-  limit->enter("the start of this process");
+Expected<std::unique_ptr<CallLimit>> CallLimit::start(double seconds) {
+  std::unique_ptr<CallLimit> limit(new CallLimit(seconds));
   auto thread = startThread([raw = limit.get()] { raw->watch(); });
-  if (!thread) return Error{fmt::format("no thread to watch the start of MPI: {}", thread.error().message)};
+  if (!thread) return Error{fmt::format("no thread to watch the calls of MPI: {}", thread.error().message)};
   limit->thread_ = std::move(*thread);
   return limit;
 }
 
-StartLimit::~StartLimit() {
+CallLimit::~CallLimit() {
   {
     std::lock_guard lock(mutex_);
     over_ = true;
@@ -45,7 +44,7 @@ StartLimit::~StartLimit() {
   if (thread_.joinable()) thread_.join();
 }
 
-void StartLimit::enter(const char* phase) {
+void CallLimit::enter(const char* phase) {
   {
     std::lock_guard lock(mutex_);
     phase_ = phase;
@@ -54,12 +53,15 @@ void StartLimit::enter(const char* phase) {
   changed_.notify_all();
 }
 
-void StartLimit::watch() {
+void CallLimit::watch() {
   std::unique_lock lock(mutex_);
   while (!over_) {
-    const int phase = phases_;
-    const auto limit = std::chrono::nanoseconds(limitNanoseconds(seconds_));
-    if (changed_.wait_for(lock, limit, [&] { return over_ || phases_ != phase; })) continue;
+    const auto changed = [this, phase = phases_] { return over_ || phases_ != phase; };
+    if (!phase_) {
+      changed_.wait(lock, changed);
+      continue;
+    }
+    if (changed_.wait_for(lock, std::chrono::nanoseconds(limitNanoseconds(seconds_)), changed)) continue;
     std::fprintf(stderr, "error: %s: waited %g s in %s; another rank is stopped, or did not come\n",
                  rank_.c_str(), seconds_, phase_);
     std::fflush(nullptr);

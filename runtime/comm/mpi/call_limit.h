@@ -1,0 +1,46 @@
+// CallLimit: ends this process where collective calls of MPI take too long.
+//
+// A rank that is stopped, or never comes, holds up all others in calls of MPI that have no limit of their
+// own: from MPI_Init to the first window, and from the end of that window to MPI_Finalize. A thread watches
+// instead; mpirun ends the job when one of its processes fails.
+#pragma once
+
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "runtime/base/expected.h"
+
+namespace sluice::mpi {
+
+class CallLimit {
+ public:
+  // Each phase may last `seconds` and what MPI may take by itself. Error: the system has no thread for it.
+  static Expected<std::unique_ptr<CallLimit>> start(double seconds);
+  ~CallLimit();
+  CallLimit(const CallLimit&) = delete;
+  CallLimit& operator=(const CallLimit&) = delete;
+
+  // A phase begins, and its limit with it. After the limit the process prints an error that names the phase,
+  // and ends with status 1.
+  void enter(const char* phase);
+  // No limit until the next phase.
+  void leave() { enter(nullptr); }
+
+ private:
+  explicit CallLimit(double seconds);
+  void watch();
+
+  const double seconds_;
+  const std::string rank_;  // for the message
+  std::mutex mutex_;        // guards what follows
+  std::condition_variable changed_;
+  const char* phase_ = nullptr;
+  int phases_ = 0;
+  bool over_ = false;
+  std::thread thread_;
+};
+
+}  // namespace sluice::mpi
