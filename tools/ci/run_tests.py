@@ -34,7 +34,9 @@ COMPILER_TESTS = ["//tests/compiler/...", "//tests/layer/...", "//tests/tools/..
 FAILURES = []
 LOG_LINES = 40
 
-# exit status of tools/ci/debian13 where this machine does not permit it
+# "title: why" of each part that this machine does not permit; told before the last line, too
+SKIPPED = []
+# exit status of tools/ci/debian13 where that is so
 NOT_PERMITTED = 77
 
 
@@ -138,15 +140,23 @@ def debian13():
             print("skipped: this is one", flush=True)
             return 0, 0
     command = ["tools/ci/debian13", "/usr/bin/python3", "tools/ci/run_tests.py", "libraries"]
-    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True) as run:
-        counts = None
+    counts, lines, started = None, [], time.time()
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                          errors="replace") as run:
         for line in run.stdout:
             print("  " + line, end="", flush=True)
+            lines.append(line.rstrip())
             match = re.match(r"(\d+) passed, (\d+) failed$", line)
             counts = (int(match.group(1)), int(match.group(2))) if match else counts
+    print(f"== Debian 13: {time.time() - started:.0f} s", flush=True)
     if run.returncode == NOT_PERMITTED:
+        SKIPPED.append("Debian 13: " + lines[-1].removeprefix("debian13: skipped: "))
         return 0, 0
-    return counts if counts and (run.returncode == 0 or counts[1]) else (0, 1)
+    if run.returncode == 0 and counts:
+        return counts
+    told = [i for i, line in enumerate(lines) if line.startswith("failed: ")]
+    note_failure(f"Debian 13: exit status {run.returncode}", "\n".join(lines[told[0]:] if told else lines))
+    return counts if counts and counts[1] else (0, 1)
 
 
 # Name -> what runs it and returns (passed, failed), in the order in which they run.
@@ -174,6 +184,8 @@ def main():
         print(f"run_tests: error: unknown part '{unknown[0]}', expected some of {', '.join(PARTS)}", file=sys.stderr)
         return 2
     passed, failed = (sum(column) for column in zip(*(PARTS[name]() for name in wanted)))
+    for part in SKIPPED:
+        print("not run: " + part)
     for failure in FAILURES:
         print("failed: " + failure)
     print(f"{passed} passed, {failed} failed", flush=True)
