@@ -28,7 +28,7 @@ void weightedSumColumns(const WeightedSumArgs& args, int32_t token, int32_t col,
   for (int v = 0; v < kVectors; ++v) V::store(to + v * V::kWidth, sum[v], count);
 }
 
-// Of one row without a weight the sum is that row: bits pass, which need not be numbers of bf16.
+// The sum of one row without a weight is that row: its bits pass unchanged and need not be bf16 numbers.
 inline void copyRow(const WeightedSumArgs& args, int32_t token) {
   BFloat16* const to = args.y + token * args.ldY;
   if (args.position[token] < 0)

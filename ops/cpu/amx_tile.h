@@ -1,10 +1,9 @@
-// The tile unit the AMX kernels are written against: eight tiles of 16 rows of 64 bytes, all configured
-// alike.
+// The tile unit that the AMX kernels use: eight tiles of 16 rows of 64 bytes, all configured alike.
 //
 // TileUnit has two forms. The real one is AMX. With SLUICE_AMX_EMULATED it is a software unit that computes
-// what the instruction set reference says of TDPBF16PS, so that the kernels are tested on machines without
-// AMX. A TileUnit configures the tiles when it is made and releases them when it goes; a thread has one at a
-// time. Internal linkage: see blocked_product.h.
+// TDPBF16PS as the instruction set reference defines it, so that the kernels are tested on machines without
+// AMX. A TileUnit configures the tiles when it is constructed and releases them when it is destroyed; a
+// thread has one at a time. Internal linkage: see blocked_product.h.
 #pragma once
 
 #include <cstdint>
@@ -41,7 +40,7 @@ class TileUnit {
   }
 
   // sum[m][n] += (sum over k of a[m][2k] * b[k][2n]) + (sum over k of a[m][2k + 1] * b[k][2n + 1]), fused,
-  // with denormal inputs and results taken as zero.
+  // with denormal inputs and results treated as zero.
   template <int kSum, int kA, int kB>
   void multiply() {
     for (int m = 0; m < kTileRows; ++m)
@@ -75,7 +74,8 @@ class TileUnit {
 class TileUnit {
  public:
   TileUnit() {
-    // g++ 12's _tile_loadconfig says it reads 8 bytes, so that stores to the rest are dropped: hence the asm.
+    // g++ 12's _tile_loadconfig is declared to read 8 bytes, so that stores to the rest are dropped: hence
+    // the asm.
     struct alignas(64) Config {
       uint8_t palette = 1;
       uint8_t startRow = 0;

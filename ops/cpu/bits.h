@@ -1,5 +1,5 @@
-// Conversions between bf16 bits and fp32 for files compiled for one instruction set: the functions of
-// runtime/base/dtype.h with internal linkage (see blocked_product.h for why). Compilers vectorise them in
+// Conversions between bf16 bits and fp32 for files that are compiled for one instruction set: the functions
+// of runtime/base/dtype.h with internal linkage (see blocked_product.h for why). Compilers vectorise them in
 // loops.
 #pragma once
 

@@ -1,5 +1,5 @@
-// The blocked matrix product all instruction sets share: it cuts m, n and k into blocks that stay in the
-// caches and leaves packing to `Source` and the arithmetic to `Unit`.
+// The blocked matrix product that all instruction sets share: it cuts m, n and k into blocks that stay in the
+// caches and leaves packing to `Source` and arithmetic to `Unit`.
 //
 //   for blocks of at most kMc rows of c, which share one packing of b
 //     for blocks of kKc of the sum
@@ -24,35 +24,35 @@
 namespace sluice::ops {
 namespace {
 
-// Smaller of two sizes (std::min would be shared with other files).
+// The smaller of two sizes (std::min would be shared with other files).
 inline int32_t smaller(int32_t x, int32_t y) { return x < y ? x : y; }
 
 inline int64_t roundUp(int64_t x, int64_t unit) { return (x + unit - 1) / unit * unit; }
 
-// Asks for a line of memory in the second cache level. Nearer it would push out what is at work, and more
-// lines can be on their way there. Never faults.
+// Prefetches a line of memory into the second cache level. In the first level it would evict data in use, and
+// the second level can have more lines on their way. Never faults.
 inline void fetchSoon(const void* line) { __builtin_prefetch(line, 0, 2); }
 
 constexpr int32_t kLineBytes = 64;
 constexpr int32_t kLineOfBf16 = kLineBytes / 2;
 
-// Groups of rows from which on a product takes so long with a panel of b that the next one is asked for in
-// software; with fewer it reads panels one after the other, and the hardware is ahead of it.
+// The number of row groups from which on a product takes so long per panel of b that software prefetches the
+// next one; with fewer it reads panels one after another, and the hardware prefetches them.
 constexpr int32_t kGroupsToFetch = 8;
 
-// What a Unit, made once for each product, states: kMr, kNr (a tile), kMc and kKc (blocks of the rows and of
-// the sum), kAStride (elements between two rows of the packed a), kKUnit (both panels are padded with zeros
-// to a multiple of it), Element (of the panels), for few_rows.h kFewKc, kRowsKc, kMostInPlace (rows of a up
-// to which b is read in place) and, for columns.h, maybe Square, and
+// The members of a Unit, which is constructed once per product: kMr, kNr (a tile), kMc and kKc (blocks of the
+// rows and of the sum), kAStride (elements between two rows of the packed a), kKUnit (both panels are padded
+// with zeros to a multiple of it), Element (of the panels), for few_rows.h kFewKc, kRowsKc, kMostInPlace
+// (rows of a up to which b is read in place) and, for columns.h, maybe Square, and
 //   multiply(a, b, k, rows, cols, first, tile): the first rows x cols elements of tile[kMr, kNr] += a * b
-//   over the k padded elements; where `first`, the tile holds nothing yet.
-// A Source states:
+//   over the k padded elements; if `first`, the tile has no content yet.
+// The members of a Source:
 //   packA(row, rows, k0, k, dst): rows of a, [rows][kAStride], elements k0 to k0 + k, padded with zeros
 //   readyB(col, k0): that panel of b where it was packed before, or null: then
 //   sourceB(col, k0): where that panel of b begins in memory
-//   fetchA(row, rows, k0): asks for what packA will read of these rows from k0 on
-//   packB(col, cols, k0, k, dst, ahead): a panel of b as Unit::multiply reads it, padded with zeros; asks for
-//   the panel that begins at `ahead` meanwhile, unless null
+//   fetchA(row, rows, k0): prefetches what packA will read of these rows from k0 on
+//   packB(col, cols, k0, k, dst, ahead): a panel of b as Unit::multiply reads it, padded with zeros;
+//   meanwhile prefetches the panel that begins at `ahead`, unless null
 //   store(row, rows, col, cols, tile): the finished tile, [kMr][kNr] of fp32
 
 template <class Unit>
@@ -62,21 +62,21 @@ struct ScratchLayout {
   static constexpr int64_t kTileFloats = int64_t{Unit::kMr} * Unit::kNr;
   static_assert(kABytes % 64 == 0 && kBBytes % 64 == 0 && Unit::kMc % Unit::kMr == 0 && Unit::kMc % 16 == 0);
 
-  // One block of the sum needs one tile at a time; more must keep the tiles of a whole block of rows.
+  // One block of the sum needs one tile at a time; several need the tiles of a whole block of rows.
   static size_t bytes(int32_t n, bool manyBlocks) {
     const int64_t tiles = manyBlocks ? roundUp(n, Unit::kNr) / Unit::kNr * (Unit::kMc / Unit::kMr) : 1;
     return static_cast<size_t>(kABytes + kBBytes + (tiles > 0 ? tiles : 1) * kTileFloats * 4);
   }
 };
 
-// The panel of b that is packed after that of col and k0, or null.
+// The panel of b to pack after that of col and k0, or null.
 template <class Unit, class Source>
 const BFloat16* nextPanel(const Source& source, int32_t col, int32_t n, int32_t k0, int32_t k, bool last) {
   if (col + Unit::kNr < n) return source.sourceB(col + Unit::kNr, k0);
   return last ? nullptr : source.sourceB(0, k0 + k);
 }
 
-// The panel of b that is needed after that of col and k0, where it was packed before; or null.
+// The panel of b needed after that of col and k0, if it was packed before; or null.
 template <class Unit, class Source>
 const typename Unit::Element* nextReady(const Source& source, int32_t col, int32_t n, int32_t k0, int32_t k,
                                         bool last) {
@@ -84,7 +84,7 @@ const typename Unit::Element* nextReady(const Source& source, int32_t col, int32
   return last ? nullptr : source.readyB(0, k0 + k);
 }
 
-// Asks for part `part` of `parts` of the `bytes` bytes from `from` on.
+// Prefetches part `part` of `parts` of the `bytes` bytes from `from` on.
 inline void fetchPart(const void* from, int64_t bytes, int32_t part, int32_t parts) {
   const auto* const begin = static_cast<const char*>(from);
   const int64_t end = bytes * (part + 1) / parts;

@@ -1,12 +1,12 @@
 // Products of few rows with a transposed weight, b [n, k], without packing: squares of columns and elements
-// of the sum are transposed in registers, where they are multiplied at once.
+// of the sum are transposed in registers and multiplied there.
 //
 //   for kColumns columns of c
 //     for kLength elements of the sum: transpose the square; sums += rows of a * square
 //
-// The sum of an element runs in the order of the Unit, so that the bits are the same. A Square states
-// kColumns and kLength, kAhead (elements of the sum by which b is asked for ahead of its use), kMostRows (of
-// a, up to which this is quicker than packing) and
+// The sum of an element runs in the order of the Unit, so that the bits are the same. The members of a Square
+// are kColumns and kLength, kAhead (elements of the sum by which b is prefetched ahead of its use), kMostRows
+// (rows of a up to which this is faster than packing) and
 //   load(b, ldb): kLength elements of kColumns rows of b, transposed
 //   add<kOneRow>(a, lda, m, tile, stride): tile[i][0, kColumns) += the elements a[i][0, kLength) times the
 //   square, for m rows (1 where kOneRow)
@@ -21,14 +21,15 @@
 namespace sluice::ops {
 namespace {
 
-// Whole squares of kColumns columns from col on, from the first element of the sum; what is done of it.
+// Multiplies whole squares of kColumns columns from col on, from the first element of the sum. Returns how
+// much of the sum is done.
 template <class Square, bool kOneRow, class Source>
 int32_t sumsOfSquares(const Source& source, int32_t m, int32_t col, int32_t k, float* tile, int32_t stride) {
   constexpr int32_t kColumns = Square::kColumns, kLength = Square::kLength;
   const int64_t ldb = source.strideB(), lda = source.strideA();
   int32_t k0 = 0;
   for (; k - k0 >= kLength; k0 += kLength) {
-    const int32_t later = k0 + Square::kAhead;  // what lies behind the end of a column is another's
+    const int32_t later = k0 + Square::kAhead;  // memory beyond the end of a column belongs to another one
     const BFloat16* const ahead =
         later < k ? source.sourceB(col, later) : source.sourceB(col + kColumns, later - k);
     for (int32_t j = 0; j < kColumns; ++j) fetchSoon(ahead + j * ldb);
@@ -38,7 +39,7 @@ int32_t sumsOfSquares(const Source& source, int32_t m, int32_t col, int32_t k, f
   return k0;
 }
 
-// What is left of `cols` columns behind the element `k0` of the sum.
+// The rest of `cols` columns after element `k0` of the sum.
 template <class Square, class Source>
 void sumsOfEdge(const Source& source, int32_t m, int32_t col, int32_t cols, int32_t k0, int32_t k,
                 float* tile, int32_t stride) {

@@ -1,4 +1,4 @@
-// CPUID leaves 1, 7 and 7.1, XCR0, and the permission Linux asks for before tiles may be used.
+// CPUID leaves 1, 7 and 7.1, XCR0, and the permission that Linux requires before tiles may be used.
 #include "ops/cpu/cpu_features.h"
 
 #if defined(__x86_64__)
@@ -15,14 +15,14 @@ namespace {
 
 constexpr bool hasBit(uint64_t word, int bit) { return ((word >> bit) & 1) != 0; }
 
-// XCR0: which registers the system saves. Only after CPUID said that XGETBV exists.
+// XCR0: which registers the system saves. Only where CPUID reports that XGETBV exists.
 uint64_t savedState() {
   uint32_t low, high;
   asm volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
   return uint64_t{high} << 32 | low;
 }
 
-// The tile registers are 8 KiB a thread, so Linux saves them only for processes that asked.
+// The tile registers are 8 KiB per thread, so Linux saves them only for processes that request them.
 bool requestTilePermission() {
 #if defined(__linux__)
   constexpr long kArchReqXcompPerm = 0x1023;

@@ -1,7 +1,7 @@
-// What the processor and the operating system let this process run.
+// The instruction sets that the processor and the operating system allow this process.
 //
-// Asked once, at the first call; may be called from any thread. Each set counts only where the sets below it
-// do.
+// Detected once, at the first call; may be called from any thread. Each set counts only where the sets below
+// it do.
 #pragma once
 
 namespace sluice::ops {

@@ -1,6 +1,6 @@
-// Products of few rows, which take as long as b takes to come from memory: b is used as it comes, block by
-// block in the first cache level, while what follows is asked for. The sums run in the order of
-// blocked_product.h, so that an element has the same bits there and here.
+// Products of few rows, whose time is that of reading b from memory: b is used block by block from the first
+// cache level while the next blocks are prefetched. The sums run in the order of blocked_product.h, so that
+// an element has the same bits in both.
 //
 // Where b is [k, n] and the Unit can read it so, it is not packed:
 //
@@ -33,7 +33,7 @@ namespace {
 // Rows of c up to which a product is one of few rows.
 constexpr int32_t kFewRows = 16;
 
-// Elements of the sum by which panels that are packed are asked for ahead of their use.
+// Elements of the sum by which panels to pack are prefetched ahead of their use.
 constexpr int32_t kFewAhead = 64;
 
 template <class Unit>
@@ -86,7 +86,7 @@ void productByBlocks(const Source& source, int32_t m, int32_t n, int32_t k, std:
   auto* const tiles = reinterpret_cast<float*>(scratch);
   auto* const b = reinterpret_cast<Element*>(scratch + Layout::tileBytes(n));
   auto* const a = reinterpret_cast<Element*>(scratch + Layout::tileBytes(n) + Layout::kBBytes);
-  // Without a gap for the rows that are not there: blocks of a power of two would share sets of the cache.
+  // Without a gap for missing rows: blocks of a power of two would share sets of the cache.
   const int64_t aBlock = int64_t{m} * Unit::kAStride;
   for (int32_t k0 = 0; k0 < k; k0 += Unit::kKc)
     source.packA(0, m, k0, smaller(Unit::kKc, k - k0), a + k0 / Unit::kKc * aBlock);
@@ -96,7 +96,7 @@ void productByBlocks(const Source& source, int32_t m, int32_t n, int32_t k, std:
     do {
       const int32_t length = smaller(Unit::kFewKc, k - k0);
       const bool last = k0 + length >= k;
-      const int32_t later = k0 + kFewAhead;  // what lies behind the end of a panel is the next one's
+      const int32_t later = k0 + kFewAhead;  // memory beyond the end of a panel belongs to the next one
       const BFloat16* const ahead =
           later < k ? source.sourceB(col, later) : source.sourceB(col + Unit::kNr, later - k);
       if (length > 0) source.packB(col, cols, k0, length, b, ahead);
@@ -112,8 +112,8 @@ void productByBlocks(const Source& source, int32_t m, int32_t n, int32_t k, std:
   }
 }
 
-// c[m, n] = a[m, k] * b[k, n] for m up to kFewRows; with k == 0 it stores zeros. False: blockedProduct is the
-// way, since b was packed before or lies so that the Unit is better served by whole panels.
+// c[m, n] = a[m, k] * b[k, n] for m up to kFewRows; with k == 0 it stores zeros. Returns false where
+// blockedProduct is better: b was packed before, or its layout favours whole panels.
 template <class Unit, class Source>
 bool fewRowsProduct(const Source& source, int32_t m, int32_t n, int32_t k, void* scratch) {
   if (m <= 0 || n <= 0) return true;

@@ -1,4 +1,4 @@
-// FlushSubnormals: while it lives, the arithmetic of its thread takes subnormal numbers (below 2^-126) as
+// FlushSubnormals: while it lives, the arithmetic of its thread treats subnormal numbers (below 2^-126) as
 // zero, as operands and as results.
 //
 // vdpbf16ps and tdpbf16ps always do; with it products have the same meaning on all instruction sets. Internal
@@ -22,7 +22,7 @@ class FlushSubnormals {
   FlushSubnormals& operator=(const FlushSubnormals&) = delete;
 
  private:
-  // What the arithmetic reads and writes must not move across a change: hence the "memory".
+  // Operands and results must not move across a change: hence the "memory".
 #if defined(__SSE__)
   using Control = uint32_t;
   static constexpr Control kFlush = 0x8040;  // flush to zero, denormals are zero

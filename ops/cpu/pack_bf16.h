@@ -84,7 +84,7 @@ struct PackBf16 {
   }
 
  private:
-  static constexpr int32_t kLine = 32;  // elements of a line of the cache
+  static constexpr int32_t kLine = 32;  // elements per cache line
 
   static void interleave(const BFloat16* even, const BFloat16* odd, Element* __restrict dst) {
     for (int32_t j = 0; j < Unit::kNr; ++j) {

@@ -21,8 +21,7 @@ struct PackF32 {
     for (int32_t i = 0; i < rows; ++i) widen(src + i * ld, k, dst + int64_t{i} * Unit::kAStride);
   }
 
-  // dst[i][r] = src[r][i] * scale[r] for i < rows, r < k; in squares, so that a line written is written
-  // whole.
+  // dst[i][r] = src[r][i] * scale[r] for i < rows, r < k; in squares, so that whole lines are written.
   static void transposeScaled(const BFloat16* src, int64_t ld, const float* scale, int32_t rows, int32_t k,
                               Element* dst) {
     for (int32_t r = 0; r < k; r += kSide)

@@ -14,10 +14,10 @@
 namespace sluice::ops {
 namespace {
 
-// A packed weight is padded to a multiple of it.
+// A packed weight is padded to a multiple of this.
 constexpr int32_t kPackedKUnit = 32;
 
-// The row of a finished tile times alpha: in `scaled`, or where it was if alpha is 1.
+// The row of a finished tile times alpha: in `scaled`, or unchanged in its place if alpha is 1.
 template <int32_t kNr>
 const float* timesAlpha(const float* row, int32_t cols, float alpha, float (&scaled)[kNr]) {
   if (alpha == 1.0f) return row;
@@ -26,8 +26,8 @@ const float* timesAlpha(const float* row, int32_t cols, float alpha, float (&sca
 }
 
 // Elements of a packed weight before those of columns from `col` on (a multiple of kNr) and of the elements
-// from k0 on of the sum (a multiple of kKc): each panel holds kNr columns over the whole sum of k, and ends
-// with what a packer writes in whole squares.
+// from k0 on of the sum (a multiple of kKc): each panel has kNr columns over the whole sum of k, and room at
+// its end because packers write whole squares.
 template <class Unit>
 int64_t packedOffset(int32_t col, int32_t k0, int32_t k) {
   static_assert(kPackedKUnit % Unit::kKUnit == 0 && Unit::kKc % kPackedKUnit == 0);
@@ -94,7 +94,7 @@ struct WeightGradSource {
     const float* const scale = args.scale == nullptr ? nullptr : args.scale + k0;
     Pack::transposeScaled(args.a + k0 * args.lda + row, args.lda, scale, rows, k, dst);
   }
-  static void fetchA(int32_t, int32_t, int32_t) {}  // its lines are whole rows, which the hardware follows
+  static void fetchA(int32_t, int32_t, int32_t) {}  // its lines are whole rows, which the hardware prefetches
   const BFloat16* sourceB(int32_t col, int32_t k0) const { return args.b + k0 * args.ldb + col; }
   void packB(int32_t col, int32_t cols, int32_t k0, int32_t k, Element* dst, const BFloat16* ahead) const {
     Pack::panelOfRows(sourceB(col, k0), args.ldb, cols, k, dst, ahead);
@@ -115,8 +115,8 @@ struct WeightGradSource {
     }
   }
 
-  // Whether whole lines of the result go past the caches, where no one reads them soon: the rows of a tile
-  // are whole lines then.
+  // Whether the result is written past the caches, because it is not read soon: only if the rows of a tile
+  // are whole lines.
   static bool canStream(const GmmWeightGradArgs& args) {
     if (args.accumulate) return false;
     if (args.narrow == nullptr) return args.ldc * sizeof(float) % kStreamBytes == 0 && canStreamTo(args.c);
@@ -165,7 +165,7 @@ void weightGradBy(const GmmWeightGradArgs& args) {
   const FlushSubnormals meaning;
   const WeightGradSource<Unit, Pack> source{args};
   blockedProduct<Unit>(source, args.m, args.n, args.rows, args.scratch);
-  if (source.streams) fenceStreams();  // what the caller tells of the result comes behind it
+  if (source.streams) fenceStreams();  // the caller's signals come after the result
 }
 
 }  // namespace

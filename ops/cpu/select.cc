@@ -1,4 +1,4 @@
-// Which kernels this machine can run, and the tables of them.
+// The kernels that this machine can run, and their tables.
 #include <fmt/format.h>
 
 #include <algorithm>

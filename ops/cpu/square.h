@@ -1,8 +1,7 @@
-// Squares of 16 x 16 words, a word being a pair of bf16: what packing moves at once where it has to
-// transpose.
+// Squares of 16 x 16 words, a word being a pair of bf16: the unit in which packing transposes.
 //
-// Two forms: AVX-512, and plain loops for the emulated AMX kernels on machines without. Internal linkage: see
-// blocked_product.h.
+// Two forms: AVX-512, and plain loops for the emulated AMX kernels on machines without AVX-512. Internal
+// linkage: see blocked_product.h.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +15,7 @@
 namespace sluice::ops {
 namespace {
 
-// Words (pairs of bf16) of a square that is transposed at once.
+// The side in words (pairs of bf16) of a square.
 constexpr int32_t kSquare = 16;
 
 // dst[j][i] = src[i][j] for 16 x 16 words; strides in bytes, no alignment.
@@ -24,7 +23,7 @@ inline void transposeSquare(const void* src, int64_t srcStride, void* dst, int64
 
 // square[p][i] = the pair (src[2p][i] * scale[2p], src[2p + 1][i] * scale[2p + 1]) for 2p < k; rows of the
 // square from k on are zero, and so is the second half of the last pair of an odd k. Columns from `columns`
-// on are not read; what the square holds there ends in rows of a that are never stored.
+// on are not read; the values of the square there only reach rows of the result that are never stored.
 inline void pairSquare(const BFloat16* src, int64_t ld, const float* scale, int32_t columns, int32_t k,
                        uint32_t (*square)[kSquare]);
 
@@ -68,7 +67,7 @@ inline void transposeSquare(const void* src, int64_t srcStride, void* dst, int64
 
 inline void pairSquare(const BFloat16* src, int64_t ld, const float* scale, int32_t columns, int32_t k,
                        uint32_t (*square)[kSquare]) {
-  // Row r in the low halves of words; vcvtne2ps2bf16 takes denormals as zero, but so does the product.
+  // Row r in the low halves of words; vcvtne2ps2bf16 treats denormals as zero, but so does the product.
   const auto mask = static_cast<__mmask16>((1u << columns) - 1);
   const auto load = [&](int32_t r) {
     return _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, src + r * ld));

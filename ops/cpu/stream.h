@@ -1,5 +1,5 @@
-// Stores past the caches, for results that nobody reads soon: they fetch no line that is overwritten whole,
-// and push nothing out. In the form of the instruction set of the including file; plain stores on others.
+// Stores past the caches, for results that are not read soon: they fetch no line that is overwritten as a
+// whole, and evict nothing. The including file's instruction set decides the form; others use plain stores.
 // Internal linkage: see blocked_product.h.
 #pragma once
 
@@ -36,7 +36,7 @@ void streamRow(const T* from, T* to) {
 #endif
 }
 
-// Orders what was streamed before everything that this thread stores from here on.
+// Orders the streamed stores before all later stores of this thread.
 inline void fenceStreams() {
 #if defined(__AVX2__)
   _mm_sfence();

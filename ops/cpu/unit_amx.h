@@ -1,5 +1,5 @@
-// The AMX unit: 32 x 32 elements of the result in four tiles, two of a and two of b, 32 elements of the sum a
-// step. Smaller edges use one row or one column of tiles. Internal linkage: see blocked_product.h.
+// The AMX unit: 32 x 32 elements of the result in four tiles, two of a and two of b, 32 elements of the sum
+// per step. Smaller edges use one row or one column of tiles. Internal linkage: see blocked_product.h.
 #pragma once
 
 #include <cstdint>
@@ -15,10 +15,10 @@ struct UnitAmx {
   static constexpr int32_t kMr = 32;
   static constexpr int32_t kNr = 32;
   static constexpr int32_t kMc = 384;
-  // The panel of b stays in a first level of 48 KiB beside the rows of a that pass through it and the tiles.
+  // The panel of b stays in a first cache level of 48 KiB, beside the rows of a and the tiles.
   static constexpr int32_t kKc = 256;
   static constexpr int32_t kAStride =
-      kKc + 32;  // not a power of two: the 16 rows of a tile would share a cache set
+      kKc + 32;  // not a power of two, where the 16 rows of a tile would share a cache set
   static constexpr int32_t kKUnit = 32;
   static constexpr int32_t kFewKc = 256;
   static constexpr int32_t kRowsKc = 0;  // reads packed panels only

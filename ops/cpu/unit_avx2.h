@@ -35,8 +35,8 @@ struct UnitAvx2 {
     kBySize[rows - 1][(cols - 1) / 8](a, b, k, first, tile);
   }
 
-  // The same of rows of a and b [k, n] where they lie in memory, from element k0 of the sum on; both are
-  // widened in registers.
+  // The same for rows of a and b [k, n] in place, from element k0 of the sum on; both are widened in
+  // registers.
   template <class Source>
   static void multiplyRows(const Source& source, int32_t row, int32_t rows, int32_t col, int32_t cols,
                            int32_t k0, int32_t k, bool last, float* tile) {
@@ -66,10 +66,10 @@ struct UnitAvx2 {
     int32_t cols;
     int32_t k;
     bool first;
-    bool fetch;  // ask for what follows in memory
+    bool fetch;  // prefetch what follows in memory
   };
 
-  // Rows of b by which they are asked for ahead of their use.
+  // The number of rows by which b is prefetched ahead of its use.
   static constexpr int32_t kRowsAhead = 64;
 
   static __m256 widened(__m128i bits) {
@@ -93,7 +93,7 @@ struct UnitAvx2 {
     });
   }
 
-  // The row of b as it lies, or, of a panel that is not whole, what is there of it and zeros.
+  // The row of b in place; for a partial panel, its columns and zeros.
   template <bool kWhole>
   __attribute__((always_inline)) static const BFloat16* rowOf(const Rows& of, const BFloat16* b,
                                                               BFloat16 (&edge)[kNr]) {
@@ -136,7 +136,7 @@ struct UnitAvx2 {
 
   template <int kRows, int kVectors>
   static void sized(const Element* a, const Element* b, int32_t k, bool first, float* tile) {
-    // Loading zeros stored just now is cheaper than what g++ makes of two ways to begin.
+    // Loading zeros that were just stored is cheaper than g++'s code for two ways to begin.
     if (first) __builtin_memset(tile, 0, sizeof(float) * kRows * kNr);
     __m256 sum[kRows][kVectors];
     unroll<kRows>([&](auto i) SLUICE_UNROLLED {

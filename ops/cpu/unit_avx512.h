@@ -31,8 +31,8 @@ struct UnitAvx512 {
     first ? multiplyFrom<true>(a, b, k, rows, cols, tile) : multiplyFrom<false>(a, b, k, rows, cols, tile);
   }
 
-  // The same of rows of a and b [k, n] where they lie in memory, from element k0 of the sum on. A tile that
-  // is not finished has the columns of each 32 in the order of Interleaved.
+  // The same for rows of a and b [k, n] in place, from element k0 of the sum on. An unfinished tile has each
+  // 32 columns in the order of Interleaved.
   template <class Source>
   static void multiplyRows(const Source& source, int32_t row, int32_t rows, int32_t col, int32_t cols,
                            int32_t k0, int32_t k, bool last, float* tile) {
@@ -61,13 +61,13 @@ struct UnitAvx512 {
     int32_t cols;
     int32_t k;
     bool first, last;
-    bool fetch;  // ask for what follows in memory
+    bool fetch;  // prefetch what follows in memory
   };
 
-  // Rows of b by which they are asked for ahead of their use.
+  // The number of rows by which b is prefetched ahead of its use.
   static constexpr int32_t kRowsAhead = 64;
 
-  // Pairs of two rows of 32 columns, in the order in which unpacking gives them: the first vector has the
+  // Pairs of two rows of 32 columns, in the order of the unpack instructions: the first vector has the
   // columns 8l to 8l + 3, the second 8l + 4 to 8l + 7 (l = 0 to 3).
   struct Interleaved {
     __m512i half[2];

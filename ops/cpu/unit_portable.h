@@ -1,5 +1,5 @@
 // The portable unit: tiles of 6 rows and 8 columns in fp32. Vectors of 4 are the compiler's own type, so that
-// they are registers on any machine that has such. Internal linkage: see blocked_product.h.
+// they are registers on any machine with such registers. Internal linkage: see blocked_product.h.
 #pragma once
 
 #include <cstdint>
@@ -31,8 +31,8 @@ struct UnitPortable {
     kBySize[rows - 1](a, b, k, first, tile);
   }
 
-  // The same of rows of a and b [k, n] where they lie in memory, from element k0 of the sum on; both are
-  // widened in registers.
+  // The same for rows of a and b [k, n] in place, from element k0 of the sum on; both are widened in
+  // registers.
   template <class Source>
   static void multiplyRows(const Source& source, int32_t row, int32_t rows, int32_t col, int32_t cols,
                            int32_t k0, int32_t k, bool last, float* tile) {
@@ -105,7 +105,7 @@ struct UnitPortable {
 
   template <int kRows>
   static void sized(const Element* a, const Element* b, int32_t k, bool first, float* tile) {
-    // Loading zeros stored just now is cheaper than what g++ makes of two ways to begin.
+    // Loading zeros that were just stored is cheaper than g++'s code for two ways to begin.
     if (first) __builtin_memset(tile, 0, sizeof(float) * kRows * kNr);
     Vector sum[kRows][2];
     unroll<kRows>([&](auto i) SLUICE_UNROLLED {

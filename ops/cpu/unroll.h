@@ -1,9 +1,8 @@
 // unroll<N>(f) calls f(Index<0>()) to f(Index<N - 1>()).
 //
-// The register tiles are arrays indexed by loops of constant length. g++ 12 takes such an array apart into
-// registers only where the indices are constants before its first pass over aggregates, not where it has to
-// unroll the loops itself: it then stores every accumulator in every step. Internal linkage: see
-// blocked_product.h.
+// The register tiles are arrays indexed by loops of constant length. g++ 12 splits such an array into
+// registers only if the indices are constants before its first pass over aggregates. If it has to unroll the
+// loops itself, it stores every accumulator in every step. Internal linkage: see blocked_product.h.
 #pragma once
 
 namespace sluice::ops {
@@ -25,5 +24,5 @@ __attribute__((always_inline)) inline void unroll(const Body& body) {
 }  // namespace
 }  // namespace sluice::ops
 
-// The lambdas handed to unroll: they must disappear.
+// For the lambdas passed to unroll, which must be inlined.
 #define SLUICE_UNROLLED __attribute__((always_inline))

@@ -1,5 +1,5 @@
-// Vector, AVX2 form: 8 elements. See vector_avx512.h for what the members mean.
-// Internal linkage: see blocked_product.h.
+// Vector, AVX2 form: 8 elements. vector_avx512.h documents the members. Internal linkage: see
+// blocked_product.h.
 #pragma once
 
 #include <immintrin.h>

@@ -1,4 +1,4 @@
-// Vector: kWidth fp32 elements and what the element-wise kernels do with them. AVX-512 form.
+// Vector: kWidth fp32 elements and the operations of the element-wise kernels. AVX-512 form.
 //
 // load and store move the first `count` elements (1 to kWidth) as bf16, the rest loads as zero; store rounds
 // to nearest even. sum adds in a fixed order. Internal linkage: see blocked_product.h.
@@ -23,7 +23,7 @@ struct Vector {
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
   }
 
-  // Not vcvtneps2bf16, which takes denormals as zero.
+  // Not vcvtneps2bf16, which treats denormals as zero.
   static void store(BFloat16* to, F x, int32_t count) {
     const __m512i bits = _mm512_castps_si512(x);
     const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
@@ -43,7 +43,7 @@ struct Vector {
   static F mul(F x, F y) { return _mm512_mul_ps(x, y); }
   static F div(F x, F y) { return _mm512_div_ps(x, y); }
   static F mulAdd(F x, F y, F z) { return _mm512_fmadd_ps(x, y, z); }
-  // Where x > y a, else b; a NaN is above nothing.
+  // a where x > y, else b; a NaN is greater than nothing.
   static F above(F x, F y, F a, F b) {
     return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(x, y, _CMP_GT_OQ), b, a);
   }

@@ -1,5 +1,5 @@
-// Vector, portable form: one element. See vector_avx512.h for what the members mean.
-// Internal linkage: see blocked_product.h.
+// Vector, portable form: one element. vector_avx512.h documents the members. Internal linkage: see
+// blocked_product.h.
 #pragma once
 
 #include <cstdint>

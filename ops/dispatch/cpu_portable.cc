@@ -1,4 +1,4 @@
-// The gather of rows: one copy a row, which the C library does with the best instructions of the machine.
+// The gather of rows: one copy per row, for which the C library uses the best instructions of the machine.
 #include <cstring>
 
 #include "ops/cpu/kernel_functions.h"

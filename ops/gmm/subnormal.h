@@ -1,4 +1,4 @@
-// What products take as zero: numbers that are subnormal in bf16 and fp32, as operands and as results. For
+// The numbers that products treat as zero: subnormal ones in bf16 and fp32, as operands and as results. For
 // the references.
 #pragma once
 

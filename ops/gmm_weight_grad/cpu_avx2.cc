@@ -8,7 +8,7 @@ namespace sluice::ops::avx2 {
 
 void gmmWeightGrad(const GmmWeightGradArgs& args) { weightGradBy<UnitAvx2, PackF32<UnitAvx2>>(args); }
 
-// The sum is as long as the expert has rows, which no one knows beforehand: room for many blocks.
+// The length of the sum is the expert's number of rows, which is unknown beforehand: room for many blocks.
 size_t weightGradScratchBytes(int32_t m, int32_t n) {
   (void)m;
   return ScratchLayout<UnitAvx2>::bytes(n, true);

@@ -16,7 +16,7 @@ void scaleLoop(const ScaleArgs& args) {
   for (int32_t r = 0; r < args.rows; ++r) {
     const BFloat16* const a = args.a + r * args.lda;
     BFloat16* const c = args.c + r * args.ldc;
-    if (args.alpha == 1.0f) {  // bits pass: what is handed over need not be numbers of bf16
+    if (args.alpha == 1.0f) {  // bits pass unchanged and need not be bf16 numbers
       std::copy_n(a, args.n, c);
       continue;
     }

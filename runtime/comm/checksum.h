@@ -1,4 +1,4 @@
-// The checksum of what ranks put on each other's boards. Against accidents, not against a peer that lies.
+// The checksum of the blocks on ranks' boards. It protects against accidents, not against a peer that lies.
 #pragma once
 
 #include <algorithm>
@@ -8,8 +8,8 @@
 
 namespace sluice {
 
-// FNV-1a over 64-bit words, the last filled up with zeros; the upper half is folded down, since its carries
-// only go up. Begins with a number: a block of another step does not pass either.
+// FNV-1a over 64-bit words, the last one padded with zeros; the upper half is folded down, because carries
+// only move up. It starts from a number, so that a block of another step does not pass either.
 inline uint64_t checksumOf(uint64_t number, const std::byte* data, size_t bytes) {
   uint64_t state = 0xcbf29ce484222325u ^ number;
   for (size_t at = 0; at < bytes; at += sizeof(uint64_t)) {

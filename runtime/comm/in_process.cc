@@ -57,7 +57,7 @@ class InProcessGroup::Rank final : public Transport {
 };
 
 InProcessGroup::InProcessGroup(int size) {
-  // fixed capacity: ranks look allocations up while others make new ones
+  // fixed capacity: ranks look up allocations while others make new ones
   allocations_.resize(kMaxAllocations);
   for (int rank = 0; rank < size; ++rank) ranks_.push_back(std::make_unique<Rank>(*this, rank));
 }

@@ -35,7 +35,7 @@ Expected<Reservation> Reservation::reserve(size_t bytes) {
   if (bytes == 0) return result;
   // room to begin at a huge page
   const size_t slack = wantsHugePages(bytes) && bytes + kHugePageBytes > bytes ? kHugePageBytes : 0;
-  // NORESERVE: the worst case of a routing is far above what any step touches
+  // NORESERVE: the worst case of a routing is far more than any step touches
   void* const mapping = mmap(nullptr, bytes + slack, PROT_READ | PROT_WRITE,
                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (mapping == MAP_FAILED)

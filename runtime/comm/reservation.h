@@ -1,7 +1,7 @@
 // Reservation: address space for the worst case, committed page by page as it is touched.
 //
-// Resource type: one owner, moved but not copied. Zero-filled, page-aligned. What is large enough begins at a
-// huge page and asks for such; then it is committed huge page by huge page.
+// Resource type: one owner, moved but not copied. Zero-filled, page-aligned. A large reservation begins at a
+// huge page and requests huge pages; it is then committed huge page by huge page.
 #pragma once
 
 #include <cstddef>

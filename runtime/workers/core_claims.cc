@@ -14,7 +14,7 @@
 namespace sluice {
 
 CoreClaims& CoreClaims::ofMachine() {
-  // never destroyed: workers of static objects may still give back
+  // never destroyed: workers of static objects may still release units
   static CoreClaims& claims = *new CoreClaims("sluice");
   return claims;
 }
@@ -39,7 +39,7 @@ bool CoreClaims::claim(int unit) {
       const bool others = errno == EADDRINUSE;
       close(made);
       if (others) return false;
-      claims_[unit] = {};  // no such sockets here: as if nobody else were there
+      claims_[unit] = {};  // no such sockets here: as if there were no other processes
       return true;
     }
   }
@@ -63,7 +63,7 @@ int CoreClaims::take(std::span<const int> units) {
   return -1;
 }
 
-void CoreClaims::giveBack(int unit) {
+void CoreClaims::release(int unit) {
   std::lock_guard lock(mutex_);
   const auto found = claims_.find(unit);
   if (found == claims_.end() || --found->second.users > 0) return;

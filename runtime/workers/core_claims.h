@@ -1,8 +1,8 @@
-// CoreClaims: the processing units that this process has taken for its workers, so that jobs of one machine
-// take different ones.
+// CoreClaims: the processing units that this process has claimed for its workers, so that jobs on one machine
+// use different ones.
 //
-// A claim is a socket with a name of Linux's abstract name space: it lies in no folder, and ends with its
-// process however that ends. Containers with networks of their own do not see each other's.
+// A claim is a socket with a name in Linux's abstract name space: it is in no folder, and ends with its
+// process however that ends. Containers with networks of their own do not see each other's claims.
 //
 // Thread-safe.
 #pragma once
@@ -19,17 +19,17 @@ class CoreClaims {
   // Of all processes of this machine.
   static CoreClaims& ofMachine();
 
-  // Claims of other names have nothing to do with these.
+  // Claims under other names are independent of these.
   explicit CoreClaims(std::string name) : name_(std::move(name)) {}
   ~CoreClaims();
   CoreClaims(const CoreClaims&) = delete;
   CoreClaims& operator=(const CoreClaims&) = delete;
 
-  // That one of the units which this process uses least, the first of such, but for those that other
-  // processes have taken; -1 if they have all.
+  // Claims the unit that this process uses least, the first of several, except those that other processes
+  // have claimed; -1 if they have claimed all.
   int take(std::span<const int> units);
-  // What take() gave, once for each time.
-  void giveBack(int unit);
+  // Releases a unit that take() returned; once per take().
+  void release(int unit);
 
  private:
   struct Claim {

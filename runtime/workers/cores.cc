@@ -29,7 +29,7 @@ hwloc_topology_t machine() {
   return loaded.get();
 }
 
-// OpenMP then binds the threads of its user, too: theirs is not what the process may use.
+// With these, OpenMP has bound this thread, too: its affinity is not that of the process.
 bool bindsOpenMp() {
   for (const char* name : {"OMP_PROC_BIND", "GOMP_CPU_AFFINITY", "KMP_AFFINITY"})
     if (const char* value = std::getenv(name); value && std::string_view(value) != "false") return true;
@@ -61,7 +61,7 @@ Cores coresIn(hwloc_topology* topology, const hwloc_bitmap_s* allowed) {
     if (cores.count == 0) cores.count = static_cast<int>(cores.units.size());
     if (!found) break;
   }
-  // of a machine whose cores are not known every unit is one
+  // on a machine whose cores are unknown, every unit counts as a core
   if (cores.count == 0) cores.count = hwloc_bitmap_weight(left.get());
   addUnits(cores, left.get());
   return cores;

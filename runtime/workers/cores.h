@@ -1,4 +1,4 @@
-// Cores: what of this machine the workers of a process may use.
+// Cores: the processing units of this machine that the workers of a process may use.
 #pragma once
 
 #include <thread>
@@ -14,33 +14,34 @@ namespace sluice {
 struct Cores {
   std::vector<int> units;
   int count = 0;  // cores that have a unit here
-  // Who started this process left it fewer than it has itself, as launchers do which give each rank its own.
+  // The launcher gave this process fewer cores than it has itself, as launchers do that give each rank cores
+  // of its own.
   bool areOwn = false;
 };
 
-// Those that the calling thread may run on, after machine, container and affinity (taskset, numactl, mpirun
+// Those on which the calling thread may run, by machine, container and affinity (taskset, numactl, mpirun
 // --bind-to). Never none.
 Cores usableCores();
 
 // A rank among those of its machine.
 struct LocalPlace {
   int rank = 0, ranks = 1;
-  bool isProcess = true;  // else the ranks are threads of one process, and share what that may use
+  bool isProcess = true;  // else the ranks are threads of one process and share its cores
 };
 
-// What a rank takes of `cores`. Where ranks share them, each prefers others.
+// The part of `cores` that a rank uses. Where ranks share cores, each prefers different ones.
 struct CoreShare {
   int threads = 1;
   std::vector<int> units;  // the preferred ones first; none where there are too few for the threads of all
 };
 
-// `threads`: so many, or 0: as many as the rank's part of the cores.
+// `threads`: the number of threads, or 0 for as many as the rank's part of the cores.
 CoreShare shareOf(Cores cores, const LocalPlace& place, int threads);
 
 // Of hwloc's topology, those in `allowed`.
 Cores coresIn(hwloc_topology* topology, const hwloc_bitmap_s* allowed);
 
-// A help, not a promise: where the machine refuses, the thread stays as it is.
+// Best effort: where the machine refuses, the thread stays unbound.
 void bindThread(std::thread& thread, int unit);
 
 }  // namespace sluice

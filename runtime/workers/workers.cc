@@ -31,7 +31,7 @@ Workers::~Workers() {
   }
   wake_.notify_all();
   for (std::thread& thread : threads_) thread.join();
-  for (const int unit : units_) claims_.giveBack(unit);
+  for (const int unit : units_) claims_.release(unit);
 }
 
 void Workers::run(int workers, void (*job)(void* context, int worker), void* context) {

@@ -18,9 +18,9 @@ namespace sluice {
 
 class Workers {
  public:
-  // Each worker is bound to one of `units`, the earlier ones first, that no other process has taken; to none
-  // where there is no more, and then runs where the caller may. Error: the system has no thread for one of
-  // them; none is left then.
+  // Each worker is bound to one of `units`, the earlier ones first, that no other process has claimed. A
+  // worker that finds none left is not bound and runs where the caller may. Error: the system cannot start
+  // one of them; then all are ended.
   static Expected<std::unique_ptr<Workers>> start(int count, std::span<const int> units = {},
                                                   CoreClaims& claims = CoreClaims::ofMachine());
   ~Workers();
@@ -38,14 +38,14 @@ class Workers {
   void work(int worker);
 
   CoreClaims& claims_;
-  std::vector<int> units_;  // that were taken
+  std::vector<int> units_;  // claimed for the workers
   std::mutex mutex_;
   std::condition_variable wake_, done_;
   void (*job_)(void*, int) = nullptr;
   void* context_ = nullptr;
   uint64_t generation_ = 0;
   int called_ = 0;   // workers of this job
-  int running_ = 0;  // that are not done
+  int running_ = 0;  // not yet done
   bool stop_ = false;
   std::vector<std::thread> threads_;
 };

@@ -8,7 +8,8 @@ from soak_cases.layers import digest
 FORMS = {
     "killed": r"rank \d+ was killed by signal \d+ \(.+\)",
     "died": r"rank \d+( \(process \d+\))?( of job '.*')? has (died|ended before all ranks had come)(; rank \d+.*)?",
-    "waited": r"(rank \d+[^:]*: )?waited [\d.e+]+ s .+",
+    "waited": r"(rank \d+[^:]*: )?waited [\d.e+]+ s .+"
+              r"|(rank \d+: )?cannot send to rank \d+: .+ did not drain within [\d.e+]+ s",
     "left": r"(rank \d+[^:]*: )?rank \d+ (has left|left)\b.+",
     "late": r"rank \d+ did not end within [\d.]+ s after rank \d+ had failed, and was killed",
     "refused": r"rank \d+: expert_ids\[\d+,\d+\] is -?\d+.*",

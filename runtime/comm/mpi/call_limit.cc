@@ -13,10 +13,10 @@
 namespace sluice::mpi {
 namespace {
 
-// A busy machine takes several for MPI_Init alone.
+// On a busy machine MPI_Init alone takes several seconds.
 constexpr double kOwnSeconds = 20;
 
-// As launchers say it: MPI does not, before it has started.
+// The rank by the launcher's variables: before MPI has started, it has none.
 std::string rankByLauncher() {
   for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"})
     if (const char* value = std::getenv(name)) return fmt::format("rank {}", value);

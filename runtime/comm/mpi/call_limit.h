@@ -17,7 +17,7 @@ namespace sluice::mpi {
 
 class CallLimit {
  public:
-  // Each phase may last `seconds` and what MPI may take by itself. Error: the system has no thread for it.
+  // Each phase may last `seconds` and what MPI may take by itself. Error: the system cannot start the thread.
   static Expected<std::unique_ptr<CallLimit>> start(double seconds);
   ~CallLimit();
   CallLimit(const CallLimit&) = delete;
@@ -35,7 +35,7 @@ class CallLimit {
 
   const double seconds_;
   const std::string rank_;  // for the message
-  std::mutex mutex_;        // guards what follows
+  std::mutex mutex_;        // guards the members below
   std::condition_variable changed_;
   const char* phase_ = nullptr;
   int phases_ = 0;

@@ -1,7 +1,7 @@
-// ControlMemory: what ranks write to each other besides puts. One section for each source: the mailbox of its
-// messages, how many of ours it has taken, and its words when it aborts.
+// ControlMemory: what ranks write to each other besides puts. One section per source: the mailbox of its
+// messages, the number of this rank's messages that it has taken, and its abort message.
 //
-// Resource type. The layout is the same at all ranks. Words are written by other ranks through MPI alone.
+// Resource type. The layout is the same at all ranks. Other ranks write to it through MPI only.
 #pragma once
 
 #include <cstddef>

@@ -17,19 +17,19 @@
 namespace sluice::mpi {
 namespace {
 
-// Nanoseconds without anything to do, and the sleep that follows: what comes is seen a sleep later. A new
-// order ends a sleep at once.
+// Nanoseconds without work, and the length of the sleep that follows: arrivals are noticed one sleep later. A
+// new request ends a sleep at once.
 constexpr int64_t kAwake = 20'000;
 constexpr int64_t kFlyingSleep = 150'000;
 constexpr std::pair<int64_t, int64_t> kSleeps[] = {
     {500'000, 50'000}, {20'000'000, kFlyingSleep}, {1'000'000'000, 300'000}, {INT64_MAX, 1'000'000}};
 
 // Where workers have all cores, a thread that wakes waits until one of them has used up its slice, which is
-// longer than a flight. The scheduler (Linux 6.12 on; others do not look at it) lets a thread of shorter
-// slices go first; it gets no more of the core for that.
+// longer than a flight. The scheduler (from Linux 6.12 on; older ones ignore it) runs a thread with shorter
+// slices first, without giving it a larger share of the core.
 constexpr uint64_t kSlice = 100'000;  // ns
 
-// As sched_setattr(2) says; the C library has no name for it yet.
+// From sched_setattr(2); the C library does not declare it yet.
 struct SchedulerAttributes {
   uint32_t size, policy;
   uint64_t flags;
@@ -44,7 +44,7 @@ void askForShortSlices() {
   if (syscall(SYS_sched_getattr, 0, &attributes, sizeof(attributes), 0) != 0) return;
   if (attributes.policy != SCHED_OTHER) return;
   attributes.runtime = kSlice;
-  // a help only: what refuses it runs as before
+  // best effort: a system that refuses it runs the thread as before
   static_cast<void>(syscall(SYS_sched_setattr, 0, &attributes, 0));
 }
 
@@ -63,7 +63,7 @@ Expected<std::unique_ptr<Courier>> Courier::start(const Session& session, Receiv
   std::unique_ptr<Courier> courier(new Courier(session, receiver, limits));
   if (Status opened = courier->open(); !opened) return opened.error();
   auto thread = startThread([raw = courier.get()] { raw->run(); });
-  // the other ranks have theirs, and would wait for this one in calls without a limit
+  // the other ranks have their couriers, and would wait for this one in calls without a limit
   if (!thread)
     session.end(fmt::format("rank {}: cannot start the thread that calls MPI: {}", session.rank(),
                             thread.error().message));
@@ -82,7 +82,7 @@ Status Courier::open() {
   if (Status attached = memory_->attach(control_.data(), control_.size()); !attached) return attached;
   const auto own = reinterpret_cast<uint64_t>(control_.data());
   std::vector<uint64_t> all(static_cast<size_t>(session_.size()));
-  // also the barrier behind which all control memory may be reached
+  // also the barrier after which all control memory is accessible
   if (Status ok = checked(MPI_Allgather(&own, 1, MPI_UINT64_T, all.data(), 1, MPI_UINT64_T, session_.comm()),
                           "addresses");
       !ok)
@@ -160,13 +160,14 @@ Expected<bool> Courier::turn() {
     changed_.notify_all();
     moved = true;
   }
-  int ignored = 0;  // nothing is ever sent this way: the call lets MPI work
+  int ignored = 0;  // nothing is ever sent this way: the call lets MPI make progress
   if (Status ok = checked(
           MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, session_.comm(), &ignored, MPI_STATUS_IGNORE), "progress");
       !ok)
     return ok.error();
   if (!spread_) spreadAbort();
-  // behind the abort that made this rank leave: who waits for it shall read that, not that it has left
+  // after the abort that made this rank leave: a rank that waits for it must read the abort, not that it has
+  // left
   if (leaving) sayLeft();
   for (Link& link : links_) {
     const bool received = receive(link);

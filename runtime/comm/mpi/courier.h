@@ -2,8 +2,8 @@
 //
 // Open MPI over TCP makes progress only inside its calls, at the receiver too, and allows one thread at a
 // time: without this thread a put would wait until the receiver's next call, and workers would wait for each
-// other. The courier waits for no task and for no lock that is held across one: two couriers always get
-// each other's traffic through. It sleeps where nothing moves (Courier::rest).
+// other. The courier waits neither for tasks nor for locks that are held across one, so that two couriers
+// always complete each other's traffic. It sleeps when there is no traffic (Courier::rest).
 #pragma once
 
 #include <condition_variable>
@@ -23,21 +23,21 @@
 
 namespace sluice::mpi {
 
-// Who gets what arrives; called by the courier's thread.
+// The receiver of what arrives; called by the courier's thread.
 class Receiver {
  public:
   virtual ~Receiver() = default;
-  // Signals, posts, allocations, and that the rank has left.
+  // Signals, posts, allocations, and the notice that the rank has left.
   virtual void take(int source, const Message& message) = 0;
   // Another rank aborted, or MPI failed.
   virtual void takeAbort(const Abort& abort) = 0;
-  // What other ranks have to be told, if this rank or a neighbour of it has aborted.
+  // The abort to send to other ranks, if this rank or a neighbour of it has aborted.
   virtual std::optional<Abort> aborted() = 0;
 };
 
 class Courier {
  public:
-  // Collective. Session and receiver outlive it. Where the system has no thread for it, all ranks end.
+  // Collective. Session and receiver outlive it. Where the system cannot start the thread, all ranks end.
   static Expected<std::unique_ptr<Courier>> start(const Session& session, Receiver& receiver,
                                                   const BatchLimits& limits);
   // After finish().
@@ -45,18 +45,18 @@ class Courier {
   Courier(const Courier&) = delete;
   Courier& operator=(const Courier&) = delete;
 
-  // Any thread. Wakes the courier; false: no room within the time.
+  // Any thread. Wakes the courier. False: there was no room within the time limit.
   bool put(int rank, uint32_t handle, size_t offset, const void* data, size_t bytes, double seconds);
   void post(int rank, const Message& message);
-  // Other ranks may reach this memory when it returns. Errors: MPI's; it did not within the time, as where
+  // Other ranks may access this memory when it returns. Errors: MPI's; it did not within the time, as where
   // another rank was stopped while it looked at this one's windows.
   Status attach(std::byte* base, size_t bytes, double seconds);
-  // After receiver.aborted() has something to say.
+  // After receiver.aborted() returns an abort.
   void wake() { bell_.ring(); }
   CommStats stats();
 
-  // Collective: says that this rank has left and returns when all others have, and what they sent is taken.
-  // Errors: they did not within the time, MPI failed.
+  // Collective: announces that this rank has left, and returns when all others have left and what they sent
+  // has been received. Errors: a rank did not leave within the time limit, MPI failed.
   Status finish(double seconds);
 
  private:
@@ -84,7 +84,7 @@ class Courier {
   bool saidLeft_ = false;  // to the others
   int leftCount_ = 0;
 
-  std::mutex mutex_;  // guards what follows
+  std::mutex mutex_;  // guards the members below
   std::vector<bool> left_;
   std::condition_variable changed_;
   std::function<Status()> request_;  // of attach(), until the courier takes it

@@ -1,8 +1,7 @@
-// FlightLength: how many bytes of puts a link sends at most before it waits until they are there.
+// FlightLength: the most bytes of puts that a link sends before it waits for their arrival.
 //
-// Between two flights the network has nothing of a link to do for a round trip or two, and no signal of a
-// flight is heard before its end: flights are as long as the first asks, and as short as the second does.
-// A value type; one thread.
+// Between two flights a link is idle for a round trip or two, so flights must not be too short; no signal of
+// a flight takes effect before its end, so they must not be too long. A value type; one thread.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +18,7 @@ class FlightLength {
 
   size_t bytes() const { return bytes_; }
 
-  // A flight of so many bytes took so long. Only full ones say something of the network.
+  // Records that a flight of so many bytes took so long. Only full flights measure the network.
   void took(size_t bytes, int64_t nanoseconds) {
     if (bytes < bytes_) return;
     if (nanoseconds < kShort && bytes_ < kMostBytes) bytes_ *= 2;

@@ -11,18 +11,19 @@
 namespace sluice {
 namespace {
 
-// Null where nobody else is on this machine, or messages are asked for.
+// Null where no other rank is on this machine, or messages are requested.
 Expected<std::unique_ptr<Transport>> joinNeighbours(const mpi::Session& session, const MpiJob& job) {
   auto name = session.makeLocalName();  // collective
   if (!name) return name.error();
   const int ranks = static_cast<int>(session.localRanks().size());
   if (!job.sharedMemory || ranks == 1) return std::unique_ptr<Transport>();
-  auto near = joinSharedMemory({*name, session.localRank(), ranks, job.timeoutSeconds});
-  if (!near) return Error{fmt::format("between the ranks of one machine: {}", near.error().message)};
-  return near;
+  auto localTransport = joinSharedMemory({*name, session.localRank(), ranks, job.timeoutSeconds});
+  if (!localTransport)
+    return Error{fmt::format("between the ranks of one machine: {}", localTransport.error().message)};
+  return localTransport;
 }
 
-// The same end at all ranks: none goes on alone into what waits for the others.
+// The same result at all ranks: none continues alone into a call that waits for the others.
 Status agree(const mpi::Session& session, const Status& own) {
   const int failed = own ? session.size() : session.rank();
   int first = 0;
@@ -35,7 +36,7 @@ Status agree(const mpi::Session& session, const Status& own) {
   return Error{fmt::format("rank {} could not join the ranks of its machine", first)};
 }
 
-// What the environment says, for measurements: it wins.
+// Values of the environment, for measurements, take precedence.
 Expected<MpiJob> withVariables(MpiJob job) {
   const auto choose = [](const char* name, std::string_view yes, std::string_view no,
                          bool& choice) -> Status {
@@ -62,13 +63,13 @@ Expected<std::unique_ptr<Transport>> joinMpi(const MpiJob& asked) {
   auto session = mpi::Session::open(**limit);
   if (!session) return session.error();
   const Expected<MpiJob> job = withVariables(asked);
-  // where ranks of one machine do not meet in their own limit, they say who is missing
+  // where ranks of one machine do not meet within their own limit, their message names the missing ones
   (*limit)->enter("the meeting of all ranks");
-  auto near = joinNeighbours(**session, job ? *job : asked);
+  auto localTransport = joinNeighbours(**session, job ? *job : asked);
   Status own = job ? Status() : Status(job.error());
-  if (own && !near) own = near.error();
+  if (own && !localTransport) own = localTransport.error();
   if (Status all = agree(**session, own); !all) return all.error();
-  return mpi::MpiTransport::create(std::move(*session), std::move(*near), std::move(*limit), *job);
+  return mpi::MpiTransport::create(std::move(*session), std::move(*localTransport), std::move(*limit), *job);
 }
 
 }  // namespace sluice

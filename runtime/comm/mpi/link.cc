@@ -27,7 +27,7 @@ Expected<bool> Link::end(RemoteMemory& memory, Outbox& outbox) {
   int done = 0;
   if (Status ok = checked(MPI_Test(&flight_.probe, &done, MPI_STATUS_IGNORE), "get"); !ok) return ok.error();
   if (!done) return false;
-  // of words alone only the memory is needed again: nothing has to wait until they are there
+  // a flight of words alone needs only its memory back: nothing waits for their arrival
   const bool puts = !flight_.puts.empty();
   if (Status flushed = puts ? memory.flush(peer_) : memory.flushLocal(peer_); !flushed)
     return flushed.error();
@@ -44,10 +44,10 @@ Expected<bool> Link::end(RemoteMemory& memory, Outbox& outbox) {
   return true;
 }
 
-// How many messages the peer's mailbox has room for.
+// The number of messages for which the peer's mailbox has room.
 size_t Link::sendable() const {
   auto* taken = reinterpret_cast<uint64_t*>(local_ + ControlMemory::kTakenOffset);
-  // pairs with the peer's store through MPI: what it has taken it does not read again
+  // pairs with the peer's store through MPI: it does not read again what it has taken
   const uint64_t room =
       kMailboxMessages - (sent_ - std::atomic_ref<uint64_t>(*taken).load(std::memory_order_acquire));
   return std::min<size_t>({ready_.size(), room, limits_.share ? kMailboxMessages : 1});
@@ -64,11 +64,11 @@ void Link::load(Outbox& outbox) {
     abort_.reset();
     return;
   }
-  if (ready_.size() >= kMailboxMessages) return;  // the peer is behind: more would only pile up here
+  if (ready_.size() >= kMailboxMessages) return;  // the peer is slower: more messages would only pile up here
   BatchLimits limits = limits_;
   limits.bytes = length_.bytes();
   Batch batch = outbox.take(peer_, limits);
-  // what they depend on has been flushed
+  // the puts that they depend on have been flushed
   ready_.insert(ready_.end(), batch.before.begin(), batch.before.end());
   flight_.puts = std::move(batch.puts);
   flight_.after = std::move(batch.after);
@@ -89,7 +89,7 @@ Expected<bool> Link::begin(RemoteMemory& memory, Outbox& outbox) {
 Status Link::sendWords(RemoteMemory& memory) {
   std::vector<uint64_t>& words = flight_.words;
   const size_t messages = sendable();
-  // MPI reads the words until the flight ends: they do not move after the first is sent
+  // MPI reads the words until the flight ends: they must not move after the first is sent
   words.reserve(1 + messages * kMessageWords);
   for (size_t i = 0; i < messages; ++i) {
     std::ranges::copy(encode(ready_[i], sent_ + i), std::back_inserter(words));

@@ -1,10 +1,10 @@
-// Link: one rank's traffic to another, and the mailbox for what comes back.
+// Link: one rank's traffic to another, and the mailbox for the messages in return.
 //
 // Traffic goes in flights, one at a time: the messages that may be read by now, the puts of the next batch,
-// and behind them a probe. When the probe is back the puts are flushed, and the batch's messages may go with
-// the next flight. A flush spins until it is answered; behind the probe that is a round trip, if nothing else
-// is on the way: with a second flight the answer stands in line behind that, and the courier spins all the
-// time.
+// and after them a probe. When the probe has returned, the puts are flushed, and the batch's messages may go
+// with the next flight. A flush spins until it is answered. After the probe that takes one round trip if
+// nothing else is on the way; with a second flight under way the answer would queue after that flight, and
+// the courier would spin all the time.
 //
 // Belongs to the courier's thread.
 #pragma once
@@ -26,7 +26,7 @@ namespace sluice::mpi {
 // Why a step ended.
 struct Abort {
   std::string text;
-  int lost = -1;  // the rank that was lost, if that was it
+  int lost = -1;  // the rank that was lost, if that was the cause
 };
 
 class Link {
@@ -43,18 +43,18 @@ class Link {
 
   int peer() const { return peer_; }
 
-  // Ends the flight that has arrived and begins the next one; whether it did something.
+  // Ends the flight that has arrived and begins the next one. Returns whether it did anything.
   Expected<bool> advance(RemoteMemory& memory, Outbox& outbox);
   // The peer's next message.
   std::optional<Message> receive() { return mailbox_.take(); }
-  // The peer's allocation `handle` lies there.
+  // Records the address of the peer's allocation `handle`.
   void setAddress(uint32_t handle, uint64_t address);
-  // The peer's words, cut to its section.
+  // The peer's abort message, cut to its section.
   std::string abortText(uint64_t bytes) const;
 
-  // Tells the peer to abort, before everything that is not yet under way; that is dropped.
+  // Tells the peer to abort, ahead of everything that is not yet under way, which is dropped.
   void abort(const Abort& abort) { abort_ = abort; }
-  // Completes what MPI's rules do not call complete yet.
+  // Completes operations that MPI's rules do not call complete yet.
   Status flush(RemoteMemory& memory) { return memory.flush(peer_); }
 
   bool isFlying() const { return flying_; }
@@ -68,7 +68,7 @@ class Link {
     std::vector<PutOrder> puts;
     size_t bytes = 0;
     std::vector<uint64_t> words;
-    std::vector<Message> after;  // may be read when the puts are there
+    std::vector<Message> after;  // may be read when the puts have arrived
     MPI_Request probe = MPI_REQUEST_NULL;
     uint64_t probed = 0;
     int64_t began = 0;
@@ -86,15 +86,15 @@ class Link {
   const uint64_t remote_;
   std::byte* const local_;
   const BatchLimits limits_;
-  FlightLength length_;  // in place of the limit of bytes
+  FlightLength length_;  // replaces the byte limit of batches
   MailboxReader mailbox_;
-  uint64_t credited_ = 0;  // of what was taken from the mailbox: the peer knows
+  uint64_t credited_ = 0;  // messages taken from the mailbox that the peer knows of
   Flight flight_;
   bool flying_ = false;
   std::deque<Message> ready_;
   uint64_t sent_ = 0;                // messages
   std::vector<uint64_t> addresses_;  // of the peer's allocations
-  std::optional<Abort> abort_;       // to be told
+  std::optional<Abort> abort_;       // to be sent
   CommStats stats_;
 };
 

@@ -1,9 +1,9 @@
 // Mailbox: a ring of messages that one rank writes into another's memory, word by word.
 //
 // Counters that workers add to natively must not be added to by MPI as well: some engines apply an accumulate
-// as a plain load and store. So a signal travels as a message, and a thread of the receiver applies it.
-// Every word of a message carries the lap of the ring it belongs to: a message is there when all of its words
-// are, in whatever order they came. The writer may be a ring ahead of the reader, no more.
+// as a plain load and store. So a signal travels as a message, and a thread of the receiver applies it. Every
+// word of a message carries the lap of the ring that it belongs to: a message is complete when all of its
+// words are, in whatever order they arrived. The writer may be at most one ring ahead of the reader.
 //
 // Value types; the reader belongs to one thread and does not own the ring.
 #pragma once
@@ -18,7 +18,7 @@ namespace sluice::mpi {
 enum class MessageKind : uint16_t {
   kSignal = 1,    // adds `value` to the counter at `offset` of allocation `handle`
   kPost = 2,      // stores `value` there
-  kAddress = 3,   // allocation `handle` lies at address `value` of the sender
+  kAddress = 3,   // allocation `handle` is at address `value` of the sender
   kAllocate = 4,  // the sender makes allocation `handle` of `value` bytes; its address follows
   kAborted = 5,   // because rank `offset` - 1 was lost, if not 0; the text of `value` bytes was put before
   kLeft = 6,      // the last message of the sender
@@ -32,7 +32,7 @@ struct Message {
   friend bool operator==(const Message&, const Message&) = default;
 };
 
-inline constexpr uint32_t kMaxHandles = 4096;  // `handle` is below
+inline constexpr uint32_t kMaxHandles = 4096;  // `handle` is below this this
 
 inline constexpr size_t kMessageWords = 4;
 inline constexpr size_t kMailboxMessages = 512;
@@ -40,7 +40,8 @@ inline constexpr size_t kMailboxWords = kMailboxMessages * kMessageWords;
 
 using MessageWords = std::array<uint64_t, kMessageWords>;
 
-// Of message `number` of a writer, which counts from 0; it lies at word number % kMailboxMessages * 4.
+// The words of message `number` of a writer, counted from 0; they start at word number % kMailboxMessages *
+// 4.
 MessageWords encode(const Message& message, uint64_t number);
 
 class MailboxReader {
@@ -48,7 +49,7 @@ class MailboxReader {
   // `words`: a ring of kMailboxWords, all 0 before the first message.
   explicit MailboxReader(uint64_t* words) : words_(words) {}
 
-  // The next message, if all of it is there.
+  // The next message, if it is complete.
   std::optional<Message> take();
   uint64_t taken() const { return taken_; }
 

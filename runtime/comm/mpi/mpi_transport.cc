@@ -13,7 +13,7 @@
 namespace sluice::mpi {
 namespace {
 
-constexpr uint64_t kNoMemory = (uint64_t{1} << 48) - 1;  // instead of an address
+constexpr uint64_t kNoMemory = (uint64_t{1} << 48) - 1;  // in place of an address
 
 constexpr double kGraceSeconds = 2;
 
@@ -23,27 +23,27 @@ std::atomic_ref<uint64_t> wordAt(std::byte* address) {
 
 }  // namespace
 
-MpiTransport::MpiTransport(std::unique_ptr<Session> session, std::unique_ptr<Transport> near,
+MpiTransport::MpiTransport(std::unique_ptr<Session> session, std::unique_ptr<Transport> localTransport,
                            std::unique_ptr<CallLimit> limit, const MpiJob& job)
     : limit_(std::move(limit)),
       session_(std::move(session)),
-      near_(std::move(near)),
+      localTransport_(std::move(localTransport)),
       job_(job),
-      nearRanks_(static_cast<size_t>(session_->size()), -1),
+      neighbourRanks_(static_cast<size_t>(session_->size()), -1),
       allocations_(kMaxAllocations),
       left_(static_cast<size_t>(session_->size())),
-      told_(static_cast<size_t>(session_->size())) {
-  if (!near_) return;
+      peerAllocations_(static_cast<size_t>(session_->size())) {
+  if (!localTransport_) return;
   for (size_t i = 0; i < session_->localRanks().size(); ++i)
-    nearRanks_[static_cast<size_t>(session_->localRanks()[i])] = static_cast<int>(i);
+    neighbourRanks_[static_cast<size_t>(session_->localRanks()[i])] = static_cast<int>(i);
 }
 
 Expected<std::unique_ptr<Transport>> MpiTransport::create(std::unique_ptr<Session> session,
-                                                          std::unique_ptr<Transport> near,
+                                                          std::unique_ptr<Transport> localTransport,
                                                           std::unique_ptr<CallLimit> limit,
                                                           const MpiJob& job) {
   std::unique_ptr<MpiTransport> transport(
-      new MpiTransport(std::move(session), std::move(near), std::move(limit), job));
+      new MpiTransport(std::move(session), std::move(localTransport), std::move(limit), job));
   BatchLimits limits;
   limits.share = job.batchSignals;
   auto courier = Courier::start(*transport->session_, *transport, limits);
@@ -55,23 +55,23 @@ Expected<std::unique_ptr<Transport>> MpiTransport::create(std::unique_ptr<Sessio
 
 MpiTransport::~MpiTransport() {
   if (!courier_) return;
-  // who is lost will not come: the others get the time to report it, then the job ends
+  // a lost rank will not come: the others get the time to report it, then the job ends
   const double seconds = lostRank() < 0 ? job_.timeoutSeconds : std::min(job_.timeoutSeconds, kGraceSeconds);
   if (Status finished = courier_->finish(seconds); !finished)
     session_->end(fmt::format("rank {}: {}", rank(), finished.error().message));
   limit_->enter("the end of MPI");
   // windows first, then the memory below them, then MPI
   courier_.reset();
-  near_.reset();
+  localTransport_.reset();
 }
 
 Status MpiTransport::reserve(Allocation& allocation, size_t bytes) {
   allocation.bytes = bytes;
-  if (near_) {
-    auto handle = near_->allocate(bytes);
+  if (localTransport_) {
+    auto handle = localTransport_->allocate(bytes);
     if (!handle) return handle.error();
-    allocation.near = *handle;
-    allocation.data = near_->local(*handle);
+    allocation.neighbour = *handle;
+    allocation.data = localTransport_->local(*handle);
   } else {
     auto memory = Reservation::reserve(bytes);
     if (!memory) return memory.error();
@@ -81,7 +81,7 @@ Status MpiTransport::reserve(Allocation& allocation, size_t bytes) {
   return courier_->attach(allocation.data, bytes, job_.timeoutSeconds);
 }
 
-// Sizes first: what comes then, and near's allocations, agree at all ranks.
+// Sizes first: then the rest, and the allocations of the local transport, agree at all ranks.
 Expected<SymmetricHandle> MpiTransport::allocate(size_t bytes) {
   if (allocated_ == kMaxAllocations)
     return Error{fmt::format("more than {} symmetric allocations", kMaxAllocations)};
@@ -95,7 +95,7 @@ Expected<SymmetricHandle> MpiTransport::allocate(size_t bytes) {
   if (!all) return all.error();
   std::lock_guard lock(mutex_);
   for (int other = 0; other < size(); ++other)
-    if (other != rank() && told_[static_cast<size_t>(other)].addresses[index] == kNoMemory)
+    if (other != rank() && peerAllocations_[static_cast<size_t>(other)].addresses[index] == kNoMemory)
       return Error{
           fmt::format("rank {} has no memory for symmetric allocation {} of {} bytes", other, index, bytes)};
   return SymmetricHandle{index};
@@ -106,14 +106,14 @@ Status MpiTransport::exchange(MessageKind kind, uint32_t index, uint64_t value) 
     if (peer != rank()) courier_->post(peer, {kind, index, 0, value});
   const int64_t deadline = monotonicNanoseconds() + limitNanoseconds(job_.timeoutSeconds);
   for (int peer = 0; peer < size(); ++peer) {
-    const Told& told = told_[static_cast<size_t>(peer)];
-    const auto& values = kind == MessageKind::kAllocate ? told.bytes : told.addresses;
+    const PeerAllocations& announced = peerAllocations_[static_cast<size_t>(peer)];
+    const auto& values = kind == MessageKind::kAllocate ? announced.bytes : announced.addresses;
     std::unique_lock lock(mutex_);
     while (peer != rank() && values.size() <= index) {
       lock.unlock();
       if (Status there = checkThere(peer, index, deadline); !there) return there;
       lock.lock();
-      if (values.size() <= index) toldMore_.wait_for(lock, std::chrono::milliseconds(50));
+      if (values.size() <= index) announcedMore_.wait_for(lock, std::chrono::milliseconds(50));
     }
   }
   return {};
@@ -131,11 +131,11 @@ Status MpiTransport::checkThere(int peer, uint32_t index, int64_t deadline) {
   return Error{abortMessage()};
 }
 
-// All ranks see the same and come to the same error.
+// All ranks see the same sizes and return the same error.
 Status MpiTransport::compareBytes(uint32_t index, size_t bytes) {
   std::lock_guard lock(mutex_);
   const auto bytesOf = [&](int of) {
-    return of == rank() ? bytes : told_[static_cast<size_t>(of)].bytes[index];
+    return of == rank() ? bytes : peerAllocations_[static_cast<size_t>(of)].bytes[index];
   };
   for (int other = 1; other < size(); ++other)
     if (bytesOf(other) != bytesOf(0))
@@ -146,8 +146,8 @@ Status MpiTransport::compareBytes(uint32_t index, size_t bytes) {
 
 std::byte* MpiTransport::direct(int rank, SymmetricHandle handle) {
   if (rank == session_->rank()) return local(handle);
-  const int near = nearRank(rank);
-  return near < 0 ? nullptr : near_->direct(near, allocations_[handle.index].near);
+  const int neighbour = neighbourRank(rank);
+  return neighbour < 0 ? nullptr : localTransport_->direct(neighbour, allocations_[handle.index].neighbour);
 }
 
 void MpiTransport::put(int rank, SymmetricHandle handle, size_t offset, const void* data, size_t bytes) {
@@ -158,23 +158,21 @@ void MpiTransport::put(int rank, SymmetricHandle handle, size_t offset, const vo
     return;
   }
   if (!courier_->put(rank, handle.index, offset, data, bytes, job_.timeoutSeconds))
-    abort(
-        fmt::format("rank {}: waited {:g} s until something of {} MiB on their way had left, "
-                    "to send to rank {}",
-                    session_->rank(), job_.timeoutSeconds, Outbox::kRoom >> 20, rank));
+    abort(fmt::format("rank {}: cannot send to rank {}: the {} MiB send queue did not drain within {:g} s",
+                      session_->rank(), rank, Outbox::kRoom >> 20, job_.timeoutSeconds));
 }
 
 void MpiTransport::signal(int rank, SymmetricHandle handle, size_t offset, uint64_t n) {
-  if (const int near = nearRank(rank); near >= 0)
-    return near_->signal(near, allocations_[handle.index].near, offset, n);
+  if (const int neighbour = neighbourRank(rank); neighbour >= 0)
+    return localTransport_->signal(neighbour, allocations_[handle.index].neighbour, offset, n);
   const Message message{MessageKind::kSignal, handle.index, offset, n};
   if (rank == session_->rank()) return applyWord(rank, message);
   courier_->post(rank, message);
 }
 
 void MpiTransport::post(int rank, SymmetricHandle handle, size_t offset, uint64_t value) {
-  if (const int near = nearRank(rank); near >= 0)
-    return near_->post(near, allocations_[handle.index].near, offset, value);
+  if (const int neighbour = neighbourRank(rank); neighbour >= 0)
+    return localTransport_->post(neighbour, allocations_[handle.index].neighbour, offset, value);
   const Message message{MessageKind::kPost, handle.index, offset, value};
   if (rank == session_->rank()) return applyWord(rank, message);
   courier_->post(rank, message);
@@ -189,7 +187,7 @@ void MpiTransport::applyWord(int source, const Message& message) {
     return;
   }
   const auto word = wordAt(allocations_[message.handle].data + message.offset);
-  // pairs with the load in EventCounter::isComplete() and the waiters' looks
+  // pairs with the load in EventCounter::isComplete() and those of waiters
   if (message.kind == MessageKind::kSignal)
     word.fetch_add(message.value, std::memory_order_seq_cst);
   else
@@ -205,11 +203,11 @@ void MpiTransport::take(int source, const Message& message) {
     case MessageKind::kAddress:
     case MessageKind::kAllocate: {
       std::lock_guard lock(mutex_);
-      Told& told = told_[static_cast<size_t>(source)];
-      auto& values = message.kind == MessageKind::kAllocate ? told.bytes : told.addresses;
+      PeerAllocations& announced = peerAllocations_[static_cast<size_t>(source)];
+      auto& values = message.kind == MessageKind::kAllocate ? announced.bytes : announced.addresses;
       values.resize(std::max<size_t>(values.size(), std::min(message.handle, kMaxAllocations - 1) + 1));
       values[std::min(message.handle, kMaxAllocations - 1)] = message.value;
-      toldMore_.notify_all();
+      announcedMore_.notify_all();
       return;
     }
     case MessageKind::kLeft:
@@ -217,7 +215,7 @@ void MpiTransport::take(int source, const Message& message) {
       doorbell().ring();
       return;
     case MessageKind::kAborted:
-      return;  // the courier's
+      return;  // handled by the courier
   }
   takeAbort({fmt::format("rank {}: rank {} sent a message of kind {}", rank(), source,
                          static_cast<int>(message.kind)),
@@ -227,16 +225,17 @@ void MpiTransport::take(int source, const Message& message) {
 void MpiTransport::takeAbort(const Abort& abort) {
   {
     std::lock_guard lock(mutex_);
-    // a neighbour may have aborted near before, in the same words: they do not say who was lost
+    // a neighbour may have aborted the local transport before, with the same message, which does not contain
+    // the lost rank
     if (abort.lost >= 0) lost_.store(abort.lost, std::memory_order_relaxed);
     if (!isAborted()) {
-      if (near_) near_->abort(abort.text);
+      if (localTransport_) localTransport_->abort(abort.text);
       abort_ = abort;
       aborted_.store(true, std::memory_order_seq_cst);  // pairs with isAborted()
     }
   }
   doorbell().ring();
-  toldMore_.notify_all();
+  announcedMore_.notify_all();
 }
 
 void MpiTransport::abort(const std::string& message) {
@@ -245,24 +244,24 @@ void MpiTransport::abort(const std::string& message) {
 }
 
 bool MpiTransport::isAborted() const {
-  return near_ ? near_->isAborted() : aborted_.load(std::memory_order_seq_cst);
+  return localTransport_ ? localTransport_->isAborted() : aborted_.load(std::memory_order_seq_cst);
 }
 
 std::string MpiTransport::abortMessage() const {
-  if (!near_) {
+  if (!localTransport_) {
     std::lock_guard lock(mutex_);
     return abort_.text;
   }
-  // near counts the ranks of this machine only
-  const int lost = near_->lostRank();
+  // the local transport numbers the ranks of this machine only
+  const int lost = localTransport_->lostRank();
   const int world = lost < 0 ? lost : session_->localRanks()[static_cast<size_t>(lost)];
-  return world == lost ? near_->abortMessage() : fmt::format("rank {} has died", world);
+  return world == lost ? localTransport_->abortMessage() : fmt::format("rank {} has died", world);
 }
 
 int MpiTransport::lostRank() const {
-  const int near = near_ ? near_->lostRank() : -1;
-  return near >= 0 ? session_->localRanks()[static_cast<size_t>(near)]
-                   : lost_.load(std::memory_order_relaxed);
+  const int neighbour = localTransport_ ? localTransport_->lostRank() : -1;
+  return neighbour >= 0 ? session_->localRanks()[static_cast<size_t>(neighbour)]
+                        : lost_.load(std::memory_order_relaxed);
 }
 
 std::optional<Abort> MpiTransport::aborted() {

@@ -1,8 +1,9 @@
-// MpiTransport: what joinMpi() makes. Ranks of this machine are reached through `near`, if there is one,
-// others through the courier.
+// MpiTransport: the transport that joinMpi() makes. Ranks of this machine are reached through the local
+// transport, if there is one, others through the courier.
 //
-// Memory is near's, so that neighbours store to it and MPI's windows lie over it. Counters are added to
-// natively by everyone: by neighbours, and by the courier for ranks of other machines.
+// The memory belongs to the local transport, so that neighbours store to it, and MPI's windows cover it. All
+// additions to counters are native: those of neighbours, and those of the courier for ranks of other
+// machines.
 #pragma once
 
 #include <array>
@@ -22,10 +23,10 @@ namespace sluice::mpi {
 
 class MpiTransport final : public Transport, private Receiver {
  public:
-  // Collective. `near` joins the ranks of this machine in the order of session->localRanks(), or is null;
-  // `limit` is in the phase in which all ranks meet.
+  // Collective. `localTransport` joins the ranks of this machine in the order of session->localRanks(), or is
+  // null; `limit` is in the phase in which all ranks meet.
   static Expected<std::unique_ptr<Transport>> create(std::unique_ptr<Session> session,
-                                                     std::unique_ptr<Transport> near,
+                                                     std::unique_ptr<Transport> localTransport,
                                                      std::unique_ptr<CallLimit> limit, const MpiJob& job);
   // Collective: returns when all ranks have left; ends the job where one does not within the limit.
   ~MpiTransport() override;
@@ -41,13 +42,15 @@ class MpiTransport final : public Transport, private Receiver {
   void put(int rank, SymmetricHandle handle, size_t offset, const void* data, size_t bytes) override;
   void signal(int rank, SymmetricHandle handle, size_t offset, uint64_t n) override;
   void post(int rank, SymmetricHandle handle, size_t offset, uint64_t value) override;
-  Doorbell& doorbell() override { return near_ ? near_->doorbell() : bell_; }
+  Doorbell& doorbell() override { return localTransport_ ? localTransport_->doorbell() : bell_; }
   void abort(const std::string& message) override;
   bool isAborted() const override;
   std::string abortMessage() const override;
   int lostRank() const override;
   bool hasLeft(int rank) const override;
-  bool isStopped(int rank) const override { return nearRank(rank) >= 0 && near_->isStopped(nearRank(rank)); }
+  bool isStopped(int rank) const override {
+    return neighbourRank(rank) >= 0 && localTransport_->isStopped(neighbourRank(rank));
+  }
   CommStats stats() const override { return courier_->stats(); }
 
  private:
@@ -56,49 +59,49 @@ class MpiTransport final : public Transport, private Receiver {
   struct Allocation {
     std::byte* data = nullptr;
     size_t bytes = 0;
-    SymmetricHandle near;
-    Reservation own;  // where there is no near
+    SymmetricHandle neighbour;  // of the local transport
+    Reservation own;            // where there is no local transport
   };
-  // What another rank said of its allocations, by number.
-  struct Told {
+  // The allocations that another rank has announced, by number.
+  struct PeerAllocations {
     std::vector<uint64_t> bytes;
     std::vector<uint64_t> addresses;
   };
 
-  MpiTransport(std::unique_ptr<Session> session, std::unique_ptr<Transport> near,
+  MpiTransport(std::unique_ptr<Session> session, std::unique_ptr<Transport> localTransport,
                std::unique_ptr<CallLimit> limit, const MpiJob& job);
   void take(int source, const Message& message) override;
   void takeAbort(const Abort& abort) override;
   std::optional<Abort> aborted() override;
 
-  // The rank as `near` numbers it, or -1.
-  int nearRank(int rank) const { return nearRanks_[static_cast<size_t>(rank)]; }
+  // The rank as the local transport numbers it, or -1.
+  int neighbourRank(int rank) const { return neighbourRanks_[static_cast<size_t>(rank)]; }
   Status reserve(Allocation& allocation, size_t bytes);
-  // Tells all other ranks, and returns when they all have told theirs.
+  // Announces the allocation to all other ranks, and returns when all have announced theirs.
   Status exchange(MessageKind kind, uint32_t index, uint64_t value);
-  // Aborts and fails if the rank will not tell it any more.
+  // Aborts and fails if the rank will not announce it any more.
   Status checkThere(int peer, uint32_t index, int64_t deadline);
   Status compareBytes(uint32_t index, size_t bytes);
   void applyWord(int source, const Message& message);
 
   std::unique_ptr<CallLimit> limit_;  // first: it covers the end of the session
   std::unique_ptr<Session> session_;
-  std::unique_ptr<Transport> near_;
+  std::unique_ptr<Transport> localTransport_;
   const MpiJob job_;
-  std::vector<int> nearRanks_;
-  // fixed capacity: workers look allocations up while others are made
+  std::vector<int> neighbourRanks_;
+  // fixed capacity: workers look up allocations while others are made
   std::vector<Allocation> allocations_;
   uint32_t allocated_ = 0;
-  Doorbell bell_;  // where there is no near
+  Doorbell bell_;  // where there is no local transport
   std::vector<std::atomic<bool>> left_;
 
-  mutable std::mutex mutex_;  // guards what follows
-  std::condition_variable toldMore_;
-  std::vector<Told> told_;  // by rank
+  mutable std::mutex mutex_;  // guards the members below
+  std::condition_variable announcedMore_;
+  std::vector<PeerAllocations> peerAllocations_;  // by rank
   Abort abort_;
   std::atomic<bool> aborted_{false};
   std::atomic<int> lost_{-1};
-  std::unique_ptr<Courier> courier_;  // last: it calls back
+  std::unique_ptr<Courier> courier_;  // last member: it calls back
 };
 
 }  // namespace sluice::mpi

@@ -1,10 +1,10 @@
 // Outbox: what the workers of a rank want sent, in order, until the courier takes it in batches.
 //
-// Puts are copied, so that who puts goes on at once. The copies are bounded: a put that finds no room waits
-// until the courier has sent something. That waits for the two ranks' couriers only, which wait for no task:
-// it ends. Messages are small and never wait.
+// Puts are copied, so that the caller continues at once. The copies are bounded: a put that finds no room
+// waits until the courier has sent something. That wait ends, because it depends only on the two ranks'
+// couriers, which wait for no task. Messages are small and never wait.
 //
-// Any number of threads put and post; one takes.
+// Any number of threads put and post; one thread takes.
 #pragma once
 
 #include <condition_variable>
@@ -26,9 +26,9 @@ struct PutOrder {
   std::unique_ptr<std::byte[]> data;
 };
 
-// What goes to one rank behind one flush: the messages may be read when all puts are there.
+// What goes to one rank with one flush: the messages may be read when all puts have arrived.
 struct Batch {
-  std::vector<Message> before;  // these were ordered before the first put
+  std::vector<Message> before;  // requested before the first put
   std::vector<PutOrder> puts;
   std::vector<Message> after;
   size_t bytes = 0;  // of the puts
@@ -45,18 +45,18 @@ struct BatchLimits {
 class Outbox {
  public:
   static constexpr size_t kRoom = size_t{256} << 20;        // bytes of puts
-  static constexpr size_t kLargestPut = size_t{256} << 10;  // larger ones are cut
+  static constexpr size_t kLargestPut = size_t{256} << 10;  // larger puts are split
 
   explicit Outbox(int ranks, size_t room = kRoom) : room_(room), queues_(static_cast<size_t>(ranks)) {}
 
-  // False: there was no room within the time, and not all was taken.
+  // False: there was no room within the time limit, and part of the bytes was not taken.
   bool put(int rank, uint32_t handle, size_t offset, const void* data, size_t bytes, double seconds);
   void post(int rank, const Message& message);
 
   Batch take(int rank, const BatchLimits& limits);
-  // Makes room: puts of so many bytes are gone.
+  // Makes room: puts of so many bytes have been sent.
   void release(size_t bytes);
-  // Drops all puts, signals and posts, and whatever is put from now on. Other messages are still taken.
+  // Drops all puts, signals and posts, including later ones. Other messages are still taken.
   void abandon();
   bool isEmpty(int rank);
 
@@ -70,7 +70,7 @@ class Outbox {
   const size_t room_;
   std::mutex mutex_;
   std::condition_variable released_;
-  size_t held_ = 0;  // bytes of puts, taken ones too until they are released
+  size_t held_ = 0;  // bytes of puts, including taken ones until they are released
   bool abandoned_ = false;
   std::vector<std::deque<Order>> queues_;  // by rank
 };

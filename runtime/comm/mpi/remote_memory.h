@@ -1,6 +1,6 @@
-// RemoteMemory: the window through which ranks reach each other's memory.
+// RemoteMemory: the window through which ranks access each other's memory.
 //
-// It is dynamic and lies over all symmetric memory, so that one flush completes what went to any allocation.
+// It is dynamic and covers all symmetric memory, so that one flush completes the puts to all allocations.
 //
 // Resource type; one thread at a time calls it. Every function returns MPI's error as a value.
 #pragma once
@@ -17,23 +17,23 @@ namespace sluice::mpi {
 
 class RemoteMemory {
  public:
-  // Collective over the communicator. Errors: no engine of this MPI makes such windows here, or one that is
-  // known not to keep them.
+  // Collective over the communicator. Errors: no engine of this MPI makes such windows here, or only one
+  // whose windows are known not to work.
   static Expected<std::unique_ptr<RemoteMemory>> create(MPI_Comm comm);
-  // Collective: returns when all ranks are here. Nothing is under way any more.
+  // Collective: returns when all ranks have called it. Nothing is under way any more.
   ~RemoteMemory();
   RemoteMemory(const RemoteMemory&) = delete;
   RemoteMemory& operator=(const RemoteMemory&) = delete;
 
-  // From now on other ranks may reach this memory, as long as the window lives.
+  // From now on other ranks may access this memory, as long as the window lives.
   Status attach(std::byte* base, size_t bytes);
 
-  // `data` stays as it is until the flush.
+  // `data` must not change until the flush.
   Status put(int rank, uint64_t address, const void* data, size_t bytes);
-  // Stores words one by one, each of them whole; `words` stay until the flush.
+  // Stores words one by one, each atomically; `words` must not change until the flush.
   Status store(int rank, uint64_t address, std::span<const uint64_t> words);
-  // Begins to read a word at `address` into `word`. It comes about when the earlier operations have:
-  // not by MPI's rules, but in practice, and then the flush does not have to wait.
+  // Begins to read a word at `address` into `word`. It completes after the earlier operations, not by MPI's
+  // rules but in practice, and then the flush does not wait.
   Status probe(int rank, uint64_t address, uint64_t* word, MPI_Request* request);
   // Returns when all earlier operations are complete at `rank`.
   Status flush(int rank);

@@ -14,8 +14,8 @@
 namespace sluice::mpi {
 namespace {
 
-// Whether who started this process ends the whole job by itself when one process ends before MPI_Finalize:
-// Open MPI's mpirun does, unless it was told to go on.
+// Whether the launcher ends the whole job by itself when one process ends before MPI_Finalize: Open MPI's
+// mpirun does, unless it was told to go on.
 bool launcherEndsJob() {
   return std::getenv("OMPI_MCA_orte_launch") && !std::getenv("OMPI_MCA_orte_enable_recovery");
 }
@@ -77,7 +77,7 @@ Status Session::findNeighbours() {
 }
 
 Expected<std::string> Session::makeLocalName() const {
-  // every rank draws and all learn all draws: those of this machine use their first one's
+  // every rank draws a name and all gather all of them: ranks of one machine use that of their first rank
   std::array<unsigned char, 16> own{};
   if (getrandom(own.data(), own.size(), 0) != static_cast<ssize_t>(own.size()))
     return Error{"no random bytes for the name of the job"};
@@ -94,7 +94,7 @@ Expected<std::string> Session::makeLocalName() const {
 void Session::end(const std::string& message) const {
   std::fprintf(stderr, "error: %s\n", message.c_str());
   std::fflush(nullptr);
-  // behind MPI_Abort Open MPI 4.1's mpirun hung or crashed in 1 of 100 runs
+  // after MPI_Abort the mpirun of Open MPI 4.1 hung or crashed in 1 of 100 runs
   if (!launcherEndsJob()) MPI_Abort(comm_, 1);
   std::_Exit(1);
 }
@@ -110,20 +110,21 @@ namespace sluice {
 
 void setMpiDefaults() {
   const auto choose = [](const char* variable, const char* value) { setenv(variable, value, 0); };
-  // Windows on UCX itself do not work in Open MPI 4 (RemoteMemory::create); those on messages do, also on
-  // UCX's.
+  // Windows on UCX itself do not work in Open MPI 4 (RemoteMemory::create); those on messages do, including
+  // messages over UCX.
   choose("OMPI_MCA_osc", "^ucx");
   // A process that waits inside MPI spins; its workers need that core.
   choose("OMPI_MCA_mpi_yield_when_idle", "1");
-  // With UCX only every 100th look at the network lets windows go on, and couriers sleep between two of them.
+  // With UCX only every 100th look at the network lets windows progress, and couriers sleep between two
+  // looks.
   choose("OMPI_MCA_pml_ucx_progress_iterations", "1");
-  // Who asks for UCX gets it on any network, not on InfiniBand only.
+  // A job that requests UCX gets it on any network, not only on InfiniBand.
   if (mpi::asksFor("OMPI_MCA_pml", "ucx")) {
     choose("OMPI_MCA_pml_ucx_tls", "any");
     choose("OMPI_MCA_pml_ucx_devices", "any");
   }
   // libfabric 1.17's provider net, which is taken by default where there is no fabric, loses messages. The
-  // others are Open MPI's own choice; beside a list of what to include there may be none.
+  // others are Open MPI's own list; with a list of what to include this list is not allowed.
   if (!std::getenv("OMPI_MCA_mtl_ofi_provider_include"))
     choose("OMPI_MCA_mtl_ofi_provider_exclude", "shm,sockets,tcp,udp,rstream,usnic,net");
 }

@@ -1,4 +1,4 @@
-// Session: the MPI of this process, and who shares this machine. Outlives everything that calls MPI.
+// Session: the MPI of this process, and the ranks of this machine. Outlives everything that calls MPI.
 //
 // Resource type. Made and destroyed by one thread; between the two all calls of MPI are made by one thread at
 // a time.
@@ -15,14 +15,14 @@
 
 namespace sluice::mpi {
 
-// An error that says what was tried, unless `code` is MPI_SUCCESS.
+// An error that names the attempted operation, unless `code` is MPI_SUCCESS.
 Status checked(int code, const char* what);
 
 class Session {
  public:
   // Collective over all processes of the job.
   static Expected<std::unique_ptr<Session>> open(CallLimit& limit);
-  // Collective, if this session initialised MPI: returns when all ranks are here.
+  // Collective, if this session initialised MPI: returns when all ranks have called it.
   ~Session();
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;

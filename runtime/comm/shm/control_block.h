@@ -1,13 +1,13 @@
-// What all processes of a job keep at the beginning of their shared file: who is there, who is lost, why the
-// step was aborted, and what was allocated.
+// ControlBlock: the beginning of the shared file of a job: which ranks have left or are lost, why the step
+// was aborted, and the sizes allocated.
 //
-// Lies in memory that all ranks map and write. Everything that two processes may touch at once is a lock-free
-// atomic, and nobody waits for another to finish a change: a process may be killed between any two stores.
-// It begins as zeros, as a new file is: nobody has to make it.
+// It is in memory that all ranks map and write. Everything that two processes may access at once is a
+// lock-free atomic, and no process waits for another to finish a change, because a process may be killed
+// between any two stores. Zeros are its initial value, as in a new file: no process constructs it.
 //
-// What a dead process leaves in its own Doorbell (threads that attend or park for ever) costs whoever rings
-// it a system call, and nothing else: it never attends to a doorbell of another rank, so that no living
-// thread depends on its counts.
+// A dead process may leave threads that attend or park in its own Doorbell. That costs a rank that rings it a
+// system call, and nothing else: a process never attends to a doorbell of another rank, so that no living
+// thread depends on those counts.
 #pragma once
 
 #include <atomic>
@@ -31,10 +31,10 @@ struct RankControl {
 };
 
 struct ControlBlock {
-  // rank + 1 whose message is that of all; 0: not aborted. Only looked at in the hot path: a line of its own.
+  // rank + 1 of the one whose message counts; 0: not aborted. Read in the hot path: on a line of its own.
   alignas(64) std::atomic<uint32_t> aborted{0};
-  alignas(64) std::atomic<uint32_t> lost{0};  // rank + 1 of the first that was lost; 0: none
-  // By index: (bytes * kMaxProcesses + rank) + 1 of the rank that allocated first; 0: nobody yet.
+  alignas(64) std::atomic<uint32_t> lost{0};  // rank + 1 of the first lost rank; 0: none
+  // By index: (bytes * kMaxProcesses + rank) + 1 of the rank that allocated first; 0: no rank yet.
   std::atomic<uint64_t> allocations[kMaxSharedAllocations] = {};
   RankControl ranks[kMaxProcesses];
 };

@@ -15,7 +15,7 @@
 namespace sluice {
 namespace {
 
-// The handlers of the program belong to threads of the program.
+// Signal handlers of the program must run in threads of the program.
 class NoSignals {
  public:
   NoSignals() {
@@ -61,7 +61,7 @@ void LifeWatcher::watch() {
     if (pollers[0].revents) return;
     for (size_t i = 0; i < lines_.size(); ++i) {
       if (!pollers[1 + i].revents) continue;
-      pollers[1 + i].fd = -1;  // no longer looked at
+      pollers[1 + i].fd = -1;  // no longer watched
       ended_(lines_[i].rank);
     }
   }

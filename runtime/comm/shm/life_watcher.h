@@ -1,7 +1,7 @@
 // LifeWatcher: a thread of this process that notices the end of other processes.
 //
-// It sleeps until one ends, takes no signals, and ends with the object. In a forked child there is no such
-// thread: there an object is left alone, never destroyed.
+// It sleeps until one ends, takes no signals, and ends with the object. A forked child has no such thread:
+// there the object must not be destroyed.
 #pragma once
 
 #include <functional>
@@ -30,7 +30,7 @@ class LifeWatcher {
 
   std::vector<LifeLine> lines_;
   Ended ended_;
-  FileDescriptor stop_;  // can be read once the thread shall end
+  FileDescriptor stop_;  // readable once the thread must end
   std::thread thread_;
 };
 

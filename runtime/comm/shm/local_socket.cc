@@ -13,7 +13,7 @@
 namespace sluice {
 namespace {
 
-constexpr size_t kMostFiles = 253;  // in one message, says the kernel
+constexpr size_t kMostFiles = 253;  // per message; the kernel's limit
 #ifdef SO_PEERPIDFD
 constexpr int kPeerPidfd = SO_PEERPIDFD;
 #else
@@ -25,7 +25,7 @@ socklen_t makeAddress(const std::string& name, sockaddr_un& address) {
   address = {};
   address.sun_family = AF_UNIX;
   const size_t length = std::min(name.size(), sizeof(address.sun_path) - 1);
-  std::memcpy(address.sun_path + 1, name.data(), length);  // behind a zero: abstract
+  std::memcpy(address.sun_path + 1, name.data(), length);  // after a zero byte: abstract
   return static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + length);
 }
 
@@ -86,7 +86,7 @@ FileDescriptor watchPeer(const FileDescriptor& socket, pid_t process) {
   if (getsockopt(socket.get(), SOL_SOCKET, kPeerPidfd, &file, &length) == 0) return FileDescriptor(file);
   if (process <= 0) return {};
   FileDescriptor opened(static_cast<int>(syscall(SYS_pidfd_open, process, 0)));
-  // still connected, so that the number was still that of this process
+  // still connected, so the number was still that of this process
   if (isGone(socket)) opened.reset();
   return opened;
 }
@@ -115,7 +115,7 @@ bool sendMessage(const FileDescriptor& socket, std::span<const std::byte> messag
     attached->cmsg_len = CMSG_LEN(files.size() * sizeof(int));
     std::memcpy(CMSG_DATA(attached), files.data(), files.size() * sizeof(int));
   }
-  // no SIGPIPE: a peer that is gone is an ordinary case
+  // no SIGPIPE: a peer that has ended is an ordinary case
   return sendmsg(socket.get(), &header, MSG_NOSIGNAL) == static_cast<ssize_t>(message.size());
 }
 

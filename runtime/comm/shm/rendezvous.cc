@@ -15,7 +15,7 @@ namespace sluice {
 namespace {
 
 constexpr int64_t kMillisecond = 1'000'000;
-// A rank waits a little longer than rank 0, who knows which ranks are missing.
+// A rank waits a little longer than rank 0, which knows the missing ranks.
 constexpr int64_t kGrace = 1000 * kMillisecond;
 constexpr size_t kMaxReason = 1024;
 static_assert(kMaxProcesses * sizeof(int32_t) <= kMaxReason);
@@ -60,7 +60,7 @@ Expected<Meeting> visitRendezvous(const SharedMemoryJob& job, int64_t deadline) 
   RendezvousHello hello;
   hello.rank = job.rank;
   hello.size = job.size;
-  sendMessage(*socket, std::as_bytes(std::span(&hello, 1)));  // if this fails, the reply says why
+  sendMessage(*socket, std::as_bytes(std::span(&hello, 1)));  // if this fails, the reply has the reason
   auto message = awaitReply(job, *socket, deadline);
   if (!message) return message.error();
   if (message->bytes.empty())

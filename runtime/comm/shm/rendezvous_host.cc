@@ -18,7 +18,7 @@
 namespace sluice {
 namespace {
 
-constexpr size_t kMostSilent = 64;  // connections that have not said who they are
+constexpr size_t kMostSilent = 64;  // connections that have not identified themselves
 
 class Host {
  public:
@@ -27,7 +27,7 @@ class Host {
 
   Expected<Meeting> meet(LifeLineKind kind) {
     const Status all = awaitAll();
-    // nobody listens from here on: whoever comes now comes to another job of that name
+    // no socket listens from here on: a later rank belongs to another job of that name
     listener_.reset();
     auto meeting = all ? welcome(kind) : Expected<Meeting>(all.error());
     if (!meeting) refuseAll(meeting.error().message);
@@ -71,7 +71,7 @@ Status Host::awaitAll() {
   return {};
 }
 
-// Waits for whatever comes next, and deals with it.
+// Waits for the next event and handles it.
 Status Host::look(int64_t open) {
   std::vector<pollfd> pollers{{listener_.get(), POLLIN, 0}};
   for (const Connection& connection : silent_) pollers.push_back({connection.socket.get(), POLLIN, 0});
@@ -80,7 +80,7 @@ Status Host::look(int64_t open) {
   if (poll(pollers.data(), pollers.size(), static_cast<int>(milliseconds)) <= 0) return {};
 
   for (size_t rank = 0; rank < ranks_.size(); ++rank) {
-    // a rank that waits says nothing: this is its end
+    // a waiting rank sends nothing: this is its end
     if (pollers[1 + silent_.size() + rank].revents)
       return Error{fmt::format("rank {} (process {}) of job '{}' has ended before all ranks had come", rank,
                                ranks_[rank]->process, job_.name)};
@@ -160,7 +160,7 @@ std::string Host::missing() const {
   return fmt::format("{}", fmt::join(missing, ", "));
 }
 
-// Of all ranks; none at all where one cannot be had.
+// The life lines of all ranks, or none where any of them is unavailable.
 Expected<std::vector<FileDescriptor>> Host::openLifeLines() {
   std::vector<FileDescriptor> files;
   files.push_back(watchSelf());
@@ -175,8 +175,8 @@ Expected<std::vector<FileDescriptor>> Host::openLifeLines() {
   return files;
 }
 
-// So many files may be on their way at once, and no more: whoever receives some makes room. If the rank is
-// gone by now, its life line will tell all.
+// The system limits how many files are in flight at once; a rank that receives some makes room. If the rank
+// has ended by now, all notice it by its life line.
 Status Host::sendWelcome(const Connection& connection, const std::vector<std::byte>& message,
                          const std::vector<int>& files) {
   while (!sendMessage(connection.socket, message, files) && !isGone(connection.socket)) {

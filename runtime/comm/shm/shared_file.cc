@@ -17,14 +17,14 @@ namespace sluice {
 namespace {
 
 constexpr size_t kFileBytes = size_t{1} << 46;     // half of the address space of a process
-constexpr size_t kSmallestFile = size_t{1} << 24;  // less holds no layer
+constexpr size_t kSmallestFile = size_t{1} << 24;  // no layer fits into less
 
 }  // namespace
 
 Expected<FileDescriptor> makeSharedFile() {
   FileDescriptor file(memfd_create("sluice", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!file) return Error{fmt::format("cannot make shared memory: {}", std::strerror(errno))};
-  // a file beyond the limit would be a signal that kills, not an error
+  // writing a file beyond the limit would raise a deadly signal instead of an error
   rlimit limit;
   size_t bytes = kFileBytes;
   if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
@@ -64,14 +64,15 @@ Expected<SharedMapping> SharedMapping::map(int file, size_t offset, size_t bytes
   const auto failed = [&] {
     return Error{fmt::format("cannot map {} bytes of shared memory: {}", bytes, std::strerror(errno))};
   };
-  // room to begin at a huge page, so that address and place in the file agree; then what is too much goes
+  // room to begin at a huge page, so that address and offset in the file are aligned alike; the rest is then
+  // unmapped
   const size_t slack = alignment > 4096 ? alignment : 0;
   void* const room =
       mmap(nullptr, bytes + slack, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (room == MAP_FAILED) return failed();
   auto* const begin = static_cast<std::byte*>(room);
   const size_t before = slack > 0 ? -reinterpret_cast<uintptr_t>(room) % alignment : 0;
-  // NORESERVE: the worst case of a routing is far above what any step touches
+  // NORESERVE: the worst case of a routing is far more than any step touches
   void* const mapping = mmap(begin + before, bytes, PROT_READ | PROT_WRITE,
                              MAP_SHARED | MAP_FIXED | MAP_NORESERVE, file, static_cast<off_t>(offset));
   if (mapping == MAP_FAILED) {
@@ -84,7 +85,7 @@ Expected<SharedMapping> SharedMapping::map(int file, size_t offset, size_t bytes
   result.data_ = static_cast<std::byte*>(mapping);
   result.size_ = bytes;
   madvise(mapping, bytes, MADV_DONTFORK);
-  // the death of a process is known only when its core has been written
+  // the death of a process is noticed only when its core has been written
   madvise(mapping, bytes, MADV_DONTDUMP);
   if (slack > 0) adviseHugePages(mapping, bytes);
   return result;

@@ -1,8 +1,8 @@
 // SharedFile: the memory of a job, a file in no directory that its processes pass to each other.
 //
 // It is as large as a file may be and takes memory page by page as it is touched. Where the machine has no
-// page left, the touch itself fails: the process is killed (SIGBUS, or by the system's choice of a victim),
-// which no call can tell before. Only one user's processes can open it (mode 0600), and nobody can shrink it.
+// page left, the access itself fails: the process is killed (SIGBUS, or by the system's choice of a victim),
+// which no call can predict. Only one user's processes can open it (mode 0600), and no process can shrink it.
 #pragma once
 
 #include <cstddef>
@@ -13,13 +13,13 @@
 
 namespace sluice {
 
-// A new one. Errors: a system without such files; a limit of file sizes that leaves no room.
+// A new file. Errors: a system without such files; a limit of file sizes that leaves no room.
 Expected<FileDescriptor> makeSharedFile();
 // Of a file that came from another process.
 Expected<size_t> sharedFileBytes(int file);
 
 // Part of a shared file in this process. Resource type: one owner, moved but not copied. A forked child does
-// not inherit it, and no core has it.
+// not inherit it, and core files leave it out.
 class SharedMapping {
  public:
   SharedMapping() = default;

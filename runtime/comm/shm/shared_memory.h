@@ -1,13 +1,13 @@
 // Ranks as processes of one machine: their symmetric memory is one file without a name that all of them map.
 //
-// Nothing of it is found in any directory, so that nothing is left however the processes end. The death of a
-// process is noticed at once and aborts the step of all others: a thread that sleeps until then sees to it. A
-// stopped process is not dead, nor is one that left.
+// The file is in no directory, so that nothing is left however the processes end. A thread that otherwise
+// sleeps notices the death of a process at once and aborts the step of all others. A stopped process is not
+// dead, and neither is one that left.
 //
 // Memory is taken as it is touched. Where the machine, or a limit of its container, has none left, the
-// process that touches it is killed (SIGBUS, or as the system chooses); that cannot be an error here, but the
-// others are told. A forked child of a rank may end or exec, and destroy its copy of the transport; nothing
-// else.
+// process that touches it is killed (SIGBUS, or the system's choice of a victim); that cannot be an error
+// here, but the others report the death. A forked child of a rank may end or exec, and destroy its copy of
+// the transport; nothing else.
 #pragma once
 
 #include <cstddef>
@@ -25,12 +25,12 @@ struct SharedMemoryJob {
   std::string name;  // the same at all ranks of this job, and of no other job of this user; 1 to 64 bytes
   int rank = 0;
   int size = 1;                // at most 240
-  double timeoutSeconds = 30;  // for all ranks to come
+  double timeoutSeconds = 30;  // for all ranks to join
 };
 
 // Collective: every rank of the job calls it in a process of its own. Destroying the transport leaves the job
 // in good order; a process that ends without that is lost. Errors: a rank that does not come, comes twice, is
-// of another user, or expects another number of ranks; a time limit that is none.
+// of another user, or expects another number of ranks; an invalid time limit.
 Expected<std::unique_ptr<Transport>> joinSharedMemory(const SharedMemoryJob& job);
 
 }  // namespace sluice

@@ -21,7 +21,7 @@ TEST_CASE("a unit that another process has is not taken, until that gives it bac
   CHECK(one.take(units) == 3);
   CHECK(other.take(units) == 5);
   CHECK(other.take(std::vector<int>{3}) == -1);
-  one.giveBack(3);
+  one.release(3);
   CHECK(other.take(std::vector<int>{3}) == 3);
 }
 
@@ -31,7 +31,7 @@ TEST_CASE("a process uses its own units evenly, the first ones first") {
   CHECK(claims.take(units) == 1);
   CHECK(claims.take(units) == 0);
   CHECK(claims.take(units) == 1);
-  claims.giveBack(0);
+  claims.release(0);
   CHECK(claims.take(units) == 0);
 }
 
@@ -41,9 +41,9 @@ TEST_CASE("a unit is kept as long as anything of the process uses it") {
   const std::vector<int> unit = {7};
   REQUIRE(one.take(unit) == 7);
   REQUIRE(one.take(unit) == 7);
-  one.giveBack(7);
+  one.release(7);
   CHECK(other.take(unit) == -1);
-  one.giveBack(7);
+  one.release(7);
   CHECK(other.take(unit) == 7);
 }
 
