@@ -203,8 +203,8 @@ std::string checkUsage(Arguments& arguments) {
   return {};
 }
 
-int printIr(const Arguments& arguments, const Target& target, const std::string& stopAfter) {
-  const Expected<std::string> text = lower(arguments.graph, target, arguments.options, stopAfter);
+int printPhase(const Arguments& arguments, const Target& target) {
+  const Expected<std::string> text = lower(arguments.graph, target, arguments.options, arguments.stopAfter);
   if (!text) return fail(text.error().message, kBadInput);
   show(*text);
   return 0;
@@ -220,30 +220,33 @@ std::string summary(const Arguments& arguments, const TaskProgram& program) {
       program.events.size(), program.regions.size(), encode(program).size());
 }
 
+bool emitsGraph(const Arguments& arguments) { return arguments.emit == "json" || arguments.emit == "moe"; }
+
+int printGraph(const Arguments& arguments, const Ir& graph) {
+  const Expected<std::string> text =
+      arguments.emit == "json" ? graphFileOf(graph, arguments.graph) : printIr(graph);
+  if (!text) return fail(text.error().message, kBadInput);
+  show(*text);
+  return 0;
+}
+
 int makeProgram(const Arguments& arguments, const Target& target) {
-  const Expected<Compiled> compiled = compileAndTell(arguments.graph, target, arguments.options);
+  const Expected<Compiled> compiled = compileWithReport(arguments.graph, target, arguments.options);
   if (!compiled) return fail(compiled.error().message, kBadInput);
   const TaskProgram& program = *compiled->program;
   if (!arguments.output.empty())
     if (Status written = writeProgram(program, arguments.output); !written)
       return fail("error: " + written.error().message, kBadInput);
   if (arguments.time) fmt::print(stderr, "{}", timesOf(*compiled));
-  if (!arguments.explain.empty()) show(explanationOf(*compiled, arguments.explain));
-  if (arguments.emit == "dot") show(dotOf(*compiled));
+  if (!arguments.explain.empty()) show(explanationOf(*compiled, arguments.graph, arguments.explain));
+  if (arguments.emit == "dot") show(dotOf(*compiled, arguments.graph));
   if (arguments.emit == "program-text") show(printProgram(program));
+  if (arguments.emit == "task") show(printIr(*compiled->tasks));
+  if (emitsGraph(arguments)) return printGraph(arguments, *compiled->graph);
   if (!arguments.emit.empty() || !arguments.explain.empty()) return 0;
   show(summary(arguments, program) + "\n");
   if (!arguments.options.trainable) return 0;
-  const Expected<std::string> kept = keptText(arguments.graph, target, arguments.options);
-  if (!kept) return fail(kept.error().message, kBadInput);
-  show(*kept + "\n");
-  return 0;
-}
-
-int printGraphFile(const Arguments& arguments, const Target& target) {
-  const Expected<std::string> text = exportGraphFile(arguments.graph, target, arguments.options);
-  if (!text) return fail(text.error().message, kBadInput);
-  show(*text);
+  show(keptText(*compiled->graph, arguments.options.keep) + "\n");
   return 0;
 }
 
@@ -262,14 +265,11 @@ int run(Arguments& arguments, const char* argv0) {
     if (!expect) return fail(expect.error().message, kBadInput);
     arguments.options.expect = *expect;
   }
-  if (!arguments.stopAfter.empty()) return printIr(arguments, *target, arguments.stopAfter);
-  const bool tells = !arguments.explain.empty() || arguments.emit == "dot" || arguments.time;
-  if (tells || !arguments.output.empty() || arguments.emit == "program-text")
-    if (const int status = makeProgram(arguments, *target); status != 0) return status;
-  if (arguments.emit == "json") return printGraphFile(arguments, *target);
-  if (arguments.emit == "moe") return printIr(arguments, *target, "differentiate");
-  if (arguments.emit == "task") return printIr(arguments, *target, "");
-  return 0;
+  if (!arguments.stopAfter.empty()) return printPhase(arguments, *target);
+  if (!arguments.output.empty() || !emitsGraph(arguments)) return makeProgram(arguments, *target);
+  const Expected<IrPointer> graph = deriveGraph(arguments.graph, *target, arguments.options);
+  if (!graph) return fail(graph.error().message, kBadInput);
+  return printGraph(arguments, **graph);
 }
 
 }  // namespace

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "compiler/graph/kept_bytes.h"
+#include "compiler/report/kept_bytes.h"
 
 namespace sluice {
 namespace {
@@ -22,14 +22,11 @@ std::string rowsAndTokens(const KeptBytes& kept, const char* row, const char* to
 
 }  // namespace
 
-Expected<std::string> keptText(const std::string& path, const Target& target, CompileOptions options) {
-  const Expected<Graph> chosen = deriveGraph(path, target, options);
-  if (!chosen) return chosen.error();
-  options.keep = options.keep == "all" ? "minimal" : "all";
-  const Expected<Graph> other = deriveGraph(path, target, options);
-  if (!other) return other.error();
-  return fmt::format("keeps {} ({}: {})", rowsAndTokens(keptBytes(*chosen), " bytes a row", " a token"),
-                     options.keep, rowsAndTokens(keptBytes(*other), "", ""));
+std::string keptText(const Ir& graph, const std::string& keep) {
+  const bool minimal = keep == "minimal";
+  const moe::GraphOp op = *graph.module.get().getOps<moe::GraphOp>().begin();
+  return fmt::format("keeps {} ({}: {})", rowsAndTokens(keptBytes(op), " bytes a row", " a token"),
+                     minimal ? "all" : "minimal", rowsAndTokens(keptBytesOtherwise(op, minimal), "", ""));
 }
 
 }  // namespace sluice

@@ -3,12 +3,12 @@
 
 #include <string>
 
-#include "compiler/api/compile.h"
+#include "compiler/api/ir.h"
 
 namespace sluice {
 
 // "keeps 6,144 bytes a row (minimal: 4,608)", with the bytes a token where there are any; the choice made
-// first. Errors: as compile().
-Expected<std::string> keptText(const std::string& path, const Target& target, CompileOptions options);
+// first. `graph` was derived to `keep` all or minimal.
+std::string keptText(const Ir& graph, const std::string& keep);
 
 }  // namespace sluice

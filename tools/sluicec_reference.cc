@@ -5,6 +5,8 @@
 #include "compiler/analysis/reference_plan.h"
 #include "compiler/analysis/reference_plan_text.h"
 #include "compiler/api/compile.h"
+#include "compiler/api/ir.h"
+#include "compiler/export/export_graph.h"
 #include "compiler/graph/read_graph.h"
 
 namespace sluice {
@@ -36,8 +38,12 @@ Expected<std::string> printReferencePlan(const std::string& path, const Target& 
   // IR is read by a compilation that stops before it looks at the target.
   CompileOptions compilation;
   compilation.sets = symbols;
-  const Expected<Graph> graph =
-      path.ends_with(".json") ? readGraph(path, symbols) : deriveGraph(path, Target{}, compilation);
+  const auto derived = [&]() -> Expected<Graph> {
+    const Expected<IrPointer> ir = deriveGraph(path, Target{}, compilation);
+    if (!ir) return ir.error();
+    return exportGraph(*(*ir)->module, path);
+  };
+  const Expected<Graph> graph = path.ends_with(".json") ? readGraph(path, symbols) : derived();
   if (!graph) return graph.error();
   const Expected<StaticPlan> plan = planReference(*graph, options);
   if (!plan) return plan.error();

@@ -2,18 +2,31 @@
 
 #include <fmt/format.h>
 
+#include "compiler/api/ir.h"
+#include "compiler/export/export_graph.h"
 #include "compiler/export/graph_dot.h"
 #include "compiler/report/explain.h"
 
 namespace sluice {
+namespace {
 
-std::string explanationOf(const Compiled& compiled, const std::string& kind) {
-  const Explanation explanation = explain(compiled.program, compiled.graph, compiled.decisions);
+// Empty where no graph file could express it.
+Graph graphOf(const Compiled& compiled, const std::string& path) {
+  Expected<Graph> graph = exportGraph(*compiled.graph->module, path);
+  return graph ? std::move(*graph) : Graph{};
+}
+
+}  // namespace
+
+std::string explanationOf(const Compiled& compiled, const std::string& path, const std::string& kind) {
+  const Explanation explanation = explain(compiled.program, graphOf(compiled, path), compiled.decisions);
   return kind == "json" ? printExplanationJson(*compiled.program, explanation)
                         : printExplanation(*compiled.program, explanation);
 }
 
-std::string dotOf(const Compiled& compiled) { return printDot(compiled.graph, *compiled.program); }
+std::string dotOf(const Compiled& compiled, const std::string& path) {
+  return printDot(graphOf(compiled, path), *compiled.program);
+}
 
 std::string timesOf(const Compiled& compiled) {
   std::string text;

@@ -7,11 +7,11 @@
 
 namespace sluice {
 
-// `kind` is "text" or "json".
-std::string explanationOf(const Compiled& compiled, const std::string& kind);
+// `path` is that of the graph, `kind` is "text" or "json".
+std::string explanationOf(const Compiled& compiled, const std::string& path, const std::string& kind);
 
 // Graph and families for Graphviz.
-std::string dotOf(const Compiled& compiled);
+std::string dotOf(const Compiled& compiled, const std::string& path);
 
 // A line a phase, in milliseconds, and their sum.
 std::string timesOf(const Compiled& compiled);

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "compiler/analysis/cost/choice.h"
+#include "compiler/api/pass_timer.h"
 #include "compiler/dialect/task.h"
 #include "compiler/emit/emit.h"
 #include "mlir/IR/Diagnostics.h"
@@ -18,7 +19,8 @@ constexpr int32_t kProbeRows = 1 << 16;
 constexpr int32_t kProbeTokens = 1 << 16;
 
 // The families of the program with slots and tiles as large as they come: what is to be cut.
-std::optional<TaskProgram> probe(mlir::ModuleOp module, Target target, PipelineOptions pipeline) {
+std::optional<TaskProgram> probe(mlir::ModuleOp module, Target target, PipelineOptions pipeline,
+                                 std::map<std::string, int>& runs) {
   mlir::OwningOpRef<mlir::ModuleOp> copy(module.clone());
   // What is wrong with the graph is reported by the compilation.
   const mlir::ScopedDiagnosticHandler quiet(module.getContext(),
@@ -28,7 +30,8 @@ std::optional<TaskProgram> probe(mlir::ModuleOp module, Target target, PipelineO
   target.tiles = {kMaxDim, kMaxDim, kMaxDim};
   pipeline.stopAfter = "form-tasks";
   mlir::PassManager passes(module.getContext());
-  buildPipeline(passes, target, pipeline);
+  passes.addInstrumentation(std::make_unique<PassTimer>(nullptr, runs));
+  addTaskPhases(passes, target, pipeline);
   if (failed(passes.run(*copy))) return std::nullopt;
   const auto programs = llvm::to_vector(copy->getOps<task::ProgramOp>());
   if (programs.size() != 1) return std::nullopt;
@@ -38,7 +41,8 @@ std::optional<TaskProgram> probe(mlir::ModuleOp module, Target target, PipelineO
 }  // namespace
 
 Expected<Chosen> chooseTarget(mlir::ModuleOp module, Target target, const CompileOptions& options,
-                              const PipelineOptions& pipeline, std::vector<Decision>& decisions) {
+                              const PipelineOptions& pipeline, std::vector<Decision>& decisions,
+                              std::map<std::string, int>& runs) {
   if (!target.rates) {
     decisions.push_back({"",
                          fmt::format("slots of {} rows and {} tokens, tiles of at most {} columns",
@@ -48,7 +52,7 @@ Expected<Chosen> chooseTarget(mlir::ModuleOp module, Target target, const Compil
                          kDecidedAllSizes});
     return Chosen{std::move(target), {}};
   }
-  const std::optional<TaskProgram> program = probe(module, target, pipeline);
+  const std::optional<TaskProgram> program = probe(module, target, pipeline, runs);
   if (!program) return Chosen{std::move(target), {}};
   CostProblem problem = costProblemOf(*program);
   if (problem.cubeCores > 0) problem.communicationCores = target.communicationCores;

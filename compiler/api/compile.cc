@@ -10,6 +10,7 @@
 #include "compiler/analysis/fusion.h"
 #include "compiler/api/choose.h"
 #include "compiler/api/core_options.h"
+#include "compiler/api/ir.h"
 #include "compiler/api/pass_timer.h"
 #include "compiler/dialect/moe.h"
 #include "compiler/dialect/task.h"
@@ -177,17 +178,17 @@ class Stopwatch {
   const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
-// One compilation: a context, and the module in it.
+// One compilation: a context, and the module in it. Every phase runs at most once.
 class Compilation {
  public:
   Compilation(const std::string& path, const Target& target, const CompileOptions& options)
       : path_(path),
         target_(adjust(target, options)),
         options_(options),
-        context_(mlir::MLIRContext::Threading::DISABLED),
-        report_(context_, path) {
-    context_.printOpOnDiagnostic(false);
-    context_.loadDialect<moe::MoeDialect, task::TaskDialect>();
+        context_(std::make_shared<mlir::MLIRContext>(mlir::MLIRContext::Threading::DISABLED)),
+        report_(*context_, path) {
+    context_->printOpOnDiagnostic(false);
+    context_->loadDialect<moe::MoeDialect, task::TaskDialect>();
   }
 
   Status run(const std::string& stopAfter) {
@@ -206,18 +207,40 @@ class Compilation {
                                 .fuse = options_.fuse,
                                 .keep = options_.keep,
                                 .grads = options_.grads};
+    for (std::string_view phase : phaseNames()) {
+      if (!isGraphPhase(phase)) break;
+      mlir::PassManager passes(context_.get());
+      addGraphPhase(passes, phase, target_, pipeline);
+      if (Status status = run(passes); !status) return status;
+      if (phase == "differentiate") graph_ = snapshot();
+      if (phase == stopAfter) return {};
+    }
     if (Status status = chooseSizesFor(pipeline); !status) return status;
-    mlir::PassManager passes(&context_);
-    passes.addInstrumentation(std::make_unique<PassTimer>(times_));
-    buildPipeline(passes, target_, pipeline);
-    if (failed(passes.run(*module_))) return report_.error();
-    return {};
+    mlir::PassManager passes(context_.get());
+    addTaskPhases(passes, target_, pipeline);
+    return run(passes);
   }
 
-  std::string text() { return printed(*module_); }
+  // The IR as it is.
+  IrPointer snapshot() {
+    return std::make_shared<const Ir>(context_, mlir::OwningOpRef<mlir::ModuleOp>(module_->clone()));
+  }
 
-  Expected<Graph> graph() { return exportGraph(*module_, path_); }
+  // The IR after `differentiate`.
+  const IrPointer& graph() const { return graph_; }
 
+  Expected<Compiled> finish() {
+    Expected<VerifiedProgram> verified = program();
+    if (!verified) return verified.error();
+    return Compiled{std::move(*verified),
+                    graph_,
+                    std::make_shared<const Ir>(context_, std::move(module_)),
+                    std::move(decisions_),
+                    std::move(times_),
+                    std::move(runs_)};
+  }
+
+ private:
   Expected<VerifiedProgram> program() {
     const auto programs = llvm::to_vector(module_->getOps<task::ProgramOp>());
     if (programs.size() != 1)
@@ -228,14 +251,11 @@ class Compilation {
     return verified;
   }
 
-  const std::vector<PhaseTime>& times() const { return times_; }
-  const std::vector<Decision>& decisions() const { return decisions_; }
-
- private:
   Status read(bool isMlir) {
     const Stopwatch watch(times_, "read");
+    ++runs_["read"];
     Expected<Module> module =
-        isMlir ? parseMlir(path_, options_, context_) : importJson(path_, options_, context_);
+        isMlir ? parseMlir(path_, options_, *context_) : importJson(path_, options_, *context_);
     if (!module) return module.error();
     if (*module && options_.accumulate) accumulateAll(module->get());
     if (!*module || failed(mlir::verify(module->get()))) return report_.error();
@@ -243,13 +263,15 @@ class Compilation {
     return {};
   }
 
-  // Phases that know no sizes need no choice.
+  Status run(mlir::PassManager& passes) {
+    passes.addInstrumentation(std::make_unique<PassTimer>(&times_, runs_));
+    if (failed(passes.run(*module_))) return report_.error();
+    return {};
+  }
+
   Status chooseSizesFor(PipelineOptions& pipeline) {
-    if (pipeline.stopAfter == "import" || pipeline.stopAfter == "differentiate" ||
-        pipeline.stopAfter == "fuse")
-      return {};
     const Stopwatch watch(times_, "choose sizes");
-    Expected<Chosen> chosen = chooseTarget(*module_, target_, options_, pipeline, decisions_);
+    Expected<Chosen> chosen = chooseTarget(*module_, target_, options_, pipeline, decisions_, runs_);
     if (!chosen) return chosen.error();
     target_ = std::move(chosen->target);
     pipeline.laneRules = std::move(chosen->laneRules);
@@ -257,53 +279,49 @@ class Compilation {
   }
 
   std::vector<PhaseTime> times_;
+  std::map<std::string, int> runs_;
   std::vector<Decision> decisions_;
   const std::string path_;
   Target target_;
   const CompileOptions options_;
-  mlir::MLIRContext context_;
+  const std::shared_ptr<mlir::MLIRContext> context_;
   Report report_;
   Module module_;
+  IrPointer graph_;
 };
 
 }  // namespace
 
 Expected<TaskProgram> compile(const std::string& path, const Target& target, const CompileOptions& options) {
-  Compilation compilation(path, target, options);
-  if (Status status = compilation.run(""); !status) return status.error();
-  const Expected<VerifiedProgram> program = compilation.program();
-  if (!program) return program.error();
-  return **program;
+  const Expected<Compiled> compiled = compileWithReport(path, target, options);
+  if (!compiled) return compiled.error();
+  return *compiled->program;
 }
 
-Expected<Compiled> compileAndTell(const std::string& path, const Target& target,
-                                  const CompileOptions& options) {
+Expected<Compiled> compileWithReport(const std::string& path, const Target& target,
+                                     const CompileOptions& options) {
   Compilation compilation(path, target, options);
   if (Status status = compilation.run(""); !status) return status.error();
-  Expected<VerifiedProgram> program = compilation.program();
-  if (!program) return program.error();
-  Compiled compiled{std::move(*program), {}, compilation.decisions(), compilation.times()};
-  Compilation again(path, target, options);
-  if (Status status = again.run("differentiate"); !status) return status.error();
-  if (Expected<Graph> graph = again.graph()) compiled.graph = std::move(*graph);
-  return compiled;
+  return compilation.finish();
 }
 
-Expected<Graph> deriveGraph(const std::string& path, const Target& target, const CompileOptions& options) {
+Expected<IrPointer> deriveGraph(const std::string& path, const Target& target,
+                                const CompileOptions& options) {
   Compilation compilation(path, target, options);
   if (Status status = compilation.run("differentiate"); !status) return status.error();
   return compilation.graph();
 }
 
-Expected<std::string> exportGraphFile(const std::string& path, const Target& target,
-                                      const CompileOptions& options) {
-  const Expected<Graph> graph = deriveGraph(path, target, options);
-  if (!graph) return graph.error();
-  std::string text = printGraphJson(*graph);
+Expected<std::string> graphFileOf(const Ir& graph, const std::string& path) {
+  const Expected<Graph> exported = exportGraph(*graph.module, path);
+  if (!exported) return exported.error();
+  std::string text = printGraphJson(*exported);
   // A graph of the dialect may do what a file may not, such as have an input that nothing reads.
   if (const Expected<Graph> again = readGraphText(text, path + " as JSON", {}); !again) return again.error();
   return text;
 }
+
+std::string printIr(const Ir& ir) { return printed(*ir.module); }
 
 Expected<std::string> lower(const std::string& path, const Target& target, const CompileOptions& options,
                             const std::string& stopAfter) {
@@ -313,7 +331,7 @@ Expected<std::string> lower(const std::string& path, const Target& target, const
         fmt::format("error: unknown phase '{}', expected one of {}", stopAfter, fmt::join(phases, ", "))};
   Compilation compilation(path, target, options);
   if (Status status = compilation.run(stopAfter); !status) return status.error();
-  return compilation.text();
+  return printIr(*compilation.snapshot());
 }
 
 }  // namespace sluice

@@ -5,6 +5,8 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -13,7 +15,6 @@
 #include "compiler/analysis/cost/routing.h"
 #include "compiler/analysis/decision.h"
 #include "compiler/api/phase_time.h"
-#include "compiler/graph/graph.h"
 #include "compiler/target/target.h"
 #include "runtime/base/expected.h"
 #include "runtime/program/program.h"
@@ -53,25 +54,33 @@ struct CompileOptions {
 // graph, a symbol, an option, one that does not go with the target; a program that verify() refuses.
 Expected<TaskProgram> compile(const std::string& path, const Target& target, const CompileOptions& options);
 
-// A program, and what there is to say of how it came about.
+// IR after a phase; ir.h.
+struct Ir;
+using IrPointer = std::shared_ptr<const Ir>;
+
+// A program and the record of how it was compiled: all that a caller can want of one compilation.
 struct Compiled {
   VerifiedProgram program;
-  Graph graph;  // what it was compiled from, with derived entries; empty where no graph file could say it
+  IrPointer graph;  // what it was compiled from, with derived entries
+  IrPointer tasks;  // after the last phase
   std::vector<Decision> decisions;
-  std::vector<PhaseTime> times;  // in order
+  std::vector<PhaseTime> times;     // in order
+  std::map<std::string, int> runs;  // how often each pass ran, also to choose sizes; "read" is no pass
 };
 
 // As compile().
-Expected<Compiled> compileAndTell(const std::string& path, const Target& target,
-                                  const CompileOptions& options);
+Expected<Compiled> compileWithReport(const std::string& path, const Target& target,
+                                     const CompileOptions& options);
 
-// The text of a graph file that reads to the graph, with derived entries. Errors: as compile(), and a graph
-// that no graph file can say.
-Expected<std::string> exportGraphFile(const std::string& path, const Target& target,
-                                      const CompileOptions& options);
+// The graph with derived entries, as a compilation begins. Errors: as compile().
+Expected<IrPointer> deriveGraph(const std::string& path, const Target& target, const CompileOptions& options);
 
-// The graph with derived entries. Errors: as exportGraphFile().
-Expected<Graph> deriveGraph(const std::string& path, const Target& target, const CompileOptions& options);
+// The text of a graph file that reads to this graph. `path` is where it came from. Errors: a graph that no
+// graph file can express.
+Expected<std::string> graphFileOf(const Ir& graph, const std::string& path);
+
+// IR as text.
+std::string printIr(const Ir& ir);
 
 // The IR after the phase `stopAfter` (one of phaseNames(); empty: the last), as text.
 Expected<std::string> lower(const std::string& path, const Target& target, const CompileOptions& options,

@@ -11,7 +11,8 @@ void PassTimer::runBeforePass(mlir::Pass* pass, mlir::Operation*) {
 void PassTimer::runAfterPass(mlir::Pass* pass, mlir::Operation*) {
   if (pass->getArgument().empty()) return;
   const std::chrono::duration<double> time = std::chrono::steady_clock::now() - start_;
-  times_.push_back({pass->getArgument().str(), time.count()});
+  ++runs_[pass->getArgument().str()];
+  if (times_ != nullptr) times_->push_back({pass->getArgument().str(), time.count()});
 }
 
 }  // namespace sluice

@@ -1,10 +1,12 @@
-// How long passes take. Part of compile.
+// How long passes take, and how often each one ran. Part of compile.
 //
-// A PassTimer belongs to one pass manager, which must not run passes in parallel; it adds to `times`, which
-// outlives it. Managers of nested passes have no time of their own.
+// A PassTimer belongs to one pass manager, which must not run passes in parallel; it adds to `times`, if not
+// null, and to `runs`, which outlive it. Managers of nested passes have no time of their own.
 #pragma once
 
 #include <chrono>
+#include <map>
+#include <string>
 #include <vector>
 
 #include "compiler/api/phase_time.h"
@@ -14,13 +16,14 @@ namespace sluice {
 
 class PassTimer : public mlir::PassInstrumentation {
  public:
-  explicit PassTimer(std::vector<PhaseTime>& times) : times_(times) {}
+  PassTimer(std::vector<PhaseTime>* times, std::map<std::string, int>& runs) : times_(times), runs_(runs) {}
 
   void runBeforePass(mlir::Pass* pass, mlir::Operation* op) override;
   void runAfterPass(mlir::Pass* pass, mlir::Operation* op) override;
 
  private:
-  std::vector<PhaseTime>& times_;
+  std::vector<PhaseTime>* times_;
+  std::map<std::string, int>& runs_;
   std::chrono::steady_clock::time_point start_;
 };
 

@@ -23,6 +23,20 @@ std::string gradientName(Value forward) {
   return (name.size() == 1 ? "d" : "d_") + name;
 }
 
+llvm::DenseSet<Value> recomputable(llvm::ArrayRef<Value> kept) {
+  llvm::DenseSet<Value> left(kept.begin(), kept.end()), again;
+  for (Value value : kept) {
+    auto node = value.getDefiningOp<DifferentiableOp>();
+    const auto isAtHand = [&](Value operand) {
+      return mlir::isa_and_present<InputOp>(operand.getDefiningOp()) || left.contains(operand);
+    };
+    if (!node || !node.isRecomputable() || !llvm::all_of(node->getOperands(), isAtHand)) continue;
+    left.erase(value);
+    again.insert(value);
+  }
+  return again;
+}
+
 // --- GradientBuilder -----------------------------------------------------------------------------------
 
 GradientBuilder::GradientBuilder(EntryOp backward, const mlir::IRMapping& kept,

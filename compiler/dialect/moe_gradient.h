@@ -101,6 +101,10 @@ class GradientBuilder {
   llvm::StringSet<> tensors_;
 };
 
+// Those of `kept`, values of one entry in the order of its nodes, that can be computed again at little cost
+// from inputs and from what is left of `kept`.
+llvm::DenseSet<mlir::Value> recomputable(llvm::ArrayRef<mlir::Value> kept);
+
 // The tensor's name, or that of the node where it does not name its results.
 std::string nameOf(mlir::Value value);
 

@@ -16,9 +16,9 @@ def Moe_DifferentiableOpInterface : OpInterface<"DifferentiableOp"> {
       [InterfaceMethod<
            "Builds the gradients of those operands that need one. Fails where there is no such op, reported.",
            "::llvm::LogicalResult", "buildGradients", (ins "::sluice::moe::GradientBuilder &":$gradients)>,
-       InterfaceMethod<
-           "Whether results may be computed again from the operands, where these are kept anyway, at little cost.",
-           "bool", "isRecomputable", (ins), "", "return false;">,
+       InterfaceMethod<"Whether results may be computed again from the operands, where these are kept "
+                       "anyway, at little cost.",
+                       "bool", "isRecomputable", (ins), "", "return false;">,
   ];
 }
 

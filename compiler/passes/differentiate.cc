@@ -230,18 +230,16 @@ class Differentiation {
 
   // A value is computed again only from what is kept or given anyway: else its operands would be kept for it.
   void recompute() {
+    std::vector<Value> kept;
+    for (auto& [value, saved] : saved_)
+      if (!saved->use_empty()) kept.push_back(value);
+    const llvm::DenseSet<Value> recomputed = moe::recomputable(kept);
     for (auto& [value, saved] : saved_) {
-      auto node = value.getDefiningOp<moe::DifferentiableOp>();
-      const auto isAtHand = [&](Value operand) {
-        return llvm::isa<moe::InputOp>(operand.getDefiningOp()) || !kept_.lookup(operand).use_empty();
-      };
-      if (saved->use_empty() || !node || !node.isRecomputable() ||
-          !llvm::all_of(node->getOperands(), isAtHand))
-        continue;
+      if (!recomputed.contains(value)) continue;
       const auto isBefore = [](mlir::Operation* a, mlir::Operation* b) { return a->isBeforeInBlock(b); };
       const auto users = llvm::to_vector(saved->getUsers());
       builder_.setInsertionPoint(*std::min_element(users.begin(), users.end(), isBefore));
-      mlir::Operation* again = builder_.clone(*node, kept_);
+      mlir::Operation* again = builder_.clone(*value.getDefiningOp(), kept_);
       const std::string name = moe::nameOf(value) + "_again";
       again->setAttr("node", builder_.getStringAttr(unusedNode(name)));
       again->setAttr("tensors", builder_.getStrArrayAttr({unusedName(name)}));

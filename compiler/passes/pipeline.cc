@@ -1,5 +1,7 @@
 #include "compiler/passes/pipeline.h"
 
+#include <algorithm>
+
 #include "compiler/passes/passes.h"
 
 namespace sluice {
@@ -25,31 +27,41 @@ FormTasksOptions formTasksOptions(const Target& target, const PipelineOptions& o
   return form;
 }
 
+constexpr std::string_view kGraphPhases[] = {"import", "differentiate", "fuse"};
+
 }  // namespace
 
 std::vector<std::string_view> phaseNames() {
-  return {"import",        "differentiate", "fuse",         "propagate-splits", "form-tasks",
-          "insert-events", "assign-cores",  "order-queues", "plan-memory"};
+  std::vector<std::string_view> names(std::begin(kGraphPhases), std::end(kGraphPhases));
+  names.insert(names.end(), {"propagate-splits", "form-tasks", "insert-events", "assign-cores",
+                             "order-queues", "plan-memory"});
+  return names;
 }
 
-void buildPipeline(mlir::OpPassManager& manager, const Target& target, const PipelineOptions& options) {
-  const auto stopsAt = [&](std::string_view phase) { return options.stopAfter == phase; };
-  if (stopsAt("import")) return;
-  if (options.trainable) {
+bool isGraphPhase(std::string_view phase) {
+  return std::find(std::begin(kGraphPhases), std::end(kGraphPhases), phase) != std::end(kGraphPhases);
+}
+
+void addGraphPhase(mlir::OpPassManager& manager, std::string_view phase, const Target& target,
+                   const PipelineOptions& options) {
+  if (phase == "differentiate" && options.trainable) {
     DifferentiateOptions differentiate;
     differentiate.trainable = *options.trainable;
     differentiate.accumulate = options.accumulate;
     differentiate.keep = options.keep;
     differentiate.grads = options.grads;
     manager.addPass(createDifferentiate(std::move(differentiate)));
+  } else if (phase == "fuse") {
+    FuseOptions fuse;
+    // where cores are apart, none runs both a product and what reads it
+    const std::vector<std::string> foldsOnly = {"scale"};
+    fuse.kinds = target.cubeCores != 0 && options.fuse.empty() ? foldsOnly : options.fuse;
+    manager.addPass(createFuse(std::move(fuse)));
   }
-  if (stopsAt("differentiate")) return;
-  FuseOptions fuse;
-  // where cores are apart, none runs both a product and what reads it
-  const std::vector<std::string> foldsOnly = {"scale"};
-  fuse.kinds = target.cubeCores != 0 && options.fuse.empty() ? foldsOnly : options.fuse;
-  manager.addPass(createFuse(std::move(fuse)));
-  if (stopsAt("fuse")) return;
+}
+
+void addTaskPhases(mlir::OpPassManager& manager, const Target& target, const PipelineOptions& options) {
+  const auto stopsAt = [&](std::string_view phase) { return options.stopAfter == phase; };
   manager.addPass(createPropagateSplits({target.slotRows, target.tokenSlot}));
   manager.addPass(createCheckSplits());
   if (stopsAt("propagate-splits")) return;

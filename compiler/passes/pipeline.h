@@ -1,4 +1,5 @@
-// The pipeline: all passes in order, from a moe.graph to a complete task.program.
+// The pipeline: all passes in order, from a moe.graph to a complete task.program. It has two parts, since the
+// sizes that the second one needs are chosen by what the first one made.
 #pragma once
 
 #include <optional>
@@ -30,7 +31,16 @@ struct PipelineOptions {
 // The phases in order, by the names of their passes; check passes belong to the phase before them.
 std::vector<std::string_view> phaseNames();
 
-// Adds the passes to a manager of builtin.module. `options.stopAfter` must be a phase or empty.
-void buildPipeline(mlir::OpPassManager& manager, const Target& target, const PipelineOptions& options);
+// Whether `phase` is one of the first part: it works on the graph alone.
+bool isGraphPhase(std::string_view phase);
+
+// The first part, to `fuse`: adds the one pass of a phase of the graph, if the options ask for it, to a
+// manager of builtin.module. `import` has none.
+void addGraphPhase(mlir::OpPassManager& manager, std::string_view phase, const Target& target,
+                   const PipelineOptions& options);
+
+// The second part: adds the passes from `propagate-splits` on. `options.stopAfter` must be one of its phases,
+// or empty.
+void addTaskPhases(mlir::OpPassManager& manager, const Target& target, const PipelineOptions& options);
 
 }  // namespace sluice

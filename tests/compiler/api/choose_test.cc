@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
+#include <map>
 
 #include "compiler/api/compile.h"
 
@@ -24,7 +25,7 @@ CompileOptions layer(int64_t tokens) {
 }
 
 Compiled compiled(const Target& target, const CompileOptions& options) {
-  Expected<Compiled> result = compileAndTell(kTrain, target, options);
+  Expected<Compiled> result = compileWithReport(kTrain, target, options);
   if (!result) FAIL(result.error().message);
   return std::move(*result);
 }
@@ -100,7 +101,7 @@ TEST_CASE("shares of other experts than the graph has are an error") {
   CompileOptions options = layer(512);
   options.expect.name = "shares.json";
   options.expect.shares = {1, 2, 3};
-  const Expected<Compiled> result = compileAndTell(kTrain, cpu(), options);
+  const Expected<Compiled> result = compileWithReport(kTrain, cpu(), options);
   REQUIRE(!result);
   CHECK_THAT(result.error().message,
              Contains("shares.json: error: has shares of 3 experts, but the graph has 16"));
@@ -113,6 +114,22 @@ TEST_CASE("the widest layer that a graph can say compiles without a hint") {
   CHECK((*compiled(cpu(), options).program).families.size() > 5);
   options.sets = {{"experts", 1}, {"top_k", 1}, {"hidden", 1}, {"intermediate", 1}, {"max_tokens", 1}};
   CHECK((*compiled(cpu(), options).program).families.size() > 5);
+}
+
+TEST_CASE("a compilation reads, derives and fuses once, and cuts the graph once more to choose sizes") {
+  CompileOptions options = layer(512);
+  options.trainable = {"all"};
+  const Expected<Compiled> result = compileWithReport("graphs/moe_ffn/forward.json", cpu(), options);
+  if (!result) FAIL(result.error().message);
+  const std::map<std::string, int> expected = {
+      {"read", 1},         {"differentiate", 1}, {"fuse", 1},          {"propagate-splits", 2},
+      {"check-splits", 2}, {"form-tasks", 2},    {"insert-events", 1}, {"assign-cores", 1},
+      {"order-queues", 1}, {"plan-memory", 1},   {"check-tasks", 1}};
+  CHECK(result->runs == expected);
+  options.cores = 4;
+  const Expected<Compiled> unchosen = compileWithReport("graphs/moe_ffn/forward.json", Target{}, options);
+  if (!unchosen) FAIL(unchosen.error().message);
+  for (const auto& [pass, runs] : unchosen->runs) CHECK((pass + " " + std::to_string(runs)) == pass + " 1");
 }
 
 }  // namespace

@@ -1,0 +1,17 @@
+// Ir: a module and the context that owns all in it. Move-only.
+#pragma once
+
+#include <memory>
+
+#include "mlir/IR/BuiltinOps.h"
+#include "mlir/IR/MLIRContext.h"
+#include "mlir/IR/OwningOpRef.h"
+
+namespace sluice {
+
+struct Ir {
+  std::shared_ptr<mlir::MLIRContext> context;
+  mlir::OwningOpRef<mlir::ModuleOp> module;  // dies before its context
+};
+
+}  // namespace sluice
