@@ -54,7 +54,7 @@ void BlockPool::giveBack(std::byte* block, size_t bytes) noexcept {
   try {
     free_.emplace(bytes, block);
   } catch (...) {
-    // no memory to remember it by
+    // no memory to keep it in the list
     std::free(block);
     bytes_ -= static_cast<int64_t>(bytes);
   }

@@ -1,8 +1,9 @@
-// BlockPool: memory of large tensors that are made anew in each step, as gradients of weights are. What is
-// freed is kept for the next of the same size: new pages of the system take as long as a small step.
+// BlockPool: memory of large tensors that are made anew in each step, such as weight gradients. Freed blocks
+// are kept for the next tensor of the same size, because new pages of the system take as long as a small
+// step.
 //
-// Shared by its blocks, which may outlive whoever made it. Thread-safe. Holds at most, of each size, what was
-// taken at once.
+// Shared by its blocks, which may outlive the code that made it. Thread-safe. It holds, of each size, at most
+// as many blocks as were in use at once.
 #pragma once
 
 #include <cstddef>
@@ -22,13 +23,13 @@ class BlockPool : public std::enable_shared_from_this<BlockPool> {
   BlockPool(const BlockPool&) = delete;
   BlockPool& operator=(const BlockPool&) = delete;
 
-  // At a huge page's begin, of any content. Error: there is not that much memory.
+  // Aligned to a huge page, with undefined content. Error: not enough memory.
   Expected<std::shared_ptr<std::byte>> take(size_t bytes);
 
-  // Frees what was given back and not taken again.
+  // Frees the blocks that are not in use.
   void trim();
 
-  // Of all blocks, those that are taken included.
+  // The bytes of all blocks, including those in use.
   int64_t bytes() const;
 
  private:

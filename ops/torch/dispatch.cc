@@ -16,7 +16,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// Copies of tensors that the context owns, and whose rows they are.
+// Copies of tensors that the context owns, and the experts of their rows.
 class CopiedRows : public StepOutputs {
  public:
   explicit CopiedRows(std::vector<std::string> names) : names_(std::move(names)) {}

@@ -1,10 +1,10 @@
-// TokenExchange: the class torch.classes.sluice.Exchange, which brings tokens to the ranks of their experts
-// and back, for those who compute there themselves.
+// TokenExchange: the class torch.classes.sluice.Exchange, which sends tokens to the ranks of their experts
+// and back, for models that compute the experts themselves.
 //
 // Its program has four entries that share one routing: dispatch (x, expert_ids, probs to rows, row_probs),
 // combine (out_rows to y), and their gradients: combine_backward (dy to d_out_rows), which is a dispatch, and
 // dispatch_backward (d_rows, d_row_probs to dx, d_probs), which is a combine. Any number of threads may use
-// it; ranks use theirs alike, in the same order. Errors are exceptions.
+// it; all ranks make the same calls in the same order. Errors are exceptions.
 #pragma once
 
 #include <torch/custom_class.h>
@@ -41,13 +41,13 @@ class TokenExchange : public torch::CustomClassHolder {
 
 // Tokens x [T,H] to rows [R,H], one for each (token, k) pair with an expert of this rank: expert by expert,
 // inside an expert by source rank, then by token. Also each row's expert (of all ranks, I64) and probability
-// (F32), the rows of each expert of this rank (I64), and a handle: the routing, until it and the graph die.
-// Differentiable in x and probs. Collective, and so is its backward.
+// (F32), the rows of each expert of this rank (I64), and a handle, which keeps the routing until it and the
+// graph are freed. Differentiable in x and probs. Collective, and so is its backward.
 std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor> dispatchRows(
     const c10::intrusive_ptr<TokenExchange>& exchange, const at::Tensor& x, const at::Tensor& expertIds,
     const at::Tensor& probs);
 
-// Rows to the tokens that they came from, each the sum of its rows: [T,H]. Differentiable in rows.
+// Returns rows to their tokens, each of which is the sum of its rows: [T,H]. Differentiable in rows.
 // Collective, and so is its backward.
 at::Tensor combineRows(const c10::intrusive_ptr<TokenExchange>& exchange, const at::Tensor& rows,
                        const at::Tensor& handle);

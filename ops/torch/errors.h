@@ -1,5 +1,5 @@
 // How errors of Sluice become exceptions of Python: std::invalid_argument is a ValueError there and
-// std::runtime_error a RuntimeError, with nothing but the message.
+// std::runtime_error a RuntimeError, with the message alone.
 //
 // Not TORCH_CHECK: its errors carry a C++ stack trace to where torch.ops is called.
 #pragma once
@@ -28,11 +28,11 @@ inline void throwIfFailed(const Status& status) {
   if (!status) throwRuntime(status.error().message);
 }
 
-// The message of an exception in flight, without what the functions above put before it.
+// The message of an exception in flight, without the prefix of the functions above.
 std::string messageOfException();
 
-// Runs `body`, which prepares a step: what it throws is also what `ranks` refuse(why) the step with, so that
-// the others do not take this rank's next step for this one. `body` itself does nothing collective.
+// Runs `body`, which prepares a step. If it throws, `ranks` also refuse the step with that message, so that
+// the others do not mistake this rank's next step for this one. `body` itself does nothing collective.
 template <class Refusing, class Body>
 auto refusing(Refusing& ranks, const Body& body) {
   try {

@@ -7,8 +7,8 @@
 namespace sluice {
 namespace {
 
-// A weight as the program takes it. Of float32 parameters a rounded copy, so that their gradients, which
-// autograd gives the type of the parameter, stay float32.
+// A weight in the program's type. Float32 parameters give a rounded copy, so that their gradients, to which
+// autograd gives the parameter's type, stay float32.
 at::Tensor weightOf(const WeightSignature& signature, const at::Tensor& weight) {
   const at::ScalarType type = torchType(signature.type);
   const bool rounds = type == at::kBFloat16 && weight.defined() && weight.scalar_type() == at::kFloat;

@@ -1,7 +1,7 @@
 // Layer: the class torch.classes.sluice.Layer, a task program that the op runs.
 //
-// Shared by autograd nodes and pending steps, which keep it alive. Any number of threads may use it; ranks
-// use their layers alike, in the same order. Errors are exceptions.
+// Shared by autograd nodes and pending steps, which keep it alive. Any number of threads may use it; all
+// ranks make the same calls in the same order. Errors are exceptions.
 #pragma once
 
 #include <torch/custom_class.h>
@@ -36,14 +36,14 @@ class Layer : public torch::CustomClassHolder {
   LayerStatePtr state_;
 };
 
-// The tensors of a forward step that were checked, and what it gives.
+// The checked tensors of a forward step, and its result.
 struct ForwardStep {
   at::Tensor x, expertIds, expertWeights, y;
   std::vector<at::Tensor> weights;
 
   std::vector<NamedTensor> named(const LayerSignature& signature) const;
 };
-// Throws where they are not what the layer takes.
+// Throws if the layer does not accept them.
 ForwardStep prepareForward(const Layer& layer, const at::Tensor& x, const at::Tensor& ids,
                            const at::Tensor& expertWeights, at::TensorList weights);
 

@@ -1,8 +1,8 @@
-// LayerSignature: what a task program is to the PyTorch op, a layer with tensors of known names and shapes.
+// LayerSignature: a task program as the PyTorch op sees it: a layer with tensors of known names and shapes.
 //
 // A value type without pointers. The program has an entry `forward` (x, expert_ids, expert_weights and the
-// weights to y) and, for training, an entry `backward` (dy, and what it reads of these, to the gradients dx,
-// d_expert_weights and WEIGHT_grad, as far as it has them).
+// weights to y) and, for training, an entry `backward`: from dy, and those of these tensors that it reads, to
+// the gradients dx, d_expert_weights and WEIGHT_grad, as far as it has them.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ struct WeightSignature {
 
   bool hasGrad = false;
   DType gradType = DType::kF32;
-  bool accumulates = false;  // the gradient is added to what its tensor holds
+  bool accumulates = false;  // the gradient is added to the content of its tensor
 };
 
 struct LayerSignature {
@@ -42,13 +42,13 @@ struct LayerSignature {
   std::vector<WeightSignature> weights;  // in the order in which they were named
 };
 
-// `weights` are the names of the weights, in the order in which the op is given them. Errors: entries or
-// tensors that a layer does not have or lacks, or of other types or shapes than those above.
+// `weights` are the names of the weights, in the order of the op's arguments. Errors: entries or tensors that
+// are missing or superfluous, or have other types or shapes than those above.
 Expected<LayerSignature> signatureOf(const TaskProgram& program, int rank,
                                      const std::vector<std::string>& weights);
 
-// The program for people and Python, as JSON: name, limits, entries with the tensors they take and give,
-// tensors with type, shape (sizes, or "T" and "R") and role.
+// The program for people and Python, as JSON: name, limits, entries with the tensors that they read and
+// write, tensors with type, shape (sizes, or "T" and "R") and role.
 std::string describeProgram(const TaskProgram& program, int rank);
 
 // The tensors of the caller that an entry reads or writes, each once, in the order of the program.

@@ -32,7 +32,7 @@ Status LayerState::refuse(const std::string& why) {
   return workspace_->refuse(why, timeoutSeconds_);
 }
 
-// Whoever calls this has the turn. After it, what is wrong with the step is found by the context.
+// The caller has the turn. All remaining checks of the step are made by the context.
 Status LayerState::prepare(std::span<const NamedTensor> tensors, uint32_t set) {
   for (const NamedTensor& tensor : tensors)
     if (Status bound = context_->bind(tensor.name, tensor.view); !bound) {
@@ -40,7 +40,7 @@ Status LayerState::prepare(std::span<const NamedTensor> tensors, uint32_t set) {
       return bound;
     }
   if (set < sets_) return {};
-  // memory for it is made by all ranks, or by none
+  // all ranks make memory for it, or none does
   const std::string what = fmt::format("take one more set of '{}'", program().name);
   if (Status all = workspace_->agree(what, program_.verified().fingerprint(), timeoutSeconds_); !all)
     return all;

@@ -1,9 +1,8 @@
-// LayerState: a task program as a layer of one rank, for the PyTorch op. Knows nothing of PyTorch.
+// LayerState: a task program as a layer of one rank, for the PyTorch op. It does not depend on PyTorch.
 //
 // Resource type, shared by pointers. Any number of threads may call it: binding tensors, running a step and
-// looking at what it gave are one action, for all layers that share a workspace. Ranks call it alike, in the
-// same order. In a forked child nothing of it is used: calls are errors there, and what it holds is left
-// alone.
+// reading its results are one action among all layers that share a workspace. All ranks make the same calls
+// in the same order. In a forked child calls are errors, and its resources are not touched.
 #pragma once
 
 #include <memory>
@@ -25,7 +24,7 @@ struct NamedTensor {
   TensorView view;
 };
 
-// A step's own tensors, owned by the context that ran it, are looked at before anybody else runs a step.
+// Tensors of a step that the context owns are read before any other step runs.
 class StepOutputs {
  public:
   virtual ~StepOutputs() = default;
@@ -35,7 +34,7 @@ class StepOutputs {
 class LayerState {
  public:
   // Collective over the ranks of the transport. `workspace` is of this transport, and `turn` of the
-  // workspace; both the transport and `turn` outlive what is made.
+  // workspace; both the transport and `turn` outlive the state.
   static Expected<std::shared_ptr<LayerState>> create(Program program, Transport& transport,
                                                       std::shared_ptr<Workspace> workspace, std::mutex& turn,
                                                       double timeoutSeconds);
@@ -48,15 +47,15 @@ class LayerState {
   const SavedSets& savedSets() const { return savedSets_; }
   int64_t savedBytes() const;
 
-  // In the place of a step of any layer of the workspace: it fails at all ranks, at others with this reason.
+  // Replaces a step of any layer of the workspace: the step fails at all ranks, at the others with this
+  // reason.
   Status refuse(const std::string& why);
 
-  // Binds the tensors and runs the entry; what it leaves in the context is shown to `outputs`, where given.
-  // Tensors that cannot be bound fail the step at all ranks, as all else does that a rank finds wrong with
-  // it.
+  // Binds the tensors and runs the entry; `outputs`, where given, reads what the step leaves in the context.
+  // Tensors that cannot be bound fail the step at all ranks, and so does every other error that a rank finds.
   Status run(std::string_view entry, std::span<const NamedTensor> tensors, uint32_t set,
              StepOutputs* outputs = nullptr);
-  // Likewise, but returns at once. The tensors live until the step is done.
+  // The same, but returns at once. The tensors live until the step is done.
   Expected<PendingStep> submit(std::string_view entry, std::span<const NamedTensor> tensors, uint32_t set);
 
   // Error in a process that was forked after this was made.
@@ -74,8 +73,8 @@ class LayerState {
   std::unique_ptr<Context> context_;
   std::shared_ptr<Workspace> workspace_;
   const double timeoutSeconds_;
-  uint32_t sets_ = 1;  // of the context, as all ranks have agreed on; by who has the turn
-  std::mutex& turn_;   // of the workspace: who holds it may use a context of it
+  uint32_t sets_ = 1;  // of the context, agreed on by all ranks; used by the thread that has the turn
+  std::mutex& turn_;   // of the workspace: its holder may use a context of the workspace
 };
 
 using LayerStatePtr = std::shared_ptr<LayerState>;

@@ -14,11 +14,11 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// Places of the tensors among the op's arguments that autograd knows, and of those that are saved.
+// Positions of the tensors among the op's arguments that autograd knows, and of those that are saved.
 enum Argument : size_t { kX = 0, kExpertIds = 1, kExpertWeights = 2, kFirstWeight = 3 };
 enum Saved : size_t { kSavedToken = 0, kSavedX = 1, kSavedExpertWeights = 2, kFirstSavedWeight = 3 };
 
-// A forward step that was checked, and the set that it fills.
+// A checked forward step, and the set that it fills.
 struct ReadyForward {
   ForwardStep step;
   HeldSet held;
@@ -31,7 +31,8 @@ void runForward(Layer& layer, const ReadyForward& ready) {
   throwRuntime(ran.error().message);
 }
 
-// What a backward step is asked for must be there: found in the forward pass, where the caller is.
+// The gradients of a backward step must exist in the program: checked in the forward pass, where the caller
+// gets the error.
 void checkTrainable(const LayerSignature& signature, const at::Tensor& x, const at::Tensor& expertWeights,
                     at::TensorList weights) {
   if (!signature.hasBackward)
@@ -83,7 +84,7 @@ class BackwardStep {
   }
 
  private:
-  // Binds what the step reads and writes, and gives the latter, by argument.
+  // Binds what the step reads and writes, and returns the latter, by argument.
   variable_list prepare(const at::Tensor& dy, HeldSet& held) {
     if (at::GradMode::is_enabled())
       throwRuntime("the op sluice::moe has no second derivative: call backward without create_graph");
@@ -117,7 +118,7 @@ class BackwardStep {
     const WeightSignature& weight = signature_.weights[w];
     const std::string name = weight.name + "_grad";
     const auto mainGrads = ctx_.saved_data["main_grads"].to<MainGrads>();
-    // one that is given, but not asked for by this backward, stays as it is
+    // a main_grad that this backward does not need stays unchanged
     if (mainGrads.size() != 0 && ctx_.needs_input_grad(kFirstWeight + w)) {
       const OptionalTensor grad = mainGrads.get(w);
       if (grad.has_value() && grad->defined()) {
@@ -135,7 +136,7 @@ class BackwardStep {
   AutogradContext& ctx_;
   std::vector<std::unique_ptr<std::string>> names_;
   std::vector<NamedTensor> named_;
-  variable_list tensors_;  // lives until the step is done
+  variable_list tensors_;  // kept until the step is done
   variable_list accumulated_;
 };
 
@@ -148,7 +149,7 @@ struct MoeFunction : torch::autograd::Function<MoeFunction> {
     runForward(*layer, ready);
     variable_list saved(kFirstSavedWeight + weights.size());
     saved[kSavedToken] = makeToken(layer, layer->state(), {ready.held, step.x.size(0)});
-    // Only what backward reads again: what it does not may be changed in place meanwhile.
+    // Only tensors that backward reads again: others may be changed in place meanwhile.
     if (signature.backwardReadsX) saved[kSavedX] = x;
     if (signature.backwardReadsExpertWeights) saved[kSavedExpertWeights] = expertWeights;
     for (size_t w = 0; w < weights.size(); ++w)
@@ -162,7 +163,7 @@ struct MoeFunction : torch::autograd::Function<MoeFunction> {
   static variable_list backward(AutogradContext* ctx, variable_list dys) {
     const auto layer = ctx->saved_data["layer"].toCustomClass<Layer>();
     variable_list ofTensors = BackwardStep(*layer, *ctx).run(dys[0]);
-    // as many as arguments are expected, those that are no tensors included
+    // one per argument is expected, including those that are not tensors
     variable_list grads(1);
     grads.insert(grads.end(), ofTensors.begin(), ofTensors.end());
     grads.resize(grads.size() + 2);
@@ -170,14 +171,14 @@ struct MoeFunction : torch::autograd::Function<MoeFunction> {
   }
 };
 
-// Everything that can be wrong with a forward step. `asked`: autograd is to have a backward of it.
+// Checks everything that can be wrong with a forward step. `asked`: autograd needs a backward of it.
 ReadyForward readyForward(Layer& layer, const at::Tensor& x, const at::Tensor& ids,
                           const at::Tensor& expertWeights, at::TensorList weights, const MainGrads& mainGrads,
                           bool asked) {
   const at::NoGradGuard isNoStepOfAutograd;
   const LayerSignature& signature = layer.signature();
   checkMainGrads(signature, mainGrads);
-  // what has no place in the layer is refused after it
+  // arguments that the layer does not have are refused after it
   if (asked && weights.size() == signature.weights.size())
     checkTrainable(signature, x, expertWeights, weights);
   ForwardStep step = prepareForward(layer, x, ids, expertWeights, weights);

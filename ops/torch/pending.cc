@@ -32,7 +32,8 @@ c10::intrusive_ptr<Pending> submitMoe(const c10::intrusive_ptr<Layer>& layer, co
     return prepared;
   });
   auto pending = state.submit("forward", step.named(layer->signature()), held.set);
-  // nobody reads what this step saves, and steps run in order: who takes the set next fills it after this one
+  // no step reads what this one saves, and steps run in order: the next user of the set fills it after this
+  // one
   state.savedSets().giveBack(held);
   return c10::make_intrusive<Pending>(layer, std::move(step), valueOf(std::move(pending)));
 }

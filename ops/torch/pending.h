@@ -1,6 +1,7 @@
 // Pending: the class torch.classes.sluice.Pending, a forward step that was submitted.
 //
-// Keeps the step's tensors alive; its end waits for the step. Any thread may use it. Errors are exceptions.
+// Keeps the step's tensors alive; its destructor waits for the step. Any thread may use it. Errors are
+// exceptions.
 #pragma once
 
 #include <torch/custom_class.h>
@@ -14,7 +15,7 @@ class Pending : public torch::CustomClassHolder {
   Pending(c10::intrusive_ptr<Layer> layer, ForwardStep step, PendingStep pending)
       : layer_(std::move(layer)), step_(std::move(step)), pending_(std::move(pending)) {}
 
-  // y, once it is there. May be called again.
+  // Waits for y. May be called again.
   at::Tensor wait();
   bool done() const;
   void cancel();
@@ -22,7 +23,7 @@ class Pending : public torch::CustomClassHolder {
  private:
   c10::intrusive_ptr<Layer> layer_;
   ForwardStep step_;
-  PendingStep pending_;  // first to go: it waits until nothing touches the rest
+  PendingStep pending_;  // destroyed first: it waits until nothing uses the other members
 };
 
 // The op sluice::submit_moe: as sluice::moe, but without gradients, and it returns at once.

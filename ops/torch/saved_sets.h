@@ -1,7 +1,7 @@
 // SavedSets: which of a layer's sets of saved tensors are in use.
 //
-// A resource type, used by any number of threads. What is taken is the least free number, so that ranks that
-// take and give back in the same order take the same sets.
+// A resource type, used by any number of threads. take() chooses the least free number, so that ranks that
+// take and release in the same order use the same sets.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace sluice {
 
-// A set that somebody holds. `taken` tells it from what held the same set earlier.
+// A set in use. `taken` distinguishes this use from earlier ones of the same set.
 struct HeldSet {
   uint32_t set = 0;
   uint64_t taken = 0;
@@ -23,11 +23,11 @@ class SavedSets {
  public:
   // Errors: all of them are in use.
   Expected<HeldSet> take();
-  // Once for each that was taken.
+  // Once per take().
   void giveBack(HeldSet held);
   bool isHeld(HeldSet held) const;
 
-  int made() const;  // as many were in use at one time, at most
+  int made() const;  // the most that were in use at one time
   int inUse() const;
 
  private:

@@ -21,7 +21,7 @@ VARIABLES = ("SLUICE_TORCH_LIBRARY", "SLUICEC", "SLUICE_TARGETS")
 
 
 def built_files() -> dict[str, Path]:
-    """What goes into the package, by its place there."""
+    """The files of the package, by their paths in it."""
     given = [os.environ.get(variable) for variable in VARIABLES]
     if all(given):
         library, compiler, targets = map(Path, given)
@@ -55,7 +55,7 @@ class BuildWithTools(build_py):
 
 
 class WheelOfPlatform(bdist_wheel):
-    """For any Python 3 of this platform: the library knows of PyTorch, but not of Python."""
+    """For any Python 3 of this platform: the library depends on PyTorch, but not on Python."""
 
     def finalize_options(self):
         super().finalize_options()

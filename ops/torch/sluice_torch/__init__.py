@@ -1,7 +1,7 @@
 """Sluice in PyTorch: fused MoE layers that are compiled ahead of time (docs/PYTORCH.md).
 
-sluice_torch.MoE is the layer; what else there is stands in the table below. Modules are imported when they are
-first asked for, so that sluice_torch.cache and sluice_torch.graphs work without PyTorch.
+sluice_torch.MoE is the layer; the table below lists everything else. Modules are imported when they are first
+used, so that sluice_torch.cache and sluice_torch.graphs work without PyTorch.
 """
 
 import importlib
@@ -19,7 +19,7 @@ _EXPORTS = {
     "clip_grad_norm_": "clipping",
 }
 
-# Modules whose functions are called by their names.
+# Modules whose functions are called as sluice_torch.MODULE.FUNCTION.
 _MODULES = ("cache", "graphs", "lora", "state")
 
 __all__ = [*_EXPORTS, *_MODULES]

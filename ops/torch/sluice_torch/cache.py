@@ -19,19 +19,19 @@ import subprocess
 import threading
 from pathlib import Path
 
-# Part of every key: a change of what the files mean.
+# Part of every key: changes with the meaning of the files.
 _FORMAT = 1
-_LOCKS = 16  # lock files; programs are dealt to them by key
+_LOCKS = 16  # lock files; a program's key chooses one
 _COMPILE_SECONDS = 600
 
-_known: set[str] = set()  # paths of programs that this process has found whole
+_known: set[str] = set()  # paths of programs that this process has checked
 _digests: dict[tuple, str] = {}  # (path, size, time of change) -> digest of a compiler or target
 _compilations = 0
 _guard = threading.Lock()
 
 
 def compilations() -> int:
-    """How often this process has called the compiler."""
+    """The number of compilations that this process has started."""
     return _compilations
 
 
@@ -74,7 +74,7 @@ def find_target(compiler: str, name: str) -> str:
     for place in folders:
         if (place / f"{name}.json").is_file():
             return os.path.abspath(place / f"{name}.json")
-    return name  # of one inside of the compiler
+    return name  # of a model inside the compiler
 
 
 def compile_graph(
@@ -122,7 +122,7 @@ def _key(text: str, arguments: list[str], compiler: str, model: str) -> str:
 
 
 def _digest(path: str) -> str:
-    """Of a file's content, which is read again only when the file has changed."""
+    """The digest of a file, which is read again only when it has changed."""
     try:
         state = os.stat(path)
         identity = (path, state.st_size, state.st_mtime_ns, state.st_ino)
@@ -134,7 +134,7 @@ def _digest(path: str) -> str:
 
 
 def _is_whole(path: Path) -> bool:
-    """Whether a program is there, as it was written."""
+    """Whether a program exists and is complete."""
     try:
         note = json.loads(path.with_suffix(".json").read_bytes())
         return note["sha256"] == hashlib.sha256(path.read_bytes()).hexdigest()
@@ -165,7 +165,7 @@ def _unwritable(place: Path, error: OSError) -> str:
 
 
 def _compile(path: Path, text: str, arguments: list[str], compiler: str):
-    """Makes a program; the caller has its lock, so that what is left of an unfinished attempt is nobody's."""
+    """Makes a program; the caller has its lock, so that no process uses the files of an unfinished attempt."""
     global _compilations
     work = path.with_suffix(".new")
     try:

@@ -1,4 +1,4 @@
-"""What experts compute, found by trying copies of them with random weights.
+"""Finds what experts compute by trying copies of them with random weights.
 
 Which matrix is gate, up and down, and which activation is between them, is found by comparing with what is known: an
 activation, an order or a scale that is not known is not taken for another.
@@ -94,7 +94,7 @@ def _stack_agrees(experts: Experts, small: bool, scattered: bool) -> bool:
             for arguments in ((rows, ids, given), (rows, given, ids)):
                 try:
                     found = twin.module(*arguments)
-                except Exception:  # whatever it raises: it is not called so
+                except Exception:  # whatever it raises: it cannot be called this way
                     continue
                 if isinstance(found, torch.Tensor) and found.shape == rows.shape and is_close(found.view_as(x), expected):
                     return True
@@ -102,17 +102,17 @@ def _stack_agrees(experts: Experts, small: bool, scattered: bool) -> bool:
 
 
 def _call_copy(module: torch.nn.Module, state: dict, x: torch.Tensor):
-    """The result of a copy with other parameters; None where it cannot be called so."""
+    """The result of a copy with other parameters; None where it cannot be called this way."""
     memo = {id(parameter): torch.nn.Parameter(state[name]) for name, parameter in module.named_parameters()}
     try:
         with surroundings_kept(module):
             return copy.deepcopy(module, memo).eval()(x)
-    except Exception:  # whatever a model raises: it is not called so
+    except Exception:  # whatever a model raises: it cannot be called this way
         return None
 
 
 def _rows(hidden: int, count: int = _ROWS) -> torch.Tensor:
-    """Rows of ordinary size, and of a size at which limits cut."""
+    """Rows of ordinary size, and of a size at which limits clamp."""
     return torch.randn(count, hidden) * torch.where(torch.arange(count) % 2 == 1, 30.0, 1.0)[:, None]
 
 
@@ -121,7 +121,7 @@ def _activations(limit: float | None) -> list[str]:
 
 
 def _random(shape: tuple, hidden: int, intermediate: int) -> torch.Tensor:
-    """A weight whose products with _rows() are of the size of one."""
+    """A weight whose products with _rows() are of the order of 1."""
     weight = torch.zeros(shape)
     if shape == (hidden, intermediate) and hidden != intermediate:
         weight[:_FILLED] = torch.randn(min(_FILLED, hidden), intermediate) / intermediate**0.5
@@ -157,7 +157,7 @@ def _list(things) -> str:
 
 
 def _says(module: torch.nn.Module) -> str:
-    """The activation a module says it has, for messages."""
+    """The activation that a module declares, for messages."""
     for name in ("act_fn", "activation", "act", "activation_fn"):
         if (activation := getattr(module, name, None)) is not None:
             return f" ({name} {getattr(activation, '__name__', None) or activation})"

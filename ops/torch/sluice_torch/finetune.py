@@ -1,4 +1,4 @@
-"""FineTuning: forward and backward of a layer by hand, for engines that keep no graph of autograd."""
+"""FineTuning: forward and backward of a layer by hand, for engines without an autograd graph."""
 
 import concurrent.futures
 import contextlib
@@ -20,7 +20,7 @@ def _worker() -> concurrent.futures.ThreadPoolExecutor:
 
 
 class FineTuning:
-    """A layer whose weights are frozen, with or without adapters, and a stack of what its forwards keep.
+    """A layer whose weights are frozen, with or without adapters, and a stack of the tensors that its forwards keep.
 
     forward(..., save=True) puts what a backward needs on the stack, which holds `depth` of them; backward(dy) takes
     the last one off. submit_forward() and submit_backward() return at once, and wait() gives the result of the
@@ -46,7 +46,7 @@ class FineTuning:
         self.depth = depth
         self._loaded = False
         self._saved = []  # (x, expert_weights, y) with gradients
-        self._saves = 0  # on the stack when all that is submitted has run
+        self._saves = 0  # on the stack when all submitted steps have run
         self._pending = []
 
     @torch.no_grad()
@@ -82,7 +82,7 @@ class FineTuning:
         return self.wait()
 
     def submit_forward(self, x, expert_ids, expert_weights, save: bool = True):
-        """Begins a forward; the tensors are not to be changed before wait()."""
+        """Begins a forward; do not change the tensors before wait()."""
         with self._refusing():
             self._check_forward(x, save)
         self._saves += save
@@ -97,7 +97,7 @@ class FineTuning:
         self._pending.append(_worker().submit(self._run_backward, dy))
 
     def wait(self):
-        """The result of the earliest step that was submitted and not waited for, or its error."""
+        """The result, or error, of the earliest submitted step that was not yet waited for."""
         if not self._pending:
             raise RuntimeError("wait without a submitted step: 0 are pending")
         step = self._pending.pop(0)
@@ -109,7 +109,7 @@ class FineTuning:
 
     @contextlib.contextmanager
     def _refusing(self):
-        """What its body raises refuses the step at all ranks, in its place among those submitted."""
+        """An exception of its body refuses the step at all ranks, in its turn among the submitted ones."""
         try:
             yield
         except Exception as error:
@@ -165,5 +165,5 @@ class FineTuning:
         trained = {name: each for name, each in self.layer.named_parameters() if each.requires_grad}
         leaves = {"x": x, "expert_weights": expert_weights, **trained}
         found = torch.autograd.grad(y, list(leaves.values()), dy.to(y.dtype), allow_unused=True)
-        self._saved.pop()  # and not where a rank refused the step: it may come again
+        self._saved.pop()  # not if a rank refused the step: it may be tried again
         return {name: grad for name, grad in zip(leaves, found) if grad is not None}

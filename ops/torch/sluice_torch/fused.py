@@ -1,4 +1,4 @@
-"""fused_dispatch and fused_combine: tokens to the ranks of their experts and back, each other's backward.
+"""fused_dispatch and fused_combine: tokens to the ranks of their experts and back; each is the backward of the other.
 
 For models that compute their experts themselves; sluice_torch.MoE does all of it in one step.
 """
@@ -8,7 +8,7 @@ import torch
 from . import cache, payloads, ranks, recording
 from .tensors import as_stored
 
-# Rows of 16 bits arrive in memory that other ranks write; they are handed over by a node that waits for them.
+# Rows of 16 bits arrive in memory that other ranks write; this node waits for them and copies them.
 _HAND_OVER = {"name": "hand_over", "op": "scale", "alpha": 1}
 
 
@@ -35,10 +35,11 @@ def fused_dispatch(
 ):
     """Rows, their experts and probabilities, the rows of each expert of this rank, and a handle.
 
-    x [T, H] bfloat16, float32 or float16, of which rows have the bits; token_indices [T, K] int32 or int64, distinct in a row, -1 for none; token_probs [T, K]
-    float32. Each (token, k) is a row at the rank of `group` that owns the expert: rows [R, H] lie expert by
-    expert, inside an expert by source rank, then by token; row_experts [R] and tokens_per_expert [E] are int64,
-    row_probs [R] float32. Gradients go to x and token_probs, by a combine. Collective, and so is its backward.
+    x [T, H] is bfloat16, float32 or float16, and rows have its bits; token_indices [T, K] is int32 or int64, distinct
+    within a row, -1 for none; token_probs [T, K] is float32. Each (token, k) is a row at the rank of `group` that owns
+    the expert: rows [R, H] are stored expert by expert, inside an expert by source rank, then by token; row_experts
+    [R] and tokens_per_expert [E] are int64, row_probs [R] float32. Gradients go to x and token_probs, by a combine.
+    Collective, and so is its backward.
     """
     recording.refuse("fused_dispatch", x, token_indices, token_probs)
     members = ranks.Group(group)

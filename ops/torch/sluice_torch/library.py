@@ -31,7 +31,7 @@ def find() -> str:
 
 
 def load() -> str:
-    """Loads the library once, and gives its path. RuntimeError: not found, or not for this PyTorch."""
+    """Loads the library once, and returns its path. RuntimeError: not found, or not for this PyTorch."""
     global _loaded
     with _guard:
         if _loaded is None:

@@ -1,4 +1,4 @@
-"""What looks like a mixture of experts but is in no layout that can be replaced: to be reported, not passed over."""
+"""Finds modules that look like a mixture of experts but have no layout that can be replaced, to report them."""
 
 import dataclasses
 
@@ -6,8 +6,8 @@ import torch
 
 from .twin import attributes
 
-CONTAINERS = (torch.nn.Sequential, torch.nn.ModuleList, torch.nn.ModuleDict)  # their parts are none of a block
-_UP = 3  # a router stands at most so many modules above its experts
+CONTAINERS = (torch.nn.Sequential, torch.nn.ModuleList, torch.nn.ModuleDict)  # their children are not parts of a block
+_UP = 3  # a router is at most so many modules above its experts
 _DOWN = 2  # and so many below the module that has both
 _FEW = 8  # parameters of an expert
 
@@ -35,7 +35,7 @@ def find_lookalikes(model: torch.nn.Module, known: list[str]) -> dict[str, str]:
 
 @dataclasses.dataclass
 class _Group:
-    """What may be experts."""
+    """A candidate for experts."""
 
     label: str
     count: int

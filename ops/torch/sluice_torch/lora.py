@@ -50,7 +50,7 @@ class LoRAConfig:
 
 
 def make_parameters(config: LoRAConfig, experts: int, hidden: int, intermediate: int, dtype: torch.dtype) -> dict:
-    """The parameters by name for a rank's experts: A random, B zero, so that the layer is what it was."""
+    """The parameters by name for a rank's experts: A random, B zero, so that the layer's result is unchanged."""
     outs = {"gate": intermediate, "up": intermediate, "down": hidden}
     ins = {"gate": hidden, "up": hidden, "down": intermediate}
     made = {}
@@ -65,7 +65,7 @@ def make_parameters(config: LoRAConfig, experts: int, hidden: int, intermediate:
 
 
 def weight_names(config: LoRAConfig) -> list[str]:
-    """What adapted_graph() has as inputs besides the weights, and adapter_weights() gives, in order."""
+    """The inputs of adapted_graph() besides the weights, in the order in which adapter_weights() returns them."""
     names = ["gate_up_lora_a", "gate_up_lora_b"] if config.upward() else []
     return names + (["down_lora_a", "down_lora_b"] if "down" in config.targets else [])
 
@@ -106,7 +106,7 @@ def adapted_graph(graph: dict, config: LoRAConfig, hidden: int, intermediate: in
 
 
 def _adapt(graph: dict, product: str, name: str, rank: int, scaling: float, ins: int, outs: int):
-    """product' = product + scaling (rows A^T) B^T; whoever reads the product reads the sum."""
+    """product' = product + scaling (rows A^T) B^T; readers of the product read the sum instead."""
     nodes = graph["entries"][0]["nodes"]
     base = next(node for node in nodes if node["name"] == product)
     result = base["outputs"]["product"]
@@ -135,8 +135,8 @@ def _adapt(graph: dict, product: str, name: str, rank: int, scaling: float, ins:
 
 @torch.no_grad()
 def merge_adapters(config: LoRAConfig, parameters: dict, gate_up: torch.Tensor, down: torch.Tensor, sign: int = 1):
-    """Adds the adapters to the weights [E, 2I, H] and [E, H, I], in place; sign -1 takes them away again (but for
-    what rounding lost)."""
+    """Adds the adapters to the weights [E, 2I, H] and [E, H, I], in place; sign -1 subtracts them again (up to
+    rounding)."""
     half = gate_up.shape[1] // 2
     places = {"gate": gate_up[:, :half], "up": gate_up[:, half:], "down": down}
     for target in config.targets:

@@ -24,7 +24,7 @@ def main_grad_of(name: str, parameter: torch.nn.Parameter) -> torch.Tensor | Non
 
 class AddToMainGrad(torch.autograd.Function):
     """apply(parameter, main_grad): the parameter in float32, so that its gradient comes here as float32, too, and is
-    added unrounded. A backward that does not ask for the parameter's gradient leaves main_grad as it is."""
+    added unrounded. A backward that does not need the parameter's gradient leaves main_grad unchanged."""
 
     @staticmethod
     def forward(ctx, parameter: torch.Tensor, main_grad: torch.Tensor) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""Rows of float32 and float16 through an exchange that knows bfloat16: as their bits.
+"""Rows of float32 and float16 through an exchange of bfloat16 rows: as their bits.
 
 A row of float32 goes as one of twice as many columns of 16 bits, and each pair of a token and an expert as a token of
 its own, which has one row at most, so that nothing is computed with bits that are no numbers of bfloat16: exchanges
@@ -17,7 +17,7 @@ def columns_of(x: torch.Tensor) -> int:
 
 
 def check(x: torch.Tensor, ids: torch.Tensor, probs: torch.Tensor, experts: int, max_tokens: int):
-    """What the op would see only in pairs. ValueError: as the op's."""
+    """Checks what the op would see only in pairs. ValueError: as the op's."""
     for name, tensor in (("x", x), ("expert_ids", ids), ("probs", probs)):
         if tensor.device.type != "cpu":
             raise ValueError(f"{name} is on device {tensor.device}, expected cpu")
@@ -61,7 +61,7 @@ def _gather(bits: torch.Tensor, dtype: torch.dtype, top_k: int) -> torch.Tensor:
 
 
 class Dispatch(torch.autograd.Function):
-    """apply(exchange, x, ids, probs): what the op gives, with rows of the type of x."""
+    """apply(exchange, x, ids, probs): what the op returns, with rows of the type of x."""
 
     @staticmethod
     def forward(ctx, exchange, x, ids, probs):

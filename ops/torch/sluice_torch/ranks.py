@@ -22,7 +22,7 @@ import torch.distributed as dist
 from . import library
 
 _guard = threading.RLock()
-# By process and group. What only modules keep alive is not in _lasting.
+# By process and group. Objects that only modules keep alive are not in _lasting.
 _shared: "weakref.WeakValueDictionary[tuple, Shared]" = weakref.WeakValueDictionary()
 _lasting: dict[tuple, "Shared"] = {}
 
@@ -60,21 +60,21 @@ class Shared:
         except RuntimeError as error:
             if group.size == 1:
                 raise
-            failure = str(error)  # said by all ranks: the others would wait for this one
+            failure = str(error)  # raised at all ranks: the others would wait for this one
         job = _agree_on_job(group, failure) if group.size > 1 else ""
         self.threads, self.timeout = threads, timeout
         self.ranks = torch.classes.sluice.Ranks(job, group.rank, group.size, threads, timeout)
         self.key, self.group = key, group
         self._held: "weakref.WeakValueDictionary[tuple, Held]" = weakref.WeakValueDictionary()
-        self._lasting = {}  # what lives without modules, by key
+        self._lasting = {}  # objects that live without modules, by key
 
     def refuse(self, why: str):
-        """In the place of a step: it fails at all ranks, at others with "rank N: WHY". Waits for them."""
+        """Replaces a step, which fails at all ranks, at the others with "rank N: WHY". Waits for them."""
         self.ranks.refuse(why)
 
     @contextlib.contextmanager
     def refusing(self):
-        """Around what prepares a step, and does nothing collective: what it raises, the step is refused with."""
+        """Around code that prepares a step and does nothing collective: an exception of it refuses the step."""
         try:
             yield
         except Exception as error:
@@ -88,7 +88,7 @@ class Shared:
 
     def exchange(self, path: str) -> "Held":
         """What runs the program of fused_dispatch and fused_combine; made at first use, collectively. It lasts until
-        clear_cache(), since between two steps nobody has it."""
+        clear_cache(), because between two steps no object has it."""
         held = self._hold((path,), lambda: torch.classes.sluice.Exchange(self.ranks, path))
         self._lasting[(path,)] = held.op
         _lasting[self.key] = self
@@ -123,14 +123,14 @@ class Shared:
 
 
 class Held:
-    """A layer as modules have it. With the last of them it goes, and with the last layer what all layers share."""
+    """A layer as modules have it. It is freed with the last of them, and what all layers share with the last layer."""
 
     def __init__(self, op, shared: Shared):
         self.op, self._shared = op, shared
 
 
 def shared_by(group: Group, threads: int = 0, timeout: float = 30.0) -> Shared:
-    """What the layers of a group share. The first layer that runs says how many threads, and how long they wait.
+    """What the layers of a group share. The first layer that runs sets the number of threads and the time limit.
 
     Collective the first time. ValueError, which refuses a step: another number of threads is asked for than there
     is. RuntimeError: ranks on several machines.
@@ -209,7 +209,7 @@ def _agree_on_job(group: Group, failure: str | None) -> str:
 
 @atexit.register
 def _end():
-    """Workers end while the interpreter still stands, where no module keeps them."""
+    """Ends workers before the interpreter, where no module keeps them."""
     for (process, _), shared in list(_shared.items()):
         if process == os.getpid():
             shared._lasting.clear()

@@ -1,4 +1,4 @@
-"""What records a model instead of running it: layers of Sluice are called in eager PyTorch.
+"""Guards against code that records a model instead of running it: layers of Sluice run in eager PyTorch.
 
 Their programs are chosen at each call, by the gradients asked for and the ranks there are, and forwards keep what
 backwards need: a recording of one call would be wrong for the next.
@@ -40,7 +40,7 @@ def outside_graphs(function):
     @functools.wraps(function)
     def run(*arguments, **options):
         nonlocal disabled
-        # Not torch.compiler.disable() from the start: it imports PyTorch's compiler, a second for those who do not use it.
+        # Not torch.compiler.disable() from the start: it imports PyTorch's compiler, which takes a second.
         if disabled is None:
             if "torch._dynamo" not in sys.modules:
                 return function(*arguments, **options)

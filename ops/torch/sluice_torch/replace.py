@@ -40,7 +40,7 @@ class _Found:
     """A block that can be replaced."""
 
     def __init__(self, name: str, block: torch.nn.Module, tried: dict):
-        """`tried`: what was found of other blocks, by their structure."""
+        """`tried`: the results for other blocks, by their structure."""
         self.name = name
         self.block = block
         self.experts_name, module, count = find_experts(block)
@@ -62,7 +62,7 @@ class _Found:
         self.trains = _trains(self.experts)
 
     def _try_all(self, module: torch.nn.Module, hidden: int) -> dict | Unsupported:
-        """What is found of this block, and holds for others of its structure."""
+        """The result for this block, which holds for others of its structure."""
         limit = find_limit(self.block, module)
         try:
             if self.in_list:
@@ -125,7 +125,7 @@ class _Found:
 def replace_moe(
     model: torch.nn.Module, *, ep_group=None, lora=None, strict: bool = True, layer=None, **options
 ) -> Replaced:
-    """Replaces the MoE blocks of a model, in place, and gives their names.
+    """Replaces the MoE blocks of a model, in place, and returns their names.
 
     With `ep_group` each rank keeps its own experts of a model that all ranks hold whole. With `lora` the experts'
     weights are frozen and adapters added. `options` go to `layer`, by default sluice_torch.MoE. Make the optimizer afterwards:
@@ -152,7 +152,7 @@ def replace_moe(
 
 
 def _find(model: torch.nn.Module, layer) -> tuple[list[_Found], dict[str, str]]:
-    """What can be replaced, and what only looks so, with the reason."""
+    """The blocks that can be replaced, and those that only look so, with the reason."""
     kinds = (ReplacedBlock, ReplacedExperts) + ((layer,) if isinstance(layer, type) else ())
     found, skipped, inside, tried = [], {}, [], {}
     for name, block in list(model.named_modules()):
@@ -184,7 +184,7 @@ def _describe(model: torch.nn.Module, name: str, reason: str) -> str:
 
 
 def _make_layer(found: _Found, layer, options: dict) -> torch.nn.Module:
-    """A layer for a block. Its weights are not there yet, and take no memory while nobody writes to them."""
+    """A layer for a block. Its weights are not set yet, and take no memory until they are written."""
     experts = found.experts
     if experts.activation == "swiglu_clamp":
         options = dict(options, limit=experts.limit)
@@ -216,7 +216,7 @@ def _replace(model: torch.nn.Module, found: _Found, made: torch.nn.Module, optio
 
 @torch.no_grad()
 def _move(experts: Experts, layer: torch.nn.Module, trains: tuple[bool, bool], frozen: bool, group):
-    """Gives the experts' weights to a layer, and leaves the old parameters empty."""
+    """Gives the experts' weights to a layer, and empties the old parameters."""
     first, count = _own_experts(experts.count, group)
     own = dict(experts.module.named_parameters()) if experts.stacked else {}
     if experts.stacked and not experts.transposed and count == experts.count:
@@ -266,7 +266,7 @@ def _trains(experts: Experts) -> tuple[bool, bool]:
 
 
 def _called_top_k(twin: Twin) -> int:
-    """How many experts a token takes in the ids that a block gives its stacked experts."""
+    """The number of experts per token in the ids that a block passes to its stacked experts."""
     seen = []
 
     def look(_, arguments):

@@ -1,4 +1,4 @@
-"""What stands in a model where its MoE blocks, or their stacked experts, were."""
+"""The modules that replace MoE blocks, or their stacked experts, in a model."""
 
 import contextlib
 
@@ -11,7 +11,7 @@ from .twin import attributes
 
 
 class _Stand(torch.nn.Module):
-    """Has the attributes of what it stands for. They can be read, but not set: what was found by them would not change."""
+    """Has the attributes of the block that it replaces. They can be read, but not set: the replacement would not change."""
 
     def _keep_attributes(self, old: torch.nn.Module):
         own = attributes(old)
@@ -35,7 +35,7 @@ def _before_step(layer: torch.nn.Module):
 
 
 class ReplacedBlock(_Stand):
-    """A block whose list of experts is a layer of Sluice; all else is the block's own."""
+    """A block whose list of experts is a layer of Sluice; everything else is the block's own."""
 
     def __init__(self, block: torch.nn.Module, layout: Layout, router: str, routing: Routing, layer: torch.nn.Module):
         super().__init__()

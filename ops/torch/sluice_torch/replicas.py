@@ -1,4 +1,4 @@
-"""Keeps the experts of an ep_group away from what makes parameters alike at all ranks.
+"""Protects the experts of an ep_group from code that makes parameters equal at all ranks.
 
 A layer with an ep_group has other experts at each rank under the same names. What treats parameters of one name as
 copies of each other would overwrite them with those of one rank, or average gradients of different experts:
@@ -32,7 +32,7 @@ _MAIN_GRAD = "{} has a main_grad, to which DistributedDataParallel could not giv
 
 
 def watch(layer: torch.nn.Module):
-    """From now on the layer's parameters are kept away from what would mix them with other ranks'."""
+    """From now on the layer's parameters are protected from code that would mix them with other ranks'."""
     _layers.add(layer)
     _guard()
 
@@ -97,7 +97,7 @@ def check_attribute(name: str, value):
 
 
 def is_distributed(value) -> bool:
-    """Whether it is a tensor of which a process has a part only."""
+    """Whether it is a tensor of which a process has only a part."""
     return isinstance(value, torch.Tensor) and type(value).__name__ in ("DTensor", "ShardedTensor")
 
 

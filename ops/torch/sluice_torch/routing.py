@@ -1,4 +1,4 @@
-"""How a block chooses experts and what it adds to them, found by computing what the block computes."""
+"""Finds how a block chooses experts and what it adds to them, by computing what the block computes."""
 
 import dataclasses
 import inspect
@@ -21,7 +21,7 @@ _TOLERANCE = 3e-4
 class Routing:
     """From a router's result to ids and weights, and what surrounds the experts."""
 
-    scores: str  # "given": the router gives ids and weights; else of its logits
+    scores: str  # "given": the router returns ids and weights; else how scores follow from its logits
     top_k: int
     normalise: bool  # the weights of a token add up to 1
     factor: float  # of the experts' sum
@@ -45,7 +45,7 @@ class Routing:
         return ids, weights, logits if self.flat_logits else logits.view(*x.shape[:-1], -1)
 
     def around(self, children, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        """The block's sum, from that of its experts y; `children` gives its parts by name."""
+        """The block's sum, from that of its experts y; `children` has its parts by name."""
         y = y * self.factor if self.factor != 1 else y
         if not self.shared:
             return y
@@ -54,7 +54,7 @@ class Routing:
 
 
 def split_result(result) -> tuple[torch.Tensor, torch.Tensor]:
-    """Ids and weights, both [T, K], among what a router gives."""
+    """Ids and weights, both [T, K], among the results of a router."""
     parts = [part for part in result if isinstance(part, torch.Tensor)]
     ids = [part for part in parts if not part.is_floating_point() and part.dim() >= 2]
     if len(ids) != 1:
@@ -113,7 +113,7 @@ def recognise_routing(twin: Twin, layout: Layout, router_name: str, replace) -> 
 
 
 def _candidates(block, experts_name: str, router_name: str, x: torch.Tensor, found: list, seen: list):
-    """What to try, in the order of what the block says of itself."""
+    """The routings to try, in the order suggested by the block's attributes."""
     router = getattr(block, router_name)
     try:
         flat, result = _call_router(router, x, seen)
@@ -173,7 +173,7 @@ def _shared_parts(block, experts_name: str, router_name: str, x: torch.Tensor) -
 
 
 def check_attributes(block: torch.nn.Module):
-    """Unsupported: what a block says of itself that no trial may show."""
+    """Unsupported: attributes of a block whose effect no trial may show."""
     parameters = list(inspect.signature(type(block).forward).parameters.values())[2:]
     more = [each.name for each in parameters if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)]
     if more:
@@ -197,7 +197,7 @@ def _attribute(module: torch.nn.Module, names: tuple, kind: type):
 
 
 def find_limit(block: torch.nn.Module, experts: torch.nn.Module) -> float | None:
-    """The limit of a clamped activation, where the block or an expert says one."""
+    """The limit of a clamped activation, where the block or an expert has one."""
     first = experts[0] if isinstance(experts, torch.nn.ModuleList) else experts
     for owner in (first, experts, block):
         value = _attribute(owner, ("limit", "swiglu_limit", "clamp_limit"), (float, int))
