@@ -4,28 +4,7 @@
 #include <cstring>
 
 namespace sluice {
-namespace {
-
-int64_t liveEvents(const Plan& plan, EventSpace space, const RoutingTables& tables) {
-  switch (space) {
-    case EventSpace::kOne:
-      return 1;
-    case EventSpace::kGroups:
-      return static_cast<int64_t>(tables.groups.size());
-    case EventSpace::kRows:
-      return static_cast<int64_t>(tables.slots.size());
-    case EventSpace::kExperts:
-      return tables.experts();
-    case EventSpace::kTokens:
-      return ceilDiv(tables.tokens, plan.space(SpaceKind::kTokens)->slotSize);
-  }
-  return 0;
-}
-
-}  // namespace
-
-uint64_t evaluateThreshold(const EventArray& event, const RoutingTables& tables, int64_t tokenSlots,
-                           int64_t index) {
+uint64_t evaluateThreshold(const EventArray& event, const RoutingTables& tables, int64_t index) {
   switch (event.rule) {
     case ThresholdRule::kConstant:
       return event.factor;
@@ -38,7 +17,7 @@ uint64_t evaluateThreshold(const EventArray& event, const RoutingTables& tables,
     case ThresholdRule::kValidPairs:
       return tables.pairs;
     case ThresholdRule::kSlotsOfTokens:
-      return event.factor * tokenSlots;
+      return event.factor * tables.tokenSlots;
     case ThresholdRule::kSlotsOfGroup:
       return event.factor * tables.groups[index].slots;
     case ThresholdRule::kGroupsOfExpert:
@@ -71,14 +50,12 @@ Expected<EventTable> EventTable::create(const Plan& plan, Transport& transport) 
 
 void EventTable::setThresholds(const Plan& plan, EntryId entry, const RoutingTables& tables) {
   const auto& events = plan.program().events;
-  const int64_t tokenSlots =
-      plan.space(SpaceKind::kTokens) ? liveEvents(plan, EventSpace::kTokens, tables) : 0;
   for (size_t e = 0; e < events.size(); ++e) {
     if (events[e].entry != entry) continue;
     auto& thresholds = arrays_[e].thresholds;
-    thresholds.resize(liveEvents(plan, events[e].space, tables));
+    thresholds.resize(liveEvents(tables, events[e].space));
     for (size_t i = 0; i < thresholds.size(); ++i)
-      thresholds[i] = evaluateThreshold(events[e], tables, tokenSlots, static_cast<int64_t>(i));
+      thresholds[i] = evaluateThreshold(events[e], tables, static_cast<int64_t>(i));
   }
 }
 

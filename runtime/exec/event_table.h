@@ -91,7 +91,6 @@ class EventTable {
 };
 
 // What the rule asks for at `index`.
-uint64_t evaluateThreshold(const EventArray& event, const RoutingTables& tables, int64_t tokenSlots,
-                           int64_t index);
+uint64_t evaluateThreshold(const EventArray& event, const RoutingTables& tables, int64_t index);
 
 }  // namespace sluice

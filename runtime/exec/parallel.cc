@@ -38,7 +38,7 @@ std::vector<size_t> progressPlaces(const TaskProgram& program) {
 }  // namespace
 
 void LaneCursor::start(const Step& step) {
-  live_ = liveSlots(step, step.program().at(step.program().at(lane_).space).kind);
+  live_ = liveSlots(*step.tables, step.program().at(step.program().at(lane_).space).kind);
   window_ = 0;
   task_ = {};
   enterWindow(step);
@@ -50,7 +50,8 @@ int64_t LaneCursor::mostTasks(const Step& step) const {
   const Space& space = step.program().at(lane.space);
   size_t longest = 0;
   for (const auto& seat : lane.seats) longest = std::max(longest, seat.size());
-  return (liveSlots(step, space.kind) + space.window - 1) / space.window * static_cast<int64_t>(longest);
+  return (liveSlots(*step.tables, space.kind) + space.window - 1) / space.window *
+         static_cast<int64_t>(longest);
 }
 
 void LaneCursor::enterWindow(const Step& step) {
@@ -87,9 +88,9 @@ void LaneCursor::await(const Step& step) {
   const FamilyPlan& family = step.plan->at(record.family);
   for (int i = 0; i < 2; ++i) {
     const EventId wait = family.waits[i];
-    waits_[i] =
-        wait ? step.events->counter(wait, eventIndex(step, family.space, slot, step.program().at(wait).space))
-             : EventCounter{};
+    waits_[i] = wait ? step.events->counter(
+                           wait, eventIndex(*step.tables, family.space, slot, step.program().at(wait).space))
+                     : EventCounter{};
   }
 }
 

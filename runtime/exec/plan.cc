@@ -22,6 +22,7 @@ Plan Plan::make(VerifiedProgram program, const ops::KernelSet& kernels) {
   if (const Space* rows = plan.space(SpaceKind::kRows)) plan.shape_.slotRows = rows->slotSize;
   if (const Space* groups = plan.space(SpaceKind::kGroups))
     plan.shape_.groupSlots = groups->slotSize / plan.shape_.slotRows;
+  if (const Space* tokens = plan.space(SpaceKind::kTokens)) plan.shape_.tokenSlot = tokens->slotSize;
   plan.deriveFamilies();
   plan.deriveEntries();
   plan.deriveSavedFor();

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "ops/abi/kernels.h"
-#include "runtime/exec/routing.h"
 #include "runtime/program/verify.h"
+#include "runtime/routing/routing.h"
 
 namespace sluice {
 

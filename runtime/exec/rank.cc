@@ -225,7 +225,8 @@ Expected<const Step*> RankState::bindStep(const StepRequest& request, double tim
   saved.forget(*plan_, entry);
   if (routing == entry) {
     if (Status fits = checkTotals(); !fits) return fits.error();
-    buildTables(plan_->routingShape(), transport_->rank(), exchange_.all(), saved.tables[entry.value]);
+    const AllCounts counts{exchange_.all().data(), static_cast<size_t>(plan_->program().experts)};
+    buildTables(plan_->routingShape(), transport_->rank(), counts, saved.tables[entry.value]);
     saved.digests[entry.value] = exchange_.digest();
   }
   if (Status rows = checkRows(request); !rows) {

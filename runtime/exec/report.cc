@@ -35,7 +35,7 @@ Wait openWait(const Step& step, const Task& task) {
   const FamilyPlan& family = step.plan->at(task.family);
   for (EventId event : family.waits) {
     if (!event) continue;
-    const int64_t index = eventIndex(step, family.space, task.slot, step.program().at(event).space);
+    const int64_t index = eventIndex(*step.tables, family.space, task.slot, step.program().at(event).space);
     const uint64_t have = step.events->have(event, index), need = step.events->need(event, index);
     if (have < need) return {event, index, have, need};
   }
@@ -78,8 +78,8 @@ std::string missingTasks(const Step& step, EventId wait, int64_t index, const Is
   for (FamilyId id : step.plan->at(step.entry).families) {
     const FamilyPlan& producer = step.plan->at(id);
     if (std::find(producer.signals.begin(), producer.signals.end(), wait) == producer.signals.end()) continue;
-    for (int64_t slot = 0; slot < liveSlots(step, producer.space); ++slot) {
-      if (eventIndex(step, producer.space, slot, event.space) != index) continue;
+    for (int64_t slot = 0; slot < liveSlots(*step.tables, producer.space); ++slot) {
+      if (eventIndex(*step.tables, producer.space, slot, event.space) != index) continue;
       for (int32_t tile = 0; tile < step.program().at(id).tiles; ++tile) {
         const Task task{id, slot, tile};
         if (isDone(task) || ++missing > kMostNamed) continue;

@@ -28,7 +28,7 @@ int missingWait(const Step& step, const Task& task) {
   for (; i < 2; ++i) {
     const EventId wait = family.waits[i];
     if (!wait) continue;
-    const int64_t index = eventIndex(step, family.space, task.slot, step.program().at(wait).space);
+    const int64_t index = eventIndex(*step.tables, family.space, task.slot, step.program().at(wait).space);
     if (!step.events->isComplete(wait, index)) break;
   }
   return i;
@@ -60,7 +60,7 @@ Status await(const Step& step, const Task& task, double timeoutSeconds, WorkerTr
 size_t countTasks(const Step& step) {
   int64_t tasks = 0;
   for (FamilyId family : step.plan->at(step.entry).families)
-    tasks += liveSlots(step, step.plan->at(family).space) * step.program().at(family).tiles;
+    tasks += liveSlots(*step.tables, step.plan->at(family).space) * step.program().at(family).tiles;
   return static_cast<size_t>(tasks);
 }
 
@@ -91,13 +91,13 @@ Expected<int64_t> runSerial(const Step& step, const Scratch& scratch, double tim
          ++last) {
       const SpaceKind space = step.plan->at(families[last]).space;
       const int64_t window = step.plan->space(space)->window;
-      windows = std::max(windows, (liveSlots(step, space) + window - 1) / window);
+      windows = std::max(windows, (liveSlots(*step.tables, space) + window - 1) / window);
     }
     for (int64_t w = 0; w < windows; ++w) {
       for (size_t f = first; f < last; ++f) {
         const SpaceKind space = step.plan->at(families[f]).space;
         const int64_t window = step.plan->space(space)->window;
-        const int64_t end = std::min(liveSlots(step, space), (w + 1) * window);
+        const int64_t end = std::min(liveSlots(*step.tables, space), (w + 1) * window);
         for (int64_t slot = w * window; slot < end; ++slot) {
           for (int32_t tile = 0; tile < step.program().at(families[f]).tiles; ++tile) {
             const Task task{families[f], slot, tile};

@@ -6,8 +6,8 @@
 
 #include "runtime/exec/event_table.h"
 #include "runtime/exec/plan.h"
-#include "runtime/exec/routing.h"
 #include "runtime/exec/work.h"
+#include "runtime/routing/routing.h"
 
 namespace sluice {
 
@@ -43,12 +43,6 @@ struct Step {
 
 // Bytes of one element of the buffer's first dimension, without gaps.
 int64_t rowBytes(const Buffer& buffer);
-
-// Slots of a space that this step's routing gives it.
-int64_t liveSlots(const Step& step, SpaceKind space);
-
-// Which counter of an event array a task of `space` at `slot` means.
-int64_t eventIndex(const Step& step, SpaceKind space, int64_t slot, EventSpace events);
 
 // The rank a task of `space` signals and writes to: the piece's peer, else this rank.
 int taskPeer(const Step& step, SpaceKind space, int64_t slot);

@@ -90,7 +90,7 @@ void WorkerTrace::recordBegin(const Task& task, int core, int missing) {
   span.end = taskBegin_;
   span.event = family.waits[missing];
   if (span.event)
-    span.index = eventIndex(step_, family.space, task.slot, step_.program().at(span.event).space);
+    span.index = eventIndex(*step_.tables, family.space, task.slot, step_.program().at(span.event).space);
   ring_->add(span);
   waitBegin_ = 0;
 }

@@ -16,5 +16,6 @@ expect() { grep -qE "$2" "$1" || { echo "FAIL: $1 does not name $2"; failures=$(
 expect "$1" '^//runtime/exec:exec$'
 expect "$2" '^//runtime/program:program$'
 refuse "$1" '^(//compiler|@llvm19//|@nlohmann_json//|//tools)' 'the runtime depends on compiler, LLVM, JSON or tools'
+expect "$2" '^//runtime/routing:routing$'
 refuse "$2" '^//runtime/(exec|comm|api)' 'the compiler depends on the executing half of the runtime'
 exit $((failures > 0))

@@ -12,9 +12,7 @@ namespace {
 
 constexpr int64_t kMostHeads = 1 << 24;  // heads of lanes that are looked at in one replay
 constexpr double kBf16 = 2;
-constexpr int64_t kNone = ReplayView::kNone;
-
-bool isSent(SpaceKind kind) { return kind == SpaceKind::kSends || kind == SpaceKind::kReturns; }
+constexpr int64_t kNone = -1;
 
 struct Counter {
   double left = 0;
@@ -85,8 +83,9 @@ class Replayer {
     for (const EventArray& event : problem_.events) {
       firstCounter_.push_back(static_cast<int64_t>(counters_.size()));
       const bool mine = event.entry.value == entry_;
-      counters_.resize(counters_.size() + static_cast<size_t>(mine ? countersIn(step_, event.space) : 0),
-                       Counter{0, 0, event.remote});
+      counters_.resize(
+          counters_.size() + static_cast<size_t>(mine ? liveEvents(step_.tables, event.space) : 0),
+          Counter{0, 0, event.remote});
     }
   }
 
@@ -98,7 +97,7 @@ class Replayer {
       if (family.entry != entry_) continue;
       FamilyRun run{f, tilesOf(family), 0, {}};
       const TaskRates rates(rates_, coresOfKind(problem_, family));
-      const int64_t slots = slotsIn(step_, family.space);
+      const int64_t slots = liveSlots(step_.tables, family.space);
       for (int64_t slot = 0; slot < slots; ++slot) {
         run.slots.push_back(slotRun(family, slot, rates));
         for (int64_t signal : run.slots.back().signals)
@@ -118,13 +117,12 @@ class Replayer {
     const ReplayView view = viewOf(problem_, step_, family.space, slot);
     SlotRun run;
     run.seconds = taskCost(family, view.rows, view.reuse, rates).seconds();
-    if (isSent(family.space)) run.amount = view.rows;
+    if (isPieces(family.space)) run.amount = view.rows;
     if (view.leaves) run.bytes = view.rows * family.n * kBf16;
     const auto find = [&](const std::vector<EventId>& events, std::array<int64_t, 2>& out) {
-      for (size_t i = 0; i < std::min<size_t>(events.size(), 2); ++i) {
-        const int64_t counter = counterOf(problem_.events[events[i].value].space, view, slot);
-        if (counter != kNone) out[i] = firstCounter_[events[i].value] + counter;
-      }
+      for (size_t i = 0; i < std::min<size_t>(events.size(), 2); ++i)
+        out[i] = firstCounter_[events[i].value] +
+                 eventIndex(step_.tables, family.space, slot, problem_.events[events[i].value].space);
     };
     find(family.sync.waits, run.waits);
     find(family.sync.signals, run.signals);

@@ -1,7 +1,7 @@
 #include "compiler/analysis/cost/replay_step.h"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
-#include <numeric>
 
 namespace sluice {
 namespace {
@@ -18,41 +18,48 @@ ReplayStep stepOf(const CostProblem& problem) {
                       static_cast<int32_t>(problem.step.experts / problem.step.ranks));
 }
 
+int32_t rowsOf(const ReplayStep& step, size_t expert) {
+  return step.tables.expertRow[expert + 1] - step.tables.expertRow[expert];
+}
+
 TEST_CASE("slots are equal, rounded to 16 rows, and hold all rows of their expert") {
   const CostProblem problem = shapeOf(1, 4, 250, 64);
   const ReplayStep step = stepOf(problem);
-  CHECK(std::accumulate(step.expertRows.begin(), step.expertRows.end(), 0) == 500);
+  CHECK(step.tables.rows == 500);
   std::vector<int32_t> rows(4), slots(4);
-  for (const ReplaySlot& slot : step.slots) {
+  for (const Slot& slot : step.tables.slots) {
     CHECK(slot.rows <= 64);
     rows[static_cast<size_t>(slot.expert)] += slot.rows;
     ++slots[static_cast<size_t>(slot.expert)];
   }
-  CHECK(rows == step.expertRows);
-  CHECK(slots == step.expertSlots);
+  for (size_t expert = 0; expert < 4; ++expert) CHECK(rows[expert] == rowsOf(step, expert));
+  CHECK(slots == step.tables.expertSlots);
 }
 
 TEST_CASE("own pieces are sent first, the others expert by expert") {
   const ReplayStep step = stepOf(shapeOf(4, 8, 256, 32));
   bool others = false;
   int32_t expert = 0;
-  for (const ReplayPiece& piece : step.sends) {
-    if (piece.own) CHECK(!others);
-    others |= !piece.own;
-    if (piece.own) continue;
+  for (const Piece& piece : step.tables.sends) {
+    const bool own = piece.peer == step.rank;
+    if (own) CHECK(!others);
+    others |= !own;
+    if (own) continue;
     CHECK(piece.expert >= expert);
     expert = piece.expert;
   }
   CHECK(others);
-  CHECK(step.sends.size() == step.returns.size());
-  for (size_t i = 1; i < step.returns.size(); ++i) CHECK(step.returns[i].slot >= step.returns[i - 1].slot);
+  const auto& returns = step.tables.returns;
+  CHECK(step.tables.sends.size() == returns.size());
+  for (size_t i = 1; i < returns.size(); ++i) CHECK(returns[i].slot >= returns[i - 1].slot);
 }
 
 TEST_CASE("slots are numbered as their last rows are sent") {
   const ReplayStep step = stepOf(shapeOf(4, 8, 256, 32));
-  std::vector<size_t> last(step.slots.size());
-  for (size_t i = 0; i < step.sends.size(); ++i)
-    if (!step.sends[i].own) last[static_cast<size_t>(step.sends[i].slot)] = i + 1;
+  std::vector<size_t> last(step.tables.slots.size());
+  const auto& sends = step.tables.sends;
+  for (size_t i = 0; i < sends.size(); ++i)
+    if (sends[i].peer != step.rank) last[static_cast<size_t>(sends[i].slot)] = i + 1;
   CHECK(std::is_sorted(last.begin(), last.end()));
 }
 
@@ -61,20 +68,21 @@ TEST_CASE("groups take neighbouring slots of one expert together, evenly") {
   problem.groupRows = 128;
   const ReplayStep step = stepOf(problem);
   int32_t rows = 0;
-  for (const ReplayGroup& group : step.groups) {
+  for (const SlotGroup& group : step.tables.groups) {
     CHECK(group.slots >= 1);
     CHECK(group.slots <= 2);
     rows += group.rows;
   }
   CHECK(rows == 640);
-  for (const ReplaySlot& slot : step.slots)
-    CHECK(step.groups[static_cast<size_t>(slot.group)].expert == slot.expert);
+  for (size_t slot = 0; slot < step.tables.slots.size(); ++slot)
+    CHECK(step.tables.groups[static_cast<size_t>(step.tables.groupOf[slot])].expert ==
+          step.tables.slots[slot].expert);
 }
 
 TEST_CASE("few rows are some experts with rows, not none") {
   const ReplayStep step = stepOf(shapeOf(1, 256, 4, 128));
-  CHECK(std::accumulate(step.expertRows.begin(), step.expertRows.end(), 0) == 8);
-  CHECK(step.slots.size() == 8);
+  CHECK(step.tables.rows == 8);
+  CHECK(step.tables.slots.size() == 8);
 }
 
 TEST_CASE("all experts of the rank that owns most are the whole step") {
@@ -82,10 +90,10 @@ TEST_CASE("all experts of the rank that owns most are the whole step") {
   const ExpectedRows rows = expectRows({}, problem.step);
   const ReplayStep all = replayStepOf(problem, rows, 2), half = replayStepOf(problem, rows, 1);
   CHECK(all.part == 1);
-  CHECK(all.tokens == 70);
-  CHECK(std::accumulate(all.expertRows.begin(), all.expertRows.end(), 0) == 160);
+  CHECK(all.tables.tokens == 70);
+  CHECK(all.tables.rows == 160);
   CHECK(half.part == 0.5);
-  CHECK(half.tokens == 35);
+  CHECK(half.tables.tokens == 35);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "runtime/exec/routing.h"
+#include "runtime/routing/routing.h"
 
 #include <fmt/format.h>
 
@@ -15,14 +15,11 @@ constexpr int32_t kRowUnit = 16;  // rows of a matrix unit's tile
 // Walks the slots of any rank from the counts; scratch lives in the tables.
 class RoutingBuilder {
  public:
-  RoutingBuilder(const RoutingShape& shape, int32_t rank, std::span<const int32_t> allCounts,
-                 RoutingTables& tables)
-      : shape_(shape), deal_(shape.deal()), rank_(rank), counts_(allCounts), tables_(tables) {}
+  RoutingBuilder(const RoutingShape& shape, int32_t rank, const AllCounts& counts, RoutingTables& tables)
+      : shape_(shape), deal_(shape.deal()), rank_(rank), counts_(counts), tables_(tables) {}
 
   void build() {
     const int32_t local = deal_.of(rank_);
-    tables_.expertRow.assign(local + 1, 0);
-    tables_.expertSlots.assign(local, 0);
     tables_.rowsFrom.assign(shape_.ranks, 0);
     tables_.pairsTo.assign(shape_.ranks, 0);
     for (int32_t source = 0; source < shape_.ranks; ++source) {
@@ -30,7 +27,14 @@ class RoutingBuilder {
       for (int32_t j = 0; j < deal_.of(source); ++j) tables_.pairsTo[source] += count(rank_, source, j);
     }
     buildSends();
-    buildOwnSlots();
+    buildSlots();
+    buildReturns();
+  }
+
+  // The counts are of the rank's own experts.
+  void buildReceived() {
+    firstColumn_ = deal_.first(rank_);
+    buildSlots();
     buildReturns();
   }
 
@@ -41,7 +45,7 @@ class RoutingBuilder {
   };
 
   int32_t count(int32_t source, int32_t owner, int32_t expert) const {
-    return counts_[int64_t{source} * shape_.experts + deal_.first(owner) + expert];
+    return counts_.of(source)[deal_.first(owner) - firstColumn_ + expert];
   }
 
   int32_t rowsOf(int32_t owner, int32_t expert) const {
@@ -135,27 +139,17 @@ class RoutingBuilder {
     return key;
   }
 
-  // First pair of `source` that goes to experts of `owner`.
+  // First pair of `source` that goes to experts of `owner`, as far as there are counts.
   int32_t pairBase(int32_t source, int32_t owner) const {
-    const auto counts = counts_.subspan(static_cast<size_t>(int64_t{source} * shape_.experts));
-    return std::accumulate(counts.begin(), counts.begin() + deal_.first(owner), 0);
+    const int32_t* const counts = counts_.of(source);
+    return std::accumulate(counts, counts + deal_.first(owner) - firstColumn_, 0);
   }
 
-  // Sending order: own pieces, then expert by expert, inside an expert round-robin over the ranks after this.
   // The pieces of one receiver are made together, since its slots are ordered once; then they are sorted.
   void buildSends() {
-    auto& sends = tables_.sends;
-    sends.clear();
+    tables_.sends.clear();
     for (int32_t offset = 0; offset < shape_.ranks; ++offset) appendSendsTo((rank_ + offset) % shape_.ranks);
-    const int32_t ranks = shape_.ranks, rank = rank_;
-    std::sort(sends.begin(), sends.end(), [ranks, rank](const Piece& a, const Piece& b) {
-      const auto key = [&](const Piece& piece) {
-        const int64_t offset = (piece.peer - rank + ranks) % ranks;
-        return offset == 0 ? int64_t{-1} : int64_t{piece.expert} * ranks + offset;
-      };
-      const int64_t keyA = key(a), keyB = key(b);
-      return keyA != keyB ? keyA < keyB : a.row < b.row;
-    });
+    orderSends(shape_.ranks, rank_, tables_.sends);
   }
 
   void appendSendsTo(int32_t owner) {
@@ -182,7 +176,10 @@ class RoutingBuilder {
     }
   }
 
-  void buildOwnSlots() {
+  void buildSlots() {
+    const int32_t local = deal_.of(rank_);
+    tables_.expertRow.assign(local + 1, 0);
+    tables_.expertSlots.assign(local, 0);
     orderSlots(rank_);
     orderGroups(rank_);
     auto& slots = tables_.slots;
@@ -201,10 +198,10 @@ class RoutingBuilder {
     }
     tables_.expertRow.back() = row;
     tables_.rows = row;
-    buildOwnGroups();
+    buildGroups();
   }
 
-  void buildOwnGroups() {
+  void buildGroups() {
     auto& groups = tables_.groups;
     auto& groupOfSlot = tables_.groupOf;
     const auto& index = tables_.groupIndex_;
@@ -227,9 +224,16 @@ class RoutingBuilder {
 
   // By slot, inside a slot by source, beginning with the rank after this one.
   void buildReturns() {
+    auto& nextPair = tables_.nextPair_;
+    nextPair.resize(static_cast<size_t>(shape_.ranks));
+    for (int32_t source = 0; source < shape_.ranks; ++source) nextPair[source] = pairBase(source, rank_);
     auto& returns = tables_.returns;
     returns.clear();
-    for (int32_t source = 0; source < shape_.ranks; ++source) appendReturnsTo(source);
+    int32_t slotIndex = 0;
+    for (int32_t expert = 0; expert < tables_.experts(); ++expert) {
+      appendReturnsOf(expert, slotIndex);
+      slotIndex += tables_.expertSlots[expert];
+    }
     const int32_t ranks = shape_.ranks, rank = rank_;
     std::sort(returns.begin(), returns.end(), [ranks, rank](const Piece& a, const Piece& b) {
       if (a.slot != b.slot) return a.slot < b.slot;
@@ -237,32 +241,29 @@ class RoutingBuilder {
     });
   }
 
-  // The scratch still holds this rank's own order.
-  void appendReturnsTo(int32_t source) {
-    int32_t pair = pairBase(source, rank_);
-    int32_t slotIndex = 0;
-    for (int32_t expert = 0; expert < tables_.experts(); ++expert) {
-      const SlotCut slotCut = cut(rowsOf(rank_, expert));
-      int32_t begin = 0;
-      for (int32_t before = 0; before < source; ++before) begin += count(before, rank_, expert);
-      const int32_t end = begin + count(source, rank_, expert);
-      for (int32_t at = begin; at < end;) {
+  // The scratch still holds this rank's own order, in which the expert's slots begin at `slotIndex`.
+  void appendReturnsOf(int32_t expert, int32_t slotIndex) {
+    const int32_t row = tables_.expertRow[expert];
+    const SlotCut slotCut = cut(tables_.expertRow[expert + 1] - row);
+    int32_t at = 0;
+    for (int32_t source = 0; source < shape_.ranks; ++source) {
+      const int32_t end = at + count(source, rank_, expert);
+      while (at < end) {
         const int32_t slot = at / slotCut.length;
-        const int32_t stop = std::min(end, (slot + 1) * slotCut.length);
-        tables_.returns.push_back({source, slotNumber(slotIndex + slot), expert,
-                                   tables_.expertRow[expert] + at, pair + at - begin, stop - at,
-                                   groupOf(slotIndex + slot)});
-        at = stop;
+        const int32_t rows = std::min(end, (slot + 1) * slotCut.length) - at;
+        tables_.returns.push_back({source, slotNumber(slotIndex + slot), expert, row + at,
+                                   tables_.nextPair_[source], rows, groupOf(slotIndex + slot)});
+        tables_.nextPair_[source] += rows;
+        at += rows;
       }
-      pair += end - begin;
-      slotIndex += slotCut.slots;
     }
   }
 
   const RoutingShape& shape_;
   const ExpertDeal deal_;
   const int32_t rank_;
-  const std::span<const int32_t> counts_;
+  const AllCounts counts_;
+  int32_t firstColumn_ = 0;  // of the counts: an expert of all
   RoutingTables& tables_;
 };
 
@@ -292,6 +293,7 @@ Status countPairs(const RoutingShape& shape, std::span<const int32_t> expertIds,
     count = begin;
   }
   tables.tokens = tokens;
+  tables.tokenSlots = (tokens + shape.tokenSlot - 1) / shape.tokenSlot;
   tables.pairs = pairs;
   tables.pairOf.resize(pairs);
   tables.positionOf.resize(int64_t{tokens} * topK);
@@ -305,9 +307,79 @@ Status countPairs(const RoutingShape& shape, std::span<const int32_t> expertIds,
   return {};
 }
 
-void buildTables(const RoutingShape& shape, int32_t rank, std::span<const int32_t> allCounts,
-                 RoutingTables& tables) {
-  RoutingBuilder(shape, rank, allCounts, tables).build();
+void buildTables(const RoutingShape& shape, int32_t rank, const AllCounts& counts, RoutingTables& tables) {
+  RoutingBuilder(shape, rank, counts, tables).build();
+}
+
+void buildReceived(const RoutingShape& shape, int32_t rank, const AllCounts& ofOwnExperts,
+                   RoutingTables& tables) {
+  RoutingBuilder(shape, rank, ofOwnExperts, tables).buildReceived();
+}
+
+void orderSends(int32_t ranks, int32_t rank, std::vector<Piece>& sends) {
+  std::sort(sends.begin(), sends.end(), [ranks, rank](const Piece& a, const Piece& b) {
+    const auto key = [&](const Piece& piece) {
+      const int64_t offset = (piece.peer - rank + ranks) % ranks;
+      return offset == 0 ? int64_t{-1} : int64_t{piece.expert} * ranks + offset;
+    };
+    const int64_t keyA = key(a), keyB = key(b);
+    return keyA != keyB ? keyA < keyB : a.row < b.row;
+  });
+}
+
+int64_t liveSlots(const RoutingTables& tables, SpaceKind space) {
+  switch (space) {
+    case SpaceKind::kTokens:
+      return tables.tokenSlots;
+    case SpaceKind::kRows:
+      return static_cast<int64_t>(tables.slots.size());
+    case SpaceKind::kSends:
+      return static_cast<int64_t>(tables.sends.size());
+    case SpaceKind::kReturns:
+      return static_cast<int64_t>(tables.returns.size());
+    case SpaceKind::kExperts:
+      return tables.experts();
+    case SpaceKind::kOnce:
+      return 1;
+    case SpaceKind::kGroups:
+      return static_cast<int64_t>(tables.groups.size());
+  }
+  return 0;
+}
+
+int64_t liveEvents(const RoutingTables& tables, EventSpace events) {
+  switch (events) {
+    case EventSpace::kOne:
+      return 1;
+    case EventSpace::kGroups:
+      return liveSlots(tables, SpaceKind::kGroups);
+    case EventSpace::kRows:
+      return liveSlots(tables, SpaceKind::kRows);
+    case EventSpace::kExperts:
+      return liveSlots(tables, SpaceKind::kExperts);
+    case EventSpace::kTokens:
+      return liveSlots(tables, SpaceKind::kTokens);
+  }
+  return 0;
+}
+
+int64_t eventIndex(const RoutingTables& tables, SpaceKind space, int64_t slot, EventSpace events) {
+  switch (events) {
+    case EventSpace::kOne:
+      return 0;
+    case EventSpace::kTokens:
+      return slot;
+    case EventSpace::kGroups:
+      if (space == SpaceKind::kGroups) return slot;
+      return isPieces(space) ? pieceOf(tables, space, slot).group : tables.groupOf[slot];
+    case EventSpace::kRows:
+      return isPieces(space) ? pieceOf(tables, space, slot).slot : slot;
+    case EventSpace::kExperts:
+      if (space == SpaceKind::kExperts) return slot;
+      if (space == SpaceKind::kGroups) return tables.groups[slot].expert;
+      return isPieces(space) ? pieceOf(tables, space, slot).expert : tables.slots[slot].expert;
+  }
+  return 0;
 }
 
 }  // namespace sluice

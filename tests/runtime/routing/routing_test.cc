@@ -1,5 +1,5 @@
 // Slots, pieces and positions against a brute-force sort of all rows of all ranks.
-#include "runtime/exec/routing.h"
+#include "runtime/routing/routing.h"
 
 #include <algorithm>
 #include <catch2/catch.hpp>
@@ -50,7 +50,8 @@ World makeWorld(std::mt19937& random, int groupSlots = 0) {
     REQUIRE(countPairs(shape, ids, tokens, world.tables.back(), own).ok());
     counts.insert(counts.end(), own.begin(), own.end());
   }
-  for (int rank = 0; rank < shape.ranks; ++rank) buildTables(shape, rank, counts, world.tables[rank]);
+  for (int rank = 0; rank < shape.ranks; ++rank)
+    buildTables(shape, rank, {counts.data(), static_cast<size_t>(shape.experts)}, world.tables[rank]);
   return world;
 }
 

@@ -1,4 +1,5 @@
-// Routing tables: what bind makes of one step's expert ids. Slots, pieces and positions; no pointers.
+// Routing tables: what bind makes of one step's expert ids. Slots, pieces and positions; no pointers. The
+// compiler makes those of the routing that it expects.
 //
 // A value type that is filled anew each step; its vectors keep their capacity, so that a step of a size seen
 // before allocates nothing. The rules (slot lengths, slot order, sending order) stand in docs/SCHEDULE.md;
@@ -11,6 +12,7 @@
 
 #include "runtime/base/expected.h"
 #include "runtime/base/expert_deal.h"
+#include "runtime/program/program.h"
 
 namespace sluice {
 
@@ -21,6 +23,7 @@ struct RoutingShape {
   int32_t topK = 1;
   int32_t slotRows = 128;
   int32_t groupSlots = 0;  // most slots of a group; 0: slots are not grouped
+  int32_t tokenSlot = 1;   // tokens of a slot of them
 
   ExpertDeal deal() const { return {ranks, experts}; }
 };
@@ -53,6 +56,7 @@ struct Piece {
 
 struct RoutingTables {
   int32_t tokens = 0;
+  int32_t tokenSlots = 0;
   int32_t pairs = 0;  // valid (token, k) pairs, P
   int32_t rows = 0;   // R
 
@@ -87,6 +91,15 @@ struct RoutingTables {
   std::vector<int32_t> groupIndex_;   // by slot in storage order: its group, in the same order
   std::vector<int32_t> groupNumber_;  // by group in storage order
   std::vector<int32_t> groupLeft_;
+  std::vector<int32_t> nextPair_;  // by source
+};
+
+// Counts by expert of all ranks.
+struct AllCounts {
+  const int32_t* first = nullptr;  // those of rank 0
+  size_t stride = 0;               // from those of a rank to those of the next
+
+  const int32_t* of(int32_t rank) const { return first + static_cast<size_t>(rank) * stride; }
 };
 
 // Sorts this rank's pairs by expert: fills tokens, pairs, pairOf, positionOf and `counts` [experts].
@@ -94,8 +107,28 @@ struct RoutingTables {
 Status countPairs(const RoutingShape& shape, std::span<const int32_t> expertIds, int32_t tokens,
                   RoutingTables& tables, std::span<int32_t> counts);
 
-// Fills the rest from the counts of all ranks [ranks][experts].
-void buildTables(const RoutingShape& shape, int32_t rank, std::span<const int32_t> allCounts,
-                 RoutingTables& tables);
+// Fills the rest from the counts of all ranks.
+void buildTables(const RoutingShape& shape, int32_t rank, const AllCounts& counts, RoutingTables& tables);
+
+// Of that, slots, groups, returns and what there is by local expert, from the counts of the rank's own
+// experts; the pairs of returns are counted from the first that the source sends to the rank.
+void buildReceived(const RoutingShape& shape, int32_t rank, const AllCounts& ofOwnExperts,
+                   RoutingTables& tables);
+
+// The order in which `rank` sends: own pieces, then expert by expert, inside an expert round-robin over the
+// ranks after this one.
+void orderSends(int32_t ranks, int32_t rank, std::vector<Piece>& sends);
+
+inline bool isPieces(SpaceKind space) { return space == SpaceKind::kSends || space == SpaceKind::kReturns; }
+inline const Piece& pieceOf(const RoutingTables& tables, SpaceKind space, int64_t slot) {
+  return (space == SpaceKind::kSends ? tables.sends : tables.returns)[static_cast<size_t>(slot)];
+}
+
+// Slots of a space, and counters of an event array, that a routing gives them.
+int64_t liveSlots(const RoutingTables& tables, SpaceKind space);
+int64_t liveEvents(const RoutingTables& tables, EventSpace events);
+
+// Which counter of an event array a task of `space` at `slot` means.
+int64_t eventIndex(const RoutingTables& tables, SpaceKind space, int64_t slot, EventSpace events);
 
 }  // namespace sluice
