@@ -4,10 +4,10 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cstring>
+#include <utility>
+#include <vector>
 
 #include "runtime/base/clock.h"
-#include "runtime/comm/checksum.h"
 
 namespace sluice {
 namespace {
@@ -15,42 +15,25 @@ namespace {
 constexpr size_t kLine = 64;
 constexpr int64_t kLongestPark = 100'000'000;  // ns: an abort is seen at the latest then
 
-// A board: the number of the gather, stored last; the checksum of the block; the block.
-constexpr size_t kNumberBytes = sizeof(uint64_t);
-constexpr size_t kChecksumBytes = sizeof(uint64_t);
-
 }  // namespace
 
 Expected<AllGather> AllGather::create(Transport& transport, size_t bytes) {
   AllGather gather;
   gather.transport_ = &transport;
-  gather.message_.resize(kChecksumBytes + bytes);
-  gather.boardBytes_ = (kNumberBytes + gather.message_.size() + kLine - 1) / kLine * kLine;
-  auto memory = transport.allocate(2 * gather.boardBytes_ * static_cast<size_t>(transport.size()));
-  if (!memory) return memory.error();
-  gather.memory_ = *memory;
+  auto boards = Boards::create(transport, bytes, 2 * kLine * static_cast<size_t>(transport.size()));
+  if (!boards) return boards.error();
+  gather.boards_ = std::move(*boards);
   return gather;
 }
 
-size_t AllGather::offset(int source) const {
-  return ((number_ & 1) * static_cast<size_t>(transport_->size()) + static_cast<size_t>(source)) *
-         boardBytes_;
-}
-
-const std::byte* AllGather::of(int rank) const {
-  return transport_->local(memory_) + offset(rank) + kNumberBytes + kChecksumBytes;
+size_t AllGather::wordOf(int source) const {
+  return ((number_ & 1) * static_cast<size_t>(transport_->size()) + static_cast<size_t>(source)) * kLine;
 }
 
 bool AllGather::hasCome(int source) const {
-  auto* word = reinterpret_cast<uint64_t*>(transport_->local(memory_) + offset(source));
+  auto* word = reinterpret_cast<uint64_t*>(transport_->local(boards_.words()) + wordOf(source));
   // pairs with Transport::post(); seq_cst for the doorbell's sake
   return std::atomic_ref<uint64_t>(*word).load(std::memory_order_seq_cst) == number_;
-}
-
-bool AllGather::isWhole(int source) const {
-  uint64_t checksum = 0;
-  std::memcpy(&checksum, of(source) - kChecksumBytes, sizeof(checksum));
-  return checksum == checksumOf(number_, of(source), message_.size() - kChecksumBytes);
 }
 
 Status AllGather::gather(std::span<const std::byte> own, const Awaited& awaited, double timeoutSeconds) {
@@ -60,24 +43,17 @@ Status AllGather::gather(std::span<const std::byte> own, const Awaited& awaited,
 
 void AllGather::post(std::span<const std::byte> own) {
   ++number_;
-  std::memcpy(message_.data() + kChecksumBytes, own.data(), own.size());
-  const uint64_t checksum =
-      checksumOf(number_, message_.data() + kChecksumBytes, message_.size() - kChecksumBytes);
-  std::memcpy(message_.data(), &checksum, sizeof(checksum));
+  boards_.put(number_, own);
   const int ranks = transport_->size(), rank = transport_->rank();
-  const size_t board = offset(rank);
-  for (int i = 0; i < ranks; ++i) {
-    const int peer = (rank + i) % ranks;
-    transport_->put(peer, memory_, board + kNumberBytes, message_.data(), message_.size());
-    transport_->post(peer, memory_, board, number_);
-  }
+  for (int i = 0; i < ranks; ++i)
+    transport_->post((rank + i) % ranks, boards_.words(), wordOf(rank), number_);
 }
 
 Status AllGather::await(const Awaited& awaited, double timeoutSeconds) {
   const int64_t deadline = monotonicNanoseconds() + limitNanoseconds(timeoutSeconds);
   for (int source = 0; source < transport_->size(); ++source) {
     if (Status there = awaitRank(source, awaited, deadline, timeoutSeconds); !there) return there;
-    if (!isWhole(source))
+    if (!boards_.isWhole(number_, source))
       return fail(fmt::format("rank {}: {} of rank {} {} arrived damaged", transport_->rank(), awaited.what,
                               source, awaited.when));
   }

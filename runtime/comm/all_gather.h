@@ -1,7 +1,6 @@
 // AllGather: a block of bytes from every rank to every rank, again and again.
 //
-// Blocks are kept in two halves by parity, since a rank can be one gather ahead of another, never two. Each
-// has a checksum: what went wrong on its way is found here, and not in what a rank does by it. Used by one
+// A rank can be one gather ahead of another, never two: so two halves of boards are enough. Used by one
 // thread of the rank at a time.
 #pragma once
 
@@ -9,10 +8,9 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "runtime/base/expected.h"
-#include "runtime/comm/transport.h"
+#include "runtime/comm/boards.h"
 
 namespace sluice {
 
@@ -37,23 +35,20 @@ class AllGather {
   // Its two halves. Between them isThere() says whether the block of `rank` has come, and is whole.
   void post(std::span<const std::byte> own);
   Status await(const Awaited& awaited, double timeoutSeconds);
-  bool isThere(int rank) const { return hasCome(rank) && isWhole(rank); }
+  bool isThere(int rank) const { return hasCome(rank) && boards_.isWhole(number_, rank); }
 
   // The block of `rank` as last gathered; valid until the next gather.
-  const std::byte* of(int rank) const;
+  const std::byte* of(int rank) const { return boards_.of(number_, rank); }
 
  private:
-  size_t offset(int source) const;
+  size_t wordOf(int source) const;
   bool hasCome(int source) const;
-  bool isWhole(int source) const;
   Status awaitRank(int source, const Awaited& awaited, int64_t deadline, double timeoutSeconds);
   std::string missingRanks() const;
   Status fail(const std::string& message) const;
 
   Transport* transport_ = nullptr;
-  SymmetricHandle memory_;
-  size_t boardBytes_ = 0;           // of one rank
-  std::vector<std::byte> message_;  // checksum and block
+  Boards boards_;  // their words: the number of the last block of each rank in either half
   uint64_t number_ = 0;
 };
 

@@ -19,6 +19,7 @@ class InProcessGroup::Rank final : public Transport {
   Expected<SymmetricHandle> allocate(size_t bytes) override { return group_.allocate(allocated_++, bytes); }
   std::byte* local(SymmetricHandle handle) override { return group_.address(rank_, handle); }
   std::byte* direct(int rank, SymmetricHandle handle) override { return group_.address(rank, handle); }
+  bool sharesMemory() const override { return true; }
 
   void put(int rank, SymmetricHandle handle, size_t offset, const void* data, size_t bytes) override {
     if (bytes > 0) std::memcpy(group_.address(rank, handle) + offset, data, bytes);

@@ -100,6 +100,10 @@ class Transport {
   // The copy of `rank` where this process can store to it, else null: then use put.
   virtual std::byte* direct(int rank, SymmetricHandle handle) = 0;
 
+  // direct() has the memory of all ranks, at all of them, and a put to any of them is there when it returns,
+  // for whoever sees a later signal or post of the thread.
+  virtual bool sharesMemory() const { return false; }
+
   // `data` may be used again when it returns.
   virtual void put(int rank, SymmetricHandle handle, size_t offset, const void* data, size_t bytes) = 0;
 

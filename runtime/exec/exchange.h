@@ -14,8 +14,10 @@
 #include <vector>
 
 #include "runtime/base/expected.h"
+#include "runtime/comm/boards.h"
 #include "runtime/exec/meeting.h"
 #include "runtime/program/program.h"
+#include "runtime/routing/routing.h"
 
 namespace sluice {
 
@@ -26,26 +28,25 @@ class Exchange {
 
   // Before the meeting of the step: those of this rank.
   void put(uint64_t step, const std::vector<int32_t>& counts);
-  // After it: all() then has those of all ranks [ranks][experts]. Counts that no rank can have, and those
-  // that are not what was sent, abort the transport; the same error at every rank that finds one.
+  // After it: all() then has those of all ranks, until this rank comes to the next meeting. Counts that no
+  // rank can have, and those that are not what was sent, abort the transport; the same error at every rank
+  // that finds one.
   Status take(uint64_t step, EntryId entry, const Meeting& meeting);
 
-  const std::vector<int32_t>& all() const { return all_; }
+  AllCounts all() const;
+  int64_t pairs() const { return pairs_; }  // of all ranks
 
   // Of the last step's number and counts: equal at ranks that have the same.
   uint64_t digest() const;
 
  private:
-  size_t offsetOf(uint64_t step, int source) const;
-  Status checkCounts(int source, int64_t tokens) const;
+  Status checkCounts(int source, int64_t tokens);
 
   Transport* transport_ = nullptr;
   const TaskProgram* program_ = nullptr;
-  SymmetricHandle memory_;
-  size_t boardBytes_ = 0;           // of one rank: checksum and counts
-  std::vector<std::byte> message_;  // likewise
+  Boards boards_;
   uint64_t step_ = 0;
-  std::vector<int32_t> all_;
+  int64_t pairs_ = 0;
 };
 
 }  // namespace sluice

@@ -225,8 +225,7 @@ Expected<const Step*> RankState::bindStep(const StepRequest& request, double tim
   saved.forget(*plan_, entry);
   if (routing == entry) {
     if (Status fits = checkTotals(); !fits) return fits.error();
-    const AllCounts counts{exchange_.all().data(), static_cast<size_t>(plan_->program().experts)};
-    buildTables(plan_->routingShape(), transport_->rank(), counts, saved.tables[entry.value]);
+    buildTables(plan_->routingShape(), transport_->rank(), exchange_.all(), saved.tables[entry.value]);
     saved.digests[entry.value] = exchange_.digest();
   }
   if (Status rows = checkRows(request); !rows) {
@@ -265,8 +264,7 @@ Status RankState::meet(const StepRequest& request, int64_t tokens, const Status&
 
 // Rows are numbered by 32 bits. All ranks see the same counts and come to the same answer.
 Status RankState::checkTotals() const {
-  int64_t rows = 0;
-  for (int32_t count : exchange_.all()) rows += count;
+  const int64_t rows = exchange_.pairs();
   if (rows <= std::numeric_limits<int32_t>::max()) return {};
   return Error{fmt::format("the ranks have {} (token, k) pairs in all, expected at most {}", rows,
                            std::numeric_limits<int32_t>::max())};

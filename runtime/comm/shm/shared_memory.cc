@@ -55,6 +55,7 @@ class SharedMemoryTransport final : public Transport {
   Expected<SymmetricHandle> allocate(size_t bytes) override;
   std::byte* local(SymmetricHandle handle) override { return address(rank_, handle); }
   std::byte* direct(int rank, SymmetricHandle handle) override { return address(rank, handle); }
+  bool sharesMemory() const override { return true; }
 
   void put(int rank, SymmetricHandle handle, size_t offset, const void* data, size_t bytes) override {
     if (bytes > 0) std::memcpy(address(rank, handle) + offset, data, bytes);

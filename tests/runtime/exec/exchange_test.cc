@@ -40,7 +40,10 @@ Heard exchange(const TaskProgram& program, const std::vector<Said>& said) {
       Status step = meeting->hold(offer, 20);
       if (step && offer.routing == 0) step = exchange->take(offer.step, offer.entry, *meeting);
       heard.messages[rank] = step ? "" : step.error().message;
-      heard.all[rank] = exchange->all();
+      if (!step || offer.routing != 0) return;
+      for (int source = 0; source < ranks; ++source)
+        for (int32_t expert = 0; expert < program.experts; ++expert)
+          heard.all[rank].push_back(exchange->all().of(source)[expert]);
       heard.digests[rank] = exchange->digest();
     });
   for (std::thread& thread : threads) thread.join();
