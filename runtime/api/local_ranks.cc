@@ -1,6 +1,7 @@
 #include "runtime/api/local_ranks.h"
 
 #include "runtime/comm/in_process.h"
+#include "runtime/workers/cores.h"
 
 namespace sluice {
 
@@ -9,7 +10,7 @@ struct LocalRanks::Impl {
   InProcessGroup group;
 };
 
-LocalRanks::LocalRanks(int size) : impl_(std::make_unique<Impl>(size)) {}
+LocalRanks::LocalRanks(int size) : impl_(std::make_unique<Impl>(size)) { readMachine(); }
 LocalRanks::~LocalRanks() = default;
 Transport& LocalRanks::transport(int rank) { return impl_->group.transport(rank); }
 

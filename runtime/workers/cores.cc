@@ -1,11 +1,13 @@
 #include "runtime/workers/cores.h"
 
 #include <hwloc.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <memory>
+#include <new>
 #include <string_view>
 #include <utility>
 
@@ -15,11 +17,24 @@ namespace {
 using Topology = std::unique_ptr<std::remove_pointer_t<hwloc_topology_t>, void (*)(hwloc_topology_t)>;
 using UnitSet = std::unique_ptr<std::remove_pointer_t<hwloc_bitmap_t>, void (*)(hwloc_bitmap_t)>;
 
-UnitSet emptySet() { return {hwloc_bitmap_alloc(), hwloc_bitmap_free}; }
+UnitSet emptySet() {
+  UnitSet set(hwloc_bitmap_alloc(), hwloc_bitmap_free);
+  if (!set) throw std::bad_alloc();
+  return set;
+}
+
+// Much more than hwloc needs.
+void checkMemory() {
+  constexpr size_t kPlenty = size_t{8} << 20;
+  void* const memory = mmap(nullptr, kPlenty, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) throw std::bad_alloc();
+  munmap(memory, kPlenty);
+}
 
 // Of this machine; null where hwloc cannot read it.
 hwloc_topology_t machine() {
   static const Topology loaded = [] {
+    checkMemory();
     hwloc_topology_t topology = nullptr;
     if (hwloc_topology_init(&topology) != 0) return Topology(nullptr, hwloc_topology_destroy);
     Topology owned(topology, hwloc_topology_destroy);
@@ -66,6 +81,8 @@ Cores coresIn(hwloc_topology* topology, const hwloc_bitmap_s* allowed) {
   addUnits(cores, left.get());
   return cores;
 }
+
+void readMachine() { machine(); }
 
 Cores usableCores() {
   const hwloc_topology_t topology = machine();

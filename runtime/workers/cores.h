@@ -19,6 +19,11 @@ struct Cores {
   bool areOwn = false;
 };
 
+// Reads what cores this machine has, once in a process: here, or in usableCores() where nobody called this.
+// hwloc does not survive a lack of memory, so call it before other threads can use up what there is. Throws
+// std::bad_alloc where there is too little.
+void readMachine();
+
 // Those on which the calling thread may run, by machine, container and affinity (taskset, numactl, mpirun
 // --bind-to). Never none.
 Cores usableCores();
