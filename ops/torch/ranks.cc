@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include "ops/torch/errors.h"
+#include "runtime/api/make_transport.h"
 #include "runtime/base/clock.h"
-#include "runtime/comm/shm/shared_memory.h"
 
 namespace sluice {
 namespace {
@@ -21,20 +21,14 @@ Ranks::Ranks(const std::string& job, int64_t rank, int64_t size, int64_t threads
     throwValue(
         fmt::format("{} threads, expected 1 to {}, or 0 for this machine's share", threads, kMostThreads));
   if (const Status sane = checkTimeLimit(timeoutSeconds); !sane) throwValue(sane.error().message);
-  if (size == 1) {
-    alone_ = std::make_unique<LocalRanks>(1);
-    transport_ = &alone_->transport(0);
-  } else {
-    processes_ =
-        valueOf(joinSharedMemory({job, static_cast<int>(rank), static_cast<int>(size), timeoutSeconds}));
-    transport_ = processes_.get();
-  }
+  transport_ = valueOf(makeTransport(
+      {size == 1 ? "threads" : "shm", static_cast<int>(size), static_cast<int>(rank), job, timeoutSeconds}));
   workspace_ = valueOf(Workspace::create(*transport_, {.threads = static_cast<int>(threads)}));
 }
 
 Ranks::~Ranks() {
   // a fork copies no threads, whose locks nobody lets go
-  if (origin_.isForked()) (void)alone_.release();
+  if (origin_.isForked() && size_ == 1) static_cast<void>(new std::shared_ptr<Transport>(transport_));
 }
 
 void Ranks::refuse(const std::string& why) {

@@ -50,9 +50,7 @@ class Ranks : public torch::CustomClassHolder {
   int64_t rank_, size_;
   double timeoutSeconds_;
   const Origin origin_;
-  std::unique_ptr<LocalRanks> alone_;     // where size is 1
-  std::unique_ptr<Transport> processes_;  // else
-  Transport* transport_ = nullptr;        // that of one of them
+  std::shared_ptr<Transport> transport_;
   std::shared_ptr<Workspace> workspace_;
   std::shared_ptr<BlockPool> grads_ = BlockPool::create();
   std::mutex turn_;  // who holds it may use a context of the workspace

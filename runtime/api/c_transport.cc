@@ -1,34 +1,32 @@
 // Transports and workspaces of the C interface.
 #include "runtime/api/c_handles.h"
+#include "runtime/api/make_transport.h"
 #include "runtime/base/clock.h"
-#include "runtime/comm/shm/shared_memory.h"
 
 namespace sluice::capi {
 namespace {
 
-// Handles of all ranks; each keeps the group.
-Outcome makeThreads(int32_t size, sluice_transport** transports) {
-  const auto group = std::make_shared<LocalRanks>(size);
+// Handles of the ranks that this process is.
+Outcome make(const TransportSpec& spec, sluice_transport** transports) {
+  auto made = makeTransports(spec);
+  if (!made) return failed(made.error());
   std::vector<std::unique_ptr<sluice_transport>> handles;
-  handles.reserve(static_cast<size_t>(size));  // before there is a handle that could be lost
-  for (int32_t rank = 0; rank < size; ++rank)
-    handles.emplace_back(
-        new sluice_transport{std::shared_ptr<Transport>(group, &group->transport(rank)), {}});
-  for (int32_t rank = 0; rank < size; ++rank) transports[rank] = handles[rank].release();
+  handles.reserve(made->size());  // before there is a handle that could be lost
+  for (auto& transport : *made) handles.emplace_back(new sluice_transport{std::move(transport), {}});
+  for (size_t i = 0; i < handles.size(); ++i) transports[i] = handles[i].release();
   return {};
 }
+
+Outcome makeThreads(int32_t size, sluice_transport** transports) { return make({.size = size}, transports); }
 
 Outcome join(const sluice_job* given, sluice_transport** transport) {
   sluice_job known{};
   if (Outcome outcome = readStructure(given, "job", known); outcome.status != SLUICE_OK) return outcome;
   if (!known.name) return badArgument("the name of the job is null");
-  SharedMemoryJob job{known.name, known.rank, known.ranks};
-  if (known.timeout_seconds != 0) job.timeoutSeconds = known.timeout_seconds;
-  if (Status sane = checkTimeLimit(job.timeoutSeconds); !sane) return badArgument(sane.error().message);
-  Expected<std::unique_ptr<Transport>> joined = joinSharedMemory(job);
-  if (!joined) return failed(joined.error());
-  *transport = new sluice_transport{std::move(*joined), {}};
-  return {};
+  TransportSpec spec{"shm", known.ranks, known.rank, known.name};
+  if (known.timeout_seconds != 0) spec.timeoutSeconds = known.timeout_seconds;
+  if (Status sane = checkTimeLimit(spec.timeoutSeconds); !sane) return badArgument(sane.error().message);
+  return make(spec, transport);
 }
 
 Outcome makeWorkspace(const sluice_transport* transport, const sluice_workspace_options* given,

@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "runtime/api/context.h"
+#include "runtime/api/make_transport.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/threads.h"
 #include "runtime/comm/all_gather.h"
-#include "runtime/comm/shm/shared_memory.h"
 #include "tools/bench/forked_ranks.h"
 
 namespace sluice::tools {
@@ -197,11 +197,11 @@ Expected<LinkFigures> probeThreads() {
 
 Expected<LinkFigures> probeProcesses() {
   ForkedRanks ranks;
-  const SharedMemoryJob job{fmt::format("sluice-bench-link-{}", getpid()), 0, 2, kTimeout};
+  const TransportSpec job{"shm", 2, 0, fmt::format("sluice-bench-link-{}", getpid()), kTimeout};
   const Status started = ranks.start(2, [&](int rank, RankSocket& socket) -> Status {
-    SharedMemoryJob own = job;
+    TransportSpec own = job;
     own.rank = rank;
-    auto transport = joinSharedMemory(own);
+    auto transport = makeTransport(own);
     if (!transport) return transport.error();
     const auto figures = probeLink(**transport);
     if (!figures) return figures.error();

@@ -3,7 +3,7 @@
 
 #include <cstring>
 
-#include "runtime/comm/shm/shared_memory.h"
+#include "runtime/api/make_transport.h"
 #include "tools/bench/forked_ranks.h"
 #include "tools/bench/rank_group.h"
 
@@ -11,8 +11,8 @@ namespace sluice::tools {
 namespace {
 
 // A rank's process: says that it is ready, then one repetition for each request.
-Status serve(const RanksSpec& spec, const SharedMemoryJob& job, RankSocket& socket) {
-  auto transport = joinSharedMemory(job);
+Status serve(const RanksSpec& spec, const TransportSpec& job, RankSocket& socket) {
+  auto transport = makeTransport(job);
   if (!transport) return transport.error();
   auto rank = BenchRank::create(spec, **transport);
   if (!rank) {
@@ -33,8 +33,8 @@ class ProcessGroup final : public RankGroup {
  public:
   Status start(const RanksSpec& spec) {
     static int groups = 0;  // of this process
-    SharedMemoryJob job;
-    job.name = fmt::format("sluice-bench-{}-{}", getpid(), ++groups);
+    TransportSpec job{.kind = "shm"};
+    job.job = fmt::format("sluice-bench-{}-{}", getpid(), ++groups);
     job.size = spec.program.ranks();
     job.timeoutSeconds = 120;
     entries_ = spec.entries.size();

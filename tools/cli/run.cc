@@ -6,9 +6,9 @@
 #include <memory>
 #include <optional>
 
+#include "runtime/api/make_transport.h"
 #include "runtime/base/clock.h"
 #include "runtime/comm/mpi/mpi.h"
-#include "runtime/comm/shm/shared_memory.h"
 #include "tools/cli/command.h"
 #include "tools/cli/run_job.h"
 #include "tools/cli/run_process.h"
@@ -33,13 +33,14 @@ Expected<int> startRanks(const RunOptions& options) {
   return launchRanks(launch);
 }
 
-Expected<int> runSharedMemory(const RunOptions& options) {
+Expected<int> runProcesses(const RunOptions& options) {
   const Variables variables = processVariables();
   const Expected<std::optional<GivenRank>> given = findGivenRank(variables);
   if (!given) return given.error();
   if (!*given && isStartedByMpi(variables))
-    return Error{
-        "--transport shm: mpirun has started this process as a rank already, expected --transport mpi"};
+    return Error{fmt::format(
+        "--transport {}: mpirun has started this process as a rank already, expected --transport mpi",
+        options.transport)};
   if (!*given) return startRanks(options);
   const Expected<std::string> name = findJobName(variables);
   if (!name) return name.error();
@@ -47,7 +48,7 @@ Expected<int> runSharedMemory(const RunOptions& options) {
   if (job && job->program.ranks() != (*given)->size)
     return Error{fmt::format("variable WORLD_SIZE: found {}, expected {}, the ranks that {} was compiled for",
                              (*given)->size, job->program.ranks(), options.program)};
-  auto transport = joinSharedMemory({*name, (*given)->rank, (*given)->size, options.timeout});
+  auto transport = makeTransport({options.transport, (*given)->size, (*given)->rank, *name, options.timeout});
   if (!transport) return transport.error();
   return runProcess(job, options.timeout, **transport);
 }
@@ -62,9 +63,7 @@ Expected<int> runMpi(const RunOptions& options) {
                     startTool(kMpiTool, std::move(*arguments)).message, kMpiTool)};
   }
   const Expected<Job> job = makeJob(options);
-  MpiJob mpi;
-  mpi.timeoutSeconds = options.timeout;
-  auto transport = joinMpi(mpi);
+  auto transport = makeTransport({.kind = options.transport, .timeoutSeconds = options.timeout});
   if (!transport) return transport.error();
   if (job && (*transport)->size() == 1 && job->program.ranks() > 1)
     return Error{
@@ -74,11 +73,13 @@ Expected<int> runMpi(const RunOptions& options) {
   return runProcess(job, options.timeout, **transport);
 }
 
-Expected<int> run(const RunOptions& options) {
-  std::string transport = options.transport;
-  if (transport.empty()) transport = isStartedByMpi(processVariables()) ? "mpi" : "threads";
-  if (transport == "mpi") return runMpi(options);
-  if (transport == "shm") return runSharedMemory(options);
+Expected<int> run(RunOptions options) {
+  if (options.transport.empty()) options.transport = isStartedByMpi(processVariables()) ? "mpi" : "threads";
+  for (const auto& [name, ranks] : transportKinds()) {
+    if (name != options.transport) continue;
+    if (ranks == RanksAre::kMpi) return runMpi(options);
+    if (ranks == RanksAre::kProcesses) return runProcesses(options);
+  }
   const Expected<Job> job = makeJob(options);
   return job ? runThreads(*job) : job.error();
 }
@@ -129,7 +130,7 @@ Command addRun(CLI::App& parent) {
          "--transport", options->transport,
          "ranks are threads of this process, processes of this machine (shm), or processes that mpirun "
          "started (default: mpi where it did, else threads)")
-      ->check(CLI::IsMember({"threads", "shm", "mpi"}))
+      ->check(CLI::IsMember(transportKinds()))
       ->type_name("KIND");
   app->add_option("--ranks", options->ranks, "ranks, which must be those of the program")
       ->check(CLI::Range(1, 1 << 20))

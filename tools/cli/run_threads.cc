@@ -3,6 +3,7 @@
 #include <mutex>
 #include <utility>
 
+#include "runtime/api/make_transport.h"
 #include "runtime/base/threads.h"
 #include "tools/cli/command.h"
 #include "tools/cli/files.h"
@@ -41,10 +42,11 @@ Expected<std::vector<Rank>> loadAll(const Job& job) {
 }
 
 Status runAll(const Job& job, std::vector<Rank>& ranks) {
-  LocalRanks local(job.program.ranks());
+  const auto transports = makeTransports({.size = job.program.ranks()});
+  if (!transports) return transports.error();
   FirstError first;
   const Status started = runTogether(job.program.ranks(), "the ranks", [&](int rank) {
-    Transport& transport = local.transport(rank);
+    Transport& transport = *(*transports)[static_cast<size_t>(rank)];
     const Status status = runRank(job, transport, ranks[static_cast<size_t>(rank)]);
     if (status) return;
     first.set(status.error());
