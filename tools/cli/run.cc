@@ -11,6 +11,7 @@
 #include "runtime/comm/mpi/mpi.h"
 #include "tools/cli/command.h"
 #include "tools/cli/run_job.h"
+#include "tools/cli/run_memory.h"
 #include "tools/cli/run_process.h"
 #include "tools/cli/run_threads.h"
 #include "tools/launch/launch.h"
@@ -26,6 +27,7 @@ constexpr const char* kMpiTool = "sluice-mpi";
 Expected<int> startRanks(const RunOptions& options) {
   const Expected<Job> job = makeJob(options);
   if (!job) return job.error();
+  if (Status fits = checkMemory(*job); !fits) return fits.error();
   Expected<std::vector<std::string>> arguments = ownCommandLine();
   if (!arguments) return arguments.error();
   Launch launch{ownPath(), std::move(*arguments), job->program.ranks()};

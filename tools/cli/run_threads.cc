@@ -7,6 +7,7 @@
 #include "runtime/base/threads.h"
 #include "tools/cli/command.h"
 #include "tools/cli/files.h"
+#include "tools/cli/run_memory.h"
 #include "tools/cli/run_outputs.h"
 #include "tools/cli/run_overlap.h"
 #include "tools/cli/run_report.h"
@@ -59,6 +60,7 @@ Status runAll(const Job& job, std::vector<Rank>& ranks) {
 }  // namespace
 
 Expected<int> runThreads(const Job& job) {
+  if (Status fits = checkMemory(job); !fits) return fits.error();
   if (Status status = probeOutputs(job, 0, job.program.ranks(), true); !status) return status.error();
   Expected<std::vector<Rank>> ranks = loadAll(job);
   if (!ranks) return ranks.error();

@@ -1,0 +1,92 @@
+#include "tools/cli/run_memory.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+namespace sluice::tools {
+namespace {
+
+constexpr double kGiB = 1 << 30;
+
+// The caller's tensors of these buffers at a rank; rows are in memory of the step.
+double bytesOf(const TaskProgram& program, const std::vector<BufferId>& buffers, int rank, int64_t tokens) {
+  double bytes = 0;
+  for (const BufferId id : buffers) {
+    const Buffer& buffer = program.at(id);
+    double size = dtypeBytes(buffer.type);
+    for (const Dim& dim : buffer.shape) size *= static_cast<double>(program.sizeAt(rank, dim, tokens));
+    bytes += size;
+  }
+  return bytes;
+}
+
+// That the entries touch.
+std::set<RegionId> regionsOf(const TaskProgram& program, const std::vector<EntryId>& entries) {
+  std::set<RegionId> regions;
+  for (const Family& family : program.families)
+    for (const auto* list : {&family.reads, &family.writes})
+      for (const BufferId id : *list)
+        if (id && program.at(id).region &&
+            std::find(entries.begin(), entries.end(), family.entry) != entries.end())
+          regions.insert(program.at(id).region);
+  return regions;
+}
+
+// Of the tokens' pairs, those that are not masked, at least.
+double pairsOf(const InputsSpec& made, int32_t topK, double tokens) {
+  if (made.routing.kind == RoutingKind::kOneHot) return tokens;
+  return made.routing.kind == RoutingKind::kMasked ? tokens * topK / 2 : tokens * topK;
+}
+
+// Of the region at a rank.
+double elementsOf(const TaskProgram& program, Extent extent, int rank, double tokens, double pairs) {
+  switch (extent) {
+    case Extent::kFixed:
+      return 1;
+    case Extent::kTokens:
+      return tokens;
+    case Extent::kPairs:
+    case Extent::kRows:  // those of all ranks together are the pairs of all
+      return pairs;
+    case Extent::kExperts:
+      return program.expertsOf(rank);
+  }
+  return 0;
+}
+
+}  // namespace
+
+RunMemory memoryOf(const Job& job) {
+  const TaskProgram& program = job.program.tables();
+  const int ranks = job.program.ranks();
+  std::vector<int64_t> tokens(static_cast<size_t>(ranks));
+  if (job.made)
+    if (auto known = tokensOfRanks(program, *job.made)) tokens = std::move(*known);
+  const std::set<RegionId> regions = regionsOf(program, job.entries);
+  RunMemory memory;
+  for (int rank = 0; rank < ranks; ++rank) {
+    const int64_t own = tokens[static_cast<size_t>(rank)];
+    const double pairs = job.made ? pairsOf(*job.made, program.topK, static_cast<double>(own)) : 0;
+    memory.inputs += bytesOf(program, job.tensors.inputs, rank, own);
+    memory.outputs += bytesOf(program, job.tensors.outputs, rank, own);
+    for (const RegionId id : regions)
+      memory.steps += elementsOf(program, program.at(id).extent, rank, static_cast<double>(own), pairs) *
+                      static_cast<double>(program.at(id).stride);
+  }
+  return memory;
+}
+
+Status checkMemory(const Job& job, const MemoryLeft& left) {
+  const RunMemory needs = memoryOf(job);
+  const double all = needs.inputs + needs.outputs + needs.steps;
+  if (all <= static_cast<double>(left.bytes)) return {};
+  return Error{fmt::format(
+      "{} ranks need at least {:.2f} GiB of memory (inputs {:.2f}, outputs {:.2f}, steps {:.2f}), but {} has "
+      "{:.2f} GiB left",
+      job.program.ranks(), all / kGiB, needs.inputs / kGiB, needs.outputs / kGiB, needs.steps / kGiB, left.of,
+      static_cast<double>(left.bytes) / kGiB)};
+}
+
+}  // namespace sluice::tools
