@@ -4,7 +4,8 @@
 # Runs the blocks of each page that follow <!-- readme-test -->, one page after another in one folder. Fails where a
 # page has no such block, or all pages together have fewer than LEAST commands of sluicec and sluice.
 set -euo pipefail
-tools=$(mktemp -d)
+tools=$(mktemp -d -p "${TEST_TMPDIR-}")
+trap 'rm -rf "$tools"' EXIT
 cp "$1" "$tools/sluicec"
 cp "$2" "$tools/sluice"
 least=$3

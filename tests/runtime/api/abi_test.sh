@@ -4,7 +4,7 @@
 set -u
 header=$1 abi=$2 library=$3
 shift 3
-folder=$(mktemp -d)
+folder=$(mktemp -d -p "${TEST_TMPDIR-}")
 trap 'rm -rf "$folder"' EXIT
 symbols=$folder/symbols
 sort "$@" > "$symbols"

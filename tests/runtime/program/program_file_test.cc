@@ -73,13 +73,12 @@ TEST_CASE("a program that could not be read again is not written") {
 
 // A file system limit, as a full disk would be: the rename must not happen, and the old file stays.
 TEST_CASE("a write that fails half-way keeps the old file and removes the new one") {
+  if (const char* again = std::getenv("SLUICE_TEST_LIMITED_WRITE"))
+    std::exit(errorOf(writeProgram(smallProgram(), again)).find("cannot write") == std::string::npos);
   const Scratch scratch;
   const std::string path = scratch.file("p.slp");
   std::ofstream(path) << "old";
   const std::string limited = "ulimit -f 0; trap '' XFSZ; exec 2>/dev/null; ";
-  if (const char* again = std::getenv("SLUICE_TEST_LIMITED_WRITE")) {
-    std::exit(errorOf(writeProgram(smallProgram(), again)).find("cannot write") == std::string::npos);
-  }
   const std::string self = fs::read_symlink("/proc/self/exe").string();
   const std::string command = limited + "SLUICE_TEST_LIMITED_WRITE='" + path + "' '" + self +
                               "' 'a write that fails half-way keeps the old file and removes the new one'";

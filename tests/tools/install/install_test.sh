@@ -2,7 +2,7 @@
 # usage: install_test.sh INSTALL EXAMPLE   what is installed is found by pkg-config and CMake, and runs
 set -euo pipefail
 install=$PWD/$1 example=$PWD/$2
-folder=$(mktemp -d)
+folder=$(mktemp -d -p "${TEST_TMPDIR-}")
 trap 'rm -rf "$folder"' EXIT
 fail() { echo "FAIL: $1"; exit 1; }
 

@@ -10,7 +10,7 @@ torchrun=(/usr/bin/python3 -m torch.distributed.run --no_python --nproc_per_node
 /usr/bin/python3 -c 'import torch.distributed.run' 2> /dev/null || { echo "SKIP: there is no PyTorch"; exit 0; }
 if grep -aqE '__(asan|tsan)_init' "$sluice"; then echo "SKIP: the launcher is not instrumented"; exit 0; fi
 unset RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT SLUICE_JOB
-work=$(mktemp -d)
+work=$(mktemp -d -p "${TEST_TMPDIR-}")
 trap 'rm -rf "$work"' EXIT
 cd "$work" || exit 1
 
