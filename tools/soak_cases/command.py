@@ -57,7 +57,7 @@ class Tally:
         self.failed += not is_good
 
     def table(self):
-        columns = ["right bits", "named error", "failed"]
+        columns = ["right bits", "named error", "mpirun hung", "failed"]
         lines = [f"{'trouble':<18}{'cases':>7}" + "".join(f"{name:>13}" for name in columns)]
         for trouble, row in self.rows.items():
             lines.append(f"{trouble:<18}{sum(row.values()):>7}" + "".join(f"{row[name]:>13}" for name in columns))

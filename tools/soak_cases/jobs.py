@@ -38,6 +38,7 @@ class Job:
         self.pid = self.process.pid
         self.status = None
         self.overdue = False
+        self.stuck = []  # names of the processes that had not ended in time
 
     def ranks(self):
         """Process numbers of the ranks that a launcher has started, by rank."""
@@ -61,6 +62,7 @@ class Job:
             self.status = self.process.wait(max(0.0, seconds - (time.monotonic() - self.began)))
         except subprocess.TimeoutExpired:
             self.overdue = True
+            self.stuck = [name_of(pid) for pid in marked_processes(self.mark)]
             end_marked(self.mark)
             self.status = self.process.wait()
         self.seconds = time.monotonic() - self.began
@@ -107,6 +109,14 @@ def send(pid, number):
         os.kill(pid, number)
     except ProcessLookupError:
         pass
+
+
+def name_of(pid):
+    try:
+        with open(f"/proc/{pid}/comm") as name:
+            return name.read().strip()
+    except OSError:
+        return ""
 
 
 def marked_processes(mark):

@@ -3,7 +3,7 @@ import shutil
 import signal
 import tempfile
 
-from soak_cases.jobs import marked_processes, send
+from soak_cases.jobs import marked_processes, name_of, send
 from soak_cases.scene import LIMIT
 from soak_cases.troubles import FOREVER, LOST, sleep_while
 from soak_cases.verdicts import Expected
@@ -38,14 +38,15 @@ def _disturbed(scene, number):
     moment = scene.rng.uniform(0.05, 2.0)
     scene.note(f"{number.name} of a rank after {moment:.3f} s")
     sleep_while(job, moment)
-    ranks = sorted(pid for pid in marked_processes(job.mark) if "sluice" in _name(pid))
+    ranks = sorted(pid for pid in marked_processes(job.mark) if "sluice" in name_of(pid))
     if ranks:
         send(scene.rng.choice(ranks), number)
     else:
         send(job.pid, signal.SIGTERM)
     _end(scene, job)
-    # mpirun of Open MPI 4.1 itself may crash when its ranks end before they have come to MPI
-    return Expected(*LOST, right=False, statuses=[*range(1, 256), -signal.SIGSEGV], torn=True, silent=True, foreign=True)
+    # mpirun of Open MPI 4.1 itself may crash when its ranks end before they have come to MPI, and the SIGTERM above ends
+    # it as any program before it has a handler
+    return Expected(*LOST, right=False, statuses=[*range(1, 256), -signal.SIGSEGV, -signal.SIGTERM], torn=True, silent=True, foreign=True)
 
 
 def mpi_killed(scene):
@@ -56,14 +57,6 @@ def mpi_killed(scene):
 def mpi_stopped(scene):
     """SIGSTOP of such a rank, for good. Nobody waits for the only rank of a job."""
     return _disturbed(scene, signal.SIGSTOP if scene.layer.ranks > 1 else signal.SIGKILL)
-
-
-def _name(pid):
-    try:
-        with open(f"/proc/{pid}/comm") as name:
-            return name.read()
-    except OSError:
-        return ""
 
 
 TROUBLES = [mpi, mpi_killed, mpi_stopped]

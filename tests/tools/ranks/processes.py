@@ -16,8 +16,9 @@ def clean_environment():
 
 
 def prepare_child():
-    # a test that runs in the background of a shell has this one ignored, and its children would, too
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    # a test in the background of a shell, or under nohup, has these ignored, and its children would, too
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
