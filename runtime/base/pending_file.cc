@@ -30,12 +30,11 @@ constexpr int kAttempts = 100;  // names that an earlier process may have left
 
 std::string nameOf(int fd) { return fmt::format("/proc/self/fd/{}", fd); }
 
-// Or -1, where the file system has no such files or no name can be given to them.
-int openNameless(const std::string& path) {
-  const int fd = ::open(folderOf(path).c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, 0666);
-  if (fd < 0 || ::access(nameOf(fd).c_str(), F_OK) == 0) return fd;
-  ::close(fd);
-  return -1;
+// Or none, where the file system has no such files or no name can be given to them.
+FileDescriptor openNameless(const std::string& path) {
+  FileDescriptor file(::open(folderOf(path).c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, 0666));
+  if (file && ::access(nameOf(file.get()).c_str(), F_OK) != 0) file.reset();
+  return file;
 }
 
 // The names that a signal removes; a handler may use nothing but this. A seat is taken while its name is not
@@ -87,25 +86,23 @@ class SignalsBlocked {
 
 // Makes the rename itself durable. A file system that cannot sync a folder is no reason to fail.
 void syncFolder(const std::string& path) {
-  const int fd = ::open(folderOf(path).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0) return;
-  ::fsync(fd);
-  ::close(fd);
+  const FileDescriptor folder(::open(folderOf(path).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (folder) ::fsync(folder.get());
 }
 
 }  // namespace
 
-PendingFile::PendingFile(std::string path, std::string temporary, int fd)
+PendingFile::PendingFile(std::string path, std::string temporary, FileDescriptor file)
     : path_(std::move(path)),
       temporary_(std::move(temporary)),
       seat_(temporary_.empty() ? -1 : takeSeat(temporary_)),
-      fd_(fd) {}
+      file_(std::move(file)) {}
 
 PendingFile::PendingFile(PendingFile&& other) noexcept
     : path_(std::move(other.path_)),
       temporary_(std::exchange(other.temporary_, {})),
       seat_(std::exchange(other.seat_, -1)),
-      fd_(std::exchange(other.fd_, -1)),
+      file_(std::move(other.file_)),
       finished_(other.finished_) {}
 
 PendingFile& PendingFile::operator=(PendingFile&& other) noexcept {
@@ -114,7 +111,7 @@ PendingFile& PendingFile::operator=(PendingFile&& other) noexcept {
   path_ = std::move(other.path_);
   temporary_ = std::exchange(other.temporary_, {});
   seat_ = std::exchange(other.seat_, -1);
-  fd_ = std::exchange(other.fd_, -1);
+  file_ = std::move(other.file_);
   finished_ = other.finished_;
   return *this;
 }
@@ -122,10 +119,9 @@ PendingFile& PendingFile::operator=(PendingFile&& other) noexcept {
 PendingFile::~PendingFile() { discard(); }
 
 void PendingFile::discard() {
-  if (fd_ >= 0) ::close(fd_);
+  file_.reset();
   if (!temporary_.empty()) ::unlink(temporary_.c_str());
   leaveSeat(std::exchange(seat_, -1));
-  fd_ = -1;
   temporary_.clear();
 }
 
@@ -139,21 +135,21 @@ Expected<PendingFile> PendingFile::create(const std::string& path, PendingName n
                              S_ISDIR(info.st_mode) ? "folder" : "special file")};
   if (errno == ENAMETOOLONG) return systemError(path, "cannot write");
   if (name == PendingName::kNone)
-    if (const int fd = openNameless(path); fd >= 0) return PendingFile(path, {}, fd);
+    if (FileDescriptor file = openNameless(path)) return PendingFile(path, {}, std::move(file));
   const SignalsBlocked blocked;
   std::string temporary = path + ".tmp-XXXXXX";
-  const int fd = ::mkostemp(temporary.data(), O_CLOEXEC);
-  if (fd < 0) return systemError(path, "cannot write");
+  FileDescriptor file(::mkostemp(temporary.data(), O_CLOEXEC));
+  if (!file) return systemError(path, "cannot write");
   // mkostemp makes files for the owner only; the umask has to be asked for by setting it.
   const mode_t mask = ::umask(022);
   ::umask(mask);
-  ::fchmod(fd, 0666 & ~mask);
-  return PendingFile(path, std::move(temporary), fd);
+  ::fchmod(file.get(), 0666 & ~mask);
+  return PendingFile(path, std::move(temporary), std::move(file));
 }
 
 Status PendingFile::write(std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
-    const ssize_t n = ::write(fd_, bytes.data(), bytes.size());
+    const ssize_t n = ::write(file_.get(), bytes.data(), bytes.size());
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0) return systemError(path_, "cannot write");
     bytes = bytes.subspan(static_cast<size_t>(n));
@@ -163,7 +159,7 @@ Status PendingFile::write(std::span<const std::byte> bytes) {
 
 Status PendingFile::finish() {
   if (finished_) return {};
-  if (::fsync(fd_) != 0) return systemError(path_, "cannot write");
+  if (::fsync(file_.get()) != 0) return systemError(path_, "cannot write");
   finished_ = true;
   return {};
 }
@@ -181,7 +177,7 @@ Status PendingFile::commit() {
 Status PendingFile::giveName() {
   const SignalsBlocked blocked;
   if (temporary_.empty()) {
-    const std::string self = nameOf(fd_);
+    const std::string self = nameOf(file_.get());
     if (::linkat(AT_FDCWD, self.c_str(), AT_FDCWD, path_.c_str(), AT_SYMLINK_FOLLOW) == 0) return {};
     for (int attempt = 0; errno == EEXIST && temporary_.empty() && attempt < kAttempts; ++attempt) {
       std::string name = fmt::format("{}.tmp-{}-{}", path_, ::getpid(), attempt);

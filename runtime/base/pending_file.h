@@ -13,6 +13,7 @@
 #include <string>
 
 #include "runtime/base/expected.h"
+#include "runtime/base/file_descriptor.h"
 
 namespace sluice {
 
@@ -40,14 +41,14 @@ class PendingFile {
   const std::string& path() const { return path_; }
 
  private:
-  PendingFile(std::string path, std::string temporary, int fd);
+  PendingFile(std::string path, std::string temporary, FileDescriptor file);
   void discard();
   Status giveName();
 
   std::string path_;
   std::string temporary_;  // empty: the file has no name
   int seat_ = -1;          // of `temporary_` among those that a signal removes
-  int fd_ = -1;
+  FileDescriptor file_;
   bool finished_ = false;
 };
 

@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-#include "runtime/comm/checksum.h"
+#include "runtime/base/hash.h"
 
 namespace sluice {
 namespace {
@@ -40,7 +40,7 @@ const std::byte* Boards::of(uint64_t number, int rank) const {
 void Boards::put(uint64_t number, std::span<const std::byte> block) {
   std::byte* const data = message_.data() + kChecksumBytes;
   std::memcpy(data, block.data(), block.size());
-  const uint64_t checksum = checksumOf(number, data, message_.size() - kChecksumBytes);
+  const uint64_t checksum = hashOf(std::span(message_).subspan(kChecksumBytes), number);
   std::memcpy(message_.data(), &checksum, kChecksumBytes);
   const int ranks = transport_->size(), rank = transport_->rank();
   const size_t offset = offsetOf(number, rank);
@@ -54,7 +54,7 @@ bool Boards::isWhole(uint64_t number, int rank) const {
   const std::byte* const block = of(number, rank);
   uint64_t checksum = 0;
   std::memcpy(&checksum, block - kChecksumBytes, kChecksumBytes);
-  return checksum == checksumOf(number, block, message_.size() - kChecksumBytes);
+  return checksum == hashOf(std::span(block, message_.size() - kChecksumBytes), number);
 }
 
 }  // namespace sluice

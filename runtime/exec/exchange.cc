@@ -4,6 +4,8 @@
 
 #include <utility>
 
+#include "runtime/base/hash.h"
+
 namespace sluice {
 
 Expected<Exchange> Exchange::create(Transport& transport, const TaskProgram& program) {
@@ -63,12 +65,9 @@ Status Exchange::checkCounts(int source, int64_t tokens) {
 }
 
 uint64_t Exchange::digest() const {
-  uint64_t state = 0xcbf29ce484222325u ^ step_;  // FNV-1a over words
+  uint64_t state = step_;
   for (int source = 0; source < transport_->size(); ++source)
-    for (const int32_t count : std::span(all().of(source), static_cast<size_t>(program_->experts))) {
-      state = (state ^ static_cast<uint32_t>(count)) * 0x100000001b3u;
-      state ^= state >> 32;
-    }
+    state = hashOf(std::span(all().of(source), static_cast<size_t>(program_->experts)), state);
   return state;
 }
 

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "runtime/base/clock.h"
+#include "runtime/base/hash.h"
 
 namespace sluice {
 namespace {
@@ -177,8 +178,8 @@ BufferAddress RankState::regionAddress(const StepRequest& request, RegionId id) 
 
 // Of what other ranks write to in this step: equal at ranks that have the same.
 uint64_t RankState::digestOfMemory(const StepRequest& request) const {
-  uint64_t state = 0xcbf29ce484222325u;  // FNV-1a over words
-  const auto add = [&](SymmetricHandle handle) { state = (state ^ handle.index) * 0x100000001b3u; };
+  uint64_t state = 0;
+  const auto add = [&](SymmetricHandle handle) { state = hashOf(std::span(&handle.index, 1), state); };
   const size_t slots = regions_.needs.symmetric.size();
   for (size_t slot = 0; slot < slots; ++slot) add(request.memory->symmetric[slot].handle);
   add(request.saved->symmetric);

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <system_error>
 
+#include "runtime/base/file_descriptor.h"
 #include "runtime/base/pending_file.h"
 #include "runtime/program/codec.h"
 #include "runtime/program/seal.h"
@@ -14,31 +15,15 @@
 namespace sluice {
 namespace {
 
-// An open file descriptor; closed when it goes.
-class File {
- public:
-  explicit File(int fd) : fd_(fd) {}
-  File(const File&) = delete;
-  File& operator=(const File&) = delete;
-  ~File() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-
-  int fd() const { return fd_; }
-
- private:
-  int fd_;
-};
-
 Error systemError(const std::string& path, std::string_view what) {
   return Error{fmt::format("{}: {}: {}", path, what, std::generic_category().message(errno))};
 }
 
 Expected<std::vector<std::byte>> readBytes(const std::string& path) {
   // Opening a pipe must not wait for a writer.
-  File file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   struct stat info{};
-  if (file.fd() < 0 || ::fstat(file.fd(), &info) != 0) return systemError(path, "cannot open");
+  if (file.get() < 0 || ::fstat(file.get(), &info) != 0) return systemError(path, "cannot open");
   if (!S_ISREG(info.st_mode))
     return Error{fmt::format("{}: not a regular file, expected a program file", path)};
   const auto size = static_cast<uint64_t>(info.st_size);
@@ -48,7 +33,7 @@ Expected<std::vector<std::byte>> readBytes(const std::string& path) {
   std::vector<std::byte> bytes(size);
   size_t done = 0;
   while (done < bytes.size()) {
-    const ssize_t count = ::read(file.fd(), bytes.data() + done, bytes.size() - done);
+    const ssize_t count = ::read(file.get(), bytes.data() + done, bytes.size() - done);
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) return systemError(path, "cannot read");
     if (count == 0) break;  // the file has shrunk meanwhile; decode() tells

@@ -3,12 +3,12 @@
 #include <fmt/format.h>
 #include <sys/socket.h>
 #include <sys/un.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
+#include <utility>
 #include <vector>
 
 namespace sluice {
@@ -19,15 +19,10 @@ CoreClaims& CoreClaims::ofMachine() {
   return claims;
 }
 
-CoreClaims::~CoreClaims() {
-  for (const auto& [unit, claim] : claims_)
-    if (claim.socket >= 0) close(claim.socket);
-}
-
 bool CoreClaims::claim(int unit) {
   if (claims_.contains(unit)) return true;
-  const int made = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-  if (made >= 0) {
+  FileDescriptor made(socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  if (made) {
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
     // a name that begins with 0 is abstract
@@ -35,15 +30,12 @@ bool CoreClaims::claim(int unit) {
     const size_t bytes = std::min(name.size(), sizeof(address.sun_path) - 1);
     std::memcpy(address.sun_path + 1, name.data(), bytes);
     const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + bytes);
-    if (bind(made, reinterpret_cast<const sockaddr*>(&address), length) != 0) {
-      const bool others = errno == EADDRINUSE;
-      close(made);
-      if (others) return false;
-      claims_[unit] = {};  // no such sockets here: as if there were no other processes
-      return true;
+    if (bind(made.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0) {
+      if (errno == EADDRINUSE) return false;
+      made.reset();  // no such sockets here: as if there were no other processes
     }
   }
-  claims_[unit] = {made, 0};
+  claims_[unit] = {std::move(made), 0};
   return true;
 }
 
@@ -67,7 +59,6 @@ void CoreClaims::release(int unit) {
   std::lock_guard lock(mutex_);
   const auto found = claims_.find(unit);
   if (found == claims_.end() || --found->second.users > 0) return;
-  if (found->second.socket >= 0) close(found->second.socket);
   claims_.erase(found);
 }
 

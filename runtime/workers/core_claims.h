@@ -12,6 +12,8 @@
 #include <span>
 #include <string>
 
+#include "runtime/base/file_descriptor.h"
+
 namespace sluice {
 
 class CoreClaims {
@@ -21,7 +23,6 @@ class CoreClaims {
 
   // Claims under other names are independent of these.
   explicit CoreClaims(std::string name) : name_(std::move(name)) {}
-  ~CoreClaims();
   CoreClaims(const CoreClaims&) = delete;
   CoreClaims& operator=(const CoreClaims&) = delete;
 
@@ -33,7 +34,7 @@ class CoreClaims {
 
  private:
   struct Claim {
-    int socket = -1;
+    FileDescriptor socket;
     int users = 0;
   };
 

@@ -62,12 +62,9 @@ std::vector<std::string> outputsOf(int step) {
 }
 
 uint64_t hashOf(const LayerData& data, int rank, int step) {
-  uint64_t hash = 1469598103934665603u;  // FNV-1a
-  for (const std::string& name : outputsOf(step)) {
-    const tools::Tensor& tensor = data.outputs[rank].at(name);
-    for (int64_t i = 0; i < tensor.bytes(); ++i)
-      hash = (hash ^ static_cast<uint8_t>(tensor.data()[i])) * 1099511628211u;
-  }
+  uint64_t hash = 0;
+  for (const std::string& name : outputsOf(step))
+    hash = sluice::hashOf(bytesOf(data.outputs[rank].at(name)), hash);
   return hash;
 }
 

@@ -66,24 +66,19 @@ int64_t rowsOf(const TaskProgram& program, const std::vector<const tools::Tensor
   return rows;
 }
 
-uint64_t hashOf(const std::byte* data, int64_t bytes) {
-  uint64_t hash = 1469598103934665603u;  // FNV-1a
-  for (int64_t i = 0; i < bytes; ++i) hash = (hash ^ static_cast<uint8_t>(data[i])) * 1099511628211u;
-  return hash;
-}
-
 // What the runtime owns is looked at right after the step.
 Status collect(const TaskProgram& program, Context& context, const tools::TensorMap& outputs,
                std::vector<uint64_t>& bits) {
   for (const Buffer& buffer : program.buffers) {
     if (buffer.role != Role::kOutput) continue;
     if (const auto own = outputs.find(buffer.name); own != outputs.end()) {
-      bits.push_back(hashOf(own->second.data(), own->second.bytes()));
+      bits.push_back(hashOf(bytesOf(own->second)));
       continue;
     }
     const auto view = context.output(buffer.name);
     if (!view) return view.error();
-    bits.push_back(hashOf(static_cast<const std::byte*>(view->data), view->bytes()));
+    bits.push_back(
+        hashOf(std::span(static_cast<const std::byte*>(view->data), static_cast<size_t>(view->bytes()))));
   }
   return {};
 }

@@ -20,7 +20,7 @@ Expected<FaultPlan> planOfEnvironment() {
 LayerData makeLayerData(const TaskProgram& program, const tools::InputsSpec& spec) {
   LayerData data;
   data.dims = *tools::moeDimsOf(program);
-  data.tokens = *tools::tokensOfRanks(data.dims, spec);
+  data.tokens = *tools::tokensOfRanks(program, spec);
   for (int rank = 0; rank < data.dims.ranks; ++rank) {
     data.inputs.push_back(tools::makeInputs(data.dims, spec, rank, data.tokens[rank]));
     tools::TensorMap outputs;
@@ -86,11 +86,9 @@ std::vector<tools::OutputError> errorsOf(const LayerData& data) {
 }
 
 uint64_t hashOutputs(const LayerData& data) {
-  uint64_t hash = 1469598103934665603u;  // FNV-1a
+  uint64_t hash = 0;
   for (const auto& outputs : data.outputs)
-    for (const auto& [name, tensor] : outputs)
-      for (int64_t i = 0; i < tensor.bytes(); ++i)
-        hash = (hash ^ static_cast<uint8_t>(tensor.data()[i])) * 1099511628211u;
+    for (const auto& [name, tensor] : outputs) hash = hashOf(bytesOf(tensor), hash);
   return hash;
 }
 

@@ -3,10 +3,12 @@
 
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "runtime/api/context.h"
+#include "runtime/base/hash.h"
 #include "tools/io/tensor.h"
 #include "tools/moe/inputs.h"
 #include "tools/moe/reference.h"
@@ -43,6 +45,10 @@ Status runLayer(const Program& program, const ContextOptions& options, LayerData
 
 // Errors of all five outputs, over all ranks.
 std::vector<tools::OutputError> errorsOf(const LayerData& data);
+
+inline std::span<const std::byte> bytesOf(const tools::Tensor& tensor) {
+  return {tensor.data(), static_cast<size_t>(tensor.bytes())};
+}
 
 // Of the bits of all outputs of all ranks.
 uint64_t hashOutputs(const LayerData& data);

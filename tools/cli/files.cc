@@ -10,6 +10,8 @@
 #include <cstring>
 #include <utility>
 
+#include "runtime/base/file_descriptor.h"
+
 namespace sluice::tools {
 namespace {
 
@@ -76,11 +78,9 @@ Status writeRanks(const std::vector<std::string>& paths, const std::vector<Tenso
 
 Expected<std::string> readText(const std::string& path) {
   if (path == "-") return readAll(STDIN_FILENO, "standard input");
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return Error{fmt::format("{}: cannot read: {}", path, std::strerror(errno))};
-  Expected<std::string> text = readAll(fd, path);
-  ::close(fd);
-  return text;
+  const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file) return Error{fmt::format("{}: cannot read: {}", path, std::strerror(errno))};
+  return readAll(file.get(), path);
 }
 
 Status printText(std::string_view text) {

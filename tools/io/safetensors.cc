@@ -13,6 +13,7 @@
 #include <set>
 #include <utility>
 
+#include "runtime/base/file_descriptor.h"
 #include "runtime/base/one_line.h"
 
 namespace sluice::tools {
@@ -23,20 +24,6 @@ using Json = nlohmann::json;
 // As the reference implementation of the format.
 constexpr uint64_t kMaxHeaderBytes = 100'000'000;
 constexpr size_t kMaxRank = 8;
-
-class File {
- public:
-  explicit File(int fd) : fd_(fd) {}
-  File(const File&) = delete;
-  File& operator=(const File&) = delete;
-  ~File() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  int fd() const { return fd_; }
-
- private:
-  int fd_;
-};
 
 Status readAt(int fd, int64_t offset, void* data, int64_t bytes) {
   auto* out = static_cast<std::byte*>(data);
@@ -221,9 +208,9 @@ Expected<std::vector<TensorEntry>> parseSafetensorsHeader(std::string_view json,
 
 Expected<TensorMap> readSafetensors(const std::string& path) {
   // O_NONBLOCK: a pipe without a writer must be refused, not waited for.
-  const File file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (file.fd() < 0) return Error{fmt::format("{}: cannot read: {}", path, std::strerror(errno))};
-  Expected<TensorMap> tensors = readOpen(file.fd());
+  const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (file.get() < 0) return Error{fmt::format("{}: cannot read: {}", path, std::strerror(errno))};
+  Expected<TensorMap> tensors = readOpen(file.get());
   if (!tensors) return Error{oneLine(fmt::format("{}: {}", path, tensors.error().message))};
   return tensors;
 }

@@ -19,6 +19,7 @@
 #include <string_view>
 
 #include "runtime/base/clock.h"
+#include "runtime/base/file_descriptor.h"
 #include "tools/launch/relay.h"
 
 namespace sluice::tools {
@@ -76,7 +77,7 @@ sigset_t watchedSignals() {
 
 struct Child {
   pid_t pid = -1;
-  int errors = -1;  // what it writes to its standard error
+  FileDescriptor errors;  // what it writes to its standard error
   bool running = false;
   int status = 0;      // as waitpid() says
   bool ended = false;  // by the launcher's signals
@@ -134,7 +135,7 @@ class Launcher {
   std::vector<Child> children_;
   Relay relay_;
   sigset_t oldMask_{};
-  int signals_ = -1;
+  FileDescriptor signals_;
   std::optional<size_t> failed_;  // the first child that did
   int told_ = 0;                  // the signal that tells this process to end
   int64_t next_ = 0;              // when to press on; 0: never
@@ -147,18 +148,15 @@ Launcher::~Launcher() {
   signalAll(SIGKILL);
   for (Child& child : children_) {
     if (child.running) ::waitpid(child.pid, nullptr, 0);
-    if (child.errors >= 0) ::close(child.errors);
   }
-  if (signals_ < 0) return;
-  ::close(signals_);
-  ::pthread_sigmask(SIG_SETMASK, &oldMask_, nullptr);
+  if (signals_) ::pthread_sigmask(SIG_SETMASK, &oldMask_, nullptr);
 }
 
 Status Launcher::watchSignals() {
   const sigset_t set = watchedSignals();
   if (::pthread_sigmask(SIG_BLOCK, &set, &oldMask_) != 0) return systemError("cannot watch signals");
-  signals_ = ::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-  if (signals_ >= 0) return {};
+  signals_ = FileDescriptor(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
+  if (signals_) return {};
   const Error error = systemError("cannot watch signals");
   ::pthread_sigmask(SIG_SETMASK, &oldMask_, nullptr);
   return error;
@@ -175,7 +173,7 @@ Status Launcher::start(int rank, const std::string& job) {
   if (pid == 0) becomeRank(launch_.program.c_str(), argv.data(), variables.data(), ends[1], self, oldMask_);
   ::close(ends[1]);
   Child& child = children_[static_cast<size_t>(rank)];
-  child.errors = ends[0];
+  child.errors = FileDescriptor(ends[0]);
   if (pid < 0) return systemError(fmt::format("cannot start rank {}", rank));
   child.pid = pid;
   child.running = true;
@@ -197,8 +195,8 @@ void Launcher::signalAll(int signal) {
 void Launcher::takeErrors(int rank) {
   Child& child = children_[static_cast<size_t>(rank)];
   std::array<char, 4096> bytes;
-  while (child.errors >= 0) {
-    const ssize_t n = ::read(child.errors, bytes.data(), bytes.size());
+  while (child.errors) {
+    const ssize_t n = ::read(child.errors.get(), bytes.data(), bytes.size());
     if (n > 0) {
       writeErrors(relay_.add(rank, {bytes.data(), static_cast<size_t>(n)}));
       continue;
@@ -206,14 +204,13 @@ void Launcher::takeErrors(int rank) {
     if (n < 0 && errno == EINTR) continue;
     if (n < 0 && errno == EAGAIN) return;
     writeErrors(relay_.finish(rank));
-    ::close(child.errors);
-    child.errors = -1;
+    child.errors.reset();
   }
 }
 
 void Launcher::takeSignals() {
   signalfd_siginfo info;
-  while (::read(signals_, &info, sizeof(info)) == static_cast<ssize_t>(sizeof(info))) {
+  while (::read(signals_.get(), &info, sizeof(info)) == static_cast<ssize_t>(sizeof(info))) {
     if (info.ssi_signo == SIGCHLD || told_ != 0) continue;
     told_ = static_cast<int>(info.ssi_signo);
     pressed_ = SIGTERM;
@@ -267,11 +264,11 @@ std::string Launcher::stoppedRanks() const {
 }
 
 void Launcher::wait() {
-  std::vector<pollfd> watched = {{signals_, POLLIN, 0}};
+  std::vector<pollfd> watched = {{signals_.get(), POLLIN, 0}};
   std::vector<int> ranks;
   for (size_t rank = 0; rank < children_.size(); ++rank) {
-    if (children_[rank].errors < 0) continue;
-    watched.push_back({children_[rank].errors, POLLIN, 0});
+    if (!children_[rank].errors) continue;
+    watched.push_back({children_[rank].errors.get(), POLLIN, 0});
     ranks.push_back(static_cast<int>(rank));
   }
   int64_t left = next_ == 0 ? -1 : std::max<int64_t>(0, next_ - monotonicNanoseconds());

@@ -15,6 +15,8 @@
 #include <string_view>
 #include <vector>
 
+#include "runtime/base/hash.h"
+
 namespace sluice::tools {
 namespace {
 
@@ -70,13 +72,11 @@ Status checkOneMachine(const Variables& variables) {
   return {};
 }
 
-// A name of at most kLongestName bytes, another for another name (FNV-1a).
+// A name of at most kLongestName bytes, another for another name.
 std::string shortened(const std::string& name) {
   constexpr size_t kLongestName = 64, kDigits = 16;
   if (name.size() <= kLongestName) return name;
-  uint64_t hash = 0xcbf29ce484222325;
-  for (unsigned char byte : name) hash = (hash ^ byte) * 0x100000001b3;
-  return fmt::format("{}#{:016x}", name.substr(0, kLongestName - kDigits - 1), hash);
+  return fmt::format("{}#{:016x}", name.substr(0, kLongestName - kDigits - 1), hashOf(name));
 }
 
 }  // namespace

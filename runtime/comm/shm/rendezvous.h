@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "runtime/base/expected.h"
-#include "runtime/comm/shm/file_descriptor.h"
+#include "runtime/base/file_descriptor.h"
 #include "runtime/comm/shm/shared_memory.h"
 
 namespace sluice {

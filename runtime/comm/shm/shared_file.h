@@ -9,7 +9,7 @@
 #include <cstdint>
 
 #include "runtime/base/expected.h"
-#include "runtime/comm/shm/file_descriptor.h"
+#include "runtime/base/file_descriptor.h"
 
 namespace sluice {
 

@@ -17,10 +17,8 @@ namespace sluice {
 namespace {
 
 uint64_t hashOf(const tools::TensorMap& outputs) {
-  uint64_t hash = 1469598103934665603u;  // FNV-1a
-  for (const auto& [name, tensor] : outputs)
-    for (int64_t i = 0; i < tensor.bytes(); ++i)
-      hash = (hash ^ static_cast<uint8_t>(tensor.data()[i])) * 1099511628211u;
+  uint64_t hash = 0;
+  for (const auto& [name, tensor] : outputs) hash = sluice::hashOf(bytesOf(tensor), hash);
   return hash;
 }
 
