@@ -13,7 +13,6 @@
 #include "runtime/base/pending_file.h"
 #include "runtime/workers/cores.h"
 #include "tools/bench/measure_case.h"
-#include "tools/bench/mpirun_ranks.h"
 #include "tools/bench/peer.h"
 #include "tools/bench/ranks_report.h"
 #include "tools/bench/report.h"
@@ -35,11 +34,11 @@ gradients in fp32:
          with --ranks as threads of this process, beside its products alone
 --model has the sizes of a known model: what one rank of --ep computes, or with --ranks the whole layer.
 
---transport measures a whole layer on ranks that are threads of this process (threads), processes that share
+--transport measures a whole layer on ranks that are threads of a process (threads), processes that share
 memory (shm) or processes that mpirun starts (mpi), for each number of ranks in --ep: the step, its
-communication alone and its computation alone, in turn; numbers of ranks too, but with mpi, where each is a job
-of its own. Overlap is the longer one of these two over the step. All numbers of ranks have the same work: the tokens
-of the case are those of each rank of the first.
+communication alone and its computation alone, in turn. Each number of ranks is a job of its own, `sluice run
+--overlap`; the jobs take turns. Overlap is the longer one of communication and computation over the step. All
+numbers of ranks have the same work: the tokens of the case are those of each rank of the first.
 
 Within each repetition everything runs in turn: Sluice, the peer, Sluice on one thread, and probes of the
 register peak, of reading and of non-temporal writing. The bound is max(operations / peak, bytes read / read
@@ -119,11 +118,9 @@ void declare(CLI::App& app, Arguments& a) {
       ->type_name("CLOCK");
   app.add_option("--isa", a.isa, "kernels: portable, avx2, avx512 or amx (default: the best)")
       ->type_name("ISA");
-  app.add_option(
-         "--weights", a.weights,
-         "ordinary (default): may change each step; each-step: likewise, packed once a step; constant: "
-         "packed before anything is measured")
-      ->check(CLI::IsMember({"ordinary", "each-step", "constant"}))
+  app.add_option("--weights", a.weights,
+                 "ordinary (default): may change in each step; constant: packed before anything is measured")
+      ->check(CLI::IsMember({"ordinary", "constant"}))
       ->type_name("WEIGHTS");
   app.add_option("--target", a.bench.target, "device model that sizes are chosen by (default: cpu)")
       ->type_name("NAME");
@@ -217,20 +214,17 @@ Expected<std::vector<LayerCase>> layersOf(const Arguments& a) {
 // Between ranks that mpirun starts there may be any network: that link has no figures of its own.
 Expected<RanksReport> measureOn(const std::string& transport, const std::vector<LayerCase>& layers,
                                 const BenchOptions& options) {
-  if (transport == "mpi") {
-    const char* path = std::getenv("PATH");
-    const Expected<MpiTools> tools = findMpiTools(path ? path : "");
-    if (!tools) return tools.error();
-    Expected<std::vector<RanksSamples>> samples = measureMpi(*tools, layers, options);
-    if (!samples) return samples.error();
-    return RanksReport{transport, std::move(*samples), {}};
-  }
-  const RanksKind kind = transport == "shm" ? RanksKind::kProcesses : RanksKind::kThreads;
-  Expected<std::vector<RanksSamples>> samples = measureRanks(layers, kind, options);
+  const char* path = std::getenv("PATH");
+  const Expected<RanksStarter> starter = findStarter(transport, path ? path : "");
+  if (!starter) return starter.error();
+  Expected<std::vector<RanksSamples>> samples = measureRanks(*starter, layers, options);
   if (!samples) return samples.error();
-  const auto link = kind == RanksKind::kProcesses ? probeProcesses() : probeThreads();
+  RanksReport report{transport, std::move(*samples), {}};
+  if (transport == "mpi") return report;
+  const auto link = transport == "shm" ? probeProcesses() : probeThreads();
   if (!link) return link.error();
-  return RanksReport{transport, std::move(*samples), *link};
+  report.link = *link;
+  return report;
 }
 
 Status measureTransport(const Arguments& a, const Machine& machine) {
@@ -250,8 +244,7 @@ Status bench(Arguments& a) {
   a.bench.backward = a.pass != "forward";
   a.bench.clock = a.clock == "cpu" ? ClockKind::kCpu : ClockKind::kWall;
   a.bench.scaling = !a.noScaling;
-  for (WeightsMode mode : {WeightsMode::kPackedEachStep, WeightsMode::kConstant})
-    if (a.weights == weightsName(mode)) a.bench.weights = mode;
+  if (a.weights == "constant") a.bench.weights = WeightsMode::kConstant;
   // Contexts choose their kernels by it.
   if (!a.isa.empty()) setenv("SLUICE_ISA", a.isa.c_str(), 1);
   const Expected<const ops::KernelSet*> kernels = ops::selectKernels();

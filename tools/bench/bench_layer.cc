@@ -123,15 +123,7 @@ double bytesOfLayer(const Program& program, const LayerCase& c) {
 }
 
 std::string_view weightsName(WeightsMode mode) {
-  switch (mode) {
-    case WeightsMode::kOrdinary:
-      return "ordinary";
-    case WeightsMode::kPackedEachStep:
-      return "each-step";
-    case WeightsMode::kConstant:
-      return "constant";
-  }
-  return "?";
+  return mode == WeightsMode::kConstant ? "constant" : "ordinary";
 }
 
 Expected<BenchTensors> makeRowsTensors(const Program& program, const RowsCase& c,
@@ -150,25 +142,18 @@ Expected<BenchTensors> makeRowsTensors(const Program& program, const RowsCase& c
 
 Expected<BenchTensors> makeLayerTensors(const Program& program, const LayerCase& c) {
   if (Status status = checkBytes(bytesOfLayer(program, c)); !status) return status.error();
-  BenchTensors tensors;
-  for (int rank = 0; rank < c.ranks; ++rank) {
-    Expected<TensorMap> own = makeLayerRank(program, c, rank);
-    if (!own) return own.error();
-    tensors.push_back(std::move(*own));
-  }
-  return tensors;
-}
-
-Expected<TensorMap> makeLayerRank(const Program& program, const LayerCase& c, int rank) {
   const Expected<RoutingSpec> routing = parseRouting(c.skew);
   if (!routing) return routing.error();
   const InputsSpec spec{.tokens = {}, .routing = *routing, .seed = 1};
-  Expected<TensorMap> tensors = makeProgramInputs(program.tables(), spec, rank, c.tokens);
-  if (!tensors) return tensors.error();
-  for (const Buffer& buffer : program.tables().buffers)
-    if (isCallers(buffer) && buffer.role == Role::kOutput)
-      tensors->emplace(buffer.name,
-                       Tensor(buffer.type, shapeOf(program.tables(), buffer, rank, c.tokens, 0)));
+  BenchTensors tensors;
+  for (int rank = 0; rank < c.ranks; ++rank) {
+    Expected<TensorMap> own = makeProgramInputs(program.tables(), spec, rank, c.tokens);
+    if (!own) return own.error();
+    for (const Buffer& buffer : program.tables().buffers)
+      if (isCallers(buffer) && buffer.role == Role::kOutput)
+        own->emplace(buffer.name, Tensor(buffer.type, shapeOf(program.tables(), buffer, rank, c.tokens, 0)));
+    tensors.push_back(std::move(*own));
+  }
   return tensors;
 }
 
@@ -209,7 +194,6 @@ Expected<std::unique_ptr<BenchLayer>> BenchLayer::create(Program program, int th
     ContextOptions contextOptions;
     contextOptions.threads = threads;
     contextOptions.timeoutSeconds = 600;
-    contextOptions.packEachStep = weights == WeightsMode::kPackedEachStep;
     auto context = Context::create(layer->program_, transport, contextOptions);
     if (!context) return failed(context.error());
     layer->contexts_[r] = std::move(*context);

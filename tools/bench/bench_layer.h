@@ -19,9 +19,8 @@ namespace sluice::tools {
 
 // What Sluice may take for granted of the weights.
 enum class WeightsMode : uint8_t {
-  kOrdinary,        // they may change in each step
-  kPackedEachStep,  // likewise; they are packed once a step, where several tasks share a panel
-  kConstant,        // they do not change: packed before anything is measured
+  kOrdinary,  // they may change in each step
+  kConstant,  // they do not change: packed before anything is measured
 };
 std::string_view weightsName(WeightsMode mode);
 
@@ -52,7 +51,6 @@ using BenchTensors = std::vector<TensorMap>;
 Expected<BenchTensors> makeRowsTensors(const Program& program, const RowsCase& rows,
                                        const BenchOptions& options);
 Expected<BenchTensors> makeLayerTensors(const Program& program, const LayerCase& layer);
-Expected<TensorMap> makeLayerRank(const Program& program, const LayerCase& layer, int rank);
 
 // What a layer takes at all ranks, with what the runtime holds, and whether that is available.
 double bytesOfLayer(const Program& program, const LayerCase& layer);

@@ -2,9 +2,13 @@
 
 #include <fmt/format.h>
 #include <sched.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <csignal>
 #include <cstring>
 #include <vector>
 
@@ -13,7 +17,6 @@
 #include "runtime/base/clock.h"
 #include "runtime/base/threads.h"
 #include "runtime/comm/all_gather.h"
-#include "tools/bench/forked_ranks.h"
 
 namespace sluice::tools {
 namespace {
@@ -195,26 +198,28 @@ Expected<LinkFigures> probeThreads() {
   return first ? (second ? first : second) : first;
 }
 
+// This process is rank 0. The other one is forked, and ends with it.
 Expected<LinkFigures> probeProcesses() {
-  ForkedRanks ranks;
-  const TransportSpec job{"shm", 2, 0, fmt::format("sluice-bench-link-{}", getpid()), kTimeout};
-  const Status started = ranks.start(2, [&](int rank, RankSocket& socket) -> Status {
-    TransportSpec own = job;
-    own.rank = rank;
-    auto transport = makeTransport(own);
+  TransportSpec job{"shm", 2, 0, fmt::format("sluice-bench-link-{}", getpid()), kTimeout};
+  const auto probe = [&](int rank) -> Expected<LinkFigures> {
+    job.rank = rank;
+    auto transport = makeTransport(job);
     if (!transport) return transport.error();
-    const auto figures = probeLink(**transport);
-    if (!figures) return figures.error();
-    socket.answer({reinterpret_cast<const char*>(&*figures), sizeof(LinkFigures)});
-    return {};
-  });
-  if (!started) return started.error();
-  const auto bytes = ranks.answers();
-  if (!bytes) return bytes.error();
-  LinkFigures figures;
-  if (bytes->size() != sizeof(figures))
-    return Error{fmt::format("rank 0 answered with {} bytes, expected {}", bytes->size(), sizeof(figures))};
-  std::memcpy(&figures, bytes->data(), sizeof(figures));
+    Expected<LinkFigures> figures = probeLink(**transport);
+    if (!figures) (*transport)->abort(figures.error().message);
+    return figures;
+  };
+  const pid_t parent = getpid();
+  const pid_t child = fork();
+  if (child < 0) return Error{fmt::format("cannot start a process for rank 1: {}", std::strerror(errno))};
+  if (child == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    _exit(getppid() == parent && probe(1) ? 0 : 1);
+  }
+  Expected<LinkFigures> figures = probe(0);
+  if (!figures) kill(child, SIGKILL);
+  while (waitpid(child, nullptr, 0) < 0 && errno == EINTR) {
+  }
   return figures;
 }
 

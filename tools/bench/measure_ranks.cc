@@ -1,17 +1,143 @@
 #include "tools/bench/measure_ranks.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <utility>
 
-#include "tools/bench/rank_group.h"
+#include "runtime/program/codec.h"
+#include "tools/launch/start_tool.h"
+#include "tools/overlap/overlap_report.h"
 
 namespace sluice::tools {
 namespace {
 
-std::vector<std::string> entriesOf(const BenchOptions& options) {
-  if (!options.backward) return {"forward"};
-  return {"forward", "backward"};
+using Json = nlohmann::ordered_json;
+
+constexpr int kMostTurns = 3;  // of the jobs of each layer
+
+bool isProgram(const std::string& path) {
+  std::error_code failed;
+  return std::filesystem::is_regular_file(path, failed) && access(path.c_str(), X_OK) == 0;
+}
+
+// Empty where there is none.
+std::string findProgram(const std::string& name, const std::string& path) {
+  std::istringstream folders(path);
+  for (std::string folder; std::getline(folders, folder, ':');)
+    if (const std::string found = folder + "/" + name; !folder.empty() && isProgram(found)) return found;
+  return {};
+}
+
+// A folder of this process alone, and what is in it, as long as the object lives.
+class ScratchFolder {
+ public:
+  static Expected<ScratchFolder> create() {
+    std::error_code failed;
+    const std::filesystem::path parent = std::filesystem::temp_directory_path(failed);
+    std::string name = ((failed ? "/tmp" : parent) / "sluice-bench-XXXXXX").string();
+    if (mkdtemp(name.data()) == nullptr)
+      return Error{fmt::format("{}: cannot make the folder: {}", name, std::strerror(errno))};
+    return ScratchFolder(std::move(name));
+  }
+  ScratchFolder(ScratchFolder&& other) noexcept : path_(std::exchange(other.path_, {})) {}
+  ScratchFolder& operator=(ScratchFolder&&) = delete;
+  ~ScratchFolder() {
+    std::error_code ignored;
+    if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
+  }
+
+  std::string file(std::string_view name) const { return fmt::format("{}/{}", path_, name); }
+
+ private:
+  explicit ScratchFolder(std::string path) : path_(std::move(path)) {}
+
+  std::string path_;
+};
+
+// Between fork and exec nothing may allocate: all is there before.
+Status runProgram(const std::vector<std::string>& arguments) {
+  std::vector<char*> argv;
+  for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
+  argv.push_back(nullptr);
+  const pid_t parent = getpid();
+  const pid_t child = fork();
+  if (child == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGTERM);
+    if (getppid() != parent) _exit(127);
+    // the report of the run is not this program's
+    const int nothing = open("/dev/null", O_RDWR);
+    dup2(nothing, STDIN_FILENO);
+    dup2(nothing, STDOUT_FILENO);
+    execv(argv[0], argv.data());
+    _exit(127);
+  }
+  if (child < 0) return Error{fmt::format("{}: cannot start it: {}", arguments[0], std::strerror(errno))};
+  int status = 0;
+  while (waitpid(child, &status, 0) < 0)
+    if (errno != EINTR) return Error{fmt::format("{}: {}", arguments[0], std::strerror(errno))};
+  if (WIFSIGNALED(status))
+    return Error{fmt::format("{} was killed by signal {}", arguments[0], WTERMSIG(status))};
+  if (WEXITSTATUS(status) != 0)
+    return Error{fmt::format("{} ended with status {}", arguments[0], WEXITSTATUS(status))};
+  return {};
+}
+
+Status addFigures(const std::string& path, std::vector<EntryOverlap>& entries) {
+  std::ifstream file(path);
+  const Json json = Json::parse(file, nullptr, false);
+  if (!json.is_object() || !json.contains("overlap") || json["overlap"].size() != entries.size())
+    return Error{fmt::format("{}: found no figures of an overlap of {} entries", path, entries.size())};
+  for (size_t i = 0; i < entries.size(); ++i) {
+    const Expected<EntryOverlap> overlap = overlapFromJson(json["overlap"][i]);
+    if (!overlap) return Error{fmt::format("{}: {}", path, overlap.error().message)};
+    entries[i].samples.insert(entries[i].samples.end(), overlap->samples.begin(), overlap->samples.end());
+  }
+  return {};
+}
+
+// The command line of a job without its repetitions. Ranks make their inputs; more ranks than cores are
+// allowed, and workers bind themselves.
+std::vector<std::string> commandOf(const RanksStarter& starter, const RanksSamples& samples,
+                                   const BenchOptions& options, const std::string& program) {
+  const LayerCase& layer = samples.layer;
+  std::vector<std::string> command;
+  if (!starter.mpirun.empty())
+    command = {starter.mpirun, "-n", std::to_string(layer.ranks), "--oversubscribe", "--bind-to", "none"};
+  for (const std::string& argument :
+       std::initializer_list<std::string>{starter.sluice,
+                                          "run",
+                                          program,
+                                          "--transport",
+                                          starter.transport,
+                                          "--seed",
+                                          "1",
+                                          "--tokens",
+                                          std::to_string(layer.tokens),
+                                          "--routing",
+                                          layer.skew,
+                                          "--entry",
+                                          options.backward ? "forward,backward" : "forward",
+                                          "--threads",
+                                          std::to_string(samples.threads),
+                                          "--pack-weights",
+                                          options.weights == WeightsMode::kConstant ? "once" : "task",
+                                          "--timeout",
+                                          "600",
+                                          "--overlap"})
+    command.push_back(argument);
+  return command;
 }
 
 }  // namespace
@@ -27,34 +153,50 @@ Expected<LayerCase> sharedAmong(const LayerCase& first, int ranks) {
   return layer;
 }
 
-Expected<std::vector<RanksSamples>> measureRanks(const std::vector<LayerCase>& layers, RanksKind kind,
+Expected<RanksStarter> findStarter(const std::string& transport, const std::string& path) {
+  const bool mpi = transport == "mpi";
+  RanksStarter starter{transport, {}, mpi ? findProgram("mpirun", path) : ""};
+  if (mpi && starter.mpirun.empty())
+    return Error{"--transport mpi: there is no mpirun on the PATH (Debian: openmpi-bin)"};
+  const char* const tool = mpi ? "sluice-mpi" : "sluice";
+  if (const std::string self = ownPath(); !self.empty())
+    starter.sluice = findProgram(tool, std::filesystem::path(self).parent_path().string());
+  if (starter.sluice.empty()) starter.sluice = findProgram(tool, path);
+  if (!starter.sluice.empty()) return starter;
+  return Error{fmt::format(
+      "--transport {}: there is no {} beside sluice-bench or on the PATH; `bazel build "
+      "//tools:{}` makes it{}",
+      transport, tool, tool, mpi ? " where an MPI library is installed (Debian: libopenmpi-dev)" : "")};
+}
+
+Expected<std::vector<RanksSamples>> measureRanks(const RanksStarter& starter,
+                                                 const std::vector<LayerCase>& layers,
                                                  const BenchOptions& options) {
-  std::vector<RanksSpec> specs;
-  double bytes = 0;
+  const Expected<ScratchFolder> folder = ScratchFolder::create();
+  if (!folder) return folder.error();
+  const auto fileOf = [&](size_t layer) { return folder->file(fmt::format("layer{}.slp", layer)); };
+  std::vector<RanksSamples> result;
   for (const LayerCase& layer : layers) {
     const int threads = std::max(1, options.threads / layer.ranks);
-    Expected<Program> program = compileLayer(layer, threads, options);
+    const Expected<Program> program = compileLayer(layer, threads, options);
     if (!program) return program.error();
-    bytes += bytesOfLayer(*program, layer);
-    specs.push_back({std::move(*program), layer, threads, options.weights, entriesOf(options)});
+    if (Status fits = checkBytes(bytesOfLayer(*program, layer)); !fits) return fits.error();
+    if (Status status = writeProgram(program->tables(), fileOf(result.size())); !status)
+      return status.error();
+    result.push_back({layer, threads, {{"forward", {}}}});
+    if (options.backward) result.back().entries.push_back({"backward", {}});
   }
-  if (Status fits = checkBytes(bytes); !fits) return fits.error();
-  std::vector<RanksSamples> result;
-  std::vector<std::unique_ptr<RankGroup>> groups;
-  for (const RanksSpec& spec : specs) {
-    auto group = kind == RanksKind::kThreads ? startThreads(spec) : startProcesses(spec);
-    if (!group) return group.error();
-    groups.push_back(std::move(*group));
-    RanksSamples samples{spec.layer, spec.threads, {}};
-    for (const std::string& entry : spec.entries) samples.entries.push_back({entry, {}});
-    result.push_back(std::move(samples));
-  }
-  for (int repetition = 0; repetition <= options.repeat; ++repetition) {
-    for (size_t g = 0; g < groups.size(); ++g) {
-      const auto samples = groups[g]->repeat();
-      if (!samples) return samples.error();
-      if (repetition == 0) continue;
-      for (size_t i = 0; i < samples->size(); ++i) result[g].entries[i].samples.push_back((*samples)[i]);
+  const std::string figures = folder->file("overlap.json");
+  const int turns = std::min(options.repeat, kMostTurns);
+  for (int turn = 0; turn < turns; ++turn) {
+    const int repeat = options.repeat / turns + (turn < options.repeat % turns ? 1 : 0);
+    for (size_t i = 0; i < result.size(); ++i) {
+      std::vector<std::string> command = commandOf(starter, result[i], options, fileOf(i));
+      for (const std::string& argument :
+           std::initializer_list<std::string>{"--repeat", std::to_string(repeat), "--overlap-json", figures})
+        command.push_back(argument);
+      if (Status ran = runProgram(command); !ran) return ran.error();
+      if (Status read = addFigures(figures, result[i].entries); !read) return read.error();
     }
   }
   if (!options.forward)

@@ -52,6 +52,6 @@ printf '#!/bin/bash\necho "given $(ls "${2%%/*}" | xargs)" >&2\necho "sluice: er
 chmod +x "$work/without/sluice-mpi"
 bench "$work/without/sluice-bench" --transport mpi --case tiny --ep 2 && fail "took a failed job"
 found 'no luck' err
-found '^given layer.slp$' err
+found '^given layer0.slp$' err
 found '^sluice: error: .*mpirun ended with status 3' err
 [ -z "$(find "$work" -maxdepth 1 -name 'sluice-bench-*')" ] || fail "files of a job are left"
