@@ -1,6 +1,7 @@
 #include "runtime/program/diff.h"
 
 #include <catch2/catch.hpp>
+#include <cmath>
 
 #include "tests/runtime/program/random_program.h"
 #include "tests/testing/moe_program.h"
@@ -17,6 +18,13 @@ TEST_CASE("equal programs have no differences, and only they") {
     CHECK(diffPrograms(randomProgram(seed), randomProgram(seed)).empty());
     CHECK_FALSE(diffPrograms(randomProgram(seed), randomProgram(seed + 1)).empty());
   }
+}
+
+TEST_CASE("a number that differs from itself is no difference") {
+  TaskProgram strange = smallProgram(), other = smallProgram();
+  strange.families[1].tiling.alpha = NAN;
+  CHECK(diffPrograms(strange, strange).empty());
+  CHECK(diffPrograms(strange, other).size() == 1);
 }
 
 TEST_CASE("a changed field is named with both values") {
