@@ -101,8 +101,7 @@ Memory probeMemory() {
   const std::unique_ptr<std::byte, FreeAligned> memory(
       static_cast<std::byte*>(::operator new(kBytes, std::align_val_t{64})));
   std::memset(memory.get(), 1, kBytes);
-  return {readBandwidth({memory.get(), kBytes}, 1, 5).median,
-          streamBandwidth({memory.get(), kBytes}, 1, 5).median};
+  return {readBandwidth({memory.get(), kBytes}, 5).median, streamBandwidth({memory.get(), kBytes}, 5).median};
 }
 
 // Experts whose matrices of `bytes` bytes are together larger than any cache.

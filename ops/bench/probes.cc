@@ -3,9 +3,7 @@
 #include <time.h>
 
 #include <algorithm>
-#include <barrier>
 #include <cassert>
-#include <thread>
 #include <vector>
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -87,34 +85,18 @@ double threadSeconds() {
   return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
 }
 
-// `work(part)` for parts 0 to threads - 1, each by a thread of its own that all begin a repetition together.
 template <class Work>
-Bandwidth measure(size_t bytes, int threads, int repeats, const Work& work) {
-  assert(threads > 0 && repeats > 0);
-  std::vector<double> seconds(static_cast<size_t>(threads) * repeats);
-  std::barrier start(threads);
-  const auto run = [&](int part) {
-    for (int i = 0; i < repeats; ++i) {
-      start.arrive_and_wait();
-      const double begin = threadSeconds();
-      work(part);
-      seconds[static_cast<size_t>(i) * threads + part] = threadSeconds() - begin;
-    }
-  };
-  std::vector<std::jthread> others;
-  for (int part = 1; part < threads; ++part) others.emplace_back(run, part);
-  run(0);
-  others.clear();
-  std::vector<double> rates(repeats);
-  for (int i = 0; i < repeats; ++i)
-    for (int part = 0; part < threads; ++part)
-      rates[i] +=
-          static_cast<double>(bytes) / std::max(seconds[static_cast<size_t>(i) * threads + part], 1e-9);
+Bandwidth measure(size_t bytes, int repeats, const Work& work) {
+  assert(repeats > 0);
+  std::vector<double> rates;
+  for (int i = 0; i < repeats; ++i) {
+    const double begin = threadSeconds();
+    work();
+    rates.push_back(static_cast<double>(bytes) / std::max(threadSeconds() - begin, 1e-9));
+  }
   std::sort(rates.begin(), rates.end());
   return {rates.back(), rates[rates.size() / 2]};
 }
-
-size_t partBytes(size_t bytes, int threads) { return bytes / threads / kLine * kLine; }
 
 }  // namespace
 
@@ -129,18 +111,15 @@ void streamMemory(std::span<std::byte> memory, uint64_t word) {
   fence();
 }
 
-Bandwidth readBandwidth(std::span<const std::byte> memory, int threads, int repeats) {
-  const size_t part = partBytes(memory.size(), threads);
-  return measure(part, threads, repeats, [&](int i) {
-    volatile uint64_t all = readMemory(memory.subspan(i * part, part));
+Bandwidth readBandwidth(std::span<const std::byte> memory, int repeats) {
+  return measure(memory.size() / kLine * kLine, repeats, [&] {
+    volatile uint64_t all = readMemory(memory);
     (void)all;
   });
 }
 
-Bandwidth streamBandwidth(std::span<std::byte> memory, int threads, int repeats) {
-  const size_t part = partBytes(memory.size(), threads);
-  return measure(part, threads, repeats,
-                 [&](int i) { streamMemory(memory.subspan(i * part, part), 0x3f8ccccd3f8ccccd); });
+Bandwidth streamBandwidth(std::span<std::byte> memory, int repeats) {
+  return measure(memory.size() / kLine * kLine, repeats, [&] { streamMemory(memory, 0x3f8ccccd3f8ccccd); });
 }
 
 }  // namespace sluice::ops

@@ -1,8 +1,8 @@
 // Probes of memory bandwidth, beside the register peaks of peak.h: what a kernel that does nothing but read,
 // or write past the caches, reaches on this machine.
 //
-// Rates are bytes a second of the CPU time of each thread, summed over the threads: what a thread does not
-// run because others have its core does not count. No state; any thread may call.
+// Rates are bytes per second of the calling thread's CPU time: while others have its core, time does not
+// count. No state; any thread may call.
 #pragma once
 
 #include <cstddef>
@@ -24,10 +24,9 @@ struct Bandwidth {
   double median;  // over the repetitions
 };
 
-// `threads` (at least 1) threads, the caller's among them, run over equal parts of `memory` at the same time,
-// `repeats` (at least 1) times. Memory far larger than the caches, written before: a first touch is no
-// measurement. streamBandwidth overwrites it.
-Bandwidth readBandwidth(std::span<const std::byte> memory, int threads, int repeats);
-Bandwidth streamBandwidth(std::span<std::byte> memory, int threads, int repeats);
+// Over all of `memory`, `repeats` (at least 1) times. Memory far larger than the caches, written before: a
+// first touch is no measurement. streamBandwidth overwrites it.
+Bandwidth readBandwidth(std::span<const std::byte> memory, int repeats);
+Bandwidth streamBandwidth(std::span<std::byte> memory, int repeats);
 
 }  // namespace sluice::ops
