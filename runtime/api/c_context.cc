@@ -89,6 +89,22 @@ Outcome output(sluice_context& context, const char* name, sluice_tensor* tensor)
   return writeStructure(known, "tensor", tensor);
 }
 
+Outcome create(const sluice_program& program, const sluice_transport& transport,
+               const sluice_context_options* given, sluice_context*& context) {
+  if (Outcome outcome = checkOrigin(transport.origin, "the transport"); outcome.status != SLUICE_OK)
+    return outcome;
+  ContextOptions options;
+  if (Outcome outcome = contextOptions(given, transport, options); outcome.status != SLUICE_OK)
+    return outcome;
+  std::unique_ptr<sluice_context> handle(
+      new sluice_context{transport.transport, program.program, {}, {}, {}, {}, {}});
+  auto made = Context::create(program.program, *transport.transport, options);
+  if (!made) return failedOn(*transport.transport, made.error());
+  handle->context = std::move(*made);
+  context = handle.release();
+  return {};
+}
+
 }  // namespace
 
 Outcome checkContext(const sluice_context* context) {
@@ -116,26 +132,12 @@ using namespace sluice::capi;
 sluice_status sluice_context_create(sluice_program* program, sluice_transport* transport,
                                     const sluice_context_options* given, sluice_context** context) {
   if (context) *context = nullptr;
-  if (!program || !transport || !context)
-    return guarded(nullptr, [&] {
-      return badArgument(fmt::format("{} is null", !program     ? "program"
-                                                   : !transport ? "transport"
-                                                                : "context"));
-    });
-  sluice::Transport& ranks = *transport->transport;
-  return guardedCollective(ranks, nullptr, [&]() -> Outcome {
-    if (Outcome outcome = checkOrigin(transport->origin, "the transport"); outcome.status != SLUICE_OK)
-      return outcome;
-    sluice::ContextOptions options;
-    if (Outcome outcome = contextOptions(given, *transport, options); outcome.status != SLUICE_OK)
-      return outcome;
-    std::unique_ptr<sluice_context> handle(
-        new sluice_context{transport->transport, program->program, {}, {}, {}, {}, {}});
-    auto made = sluice::Context::create(program->program, ranks, options);
-    if (!made) return failedOn(ranks, made.error());
-    handle->context = std::move(*made);
-    *context = handle.release();
-    return {};
+  return guarded(nullptr, [&]() -> Outcome {
+    for (const auto& [given, name] : {std::pair<const void*, const char*>(program, "program"),
+                                      {transport, "transport"},
+                                      {context, "context"}})
+      if (!given) return badArgument(fmt::format("{} is null", name));
+    return collectively(*transport->transport, [&] { return create(*program, *transport, given, *context); });
   });
 }
 
@@ -162,9 +164,7 @@ sluice_status sluice_context_bind(sluice_context* context, const char* name, con
 }
 
 sluice_status sluice_context_run(sluice_context* context, const char* entry, uint32_t saved) {
-  if (Outcome outcome = checkContext(context); outcome.status != SLUICE_OK)
-    return report(std::move(outcome), context ? &context->error : nullptr);
-  return guardedCollective(*context->transport, &context->error, [&]() -> Outcome {
+  return guardedCollective(context, [&]() -> Outcome {
     if (Outcome outcome = checkRun(entry, saved); outcome.status != SLUICE_OK) {
       static_cast<void>(context->context->refuse(outcome.message, {saved}));
       return outcome;
@@ -175,9 +175,7 @@ sluice_status sluice_context_run(sluice_context* context, const char* entry, uin
 }
 
 sluice_status sluice_context_refuse(sluice_context* context, uint32_t saved, const char* message) {
-  if (Outcome outcome = checkContext(context); outcome.status != SLUICE_OK)
-    return report(std::move(outcome), context ? &context->error : nullptr);
-  return guardedCollective(*context->transport, &context->error, [&]() -> Outcome {
+  return guardedCollective(context, [&]() -> Outcome {
     // a message that is not given is no reason to let the others go on without this rank
     sluice::Status told = context->context->refuse(message ? message : "", {saved});
     if (!message) return badArgument("message is null");

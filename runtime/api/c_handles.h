@@ -53,21 +53,19 @@ sluice_status guarded(std::string* own, const Body& body) noexcept {
   }
 }
 
-// As guarded(), for what the other ranks wait for: an exception ends it for them, too.
+// Inside guarded(), for what the other ranks wait for: an exception ends it for them, too.
 template <class Body>
-sluice_status guardedCollective(Transport& transport, std::string* own, const Body& body) noexcept {
-  return guarded(own, [&]() -> Outcome {
+Outcome collectively(Transport& transport, const Body& body) {
+  try {
+    return body();
+  } catch (...) {
     try {
-      return body();
+      transport.abort(fmt::format("rank {}: out of memory, or a defect", transport.rank()));
     } catch (...) {
-      try {
-        transport.abort(fmt::format("rank {}: out of memory, or a defect", transport.rank()));
-      } catch (...) {
-        // no memory for that either: the others find out by their time limit
-      }
-      throw;
+      // no memory for that either: the others find out by their time limit
     }
-  });
+    throw;
+  }
 }
 
 // The first size that a structure had: nobody has a smaller one.
@@ -181,6 +179,15 @@ namespace sluice::capi {
 Outcome checkContext(const sluice_context* context);
 Outcome checkIdle(const sluice_context* context);
 Outcome checkRun(const char* entry, uint32_t saved);
+
+// Runs `body`, which the other ranks wait for, with a context that is one.
+template <class Body>
+sluice_status guardedCollective(sluice_context* context, const Body& body) noexcept {
+  return guarded(context ? &context->error : nullptr, [&]() -> Outcome {
+    if (Outcome outcome = checkContext(context); outcome.status != SLUICE_OK) return outcome;
+    return collectively(*context->transport, body);
+  });
+}
 
 }  // namespace sluice::capi
 

@@ -38,9 +38,7 @@ using namespace sluice::capi;
 sluice_status sluice_context_submit(sluice_context* context, const char* entry, uint32_t saved,
                                     sluice_step** step) {
   if (step) *step = nullptr;
-  if (Outcome outcome = checkContext(context); outcome.status != SLUICE_OK)
-    return report(std::move(outcome), context ? &context->error : nullptr);
-  return guardedCollective(*context->transport, &context->error, [&]() -> Outcome {
+  return guardedCollective(context, [&]() -> Outcome {
     Outcome outcome = checkRun(entry, saved);
     if (outcome.status == SLUICE_OK && !step) outcome = badArgument("step is null");
     if (outcome.status == SLUICE_OK) return submit(*context, entry, saved, step);

@@ -30,24 +30,26 @@ Expected<EntryId> Context::Impl::check(std::string_view name, SavedSet set) cons
 
 Status Context::Impl::refuse(std::string_view entry, SavedSet set, const std::string& why, Told when) {
   if (transport.size() == 1) return {};
-  std::unique_lock lock(area().asking);
-  // memory that the others make for the step, as far as that can be known here
-  auto asked = ask(EntryId{}, set.value < kMostSavedSets ? set : SavedSet{});
-  if (!asked) return asked.error();
-  const uint64_t ticket = asked->ticket;
   // not of the context, which may end before its turn
-  const auto tell = [in = &area(), ticket, name = std::string(entry), why, limit = options.timeoutSeconds] {
+  const auto tell = [in = &area(), name = std::string(entry), why,
+                     limit = options.timeoutSeconds](uint64_t ticket) {
     Status told = in->refuse(ticket, name, why, limit);
     in->turns.pass();
     return told;
   };
-  if (when == Told::kInTurn && area().startRunner()) {
-    area().queue(ticket, [tell] { static_cast<void>(tell()); });
+  Workspace::Impl::OneJob job;
+  if (when == Told::kInTurn && area().startRunner()) job = Workspace::Impl::makeJob(tell);
+  std::unique_lock lock(area().asking);
+  // memory that the others make for the step, as far as that can be known here
+  auto asked = ask(EntryId{}, set.value < kMostSavedSets ? set : SavedSet{});
+  if (!asked) return asked.error();
+  if (!job.empty()) {
+    area().queue(asked->ticket, std::move(job));
     return {};
   }
   lock.unlock();
-  area().turns.await(ticket);
-  return tell();
+  area().turns.await(asked->ticket);
+  return tell(asked->ticket);
 }
 
 // Whoever calls this holds `asking` of the workspace.
@@ -137,26 +139,30 @@ Expected<PendingStep> Context::submit(std::string_view name, SavedSet saved) {
     return there.error();
   }
   auto pending = std::make_shared<PendingStep::Impl>(impl_->transport, std::string(name));
+  const auto asked = std::make_shared<Impl::Asked>();  // filled before the job can run
+  auto job =
+      Workspace::Impl::makeJob([context = impl_.get(), asked, bound = impl_->bound, pending](uint64_t) {
+        if (pending->begin())
+          pending->finish(context->step(*asked, bound));
+        else
+          // the others are told in its place, so that they fail this step and not a later one
+          static_cast<void>(context->area().refuse(asked->ticket, pending->entry(), pending->cancelled(),
+                                                   context->options.timeoutSeconds));
+        context->area().turns.pass();
+        // under the lock: the context may end as soon as it is let go
+        std::lock_guard count(context->submittedMutex);
+        if (--context->submitted == 0) context->settled.notify_all();
+      });
   std::lock_guard lock(impl_->area().asking);
-  auto asked = impl_->ask(*entry, saved);
-  if (!asked) return asked.error();
+  auto ticket = impl_->ask(*entry, saved);
+  if (!ticket) return ticket.error();
+  *asked = std::move(*ticket);
+  // from here on nothing needs memory: the turn would never come to an end
   {
     std::lock_guard count(impl_->submittedMutex);
     ++impl_->submitted;
   }
-  const auto job = [context = impl_.get(), asked = std::move(*asked), bound = impl_->bound, pending] {
-    if (pending->begin())
-      pending->finish(context->step(asked, bound));
-    else
-      // the others are told in its place, so that they fail this step and not a later one
-      static_cast<void>(context->area().refuse(asked.ticket, pending->entry(), pending->cancelled(),
-                                               context->options.timeoutSeconds));
-    context->area().turns.pass();
-    // under the lock: the context may end as soon as it is let go
-    std::lock_guard count(context->submittedMutex);
-    if (--context->submitted == 0) context->settled.notify_all();
-  };
-  impl_->area().queue(asked->ticket, job);
+  impl_->area().queue(asked->ticket, std::move(job));
   return PendingStep(pending);
 }
 

@@ -106,10 +106,17 @@ Status Workspace::Impl::startRunner() {
   return {};
 }
 
-void Workspace::Impl::queue(uint64_t ticket, std::function<void()> job) {
+Workspace::Impl::OneJob Workspace::Impl::makeJob(std::function<void(uint64_t ticket)> run) {
+  OneJob job;
+  job.push_back({std::move(run)});
+  return job;
+}
+
+void Workspace::Impl::queue(uint64_t ticket, OneJob job) noexcept {
+  job.front().ticket = ticket;
   {
     std::lock_guard lock(queueMutex_);
-    queue_.push_back({ticket, std::move(job)});
+    queue_.splice(queue_.end(), job);
   }
   queued_.notify_one();
 }
@@ -123,7 +130,7 @@ void Workspace::Impl::runQueue() {
     queue_.pop_front();
     lock.unlock();
     turns.await(job.ticket);
-    job.run();
+    job.run(job.ticket);
     lock.lock();
   }
 }

@@ -3,8 +3,8 @@
 
 #include <atomic>
 #include <condition_variable>
-#include <deque>
 #include <functional>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -46,8 +46,16 @@ struct Workspace::Impl {
 
   // That there is a thread for queue(): before a step takes its ticket.
   Status startRunner();
-  // Runs `job` in that thread when its turn comes; whoever calls it holds `asking`.
-  void queue(uint64_t ticket, std::function<void()> job);
+  // What that thread does in a turn; made before there is a ticket, since no turn may be left out where
+  // memory runs out.
+  struct Job {
+    std::function<void(uint64_t ticket)> run;
+    uint64_t ticket = 0;
+  };
+  using OneJob = std::list<Job>;
+  static OneJob makeJob(std::function<void(uint64_t ticket)> run);
+  // Runs it when its turn comes; whoever calls this holds `asking`.
+  void queue(uint64_t ticket, OneJob job) noexcept;
 
   // By who has the turn, which is a step: each takes one ticket, and one meeting.
   static uint64_t stepOf(uint64_t ticket) { return ticket + 1; }
@@ -69,15 +77,11 @@ struct Workspace::Impl {
   const std::unique_ptr<Workers> workers;
 
  private:
-  struct Job {
-    uint64_t ticket = 0;
-    std::function<void()> run;
-  };
   void runQueue();
 
   std::mutex queueMutex_;
   std::condition_variable queued_;
-  std::deque<Job> queue_;
+  std::list<Job> queue_;
   bool stop_ = false;
   std::thread runner_;  // from startRunner() on
 };

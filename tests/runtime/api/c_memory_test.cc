@@ -105,5 +105,29 @@ TEST_CASE("a run that finds no memory is over at all ranks") {
   CHECK(sluice_context_run(context.get(), "forward", 0) == SLUICE_ERROR_ABORTED);
 }
 
+TEST_CASE("a submitted step that finds no memory takes no turn: the next one runs") {
+  const MoeShape shape{.experts = 2, .hidden = 16, .intermediate = 16, .maxTokens = 16, .cores = 1};
+  const TaskProgram tables = buildMoeProgram(shape);
+  LayerData data = makeLayerData(tables, {.tokens = {.counts = {8}}});
+  LocalRanks alone(1);
+  auto context = Context::create(*Program::fromTaskProgram(tables), alone.transport(0), {.threads = 1});
+  REQUIRE(context.ok());
+  REQUIRE(bindAll(data, 0, **context).ok());
+  REQUIRE((*context)->submit("forward")->wait().ok());
+  int64_t n = 0;
+  for (bool submitted = false; !submitted; ++n) {
+    remaining = n;
+    try {
+      auto step = (*context)->submit("forward");
+      submitted = std::exchange(remaining, -1) >= 0;
+      CHECK(step->wait().ok());
+    } catch (const std::bad_alloc&) {
+      remaining = -1;
+    }
+    REQUIRE((*context)->run("forward").ok());
+  }
+  CHECK(n > 3);
+}
+
 }  // namespace
 }  // namespace sluice
