@@ -13,15 +13,14 @@
 #include <vector>
 
 #include "runtime/api/context.h"
+#include "tools/cli/run_tensors.h"
+#include "tools/evaluate/output_errors.h"
 #include "tools/moe/inputs.h"
-#include "tools/moe/reference.h"
 
 namespace {
 
 using sluice::Context;
 using sluice::Status;
-using sluice::tools::MoeDims;
-using sluice::tools::Tensor;
 using sluice::tools::TensorMap;
 
 // The memory stays ours: it has to live as long as it is bound.
@@ -46,31 +45,15 @@ Status runRank(const sluice::Program& program, sluice::Transport& transport, Ten
   return {};
 }
 
-TensorMap makeOutputs(const MoeDims& dims, int rank, int64_t tokens) {
-  TensorMap outputs;
-  for (const char* name : {"y", "dx", "d_expert_weights", "gate_up_weight_grad", "down_weight_grad"}) {
-    sluice::tools::MoeTensor tensor = sluice::tools::moeTensor(dims, name, rank, tokens);
-    outputs.emplace(name, Tensor(tensor.type, tensor.shape));
-  }
-  return outputs;
-}
-
 int fail(const std::string& message) {
   fmt::print(stderr, "embed: error: {}\n", message);
   return 1;
 }
 
 // Prints the error of each output; the exit status.
-int compare(const MoeDims& dims, const std::vector<TensorMap>& inputs, const std::vector<TensorMap>& outputs,
-            const std::vector<int64_t>& tokens) {
-  std::vector<sluice::tools::MoeInputs> in;
-  std::vector<sluice::tools::MoeOutputs> out;
-  for (size_t r = 0; r < inputs.size(); ++r) {
-    const int rank = static_cast<int>(r);
-    in.push_back(*sluice::tools::moeInputs(dims, rank, inputs[r]));
-    out.push_back(*sluice::tools::moeOutputs(dims, rank, outputs[r], tokens[r]));
-  }
-  const auto errors = sluice::tools::moeErrors(dims, in, out, 2);
+int compare(const sluice::Program& program, const std::vector<TensorMap>& inputs,
+            const std::vector<TensorMap>& outputs) {
+  const auto errors = sluice::tools::outputErrors(program.verified(), inputs, outputs, 2);
   if (!errors) return fail(errors.error().message);
   int status = 0;
   for (const sluice::tools::OutputError& error : *errors) {
@@ -86,18 +69,20 @@ int main(int argc, char** argv) {
   if (argc != 2) return fail("usage: embed layer.slp");
   const sluice::Expected<sluice::Program> program = sluice::Program::load(argv[1]);
   if (!program) return fail(program.error().message);
-  const sluice::Expected<MoeDims> dims = sluice::tools::moeDimsOf(program->tables());
-  if (!dims) return fail(dims.error().message);
-
+  const sluice::TaskProgram& tables = program->tables();
   sluice::tools::InputsSpec spec;
   spec.tokens.ragged = true;
-  spec.tokens.most = dims->maxTokens;
-  const auto tokens = sluice::tools::tokensOfRanks(*dims, spec);
+  spec.tokens.most = tables.maxTokens;
+  const auto tokens = sluice::tools::tokensOfRanks(tables, spec);
   if (!tokens) return fail(tokens.error().message);
+  const auto tensors = sluice::tools::tensorsOf(tables, *sluice::tools::findEntries(tables, ""));
   std::vector<TensorMap> inputs, outputs;
-  for (int r = 0; r < dims->ranks; ++r) {
-    inputs.push_back(makeInputs(*dims, spec, r, (*tokens)[static_cast<size_t>(r)]));
-    outputs.push_back(makeOutputs(*dims, r, (*tokens)[static_cast<size_t>(r)]));
+  for (int r = 0; r < program->ranks(); ++r) {
+    const int64_t own = (*tokens)[static_cast<size_t>(r)];
+    auto made = sluice::tools::makeProgramInputs(tables, spec, r, own);
+    if (!made) return fail(made.error().message);
+    inputs.push_back(std::move(*made));
+    outputs.push_back(sluice::tools::makeOutputs(tables, r, tensors.outputs, own));
   }
 
   sluice::LocalRanks ranks(program->ranks());
@@ -113,5 +98,5 @@ int main(int argc, char** argv) {
   for (std::thread& thread : threads) thread.join();
   for (const Status& result : results)
     if (!result) return fail(result.error().message);
-  return compare(*dims, inputs, outputs, *tokens);
+  return compare(*program, inputs, outputs);
 }

@@ -10,7 +10,14 @@
 namespace sluice {
 namespace {
 
-constexpr tools::MoeDims kDims = {.ranks = 3, .experts = 7, .topK = 2, .maxTokens = 40};
+TaskProgram sizes() {
+  TaskProgram program;
+  program.ranks = 3;
+  program.experts = 7;
+  program.topK = 2;
+  program.maxTokens = 40;
+  return program;
+}
 
 void tryExpectation(const std::string& text, const std::string& place) {
   const Expected<Expectation> expectation = readExpectation(text);
@@ -31,11 +38,12 @@ void tryTokens(std::string_view text) {
   Expected<tools::TokensSpec> tokens = tools::parseTokens(text);
   if (!tokens) return fuzz::requireMessage(tokens.error().message, "");
   spec.tokens = std::move(*tokens);
-  const Expected<std::vector<int64_t>> counts = tools::tokensOfRanks(kDims, spec);
+  const TaskProgram program = sizes();
+  const Expected<std::vector<int64_t>> counts = tools::tokensOfRanks(program, spec);
   if (!counts) return fuzz::requireMessage(counts.error().message, "");
-  fuzz::require(static_cast<int>(counts->size()) == kDims.ranks, "every rank has a number of tokens");
+  fuzz::require(static_cast<int>(counts->size()) == program.ranks, "every rank has a number of tokens");
   for (const int64_t count : *counts)
-    fuzz::require(count >= 0 && count <= kDims.maxTokens, "tokens are from 0 to max_tokens");
+    fuzz::require(count >= 0 && count <= program.maxTokens, "tokens are from 0 to max_tokens");
 }
 
 }  // namespace

@@ -7,7 +7,7 @@
 
 #include "ops/activation_grad/reference.h"
 #include "ops/gmm_weight_grad/reference.h"
-#include "tools/moe/reference.h"
+#include "tests/testing/moe/reference.h"
 
 namespace sluice {
 namespace {

@@ -8,7 +8,7 @@
 #include "compiler/api/compile.h"
 #include "runtime/api/context.h"
 #include "tests/testing/layer_run.h"
-#include "tools/moe/reference.h"
+#include "tests/testing/moe/reference.h"
 
 namespace sluice {
 

@@ -9,9 +9,9 @@
 
 #include "runtime/api/context.h"
 #include "runtime/base/hash.h"
+#include "tests/testing/moe/reference.h"
 #include "tools/io/tensor.h"
 #include "tools/moe/inputs.h"
-#include "tools/moe/reference.h"
 
 namespace sluice {
 

@@ -16,8 +16,8 @@ import time
 import urllib.parse
 
 RUNTIME_TESTS = ["//tests/runtime/...", "//tests/ops/...", "//tests/proof/...", "//tests/tools/evaluate/...",
-                 "//tests/tools/moe/...", "//tests/tools/io/...", "//tests/tools/trace/...", "//tests/tools/launch/...",
-                 "//tests/tools/overlap/...", "//tests/fuzz:runtime_replay_tests"]
+                 "//tests/testing/moe/...", "//tests/tools/moe/...", "//tests/tools/io/...", "//tests/tools/trace/...",
+                 "//tests/tools/launch/...", "//tests/tools/overlap/...", "//tests/fuzz:runtime_replay_tests"]
 EXECUTOR_TESTS = ["//tests/runtime/workers/...", "//tests/runtime/exec/...", "//tests/runtime/comm/...",
                   "//tests/runtime/api/..."]
 # what looks for libraries that a machine may lack

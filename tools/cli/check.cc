@@ -11,9 +11,7 @@
 #include "tools/cli/command.h"
 #include "tools/cli/files.h"
 #include "tools/cli/run_tensors.h"
-#include "tools/evaluate/accumulated.h"
 #include "tools/evaluate/output_errors.h"
-#include "tools/moe/reference.h"
 
 namespace sluice::tools {
 namespace {
@@ -41,24 +39,13 @@ Status checkSameOutputs(const std::vector<std::string>& paths, const std::vector
   return {};
 }
 
-std::string report(std::string_view reference, const std::vector<OutputError>& errors) {
+std::string report(const std::vector<OutputError>& errors) {
   size_t width = 24;
   for (const OutputError& error : errors) width = std::max(width, error.name.size() + 1);
-  std::string text = fmt::format("reference: {}\n{:<{}}relative L2 error\n", reference, "output", width);
+  std::string text = fmt::format("{:<{}}relative L2 error\n", "output", width);
   for (const OutputError& error : errors)
     text += fmt::format("{:<{}}{:.3e}\n", error.name, width, error.relative);
   return text;
-}
-
-// The formulas know one layer only, all of it, and gradients that are written.
-std::optional<MoeDims> dimsForFormulas(const TaskProgram& program) {
-  for (uint32_t i = 0; i < program.buffers.size(); ++i) {
-    const Buffer& buffer = program.buffers[i];
-    if (isAccumulated(program, {i})) return std::nullopt;
-    if (buffer.role == Role::kInput && buffer.shape[0].extent == Extent::kRows) return std::nullopt;
-  }
-  const Expected<MoeDims> dims = moeDimsOf(program);
-  return dims ? std::optional(*dims) : std::nullopt;
 }
 
 struct Files {
@@ -66,30 +53,15 @@ struct Files {
   std::vector<TensorMap> inputs, outputs;  // by rank
 };
 
-Expected<std::vector<OutputError>> byFormulas(const MoeDims& dims, const Files& files, int threads) {
-  std::vector<MoeInputs> inputs;
-  std::vector<MoeOutputs> outputs;
+Expected<std::vector<OutputError>> errorsOf(const Program& program, const Files& files, int threads) {
+  const TaskProgram& tables = program.tables();
   for (size_t r = 0; r < files.in.size(); ++r) {
-    const Expected<MoeInputs> input = moeInputs(dims, static_cast<int>(r), files.inputs[r]);
-    if (!input) return inFile(files.in[r], input.error());
-    const Expected<MoeOutputs> output =
-        moeOutputs(dims, static_cast<int>(r), files.outputs[r], input->tokens);
-    if (!output) return inFile(files.out[r], output.error());
-    inputs.push_back(*input);
-    outputs.push_back(*output);
-  }
-  Expected<std::vector<OutputError>> errors = moeErrors(dims, inputs, outputs, threads);
-  if (errors && errors->empty())
-    return inFile(files.out.front(), Error{"found no output of a MoE-FFN layer, expected y"});
-  return errors;
-}
-
-Expected<std::vector<OutputError>> byFamilies(const Program& program, const Files& files, int threads) {
-  for (size_t r = 0; r < files.in.size(); ++r) {
-    const EntryTensors given = tensorsOf(program.tables(), entriesFor(program.tables(), files.outputs[r]));
-    const Expected<int64_t> tokens =
-        checkInputs(program.tables(), static_cast<int>(r), given.inputs, files.inputs[r]);
+    const int rank = static_cast<int>(r);
+    const EntryTensors given = tensorsOf(tables, entriesFor(tables, files.outputs[r]));
+    const Expected<int64_t> tokens = checkInputs(tables, rank, given.inputs, files.inputs[r]);
     if (!tokens) return inFile(files.in[r], tokens.error());
+    if (Status outputs = checkOutputs(tables, rank, *tokens, files.outputs[r]); !outputs)
+      return inFile(files.out[r], outputs.error());
   }
   Expected<std::vector<OutputError>> errors =
       outputErrors(program.verified(), files.inputs, files.outputs, threads);
@@ -148,12 +120,9 @@ Expected<int> check(const Options& options) {
 
   const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   const int threads = options.threads > 0 ? options.threads : cores;
-  const std::optional<MoeDims> dims = dimsForFormulas(program->tables());
-  const Expected<std::vector<OutputError>> errors =
-      dims ? byFormulas(*dims, files, threads) : byFamilies(*program, files, threads);
+  const Expected<std::vector<OutputError>> errors = errorsOf(*program, files, threads);
   if (!errors) return errors.error();
-  const char* reference = dims ? "formulas of the MoE-FFN layer" : "evaluation of the program's families";
-  if (Status status = printText(report(reference, *errors)); !status) return status.error();
+  if (Status status = printText(report(*errors)); !status) return status.error();
   if (Status status = judge(options, *program, files, *errors, threads); !status) return status.error();
   return kExitSuccess;
 }
@@ -172,15 +141,15 @@ Command addCheck(CLI::App& parent) {
                   "largest error that is accepted (default: 1.2e-2, or what rounding "
                   "may give where that is more)")
       ->check(CLI::Range(0.0, 1e9))
+      ->check(notNan)
       ->type_name("X");
   app->add_option("--threads", options->threads, "threads of the reference (default: all cores)")
       ->check(CLI::Range(1, 1024))
       ->type_name("N");
   app->footer(
       "Prints |found - reference| / |reference| (L2, over all ranks) of each output in the files. The\n"
-      "reference is computed in double precision, not by tasks: from the formulas of the MoE-FFN layer "
-      "where\n"
-      "the program is that layer, else family by family. The first line says which.\n\n"
+      "reference evaluates the program family by family in double precision: without slots, tasks, events\n"
+      "or kernels.\n\n"
       "example:\n"
       "  sluice check layer.slp --in 'in-{rank}.safetensors' --out 'out-{rank}.safetensors'\n\n"
       "exit status: 0 all within the tolerance, 1 not so, or bad input, 2 wrong usage");

@@ -6,8 +6,10 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <cmath>
+#include <cstdlib>
 #include <functional>
-#include <vector>
+#include <string>
 
 #include "runtime/base/expected.h"
 
@@ -21,6 +23,20 @@ struct Command {
   CLI::App* app = nullptr;  // owned by its parent
   std::function<Expected<int>()> action;
 };
+
+// A CLI11 validator from a parser.
+template <class Parser>
+auto parsesBy(Parser parser) {
+  return [parser](const std::string& text) {
+    const auto result = parser(text);
+    return result ? std::string() : result.error().message;
+  };
+}
+
+// A CLI11 validator beside a range: CLI11 has NaN in every range.
+inline std::string notNan(const std::string& text) {
+  return std::isnan(std::strtod(text.c_str(), nullptr)) ? "found " + text + ", expected a number" : "";
+}
 
 Command addRun(CLI::App& parent);
 Command addDump(CLI::App& parent);

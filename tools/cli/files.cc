@@ -64,13 +64,7 @@ Status probeWritable(const std::vector<std::string>& paths) {
   return {};
 }
 
-Status writeRanks(const std::vector<std::string>& paths, const std::vector<TensorMap>& tensors) {
-  std::vector<PendingFile> files;
-  for (size_t i = 0; i < paths.size(); ++i) {
-    Expected<PendingFile> file = stageSafetensors(paths[i], tensorRefs(tensors[i]));
-    if (!file) return file.error();
-    files.push_back(std::move(*file));
-  }
+Status commitAll(std::vector<PendingFile>& files) {
   for (PendingFile& file : files)
     if (Status status = file.commit(); !status) return status;
   return {};

@@ -1,7 +1,6 @@
 // Files of a rank, and text in and out of a tool. Free functions; any thread.
 #pragma once
 
-#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,8 +19,8 @@ Expected<std::vector<TensorMap>> readRanks(const std::vector<std::string>& paths
 // Fails where a file cannot be written, before any time is spent on what to write into it.
 Status probeWritable(const std::vector<std::string>& paths);
 
-// Writes all files or none: each is complete on disk before the first takes its name.
-Status writeRanks(const std::vector<std::string>& paths, const std::vector<TensorMap>& tensors);
+// Gives files that are written their names, one after another.
+Status commitAll(std::vector<PendingFile>& files);
 
 // A whole file, or standard input where the path is "-".
 Expected<std::string> readText(const std::string& path);

@@ -6,7 +6,7 @@
 #include "runtime/api/context.h"
 #include "tools/cli/command.h"
 #include "tools/cli/files.h"
-#include "tools/moe/inputs.h"
+#include "tools/cli/run_tensors.h"
 
 namespace sluice::tools {
 namespace {
@@ -23,12 +23,7 @@ Expected<int> makeAll(const Options& options) {
   const auto inProgram = [&](const Error& error) {
     return Error{fmt::format("{}: {}", options.program, error.message)};
   };
-  InputsSpec spec;
-  // Both were checked when the command line was read.
-  spec.routing = *parseRouting(options.routing);
-  spec.tokens.most = program.maxTokens;
-  if (!options.tokens.empty()) spec.tokens = *parseTokens(options.tokens);
-  spec.seed = options.seed;
+  const InputsSpec spec = inputsSpec(program, options.tokens, options.routing, options.seed);
   const Expected<std::vector<int64_t>> tokens = tokensOfRanks(program, spec);
   if (!tokens) return inProgram(tokens.error());
   const Expected<std::vector<std::string>> paths = rankPaths(options.out, program.ranks);
@@ -46,19 +41,9 @@ Expected<int> makeAll(const Options& options) {
     files.push_back(std::move(*file));
     summary += fmt::format("{}: {} tokens\n", (*paths)[r], (*tokens)[r]);
   }
-  for (PendingFile& file : files)
-    if (Status status = file.commit(); !status) return status.error();
+  if (Status status = commitAll(files); !status) return status.error();
   if (Status status = printText(summary); !status) return status.error();
   return kExitSuccess;
-}
-
-// A CLI11 validator from a parser.
-template <class Parser>
-auto parsesBy(Parser parser) {
-  return [parser](const std::string& text) {
-    const auto result = parser(text);
-    return result ? std::string() : result.error().message;
-  };
 }
 
 }  // namespace

@@ -10,10 +10,8 @@
 #include "runtime/base/clock.h"
 #include "runtime/comm/mpi/mpi.h"
 #include "tools/cli/command.h"
-#include "tools/cli/run_job.h"
 #include "tools/cli/run_memory.h"
-#include "tools/cli/run_process.h"
-#include "tools/cli/run_threads.h"
+#include "tools/cli/run_ranks.h"
 #include "tools/launch/launch.h"
 #include "tools/launch/rank_variables.h"
 #include "tools/launch/start_tool.h"
@@ -52,7 +50,7 @@ Expected<int> runProcesses(const RunOptions& options) {
                              (*given)->size, job->program.ranks(), options.program)};
   auto transport = makeTransport({options.transport, (*given)->size, (*given)->rank, *name, options.timeout});
   if (!transport) return transport.error();
-  return runProcess(job, options.timeout, **transport);
+  return runAsRank(job, options.timeout, **transport);
 }
 
 Expected<int> runMpi(const RunOptions& options) {
@@ -72,7 +70,7 @@ Expected<int> runMpi(const RunOptions& options) {
         fmt::format("found 1 rank, expected {}, for which {} was compiled: start it as `mpirun -n {} "
                     "sluice run ...`",
                     job->program.ranks(), options.program, job->program.ranks())};
-  return runProcess(job, options.timeout, **transport);
+  return runAsRank(job, options.timeout, **transport);
 }
 
 Expected<int> run(RunOptions options) {
@@ -84,15 +82,6 @@ Expected<int> run(RunOptions options) {
   }
   const Expected<Job> job = makeJob(options);
   return job ? runThreads(*job) : job.error();
-}
-
-// A CLI11 validator from a parser.
-template <class Parser>
-auto parsesBy(Parser parser) {
-  return [parser](const std::string& text) {
-    const auto result = parser(text);
-    return result ? std::string() : result.error().message;
-  };
 }
 
 void addFiles(CLI::App& app, RunOptions& options) {
@@ -153,15 +142,15 @@ Command addRun(CLI::App& parent) {
   app->add_option("--repeat", options->repeat, "runs of all entries; prints best and median (default: 1)")
       ->check(CLI::Range(1, 1000000))
       ->type_name("N");
-  app->add_option(
-         "--pack-weights", options->pack,
-         "weights are packed for the kernels in each task (default), once a step for tasks that share "
-         "them, or once: they do not change between runs")
-      ->check(CLI::IsMember({"task", "step", "once"}))
+  app->add_option("--pack-weights", options->pack,
+                  "weights are packed for the kernels in each task (default), or once: they do not change "
+                  "between runs")
+      ->check(CLI::IsMember({"task", "once"}))
       ->type_name("WHEN");
   app->add_option("--packed-limit", options->packedMib,
                   "memory for packed weights of a rank (default: as much as they take)")
       ->check(CLI::Range(1e-3, 1e9))
+      ->check(notNan)
       ->type_name("MIB");
   app->add_option(
          "--trace", options->trace,

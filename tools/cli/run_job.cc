@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <cstring>
+#include <exception>
+#include <memory>
 #include <utility>
 
 #include "tools/cli/files.h"
@@ -14,28 +17,167 @@ ContextOptions contextOptions(const RunOptions& options) {
   result.threads = options.threads;
   result.executor = options.executor == "serial" ? ExecutorKind::kSerial : ExecutorKind::kParallel;
   result.timeoutSeconds = options.timeout;
-  result.packEachStep = options.pack == "step";
   if (options.packedMib > 0) result.packedBytes = static_cast<int64_t>(options.packedMib * (1 << 20));
   return result;
 }
 
 Expected<std::optional<InputsSpec>> inputsToMake(const RunOptions& options, const TaskProgram& program) {
   if (!options.seed) return std::optional<InputsSpec>();
-  InputsSpec spec;
-  spec.seed = *options.seed;
-  spec.tokens.most = program.maxTokens;
-  // Both were checked when the command line was read.
-  spec.routing = *parseRouting(options.routing);
-  if (!options.tokens.empty()) spec.tokens = *parseTokens(options.tokens);
+  const InputsSpec spec = inputsSpec(program, options.tokens, options.routing, *options.seed);
   const Expected<std::vector<int64_t>> tokens = tokensOfRanks(program, spec);
   if (!tokens) return Error{fmt::format("{}: {}", options.program, tokens.error().message)};
-  return std::optional<InputsSpec>(std::move(spec));
+  return std::optional<InputsSpec>(spec);
 }
 
 // Of each rank; none where the option was not given.
 Expected<std::vector<std::string>> pathsOf(const std::string& option, int ranks) {
   if (option.empty()) return std::vector<std::string>();
   return rankPaths(option, ranks);
+}
+
+Status bindAll(TensorMap& tensors, Weights weights, Context& context) {
+  for (auto& [name, tensor] : tensors)
+    if (Status status = context.bind(name, {tensor.type(), tensor.shape(), tensor.data()}, weights); !status)
+      return status;
+  return {};
+}
+
+Status bindInputs(const Job& job, Rank& rank, Context& context) {
+  for (BufferId id : job.tensors.inputs) {
+    const std::string& name = job.program.tables().at(id).name;
+    Tensor& tensor = rank.inputs.at(name);
+    if (Status status = context.bind(name, {tensor.type(), tensor.shape(), tensor.data()}, job.weights);
+        !status)
+      return status;
+  }
+  return {};
+}
+
+// Outputs of extent rows belong to the context and last until the next run only.
+Status keepRowOutputs(const Job& job, EntryId entry, Rank& rank, Context& context) {
+  for (BufferId id : tensorsOf(job.program.tables(), {entry}).outputs) {
+    const Buffer& buffer = job.program.tables().at(id);
+    if (buffer.shape.empty() || buffer.shape[0].extent != Extent::kRows) continue;
+    const Expected<TensorView> view = context.output(buffer.name);
+    if (!view) return view.error();
+    Tensor copy(view->type, view->shape);
+    std::memcpy(copy.data(), view->data, static_cast<size_t>(copy.bytes()));
+    rank.outputs.insert_or_assign(buffer.name, std::move(copy));
+  }
+  return {};
+}
+
+Status runSteps(const Job& job, Context& context, Rank& rank) {
+  for (int repetition = 0; repetition < job.repeat; ++repetition) {
+    const bool last = repetition + 1 == job.repeat;
+    // Each repetition computes the same.
+    copyStarts(job.program.tables(), rank.inputs, rank.outputs);
+    if (last && !job.trace.empty()) context.startTrace();
+    for (const EntryId entry : job.entries) {
+      if (Status status = context.run(job.program.tables().at(entry).name); !status) return status;
+      rank.figures.stats.push_back(context.lastRun());
+      if (!last) continue;
+      if (Status status = keepRowOutputs(job, entry, rank, context); !status) return status;
+    }
+  }
+  rank.figures.packed = context.packedWeights();
+  rank.figures.pages = hugePageUse();
+  rank.trace = context.takeTrace();
+  context.stopTrace();
+  return {};
+}
+
+// As many repetitions as the job has, and one before that does not count. What the usual runs made is kept:
+// other outputs are bound, which are gone when this returns, so that only the context's end may follow.
+Status measureOverlap(const Job& job, Transport& transport, Context& context, Rank& rank) {
+  const TaskProgram& program = job.program.tables();
+  TensorMap spare = makeOutputs(program, transport.rank(), job.tensors.outputs, rank.figures.tokens);
+  copyStarts(program, rank.inputs, spare);
+  if (Status bound = bindAll(spare, Weights::kOrdinary, context); !bound) return bound;
+  auto probe = OverlapProbe::create(transport, job.options.timeoutSeconds);
+  if (!probe) return probe.error();
+  std::vector<std::string> entries;
+  for (EntryId entry : job.entries) {
+    entries.push_back(program.at(entry).name);
+    rank.overlap.push_back({entries.back(), {}});
+  }
+  for (int repetition = 0; repetition <= job.repeat; ++repetition) {
+    const auto samples = probe->repeat(context, entries);
+    if (!samples) return samples.error();
+    for (size_t i = 0; i < entries.size() && repetition > 0; ++i)
+      rank.overlap[i].samples.push_back((*samples)[i]);
+  }
+  return {};
+}
+
+Expected<TensorMap> makeTensors(const Job& job, int rank) {
+  const TaskProgram& program = job.program.tables();
+  const Expected<std::vector<int64_t>> tokens = tokensOfRanks(program, *job.made);
+  if (!tokens) return tokens.error();
+  return makeProgramInputs(program, *job.made, rank, (*tokens)[static_cast<size_t>(rank)]);
+}
+
+class Writer {
+ public:
+  template <class T>
+  void value(const T& value) {
+    bytes_.append(reinterpret_cast<const char*>(&value), sizeof(T));
+  }
+  template <class T>
+  void list(const T& values) {
+    value(static_cast<uint64_t>(values.size()));
+    bytes_.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(values[0]));
+  }
+  std::string take() { return std::move(bytes_); }
+
+ private:
+  std::string bytes_;
+};
+
+class Reader {
+ public:
+  explicit Reader(std::string_view bytes) : bytes_(bytes) {}
+  template <class T>
+  void value(T& value) {
+    good_ = good_ && bytes_.size() >= sizeof(T);
+    if (good_) std::memcpy(&value, take(sizeof(T)), sizeof(T));
+  }
+  template <class T>
+  void list(T& values) {
+    constexpr size_t kEach = sizeof(values[0]);
+    uint64_t size = 0;
+    value(size);
+    good_ = good_ && size <= bytes_.size() / kEach;
+    if (!good_ || size == 0) return;
+    values.resize(size);
+    std::memcpy(values.data(), take(size * kEach), size * kEach);
+  }
+  bool isComplete() const { return good_ && bytes_.empty(); }
+
+ private:
+  const char* take(size_t bytes) {
+    const char* const begin = bytes_.data();
+    bytes_.remove_prefix(bytes);
+    return begin;
+  }
+  std::string_view bytes_;
+  bool good_ = true;
+};
+
+// The fields in order, of a Writer or a Reader.
+template <class Archive, class Figures>
+void visitFigures(Archive& archive, Figures& figures) {
+  archive.value(figures.tokens);
+  archive.list(figures.stats);
+  archive.value(figures.packed);
+  archive.value(figures.pages.residentBytes);
+  archive.value(figures.pages.hugeBytes);
+  archive.list(figures.pages.refusal);
+}
+template <class Archive, class Spans>
+void visitTrace(Archive& archive, Spans& trace) {
+  archive.value(trace.dropped);
+  archive.list(trace.spans);
 }
 
 }  // namespace
@@ -69,13 +211,61 @@ Expected<Job> makeJob(const RunOptions& options) {
              options.overlapJson};
 }
 
-std::string entryNames(const Job& job) {
-  std::string names;
-  for (EntryId entry : job.entries) {
-    if (!names.empty()) names += ", ";
-    names += job.program.tables().at(entry).name;
+Expected<Rank> loadRank(const Job& job, int number) {
+  const std::string path =
+      job.made ? fmt::format("inputs of rank {}", number) : job.in[static_cast<size_t>(number)];
+  Expected<TensorMap> tensors = job.made ? makeTensors(job, number) : readSafetensors(path);
+  if (!tensors) return tensors.error();
+  const TaskProgram& program = job.program.tables();
+  const Expected<int64_t> tokens = checkInputs(program, number, job.tensors.inputs, *tensors);
+  if (!tokens) return Error{fmt::format("{}: {}", path, tokens.error().message)};
+  Rank rank;
+  rank.inputs = std::move(*tensors);
+  rank.outputs = makeOutputs(program, number, job.tensors.outputs, *tokens);
+  rank.figures.tokens = *tokens;
+  return rank;
+}
+
+Status runRank(const Job& job, Transport& transport, Rank& rank) {
+  // the others must hear of it, instead of waiting for a rank that is gone
+  try {
+    Expected<std::unique_ptr<Context>> context = Context::create(job.program, transport, job.options);
+    if (!context) return context.error();
+    if (Status status = bindInputs(job, rank, **context); !status) return status;
+    if (Status status = bindAll(rank.outputs, Weights::kOrdinary, **context); !status) return status;
+    if (Status status = runSteps(job, **context, rank); !status || !job.overlap) return status;
+    return measureOverlap(job, transport, **context, rank);
+  } catch (const std::exception& error) {
+    return Error{fmt::format("rank {}: {}", transport.rank(), error.what())};
   }
-  return names;
+}
+
+std::string encodeFigures(const RankFigures& figures) {
+  Writer writer;
+  visitFigures(writer, figures);
+  return writer.take();
+}
+
+Expected<RankFigures> decodeFigures(std::string_view bytes) {
+  RankFigures figures;
+  Reader reader(bytes);
+  visitFigures(reader, figures);
+  if (!reader.isComplete()) return Error{"figures of another length than expected"};
+  return figures;
+}
+
+std::string encodeTrace(const Trace& trace) {
+  Writer writer;
+  visitTrace(writer, trace);
+  return writer.take();
+}
+
+Expected<Trace> decodeTrace(std::string_view bytes) {
+  Trace trace;
+  Reader reader(bytes);
+  visitTrace(reader, trace);
+  if (!reader.isComplete()) return Error{"a trace of another length than expected"};
+  return trace;
 }
 
 }  // namespace sluice::tools

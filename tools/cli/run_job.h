@@ -1,16 +1,18 @@
-// What `sluice run` was asked for, and the job that comes of it: program, entries, files and settings, the
-// same at all ranks.
+// What `sluice run` was asked for, the job that comes of it, and what one rank does of the job.
 //
-// Values; any thread.
+// RunOptions, Job and RankFigures are values, the same at all ranks but for the figures. A Rank is a resource
+// type, used by the one thread that runs it.
 #pragma once
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "runtime/api/context.h"
 #include "tools/cli/run_tensors.h"
 #include "tools/moe/inputs.h"
+#include "tools/overlap/overlap.h"
 
 namespace sluice::tools {
 
@@ -37,7 +39,7 @@ struct Job {
   ContextOptions options;
   Weights weights = Weights::kOrdinary;
   int repeat = 1;
-  bool overlap = false;     // measure it behind the usual runs
+  bool overlap = false;     // measure it after the usual runs
   std::string overlapJson;  // a file for its figures, or empty
 };
 
@@ -45,7 +47,32 @@ struct Job {
 // that ranks would share, inputs to make that the program cannot have. Reads the program only.
 Expected<Job> makeJob(const RunOptions& options);
 
-// "forward, backward".
-std::string entryNames(const Job& job);
+struct RankFigures {
+  int64_t tokens = 0;
+  std::vector<RunStats> stats;  // by repetition, then by entry run
+  PackedWeights packed;
+  HugePageUse pages;  // of the process, when this rank was done
+};
+
+struct Rank {
+  TensorMap inputs;
+  TensorMap outputs;
+  RankFigures figures;
+  Trace trace;                        // of the last repetition
+  std::vector<EntryOverlap> overlap;  // of all ranks, where it is measured
+};
+
+// Reads the rank's inputs, or makes them. Errors: those of the file and of checkInputs(), with the path.
+Expected<Rank> loadRank(const Job& job, int rank);
+
+// All repetitions of all entries, then as many for the overlap where that is asked for. Collective. Errors:
+// what the context says, and memory that is not there.
+Status runRank(const Job& job, Transport& transport, Rank& rank);
+
+// Figures and traces as bytes, for other ranks. Reading checks lengths only.
+std::string encodeFigures(const RankFigures& figures);
+Expected<RankFigures> decodeFigures(std::string_view bytes);
+std::string encodeTrace(const Trace& trace);
+Expected<Trace> decodeTrace(std::string_view bytes);
 
 }  // namespace sluice::tools

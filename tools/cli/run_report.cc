@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "tools/overlap/overlap_report.h"
+
 namespace sluice::tools {
 namespace {
 
@@ -15,14 +17,16 @@ std::string reportEntries(const Job& job, const std::vector<RankFigures>& ranks)
     double flops = 0;
     std::vector<double> bind(static_cast<size_t>(job.repeat)), seconds(bind.size());
     for (const RankFigures& rank : ranks) {
-      rows += rank.stats[i].back().rows;
-      flops += flopsOf(job.program.tables(), job.entries[i], rank.stats[i].back().rows, rank.tokens);
-      hottest = std::max(hottest, rank.stats[i].back().rows);
-      tasks += rank.stats[i].back().tasks;
+      const auto at = [&](size_t n) -> const RunStats& { return rank.stats[n * job.entries.size() + i]; };
+      const RunStats& last = at(seconds.size() - 1);
+      rows += last.rows;
+      flops += flopsOf(job.program.tables(), job.entries[i], last.rows, rank.tokens);
+      hottest = std::max(hottest, last.rows);
+      tasks += last.tasks;
       // An entry takes as long as its slowest rank.
       for (size_t n = 0; n < seconds.size(); ++n) {
-        bind[n] = std::max(bind[n], rank.stats[i][n].bindSeconds);
-        seconds[n] = std::max(seconds[n], rank.stats[i][n].runSeconds);
+        bind[n] = std::max(bind[n], at(n).bindSeconds);
+        seconds[n] = std::max(seconds[n], at(n).runSeconds);
       }
     }
     std::sort(bind.begin(), bind.end());
@@ -39,7 +43,7 @@ std::string reportEntries(const Job& job, const std::vector<RankFigures>& ranks)
 
 // What the packed weights of all ranks take; nothing where none are packed.
 std::string reportPacked(const Job& job, const std::vector<RankFigures>& ranks) {
-  if (job.weights == Weights::kOrdinary && !job.options.packEachStep) return {};
+  if (job.weights == Weights::kOrdinary) return {};
   PackedWeights all;
   for (const RankFigures& rank : ranks) {
     all.bytes += rank.packed.bytes;
@@ -70,6 +74,18 @@ std::string describePages(const std::vector<RankFigures>& ranks, bool apart) {
 
 std::string reportRun(const Job& job, const std::vector<RankFigures>& ranks, bool apart) {
   return reportEntries(job, ranks) + reportPacked(job, ranks) + describePages(ranks, apart);
+}
+
+std::string overlapText(const std::vector<EntryOverlap>& overlap) {
+  std::string text = fmt::format("\n{:<12}{}\n", "overlap", overlapHeads());
+  for (const EntryOverlap& entry : overlap)
+    text += fmt::format("{:<12}{}\n", entry.entry, overlapLine(entry));
+  return text +
+         "T: a step; Tcomm, Tcompute: with communication or computation alone; medians of the slowest rank.\n"
+         "Overlap is the larger part over T. Orders are the pieces of rows and signals to other ranks; "
+         "puts,\n"
+         "signals, messages and flushes are what the transport counted. Messages are puts, and signals that\n"
+         "went out together.\n";
 }
 
 }  // namespace sluice::tools

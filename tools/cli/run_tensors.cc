@@ -126,6 +126,25 @@ Expected<int64_t> checkInputs(const TaskProgram& program, int rank, const std::v
   return tokens;
 }
 
+Status checkOutputs(const TaskProgram& program, int rank, int64_t tokens, const TensorMap& tensors) {
+  for (const auto& [name, tensor] : tensors) {
+    const auto it = std::find_if(program.buffers.begin(), program.buffers.end(), [&](const Buffer& buffer) {
+      return buffer.role == Role::kOutput && buffer.name == name;
+    });
+    if (it == program.buffers.end())
+      return Error{fmt::format("tensor '{}' ({}) is no output of the program", name,
+                               describeTensor(tensor.type(), tensor.shape()))};
+    std::vector<int64_t> expected;
+    const int64_t rows = tensor.shape().empty() ? 0 : tensor.shape()[0];  // of any routing
+    for (const Dim& dim : it->shape) expected.push_back(program.sizeAt(rank, dim, tokens, rows));
+    if (tensor.type() != it->type || tensor.shape() != expected)
+      return Error{fmt::format("tensor '{}': found {}, expected {}", name,
+                               describeTensor(tensor.type(), tensor.shape()),
+                               describeTensor(it->type, expected))};
+  }
+  return {};
+}
+
 TensorMap makeOutputs(const TaskProgram& program, int rank, const std::vector<BufferId>& outputs,
                       int64_t tokens) {
   TensorMap map;
@@ -151,6 +170,16 @@ void copyStarts(const TaskProgram& program, const TensorMap& file, TensorMap& ou
     else
       std::memset(tensor.data(), 0, static_cast<size_t>(tensor.bytes()));
   }
+}
+
+InputsSpec inputsSpec(const TaskProgram& program, const std::string& tokens, const std::string& routing,
+                      uint64_t seed) {
+  InputsSpec spec;
+  spec.tokens.most = program.maxTokens;
+  if (!tokens.empty()) spec.tokens = *parseTokens(tokens);
+  spec.routing = *parseRouting(routing);
+  spec.seed = seed;
+  return spec;
 }
 
 double flopsOf(const TaskProgram& program, EntryId entry, int64_t rows, int64_t tokens) {

@@ -10,6 +10,7 @@
 #include "runtime/base/expected.h"
 #include "runtime/program/program.h"
 #include "tools/io/tensor.h"
+#include "tools/moe/inputs.h"
 
 namespace sluice::tools {
 
@@ -33,12 +34,21 @@ std::string describeBuffer(const TaskProgram& program, int rank, const Buffer& b
 Expected<int64_t> checkInputs(const TaskProgram& program, int rank, const std::vector<BufferId>& inputs,
                               const TensorMap& tensors);
 
+// That each tensor is an output of the program, with the type and shape that it has at this rank. Errors: the
+// tensor, found, expected.
+Status checkOutputs(const TaskProgram& program, int rank, int64_t tokens, const TensorMap& tensors);
+
 // Zero-filled tensors for the outputs that the caller binds at a rank: all but those of extent rows. What is
 // added to begins with the tensor of its name in a rank's file, if there is one: copyStarts() sets it so.
 TensorMap makeOutputs(const TaskProgram& program, int rank, const std::vector<BufferId>& outputs,
                       int64_t tokens);
 
 void copyStarts(const TaskProgram& program, const TensorMap& file, TensorMap& outputs);
+
+// That of `--tokens`, `--routing` and `--seed`, of which the first two were checked when the command line was
+// read; without tokens every rank has the program's max_tokens.
+InputsSpec inputsSpec(const TaskProgram& program, const std::string& tokens, const std::string& routing,
+                      uint64_t seed);
 
 // Floating-point operations of the matrix products of an entry at a rank with `rows` rows and `tokens`
 // tokens: 2 a product and sum.

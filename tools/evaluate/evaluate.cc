@@ -17,9 +17,10 @@ namespace {
 
 class Evaluation {
  public:
-  Evaluation(const VerifiedProgram& program, std::span<const ValueMap> inputs, const EvaluateOptions& options)
-      : p_(*program), inputs_(inputs), options_(options), ranks_(inputs.size()), noise_(options.noiseSeed) {
-    assert(std::ssize(inputs) == p_.ranks);
+  Evaluation(const VerifiedProgram& program, std::vector<ValueMap> inputs, const EvaluateOptions& options)
+      : p_(*program), inputs_(std::move(inputs)), options_(options), noise_(options.noiseSeed) {
+    assert(std::ssize(inputs_) == p_.ranks);
+    ranks_.resize(inputs_.size());
     for (RankState& rank : ranks_) rank.buffers.resize(p_.buffers.size());
   }
 
@@ -77,6 +78,7 @@ class Evaluation {
   }
 
   Status bindTensor(size_t rank, BufferId id, bool required) {
+    if (!ranks_[rank].buffers[id.value].shape.empty()) return {};  // an entry before took it
     const Buffer& buffer = p_.at(id);
     const auto it = inputs_[rank].find(buffer.name);
     if (it == inputs_[rank].end() && !required) return {};
@@ -92,7 +94,7 @@ class Evaluation {
     if (found != expected)
       return Error{fmt::format("rank {}: tensor '{}' has shape [{}], expected [{}]", rank, buffer.name,
                                fmt::join(found, ", "), fmt::join(expected, ", "))};
-    ranks_[rank].buffers[id.value] = it->second;
+    ranks_[rank].buffers[id.value] = std::move(it->second);
     return {};
   }
 
@@ -150,7 +152,7 @@ class Evaluation {
   }
 
   const TaskProgram& p_;
-  std::span<const ValueMap> inputs_;
+  std::vector<ValueMap> inputs_;  // those that no entry has taken yet
   const EvaluateOptions& options_;
   std::vector<RankState> ranks_;
   std::map<size_t, int64_t> tokensOf_;  // of the ranks that have a tensor of tokens bound
@@ -161,8 +163,8 @@ class Evaluation {
 }  // namespace
 
 Expected<std::vector<ValueMap>> evaluate(const VerifiedProgram& program, std::span<const EntryId> entries,
-                                         std::span<const ValueMap> inputs, const EvaluateOptions& options) {
-  Evaluation evaluation(program, inputs, options);
+                                         std::vector<ValueMap> inputs, const EvaluateOptions& options) {
+  Evaluation evaluation(program, std::move(inputs), options);
   for (EntryId entry : entries)
     if (Status status = evaluation.run(entry); !status) return status.error();
   return evaluation.takeOutputs();

@@ -30,6 +30,6 @@ struct EvaluateOptions {
 // Errors: a missing input, a wrong shape, other numbers of tokens in the tensors of a rank (rank, tensor,
 // found, expected); an expert id out of range or repeated; an entry that reads what no entry before it wrote.
 Expected<std::vector<ValueMap>> evaluate(const VerifiedProgram& program, std::span<const EntryId> entries,
-                                         std::span<const ValueMap> inputs, const EvaluateOptions& options);
+                                         std::vector<ValueMap> inputs, const EvaluateOptions& options);
 
 }  // namespace sluice::tools

@@ -36,7 +36,7 @@ Expected<std::vector<ValueMap>> evaluateFor(const VerifiedProgram& program,
       return Error{fmt::format("tensor '{}' is no output of program '{}'", name, program->name)};
   std::vector<ValueMap> given;
   for (const TensorMap& tensors : inputs) given.push_back(toValues(tensors));
-  return evaluate(program, entriesFor(*program, outputs.front()), given, options);
+  return evaluate(program, entriesFor(*program, outputs.front()), std::move(given), options);
 }
 
 std::vector<const Buffer*> comparedBuffers(const TaskProgram& program,
@@ -47,14 +47,10 @@ std::vector<const Buffer*> comparedBuffers(const TaskProgram& program,
   return buffers;
 }
 
-double errorOf(const std::string& name, const std::vector<ValueMap>& found,
-               const std::vector<ValueMap>& expected) {
-  std::vector<const Values*> foundAt, expectedAt;
-  for (size_t rank = 0; rank < found.size(); ++rank) {
-    foundAt.push_back(&found[rank].at(name));
-    expectedAt.push_back(&expected[rank].at(name));
-  }
-  return relativeError(foundAt, expectedAt);
+std::vector<const Values*> ofRanks(const std::vector<ValueMap>& maps, const std::string& name) {
+  std::vector<const Values*> values;
+  for (const ValueMap& map : maps) values.push_back(&map.at(name));
+  return values;
 }
 
 }  // namespace
@@ -86,16 +82,18 @@ Expected<std::vector<OutputError>> outputErrors(const VerifiedProgram& program,
   const Expected<std::vector<ValueMap>> expected =
       evaluateFor(program, inputs, outputs, {.threads = threads});
   if (!expected) return expected.error();
-  std::vector<ValueMap> found;
-  for (const TensorMap& tensors : outputs) found.push_back(toValues(tensors));
   std::vector<OutputError> errors;
   for (const Buffer* buffer : comparedBuffers(*program, outputs)) {
-    for (size_t rank = 0; rank < outputs.size(); ++rank)
-      if (Status status =
-              compareShape(rank, *buffer, outputs[rank].at(buffer->name), (*expected)[rank].at(buffer->name));
-          !status)
-        return status.error();
-    errors.push_back({buffer->name, errorOf(buffer->name, found, *expected)});
+    std::vector<Values> found;  // of one name: all of them may be too much memory
+    std::vector<const Values*> pointers;
+    found.reserve(outputs.size());
+    for (size_t rank = 0; rank < outputs.size(); ++rank) {
+      const Tensor& tensor = outputs[rank].at(buffer->name);
+      if (Status same = compareShape(rank, *buffer, tensor, (*expected)[rank].at(buffer->name)); !same)
+        return same.error();
+      pointers.push_back(&found.emplace_back(toValues(tensor)));
+    }
+    errors.push_back({buffer->name, relativeError(pointers, ofRanks(*expected, buffer->name))});
   }
   return errors;
 }
@@ -112,7 +110,8 @@ Expected<std::vector<OutputError>> roundingErrors(const VerifiedProgram& program
         evaluateFor(program, inputs, outputs, {.noiseSeed = seed, .threads = threads});
     if (!noisy) return noisy.error();
     for (OutputError& error : errors) {
-      const double once = errorOf(std::string(error.name), *noisy, *exact);
+      const std::string name(error.name);
+      const double once = relativeError(ofRanks(*noisy, name), ofRanks(*exact, name));
       error.relative += once * once / kNoisyRuns;
     }
   }

@@ -6,8 +6,8 @@
 
 #include "runtime/base/expected.h"
 #include "runtime/program/verify.h"
+#include "tools/evaluate/values.h"
 #include "tools/io/tensor.h"
-#include "tools/moe/reference.h"
 
 namespace sluice::tools {
 

@@ -7,6 +7,7 @@
 #include <map>
 #include <random>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tools/io/tensor.h"
@@ -41,5 +42,10 @@ void addNoise(DType type, std::vector<double>& data, std::mt19937_64& random);
 // |found - expected| / |expected| over all tensors, L2: 0 where both are 0, NaN where either has one. The
 // lists have the same shapes.
 double relativeError(const std::vector<const Values*>& found, const std::vector<const Values*>& expected);
+
+struct OutputError {
+  std::string_view name;
+  double relative = 0;  // as relativeError() has it
+};
 
 }  // namespace sluice::tools

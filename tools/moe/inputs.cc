@@ -62,12 +62,12 @@ void fillNormal(Tensor& tensor, double scale, Random random) {
 }
 
 // Log of the probability of each expert, up to a constant.
-std::vector<double> expertLogWeights(const MoeDims& dims, const InputsSpec& spec) {
+std::vector<double> expertLogWeights(const TaskProgram& program, const InputsSpec& spec) {
   const RoutingSpec& routing = spec.routing;
-  std::vector<double> weights(static_cast<size_t>(dims.experts), 0.0);
+  std::vector<double> weights(static_cast<size_t>(program.experts), 0.0);
   if (routing.kind == RoutingKind::kHalfEmpty) {
-    const int used = std::max(dims.topK, dims.experts / 2);
-    std::fill(weights.begin() + std::min(used, dims.experts), weights.end(), -HUGE_VAL);
+    const int used = std::max(program.topK, program.experts / 2);
+    std::fill(weights.begin() + std::min(used, program.experts), weights.end(), -HUGE_VAL);
   }
   if (routing.kind != RoutingKind::kZipf) return weights;
   Random random = streamOf(spec, Stream::kPopularity, 0);
@@ -91,15 +91,15 @@ void drawExperts(const std::vector<double>& logWeights, Random& random, std::spa
   for (size_t k = 0; k < ids.size(); ++k) ids[k] = scratch[k].second;
 }
 
-void fillIds(const MoeDims& dims, const InputsSpec& spec, Tensor& tensor, Random random) {
-  const auto k = static_cast<size_t>(dims.topK);
+void fillIds(const TaskProgram& program, const InputsSpec& spec, Tensor& tensor, Random random) {
+  const auto k = static_cast<size_t>(program.topK);
   const std::span<int32_t> all(tensor.as<int32_t>(), static_cast<size_t>(tensor.elements()));
   if (spec.routing.kind == RoutingKind::kOneHot) {
-    const auto hot = static_cast<int32_t>(streamOf(spec, Stream::kPopularity, 0).below(dims.experts));
+    const auto hot = static_cast<int32_t>(streamOf(spec, Stream::kPopularity, 0).below(program.experts));
     for (size_t i = 0; i < all.size(); ++i) all[i] = i % k == 0 ? hot : -1;
     return;
   }
-  const std::vector<double> logWeights = expertLogWeights(dims, spec);
+  const std::vector<double> logWeights = expertLogWeights(program, spec);
   std::vector<std::pair<double, int32_t>> scratch;
   for (size_t t = 0; t < all.size(); t += k) drawExperts(logWeights, random, all.subspan(t, k), scratch);
   if (spec.routing.kind != RoutingKind::kMasked) return;
@@ -108,22 +108,14 @@ void fillIds(const MoeDims& dims, const InputsSpec& spec, Tensor& tensor, Random
 }
 
 // A softmax of normal numbers over the K experts of each token.
-void fillWeights(const MoeDims& dims, Tensor& tensor, Random random) {
+void fillWeights(const TaskProgram& program, Tensor& tensor, Random random) {
   auto* data = tensor.as<float>();
-  const int64_t k = dims.topK;
+  const int64_t k = program.topK;
   for (int64_t t = 0; t < tensor.elements(); t += k) {
     float sum = 0;
     for (int64_t j = 0; j < k; ++j) sum += data[t + j] = std::exp(random.normal());
     for (int64_t j = 0; j < k; ++j) data[t + j] /= sum;
   }
-}
-
-// The sizes that routing and token counts need.
-MoeDims limitsOf(const TaskProgram& program) {
-  return {.ranks = program.ranks,
-          .experts = program.experts,
-          .topK = program.topK,
-          .maxTokens = program.maxTokens};
 }
 
 // The first product whose weight is `id`, as a forward entry comes before the backward; null: there is none.
@@ -149,11 +141,10 @@ bool canMake(const TaskProgram& program, BufferId id) {
 
 void fillInput(const TaskProgram& program, BufferId id, const InputsSpec& spec, int rank, Tensor& tensor) {
   const Buffer& buffer = program.at(id);
-  if (buffer.type == DType::kI32)
-    return fillIds(limitsOf(program), spec, tensor, streamOf(spec, buffer.name, rank));
+  if (buffer.type == DType::kI32) return fillIds(program, spec, tensor, streamOf(spec, buffer.name, rank));
   const std::vector<Dim> ofPairs = {{Extent::kTokens, 0}, {Extent::kFixed, program.topK}};
   if (buffer.type == DType::kF32 && buffer.shape == ofPairs)
-    return fillWeights(limitsOf(program), tensor, streamOf(spec, buffer.name, rank));
+    return fillWeights(program, tensor, streamOf(spec, buffer.name, rank));
   const Family* product = productWith(program, id);
   const bool dense = product && program.at(product->space).kind == SpaceKind::kTokens;
   const double scale = product ? 1 / std::sqrt(static_cast<double>(product->tiling.k)) : 1.0;
@@ -199,12 +190,12 @@ Expected<TokensSpec> parseTokens(std::string_view text) {
   return spec;
 }
 
-Expected<std::vector<int64_t>> tokensOfRanks(const MoeDims& dims, const InputsSpec& spec) {
+Expected<std::vector<int64_t>> tokensOfRanks(const TaskProgram& program, const InputsSpec& spec) {
   const TokensSpec& tokens = spec.tokens;
-  const auto ranks = static_cast<size_t>(dims.ranks);
-  if (tokens.most > dims.maxTokens)
+  const auto ranks = static_cast<size_t>(program.ranks);
+  if (tokens.most > program.maxTokens)
     return Error{fmt::format("found {} tokens, expected at most {}, the program's max_tokens", tokens.most,
-                             dims.maxTokens)};
+                             program.maxTokens)};
   if (!tokens.counts.empty() && tokens.counts.size() != ranks)
     return Error{fmt::format("found {} numbers of tokens, expected one for each of {} ranks",
                              tokens.counts.size(), ranks)};
@@ -216,10 +207,6 @@ Expected<std::vector<int64_t>> tokensOfRanks(const MoeDims& dims, const InputsSp
     counts[r] = least + streamOf(spec, Stream::kTokens, static_cast<int>(r)).below(tokens.most - least + 1);
   }
   return counts;
-}
-
-Expected<std::vector<int64_t>> tokensOfRanks(const TaskProgram& program, const InputsSpec& spec) {
-  return tokensOfRanks(limitsOf(program), spec);
 }
 
 Expected<TensorMap> makeProgramInputs(const TaskProgram& program, const InputsSpec& spec, int rank,
@@ -237,22 +224,6 @@ Expected<TensorMap> makeProgramInputs(const TaskProgram& program, const InputsSp
     fillInput(program, {i}, spec, rank, tensor);
     map.emplace(buffer.name, std::move(tensor));
   }
-  return map;
-}
-
-TensorMap makeInputs(const MoeDims& dims, const InputsSpec& spec, int rank, int64_t tokens) {
-  TensorMap map;
-  const auto add = [&](std::string_view name) -> Tensor& {
-    MoeTensor tensor = moeTensor(dims, name, rank, tokens);
-    return map.emplace(name, Tensor(tensor.type, std::move(tensor.shape))).first->second;
-  };
-  const double hidden = static_cast<double>(dims.hidden), inter = static_cast<double>(dims.inter);
-  fillNormal(add("x"), 1, streamOf(spec, Stream::kX, rank));
-  fillNormal(add("dy"), 1, streamOf(spec, Stream::kDy, rank));
-  fillNormal(add("gate_up_weight"), 1 / std::sqrt(hidden), streamOf(spec, Stream::kGateUp, rank));
-  fillNormal(add("down_weight"), 1 / std::sqrt(inter), streamOf(spec, Stream::kDown, rank));
-  fillIds(dims, spec, add("expert_ids"), streamOf(spec, Stream::kIds, rank));
-  fillWeights(dims, add("expert_weights"), streamOf(spec, Stream::kWeights, rank));
   return map;
 }
 

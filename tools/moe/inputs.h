@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "runtime/base/expected.h"
+#include "runtime/program/program.h"
 #include "tools/io/tensor.h"
-#include "tools/moe/dims.h"
 
 namespace sluice::tools {
 
@@ -45,20 +45,14 @@ struct InputsSpec {
   uint64_t seed = 1;
 };
 
-// T of every rank. Errors: more than the layer's or program's maxTokens, a list that has not one number a
-// rank.
-Expected<std::vector<int64_t>> tokensOfRanks(const MoeDims& dims, const InputsSpec& spec);
+// T of every rank. Errors: more than the program's maxTokens, a list that has not one number a rank.
 Expected<std::vector<int64_t>> tokensOfRanks(const TaskProgram& program, const InputsSpec& spec);
 
-// All inputs of one rank: x, expert_ids, expert_weights, gate_up_weight, down_weight, dy. Weights have
-// variance 1 / fan-in and x and dy variance 1, so that all intermediate tensors are of order 1; expert
-// weights of one token are positive and sum to 1.
-TensorMap makeInputs(const MoeDims& dims, const InputsSpec& spec, int rank, int64_t tokens);
-
-// All inputs of one rank of any program, and a start for each gradient that is added to. They have the scales
-// said above; a tensor has the bits that makeInputs() gives one of its name, type and shape. The weights of a
-// product of tokens are the same at every rank. Errors: an input of extent rows, which a run has to make, or
-// one that no op can read.
+// All inputs of one rank, and a start for each gradient that is added to. Weights of products have variance
+// 1 / fan-in and other tensors variance 1, so that all intermediate tensors are of order 1; expert weights of
+// one token are positive and sum to 1. A tensor's bits follow from its name, type, shape and rank, and the
+// seed; the weights of a product of tokens are the same at every rank. Errors: an input of extent rows, which
+// a run has to make, or one that no op can read.
 Expected<TensorMap> makeProgramInputs(const TaskProgram& program, const InputsSpec& spec, int rank,
                                       int64_t tokens);
 

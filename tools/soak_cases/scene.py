@@ -41,7 +41,7 @@ class Scene:
         command = [self.tools.sluice, "run", self.layer.program, "--in", self.inputs, "--out",
                    os.path.join(self.out_folder, "out-{rank}"), "--transport", transport, "--timeout", str(timeout),
                    "--threads", str(threads or rng.choice([1, 1, 2, 3])), "--pack-weights",
-                   rng.choice(["task", "task", "step", "once"]), *more]
+                   rng.choice(["task", "task", "once"]), *more]
         if rng.random() < 0.2:
             command += ["--executor", "serial"]
         if rng.random() < 0.15:

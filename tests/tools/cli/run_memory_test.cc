@@ -6,7 +6,7 @@
 
 #include "runtime/program/codec.h"
 #include "tests/testing/moe_program.h"
-#include "tools/cli/run_rank.h"
+#include "tools/cli/run_job.h"
 
 namespace sluice::tools {
 namespace {

@@ -5,10 +5,10 @@
 
 #include "ops/activation/tiling.h"
 #include "ops/gmm_weight_grad/tiling.h"
+#include "tests/testing/moe/reference.h"
 #include "tests/testing/moe_program.h"
 #include "tools/evaluate/output_errors.h"
 #include "tools/moe/inputs.h"
-#include "tools/moe/reference.h"
 
 namespace sluice::tools {
 namespace {

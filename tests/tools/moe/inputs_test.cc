@@ -6,6 +6,7 @@
 #include <cstring>
 #include <set>
 
+#include "tests/testing/moe/dims.h"
 #include "tests/testing/moe_program.h"
 #include "tools/moe/random.h"
 
@@ -109,7 +110,7 @@ TEST_CASE("tokens are the same, ragged or given for each rank") {
   const auto counts = [](const char* text) {
     InputsSpec spec;
     spec.tokens = *parseTokens(text);
-    return tokensOfRanks(kDims, spec);
+    return tokensOfRanks(sketchOf(kDims), spec);
   };
   CHECK(*counts("7") == std::vector<int64_t>{7, 7});
   CHECK(*counts("0,3") == std::vector<int64_t>{0, 3});

@@ -1,22 +1,26 @@
-#include "tools/cli/run_process.h"
+#include "tools/cli/run_ranks.h"
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <exception>
+#include <nlohmann/json.hpp>
 #include <optional>
-#include <string>
 #include <utility>
 
+#include "runtime/api/make_transport.h"
 #include "runtime/base/clock.h"
+#include "runtime/base/threads.h"
+#include "runtime/trace/chrome_trace.h"
 #include "tools/cli/command.h"
 #include "tools/cli/files.h"
-#include "tools/cli/run_outputs.h"
-#include "tools/cli/run_overlap.h"
+#include "tools/cli/run_memory.h"
 #include "tools/cli/run_report.h"
 #include "tools/command_line.h"
 #include "tools/launch/rank_gather.h"
+#include "tools/overlap/overlap_report.h"
 #include "tools/trace/summary.h"
 
 namespace sluice::tools {
@@ -25,6 +29,13 @@ namespace {
 // Files take longer than events: ranks wait so many times the limit of an event for each other's.
 constexpr double kFileWaits = 10;
 
+std::string entryNames(const Job& job) {
+  std::string names;
+  for (EntryId entry : job.entries)
+    names += (names.empty() ? "" : ", ") + job.program.tables().at(entry).name;
+  return names;
+}
+
 // Settings that must be the same at all ranks, as words of an error.
 std::array<std::string, 4> settingsOf(const Job& job) {
   return {"entries " + entryNames(job), fmt::format("{} repetitions", job.repeat),
@@ -32,10 +43,10 @@ std::array<std::string, 4> settingsOf(const Job& job) {
           job.overlap ? "with --overlap" : "without --overlap"};
 }
 
-// One process of a run: what it has, and what it knows of the others.
-class RankProcess {
+// One rank of a run: what it has, and what it knows of the others.
+class RankRun {
  public:
-  RankProcess(const Expected<Job>& job, Transport& transport, RankGather gather)
+  RankRun(const Expected<Job>& job, Transport& transport, RankGather gather)
       : job_(job), transport_(transport), gather_(std::move(gather)) {}
 
   Expected<int> run();
@@ -47,49 +58,50 @@ class RankProcess {
   Status gatherResults();
   Status gatherTraces();
   Status stage();
+  Status stageText(const std::string& path, std::string_view text);
   Expected<int> fail(const RankFailure& failure);
 
   const Expected<Job>& job_;
   Transport& transport_;
   RankGather gather_;
   Rank rank_;
-  std::vector<PendingFile> files_;
+  std::vector<PendingFile> files_;    // written but for their names
   std::vector<RankFigures> figures_;  // these two at rank 0 only
   std::vector<Trace> traces_;
 };
 
-Status RankProcess::prepare() {
+Status RankRun::prepare() {
   if (!job_) return job_.error();
   const int rank = transport_.rank();
   if (transport_.size() != job_->program.ranks())
     return Error{fmt::format("found {} ranks, expected {}, for which the program was compiled",
                              transport_.size(), job_->program.ranks())};
-  if (Status status = probeOutputs(*job_, rank, rank + 1, isFirst()); !status) return status;
+  // before any time is spent on them
+  std::vector<std::string> paths;
+  if (!job_->out.empty()) paths.push_back(job_->out[static_cast<size_t>(rank)]);
+  if (isFirst() && !job_->trace.empty()) paths.push_back(job_->trace);
+  if (isFirst() && !job_->overlapJson.empty()) paths.push_back(job_->overlapJson);
+  if (Status status = probeWritable(paths); !status) return status;
   Expected<Rank> loaded = loadRank(*job_, rank);
   if (!loaded) return loaded.error();
   rank_ = std::move(*loaded);
   return {};
 }
 
-Expected<std::optional<RankFailure>> RankProcess::compareSettings() {
-  const std::array<std::string, 4> own = settingsOf(*job_);
-  std::vector<std::vector<std::string>> all;  // by setting, then by rank
-  for (const std::string& setting : own) {
-    Expected<std::vector<std::string>> settings =
-        gather_.gather(setting, {"the settings", "before the first step"});
-    if (!settings) return settings.error();
-    all.push_back(std::move(*settings));
-  }
-  for (const std::vector<std::string>& settings : all)
-    for (size_t rank = 1; rank < settings.size(); ++rank)
-      if (settings[rank] != settings[0])
+Expected<std::optional<RankFailure>> RankRun::compareSettings() {
+  for (const std::string& own : settingsOf(*job_)) {
+    const auto all = gather_.gather(own, {"the settings", "before the first step"});
+    if (!all) return all.error();
+    for (size_t rank = 1; rank < all->size(); ++rank)
+      if ((*all)[rank] != (*all)[0])
         return std::optional<RankFailure>(
             {static_cast<int>(rank),
-             fmt::format("rank {} runs {}, but rank 0 runs {}", rank, settings[rank], settings[0])});
+             fmt::format("rank {} runs {}, but rank 0 runs {}", rank, (*all)[rank], (*all)[0])});
+  }
   return std::optional<RankFailure>();
 }
 
-Status RankProcess::gatherResults() {
+Status RankRun::gatherResults() {
   const Awaited awaited = {"the figures", "after the last step"};
   const auto all = gather_.gather(encodeFigures(rank_.figures), awaited, 0);
   if (!all) return all.error();
@@ -104,7 +116,7 @@ Status RankProcess::gatherResults() {
 
 // Clocks of different machines have nothing to do with each other: times then count from the moment at which
 // all ranks have just met, the same for all but for the way of a message.
-Status RankProcess::gatherTraces() {
+Status RankRun::gatherTraces() {
   if (const int64_t now = monotonicNanoseconds(); transport_.localRanks() < transport_.size()) {
     for (TraceSpan& span : rank_.trace.spans) {
       span.begin -= now;
@@ -123,28 +135,35 @@ Status RankProcess::gatherTraces() {
   return {};
 }
 
-Status RankProcess::stage() {
+Status RankRun::stageText(const std::string& path, std::string_view text) {
+  Expected<PendingFile> file = PendingFile::create(path);
+  if (!file) return file.error();
+  if (Status status = file->write(std::as_bytes(std::span(text))); !status) return status;
+  if (Status status = file->finish(); !status) return status;
+  files_.push_back(std::move(*file));
+  return {};
+}
+
+Status RankRun::stage() {
   if (!job_->out.empty()) {
-    Expected<PendingFile> outputs = stageOutputs(*job_, transport_.rank(), rank_.outputs);
+    const std::string& path = job_->out[static_cast<size_t>(transport_.rank())];
+    Expected<PendingFile> outputs = stageSafetensors(path, tensorRefs(rank_.outputs));
     if (!outputs) return outputs.error();
     files_.push_back(std::move(*outputs));
   }
   if (!isFirst()) return {};
-  if (!job_->trace.empty()) {
-    Expected<PendingFile> trace = stageTrace(*job_, traces_);
-    if (!trace) return trace.error();
-    files_.push_back(std::move(*trace));
-  }
+  if (!job_->trace.empty())
+    if (Status status = stageText(job_->trace, chromeTrace(job_->program.tables(), traces_)); !status)
+      return status;
   if (job_->overlapJson.empty()) return {};
-  Expected<PendingFile> overlap = stageOverlap(*job_, rank_.overlap);
-  if (!overlap) return overlap.error();
-  files_.push_back(std::move(*overlap));
-  return {};
+  nlohmann::ordered_json entries = nlohmann::ordered_json::array();
+  for (const EntryOverlap& entry : rank_.overlap) entries.push_back(overlapJson(entry));
+  return stageText(job_->overlapJson, nlohmann::ordered_json{{"overlap", std::move(entries)}}.dump(2) + "\n");
 }
 
 // mpirun ends all ranks as soon as one has failed: then the rank whose error it is says it, and only when it
 // has been said the others end. Ranks that others started may have standard errors of their own.
-Expected<int> RankProcess::fail(const RankFailure& failure) {
+Expected<int> RankRun::fail(const RankFailure& failure) {
   if (transport_.kind() != "mpi") return Error{failure.message};
   if (failure.rank == transport_.rank())
     fmt::print(stderr, "sluice: error: {}\n", printable(failure.message));
@@ -152,7 +171,7 @@ Expected<int> RankProcess::fail(const RankFailure& failure) {
   return said ? Expected<int>(kExitFailure) : said.error();
 }
 
-Expected<int> RankProcess::run() {
+Expected<int> RankRun::run() {
   auto failure = gather_.agree(prepare(), {"the inputs", "before the first step"});
   if (!failure) return failure.error();
   if (*failure) return fail(**failure);
@@ -174,7 +193,7 @@ Expected<int> RankProcess::run() {
   if (*failure) return fail(**failure);
   if (!isFirst()) return kExitSuccess;
 
-  std::string text = reportRun(*job_, figures_, true);
+  std::string text = reportRun(*job_, figures_, transport_.kind() != "threads");
   if (!job_->trace.empty()) text += "\n" + traceSummary(job_->program.tables(), traces_);
   if (job_->overlap) text += overlapText(rank_.overlap);
   if (Status status = printText(text); !status) return status.error();
@@ -183,17 +202,37 @@ Expected<int> RankProcess::run() {
 
 }  // namespace
 
-Expected<int> runProcess(const Expected<Job>& job, double timeoutSeconds, Transport& transport) {
+Expected<int> runAsRank(const Expected<Job>& job, double timeoutSeconds, Transport& transport) {
   Expected<RankGather> gather = RankGather::create(transport, kFileWaits * timeoutSeconds);
   if (!gather) return gather.error();
   // the others must hear of it, instead of waiting for a rank that is gone
   try {
-    return RankProcess(job, transport, std::move(*gather)).run();
+    return RankRun(job, transport, std::move(*gather)).run();
   } catch (const std::exception& error) {
     const std::string message = fmt::format("rank {}: {}", transport.rank(), error.what());
     transport.abort(message);
     return Error{message};
   }
+}
+
+Expected<int> runThreads(const Job& job) {
+  if (Status fits = checkMemory(job); !fits) return fits.error();
+  const int ranks = job.program.ranks();
+  const auto transports = makeTransports({.size = ranks});
+  if (!transports) return transports.error();
+  std::vector<Expected<int>> results(static_cast<size_t>(ranks), kExitSuccess);
+  const Expected<Job> same = job;
+  const Status started = runTogether(ranks, "the ranks", [&](int rank) {
+    const auto r = static_cast<size_t>(rank);
+    results[r] = runAsRank(same, job.options.timeoutSeconds, *(*transports)[r]);
+  });
+  if (!started) return started.error();
+  const auto failed = std::find_if(results.begin(), results.end(), [](const auto& each) { return !each; });
+  if (failed == results.end()) return kExitSuccess;
+  // errors that follow from the first say less
+  const Transport& first = *transports->front();
+  if (first.isAborted()) return Error{first.abortMessage()};
+  return failed->error();
 }
 
 }  // namespace sluice::tools

@@ -1,4 +1,4 @@
-#include "tools/moe/dims.h"
+#include "tests/testing/moe/dims.h"
 
 #include <catch2/catch.hpp>
 

@@ -1,4 +1,4 @@
-#include "tools/moe/dims.h"
+#include "tests/testing/moe/dims.h"
 
 #include <fmt/format.h>
 
@@ -109,6 +109,51 @@ Expected<MoeDims> moeDimsOf(const TaskProgram& program) {
                                describeTensor(tensor.type, tensor.shape))};
   }
   return dims;
+}
+
+TaskProgram sketchOf(const MoeDims& dims) {
+  TaskProgram program;
+  program.ranks = dims.ranks;
+  program.experts = dims.experts;
+  program.topK = dims.topK;
+  program.maxTokens = dims.maxTokens;
+  const auto id = [&] { return BufferId{static_cast<uint32_t>(program.buffers.size())}; };
+  const auto add = [&](const char* name, DType type, std::vector<Dim> shape) {
+    Buffer buffer;
+    buffer.name = name;
+    buffer.type = type;
+    buffer.shape = std::move(shape);
+    buffer.role = Role::kInput;
+    program.buffers.push_back(std::move(buffer));
+  };
+  const auto multiply = [&](int64_t k) {  // by the tensor that is added next
+    Family family;
+    family.op = OpKind::kGmm;
+    family.space = SpaceId{0};
+    family.tiling.k = static_cast<int32_t>(k);
+    family.reads = {BufferId{0}, id()};
+    program.families.push_back(std::move(family));
+  };
+  Space rows;
+  rows.kind = SpaceKind::kRows;
+  program.spaces.push_back(rows);
+  const Dim tokens{Extent::kTokens, 0}, experts{Extent::kExperts, 0};
+  const auto fixed = [](int64_t size) { return Dim{Extent::kFixed, size}; };
+  for (const char* name : {"x", "dy"}) add(name, DType::kBF16, {tokens, fixed(dims.hidden)});
+  Entry entry;
+  entry.expertIds = id();
+  program.entries.push_back(entry);
+  add("expert_ids", DType::kI32, {tokens, fixed(dims.topK)});
+  add("expert_weights", DType::kF32, {tokens, fixed(dims.topK)});
+  multiply(dims.hidden);
+  add("gate_up_weight", DType::kBF16, {experts, fixed(dims.hidden), fixed(2 * dims.inter)});
+  multiply(dims.inter);
+  add("down_weight", DType::kBF16, {experts, fixed(dims.inter), fixed(dims.hidden)});
+  return program;
+}
+
+TensorMap makeInputs(const MoeDims& dims, const InputsSpec& spec, int rank, int64_t tokens) {
+  return *makeProgramInputs(sketchOf(dims), spec, rank, tokens);
 }
 
 }  // namespace sluice::tools

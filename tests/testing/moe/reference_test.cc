@@ -1,4 +1,4 @@
-#include "tools/moe/reference.h"
+#include "tests/testing/moe/reference.h"
 
 #include <catch2/catch.hpp>
 #include <cmath>

@@ -21,8 +21,9 @@
 
 #include "runtime/base/dtype.h"
 #include "runtime/base/expected.h"
+#include "tests/testing/moe/dims.h"
+#include "tools/evaluate/values.h"
 #include "tools/io/tensor.h"
-#include "tools/moe/dims.h"
 
 namespace sluice::tools {
 
@@ -66,11 +67,6 @@ using ExpertGradients =
 // Errors: an expert id out of range or repeated in a row (rank, token).
 Expected<std::vector<MoeTokenResults>> moeReference(const MoeDims& dims, std::span<const MoeInputs> ranks,
                                                     const ExpertGradients& gradients, int threads);
-
-struct OutputError {
-  std::string_view name;
-  double relative = 0;  // |found - reference| / |reference| over all ranks, L2; NaN where either has one
-};
 
 // One entry for each output that is there at every rank, in the order of MoeOutputs.
 Expected<std::vector<OutputError>> moeErrors(const MoeDims& dims, std::span<const MoeInputs> inputs,

@@ -1,4 +1,4 @@
-#include "tools/cli/run_threads.h"
+#include "tools/cli/run_ranks.h"
 
 #include <catch2/catch.hpp>
 #include <cstdlib>

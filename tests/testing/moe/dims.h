@@ -11,6 +11,7 @@
 #include "runtime/base/dtype.h"
 #include "runtime/base/expected.h"
 #include "runtime/program/program.h"
+#include "tools/moe/inputs.h"
 
 namespace sluice::tools {
 
@@ -40,5 +41,11 @@ MoeTensor moeTensor(const MoeDims& dims, std::string_view name, int rank, int64_
 // missing, or a tensor has not the shape that the layer gives it; there are other tensors (but for rows that
 // are saved) or families, or more than one activation. Gradients may be added to what their tensors hold.
 Expected<MoeDims> moeDimsOf(const TaskProgram& program);
+
+// As much of a program of the layer as its inputs are made by; it has no tasks.
+TaskProgram sketchOf(const MoeDims& dims);
+
+// All inputs of one rank of the layer, as makeProgramInputs() makes them for any program of it.
+TensorMap makeInputs(const MoeDims& dims, const InputsSpec& spec, int rank, int64_t tokens);
 
 }  // namespace sluice::tools

@@ -1,7 +1,7 @@
 // Views of the tensors of a file as the inputs and outputs of the layer.
 #include <fmt/format.h>
 
-#include "tools/moe/reference.h"
+#include "tests/testing/moe/reference.h"
 
 namespace sluice::tools {
 namespace {

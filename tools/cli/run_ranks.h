@@ -1,0 +1,19 @@
+// The ranks of a run, together: threads of this process, or this process as one of them.
+//
+// Free functions. All outputs of a run appear, or none; rank 0 prints the report of all.
+#pragma once
+
+#include "runtime/comm/transport.h"
+#include "tools/cli/run_job.h"
+
+namespace sluice::tools {
+
+// Loads this rank's inputs, runs, and writes its outputs if all ranks can write theirs. Collective, also
+// where this rank has no job: then all ranks learn why. The result is the exit status; kExitFailure where
+// another rank is the one to say what failed.
+Expected<int> runAsRank(const Expected<Job>& job, double timeoutSeconds, Transport& transport);
+
+// All ranks as threads of this process. Error: that of the rank that failed first.
+Expected<int> runThreads(const Job& job);
+
+}  // namespace sluice::tools
