@@ -170,15 +170,17 @@ PARTS = {
     "fuzz": lambda: script("fuzzing", ["tools/fuzz", "--quick", "--minutes", "0.1"]),
     "debian13": debian13,
     "compiler-asan": lambda: bazel_test("compiler and tools under ASan+UBSan", COMPILER_TESTS, ["--config=asan"]),
+    # after "fast", which generates headers
+    "tidy": lambda: script("clang-tidy", ["tools/ci/tidy", "--all"]),
     "libraries": lambda: bazel_test("PyTorch, MPI, oneDNN and what is installed", LIBRARY_TESTS),
 }
-NOT_BY_DEFAULT = ("compiler-asan", "debian13", "libraries")
+NOT_BY_DEFAULT = ("compiler-asan", "tidy", "debian13", "libraries")
 
 
 def main():
     wanted = sys.argv[1:] or [name for name in PARTS if name not in NOT_BY_DEFAULT]
     if wanted == ["--all"]:
-        wanted = [name for name in PARTS if name not in NOT_BY_DEFAULT or name == "compiler-asan"]
+        wanted = [name for name in PARTS if name not in NOT_BY_DEFAULT or name in ("compiler-asan", "tidy")]
     unknown = [name for name in wanted if name not in PARTS]
     if unknown:
         print(f"run_tests: error: unknown part '{unknown[0]}', expected some of {', '.join(PARTS)}", file=sys.stderr)

@@ -17,7 +17,7 @@ constexpr uint32_t kControl = UINT32_MAX;  // as a handle: the section in the pe
 
 Expected<bool> Link::advance(RemoteMemory& memory, Outbox& outbox) {
   if (!flying_) return begin(memory, outbox);
-  const Expected<bool> ended = end(memory, outbox);
+  Expected<bool> ended = end(memory, outbox);
   if (!ended || !*ended) return ended;
   const Expected<bool> begun = begin(memory, outbox);
   return begun ? Expected<bool>(true) : begun;
