@@ -3,6 +3,7 @@
 #include <llvm/Config/llvm-config.h>
 
 #include <CLI/CLI.hpp>
+#include <cctype>
 #include <charconv>
 #include <cstdio>
 #include <optional>
@@ -16,7 +17,6 @@
 #include "runtime/program/text.h"
 #include "tools/command_line.h"
 #include "tools/sluicec_kept.h"
-#include "tools/sluicec_reference.h"
 #include "tools/sluicec_report.h"
 #include "tools/version.h"
 
@@ -34,14 +34,11 @@ constexpr const char* kFooter = R"(Examples:
   sluicec layer.mlir --emit=program-text
   sluicec graphs/moe_ffn/train.json --explain
   sluicec graphs/moe_ffn/train.json --set ep=8 --expect zipf:1.2 -o layer.slp
-  sluicec graphs/moe_ffn/forward.json --trainable all --emit=json > train.json
+  sluicec graphs/moe_ffn/forward.json --set activation=geglu --trainable all --emit=json > train.json
   sluicec graphs/moe_ffn/train.json --target ascend910b --set ep=8 -o layer.slp
   sluicec graphs/moe_ffn/train.json --emit=dot | dot -Tsvg > layer.svg
-  sluicec graphs/moe_ffn/backward.json --policy=reference --target ascend910b --set tp=4 --set ep=4 --set seq=8192
 
 An unknown symbol or one out of its range is an error that lists the symbols of the graph.
-The policy reference prints the static plan of the reference system, which cannot be run. It has symbols of its own:
-tp (tensor-parallel ranks, 1), seq (tokens that they share, max_tokens) and rank (whose queues, 0).
 Targets are files NAME.json in $SLUICE_TARGETS, else beside the compiler, or else the models inside of it (ascend910b,
 cpu, h200); a path that ends in .json is taken as it is.
 Exit status: 0 done, 1 bad input or a file that cannot be written, 2 wrong usage.)";
@@ -53,7 +50,6 @@ struct Arguments {
   std::string output;
   std::string emit;
   std::string stopAfter;
-  std::string policy = "slots";
   std::vector<std::string> trainable;
   std::string cores;
   std::string expect;
@@ -76,19 +72,17 @@ void declare(CLI::App& app, Arguments& arguments) {
   for (std::string_view phase : phaseNames()) phases.emplace_back(phase);
   app.add_option("graph", arguments.graph, "graph file, GRAPH.json or GRAPH.mlir")->required();
   app.add_option("--target", arguments.target, "device model (default cpu)");
-  app.add_option("--set", arguments.sets, "SYMBOL=NUMBER: sets a symbol of the graph; may be repeated")
+  app.add_option("--set", arguments.sets,
+                 "SYMBOL=VALUE: sets a symbol of the graph, to a number or a word; may be repeated")
       ->allow_extra_args(false);
   app.add_option("-o,--output", arguments.output, "program file to write");
   app.add_option("--emit", arguments.emit,
                  "print moe, task (IR), program-text, json (the graph as a graph file) or dot (graph and "
-                 "families, for "
-                 "Graphviz) to standard output; with --policy=reference, plan-text (default) or plan-json")
-      ->check(CLI::IsMember({"moe", "task", "program-text", "json", "dot", "plan-text", "plan-json"}));
+                 "families, for Graphviz) to standard output")
+      ->check(CLI::IsMember({"moe", "task", "program-text", "json", "dot"}));
   app.add_flag("--explain{text}", arguments.explain,
                "print what became of every node and why, and the memory plan; --explain=json for tools");
   app.add_flag("--time", arguments.time, "print how long each phase took to standard error");
-  app.add_option("--policy", arguments.policy, "slots (default) or reference")
-      ->check(CLI::IsMember({"slots", "reference"}));
   app.add_option("--stop-after", arguments.stopAfter, "print the IR after this phase; no program is made")
       ->check(CLI::IsMember(phases));
   app.add_option("--cores", arguments.cores,
@@ -123,38 +117,19 @@ void declare(CLI::App& app, Arguments& arguments) {
   app.footer(kFooter);
 }
 
-// Splits SYMBOL=NUMBER.
-std::optional<std::pair<std::string, int64_t>> parseSet(const std::string& text) {
+// Takes SYMBOL=VALUE: what begins like a word is one. Returns whether it could.
+bool addSet(const std::string& text, CompileOptions& options) {
   const size_t equals = text.find('=');
-  if (equals == std::string::npos || equals == 0) return std::nullopt;
-  int64_t value = 0;
-  const char* begin = text.data() + equals + 1;
-  const char* end = text.data() + text.size();
-  const auto [rest, error] = std::from_chars(begin, end, value);
-  if (error != std::errc() || rest != end || begin == end) return std::nullopt;
-  return std::pair{text.substr(0, equals), value};
-}
-
-bool emitsPlan(const Arguments& arguments) { return arguments.emit.starts_with("plan-"); }
-
-// What does not go with --policy=reference, or empty.
-std::string checkReferenceUsage(const Arguments& arguments) {
-  if (!arguments.output.empty())
-    return "--policy=reference gives a plan that cannot be executed, so no program for -o";
-  if (!arguments.stopAfter.empty()) return "--policy=reference has no phases for --stop-after";
-  if (!arguments.emit.empty() && !emitsPlan(arguments))
-    return fmt::format("--policy=reference gives --emit=plan-text or plan-json, not {}", arguments.emit);
-  const CompileOptions& options = arguments.options;
-  if (!arguments.explain.empty() || arguments.time)
-    return "--policy=reference has no --explain and no --time";
-  if (options.accumulate) return "--policy=reference has no --accumulate";
-  if (!arguments.expect.empty()) return "--policy=reference expects even routing, so it has no --expect";
-  if (!options.fuse.empty()) return "--policy=reference fuses nothing, so it has no --fuse";
-  if (options.trainable) return "--policy=reference derives nothing, so it has no --trainable";
-  if (!arguments.cores.empty() || options.slotRows != 0 || options.tile != 0)
-    return "--policy=reference takes cores and tiles from target and graph, not from --cores, --slot-rows or "
-           "--tile";
-  return {};
+  if (equals == std::string::npos || equals == 0 || equals + 1 == text.size()) return false;
+  const std::string name = text.substr(0, equals), value = text.substr(equals + 1);
+  if (std::isalpha(static_cast<unsigned char>(value[0])) != 0) {
+    options.words.emplace_back(name, value);
+    return true;
+  }
+  int64_t number = 0;
+  const auto [rest, error] = std::from_chars(value.data(), value.data() + value.size(), number);
+  options.sets.emplace_back(name, number);
+  return error == std::errc() && rest == value.data() + value.size();
 }
 
 // What is wrong with what to tell, or empty.
@@ -174,17 +149,12 @@ std::string checkReportUsage(const Arguments& arguments) {
 
 // What is wrong with the arguments taken together, or empty.
 std::string checkUsage(Arguments& arguments) {
-  for (const std::string& set : arguments.sets) {
-    const auto parsed = parseSet(set);
-    if (!parsed) return fmt::format("--set {}: expected SYMBOL=NUMBER", set);
-    arguments.options.sets.push_back(*parsed);
-  }
+  for (const std::string& set : arguments.sets)
+    if (!addSet(set, arguments.options)) return fmt::format("--set {}: expected SYMBOL=VALUE", set);
   if (!arguments.trainable.empty()) arguments.options.trainable = arguments.trainable;
   if (!arguments.cores.empty())
     if (const std::string wrong = parseCores(arguments.cores, arguments.options); !wrong.empty())
       return wrong;
-  if (arguments.policy == "reference") return checkReferenceUsage(arguments);
-  if (emitsPlan(arguments)) return fmt::format("--emit={} needs --policy=reference", arguments.emit);
   if (arguments.options.keep != "all" && !arguments.options.trainable)
     return "--keep is of a derived backward, so it needs --trainable";
   if (arguments.options.grads != "F32" && !arguments.options.trainable)
@@ -238,8 +208,8 @@ int makeProgram(const Arguments& arguments, const Target& target) {
     if (Status written = writeProgram(program, arguments.output); !written)
       return fail("error: " + written.error().message, kBadInput);
   if (arguments.time) fmt::print(stderr, "{}", timesOf(*compiled));
-  if (!arguments.explain.empty()) show(explanationOf(*compiled, arguments.graph, arguments.explain));
-  if (arguments.emit == "dot") show(dotOf(*compiled, arguments.graph));
+  if (!arguments.explain.empty()) show(explanationOf(*compiled, arguments.explain));
+  if (arguments.emit == "dot") show(dotOf(*compiled));
   if (arguments.emit == "program-text") show(printProgram(program));
   if (arguments.emit == "task") show(printIr(*compiled->tasks));
   if (emitsGraph(arguments)) return printGraph(arguments, *compiled->graph);
@@ -253,13 +223,6 @@ int makeProgram(const Arguments& arguments, const Target& target) {
 int run(Arguments& arguments, const char* argv0) {
   const Expected<Target> target = loadTarget(arguments.target, targetFolders(argv0));
   if (!target) return fail(target.error().message, kBadInput);
-  if (arguments.policy == "reference") {
-    const Expected<std::string> plan =
-        printReferencePlan(arguments.graph, *target, arguments.options.sets, arguments.emit == "plan-json");
-    if (!plan) return fail(plan.error().message, kBadInput);
-    show(*plan);
-    return 0;
-  }
   if (!arguments.expect.empty()) {
     const Expected<Expectation> expect = readExpectation(arguments.expect);
     if (!expect) return fail(expect.error().message, kBadInput);

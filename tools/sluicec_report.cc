@@ -3,30 +3,25 @@
 #include <fmt/format.h>
 
 #include "compiler/api/ir.h"
-#include "compiler/export/export_graph.h"
 #include "compiler/export/graph_dot.h"
 #include "compiler/report/explain.h"
 
 namespace sluice {
 namespace {
 
-// Empty where no graph file could express it.
-Graph graphOf(const Compiled& compiled, const std::string& path) {
-  Expected<Graph> graph = exportGraph(*compiled.graph->module, path);
-  return graph ? std::move(*graph) : Graph{};
+moe::GraphOp graphOf(const Compiled& compiled) {
+  return *compiled.graph->module.get().getOps<moe::GraphOp>().begin();
 }
 
 }  // namespace
 
-std::string explanationOf(const Compiled& compiled, const std::string& path, const std::string& kind) {
-  const Explanation explanation = explain(compiled.program, graphOf(compiled, path), compiled.decisions);
+std::string explanationOf(const Compiled& compiled, const std::string& kind) {
+  const Explanation explanation = explain(compiled.program, graphOf(compiled), compiled.decisions);
   return kind == "json" ? printExplanationJson(*compiled.program, explanation)
                         : printExplanation(*compiled.program, explanation);
 }
 
-std::string dotOf(const Compiled& compiled, const std::string& path) {
-  return printDot(graphOf(compiled, path), *compiled.program);
-}
+std::string dotOf(const Compiled& compiled) { return printDot(graphOf(compiled), *compiled.program); }
 
 std::string timesOf(const Compiled& compiled) {
   std::string text;

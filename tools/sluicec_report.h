@@ -7,11 +7,11 @@
 
 namespace sluice {
 
-// `path` is that of the graph, `kind` is "text" or "json".
-std::string explanationOf(const Compiled& compiled, const std::string& path, const std::string& kind);
+// `kind` is "text" or "json".
+std::string explanationOf(const Compiled& compiled, const std::string& kind);
 
 // Graph and families for Graphviz.
-std::string dotOf(const Compiled& compiled, const std::string& path);
+std::string dotOf(const Compiled& compiled);
 
 // A line a phase, in milliseconds, and their sum.
 std::string timesOf(const Compiled& compiled);

@@ -12,58 +12,27 @@
 #include "compiler/api/core_options.h"
 #include "compiler/api/ir.h"
 #include "compiler/api/pass_timer.h"
+#include "compiler/dialect/diagnostics.h"
 #include "compiler/dialect/moe.h"
 #include "compiler/dialect/task.h"
 #include "compiler/emit/emit.h"
-#include "compiler/export/export_graph.h"
 #include "compiler/export/graph_json.h"
 #include "compiler/graph/read_graph.h"
-#include "compiler/import/import.h"
 #include "compiler/import/mlir_text.h"
 #include "compiler/passes/pipeline.h"
 #include "llvm/Support/MemoryBuffer.h"
 #include "llvm/Support/SourceMgr.h"
 #include "mlir/IR/BuiltinOps.h"
-#include "mlir/IR/Diagnostics.h"
 #include "mlir/IR/MLIRContext.h"
 #include "mlir/IR/Verifier.h"
 #include "mlir/Parser/Parser.h"
 #include "mlir/Pass/PassManager.h"
-#include "runtime/base/one_line.h"
 #include "runtime/program/verify.h"
 
 namespace sluice {
 namespace {
 
 using Module = mlir::OwningOpRef<mlir::ModuleOp>;
-
-// Collects diagnostics as text, for as long as it lives.
-class Report {
- public:
-  Report(mlir::MLIRContext& context, std::string path)
-      : path_(std::move(path)),
-        handler_(&context, [this](mlir::Diagnostic& diagnostic) { add(diagnostic); }) {}
-
-  Error error() const {
-    return Error{text_.empty() ? path_ + ": error: compilation failed" : text_.substr(0, text_.size() - 1)};
-  }
-
- private:
-  void add(const mlir::Diagnostic& diagnostic) {
-    if (diagnostic.getSeverity() == mlir::DiagnosticSeverity::Error) addLine("error", diagnostic);
-    for (const mlir::Diagnostic& note : diagnostic.getNotes()) addLine("note", note);
-  }
-
-  void addLine(const char* severity, const mlir::Diagnostic& diagnostic) {
-    const std::string source = sourceOf(diagnostic.getLocation());
-    text_ += oneLine(fmt::format("{}: {}: {}", source.empty() ? path_ : source, severity, diagnostic.str())) +
-             "\n";
-  }
-
-  const std::string path_;
-  std::string text_;
-  mlir::ScopedDiagnosticHandler handler_;
-};
 
 Target adjust(Target target, const CompileOptions& options) {
   if (options.cores != 0) target.cores = options.cores;
@@ -100,6 +69,7 @@ std::string optionLine(const CompileOptions& options) {
   std::string line;
   const auto add = [&](const std::string& word) { line += (line.empty() ? "" : " ") + word; };
   for (const auto& [name, value] : options.sets) add(fmt::format("--set {}={}", name, value));
+  for (const auto& [name, word] : options.words) add(fmt::format("--set {}={}", name, word));
   if (options.cores != 0) add(fmt::format("--cores {}", options.cores));
   if (options.separate != SeparateCores{}) add("--cores " + coresText(options.separate));
   if (options.slotRows != 0) add(fmt::format("--slot-rows {}", options.slotRows));
@@ -137,18 +107,12 @@ uint64_t hashOf(mlir::ModuleOp module) {
   return std::max<uint64_t>(hash, 1);
 }
 
-Expected<Module> importJson(const std::string& path, const CompileOptions& options,
-                            mlir::MLIRContext& context) {
-  const Expected<Graph> graph = readGraph(path, options.sets);
-  if (!graph) return graph.error();
-  return importGraph(*graph, context);
-}
-
 Expected<Module> parseMlir(const std::string& path, const CompileOptions& options,
                            mlir::MLIRContext& context) {
-  if (!options.sets.empty())
-    return Error{fmt::format("{}: error: symbol '{}' cannot be set, since an .mlir file has its sizes", path,
-                             options.sets.front().first)};
+  if (!options.sets.empty() || !options.words.empty())
+    return Error{
+        fmt::format("{}: error: symbol '{}' cannot be set, since an .mlir file has its sizes", path,
+                    options.sets.empty() ? options.words.front().first : options.sets.front().first)};
   std::error_code failed;
   if (!std::filesystem::is_regular_file(path, failed))
     return Error{fmt::format("{}: error: no such file, or not a regular one", path)};
@@ -254,8 +218,8 @@ class Compilation {
   Status read(bool isMlir) {
     const Stopwatch watch(times_, "read");
     ++runs_["read"];
-    Expected<Module> module =
-        isMlir ? parseMlir(path_, options_, *context_) : importJson(path_, options_, *context_);
+    Expected<Module> module = isMlir ? parseMlir(path_, options_, *context_)
+                                     : readGraph(path_, {options_.sets, options_.words}, *context_);
     if (!module) return module.error();
     if (*module && options_.accumulate) accumulateAll(module->get());
     if (!*module || failed(mlir::verify(module->get()))) return report_.error();
@@ -285,7 +249,7 @@ class Compilation {
   Target target_;
   const CompileOptions options_;
   const std::shared_ptr<mlir::MLIRContext> context_;
-  Report report_;
+  DiagnosticReport report_;
   Module module_;
   IrPointer graph_;
 };
@@ -313,12 +277,9 @@ Expected<IrPointer> deriveGraph(const std::string& path, const Target& target,
 }
 
 Expected<std::string> graphFileOf(const Ir& graph, const std::string& path) {
-  const Expected<Graph> exported = exportGraph(*graph.module, path);
-  if (!exported) return exported.error();
-  std::string text = printGraphJson(*exported);
-  // A graph of the dialect may do what a file may not, such as have an input that nothing reads.
-  if (const Expected<Graph> again = readGraphText(text, path + " as JSON", {}); !again) return again.error();
-  return text;
+  const auto graphs = llvm::to_vector(graph.module.get().getOps<moe::GraphOp>());
+  if (graphs.size() == 1) return printGraphJson(graphs.front(), path);
+  return Error{fmt::format("{}: error: has {} moe.graph ops, expected one", path, graphs.size())};
 }
 
 std::string printIr(const Ir& ir) { return printed(*ir.module); }

@@ -32,10 +32,11 @@ struct SeparateCores {
 };
 
 struct CompileOptions {
-  std::vector<std::pair<std::string, int64_t>> sets;  // symbols of a graph file; none for .mlir
-  int32_t cores = 0;                                  // seats of a lane; 0: the target's
-  SeparateCores separate = {};                        // instead, where they are of two kinds
-  int32_t slotRows = 0;                               // rows of a slot; 0: chosen, or the target's
+  std::vector<std::pair<std::string, int64_t>> sets;            // symbols of a graph file; none for .mlir
+  std::vector<std::pair<std::string, std::string>> words = {};  // likewise, those whose value is a word
+  int32_t cores = 0;                                            // seats of a lane; 0: the target's
+  SeparateCores separate = {};                                  // instead, where they are of two kinds
+  int32_t slotRows = 0;                                         // rows of a slot; 0: chosen, or the target's
   int32_t tile = 0;         // most rows and columns of a task of a product; 0: likewise
   bool accumulate = false;  // all weight gradients add to what their outputs hold
   // Inputs of the graph's only entry, for which an entry `backward` is derived that gives their gradients;

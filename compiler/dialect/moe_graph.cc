@@ -44,6 +44,7 @@ LogicalResult GraphOp::verify() {
                                 << experts << " experts";
   }
   for (mlir::NamedAttribute symbol : getSymbols()) {
+    if (failed(checkName(*this, "symbol", symbol.getName()))) return mlir::failure();
     const auto value = mlir::dyn_cast<mlir::IntegerAttr>(symbol.getValue());
     if (!value || !value.getType().isInteger(64)) {
       return emitError("graph '") << getSymName() << "': symbol '" << symbol.getName().getValue()

@@ -1,7 +1,6 @@
 #include "compiler/emit/emit.h"
 
-#include <fmt/format.h>
-
+#include "compiler/dialect/diagnostics.h"
 #include "llvm/ADT/StringMap.h"
 
 namespace sluice {
@@ -205,11 +204,5 @@ class Emitter {
 }  // namespace
 
 Draft draftOf(task::ProgramOp program) { return Emitter(program).run(); }
-
-std::string sourceOf(mlir::Location location) {
-  const auto file = location->findInstanceOf<mlir::FileLineColLoc>();
-  if (!file) return {};
-  return fmt::format("{}:{}:{}", file.getFilename().str(), file.getLine(), file.getColumn());
-}
 
 }  // namespace sluice

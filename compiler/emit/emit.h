@@ -15,7 +15,4 @@ Draft draftOf(task::ProgramOp program);
 // The complete program. verify() decides whether it may run.
 inline TaskProgram emitProgram(task::ProgramOp program) { return draftOf(program).program; }
 
-// "file:line:column" of a location, or empty where it has none.
-std::string sourceOf(mlir::Location location);
-
 }  // namespace sluice

@@ -5,7 +5,7 @@
 #include <map>
 #include <set>
 
-#include "compiler/graph/ops.h"
+#include "compiler/dialect/moe_gradient.h"
 
 namespace sluice {
 namespace {
@@ -24,20 +24,11 @@ std::string quoted(std::string_view text) {
 constexpr std::string_view kCommunication = "#cfe2f3", kProduct = "#f9cb9c", kWeightGrad = "#d9ead3",
                            kElementWise = "#fff2cc", kRouting = "#eeeeee";
 
-std::string_view colourOf(GraphOp op) {
-  switch (op) {
-    case GraphOp::kRoute:
-      return kRouting;
-    case GraphOp::kDispatch:
-    case GraphOp::kCombine:
-      return kCommunication;
-    case GraphOp::kGmm:
-      return kProduct;
-    case GraphOp::kGmmWeightGrad:
-      return kWeightGrad;
-    default:
-      return kElementWise;
-  }
+std::string_view colourOf(mlir::Operation* op) {
+  if (llvm::isa<moe::RouteOp>(op)) return kRouting;
+  if (llvm::isa<moe::DispatchOp, moe::CombineOp>(op)) return kCommunication;
+  if (llvm::isa<moe::GmmOp, moe::GmmActivationOp, moe::GmmActivationGradOp>(op)) return kProduct;
+  return llvm::isa<moe::GmmWeightGradOp>(op) ? kWeightGrad : kElementWise;
 }
 
 std::string_view colourOf(OpKind op) {
@@ -81,7 +72,7 @@ bool isWide(SpaceKind producer, SpaceKind consumer, EventSpace event) {
 
 class DotPrinter {
  public:
-  DotPrinter(const Graph& graph, const TaskProgram& program) : graph_(graph), program_(program) {}
+  DotPrinter(moe::GraphOp graph, const TaskProgram& program) : graph_(graph), program_(program) {}
 
   std::string run() {
     findEvents();
@@ -119,9 +110,11 @@ class DotPrinter {
     line(1, fmt::format("subgraph cluster_{} {{\n", index));
     line(2, fmt::format("label={}; style=rounded;\n", quoted("entry " + name)));
     line(2, fmt::format("subgraph cluster_{}_graph {{\n      label=\"graph\"; style=dotted;\n", index));
-    for (size_t e = 0; e < graph_.entries.size(); ++e)
-      for (size_t n = 0; graph_.entries[e].name == name && n < graph_.entries[e].nodes.size(); ++n)
-        addNode(e, n);
+    size_t e = 0;
+    for (auto entry : graph_.getOps<moe::EntryOp>()) {
+      if (entry.getSymName() == name) addNodes(entry, e);
+      ++e;
+    }
     line(2, "}\n");
     line(2, fmt::format("subgraph cluster_{}_families {{\n      label=\"families\"; style=dotted;\n", index));
     for (uint32_t f = 0; f < program_.families.size(); ++f)
@@ -132,30 +125,36 @@ class DotPrinter {
     line(1, "}\n");
   }
 
-  void addNode(size_t entryIndex, size_t nodeIndex) {
-    const GraphEntry& entry = graph_.entries[entryIndex];
-    const GraphNode& node = entry.nodes[nodeIndex];
-    const std::string id = fmt::format("n_{}_{}", entryIndex, nodeIndex);
-    line(3, fmt::format("{} [label={}, fillcolor=\"{}\"];\n", id,
-                        quoted(node.name + "\n" + std::string(schemaOf(node.op).name)), colourOf(node.op)));
-    for (const TensorUse& use : node.inputs)
-      if (use.tensor) addUse(entry, use.tensor, id);
-    for (const TensorUse& use : node.outputs)
-      if (use.tensor) makers_[use.tensor] = {entryIndex, id};
+  void addNodes(moe::EntryOp entry, size_t index) {
+    size_t number = 0;
+    for (auto node : entry.getOps<moe::NodeOp>()) {
+      const std::string id = fmt::format("n_{}_{}", index, number++);
+      const std::string label = node.getNode().str() + "\n" + node->getName().stripDialect().str();
+      line(3, fmt::format("{} [label={}, fillcolor=\"{}\"];\n", id, quoted(label), colourOf(node)));
+      for (mlir::Value operand : node->getOperands()) addUse(operand, id);
+      for (mlir::Value result : node->getResults()) makers_[result] = id;
+    }
+    for (auto save : entry.getOps<moe::SaveOp>())
+      savers_[save.getTensor().str()] = makers_.lookup(save.getValue());
   }
 
   // An edge from the node that makes a tensor; from an earlier entry's it crosses the clusters.
-  void addUse(const GraphEntry& entry, TensorId tensor, const std::string& to) {
-    const auto maker = makers_.find(tensor);
-    if (maker == makers_.end()) return;  // an input
-    const auto& [entryIndex, from] = maker->second;
-    const std::string label = quoted(graph_.at(tensor).name);
-    if (graph_.entries[entryIndex].name == entry.name) {
-      line(3, fmt::format("{} -> {} [label={}];\n", from, to, label));
-    } else {
-      handOvers_.push_back(
-          fmt::format("{} -> {} [label={}, color=gray, fontcolor=gray];\n", from, to, label));
-    }
+  void addUse(mlir::Value tensor, const std::string& to) {
+    if (const auto maker = makers_.find(tensor); maker != makers_.end())
+      line(3, fmt::format("{} -> {} [label={}];\n", maker->second, to, quoted(nameOf(tensor))));
+    auto saved = tensor.getDefiningOp<moe::SavedOp>();
+    const auto saver = savers_.find(saved ? saved.getTensor().str() : std::string());
+    if (saver != savers_.end())
+      handOvers_.push_back(fmt::format("{} -> {} [label={}, color=gray, fontcolor=gray];\n", saver->second,
+                                       to, quoted(saver->first)));
+  }
+
+  // A tensor that leaves its entry goes by the name that it leaves under.
+  static std::string nameOf(mlir::Value tensor) {
+    for (mlir::Operation* user : tensor.getUsers())
+      if (llvm::isa<moe::OutputOp, moe::SaveOp>(user))
+        return user->getAttrOfType<mlir::StringAttr>("tensor").str();
+    return moe::nameOf(tensor);
   }
 
   void addFamily(uint32_t f) {
@@ -182,17 +181,18 @@ class DotPrinter {
       }
   }
 
-  const Graph& graph_;
+  moe::GraphOp graph_;
   const TaskProgram& program_;
   std::string text_;
-  std::map<uint32_t, Event> events_;  // by EventId
-  std::map<TensorId, std::pair<size_t, std::string>> makers_;
+  std::map<uint32_t, Event> events_;                 // by EventId
+  llvm::DenseMap<mlir::Value, std::string> makers_;  // node by result
+  std::map<std::string, std::string> savers_;        // likewise, by the name that it is saved under
   std::vector<std::string> handOvers_;
 };
 
 }  // namespace
 
-std::string printDot(const Graph& graph, const TaskProgram& program) {
+std::string printDot(moe::GraphOp graph, const TaskProgram& program) {
   return DotPrinter(graph, program).run();
 }
 

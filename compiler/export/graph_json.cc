@@ -2,8 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
 
+#include "compiler/dialect/diagnostics.h"
 #include "compiler/graph/ops.h"
 
 namespace sluice {
@@ -11,105 +15,163 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-Json symbolsJson(const Graph& graph) {
-  Json symbols = Json::object();
-  for (const GraphSymbol& symbol : graph.symbols) {
-    symbols[symbol.name] = {{"default", symbol.value}, {"min", symbol.value}, {"max", symbol.value}};
-    if (!symbol.doc.empty()) symbols[symbol.name]["doc"] = symbol.doc;
+std::string textOf(std::optional<llvm::StringRef> text) { return text ? text->str() : std::string(); }
+
+Json shapeJson(moe::MoeTensorType type) {
+  Json shape = Json::array();
+  for (int64_t dim : type.getShape())
+    shape.push_back(dim == moe::MoeTensorType::kTokens    ? Json("T")
+                    : dim == moe::MoeTensorType::kRows    ? Json("R")
+                    : dim == moe::MoeTensorType::kExperts ? Json("E")
+                                                          : Json(dim));
+  return shape;
+}
+
+Json typeJson(mlir::Type type) {
+  const auto tensor = llvm::dyn_cast<moe::MoeTensorType>(type);
+  if (!tensor) return {{"type", "routing"}};
+  const mlir::Type element = tensor.getElementType();
+  return {{"type", element.isBF16()  ? "BF16"
+                   : element.isF32() ? "F32"
+                                     : "I32"},
+          {"shape", shapeJson(tensor)}};
+}
+
+// Entries first, since they name what the table of tensors holds.
+class GraphPrinter {
+ public:
+  GraphPrinter(moe::GraphOp graph, const std::string& file) : graph_(graph), file_(file) {}
+
+  Expected<std::string> run();
+
+ private:
+  void fail(mlir::Operation* op, const std::string& message) {
+    const std::string source = sourceOf(op->getLoc());
+    if (!error_) error_ = Error{fmt::format("{}: error: {}", source.empty() ? file_ : source, message)};
   }
-  return symbols;
-}
 
-Json tensorJson(const GraphTensor& tensor) {
-  Json json{{"type", tensor.routing ? std::string("routing") : std::string(dtypeName(tensor.type))}};
-  if (!tensor.routing) {
-    json["shape"] = Json::array();
-    for (const Dim& dim : tensor.shape)
-      json["shape"].push_back(dim.extent == Extent::kTokens    ? Json("T")
-                              : dim.extent == Extent::kRows    ? Json("R")
-                              : dim.extent == Extent::kExperts ? Json("E")
-                                                               : Json(dim.size));
+  void reserveNames(mlir::Operation* op) {
+    if (auto node = llvm::dyn_cast<moe::NodeOp>(op)) {
+      for (mlir::Value result : node->getResults()) reserved_.insert(moe::tensorName(result).str());
+    } else if (const auto name = op->getAttrOfType<mlir::StringAttr>("tensor")) {
+      reserved_.insert(name.str());
+    }
   }
-  if (!tensor.alias.empty()) json["alias"] = tensor.alias;
-  return json;
-}
 
-Json namesJson(const Graph& graph, const std::vector<TensorUse>& uses) {
-  Json names = Json::array();
-  for (const TensorUse& use : uses) names.push_back(graph.at(use.tensor).name);
-  return names;
-}
-
-Json portsJson(const Graph& graph, std::span<const OpPort> ports, const std::vector<TensorUse>& uses) {
-  Json json = Json::object();
-  for (size_t i = 0; i < ports.size() && i < uses.size(); ++i)
-    if (uses[i].tensor) json[std::string(ports[i].name)] = graph.at(uses[i].tensor).name;
-  return json;
-}
-
-std::string_view spaceName(GraphSpace space) {
-  switch (space) {
-    case GraphSpace::kTokens:
-      return "tokens";
-    case GraphSpace::kRows:
-      return "rows";
-    case GraphSpace::kExperts:
-      return "experts";
+  Json entryJson(moe::EntryOp op) {
+    Json json{{"name", op.getSymName().str()}};
+    if (op.getAfter()) json["after"] = op.getAfter()->str();
+    for (auto save : op.getOps<moe::SaveOp>()) leaves(save);
+    for (auto output : op.getOps<moe::OutputOp>()) leaves(output);
+    addNames(json, "inputs", op.getOps<moe::InputOp>());
+    addNames(json, "saved", op.getOps<moe::SavedOp>());
+    for (auto node : op.getOps<moe::NodeOp>())
+      for (mlir::Value result : node->getResults())
+        define(result, nameOf(node, result), aliases_.lookup(result));
+    json["nodes"] = Json::array();
+    for (auto node : op.getOps<moe::NodeOp>()) json["nodes"].push_back(nodeJson(node));
+    addNames(json, "save", op.getOps<moe::SaveOp>());
+    addNames(json, "outputs", op.getOps<moe::OutputOp>());
+    return json;
   }
-  return "rows";
-}
 
-Json slotsJson(const ReferencePlan::Slots& slots) {
-  Json json = Json::object();
-  for (const auto& [name, slot] : slots) json[name] = slot;
-  return json;
-}
-
-Json referenceJson(const ReferencePlan& plan) {
-  Json json = Json::object();
-  if (!plan.core.empty()) json["core"] = plan.core;
-  if (plan.tiling) json["tiling"] = *plan.tiling;
-  if (!plan.inputs.empty()) json["inputs"] = slotsJson(plan.inputs);
-  if (!plan.outputs.empty()) json["outputs"] = slotsJson(plan.outputs);
-  if (plan.split) {
-    Json split = Json::object();
-    if (plan.split->inputs) split["inputs"] = *plan.split->inputs;
-    if (plan.split->dim) split["dim"] = *plan.split->dim;
-    split["rows"] = plan.split->rows;
-    json["split"] = std::move(split);
+  // A tensor that leaves its entry goes by the name that it leaves under.
+  template <class Sink>
+  void leaves(Sink sink) {
+    names_[sink.getValue()] = sink.getTensor().str();
+    aliases_[sink.getValue()] = textOf(sink.getAlias());
   }
-  if (!plan.after.empty()) json["after"] = plan.after;
-  return json;
-}
 
-Json nodeJson(const Graph& graph, const GraphNode& node) {
-  const OpSchema& schema = schemaOf(node.op);
-  Json json{{"name", node.name}};
-  if (!node.alias.empty()) json["alias"] = node.alias;
-  json["op"] = schema.name;
-  if (!node.kind.empty()) json["kind"] = node.kind;
-  if (node.limit) json["limit"] = *node.limit;
-  if (node.transpose) json["transpose"] = true;
-  if (node.accumulate) json["accumulate"] = true;
-  if (node.alpha) json["alpha"] = *node.alpha;
-  json["inputs"] = portsJson(graph, schema.inputs, node.inputs);
-  json["outputs"] = portsJson(graph, schema.outputs, node.outputs);
-  if (node.split) json["split"] = {{"space", spaceName(node.split->space)}, {"size", node.split->size}};
-  if (node.reference) json["reference"] = referenceJson(*node.reference);
-  return json;
-}
+  template <class Ops>
+  void addNames(Json& entry, const char* field, Ops ops) {
+    Json names = Json::array();
+    for (auto op : ops) {
+      names.push_back(op.getTensor().str());
+      if (op->getNumResults() > 0) define(op.getValue(), op.getTensor().str(), textOf(op.getAlias()));
+    }
+    if (!names.empty()) entry[field] = std::move(names);
+  }
 
-Json entryJson(const Graph& graph, const GraphEntry& entry) {
-  Json json{{"name", entry.name}};
-  if (!entry.after.empty()) json["after"] = entry.after;
-  if (!entry.inputs.empty()) json["inputs"] = namesJson(graph, entry.inputs);
-  if (!entry.saved.empty()) json["saved"] = namesJson(graph, entry.saved);
-  json["nodes"] = Json::array();
-  for (const GraphNode& node : entry.nodes) json["nodes"].push_back(nodeJson(graph, node));
-  if (!entry.save.empty()) json["save"] = namesJson(graph, entry.save);
-  if (!entry.outputs.empty()) json["outputs"] = namesJson(graph, entry.outputs);
-  return json;
-}
+  std::string nameOf(moe::NodeOp node, mlir::Value result) {
+    if (const auto leaves = names_.find(result); leaves != names_.end()) return leaves->second;
+    const std::string own = moe::tensorName(result).str(), stem = node.getNode().str();
+    if (!own.empty()) return own;
+    std::string name;
+    for (int number = 0; name.empty() || reserved_.contains(name); ++number) {
+      const std::string ending = fmt::format("_{}", number);
+      name = stem.substr(0, kMaxName - ending.size()) + ending;
+    }
+    reserved_.insert(name);
+    return name;
+  }
+
+  // `value` is the tensor of this name, which gets into the table when it is new.
+  void define(mlir::Value value, const std::string& name, const std::string& alias) {
+    names_[value] = name;
+    if (value.use_empty()) unread_.emplace(name, value.getDefiningOp());
+    if (!value.use_empty()) read_.insert(name);
+    if (!alias.empty() && !moe::isValidName(alias))
+      fail(value.getDefiningOp(), fmt::format("tensor '{}' has alias '{}', which is no name", name, alias));
+    if (tensors_.contains(name)) return;
+    tensors_[name] = typeJson(value.getType());
+    if (!alias.empty()) tensors_[name]["alias"] = alias;
+  }
+
+  Json nodeJson(moe::NodeOp op) {
+    const std::string word = op->getName().stripDialect().str(), name = op.getNode().str();
+    Json json{{"name", name}};
+    const OpSchema* schema = findOp(word);
+    if (schema == nullptr) {
+      fail(op, fmt::format("node '{}' is a {}, which graph files do not have", name, word));
+      return json;
+    }
+    if (op.getAlias()) json["alias"] = op.getAlias()->str();
+    if (op.getAlias() && !moe::isValidName(*op.getAlias()))
+      fail(op, fmt::format("node '{}' has alias '{}', which is no name", name, op.getAlias()->str()));
+    json["op"] = word;
+    addAttributes(op, json);
+    // Operands stand in the order of the schema; only a combine may lack one before the last.
+    std::vector<mlir::Value> operands(op->getOperands().begin(), op->getOperands().end());
+    if (auto combine = llvm::dyn_cast<moe::CombineOp>(op.getOperation()))
+      operands = {combine.getRows(), combine.getRouting(), combine.getWeights(), combine.getScalars()};
+    json["inputs"] = portsJson(schema->inputs, operands);
+    json["outputs"] = portsJson(schema->outputs, {op->result_begin(), op->result_end()});
+    if (const moe::SplitAttr split = op.getSplitAttr())
+      json["split"] = {{"space", moe::stringifySplitSpace(split.getSpace()).str()},
+                       {"size", split.getSize()}};
+    return json;
+  }
+
+  static void addAttributes(moe::NodeOp op, Json& json) {
+    if (const auto kind = op->getAttrOfType<moe::ActivationKindAttr>("kind"))
+      json["kind"] = moe::stringifyActivationKind(kind.getValue()).str();
+    if (const auto limit = op->getAttrOfType<mlir::FloatAttr>("limit"))
+      json["limit"] = limit.getValueAsDouble();
+    for (const char* flag : {"transpose", "accumulate"})
+      if (op->hasAttr(flag)) json[flag] = true;
+    if (const auto alpha = op->getAttrOfType<mlir::FloatAttr>("alpha"))
+      json["alpha"] = alpha.getValueAsDouble();
+  }
+
+  Json portsJson(std::span<const OpPort> ports, const std::vector<mlir::Value>& values) {
+    Json json = Json::object();
+    for (size_t i = 0; i < ports.size() && i < values.size(); ++i)
+      if (values[i]) json[std::string(ports[i].name)] = names_.lookup(values[i]);
+    return json;
+  }
+
+  static constexpr size_t kMaxName = 64;
+
+  moe::GraphOp graph_;
+  const std::string& file_;
+  std::optional<Error> error_;
+  Json tensors_ = Json::object();
+  std::set<std::string> reserved_;  // names of tensors
+  std::set<std::string> read_;      // likewise, of those that something reads in some entry
+  std::map<std::string, mlir::Operation*> unread_;
+  llvm::DenseMap<mlir::Value, std::string> names_;
+  llvm::DenseMap<mlir::Value, std::string> aliases_;  // of what leaves its entry
+};
 
 std::string indented(const std::string& text, int spaces) { return std::string(spaces, ' ') + text; }
 
@@ -138,25 +200,38 @@ std::string entryText(const Json& entry) {
   return text + "\n    }";
 }
 
-}  // namespace
-
-std::string printGraphJson(const Graph& graph) {
-  Json tensors = Json::object();
-  for (const GraphTensor& tensor : graph.tensors) tensors[tensor.name] = tensorJson(tensor);
-  const Json limits{{"ranks", graph.ranks},
-                    {"experts", graph.experts},
-                    {"top_k", graph.topK},
-                    {"max_tokens", graph.maxTokens}};
+Expected<std::string> GraphPrinter::run() {
+  graph_.walk([&](mlir::Operation* op) { reserveNames(op); });
+  std::vector<Json> entries;
+  for (auto entry : graph_.getOps<moe::EntryOp>()) entries.push_back(entryJson(entry));
+  for (const auto& [name, op] : unread_)
+    if (!read_.contains(name)) fail(op, fmt::format("tensor '{}' is used by no node and is no output", name));
+  if (error_) return *error_;
+  Json symbols = Json::object();
+  for (const mlir::NamedAttribute& symbol : graph_.getSymbols()) {
+    const int64_t value = llvm::cast<mlir::IntegerAttr>(symbol.getValue()).getInt();
+    symbols[symbol.getName().str()] = {{"default", value}, {"min", value}, {"max", value}};
+  }
+  const Json limits{{"ranks", graph_.getRanks()},
+                    {"experts", graph_.getExperts()},
+                    {"top_k", graph_.getTopK()},
+                    {"max_tokens", graph_.getMaxTokens()}};
   std::string text =
       fmt::format("{{\n  \"format\": 1,\n  \"name\": {},\n  \"symbols\": {},\n  \"limits\": {},\n",
-                  Json(graph.name).dump(), linesOf(symbolsJson(graph), 2), limits.dump());
-  text += fmt::format("  \"tensors\": {},\n  \"entries\": [", linesOf(tensors, 2));
+                  Json(graph_.getSymName().str()).dump(), linesOf(symbols, 2), limits.dump());
+  text += fmt::format("  \"tensors\": {},\n  \"entries\": [", linesOf(tensors_, 2));
   bool first = true;
-  for (const GraphEntry& entry : graph.entries) {
-    text += (first ? "\n" : ",\n") + entryText(entryJson(graph, entry));
+  for (const Json& entry : entries) {
+    text += (first ? "\n" : ",\n") + entryText(entry);
     first = false;
   }
   return text + "\n  ]\n}\n";
+}
+
+}  // namespace
+
+Expected<std::string> printGraphJson(moe::GraphOp graph, const std::string& file) {
+  return GraphPrinter(graph, file).run();
 }
 
 }  // namespace sluice

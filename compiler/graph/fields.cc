@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "compiler/dialect/moe.h"
+
 namespace sluice {
 
 bool expectKind(ErrorSink& errors, const JsonValue& value, JsonKind kind, std::string_view what) {
@@ -13,14 +15,8 @@ bool expectKind(ErrorSink& errors, const JsonValue& value, JsonKind kind, std::s
   return false;
 }
 
-bool isValidGraphName(std::string_view name) {
-  const auto isLetter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; };
-  const auto isWord = [&](char c) { return isLetter(c) || (c >= '0' && c <= '9'); };
-  return !name.empty() && name.size() <= 64 && isLetter(name.front()) && std::ranges::all_of(name, isWord);
-}
-
 void checkName(ErrorSink& errors, SourcePos pos, std::string_view what, std::string_view name) {
-  if (isValidGraphName(name)) return;
+  if (moe::isValidName({name.data(), name.size()})) return;
   errors.fail(pos,
               fmt::format("{} is '{}', expected a name: a letter or underscore, then letters, digits and "
                           "underscores, at most 64 characters",

@@ -62,8 +62,6 @@ class Fields {
   JsonValue empty_;
 };
 
-bool isValidGraphName(std::string_view name);
-
 // Reports a value that is not of `kind`; `what` names it.
 bool expectKind(ErrorSink& errors, const JsonValue& value, JsonKind kind, std::string_view what);
 

@@ -8,10 +8,16 @@
 #include <string_view>
 #include <vector>
 
-#include "compiler/graph/graph.h"
 #include "runtime/base/expected.h"
 
 namespace sluice {
+
+// Where in the text something stands; both count from 1, columns in bytes.
+struct SourcePos {
+  int32_t line = 0;
+  int32_t column = 0;
+  friend bool operator==(const SourcePos&, const SourcePos&) = default;
+};
 
 enum class JsonKind : uint8_t { kNull, kBool, kInteger, kReal, kString, kArray, kObject };
 

@@ -1,7 +1,5 @@
 #include "compiler/graph/ops.h"
 
-#include <array>
-
 namespace sluice {
 
 namespace {
@@ -35,44 +33,19 @@ constexpr OpPort kAddOut[] = {{"sum"}};
 constexpr OpPort kScaleIn[] = {{"value"}};
 constexpr OpPort kScaleOut[] = {{"scaled"}};
 
-// By GraphOp.
-constexpr std::array<OpSchema, 9> kSchemas = {{
-    {GraphOp::kRoute, "route", kRouteIn, kRouteOut},
-    {GraphOp::kDispatch, "dispatch", kDispatchIn, kDispatchOut},
-    {.op = GraphOp::kGmm,
-     .name = "gmm",
-     .inputs = kGmmIn,
-     .outputs = kGmmOut,
-     .hasTranspose = true,
-     .alpha = AlphaField::kOptional},
-    {.op = GraphOp::kGmmWeightGrad,
-     .name = "gmm_weight_grad",
-     .inputs = kGmmWeightGradIn,
-     .outputs = kGmmWeightGradOut,
-     .hasAccumulate = true,
-     .alpha = AlphaField::kOptional},
-    {.op = GraphOp::kActivation,
-     .name = "activation",
-     .inputs = kActivationIn,
-     .outputs = kActivationOut,
-     .hasKind = true},
-    {.op = GraphOp::kActivationGrad,
-     .name = "activation_grad",
-     .inputs = kActivationGradIn,
-     .outputs = kActivationGradOut,
-     .hasKind = true},
-    {GraphOp::kCombine, "combine", kCombineIn, kCombineOut},
-    {GraphOp::kAdd, "add", kAddIn, kAddOut},
-    {.op = GraphOp::kScale,
-     .name = "scale",
-     .inputs = kScaleIn,
-     .outputs = kScaleOut,
-     .alpha = AlphaField::kRequired},
-}};
+constexpr OpSchema kSchemas[] = {
+    {"route", kRouteIn, kRouteOut},
+    {"dispatch", kDispatchIn, kDispatchOut},
+    {"gmm", kGmmIn, kGmmOut},
+    {"gmm_weight_grad", kGmmWeightGradIn, kGmmWeightGradOut},
+    {"activation", kActivationIn, kActivationOut},
+    {"activation_grad", kActivationGradIn, kActivationGradOut},
+    {"combine", kCombineIn, kCombineOut},
+    {"add", kAddIn, kAddOut},
+    {"scale", kScaleIn, kScaleOut},
+};
 
 }  // namespace
-
-const OpSchema& schemaOf(GraphOp op) { return kSchemas[static_cast<size_t>(op)]; }
 
 const OpSchema* findOp(std::string_view name) {
   for (const OpSchema& schema : kSchemas) {

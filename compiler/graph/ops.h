@@ -1,14 +1,12 @@
-// The ops of a graph file: their names, and the names of their inputs and outputs.
+// The ops of a graph file: their names, and the names of their inputs and outputs, in the order of operands
+// and results. Ops of the `moe` dialect of the same names; which attributes they have, the dialect knows.
 //
-// Constant tables; what the ops mean stands in compiler/dialect/moe.td.
+// Constant tables; what the ops mean is written in compiler/dialect/moe.td.
 #pragma once
 
-#include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
-
-#include "compiler/graph/graph.h"
 
 namespace sluice {
 
@@ -18,21 +16,11 @@ struct OpPort {
   bool routing = false;  // takes or gives a routing, all others a tensor
 };
 
-// Whether an op has the factor "alpha".
-enum class AlphaField : uint8_t { kNone, kOptional, kRequired };
-
 struct OpSchema {
-  GraphOp op;
   std::string_view name;
   std::span<const OpPort> inputs;
   std::span<const OpPort> outputs;
-  bool hasTranspose = false;
-  bool hasAccumulate = false;
-  bool hasKind = false;
-  AlphaField alpha = AlphaField::kNone;
 };
-
-const OpSchema& schemaOf(GraphOp op);
 
 // Null where there is no such op.
 const OpSchema* findOp(std::string_view name);

@@ -8,214 +8,209 @@
 #include <cstring>
 #include <memory>
 
-#include "compiler/graph/check_graph.h"
-#include "compiler/graph/fields.h"
-#include "compiler/graph/json_tree.h"
+#include "compiler/dialect/diagnostics.h"
+#include "compiler/dialect/moe.h"
 #include "compiler/graph/read_node.h"
-#include "compiler/graph/symbols.h"
+#include "mlir/IR/Verifier.h"
+#include "runtime/base/dtype.h"
 #include "runtime/base/one_line.h"
+#include "runtime/program/program.h"
 
 namespace sluice {
 
 namespace {
 
+constexpr size_t kMaxGraphEntries = 64;
+
+using Module = mlir::OwningOpRef<mlir::ModuleOp>;
+
+bool isExtent(std::string_view text) { return text == "T" || text == "R" || text == "E"; }
+
 class GraphReader {
  public:
-  GraphReader(std::string_view file, SymbolSets sets) : errors_(file), sets_(sets) { graph_.file = file; }
+  GraphReader(std::string_view file, mlir::MLIRContext& context)
+      : errors_(file), r_{std::string(file), errors_, mlir::OpBuilder(&context), {}, {}, {}} {}
 
-  Expected<Graph> read(const JsonValue& root) {
-    graph_.pos = root.pos;
+  // Errors of fields, else those of the dialect.
+  Expected<Module> read(const JsonValue& root, SymbolSets sets) {
+    const DiagnosticReport report(*r_.builder.getContext(), r_.file);
+    Module module(mlir::ModuleOp::create(r_.at(root.pos)));
+    r_.builder.setInsertionPointToEnd(module->getBody());
+    if (Status status = readRoot(root, sets); !status) return status.error();
+    if (errors_.first()) return *errors_.first();
+    if (failed(mlir::verify(*module))) return report.error();
+    return module;
+  }
+
+ private:
+  Status readRoot(const JsonValue& root, SymbolSets sets) {
     Fields fields(errors_, root, "the graph");
     const JsonValue& format = fields.require("format", JsonKind::kInteger);
     if (format.integer != 1)
       errors_.fail(format.pos, fmt::format("format is {}, expected 1", format.integer));
-    graph_.name = fields.name("name");
+    const std::string name = fields.name("name");
     fields.find("doc", JsonKind::kString);
     readSymbols(fields.require("symbols", JsonKind::kObject));
-    if (errors_.first()) return *errors_.first();
-    if (const Status set = setSymbols(graph_.symbols, sets_); !set) {
-      return Error{messageLines(fmt::format("{}: error: {}", graph_.file, set.error().message))};
-    }
-    readLimits(fields.require("limits", JsonKind::kObject));
+    if (errors_.first()) return {};
+    if (const Status set = setSymbols(r_.symbols, sets); !set)
+      return Error{messageLines(fmt::format("{}: error: {}", r_.file, set.error().message))};
+    createGraph(root, name, fields.require("limits", JsonKind::kObject));
     readTensors(fields.require("tensors", JsonKind::kObject));
-    readEntries(fields.require("entries", JsonKind::kArray));
+    const JsonValue& entries = fields.require("entries", JsonKind::kArray);
     fields.finish();
-    if (!errors_.first()) checkGraph(graph_, errors_);
-    if (errors_.first()) return *errors_.first();
-    return std::move(graph_);
+    if (entries.items.empty() || entries.items.size() > kMaxGraphEntries)
+      errors_.fail(entries.pos, fmt::format("the graph has {} entries, expected 1 to {}",
+                                            entries.items.size(), kMaxGraphEntries));
+    for (const JsonValue& entry : entries.items)
+      if (!errors_.first()) readEntry(r_, entry);
+    checkUses();
+    return {};
   }
 
- private:
   void readSymbols(const JsonValue& object) {
     for (const JsonValue& item : object.items) {
       GraphSymbol symbol;
       symbol.name = item.key;
       checkName(errors_, item.keyPos, "a symbol", symbol.name);
-      if (symbol.name == "T" || symbol.name == "R" || symbol.name == "E") {
+      if (isExtent(symbol.name))
         errors_.fail(item.keyPos, fmt::format("symbol '{}' has the name of a run-time extent", symbol.name));
-      }
       Fields fields(errors_, item, fmt::format("symbol '{}'", symbol.name));
-      symbol.initial = fields.require("default", JsonKind::kInteger).integer;
-      symbol.min = fields.require("min", JsonKind::kInteger).integer;
-      symbol.max = fields.require("max", JsonKind::kInteger).integer;
+      if (const JsonValue* words = fields.find("one_of", JsonKind::kArray))
+        readWords(fields, *words, symbol);
+      else
+        readRange(fields, symbol);
       symbol.doc = fields.optionalString("doc");
       symbol.value = symbol.initial;
       fields.finish();
-      if (symbol.initial < symbol.min || symbol.initial > symbol.max) {
-        errors_.fail(item.pos, fmt::format("the default of symbol '{}' is {}, expected {} to {}", symbol.name,
-                                           symbol.initial, symbol.min, symbol.max));
-      }
-      graph_.symbols.push_back(std::move(symbol));
+      r_.symbols.push_back(std::move(symbol));
     }
+  }
+
+  void readRange(Fields& fields, GraphSymbol& symbol) {
+    const JsonValue& initial = fields.require("default", JsonKind::kInteger);
+    symbol.initial = initial.integer;
+    symbol.min = fields.require("min", JsonKind::kInteger).integer;
+    symbol.max = fields.require("max", JsonKind::kInteger).integer;
+    if (symbol.initial < symbol.min || symbol.initial > symbol.max)
+      fields.fail(initial.pos, fmt::format("the default of symbol '{}' is {}, expected {} to {}", symbol.name,
+                                           symbol.initial, symbol.min, symbol.max));
+  }
+
+  void readWords(Fields& fields, const JsonValue& words, GraphSymbol& symbol) {
+    for (const JsonValue& word : words.items) {
+      const std::string what = "a word of " + fields.what();
+      if (expectKind(errors_, word, JsonKind::kString, what)) checkName(errors_, word.pos, what, word.text);
+      symbol.words.push_back(word.text);
+    }
+    const JsonValue& initial = fields.require("default", JsonKind::kString);
+    const auto at = std::ranges::find(symbol.words, initial.text);
+    symbol.initial = at - symbol.words.begin();
+    if (at == symbol.words.end())
+      fields.fail(initial.pos, fmt::format("the default of symbol '{}' is '{}', which is none of 'one_of'",
+                                           symbol.name, initial.text));
   }
 
   int64_t readLimit(Fields& fields, std::string_view name, int64_t max) {
     const JsonValue* value = fields.findAny(name);
-    if (value != nullptr) return readSize(errors_, graph_, *value, fmt::format("limit '{}'", name), 1, max);
+    if (value != nullptr) return readSize(r_, *value, fmt::format("limit '{}'", name), 1, max);
     fields.require(name, JsonKind::kInteger);
     return 1;
   }
 
-  void readLimits(const JsonValue& object) {
-    Fields fields(errors_, object, "the limits");
-    graph_.ranks = readLimit(fields, "ranks", kMaxRanks);
-    graph_.experts = readLimit(fields, "experts", kMaxExperts);
-    graph_.topK = readLimit(fields, "top_k", kMaxTopK);
-    graph_.maxTokens = readLimit(fields, "max_tokens", kMaxTokens);
+  // With an empty block, where the builder is from now on.
+  void createGraph(const JsonValue& root, const std::string& name, const JsonValue& limits) {
+    Fields fields(errors_, limits, "the limits");
+    const int64_t ranks = readLimit(fields, "ranks", kMaxRanks);
+    const int64_t experts = readLimit(fields, "experts", kMaxExperts);
+    const int64_t topK = readLimit(fields, "top_k", kMaxTopK);
+    const int64_t maxTokens = readLimit(fields, "max_tokens", kMaxTokens);
     fields.finish();
-    if (graph_.topK > graph_.experts) {
-      errors_.fail(object.pos,
-                   fmt::format("top_k is {}, but there are only {} experts", graph_.topK, graph_.experts));
-    }
+    if (topK > experts)
+      errors_.fail(limits.pos, fmt::format("top_k is {}, but there are only {} experts", topK, experts));
+    llvm::SmallVector<mlir::NamedAttribute> values;
+    for (const GraphSymbol& symbol : r_.symbols)
+      if (symbol.words.empty())
+        values.push_back(r_.builder.getNamedAttr(symbol.name, r_.builder.getI64IntegerAttr(symbol.value)));
+    graph_ = r_.builder.create<moe::GraphOp>(r_.at(root.pos), name, ranks, experts, topK, maxTokens,
+                                             r_.builder.getDictionaryAttr(values));
+    r_.builder.setInsertionPointToEnd(&graph_.getBody().emplaceBlock());
   }
 
   void readTensors(const JsonValue& object) {
     for (const JsonValue& item : object.items) {
-      GraphTensor tensor;
-      tensor.name = item.key;
-      tensor.pos = item.keyPos;
-      checkName(errors_, item.keyPos, "a tensor", tensor.name);
-      Fields fields(errors_, item, fmt::format("tensor '{}'", tensor.name));
-      tensor.alias = fields.optionalName("alias");
+      checkName(errors_, item.keyPos, "a tensor", item.key);
+      Fields fields(errors_, item, fmt::format("tensor '{}'", item.key));
+      std::string alias = fields.optionalName("alias");
       fields.find("doc", JsonKind::kString);
-      readType(fields, tensor);
+      const mlir::Type type = readType(fields);
       fields.finish();
-      graph_.tensors.push_back(std::move(tensor));
+      r_.tensors[item.key] = {type, std::move(alias), item.keyPos};
     }
   }
 
-  void readType(Fields& fields, GraphTensor& tensor) {
+  // A routing after an error.
+  mlir::Type readType(Fields& fields) {
+    const mlir::Type routing = moe::RoutingType::get(r_.builder.getContext());
     const JsonValue& value = fields.require("type", JsonKind::kString);
-    tensor.routing = value.text == "routing";
-    if (tensor.routing) return;
+    if (value.text == "routing") return routing;
     const std::optional<DType> type = dtypeFromName(value.text);
-    if (type != DType::kBF16 && type != DType::kF32 && type != DType::kI32) {
-      errors_.fail(value.pos, fmt::format("tensor '{}' has type '{}', expected BF16, F32, I32 or routing",
-                                          tensor.name, value.text));
-      return;
-    }
-    tensor.type = *type;
+    if (type != DType::kBF16 && type != DType::kF32 && type != DType::kI32)
+      errors_.fail(value.pos, fmt::format("{} has type '{}', expected BF16, F32, I32 or routing",
+                                          fields.what(), value.text));
     const JsonValue& shape = fields.require("shape", JsonKind::kArray);
-    if (shape.items.empty() || shape.items.size() > 3) {
-      errors_.fail(shape.pos, fmt::format("tensor '{}' has {} dimensions, expected 1 to 3", tensor.name,
-                                          shape.items.size()));
-    }
-    for (const JsonValue& dim : shape.items) tensor.shape.push_back(readDim(tensor, dim));
+    if (shape.items.empty() || shape.items.size() > 3)
+      errors_.fail(shape.pos,
+                   fmt::format("{} has {} dimensions, expected 1 to 3", fields.what(), shape.items.size()));
+    llvm::SmallVector<int64_t> dims;
+    for (const JsonValue& dim : shape.items)
+      dims.push_back(
+          readDim(dim, dims.empty(), fmt::format("dimension {} of {}", dims.size(), fields.what())));
+    if (errors_.first()) return routing;
+    const mlir::Type element = type == DType::kBF16  ? mlir::Type(r_.builder.getBF16Type())
+                               : type == DType::kF32 ? mlir::Type(r_.builder.getF32Type())
+                                                     : mlir::Type(r_.builder.getI32Type());
+    return moe::MoeTensorType::get(r_.builder.getContext(), dims, element);
   }
 
-  Dim readDim(const GraphTensor& tensor, const JsonValue& value) {
-    const std::string what = fmt::format("dimension {} of tensor '{}'", tensor.shape.size(), tensor.name);
-    const bool isExtent = value.text == "T" || value.text == "R" || value.text == "E";
-    if (value.kind != JsonKind::kString || !isExtent) {
-      if (tensor.shape.empty()) checkQuotient(value, what);
-      return {Extent::kFixed, readSize(errors_, graph_, value, what, 1, kMaxDim)};
+  int64_t readDim(const JsonValue& value, bool first, const std::string& what) {
+    if (value.kind != JsonKind::kString || !isExtent(value.text)) {
+      if (first) checkQuotient(value, what);
+      return readSize(r_, value, what, 1, kMaxDim);
     }
-    if (!tensor.shape.empty()) {
+    if (!first)
       errors_.fail(value.pos,
                    fmt::format("{} is {}, which only the first dimension may be", what, value.text));
-    }
-    if (value.text == "E") return expertsOfRank();
-    return {value.text == "T" ? Extent::kTokens : Extent::kRows, 0};
+    if (value.text == "E") return graph_.getExpertsOfRank();
+    return value.text == "T" ? moe::MoeTensorType::kTokens : moe::MoeTensorType::kRows;
   }
 
   // "experts/ep" is what a graph may have had before its sizes were set like this.
   void checkQuotient(const JsonValue& value, const std::string& what) {
-    if (!expertsDiffer() || value.kind != JsonKind::kString || value.text.find('/') == std::string::npos)
+    if (!graph_.expertsDiffer() || value.kind != JsonKind::kString ||
+        value.text.find('/') == std::string::npos)
       return;
-    if (const Expected<int64_t> size = evaluateSize(value.text, graph_.symbols); !size)
+    if (const Expected<int64_t> size = evaluateSize(value.text, r_.symbols); !size)
       errors_.fail(value.pos, fmt::format("{} ('{}'): {}; the experts of a rank are \"E\"", what, value.text,
                                           size.error().message));
   }
 
-  bool expertsDiffer() const { return graph_.experts % graph_.ranks != 0; }
-
-  // A number wherever all ranks own as many.
-  Dim expertsOfRank() const {
-    if (expertsDiffer()) return {Extent::kExperts, 0};
-    return {Extent::kFixed, graph_.experts / graph_.ranks};
-  }
-
-  void readEntries(const JsonValue& array) {
-    if (array.items.empty() || array.items.size() > kMaxGraphEntries) {
-      errors_.fail(array.pos, fmt::format("the graph has {} entries, expected 1 to {}", array.items.size(),
-                                          kMaxGraphEntries));
-      return;
-    }
-    for (const JsonValue& item : array.items) graph_.entries.push_back(readEntry(item));
-  }
-
-  GraphEntry readEntry(const JsonValue& value) {
-    const auto name = std::ranges::find(value.items, "name", &JsonValue::key);
-    const bool named = name != value.items.end() && name->kind == JsonKind::kString;
-    Fields fields(errors_, value, named ? fmt::format("entry '{}'", name->text) : "an entry");
-    GraphEntry entry;
-    entry.pos = value.pos;
-    entry.name = fields.name("name");
-    entry.after = fields.optionalName("after");
-    fields.find("doc", JsonKind::kString);
-    entry.inputs = readUses(fields, "inputs");
-    entry.saved = readUses(fields, "saved");
-    const JsonValue& nodes = fields.require("nodes", JsonKind::kArray);
-    if (nodes.items.empty() || nodes.items.size() > kMaxGraphNodes) {
-      errors_.fail(nodes.pos, fmt::format("{} has {} nodes, expected 1 to {}", fields.what(),
-                                          nodes.items.size(), kMaxGraphNodes));
-      return entry;
-    }
-    for (const JsonValue& node : nodes.items) entry.nodes.push_back(readNode(errors_, graph_, node));
-    entry.save = readUses(fields, "save");
-    entry.outputs = readUses(fields, "outputs");
-    fields.finish();
-    return entry;
-  }
-
-  // A list of tensors without repetition; absent: empty.
-  std::vector<TensorUse> readUses(Fields& fields, std::string_view name) {
-    std::vector<TensorUse> uses;
-    const JsonValue* array = fields.find(name, JsonKind::kArray);
-    if (array == nullptr) return uses;
-    if (array->items.size() > kMaxJsonFields) errors_.fail(array->pos, "the list is too long");
-    if (errors_.first()) return uses;
-    for (const JsonValue& item : array->items) {
-      const TensorUse use =
-          readTensorUse(errors_, graph_, item, fmt::format("an item of '{}' of {}", name, fields.what()));
-      if (!use.tensor) continue;
-      const GraphTensor& tensor = graph_.at(use.tensor);
-      if (std::ranges::find(uses, use.tensor, &TensorUse::tensor) != uses.end()) {
-        errors_.fail(item.pos, fmt::format("tensor '{}' is listed twice in '{}' of {}", tensor.name, name,
-                                           fields.what()));
-      }
-      if (tensor.routing && (name == "inputs" || name == "outputs")) {
-        errors_.fail(item.pos, fmt::format("'{}' is a routing, which cannot be in '{}' of {}", tensor.name,
-                                           name, fields.what()));
-      }
-      uses.push_back(use);
-    }
-    return uses;
+  // The first of the file that nothing reads; the dialect knows no tensors without an op.
+  void checkUses() {
+    const std::pair<const std::string, Reading::Tensor>* unused = nullptr;
+    const auto place = [](const auto& tensor) {
+      return std::pair(tensor.second.pos.line, tensor.second.pos.column);
+    };
+    for (const auto& tensor : r_.tensors)
+      if (!r_.used.contains(tensor.first) && (unused == nullptr || place(tensor) < place(*unused)))
+        unused = &tensor;
+    if (unused != nullptr)
+      errors_.fail(unused->second.pos,
+                   fmt::format("tensor '{}' is used by no node and is no output", unused->first));
   }
 
   ErrorSink errors_;
-  SymbolSets sets_;
-  Graph graph_;
+  Reading r_;
+  moe::GraphOp graph_;
 };
 
 Expected<std::string> readFile(const std::string& path) {
@@ -233,16 +228,19 @@ Expected<std::string> readFile(const std::string& path) {
 
 }  // namespace
 
-Expected<Graph> readGraphText(std::string_view text, std::string_view file, SymbolSets sets) {
+Expected<Module> readGraphText(std::string_view text, std::string_view file, SymbolSets sets,
+                               mlir::MLIRContext& context) {
+  context.loadDialect<moe::MoeDialect>();
+  context.printOpOnDiagnostic(false);
   const Expected<JsonValue> root = parseJson(text, file);
   if (!root) return root.error();
-  return GraphReader(file, sets).read(*root);
+  return GraphReader(file, context).read(*root, sets);
 }
 
-Expected<Graph> readGraph(const std::string& path, SymbolSets sets) {
+Expected<Module> readGraph(const std::string& path, SymbolSets sets, mlir::MLIRContext& context) {
   const Expected<std::string> text = readFile(path);
   if (!text) return text.error();
-  return readGraphText(*text, path, sets);
+  return readGraphText(*text, path, sets, context);
 }
 
 }  // namespace sluice

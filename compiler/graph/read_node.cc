@@ -7,25 +7,30 @@
 #include <charconv>
 #include <limits>
 
+#include "compiler/dialect/moe.h"
 #include "compiler/graph/ops.h"
-#include "compiler/graph/symbols.h"
+#include "runtime/program/program.h"
 
 namespace sluice {
 
 namespace {
 
-constexpr std::string_view kActivationKinds[] = {"swiglu", "swiglu_clamp", "geglu", "reglu"};
+const JsonValue* memberOf(const JsonValue& object, std::string_view key) {
+  const auto it = std::ranges::find(object.items, key, &JsonValue::key);
+  return it == object.items.end() ? nullptr : &*it;
+}
 
-int64_t readInteger(ErrorSink& errors, const JsonValue& value, std::string_view what, int64_t max) {
-  if (!expectKind(errors, value, JsonKind::kInteger, what)) return 0;
-  if (value.integer < 0 || value.integer > max) {
-    errors.fail(value.pos, fmt::format("{} is {}, expected 0 to {}", what, value.integer, max));
-  }
-  return value.integer;
+// Strings in an array or object; the reader of the field reports what is none.
+std::vector<const JsonValue*> stringsIn(const JsonValue& value, std::string_view field) {
+  std::vector<const JsonValue*> strings;
+  if (const JsonValue* list = memberOf(value, field))
+    for (const JsonValue& item : list->items)
+      if (item.kind == JsonKind::kString) strings.push_back(&item);
+  return strings;
 }
 
 // Whether the value makes sense is for the verifier of the node.
-std::optional<double> readNumber(ErrorSink& errors, Fields& node, std::string_view name) {
+std::optional<double> readNumber(Fields& node, std::string_view name) {
   const JsonValue* value = node.findAny(name);
   if (value == nullptr) return std::nullopt;
   if (value->kind == JsonKind::kInteger) return static_cast<double>(value->integer);
@@ -33,8 +38,8 @@ std::optional<double> readNumber(ErrorSink& errors, Fields& node, std::string_vi
   const char* end = value->text.data() + value->text.size();
   if (value->kind == JsonKind::kReal && std::from_chars(value->text.data(), end, number).ptr == end)
     return number;
-  errors.fail(value->pos, fmt::format("the {} of {} is {}, expected a number", name, node.what(),
-                                      jsonKindName(value->kind)));
+  node.fail(value->pos, fmt::format("the {} of {} is {}, expected a number", name, node.what(),
+                                    jsonKindName(value->kind)));
   return std::nullopt;
 }
 
@@ -48,188 +53,339 @@ std::string portNames(std::span<const OpPort> ports) {
   return names;
 }
 
-// Tensors by port, in the order of `ports`.
-std::vector<TensorUse> readPorts(ErrorSink& errors, const Graph& graph, const JsonValue& object,
-                                 std::span<const OpPort> ports, const std::string& what) {
-  std::vector<TensorUse> uses;
-  for (const OpPort& port : ports) {
-    TensorUse& use = uses.emplace_back();
-    const auto it = std::ranges::find(object.items, port.name, &JsonValue::key);
-    if (it == object.items.end()) {
-      if (!port.required) continue;
-      errors.fail(object.pos, fmt::format("{} lack '{}', expected {}", what, port.name, portNames(ports)));
-      continue;
+std::vector<std::string> activationKinds() {
+  std::vector<std::string> kinds;
+  for (uint32_t i = 0; i <= moe::getMaxEnumValForActivationKind(); ++i)
+    if (const auto kind = moe::symbolizeActivationKind(i))
+      kinds.push_back(moe::stringifyActivationKind(*kind).str());
+  return kinds;
+}
+
+class EntryReader {
+ public:
+  EntryReader(Reading& reading, const JsonValue& entry)
+      : r_(reading),
+        json_(entry),
+        name_(nameOf(entry)),
+        fields_(r_.errors, entry, name_.empty() ? "an entry" : fmt::format("entry '{}'", name_)) {}
+
+  // 1. What gives each tensor of the entry its content. 2. The order of the nodes. 3. Sources, nodes and
+  // sinks as ops; tensors are found by name.
+  void run() {
+    fields_.name("name");
+    const std::string after = fields_.optionalName("after");
+    fields_.find("doc", JsonKind::kString);
+    const JsonValue *inputs = fields_.find("inputs", JsonKind::kArray),
+                    *saved = fields_.find("saved", JsonKind::kArray),
+                    &nodes = fields_.require("nodes", JsonKind::kArray),
+                    *save = fields_.find("save", JsonKind::kArray),
+                    *outputs = fields_.find("outputs", JsonKind::kArray);
+    fields_.finish();
+    if (nodes.items.empty() || nodes.items.size() > kMaxGraphNodes)
+      return r_.errors.fail(nodes.pos, fmt::format("{} has {} nodes, expected 1 to {}", fields_.what(),
+                                                   nodes.items.size(), kMaxGraphNodes));
+    defineTensors(nodes);
+    const std::vector<size_t> order = sortNodes(nodes);
+    if (r_.errors.first()) return;
+    const mlir::OpBuilder::InsertionGuard guard(r_.builder);
+    auto op = r_.builder.create<moe::EntryOp>(
+        r_.at(json_.pos), r_.builder.getStringAttr(name_),
+        after.empty() ? mlir::FlatSymbolRefAttr()
+                      : mlir::FlatSymbolRefAttr::get(r_.builder.getContext(), after));
+    r_.builder.setInsertionPointToEnd(&op.getBody().emplaceBlock());
+    if (inputs != nullptr) readSources<moe::InputOp>(*inputs, "inputs");
+    if (saved != nullptr) readSources<moe::SavedOp>(*saved, "saved");
+    for (const size_t i : order) readNode(nodes.items[i]);
+    if (outputs != nullptr) readSinks<moe::OutputOp>(*outputs, "outputs");
+    if (save != nullptr) readSinks<moe::SaveOp>(*save, "save");
+  }
+
+ private:
+  struct Definition {
+    std::string what;  // "produced by node 'route'", "an input of entry 'forward'"
+    SourcePos pos;
+    std::optional<size_t> node = {};
+  };
+
+  // As the file has it, or what the symbol of that name is set to; empty where there is none.
+  std::string nameOf(const JsonValue& value) const {
+    const JsonValue* name = memberOf(value, "name");
+    if (name == nullptr || name->kind != JsonKind::kString) return {};
+    const GraphSymbol* word = findWord(r_.symbols, name->text);
+    return word != nullptr ? word->word() : name->text;
+  }
+
+  void defineTensors(const JsonValue& nodes) {
+    for (const JsonValue* input : stringsIn(json_, "inputs"))
+      define(*input, {fmt::format("an input of {}", fields_.what()), input->pos});
+    for (const JsonValue* saved : stringsIn(json_, "saved"))
+      define(*saved, {"saved by an earlier entry", saved->pos});
+    for (size_t i = 0; i < nodes.items.size(); ++i)
+      for (const JsonValue* output : stringsIn(nodes.items[i], "outputs"))
+        define(*output,
+               {fmt::format("produced by node '{}'", nameOf(nodes.items[i])), nodes.items[i].pos, i});
+  }
+
+  void define(const JsonValue& tensor, const Definition& definition) {
+    const auto [it, isNew] = definitions_.emplace(tensor.text, definition);
+    if (isNew) return;
+    r_.errors.fail(tensor.pos, fmt::format("tensor '{}' is {}, but is already {} (line {})", tensor.text,
+                                           definition.what, it->second.what, it->second.pos.line));
+  }
+
+  // Kahn's algorithm, always taking the first ready node of the file.
+  std::vector<size_t> sortNodes(const JsonValue& nodes) {
+    std::vector<std::set<size_t>> needs(nodes.items.size());
+    for (size_t i = 0; i < needs.size(); ++i)
+      for (const JsonValue* input : stringsIn(nodes.items[i], "inputs"))
+        if (const auto it = definitions_.find(input->text); it != definitions_.end() && it->second.node)
+          needs[i].insert(*it->second.node);
+    std::vector<size_t> sorted;
+    std::vector<bool> done(needs.size());
+    const auto isReady = [&](size_t i) {
+      return !done[i] && std::ranges::all_of(needs[i], [&](size_t need) { return done[need]; });
+    };
+    while (sorted.size() < needs.size()) {
+      size_t next = 0;
+      while (next < needs.size() && !isReady(next)) ++next;
+      if (next == needs.size()) return failCycle(nodes, needs, done);
+      done[next] = true;
+      sorted.push_back(next);
     }
-    use = readTensorUse(errors, graph, *it, fmt::format("'{}' of the {}", port.name, what));
-    if (!use.tensor || graph.at(use.tensor).routing == port.routing) continue;
-    errors.fail(use.pos, fmt::format("'{}' of the {} is '{}', which is {}, expected {}", port.name, what,
-                                     graph.at(use.tensor).name, port.routing ? "a tensor" : "a routing",
-                                     port.routing ? "a routing" : "a tensor"));
+    return sorted;
   }
-  for (const JsonValue& item : object.items) {
-    if (std::ranges::find(ports, item.key, &OpPort::name) != ports.end()) continue;
-    errors.fail(item.keyPos,
-                fmt::format("unknown '{}' in the {}, expected {}", item.key, what, portNames(ports)));
-  }
-  return uses;
-}
 
-std::optional<GraphSplit> readSplit(ErrorSink& errors, const Graph& graph, Fields& node) {
-  const JsonValue* value = node.find("split", JsonKind::kObject);
-  if (value == nullptr) return std::nullopt;
-  Fields fields(errors, *value, "the split of " + node.what());
-  GraphSplit split;
-  const JsonValue& space = fields.require("space", JsonKind::kString);
-  if (space.text == "tokens") {
-    split.space = GraphSpace::kTokens;
-  } else if (space.text == "experts") {
-    split.space = GraphSpace::kExperts;
-  } else if (space.text != "rows") {
-    errors.fail(space.pos, fmt::format("{} has space '{}', expected tokens, rows or experts", fields.what(),
-                                       space.text));
+  // Every node left needs another one left: going back from any of them ends in a cycle.
+  std::vector<size_t> failCycle(const JsonValue& nodes, const std::vector<std::set<size_t>>& needs,
+                                const std::vector<bool>& done) {
+    const auto isLeft = [&](size_t i) { return !done[i]; };
+    std::vector<size_t> path = {static_cast<size_t>(std::ranges::find(done, false) - done.begin())};
+    for (;;) {
+      const size_t next = *std::ranges::find_if(needs[path.back()], isLeft);
+      const auto seen = std::ranges::find(path, next);
+      if (seen != path.end()) {
+        path.erase(path.begin(), seen);
+        break;
+      }
+      path.push_back(next);
+    }
+    // From the first node of the file, in the direction of the data.
+    std::ranges::rotate(path, std::ranges::min_element(path));
+    std::reverse(path.begin() + 1, path.end());
+    path.push_back(path.front());
+    std::string text;
+    for (size_t i : path) text += fmt::format("{}'{}'", text.empty() ? "" : " -> ", nameOf(nodes.items[i]));
+    r_.errors.fail(nodes.items[path.front()].pos, "nodes form a cycle: " + text);
+    return {};
   }
-  if (const JsonValue* size = fields.findAny("size")) {
-    split.size = readSize(errors, graph, *size, "the size of " + fields.what(), 0, kMaxTokens);
-  }
-  fields.finish();
-  return split;
-}
 
-ReferencePlan::Slots readSlots(ErrorSink& errors, Fields& fields, std::string_view name) {
-  ReferencePlan::Slots slots;
-  const JsonValue* value = fields.find(name, JsonKind::kObject);
-  if (value == nullptr) return slots;
-  for (const JsonValue& item : value->items) {
-    const std::string what = fmt::format("slot '{}' of {}", item.key, fields.what());
-    checkName(errors, item.keyPos, "slot", item.key);
-    slots.emplace_back(item.key, readInteger(errors, item, what, std::numeric_limits<int32_t>::max()));
+  // The tensor of this name in "tensors", or null, which is reported.
+  const Reading::Tensor* tensorOf(const JsonValue& value, std::string_view what) {
+    if (!expectKind(r_.errors, value, JsonKind::kString, what)) return nullptr;
+    if (const auto it = r_.tensors.find(value.text); it != r_.tensors.end()) return &it->second;
+    r_.errors.fail(value.pos,
+                   fmt::format("{} is '{}', but there is no such tensor in \"tensors\"", what, value.text));
+    return nullptr;
   }
-  return slots;
-}
 
-ReferenceSplit readReferenceSplit(ErrorSink& errors, const JsonValue& value, const std::string& what) {
-  Fields fields(errors, value, "the split of " + what);
-  ReferenceSplit split;
-  split.rows = readInteger(errors, fields.require("rows", JsonKind::kInteger), "'rows' of " + fields.what(),
-                           kMaxTokens);
-  if (const JsonValue* inputs = fields.find("inputs", JsonKind::kArray)) {
-    split.inputs.emplace();
-    for (const JsonValue& item : inputs->items) {
-      split.inputs->push_back(readInteger(errors, item, "an input of " + fields.what(), 15));
+  // As tensorOf() for a list of sources or sinks; only what is saved may be a routing.
+  const Reading::Tensor* listed(const JsonValue& item, std::string_view list) {
+    const Reading::Tensor* tensor =
+        tensorOf(item, fmt::format("an item of '{}' of {}", list, fields_.what()));
+    if (tensor == nullptr || list.starts_with("save") || !llvm::isa<moe::RoutingType>(tensor->type))
+      return tensor;
+    r_.errors.fail(item.pos, fmt::format("'{}' is a routing, which cannot be in '{}' of {}", item.text, list,
+                                         fields_.what()));
+    return nullptr;
+  }
+
+  template <class Op>
+  void readSources(const JsonValue& list, std::string_view name) {
+    for (const JsonValue& item : list.items)
+      if (const Reading::Tensor* tensor = listed(item, name))
+        values_[item.text] = r_.builder.create<Op>(
+            r_.at(item.pos), tensor->type, r_.builder.getStringAttr(item.text), r_.optional(tensor->alias));
+  }
+
+  template <class Op>
+  void readSinks(const JsonValue& list, std::string_view name) {
+    for (const JsonValue& item : list.items) {
+      const Reading::Tensor* tensor = listed(item, name);
+      if (tensor == nullptr) continue;
+      r_.used.insert(item.text);
+      if (const auto value = values_.find(item.text); value != values_.end())
+        r_.builder.create<Op>(r_.at(item.pos), r_.builder.getStringAttr(item.text), value->second,
+                              r_.optional(tensor->alias));
+      else
+        r_.errors.fail(item.pos,
+                       fmt::format("tensor '{}' is not produced by a node of {}", item.text, fields_.what()));
     }
   }
-  if (const JsonValue* dim = fields.find("dim", JsonKind::kInteger)) {
-    split.dim = readInteger(errors, *dim, "'dim' of " + fields.what(), 2);
-  }
-  fields.finish();
-  return split;
-}
 
-std::optional<ReferencePlan> readReference(ErrorSink& errors, Fields& node) {
-  const JsonValue* value = node.find("reference", JsonKind::kObject);
-  if (value == nullptr) return std::nullopt;
-  Fields fields(errors, *value, "the reference of " + node.what());
-  ReferencePlan plan;
-  if (const JsonValue* core = fields.find("core", JsonKind::kString)) {
-    plan.core = core->text;
-    if (plan.core != "cube" && plan.core != "vector") {
-      errors.fail(core->pos, fmt::format("the core is '{}', expected cube or vector", plan.core));
+  // Calls `visit` with each tensor by port, in the order of `ports`, or with null where an optional one is
+  // absent.
+  template <class Visit>
+  void readPorts(const JsonValue& object, std::span<const OpPort> ports, const std::string& what,
+                 Visit visit) {
+    for (const OpPort& port : ports) {
+      const JsonValue* value = memberOf(object, port.name);
+      if (value == nullptr && port.required)
+        r_.errors.fail(object.pos,
+                       fmt::format("{} lack '{}', expected {}", what, port.name, portNames(ports)));
+      const Reading::Tensor* tensor = nullptr;
+      if (value != nullptr) tensor = tensorOf(*value, fmt::format("'{}' of the {}", port.name, what));
+      if (tensor != nullptr && llvm::isa<moe::RoutingType>(tensor->type) != port.routing)
+        r_.errors.fail(value->pos, fmt::format("'{}' of the {} is '{}', which is {}, expected {}", port.name,
+                                               what, value->text, port.routing ? "a tensor" : "a routing",
+                                               port.routing ? "a routing" : "a tensor"));
+      visit(value, tensor);
+    }
+    for (const JsonValue& item : object.items) {
+      if (std::ranges::find(ports, item.key, &OpPort::name) != ports.end()) continue;
+      r_.errors.fail(item.keyPos,
+                     fmt::format("unknown '{}' in the {}, expected {}", item.key, what, portNames(ports)));
     }
   }
-  plan.inputs = readSlots(errors, fields, "inputs");
-  plan.outputs = readSlots(errors, fields, "outputs");
-  if (const JsonValue* tiling = fields.find("tiling", JsonKind::kInteger)) {
-    plan.tiling = readInteger(errors, *tiling, "the tiling slot", std::numeric_limits<int32_t>::max());
+
+  void readNode(const JsonValue& value) {
+    const std::string name = nameOf(value);
+    Fields fields(r_.errors, value, name.empty() ? "a node" : fmt::format("node '{}'", name));
+    fields.name("name");
+    const std::string alias = fields.optionalName("alias");
+    fields.find("doc", JsonKind::kString);
+    const JsonValue& op = fields.require("op", JsonKind::kString);
+    const OpSchema* schema = findOp(op.text);
+    if (schema == nullptr)
+      return r_.errors.fail(
+          op.pos, fmt::format("{} has an unknown op '{}', expected {}", fields.what(), op.text, opNames()));
+    mlir::OperationState state(r_.at(value.pos), "moe." + op.text);
+    state.addAttribute("node", r_.builder.getStringAttr(name));
+    if (!alias.empty()) state.addAttribute("alias", r_.builder.getStringAttr(alias));
+    readOperands(fields, *schema, name, state);
+    const std::vector<std::string> results = readResults(fields, *schema, state);
+    readAttributes(fields, value, state);
+    readSplit(fields, state);
+    fields.finish();
+    if (r_.errors.first()) return;
+    mlir::Operation* made = r_.builder.create(state);
+    for (size_t i = 0; i < results.size(); ++i)
+      values_[results[i]] = made->getResult(static_cast<unsigned>(i));
   }
-  if (const JsonValue* split = fields.find("split", JsonKind::kObject)) {
-    plan.split = readReferenceSplit(errors, *split, fields.what());
+
+  void readOperands(Fields& fields, const OpSchema& schema, const std::string& node,
+                    mlir::OperationState& state) {
+    llvm::SmallVector<int32_t> segments;
+    const auto visit = [&](const JsonValue* use, const Reading::Tensor* tensor) {
+      segments.push_back(tensor != nullptr ? 1 : 0);
+      if (tensor == nullptr) return;
+      r_.used.insert(use->text);
+      if (const auto known = values_.find(use->text); known != values_.end())
+        return state.addOperands(known->second);
+      r_.errors.fail(use->pos,
+                     fmt::format("node '{}' uses tensor '{}', which is not produced in {} and is neither an "
+                                 "input nor saved",
+                                 node, use->text, fields_.what()));
+    };
+    readPorts(fields.require("inputs", JsonKind::kObject), schema.inputs, "inputs of " + fields.what(),
+              visit);
+    // One optional operand is the last one, of several the op is told which are there.
+    if (std::ranges::count(schema.inputs, false, &OpPort::required) > 1)
+      state.addAttribute("operandSegmentSizes", r_.builder.getDenseI32ArrayAttr(segments));
   }
-  plan.after = fields.optionalName("after");
-  fields.finish();
-  return plan;
-}
+
+  std::vector<std::string> readResults(Fields& fields, const OpSchema& schema, mlir::OperationState& state) {
+    std::vector<std::string> names;
+    const auto visit = [&](const JsonValue* use, const Reading::Tensor* tensor) {
+      if (tensor == nullptr) return;
+      state.addTypes(tensor->type);
+      names.push_back(use->text);
+    };
+    readPorts(fields.require("outputs", JsonKind::kObject), schema.outputs, "outputs of " + fields.what(),
+              visit);
+    const llvm::SmallVector<llvm::StringRef> words(names.begin(), names.end());
+    state.addAttribute("tensors", r_.builder.getStrArrayAttr(words));
+    return names;
+  }
+
+  // Fields by the attributes that the op has.
+  void readAttributes(Fields& fields, const JsonValue& node, mlir::OperationState& state) {
+    const auto has = [&](llvm::StringRef name) {
+      return llvm::is_contained(state.name.getAttributeNames(), r_.builder.getStringAttr(name));
+    };
+    const auto addNumber = [&](llvm::StringRef name, std::optional<double> number) {
+      if (number) state.addAttribute(name, r_.builder.getF32FloatAttr(static_cast<float>(*number)));
+    };
+    for (const char* name : {"transpose", "accumulate"}) {
+      const JsonValue* flag = has(name) ? fields.find(name, JsonKind::kBool) : nullptr;
+      if (flag != nullptr && flag->boolean) state.addAttribute(name, r_.builder.getUnitAttr());
+    }
+    if (has("kind")) {
+      const JsonValue& json = fields.require("kind", JsonKind::kString);
+      const GraphSymbol* word = findWord(r_.symbols, json.text);
+      const std::string& text = word != nullptr ? word->word() : json.text;
+      const std::optional<moe::ActivationKind> kind = moe::symbolizeActivationKind(text);
+      if (!kind)
+        return fields.fail(json.pos, fmt::format("{} has kind '{}', expected {}", fields.what(), text,
+                                                 fmt::join(activationKinds(), ", ")));
+      state.addAttribute("kind", moe::ActivationKindAttr::get(r_.builder.getContext(), *kind));
+      const std::optional<double> limit = readNumber(fields, "limit");
+      // Where the kind is a symbol, the limit is that of the kind that has one.
+      if (word == nullptr || kind == moe::ActivationKind::swiglu_clamp) addNumber("limit", limit);
+    }
+    if (has("alpha")) addNumber("alpha", readNumber(fields, "alpha"));
+    if (state.name.getStringRef() == moe::ScaleOp::getOperationName() && memberOf(node, "alpha") == nullptr)
+      fields.fail(node.pos, fmt::format("{} has no field 'alpha'", fields.what()));
+  }
+
+  void readSplit(Fields& node, mlir::OperationState& state) {
+    const JsonValue* value = node.find("split", JsonKind::kObject);
+    if (value == nullptr) return;
+    Fields fields(r_.errors, *value, "the split of " + node.what());
+    const JsonValue& word = fields.require("space", JsonKind::kString);
+    const std::optional<moe::SplitSpace> space = moe::symbolizeSplitSpace(word.text);
+    if (!space)
+      return fields.fail(word.pos, fmt::format("{} has space '{}', expected tokens, rows or experts",
+                                               fields.what(), word.text));
+    int64_t size = 0;
+    if (const JsonValue* json = fields.findAny("size"))
+      size = readSize(r_, *json, "the size of " + fields.what(), 0,
+                      *space == moe::SplitSpace::experts ? 1 : kMaxTokens);
+    fields.finish();
+    state.addAttribute("split", moe::SplitAttr::get(r_.builder.getContext(), *space, size));
+  }
+
+  Reading& r_;
+  const JsonValue& json_;
+  const std::string name_;
+  Fields fields_;
+  std::map<std::string, Definition> definitions_;
+  std::map<std::string, mlir::Value> values_;
+};
 
 }  // namespace
 
-int64_t readSize(ErrorSink& errors, const Graph& graph, const JsonValue& value, std::string_view what,
-                 int64_t min, int64_t max) {
+int64_t readSize(Reading& reading, const JsonValue& value, std::string_view what, int64_t min, int64_t max) {
   int64_t size = value.integer;
   std::string text;
   if (value.kind == JsonKind::kString) {
     text = fmt::format(" ('{}')", value.text);
-    const Expected<int64_t> result = evaluateSize(value.text, graph.symbols);
+    const Expected<int64_t> result = evaluateSize(value.text, reading.symbols);
     if (!result) {
-      errors.fail(value.pos, fmt::format("{}{}: {}", what, text, result.error().message));
+      reading.errors.fail(value.pos, fmt::format("{}{}: {}", what, text, result.error().message));
       return min;
     }
     size = *result;
   } else if (value.kind != JsonKind::kInteger) {
-    errors.fail(value.pos, fmt::format("{} is {}, expected a whole number or a string such as \"2*hidden\"",
-                                       what, jsonKindName(value.kind)));
+    reading.errors.fail(
+        value.pos, fmt::format("{} is {}, expected a whole number or a string such as \"2*hidden\"", what,
+                               jsonKindName(value.kind)));
     return min;
   }
   if (size >= min && size <= max) return size;
-  errors.fail(value.pos, fmt::format("{}{} is {}, expected {} to {}", what, text, size, min, max));
+  reading.errors.fail(value.pos, fmt::format("{}{} is {}, expected {} to {}", what, text, size, min, max));
   return min;
 }
 
-TensorUse readTensorUse(ErrorSink& errors, const Graph& graph, const JsonValue& value,
-                        std::string_view what) {
-  if (!expectKind(errors, value, JsonKind::kString, what)) return {};
-  const auto it = std::ranges::find(graph.tensors, value.text, &GraphTensor::name);
-  if (it != graph.tensors.end()) {
-    return {TensorId{static_cast<uint32_t>(it - graph.tensors.begin())}, value.pos};
-  }
-  errors.fail(value.pos,
-              fmt::format("{} is '{}', but there is no such tensor in \"tensors\"", what, value.text));
-  return {};
-}
-
-GraphNode readNode(ErrorSink& errors, const Graph& graph, const JsonValue& value) {
-  const auto name = std::ranges::find(value.items, "name", &JsonValue::key);
-  const bool named = name != value.items.end() && name->kind == JsonKind::kString;
-  Fields fields(errors, value, named ? fmt::format("node '{}'", name->text) : "a node");
-  GraphNode node;
-  node.pos = value.pos;
-  node.name = fields.name("name");
-  node.alias = fields.optionalName("alias");
-  fields.find("doc", JsonKind::kString);
-  const JsonValue& op = fields.require("op", JsonKind::kString);
-  const OpSchema* schema = findOp(op.text);
-  if (schema == nullptr) {
-    errors.fail(op.pos,
-                fmt::format("{} has an unknown op '{}', expected {}", fields.what(), op.text, opNames()));
-    return node;
-  }
-  node.op = schema->op;
-  node.inputs = readPorts(errors, graph, fields.require("inputs", JsonKind::kObject), schema->inputs,
-                          "inputs of " + fields.what());
-  node.outputs = readPorts(errors, graph, fields.require("outputs", JsonKind::kObject), schema->outputs,
-                           "outputs of " + fields.what());
-  if (schema->hasTranspose) {
-    const JsonValue* transpose = fields.find("transpose", JsonKind::kBool);
-    node.transpose = transpose != nullptr && transpose->boolean;
-  }
-  if (schema->hasAccumulate) {
-    const JsonValue* accumulate = fields.find("accumulate", JsonKind::kBool);
-    node.accumulate = accumulate != nullptr && accumulate->boolean;
-  }
-  if (schema->hasKind) {
-    const JsonValue& kind = fields.require("kind", JsonKind::kString);
-    node.kind = kind.text;
-    if (std::ranges::find(kActivationKinds, node.kind) == std::end(kActivationKinds)) {
-      errors.fail(kind.pos, fmt::format("{} has kind '{}', expected {}", fields.what(), node.kind,
-                                        fmt::join(kActivationKinds, ", ")));
-    }
-    node.limit = readNumber(errors, fields, "limit");
-  }
-  if (schema->alpha != AlphaField::kNone) node.alpha = readNumber(errors, fields, "alpha");
-  if (schema->alpha == AlphaField::kRequired && !node.alpha)
-    errors.fail(node.pos, fmt::format("{} has no field 'alpha'", fields.what()));
-  node.split = readSplit(errors, graph, fields);
-  node.reference = readReference(errors, fields);
-  fields.finish();
-  return node;
-}
+void readEntry(Reading& reading, const JsonValue& value) { EntryReader(reading, value).run(); }
 
 }  // namespace sluice

@@ -1,22 +1,48 @@
-// Reads one node of an entry. Part of read_graph.
+// Reading one entry: its nodes in JSON become ops, producers before readers. Part of read_graph.
 #pragma once
 
-#include <functional>
-#include <span>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
 
 #include "compiler/graph/fields.h"
-#include "compiler/graph/graph.h"
+#include "compiler/graph/symbols.h"
+#include "mlir/IR/Builders.h"
 
 namespace sluice {
 
-// Value of a size given as number or expression, from min to max; `what` names it.
-int64_t readSize(ErrorSink& errors, const Graph& graph, const JsonValue& value, std::string_view what,
-                 int64_t min, int64_t max);
+inline constexpr size_t kMaxGraphNodes = 1024;  // of one entry
 
-// The tensor a string names; none (after an error) where there is none.
-TensorUse readTensorUse(ErrorSink& errors, const Graph& graph, const JsonValue& value, std::string_view what);
+// A graph file while it is being read. Belongs to one reader.
+struct Reading {
+  struct Tensor {
+    mlir::Type type;
+    std::string alias;
+    SourcePos pos;
+  };
 
-// Tensors and symbols of `graph` are read already.
-GraphNode readNode(ErrorSink& errors, const Graph& graph, const JsonValue& value);
+  std::string file;
+  ErrorSink& errors;
+  mlir::OpBuilder builder;
+  std::vector<GraphSymbol> symbols;
+  std::map<std::string, Tensor> tensors;
+  std::set<std::string> used;  // tensors that something reads
+
+  mlir::Location at(SourcePos pos) {
+    return mlir::FileLineColLoc::get(builder.getContext(), file, static_cast<unsigned>(pos.line),
+                                     static_cast<unsigned>(pos.column));
+  }
+  // Null for the empty text.
+  mlir::StringAttr optional(const std::string& text) {
+    return text.empty() ? mlir::StringAttr() : builder.getStringAttr(text);
+  }
+};
+
+// A size: a whole number, or a string that evaluateSize() takes. Out of range is an error.
+int64_t readSize(Reading& reading, const JsonValue& value, std::string_view what, int64_t min, int64_t max);
+
+// Appends the entry's op to the block at the builder.
+void readEntry(Reading& reading, const JsonValue& value);
 
 }  // namespace sluice

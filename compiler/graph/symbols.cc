@@ -1,7 +1,9 @@
 #include "compiler/graph/symbols.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
 #include <charconv>
 
 namespace sluice {
@@ -30,8 +32,17 @@ Expected<int64_t> evaluateFactor(std::string_view factor, std::span<const GraphS
     if (code == std::errc() && end == factor.data() + factor.size()) return value;
     return Error{fmt::format("'{}' is not a whole number in range", factor)};
   }
-  if (const GraphSymbol* symbol = findSymbol(symbols, factor)) return symbol->value;
+  if (const GraphSymbol* symbol = findSymbol(symbols, factor)) {
+    if (symbol->words.empty()) return symbol->value;
+    return Error{fmt::format("symbol '{}' is a word, expected a number", factor)};
+  }
   return Error{fmt::format("unknown symbol '{}', the symbols are:\n{}", factor, describeSymbols(symbols))};
+}
+
+// "1 to 8", or "swiglu, geglu".
+std::string valuesOf(const GraphSymbol& symbol) {
+  if (symbol.words.empty()) return fmt::format("{} to {}", symbol.min, symbol.max);
+  return fmt::format("{}", fmt::join(symbol.words, ", "));
 }
 
 }  // namespace
@@ -40,25 +51,43 @@ std::string describeSymbols(std::span<const GraphSymbol> symbols) {
   std::string text;
   for (const GraphSymbol& symbol : symbols) {
     if (!text.empty()) text += '\n';
-    text += fmt::format("  {} = {} ({} to {})", symbol.name, symbol.initial, symbol.min, symbol.max);
+    const std::string initial = symbol.words.empty() ? std::to_string(symbol.initial)
+                                                     : symbol.words[static_cast<size_t>(symbol.initial)];
+    text += fmt::format("  {} = {} ({})", symbol.name, initial, valuesOf(symbol));
     if (!symbol.doc.empty()) text += ": " + symbol.doc;
   }
   return text.empty() ? "  (none)" : text;
 }
 
-Status setSymbols(std::span<GraphSymbol> symbols, std::span<const std::pair<std::string, int64_t>> sets) {
-  for (const auto& [name, value] : sets) {
-    GraphSymbol* symbol = findSymbol(symbols, name);
-    if (symbol == nullptr) {
-      return Error{fmt::format("unknown symbol '{}', the symbols are:\n{}", name, describeSymbols(symbols))};
-    }
-    if (value < symbol->min || value > symbol->max) {
-      return Error{fmt::format("symbol '{}' is set to {}, expected {} to {}; the symbols are:\n{}", name,
-                               value, symbol->min, symbol->max, describeSymbols(symbols))};
-    }
-    symbol->value = value;
+Status setSymbols(std::span<GraphSymbol> symbols, SymbolSets sets) {
+  const auto known = [&] { return describeSymbols(symbols); };
+  const auto find = [&](const std::string& name) -> Expected<GraphSymbol*> {
+    if (GraphSymbol* symbol = findSymbol(symbols, name)) return symbol;
+    return Error{fmt::format("unknown symbol '{}', the symbols are:\n{}", name, known())};
+  };
+  for (const auto& [name, value] : sets.numbers) {
+    const Expected<GraphSymbol*> symbol = find(name);
+    if (!symbol) return symbol.error();
+    if (!(*symbol)->words.empty() || value < (*symbol)->min || value > (*symbol)->max)
+      return Error{fmt::format("symbol '{}' is set to {}, expected {}; the symbols are:\n{}", name, value,
+                               valuesOf(**symbol), known())};
+    (*symbol)->value = value;
+  }
+  for (const auto& [name, word] : sets.words) {
+    const Expected<GraphSymbol*> symbol = find(name);
+    if (!symbol) return symbol.error();
+    const auto at = std::ranges::find((*symbol)->words, word);
+    if (at == (*symbol)->words.end())
+      return Error{fmt::format("symbol '{}' is set to '{}', expected {}; the symbols are:\n{}", name, word,
+                               valuesOf(**symbol), known())};
+    (*symbol)->value = at - (*symbol)->words.begin();
   }
   return {};
+}
+
+const GraphSymbol* findWord(std::span<const GraphSymbol> symbols, std::string_view name) {
+  const GraphSymbol* symbol = findSymbol(symbols, name);
+  return symbol == nullptr || symbol->words.empty() ? nullptr : symbol;
 }
 
 Expected<int64_t> evaluateSize(std::string_view text, std::span<const GraphSymbol> symbols) {

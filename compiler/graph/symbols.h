@@ -1,6 +1,7 @@
-// Symbols of a graph and the sizes written with them: "hidden", "2*intermediate", "experts/ep".
+// Symbols of a graph file, what they are set to, and the sizes written with them: "hidden", "2*intermediate",
+// "experts/ep". The value of a symbol is a number, or one of some words.
 //
-// Free functions on values.
+// Value types and free functions on values.
 #pragma once
 
 #include <cstdint>
@@ -8,17 +9,38 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
-#include "compiler/graph/graph.h"
 #include "runtime/base/expected.h"
 
 namespace sluice {
 
-// One line a symbol: name, default, range, doc.
+struct GraphSymbol {
+  std::string name;
+  int64_t value = 0;  // as set, or the default; of a word, its place in `words`
+  int64_t initial = 0;
+  int64_t min = 0;
+  int64_t max = 0;
+  std::vector<std::string> words = {};  // none: the value is a number
+  std::string doc;
+
+  const std::string& word() const { return words[static_cast<size_t>(value)]; }
+};
+
+// What symbols are set to, by name.
+struct SymbolSets {
+  std::span<const std::pair<std::string, int64_t>> numbers = {};
+  std::span<const std::pair<std::string, std::string>> words = {};
+};
+
+// One line per symbol: name, default, range, doc.
 std::string describeSymbols(std::span<const GraphSymbol> symbols);
 
 // Sets symbols by name. An unknown name or a value out of range is an error that lists all symbols.
-Status setSymbols(std::span<GraphSymbol> symbols, std::span<const std::pair<std::string, int64_t>> sets);
+Status setSymbols(std::span<GraphSymbol> symbols, SymbolSets sets);
+
+// The symbol of this name whose value is a word; null where there is none.
+const GraphSymbol* findWord(std::span<const GraphSymbol> symbols, std::string_view name);
 
 // Value of a size: numbers and symbols joined by `*` and `/`, from left to right. Quotients must be exact.
 Expected<int64_t> evaluateSize(std::string_view text, std::span<const GraphSymbol> symbols);

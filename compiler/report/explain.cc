@@ -29,7 +29,7 @@ void addLane(const TaskProgram& program, FamilyId family, FamilyExplanation& exp
 
 }  // namespace
 
-Explanation explain(const VerifiedProgram& verified, const Graph& graph,
+Explanation explain(const VerifiedProgram& verified, moe::GraphOp graph,
                     const std::vector<Decision>& decisions) {
   const TaskProgram& program = *verified;
   const Draft draft = draftOfProgram(program);

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "compiler/analysis/decision.h"
-#include "compiler/graph/graph.h"
+#include "compiler/dialect/moe.h"
 #include "compiler/report/family_work.h"
 #include "compiler/report/memory_report.h"
 #include "runtime/program/verify.h"
@@ -47,7 +47,7 @@ struct Explanation {
 };
 
 // `graph` is what the program was compiled from, with derived entries: it says what was declared where.
-Explanation explain(const VerifiedProgram& program, const Graph& graph,
+Explanation explain(const VerifiedProgram& program, moe::GraphOp graph,
                     const std::vector<Decision>& decisions);
 
 std::string printExplanation(const TaskProgram& program, const Explanation& explanation);

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "compiler/dialect/diagnostics.h"
+
 namespace sluice {
 namespace {
 
@@ -72,39 +74,42 @@ bool overlap(const Buffer& a, const Buffer& b) {
   return a.offset < b.offset + bytesPerUnit(b) && b.offset < a.offset + bytesPerUnit(a);
 }
 
-std::string placeOf(const Graph& graph, SourcePos pos) {
-  return fmt::format("{}:{}:{}", graph.file, pos.line, pos.column);
-}
+std::string placeOf(moe::NodeOp node) { return sourceOf(node->getLoc()); }
 
-bool declares(const GraphNode& node, SpaceKind cut, int32_t size) {
-  const GraphSpace space = cut == SpaceKind::kTokens ? GraphSpace::kTokens : GraphSpace::kRows;
-  return node.split && node.split->space == space && node.split->size == size;
+bool declares(moe::NodeOp node, SpaceKind cut, int32_t size) {
+  const moe::SplitAttr split = node.getSplitAttr();
+  const moe::SplitSpace space = cut == SpaceKind::kTokens ? moe::SplitSpace::tokens : moe::SplitSpace::rows;
+  return split && split.getSpace() == space && split.getSize() == size;
 }
 
 std::string_view unitOf(SpaceKind cut) { return cut == SpaceKind::kTokens ? "tokens" : "rows"; }
 
 }  // namespace
 
-Reasons::Reasons(const Draft& draft, const Graph& graph, const std::vector<Decision>& decisions)
+Reasons::Reasons(const Draft& draft, moe::GraphOp graph, const std::vector<Decision>& decisions)
     : draft_(draft),
       program_(draft.program),
       graph_(graph),
       decisions_(decisions),
       coverage_(computeCoverage(draft)) {}
 
+std::vector<moe::NodeOp> Reasons::nodesOf(const std::string& name) const {
+  std::vector<moe::NodeOp> nodes;
+  for (auto entry : graph_.getOps<moe::EntryOp>())
+    if (entry.getSymName() == name) llvm::append_range(nodes, entry.getOps<moe::NodeOp>());
+  return nodes;
+}
+
 // By name; else, for nodes that a pass has joined, by place.
-const GraphNode* Reasons::nodeOf(const Family& family) const {
-  const std::string& entryName = program_.at(family.entry).name;
-  for (const GraphEntry& entry : graph_.entries) {
-    if (entry.name != entryName) continue;
-    for (const GraphNode& node : entry.nodes)
-      if (family.name == node.name || family.name == node.name + ".return" ||
-          family.name == node.name + ".sum")
-        return &node;
-    for (const GraphNode& node : entry.nodes)
-      if (family.source == placeOf(graph_, node.pos)) return &node;
+moe::NodeOp Reasons::nodeOf(const Family& family) const {
+  const std::vector<moe::NodeOp> nodes = nodesOf(program_.at(family.entry).name);
+  for (moe::NodeOp node : nodes) {
+    const std::string name = node.getNode().str();
+    if (family.name == name || family.name == name + ".return" || family.name == name + ".sum") return node;
   }
-  return nullptr;
+  for (moe::NodeOp node : nodes)
+    if (family.source == placeOf(node)) return node;
+  return {};
 }
 
 FamilyId Reasons::writerOf(BufferId buffer, EntryId entry) const {
@@ -131,9 +136,8 @@ std::string Reasons::slotReason(FamilyId id, SpaceKind cut) const {
   const int32_t size = program_.at(family.space).slotSize;
   const std::string slots =
       fmt::format("{} of {} {}", cut == SpaceKind::kGroups ? "groups" : "slots", size, unitOf(cut));
-  const GraphNode* own = nodeOf(family);
-  if (own != nullptr && declares(*own, cut, size))
-    return fmt::format("{}: declared by node '{}' at {}", slots, own->name, placeOf(graph_, own->pos));
+  if (moe::NodeOp own = nodeOf(family); own && declares(own, cut, size))
+    return fmt::format("{}: declared by node '{}' at {}", slots, own.getNode().str(), placeOf(own));
   const bool grouped = std::any_of(program_.spaces.begin(), program_.spaces.end(),
                                    [](const Space& space) { return space.kind == SpaceKind::kGroups; });
   if (grouped && cutOf(program_.at(family.space).kind) != program_.at(family.space).kind)
@@ -148,11 +152,11 @@ std::string Reasons::slotReason(FamilyId id, SpaceKind cut) const {
     return fmt::format("{}: those of '{}' of entry '{}', which saved '{}'", slots, program_.at(writer).name,
                        program_.at(program_.at(writer).entry).name, program_.at(b).name);
   }
-  for (const GraphEntry& entry : graph_.entries)
-    for (const GraphNode& node : entry.nodes)
+  for (const Entry& entry : program_.entries)
+    for (moe::NodeOp node : nodesOf(entry.name))
       if (declares(node, cut, size))
         return fmt::format("{}: no producer has any, so those that node '{}' of entry '{}' declares at {}",
-                           slots, node.name, entry.name, placeOf(graph_, node.pos));
+                           slots, node.getNode().str(), entry.name, placeOf(node));
   const std::string from =
       cut == SpaceKind::kTokens ? chosen(kDecidedTokens, "") : chosen(kDecidedRows, "--slot-rows");
   return fmt::format("{}: nothing declares any, {}", slots, from);
@@ -184,12 +188,13 @@ std::string Reasons::fusionReason(const Family& family) const {
   const bool gradient = family.op == OpKind::kGmmActivationGrad;
   std::string text = "fused: a gmm and the activation of its product are one task";
   if (gradient) text = "fused: a gmm and the activation gradient that reads its product are one task";
-  for (const GraphEntry& entry : graph_.entries)
-    for (const GraphNode& gmm : entry.nodes)
-      for (const GraphNode& activation : entry.nodes)
-        if (entry.name == program_.at(family.entry).name && gmm.op == GraphOp::kGmm &&
-            family.name == gmm.name + "_" + activation.name)
-          text = fmt::format("fused: '{}' and '{}' are one task", gmm.name, activation.name);
+  const std::vector<moe::NodeOp> nodes = nodesOf(program_.at(family.entry).name);
+  for (moe::NodeOp gmm : nodes)
+    for (moe::NodeOp activation : nodes) {
+      const std::string first = gmm.getNode().str(), second = activation.getNode().str();
+      if (llvm::isa<moe::GmmOp>(*gmm) && family.name == first + "_" + second)
+        text = fmt::format("fused: '{}' and '{}' are one task", first, second);
+    }
   const bool kept = !gradient && family.writes.size() > 1 && family.writes[1];
   return text + (kept ? fmt::format("; the product is written as '{}', since it is read elsewhere",
                                     program_.at(family.writes[1]).name)
@@ -205,10 +210,10 @@ std::vector<std::string> Reasons::ofFamily(FamilyId id) const {
   why.push_back(tileReason(family));
   if (family.op == OpKind::kGmmActivation || family.op == OpKind::kGmmActivationGrad)
     why.push_back(fusionReason(family));
-  const GraphNode* node = nodeOf(family);
+  moe::NodeOp node = nodeOf(family);
+  const std::string nodeName = node ? node.getNode().str() : family.name;
   for (const Decision& decision : decisions_)
-    if (!decision.node.empty() &&
-        (decision.node == family.name || (node != nullptr && decision.node == node->name)) &&
+    if (!decision.node.empty() && (decision.node == family.name || decision.node == nodeName) &&
         (decision.entry.empty() || decision.entry == program_.at(family.entry).name))
       why.push_back(fmt::format("{}: {}", decision.what, decision.why));
   return why;

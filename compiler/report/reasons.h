@@ -13,7 +13,7 @@ namespace sluice {
 
 class Reasons {
  public:
-  Reasons(const Draft& draft, const Graph& graph, const std::vector<Decision>& decisions);
+  Reasons(const Draft& draft, moe::GraphOp graph, const std::vector<Decision>& decisions);
 
   // Space, slots, tiles, decisions.
   std::vector<std::string> ofFamily(FamilyId family) const;
@@ -22,7 +22,9 @@ class Reasons {
   std::vector<std::string> ofSharing(const std::vector<BufferId>& buffers) const;
 
  private:
-  const GraphNode* nodeOf(const Family& family) const;
+  // Null where no node has become the family.
+  moe::NodeOp nodeOf(const Family& family) const;
+  std::vector<moe::NodeOp> nodesOf(const std::string& entry) const;
   std::string slotReason(FamilyId family, SpaceKind cut) const;
   std::string tileReason(const Family& family) const;
   std::string fusionReason(const Family& family) const;
@@ -31,7 +33,7 @@ class Reasons {
 
   const Draft& draft_;
   const TaskProgram& program_;
-  const Graph& graph_;
+  mutable moe::GraphOp graph_;  // whose accessors are not const
   const std::vector<Decision>& decisions_;
   CoverageTable coverage_;
 };

@@ -22,6 +22,7 @@ struct Case {
   Names trainable;
   std::vector<std::pair<std::string, int64_t>> sets = {};  // symbols that only this graph has
   double scale = 1;                                        // of x, so that a clamp cuts
+  const char* activation = nullptr;                        // of forward.json
 };
 
 CompileOptions optionsFor(const Case& c, const char* keep) {
@@ -33,6 +34,7 @@ CompileOptions optionsFor(const Case& c, const char* keep) {
                                     {"intermediate", 10},
                                     {"max_tokens", 9}})
     options.sets.emplace_back(name, value);
+  if (c.activation != nullptr) options.words = {{"activation", c.activation}};
   return options;
 }
 
@@ -113,9 +115,9 @@ TEST_CASE("the derived backward of every graph computes the gradients of its for
       {"lora.json", adapters, {rank}},
       {"lora.json", with(adapters), {rank}},
       {"two_gmms.json", with({"second_down_weight"})},
-      {"swiglu_clamp.json", layer, {}, 6},
-      {"geglu.json", layer},
-      {"reglu.json", layer},
+      {"forward.json", layer, {}, 6, "swiglu_clamp"},
+      {"forward.json", layer, {}, 1, "geglu"},
+      {"forward.json", layer, {}, 1, "reglu"},
   };
   for (const Case& c : cases)
     for (const char* keep : {"all", "minimal"}) checkGradients(c, keep);

@@ -22,6 +22,7 @@ struct Graph {
   const char* file;
   std::optional<std::vector<std::string>> trainable = {{"all"}};
   std::vector<std::pair<std::string, int64_t>> sets = {};  // symbols that only this graph has
+  std::vector<std::pair<std::string, std::string>> words = {};
 };
 
 const Graph kGraphs[] = {
@@ -30,9 +31,9 @@ const Graph kGraphs[] = {
     {"shared_expert.json", {{"all"}}, {{"shared_intermediate", 29}}},
     {"lora.json", {{"gate_up_a", "gate_up_b", "down_a", "down_b", "x"}}, {{"lora_rank", 5}}},
     {"two_gmms.json"},
-    {"swiglu_clamp.json"},
-    {"geglu.json"},
-    {"reglu.json"},
+    {"forward.json", {{"all"}}, {}, {{"activation", "swiglu_clamp"}}},
+    {"forward.json", {{"all"}}, {}, {{"activation", "geglu"}}},
+    {"forward.json", {{"all"}}, {}, {{"activation", "reglu"}}},
 };
 
 struct Sizes {
@@ -40,7 +41,7 @@ struct Sizes {
 };
 
 CompileOptions optionsFor(const Graph& graph, const Sizes& s) {
-  CompileOptions options{.sets = graph.sets, .trainable = graph.trainable};
+  CompileOptions options{.sets = graph.sets, .words = graph.words, .trainable = graph.trainable};
   for (const auto& [name, value] : {std::pair<const char*, int64_t>{"ep", s.ranks},
                                     {"experts", s.experts},
                                     {"top_k", s.topK},

@@ -19,6 +19,7 @@ struct Graph {
   const char* file;
   std::optional<std::vector<std::string>> trainable = {{"all"}};
   std::vector<std::pair<std::string, int64_t>> sets = {};
+  std::vector<std::pair<std::string, std::string>> words = {};
 };
 
 const Graph kGraphs[] = {
@@ -27,13 +28,13 @@ const Graph kGraphs[] = {
     {"shared_expert.json", {{"all"}}, {{"shared_intermediate", 32}}},
     {"lora.json", {{"gate_up_a", "gate_up_b", "down_a", "down_b", "x"}}, {{"lora_rank", 4}}},
     {"two_gmms.json"},
-    {"swiglu_clamp.json"},
-    {"geglu.json"},
-    {"reglu.json"},
+    {"forward.json", {{"all"}}, {}, {{"activation", "swiglu_clamp"}}},
+    {"forward.json", {{"all"}}, {}, {{"activation", "geglu"}}},
+    {"forward.json", {{"all"}}, {}, {{"activation", "reglu"}}},
 };
 
 Program compileSmall(const Graph& graph) {
-  CompileOptions options{.sets = graph.sets, .trainable = graph.trainable};
+  CompileOptions options{.sets = graph.sets, .words = graph.words, .trainable = graph.trainable};
   for (const auto& [name, value] : {std::pair<const char*, int64_t>{"ep", 1},
                                     {"experts", 8},
                                     {"top_k", 2},

@@ -18,10 +18,12 @@ using Catch::Matchers::Contains;
 struct Shipped {
   std::string path;
   bool trained = false;
+  std::string activation = {};  // empty: as the graph has it
 
   CompileOptions options() const {
     CompileOptions options;
     if (trained) options.trainable = {"all"};
+    if (!activation.empty()) options.words = {{"activation", activation}};
     return options;
   }
 };
@@ -36,9 +38,11 @@ std::vector<Shipped> shippedGraphs() {
   for (const auto& file : std::filesystem::directory_iterator("graphs/moe_ffn")) {
     const std::string path = file.path().string();
     if (!path.ends_with(".json")) continue;
-    graphs.push_back({path, false});
+    graphs.push_back({path});
     if (!hasBackward(path)) graphs.push_back({path, true});
   }
+  for (const char* activation : {"swiglu_clamp", "geglu", "reglu"})
+    graphs.push_back({"graphs/moe_ffn/forward.json", true, activation});
   REQUIRE(graphs.size() > 10);
   return graphs;
 }
@@ -67,7 +71,8 @@ std::vector<CompileOptions> variantsOf(const Shipped& graph) {
 TEST_CASE("memory plans of the shipped graphs are within 5% of the peak of live bytes") {
   for (const Shipped& graph : shippedGraphs())
     for (const CompileOptions& options : variantsOf(graph)) {
-      INFO(graph.path << (graph.trained ? ", trained" : "") << (options.fuse.empty() ? "" : ", not fused"));
+      INFO(graph.path << " " << graph.activation << (graph.trained ? ", trained" : "")
+                      << (options.fuse.empty() ? "" : ", not fused"));
       const Expected<TaskProgram> program = compile(graph.path, Target{}, options);
       if (!program) FAIL(program.error().message);
       const MemoryReport report = reportMemory(*program);
@@ -80,7 +85,8 @@ TEST_CASE("memory plans of the shipped graphs are within 5% of the peak of live 
 TEST_CASE("the shipped graphs compile and are planned alike where ranks own different numbers of experts") {
   for (const Shipped& graph : shippedGraphs())
     for (const int64_t experts : {7, 2}) {
-      INFO(graph.path << (graph.trained ? ", trained, " : ", ") << experts << " experts");
+      INFO(graph.path << " " << graph.activation << (graph.trained ? ", trained, " : ", ") << experts
+                      << " experts");
       CompileOptions options = graph.options();
       options.sets = {{"ep", 3}, {"experts", experts}, {"top_k", 2}};
       const Expected<TaskProgram> program = compile(graph.path, Target{}, options);
@@ -93,7 +99,7 @@ TEST_CASE("the shipped graphs compile and are planned alike where ranks own diff
 
 TEST_CASE("telling how a program came about gives the same program") {
   for (const Shipped& graph : shippedGraphs()) {
-    INFO(graph.path << (graph.trained ? ", trained" : ""));
+    INFO(graph.path << " " << graph.activation << (graph.trained ? ", trained" : ""));
     const Expected<TaskProgram> program = compile(graph.path, Target{}, graph.options());
     const Expected<Compiled> told = compileWithReport(graph.path, Target{}, graph.options());
     REQUIRE((program && told));
@@ -122,7 +128,7 @@ Expected<std::string> graphFile(const std::string& path, const CompileOptions& o
 
 TEST_CASE("the shipped graphs can be written as graph files and read again") {
   for (const Shipped& graph : shippedGraphs()) {
-    INFO(graph.path << (graph.trained ? ", trained" : ""));
+    INFO(graph.path << " " << graph.activation << (graph.trained ? ", trained" : ""));
     const Expected<std::string> file = graphFile(graph.path, graph.options());
     if (!file) FAIL(file.error().message);
     const Expected<std::string> before = lower(graph.path, Target{}, graph.options(), "differentiate");

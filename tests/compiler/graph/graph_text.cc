@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 
+#include "llvm/Support/raw_ostream.h"
+
 namespace sluice::testing {
 
 std::string smallGraph() {
@@ -55,18 +57,45 @@ std::string edited(std::string text, std::string_view from, std::string_view to)
 
 std::string edited(std::string_view from, std::string_view to) { return edited(smallGraph(), from, to); }
 
-std::string errorOf(std::string_view text, SymbolSets sets) {
-  const Expected<Graph> graph = readGraphText(text, "g.json", sets);
-  return graph ? "no error" : graph.error().message;
+namespace {
+
+std::string printed(const Expected<mlir::OwningOpRef<mlir::ModuleOp>>& module) {
+  if (!module) FAIL(module.error().message);
+  std::string text;
+  llvm::raw_string_ostream stream(text);
+  module->get().print(stream);
+  return text;
 }
 
-std::string errorAtText(std::string_view text, std::string_view needle, std::string_view message) {
+}  // namespace
+
+std::string irOf(std::string_view text, SymbolSets sets) {
+  mlir::MLIRContext context;
+  return printed(readGraphText(text, "g.json", sets, context));
+}
+
+std::string irOfFile(const std::string& name, SymbolSets sets) {
+  mlir::MLIRContext context;
+  return printed(readGraph("graphs/moe_ffn/" + name, sets, context));
+}
+
+std::string errorOf(std::string_view text, SymbolSets sets) {
+  mlir::MLIRContext context;
+  const auto module = readGraphText(text, "g.json", sets, context);
+  return module ? "no error" : module.error().message;
+}
+
+std::string placeInText(std::string_view text, std::string_view needle) {
   const size_t at = text.find(needle);
   REQUIRE(at != std::string_view::npos);
   const std::string_view before = text.substr(0, at);
   const auto line = std::ranges::count(before, '\n') + 1;
   const size_t column = at - (before.rfind('\n') + 1) + 1;  // rfind gives npos in the first line
-  return fmt::format("g.json:{}:{}: error: {}", line, column, message);
+  return fmt::format("g.json:{}:{}", line, column);
+}
+
+std::string errorAtText(std::string_view text, std::string_view needle, std::string_view message) {
+  return fmt::format("{}: error: {}", placeInText(text, needle), message);
 }
 
 }  // namespace sluice::testing

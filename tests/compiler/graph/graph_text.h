@@ -15,8 +15,17 @@ std::string smallGraph();
 std::string edited(std::string_view from, std::string_view to);
 std::string edited(std::string text, std::string_view from, std::string_view to);
 
+// The IR of `text` as "g.json", printed; fails the test where there is none.
+std::string irOf(std::string_view text, SymbolSets sets = {});
+
+// Likewise of graphs/moe_ffn/NAME.
+std::string irOfFile(const std::string& name, SymbolSets sets = {});
+
 // The message of reading `text` as "g.json", or "no error".
 std::string errorOf(std::string_view text, SymbolSets sets = {});
+
+// "g.json:line:column" of the first `needle` in `text`.
+std::string placeInText(std::string_view text, std::string_view needle);
 
 // "g.json:line:column: error: message" with the place of the first `needle` in `text`.
 std::string errorAtText(std::string_view text, std::string_view needle, std::string_view message);

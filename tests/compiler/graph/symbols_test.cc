@@ -46,7 +46,7 @@ TEST_CASE("sizes that are none say why") {
 
 TEST_CASE("the last of several settings counts") {
   auto table = symbols();
-  REQUIRE(setSymbols(table, std::array{Set("ep", 2), Set("experts", 10), Set("ep", 8)}).ok());
+  REQUIRE(setSymbols(table, {std::array{Set("ep", 2), Set("experts", 10), Set("ep", 8)}}).ok());
   CHECK(table[0].value == 8);
   CHECK(table[1].value == 10);
   CHECK(table[0].initial == 4);
@@ -55,10 +55,11 @@ TEST_CASE("the last of several settings counts") {
 TEST_CASE("setting an unknown symbol or a value out of range lists the symbols") {
   auto table = symbols();
   const std::string list = "the symbols are:\n  ep = 4 (1 to 16): ranks\n  experts = 64 (1 to 256)";
-  CHECK(setSymbols(table, std::array{Set("ranks", 2)}).error().message == "unknown symbol 'ranks', " + list);
-  CHECK(setSymbols(table, std::array{Set("ep", 17)}).error().message ==
+  CHECK(setSymbols(table, {std::array{Set("ranks", 2)}}).error().message ==
+        "unknown symbol 'ranks', " + list);
+  CHECK(setSymbols(table, {std::array{Set("ep", 17)}}).error().message ==
         "symbol 'ep' is set to 17, expected 1 to 16; " + list);
-  CHECK(setSymbols(table, std::array{Set("ep", 0)}).error().message ==
+  CHECK(setSymbols(table, {std::array{Set("ep", 0)}}).error().message ==
         "symbol 'ep' is set to 0, expected 1 to 16; " + list);
 }
 

@@ -5,7 +5,6 @@
 #include <string>
 
 #include "compiler/graph/read_graph.h"
-#include "compiler/import/import.h"
 #include "compiler/passes/passes.h"
 #include "mlir/IR/MLIRContext.h"
 #include "mlir/Pass/PassManager.h"
@@ -17,11 +16,9 @@ using Lines = std::set<std::string>;
 using Module = mlir::OwningOpRef<mlir::ModuleOp>;
 
 Module import(const std::string& file, mlir::MLIRContext& context) {
-  const auto graph = readGraph("graphs/moe_ffn/" + file, {});
-  if (!graph) FAIL(graph.error().message);
-  Module module = importGraph(*graph, context);
-  REQUIRE(module);
-  return module;
+  Expected<Module> module = readGraph("graphs/moe_ffn/" + file, {}, context);
+  if (!module) FAIL(module.error().message);
+  return std::move(*module);
 }
 
 moe::EntryOp entryOf(Module& module, llvm::StringRef name) {
@@ -48,13 +45,12 @@ std::string originOf(mlir::Value value) {
   return node.getNode().str() + "#" + std::to_string(number);
 }
 
-// Op, name, attributes, operands by origin, and results by name and type. Not what only the reference plan
-// reads.
+// Op, name, attributes, operands by origin, and results by name and type. Not the reference's name.
 std::string describe(moe::NodeOp node) {
   std::string text = node->getName().getStringRef().str();
   for (mlir::NamedAttribute attribute : node->getAttrDictionary()) {
     const llvm::StringRef name = attribute.getName();
-    if (name == "alias" || name == "reference") continue;
+    if (name == "alias") continue;
     text += " " + name.str() + "=";
     llvm::raw_string_ostream(text) << attribute.getValue();
   }

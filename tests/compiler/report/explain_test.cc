@@ -3,6 +3,7 @@
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
 
+#include "compiler/dialect/diagnostics.h"
 #include "compiler/graph/read_graph.h"
 #include "runtime/program/words.h"
 #include "tests/testing/moe_program.h"
@@ -26,14 +27,36 @@ VerifiedProgram verified(const MoeShape& shape) {
   return *program;
 }
 
-Graph trainGraph(const MoeShape& shape) {
-  const std::vector<std::pair<std::string, int64_t>> sets = {
-      {"ep", shape.ranks},      {"experts", shape.experts},           {"top_k", shape.topK},
-      {"hidden", shape.hidden}, {"intermediate", shape.intermediate}, {"max_tokens", shape.maxTokens}};
-  const Expected<Graph> graph = readGraph("graphs/moe_ffn/train.json", sets);
-  if (!graph) FAIL(graph.error().message);
-  return *graph;
-}
+// graphs/moe_ffn/train.json in the sizes of a program.
+class TrainGraph {
+ public:
+  explicit TrainGraph(const MoeShape& shape) {
+    const std::vector<std::pair<std::string, int64_t>> sets = {
+        {"ep", shape.ranks},      {"experts", shape.experts},           {"top_k", shape.topK},
+        {"hidden", shape.hidden}, {"intermediate", shape.intermediate}, {"max_tokens", shape.maxTokens}};
+    auto module = readGraph("graphs/moe_ffn/train.json", {sets}, context_);
+    if (!module) FAIL(module.error().message);
+    module_ = std::move(*module);
+  }
+
+  operator moe::GraphOp() const { return *module_.get().getOps<moe::GraphOp>().begin(); }
+
+  // Declares a split of rows for a node of the forward; returns its place.
+  std::string declare(llvm::StringRef name, int64_t rows) {
+    std::string place;
+    module_.get().walk([&](moe::NodeOp node) {
+      const bool isForward = node->getParentOfType<moe::EntryOp>().getSymName() == "forward";
+      if (!isForward || node.getNode() != name) return;
+      node.setSplitAttr(moe::SplitAttr::get(&context_, moe::SplitSpace::rows, rows));
+      place = sourceOf(node->getLoc());
+    });
+    return place;
+  }
+
+ private:
+  mlir::MLIRContext context_;
+  mlir::OwningOpRef<mlir::ModuleOp> module_;
+};
 
 const FamilyExplanation& familyNamed(const TaskProgram& program, const Explanation& explanation,
                                      std::string_view entry, std::string_view name) {
@@ -53,7 +76,7 @@ std::string joined(const std::vector<std::string>& lines) {
 TEST_CASE("a family says where its split comes from") {
   const MoeShape shape = smallShape();
   const VerifiedProgram program = verified(shape);
-  Graph graph = trainGraph(shape);
+  TrainGraph graph(shape);
   const auto why = [&](const char* entry, const char* name, const std::vector<Decision>& decisions = {}) {
     return joined(familyNamed(*program, explain(program, graph, decisions), entry, name).why);
   };
@@ -76,25 +99,21 @@ TEST_CASE("a family says where its split comes from") {
   CHECK_THAT(why("backward", "dispatch", other), Contains("pieces: as they come"));
   CHECK_THAT(why("forward", "dispatch", other), !Contains("pieces: as they come"));
 
-  graph.entries[0].nodes[3].split = GraphSplit{GraphSpace::kRows, 16};
-  const GraphNode& declared = graph.entries[0].nodes[3];
-  const std::string place = "graphs/moe_ffn/train.json:" + std::to_string(declared.pos.line);
-  CHECK_THAT(why("forward", declared.name.c_str()),
-             Contains("slots of 16 rows: declared by node '" + declared.name + "' at " + place));
-  CHECK_THAT(why("forward", "dispatch"),
-             Contains("no producer has any, so those that node '" + declared.name +
-                      "' of entry 'forward' declares at " + place));
+  const std::string place = graph.declare("swiglu", 16);
+  CHECK_THAT(place, Contains("graphs/moe_ffn/train.json:"));
+  CHECK_THAT(why("forward", "swiglu"), Contains("slots of 16 rows: declared by node 'swiglu' at " + place));
+  CHECK_THAT(
+      why("forward", "dispatch"),
+      Contains("no producer has any, so those that node 'swiglu' of entry 'forward' declares at " + place));
 }
 
 TEST_CASE("families of two sizes of rows say which they have and what they wait for") {
   MoeShape shape = smallShape();
   shape.groupSlots = 2;
   const VerifiedProgram program = verified(shape);
-  Graph graph = trainGraph(shape);
-  for (GraphNode& node : graph.entries[0].nodes) {
-    if (node.name == "up_proj" || node.name == "down_proj") node.split = GraphSplit{GraphSpace::kRows, 32};
-    if (node.name == "swiglu") node.split = GraphSplit{GraphSpace::kRows, 16};
-  }
+  TrainGraph graph(shape);
+  for (const char* node : {"up_proj", "down_proj"}) REQUIRE_FALSE(graph.declare(node, 32).empty());
+  REQUIRE_FALSE(graph.declare("swiglu", 16).empty());
   const Explanation explanation = explain(program, graph, {});
   const auto why = [&](const char* entry, const char* name) {
     return joined(familyNamed(*program, explanation, entry, name).why);
@@ -117,7 +136,7 @@ TEST_CASE("families of two sizes of rows say which they have and what they wait 
 TEST_CASE("a family says what it waits for and signals, and why") {
   const MoeShape shape = smallShape();
   const VerifiedProgram program = verified(shape);
-  const Explanation explanation = explain(program, trainGraph(shape), {});
+  const Explanation explanation = explain(program, TrainGraph(shape), {});
   const FamilyExplanation& up = familyNamed(*program, explanation, "forward", "up_proj");
   REQUIRE(up.waits.size() == 1);
   CHECK(up.waits[0].when == "until all rows of the slot have arrived");
@@ -137,7 +156,7 @@ TEST_CASE("a family says what it waits for and signals, and why") {
 TEST_CASE("bytes and operations follow from the shapes") {
   const MoeShape shape = smallShape();  // 2 experts a rank, H 64, I 96
   const VerifiedProgram program = verified(shape);
-  const Explanation explanation = explain(program, trainGraph(shape), {});
+  const Explanation explanation = explain(program, TrainGraph(shape), {});
   const auto work = [&](const char* entry, const char* name) {
     return familyNamed(*program, explanation, entry, name).work;
   };
@@ -167,7 +186,7 @@ TEST_CASE("text and JSON say the same of every family, and of memory") {
   const MoeShape shape = smallShape();
   const VerifiedProgram program = verified(shape);
   const Explanation explanation =
-      explain(program, trainGraph(shape), {{"", "tiles of 16 columns", "they are small"}});
+      explain(program, TrainGraph(shape), {{"", "tiles of 16 columns", "they are small"}});
   const std::string text = printExplanation(*program, explanation);
   for (const Family& family : program->families)
     CHECK_THAT(text, Contains("\n  " + family.name + ": " + std::string(text::word(family.op)) + " over "));
@@ -185,7 +204,7 @@ TEST_CASE("text and JSON say the same of every family, and of memory") {
 TEST_CASE("what shares a region says why it may") {
   MoeShape shape = smallShape();
   const VerifiedProgram program = verified(shape);
-  const Explanation explanation = explain(program, trainGraph(shape), {});
+  const Explanation explanation = explain(program, TrainGraph(shape), {});
   std::string all;
   for (const std::vector<std::string>& reasons : explanation.sharing) all += joined(reasons);
   CHECK_THAT(all, Contains("'gate_grad' writes 'rows_dx' after the last use of 'act_grad_y'"));

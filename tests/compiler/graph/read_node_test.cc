@@ -1,6 +1,5 @@
 #include <catch2/catch.hpp>
 
-#include "compiler/graph/read_graph.h"
 #include "tests/compiler/graph/graph_text.h"
 
 namespace sluice {
@@ -9,8 +8,10 @@ namespace {
 using testing::edited;
 using testing::errorAtText;
 using testing::errorOf;
+using testing::placeInText;
 using testing::smallGraph;
 
+// `message` with its notes.
 void expectError(const std::string& text, std::string_view needle, std::string_view message) {
   CHECK(errorOf(text) == errorAtText(text, needle, message));
 }
@@ -34,11 +35,13 @@ std::string withSecondEntry(std::string_view after, std::string_view saved) {
 }
 
 TEST_CASE("nodes are sorted, producers first, else as in the file") {
-  const Expected<Graph> graph = readGraphText(smallGraph(), "g.json", {});
-  REQUIRE(graph.ok());
-  std::string order;
-  for (const GraphNode& node : graph->entries[0].nodes) order += node.name + " ";
-  CHECK(order == "route dispatch up_proj down_proj combine ");
+  const std::string ir = testing::irOf(smallGraph());
+  size_t at = 0;
+  for (const char* node : {"moe.route", "moe.dispatch", "\"up_proj\"", "\"down_proj\"", "moe.combine"}) {
+    INFO(node << " in " << ir);
+    at = ir.find(node, at);
+    REQUIRE(at != std::string::npos);
+  }
 }
 
 TEST_CASE("a tensor that is used but never produced is an error at its use") {
@@ -56,6 +59,18 @@ TEST_CASE("a tensor is defined once") {
               "tensor 'x' is produced by node 'down_proj', but is already an input of entry 'run' (line 23)");
 }
 
+TEST_CASE("a tensor that two entries produce is an error at the second one") {
+  std::string text = withSecondEntry("\"after\": \"run\",", "\"mid\", \"routing\"");
+  text = edited(edited(text, "{\"product\": \"out2\"}", "{\"product\": \"out\"}"), "{\"rows\": \"out2\"",
+                "{\"rows\": \"out\"");
+  text = edited(text, "    \"out2\": {\"type\": \"BF16\", \"shape\": [\"R\", \"hidden\"]},\n", "");
+  expectError(text,
+              "{\"name\": \"down_proj\", \"op\": \"gmm\", \"inputs\": {\"rows\": \"mid\", \"weight\": "
+              "\"down\"}, \"outputs\": {\"product\": \"out\"}},\n       {",
+              "tensor 'out' is defined twice\n" + placeInText(text, "{\"name\": \"down_proj\"") +
+                  ": note: it is first defined here");
+}
+
 TEST_CASE("every tensor is used") {
   expectError(edited("\"y\": {", "\"z\": {\"type\": \"routing\"},\n    \"y\": {"), "\"z\"",
               "tensor 'z' is used by no node and is no output");
@@ -63,21 +78,30 @@ TEST_CASE("every tensor is used") {
 
 TEST_CASE("outputs and what is saved come from a node, and go to one of the two") {
   expectError(edited("\"outputs\": [\"y\"]", "\"outputs\": [\"y\", \"x\"]"), "\"x\"]",
-              "tensor 'x' is an output, but no node of entry 'run' produces it");
+              "tensor 'x' is not produced by a node of entry 'run'");
   expectError(edited("\"outputs\": [\"y\"]", "\"save\": [\"x\"], \"outputs\": [\"y\"]"),
-              "\"x\"], \"outputs\"", "tensor 'x' is saved, but no node of entry 'run' produces it");
-  expectError(edited("\"outputs\": [\"y\"]", "\"save\": [\"y\"], \"outputs\": [\"y\"]"),
-              "\"y\"], \"outputs\"", "tensor 'y' is saved and an output, expected one of them");
-  expectError(edited("\"outputs\": [\"y\"]", "\"outputs\": [\"y\", \"y\"]"), "\"y\"]",
-              "tensor 'y' is listed twice in 'outputs' of entry 'run'");
+              "\"x\"], \"outputs\"", "tensor 'x' is not produced by a node of entry 'run'");
+  std::string text = edited("\"outputs\": [\"y\"]", "\"save\": [\"y\"], \"outputs\": [\"y\"]");
+  expectError(text, "\"y\"], \"outputs\"",
+              "tensor 'y' is an output or saved twice\n" + placeInText(text, "\"y\"]\n") +
+                  ": note: it also goes here");
+  text = edited("\"outputs\": [\"y\"]", "\"outputs\": [\"y\", \"y\"]");
+  expectError(text, "\"y\"]",
+              "tensor 'y' is an output or saved twice\n" + placeInText(text, "\"y\", \"y\"]") +
+                  ": note: it also goes here");
 }
 
 TEST_CASE("names of nodes and entries are unique") {
-  expectError(edited("\"name\": \"up_proj\"", "\"name\": \"route\""), "{\"name\": \"route\", \"op\": \"gmm\"",
-              "a second node 'route' in entry 'run', the first is in line 26");
-  expectError(edited(withSecondEntry("\"after\": \"run\",", "\"mid\", \"routing\""), "\"name\": \"again\"",
-                     "\"name\": \"run\""),
-              "{\"name\": \"run\",", "a second entry 'run', the first is in line 23");
+  std::string text = edited("\"name\": \"up_proj\"", "\"name\": \"route\"");
+  expectError(text, "{\"name\": \"route\", \"op\": \"gmm\"",
+              "node 'route' is defined twice in entry 'run'\n" +
+                  placeInText(text, "{\"name\": \"route\", \"op\": \"route\"") +
+                  ": note: it is first defined here");
+  text = edited(withSecondEntry("\"after\": \"run\",", "\"mid\", \"routing\""), "\"name\": \"again\"",
+                "\"name\": \"run\"");
+  expectError(text, "{\"name\": \"run\",",
+              "redefinition of symbol named 'run'\n" + placeInText(text, "{\n      \"name\": \"run\"") +
+                  ": note: see existing symbol definition here");
 }
 
 TEST_CASE("a cycle is named from its first node in the direction of the data") {
@@ -91,14 +115,16 @@ TEST_CASE("a cycle is named from its first node in the direction of the data") {
 TEST_CASE("entries read what entries they run after have saved") {
   CHECK(errorOf(withSecondEntry("\"after\": \"run\",", "\"mid\", \"routing\"")) == "no error");
   std::string text = withSecondEntry("", "\"mid\", \"routing\"");
-  expectError(text, "\"mid\", \"routing\"]", "tensor 'mid' is not saved by an entry that 'again' runs after");
+  expectError(text, "\"mid\", \"routing\"]",
+              "tensor 'mid' is not saved by an entry that entry 'again' runs after");
   text = withSecondEntry("\"after\": \"walk\",", "\"mid\", \"routing\"");
-  expectError(text, "{\"name\": \"again\"", "entry 'again' runs after 'walk', which is no earlier entry");
+  expectError(text, "{\"name\": \"again\"", "entry 'again' runs after 'walk', which is not an earlier entry");
   text = withSecondEntry("\"after\": \"again\",", "\"mid\", \"routing\"");
-  expectError(text, "{\"name\": \"again\"", "entry 'again' runs after 'again', which is no earlier entry");
+  expectError(text, "{\"name\": \"again\"",
+              "entry 'again' runs after 'again', which is not an earlier entry");
   text = withSecondEntry("\"after\": \"run\",", "\"mid\", \"routing\", \"rows\"");
   expectError(text, "\"rows\"],\n     \"nodes\"",
-              "tensor 'rows' is not saved by an entry that 'again' runs after");
+              "tensor 'rows' is not saved by an entry that entry 'again' runs after");
 }
 
 TEST_CASE("a tensor of another entry is no tensor of this one") {
