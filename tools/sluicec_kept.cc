@@ -25,7 +25,7 @@ std::string rowsAndTokens(const KeptBytes& kept, const char* row, const char* to
 std::string keptText(const Ir& graph, const std::string& keep) {
   const bool minimal = keep == "minimal";
   const moe::GraphOp op = *graph.module.get().getOps<moe::GraphOp>().begin();
-  return fmt::format("keeps {} ({}: {})", rowsAndTokens(keptBytes(op), " bytes a row", " a token"),
+  return fmt::format("keeps {} ({}: {})", rowsAndTokens(keptBytes(op), " bytes per row", " per token"),
                      minimal ? "all" : "minimal", rowsAndTokens(keptBytesOtherwise(op, minimal), "", ""));
 }
 

@@ -1,4 +1,4 @@
-// What sluicec says of what a derived backward finds kept.
+// The line of sluicec on what is kept for a derived backward.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace sluice {
 
-// "keeps 6,144 bytes a row (minimal: 4,608)", with the bytes a token where there are any; the choice made
+// "keeps 6,144 bytes per row (minimal: 4,608)", with the bytes per token if there are any; the choice made
 // first. `graph` was derived to `keep` all or minimal.
 std::string keptText(const Ir& graph, const std::string& keep);
 

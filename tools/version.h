@@ -1,4 +1,4 @@
-// The version of Sluice, as its tools tell it.
+// The version of Sluice, as its tools print it.
 #pragma once
 
 #include <string>
@@ -14,8 +14,8 @@ std::string releaseVersion();
 inline constexpr const char* kVersionHelp =
     "print the versions of the tool and of the format of programs and exit";
 
-// What `TOOL --version` prints, without a newline at the end: a line for the tool, one for the newest format
-// of programs that it knows, and one for `other`, what else it is made of, where there is something.
+// What `TOOL --version` prints, without a newline at the end: one line for the tool, one for the newest
+// format of programs that it knows, and one for `other`, what else it is made of, where there is something.
 std::string versionText(std::string_view tool, std::string_view other = {});
 
 }  // namespace sluice::tools

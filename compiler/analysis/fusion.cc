@@ -7,7 +7,7 @@
 namespace sluice {
 namespace {
 
-// The tensors of a graph with their writer and readers; a reader that reads twice stands there twice.
+// The tensors of a graph with their writer and readers; a reader that reads twice is listed twice.
 struct Uses {
   explicit Uses(const FusionGraph& graph) : writer(graph.kept.size()), readers(graph.kept.size()) {
     for (size_t n = 0; n < graph.nodes.size(); ++n) {

@@ -11,8 +11,8 @@ namespace {
 constexpr int64_t kLine = 64;
 constexpr size_t kMaxTries = 4000;       // orders tried for an extent, and
 constexpr size_t kMaxWork = 20'000'000;  // pairs of buffers looked at for them
-// Buffers lie side by side only where regions of one buffer at a time take more than this part above the
-// least: rows of one buffer lie closer together in a narrow region.
+// Buffers are placed side by side only where regions of one buffer at a time exceed the least by more than
+// this part: rows of one buffer are closer together in a narrow region.
 constexpr int64_t kWorthwhile = 64;
 
 int64_t roundUp(int64_t bytes, int64_t unit) { return (bytes + unit - 1) / unit * unit; }
@@ -27,13 +27,13 @@ struct Tenant {
   int64_t offset = 0;
 };
 
-// A region and what lies in it; the first is the one it was made for.
+// A region and its buffers; the first is the one it was made for.
 struct Home {
   std::vector<Tenant> tenants;
   int64_t stride = 0;
 };
 
-// Whether buffers that live at the same time may lie in one region.
+// Whether buffers that live at the same time may share a region.
 enum class Beside { kNo, kYes };
 
 // What a buffer does to a region it is put in.
@@ -120,14 +120,14 @@ class Planner {
     return homes;
   }
 
-  // The lowest place of the buffer in a region, if it may lie there.
+  // The lowest possible place of the buffer in a region, if there is one.
   std::optional<Fit> fitIn(BufferId b, const Home& home, Beside beside) const {
     const int64_t stride = strideFor(program_.at(b));
     if ((stride < kLine) != (home.stride < kLine)) return std::nullopt;
     // A region keeps its content between entries, or it does not.
     const auto isSaved = [&](BufferId id) { return program_.at(id).role == Role::kSaved; };
     if (isSaved(b) != isSaved(home.tenants.front().buffer)) return std::nullopt;
-    // Scalars lie without gaps: their region's stride is theirs.
+    // Scalars have no gaps: their region's stride is theirs.
     const auto isScalar = [&](BufferId id) { return program_.at(id).type == DType::kF32; };
     const bool anyScalar = isScalar(b) || std::any_of(home.tenants.begin(), home.tenants.end(),
                                                       [&](const Tenant& t) { return isScalar(t.buffer); });

@@ -8,7 +8,7 @@
 namespace sluice {
 namespace {
 
-constexpr int32_t kRowUnit = 16;  // bind rounds the length of a slot up to this
+constexpr int32_t kRowUnit = 16;  // bind rounds the length of a slot up to a multiple of this
 constexpr int32_t kMaxSlot = 1 << 20;
 
 struct SpaceView {

@@ -48,7 +48,7 @@ void MoeDialect::initialize() {
 
 namespace {
 
-// One dimension and the `x` behind it; nothing where the element type begins.
+// One dimension and the `x` after it; nothing where the element type begins.
 mlir::OptionalParseResult parseDim(mlir::AsmParser& parser, int64_t& dim) {
   StringRef extent;
   if (succeeded(parser.parseOptionalKeyword(&extent, {"T", "R", "E"}))) {

@@ -1,4 +1,4 @@
-// A backward entry while it is being derived; what each node contributes to it stands in moe_derivatives.cc.
+// A backward entry while it is being derived; moe_derivatives.cc has the contribution of each node.
 #include "compiler/dialect/moe_gradient.h"
 
 namespace sluice::moe {

@@ -1,9 +1,8 @@
-// 1. Find which values need a gradient: they depend on a trainable input, and an output depends on them.
-// 2. Make the entry `backward` with everything of the forward at hand: its inputs, its values as saved.
-// 3. Ask the nodes of the forward, last first, for what they contribute.
-// 4. Give out the gradients of the trainable inputs; drop the nodes that nobody reads.
-// 5. To keep little, compute again what can be from values that are kept anyway.
-// 6. Drop the sources that nobody reads; save what is left of the values.
+// 1. Find which values need a gradient: they depend on a trainable input, and an output depends on them. 2.
+// Make the entry `backward` with everything of the forward at hand: its inputs, its values as saved. 3. Ask
+// the nodes of the forward, last first, for what they contribute. 4. Give out the gradients of the trainable
+// inputs; drop the nodes that none reads. 5. To keep little, compute again what can be from values that are
+// kept anyway. 6. Drop the sources that none reads; save the remaining values.
 #include "compiler/analysis/gradients.h"
 #include "compiler/dialect/moe_gradient.h"
 #include "compiler/passes/passes.h"
@@ -30,7 +29,7 @@ bool isDifferentiable(Value value) {
   return type && llvm::isa<mlir::FloatType>(type.getElementType());
 }
 
-// Outputs of rows are there for a backward pass of its own; a derived one saves what it needs.
+// Outputs of rows are for a separate backward pass; a derived one saves what it needs.
 bool isOfRows(Value value) { return tensorType(value) && tensorType(value).hasRows(); }
 
 llvm::StringSet<> tensorNamesOf(moe::EntryOp entry) {
@@ -205,7 +204,7 @@ class Differentiation {
                                      << ") has no derivative, but a trainable tensor needs one";
   }
 
-  // Users stand behind what they use: backwards, one pass is enough.
+  // Users come after what they use: one pass from the end is enough.
   void dropUnreadNodes() {
     for (mlir::Operation& op : llvm::make_early_inc_range(llvm::reverse(backwardBlock()))) {
       if (!llvm::isa<moe::NodeOp>(op)) continue;

@@ -107,7 +107,7 @@ class EntryFuser {
     gmm.erase();
   }
 
-  // At the place of the gradient, whose other operands stand before it.
+  // At the place of the gradient, whose other operands come before it.
   void fuse(moe::GmmOp gmm, moe::ActivationGradOp grad) {
     if (!agree(gmm, grad)) return;
     builder_.setInsertionPoint(grad);
@@ -122,7 +122,7 @@ class EntryFuser {
     gmm.erase();
   }
 
-  // Nodes that are cut differently stay apart, for propagate-splits to say so.
+  // Nodes with different cuts stay separate, so that propagate-splits reports them.
   static bool agree(moe::NodeOp a, moe::NodeOp b) {
     return !a.getSplitAttr() || !b.getSplitAttr() || a.getSplitAttr() == b.getSplitAttr();
   }

@@ -53,7 +53,7 @@ void addGraphPhase(mlir::OpPassManager& manager, std::string_view phase, const T
     manager.addPass(createDifferentiate(std::move(differentiate)));
   } else if (phase == "fuse") {
     FuseOptions fuse;
-    // where cores are apart, none runs both a product and what reads it
+    // with separate cores, no core runs both a product and the node that reads it
     const std::vector<std::string> foldsOnly = {"scale"};
     fuse.kinds = target.cubeCores != 0 && options.fuse.empty() ? foldsOnly : options.fuse;
     manager.addPass(createFuse(std::move(fuse)));

@@ -6,7 +6,7 @@
 namespace sluice {
 namespace {
 
-// As `rank` has it to bind.
+// With the sizes of `rank`.
 std::string dimText(const TaskProgram& program, int rank, const Dim& dim) {
   switch (dim.extent) {
     case Extent::kFixed:

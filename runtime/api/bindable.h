@@ -11,7 +11,7 @@ namespace sluice {
 // The input or output of that name.
 std::optional<BufferId> findBindable(const TaskProgram& program, std::string_view name);
 
-// There is none of that name; says which there are.
+// The error that there is no tensor of that name; it lists those that there are.
 Error unknownBindable(const TaskProgram& program, std::string_view name);
 
 // Errors: type, shape, number of tokens, no data, an address between two elements.

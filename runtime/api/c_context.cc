@@ -1,4 +1,4 @@
-// Contexts of the C interface: make, bind, run, look at outputs.
+// Contexts of the C interface: create, bind, run, read outputs.
 #include <limits>
 #include <type_traits>
 
@@ -47,7 +47,7 @@ constexpr bool sameValues() {
 }
 static_assert(sameValues());
 
-// What can be wrong with a tensor before its program is asked.
+// Checks a tensor as far as that is possible without its program.
 Outcome checkTensor(const char* name, const sluice_tensor* given, sluice_tensor& tensor) {
   constexpr int32_t kMostDims = 16;
   if (Outcome outcome = readStructure(given, "tensor", tensor); outcome.status != SLUICE_OK) return outcome;
@@ -176,7 +176,7 @@ sluice_status sluice_context_run(sluice_context* context, const char* entry, uin
 
 sluice_status sluice_context_refuse(sluice_context* context, uint32_t saved, const char* message) {
   return guardedCollective(context, [&]() -> Outcome {
-    // a message that is not given is no reason to let the others go on without this rank
+    // a missing message must not let the others go on without this rank
     sluice::Status told = context->context->refuse(message ? message : "", {saved});
     if (!message) return badArgument("message is null");
     return told ? Outcome{} : failedOn(*context->transport, told.error());

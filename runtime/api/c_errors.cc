@@ -7,7 +7,7 @@
 namespace sluice::capi {
 namespace {
 
-// Of the last call that failed; nothing is allocated where there is no memory.
+// The message of the last failed call; nothing is allocated when memory is exhausted.
 struct LastError {
   std::string text;
   const char* fixed = nullptr;  // instead of the text
@@ -47,14 +47,14 @@ sluice_status reportException(std::string* own) noexcept {
     throw;
   } catch (const std::bad_alloc&) {
     lastError.fixed = kOutOfMemory;
-  } catch (const std::length_error&) {  // what containers say of sizes that no memory has
+  } catch (const std::length_error&) {  // thrown by containers for sizes beyond all memory
     lastError.fixed = kOutOfMemory;
   } catch (const std::exception& exception) {
     return report({SLUICE_ERROR_INTERNAL, textOf(exception.what())}, own);
   } catch (...) {
     return report({SLUICE_ERROR_INTERNAL, textOf("an unknown exception")}, own);
   }
-  if (own) own->assign(kOutOfMemory);  // so short a string lies in the object
+  if (own) own->assign(kOutOfMemory);  // a string this short is stored in the object
   return SLUICE_ERROR_MEMORY;
 }
 

@@ -1,7 +1,7 @@
-// What stands behind the handles of sluice.h, and how its functions report errors.
+// The objects behind the handles of sluice.h, and how its functions report errors.
 //
-// A handle owns what it shows and shares what that needs, so that handles are freed in any order: members are
-// destroyed from the last to the first, what is needed last. Internal to runtime/api/c_*.cc.
+// A handle owns its object and shares what that needs, so that handles can be freed in any order. Members are
+// destroyed from the last to the first: what others need is declared first. Internal to runtime/api/c_*.cc.
 #pragma once
 
 #include <fmt/format.h>
@@ -23,7 +23,7 @@
 
 namespace sluice::capi {
 
-// What a call returns, and why.
+// The status that a call returns, and its message.
 struct Outcome {
   sluice_status status = SLUICE_OK;
   std::string message;
@@ -31,18 +31,18 @@ struct Outcome {
 
 inline Outcome badArgument(std::string message) { return {SLUICE_ERROR_ARGUMENT, std::move(message)}; }
 inline Outcome failed(const Error& error) { return {SLUICE_ERROR_FAILED, error.message}; }
-// Of what ranks do together.
+// The outcome of something that ranks do together.
 inline Outcome failedOn(const Transport& transport, const Error& error) {
   return {transport.isAborted() ? SLUICE_ERROR_ABORTED : SLUICE_ERROR_FAILED, error.message};
 }
 
-// Keeps the message for sluice_last_error() of this thread and, where `own` is given, of the handle; the
-// status. Throws nothing.
+// Keeps the message for sluice_last_error() of this thread and, where `own` is given, for the handle. Returns
+// the status. Throws nothing.
 sluice_status report(Outcome&& outcome, std::string* own) noexcept;
-// Of the exception in flight.
+// The outcome of the exception in flight.
 sluice_status reportException(std::string* own) noexcept;
 
-// Runs `body`, which returns an Outcome: nothing is thrown beyond it.
+// Runs `body`, which returns an Outcome; no exception leaves this function.
 template <class Body>
 sluice_status guarded(std::string* own, const Body& body) noexcept {
   try {
@@ -62,13 +62,13 @@ Outcome collectively(Transport& transport, const Body& body) {
     try {
       transport.abort(fmt::format("rank {}: out of memory, or a defect", transport.rank()));
     } catch (...) {
-      // no memory for that either: the others find out by their time limit
+      // no memory for that either: the others notice it by their time limit
     }
     throw;
   }
 }
 
-// The first size that a structure had: nobody has a smaller one.
+// The first size of a structure; no caller has a smaller one.
 template <class T>
 constexpr size_t kFirstSize = sizeof(T);
 
@@ -81,8 +81,8 @@ Outcome checkSize(const T* given, const char* what) {
   return {};
 }
 
-// What the caller gave, without fields that it does not know; those that this library does not know must be
-// at their default.
+// The caller's structure, with defaults for fields that it does not know; fields that this library does not
+// know must have their default.
 template <class T>
 Outcome readStructure(const T* given, const char* what, T& known) {
   if (Outcome outcome = checkSize(given, what); outcome.status != SLUICE_OK) return outcome;
@@ -96,7 +96,7 @@ Outcome readStructure(const T* given, const char* what, T& known) {
   return {};
 }
 
-// Gives the caller the fields that it knows.
+// Copies to the caller the fields that it knows.
 template <class T>
 Outcome writeStructure(const T& known, const char* what, T* given) {
   if (Outcome outcome = checkSize(given, what); outcome.status != SLUICE_OK) return outcome;
@@ -108,13 +108,13 @@ Outcome writeStructure(const T& known, const char* what, T* given) {
   return {};
 }
 
-// Deletes a handle, but for one of the parent, which is left alone.
+// Deletes a handle; one of the parent process is left alone.
 template <class Handle>
 void freeHandle(Handle* handle) noexcept {
   if (handle && !handle->origin.isForked()) delete handle;
 }
 
-// That a handle is of this process.
+// Checks that a handle belongs to this process.
 inline Outcome checkOrigin(const Origin& origin, std::string_view what) {
   const Status here = origin.check(what);
   return here ? Outcome{} : failed(here.error());
@@ -163,19 +163,19 @@ struct sluice_context {
   std::shared_ptr<sluice::Transport> transport;
   sluice::Program program;
   std::unique_ptr<sluice::Context> context;
-  std::vector<std::shared_ptr<sluice::capi::SubmittedStep>> submitted;  // perhaps not over yet
+  std::vector<std::shared_ptr<sluice::capi::SubmittedStep>> submitted;  // may still be running
   std::map<std::string, std::vector<int64_t>, std::less<>> outputDims;
   std::string error;
   sluice::Origin origin;
 
-  // A step of the context is not over: its results are nobody's to look at.
+  // A step of the context has not ended: its results must not be read.
   bool isBusy() const;
 };
 
 namespace sluice::capi {
 
-// That it is a context of this process; that no step of it is under way besides; that a run can be asked for
-// with these.
+// Checks that it is a context of this process; that no step of it is under way; that a run can be requested
+// with these arguments.
 Outcome checkContext(const sluice_context* context);
 Outcome checkIdle(const sluice_context* context);
 Outcome checkRun(const char* entry, uint32_t saved);

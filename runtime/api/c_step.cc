@@ -11,7 +11,7 @@ Outcome checkStep(const sluice_step* step) {
 
 Outcome submit(sluice_context& context, const char* entry, uint32_t saved, sluice_step** step) {
   std::erase_if(context.submitted, [](const auto& earlier) { return earlier->pending.isDone(); });
-  // Everything that can fail for want of memory comes before the step.
+  // Everything that can run out of memory comes before the step.
   std::unique_ptr<sluice_step> handle(new sluice_step{});
   context.submitted.reserve(context.submitted.size() + 1);
   Expected<PendingStep> pending = context.context->submit(entry, {saved});
@@ -77,7 +77,7 @@ sluice_status sluice_step_cancel(sluice_step* step) {
 const char* sluice_step_error(const sluice_step* step) { return step ? step->error.c_str() : "step is null"; }
 
 void sluice_step_free(sluice_step* step) {
-  // not sluice_step_wait(): what a failed call said stays to be read
+  // not sluice_step_wait(): the message of a failed call stays readable
   if (step && !step->origin.isForked())
     guarded(nullptr, [&]() -> Outcome {
       (void)step->step->pending.wait();

@@ -11,7 +11,7 @@ Outcome make(const TransportSpec& spec, sluice_transport** transports) {
   auto made = makeTransports(spec);
   if (!made) return failed(made.error());
   std::vector<std::unique_ptr<sluice_transport>> handles;
-  handles.reserve(made->size());  // before there is a handle that could be lost
+  handles.reserve(made->size());  // before any handle exists that could leak
   for (auto& transport : *made) handles.emplace_back(new sluice_transport{std::move(transport), {}});
   for (size_t i = 0; i < handles.size(); ++i) transports[i] = handles[i].release();
   return {};
@@ -92,7 +92,7 @@ sluice_status sluice_transport_abort(sluice_transport* transport, const char* me
 
 int32_t sluice_transport_is_aborted(const sluice_transport* transport) {
   if (!transport) return 0;
-  // a forked child does not have what its parent shares with other ranks
+  // a forked child does not have the memory that its parent shares with other ranks
   return transport->origin.isForked() || transport->transport->isAborted();
 }
 

@@ -13,7 +13,7 @@ namespace {
 
 Status checkOptions(const Transport& transport, const ContextOptions& options) {
   if (transport.isInherited())
-    return Error{"the transport was made before this process was forked: make it anew here"};
+    return Error{"the transport was made before this process was forked: make a new one here"};
   if (Status sane = checkThreads(options.threads); !sane) return sane;
   if (Status sane = checkTimeLimit(options.timeoutSeconds); !sane) return sane;
   if (options.packedBytes < 0)
@@ -26,7 +26,7 @@ Status checkOptions(const Transport& transport, const ContextOptions& options) {
 Context::Context(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
 Context::~Context() {
-  // in a forked child neither its threads nor what other ranks see of it are there to be ended
+  // a forked child has neither the threads nor the peers that would have to be ended
   if (impl_->origin.isForked())
     static_cast<void>(impl_.release());
   else
@@ -70,10 +70,10 @@ Expected<std::unique_ptr<Context>> Context::create(Program program, Transport& t
   if (!rank) return rank.error();
   (*rank)->setWork(options.work);
   area.needs.add((*rank)->regions().needs);
-  // of a workspace of several contexts it is made for the first step: in one piece for all of them
+  // a workspace of several contexts makes it for the first step, in one piece for all of them
   if (!options.workspace)
     if (Status made = area.ensureMemory(); !made) return (*rank)->explain(made.error());
-  // a copy of `workspace`: without memory for the context the lock still needs it
+  // a copy of `workspace`: the lock still needs it if there is no memory for the context
   return std::unique_ptr<Context>(new Context(std::make_unique<Impl>(
       std::move(program), transport, options, workspace, area.contexts++, std::move(*rank))));
 }
@@ -84,7 +84,7 @@ Status Context::bind(std::string_view name, const TensorView& tensor, Weights we
   if (!id) return unknownBindable(program, name);
   const Buffer& buffer = program.at(*id);
   if (buffer.region)
-    return Error{fmt::format("tensor '{}' is owned by the context: look at it with output()", name)};
+    return Error{fmt::format("tensor '{}' is owned by the context: read it with output()", name)};
   if (Status fits = checkBindable(program, impl_->transport.rank(), buffer, tensor); !fits) {
     unbind(name, fits.error().message);
     return fits;
@@ -95,7 +95,7 @@ Status Context::bind(std::string_view name, const TensorView& tensor, Weights we
   return {};
 }
 
-// Not what was bound before: who does not look at the error finds it in the next run.
+// The earlier binding is removed: a caller that ignores the error gets it from the next run.
 void Context::unbind(std::string_view name, const std::string& why) {
   const auto id = findBindable(impl_->program.tables(), name);
   if (!id) return;
@@ -113,7 +113,7 @@ Expected<TensorView> Context::output(std::string_view name) {
   if (!buffer.region)
     return Error{fmt::format("tensor '{}' is in the caller's memory, where it was bound", name)};
   const Step& step = impl_->rank->step();
-  if (!step.plan) return Error{fmt::format("tensor '{}' is not there before a run", name)};
+  if (!step.plan) return Error{fmt::format("tensor '{}' does not exist before a run", name)};
   if (!program.at(buffer.region).saved && impl_->area().last.load(std::memory_order_relaxed) != impl_.get())
     return Error{fmt::format("tensor '{}' is gone: another context of the workspace has run since", name)};
   const BufferAddress& address = step.at(*id);
@@ -121,7 +121,7 @@ Expected<TensorView> Context::output(std::string_view name) {
   for (size_t d = 1; d < buffer.shape.size(); ++d) view.shape.push_back(buffer.shape[d].size);
   const int64_t rowBytes = view.shape[0] > 0 ? view.bytes() / view.shape[0] : 0;
   if (view.shape[0] == 0 || rowBytes == address.stride) return view;
-  // rows lie apart in their region: the caller gets them packed
+  // rows have gaps in their region: the caller gets them packed
   auto& packed = impl_->packed[id->value];
   packed.resize(view.bytes());
   for (int64_t row = 0; row < view.shape[0]; ++row)

@@ -2,7 +2,8 @@
 //
 //   auto program = sluice::Program::load("layer.slp");
 //   sluice::LocalRanks ranks(program->ranks());
-//   auto context = sluice::Context::create(*program, ranks.transport(0), {});   // one a rank, in its thread
+//   auto context = sluice::Context::create(*program, ranks.transport(0), {});   // one per rank, in its
+//   thread
 //   (*context)->bind("x", sluice::TensorView::of(x, sluice::DType::kBF16, {tokens, hidden}));
 //   (*context)->run("forward");
 //
@@ -31,17 +32,17 @@ enum class ExecutorKind : uint8_t {
   kSerial,    // one thread, all tasks in key order: the oracle
 };
 
-// What the caller promises of a bound tensor.
+// What the caller promises about a bound tensor.
 enum class Weights : uint8_t {
   kOrdinary,  // its content may change between steps
-  kConstant,  // it stays until the tensor is bound again: a weight is packed for the kernels once
+  kConstant,  // its content stays until the tensor is bound again: a weight is packed for the kernels once
 };
 
-inline constexpr uint32_t kMostSavedSets = 1024;  // of a context
+inline constexpr uint32_t kMostSavedSets = 1024;  // per context
 
-// A set of what forward entries save for later ones: the saved tensors and their routing. Sets are made,
-// collectively, when they are first used: ranks may number them differently, but first use them in the same
-// order.
+// A saved set: the tensors that forward entries save for later ones, and their routing. Sets are made,
+// collectively, when they are first used: ranks may number them differently, but must first use them in the
+// same order.
 struct SavedSet {
   uint32_t value = 0;
 };
@@ -53,10 +54,11 @@ struct ContextOptions {
   bool pin = true;             // bind workers to cores, where there are enough
 
   // Packed weights take as much memory as the weights, for each way in which entries read them.
-  int64_t packedBytes = std::numeric_limits<int64_t>::max();  // at most so much at this rank; 0: none
-  bool packEachStep = false;  // pack ordinary weights too, once a step, where several tasks share a panel
+  int64_t packedBytes = std::numeric_limits<int64_t>::max();  // the most at this rank; 0: none
+  bool packEachStep = false;  // pack ordinary weights too, once per step, where several tasks share a panel
 
-  WorkKind work = WorkKind::kAll;  // parts of it are for measuring only: outputs are not the layer's then
+  WorkKind work =
+      WorkKind::kAll;  // parts of the work are for measuring only: outputs are then not those of the layer
 
   // Shared with other contexts of this rank, instead of `threads` and `pin`; null: the context has its own.
   std::shared_ptr<Workspace> workspace;
@@ -64,8 +66,8 @@ struct ContextOptions {
 
 struct RunStats {
   double bindSeconds = 0;
-  double exchangeSeconds = 0;  // of bind: until the counts of all ranks are there
-  double runSeconds = 0;       // bind included
+  double exchangeSeconds = 0;  // the part of bind until the counts of all ranks have arrived
+  double runSeconds = 0;       // including bind
   int64_t tasks = 0;
   int64_t rows = 0;  // R
 };
@@ -73,63 +75,63 @@ struct RunStats {
 // The packed weights of a rank.
 struct PackedWeights {
   int64_t bytes = 0;        // memory taken
-  int64_t panels = 0;       // pieces of weights that are packed as they are now
-  int64_t withoutRoom = 0;  // pieces that are not, for ContextOptions::packedBytes
+  int64_t panels = 0;       // pieces of weights that are packed with their present content
+  int64_t withoutRoom = 0;  // pieces that are not packed because of ContextOptions::packedBytes
 };
 
-// One rank's side of a program: memory, workers, and the tensors bound to it. Not copied. One thread at a
-// time calls it; bound memory must live until it is bound anew or the context ends.
+// One rank's side of a program: memory, workers, and the tensors bound to it. Not copied. Used by one thread
+// at a time; bound memory must live until something else is bound or the context ends.
 class Context {
  public:
-  // Collective: every rank calls it, with the same program; it waits for nobody where the transport's
-  // allocate() does not. Options may differ between ranks. But for options out of range, errors abort the
-  // transport: the other ranks cannot go on.
+  // Collective: every rank calls it, with the same program; it waits for other ranks only if the transport's
+  // allocate() does. Options may differ between ranks. Errors abort the transport, because the other ranks
+  // cannot go on, except for options out of range.
   static Expected<std::unique_ptr<Context>> create(Program program, Transport& transport,
                                                    const ContextOptions& options);
   ~Context();
 
-  // Binds an input or output by its name. Errors: unknown name, type, shape, memory at an address that is no
-  // multiple of an element's size (any such does). T is free from 0 to
-  // max_tokens, and must be the same in all tensors of a run. `weights` matters for weights of products.
-  // A tensor whose bind fails is not bound any more: runs that need it fail with the same message until it is
-  // bound. So the error may be looked at here or there, but a rank that does not run then must call refuse().
+  // Binds an input or output by its name. Errors: unknown name, type, shape, memory at an address that is not
+  // a multiple of an element's size (any multiple is allowed). T may be 0 to max_tokens and must be the same
+  // in all tensors of a run. `weights` matters for weights of products. A tensor whose bind fails is not
+  // bound any more: runs that need it fail with the same message until it is bound. So the error may be
+  // handled here or there, but a rank that then does not run must call refuse().
   Status bind(std::string_view name, const TensorView& tensor, Weights weights = Weights::kOrdinary);
 
-  // As a bind that failed with this message, for callers that look at tensors before.
+  // The same as a bind that failed with this message, for callers that check tensors before.
   void unbind(std::string_view name, const std::string& why);
 
-  // Runs one entry; collective. Errors: unbound tensors, ids out of range or repeated, an entry whose
-  // saved tensors are not there yet, a peer that failed, has died or left, a wait past the limit (rank, core,
-  // task, event, have and need, what is missing). What is found before ranks write to each other is held
-  // against nobody: the next run may go well. Other errors abort the transport, and no run on it goes on.
-  // When it returns, nothing touches bound memory any more; outputs of a failed run hold anything.
+  // Runs one entry; collective. Errors: unbound tensors, ids out of range or repeated, an entry whose saved
+  // tensors are not there yet, a peer that failed, has died or left, a wait past the limit (rank, core, task,
+  // event, have and need, what is missing). Errors found before any rank writes to another leave the context
+  // usable. Other errors abort the transport, and every later run on it fails. When it returns, nothing uses
+  // bound memory any more; outputs of a failed run are undefined.
   //
-  // A step takes place at all ranks or at none. Whatever one rank refuses, an entry or set that is not there
-  // included, fails the step at all of them with "rank N: ..."; the next one is the same step everywhere. A
-  // rank that asks for no step where the others do is waited for, for the time limit. A refused step that
-  // fills a set leaves it empty.
+  // A step takes place at all ranks or at none. Whatever one rank refuses, including an entry or set that
+  // does not exist, fails the step at all of them with "rank N: ..."; the next one is the same step
+  // everywhere. The others wait, up to the time limit, for a rank that does not request the step. A refused
+  // step that fills a set leaves it empty.
   //
-  // An entry that saves fills the set, one that reads what others save reads that set, and uses its routing.
+  // An entry that saves fills the set; one that reads saved tensors reads the set and uses its routing.
   Status run(std::string_view entry, SavedSet saved = {});
 
-  // As run(), but returns at once. The tensors are those bound now. Steps of a workspace run in the order in
-  // which run() and submit() of all its contexts were called; ranks call them in the same order.
-  // One that is refused here is refused at the other ranks in its turn.
+  // As run(), but returns at once. It uses the tensors bound now. Steps of a workspace run in the order in
+  // which run() and submit() of all its contexts were called; ranks call them in the same order. A step that
+  // is refused here is refused at the other ranks in its turn.
   Expected<PendingStep> submit(std::string_view entry, SavedSet saved = {});
 
-  // In the place of run(), for a caller that found by itself that it cannot take part, as one that has no
+  // Replaces run() for a caller that found by itself that it cannot take part, for example because it has no
   // input: the step fails at all other ranks with "rank N: WHY", and nothing happens at a rank that is alone.
   // `saved` is the set that the step would have used. Collective as run(), and waits as long. Errors: the
   // ranks cannot go on.
   Status refuse(const std::string& why, SavedSet saved = {});
-  // In the place of submit(): returns at once, and the others are told in the turn of the step.
+  // Replaces submit(): returns at once, and the others learn of it in the turn of the step.
   Status refuseSubmitted(const std::string& why, SavedSet saved = {});
 
-  // Memory of all saved sets of this context, at this rank, as far as steps so far needed it.
+  // The memory of all saved sets of this context at this rank that steps have needed so far.
   int64_t savedBytes() const;
 
-  // Which kernels the runs to come call, instead of ContextOptions::work: runs of all and of parts take turns
-  // where they are compared.
+  // The kernels that later runs call, instead of ContextOptions::work: to compare runs of all and of parts in
+  // turn.
   void setWork(WorkKind work);
 
   // What the last run sent to other ranks, or would have sent with all its work; nothing before the first.
@@ -138,16 +140,16 @@ class Context {
   // An output of extent rows, owned by the context; valid until the next run.
   Expected<TensorView> output(std::string_view name);
 
-  // Rows of each expert of this rank in the last run, in the order in which they lie; empty before the first.
+  // Rows of each expert of this rank in the last run, in their order in memory; empty before the first.
   std::vector<int32_t> expertRows() const;
 
   const RunStats& lastRun() const;
   PackedWeights packedWeights() const;
 
   // From now on runs are recorded, at most `spansPerWorker` spans of each worker: a full recording drops its
-  // oldest. A recording costs some 20 to 60 ns a task, and between runs memory for it is allocated.
+  // oldest. A recording costs 20 to 60 ns per task, and memory for it is allocated between runs.
   void startTrace(size_t spansPerWorker = size_t{1} << 20);
-  // What was recorded since startTrace() or the last call; empty where nothing is recorded.
+  // The spans recorded since startTrace() or the last call; empty if nothing is recorded.
   Trace takeTrace();
   void stopTrace();
 

@@ -1,4 +1,4 @@
-// What is in a Context: for context.cc, and for run_steps.cc, which has how steps are asked for and run.
+// The members of a Context: for context.cc, and for run_steps.cc, where steps are requested and run.
 #pragma once
 
 #include <fmt/format.h>
@@ -19,7 +19,7 @@
 namespace sluice {
 
 struct Context::Impl {
-  // What a step was asked for with, and its place in the order of steps.
+  // The arguments of a requested step, and its place in the order of steps.
   struct Asked {
     EntryId entry;
     SavedState* saved = nullptr;
@@ -43,14 +43,14 @@ struct Context::Impl {
 
   Expected<EntryId> check(std::string_view entry, SavedSet set) const;
   Expected<Asked> ask(EntryId entry, SavedSet set);
-  // Tells the other ranks that this one does not ask for its step, in the place of the step, and why.
-  enum class Told : uint8_t { kNow, kInTurn };  // kNow: returns when they know
+  // Refuses this rank's step, in the step's place, with a reason.
+  enum class Told : uint8_t { kNow, kInTurn };  // kNow: returns when the other ranks know it
   Status refuse(std::string_view entry, SavedSet set, const std::string& why, Told when);
   Status step(const Asked& asked, const std::vector<BoundTensor>& tensors);
   Expected<int64_t> execute(const Step& step, const WorkMemory& memory);
   void recordStep(EntryId entry, int64_t begin, int64_t bound, int64_t end);
 
-  // Of the transport, where it was aborted.
+  // The error of the transport, if it was aborted.
   Status checkAborted() const {
     if (!transport.isAborted()) return {};
     return Error{fmt::format("{}{}", failed ? "an earlier step failed: " : "", transport.abortMessage())};
@@ -60,7 +60,7 @@ struct Context::Impl {
     return error;
   }
 
-  // Returns when all steps that were submitted are over: what they use may be looked at then.
+  // Returns when all submitted steps have ended: what they use may be read then.
   void settle() {
     std::unique_lock lock(submittedMutex);
     settled.wait(lock, [&] { return submitted == 0; });
@@ -73,22 +73,22 @@ struct Context::Impl {
   std::shared_ptr<Workspace> workspace;
   const uint32_t number;  // among the contexts of the workspace
 
-  // By who asks.
+  // Used by the requesting thread.
   std::vector<BoundTensor> bound;  // by buffer
   uint64_t bindings = 0;
   std::map<uint32_t, std::string> unbindable;         // by buffer: why its last bind() failed
-  std::map<uint32_t, std::vector<std::byte>> packed;  // by buffer: outputs whose rows lie apart
+  std::map<uint32_t, std::vector<std::byte>> packed;  // by buffer: outputs whose rows have gaps
 
-  // By who has the turn.
+  // Used by the thread that has the turn.
   std::unique_ptr<RankState> rank;
   std::optional<ParallelExecutor> parallel;
   RunStats stats;
   std::optional<TraceRecorder> trace;
 
-  std::atomic<bool> failed{false};  // a step of this context, and no other can run
+  std::atomic<bool> failed{false};  // a step of this context failed, and no other can run
   std::mutex submittedMutex;
   std::condition_variable settled;
-  int submitted = 0;  // steps that are not over
+  int submitted = 0;  // steps that have not ended
 };
 
 }  // namespace sluice

@@ -1,7 +1,7 @@
-// Origin: which process made something that a child, forked from it, cannot use.
+// Origin: the process that made an object, which a forked child cannot use.
 //
-// Value type; any thread. Threads and locks of a parent are not there in its child, so that nothing but this
-// may be looked at there: calls are errors, and destructors leave alone what they would wait for.
+// Value type; any thread. A child does not have the threads of its parent, and locks may be held for ever, so
+// that only this may be used there: calls are errors, and destructors skip whatever they would wait for.
 #pragma once
 
 #include <sys/types.h>
@@ -16,12 +16,12 @@ namespace sluice {
 class Origin {
  public:
   bool isForked() const { return forks() != forks_; }
-  // Error, with `what` was made: the process is a forked child.
+  // An error that names `what`, if this process is a forked child.
   Status check(std::string_view what) const;
 
  private:
-  // How often this process, and those that it comes from, were forked: asking the system for the process
-  // costs as much as the rest of asking for a step.
+  // The number of forks that led to this process: asking the system for the process id costs as much as the
+  // rest of requesting a step.
   static int forks();
 
   const int forks_ = forks();

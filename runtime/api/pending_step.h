@@ -7,8 +7,8 @@
 
 namespace sluice {
 
-// Moved, not copied; destroying it waits. Thread-safe, but for moves. It may outlive its context, which waits
-// for all its steps when it ends.
+// Moved, not copied; its destructor waits. Thread-safe, except for moves. It may outlive its context, which
+// waits for all its steps when it ends.
 class PendingStep {
  public:
   ~PendingStep();
@@ -16,10 +16,11 @@ class PendingStep {
   PendingStep& operator=(PendingStep&&) noexcept;
 
   bool isDone() const;
-  // What run() would have returned. May be called again.
+  // Waits, and returns what run() would have returned. May be called again.
   Status wait();
-  // A step that has not begun never does: it is done at once, and fails at all other ranks, which can go on.
-  // One that runs is aborted at all ranks, and with it the transport. One that is done stays as it is.
+  // A step that has not begun never begins: it is done at once, and fails at all other ranks, which can go
+  // on. A running step is aborted at all ranks, and with it the transport. A step that is done does not
+  // change.
   void cancel();
 
  private:

@@ -1,4 +1,4 @@
-// The state of a step that was submitted: for pending_step.cc and context.cc.
+// The state of a submitted step: for pending_step.cc and context.cc.
 #pragma once
 
 #include <condition_variable>
@@ -10,12 +10,12 @@
 
 namespace sluice {
 
-// Shared by the caller's PendingStep and the workspace's queue. The transport is there until finish().
+// Shared by the caller's PendingStep and the workspace's queue. The transport lives until finish().
 class PendingStep::Impl {
  public:
   Impl(Transport& transport, std::string entry) : transport_(&transport), entry_(std::move(entry)) {}
 
-  // By the queue, when its turn comes. False: it was cancelled, and is done.
+  // Called by the queue when its turn comes. False: it was cancelled, and is done.
   bool begin();
   void finish(Status status);
   std::string cancelled() const;
@@ -32,7 +32,7 @@ class PendingStep::Impl {
 
   Transport* transport_;
   const std::string entry_;
-  mutable std::mutex mutex_;  // guards what follows
+  mutable std::mutex mutex_;  // guards the members below
   std::condition_variable changed_;
   State state_ = State::kQueued;
   bool cancelled_ = false;

@@ -1,4 +1,4 @@
-// Program: what the compiler wrote, loaded and verified; TensorView: what is bound to its tensors.
+// Program: a loaded and verified program; TensorView: memory that is bound to its tensors.
 //
 // Value types: a program is shared by its copies, and by any number of contexts and threads.
 #pragma once
@@ -16,7 +16,7 @@
 
 namespace sluice {
 
-// A contiguous row-major tensor in somebody else's memory. Does not own.
+// A contiguous row-major tensor in the caller's memory, which it does not own.
 struct TensorView {
   DType type = DType::kF32;
   std::vector<int64_t> shape;
@@ -29,7 +29,7 @@ struct TensorView {
 // A loaded and verified program. Cheap to copy; shared by contexts and threads.
 class Program {
  public:
-  // Errors: what readProgram() and verify() say, with the path.
+  // Errors: those of readProgram() and verify(), with the path.
   static Expected<Program> load(const std::string& path);
   static Expected<Program> fromBytes(std::span<const std::byte> bytes);
   static Expected<Program> fromTaskProgram(TaskProgram program);

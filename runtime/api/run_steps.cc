@@ -30,7 +30,7 @@ Expected<EntryId> Context::Impl::check(std::string_view name, SavedSet set) cons
 
 Status Context::Impl::refuse(std::string_view entry, SavedSet set, const std::string& why, Told when) {
   if (transport.size() == 1) return {};
-  // not of the context, which may end before its turn
+  // no pointer to the context, which may end before its turn
   const auto tell = [in = &area(), name = std::string(entry), why,
                      limit = options.timeoutSeconds](uint64_t ticket) {
     Status told = in->refuse(ticket, name, why, limit);
@@ -40,7 +40,7 @@ Status Context::Impl::refuse(std::string_view entry, SavedSet set, const std::st
   Workspace::Impl::OneJob job;
   if (when == Told::kInTurn && area().startRunner()) job = Workspace::Impl::makeJob(tell);
   std::unique_lock lock(area().asking);
-  // memory that the others make for the step, as far as that can be known here
+  // memory that the others make for the step, as far as this rank can know it
   auto asked = ask(EntryId{}, set.value < kMostSavedSets ? set : SavedSet{});
   if (!asked) return asked.error();
   if (!job.empty()) {
@@ -52,7 +52,7 @@ Status Context::Impl::refuse(std::string_view entry, SavedSet set, const std::st
   return tell(asked->ticket);
 }
 
-// Whoever calls this holds `asking` of the workspace.
+// The caller holds `asking` of the workspace.
 Expected<Context::Impl::Asked> Context::Impl::ask(EntryId entry, SavedSet set) {
   if (Status going = checkAborted(); !going) return going.error();
   if (Status there = area().ensureMemory(); !there) return fail(rank->explain(there.error()));
@@ -61,7 +61,7 @@ Expected<Context::Impl::Asked> Context::Impl::ask(EntryId entry, SavedSet set) {
   return Asked{entry, *saved, area().memory, area().turns.take()};
 }
 
-// Whoever calls this has the turn.
+// The caller has the turn.
 Status Context::Impl::step(const Asked& asked, const std::vector<BoundTensor>& tensors) {
   if (Status going = checkAborted(); !going) return going;
   const int64_t begin = monotonicNanoseconds();
@@ -93,7 +93,7 @@ Expected<int64_t> Context::Impl::execute(const Step& step, const WorkMemory& mem
   return runSerial(step, memory.scratch->front(), options.timeoutSeconds, recorder);
 }
 
-// Spans of the rank: a run holds its bind, and that its exchange.
+// Spans of the rank: a run contains its bind, and bind its exchange.
 void Context::Impl::recordStep(EntryId entry, int64_t begin, int64_t bound, int64_t end) {
   const auto record = [&](SpanKind kind, int64_t first, int64_t last) {
     TraceSpan span;
@@ -145,11 +145,11 @@ Expected<PendingStep> Context::submit(std::string_view name, SavedSet saved) {
         if (pending->begin())
           pending->finish(context->step(*asked, bound));
         else
-          // the others are told in its place, so that they fail this step and not a later one
+          // the others learn of it in its place, so that they fail this step and not a later one
           static_cast<void>(context->area().refuse(asked->ticket, pending->entry(), pending->cancelled(),
                                                    context->options.timeoutSeconds));
         context->area().turns.pass();
-        // under the lock: the context may end as soon as it is let go
+        // under the lock: the context may end as soon as it is released
         std::lock_guard count(context->submittedMutex);
         if (--context->submitted == 0) context->settled.notify_all();
       });

@@ -7,23 +7,24 @@
  *   sluice_transport_alone(&alone);
  *   sluice_context_create(program, alone, NULL, &context);
  *   sluice_tensor x = {.size = sizeof x, .type = SLUICE_BF16, .dim_count = 2, .dims = dims, .data = memory};
- *   sluice_context_bind(context, "x", &x);                            ... and so every tensor of the entry
+ *   sluice_context_bind(context, "x", &x);                            ... and so on for every tensor
  *   sluice_context_run(context, "forward", SLUICE_SAVED_DEFAULT);
  *
  * C11 and C++. docs/EMBEDDING.md explains it, examples/embed.c is a whole program.
  *
- * ABI. A library of major version M runs what was compiled against M.n or older; functions, values of enums
- * and fields at the end of structures are only added. Structures begin with their size, which the caller sets
- * to sizeof: fields beyond it are neither read nor written. In structures of options 0 always is the default.
+ * ABI. A library of version M.n runs programs that were compiled against M.n or older; functions, values of
+ * enums and fields at the end of structures are only added. Structures begin with their size, which the
+ * caller sets to sizeof: fields beyond it are neither read nor written. In structures of options 0 is always
+ * the default.
  *
- * Errors. A function that can fail returns a sluice_status, and is never a crash for a null pointer. The
- * message (where, what was found, what was expected) is sluice_last_error() in the calling thread, and of
- * calls on a context or step also that handle's. Out parameters are written on success only; handles are made
- * NULL otherwise. Nothing throws, logs, exits or installs a signal handler. Strings are UTF-8 as the program
- * has them.
+ * Errors. A function that can fail returns a sluice_status, and never crashes for a null pointer. The
+ * message (where, what was found, what was expected) is sluice_last_error() in the calling thread and, for
+ * calls on a context or step, also an error of that handle. Out parameters are written on success only;
+ * handles are made NULL otherwise. Nothing throws, logs, exits or installs a signal handler. Strings are
+ * UTF-8 as the program has them.
  *
- * Ownership. Each handle is freed once, by its own function, in any order: what others still need lives as
- * long as they do. Freeing NULL does nothing. Tensors stay the caller's, and must live while they are bound.
+ * Ownership. Each handle is freed once, by its own function, in any order: objects that others still need
+ * live on. Freeing NULL does nothing. Tensors stay the caller's, and must live while they are bound.
  *
  * Threads. "any": by any number of threads at once. "one": by one thread at a time, also for the handle's
  * other functions. Different handles are independent. In a forked child, calls on handles of the parent are
@@ -56,7 +57,7 @@ typedef int32_t sluice_status;
 enum {
   SLUICE_OK = 0,
   SLUICE_ERROR_ARGUMENT = 1,  /* a null pointer, a structure without size, a value that no enum has */
-  SLUICE_ERROR_FAILED = 2,    /* what the message says; the handles stay usable, the next call may go well */
+  SLUICE_ERROR_FAILED = 2,    /* the message has the reason; the handles stay usable */
   SLUICE_ERROR_ABORTED = 3,   /* the ranks of the transport cannot go on: no run on it succeeds any more */
   SLUICE_ERROR_MEMORY = 4,    /* out of memory */
   SLUICE_ERROR_CANCELLED = 5, /* of a step: it was cancelled before it began */
@@ -67,7 +68,7 @@ enum {
 SLUICE_API uint32_t sluice_abi_version(void);
 /* "aborted"; "unknown" for other numbers. Static. */
 SLUICE_API const char* sluice_status_name(sluice_status status);
-/* The message of the last call of this thread that failed; "" before. Until the next that fails. */
+/* The message of the last failed call of this thread, "" if there is none. Valid until the next failure. */
 SLUICE_API const char* sluice_last_error(void);
 
 /* --- Program: immutable; all: any thread */
@@ -76,7 +77,7 @@ typedef struct sluice_program sluice_program;
 
 /* Reads and verifies a file of sluicec. */
 SLUICE_API sluice_status sluice_program_load(const char* path, sluice_program** program);
-/* The same of the bytes of such a file, which are copied. */
+/* The same from the bytes of such a file, which are copied. */
 SLUICE_API sluice_status sluice_program_from_memory(const void* bytes, size_t size, sluice_program** program);
 SLUICE_API void sluice_program_free(sluice_program* program);
 
@@ -126,7 +127,7 @@ enum {
   SLUICE_EXPERTS = 4 /* E: experts of this rank, where ranks own different numbers */
 };
 
-/* Has its size for ever: it lies in arrays. */
+/* Its size is frozen, because it is used in arrays. */
 typedef struct sluice_dim {
   sluice_extent extent;
   int32_t reserved;
@@ -141,8 +142,8 @@ typedef struct sluice_tensor_info {
   sluice_type type;
   sluice_role role;
   int32_t dim_count;
-  int32_t owned;       /* 1: an output in memory of the context: not bound, but looked at after a run */
-  int32_t accumulates; /* 1: an output that a run adds to what is there */
+  int32_t owned;       /* 1: an output in memory of the context: not bound, but read after a run */
+  int32_t accumulates; /* 1: an output that a run adds to */
   int32_t reserved;
 } sluice_tensor_info;
 /* index < tensor_count */
@@ -150,20 +151,20 @@ SLUICE_API sluice_status sluice_program_get_tensor(const sluice_program* program
                                                    sluice_tensor_info* info);
 SLUICE_API sluice_status sluice_program_find_tensor(const sluice_program* program, const char* name,
                                                     uint32_t* index);
-/* Its dimensions at `rank` with so many tokens and rows, into dims[0 .. dim_count-1]. */
+/* Its dimensions at `rank` with these numbers of tokens and rows, into dims[0 .. dim_count-1]. */
 SLUICE_API sluice_status sluice_program_tensor_dims(const sluice_program* program, uint32_t index,
                                                     int32_t rank, int64_t tokens, int64_t rows, int64_t* dims,
                                                     int32_t capacity);
-/* Bytes of an element; 0 for a value that is no type. */
+/* Bytes of an element; 0 for a value that is not a type. */
 SLUICE_API int32_t sluice_type_bytes(sluice_type type);
 
 /* --- Transport: one rank's connection to the others; all: any thread */
 
 typedef struct sluice_transport sluice_transport;
 
-/* The only rank of one. */
+/* A transport with one rank. */
 SLUICE_API sluice_status sluice_transport_alone(sluice_transport** transport);
-/* Ranks that are threads of this process: `size` handles, one a rank, each freed by itself. 1 to 4096. */
+/* Ranks that are threads of this process: `size` handles, one per rank, each freed on its own. 1 to 4096. */
 SLUICE_API sluice_status sluice_transport_threads(int32_t size, sluice_transport** transports);
 
 typedef struct sluice_job {
@@ -171,7 +172,7 @@ typedef struct sluice_job {
   const char* name; /* 1 to 64 bytes; the same at all ranks of the job, and of no other job of this user */
   int32_t rank;
   int32_t ranks;          /* at most 240 */
-  double timeout_seconds; /* for all ranks to come; 0: 30 */
+  double timeout_seconds; /* for all ranks to join; 0: 30 */
 } sluice_job;
 /* Ranks that are processes of this machine, over shared memory. Collective: every rank calls it, and it
    waits for all. (MPI is not in this library: the C++ interface takes any transport.) */
@@ -190,7 +191,7 @@ SLUICE_API int32_t sluice_transport_is_aborted(const sluice_transport* transport
 
 typedef int32_t sluice_pinning;
 enum {
-  SLUICE_PIN_IF_ENOUGH = 0, /* a worker a core, where ranks have enough and other processes left some */
+  SLUICE_PIN_IF_ENOUGH = 0, /* one worker per core, where ranks have enough and other processes left some */
   SLUICE_PIN_NEVER = 1
 };
 
@@ -208,7 +209,7 @@ SLUICE_API void sluice_workspace_free(sluice_workspace* workspace);
 
 typedef struct sluice_workspace_info {
   size_t size;
-  int64_t bytes; /* committed at most by a step so far: grows only */
+  int64_t bytes; /* the most that a step has committed so far: grows only */
   int32_t threads;
   int32_t reserved;
 } sluice_workspace_info;
@@ -231,18 +232,19 @@ typedef struct sluice_context_options {
   int32_t threads;
   sluice_pinning pinning;
   sluice_executor executor;
-  int32_t pack_each_step; /* 1: pack ordinary weights, too, once a step, where several tasks share a panel */
+  int32_t pack_each_step; /* 1: pack ordinary weights, too, once per step, where tasks share a panel */
   double timeout_seconds; /* longest wait for one event; 0: 30 */
-  int64_t packed_bytes;   /* for packed weights at this rank, at most; 0: no limit, -1: none */
+  int64_t packed_bytes;   /* the most for packed weights at this rank; 0: no limit, -1: none */
 } sluice_context_options;
 /* Collective: every rank makes the same contexts in the same order. Options may differ. NULL: defaults. */
 SLUICE_API sluice_status sluice_context_create(sluice_program* program, sluice_transport* transport,
                                                const sluice_context_options* options,
                                                sluice_context** context);
-/* Waits for its steps: cancel them where they shall not be waited for. */
+/* Waits for its steps: cancel them first to avoid that. */
 SLUICE_API void sluice_context_free(sluice_context* context);
 
-/* The message of the last call on this context that failed, "" before; until the next call on it. */
+/* The message of the last failed call on this context, "" if there is none; valid until the next call on it.
+ */
 SLUICE_API const char* sluice_context_error(const sluice_context* context);
 
 enum {
@@ -276,7 +278,7 @@ enum { SLUICE_SAVED_DEFAULT = 0, SLUICE_SAVED_LAST = 1023 };
    same one everywhere. What ends the work of all, as a lost rank or a wait past the limit, is
    SLUICE_ERROR_ABORTED. */
 SLUICE_API sluice_status sluice_context_run(sluice_context* context, const char* entry, uint32_t saved);
-/* In the place of sluice_context_run, for a caller that found by itself that it cannot take part in the step,
+/* Replaces sluice_context_run for a caller that found by itself that it cannot take part in the step,
    as one that has no input: it fails at all other ranks with "rank N: " and the message, and the next step is
    the same one everywhere. `saved` is the set that the step would have used. Collective, and waits as a run;
    nothing happens at a rank that is alone. Since 1.1. */
@@ -296,17 +298,18 @@ typedef struct sluice_stats {
   size_t size;
   double run_seconds; /* of the last run: all of it */
   double bind_seconds;
-  double exchange_seconds; /* of bind: until the counts of all ranks are there */
+  double exchange_seconds; /* the part of bind until the counts of all ranks have arrived */
   int64_t tasks;
   int64_t rows;            /* R */
   int64_t saved_bytes;     /* of all saved sets so far */
   int64_t packed_bytes;    /* of packed weights */
   int64_t packed_panels;   /* pieces of weights that are packed */
-  int64_t unpacked_panels; /* that found no room in packed_bytes of the options */
+  int64_t unpacked_panels; /* pieces that found no room in packed_bytes of the options */
 } sluice_stats;
 SLUICE_API sluice_status sluice_context_get_stats(sluice_context* context, sluice_stats* stats);
 
-/* From now on runs are recorded, at most so many spans a worker (0: 2^20); a full recording drops its oldest.
+/* From now on runs are recorded, at most so many spans per worker (0: 2^20); a full recording drops its
+ * oldest.
  */
 SLUICE_API sluice_status sluice_context_trace_start(sluice_context* context, uint64_t spans_per_worker);
 SLUICE_API sluice_status sluice_context_trace_stop(sluice_context* context);
@@ -323,7 +326,7 @@ typedef struct sluice_step sluice_step;
    is refused at the other ranks in the turn of the step. */
 SLUICE_API sluice_status sluice_context_submit(sluice_context* context, const char* entry, uint32_t saved,
                                                sluice_step** step);
-/* Until it is over; then, and each time again, its status. */
+/* Waits until it has ended, and returns its status; may be called again. */
 SLUICE_API sluice_status sluice_step_wait(sluice_step* step);
 /* done: 1 where sluice_step_wait would not wait. */
 SLUICE_API sluice_status sluice_step_poll(sluice_step* step, int32_t* done);
@@ -331,7 +334,7 @@ SLUICE_API sluice_status sluice_step_poll(sluice_step* step, int32_t* done);
    after it go on. One that runs is aborted at all ranks, and so is the transport. One that is over stays as
    it is. Returns at once. */
 SLUICE_API sluice_status sluice_step_cancel(sluice_step* step);
-/* The message of the last call on this step that failed, "" before; until the next call on it. */
+/* The message of the last failed call on this step, "" if there is none; valid until the next call on it. */
 SLUICE_API const char* sluice_step_error(const sluice_step* step);
 /* Waits for its end. */
 SLUICE_API void sluice_step_free(sluice_step* step);

@@ -13,7 +13,7 @@
 namespace sluice {
 namespace {
 
-// Of a rank with work for so many.
+// The number of workers of a rank with work for so many.
 Expected<std::unique_ptr<Workers>> startWorkers(const Transport& transport, const WorkspaceOptions& options,
                                                 int useful) {
   if (useful == 0) return Workers::start(0);
@@ -53,7 +53,7 @@ Workspace::Impl::~Impl() {
 
 Status Workspace::Impl::ensureMemory() {
   if (memory->holds(needs)) return {};
-  // a context that runs tasks itself has scratch memory, too
+  // a context that runs tasks itself needs scratch memory, too
   auto grown = memory->grow(needs, transport, std::max(1, workers->count()));
   if (!grown) return grown.error();
   memory = std::move(*grown);
@@ -142,7 +142,7 @@ void Workspace::Impl::beginStep(const void* context, std::shared_ptr<const WorkM
 
 void Workspace::Impl::finishStep() {
   const int64_t scratch = static_cast<int64_t>(used->scratchBytes * used->scratch->size());
-  // what was replaced may have been more
+  // the replaced memory may have been larger
   bytes.store(std::max(bytes.load(std::memory_order_relaxed), touched.bytes() + scratch),
               std::memory_order_relaxed);
 }
@@ -150,7 +150,7 @@ void Workspace::Impl::finishStep() {
 Workspace::Workspace(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
 Workspace::~Workspace() {
-  // in a forked child its threads are not there to be joined
+  // a forked child has no threads to join
   if (impl_->origin.isForked()) static_cast<void>(impl_.release());
 }
 
@@ -183,7 +183,7 @@ Expected<std::shared_ptr<Workspace>> Workspace::create(Transport& transport,
                                                        const WorkspaceOptions& options) {
   if (Status sane = checkThreads(options.threads); !sane) return sane.error();
   if (transport.isInherited())
-    return Error{"the transport was made before this process was forked: make it anew here"};
+    return Error{"the transport was made before this process was forked: make a new one here"};
   constexpr int kAny = std::numeric_limits<int>::max();
   auto impl = Impl::make(transport, options, kAny);
   if (!impl) return impl.error();

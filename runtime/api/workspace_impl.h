@@ -1,4 +1,4 @@
-// What is in a Workspace: for workspace.cc and context.cc.
+// The members of a Workspace: for workspace.cc and context.cc.
 #pragma once
 
 #include <atomic>
@@ -19,32 +19,32 @@
 
 namespace sluice {
 
-// Whether so many may be asked for.
+// Whether so many threads may be requested.
 Status checkThreads(int threads);
 
 struct Workspace::Impl {
-  // Threads as asked for, but at most `useful`; 0 where a context runs all tasks itself.
+  // The requested threads, but at most `useful`; 0 where a context runs all tasks itself.
   static Expected<std::unique_ptr<Impl>> make(Transport& transport, const WorkspaceOptions& options,
                                               int useful);
   Impl(Transport& transport, std::unique_ptr<Workers> workers);
   ~Impl();
 
-  // Whoever asks for a step holds `asking` from before it looks at the memory until it has its ticket: so
-  // that what is allocated is in the order of steps, at all ranks alike.
+  // A thread that requests a step holds `asking` from before it looks at the memory until it has its ticket,
+  // so that allocations follow the order of steps at all ranks alike.
   std::mutex asking;
   MemoryNeeds needs;                         // of all contexts
-  std::shared_ptr<const WorkMemory> memory;  // of steps that are asked for now
+  std::shared_ptr<const WorkMemory> memory;  // of steps that are requested now
   Turns turns;
   Status ensureMemory();
-  // The meeting of all contexts, made with the first of them or when it is first needed.
+  // The meeting of all contexts, made with the first context or when first needed.
   Status ensureMeeting();
   uint32_t contexts = 0;  // made so far: their numbers
-  // Memory that all ranks need could not be made: the others cannot go on without this one.
+  // Set when memory that all ranks need could not be made: the others cannot go on without this rank.
   Error giveUp(const Error& error) const;
   // What ranks do at their meeting alone, without a step, in its turn; nothing where there is one rank.
   Status meetInTurn(const std::function<Status(uint64_t ticket)>& meet);
 
-  // That there is a thread for queue(): before a step takes its ticket.
+  // Makes sure that there is a thread for queue(), before a step takes its ticket.
   Status startRunner();
   // What that thread does in a turn; made before there is a ticket, since no turn may be left out where
   // memory runs out.
@@ -57,16 +57,16 @@ struct Workspace::Impl {
   // Runs it when its turn comes; whoever calls this holds `asking`.
   void queue(uint64_t ticket, OneJob job) noexcept;
 
-  // By who has the turn, which is a step: each takes one ticket, and one meeting.
+  // Used by the thread that has the turn. Each turn is a step, with one ticket and one meeting.
   static uint64_t stepOf(uint64_t ticket) { return ticket + 1; }
   std::unique_ptr<Meeting> meeting;
-  // This rank does not take part in the step, which fails at all ranks. Error: it does not, since the
-  // transport was aborted.
+  // Refuses the step, which fails at all ranks. Error: the transport was aborted.
   Status refuse(uint64_t ticket, std::string_view entry, const std::string& why, double timeoutSeconds);
 
-  // By who has the turn. What it used is kept until another step begins: outputs lie there.
+  // Used by the thread that has the turn. The memory of a step is kept until another step begins, because
+  // outputs are in it.
   void beginStep(const void* context, std::shared_ptr<const WorkMemory> uses);
-  void finishStep();  // it touched more than steps before
+  void finishStep();  // the step touched more than earlier ones
   std::shared_ptr<const WorkMemory> used;
   TouchedMemory touched;
   std::atomic<const void*> last{nullptr};  // the context whose step began last

@@ -12,7 +12,7 @@ namespace {
 
 constexpr int64_t kMiB = 1 << 20;
 
-// Why this process gets none, as far as the system says.
+// Why this process gets no huge pages, as far as the system reports it.
 std::string findRefusal() {
   if (prctl(PR_GET_THP_DISABLE, 0, 0, 0, 0) == 1) return "switched off for this process";
   std::ifstream file("/sys/kernel/mm/transparent_hugepage/enabled");
@@ -23,7 +23,7 @@ std::string findRefusal() {
   return {};
 }
 
-// "Rss:      1234 kB" -> bytes, where the line has that name.
+// "Rss:      1234 kB" -> bytes, if the line has that name.
 bool readField(const std::string& line, const char* name, int64_t& bytes) {
   const std::string prefix = std::string(name) + ":";
   if (line.compare(0, prefix.size(), prefix) != 0) return false;
@@ -36,7 +36,7 @@ bool readField(const std::string& line, const char* name, int64_t& bytes) {
 
 void adviseHugePages(void* data, size_t bytes) {
 #ifdef MADV_HUGEPAGE
-  // madvise takes whole pages
+  // madvise needs whole pages
   const auto begin = (reinterpret_cast<uintptr_t>(data) + 4095) / 4096 * 4096;
   const auto end = (reinterpret_cast<uintptr_t>(data) + bytes) / 4096 * 4096;
   if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
@@ -56,7 +56,7 @@ HugePageUse hugePageUse() {
     if (use.refusal.empty()) use.refusal = "this system does not say (no /proc/self/smaps)";
     return use;
   }
-  // a mapping's fields come before its flags, in which "hg" says that huge pages were asked for
+  // a mapping's fields precede its flags, where "hg" shows that huge pages were requested
   int64_t resident = 0, huge = 0;
   for (std::string line; std::getline(maps, line);) {
     if (readField(line, "Rss", resident) || readField(line, "AnonHugePages", huge)) continue;

@@ -1,5 +1,4 @@
-// Prints what a task costs beside its kernel, in processor time.
-// usage: bench_tasks [ROUNDS]
+// Prints the overhead of a task beside its kernel, in processor time. usage: bench_tasks [ROUNDS]
 #include <fmt/format.h>
 
 #include <cstdio>
@@ -26,7 +25,7 @@ int main(int argc, char** argv) {
     fmt::print(stderr, "bench_tasks: error: {}\n", measured.error().message);
     return 1;
   }
-  fmt::print("{:<32}{:>10}{:>10}{:>11}\n", "ns a task, of processor time", "tasks", "best", "median");
+  fmt::print("{:<32}{:>10}{:>10}{:>11}\n", "ns per task, processor time", "tasks", "best", "median");
   for (const sluice::TaskOverhead& one : *measured)
     fmt::print("{:<32}{:>10}{:>10.1f}{:>11.1f}\n", one.name, one.tasks, one.bestSeconds * 1e9,
                one.medianSeconds * 1e9);

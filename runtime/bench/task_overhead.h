@@ -1,7 +1,7 @@
-// What a task costs beside its kernel: a program of tasks whose kernels do next to nothing, run by the
+// The overhead of a task beside its kernel: a program of tasks whose kernels do next to nothing, run by the
 // parallel executor, in processor time.
 //
-// Free functions. Measured is CLOCK_PROCESS_CPUTIME_ID, so that other programs on the machine do not count,
+// Free functions. They measure CLOCK_PROCESS_CPUTIME_ID, so that other programs on the machine do not count,
 // and nothing else may run in this process meanwhile.
 #pragma once
 
@@ -14,10 +14,10 @@
 
 namespace sluice {
 
-// A chain of families in space tokens, a lane each, the later first: family f scales the `columns` of a token
-// and waits for family f - 1 at that token. Entry `chain`, which uses the routing of entry `route`, so that
-// its bind does next to nothing; tensors expert_ids [T, 1], and [T, columns] x0, routed and x<families>. A
-// slot is one token.
+// A chain of families in space tokens, one lane each, later ones first: family f scales the `columns` of a
+// token and waits for family f - 1 at that token. Entry `chain`, which uses the routing of entry `route`, so
+// that its bind does next to nothing; tensors expert_ids [T, 1], and [T, columns] x0, routed and x<families>.
+// A slot is one token.
 struct ChainShape {
   int cores = 1;
   int families = 8;
@@ -27,7 +27,7 @@ struct ChainShape {
 };
 TaskProgram chainProgram(const ChainShape& shape);
 
-// A program run again and again, with others in turn.
+// A program that is run repeatedly, in turn with others.
 struct OverheadCase {
   std::string name;
   ChainShape shape;

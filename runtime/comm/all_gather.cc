@@ -93,7 +93,7 @@ Status AllGather::awaitRank(int source, const Awaited& awaited, int64_t deadline
       return Error{message};
     }
     if (left)
-      return fail(fmt::format("rank {}: rank {} has left, in vain waited {}", transport_->rank(), source,
+      return fail(fmt::format("rank {} left while rank {} was still waiting {}", source, transport_->rank(),
                               waiting(source)));
     const int64_t open = deadline - monotonicNanoseconds();
     if (open <= 0) {

@@ -9,8 +9,8 @@
 namespace sluice {
 namespace {
 
-// A look takes about a microsecond. More spinning takes the core from whoever would signal, where ranks share
-// cores.
+// A look takes about a microsecond. More spinning takes the core from the thread that would signal, where
+// ranks share cores.
 constexpr int kSpinLooks = 32;
 constexpr int kYieldLooks = 40;
 constexpr int64_t kLongestPark = 100'000'000;  // ns: an abort is seen at the latest then

@@ -1,7 +1,7 @@
-// Backoff: what a thread does that found nothing to run. It looks again soon, then yields, then parks until
-// the rank's doorbell rings.
+// Backoff: how a thread without a ready task waits. It polls, then yields, then parks until the rank's
+// doorbell rings.
 //
-// One a waiting thread; not copied.
+// One per waiting thread; not copied.
 #pragma once
 
 #include <optional>
@@ -16,19 +16,19 @@ class Backoff {
   Backoff(Doorbell& doorbell, double timeoutSeconds)
       : doorbell_(doorbell), timeout_(limitNanoseconds(timeoutSeconds)) {}
 
-  // Something was run: the next wait starts anew.
+  // A task was run: the next wait starts anew.
   void reset() {
     if (looks_ == 0) return;
     looks_ = 0;
     attention_.reset();
   }
 
-  // Waits a little; `epoch` was read before the looks that found nothing. False: the limit for a wait in
-  // `segment` is over. Later segments are given a little more: of ranks that wait for each other in a chain,
-  // the one nearest to the cause reports.
+  // Waits a little; `epoch` was read before the looks that found nothing. False: the time limit of a wait in
+  // `segment` has passed. Later segments get slightly more time, so that in a chain of waiting ranks the one
+  // nearest to the cause reports.
   bool wait(uint32_t epoch, int32_t segment);
 
-  // The wait is a long one: the thread parks.
+  // The wait is long: the thread parks.
   bool isParking() const { return attention_.has_value(); }
 
  private:

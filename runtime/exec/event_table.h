@@ -1,8 +1,8 @@
 // EventTable: the counters and thresholds of one rank.
 //
-// A counter has its own cache line in symmetric memory; whoever finds it complete sees what was written
-// before the signals. Thresholds are local. Counters are read and added to by any thread; setThresholds and
-// clear are called by one thread while no step runs.
+// A counter has its own cache line in symmetric memory; a thread that finds it complete sees everything that
+// was written before the signals. Thresholds are local. Counters are read and added to by any thread;
+// setThresholds and clear are called by one thread while no step runs.
 #pragma once
 
 #include <vector>
@@ -12,7 +12,7 @@
 
 namespace sluice {
 
-// One counter and what completes it, for who looks again and again. Valid for one step. That of no event is
+// One counter and its threshold, for repeated polling. Valid for one step. The counter of no event is
 // complete.
 class EventCounter {
  public:
@@ -47,7 +47,7 @@ class EventTable {
   }
 
   // Rows of `space` pieces (sends or returns) that came from `source` in this step; kept for reports only,
-  // and never cleared: what nothing waits for may come when the step is over.
+  // and never cleared: rows that no task waits for may arrive after the step.
   void countArrival(int rank, SpaceKind space, uint64_t rows) {
     transport_->signal(rank, memory_, arrivalOffset(space, transport_->rank()), rows);
   }
@@ -90,7 +90,7 @@ class EventTable {
   int ranks_ = 0;
 };
 
-// What the rule asks for at `index`.
+// The threshold by the rule at `index`.
 uint64_t evaluateThreshold(const EventArray& event, const RoutingTables& tables, int64_t index);
 
 }  // namespace sluice

@@ -45,7 +45,7 @@ Status Exchange::take(uint64_t step, EntryId entry, const Meeting& meeting) {
   return {};
 }
 
-// Ids are distinct for a token, so that an expert has a token once at most.
+// Ids are distinct for a token, so that a token occurs at most once per expert.
 Status Exchange::checkCounts(int source, int64_t tokens) {
   if (tokens < 0 || tokens > program_->maxTokens)
     return Error{

@@ -1,10 +1,9 @@
-// The counts by expert of all ranks, for a step that routes.
+// Exchange: the counts by expert of all ranks, for a step that routes.
 //
-// A rank's counts are the permission to write to it: it puts them when it has finished the step before,
-// cleared its counters and has its memory ready, and then comes to the meeting of the step, which shows that
-// they are there. They are kept in two halves by the parity of steps: no rank comes to a meeting before all
-// have taken the counts of the step before the last. What a peer says is checked before anything is done by
-// it.
+// A rank's counts are the permission to write to it: it puts them when it has finished the previous step,
+// cleared its counters and prepared its memory, and then joins the meeting of the step, which shows that they
+// have arrived. They are kept in two halves by the parity of steps: no rank joins a meeting before all have
+// taken the counts of the step before the last. Counts of a peer are checked before they are used.
 //
 // Used by one thread of the rank.
 #pragma once
@@ -28,15 +27,14 @@ class Exchange {
 
   // Before the meeting of the step: those of this rank.
   void put(uint64_t step, const std::vector<int32_t>& counts);
-  // After it: all() then has those of all ranks, until this rank comes to the next meeting. Counts that no
-  // rank can have, and those that are not what was sent, abort the transport; the same error at every rank
-  // that finds one.
+  // After it: all() then has those of all ranks, until this rank comes to the next meeting. Impossible and
+  // damaged counts abort the transport; the same error at every rank that finds one.
   Status take(uint64_t step, EntryId entry, const Meeting& meeting);
 
   AllCounts all() const;
   int64_t pairs() const { return pairs_; }  // of all ranks
 
-  // Of the last step's number and counts: equal at ranks that have the same.
+  // The digest of the last step's number and counts: equal at ranks with equal ones.
   uint64_t digest() const;
 
  private:

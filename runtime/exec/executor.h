@@ -1,8 +1,7 @@
 // Executors: they run all tasks of a step at one rank.
 //
-// Both give the same bits. Waits are bounded: one that takes longer than the limit aborts the step on all
-// ranks with a report (report.h). When a run returns, also with an error, nothing of this rank touches bound
-// memory any more.
+// Both give the same bits. Waits are bounded: a wait beyond the limit aborts the step on all ranks with a
+// report (report.h). When a run returns, even with an error, nothing of this rank uses bound memory any more.
 #pragma once
 
 #include <atomic>
@@ -21,7 +20,7 @@ namespace sluice {
 // Scratch memory of one worker: 64-byte aligned, Plan::scratchBytes() long.
 class Scratch {
  public:
-  // Error: there is not that much memory.
+  // Error: not enough memory.
   static Expected<Scratch> allocate(size_t bytes);
   std::byte* data() const { return data_.get(); }
 
@@ -33,8 +32,8 @@ class Scratch {
   std::unique_ptr<std::byte, Free> data_;
 };
 
-// The oracle: one thread runs all tasks in key order and waits for each. Returns the number of tasks run.
-// A trace, where one is given, has one worker.
+// The oracle: one thread runs all tasks in key order and waits for each. Returns the number of tasks run. A
+// trace, if given, has one worker.
 Expected<int64_t> runSerial(const Step& step, const Scratch& scratch, double timeoutSeconds,
                             TraceRecorder* trace = nullptr);
 
@@ -45,8 +44,8 @@ class LaneCursor {
       : lane_(lane), core_(core), progress_(progress) {}
 
   void start(const Step& step);
-  // At least as many tasks as there will be in this step.
-  int64_t mostTasks(const Step& step) const;
+  // An upper bound on the tasks of this step.
+  int64_t maxTasks(const Step& step) const;
   void next(const Step& step) {
     ++position_;
     settle(step);
@@ -60,7 +59,7 @@ class LaneCursor {
     }
     return true;
   }
-  // Which wait was incomplete when ready() said no for the last time.
+  // The wait that was incomplete when ready() last returned false.
   int missing() const { return missing_; }
   const Task& task() const { return task_; }
   LaneId lane() const { return lane_; }
@@ -85,19 +84,19 @@ class LaneCursor {
   int missing_ = 0;
 };
 
-// Workers that try the head of every lane they serve, in priority order. Worker w plays the cores
-// c with c mod workers == w; where matrix and vector cores are apart, these are numbered behind those.
+// Workers that try the head of every lane they serve, in priority order. Worker w plays the cores c with c
+// mod workers == w; where matrix and vector cores are separate, vector cores are numbered after matrix cores.
 //
-// The workers are the workspace's, which outlives this: executors of several programs use them in turn.
+// The workers belong to the workspace, which outlives this: executors of several programs use them in turn.
 class ParallelExecutor {
  public:
   ParallelExecutor(const Plan& plan, Workers& workers);
 
-  // As many as are of use: one a core of any kind.
+  // The most threads that are useful: one per core of any kind.
   static int usefulThreads(const Plan& plan);
 
   int threads() const { return threads_; }
-  // `scratch` of at least so many workers.
+  // `scratch` of at least as many workers.
   Expected<int64_t> run(const Step& step, std::span<const Scratch> scratch, double timeoutSeconds,
                         TraceRecorder* trace = nullptr);
 

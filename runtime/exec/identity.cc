@@ -12,7 +12,7 @@
 namespace sluice {
 namespace {
 
-constexpr std::string_view kLayout = "2";  // of what ranks say to each other at the start of a step
+constexpr std::string_view kLayout = "2";  // of the messages that ranks exchange at the start of a step
 constexpr size_t kMostShown = 3;
 constexpr int64_t kPatience = 500'000'000;  // ns for a peer that may explain an error
 

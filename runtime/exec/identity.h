@@ -1,8 +1,8 @@
-// Identities: what each rank of a transport has loaded, before anything that follows from it.
+// Identities: what each rank of a transport has loaded, compared before it is used.
 //
-// A board of a size that depends on no program, allocated first: ranks that loaded different programs find
-// out what differs instead of reading each other's memory by another layout. Used by one thread of the rank
-// at a time.
+// A board whose size depends on no program, allocated first: ranks that loaded different programs report the
+// difference instead of reading each other's memory with another layout. Used by one thread of the rank at a
+// time.
 #pragma once
 
 #include <array>
@@ -16,13 +16,13 @@
 
 namespace sluice {
 
-// Something to tell programs apart by: ("max_tokens", "512"), ("tensor x", "BF16 [T, 64]"). Ends in zeros.
+// A fact that distinguishes programs: ("max_tokens", "512"), ("tensor x", "BF16 [T, 64]"). Ends in zeros.
 struct Fact {
   std::array<char, 40> name{};
   std::array<char, 56> value{};
 };
 
-// A value type that travels as bytes; of a peer it may hold anything.
+// A value type that travels as bytes; that of a peer may have any content.
 struct Identity {
   uint64_t fingerprint = 0;
   uint64_t count = 0;
@@ -31,8 +31,8 @@ struct Identity {
 
 Identity identityOf(const VerifiedProgram& program);
 
-// Example: rank 1 loaded program 'layer' with max_tokens 512, but rank 0 one with max_tokens 256
-// Where all that can be shown is the same, the fingerprints; none where these are equal.
+// Example: rank 1 loaded program 'layer' with max_tokens 512, but rank 0 one with max_tokens 256 If all facts
+// are equal, the fingerprints; nothing if these are equal, too.
 std::optional<std::string> difference(const Identity& other, int otherRank, const Identity& first,
                                       int firstRank);
 
@@ -40,14 +40,14 @@ class Identities {
  public:
   Identities() = default;
 
-  // Collective, but waits for nobody: posts this rank's.
+  // Collective, but does not wait: posts this rank's identity.
   static Expected<Identities> create(Transport& transport, const VerifiedProgram& program);
 
-  // Compares those that have come. An error aborts the transport.
+  // Compares the identities that have arrived. An error aborts the transport.
   Status compareThere() const;
 
-  // The error with which this rank could not make its memory, or what is behind it: another program at
-  // another rank. Aborts the transport.
+  // `error`, with which this rank could not make its memory, or its cause: another program at another rank.
+  // Aborts the transport.
   Error explain(const Error& error) const;
 
   // Waits for all, at the first call, and compares them. The same error at all ranks; it aborts.
@@ -58,7 +58,7 @@ class Identities {
 
   Transport* transport_ = nullptr;
   AllGather boards_;
-  bool known_ = false;  // all have come and are the same
+  bool known_ = false;  // all have arrived and are equal
 };
 
 }  // namespace sluice

@@ -19,7 +19,7 @@ void copyText(std::string_view text, std::span<char> to) {
 
 }  // namespace
 
-// As it lies on the board.
+// The layout on the board.
 struct Meeting::Header {
   uint64_t step;
   uint64_t routing;
@@ -72,7 +72,7 @@ Status Meeting::hold(const StepOffer& offer, double timeoutSeconds) {
     fmt::format_to(std::back_inserter(when_), "before step {}", offer.step);
   const std::span<const std::byte> own{reinterpret_cast<const std::byte*>(&header), sizeof(header)};
   if (Status all = boards_.gather(own, {"the counts", when_}, timeoutSeconds); !all) return all;
-  // what a rank refuses before what ranks do differently: it may be why
+  // a refusal before a difference between ranks: it may be the cause
   const int ranks = transport_->size();
   for (int source = 0; source < ranks; ++source)
     if (const Header found = headerOf(source); found.refuses)

@@ -1,9 +1,9 @@
-// Meeting: before each step of a workspace every rank tells every rank what it is about to do.
+// Meeting: before each step of a workspace every rank sends every rank what it is about to do.
 //
-// A step takes place at all ranks or at none: where one refuses it, all fail with what that rank said, and
-// where they do not do the same, all fail with the difference. So a rank that finds something wrong with its
-// own part still comes to the meeting, and the next one is about the same step at all ranks. A meeting
-// depends on no program: a rank can refuse before it has one.
+// A step takes place at all ranks or at none: where one refuses it, all fail with the message of that rank,
+// and where their steps differ, all fail with the difference. So a rank that finds an error in its own part
+// still joins the meeting, and the next meeting is about the same step at all ranks. A meeting depends on no
+// program: a rank can refuse before it has one.
 //
 // Used by one thread of the rank at a time.
 #pragma once
@@ -18,11 +18,11 @@
 
 namespace sluice {
 
-// What a rank is about to do; compared by all.
+// The step that a rank is about to run; compared by all.
 struct StepOffer {
   enum class Kind : uint32_t {
     kRun,    // `name` is an entry, of the context of that number in the workspace
-    kAgree,  // `name` is what ranks do alike before a step; `routing` is a digest of it
+    kAgree,  // `name` is an action that all ranks take before a step; `routing` is a digest of it
   };
   Kind kind = Kind::kRun;
   uint64_t step = 0;  // its number in the workspace, from 1: in messages, and equal at all ranks
@@ -30,19 +30,19 @@ struct StepOffer {
   uint32_t context = 0;
   EntryId entry;
   int64_t tokens = 0;
-  uint64_t routing = 0;  // digest() of the routing that the entry uses, where that is of an earlier one
+  uint64_t routing = 0;  // digest() of the routing that the entry uses, if that is of an earlier step
   uint64_t memory = 0;   // digest of the symmetric memory that the step writes to
-  uint32_t saved = 0;    // number of the saved set, which may differ where the memory is the same
-  std::string failure;   // not empty: the rank refuses the step, and why
+  uint32_t saved = 0;    // number of the saved set, which may differ if the memory is the same
+  std::string failure;   // not empty: the reason why the rank refuses the step
 };
 
 class Meeting {
  public:
-  // Collective, but waits for nobody where the transport's allocate() does not.
+  // Collective, but waits only if the transport's allocate() does.
   static Expected<Meeting> create(Transport& transport);
 
-  // Posts and collects what ranks are about to do. Errors, the same at every rank: a rank that refuses, or
-  // does something else. A timeout aborts the transport.
+  // Posts this rank's offer and collects those of all ranks. Errors, the same at every rank: a rank that
+  // refuses, or does something else. A timeout aborts the transport.
   Status hold(const StepOffer& offer, double timeoutSeconds);
 
   // Of the last meeting; of a peer it may be any number.

@@ -1,4 +1,4 @@
-// Operands of a task as kernels take them: pointers to elements, and the rows a task works on.
+// Operands of a task in the form that kernels take: pointers to elements, and the rows a task works on.
 #pragma once
 
 #include <algorithm>
@@ -30,7 +30,7 @@ struct RowRange {
   int32_t expert = 0;
 };
 
-// The rows of a task of space rows, groups, tokens, experts or once.
+// The rows of a task in space rows, groups, tokens, experts or once.
 inline RowRange rowsOf(const Step& step, const Task& task) {
   const RoutingTables& tables = *step.tables;
   const SpaceKind space = step.plan->at(task.family).space;

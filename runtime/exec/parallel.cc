@@ -28,7 +28,7 @@ int firstCoreOf(const TaskProgram& program, const Lane& lane) {
   return lane.firstCore + (lane.core == CoreKind::kVector ? program.cubeCores : 0);
 }
 
-// By lane, where the progress of its first core stands; then how many there are.
+// By lane, the index of its first core's progress; then their number.
 std::vector<size_t> progressPlaces(const TaskProgram& program) {
   std::vector<size_t> places = {0};
   for (const Lane& lane : program.lanes) places.push_back(places.back() + lane.seats.size());
@@ -45,7 +45,7 @@ void LaneCursor::start(const Step& step) {
   settle(step);
 }
 
-int64_t LaneCursor::mostTasks(const Step& step) const {
+int64_t LaneCursor::maxTasks(const Step& step) const {
   const Lane& lane = step.program().at(lane_);
   const Space& space = step.program().at(lane.space);
   size_t longest = 0;
@@ -157,7 +157,7 @@ void ParallelExecutor::makeRoom(const Step& step, TraceRecorder& trace) {
   for (int worker = 0; worker < threads_; ++worker) {
     int64_t tasks = 0;
     for (const auto& lane : cursors_[worker][step.entry.value])
-      for (const LaneCursor& cursor : lane) tasks += cursor.mostTasks(step);
+      for (const LaneCursor& cursor : lane) tasks += cursor.maxTasks(step);
     trace.worker(worker).makeRoom(static_cast<size_t>(2 * tasks + 2));
   }
 }
@@ -192,7 +192,7 @@ void ParallelExecutor::work(const Step& step, int worker) {
     if (!backoff.wait(epoch, segment)) {
       abort(step, waiting, -1);
     } else if (backoff.isParking()) {
-      if (const int left = leftDebtor(step, waiting.task()); left >= 0) abort(step, waiting, left);
+      if (const int left = rankThatLeftOwing(step, waiting.task()); left >= 0) abort(step, waiting, left);
     }
   }
   tasks_[worker] = tasks;
@@ -216,7 +216,7 @@ LaneCursor* ParallelExecutor::readyHead(EntryCursors& cursors, bool& anyLeft) {
   return nullptr;
 }
 
-// The earliest family in key order is nearest to the cause of a wait. Some cursor must not be done.
+// The earliest family in key order is nearest to the cause of a wait. At least one cursor is not done.
 const LaneCursor& ParallelExecutor::earliest(const EntryCursors& cursors) const {
   const LaneCursor* first = nullptr;
   const auto order = [&](const LaneCursor& c) { return plan_->verified().order()[c.task().family.value]; };
@@ -231,15 +231,15 @@ std::string ParallelExecutor::coreOf(const LaneCursor& cursor) const {
   return text::coreName(lane.core, lane.firstCore + cursor.core());
 }
 
-// Rank `left` has left, or, where that is -1, the time is over.
+// Rank `left` has left or, if that is -1, the time limit has passed.
 void ParallelExecutor::abort(const Step& step, const LaneCursor& waiting, int left) const {
   const auto done = [&](const Task& task) { return isDone(step, task); };
   step.transport->abort(left < 0 ? describeWait(step, waiting.task(), coreOf(waiting), timeoutSeconds_, done)
                                  : describeLeft(step, waiting.task(), coreOf(waiting), left, done));
 }
 
-// Of a step that was aborted, after all workers have ended: the earliest head that waits for other ranks, or
-// else for anything, is what a lost rank is missed for.
+// For an aborted step, after all workers have ended: the earliest head that waits for other ranks, or else
+// for anything, is what a lost rank is missed for.
 std::string ParallelExecutor::failure(const Step& step) const {
   const LaneCursor* first = nullptr;
   const auto order = [&](const LaneCursor& c) {

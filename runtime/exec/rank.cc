@@ -109,7 +109,7 @@ Status RankState::checkSaved(const StepRequest& request, int64_t tokens) const {
   const SavedState& saved = *request.saved;
   const std::string& name = program.at(request.entry).name;
   for (EntryId from : plan_->at(request.entry).savedFrom) {
-    // who uses one set only has not heard of sets
+    // callers that only use set 0 need not know that sets exist
     const std::string set = saved.number > 0 ? fmt::format(" in saved set {}", saved.number) : "";
     if (!saved.done[from.value]) {
       const EntryId by = saved.staleBy[from.value];
@@ -197,7 +197,7 @@ void RankState::fillAddresses(const StepRequest& request) {
     BufferAddress address = regionAddress(request, buffer.region);
     address.data += buffer.offset;
     address.offset += buffer.offset;
-    // what is fixed lies as in the caller's memory: its stride is that of the region as a whole
+    // buffers of fixed size have the caller's layout: the stride is that of the whole region
     if (buffer.shape.front().extent == Extent::kFixed) address.stride = rowBytes(buffer);
     step_.buffers[b] = address;
   }

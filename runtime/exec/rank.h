@@ -30,10 +30,10 @@ struct BoundTensor {
   bool bound() const { return version > 0; }
 };
 
-// What a step is asked for with. Who asks keeps what it points to until the step is finished.
+// The arguments of a requested step. The caller keeps the pointed-to objects until the step is finished.
 struct StepRequest {
   uint64_t number = 0;   // of the step in its workspace, from 1
-  uint32_t context = 0;  // likewise, that it is of
+  uint32_t context = 0;  // likewise, the number of its context
   EntryId entry;
   SavedState* saved = nullptr;
   const WorkMemory* memory = nullptr;
@@ -43,9 +43,9 @@ struct StepRequest {
 
 class RankState {
  public:
-  // Collective: symmetric memory is allocated in the same order by all ranks. Waits for nobody, where the
-  // transport's allocate() does not. Errors abort the transport, since the others cannot go on.
-  // `identities` were posted before.
+  // Collective: symmetric memory is allocated in the same order by all ranks. Does not wait if the
+  // transport's allocate() does not. Errors abort the transport, since the others cannot go on. `identities`
+  // were posted before.
   static Expected<std::unique_ptr<RankState>> create(std::shared_ptr<const Plan> plan, Transport& transport,
                                                      Identities identities, const PanelOptions& panels = {});
 
@@ -54,7 +54,7 @@ class RankState {
   // Of all sets, as far as steps have touched it.
   int64_t savedBytes() const;
 
-  // Memory that is not here could not be made: says why, and aborts the transport.
+  // Memory is missing because it could not be made: returns the reason and aborts the transport.
   Error explain(const Error& error) const { return identities_.explain(error); }
 
   // Of the steps to come.

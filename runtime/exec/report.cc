@@ -123,8 +123,8 @@ std::string describeWait(const Step& step, const Task& task, std::string_view co
 
 std::string describeLeft(const Step& step, const Task& task, std::string_view core, int left,
                          const IsDone& isDone) {
-  return fmt::format("rank {}, {}: rank {} has left, in vain waited {}", step.transport->rank(), core, left,
-                     describe(step, task, isDone));
+  return fmt::format("rank {} left while rank {}, {} was still waiting {}", left, step.transport->rank(),
+                     core, describe(step, task, isDone));
 }
 
 std::string describeAbort(const Step& step, const Task* task, std::string_view core, const IsDone& isDone) {
@@ -137,7 +137,7 @@ std::string describeAbort(const Step& step, const Task* task, std::string_view c
   return message + fmt::format("; rank {}, {}: was waiting {}", step.transport->rank(), core, waiting);
 }
 
-int leftDebtor(const Step& step, const Task& task) {
+int rankThatLeftOwing(const Step& step, const Task& task) {
   for (int rank = 0; rank < step.transport->size(); ++rank) {
     // before the counters are looked at: what the rank sent is there by then
     if (!step.transport->hasLeft(rank)) continue;

@@ -1,4 +1,4 @@
-// The report of a wait that was in vain: rank, core, task, event, have and need, what is missing.
+// The report of a failed wait: rank, core, task, event, have and need, what is missing.
 //
 // Made when a step has failed, or is about to; never while tasks run.
 #pragma once
@@ -20,18 +20,18 @@ using IsDone = std::function<bool(const Task&)>;
 std::string describeWait(const Step& step, const Task& task, std::string_view core, double seconds,
                          const IsDone& isDone);
 
-// The same of a wait that need not go on, since rank `left` has ended without sending what is missing:
-//   rank 2, core 5: rank 3 has left, in vain waited for event rows_arrived[12] (96 of 128 rows) before ...
+// The same for a wait that is hopeless, because rank `left` has left without sending what is missing:
+//   rank 3 left while rank 2, core 5 was still waiting for event rows_arrived[12] (96 of 128 rows) before ...
 std::string describeLeft(const Step& step, const Task& task, std::string_view core, int left,
                          const IsDone& isDone);
 
-// The message of a step that was aborted. Where a rank was lost, with what this rank waited for, if `task`
-// is one that waits:
+// The message of an aborted step. If a rank was lost, with what this rank waited for, if `task` is one that
+// waits:
 //   rank 3 (process 4711) has died; rank 2, core 5: was waiting for event rows_arrived[12] (96 of ...
 std::string describeAbort(const Step& step, const Task* task, std::string_view core, const IsDone& isDone);
 
-// A rank that has left and owes rows to an event the task waits for, or -1.
-int leftDebtor(const Step& step, const Task& task);
+// A rank that has left and owes rows to an event that the task waits for, or -1.
+int rankThatLeftOwing(const Step& step, const Task& task);
 
 // The task waits for an event that other ranks signal.
 bool waitsForRanks(const Step& step, const Task& task);

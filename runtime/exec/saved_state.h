@@ -1,5 +1,5 @@
-// SavedState: what one set of saved tensors is at a rank: the memory of the regions that are saved, and the
-// routing and the state of the entries that filled it.
+// SavedState: one set of saved tensors at a rank: the memory of the regions that are saved, and the routing
+// and the state of the entries that filled it.
 //
 // Resource type. Made by the thread that asks for steps, used by the one that runs them. Memory is reserved
 // for the worst case and committed as steps touch it; it lives as long as the set, what other ranks write to
@@ -44,7 +44,7 @@ struct SavedState {
     int32_t pairs = 0;
   };
   std::vector<Extents> largest;   // by entry
-  std::vector<int64_t> touched;   // by region: bytes, at most by a step so far
+  std::vector<int64_t> touched;   // by region: the most bytes of a step so far
   std::atomic<int64_t> bytes{0};  // all of that; read by any thread
 };
 

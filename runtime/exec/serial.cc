@@ -49,7 +49,7 @@ Status await(const Step& step, const Task& task, double timeoutSeconds, WorkerTr
     missing = open;
     const int32_t segment = step.plan->verified().order()[task.family.value].segment;
     const bool inTime = backoff.wait(epoch, segment);
-    const int left = inTime && backoff.isParking() ? leftDebtor(step, task) : -1;
+    const int left = inTime && backoff.isParking() ? rankThatLeftOwing(step, task) : -1;
     if (inTime && left < 0) continue;
     step.transport->abort(inTime ? describeLeft(step, task, core, left, isDone)
                                  : describeWait(step, task, core, timeoutSeconds, isDone));

@@ -11,7 +11,7 @@
 
 namespace sluice {
 
-// Where element i of a buffer's first dimension lies: data + i * stride.
+// The address of element i of a buffer's first dimension: data + i * stride.
 struct BufferAddress {
   std::byte* data = nullptr;
   int64_t stride = 0;      // bytes
@@ -44,7 +44,7 @@ struct Step {
 // Bytes of one element of the buffer's first dimension, without gaps.
 int64_t rowBytes(const Buffer& buffer);
 
-// The rank a task of `space` signals and writes to: the piece's peer, else this rank.
+// The rank that a task of `space` signals and writes to: the piece's peer, else this rank.
 int taskPeer(const Step& step, SpaceKind space, int64_t slot);
 
 // All waits of the task are complete.

@@ -66,7 +66,7 @@ class TraceRecorder {
   TraceClock::Anchor begin_;  // of what is recorded now
 };
 
-// What one worker records in one step. Without a ring every call is a branch and nothing else.
+// What one worker records in one step. Without a ring every call is only a branch.
 class WorkerTrace {
  public:
   WorkerTrace(TraceRecorder* recorder, const Step& step, int worker)
@@ -87,7 +87,7 @@ class WorkerTrace {
   void wait() {
     if (ring_ && waitBegin_ == 0) waitBegin_ = clock_->ticks();
   }
-  // `missing` says which of the task's two waits was the last to be found incomplete.
+  // `missing` is the one of the task's two waits that was the last to be found incomplete.
   void beginTask(const Task& task, int core, int missing) {
     if (ring_) recordBegin(task, core, missing);
   }

@@ -1,4 +1,4 @@
-// Turns: who asked first is served first.
+// Turns: requests are served in the order in which they were made.
 //
 // Thread-safe. A ticket is awaited by one thread, which passes the turn on when it is done.
 #pragma once

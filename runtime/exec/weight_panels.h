@@ -1,8 +1,8 @@
 // WeightPanels: the weights of one rank in the form in which kernels multiply by them, packed by the first
 // task that needs them and shared by all later ones.
 //
-// A panel is what one tile of a family reads of the weight of one expert. It is valid for the content that
-// the weight had when it was packed: for ever where the caller has promised that the weight stays (until it
+// A panel is the part of one expert's weight that one tile of a family reads. It is valid for the content
+// that the weight had when it was packed: for ever if the caller has promised that the weight stays (until it
 // is bound anew), else for one step. Memory is taken as panels are first packed, up to a limit, and kept.
 //
 // Resource type. Workers call claim() and publish() during a step; the rank's thread calls the rest, between
@@ -41,7 +41,7 @@ class WeightPanels {
   // call. Tensors that no product reads as its weight are ignored.
   void bind(BufferId weight, bool constant);
 
-  // Before the tasks of a step: ordinary weights may have changed. Error: the address space cannot be had.
+  // Before the tasks of a step: ordinary weights may have changed. Error: there is no address space for it.
   Status beginStep();
 
   // Whether any task may find a panel in this step.
@@ -72,7 +72,7 @@ class WeightPanels {
     bool rebound = true;
     uint64_t generation = 0;  // of its content; grows
   };
-  // How a family cuts the weight that it reads; families that cut one alike share its panels.
+  // How a family cuts the weight that it reads; families that cut a weight alike share its panels.
   struct Cut {
     uint32_t weight = kNone;  // in weights_
     int32_t n = 0;
@@ -90,7 +90,7 @@ class WeightPanels {
   // Written by the task that holds it (state kPacking) only.
   struct Entry {
     std::atomic<uint64_t> state{0};  // generation * 4 + one of kPacking, kReady, kNoRoom
-    std::byte* data = nullptr;       // once it has memory, for ever
+    std::byte* data = nullptr;       // never changed once it has memory
   };
 
   uint32_t addWeight(BufferId buffer);

@@ -16,7 +16,7 @@ enum class WorkKind : uint8_t {
   kCompute,        // of all other tasks: nothing is copied to other ranks
 };
 
-// What one step of a rank sends to other ranks.
+// The data that one step of a rank sends to other ranks.
 struct Traffic {
   int64_t pieces = 0;   // rows that one task sends
   int64_t bytes = 0;    // of all pieces

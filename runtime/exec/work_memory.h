@@ -1,5 +1,5 @@
-// WorkMemory: what a rank's steps use and keep nothing in: regions that are not saved, and the scratch memory
-// of workers. Shared by all programs of a workspace, which use it in turn.
+// WorkMemory: memory that a rank's steps use without keeping anything in it: regions that are not saved, and
+// the scratch memory of workers. Shared by all programs of a workspace, which use it in turn.
 //
 // Regions are laid into slots, the largest of each program into the first, so that what programs touch of a
 // slot begins at the same place. A WorkMemory never changes: grow() makes another one, which has the slots of
@@ -31,7 +31,7 @@ struct MemoryNeeds {
   void add(const MemoryNeeds& other);
 };
 
-// Where the regions of a program lie.
+// The places of a program's regions.
 struct RegionSlots {
   static constexpr int32_t kSaved = -1;  // not here
 
@@ -58,7 +58,7 @@ struct WorkMemory {
                                                    int workers) const;
 };
 
-// How much of the slots was touched: of each the most that a step has used. Used by who runs the step.
+// The touched bytes of each slot: the most that a step has used. Used by the thread that runs the step.
 class TouchedMemory {
  public:
   // A step has used so many bytes of the slot.

@@ -36,7 +36,7 @@ Expected<std::vector<std::byte>> readBytes(const std::string& path) {
     const ssize_t count = ::read(file.get(), bytes.data() + done, bytes.size() - done);
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) return systemError(path, "cannot read");
-    if (count == 0) break;  // the file has shrunk meanwhile; decode() tells
+    if (count == 0) break;  // the file has shrunk meanwhile; decode() reports it
     done += static_cast<size_t>(count);
   }
   bytes.resize(done);

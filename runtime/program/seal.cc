@@ -36,10 +36,10 @@ uint64_t checksum(std::span<const std::byte> bytes, size_t hole) {
 
 size_t checksumOffset(std::span<const std::byte> bytes, const fbs::Seal& seal) {
   const auto* start = reinterpret_cast<const std::byte*>(&seal);
-  return static_cast<size_t>(start - bytes.data()) + 8;  // major, minor, bytes stand before it
+  return static_cast<size_t>(start - bytes.data()) + 8;  // major, minor and the number of bytes precede it
 }
 
-// The bytes as they would stand in a C string, for a message.
+// The bytes as in a C string, for a message.
 std::string quoted(std::span<const std::byte> bytes) {
   std::string text;
   for (std::byte byte : bytes) {

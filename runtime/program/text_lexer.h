@@ -12,7 +12,7 @@ struct Token {
   enum class Kind { kWord, kNumber, kString, kMark, kEnd, kInvalid };
 
   Kind kind = Kind::kEnd;
-  std::string_view text;  // as it stands in the source
+  std::string_view text;  // as in the source
   std::string value;      // kWord, kString: the name; kInvalid: what is wrong
   int line = 1;           // from 1
   int column = 1;         // from 1, in bytes
@@ -22,8 +22,8 @@ struct Token {
 };
 
 // A word is a bare name (text_words.h), a number an optional '-', a digit and what follows it of letters,
-// digits, '.' and the sign of an exponent, a string stands in quotes on one line, a mark is one of [ ] { } (
-// ) , : / = * #. Blanks separate; a comment is // to the end of the line. The source must outlive the tokens.
+// digits, '.' and the sign of an exponent, a string is in quotes on one line, a mark is one of [ ] { } ( ) ,
+// : / = * #. Blanks separate; a comment is // to the end of the line. The source must outlive the tokens.
 class Lexer {
  public:
   explicit Lexer(std::string_view source) : source_(source) {}

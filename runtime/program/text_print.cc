@@ -15,7 +15,7 @@ namespace {
 using text::quoteName;
 using text::word;
 
-// What the records of one family in one lane mostly say; a record says only what differs.
+// The waits and signals that most records of one family in one lane have; other records print their own.
 struct Links {
   std::array<EventId, 2> waits;
   std::array<EventId, 2> signals;

@@ -1,6 +1,6 @@
 // verify: from a TaskProgram that may hold anything to a VerifiedProgram that executors take.
 //
-// What is proved holds for every routing, since it is shown per family and not per task instance:
+// The proof holds for every routing, because it is made per family and not per task instance:
 //   structure   ids, ranges, shapes and tilings fit their ops; every (slot, tile) is in the tables once
 //   thresholds  an event's threshold is what its producers deliver
 //   writes      every element of a buffer has one writer in an entry

@@ -15,7 +15,7 @@
 namespace sluice {
 namespace {
 
-// A JSON string of any bytes: those that are no UTF-8 become U+FFFD.
+// A JSON string of any bytes: bytes that are not UTF-8 become U+FFFD.
 std::string quoted(std::string_view text) {
   std::string result = "\"";
   while (!text.empty()) {

@@ -1,8 +1,8 @@
 // A trace in the JSON trace event format, which Perfetto (ui.perfetto.dev) and chrome://tracing open.
 //
 // A process is a rank, and its tracks are: the rank's own steps with bind and exchange, for each worker when
-// it had nothing to do, and for each core and lane the waits and the tasks. docs/TRACE.md says how to read
-// it. Free functions on values; any thread.
+// it had nothing to do, and for each core and lane the waits and the tasks. docs/TRACE.md explains how to
+// read it. Free functions on values; any thread.
 #pragma once
 
 #include <string>

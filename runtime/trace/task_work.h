@@ -10,8 +10,8 @@
 namespace sluice {
 
 struct TaskWork {
-  double flops = 0;  // 2 a product and sum; of matrix products only
-  double bytes = 0;  // operands once each, whatever the caches hold
+  double flops = 0;  // 2 per multiplication and addition; of matrix products only
+  double bytes = 0;  // each operand once, whatever is in the caches
 };
 
 // `rows`: of the task's slot or piece, tokens of its slot, or all rows of its expert or rank. A sum over the

@@ -1,8 +1,8 @@
 // A layer that is compiled and ready to run on this machine, as often as wanted: the path that a user takes,
 // from the graph through the compiler to the executor.
 //
-// BenchTensors is what the caller of a program owns, and BenchLayer a program with its contexts, one a rank;
-// the tensors outlive it. Resource types, one owner. One thread uses them.
+// BenchTensors is what the caller of a program owns, and BenchLayer a program with its contexts, one per
+// rank; the tensors outlive it. Resource types, one owner. One thread uses them.
 #pragma once
 
 #include <memory>

@@ -99,7 +99,7 @@ Expected<RowsCase> modelRows(std::string_view name, int64_t tokens, int64_t ep, 
   int64_t mostRows = -1;
   const ExpertDeal deal{static_cast<int32_t>(ep), static_cast<int32_t>(model->experts)};
   for (int32_t rank = 0; rank < deal.ranks; ++rank) {
-    RowsCase mine{fmt::format("{}, {} tokens a rank, rank {} of {}, {}", name, tokens, rank, ep, skew),
+    RowsCase mine{fmt::format("{}, {} tokens per rank, rank {} of {}, {}", name, tokens, rank, ep, skew),
                   model->hidden, model->inter,
                   std::vector<int64_t>(all.begin() + deal.first(rank), all.begin() + deal.first(rank + 1))};
     if (mine.allRows() <= mostRows) continue;
@@ -114,7 +114,7 @@ Expected<LayerCase> modelLayer(std::string_view name, int64_t tokens, int ranks,
   if (!model) return model.error();
   if (const Expected<double> exponent = skewExponent(skew); !exponent) return exponent.error();
   if (Status status = checkRanks(*model, ranks); !status) return status.error();
-  return LayerCase{fmt::format("{}, {} tokens a rank, {} ranks, {}", name, tokens, ranks, skew),
+  return LayerCase{fmt::format("{}, {} tokens per rank, {} ranks, {}", name, tokens, ranks, skew),
                    model->hidden,
                    model->inter,
                    model->experts,

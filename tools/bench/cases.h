@@ -18,7 +18,7 @@ enum class Pass : uint8_t { kForward, kBackward };
 // "forward", "backward": also the names of the entries.
 std::string_view passName(Pass pass);
 
-// The products of one rank on rows that are there, sorted by expert: K is 1, and a token is a row.
+// The products of one rank on received rows, sorted by expert: K is 1, and a token is a row.
 struct RowsCase {
   std::string name;
   int64_t hidden = 1;
@@ -44,7 +44,7 @@ struct LayerCase {
 // "a" to "f", the cases of docs/performance.md, or "tiny", which a test can run.
 std::optional<RowsCase> rowsCase(std::string_view name);
 
-// "layer": 512 tokens a rank. And one that a test can run.
+// "layer": 512 tokens per rank. And one that is small enough for a test.
 LayerCase layerCase(int ranks);
 LayerCase tinyLayer(int ranks);
 

@@ -1,8 +1,8 @@
 // What a measurement is taken with, and the samples it gives.
 //
-// Value types. On a machine that does other work too, wall time says little; the processor time of this
-// process, divided by its threads, says what the same work takes where nothing else runs, as long as its
-// threads do not wait for each other.
+// Value types. On a machine that does other work too, wall time shows little; the processor time of this
+// process, divided by its threads, shows what the same work takes on an idle machine, as long as its threads
+// do not wait for each other.
 #pragma once
 
 #include <algorithm>

@@ -13,7 +13,7 @@
 
 namespace sluice::tools {
 
-// Bytes a second, the best of many batches, in turn; all to memory that was touched before and is mapped
+// Bytes per second, the best of many batches, in turn; all to memory that was touched before and is mapped
 // alike: that of the other rank, and that of this one. Behind the stores of one copy the address of the next
 // is found late; memcpy is told with that, as a put has it, and without.
 struct PutRate {

@@ -24,7 +24,7 @@ std::atomic<uint64_t> sink;  // what is read is used
 double runPortablePeak(int64_t loops) {
   using Lanes [[gnu::vector_size(16)]] = float;
   const Lanes half = {0.5f, 0.5f, 0.5f, 0.5f};
-  Lanes a{}, b{}, c{}, d{}, e{}, f{}, g{}, h{}, i{}, j{}, k{}, l{}, m{}, n{};  // an array would lie in memory
+  Lanes a{}, b{}, c{}, d{}, e{}, f{}, g{}, h{}, i{}, j{}, k{}, l{}, m{}, n{};  // an array would be in memory
   const auto step = [&](Lanes& sum) __attribute__((always_inline)) {
     sum = sum * half + half;
     asm volatile("" : "+x"(sum));  // no loop may be merged with another
@@ -52,8 +52,8 @@ double (*peakLoop(ops::Isa isa))(int64_t) {
 
 int64_t loopsOf(ops::Isa isa) { return isa == ops::Isa::kAmx ? 1 << 18 : 1 << 21; }
 
-// What the workers do in a second, all at once, from the first begin to the last end; `work(worker)` returns
-// how much it did. They have a core each from the beginning: new threads may share one for a while.
+// The work of all workers per second, at the same time, from the first begin to the last end; `work(worker)`
+// returns how much it did. They have a core each from the beginning: new threads may share one for a while.
 double rateOf(Workers& workers, ClockKind clock, const std::function<double(int)>& work) {
   struct Part {
     double begin = 0, end = 0, cpu = 0, done = 0;

@@ -17,9 +17,9 @@ namespace sluice::tools {
 
 // One repetition of every probe, on one thread or on all.
 struct ProbeRates {
-  double flops = 0;   // a second
-  double read = 0;    // bytes a second
-  double stream = 0;  // bytes a second written past the caches
+  double flops = 0;   // per second
+  double read = 0;    // bytes per second
+  double stream = 0;  // bytes per second written past the caches
 };
 
 class MachineProbes {
@@ -38,7 +38,7 @@ class MachineProbes {
   ProbeRates probe(Workers& workers);
 
   ops::Isa isa_{};
-  std::unique_ptr<Workers> one_, all_;  // a core each
+  std::unique_ptr<Workers> one_, all_;  // one core each
   ClockKind clock_{};
   std::vector<std::byte> memory_;
 };

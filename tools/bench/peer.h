@@ -14,7 +14,7 @@
 
 namespace sluice::tools {
 
-// Rows lie expert by expert; weights are those of Sluice: [E, H, 2I], gate then up, and [E, I, H].
+// Rows are stored expert by expert; weights are those of Sluice: [E, H, 2I], gate then up, and [E, I, H].
 struct PeerInputs {
   const RowsCase* rows = nullptr;
   const BFloat16* x = nullptr;   // [R, H]
@@ -49,7 +49,7 @@ class Peer {
 std::vector<std::string> peerNames();
 
 // Makes all that does not depend on the values of rows: primitives, packed weights. `results` outlives it.
-// Errors: this build has no such peer (says how to get it); the library refuses.
+// Errors: this build has no such peer (the message explains how to get it); the library refuses.
 Expected<std::unique_ptr<Peer>> makePeer(std::string_view name, const PeerInputs& inputs,
                                          const PeerMode& mode, bool backward, PeerResults& results);
 

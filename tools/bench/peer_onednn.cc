@@ -191,7 +191,7 @@ class OneDnn : public Peer {
     float* const gateUpWeightGrad = out_.gateUpWeightGrad.data() + expert * 2 * weight;
     float* const downWeightGrad = out_.downWeightGrad.data() + expert * weight;
     if (rows == 0) {
-      // The gradient of a weight that nothing used is zero, and somebody has to say so.
+      // The gradient of an unused weight is zero and must be written.
       std::memset(gateUpWeightGrad, 0, static_cast<size_t>(weight) * 2 * sizeof(float));
       std::memset(downWeightGrad, 0, static_cast<size_t>(weight) * sizeof(float));
       return;
@@ -223,7 +223,7 @@ class OneDnn : public Peer {
   std::map<std::pair<Product, int64_t>, Primitive> primitives_;
   std::vector<memory> packed_;  // by expert and product: weights as the primitive wants them
   size_t scratchBytes_ = 1;
-  std::vector<dnnl::stream> streams_;  // one a thread
+  std::vector<dnnl::stream> streams_;  // one per thread
   std::vector<memory> scratch_;
   std::mutex mutex_;
   std::string error_;

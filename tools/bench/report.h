@@ -14,12 +14,12 @@ struct Machine {
   std::string peer;  // with its version; empty: none
 };
 
-// Figures that follow from the samples of one pass; 0 where there is nothing to tell.
+// Figures that follow from the samples of one pass; 0 where a figure does not apply.
 struct PassFigures {
   double median = 0, least = 0, most = 0;  // seconds
-  double flops = 0;                        // a second, of the median
+  double flops = 0;                        // per second, of the median
   double shareOfPeak = 0;
-  double readRate = 0;     // bytes a second: what has to be read, in the median
+  double readRate = 0;     // bytes per second that must be read, of the median
   double shareOfRead = 0;  // of the read bandwidth
   double bound = 0;        // seconds: max(flops / peak, reads / read rate + writes / stream rate)
   double overBound = 0;

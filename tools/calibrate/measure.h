@@ -1,5 +1,5 @@
 // What `sluice calibrate` measures on this machine. Each function takes seconds, uses the kernels that a run
-// would use, and leaves nothing behind. One thread calls; memory and link start threads of their own.
+// would use, and leaves nothing. One thread calls; memory and link start threads of their own.
 #pragma once
 
 #include <string>

@@ -25,7 +25,7 @@ Topology loadTopology() {
   return owned;
 }
 
-// 64 bytes a line are fetched whatever is read of them; eight sums keep the loads independent.
+// 64 bytes per line are fetched whatever is read of them; eight sums keep the loads independent.
 uint64_t readAll(const std::vector<uint64_t>& words) {
   uint64_t sums[8] = {};
   for (size_t i = 0; i + 8 <= words.size(); i += 8)
@@ -37,8 +37,8 @@ uint64_t readAll(const std::vector<uint64_t>& words) {
 
 std::atomic<uint64_t> sink;  // what is read is used
 
-// Bytes a second of `threads` threads, each with a footprint of its own, all at once: the best pass, from the
-// first begin to the last end.
+// Bytes per second of `threads` threads, each with a footprint of its own, all at once: the best pass, from
+// the first begin to the last end.
 Expected<double> bandwidth(int threads, size_t bytesOfEach, int passes, bool write) {
   struct Span {
     double begin = 0;

@@ -21,7 +21,8 @@ Buffer tokensBuffer(std::string name, Role role, RegionId region) {
           .region = region};
 }
 
-// A chain of families that double a token's few columns, a token a task: the kernels take next to nothing.
+// A chain of families that double a token's few columns, one token per task: the kernels take next to
+// nothing.
 TaskProgram chainProgram(int cores) {
   TaskProgram program;
   program.name = "calibrate";

@@ -42,7 +42,7 @@ Expected<TextSelection> parseSections(const std::string& list) {
   return selection;
 }
 
-// What the buffers take, as comments. What a damaged program would take nobody can say.
+// What the buffers take, as comments. For a damaged program that is unknown.
 std::string memoryOf(const TaskProgram& program) {
   if (const Expected<VerifiedProgram> verified = verify(program); !verified)
     return fmt::format("// memory: unknown, since the program is damaged: {}\n", verified.error().message);

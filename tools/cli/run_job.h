@@ -18,7 +18,7 @@ namespace sluice::tools {
 
 struct RunOptions {
   std::string program, in, out, entries, executor = "parallel", pack = "task", trace, overlapJson;
-  std::string transport;                    // empty: by who started this process
+  std::string transport;                    // empty: by the launcher of this process
   std::optional<uint64_t> seed;             // inputs are made, in place of `in`
   std::string tokens, routing = "uniform";  // of those; as `sluice make-inputs` has them
   int ranks = 0;                            // 0: those of the program

@@ -8,7 +8,7 @@
 
 namespace sluice::tools {
 
-// Tables of all ranks. `apart`: the ranks are processes, each with memory of its own.
+// Tables of all ranks. `apart`: the ranks are processes, each with its own memory.
 std::string reportRun(const Job& job, const std::vector<RankFigures>& ranks, bool apart);
 
 // The figures of --overlap as a table, with what its columns mean.

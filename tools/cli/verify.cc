@@ -27,7 +27,7 @@ Expected<int> verifyFile(const std::string& path) {
   for (const Lane& lane : p.lanes)
     for (const auto& seat : lane.seats) records += seat.size();
   const Status status = printText(
-      fmt::format("{}: verified: {} entries, {} families, {} events, {} tasks a window, {}, {} ranks; "
+      fmt::format("{}: verified: {} entries, {} families, {} events, {} tasks per window, {}, {} ranks; "
                   "in {:.1f} ms\n",
                   path, p.entries.size(), p.families.size(), p.events.size(), records, countCores(p), p.ranks,
                   time.count()));

@@ -23,9 +23,9 @@ struct EvaluateOptions {
   int threads = 1;           // of the matrix products
 };
 
-// Runs `entries` in this order and returns the outputs they write, one map a rank. `inputs` holds the inputs
-// of these entries by name, one map a rank, and what gradients that are added to hold before; without it
-// they hold 0. Other tensors are ignored.
+// Runs `entries` in this order and returns the outputs they write, one map per rank. `inputs` holds the
+// inputs of these entries by name, one map per rank, and what gradients that are added to hold before;
+// without it they hold 0. Other tensors are ignored.
 //
 // Errors: a missing input, a wrong shape, other numbers of tokens in the tensors of a rank (rank, tensor,
 // found, expected); an expert id out of range or repeated; an entry that reads what no entry before it wrote.

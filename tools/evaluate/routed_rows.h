@@ -1,7 +1,7 @@
 // RoutedRows: which (token, k) pairs the rows of each rank are, from the expert ids of all ranks.
 //
-// Value type. Rows lie expert by expert, inside an expert by source rank, then by token, as docs/PROGRAM.md
-// has it; worked out here without the runtime, which this is to check.
+// Value type. Rows are stored expert by expert, inside an expert by source rank, then by token, as
+// docs/PROGRAM.md has it; worked out here without the runtime, which this is to check.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ struct RankRows {
   std::vector<int64_t> expertBegin;  // of each expert of the rank, then the number of rows
 };
 
-// `ids` [T, K], one a rank. Errors: an expert id out of range or repeated (rank, token).
+// `ids` [T, K], one per rank. Errors: an expert id out of range or repeated (rank, token).
 Expected<std::vector<RankRows>> routeRows(const TaskProgram& program, std::span<const Values* const> ids);
 
 }  // namespace sluice::tools

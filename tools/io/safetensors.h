@@ -27,7 +27,7 @@ struct TensorRef {
   const std::byte* data = nullptr;
 };
 
-// Where one tensor lies in a file.
+// The place of one tensor in a file.
 struct TensorEntry {
   std::string name;
   DType type = DType::kF32;
@@ -46,9 +46,9 @@ Expected<TensorMap> readSafetensors(const std::string& path);
 // References to all tensors of a map, which must outlive them.
 std::vector<TensorRef> tensorRefs(const TensorMap& tensors);
 
-// Writes the file but for its rename: commit() of the result does that. Same tensors, same bytes: data lies
-// by falling element size, then by name, so that every tensor is aligned to its elements; the header is
-// padded with spaces to 8.
+// Writes the file but for its rename: commit() of the result does that. Same tensors, same bytes: data is by
+// falling element size, then by name, so that every tensor is aligned to its elements; the header is padded
+// with spaces to 8.
 Expected<PendingFile> stageSafetensors(const std::string& path, std::vector<TensorRef> tensors);
 
 Status writeSafetensors(const std::string& path, const TensorMap& tensors);

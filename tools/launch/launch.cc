@@ -61,8 +61,8 @@ std::vector<char*> pointersTo(std::vector<std::string>& texts) {
   return pointers;
 }
 
-// The signals that the launcher takes through a descriptor: those that would end it, unless whoever started
-// it (nohup) has them ignored.
+// The signals that the launcher takes through a descriptor: those that would end it, unless the process that
+// started it (nohup) has them ignored.
 sigset_t watchedSignals() {
   sigset_t set;
   sigemptyset(&set);
@@ -79,7 +79,7 @@ struct Child {
   pid_t pid = -1;
   FileDescriptor errors;  // what it writes to its standard error
   bool running = false;
-  int status = 0;      // as waitpid() says
+  int status = 0;      // from waitpid()
   bool ended = false;  // by the launcher's signals
   int stopped = 0;     // the signal that stopped it; not by a debugger, whose user knows
 };

@@ -7,7 +7,7 @@ namespace {
 
 constexpr size_t kLongestLine = size_t{1} << 16;  // what is longer is shown in parts
 constexpr std::string_view kError = "sluice: error: ";
-constexpr std::string_view kRankError = "sluice: error: rank ";  // says itself whose it is
+constexpr std::string_view kRankError = "sluice: error: rank ";  // names its rank itself
 
 }  // namespace
 

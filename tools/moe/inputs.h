@@ -33,10 +33,10 @@ Expected<RoutingSpec> parseRouting(std::string_view text);
 struct TokensSpec {
   bool ragged = false;          // each rank has a random number from most/4 to most
   int64_t most = 0;             // not ragged: every rank has this many
-  std::vector<int64_t> counts;  // where not empty: one a rank, instead
+  std::vector<int64_t> counts;  // where not empty: one per rank, instead
 };
 
-// "128", "ragged:128", or a list with one number a rank: "0,17,128,1".
+// "128", "ragged:128", or a list with one number per rank: "0,17,128,1".
 Expected<TokensSpec> parseTokens(std::string_view text);
 
 struct InputsSpec {

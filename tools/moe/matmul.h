@@ -11,8 +11,8 @@
 
 namespace sluice::tools {
 
-// A matrix in somebody else's memory, as doubles or as bf16. Element (i, j) lies at i * rowStride + j *
-// colStride, so that a transposed matrix is one with the strides exchanged. Does not own.
+// A matrix in the caller's memory, as doubles or as bf16. Element (i, j) is at i * rowStride + j * colStride,
+// so that a transposed matrix is one with the strides exchanged. Does not own.
 struct MatrixView {
   const double* f64 = nullptr;
   const BFloat16* bf16 = nullptr;  // where f64 is null
@@ -22,7 +22,7 @@ struct MatrixView {
   MatrixView transposed() const { return {f64, bf16, colStride, rowStride}; }
 };
 
-// c[m, n] = a[m, k] * b[k, n], or c += a * b; c is row-major with ldc elements a row. As in the kernels,
+// c[m, n] = a[m, k] * b[k, n], or c += a * b; c is row-major with ldc elements per row. As in the kernels,
 // what is below 2^-126 counts as zero, in operands and results.
 struct MatmulArgs {
   MatrixView a;

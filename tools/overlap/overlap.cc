@@ -32,7 +32,7 @@ double median(std::vector<double> values) {
 
 }  // namespace
 
-// Of one rank; lies in a block as it is.
+// Of one rank; the layout of a block.
 struct OverlapProbe::Sample {
   double wall = 0;
   Usage usage;  // of the process, said by one of its ranks

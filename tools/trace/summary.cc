@@ -25,7 +25,7 @@ std::string qualified(const TaskProgram& program, EntryId entry, const std::stri
 }
 
 double perSecond(double amount, int64_t nanoseconds) {
-  return nanoseconds > 0 ? amount / static_cast<double>(nanoseconds) : 0;  // G a second
+  return nanoseconds > 0 ? amount / static_cast<double>(nanoseconds) : 0;  // G per second
 }
 
 std::string familyTable(const TaskProgram& program, const std::vector<Trace>& ranks) {
@@ -60,7 +60,7 @@ std::string familyTable(const TaskProgram& program, const std::vector<Trace>& ra
 std::string workerTable(const TaskProgram& program, const std::vector<Trace>& ranks) {
   std::string text =
       fmt::format("{:<16}{:>9}{:>10}{:>8}{:>12}{:>12}{:>10}{:>10}{:>12}\n", "rank, worker", "tasks",
-                  "busy ms", "%", "arrival ms", "producer ms", "start ms", "end ms", "ns a task");
+                  "busy ms", "%", "arrival ms", "producer ms", "start ms", "end ms", "ns per task");
   const auto milli = [](int64_t nanoseconds) { return static_cast<double>(nanoseconds) * 1e-6; };
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
     int32_t workers = 0;
@@ -114,7 +114,7 @@ WorkerTime timeOfWorker(const TaskProgram& program, const Trace& trace, int32_t 
   for (const TraceSpan& span : trace.spans) {
     if (span.worker != worker) continue;
     const int64_t length = span.end - span.begin;
-    // what lies between two runs is not theirs
+    // the time between two runs is not theirs
     if (last && span.kind != SpanKind::kStart) time.overhead += span.begin - last->end;
     last = &span;
     if (span.kind == SpanKind::kTask) {

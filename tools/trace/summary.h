@@ -15,7 +15,7 @@ namespace sluice::tools {
 struct WorkerTime {
   int64_t tasks = 0;     // how many
   int64_t busy = 0;      // kernels and signals
-  int64_t overhead = 0;  // between spans: looks that found a task, and its fetch
+  int64_t overhead = 0;  // between spans: finding and fetching a task
   int64_t arrival = 0;   // waits for rows that a rank sends
   int64_t producer = 0;  // waits for a task of this rank
   int64_t start = 0;

@@ -8,8 +8,8 @@
 namespace sluice {
 namespace {
 
-// The rows of `count` experts that stand for all: the groups in their proportions, mixed, since an expert's
-// number says nothing of its load. Rounding carries over, so that the sum is right.
+// The rows of `count` experts that represent all: the groups in their proportions, mixed, because an expert's
+// number is unrelated to its load. Rounding errors carry over, so that the sum is right.
 std::vector<int32_t> pickExperts(const ExpectedRows& rows, int32_t count) {
   double experts = 0;
   for (const ExpertGroup& group : rows.groups) experts += group.experts;

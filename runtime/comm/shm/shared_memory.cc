@@ -165,7 +165,7 @@ Expected<SymmetricHandle> SharedMemoryTransport::allocate(size_t bytes) {
   const size_t total = allocation.stride * static_cast<size_t>(size_);
   if (total > fileBytes_ - std::min(begin, fileBytes_))
     return Error{
-        fmt::format("symmetric allocation {} of {} bytes a rank is more than what is left", index, bytes)};
+        fmt::format("symmetric allocation {} of {} bytes per rank is more than what is left", index, bytes)};
   auto mapping = SharedMapping::map(file_.get(), begin, total, alignment);
   if (!mapping) return mapping.error();
   allocation.mapping = std::move(*mapping);

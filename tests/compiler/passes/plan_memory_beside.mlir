@@ -1,5 +1,5 @@
 // A row of "x_rows" and one of "down" are the widest, and each lives with one of "up" or "act" beside it. Regions that hold
-// one buffer at a time would take 512 bytes a row; the most that lives at once is 448.
+// one buffer at a time would take 512 bytes per row; the most that lives at once is 448.
 // RUN: sluice-opt %s --plan-memory | FileCheck %s
 
 // CHECK: task.region "down" R stride = 448 symmetric

@@ -91,7 +91,7 @@ moe.graph @dense ranks = 1 experts = 4 top_k = 2 max_tokens = 4096 symbols {} {
 
 // -----
 
-// A slot is not longer than all rows an expert, or all tokens a rank, can have.
+// A slot is not longer than all rows an expert, or all tokens per rank, can have.
 // CHECK-LABEL: @tiny
 moe.graph @tiny ranks = 1 experts = 4 top_k = 2 max_tokens = 7 symbols {} {
   moe.entry @forward {

@@ -94,7 +94,7 @@ TEST_CASE("a rank that has left is named at once, unless its block is there") {
   other->post(block);
   CHECK(gather->gather(block, kAwaited, 60).ok());
   CHECK(messageOf(gather->gather(block, kAwaited, 60)) ==
-        "rank 0: rank 1 has left, in vain waited for the figures of rank 1 after the test");
+        "rank 1 left while rank 0 was still waiting for the figures of rank 1 after the test");
 }
 
 TEST_CASE("the loss of a rank is reported with what was waited for") {

@@ -111,7 +111,7 @@ TEST_CASE("a rank that has left and owes rows is named at once") {
     const Said said = runForward([&](int rank) -> Transport& { return *ranks[rank]; }, options);
     for (const std::string& message : said.first) {
       INFO(message);
-      CHECK_THAT(message, Matches("rank [01], core [01]: rank 2 has left, in vain waited for event "
+      CHECK_THAT(message, Matches("rank 2 left while rank [01], core [01] was still waiting for event "
                                   "rows_arrived\\[0\\] \\([0-9]+ of 18 rows\\) before task up_proj\\[0,[0-9]"
                                   "\\]; missing: .*7 rows from rank 2"));
     }

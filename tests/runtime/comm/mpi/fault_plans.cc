@@ -82,7 +82,7 @@ void list(uint64_t first, uint64_t last, std::vector<FaultCase>& cases) {
 // A rank that left well is named by those who miss something of it; one that left since it failed is not.
 bool namesConsequence(const std::string& error, const std::vector<RankEnd>& ends) {
   std::smatch left;
-  if (!std::regex_search(error, left, std::regex("rank (\\d) has left"))) return false;
+  if (!std::regex_search(error, left, std::regex("rank (\\d) (has left|left)"))) return false;
   return !ends.at(std::stoul(left[1])).error.empty();
 }
 
@@ -95,7 +95,8 @@ std::string judgeWords(const FaultPlan& plan, const std::string& error, const st
     return "";
   if (namesConsequence(error, ends)) return "names a consequence: " + error;
   // by messages nobody is told of a death: who waits for a survivor that waits names that one
-  if (std::regex_search(error, std::regex("rank \\d.*: .*waited .* (ranks? \\d|task )"))) return "";
+  if (std::regex_search(error, std::regex("rank \\d.*(: .*waited|still waiting) .* (ranks? \\d|task )")))
+    return "";
   return "does not say what it waited for: " + error;
 }
 
