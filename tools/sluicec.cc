@@ -132,7 +132,7 @@ bool addSet(const std::string& text, CompileOptions& options) {
   return error == std::errc() && rest == value.data() + value.size();
 }
 
-// What is wrong with what to tell, or empty.
+// What is wrong with the requested output, or empty.
 std::string checkReportUsage(const Arguments& arguments) {
   if (!arguments.explain.empty() && arguments.explain != "text" && arguments.explain != "json")
     return fmt::format("--explain={}: expected text or json", arguments.explain);
@@ -185,7 +185,7 @@ std::string summary(const Arguments& arguments, const TaskProgram& program) {
   for (const Lane& lane : program.lanes)
     for (const auto& seat : lane.seats) tasks += seat.size();
   return fmt::format(
-      "{}: {} for {}, {} ranks, {} families, {} tasks a window, {} events, {} regions, {} bytes",
+      "{}: {} for {}, {} ranks, {} families, {} tasks per window, {} events, {} regions, {} bytes",
       arguments.output, program.name, program.target, program.ranks, program.families.size(), tasks,
       program.events.size(), program.regions.size(), encode(program).size());
 }

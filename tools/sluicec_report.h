@@ -13,7 +13,7 @@ std::string explanationOf(const Compiled& compiled, const std::string& kind);
 // Graph and families for Graphviz.
 std::string dotOf(const Compiled& compiled);
 
-// A line a phase, in milliseconds, and their sum.
+// One line per phase, in milliseconds, and their sum.
 std::string timesOf(const Compiled& compiled);
 
 }  // namespace sluice

@@ -158,7 +158,7 @@ class Compilation {
   Status run(const std::string& stopAfter) {
     if (Status status = checkOptions(options_); !status) return status;
     if (Status status = checkCoreOptions(target_, options_); !status) return status;
-    if (target_.cubeCores != 0) tellCores(target_, decisions_);
+    if (target_.cubeCores != 0) describeCores(target_, decisions_);
     const bool isMlir = path_.ends_with(".mlir");
     if (!isMlir && !path_.ends_with(".json"))
       return Error{fmt::format("{}: error: is neither .json nor .mlir", path_)};

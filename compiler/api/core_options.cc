@@ -110,7 +110,7 @@ Status checkCoreOptions(const Target& target, const CompileOptions& options) {
   return {};
 }
 
-void tellCores(const Target& target, std::vector<Decision>& decisions) {
+void describeCores(const Target& target, std::vector<Decision>& decisions) {
   decisions.push_back(
       {"",
        fmt::format("products on {} cube cores, all else on {} vector cores; no product is fused "

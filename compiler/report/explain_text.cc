@@ -9,7 +9,7 @@
 namespace sluice {
 namespace {
 
-// "reads  " and the like: what a line is about.
+// "reads  " and the like: the title of a line.
 std::string line(std::string_view about, const std::string& text) {
   return fmt::format("    {:<9} {}\n", about, text);
 }
@@ -90,7 +90,7 @@ std::string memoryText(const TaskProgram& program, const Explanation& explanatio
 
 std::string printExplanation(const TaskProgram& program, const Explanation& explanation) {
   std::string text = fmt::format(
-      "{} for target {}: {} ranks, {} experts, top {}, at most {} tokens a rank\n"
+      "{} for target {}: {} ranks, {} experts, top {}, at most {} tokens per rank\n"
       "formulas have T tokens, R rows{} of a rank; a balanced step has {}\n"
       "an operand counts once in bytes read and written, however many tasks read it\n",
       program.name, program.target, program.ranks, program.experts, program.topK, program.maxTokens,

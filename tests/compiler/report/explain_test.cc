@@ -173,7 +173,7 @@ TEST_CASE("bytes and operations follow from the shapes") {
   CHECK(work("backward", "down_weight_grad").flops == Formula{0, 0, 2 * 96 * 64, 0});
   CHECK(work("backward", "down_weight_grad").written == Formula{2 * 96 * 64 * 4, 0, 0, 0});
 
-  // 64 tokens a rank, top 2: 128 rows for 2 experts of 64, 4 slots of 16 each.
+  // 64 tokens per rank, top 2: 128 rows for 2 experts of 64, 4 slots of 16 each.
   const FamilyExplanation& tasks = familyNamed(*program, explanation, "forward", "up_proj");
   CHECK(tasks.tasksInStep == 8 * 12);
   CHECK(tasks.tasksInWindow == 4 * 12);
