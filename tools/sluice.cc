@@ -26,7 +26,7 @@ int runTool(int argc, char** argv) {
   app.set_version_flag("--version", versionText("sluice"), kVersionHelp);
   app.require_subcommand(1);
   app.footer(
-      "`sluice COMMAND --help` says more.\n\n"
+      "`sluice COMMAND --help` has the details.\n\n"
       "exit status: 0 success, 1 bad input or failure, 2 wrong usage");
   const std::array commands = {addRun(app),    addDump(app),      addAs(app),
                                addVerify(app), addDiff(app),      addMakeInputs(app),

@@ -30,7 +30,7 @@ gradients in fp32:
   a  H 2048 I 768, 16 experts, 4096 rows     d  as a, rows of a skewed routing, two experts without
   b  H 7168 I 2048, 4 experts, 2048 rows     e  as a, 64 rows: bound by reading the weights
   c  H 1024 I 512, 8 experts, 1024 rows      f  H 4096 I 1536, 8 experts, 8192 rows
-  layer  512 tokens a rank, 8 of 64 experts each, H 2048 I 768: routing, dispatch, products, combine,
+  layer  512 tokens per rank, 8 of 64 experts each, H 2048 I 768: routing, dispatch, products, combine,
          with --ranks as threads of this process, beside its products alone
 --model has the sizes of a known model: what one rank of --ep computes, or with --ranks the whole layer.
 

@@ -81,20 +81,22 @@ void declare(CLI::App& app, Arguments& arguments) {
                  "families, for Graphviz) to standard output")
       ->check(CLI::IsMember({"moe", "task", "program-text", "json", "dot"}));
   app.add_flag("--explain{text}", arguments.explain,
-               "print what became of every node and why, and the memory plan; --explain=json for tools");
+               "print space, slots, tasks and events of every node with the reasons, and the memory plan; "
+               "--explain=json for tools");
   app.add_flag("--time", arguments.time, "print how long each phase took to standard error");
   app.add_option("--stop-after", arguments.stopAfter, "print the IR after this phase; no program is made")
       ->check(CLI::IsMember(phases));
   app.add_option("--cores", arguments.cores,
-                 "cores instead of the target's: N, or cube=N,vector=N,communication=N where they are apart");
+                 "cores instead of the target's: N, or cube=N,vector=N,communication=N for separate cores");
   app.add_option("--slot-rows", arguments.options.slotRows, "rows of a slot, a multiple of 16")
       ->check(CLI::Range(16, 65536));
   app.add_option("--tile", arguments.options.tile, "most rows and columns of a task of a product")
       ->check(CLI::Range(1, 1048576));
   app.add_flag("--accumulate", arguments.options.accumulate,
                "all weight gradients add to what their outputs hold");
-  app.add_option("--fuse", arguments.options.fuse,
-                 "all (default), none, or LIST of activation, activation-grad, scale: which nodes become one")
+  app.add_option(
+         "--fuse", arguments.options.fuse,
+         "all (default), none, or LIST of activation, activation-grad, scale: the nodes that are fused")
       ->delimiter(',')
       ->allow_extra_args(false);
   app.add_option(
@@ -102,12 +104,12 @@ void declare(CLI::App& app, Arguments& arguments) {
       "routing that slots and tiles are chosen for: uniform (default), zipf:EXPONENT, or a JSON file "
       "with a list of the experts' shares");
   app.add_option("--trainable", arguments.trainable,
-                 "LIST of inputs, or all: derives the entry backward, which gives their gradients")
+                 "LIST of inputs, or all: derives the entry backward, which computes their gradients")
       ->delimiter(',')
       ->allow_extra_args(false);
   app.add_option(
          "--keep", arguments.options.keep,
-         "all (default) or minimal: what a derived backward finds kept; minimal computes activations again")
+         "all (default) or minimal: what is kept for a derived backward; minimal computes activations again")
       ->check(CLI::IsMember({"all", "minimal"}));
   app.add_option("--grads", arguments.options.grads,
                  "F32 (default) or BF16: type of derived weight gradients")
@@ -141,9 +143,9 @@ std::string checkReportUsage(const Arguments& arguments) {
   const bool makesProgram = arguments.stopAfter.empty() && arguments.emit != "moe" &&
                             arguments.emit != "task" && arguments.emit != "json";
   if (arguments.time && !makesProgram && arguments.output.empty())
-    return "--time is of a program: give -o FILE, --explain, --emit=program-text or --emit=dot";
+    return "--time requires -o FILE, --explain, --emit=program-text or --emit=dot";
   if (!arguments.stopAfter.empty() && !arguments.explain.empty())
-    return "--stop-after makes no program for --explain";
+    return "--explain needs a program, but --stop-after makes none";
   return {};
 }
 
@@ -155,18 +157,16 @@ std::string checkUsage(Arguments& arguments) {
   if (!arguments.cores.empty())
     if (const std::string wrong = parseCores(arguments.cores, arguments.options); !wrong.empty())
       return wrong;
-  if (arguments.options.keep != "all" && !arguments.options.trainable)
-    return "--keep is of a derived backward, so it needs --trainable";
-  if (arguments.options.grads != "F32" && !arguments.options.trainable)
-    return "--grads is of a derived backward, so it needs --trainable";
+  if (arguments.options.keep != "all" && !arguments.options.trainable) return "--keep requires --trainable";
+  if (arguments.options.grads != "F32" && !arguments.options.trainable) return "--grads requires --trainable";
   const bool stopsInMoe = arguments.stopAfter == "import" || arguments.stopAfter == "differentiate" ||
                           arguments.stopAfter == "fuse" || arguments.stopAfter == "propagate-splits";
   if (const std::string wrong = checkReportUsage(arguments); !wrong.empty()) return wrong;
   if (arguments.output.empty() && arguments.emit.empty() && arguments.stopAfter.empty() &&
       arguments.explain.empty())
-    return "nothing to do: give -o FILE, --emit, --explain or --stop-after";
+    return "nothing to do, expected -o FILE, --emit, --explain or --stop-after";
   if (!arguments.stopAfter.empty() && !arguments.output.empty())
-    return "--stop-after makes no program for -o";
+    return "-o needs a program, but --stop-after makes none";
   const std::string stage = stopsInMoe ? "moe" : "task";
   if (!arguments.stopAfter.empty() && !arguments.emit.empty() && arguments.emit != stage)
     return fmt::format("--stop-after={} does not give --emit={}", arguments.stopAfter, arguments.emit);

@@ -32,7 +32,7 @@ Command addAs(CLI::App& parent) {
       ->type_name("TEXT");
   app->add_option("-o,--output", options->out, "program file to write")->required()->type_name("layer.slp");
   app->footer(
-      "The text of `sluice dump` gives the bytes that were dumped. The program is not verified here, so "
+      "The text of `sluice dump` gives the dumped bytes again. The program is not verified here, so "
       "that\n"
       "wrong ones can be made for tests: `sluice verify` and `sluice run` do that.\n\n"
       "examples:\n"

@@ -11,7 +11,7 @@ constexpr const char* kTool = "sluice-bench";
 }  // namespace
 
 Command addBench(CLI::App& parent) {
-  CLI::App* app = parent.add_subcommand("bench", "measure layers beside what this machine could do at most");
+  CLI::App* app = parent.add_subcommand("bench", "measure layers beside the bounds of this machine");
   app->prefix_command();
   app->set_help_flag();
   return {app, [app]() -> Expected<int> {

@@ -58,7 +58,7 @@ void addRates(const Measured& measured, const std::string& by, Json& root) {
                            {"activation_grad", rounded(r.vector.activationGrad)},
                            {"sum", rounded(r.vector.sum)},
                            {"copy", rounded(r.vector.copy)}},
-                          by + ": elements a second in cache");
+                          by + ": elements per second in cache");
   root["memory"] =
       figure({{"core_read", rounded(r.memory.coreRead)},
               {"core_write", rounded(r.memory.coreWrite)},
@@ -79,7 +79,7 @@ void addRates(const Measured& measured, const std::string& by, Json& root) {
 // What is not measured is what a Target has by itself; a compiler that knows the rates chooses better.
 std::string targetJson(const Measured& measured, const std::string& name, const std::string& by) {
   const Target fixed;
-  const std::string fallback = "where the cost model is not asked";
+  const std::string fallback = "where the cost model is not used";
   Json root;
   root["name"] = name;
   root["doc"] = "This machine: cores that run matrix, vector and communication tasks alike.";
@@ -95,7 +95,7 @@ std::string targetJson(const Measured& measured, const std::string& name, const 
                             {"sends", w.sends},
                             {"returns", w.returns},
                             {"experts", w.experts}},
-                           "enough tasks to deal to all cores, tables of a few KiB a core");
+                           "enough tasks to deal to all cores, tables of a few KiB per core");
   addRates(measured, by, root);
   return root.dump(2) + "\n";
 }
@@ -171,7 +171,7 @@ Command addCalibrate(CLI::App& parent) {
   const auto options = std::make_shared<Options>();
   app->add_option("-o,--output", options->output, "device model to write (default: standard output)")
       ->type_name("cpu.json");
-  app->add_flag("--quick", options->quick, "a second instead of ten, less exact");
+  app->add_flag("--quick", options->quick, "takes one second instead of ten and is less exact");
   app->footer(
       "Measures products, element-wise kernels, memory, caches and the cost of a task; takes the best of "
       "many\n"

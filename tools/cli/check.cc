@@ -138,8 +138,8 @@ Command addCheck(CLI::App& parent) {
       ->required()
       ->type_name("out-{rank}.safetensors");
   app->add_option("--tolerance", options->tolerance,
-                  "largest error that is accepted (default: 1.2e-2, or what rounding "
-                  "may give where that is more)")
+                  "largest accepted error (default: 1.2e-2, or the error that rounding "
+                  "may cause where that is more)")
       ->check(CLI::Range(0.0, 1e9))
       ->check(notNan)
       ->type_name("X");
@@ -152,7 +152,7 @@ Command addCheck(CLI::App& parent) {
       "or kernels.\n\n"
       "example:\n"
       "  sluice check layer.slp --in 'in-{rank}.safetensors' --out 'out-{rank}.safetensors'\n\n"
-      "exit status: 0 all within the tolerance, 1 not so, or bad input, 2 wrong usage");
+      "exit status: 0 all within the tolerance, 1 an error above it or bad input, 2 wrong usage");
   return {app, [options] { return check(*options); }};
 }
 

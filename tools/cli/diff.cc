@@ -33,7 +33,7 @@ Command addDiff(CLI::App& parent) {
   app->add_option("first", options->first, "program file")->required()->type_name("a.slp");
   app->add_option("second", options->second, "program file")->required()->type_name("b.slp");
   app->footer(
-      "Prints one line a difference: where, the value in the first, the value in the second.\n\n"
+      "Prints one line per difference: where, the value in the first, the value in the second.\n\n"
       "example:\n"
       "  sluice diff before.slp after.slp\n\n"
       "exit status: 0 the same, 1 different, or a program that cannot be read (a message on standard "

@@ -56,7 +56,7 @@ Command addMakeInputs(CLI::App& parent) {
       ->required()
       ->type_name("in-{rank}.safetensors");
   app->add_option("--tokens", options->tokens,
-                  "tokens of every rank; ragged:N is N/4 to N; or one number a rank (default: max_tokens)")
+                  "tokens of every rank; ragged:N is N/4 to N; or one number per rank (default: max_tokens)")
       ->check(parsesBy(parseTokens))
       ->type_name("N|ragged:N|A,B");
   app->add_option("--routing", options->routing,
@@ -66,7 +66,7 @@ Command addMakeInputs(CLI::App& parent) {
   app->add_option("--seed", options->seed, "the same seed gives the same bytes (default: 1)")->type_name("N");
   app->footer(
       "Weights have variance 1 / fan-in, tokens variance 1; weights of products of tokens are the same at\n"
-      "every rank. A gradient that is added to gets a start.\n\n"
+      "every rank. A gradient that a run adds to gets random start values.\n\n"
       "examples:\n"
       "  sluice make-inputs layer.slp --out 'in-{rank}.safetensors'\n"
       "  sluice make-inputs layer.slp --out 'in-{rank}.safetensors' --tokens ragged:384 --routing zipf:1.2 "

@@ -95,11 +95,11 @@ void addFiles(CLI::App& app, RunOptions& options) {
                               "and without --out nothing is written")
                    ->excludes(in)
                    ->type_name("N");
-  app.add_option("--tokens", options.tokens, "of the inputs by --seed (default: max_tokens)")
+  app.add_option("--tokens", options.tokens, "tokens of the inputs that --seed makes (default: max_tokens)")
       ->needs(seed)
       ->check(parsesBy(parseTokens))
       ->type_name("N|ragged:N|A,B");
-  app.add_option("--routing", options.routing, "of the inputs by --seed (default: uniform)")
+  app.add_option("--routing", options.routing, "routing of the inputs that --seed makes (default: uniform)")
       ->needs(seed)
       ->check(parsesBy(parseRouting))
       ->type_name("KIND");
@@ -143,7 +143,7 @@ Command addRun(CLI::App& parent) {
       ->check(CLI::Range(1, 1000000))
       ->type_name("N");
   app->add_option("--pack-weights", options->pack,
-                  "weights are packed for the kernels in each task (default), or once: they do not change "
+                  "weights are packed for the kernels in each task (default), or once, if they do not change "
                   "between runs")
       ->check(CLI::IsMember({"task", "once"}))
       ->type_name("WHEN");
@@ -168,8 +168,8 @@ Command addRun(CLI::App& parent) {
       "of\n"
       "the slowest rank and TFLOP/s of the matrix products. Skew is the rows of the hottest rank over the "
       "mean:\n"
-      "where every rank has cores of its own, no schedule is faster than the even step times it. Writes the\n"
-      "outputs of all ranks, or none.\n\n"
+      "where every rank has cores of its own, no schedule is faster than the step of an even routing times\n"
+      "the skew. Writes the outputs of all ranks, or none.\n\n"
       "--transport shm starts a process for each rank. Where RANK and WORLD_SIZE are set, as by torchrun, "
       "this\n"
       "process is that rank, and joins the others by SLUICE_JOB or MASTER_ADDR and MASTER_PORT.\n\n"

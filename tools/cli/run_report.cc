@@ -84,7 +84,7 @@ std::string overlapText(const std::vector<EntryOverlap>& overlap) {
          "T: a step; Tcomm, Tcompute: with communication or computation alone; medians of the slowest rank.\n"
          "Overlap is the larger part over T. Orders are the pieces of rows and signals to other ranks; "
          "puts,\n"
-         "signals, messages and flushes are what the transport counted. Messages are puts, and signals that\n"
+         "signals, messages and flushes are counted by the transport. Messages are puts, and signals that\n"
          "went out together.\n";
 }
 

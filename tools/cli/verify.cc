@@ -43,7 +43,7 @@ Command addVerify(CLI::App& parent) {
   const auto path = std::make_shared<std::string>();
   app->add_option("program", *path, "program file")->required()->type_name("layer.slp");
   app->footer(
-      "What is proved holds for every routing; docs/SCHEDULE.md says what and how.\n\n"
+      "The proof holds for every routing; docs/SCHEDULE.md explains it.\n\n"
       "example:\n"
       "  sluice verify layer.slp\n\n"
       "exit status: 0 verified, 1 refused (the message names family, task, event and core), 2 wrong usage");
