@@ -32,7 +32,29 @@ Layer::Layer(c10::intrusive_ptr<Ranks> ranks, const std::string& path,
   state_ = makeLayerState(*ranks_, std::move(program), path);
 }
 
-ForwardStep prepareForward(const Layer& layer, const at::Tensor& x, const at::Tensor& ids,
+uint64_t Layer::contentOf(size_t w, const at::Tensor& weight) const {
+  // those of inference mode have no count of changes
+  if (!packsFrozen_ || weight.requires_grad() || weight.is_inference()) return 0;
+  const uint32_t version = weight.unsafeGetTensorImpl()->version_counter().current_version();
+  const std::lock_guard lock(seenMutex_);
+  const auto seen = seen_.find(w);
+  const bool same = seen != seen_.end() && !seen->second.tensor.expired() &&
+                    seen->second.data == weight.data_ptr() && seen->second.version == version;
+  return same ? seen->second.content : 0;
+}
+
+uint64_t Layer::keepContentOf(size_t w, const at::Tensor& weight) {
+  if (const uint64_t known = contentOf(w, weight); known != 0) return known;
+  if (!packsFrozen_ || weight.requires_grad() || weight.is_inference()) return 0;
+  const std::lock_guard lock(seenMutex_);
+  SeenWeight now{c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>(weight.getIntrusivePtr()),
+                 weight.data_ptr(), weight.unsafeGetTensorImpl()->version_counter().current_version(),
+                 ++contents_};
+  seen_.insert_or_assign(w, std::move(now));
+  return contents_;
+}
+
+ForwardStep prepareForward(Layer& layer, const at::Tensor& x, const at::Tensor& ids,
                            const at::Tensor& expertWeights, at::TensorList weights) {
   const LayerSignature& signature = layer.signature();
   if (weights.size() != signature.weights.size())
@@ -48,8 +70,12 @@ ForwardStep prepareForward(const Layer& layer, const at::Tensor& x, const at::Te
   step.expertIds = expertIds(ids, tokens, signature.topK, signature.experts);
   checkTensor("expert_weights", expertWeights, at::kFloat, {tokens, signature.topK});
   step.expertWeights = expertWeights;
-  for (size_t w = 0; w < weights.size(); ++w)
+  for (size_t w = 0; w < weights.size(); ++w) {
     step.weights.push_back(weightOf(signature.weights[w], weights[w]));
+    // a rounded copy is gone after the step
+    const bool rounded = !step.weights[w].is_same(weights[w]);
+    step.contents.push_back(rounded ? 0 : layer.keepContentOf(w, weights[w]));
+  }
   step.y = makeTensor(DType::kBF16, {tokens, signature.outHidden});
   return step;
 }
@@ -59,7 +85,7 @@ std::vector<NamedTensor> ForwardStep::named(const LayerSignature& signature) con
   if (signature.readsExpertWeights) tensors.push_back({"expert_weights", viewOf(expertWeights)});
   for (size_t w = 0; w < weights.size(); ++w)
     if (signature.weights[w].readByForward)
-      tensors.push_back({signature.weights[w].name, viewOf(weights[w])});
+      tensors.push_back({signature.weights[w].name, viewOf(weights[w]), contents[w]});
   return tensors;
 }
 

@@ -34,11 +34,17 @@ Status LayerState::refuse(const std::string& why) {
 
 // The caller has the turn. All remaining checks of the step are made by the context.
 Status LayerState::prepare(std::span<const NamedTensor> tensors, uint32_t set) {
-  for (const NamedTensor& tensor : tensors)
-    if (Status bound = context_->bind(tensor.name, tensor.view); !bound) {
+  for (const NamedTensor& tensor : tensors) {
+    const auto known = contents_.find(tensor.name);
+    if (known != contents_.end() && known->second == tensor.content) continue;
+    if (known != contents_.end()) contents_.erase(known);
+    const Weights promise = tensor.content != 0 ? Weights::kConstant : Weights::kOrdinary;
+    if (Status bound = context_->bind(tensor.name, tensor.view, promise); !bound) {
       static_cast<void>(refuse(bound.error().message));
       return bound;
     }
+    if (tensor.content != 0) contents_.emplace(tensor.name, tensor.content);
+  }
   if (set < sets_) return {};
   // all ranks make memory for it, or none does
   const std::string what = fmt::format("take one more set of '{}'", program().name);
@@ -66,5 +72,6 @@ Expected<PendingStep> LayerState::submit(std::string_view entry, std::span<const
 }
 
 int64_t LayerState::savedBytes() const { return context_->savedBytes(); }
+int64_t LayerState::packedBytes() const { return context_->packedWeights().bytes; }
 
 }  // namespace sluice

@@ -5,6 +5,9 @@
 // in the same order. In a forked child calls are errors, and its resources are not touched.
 #pragma once
 
+#include <cstdint>
+#include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -22,6 +25,8 @@ namespace sluice {
 struct NamedTensor {
   std::string_view name;
   TensorView view;
+  // Not 0: the tensor holds what it held in earlier steps with this number, so that its packed form is kept.
+  uint64_t content = 0;
 };
 
 // Tensors of a step that the context owns are read before any other step runs.
@@ -46,6 +51,7 @@ class LayerState {
   SavedSets& savedSets() { return savedSets_; }
   const SavedSets& savedSets() const { return savedSets_; }
   int64_t savedBytes() const;
+  int64_t packedBytes() const;
 
   // Replaces a step of any layer of the workspace: the step fails at all ranks, at the others with this
   // reason.
@@ -73,8 +79,10 @@ class LayerState {
   std::unique_ptr<Context> context_;
   std::shared_ptr<Workspace> workspace_;
   const double timeoutSeconds_;
-  uint32_t sets_ = 1;  // of the context, agreed on by all ranks; used by the thread that has the turn
-  std::mutex& turn_;   // of the workspace: its holder may use a context of the workspace
+  // Used by the thread that has the turn.
+  std::map<std::string, uint64_t, std::less<>> contents_;  // of the tensors that are bound as constant
+  uint32_t sets_ = 1;                                      // of the context, agreed on by all ranks
+  std::mutex& turn_;  // of the workspace: its holder may use a context of the workspace
 };
 
 using LayerStatePtr = std::shared_ptr<LayerState>;

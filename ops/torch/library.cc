@@ -33,7 +33,9 @@ TORCH_LIBRARY(sluice, m) {
       .def("describe", &Layer::describe)
       .def("saved_sets", &Layer::savedSets)
       .def("saved_in_use", &Layer::savedInUse)
-      .def("saved_bytes", &Layer::savedBytes);
+      .def("saved_bytes", &Layer::savedBytes)
+      .def("packed_bytes", &Layer::packedBytes)
+      .def("pack_frozen", &Layer::packFrozen);
   m.class_<Pending>("Pending")
       .def("wait", &Pending::wait)
       .def("done", &Pending::done)

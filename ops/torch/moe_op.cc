@@ -95,7 +95,8 @@ class BackwardStep {
     if (signature_.backwardReadsExpertWeights) bind("expert_weights", saved[kSavedExpertWeights]);
     for (size_t w = 0; w < signature_.weights.size(); ++w)
       if (signature_.weights[w].readByBackward)
-        bind(signature_.weights[w].name, saved[kFirstSavedWeight + w]);
+        bind(signature_.weights[w].name, saved[kFirstSavedWeight + w],
+             layer_.contentOf(w, saved[kFirstSavedWeight + w]));
     const int64_t tokens = dy.size(0);
     variable_list grads(kFirstWeight + signature_.weights.size());
     if (signature_.hasDx) grads[kX] = bind("dx", makeTensor(DType::kBF16, {tokens, signature_.hidden}));
@@ -106,9 +107,9 @@ class BackwardStep {
     return grads;
   }
 
-  at::Tensor bind(std::string name, at::Tensor tensor) {
+  at::Tensor bind(std::string name, at::Tensor tensor, uint64_t content = 0) {
     names_.push_back(std::make_unique<std::string>(std::move(name)));
-    named_.push_back({*names_.back(), viewOf(tensor)});
+    named_.push_back({*names_.back(), viewOf(tensor), content});
     tensors_.push_back(tensor);
     return tensor;
   }

@@ -44,6 +44,9 @@ class MoE(torch.nn.Module):
     timeout      seconds to wait for other ranks
     keep         "all", or "minimal": activations are computed again in the backward pass
     initialise   False: weights hold anything, for who gives them at once
+    pack_frozen  True: bfloat16 weights with requires_grad False stay packed for the kernels between steps, in as much
+                 memory again as they have (twice that with AVX2), for each set of gradients asked for. A change is seen
+                 where autograd sees it: not one through .data or another array that shares the memory
     """
 
     def __init__(
@@ -63,6 +66,7 @@ class MoE(torch.nn.Module):
         timeout: float = 30.0,
         keep: str = "all",
         initialise: bool = True,
+        pack_frozen: bool = False,
     ):
         super().__init__()
         if dtype not in _DTYPES:
@@ -75,6 +79,7 @@ class MoE(torch.nn.Module):
             hidden, intermediate, num_experts, top_k, self._group.size, max_tokens, activation, limit
         )
         self.lora, self.threads, self.timeout, self.keep = lora, threads, timeout, keep
+        self.pack_frozen = pack_frozen
         self._layers = {}
         own = self.shape.experts_of(self._group.rank)
         self.gate_up_weight = torch.nn.Parameter(torch.empty(own, 2 * intermediate, hidden, dtype=dtype))
@@ -262,7 +267,7 @@ class MoE(torch.nn.Module):
         """The layer of what _program() gave. Collective where it is not there yet."""
         key, path = program
         if path is not None:
-            self._layers[key] = shared.layer(path, self._weight_names())
+            self._layers[key] = shared.layer(path, self._weight_names(), self.pack_frozen)
         return self._layers[key].op
 
     def _compile(self, needed: tuple[bool, ...], grads: str, accumulate: bool) -> str:

@@ -11,6 +11,7 @@ different ranks need not end at the same time.
 import atexit
 import contextlib
 import gc
+import itertools
 import os
 import secrets
 import threading
@@ -67,6 +68,7 @@ class Shared:
         self.key, self.group = key, group
         self._held: "weakref.WeakValueDictionary[tuple, Held]" = weakref.WeakValueDictionary()
         self._lasting = {}  # objects that live without modules, by key
+        self._packing = itertools.count()  # numbers of the layers that keep weights packed: the same at all ranks
 
     def refuse(self, why: str):
         """Replaces a step, which fails at all ranks, at the others with "rank N: WHY". Waits for them."""
@@ -81,10 +83,13 @@ class Shared:
             self.refuse(str(error).removeprefix("sluice: ") or type(error).__name__)
             raise
 
-    def layer(self, path: str, weights: list[str]) -> "Held":
-        """The layer of a program; made at first use, collectively."""
-        key = (path, *weights)
-        return self._hold(key, lambda: torch.classes.sluice.Layer(self.ranks, path, weights))
+    def layer(self, path: str, weights: list[str], packs_frozen: bool = False) -> "Held":
+        """The layer of a program; made at first use, collectively. One that keeps weights packed is the caller's alone."""
+        key = (path, *weights, next(self._packing)) if packs_frozen else (path, *weights)
+        held = self._hold(key, lambda: torch.classes.sluice.Layer(self.ranks, path, weights))
+        if packs_frozen:
+            held.op.pack_frozen(True)
+        return held
 
     def exchange(self, path: str) -> "Held":
         """What runs the program of fused_dispatch and fused_combine; made at first use, collectively. It lasts until
