@@ -132,11 +132,12 @@ struct ScaleArgs {
   float alpha;
 };
 
-// dst[i, :] = src[index[i] / divisor, :] for i < rows; rows of `bytes` bytes, strides in bytes.
+// dst[i, :] = src[index[i] / divisor, :] for i < rows; rows of `bytes` bytes, strides in bytes. A row whose
+// index is -1 is zeros.
 struct GatherRowsArgs {
   const std::byte* src;
   int64_t srcStride;
-  const int32_t* index;
+  const int32_t* index;  // [rows], or null for 0, 1, 2, ...
   int32_t divisor;
   std::byte* dst;
   int64_t dstStride;

@@ -1,7 +1,5 @@
 #include "runtime/exec/kernel_call.h"
 
-#include <cstring>
-
 #include "ops/activation/tiling.h"
 #include "runtime/exec/call_product.h"
 #include "runtime/exec/operands.h"
@@ -49,19 +47,14 @@ class RemoteRows {
   std::byte* data_ = nullptr;
 };
 
-void copyRows(const std::byte* src, int64_t srcStride, std::byte* dst, int64_t dstStride, int64_t bytes,
-              int64_t rows) {
-  for (int64_t row = 0; row < rows; ++row) std::memcpy(dst + row * dstStride, src + row * srcStride, bytes);
-}
-
-// Gathers the piece's pairs into the peer's `to`: pair p is element p / divisor of `from`, `stride` bytes
-// apart.
-void sendPairs(const Step& step, const Piece& piece, BufferId to, const std::byte* from, int64_t stride,
-               int32_t divisor, std::byte* scratch) {
-  const RemoteRows target(step, to, piece.peer, piece.row, piece.rows, scratch);
+// Gathers rows of `from`, `stride` bytes apart, into the peer's `to` from `row` on: those of index / divisor,
+// or without an index one after the other.
+void sendRows(const Step& step, const Piece& piece, BufferId to, int64_t row, const std::byte* from,
+              int64_t stride, const int32_t* index, int32_t divisor, std::byte* scratch) {
+  const RemoteRows target(step, to, piece.peer, row, piece.rows, scratch);
   step.plan->kernels().gatherRows({.src = from,
                                    .srcStride = stride,
-                                   .index = step.tables->pairOf.data() + piece.pair,
+                                   .index = index,
                                    .divisor = divisor,
                                    .dst = target.data(),
                                    .dstStride = target.stride(),
@@ -72,11 +65,13 @@ void sendPairs(const Step& step, const Piece& piece, BufferId to, const std::byt
 
 void dispatch(const Step& step, const Family& family, const Task& task, std::byte* scratch) {
   const Piece& piece = step.tables->sends[task.slot];
+  const int32_t* const pairs = step.tables->pairOf.data() + piece.pair;
   const BufferAddress& tokens = step.at(family.reads[0]);
-  sendPairs(step, piece, family.writes[0], tokens.data, tokens.stride, step.program().topK, scratch);
+  sendRows(step, piece, family.writes[0], piece.row, tokens.data, tokens.stride, pairs, step.program().topK,
+           scratch);
   if (!family.writes[1]) return;
   const std::byte* weights = step.at(family.reads[1]).data;  // [T,K]: one float a pair
-  sendPairs(step, piece, family.writes[1], weights, sizeof(float), 1, scratch);
+  sendRows(step, piece, family.writes[1], piece.row, weights, sizeof(float), pairs, 1, scratch);
 }
 
 void combineReturn(const Step& step, const Family& family, const Task& task, std::byte* scratch) {
@@ -84,11 +79,9 @@ void combineReturn(const Step& step, const Family& family, const Task& task, std
   for (int operand = 0; operand < 2; ++operand) {
     const BufferId from = family.reads[operand], to = family.writes[operand];
     if (!to) continue;
-    const RemoteRows target(step, to, piece.peer, piece.pair, piece.rows, scratch);
     const BufferAddress& source = step.at(from);
-    copyRows(elements<std::byte>(source, piece.row), source.stride, target.data(), target.stride(),
-             rowBytes(step.program().at(to)), piece.rows);
-    target.send();
+    sendRows(step, piece, to, piece.pair, elements<std::byte>(source, piece.row), source.stride, nullptr, 1,
+             scratch);
   }
 }
 
@@ -175,9 +168,14 @@ void combineSum(const Step& step, const Family& family, const Task& task) {
                                     .n = family.tiling.n});
   if (!family.writes[1]) return;
   const BufferAddress& scalars = step.at(family.reads[2]);
-  float* out = elements<float>(step.at(family.writes[1]), begin);
-  for (int32_t pair = 0; pair < tokens * topK; ++pair)
-    out[pair] = position[pair] < 0 ? 0.0f : *elements<float>(scalars, position[pair]);
+  step.plan->kernels().gatherRows({.src = scalars.data,
+                                   .srcStride = scalars.stride,
+                                   .index = position,
+                                   .divisor = 1,
+                                   .dst = elements<std::byte>(step.at(family.writes[1]), begin),
+                                   .dstStride = sizeof(float),
+                                   .bytes = sizeof(float),
+                                   .rows = tokens * topK});
 }
 
 }  // namespace
