@@ -7,6 +7,12 @@
 #include "runtime/comm/stores.h"
 
 namespace sluice {
+namespace {
+
+// There from the begin, since an abort may be for lack of memory.
+constexpr size_t kMaxAbortMessage = 4096;
+
+}  // namespace
 
 class InProcessGroup::Rank final : public Transport {
  public:
@@ -39,7 +45,7 @@ class InProcessGroup::Rank final : public Transport {
     {
       std::lock_guard lock(group_.mutex_);
       if (group_.aborted_.load(std::memory_order_relaxed)) return;
-      group_.abortMessage_ = message;
+      group_.abortMessage_.assign(message, 0, kMaxAbortMessage);
       group_.aborted_.store(true, std::memory_order_seq_cst);  // pairs with isAborted()
     }
     for (auto& rank : group_.ranks_) rank->bell_.ring();
@@ -58,6 +64,7 @@ class InProcessGroup::Rank final : public Transport {
 };
 
 InProcessGroup::InProcessGroup(int size) {
+  abortMessage_.reserve(kMaxAbortMessage);
   // fixed capacity: ranks look up allocations while others make new ones
   allocations_.resize(kMaxAllocations);
   for (int rank = 0; rank < size; ++rank) ranks_.push_back(std::make_unique<Rank>(*this, rank));

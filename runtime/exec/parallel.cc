@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <limits>
+#include <new>
 
 #include "runtime/exec/backoff.h"
 #include "runtime/exec/executor.h"
@@ -234,8 +235,13 @@ std::string ParallelExecutor::coreOf(const LaneCursor& cursor) const {
 // Rank `left` has left or, if that is -1, the time limit has passed.
 void ParallelExecutor::abort(const Step& step, const LaneCursor& waiting, int left) const {
   const auto done = [&](const Task& task) { return isDone(step, task); };
-  step.transport->abort(left < 0 ? describeWait(step, waiting.task(), coreOf(waiting), timeoutSeconds_, done)
-                                 : describeLeft(step, waiting.task(), coreOf(waiting), left, done));
+  try {
+    step.transport->abort(left < 0
+                              ? describeWait(step, waiting.task(), coreOf(waiting), timeoutSeconds_, done)
+                              : describeLeft(step, waiting.task(), coreOf(waiting), left, done));
+  } catch (const std::bad_alloc&) {
+    step.transport->abort("out of memory");  // so short that it needs none
+  }
 }
 
 // For an aborted step, after all workers have ended: the earliest head that waits for other ranks, or else

@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdio>
 #include <exception>
+#include <new>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
@@ -203,11 +204,18 @@ Expected<int> RankRun::run() {
 }  // namespace
 
 Expected<int> runAsRank(const Expected<Job>& job, double timeoutSeconds, Transport& transport) {
-  Expected<RankGather> gather = RankGather::create(transport, kFileWaits * timeoutSeconds);
-  if (!gather) return gather.error();
   // the others must hear of it, instead of waiting for a rank that is gone
   try {
+    Expected<RankGather> gather = RankGather::create(transport, kFileWaits * timeoutSeconds);
+    if (!gather) {
+      transport.abort(gather.error().message);
+      return gather.error();
+    }
     return RankRun(job, transport, std::move(*gather)).run();
+  } catch (const std::bad_alloc&) {
+    const char* const message = "out of memory";  // so short that it needs none
+    transport.abort(message);
+    return Error{message};
   } catch (const std::exception& error) {
     const std::string message = fmt::format("rank {}: {}", transport.rank(), error.what());
     transport.abort(message);
