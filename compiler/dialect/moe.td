@@ -95,13 +95,12 @@ def Moe_SaveOp : Moe_SinkOp<"save"> {
 
 // --- Nodes ---------------------------------------------------------------------------------------------
 
-// `node` names the node, `alias` is the reference's name for it, `tensors` names its results, `reference` is what
-// the reference plan says of it: parameter slots, tiling slot and split.
+// `node` names the node, `alias` is the reference's name for it, `tensors` names its results.
 class Moe_Node<string mnemonic, list<Trait> traits = []>
     : Moe_Op<mnemonic, traits # [HasParent<"EntryOp">, Pure, Moe_NodeOpInterface,
                                  DeclareOpInterfaceMethods<OpAsmOpInterface, ["getAsmResultNames"]>]> {
   dag nodeAttrs = (ins StrAttr:$node, OptionalAttr<StrAttr>:$alias, OptionalAttr<StrArrayAttr>:$tensors,
-                       OptionalAttr<Moe_Split>:$split, OptionalAttr<DictionaryAttr>:$reference);
+                       OptionalAttr<Moe_Split>:$split);
   string tail = " (`split` $split^)? attr-dict `:` functional-type(operands, results)";
   let hasVerifier = 1;
   let extraClassDefinition = [{

@@ -94,8 +94,6 @@ def Moe_NodeOpInterface : OpInterface<"NodeOp"> {
     InterfaceMethod<"Names of the result tensors, one a result, or null.", "::mlir::ArrayAttr", "getTensorsAttr">,
     InterfaceMethod<"How this node is cut, or null.", "::sluice::moe::SplitAttr", "getSplitAttr">,
     InterfaceMethod<"Sets how this node is cut.", "void", "setSplitAttr", (ins "::sluice::moe::SplitAttr":$split)>,
-    InterfaceMethod<"What the reference plan says of this node, or null.", "::mlir::DictionaryAttr",
-                    "getReferenceAttr">,
   ];
   let verify = "return ::sluice::moe::verifyNode($_op);";
 }

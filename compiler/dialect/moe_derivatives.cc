@@ -23,7 +23,7 @@ void addAlpha(llvm::SmallVector<mlir::NamedAttribute>& attributes, mlir::OpBuild
 
 // Which function an activation is: its attributes but those that all nodes have.
 llvm::SmallVector<mlir::NamedAttribute> functionOf(ActivationOp op) {
-  const llvm::StringSet<> common = {"node", "alias", "tensors", "split", "reference"};
+  const llvm::StringSet<> common = {"node", "alias", "tensors", "split"};
   llvm::SmallVector<mlir::NamedAttribute> attributes;
   for (mlir::NamedAttribute attribute : op->getAttrDictionary())
     if (!common.contains(attribute.getName())) attributes.push_back(attribute);

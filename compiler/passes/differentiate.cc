@@ -242,7 +242,7 @@ class Differentiation {
       const std::string name = moe::nameOf(value) + "_again";
       again->setAttr("node", builder_.getStringAttr(unusedNode(name)));
       again->setAttr("tensors", builder_.getStrArrayAttr({unusedName(name)}));
-      for (const char* forwardOnly : {"alias", "reference", "split"}) again->removeAttr(forwardOnly);
+      for (const char* forwardOnly : {"alias", "split"}) again->removeAttr(forwardOnly);
       saved.getValue().replaceAllUsesWith(again->getResult(0));
     }
   }
@@ -262,7 +262,7 @@ class Differentiation {
     auto plain = builder.create<moe::DispatchOp>(
         dispatch.getLoc(), mlir::TypeRange{dispatch.getRows().getType()}, dispatch.getTokens(),
         dispatch.getRouting(), Value(), dispatch.getNodeAttr(), dispatch.getAliasAttr(), tensors,
-        dispatch.getSplitAttr(), dispatch.getReferenceAttr());
+        dispatch.getSplitAttr());
     dispatch.getRows().replaceAllUsesWith(plain.getRows());
     dispatch.erase();
   }

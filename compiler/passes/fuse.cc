@@ -99,8 +99,7 @@ class EntryFuser {
         locationOf(gmm, activation), activation.getAct().getType(),
         keepsProduct ? gmm.getProduct().getType() : mlir::Type(), gmm.getRows(), gmm.getWeight(),
         gmm.getTransposeAttr(), gmm.getAlphaAttr(), activation.getKindAttr(), activation.getLimitAttr(),
-        nameOf(gmm, activation), aliasOf(gmm, activation), arrayOf(tensors), splitOf(gmm, activation),
-        mlir::DictionaryAttr());
+        nameOf(gmm, activation), aliasOf(gmm, activation), arrayOf(tensors), splitOf(gmm, activation));
     activation.getAct().replaceAllUsesWith(fused.getAct());
     activation.erase();
     if (keepsProduct) gmm.getProduct().replaceAllUsesWith(fused.getGateUp());
@@ -116,7 +115,7 @@ class EntryFuser {
         locationOf(gmm, grad), grad.getGateUpGrad().getType(), ofWeights ? ofWeights.getType() : mlir::Type(),
         gmm.getRows(), gmm.getWeight(), grad.getGateUp(), grad.getRowWeights(), gmm.getTransposeAttr(),
         gmm.getAlphaAttr(), grad.getKindAttr(), grad.getLimitAttr(), nameOf(gmm, grad), aliasOf(gmm, grad),
-        grad.getTensorsAttr(), splitOf(gmm, grad), mlir::DictionaryAttr());
+        grad.getTensorsAttr(), splitOf(gmm, grad));
     grad.replaceAllUsesWith(fused);
     grad.erase();
     gmm.erase();

@@ -16,9 +16,9 @@ moe.graph @train ranks = 4 experts = 64 top_k = 8 max_tokens = 4096 symbols {ep 
     %w_down = moe.input "down_weight" : !moe.tensor<16 x 24 x 32 x bf16>
     // CHECK: %routing = moe.route "route"(%expert_ids) {tensors = ["routing"]} : (!moe.tensor<T x 8 x i32>) -> !moe.routing
     %routing = moe.route "route"(%ids) {tensors = ["routing"]} : (!moe.tensor<T x 8 x i32>) -> !moe.routing
-    // CHECK-NEXT: %rows_x = moe.dispatch "dispatch"(%x, %routing) split <rows, 128> {alias = "d", reference = {tiling = 3 : i64}, tensors = ["rows_x"]} : (!moe.tensor<T x 32 x bf16>, !moe.routing) -> !moe.tensor<R x 32 x bf16>
+    // CHECK-NEXT: %rows_x = moe.dispatch "dispatch"(%x, %routing) split <rows, 128> {alias = "d", tensors = ["rows_x"]} : (!moe.tensor<T x 32 x bf16>, !moe.routing) -> !moe.tensor<R x 32 x bf16>
     %rows_x = moe.dispatch "dispatch"(%x, %routing) split <rows, 128>
-        {alias = "d", reference = {tiling = 3 : i64}, tensors = ["rows_x"]}
+        {alias = "d", tensors = ["rows_x"]}
         : (!moe.tensor<T x 32 x bf16>, !moe.routing) -> !moe.tensor<R x 32 x bf16>
     // CHECK-NEXT: %gate_up = moe.gmm "up_proj"(%rows_x, %gate_up_weight) {tensors = ["gate_up"]} :
     %gate_up = moe.gmm "up_proj"(%rows_x, %w_up) {tensors = ["gate_up"]}
