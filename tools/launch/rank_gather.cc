@@ -9,8 +9,12 @@
 namespace sluice::tools {
 namespace {
 
-// Of one round; longer texts take several.
-constexpr size_t kPieceBytes = size_t{1} << 15;
+// Of one round; longer texts take several. The pieces of all ranks together are too small to begin at a huge
+// page, which each rank would take for the few words of its own that lie beside them.
+size_t pieceBytes(int ranks) {
+  constexpr size_t kAll = size_t{1} << 20, kLeast = size_t{1} << 10, kMost = size_t{1} << 15;
+  return std::clamp(kAll / static_cast<size_t>(ranks), kLeast, kMost);
+}
 
 constexpr char kWell = '+', kFailed = '-';
 
@@ -21,7 +25,7 @@ Expected<RankGather> RankGather::create(Transport& transport, double timeoutSeco
   gather.rank_ = transport.rank();
   gather.size_ = transport.size();
   gather.timeoutSeconds_ = timeoutSeconds;
-  auto blocks = AllGather::create(transport, sizeof(uint64_t) + kPieceBytes);
+  auto blocks = AllGather::create(transport, sizeof(uint64_t) + pieceBytes(gather.size_));
   if (!blocks) return blocks.error();
   gather.blocks_ = *blocks;
   return gather;
@@ -32,9 +36,10 @@ Expected<std::vector<std::string>> RankGather::gather(std::string_view own, cons
                                                       int only) {
   std::vector<std::string> all(static_cast<size_t>(size_));
   const uint64_t length = own.size();
+  const size_t most = pieceBytes(size_);
   uint64_t longest = 0;
-  for (uint64_t at = 0; at == 0 || at < longest; at += kPieceBytes) {
-    const std::string_view piece = at < length ? own.substr(at, kPieceBytes) : std::string_view();
+  for (uint64_t at = 0; at == 0 || at < longest; at += most) {
+    const std::string_view piece = at < length ? own.substr(at, most) : std::string_view();
     block_.assign(reinterpret_cast<const char*>(&length), sizeof(length));
     block_.append(piece);
     if (Status there = blocks_.gather(std::as_bytes(std::span(block_)), awaited, timeoutSeconds_); !there)
@@ -45,7 +50,7 @@ Expected<std::vector<std::string>> RankGather::gather(std::string_view own, cons
       longest = std::max(longest, whole);
       if (at >= whole || (only >= 0 && only != rank_)) continue;
       all[static_cast<size_t>(rank)].append(reinterpret_cast<const char*>(blocks_.of(rank)) + sizeof(whole),
-                                            std::min<uint64_t>(kPieceBytes, whole - at));
+                                            std::min<uint64_t>(most, whole - at));
     }
   }
   return all;
