@@ -1,4 +1,4 @@
-// Decision: what the compiler chose and why, for people who ask (sluicec --explain).
+// Decision: what the compiler chose and why (sluicec --explain).
 //
 // Value type.
 #pragma once
@@ -22,7 +22,7 @@ struct Decision {
   std::string what;        // "slot of 128 rows"
   std::string why;         // "2.31 ms; next best 160 rows, 2.40 ms"
   std::string entry = {};  // of the node; empty: any that has it
-  uint8_t sizes = 0;       // of DecidedSize: a node cut by one of them is told of this decision
+  uint8_t sizes = 0;       // of DecidedSize: this decision is shown for nodes cut by one of them
   friend bool operator==(const Decision&, const Decision&) = default;
 };
 

@@ -1,8 +1,8 @@
-// Draft: a task program on its way through the passes, as plain values.
+// Draft: a task program during the passes, as plain values.
 //
 // A pass reads a Draft from the IR, asks one function of this folder, and writes its answer to the IR. Until
-// lanes exist, what a family waits for and signals stands in `sync`; in the finished program the same ids
-// stand in every record of the family.
+// lanes exist, the waits and signals of a family are in `sync`; in the finished program the same ids are in
+// every record of the family.
 #pragma once
 
 #include <vector>

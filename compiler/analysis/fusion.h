@@ -36,7 +36,7 @@ struct FusionGraph {
 };
 
 // A scale that disappears: its readers take what it read, and the products `into` are multiplied by its
-// factor, once for each time they stand there. To be done in the order of the list.
+// factor, once per occurrence. To be done in the order of the list.
 struct FoldedScale {
   size_t scale;
   std::vector<size_t> into;

@@ -1,5 +1,5 @@
-// Lane order: which of its lanes a core tries first. No order can hang (docs/SCHEDULE.md, R3); which is best
-// depends on the times of tasks, so that the cost model chooses among rules.
+// Lane order: the order in which a core tries its lanes. No order can hang (docs/SCHEDULE.md, R3); which is
+// best depends on the times of tasks, so that the cost model chooses among rules.
 //
 // Plain values in, plain values out.
 #pragma once
@@ -32,7 +32,7 @@ inline constexpr std::array<LaneRule, 4> kLaneRules = {
 std::string_view laneRuleName(LaneRule rule);
 std::optional<LaneRule> laneRuleFromName(std::string_view name);
 
-// What ranking asks of a family.
+// The properties of a family that ranking uses.
 struct LaneNode {
   uint32_t entry = 0;
   SpaceKind space = SpaceKind::kRows;

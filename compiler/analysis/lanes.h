@@ -1,4 +1,4 @@
-// Core deal: one lane a family, its tasks dealt to the cores' seats.
+// Core deal: one lane per family, its tasks dealt to the cores' seats.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@ struct SlotTile {
 };
 
 struct Deal {
-  std::vector<std::vector<SlotTile>> seats;  // one list a core, by slot, then tile
+  std::vector<std::vector<SlotTile>> seats;  // one list per core, by slot, then tile
   int32_t rotation = 0;
 };
 

@@ -1,7 +1,7 @@
 // compile: from a graph file to a verified task program, for tools and tests.
 //
 // Free functions; no state is kept between calls, any number of threads may compile at once. Errors are whole
-// reports: "file:line:column: error: message" and notes, a line each. Same input, same program.
+// reports: "file:line:column: error: message" and notes, one per line. Same input, same program.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@
 
 namespace sluice {
 
-// Cores of a target that has matrix and vector cores apart; 0: the target's.
+// Cores of a target with separate matrix and vector cores; 0: the target's.
 struct SeparateCores {
   int32_t cube = 0;
   int32_t vector = 0;
@@ -46,7 +46,7 @@ struct CompileOptions {
   std::string keep = "all";
   std::string grads = "F32";  // or BF16: the type of derived weight gradients
   // What is made one node: all, none, or some of activation, activation-grad, scale; empty: all. The bits of
-  // the results do not depend on it. Where matrix and vector cores are apart, all is scale.
+  // the results do not depend on it. With separate matrix and vector cores, all is scale.
   std::vector<std::string> fuse = {};
   Expectation expect = {};  // the routing that sizes are chosen for, where the target has rates
 };

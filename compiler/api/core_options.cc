@@ -98,9 +98,8 @@ Status checkCoreOptions(const Target& target, const CompileOptions& options) {
       return Error{
           fmt::format("error: the number of {} cores is {}, expected 1 to {}", name, value, kMostCores)};
   if (target.communicationCores < 0 || target.communicationCores >= target.vectorCores)
-    return Error{fmt::format(
-        "error: {} vector cores do nothing but communicate, expected 0 to {}: some of {} must be left",
-        target.communicationCores, target.vectorCores - 1, target.vectorCores)};
+    return Error{fmt::format("error: {} of {} vector cores are reserved for communication, expected 0 to {}",
+                             target.communicationCores, target.vectorCores, target.vectorCores - 1)};
   if (const std::string words = fusedWords(options.fuse); !words.empty())
     return Error{
         fmt::format("error: cannot fuse {} for target '{}', whose products run on cube cores and all else on "

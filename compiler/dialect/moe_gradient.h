@@ -63,10 +63,10 @@ class GradientBuilder {
   mlir::FailureOr<mlir::Value> combine(NodeOp reader, mlir::Value routing, mlir::Value rows,
                                        mlir::Value weights, NewTensor sum);
 
-  // Sends back what is still carried, with rows that nobody reads: scalars do not travel alone.
+  // Returns the remaining carried values, with rows that no node reads: scalars do not travel alone.
   mlir::LogicalResult finish(mlir::Value routing);
 
-  // A node behind all others, at the place of `reader`.
+  // A node after all others, at the place of `reader`.
   mlir::Operation* create(NodeOp reader, llvm::StringRef op, llvm::StringRef node,
                           llvm::ArrayRef<mlir::Value> operands, llvm::ArrayRef<NewTensor> results,
                           llvm::ArrayRef<mlir::NamedAttribute> attributes = {});

@@ -31,7 +31,7 @@ class ErrorSink {
   std::optional<Error> first_;
 };
 
-// The fields of one object. finish() reports those that nobody asked for.
+// The fields of one object. finish() reports those that were not read.
 class Fields {
  public:
   // `what` names the object in messages: "node 'combine'". A value that is no object is an error.

@@ -19,7 +19,7 @@ inline constexpr int kMaxMlirOperators = 64;
 // Errors begin with `file`, line and column: brackets, aliases or operators nested deeper than the limits, a
 // control character but tab, line feed and carriage return (as it is or escaped in a string), bytes that are
 // no UTF-8, and MLIR bytecode. Says nothing of any other mistake: that is the parser's. Where the text is cut
-// at `marker`, each part stands alone.
+// at `marker`, each part is complete in itself.
 Status checkMlirText(std::string_view text, std::string_view file, std::string_view marker = {});
 
 }  // namespace sluice

@@ -51,7 +51,7 @@ struct CheckTasks : impl::CheckTasksBase<CheckTasks> {
     }
     for (size_t e = 0; e < signalled.size(); ++e)
       if (!signalled[e] || !awaited[e])
-        return getOperation().emitError() << "nobody " << (signalled[e] ? "waits for" : "signals")
+        return getOperation().emitError() << "no family " << (signalled[e] ? "waits for" : "signals")
                                           << " event '" << draft.program.events[e].name << "'";
     return success();
   }

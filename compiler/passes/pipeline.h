@@ -21,7 +21,7 @@ struct PipelineOptions {
   // Derives a backward entry for these inputs, if given; empty: for all that have a gradient.
   std::optional<std::vector<std::string>> trainable = {};
   bool accumulate = false;             // derived weight gradients add to what their outputs hold
-  std::vector<std::string> fuse = {};  // as --fuse says it; empty: all
+  std::vector<std::string> fuse = {};  // as given to --fuse; empty: all
   // What a derived entry finds kept: all, or minimal, where activations are computed again.
   std::string keep = "all";
   std::string grads = "F32";             // or BF16: the type of derived weight gradients

@@ -1,6 +1,6 @@
 // Explanation: what became of every node of a graph and why, for people (text) and tools (JSON).
 //
-// Value types and free functions. Everything is said in words of docs/SCHEDULE.md; nothing is measured.
+// Value types and free functions. The words are those of docs/SCHEDULE.md; nothing is measured.
 #pragma once
 
 #include <string>
@@ -18,7 +18,7 @@ namespace sluice {
 struct EventExplanation {
   EventId event;
   std::string when;              // "until all rows of the slot have arrived"; empty for a signal
-  std::vector<std::string> why;  // "'dispatch' of any rank writes 'rows_x'", a line a reason
+  std::vector<std::string> why;  // "'dispatch' of any rank writes 'rows_x'", one reason per line
 };
 
 struct FamilyExplanation {
@@ -36,7 +36,7 @@ struct FamilyExplanation {
   FamilyWork work;
 };
 
-// Why buffers of one region never meet; by RegionId, a line a reason.
+// Why buffers of one region never meet; by RegionId, one reason per line.
 using SharingReasons = std::vector<std::vector<std::string>>;
 
 struct Explanation {
@@ -46,7 +46,7 @@ struct Explanation {
   std::vector<Decision> decisions;  // about the whole program
 };
 
-// `graph` is what the program was compiled from, with derived entries: it says what was declared where.
+// `graph` is what the program was compiled from, with derived entries: it shows what was declared where.
 Explanation explain(const VerifiedProgram& program, moe::GraphOp graph,
                     const std::vector<Decision>& decisions);
 

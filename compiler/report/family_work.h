@@ -1,6 +1,6 @@
-// What the tasks of a family move and compute in one step of this rank, as formulas.
+// The bytes and FLOPs of a family's tasks in one step of this rank, as formulas.
 //
-// Bytes count every operand once, as if what a task reads again came from a cache. A dispatch reads the row
+// Bytes count every operand once, as if repeated reads of a task came from a cache. A dispatch reads the row
 // of a token once for every expert it goes to. FLOPs count an addition, a multiplication, a maximum, an
 // exponential or a tanh of the op's formula as one each; copies have none. Free function.
 #pragma once

@@ -1,4 +1,4 @@
-// The reasons in an explanation, each a line of text. Part of explain.
+// The reasons in an explanation, one line of text each. Part of explain.
 //
 // Reads a verified program and the graph it came from; owns neither.
 #pragma once

@@ -1,6 +1,6 @@
 // Target: the device model a program is compiled for, read from targets/NAME.json.
 //
-// Value type. The file gives each figure with its source; what each means stands beside the field here.
+// Value type. The file gives each figure with its source; the comments of the fields here define them.
 #pragma once
 
 #include <optional>
@@ -17,12 +17,13 @@ namespace sluice {
 
 struct Target {
   std::string name;
-  // Where matrix and vector cores are apart; else 0.
+  // With separate matrix and vector cores; else 0.
   int32_t cubeCores = 0;
   int32_t vectorCores = 0;
-  int32_t communicationCores = 0;  // vector cores that do nothing else; the reference policy has no such
-  int32_t cores = 8;               // unified ones, 1 to 4096; unused where cores are apart
-  // The sizes of a program, unless something better is known. Where cores are apart, no file has them.
+  int32_t communicationCores = 0;  // vector cores that only communicate; the reference policy has no such
+  int32_t cores = 8;               // unified ones, 1 to 4096; unused with separate cores
+  // The sizes of a program, unless better ones are known. Files of targets with separate cores do not have
+  // them.
   int32_t slotRows = 128;  // rows of a slot, a multiple of 16
   int32_t tokenSlot = 32;  // tokens of a slot
   TileSizes tiles;

@@ -37,7 +37,7 @@ void checkTrainable(const LayerSignature& signature, const at::Tensor& x, const 
                     at::TensorList weights) {
   if (!signature.hasBackward)
     throwRuntime(
-        "a gradient is asked for, but the layer's program has no entry 'backward': compile it for training, "
+        "a gradient is required, but the layer's program has no entry 'backward': compile it for training, "
         "or "
         "call it under torch.no_grad()");
   const auto refuse = [](std::string_view name) {

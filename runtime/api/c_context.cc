@@ -121,7 +121,7 @@ Outcome checkIdle(const sluice_context* context) {
 Outcome checkRun(const char* entry, uint32_t saved) {
   if (!entry) return badArgument("entry is null");
   if (saved > SLUICE_SAVED_LAST)
-    return badArgument(fmt::format("saved set {} asked for, expected 0 to {}", saved, SLUICE_SAVED_LAST + 0));
+    return badArgument(fmt::format("found saved set {}, expected 0 to {}", saved, SLUICE_SAVED_LAST + 0));
   return {};
 }
 

@@ -35,7 +35,7 @@ sluice_status sluice_context_trace_start(sluice_context* context, uint64_t spans
   return guarded(context ? &context->error : nullptr, [&]() -> Outcome {
     if (Outcome outcome = checkIdle(context); outcome.status != SLUICE_OK) return outcome;
     if (spans > kMostSpans)
-      return badArgument(fmt::format("{} spans asked for, expected at most {}", spans, kMostSpans));
+      return badArgument(fmt::format("found {} spans, expected at most {}", spans, kMostSpans));
     if (spans == 0)
       context->context->startTrace();
     else

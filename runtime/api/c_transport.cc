@@ -57,7 +57,7 @@ sluice_status sluice_transport_threads(int32_t size, sluice_transport** transpor
   return guarded(nullptr, [&]() -> Outcome {
     if (!transports) return badArgument("transports is null");
     if (size < 1 || size > sluice::kMaxRanks)
-      return badArgument(fmt::format("{} ranks asked for, expected 1 to {}", size, sluice::kMaxRanks));
+      return badArgument(fmt::format("found {} ranks, expected 1 to {}", size, sluice::kMaxRanks));
     std::fill(transports, transports + size, nullptr);
     return makeThreads(size, transports);
   });

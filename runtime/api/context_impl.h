@@ -20,7 +20,7 @@ namespace sluice {
 
 struct Context::Impl {
   // The arguments of a requested step, and its place in the order of steps.
-  struct Asked {
+  struct QueuedRun {
     EntryId entry;
     SavedState* saved = nullptr;
     std::shared_ptr<const WorkMemory> memory;
@@ -42,11 +42,11 @@ struct Context::Impl {
   Workspace::Impl& area() const { return *workspace->impl_; }
 
   Expected<EntryId> check(std::string_view entry, SavedSet set) const;
-  Expected<Asked> ask(EntryId entry, SavedSet set);
+  Expected<QueuedRun> ask(EntryId entry, SavedSet set);
   // Refuses this rank's step, in the step's place, with a reason.
   enum class Told : uint8_t { kNow, kInTurn };  // kNow: returns when the other ranks know it
   Status refuse(std::string_view entry, SavedSet set, const std::string& why, Told when);
-  Status step(const Asked& asked, const std::vector<BoundTensor>& tensors);
+  Status step(const QueuedRun& asked, const std::vector<BoundTensor>& tensors);
   Expected<int64_t> execute(const Step& step, const WorkMemory& memory);
   void recordStep(EntryId entry, int64_t begin, int64_t bound, int64_t end);
 

@@ -53,16 +53,16 @@ Status Context::Impl::refuse(std::string_view entry, SavedSet set, const std::st
 }
 
 // The caller holds `asking` of the workspace.
-Expected<Context::Impl::Asked> Context::Impl::ask(EntryId entry, SavedSet set) {
+Expected<Context::Impl::QueuedRun> Context::Impl::ask(EntryId entry, SavedSet set) {
   if (Status going = checkAborted(); !going) return going.error();
   if (Status there = area().ensureMemory(); !there) return fail(rank->explain(there.error()));
   auto saved = rank->savedState(set.value);
   if (!saved) return fail(saved.error());
-  return Asked{entry, *saved, area().memory, area().turns.take()};
+  return QueuedRun{entry, *saved, area().memory, area().turns.take()};
 }
 
 // The caller has the turn.
-Status Context::Impl::step(const Asked& asked, const std::vector<BoundTensor>& tensors) {
+Status Context::Impl::step(const QueuedRun& asked, const std::vector<BoundTensor>& tensors) {
   if (Status going = checkAborted(); !going) return going;
   const int64_t begin = monotonicNanoseconds();
   const StepRequest request{Workspace::Impl::stepOf(asked.ticket),
@@ -139,7 +139,7 @@ Expected<PendingStep> Context::submit(std::string_view name, SavedSet saved) {
     return there.error();
   }
   auto pending = std::make_shared<PendingStep::Impl>(impl_->transport, std::string(name));
-  const auto asked = std::make_shared<Impl::Asked>();  // filled before the job can run
+  const auto asked = std::make_shared<Impl::QueuedRun>();  // filled before the job can run
   auto job =
       Workspace::Impl::makeJob([context = impl_.get(), asked, bound = impl_->bound, pending](uint64_t) {
         if (pending->begin())

@@ -27,7 +27,7 @@ Expected<std::unique_ptr<Workers>> startWorkers(const Transport& transport, cons
 
 Status checkThreads(int threads) {
   if (threads >= 0 && threads <= kMostThreads) return {};
-  return Error{fmt::format("{} threads asked for, expected 1 to {} (or 0 for this machine's share)", threads,
+  return Error{fmt::format("found {} threads, expected 1 to {} (or 0 for this machine's share)", threads,
                            kMostThreads)};
 }
 

@@ -1,4 +1,4 @@
-// The clock of limits and figures.
+// The clock for time limits and measurements.
 #pragma once
 
 #include <cstdint>
@@ -10,11 +10,11 @@ namespace sluice {
 // CLOCK_MONOTONIC in nanoseconds.
 int64_t monotonicNanoseconds();
 
-// That a wait can have the limit: more than 0. Infinity is none; NaN is an error.
+// Checks that a wait can have this limit: more than 0. Infinity means no limit; NaN is an error.
 Status checkTimeLimit(double seconds);
 
-// A limit in nanoseconds, 0 where checkTimeLimit() refuses it. At most 146 years: a time of the clock plus a
-// limit is a time.
+// A limit in nanoseconds, 0 where checkTimeLimit() refuses it. At most 146 years, so that the clock's time
+// plus a limit does not overflow.
 int64_t limitNanoseconds(double seconds);
 
 }  // namespace sluice

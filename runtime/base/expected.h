@@ -1,4 +1,4 @@
-// Expected<T>: a value, or an Error that says why there is none. Status is Expected<void>.
+// Expected<T>: a value, or an Error with the reason why there is none. Status is Expected<void>.
 //
 // Value types. Errors are messages for people: where, what was found, what was expected; lower case, no
 // full stop. Nothing in Sluice throws for bad input.
@@ -26,7 +26,7 @@ class [[nodiscard]] Expected {
 
   T& operator*() & { return std::get<0>(state_); }
   const T& operator*() const& { return std::get<0>(state_); }
-  // by value: what a call returns may be looked at in a range-for without dangling
+  // by value: a temporary can be used in a range-for without dangling
   T operator*() && { return std::get<0>(std::move(state_)); }
   T* operator->() { return &std::get<0>(state_); }
   const T* operator->() const { return &std::get<0>(state_); }

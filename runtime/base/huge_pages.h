@@ -1,7 +1,7 @@
-// Huge pages for large memory: asked for where the system leaves the choice to programs, and counted.
+// Huge pages for large memory: requested where the system leaves the choice to programs, and counted.
 //
-// Free functions; any thread. Asking is a hint: a system without them, or without 2 MiB in one piece, gives
-// small pages, and nothing fails.
+// Free functions; any thread. The request is a hint: a system without them, or without 2 MiB in one piece,
+// gives small pages, and nothing fails.
 #pragma once
 
 #include <cstddef>
@@ -12,20 +12,21 @@ namespace sluice {
 
 inline constexpr size_t kHugePageBytes = size_t{2} << 20;
 
-// Memory worth huge pages: smaller blocks would waste most of one.
+// The least size for huge pages: smaller blocks would waste most of one.
 constexpr bool wantsHugePages(size_t bytes) { return bytes >= 2 * kHugePageBytes; }
 
-// Asks for huge pages in a mapping, before it is touched. Whole huge pages inside it can become such.
+// Requests huge pages for a mapping, before it is touched. Only whole huge pages inside it can become huge
+// pages.
 void adviseHugePages(void* data, size_t bytes);
 
-// From now on this process gets none, whoever asks.
+// From now on this process gets no huge pages, whatever it requests.
 void refuseHugePages();
 
-// Of all memory of this process for which huge pages were asked.
+// The huge pages of all memory of this process for which they were requested.
 struct HugePageUse {
   int64_t residentBytes = 0;
   int64_t hugeBytes = 0;
-  std::string refusal;  // why the system gives none, or does not say; else empty
+  std::string refusal;  // why the system gives none, or does not report them; else empty
 };
 HugePageUse hugePageUse();
 

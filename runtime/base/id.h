@@ -1,4 +1,4 @@
-// Id<Tag>: an index into one table of a program, typed so that an event is never taken for a buffer.
+// Id<Tag>: an index into one table of a program, typed so that an event cannot be used as a buffer.
 //
 // Value type. kNone marks an absent optional reference.
 #pragma once

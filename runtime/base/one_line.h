@@ -1,4 +1,4 @@
-// Texts from files as parts of messages. Free function; any thread.
+// Text from files in messages. Free function; any thread.
 #pragma once
 
 #include <string>
@@ -8,8 +8,8 @@
 
 namespace sluice {
 
-// The text with each byte that controls a terminal, ends a line, or is no UTF-8 as "\x1b": what quotes names
-// and words of untrusted files passes through this.
+// The text, with each byte that controls a terminal, ends a line, or is not UTF-8 written as "\x1b". Messages
+// that quote names or words of untrusted files use it.
 inline std::string oneLine(std::string_view text) {
   constexpr char kDigits[] = "0123456789abcdef";
   std::string line;
@@ -27,7 +27,7 @@ inline std::string oneLine(std::string_view text) {
   return line;
 }
 
-// Likewise of a message that may go on with a list: lines that begin with two blanks stay lines.
+// The same for a message that may continue with a list: lines that begin with two blanks stay lines.
 inline std::string messageLines(std::string_view text) {
   constexpr std::string_view kItem = "\n  ";
   std::string lines;

@@ -1,10 +1,11 @@
-// PendingFile: a file that is not there until it is complete.
+// PendingFile: a file that does not appear until it is complete.
 //
 // Resource type, one owner, movable. The bytes go to a file without a name in the target's folder; commit()
 // makes it durable and puts it in the place of the target, so that a reader sees the old file or the new one.
-// Without a commit nothing is left, however the process ends; where the file system has no files without
-// names, it is one beside the target, which the destructor removes, and a signal that ends the process where
-// removeNamedFilesOnSignals() was called. All that writes files goes through here. One thread at a time.
+// Without a commit nothing is left, however the process ends. Where the file system has no files without
+// names, the file has a name beside the target; the destructor removes it, and so does a signal that ends the
+// process if removeNamedFilesOnSignals() was called. All code that writes files uses this. One thread at a
+// time.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +23,7 @@ enum class PendingName : uint8_t { kNone, kBeside };
 class PendingFile {
  public:
   // Errors: the folder cannot be written, or the target exists and is not a regular file. kBeside, for tests,
-  // is what becomes of kNone where the file system has no files without names.
+  // is used instead of kNone where the file system has no files without names.
   static Expected<PendingFile> create(const std::string& path, PendingName name = PendingName::kNone);
 
   PendingFile(PendingFile&& other) noexcept;
@@ -35,7 +36,7 @@ class PendingFile {
   // full disk) fails here, before the first of several files takes its name.
   Status finish();
 
-  // finish() where it was not called, then the name.
+  // Calls finish() if it was not called, then gives the file its name.
   Status commit();
 
   const std::string& path() const { return path_; }
@@ -47,7 +48,7 @@ class PendingFile {
 
   std::string path_;
   std::string temporary_;  // empty: the file has no name
-  int seat_ = -1;          // of `temporary_` among those that a signal removes
+  int seat_ = -1;          // the place of `temporary_` among the names that a signal removes
   FileDescriptor file_;
   bool finished_ = false;
 };

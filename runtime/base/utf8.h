@@ -6,8 +6,9 @@
 
 namespace sluice {
 
-// Bytes of the UTF-8 character at the begin of `text`, which is not empty; 0 where there is none: a byte that
-// begins none, a character cut short, a longer form of one, a surrogate, or one above U+10FFFF.
+// The number of bytes of the UTF-8 character at the start of `text`, which is not empty; 0 where there is
+// none: a byte that starts no character, a truncated character, an overlong form, a surrogate, or a character
+// above U+10FFFF.
 constexpr size_t utf8Length(std::string_view text) {
   const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned char first = byte(0);
@@ -22,7 +23,7 @@ constexpr size_t utf8Length(std::string_view text) {
   return legal ? length : 0;
 }
 
-// Whether the character at the begin of `text` controls a terminal: below U+0020, and U+007F to U+009F.
+// Whether the character at the start of `text` controls a terminal: below U+0020, and U+007F to U+009F.
 constexpr bool isControl(std::string_view text) {
   const auto first = static_cast<unsigned char>(text[0]);
   if (first < 0x20 || first == 0x7f) return true;

@@ -1,7 +1,7 @@
-// Rates: what a device does in a second, as far as the cost model asks.
+// Rates: what a device does per second, as far as the cost model needs it.
 //
-// Value type. Figures are of one core unless they say "shared"; seconds, bytes, FLOP (a multiply-add is two)
-// and elements. Where they come from stands beside each figure in targets/NAME.json.
+// Value type. Figures are per core unless they are called "shared"; seconds, bytes, FLOP (a multiply-add is
+// two) and elements. targets/NAME.json has the source of each figure.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +31,7 @@ struct MatrixRates {
   friend bool operator==(const MatrixRates&, const MatrixRates&) = default;
 };
 
-// Elements of the result a second, everything in cache.
+// Elements of the result per second, everything in cache.
 struct VectorRates {
   double activation = 0;
   double activationGrad = 0;  // of the incoming gradient
@@ -41,24 +41,24 @@ struct VectorRates {
 };
 
 struct MemoryRates {
-  double coreRead = 0;  // bytes a second
+  double coreRead = 0;  // bytes per second
   double coreWrite = 0;
   double sharedRead = 0;  // all cores together
   double sharedWrite = 0;
-  double halfRun = 0;  // bytes in a row that come at half the rate, in tiles of a wider matrix
+  double halfRun = 0;  // contiguous bytes that are read at half the rate, in tiles of a wider matrix
   double overlap = 0;  // part of a product's time in which its memory traffic is hidden: 0 none, 1 all
   friend bool operator==(const MemoryRates&, const MemoryRates&) = default;
 };
 
 struct CacheSizes {
   double core = 0;       // bytes of the cache (or scratchpad) that sums must stay in
-  double coreSpill = 0;  // bytes a second to what lies behind it
+  double coreSpill = 0;  // bytes per second to the memory beyond it
   double shared = 0;     // bytes of the last level, of all cores together; 0: none
   friend bool operator==(const CacheSizes&, const CacheSizes&) = default;
 };
 
 struct LinkRates {
-  double bandwidth = 0;  // bytes a second out of one rank
+  double bandwidth = 0;  // bytes per second out of one rank
   double latency = 0;    // seconds
   friend bool operator==(const LinkRates&, const LinkRates&) = default;
 };

@@ -1,10 +1,10 @@
 // Replay: one entry run task by task in the order the executors use, with the times of the cost model.
 //
-// Every core tries the heads of its lanes by priority, a lane a family, and takes the first that is ready;
-// tasks are dealt round the cores over all slots, so that the windows of a table change nothing. Rows for
-// other ranks leave one after the other at the rate of the link; what arrives mirrors what is sent. The same
-// input gives the same result, in bounded time: of a large step some experts are replayed, and the rest is
-// taken to keep the cores (or the link) as busy as they can be.
+// Every core tries the heads of its lanes by priority, one lane per family, and takes the first that is
+// ready; tasks are dealt round the cores over all slots, so that the windows of a table change nothing. Rows
+// for other ranks leave one after the other at the rate of the link; what arrives mirrors what is sent. The
+// same input gives the same result, in bounded time: of a large step some experts are replayed, and the rest
+// is taken to keep the cores (or the link) as busy as they can be.
 //
 // Plain values in, plain values out.
 #pragma once

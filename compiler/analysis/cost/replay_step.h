@@ -1,5 +1,5 @@
 // The step that a replay runs: slots and pieces of the busiest rank, as bind would cut and number them for
-// the expected routing, of all its experts or of some that stand for all.
+// the expected routing, of all its experts or of some that represent all.
 //
 // Value type and a free function of values; the same input gives the same step. All ranks are taken to be
 // alike: what this rank sends mirrors what it receives.

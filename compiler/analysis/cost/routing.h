@@ -18,7 +18,7 @@ struct Expectation {
 
 struct StepShape {
   int64_t ranks = 1;
-  int64_t experts = 1;  // in all; who owns which: ExpertDeal
+  int64_t experts = 1;  // of all ranks; ExpertDeal has their owners
   int64_t topK = 1;
   int64_t tokens = 1;  // of each rank
 };

@@ -33,7 +33,7 @@ ScheduleChoice chooseSchedule(CostProblem problem, const Rates& rates, const Exp
 // changes what runs where or when, since the deal goes on over windows.
 Windows chooseWindows(const Windows& most, const CostProblem& problem, const LayerCost& cost);
 
-// Most tasks in the window of a lane; a program may have more, nobody wants it.
+// The most tasks in the window of a lane that are useful; a program may have more.
 inline constexpr int64_t kMaxTableTasks = 1 << 16;
 
 }  // namespace sluice

@@ -1,10 +1,10 @@
 // Sizes that the cost model has looked at, and which of them it prefers.
 //
 // The model is not exact: of the sizes within its noise of the fastest those are preferred that take least of
-// step and work together, in seconds of a core. So where the link bounds a step, and all sizes are as fast,
-// those that leave cores most time are taken: a link that is faster than told, or other work on the cores,
-// makes that time count. Where computing bounds it, step and work are nearly the same. Nothing is given up
-// of the step that is not saved in work.
+// step and work together, in seconds of a core. So where the link bounds a step, and all sizes are equally
+// fast, those that leave cores most time are chosen: a link that is faster than specified, or other work on
+// the cores, makes that time count. Where computing bounds it, step and work are nearly the same. Nothing is
+// given up of the step that is not saved in work.
 //
 // Owns what it has seen; one thread. The same sizes in the same order give the same preference.
 #pragma once
@@ -21,7 +21,7 @@ namespace sluice {
 struct SeenSize {
   CostSizes sizes;
   double seconds = 0;  // of the step
-  double busy = 0;     // of `seconds`: what a core works on average
+  double busy = 0;     // of `seconds`: the average work of a core
 };
 
 class SeenSizes {
@@ -41,7 +41,7 @@ class SeenSizes {
   std::string why(const CostSizes& chosen, const std::function<int64_t(const CostSizes&)>& valueOf,
                   const std::function<std::string(const CostSizes&)>& text) const;
 
-  // Why not the fastest: as fast, and less work; empty where there is nothing to tell.
+  // Why not the fastest: equally fast, and less work; empty if the fastest was chosen.
   std::string whyNotFastest(const CostSizes& chosen) const;
 
  private:

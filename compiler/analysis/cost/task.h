@@ -11,19 +11,19 @@ namespace sluice {
 struct TaskRates {
   TaskRates(const Rates& rates, int32_t cores);
   const Rates& all;  // outlives this
-  double read = 0;   // bytes a second
+  double read = 0;   // bytes per second
   double write = 0;
 };
 
 struct TaskCost {
   double product = 0;  // seconds of each part
   double vector = 0;
-  double memory = 0;  // what is not hidden behind the product
+  double memory = 0;  // the part that the product does not hide
   double task = 0;
   double seconds() const { return product + vector + memory + task; }
 };
 
-// A task of `family` with that many rows; `reuse` tasks in a row read the same weight.
+// A task of `family` with that many rows; `reuse` consecutive tasks read the same weight.
 TaskCost taskCost(const CostFamily& family, double rows, double reuse, const TaskRates& rates);
 
 }  // namespace sluice

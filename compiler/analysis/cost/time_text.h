@@ -1,4 +1,4 @@
-// Seconds as decisions tell them. Free function.
+// Seconds in the form in which decisions print them. Free function.
 #pragma once
 
 #include <fmt/format.h>

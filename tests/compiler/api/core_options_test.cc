@@ -96,8 +96,7 @@ TEST_CASE("cores that a target has not are refused, and so is what none of its c
         "error: the cores of target 'cpu' are unified, expected their number, not cube=2,vector=4");
   Target few = apart();
   few.communicationCores = 48;
-  CHECK(refusal(few, {}) ==
-        "error: 48 vector cores do nothing but communicate, expected 0 to 47: some of 48 must be left");
+  CHECK(refusal(few, {}) == "error: 48 of 48 vector cores are reserved for communication, expected 0 to 47");
   few = apart();
   few.vectorCores = 5000;
   CHECK(refusal(few, {}) == "error: the number of vector cores is 5000, expected 1 to 4096");

@@ -88,7 +88,7 @@ task.program "p" ranks = 1 experts = 4 top_k = 2 max_tokens = 64 cores = 2 targe
 
 // -----
 
-// expected-error @+1 {{nobody waits for event 'expert_up'}}
+// expected-error @+1 {{no family waits for event 'expert_up'}}
 task.program "p" ranks = 1 experts = 4 top_k = 2 max_tokens = 64 cores = 2 target "cpu" symbols {} {
   task.space tokens "tokens" slot = 8 window = 1
   task.space rows "rows" slot = 16 window = 2
@@ -176,7 +176,7 @@ task.program "p" ranks = 1 experts = 4 top_k = 2 max_tokens = 64 cores = 2 targe
 
 // -----
 
-// expected-error @+1 {{nobody signals event 'returned'}}
+// expected-error @+1 {{no family signals event 'returned'}}
 task.program "p" ranks = 1 experts = 4 top_k = 2 max_tokens = 64 cores = 2 target "cpu" symbols {} {
   task.space tokens "tokens" slot = 8 window = 1
   task.space rows "rows" slot = 16 window = 2

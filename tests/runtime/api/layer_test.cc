@@ -125,7 +125,7 @@ TEST_CASE("misuse of a context is an error that names what was found and expecte
   REQUIRE(program.ok());
   LocalRanks ranks(1);
   CHECK(Context::create(*program, ranks.transport(0), {.threads = -1}).error().message ==
-        "-1 threads asked for, expected 1 to 4096 (or 0 for this machine's share)");
+        "found -1 threads, expected 1 to 4096 (or 0 for this machine's share)");
   LocalRanks two(2);
   CHECK(Context::create(*program, two.transport(0), {}).error().message ==
         "the program was compiled for 1 ranks, but the transport has 2");

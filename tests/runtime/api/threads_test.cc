@@ -112,7 +112,7 @@ TEST_CASE("numbers of threads that nobody has are refused before any is started,
   for (const int threads : {kMost, 1'000'000'000, 65536, 4097, -1, kLeast}) {
     const ScarceThreads none(0);
     const std::string expected =
-        std::to_string(threads) + " threads asked for, expected 1 to 4096 (or 0 for this machine's share)";
+        "found " + std::to_string(threads) + " threads, expected 1 to 4096 (or 0 for this machine's share)";
     CHECK(Workspace::create(ranks.transport(0), {.threads = threads}).error().message == expected);
     CHECK(Context::create(program, ranks.transport(0), {.threads = threads}).error().message == expected);
     sluice_workspace_options options{sizeof options, threads, SLUICE_PIN_IF_ENOUGH};

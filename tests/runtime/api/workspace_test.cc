@@ -134,7 +134,7 @@ TEST_CASE("a workspace is for the contexts of one transport") {
   const std::vector<Layer> layers = layersFor(1);
   LocalRanks ranks(1), others(1);
   CHECK(Workspace::create(ranks.transport(0), {.threads = -1}).error().message ==
-        "-1 threads asked for, expected 1 to 4096 (or 0 for this machine's share)");
+        "found -1 threads, expected 1 to 4096 (or 0 for this machine's share)");
   auto workspace = Workspace::create(ranks.transport(0), {.threads = 1});
   REQUIRE(workspace.ok());
   ContextOptions options;
