@@ -167,7 +167,7 @@ PARTS = {
     "fast": lambda: bazel_test("all tests", ["//..."]),
     "asan": lambda: bazel_test("runtime and ops under ASan+UBSan", RUNTIME_TESTS, ["--config=asan"]),
     "tsan": lambda: bazel_test("executors under TSan", EXECUTOR_TESTS, ["--config=tsan", *THREADS_ONLY]),
-    "fuzz": lambda: script("fuzzing", ["tools/fuzz", "--quick", "--minutes", "0.1"]),
+    "fuzz": lambda: script("fuzzing", ["tools/fuzz", "--minutes", "0.1"]),
     "debian13": debian13,
     "compiler-asan": lambda: bazel_test("compiler and tools under ASan+UBSan", COMPILER_TESTS, ["--config=asan"]),
     # after "fast", which generates headers

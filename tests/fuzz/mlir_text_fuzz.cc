@@ -1,0 +1,8 @@
+// MLIR files through the whole compiler, as sluicec takes them.
+#include "tests/fuzz/compile_checks.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  static const sluice::fuzz::ScratchFile file(".mlir");
+  sluice::fuzz::requireCompilation(file, sluice::fuzz::textOf(data, size));
+  return 0;
+}

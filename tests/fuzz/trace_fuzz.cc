@@ -1,0 +1,55 @@
+// What is written of a trace: any spans of any times, of a program whose names are any bytes.
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "runtime/trace/chrome_trace.h"
+#include "tests/fuzz/fuzz.h"
+#include "tests/testing/moe_program.h"
+#include "tools/trace/summary.h"
+
+namespace sluice {
+namespace {
+
+constexpr int kWorkers = 3;
+constexpr size_t kMostSpans = 200;
+
+// Times are those of one machine, where no clock runs backwards and nothing takes a century.
+constexpr uint64_t kLatest = uint64_t{1} << 61;
+
+TraceSpan spanOf(const TaskProgram& program, fuzz::Choices& choices) {
+  TraceSpan span;
+  span.kind = static_cast<SpanKind>(choices.below(7));
+  span.begin = static_cast<int64_t>(choices.number(8) % kLatest);
+  span.end = span.begin + static_cast<int64_t>(choices.number(5));
+  span.entry = EntryId{choices.below(static_cast<uint32_t>(program.entries.size()))};
+  if (span.kind < SpanKind::kRun) span.worker = static_cast<int32_t>(choices.below(kWorkers));
+  if (span.kind != SpanKind::kTask && span.kind != SpanKind::kWait) return span;
+  span.family = FamilyId{choices.below(static_cast<uint32_t>(program.families.size()))};
+  span.lane = LaneId{choices.below(static_cast<uint32_t>(program.lanes.size()))};
+  span.core = static_cast<int32_t>(choices.below(static_cast<uint32_t>(program.cores)));
+  span.slot = static_cast<int64_t>(choices.number(2));
+  span.tile = static_cast<int32_t>(choices.number(2));
+  span.rows = static_cast<int32_t>(choices.number(2));
+  span.event = EventId{choices.below(static_cast<uint32_t>(program.events.size()))};
+  span.index = static_cast<int64_t>(choices.number(2));
+  return span;
+}
+
+}  // namespace
+}  // namespace sluice
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace sluice;
+  static const TaskProgram base = buildMoeProgram({.ranks = 2});
+  fuzz::Choices choices(data, size);
+  std::vector<Trace> ranks(2);
+  for (size_t i = choices.below(kMostSpans); i > 0 && !choices.empty(); --i)
+    ranks[choices.below(2)].spans.push_back(spanOf(base, choices));
+  ranks[0].dropped = static_cast<int64_t>(choices.number(2));
+  TaskProgram program = base;
+  if (!choices.empty()) program.name = program.families[0].name = program.entries[0].name = choices.rest();
+  fuzz::require(nlohmann::json::accept(chromeTrace(program, ranks)), "a trace is written as JSON");
+  fuzz::require(!tools::traceSummary(program, ranks).empty(), "a trace has a summary");
+  return 0;
+}
