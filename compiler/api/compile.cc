@@ -6,6 +6,8 @@
 #include <chrono>
 #include <filesystem>
 #include <memory>
+#include <optional>
+#include <string_view>
 
 #include "compiler/analysis/fusion.h"
 #include "compiler/api/choose.h"
@@ -142,11 +144,14 @@ class Stopwatch {
   const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
-// One compilation: a context, and the module in it. Every phase runs at most once.
+// One compilation: a context, and the module in it. Every phase runs at most once. `text`, if given, is the
+// content of the graph file, which is then not read.
 class Compilation {
  public:
-  Compilation(const std::string& path, const Target& target, const CompileOptions& options)
+  Compilation(const std::string& path, const Target& target, const CompileOptions& options,
+              std::optional<std::string_view> text = {})
       : path_(path),
+        text_(text),
         target_(adjust(target, options)),
         options_(options),
         context_(std::make_shared<mlir::MLIRContext>(mlir::MLIRContext::Threading::DISABLED)),
@@ -218,8 +223,10 @@ class Compilation {
   Status read(bool isMlir) {
     const Stopwatch watch(times_, "read");
     ++runs_["read"];
-    Expected<Module> module = isMlir ? parseMlir(path_, options_, *context_)
-                                     : readGraph(path_, {options_.sets, options_.words}, *context_);
+    const SymbolSets sets = {options_.sets, options_.words};
+    Expected<Module> module = isMlir  ? parseMlir(path_, options_, *context_)
+                              : text_ ? readGraphText(*text_, path_, sets, *context_)
+                                      : readGraph(path_, sets, *context_);
     if (!module) return module.error();
     if (*module && options_.accumulate) accumulateAll(module->get());
     if (!*module || failed(mlir::verify(module->get()))) return report_.error();
@@ -246,6 +253,7 @@ class Compilation {
   std::map<std::string, int> runs_;
   std::vector<Decision> decisions_;
   const std::string path_;
+  const std::optional<std::string_view> text_;
   Target target_;
   const CompileOptions options_;
   const std::shared_ptr<mlir::MLIRContext> context_;
@@ -258,6 +266,15 @@ class Compilation {
 
 Expected<TaskProgram> compile(const std::string& path, const Target& target, const CompileOptions& options) {
   const Expected<Compiled> compiled = compileWithReport(path, target, options);
+  if (!compiled) return compiled.error();
+  return *compiled->program;
+}
+
+Expected<TaskProgram> compileText(std::string_view text, const std::string& name, const Target& target,
+                                  const CompileOptions& options) {
+  Compilation compilation(name, target, options, text);
+  if (Status status = compilation.run(""); !status) return status.error();
+  const Expected<Compiled> compiled = compilation.finish();
   if (!compiled) return compiled.error();
   return *compiled->program;
 }

@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -54,6 +55,10 @@ struct CompileOptions {
 // Compiles PATH.json, a graph file, or PATH.mlir, a moe.graph. Errors: what is wrong with the file, the
 // graph, a symbol, an option, one that does not go with the target; a program that verify() refuses.
 Expected<TaskProgram> compile(const std::string& path, const Target& target, const CompileOptions& options);
+
+// Likewise the text of a graph file; `name`, NAME.json, stands for its path in messages.
+Expected<TaskProgram> compileText(std::string_view text, const std::string& name, const Target& target,
+                                  const CompileOptions& options);
 
 // IR after a phase; ir.h.
 struct Ir;

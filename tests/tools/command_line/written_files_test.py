@@ -58,13 +58,18 @@ class WrittenFiles(unittest.TestCase):
     def contents(self):
         found = {}
         for name in os.listdir(self.folder):
+            self.assertTrue(os.path.isfile(os.path.join(self.folder, name)), f"left the folder {name}")
             with open(os.path.join(self.folder, name), "rb") as file:
                 found[name] = file.read()
         return found
 
     def run_in_folder(self, command, **options):
-        return subprocess.run(command, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                              stderr=subprocess.PIPE, text=True, timeout=120, **options)
+        return subprocess.run(command, cwd=self.folder, env=self.environment(), stdin=subprocess.DEVNULL,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=120, **options)
+
+    def environment(self):
+        """Temporary files come into the folder, where one that is left is found."""
+        return {**os.environ, "TMPDIR": self.folder}
 
     def expect_failure(self, name, result, words, files):
         self.assertEqual(result.returncode, 1, f"{name}: {result.stderr}")
@@ -116,7 +121,7 @@ class WrittenFiles(unittest.TestCase):
             for turn in range(KILLS):
                 self.fill(files + others)
                 kind = chance.choice(list(ended)) if turn % 2 else signal.SIGKILL
-                process = subprocess.Popen(command, cwd=self.folder, stdin=subprocess.DEVNULL,
+                process = subprocess.Popen(command, cwd=self.folder, env=self.environment(), stdin=subprocess.DEVNULL,
                                            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
                 time.sleep(chance.uniform(0, duration))
                 process.send_signal(kind)
