@@ -94,8 +94,9 @@ class GraphPrinter {
 
   std::string nameOf(moe::NodeOp node, mlir::Value result) {
     if (const auto leaves = names_.find(result); leaves != names_.end()) return leaves->second;
-    const std::string own = moe::tensorName(result).str(), stem = node.getNode().str();
+    std::string own = moe::tensorName(result).str();
     if (!own.empty()) return own;
+    const std::string stem = node.getNode().str();
     std::string name;
     for (int number = 0; name.empty() || reserved_.contains(name); ++number) {
       const std::string ending = fmt::format("_{}", number);
