@@ -7,10 +7,6 @@
 
 namespace sluice {
 
-// The kind of cores that run an op: cube for products, vector for all else. Fused ops need both in one core,
-// so that compilers for such devices make none.
-CoreKind separateCoreOf(OpKind op);
-
 // Neighbouring cores of one kind.
 struct CoreRange {
   int32_t first = 0;

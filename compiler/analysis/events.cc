@@ -7,76 +7,39 @@
 #include <map>
 #include <optional>
 
+#include "runtime/program/space_table.h"
+
 namespace sluice {
 namespace {
 
 constexpr size_t kMaxSync = 2;  // waits, and signals, of a task record
 
-struct EventShape {
-  const char* prefix;  // of the name, before the producer's
-  const char* suffix;  // behind it; null: the prefix is the whole name
-  EventSpace space;
-  ThresholdRule rule;
-};
-
-// What an event between two spaces looks like; the rules of docs/SCHEDULE.md. Without a suffix the
-// prefix is the whole name.
-std::optional<EventShape> shapeBetween(SpaceKind from, SpaceKind to) {
-  const bool toRows = to == SpaceKind::kRows || to == SpaceKind::kReturns;
-  switch (from) {
-    case SpaceKind::kSends:
-      if (toRows) return EventShape{"rows_arrived", nullptr, EventSpace::kRows, ThresholdRule::kRowsOfSlot};
-      if (to == SpaceKind::kGroups)
-        return EventShape{"group_rows", nullptr, EventSpace::kGroups, ThresholdRule::kRowsOfSlot};
-      if (to == SpaceKind::kExperts)
-        return EventShape{"expert_rows", nullptr, EventSpace::kExperts, ThresholdRule::kRowsOfExpert};
-      return std::nullopt;
-    case SpaceKind::kReturns:
-      if (to == SpaceKind::kTokens)
-        return EventShape{"returned", nullptr, EventSpace::kOne, ThresholdRule::kValidPairs};
-      return std::nullopt;
-    case SpaceKind::kRows:
-      if (toRows) return EventShape{"", "_done", EventSpace::kRows, ThresholdRule::kConstant};
-      if (to == SpaceKind::kGroups)
-        return EventShape{"group_", "", EventSpace::kGroups, ThresholdRule::kSlotsOfGroup};
-      if (to == SpaceKind::kExperts)
-        return EventShape{"expert_", "", EventSpace::kExperts, ThresholdRule::kSlotsOfExpert};
-      return std::nullopt;
-    case SpaceKind::kTokens:
-      if (to == SpaceKind::kTokens)
-        return EventShape{"", "_done", EventSpace::kTokens, ThresholdRule::kConstant};
-      if (to == SpaceKind::kOnce || to == SpaceKind::kSends)
-        return EventShape{"all_", "", EventSpace::kOne, ThresholdRule::kSlotsOfTokens};
-      return std::nullopt;
-    case SpaceKind::kExperts:
-      if (toRows || to == SpaceKind::kGroups)
-        return EventShape{"", "_done", EventSpace::kExperts, ThresholdRule::kConstant};
-      return std::nullopt;
-    case SpaceKind::kGroups:
-      if (toRows || to == SpaceKind::kGroups)
-        return EventShape{"", "_done", EventSpace::kGroups, ThresholdRule::kConstant};
-      if (to == SpaceKind::kExperts)
-        return EventShape{"expert_", "", EventSpace::kExperts, ThresholdRule::kGroupsOfExpert};
-      return std::nullopt;
-    case SpaceKind::kOnce:
-      if (to == SpaceKind::kTokens)
-        return EventShape{"", "_done", EventSpace::kOne, ThresholdRule::kConstant};
-      return std::nullopt;
-  }
-  return std::nullopt;
+// What stands before and behind the producer's name in that of its event; arrivals are named alone.
+std::string nameOf(const Family& producer, SpaceKind from, EventSpace event) {
+  if (from == SpaceKind::kReturns) return "returned";
+  const bool remote = isRemote(from);
+  if (event == EventSpace::kRows && remote) return "rows_arrived";
+  if (!remote && event == infoOf(from).own) return producer.name + "_done";
+  const std::string scope = event == EventSpace::kOne      ? "all"
+                            : event == EventSpace::kGroups ? "group"
+                                                           : "expert";
+  return scope + "_" + (remote ? "rows" : producer.name);
 }
 
-std::optional<EventArray> eventBetween(const Family& producer, SpaceKind from, SpaceKind to) {
-  const std::optional<EventShape> shape = shapeBetween(from, to);
-  if (!shape) return std::nullopt;
+// The finest event that leads from one space to the other, by the rules of docs/SCHEDULE.md.
+std::optional<EventArray> eventBetween(const TaskProgram& program, const Family& producer, SpaceKind from,
+                                       SpaceKind to) {
+  const std::optional<EventSpace> space = finestEvent(from, to);
+  if (!space) return std::nullopt;
   EventArray event;
   event.entry = producer.entry;
-  event.name = shape->suffix == nullptr ? shape->prefix : shape->prefix + producer.name + shape->suffix;
-  event.space = shape->space;
-  event.rule = shape->rule;
-  event.remote = from == SpaceKind::kSends || from == SpaceKind::kReturns;
+  event.name = nameOf(producer, from, *space);
+  event.space = *space;
+  event.remote = isRemote(from);
   event.unit = event.remote ? EventUnit::kRows : EventUnit::kTasks;
-  if (!event.remote) event.factor = producer.tiles;
+  const Threshold threshold = delivered(program, event.space, event.unit, from, producer.tiles);
+  event.rule = threshold.rule;
+  event.factor = threshold.factor;
   return event;
 }
 
@@ -151,7 +114,7 @@ class Planner {
           return Finding{f,
                          fmt::format("'{}' reads '{}', which it writes", family(f).name, bufferName(buffer))};
         Scope& scope = producers[it->second];
-        scope = std::max(scope, scopeNeeded(kind(f), draft_.program.at(buffer).shape[0].extent));
+        scope = std::max(scope, scopeToRead(kind(f), draft_.program.at(buffer).shape[0].extent));
       } else if (draft_.program.at(buffer).role == Role::kTemp) {
         return Finding{f, fmt::format("'{}' reads '{}', which no family before it writes", family(f).name,
                                       bufferName(buffer))};
@@ -169,7 +132,7 @@ class Planner {
     const std::vector<Scope> covered = coverageOf(draft_, table_, kind(f), draft_.sync[f].waits);
     if (covered[producer] >= needed) return std::nullopt;
     std::optional<EventArray> event =
-        eventBetween(family(producer), kind(producer), waitingSpace(producer, kind(f)));
+        eventBetween(draft_.program, family(producer), kind(producer), waitingSpace(producer, kind(f)));
     if (!event)
       return Finding{f,
                      fmt::format("'{}' reads what '{}' writes, but no event leads from its space to this one",
@@ -200,8 +163,7 @@ class Planner {
     if (count > kMaxSync)
       return Finding{f, fmt::format("'{}' would signal {} events, expected at most {}", family(f).name, count,
                                     kMaxSync)};
-    const bool remote = kind(f) == SpaceKind::kSends || kind(f) == SpaceKind::kReturns;
-    if (remote && count == 0)
+    if (isRemote(kind(f)) && count == 0)
       return Finding{f, fmt::format("nothing reads what '{}' sends to other ranks, so nobody waits for it",
                                     family(f).name)};
     return std::nullopt;
@@ -214,22 +176,6 @@ class Planner {
 };
 
 }  // namespace
-
-Scope scopeNeeded(SpaceKind reader, Extent extent) {
-  switch (extent) {
-    case Extent::kRows:
-      if (reader == SpaceKind::kGroups) return Scope::kGroup;
-      return reader == SpaceKind::kExperts ? Scope::kExpert : Scope::kSlot;
-    case Extent::kTokens:
-      return reader == SpaceKind::kTokens ? Scope::kSlot : Scope::kAll;
-    case Extent::kFixed:  // weights, by expert for rows
-    case Extent::kExperts:
-      return reader == SpaceKind::kRows || reader == SpaceKind::kGroups ? Scope::kExpert : Scope::kAll;
-    case Extent::kPairs:
-      return Scope::kAll;
-  }
-  return Scope::kAll;
-}
 
 Analyzed<EventPlan> planEvents(const TaskProgram& program) { return Planner(program).run(); }
 

@@ -15,9 +15,6 @@ struct EventPlan {
   std::vector<Sync> sync;  // by FamilyId
 };
 
-// The scope at which a family of space `reader` must cover the writer in its entry of a buffer it reads.
-Scope scopeNeeded(SpaceKind reader, Extent extent);
-
 // `program` has spaces, buffers, entries and families; in each entry a family stands after those whose
 // buffers it reads. Finds: a read before its write, two writers of a buffer in an entry, remote rows that
 // nobody reads, more than two events to wait for or to signal, spaces no event can join.

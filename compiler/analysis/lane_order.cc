@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <tuple>
 
+#include "runtime/program/space_table.h"
+
 namespace sluice {
 namespace {
 
@@ -25,19 +27,8 @@ std::vector<int32_t> depths(std::span<const LaneNode> families, size_t events) {
 enum class Group : uint8_t { kCommunication, kChain, kGrads };
 
 Group groupOf(SpaceKind kind) {
-  switch (kind) {
-    case SpaceKind::kSends:
-    case SpaceKind::kReturns:
-      return Group::kCommunication;
-    case SpaceKind::kTokens:
-    case SpaceKind::kRows:
-    case SpaceKind::kGroups:
-      return Group::kChain;
-    case SpaceKind::kExperts:
-    case SpaceKind::kOnce:
-      return Group::kGrads;
-  }
-  return Group::kGrads;
+  if (isRemote(kind)) return Group::kCommunication;
+  return infoOf(kind).sums ? Group::kGrads : Group::kChain;
 }
 
 // Where a family goes among those of its entry: group, place in the group, gradients behind the chain.

@@ -6,30 +6,13 @@
 #include <numeric>
 
 #include "compiler/analysis/coverage.h"
+#include "runtime/program/space_table.h"
 
 namespace sluice {
 namespace {
 
 constexpr std::array kExtents = {Extent::kFixed, Extent::kTokens, Extent::kRows, Extent::kPairs,
                                  Extent::kExperts};
-
-bool isRemoteSpace(SpaceKind kind) { return kind == SpaceKind::kSends || kind == SpaceKind::kReturns; }
-
-// How much of `user` must be done before `writer` writes its memory, in elements of this extent, again.
-Scope scopeForReuse(SpaceKind writer, SpaceKind user, Extent extent) {
-  switch (extent) {
-    case Extent::kRows:
-      if (user == SpaceKind::kExperts) return Scope::kExpert;
-      return writer == SpaceKind::kGroups ? Scope::kGroup : Scope::kSlot;
-    case Extent::kTokens:
-      return user == SpaceKind::kTokens ? Scope::kSlot : Scope::kAll;
-    case Extent::kPairs:
-    case Extent::kFixed:
-    case Extent::kExperts:
-      return Scope::kAll;
-  }
-  return Scope::kAll;
-}
 
 // The heaviest set of buffers of which no two may share. Branch and bound, heaviest first; after `kMaxSteps`
 // the best so far, which is a lower bound of the memory as well.
@@ -149,7 +132,7 @@ void Lifetimes::addUses(const TaskProgram& program) {
       if (!b) continue;
       uses_[b.value].writers.push_back(f);
       uses_[b.value].entries[family.entry.value] = true;
-      uses_[b.value].remote = uses_[b.value].remote || isRemoteSpace(program.at(family.space).kind);
+      uses_[b.value].remote = uses_[b.value].remote || sluice::isRemote(program.at(family.space).kind);
     }
   }
   // What is saved stays from its writer's entry to the last reader's.
@@ -171,14 +154,14 @@ Lifetimes::Lifetimes(const Draft& draft) : count_(draft.program.buffers.size()) 
     const Extent extent = extentOf(program.buffers[later]);
     const auto covers = [&](uint32_t writer, uint32_t user) {
       const auto kindOf = [&](uint32_t family) { return program.at(program.families[family].space).kind; };
-      return coverage[writer][user] >= scopeForReuse(kindOf(writer), kindOf(user), extent);
+      return coverage[writer][user] >= scopeToReuse(kindOf(writer), kindOf(user), extent);
     };
     for (uint32_t writer : uses_[later].writers) {
-      if (isRemoteSpace(program.at(program.families[writer].space).kind)) return false;
+      if (sluice::isRemote(program.at(program.families[writer].space).kind)) return false;
       for (uint32_t user : uses_[earlier].writers)
         if (!covers(writer, user)) return false;
       for (uint32_t user : uses_[earlier].readers)
-        if (isRemoteSpace(program.at(program.families[user].space).kind) || !covers(writer, user))
+        if (sluice::isRemote(program.at(program.families[user].space).kind) || !covers(writer, user))
           return false;
     }
     return true;

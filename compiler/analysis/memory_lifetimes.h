@@ -1,10 +1,10 @@
 // Lifetimes: which buffers may share memory whatever the routing, and how many bytes must be there at once.
 //
-// The rule is that of runtime/program/verify_regions.cc. Saved buffers and outputs that the runtime owns
-// share with nobody. Temporaries of different entries share always: a rank starts an entry when the one
-// before has ended. In one entry the writer of the later must cover every reader and writer of the earlier,
-// for the elements they have in common; what other ranks write may arrive as soon as the entry begins, and a
-// rank never learns when what it sent itself is done with.
+// The rule is that of runtime/program/verify_regions.cc, by the same algebra (coverage.h there). Saved
+// buffers and outputs that the runtime owns share with nobody. Temporaries of different entries share always:
+// a rank starts an entry when the one before has ended. In one entry the writer of the later must cover every
+// reader and writer of the earlier, for the elements they have in common; what other ranks write may arrive
+// as soon as the entry begins, and a rank never learns when what it sent itself is done with.
 //
 // Value types and free functions.
 #pragma once

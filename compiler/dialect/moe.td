@@ -162,9 +162,7 @@ def Moe_GmmWeightGradOp : Moe_Node<"gmm_weight_grad"> {
 def Moe_ActivationOp : Moe_Differentiable<"activation", [], ["isRecomputable"]> {
   let summary = "gate_up [R,2I], gate in columns 0 .. I-1, up in I .. 2I-1 -> f(gate) * up [R,I]";
   let description = [{
-    On rows or tokens.
-    f by kind: `swiglu` silu; `swiglu_clamp` silu of min(gate, limit), times up cut to -limit .. limit; `geglu` the
-    tanh form of gelu; `reglu` max(gate, 0). `limit`, of `swiglu_clamp` only, is a positive number that bf16 holds.
+    On rows or tokens. f by kind: program.fbs. `limit`, of `swiglu_clamp` only, is a positive number that bf16 holds.
   }];
   let arguments = !con((ins Moe_Tensor:$gate_up, Moe_ActivationKindAttr:$kind, OptionalAttr<F32Attr>:$limit),
                        nodeAttrs);

@@ -50,14 +50,20 @@ def Moe_Routing : Moe_Type<"Routing", "routing"> {
 
 // --- Attributes ----------------------------------------------------------------------------------------
 
-def Moe_ActivationKind : I32EnumAttr<"ActivationKind", "element-wise function between the two products", [
-  I32EnumAttrCase<"swiglu", 0>, I32EnumAttrCase<"swiglu_clamp", 1>, I32EnumAttrCase<"geglu", 2>,
-  I32EnumAttrCase<"reglu", 3>,
-]> {
-  let cppNamespace = "::sluice::moe";
-  let genSpecializedAttr = 0;
+// By the words of program.fbs.
+def Moe_ActivationKindParameter : AttrOrTypeParameter<"::sluice::ActivationKind", "an activation"> {
+  let parser = "::sluice::parseActivation($_parser)";
+  let printer = "$_printer << ::sluice::text::word($_self)";
 }
-def Moe_ActivationKindAttr : EnumAttr<Moe_Dialect, Moe_ActivationKind, "activation_kind">;
+def Moe_ActivationKindAttr : AttrDef<Moe_Dialect, "ActivationKind"> {
+  let mnemonic = "activation_kind";
+  let summary = "element-wise function between the two products";
+  let parameters = (ins Moe_ActivationKindParameter:$value);
+  let assemblyFormat = "$value";
+  let returnType = "::sluice::ActivationKind";
+  let convertFromStorage = "$_self.getValue()";
+  let constBuilderCall = "::sluice::moe::ActivationKindAttr::get($_builder.getContext(), $0)";
+}
 
 def Moe_SplitSpace : I32EnumAttr<"SplitSpace", "index set that a split cuts", [
   I32EnumAttrCase<"tokens", 0>,

@@ -100,13 +100,13 @@ LogicalResult checkTogether(NodeOp node, StringRef operand, mlir::Value given, S
                                    << (given ? result : operand) << ", expected both or neither";
 }
 
-// The limit belongs to swiglu_clamp; kernels get it as bf16.
+// A limit belongs to what clamps; kernels get it as bf16.
 LogicalResult checkLimit(NodeOp node, ActivationKind kind, std::optional<llvm::APFloat> limit) {
-  const bool clamps = kind == ActivationKind::swiglu_clamp;
+  const bool clamps = infoOf(kind).hasLimit;
   if (!clamps && !limit) return success();
   if (clamps != limit.has_value()) {
-    return node->emitError("node '") << node.getNode() << "' of kind '" << stringifyActivationKind(kind)
-                                     << "' has " << (limit ? "a" : "no") << " limit, expected "
+    return node->emitError("node '") << node.getNode() << "' of kind '" << text::word(kind) << "' has "
+                                     << (limit ? "a" : "no") << " limit, expected "
                                      << (clamps ? "one" : "none");
   }
   const float value = limit->convertToFloat();

@@ -1,6 +1,7 @@
 // The `task` dialect: a task program as MLIR, between form-tasks and emit. See task.td.
 #pragma once
 
+#include "compiler/dialect/activation.h"
 #include "mlir/Bytecode/BytecodeOpInterface.h"
 #include "mlir/IR/Builders.h"
 #include "mlir/IR/BuiltinAttributes.h"

@@ -65,11 +65,18 @@ def Task_CoreKind : Task_Enum<"CoreKind", "which cores run a family", [
 
 class Task_Int<string value = "0"> : DefaultValuedParameter<"int32_t", value>;
 
+def Task_Activation : AttrOrTypeParameter<"::sluice::ActivationKind", "an activation"> {
+  let parser = "::sluice::parseActivation($_parser)";
+  let printer = "$_printer << ::sluice::text::word($_self)";
+  let defaultValue = "::sluice::ActivationKind{}";
+}
+
 def Task_TilingAttr : AttrDef<Task_Dialect, "Tiling"> {
   let mnemonic = "tiling";
   let summary = "the tiling descriptor of a family; fields of 0 are not printed";
   let parameters = (ins Task_Int<>:$m, Task_Int<>:$n, Task_Int<>:$k, Task_Int<>:$tile_m, Task_Int<>:$tile_n,
-                        Task_Int<>:$flags, OptionalParameter<"::mlir::FloatAttr", "f32">:$alpha);
+                        Task_Int<>:$flags, OptionalParameter<"::mlir::FloatAttr", "f32">:$alpha,
+                        Task_Activation:$activation, OptionalParameter<"::mlir::FloatAttr", "bf16 as f32">:$limit);
   let assemblyFormat = "`<` struct(params) `>`";
   let genVerifyDecl = 1;
 }

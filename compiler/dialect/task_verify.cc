@@ -3,6 +3,7 @@
 #include "compiler/dialect/task.h"
 #include "llvm/ADT/StringMap.h"
 #include "runtime/program/program.h"
+#include "runtime/program/space_table.h"
 
 namespace sluice::task {
 namespace {
@@ -132,7 +133,8 @@ LogicalResult collect(Operation& op, ProgramNames& names) {
 }  // namespace
 
 LogicalResult TilingAttr::verify(llvm::function_ref<mlir::InFlightDiagnostic()> emitError, int32_t, int32_t,
-                                 int32_t, int32_t, int32_t, int32_t, mlir::FloatAttr alpha) {
+                                 int32_t, int32_t, int32_t, int32_t, mlir::FloatAttr alpha, ActivationKind,
+                                 mlir::FloatAttr) {
   if (!alpha || (alpha.getType().isF32() && alpha.getValue().isFinite() && !alpha.getValue().isZero()))
     return success();
   return emitError() << "field alpha of a tiling is " << alpha
@@ -198,11 +200,8 @@ LogicalResult EntryOp::verify() {
 }
 
 LogicalResult EventOp::verify() {
-  const bool counted =
-      getRule() == ThresholdRule::constant || getRule() == ThresholdRule::slots_of_expert ||
-      getRule() == ThresholdRule::slots_of_tokens || getRule() == ThresholdRule::slots_of_group ||
-      getRule() == ThresholdRule::groups_of_expert || getRule() == ThresholdRule::experts_of_rank;
-  if (counted) return checkRange(*this, "the factor", getFactor(), 1, int64_t{1} << 40);
+  if (sluice::hasFactor(static_cast<sluice::ThresholdRule>(getRule())))
+    return checkRange(*this, "the factor", getFactor(), 1, int64_t{1} << 40);
   return checkRange(*this, "the factor", getFactor(), 0, 0);
 }
 

@@ -47,6 +47,8 @@ Tiling tilingOf(task::TilingAttr attr) {
   tiling.tileN = attr.getTileN();
   tiling.flags = static_cast<uint32_t>(attr.getFlags());
   if (attr.getAlpha()) tiling.alpha = attr.getAlpha().getValue().convertToFloat();
+  tiling.activation = attr.getActivation();
+  if (attr.getLimit()) tiling.limit = toBFloat16(attr.getLimit().getValue().convertToFloat());
   return tiling;
 }
 

@@ -6,6 +6,8 @@
 #include <set>
 
 #include "compiler/dialect/moe_gradient.h"
+#include "runtime/program/op_table.h"
+#include "runtime/program/space_table.h"
 
 namespace sluice {
 namespace {
@@ -32,42 +34,10 @@ std::string_view colourOf(mlir::Operation* op) {
 }
 
 std::string_view colourOf(OpKind op) {
-  switch (op) {
-    case OpKind::kDispatch:
-    case OpKind::kCombineReturn:
-    case OpKind::kCombineSum:
-      return kCommunication;
-    case OpKind::kGmm:
-    case OpKind::kGmmActivation:
-    case OpKind::kGmmActivationGrad:
-      return kProduct;
-    case OpKind::kGmmWeightGrad:
-      return kWeightGrad;
-    case OpKind::kActivation:
-    case OpKind::kActivationGrad:
-    case OpKind::kAdd:
-    case OpKind::kScale:
-      return kElementWise;
-  }
-  return kElementWise;
-}
-
-// Wide: not between tasks of the same slot of one space.
-bool isWide(SpaceKind producer, SpaceKind consumer, EventSpace event) {
-  if (producer != consumer) return true;
-  switch (event) {
-    case EventSpace::kRows:
-      return producer != SpaceKind::kRows;
-    case EventSpace::kTokens:
-      return producer != SpaceKind::kTokens;
-    case EventSpace::kGroups:
-      return producer != SpaceKind::kGroups;
-    case EventSpace::kExperts:
-      return producer != SpaceKind::kExperts;
-    case EventSpace::kOne:
-      return true;
-  }
-  return true;
+  const OpInfo& info = infoOf(op);
+  if (info.weightParts > 0) return kProduct;
+  if (info.isSum()) return kWeightGrad;
+  return info.domain == Domain::kRows ? kElementWise : kCommunication;
 }
 
 class DotPrinter {
@@ -174,8 +144,8 @@ class DotPrinter {
   void addEvent(const EventArray& array, const Event& event) {
     for (uint32_t producer : event.producers)
       for (uint32_t consumer : event.consumers) {
-        const bool wide = isWide(program_.at(program_.families[producer].space).kind,
-                                 program_.at(program_.families[consumer].space).kind, array.space);
+        const bool wide = !isSlotLocal(program_.at(program_.families[producer].space).kind,
+                                       program_.at(program_.families[consumer].space).kind, array.space);
         line(3, fmt::format("f_{} -> f_{} [label={}{}{}];\n", producer, consumer, quoted(array.name),
                             wide ? ", style=dashed" : "", array.remote ? ", color=blue" : ""));
       }

@@ -145,7 +145,7 @@ class GraphPrinter {
 
   static void addAttributes(moe::NodeOp op, Json& json) {
     if (const auto kind = op->getAttrOfType<moe::ActivationKindAttr>("kind"))
-      json["kind"] = moe::stringifyActivationKind(kind.getValue()).str();
+      json["kind"] = text::word(kind.getValue());
     if (const auto limit = op->getAttrOfType<mlir::FloatAttr>("limit"))
       json["limit"] = limit.getValueAsDouble();
     for (const char* flag : {"transpose", "accumulate"})

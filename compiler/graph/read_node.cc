@@ -1,7 +1,6 @@
 #include "compiler/graph/read_node.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <charconv>
@@ -9,7 +8,7 @@
 
 #include "compiler/dialect/moe.h"
 #include "compiler/graph/ops.h"
-#include "runtime/program/program.h"
+#include "runtime/program/op_table.h"
 
 namespace sluice {
 
@@ -51,14 +50,6 @@ std::string portNames(std::span<const OpPort> ports) {
     if (!port.required) names += " (optional)";
   }
   return names;
-}
-
-std::vector<std::string> activationKinds() {
-  std::vector<std::string> kinds;
-  for (uint32_t i = 0; i <= moe::getMaxEnumValForActivationKind(); ++i)
-    if (const auto kind = moe::symbolizeActivationKind(i))
-      kinds.push_back(moe::stringifyActivationKind(*kind).str());
-  return kinds;
 }
 
 class EntryReader {
@@ -323,14 +314,14 @@ class EntryReader {
       const JsonValue& json = fields.require("kind", JsonKind::kString);
       const GraphSymbol* word = findWord(r_.symbols, json.text);
       const std::string& text = word != nullptr ? word->word() : json.text;
-      const std::optional<moe::ActivationKind> kind = moe::symbolizeActivationKind(text);
+      const std::optional<ActivationKind> kind = activationFromName(text);
       if (!kind)
-        return fields.fail(json.pos, fmt::format("{} has kind '{}', expected {}", fields.what(), text,
-                                                 fmt::join(activationKinds(), ", ")));
+        return fields.fail(
+            json.pos, fmt::format("{} has kind '{}', expected {}", fields.what(), text, activationNames()));
       state.addAttribute("kind", moe::ActivationKindAttr::get(r_.builder.getContext(), *kind));
       const std::optional<double> limit = readNumber(fields, "limit");
       // Where the kind is a symbol, the limit is that of the kind that has one.
-      if (word == nullptr || kind == moe::ActivationKind::swiglu_clamp) addNumber("limit", limit);
+      if (word == nullptr || infoOf(*kind).hasLimit) addNumber("limit", limit);
     }
     if (has("alpha")) addNumber("alpha", readNumber(fields, "alpha"));
     if (state.name.getStringRef() == moe::ScaleOp::getOperationName() && memberOf(node, "alpha") == nullptr)

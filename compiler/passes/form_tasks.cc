@@ -5,6 +5,7 @@
 #include "compiler/passes/graph_buffers.h"
 #include "compiler/passes/passes.h"
 #include "llvm/ADT/TypeSwitch.h"
+#include "runtime/program/op_table.h"
 
 namespace sluice {
 
@@ -41,56 +42,54 @@ class EntryFormer {
   void add(moe::NodeOp node) {
     llvm::TypeSwitch<mlir::Operation*>(node)
         .Case([&](moe::DispatchOp op) {
-          family(node, "", task::OpKind::dispatch, "sends", shapeRows(columns(op.getRows())),
+          family(node, "", OpKind::kDispatch, "sends", {.n = columns(op.getRows())},
                  {name(op.getTokens()), name(op.getWeights())},
                  {name(op.getRows()), name(op.getRowWeights())});
         })
         .Case([&](moe::GmmOp op) {
-          family(node, "", task::OpKind::gmm, spaceOf(node, op.getProduct()),
-                 shapeGmm(columns(op.getProduct()), columns(op.getRows()), op.getTranspose(), sizes_,
-                          alphaOf(op)),
+          family(node, "", OpKind::kGmm, spaceOf(node, op.getProduct()),
+                 product(OpKind::kGmm, op, columns(op.getProduct())),
                  {name(op.getRows()), name(op.getWeight())}, {name(op.getProduct())});
         })
         .Case([&](moe::GmmWeightGradOp op) {
-          family(node, "", task::OpKind::gmm_weight_grad, isOfTokens(op.getA()) ? "once" : "experts",
-                 shapeWeightGrad(columns(op.getA()), columns(op.getB()), sizes_, op.getAccumulate(),
-                                 alphaOf(op)),
+          family(node, "", OpKind::kGmmWeightGrad, isOfTokens(op.getA()) ? "once" : "experts",
+                 {.m = columns(op.getA()),
+                  .n = columns(op.getB()),
+                  .flags = op.getAccumulate() ? infoOf(OpKind::kGmmWeightGrad).accumulate : 0,
+                  .alpha = alphaOf(op)},
                  {name(op.getA()), name(op.getB()), name(op.getRowScale())}, {name(op.getGrad())});
         })
         .Case([&](moe::ActivationOp op) {
-          family(node, "", task::OpKind::activation, spaceOf(node, op.getAct()),
-                 shapeActivation(columns(op.getAct()), functionOf(op)), {name(op.getGateUp())},
+          family(node, "", OpKind::kActivation, spaceOf(node, op.getAct()),
+                 withActivation(op, {.n = columns(op.getAct())}), {name(op.getGateUp())},
                  {name(op.getAct())});
         })
         .Case([&](moe::ActivationGradOp op) {
-          family(node, "", task::OpKind::activation_grad, spaceOf(node, op.getActGrad()),
-                 shapeActivation(columns(op.getActGrad()), functionOf(op)),
+          family(node, "", OpKind::kActivationGrad, spaceOf(node, op.getActGrad()),
+                 withActivation(op, {.n = columns(op.getActGrad())}),
                  {name(op.getActGrad()), name(op.getGateUp()), name(op.getRowWeights())},
                  {name(op.getGateUpGrad()), name(op.getRowWeightGrad())});
         })
         .Case([&](moe::CombineOp op) { addCombine(node, op); })
         .Case([&](moe::AddOp op) {
-          family(node, "", task::OpKind::add, spaceOf(node, op.getSum()), shapeRows(columns(op.getSum())),
+          family(node, "", OpKind::kAdd, spaceOf(node, op.getSum()), {.n = columns(op.getSum())},
                  {name(op.getA()), name(op.getB())}, {name(op.getSum())});
         })
         .Case([&](moe::ScaleOp op) {
-          family(node, "", task::OpKind::scale, spaceOf(node, op.getScaled()),
-                 shapeScale(columns(op.getScaled()), op.getAlpha().convertToFloat()), {name(op.getValue())},
-                 {name(op.getScaled())});
+          family(node, "", OpKind::kScale, spaceOf(node, op.getScaled()),
+                 {.n = columns(op.getScaled()), .alpha = op.getAlpha().convertToFloat()},
+                 {name(op.getValue())}, {name(op.getScaled())});
         })
         .Case([&](moe::GmmActivationOp op) {
-          family(node, "", task::OpKind::gmm_activation, spaceOf(node, op.getAct()),
-                 shapeGmmActivation(columns(op.getAct()), columns(op.getRows()), op.getTranspose(),
-                                    functionOf(op), sizes_, alphaOf(op)),
+          family(node, "", OpKind::kGmmActivation, spaceOf(node, op.getAct()),
+                 withActivation(op, product(OpKind::kGmmActivation, op, columns(op.getAct()))),
                  {name(op.getRows()), name(op.getWeight())}, {name(op.getAct()), name(op.getGateUp())});
         })
         .Case([&](moe::GmmActivationGradOp op) {
-          family(
-              node, "", task::OpKind::gmm_activation_grad, spaceOf(node, op.getGateUpGrad()),
-              shapeGmmActivationGrad(columns(op.getGateUp()) / 2, columns(op.getRows()), op.getTranspose(),
-                                     functionOf(op), op.getRowWeightGrad() != nullptr, sizes_, alphaOf(op)),
-              {name(op.getRows()), name(op.getWeight()), name(op.getGateUp()), name(op.getRowWeights())},
-              {name(op.getGateUpGrad()), name(op.getRowWeightGrad())});
+          family(node, "", OpKind::kGmmActivationGrad, spaceOf(node, op.getGateUpGrad()),
+                 withActivation(op, product(OpKind::kGmmActivationGrad, op, columns(op.getGateUp()) / 2)),
+                 {name(op.getRows()), name(op.getWeight()), name(op.getGateUp()), name(op.getRowWeights())},
+                 {name(op.getGateUpGrad()), name(op.getRowWeightGrad())});
         });
   }
 
@@ -108,28 +107,35 @@ class EntryFormer {
     if (op.getScalars())
       scalars = buffers_.addTemp(entryName_, returned + "_scalars", {task::BufferOp::kPairs},
                                  builder_.getF32Type(), node->getLoc());
-    family(node, ".return", task::OpKind::combine_return, "returns", shapeRows(hidden),
+    family(node, ".return", OpKind::kCombineReturn, "returns", {.n = hidden},
            {name(op.getRows()), name(op.getScalars())}, {returned, scalars});
-    family(node, ".sum", task::OpKind::combine_sum, "tokens", shapeRows(hidden, buffers_.topK()),
+    family(node, ".sum", OpKind::kCombineSum, "tokens", {.n = hidden, .k = buffers_.topK()},
            {returned, name(op.getWeights()), scalars}, {name(op.getSum()), name(op.getTokenScalars())});
   }
 
-  void family(moe::NodeOp node, StringRef suffix, task::OpKind op, StringRef space, const FamilyShape& shape,
+  // `t` has no tiles yet.
+  void family(moe::NodeOp node, StringRef suffix, OpKind op, StringRef space, Tiling t,
               llvm::ArrayRef<std::string> reads, llvm::ArrayRef<std::string> writes) {
-    if (shape.tiles > kMaxTiles) {
-      mlir::emitError(node->getLoc()) << "node '" << node.getNode() << "' has " << shape.tiles
+    const bool wholeRows = op == OpKind::kGmmActivationGrad && !writes[1].empty();
+    cutTiles(op, wholeRows, sizes_, t);
+    const int64_t tiles = tilesOf(op, t);
+    if (tiles > kMaxTiles) {
+      mlir::emitError(node->getLoc()) << "node '" << node.getNode() << "' has " << tiles
                                       << " tiles, expected at most " << kMaxTiles << ": choose larger tiles";
       fits_ = false;
       return;
     }
-    const Tiling& t = shape.tiling;
+    const auto number = [&](float value) {
+      return value == 0 || value == 1 ? mlir::FloatAttr() : builder_.getF32FloatAttr(value);
+    };
+    const float limit = toFloat(t.limit);
     const auto tiling = task::TilingAttr::get(
         builder_.getContext(), t.m, t.n, t.k, t.tileM, t.tileN, static_cast<int32_t>(t.flags),
-        t.alpha == 0 ? mlir::FloatAttr() : builder_.getF32FloatAttr(t.alpha));
+        number(t.alpha), t.activation, limit == 0 ? mlir::FloatAttr() : builder_.getF32FloatAttr(limit));
     const mlir::StringAttr alias =
         node.getAlias() ? builder_.getStringAttr(*node.getAlias()) : mlir::StringAttr();
-    const auto kind = task::OpKindAttr::get(builder_.getContext(), op);
-    const CoreKind runsOn = separate_ ? separateCoreOf(static_cast<OpKind>(op)) : CoreKind::kUnified;
+    const auto kind = task::OpKindAttr::get(builder_.getContext(), static_cast<task::OpKind>(op));
+    const CoreKind runsOn = separate_ ? infoOf(op).core : CoreKind::kUnified;
     if (separate_ && runsOn == CoreKind::kUnified) {
       mlir::emitError(node->getLoc())
           << "node '" << node.getNode()
@@ -141,7 +147,7 @@ class EntryFormer {
     const auto core = task::CoreKindAttr::get(builder_.getContext(), static_cast<task::CoreKind>(runsOn));
     builder_.create<task::FamilyOp>(
         node->getLoc(), builder_.getStringAttr(node.getNode() + suffix), kind, builder_.getStringAttr(space),
-        builder_.getI32IntegerAttr(static_cast<int32_t>(shape.tiles)), tiling, core, strings(reads),
+        builder_.getI32IntegerAttr(static_cast<int32_t>(tiles)), tiling, core, strings(reads),
         strings(writes), mlir::ArrayAttr(), mlir::ArrayAttr(), alias);
   }
 
@@ -153,12 +159,21 @@ class EntryFormer {
   std::string name(Value value) { return value ? buffers_.nameOf(value) : std::string(); }
 
   template <class Op>
-  static ActivationFunction functionOf(Op op) {
-    return {static_cast<uint32_t>(op.getKind()), op.getLimit() ? op.getLimit()->convertToFloat() : 0};
+  static Tiling withActivation(Op op, Tiling tiling) {
+    tiling.activation = op.getKind();
+    if (op.getLimit()) tiling.limit = toBFloat16(op.getLimit()->convertToFloat());
+    return tiling;
   }
   template <class Op>
   static float alphaOf(Op op) {
-    return op.getAlpha() ? op.getAlpha()->convertToFloat() : 1;
+    return op.getAlpha() ? op.getAlpha()->convertToFloat() : 0;
+  }
+  template <class Op>
+  static Tiling product(OpKind kind, Op op, int32_t width) {
+    return {.n = width,
+            .k = columns(op.getRows()),
+            .flags = op.getTranspose() ? infoOf(kind).transposed : 0,
+            .alpha = alphaOf(op)};
   }
 
   static bool isOfTokens(Value value) { return llvm::cast<moe::MoeTensorType>(value.getType()).hasTokens(); }

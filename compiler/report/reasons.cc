@@ -6,6 +6,9 @@
 #include <algorithm>
 
 #include "compiler/dialect/diagnostics.h"
+#include "runtime/program/op_table.h"
+#include "runtime/program/space_table.h"
+#include "runtime/program/words.h"
 
 namespace sluice {
 namespace {
@@ -18,29 +21,8 @@ bool contains(const std::vector<BufferId>& buffers, BufferId buffer) {
   return std::find(buffers.begin(), buffers.end(), buffer) != buffers.end();
 }
 
-// What a space cuts: pieces are cut at the borders of slots of rows.
-SpaceKind cutOf(SpaceKind kind) {
-  return kind == SpaceKind::kSends || kind == SpaceKind::kReturns ? SpaceKind::kRows : kind;
-}
-
 std::string whyInSpace(SpaceKind kind) {
-  switch (kind) {
-    case SpaceKind::kTokens:
-      return "space tokens: it works on tokens of this rank, in order";
-    case SpaceKind::kRows:
-      return "space rows: it works on rows of one expert, in slots of at most that size";
-    case SpaceKind::kSends:
-      return "space sends: it sends pieces, the rows of one slot of a receiver that start at this rank";
-    case SpaceKind::kReturns:
-      return "space returns: it sends the pieces that this rank received back to where they came from";
-    case SpaceKind::kExperts:
-      return "space experts: it sums over all rows of an expert of this rank";
-    case SpaceKind::kOnce:
-      return "space once: it sums over all tokens of this rank";
-    case SpaceKind::kGroups:
-      return "space groups: it works on rows of one expert, on neighbouring slots together";
-  }
-  return {};
+  return fmt::format("space {}: {}", text::word(kind), infoOf(kind).what);
 }
 
 std::string untilText(const EventArray& event) {
@@ -138,8 +120,7 @@ std::string Reasons::slotReason(FamilyId id, SpaceKind cut) const {
       fmt::format("{} of {} {}", cut == SpaceKind::kGroups ? "groups" : "slots", size, unitOf(cut));
   if (moe::NodeOp own = nodeOf(family); own && declares(own, cut, size))
     return fmt::format("{}: declared by node '{}' at {}", slots, own.getNode().str(), placeOf(own));
-  const bool grouped = std::any_of(program_.spaces.begin(), program_.spaces.end(),
-                                   [](const Space& space) { return space.kind == SpaceKind::kGroups; });
+  const bool grouped = findSpace(program_, SpaceKind::kGroups) != nullptr;
   if (grouped && cutOf(program_.at(family.space).kind) != program_.at(family.space).kind)
     return fmt::format("{}: pieces are cut by the smaller of the two sizes of rows", slots);
   for (BufferId b : family.reads) {
@@ -164,23 +145,16 @@ std::string Reasons::slotReason(FamilyId id, SpaceKind cut) const {
 
 std::string Reasons::tileReason(const Family& family) const {
   const Tiling& t = family.tiling;
-  const bool isGrad = family.op == OpKind::kGmmWeightGrad;
-  const std::string from = chosen(isGrad ? kDecidedGradTile : kDecidedColumns, "--tile");
-  switch (family.op) {
-    case OpKind::kGmmWeightGrad:
-      return fmt::format("{} tiles: {} x {} elements in even rectangles of {} x {}, {}", family.tiles, t.m,
-                         t.n, t.tileM, t.tileN, from);
-    case OpKind::kGmm:
-    case OpKind::kGmmActivation:
-    case OpKind::kGmmActivationGrad:
-      if (family.tiles > 1)
-        return fmt::format("{} tiles: {} columns in even parts of {}, {}", family.tiles, t.n, t.tileN, from);
-      if (family.op == OpKind::kGmmActivationGrad && family.writes.size() > 1 && family.writes[1])
-        return "one tile: the gradient of a row's weight is a sum over all columns";
-      return fmt::format("one tile of {} columns, {}", t.n, from);
-    default:
-      return "one tile: a task takes whole rows";
-  }
+  const Cut cut = infoOf(family.op).cut;
+  if (cut == Cut::kWhole) return "one tile: a task takes whole rows";
+  const std::string from = chosen(cut == Cut::kRectangles ? kDecidedGradTile : kDecidedColumns, "--tile");
+  if (cut == Cut::kRectangles)
+    return fmt::format("{} tiles: {} x {} elements in even rectangles of {} x {}, {}", family.tiles, t.m, t.n,
+                       t.tileM, t.tileN, from);
+  if (family.tiles > 1)
+    return fmt::format("{} tiles: {} columns in even parts of {}, {}", family.tiles, t.n, t.tileN, from);
+  if (needsWholeRows(family)) return "one tile: the gradient of a row's weight is a sum over all columns";
+  return fmt::format("one tile of {} columns, {}", t.n, from);
 }
 
 // The two nodes are found by name: fuse joins theirs.
@@ -208,8 +182,7 @@ std::vector<std::string> Reasons::ofFamily(FamilyId id) const {
   if (cut == SpaceKind::kRows || cut == SpaceKind::kGroups || cut == SpaceKind::kTokens)
     why.push_back(slotReason(id, cut));
   why.push_back(tileReason(family));
-  if (family.op == OpKind::kGmmActivation || family.op == OpKind::kGmmActivationGrad)
-    why.push_back(fusionReason(family));
+  if (infoOf(family.op).core == CoreKind::kUnified) why.push_back(fusionReason(family));
   moe::NodeOp node = nodeOf(family);
   const std::string nodeName = node ? node.getNode().str() : family.name;
   for (const Decision& decision : decisions_)

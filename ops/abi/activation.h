@@ -44,6 +44,10 @@ inline ActivationPoint activationAt(ActivationKind kind, double limit, double ga
     case ActivationKind::kReglu:
       if (std::isnan(gate)) return {gate, 0, up, 1};
       return {std::max(gate, 0.0), gate > 0 ? 1.0 : 0.0, up, 1};
+    case ActivationKind::kSquaredReglu: {
+      const double positive = std::isnan(gate) ? gate : std::max(gate, 0.0);
+      return {positive * positive, 2 * positive, up, 1};
+    }
   }
   return gatedSigmoid(gate, gate, 1, up);
 }

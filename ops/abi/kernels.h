@@ -67,13 +67,7 @@ struct GmmWeightGradArgs {
   BFloat16* narrow = nullptr;  // leading dimension ldc
 };
 
-// f(gate) * up, by f; ops/abi/activation.h has them and their slopes in double.
-enum class ActivationKind : uint8_t {
-  kSwiglu = 0,       // silu(x) = x / (1 + exp(-x))
-  kSwigluClamp = 1,  // silu of min(gate, limit), times up cut to -limit .. limit; no gradient passes a cut
-  kGeglu = 2,        // gelu in its tanh form: 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))
-  kReglu = 3,        // max(x, 0)
-};
+using sluice::ActivationKind;  // runtime/program/program.fbs; ops/abi/activation.h has them in double
 
 // act[r, i] = f(gate) * up with gate, up = gateUp[r, i], gateUp[r, upColumn + i].
 struct ActivationArgs {

@@ -11,8 +11,7 @@ namespace sluice::ops {
 namespace {
 
 template <class V, class Function>
-void activationBy(const ActivationArgs& args) {
-  const Function function(args.limit);
+void activationBy(const ActivationArgs& args, const Function function) {
   const int32_t upColumn = args.upColumn > 0 ? args.upColumn : args.inter;
   for (int32_t r = 0; r < args.rows; ++r) {
     const BFloat16* const gate = args.gateUp + r * args.ldGateUp;
@@ -28,16 +27,7 @@ void activationBy(const ActivationArgs& args) {
 
 template <class V>
 void activationLoop(const ActivationArgs& args) {
-  switch (args.kind) {
-    case ActivationKind::kSwiglu:
-      return activationBy<V, Swiglu<V>>(args);
-    case ActivationKind::kSwigluClamp:
-      return activationBy<V, SwigluClamp<V>>(args);
-    case ActivationKind::kGeglu:
-      return activationBy<V, Geglu<V>>(args);
-    case ActivationKind::kReglu:
-      return activationBy<V, Reglu<V>>(args);
-  }
+  withActivation<V>(args.kind, args.limit, [&](const auto& function) { activationBy<V>(args, function); });
 }
 
 }  // namespace

@@ -12,9 +12,8 @@ namespace {
 
 // Element i of the result depends on element i of the inputs only, so results may replace their inputs.
 template <class V, class Function>
-void activationGradBy(const ActivationGradArgs& args) {
+void activationGradBy(const ActivationGradArgs& args, const Function function) {
   using F = typename V::F;
-  const Function function(args.limit);
   const int32_t upColumn = args.upColumn > 0 ? args.upColumn : args.inter;
   const int32_t upGradColumn = args.upGradColumn > 0 ? args.upGradColumn : args.inter;
   for (int32_t r = 0; r < args.rows; ++r) {
@@ -39,16 +38,8 @@ void activationGradBy(const ActivationGradArgs& args) {
 
 template <class V>
 void activationGradLoop(const ActivationGradArgs& args) {
-  switch (args.kind) {
-    case ActivationKind::kSwiglu:
-      return activationGradBy<V, Swiglu<V>>(args);
-    case ActivationKind::kSwigluClamp:
-      return activationGradBy<V, SwigluClamp<V>>(args);
-    case ActivationKind::kGeglu:
-      return activationGradBy<V, Geglu<V>>(args);
-    case ActivationKind::kReglu:
-      return activationGradBy<V, Reglu<V>>(args);
-  }
+  withActivation<V>(args.kind, args.limit,
+                    [&](const auto& function) { activationGradBy<V>(args, function); });
 }
 
 }  // namespace

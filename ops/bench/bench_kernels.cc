@@ -19,7 +19,7 @@
 #include "ops/abi/kernels.h"
 #include "ops/bench/peak.h"
 #include "ops/bench/probes.h"
-#include "ops/tiling.h"
+#include "runtime/base/tiling.h"
 
 namespace sluice::ops {
 namespace {

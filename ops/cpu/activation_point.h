@@ -78,5 +78,34 @@ struct Reglu {
   F passUp(F, F grad) const { return grad; }
 };
 
+template <class V>
+struct SquaredReglu {
+  using F = typename V::F;
+  explicit SquaredReglu(float) {}
+  VectorPoint<V> at(F gate, F up) const {
+    const F zero = V::set(0.0f);
+    const F positive = V::above(zero, gate, zero, gate);
+    return {V::mul(positive, positive), V::add(positive, positive), up};
+  }
+  F passUp(F, F grad) const { return grad; }
+};
+
+// Calls body with the function of a kind.
+template <class V, class Body>
+void withActivation(ActivationKind kind, float limit, const Body& body) {
+  switch (kind) {
+    case ActivationKind::kSwiglu:
+      return body(Swiglu<V>(limit));
+    case ActivationKind::kSwigluClamp:
+      return body(SwigluClamp<V>(limit));
+    case ActivationKind::kGeglu:
+      return body(Geglu<V>(limit));
+    case ActivationKind::kReglu:
+      return body(Reglu<V>(limit));
+    case ActivationKind::kSquaredReglu:
+      return body(SquaredReglu<V>(limit));
+  }
+}
+
 }  // namespace
 }  // namespace sluice::ops

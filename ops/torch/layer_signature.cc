@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <optional>
 
-#include "ops/gmm_weight_grad/tiling.h"
+#include "runtime/program/op_table.h"
 
 namespace sluice {
 namespace {
@@ -15,13 +15,6 @@ std::optional<EntryId> findEntry(const TaskProgram& program, std::string_view na
   for (uint32_t e = 0; e < program.entries.size(); ++e)
     if (program.entries[e].name == name) return EntryId{e};
   return std::nullopt;
-}
-
-bool accumulates(const TaskProgram& program, BufferId grad) {
-  for (const Family& family : program.families)
-    if (family.op == OpKind::kGmmWeightGrad && family.writes.front() == grad)
-      return ops::weightGradAccumulates(family.tiling);
-  return false;
 }
 
 // Builds the signature, and notices the tensors that it has no use for.
@@ -123,7 +116,7 @@ class Reader {
       weight.hasGrad = true;
       weight.gradType = grad->type;
       weight.accumulates =
-          accumulates(program_, BufferId{static_cast<uint32_t>(grad - program_.buffers.data())});
+          isAccumulated(program_, BufferId{static_cast<uint32_t>(grad - program_.buffers.data())});
       expect(grad, grad->type, weight.shape);
     }
     signature_.weights.push_back(std::move(weight));

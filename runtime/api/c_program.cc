@@ -2,8 +2,8 @@
 #include <iterator>
 #include <optional>
 
-#include "ops/gmm_weight_grad/tiling.h"
 #include "runtime/api/c_handles.h"
+#include "runtime/program/op_table.h"
 #include "runtime/program/words.h"
 
 namespace sluice::capi {
@@ -13,8 +13,7 @@ std::string shapeText(const std::vector<Dim>& shape) {
   std::string text = "[";
   for (const Dim& dim : shape) {
     if (text.size() > 1) text += ", ";
-    text += dim.extent == Extent::kFixed ? std::to_string(dim.size)
-                                         : std::string(text::kExtentWords[static_cast<size_t>(dim.extent)]);
+    text += dim.extent == Extent::kFixed ? std::to_string(dim.size) : text::word(dim.extent);
   }
   return text + "]";
 }
@@ -31,10 +30,7 @@ std::vector<TensorFacts> tensorsOf(const TaskProgram& program) {
       facts.dims.push_back({static_cast<sluice_extent>(dim.extent), 0, dim.size});
     tensors.push_back(std::move(facts));
   }
-  for (const Family& family : program.families)
-    if (family.op == OpKind::kGmmWeightGrad && ops::weightGradAccumulates(family.tiling))
-      for (TensorFacts& facts : tensors)
-        facts.accumulates = facts.accumulates || facts.buffer == family.writes[0];
+  for (TensorFacts& facts : tensors) facts.accumulates = isAccumulated(program, facts.buffer);
   return tensors;
 }
 

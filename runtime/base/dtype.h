@@ -2,13 +2,14 @@
 #pragma once
 
 #include <bit>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string_view>
 
-namespace sluice {
+#include "runtime/base/enums.h"
 
-enum class DType : uint8_t { kF32 = 0, kBF16 = 1, kF16 = 2, kI32 = 3, kI64 = 4 };
+namespace sluice {
 
 // Bytes of one element.
 constexpr int64_t dtypeBytes(DType type) {
@@ -26,25 +27,13 @@ constexpr int64_t dtypeBytes(DType type) {
 }
 
 // The names of safetensors: F32, BF16, F16, I32, I64.
-constexpr std::string_view dtypeName(DType type) {
-  switch (type) {
-    case DType::kF32:
-      return "F32";
-    case DType::kBF16:
-      return "BF16";
-    case DType::kF16:
-      return "F16";
-    case DType::kI32:
-      return "I32";
-    case DType::kI64:
-      return "I64";
-  }
-  return "?";
+inline std::string_view dtypeName(DType type) {
+  return type > DType::MAX ? "?" : enumNames(type)[static_cast<size_t>(type)] + 1;  // without the k
 }
 
-constexpr std::optional<DType> dtypeFromName(std::string_view name) {
-  for (DType type : {DType::kF32, DType::kBF16, DType::kF16, DType::kI32, DType::kI64})
-    if (dtypeName(type) == name) return type;
+inline std::optional<DType> dtypeFromName(std::string_view name) {
+  for (int value = 0; value <= static_cast<int>(DType::MAX); ++value)
+    if (const auto type = static_cast<DType>(value); dtypeName(type) == name) return type;
   return std::nullopt;
 }
 

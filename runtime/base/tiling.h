@@ -1,10 +1,12 @@
-// Tiling: the descriptor of one task family, read by its kernel. What each field means for an op stands in
-// ops/<op>/tiling.h; unused fields are 0.
+// Tiling: the descriptor of one task family, read by its kernel; and how a length is cut into tiles. Which
+// fields an op uses stands in runtime/program/op_table.cc; the others are 0.
 //
-// Value type of 32 bytes; lies in the program file as it is.
+// Value type of 32 bytes; lies in the program file as it is. The functions are pure, and lengths may be 0.
 #pragma once
 
 #include <cstdint>
+
+#include "runtime/base/dtype.h"
 
 namespace sluice {
 
@@ -15,13 +17,51 @@ struct Tiling {
   int32_t tileM = 0;  // rows of m in one task
   int32_t tileN = 0;  // columns of n in one task
   uint32_t flags = 0;
-  float alpha = 0;  // factor of the product; 0 where the op has none or it is 1
-  int32_t reserved = 0;
+  float alpha = 0;  // factor of the product; 0 where the op has none or it is 1: alphaOf()
+  ActivationKind activation = ActivationKind::kSwiglu;  // of the ops that have one
+  BFloat16 limit = {0};                                 // of a clamp
   friend bool operator==(const Tiling&, const Tiling&) = default;
 };
 static_assert(sizeof(Tiling) == 32);
 
+// The factor of a product.
+constexpr float alphaOf(const Tiling& tiling) { return tiling.alpha == 0 ? 1 : tiling.alpha; }
+
 // Number of pieces of length `tile` that cover `length`; the last may be shorter.
 constexpr int32_t ceilDiv(int32_t length, int32_t tile) { return (length + tile - 1) / tile; }
+
+// Elements [begin, end) of one dimension.
+struct TileRange {
+  int32_t begin = 0;
+  int32_t end = 0;
+  constexpr int32_t length() const { return end - begin; }
+  friend constexpr bool operator==(const TileRange&, const TileRange&) = default;
+};
+
+// Number of tiles that cover `length`; 0 where the tile length is not positive.
+constexpr int32_t tileCount(int32_t length, int32_t tile) {
+  if (length <= 0 || tile <= 0) return 0;
+  return static_cast<int32_t>((int64_t{length} + tile - 1) / tile);
+}
+
+// The elements of tile `index`; the last tile may be shorter.
+constexpr TileRange tileRange(int32_t length, int32_t tile, int32_t index) {
+  const int64_t begin = int64_t{index} * tile;
+  const int64_t end = begin + tile;
+  return {static_cast<int32_t>(begin < length ? begin : length),
+          static_cast<int32_t>(end < length ? end : length)};
+}
+
+// The tile length that cuts `length` into the fewest tiles of at most `maxTile` (taken down to a multiple of
+// `unit`, but at least one unit), as evenly as multiples of `unit` allow: 768 by 512 gives 384, not 512 and
+// 256.
+constexpr int32_t equalTile(int32_t length, int32_t maxTile, int32_t unit) {
+  if (unit < 1) unit = 1;
+  const int64_t largest = maxTile < unit ? unit : maxTile / unit * unit;
+  if (length <= 0) return unit;
+  const int64_t count = (length + largest - 1) / largest;
+  const int64_t even = (length + count - 1) / count;
+  return static_cast<int32_t>((even + unit - 1) / unit * unit);
+}
 
 }  // namespace sluice

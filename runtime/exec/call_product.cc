@@ -2,12 +2,9 @@
 
 #include <algorithm>
 
-#include "ops/activation/tiling.h"
-#include "ops/gmm/tiling.h"
-#include "ops/gmm_activation/tiling.h"
-#include "ops/gmm_weight_grad/tiling.h"
 #include "runtime/exec/operands.h"
 #include "runtime/exec/weight_panels.h"
+#include "runtime/program/op_table.h"
 
 namespace sluice {
 namespace {
@@ -40,16 +37,15 @@ bool isShared(const Step& step, const Task& task, const RowRange& range) {
 // lie tiling.n columns apart.
 class Product {
  public:
-  Product(const Step& step, const Task& task, const RowRange& range, ops::TileRange columns,
-          std::byte* scratch)
+  Product(const Step& step, const Task& task, const RowRange& range, TileRange columns, std::byte* scratch)
       : kernels_(step.plan->kernels()),
         family_(step.program().at(task.family)),
         tiling_(family_.tiling),
         columns_(columns),
         a_(step.at(family_.reads[0])),
         weight_(elements<BFloat16>(step.at(family_.reads[1]), range.expert)),
-        transposed_(productTransposed(family_)),
-        ldb_(transposed_ ? tiling_.k : productParts(family_) * tiling_.n),
+        transposed_(isTransposed(family_.op, tiling_)),
+        ldb_(transposed_ ? tiling_.k : infoOf(family_.op).weightParts * tiling_.n),
         scratch_(scratch) {
     if (step.panels != nullptr && range.rows > 0) packed_ = findPanel(step, task, range);
   }
@@ -67,7 +63,7 @@ class Product {
                   .k = tiling_.k,
                   .transposeB = transposed_,
                   .scratch = scratch_,
-                  .alpha = ops::alphaOf(tiling_),
+                  .alpha = alphaOf(tiling_),
                   .packedB = packed_ == nullptr ? nullptr : packed_ + part * partBytes()});
   }
 
@@ -79,7 +75,7 @@ class Product {
 
   // The packed columns of all parts, packed here if this task is the first to need them; or null.
   const std::byte* findPanel(const Step& step, const Task& task, const RowRange& range) const {
-    const int32_t parts = productParts(family_);
+    const int32_t parts = infoOf(family_.op).weightParts;
     const WeightPanels::Panel panel = step.panels->claim(task.family, range.expert, task.tile,
                                                          parts * partBytes(), isShared(step, task, range));
     if (!panel.toPack) return panel.data;
@@ -97,7 +93,7 @@ class Product {
   const ops::KernelSet& kernels_;
   const Family& family_;
   const Tiling& tiling_;
-  const ops::TileRange columns_;
+  const TileRange columns_;
   const BufferAddress& a_;
   const BFloat16* const weight_;
   const bool transposed_;
@@ -125,7 +121,7 @@ void forParts(const RowRange& range, const Body& body) {
 void callGmm(const Step& step, const Task& task, std::byte* scratch) {
   const Family& family = step.program().at(task.family);
   const RowRange range = rowsOf(step, task);
-  const ops::TileRange columns = ops::gmmTileColumns(family.tiling, task.tile);
+  const TileRange columns = tileOf(family.op, family.tiling, task.tile).n;
   const BufferAddress& c = step.at(family.writes[0]);
   const Product product(step, task, range, columns, scratch);
   product.multiply(range.begin, range.rows, 0, elements<BFloat16>(c, range.begin) + columns.begin,
@@ -135,7 +131,7 @@ void callGmm(const Step& step, const Task& task, std::byte* scratch) {
 void callGmmWeightGrad(const Step& step, const Task& task, std::byte* scratch) {
   const Family& family = step.program().at(task.family);
   const Tiling& tiling = family.tiling;
-  const auto [m, n] = ops::weightGradTile(tiling, task.tile);
+  const auto [m, n] = tileOf(family.op, tiling, task.tile);
   const RowRange range = rowsOf(step, task);
   const BufferAddress& a = step.at(family.reads[0]);
   const BufferAddress& b = step.at(family.reads[1]);
@@ -154,8 +150,8 @@ void callGmmWeightGrad(const Step& step, const Task& task, std::byte* scratch) {
        .m = m.length(),
        .n = n.length(),
        .scratch = scratch,
-       .accumulate = ops::weightGradAccumulates(tiling),
-       .alpha = ops::alphaOf(tiling),
+       .accumulate = accumulates(family),
+       .alpha = alphaOf(tiling),
        .narrow = narrow ? elements<BFloat16>(grad, range.expert) + corner : nullptr});
 }
 
@@ -163,7 +159,7 @@ void callGmmActivation(const Step& step, const Task& task, std::byte* scratch) {
   const Family& family = step.program().at(task.family);
   const Tiling& tiling = family.tiling;
   const RowRange range = rowsOf(step, task);
-  const ops::TileRange columns = ops::fusedTileColumns(tiling, task.tile);
+  const TileRange columns = tileOf(family.op, tiling, task.tile).n;
   const int32_t width = columns.length();
   const BufferAddress& act = step.at(family.writes[0]);
   const bool keeps = !family.writes[1].none();
@@ -181,16 +177,15 @@ void callGmmActivation(const Step& step, const Task& task, std::byte* scratch) {
     }
     product.multiply(row, rows, 0, gate, ld);
     product.multiply(row, rows, 1, gate + upColumn, ld);
-    step.plan->kernels().activation(
-        {.gateUp = gate,
-         .ldGateUp = ld,
-         .act = elements<BFloat16>(act, row) + columns.begin,
-         .ldAct = leading<BFloat16>(act),
-         .rows = rows,
-         .inter = width,
-         .kind = static_cast<ops::ActivationKind>(ops::activationKindBits(tiling)),
-         .limit = ops::activationLimit(tiling),
-         .upColumn = upColumn});
+    step.plan->kernels().activation({.gateUp = gate,
+                                     .ldGateUp = ld,
+                                     .act = elements<BFloat16>(act, row) + columns.begin,
+                                     .ldAct = leading<BFloat16>(act),
+                                     .rows = rows,
+                                     .inter = width,
+                                     .kind = tiling.activation,
+                                     .limit = toFloat(tiling.limit),
+                                     .upColumn = upColumn});
   });
 }
 
@@ -198,7 +193,7 @@ void callGmmActivationGrad(const Step& step, const Task& task, std::byte* scratc
   const Family& family = step.program().at(task.family);
   const Tiling& tiling = family.tiling;
   const RowRange range = rowsOf(step, task);
-  const ops::TileRange columns = ops::fusedTileColumns(tiling, task.tile);
+  const TileRange columns = tileOf(family.op, tiling, task.tile).n;
   const int32_t width = columns.length();
   const BufferAddress& gateUp = step.at(family.reads[2]);
   const BufferAddress& out = step.at(family.writes[0]);
@@ -206,21 +201,20 @@ void callGmmActivationGrad(const Step& step, const Task& task, std::byte* scratc
   const Product product(step, task, range, columns, scratch);
   forParts(range, [&](int64_t row, int32_t rows) {
     product.multiply(row, rows, 0, actGrad, width);
-    step.plan->kernels().activationGrad(
-        {.actGrad = actGrad,
-         .ldActGrad = width,
-         .gateUp = elements<BFloat16>(gateUp, row) + columns.begin,
-         .ldGateUp = leading<BFloat16>(gateUp),
-         .rowWeight = optionalFloats(step, family.reads[3], row),
-         .gateUpGrad = elements<BFloat16>(out, row) + columns.begin,
-         .ldGateUpGrad = leading<BFloat16>(out),
-         .rowWeightGrad = optionalFloats(step, family.writes[1], row),
-         .rows = rows,
-         .inter = width,
-         .kind = static_cast<ops::ActivationKind>(ops::activationKindBits(tiling)),
-         .limit = ops::activationLimit(tiling),
-         .upColumn = tiling.n,
-         .upGradColumn = tiling.n});
+    step.plan->kernels().activationGrad({.actGrad = actGrad,
+                                         .ldActGrad = width,
+                                         .gateUp = elements<BFloat16>(gateUp, row) + columns.begin,
+                                         .ldGateUp = leading<BFloat16>(gateUp),
+                                         .rowWeight = optionalFloats(step, family.reads[3], row),
+                                         .gateUpGrad = elements<BFloat16>(out, row) + columns.begin,
+                                         .ldGateUpGrad = leading<BFloat16>(out),
+                                         .rowWeightGrad = optionalFloats(step, family.writes[1], row),
+                                         .rows = rows,
+                                         .inter = width,
+                                         .kind = tiling.activation,
+                                         .limit = toFloat(tiling.limit),
+                                         .upColumn = tiling.n,
+                                         .upGradColumn = tiling.n});
   });
 }
 
@@ -228,34 +222,12 @@ size_t productScratchBytes(const ops::KernelSet& kernels, const Family& family, 
   const Tiling& t = family.tiling;
   const size_t rows = std::min(slotSize, kRowsInScratch);
   const size_t columns = std::min(t.tileN, t.n);
-  switch (family.op) {
-    case OpKind::kGmm:
-      return kernelScratchBytes(kernels, t);
-    case OpKind::kGmmWeightGrad:
-      return kernels.weightGradScratchBytes(std::min(t.tileM, t.m), std::min(t.tileN, t.n));
-    case OpKind::kGmmActivation:
-      return kernelScratchBytes(kernels, t) + (family.writes[1] ? 0 : rows * 2 * columns * sizeof(BFloat16));
-    case OpKind::kGmmActivationGrad:
-      return kernelScratchBytes(kernels, t) + rows * columns * sizeof(BFloat16);
-    default:
-      return 0;
-  }
-}
-
-int32_t productParts(const Family& family) {
-  switch (family.op) {
-    case OpKind::kGmm:
-    case OpKind::kGmmActivationGrad:
-      return 1;
-    case OpKind::kGmmActivation:
-      return 2;
-    default:
-      return 0;
-  }
-}
-
-bool productTransposed(const Family& family) {
-  return family.op == OpKind::kGmm ? ops::gmmTransposed(family.tiling) : ops::fusedTransposed(family.tiling);
+  const OpInfo& op = infoOf(family.op);
+  if (op.isSum()) return kernels.weightGradScratchBytes(std::min(t.tileM, t.m), std::min(t.tileN, t.n));
+  if (op.weightParts == 0) return 0;
+  const bool keeps =
+      op.vector == VectorWork::kNone || (op.vector == VectorWork::kActivation && has(family.writes, 1));
+  return kernelScratchBytes(kernels, t) + (keeps ? 0 : rows * op.weightParts * columns * sizeof(BFloat16));
 }
 
 }  // namespace sluice

@@ -13,9 +13,4 @@ void callGmmActivationGrad(const Step& step, const Task& task, std::byte* scratc
 // Bytes of scratch a task of the family needs for the calls above; `slotSize` rows at most. 0 for other ops.
 size_t productScratchBytes(const ops::KernelSet& kernels, const Family& family, int32_t slotSize);
 
-// Ranges of columns of the weight `reads[1]` that a tile of the family multiplies by: two, of gate and of up,
-// in a product with an activation; 0 for ops that read no weight.
-int32_t productParts(const Family& family);
-bool productTransposed(const Family& family);
-
 }  // namespace sluice

@@ -3,7 +3,10 @@
 #include <algorithm>
 #include <cstring>
 
+#include "runtime/program/space_table.h"
+
 namespace sluice {
+
 uint64_t evaluateThreshold(const EventArray& event, const RoutingTables& tables, int64_t index) {
   switch (event.rule) {
     case ThresholdRule::kConstant:
@@ -69,7 +72,7 @@ void EventTable::clear(const Plan& plan, EntryId entry, const RoutingTables& tab
   }
   for (FamilyId family : plan.at(entry).families) {
     const SpaceKind space = plan.at(family).space;
-    if (space != SpaceKind::kSends && space != SpaceKind::kReturns) continue;
+    if (!isRemote(space)) continue;
     const auto& rows = space == SpaceKind::kSends ? tables.rowsFrom : tables.pairsTo;
     for (int source = 0; source < ranks_; ++source)
       arrivedBefore_[arrivalLine(space, source)] += static_cast<uint64_t>(rows[source]);

@@ -1,6 +1,5 @@
 #include "runtime/exec/kernel_call.h"
 
-#include "ops/activation/tiling.h"
 #include "runtime/exec/call_product.h"
 #include "runtime/exec/operands.h"
 
@@ -85,10 +84,6 @@ void combineReturn(const Step& step, const Family& family, const Task& task, std
   }
 }
 
-ops::ActivationKind activationKind(const Family& family) {
-  return static_cast<ops::ActivationKind>(ops::activationKindBits(family.tiling));
-}
-
 void activation(const Step& step, const Family& family, const Task& task) {
   const RowRange range = rowsOf(step, task);
   const BufferAddress& in = step.at(family.reads[0]);
@@ -99,8 +94,8 @@ void activation(const Step& step, const Family& family, const Task& task) {
                                    .ldAct = leading<BFloat16>(out),
                                    .rows = range.rows,
                                    .inter = family.tiling.n,
-                                   .kind = activationKind(family),
-                                   .limit = ops::activationLimit(family.tiling)});
+                                   .kind = family.tiling.activation,
+                                   .limit = toFloat(family.tiling.limit)});
 }
 
 void activationGrad(const Step& step, const Family& family, const Task& task) {
@@ -118,8 +113,8 @@ void activationGrad(const Step& step, const Family& family, const Task& task) {
                                        .rowWeightGrad = optionalFloats(step, family.writes[1], range.begin),
                                        .rows = range.rows,
                                        .inter = family.tiling.n,
-                                       .kind = activationKind(family),
-                                       .limit = ops::activationLimit(family.tiling)});
+                                       .kind = family.tiling.activation,
+                                       .limit = toFloat(family.tiling.limit)});
 }
 
 void add(const Step& step, const Family& family, const Task& task) {
@@ -147,7 +142,7 @@ void scale(const Step& step, const Family& family, const Task& task) {
                               .ldc = leading<BFloat16>(c),
                               .rows = range.rows,
                               .n = family.tiling.n,
-                              .alpha = ops::alphaOf(family.tiling)});
+                              .alpha = alphaOf(family.tiling)});
 }
 
 void combineSum(const Step& step, const Family& family, const Task& task) {

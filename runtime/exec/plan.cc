@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "runtime/exec/call_product.h"
+#include "runtime/program/space_table.h"
 
 namespace sluice {
 namespace {
@@ -30,28 +31,9 @@ Plan Plan::make(VerifiedProgram program, const ops::KernelSet& kernels) {
   return plan;
 }
 
-const Space* Plan::space(SpaceKind kind) const {
-  for (const Space& space : program().spaces)
-    if (space.kind == kind) return &space;
-  return nullptr;
-}
+const Space* Plan::space(SpaceKind kind) const { return findSpace(program(), kind); }
 
-int64_t Plan::maxExtent(Extent extent) const {
-  const TaskProgram& p = program();
-  switch (extent) {
-    case Extent::kFixed:
-      return 1;
-    case Extent::kTokens:
-      return p.maxTokens;
-    case Extent::kPairs:
-      return int64_t{p.maxTokens} * p.topK;
-    case Extent::kRows:
-      return int64_t{p.ranks} * p.maxTokens * std::min(p.topK, p.mostExperts());
-    case Extent::kExperts:
-      return p.mostExperts();
-  }
-  return 0;
-}
+int64_t Plan::maxExtent(Extent extent) const { return largestExtent(program(), extent); }
 
 int64_t Plan::maxEvents(EventSpace space) const {
   switch (space) {
@@ -146,7 +128,7 @@ void Plan::deriveScratch() {
   for (const Family& family : p.families) {
     size_t bytes = productScratchBytes(*kernels_, family, p.at(family.space).slotSize);
     // a piece is gathered here where the receiver's memory cannot be written directly
-    if (family.op == OpKind::kDispatch || family.op == OpKind::kCombineReturn)
+    if (isRemote(p.at(family.space).kind))
       for (BufferId id : family.writes)
         if (id) bytes = std::max<size_t>(bytes, shape_.slotRows * rowBytes(p.at(id)));
     scratchBytes_ = std::max(scratchBytes_, bytes);

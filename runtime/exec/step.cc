@@ -1,8 +1,10 @@
 #include "runtime/exec/step.h"
 
 #include "runtime/exec/kernel_call.h"
+#include "runtime/program/space_table.h"
 
 namespace sluice {
+
 int64_t rowBytes(const Buffer& buffer) {
   int64_t bytes = dtypeBytes(buffer.type);
   for (size_t d = 1; d < buffer.shape.size(); ++d) bytes *= buffer.shape[d].size;
@@ -10,7 +12,7 @@ int64_t rowBytes(const Buffer& buffer) {
 }
 
 int taskPeer(const Step& step, SpaceKind space, int64_t slot) {
-  return isPieces(space) ? pieceOf(*step.tables, space, slot).peer : step.transport->rank();
+  return isRemote(space) ? pieceOf(*step.tables, space, slot).peer : step.transport->rank();
 }
 
 bool isReady(const Step& step, const Task& task) {
@@ -26,7 +28,7 @@ bool isReady(const Step& step, const Task& task) {
 
 void runTask(const Step& step, const Task& task, std::byte* scratch) {
   const FamilyPlan& family = step.plan->at(task.family);
-  const bool pieces = isPieces(family.space);
+  const bool pieces = isRemote(family.space);
   if (step.work == WorkKind::kAll || (step.work == WorkKind::kCommunication) == pieces)
     callKernel(step, task, scratch);
   const uint64_t rows = pieces ? pieceOf(*step.tables, family.space, task.slot).rows : 0;
@@ -46,7 +48,7 @@ Traffic trafficOf(const Step& step) {
   Traffic traffic;
   for (FamilyId id : step.plan->at(step.entry).families) {
     const FamilyPlan& family = step.plan->at(id);
-    if (!isPieces(family.space)) continue;
+    if (!isRemote(family.space)) continue;
     int64_t bytes = 0;
     for (BufferId buffer : step.program().at(id).writes)
       if (buffer) bytes += rowBytes(step.program().at(buffer));

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "runtime/exec/call_product.h"
+#include "runtime/program/op_table.h"
 
 namespace sluice {
 namespace {
@@ -21,7 +21,8 @@ WeightPanels::WeightPanels(const Plan& plan, const PanelOptions& options)
     : options_(options), setOf_(plan.program().families.size(), kNone) {
   for (size_t f = 0; f < setOf_.size(); ++f) {
     const Family& family = plan.program().families[f];
-    const bool ofCaller = productParts(family) > 0 && plan.program().at(family.reads[1]).role == Role::kInput;
+    const bool ofCaller =
+        infoOf(family.op).weightParts > 0 && plan.program().at(family.reads[1]).role == Role::kInput;
     if (ofCaller && options.limit > 0) setOf_[f] = addSet(plan, family);
   }
 }
@@ -36,8 +37,8 @@ uint32_t WeightPanels::addWeight(BufferId buffer) {
 
 uint32_t WeightPanels::addSet(const Plan& plan, const Family& family) {
   const Tiling& t = family.tiling;
-  const Cut cut{addWeight(family.reads[1]), t.n, t.k, t.tileN, productParts(family),
-                productTransposed(family)};
+  const Cut cut{addWeight(family.reads[1]), t.n, t.k, t.tileN, infoOf(family.op).weightParts,
+                isTransposed(family.op, t)};
   const auto same = [&](const Set& set) { return set.cut == cut; };
   const auto found = std::find_if(sets_.begin(), sets_.end(), same);
   if (found != sets_.end()) return static_cast<uint32_t>(found - sets_.begin());

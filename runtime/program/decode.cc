@@ -10,6 +10,7 @@
 
 #include "runtime/base/one_line.h"
 #include "runtime/program/codec.h"
+#include "runtime/program/op_table.h"
 #include "runtime/program/program_generated.h"
 #include "runtime/program/seal.h"
 
@@ -82,15 +83,13 @@ class Record {
     return string->str();
   }
 
-  // `To` has the values 0 .. last, and so has the schema's `From`, which may hold anything here.
-  template <class To, class From>
-  To known(From found, To last, std::string_view field) const {
-    const auto value = static_cast<unsigned>(found);
-    if (value > static_cast<unsigned>(last)) {
-      fail(fmt::format("{} {} is not known (0 to {})", field, value, static_cast<unsigned>(last)));
-      return To{};
-    }
-    return static_cast<To>(value);
+  // What is read may hold any value.
+  template <class E>
+  E known(E found, std::string_view field) const {
+    if (found <= E::MAX) return found;
+    fail(fmt::format("{} {} is not known (0 to {})", field, static_cast<unsigned>(found),
+                     static_cast<unsigned>(E::MAX)));
+    return E{};
   }
 
   template <class T>
@@ -138,7 +137,7 @@ Entry load(const fbs::Entry& stored, const Record& record) {
 
 Region load(const fbs::Region& stored, const Record& record) {
   return {.name = record.text(stored.name(), "name"),
-          .extent = record.known(stored.extent(), Extent::kExperts, "extent"),
+          .extent = record.known(stored.extent(), "extent"),
           .stride = stored.stride(),
           .symmetric = stored.symmetric(),
           .saved = stored.saved()};
@@ -147,7 +146,7 @@ Region load(const fbs::Region& stored, const Record& record) {
 std::vector<Dim> loadShape(const fbs::Buffer& stored, const Record& record) {
   std::vector<Dim> shape;
   for (const fbs::Dim& dim : record.elements<fbs::Dim>(stored.shape(), "dimensions", kMaxDims))
-    shape.push_back({.extent = record.known(dim.extent(), Extent::kExperts, "extent of a dimension"),
+    shape.push_back({.extent = record.known(dim.extent(), "extent of a dimension"),
                      .size = record.atMost(dim.size(), kMaxDim, "a dimension")});
   return shape;
 }
@@ -155,16 +154,16 @@ std::vector<Dim> loadShape(const fbs::Buffer& stored, const Record& record) {
 Buffer load(const fbs::Buffer& stored, const Record& record) {
   return {.name = record.text(stored.name(), "name"),
           .alias = record.text(stored.alias(), "alias"),
-          .type = record.known(stored.type(), DType::kI64, "type"),
+          .type = record.known(stored.type(), "type"),
           .shape = loadShape(stored, record),
-          .role = record.known(stored.role(), Role::kSaved, "role"),
+          .role = record.known(stored.role(), "role"),
           .region = {stored.region()},
           .offset = stored.offset()};
 }
 
 Space load(const fbs::Space& stored, const Record& record) {
   return {.name = record.text(stored.name(), "name"),
-          .kind = record.known(stored.kind(), SpaceKind::kGroups, "kind"),
+          .kind = record.known(stored.kind(), "kind"),
           .slotSize = stored.slot_size(),
           .window = stored.window()};
 }
@@ -172,9 +171,9 @@ Space load(const fbs::Space& stored, const Record& record) {
 EventArray load(const fbs::EventArray& stored, const Record& record) {
   return {.name = record.text(stored.name(), "name"),
           .entry = {stored.entry()},
-          .space = record.known(stored.space(), EventSpace::kGroups, "space"),
-          .unit = record.known(stored.unit(), EventUnit::kRows, "unit"),
-          .rule = record.known(stored.rule(), ThresholdRule::kExpertsOfRank, "threshold rule"),
+          .space = record.known(stored.space(), "space"),
+          .unit = record.known(stored.unit(), "unit"),
+          .rule = record.known(stored.rule(), "threshold rule"),
           .factor = stored.factor(),
           .remote = stored.remote()};
 }
@@ -184,8 +183,8 @@ Family load(const fbs::Family& stored, const Record& record) {
           .alias = record.text(stored.alias(), "alias"),
           .source = record.text(stored.source(), "source"),
           .entry = {stored.entry()},
-          .op = record.known(stored.op(), OpKind::kGmmActivationGrad, "op"),
-          .core = record.known(stored.core(), CoreKind::kVector, "core kind"),
+          .op = record.known(stored.op(), "op"),
+          .core = record.known(stored.core(), "core kind"),
           .space = {stored.space()},
           .tiles = stored.tiles(),
           .tiling = {},  // stands in a table of its own
@@ -218,7 +217,7 @@ Lane load(const fbs::Lane& stored, const Record& record) {
   return {.name = record.text(stored.name(), "name"),
           .entry = {stored.entry()},
           .space = {stored.space()},
-          .core = record.known(stored.core(), CoreKind::kVector, "core kind"),
+          .core = record.known(stored.core(), "core kind"),
           .priority = stored.priority(),
           .rotation = stored.rotation(),
           .seats = loadSeats(stored, record),
@@ -241,6 +240,15 @@ std::vector<To> loadAll(const flatbuffers::Vector<flatbuffers::Offset<Stored>>* 
   return all;
 }
 
+// Up to 1.3 the activation and its limit stood in the flags.
+Tiling asOfNow(Tiling tiling, OpKind op, uint16_t minor) {
+  if (minor >= kMinorOfActivation || !infoOf(op).usesActivation()) return tiling;
+  tiling.activation = static_cast<ActivationKind>(tiling.flags & kActivationBits);
+  tiling.limit = {static_cast<uint16_t>(tiling.flags >> kLimitShift)};
+  tiling.flags &= ~kOldActivation;
+  return tiling;
+}
+
 std::vector<Family> loadFamilies(const fbs::Program& stored, Findings& findings) {
   auto families = loadAll<Family>(stored.families(), findings, "family", "families", kMaxFamilies);
   const auto tilings =
@@ -249,7 +257,10 @@ std::vector<Family> loadFamilies(const fbs::Program& stored, Findings& findings)
     findings.add(
         fmt::format("{} tilings, expected one for each of {} families", tilings.size(), families.size()));
   if (!findings.none()) return {};
-  for (size_t i = 0; i < families.size(); ++i) families[i].tiling = tilings[i];
+  for (size_t i = 0; i < families.size() && findings.none(); ++i) {
+    families[i].tiling = asOfNow(tilings[i], families[i].op, stored.seal()->minor());
+    Record(findings, "family", i, nullptr).known(families[i].tiling.activation, "activation");
+  }
   return families;
 }
 

@@ -1,8 +1,10 @@
+#include <algorithm>
 #include <cstring>
 #include <type_traits>
 #include <utility>
 
 #include "runtime/program/codec.h"
+#include "runtime/program/op_table.h"
 #include "runtime/program/program_generated.h"
 #include "runtime/program/seal.h"
 
@@ -21,11 +23,6 @@ To asStored(const From& from) {
   To to;
   std::memcpy(static_cast<void*>(&to), &from, sizeof to);
   return to;
-}
-
-template <class To, class From>
-To sameValue(From from) {
-  return static_cast<To>(from);
 }
 
 template <class Tag>
@@ -47,30 +44,28 @@ Offset<fbs::Entry> store(Builder& builder, const Entry& entry) {
 
 Offset<fbs::Region> store(Builder& builder, const Region& region) {
   const auto name = builder.CreateString(region.name);
-  return fbs::CreateRegion(builder, name, sameValue<fbs::Extent>(region.extent), region.stride,
-                           region.symmetric, region.saved);
+  return fbs::CreateRegion(builder, name, region.extent, region.stride, region.symmetric, region.saved);
 }
 
 Offset<fbs::Buffer> store(Builder& builder, const Buffer& buffer) {
   std::vector<fbs::Dim> shape;
-  for (const Dim& dim : buffer.shape) shape.emplace_back(dim.size, sameValue<fbs::Extent>(dim.extent));
+  for (const Dim& dim : buffer.shape) shape.emplace_back(dim.size, dim.extent);
   const auto name = builder.CreateString(buffer.name);
   const auto alias = builder.CreateString(buffer.alias);
   const auto dims = builder.CreateVectorOfStructs(shape.data(), shape.size());
-  return fbs::CreateBuffer(builder, name, alias, sameValue<fbs::DType>(buffer.type), dims,
-                           sameValue<fbs::Role>(buffer.role), buffer.region.value, buffer.offset);
+  return fbs::CreateBuffer(builder, name, alias, buffer.type, dims, buffer.role, buffer.region.value,
+                           buffer.offset);
 }
 
 Offset<fbs::Space> store(Builder& builder, const Space& space) {
   const auto name = builder.CreateString(space.name);
-  return fbs::CreateSpace(builder, name, sameValue<fbs::SpaceKind>(space.kind), space.slotSize, space.window);
+  return fbs::CreateSpace(builder, name, space.kind, space.slotSize, space.window);
 }
 
 Offset<fbs::EventArray> store(Builder& builder, const EventArray& event) {
   const auto name = builder.CreateString(event.name);
-  return fbs::CreateEventArray(builder, name, event.entry.value, sameValue<fbs::EventSpace>(event.space),
-                               sameValue<fbs::EventUnit>(event.unit),
-                               sameValue<fbs::ThresholdRule>(event.rule), event.factor, event.remote);
+  return fbs::CreateEventArray(builder, name, event.entry.value, event.space, event.unit, event.rule,
+                               event.factor, event.remote);
 }
 
 Offset<fbs::Family> store(Builder& builder, const Family& family) {
@@ -79,8 +74,7 @@ Offset<fbs::Family> store(Builder& builder, const Family& family) {
   const auto source = builder.CreateString(family.source);
   const auto reads = storeIds(builder, family.reads);
   const auto writes = storeIds(builder, family.writes);
-  return fbs::CreateFamily(builder, name, alias, source, family.entry.value,
-                           sameValue<fbs::OpKind>(family.op), sameValue<fbs::CoreKind>(family.core),
+  return fbs::CreateFamily(builder, name, alias, source, family.entry.value, family.op, family.core,
                            family.space.value, family.tiles, reads, writes);
 }
 
@@ -94,9 +88,8 @@ Offset<fbs::Lane> store(Builder& builder, const Lane& lane) {
   const auto name = builder.CreateString(lane.name);
   const auto seatEnds = builder.CreateVector(ends);
   const auto table = builder.CreateVectorOfStructs(records.data(), records.size());
-  return fbs::CreateLane(builder, name, lane.entry.value, lane.space.value,
-                         sameValue<fbs::CoreKind>(lane.core), lane.priority, lane.rotation, seatEnds, table,
-                         lane.firstCore);
+  return fbs::CreateLane(builder, name, lane.entry.value, lane.space.value, lane.core, lane.priority,
+                         lane.rotation, seatEnds, table, lane.firstCore);
 }
 
 // Encodes every element with store(builder, element), in order: the bytes follow from the program alone.
@@ -123,6 +116,13 @@ uint16_t minorOf(const TaskProgram& program) {
   for (const Buffer& buffer : program.buffers)
     for (const Dim& dim : buffer.shape) uses = uses || isNew(dim.extent);
   for (const EventArray& event : program.events) uses = uses || event.rule == ThresholdRule::kExpertsOfRank;
+  const auto hasActivation = [](const Family& family) {
+    const Tiling& t = family.tiling;
+    const bool otherwise =
+        family.op <= OpKind::MAX && infoOf(family.op).usesActivation() && (t.flags & kOldActivation) != 0;
+    return otherwise || t.activation != ActivationKind{} || t.limit.bits != 0;
+  };
+  if (std::any_of(program.families.begin(), program.families.end(), hasActivation)) return kMinorOfActivation;
   return uses ? 3 : 2;
 }
 

@@ -20,7 +20,7 @@
 namespace sluice {
 
 inline constexpr uint32_t kFormatMajor = 1;
-inline constexpr uint32_t kFormatMinor = 3;
+inline constexpr uint32_t kFormatMinor = 4;
 
 // Upper limits that every program keeps; decode and verify refuse more.
 inline constexpr int64_t kMaxRanks = 4096;
@@ -30,16 +30,6 @@ inline constexpr int64_t kMaxTokens = 1 << 22;
 inline constexpr int64_t kMaxDim = 1 << 20;  // any fixed dimension of a tensor except an expert axis
 
 // --- Extents -------------------------------------------------------------------------------------------
-
-// What a dimension is measured in. All but kFixed are known where the program runs only: those of routing at
-// bind, kExperts by the rank.
-enum class Extent : uint8_t {
-  kFixed = 0,    // a number
-  kTokens = 1,   // T: tokens of this rank
-  kRows = 2,     // R: rows this rank receives
-  kPairs = 3,    // P: valid (token, k) pairs of this rank, those with an expert id that is not -1
-  kExperts = 4,  // E: experts of this rank, where not all ranks own the same number; else that is a number
-};
 
 struct Dim {
   Extent extent = Extent::kFixed;
@@ -61,13 +51,6 @@ struct Region {
   friend bool operator==(const Region&, const Region&) = default;
 };
 
-enum class Role : uint8_t {
-  kInput = 0,   // bound by the caller, read only
-  kOutput = 1,  // bound by the caller, or (extent kRows) owned by the runtime and looked at after the run
-  kTemp = 2,    // lives in a region during one entry
-  kSaved = 3,   // lives in a region from the entry that writes it to the last that reads it
-};
-
 struct Buffer {
   std::string name;   // unique in the program; the tensor's name of the graph for inputs and outputs
   std::string alias;  // the reference name, or empty
@@ -81,17 +64,6 @@ struct Buffer {
 
 // --- Spaces and events ---------------------------------------------------------------------------------
 
-// What the tasks of a family are numbered by. Slots of a run-time space are dense: the live ones come first.
-enum class SpaceKind : uint8_t {
-  kTokens = 0,   // slots of `slotSize` tokens of this rank, in order
-  kRows = 1,     // slots of at most `slotSize` rows of one expert, in expected order of arrival
-  kSends = 2,    // pieces this rank sends: rows of one receiving slot that start here
-  kReturns = 3,  // pieces this rank received, each seen from the other side, by slot
-  kExperts = 4,  // experts of this rank, all of them, also those without rows
-  kOnce = 5,     // one slot, whatever the routing: what is summed over all tokens of this rank
-  kGroups = 6,   // neighbouring slots of rows of one expert: up to `slotSize` / that of rows, evenly dealt
-};
-
 struct Space {
   std::string name;
   SpaceKind kind = SpaceKind::kRows;
@@ -99,31 +71,6 @@ struct Space {
                          // Groups: a multiple, at least twice, of that of the rows space
   int32_t window = 1;    // slots that one run of a lane's table covers
   friend bool operator==(const Space&, const Space&) = default;
-};
-
-enum class EventSpace : uint8_t {
-  kOne = 0,      // a single counter
-  kRows = 1,     // one a slot of the rows space
-  kExperts = 2,  // one an expert of this rank
-  kTokens = 3,   // one a slot of the tokens space
-  kGroups = 4,   // one a slot of the groups space
-};
-
-enum class EventUnit : uint8_t {
-  kTasks = 0,  // a signal adds 1
-  kRows = 1,   // a signal adds the rows of its piece (tasks of sends and returns only)
-};
-
-enum class ThresholdRule : uint8_t {
-  kConstant = 0,        // factor
-  kRowsOfSlot = 1,      // rows of the slot (event space rows) or of the group (event space groups)
-  kSlotsOfExpert = 2,   // factor x slots of the expert (event space experts)
-  kRowsOfExpert = 3,    // rows of the expert (event space experts)
-  kValidPairs = 4,      // P (event space one)
-  kSlotsOfTokens = 5,   // factor x slots of the tokens space (event space one)
-  kSlotsOfGroup = 6,    // factor x slots of rows of the group (event space groups)
-  kGroupsOfExpert = 7,  // factor x groups of the expert (event space experts)
-  kExpertsOfRank = 8,   // factor x experts of this rank (event space one), where ranks own different numbers
 };
 
 // An array of counters that only grow within a step. An event is complete when it reaches its threshold;
@@ -143,45 +90,6 @@ struct EventArray {
 };
 
 // --- Families ------------------------------------------------------------------------------------------
-
-// Operands by position (`reads`, then `writes`); an optional one that is absent is BufferId{}. X is R in
-// spaces rows and groups, of which an op may have either, and T in space tokens, where a weight has no expert
-// axis E. E is a number where all ranks own as many experts. Types are bf16 but where it says so.
-//
-// clang-format off
-// | op                  | space          | reads                                        | writes                                        |
-// |---------------------|----------------|----------------------------------------------|-----------------------------------------------|
-// | dispatch            | sends          | tokens [T,H], weights? [T,K] f32             | rows [R,H], row weights? [R] f32              |
-// | gmm                 | rows, tokens   | a [X,K], b [E,K,N] or transposed [E,N,K]     | c [X,N]                                       |
-// | gmm weight grad     | experts, once  | a [X,M], b [X,N], row scale? [X] f32         | c [E,M,N] f32 or bf16                         |
-// | activation          | rows, tokens   | gate_up [X,2I]                               | act [X,I]                                     |
-// | activation grad     | rows, tokens   | act_grad [X,I], gate_up [X,2I], weights? [X] f32 | gate_up_grad [X,2I], weight grad? [X] f32 |
-// | combine return      | returns        | rows [R,H], row scalars? [R] f32             | returned [P,H], returned scalars? [P] f32     |
-// | combine sum         | tokens         | returned [P,H], weights? [T,K] f32, returned scalars? [P] f32 | tokens [T,H], token scalars? [T,K] f32 |
-// | add                 | rows, tokens   | a [X,N], b [X,N]                             | c [X,N] = a + b                               |
-// | scale               | rows, tokens   | a [X,N]                                      | c [X,N] = alpha a                             |
-// | gmm activation      | rows, tokens   | a [X,K], b [E,K,2I] or transposed [E,2I,K]   | act [X,I], gate_up? [X,2I]                    |
-// | gmm activation grad | rows, tokens   | a [X,K], b [E,K,I] or transposed [E,I,K], gate_up [X,2I], weights? [X] f32 | gate_up_grad [X,2I], weight grad? [X] f32 |
-// clang-format on
-//
-// dispatch and combine return write at the rank that owns the piece's other end. The last two are a gmm and
-// what reads its product, which stays in the task: it is rounded to bf16 as if it were stored, so that the
-// bits are those of the two families. A weight gradient adds all rows of its expert, or of this rank (once).
-enum class OpKind : uint8_t {
-  kDispatch = 0,
-  kGmm = 1,
-  kGmmWeightGrad = 2,
-  kActivation = 3,
-  kActivationGrad = 4,
-  kCombineReturn = 5,
-  kCombineSum = 6,
-  kAdd = 7,
-  kScale = 8,
-  kGmmActivation = 9,
-  kGmmActivationGrad = 10,
-};
-
-enum class CoreKind : uint8_t { kUnified = 0, kCube = 1, kVector = 2 };
 
 // One node after splitting: its tasks differ in slot (of `space`) and tile (0 .. tiles-1) only.
 struct Family {

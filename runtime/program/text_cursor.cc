@@ -73,14 +73,14 @@ float Cursor::decimal(std::string_view what) {
   return value;
 }
 
-size_t Cursor::wordIndex(Words words, std::string_view what) {
+size_t Cursor::wordIndex(const Words& words, std::string_view what) {
   const auto found = std::find(words.begin(), words.end(), token_.text);
   if (token_.kind == Token::Kind::kWord && found != words.end()) {
     take();
     return static_cast<size_t>(found - words.begin());
   }
   std::string list;
-  for (std::string_view word : words) list += fmt::format("{}{}", list.empty() ? "" : ", ", word);
+  for (const std::string& word : words) list += fmt::format("{}{}", list.empty() ? "" : ", ", word);
   failExpected(fmt::format("{}: one of {}", what, list));
   return 0;
 }

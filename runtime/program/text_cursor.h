@@ -54,7 +54,7 @@ class Cursor {
 
  private:
   // The index of the word that the token is; 0 after an error.
-  size_t wordIndex(Words words, std::string_view what);
+  size_t wordIndex(const Words& words, std::string_view what);
 
   std::string_view name_;
   Lexer lexer_;

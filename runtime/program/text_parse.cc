@@ -241,14 +241,25 @@ std::vector<BufferId> Parser::operands() {
 }
 
 Tiling Parser::tiling() {
-  std::array<int32_t, text::kTilingWords.size()> fields{};
-  for (size_t i = 0; i < fields.size(); ++i) {
-    if (!cursor_.accept(text::kTilingWords[i])) continue;
+  Tiling tiling;
+  const auto read = [&](auto& field) {
+    using Field = std::remove_reference_t<decltype(field)>;
+    if constexpr (std::is_same_v<Field, float>) {
+      field = cursor_.decimal("a number");
+    } else if constexpr (std::is_same_v<Field, BFloat16>) {
+      field.bits = static_cast<uint16_t>(std::bit_cast<uint32_t>(cursor_.decimal("a number")) >> 16);
+    } else if constexpr (std::is_same_v<Field, ActivationKind>) {
+      field = cursor_.word<ActivationKind>("an activation");
+    } else {
+      field = static_cast<Field>(cursor_.number<int32_t>("a number"));
+    }
+  };
+  text::forTilingFields(tiling, [&](const char* name, auto& field) {
+    if (!cursor_.accept(name)) return;
     cursor_.expectMark('=');
-    fields[i] = i == text::kAlphaField ? std::bit_cast<int32_t>(cursor_.decimal("a number"))
-                                       : cursor_.number<int32_t>("a number");
-  }
-  return std::bit_cast<Tiling>(fields);
+    read(field);
+  });
+  return tiling;
 }
 
 void Parser::family() {

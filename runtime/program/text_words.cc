@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstring>
 
 #include "runtime/base/utf8.h"
+#include "runtime/program/space_table.h"
 
 namespace sluice::text {
 namespace {
@@ -14,6 +16,8 @@ namespace {
 constexpr std::array<std::string_view, 16> kReserved = {
     "none",   "program", "target", "options", "graph",  "symbol", "limits", "region",
     "buffer", "entry",   "space",  "event",   "family", "lane",   "task",   "seat"};
+
+constexpr uint32_t kZero = 0;
 
 bool isLetter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
 bool isDigit(char c) { return c >= '0' && c <= '9'; }
@@ -23,11 +27,15 @@ std::string dimText(const Dim& dim) {
   return dim.size == 0 ? word(dim.extent) : fmt::format("{}:{}", word(dim.extent), dim.size);
 }
 
+std::string valueText(int32_t value) { return std::to_string(value); }
+std::string valueText(uint32_t flags) { return std::to_string(static_cast<int32_t>(flags)); }
 // The shortest decimal number that parses to the same bits; those bits where it is none.
-std::string alphaText(float alpha) {
-  return std::isfinite(alpha) ? fmt::format("{}", alpha)
-                              : fmt::format("0x{:08x}", std::bit_cast<uint32_t>(alpha));
+std::string valueText(float value) {
+  return std::isfinite(value) ? fmt::format("{}", value)
+                              : fmt::format("0x{:08x}", std::bit_cast<uint32_t>(value));
 }
+std::string valueText(ActivationKind kind) { return word(kind); }
+std::string valueText(BFloat16 value) { return valueText(toFloat(value)); }
 
 // How a character, or one byte that is none, stands in quotes.
 std::string escaped(std::string_view character, bool valid) {
@@ -76,14 +84,11 @@ std::string quoteName(std::string_view name) {
 }
 
 std::string tilingText(const Tiling& tiling) {
-  static_assert(sizeof(Tiling) == kTilingWords.size() * sizeof(int32_t));
-  const auto fields = std::bit_cast<std::array<int32_t, kTilingWords.size()>>(tiling);
   std::string text;
-  for (size_t i = 0; i < fields.size(); ++i) {
-    if (fields[i] == 0) continue;
-    const std::string value = i == kAlphaField ? alphaText(tiling.alpha) : std::to_string(fields[i]);
-    text += fmt::format("{}{}={}", text.empty() ? "" : " ", kTilingWords[i], value);
-  }
+  forTilingFields(tiling, [&](const char* name, const auto& field) {
+    if (std::memcmp(&field, &kZero, sizeof field) == 0) return;
+    text += fmt::format("{}{}={}", text.empty() ? "" : " ", name, valueText(field));
+  });
   return text;
 }
 
@@ -100,13 +105,9 @@ std::string regionText(const Region& region) {
 }
 
 std::string eventText(const EventArray& event) {
-  const bool hasFactor =
-      event.factor != 0 || event.rule == ThresholdRule::kConstant ||
-      event.rule == ThresholdRule::kSlotsOfExpert || event.rule == ThresholdRule::kSlotsOfTokens ||
-      event.rule == ThresholdRule::kSlotsOfGroup || event.rule == ThresholdRule::kGroupsOfExpert ||
-      event.rule == ThresholdRule::kExpertsOfRank;
+  const bool shown = event.factor != 0 || (event.rule <= ThresholdRule::MAX && hasFactor(event.rule));
   return fmt::format("[{}] counts {} to {}{}{}", word(event.space), word(event.unit), word(event.rule),
-                     hasFactor ? fmt::format("({})", event.factor) : "", event.remote ? " remote" : "");
+                     shown ? fmt::format("({})", event.factor) : "", event.remote ? " remote" : "");
 }
 
 }  // namespace sluice::text

@@ -2,7 +2,6 @@
 // Shared by printing, parsing and diff.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -14,10 +13,13 @@
 
 namespace sluice::text {
 
-// Fields of a Tiling, in its order; each is 4 bytes.
-inline constexpr std::array<std::string_view, 8> kTilingWords = {"m",      "n",     "k",     "tile_m",
-                                                                 "tile_n", "flags", "alpha", "reserved"};
-inline constexpr size_t kAlphaField = 6;  // the one that is a float
+// Calls visit(word, field) for each field of a Tiling, in its order.
+template <class T, class Visit>
+void forTilingFields(T& tiling, const Visit& visit) {
+  visit("m", tiling.m), visit("n", tiling.n), visit("k", tiling.k);
+  visit("tile_m", tiling.tileM), visit("tile_n", tiling.tileN), visit("flags", tiling.flags);
+  visit("alpha", tiling.alpha), visit("activation", tiling.activation), visit("limit", tiling.limit);
+}
 
 // Words that begin a statement, and `none`: as names they are written in quotes.
 bool isReserved(std::string_view word);
@@ -31,7 +33,7 @@ std::string quoteName(std::string_view name);
 // Always in quotes.
 std::string quote(std::string_view string);
 
-// What differs from 0, as "n=64 k=32 alpha=0.5"; empty if nothing does.
+// What differs from 0, as "n=64 k=32 alpha=0.5 activation=geglu"; empty if nothing does.
 std::string tilingText(const Tiling& tiling);
 
 // "BF16 [R, 1536]"

@@ -7,101 +7,24 @@
 namespace sluice::verify_parts {
 namespace {
 
-// Whether the index follows from the task. A piece belongs to a slot of the receiving rank: to a sender it
-// gives an index there only, to the receiver (returns) one here only.
-bool canWait(SpaceKind task, EventSpace event) {
-  switch (task) {
-    case SpaceKind::kTokens:
-      return event == EventSpace::kOne || event == EventSpace::kTokens;
-    case SpaceKind::kRows:
-    case SpaceKind::kReturns:
-      return event != EventSpace::kTokens;
-    case SpaceKind::kSends:
-    case SpaceKind::kOnce:
-      return event == EventSpace::kOne;
-    case SpaceKind::kExperts:
-      return event == EventSpace::kOne || event == EventSpace::kExperts;
-    case SpaceKind::kGroups:  // of several slots: none is its own
-      return event == EventSpace::kOne || event == EventSpace::kExperts || event == EventSpace::kGroups;
-  }
-  return false;
-}
-
-// As canWait, and only where some threshold rule can say what is delivered: nothing counts, for example,
-// all live slots of a rank.
-bool canSignal(SpaceKind task, EventSpace event) {
-  switch (task) {
-    case SpaceKind::kTokens:
-      return event == EventSpace::kTokens || event == EventSpace::kOne;
-    case SpaceKind::kRows:
-    case SpaceKind::kSends:
-      return event == EventSpace::kRows || event == EventSpace::kExperts || event == EventSpace::kGroups;
-    case SpaceKind::kReturns:
-      return event == EventSpace::kOne;
-    case SpaceKind::kExperts:
-      return event == EventSpace::kOne || event == EventSpace::kExperts;
-    case SpaceKind::kOnce:
-      return event == EventSpace::kOne;
-    case SpaceKind::kGroups:
-      return event == EventSpace::kGroups || event == EventSpace::kExperts;
-  }
-  return false;
-}
-
-struct Threshold {
-  ThresholdRule rule;
-  int64_t factor;
-  friend bool operator==(const Threshold&, const Threshold&) = default;
-};
-
 std::string thresholdText(const Threshold& t) {
-  const bool counted = t.rule == ThresholdRule::kConstant || t.rule == ThresholdRule::kSlotsOfExpert ||
-                       t.rule == ThresholdRule::kSlotsOfTokens || t.rule == ThresholdRule::kSlotsOfGroup ||
-                       t.rule == ThresholdRule::kGroupsOfExpert || t.rule == ThresholdRule::kExpertsOfRank;
-  return counted || t.factor != 0 ? fmt::format("{} (factor {})", nameOf(t.rule), t.factor)
-                                  : std::string(nameOf(t.rule));
-}
-
-// What producers of one space deliver, by tasks (`tiles` in all of them together) or by rows.
-Threshold delivered(const TaskProgram& program, const EventArray& event, SpaceKind producers, int64_t tiles) {
-  if (event.unit == EventUnit::kRows) {
-    if (event.space == EventSpace::kRows || event.space == EventSpace::kGroups)
-      return {ThresholdRule::kRowsOfSlot, 0};
-    if (event.space == EventSpace::kExperts) return {ThresholdRule::kRowsOfExpert, 0};
-    return {ThresholdRule::kValidPairs, 0};
-  }
-  if (producers == SpaceKind::kRows && event.space == EventSpace::kExperts)
-    return {ThresholdRule::kSlotsOfExpert, tiles};
-  if (producers == SpaceKind::kRows && event.space == EventSpace::kGroups)
-    return {ThresholdRule::kSlotsOfGroup, tiles};
-  if (producers == SpaceKind::kGroups && event.space == EventSpace::kExperts)
-    return {ThresholdRule::kGroupsOfExpert, tiles};
-  if (producers == SpaceKind::kExperts && event.space == EventSpace::kOne) {
-    if (program.expertsDiffer()) return {ThresholdRule::kExpertsOfRank, tiles};
-    return {ThresholdRule::kConstant, tiles * program.mostExperts()};
-  }
-  if (producers == SpaceKind::kTokens && event.space == EventSpace::kOne)
-    return {ThresholdRule::kSlotsOfTokens, tiles};
-  return {ThresholdRule::kConstant, tiles};
+  const std::string_view rule = phraseOf(t.rule);
+  return hasFactor(t.rule) || t.factor != 0 ? fmt::format("{} (factor {})", rule, t.factor)
+                                            : std::string(rule);
 }
 
 Status checkHeader(const TaskProgram& program, EventId id) {
   const EventArray& event = program.at(id);
-  const auto known = [](auto value, auto last) {
-    return static_cast<uint32_t>(value) <= static_cast<uint32_t>(last);
-  };
   if (!inRange(event.entry, program.entries))
     return fail("event '{}' belongs to entry {}, but the program declares {} entries", event.name,
                 event.entry.value, program.entries.size());
-  if (!known(event.space, EventSpace::kGroups))
+  if (event.space > EventSpace::MAX)
     return fail("event '{}': space {} is not known", event.name, static_cast<int>(event.space));
-  if (!known(event.unit, EventUnit::kRows))
+  if (event.unit > EventUnit::MAX)
     return fail("event '{}': unit {} is not known", event.name, static_cast<int>(event.unit));
-  if (!known(event.rule, ThresholdRule::kExpertsOfRank))
+  if (event.rule > ThresholdRule::MAX)
     return fail("event '{}': threshold rule {} is not known", event.name, static_cast<int>(event.rule));
-  const bool grouped = std::any_of(program.spaces.begin(), program.spaces.end(),
-                                   [](const Space& space) { return space.kind == SpaceKind::kGroups; });
-  if (event.space == EventSpace::kGroups && !grouped)
+  if (event.space == EventSpace::kGroups && findSpace(program, SpaceKind::kGroups) == nullptr)
     return fail("{} is of groups of slots, but the program has no such space", nameOf(program, id));
   return {};
 }
@@ -122,7 +45,7 @@ Status checkProducers(const TaskProgram& program, EventId id, const EventUse& us
                   program.at(use.producers.front()).name, nameOf(kind), program.at(family).name, nameOf(own));
     tiles += program.at(family).tiles;
   }
-  const bool remote = writesRemotely(kind);
+  const bool remote = isRemote(kind);
   if (event.remote != remote)
     return fail("{} is {}remote, but {} signals {}", where, event.remote ? "" : "not ",
                 nameOf(program, use.producers.front()), remote ? "other ranks" : "its own rank");
@@ -132,7 +55,8 @@ Status checkProducers(const TaskProgram& program, EventId id, const EventUse& us
   if (remote && use.producers.size() > 1)
     return fail("{} is signalled by {} and by {}: rows are counted for one family only", where,
                 nameOf(program, use.producers[0]), nameOf(program, use.producers[1]));
-  const Threshold found{event.rule, event.factor}, expected = delivered(program, event, kind, tiles);
+  const Threshold found{event.rule, event.factor},
+      expected = delivered(program, event.space, event.unit, kind, tiles);
   if (found != expected)
     return fail("{} has threshold {}, but {} delivers {}", where, thresholdText(found),
                 nameOf(program, use.producers.front()), thresholdText(expected));
@@ -180,7 +104,7 @@ Status checkArrivals(const TaskProgram& program, const std::vector<EventUse>& us
   for (const EventUse& use : uses)
     for (FamilyId family : use.producers) announced[family.value] = true;
   for (uint32_t i = 0; i < announced.size(); ++i)
-    if (!announced[i] && writesRemotely(kindOf(program, FamilyId{i})))
+    if (!announced[i] && isRemote(kindOf(program, FamilyId{i})))
       return fail("{} writes at other ranks, but signals no event: they cannot tell when all has arrived",
                   nameOf(program, FamilyId{i}));
   return {};

@@ -52,7 +52,7 @@ class Hash {
   }
   void one(const Tiling& t) {
     value(t.m), value(t.n), value(t.k), value(t.tileM), value(t.tileN), value(t.flags);
-    value(std::bit_cast<int32_t>(t.alpha)), value(t.reserved);
+    value(std::bit_cast<int32_t>(t.alpha)), value(t.activation), value(t.limit.bits);
   }
   void one(const Family& f) {
     add(f.name), add(f.alias), add(f.source), add(f.entry), value(f.op), value(f.core), add(f.space);

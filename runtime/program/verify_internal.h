@@ -15,7 +15,9 @@
 #include <vector>
 
 #include "runtime/base/expected.h"
+#include "runtime/program/coverage.h"
 #include "runtime/program/program.h"
+#include "runtime/program/space_table.h"
 #include "runtime/program/verify.h"
 #include "runtime/program/words.h"
 
@@ -40,7 +42,6 @@ std::string nameOf(const TaskProgram& program, FamilyId id);
 std::string nameOf(const TaskProgram& program, EventId id);
 inline std::string nameOf(SpaceKind kind) { return text::word(kind); }
 inline std::string nameOf(EventSpace space) { return text::word(space); }
-std::string_view nameOf(ThresholdRule rule);
 // "BF16 [R, 1536]"
 std::string shapeText(DType type, const std::vector<Dim>& shape);
 
@@ -49,16 +50,9 @@ bool inRange(Id<Tag> id, const std::vector<T>& table) {
   return id.value < table.size();
 }
 
-// The largest value of an extent for any routing; kFixed: 1.
-int64_t largestExtent(const TaskProgram& program, Extent extent);
-
 // Bytes of one element of the first dimension; kFixed: of the whole buffer. -1: more than kMaxBytes.
 int64_t unitBytes(const Buffer& buffer);
 
-// Sends and returns write at the rank of their piece's other end; all others at their own.
-inline bool writesRemotely(SpaceKind kind) {
-  return kind == SpaceKind::kSends || kind == SpaceKind::kReturns;
-}
 inline SpaceKind kindOf(const TaskProgram& program, FamilyId id) {
   return program.at(program.at(id).space).kind;
 }
@@ -100,11 +94,6 @@ Status checkEvents(const TaskProgram& program, const std::vector<EventUse>& uses
 Expected<std::vector<FamilyOrder>> orderFamilies(const TaskProgram& program,
                                                  const std::vector<FamilyTable>& tables,
                                                  const std::vector<EventUse>& uses);
-
-// How much of another family is done when a task starts: its tasks that have rows of the slot, group or
-// expert of this one, or all. Scopes of a task with no slot of rows and no expert (tokens) are kSlot, its own
-// slot of tokens, and kAll; those of one in groups are kGroup and wider.
-enum class Scope : uint8_t { kNone = 0, kSlot = 1, kGroup = 2, kExpert = 3, kAll = 4 };
 
 // covers(c, p): the scope at which all tasks of p that write at this rank are done when a task of c
 // starts. Where p is in space sends or returns these are the arrivals, and not p's own tasks of this rank.

@@ -21,7 +21,7 @@ struct Place {
 
 // A lane is for neighbouring cores of one kind, which the program has, all of them or some.
 Status checkSeats(const TaskProgram& program, const Lane& lane) {
-  if (static_cast<uint32_t>(lane.core) > static_cast<uint32_t>(CoreKind::kVector))
+  if (lane.core > CoreKind::MAX)
     return fail("lane '{}': core kind {} is not known", lane.name, static_cast<int>(lane.core));
   const int64_t cores = program.coresOf(lane.core), first = lane.firstCore;
   const auto seats = static_cast<int64_t>(lane.seats.size());

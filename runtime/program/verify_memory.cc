@@ -35,45 +35,11 @@ Status addWriter(const TaskProgram& program, FamilyId id, BufferId bufferId, Wri
       return fail("{} writes buffer '{}', which {} writes too", where, buffer.name, nameOf(program, other));
   }
   const bool symmetric = buffer.region && program.at(buffer.region).symmetric;
-  if (writesRemotely(kindOf(program, id)) && !symmetric)
+  if (isRemote(kindOf(program, id)) && !symmetric)
     return fail("{} writes buffer '{}' at other ranks, but it does not lie in a symmetric region", where,
                 buffer.name);
   writers[bufferId.value].push_back(id);
   return {};
-}
-
-// How far a reader's task looks at a buffer: what it must cover of the writer.
-Scope neededScope(SpaceKind reader, Extent extent) {
-  switch (extent) {
-    case Extent::kRows:
-      if (reader == SpaceKind::kGroups) return Scope::kGroup;
-      return reader == SpaceKind::kExperts ? Scope::kExpert : Scope::kSlot;
-    case Extent::kTokens:
-      return reader == SpaceKind::kTokens ? Scope::kSlot : Scope::kAll;
-    case Extent::kFixed:
-    case Extent::kExperts:
-      return reader == SpaceKind::kRows || reader == SpaceKind::kGroups ? Scope::kExpert  // by expert
-                                                                        : Scope::kAll;
-    case Extent::kPairs:
-      return Scope::kAll;
-  }
-  return Scope::kAll;
-}
-
-std::string_view scopeText(Scope scope) {
-  switch (scope) {
-    case Scope::kNone:
-      return "nothing";
-    case Scope::kSlot:
-      return "its slot";
-    case Scope::kGroup:
-      return "its group of slots";
-    case Scope::kExpert:
-      return "its expert";
-    case Scope::kAll:
-      return "all slots";
-  }
-  return "?";
 }
 
 // A buffer that no family of the reader's entry writes.
@@ -104,7 +70,7 @@ Status checkRead(const TaskProgram& program, FamilyId id, BufferId bufferId, con
     return program.at(other).entry == program.at(id).entry;
   });
   if (writer == all.end()) return checkReadAcross(program, id, buffer, all);
-  const Scope needed = neededScope(kindOf(program, id), buffer.shape[0].extent);
+  const Scope needed = scopeToRead(kindOf(program, id), buffer.shape[0].extent);
   const Scope found = coverage.covers(id, *writer);
   if (found >= needed) return {};
   return fail(

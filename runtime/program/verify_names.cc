@@ -48,53 +48,13 @@ std::string nameOf(const TaskProgram& program, EventId id) {
   return fmt::format("event '{}' of entry '{}'", event.name, program.at(event.entry).name);
 }
 
-std::string_view nameOf(ThresholdRule rule) {
-  switch (rule) {
-    case ThresholdRule::kConstant:
-      return "constant";
-    case ThresholdRule::kRowsOfSlot:
-      return "rows of the slot";
-    case ThresholdRule::kSlotsOfExpert:
-      return "constant x slots of the expert";
-    case ThresholdRule::kRowsOfExpert:
-      return "rows of the expert";
-    case ThresholdRule::kValidPairs:
-      return "valid pairs";
-    case ThresholdRule::kSlotsOfTokens:
-      return "constant x slots of tokens";
-    case ThresholdRule::kSlotsOfGroup:
-      return "constant x slots of the group";
-    case ThresholdRule::kGroupsOfExpert:
-      return "constant x groups of the expert";
-    case ThresholdRule::kExpertsOfRank:
-      return "constant x experts of the rank";
-  }
-  return "?";
-}
-
 std::string shapeText(DType type, const std::vector<Dim>& shape) {
-  std::string text = fmt::format("{} [", dtypeName(type));
+  std::string result = fmt::format("{} [", dtypeName(type));
   for (size_t i = 0; i < shape.size(); ++i) {
-    if (i > 0) text += ", ";
-    switch (shape[i].extent) {
-      case Extent::kFixed:
-        text += std::to_string(shape[i].size);
-        break;
-      case Extent::kTokens:
-        text += 'T';
-        break;
-      case Extent::kRows:
-        text += 'R';
-        break;
-      case Extent::kPairs:
-        text += 'P';
-        break;
-      case Extent::kExperts:
-        text += 'E';
-        break;
-    }
+    if (i > 0) result += ", ";
+    result += shape[i].extent == Extent::kFixed ? std::to_string(shape[i].size) : text::word(shape[i].extent);
   }
-  return text + ']';
+  return result + ']';
 }
 
 int64_t unitBytes(const Buffer& buffer) {
@@ -104,24 +64,6 @@ int64_t unitBytes(const Buffer& buffer) {
     bytes *= buffer.shape[i].size;
   }
   return bytes;
-}
-
-int64_t largestExtent(const TaskProgram& program, Extent extent) {
-  const int64_t tokens = program.maxTokens;
-  switch (extent) {
-    case Extent::kFixed:
-      return 1;
-    case Extent::kTokens:
-      return tokens;
-    // Experts of a token are distinct: at most so many of them live at one rank.
-    case Extent::kRows:
-      return program.ranks * tokens * std::min(program.topK, program.mostExperts());
-    case Extent::kPairs:
-      return tokens * program.topK;
-    case Extent::kExperts:
-      return program.mostExperts();
-  }
-  return 1;
 }
 
 }  // namespace sluice::verify_parts

@@ -25,41 +25,22 @@ int64_t endOf(const Buffer& buffer) { return buffer.offset + unitBytes(buffer); 
 // Whether buffers of one region have bytes of its stride in common.
 bool overlap(const Buffer& a, const Buffer& b) { return a.offset < endOf(b) && b.offset < endOf(a); }
 
-// How much of family `user` must be done before `writer` may reuse the memory that both know as elements
-// of this extent: what has rows of the writer's slot or group. kNone: no event can tell, for a rank never
-// learns when its own sends and returns are done with what they read.
-Scope reuseScope(SpaceKind writer, SpaceKind user, Extent extent) {
-  switch (extent) {
-    case Extent::kRows:
-      if (user == SpaceKind::kExperts) return Scope::kExpert;
-      return writer == SpaceKind::kGroups ? Scope::kGroup : Scope::kSlot;
-    case Extent::kTokens:
-      return user == SpaceKind::kTokens ? Scope::kSlot : Scope::kAll;
-    case Extent::kPairs:
-    case Extent::kFixed:
-      return Scope::kAll;  // elements of different buffers do not lie alike
-    case Extent::kExperts:
-      return Scope::kAll;  // as weights whose number is fixed
-  }
-  return Scope::kAll;
-}
-
 // Whether `later` is written when all of `earlier` is done with; else the family that may not be done.
 bool isBehind(const TaskProgram& program, const Use& later, const Use& earlier, const Coverage& coverage,
               FamilyId& missing) {
   const Extent extent = program.at(later.buffer).shape[0].extent;
   // What is written by other ranks may arrive as soon as the entry begins.
   missing = later.writer;
-  if (!later.writer || writesRemotely(kindOf(program, later.writer))) return false;
+  if (!later.writer || isRemote(kindOf(program, later.writer))) return false;
   const auto done = [&](FamilyId user) {
     missing = user;
     return coverage.covers(later.writer, user) >=
-           reuseScope(kindOf(program, later.writer), kindOf(program, user), extent);
+           scopeToReuse(kindOf(program, later.writer), kindOf(program, user), extent);
   };
   if (earlier.writer && !done(earlier.writer)) return false;
   for (FamilyId reader : earlier.readers) {
     missing = reader;
-    if (writesRemotely(kindOf(program, reader)) || !done(reader)) return false;
+    if (isRemote(kindOf(program, reader)) || !done(reader)) return false;
   }
   return true;
 }

@@ -12,16 +12,6 @@
 namespace sluice::verify_parts {
 namespace {
 
-// Slot-local: producers and consumer are of one space and the event is indexed by that space's slot.
-// All producers of an event are of one space (checkEvents).
-bool isSlotLocal(SpaceKind producer, SpaceKind consumer, EventSpace event) {
-  if (producer != consumer) return false;
-  return (event == EventSpace::kRows && producer == SpaceKind::kRows) ||
-         (event == EventSpace::kTokens && producer == SpaceKind::kTokens) ||
-         (event == EventSpace::kGroups && producer == SpaceKind::kGroups) ||
-         (event == EventSpace::kExperts && producer == SpaceKind::kExperts);
-}
-
 class Sorter {
  public:
   Sorter(const TaskProgram& program, const std::vector<FamilyTable>& tables,

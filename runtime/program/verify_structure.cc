@@ -12,21 +12,16 @@ Status checkRange(std::string_view what, int64_t value, int64_t low, int64_t hig
   return fail("{} is {}, expected {} to {}", what, value, low, high);
 }
 
-template <class Enum>
-bool known(Enum value, Enum last) {
-  return static_cast<uint32_t>(value) <= static_cast<uint32_t>(last);
-}
-
 Status checkShape(const TaskProgram& program, const Buffer& buffer) {
-  if (!known(buffer.type, DType::kI64))
+  if (buffer.type > DType::MAX)
     return fail("buffer '{}': element type {} is not known", buffer.name, static_cast<int>(buffer.type));
-  if (!known(buffer.role, Role::kSaved))
+  if (buffer.role > Role::MAX)
     return fail("buffer '{}': role {} is not known", buffer.name, static_cast<int>(buffer.role));
   if (buffer.shape.empty() || buffer.shape.size() > 3)
     return fail("buffer '{}' has {} dimensions, expected 1 to 3", buffer.name, buffer.shape.size());
   for (size_t i = 0; i < buffer.shape.size(); ++i) {
     const Dim& dim = buffer.shape[i];
-    if (!known(dim.extent, Extent::kExperts))
+    if (dim.extent > Extent::MAX)
       return fail("buffer '{}': extent {} of dimension {} is not known", buffer.name,
                   static_cast<int>(dim.extent), i);
     if (dim.extent == Extent::kExperts && !program.expertsDiffer())
@@ -130,9 +125,9 @@ Status checkLimits(const TaskProgram& program) {
 }
 
 Status checkSpaces(const TaskProgram& program) {
-  std::array<const Space*, 7> byKind{};
+  std::array<const Space*, static_cast<size_t>(SpaceKind::MAX) + 1> byKind{};
   for (const Space& space : program.spaces) {
-    if (!known(space.kind, SpaceKind::kGroups))
+    if (space.kind > SpaceKind::MAX)
       return fail("space '{}': kind {} is not known", space.name, static_cast<int>(space.kind));
     const Space*& place = byKind[static_cast<size_t>(space.kind)];
     if (place != nullptr)
@@ -169,7 +164,7 @@ Status checkSpaces(const TaskProgram& program) {
 
 Status checkBuffers(const TaskProgram& program) {
   for (const Region& region : program.regions) {
-    if (!known(region.extent, Extent::kExperts))
+    if (region.extent > Extent::MAX)
       return fail("region '{}': extent {} is not known", region.name, static_cast<int>(region.extent));
     if (region.extent == Extent::kExperts && !program.expertsDiffer())
       return fail("region '{}' is measured in experts of a rank, but all have {}, expected a number of bytes",

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "runtime/program/space_table.h"
+
 namespace sluice {
 namespace {
 
@@ -348,19 +350,7 @@ int64_t liveSlots(const RoutingTables& tables, SpaceKind space) {
 }
 
 int64_t liveEvents(const RoutingTables& tables, EventSpace events) {
-  switch (events) {
-    case EventSpace::kOne:
-      return 1;
-    case EventSpace::kGroups:
-      return liveSlots(tables, SpaceKind::kGroups);
-    case EventSpace::kRows:
-      return liveSlots(tables, SpaceKind::kRows);
-    case EventSpace::kExperts:
-      return liveSlots(tables, SpaceKind::kExperts);
-    case EventSpace::kTokens:
-      return liveSlots(tables, SpaceKind::kTokens);
-  }
-  return 0;
+  return liveSlots(tables, spaceOf(events));
 }
 
 int64_t eventIndex(const RoutingTables& tables, SpaceKind space, int64_t slot, EventSpace events) {
@@ -371,13 +361,13 @@ int64_t eventIndex(const RoutingTables& tables, SpaceKind space, int64_t slot, E
       return slot;
     case EventSpace::kGroups:
       if (space == SpaceKind::kGroups) return slot;
-      return isPieces(space) ? pieceOf(tables, space, slot).group : tables.groupOf[slot];
+      return isRemote(space) ? pieceOf(tables, space, slot).group : tables.groupOf[slot];
     case EventSpace::kRows:
-      return isPieces(space) ? pieceOf(tables, space, slot).slot : slot;
+      return isRemote(space) ? pieceOf(tables, space, slot).slot : slot;
     case EventSpace::kExperts:
       if (space == SpaceKind::kExperts) return slot;
       if (space == SpaceKind::kGroups) return tables.groups[slot].expert;
-      return isPieces(space) ? pieceOf(tables, space, slot).expert : tables.slots[slot].expert;
+      return isRemote(space) ? pieceOf(tables, space, slot).expert : tables.slots[slot].expert;
   }
   return 0;
 }

@@ -119,7 +119,6 @@ void buildReceived(const RoutingShape& shape, int32_t rank, const AllCounts& ofO
 // ranks after this one.
 void orderSends(int32_t ranks, int32_t rank, std::vector<Piece>& sends);
 
-inline bool isPieces(SpaceKind space) { return space == SpaceKind::kSends || space == SpaceKind::kReturns; }
 inline const Piece& pieceOf(const RoutingTables& tables, SpaceKind space, int64_t slot) {
   return (space == SpaceKind::kSends ? tables.sends : tables.returns)[static_cast<size_t>(slot)];
 }

@@ -1,8 +1,6 @@
 #include "runtime/trace/task_work.h"
 
-#include "ops/gmm/tiling.h"
-#include "ops/gmm_activation/tiling.h"
-#include "ops/gmm_weight_grad/tiling.h"
+#include "runtime/program/op_table.h"
 
 namespace sluice {
 namespace {
@@ -23,18 +21,30 @@ double rowBytes(const TaskProgram& program, const std::vector<BufferId>& ids) {
 }
 
 TaskWork weightGradWork(const TaskProgram& program, const Family& family, int32_t tile, double rows) {
-  const auto [mRange, nRange] = ops::weightGradTile(family.tiling, tile);
+  const auto [mRange, nRange] = tileOf(family.op, family.tiling, tile);
   const double m = mRange.length(), n = nRange.length();
   const double element = static_cast<double>(dtypeBytes(program.at(family.writes[0]).type));
-  const double passes = ops::weightGradAccumulates(family.tiling) ? 2 : 1;
+  const double passes = accumulates(family) ? 2 : 1;
   return {2 * rows * m * n,
           2 * rows * (m + n) + passes * element * m * n + rows * rowBytes(program, family.reads[2])};
 }
 
-// A product of `columns` columns of the weight; `others` bytes a row go with it beside a and c.
-TaskWork productWork(const Tiling& tiling, double rows, double columns, double others) {
-  const double k = tiling.k;
-  return {2 * rows * k * columns, 2 * (rows * k + k * columns) + rows * others};
+// Rows of `columns` of the n columns of matrices beside a: those the product gives or meets.
+double matrixBytes(const TaskProgram& program, const Family& family, double columns) {
+  double bytes = 0;
+  const auto add = [&](BufferId id) {
+    if (id && program.at(id).shape.size() == 2) bytes += rowBytes(program, id) * columns / family.tiling.n;
+  };
+  for (size_t i = 2; i < family.reads.size(); ++i) add(family.reads[i]);
+  for (BufferId id : family.writes) add(id);
+  return bytes;
+}
+
+TaskWork productWork(const TaskProgram& program, const Family& family, int32_t tile, double rows) {
+  const double columns = tileOf(family.op, family.tiling, tile).n.length();
+  const double k = family.tiling.k, ofWeight = columns * infoOf(family.op).weightParts;
+  return {2 * rows * k * ofWeight,
+          2 * (rows * k + k * ofWeight) + rows * matrixBytes(program, family, columns)};
 }
 
 }  // namespace
@@ -42,36 +52,15 @@ TaskWork productWork(const Tiling& tiling, double rows, double columns, double o
 TaskWork workOf(const TaskProgram& program, FamilyId id, int32_t tile, int64_t rowCount) {
   const Family& family = program.at(id);
   const double rows = static_cast<double>(rowCount);
-  const double bf16 = 2;
-  switch (family.op) {
-    case OpKind::kDispatch:
-    case OpKind::kCombineReturn:
-      return {0, 2 * rows * rowBytes(program, family.writes)};
-    case OpKind::kCombineSum:
-      return {0, rows * (program.topK * rowBytes(program, family.reads[0]) +
-                         rowBytes(program, family.writes) + rowBytes(program, family.reads[1]))};
-    case OpKind::kGmm: {
-      const double columns = ops::gmmTileColumns(family.tiling, tile).length();
-      return productWork(family.tiling, rows, columns, bf16 * columns);
-    }
-    case OpKind::kGmmActivation: {
-      const double columns = ops::fusedTileColumns(family.tiling, tile).length();
-      const double kept = family.writes[1] ? 2 * columns : 0;
-      return productWork(family.tiling, rows, 2 * columns, bf16 * (columns + kept));
-    }
-    case OpKind::kGmmActivationGrad: {
-      const double columns = ops::fusedTileColumns(family.tiling, tile).length();
-      return productWork(family.tiling, rows, columns, bf16 * 4 * columns);
-    }
-    case OpKind::kGmmWeightGrad:
-      return weightGradWork(program, family, tile, rows);
-    case OpKind::kActivation:
-    case OpKind::kActivationGrad:
-    case OpKind::kAdd:
-    case OpKind::kScale:
-      return {0, rows * (rowBytes(program, family.reads) + rowBytes(program, family.writes))};
-  }
-  return {};
+  const OpInfo& op = infoOf(family.op);
+  if (op.weightParts > 0) return productWork(program, family, tile, rows);
+  if (op.isSum()) return weightGradWork(program, family, tile, rows);
+  const double read = rowBytes(program, family.reads), written = rowBytes(program, family.writes);
+  if (op.vector == VectorWork::kNone) return {0, 2 * rows * written};
+  if (op.vector == VectorWork::kWeightedSum)
+    return {0, rows * (program.topK * rowBytes(program, family.reads[0]) + written +
+                       rowBytes(program, family.reads[1]))};
+  return {0, rows * (read + written)};
 }
 
 }  // namespace sluice

@@ -5,7 +5,7 @@
 #include <filesystem>
 
 #include "runtime/program/codec.h"
-#include "tools/evaluate/accumulated.h"
+#include "runtime/program/op_table.h"
 #include "tools/evaluate/output_errors.h"
 
 namespace sluice {
@@ -34,7 +34,7 @@ LayerData makeGraphData(const Program& program, const tools::InputsSpec& spec) {
       std::vector<int64_t> shape;
       for (const Dim& dim : buffer.shape) shape.push_back(tables.sizeAt(rank, dim, tokens));
       tools::Tensor tensor(buffer.type, std::move(shape));
-      if (tools::isAccumulated(tables, {i}))
+      if (isAccumulated(tables, {i}))
         std::memcpy(tensor.data(), data.inputs[rank].at(buffer.name).data(), tensor.bytes());
       else if (tensor.bytes() > 0)
         std::memset(tensor.data(), 0xa5, tensor.bytes());

@@ -9,9 +9,9 @@
 #include <random>
 #include <thread>
 
+#include "runtime/program/op_table.h"
 #include "tests/testing/faulty_transport.h"
 #include "tests/testing/layer_run.h"
-#include "tools/evaluate/accumulated.h"
 
 namespace sluice {
 namespace {
@@ -121,7 +121,7 @@ RandomStep randomStep(const TaskProgram& program, uint64_t seed) {
         step.inputs[rank].emplace(buffer.name, randomTensor(buffer, shape, random));
       if (buffer.role != Role::kOutput || buffer.region) continue;
       tools::Tensor output(buffer.type, shape);
-      const int pattern = tools::isAccumulated(program, BufferId{b}) ? 0 : 0xa5;
+      const int pattern = isAccumulated(program, BufferId{b}) ? 0 : 0xa5;
       if (output.bytes() > 0) std::memset(output.data(), pattern, output.bytes());
       step.outputs[rank].emplace(buffer.name, std::move(output));
     }

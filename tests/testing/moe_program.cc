@@ -5,7 +5,6 @@
 #include <string>
 #include <utility>
 
-#include "ops/gmm_activation/tiling.h"
 #include "tests/testing/program_builder.h"
 
 namespace sluice {
@@ -83,10 +82,10 @@ class Builder : private ProgramBuilder {
   }
 
   Tiling columns(int32_t n, int32_t k, bool transposed) const {
-    return {0, n, k, 0, s_.tileN, transposed ? 1u : 0u, 0, 0};
+    return {0, n, k, 0, s_.tileN, transposed ? 1u : 0u, 0};
   }
-  static Tiling width(int32_t n, int32_t k = 0) { return {0, n, k, 0, 0, 0, 0, 0}; }
-  Tiling grad(int32_t m, int32_t n) const { return {m, n, 0, s_.tileM, s_.tileN, 0, 0, 0}; }
+  static Tiling width(int32_t n, int32_t k = 0) { return {0, n, k, 0, 0, 0, 0}; }
+  Tiling grad(int32_t m, int32_t n) const { return {m, n, 0, s_.tileM, s_.tileN, 0, 0}; }
   int32_t gradTiles(int32_t m, int32_t n) const { return ceilDiv(m, s_.tileM) * ceilDiv(n, s_.tileN); }
 
   void forward() {
@@ -215,7 +214,7 @@ class Builder : private ProgramBuilder {
               OpKind::kGmmActivationGrad,
               products_,
               1,
-              {0, i, h, 0, i, ops::kFusedTransposedWeight, 0, 0},
+              {0, i, h, 0, i, 4},
               {b.rowsDy, downWeight_, gateUp_, b.rowWeights},
               {b.gateUpGrad, b.rowWeightGrad},
               {arrived},

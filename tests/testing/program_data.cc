@@ -8,7 +8,7 @@
 #include <random>
 #include <stdexcept>
 
-#include "ops/gmm_weight_grad/tiling.h"
+#include "runtime/program/op_table.h"
 #include "runtime/program/verify.h"
 #include "tools/evaluate/evaluate.h"
 
@@ -16,14 +16,6 @@ namespace sluice {
 namespace {
 
 using Random = std::mt19937;
-
-bool isAccumulated(const TaskProgram& program, BufferId id) {
-  for (const Family& family : program.families)
-    if (family.op == OpKind::kGmmWeightGrad && family.writes[0] == id &&
-        ops::weightGradAccumulates(family.tiling))
-      return true;
-  return false;
-}
 
 // Weights have variance 1 / fan-in, all else is of order 1.
 void fillRandom(tools::Tensor& tensor, Random& random) {

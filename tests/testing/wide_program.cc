@@ -1,9 +1,5 @@
 #include "tests/testing/wide_program.h"
 
-#include "ops/activation/tiling.h"
-#include "ops/gmm/tiling.h"
-#include "ops/gmm_activation/tiling.h"
-#include "ops/gmm_weight_grad/tiling.h"
 #include "tests/testing/program_builder.h"
 
 namespace sluice {
@@ -89,7 +85,7 @@ class WideBuilder : private ProgramBuilder {
   EventSpace eventsOf(SpaceId space) const { return inRows(space) ? EventSpace::kRows : EventSpace::kTokens; }
   int32_t tilesOf(int32_t n) const { return ceilDiv(n, s_.base.tileN); }
 
-  EventId one(SpaceId space, const char* name, OpKind op, int32_t n, float alpha, uint32_t flags,
+  EventId one(SpaceId space, const char* name, OpKind op, int32_t n, float alpha, ActivationKind activation,
               std::vector<BufferId> reads, std::vector<BufferId> writes, std::array<EventId, 2> waits,
               int32_t priority, EventId extra = {}) {
     const EventId finished = done(name, eventsOf(space), 1);
@@ -97,7 +93,7 @@ class WideBuilder : private ProgramBuilder {
             op,
             space,
             1,
-            {0, n, 0, 0, 0, flags, alpha, 0},
+            {0, n, 0, 0, 0, 0, alpha, activation},
             std::move(reads),
             std::move(writes),
             waits,
@@ -109,12 +105,12 @@ class WideBuilder : private ProgramBuilder {
   EventId gmm(SpaceId space, const char* name, BufferId a, BufferId b, BufferId c, int32_t n, int32_t k,
               bool transposed, float alpha, EventId wait, int32_t priority, EventId extra = {}) {
     const EventId finished = done(name, eventsOf(space), tilesOf(n));
-    const uint32_t flags = transposed ? ops::kGmmTransposedWeight : 0;
+    const uint32_t flags = transposed ? 1 : 0;
     family({name,
             OpKind::kGmm,
             space,
             tilesOf(n),
-            {0, n, k, 0, s_.base.tileN, flags, alpha, 0},
+            {0, n, k, 0, s_.base.tileN, flags, alpha},
             {a, b},
             {c},
             {wait, EventId{}},
@@ -126,13 +122,13 @@ class WideBuilder : private ProgramBuilder {
   void weightGrad(SpaceId space, const char* name, BufferId a, BufferId b, int32_t m, int32_t n, DType type,
                   float alpha, EventId wait) {
     const BufferId grad = weight(name, m, n, space == experts_, Role::kOutput, type);
-    const uint32_t flags = s_.accumulate ? ops::kWeightGradAccumulate : 0;
+    const uint32_t flags = s_.accumulate ? 1 : 0;
     const int32_t tiles = ceilDiv(m, s_.base.tileM) * tilesOf(n);
     family({name,
             OpKind::kGmmWeightGrad,
             space,
             tiles,
-            {m, n, 0, s_.base.tileM, s_.base.tileN, flags, alpha, 0},
+            {m, n, 0, s_.base.tileM, s_.base.tileN, flags, alpha},
             {a, b, kNone},
             {grad},
             {wait, EventId{}},
@@ -141,7 +137,7 @@ class WideBuilder : private ProgramBuilder {
   }
 
   void forwardShared() {
-    const uint32_t geglu = ops::activationFlags(2, 0);
+    const ActivationKind geglu = ActivationKind::kGeglu;
     EventId acted;
     if (s_.base.fused) {
       acted = done("shared_up", EventSpace::kTokens, tilesOf(j_));
@@ -149,7 +145,7 @@ class WideBuilder : private ProgramBuilder {
               OpKind::kGmmActivation,
               tokens_,
               tilesOf(j_),
-              {0, j_, h_, 0, s_.base.tileN, geglu, kSharedFactor, 0},
+              {0, j_, h_, 0, s_.base.tileN, 0, kSharedFactor, geglu},
               {x_, sw_},
               {sharedAct_, sharedGateUp_},
               {},
@@ -171,14 +167,13 @@ class WideBuilder : private ProgramBuilder {
     const BufferId act = of(kDimR, "act", i_), out = of(kDimR, "down_out", h_);
     const BufferId routed = of(kDimT, "routed", h_), y = caller("y", DType::kBF16, h_, Role::kOutput);
     const EventId all = allTokens("xs_all", 1);
-    family(
-        {"xs", OpKind::kScale, tokens_, 1, {0, h_, 0, 0, 0, 0, kInputFactor, 0}, {x_}, {xs}, {}, {all}, 0});
+    family({"xs", OpKind::kScale, tokens_, 1, {0, h_, 0, 0, 0, 0, kInputFactor}, {x_}, {xs}, {}, {all}, 0});
     const EventId arrived = rowsArrived();
     family({"dispatch",
             OpKind::kDispatch,
             sends_,
             1,
-            {0, h_, 0, 0, 0, 0, 0, 0},
+            {0, h_, 0, 0, 0, 0, 0},
             {xs, kNone},
             {rowsX_, kNone},
             {all},
@@ -188,17 +183,17 @@ class WideBuilder : private ProgramBuilder {
     const EventId down = gmm(rows_, "adapt", rowsX_, a_, adapted_, r_, h_, false, 0, arrived, 8);
     const EventId up = gmm(rows_, "low", adapted_, b_, low, 2 * i_, r_, false, 0, down, 7);
     const EventId scaledDone =
-        one(rows_, "scaled", OpKind::kScale, 2 * i_, kAdapterFactor, 0, {low}, {scaled}, {up}, 6);
+        one(rows_, "scaled", OpKind::kScale, 2 * i_, kAdapterFactor, {}, {low}, {scaled}, {up}, 6);
     const EventId added =
-        one(rows_, "gate_up", OpKind::kAdd, 2 * i_, 0, 0, {base, scaled}, {gateUp_}, {based, scaledDone}, 6);
-    const EventId acted = one(rows_, "swiglu", OpKind::kActivation, i_, 0, 0, {gateUp_}, {act}, {added}, 5);
+        one(rows_, "gate_up", OpKind::kAdd, 2 * i_, 0, {}, {base, scaled}, {gateUp_}, {based, scaledDone}, 6);
+    const EventId acted = one(rows_, "swiglu", OpKind::kActivation, i_, 0, {}, {gateUp_}, {act}, {added}, 5);
     const EventId outDone = gmm(rows_, "down_proj", act, d_, out, h_, i_, false, 0, acted, 4);
     const EventId routedDone = combine(out, kNone, outDone, weights_, routed, kNone);
     family({"y",
             OpKind::kAdd,
             tokens_,
             1,
-            {0, h_, 0, 0, 0, 0, 0, 0},
+            {0, h_, 0, 0, 0, 0, 0},
             {routed, sharedOut_},
             {y},
             {routedDone, sharedDone_},
@@ -218,7 +213,7 @@ class WideBuilder : private ProgramBuilder {
             OpKind::kCombineReturn,
             returns_,
             1,
-            {0, h_, 0, 0, 0, 0, 0, 0},
+            {0, h_, 0, 0, 0, 0, 0},
             {rows, scalars},
             {back, backScalars},
             {wait},
@@ -229,7 +224,7 @@ class WideBuilder : private ProgramBuilder {
             OpKind::kCombineSum,
             tokens_,
             1,
-            {0, h_, s_.base.topK, 0, 0, 0, 0, 0},
+            {0, h_, s_.base.topK, 0, 0, 0, 0},
             {back, weights, backScalars},
             {tokens, tokenScalars},
             {arrived},
@@ -241,7 +236,7 @@ class WideBuilder : private ProgramBuilder {
   void backwardInputs() { dy_ = caller("dy", DType::kBF16, h_, Role::kInput); }
 
   void backwardShared() {
-    const uint32_t geglu = ops::activationFlags(2, 0);
+    const ActivationKind geglu = ActivationKind::kGeglu;
     const BufferId grad = of(kDimT, "shared_gate_up_grad", 2 * j_);
     sharedDx_ = of(kDimT, "shared_dx", h_);
     const EventId all = allTokens("shared_grads", s_.base.fused ? tilesOf(j_) : 1);
@@ -252,7 +247,7 @@ class WideBuilder : private ProgramBuilder {
               OpKind::kGmmActivationGrad,
               tokens_,
               tilesOf(j_),
-              {0, j_, h_, 0, s_.base.tileN, geglu | ops::kFusedTransposedWeight, 0, 0},
+              {0, j_, h_, 0, s_.base.tileN, 4, 0, geglu},
               {dy_, sd_, sharedGateUp_, kNone},
               {grad, kNone},
               {},
@@ -286,7 +281,7 @@ class WideBuilder : private ProgramBuilder {
             OpKind::kDispatch,
             sends_,
             1,
-            {0, h_, 0, 0, 0, 0, 0, 0},
+            {0, h_, 0, 0, 0, 0, 0},
             {dy_, weights_},
             {rowsDy, rowWeights},
             {},
@@ -296,24 +291,24 @@ class WideBuilder : private ProgramBuilder {
     const EventId expertGrad = expertDone("expert_grad", 1),
                   expertLow = expertDone("expert_low", tilesOf(r_));
     const EventId gradDone =
-        one(rows_, "swiglu_grad", OpKind::kActivationGrad, i_, 0, 0, {actGrad, gateUp_, rowWeights},
+        one(rows_, "swiglu_grad", OpKind::kActivationGrad, i_, 0, {}, {actGrad, gateUp_, rowWeights},
             {grad, rowWeightGrad}, {actDone}, 8, expertGrad);
-    const EventId scaledDone =
-        one(rows_, "scaled_grad", OpKind::kScale, 2 * i_, kAdapterFactor, 0, {grad}, {scaled}, {gradDone}, 7);
+    const EventId scaledDone = one(rows_, "scaled_grad", OpKind::kScale, 2 * i_, kAdapterFactor, {}, {grad},
+                                   {scaled}, {gradDone}, 7);
     const EventId lowDone =
         gmm(rows_, "adapted_grad", scaled, b_, low, r_, 2 * i_, true, 0, scaledDone, 6, expertLow);
     const EventId baseDone = gmm(rows_, "base_dx", grad, w_, base, h_, 2 * i_, true, 0, gradDone, 5);
     const EventId adaptedDone = gmm(rows_, "adapted_dx", low, a_, adapted, h_, r_, true, 0, lowDone, 5);
     const EventId dxDone =
-        one(rows_, "rows_dx", OpKind::kAdd, h_, 0, 0, {base, adapted}, {rowsDx}, {baseDone, adaptedDone}, 4);
+        one(rows_, "rows_dx", OpKind::kAdd, h_, 0, {}, {base, adapted}, {rowsDx}, {baseDone, adaptedDone}, 4);
     const EventId summed = combine(rowsDx, rowWeightGrad, dxDone, kNone, routed, dWeights);
     const EventId scaledDx =
-        one(tokens_, "routed_dx", OpKind::kScale, h_, kInputFactor, 0, {routed}, {routedDx}, {summed}, 3);
+        one(tokens_, "routed_dx", OpKind::kScale, h_, kInputFactor, {}, {routed}, {routedDx}, {summed}, 3);
     family({"dx",
             OpKind::kAdd,
             tokens_,
             1,
-            {0, h_, 0, 0, 0, 0, 0, 0},
+            {0, h_, 0, 0, 0, 0, 0},
             {routedDx, sharedDx_},
             {dx},
             {scaledDx, sharedDone_},

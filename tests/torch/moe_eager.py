@@ -11,6 +11,8 @@ def activate(gate, up, kind, limit=None):
         gate, up = gate.clamp(max=limit), up.clamp(-limit, limit)
     if kind == "geglu":
         return torch.nn.functional.gelu(gate, approximate="tanh") * up
+    if kind == "squared_reglu":
+        return torch.relu(gate).square() * up
     return (torch.relu(gate) if kind == "reglu" else torch.nn.functional.silu(gate)) * up
 
 

@@ -11,7 +11,7 @@ from sluice_torch import cache
 
 class ValuesTest(MoETest):
     def test_every_activation_is_that_of_plain_pytorch(self):
-        for kind in ("swiglu", "swiglu_clamp", "geglu", "reglu"):
+        for kind in ("swiglu", "swiglu_clamp", "geglu", "reglu", "squared_reglu"):
             with self.subTest(kind):
                 layer = make(activation=kind, limit=0.5 if kind == "swiglu_clamp" else None)
                 self.check(layer, Batch())

@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include "runtime/api/context.h"
+#include "runtime/program/op_table.h"
 #include "tools/cli/command.h"
 #include "tools/cli/files.h"
 #include "tools/cli/run_tensors.h"

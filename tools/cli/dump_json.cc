@@ -100,8 +100,15 @@ void addEvents(const TaskProgram& p, Json& json) {
 }
 
 Json tilingOf(const Tiling& t) {
-  return {{"m", t.m},          {"n", t.n},         {"k", t.k},        {"tile_m", t.tileM},
-          {"tile_n", t.tileN}, {"flags", t.flags}, {"alpha", t.alpha}};
+  return {{"m", t.m},
+          {"n", t.n},
+          {"k", t.k},
+          {"tile_m", t.tileM},
+          {"tile_n", t.tileN},
+          {"flags", t.flags},
+          {"alpha", t.alpha},
+          {"activation", text::word(t.activation)},
+          {"limit", toFloat(t.limit)}};
 }
 
 void addFamilies(const TaskProgram& p, const TextSelection& selection, Json& json) {

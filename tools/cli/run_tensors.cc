@@ -7,9 +7,10 @@
 #include <cstring>
 #include <set>
 
+#include "runtime/program/op_table.h"
+#include "runtime/program/space_table.h"
 #include "runtime/program/words.h"
 #include "tools/cli/files.h"
-#include "tools/evaluate/accumulated.h"
 
 namespace sluice::tools {
 namespace {
@@ -186,14 +187,8 @@ double flopsOf(const TaskProgram& program, EntryId entry, int64_t rows, int64_t 
   double flops = 0;
   for (const Family& family : program.families) {
     if (family.entry != entry) continue;
-    const SpaceKind space = program.at(family.space).kind;
-    const bool dense = space == SpaceKind::kTokens || space == SpaceKind::kOnce;
-    const Tiling& t = family.tiling;
-    double products = 0;  // for each row
-    if (family.op == OpKind::kGmm || family.op == OpKind::kGmmActivationGrad) products = double(t.n) * t.k;
-    if (family.op == OpKind::kGmmActivation) products = 2.0 * t.n * t.k;
-    if (family.op == OpKind::kGmmWeightGrad) products = double(t.m) * t.n;
-    flops += 2 * products * static_cast<double>(dense ? tokens : rows);
+    const int64_t count = infoOf(program.at(family.space).kind).dense ? tokens : rows;
+    flops += static_cast<double>(productFlops(family.op, family.tiling)) * static_cast<double>(count);
   }
   return flops;
 }

@@ -9,7 +9,7 @@
 #include <random>
 #include <set>
 
-#include "tools/evaluate/accumulated.h"
+#include "runtime/program/op_table.h"
 #include "tools/evaluate/families.h"
 
 namespace sluice::tools {

@@ -3,22 +3,19 @@
 #include <algorithm>
 
 #include "ops/abi/activation.h"
-#include "ops/activation/tiling.h"
-#include "ops/gmm/tiling.h"
-#include "ops/gmm_weight_grad/tiling.h"
+#include "runtime/program/op_table.h"
+#include "runtime/program/space_table.h"
 #include "tools/moe/matmul.h"
 
 namespace sluice::tools {
 namespace {
-
-constexpr uint32_t kFusedTransposed = 4;  // Tiling::flags of a product with an activation in it
 
 // Rows begin .. end - 1 have the weight `weight`: an expert's, or the only one.
 struct Group {
   int64_t begin, end, weight;
 };
 
-double factorOf(const Family& family) { return family.tiling.alpha == 0 ? 1.0 : family.tiling.alpha; }
+double factorOf(const Family& family) { return alphaOf(family.tiling); }
 
 // One family at one rank.
 class FamilyAtRank {
@@ -31,7 +28,7 @@ class FamilyAtRank {
       case OpKind::kDispatch:
         return dispatch();
       case OpKind::kGmm:
-        return put(0, product(ops::gmmTransposed(f_.tiling)));
+        return put(0, product());
       case OpKind::kGmmWeightGrad:
         return weightGrad();
       case OpKind::kActivation:
@@ -47,12 +44,12 @@ class FamilyAtRank {
       case OpKind::kScale:
         return put(0, scale());
       case OpKind::kGmmActivation: {
-        const Values gateUp = product((f_.tiling.flags & kFusedTransposed) != 0);
+        const Values gateUp = product();
         put(0, activation(gateUp));
         return put(1, gateUp);
       }
       case OpKind::kGmmActivationGrad:
-        return activationGrad(product((f_.tiling.flags & kFusedTransposed) != 0), *read(2), read(3));
+        return activationGrad(product(), *read(2), read(3));
     }
   }
 
@@ -84,8 +81,7 @@ class FamilyAtRank {
   }
 
   std::vector<Group> groups() const {
-    const SpaceKind space = c_.program.at(f_.space).kind;
-    if (space == SpaceKind::kTokens || space == SpaceKind::kOnce) return {{0, c_.ranks[rank_].tokens, 0}};
+    if (infoOf(c_.program.at(f_.space).kind).dense) return {{0, c_.ranks[rank_].tokens, 0}};
     std::vector<Group> groups;
     for (size_t e = 0; e + 1 < rows_.expertBegin.size(); ++e)
       groups.push_back({rows_.expertBegin[e], rows_.expertBegin[e + 1], static_cast<int64_t>(e)});
@@ -108,7 +104,8 @@ class FamilyAtRank {
     put(1, std::move(weights));
   }
 
-  Values product(bool transposed) const {
+  Values product() const {
+    const bool transposed = isTransposed(f_.op, f_.tiling);
     const Values &a = *read(0), &b = *read(1);
     const int64_t k = a.rowLength();
     const int64_t n = b.shape[b.shape.size() - (transposed ? 2 : 1)];
@@ -155,7 +152,7 @@ class FamilyAtRank {
               .k = group.end - group.begin},
              c_.threads);
     const Values& before = *bufferAt(rank_, f_.writes[0]);
-    if (ops::weightGradAccumulates(f_.tiling) && !before.shape.empty())
+    if (accumulates(f_) && !before.shape.empty())
       for (size_t i = 0; i < grad.data.size(); ++i) grad.data[i] += before.data[i];
     put(0, std::move(grad));
   }
@@ -163,8 +160,7 @@ class FamilyAtRank {
   ops::ActivationPoint point(const Values& gateUp, int64_t row, int64_t i) const {
     const int64_t inter = gateUp.rowLength() / 2;
     const double* line = gateUp.data.data() + row * 2 * inter;
-    return ops::activationAt(static_cast<ops::ActivationKind>(ops::activationKindBits(f_.tiling)),
-                             ops::activationLimit(f_.tiling), line[i], line[inter + i]);
+    return ops::activationAt(f_.tiling.activation, toFloat(f_.tiling.limit), line[i], line[inter + i]);
   }
 
   Values activation(const Values& gateUp) const {

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "runtime/base/one_line.h"
-#include "tools/evaluate/accumulated.h"
+#include "runtime/program/op_table.h"
 #include "tools/moe/random.h"
 
 namespace sluice::tools {
@@ -121,10 +121,7 @@ void fillWeights(const TaskProgram& program, Tensor& tensor, Random random) {
 // The first product whose weight is `id`, as a forward entry comes before the backward; null: there is none.
 const Family* productWith(const TaskProgram& program, BufferId id) {
   for (const Family& family : program.families)
-    if ((family.op == OpKind::kGmm || family.op == OpKind::kGmmActivation ||
-         family.op == OpKind::kGmmActivationGrad) &&
-        family.reads[1] == id)
-      return &family;
+    if (infoOf(family.op).weightParts > 0 && family.reads[1] == id) return &family;
   return nullptr;
 }
 

@@ -8,6 +8,7 @@
 #include "compiler/analysis/cost/schedule_choice.h"
 #include "compiler/analysis/cost/seen_sizes.h"
 #include "compiler/analysis/cost/time_text.h"
+#include "runtime/program/op_table.h"
 
 namespace sluice {
 namespace {
@@ -83,7 +84,7 @@ class Chooser {
       add(kDecidedColumns, fixed_.tiles,
           fmt::format("tiles of at most {} columns of a product", sizes_.tiles.gmmColumns),
           why([](const CostSizes& s) { return int64_t{s.tiles.gmmColumns}; }, columnText));
-    if (has([](const CostFamily& f) { return f.op == OpKind::kGmmWeightGrad; }))
+    if (has([](const CostFamily& f) { return infoOf(f.op).isSum(); }))
       add(kDecidedGradTile, fixed_.tiles,
           fmt::format("tiles of at most {} of a weight gradient", gradText(sizes_)),
           why(
@@ -100,10 +101,7 @@ class Chooser {
   }
 
  private:
-  static bool isGmm(const CostFamily& family) {
-    return family.op == OpKind::kGmm || family.op == OpKind::kGmmActivation ||
-           family.op == OpKind::kGmmActivationGrad;
-  }
+  static bool isGmm(const CostFamily& family) { return infoOf(family.op).weightParts > 0; }
   std::string why(const std::function<int64_t(const CostSizes&)>& valueOf,
                   const std::function<std::string(const CostSizes&)>& text) const {
     return seen_.why(sizes_, valueOf, text);
@@ -162,15 +160,13 @@ class Chooser {
   }
 
   void chooseGradTile() {
-    const auto ofGrad = [](int32_t CostFamily::* length) {
-      return [length](const CostFamily& f) {
-        return f.op == OpKind::kGmmWeightGrad ? int64_t{f.*length} : int64_t{0};
-      };
+    const auto ofGrad = [](int32_t Tiling::* length) {
+      return [length](const CostFamily& f) { return infoOf(f.op).isSum() ? int64_t{f.*length} : int64_t{0}; };
     };
-    if (fixed_.tiles || !has([](const CostFamily& f) { return f.op == OpKind::kGmmWeightGrad; })) return;
+    if (fixed_.tiles || !has([](const CostFamily& f) { return infoOf(f.op).isSum(); })) return;
     const CostSizes start = sizes_;
-    for (int32_t rows : ladder(64, longest(ofGrad(&CostFamily::m))))
-      for (int32_t columns : ladder(64, longest(ofGrad(&CostFamily::n)))) {
+    for (int32_t rows : ladder(64, longest(ofGrad(&Tiling::m))))
+      for (int32_t columns : ladder(64, longest(ofGrad(&Tiling::n)))) {
         CostSizes sizes = start;
         sizes.tiles.weightGradRows = rows;
         sizes.tiles.weightGradColumns = columns;

@@ -5,13 +5,11 @@
 
 #include "compiler/analysis/cost/task.h"
 #include "compiler/analysis/events.h"
+#include "runtime/program/op_table.h"
+#include "runtime/program/space_table.h"
 
 namespace sluice {
 namespace {
-
-bool isProduct(OpKind op) {
-  return op == OpKind::kGmm || op == OpKind::kGmmActivation || op == OpKind::kGmmActivationGrad;
-}
 
 // Slots of one expert with that many rows, as bind cuts them: equal, and as few as the size allows.
 double slotsOf(double rows, int32_t slotRows) { return rows > 0 ? std::ceil(rows / slotRows) : 0; }
@@ -76,7 +74,7 @@ FamilyCost familyCost(const CostProblem& problem, const CostFamily& family, cons
     cost.product += batch.tasks * task.product;
     cost.memory += batch.tasks * task.memory;
   }
-  if (family.space == SpaceKind::kSends || family.space == SpaceKind::kReturns) {
+  if (isRemote(family.space)) {
     const double ranks = static_cast<double>(problem.step.ranks);
     cost.link = rows.rows * (ranks - 1) / ranks * family.n * 2;
   }
@@ -127,8 +125,7 @@ double entryCost(const CostProblem& problem, uint32_t entry, const Rates& rates,
     costs[pool].rest += uneven(families[f], cores) + doubt(families[f], cores);
     costs[pool].chain += chainEnd(family, families[f], cores);
     link += families[f].link;
-    if (family.space == SpaceKind::kExperts || family.space == SpaceKind::kOnce)
-      costs[pool].fill += families[f].seconds / cores;
+    if (infoOf(family.space).sums) costs[pool].fill += families[f].seconds / cores;
   }
   PoolCost most;
   double chain = 0;
@@ -166,24 +163,14 @@ CostProblem costProblemOf(const TaskProgram& program) {
   for (const Entry& entry : program.entries) problem.entries.push_back(entry.name);
   for (const Family& family : program.families) {
     CostFamily out;
+    static_cast<Tiling&>(out) = family.tiling;
     out.name = family.name;
     out.entry = family.entry.value;
     out.op = family.op;
     out.space = program.at(family.space).kind;
     out.core = family.core;
-    out.m = family.tiling.m;
-    out.n = family.tiling.n;
-    out.k = family.tiling.k;
-    out.tileM = family.tiling.tileM;
-    out.tileN = family.tiling.tileN;
-    const bool fused = family.op == OpKind::kGmmActivation || family.op == OpKind::kGmmActivationGrad;
-    out.transposed = (family.op == OpKind::kGmm && (family.tiling.flags & 1u) != 0) ||
-                     (fused && (family.tiling.flags & 4u) != 0);
-    out.accumulate = family.op == OpKind::kGmmWeightGrad && (family.tiling.flags & 1u) != 0;
-    const bool second = family.writes.size() > 1 && !family.writes[1].none();
-    out.wholeRows = family.op == OpKind::kGmmActivationGrad && second;
-    out.keepsProduct = family.op == OpKind::kGmmActivation && second;
-    if (family.op == OpKind::kGmmWeightGrad && !family.writes.empty() && family.writes[0])
+    out.wholeRows = needsWholeRows(family);
+    if (infoOf(family.op).isSum() && has(family.writes, 0))
       out.resultBytes = static_cast<int32_t>(dtypeBytes(program.at(family.writes[0]).type));
     problem.families.push_back(std::move(out));
   }
@@ -203,8 +190,7 @@ std::vector<CorePool> poolsOf(const CostProblem& problem) {
 size_t poolOf(const std::vector<CorePool>& pools, const CostFamily& family) {
   if (pools.size() == 1) return 0;
   if (family.core == CoreKind::kCube) return 0;
-  const bool sends = family.space == SpaceKind::kSends || family.space == SpaceKind::kReturns;
-  return sends ? pools.size() - 1 : 1;
+  return isRemote(family.space) ? pools.size() - 1 : 1;
 }
 
 int32_t coresOfKind(const CostProblem& problem, const CostFamily& family) {
@@ -212,28 +198,12 @@ int32_t coresOfKind(const CostProblem& problem, const CostFamily& family) {
   return std::max(1, family.core == CoreKind::kCube ? problem.cubeCores : problem.vectorCores);
 }
 
-int64_t tilesOf(const CostFamily& family) {
-  const auto pieces = [](int32_t length, int32_t tile) {
-    return tile > 0 ? (int64_t{length} + tile - 1) / tile : 1;
-  };
-  if (family.op == OpKind::kGmmWeightGrad)
-    return pieces(family.m, family.tileM) * pieces(family.n, family.tileN);
-  return isProduct(family.op) ? pieces(family.n, family.tileN) : 1;
-}
+int64_t tilesOf(const CostFamily& family) { return std::max<int64_t>(1, tilesOf(family.op, family)); }
 
 void cutBy(const CostSizes& sizes, CostProblem& problem) {
   problem.slotRows = sizes.slotRows;
   problem.tokenSlot = sizes.tokenSlot;
-  for (CostFamily& family : problem.families) {
-    if (family.op == OpKind::kGmmWeightGrad) {
-      family.tileM = evenTile(family.m, sizes.tiles.weightGradRows);
-      family.tileN = evenTile(family.n, sizes.tiles.weightGradColumns);
-    } else if (family.op == OpKind::kGmmActivation) {
-      family.tileN = evenTile(family.n, std::max(1, sizes.tiles.gmmColumns / 2));
-    } else if (isProduct(family.op)) {
-      family.tileN = family.wholeRows ? family.n : evenTile(family.n, sizes.tiles.gmmColumns);
-    }
-  }
+  for (CostFamily& family : problem.families) cutTiles(family.op, family.wholeRows, sizes.tiles, family);
 }
 
 LayerCost costOf(const CostProblem& problem, const Rates& rates, const ExpectedRows& rows) {

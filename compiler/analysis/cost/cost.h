@@ -22,21 +22,16 @@
 
 namespace sluice {
 
-// A family as the model sees it: sizes in elements, as in Tiling.
-struct CostFamily {
+// A family as the model sees it: what its tiling says, where it runs and what it waits for.
+struct CostFamily : Tiling {
   std::string name;
   uint32_t entry = 0;
   OpKind op = OpKind::kGmm;
   SpaceKind space = SpaceKind::kRows;
   CoreKind core = CoreKind::kUnified;
-  int32_t m = 0, n = 0, k = 0;
-  int32_t tileM = 0, tileN = 0;
-  bool transposed = false;
-  bool wholeRows = false;  // a fused gradient that needs all columns in one task
-  bool accumulate = false;
-  bool keepsProduct = false;  // a fused product that is stored too
-  int32_t resultBytes = 2;    // of an element of a weight gradient
-  Sync sync;                  // events of the problem
+  bool wholeRows = false;   // a fused gradient that needs all columns in one task
+  int32_t resultBytes = 2;  // of an element of a weight gradient
+  Sync sync;                // events of the problem
   friend bool operator==(const CostFamily&, const CostFamily&) = default;
 };
 

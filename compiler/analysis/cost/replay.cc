@@ -6,6 +6,7 @@
 #include <queue>
 
 #include "compiler/analysis/cost/task.h"
+#include "runtime/program/space_table.h"
 
 namespace sluice {
 namespace {
@@ -117,7 +118,7 @@ class Replayer {
     const ReplayView view = viewOf(problem_, step_, family.space, slot);
     SlotRun run;
     run.seconds = taskCost(family, view.rows, view.reuse, rates).seconds();
-    if (isPieces(family.space)) run.amount = view.rows;
+    if (isRemote(family.space)) run.amount = view.rows;
     if (view.leaves) run.bytes = view.rows * family.n * kBf16;
     const auto find = [&](const std::vector<EventId>& events, std::array<int64_t, 2>& out) {
       for (size_t i = 0; i < std::min<size_t>(events.size(), 2); ++i)

@@ -10,6 +10,7 @@
 
 #include "compiler/analysis/cost/seen_sizes.h"
 #include "compiler/analysis/cost/time_text.h"
+#include "runtime/program/space_table.h"
 
 namespace sluice {
 namespace {
@@ -18,9 +19,7 @@ constexpr int64_t kMostTasks = 1 << 13;  // of an entry that is replayed
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
-bool isGrad(const CostFamily& family) {
-  return family.space == SpaceKind::kExperts || family.space == SpaceKind::kOnce;
-}
+bool isGrad(const CostFamily& family) { return infoOf(family.space).sums; }
 
 std::string ruleText(LaneRule rule, bool hasGrads) {
   const bool fromEnd = rule == LaneRule::kFromEnd || rule == LaneRule::kFromEndWithGrads;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "runtime/program/op_table.h"
+
 namespace sluice {
 namespace {
 
@@ -43,7 +45,8 @@ Traffic gmmTraffic(const CostFamily& family, double rows, double columns, double
   const double weight = columns * family.k * kBf16, whole = width * family.k * kBf16;
   const double a = rows * family.k * kBf16, tiles = std::max(1.0, width / columns);
   const double first = 2 * whole <= rates.caches.shared ? 1 / reuse : 1;
-  const bool isWhole = family.transposed || tiles <= 1;  // a transposed weight has the sum in its rows
+  const bool isWhole =
+      isTransposed(family.op, family) || tiles <= 1;  // a transposed weight has the sum in its rows
   traffic.read = inRuns(rates, weight * first, columns * kBf16, isWhole) + a / tiles;
   if (whole > rates.caches.core) traffic.spilled += weight * (1 - first);
   if (a + weight > rates.caches.core / 2) traffic.spilled += a * (1 - 1 / tiles);
@@ -54,8 +57,8 @@ Traffic gmmTraffic(const CostFamily& family, double rows, double columns, double
 void addGmm(const CostFamily& family, double rows, double columns, double width, double reuse,
             const Rates& rates, TaskCost& cost, Traffic& traffic) {
   const MatrixRates& matrix = rates.matrix;
-  cost.product =
-      productSeconds(matrix, family.transposed ? matrix.gmmTransposed : matrix.gmm, rows, columns, family.k);
+  cost.product = productSeconds(matrix, isTransposed(family.op, family) ? matrix.gmmTransposed : matrix.gmm,
+                                rows, columns, family.k);
   traffic = gmmTraffic(family, rows, columns, width, reuse, rates);
 }
 
@@ -65,7 +68,7 @@ Traffic weightGradTraffic(const CostFamily& family, double rows, double m, doubl
   Traffic traffic;
   const double result = m * n * family.resultBytes;
   traffic.written = result;
-  traffic.read = family.accumulate ? result : 0;
+  traffic.read = (family.flags & infoOf(family.op).accumulate) != 0 ? result : 0;
   const double all = rows * (family.m + family.n) * kBf16, mine = rows * (m + n) * kBf16;
   const double tiles = std::max(1.0, double(family.m) / m * family.n / n);
   const double first = 2 * all <= rates.caches.shared ? all / tiles : mine;
@@ -92,54 +95,46 @@ double productSeconds(const MatrixRates& matrix, const ProductRate& rate, double
           rate.halfSum * rows * columns);
 }
 
+namespace {
+
+double vectorSeconds(VectorWork work, double elements, int32_t summands, const VectorRates& rates) {
+  switch (work) {
+    case VectorWork::kNone:
+      return 0;
+    case VectorWork::kActivation:
+      return elements / rates.activation;
+    case VectorWork::kActivationGrad:
+      return elements / rates.activationGrad;
+    case VectorWork::kScale:
+      return elements / rates.copy;
+    case VectorWork::kAdd:
+      return 2 * elements / rates.sum;
+    case VectorWork::kWeightedSum:
+      return elements * std::max(1, summands) / rates.sum;
+  }
+  return 0;
+}
+
+}  // namespace
+
 TaskCost taskCost(const CostFamily& family, double rows, double reuse, const TaskRates& rates) {
   const Rates& all = rates.all;
   const double n = family.n;
   TaskCost cost;
   Traffic traffic;
   cost.task = all.task;
-  switch (family.op) {
-    case OpKind::kGmm:
-      addGmm(family, rows, tileLength(n, family.tileN), n, reuse, all, cost, traffic);
-      break;
-    case OpKind::kGmmActivation: {
-      const double columns = tileLength(n, family.tileN);
-      addGmm(family, rows, 2 * columns, 2 * n, reuse, all, cost, traffic);
-      cost.vector = rows * columns / all.vector.activation;
-      break;
-    }
-    case OpKind::kGmmActivationGrad: {
-      const double columns = tileLength(n, family.tileN);
-      addGmm(family, rows, columns, n, reuse, all, cost, traffic);
-      cost.vector = rows * columns / all.vector.activationGrad;
-      break;
-    }
-    case OpKind::kGmmWeightGrad: {
-      const double m = tileLength(family.m, family.tileM), columns = tileLength(n, family.tileN);
-      cost.product = productSeconds(all.matrix, all.matrix.weightGrad, m, columns, rows);
-      traffic = weightGradTraffic(family, rows, m, columns, all);
-      break;
-    }
-    case OpKind::kActivation:
-      cost.vector = rows * n / all.vector.activation;
-      break;
-    case OpKind::kActivationGrad:
-      cost.vector = rows * n / all.vector.activationGrad;
-      break;
-    case OpKind::kDispatch:
-    case OpKind::kCombineReturn:
-      traffic.read = traffic.written = rows * n * kBf16;
-      break;
-    case OpKind::kScale:
-      cost.vector = rows * n / all.vector.copy;
-      break;
-    case OpKind::kAdd:
-      cost.vector = 2 * rows * n / all.vector.sum;
-      break;
-    case OpKind::kCombineSum:
-      cost.vector = rows * n * std::max(1, family.k) / all.vector.sum;
-      break;
+  const OpInfo& op = infoOf(family.op);
+  const double columns = op.usesTileN() ? tileLength(n, family.tileN) : n;
+  if (op.weightParts > 0) {
+    addGmm(family, rows, op.weightParts * columns, op.weightParts * n, reuse, all, cost, traffic);
+  } else if (op.isSum()) {
+    const double m = tileLength(family.m, family.tileM);
+    cost.product = productSeconds(all.matrix, all.matrix.weightGrad, m, columns, rows);
+    traffic = weightGradTraffic(family, rows, m, columns, all);
+  } else if (op.vector == VectorWork::kNone) {
+    traffic.read = traffic.written = rows * n * kBf16;
   }
+  cost.vector = vectorSeconds(op.vector, rows * columns, family.k, all.vector);
   const double moved = traffic.read / rates.read + traffic.written / rates.write +
                        (traffic.spilled > 0 ? traffic.spilled / all.caches.coreSpill : 0);
   cost.memory = std::max(0.0, moved - all.memory.overlap * (cost.product + cost.vector));

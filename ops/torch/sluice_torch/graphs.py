@@ -7,8 +7,7 @@ import dataclasses
 import math
 import struct
 
-# Activations by the names of the graph format; swiglu_clamp has a limit.
-ACTIVATIONS = ("swiglu", "swiglu_clamp", "geglu", "reglu")
+from .structure import ACTIVATIONS
 
 # What an input's gradient is called among the outputs of "backward".
 GRADIENTS = {"x": "dx", "expert_weights": "d_expert_weights"}

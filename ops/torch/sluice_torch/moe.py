@@ -37,7 +37,7 @@ class MoE(torch.nn.Module):
     no gradient. Where a parameter, also one of an adapter, has a float32 tensor `main_grad`, its gradient is added to
     that without rounding, and autograd has none for it.
 
-    activation   "swiglu", "swiglu_clamp" (with `limit`), "geglu" (tanh form) or "reglu"
+    activation   "swiglu" or another of structure.ACTIVATIONS; "swiglu_clamp" has a `limit`
     lora         sluice_torch.LoRAConfig: low-rank adapters, of which the parameters are trained instead of weights
     threads      workers, shared by all layers of a group; 0: as many as this rank's share of the machine
     max_tokens   most tokens of a step; memory is taken for those that there are

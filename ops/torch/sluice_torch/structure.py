@@ -15,10 +15,12 @@ class Unsupported(ValueError):
     """A block that looks like MoE but differs in something a layer of Sluice cannot keep."""
 
 
+# By the names of the graph format; swiglu_clamp has a limit.
 ACTIVATIONS = {
     "swiglu": lambda gate, up, limit: torch.nn.functional.silu(gate) * up,
     "geglu": lambda gate, up, limit: torch.nn.functional.gelu(gate, approximate="tanh") * up,
     "reglu": lambda gate, up, limit: torch.relu(gate) * up,
+    "squared_reglu": lambda gate, up, limit: torch.relu(gate).square() * up,
     "swiglu_clamp": lambda gate, up, limit: torch.nn.functional.silu(gate.clamp(max=limit)) * up.clamp(-limit, limit),
 }
 

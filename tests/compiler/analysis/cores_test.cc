@@ -2,21 +2,12 @@
 
 #include <catch2/catch.hpp>
 
+#include "runtime/program/op_table.h"
 #include "tests/testing/moe_program.h"
 #include "tests/testing/separate_cores.h"
 
 namespace sluice {
 namespace {
-
-TEST_CASE("cube cores multiply, vector cores do all else, and no core of either kind does both") {
-  CHECK(separateCoreOf(OpKind::kGmm) == CoreKind::kCube);
-  CHECK(separateCoreOf(OpKind::kGmmWeightGrad) == CoreKind::kCube);
-  CHECK(separateCoreOf(OpKind::kGmmActivation) == CoreKind::kUnified);
-  CHECK(separateCoreOf(OpKind::kGmmActivationGrad) == CoreKind::kUnified);
-  for (OpKind op : {OpKind::kDispatch, OpKind::kActivation, OpKind::kActivationGrad, OpKind::kCombineReturn,
-                    OpKind::kCombineSum, OpKind::kAdd, OpKind::kScale})
-    CHECK(separateCoreOf(op) == CoreKind::kVector);
-}
 
 TEST_CASE("tasks are dealt to the cores that the lanes of a valid program have") {
   for (int communication : {0, 1, 3}) {
@@ -26,7 +17,7 @@ TEST_CASE("tasks are dealt to the cores that the lanes of a valid program have")
       const CoreRange cores = coresFor(program, program.families[f], communication);
       CHECK(cores ==
             CoreRange{program.lanes[f].firstCore, static_cast<int32_t>(program.lanes[f].seats.size())});
-      CHECK(program.families[f].core == separateCoreOf(program.families[f].op));
+      CHECK(program.families[f].core == infoOf(program.families[f].op).core);
     }
   }
 }

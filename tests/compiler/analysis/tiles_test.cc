@@ -2,6 +2,8 @@
 
 #include <catch2/catch.hpp>
 
+#include "runtime/program/op_table.h"
+
 namespace sluice {
 namespace {
 
@@ -20,51 +22,44 @@ TEST_CASE("even tiles cover the length, keep the limit and leave no sliver") {
   CHECK(evenTile(1536, 256) == 256);
 }
 
+Tiling cut(OpKind op, Tiling tiling, bool wholeRows = false, const TileSizes& sizes = {}) {
+  cutTiles(op, wholeRows, sizes, tiling);
+  return tiling;
+}
+
 TEST_CASE("a gmm is cut along its columns") {
-  const FamilyShape shape = shapeGmm(1536, 2048, true, {});
-  CHECK(shape.tiles == 6);
-  CHECK(shape.tiling == Tiling{0, 1536, 2048, 0, 256, 1, 0, 0});
+  const Tiling tiling = cut(OpKind::kGmm, {.n = 1536, .k = 2048, .flags = 1, .alpha = 0.5F});
+  CHECK(tiling == Tiling{0, 1536, 2048, 0, 256, 1, 0.5F});
+  CHECK(tilesOf(OpKind::kGmm, tiling) == 6);
 }
 
 TEST_CASE("a weight gradient is cut both ways") {
-  const FamilyShape shape = shapeWeightGrad(768, 2050, {});
-  CHECK(shape.tiles == 3 * 9);
-  CHECK(shape.tiling == Tiling{768, 2050, 0, 256, 240, 0, 0, 0});
-  CHECK(shapeWeightGrad(768, 2050, {}, true).tiling == Tiling{768, 2050, 0, 256, 240, 1, 0, 0});
+  const Tiling tiling = cut(OpKind::kGmmWeightGrad, {.m = 768, .n = 2050});
+  CHECK(tiling == Tiling{768, 2050, 0, 256, 240});
+  CHECK(tilesOf(OpKind::kGmmWeightGrad, tiling) == 3 * 9);
 }
 
 TEST_CASE("the number of tiles does not wrap around") {
-  CHECK(shapeWeightGrad(1 << 20, 1 << 20, {1, 1, 1}).tiles == int64_t{1} << 40);
-}
-
-TEST_CASE("an activation carries its kind and limit") {
-  CHECK(shapeActivation(768, {2, 0}).tiling == Tiling{0, 768, 0, 0, 0, 2, 0, 0});
-  CHECK(shapeActivation(768, {1, 7}).tiling == Tiling{0, 768, 0, 0, 0, 0x40e00001, 0, 0});
+  const Tiling tiling = cut(OpKind::kGmmWeightGrad, {.m = 1 << 20, .n = 1 << 20}, false, {1, 1, 1});
+  CHECK(tilesOf(OpKind::kGmmWeightGrad, tiling) == int64_t{1} << 40);
 }
 
 TEST_CASE("a fused gmm has tiles of the activation, and one tile where it sums over whole rows") {
-  const FamilyShape shape = shapeGmmActivation(768, 2048, true, {1, 7}, {});
-  CHECK(shape.tiles == 6);
-  CHECK(shape.tiling == Tiling{0, 768, 2048, 0, 128, 0x40e00005, 0, 0});
-  const FamilyShape grad = shapeGmmActivationGrad(768, 2048, false, {2, 0}, false, {});
-  CHECK(grad.tiles == 3);
-  CHECK(grad.tiling == Tiling{0, 768, 2048, 0, 256, 2, 0, 0});
-  const FamilyShape whole = shapeGmmActivationGrad(770, 2048, false, {}, true, {});
-  CHECK(whole.tiles == 1);
-  CHECK(whole.tiling.tileN == 770);
+  CHECK(cut(OpKind::kGmmActivation, {.n = 768, .k = 2048}).tileN == 128);
+  CHECK(cut(OpKind::kGmmActivationGrad, {.n = 768, .k = 2048}).tileN == 256);
+  CHECK(cut(OpKind::kGmmActivationGrad, {.n = 770, .k = 2048}, true).tileN == 770);
 }
 
-TEST_CASE("a factor of 1 is not written down") {
-  CHECK(shapeGmm(16, 16, false, {}, 1).tiling.alpha == 0);
-  CHECK(shapeGmm(16, 16, false, {}, 0.5F).tiling.alpha == 0.5F);
-  CHECK(shapeWeightGrad(16, 16, {}, false, -2).tiling.alpha == -2);
-  CHECK(shapeScale(16, 3).tiling == Tiling{0, 16, 0, 0, 0, 0, 3, 0});
-  CHECK(shapeScale(16, 1).tiling.alpha == 0);
+TEST_CASE("a fused gmm keeps tiles of 16 columns where those of a gmm have fewer than 32") {
+  CHECK(cut(OpKind::kGmmActivation, {.n = 768}, false, {.gmmColumns = 24}).tileN == 16);
+  CHECK(cut(OpKind::kGmmActivation, {.n = 768}, false, {.gmmColumns = 8}).tileN == 8);
 }
 
-TEST_CASE("row families have one tile") {
-  CHECK(shapeRows(2048, 8).tiles == 1);
-  CHECK(shapeRows(2048, 8).tiling == Tiling{0, 2048, 8, 0, 0, 0, 0, 0});
+TEST_CASE("what is not a product has one tile") {
+  for (OpKind op : {OpKind::kDispatch, OpKind::kActivation, OpKind::kCombineSum, OpKind::kScale}) {
+    CHECK(cut(op, {.n = 2048, .k = 8}) == Tiling{0, 2048, 8});
+    CHECK(tilesOf(op, {.n = 2048, .k = 8}) == 1);
+  }
 }
 
 }  // namespace

@@ -223,27 +223,27 @@ TEST_CASE("activations are of the kind that the graph says") {
     options.fuse = {"none"};
     return compile(writeFile("kind.json", edited), smallTarget(), options);
   };
-  const auto flags = [&](const std::string& kind) {
+  const auto activations = [&](const std::string& kind) {
     const Expected<TaskProgram> program = with(kind);
     if (!program) FAIL(program.error().message);
-    std::set<uint32_t> found;
+    std::set<std::pair<ActivationKind, float>> found;
     for (const Family& family : program->families)
       if (family.op == OpKind::kActivation || family.op == OpKind::kActivationGrad)
-        found.insert(family.tiling.flags);
+        found.insert({family.tiling.activation, toFloat(family.tiling.limit)});
     return found;
   };
-  using Flags = std::set<uint32_t>;
-  CHECK(flags(R"("kind": "swiglu")") == Flags{0});
-  CHECK(flags(R"("kind": "swiglu_clamp", "limit": 7)") == Flags{0x40e00001});
-  CHECK(flags(R"("kind": "swiglu_clamp", "limit": 3.5)") == Flags{0x40600001});
-  CHECK(flags(R"("kind": "geglu")") == Flags{2});
-  CHECK(flags(R"("kind": "reglu")") == Flags{3});
+  using Found = std::set<std::pair<ActivationKind, float>>;
+  CHECK(activations(R"("kind": "swiglu")") == Found{{ActivationKind::kSwiglu, 0}});
+  CHECK(activations(R"("kind": "swiglu_clamp", "limit": 7)") == Found{{ActivationKind::kSwigluClamp, 7}});
+  CHECK(activations(R"("kind": "swiglu_clamp", "limit": 3.5)") == Found{{ActivationKind::kSwigluClamp, 3.5}});
+  CHECK(activations(R"("kind": "geglu")") == Found{{ActivationKind::kGeglu, 0}});
+  CHECK(activations(R"("kind": "squared_reglu")") == Found{{ActivationKind::kSquaredReglu, 0}});
   const auto message = [&](const std::string& kind) {
     const Expected<TaskProgram> program = with(kind);
     return program ? std::string("compiled") : program.error().message;
   };
   CHECK_THAT(message(R"("kind": "selu")"),
-             Contains("has kind 'selu', expected swiglu, swiglu_clamp, geglu, reglu"));
+             Contains("has kind 'selu', expected swiglu, swiglu_clamp, geglu, reglu, squared_reglu"));
   CHECK_THAT(message(R"("kind": "geglu", "limit": 7)"), Contains("has a limit, expected none"));
   CHECK_THAT(message(R"("kind": "swiglu_clamp")"), Contains("has no limit, expected one"));
   CHECK_THAT(message(R"("kind": "swiglu_clamp", "limit": 1e39)"),

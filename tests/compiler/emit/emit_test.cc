@@ -95,10 +95,10 @@ TEST_CASE("families carry their tiling, operands by position and source") {
   CHECK(family.source == "g.json:4:7");
   CHECK(family.alias == "other");
   CHECK(family.tiles == 2);
-  CHECK(family.tiling == Tiling{0, 48, 32, 0, 24, 1, 0, 0});
+  CHECK(family.tiling == Tiling{0, 48, 32, 0, 24, 1, 0});
   CHECK(family.reads == std::vector<BufferId>{BufferId{1}, BufferId{}});
   CHECK(family.writes == std::vector<BufferId>{BufferId{2}});
-  CHECK(program.families[1].tiling == Tiling{1, 2, 3, 4, 0, 0, 0, 0});
+  CHECK(program.families[1].tiling == Tiling{1, 2, 3, 4, 0, 0, 0});
   CHECK(program.families[1].core == CoreKind::kVector);
   CHECK(program.families[2].entry == EntryId{1});
 }

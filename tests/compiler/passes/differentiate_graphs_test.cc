@@ -8,6 +8,7 @@
 #include "compiler/passes/passes.h"
 #include "mlir/IR/MLIRContext.h"
 #include "mlir/Pass/PassManager.h"
+#include "runtime/program/words.h"
 
 namespace sluice {
 namespace {
@@ -65,7 +66,7 @@ TEST_CASE("a layer of every activation has a backward of seven nodes") {
                                    std::string("activation_grad ") + kind + "_grad", "gmm gate_grad",
                                    "gmm_weight_grad gate_up_weight_grad", "combine combine"});
     derived.module->walk([&](moe::ActivationGradOp op) {
-      CHECK(stringifyActivationKind(op.getKind()) == kind);
+      CHECK(text::word(op.getKind()) == kind);
       CHECK(op.getLimit().has_value() == (std::string(kind) == "swiglu_clamp"));
     });
   }

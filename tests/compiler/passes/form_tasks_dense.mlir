@@ -21,10 +21,10 @@ moe.graph @dense ranks = 2 experts = 4 top_k = 2 max_tokens = 64 symbols {} {
     // CHECK-NEXT: task.family gmm "dense" on "tokens" tiles = 3 <n = 40, k = 32, tile_n = 16, alpha = 5.000000e-01 : f32> core unified reads ["x", "wu"] writes ["dense.0"]
     %up = moe.gmm "dense"(%x, %wu) alpha 0.5 split <tokens, 8>
         : (!moe.tensor<T x 32 x bf16>, !moe.tensor<32 x 40 x bf16>) -> !moe.tensor<T x 40 x bf16>
-    // CHECK-NEXT: task.family activation "dense_act" on "tokens" tiles = 1 <n = 20, flags = 3> core unified reads ["dense.0"] writes ["dense_act.0"]
+    // CHECK-NEXT: task.family activation "dense_act" on "tokens" tiles = 1 <n = 20, activation = reglu> core unified reads ["dense.0"] writes ["dense_act.0"]
     %act = moe.activation "dense_act" reglu(%up) split <tokens, 8>
         : (!moe.tensor<T x 40 x bf16>) -> !moe.tensor<T x 20 x bf16>
-    // CHECK-NEXT: task.family activation_grad "dense_act_grad" on "tokens" tiles = 1 <n = 20, flags = 3> core unified reads ["dact", "dense.0", ""] writes ["dense_act_grad.0", ""]
+    // CHECK-NEXT: task.family activation_grad "dense_act_grad" on "tokens" tiles = 1 <n = 20, activation = reglu> core unified reads ["dact", "dense.0", ""] writes ["dense_act_grad.0", ""]
     %dup = moe.activation_grad "dense_act_grad" reglu(%dact, %up) split <tokens, 8>
         : (!moe.tensor<T x 20 x bf16>, !moe.tensor<T x 40 x bf16>) -> !moe.tensor<T x 40 x bf16>
     // CHECK-NEXT: task.family gmm_weight_grad "dense_grad" on "once" tiles = 4 <m = 32, n = 40, tile_m = 16, tile_n = 32, flags = 1, alpha = -2.000000e+00 : f32> core unified reads ["x", "dense_act_grad.0", ""] writes ["dwu"]

@@ -19,7 +19,8 @@ struct Kind {
 const std::vector<Kind> kKinds = {{"swiglu", ActivationKind::kSwiglu, 0},
                                   {"swiglu_clamp", ActivationKind::kSwigluClamp, 1.75f},
                                   {"geglu", ActivationKind::kGeglu, 0},
-                                  {"reglu", ActivationKind::kReglu, 0}};
+                                  {"reglu", ActivationKind::kReglu, 0},
+                                  {"squared_reglu", ActivationKind::kSquaredReglu, 0}};
 
 TEST_CASE("the activations have the values of their formulas") {
   const auto act = [](ActivationKind kind, double gate, double up) {
@@ -35,6 +36,8 @@ TEST_CASE("the activations have the values of their formulas") {
   }
   CHECK(act(ActivationKind::kReglu, 1.5, -2) == -3);
   CHECK(act(ActivationKind::kReglu, -1.5, -2) == 0);
+  CHECK(act(ActivationKind::kSquaredReglu, 1.5, -2) == -4.5);
+  CHECK(act(ActivationKind::kSquaredReglu, -1.5, -2) == 0);
 }
 
 TEST_CASE("the slopes of the activations are their finite differences") {
@@ -192,7 +195,9 @@ TEST_CASE("activations of every kind pass NaN and stay finite for the largest ga
       INFO(by.name << " " << k.name);
       constexpr int32_t kInter = 4;
       Bf16Matrix gateUp(1, 2 * kInter, 2 * kInter, kBf16NaN, false);
-      const float gates[kInter] = {NAN, 1e38f, -1e38f, 1};
+      // the largest whose activation is a number, too
+      const float largest = k.kind == ActivationKind::kSquaredReglu ? 1e19f : 1e38f;
+      const float gates[kInter] = {NAN, largest, -largest, 1};
       for (int32_t i = 0; i < kInter; ++i) {
         gateUp.at(0, i) = toBFloat16(gates[i]);
         gateUp.at(0, kInter + i) = i == 3 ? kBf16NaN : toBFloat16(0.5f);

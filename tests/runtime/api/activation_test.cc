@@ -3,7 +3,6 @@
 #include <cstdlib>
 
 #include "ops/abi/kernels.h"
-#include "ops/activation/tiling.h"
 #include "runtime/api/context.h"
 #include "tests/testing/layer_run.h"
 #include "tests/testing/moe_program.h"
@@ -20,7 +19,7 @@ struct Kind {
 TaskProgram withActivation(TaskProgram program, const Kind& k) {
   for (Family& family : program.families)
     if (family.op == OpKind::kActivation || family.op == OpKind::kActivationGrad)
-      family.tiling.flags = ops::activationFlags(static_cast<uint32_t>(k.kind), k.limit);
+      family.tiling.activation = k.kind, family.tiling.limit = toBFloat16(k.limit);
   return program;
 }
 
@@ -35,7 +34,8 @@ TEST_CASE("layers of every activation agree with double precision on every instr
   const Kind kinds[] = {{ops::ActivationKind::kSwigluClamp, 1.5f, 6e-2},
                         {ops::ActivationKind::kSwigluClamp, 7, 1.2e-2},
                         {ops::ActivationKind::kGeglu, 0, 1.2e-2},
-                        {ops::ActivationKind::kReglu, 0, 1.2e-2}};
+                        {ops::ActivationKind::kReglu, 0, 1.2e-2},
+                        {ops::ActivationKind::kSquaredReglu, 0, 1.2e-2}};
   const MoeShape shape{
       .ranks = 2, .experts = 8, .topK = 3, .hidden = 75, .intermediate = 51, .maxTokens = 90};
   for (const Kind& k : kinds) {
@@ -59,7 +59,7 @@ TEST_CASE("layers of every activation agree with double precision on every instr
 TEST_CASE("a program with two activations has no reference") {
   TaskProgram program = buildMoeProgram({});
   for (Family& family : program.families)
-    if (family.op == OpKind::kActivation) family.tiling.flags = ops::activationFlags(2, 0);
+    if (family.op == OpKind::kActivation) family.tiling.activation = ActivationKind::kGeglu;
   const auto dims = tools::moeDimsOf(program);
   REQUIRE_FALSE(dims.ok());
   CHECK_THAT(

@@ -112,7 +112,9 @@ TEST_CASE("random damage behind a matching seal never crashes the decoder, and w
     const Expected<TaskProgram> program = decode(bytes);
     if (!program.ok()) continue;
     ++accepted;
-    REQUIRE(*decode(encode(*program)) == *program);
+    // as bytes: a factor that is no number, which only verify() refuses, is not equal to itself
+    const Bytes once = encode(*program);
+    REQUIRE(encode(*decode(once)) == once);
   }
   CHECK(accepted > 100);  // else the damage did not get behind the seal
 }
@@ -185,7 +187,7 @@ TEST_CASE("a file whose tables overlap is refused") {
     const auto none = builder.CreateVector(std::vector<flatbuffers::Offset<fbs::Symbol>>());
     const std::vector<fbs::TaskRecord> records(1000);
     const auto ends = builder.CreateVector(std::vector<uint32_t>{1000});
-    const auto lane = fbs::CreateLane(builder, text, 0, 0, fbs::CoreKind::Unified, 0, 0, ends,
+    const auto lane = fbs::CreateLane(builder, text, 0, 0, CoreKind::kUnified, 0, 0, ends,
                                       builder.CreateVectorOfStructs(records));
     const auto lanes = builder.CreateVector(std::vector<flatbuffers::Offset<fbs::Lane>>(1000, lane));
     const auto empty = none.o;

@@ -10,7 +10,6 @@
 namespace sluice {
 namespace {
 
-constexpr uint32_t kClampAtTwo = 1u | 0x4000u << 16;
 constexpr int kLowRank = 3;
 
 class Builder : ProgramBuilder {
@@ -109,13 +108,17 @@ class Builder : ProgramBuilder {
   }
 
   Tiling product(int64_t n, int64_t k, uint32_t flags = 0, float alpha = 0) const {
-    return {0, static_cast<int32_t>(n), static_cast<int32_t>(k), 0, s_.tileN, flags, alpha, 0};
+    return {0, static_cast<int32_t>(n), static_cast<int32_t>(k), 0, s_.tileN, flags, alpha};
   }
   static Tiling width(int64_t n, int64_t k = 0, uint32_t flags = 0, float alpha = 0) {
-    return {0, static_cast<int32_t>(n), static_cast<int32_t>(k), 0, 0, flags, alpha, 0};
+    return {0, static_cast<int32_t>(n), static_cast<int32_t>(k), 0, 0, flags, alpha};
+  }
+  static Tiling clamped(Tiling tiling) {
+    tiling.activation = ActivationKind::kSwigluClamp, tiling.limit = toBFloat16(2);
+    return tiling;
   }
   Tiling weightGrad(int64_t m, int64_t n, float alpha = 0) const {
-    return {static_cast<int32_t>(m), static_cast<int32_t>(n), 0, s_.tileM, s_.tileN, 0, alpha, 0};
+    return {static_cast<int32_t>(m), static_cast<int32_t>(n), 0, s_.tileM, s_.tileN, 0, alpha};
   }
   int32_t tilesOf(int64_t n) const { return ceilDiv(static_cast<int32_t>(n), s_.tileN); }
 
@@ -165,13 +168,13 @@ class Builder : ProgramBuilder {
     const EventId acted = fused_ ? done("dense_up_act", EventSpace::kTokens, tilesOf(i_))
                                  : done("dense_act", EventSpace::kTokens, 1);
     if (fused_) {
-      add("dense_up_act", OpKind::kGmmActivation, tokens_, product(i_, h_, kClampAtTwo), {x_, denseUp_},
+      add("dense_up_act", OpKind::kGmmActivation, tokens_, clamped(product(i_, h_)), {x_, denseUp_},
           {denseAct_, denseGateUp_}, {}, {acted});
     } else {
       const EventId upDone = done("dense_up", EventSpace::kTokens, tilesOf(2 * i_));
       add("dense_up", OpKind::kGmm, tokens_, product(2 * i_, h_), {x_, denseUp_}, {denseGateUp_}, {},
           {upDone});
-      add("dense_act", OpKind::kActivation, tokens_, width(i_, 0, kClampAtTwo), {denseGateUp_}, {denseAct_},
+      add("dense_act", OpKind::kActivation, tokens_, clamped(width(i_)), {denseGateUp_}, {denseAct_},
           {upDone}, {acted});
     }
     const BufferId out = temp("dense_out", kDimT, h_);
@@ -253,14 +256,14 @@ class Builder : ProgramBuilder {
     const EventId gradAll = allTokens("dense_act_grad_all", tiles);
     BufferId actGrad;
     if (fused_) {
-      add("dense_act_grad", OpKind::kGmmActivationGrad, tokens_, product(i_, h_, kClampAtTwo | 4),
+      add("dense_act_grad", OpKind::kGmmActivationGrad, tokens_, clamped(product(i_, h_, 4)),
           {scaled_, denseDown_, denseGateUp_, none_}, {grad, none_}, {scaledDone_}, {gradDone, gradAll});
     } else {
       actGrad = temp("dense_act_grad_y", kDimT, i_);
       const EventId productDone = done("dense_act_grad_y", EventSpace::kTokens, tilesOf(i_));
       add("dense_act_grad_y", OpKind::kGmm, tokens_, product(i_, h_, 1), {scaled_, denseDown_}, {actGrad},
           {scaledDone_}, {productDone});
-      add("dense_act_grad", OpKind::kActivationGrad, tokens_, width(i_, 0, kClampAtTwo),
+      add("dense_act_grad", OpKind::kActivationGrad, tokens_, clamped(width(i_)),
           {actGrad, denseGateUp_, none_}, {grad, none_}, {productDone}, {gradDone, gradAll});
     }
     const BufferId downGrad =

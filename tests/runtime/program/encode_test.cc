@@ -6,6 +6,8 @@
 #include <span>
 
 #include "runtime/program/codec.h"
+#include "runtime/program/op_table.h"
+#include "runtime/program/verify.h"
 #include "tests/runtime/program/random_program.h"
 #include "tests/testing/moe_program.h"
 
@@ -42,18 +44,40 @@ TEST_CASE("equal programs have equal bytes, different programs have different by
 // the same for as long as the version is the same. SLUICE_WRITE_GOLDEN=FILE writes one for a new version.
 TEST_CASE("golden files decode, and those of versions that are still written encode to the same bytes") {
   if (const char* path = std::getenv("SLUICE_WRITE_GOLDEN"))
-    REQUIRE(writeProgram(raggedProgram(), path).ok());
-  for (const std::string version : {"1.0", "1.1", "1.2", "1.3"}) {
+    REQUIRE(writeProgram(activationProgram(), path).ok());
+  for (const std::string version : {"1.0", "1.1", "1.2", "1.3", "1.4"}) {
     INFO(version);
     std::ifstream file("tests/runtime/program/golden/v" + version + ".slp", std::ios::binary);
     const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
     const auto bytes = std::as_bytes(std::span(text));
     const Expected<TaskProgram> program = decode(bytes);
     REQUIRE((program.ok() ? "" : program.error().message) == "");
-    CHECK(*program == (version == "1.3" ? raggedProgram() : smallProgram()));
+    CHECK(*program == (version == "1.4"   ? activationProgram()
+                       : version == "1.3" ? raggedProgram()
+                                          : smallProgram()));
     const bool isWritten = version >= "1.2";
     CHECK((encode(*program) == std::vector<std::byte>(bytes.begin(), bytes.end())) == isWritten);
   }
+}
+
+// Up to 1.3 the activation stood in the flags. The file is of that version's compiler, of geglu.json.
+TEST_CASE("the activations of an older file are read into their fields") {
+  std::ifstream file("tests/runtime/program/golden/v1.3-activations.slp", std::ios::binary);
+  const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  Expected<TaskProgram> program = decode(std::as_bytes(std::span(text)));
+  REQUIRE((program.ok() ? "" : program.error().message) == "");
+  int found = 0;
+  for (const Family& family : program->families) {
+    if (!infoOf(family.op).usesActivation()) continue;
+    ++found;
+    CHECK(family.tiling.activation == ActivationKind::kGeglu);
+    CHECK(family.tiling.flags == (family.op == OpKind::kGmmActivationGrad ? 4 : 0));
+  }
+  CHECK(found > 1);
+  const Expected<TaskProgram> again = decode(encode(*program));
+  REQUIRE(again.ok());
+  CHECK(*again == *program);
+  CHECK(verify(std::move(*program)).ok());
 }
 
 TEST_CASE("task records lie in the file as they lie in memory") {

@@ -71,7 +71,7 @@ class Maker {
 
   Dim dim() {
     const auto size = number<int64_t>();
-    return {oneOf(Extent::kExperts), size > kMaxDim ? kMaxDim : size};
+    return {oneOf(Extent::MAX), size > kMaxDim ? kMaxDim : size};
   }
   Buffer buffer();
   EventArray event();
@@ -85,9 +85,9 @@ class Maker {
 Buffer Maker::buffer() {
   return {.name = name(),
           .alias = name(),
-          .type = oneOf(DType::kI64),
+          .type = oneOf(DType::MAX),
           .shape = some(4, [&] { return dim(); }),
-          .role = oneOf(Role::kSaved),
+          .role = oneOf(Role::MAX),
           .region = id<RegionTag>(),
           .offset = flip() ? 0 : number<int64_t>()};
 }
@@ -95,9 +95,9 @@ Buffer Maker::buffer() {
 EventArray Maker::event() {
   return {.name = name(),
           .entry = id<EntryTag>(),
-          .space = oneOf(EventSpace::kGroups),
-          .unit = oneOf(EventUnit::kRows),
-          .rule = oneOf(ThresholdRule::kExpertsOfRank),
+          .space = oneOf(EventSpace::MAX),
+          .unit = oneOf(EventUnit::MAX),
+          .rule = oneOf(ThresholdRule::MAX),
           .factor = number<int64_t>(),
           .remote = flip()};
 }
@@ -109,14 +109,15 @@ Family Maker::family() {
     tiling.tileN = number<int32_t>();
     tiling.flags = number<uint32_t>();
     tiling.alpha = alpha();
-    tiling.reserved = number<int32_t>();
+    tiling.activation = oneOf(ActivationKind::MAX);
+    tiling.limit = {number<uint16_t>()};
   }
   return {.name = name(),
           .alias = name(),
           .source = name(),
           .entry = id<EntryTag>(),
-          .op = oneOf(OpKind::kGmmActivationGrad),
-          .core = oneOf(CoreKind::kVector),
+          .op = oneOf(OpKind::MAX),
+          .core = oneOf(CoreKind::MAX),
           .space = id<SpaceTag>(),
           .tiles = number<int32_t>(),
           .tiling = tiling,
@@ -150,7 +151,7 @@ Lane Maker::lane() {
   return {.name = name(),
           .entry = id<EntryTag>(),
           .space = id<SpaceTag>(),
-          .core = oneOf(CoreKind::kVector),
+          .core = oneOf(CoreKind::MAX),
           .priority = number<int32_t>(),
           .rotation = number<int32_t>(),
           .seats = some(4, seat),
@@ -172,10 +173,10 @@ TaskProgram Maker::make() {
   if (flip()) program.cubeCores = atMost(1000), program.vectorCores = atMost(1000);
   program.entries = some(4, [&] { return Entry{name(), id<BufferTag>(), id<EntryTag>()}; });
   program.regions =
-      some(5, [&] { return Region{name(), oneOf(Extent::kExperts), number<int64_t>(), flip(), flip()}; });
+      some(5, [&] { return Region{name(), oneOf(Extent::MAX), number<int64_t>(), flip(), flip()}; });
   program.buffers = some(5, [&] { return buffer(); });
   program.spaces =
-      some(5, [&] { return Space{name(), oneOf(SpaceKind::kGroups), number<int32_t>(), number<int32_t>()}; });
+      some(5, [&] { return Space{name(), oneOf(SpaceKind::MAX), number<int32_t>(), number<int32_t>()}; });
   program.events = some(6, [&] { return event(); });
   program.families = some(6, [&] { return family(); });
   program.lanes = some(4, [&] { return lane(); });
@@ -243,6 +244,17 @@ TaskProgram smallProgram() {
        0,
        {{{up, 0, 0, 0, {{{0}, none}}, {{{1}, none}}}, {up, 1, 0, 0, {{{0}, none}}, {{{1}, none}}}},
         {{up, 0, 1, 0, {{{0}, none}}, {{{1}, {2}}}}, {up, 1, 1, 0, {{{0}, none}}, {{{1}, none}}}}}}};
+  return program;
+}
+
+TaskProgram activationProgram() {
+  TaskProgram program = raggedProgram();
+  program.name = "activation";
+  Family& family = program.families[1];
+  family.op = OpKind::kGmmActivation;
+  family.tiling.flags = 4;
+  family.tiling.activation = ActivationKind::kSwigluClamp;
+  family.tiling.limit = toBFloat16(7);
   return program;
 }
 

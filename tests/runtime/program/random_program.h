@@ -14,6 +14,9 @@ TaskProgram smallProgram();
 // As smallProgram(), of ranks that own different numbers of experts: it uses what format 1.3 added.
 TaskProgram raggedProgram();
 
+// The same with what format 1.4 added: an activation in its field of the tiling.
+TaskProgram activationProgram();
+
 // Fields filled at random with anything that the file can hold: odd names (empty, equal, keywords, quotes,
 // control bytes), ids of nothing, extreme numbers. The seed says which; the same on every machine.
 TaskProgram randomProgram(uint32_t seed);

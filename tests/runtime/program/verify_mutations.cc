@@ -53,12 +53,16 @@ void moveRecord(TaskProgram& p, Random& random) {
 
 void changeTiling(TaskProgram& p, Random& random) {
   Tiling& t = any(p.families, random).tiling;
-  int32_t* fields[] = {&t.m, &t.n, &t.k, &t.tileM, &t.tileN, &t.reserved};
-  const auto which = below(random, 8);
-  if (which == 6)
+  int32_t* fields[] = {&t.m, &t.n, &t.k, &t.tileM, &t.tileN};
+  const auto which = below(random, 9);
+  if (which == 5)
+    t.activation = static_cast<ActivationKind>(below(random, static_cast<int64_t>(ActivationKind::MAX) + 2));
+  else if (which == 6)
     t.alpha = below(random, 2) == 0 ? 0.5f : std::numeric_limits<float>::quiet_NaN();
   else if (which == 7)
     t.flags ^= 1u << below(random, 4);
+  else if (which == 8)
+    t.limit = {static_cast<uint16_t>(below(random, 1 << 16))};
   else
     anyNumber(*fields[which], random);
 }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <chrono>
+#include <cmath>
 #include <functional>
 #include <limits>
 #include <string>
@@ -361,20 +362,31 @@ TEST_CASE("scalars lie without gaps") {
 }
 
 TEST_CASE("an activation has a limit where it clamps, and only there") {
-  const auto swiglu = [](uint32_t flags) {
-    return refusal([&](TaskProgram& p) { p.families[familyOf(p, 0, "swiglu").value].tiling.flags = flags; });
+  const auto swiglu = [](ActivationKind kind, float limit) {
+    return refusal([&](TaskProgram& p) {
+      Tiling& tiling = p.families[familyOf(p, 0, "swiglu").value].tiling;
+      tiling.activation = kind, tiling.limit = toBFloat16(limit);
+    });
   };
   const std::string limit = "family 'swiglu' of entry 'forward': the limit of the activation is ";
-  CHECK(swiglu(2) == "accepted");
-  CHECK(swiglu(3) == "accepted");
-  CHECK(swiglu(0x40e00001) == "accepted");  // 7
-  CHECK(swiglu(1) == limit + "0, expected a positive number");
-  CHECK(swiglu(0xc0e00001) == limit + "-7, expected a positive number");
-  CHECK(swiglu(0x7f800001) == limit + "inf, expected a positive number");
-  CHECK(swiglu(0x7fc00001) == limit + "nan, expected a positive number");
-  CHECK(swiglu(0x40e00000) == limit + "7, expected none for this kind");
-  CHECK(swiglu(4) ==
-        "family 'swiglu' of entry 'forward': flags of the tiling are 0x4, expected 0xffff0003 at most");
+  for (int kind = 0; kind <= static_cast<int>(ActivationKind::MAX); ++kind)
+    if (const auto activation = static_cast<ActivationKind>(kind); activation != ActivationKind::kSwigluClamp)
+      CHECK(swiglu(activation, 0) == "accepted");
+  CHECK(swiglu(ActivationKind::kSwigluClamp, 7) == "accepted");
+  CHECK(swiglu(ActivationKind::kSwigluClamp, 0) == limit + "0, expected a positive number");
+  CHECK(swiglu(ActivationKind::kSwigluClamp, -7) == limit + "-7, expected a positive number");
+  CHECK(swiglu(ActivationKind::kSwigluClamp, INFINITY) == limit + "inf, expected a positive number");
+  CHECK(swiglu(ActivationKind::kSwigluClamp, NAN) == limit + "nan, expected a positive number");
+  CHECK(swiglu(ActivationKind::kSwiglu, 7) == limit + "7, expected none for this kind");
+  CHECK(swiglu(static_cast<ActivationKind>(99), 0) ==
+        "family 'swiglu' of entry 'forward': activation 99 is not known");
+  CHECK(refusal([](TaskProgram& p) {
+          p.families[familyOf(p, 0, "up_proj").value].tiling.activation = ActivationKind::kGeglu;
+        }) ==
+        "family 'up_proj' of entry 'forward': field activation of the tiling is geglu, but this op does not "
+        "use it");
+  CHECK(refusal([](TaskProgram& p) { p.families[familyOf(p, 0, "swiglu").value].tiling.flags = 4; }) ==
+        "family 'swiglu' of entry 'forward': flags of the tiling are 0x4, expected 0x0 at most");
 }
 
 TEST_CASE("sizes that overflow are refused") {

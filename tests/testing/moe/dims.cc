@@ -4,7 +4,8 @@
 
 #include <algorithm>
 
-#include "ops/activation/tiling.h"
+#include "runtime/program/op_table.h"
+#include "runtime/program/space_table.h"
 #include "tools/io/tensor.h"
 
 namespace sluice::tools {
@@ -26,17 +27,12 @@ std::vector<int64_t> markedShape(const TaskProgram& program, const Buffer& buffe
   return shape;
 }
 
-bool hasActivation(OpKind op) {
-  return op == OpKind::kActivation || op == OpKind::kActivationGrad || op == OpKind::kGmmActivation ||
-         op == OpKind::kGmmActivationGrad;
-}
-
 Status findActivation(const TaskProgram& program, MoeDims& dims) {
   const Family* first = nullptr;
   for (const Family& family : program.families) {
-    if (!hasActivation(family.op)) continue;
-    const auto kind = static_cast<ops::ActivationKind>(ops::activationKindBits(family.tiling));
-    const double limit = ops::activationLimit(family.tiling);
+    if (!infoOf(family.op).usesActivation()) continue;
+    const auto kind = family.tiling.activation;
+    const double limit = toFloat(family.tiling.limit);
     if (first && (kind != dims.activation || limit != dims.limit))
       return Error{fmt::format("program '{}': found other activations in '{}' and '{}', expected one",
                                program.name, first->name, family.name)};
@@ -50,11 +46,9 @@ Status findActivation(const TaskProgram& program, MoeDims& dims) {
 // Branches beside the experts, sums and factors.
 Status checkFamilies(const TaskProgram& program) {
   for (const Family& family : program.families) {
-    const SpaceKind space = program.at(family.space).kind;
-    const bool dense =
-        space == SpaceKind::kOnce || (space == SpaceKind::kTokens && family.op != OpKind::kCombineSum);
-    const bool scaled = family.tiling.alpha != 0 && family.tiling.alpha != 1;
-    if (dense || scaled || family.op == OpKind::kAdd || family.op == OpKind::kScale)
+    const VectorWork work = infoOf(family.op).vector;
+    const bool dense = infoOf(program.at(family.space).kind).dense && work != VectorWork::kWeightedSum;
+    if (dense || alphaOf(family.tiling) != 1 || work == VectorWork::kAdd || work == VectorWork::kScale)
       return Error{
           fmt::format("program '{}' is not a MoE-FFN layer: found family '{}'", program.name, family.name)};
   }

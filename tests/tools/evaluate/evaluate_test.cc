@@ -3,8 +3,6 @@
 #include <catch2/catch.hpp>
 #include <cmath>
 
-#include "ops/activation/tiling.h"
-#include "ops/gmm_weight_grad/tiling.h"
 #include "tests/testing/moe/reference.h"
 #include "tests/testing/moe_program.h"
 #include "tools/evaluate/output_errors.h"
@@ -27,7 +25,7 @@ TaskProgram withActivation(ops::ActivationKind kind, float limit) {
   TaskProgram program = buildMoeProgram(kShape);
   for (Family& family : program.families)
     if (family.op == OpKind::kActivation || family.op == OpKind::kActivationGrad)
-      family.tiling.flags = ops::activationFlags(static_cast<uint32_t>(kind), limit);
+      family.tiling.activation = kind, family.tiling.limit = toBFloat16(limit);
   return program;
 }
 
@@ -100,7 +98,7 @@ TEST_CASE("what is stored is rounded only if that is asked for") {
 TEST_CASE("gradients are added to what the caller gives, or to 0") {
   TaskProgram adding = buildMoeProgram(kShape);
   for (Family& family : adding.families)
-    if (family.op == OpKind::kGmmWeightGrad) family.tiling.flags |= ops::kWeightGradAccumulate;
+    if (family.op == OpKind::kGmmWeightGrad) family.tiling.flags |= 1;
   const VerifiedProgram program = verified(std::move(adding));
   std::vector<ValueMap> inputs = valuesFor(*program);
   const auto added = evaluate(program, kBoth, inputs, {});

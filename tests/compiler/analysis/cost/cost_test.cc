@@ -4,6 +4,7 @@
 
 #include "compiler/analysis/cost/task.h"
 #include "compiler/target/target.h"
+#include "runtime/program/op_table.h"
 #include "tests/testing/moe_program.h"
 
 namespace sluice {
@@ -48,7 +49,7 @@ TEST_CASE("a tile of a wide weight is read in short runs, a whole or transposed 
   rates.memory.halfRun = 256;
   CHECK(memory(tile) > tileBefore);
   CHECK(memory(whole) == wholeBefore);
-  tile.transposed = true;
+  tile.flags = infoOf(tile.op).transposed;
   CHECK(memory(tile) == Approx(tileBefore));
 }
 

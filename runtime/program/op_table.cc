@@ -1,0 +1,216 @@
+#include "runtime/program/op_table.h"
+
+#include <algorithm>
+#include <array>
+
+#include "runtime/program/space_table.h"
+#include "runtime/program/words.h"
+
+namespace sluice {
+namespace {
+
+// --- Operands, reads and then writes --------------------------------------------------------------------
+
+constexpr OperandInfo scalars(std::string_view name, std::string_view shape, int8_t with = -1) {
+  return {.name = name, .shape = shape, .type = DType::kF32, .optional = true, .with = with};
+}
+constexpr OperandInfo weight(std::string_view shape) {
+  return {.name = "b", .shape = shape, .isWeight = true};
+}
+constexpr OperandInfo optional(std::string_view name, std::string_view shape) {
+  return {.name = name, .shape = shape, .optional = true};
+}
+
+constexpr OperandInfo kDispatchReads[] = {{"tokens", "Tn"}, scalars("weights", "TK")};
+constexpr OperandInfo kDispatchWrites[] = {{"rows", "Rn"}, scalars("row weights", "R", 1)};
+
+constexpr OperandInfo kGmmReads[] = {{"a", "Xk"}, weight("Ekn")};
+constexpr OperandInfo kGmmWrites[] = {{"c", "Xn"}};
+
+constexpr OperandInfo kWeightGradReads[] = {{"a", "Xm"}, {"b", "Xn"}, scalars("row scale", "X")};
+constexpr OperandInfo kWeightGradWrites[] = {{.name = "c", .shape = "Emn", .isGradient = true}};
+
+constexpr OperandInfo kActivationReads[] = {{"gate_up", "X2"}};
+constexpr OperandInfo kActivationWrites[] = {{"act", "Xn"}};
+
+constexpr OperandInfo kActivationGradReads[] = {
+    {"act_grad", "Xn"}, {"gate_up", "X2"}, scalars("row weights", "X")};
+constexpr OperandInfo kActivationGradWrites[] = {{"gate_up_grad", "X2"}, scalars("row weight grad", "X")};
+
+constexpr OperandInfo kCombineReturnReads[] = {{"rows", "Rn"}, scalars("row scalars", "R")};
+constexpr OperandInfo kCombineReturnWrites[] = {{"returned", "Pn"}, scalars("returned scalars", "P", 1)};
+
+constexpr OperandInfo kCombineSumReads[] = {
+    {"returned", "Pn"}, scalars("weights", "TK"), scalars("returned scalars", "P")};
+constexpr OperandInfo kCombineSumWrites[] = {{"tokens", "Tn"}, scalars("token scalars", "TK", 2)};
+
+constexpr OperandInfo kAddReads[] = {{"a", "Xn"}, {"b", "Xn"}};
+constexpr OperandInfo kScaleReads[] = {{"a", "Xn"}};
+
+constexpr OperandInfo kGmmActivationReads[] = {{"a", "Xk"}, weight("Ek2")};
+constexpr OperandInfo kGmmActivationWrites[] = {{"act", "Xn"}, optional("gate_up", "X2")};
+
+constexpr OperandInfo kGmmActivationGradReads[] = {
+    {"a", "Xk"}, weight("Ekn"), {"gate_up", "X2"}, scalars("row weights", "X")};
+
+// --- The tables -----------------------------------------------------------------------------------------
+
+// By OpKind: core, domain, cut, vector work, parts of the weight, flags, operands.
+constexpr std::array<OpInfo, static_cast<size_t>(OpKind::MAX) + 1> kOps = {{
+    {CoreKind::kVector, Domain::kSends, Cut::kWhole, VectorWork::kNone, 0, 0, 0, kDispatchReads,
+     kDispatchWrites},
+    {CoreKind::kCube, Domain::kRows, Cut::kColumns, VectorWork::kNone, 1, 1, 0, kGmmReads, kGmmWrites},
+    {CoreKind::kCube, Domain::kSums, Cut::kRectangles, VectorWork::kNone, 0, 0, 1, kWeightGradReads,
+     kWeightGradWrites},
+    {CoreKind::kVector, Domain::kRows, Cut::kWhole, VectorWork::kActivation, 0, 0, 0, kActivationReads,
+     kActivationWrites},
+    {CoreKind::kVector, Domain::kRows, Cut::kWhole, VectorWork::kActivationGrad, 0, 0, 0,
+     kActivationGradReads, kActivationGradWrites},
+    {CoreKind::kVector, Domain::kReturns, Cut::kWhole, VectorWork::kNone, 0, 0, 0, kCombineReturnReads,
+     kCombineReturnWrites},
+    {CoreKind::kVector, Domain::kTokens, Cut::kWhole, VectorWork::kWeightedSum, 0, 0, 0, kCombineSumReads,
+     kCombineSumWrites},
+    {CoreKind::kVector, Domain::kRows, Cut::kWhole, VectorWork::kAdd, 0, 0, 0, kAddReads, kGmmWrites},
+    {CoreKind::kVector, Domain::kRows, Cut::kWhole, VectorWork::kScale, 0, 0, 0, kScaleReads, kGmmWrites},
+    {CoreKind::kUnified, Domain::kRows, Cut::kColumns, VectorWork::kActivation, 2, 4, 0, kGmmActivationReads,
+     kGmmActivationWrites},
+    {CoreKind::kUnified, Domain::kRows, Cut::kColumns, VectorWork::kActivationGrad, 1, 4, 0,
+     kGmmActivationGradReads, kActivationGradWrites},
+}};
+
+// By ActivationKind: limit, operations.
+constexpr std::array<ActivationInfo, static_cast<size_t>(ActivationKind::MAX) + 1> kActivations = {{
+    {false, 5, 12},
+    {true, 8, 15},
+    {false, 10, 21},
+    {false, 2, 4},
+    {false, 3, 6},
+}};
+
+Dim dimOf(char letter, const TaskProgram& program, const Tiling& tiling, bool dense) {
+  switch (letter) {
+    case 'T':
+      return {Extent::kTokens, 0};
+    case 'R':
+      return {Extent::kRows, 0};
+    case 'P':
+      return {Extent::kPairs, 0};
+    case 'X':
+      return {dense ? Extent::kTokens : Extent::kRows, 0};
+    case 'E':
+      return program.expertDim();
+    case 'K':
+      return {Extent::kFixed, program.topK};
+    case 'm':
+      return {Extent::kFixed, tiling.m};
+    case 'k':
+      return {Extent::kFixed, tiling.k};
+    default:
+      return {Extent::kFixed, int64_t{letter == '2' ? 2 : 1} * tiling.n};
+  }
+}
+
+}  // namespace
+
+const OpInfo& infoOf(OpKind op) { return kOps[static_cast<size_t>(op)]; }
+const ActivationInfo& infoOf(ActivationKind kind) { return kActivations[static_cast<size_t>(kind)]; }
+
+bool isTransposed(OpKind op, const Tiling& tiling) { return (tiling.flags & infoOf(op).transposed) != 0; }
+
+bool accumulates(const Family& family) { return (family.tiling.flags & infoOf(family.op).accumulate) != 0; }
+
+bool isAccumulated(const TaskProgram& program, BufferId buffer) {
+  return std::any_of(program.families.begin(), program.families.end(),
+                     [&](const Family& family) { return accumulates(family) && family.writes[0] == buffer; });
+}
+
+bool has(const std::vector<BufferId>& operands, size_t index) {
+  return index < operands.size() && operands[index];
+}
+
+bool needsWholeRows(const Family& family) {
+  const OpInfo& info = infoOf(family.op);
+  return info.vector == VectorWork::kActivationGrad && info.cut == Cut::kColumns && has(family.writes, 1);
+}
+
+SpaceKind spaceFor(OpKind op, SpaceKind own) {
+  switch (infoOf(op).domain) {
+    case Domain::kSends:
+      return SpaceKind::kSends;
+    case Domain::kReturns:
+      return SpaceKind::kReturns;
+    case Domain::kTokens:
+      return SpaceKind::kTokens;
+    case Domain::kRows:
+      return own == SpaceKind::kTokens || own == SpaceKind::kGroups ? own : SpaceKind::kRows;
+    case Domain::kSums:
+      return infoOf(own).dense ? SpaceKind::kOnce : SpaceKind::kExperts;
+  }
+  return own;
+}
+
+std::vector<Dim> shapeOf(const OperandInfo& operand, const TaskProgram& program, const Family& family) {
+  const bool dense = infoOf(program.at(family.space).kind).dense;
+  std::vector<Dim> shape;
+  for (char letter : operand.shape)
+    if (letter != 'E' || !dense) shape.push_back(dimOf(letter, program, family.tiling, dense));
+  if (operand.isWeight && isTransposed(family.op, family.tiling)) std::swap(shape.back(), shape.end()[-2]);
+  return shape;
+}
+
+int64_t tilesOf(OpKind op, const Tiling& tiling) {
+  const Cut cut = infoOf(op).cut;
+  if (cut == Cut::kWhole) return 1;
+  const int64_t columns = tileCount(tiling.n, tiling.tileN);
+  return cut == Cut::kColumns ? columns : columns * tileCount(tiling.m, tiling.tileM);
+}
+
+Tile tileOf(OpKind op, const Tiling& tiling, int32_t tile) {
+  const Cut cut = infoOf(op).cut;
+  if (cut == Cut::kWhole) return {{}, {0, tiling.n}};
+  if (cut == Cut::kColumns) return {{}, tileRange(tiling.n, tiling.tileN, tile)};
+  const int32_t columns = tileCount(tiling.n, tiling.tileN);
+  return {tileRange(tiling.m, tiling.tileM, tile / columns),
+          tileRange(tiling.n, tiling.tileN, tile % columns)};
+}
+
+int64_t productFlops(OpKind op, const Tiling& tiling) {
+  const OpInfo& info = infoOf(op);
+  if (info.isSum()) return int64_t{2} * tiling.m * tiling.n;
+  return int64_t{2} * info.weightParts * tiling.n * tiling.k;
+}
+
+int64_t vectorFlops(const Family& family) {
+  const ActivationInfo& activation = infoOf(family.tiling.activation);
+  const int64_t n = family.tiling.n;
+  switch (infoOf(family.op).vector) {
+    case VectorWork::kNone:
+      return 0;
+    case VectorWork::kActivation:
+      return n * activation.flops;
+    case VectorWork::kActivationGrad:  // gate and up gradient times the weight; the activation times the
+                                       // gradient
+      return n * (activation.gradFlops + (family.reads.back() ? 2 : 0) + (has(family.writes, 1) ? 3 : 0));
+    case VectorWork::kScale:
+    case VectorWork::kAdd:
+      return n;
+    case VectorWork::kWeightedSum:
+      return has(family.reads, 1) ? 2 * n : n;
+  }
+  return 0;
+}
+
+std::optional<ActivationKind> activationFromName(std::string_view name) {
+  const text::Words& words = text::wordsOf(ActivationKind{});
+  const auto found = std::find(words.begin(), words.end(), name);
+  if (found == words.end()) return std::nullopt;
+  return static_cast<ActivationKind>(found - words.begin());
+}
+
+std::string activationNames() {
+  std::string names;
+  for (const std::string& word : text::wordsOf(ActivationKind{})) names += (names.empty() ? "" : ", ") + word;
+  return names;
+}
+
+}  // namespace sluice

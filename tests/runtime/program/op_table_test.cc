@@ -1,0 +1,104 @@
+// The op table: the arithmetic of tiles, and that what the table says of an op fits together.
+#include "runtime/program/op_table.h"
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <limits>
+
+#include "runtime/program/space_table.h"
+#include "runtime/program/words.h"
+
+namespace sluice {
+namespace {
+
+TEST_CASE("an equal tile covers the length in the fewest tiles and is a multiple of the unit") {
+  for (int32_t length : {1, 15, 16, 17, 100, 768, 1536, 2048, 7168})
+    for (int32_t largest : {1, 16, 100, 256, 512})
+      for (int32_t unit : {1, 16, 32}) {
+        const int32_t tile = equalTile(length, largest, unit);
+        const int32_t bound = std::max(unit, largest / unit * unit);
+        INFO(length << " by " << largest << " unit " << unit);
+        CHECK(tile % unit == 0);
+        CHECK(tile <= bound);
+        CHECK(tileCount(length, tile) == tileCount(length, bound));
+      }
+  CHECK(equalTile(768, 512, 16) == 384);
+  CHECK(equalTile(0, 512, 16) == 16);
+  CHECK(equalTile(std::numeric_limits<int32_t>::max(), 1024, 16) == 1024);
+}
+
+TEST_CASE("the column tiles of a product lie side by side and end with the columns") {
+  for (OpKind op : {OpKind::kGmm, OpKind::kGmmActivation, OpKind::kGmmActivationGrad}) {
+    const Tiling tiling = {.n = 100, .k = 8, .tileN = 48, .flags = infoOf(op).transposed};
+    CHECK(isTransposed(op, tiling));
+    CHECK(!isTransposed(op, {}));
+    REQUIRE(tilesOf(op, tiling) == 3);
+    CHECK(tileOf(op, tiling, 0).n == TileRange{0, 48});
+    CHECK(tileOf(op, tiling, 2).n == TileRange{96, 100});
+    CHECK(tilesOf(op, {.n = 100}) == 0);
+  }
+}
+
+TEST_CASE("an alpha of 0 is none: the factor is 1") {
+  CHECK(alphaOf(Tiling{}) == 1);
+  CHECK(alphaOf(Tiling{.alpha = -0.5f}) == -0.5f);
+}
+
+TEST_CASE("the tiles of a weight gradient run along n first") {
+  const Tiling tiling = {.m = 70, .n = 100, .tileM = 32, .tileN = 48};
+  const auto tile = [&](int32_t index) { return tileOf(OpKind::kGmmWeightGrad, tiling, index); };
+  REQUIRE(tilesOf(OpKind::kGmmWeightGrad, tiling) == 9);
+  CHECK(tile(1).m == TileRange{0, 32});
+  CHECK(tile(1).n == TileRange{48, 96});
+  CHECK(tile(8).m == TileRange{64, 70});
+  CHECK(tile(8).n == TileRange{96, 100});
+  CHECK(tilesOf(OpKind::kGmmWeightGrad, {.m = 5, .n = 100, .tileN = 5}) == 0);
+}
+
+TEST_CASE("the words of values are those of the format") {
+  CHECK(text::wordsOf(OpKind{}) == text::Words{"dispatch", "gmm", "gmm_weight_grad", "activation",
+                                               "activation_grad", "combine_return", "combine_sum", "add",
+                                               "scale", "gmm_activation", "gmm_activation_grad"});
+  CHECK(text::wordsOf(Extent{}) == text::Words{"fixed", "T", "R", "P", "E"});
+  CHECK(text::wordsOf(DType{}) == text::Words{"F32", "BF16", "F16", "I32", "I64"});
+  CHECK(text::wordsOf(SpaceKind{}) ==
+        text::Words{"tokens", "rows", "sends", "returns", "experts", "once", "groups"});
+  CHECK(text::word(ThresholdRule::kSlotsOfExpert) == "slots_of_expert");
+  CHECK(text::word(static_cast<CoreKind>(9)) == "?9");
+  CHECK(activationNames() == "swiglu, swiglu_clamp, geglu, reglu, squared_reglu");
+  CHECK(activationFromName("geglu") == ActivationKind::kGeglu);
+  CHECK(activationFromName("selu") == std::nullopt);
+}
+
+TEST_CASE("cube cores multiply, vector cores do all else, and no core of either kind does both") {
+  for (int value = 0; value <= static_cast<int>(OpKind::MAX); ++value) {
+    const OpInfo& op = infoOf(static_cast<OpKind>(value));
+    INFO(text::word(static_cast<OpKind>(value)));
+    const bool multiplies = op.weightParts > 0 || op.isSum(), other = op.vector != VectorWork::kNone;
+    CHECK(op.core == (!multiplies ? CoreKind::kVector : other ? CoreKind::kUnified : CoreKind::kCube));
+    CHECK((op.weightParts > 0) == std::any_of(op.reads.begin(), op.reads.end(),
+                                              [](const OperandInfo& operand) { return operand.isWeight; }));
+    CHECK((op.transposed != 0) == (op.weightParts > 0));
+    for (const OperandInfo& result : op.writes)
+      if (result.with >= 0) CHECK(op.reads[static_cast<size_t>(result.with)].optional);
+  }
+}
+
+// As docs/PROGRAM.md has it: which spaces have an index for which events.
+TEST_CASE("the finest event between two spaces is that of the slots, group or expert they share") {
+  const auto finest = [](SpaceKind from, SpaceKind to) { return finestEvent(from, to); };
+  CHECK(finest(SpaceKind::kRows, SpaceKind::kRows) == EventSpace::kRows);
+  CHECK(finest(SpaceKind::kSends, SpaceKind::kGroups) == EventSpace::kGroups);
+  CHECK(finest(SpaceKind::kGroups, SpaceKind::kReturns) == EventSpace::kGroups);
+  CHECK(finest(SpaceKind::kRows, SpaceKind::kExperts) == EventSpace::kExperts);
+  CHECK(finest(SpaceKind::kTokens, SpaceKind::kTokens) == EventSpace::kTokens);
+  CHECK(finest(SpaceKind::kTokens, SpaceKind::kOnce) == EventSpace::kOne);
+  CHECK(finest(SpaceKind::kReturns, SpaceKind::kTokens) == EventSpace::kOne);
+  CHECK(finest(SpaceKind::kRows, SpaceKind::kTokens) == std::nullopt);
+  CHECK(isSlotLocal(SpaceKind::kRows, SpaceKind::kRows, EventSpace::kRows));
+  CHECK_FALSE(isSlotLocal(SpaceKind::kRows, SpaceKind::kReturns, EventSpace::kRows));
+  CHECK_FALSE(isSlotLocal(SpaceKind::kOnce, SpaceKind::kOnce, EventSpace::kOne));
+}
+
+}  // namespace
+}  // namespace sluice
