@@ -55,8 +55,8 @@ struct OperandInfo {
 };
 
 struct OpInfo {
-  CoreKind
-      core;  // where matrix and vector cores are apart; kUnified: it needs both in one, and has none there
+  // Where matrix and vector cores are apart; kUnified: it needs both in one, and has none there.
+  CoreKind core;
   Domain domain;
   Cut cut;
   VectorWork vector;
