@@ -165,19 +165,33 @@ class Reader {
 };
 
 // The fields in order, of a Writer or a Reader.
-template <class Archive, class Figures>
-void visitFigures(Archive& archive, Figures& figures) {
+constexpr auto kFigures = [](auto& archive, auto& figures) {
   archive.value(figures.tokens);
   archive.list(figures.stats);
   archive.value(figures.packed);
   archive.value(figures.pages.residentBytes);
   archive.value(figures.pages.hugeBytes);
   archive.list(figures.pages.refusal);
-}
-template <class Archive, class Spans>
-void visitTrace(Archive& archive, Spans& trace) {
+};
+constexpr auto kTrace = [](auto& archive, auto& trace) {
   archive.value(trace.dropped);
   archive.list(trace.spans);
+};
+
+template <class T, class Fields>
+std::string encode(const T& value, const Fields& fields) {
+  Writer writer;
+  fields(writer, value);
+  return writer.take();
+}
+
+template <class T, class Fields>
+Expected<T> decode(std::string_view bytes, const Fields& fields, std::string_view what) {
+  T value;
+  Reader reader(bytes);
+  fields(reader, value);
+  if (!reader.isComplete()) return Error{fmt::format("{} of another length than expected", what)};
+  return value;
 }
 
 }  // namespace
@@ -240,32 +254,12 @@ Status runRank(const Job& job, Transport& transport, Rank& rank) {
   }
 }
 
-std::string encodeFigures(const RankFigures& figures) {
-  Writer writer;
-  visitFigures(writer, figures);
-  return writer.take();
-}
-
+std::string encodeFigures(const RankFigures& figures) { return encode(figures, kFigures); }
 Expected<RankFigures> decodeFigures(std::string_view bytes) {
-  RankFigures figures;
-  Reader reader(bytes);
-  visitFigures(reader, figures);
-  if (!reader.isComplete()) return Error{"figures of another length than expected"};
-  return figures;
+  return decode<RankFigures>(bytes, kFigures, "figures");
 }
 
-std::string encodeTrace(const Trace& trace) {
-  Writer writer;
-  visitTrace(writer, trace);
-  return writer.take();
-}
-
-Expected<Trace> decodeTrace(std::string_view bytes) {
-  Trace trace;
-  Reader reader(bytes);
-  visitTrace(reader, trace);
-  if (!reader.isComplete()) return Error{"a trace of another length than expected"};
-  return trace;
-}
+std::string encodeTrace(const Trace& trace) { return encode(trace, kTrace); }
+Expected<Trace> decodeTrace(std::string_view bytes) { return decode<Trace>(bytes, kTrace, "a trace"); }
 
 }  // namespace sluice::tools
