@@ -55,7 +55,7 @@ Expected<std::unique_ptr<Context>> Context::create(Program program, Transport& t
   const auto plan = std::make_shared<const Plan>(Plan::make(program.verified(), **kernels));
   std::shared_ptr<Workspace> workspace = options.workspace;
   if (!workspace) {
-    const int useful = options.executor == ExecutorKind::kSerial ? 0 : ParallelExecutor::usefulThreads(*plan);
+    const int useful = options.executor == ExecutorKind::kSerial ? 0 : countCores(plan->program());
     auto area = Workspace::Impl::make(transport, {options.threads, options.pin}, useful);
     if (!area) return giveUp(area.error());
     workspace.reset(new Workspace(std::move(*area)));

@@ -13,7 +13,7 @@
 
 #include "runtime/api/context.h"
 #include "runtime/api/workspace_impl.h"
-#include "runtime/exec/executor.h"
+#include "runtime/cpu/executor.h"
 #include "runtime/exec/rank.h"
 
 namespace sluice {

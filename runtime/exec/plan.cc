@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "runtime/exec/call_product.h"
+#include "runtime/cpu/call_product.h"
 #include "runtime/program/space_table.h"
 
 namespace sluice {

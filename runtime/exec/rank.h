@@ -11,11 +11,11 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/cpu/weight_panels.h"
 #include "runtime/exec/exchange.h"
 #include "runtime/exec/identity.h"
 #include "runtime/exec/saved_state.h"
 #include "runtime/exec/step.h"
-#include "runtime/exec/weight_panels.h"
 #include "runtime/exec/work_memory.h"
 
 namespace sluice {

@@ -1,6 +1,6 @@
 #include "runtime/exec/step.h"
 
-#include "runtime/exec/kernel_call.h"
+#include "runtime/cpu/kernel_call.h"
 #include "runtime/program/space_table.h"
 
 namespace sluice {

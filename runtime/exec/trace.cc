@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <new>
 
-#include "runtime/exec/operands.h"
+#include "runtime/cpu/operands.h"
 
 namespace sluice {
 namespace {

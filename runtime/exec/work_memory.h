@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "runtime/comm/reservation.h"
-#include "runtime/exec/executor.h"
+#include "runtime/cpu/executor.h"
 
 namespace sluice {
 

@@ -18,8 +18,8 @@ import urllib.parse
 RUNTIME_TESTS = ["//tests/runtime/...", "//tests/ops/...", "//tests/proof/...", "//tests/tools/evaluate/...",
                  "//tests/testing/moe/...", "//tests/tools/moe/...", "//tests/tools/io/...", "//tests/tools/trace/...",
                  "//tests/tools/launch/...", "//tests/tools/overlap/...", "//tests/fuzz:runtime_replay_tests"]
-EXECUTOR_TESTS = ["//tests/runtime/workers/...", "//tests/runtime/exec/...", "//tests/runtime/comm/...",
-                  "//tests/runtime/api/..."]
+EXECUTOR_TESTS = ["//tests/runtime/workers/...", "//tests/runtime/exec/...", "//tests/runtime/cpu/...",
+                  "//tests/runtime/comm/...", "//tests/runtime/api/..."]
 # what looks for libraries that a machine may lack
 OPTIONAL_TESTS = ["//tests/runtime/comm/mpi/...", "//tests/tools/mpi/...", "//tests/torch/..."]
 WITHOUT = ["--repo_env=SLUICE_WITHOUT=openmpi,onednn,torch"]

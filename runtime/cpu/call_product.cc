@@ -1,9 +1,9 @@
-#include "runtime/exec/call_product.h"
+#include "runtime/cpu/call_product.h"
 
 #include <algorithm>
 
-#include "runtime/exec/operands.h"
-#include "runtime/exec/weight_panels.h"
+#include "runtime/cpu/operands.h"
+#include "runtime/cpu/weight_panels.h"
 #include "runtime/program/op_table.h"
 
 namespace sluice {

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "runtime/exec/backoff.h"
-#include "runtime/exec/executor.h"
+#include "runtime/cpu/backoff.h"
+#include "runtime/cpu/executor.h"
 #include "runtime/exec/report.h"
 #include "runtime/program/words.h"
 

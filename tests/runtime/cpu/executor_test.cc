@@ -1,5 +1,5 @@
 // Executors on real programs: the same bits for any executor and number of threads, over many steps.
-#include "runtime/exec/executor.h"
+#include "runtime/cpu/executor.h"
 
 #include <catch2/catch.hpp>
 #include <chrono>

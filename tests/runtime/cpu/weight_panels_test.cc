@@ -1,6 +1,6 @@
 // Packed weights: the same bits with them as without, for any promise, limit and number of threads; and when
 // a panel is packed, shared and packed anew.
-#include "runtime/exec/weight_panels.h"
+#include "runtime/cpu/weight_panels.h"
 
 #include <catch2/catch.hpp>
 #include <cstdlib>

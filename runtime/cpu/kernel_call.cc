@@ -1,7 +1,7 @@
-#include "runtime/exec/kernel_call.h"
+#include "runtime/cpu/kernel_call.h"
 
-#include "runtime/exec/call_product.h"
-#include "runtime/exec/operands.h"
+#include "runtime/cpu/call_product.h"
+#include "runtime/cpu/operands.h"
 
 namespace sluice {
 namespace {

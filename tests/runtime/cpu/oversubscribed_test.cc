@@ -5,7 +5,7 @@
 #include <chrono>
 #include <thread>
 
-#include "runtime/exec/backoff.h"
+#include "runtime/cpu/backoff.h"
 #include "tests/testing/layer_run.h"
 #include "tests/testing/moe_program.h"
 

@@ -1,4 +1,4 @@
-#include "runtime/exec/weight_panels.h"
+#include "runtime/cpu/weight_panels.h"
 
 #include <fmt/format.h>
 

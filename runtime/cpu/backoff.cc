@@ -1,4 +1,4 @@
-#include "runtime/exec/backoff.h"
+#include "runtime/cpu/backoff.h"
 
 #include <sched.h>
 

@@ -1,0 +1,159 @@
+#include <algorithm>
+#include <new>
+
+#include "runtime/cpu/backoff.h"
+#include "runtime/cpu/executor.h"
+#include "runtime/exec/report.h"
+
+namespace sluice {
+ParallelExecutor::ParallelExecutor(const Plan& plan, Workers& workers)
+    : plan_(&plan),
+      workers_(&workers),
+      threads_(std::min(workers.count(), countCores(plan.program()))),
+      progress_(plan.program()) {
+  for (int worker = 0; worker < threads_; ++worker) {
+    std::vector<LaneCursors> entries;
+    for (uint32_t entry = 0; entry < plan.program().entries.size(); ++entry)
+      entries.push_back(cursorsOf(plan, EntryId{entry}, worker, threads_, progress_));
+    cursors_.push_back(std::move(entries));
+  }
+  tasks_.resize(threads_);
+  ends_.resize(threads_);
+}
+
+Expected<int64_t> ParallelExecutor::run(const Step& step, std::span<const Scratch> scratch,
+                                        double timeoutSeconds, TraceRecorder* trace) {
+  struct Job {
+    ParallelExecutor* executor;
+    const Step* step;
+  } job{this, &step};
+  timeoutSeconds_ = timeoutSeconds;
+  scratch_ = scratch;
+  trace_ = trace;
+  if (trace) {
+    makeRoom(step, *trace);
+    begin_ = trace->clock().ticks();
+  }
+  workers_->run(
+      threads_,
+      [](void* context, int worker) {
+        auto* job = static_cast<Job*>(context);
+        job->executor->work(*job->step, worker);
+      },
+      &job);
+  if (trace) {
+    const int64_t end = trace->clock().ticks();
+    for (int worker = 0; worker < threads_; ++worker)
+      WorkerTrace(trace, step, worker).finish(ends_[worker], end);
+  }
+  if (step.transport->isAborted()) return Error{failure(step)};
+  int64_t tasks = 0;
+  for (int64_t count : tasks_) tasks += count;
+  return tasks;
+}
+
+// A task and the wait before it, and the worker's begin and end.
+void ParallelExecutor::makeRoom(const Step& step, TraceRecorder& trace) {
+  for (int worker = 0; worker < threads_; ++worker) {
+    int64_t tasks = 0;
+    for (const auto& lane : cursors_[worker][step.entry.value])
+      for (const LaneCursor& cursor : lane) tasks += cursor.maxTasks(step);
+    trace.worker(worker).makeRoom(static_cast<size_t>(2 * tasks + 2));
+  }
+}
+
+void ParallelExecutor::work(const Step& step, int worker) {
+  LaneCursors& cursors = cursors_[worker][step.entry.value];
+  WorkerTrace trace(trace_, step, worker);
+  trace.start(begin_);
+  for (auto& lane : cursors)
+    for (LaneCursor& cursor : lane) cursor.start(step);
+  tasks_[worker] = 0;
+  int64_t tasks = 0;
+  Doorbell& doorbell = step.transport->doorbell();
+  Backoff backoff(doorbell, timeoutSeconds_);
+  while (!step.transport->isAborted()) {
+    // read before the heads are looked at: a signal in between rings, and the park returns at once
+    const uint32_t epoch = doorbell.epoch();
+    bool anyLeft = false;
+    if (LaneCursor* head = readyHead(cursors, anyLeft)) {
+      trace.beginTask(head->task(), head->core(), head->missing());
+      runTask(step, head->task(), scratch_[worker].data());
+      trace.endTask(head->task(), head->core());
+      head->next(step);
+      ++tasks;
+      backoff.reset();
+      continue;
+    }
+    if (!anyLeft) break;
+    trace.wait();
+    const LaneCursor& waiting = earliest(cursors);
+    const int32_t segment = plan_->verified().order()[waiting.task().family.value].segment;
+    if (!backoff.wait(epoch, segment)) {
+      abort(step, waiting, -1);
+    } else if (backoff.isParking()) {
+      if (const int left = rankThatLeftOwing(step, waiting.task()); left >= 0) abort(step, waiting, left);
+    }
+  }
+  tasks_[worker] = tasks;
+  if (trace_) ends_[worker] = trace_->clock().ticks();
+}
+
+// The first ready head, by lane priority, inside a lane by slot and tile: a slot is finished before the next
+// is begun.
+LaneCursor* ParallelExecutor::readyHead(LaneCursors& cursors, bool& anyLeft) {
+  for (auto& lane : cursors) {
+    LaneCursor* first = nullptr;
+    for (LaneCursor& cursor : lane) {
+      if (cursor.done()) continue;
+      anyLeft = true;
+      const auto place = [](const LaneCursor& c) { return std::pair(c.task().slot, c.task().tile); };
+      if (first && place(*first) < place(cursor)) continue;
+      if (cursor.ready()) first = &cursor;
+    }
+    if (first) return first;
+  }
+  return nullptr;
+}
+
+// The earliest family in key order is nearest to the cause of a wait. At least one cursor is not done.
+const LaneCursor& ParallelExecutor::earliest(const LaneCursors& cursors) const {
+  const LaneCursor* first = nullptr;
+  const auto order = [&](const LaneCursor& c) { return plan_->verified().order()[c.task().family.value]; };
+  for (const auto& lane : cursors)
+    for (const LaneCursor& cursor : lane)
+      if (!cursor.done() && (!first || order(cursor) < order(*first))) first = &cursor;
+  return *first;
+}
+
+// Rank `left` has left or, if that is -1, the time limit has passed.
+void ParallelExecutor::abort(const Step& step, const LaneCursor& waiting, int left) const {
+  const auto done = [&](const Task& task) { return progress_.isDone(*plan_, task); };
+  try {
+    step.transport->abort(
+        left < 0
+            ? describeWait(step, waiting.task(), coreName(step.program(), waiting), timeoutSeconds_, done)
+            : describeLeft(step, waiting.task(), coreName(step.program(), waiting), left, done));
+  } catch (const std::bad_alloc&) {
+    step.transport->abort("out of memory");  // so short that it needs none
+  }
+}
+
+// For an aborted step, after all workers have ended: the earliest head that waits for other ranks, or else
+// for anything, is what a lost rank is missed for.
+std::string ParallelExecutor::failure(const Step& step) const {
+  const LaneCursor* first = nullptr;
+  const auto order = [&](const LaneCursor& c) {
+    return std::pair(!waitsForRanks(step, c.task()), plan_->verified().order()[c.task().family.value]);
+  };
+  for (const auto& entries : cursors_)
+    for (const auto& lane : entries[step.entry.value])
+      for (const LaneCursor& cursor : lane)
+        if (!cursor.done() && !isReady(step, cursor.task()) && (!first || order(cursor) < order(*first)))
+          first = &cursor;
+  const Task task = first ? first->task() : Task{};
+  return describeAbort(step, first ? &task : nullptr, first ? coreName(step.program(), *first) : "",
+                       [&](const Task& other) { return progress_.isDone(*plan_, other); });
+}
+
+}  // namespace sluice

@@ -1,0 +1,137 @@
+#include "runtime/exec/lane_cursor.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "runtime/program/words.h"
+
+namespace sluice {
+namespace {
+
+constexpr uint64_t kFinished = std::numeric_limits<uint64_t>::max();
+
+uint64_t packProgress(int64_t window, size_t position) {
+  return static_cast<uint64_t>(window) << 24 | position;
+}
+
+// The seat that the lane's core `core` runs in window `window`.
+size_t seatOf(const Lane& lane, int core, int64_t window) {
+  const int64_t cores = static_cast<int64_t>(lane.seats.size());
+  return static_cast<size_t>(((core - window * lane.rotation) % cores + cores) % cores);
+}
+
+// The number of a lane's first core among the cores of all kinds.
+int firstCoreOf(const TaskProgram& program, const Lane& lane) {
+  return lane.firstCore + (lane.core == CoreKind::kVector ? program.cubeCores : 0);
+}
+
+// By lane, the index of its first core's progress; then their number.
+std::vector<size_t> progressPlaces(const TaskProgram& program) {
+  std::vector<size_t> places = {0};
+  for (const Lane& lane : program.lanes) places.push_back(places.back() + lane.seats.size());
+  return places;
+}
+
+}  // namespace
+
+int countCores(const TaskProgram& program) { return program.cores + program.cubeCores + program.vectorCores; }
+
+LaneProgress::LaneProgress(const TaskProgram& program)
+    : first_(progressPlaces(program)), progress_(first_.back()) {}
+
+bool LaneProgress::isDone(const Plan& plan, const Task& task) const {
+  const LaneId laneId = plan.at(task.family).lane;
+  const Lane& lane = plan.program().at(laneId);
+  const int64_t slots = plan.program().at(lane.space).window;
+  const int64_t window = task.slot / slots;
+  for (int core = 0; core < static_cast<int>(lane.seats.size()); ++core) {
+    const auto& seat = lane.seats[seatOf(lane, core, window)];
+    for (size_t position = 0; position < seat.size(); ++position) {
+      const TaskRecord& record = seat[position];
+      if (record.family != task.family || record.slot != task.slot % slots ||
+          record.tile != static_cast<uint32_t>(task.tile))
+        continue;
+      const auto& progress = progress_[first_[laneId.value] + core];
+      return progress.load(std::memory_order_relaxed) > packProgress(window, position);
+    }
+  }
+  return true;
+}
+
+void LaneCursor::start(const Step& step) {
+  live_ = liveSlots(*step.tables, step.program().at(step.program().at(lane_).space).kind);
+  window_ = 0;
+  task_ = {};
+  enterWindow(step);
+  settle(step);
+}
+
+int64_t LaneCursor::maxTasks(const Step& step) const {
+  const Lane& lane = step.program().at(lane_);
+  const Space& space = step.program().at(lane.space);
+  size_t longest = 0;
+  for (const auto& seat : lane.seats) longest = std::max(longest, seat.size());
+  return (liveSlots(*step.tables, space.kind) + space.window - 1) / space.window *
+         static_cast<int64_t>(longest);
+}
+
+void LaneCursor::enterWindow(const Step& step) {
+  const Lane& lane = step.program().at(lane_);
+  firstSlot_ = window_ * step.program().at(lane.space).window;
+  seat_ = lane.seats[seatOf(lane, core_, window_)];
+  position_ = 0;
+}
+
+// Moves on to the next record whose slot is live, or to the end.
+void LaneCursor::settle(const Step& step) {
+  while (firstSlot_ < live_) {
+    while (position_ < seat_.size() && firstSlot_ + seat_[position_].slot >= live_) ++position_;
+    if (position_ < seat_.size()) {
+      done_ = false;
+      await(step);
+      progress_->store(packProgress(window_, position_), std::memory_order_relaxed);
+      return;
+    }
+    ++window_;
+    enterWindow(step);
+  }
+  done_ = true;
+  progress_->store(kFinished, std::memory_order_relaxed);
+}
+
+// Tiles of one slot wait for the same events.
+void LaneCursor::await(const Step& step) {
+  const TaskRecord& record = seat_[position_];
+  const int64_t slot = firstSlot_ + record.slot;
+  const bool isSame = task_.family == record.family && task_.slot == slot;
+  task_ = {record.family, slot, static_cast<int32_t>(record.tile)};
+  if (isSame) return;
+  const FamilyPlan& family = step.plan->at(record.family);
+  for (int i = 0; i < 2; ++i) {
+    const EventId wait = family.waits[i];
+    waits_[i] = wait ? step.events->counter(
+                           wait, eventIndex(*step.tables, family.space, slot, step.program().at(wait).space))
+                     : EventCounter{};
+  }
+}
+
+LaneCursors cursorsOf(const Plan& plan, EntryId entry, int worker, int workers, LaneProgress& progress) {
+  const TaskProgram& program = plan.program();
+  LaneCursors cursors;
+  for (LaneId id : plan.at(entry).lanes) {
+    const Lane& lane = program.at(id);
+    std::vector<LaneCursor> cores;
+    for (int core = 0; core < static_cast<int>(lane.seats.size()); ++core)
+      if ((firstCoreOf(program, lane) + core) % workers == worker)
+        cores.emplace_back(id, core, progress.at(id, core));
+    cursors.push_back(std::move(cores));
+  }
+  return cursors;
+}
+
+std::string coreName(const TaskProgram& program, const LaneCursor& cursor) {
+  const Lane& lane = program.at(cursor.lane());
+  return text::coreName(lane.core, lane.firstCore + cursor.core());
+}
+
+}  // namespace sluice

@@ -1,0 +1,94 @@
+// LaneCursor: a core's place in a lane, over all windows of a step. LaneProgress: how far the cores of all
+// lanes are, for reports.
+//
+// A device deals the cores of a program to its workers: worker w of n plays the cores c with c mod n == w.
+// Where matrix and vector cores are separate, vector cores are numbered after matrix cores. Any n gives the
+// same results. A cursor belongs to one worker; progress is written by the worker whose cursor it is, and
+// read by any thread.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "runtime/exec/step.h"
+
+namespace sluice {
+
+// Cores of all kinds: more workers have nothing to do.
+int countCores(const TaskProgram& program);
+
+class LaneProgress {
+ public:
+  explicit LaneProgress(const TaskProgram& program);
+
+  // Of the lane's core `core`, counted from its first.
+  std::atomic<uint64_t>* at(LaneId lane, int core) { return &progress_[first_[lane.value] + core]; }
+  // Whether the task of this rank has run, as far as this thread can see.
+  bool isDone(const Plan& plan, const Task& task) const;
+
+ private:
+  std::vector<size_t> first_;                    // by lane: of its first core
+  std::vector<std::atomic<uint64_t>> progress_;  // [lane][core]
+};
+
+class LaneCursor {
+ public:
+  LaneCursor(LaneId lane, int core, std::atomic<uint64_t>* progress)
+      : lane_(lane), core_(core), progress_(progress) {}
+
+  void start(const Step& step);
+  // An upper bound on the tasks of this step.
+  int64_t maxTasks(const Step& step) const;
+  void next(const Step& step) {
+    ++position_;
+    settle(step);
+  }
+  bool done() const { return done_; }
+  bool ready() {
+    for (int i = 0; i < 2; ++i) {
+      if (waits_[i].isComplete()) continue;
+      missing_ = i;
+      return false;
+    }
+    return true;
+  }
+  // The wait that was incomplete when ready() last returned false.
+  int missing() const { return missing_; }
+  const Task& task() const { return task_; }
+  LaneId lane() const { return lane_; }
+  // Counted from the first of the lane.
+  int core() const { return core_; }
+
+ private:
+  void enterWindow(const Step& step);
+  void settle(const Step& step);
+  void await(const Step& step);
+
+  LaneId lane_;
+  int core_;
+  std::atomic<uint64_t>* progress_;  // (window, position) for reports, written by this cursor only
+  int64_t live_ = 0;                 // slots
+  int64_t window_ = 0;
+  int64_t firstSlot_ = 0;             // of the window
+  std::span<const TaskRecord> seat_;  // of the window
+  size_t position_ = 0;
+  bool done_ = true;
+  Task task_;
+  std::array<EventCounter, 2> waits_;  // of the task
+  int missing_ = 0;
+};
+
+// Lanes by priority, inside a lane by core.
+using LaneCursors = std::vector<std::vector<LaneCursor>>;
+
+// Those of an entry that a worker serves.
+LaneCursors cursorsOf(const Plan& plan, EntryId entry, int worker, int workers, LaneProgress& progress);
+
+// The name of the cursor's core, for reports.
+std::string coreName(const TaskProgram& program, const LaneCursor& cursor);
+
+}  // namespace sluice
