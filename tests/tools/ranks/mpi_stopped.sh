@@ -26,7 +26,7 @@ SCRIPT
 chmod +x stop_at
 
 run() { # RANK SECONDS: errors in errors.SECONDS; ended.SECONDS where the other ranks ended by themselves
-  own_mpi "$(mktemp -d "$work/XXX")"  # jobs that start at the same time make the same folders in it, and fail
+  own_mpi "$(mktemp -d "$work/XXXXXX")"  # jobs that start at the same time make the same folders in it, and fail
   timeout -k 5 120 mpirun -n 4 --oversubscribe --bind-to none ./stop_at "$1" "$2" "$mpi" run "$layer" --seed 1 \
     --repeat 100000 --timeout 2 > "out.$2" 2> "errors.$2" &
   await_ranks $! "$PWD/$2" 90 $(seq 0 3 | grep -v "$1") && touch "ended.$2"

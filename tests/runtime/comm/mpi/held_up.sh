@@ -19,7 +19,7 @@ SCRIPT
 chmod +x rank
 
 run() { # MODE CALL: ended.MODE.CALL where the other ranks ended by themselves
-  own_mpi "$(mktemp -d "$work/XXX")"  # jobs that start at the same time make the same folders in it, and fail
+  own_mpi "$(mktemp -d "$work/XXXXXX")"  # jobs that start at the same time make the same folders in it, and fail
   timeout -k 5 120 mpirun -n 3 --oversubscribe --bind-to none ./rank "$program" "$1" "$2" > "said.$1.$2" 2>&1 < /dev/null &
   await_ranks $! "$PWD/$1.$2" 90 0 2 && touch "ended.$1.$2"
   wait $!
