@@ -49,24 +49,23 @@ Expected<std::unique_ptr<Context>> Context::create(Program program, Transport& t
   if (transport.size() != program.ranks())
     return giveUp({fmt::format("the program was compiled for {} ranks, but the transport has {}",
                                program.ranks(), transport.size())});
-  auto kernels = ops::selectKernels();
-  if (!kernels) return giveUp(kernels.error());
-
-  const auto plan = std::make_shared<const Plan>(Plan::make(program.verified(), **kernels));
+  const auto plan = std::make_shared<const Plan>(Plan::make(program.verified()));
+  const LoadOptions load{options.executor == ExecutorKind::kSerial,
+                         {options.packedBytes, options.packEachStep}};
   std::shared_ptr<Workspace> workspace = options.workspace;
   if (!workspace) {
-    const int useful = options.executor == ExecutorKind::kSerial ? 0 : countCores(plan->program());
-    auto area = Workspace::Impl::make(transport, {options.threads, options.pin}, useful);
+    auto area = Workspace::Impl::makeFor(*plan, load, transport, {options.threads, options.pin});
     if (!area) return giveUp(area.error());
     workspace.reset(new Workspace(std::move(*area)));
   }
   Workspace::Impl& area = *workspace->impl_;
+  auto executor = area.device->load(plan, load);
+  if (!executor) return giveUp(executor.error());
   std::lock_guard lock(area.asking);
   auto identities = Identities::create(transport, plan->verified());
   if (!identities) return identities.error();
   if (Status there = area.ensureMeeting(); !there) return identities->explain(there.error());
-  auto rank =
-      RankState::create(plan, transport, std::move(*identities), {options.packedBytes, options.packEachStep});
+  auto rank = RankState::create(plan, transport, *area.device, std::move(*executor), std::move(*identities));
   if (!rank) return rank.error();
   (*rank)->setWork(options.work);
   area.needs.add((*rank)->regions().needs);
@@ -164,14 +163,14 @@ const RunStats& Context::lastRun() const {
 PackedWeights Context::packedWeights() const {
   if (impl_->origin.isForked()) return {};
   impl_->settle();
-  const PanelStats stats = impl_->rank->panelStats();
+  const PanelStats stats = impl_->rank->executor().panelStats();
   return {stats.bytes, stats.panels, stats.withoutRoom};
 }
 
 void Context::startTrace(size_t spansPerWorker) {
   if (impl_->origin.isForked()) return;
   impl_->settle();
-  impl_->trace.emplace(impl_->parallel ? impl_->parallel->threads() : 1, spansPerWorker);
+  impl_->trace.emplace(impl_->rank->executor().workers(), spansPerWorker);
 }
 
 Trace Context::takeTrace() {

@@ -13,8 +13,8 @@
 
 #include "runtime/api/context.h"
 #include "runtime/api/workspace_impl.h"
-#include "runtime/cpu/executor.h"
 #include "runtime/exec/rank.h"
+#include "runtime/exec/trace.h"
 
 namespace sluice {
 
@@ -35,7 +35,6 @@ struct Context::Impl {
         workspace(std::move(in)),
         number(place),
         rank(std::move(state)) {
-    if (options.executor == ExecutorKind::kParallel) parallel.emplace(rank->plan(), *area().workers);
     bound.resize(program.tables().buffers.size());
   }
 
@@ -47,7 +46,6 @@ struct Context::Impl {
   enum class Told : uint8_t { kNow, kInTurn };  // kNow: returns when the other ranks know it
   Status refuse(std::string_view entry, SavedSet set, const std::string& why, Told when);
   Status step(const QueuedRun& asked, const std::vector<BoundTensor>& tensors);
-  Expected<int64_t> execute(const Step& step, const WorkMemory& memory);
   void recordStep(EntryId entry, int64_t begin, int64_t bound, int64_t end);
 
   // The error of the transport, if it was aborted.
@@ -81,7 +79,6 @@ struct Context::Impl {
 
   // Used by the thread that has the turn.
   std::unique_ptr<RankState> rank;
-  std::optional<ParallelExecutor> parallel;
   RunStats stats;
   std::optional<TraceRecorder> trace;
 

@@ -76,7 +76,8 @@ Status Context::Impl::step(const QueuedRun& asked, const std::vector<BoundTensor
   if (!step) return fail(step.error());
   area().beginStep(this, asked.memory);
   const int64_t bound = monotonicNanoseconds();
-  auto tasks = execute(**step, *asked.memory);
+  auto tasks = rank->executor().run(
+      **step, {asked.memory->scratch.data, options.timeoutSeconds, trace ? &*trace : nullptr});
   if (!tasks) return fail(tasks.error());
   if (rank->finishStep(request, area().touched)) area().finishStep();
   const int64_t end = monotonicNanoseconds();
@@ -85,12 +86,6 @@ Status Context::Impl::step(const QueuedRun& asked, const std::vector<BoundTensor
            (*step)->tables->rows};
   if (trace) recordStep(asked.entry, begin, bound, end);
   return {};
-}
-
-Expected<int64_t> Context::Impl::execute(const Step& step, const WorkMemory& memory) {
-  TraceRecorder* const recorder = trace ? &*trace : nullptr;
-  if (parallel) return parallel->run(step, *memory.scratch, options.timeoutSeconds, recorder);
-  return runSerial(step, memory.scratch->front(), options.timeoutSeconds, recorder);
 }
 
 // Spans of the rank: a run contains its bind, and bind its exchange.

@@ -3,43 +3,35 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <limits>
 #include <utility>
 
 #include "runtime/api/workspace_impl.h"
 #include "runtime/base/threads.h"
-#include "runtime/workers/cores.h"
+#include "runtime/cpu/cpu_device.h"
 
 namespace sluice {
-namespace {
-
-// The number of workers of a rank with work for so many.
-Expected<std::unique_ptr<Workers>> startWorkers(const Transport& transport, const WorkspaceOptions& options,
-                                                int useful) {
-  if (useful == 0) return Workers::start(0);
-  const LocalPlace place = {transport.localRank(), transport.localRanks(), transport.kind() != "threads"};
-  const CoreShare share = shareOf(usableCores(), place, options.threads);
-  const int threads = std::min(share.threads, useful);
-  return options.pin ? Workers::start(threads, share.units) : Workers::start(threads);
-}
-
-}  // namespace
-
 Status checkThreads(int threads) {
   if (threads >= 0 && threads <= kMostThreads) return {};
   return Error{fmt::format("found {} threads, expected 1 to {} (or 0 for this machine's share)", threads,
                            kMostThreads)};
 }
 
-Workspace::Impl::Impl(Transport& of, std::unique_ptr<Workers> started)
-    : memory(std::make_shared<const WorkMemory>()), transport(of), workers(std::move(started)) {}
+Workspace::Impl::Impl(Transport& of, std::unique_ptr<Device> started)
+    : memory(std::make_shared<const WorkMemory>()), transport(of), device(std::move(started)) {}
 
 Expected<std::unique_ptr<Workspace::Impl>> Workspace::Impl::make(Transport& transport,
-                                                                 const WorkspaceOptions& options,
-                                                                 int useful) {
-  auto workers = startWorkers(transport, options, useful);
-  if (!workers) return workers.error();
-  return std::make_unique<Impl>(transport, std::move(*workers));
+                                                                 const WorkspaceOptions& options) {
+  auto device = CpuDevice::start(transport, {options.threads, options.pin});
+  if (!device) return device.error();
+  return std::make_unique<Impl>(transport, std::move(*device));
+}
+
+Expected<std::unique_ptr<Workspace::Impl>> Workspace::Impl::makeFor(const Plan& plan, const LoadOptions& load,
+                                                                    Transport& transport,
+                                                                    const WorkspaceOptions& options) {
+  auto device = CpuDevice::startFor(plan, load, transport, {options.threads, options.pin});
+  if (!device) return device.error();
+  return std::make_unique<Impl>(transport, std::move(*device));
 }
 
 Workspace::Impl::~Impl() {
@@ -53,8 +45,7 @@ Workspace::Impl::~Impl() {
 
 Status Workspace::Impl::ensureMemory() {
   if (memory->holds(needs)) return {};
-  // a context that runs tasks itself needs scratch memory, too
-  auto grown = memory->grow(needs, transport, std::max(1, workers->count()));
+  auto grown = memory->grow(needs, *device);
   if (!grown) return grown.error();
   memory = std::move(*grown);
   return {};
@@ -141,7 +132,7 @@ void Workspace::Impl::beginStep(const void* context, std::shared_ptr<const WorkM
 }
 
 void Workspace::Impl::finishStep() {
-  const int64_t scratch = static_cast<int64_t>(used->scratchBytes * used->scratch->size());
+  const auto scratch = static_cast<int64_t>(used->scratch.bytes);
   // the replaced memory may have been larger
   bytes.store(std::max(bytes.load(std::memory_order_relaxed), touched.bytes() + scratch),
               std::memory_order_relaxed);
@@ -154,7 +145,7 @@ Workspace::~Workspace() {
   if (impl_->origin.isForked()) static_cast<void>(impl_.release());
 }
 
-int Workspace::threads() const { return impl_->workers->count(); }
+int Workspace::threads() const { return impl_->device->workers(); }
 int64_t Workspace::bytes() const { return impl_->bytes.load(std::memory_order_relaxed); }
 
 Status Workspace::refuse(const std::string& why, double timeoutSeconds) {
@@ -184,8 +175,7 @@ Expected<std::shared_ptr<Workspace>> Workspace::create(Transport& transport,
   if (Status sane = checkThreads(options.threads); !sane) return sane.error();
   if (transport.isInherited())
     return Error{"the transport was made before this process was forked: make a new one here"};
-  constexpr int kAny = std::numeric_limits<int>::max();
-  auto impl = Impl::make(transport, options, kAny);
+  auto impl = Impl::make(transport, options);
   if (!impl) return impl.error();
   return std::shared_ptr<Workspace>(new Workspace(std::move(*impl)));
 }

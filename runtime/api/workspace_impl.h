@@ -12,10 +12,10 @@
 
 #include "runtime/api/origin.h"
 #include "runtime/api/workspace.h"
+#include "runtime/exec/device.h"
 #include "runtime/exec/meeting.h"
 #include "runtime/exec/turns.h"
 #include "runtime/exec/work_memory.h"
-#include "runtime/workers/workers.h"
 
 namespace sluice {
 
@@ -23,10 +23,11 @@ namespace sluice {
 Status checkThreads(int threads);
 
 struct Workspace::Impl {
-  // The requested threads, but at most `useful`; 0 where a context runs all tasks itself.
-  static Expected<std::unique_ptr<Impl>> make(Transport& transport, const WorkspaceOptions& options,
-                                              int useful);
-  Impl(Transport& transport, std::unique_ptr<Workers> workers);
+  // For contexts of any programs, or of one program only. Here the runtime chooses its device.
+  static Expected<std::unique_ptr<Impl>> make(Transport& transport, const WorkspaceOptions& options);
+  static Expected<std::unique_ptr<Impl>> makeFor(const Plan& plan, const LoadOptions& load,
+                                                 Transport& transport, const WorkspaceOptions& options);
+  Impl(Transport& transport, std::unique_ptr<Device> device);
   ~Impl();
 
   // A thread that requests a step holds `asking` from before it looks at the memory until it has its ticket,
@@ -74,7 +75,7 @@ struct Workspace::Impl {
 
   const Origin origin;
   Transport& transport;
-  const std::unique_ptr<Workers> workers;
+  const std::unique_ptr<Device> device;
 
  private:
   void runQueue();

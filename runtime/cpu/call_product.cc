@@ -25,7 +25,7 @@ size_t kernelScratchBytes(const ops::KernelSet& kernels, const Tiling& tiling) {
 constexpr int32_t kFewRows = 16;
 
 // Whether other tasks of this step multiply by the same panel.
-bool isShared(const Step& step, const Task& task, const RowRange& range) {
+bool isShared(const CpuStep& step, const Task& task, const RowRange& range) {
   const RoutingTables& tables = *step.tables;
   const bool dense = step.plan->at(task.family).space == SpaceKind::kTokens;
   const int32_t rows =
@@ -37,8 +37,8 @@ bool isShared(const Step& step, const Task& task, const RowRange& range) {
 // lie tiling.n columns apart.
 class Product {
  public:
-  Product(const Step& step, const Task& task, const RowRange& range, TileRange columns, std::byte* scratch)
-      : kernels_(step.plan->kernels()),
+  Product(const CpuStep& step, const Task& task, const RowRange& range, TileRange columns, std::byte* scratch)
+      : kernels_(step.kernels()),
         family_(step.program().at(task.family)),
         tiling_(family_.tiling),
         columns_(columns),
@@ -74,7 +74,7 @@ class Product {
   size_t partBytes() const { return kernels_.packedWeightBytes(columns_.length(), tiling_.k); }
 
   // The packed columns of all parts, packed here if this task is the first to need them; or null.
-  const std::byte* findPanel(const Step& step, const Task& task, const RowRange& range) const {
+  const std::byte* findPanel(const CpuStep& step, const Task& task, const RowRange& range) const {
     const int32_t parts = infoOf(family_.op).weightParts;
     const WeightPanels::Panel panel = step.panels->claim(task.family, range.expert, task.tile,
                                                          parts * partBytes(), isShared(step, task, range));
@@ -103,8 +103,8 @@ class Product {
 };
 
 // Where a fused task keeps its product: in scratch, behind what the kernel uses.
-BFloat16* productIn(const Step& step, const Family& family, std::byte* scratch) {
-  return reinterpret_cast<BFloat16*>(scratch + kernelScratchBytes(step.plan->kernels(), family.tiling));
+BFloat16* productIn(const CpuStep& step, const Family& family, std::byte* scratch) {
+  return reinterpret_cast<BFloat16*>(scratch + kernelScratchBytes(step.kernels(), family.tiling));
 }
 
 // Calls body(first row, rows) for equal parts of at most kRowsInScratch rows.
@@ -118,7 +118,7 @@ void forParts(const RowRange& range, const Body& body) {
 
 }  // namespace
 
-void callGmm(const Step& step, const Task& task, std::byte* scratch) {
+void callGmm(const CpuStep& step, const Task& task, std::byte* scratch) {
   const Family& family = step.program().at(task.family);
   const RowRange range = rowsOf(step, task);
   const TileRange columns = tileOf(family.op, family.tiling, task.tile).n;
@@ -128,7 +128,7 @@ void callGmm(const Step& step, const Task& task, std::byte* scratch) {
                    leading<BFloat16>(c));
 }
 
-void callGmmWeightGrad(const Step& step, const Task& task, std::byte* scratch) {
+void callGmmWeightGrad(const CpuStep& step, const Task& task, std::byte* scratch) {
   const Family& family = step.program().at(task.family);
   const Tiling& tiling = family.tiling;
   const auto [m, n] = tileOf(family.op, tiling, task.tile);
@@ -138,7 +138,7 @@ void callGmmWeightGrad(const Step& step, const Task& task, std::byte* scratch) {
   const BufferAddress& grad = step.at(family.writes[0]);
   const bool narrow = step.program().at(family.writes[0]).type == DType::kBF16;
   const int64_t corner = int64_t{m.begin} * tiling.n + n.begin;
-  step.plan->kernels().gmmWeightGrad(
+  step.kernels().gmmWeightGrad(
       {.a = elements<BFloat16>(a, range.begin) + m.begin,
        .lda = leading<BFloat16>(a),
        .b = elements<BFloat16>(b, range.begin) + n.begin,
@@ -155,7 +155,7 @@ void callGmmWeightGrad(const Step& step, const Task& task, std::byte* scratch) {
        .narrow = narrow ? elements<BFloat16>(grad, range.expert) + corner : nullptr});
 }
 
-void callGmmActivation(const Step& step, const Task& task, std::byte* scratch) {
+void callGmmActivation(const CpuStep& step, const Task& task, std::byte* scratch) {
   const Family& family = step.program().at(task.family);
   const Tiling& tiling = family.tiling;
   const RowRange range = rowsOf(step, task);
@@ -177,19 +177,19 @@ void callGmmActivation(const Step& step, const Task& task, std::byte* scratch) {
     }
     product.multiply(row, rows, 0, gate, ld);
     product.multiply(row, rows, 1, gate + upColumn, ld);
-    step.plan->kernels().activation({.gateUp = gate,
-                                     .ldGateUp = ld,
-                                     .act = elements<BFloat16>(act, row) + columns.begin,
-                                     .ldAct = leading<BFloat16>(act),
-                                     .rows = rows,
-                                     .inter = width,
-                                     .kind = tiling.activation,
-                                     .limit = toFloat(tiling.limit),
-                                     .upColumn = upColumn});
+    step.kernels().activation({.gateUp = gate,
+                               .ldGateUp = ld,
+                               .act = elements<BFloat16>(act, row) + columns.begin,
+                               .ldAct = leading<BFloat16>(act),
+                               .rows = rows,
+                               .inter = width,
+                               .kind = tiling.activation,
+                               .limit = toFloat(tiling.limit),
+                               .upColumn = upColumn});
   });
 }
 
-void callGmmActivationGrad(const Step& step, const Task& task, std::byte* scratch) {
+void callGmmActivationGrad(const CpuStep& step, const Task& task, std::byte* scratch) {
   const Family& family = step.program().at(task.family);
   const Tiling& tiling = family.tiling;
   const RowRange range = rowsOf(step, task);
@@ -201,20 +201,20 @@ void callGmmActivationGrad(const Step& step, const Task& task, std::byte* scratc
   const Product product(step, task, range, columns, scratch);
   forParts(range, [&](int64_t row, int32_t rows) {
     product.multiply(row, rows, 0, actGrad, width);
-    step.plan->kernels().activationGrad({.actGrad = actGrad,
-                                         .ldActGrad = width,
-                                         .gateUp = elements<BFloat16>(gateUp, row) + columns.begin,
-                                         .ldGateUp = leading<BFloat16>(gateUp),
-                                         .rowWeight = optionalFloats(step, family.reads[3], row),
-                                         .gateUpGrad = elements<BFloat16>(out, row) + columns.begin,
-                                         .ldGateUpGrad = leading<BFloat16>(out),
-                                         .rowWeightGrad = optionalFloats(step, family.writes[1], row),
-                                         .rows = rows,
-                                         .inter = width,
-                                         .kind = tiling.activation,
-                                         .limit = toFloat(tiling.limit),
-                                         .upColumn = tiling.n,
-                                         .upGradColumn = tiling.n});
+    step.kernels().activationGrad({.actGrad = actGrad,
+                                   .ldActGrad = width,
+                                   .gateUp = elements<BFloat16>(gateUp, row) + columns.begin,
+                                   .ldGateUp = leading<BFloat16>(gateUp),
+                                   .rowWeight = optionalFloats(step, family.reads[3], row),
+                                   .gateUpGrad = elements<BFloat16>(out, row) + columns.begin,
+                                   .ldGateUpGrad = leading<BFloat16>(out),
+                                   .rowWeightGrad = optionalFloats(step, family.writes[1], row),
+                                   .rows = rows,
+                                   .inter = width,
+                                   .kind = tiling.activation,
+                                   .limit = toFloat(tiling.limit),
+                                   .upColumn = tiling.n,
+                                   .upGradColumn = tiling.n});
   });
 }
 

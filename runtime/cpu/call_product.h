@@ -1,14 +1,14 @@
 // Tasks that multiply matrices, alone or with the activation that reads the product.
 #pragma once
 
-#include "runtime/exec/step.h"
+#include "runtime/cpu/cpu_step.h"
 
 namespace sluice {
 
-void callGmm(const Step& step, const Task& task, std::byte* scratch);
-void callGmmWeightGrad(const Step& step, const Task& task, std::byte* scratch);
-void callGmmActivation(const Step& step, const Task& task, std::byte* scratch);
-void callGmmActivationGrad(const Step& step, const Task& task, std::byte* scratch);
+void callGmm(const CpuStep& step, const Task& task, std::byte* scratch);
+void callGmmWeightGrad(const CpuStep& step, const Task& task, std::byte* scratch);
+void callGmmActivation(const CpuStep& step, const Task& task, std::byte* scratch);
+void callGmmActivationGrad(const CpuStep& step, const Task& task, std::byte* scratch);
 
 // Bytes of scratch a task of the family needs for the calls above; `slotSize` rows at most. 0 for other ops.
 size_t productScratchBytes(const ops::KernelSet& kernels, const Family& family, int32_t slotSize);

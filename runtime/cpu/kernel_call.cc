@@ -48,21 +48,21 @@ class RemoteRows {
 
 // Gathers rows of `from`, `stride` bytes apart, into the peer's `to` from `row` on: those of index / divisor,
 // or without an index one after the other.
-void sendRows(const Step& step, const Piece& piece, BufferId to, int64_t row, const std::byte* from,
+void sendRows(const CpuStep& step, const Piece& piece, BufferId to, int64_t row, const std::byte* from,
               int64_t stride, const int32_t* index, int32_t divisor, std::byte* scratch) {
   const RemoteRows target(step, to, piece.peer, row, piece.rows, scratch);
-  step.plan->kernels().gatherRows({.src = from,
-                                   .srcStride = stride,
-                                   .index = index,
-                                   .divisor = divisor,
-                                   .dst = target.data(),
-                                   .dstStride = target.stride(),
-                                   .bytes = rowBytes(step.program().at(to)),
-                                   .rows = piece.rows});
+  step.kernels().gatherRows({.src = from,
+                             .srcStride = stride,
+                             .index = index,
+                             .divisor = divisor,
+                             .dst = target.data(),
+                             .dstStride = target.stride(),
+                             .bytes = rowBytes(step.program().at(to)),
+                             .rows = piece.rows});
   target.send();
 }
 
-void dispatch(const Step& step, const Family& family, const Task& task, std::byte* scratch) {
+void dispatch(const CpuStep& step, const Family& family, const Task& task, std::byte* scratch) {
   const Piece& piece = step.tables->sends[task.slot];
   const int32_t* const pairs = step.tables->pairOf.data() + piece.pair;
   const BufferAddress& tokens = step.at(family.reads[0]);
@@ -73,7 +73,7 @@ void dispatch(const Step& step, const Family& family, const Task& task, std::byt
   sendRows(step, piece, family.writes[1], piece.row, weights, sizeof(float), pairs, 1, scratch);
 }
 
-void combineReturn(const Step& step, const Family& family, const Task& task, std::byte* scratch) {
+void combineReturn(const CpuStep& step, const Family& family, const Task& task, std::byte* scratch) {
   const Piece& piece = step.tables->returns[task.slot];
   for (int operand = 0; operand < 2; ++operand) {
     const BufferId from = family.reads[operand], to = family.writes[operand];
@@ -84,98 +84,98 @@ void combineReturn(const Step& step, const Family& family, const Task& task, std
   }
 }
 
-void activation(const Step& step, const Family& family, const Task& task) {
+void activation(const CpuStep& step, const Family& family, const Task& task) {
   const RowRange range = rowsOf(step, task);
   const BufferAddress& in = step.at(family.reads[0]);
   const BufferAddress& out = step.at(family.writes[0]);
-  step.plan->kernels().activation({.gateUp = elements<BFloat16>(in, range.begin),
-                                   .ldGateUp = leading<BFloat16>(in),
-                                   .act = elements<BFloat16>(out, range.begin),
-                                   .ldAct = leading<BFloat16>(out),
-                                   .rows = range.rows,
-                                   .inter = family.tiling.n,
-                                   .kind = family.tiling.activation,
-                                   .limit = toFloat(family.tiling.limit)});
+  step.kernels().activation({.gateUp = elements<BFloat16>(in, range.begin),
+                             .ldGateUp = leading<BFloat16>(in),
+                             .act = elements<BFloat16>(out, range.begin),
+                             .ldAct = leading<BFloat16>(out),
+                             .rows = range.rows,
+                             .inter = family.tiling.n,
+                             .kind = family.tiling.activation,
+                             .limit = toFloat(family.tiling.limit)});
 }
 
-void activationGrad(const Step& step, const Family& family, const Task& task) {
+void activationGrad(const CpuStep& step, const Family& family, const Task& task) {
   const RowRange range = rowsOf(step, task);
   const BufferAddress& grad = step.at(family.reads[0]);
   const BufferAddress& gateUp = step.at(family.reads[1]);
   const BufferAddress& out = step.at(family.writes[0]);
-  step.plan->kernels().activationGrad({.actGrad = elements<BFloat16>(grad, range.begin),
-                                       .ldActGrad = leading<BFloat16>(grad),
-                                       .gateUp = elements<BFloat16>(gateUp, range.begin),
-                                       .ldGateUp = leading<BFloat16>(gateUp),
-                                       .rowWeight = optionalFloats(step, family.reads[2], range.begin),
-                                       .gateUpGrad = elements<BFloat16>(out, range.begin),
-                                       .ldGateUpGrad = leading<BFloat16>(out),
-                                       .rowWeightGrad = optionalFloats(step, family.writes[1], range.begin),
-                                       .rows = range.rows,
-                                       .inter = family.tiling.n,
-                                       .kind = family.tiling.activation,
-                                       .limit = toFloat(family.tiling.limit)});
+  step.kernels().activationGrad({.actGrad = elements<BFloat16>(grad, range.begin),
+                                 .ldActGrad = leading<BFloat16>(grad),
+                                 .gateUp = elements<BFloat16>(gateUp, range.begin),
+                                 .ldGateUp = leading<BFloat16>(gateUp),
+                                 .rowWeight = optionalFloats(step, family.reads[2], range.begin),
+                                 .gateUpGrad = elements<BFloat16>(out, range.begin),
+                                 .ldGateUpGrad = leading<BFloat16>(out),
+                                 .rowWeightGrad = optionalFloats(step, family.writes[1], range.begin),
+                                 .rows = range.rows,
+                                 .inter = family.tiling.n,
+                                 .kind = family.tiling.activation,
+                                 .limit = toFloat(family.tiling.limit)});
 }
 
-void add(const Step& step, const Family& family, const Task& task) {
+void add(const CpuStep& step, const Family& family, const Task& task) {
   const RowRange range = rowsOf(step, task);
   const BufferAddress& a = step.at(family.reads[0]);
   const BufferAddress& b = step.at(family.reads[1]);
   const BufferAddress& c = step.at(family.writes[0]);
-  step.plan->kernels().add({.a = elements<BFloat16>(a, range.begin),
-                            .lda = leading<BFloat16>(a),
-                            .b = elements<BFloat16>(b, range.begin),
-                            .ldb = leading<BFloat16>(b),
-                            .c = elements<BFloat16>(c, range.begin),
-                            .ldc = leading<BFloat16>(c),
-                            .rows = range.rows,
-                            .n = family.tiling.n});
+  step.kernels().add({.a = elements<BFloat16>(a, range.begin),
+                      .lda = leading<BFloat16>(a),
+                      .b = elements<BFloat16>(b, range.begin),
+                      .ldb = leading<BFloat16>(b),
+                      .c = elements<BFloat16>(c, range.begin),
+                      .ldc = leading<BFloat16>(c),
+                      .rows = range.rows,
+                      .n = family.tiling.n});
 }
 
-void scale(const Step& step, const Family& family, const Task& task) {
+void scale(const CpuStep& step, const Family& family, const Task& task) {
   const RowRange range = rowsOf(step, task);
   const BufferAddress& a = step.at(family.reads[0]);
   const BufferAddress& c = step.at(family.writes[0]);
-  step.plan->kernels().scale({.a = elements<BFloat16>(a, range.begin),
-                              .lda = leading<BFloat16>(a),
-                              .c = elements<BFloat16>(c, range.begin),
-                              .ldc = leading<BFloat16>(c),
-                              .rows = range.rows,
-                              .n = family.tiling.n,
-                              .alpha = alphaOf(family.tiling)});
+  step.kernels().scale({.a = elements<BFloat16>(a, range.begin),
+                        .lda = leading<BFloat16>(a),
+                        .c = elements<BFloat16>(c, range.begin),
+                        .ldc = leading<BFloat16>(c),
+                        .rows = range.rows,
+                        .n = family.tiling.n,
+                        .alpha = alphaOf(family.tiling)});
 }
 
-void combineSum(const Step& step, const Family& family, const Task& task) {
+void combineSum(const CpuStep& step, const Family& family, const Task& task) {
   const int32_t topK = step.program().topK;
   const auto [begin, tokens, expert] = rowsOf(step, task);
   const int32_t* position = step.tables->positionOf.data() + int64_t{begin} * topK;
   const BufferAddress& source = step.at(family.reads[0]);
   const BufferAddress& y = step.at(family.writes[0]);
   const BufferId weight = family.reads[1];
-  step.plan->kernels().weightedSum({.src = elements<BFloat16>(source, 0),
-                                    .ldSrc = leading<BFloat16>(source),
-                                    .position = position,
-                                    .weight = weight ? elements<float>(step.at(weight), begin) : nullptr,
-                                    .y = elements<BFloat16>(y, begin),
-                                    .ldY = leading<BFloat16>(y),
-                                    .tokens = tokens,
-                                    .topK = topK,
-                                    .n = family.tiling.n});
+  step.kernels().weightedSum({.src = elements<BFloat16>(source, 0),
+                              .ldSrc = leading<BFloat16>(source),
+                              .position = position,
+                              .weight = weight ? elements<float>(step.at(weight), begin) : nullptr,
+                              .y = elements<BFloat16>(y, begin),
+                              .ldY = leading<BFloat16>(y),
+                              .tokens = tokens,
+                              .topK = topK,
+                              .n = family.tiling.n});
   if (!family.writes[1]) return;
   const BufferAddress& scalars = step.at(family.reads[2]);
-  step.plan->kernels().gatherRows({.src = scalars.data,
-                                   .srcStride = scalars.stride,
-                                   .index = position,
-                                   .divisor = 1,
-                                   .dst = elements<std::byte>(step.at(family.writes[1]), begin),
-                                   .dstStride = sizeof(float),
-                                   .bytes = sizeof(float),
-                                   .rows = tokens * topK});
+  step.kernels().gatherRows({.src = scalars.data,
+                             .srcStride = scalars.stride,
+                             .index = position,
+                             .divisor = 1,
+                             .dst = elements<std::byte>(step.at(family.writes[1]), begin),
+                             .dstStride = sizeof(float),
+                             .bytes = sizeof(float),
+                             .rows = tokens * topK});
 }
 
 }  // namespace
 
-void callKernel(const Step& step, const Task& task, std::byte* scratch) {
+void callKernel(const CpuStep& step, const Task& task, std::byte* scratch) {
   const Family& family = step.program().at(task.family);
   switch (family.op) {
     case OpKind::kDispatch:

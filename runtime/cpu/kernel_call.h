@@ -1,11 +1,11 @@
 // From a task of a step to the arguments of its kernel.
 #pragma once
 
-#include "runtime/exec/step.h"
+#include "runtime/cpu/cpu_step.h"
 
 namespace sluice {
 
 // Runs the kernel of the task; signals nothing.
-void callKernel(const Step& step, const Task& task, std::byte* scratch);
+void callKernel(const CpuStep& step, const Task& task, std::byte* scratch);
 
 }  // namespace sluice

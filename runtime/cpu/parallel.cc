@@ -1,44 +1,44 @@
 #include <algorithm>
 #include <new>
+#include <numeric>
 
 #include "runtime/cpu/backoff.h"
-#include "runtime/cpu/executor.h"
+#include "runtime/cpu/cpu_executor.h"
 #include "runtime/exec/report.h"
 
 namespace sluice {
-ParallelExecutor::ParallelExecutor(const Plan& plan, Workers& workers)
-    : plan_(&plan),
+ParallelExecutor::ParallelExecutor(std::shared_ptr<const Plan> of, const ops::KernelSet& kernels,
+                                   const PanelOptions& panels, Workers& workers)
+    : CpuExecutor(std::move(of), kernels, panels),
       workers_(&workers),
-      threads_(std::min(workers.count(), countCores(plan.program()))),
-      progress_(plan.program()) {
+      threads_(std::min(workers.count(), countCores(plan().program()))),
+      progress_(plan().program()) {
   for (int worker = 0; worker < threads_; ++worker) {
     std::vector<LaneCursors> entries;
-    for (uint32_t entry = 0; entry < plan.program().entries.size(); ++entry)
-      entries.push_back(cursorsOf(plan, EntryId{entry}, worker, threads_, progress_));
+    for (uint32_t entry = 0; entry < plan().program().entries.size(); ++entry)
+      entries.push_back(cursorsOf(plan(), EntryId{entry}, worker, threads_, progress_));
     cursors_.push_back(std::move(entries));
   }
   tasks_.resize(threads_);
   ends_.resize(threads_);
 }
 
-Expected<int64_t> ParallelExecutor::run(const Step& step, std::span<const Scratch> scratch,
-                                        double timeoutSeconds, TraceRecorder* trace) {
-  struct Job {
-    ParallelExecutor* executor;
-    const Step* step;
-  } job{this, &step};
-  timeoutSeconds_ = timeoutSeconds;
-  scratch_ = scratch;
-  trace_ = trace;
+Expected<int64_t> ParallelExecutor::runTasks(const CpuStep& step, const RunOptions& options) {
+  TraceRecorder* const trace = options.trace;
+  Run run{step, options};
   if (trace) {
     makeRoom(step, *trace);
-    begin_ = trace->clock().ticks();
+    run.begin = trace->clock().ticks();
   }
+  struct Job {
+    ParallelExecutor* executor;
+    const Run* run;
+  } job{this, &run};
   workers_->run(
       threads_,
       [](void* context, int worker) {
         auto* job = static_cast<Job*>(context);
-        job->executor->work(*job->step, worker);
+        job->executor->work(*job->run, worker);
       },
       &job);
   if (trace) {
@@ -47,9 +47,7 @@ Expected<int64_t> ParallelExecutor::run(const Step& step, std::span<const Scratc
       WorkerTrace(trace, step, worker).finish(ends_[worker], end);
   }
   if (step.transport->isAborted()) return Error{failure(step)};
-  int64_t tasks = 0;
-  for (int64_t count : tasks_) tasks += count;
-  return tasks;
+  return std::accumulate(tasks_.begin(), tasks_.end(), int64_t{0});
 }
 
 // A task and the wait before it, and the worker's begin and end.
@@ -62,23 +60,25 @@ void ParallelExecutor::makeRoom(const Step& step, TraceRecorder& trace) {
   }
 }
 
-void ParallelExecutor::work(const Step& step, int worker) {
+void ParallelExecutor::work(const Run& run, int worker) {
+  const CpuStep& step = run.step;
   LaneCursors& cursors = cursors_[worker][step.entry.value];
-  WorkerTrace trace(trace_, step, worker);
-  trace.start(begin_);
+  std::byte* const scratch = scratchOf(run.options, worker);
+  WorkerTrace trace(run.options.trace, step, worker);
+  trace.start(run.begin);
   for (auto& lane : cursors)
     for (LaneCursor& cursor : lane) cursor.start(step);
   tasks_[worker] = 0;
   int64_t tasks = 0;
   Doorbell& doorbell = step.transport->doorbell();
-  Backoff backoff(doorbell, timeoutSeconds_);
+  Backoff backoff(doorbell, run.options.timeoutSeconds);
   while (!step.transport->isAborted()) {
     // read before the heads are looked at: a signal in between rings, and the park returns at once
     const uint32_t epoch = doorbell.epoch();
     bool anyLeft = false;
     if (LaneCursor* head = readyHead(cursors, anyLeft)) {
       trace.beginTask(head->task(), head->core(), head->missing());
-      runTask(step, head->task(), scratch_[worker].data());
+      runTask(step, head->task(), scratch);
       trace.endTask(head->task(), head->core());
       head->next(step);
       ++tasks;
@@ -88,15 +88,15 @@ void ParallelExecutor::work(const Step& step, int worker) {
     if (!anyLeft) break;
     trace.wait();
     const LaneCursor& waiting = earliest(cursors);
-    const int32_t segment = plan_->verified().order()[waiting.task().family.value].segment;
+    const int32_t segment = plan().verified().order()[waiting.task().family.value].segment;
     if (!backoff.wait(epoch, segment)) {
-      abort(step, waiting, -1);
+      abort(run, waiting, -1);
     } else if (backoff.isParking()) {
-      if (const int left = rankThatLeftOwing(step, waiting.task()); left >= 0) abort(step, waiting, left);
+      if (const int left = rankThatLeftOwing(step, waiting.task()); left >= 0) abort(run, waiting, left);
     }
   }
   tasks_[worker] = tasks;
-  if (trace_) ends_[worker] = trace_->clock().ticks();
+  if (run.options.trace) ends_[worker] = run.options.trace->clock().ticks();
 }
 
 // The first ready head, by lane priority, inside a lane by slot and tile: a slot is finished before the next
@@ -119,7 +119,7 @@ LaneCursor* ParallelExecutor::readyHead(LaneCursors& cursors, bool& anyLeft) {
 // The earliest family in key order is nearest to the cause of a wait. At least one cursor is not done.
 const LaneCursor& ParallelExecutor::earliest(const LaneCursors& cursors) const {
   const LaneCursor* first = nullptr;
-  const auto order = [&](const LaneCursor& c) { return plan_->verified().order()[c.task().family.value]; };
+  const auto order = [&](const LaneCursor& c) { return plan().verified().order()[c.task().family.value]; };
   for (const auto& lane : cursors)
     for (const LaneCursor& cursor : lane)
       if (!cursor.done() && (!first || order(cursor) < order(*first))) first = &cursor;
@@ -127,13 +127,14 @@ const LaneCursor& ParallelExecutor::earliest(const LaneCursors& cursors) const {
 }
 
 // Rank `left` has left or, if that is -1, the time limit has passed.
-void ParallelExecutor::abort(const Step& step, const LaneCursor& waiting, int left) const {
-  const auto done = [&](const Task& task) { return progress_.isDone(*plan_, task); };
+void ParallelExecutor::abort(const Run& run, const LaneCursor& waiting, int left) const {
+  const CpuStep& step = run.step;
+  const auto done = [&](const Task& task) { return progress_.isDone(plan(), task); };
   try {
-    step.transport->abort(
-        left < 0
-            ? describeWait(step, waiting.task(), coreName(step.program(), waiting), timeoutSeconds_, done)
-            : describeLeft(step, waiting.task(), coreName(step.program(), waiting), left, done));
+    const std::string core = coreName(step.program(), waiting);
+    step.transport->abort(left < 0
+                              ? describeWait(step, waiting.task(), core, run.options.timeoutSeconds, done)
+                              : describeLeft(step, waiting.task(), core, left, done));
   } catch (const std::bad_alloc&) {
     step.transport->abort("out of memory");  // so short that it needs none
   }
@@ -144,7 +145,7 @@ void ParallelExecutor::abort(const Step& step, const LaneCursor& waiting, int le
 std::string ParallelExecutor::failure(const Step& step) const {
   const LaneCursor* first = nullptr;
   const auto order = [&](const LaneCursor& c) {
-    return std::pair(!waitsForRanks(step, c.task()), plan_->verified().order()[c.task().family.value]);
+    return std::pair(!waitsForRanks(step, c.task()), plan().verified().order()[c.task().family.value]);
   };
   for (const auto& entries : cursors_)
     for (const auto& lane : entries[step.entry.value])
@@ -153,7 +154,7 @@ std::string ParallelExecutor::failure(const Step& step) const {
           first = &cursor;
   const Task task = first ? first->task() : Task{};
   return describeAbort(step, first ? &task : nullptr, first ? coreName(step.program(), *first) : "",
-                       [&](const Task& other) { return progress_.isDone(*plan_, other); });
+                       [&](const Task& other) { return progress_.isDone(plan(), other); });
 }
 
 }  // namespace sluice

@@ -1,10 +1,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdlib>
 
 #include "runtime/cpu/backoff.h"
-#include "runtime/cpu/executor.h"
+#include "runtime/cpu/cpu_executor.h"
 #include "runtime/exec/report.h"
 #include "runtime/program/words.h"
 
@@ -66,20 +65,10 @@ size_t countTasks(const Step& step) {
 
 }  // namespace
 
-Expected<Scratch> Scratch::allocate(size_t bytes) {
-  constexpr size_t kAddresses = size_t{1} << 47;  // no process has more
-  void* const data =
-      bytes < kAddresses ? std::aligned_alloc(64, std::max<size_t>(64, (bytes + 63) / 64 * 64)) : nullptr;
-  if (data != nullptr) return Scratch(static_cast<std::byte*>(data));
-  return Error{fmt::format("could not allocate {} bytes of scratch memory for a worker", bytes)};
-}
-
-void Scratch::Free::operator()(std::byte* data) const { std::free(data); }
-
-Expected<int64_t> runSerial(const Step& step, const Scratch& scratch, double timeoutSeconds,
-                            TraceRecorder* recorder) {
-  if (recorder) recorder->worker(0).makeRoom(2 * countTasks(step));
-  WorkerTrace trace(recorder, step, 0);
+Expected<int64_t> SerialExecutor::runTasks(const CpuStep& step, const RunOptions& options) {
+  if (options.trace) options.trace->worker(0).makeRoom(2 * countTasks(step));
+  WorkerTrace trace(options.trace, step, 0);
+  std::byte* const scratch = scratchOf(options, 0);
   const auto& families = step.plan->at(step.entry).families;
   const auto& order = step.plan->verified().order();
   int64_t tasks = 0;
@@ -102,10 +91,10 @@ Expected<int64_t> runSerial(const Step& step, const Scratch& scratch, double tim
           for (int32_t tile = 0; tile < step.program().at(families[f]).tiles; ++tile) {
             const Task task{families[f], slot, tile};
             int missing = 0;
-            if (Status ready = await(step, task, timeoutSeconds, trace, missing); !ready)
+            if (Status ready = await(step, task, options.timeoutSeconds, trace, missing); !ready)
               return ready.error();
             trace.beginTask(task, 0, missing);
-            runTask(step, task, scratch.data());
+            runTask(step, task, scratch);
             trace.endTask(task, 0);
             ++tasks;
           }

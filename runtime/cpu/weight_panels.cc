@@ -17,13 +17,13 @@ size_t roundUpToLine(size_t bytes) { return (bytes + 63) / 64 * 64; }
 
 }  // namespace
 
-WeightPanels::WeightPanels(const Plan& plan, const PanelOptions& options)
+WeightPanels::WeightPanels(const Plan& plan, const ops::KernelSet& kernels, const PanelOptions& options)
     : options_(options), setOf_(plan.program().families.size(), kNone) {
   for (size_t f = 0; f < setOf_.size(); ++f) {
     const Family& family = plan.program().families[f];
     const bool ofCaller =
         infoOf(family.op).weightParts > 0 && plan.program().at(family.reads[1]).role == Role::kInput;
-    if (ofCaller && options.limit > 0) setOf_[f] = addSet(plan, family);
+    if (ofCaller && options.limit > 0) setOf_[f] = addSet(plan, kernels, family);
   }
 }
 
@@ -35,7 +35,7 @@ uint32_t WeightPanels::addWeight(BufferId buffer) {
   return static_cast<uint32_t>(weights_.size() - 1);
 }
 
-uint32_t WeightPanels::addSet(const Plan& plan, const Family& family) {
+uint32_t WeightPanels::addSet(const Plan& plan, const ops::KernelSet& kernels, const Family& family) {
   const Tiling& t = family.tiling;
   const Cut cut{addWeight(family.reads[1]), t.n, t.k, t.tileN, infoOf(family.op).weightParts,
                 isTransposed(family.op, t)};
@@ -46,17 +46,19 @@ uint32_t WeightPanels::addSet(const Plan& plan, const Family& family) {
   const size_t count = size_t(family.tiles) * (dense ? 1 : plan.program().mostExperts());
   sets_.push_back({cut, family.tiles, panelCount_});
   panelCount_ += count;
-  const size_t part = plan.kernels().packedWeightBytes(std::min(t.tileN, t.n), t.k);
+  const size_t part = kernels.packedWeightBytes(std::min(t.tileN, t.n), t.k);
   mostBytes_ += static_cast<int64_t>(count * roundUpToLine(cut.parts * part));
   return static_cast<uint32_t>(sets_.size() - 1);
 }
 
-void WeightPanels::bind(BufferId weight, bool constant) {
-  for (Weight& known : weights_)
-    if (known.buffer == weight) {
-      known.constant = constant;
-      known.rebound = true;
-    }
+void WeightPanels::bind(std::span<const BoundTensor> bound) {
+  for (Weight& known : weights_) {
+    const BoundTensor& tensor = bound[known.buffer.value];
+    if (tensor.version == known.version) continue;
+    known.version = tensor.version;
+    known.constant = tensor.constant;
+    known.rebound = true;
+  }
 }
 
 Status WeightPanels::beginStep() {

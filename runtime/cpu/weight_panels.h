@@ -13,33 +13,24 @@
 #include <atomic>
 #include <cstdint>
 #include <limits>
+#include <span>
 #include <vector>
 
+#include "ops/abi/kernels.h"
 #include "runtime/comm/reservation.h"
-#include "runtime/exec/plan.h"
+#include "runtime/exec/device.h"
 
 namespace sluice {
-
-struct PanelOptions {
-  int64_t limit = std::numeric_limits<int64_t>::max();  // bytes of panels
-  bool eachStep = false;  // also weights that may change between steps, where tasks share a panel
-};
-
-// Of the panels that the weights as they are now have.
-struct PanelStats {
-  int64_t bytes = 0;        // memory taken
-  int64_t panels = 0;       // packed
-  int64_t withoutRoom = 0;  // not packed for the limit
-};
 
 class WeightPanels {
  public:
   WeightPanels() = default;
-  WeightPanels(const Plan& plan, const PanelOptions& options);
+  WeightPanels(const Plan& plan, const ops::KernelSet& kernels, const PanelOptions& options);
 
-  // The content of `weight` is another one from the next step on; with `constant` it stays until the next
-  // call. Tensors that no product reads as its weight are ignored.
-  void bind(BufferId weight, bool constant);
+  // What is bound from the next step on, by buffer. Where the version of a weight is another one than before,
+  // so is its content; with `constant` it stays until the version changes. Tensors that no product reads as
+  // its weight are ignored.
+  void bind(std::span<const BoundTensor> bound);
 
   // Before the tasks of a step: ordinary weights may have changed. Error: there is no address space for it.
   Status beginStep();
@@ -68,6 +59,7 @@ class WeightPanels {
 
   struct Weight {
     BufferId buffer;
+    uint64_t version = 0;  // of the binding
     bool constant = false;
     bool rebound = true;
     uint64_t generation = 0;  // of its content; grows
@@ -94,7 +86,7 @@ class WeightPanels {
   };
 
   uint32_t addWeight(BufferId buffer);
-  uint32_t addSet(const Plan& plan, const Family& family);
+  uint32_t addSet(const Plan& plan, const ops::KernelSet& kernels, const Family& family);
   std::byte* take(size_t bytes);
 
   PanelOptions options_;

@@ -31,24 +31,19 @@ uint64_t evaluateThreshold(const EventArray& event, const RoutingTables& tables,
   return 0;
 }
 
-Expected<EventTable> EventTable::create(const Plan& plan, Transport& transport) {
-  EventTable table;
-  table.transport_ = &transport;
-  table.ranks_ = transport.size();
-  size_t bytes = 0;
+EventTable::EventTable(const Plan& plan, int ranks, SymmetricMemory words) : words_(words), ranks_(ranks) {
   for (const EventArray& event : plan.program().events) {
-    const int64_t capacity = plan.maxEvents(event.space);
-    table.arrays_.push_back({bytes, {}});
-    bytes += capacity * kLine;
+    arrays_.push_back({arrivals_, {}});
+    arrivals_ += static_cast<size_t>(plan.maxEvents(event.space)) * kLine;
   }
-  table.arrivals_ = bytes;
-  bytes += 2 * kLine * table.ranks_;
-  table.arrivedBefore_.resize(2 * static_cast<size_t>(table.ranks_));
-  auto memory = transport.allocate(bytes);
-  if (!memory) return memory.error();
-  table.memory_ = *memory;
-  table.local_ = transport.local(*memory);
-  return table;
+  arrivedBefore_.resize(2 * static_cast<size_t>(ranks));
+}
+
+size_t EventTable::bytesFor(const Plan& plan, int ranks) {
+  size_t lines = 2 * static_cast<size_t>(ranks);  // of arrivals
+  for (const EventArray& event : plan.program().events)
+    lines += static_cast<size_t>(plan.maxEvents(event.space));
+  return lines * kLine;
 }
 
 void EventTable::setThresholds(const Plan& plan, EntryId entry, const RoutingTables& tables) {
@@ -62,14 +57,17 @@ void EventTable::setThresholds(const Plan& plan, EntryId entry, const RoutingTab
   }
 }
 
-void EventTable::clear(const Plan& plan, EntryId entry, const RoutingTables& tables) {
+void EventTable::zero(const Plan& plan, EntryId entry) {
   // plain stores: whoever writes here next has seen this rank's counts first
   const auto& events = plan.program().events;
   for (size_t e = 0; e < events.size(); ++e) {
     if (events[e].entry != entry) continue;
     for (size_t i = 0; i < arrays_[e].thresholds.size(); ++i)
-      std::memset(local_ + arrays_[e].offset + i * kLine, 0, sizeof(uint64_t));
+      std::memset(words_.data + arrays_[e].offset + i * kLine, 0, sizeof(uint64_t));
   }
+}
+
+void EventTable::finish(const Plan& plan, EntryId entry, const RoutingTables& tables) {
   for (FamilyId family : plan.at(entry).families) {
     const SpaceKind space = plan.at(family).space;
     if (!isRemote(space)) continue;

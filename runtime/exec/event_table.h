@@ -1,8 +1,10 @@
-// EventTable: the counters and thresholds of one rank.
+// EventTable: the event words and thresholds of one rank: which word counts which event, and how far.
 //
-// A counter has its own cache line in symmetric memory; a thread that finds it complete sees everything that
-// was written before the signals. Thresholds are local. Counters are read and added to by any thread;
-// setThresholds and clear are called by one thread while no step runs.
+// A word is a 64-bit counter in a cache line of its own, in symmetric memory of the device; who finds it
+// complete sees everything that was written before the signals. A word is named by its offset in that memory,
+// which is the same at all ranks. Thresholds are in host memory. Words are read and added to by any thread;
+// the rest is called by one thread while no task runs. What reads words here needs words that the host can
+// read: a device that keeps them elsewhere hands in a copy.
 #pragma once
 
 #include <vector>
@@ -11,6 +13,13 @@
 #include "runtime/exec/plan.h"
 
 namespace sluice {
+
+// Memory that is as large at all ranks, and that other ranks write to. A value; the device owns the memory.
+struct SymmetricMemory {
+  SymmetricHandle handle;
+  std::byte* data = nullptr;  // this rank's copy
+  size_t bytes = 0;
+};
 
 // One counter and its threshold, for repeated polling. Valid for one step. The counter of no event is
 // complete.
@@ -30,36 +39,40 @@ class EventCounter {
 
 class EventTable {
  public:
-  // Collective.
-  static Expected<EventTable> create(const Plan& plan, Transport& transport);
+  EventTable() = default;
+  // `words` has bytesFor() bytes, all 0.
+  EventTable(const Plan& plan, int ranks, SymmetricMemory words);
+  static size_t bytesFor(const Plan& plan, int ranks);
+
+  const SymmetricMemory& words() const { return words_; }
+  // Offsets in them.
+  size_t word(EventId event, int64_t index) const { return arrays_[event.value].offset + index * kLine; }
+  // Of the rows of `space` pieces (sends or returns) that came from `source`; kept for reports only, and
+  // never cleared: rows that no task waits for may arrive after the step.
+  size_t arrivalWord(SpaceKind space, int source) const {
+    return arrivals_ + arrivalLine(space, source) * kLine;
+  }
 
   bool isComplete(EventId event, int64_t index) const { return have(event, index) >= need(event, index); }
-  uint64_t have(EventId event, int64_t index) const { return load(offset(event, index)); }
+  uint64_t have(EventId event, int64_t index) const { return load(word(event, index)); }
   uint64_t need(EventId event, int64_t index) const { return arrays_[event.value].thresholds[index]; }
   EventCounter counter(EventId event, int64_t index) const {
-    return {reinterpret_cast<uint64_t*>(local_ + offset(event, index)), need(event, index)};
+    return {reinterpret_cast<uint64_t*>(words_.data + word(event, index)), need(event, index)};
   }
   int64_t live(EventId event) const { return static_cast<int64_t>(arrays_[event.value].thresholds.size()); }
 
-  // Adds n to the event of `rank`.
-  void signal(int rank, EventId event, int64_t index, uint64_t n) {
-    transport_->signal(rank, memory_, offset(event, index), n);
-  }
-
-  // Rows of `space` pieces (sends or returns) that came from `source` in this step; kept for reports only,
-  // and never cleared: rows that no task waits for may arrive after the step.
-  void countArrival(int rank, SpaceKind space, uint64_t rows) {
-    transport_->signal(rank, memory_, arrivalOffset(space, transport_->rank()), rows);
-  }
+  // Rows that came in this step.
   uint64_t arrivedFrom(SpaceKind space, int source) const {
-    return load(arrivalOffset(space, source)) - arrivedBefore_[arrivalLine(space, source)];
+    return load(arrivalWord(space, source)) - arrivedBefore_[arrivalLine(space, source)];
   }
 
   // Evaluates the threshold rules of all event arrays of `entry`.
   void setThresholds(const Plan& plan, EntryId entry, const RoutingTables& tables);
 
-  // Zeroes the counters of `entry`'s last step, which had these tables. After it, counts may be posted.
-  void clear(const Plan& plan, EntryId entry, const RoutingTables& tables);
+  // Zeroes the words of `entry`'s last step, which is over at this rank. After it, counts may be posted.
+  void zero(const Plan& plan, EntryId entry);
+  // The entry's step, which had these tables, is over: what arrived in it belongs to no later one.
+  void finish(const Plan& plan, EntryId entry, const RoutingTables& tables);
 
  private:
   struct Array {
@@ -68,22 +81,16 @@ class EventTable {
   };
   static constexpr size_t kLine = 64;
 
-  size_t offset(EventId event, int64_t index) const { return arrays_[event.value].offset + index * kLine; }
   size_t arrivalLine(SpaceKind space, int source) const {
     return static_cast<size_t>((space == SpaceKind::kReturns ? ranks_ : 0) + source);
   }
-  size_t arrivalOffset(SpaceKind space, int source) const {
-    return arrivals_ + arrivalLine(space, source) * kLine;
-  }
   uint64_t load(size_t offset) const {
     // pairs with Transport::signal(); seq_cst for the doorbell's sake
-    return std::atomic_ref<uint64_t>(*reinterpret_cast<uint64_t*>(local_ + offset))
+    return std::atomic_ref<uint64_t>(*reinterpret_cast<uint64_t*>(words_.data + offset))
         .load(std::memory_order_seq_cst);
   }
 
-  Transport* transport_ = nullptr;
-  SymmetricHandle memory_;
-  std::byte* local_ = nullptr;
+  SymmetricMemory words_;
   std::vector<Array> arrays_;
   size_t arrivals_ = 0;
   std::vector<uint64_t> arrivedBefore_;  // this step, by line

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "runtime/cpu/call_product.h"
 #include "runtime/program/space_table.h"
 
 namespace sluice {
@@ -15,9 +14,8 @@ void addOnce(std::vector<T>& list, T value) {
 
 }  // namespace
 
-Plan Plan::make(VerifiedProgram program, const ops::KernelSet& kernels) {
+Plan Plan::make(VerifiedProgram program) {
   Plan plan(std::move(program));
-  plan.kernels_ = &kernels;
   const TaskProgram& p = plan.program();
   plan.shape_ = {p.ranks, p.experts, p.topK, 1};
   if (const Space* rows = plan.space(SpaceKind::kRows)) plan.shape_.slotRows = rows->slotSize;
@@ -27,7 +25,6 @@ Plan Plan::make(VerifiedProgram program, const ops::KernelSet& kernels) {
   plan.deriveFamilies();
   plan.deriveEntries();
   plan.deriveSavedFor();
-  plan.deriveScratch();
   return plan;
 }
 
@@ -121,19 +118,6 @@ void Plan::deriveSavedFor() {
         entry.savedFor.push_back(EntryId{e});
       }
   }
-}
-
-void Plan::deriveScratch() {
-  const TaskProgram& p = program();
-  for (const Family& family : p.families) {
-    size_t bytes = productScratchBytes(*kernels_, family, p.at(family.space).slotSize);
-    // a piece is gathered here where the receiver's memory cannot be written directly
-    if (isRemote(p.at(family.space).kind))
-      for (BufferId id : family.writes)
-        if (id) bytes = std::max<size_t>(bytes, shape_.slotRows * rowBytes(p.at(id)));
-    scratchBytes_ = std::max(scratchBytes_, bytes);
-  }
-  scratchBytes_ = (scratchBytes_ + 63) / 64 * 64;
 }
 
 }  // namespace sluice

@@ -1,4 +1,4 @@
-// Plan: a verified program with kernels chosen and everything derived that does not change from step to step.
+// Plan: a verified program with everything derived that does not change from step to step.
 //
 // Immutable after make(); shared by any number of threads.
 #pragma once
@@ -6,7 +6,6 @@
 #include <array>
 #include <vector>
 
-#include "ops/abi/kernels.h"
 #include "runtime/program/verify.h"
 #include "runtime/routing/routing.h"
 
@@ -32,20 +31,16 @@ struct EntryPlan {
 
 class Plan {
  public:
-  static Plan make(VerifiedProgram program, const ops::KernelSet& kernels);
+  static Plan make(VerifiedProgram program);
 
   const TaskProgram& program() const { return *verified_; }
   const VerifiedProgram& verified() const { return verified_; }
-  const ops::KernelSet& kernels() const { return *kernels_; }
   const RoutingShape& routingShape() const { return shape_; }
   const FamilyPlan& at(FamilyId id) const { return families_[id.value]; }
   const EntryPlan& at(EntryId id) const { return entries_[id.value]; }
 
   // Window and slot size of a space kind; null where the program has no such space.
   const Space* space(SpaceKind kind) const;
-
-  // Bytes of scratch memory that one worker needs.
-  size_t scratchBytes() const { return scratchBytes_; }
 
   // Largest number of units an extent or an event space can have in any step, at any rank: memory that other
   // ranks write to is as large at all of them.
@@ -57,14 +52,11 @@ class Plan {
   void deriveFamilies();
   void deriveEntries();
   void deriveSavedFor();
-  void deriveScratch();
 
   VerifiedProgram verified_;
-  const ops::KernelSet* kernels_ = nullptr;
   RoutingShape shape_;
   std::vector<FamilyPlan> families_;
   std::vector<EntryPlan> entries_;
-  size_t scratchBytes_ = 0;
 };
 
 }  // namespace sluice

@@ -45,24 +45,25 @@ std::vector<std::vector<RegionId>> regionsOf(const TaskProgram& program) {
 }  // namespace
 
 Expected<std::unique_ptr<RankState>> RankState::create(std::shared_ptr<const Plan> plan, Transport& transport,
-                                                       Identities identities, const PanelOptions& panels) {
+                                                       Device& device, std::unique_ptr<Executor> executor,
+                                                       Identities identities) {
   std::unique_ptr<RankState> rank(new RankState);
   const TaskProgram& program = plan->program();
   rank->plan_ = plan;
   rank->transport_ = &transport;
-  rank->panels_ = std::make_unique<WeightPanels>(*plan, panels);
-  rank->regions_ = RegionSlots::of(*plan);
+  rank->device_ = &device;
+  rank->executor_ = std::move(executor);
+  rank->regions_ = RegionSlots::of(*plan, rank->executor_->scratchBytes());
   rank->regionsOf_ = regionsOf(program);
-  rank->panelVersions_.resize(program.buffers.size());
   rank->counts_.resize(program.experts);
-  rank->step_.buffers.resize(program.buffers.size());
+  rank->buffers_.resize(program.buffers.size());
   rank->identities_ = std::move(identities);
   auto exchange = Exchange::create(transport, program);
   if (!exchange) return rank->explain(exchange.error());
   rank->exchange_ = std::move(*exchange);
-  auto events = EventTable::create(*plan, transport);
-  if (!events) return rank->explain(events.error());
-  rank->events_ = std::move(*events);
+  auto words = device.allocate(EventTable::bytesFor(*plan, transport.size()));
+  if (!words) return rank->explain(words.error());
+  rank->events_ = EventTable(*plan, transport.size(), *words);
   // most programs are run with this one only: it fails here, and not when they run
   if (auto first = rank->savedState(0); !first) return first.error();
   if (Status same = rank->identities_.compareThere(); !same) return same.error();
@@ -71,7 +72,7 @@ Expected<std::unique_ptr<RankState>> RankState::create(std::shared_ptr<const Pla
 
 Expected<SavedState*> RankState::savedState(uint32_t number) {
   if (const auto found = saved_.find(number); found != saved_.end()) return found->second.get();
-  auto state = SavedState::create(*plan_, *transport_, number);
+  auto state = SavedState::create(*plan_, *device_, number);
   if (!state) return explain(state.error());
   return (saved_[number] = std::move(*state)).get();
 }
@@ -125,15 +126,6 @@ Status RankState::checkSaved(const StepRequest& request, int64_t tokens) const {
   return {};
 }
 
-void RankState::usePanels(const StepRequest& request) {
-  for (uint32_t b = 0; b < panelVersions_.size(); ++b) {
-    const BoundTensor& bound = (*request.bound)[b];
-    if (bound.version == panelVersions_[b]) continue;
-    panels_->bind(BufferId{b}, bound.constant);
-    panelVersions_[b] = bound.version;
-  }
-}
-
 Status RankState::route(const StepRequest& request, int64_t tokens) {
   const EntryId entry = request.entry;
   const BufferId ids = plan_->program().at(entry).expertIds;
@@ -167,11 +159,12 @@ BufferAddress RankState::regionAddress(const StepRequest& request, RegionId id) 
   BufferAddress address;
   address.stride = region.stride;
   if (region.symmetric) {
-    address.handle = saved ? request.saved->symmetric : request.memory->symmetric[slot].handle;
+    const SymmetricMemory& memory = saved ? request.saved->symmetric : request.memory->symmetric[slot];
+    address.handle = memory.handle;
     address.offset = saved ? static_cast<int64_t>(request.saved->offsets[id.value]) : 0;
-    address.data = transport_->local(address.handle) + address.offset;
+    address.data = memory.data + address.offset;
   } else {
-    address.data = saved ? request.saved->local[id.value].data() : request.memory->local[slot]->data();
+    address.data = saved ? request.saved->local[id.value].data : request.memory->local[slot].data;
   }
   return address;
 }
@@ -182,7 +175,7 @@ uint64_t RankState::digestOfMemory(const StepRequest& request) const {
   const auto add = [&](SymmetricHandle handle) { state = hashOf(std::span(&handle.index, 1), state); };
   const size_t slots = regions_.needs.symmetric.size();
   for (size_t slot = 0; slot < slots; ++slot) add(request.memory->symmetric[slot].handle);
-  add(request.saved->symmetric);
+  add(request.saved->symmetric.handle);
   return state;
 }
 
@@ -191,7 +184,7 @@ void RankState::fillAddresses(const StepRequest& request) {
   for (size_t b = 0; b < program.buffers.size(); ++b) {
     const Buffer& buffer = program.buffers[b];
     if (!buffer.region) {
-      step_.buffers[b] = {(*request.bound)[b].data, rowBytes(buffer), {}, 0};
+      buffers_[b] = {(*request.bound)[b].data, rowBytes(buffer), {}, 0};
       continue;
     }
     BufferAddress address = regionAddress(request, buffer.region);
@@ -199,14 +192,15 @@ void RankState::fillAddresses(const StepRequest& request) {
     address.offset += buffer.offset;
     // buffers of fixed size have the caller's layout: the stride is that of the whole region
     if (buffer.shape.front().extent == Extent::kFixed) address.stride = rowBytes(buffer);
-    step_.buffers[b] = address;
+    buffers_[b] = address;
   }
   step_.plan = plan_.get();
+  step_.rank = transport_->rank();
   step_.transport = transport_;
   step_.events = &events_;
   step_.tables = &request.saved->tables[plan_->at(request.entry).routing.value];
   step_.entry = request.entry;
-  step_.panels = panels_->active() ? panels_.get() : nullptr;
+  step_.buffers = buffers_;
 }
 
 Expected<const Step*> RankState::bindStep(const StepRequest& request, double timeoutSeconds) {
@@ -214,13 +208,12 @@ Expected<const Step*> RankState::bindStep(const StepRequest& request, double tim
   SavedState& saved = *request.saved;
   const std::string& name = plan_->program().at(entry).name;
   if (Status same = identities_.await(name, timeoutSeconds); !same) return same.error();
-  usePanels(request);
   // where no tensor of tokens is bound, those that the routing was made with
   const EntryId routing = plan_->at(entry).routing;
   int64_t tokens = routing == entry ? 0 : saved.tables[routing.value].tokens;
   Status own = checkBound(request, tokens);
   if (own) own = checkSaved(request, tokens);
-  if (own) own = panels_->beginStep();
+  if (own) own = executor_->prepare(*request.bound);
   if (own) own = route(request, tokens);
   if (Status all = meet(request, tokens, own, timeoutSeconds); !all) return all.error();
   saved.forget(*plan_, entry);
@@ -273,7 +266,7 @@ Status RankState::checkTotals() const {
 
 bool RankState::finishStep(const StepRequest& request, TouchedMemory& touched) {
   SavedState& saved = *request.saved;
-  events_.clear(*plan_, request.entry, *step_.tables);
+  events_.finish(*plan_, request.entry, *step_.tables);
   saved.done[request.entry.value] = true;
   const RoutingTables& tables = *step_.tables;
   SavedState::Extents& largest = saved.largest[request.entry.value];

@@ -1,4 +1,4 @@
-// RankState: one rank's side of a program: events, counts of all ranks, packed weights, saved sets, and the
+// RankState: one rank's side of a program: its executor, events, counts of all ranks, saved sets, and the
 // bind that turns a step's routing into a Step.
 //
 // Resource type. One thread at a time makes sets; one thread at a time, maybe another, binds and finishes
@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/cpu/weight_panels.h"
+#include "runtime/exec/device.h"
 #include "runtime/exec/exchange.h"
 #include "runtime/exec/identity.h"
 #include "runtime/exec/saved_state.h"
@@ -19,16 +19,6 @@
 #include "runtime/exec/work_memory.h"
 
 namespace sluice {
-
-// A tensor of the caller, as bound.
-struct BoundTensor {
-  std::byte* data = nullptr;
-  int64_t extent = 0;     // its first dimension
-  uint64_t version = 0;   // of the binding: grows; 0 where it is not bound
-  bool constant = false;  // the content stays until the tensor is bound again
-
-  bool bound() const { return version > 0; }
-};
 
 // The arguments of a requested step. The caller keeps the pointed-to objects until the step is finished.
 struct StepRequest {
@@ -43,11 +33,12 @@ struct StepRequest {
 
 class RankState {
  public:
-  // Collective: symmetric memory is allocated in the same order by all ranks. Does not wait if the
-  // transport's allocate() does not. Errors abort the transport, since the others cannot go on. `identities`
-  // were posted before.
+  // Collective: symmetric memory is allocated in the same order by all ranks. Does not wait if the device's
+  // allocate() does not. Errors abort the transport, since the others cannot go on. `identities` were posted
+  // before. The device outlives this.
   static Expected<std::unique_ptr<RankState>> create(std::shared_ptr<const Plan> plan, Transport& transport,
-                                                     Identities identities, const PanelOptions& panels = {});
+                                                     Device& device, std::unique_ptr<Executor> executor,
+                                                     Identities identities);
 
   // The set of this number; collective where it is not there yet. Errors abort the transport.
   Expected<SavedState*> savedState(uint32_t number);
@@ -65,8 +56,8 @@ class RankState {
   // meeting of the step fails it at all ranks and leaves them usable.
   Expected<const Step*> bindStep(const StepRequest& request, double timeoutSeconds);
 
-  // After the last task: clears the counters; what the entry saves is there for later entries. True: the step
-  // touched more memory than those before.
+  // After the last task: what the entry saves is there for later entries. True: the step touched more memory
+  // than those before.
   bool finishStep(const StepRequest& request, TouchedMemory& touched);
 
   // When the last bind came to the meeting and when all had, as monotonicNanoseconds().
@@ -75,13 +66,12 @@ class RankState {
   const Step& step() const { return step_; }
   const Plan& plan() const { return *plan_; }
   const RegionSlots& regions() const { return regions_; }
-  PanelStats panelStats() const { return panels_->stats(); }
+  Executor& executor() const { return *executor_; }
 
  private:
   RankState() = default;
   Status checkBound(const StepRequest& request, int64_t& tokens) const;
   Status checkSaved(const StepRequest& request, int64_t tokens) const;
-  void usePanels(const StepRequest& request);
   Status route(const StepRequest& request, int64_t tokens);
   Status meet(const StepRequest& request, int64_t tokens, const Status& own, double timeoutSeconds);
   Status checkTotals() const;
@@ -92,16 +82,17 @@ class RankState {
 
   std::shared_ptr<const Plan> plan_;
   Transport* transport_ = nullptr;
+  Device* device_ = nullptr;
+  std::unique_ptr<Executor> executor_;
   EventTable events_;
   Identities identities_;
   Exchange exchange_;
-  std::unique_ptr<WeightPanels> panels_;
   RegionSlots regions_;
   std::vector<std::vector<RegionId>> regionsOf_;  // by entry: that its tasks read or write
   std::map<uint32_t, std::unique_ptr<SavedState>> saved_;
-  std::vector<uint64_t> panelVersions_;  // by buffer: of the binding that the panels know
   std::vector<int32_t> counts_;
   std::pair<int64_t, int64_t> exchanged_;
+  std::vector<BufferAddress> buffers_;  // of the step
   Step step_;
 };
 

@@ -17,8 +17,7 @@ size_t alignedFor(size_t bytes, size_t offset) {
 
 }  // namespace
 
-Expected<std::unique_ptr<SavedState>> SavedState::create(const Plan& plan, Transport& transport,
-                                                         uint32_t number) {
+Expected<std::unique_ptr<SavedState>> SavedState::create(const Plan& plan, Device& device, uint32_t number) {
   auto state = std::make_unique<SavedState>();
   const TaskProgram& program = plan.program();
   state->number = number;
@@ -42,14 +41,14 @@ Expected<std::unique_ptr<SavedState>> SavedState::create(const Plan& plan, Trans
       names += fmt::format("{}region '{}'", names.empty() ? "" : ", ", region.name);
       continue;
     }
-    auto memory = Reservation::reserve(bytes);
+    auto memory = device.reserve(bytes);
     if (!memory) return Error{fmt::format("region '{}': {}", region.name, memory.error().message)};
     state->local[r] = std::move(*memory);
   }
   if (names.empty()) return state;
-  auto handle = transport.allocate(end);
-  if (!handle) return Error{fmt::format("{}: {}", names, handle.error().message)};
-  state->symmetric = *handle;
+  auto memory = device.allocate(end);
+  if (!memory) return Error{fmt::format("{}: {}", names, memory.error().message)};
+  state->symmetric = *memory;
   return state;
 }
 

@@ -11,23 +11,21 @@
 #include <memory>
 #include <vector>
 
-#include "runtime/comm/reservation.h"
-#include "runtime/comm/transport.h"
+#include "runtime/exec/device.h"
 #include "runtime/exec/plan.h"
 
 namespace sluice {
 
 struct SavedState {
   // Collective: the symmetric regions of a set are one allocation. Errors name the region.
-  static Expected<std::unique_ptr<SavedState>> create(const Plan& plan, Transport& transport,
-                                                      uint32_t number);
+  static Expected<std::unique_ptr<SavedState>> create(const Plan& plan, Device& device, uint32_t number);
 
   // What the entry saves is not there any more, nor what others made of it.
   void forget(const Plan& plan, EntryId entry);
 
   uint32_t number = 0;
-  std::vector<Reservation> local;  // by region, empty where it is not saved or symmetric
-  SymmetricHandle symmetric;
+  std::vector<DeviceMemory> local;  // by region, empty where it is not saved or symmetric
+  SymmetricMemory symmetric;
   std::vector<size_t> offsets;  // by region, in that allocation
 
   // By entry.

@@ -1,8 +1,5 @@
 #include "runtime/exec/step.h"
 
-#include "runtime/cpu/kernel_call.h"
-#include "runtime/program/space_table.h"
-
 namespace sluice {
 
 int64_t rowBytes(const Buffer& buffer) {
@@ -12,7 +9,7 @@ int64_t rowBytes(const Buffer& buffer) {
 }
 
 int taskPeer(const Step& step, SpaceKind space, int64_t slot) {
-  return isRemote(space) ? pieceOf(*step.tables, space, slot).peer : step.transport->rank();
+  return isRemote(space) ? pieceOf(*step.tables, space, slot).peer : step.rank;
 }
 
 bool isReady(const Step& step, const Task& task) {
@@ -24,24 +21,6 @@ bool isReady(const Step& step, const Task& task) {
       return false;
   }
   return true;
-}
-
-void runTask(const Step& step, const Task& task, std::byte* scratch) {
-  const FamilyPlan& family = step.plan->at(task.family);
-  const bool pieces = isRemote(family.space);
-  if (step.work == WorkKind::kAll || (step.work == WorkKind::kCommunication) == pieces)
-    callKernel(step, task, scratch);
-  const uint64_t rows = pieces ? pieceOf(*step.tables, family.space, task.slot).rows : 0;
-  const int peer = taskPeer(step, family.space, task.slot);
-  // before the event: when the last event is complete, no arrival is still on its way
-  if (pieces) step.events->countArrival(peer, family.space, rows);
-  for (EventId signal : family.signals) {
-    if (!signal) continue;
-    const EventArray& event = step.program().at(signal);
-    const int64_t index = eventIndex(*step.tables, family.space, task.slot, event.space);
-    step.events->signal(event.remote ? peer : step.transport->rank(), signal, index,
-                        event.unit == EventUnit::kRows ? rows : 1);
-  }
 }
 
 Traffic trafficOf(const Step& step) {
@@ -57,7 +36,7 @@ Traffic trafficOf(const Step& step) {
       if (signal && step.program().at(signal).remote) ++signals;
     for (int64_t slot = 0; slot < liveSlots(*step.tables, family.space); ++slot) {
       const Piece& piece = pieceOf(*step.tables, family.space, slot);
-      if (piece.peer == step.transport->rank()) continue;
+      if (piece.peer == step.rank) continue;
       ++traffic.pieces;
       traffic.bytes += bytes * piece.rows;
       traffic.signals += signals;

@@ -1,12 +1,14 @@
-// Step: one run of one entry at one rank, as tasks see it. Made by bind, immutable while tasks run.
+// Step: one run of one entry at one rank, as tasks see it. Made by bind, immutable while tasks run. And what
+// a task is: its rows, its waits, its signals.
 #pragma once
 
+#include <algorithm>
 #include <span>
-#include <vector>
 
 #include "runtime/exec/event_table.h"
 #include "runtime/exec/plan.h"
 #include "runtime/exec/work.h"
+#include "runtime/program/space_table.h"
 #include "runtime/routing/routing.h"
 
 namespace sluice {
@@ -25,16 +27,15 @@ struct Task {
   int32_t tile = 0;
 };
 
-class WeightPanels;
-
+// A value that refers to what bind made: valid until the next step of the rank.
 struct Step {
   const Plan* plan = nullptr;
-  Transport* transport = nullptr;
+  int rank = 0;
+  Transport* transport = nullptr;  // to the other ranks; null where a simulation has none
   EventTable* events = nullptr;
   const RoutingTables* tables = nullptr;
   EntryId entry;
-  std::vector<BufferAddress> buffers;  // by BufferId
-  WeightPanels* panels = nullptr;      // null where no weight is packed
+  std::span<const BufferAddress> buffers;  // by BufferId
   WorkKind work = WorkKind::kAll;
 
   const TaskProgram& program() const { return plan->program(); }
@@ -47,12 +48,63 @@ int64_t rowBytes(const Buffer& buffer);
 // The rank that a task of `space` signals and writes to: the piece's peer, else this rank.
 int taskPeer(const Step& step, SpaceKind space, int64_t slot);
 
+// Elements [begin, begin + rows) of the first dimension, and the expert whose weight they meet: 0 where there
+// is none, for such a weight has no expert axis.
+struct RowRange {
+  int32_t begin = 0;
+  int32_t rows = 0;
+  int32_t expert = 0;
+};
+
+// The rows of a task in space rows, groups, tokens, experts or once.
+inline RowRange rowsOf(const Step& step, const Task& task) {
+  const RoutingTables& tables = *step.tables;
+  const SpaceKind space = step.plan->at(task.family).space;
+  if (space == SpaceKind::kRows) {
+    const Slot& slot = tables.slots[task.slot];
+    return {slot.row, slot.rows, slot.expert};
+  }
+  if (space == SpaceKind::kGroups) {
+    const SlotGroup& group = tables.groups[task.slot];
+    return {group.row, group.rows, group.expert};
+  }
+  if (space == SpaceKind::kExperts) {
+    const int32_t begin = tables.expertRow[task.slot];
+    return {begin, tables.expertRow[task.slot + 1] - begin, static_cast<int32_t>(task.slot)};
+  }
+  if (space == SpaceKind::kOnce) return {0, tables.tokens, 0};
+  const int32_t slotSize = step.plan->space(space)->slotSize;
+  const int32_t begin = static_cast<int32_t>(task.slot) * slotSize;
+  return {begin, std::min(slotSize, tables.tokens - begin), 0};
+}
+
 // All waits of the task are complete.
 bool isReady(const Step& step, const Task& task);
 
-// Runs the task's kernel where it is of the step's work, then signals. `scratch` has Plan::scratchBytes(),
-// 64-byte aligned.
-void runTask(const Step& step, const Task& task, std::byte* scratch);
+// The step's work includes the task's kernel. Its signals are always due.
+inline bool hasKernelToRun(const Step& step, const Task& task) {
+  if (step.work == WorkKind::kAll) return true;
+  return (step.work == WorkKind::kCommunication) == isRemote(step.plan->at(task.family).space);
+}
+
+// Calls add(rank, word, n) for every event word (EventTable) that the end of the task adds n to, in this
+// order.
+template <class Add>
+void forSignals(const Step& step, const Task& task, const Add& add) {
+  const FamilyPlan& family = step.plan->at(task.family);
+  const bool pieces = isRemote(family.space);
+  const uint64_t rows = pieces ? pieceOf(*step.tables, family.space, task.slot).rows : 0;
+  const int peer = taskPeer(step, family.space, task.slot);
+  // before the event: when the last event is complete, no arrival is still on its way
+  if (pieces) add(peer, step.events->arrivalWord(family.space, step.rank), rows);
+  for (EventId signal : family.signals) {
+    if (!signal) continue;
+    const EventArray& event = step.program().at(signal);
+    const int64_t index = eventIndex(*step.tables, family.space, task.slot, event.space);
+    add(event.remote ? peer : step.rank, step.events->word(signal, index),
+        event.unit == EventUnit::kRows ? rows : 1);
+  }
+}
 
 Traffic trafficOf(const Step& step);
 

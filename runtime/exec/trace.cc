@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <new>
 
-#include "runtime/cpu/operands.h"
-
 namespace sluice {
 namespace {
 

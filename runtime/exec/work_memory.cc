@@ -26,14 +26,14 @@ void MemoryNeeds::add(const MemoryNeeds& other) {
   scratchBytes = std::max(scratchBytes, other.scratchBytes);
 }
 
-RegionSlots RegionSlots::of(const Plan& plan) {
+RegionSlots RegionSlots::of(const Plan& plan, size_t scratchBytes) {
   const auto& regions = plan.program().regions;
   const auto bytesOf = [&](size_t region) {
     return static_cast<size_t>(plan.maxExtent(regions[region].extent) * regions[region].stride);
   };
   RegionSlots slots;
   slots.slotOf.resize(regions.size(), kSaved);
-  slots.needs.scratchBytes = plan.scratchBytes();
+  slots.needs.scratchBytes = scratchBytes;
   std::vector<size_t> largestFirst(regions.size());
   std::iota(largestFirst.begin(), largestFirst.end(), size_t{0});
   std::stable_sort(largestFirst.begin(), largestFirst.end(),
@@ -49,43 +49,37 @@ RegionSlots RegionSlots::of(const Plan& plan) {
 
 bool WorkMemory::holds(const MemoryNeeds& needs) const {
   if (needs.local.size() > local.size() || needs.symmetric.size() > symmetric.size()) return false;
-  if (needs.scratchBytes > scratchBytes || !scratch) return false;
+  if (needs.scratchBytes > scratch.bytes) return false;
   for (size_t i = 0; i < needs.local.size(); ++i)
-    if (needs.local[i].bytes > local[i]->size()) return false;
+    if (needs.local[i].bytes > local[i].bytes) return false;
   for (size_t i = 0; i < needs.symmetric.size(); ++i)
     if (needs.symmetric[i].bytes > symmetric[i].bytes) return false;
   return true;
 }
 
-Expected<std::shared_ptr<const WorkMemory>> WorkMemory::grow(const MemoryNeeds& needs, Transport& transport,
-                                                             int workers) const {
+Expected<std::shared_ptr<const WorkMemory>> WorkMemory::grow(const MemoryNeeds& needs, Device& device) const {
   auto grown = std::make_shared<WorkMemory>(*this);
   grown->local.resize(std::max(local.size(), needs.local.size()));
   grown->symmetric.resize(std::max(symmetric.size(), needs.symmetric.size()));
   for (size_t i = 0; i < needs.symmetric.size(); ++i) {
     const auto& [bytes, region] = needs.symmetric[i];
     if (i < symmetric.size() && bytes <= symmetric[i].bytes) continue;
-    auto handle = transport.allocate(bytes);
-    if (!handle) return inRegion(region, handle.error());
-    grown->symmetric[i] = {*handle, bytes};
+    auto memory = device.allocate(bytes);
+    if (!memory) return inRegion(region, memory.error());
+    grown->symmetric[i] = *memory;
   }
   for (size_t i = 0; i < needs.local.size(); ++i) {
     const auto& [bytes, region] = needs.local[i];
-    if (i < local.size() && bytes <= local[i]->size()) continue;
-    auto memory = Reservation::reserve(bytes);
+    if (i < local.size() && bytes <= local[i].bytes) continue;
+    auto memory = device.reserve(bytes);
     if (!memory) return inRegion(region, memory.error());
-    grown->local[i] = std::make_shared<const Reservation>(std::move(*memory));
+    grown->local[i] = std::move(*memory);
   }
-  if (scratch && needs.scratchBytes <= scratchBytes)
-    return std::shared_ptr<const WorkMemory>(std::move(grown));
-  auto all = std::make_shared<std::vector<Scratch>>();
-  for (int worker = 0; worker < workers; ++worker) {
-    auto one = Scratch::allocate(needs.scratchBytes);
-    if (!one) return one.error();
-    all->push_back(std::move(*one));
+  if (needs.scratchBytes > scratch.bytes) {
+    auto memory = device.reserve(needs.scratchBytes);
+    if (!memory) return Error{fmt::format("scratch memory of workers: {}", memory.error().message)};
+    grown->scratch = std::move(*memory);
   }
-  grown->scratch = std::move(all);
-  grown->scratchBytes = needs.scratchBytes;
   return std::shared_ptr<const WorkMemory>(std::move(grown));
 }
 
@@ -93,7 +87,7 @@ void TouchedMemory::touch(bool symmetric, int32_t slot, const WorkMemory& memory
   auto& slots = symmetric ? symmetric_ : local_;
   if (slots.size() <= static_cast<size_t>(slot)) slots.resize(static_cast<size_t>(slot) + 1);
   Slot& of = slots[static_cast<size_t>(slot)];
-  const size_t size = symmetric ? memory.symmetric[slot].bytes : memory.local[slot]->size();
+  const size_t size = symmetric ? memory.symmetric[slot].bytes : memory.local[slot].bytes;
   if (of.size != size) {
     if (symmetric) replaced_ += of.touched;
     of = {size, 0};

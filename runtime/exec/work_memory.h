@@ -1,5 +1,5 @@
 // WorkMemory: memory that a rank's steps use without keeping anything in it: regions that are not saved, and
-// the scratch memory of workers. Shared by all programs of a workspace, which use it in turn.
+// the scratch memory of executors. Shared by all programs of a workspace, which use it in turn.
 //
 // Regions are laid into slots, the largest of each program into the first, so that what programs touch of a
 // slot begins at the same place. A WorkMemory never changes: grow() makes another one, which has the slots of
@@ -12,8 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/comm/reservation.h"
-#include "runtime/cpu/executor.h"
+#include "runtime/exec/device.h"
 
 namespace sluice {
 
@@ -25,7 +24,7 @@ struct MemoryNeeds {
   };
   std::vector<Slot> local;
   std::vector<Slot> symmetric;
-  size_t scratchBytes = 0;  // of a worker
+  size_t scratchBytes = 0;
 
   // Whatever either needs.
   void add(const MemoryNeeds& other);
@@ -38,24 +37,19 @@ struct RegionSlots {
   std::vector<int32_t> slotOf;  // by region: of its kind, local or symmetric
   MemoryNeeds needs;
 
-  static RegionSlots of(const Plan& plan);
+  // Of a program whose executor needs so much scratch memory.
+  static RegionSlots of(const Plan& plan, size_t scratchBytes);
 };
 
 struct WorkMemory {
-  struct Symmetric {
-    SymmetricHandle handle;
-    size_t bytes = 0;
-  };
-  std::vector<std::shared_ptr<const Reservation>> local;
-  std::vector<Symmetric> symmetric;
-  std::shared_ptr<const std::vector<Scratch>> scratch;  // by worker
-  size_t scratchBytes = 0;
+  std::vector<DeviceMemory> local;
+  std::vector<SymmetricMemory> symmetric;
+  DeviceMemory scratch;
 
   bool holds(const MemoryNeeds& needs) const;
 
   // Collective where symmetric slots grow. Errors name the region.
-  Expected<std::shared_ptr<const WorkMemory>> grow(const MemoryNeeds& needs, Transport& transport,
-                                                   int workers) const;
+  Expected<std::shared_ptr<const WorkMemory>> grow(const MemoryNeeds& needs, Device& device) const;
 };
 
 // The touched bytes of each slot: the most that a step has used. Used by the thread that runs the step.

@@ -12,14 +12,16 @@ MOST_LINES = 600
 # (begin of the path, forbidden include, why)
 FORBIDDEN_INCLUDES = [
     ("runtime/", r"(mlir|llvm|nlohmann|compiler)/", "the runtime includes neither LLVM, JSON nor the compiler"),
-    ("ops/(?!torch/)", r"(mlir|llvm|nlohmann|compiler|runtime/(program|exec|comm|api))/",
+    ("ops/(?!torch/)", r"(mlir|llvm|nlohmann|compiler|runtime/(program|exec|comm|cpu|api))/",
      "a kernel sees runtime/base, the kernel ABI and its own folder"),
-    ("ops/torch/", r"(mlir|llvm|nlohmann|compiler|runtime/exec)/", "the PyTorch op sees runtime/api and what is below"),
-    ("runtime/base/", r"runtime/(program|exec|comm|api)/", "base is below everything"),
-    ("runtime/program/", r"runtime/(exec|comm|api)/", "program is below exec, comm and api"),
-    ("runtime/comm/", r"runtime/(program|exec|api)/", "comm is below exec and api"),
-    ("runtime/exec/", r"runtime/api/", "exec is below api"),
-    ("compiler/", r"runtime/(exec|comm|api)/", "the compiler meets the runtime at the program only"),
+    ("ops/torch/", r"(mlir|llvm|nlohmann|compiler|runtime/(exec|cpu))/", "the PyTorch op sees runtime/api and what is below"),
+    ("runtime/base/", r"runtime/(program|exec|comm|cpu|api)/", "base is below everything"),
+    ("runtime/program/", r"runtime/(exec|comm|cpu|api)/", "program is below exec, comm, devices and api"),
+    ("runtime/comm/", r"runtime/(program|exec|cpu|api)/", "comm is below exec, devices and api"),
+    ("runtime/exec/", r"(ops|runtime/(cpu|workers|api))/", "exec is below devices and api, and sees no kernels"),
+    ("runtime/cpu/", r"runtime/api/", "devices are below api"),
+    ("runtime/api/", r"ops/", "only devices see kernels"),
+    ("compiler/", r"runtime/(exec|comm|cpu|api)/", "the compiler meets the runtime at the program only"),
     ("compiler/analysis/", r"(mlir|llvm)/", "analyses are plain values in, plain values out"),
     ("compiler/dialect/", r"compiler/passes/", "dialects know no passes"),
 ]

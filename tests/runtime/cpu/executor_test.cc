@@ -1,10 +1,9 @@
 // Executors on real programs: the same bits for any executor and number of threads, over many steps.
-#include "runtime/cpu/executor.h"
-
 #include <catch2/catch.hpp>
 #include <chrono>
 #include <thread>
 
+#include "runtime/cpu/cpu_executor.h"
 #include "tests/testing/faulty_transport.h"
 #include "tests/testing/layer_run.h"
 #include "tests/testing/moe_program.h"
@@ -75,21 +74,14 @@ TEST_CASE("programs with cube and vector cores apart give the bits of unified on
 
 TEST_CASE("a worker is of use for every core of any kind, and for no more") {
   const auto workersOf = [](const TaskProgram& program, int threads) {
-    const Plan plan = Plan::make(*verify(program), **ops::selectKernels());
+    const auto plan = std::make_shared<const Plan>(Plan::make(*verify(program)));
     const auto workers = *Workers::start(threads);
-    return ParallelExecutor(plan, *workers).threads();
+    return ParallelExecutor(plan, **ops::selectKernels(), {}, *workers).workers();
   };
   const TaskProgram unified = buildMoeProgram({.cores = 5});
   CHECK(workersOf(unified, 9) == 5);
   CHECK(workersOf(separateCores(unified, 2, 4, 1), 9) == 6);
   CHECK(workersOf(separateCores(unified, 2, 4, 1), 3) == 3);
-}
-
-TEST_CASE("scratch memory that no machine has is an error") {
-  const auto scratch = Scratch::allocate(size_t{1} << 60);
-  REQUIRE_FALSE(scratch.ok());
-  CHECK(scratch.error().message ==
-        "could not allocate 1152921504606846976 bytes of scratch memory for a worker");
 }
 
 TEST_CASE("more slots are live than many windows hold") {

@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "ops/abi/kernels.h"
-#include "runtime/cpu/executor.h"
+#include "runtime/api/context.h"
 #include "tests/testing/faulty_transport.h"
 #include "tests/testing/packed_regions.h"
 #include "tests/testing/program_builder.h"

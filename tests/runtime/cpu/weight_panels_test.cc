@@ -188,14 +188,20 @@ struct Panels {
   Plan plan;
   WeightPanels panels;
   FamilyId family;
-  BufferId weight;
+  std::vector<BoundTensor> bound;  // by buffer
 
   explicit Panels(const PanelOptions& options)
-      : plan(Plan::make(*verify(buildMoeProgram(shapeOf(1, false))), **ops::selectKernels())),
-        panels(plan, options) {
+      : plan(Plan::make(*verify(buildMoeProgram(shapeOf(1, false))))),
+        panels(plan, **ops::selectKernels(), options),
+        bound(plan.program().buffers.size()) {
     family = FamilyId{0};
     while (plan.program().at(family).op != OpKind::kGmm) ++family.value;
-    weight = plan.program().at(family).reads[1];
+  }
+  void bindConstant() {
+    BoundTensor& weight = bound[plan.program().at(family).reads[1].value];
+    ++weight.version;
+    weight.constant = true;
+    panels.bind(bound);
   }
   WeightPanels::Panel claim(int32_t expert, int32_t tile, bool shared) {
     return panels.claim(family, expert, tile, 1000, shared);
@@ -204,7 +210,7 @@ struct Panels {
 
 TEST_CASE("one task packs a panel, others do not wait for it, and later ones find it") {
   Panels p({});
-  p.panels.bind(p.weight, true);
+  p.bindConstant();
   REQUIRE(p.panels.beginStep().ok());
   const auto mine = p.claim(1, 0, false);
   REQUIRE(mine.data != nullptr);
@@ -221,7 +227,7 @@ TEST_CASE("one task packs a panel, others do not wait for it, and later ones fin
     REQUIRE(p.panels.beginStep().ok());
   }
   CHECK(p.panels.stats().panels == 1);
-  p.panels.bind(p.weight, true);
+  p.bindConstant();
   REQUIRE(p.panels.beginStep().ok());
   const auto again = p.claim(1, 0, false);
   CHECK(again.toPack);
@@ -248,7 +254,7 @@ TEST_CASE("nothing is packed where nobody asks for it") {
   CHECK_FALSE(p.panels.active());
   CHECK(p.claim(0, 0, true).data == nullptr);
   Panels none({.limit = 0, .eachStep = true});
-  none.panels.bind(none.weight, true);
+  none.bindConstant();
   REQUIRE(none.panels.beginStep().ok());
   CHECK_FALSE(none.panels.active());
 }
@@ -282,8 +288,8 @@ TEST_CASE("families that cut a weight alike share its panels") {
   for (const int32_t tileN : {4, 8}) {
     auto verified = verify(programOfTiles(tileN));
     if (!verified) FAIL(verified.error().message);
-    const Plan plan = Plan::make(std::move(*verified), **ops::selectKernels());
-    WeightPanels panels(plan, {.eachStep = true});
+    const Plan plan = Plan::make(std::move(*verified));
+    WeightPanels panels(plan, **ops::selectKernels(), {.eachStep = true});
     REQUIRE(panels.beginStep().ok());
     const auto first = panels.claim(FamilyId{0}, 0, 0, 1000, true);
     REQUIRE(first.toPack);

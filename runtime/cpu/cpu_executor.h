@@ -1,0 +1,92 @@
+// CpuExecutor: what executors on CPU threads have in common; and the two that there are. They differ only in
+// the order in which tasks run, and give the same bits.
+//
+// Waits are bounded: a wait beyond the limit aborts the step on all ranks with a report
+// (runtime/exec/report.h).
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "runtime/cpu/cpu_step.h"
+#include "runtime/cpu/weight_panels.h"
+#include "runtime/exec/device.h"
+#include "runtime/exec/lane_cursor.h"
+#include "runtime/exec/trace.h"
+#include "runtime/workers/workers.h"
+
+namespace sluice {
+
+class CpuExecutor : public Executor {
+ public:
+  size_t scratchBytes() const final;
+  Status prepare(std::span<const BoundTensor> bound) final;
+  Expected<int64_t> run(const Step& step, const RunOptions& options) final;
+  PanelStats panelStats() const final { return panels_.stats(); }
+
+ protected:
+  CpuExecutor(std::shared_ptr<const Plan> plan, const ops::KernelSet& kernels, const PanelOptions& panels);
+
+  const Plan& plan() const { return *plan_; }
+  // Of a worker, in that of the run.
+  std::byte* scratchOf(const RunOptions& options, int worker) const {
+    return options.scratch + static_cast<size_t>(worker) * scratchStride_;
+  }
+
+ private:
+  virtual Expected<int64_t> runTasks(const CpuStep& step, const RunOptions& options) = 0;
+
+  const std::shared_ptr<const Plan> plan_;
+  const ops::KernelSet& kernels_;
+  const size_t scratchStride_;
+  WeightPanels panels_;
+};
+
+// The oracle: the calling thread runs all tasks in key order and waits for each.
+class SerialExecutor final : public CpuExecutor {
+ public:
+  SerialExecutor(std::shared_ptr<const Plan> plan, const ops::KernelSet& kernels, const PanelOptions& panels)
+      : CpuExecutor(std::move(plan), kernels, panels) {}
+
+  int workers() const override { return 1; }
+
+ private:
+  Expected<int64_t> runTasks(const CpuStep& step, const RunOptions& options) override;
+};
+
+// Workers that try the head of every lane they serve, in priority order.
+//
+// The workers belong to the device, which outlives this: executors of several programs use them in turn.
+class ParallelExecutor final : public CpuExecutor {
+ public:
+  ParallelExecutor(std::shared_ptr<const Plan> plan, const ops::KernelSet& kernels,
+                   const PanelOptions& panels, Workers& workers);
+
+  int workers() const override { return threads_; }
+
+ private:
+  // What the workers of a run share.
+  struct Run {
+    const CpuStep& step;
+    const RunOptions& options;
+    int64_t begin = 0;  // in ticks, where there is a trace
+  };
+
+  Expected<int64_t> runTasks(const CpuStep& step, const RunOptions& options) override;
+  void work(const Run& run, int worker);
+  LaneCursor* readyHead(LaneCursors& cursors, bool& anyLeft);
+  void makeRoom(const Step& step, TraceRecorder& trace);
+  const LaneCursor& earliest(const LaneCursors& cursors) const;
+  void abort(const Run& run, const LaneCursor& waiting, int left) const;
+  std::string failure(const Step& step) const;
+
+  Workers* workers_;
+  int threads_;
+  LaneProgress progress_;
+  std::vector<std::vector<LaneCursors>> cursors_;  // [worker][entry]
+  std::vector<int64_t> tasks_;                     // by worker
+  std::vector<int64_t> ends_;                      // by worker, where there is a trace
+};
+
+}  // namespace sluice

@@ -1,0 +1,116 @@
+// Device: what runs the tasks of one rank, and the memory that they touch. CPU threads are one (runtime/cpu);
+// a simulator or a GPU is another folder like it, which implements the two interfaces below.
+//
+// Division of work: this folder decides what a step is (plan, meeting, bind, thresholds, saved sets), on the
+// host and alike for all devices. A device decides where memory is and when a ready task runs. What tasks
+// touch belongs to the device: regions, scratch memory, event words. What ranks send each other before a step
+// goes through the transport, and only the host touches it.
+//
+// A Device belongs to a workspace, and outlives the executors that it makes. An Executor belongs to one
+// program at one rank. Executors of one device never run at the same time: the workspace has
+// turns. Virtual calls are per step or rarer, never per task.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <span>
+
+#include "runtime/base/expected.h"
+#include "runtime/exec/step.h"
+
+namespace sluice {
+
+class TraceRecorder;
+
+// Memory at this rank. A value whose copies share it; the last one frees it. Where the device is not the
+// host, only its tasks use `data`; a device without memory contents may give any address but null.
+struct DeviceMemory {
+  std::byte* data = nullptr;
+  size_t bytes = 0;
+  std::shared_ptr<const void> owner;
+};
+
+// A tensor of the caller, as bound.
+struct BoundTensor {
+  std::byte* data = nullptr;
+  int64_t extent = 0;     // its first dimension
+  uint64_t version = 0;   // of the binding: grows; 0 where it is not bound
+  bool constant = false;  // the content stays until the tensor is bound again
+
+  bool bound() const { return version > 0; }
+};
+
+// How an executor packs weights for its kernels.
+struct PanelOptions {
+  int64_t limit = std::numeric_limits<int64_t>::max();  // bytes of panels
+  bool eachStep = false;  // also weights that may change between steps, where tasks share a panel
+};
+
+// Of the panels that the weights as they are now have.
+struct PanelStats {
+  int64_t bytes = 0;        // memory taken
+  int64_t panels = 0;       // packed
+  int64_t withoutRoom = 0;  // not packed for the limit
+};
+
+// The arguments of Executor::run().
+struct RunOptions {
+  std::byte* scratch = nullptr;    // at least scratchBytes(), from Device::reserve(); keeps nothing
+  double timeoutSeconds = 30;      // longest wait for one event
+  TraceRecorder* trace = nullptr;  // null: not recorded. It has a ring per worker
+};
+
+// Runs the tasks of one program. One thread at a time calls prepare() and run(), in the order of steps.
+class Executor {
+ public:
+  virtual ~Executor() = default;
+
+  // What runs tasks at the same time: threads, cores or blocks; at least 1.
+  virtual int workers() const = 0;
+
+  // Memory that run() needs beside regions. Executors of a workspace share it.
+  virtual size_t scratchBytes() const = 0;
+
+  // Called before the meeting of a step with what is bound, by buffer. Here a device notices a binding that
+  // changed: it packs a weight anew, or makes a descriptor of it. Error: this rank refuses the step.
+  virtual Status prepare(std::span<const BoundTensor> bound) = 0;
+
+  // Runs all tasks of the step and returns their number. The same bits for any executor on the same kernels.
+  // When it returns, even with an error, nothing of this rank uses bound memory any more; after success the
+  // event words of the step are 0 again. Errors: a wait past the limit, a rank that is lost or has left. They
+  // abort the transport with a report (report.h).
+  virtual Expected<int64_t> run(const Step& step, const RunOptions& options) = 0;
+
+  virtual PanelStats panelStats() const { return {}; }
+};
+
+struct LoadOptions {
+  // One worker runs all tasks in key order and waits for each: the oracle. Else as many workers as the device
+  // has, each of which tries the head of every lane that it serves.
+  bool inKeyOrder = false;
+  PanelOptions panels;
+};
+
+class Device {
+ public:
+  virtual ~Device() = default;
+
+  // The workers that all its executors may use; 0 where the calling thread runs all tasks.
+  virtual int workers() const = 0;
+
+  // Memory for a region, of the size that the largest step needs: most of it is never touched. Any thread.
+  // 0 bytes is legal.
+  virtual Expected<DeviceMemory> reserve(size_t bytes) = 0;
+
+  // Memory that is as large at all ranks, and which tasks of other ranks write to and signal in. Zero-filled.
+  // Collective: by one thread of each rank, in the same order with the same `bytes`. Lives as long as the
+  // transport.
+  virtual Expected<SymmetricMemory> allocate(size_t bytes) = 0;
+
+  // The executor of a plan. Any thread; does not wait for other ranks.
+  virtual Expected<std::unique_ptr<Executor>> load(std::shared_ptr<const Plan> plan,
+                                                   const LoadOptions& options) = 0;
+};
+
+}  // namespace sluice
