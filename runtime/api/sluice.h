@@ -175,7 +175,7 @@ typedef struct sluice_job {
   double timeout_seconds; /* for all ranks to join; 0: 30 */
 } sluice_job;
 /* Ranks that are processes of this machine, over shared memory. Collective: every rank calls it, and it
-   waits for all. (MPI is not in this library: the C++ interface takes any transport.) */
+   waits for all. (MPI is not in this library.) */
 SLUICE_API sluice_status sluice_transport_join(const sluice_job* job, sluice_transport** transport);
 /* The rank leaves the job in good order with the last handle that uses the transport. */
 SLUICE_API void sluice_transport_free(sluice_transport* transport);

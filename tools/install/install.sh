@@ -1,7 +1,7 @@
 #!/bin/bash
 # usage: bazel run //tools/install -- --prefix DIR
 #
-# Installs the C interface (header, shared library, files for pkg-config and CMake), all tools, and target and
+# Installs the C and C++ interfaces (headers, shared library, files for pkg-config and CMake), all tools, and target and
 # graph files under DIR: include, lib, bin, share/sluice. What is there is replaced file by file. The folder may
 # be moved later: nothing of it has its path inside.
 set -euo pipefail
@@ -43,6 +43,7 @@ trap 'rm -f "$filled" "$pending"' EXIT  # when it is interrupted, too
 put_filled() { sed "s/@MAJOR@/$major/g; s/@MINOR@/$minor/g" "$1" > "$filled"; put 644 "$filled" "$2"; }
 
 put 644 "$header" include/sluice.h
+put 644 "${header}pp" include/sluice.hpp
 put 755 runtime/api/libsluice.so "lib/libsluice.so.$major.$minor"
 link "libsluice.so.$major.$minor" "libsluice.so.$major"
 link "libsluice.so.$major" libsluice.so

@@ -1,7 +1,7 @@
 #!/bin/bash
-# usage: install_test.sh INSTALL EXAMPLE   what is installed is found by pkg-config and CMake, and runs
+# usage: install_test.sh INSTALL EXAMPLE_C EXAMPLE_CC   what is installed is found by pkg-config and CMake, and runs
 set -euo pipefail
-install=$PWD/$1 example=$PWD/$2
+install=$PWD/$1 example=$PWD/$2 example_cc=$PWD/$3
 folder=$(mktemp -d -p "${TEST_TMPDIR-}")
 trap 'rm -rf "$folder"' EXIT
 fail() { echo "FAIL: $1"; exit 1; }
@@ -13,7 +13,7 @@ prefix=$folder/usr
 [ -z "$(find "$prefix" -name '*.new.*')" ] || fail "a temporary file is left"
 number() { sed -n "s/^#define SLUICE_ABI_$1 //p" "$prefix/include/sluice.h"; }
 version=$(number MAJOR).$(number MINOR)
-for path in include/sluice.h lib/libsluice.so lib/libsluice.so.1 "lib/libsluice.so.$version" bin/sluice bin/sluice-bench \
+for path in include/sluice.h include/sluice.hpp lib/libsluice.so lib/libsluice.so.1 "lib/libsluice.so.$version" bin/sluice bin/sluice-bench \
             bin/sluice-mpi bin/sluice-opt bin/sluicec share/sluice/targets/cpu.json \
             share/sluice/graphs/moe_ffn/train.json; do
   [ -f "$prefix/$path" ] || fail "$path is not there"
@@ -48,6 +48,8 @@ alone/sluicec "$prefix/share/sluice/graphs/moe_ffn/forward.json" --target ascend
 "$prefix/bin/sluicec" "$prefix/share/sluice/graphs/moe_ffn/train.json" --target cpu --set ep=1 --set experts=8 \
   --set top_k=2 --set hidden=64 --set intermediate=48 --set max_tokens=64 -o layer.slp
 "$prefix/bin/sluice" verify layer.slp
+"$prefix/bin/sluicec" "$prefix/share/sluice/graphs/moe_ffn/train.json" --target cpu --set ep=2 --set experts=8 \
+  --set top_k=3 --set hidden=64 --set intermediate=48 --set max_tokens=100 -o ranks.slp
 
 if nm -D "$prefix/lib/libsluice.so" | grep -qE '__(asan|tsan)_'; then
   echo "skipped: a library with a sanitizer inside cannot be linked by an ordinary compiler"
@@ -61,6 +63,15 @@ LD_LIBRARY_PATH=$prefix/lib ./by_pkg_config layer.slp | tee found
 [ "$(grep -c 'of the largest value' found)" = 3 ] || fail "the example did not compare three outputs"
 if message=$(LD_LIBRARY_PATH=$prefix/lib ./by_pkg_config "$example" 2>&1); then fail "a file that is no program runs"; fi
 case $message in "embed: error: "*) ;; *) fail "no message for a file that is no program" ;; esac
+
+# The C++ header, as the oldest standard that it promises takes it.
+# shellcheck disable=SC2046
+c++ -std=c++17 -Wall -Wextra -Werror -pedantic "$example_cc" $(pkg-config --cflags --libs sluice) -pthread -o cc_example
+LD_LIBRARY_PATH=$prefix/lib ./cc_example ranks.slp | tee found
+[ "$(grep -c 'rank [01], .*: [1-9][0-9]* rows' found)" = 4 ] || fail "two ranks did not run twice"
+grep -q 'the same bits from both executors' found || fail "the example did not compare"
+if message=$(LD_LIBRARY_PATH=$prefix/lib ./cc_example "$example_cc" 2>&1); then fail "C++: a file that is no program runs"; fi
+case $message in "embed: error: $example_cc: "*) ;; *) fail "C++: found '$message', expected the library's message" ;; esac
 
 command -v cmake > /dev/null || { echo "skipped: there is no cmake"; exit 0; }
 mkdir project
