@@ -5,7 +5,8 @@
 
 # FOLDER, a new one with a short name (sockets lie in it); the caller removes it
 own_mpi() {
-  export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 TMPDIR=$1
+  # Open MPI 5 does not start without a home; neither version needs the user's settings in it
+  export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 TMPDIR=$1 HOME=$1
   export OMPI_MCA_btl_vader_backing_directory=$1 OMPI_MCA_osc_rdma_backing_directory=$1 OMPI_MCA_osc_sm_backing_directory=$1
   # Open MPI 5 refuses some interfaces with an IPv6 address beside that of IPv4; mpirun's options win over this
   export OMPI_MCA_btl_tcp_if_include=lo
