@@ -7,18 +7,19 @@
 #include <catch2/catch.hpp>
 #include <functional>
 
+#include "runtime/base/child_process.h"
+
 namespace sluice {
 
 // What the child returned, or the signal that ended it as a negative number. It is killed after a minute.
 inline int endOfChild(const std::function<int()>& body) {
   constexpr unsigned kDeadline = 60;  // seconds
-  const pid_t child = fork();
-  if (child == 0) {
+  const Expected<pid_t> child = startChild([&] {
     alarm(kDeadline);
-    _exit(body());
-  }
-  int status = 0;
-  REQUIRE(waitpid(child, &status, 0) == child);
+    return body();
+  });
+  REQUIRE(child);
+  const int status = awaitChild(*child);
   return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
 }
 

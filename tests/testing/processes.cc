@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <poll.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -12,6 +11,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+
+#include "runtime/base/child_process.h"
 
 namespace sluice {
 namespace {
@@ -33,11 +34,9 @@ void writeAll(int pipe, const std::string& text) {
   }
 }
 
-[[noreturn]] void runChild(int rank, int pipe, pid_t parent, const Processes::Body& body) {
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
+int runChild(int rank, int pipe, const Processes::Body& body) {
   // the handlers of the test would report a failed test from here
   for (const int signal : {SIGINT, SIGILL, SIGFPE, SIGSEGV, SIGTERM, SIGABRT}) std::signal(signal, SIG_DFL);
-  if (getppid() != parent) _exit(1);
   std::string text;
   try {
     text = body(Child(rank, pipe));
@@ -48,7 +47,7 @@ void writeAll(int pipe, const std::string& text) {
   }
   writeAll(pipe, std::string(1, kText) + "\n" + text);
   std::fflush(nullptr);
-  _exit(0);  // the end of the test is for its own process
+  return 0;
 }
 
 }  // namespace
@@ -56,21 +55,19 @@ void writeAll(int pipe, const std::string& text) {
 void Child::say(const std::string& line) const { writeAll(pipe_, kLine + line + "\n"); }
 
 Processes::Processes(int count, const Body& body) {
-  const pid_t parent = getpid();
   std::fflush(nullptr);
   for (int rank = 0; rank < count; ++rank) {
     int ends[2];
     if (pipe2(ends, O_CLOEXEC) != 0) std::abort();
-    const pid_t pid = fork();
-    if (pid < 0) std::abort();
-    if (pid == 0) {
+    const Expected<pid_t> pid = startChild([&] {
       for (const ChildState& other : children_) close(other.pipe);
       close(ends[0]);
-      runChild(rank, ends[1], parent, body);
-    }
+      return runChild(rank, ends[1], body);
+    });
+    if (!pid) std::abort();
     close(ends[1]);
     children_.emplace_back();
-    children_.back().pid = pid;
+    children_.back().pid = *pid;
     children_.back().pipe = ends[0];
   }
 }

@@ -2,18 +2,16 @@
 
 #include <fmt/format.h>
 #include <sched.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <csignal>
 #include <cstring>
 #include <vector>
 
 #include "runtime/api/context.h"
 #include "runtime/api/make_transport.h"
+#include "runtime/base/child_process.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/threads.h"
 #include "runtime/comm/all_gather.h"
@@ -209,17 +207,11 @@ Expected<LinkFigures> probeProcesses() {
     if (!figures) (*transport)->abort(figures.error().message);
     return figures;
   };
-  const pid_t parent = getpid();
-  const pid_t child = fork();
-  if (child < 0) return Error{fmt::format("cannot start a process for rank 1: {}", std::strerror(errno))};
-  if (child == 0) {
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    _exit(getppid() == parent && probe(1) ? 0 : 1);
-  }
+  const Expected<pid_t> child = startChild([&] { return probe(1) ? 0 : 1; });
+  if (!child) return Error{fmt::format("rank 1: {}", child.error().message)};
   Expected<LinkFigures> figures = probe(0);
-  if (!figures) kill(child, SIGKILL);
-  while (waitpid(child, nullptr, 0) < 0 && errno == EINTR) {
-  }
+  if (!figures) kill(*child, SIGKILL);
+  awaitChild(*child);
   return figures;
 }
 

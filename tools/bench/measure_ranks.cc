@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -16,6 +15,7 @@
 #include <sstream>
 #include <utility>
 
+#include "runtime/base/child_process.h"
 #include "runtime/program/codec.h"
 #include "tools/launch/start_tool.h"
 #include "tools/overlap/overlap_report.h"
@@ -66,27 +66,20 @@ class ScratchFolder {
   std::string path_;
 };
 
-// Between fork and exec nothing may allocate: all is there before.
+// Runs it to its end. Its standard output is dropped: the report of the run is not this program's.
 Status runProgram(const std::vector<std::string>& arguments) {
   std::vector<char*> argv;
   for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
   argv.push_back(nullptr);
-  const pid_t parent = getpid();
-  const pid_t child = fork();
-  if (child == 0) {
-    prctl(PR_SET_PDEATHSIG, SIGTERM);
-    if (getppid() != parent) _exit(127);
-    // the report of the run is not this program's
+  const auto become = [&] {
     const int nothing = open("/dev/null", O_RDWR);
     dup2(nothing, STDIN_FILENO);
     dup2(nothing, STDOUT_FILENO);
-    execv(argv[0], argv.data());
-    _exit(127);
-  }
-  if (child < 0) return Error{fmt::format("{}: cannot start it: {}", arguments[0], std::strerror(errno))};
-  int status = 0;
-  while (waitpid(child, &status, 0) < 0)
-    if (errno != EINTR) return Error{fmt::format("{}: {}", arguments[0], std::strerror(errno))};
+    return execv(argv[0], argv.data()), kNotStarted;
+  };
+  const Expected<pid_t> child = startChild(become, SIGTERM);
+  if (!child) return Error{fmt::format("{}: {}", arguments[0], child.error().message)};
+  const int status = awaitChild(*child);
   if (WIFSIGNALED(status))
     return Error{fmt::format("{} was killed by signal {}", arguments[0], WTERMSIG(status))};
   if (WEXITSTATUS(status) != 0)

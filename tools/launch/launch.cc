@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <signal.h>
-#include <sys/prctl.h>
 #include <sys/random.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
@@ -18,6 +17,7 @@
 #include <optional>
 #include <string_view>
 
+#include "runtime/base/child_process.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/file_descriptor.h"
 #include "tools/launch/relay.h"
@@ -28,7 +28,6 @@ namespace {
 constexpr int64_t kSecond = 1'000'000'000;
 constexpr int64_t kTermination = kSecond;  // from SIGTERM to SIGKILL
 constexpr int64_t kLook = kSecond / 4;     // between looks at ranks that are stopped
-constexpr int kCannotStart = 127;
 
 Error systemError(std::string_view what) { return Error{fmt::format("{}: {}", what, std::strerror(errno))}; }
 
@@ -85,11 +84,8 @@ struct Child {
 };
 
 // What runs in a child between fork and exec: async-signal-safe calls only.
-[[noreturn]] void becomeRank(const char* program, char* const* argv, char* const* environment, int errors,
-                             pid_t launcher, const sigset_t& mask) {
-  // before the look at the parent: whichever way it ends, this process ends too
-  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (::getppid() != launcher) ::_exit(kCannotStart);
+int becomeRank(const char* program, char* const* argv, char* const* environment, int errors,
+               const sigset_t& mask) {
   const int nothing = ::open("/dev/null", O_RDONLY);
   if (nothing >= 0) ::dup2(nothing, STDIN_FILENO);
   if (nothing > STDERR_FILENO) ::close(nothing);
@@ -97,8 +93,8 @@ struct Child {
   ::pthread_sigmask(SIG_SETMASK, &mask, nullptr);
   ::execve(program, argv, environment);
   constexpr std::string_view kText = "sluice: error: cannot start the program of a rank\n";
-  if (::write(STDERR_FILENO, kText.data(), kText.size()) < 0) ::_exit(kCannotStart);
-  ::_exit(kCannotStart);
+  static_cast<void>(!::write(STDERR_FILENO, kText.data(), kText.size()));
+  return kNotStarted;
 }
 
 void writeErrors(std::string_view text) {
@@ -169,13 +165,13 @@ Status Launcher::start(int rank, const std::string& job) {
   std::vector<std::string> arguments = launch_.arguments;
   std::vector<std::string> environment = environmentOf(launch_, job, rank);
   const std::vector<char*> argv = pointersTo(arguments), variables = pointersTo(environment);
-  const pid_t self = ::getpid(), pid = ::fork();
-  if (pid == 0) becomeRank(launch_.program.c_str(), argv.data(), variables.data(), ends[1], self, oldMask_);
+  const Expected<pid_t> pid = startChild(
+      [&] { return becomeRank(launch_.program.c_str(), argv.data(), variables.data(), ends[1], oldMask_); });
   ::close(ends[1]);
   Child& child = children_[static_cast<size_t>(rank)];
   child.errors = FileDescriptor(ends[0]);
-  if (pid < 0) return systemError(fmt::format("cannot start rank {}", rank));
-  child.pid = pid;
+  if (!pid) return Error{fmt::format("rank {}: {}", rank, pid.error().message)};
+  child.pid = *pid;
   child.running = true;
   return {};
 }

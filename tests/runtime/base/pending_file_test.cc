@@ -9,9 +9,12 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <iterator>
 #include <string>
 #include <vector>
+
+#include "runtime/base/child_process.h"
 
 namespace sluice {
 namespace {
@@ -69,28 +72,22 @@ TEST_CASE("without a commit the old file stays and nothing else is left") {
   CHECK(folder.files() == 1);
 }
 
-TEST_CASE("a process that is killed while it writes leaves nothing") {
-  const Folder folder;
-  const pid_t child = ::fork();
-  if (child == 0) {
-    Expected<PendingFile> file = PendingFile::create(folder.file("a"));
-    if (file && writeText(*file, "half") && file->finish()) ::raise(SIGKILL);
-    ::_exit(1);
-  }
-  int status = 0;
-  REQUIRE(::waitpid(child, &status, 0) == child);
-  REQUIRE(WIFSIGNALED(status));
-  CHECK(folder.files() == 0);
+// Runs `body` in a child and returns how it ended.
+int statusOfChild(const std::function<int()>& body) {
+  const Expected<pid_t> child = startChild(body);
+  REQUIRE(child);
+  return awaitChild(*child);
 }
 
-// Runs `body` in a child and returns how it ended.
-template <class Body>
-int statusOfChild(const Body& body) {
-  const pid_t child = ::fork();
-  if (child == 0) ::_exit(body());
-  int status = 0;
-  REQUIRE(::waitpid(child, &status, 0) == child);
-  return status;
+TEST_CASE("a process that is killed while it writes leaves nothing") {
+  const Folder folder;
+  const int status = statusOfChild([&] {
+    Expected<PendingFile> file = PendingFile::create(folder.file("a"));
+    if (file && writeText(*file, "half") && file->finish()) ::raise(SIGKILL);
+    return 1;
+  });
+  REQUIRE(WIFSIGNALED(status));
+  CHECK(folder.files() == 0);
 }
 
 TEST_CASE("files with names are removed by the signals that end a process, and their targets stay") {
