@@ -5,18 +5,18 @@
 
 #include <vector>
 
-#include "compiler/analysis/draft.h"
 #include "runtime/program/coverage.h"
+#include "runtime/program/program.h"
 
 namespace sluice {
 
 // By consumer, by producer. Families of an entry are listed producers first (see planEvents).
 using CoverageTable = std::vector<std::vector<Scope>>;
-CoverageTable computeCoverage(const Draft& draft);
+CoverageTable computeCoverage(const TaskProgram& program);
 
 // The row of one more consumer, of space `consumer`, that waits for `waits`, given the rows of the families
 // before it.
-std::vector<Scope> coverageOf(const Draft& draft, const CoverageTable& table, SpaceKind consumer,
+std::vector<Scope> coverageOf(const TaskProgram& program, const CoverageTable& table, SpaceKind consumer,
                               const std::vector<EventId>& waits);
 
 }  // namespace sluice

@@ -6,13 +6,12 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <utility>
 
 #include "runtime/program/space_table.h"
 
 namespace sluice {
 namespace {
-
-constexpr size_t kMaxSync = 2;  // waits, and signals, of a task record
 
 // What stands before and behind the producer's name in that of its event; arrivals are named alone.
 std::string nameOf(const Family& producer, SpaceKind from, EventSpace event) {
@@ -45,34 +44,34 @@ std::optional<EventArray> eventBetween(const TaskProgram& program, const Family&
 
 class Planner {
  public:
-  explicit Planner(const TaskProgram& program) {
-    draft_.program = program;
-    draft_.program.events.clear();
-    draft_.sync.resize(program.families.size());
+  explicit Planner(TaskProgram program) : program_(std::move(program)) {
+    program_.events.clear();
+    for (Family& family : program_.families) family.waits.clear(), family.signals.clear();
   }
 
-  Analyzed<EventPlan> run() {
+  Analyzed<TaskProgram> run() {
     findReaders();
-    for (uint32_t f = 0; f < draft_.sync.size(); ++f) {
+    for (uint32_t f = 0; f < program_.families.size(); ++f) {
       if (auto finding = findWriters(f)) return *finding;
       if (auto finding = joinProducers(f)) return *finding;
-      table_.push_back(coverageOf(draft_, table_, kind(f), draft_.sync[f].waits));
+      table_.push_back(coverageOf(program_, table_, kind(f), family(f).waits));
     }
-    for (uint32_t f = 0; f < draft_.sync.size(); ++f)
+    for (uint32_t f = 0; f < program_.families.size(); ++f)
       if (auto finding = checkSignals(f)) return *finding;
-    return EventPlan{std::move(draft_.program.events), std::move(draft_.sync)};
+    return std::move(program_);
   }
 
  private:
-  const Family& family(uint32_t f) const { return draft_.program.families[f]; }
-  SpaceKind kind(uint32_t f) const { return draft_.program.at(family(f).space).kind; }
-  const std::string& bufferName(BufferId b) const { return draft_.program.at(b).name; }
+  Family& family(uint32_t f) { return program_.families[f]; }
+  const Family& family(uint32_t f) const { return program_.families[f]; }
+  SpaceKind kind(uint32_t f) const { return program_.at(family(f).space).kind; }
+  const std::string& bufferName(BufferId b) const { return program_.at(b).name; }
 
   // Spaces in which a family's results are read in its entry, as bits.
   void findReaders() {
     std::map<std::pair<EntryId, BufferId>, uint32_t> writers;
-    readers_.resize(draft_.sync.size());
-    for (uint32_t f = 0; f < draft_.sync.size(); ++f) {
+    readers_.resize(program_.families.size());
+    for (uint32_t f = 0; f < program_.families.size(); ++f) {
       for (BufferId buffer : family(f).reads)
         if (const auto it = writers.find({family(f).entry, buffer}); buffer && it != writers.end())
           readers_[it->second] |= 1u << static_cast<uint32_t>(kind(f));
@@ -114,62 +113,62 @@ class Planner {
           return Finding{f,
                          fmt::format("'{}' reads '{}', which it writes", family(f).name, bufferName(buffer))};
         Scope& scope = producers[it->second];
-        scope = std::max(scope, scopeToRead(kind(f), draft_.program.at(buffer).shape[0].extent));
-      } else if (draft_.program.at(buffer).role == Role::kTemp) {
+        scope = std::max(scope, scopeToRead(kind(f), program_.at(buffer).shape[0].extent));
+      } else if (program_.at(buffer).role == Role::kTemp) {
         return Finding{f, fmt::format("'{}' reads '{}', which no family before it writes", family(f).name,
                                       bufferName(buffer))};
       }
     }
     for (const auto& [producer, scope] : producers)
       if (auto finding = join(f, producer, scope)) return finding;
-    if (draft_.sync[f].waits.size() > kMaxSync)
+    if (family(f).waits.size() > kMaxLinks)
       return Finding{f, fmt::format("'{}' would wait for {} events, expected at most {}", family(f).name,
-                                    draft_.sync[f].waits.size(), kMaxSync)};
+                                    family(f).waits.size(), kMaxLinks)};
     return std::nullopt;
   }
 
   std::optional<Finding> join(uint32_t f, uint32_t producer, Scope needed) {
-    const std::vector<Scope> covered = coverageOf(draft_, table_, kind(f), draft_.sync[f].waits);
+    const std::vector<Scope> covered = coverageOf(program_, table_, kind(f), family(f).waits);
     if (covered[producer] >= needed) return std::nullopt;
     std::optional<EventArray> event =
-        eventBetween(draft_.program, family(producer), kind(producer), waitingSpace(producer, kind(f)));
+        eventBetween(program_, family(producer), kind(producer), waitingSpace(producer, kind(f)));
     if (!event)
       return Finding{f,
                      fmt::format("'{}' reads what '{}' writes, but no event leads from its space to this one",
                                  family(f).name, family(producer).name),
                      producer, "the producer is here"};
-    draft_.sync[f].waits.push_back(addEvent(producer, std::move(*event)));
+    family(f).waits.push_back(addEvent(producer, std::move(*event)));
     return std::nullopt;
   }
 
   // The producer's event of that space, made at first use.
   EventId addEvent(uint32_t producer, EventArray event) {
-    std::vector<EventId>& signals = draft_.sync[producer].signals;
+    std::vector<EventId>& signals = family(producer).signals;
     for (EventId id : signals)
-      if (draft_.program.at(id).space == event.space) return id;
-    for (const EventArray& other : draft_.program.events)
+      if (program_.at(id).space == event.space) return id;
+    for (const EventArray& other : program_.events)
       if (other.entry == event.entry && other.name == event.name) {
         event.name = family(producer).name + "." + event.name;
         break;
       }
-    const EventId id{static_cast<uint32_t>(draft_.program.events.size())};
-    draft_.program.events.push_back(std::move(event));
+    const EventId id{static_cast<uint32_t>(program_.events.size())};
+    program_.events.push_back(std::move(event));
     signals.push_back(id);
     return id;
   }
 
   std::optional<Finding> checkSignals(uint32_t f) const {
-    const size_t count = draft_.sync[f].signals.size();
-    if (count > kMaxSync)
+    const size_t count = family(f).signals.size();
+    if (count > kMaxLinks)
       return Finding{f, fmt::format("'{}' would signal {} events, expected at most {}", family(f).name, count,
-                                    kMaxSync)};
+                                    kMaxLinks)};
     if (isRemote(kind(f)) && count == 0)
       return Finding{f, fmt::format("nothing reads what '{}' sends to other ranks, so nobody waits for it",
                                     family(f).name)};
     return std::nullopt;
   }
 
-  Draft draft_;
+  TaskProgram program_;
   CoverageTable table_;
   std::map<std::pair<EntryId, BufferId>, uint32_t> writers_;
   std::vector<uint32_t> readers_;  // by family, bits by SpaceKind
@@ -177,6 +176,6 @@ class Planner {
 
 }  // namespace
 
-Analyzed<EventPlan> planEvents(const TaskProgram& program) { return Planner(program).run(); }
+Analyzed<TaskProgram> planEvents(TaskProgram program) { return Planner(std::move(program)).run(); }
 
 }  // namespace sluice

@@ -68,13 +68,11 @@ std::vector<int32_t> rankFamilies(std::span<const LaneNode> families, size_t eve
   return priority;
 }
 
-std::vector<int32_t> rankFamilies(const Draft& draft, std::span<const LaneRule> rules) {
+std::vector<int32_t> rankFamilies(const TaskProgram& program, std::span<const LaneRule> rules) {
   std::vector<LaneNode> nodes;
-  for (size_t f = 0; f < draft.sync.size(); ++f) {
-    const Family& family = draft.program.families[f];
-    nodes.push_back({family.entry.value, draft.program.at(family.space).kind, draft.sync[f]});
-  }
-  return rankFamilies(nodes, draft.program.events.size(), rules);
+  for (const Family& family : program.families)
+    nodes.push_back({family.entry.value, program.at(family.space).kind, {family.waits, family.signals}});
+  return rankFamilies(nodes, program.events.size(), rules);
 }
 
 }  // namespace sluice

@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include "compiler/analysis/draft.h"
+#include "runtime/program/program.h"
 
 namespace sluice {
 
@@ -32,6 +32,13 @@ inline constexpr std::array<LaneRule, 4> kLaneRules = {
 std::string_view laneRuleName(LaneRule rule);
 std::optional<LaneRule> laneRuleFromName(std::string_view name);
 
+// The events of a family.
+struct Sync {
+  std::vector<EventId> waits;
+  std::vector<EventId> signals;
+  friend bool operator==(const Sync&, const Sync&) = default;
+};
+
 // The properties of a family that ranking uses.
 struct LaneNode {
   uint32_t entry = 0;
@@ -43,6 +50,6 @@ struct LaneNode {
 // events numbered below `events`. `rules` are by entry; those that are not given are kFromEnd.
 std::vector<int32_t> rankFamilies(std::span<const LaneNode> families, size_t events,
                                   std::span<const LaneRule> rules = {});
-std::vector<int32_t> rankFamilies(const Draft& draft, std::span<const LaneRule> rules = {});
+std::vector<int32_t> rankFamilies(const TaskProgram& program, std::span<const LaneRule> rules = {});
 
 }  // namespace sluice

@@ -44,7 +44,7 @@ struct Fit {
 
 class Planner {
  public:
-  explicit Planner(const Draft& draft) : program_(draft.program), lifetimes_(draft) {}
+  explicit Planner(const TaskProgram& program) : program_(program), lifetimes_(program) {}
 
   MemoryPlan run() {
     std::vector<Home> homes;
@@ -189,6 +189,6 @@ class Planner {
 
 }  // namespace
 
-MemoryPlan planMemory(const Draft& draft) { return Planner(draft).run(); }
+MemoryPlan planMemory(const TaskProgram& program) { return Planner(program).run(); }
 
 }  // namespace sluice

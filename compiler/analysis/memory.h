@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "compiler/analysis/draft.h"
 #include "compiler/analysis/memory_lifetimes.h"
+#include "runtime/program/program.h"
 
 namespace sluice {
 
@@ -24,6 +24,6 @@ struct MemoryPlan {
 // pays and for a bounded time. If regions that hold one buffer at a time are still too much, temporary
 // buffers are also placed side by side: each at the lowest place that is free while it lives, in the region
 // that this makes grow least. Regions are named after the first buffer in them.
-MemoryPlan planMemory(const Draft& draft);
+MemoryPlan planMemory(const TaskProgram& program);
 
 }  // namespace sluice

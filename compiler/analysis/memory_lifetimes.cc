@@ -145,11 +145,10 @@ void Lifetimes::addUses(const TaskProgram& program) {
   }
 }
 
-Lifetimes::Lifetimes(const Draft& draft) : count_(draft.program.buffers.size()) {
-  const TaskProgram& program = draft.program;
+Lifetimes::Lifetimes(const TaskProgram& program) : count_(program.buffers.size()) {
   addUses(program);
   mayShare_.resize(count_ * count_);
-  const CoverageTable coverage = computeCoverage(draft);
+  const CoverageTable coverage = computeCoverage(program);
   const auto comesAfter = [&](uint32_t later, uint32_t earlier) {
     const Extent extent = extentOf(program.buffers[later]);
     const auto covers = [&](uint32_t writer, uint32_t user) {

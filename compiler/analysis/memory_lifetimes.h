@@ -12,7 +12,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "compiler/analysis/draft.h"
+#include "runtime/program/program.h"
 
 namespace sluice {
 
@@ -48,7 +48,7 @@ bool isOwnedByRuntime(const Buffer& buffer);
 
 class Lifetimes {
  public:
-  explicit Lifetimes(const Draft& draft);
+  explicit Lifetimes(const TaskProgram& program);
 
   // Whether two different buffers that the runtime owns may lie in one region.
   bool mayShare(BufferId a, BufferId b) const { return mayShare_[a.value * count_ + b.value] != 0 && a != b; }

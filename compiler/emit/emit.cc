@@ -56,13 +56,13 @@ class Emitter {
  public:
   explicit Emitter(task::ProgramOp op) : op_(op) {}
 
-  Draft run() {
+  TaskProgram run() {
     header();
     for (auto space : op_.getOps<task::SpaceOp>()) addSpace(space);
     for (auto region : op_.getOps<task::RegionOp>()) addRegion(region);
     for (auto buffer : op_.getOps<task::BufferOp>()) addBuffer(buffer);
     for (auto entry : op_.getOps<task::EntryOp>()) addEntry(entry);
-    return std::move(draft_);
+    return std::move(p_);
   }
 
  private:
@@ -154,8 +154,9 @@ class Emitter {
     family.tiling = tilingOf(op.getTiling());
     family.reads = buffers_.all(op.getReads());
     family.writes = buffers_.all(op.getWrites());
+    family.waits = eventIds(events, op.getWaits());
+    family.signals = eventIds(events, op.getSignals());
     p_.families.push_back(std::move(family));
-    draft_.sync.push_back({eventIds(events, op.getWaits()), eventIds(events, op.getSignals())});
   }
 
   void addLane(task::LaneOp op, EntryId entry) {
@@ -183,17 +184,13 @@ class Emitter {
       record.family = families[static_cast<size_t>(cells[i])];
       record.slot = static_cast<uint32_t>(cells[i + 1]);
       record.tile = static_cast<uint32_t>(cells[i + 2]);
-      const Sync& sync = draft_.sync[record.family.value];
-      std::copy(sync.waits.begin(), sync.waits.end(), record.waits.begin());
-      std::copy(sync.signals.begin(), sync.signals.end(), record.signals.begin());
       records.push_back(record);
     }
     return records;
   }
 
   task::ProgramOp op_;
-  Draft draft_;
-  TaskProgram& p_ = draft_.program;
+  TaskProgram p_;
   Index<SpaceId> spaces_;
   Index<RegionId> regions_;
   Index<BufferId> buffers_;
@@ -205,6 +202,6 @@ class Emitter {
 
 }  // namespace
 
-Draft draftOf(task::ProgramOp program) { return Emitter(program).run(); }
+TaskProgram emitProgram(task::ProgramOp program) { return Emitter(program).run(); }
 
 }  // namespace sluice

@@ -61,14 +61,10 @@ class DotPrinter {
   };
 
   void findEvents() {
-    for (const Lane& lane : program_.lanes)
-      for (const auto& seat : lane.seats)
-        for (const TaskRecord& record : seat) {
-          for (EventId id : record.signals)
-            if (id) events_[id.value].producers.insert(record.family.value);
-          for (EventId id : record.waits)
-            if (id) events_[id.value].consumers.insert(record.family.value);
-        }
+    for (uint32_t f = 0; f < program_.families.size(); ++f) {
+      for (EventId id : program_.families[f].signals) events_[id.value].producers.insert(f);
+      for (EventId id : program_.families[f].waits) events_[id.value].consumers.insert(f);
+    }
   }
 
   void line(int depth, const std::string& text) {

@@ -15,8 +15,8 @@ using mlir::success;
 
 struct CheckTasks : impl::CheckTasksBase<CheckTasks> {
   void runOnOperation() override {
-    const Draft draft = draftOf(getOperation());
-    if (failed(checkDeal(draft.program)) || failed(checkEvents(draft)) || failed(checkRegions(draft.program)))
+    const TaskProgram program = emitProgram(getOperation());
+    if (failed(checkDeal(program)) || failed(checkEvents(program)) || failed(checkRegions(program)))
       signalPassFailure();
   }
 
@@ -43,16 +43,16 @@ struct CheckTasks : impl::CheckTasksBase<CheckTasks> {
     return success();
   }
 
-  LogicalResult checkEvents(const Draft& draft) {
-    std::vector<bool> signalled(draft.program.events.size()), awaited(draft.program.events.size());
-    for (const Sync& sync : draft.sync) {
-      for (EventId id : sync.signals) signalled[id.value] = true;
-      for (EventId id : sync.waits) awaited[id.value] = true;
+  LogicalResult checkEvents(const TaskProgram& program) {
+    std::vector<bool> signalled(program.events.size()), awaited(program.events.size());
+    for (const Family& family : program.families) {
+      for (EventId id : family.signals) signalled[id.value] = true;
+      for (EventId id : family.waits) awaited[id.value] = true;
     }
     for (size_t e = 0; e < signalled.size(); ++e)
       if (!signalled[e] || !awaited[e])
         return getOperation().emitError() << "no family " << (signalled[e] ? "waits for" : "signals")
-                                          << " event '" << draft.program.events[e].name << "'";
+                                          << " event '" << program.events[e].name << "'";
     return success();
   }
 

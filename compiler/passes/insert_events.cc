@@ -13,27 +13,28 @@ namespace {
 struct InsertEvents : impl::InsertEventsBase<InsertEvents> {
   void runOnOperation() override {
     const std::vector<mlir::Operation*> families = familyOps(getOperation());
-    const Draft draft = draftOf(getOperation());
-    if (!draft.program.events.empty()) {
+    TaskProgram program = emitProgram(getOperation());
+    if (!program.events.empty()) {
       getOperation().emitError("has events already");
       return signalPassFailure();
     }
-    const Analyzed<EventPlan> planned = planEvents(draft.program);
+    const Analyzed<TaskProgram> planned = planEvents(std::move(program));
     if (const auto* finding = std::get_if<Finding>(&planned)) {
       (void)report(*finding, families, getOperation());
       return signalPassFailure();
     }
-    const auto& plan = std::get<EventPlan>(planned);
+    const auto& plan = std::get<TaskProgram>(planned);
     addEvents(plan);
     for (size_t f = 0; f < families.size(); ++f) {
       auto family = llvm::cast<task::FamilyOp>(families[f]);
-      if (!plan.sync[f].waits.empty()) family.setWaitsAttr(names(plan, plan.sync[f].waits));
-      if (!plan.sync[f].signals.empty()) family.setSignalsAttr(names(plan, plan.sync[f].signals));
+      const auto& [waits, signals] = std::tie(plan.families[f].waits, plan.families[f].signals);
+      if (!waits.empty()) family.setWaitsAttr(names(plan, waits));
+      if (!signals.empty()) family.setSignalsAttr(names(plan, signals));
     }
   }
 
   // At the beginning of their entries, in order.
-  void addEvents(const EventPlan& plan) {
+  void addEvents(const TaskProgram& plan) {
     const std::vector<task::EntryOp> entries = entryOps(getOperation());
     mlir::OpBuilder builder(&getContext());
     for (uint32_t e = 0; e < entries.size(); ++e) {
@@ -47,7 +48,7 @@ struct InsertEvents : impl::InsertEventsBase<InsertEvents> {
     }
   }
 
-  mlir::ArrayAttr names(const EventPlan& plan, const std::vector<EventId>& ids) {
+  mlir::ArrayAttr names(const TaskProgram& plan, const std::vector<EventId>& ids) {
     llvm::SmallVector<llvm::StringRef> out;
     for (EventId id : ids) out.push_back(plan.events[id.value].name);
     return mlir::Builder(&getContext()).getStrArrayAttr(out);

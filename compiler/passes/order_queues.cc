@@ -23,7 +23,7 @@ struct OrderQueues : impl::OrderQueuesBase<OrderQueues> {
       }
       byEntry.push_back(*rule);
     }
-    const std::vector<int32_t> priority = rankFamilies(draftOf(getOperation()), byEntry);
+    const std::vector<int32_t> priority = rankFamilies(emitProgram(getOperation()), byEntry);
     size_t next = 0;
     for (auto entry : getOperation().getOps<task::EntryOp>()) {
       llvm::StringMap<int32_t> byName;

@@ -11,12 +11,12 @@ namespace {
 
 struct PlanMemory : impl::PlanMemoryBase<PlanMemory> {
   void runOnOperation() override {
-    const Draft draft = draftOf(getOperation());
-    if (!draft.program.regions.empty()) {
+    const TaskProgram program = emitProgram(getOperation());
+    if (!program.regions.empty()) {
       getOperation().emitError("has regions already");
       return signalPassFailure();
     }
-    const MemoryPlan plan = planMemory(draft);
+    const MemoryPlan plan = planMemory(program);
     addRegions(plan);
     size_t b = 0;
     for (auto buffer : getOperation().getOps<task::BufferOp>()) {

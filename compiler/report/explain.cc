@@ -1,6 +1,5 @@
 #include "compiler/report/explain.h"
 
-#include "compiler/report/program_draft.h"
 #include "compiler/report/reasons.h"
 
 namespace sluice {
@@ -32,8 +31,7 @@ void addLane(const TaskProgram& program, FamilyId family, FamilyExplanation& exp
 Explanation explain(const VerifiedProgram& verified, moe::GraphOp graph,
                     const std::vector<Decision>& decisions) {
   const TaskProgram& program = *verified;
-  const Draft draft = draftOfProgram(program);
-  const Reasons reasons(draft, graph, decisions);
+  const Reasons reasons(program, graph, decisions);
   Explanation explanation;
   for (uint32_t f = 0; f < program.families.size(); ++f) {
     const FamilyId id{f};
@@ -43,8 +41,8 @@ Explanation explain(const VerifiedProgram& verified, moe::GraphOp graph,
     family.order = verified.order()[f];
     addLane(program, id, family);
     family.why = reasons.ofFamily(id);
-    for (EventId event : draft.sync[f].waits) family.waits.push_back(reasons.ofWait(id, event));
-    for (EventId event : draft.sync[f].signals) family.signals.push_back(reasons.ofSignal(id, event));
+    for (EventId event : program.families[f].waits) family.waits.push_back(reasons.ofWait(id, event));
+    for (EventId event : program.families[f].signals) family.signals.push_back(reasons.ofSignal(id, event));
     family.work = workOf(program, program.families[f]);
     explanation.families.push_back(std::move(family));
   }

@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "compiler/report/numbers.h"
-#include "compiler/report/program_draft.h"
 
 namespace sluice {
 namespace {
@@ -20,7 +19,7 @@ Formula bytesOf(Extent extent, int64_t unit) {
 
 MemoryReport reportMemory(const TaskProgram& program) {
   MemoryReport report;
-  const Lifetimes lifetimes(draftOfProgram(program));
+  const Lifetimes lifetimes(program);
   for (const Region& region : program.regions) {
     report.regions.push_back({bytesOf(region.extent, region.stride), {}});
     report.all.planned += report.regions.back().bytes;

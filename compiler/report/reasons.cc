@@ -68,12 +68,8 @@ std::string_view unitOf(SpaceKind cut) { return cut == SpaceKind::kTokens ? "tok
 
 }  // namespace
 
-Reasons::Reasons(const Draft& draft, moe::GraphOp graph, const std::vector<Decision>& decisions)
-    : draft_(draft),
-      program_(draft.program),
-      graph_(graph),
-      decisions_(decisions),
-      coverage_(computeCoverage(draft)) {}
+Reasons::Reasons(const TaskProgram& program, moe::GraphOp graph, const std::vector<Decision>& decisions)
+    : program_(program), graph_(graph), decisions_(decisions), coverage_(computeCoverage(program)) {}
 
 std::vector<moe::NodeOp> Reasons::nodesOf(const std::string& name) const {
   std::vector<moe::NodeOp> nodes;
@@ -198,8 +194,8 @@ EventExplanation Reasons::ofWait(FamilyId id, EventId event) const {
     if (!b) continue;
     const FamilyId writer = writerOf(b, program_.at(id).entry);
     if (!writer || program_.at(writer).entry != program_.at(id).entry) continue;
-    for (uint32_t p = 0; p < draft_.sync.size(); ++p) {
-      if (!contains(draft_.sync[p].signals, event)) continue;
+    for (uint32_t p = 0; p < program_.families.size(); ++p) {
+      if (!contains(program_.families[p].signals, event)) continue;
       if (FamilyId{p} == writer) {
         explanation.why.push_back(fmt::format("'{}'{} writes '{}'", program_.families[p].name,
                                               program_.at(event).remote ? " of any rank" : "",
@@ -216,8 +212,8 @@ EventExplanation Reasons::ofWait(FamilyId id, EventId event) const {
 
 EventExplanation Reasons::ofSignal(FamilyId id, EventId event) const {
   EventExplanation explanation{event, {}, {}};
-  for (uint32_t c = 0; c < draft_.sync.size(); ++c) {
-    if (!contains(draft_.sync[c].waits, event)) continue;
+  for (uint32_t c = 0; c < program_.families.size(); ++c) {
+    if (!contains(program_.families[c].waits, event)) continue;
     std::vector<std::string> read;
     for (BufferId b : program_.families[c].reads)
       if (b && contains(program_.at(id).writes, b)) read.push_back(fmt::format("'{}'", program_.at(b).name));

@@ -13,7 +13,7 @@ namespace sluice {
 
 class Reasons {
  public:
-  Reasons(const Draft& draft, moe::GraphOp graph, const std::vector<Decision>& decisions);
+  Reasons(const TaskProgram& program, moe::GraphOp graph, const std::vector<Decision>& decisions);
 
   // Space, slots, tiles, decisions.
   std::vector<std::string> ofFamily(FamilyId family) const;
@@ -31,7 +31,6 @@ class Reasons {
   std::string chosen(DecidedSize size, std::string_view option) const;
   FamilyId writerOf(BufferId buffer, EntryId entry) const;
 
-  const Draft& draft_;
   const TaskProgram& program_;
   mutable moe::GraphOp graph_;  // whose accessors are not const
   const std::vector<Decision>& decisions_;

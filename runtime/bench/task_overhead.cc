@@ -32,8 +32,6 @@ struct Scale {
 void addScale(TaskProgram& program, const ChainShape& shape, const Scale& scale) {
   TaskRecord record;
   record.family = FamilyId{static_cast<uint32_t>(program.families.size())};
-  record.waits[0] = scale.wait;
-  record.signals[0] = scale.signal;
   Family family;
   family.name = scale.name;
   family.entry = scale.entry;
@@ -43,6 +41,8 @@ void addScale(TaskProgram& program, const ChainShape& shape, const Scale& scale)
   family.tiling.alpha = 2;
   family.reads = {scale.from};
   family.writes = {scale.to};
+  if (scale.wait) family.waits = {scale.wait};
+  if (scale.signal) family.signals = {scale.signal};
   program.families.push_back(family);
   Lane lane;
   lane.name = scale.name;

@@ -20,15 +20,14 @@ bool isBefore(const Step& step, const Task& a, const Task& b) {
   return key(a) < key(b);
 }
 
-// The first of the task's waits that is incomplete, or 2.
-int missingWait(const Step& step, const Task& task) {
-  const FamilyPlan& family = step.plan->at(task.family);
-  int i = 0;
-  for (; i < 2; ++i) {
-    const EventId wait = family.waits[i];
-    if (!wait) continue;
-    const int64_t index = eventIndex(*step.tables, family.space, task.slot, step.program().at(wait).space);
-    if (!step.events->isComplete(wait, index)) break;
+// The first of the task's waits that is incomplete, or their number.
+size_t missingWait(const Step& step, const Task& task) {
+  const SpaceKind space = step.plan->at(task.family).space;
+  const std::vector<EventId>& waits = step.program().at(task.family).waits;
+  size_t i = 0;
+  for (; i < waits.size(); ++i) {
+    const int64_t index = eventIndex(*step.tables, space, task.slot, step.program().at(waits[i]).space);
+    if (!step.events->isComplete(waits[i], index)) break;
   }
   return i;
 }
@@ -43,9 +42,9 @@ Status await(const Step& step, const Task& task, double timeoutSeconds, WorkerTr
   while (true) {
     const uint32_t epoch = step.transport->doorbell().epoch();
     if (step.transport->isAborted()) return Error{describeAbort(step, &task, core, isDone)};
-    const int open = missingWait(step, task);
-    if (open == 2) return {};
-    missing = open;
+    const size_t open = missingWait(step, task);
+    if (open == step.program().at(task.family).waits.size()) return {};
+    missing = static_cast<int>(open);
     const int32_t segment = step.plan->verified().order()[task.family.value].segment;
     const bool inTime = backoff.wait(epoch, segment);
     const int left = inTime && backoff.isParking() ? rankThatLeftOwing(step, task) : -1;

@@ -106,13 +106,12 @@ void LaneCursor::await(const Step& step) {
   const bool isSame = task_.family == record.family && task_.slot == slot;
   task_ = {record.family, slot, static_cast<int32_t>(record.tile)};
   if (isSame) return;
-  const FamilyPlan& family = step.plan->at(record.family);
-  for (int i = 0; i < 2; ++i) {
-    const EventId wait = family.waits[i];
-    waits_[i] = wait ? step.events->counter(
-                           wait, eventIndex(*step.tables, family.space, slot, step.program().at(wait).space))
-                     : EventCounter{};
-  }
+  const SpaceKind space = step.plan->at(record.family).space;
+  waits_ = {};
+  size_t i = 0;
+  for (EventId wait : step.program().at(record.family).waits)
+    waits_[i++] =
+        step.events->counter(wait, eventIndex(*step.tables, space, slot, step.program().at(wait).space));
 }
 
 LaneCursors cursorsOf(const Plan& plan, EntryId entry, int worker, int workers, LaneProgress& progress) {

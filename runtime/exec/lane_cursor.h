@@ -49,7 +49,7 @@ class LaneCursor {
   }
   bool done() const { return done_; }
   bool ready() {
-    for (int i = 0; i < 2; ++i) {
+    for (int i = 0; i < static_cast<int>(waits_.size()); ++i) {
       if (waits_[i].isComplete()) continue;
       missing_ = i;
       return false;
@@ -78,7 +78,7 @@ class LaneCursor {
   size_t position_ = 0;
   bool done_ = true;
   Task task_;
-  std::array<EventCounter, 2> waits_;  // of the task
+  std::array<EventCounter, kMaxLinks> waits_;  // of the task
   int missing_ = 0;
 };
 

@@ -56,16 +56,9 @@ void Plan::deriveFamilies() {
   const TaskProgram& p = program();
   families_.resize(p.families.size());
   for (size_t f = 0; f < p.families.size(); ++f) families_[f].space = p.at(p.families[f].space).kind;
-  for (uint32_t lane = 0; lane < p.lanes.size(); ++lane) {
-    for (const auto& seat : p.lanes[lane].seats) {
-      for (const TaskRecord& record : seat) {
-        FamilyPlan& family = families_[record.family.value];
-        family.lane = LaneId{lane};
-        family.waits = record.waits;
-        family.signals = record.signals;
-      }
-    }
-  }
+  for (uint32_t lane = 0; lane < p.lanes.size(); ++lane)
+    for (const auto& seat : p.lanes[lane].seats)
+      for (const TaskRecord& record : seat) families_[record.family.value].lane = LaneId{lane};
 }
 
 void Plan::deriveEntries() {

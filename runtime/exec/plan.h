@@ -3,7 +3,6 @@
 // Immutable after make(); shared by any number of threads.
 #pragma once
 
-#include <array>
 #include <vector>
 
 #include "runtime/program/verify.h"
@@ -15,8 +14,6 @@ namespace sluice {
 struct FamilyPlan {
   SpaceKind space = SpaceKind::kRows;
   LaneId lane;
-  std::array<EventId, 2> waits;
-  std::array<EventId, 2> signals;
 };
 
 struct EntryPlan {

@@ -32,10 +32,9 @@ struct Wait {
 
 // The task's first wait that is incomplete; no event where there is none.
 Wait openWait(const Step& step, const Task& task) {
-  const FamilyPlan& family = step.plan->at(task.family);
-  for (EventId event : family.waits) {
-    if (!event) continue;
-    const int64_t index = eventIndex(*step.tables, family.space, task.slot, step.program().at(event).space);
+  const SpaceKind space = step.plan->at(task.family).space;
+  for (EventId event : step.program().at(task.family).waits) {
+    const int64_t index = eventIndex(*step.tables, space, task.slot, step.program().at(event).space);
     const uint64_t have = step.events->have(event, index), need = step.events->need(event, index);
     if (have < need) return {event, index, have, need};
   }
@@ -76,11 +75,12 @@ std::string missingTasks(const Step& step, EventId wait, int64_t index, const Is
   std::string list;
   size_t missing = 0;
   for (FamilyId id : step.plan->at(step.entry).families) {
-    const FamilyPlan& producer = step.plan->at(id);
+    const Family& producer = step.program().at(id);
+    const SpaceKind space = step.plan->at(id).space;
     if (std::find(producer.signals.begin(), producer.signals.end(), wait) == producer.signals.end()) continue;
-    for (int64_t slot = 0; slot < liveSlots(*step.tables, producer.space); ++slot) {
-      if (eventIndex(*step.tables, producer.space, slot, event.space) != index) continue;
-      for (int32_t tile = 0; tile < step.program().at(id).tiles; ++tile) {
+    for (int64_t slot = 0; slot < liveSlots(*step.tables, space); ++slot) {
+      if (eventIndex(*step.tables, space, slot, event.space) != index) continue;
+      for (int32_t tile = 0; tile < producer.tiles; ++tile) {
         const Task task{id, slot, tile};
         if (isDone(task) || ++missing > kMostNamed) continue;
         join(list, taskName(step, task));

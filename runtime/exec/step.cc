@@ -1,5 +1,7 @@
 #include "runtime/exec/step.h"
 
+#include <algorithm>
+
 namespace sluice {
 
 int64_t rowBytes(const Buffer& buffer) {
@@ -13,29 +15,28 @@ int taskPeer(const Step& step, SpaceKind space, int64_t slot) {
 }
 
 bool isReady(const Step& step, const Task& task) {
-  const FamilyPlan& family = step.plan->at(task.family);
-  for (EventId wait : family.waits) {
-    if (!wait) continue;
+  const SpaceKind space = step.plan->at(task.family).space;
+  const std::vector<EventId>& waits = step.program().at(task.family).waits;
+  return std::all_of(waits.begin(), waits.end(), [&](EventId wait) {
     const EventSpace events = step.program().at(wait).space;
-    if (!step.events->isComplete(wait, eventIndex(*step.tables, family.space, task.slot, events)))
-      return false;
-  }
-  return true;
+    return step.events->isComplete(wait, eventIndex(*step.tables, space, task.slot, events));
+  });
 }
 
 Traffic trafficOf(const Step& step) {
   Traffic traffic;
   for (FamilyId id : step.plan->at(step.entry).families) {
-    const FamilyPlan& family = step.plan->at(id);
-    if (!isRemote(family.space)) continue;
+    const SpaceKind space = step.plan->at(id).space;
+    if (!isRemote(space)) continue;
+    const Family& family = step.program().at(id);
     int64_t bytes = 0;
-    for (BufferId buffer : step.program().at(id).writes)
+    for (BufferId buffer : family.writes)
       if (buffer) bytes += rowBytes(step.program().at(buffer));
     int64_t signals = 1;  // of arrivals
     for (EventId signal : family.signals)
-      if (signal && step.program().at(signal).remote) ++signals;
-    for (int64_t slot = 0; slot < liveSlots(*step.tables, family.space); ++slot) {
-      const Piece& piece = pieceOf(*step.tables, family.space, slot);
+      if (step.program().at(signal).remote) ++signals;
+    for (int64_t slot = 0; slot < liveSlots(*step.tables, space); ++slot) {
+      const Piece& piece = pieceOf(*step.tables, space, slot);
       if (piece.peer == step.rank) continue;
       ++traffic.pieces;
       traffic.bytes += bytes * piece.rows;

@@ -91,16 +91,15 @@ inline bool hasKernelToRun(const Step& step, const Task& task) {
 // order.
 template <class Add>
 void forSignals(const Step& step, const Task& task, const Add& add) {
-  const FamilyPlan& family = step.plan->at(task.family);
-  const bool pieces = isRemote(family.space);
-  const uint64_t rows = pieces ? pieceOf(*step.tables, family.space, task.slot).rows : 0;
-  const int peer = taskPeer(step, family.space, task.slot);
+  const SpaceKind space = step.plan->at(task.family).space;
+  const bool pieces = isRemote(space);
+  const uint64_t rows = pieces ? pieceOf(*step.tables, space, task.slot).rows : 0;
+  const int peer = taskPeer(step, space, task.slot);
   // before the event: when the last event is complete, no arrival is still on its way
-  if (pieces) add(peer, step.events->arrivalWord(family.space, step.rank), rows);
-  for (EventId signal : family.signals) {
-    if (!signal) continue;
+  if (pieces) add(peer, step.events->arrivalWord(space, step.rank), rows);
+  for (EventId signal : step.program().at(task.family).signals) {
     const EventArray& event = step.program().at(signal);
-    const int64_t index = eventIndex(*step.tables, family.space, task.slot, event.space);
+    const int64_t index = eventIndex(*step.tables, space, task.slot, event.space);
     add(event.remote ? peer : step.rank, step.events->word(signal, index),
         event.unit == EventUnit::kRows ? rows : 1);
   }

@@ -81,14 +81,16 @@ void WorkerTrace::recordIdle(SpanKind kind, int64_t begin, int64_t end) {
 void WorkerTrace::recordBegin(const Task& task, int core, int missing) {
   taskBegin_ = clock_->ticks();
   if (waitBegin_ == 0) return;
-  const FamilyPlan& family = step_.plan->at(task.family);
+  const std::vector<EventId>& waits = step_.program().at(task.family).waits;
   TraceSpan span = spanOf(task, core);
   span.kind = SpanKind::kWait;
   span.begin = waitBegin_;
   span.end = taskBegin_;
-  span.event = family.waits[missing];
-  if (span.event)
-    span.index = eventIndex(*step_.tables, family.space, task.slot, step_.program().at(span.event).space);
+  if (static_cast<size_t>(missing) < waits.size()) {
+    span.event = waits[missing];
+    span.index = eventIndex(*step_.tables, step_.plan->at(task.family).space, task.slot,
+                            step_.program().at(span.event).space);
+  }
   ring_->add(span);
   waitBegin_ = 0;
 }

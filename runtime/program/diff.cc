@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <map>
 #include <string_view>
 #include <utility>
@@ -45,9 +44,9 @@ class Flattener {
   void memory();
   void schedule();
   void lane(const Lane& lane);
-  std::string operands(const std::vector<BufferId>& ids) const;
+  template <class Tag, class... Scope>
+  std::string list(const std::vector<Id<Tag>>& ids, Scope... scope) const;
   std::string task(const TaskRecord& record, EntryId entry) const;
-  std::string events(const std::array<EventId, 2>& pair, EntryId entry) const;
 
   const TaskProgram& program_;
   const text::ReferenceNames names_;
@@ -113,8 +112,10 @@ void Flattener::schedule() {
                                                {"space", names_.of(family.space)},
                                                {"tiles", fmt::format("{}", family.tiles)},
                                                {"core", word(family.core)},
-                                               {"reads", operands(family.reads)},
-                                               {"writes", operands(family.writes)},
+                                               {"reads", list(family.reads)},
+                                               {"writes", list(family.writes)},
+                                               {"waits", list(family.waits, family.entry)},
+                                               {"signals", list(family.signals, family.entry)},
                                                {"tiling", text::tilingText(family.tiling)},
                                                {"alias", quote(family.alias)},
                                                {"source", quote(family.source)}});
@@ -133,20 +134,15 @@ void Flattener::lane(const Lane& lane) {
   add("lane " + names_.qualified(lane), std::move(fields));
 }
 
-std::string Flattener::operands(const std::vector<BufferId>& ids) const {
+template <class Tag, class... Scope>
+std::string Flattener::list(const std::vector<Id<Tag>>& ids, Scope... scope) const {
   std::string list;
-  for (BufferId id : ids) list += (list.empty() ? "" : ", ") + names_.of(id);
+  for (Id<Tag> id : ids) list += (list.empty() ? "" : ", ") + names_.of(id, scope...);
   return list;
 }
 
-std::string Flattener::events(const std::array<EventId, 2>& pair, EntryId entry) const {
-  return names_.of(pair[0], entry) + (pair[1] ? ", " + names_.of(pair[1], entry) : "");
-}
-
 std::string Flattener::task(const TaskRecord& record, EntryId entry) const {
-  return fmt::format("{}[{},{}] waits {} signals {}{}", names_.of(record.family, entry), record.slot,
-                     record.tile, events(record.waits, entry), events(record.signals, entry),
-                     record.flags == 0 ? "" : fmt::format(" flags {}", record.flags));
+  return fmt::format("{}[{},{}]", names_.of(record.family, entry), record.slot, record.tile);
 }
 
 // 2. Items and then fields of the same name are compared.

@@ -1,10 +1,8 @@
-#include <algorithm>
 #include <cstring>
 #include <type_traits>
 #include <utility>
 
 #include "runtime/program/codec.h"
-#include "runtime/program/op_table.h"
 #include "runtime/program/program_generated.h"
 #include "runtime/program/seal.h"
 
@@ -74,22 +72,24 @@ Offset<fbs::Family> store(Builder& builder, const Family& family) {
   const auto source = builder.CreateString(family.source);
   const auto reads = storeIds(builder, family.reads);
   const auto writes = storeIds(builder, family.writes);
+  const auto waits = storeIds(builder, family.waits);
+  const auto signals = storeIds(builder, family.signals);
   return fbs::CreateFamily(builder, name, alias, source, family.entry.value, family.op, family.core,
-                           family.space.value, family.tiles, reads, writes);
+                           family.space.value, family.tiles, reads, writes, waits, signals);
 }
 
 Offset<fbs::Lane> store(Builder& builder, const Lane& lane) {
   std::vector<uint32_t> ends;
-  std::vector<fbs::TaskRecord> records;
+  std::vector<fbs::TaskRecord> tasks;
   for (const std::vector<TaskRecord>& seat : lane.seats) {
-    for (const TaskRecord& record : seat) records.push_back(asStored<fbs::TaskRecord>(record));
-    ends.push_back(static_cast<uint32_t>(records.size()));
+    for (const TaskRecord& record : seat) tasks.push_back(asStored<fbs::TaskRecord>(record));
+    ends.push_back(static_cast<uint32_t>(tasks.size()));
   }
   const auto name = builder.CreateString(lane.name);
   const auto seatEnds = builder.CreateVector(ends);
-  const auto table = builder.CreateVectorOfStructs(records.data(), records.size());
+  const auto table = builder.CreateVectorOfStructs(tasks.data(), tasks.size());
   return fbs::CreateLane(builder, name, lane.entry.value, lane.space.value, lane.core, lane.priority,
-                         lane.rotation, seatEnds, table, lane.firstCore);
+                         lane.rotation, seatEnds, 0, lane.firstCore, table);
 }
 
 // Encodes every element with store(builder, element), in order: the bytes follow from the program alone.
@@ -108,26 +108,8 @@ auto storeTilings(Builder& builder, const std::vector<Family>& families) {
   return builder.CreateVectorOfStructs(tilings.data(), tilings.size());
 }
 
-// The least version from 1.2 on that has all that the program uses: what an older reader can take, it takes.
-uint16_t minorOf(const TaskProgram& program) {
-  const auto isNew = [](Extent extent) { return extent == Extent::kExperts; };
-  bool uses = program.ranks > 0 && program.experts % program.ranks != 0;
-  for (const Region& region : program.regions) uses = uses || isNew(region.extent);
-  for (const Buffer& buffer : program.buffers)
-    for (const Dim& dim : buffer.shape) uses = uses || isNew(dim.extent);
-  for (const EventArray& event : program.events) uses = uses || event.rule == ThresholdRule::kExpertsOfRank;
-  const auto hasActivation = [](const Family& family) {
-    const Tiling& t = family.tiling;
-    const bool otherwise =
-        family.op <= OpKind::MAX && infoOf(family.op).usesActivation() && (t.flags & kOldActivation) != 0;
-    return otherwise || t.activation != ActivationKind{} || t.limit.bits != 0;
-  };
-  if (std::any_of(program.families.begin(), program.families.end(), hasActivation)) return kMinorOfActivation;
-  return uses ? 3 : 2;
-}
-
 Offset<fbs::Program> store(Builder& builder, const TaskProgram& program) {
-  const fbs::Seal seal(kFormatMajor, minorOf(program), 0, 0);  // completed by sealFile()
+  const fbs::Seal seal(kFormatMajor, kFormatMinor, 0, 0);  // completed by sealFile()
   const auto name = builder.CreateString(program.name);
   const auto target = builder.CreateString(program.target);
   const auto options = builder.CreateString(program.options);

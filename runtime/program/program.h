@@ -7,7 +7,7 @@
 // Words: docs/PROGRAM.md. One program serves all ranks; "this rank" is whichever executes it.
 #pragma once
 
-#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -28,6 +28,7 @@ inline constexpr int64_t kMaxExperts = 65536;
 inline constexpr int64_t kMaxTopK = 64;
 inline constexpr int64_t kMaxTokens = 1 << 22;
 inline constexpr int64_t kMaxDim = 1 << 20;  // any fixed dimension of a tensor except an expert axis
+inline constexpr size_t kMaxLinks = 2;       // events that a family waits for; and that it signals
 
 // --- Extents -------------------------------------------------------------------------------------------
 
@@ -105,22 +106,21 @@ struct Family {
   Tiling tiling;
   std::vector<BufferId> reads;
   std::vector<BufferId> writes;
+  std::vector<EventId> waits;    // of its entry: a task starts when these are complete
+  std::vector<EventId> signals;  // of its entry: a task adds to these when it has ended
   friend bool operator==(const Family&, const Family&) = default;
 };
 
 // --- Lanes ---------------------------------------------------------------------------------------------
 
-// One row of a core's table, 32 bytes. All records of one family carry the same waits and signals.
+// One row of a core's table.
 struct TaskRecord {
   FamilyId family;
   uint32_t slot = 0;  // in the window: 0 .. window-1
   uint32_t tile = 0;
-  uint32_t flags = 0;  // 0
-  std::array<EventId, 2> waits;
-  std::array<EventId, 2> signals;
   friend bool operator==(const TaskRecord&, const TaskRecord&) = default;
 };
-static_assert(sizeof(TaskRecord) == 32);
+static_assert(sizeof(TaskRecord) == 12);
 
 // An in-order list of tasks for each of some cores, compiled for one window of `space` and run again for
 // each. Its cores are those of its kind numbered firstCore .. firstCore + seats - 1. In window w the c-th of

@@ -16,13 +16,6 @@ inline constexpr size_t kMaxFileBytes = size_t{1} << 30;
 // FlatBuffers' scalars are read in place: the bytes of a program must begin at a multiple of this.
 inline constexpr size_t kFileAlignment = 8;
 
-// From this version on the tiling has fields of the activation. Before it they stood in flags, of the ops
-// that have one: the kind in two bits, the limit behind the shift; what is read so must not be written so.
-inline constexpr uint16_t kMinorOfActivation = 4;
-inline constexpr uint32_t kActivationBits = 3;
-inline constexpr uint32_t kLimitShift = 16;
-inline constexpr uint32_t kOldActivation = kActivationBits | 0xffffu << kLimitShift;
-
 // Writes the length of the file and its checksum into its seal. `bytes` must hold a whole program file,
 // aligned, of which all else is final.
 void sealFile(std::span<std::byte> bytes);

@@ -1,8 +1,6 @@
 #include <fmt/format.h>
 
-#include <array>
 #include <bit>
-#include <map>
 #include <tuple>
 #include <utility>
 
@@ -15,11 +13,6 @@ namespace {
 
 using text::Scope;
 using text::Token;
-
-struct Links {
-  std::array<EventId, 2> waits;
-  std::array<EventId, 2> signals;
-};
 
 // One function a statement; the grammar stands in docs/PROGRAM.md.
 class Parser {
@@ -45,13 +38,10 @@ class Parser {
   void lane();
 
   std::vector<Dim> shape();
-  std::vector<BufferId> operands();
+  template <class Tag>
+  std::vector<Id<Tag>> references(const Scope<Tag>& scope, std::string_view what, EntryId entry = {});
   Tiling tiling();
-  Links links(EntryId entry);
-  void tasks(const Lane& lane, std::map<FamilyId, Links>& usual);
-  void seat(Lane& lane, const std::map<FamilyId, Links>& usual);
-  void differences(TaskRecord& record, EntryId entry);
-  std::array<EventId, 2> eventPair(EntryId entry);
+  void seat(Lane& lane);
 
   // ENTRY '/' NAME ':' or, for lanes, without the colon.
   std::pair<EntryId, std::string> qualifiedName(std::string_view what);
@@ -233,9 +223,10 @@ void Parser::event() {
   program_.events.push_back(std::move(event));
 }
 
-std::vector<BufferId> Parser::operands() {
-  std::vector<BufferId> ids;
-  do ids.push_back(reference(buffers_, "a buffer"));
+template <class Tag>
+std::vector<Id<Tag>> Parser::references(const Scope<Tag>& scope, std::string_view what, EntryId entry) {
+  std::vector<Id<Tag>> ids;
+  do ids.push_back(reference(scope, what, entry));
   while (cursor_.acceptMark(','));
   return ids;
 }
@@ -275,8 +266,11 @@ void Parser::family() {
   family.core = cursor_.word<CoreKind>("a kind of core");
   if (cursor_.accept("alias")) family.alias = cursor_.name("an alias");
   if (cursor_.accept("source")) family.source = cursor_.name("a place in a source");
-  if (cursor_.accept("reads")) family.reads = operands();
-  if (cursor_.accept("writes")) family.writes = operands();
+  if (cursor_.accept("reads")) family.reads = references(buffers_, "a buffer");
+  if (cursor_.accept("writes")) family.writes = references(buffers_, "a buffer");
+  const auto events = [&] { return references(events_, "an event of the entry", family.entry); };
+  if (cursor_.accept("waits")) family.waits = events();
+  if (cursor_.accept("signals")) family.signals = events();
   if (cursor_.accept("tiling")) family.tiling = tiling();
   families_.declare(family.name, family.entry);
   program_.families.push_back(std::move(family));
@@ -294,34 +288,11 @@ void Parser::lane() {
   lane.priority = cursor_.number<int32_t>("a priority");
   cursor_.expect("rotation");
   lane.rotation = cursor_.number<int32_t>("a number of seats");
-  std::map<FamilyId, Links> usual;
-  while (cursor_.accept("task")) tasks(lane, usual);
-  while (cursor_.accept("seat")) seat(lane, usual);
+  while (cursor_.accept("seat")) seat(lane);
   program_.lanes.push_back(std::move(lane));
 }
 
-std::array<EventId, 2> Parser::eventPair(EntryId entry) {
-  std::array<EventId, 2> pair;
-  pair[0] = reference(events_, "an event of the entry", entry);
-  if (cursor_.acceptMark(',')) pair[1] = reference(events_, "an event of the entry", entry);
-  return pair;
-}
-
-Links Parser::links(EntryId entry) {
-  Links links;
-  cursor_.expect("waits");
-  links.waits = eventPair(entry);
-  cursor_.expect("signals");
-  links.signals = eventPair(entry);
-  return links;
-}
-
-void Parser::tasks(const Lane& lane, std::map<FamilyId, Links>& usual) {
-  const FamilyId family = reference(families_, "a family of the entry", lane.entry);
-  usual[family] = links(lane.entry);
-}
-
-void Parser::seat(Lane& lane, const std::map<FamilyId, Links>& usual) {
+void Parser::seat(Lane& lane) {
   const Token at = cursor_.token();
   const auto index = cursor_.number<uint32_t>("the number of a seat");
   if (!cursor_.error() && index != lane.seats.size())
@@ -338,23 +309,8 @@ void Parser::seat(Lane& lane, const std::map<FamilyId, Links>& usual) {
     cursor_.expectMark(',');
     record.tile = cursor_.number<uint32_t>("a tile");
     cursor_.expectMark(']');
-    if (const auto links = usual.find(record.family); links != usual.end()) {
-      record.waits = links->second.waits;
-      record.signals = links->second.signals;
-    }
-    if (cursor_.acceptMark('{')) differences(record, lane.entry);
     seat.push_back(record);
   }
-}
-
-void Parser::differences(TaskRecord& record, EntryId entry) {
-  if (cursor_.token().isWord("waits")) {
-    const Links own = links(entry);
-    record.waits = own.waits;
-    record.signals = own.signals;
-  }
-  if (cursor_.accept("flags")) record.flags = cursor_.number<uint32_t>("flags");
-  cursor_.expectMark('}');
 }
 
 }  // namespace

@@ -1,8 +1,6 @@
 #include <fmt/format.h>
 
-#include <array>
 #include <iterator>
-#include <map>
 #include <utility>
 
 #include "runtime/program/text.h"
@@ -14,13 +12,6 @@ namespace {
 
 using text::quoteName;
 using text::word;
-
-// The waits and signals that most records of one family in one lane have; other records print their own.
-struct Links {
-  std::array<EventId, 2> waits;
-  std::array<EventId, 2> signals;
-  friend bool operator==(const Links&, const Links&) = default;
-};
 
 class Printer {
  public:
@@ -58,10 +49,10 @@ class Printer {
   void family(const Family& family);
   void lanes();
   void lane(const Lane& lane);
-  void seat(const Lane& lane, size_t index, const std::map<FamilyId, Links>& usual);
+  void seat(const Lane& lane, size_t index);
 
-  std::string operands(const std::vector<BufferId>& ids) const;
-  std::string eventList(const std::array<EventId, 2>& events, EntryId scope) const;
+  template <class... Scope>
+  void list(const char* word, const auto& ids, Scope... scope);
 
   const TaskProgram& program_;
   const TextSelection& selection_;
@@ -139,22 +130,19 @@ void Printer::family(const Family& family) {
   if (!family.alias.empty()) put(" alias {}", quoteName(family.alias));
   if (!family.source.empty()) put(" source {}", quoteName(family.source));
   put("\n");
-  if (!family.reads.empty()) put("  reads {}\n", operands(family.reads));
-  if (!family.writes.empty()) put("  writes {}\n", operands(family.writes));
+  list("reads", family.reads);
+  list("writes", family.writes);
+  list("waits", family.waits, family.entry);
+  list("signals", family.signals, family.entry);
   if (selection_.tiling && !tiling.empty()) put("  tiling {}\n", tiling);
 }
 
-std::string Printer::operands(const std::vector<BufferId>& ids) const {
-  std::string list;
-  for (BufferId id : ids) list += (list.empty() ? "" : ", ") + names_.of(id);
-  return list;
-}
-
-// "a", "a, b", "none, b" or "none".
-std::string Printer::eventList(const std::array<EventId, 2>& events, EntryId scope) const {
-  std::string list = names_.of(events[0], scope);
-  if (events[1]) list += ", " + names_.of(events[1], scope);
-  return list;
+// "  reads a, b"; nothing where there are none.
+template <class... Scope>
+void Printer::list(const char* word, const auto& ids, Scope... scope) {
+  for (size_t i = 0; i < ids.size(); ++i)
+    put("{}{}", i == 0 ? fmt::format("  {} ", word) : ", ", names_.of(ids[i], scope...));
+  if (!ids.empty()) put("\n");
 }
 
 void Printer::lanes() {
@@ -171,31 +159,14 @@ void Printer::lane(const Lane& lane) {
   put("lane {} over {} on {}", names_.qualified(lane), names_.of(lane.space), word(lane.core));
   if (lane.firstCore != 0) put(" from {}", lane.firstCore);
   put(" priority {} rotation {}\n", lane.priority, lane.rotation);
-  std::map<FamilyId, Links> usual;
-  for (const std::vector<TaskRecord>& seat : lane.seats) {
-    for (const TaskRecord& record : seat) {
-      const Links links{record.waits, record.signals};
-      if (!usual.emplace(record.family, links).second || links == Links{}) continue;
-      put("  task {} waits {} signals {}\n", names_.of(record.family, lane.entry),
-          eventList(links.waits, lane.entry), eventList(links.signals, lane.entry));
-    }
-  }
   for (size_t i = 0; i < lane.seats.size(); ++i)
-    if (selection_.hasSeat(lane, i)) seat(lane, i, usual);
+    if (selection_.hasSeat(lane, i)) seat(lane, i);
 }
 
-void Printer::seat(const Lane& lane, size_t index, const std::map<FamilyId, Links>& usual) {
+void Printer::seat(const Lane& lane, size_t index) {
   put("  seat {}:", index);
-  for (const TaskRecord& record : lane.seats[index]) {
+  for (const TaskRecord& record : lane.seats[index])
     put(" {}[{},{}]", names_.of(record.family, lane.entry), record.slot, record.tile);
-    const bool differs = usual.at(record.family) != Links{record.waits, record.signals};
-    if (!differs && record.flags == 0) continue;
-    put("{{");
-    if (differs)
-      put("waits {} signals {}", eventList(record.waits, lane.entry), eventList(record.signals, lane.entry));
-    if (record.flags != 0) put("{}flags {}", differs ? " " : "", record.flags);
-    put("}}");
-  }
   put("\n");
 }
 

@@ -13,9 +13,9 @@
 namespace sluice::text {
 namespace {
 
-constexpr std::array<std::string_view, 16> kReserved = {
-    "none",   "program", "target", "options", "graph",  "symbol", "limits", "region",
-    "buffer", "entry",   "space",  "event",   "family", "lane",   "task",   "seat"};
+constexpr std::array<std::string_view, 15> kReserved = {"none",   "program", "target", "options", "graph",
+                                                        "symbol", "limits",  "region", "buffer",  "entry",
+                                                        "space",  "event",   "family", "lane",    "seat"};
 
 constexpr uint32_t kZero = 0;
 

@@ -11,19 +11,17 @@ using namespace verify_parts;
 Expected<VerifiedProgram> verify(TaskProgram program) {
   // first, since the others quote them
   if (Status status = checkNames(program); !status) return status.error();
-  for (const auto check : {checkLimits, checkSpaces, checkBuffers, checkEntries, checkFamilies})
+  for (const auto check : {checkLimits, checkSpaces, checkBuffers, checkEntries, checkFamilies, checkLanes})
     if (Status status = check(program); !status) return status.error();
 
-  auto tables = checkLanes(program);
-  if (!tables) return tables.error();
-  const std::vector<EventUse> uses = collectEventUses(program, *tables);
+  const std::vector<EventUse> uses = collectEventUses(program);
   if (Status status = checkEvents(program, uses); !status) return status.error();
 
-  auto order = orderFamilies(program, *tables, uses);
+  auto order = orderFamilies(program, uses);
   if (!order) return order.error();
   if (Status status = checkLaneOrder(program, *order); !status) return status.error();
 
-  const Coverage coverage = computeCoverage(program, *tables, uses, *order);
+  const Coverage coverage = computeCoverage(program, uses, *order);
   if (Status status = checkAccesses(program, coverage); !status) return status.error();
   if (Status status = checkSharing(program, coverage); !status) return status.error();
 

@@ -11,9 +11,9 @@
 #include "runtime/program/verify_internal.h"
 
 namespace sluice::verify_parts {
-Coverage computeCoverage(const TaskProgram& program, const std::vector<FamilyTable>& tables,
-                         const std::vector<EventUse>& uses, const std::vector<FamilyOrder>& order) {
-  const auto count = static_cast<uint32_t>(tables.size());
+Coverage computeCoverage(const TaskProgram& program, const std::vector<EventUse>& uses,
+                         const std::vector<FamilyOrder>& order) {
+  const auto count = static_cast<uint32_t>(program.families.size());
   std::vector<FamilyId> sorted(count);
   for (uint32_t i = 0; i < count; ++i) sorted[i] = FamilyId{i};
   std::stable_sort(sorted.begin(), sorted.end(),
@@ -22,8 +22,7 @@ Coverage computeCoverage(const TaskProgram& program, const std::vector<FamilyTab
   const bool everywhere = program.deal().fewest() > 0;
   Coverage coverage(count);
   for (FamilyId c : sorted) {
-    for (EventId id : tables[c.value].waits) {
-      if (!id) continue;
+    for (EventId id : program.at(c).waits) {
       const Scope near = scopeOf(program.at(id).space);
       for (FamilyId q : uses[id.value].producers) {
         coverage.raise(c, q, near);

@@ -112,13 +112,11 @@ Status checkArrivals(const TaskProgram& program, const std::vector<EventUse>& us
 
 }  // namespace
 
-std::vector<EventUse> collectEventUses(const TaskProgram& program, const std::vector<FamilyTable>& tables) {
+std::vector<EventUse> collectEventUses(const TaskProgram& program) {
   std::vector<EventUse> uses(program.events.size());
-  for (uint32_t i = 0; i < tables.size(); ++i) {
-    for (EventId id : tables[i].signals)
-      if (id) uses[id.value].producers.push_back(FamilyId{i});
-    for (EventId id : tables[i].waits)
-      if (id) uses[id.value].consumers.push_back(FamilyId{i});
+  for (uint32_t i = 0; i < program.families.size(); ++i) {
+    for (EventId id : program.families[i].signals) uses[id.value].producers.push_back(FamilyId{i});
+    for (EventId id : program.families[i].waits) uses[id.value].consumers.push_back(FamilyId{i});
   }
   return uses;
 }

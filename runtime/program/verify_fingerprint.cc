@@ -37,7 +37,10 @@ class Hash {
 
   void one(const Symbol& s) { add(s.name), value(s.value); }
   void one(const Dim& d) { value(d.extent), value(d.size); }
-  void one(BufferId id) { add(id); }
+  template <class Tag>
+  void one(Id<Tag> id) {
+    add(id);
+  }
   void one(const Entry& e) { add(e.name), add(e.expertIds), add(e.routing); }
   void one(const Region& r) {
     add(r.name), value(r.extent), value(r.stride), value(r.symmetric), value(r.saved);
@@ -56,13 +59,9 @@ class Hash {
   }
   void one(const Family& f) {
     add(f.name), add(f.alias), add(f.source), add(f.entry), value(f.op), value(f.core), add(f.space);
-    value(f.tiles), one(f.tiling), list(f.reads), list(f.writes);
+    value(f.tiles), one(f.tiling), list(f.reads), list(f.writes), list(f.waits), list(f.signals);
   }
-  void one(const TaskRecord& r) {
-    add(r.family), value(r.slot), value(r.tile), value(r.flags);
-    for (EventId id : r.waits) add(id);
-    for (EventId id : r.signals) add(id);
-  }
+  void one(const TaskRecord& r) { add(r.family), value(r.slot), value(r.tile); }
   void one(const std::vector<TaskRecord>& seat) { list(seat); }
   void one(const Lane& l) {
     add(l.name), add(l.entry), add(l.space), value(l.core), value(l.priority), value(l.rotation);

@@ -7,7 +7,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -65,18 +64,11 @@ Status checkSpaces(const TaskProgram& program);
 Status checkBuffers(const TaskProgram& program);
 Status checkEntries(const TaskProgram& program);
 
-// verify_ops.cc: ids, tilings and operands of families fit their ops.
+// verify_ops.cc: ids, tilings and operands of families fit their ops, and their events are of their entry.
 Status checkFamilies(const TaskProgram& program);
 
-// What the records of a family say alike, and where they stand.
-struct FamilyTable {
-  LaneId lane;
-  std::array<EventId, 2> waits;
-  std::array<EventId, 2> signals;
-};
-
 // verify_lanes.cc: every (slot, tile) of every family stands once, in one lane.
-Expected<std::vector<FamilyTable>> checkLanes(const TaskProgram& program);
+Status checkLanes(const TaskProgram& program);
 // Lanes are sorted by (segment, window, stage, slot).
 Status checkLaneOrder(const TaskProgram& program, const std::vector<FamilyOrder>& order);
 
@@ -85,14 +77,13 @@ struct EventUse {
   std::vector<FamilyId> producers;
   std::vector<FamilyId> consumers;
 };
-std::vector<EventUse> collectEventUses(const TaskProgram& program, const std::vector<FamilyTable>& tables);
+std::vector<EventUse> collectEventUses(const TaskProgram& program);
 
 // verify_events.cc: indices, units, thresholds, and that remote events are waited for.
 Status checkEvents(const TaskProgram& program, const std::vector<EventUse>& uses);
 
 // verify_schedule.cc: segments and stages; an error where families wait for each other in a ring.
 Expected<std::vector<FamilyOrder>> orderFamilies(const TaskProgram& program,
-                                                 const std::vector<FamilyTable>& tables,
                                                  const std::vector<EventUse>& uses);
 
 // covers(c, p): the scope at which all tasks of p that write at this rank are done when a task of c
@@ -113,8 +104,8 @@ class Coverage {
 };
 
 // verify_cover.cc
-Coverage computeCoverage(const TaskProgram& program, const std::vector<FamilyTable>& tables,
-                         const std::vector<EventUse>& uses, const std::vector<FamilyOrder>& order);
+Coverage computeCoverage(const TaskProgram& program, const std::vector<EventUse>& uses,
+                         const std::vector<FamilyOrder>& order);
 
 // verify_memory.cc: single write, read after write, roles across entries.
 Status checkAccesses(const TaskProgram& program, const Coverage& coverage);

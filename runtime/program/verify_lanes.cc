@@ -52,23 +52,6 @@ Status checkLane(const TaskProgram& program, uint32_t index) {
   return {};
 }
 
-Status checkLinks(const Place& place, const std::array<EventId, 2>& links, const char* verb) {
-  const TaskProgram& program = place.program;
-  for (EventId id : links) {
-    if (id.none()) continue;
-    if (!inRange(id, program.events))
-      return fail("{} {} event {}, but the program declares {} events", place.text(), verb, id.value,
-                  program.events.size());
-    if (program.at(id).entry != place.lane.entry)
-      return fail("{} {} event '{}', which is not of its entry", place.text(), verb, program.at(id).name);
-  }
-  if (links[0].none() && !links[1].none())
-    return fail("{} {} a second event, but no first", place.text(), verb);
-  if (!links[0].none() && links[0] == links[1])
-    return fail("{} {} event '{}' twice", place.text(), verb, program.at(links[0]).name);
-  return {};
-}
-
 Status checkRecord(const Place& place, const TaskRecord& record) {
   const TaskProgram& program = place.program;
   if (!inRange(record.family, program.families))
@@ -78,7 +61,6 @@ Status checkRecord(const Place& place, const TaskRecord& record) {
   if (family.entry != place.lane.entry || family.space != place.lane.space || family.core != place.lane.core)
     return fail("{} belongs to {}, which has another entry, space or core kind than the lane", place.text(),
                 nameOf(program, record.family));
-  if (record.flags != 0) return fail("{} has flags {:#x}, expected 0", place.text(), record.flags);
   const int64_t window = program.at(family.space).window;
   if (record.slot >= window)
     return fail("{} is slot {} of family '{}', but a window has {} slots", place.text(), record.slot,
@@ -86,8 +68,7 @@ Status checkRecord(const Place& place, const TaskRecord& record) {
   if (record.tile >= static_cast<uint32_t>(family.tiles))
     return fail("{} is tile {} of family '{}', which has {} tiles", place.text(), record.tile, family.name,
                 family.tiles);
-  if (Status status = checkLinks(place, record.waits, "waits for"); !status) return status;
-  return checkLinks(place, record.signals, "signals");
+  return {};
 }
 
 template <class Visit>
@@ -102,42 +83,31 @@ Status forEachRecord(const TaskProgram& program, Visit visit) {
 
 // What the records of one family have shown so far.
 struct Collected {
+  LaneId lane;
   int64_t count = 0;
   std::vector<bool> seen;  // by slot * tiles + tile
 };
 
-Status collectRecord(const Place& place, const TaskRecord& record, FamilyTable& table, Collected& found) {
+Status collectRecord(const Place& place, const TaskRecord& record, Collected& found) {
   const LaneId lane{static_cast<uint32_t>(&place.lane - place.program.lanes.data())};
-  if (found.count++ == 0) {
-    table = {lane, record.waits, record.signals};
-    return {};
-  }
-  const Family& family = place.program.at(record.family);
-  if (table.lane != lane)
-    return fail("{} belongs to family '{}', which also has tasks in lane '{}'", place.text(), family.name,
-                place.program.at(table.lane).name);
-  if (table.waits != record.waits)
-    return fail("{} does not wait for the same events as the first task of family '{}'", place.text(),
-                family.name);
-  if (table.signals != record.signals)
-    return fail("{} does not signal the same events as the first task of family '{}'", place.text(),
-                family.name);
-  return {};
+  if (found.count++ == 0) found.lane = lane;
+  if (found.lane == lane) return {};
+  return fail("{} belongs to family '{}', which also has tasks in lane '{}'", place.text(),
+              place.program.at(record.family).name, place.program.at(found.lane).name);
 }
 
 }  // namespace
 
-Expected<std::vector<FamilyTable>> checkLanes(const TaskProgram& program) {
+Status checkLanes(const TaskProgram& program) {
   for (uint32_t i = 0; i < program.lanes.size(); ++i)
-    if (Status status = checkLane(program, i); !status) return status.error();
+    if (Status status = checkLane(program, i); !status) return status;
 
-  std::vector<FamilyTable> tables(program.families.size());
   std::vector<Collected> found(program.families.size());
   Status status = forEachRecord(program, [&](const Place& place, const TaskRecord& record) -> Status {
     if (Status checked = checkRecord(place, record); !checked) return checked;
-    return collectRecord(place, record, tables[record.family.value], found[record.family.value]);
+    return collectRecord(place, record, found[record.family.value]);
   });
-  if (!status) return status.error();
+  if (!status) return status;
 
   // With as many records as tasks, none twice means none missing; and the bits take no more than they do.
   for (uint32_t i = 0; i < program.families.size(); ++i) {
@@ -148,7 +118,7 @@ Expected<std::vector<FamilyTable>> checkLanes(const TaskProgram& program) {
                   found[i].count, window, family.tiles);
     found[i].seen.resize(found[i].count);
   }
-  status = forEachRecord(program, [&](const Place& place, const TaskRecord& record) -> Status {
+  return forEachRecord(program, [&](const Place& place, const TaskRecord& record) -> Status {
     const Family& family = program.at(record.family);
     auto seen = found[record.family.value].seen[int64_t{record.slot} * family.tiles + record.tile];
     if (seen)
@@ -156,8 +126,6 @@ Expected<std::vector<FamilyTable>> checkLanes(const TaskProgram& program) {
     seen = true;
     return {};
   });
-  if (!status) return status.error();
-  return tables;
 }
 
 Status checkLaneOrder(const TaskProgram& program, const std::vector<FamilyOrder>& order) {

@@ -136,6 +136,22 @@ Status checkCore(const TaskProgram& program, const Family& family, const std::st
   return fail("{} is for {} cores, but its op {} runs on {} cores", where, kind, text::word(family.op), own);
 }
 
+Status checkLinks(const TaskProgram& program, const Family& family, const std::vector<EventId>& links,
+                  const char* verb, const std::string& where) {
+  if (links.size() > kMaxLinks)
+    return fail("{} {} {} events, expected at most {}", where, verb, links.size(), kMaxLinks);
+  for (EventId id : links) {
+    if (!inRange(id, program.events))
+      return fail("{} {} event {}, but the program declares {} events", where, verb, id.value,
+                  program.events.size());
+    if (program.at(id).entry != family.entry)
+      return fail("{} {} event '{}', which is not of its entry", where, verb, program.at(id).name);
+  }
+  if (links.size() > 1 && links[0] == links[1])
+    return fail("{} {} event '{}' twice", where, verb, program.at(links[0]).name);
+  return {};
+}
+
 Status checkFamily(const TaskProgram& program, FamilyId id) {
   const Family& family = program.at(id);
   if (family.name.empty()) return fail("family {} has no name", id.value);
@@ -161,6 +177,10 @@ Status checkFamily(const TaskProgram& program, FamilyId id) {
   Status status = checkOperands(program, family, family.reads, op.reads, "operands that it reads", where);
   if (!status) return status;
   status = checkOperands(program, family, family.writes, op.writes, "operands that it writes", where);
+  if (!status) return status;
+  status = checkLinks(program, family, family.waits, "waits for", where);
+  if (!status) return status;
+  status = checkLinks(program, family, family.signals, "signals", where);
   if (!status) return status;
   for (const auto check : {checkActivation, checkWholeRows, checkPairedOptions})
     if (status = check(family, where); !status) return status;

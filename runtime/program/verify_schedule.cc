@@ -14,25 +14,23 @@ namespace {
 
 class Sorter {
  public:
-  Sorter(const TaskProgram& program, const std::vector<FamilyTable>& tables,
-         const std::vector<EventUse>& uses)
+  Sorter(const TaskProgram& program, const std::vector<EventUse>& uses)
       : program_(program),
-        tables_(tables),
         uses_(uses),
-        order_(tables.size()),
+        order_(program.families.size()),
         eventOrder_(uses.size()),
-        missing_(tables.size()),
+        missing_(program.families.size()),
         unfinished_(uses.size()) {}
 
   Expected<std::vector<FamilyOrder>> run() {
     std::vector<FamilyId> ready;
     for (size_t e = 0; e < uses_.size(); ++e) unfinished_[e] = uses_[e].producers.size();
-    for (uint32_t f = 0; f < tables_.size(); ++f) {
-      for (EventId id : tables_[f].waits) missing_[f] += id ? 1 : 0;
+    for (uint32_t f = 0; f < order_.size(); ++f) {
+      missing_[f] = program_.families[f].waits.size();
       if (missing_[f] == 0) ready.push_back(FamilyId{f});
     }
     for (size_t i = 0; i < ready.size(); ++i) finish(ready[i], ready);
-    if (ready.size() == tables_.size()) return std::move(order_);
+    if (ready.size() == order_.size()) return std::move(order_);
     return ringError();
   }
 
@@ -40,10 +38,8 @@ class Sorter {
   void finish(FamilyId family, std::vector<FamilyId>& ready) {
     FamilyOrder& own = order_[family.value];
     own = {};
-    for (EventId id : tables_[family.value].waits)
-      if (id) own = std::max(own, after(id, family));
-    for (EventId id : tables_[family.value].signals) {
-      if (!id) continue;
+    for (EventId id : program_.at(family).waits) own = std::max(own, after(id, family));
+    for (EventId id : program_.at(family).signals) {
       eventOrder_[id.value] = std::max(eventOrder_[id.value], own);
       if (--unfinished_[id.value] > 0) continue;
       for (FamilyId next : uses_[id.value].consumers)
@@ -79,16 +75,13 @@ class Sorter {
   }
 
   FamilyId unfinishedProducer(FamilyId family) const {
-    for (EventId id : tables_[family.value].waits) {
-      if (!id) continue;
+    for (EventId id : program_.at(family).waits)
       for (FamilyId producer : uses_[id.value].producers)
         if (missing_[producer.value] > 0) return producer;
-    }
     return family;
   }
 
   const TaskProgram& program_;
-  const std::vector<FamilyTable>& tables_;
   const std::vector<EventUse>& uses_;
   std::vector<FamilyOrder> order_;
   std::vector<FamilyOrder> eventOrder_;  // the largest of its producers
@@ -99,9 +92,8 @@ class Sorter {
 }  // namespace
 
 Expected<std::vector<FamilyOrder>> orderFamilies(const TaskProgram& program,
-                                                 const std::vector<FamilyTable>& tables,
                                                  const std::vector<EventUse>& uses) {
-  return Sorter(program, tables, uses).run();
+  return Sorter(program, uses).run();
 }
 
 }  // namespace sluice::verify_parts

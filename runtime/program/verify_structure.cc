@@ -1,5 +1,6 @@
 // Limits, spaces, entries, regions and buffers: what can be said before any family is looked at.
 #include <algorithm>
+#include <array>
 #include <set>
 
 #include "runtime/program/verify_internal.h"

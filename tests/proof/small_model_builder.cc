@@ -83,15 +83,13 @@ class SmallModelBuilder {
     if (task.slot >= oracleSlots(program_, family.space, routing_[rank]))
       return wrong("{} has no such slot", own.name);
     std::set<int> peers;
-    for (EventId id : task.record->waits) {
-      if (!id) continue;
+    for (EventId id : family.waits) {
       if (program_.at(id).entry != entry_) return wrong("{} waits for an event of another entry", own.name);
       const int index = oracleWaitIndex(kind, task.slot, program_.at(id), routing_[rank]);
       if (index < 0) return wrong("{} has no index to wait for '{}'", own.name, program_.at(id).name);
       own.waits.push_back(first_[{rank, id.value}] + index);
     }
-    for (EventId id : task.record->signals) {
-      if (!id) continue;
+    for (EventId id : family.signals) {
       if (program_.at(id).entry != entry_) return wrong("{} signals an event of another entry", own.name);
       const auto signal = oracleSignal(kind, task.slot, program_.at(id), routing_[rank], rank);
       if (!signal) return wrong("{} cannot signal '{}'", own.name, program_.at(id).name);

@@ -77,9 +77,16 @@ EventId ProgramBuilder::allExperts(const char* name, int64_t tiles) {
 }
 
 void ProgramBuilder::family(FamilySpec spec) {
+  const auto given = [](const std::array<EventId, 2>& ids) {
+    std::vector<EventId> list;
+    for (EventId id : ids)
+      if (id) list.push_back(id);
+    return list;
+  };
   const FamilyId id = append<FamilyId>(
       program.families, Family{spec.name, spec.alias, "", entry, spec.op, CoreKind::kUnified, spec.space,
-                               spec.tiles, spec.tiling, std::move(spec.reads), std::move(spec.writes)});
+                               spec.tiles, spec.tiling, std::move(spec.reads), std::move(spec.writes),
+                               given(spec.waits), given(spec.signals)});
   const int64_t tasks = int64_t{program.at(spec.space).window} * spec.tiles;
   Lane lane{spec.name, entry, spec.space, CoreKind::kUnified, spec.priority, 0, {}};
   lane.rotation = static_cast<int32_t>(tasks % program.cores);
@@ -87,7 +94,7 @@ void ProgramBuilder::family(FamilySpec spec) {
   for (int64_t task = 0; task < tasks; ++task) {
     const auto slot = static_cast<uint32_t>(task / spec.tiles);
     const auto tile = static_cast<uint32_t>(task % spec.tiles);
-    lane.seats[task % program.cores].push_back({id, slot, tile, 0, spec.waits, spec.signals});
+    lane.seats[task % program.cores].push_back({id, slot, tile});
   }
   program.lanes.push_back(std::move(lane));
 }

@@ -28,7 +28,7 @@ struct FamilySpec {
   Tiling tiling;
   std::vector<BufferId> reads;
   std::vector<BufferId> writes;
-  std::array<EventId, 2> waits;
+  std::array<EventId, 2> waits;  // those that are none do not count
   std::array<EventId, 2> signals;
   int32_t priority;
   const char* alias = "";

@@ -56,11 +56,11 @@ TaskProgram chainProgram(int cores) {
     family.tiling.alpha = 2;
     family.reads = {BufferId{f + 1}};
     family.writes = {BufferId{f + 2}};
+    if (f > 0) family.waits = {EventId{f - 1}};
+    if (!isLast) family.signals = {EventId{f}};
     program.families.push_back(family);
     TaskRecord record;
     record.family = FamilyId{f};
-    if (f > 0) record.waits[0] = EventId{f - 1};
-    if (!isLast) record.signals[0] = EventId{f};
     Lane lane{.name = family.name,
               .entry = EntryId{0},
               .space = SpaceId{0},

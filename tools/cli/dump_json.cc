@@ -123,6 +123,8 @@ void addFamilies(const TaskProgram& p, const TextSelection& selection, Json& jso
       family["tiles"] = f.tiles;
       family["reads"] = indices(f.reads);
       family["writes"] = indices(f.writes);
+      family["waits"] = indices(f.waits);
+      family["signals"] = indices(f.signals);
     }
     if (selection.tiling) family["tiling"] = tilingOf(f.tiling);
     return family;
@@ -130,12 +132,7 @@ void addFamilies(const TaskProgram& p, const TextSelection& selection, Json& jso
 }
 
 Json recordOf(const TaskRecord& r) {
-  return {{"family", index(r.family)},
-          {"slot", r.slot},
-          {"tile", r.tile},
-          {"flags", r.flags},
-          {"waits", indices(r.waits)},
-          {"signals", indices(r.signals)}};
+  return {{"family", index(r.family)}, {"slot", r.slot}, {"tile", r.tile}};
 }
 
 void addLanes(const TaskProgram& p, const TextSelection& selection, Json& json) {

@@ -140,11 +140,12 @@ double entryCost(const CostProblem& problem, uint32_t entry, const Rates& rates,
 
 // As insert-events does it. What it cannot join is reported there.
 void addEvents(const TaskProgram& program, CostProblem& problem) {
-  Analyzed<EventPlan> planned = planEvents(program);
-  EventPlan* plan = std::get_if<EventPlan>(&planned);
+  Analyzed<TaskProgram> planned = planEvents(program);
+  auto* plan = std::get_if<TaskProgram>(&planned);
   if (plan == nullptr) return;
   problem.events = std::move(plan->events);
-  for (size_t f = 0; f < problem.families.size(); ++f) problem.families[f].sync = std::move(plan->sync[f]);
+  for (size_t f = 0; f < problem.families.size(); ++f)
+    problem.families[f].sync = {plan->families[f].waits, plan->families[f].signals};
 }
 
 }  // namespace

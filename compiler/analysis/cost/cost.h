@@ -16,7 +16,7 @@
 
 #include "compiler/analysis/cost/rates.h"
 #include "compiler/analysis/cost/routing.h"
-#include "compiler/analysis/draft.h"
+#include "compiler/analysis/lane_order.h"
 #include "compiler/analysis/tiles.h"
 #include "runtime/program/program.h"
 

@@ -2,17 +2,16 @@
 
 #include <catch2/catch.hpp>
 
-#include "tests/compiler/analysis/moe_draft.h"
+#include "tests/compiler/analysis/family_named.h"
 
 namespace sluice {
 namespace {
 
 TEST_CASE("coverage follows events with the wider scope and ends at remote ones") {
-  const Draft draft = moeDraft();
-  const CoverageTable table = computeCoverage(draft);
+  const TaskProgram program = buildMoeProgram({});
+  const CoverageTable table = computeCoverage(program);
   const auto scope = [&](const char* consumer, const char* producer) {
-    return table[familyNamed(draft.program, 1, consumer).value]
-                [familyNamed(draft.program, 1, producer).value];
+    return table[familyNamed(program, 1, consumer).value][familyNamed(program, 1, producer).value];
   };
   CHECK(scope("act_grad", "dispatch") == Scope::kSlot);
   CHECK(scope("gate_grad", "act_grad") == Scope::kSlot);
@@ -28,21 +27,22 @@ TEST_CASE("coverage follows events with the wider scope and ends at remote ones"
 // Three families in a row, and how far the last covers the first.
 Scope throughBoth(SpaceKind first, EventSpace near, SpaceKind middle, EventSpace far, SpaceKind last,
                   int32_t ranks = 1, int32_t experts = 1) {
-  Draft draft;
-  draft.program.ranks = ranks;
-  draft.program.experts = experts;
+  TaskProgram program;
+  program.ranks = ranks;
+  program.experts = experts;
   for (SpaceKind kind : {first, middle, last}) {
     Family family;
-    family.space = SpaceId{static_cast<uint32_t>(draft.program.spaces.size())};
-    draft.program.spaces.push_back({"", kind, 1, 1});
-    draft.program.families.push_back(family);
+    family.space = SpaceId{static_cast<uint32_t>(program.spaces.size())};
+    program.spaces.push_back({"", kind, 1, 1});
+    program.families.push_back(family);
   }
   EventArray firstDone, middleDone;
   firstDone.space = near;
   middleDone.space = far;
-  draft.program.events = {firstDone, middleDone};
-  draft.sync = {{{}, {EventId{0}}}, {{EventId{0}}, {EventId{1}}}, {{EventId{1}}, {}}};
-  return computeCoverage(draft)[2][0];
+  program.events = {firstDone, middleDone};
+  program.families[0].signals = program.families[1].waits = {EventId{0}};
+  program.families[1].signals = program.families[2].waits = {EventId{1}};
+  return computeCoverage(program)[2][0];
 }
 
 TEST_CASE("a group covers the slots it is made of, and a slot the group it is in") {

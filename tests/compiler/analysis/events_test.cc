@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 
-#include "tests/compiler/analysis/moe_draft.h"
+#include "tests/compiler/analysis/family_named.h"
 
 namespace sluice {
 namespace {
@@ -21,17 +21,16 @@ std::vector<EventArray> resolve(const std::vector<EventArray>& events, const std
 TEST_CASE("the events of the moe layer are those of the schedule document, and between slots and groups") {
   MoeShape grouped;
   grouped.groupSlots = 2;
-  const Draft expected = moeDraft(GENERATE_COPY(MoeShape{}, grouped));
-  TaskProgram bare = expected.program;
-  bare.events.clear();
-  const EventPlan plan = std::get<EventPlan>(planEvents(bare));
-  CHECK(plan.events.size() == expected.program.events.size());
+  const TaskProgram expected = buildMoeProgram(GENERATE_COPY(MoeShape{}, grouped));
+  TaskProgram bare = expected;
+  const TaskProgram plan = std::get<TaskProgram>(planEvents(bare));
+  CHECK(plan.events.size() == expected.events.size());
   for (size_t f = 0; f < bare.families.size(); ++f) {
     INFO("family " << bare.families[f].name << " of entry " << bare.families[f].entry.value);
-    CHECK(resolve(plan.events, plan.sync[f].waits) ==
-          resolve(expected.program.events, expected.sync[f].waits));
-    CHECK(resolve(plan.events, plan.sync[f].signals) ==
-          resolve(expected.program.events, expected.sync[f].signals));
+    CHECK(resolve(plan.events, plan.families[f].waits) ==
+          resolve(expected.events, expected.families[f].waits));
+    CHECK(resolve(plan.events, plan.families[f].signals) ==
+          resolve(expected.events, expected.families[f].signals));
   }
 }
 
@@ -75,17 +74,17 @@ TEST_CASE("families of tokens wait slot by slot, sums over tokens and sends for 
   dense.add("grad", SpaceKind::kOnce, {up, act}, Extent::kFixed, 4);
   const BufferId rows = dense.add("dispatch", SpaceKind::kSends, {up}, Extent::kRows);
   dense.add("gmm", SpaceKind::kRows, {rows}, Extent::kRows);
-  const EventPlan plan = std::get<EventPlan>(planEvents(dense.program));
+  const TaskProgram plan = std::get<TaskProgram>(planEvents(dense.program));
   REQUIRE(plan.events.size() == 4);
   const EventArray done{
       "up_done", EntryId{0}, EventSpace::kTokens, EventUnit::kTasks, ThresholdRule::kConstant, 3, false};
   const EventArray allAct{
       "all_act", EntryId{0}, EventSpace::kOne, EventUnit::kTasks, ThresholdRule::kSlotsOfTokens, 1, false};
-  CHECK(resolve(plan.events, plan.sync[1].waits) == std::vector{done});
+  CHECK(resolve(plan.events, plan.families[1].waits) == std::vector{done});
   // act is behind up in every slot, and a rank without tokens has neither
-  CHECK(resolve(plan.events, plan.sync[2].waits) == std::vector{allAct});
-  CHECK(plan.events[plan.sync[3].waits[0].value].name == "all_up");
-  CHECK(plan.events[plan.sync[3].waits[0].value].factor == 3);
+  CHECK(resolve(plan.events, plan.families[2].waits) == std::vector{allAct});
+  CHECK(plan.events[plan.families[3].waits[0].value].name == "all_up");
+  CHECK(plan.events[plan.families[3].waits[0].value].factor == 3);
 }
 
 TEST_CASE("a sum of what comes back and of a dense branch waits for both") {
@@ -95,10 +94,10 @@ TEST_CASE("a sum of what comes back and of a dense branch waits for both") {
   const BufferId back = dense.add("return", SpaceKind::kReturns, {rows}, Extent::kPairs);
   const BufferId sum = dense.add("sum", SpaceKind::kTokens, {back}, Extent::kTokens);
   dense.add("add", SpaceKind::kTokens, {sum, up}, Extent::kTokens);
-  const EventPlan plan = std::get<EventPlan>(planEvents(dense.program));
+  const TaskProgram plan = std::get<TaskProgram>(planEvents(dense.program));
   const auto waitsOf = [&](size_t family) {
     std::vector<std::string> names;
-    for (EventId id : plan.sync[family].waits) names.push_back(plan.events[id.value].name);
+    for (EventId id : plan.families[family].waits) names.push_back(plan.events[id.value].name);
     return names;
   };
   CHECK(waitsOf(2) == std::vector<std::string>{"rows_arrived"});  // rows may go back as they came
@@ -111,10 +110,10 @@ TEST_CASE("weights that are computed are waited for by expert, or once for token
   const BufferId once = dense.add("once", SpaceKind::kOnce, {}, Extent::kFixed, 5);
   dense.add("gmm", SpaceKind::kRows, {experts}, Extent::kRows);
   dense.add("dense", SpaceKind::kTokens, {once}, Extent::kTokens);
-  const EventPlan plan = std::get<EventPlan>(planEvents(dense.program));
-  const EventArray& byExpert = plan.events[plan.sync[2].waits[0].value];
+  const TaskProgram plan = std::get<TaskProgram>(planEvents(dense.program));
+  const EventArray& byExpert = plan.events[plan.families[2].waits[0].value];
   CHECK((byExpert.space == EventSpace::kExperts && byExpert.factor == 2));
-  const EventArray& one = plan.events[plan.sync[3].waits[0].value];
+  const EventArray& one = plan.events[plan.families[3].waits[0].value];
   CHECK((one.space == EventSpace::kOne && one.factor == 5));
 }
 
@@ -128,8 +127,8 @@ TEST_CASE("groups of slots are waited for by slots and by experts, and wait for 
   const BufferId back = dense.add("return", SpaceKind::kReturns, {down}, Extent::kPairs);
   dense.add("grad", SpaceKind::kExperts, {down, act}, Extent::kFixed);
   dense.add("sum", SpaceKind::kTokens, {back}, Extent::kTokens);
-  const EventPlan plan = std::get<EventPlan>(planEvents(dense.program));
-  const auto waitOf = [&](size_t family) { return plan.events[plan.sync[family].waits.at(0).value]; };
+  const TaskProgram plan = std::get<TaskProgram>(planEvents(dense.program));
+  const auto waitOf = [&](size_t family) { return plan.events[plan.families[family].waits.at(0).value]; };
   const EntryId entry{0};
   const auto tasks = [&](const char* name, EventSpace space, ThresholdRule rule, int64_t factor) {
     return EventArray{name, entry, space, EventUnit::kTasks, rule, factor, false};
@@ -151,18 +150,18 @@ TEST_CASE("what slots, groups and experts read is waited for by two events") {
   dense.add("slot", SpaceKind::kRows, {act}, Extent::kRows);
   dense.add("grad", SpaceKind::kExperts, {rows, act}, Extent::kFixed);
   dense.add("down_grad", SpaceKind::kExperts, {rows}, Extent::kFixed);
-  const EventPlan plan = std::get<EventPlan>(planEvents(dense.program));
-  CHECK(plan.sync[0].signals.size() == 2);
-  CHECK(plan.sync[1].signals.size() == 2);
+  const TaskProgram plan = std::get<TaskProgram>(planEvents(dense.program));
+  CHECK(plan.families[0].signals.size() == 2);
+  CHECK(plan.families[1].signals.size() == 2);
   // slots wait for their group
   for (size_t family : {1, 3}) {
-    REQUIRE(plan.sync[family].waits.size() == 1);
-    CHECK(plan.events[plan.sync[family].waits[0].value].space == EventSpace::kGroups);
+    REQUIRE(plan.families[family].waits.size() == 1);
+    CHECK(plan.events[plan.families[family].waits[0].value].space == EventSpace::kGroups);
   }
 }
 
 TEST_CASE("a read before its write is found") {
-  TaskProgram bare = moeDraft().program;
+  TaskProgram bare = buildMoeProgram({});
   std::swap(bare.families[1], bare.families[2]);  // swiglu before up_proj
   bare.buffers[bare.families[2].writes[0].value].role = Role::kTemp;
   const Finding finding = std::get<Finding>(planEvents(bare));
@@ -171,7 +170,7 @@ TEST_CASE("a read before its write is found") {
 }
 
 TEST_CASE("two writers of a buffer are found with both places") {
-  TaskProgram bare = moeDraft().program;
+  TaskProgram bare = buildMoeProgram({});
   bare.families[3].writes[0] = bare.families[1].writes[0];
   const Finding finding = std::get<Finding>(planEvents(bare));
   CHECK(finding.at == 3);
@@ -180,20 +179,20 @@ TEST_CASE("two writers of a buffer are found with both places") {
 }
 
 TEST_CASE("sends that nobody waits for are found") {
-  TaskProgram bare = moeDraft().program;
+  TaskProgram bare = buildMoeProgram({});
   bare.families.resize(1);
   CHECK_THAT(std::get<Finding>(planEvents(bare)).message, Contains("nothing reads what 'dispatch' sends"));
 }
 
 TEST_CASE("a family that reads its own output is found") {
-  TaskProgram bare = moeDraft().program;
+  TaskProgram bare = buildMoeProgram({});
   bare.families[1].reads[0] = bare.families[1].writes[0];
   CHECK_THAT(std::get<Finding>(planEvents(bare)).message,
              Contains("'up_proj' reads 'gate_up', which it writes"));
 }
 
 TEST_CASE("spaces that no event joins are found") {
-  TaskProgram bare = moeDraft().program;
+  TaskProgram bare = buildMoeProgram({});
   bare.families[5].reads[0] = bare.families[3].writes[0];  // the sum reads rows, not what was returned
   CHECK_THAT(std::get<Finding>(planEvents(bare)).message, Contains("no event leads from its space"));
 }

@@ -2,29 +2,29 @@
 
 #include <catch2/catch.hpp>
 
-#include "tests/compiler/analysis/moe_draft.h"
+#include "tests/compiler/analysis/family_named.h"
 
 namespace sluice {
 namespace {
 
 TEST_CASE("priorities of the moe layer are those of the schedule document") {
-  const Draft draft = moeDraft();
-  const std::vector<int32_t> priority = rankFamilies(draft);
-  for (const Lane& lane : draft.program.lanes) {
+  const TaskProgram program = buildMoeProgram({});
+  const std::vector<int32_t> priority = rankFamilies(program);
+  for (const Lane& lane : program.lanes) {
     const FamilyId family = lane.seats.front().front().family;
-    INFO("family " << draft.program.at(family).name << " of entry " << lane.entry.value);
+    INFO("family " << program.at(family).name << " of entry " << lane.entry.value);
     CHECK(priority[family.value] == lane.priority);
   }
 }
 
 // The families of an entry, by priority.
-std::string orderOf(const Draft& draft, uint32_t entry, LaneRule rule) {
-  const std::vector<int32_t> priority = rankFamilies(draft, std::vector<LaneRule>(entry + 1, rule));
+std::string orderOf(const TaskProgram& program, uint32_t entry, LaneRule rule) {
+  const std::vector<int32_t> priority = rankFamilies(program, std::vector<LaneRule>(entry + 1, rule));
   std::vector<std::string> names;
   for (size_t f = 0; f < priority.size(); ++f) {
-    if (draft.program.families[f].entry.value != entry) continue;
+    if (program.families[f].entry.value != entry) continue;
     names.resize(std::max(names.size(), static_cast<size_t>(priority[f]) + 1));
-    names[static_cast<size_t>(priority[f])] = draft.program.families[f].name;
+    names[static_cast<size_t>(priority[f])] = program.families[f].name;
   }
   std::string all;
   for (const std::string& name : names) all += name + " ";
@@ -32,29 +32,29 @@ std::string orderOf(const Draft& draft, uint32_t entry, LaneRule rule) {
 }
 
 TEST_CASE("each rule puts communication first, and the chain and the gradients as it says") {
-  const Draft draft = moeDraft();
-  CHECK(orderOf(draft, 0, LaneRule::kFromEnd) ==
+  const TaskProgram program = buildMoeProgram({});
+  CHECK(orderOf(program, 0, LaneRule::kFromEnd) ==
         "dispatch combine.return combine.sum down_proj swiglu up_proj ");
-  CHECK(orderOf(draft, 0, LaneRule::kFromBegin) ==
+  CHECK(orderOf(program, 0, LaneRule::kFromBegin) ==
         "dispatch combine.return up_proj swiglu down_proj combine.sum ");
-  CHECK(orderOf(draft, 1, LaneRule::kFromEnd) ==
+  CHECK(orderOf(program, 1, LaneRule::kFromEnd) ==
         "dispatch combine.return combine.sum gate_grad swiglu_grad act_grad down_weight_grad "
         "gate_up_weight_grad ");
-  CHECK(orderOf(draft, 1, LaneRule::kFromEndWithGrads) ==
+  CHECK(orderOf(program, 1, LaneRule::kFromEndWithGrads) ==
         "dispatch combine.return combine.sum gate_grad gate_up_weight_grad swiglu_grad act_grad "
         "down_weight_grad ");
-  CHECK(orderOf(draft, 1, LaneRule::kFromBeginWithGrads) ==
+  CHECK(orderOf(program, 1, LaneRule::kFromBeginWithGrads) ==
         "dispatch combine.return act_grad down_weight_grad swiglu_grad gate_grad gate_up_weight_grad "
         "combine.sum ");
 }
 
 TEST_CASE("a rule is for its entry only; entries without one go from the end") {
-  const Draft draft = moeDraft();
+  const TaskProgram program = buildMoeProgram({});
   const std::vector<LaneRule> rules = {LaneRule::kFromBegin};
-  const std::vector<int32_t> some = rankFamilies(draft, rules), none = rankFamilies(draft);
+  const std::vector<int32_t> some = rankFamilies(program, rules), none = rankFamilies(program);
   bool first = true, second = true;
   for (size_t f = 0; f < some.size(); ++f)
-    (draft.program.families[f].entry.value == 0 ? first : second) &= some[f] == none[f];
+    (program.families[f].entry.value == 0 ? first : second) &= some[f] == none[f];
   CHECK(!first);
   CHECK(second);
 }

@@ -3,14 +3,14 @@
 #include <catch2/catch.hpp>
 
 #include "compiler/analysis/memory.h"
-#include "tests/compiler/analysis/moe_draft.h"
+#include "tests/compiler/analysis/family_named.h"
 
 namespace sluice {
 namespace {
 
-BufferId bufferNamed(const Draft& draft, std::string_view name) {
-  for (uint32_t b = 0; b < draft.program.buffers.size(); ++b)
-    if (draft.program.buffers[b].name == name) return BufferId{b};
+BufferId bufferNamed(const TaskProgram& program, std::string_view name) {
+  for (uint32_t b = 0; b < program.buffers.size(); ++b)
+    if (program.buffers[b].name == name) return BufferId{b};
   FAIL("no buffer " << name);
   return {};
 }
@@ -23,11 +23,11 @@ MoeShape wide() {
 }
 
 TEST_CASE("buffers may share where the later writer is behind every user of the earlier") {
-  const Draft draft = moeDraft(wide());
-  const Lifetimes lifetimes(draft);
+  const TaskProgram program = buildMoeProgram(wide());
+  const Lifetimes lifetimes(program);
   const auto share = [&](const char* a, const char* b) {
-    const bool found = lifetimes.mayShare(bufferNamed(draft, a), bufferNamed(draft, b));
-    CHECK(found == lifetimes.mayShare(bufferNamed(draft, b), bufferNamed(draft, a)));
+    const bool found = lifetimes.mayShare(bufferNamed(program, a), bufferNamed(program, b));
+    CHECK(found == lifetimes.mayShare(bufferNamed(program, b), bufferNamed(program, a)));
     return found;
   };
   CHECK(share("rows_dx", "act_grad_y"));
@@ -41,10 +41,10 @@ TEST_CASE("buffers may share where the later writer is behind every user of the 
 }
 
 TEST_CASE("a buffer is live where it is touched, and a saved one from its writer to its last reader") {
-  const Draft draft = moeDraft();
-  const Lifetimes lifetimes(draft);
+  const TaskProgram program = buildMoeProgram({});
+  const Lifetimes lifetimes(program);
   const auto live = [&](const char* name, uint32_t entry) {
-    return lifetimes.isLive(bufferNamed(draft, name), EntryId{entry});
+    return lifetimes.isLive(bufferNamed(program, name), EntryId{entry});
   };
   CHECK((live("down_out", 0) && !live("down_out", 1)));
   CHECK((!live("rows_dy", 0) && live("rows_dy", 1)));
@@ -52,16 +52,16 @@ TEST_CASE("a buffer is live where it is touched, and a saved one from its writer
 }
 
 TEST_CASE("the peak is what must be live at once, by extent") {
-  const Draft draft = moeDraft(wide());
-  const Lifetimes lifetimes(draft);
+  const TaskProgram program = buildMoeProgram(wide());
+  const Lifetimes lifetimes(program);
   const int64_t h = 2 * 64, i = 2 * 48;
   const Formula saved{0, 0, h + 2 * i + i, 0};
   // down_out, and what comes back.
-  CHECK(peakOfEntry(draft.program, lifetimes, EntryId{0}) == Formula{0, 0, saved.rows + h, h});
+  CHECK(peakOfEntry(program, lifetimes, EntryId{0}) == Formula{0, 0, saved.rows + h, h});
   // rows_dy, gate_up_grad, the wider of act_grad_y and rows_dx, and the two row scalars.
   const int64_t backward = saved.rows + h + 2 * i + h + 4 + 4;
-  CHECK(peakOfEntry(draft.program, lifetimes, EntryId{1}) == Formula{0, 0, backward, h + 4});
-  CHECK(peakOfProgram(draft.program, lifetimes) == Formula{0, 0, backward, h + 4});
+  CHECK(peakOfEntry(program, lifetimes, EntryId{1}) == Formula{0, 0, backward, h + 4});
+  CHECK(peakOfProgram(program, lifetimes) == Formula{0, 0, backward, h + 4});
 }
 
 TEST_CASE("a plan takes no less than the peak, whatever the shape") {
@@ -69,11 +69,11 @@ TEST_CASE("a plan takes no less than the peak, whatever the shape") {
   MoeShape shape;
   shape.hidden = hidden;
   shape.intermediate = intermediate;
-  const Draft draft = moeDraft(shape);
-  const MemoryPlan plan = planMemory(draft);
+  const TaskProgram program = buildMoeProgram(shape);
+  const MemoryPlan plan = planMemory(program);
   Formula planned;
   for (const Region& region : plan.regions) planned.at(region.extent) += region.stride;
-  const Formula peak = peakOfProgram(draft.program, Lifetimes(draft));
+  const Formula peak = peakOfProgram(program, Lifetimes(program));
   for (Extent extent : {Extent::kFixed, Extent::kTokens, Extent::kRows, Extent::kPairs})
     CHECK(planned.at(extent) >= peak.at(extent));
 }

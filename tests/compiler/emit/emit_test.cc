@@ -37,16 +37,16 @@ task.program "p" ranks = 2 experts = 4 top_k = 3 max_tokens = 64 cores = 0 cube 
 }
 )";
 
-Draft parseDraft(const char* text) {
+TaskProgram parse(const char* text) {
   mlir::MLIRContext context(mlir::MLIRContext::Threading::DISABLED);
   context.loadDialect<task::TaskDialect>();
   auto module = mlir::parseSourceString<mlir::ModuleOp>(text, mlir::ParserConfig(&context));
   REQUIRE(module);
-  return draftOf(*module->getOps<task::ProgramOp>().begin());
+  return emitProgram(*module->getOps<task::ProgramOp>().begin());
 }
 
 TEST_CASE("the header of the program is that of the IR") {
-  const TaskProgram program = parseDraft(kProgram).program;
+  const TaskProgram program = parse(kProgram);
   CHECK(program.name == "p");
   CHECK(program.target == "cpu");
   CHECK(program.options == "--set a=1");
@@ -62,7 +62,7 @@ TEST_CASE("the header of the program is that of the IR") {
 }
 
 TEST_CASE("memory and spaces keep their order and refer to each other by id") {
-  const TaskProgram program = parseDraft(kProgram).program;
+  const TaskProgram program = parse(kProgram);
   CHECK(program.spaces[0] == Space{"rows", SpaceKind::kRows, 16, 2});
   CHECK(program.spaces[1] == Space{"tokens", SpaceKind::kTokens, 8, 1});
   CHECK(program.regions == std::vector<Region>{{"r", Extent::kRows, 128, true, true}});
@@ -76,21 +76,21 @@ TEST_CASE("memory and spaces keep their order and refer to each other by id") {
 }
 
 TEST_CASE("equal names of two entries lead to the records of their own entry") {
-  const Draft draft = parseDraft(kProgram);
-  const TaskProgram& program = draft.program;
+  const TaskProgram program = parse(kProgram);
   CHECK(program.entries == std::vector<Entry>{{"first", BufferId{0}, {}}, {"second", {}, EntryId{0}}});
   CHECK(program.events[1] == EventArray{"f", EntryId{0}, EventSpace::kExperts, EventUnit::kTasks,
                                         ThresholdRule::kSlotsOfExpert, 5, false});
   CHECK(program.events[2] == EventArray{"e", EntryId{1}, EventSpace::kRows, EventUnit::kTasks,
                                         ThresholdRule::kConstant, 3, false});
-  CHECK(draft.sync[0] == Sync{{}, {EventId{1}}});
-  CHECK(draft.sync[1] == Sync{{EventId{0}, EventId{1}}, {}});
-  CHECK(draft.sync[2] == Sync{{EventId{2}}, {}});
-  CHECK(draft.sync[3] == Sync{{}, {EventId{2}}});
+  using Events = std::vector<EventId>;
+  const std::pair<Events, Events> expected[] = {
+      {{}, {EventId{1}}}, {{EventId{0}, EventId{1}}, {}}, {{EventId{2}}, {}}, {{}, {EventId{2}}}};
+  for (size_t f = 0; f < 4; ++f)
+    CHECK(std::pair(program.families[f].waits, program.families[f].signals) == expected[f]);
 }
 
 TEST_CASE("families carry their tiling, operands by position and source") {
-  const TaskProgram program = parseDraft(kProgram).program;
+  const TaskProgram program = parse(kProgram);
   const Family& family = program.families[0];
   CHECK(family.source == "g.json:4:7");
   CHECK(family.alias == "other");
@@ -103,8 +103,8 @@ TEST_CASE("families carry their tiling, operands by position and source") {
   CHECK(program.families[2].entry == EntryId{1});
 }
 
-TEST_CASE("records of a lane carry the waits and signals of their family") {
-  const TaskProgram program = parseDraft(kProgram).program;
+TEST_CASE("a lane has the tasks of its families, by core") {
+  const TaskProgram program = parse(kProgram);
   REQUIRE(program.lanes.size() == 1);
   const Lane& lane = program.lanes[0];
   CHECK(lane.entry == EntryId{1});
@@ -114,13 +114,7 @@ TEST_CASE("records of a lane carry the waits and signals of their family") {
   CHECK(lane.firstCore == 1);
   REQUIRE(lane.seats.size() == 2);
   CHECK(lane.seats[1].empty());
-  TaskRecord first, second;
-  first.family = FamilyId{2};
-  first.waits[0] = EventId{2};
-  second.family = FamilyId{3};
-  second.slot = 1;
-  second.signals[0] = EventId{2};
-  CHECK(lane.seats[0] == std::vector<TaskRecord>{first, second});
+  CHECK(lane.seats[0] == std::vector<TaskRecord>{{FamilyId{2}, 0, 0}, {FamilyId{3}, 1, 0}});
 }
 
 }  // namespace

@@ -187,7 +187,7 @@ TEST_CASE("a file whose tables overlap is refused") {
     const auto none = builder.CreateVector(std::vector<flatbuffers::Offset<fbs::Symbol>>());
     const std::vector<fbs::TaskRecord> records(1000);
     const auto ends = builder.CreateVector(std::vector<uint32_t>{1000});
-    const auto lane = fbs::CreateLane(builder, text, 0, 0, CoreKind::kUnified, 0, 0, ends,
+    const auto lane = fbs::CreateLane(builder, text, 0, 0, CoreKind::kUnified, 0, 0, ends, 0, 0,
                                       builder.CreateVectorOfStructs(records));
     const auto lanes = builder.CreateVector(std::vector<flatbuffers::Offset<fbs::Lane>>(1000, lane));
     const auto empty = none.o;

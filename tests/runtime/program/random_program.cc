@@ -122,19 +122,16 @@ Family Maker::family() {
           .tiles = number<int32_t>(),
           .tiling = tiling,
           .reads = some(4, [&] { return id<BufferTag>(); }),
-          .writes = some(4, [&] { return id<BufferTag>(); })};
+          .writes = some(4, [&] { return id<BufferTag>(); }),
+          .waits = some(kMaxLinks, [&] { return id<EventTag>(); }),
+          .signals = some(kMaxLinks, [&] { return id<EventTag>(); })};
 }
 
-// Mostly with the waits and signals of the record before, as in real programs.
+// Mostly of the family of the record before, as in real programs.
 TaskRecord Maker::record(const std::vector<TaskRecord>& before) {
   TaskRecord record;
   if (!before.empty() && below(4) != 0) record = before.back();
-  if (before.empty() || below(8) == 0) {
-    record.family = id<FamilyTag>();
-    record.waits = {id<EventTag>(), id<EventTag>()};
-    record.signals = {id<EventTag>(), id<EventTag>()};
-    record.flags = flip() ? 0 : number<uint32_t>();
-  }
+  if (before.empty() || below(8) == 0) record.family = id<FamilyTag>();
   record.slot = number<uint32_t>();
   record.tile = number<uint32_t>();
   return record;
@@ -213,37 +210,36 @@ TaskProgram smallProgram() {
       {"arrived", {0}, EventSpace::kRows, EventUnit::kRows, ThresholdRule::kRowsOfSlot, 0, true},
       {"up.done", {0}, EventSpace::kRows, EventUnit::kTasks, ThresholdRule::kConstant, 2, false},
       {"arrived", {1}, EventSpace::kExperts, EventUnit::kTasks, ThresholdRule::kSlotsOfExpert, 3, false}};
-  program.families = {
-      {"send", "", "", {0}, OpKind::kDispatch, CoreKind::kUnified, {1}, 1, {.n = 64}, {{}, {}}, {{1}, {}}},
-      {"up",
-       "gmm1",
-       "f.json:3:5",
-       {0},
-       OpKind::kGmm,
-       CoreKind::kCube,
-       {0},
-       2,
-       {.n = 96, .k = 64, .tileN = 48, .flags = 1},
-       {{1}, {0}},
-       {{2}}}};
-  const EventId none{};
-  const FamilyId up{1};
+  program.families = {{"send",
+                       "",
+                       "",
+                       {0},
+                       OpKind::kDispatch,
+                       CoreKind::kUnified,
+                       {1},
+                       1,
+                       {.n = 64},
+                       {{}, {}},
+                       {{1}, {}},
+                       {},
+                       {{0}}},
+                      {"up",
+                       "gmm1",
+                       "f.json:3:5",
+                       {0},
+                       OpKind::kGmm,
+                       CoreKind::kCube,
+                       {0},
+                       2,
+                       {.n = 96, .k = 64, .tileN = 48, .flags = 1},
+                       {{1}, {0}},
+                       {{2}},
+                       {{0}},
+                       {{1}, {2}}}};
+  const FamilyId send{0}, up{1};
   program.lanes = {
-      {"send",
-       {0},
-       {1},
-       CoreKind::kUnified,
-       0,
-       1,
-       {{{{0}, 0, 0, 0, {none, none}, {{{0}, none}}}}, {{{0}, 1, 0, 0, {none, none}, {{{0}, none}}}}}},
-      {"up",
-       {0},
-       {0},
-       CoreKind::kCube,
-       1,
-       0,
-       {{{up, 0, 0, 0, {{{0}, none}}, {{{1}, none}}}, {up, 1, 0, 0, {{{0}, none}}, {{{1}, none}}}},
-        {{up, 0, 1, 0, {{{0}, none}}, {{{1}, {2}}}}, {up, 1, 1, 0, {{{0}, none}}, {{{1}, none}}}}}}};
+      {"send", {0}, {1}, CoreKind::kUnified, 0, 1, {{{send, 0, 0}}, {{send, 1, 0}}}},
+      {"up", {0}, {0}, CoreKind::kCube, 1, 0, {{{up, 0, 0}, {up, 1, 0}}, {{up, 0, 1}, {up, 1, 1}}}}};
   return program;
 }
 

@@ -48,8 +48,8 @@ TEST_CASE("a reference to what is not declared above, or not unique, is refused"
         "f.txt:1:76: 'r' is not unique, expected '#' and the index of a region");
   // An event of another entry has no name here.
   CHECK(errorOf("program p entry a entry b event a/e : [one] counts tasks to constant(1)\n"
-                "lane b/l over none on unified priority 0 rotation 0 task none waits e signals none") ==
-        "f.txt:2:69: found 'e', expected an event of the entry declared above");
+                "family b/f : gmm over none tiles 1 on cube waits e") ==
+        "f.txt:2:50: found 'e', expected an event of the entry declared above");
 }
 
 TEST_CASE("seats are numbered from 0 without a gap") {

@@ -60,21 +60,22 @@ event backward/arrived : [experts] counts tasks to slots_of_expert(3)
 family forward/send : dispatch over sends tiles 1 on unified
   reads none, none
   writes x_rows, none
+  signals arrived
   tiling n=64
 family forward/up : gmm over rows tiles 2 on cube alias gmm1 source "f.json:3:5"
   reads x_rows, expert_ids
   writes up
+  waits arrived
+  signals up.done, #2
   tiling n=96 k=64 tile_n=48 flags=1
 
 lane forward/send over sends on unified priority 0 rotation 1
-  task send waits none signals arrived
   seat 0: send[0,0]
   seat 1: send[1,0]
 
 lane forward/up over rows on cube priority 1 rotation 0
-  task up waits arrived signals up.done
   seat 0: up[0,0] up[1,0]
-  seat 1: up[0,1]{waits arrived signals up.done, #2} up[1,1]
+  seat 1: up[0,1] up[1,1]
 )");
 }
 
@@ -134,7 +135,8 @@ TEST_CASE("names that are not unique are referred to by index") {
   program.buffers[0].name = "x_rows";
   program.events[1].name = "arrived";
   const std::string text = printProgram(program);
-  CHECK_THAT(text, Contains("routed by #0") && Contains("reads #1, #0") && Contains("waits #0 signals #1"));
+  CHECK_THAT(text,
+             Contains("routed by #0") && Contains("reads #1, #0") && Contains("waits #0\n  signals #1, #2"));
   checkRoundTrip(program);
 }
 

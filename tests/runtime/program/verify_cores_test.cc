@@ -131,8 +131,8 @@ TEST_CASE("a lane runs on neighbouring cores of its kind that the program has") 
 }
 
 TEST_CASE("a message names the core of a task by its kind and number") {
-  CHECK(refusal([](TaskProgram& p) { lane(p, "swiglu").seats[2][0].flags = 1; }) ==
-        "task 0 of vector 3 in lane 'swiglu' has flags 0x1, expected 0");
+  CHECK(refusal([](TaskProgram& p) { lane(p, "swiglu").seats[2][0].tile = 9; }) ==
+        "task 0 of vector 3 in lane 'swiglu' is tile 9 of family 'swiglu', which has 1 tiles");
 }
 
 }  // namespace

@@ -29,31 +29,22 @@ uint32_t indexOf(const std::vector<T>& table, const std::string& name) {
   return static_cast<uint32_t>(found - table.begin());
 }
 
-void forEachRecord(TaskProgram& program, FamilyId family, const std::function<void(TaskRecord&)>& change) {
-  for (Lane& lane : program.lanes)
-    for (auto& seat : lane.seats)
-      for (TaskRecord& record : seat)
-        if (record.family == family) change(record);
-}
-
 // The weight gradient of the down projection, which signals an event that counts all experts of the rank.
 EventId countGradients(TaskProgram& p, ThresholdRule rule, int64_t factor) {
   const FamilyId grad{indexOf(p.families, "down_weight_grad")};
   p.events.push_back(
       {"all_grads", p.at(grad).entry, EventSpace::kOne, EventUnit::kTasks, rule, factor, false});
   const EventId all{static_cast<uint32_t>(p.events.size() - 1)};
-  forEachRecord(p, grad, [&](TaskRecord& record) { record.signals[0] = all; });
+  p.families[grad.value].signals = {all};
   return all;
 }
 
 // A last family that waits for `all`: a second sum by token.
 void addSumBehind(TaskProgram& p, EventId all) {
   const FamilyId model{indexOf(p.families, "combine.sum")};
-  TaskRecord links;
-  forEachRecord(p, FamilyId{model.value}, [&](TaskRecord& record) { links = record; });
   for (uint32_t f = model.value + 1; f < p.families.size(); ++f)
     if (p.families[f].name == "combine.sum")  // of backward
-      forEachRecord(p, FamilyId{f}, [&](TaskRecord& record) { record.waits[1] = all; });
+      p.families[f].waits.push_back(all);
 }
 
 TEST_CASE("programs of ranks with different numbers of experts verify, also where some own none") {
@@ -130,10 +121,9 @@ TEST_CASE("what only experts wait for is not waited for at a rank that owns none
     const EventId all =
         countGradients(p, p.expertsDiffer() ? ThresholdRule::kExpertsOfRank : ThresholdRule::kConstant,
                        int64_t{p.at(grad).tiles} * (p.expertsDiffer() ? 1 : p.mostExperts()));
-    forEachRecord(p, grad, [&](TaskRecord& record) { record.waits[1] = back; });
+    p.families[grad.value].waits.push_back(back);
     for (uint32_t f = grad.value + 1; f < p.families.size(); ++f)
-      if (p.families[f].name == "combine.sum")
-        forEachRecord(p, FamilyId{f}, [&](TaskRecord& record) { record.waits = {all, EventId{}}; });
+      if (p.families[f].name == "combine.sum") p.families[f].waits = {all};
     return messageOf(p);
   };
   CHECK(onlyGradients(2, 4) == "accepted");

@@ -30,15 +30,6 @@ Space& spaceOf(TaskProgram& program, SpaceKind kind) {
                        [&](const Space& space) { return space.kind == kind; });
 }
 
-void forEachRecord(TaskProgram& program, const std::string& name,
-                   const std::function<void(TaskRecord&)>& change) {
-  const uint32_t family = indexOf(program.families, 0, name);
-  for (Lane& lane : program.lanes)
-    for (auto& seat : lane.seats)
-      for (TaskRecord& record : seat)
-        if (record.family.value == family) change(record);
-}
-
 // The message of verify() after a change, or "accepted".
 std::string refusal(const std::function<void(TaskProgram&)>& change, bool fused = false) {
   TaskProgram program = buildMoeProgram(grouped(fused));
@@ -134,11 +125,13 @@ TEST_CASE("an event of groups needs groups") {
 }
 
 TEST_CASE("reads between slots and groups are behind the writes") {
-  const auto unwaited = [](TaskRecord& record) { record.waits = {}; };
-  CHECK(refusal([&](TaskProgram& p) { forEachRecord(p, "swiglu", unwaited); }) ==
+  const auto unwaited = [](TaskProgram& p, const char* name) {
+    p.families[indexOf(p.families, 0, name)].waits = {};
+  };
+  CHECK(refusal([&](TaskProgram& p) { unwaited(p, "swiglu"); }) ==
         "family 'swiglu' of entry 'forward' reads buffer 'gate_up', but does not wait until family 'up_proj' "
         "has written it for its slot (it waits for nothing)");
-  CHECK(refusal([&](TaskProgram& p) { forEachRecord(p, "down_proj", unwaited); }) ==
+  CHECK(refusal([&](TaskProgram& p) { unwaited(p, "down_proj"); }) ==
         "family 'down_proj' of entry 'forward' reads buffer 'act', but does not wait until family 'swiglu' "
         "has written it for its group of slots (it waits for nothing)");
 }

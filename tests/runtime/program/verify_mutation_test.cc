@@ -143,23 +143,14 @@ FamilyId familyOf(const TaskProgram& p, EntryId entry, OpKind op) {
   return {static_cast<uint32_t>(std::find_if(p.families.begin(), p.families.end(), is) - p.families.begin())};
 }
 
-void setFamily(TaskProgram& p, uint32_t family, const std::function<void(TaskRecord&)>& change) {
-  for (Lane& lane : p.lanes)
-    for (auto& seat : lane.seats)
-      for (TaskRecord& record : seat)
-        if (record.family.value == family) change(record);
-}
-
 TEST_CASE("the oracle sees what the verifier refuses") {
   const auto nameLane = [](TaskProgram& p, const char* lane) {
     return std::find_if(p.lanes.begin(), p.lanes.end(), [&](const Lane& l) { return l.name == lane; });
   };
   checkBad([](TaskProgram& p) { p.events[1].factor -= 1; }, "threshold", "not written");
   checkBad([](TaskProgram& p) { p.events[1].factor += 1; }, "threshold", "can run");
-  checkBad([](TaskProgram& p) { setFamily(p, 2, [](TaskRecord& r) { r.waits = {}; }); }, "'gate_up'",
-           "not written");
-  checkBad([](TaskProgram& p) { setFamily(p, 2, [](TaskRecord& r) { r.signals = {}; }); }, "swiglu_done",
-           "can run");
+  checkBad([](TaskProgram& p) { p.families[2].waits = {}; }, "'gate_up'", "not written");
+  checkBad([](TaskProgram& p) { p.families[2].signals = {}; }, "swiglu_done", "can run");
   checkBad([&](TaskProgram& p) { nameLane(p, "up_proj")->seats[0].pop_back(); }, "'up_proj'", "can run");
   checkBad(
       [&](TaskProgram& p) {
@@ -224,24 +215,23 @@ TEST_CASE("what is behind all tokens is not behind the rows that arrive") {
   const EventId gradDone =
       event("grad_done", ThresholdRule::kConstant, int64_t{p.families[grad].tiles} * p.mostExperts());
   const EventId dxDone = event("dx_all", ThresholdRule::kSlotsOfTokens, p.families[dx].tiles);
-  setFamily(p, grad, [&](TaskRecord& r) { r.signals[0] = gradDone; });
-  setFamily(p, dx, [&](TaskRecord& r) { r.waits[1] = gradDone, r.signals[1] = dxDone; });
+  p.families[grad].signals = {gradDone};
+  p.families[dx].waits.push_back(gradDone);
+  p.families[dx].signals.push_back(dxDone);
   REQUIRE(verify(p).ok());
 
   // Once more the gradient, behind dense_dx, which is behind the gradient, which is behind the rows.
   Family late = p.families[grad];
   late.name = "late";
+  late.waits = {dxDone};
+  late.signals = {};
   p.buffers.push_back(p.at(late.writes[0]));
   p.buffers.back().name = "late";
   late.writes[0] = BufferId{static_cast<uint32_t>(p.buffers.size() - 1)};
   Lane lane = *std::find_if(p.lanes.begin(), p.lanes.end(),
                             [&](const Lane& l) { return l.name == "down_weight_grad"; });
   for (auto& seat : lane.seats)
-    for (TaskRecord& record : seat) {
-      record.family = FamilyId{static_cast<uint32_t>(p.families.size())};
-      record.waits = {dxDone, {}};
-      record.signals = {};
-    }
+    for (TaskRecord& record : seat) record.family = FamilyId{static_cast<uint32_t>(p.families.size())};
   p.families.push_back(late);
   p.lanes.push_back(lane);
   const auto verified = verify(p);
@@ -265,13 +255,13 @@ TEST_CASE("what is behind all experts is not behind the pairs that come back") {
     const auto grad = static_cast<uint32_t>(std::find_if(p.families.begin(), p.families.end(), isGrad) -
                                             p.families.begin());
     const FamilyId sum = familyOf(p, EntryId{1}, OpKind::kCombineSum);
-    TaskRecord links;
-    setFamily(p, sum.value, [&](TaskRecord& r) { links = r; });
-    setFamily(p, grad, [&](TaskRecord& r) { r.waits[1] = links.waits[0]; });  // all that is returned
+    const std::vector<EventId> waits = p.at(sum).waits;
+    p.families[grad].waits.push_back(waits.at(0));  // all that is returned
     // the sum waits for that alone, and a second one, which makes the same, for the gradients alone
-    setFamily(p, sum.value, [&](TaskRecord& r) { r.waits[1] = {}; });
+    p.families[sum.value].waits = {waits.at(0)};
     Family late = p.at(sum);
     late.name = "late";
+    late.waits = {waits.at(1)};
     for (BufferId& written : late.writes) {
       p.buffers.push_back(p.at(written));
       p.buffers.back().name = "late_" + p.buffers.back().name;
@@ -281,10 +271,7 @@ TEST_CASE("what is behind all experts is not behind the pairs that come back") {
       return l.entry == EntryId{1} && l.name == "combine.sum";
     });
     for (auto& seat : lane.seats)
-      for (TaskRecord& record : seat) {
-        record.family = FamilyId{static_cast<uint32_t>(p.families.size())};
-        record.waits = {links.waits[1], {}};
-      }
+      for (TaskRecord& record : seat) record.family = FamilyId{static_cast<uint32_t>(p.families.size())};
     p.families.push_back(late);
     p.lanes.push_back(lane);
     return p;

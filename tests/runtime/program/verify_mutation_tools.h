@@ -76,13 +76,6 @@ void anyNumber(Number& value, Random& random) {
   }
 }
 
-inline void forFamily(TaskProgram& p, FamilyId family, const std::function<void(TaskRecord&)>& change) {
-  for (Lane& lane : p.lanes)
-    for (auto& seat : lane.seats)
-      for (TaskRecord& record : seat)
-        if (record.family == family) change(record);
-}
-
 // The `number`-th family like this of the entry, or none.
 inline FamilyId familyOf(const TaskProgram& p, EntryId entry, OpKind op, SpaceKind space, int number) {
   for (uint32_t f = 0; f < p.families.size(); ++f) {
@@ -104,18 +97,10 @@ inline EventId realEvent(TaskProgram& p, EntryId entry, Random& random) {
   }
 }
 
-// What a family waits for and signals, for all of its records alike.
-inline TaskRecord linksOf(TaskProgram& p, FamilyId family) {
-  TaskRecord links;
-  forFamily(p, family, [&](TaskRecord& record) { links = record; });
-  return links;
-}
-
-inline void setLinks(TaskProgram& p, FamilyId family, const TaskRecord& links) {
-  forFamily(p, family, [&](TaskRecord& record) {
-    record.waits = links.waits;
-    record.signals = links.signals;
-  });
+// Sets one of the at most two links: the second, where there is one to stay.
+inline void setSecond(std::vector<EventId>& links, EventId id) {
+  links.resize(std::min<size_t>(links.size(), 1));
+  links.push_back(id);
 }
 
 // Makes an event of space one wait for `tiles` tasks of every expert of a rank.

@@ -22,10 +22,25 @@ TaskRecord& anyRecord(TaskProgram& p, Random& random) { return any(anySeat(p, ra
 
 FamilyId anyFamily(TaskProgram& p, Random& random) { return anyId<FamilyId>(p.families, random); }
 
-void changeLink(TaskProgram& p, Random& random, TaskRecord& record) {
-  auto& links = below(random, 2) == 0 ? record.waits : record.signals;
-  if (below(random, 6) == 0) return std::swap(links[0], links[1]);
-  links[below(random, 2)] = anyId<EventId>(p.events, random);
+void changeLink(TaskProgram& p, Random& random) {
+  Family& family = any(p.families, random);
+  auto& links = below(random, 2) == 0 ? family.waits : family.signals;
+  const EventId id = anyId<EventId>(p.events, random);
+  switch (below(random, 4)) {
+    case 0:
+      std::reverse(links.begin(), links.end());
+      break;
+    case 1:
+      dropLast(links);
+      break;
+    case 2:
+      links.push_back(id);
+      break;
+    default:
+      links.resize(std::max<size_t>(links.size(), 1));
+      any(links, random) = id;
+      break;
+  }
 }
 
 void swapRecords(TaskProgram& p, Random& random) {
@@ -120,15 +135,12 @@ void changeStride(TaskProgram& p, Random& random) {
 
 std::vector<Mutation> recordMutations() {
   return {
-      {"links of one record", [](auto& p, auto& r) { changeLink(p, r, anyRecord(p, r)); }},
       {"slot of a record",
        [](auto& p, auto& r) { anyRecord(p, r).slot = static_cast<uint32_t>(below(r, 8)); }},
       {"tile of a record",
        [](auto& p, auto& r) { anyRecord(p, r).tile = static_cast<uint32_t>(below(r, 8)); }},
       {"huge tile",
        [](auto& p, auto& r) { anyRecord(p, r).tile = ~uint32_t{0} - static_cast<uint32_t>(below(r, 2)); }},
-      {"flags of a record",
-       [](auto& p, auto& r) { anyRecord(p, r).flags = static_cast<uint32_t>(below(r, 3)); }},
       {"family of a record", [](auto& p, auto& r) { anyRecord(p, r).family = anyFamily(p, r); }},
       {"swapped records", swapRecords},
       {"missing record", [](auto& p, auto& r) { dropLast(anySeat(p, r)); }},
@@ -174,6 +186,7 @@ std::vector<Mutation> tableMutations() {
       {"event unit", [](auto& p, auto& r) { anyEnum(any(p.events, r).unit, 2, r); }},
       {"event remote", [](auto& p, auto& r) { any(p.events, r).remote ^= true; }},
       {"event entry", [](auto& p, auto& r) { any(p.events, r).entry = anyId<EntryId>(p.entries, r); }},
+      {"family links", changeLink},
       {"family space", [](auto& p, auto& r) { any(p.families, r).space = anyId<SpaceId>(p.spaces, r); }},
       {"family tiles", [](auto& p, auto& r) { anyNumber(any(p.families, r).tiles, r); }},
       {"family tiling", changeTiling},

@@ -9,14 +9,13 @@
 namespace sluice {
 namespace {
 
-// One more family in a lane of its own, its records alike `links`.
-void addFamily(TaskProgram& p, Family family, TaskRecord links) {
+// One more family in a lane of its own.
+void addFamily(TaskProgram& p, Family family) {
   Lane lane{family.name, family.entry, family.space, family.core, 9, 0, {}};
-  links.family = FamilyId{static_cast<uint32_t>(p.families.size())};
+  const FamilyId id{static_cast<uint32_t>(p.families.size())};
   lane.seats.resize(static_cast<size_t>(std::max(p.coresOf(family.core), 1)));
   for (int32_t slot = 0; slot < p.at(family.space).window; ++slot) {
-    links.slot = static_cast<uint32_t>(slot);
-    lane.seats[slot % lane.seats.size()].push_back(links);
+    lane.seats[slot % lane.seats.size()].push_back({id, static_cast<uint32_t>(slot), 0});
   }
   p.families.push_back(std::move(family));
   p.lanes.push_back(std::move(lane));
@@ -53,10 +52,10 @@ void addLateRows(TaskProgram& p, Random& random) {
   late.entry = EntryId{static_cast<uint32_t>(below(random, 3) > 0)};
   late.writes = {addSharedRows(p, random, model.tiling.n, false)};
   if (!late.writes[0]) return;
-  TaskRecord links;
-  links.waits = {realEvent(p, late.entry, random), realEvent(p, late.entry, random)};
-  if (below(random, 4) == 0) links.waits[1] = {};
-  addFamily(p, late, links);
+  late.waits = {realEvent(p, late.entry, random), realEvent(p, late.entry, random)};
+  late.signals = {};
+  if (below(random, 4) == 0) late.waits.pop_back();
+  addFamily(p, late);
 }
 
 // A second dispatch in backward that waits until weight gradients are done at its own rank, and an
@@ -78,20 +77,17 @@ void addLateDispatch(TaskProgram& p, Random& random) {
         {"late_done", EntryId{1}, EventSpace::kOne, EventUnit::kTasks, ThresholdRule::kConstant, 0, false});
     countAllExperts(p, p.events.back(), p.at(producer).tiles);
     const EventId id{static_cast<uint32_t>(p.events.size() - 1)};
-    TaskRecord links = linksOf(p, producer);
-    links.signals[links.signals[0] ? 1 : 0] = id;
-    setLinks(p, producer, links);
+    setSecond(p.families[producer.value].signals, id);
     return id;
   };
   late.name = "late_" + std::to_string(p.families.size());
   late.entry = EntryId{1};
-  TaskRecord links;
-  links.waits[0] = one(first);
-  if (below(random, 4) > 0) links.waits[1] = one(second);
+  late.waits = {one(first)};
+  if (below(random, 4) > 0) late.waits.push_back(one(second));
   p.events.push_back(
       {"late_arrived", EntryId{1}, EventSpace::kRows, EventUnit::kRows, ThresholdRule::kRowsOfSlot, 0, true});
-  links.signals[0] = EventId{static_cast<uint32_t>(p.events.size() - 1)};
-  addFamily(p, late, links);
+  late.signals = {EventId{static_cast<uint32_t>(p.events.size() - 1)}};
+  addFamily(p, late);
 
   Family reader = p.at(activation);
   reader.name = "late_" + std::to_string(p.families.size());
@@ -103,9 +99,9 @@ void addLateDispatch(TaskProgram& p, Random& random) {
   p.buffers.back().role = Role::kTemp;
   p.buffers.back().region = RegionId{static_cast<uint32_t>(p.regions.size() - 1)};
   reader.writes = {BufferId{static_cast<uint32_t>(p.buffers.size() - 1)}};
-  TaskRecord behind;
-  behind.waits[0] = links.signals[0];
-  addFamily(p, reader, behind);
+  reader.waits = late.signals;
+  reader.signals = {};
+  addFamily(p, reader);
 }
 
 }  // namespace

@@ -1,6 +1,5 @@
 // Mutations that keep a program consistent around the damage.
 #include <algorithm>
-#include <array>
 #include <string>
 #include <utility>
 
@@ -10,16 +9,16 @@
 namespace sluice {
 namespace {
 
-void addLink(std::array<EventId, 2>& links, EventId id, Random& random) {
-  if (links[0].none())
-    links[0] = id;
+void addLink(std::vector<EventId>& links, EventId id, Random& random) {
+  if (links.empty() || below(random, 3) > 0)
+    setSecond(links, id);
   else
-    links[below(random, 3) > 0 ? 1 : 0] = id;
+    links[0] = id;
 }
 
-void removeLink(std::array<EventId, 2>& links, Random& random) {
-  if (below(random, 2) == 0) links[0] = links[1];
-  links[1] = {};
+void removeLink(std::vector<EventId>& links, Random& random) {
+  if (below(random, 2) == 0) std::reverse(links.begin(), links.end());
+  dropLast(links);
 }
 
 void mergeLanes(TaskProgram& p, Random& random) {
@@ -96,16 +95,12 @@ void widenRegion(TaskProgram& p, Random& random) {
 void removeEvent(TaskProgram& p, Random& random) {
   const auto gone = static_cast<uint32_t>(below(random, static_cast<int64_t>(p.events.size())));
   p.events.erase(p.events.begin() + gone);
-  const auto remove = [&](std::array<EventId, 2>& links) {
-    for (EventId& id : links) {
-      if (id && id.value == gone) id = {};
-      if (id && id.value > gone) --id.value;
-    }
-    if (links[0].none()) std::swap(links[0], links[1]);
+  const auto remove = [&](std::vector<EventId>& links) {
+    std::erase(links, EventId{gone});
+    for (EventId& id : links)
+      if (id.value > gone) --id.value;
   };
-  for (Lane& lane : p.lanes)
-    for (auto& seat : lane.seats)
-      for (TaskRecord& record : seat) remove(record.waits), remove(record.signals);
+  for (Family& family : p.families) remove(family.waits), remove(family.signals);
 }
 
 // A new event from one family to another, with the threshold that is delivered.
@@ -159,39 +154,24 @@ void addEvent(TaskProgram& p, Random& random) {
   }
   p.events.push_back(event);
   const EventId id{static_cast<uint32_t>(p.events.size() - 1)};
-  TaskRecord links = linksOf(p, producer);
-  addLink(links.signals, id, random);
-  setLinks(p, producer, links);
-  links = linksOf(p, consumer);
-  addLink(links.waits, id, random);
-  setLinks(p, consumer, links);
+  addLink(p.families[producer.value].signals, id, random);
+  addLink(p.families[consumer.value].waits, id, random);
 }
 
 // One more producer of an event that counts tasks, with the constant that makes it right.
 void addProducer(TaskProgram& p, Random& random) {
   const FamilyId family = realFamily(p, random);
   const EventId id = realEvent(p, p.at(family).entry, random);
-  TaskRecord links = linksOf(p, family);
-  addLink(links.signals, id, random);
-  setLinks(p, family, links);
+  addLink(p.families[family.value].signals, id, random);
   if (p.events[id.value].unit == EventUnit::kTasks) p.events[id.value].factor += p.at(family).tiles;
 }
 
 void changeWait(TaskProgram& p, Random& random) {
-  const FamilyId family = realFamily(p, random);
-  TaskRecord links = linksOf(p, family);
-  switch (below(random, 3)) {
-    case 0:
-      removeLink(links.waits, random);
-      break;
-    case 1:
-      links.waits[0] = realEvent(p, p.at(family).entry, random);
-      break;
-    default:
-      addLink(links.waits, realEvent(p, p.at(family).entry, random), random);
-      break;
-  }
-  setLinks(p, family, links);
+  Family& family = p.families[realFamily(p, random).value];
+  if (below(random, 3) == 0)
+    removeLink(family.waits, random);
+  else
+    addLink(family.waits, realEvent(p, family.entry, random), random);
 }
 
 // Another tile size, with the lane dealt again; the event behind it follows or not.
@@ -208,15 +188,14 @@ void changeTiles(TaskProgram& p, Random& random) {
   const int32_t old = family.tiles;
   family.tiles = ceilDiv(family.tiling.n, family.tiling.tileN);
   if (family.op == OpKind::kGmmWeightGrad) family.tiles *= ceilDiv(family.tiling.m, family.tiling.tileM);
-  TaskRecord record = linksOf(p, id);
   for (auto& seat : lane->seats) seat.clear();
   for (int64_t task = 0; task < int64_t{p.at(family.space).window} * family.tiles; ++task) {
-    record.slot = static_cast<uint32_t>(task / family.tiles);
-    record.tile = static_cast<uint32_t>(task % family.tiles);
-    lane->seats[task % lane->seats.size()].push_back(record);
+    const auto slot = static_cast<uint32_t>(task / family.tiles);
+    const auto tile = static_cast<uint32_t>(task % family.tiles);
+    lane->seats[task % lane->seats.size()].push_back({id, slot, tile});
   }
-  if (record.signals[0] && below(random, 2) == 0)
-    p.events[record.signals[0].value].factor += family.tiles - old;
+  if (!family.signals.empty() && below(random, 2) == 0)
+    p.events[family.signals[0].value].factor += family.tiles - old;
 }
 
 void changeOperand(TaskProgram& p, Random& random) {
@@ -245,12 +224,7 @@ std::vector<Mutation> subtleMutations() {
   const std::vector<Mutation> more = {
       {"waits of a family", changeWait},
       {"signals of a family",
-       [](auto& p, auto& r) {
-         const FamilyId family = realFamily(p, r);
-         TaskRecord links = linksOf(p, family);
-         removeLink(links.signals, r);
-         setLinks(p, family, links);
-       }},
+       [](auto& p, auto& r) { removeLink(p.families[realFamily(p, r).value].signals, r); }},
       {"added event", addEvent},
       {"added producer", addProducer},
       {"other tiles", changeTiles},

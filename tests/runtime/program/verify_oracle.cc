@@ -122,14 +122,12 @@ class Oracle {
   }
 
   bool isReached(SpaceKind kind, int slot, EventId id) {
-    if (!id) return true;
     const int index = oracleWaitIndex(kind, slot, p_.at(id), here());
     if (index < 0) return wrong("{} has no index to wait for '{}'", task_, p_.at(id).name), false;
     return counters_[rank_][id.value][index] >= threshold(rank_, id, index);
   }
 
   void signal(SpaceKind kind, int slot, EventId id) {
-    if (!id) return;
     const auto signal = oracleSignal(kind, slot, p_.at(id), here(), rank_);
     if (!signal) return wrong("{} cannot signal '{}'", task_, p_.at(id).name);
     if (remaining_[signal->rank] == 0) wrong("{} signals rank {}, which has finished", task_, signal->rank);
@@ -143,7 +141,8 @@ class Oracle {
     task_ = p_.at(task.family).name;
     const SpaceId space = p_.at(task.family).space;
     if (task.slot >= oracleSlots(p_, space, here())) return wrong("{} has no such slot", task_), false;
-    return std::all_of(task.record->waits.begin(), task.record->waits.end(),
+    const std::vector<EventId>& waits = p_.at(task.family).waits;
+    return std::all_of(waits.begin(), waits.end(),
                        [&](EventId id) { return isReached(p_.at(space).kind, task.slot, id); });
   }
 
@@ -154,7 +153,7 @@ class Oracle {
     task_ = fmt::format("{}[{},{}] of rank {}", family.name, task.slot, task.tile, rank_);
     forEachAccess(p_, *routing_, rank_, family, task.slot, task.tile,
                   [this](const OracleAccess& a) { access(a); });
-    for (EventId id : task.record->signals) signal(p_.at(family.space).kind, task.slot, id);
+    for (EventId id : family.signals) signal(p_.at(family.space).kind, task.slot, id);
     ++head.position;
     --remaining_[head.rank];
   }

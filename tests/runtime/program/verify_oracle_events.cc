@@ -147,7 +147,7 @@ std::vector<OracleTask> oracleSeat(const TaskProgram& program, const Lane& lane,
     for (const TaskRecord& record : lane.seats[seat]) {
       const int64_t slot = window * length + record.slot;
       if (slot < live)
-        tasks.push_back({record.family, static_cast<int>(slot), static_cast<int>(record.tile), &record});
+        tasks.push_back({record.family, static_cast<int>(slot), static_cast<int>(record.tile)});
     }
   }
   return tasks;

@@ -36,7 +36,6 @@ std::optional<OracleSignal> oracleSignal(SpaceKind kind, int slot, const EventAr
 struct OracleTask {
   FamilyId family;
   int slot, tile;
-  const TaskRecord* record;  // of the program
 };
 
 // What a core runs of a lane at a rank, over all windows.

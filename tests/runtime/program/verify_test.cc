@@ -37,11 +37,8 @@ T& named(std::vector<T>& table, const std::string& name) {
   return *it;
 }
 
-void forEachRecord(TaskProgram& program, FamilyId family, const std::function<void(TaskRecord&)>& change) {
-  for (Lane& lane : program.lanes)
-    for (auto& seat : lane.seats)
-      for (TaskRecord& record : seat)
-        if (record.family == family) change(record);
+Family& family(TaskProgram& program, uint32_t entry, const char* name) {
+  return program.families[familyOf(program, entry, name).value];
 }
 
 // The message of verify() for the default program after a change, or "accepted".
@@ -123,21 +120,29 @@ TEST_CASE("the fingerprint tells programs apart") {
 }
 
 TEST_CASE("a message names task, core, lane and what is wrong") {
-  CHECK(refusal([](TaskProgram& p) { p.lanes[1].seats[2][1].waits[0] = EventId{99}; }) ==
-        "task 1 of core 2 in lane 'up_proj' waits for event 99, but the program declares 12 events");
   CHECK(refusal([](TaskProgram& p) { p.lanes[1].seats[2][1].slot = 4; }) ==
         "task 1 of core 2 in lane 'up_proj' is slot 4 of family 'up_proj', but a window has 4 slots");
-  CHECK(refusal([](TaskProgram& p) { p.lanes[1].seats[2][1].signals[0] = EventId{2}; }) ==
-        "task 1 of core 2 in lane 'up_proj' does not signal the same events as the first task of family "
-        "'up_proj'");
   CHECK(refusal([](TaskProgram& p) { std::swap(p.lanes[1].seats[2][1], p.lanes[1].seats[2][2]); }) ==
         "task 2 of core 2 in lane 'up_proj' is up_proj[1,2], which must stand before up_proj[2,2]");
   CHECK(refusal([](TaskProgram& p) { p.lanes[1].seats[0].pop_back(); }) ==
         "family 'up_proj' of entry 'forward' has 11 tasks in the lanes, expected 4 slots x 3 tiles");
   CHECK(refusal([](TaskProgram& p) { p.lanes[1].seats[0][1] = p.lanes[1].seats[0][0]; }) ==
         "task 1 of core 0 in lane 'up_proj' is up_proj[0,0] for the second time");
-  CHECK(refusal([](TaskProgram& p) { p.lanes[1].seats[0][0].flags = 1; }) ==
-        "task 0 of core 0 in lane 'up_proj' has flags 0x1, expected 0");
+}
+
+TEST_CASE("a family waits for and signals at most two events of its entry") {
+  const auto wait = [](std::vector<uint32_t> ids) {
+    return refusal([&](TaskProgram& p) {
+      for (uint32_t id : ids) family(p, 0, "up_proj").waits.push_back(EventId{id});
+    });
+  };
+  const std::string up = "family 'up_proj' of entry 'forward' ";
+  CHECK(wait({99}) == up + "waits for event 99, but the program declares 12 events");
+  CHECK(wait({EventId::kNoneValue}) == up + "waits for event 4294967295, but the program declares 12 events");
+  CHECK(wait({1, 2}) == up + "waits for 3 events, expected at most 2");
+  CHECK(wait({0}) == up + "waits for event 'rows_arrived' twice");
+  CHECK(refusal([](TaskProgram& p) { family(p, 0, "up_proj").signals = {EventId{11}}; }) ==
+        up + "signals event 'returned', which is not of its entry");
 }
 
 TEST_CASE("a threshold that is not what is delivered is refused") {
@@ -153,15 +158,12 @@ TEST_CASE("a threshold that is not what is delivered is refused") {
 }
 
 TEST_CASE("an event without producers is refused") {
-  CHECK(refusal([](TaskProgram& p) {
-          forEachRecord(p, familyOf(p, 0, "swiglu"), [](TaskRecord& r) { r.signals = {}; });
-        }) == "no family signals event 'swiglu_done' of entry 'forward'");
+  CHECK(refusal([](TaskProgram& p) { family(p, 0, "swiglu").signals = {}; }) ==
+        "no family signals event 'swiglu_done' of entry 'forward'");
 }
 
 TEST_CASE("a remote event that nobody waits for is refused") {
-  CHECK(refusal([](TaskProgram& p) {
-          forEachRecord(p, familyOf(p, 1, "down_weight_grad"), [](TaskRecord& r) { r.waits = {}; });
-        }) ==
+  CHECK(refusal([](TaskProgram& p) { family(p, 1, "down_weight_grad").waits = {}; }) ==
         "event 'expert_rows' of entry 'backward' is signalled by other ranks, but no family waits for "
         "every one of its counters");
 }
@@ -171,6 +173,7 @@ TEST_CASE("rows that are sent without an event are refused") {
       refusal([](TaskProgram& p) {
         Family again = p.families[0];
         again.name = "again";
+        again.signals = {};
         p.regions.push_back(named(p.regions, "rows_dy"));
         p.buffers.push_back(named(p.buffers, "rows_dy"));
         p.buffers.back().name = "out_rows";
@@ -179,10 +182,7 @@ TEST_CASE("rows that are sent without an event are refused") {
         again.writes[0] = BufferId{static_cast<uint32_t>(p.buffers.size() - 1)};
         Lane lane = p.lanes[0];
         for (auto& seat : lane.seats)
-          for (TaskRecord& record : seat) {
-            record.family = FamilyId{static_cast<uint32_t>(p.families.size())};
-            record.signals = {};
-          }
+          for (TaskRecord& record : seat) record.family = FamilyId{static_cast<uint32_t>(p.families.size())};
         p.families.push_back(again);
         p.lanes.push_back(lane);
       }) ==
@@ -191,9 +191,7 @@ TEST_CASE("rows that are sent without an event are refused") {
 }
 
 TEST_CASE("families that wait for each other are refused with their names") {
-  CHECK(refusal([](TaskProgram& p) {
-          forEachRecord(p, familyOf(p, 0, "up_proj"), [](TaskRecord& r) { r.waits[1] = EventId{3}; });
-        }) ==
+  CHECK(refusal([](TaskProgram& p) { family(p, 0, "up_proj").waits.push_back(EventId{3}); }) ==
         "families of entry 'forward' wait for each other in a ring: 'down_proj' -> 'up_proj' -> 'swiglu' "
         "-> 'down_proj'");
 }
@@ -216,9 +214,8 @@ TEST_CASE("a lane of several families is sorted by stage and slot, and of one se
 
 TEST_CASE("a read that is not behind the write is refused") {
   CHECK(refusal([](TaskProgram& p) {
-          const FamilyId swiglu = familyOf(p, 0, "swiglu");
           const EventId arrived{0}, upDone{1};
-          forEachRecord(p, swiglu, [&](TaskRecord& r) { r.waits = {arrived, {}}; });
+          family(p, 0, "swiglu").waits = {arrived};
           REQUIRE(p.at(upDone).name == "up_proj_done");
         }) ==
         "family 'swiglu' of entry 'forward' reads buffer 'gate_up', but does not wait until family "

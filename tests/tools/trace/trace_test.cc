@@ -43,7 +43,7 @@ Trace handMade(const TaskProgram& program) {
   TraceSpan wait = spanOf(SpanKind::kWait, 5010, 5110), task = spanOf(SpanKind::kTask, 5110, 6110);
   wait.family = task.family = family;
   wait.lane = task.lane = lane;
-  wait.event = program.lanes[lane.value].seats[0][0].waits[0];
+  wait.event = program.at(family).waits[0];
   wait.index = 3;
   task.rows = 16;
   TraceSpan next = task;
