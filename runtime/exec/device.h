@@ -4,11 +4,11 @@
 // Division of work: this folder decides what a step is (plan, meeting, bind, thresholds, saved sets), on the
 // host and alike for all devices. A device decides where memory is and when a ready task runs. What tasks
 // touch belongs to the device: regions, scratch memory, event words. What ranks send each other before a step
-// goes through the transport, and only the host touches it.
+// goes through the transport, and only the host touches it; the host also reads the caller's expert ids.
 //
 // A Device belongs to a workspace, and outlives the executors that it makes. An Executor belongs to one
-// program at one rank. Executors of one device never run at the same time: the workspace has
-// turns. Virtual calls are per step or rarer, never per task.
+// program at one rank. Executors of one device never run at the same time: the workspace has turns. Virtual
+// calls are per step or rarer, never per task.
 #pragma once
 
 #include <cstdint>
@@ -96,7 +96,7 @@ class Device {
  public:
   virtual ~Device() = default;
 
-  // The workers that all its executors may use; 0 where the calling thread runs all tasks.
+  // Workers that its executors use in turn; 0 where the calling thread runs all tasks.
   virtual int workers() const = 0;
 
   // Memory for a region, of the size that the largest step needs: most of it is never touched. Any thread.

@@ -3,8 +3,8 @@
 // A word is a 64-bit counter in a cache line of its own, in symmetric memory of the device; who finds it
 // complete sees everything that was written before the signals. A word is named by its offset in that memory,
 // which is the same at all ranks. Thresholds are in host memory. Words are read and added to by any thread;
-// the rest is called by one thread while no task runs. What reads words here needs words that the host can
-// read: a device that keeps them elsewhere hands in a copy.
+// the rest is called by one thread while no task runs. What reads or zeroes words needs them in memory of the
+// host: for reports, a device that keeps them elsewhere makes a table of a copy.
 #pragma once
 
 #include <vector>

@@ -430,12 +430,12 @@ proctype Rank(byte me) provided (!ghostDead[me]) {
      ONE_IF_COARSE { if :: !failed -> await(RESULTS_THERE, RESULTS_OWED, OF_ANY(RESULTS_DEBT)) :: else fi };
      atomic {
 #ifndef MISTAKE_ABORT_NOT_ASKED
-       if  /* ParallelExecutor::run() after its workers have ended */
+       if  /* ParallelExecutor::runTasks() after its workers have ended */
        :: aborted -> readMessage(); goto leave
        :: else
        fi;
 #endif
-       /* RankState::finishStep(), EventTable::clear() */
+       /* EventTable::zero(), RankState::finishStep() */
        assert(at[me].arrived == expected && at[me].returned == sent);  /* who ends well has all its rows */
        OUTCOME(ghostOk, ghostRefused);
        ghostOpen[me] = 0;

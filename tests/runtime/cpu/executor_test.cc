@@ -3,7 +3,9 @@
 #include <chrono>
 #include <thread>
 
+#include "runtime/cpu/cpu_device.h"
 #include "runtime/cpu/cpu_executor.h"
+#include "runtime/exec/work_memory.h"
 #include "tests/testing/faulty_transport.h"
 #include "tests/testing/layer_run.h"
 #include "tests/testing/moe_program.h"
@@ -82,6 +84,16 @@ TEST_CASE("a worker is of use for every core of any kind, and for no more") {
   CHECK(workersOf(unified, 9) == 5);
   CHECK(workersOf(separateCores(unified, 2, 4, 1), 9) == 6);
   CHECK(workersOf(separateCores(unified, 2, 4, 1), 3) == 3);
+}
+
+TEST_CASE("scratch memory that no machine has is an error") {
+  LocalRanks ranks(1);
+  const auto device = *CpuDevice::start(ranks.transport(0), {.threads = 1});
+  const auto memory = WorkMemory().grow({.scratchBytes = size_t{1} << 60}, *device);
+  REQUIRE_FALSE(memory.ok());
+  CHECK(memory.error().message ==
+        "scratch memory of workers: cannot reserve 1152921504606846976 bytes of address space: "
+        "Cannot allocate memory");
 }
 
 TEST_CASE("more slots are live than many windows hold") {
