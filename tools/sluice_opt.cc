@@ -1,6 +1,5 @@
-// sluice-opt: reads MLIR of our dialects, runs passes on it, prints it.
+// sluice-opt: reads a moe.graph as MLIR, runs passes on it, prints it.
 #include "compiler/dialect/moe.h"
-#include "compiler/dialect/task.h"
 #include "compiler/import/mlir_text.h"
 #include "compiler/passes/passes.h"
 #include "llvm/Config/llvm-config.h"
@@ -57,7 +56,7 @@ int main(int argc, char** argv) {
   const llvm::InitLLVM init(argc, argv);
   sluice::removeNamedFilesOnSignals();
   mlir::DialectRegistry registry;
-  registry.insert<sluice::moe::MoeDialect, sluice::task::TaskDialect>();
+  registry.insert<sluice::moe::MoeDialect>();
   sluice::registerSluicePasses();
   llvm::cl::SetVersionPrinter([](llvm::raw_ostream& out) {
     out << sluice::tools::versionText("sluice-opt", "LLVM " LLVM_VERSION_STRING) << "\n";

@@ -30,7 +30,7 @@ constexpr const char* kFooter = R"(Examples:
   sluicec graphs/moe_ffn/train.json --set ep=4 -o layer.slp
   sluicec graphs/moe_ffn/train.json --set hidden=2048 --emit=moe > layer.mlir
   sluicec graphs/moe_ffn/forward.json --trainable gate_up_weight,down_weight -o layer.slp
-  sluicec layer.mlir --emit=task --stop-after=insert-events
+  sluicec layer.mlir --stop-after=insert-events
   sluicec layer.mlir --emit=program-text
   sluicec graphs/moe_ffn/train.json --explain
   sluicec graphs/moe_ffn/train.json --set ep=8 --expect zipf:1.2 -o layer.slp
@@ -76,15 +76,17 @@ void declare(CLI::App& app, Arguments& arguments) {
                  "SYMBOL=VALUE: sets a symbol of the graph, to a number or a word; may be repeated")
       ->allow_extra_args(false);
   app.add_option("-o,--output", arguments.output, "program file to write");
-  app.add_option("--emit", arguments.emit,
-                 "print moe, task (IR), program-text, json (the graph as a graph file) or dot (graph and "
-                 "families, for Graphviz) to standard output")
-      ->check(CLI::IsMember({"moe", "task", "program-text", "json", "dot"}));
+  app.add_option(
+         "--emit", arguments.emit,
+         "print moe (IR), program-text, json (the graph as a graph file) or dot (graph and families, for "
+         "Graphviz) to standard output")
+      ->check(CLI::IsMember({"moe", "program-text", "json", "dot"}));
   app.add_flag("--explain{text}", arguments.explain,
                "print space, slots, tasks and events of every node with the reasons, and the memory plan; "
                "--explain=json for tools");
   app.add_flag("--time", arguments.time, "print how long each phase took to standard error");
-  app.add_option("--stop-after", arguments.stopAfter, "print the IR after this phase; no program is made")
+  app.add_option("--stop-after", arguments.stopAfter,
+                 "print what this phase has made, IR or program text; no program is written")
       ->check(CLI::IsMember(phases));
   app.add_option("--cores", arguments.cores,
                  "cores instead of the target's: N, or cube=N,vector=N,communication=N for separate cores");
@@ -140,8 +142,8 @@ std::string checkReportUsage(const Arguments& arguments) {
     return fmt::format("--explain={}: expected text or json", arguments.explain);
   if (!arguments.explain.empty() && !arguments.emit.empty())
     return "--explain and --emit both print to standard output, expected one of them";
-  const bool makesProgram = arguments.stopAfter.empty() && arguments.emit != "moe" &&
-                            arguments.emit != "task" && arguments.emit != "json";
+  const bool makesProgram =
+      arguments.stopAfter.empty() && arguments.emit != "moe" && arguments.emit != "json";
   if (arguments.time && !makesProgram && arguments.output.empty())
     return "--time requires -o FILE, --explain, --emit=program-text or --emit=dot";
   if (!arguments.stopAfter.empty() && !arguments.explain.empty())
@@ -159,15 +161,13 @@ std::string checkUsage(Arguments& arguments) {
       return wrong;
   if (arguments.options.keep != "all" && !arguments.options.trainable) return "--keep requires --trainable";
   if (arguments.options.grads != "F32" && !arguments.options.trainable) return "--grads requires --trainable";
-  const bool stopsInMoe = arguments.stopAfter == "import" || arguments.stopAfter == "differentiate" ||
-                          arguments.stopAfter == "fuse" || arguments.stopAfter == "propagate-splits";
   if (const std::string wrong = checkReportUsage(arguments); !wrong.empty()) return wrong;
   if (arguments.output.empty() && arguments.emit.empty() && arguments.stopAfter.empty() &&
       arguments.explain.empty())
     return "nothing to do, expected -o FILE, --emit, --explain or --stop-after";
   if (!arguments.stopAfter.empty() && !arguments.output.empty())
     return "-o needs a program, but --stop-after makes none";
-  const std::string stage = stopsInMoe ? "moe" : "task";
+  const std::string stage = isGraphPhase(arguments.stopAfter) ? "moe" : "program-text";
   if (!arguments.stopAfter.empty() && !arguments.emit.empty() && arguments.emit != stage)
     return fmt::format("--stop-after={} does not give --emit={}", arguments.stopAfter, arguments.emit);
   return {};
@@ -211,7 +211,6 @@ int makeProgram(const Arguments& arguments, const Target& target) {
   if (!arguments.explain.empty()) show(explanationOf(*compiled, arguments.explain));
   if (arguments.emit == "dot") show(dotOf(*compiled));
   if (arguments.emit == "program-text") show(printProgram(program));
-  if (arguments.emit == "task") show(printIr(*compiled->tasks));
   if (emitsGraph(arguments)) return printGraph(arguments, *compiled->graph);
   if (!arguments.emit.empty() || !arguments.explain.empty()) return 0;
   show(summary(arguments, program) + "\n");

@@ -9,26 +9,22 @@ bool signals(const Family& family, EventId event) {
   return std::find(family.signals.begin(), family.signals.end(), event) != family.signals.end();
 }
 
-SpaceKind spaceOf(const TaskProgram& program, size_t family) {
-  return program.at(program.families[family].space).kind;
-}
-
 }  // namespace
 
 std::vector<Scope> coverageOf(const TaskProgram& program, const CoverageTable& table, SpaceKind consumer,
                               const std::vector<EventId>& waits) {
+  const auto kindOf = [&](size_t family) { return program.at(program.families[family].space).kind; };
   std::vector<Scope> row(program.families.size(), Scope::kNone);
   const bool everywhere = program.deal().fewest() > 0;
   for (EventId wait : waits) {
-    const EventArray& event = program.at(wait);
-    const Scope scope = scopeOf(event.space);
-    for (size_t p = 0; p < program.families.size(); ++p) {
+    const Scope scope = scopeOf(program.at(wait).space);
+    for (size_t p = 0; p < row.size(); ++p) {
       if (!signals(program.families[p], wait)) continue;
       row[p] = std::max(row[p], scope);
       if (p >= table.size()) continue;
       for (size_t far = 0; far < p; ++far)
-        row[far] = std::max(row[far], compose(consumer, spaceOf(program, p), spaceOf(program, far), scope,
-                                              table[p][far], everywhere));
+        row[far] =
+            std::max(row[far], compose(consumer, kindOf(p), kindOf(far), scope, table[p][far], everywhere));
     }
   }
   return row;
@@ -36,8 +32,8 @@ std::vector<Scope> coverageOf(const TaskProgram& program, const CoverageTable& t
 
 CoverageTable computeCoverage(const TaskProgram& program) {
   CoverageTable table;
-  for (size_t f = 0; f < program.families.size(); ++f)
-    table.push_back(coverageOf(program, table, spaceOf(program, f), program.families[f].waits));
+  for (const Family& family : program.families)
+    table.push_back(coverageOf(program, table, program.at(family.space).kind, family.waits));
   return table;
 }
 

@@ -10,7 +10,7 @@
 
 namespace sluice {
 
-// By consumer, by producer. Families of an entry are listed producers first (see planEvents).
+// By consumer, by producer. Families of an entry are listed producers first (see insertEvents).
 using CoverageTable = std::vector<std::vector<Scope>>;
 CoverageTable computeCoverage(const TaskProgram& program);
 

@@ -8,6 +8,7 @@
 #include <optional>
 #include <utility>
 
+#include "compiler/analysis/coverage.h"
 #include "runtime/program/space_table.h"
 
 namespace sluice {
@@ -44,28 +45,32 @@ std::optional<EventArray> eventBetween(const TaskProgram& program, const Family&
 
 class Planner {
  public:
-  explicit Planner(TaskProgram program) : program_(std::move(program)) {
-    program_.events.clear();
-    for (Family& family : program_.families) family.waits.clear(), family.signals.clear();
-  }
+  explicit Planner(TaskProgram program) : program_(std::move(program)) {}
 
-  Analyzed<TaskProgram> run() {
+  Expected<TaskProgram> run() {
     findReaders();
     for (uint32_t f = 0; f < program_.families.size(); ++f) {
-      if (auto finding = findWriters(f)) return *finding;
-      if (auto finding = joinProducers(f)) return *finding;
+      if (auto error = findWriters(f)) return *error;
+      if (auto error = joinProducers(f)) return *error;
       table_.push_back(coverageOf(program_, table_, kind(f), family(f).waits));
     }
     for (uint32_t f = 0; f < program_.families.size(); ++f)
-      if (auto finding = checkSignals(f)) return *finding;
+      if (auto error = checkSignals(f)) return *error;
     return std::move(program_);
   }
 
  private:
+  using MaybeError = std::optional<Error>;
+
   Family& family(uint32_t f) { return program_.families[f]; }
   const Family& family(uint32_t f) const { return program_.families[f]; }
   SpaceKind kind(uint32_t f) const { return program_.at(family(f).space).kind; }
   const std::string& bufferName(BufferId b) const { return program_.at(b).name; }
+
+  // The error about family `f`, and a second line about family `other`.
+  Error errorOf(uint32_t f, std::string_view message, uint32_t other, std::string_view note) const {
+    return Error{errorAt(family(f), message).message + "\n" + reportLine(family(other).source, "note", note)};
+  }
 
   // Spaces in which a family's results are read in its entry, as bits.
   void findReaders() {
@@ -90,53 +95,53 @@ class Planner {
     return slots && isRead(SpaceKind::kGroups) && isRead(SpaceKind::kExperts) ? SpaceKind::kGroups : to;
   }
 
-  std::optional<Finding> findWriters(uint32_t f) {
+  MaybeError findWriters(uint32_t f) {
     for (BufferId buffer : family(f).writes) {
       if (buffer.none()) continue;
       const auto [it, fresh] = writers_.try_emplace({family(f).entry, buffer}, f);
       if (!fresh)
-        return Finding{f,
+        return errorOf(f,
                        fmt::format("'{}' writes '{}', which '{}' already writes", family(f).name,
                                    bufferName(buffer), family(it->second).name),
-                       it->second, fmt::format("'{}' is written here", bufferName(buffer))};
+                       it->second, fmt::format("'{}' is written here", bufferName(buffer)));
     }
     return std::nullopt;
   }
 
   // Latest producer first: what it waited for need not be waited for again.
-  std::optional<Finding> joinProducers(uint32_t f) {
+  MaybeError joinProducers(uint32_t f) {
     std::map<uint32_t, Scope, std::greater<>> producers;  // the scope that the widest read of it needs
     for (BufferId buffer : family(f).reads) {
       if (buffer.none()) continue;
       if (const auto it = writers_.find({family(f).entry, buffer}); it != writers_.end()) {
         if (it->second == f)
-          return Finding{f,
-                         fmt::format("'{}' reads '{}', which it writes", family(f).name, bufferName(buffer))};
+          return errorAt(family(f),
+                         fmt::format("'{}' reads '{}', which it writes", family(f).name, bufferName(buffer)));
         Scope& scope = producers[it->second];
         scope = std::max(scope, scopeToRead(kind(f), program_.at(buffer).shape[0].extent));
       } else if (program_.at(buffer).role == Role::kTemp) {
-        return Finding{f, fmt::format("'{}' reads '{}', which no family before it writes", family(f).name,
-                                      bufferName(buffer))};
+        return errorAt(family(f), fmt::format("'{}' reads '{}', which no family before it writes",
+                                              family(f).name, bufferName(buffer)));
       }
     }
     for (const auto& [producer, scope] : producers)
-      if (auto finding = join(f, producer, scope)) return finding;
+      if (auto error = join(f, producer, scope)) return error;
     if (family(f).waits.size() > kMaxLinks)
-      return Finding{f, fmt::format("'{}' would wait for {} events, expected at most {}", family(f).name,
-                                    family(f).waits.size(), kMaxLinks)};
+      return errorAt(family(f), fmt::format("'{}' would wait for {} events, expected at most {}",
+                                            family(f).name, family(f).waits.size(), kMaxLinks));
     return std::nullopt;
   }
 
-  std::optional<Finding> join(uint32_t f, uint32_t producer, Scope needed) {
+  MaybeError join(uint32_t f, uint32_t producer, Scope needed) {
     const std::vector<Scope> covered = coverageOf(program_, table_, kind(f), family(f).waits);
     if (covered[producer] >= needed) return std::nullopt;
     std::optional<EventArray> event =
         eventBetween(program_, family(producer), kind(producer), waitingSpace(producer, kind(f)));
     if (!event)
-      return Finding{f,
+      return errorOf(f,
                      fmt::format("'{}' reads what '{}' writes, but no event leads from its space to this one",
                                  family(f).name, family(producer).name),
-                     producer, "the producer is here"};
+                     producer, "the producer is here");
     family(f).waits.push_back(addEvent(producer, std::move(*event)));
     return std::nullopt;
   }
@@ -157,14 +162,15 @@ class Planner {
     return id;
   }
 
-  std::optional<Finding> checkSignals(uint32_t f) const {
+  MaybeError checkSignals(uint32_t f) const {
     const size_t count = family(f).signals.size();
     if (count > kMaxLinks)
-      return Finding{f, fmt::format("'{}' would signal {} events, expected at most {}", family(f).name, count,
-                                    kMaxLinks)};
+      return errorAt(family(f), fmt::format("'{}' would signal {} events, expected at most {}",
+                                            family(f).name, count, kMaxLinks));
     if (isRemote(kind(f)) && count == 0)
-      return Finding{f, fmt::format("nothing reads what '{}' sends to other ranks, so nobody waits for it",
-                                    family(f).name)};
+      return errorAt(family(f),
+                     fmt::format("nothing reads what '{}' sends to other ranks, so nobody waits for it",
+                                 family(f).name));
     return std::nullopt;
   }
 
@@ -176,6 +182,9 @@ class Planner {
 
 }  // namespace
 
-Analyzed<TaskProgram> planEvents(TaskProgram program) { return Planner(std::move(program)).run(); }
+Expected<TaskProgram> insertEvents(TaskProgram program) {
+  if (!program.events.empty()) return Error{reportLine("", "error", "the program has events already")};
+  return Planner(std::move(program)).run();
+}
 
 }  // namespace sluice

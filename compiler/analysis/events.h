@@ -1,16 +1,15 @@
-// Event insertion: the event arrays of a program, and what each family waits for and signals, from its
+// insert-events: the event arrays of a program, and what each family waits for and signals, from its
 // families' operands alone.
 #pragma once
 
-#include "compiler/analysis/coverage.h"
 #include "compiler/analysis/finding.h"
 
 namespace sluice {
 
-// The program with its events, and the waits and signals of its families. `program` has spaces, buffers,
-// entries and families; in each entry a family stands after those whose buffers it reads. Finds: a read
-// before its write, two writers of a buffer in an entry, remote rows that nobody reads, more than two events
-// to wait for or to signal, spaces no event can join.
-Analyzed<TaskProgram> planEvents(TaskProgram program);
+// `program` has spaces, buffers, entries and families, cut into tiles, and no events; in each entry a family
+// stands after those whose buffers it reads. Errors, by the place of the family: a read before its write, two
+// writers of a buffer in an entry, remote rows that nobody reads, more than kMaxLinks events to wait for or
+// to signal, spaces no event can join; a program that has events.
+Expected<TaskProgram> insertEvents(TaskProgram program);
 
 }  // namespace sluice

@@ -1,5 +1,5 @@
-// Finding: why an analysis cannot go on, tied to the record it is about, so that a pass can point at the
-// source.
+// Finding: why an analysis of nodes cannot go on, tied to the node it is about, so that a pass can point at
+// the source. Families of a program carry their place themselves: errorAt() names it.
 //
 // Value type. Analyzed<T> is the result of an analysis or the first finding.
 #pragma once
@@ -7,14 +7,18 @@
 #include <cstddef>
 #include <limits>
 #include <string>
+#include <string_view>
 #include <variant>
+
+#include "runtime/base/expected.h"
+#include "runtime/program/program.h"
 
 namespace sluice {
 
 struct Finding {
   static constexpr size_t kNowhere = std::numeric_limits<size_t>::max();
 
-  size_t at = kNowhere;      // index of the node or family in the input of the analysis
+  size_t at = kNowhere;      // index of the node in the input of the analysis
   std::string message = {};  // lower case, no full stop
   size_t noteAt = kNowhere;
   std::string note = {};  // empty: none
@@ -22,5 +26,14 @@ struct Finding {
 
 template <class T>
 using Analyzed = std::variant<T, Finding>;
+
+// A line of an error report: "file:line:column: error: message", or "error: message" where `source`, the
+// place of a node, is empty. `severity` is "error" or "note".
+std::string reportLine(std::string_view source, std::string_view severity, std::string_view message);
+
+// The error about one family, by the place of its node.
+inline Error errorAt(const Family& family, std::string_view message) {
+  return Error{reportLine(family.source, "error", message)};
+}
 
 }  // namespace sluice

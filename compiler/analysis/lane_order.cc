@@ -8,17 +8,15 @@
 namespace sluice {
 namespace {
 
-constexpr std::array<std::string_view, 4> kNames = {"end", "begin", "end-grads", "begin-grads"};
-
 // The longest path of events that leads to each family; producers stand before consumers.
-std::vector<int32_t> depths(std::span<const LaneNode> families, size_t events) {
-  std::vector<int32_t> eventDepth(events, 0);
+std::vector<int32_t> depths(const TaskProgram& program) {
+  std::vector<int32_t> eventDepth(program.events.size(), 0);
   std::vector<int32_t> depth;
-  for (const LaneNode& family : families) {
+  for (const Family& family : program.families) {
     int32_t deepest = 0;
-    for (EventId wait : family.sync.waits) deepest = std::max(deepest, eventDepth[wait.value]);
+    for (EventId wait : family.waits) deepest = std::max(deepest, eventDepth[wait.value]);
     depth.push_back(deepest);
-    for (EventId signal : family.sync.signals)
+    for (EventId signal : family.signals)
       eventDepth[signal.value] = std::max(eventDepth[signal.value], deepest + 1);
   }
   return depth;
@@ -43,36 +41,32 @@ std::tuple<Group, int32_t, bool> placeOf(SpaceKind kind, int32_t depth, LaneRule
 
 }  // namespace
 
-std::string_view laneRuleName(LaneRule rule) { return kNames[static_cast<size_t>(rule)]; }
-
-std::optional<LaneRule> laneRuleFromName(std::string_view name) {
-  for (LaneRule rule : kLaneRules)
-    if (laneRuleName(rule) == name) return rule;
-  return std::nullopt;
-}
-
-std::vector<int32_t> rankFamilies(std::span<const LaneNode> families, size_t events,
-                                  std::span<const LaneRule> rules) {
-  const std::vector<int32_t> depth = depths(families, events);
-  uint32_t entries = 0;
-  for (const LaneNode& family : families) entries = std::max(entries, family.entry + 1);
-  std::vector<int32_t> priority(families.size(), 0);
-  for (uint32_t entry = 0; entry < entries; ++entry) {
+std::vector<int32_t> rankFamilies(const TaskProgram& program, std::span<const LaneRule> rules) {
+  const std::vector<int32_t> depth = depths(program);
+  std::vector<int32_t> priority(program.families.size(), 0);
+  for (uint32_t entry = 0; entry < program.entries.size(); ++entry) {
     const LaneRule rule = entry < rules.size() ? rules[entry] : LaneRule::kFromEnd;
     std::vector<std::pair<std::tuple<Group, int32_t, bool>, size_t>> order;
-    for (size_t f = 0; f < families.size(); ++f)
-      if (families[f].entry == entry) order.emplace_back(placeOf(families[f].space, depth[f], rule), f);
+    for (size_t f = 0; f < priority.size(); ++f) {
+      const Family& family = program.families[f];
+      if (family.entry.value == entry)
+        order.emplace_back(placeOf(program.at(family.space).kind, depth[f], rule), f);
+    }
     std::sort(order.begin(), order.end());
     for (size_t i = 0; i < order.size(); ++i) priority[order[i].second] = static_cast<int32_t>(i);
   }
   return priority;
 }
 
-std::vector<int32_t> rankFamilies(const TaskProgram& program, std::span<const LaneRule> rules) {
-  std::vector<LaneNode> nodes;
-  for (const Family& family : program.families)
-    nodes.push_back({family.entry.value, program.at(family.space).kind, {family.waits, family.signals}});
-  return rankFamilies(nodes, program.events.size(), rules);
+TaskProgram orderQueues(TaskProgram program, std::span<const LaneRule> rules) {
+  const std::vector<int32_t> priority = rankFamilies(program, rules);
+  for (Lane& lane : program.lanes)
+    for (const std::vector<TaskRecord>& seat : lane.seats)
+      if (!seat.empty()) {
+        lane.priority = priority[seat.front().family.value];
+        break;
+      }
+  return program;
 }
 
 }  // namespace sluice

@@ -1,19 +1,49 @@
 #include "compiler/analysis/lanes.h"
 
-namespace sluice {
+#include <fmt/format.h>
 
-Deal dealTasks(int32_t window, int32_t tiles, int32_t cores) {
+#include "compiler/analysis/cores.h"
+
+namespace sluice {
+namespace {
+
+constexpr int64_t kMaxTasks = 1 << 20;  // of a lane's window
+
+}  // namespace
+
+Deal dealTasks(FamilyId family, int32_t window, int32_t tiles, int32_t cores) {
   Deal deal;
   deal.seats.resize(static_cast<size_t>(cores));
   int32_t seat = 0;
   for (int32_t slot = 0; slot < window; ++slot)
     for (int32_t tile = 0; tile < tiles; ++tile) {
-      deal.seats[static_cast<size_t>(seat)].push_back(
-          {static_cast<uint32_t>(slot), static_cast<uint32_t>(tile)});
+      TaskRecord task;
+      task.family = family;
+      task.slot = static_cast<uint32_t>(slot);
+      task.tile = static_cast<uint32_t>(tile);
+      deal.seats[static_cast<size_t>(seat)].push_back(task);
       seat = seat + 1 == cores ? 0 : seat + 1;
     }
   deal.rotation = seat;
   return deal;
+}
+
+Expected<TaskProgram> assignCores(TaskProgram program, int32_t communicationCores) {
+  if (!program.lanes.empty()) return Error{reportLine("", "error", "the program has lanes already")};
+  for (uint32_t f = 0; f < program.families.size(); ++f) {
+    const Family& family = program.families[f];
+    const int32_t window = program.at(family.space).window;
+    const int64_t tasks = int64_t{family.tiles} * window;
+    if (tasks > kMaxTasks)
+      return errorAt(family, fmt::format("family '{}' has {} tasks in a window, expected at most {}: choose "
+                                         "larger tiles or a smaller window",
+                                         family.name, tasks, kMaxTasks));
+    const CoreRange cores = coresFor(program, family, communicationCores);
+    Deal deal = dealTasks(FamilyId{f}, window, family.tiles, cores.count);
+    program.lanes.push_back({family.name, family.entry, family.space, family.core, 0, deal.rotation,
+                             std::move(deal.seats), cores.first});
+  }
+  return program;
 }
 
 }  // namespace sluice

@@ -4,6 +4,9 @@
 #include <iterator>
 #include <optional>
 #include <utility>
+#include <vector>
+
+#include "compiler/analysis/memory_lifetimes.h"
 
 namespace sluice {
 namespace {
@@ -46,7 +49,8 @@ class Planner {
  public:
   explicit Planner(const TaskProgram& program) : program_(program), lifetimes_(program) {}
 
-  MemoryPlan run() {
+  // The homes of all buffers that the runtime owns, in the order of their regions.
+  std::vector<Home> run() const {
     std::vector<Home> homes;
     const Formula least = peakOfProgram(program_, lifetimes_);
     for (Extent extent : {Extent::kFixed, Extent::kTokens, Extent::kRows, Extent::kPairs, Extent::kExperts}) {
@@ -58,11 +62,23 @@ class Planner {
       const BufferId first = a.tenants.front().buffer, second = b.tenants.front().buffer;
       return unit(first) != unit(second) ? unit(first) > unit(second) : first < second;
     });
-    MemoryPlan plan;
-    plan.of.resize(program_.buffers.size());
-    plan.offsets.resize(program_.buffers.size());
-    for (const Home& home : homes) addRegion(home, plan);
-    return plan;
+    return homes;
+  }
+
+  // The region of a home, without its tenants.
+  Region regionOf(const Home& home) const {
+    const Buffer& first = program_.at(home.tenants.front().buffer);
+    Region region;
+    region.name = first.name;
+    region.extent = extentOf(first);
+    region.saved = first.role == Role::kSaved;
+    int64_t element = 1;
+    for (const Tenant& tenant : home.tenants) {
+      element = std::max<int64_t>(element, dtypeBytes(program_.at(tenant.buffer).type));
+      region.symmetric = region.symmetric || lifetimes_.isRemote(tenant.buffer);
+    }
+    region.stride = roundUp(home.stride, element);
+    return region;
   }
 
  private:
@@ -166,29 +182,24 @@ class Planner {
 
   int64_t unit(BufferId b) const { return bytesPerUnit(program_.at(b)); }
 
-  void addRegion(const Home& home, MemoryPlan& plan) const {
-    const Buffer& first = program_.at(home.tenants.front().buffer);
-    Region region;
-    region.name = first.name;
-    region.extent = extentOf(first);
-    region.saved = first.role == Role::kSaved;
-    int64_t element = 1;
-    for (const auto& [b, offset] : home.tenants) {
-      element = std::max<int64_t>(element, dtypeBytes(program_.at(b).type));
-      region.symmetric = region.symmetric || lifetimes_.isRemote(b);
-      plan.of[b.value] = RegionId{static_cast<uint32_t>(plan.regions.size())};
-      plan.offsets[b.value] = offset;
-    }
-    region.stride = roundUp(home.stride, element);
-    plan.regions.push_back(std::move(region));
-  }
-
   const TaskProgram& program_;
   Lifetimes lifetimes_;
 };
 
 }  // namespace
 
-MemoryPlan planMemory(const TaskProgram& program) { return Planner(program).run(); }
+Expected<TaskProgram> planMemory(TaskProgram program) {
+  if (!program.regions.empty()) return Error{reportLine("", "error", "the program has regions already")};
+  const Planner planner(program);
+  for (const Home& home : planner.run()) {
+    for (const Tenant& tenant : home.tenants) {
+      Buffer& buffer = program.buffers[tenant.buffer.value];
+      buffer.region = RegionId{static_cast<uint32_t>(program.regions.size())};
+      buffer.offset = tenant.offset;
+    }
+    program.regions.push_back(planner.regionOf(home));
+  }
+  return program;
+}
 
 }  // namespace sluice

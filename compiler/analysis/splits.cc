@@ -99,6 +99,12 @@ std::optional<Finding> agreeOnRows(std::span<const SplitNode> nodes, SplitSizes&
 
 }  // namespace
 
+SplitSizes withinLimits(const SplitSizes& sizes, int64_t ranks, int64_t maxTokens) {
+  const int64_t rows = (ranks * maxTokens + kRowUnit - 1) / kRowUnit * kRowUnit;
+  return {static_cast<int32_t>(std::min<int64_t>(sizes.rows, rows)),
+          static_cast<int32_t>(std::min<int64_t>(sizes.tokens, maxTokens)), sizes.groups};
+}
+
 Analyzed<SplitSizes> propagateSplits(std::span<const SplitNode> nodes, SplitSizes fallback) {
   SplitSizes sizes = fallback;
   if (auto finding = agreeOnRows(nodes, sizes)) return *finding;

@@ -31,6 +31,10 @@ struct SplitSizes {
   friend bool operator==(const SplitSizes&, const SplitSizes&) = default;
 };
 
+// Sizes that no graph declares, for one with these limits: a slot longer than all rows an expert can get, or
+// all tokens of a rank, only moves limits up.
+SplitSizes withinLimits(const SplitSizes& sizes, int64_t ranks, int64_t maxTokens);
+
 // The sizes of the program. Finds: two nodes that cut tokens differently, or rows by sizes of which neither
 // is a multiple of the other (with both places), a third size of rows, pieces of the larger one, a size that
 // is not a multiple of 16 (slots are rounded up to 16 rows).

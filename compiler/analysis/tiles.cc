@@ -1,13 +1,38 @@
 #include "compiler/analysis/tiles.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "runtime/program/op_table.h"
+#include "runtime/program/space_table.h"
 
 namespace sluice {
 namespace {
 
-constexpr int32_t kTileUnit = 16;  // kernels work on as many columns at once
+constexpr int32_t kTileUnit = 16;       // kernels work on as many columns at once
+constexpr int64_t kMaxTiles = 1 << 20;  // more make a table that nobody wants: larger tiles are the answer
+
+int32_t windowOf(const Space& space, const CutSizes& sizes, const Windows& windows) {
+  switch (space.kind) {
+    case SpaceKind::kTokens:
+      return windows.tokens;
+    case SpaceKind::kRows:
+      return windows.rows;
+    case SpaceKind::kSends:
+      return windows.sends;
+    case SpaceKind::kReturns:
+      return windows.returns;
+    case SpaceKind::kExperts:
+      return windows.experts;
+    case SpaceKind::kOnce:
+      return 1;
+    case SpaceKind::kGroups:
+      return static_cast<int32_t>(
+          std::max<int64_t>(1, int64_t{windows.rows} * sizes.slotRows / space.slotSize));
+  }
+  return 1;
+}
 
 }  // namespace
 
@@ -25,6 +50,34 @@ void cutTiles(OpKind op, bool wholeRows, const TileSizes& sizes, Tiling& tiling)
     const int32_t most = std::max(sizes.gmmColumns / info.weightParts, least);
     tiling.tileN = wholeRows || most >= tiling.n ? tiling.n : evenTile(tiling.n, most);
   }
+}
+
+void cutBy(const CutSizes& sizes, TaskProgram& program) {
+  for (Space& space : program.spaces) {
+    const SpaceKind cut = cutOf(space.kind);
+    if (cut == SpaceKind::kRows) space.slotSize = sizes.slotRows;
+    if (cut == SpaceKind::kTokens) space.slotSize = sizes.tokenSlot;
+  }
+  for (Family& family : program.families)
+    cutTiles(family.op, needsWholeRows(family), sizes.tiles, family.tiling);
+}
+
+Expected<TaskProgram> cutTasks(TaskProgram program, const CutSizes& sizes, const Windows& windows) {
+  cutBy(sizes, program);
+  for (Space& space : program.spaces) space.window = windowOf(space, sizes, windows);
+  std::string errors;
+  for (Family& family : program.families) {
+    const int64_t tiles = tilesOf(family.op, family.tiling);
+    if (tiles > kMaxTiles)
+      errors +=
+          (errors.empty() ? "" : "\n") +
+          errorAt(family, fmt::format("node '{}' has {} tiles, expected at most {}: choose larger tiles",
+                                      family.name, tiles, kMaxTiles))
+              .message;
+    family.tiles = static_cast<int32_t>(tiles);
+  }
+  if (!errors.empty()) return Error{std::move(errors)};
+  return program;
 }
 
 }  // namespace sluice

@@ -1,11 +1,12 @@
-// Family formation: how the output of an op is cut into tiles, from its shape and the target's tile sizes.
+// cut-tasks: the slots, windows and tiles of a program, from the shapes of its families and the sizes that
+// were chosen.
 //
-// A tile is at most the target's, and tiles of one dimension are even: the last is not a sliver.
+// A tile is at most the size given, and tiles of one dimension are even: the last is not a sliver.
 #pragma once
 
 #include <cstdint>
 
-#include "runtime/program/program.h"
+#include "compiler/analysis/finding.h"
 
 namespace sluice {
 
@@ -16,8 +17,23 @@ struct TileSizes {
   friend bool operator==(const TileSizes&, const TileSizes&) = default;
 };
 
-// More tiles make a table that nobody wants: larger tiles are the answer.
-inline constexpr int64_t kMaxTiles = 1 << 20;
+// The sizes by which a program is cut.
+struct CutSizes {
+  int32_t slotRows = 128;
+  int32_t tokenSlot = 32;
+  TileSizes tiles;
+  friend bool operator==(const CutSizes&, const CutSizes&) = default;
+};
+
+// How many slots of each space one run of a lane's table covers.
+struct Windows {
+  int32_t tokens = 32;
+  int32_t rows = 16;
+  int32_t sends = 64;
+  int32_t returns = 64;
+  int32_t experts = 1;
+  friend bool operator==(const Windows&, const Windows&) = default;
+};
 
 // The tile that cuts `length` evenly into tiles of at most `most`, a multiple of 16 where `most` is 16 or
 // more and the length allows. length, most >= 1.
@@ -27,5 +43,12 @@ int32_t evenTile(int32_t length, int32_t most);
 // gate and of up has tiles half as wide as the other products, since each is computed from as many columns of
 // both. `wholeRows`: one tile, as the gradient of a row's weight needs all columns.
 void cutTiles(OpKind op, bool wholeRows, const TileSizes& sizes, Tiling& tiling);
+
+// Slots and tilings of the program by these sizes. Groups keep theirs. `tiles` of families stay as they are.
+void cutBy(const CutSizes& sizes, TaskProgram& program);
+
+// `program` as form-tasks leaves it, cut by these sizes into slots, windows and tiles. The window of groups
+// has about as many rows as that of slots. Errors: families of more than 2^20 tiles, by their places.
+Expected<TaskProgram> cutTasks(TaskProgram program, const CutSizes& sizes, const Windows& windows);
 
 }  // namespace sluice

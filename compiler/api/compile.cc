@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string_view>
+#include <type_traits>
 
 #include "compiler/analysis/fusion.h"
 #include "compiler/api/choose.h"
@@ -16,12 +17,12 @@
 #include "compiler/api/pass_timer.h"
 #include "compiler/dialect/diagnostics.h"
 #include "compiler/dialect/moe.h"
-#include "compiler/dialect/task.h"
-#include "compiler/emit/emit.h"
 #include "compiler/export/graph_json.h"
 #include "compiler/graph/read_graph.h"
 #include "compiler/import/mlir_text.h"
+#include "compiler/passes/form_tasks.h"
 #include "compiler/passes/pipeline.h"
+#include "compiler/passes/split_nodes.h"
 #include "llvm/Support/MemoryBuffer.h"
 #include "llvm/Support/SourceMgr.h"
 #include "mlir/IR/BuiltinOps.h"
@@ -29,6 +30,7 @@
 #include "mlir/IR/Verifier.h"
 #include "mlir/Parser/Parser.h"
 #include "mlir/Pass/PassManager.h"
+#include "runtime/program/text.h"
 #include "runtime/program/verify.h"
 
 namespace sluice {
@@ -144,8 +146,8 @@ class Stopwatch {
   const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
-// One compilation: a context, and the module in it. Every phase runs at most once. `text`, if given, is the
-// content of the graph file, which is then not read.
+// One compilation: a context, the module in it, and the program that it becomes. Every phase runs at most
+// once. `text`, if given, is the content of the graph file, which is then not read.
 class Compilation {
  public:
   Compilation(const std::string& path, const Target& target, const CompileOptions& options,
@@ -157,7 +159,7 @@ class Compilation {
         context_(std::make_shared<mlir::MLIRContext>(mlir::MLIRContext::Threading::DISABLED)),
         report_(*context_, path) {
     context_->printOpOnDiagnostic(false);
-    context_->loadDialect<moe::MoeDialect, task::TaskDialect>();
+    context_->loadDialect<moe::MoeDialect>();
   }
 
   Status run(const std::string& stopAfter) {
@@ -168,26 +170,9 @@ class Compilation {
     if (!isMlir && !path_.ends_with(".json"))
       return Error{fmt::format("{}: error: is neither .json nor .mlir", path_)};
     if (Status status = read(isMlir); !status) return status;
-    PipelineOptions pipeline = {.optionLine = optionLine(options_),
-                                .graphHash = hashOf(*module_),
-                                .stopAfter = stopAfter,
-                                .trainable = trainableOf(options_),
-                                .accumulate = options_.accumulate,
-                                .fuse = options_.fuse,
-                                .keep = options_.keep,
-                                .grads = options_.grads};
-    for (std::string_view phase : phaseNames()) {
-      if (!isGraphPhase(phase)) break;
-      mlir::PassManager passes(context_.get());
-      addGraphPhase(passes, phase, target_, pipeline);
-      if (Status status = run(passes); !status) return status;
-      if (phase == "differentiate") graph_ = snapshot();
-      if (phase == stopAfter) return {};
-    }
-    if (Status status = chooseSizesFor(pipeline); !status) return status;
-    mlir::PassManager passes(context_.get());
-    addTaskPhases(passes, target_, pipeline);
-    return run(passes);
+    graphHash_ = hashOf(*module_);
+    if (Status status = runGraphPhases(stopAfter); !status || isGraphPhase(stopAfter)) return status;
+    return runTaskPhases(stopAfter);
   }
 
   // The IR as it is.
@@ -198,28 +183,16 @@ class Compilation {
   // The IR after `differentiate`.
   const IrPointer& graph() const { return graph_; }
 
+  // What the last phase that ran has made.
+  std::string text() const { return program_ ? printProgram(*program_) : printed(*module_); }
+
   Expected<Compiled> finish() {
-    Expected<VerifiedProgram> verified = program();
-    if (!verified) return verified.error();
-    return Compiled{std::move(*verified),
-                    graph_,
-                    std::make_shared<const Ir>(context_, std::move(module_)),
-                    std::move(decisions_),
-                    std::move(times_),
-                    std::move(runs_)};
+    Expected<VerifiedProgram> verified = timed("verify", [&] { return verify(std::move(*program_)); });
+    if (!verified) return Error{fmt::format("{}: error: {}", path_, verified.error().message)};
+    return Compiled{std::move(*verified), graph_, std::move(decisions_), std::move(times_), std::move(runs_)};
   }
 
  private:
-  Expected<VerifiedProgram> program() {
-    const auto programs = llvm::to_vector(module_->getOps<task::ProgramOp>());
-    if (programs.size() != 1)
-      return Error{fmt::format("{}: error: found {} programs, expected 1", path_, programs.size())};
-    const Stopwatch watch(times_, "emit and verify");
-    Expected<VerifiedProgram> verified = verify(emitProgram(programs.front()));
-    if (!verified) return Error{fmt::format("{}: error: {}", path_, verified.error().message)};
-    return verified;
-  }
-
   Status read(bool isMlir) {
     const Stopwatch watch(times_, "read");
     ++runs_["read"];
@@ -234,19 +207,66 @@ class Compilation {
     return {};
   }
 
-  Status run(mlir::PassManager& passes) {
-    passes.addInstrumentation(std::make_unique<PassTimer>(&times_, runs_));
-    if (failed(passes.run(*module_))) return report_.error();
+  Status runGraphPhases(const std::string& stopAfter) {
+    const PipelineOptions pipeline = {.trainable = trainableOf(options_),
+                                      .accumulate = options_.accumulate,
+                                      .fuse = options_.fuse,
+                                      .keep = options_.keep,
+                                      .grads = options_.grads};
+    for (std::string_view phase : phaseNames()) {
+      if (!isGraphPhase(phase)) break;
+      if (phase == "propagate-splits")
+        for (auto graph : module_->getOps<moe::GraphOp>()) declared_ = declaredSlotsOf(graph);
+      mlir::PassManager passes(context_.get());
+      addGraphPhase(passes, phase, target_, pipeline);
+      passes.addInstrumentation(std::make_unique<PassTimer>(times_, runs_));
+      if (failed(passes.run(*module_))) return report_.error();
+      if (phase == "differentiate") graph_ = snapshot();
+      if (phase == stopAfter) break;
+    }
     return {};
   }
 
-  Status chooseSizesFor(PipelineOptions& pipeline) {
-    const Stopwatch watch(times_, "choose sizes");
-    Expected<Chosen> chosen = chooseTarget(*module_, target_, options_, pipeline, decisions_, runs_);
-    if (!chosen) return chosen.error();
-    target_ = std::move(chosen->target);
-    pipeline.laneRules = std::move(chosen->laneRules);
+  Status runTaskPhases(const std::string& stopAfter) {
+    const FormTasksOptions form = {.target = target_.name,
+                                   .optionLine = optionLine(options_),
+                                   .graphHash = graphHash_,
+                                   .cores = target_.cores,
+                                   .cubeCores = target_.cubeCores,
+                                   .vectorCores = target_.vectorCores};
+    if (Status status = take("form-tasks", [&] { return formTasks(*module_, form); }); !status) return status;
+    if (stopAfter == "form-tasks") return {};
+    const Expected<TaskOptions> chosen = timed("choose sizes", [&] {
+      return chooseTaskOptions(*program_, declared_, target_, options_, decisions_);
+    });
+    if (!chosen) return located(chosen.error());
+    for (const TaskPhase& phase : taskPhases()) {
+      const auto run = [&] { return phase.run(std::move(*program_), *chosen); };
+      if (Status status = take(phase.name, run); !status) return status;
+      if (phase.name == stopAfter) break;
+    }
     return {};
+  }
+
+  // Runs a phase that makes the program, or makes it anew.
+  template <class Run>
+  Status take(std::string_view phase, const Run& run) {
+    ++runs_[std::string(phase)];
+    Expected<TaskProgram> made = timed(phase, run);
+    if (!made) return located(made.error());
+    program_ = std::move(*made);
+    return {};
+  }
+
+  template <class Run>
+  std::invoke_result_t<Run> timed(std::string_view phase, const Run& run) {
+    const Stopwatch watch(times_, std::string(phase));
+    return run();
+  }
+
+  // With the path of the graph where the error has no place.
+  Error located(const Error& error) const {
+    return error.message.starts_with("error:") ? Error{path_ + ": " + error.message} : error;
   }
 
   std::vector<PhaseTime> times_;
@@ -254,12 +274,15 @@ class Compilation {
   std::vector<Decision> decisions_;
   const std::string path_;
   const std::optional<std::string_view> text_;
-  Target target_;
+  const Target target_;
   const CompileOptions options_;
   const std::shared_ptr<mlir::MLIRContext> context_;
   DiagnosticReport report_;
   Module module_;
+  uint64_t graphHash_ = 0;
   IrPointer graph_;
+  DeclaredSlots declared_;
+  std::optional<TaskProgram> program_;
 };
 
 }  // namespace
@@ -309,7 +332,7 @@ Expected<std::string> lower(const std::string& path, const Target& target, const
         fmt::format("error: unknown phase '{}', expected one of {}", stopAfter, fmt::join(phases, ", "))};
   Compilation compilation(path, target, options);
   if (Status status = compilation.run(stopAfter); !status) return status.error();
-  return printIr(*compilation.snapshot());
+  return compilation.text();
 }
 
 }  // namespace sluice

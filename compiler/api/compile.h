@@ -60,7 +60,7 @@ Expected<TaskProgram> compile(const std::string& path, const Target& target, con
 Expected<TaskProgram> compileText(std::string_view text, const std::string& name, const Target& target,
                                   const CompileOptions& options);
 
-// IR after a phase; ir.h.
+// The graph as IR; ir.h.
 struct Ir;
 using IrPointer = std::shared_ptr<const Ir>;
 
@@ -68,10 +68,9 @@ using IrPointer = std::shared_ptr<const Ir>;
 struct Compiled {
   VerifiedProgram program;
   IrPointer graph;  // what it was compiled from, with derived entries
-  IrPointer tasks;  // after the last phase
   std::vector<Decision> decisions;
   std::vector<PhaseTime> times;     // in order
-  std::map<std::string, int> runs;  // how often each pass ran, also to choose sizes; "read" is no pass
+  std::map<std::string, int> runs;  // how often each pass and phase ran, and "read"
 };
 
 // As compile().
@@ -88,7 +87,8 @@ Expected<std::string> graphFileOf(const Ir& graph, const std::string& path);
 // IR as text.
 std::string printIr(const Ir& ir);
 
-// The IR after the phase `stopAfter` (one of phaseNames(); empty: the last), as text.
+// What the phase `stopAfter` (one of phaseNames(); empty: the last) has made: IR after a phase of the graph,
+// else the text of a program, which parseProgram() reads.
 Expected<std::string> lower(const std::string& path, const Target& target, const CompileOptions& options,
                             const std::string& stopAfter);
 

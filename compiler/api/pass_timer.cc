@@ -12,7 +12,7 @@ void PassTimer::runAfterPass(mlir::Pass* pass, mlir::Operation*) {
   if (pass->getArgument().empty()) return;
   const std::chrono::duration<double> time = std::chrono::steady_clock::now() - start_;
   ++runs_[pass->getArgument().str()];
-  if (times_ != nullptr) times_->push_back({pass->getArgument().str(), time.count()});
+  times_.push_back({pass->getArgument().str(), time.count()});
 }
 
 }  // namespace sluice

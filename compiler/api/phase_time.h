@@ -6,7 +6,7 @@
 namespace sluice {
 
 struct PhaseTime {
-  std::string phase;  // a pass by its name, or what comes before and after the passes
+  std::string phase;  // a pass or a phase by its name, or what comes before, between and after them
   double seconds = 0;
 };
 

@@ -1,4 +1,4 @@
-// The words of activations in IR, for the attributes of both dialects.
+// The words of activations in IR, for the attributes of the dialect.
 #pragma once
 
 #include "mlir/IR/OpImplementation.h"

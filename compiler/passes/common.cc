@@ -1,5 +1,7 @@
 #include "compiler/passes/common.h"
 
+#include "mlir/IR/Diagnostics.h"
+
 namespace sluice {
 
 mlir::LogicalResult report(const Finding& finding, llvm::ArrayRef<mlir::Operation*> ops,
@@ -9,18 +11,6 @@ mlir::LogicalResult report(const Finding& finding, llvm::ArrayRef<mlir::Operatio
   if (finding.noteAt < ops.size() && !finding.note.empty())
     error.attachNote(ops[finding.noteAt]->getLoc()) << finding.note;
   return mlir::failure();
-}
-
-std::vector<mlir::Operation*> familyOps(task::ProgramOp program) {
-  std::vector<mlir::Operation*> ops;
-  for (auto entry : program.getOps<task::EntryOp>())
-    for (auto family : entry.getOps<task::FamilyOp>()) ops.push_back(family);
-  return ops;
-}
-
-std::vector<task::EntryOp> entryOps(task::ProgramOp program) {
-  const auto entries = program.getOps<task::EntryOp>();
-  return {entries.begin(), entries.end()};
 }
 
 }  // namespace sluice

@@ -3,20 +3,37 @@
 namespace sluice {
 namespace {
 
-// The run-time extents of `moe` have the numbers of `task`.
-static_assert(moe::MoeTensorType::kTokens == task::BufferOp::kTokens);
-static_assert(moe::MoeTensorType::kRows == task::BufferOp::kRows);
-static_assert(moe::MoeTensorType::kExperts == task::BufferOp::kExperts);
+DType dtypeOf(mlir::Type type) {
+  if (type.isBF16()) return DType::kBF16;
+  if (type.isF16()) return DType::kF16;
+  if (type.isInteger(32)) return DType::kI32;
+  if (type.isInteger(64)) return DType::kI64;
+  return DType::kF32;
+}
 
-moe::RouteOp routeOf(moe::EntryOp entry) {
-  const auto routes = entry.getOps<moe::RouteOp>();
-  return routes.empty() ? moe::RouteOp() : *routes.begin();
+// The run-time extents of `moe` have the negative numbers of those of programs.
+Dim dimOf(int64_t size) {
+  using Tensor = moe::MoeTensorType;
+  static_assert(Tensor::kTokens == -static_cast<int64_t>(Extent::kTokens));
+  static_assert(Tensor::kRows == -static_cast<int64_t>(Extent::kRows));
+  static_assert(Tensor::kExperts == -static_cast<int64_t>(Extent::kExperts));
+  return size >= 0 ? Dim{Extent::kFixed, size} : Dim{static_cast<Extent>(-size), 0};
+}
+
+Buffer bufferOf(mlir::Value value, std::string name, Role role, std::optional<llvm::StringRef> alias = {}) {
+  const auto type = llvm::cast<moe::MoeTensorType>(value.getType());
+  Buffer buffer;
+  buffer.name = std::move(name);
+  if (alias) buffer.alias = alias->str();
+  buffer.type = dtypeOf(type.getElementType());
+  for (int64_t size : type.getShape()) buffer.shape.push_back(dimOf(size));
+  buffer.role = role;
+  return buffer;
 }
 
 }  // namespace
 
-GraphBuffers::GraphBuffers(mlir::OpBuilder& builder, moe::GraphOp graph)
-    : builder_(builder), topK_(static_cast<int32_t>(graph.getTopK())) {
+GraphBuffers::GraphBuffers(moe::GraphOp graph) {
   graph.walk([&](mlir::Operation* op) {
     if (auto input = llvm::dyn_cast<moe::InputOp>(op)) reserved_.insert(input.getTensor());
     if (auto output = llvm::dyn_cast<moe::OutputOp>(op)) reserved_.insert(output.getTensor());
@@ -29,9 +46,7 @@ void GraphBuffers::enter(moe::EntryOp entry) {
     if (auto input = llvm::dyn_cast<moe::InputOp>(op)) {
       addInput(input);
     } else if (auto saved = llvm::dyn_cast<moe::SavedOp>(op)) {
-      names_[saved.getValue()] = saved.getTensor().str();
-    } else if (auto save = llvm::dyn_cast<moe::SaveOp>(op)) {
-      if (llvm::isa<moe::RoutingType>(save.getValue().getType())) routings_[save.getTensor()] = entry;
+      ids_[saved.getValue()] = byName_.lookup(saved.getTensor());
     } else if (auto node = llvm::dyn_cast<moe::NodeOp>(op); node && !llvm::isa<moe::RouteOp>(op)) {
       addResults(entry, node);
     }
@@ -39,60 +54,54 @@ void GraphBuffers::enter(moe::EntryOp entry) {
 }
 
 void GraphBuffers::addInput(moe::InputOp input) {
-  names_[input.getValue()] = input.getTensor().str();
-  if (taken_.contains(input.getTensor())) return;  // of an earlier entry
-  const moe::MoeTensorType type = llvm::cast<moe::MoeTensorType>(input.getValue().getType());
-  add(input.getTensor(), task::Role::input, type.getShape(), type.getElementType(), input.getAliasAttr(),
-      input.getLoc());
+  const auto known = byName_.find(input.getTensor());  // of an earlier entry
+  ids_[input.getValue()] =
+      known != byName_.end()
+          ? known->second
+          : add(bufferOf(input.getValue(), input.getTensor().str(), Role::kInput, input.getAlias()));
 }
 
 void GraphBuffers::addResults(moe::EntryOp entry, moe::NodeOp node) {
   for (mlir::OpResult result : node->getResults()) {
-    const auto type = llvm::cast<moe::MoeTensorType>(result.getType());
-    std::string name = moe::tensorName(result).str();
-    task::Role role = task::Role::temp;
-    mlir::StringAttr alias;
+    Buffer buffer = bufferOf(result, moe::tensorName(result).str(), Role::kTemp);
+    const auto goesTo = [&](auto user, Role role) {
+      if (!user) return;
+      buffer.name = user.getTensor().str();
+      buffer.role = role;
+      buffer.alias = user.getAlias().value_or("").str();
+    };
     for (mlir::Operation* user : result.getUsers()) {
-      if (auto output = llvm::dyn_cast<moe::OutputOp>(user)) {
-        name = output.getTensor().str();
-        role = task::Role::output;
-        alias = output.getAliasAttr();
-      } else if (auto save = llvm::dyn_cast<moe::SaveOp>(user)) {
-        name = save.getTensor().str();
-        role = task::Role::saved;
-        alias = save.getAliasAttr();
-      }
+      goesTo(llvm::dyn_cast<moe::OutputOp>(user), Role::kOutput);
+      goesTo(llvm::dyn_cast<moe::SaveOp>(user), Role::kSaved);
     }
-    if (role == task::Role::temp) {
-      if (name.empty()) name = node.getNode().str() + "." + std::to_string(result.getResultNumber());
-      names_[result] =
-          addTemp(entry.getSymName(), name, type.getShape(), type.getElementType(), node->getLoc());
-    } else {
-      names_[result] = name;
-      add(name, role, type.getShape(), type.getElementType(), alias, node->getLoc());
+    if (buffer.role == Role::kTemp) {
+      if (buffer.name.empty())
+        buffer.name = node.getNode().str() + "." + std::to_string(result.getResultNumber());
+      buffer.name = unusedName(entry.getSymName(), buffer.name);
     }
+    ids_[result] = add(std::move(buffer));
   }
 }
 
-std::string GraphBuffers::addTemp(llvm::StringRef entry, const std::string& name,
-                                  llvm::ArrayRef<int64_t> shape, mlir::Type type, mlir::Location location) {
-  const std::string unused = unusedName(entry, name);
-  add(unused, task::Role::temp, shape, type, {}, location);
-  return unused;
+BufferId GraphBuffers::addTemp(llvm::StringRef entry, const std::string& name, std::vector<Dim> shape,
+                               DType type) {
+  Buffer buffer;
+  buffer.name = unusedName(entry, name);
+  buffer.type = type;
+  buffer.shape = std::move(shape);
+  return add(std::move(buffer));
 }
 
-void GraphBuffers::add(llvm::StringRef name, task::Role role, llvm::ArrayRef<int64_t> shape, mlir::Type type,
-                       mlir::StringAttr alias, mlir::Location location) {
-  taken_.insert(name);
-  builder_.create<task::BufferOp>(location, builder_.getStringAttr(name),
-                                  task::RoleAttr::get(builder_.getContext(), role),
-                                  builder_.getDenseI64ArrayAttr(shape), mlir::TypeAttr::get(type),
-                                  mlir::StringAttr(), alias, mlir::IntegerAttr());
+BufferId GraphBuffers::add(Buffer buffer) {
+  const BufferId id{static_cast<uint32_t>(buffers_.size())};
+  byName_[buffer.name] = id;
+  buffers_.push_back(std::move(buffer));
+  return id;
 }
 
 std::string GraphBuffers::unusedName(llvm::StringRef entry, const std::string& name) const {
   const auto isFree = [&](const std::string& candidate) {
-    return !taken_.contains(candidate) && !reserved_.contains(candidate);
+    return !byName_.contains(candidate) && !reserved_.contains(candidate);
   };
   if (isFree(name)) return name;
   const std::string qualified = entry.str() + "." + name;
@@ -100,20 +109,6 @@ std::string GraphBuffers::unusedName(llvm::StringRef entry, const std::string& n
   int number = 2;
   while (!isFree(qualified + "." + std::to_string(number))) ++number;
   return qualified + "." + std::to_string(number);
-}
-
-mlir::StringAttr GraphBuffers::idsOf(moe::EntryOp entry) const {
-  const moe::RouteOp route = routeOf(entry);
-  return route ? mlir::StringAttr::get(route->getContext(), nameOf(moe::RouteOp(route).getIds()))
-               : mlir::StringAttr();
-}
-
-mlir::StringAttr GraphBuffers::routingOf(moe::EntryOp entry) const {
-  if (routeOf(entry)) return {};
-  for (auto saved : entry.getOps<moe::SavedOp>())
-    if (llvm::isa<moe::RoutingType>(saved.getValue().getType()))
-      if (moe::EntryOp source = routings_.lookup(saved.getTensor())) return source.getSymNameAttr();
-  return {};
 }
 
 }  // namespace sluice

@@ -4,7 +4,6 @@
 #include <memory>
 
 #include "compiler/dialect/moe.h"
-#include "compiler/dialect/task.h"
 #include "mlir/IR/BuiltinOps.h"
 #include "mlir/Pass/Pass.h"
 

@@ -1,5 +1,3 @@
-#include <algorithm>
-
 #include "compiler/passes/common.h"
 #include "compiler/passes/passes.h"
 #include "compiler/passes/split_nodes.h"
@@ -19,11 +17,9 @@ struct PropagateSplits : impl::PropagateSplitsBase<PropagateSplits> {
       if (failed(propagate(graph))) return signalPassFailure();
   }
 
-  // A slot longer than all rows an expert can get, or all tokens of a rank, only moves the limit up.
   SplitSizes fallback(moe::GraphOp graph) const {
-    const int64_t most = static_cast<int64_t>(graph.getRanks()) * static_cast<int64_t>(graph.getMaxTokens());
-    return {static_cast<int32_t>(std::min<int64_t>(rows, (most + 15) / 16 * 16)),
-            static_cast<int32_t>(std::min<int64_t>(tokens, static_cast<int64_t>(graph.getMaxTokens())))};
+    return withinLimits({rows, tokens, 0}, static_cast<int64_t>(graph.getRanks()),
+                        static_cast<int64_t>(graph.getMaxTokens()));
   }
 
   mlir::LogicalResult propagate(moe::GraphOp graph) {

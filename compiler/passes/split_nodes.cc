@@ -54,6 +54,15 @@ class Collector {
 
 SplitNodes splitNodesOf(moe::GraphOp graph) { return Collector().run(graph); }
 
+DeclaredSlots declaredSlotsOf(moe::GraphOp graph) {
+  DeclaredSlots declared;
+  for (const SplitNode& node : splitNodesOf(graph).nodes) {
+    if (node.rows != 0) declared.rows = declared.rows == 0 ? node.rows : std::min(declared.rows, node.rows);
+    if (node.tokens != 0) declared.tokens = node.tokens;
+  }
+  return declared;
+}
+
 std::vector<llvm::StringRef> resplitsOf(const SplitNodes& nodes, size_t i) {
   mlir::Operation* const op = nodes.ops[i];
   if (llvm::isa<moe::CombineOp>(op)) return {};

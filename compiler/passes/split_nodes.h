@@ -17,6 +17,13 @@ struct SplitNodes {
 // A tensor that an entry saved leads to its producer there.
 SplitNodes splitNodesOf(moe::GraphOp graph);
 
+// The sizes that nodes of a graph declare; 0: none does. Of two sizes of rows the smaller, that of slots.
+struct DeclaredSlots {
+  int32_t rows = 0;
+  int32_t tokens = 0;
+};
+DeclaredSlots declaredSlotsOf(moe::GraphOp graph);
+
 // Where nodes have splits: names of the nodes of its entry whose results node `i` reads, but which are cut
 // along another space, or into rows of another size, so that it waits for other slots of them than its own.
 // Empty for a combine: rows come back to their tokens by their own rules. In order, each once.

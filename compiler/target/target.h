@@ -8,7 +8,6 @@
 #include <string>
 
 #include "compiler/analysis/cost/rates.h"
-#include "compiler/analysis/cost/windows.h"
 #include "compiler/analysis/tiles.h"
 #include "runtime/base/expected.h"
 #include "runtime/program/program.h"

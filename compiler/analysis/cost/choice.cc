@@ -33,11 +33,11 @@ std::vector<int32_t> ladder(int32_t first, int64_t most) {
 
 class Chooser {
  public:
-  Chooser(CostProblem problem, const Rates& rates, const Expectation& expectation, const CostSizes& start,
+  Chooser(CostProblem problem, const Rates& rates, const Expectation& expectation, const CutSizes& start,
           const FixedSizes& fixed)
       : problem_(std::move(problem)),
         rates_(rates),
-        rows_(expectRows(expectation, problem_.step)),
+        rows_(expectRows(expectation, problem_.step())),
         sizes_(start),
         fixed_(fixed) {
     attempt(sizes_);
@@ -60,15 +60,15 @@ class Chooser {
   }
 
   // The best sizes by the model, the best first; what there is where none can be cut.
-  std::vector<CostSizes> candidates() const {
+  std::vector<CutSizes> candidates() const {
     return seen_.empty() ? std::vector{sizes_} : seen_.candidates(kMostCandidates);
   }
-  void take(const CostSizes& sizes) {
+  void take(const CutSizes& sizes) {
     sizes_ = sizes;
-    cutBy(sizes_, problem_);
+    cutBy(sizes_, problem_.program);
   }
 
-  const CostSizes& sizes() const { return sizes_; }
+  const CutSizes& sizes() const { return sizes_; }
   const CostProblem& problem() const { return problem_; }
   const ExpectedRows& rows() const { return rows_; }
   LayerCost cost() const { return costOf(problem_, rates_, rows_); }
@@ -79,58 +79,58 @@ class Chooser {
       out.push_back({"", what, fixed ? "declared in the graph or given by hand" : why, {}, size});
     };
     add(kDecidedRows, fixed_.slotRows, fmt::format("slots of {} rows", sizes_.slotRows),
-        why([](const CostSizes& s) { return int64_t{s.slotRows}; }, slotText));
-    if (has([](const CostFamily& f) { return isGmm(f); }))
+        why([](const CutSizes& s) { return int64_t{s.slotRows}; }, slotText));
+    if (has([](const Family& f) { return isGmm(f); }))
       add(kDecidedColumns, fixed_.tiles,
           fmt::format("tiles of at most {} columns of a product", sizes_.tiles.gmmColumns),
-          why([](const CostSizes& s) { return int64_t{s.tiles.gmmColumns}; }, columnText));
-    if (has([](const CostFamily& f) { return infoOf(f.op).isSum(); }))
+          why([](const CutSizes& s) { return int64_t{s.tiles.gmmColumns}; }, columnText));
+    if (has([](const Family& f) { return infoOf(f.op).isSum(); }))
       add(kDecidedGradTile, fixed_.tiles,
           fmt::format("tiles of at most {} of a weight gradient", gradText(sizes_)),
           why(
-              [](const CostSizes& s) {
+              [](const CutSizes& s) {
                 return int64_t{s.tiles.weightGradRows} << 32 | s.tiles.weightGradColumns;
               },
               gradText));
-    if (has([](const CostFamily& f) { return f.space == SpaceKind::kTokens; }))
+    if (has([&](const Family& f) { return problem_.spaceOf(f) == SpaceKind::kTokens; }))
       add(kDecidedTokens, fixed_.tokenSlot, fmt::format("slots of {} tokens", sizes_.tokenSlot),
-          why([](const CostSizes& s) { return int64_t{s.tokenSlot}; }, tokenText));
+          why([](const CutSizes& s) { return int64_t{s.tokenSlot}; }, tokenText));
     if (const std::string lighter = seen_.whyNotFastest(sizes_); !lighter.empty())
       out.push_back({"", sizesText(sizes_), lighter, {}, 0});
     return out;
   }
 
  private:
-  static bool isGmm(const CostFamily& family) { return infoOf(family.op).weightParts > 0; }
-  std::string why(const std::function<int64_t(const CostSizes&)>& valueOf,
-                  const std::function<std::string(const CostSizes&)>& text) const {
+  static bool isGmm(const Family& family) { return infoOf(family.op).weightParts > 0; }
+  std::string why(const std::function<int64_t(const CutSizes&)>& valueOf,
+                  const std::function<std::string(const CutSizes&)>& text) const {
     return seen_.why(sizes_, valueOf, text);
   }
-  static std::string slotText(const CostSizes& s) { return fmt::format("{} rows", s.slotRows); }
-  static std::string columnText(const CostSizes& s) { return fmt::format("{} columns", s.tiles.gmmColumns); }
-  static std::string tokenText(const CostSizes& s) { return fmt::format("{} tokens", s.tokenSlot); }
-  static std::string gradText(const CostSizes& s) {
+  static std::string slotText(const CutSizes& s) { return fmt::format("{} rows", s.slotRows); }
+  static std::string columnText(const CutSizes& s) { return fmt::format("{} columns", s.tiles.gmmColumns); }
+  static std::string tokenText(const CutSizes& s) { return fmt::format("{} tokens", s.tokenSlot); }
+  static std::string gradText(const CutSizes& s) {
     return fmt::format("{} x {}", s.tiles.weightGradRows, s.tiles.weightGradColumns);
   }
 
-  bool has(const std::function<bool(const CostFamily&)>& wanted) const {
-    return std::any_of(problem_.families.begin(), problem_.families.end(), wanted);
+  bool has(const std::function<bool(const Family&)>& wanted) const {
+    return std::any_of(problem_.program.families.begin(), problem_.program.families.end(), wanted);
   }
-  int64_t longest(const std::function<int64_t(const CostFamily&)>& length) const {
+  int64_t longest(const std::function<int64_t(const Family&)>& length) const {
     int64_t most = 1;
-    for (const CostFamily& family : problem_.families) most = std::max(most, length(family));
+    for (const Family& family : problem_.program.families) most = std::max(most, length(family));
     return most;
   }
 
   // What is given by hand is taken as it is, or refused where families are formed.
   bool fits() const {
     if (fixed_.tiles) return true;
-    return std::all_of(problem_.families.begin(), problem_.families.end(),
-                       [](const CostFamily& family) { return tilesOf(family) <= kMaxTableTasks; });
+    return std::all_of(problem_.program.families.begin(), problem_.program.families.end(),
+                       [](const Family& family) { return tilesOf(family) <= kMaxTableTasks; });
   }
 
-  void attempt(const CostSizes& sizes) {
-    cutBy(sizes, problem_);
+  void attempt(const CutSizes& sizes) {
+    cutBy(sizes, problem_.program);
     if (fits()) seen_.add(sizes, costOf(problem_, rates_, rows_));
   }
   void settle() {
@@ -147,12 +147,12 @@ class Chooser {
       }
     if (!fixed_.tiles)
       for (int32_t size :
-           ladder(64, longest([](const CostFamily& f) { return isGmm(f) ? 2 * int64_t{f.n} : 1; })))
+           ladder(64, longest([](const Family& f) { return isGmm(f) ? 2 * int64_t{f.tiling.n} : 1; })))
         columns.push_back(size);
-    const CostSizes start = sizes_;
+    const CutSizes start = sizes_;
     for (int32_t slot : slots)
       for (int32_t column : columns) {
-        CostSizes sizes = start;
+        CutSizes sizes = start;
         sizes.slotRows = slot;
         sizes.tiles.gmmColumns = column;
         attempt(sizes);
@@ -161,13 +161,14 @@ class Chooser {
 
   void chooseGradTile() {
     const auto ofGrad = [](int32_t Tiling::* length) {
-      return [length](const CostFamily& f) { return infoOf(f.op).isSum() ? int64_t{f.*length} : int64_t{0}; };
+      return
+          [length](const Family& f) { return infoOf(f.op).isSum() ? int64_t{f.tiling.*length} : int64_t{0}; };
     };
-    if (fixed_.tiles || !has([](const CostFamily& f) { return infoOf(f.op).isSum(); })) return;
-    const CostSizes start = sizes_;
+    if (fixed_.tiles || !has([](const Family& f) { return infoOf(f.op).isSum(); })) return;
+    const CutSizes start = sizes_;
     for (int32_t rows : ladder(64, longest(ofGrad(&Tiling::m))))
       for (int32_t columns : ladder(64, longest(ofGrad(&Tiling::n)))) {
-        CostSizes sizes = start;
+        CutSizes sizes = start;
         sizes.tiles.weightGradRows = rows;
         sizes.tiles.weightGradColumns = columns;
         attempt(sizes);
@@ -176,19 +177,19 @@ class Chooser {
 
   void chooseTokens() {
     if (fixed_.tokenSlot) return;
-    const CostSizes start = sizes_;
+    const CutSizes start = sizes_;
     for (int32_t tokens = 4; tokens <= 1 << 12; tokens *= 2) {
-      CostSizes sizes = start;
+      CutSizes sizes = start;
       sizes.tokenSlot = tokens;
       attempt(sizes);
-      if (tokens >= problem_.step.tokens) break;
+      if (tokens >= problem_.program.maxTokens) break;
     }
   }
 
   CostProblem problem_;
   const Rates& rates_;
   const ExpectedRows rows_;
-  CostSizes sizes_;
+  CutSizes sizes_;
   const FixedSizes fixed_;
   SeenSizes seen_;
   bool lighter_ = false;
@@ -200,60 +201,62 @@ std::string windowText(const Windows& w) {
 }
 
 // When the family runs, where its entry was replayed.
-std::string spanText(const ScheduleChoice& schedule, const CostFamily& family, size_t f) {
-  if (family.entry >= schedule.replays.size()) return {};
-  const Replay& replay = schedule.replays[family.entry];
+std::string spanText(const ScheduleChoice& schedule, const Family& family, size_t f) {
+  if (family.entry.value >= schedule.replays.size()) return {};
+  const Replay& replay = schedule.replays[family.entry.value];
   const ReplayedFamily& run = replay.families[f];
   if (run.tasks == 0) return {};
   return fmt::format("; replayed from {:.0f}% to {:.0f}% of the entry",
                      100 * run.firstStart / replay.replayed, 100 * run.lastEnd / replay.replayed);
 }
 
-void addFamilies(const CostProblem& problem, const LayerCost& cost, const ScheduleChoice& schedule,
+void addFamilies(const TaskProgram& program, const LayerCost& cost, const ScheduleChoice& schedule,
                  std::vector<Decision>& out) {
-  for (size_t f = 0; f < problem.families.size(); ++f) {
+  for (size_t f = 0; f < program.families.size(); ++f) {
     const FamilyCost& family = cost.families[f];
     if (family.tasks <= 0) continue;
     out.push_back(
-        {problem.families[f].name,
+        {program.families[f].name,
          fmt::format("about {:.0f} tasks a step of at most {}", family.tasks, timeText(family.longest)),
          fmt::format("{} of all cores: {:.0f}% products, {:.0f}% memory{}", timeText(family.seconds),
                      100 * family.product / family.seconds, 100 * family.memory / family.seconds,
-                     spanText(schedule, problem.families[f], f)),
-         problem.entries[problem.families[f].entry]});
+                     spanText(schedule, program.families[f], f)),
+         program.at(program.families[f].entry).name});
   }
 }
 
-std::string coresText(const CostProblem& problem) {
-  return problem.cubeCores == 0
-             ? fmt::format("{} cores", problem.cores)
-             : fmt::format("{} cube and {} vector cores", problem.cubeCores, problem.vectorCores);
+std::string coresText(const TaskProgram& program) {
+  return program.cubeCores == 0
+             ? fmt::format("{} cores", program.cores)
+             : fmt::format("{} cube and {} vector cores", program.cubeCores, program.vectorCores);
 }
 
 }  // namespace
 
 SizeChoice chooseSizes(CostProblem problem, const Rates& rates, const Expectation& expectation,
-                       const CostSizes& start, const FixedSizes& fixed, const Windows& windows) {
+                       const CutSizes& start, const FixedSizes& fixed, const Windows& windows) {
   Chooser chooser(std::move(problem), rates, expectation, start, fixed);
   chooser.run();
-  const std::vector<CostSizes> candidates = chooser.candidates();
+  const std::vector<CutSizes> candidates = chooser.candidates();
   ScheduleChoice schedule = chooseSchedule(chooser.problem(), rates, chooser.rows(), candidates);
   chooser.take(candidates[schedule.sizes]);
   const CostProblem& cut = chooser.problem();
   SizeChoice choice{chooser.sizes(), windows, std::move(schedule.laneRules), chooser.cost(), {}};
   choice.windows = chooseWindows(windows, cut, choice.cost);
   std::string entries;
-  for (size_t e = 0; e < cut.entries.size(); ++e)
-    entries += fmt::format("{}{} {}", e == 0 ? "" : ", ", cut.entries[e], timeText(choice.cost.entries[e]));
-  choice.decisions.push_back({"", fmt::format("tuned for {} routing", expectation.name),
-                              fmt::format("{} tokens a rank, {:.0f} rows at the busiest; expected on {}: {}",
-                                          cut.step.tokens, chooser.rows().rows, coresText(cut), entries)});
+  for (size_t e = 0; e < cut.program.entries.size(); ++e)
+    entries += fmt::format("{}{} {}", e == 0 ? "" : ", ", cut.program.entries[e].name,
+                           timeText(choice.cost.entries[e]));
+  choice.decisions.push_back(
+      {"", fmt::format("tuned for {} routing", expectation.name),
+       fmt::format("{} tokens a rank, {:.0f} rows at the busiest; expected on {}: {}", cut.program.maxTokens,
+                   chooser.rows().rows, coresText(cut.program), entries)});
   for (Decision& decision : chooser.decisions()) choice.decisions.push_back(std::move(decision));
   for (Decision& decision : schedule.decisions) choice.decisions.push_back(std::move(decision));
   choice.decisions.push_back({"", windowText(choice.windows),
                               "the deal goes on over windows, so that none changes the order; no more slots "
                               "than are expected, and a task for each core"});
-  addFamilies(cut, choice.cost, schedule, choice.decisions);
+  addFamilies(cut.program, choice.cost, schedule, choice.decisions);
   return choice;
 }
 

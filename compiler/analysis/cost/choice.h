@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "compiler/analysis/cost/cost.h"
-#include "compiler/analysis/cost/windows.h"
 #include "compiler/analysis/decision.h"
 #include "compiler/analysis/lane_order.h"
 
@@ -22,7 +21,7 @@ struct FixedSizes {
 };
 
 struct SizeChoice {
-  CostSizes sizes;
+  CutSizes sizes;
   Windows windows;
   std::vector<LaneRule> laneRules;  // by entry
   LayerCost cost;                   // of the families cut by `sizes`, in their order
@@ -32,6 +31,6 @@ struct SizeChoice {
 // `problem` may be cut by any sizes; `start` has the fixed sizes, and the others to begin with. `windows` are
 // those of the target.
 SizeChoice chooseSizes(CostProblem problem, const Rates& rates, const Expectation& expectation,
-                       const CostSizes& start, const FixedSizes& fixed, const Windows& windows);
+                       const CutSizes& start, const FixedSizes& fixed, const Windows& windows);
 
 }  // namespace sluice

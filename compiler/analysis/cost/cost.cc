@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "compiler/analysis/cost/task.h"
-#include "compiler/analysis/events.h"
 #include "runtime/program/op_table.h"
 #include "runtime/program/space_table.h"
 
@@ -21,62 +20,59 @@ struct Batch {
   double reuse = 1;  // tasks that read the same weight one after the other
 };
 
-std::vector<Batch> batchesOf(const CostProblem& problem, const CostFamily& family, const ExpectedRows& rows) {
+// Of an expert with that many rows.
+double slotsOfExpert(const CostProblem& problem, SpaceKind space, double rows) {
+  if (infoOf(space).sums) return 1;
+  const int32_t slotRows = problem.slotSize(SpaceKind::kRows);
+  const double slots = slotsOf(rows, slotRows);
+  if (space != SpaceKind::kGroups) return slots;
+  // as few groups of whole slots as the size allows, equal to a slot
+  return std::ceil(slots / std::max(1, problem.slotSize(SpaceKind::kGroups) / slotRows));
+}
+
+// Each border between two ranks cuts a slot once more.
+double piecesOf(const CostProblem& problem, const ExpectedRows& rows) {
+  const double borders = problem.program.ranks - 1;
+  double pieces = 0;
+  for (const ExpertGroup& group : rows.groups)
+    pieces += group.experts *
+              std::min(std::ceil(group.rows), slotsOfExpert(problem, SpaceKind::kRows, group.rows) + borders);
+  return pieces;
+}
+
+std::vector<Batch> batchesOf(const CostProblem& problem, const Family& family, const ExpectedRows& rows) {
+  const SpaceKind space = problem.spaceOf(family);
   const double tiles = static_cast<double>(tilesOf(family));
-  const double tokens = static_cast<double>(problem.step.tokens);
   std::vector<Batch> batches;
-  switch (family.space) {
-    case SpaceKind::kGroups:  // as few groups of whole slots as the size allows, equal to a slot
-      for (const ExpertGroup& group : rows.groups)
-        if (const double slots = slotsOf(group.rows, problem.slotRows); slots > 0) {
-          const double groups = std::ceil(slots / std::max(1, problem.groupRows / problem.slotRows));
-          batches.push_back({group.experts * groups * tiles, group.rows / groups, groups});
-        }
-      break;
-    case SpaceKind::kRows:
-      for (const ExpertGroup& group : rows.groups)
-        if (const double slots = slotsOf(group.rows, problem.slotRows); slots > 0)
-          batches.push_back({group.experts * slots * tiles, group.rows / slots, slots});
-      break;
-    case SpaceKind::kSends:
-    case SpaceKind::kReturns: {
-      // Each border between two ranks cuts a slot once more.
-      double pieces = 0;
-      for (const ExpertGroup& group : rows.groups)
-        pieces +=
-            group.experts * std::min(std::ceil(group.rows), slotsOf(group.rows, problem.slotRows) +
-                                                                static_cast<double>(problem.step.ranks - 1));
-      if (pieces > 0) batches.push_back({pieces, rows.rows / pieces, 1});
-      break;
-    }
-    case SpaceKind::kTokens:
-      if (const double slots = slotsOf(tokens, problem.tokenSlot); slots > 0)
-        batches.push_back({slots * tiles, tokens / slots, slots});
-      break;
-    case SpaceKind::kExperts:
-      for (const ExpertGroup& group : rows.groups) batches.push_back({group.experts * tiles, group.rows, 1});
-      break;
-    case SpaceKind::kOnce:
-      batches.push_back({tiles, tokens, 1});
-      break;
+  if (isRemote(space)) {
+    const double pieces = piecesOf(problem, rows);
+    if (pieces > 0) batches.push_back({pieces, rows.rows / pieces, 1});
+  } else if (infoOf(space).dense) {
+    const double tokens = problem.program.maxTokens;
+    const double slots = infoOf(space).sums ? 1 : slotsOf(tokens, problem.slotSize(space));
+    if (slots > 0) batches.push_back({slots * tiles, tokens / slots, slots});
+  } else {
+    for (const ExpertGroup& group : rows.groups)
+      if (const double slots = slotsOfExpert(problem, space, group.rows); slots > 0)
+        batches.push_back({group.experts * slots * tiles, group.rows / slots, slots});
   }
   return batches;
 }
 
-FamilyCost familyCost(const CostProblem& problem, const CostFamily& family, const TaskRates& rates,
+FamilyCost familyCost(const CostProblem& problem, const Family& family, const TaskRates& rates,
                       const ExpectedRows& rows) {
   FamilyCost cost;
   for (const Batch& batch : batchesOf(problem, family, rows)) {
-    const TaskCost task = taskCost(family, batch.rows, batch.reuse, rates);
+    const TaskCost task = taskCost(problem.program, family, batch.rows, batch.reuse, rates);
     cost.tasks += batch.tasks;
     cost.longest = std::max(cost.longest, task.seconds());
     cost.seconds += batch.tasks * task.seconds();
     cost.product += batch.tasks * task.product;
     cost.memory += batch.tasks * task.memory;
   }
-  if (isRemote(family.space)) {
-    const double ranks = static_cast<double>(problem.step.ranks);
-    cost.link = rows.rows * (ranks - 1) / ranks * family.n * 2;
+  if (isRemote(problem.spaceOf(family))) {
+    const double ranks = problem.program.ranks;
+    cost.link = rows.rows * (ranks - 1) / ranks * family.tiling.n * 2;
   }
   return cost;
 }
@@ -95,10 +91,8 @@ double doubt(const FamilyCost& cost, double cores) { return cost.longest * (1 - 
 
 // At the end of a chain its last slots are alone, about two at a time: a step of them keeps as many cores
 // busy as they have tiles.
-double chainEnd(const CostFamily& family, const FamilyCost& cost, double cores) {
-  if (family.space != SpaceKind::kRows && family.space != SpaceKind::kGroups &&
-      family.space != SpaceKind::kReturns)
-    return 0;
+double chainEnd(const Family& family, SpaceKind space, const FamilyCost& cost, double cores) {
+  if (space != SpaceKind::kRows && space != SpaceKind::kGroups && space != SpaceKind::kReturns) return 0;
   return cost.longest *
          std::max(0.0, 1 - std::min(cost.tasks, 2 * static_cast<double>(tilesOf(family))) / cores);
 }
@@ -117,15 +111,15 @@ double entryCost(const CostProblem& problem, uint32_t entry, const Rates& rates,
   std::vector<PoolCost> costs(pools.size());
   double link = 0;
   for (size_t f = 0; f < families.size(); ++f) {
-    const CostFamily& family = problem.families[f];
-    if (family.entry != entry) continue;
-    const size_t pool = poolOf(pools, family);
+    const Family& family = problem.program.families[f];
+    if (family.entry.value != entry) continue;
+    const size_t pool = poolOf(pools, problem, family);
     const double cores = pools[pool].cores;
     costs[pool].busy += families[f].seconds / cores;
     costs[pool].rest += uneven(families[f], cores) + doubt(families[f], cores);
-    costs[pool].chain += chainEnd(family, families[f], cores);
+    costs[pool].chain += chainEnd(family, problem.spaceOf(family), families[f], cores);
     link += families[f].link;
-    if (infoOf(family.space).sums) costs[pool].fill += families[f].seconds / cores;
+    if (infoOf(problem.spaceOf(family)).sums) costs[pool].fill += families[f].seconds / cores;
   }
   PoolCost most;
   double chain = 0;
@@ -138,86 +132,51 @@ double entryCost(const CostProblem& problem, uint32_t entry, const Rates& rates,
   return std::max(most.busy, link / rates.link.bandwidth) + most.rest + chain + latency;
 }
 
-// As insert-events does it. What it cannot join is reported there.
-void addEvents(const TaskProgram& program, CostProblem& problem) {
-  Analyzed<TaskProgram> planned = planEvents(program);
-  auto* plan = std::get_if<TaskProgram>(&planned);
-  if (plan == nullptr) return;
-  problem.events = std::move(plan->events);
-  for (size_t f = 0; f < problem.families.size(); ++f)
-    problem.families[f].sync = {plan->families[f].waits, plan->families[f].signals};
-}
-
 }  // namespace
 
-CostProblem costProblemOf(const TaskProgram& program) {
-  CostProblem problem;
-  problem.step = {program.ranks, program.experts, program.topK, program.maxTokens};
-  problem.cores = program.cores;
-  problem.cubeCores = program.cubeCores;
-  problem.vectorCores = program.vectorCores;
-  for (const Space& space : program.spaces) {
-    if (space.kind == SpaceKind::kRows) problem.slotRows = space.slotSize;
-    if (space.kind == SpaceKind::kTokens) problem.tokenSlot = space.slotSize;
-    if (space.kind == SpaceKind::kGroups) problem.groupRows = space.slotSize;
-  }
-  for (const Entry& entry : program.entries) problem.entries.push_back(entry.name);
-  for (const Family& family : program.families) {
-    CostFamily out;
-    static_cast<Tiling&>(out) = family.tiling;
-    out.name = family.name;
-    out.entry = family.entry.value;
-    out.op = family.op;
-    out.space = program.at(family.space).kind;
-    out.core = family.core;
-    out.wholeRows = needsWholeRows(family);
-    if (infoOf(family.op).isSum() && has(family.writes, 0))
-      out.resultBytes = static_cast<int32_t>(dtypeBytes(program.at(family.writes[0]).type));
-    problem.families.push_back(std::move(out));
-  }
-  addEvents(program, problem);
-  return problem;
+int32_t CostProblem::slotSize(SpaceKind space) const {
+  const Space* found = findSpace(program, space);
+  return found == nullptr ? 0 : found->slotSize;
+}
+
+StepShape CostProblem::step() const {
+  return {program.ranks, program.experts, program.topK, program.maxTokens};
 }
 
 std::vector<CorePool> poolsOf(const CostProblem& problem) {
-  if (problem.cubeCores == 0) return {{CoreKind::kUnified, false, problem.cores}};
+  const TaskProgram& program = problem.program;
+  if (program.cubeCores == 0) return {{CoreKind::kUnified, false, program.cores}};
   std::vector<CorePool> pools = {
-      {CoreKind::kCube, false, problem.cubeCores},
-      {CoreKind::kVector, false, problem.vectorCores - problem.communicationCores}};
+      {CoreKind::kCube, false, program.cubeCores},
+      {CoreKind::kVector, false, program.vectorCores - problem.communicationCores}};
   if (problem.communicationCores > 0) pools.push_back({CoreKind::kVector, true, problem.communicationCores});
   return pools;
 }
 
-size_t poolOf(const std::vector<CorePool>& pools, const CostFamily& family) {
+size_t poolOf(const std::vector<CorePool>& pools, const CostProblem& problem, const Family& family) {
   if (pools.size() == 1) return 0;
   if (family.core == CoreKind::kCube) return 0;
-  return isRemote(family.space) ? pools.size() - 1 : 1;
+  return isRemote(problem.spaceOf(family)) ? pools.size() - 1 : 1;
 }
 
-int32_t coresOfKind(const CostProblem& problem, const CostFamily& family) {
-  if (problem.cubeCores == 0) return std::max(1, problem.cores);
-  return std::max(1, family.core == CoreKind::kCube ? problem.cubeCores : problem.vectorCores);
+int32_t coresOfKind(const CostProblem& problem, const Family& family) {
+  return std::max(1, problem.program.coresOf(family.core));
 }
 
-int64_t tilesOf(const CostFamily& family) { return std::max<int64_t>(1, tilesOf(family.op, family)); }
-
-void cutBy(const CostSizes& sizes, CostProblem& problem) {
-  problem.slotRows = sizes.slotRows;
-  problem.tokenSlot = sizes.tokenSlot;
-  for (CostFamily& family : problem.families) cutTiles(family.op, family.wholeRows, sizes.tiles, family);
-}
+int64_t tilesOf(const Family& family) { return std::max<int64_t>(1, tilesOf(family.op, family.tiling)); }
 
 LayerCost costOf(const CostProblem& problem, const Rates& rates, const ExpectedRows& rows) {
+  const TaskProgram& program = problem.program;
   LayerCost cost;
-  for (const CostFamily& family : problem.families)
+  for (const Family& family : program.families)
     cost.families.push_back(
         familyCost(problem, family, TaskRates(rates, coresOfKind(problem, family)), rows));
-  for (uint32_t entry = 0; entry < problem.entries.size(); ++entry) {
+  for (uint32_t entry = 0; entry < program.entries.size(); ++entry) {
     cost.entries.push_back(entryCost(problem, entry, rates, cost.families));
     cost.seconds += cost.entries.back();
   }
   for (const FamilyCost& family : cost.families) cost.busy += family.seconds;
-  cost.busy /= std::max(1, problem.cubeCores > 0 ? problem.cubeCores + problem.vectorCores : problem.cores);
+  cost.busy /= std::max(1, program.cubeCores > 0 ? program.cubeCores + program.vectorCores : program.cores);
   return cost;
 }
 

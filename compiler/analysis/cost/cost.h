@@ -16,42 +16,22 @@
 
 #include "compiler/analysis/cost/rates.h"
 #include "compiler/analysis/cost/routing.h"
-#include "compiler/analysis/lane_order.h"
 #include "compiler/analysis/tiles.h"
 #include "runtime/program/program.h"
 
 namespace sluice {
 
-// A family as the model sees it: what its tiling says, where it runs and what it waits for.
-struct CostFamily : Tiling {
-  std::string name;
-  uint32_t entry = 0;
-  OpKind op = OpKind::kGmm;
-  SpaceKind space = SpaceKind::kRows;
-  CoreKind core = CoreKind::kUnified;
-  bool wholeRows = false;   // a fused gradient that needs all columns in one task
-  int32_t resultBytes = 2;  // of an element of a weight gradient
-  Sync sync;                // events of the problem
-  friend bool operator==(const CostFamily&, const CostFamily&) = default;
-};
-
+// What is costed: limits, spaces, buffers, entries, events and families of a program, whatever sizes it is
+// cut by. Lanes and regions are not looked at. Without events nothing can be said of what waits for what.
 struct CostProblem {
-  StepShape step;
-  int32_t cores = 1;  // unified ones; 0 where the next two are given
-  int32_t cubeCores = 0;
-  int32_t vectorCores = 0;
+  TaskProgram program;
   int32_t communicationCores = 0;  // of the vector cores, those that do nothing else; 0: all do all
-  int32_t slotRows = 16;
-  int32_t tokenSlot = 16;
-  int32_t groupRows = 0;  // rows of a group of slots; 0: there are none
-  std::vector<std::string> entries;
-  std::vector<EventArray> events;    // what families wait for; none where nothing can be said of that
-  std::vector<CostFamily> families;  // producers before consumers
-};
 
-// What the families of a program compute; its limits, slots and tiles. Its lanes and events are not looked
-// at: events are those that insert-events adds.
-CostProblem costProblemOf(const TaskProgram& program);
+  SpaceKind spaceOf(const Family& family) const { return program.at(family.space).kind; }
+  // Of a slot of that space; 0: the program has none.
+  int32_t slotSize(SpaceKind space) const;
+  StepShape step() const;
+};
 
 // Cores that run the same families: all of them where they are unified; else those of a kind, and apart from
 // them the vector cores that only communicate.
@@ -63,22 +43,13 @@ struct CorePool {
 std::vector<CorePool> poolsOf(const CostProblem& problem);
 
 // Which of them runs the family.
-size_t poolOf(const std::vector<CorePool>& pools, const CostFamily& family);
+size_t poolOf(const std::vector<CorePool>& pools, const CostProblem& problem, const Family& family);
 
 // Cores of the family's kind, at least 1.
-int32_t coresOfKind(const CostProblem& problem, const CostFamily& family);
+int32_t coresOfKind(const CostProblem& problem, const Family& family);
 
-// Tasks of a family for each slot of its space.
-int64_t tilesOf(const CostFamily& family);
-
-// The same families cut by these sizes, as form-tasks cuts them.
-struct CostSizes {
-  int32_t slotRows = 128;
-  int32_t tokenSlot = 32;
-  TileSizes tiles;
-  friend bool operator==(const CostSizes&, const CostSizes&) = default;
-};
-void cutBy(const CostSizes& sizes, CostProblem& problem);
+// Tasks of a family for each slot of its space, by its tiling.
+int64_t tilesOf(const Family& family);
 
 struct FamilyCost {
   double tasks = 0;    // of one step at the busiest rank
@@ -90,7 +61,7 @@ struct FamilyCost {
 };
 
 struct LayerCost {
-  std::vector<FamilyCost> families;  // as in the problem
+  std::vector<FamilyCost> families;  // by FamilyId
   std::vector<double> entries;       // seconds
   double seconds = 0;                // of all entries
   double busy = 0;                   // of `seconds`: what a core works on average

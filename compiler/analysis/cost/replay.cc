@@ -80,8 +80,10 @@ class Replayer {
   }
 
  private:
+  const TaskProgram& program() const { return problem_.program; }
+
   void addCounters() {
-    for (const EventArray& event : problem_.events) {
+    for (const EventArray& event : program().events) {
       firstCounter_.push_back(static_cast<int64_t>(counters_.size()));
       const bool mine = event.entry.value == entry_;
       counters_.resize(
@@ -92,13 +94,13 @@ class Replayer {
 
   // A counter ends at the sum of what its producers add (docs/SCHEDULE.md, R4).
   void addRuns() {
-    replay_.families.resize(problem_.families.size());
-    for (size_t f = 0; f < problem_.families.size(); ++f) {
-      const CostFamily& family = problem_.families[f];
-      if (family.entry != entry_) continue;
+    replay_.families.resize(program().families.size());
+    for (size_t f = 0; f < replay_.families.size(); ++f) {
+      const Family& family = program().families[f];
+      if (family.entry.value != entry_) continue;
       FamilyRun run{f, tilesOf(family), 0, {}};
       const TaskRates rates(rates_, coresOfKind(problem_, family));
-      const int64_t slots = liveSlots(step_.tables, family.space);
+      const int64_t slots = liveSlots(step_.tables, problem_.spaceOf(family));
       for (int64_t slot = 0; slot < slots; ++slot) {
         run.slots.push_back(slotRun(family, slot, rates));
         for (int64_t signal : run.slots.back().signals)
@@ -114,31 +116,29 @@ class Replayer {
     }
   }
 
-  SlotRun slotRun(const CostFamily& family, int64_t slot, const TaskRates& rates) const {
-    const ReplayView view = viewOf(problem_, step_, family.space, slot);
+  SlotRun slotRun(const Family& family, int64_t slot, const TaskRates& rates) const {
+    const SpaceKind space = problem_.spaceOf(family);
+    const ReplayView view = viewOf(problem_, step_, space, slot);
     SlotRun run;
-    run.seconds = taskCost(family, view.rows, view.reuse, rates).seconds();
-    if (isRemote(family.space)) run.amount = view.rows;
-    if (view.leaves) run.bytes = view.rows * family.n * kBf16;
+    run.seconds = taskCost(program(), family, view.rows, view.reuse, rates).seconds();
+    if (isRemote(space)) run.amount = view.rows;
+    if (view.leaves) run.bytes = view.rows * family.tiling.n * kBf16;
     const auto find = [&](const std::vector<EventId>& events, std::array<int64_t, 2>& out) {
       for (size_t i = 0; i < std::min<size_t>(events.size(), 2); ++i)
         out[i] = firstCounter_[events[i].value] +
-                 eventIndex(step_.tables, family.space, slot, problem_.events[events[i].value].space);
+                 eventIndex(step_.tables, space, slot, program().at(events[i]).space);
     };
-    find(family.sync.waits, run.waits);
-    find(family.sync.signals, run.signals);
+    find(family.waits, run.waits);
+    find(family.signals, run.signals);
     return run;
   }
 
   void addCores(LaneRule rule) {
-    std::vector<LaneNode> nodes;
-    for (const CostFamily& family : problem_.families)
-      nodes.push_back({family.entry, family.space, family.sync});
     const std::vector<int32_t> priority =
-        rankFamilies(nodes, problem_.events.size(), std::vector<LaneRule>(problem_.entries.size(), rule));
+        rankFamilies(program(), std::vector<LaneRule>(program().entries.size(), rule));
     lanes_.resize(pools_.size());
     for (size_t r = 0; r < runs_.size(); ++r)
-      lanes_[poolOf(pools_, problem_.families[runs_[r].family])].push_back(r);
+      lanes_[poolOf(pools_, problem_, program().families[runs_[r].family])].push_back(r);
     for (size_t p = 0; p < pools_.size(); ++p) {
       std::vector<size_t>& lanes = lanes_[p];
       std::sort(lanes.begin(), lanes.end(),
@@ -274,13 +274,14 @@ class Replayer {
 
 int32_t expertsToReplay(const CostProblem& problem, const ExpectedRows& rows, const LayerCost& cost,
                         int64_t mostTasks) {
-  if (problem.events.empty()) return 0;
+  const TaskProgram& program = problem.program;
+  if (program.events.empty()) return 0;
   const auto experts = static_cast<double>(rows.experts);
   double most = 1;
-  for (uint32_t entry = 0; entry < problem.entries.size(); ++entry) {
+  for (uint32_t entry = 0; entry < program.entries.size(); ++entry) {
     double tasks = 0;
-    for (size_t f = 0; f < problem.families.size(); ++f)
-      if (problem.families[f].entry == entry) tasks += cost.families[f].tasks;
+    for (size_t f = 0; f < program.families.size(); ++f)
+      if (program.families[f].entry.value == entry) tasks += cost.families[f].tasks;
     most = std::max(most, tasks);
   }
   return static_cast<int32_t>(std::min(experts, std::floor(experts * static_cast<double>(mostTasks) / most)));

@@ -45,7 +45,7 @@ struct Replay {
   int64_t tasks = 0;
   std::vector<ReplayedPool> pools;
   ReplayedWaits waits;
-  std::vector<ReplayedFamily> families;  // as in the problem; those of other entries have no tasks
+  std::vector<ReplayedFamily> families;  // by FamilyId; those of other entries have no tasks
 };
 
 // Experts of the rank to replay so that no entry runs more than `mostTasks`; 0 where one is too many, or the

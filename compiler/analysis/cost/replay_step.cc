@@ -5,6 +5,8 @@
 #include <numeric>
 #include <vector>
 
+#include "runtime/program/space_table.h"
+
 namespace sluice {
 namespace {
 
@@ -51,18 +53,19 @@ std::vector<int32_t> countsOf(const std::vector<int32_t>& rowsOfExperts, int32_t
 }  // namespace
 
 ReplayStep replayStepOf(const CostProblem& problem, const ExpectedRows& rows, int32_t experts) {
-  const auto ranks = static_cast<int32_t>(problem.step.ranks);
+  const int32_t ranks = problem.program.ranks, slotRows = problem.slotSize(SpaceKind::kRows),
+                tokenSlot = problem.slotSize(SpaceKind::kTokens),
+                groupRows = problem.slotSize(SpaceKind::kGroups);
   ReplayStep step;
   step.part = std::min(1.0, experts / static_cast<double>(std::max<int64_t>(1, rows.experts)));
   step.rank = ranks / 2;
   RoutingTables& tables = step.tables;
-  tables.tokens = static_cast<int32_t>(std::ceil(static_cast<double>(problem.step.tokens) * step.part));
-  tables.tokenSlots = (tables.tokens + problem.tokenSlot - 1) / problem.tokenSlot;
-  const bool grouped = problem.groupRows > problem.slotRows;
+  tables.tokens = static_cast<int32_t>(std::ceil(problem.program.maxTokens * step.part));
+  tables.tokenSlots = (tables.tokens + tokenSlot - 1) / tokenSlot;
   const RoutingShape shape{.ranks = ranks,
                            .experts = ranks * experts,
-                           .slotRows = problem.slotRows,
-                           .groupSlots = grouped ? problem.groupRows / problem.slotRows : 0};
+                           .slotRows = slotRows,
+                           .groupSlots = groupRows > slotRows ? groupRows / slotRows : 0};
   const std::vector<int32_t> counts = countsOf(pickExperts(rows, experts), ranks);
   buildReceived(shape, step.rank, {counts.data(), static_cast<size_t>(experts)}, tables);
   // the rank as far after this one as the source is before it
@@ -78,28 +81,21 @@ ReplayView viewOf(const CostProblem& problem, const ReplayStep& step, SpaceKind 
   const auto slotsOf = [&](int32_t expert) {
     return double(tables.expertSlots[static_cast<size_t>(expert)]);
   };
-  switch (kind) {
-    case SpaceKind::kRows:
-      return {double(tables.slots[at].rows), slotsOf(tables.slots[at].expert), false};
-    case SpaceKind::kSends:
-    case SpaceKind::kReturns: {
-      const Piece& piece = pieceOf(tables, kind, index);
-      return {double(piece.rows), 1, piece.peer != step.rank};
-    }
-    case SpaceKind::kExperts:
-      return {double(tables.expertRow[at + 1] - tables.expertRow[at]), 1, false};
-    case SpaceKind::kGroups: {
-      const SlotGroup& group = tables.groups[at];
-      return {double(group.rows), std::max(1.0, slotsOf(group.expert) / group.slots), false};
-    }
-    case SpaceKind::kTokens: {
-      const int32_t left = tables.tokens - static_cast<int32_t>(index) * problem.tokenSlot;
-      return {double(std::min(left, problem.tokenSlot)), double(tables.tokenSlots), false};
-    }
-    case SpaceKind::kOnce:
-      return {double(tables.tokens), 1, false};
+  if (isRemote(kind)) {
+    const Piece& piece = pieceOf(tables, kind, index);
+    return {double(piece.rows), 1, piece.peer != step.rank};
   }
-  return {};
+  if (infoOf(kind).dense) {
+    const int32_t size = infoOf(kind).sums ? tables.tokens : problem.slotSize(kind);
+    const int32_t left = tables.tokens - static_cast<int32_t>(index) * size;
+    return {double(std::min(left, size)), double(liveSlots(tables, kind)), false};
+  }
+  if (infoOf(kind).sums) return {double(tables.expertRow[at + 1] - tables.expertRow[at]), 1, false};
+  if (kind == SpaceKind::kGroups) {
+    const SlotGroup& group = tables.groups[at];
+    return {double(group.rows), std::max(1.0, slotsOf(group.expert) / group.slots), false};
+  }
+  return {double(tables.slots[at].rows), slotsOf(tables.slots[at].expert), false};
 }
 
 }  // namespace sluice

@@ -6,7 +6,7 @@
 #include <bit>
 #include <cmath>
 #include <limits>
-#include <map>
+#include <set>
 
 #include "compiler/analysis/cost/seen_sizes.h"
 #include "compiler/analysis/cost/time_text.h"
@@ -18,8 +18,6 @@ namespace {
 constexpr int64_t kMostTasks = 1 << 13;  // of an entry that is replayed
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
-
-bool isGrad(const CostFamily& family) { return infoOf(family.space).sums; }
 
 std::string ruleText(LaneRule rule, bool hasGrads) {
   const bool fromEnd = rule == LaneRule::kFromEnd || rule == LaneRule::kFromEndWithGrads;
@@ -57,26 +55,28 @@ std::string nextText(const std::string& what, double seconds, double chosen) {
 class Scheduler {
  public:
   Scheduler(CostProblem problem, const Rates& rates, const ExpectedRows& rows,
-            std::span<const CostSizes> candidates)
+            std::span<const CutSizes> candidates)
       : problem_(std::move(problem)), rates_(rates), rows_(rows), candidates_(candidates) {}
 
   ScheduleChoice run() {
-    choice_.laneRules.assign(problem_.entries.size(), LaneRule::kFromEnd);
+    choice_.laneRules.assign(entries().size(), LaneRule::kFromEnd);
     experts_ = expertsFor(0);
     if (experts_ >= 1) chooseSizes();
-    cutBy(candidates_[choice_.sizes], problem_);
+    cutBy(candidates_[choice_.sizes], problem_.program);
     if (experts_ >= 1) chooseRules();
-    if (choice_.replays.size() == problem_.entries.size()) return std::move(choice_);
+    if (choice_.replays.size() == entries().size()) return std::move(choice_);
     return {0,
-            std::vector<LaneRule>(problem_.entries.size(), LaneRule::kFromEnd),
+            std::vector<LaneRule>(entries().size(), LaneRule::kFromEnd),
             {},
             {{"", "lanes of all entries: " + ruleText(LaneRule::kFromEnd, true),
               "as docs/SCHEDULE.md has it; the step is too large to be replayed"}}};
   }
 
  private:
+  const std::vector<Entry>& entries() const { return problem_.program.entries; }
+
   int32_t expertsFor(size_t candidate) {
-    cutBy(candidates_[candidate], problem_);
+    cutBy(candidates_[candidate], problem_.program);
     return expertsToReplay(problem_, rows_, costOf(problem_, rates_, rows_), kMostTasks);
   }
 
@@ -86,7 +86,7 @@ class Scheduler {
     if (expertsFor(candidate) < experts_) return kNever;
     const ReplayStep step = replayStepOf(problem_, rows_, experts_);
     double seconds = 0;
-    for (uint32_t entry = 0; entry < problem_.entries.size(); ++entry) {
+    for (uint32_t entry = 0; entry < entries().size(); ++entry) {
       const std::optional<Replay> replay = replayEntry(problem_, entry, LaneRule::kFromEnd, rates_, step);
       if (!replay) return kNever;
       seconds += replay->seconds;
@@ -115,20 +115,19 @@ class Scheduler {
 
   void chooseRules() {
     const ReplayStep step = replayStepOf(problem_, rows_, experts_);
-    for (uint32_t entry = 0; entry < problem_.entries.size(); ++entry)
+    for (uint32_t entry = 0; entry < entries().size(); ++entry)
       if (!chooseRule(entry, step)) return;
   }
 
   // Rules that give the same order are one.
   std::vector<LaneRule> rulesOf(uint32_t entry) const {
-    std::vector<LaneNode> nodes;
-    for (const CostFamily& family : problem_.families)
-      if (family.entry == entry) nodes.push_back({0, family.space, family.sync});
-    std::map<std::vector<int32_t>, LaneRule> orders;
+    std::vector<LaneRule> byEntry(entries().size(), LaneRule::kFromEnd);
+    std::set<std::vector<int32_t>> orders;
     std::vector<LaneRule> rules;
-    for (LaneRule rule : kLaneRules)
-      if (orders.emplace(rankFamilies(nodes, problem_.events.size(), std::span(&rule, 1)), rule).second)
-        rules.push_back(rule);
+    for (LaneRule rule : kLaneRules) {
+      byEntry[entry] = rule;
+      if (orders.insert(rankFamilies(problem_.program, byEntry)).second) rules.push_back(rule);
+    }
     return rules;
   }
 
@@ -147,18 +146,21 @@ class Scheduler {
     size_t other = best == 0 ? 1 : 0;
     for (size_t i = other + 1; i < rules.size(); ++i)
       if (i != best && replays[i].seconds < replays[other].seconds) other = i;
-    const bool hasGrads = std::any_of(problem_.families.begin(), problem_.families.end(),
-                                      [&](const CostFamily& f) { return f.entry == entry && isGrad(f); });
+    const auto isGrad = [&](const Family& family) {
+      return family.entry.value == entry && infoOf(problem_.spaceOf(family)).sums;
+    };
+    const std::vector<Family>& families = problem_.program.families;
+    const bool hasGrads = std::any_of(families.begin(), families.end(), isGrad);
     const std::string next = other < rules.size() ? nextText(ruleText(rules[other], hasGrads),
                                                              replays[other].seconds, replays[best].seconds)
                                                   : std::string("nothing else to choose");
     choice_.laneRules[entry] = rules[best];
     choice_.decisions.push_back(
-        {"", fmt::format("lanes of entry '{}': {}", problem_.entries[entry], ruleText(rules[best], hasGrads)),
+        {"", fmt::format("lanes of entry '{}': {}", entries()[entry].name, ruleText(rules[best], hasGrads)),
          fmt::format("replayed {}; {}", timeText(replays[best].seconds), next)});
     choice_.decisions.push_back({"",
                                  fmt::format("entry '{}' replayed with {:.0f}% of the step",
-                                             problem_.entries[entry], 100 * replays[best].part),
+                                             entries()[entry].name, 100 * replays[best].part),
                                  busyText(replays[best])});
     choice_.replays.push_back(std::move(replays[best]));
     return true;
@@ -167,7 +169,7 @@ class Scheduler {
   CostProblem problem_;
   const Rates& rates_;
   const ExpectedRows& rows_;
-  const std::span<const CostSizes> candidates_;
+  const std::span<const CutSizes> candidates_;
   int32_t experts_ = 0;
   ScheduleChoice choice_;
 };
@@ -176,10 +178,10 @@ int32_t windowOf(int32_t window, const CostProblem& problem, const LayerCost& co
   const std::vector<CorePool> pools = poolsOf(problem);
   int64_t mostTiles = 1, fill = 1;
   double slots = 0;
-  for (size_t f = 0; f < problem.families.size(); ++f) {
-    const CostFamily& family = problem.families[f];
-    if (family.space != kind) continue;
-    const int64_t tiles = tilesOf(family), cores = pools[poolOf(pools, family)].cores;
+  for (size_t f = 0; f < problem.program.families.size(); ++f) {
+    const Family& family = problem.program.families[f];
+    if (problem.spaceOf(family) != kind) continue;
+    const int64_t tiles = tilesOf(family), cores = pools[poolOf(pools, problem, family)].cores;
     mostTiles = std::max(mostTiles, tiles);
     fill = std::max(fill, (cores + tiles - 1) / tiles);
     slots = std::max(slots, cost.families[f].tasks / static_cast<double>(tiles));
@@ -192,7 +194,7 @@ int32_t windowOf(int32_t window, const CostProblem& problem, const LayerCost& co
 }  // namespace
 
 ScheduleChoice chooseSchedule(CostProblem problem, const Rates& rates, const ExpectedRows& rows,
-                              std::span<const CostSizes> candidates) {
+                              std::span<const CutSizes> candidates) {
   return Scheduler(std::move(problem), rates, rows, candidates).run();
 }
 
@@ -201,12 +203,15 @@ Windows chooseWindows(const Windows& most, const CostProblem& problem, const Lay
   Windows windows;
   windows.tokens = choose(most.tokens, SpaceKind::kTokens);
   windows.rows = choose(most.rows, SpaceKind::kRows);
-  if (problem.groupRows > problem.slotRows) {
-    // form-tasks makes the window of groups as many rows long as that of slots
-    const auto isInRows = [](const CostFamily& family) { return family.space == SpaceKind::kRows; };
-    const int32_t slots = problem.groupRows / problem.slotRows;
+  const int32_t slotRows = problem.slotSize(SpaceKind::kRows),
+                groupRows = problem.slotSize(SpaceKind::kGroups);
+  if (groupRows > slotRows) {
+    // cut-tasks makes the window of groups as many rows long as that of slots
+    const auto isInRows = [&](const Family& family) { return problem.spaceOf(family) == SpaceKind::kRows; };
+    const std::vector<Family>& families = problem.program.families;
+    const int32_t slots = groupRows / slotRows;
     const int32_t ofGroups = slots * choose(std::max(1, most.rows / slots), SpaceKind::kGroups);
-    const bool both = std::any_of(problem.families.begin(), problem.families.end(), isInRows);
+    const bool both = std::any_of(families.begin(), families.end(), isInRows);
     windows.rows = both ? std::min(windows.rows, ofGroups) : ofGroups;
   }
   windows.sends = choose(most.sends, SpaceKind::kSends);

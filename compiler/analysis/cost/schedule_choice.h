@@ -11,7 +11,6 @@
 
 #include "compiler/analysis/cost/cost.h"
 #include "compiler/analysis/cost/replay.h"
-#include "compiler/analysis/cost/windows.h"
 #include "compiler/analysis/decision.h"
 #include "compiler/analysis/lane_order.h"
 
@@ -26,7 +25,7 @@ struct ScheduleChoice {
 
 // `candidates` are the best sizes by the model, the best first; at least one. `problem` may be cut by any.
 ScheduleChoice chooseSchedule(CostProblem problem, const Rates& rates, const ExpectedRows& rows,
-                              std::span<const CostSizes> candidates);
+                              std::span<const CutSizes> candidates);
 
 // Sizes of tables for `problem`, whose costs are `cost`: as in `most`, but not more slots than are expected
 // and no table that is too large, and larger where a window would leave cores without a task. No window

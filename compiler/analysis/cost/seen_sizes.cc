@@ -15,14 +15,14 @@ namespace {
 
 constexpr double kClose = 1.05;  // candidates take at most as much more than the fastest
 
-auto kindOf(const CostSizes& sizes) {
+auto kindOf(const CutSizes& sizes) {
   const int64_t area = int64_t{sizes.tiles.weightGradRows} * sizes.tiles.weightGradColumns;
   return std::tuple(sizes.slotRows, sizes.tiles.gmmColumns, std::bit_width(static_cast<uint64_t>(area)));
 }
 
 }  // namespace
 
-void SeenSizes::add(const CostSizes& sizes, const LayerCost& cost) {
+void SeenSizes::add(const CutSizes& sizes, const LayerCost& cost) {
   if (!seen_.empty() && cost.seconds < fastest().seconds) fastest_ = seen_.size();
   seen_.push_back({sizes, cost.seconds, cost.busy});
 }
@@ -40,7 +40,7 @@ const SeenSize& SeenSizes::preferred() const {
                            [this](const SeenSize& a, const SeenSize& b) { return isBetter(a, b); });
 }
 
-std::vector<CostSizes> SeenSizes::candidates(size_t most) const {
+std::vector<CutSizes> SeenSizes::candidates(size_t most) const {
   std::vector<const SeenSize*> close;
   std::set<decltype(kindOf({}))> kinds;
   for (const SeenSize* size : inOrder())
@@ -56,7 +56,7 @@ std::vector<CostSizes> SeenSizes::candidates(size_t most) const {
       picked.push_back(i);
     }
   std::sort(picked.begin(), picked.end());
-  std::vector<CostSizes> sizes;
+  std::vector<CutSizes> sizes;
   for (size_t i : picked) {
     sizes.push_back(close[i]->sizes);
     sizes.back().tokenSlot = sizes.front().tokenSlot;
@@ -73,8 +73,8 @@ std::vector<const SeenSize*> SeenSizes::inOrder() const {
   return order;
 }
 
-std::string SeenSizes::why(const CostSizes& chosen, const std::function<int64_t(const CostSizes&)>& valueOf,
-                           const std::function<std::string(const CostSizes&)>& text) const {
+std::string SeenSizes::why(const CutSizes& chosen, const std::function<int64_t(const CutSizes&)>& valueOf,
+                           const std::function<std::string(const CutSizes&)>& text) const {
   const int64_t value = valueOf(chosen);
   const SeenSize *mine = nullptr, *other = nullptr;
   for (const SeenSize& size : seen_) {
@@ -87,7 +87,7 @@ std::string SeenSizes::why(const CostSizes& chosen, const std::function<int64_t(
                      timeText(other->seconds));
 }
 
-std::string SeenSizes::whyNotFastest(const CostSizes& chosen) const {
+std::string SeenSizes::whyNotFastest(const CutSizes& chosen) const {
   const auto mine =
       std::find_if(seen_.begin(), seen_.end(), [&](const SeenSize& size) { return size.sizes == chosen; });
   if (mine == seen_.end() || !isAsFast(*mine) || mine->busy >= fastest().busy) return {};
@@ -96,7 +96,7 @@ std::string SeenSizes::whyNotFastest(const CostSizes& chosen) const {
                      timeText(fastest().seconds), timeText(fastest().busy));
 }
 
-std::string sizesText(const CostSizes& sizes) {
+std::string sizesText(const CutSizes& sizes) {
   return fmt::format("slots of {} rows and {} tokens, tiles of {} columns and of {} x {}", sizes.slotRows,
                      sizes.tokenSlot, sizes.tiles.gmmColumns, sizes.tiles.weightGradRows,
                      sizes.tiles.weightGradColumns);

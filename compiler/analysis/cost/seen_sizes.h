@@ -19,14 +19,14 @@
 namespace sluice {
 
 struct SeenSize {
-  CostSizes sizes;
+  CutSizes sizes;
   double seconds = 0;  // of the step
   double busy = 0;     // of `seconds`: the average work of a core
 };
 
 class SeenSizes {
  public:
-  void add(const CostSizes& sizes, const LayerCost& cost);
+  void add(const CutSizes& sizes, const LayerCost& cost);
   bool empty() const { return seen_.empty(); }
 
   const SeenSize& fastest() const { return seen_[fastest_]; }  // the first of them
@@ -34,15 +34,15 @@ class SeenSizes {
 
   // The preferred ones first, one of each kind, since sizes that hardly differ take as long; and the fastest,
   // by which the others are judged.
-  std::vector<CostSizes> candidates(size_t most) const;
+  std::vector<CutSizes> candidates(size_t most) const;
 
   // Why a size is `chosen`: its time with the best of the others, and the same of the best other value.
   // `valueOf` numbers values of that size, `text` names them.
-  std::string why(const CostSizes& chosen, const std::function<int64_t(const CostSizes&)>& valueOf,
-                  const std::function<std::string(const CostSizes&)>& text) const;
+  std::string why(const CutSizes& chosen, const std::function<int64_t(const CutSizes&)>& valueOf,
+                  const std::function<std::string(const CutSizes&)>& text) const;
 
   // Why not the fastest: equally fast, and less work; empty if the fastest was chosen.
-  std::string whyNotFastest(const CostSizes& chosen) const;
+  std::string whyNotFastest(const CutSizes& chosen) const;
 
  private:
   bool isAsFast(const SeenSize& size) const;
@@ -53,6 +53,6 @@ class SeenSizes {
   size_t fastest_ = 0;
 };
 
-std::string sizesText(const CostSizes& sizes);
+std::string sizesText(const CutSizes& sizes);
 
 }  // namespace sluice

@@ -39,41 +39,43 @@ double inRuns(const Rates& rates, double bytes, double run, bool isWhole) {
 
 // A weight that stays in the last cache is read from memory by the first of its slots, from there by the
 // others. Rows that do not fit half of the core's cache beside the weight's columns come back for each tile.
-Traffic gmmTraffic(const CostFamily& family, double rows, double columns, double width, double reuse,
+Traffic gmmTraffic(const Family& family, double rows, double columns, double width, double reuse,
                    const Rates& rates) {
   Traffic traffic;
-  const double weight = columns * family.k * kBf16, whole = width * family.k * kBf16;
-  const double a = rows * family.k * kBf16, tiles = std::max(1.0, width / columns);
+  const double weight = columns * family.tiling.k * kBf16, whole = width * family.tiling.k * kBf16;
+  const double a = rows * family.tiling.k * kBf16, tiles = std::max(1.0, width / columns);
   const double first = 2 * whole <= rates.caches.shared ? 1 / reuse : 1;
   const bool isWhole =
-      isTransposed(family.op, family) || tiles <= 1;  // a transposed weight has the sum in its rows
+      isTransposed(family.op, family.tiling) || tiles <= 1;  // a transposed weight has the sum in its rows
   traffic.read = inRuns(rates, weight * first, columns * kBf16, isWhole) + a / tiles;
   if (whole > rates.caches.core) traffic.spilled += weight * (1 - first);
   if (a + weight > rates.caches.core / 2) traffic.spilled += a * (1 - 1 / tiles);
-  traffic.spilled += spilledBytes(rates, rows, columns, family.k);
+  traffic.spilled += spilledBytes(rates, rows, columns, family.tiling.k);
   return traffic;
 }
 
-void addGmm(const CostFamily& family, double rows, double columns, double width, double reuse,
-            const Rates& rates, TaskCost& cost, Traffic& traffic) {
+void addGmm(const Family& family, double rows, double columns, double width, double reuse, const Rates& rates,
+            TaskCost& cost, Traffic& traffic) {
   const MatrixRates& matrix = rates.matrix;
-  cost.product = productSeconds(matrix, isTransposed(family.op, family) ? matrix.gmmTransposed : matrix.gmm,
-                                rows, columns, family.k);
+  cost.product =
+      productSeconds(matrix, isTransposed(family.op, family.tiling) ? matrix.gmmTransposed : matrix.gmm, rows,
+                     columns, family.tiling.k);
   traffic = gmmTraffic(family, rows, columns, width, reuse, rates);
 }
 
 // Each element of a gradient is written once; the rows are read by all tiles of the expert, once from memory
 // where the last cache holds them.
-Traffic weightGradTraffic(const CostFamily& family, double rows, double m, double n, const Rates& rates) {
+Traffic weightGradTraffic(const Family& family, double rows, double m, double n, double resultBytes,
+                          const Rates& rates) {
   Traffic traffic;
-  const double result = m * n * family.resultBytes;
+  const double result = m * n * resultBytes;
   traffic.written = result;
-  traffic.read = (family.flags & infoOf(family.op).accumulate) != 0 ? result : 0;
-  const double all = rows * (family.m + family.n) * kBf16, mine = rows * (m + n) * kBf16;
-  const double tiles = std::max(1.0, double(family.m) / m * family.n / n);
+  traffic.read = accumulates(family) ? result : 0;
+  const double all = rows * (family.tiling.m + family.tiling.n) * kBf16, mine = rows * (m + n) * kBf16;
+  const double tiles = std::max(1.0, double(family.tiling.m) / m * family.tiling.n / n);
   const double first = 2 * all <= rates.caches.shared ? all / tiles : mine;
   traffic.read += std::min(first, mine);
-  traffic.read = inRuns(rates, traffic.read, n * kBf16, n >= family.n);
+  traffic.read = inRuns(rates, traffic.read, n * kBf16, n >= family.tiling.n);
   if (all > rates.caches.core) traffic.spilled = mine - std::min(first, mine);
   traffic.spilled += spilledBytes(rates, m, n, rows);
   return traffic;
@@ -117,24 +119,26 @@ double vectorSeconds(VectorWork work, double elements, int32_t summands, const V
 
 }  // namespace
 
-TaskCost taskCost(const CostFamily& family, double rows, double reuse, const TaskRates& rates) {
+TaskCost taskCost(const TaskProgram& program, const Family& family, double rows, double reuse,
+                  const TaskRates& rates) {
   const Rates& all = rates.all;
-  const double n = family.n;
+  const double n = family.tiling.n;
   TaskCost cost;
   Traffic traffic;
   cost.task = all.task;
   const OpInfo& op = infoOf(family.op);
-  const double columns = op.usesTileN() ? tileLength(n, family.tileN) : n;
+  const double columns = op.usesTileN() ? tileLength(n, family.tiling.tileN) : n;
   if (op.weightParts > 0) {
     addGmm(family, rows, op.weightParts * columns, op.weightParts * n, reuse, all, cost, traffic);
   } else if (op.isSum()) {
-    const double m = tileLength(family.m, family.tileM);
+    const double m = tileLength(family.tiling.m, family.tiling.tileM);
     cost.product = productSeconds(all.matrix, all.matrix.weightGrad, m, columns, rows);
-    traffic = weightGradTraffic(family, rows, m, columns, all);
+    const int64_t bytes = has(family.writes, 0) ? dtypeBytes(program.at(family.writes[0]).type) : 2;
+    traffic = weightGradTraffic(family, rows, m, columns, static_cast<double>(bytes), all);
   } else if (op.vector == VectorWork::kNone) {
     traffic.read = traffic.written = rows * n * kBf16;
   }
-  cost.vector = vectorSeconds(op.vector, rows * columns, family.k, all.vector);
+  cost.vector = vectorSeconds(op.vector, rows * columns, family.tiling.k, all.vector);
   const double moved = traffic.read / rates.read + traffic.written / rates.write +
                        (traffic.spilled > 0 ? traffic.spilled / all.caches.coreSpill : 0);
   cost.memory = std::max(0.0, moved - all.memory.overlap * (cost.product + cost.vector));

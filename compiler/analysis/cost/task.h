@@ -23,7 +23,8 @@ struct TaskCost {
   double seconds() const { return product + vector + memory + task; }
 };
 
-// A task of `family` with that many rows; `reuse` consecutive tasks read the same weight.
-TaskCost taskCost(const CostFamily& family, double rows, double reuse, const TaskRates& rates);
+// A task of `family` of `program` with that many rows; `reuse` consecutive tasks read the same weight.
+TaskCost taskCost(const TaskProgram& program, const Family& family, double rows, double reuse,
+                  const TaskRates& rates);
 
 }  // namespace sluice

@@ -2,10 +2,16 @@
 
 #include <catch2/catch.hpp>
 
-#include "tests/compiler/analysis/family_named.h"
+#include "tests/testing/moe_program.h"
 
 namespace sluice {
 namespace {
+
+FamilyId familyNamed(const TaskProgram& program, uint32_t entry, std::string_view name) {
+  for (uint32_t f = 0; f < program.families.size(); ++f)
+    if (program.families[f].entry.value == entry && program.families[f].name == name) return FamilyId{f};
+  return {};
+}
 
 TEST_CASE("coverage follows events with the wider scope and ends at remote ones") {
   const TaskProgram program = buildMoeProgram({});

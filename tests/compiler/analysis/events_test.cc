@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 
-#include "tests/compiler/analysis/family_named.h"
+#include "tests/testing/moe_program.h"
 
 namespace sluice {
 namespace {
@@ -18,19 +18,35 @@ std::vector<EventArray> resolve(const std::vector<EventArray>& events, const std
   return out;
 }
 
+// Without its events.
+TaskProgram bare(TaskProgram program) {
+  program.events.clear();
+  for (Family& family : program.families) family.waits.clear(), family.signals.clear();
+  return program;
+}
+
+TaskProgram planned(const TaskProgram& program) {
+  const Expected<TaskProgram> made = insertEvents(program);
+  if (!made) FAIL(made.error().message);
+  return *made;
+}
+
+std::string errorOf(const TaskProgram& program) {
+  const Expected<TaskProgram> made = insertEvents(program);
+  return made ? std::string("none") : made.error().message;
+}
+
 TEST_CASE("the events of the moe layer are those of the schedule document, and between slots and groups") {
   MoeShape grouped;
   grouped.groupSlots = 2;
   const TaskProgram expected = buildMoeProgram(GENERATE_COPY(MoeShape{}, grouped));
-  TaskProgram bare = expected;
-  const TaskProgram plan = std::get<TaskProgram>(planEvents(bare));
+  const TaskProgram plan = planned(bare(expected));
   CHECK(plan.events.size() == expected.events.size());
-  for (size_t f = 0; f < bare.families.size(); ++f) {
-    INFO("family " << bare.families[f].name << " of entry " << bare.families[f].entry.value);
-    CHECK(resolve(plan.events, plan.families[f].waits) ==
-          resolve(expected.events, expected.families[f].waits));
-    CHECK(resolve(plan.events, plan.families[f].signals) ==
-          resolve(expected.events, expected.families[f].signals));
+  for (size_t f = 0; f < plan.families.size(); ++f) {
+    const Family &found = plan.families[f], &like = expected.families[f];
+    INFO("family " << found.name << " of entry " << found.entry.value);
+    CHECK(resolve(plan.events, found.waits) == resolve(expected.events, like.waits));
+    CHECK(resolve(plan.events, found.signals) == resolve(expected.events, like.signals));
   }
 }
 
@@ -74,7 +90,7 @@ TEST_CASE("families of tokens wait slot by slot, sums over tokens and sends for 
   dense.add("grad", SpaceKind::kOnce, {up, act}, Extent::kFixed, 4);
   const BufferId rows = dense.add("dispatch", SpaceKind::kSends, {up}, Extent::kRows);
   dense.add("gmm", SpaceKind::kRows, {rows}, Extent::kRows);
-  const TaskProgram plan = std::get<TaskProgram>(planEvents(dense.program));
+  const TaskProgram plan = planned(dense.program);
   REQUIRE(plan.events.size() == 4);
   const EventArray done{
       "up_done", EntryId{0}, EventSpace::kTokens, EventUnit::kTasks, ThresholdRule::kConstant, 3, false};
@@ -94,7 +110,7 @@ TEST_CASE("a sum of what comes back and of a dense branch waits for both") {
   const BufferId back = dense.add("return", SpaceKind::kReturns, {rows}, Extent::kPairs);
   const BufferId sum = dense.add("sum", SpaceKind::kTokens, {back}, Extent::kTokens);
   dense.add("add", SpaceKind::kTokens, {sum, up}, Extent::kTokens);
-  const TaskProgram plan = std::get<TaskProgram>(planEvents(dense.program));
+  const TaskProgram plan = planned(dense.program);
   const auto waitsOf = [&](size_t family) {
     std::vector<std::string> names;
     for (EventId id : plan.families[family].waits) names.push_back(plan.events[id.value].name);
@@ -110,7 +126,7 @@ TEST_CASE("weights that are computed are waited for by expert, or once for token
   const BufferId once = dense.add("once", SpaceKind::kOnce, {}, Extent::kFixed, 5);
   dense.add("gmm", SpaceKind::kRows, {experts}, Extent::kRows);
   dense.add("dense", SpaceKind::kTokens, {once}, Extent::kTokens);
-  const TaskProgram plan = std::get<TaskProgram>(planEvents(dense.program));
+  const TaskProgram plan = planned(dense.program);
   const EventArray& byExpert = plan.events[plan.families[2].waits[0].value];
   CHECK((byExpert.space == EventSpace::kExperts && byExpert.factor == 2));
   const EventArray& one = plan.events[plan.families[3].waits[0].value];
@@ -127,7 +143,7 @@ TEST_CASE("groups of slots are waited for by slots and by experts, and wait for 
   const BufferId back = dense.add("return", SpaceKind::kReturns, {down}, Extent::kPairs);
   dense.add("grad", SpaceKind::kExperts, {down, act}, Extent::kFixed);
   dense.add("sum", SpaceKind::kTokens, {back}, Extent::kTokens);
-  const TaskProgram plan = std::get<TaskProgram>(planEvents(dense.program));
+  const TaskProgram plan = planned(dense.program);
   const auto waitOf = [&](size_t family) { return plan.events[plan.families[family].waits.at(0).value]; };
   const EntryId entry{0};
   const auto tasks = [&](const char* name, EventSpace space, ThresholdRule rule, int64_t factor) {
@@ -150,7 +166,7 @@ TEST_CASE("what slots, groups and experts read is waited for by two events") {
   dense.add("slot", SpaceKind::kRows, {act}, Extent::kRows);
   dense.add("grad", SpaceKind::kExperts, {rows, act}, Extent::kFixed);
   dense.add("down_grad", SpaceKind::kExperts, {rows}, Extent::kFixed);
-  const TaskProgram plan = std::get<TaskProgram>(planEvents(dense.program));
+  const TaskProgram plan = planned(dense.program);
   CHECK(plan.families[0].signals.size() == 2);
   CHECK(plan.families[1].signals.size() == 2);
   // slots wait for their group
@@ -161,40 +177,39 @@ TEST_CASE("what slots, groups and experts read is waited for by two events") {
 }
 
 TEST_CASE("a read before its write is found") {
-  TaskProgram bare = buildMoeProgram({});
-  std::swap(bare.families[1], bare.families[2]);  // swiglu before up_proj
-  bare.buffers[bare.families[2].writes[0].value].role = Role::kTemp;
-  const Finding finding = std::get<Finding>(planEvents(bare));
-  CHECK(finding.at == 1);
-  CHECK_THAT(finding.message, Contains("'swiglu' reads 'gate_up', which no family before it writes"));
+  TaskProgram program = bare(buildMoeProgram({}));
+  std::swap(program.families[1], program.families[2]);  // swiglu before up_proj
+  program.buffers[program.families[2].writes[0].value].role = Role::kTemp;
+  program.families[1].source = "a.json:4:7";
+  CHECK(errorOf(program) == "a.json:4:7: error: 'swiglu' reads 'gate_up', which no family before it writes");
 }
 
 TEST_CASE("two writers of a buffer are found with both places") {
-  TaskProgram bare = buildMoeProgram({});
-  bare.families[3].writes[0] = bare.families[1].writes[0];
-  const Finding finding = std::get<Finding>(planEvents(bare));
-  CHECK(finding.at == 3);
-  CHECK(finding.noteAt == 1);
-  CHECK_THAT(finding.message, Contains("'down_proj' writes 'gate_up', which 'up_proj' already writes"));
+  TaskProgram program = bare(buildMoeProgram({}));
+  program.families[3].writes[0] = program.families[1].writes[0];
+  program.families[1].source = "a.json:4:7";
+  program.families[3].source = "a.json:9:7";
+  CHECK(errorOf(program) ==
+        "a.json:9:7: error: 'down_proj' writes 'gate_up', which 'up_proj' already writes\n"
+        "a.json:4:7: note: 'gate_up' is written here");
 }
 
 TEST_CASE("sends that nobody waits for are found") {
-  TaskProgram bare = buildMoeProgram({});
-  bare.families.resize(1);
-  CHECK_THAT(std::get<Finding>(planEvents(bare)).message, Contains("nothing reads what 'dispatch' sends"));
+  TaskProgram program = bare(buildMoeProgram({}));
+  program.families.resize(1);
+  CHECK_THAT(errorOf(program), Contains("nothing reads what 'dispatch' sends"));
 }
 
 TEST_CASE("a family that reads its own output is found") {
-  TaskProgram bare = buildMoeProgram({});
-  bare.families[1].reads[0] = bare.families[1].writes[0];
-  CHECK_THAT(std::get<Finding>(planEvents(bare)).message,
-             Contains("'up_proj' reads 'gate_up', which it writes"));
+  TaskProgram program = bare(buildMoeProgram({}));
+  program.families[1].reads[0] = program.families[1].writes[0];
+  CHECK_THAT(errorOf(program), Contains("'up_proj' reads 'gate_up', which it writes"));
 }
 
 TEST_CASE("spaces that no event joins are found") {
-  TaskProgram bare = buildMoeProgram({});
-  bare.families[5].reads[0] = bare.families[3].writes[0];  // the sum reads rows, not what was returned
-  CHECK_THAT(std::get<Finding>(planEvents(bare)).message, Contains("no event leads from its space"));
+  TaskProgram program = bare(buildMoeProgram({}));
+  program.families[5].reads[0] = program.families[3].writes[0];  // the sum reads rows, not what was returned
+  CHECK_THAT(errorOf(program), Contains("no event leads from its space"));
 }
 
 }  // namespace

@@ -2,7 +2,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "tests/compiler/analysis/family_named.h"
+#include "tests/testing/moe_program.h"
 
 namespace sluice {
 namespace {
@@ -57,11 +57,6 @@ TEST_CASE("a rule is for its entry only; entries without one go from the end") {
     (program.families[f].entry.value == 0 ? first : second) &= some[f] == none[f];
   CHECK(!first);
   CHECK(second);
-}
-
-TEST_CASE("the name of a rule leads back to it") {
-  for (LaneRule rule : kLaneRules) CHECK(laneRuleFromName(laneRuleName(rule)) == rule);
-  CHECK(!laneRuleFromName("ends"));
 }
 
 }  // namespace

@@ -5,14 +5,24 @@
 #include <map>
 #include <random>
 
-#include "tests/compiler/analysis/family_named.h"
+#include "compiler/analysis/memory_lifetimes.h"
+#include "tests/testing/moe_program.h"
 
 namespace sluice {
 namespace {
 
-RegionId regionOf(const TaskProgram& program, const MemoryPlan& plan, std::string_view name) {
-  for (size_t b = 0; b < program.buffers.size(); ++b)
-    if (program.buffers[b].name == name) return plan.of[b];
+// With regions of its own, whatever it had.
+TaskProgram planned(TaskProgram program) {
+  program.regions.clear();
+  for (Buffer& buffer : program.buffers) buffer.region = {}, buffer.offset = 0;
+  const Expected<TaskProgram> plan = planMemory(std::move(program));
+  if (!plan) FAIL(plan.error().message);
+  return *plan;
+}
+
+RegionId regionOf(const TaskProgram& program, std::string_view name) {
+  for (const Buffer& buffer : program.buffers)
+    if (buffer.name == name) return buffer.region;
   FAIL("no buffer " << name);
   return {};
 }
@@ -21,9 +31,8 @@ TEST_CASE("buffers of one entry share a region only where the schedule orders th
   MoeShape shape;
   shape.hidden = 64;
   shape.intermediate = 48;
-  const TaskProgram program = buildMoeProgram(shape);
-  const MemoryPlan plan = planMemory(program);
-  const auto region = [&](const char* name) { return regionOf(program, plan, name); };
+  const TaskProgram plan = planned(buildMoeProgram(shape));
+  const auto region = [&](const char* name) { return regionOf(plan, name); };
   CHECK(region("rows_dx") == region("act_grad_y"));
   CHECK(region("rows_dy") != region("rows_dx"));       // a weight gradient reads rows_dy at any time
   CHECK(region("gate_up_grad") != region("rows_dx"));  // gate_grad reads one and writes the other
@@ -31,14 +40,13 @@ TEST_CASE("buffers of one entry share a region only where the schedule orders th
 }
 
 TEST_CASE("buffers of different entries share regions unless they are saved") {
-  const TaskProgram program = buildMoeProgram({});
-  const MemoryPlan plan = planMemory(program);
-  CHECK(regionOf(program, plan, "combine.returned") == regionOf(program, plan, "backward.combine.returned"));
+  const TaskProgram plan = planned(buildMoeProgram({}));
+  CHECK(regionOf(plan, "combine.returned") == regionOf(plan, "backward.combine.returned"));
   std::map<RegionId, int> tenants;
-  for (RegionId id : plan.of)
-    if (id) ++tenants[id];
+  for (const Buffer& buffer : plan.buffers)
+    if (buffer.region) ++tenants[buffer.region];
   for (const char* saved : {"rows_x", "gate_up", "act"}) {
-    const RegionId id = regionOf(program, plan, saved);
+    const RegionId id = regionOf(plan, saved);
     CHECK(plan.regions[id.value].saved);
     CHECK(tenants[id] == 1);
   }
@@ -48,23 +56,21 @@ TEST_CASE("regions hold their buffers, are aligned, and symmetric where other ra
   MoeShape shape;
   shape.hidden = 50;
   shape.intermediate = 9;
-  const TaskProgram program = buildMoeProgram(shape);
-  const MemoryPlan plan = planMemory(program);
-  for (size_t b = 0; b < plan.of.size(); ++b) {
-    const Buffer& buffer = program.buffers[b];
+  const TaskProgram plan = planned(buildMoeProgram(shape));
+  for (const Buffer& buffer : plan.buffers) {
     INFO("buffer " << buffer.name);
     const bool caller = buffer.role == Role::kInput || buffer.role == Role::kOutput;
-    REQUIRE(plan.of[b].none() == caller);
+    REQUIRE(buffer.region.none() == caller);
     if (caller) continue;
-    const Region& region = plan.regions[plan.of[b].value];
+    const Region& region = plan.at(buffer.region);
     CHECK(region.extent == buffer.shape.front().extent);
     CHECK(region.stride >= bytesPerUnit(buffer));
     CHECK((region.stride < 64 || region.stride % 64 == 0));
     CHECK((region.stride < 64) == (bytesPerUnit(buffer) < 64));
   }
   for (const char* remote : {"rows_x", "rows_dy", "row_weights", "combine.returned"})
-    CHECK(plan.regions[regionOf(program, plan, remote).value].symmetric);
-  CHECK_FALSE(plan.regions[regionOf(program, plan, "row_weight_grad").value].symmetric);
+    CHECK(plan.regions[regionOf(plan, remote).value].symmetric);
+  CHECK_FALSE(plan.regions[regionOf(plan, "row_weight_grad").value].symmetric);
 }
 
 TEST_CASE("outputs of rows get regions of their own, inputs none") {
@@ -73,15 +79,16 @@ TEST_CASE("outputs of rows get regions of their own, inputs none") {
     if (buffer.name == "down_out") buffer.role = Role::kOutput;
     if (buffer.name == "rows_x") buffer.role = Role::kInput;
   }
-  const MemoryPlan plan = planMemory(program);
-  CHECK(regionOf(program, plan, "rows_x").none());
-  const RegionId own = regionOf(program, plan, "down_out");
+  const TaskProgram plan = planned(program);
+  CHECK(regionOf(plan, "rows_x").none());
+  const RegionId own = regionOf(plan, "down_out");
   CHECK_FALSE(own.none());
-  CHECK(std::count(plan.of.begin(), plan.of.end(), own) == 1);
+  CHECK(std::count_if(plan.buffers.begin(), plan.buffers.end(),
+                      [&](const Buffer& buffer) { return buffer.region == own; }) == 1);
 }
 
 // A chain of families in space rows, each of which reads what the one before it wrote: rows of these bytes.
-TaskProgram chainProgram(const std::vector<int64_t>& bytes) {
+TaskProgram chainOf(const std::vector<int64_t>& bytes) {
   TaskProgram program;
   program.entries.push_back({"run", {}, {}});
   program.spaces.push_back({"rows", SpaceKind::kRows, 16, 4});
@@ -108,52 +115,48 @@ TaskProgram chainProgram(const std::vector<int64_t>& bytes) {
   return program;
 }
 
-int64_t stridesOf(const MemoryPlan& plan) {
+int64_t stridesOf(const TaskProgram& plan) {
   int64_t bytes = 0;
   for (const Region& region : plan.regions) bytes += region.stride;
   return bytes;
 }
 
 TEST_CASE("another order of placing is found where widest first needs a region more") {
-  const TaskProgram program = chainProgram({6400, 6336, 6336, 6400});
-  const MemoryPlan plan = planMemory(program);
+  const TaskProgram plan = planned(chainOf({6400, 6336, 6336, 6400}));
   CHECK(stridesOf(plan) == 6400 + 6400 + 64);
-  CHECK(regionOf(program, plan, "b0") == regionOf(program, plan, "b2"));
-  CHECK(regionOf(program, plan, "b1") == regionOf(program, plan, "b3"));
+  CHECK(regionOf(plan, "b0") == regionOf(plan, "b2"));
+  CHECK(regionOf(plan, "b1") == regionOf(plan, "b3"));
 }
 
 // Bytes of all regions; checks that buffers lie in their strides, and that those that live at the same time
 // lie apart there.
-int64_t checkedStrides(const TaskProgram& program, const MemoryPlan& plan) {
-  const std::vector<Buffer>& buffers = program.buffers;
-  const Lifetimes lifetimes(program);
+int64_t checkedStrides(const TaskProgram& plan) {
+  const std::vector<Buffer>& buffers = plan.buffers;
+  const Lifetimes lifetimes(plan);
   for (uint32_t a = 0; a < buffers.size(); ++a) {
-    if (plan.of[a].none()) continue;
-    const int64_t begin = plan.offsets[a], end = begin + bytesPerUnit(buffers[a]);
+    if (buffers[a].region.none()) continue;
+    const int64_t begin = buffers[a].offset, end = begin + bytesPerUnit(buffers[a]);
     CHECK(begin % 64 == 0);
-    CHECK((begin >= 0 && end <= plan.regions[plan.of[a].value].stride));
+    CHECK((begin >= 0 && end <= plan.at(buffers[a].region).stride));
     for (uint32_t b = 0; b < a; ++b) {
-      if (plan.of[b] != plan.of[a] || lifetimes.mayShare(BufferId{a}, BufferId{b})) continue;
+      if (buffers[b].region != buffers[a].region || lifetimes.mayShare(BufferId{a}, BufferId{b})) continue;
       INFO(buffers[a].name << " and " << buffers[b].name);
-      CHECK((plan.offsets[b] >= end || plan.offsets[b] + bytesPerUnit(buffers[b]) <= begin));
+      CHECK((buffers[b].offset >= end || buffers[b].offset + bytesPerUnit(buffers[b]) <= begin));
     }
   }
   return stridesOf(plan);
 }
 
 TEST_CASE("buffers lie side by side where regions of one at a time are too much") {
-  const TaskProgram program = chainProgram({4096, 3072, 1536, 4096});
-  const MemoryPlan plan = planMemory(program);
-  CHECK(checkedStrides(program, plan) ==
-        4096 + 3072 + 64);  // the peak and "out"; one at a time it is 2 * 4096
+  const TaskProgram plan = planned(chainOf({4096, 3072, 1536, 4096}));
+  CHECK(checkedStrides(plan) == 4096 + 3072 + 64);  // the peak and "out"; one at a time it is 2 * 4096
   CHECK(plan.regions.size() == 2);
 }
 
 TEST_CASE("buffers do not lie side by side for a saving of less than a 64th") {
-  const TaskProgram program = chainProgram({4096, 3072, 64, 4096});
-  const MemoryPlan plan = planMemory(program);
-  CHECK(checkedStrides(program, plan) == 4096 + 3072 + 64 + 64);
-  for (int64_t offset : plan.offsets) CHECK(offset == 0);
+  const TaskProgram plan = planned(chainOf({4096, 3072, 64, 4096}));
+  CHECK(checkedStrides(plan) == 4096 + 3072 + 64 + 64);
+  for (const Buffer& buffer : plan.buffers) CHECK(buffer.offset == 0);
 }
 
 TEST_CASE("chains of random rows are planned near their peak, each time alike") {
@@ -163,11 +166,10 @@ TEST_CASE("chains of random rows are planned near their peak, each time alike") 
   for (int round = 0; round < kRounds; ++round) {
     std::vector<int64_t> bytes(3 + random() % 30);
     for (int64_t& row : bytes) row = static_cast<int64_t>(64 * (1 + random() % 40));
-    const TaskProgram program = chainProgram(bytes);
-    const MemoryPlan plan = planMemory(program), again = planMemory(program);
-    CHECK((again.of == plan.of && again.offsets == plan.offsets && again.regions == plan.regions));
-    const double over = static_cast<double>(checkedStrides(program, plan)) /
-                        static_cast<double>(peakOfProgram(program, Lifetimes(program)).rows);
+    const TaskProgram plan = planned(chainOf(bytes)), again = planned(chainOf(bytes));
+    CHECK(again == plan);
+    const double over = static_cast<double>(checkedStrides(plan)) /
+                        static_cast<double>(peakOfProgram(plan, Lifetimes(plan)).rows);
     CHECK(over >= 1);
     CHECK(over <= 1.15);
     sum += over;
@@ -176,11 +178,15 @@ TEST_CASE("chains of random rows are planned near their peak, each time alike") 
 }
 
 TEST_CASE("rows of scalars share only with rows of their length") {
-  TaskProgram program = chainProgram({6, 2, 4});
-  CHECK(planMemory(program).of[1] == planMemory(program).of[3]);
+  TaskProgram program = chainOf({6, 2, 4});
+  const auto share = [&] {
+    const TaskProgram plan = planned(program);
+    return plan.buffers[1].region == plan.buffers[3].region;
+  };
+  CHECK(share());
   program.buffers[3].type = DType::kF32;
   program.buffers[3].shape[1].size = 1;  // a row of one f32 after a row of three bf16
-  CHECK(planMemory(program).of[1] != planMemory(program).of[3]);
+  CHECK_FALSE(share());
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "compiler/analysis/tiles.h"
 
 #include <catch2/catch.hpp>
+#include <utility>
 
 #include "runtime/program/op_table.h"
 
@@ -60,6 +61,53 @@ TEST_CASE("what is not a product has one tile") {
     CHECK(cut(op, {.n = 2048, .k = 8}) == Tiling{0, 2048, 8});
     CHECK(tilesOf(op, {.n = 2048, .k = 8}) == 1);
   }
+}
+
+TaskProgram twoFamilies() {
+  TaskProgram program;
+  for (SpaceKind kind : {SpaceKind::kTokens, SpaceKind::kRows, SpaceKind::kSends, SpaceKind::kReturns,
+                         SpaceKind::kExperts, SpaceKind::kOnce, SpaceKind::kGroups})
+    program.spaces.push_back({"", kind, kind == SpaceKind::kGroups ? 96 : 1, 1});
+  Family product, grad;
+  product.name = "up";
+  product.space = SpaceId{1};
+  product.source = "a.json:3:5";
+  product.tiling = {.n = 1536, .k = 64};
+  grad.name = "grad";
+  grad.op = OpKind::kGmmWeightGrad;
+  grad.space = SpaceId{4};
+  grad.source = "a.json:8:5";
+  grad.tiling = {.m = 1 << 20, .n = 1 << 20};
+  program.families = {product, grad};
+  return program;
+}
+
+TEST_CASE("a program is cut into slots, windows and tiles, groups as many rows a window as slots") {
+  const Expected<TaskProgram> cut =
+      cutTasks(twoFamilies(), {48, 8, {256, 1 << 19, 1 << 20}}, {4, 8, 16, 17, 2});
+  if (!cut) FAIL(cut.error().message);
+  const std::vector<std::pair<int32_t, int32_t>> expected = {{8, 4}, {48, 8}, {48, 16}, {48, 17},
+                                                             {1, 2}, {1, 1},  {96, 4}};
+  for (size_t s = 0; s < expected.size(); ++s) {
+    CHECK(cut->spaces[s].slotSize == expected[s].first);
+    CHECK(cut->spaces[s].window == expected[s].second);
+  }
+  CHECK(cut->families[0].tiles == 6);
+  CHECK(cut->families[0].tiling.tileN == 256);
+  CHECK(cut->families[1].tiles == 2);
+}
+
+TEST_CASE("families of too many tiles are named with their places, all of them") {
+  const Expected<TaskProgram> one = cutTasks(twoFamilies(), {16, 8, {1, 1, 1}}, {});
+  REQUIRE_FALSE(one);
+  CHECK(one.error().message ==
+        "a.json:8:5: error: node 'grad' has 1099511627776 tiles, expected at most 1048576: choose larger "
+        "tiles");
+  TaskProgram wide = twoFamilies();
+  wide.families[0] = wide.families[1];
+  const Expected<TaskProgram> both = cutTasks(wide, {16, 8, {1, 1, 1}}, {});
+  REQUIRE_FALSE(both);
+  CHECK(both.error().message == one.error().message + "\n" + one.error().message);
 }
 
 }  // namespace

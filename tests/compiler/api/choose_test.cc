@@ -116,20 +116,16 @@ TEST_CASE("the widest layer that a graph can say compiles without a hint") {
   CHECK((*compiled(cpu(), options).program).families.size() > 5);
 }
 
-TEST_CASE("a compilation reads, derives and fuses once, and cuts the graph once more to choose sizes") {
+TEST_CASE("a compilation runs every phase once, whatever sizes it looks at") {
   CompileOptions options = layer(512);
   options.trainable = {"all"};
   const Expected<Compiled> result = compileWithReport("graphs/moe_ffn/forward.json", cpu(), options);
   if (!result) FAIL(result.error().message);
   const std::map<std::string, int> expected = {
-      {"read", 1},         {"differentiate", 1}, {"fuse", 1},          {"propagate-splits", 2},
-      {"check-splits", 2}, {"form-tasks", 2},    {"insert-events", 1}, {"assign-cores", 1},
-      {"order-queues", 1}, {"plan-memory", 1},   {"check-tasks", 1}};
+      {"read", 1},         {"differentiate", 1}, {"fuse", 1},        {"propagate-splits", 1},
+      {"check-splits", 1}, {"form-tasks", 1},    {"cut-tasks", 1},   {"insert-events", 1},
+      {"assign-cores", 1}, {"order-queues", 1},  {"plan-memory", 1}, {"check-tasks", 1}};
   CHECK(result->runs == expected);
-  options.cores = 4;
-  const Expected<Compiled> unchosen = compileWithReport("graphs/moe_ffn/forward.json", Target{}, options);
-  if (!unchosen) FAIL(unchosen.error().message);
-  for (const auto& [pass, runs] : unchosen->runs) CHECK((pass + " " + std::to_string(runs)) == pass + " 1");
 }
 
 }  // namespace

@@ -1,34 +1,51 @@
 // Nodes become families; a combine becomes two; results become buffers by what they are used for.
-// RUN: sluice-opt %s --form-tasks="cores=3 gmm-columns=16 grad-rows=16 grad-columns=32 rows-window=4 graph-hash=7 option-line=x" | FileCheck %s
+// cut-tasks gives them slots, windows and tiles.
+// RUN: sluicec %s --target %S/small_target.json --fuse none --stop-after=cut-tasks | FileCheck %s
+// RUN: sluicec %s --target %S/small_target.json --fuse none --stop-after=form-tasks > %t.txt
+// RUN: FileCheck %s --check-prefix=FORMED < %t.txt
+// RUN: sluice as %t.txt -o %t.slp
+// RUN: sluice dump %t.slp --format=text | cmp - %t.txt
+// FORMED: family forward/up : gmm over rows tiles 1 on unified
+// FORMED: tiling n=40 k=32{{$}}
+// FORMED-NOT: {{^}}event
+// FORMED-NOT: {{^}}lane
 
-// CHECK: task.program "train" ranks = 2 experts = 4 top_k = 2 max_tokens = 64 cores = 3 target "cpu" options "x" graph_hash = 7 symbols {hidden = 32 : i64} {
-// CHECK-NEXT: task.space tokens "tokens" slot = 8 window = 32
-// CHECK-NEXT: task.space rows "rows" slot = 48 window = 4
-// CHECK-NEXT: task.space sends "sends" slot = 48 window = 64
-// CHECK-NEXT: task.space returns "returns" slot = 48 window = 64
-// CHECK-NEXT: task.space experts "experts" slot = 1 window = 1
-// CHECK-NEXT: task.buffer input "x" : [T, 32] bf16 alias "tokens"
-// CHECK-NEXT: task.buffer input "expert_ids" : [T, 2] i32
-// CHECK-NEXT: task.buffer input "probs" : [T, 2] f32
-// CHECK-NEXT: task.buffer input "w" : [2, 32, 40] bf16
-// CHECK-NEXT: task.buffer input "wd" : [2, 20, 32] bf16
-// CHECK-NEXT: task.buffer saved "rows_x" : [R, 32] bf16
-// CHECK-NEXT: task.buffer output "gate_up" : [R, 40] bf16
-// CHECK-NEXT: task.buffer temp "act" : [R, 20] bf16
-// CHECK-NEXT: task.buffer temp "down.0" : [R, 32] bf16
-// CHECK-NEXT: task.buffer output "y" : [T, 32] bf16
-// CHECK-NEXT: task.buffer temp "combine.returned" : [P, 32] bf16
-// CHECK-NEXT: task.buffer temp "rows_dy" : [R, 32] bf16
-// CHECK-NEXT: task.buffer temp "row_weights" : [R] f32
-// CHECK-NEXT: task.buffer output "dw" : [2, 32, 32] f32
-// CHECK-NEXT: task.buffer output "dw_sum" : [2, 32, 32] f32
-// CHECK-NEXT: task.buffer output "dx" : [T, 32] bf16
-// CHECK-NEXT: task.buffer temp "d_probs" : [T, 2] f32
+// CHECK: program train
+// CHECK-NEXT: target small
+// CHECK-NEXT: options "--fuse none"
+// CHECK-NEXT: graph 0x{{[0-9a-f]*[1-9a-f]}}
+// CHECK-NEXT: symbol hidden = 32
+// CHECK-NEXT: limits ranks 2 experts 4 top_k 2 max_tokens 64 cores 3{{$}}
+// CHECK: buffer x : BF16 [T, 32] input alias tokens{{$}}
+// CHECK-NEXT: buffer expert_ids : I32 [T, 2] input{{$}}
+// CHECK-NEXT: buffer probs : F32 [T, 2] input{{$}}
+// CHECK-NEXT: buffer w : BF16 [2, 32, 40] input{{$}}
+// CHECK-NEXT: buffer wd : BF16 [2, 20, 32] input{{$}}
+// CHECK-NEXT: buffer rows_x : BF16 [R, 32] saved{{$}}
+// CHECK-NEXT: buffer gate_up : BF16 [R, 40] output{{$}}
+// CHECK-NEXT: buffer act : BF16 [R, 20] temp{{$}}
+// CHECK-NEXT: buffer down.0 : BF16 [R, 32] temp{{$}}
+// CHECK-NEXT: buffer y : BF16 [T, 32] output{{$}}
+// CHECK-NEXT: buffer combine.returned : BF16 [P, 32] temp{{$}}
+// CHECK-NEXT: buffer rows_dy : BF16 [R, 32] temp{{$}}
+// CHECK-NEXT: buffer row_weights : F32 [R] temp{{$}}
+// CHECK-NEXT: buffer dw : F32 [2, 32, 32] output{{$}}
+// CHECK-NEXT: buffer dw_sum : F32 [2, 32, 32] output{{$}}
+// CHECK-NEXT: buffer dx : BF16 [T, 32] output{{$}}
+// CHECK-NEXT: buffer d_probs : F32 [T, 2] temp{{$}}
 // The name is taken by forward, so the entry's is put before it.
-// CHECK-NEXT: task.buffer temp "backward.combine.returned" : [P, 32] bf16
-// CHECK-NEXT: task.buffer temp "backward.combine.returned_scalars" : [P] f32
+// CHECK-NEXT: buffer backward.combine.returned : BF16 [P, 32] temp{{$}}
+// CHECK-NEXT: buffer backward.combine.returned_scalars : F32 [P] temp{{$}}
+
+// CHECK: entry forward routed by expert_ids
+// CHECK-NEXT: entry backward routed as forward
+
+// CHECK: space tokens : tokens of 8 window 32
+// CHECK-NEXT: space rows : rows of 48 window 8
+// CHECK-NEXT: space sends : sends of 48 window 64
+// CHECK-NEXT: space returns : returns of 48 window 64
+// CHECK-NEXT: space experts : experts of 1 window 1
 moe.graph @train ranks = 2 experts = 4 top_k = 2 max_tokens = 64 symbols {hidden = 32 : i64} {
-  // CHECK-NEXT: task.entry "forward" ids "expert_ids" {
   moe.entry @forward {
     %x = moe.input "x" alias "tokens" : !moe.tensor<T x 32 x bf16>
     %ids = moe.input "expert_ids" : !moe.tensor<T x 2 x i32>
@@ -36,21 +53,36 @@ moe.graph @train ranks = 2 experts = 4 top_k = 2 max_tokens = 64 symbols {hidden
     %w = moe.input "w" : !moe.tensor<2 x 32 x 40 x bf16>
     %wd = moe.input "wd" : !moe.tensor<2 x 20 x 32 x bf16>
     %r = moe.route "route"(%ids) : (!moe.tensor<T x 2 x i32>) -> !moe.routing
-    // CHECK-NEXT: task.family dispatch "dispatch" on "sends" tiles = 1 <n = 32> core unified reads ["x", ""] writes ["rows_x", ""]
+    // CHECK: family forward/dispatch : dispatch over sends tiles 1 on unified
+    // CHECK-NEXT: reads x, none{{$}}
+    // CHECK-NEXT: writes rows_x, none{{$}}
+    // CHECK-NEXT: tiling n=32{{$}}
     %rows = moe.dispatch "dispatch"(%x, %r) split <rows, 48>
         : (!moe.tensor<T x 32 x bf16>, !moe.routing) -> !moe.tensor<R x 32 x bf16>
-    // CHECK-NEXT: task.family gmm "up" on "rows" tiles = 3 <n = 40, k = 32, tile_n = 16> core unified reads ["rows_x", "w"] writes ["gate_up"]
+    // CHECK: family forward/up : gmm over rows tiles 3 on unified
+    // CHECK-NEXT: reads rows_x, w{{$}}
+    // CHECK-NEXT: writes gate_up{{$}}
+    // CHECK-NEXT: tiling n=40 k=32 tile_n=16{{$}}
     %up = moe.gmm "up"(%rows, %w) split <rows, 48>
         : (!moe.tensor<R x 32 x bf16>, !moe.tensor<2 x 32 x 40 x bf16>) -> !moe.tensor<R x 40 x bf16>
-    // CHECK-NEXT: task.family activation "swiglu" on "rows" tiles = 1 <n = 20> core unified reads ["gate_up"] writes ["act"] alias "silu"
+    // CHECK: family forward/swiglu : activation over rows tiles 1 on unified alias silu 
+    // CHECK-NEXT: reads gate_up{{$}}
+    // CHECK-NEXT: writes act{{$}}
+    // CHECK-NEXT: tiling n=20{{$}}
     %act = moe.activation "swiglu" swiglu(%up) split <rows, 48> {alias = "silu", tensors = ["act"]}
         : (!moe.tensor<R x 40 x bf16>) -> !moe.tensor<R x 20 x bf16>
-    // CHECK-NEXT: task.family gmm "down" on "rows" tiles = 2 <n = 32, k = 20, tile_n = 16>
+    // CHECK: family forward/down : gmm over rows tiles 2
+    // CHECK: tiling n=32 k=20 tile_n=16{{$}}
     %down = moe.gmm "down"(%act, %wd) split <rows, 48>
         : (!moe.tensor<R x 20 x bf16>, !moe.tensor<2 x 20 x 32 x bf16>) -> !moe.tensor<R x 32 x bf16>
-    // CHECK-NEXT: task.family combine_return "combine.return" on "returns" tiles = 1 <n = 32> core unified reads ["down.0", ""] writes ["combine.returned", ""]
-    // CHECK-NEXT: task.family combine_sum "combine.sum" on "tokens" tiles = 1 <n = 32, k = 2> core unified reads ["combine.returned", "probs", ""] writes ["y", ""]
-    // CHECK-NEXT: }
+    // CHECK: family forward/combine.return : combine_return over returns tiles 1 on unified
+    // CHECK-NEXT: reads down.0, none{{$}}
+    // CHECK-NEXT: writes combine.returned, none{{$}}
+    // CHECK-NEXT: tiling n=32{{$}}
+    // CHECK: family forward/combine.sum : combine_sum over tokens tiles 1 on unified
+    // CHECK-NEXT: reads combine.returned, probs, none{{$}}
+    // CHECK-NEXT: writes y, none{{$}}
+    // CHECK-NEXT: tiling n=32 k=2{{$}}
     %y = moe.combine "combine"(%down, %r) weights(%probs) split <tokens, 8>
         : (!moe.tensor<R x 32 x bf16>, !moe.routing, !moe.tensor<T x 2 x f32>) -> !moe.tensor<T x 32 x bf16>
     moe.output "y", %y : !moe.tensor<T x 32 x bf16>
@@ -58,24 +90,35 @@ moe.graph @train ranks = 2 experts = 4 top_k = 2 max_tokens = 64 symbols {hidden
     moe.save "rows_x", %rows : !moe.tensor<R x 32 x bf16>
     moe.save "routing", %r : !moe.routing
   }
-  // CHECK-NEXT: task.entry "backward" routing "forward" {
   moe.entry @backward after @forward {
     %dy = moe.input "x" : !moe.tensor<T x 32 x bf16>
     %probs = moe.input "probs" : !moe.tensor<T x 2 x f32>
     %r = moe.saved "routing" : !moe.routing
     %rows_x = moe.saved "rows_x" : !moe.tensor<R x 32 x bf16>
-    // CHECK-NEXT: task.family dispatch "dispatch" on "sends" tiles = 1 <n = 32> core unified reads ["x", "probs"] writes ["rows_dy", "row_weights"]
+    // CHECK: family backward/dispatch : dispatch over sends tiles 1 on unified
+    // CHECK-NEXT: reads x, probs{{$}}
+    // CHECK-NEXT: writes rows_dy, row_weights{{$}}
+    // CHECK-NEXT: tiling n=32{{$}}
     %rows, %weights = moe.dispatch "dispatch"(%dy, %r) weights(%probs) split <rows, 48> {tensors = ["rows_dy", "row_weights"]}
         : (!moe.tensor<T x 32 x bf16>, !moe.routing, !moe.tensor<T x 2 x f32>)
         -> (!moe.tensor<R x 32 x bf16>, !moe.tensor<R x f32>)
-    // CHECK-NEXT: task.family gmm_weight_grad "grad" on "experts" tiles = 2 <m = 32, n = 32, tile_m = 16, tile_n = 32> core unified reads ["rows_x", "rows_dy", "row_weights"] writes ["dw"]
+    // CHECK: family backward/grad : gmm_weight_grad over experts tiles 2 on unified
+    // CHECK-NEXT: reads rows_x, rows_dy, row_weights{{$}}
+    // CHECK-NEXT: writes dw{{$}}
+    // CHECK-NEXT: tiling m=32 n=32 tile_m=16 tile_n=32{{$}}
     %dw = moe.gmm_weight_grad "grad"(%rows_x, %rows) scale(%weights) split <experts, 1>
         : (!moe.tensor<R x 32 x bf16>, !moe.tensor<R x 32 x bf16>, !moe.tensor<R x f32>) -> !moe.tensor<2 x 32 x 32 x f32>
-    // CHECK-NEXT: task.family gmm_weight_grad "sum" on "experts" tiles = 2 <m = 32, n = 32, tile_m = 16, tile_n = 32, flags = 1> {{.*}} writes ["dw_sum"]
+    // CHECK: family backward/sum : gmm_weight_grad over experts tiles 2
+    // CHECK: writes dw_sum{{$}}
+    // CHECK-NEXT: tiling m=32 n=32 tile_m=16 tile_n=32 flags=1{{$}}
     %dw_sum = moe.gmm_weight_grad "sum"(%rows_x, %rows) accumulate split <experts, 1>
         : (!moe.tensor<R x 32 x bf16>, !moe.tensor<R x 32 x bf16>) -> !moe.tensor<2 x 32 x 32 x f32>
-    // CHECK-NEXT: task.family combine_return "combine.return" {{.*}} reads ["rows_dy", "row_weights"] writes ["backward.combine.returned", "backward.combine.returned_scalars"]
-    // CHECK-NEXT: task.family combine_sum "combine.sum" {{.*}} reads ["backward.combine.returned", "", "backward.combine.returned_scalars"] writes ["dx", "d_probs"]
+    // CHECK: family backward/combine.return : combine_return
+    // CHECK-NEXT: reads rows_dy, row_weights{{$}}
+    // CHECK-NEXT: writes backward.combine.returned, backward.combine.returned_scalars{{$}}
+    // CHECK: family backward/combine.sum : combine_sum
+    // CHECK-NEXT: reads backward.combine.returned, none, backward.combine.returned_scalars{{$}}
+    // CHECK-NEXT: writes dx, d_probs{{$}}
     %dx, %dp = moe.combine "combine"(%rows, %r) scalars(%weights) split <rows, 48> {tensors = ["any", "d_probs"]}
         : (!moe.tensor<R x 32 x bf16>, !moe.routing, !moe.tensor<R x f32>)
         -> (!moe.tensor<T x 32 x bf16>, !moe.tensor<T x 2 x f32>)

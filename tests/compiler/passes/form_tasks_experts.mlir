@@ -1,12 +1,12 @@
 // Weights of ranks that own different numbers of experts are buffers of extent E; the families are those of any layer.
-// RUN: sluice-opt %s --form-tasks="cores=2 gmm-columns=32 grad-rows=32 grad-columns=32" | FileCheck %s
+// RUN: sluicec %s --target %S/small_target.json --tile 32 --fuse none --stop-after=cut-tasks | FileCheck %s
 
-// CHECK: task.program "g" ranks = 2 experts = 5
-// CHECK: task.buffer input "w" : [E, 32, 48] bf16
-// CHECK: task.buffer temp "up.0" : [R, 48] bf16
-// CHECK: task.buffer output "dw" : [E, 32, 48] f32
-// CHECK: task.family gmm "up" on "rows" tiles = 2
-// CHECK: task.family gmm_weight_grad "dw" on "experts" tiles = 2
+// CHECK: limits ranks 2 experts 5
+// CHECK: buffer w : BF16 [E, 32, 48] input{{$}}
+// CHECK: buffer up.0 : BF16 [R, 48] temp{{$}}
+// CHECK: buffer dw : F32 [E, 32, 48] output{{$}}
+// CHECK: family e/up : gmm over rows tiles 2
+// CHECK: family e/dw : gmm_weight_grad over experts tiles 2
 moe.graph @g ranks = 2 experts = 5 top_k = 2 max_tokens = 8 symbols {} {
   moe.entry @e {
     %x = moe.input "x" : !moe.tensor<T x 32 x bf16>

@@ -1,16 +1,17 @@
 // Where matrix and vector cores are apart, products are for cube cores and all else is for vector cores.
-// RUN: sluice-opt %s --pass-pipeline='builtin.module(propagate-splits,form-tasks{cube-cores=24 vector-cores=48})' | FileCheck %s
+// RUN: sluicec %s --target ascend910b --stop-after=form-tasks | FileCheck %s
 
 // A fused node has no core to run on.
-// RUN: not sluice-opt %s --pass-pipeline='builtin.module(fuse,propagate-splits,form-tasks{cube-cores=24 vector-cores=48})' 2>&1 | FileCheck %s --check-prefix=FUSED
-// FUSED: error: node 'up_act' is a product and vector work in one, but the cores that run these are apart: expected two nodes
+// RUN: sluice-opt %s --fuse --mlir-print-debuginfo -o %t.mlir
+// RUN: not sluicec %t.mlir --target ascend910b --stop-after=form-tasks 2>&1 | FileCheck %s --check-prefix=FUSED
+// FUSED: {{form_tasks_separate.*}}:{{[0-9]+}}:{{[0-9]+}}: error: node 'up_act' is a product and vector work in one, but the cores that run these are apart: expected two nodes
 
-// CHECK: task.program "g" {{.*}} cores = 0 cube = 24 vector = 48 target
-// CHECK: task.family dispatch "dispatch" {{.*}} core vector
-// CHECK: task.family gmm "up" {{.*}} core cube
-// CHECK: task.family activation "act" {{.*}} core vector
-// CHECK: task.family combine_return "combine.return" {{.*}} core vector
-// CHECK: task.family combine_sum "combine.sum" {{.*}} core vector
+// CHECK: limits {{.*}} cores 0 cube 24 vector 48
+// CHECK: family forward/dispatch : dispatch {{.*}} on vector
+// CHECK: family forward/up : gmm {{.*}} on cube
+// CHECK: family forward/act : activation {{.*}} on vector
+// CHECK: family forward/combine.return : combine_return {{.*}} on vector
+// CHECK: family forward/combine.sum : combine_sum {{.*}} on vector
 moe.graph @g ranks = 2 experts = 4 top_k = 2 max_tokens = 64 symbols {} {
   moe.entry @forward {
     %x = moe.input "x" : !moe.tensor<T x 32 x bf16>

@@ -5,6 +5,7 @@
 #include <chrono>
 
 #include "compiler/target/target.h"
+#include "tests/compiler/analysis/cost/problem_parts.h"
 #include "tests/testing/moe_program.h"
 
 namespace sluice {
@@ -21,9 +22,9 @@ Target cpu() {
 CostProblem layer(int32_t hidden, int32_t inter, const StepShape& step, int32_t cores = 8) {
   MoeShape shape;
   shape.ranks = step.ranks > 1 ? 2 : 1;
-  CostProblem problem = costProblemOf(buildMoeProgram(shape));
-  problem.step = step;
-  problem.cores = cores;
+  CostProblem problem{buildMoeProgram(shape)};
+  setStep(step, problem);
+  problem.program.cores = cores;
   const auto scaled = [&](int32_t& size) {
     if (size == shape.hidden)
       size = hidden;
@@ -32,10 +33,10 @@ CostProblem layer(int32_t hidden, int32_t inter, const StepShape& step, int32_t 
     else if (size == 2 * shape.intermediate)
       size = 2 * inter;
   };
-  for (CostFamily& family : problem.families) {
-    scaled(family.m);
-    scaled(family.n);
-    if (family.op == OpKind::kGmm) scaled(family.k);
+  for (Family& family : problem.program.families) {
+    scaled(family.tiling.m);
+    scaled(family.tiling.n);
+    if (family.op == OpKind::kGmm) scaled(family.tiling.k);
   }
   return problem;
 }
@@ -57,11 +58,12 @@ TEST_CASE("every shape has a choice, with tables that a program may have") {
       CHECK(choice.cost.seconds > 0);
       CHECK(choice.cost.seconds < 1e9);
       CostProblem cut = problem;
-      cutBy(choice.sizes, cut);
-      for (const CostFamily& family : cut.families) {
-        const int64_t tilesN = family.tileN > 0 ? (family.n + family.tileN - 1) / family.tileN : 1;
-        const int64_t tilesM = family.tileM > 0 ? (family.m + family.tileM - 1) / family.tileM : 1;
-        const int32_t window = family.space == SpaceKind::kRows ? choice.windows.rows : 1;
+      cutBy(choice.sizes, cut.program);
+      for (const Family& family : cut.program.families) {
+        const Tiling& t = family.tiling;
+        const int64_t tilesN = t.tileN > 0 ? (t.n + t.tileN - 1) / t.tileN : 1;
+        const int64_t tilesM = t.tileM > 0 ? (t.m + t.tileM - 1) / t.tileM : 1;
+        const int32_t window = cut.spaceOf(family) == SpaceKind::kRows ? choice.windows.rows : 1;
         CHECK(tilesM * tilesN * window <= 1 << 20);
       }
     }
@@ -70,12 +72,12 @@ TEST_CASE("every shape has a choice, with tables that a program may have") {
 TEST_CASE("the choice is the best of its neighbours") {
   const CostProblem problem = layer(2048, 768, {.ranks = 1, .experts = 16, .topK = 8, .tokens = 512}, 2);
   const SizeChoice choice = choose(problem);
-  const ExpectedRows rows = expectRows({}, problem.step);
+  const ExpectedRows rows = expectRows({}, problem.step());
   const Rates rates = *cpu().rates;
   for (int32_t slot : {16, 64, 256})
     for (int32_t tile : {64, 256, 768}) {
       CostProblem other = problem;
-      cutBy({slot, 32, {tile, tile, tile}}, other);
+      cutBy({slot, 32, {tile, tile, tile}}, other.program);
       CHECK(choice.cost.seconds <= costOf(other, rates, rows).seconds);
     }
 }

@@ -17,11 +17,9 @@ Rates cpuRates() {
   return target->rates.value();
 }
 
-CostFamily product(int32_t n, int32_t k, int32_t tile) {
-  CostFamily family;
-  family.n = n;
-  family.k = k;
-  family.tileN = tile;
+Family product(int32_t n, int32_t k, int32_t tile) {
+  Family family;
+  family.tiling = {.n = n, .k = k, .tileN = tile};
   return family;
 }
 
@@ -40,16 +38,16 @@ TEST_CASE("a product of half_rows rows runs at half the rate, one of many rows a
 
 TEST_CASE("a tile of a wide weight is read in short runs, a whole or transposed one is not") {
   Rates rates = cpuRates();
-  const auto memory = [&](const CostFamily& family) {
-    return taskCost(family, 64, 1, TaskRates(rates, 1)).memory;
+  const auto memory = [&](const Family& family) {
+    return taskCost({}, family, 64, 1, TaskRates(rates, 1)).memory;
   };
-  CostFamily tile = product(4096, 256, 64), whole = product(64, 256, 64);
+  Family tile = product(4096, 256, 64), whole = product(64, 256, 64);
   rates.memory.halfRun = 0;
   const double tileBefore = memory(tile), wholeBefore = memory(whole);
   rates.memory.halfRun = 256;
   CHECK(memory(tile) > tileBefore);
   CHECK(memory(whole) == wholeBefore);
-  tile.flags = infoOf(tile.op).transposed;
+  tile.tiling.flags = infoOf(tile.op).transposed;
   CHECK(memory(tile) == Approx(tileBefore));
 }
 
@@ -58,7 +56,7 @@ TEST_CASE("more rows, columns or a longer sum take longer, and never less for ea
   const TaskRates perCore(rates, 8);
   double last = 0, lastEach = 1;
   for (double rows : {1.0, 16.0, 64.0, 128.0, 192.0}) {
-    const double seconds = taskCost(product(256, 1024, 256), rows, 1, perCore).seconds();
+    const double seconds = taskCost({}, product(256, 1024, 256), rows, 1, perCore).seconds();
     CHECK(seconds > last);
     CHECK(seconds / rows < lastEach);
     last = seconds;
@@ -69,47 +67,48 @@ TEST_CASE("more rows, columns or a longer sum take longer, and never less for ea
 TEST_CASE("a weight that the last cache holds is read from memory by its first slot only") {
   const Rates rates = cpuRates();
   const TaskRates perCore(rates, 1);
-  const double once = taskCost(product(256, 1024, 256), 64, 1, perCore).memory;
-  CHECK(taskCost(product(256, 1024, 256), 64, 8, perCore).memory < once);
-  const double large = taskCost(product(1 << 16, 1 << 14, 256), 64, 1, perCore).memory;
-  CHECK(taskCost(product(1 << 16, 1 << 14, 256), 64, 8, perCore).memory == Approx(large));
+  const double once = taskCost({}, product(256, 1024, 256), 64, 1, perCore).memory;
+  CHECK(taskCost({}, product(256, 1024, 256), 64, 8, perCore).memory < once);
+  const double large = taskCost({}, product(1 << 16, 1 << 14, 256), 64, 1, perCore).memory;
+  CHECK(taskCost({}, product(1 << 16, 1 << 14, 256), 64, 8, perCore).memory == Approx(large));
 }
 
 TEST_CASE("sums that the core's cache cannot hold cost their way to memory and back") {
   Rates rates = cpuRates();
-  const double fits = taskCost(product(1 << 14, 4096, 512), 192, 1, TaskRates(rates, 1)).memory;
+  const double fits = taskCost({}, product(1 << 14, 4096, 512), 192, 1, TaskRates(rates, 1)).memory;
   rates.caches.core = 4096;
-  CHECK(taskCost(product(1 << 14, 4096, 512), 192, 1, TaskRates(rates, 1)).memory > 1.5 * fits);
+  CHECK(taskCost({}, product(1 << 14, 4096, 512), 192, 1, TaskRates(rates, 1)).memory > 1.5 * fits);
 }
 
 TEST_CASE("memory behind a product that hides it is seen only where it takes longer") {
   Rates rates = cpuRates();
   rates.memory.overlap = 1;
-  CHECK(taskCost(product(256, 1024, 256), 192, 1, TaskRates(rates, 1)).memory == 0);
+  CHECK(taskCost({}, product(256, 1024, 256), 192, 1, TaskRates(rates, 1)).memory == 0);
   rates.memory.coreRead = 1e6;
-  CHECK(taskCost(product(256, 1024, 256), 192, 1, TaskRates(rates, 1)).memory > 0);
+  CHECK(taskCost({}, product(256, 1024, 256), 192, 1, TaskRates(rates, 1)).memory > 0);
 }
 
 TEST_CASE("a program is costed by entry and by family") {
   MoeShape shape;
   shape.ranks = 2;
   shape.maxTokens = 512;
-  const CostProblem problem = costProblemOf(buildMoeProgram(shape));
-  CHECK(problem.cores == 3);
-  CHECK(problem.slotRows == 16);
-  CHECK(problem.tokenSlot == 8);
-  const ExpectedRows rows = expectRows({}, problem.step);
+  const CostProblem problem{buildMoeProgram(shape)};
+  CHECK(problem.slotSize(SpaceKind::kRows) == 16);
+  CHECK(problem.slotSize(SpaceKind::kTokens) == 8);
+  CHECK(problem.slotSize(SpaceKind::kGroups) == 0);
+  const ExpectedRows rows = expectRows({}, problem.step());
   const LayerCost cost = costOf(problem, cpuRates(), rows);
   REQUIRE(cost.entries.size() == 2);
   CHECK(cost.seconds == Approx(cost.entries[0] + cost.entries[1]));
   CHECK(cost.entries[1] > cost.entries[0]);
-  for (size_t f = 0; f < problem.families.size(); ++f) {
-    INFO(problem.families[f].name);
+  for (size_t f = 0; f < problem.program.families.size(); ++f) {
+    const Family& family = problem.program.families[f];
+    INFO(family.name);
     CHECK(cost.families[f].tasks > 0);
     CHECK(cost.families[f].seconds > 0);
     CHECK(cost.families[f].seconds >= cost.families[f].product);
-    const bool sends =
-        problem.families[f].space == SpaceKind::kSends || problem.families[f].space == SpaceKind::kReturns;
+    const SpaceKind space = problem.spaceOf(family);
+    const bool sends = space == SpaceKind::kSends || space == SpaceKind::kReturns;
     CHECK((cost.families[f].link > 0) == sends);
   }
 }
@@ -119,8 +118,8 @@ TEST_CASE("a fused program costs less tasks and the same products") {
   shape.maxTokens = 512;
   const auto productsOf = [&](bool fused, double& tasks) {
     shape.fused = fused;
-    const CostProblem problem = costProblemOf(buildMoeProgram(shape));
-    const LayerCost cost = costOf(problem, cpuRates(), expectRows({}, problem.step));
+    const CostProblem problem{buildMoeProgram(shape)};
+    const LayerCost cost = costOf(problem, cpuRates(), expectRows({}, problem.step()));
     double product = 0;
     tasks = 0;
     for (const FamilyCost& family : cost.families) {

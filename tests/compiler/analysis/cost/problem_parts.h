@@ -2,6 +2,7 @@
 #pragma once
 
 #include <utility>
+#include <vector>
 
 #include "compiler/analysis/cost/cost.h"
 
@@ -24,17 +25,40 @@ inline EventId addEvent(CostProblem& problem, EventSpace space, bool remote = fa
   event.entry = EntryId{0};
   event.space = space;
   event.remote = remote;
-  problem.events.push_back(event);
-  return EventId{static_cast<uint32_t>(problem.events.size() - 1)};
+  problem.program.events.push_back(event);
+  return EventId{static_cast<uint32_t>(problem.program.events.size() - 1)};
 }
 
-inline CostFamily family(SpaceKind space, Sync sync, OpKind op = OpKind::kScale) {
-  CostFamily out;
+inline void setStep(const StepShape& step, CostProblem& problem) {
+  problem.program.ranks = static_cast<int32_t>(step.ranks);
+  problem.program.experts = static_cast<int32_t>(step.experts);
+  problem.program.topK = static_cast<int32_t>(step.topK);
+  problem.program.maxTokens = static_cast<int32_t>(step.tokens);
+}
+
+// One entry, and all spaces, of slots of 16 rows or tokens, by SpaceKind.
+inline CostProblem problemOf(const StepShape& step, int32_t cores) {
+  CostProblem problem;
+  TaskProgram& program = problem.program;
+  setStep(step, problem);
+  program.cores = cores;
+  program.entries = {{"forward", {}, {}}};
+  for (int32_t kind = 0; kind <= static_cast<int32_t>(SpaceKind::MAX); ++kind)
+    program.spaces.push_back({"", static_cast<SpaceKind>(kind), 16, 1});
+  return problem;
+}
+
+// Of a problem of problemOf().
+inline Family family(SpaceKind space, std::vector<EventId> waits, std::vector<EventId> signals,
+                     OpKind op = OpKind::kScale) {
+  Family out;
   out.name = "f";
+  out.entry = EntryId{0};
   out.op = op;
-  out.space = space;
-  out.n = 1;
-  out.sync = std::move(sync);
+  out.space = SpaceId{static_cast<uint32_t>(space)};
+  out.tiling.n = 1;
+  out.waits = std::move(waits);
+  out.signals = std::move(signals);
   return out;
 }
 

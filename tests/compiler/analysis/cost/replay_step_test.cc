@@ -3,19 +3,22 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 
+#include "runtime/program/space_table.h"
+#include "tests/compiler/analysis/cost/problem_parts.h"
+
 namespace sluice {
 namespace {
 
 CostProblem shapeOf(int64_t ranks, int64_t experts, int64_t tokens, int32_t slotRows) {
-  CostProblem problem;
-  problem.step = {ranks, experts, 2, tokens};
-  problem.slotRows = slotRows;
+  CostProblem problem = problemOf({ranks, experts, 2, tokens}, 1);
+  for (Space& space : problem.program.spaces)
+    if (cutOf(space.kind) == SpaceKind::kRows) space.slotSize = slotRows;
   return problem;
 }
 
 ReplayStep stepOf(const CostProblem& problem) {
-  return replayStepOf(problem, expectRows({}, problem.step),
-                      static_cast<int32_t>(problem.step.experts / problem.step.ranks));
+  return replayStepOf(problem, expectRows({}, problem.step()),
+                      problem.program.experts / problem.program.ranks);
 }
 
 int32_t rowsOf(const ReplayStep& step, size_t expert) {
@@ -65,7 +68,7 @@ TEST_CASE("slots are numbered as their last rows are sent") {
 
 TEST_CASE("groups take neighbouring slots of one expert together, evenly") {
   CostProblem problem = shapeOf(1, 2, 320, 64);
-  problem.groupRows = 128;
+  problem.program.spaces[static_cast<size_t>(SpaceKind::kGroups)].slotSize = 128;
   const ReplayStep step = stepOf(problem);
   int32_t rows = 0;
   for (const SlotGroup& group : step.tables.groups) {
@@ -87,7 +90,7 @@ TEST_CASE("few rows are some experts with rows, not none") {
 
 TEST_CASE("all experts of the rank that owns most are the whole step") {
   const CostProblem problem = shapeOf(4, 7, 70, 32);
-  const ExpectedRows rows = expectRows({}, problem.step);
+  const ExpectedRows rows = expectRows({}, problem.step());
   const ReplayStep all = replayStepOf(problem, rows, 2), half = replayStepOf(problem, rows, 1);
   CHECK(all.part == 1);
   CHECK(all.tables.tokens == 70);

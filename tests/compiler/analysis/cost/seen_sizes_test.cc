@@ -7,11 +7,11 @@ namespace {
 
 using Catch::Matchers::Contains;
 
-CostSizes slotsOf(int32_t rows, int32_t columns = 256, int32_t tokens = 32) {
+CutSizes slotsOf(int32_t rows, int32_t columns = 256, int32_t tokens = 32) {
   return {rows, tokens, {columns, 256, 256}};
 }
 
-void add(SeenSizes& seen, const CostSizes& sizes, double seconds, double busy) {
+void add(SeenSizes& seen, const CutSizes& sizes, double seconds, double busy) {
   LayerCost cost;
   cost.seconds = seconds;
   cost.busy = busy;
@@ -60,16 +60,16 @@ TEST_CASE("candidates are of many slots, the preferred first, and the fastest is
     for (int32_t columns : {128, 256, 512}) add(seen, slotsOf(rows, columns), 1.001, 0.5 - rows * 1e-3);
   add(seen, slotsOf(128), 1.030, 0.1);
   add(seen, slotsOf(256), 1.100, 0.1);
-  const std::vector<CostSizes> sizes = seen.candidates(6);
-  CHECK(sizes == std::vector<CostSizes>{slotsOf(64, 128), slotsOf(48, 128), slotsOf(32, 128),
-                                        slotsOf(16, 64, 32), slotsOf(128), slotsOf(16, 64, 4)});
+  const std::vector<CutSizes> sizes = seen.candidates(6);
+  CHECK(sizes == std::vector<CutSizes>{slotsOf(64, 128), slotsOf(48, 128), slotsOf(32, 128),
+                                       slotsOf(16, 64, 32), slotsOf(128), slotsOf(16, 64, 4)});
 }
 
 TEST_CASE("a size is explained by the best of the others") {
   SeenSizes seen;
   add(seen, slotsOf(16), 0.100, 0.060);
-  const auto rows = [](const CostSizes& sizes) { return int64_t{sizes.slotRows}; };
-  const auto text = [](const CostSizes& sizes) { return std::to_string(sizes.slotRows) + " rows"; };
+  const auto rows = [](const CutSizes& sizes) { return int64_t{sizes.slotRows}; };
+  const auto text = [](const CutSizes& sizes) { return std::to_string(sizes.slotRows) + " rows"; };
   CHECK(seen.why(slotsOf(16), rows, text) == "100.000 ms; nothing else to choose");
   add(seen, slotsOf(32), 0.300, 0.060);
   add(seen, slotsOf(48), 0.200, 0.060);

@@ -1,0 +1,31 @@
+// The phases of a compilation after form-tasks, in order: each takes a program and returns it with what it
+// adds.
+//
+// Free functions of plain values; they take any program whose ids lie within its tables.
+#pragma once
+
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "compiler/analysis/finding.h"
+#include "compiler/analysis/lane_order.h"
+#include "compiler/analysis/tiles.h"
+
+namespace sluice {
+
+struct TaskOptions {
+  CutSizes sizes;
+  Windows windows;
+  int32_t communicationCores = 0;   // vector cores that only send and return
+  std::vector<LaneRule> laneRules;  // by entry; not given: kFromEnd
+};
+
+struct TaskPhase {
+  std::string_view name;
+  Expected<TaskProgram> (*run)(TaskProgram program, const TaskOptions& options);
+};
+
+std::span<const TaskPhase> taskPhases();
+
+}  // namespace sluice

@@ -1,0 +1,28 @@
+// form-tasks: from the nodes of a moe.graph to the families of a task program.
+#pragma once
+
+#include <string>
+
+#include "mlir/IR/BuiltinOps.h"
+#include "runtime/base/expected.h"
+#include "runtime/program/program.h"
+
+namespace sluice {
+
+// What the program has beside its graph.
+struct FormTasksOptions {
+  std::string target;  // name of the device model
+  std::string optionLine;
+  uint64_t graphHash = 0;
+  int32_t cores = 1;      // unified ones; unused with separate cores
+  int32_t cubeCores = 0;  // where matrix and vector cores are apart; else both 0
+  int32_t vectorCores = 0;
+};
+
+// The program of the only moe.graph of `module`, whose nodes have splits: spaces with windows of one slot,
+// buffers without regions, and entries with families of one tile without events. Nodes whose rows are cut by
+// the larger of two sizes are in space groups; a combine is two families, NAME.return and NAME.sum. Errors:
+// there is no moe.graph, or more than one; a fused node where cube and vector cores are apart, by its place.
+Expected<TaskProgram> formTasks(mlir::ModuleOp module, const FormTasksOptions& options);
+
+}  // namespace sluice
