@@ -9,7 +9,7 @@ namespace {
 
 bool isOption(std::string_view argument) { return argument.size() > 1 && argument.front() == '-'; }
 
-// A list of empty parts is as empty as an empty text.
+// A list of empty parts counts as empty.
 bool isEmpty(std::string_view value) { return value.find_first_not_of(',') == value.npos; }
 
 }  // namespace

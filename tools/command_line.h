@@ -1,4 +1,4 @@
-// What all tools have in common at their two ends: the command line, and messages on a terminal.
+// What all tools share: checks of the command line, and messages that are safe on a terminal.
 //
 // Free functions; any thread.
 #pragma once
@@ -8,13 +8,13 @@
 
 namespace sluice::tools {
 
-// What is wrong with an argument that is empty, or an option with an empty value ("--out=", or "--out" and
-// then an empty argument), by its name; or an empty text. No option of any tool has a use for one: it is the
-// variable of a script that was never set, and must not pass for an option that was not given.
+// An error that names the first empty argument, or option with an empty value ("--out=", or "--out" and then
+// an empty argument); otherwise an empty text. No option of any tool accepts an empty value: it comes from a
+// variable of a script that was never set, and must not count as an option that was not given.
 std::string findEmptyArgument(int argc, const char* const* argv);
 
-// The text with every control character but line feed and tab, and every byte that is not UTF-8, as \xHH:
-// what comes from a file must not move a terminal's cursor.
+// The text with every control character except line feed and tab, and every byte that is not UTF-8, as \xHH:
+// text from a file must not control a terminal.
 std::string printable(std::string_view text);
 
 }  // namespace sluice::tools

@@ -48,7 +48,7 @@ int runTool(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  // Nothing throws for bad input; what is left is a machine without memory.
+  // nothing throws for bad input, so an exception means that the machine is out of memory
   try {
     return runTool(argc, argv);
   } catch (const std::exception& error) {

@@ -1,5 +1,5 @@
-// sluice-bench: `sluice bench`, which starts it. It has the compiler in it, and the peer where there is one;
-// the other subcommands of sluice need neither.
+// sluice-bench: started by `sluice bench`. It contains the compiler and, if available, the peer; the other
+// subcommands of sluice need neither.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <llvm/Config/llvm-config.h>
@@ -31,12 +31,12 @@ gradients in fp32:
   b  H 7168 I 2048, 4 experts, 2048 rows     e  as a, 64 rows: bound by reading the weights
   c  H 1024 I 512, 8 experts, 1024 rows      f  H 4096 I 1536, 8 experts, 8192 rows
   layer  512 tokens per rank, 8 of 64 experts each, H 2048 I 768: routing, dispatch, products, combine,
-         with --ranks as threads of this process, beside its products alone
+         with --ranks as threads of this process, compared with its products alone
 --model has the sizes of a known model: what one rank of --ep computes, or with --ranks the whole layer.
 
 --transport measures a whole layer on ranks that are threads of a process (threads), processes that share
 memory (shm) or processes that mpirun starts (mpi), for each number of ranks in --ep: the step, its
-communication alone and its computation alone, in turn. Each number of ranks is a job of its own, `sluice run
+communication alone and its computation alone, in turn. Each number of ranks is a separate job, `sluice run
 --overlap`; the jobs take turns. Overlap is the longer one of communication and computation over the step. All
 numbers of ranks have the same work: the tokens of the case are those of each rank of the first.
 
@@ -69,7 +69,7 @@ int fail(const std::string& message, int status) {
   return status;
 }
 
-// Words of CLI11 for what is wrong, or none. There is one more case, for tests: "tiny".
+// The error for CLI11, or an empty text. "tiny" is a further case, for tests.
 std::string checkCase(const std::string& name) {
   if (name == "layer" || name == "all" || rowsCase(name)) return {};
   return fmt::format("found '{}', expected a, b, c, d, e, f, all or layer", name);
@@ -80,12 +80,12 @@ void declare(CLI::App& app, Arguments& a) {
   name->check(&checkCase)->type_name("CASE");
   auto* model = app.add_option("--model", a.model, fmt::format("{}", fmt::join(modelNames(), ", ")));
   model->check(CLI::IsMember(modelNames()))->type_name("NAME")->excludes(name);
-  app.add_option("--tokens", a.tokens, "of each rank, with --model (default: 4096)")
+  app.add_option("--tokens", a.tokens, "tokens per rank, with --model (default: 4096)")
       ->check(CLI::Range(1, 1 << 20))
       ->needs(model)
       ->type_name("T");
   auto* ep = app.add_option("--ep", a.ep,
-                            "ranks that share the experts: with --model one of them is measured, with "
+                            "number of ranks that share the experts: --model measures one of them, "
                             "--transport all of them, for each number in turn (default: 2,4)");
   ep->check(CLI::Range(1, 4096))->delimiter(',')->type_name("N,M");
   auto* transport = app.add_option("--transport", a.transport,
@@ -94,7 +94,8 @@ void declare(CLI::App& app, Arguments& a) {
   app.add_option("--skew", a.skew, "uniform (default) or zipf:S, with --model")
       ->needs(model)
       ->type_name("SKEW");
-  app.add_option("--ranks", a.ranks, "a whole layer on as many ranks in this process")
+  app.add_option("--ranks", a.ranks,
+                 "measure a whole layer on this number of ranks, as threads of this process")
       ->check(CLI::Range(1, 64))
       ->excludes(ep)
       ->excludes(transport)
@@ -103,17 +104,17 @@ void declare(CLI::App& app, Arguments& a) {
       ->check(CLI::IsMember({"forward", "backward", "both"}))
       ->type_name("PASS");
   app.add_option("--threads", a.bench.threads,
-                 "of all ranks together (default: 1; with --transport those of this machine)")
+                 "total threads of all ranks (default: 1; with --transport those of this machine)")
       ->check(CLI::Range(1, 1024))
       ->type_name("N");
-  app.add_option("--repeat", a.bench.repeat, "repetitions that count (default: 11)")
+  app.add_option("--repeat", a.bench.repeat, "measured repetitions (default: 11)")
       ->check(CLI::Range(1, 100000))
       ->type_name("N");
   app.add_option("--peer", a.bench.peer, "compare with another library, in its strongest mode: onednn")
       ->check(CLI::IsMember({"onednn"}))
       ->type_name("NAME");
   app.add_option("--clock", a.clock,
-                 "wall (default), or cpu: processor time by threads, for a machine that does other work")
+                 "wall (default), or cpu: processor time / threads, for a machine that does other work")
       ->check(CLI::IsMember({"wall", "cpu"}))
       ->type_name("CLOCK");
   app.add_option("--isa", a.isa, "kernels: portable, avx2, avx512 or amx (default: the best)")
@@ -122,15 +123,15 @@ void declare(CLI::App& app, Arguments& a) {
                  "ordinary (default): may change in each step; constant: packed before anything is measured")
       ->check(CLI::IsMember({"ordinary", "constant"}))
       ->type_name("WEIGHTS");
-  app.add_option("--target", a.bench.target, "device model that sizes are chosen by (default: cpu)")
+  app.add_option("--target", a.bench.target, "device model from which sizes are chosen (default: cpu)")
       ->type_name("NAME");
-  app.add_flag("--no-scaling", a.noScaling, "leave out the runs on one thread");
+  app.add_flag("--no-scaling", a.noScaling, "skip the runs on one thread");
   app.add_flag("--markdown", a.markdown, "print rows of a table");
   app.add_option("--json", a.json, "write every repetition to a file")->type_name("FILE");
   app.footer(kFooter);
 }
 
-// What one option says of another, in words, or none.
+// The error if options contradict each other, or an empty text.
 std::string checkTransport(const Arguments& a) {
   if (a.transport.empty()) {
     if (!a.ep.empty() && a.model.empty()) return "--ep: for --model or --transport only";
@@ -141,7 +142,7 @@ std::string checkTransport(const Arguments& a) {
   return a.bench.peer.empty() ? "" : "--transport: a whole layer has no peer to compare with";
 }
 
-// What was asked for, in order.
+// The requested measurements, in order.
 struct Plan {
   std::vector<RowsCase> rows;
   std::vector<LayerCase> layers;
@@ -171,7 +172,7 @@ Status writeText(const std::string& path, const std::string& text) {
   return replaceFile(path, std::as_bytes(std::span(text)));
 }
 
-// Figures appear as soon as a case is done.
+// Prints the figures as soon as a case is done.
 Status show(const CaseSamples& c, const Arguments& a, const Machine& machine, bool first) {
   const std::string header = a.markdown ? (first ? markdownHeader() : "") : (first ? "" : "\n");
   return printText(header + (a.markdown ? markdownOf(c, a.bench) : textOf(c, a.bench, machine)));
@@ -193,7 +194,7 @@ Status measureAll(const Arguments& a, const Plan& plan, ops::Isa isa, const Mach
   return a.json.empty() ? Status{} : writeText(a.json, jsonOf(all, a.bench, machine));
 }
 
-// The layers of --transport: one for each number of ranks, with the same work.
+// The layers of --transport: one per number of ranks, with the same work.
 Expected<std::vector<LayerCase>> layersOf(const Arguments& a) {
   const std::vector<int> ep = a.ep.empty() ? std::vector<int>{2, 4} : a.ep;
   LayerCase first = a.name == "tiny" ? tinyLayer(ep.front()) : layerCase(ep.front());
@@ -211,7 +212,7 @@ Expected<std::vector<LayerCase>> layersOf(const Arguments& a) {
   return layers;
 }
 
-// Between ranks that mpirun starts there may be any network: that link has no figures of its own.
+// mpirun may connect its ranks by any network, so that link is not measured.
 Expected<RanksReport> measureOn(const std::string& transport, const std::vector<LayerCase>& layers,
                                 const BenchOptions& options) {
   const char* path = std::getenv("PATH");
@@ -245,7 +246,7 @@ Status bench(Arguments& a) {
   a.bench.clock = a.clock == "cpu" ? ClockKind::kCpu : ClockKind::kWall;
   a.bench.scaling = !a.noScaling;
   if (a.weights == "constant") a.bench.weights = WeightsMode::kConstant;
-  // Contexts choose their kernels by it.
+  // contexts choose their kernels from this variable
   if (!a.isa.empty()) setenv("SLUICE_ISA", a.isa.c_str(), 1);
   const Expected<const ops::KernelSet*> kernels = ops::selectKernels();
   if (!kernels) return kernels.error();
@@ -262,7 +263,7 @@ Status bench(Arguments& a) {
 int runTool(int argc, char** argv) {
   if (const std::string empty = findEmptyArgument(argc, argv); !empty.empty()) return fail(empty, kExitUsage);
   removeNamedFilesOnSignals();
-  CLI::App app("sluice bench: how fast this machine computes layers, beside what it could at most",
+  CLI::App app("sluice bench: measures how fast this machine computes layers, compared with its limits",
                "sluice bench");
   Arguments arguments;
   declare(app, arguments);
@@ -286,7 +287,7 @@ int runTool(int argc, char** argv) {
 }  // namespace sluice::tools
 
 int main(int argc, char** argv) {
-  // Nothing throws for bad input; what is left is a machine without memory.
+  // nothing throws for bad input, so an exception means that the machine is out of memory
   try {
     return sluice::tools::runTool(argc, argv);
   } catch (const std::exception& error) {

@@ -19,8 +19,7 @@ int fail(const std::string& message, int status) {
   return status;
 }
 
-// Standard output has what there is even where a part of the input is wrong; a file has all or stays as it
-// was.
+// Standard output gets what exists even if part of the input is wrong; a file is complete or unchanged.
 sluice::Status write(const std::string& name, const std::string& text, bool complete) {
   if (name != "-")
     return complete ? sluice::replaceFile(name, std::as_bytes(std::span(text))) : sluice::Status{};
@@ -31,7 +30,7 @@ sluice::Status write(const std::string& name, const std::string& text, bool comp
   return sluice::Error{"sluice-opt: error: standard output cannot be written"};
 }
 
-// As mlir::MlirOptMain with names of files, but that the text is checked before MLIR parses it, and that a
+// Like mlir::MlirOptMain with file names, except that the text is checked before MLIR parses it, and that a
 // file is replaced as a whole.
 int run(const std::string& inputName, const std::string& outputName, mlir::DialectRegistry& registry) {
   const auto config = mlir::MlirOptMainConfig::createFromCLOptions();

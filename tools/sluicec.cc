@@ -39,8 +39,8 @@ constexpr const char* kFooter = R"(Examples:
   sluicec graphs/moe_ffn/train.json --emit=dot | dot -Tsvg > layer.svg
 
 An unknown symbol or one out of its range is an error that lists the symbols of the graph.
-Targets are files NAME.json in $SLUICE_TARGETS, else beside the compiler, or else the models inside of it (ascend910b,
-cpu, h200); a path that ends in .json is taken as it is.
+Targets are files NAME.json in $SLUICE_TARGETS, else next to the compiler, else the built-in models (ascend910b, cpu,
+h200); a path that ends in .json is used as it is.
 Exit status: 0 done, 1 bad input or a file that cannot be written, 2 wrong usage.)";
 
 struct Arguments {
@@ -64,7 +64,7 @@ int fail(const std::string& message, int status) {
   return status;
 }
 
-// What cannot be written is found when main flushes.
+// Write errors are found when main flushes.
 void show(const std::string& text) { std::fwrite(text.data(), 1, text.size(), stdout); }
 
 void declare(CLI::App& app, Arguments& arguments) {
@@ -90,12 +90,12 @@ void declare(CLI::App& app, Arguments& arguments) {
       ->check(CLI::IsMember(phases));
   app.add_option("--cores", arguments.cores,
                  "cores instead of the target's: N, or cube=N,vector=N,communication=N for separate cores");
-  app.add_option("--slot-rows", arguments.options.slotRows, "rows of a slot, a multiple of 16")
+  app.add_option("--slot-rows", arguments.options.slotRows, "rows per slot, a multiple of 16")
       ->check(CLI::Range(16, 65536));
-  app.add_option("--tile", arguments.options.tile, "most rows and columns of a task of a product")
+  app.add_option("--tile", arguments.options.tile, "maximum rows and columns per task of a product")
       ->check(CLI::Range(1, 1048576));
   app.add_flag("--accumulate", arguments.options.accumulate,
-               "all weight gradients add to what their outputs hold");
+               "add all weight gradients to the old content of their outputs");
   app.add_option(
          "--fuse", arguments.options.fuse,
          "all (default), none, or LIST of activation, activation-grad, scale: the nodes that are fused")
@@ -103,7 +103,7 @@ void declare(CLI::App& app, Arguments& arguments) {
       ->allow_extra_args(false);
   app.add_option(
       "--expect", arguments.expect,
-      "routing that slots and tiles are chosen for: uniform (default), zipf:EXPONENT, or a JSON file "
+      "routing for which slots and tiles are chosen: uniform (default), zipf:EXPONENT, or a JSON file "
       "with a list of the experts' shares");
   app.add_option("--trainable", arguments.trainable,
                  "LIST of inputs, or all: derives the entry backward, which computes their gradients")
@@ -121,7 +121,7 @@ void declare(CLI::App& app, Arguments& arguments) {
   app.footer(kFooter);
 }
 
-// Takes SYMBOL=VALUE: what begins like a word is one. Returns whether it could.
+// Accepts SYMBOL=VALUE; a value that begins like a word is one. Returns false for anything else.
 bool addSet(const std::string& text, CompileOptions& options) {
   const size_t equals = text.find('=');
   if (equals == std::string::npos || equals == 0 || equals + 1 == text.size()) return false;
@@ -136,7 +136,7 @@ bool addSet(const std::string& text, CompileOptions& options) {
   return error == std::errc() && rest == value.data() + value.size();
 }
 
-// What is wrong with the requested output, or empty.
+// The error in the requested output, or an empty text.
 std::string checkReportUsage(const Arguments& arguments) {
   if (!arguments.explain.empty() && arguments.explain != "text" && arguments.explain != "json")
     return fmt::format("--explain={}: expected text or json", arguments.explain);
@@ -151,7 +151,7 @@ std::string checkReportUsage(const Arguments& arguments) {
   return {};
 }
 
-// What is wrong with the arguments taken together, or empty.
+// The error if arguments contradict each other, or an empty text.
 std::string checkUsage(Arguments& arguments) {
   for (const std::string& set : arguments.sets)
     if (!addSet(set, arguments.options)) return fmt::format("--set {}: expected SYMBOL=VALUE", set);

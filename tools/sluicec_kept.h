@@ -1,4 +1,4 @@
-// The line of sluicec on what is kept for a derived backward.
+// The line of sluicec about what is kept for a derived backward.
 #pragma once
 
 #include <string>
@@ -7,8 +7,8 @@
 
 namespace sluice {
 
-// "keeps 6,144 bytes per row (minimal: 4,608)", with the bytes per token if there are any; the choice made
-// first. `graph` was derived to `keep` all or minimal.
+// "keeps 6,144 bytes per row (minimal: 4,608)", with the bytes per token if there are any; the chosen value
+// comes first. `graph` was derived with `keep`, all or minimal.
 std::string keptText(const Ir& graph, const std::string& keep);
 
 }  // namespace sluice

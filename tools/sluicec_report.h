@@ -1,4 +1,4 @@
-// What sluicec prints of a compilation besides IR and programs. Free functions.
+// What sluicec prints about a compilation besides IR and programs. Free functions.
 #pragma once
 
 #include <string>

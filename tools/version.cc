@@ -8,7 +8,7 @@
 namespace sluice::tools {
 namespace {
 
-// Changes with neither an interface nor a format.
+// Changes when neither an interface nor a format changes.
 constexpr int kPatch = 0;
 
 }  // namespace

@@ -6,16 +6,16 @@
 
 namespace sluice::tools {
 
-// "MAJOR.MINOR.PATCH": the first two are those of the C interface (runtime/api/sluice.h), from which the
-// files for pkg-config and CMake have theirs, too.
+// "MAJOR.MINOR.PATCH". The first two are the version of the C interface (runtime/api/sluice.h); pkg-config
+// and CMake read it there, too.
 std::string releaseVersion();
 
-// Of the flag --version.
+// The help text of the flag --version.
 inline constexpr const char* kVersionHelp =
     "print the versions of the tool and of the format of programs and exit";
 
 // What `TOOL --version` prints, without a newline at the end: one line for the tool, one for the newest
-// format of programs that it knows, and one for `other`, what else it is made of, where there is something.
+// program format that it knows, and one for `other`, a further component, unless empty.
 std::string versionText(std::string_view tool, std::string_view other = {});
 
 }  // namespace sluice::tools

@@ -1,7 +1,7 @@
-// Speed of every kernel of every instruction set this machine runs, on one thread, beside what bounds it,
-// measured in the same run: the register peak of the multiplying unit, the bandwidth of reading and of
-// writing past the caches. Times are those of the thread's CPU clock, best and median of repetitions. A
-// product runs over as many experts as make its weights or gradients larger than the caches.
+// The speed of every kernel of every instruction set that this machine runs, on one thread, compared with its
+// bounds, which are measured in the same run: the register peak of the multiplying unit, and the bandwidth of
+// reading and of writing past the caches. Times are of the thread's CPU clock, best and median of
+// repetitions. Products run over enough experts that their weights or gradients are larger than the caches.
 //
 // Usage: bench_kernels [ROWS [H [I [COLUMNS]]]]   (defaults 256 2048 768 256; COLUMNS of one gmm task)
 #include <fmt/format.h>
@@ -28,7 +28,7 @@ struct Sizes {
   int32_t rows = 256, hidden = 2048, inter = 768, columns = 256;
 };
 
-// What others do with this core does not count.
+// Time that others use on this core does not count.
 double threadSeconds() {
   timespec now = {};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
@@ -45,7 +45,7 @@ struct Time {
   double best, median;
 };
 
-// Of repetitions that together take about 0.3 s, at least five, behind one that warms up.
+// Over repetitions that together take about 0.3 s, at least five, after one warm-up.
 Time timeOf(const std::function<void()>& work) {
   work();
   std::vector<double> times;
@@ -91,7 +91,7 @@ struct FreeAligned {
   void operator()(std::byte* p) const { ::operator delete(p, std::align_val_t{64}); }
 };
 
-// Of one thread, bytes a second.
+// Of one thread, in bytes per second.
 struct Memory {
   double read, write;
 };
@@ -104,7 +104,7 @@ Memory probeMemory() {
   return {readBandwidth({memory.get(), kBytes}, 5).median, streamBandwidth({memory.get(), kBytes}, 5).median};
 }
 
-// Experts whose matrices of `bytes` bytes are together larger than any cache.
+// The number of experts whose matrices of `bytes` bytes are together larger than any cache.
 int64_t expertsFor(int64_t bytes) { return std::clamp<int64_t>((int64_t{96} << 20) / bytes, 1, 64); }
 
 class Bench {
@@ -129,7 +129,7 @@ class Bench {
   }
 
  private:
-  // `bytes` are those that must come from or go to memory, `bandwidth` what they may reach; 0: not told.
+  // `bytes`: those that must come from or go to memory; `bandwidth`: the bound for them, or 0 if not shown.
   void print(std::string_view op, double operations, double bytes, double bandwidth, const Time& time) {
     fmt::print("{:<9} {:<28} {:>9.1f} us, median {:>9.1f}", isaName(kernels_.isa), op, time.best * 1e6,
                time.median * 1e6);
@@ -140,7 +140,7 @@ class Bench {
     fmt::print("\n");
   }
 
-  // A whole product, task by task: each task packs its weights anew, as in a program.
+  // A whole product, task by task. Each task packs its weights again, as in a program.
   void gmm(std::string_view name, int32_t k, int32_t n, bool transposed) {
     const int64_t experts = expertsFor(int64_t{2} * n * k), weight = int64_t{n} * k;
     const std::vector<BFloat16> a = randomMatrix(s_.rows, k), b = randomMatrix(experts * n, k);
@@ -266,7 +266,7 @@ int runBench(int argc, char** argv) {
     }
     *fields[i - 1] = parseSize(argv[i]);
   }
-  fmt::print("one thread, rows {}, H {}, I {}, {} columns a task\n", sizes.rows, sizes.hidden, sizes.inter,
+  fmt::print("one thread, rows {}, H {}, I {}, {} columns per task\n", sizes.rows, sizes.hidden, sizes.inter,
              sizes.columns);
   const Memory memory = probeMemory();
   fmt::print("memory    read {:.1f} GB/s, written past the caches {:.1f} GB/s\n", memory.read / 1e9,

@@ -1,5 +1,5 @@
-// The register peaks bench_kernels compares against: loops of nothing but multiply-adds that do not wait for
-// each other. Each returns the floating-point operations it did (a multiply-add is two).
+// The register peaks that bench_kernels compares with: loops of independent multiply-adds and nothing else.
+// Each returns the number of floating-point operations that it did (a multiply-add is two).
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,7 @@
-// Probes of memory bandwidth, beside the register peaks of peak.h: what a kernel that does nothing but read,
-// or write past the caches, reaches on this machine.
+// Probes of memory bandwidth, next to the register peaks of peak.h: what a kernel reaches on this machine
+// that only reads, or only writes past the caches.
 //
-// Rates are bytes per second of the calling thread's CPU time: while others have its core, time does not
+// Rates are bytes per second of the calling thread's CPU time, so time that others use on its core does not
 // count. No state; any thread may call.
 #pragma once
 
@@ -11,21 +11,21 @@
 
 namespace sluice::ops {
 
-// Reads every whole cache line of `memory` once, in order, with the widest loads of this machine; returns
-// their words' exclusive or. `memory` is 64-byte aligned.
+// Reads every whole cache line of `memory` once, in order, with the widest loads of this machine, and returns
+// the exclusive or of their words. `memory` must be 64-byte aligned.
 uint64_t readMemory(std::span<const std::byte> memory);
 
-// Writes every whole cache line of `memory` with non-temporal stores (ordinary ones where there are none) of
-// `word`, and a fence. `memory` is 64-byte aligned.
+// Writes `word` to every whole cache line of `memory` with non-temporal stores (ordinary stores if the
+// machine has none), then a fence. `memory` must be 64-byte aligned.
 void streamMemory(std::span<std::byte> memory, uint64_t word);
 
 struct Bandwidth {
-  double best;    // bytes a second, the fastest repetition
+  double best;    // bytes per second of the fastest repetition
   double median;  // over the repetitions
 };
 
-// Over all of `memory`, `repeats` (at least 1) times. Memory far larger than the caches, written before: a
-// first touch is no measurement. streamBandwidth overwrites it.
+// Over all of `memory`, `repeats` (at least 1) times. `memory` must be far larger than the caches and already
+// written, because a first touch is no measurement. streamBandwidth overwrites it.
 Bandwidth readBandwidth(std::span<const std::byte> memory, int repeats);
 Bandwidth streamBandwidth(std::span<std::byte> memory, int repeats);
 

@@ -28,7 +28,8 @@ void weightedSumColumns(const WeightedSumArgs& args, int32_t token, int32_t col,
   for (int v = 0; v < kVectors; ++v) V::store(to + v * V::kWidth, sum[v], count);
 }
 
-// The sum of one row without a weight is that row: its bits pass unchanged and need not be bf16 numbers.
+// The sum of a single row without a weight is that row: its bits are copied unchanged and need not be bf16
+// numbers.
 inline void copyRow(const WeightedSumArgs& args, int32_t token) {
   BFloat16* const to = args.y + token * args.ldY;
   if (args.position[token] < 0)

@@ -7,7 +7,8 @@
 namespace sluice::ops {
 namespace {
 
-// act = f * u; the slope of f, and what of a gradient passes to up.
+// act = f * u; fSlope is the slope of f. A function's passUp() returns the part of a gradient that passes to
+// up.
 template <class V>
 struct VectorPoint {
   using F = typename V::F;
@@ -30,7 +31,8 @@ struct Swiglu {
   F passUp(F, F grad) const { return grad; }
 };
 
-// gate to at most the limit, up to within it; no gradient passes where they were cut. NaN passes.
+// Clamps gate to at most the limit and up to within it. No gradient passes where a value was clamped. NaN
+// passes.
 template <class V>
 struct SwigluClamp {
   using F = typename V::F;
@@ -90,7 +92,7 @@ struct SquaredReglu {
   F passUp(F, F grad) const { return grad; }
 };
 
-// Calls body with the function of a kind.
+// Calls `body` with the function for `kind`.
 template <class V, class Body>
 void withActivation(ActivationKind kind, float limit, const Body& body) {
   switch (kind) {

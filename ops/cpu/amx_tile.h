@@ -74,8 +74,7 @@ class TileUnit {
 class TileUnit {
  public:
   TileUnit() {
-    // g++ 12's _tile_loadconfig is declared to read 8 bytes, so that stores to the rest are dropped: hence
-    // the asm.
+    // asm, because g++ 12 declares _tile_loadconfig to read only 8 bytes and drops stores to the rest
     struct alignas(64) Config {
       uint8_t palette = 1;
       uint8_t startRow = 0;

@@ -8,11 +8,11 @@
 //         pack the panel of b
 //         for groups of kMr rows: tile[kMr, kNr] += a group * b panel; after the last block, store the tile
 //
-// The sum of one element of c runs over k in order whatever m, n and the blocks are, so its bits depend on
-// its row of a, its column of b and k only.
+// The sum of one element of c runs over k in the same order for all m, n and blocks, so its bits depend only
+// on its row of a, its column of b, and k.
 //
 // Everything here has internal linkage on purpose: each including file is compiled for another instruction
-// set, and the linker must never pick one copy for all. For the same reason nothing here calls inline
+// set, and the linker must never pick one copy for all of them. For the same reason nothing here calls inline
 // functions of other headers.
 #pragma once
 
@@ -29,26 +29,26 @@ inline int32_t smaller(int32_t x, int32_t y) { return x < y ? x : y; }
 
 inline int64_t roundUp(int64_t x, int64_t unit) { return (x + unit - 1) / unit * unit; }
 
-// Prefetches a line of memory into the second cache level. In the first level it would evict data in use, and
-// the second level can have more lines on their way. Never faults.
+// Prefetches a cache line into the second level. In the first level it would evict data in use, and the
+// second level allows more outstanding lines. Never faults.
 inline void fetchSoon(const void* line) { __builtin_prefetch(line, 0, 2); }
 
 constexpr int32_t kLineBytes = 64;
 constexpr int32_t kLineOfBf16 = kLineBytes / 2;
 
-// The number of row groups from which on a product takes so long per panel of b that software prefetches the
-// next one; with fewer it reads panels one after another, and the hardware prefetches them.
+// From this number of row groups on, a product takes so long per panel of b that software prefetches the next
+// one. With fewer groups it reads panels one after another, and the hardware prefetches them.
 constexpr int32_t kGroupsToFetch = 8;
 
 // The members of a Unit, which is constructed once per product: kMr, kNr (a tile), kMc and kKc (blocks of the
 // rows and of the sum), kAStride (elements between two rows of the packed a), kKUnit (both panels are padded
-// with zeros to a multiple of it), Element (of the panels), for few_rows.h kFewKc, kRowsKc, kMostInPlace
-// (rows of a up to which b is read in place) and, for columns.h, maybe Square, and
+// with zeros to a multiple of it), Element (of the panels); for few_rows.h kFewKc, kRowsKc, kMostInPlace (the
+// largest number of rows of a for which b is read in place); for columns.h optionally Square; and
 //   multiply(a, b, k, rows, cols, first, tile): the first rows x cols elements of tile[kMr, kNr] += a * b
 //   over the k padded elements; if `first`, the tile has no content yet.
 // The members of a Source:
 //   packA(row, rows, k0, k, dst): rows of a, [rows][kAStride], elements k0 to k0 + k, padded with zeros
-//   readyB(col, k0): that panel of b where it was packed before, or null: then
+//   readyB(col, k0): that panel of b if it was packed before; otherwise null, and then
 //   sourceB(col, k0): where that panel of b begins in memory
 //   fetchA(row, rows, k0): prefetches what packA will read of these rows from k0 on
 //   packB(col, cols, k0, k, dst, ahead): a panel of b as Unit::multiply reads it, padded with zeros;
@@ -62,7 +62,7 @@ struct ScratchLayout {
   static constexpr int64_t kTileFloats = int64_t{Unit::kMr} * Unit::kNr;
   static_assert(kABytes % 64 == 0 && kBBytes % 64 == 0 && Unit::kMc % Unit::kMr == 0 && Unit::kMc % 16 == 0);
 
-  // One block of the sum needs one tile at a time; several need the tiles of a whole block of rows.
+  // With one block of the sum one tile at a time is needed; with several, the tiles of a whole block of rows.
   static size_t bytes(int32_t n, bool manyBlocks) {
     const int64_t tiles = manyBlocks ? roundUp(n, Unit::kNr) / Unit::kNr * (Unit::kMc / Unit::kMr) : 1;
     return static_cast<size_t>(kABytes + kBBytes + (tiles > 0 ? tiles : 1) * kTileFloats * 4);
@@ -76,7 +76,7 @@ const BFloat16* nextPanel(const Source& source, int32_t col, int32_t n, int32_t 
   return last ? nullptr : source.sourceB(0, k0 + k);
 }
 
-// The panel of b needed after that of col and k0, if it was packed before; or null.
+// The panel of b that is needed after that of col and k0, if it was packed before; otherwise null.
 template <class Unit, class Source>
 const typename Unit::Element* nextReady(const Source& source, int32_t col, int32_t n, int32_t k0, int32_t k,
                                         bool last) {

@@ -15,14 +15,14 @@ namespace {
 
 constexpr bool hasBit(uint64_t word, int bit) { return ((word >> bit) & 1) != 0; }
 
-// XCR0: which registers the system saves. Only where CPUID reports that XGETBV exists.
+// XCR0: which registers the system saves. May be called only if CPUID reports XGETBV.
 uint64_t savedState() {
   uint32_t low, high;
   asm volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
   return uint64_t{high} << 32 | low;
 }
 
-// The tile registers are 8 KiB per thread, so Linux saves them only for processes that request them.
+// The tile registers are 8 KiB per thread, so Linux saves them only for processes that request permission.
 bool requestTilePermission() {
 #if defined(__linux__)
   constexpr long kArchReqXcompPerm = 0x1023;

@@ -1,7 +1,6 @@
 // The instruction sets that the processor and the operating system allow this process.
 //
-// Detected once, at the first call; may be called from any thread. Each set counts only where the sets below
-// it do.
+// Detected once, at the first call; any thread may call. Each set counts only if the sets before it do.
 #pragma once
 
 namespace sluice::ops {

@@ -1,17 +1,17 @@
-// Products of few rows, whose time is that of reading b from memory: b is used block by block from the first
-// cache level while the next blocks are prefetched. The sums run in the order of blocked_product.h, so that
-// an element has the same bits in both.
+// Products of few rows. Their time is that of reading b from memory, so b is used block by block from the
+// first cache level while the next blocks are prefetched. The sums run in the order of blocked_product.h, so
+// both give the same bits.
 //
-// Where b is [k, n] and the Unit can read it so, it is not packed:
+// If b is [k, n] and the Unit can read that, it is not packed:
 //
 //   for blocks of kRowsKc of the sum
 //     for panels of kNr columns of c
 //       for groups of rows: tile += a group * (b in place); after the last block, store the tile
 //
-// A transposed b is not packed either where the Unit has a Square: see columns.h.
+// A transposed b is not packed either if the Unit has a Square: see columns.h.
 //
-// Otherwise panels are packed, kFewKc elements of the sum at once, so that they are read from the first
-// cache level again:
+// Otherwise panels are packed, kFewKc elements of the sum at a time, so that they are read back from the
+// first cache level:
 //
 //   pack all of a
 //   for panels of kNr columns of c
@@ -86,7 +86,7 @@ void productByBlocks(const Source& source, int32_t m, int32_t n, int32_t k, std:
   auto* const tiles = reinterpret_cast<float*>(scratch);
   auto* const b = reinterpret_cast<Element*>(scratch + Layout::tileBytes(n));
   auto* const a = reinterpret_cast<Element*>(scratch + Layout::tileBytes(n) + Layout::kBBytes);
-  // Without a gap for missing rows: blocks of a power of two would share sets of the cache.
+  // no gap for missing rows, because blocks of a power of two would share sets of the cache
   const int64_t aBlock = int64_t{m} * Unit::kAStride;
   for (int32_t k0 = 0; k0 < k; k0 += Unit::kKc)
     source.packA(0, m, k0, smaller(Unit::kKc, k - k0), a + k0 / Unit::kKc * aBlock);

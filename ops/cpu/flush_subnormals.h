@@ -1,8 +1,8 @@
-// FlushSubnormals: while it lives, the arithmetic of its thread treats subnormal numbers (below 2^-126) as
-// zero, as operands and as results.
+// FlushSubnormals: during its lifetime the arithmetic of its thread treats subnormal numbers (below 2^-126)
+// as zero, as operands and as results.
 //
-// vdpbf16ps and tdpbf16ps always do; with it products have the same meaning on all instruction sets. Internal
-// linkage: see blocked_product.h.
+// vdpbf16ps and tdpbf16ps always do this; with FlushSubnormals products mean the same on all instruction
+// sets. Internal linkage: see blocked_product.h.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ class FlushSubnormals {
   FlushSubnormals& operator=(const FlushSubnormals&) = delete;
 
  private:
-  // Operands and results must not move across a change: hence the "memory".
+  // operands and results must not move across a change, hence the "memory"
 #if defined(__SSE__)
   using Control = uint32_t;
   static constexpr Control kFlush = 0x8040;  // flush to zero, denormals are zero
@@ -42,7 +42,7 @@ class FlushSubnormals {
   }
   static void setControl(Control to) { asm volatile("msr fpcr, %0" ::"r"(to) : "memory"); }
 #else
-#error "FlushSubnormals does not know how this machine is told to take subnormal numbers as zero"
+#error "FlushSubnormals does not know how this machine flushes subnormal numbers to zero"
 #endif
 
   const Control before_;

@@ -1,7 +1,7 @@
 // The kernels of each instruction set by name, for the tables of select.cc and for tests.
 //
-// A namespace has only the kernels that are compiled for it: the AVX-512 and AMX sets take the rest from the
-// sets below them. amx_emulated is the source of amx on a software tile unit; only tests link it.
+// A namespace has only the kernels that are compiled for it: the AVX-512 and AMX sets take the others from
+// the sets before them. amx_emulated is the source of amx on a software tile unit; only tests link it.
 #pragma once
 
 #include <cstddef>

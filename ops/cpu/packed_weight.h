@@ -1,6 +1,6 @@
 // The packed form of a weight: the panels that the Unit of an instruction set reads, one after another, each
-// over the whole sum, as GmmSource::packB makes them. It has the same numbers as the weight, so that a
-// product has the same bits with and without it. Internal linkage: see blocked_product.h.
+// over the whole sum, as GmmSource::packB makes them. It contains the same numbers as the weight, so a
+// product gives the same bits with and without it. Internal linkage: see blocked_product.h.
 #pragma once
 
 #include <cstddef>

@@ -14,10 +14,10 @@
 namespace sluice::ops {
 namespace {
 
-// A packed weight is padded to a multiple of this.
+// Packed weights are padded to a multiple of this.
 constexpr int32_t kPackedKUnit = 32;
 
-// The row of a finished tile times alpha: in `scaled`, or unchanged in its place if alpha is 1.
+// The row of a finished tile times alpha, stored in `scaled`; if alpha is 1, the row itself.
 template <int32_t kNr>
 const float* timesAlpha(const float* row, int32_t cols, float alpha, float (&scaled)[kNr]) {
   if (alpha == 1.0f) return row;
@@ -25,9 +25,9 @@ const float* timesAlpha(const float* row, int32_t cols, float alpha, float (&sca
   return scaled;
 }
 
-// Elements of a packed weight before those of columns from `col` on (a multiple of kNr) and of the elements
-// from k0 on of the sum (a multiple of kKc): each panel has kNr columns over the whole sum of k, and room at
-// its end because packers write whole squares.
+// The number of elements of a packed weight before the columns from `col` on (a multiple of kNr) and the
+// elements of the sum from k0 on (a multiple of kKc). Each panel has kNr columns over the whole sum of k, and
+// spare room at its end because packers write whole squares.
 template <class Unit>
 int64_t packedOffset(int32_t col, int32_t k0, int32_t k) {
   static_assert(kPackedKUnit % Unit::kKUnit == 0 && Unit::kKc % kPackedKUnit == 0);
@@ -115,8 +115,8 @@ struct WeightGradSource {
     }
   }
 
-  // Whether the result is written past the caches, because it is not read soon: only if the rows of a tile
-  // are whole lines.
+  // Whether the result is written past the caches, because it is not read soon; possible only if the rows of
+  // a tile are whole lines.
   static bool canStream(const GmmWeightGradArgs& args) {
     if (args.accumulate) return false;
     if (args.narrow == nullptr) return args.ldc * sizeof(float) % kStreamBytes == 0 && canStreamTo(args.c);

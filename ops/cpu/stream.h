@@ -1,6 +1,6 @@
-// Stores past the caches, for results that are not read soon: they fetch no line that is overwritten as a
-// whole, and evict nothing. The including file's instruction set decides the form; others use plain stores.
-// Internal linkage: see blocked_product.h.
+// Stores past the caches, for results that are not read soon: they do not fetch lines that are overwritten as
+// a whole, and evict nothing. The including file's instruction set decides the form; some sets use plain
+// stores. Internal linkage: see blocked_product.h.
 #pragma once
 
 #include <cstddef>

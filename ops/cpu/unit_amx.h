@@ -15,10 +15,10 @@ struct UnitAmx {
   static constexpr int32_t kMr = 32;
   static constexpr int32_t kNr = 32;
   static constexpr int32_t kMc = 384;
-  // The panel of b stays in a first cache level of 48 KiB, beside the rows of a and the tiles.
+  // the panel of b stays in a first cache level of 48 KiB, next to the rows of a and the tiles
   static constexpr int32_t kKc = 256;
   static constexpr int32_t kAStride =
-      kKc + 32;  // not a power of two, where the 16 rows of a tile would share a cache set
+      kKc + 32;  // not a power of two, with which the 16 rows of a tile would share a cache set
   static constexpr int32_t kKUnit = 32;
   static constexpr int32_t kFewKc = 256;
   static constexpr int32_t kRowsKc = 0;  // reads packed panels only

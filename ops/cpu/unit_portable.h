@@ -20,7 +20,7 @@ struct UnitPortable {
   static constexpr int32_t kKUnit = 1;
   static constexpr int32_t kFewKc = 64;
   static constexpr int32_t kRowsKc = 64;
-  // With more rows, widening a for each panel costs more than packing b.
+  // with more rows, widening a for each panel costs more than packing b
   static constexpr int32_t kMostInPlace = 3;
 
   static void multiply(const Element* a, const Element* b, int32_t k, int32_t rows, int32_t cols, bool first,

@@ -53,7 +53,7 @@ struct Vector {
   static F mulAdd(F x, F y, F z) { return _mm256_fmadd_ps(x, y, z); }
   static F above(F x, F y, F a, F b) { return _mm256_blendv_ps(b, a, _mm256_cmp_ps(x, y, _CMP_GT_OQ)); }
 
-  // As in vector_avx512.h; 2^n in two factors, since n reaches 150 and one factor ends at 127.
+  // As in vector_avx512.h, but with 2^n in two factors, because n reaches 150 and one factor ends at 127.
   static F exp(F x) {
     x = _mm256_max_ps(set(-104.0f), _mm256_min_ps(set(104.0f), x));
     const F n =

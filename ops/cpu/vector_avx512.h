@@ -43,7 +43,7 @@ struct Vector {
   static F mul(F x, F y) { return _mm512_mul_ps(x, y); }
   static F div(F x, F y) { return _mm512_div_ps(x, y); }
   static F mulAdd(F x, F y, F z) { return _mm512_fmadd_ps(x, y, z); }
-  // a where x > y, else b; a NaN is greater than nothing.
+  // a if x > y, else b; comparisons with a NaN are false.
   static F above(F x, F y, F a, F b) {
     return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(x, y, _CMP_GT_OQ), b, a);
   }

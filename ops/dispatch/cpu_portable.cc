@@ -7,7 +7,7 @@
 namespace sluice::ops::portable {
 namespace {
 
-// `bytes` is a constant where rows are small: then a copy is one instruction.
+// `bytes` is a constant if rows are small: then a copy is one instruction.
 template <class Size>
 void gather(const GatherRowsArgs& args, Size bytes) {
   for (int32_t i = 0; i < args.rows; ++i) {

@@ -1,5 +1,5 @@
-// The numbers that products treat as zero: subnormal ones in bf16 and fp32, as operands and as results. For
-// the references.
+// The numbers that products treat as zero: those that are subnormal in bf16 and fp32, as operands and as
+// results. Used by the references.
 #pragma once
 
 #include <cmath>

@@ -32,7 +32,7 @@ Expected<std::shared_ptr<std::byte>> BlockPool::take(size_t bytes) {
     bytes_ += static_cast<int64_t>(bytes);
   }
   return std::shared_ptr<std::byte>(
-      block, [pool = shared_from_this(), bytes](std::byte* data) { pool->giveBack(data, bytes); });
+      block, [pool = shared_from_this(), bytes](std::byte* data) { pool->release(data, bytes); });
 }
 
 void BlockPool::trim() {
@@ -49,12 +49,12 @@ int64_t BlockPool::bytes() const {
   return bytes_;
 }
 
-void BlockPool::giveBack(std::byte* block, size_t bytes) noexcept {
+void BlockPool::release(std::byte* block, size_t bytes) noexcept {
   std::lock_guard lock(mutex_);
   try {
     free_.emplace(bytes, block);
   } catch (...) {
-    // no memory to keep it in the list
+    // there is no memory to keep the block in the list
     std::free(block);
     bytes_ -= static_cast<int64_t>(bytes);
   }

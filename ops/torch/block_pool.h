@@ -1,9 +1,9 @@
-// BlockPool: memory of large tensors that are made anew in each step, such as weight gradients. Freed blocks
-// are kept for the next tensor of the same size, because new pages of the system take as long as a small
-// step.
+// BlockPool: memory of large tensors that are made again in each step, such as weight gradients. Freed blocks
+// are kept for the next tensor of the same size, because getting new pages from the system takes as long as a
+// small step.
 //
-// Shared by its blocks, which may outlive the code that made it. Thread-safe. It holds, of each size, at most
-// as many blocks as were in use at once.
+// Shared by its blocks, which may outlive the code that made it. Thread-safe. It keeps at most as many blocks
+// per size as were in use at once.
 #pragma once
 
 #include <cstddef>
@@ -23,7 +23,7 @@ class BlockPool : public std::enable_shared_from_this<BlockPool> {
   BlockPool(const BlockPool&) = delete;
   BlockPool& operator=(const BlockPool&) = delete;
 
-  // Aligned to a huge page, with undefined content. Error: not enough memory.
+  // Aligned to a huge page, with undefined content. Error: out of memory.
   Expected<std::shared_ptr<std::byte>> take(size_t bytes);
 
   // Frees the blocks that are not in use.
@@ -34,7 +34,7 @@ class BlockPool : public std::enable_shared_from_this<BlockPool> {
 
  private:
   BlockPool() = default;
-  void giveBack(std::byte* block, size_t bytes) noexcept;
+  void release(std::byte* block, size_t bytes) noexcept;
 
   mutable std::mutex mutex_;
   std::multimap<size_t, std::byte*> free_;  // by bytes

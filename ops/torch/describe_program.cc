@@ -6,7 +6,7 @@
 namespace sluice {
 namespace {
 
-// A JSON string. Names in a program file may be any bytes: each byte that is not plain ASCII is escaped.
+// A JSON string. Names in a program file may contain any bytes: each byte that is not plain ASCII is escaped.
 std::string quoted(std::string_view text) {
   std::string result = "\"";
   for (const char c : text) {

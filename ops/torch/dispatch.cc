@@ -16,7 +16,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// Copies of tensors that the context owns, and the experts of their rows.
+// Copies tensors that the context owns, and makes the experts of their rows.
 class CopiedRows : public StepOutputs {
  public:
   explicit CopiedRows(std::vector<std::string> names) : names_(std::move(names)) {}
@@ -68,7 +68,7 @@ struct DispatchFunction : torch::autograd::Function<DispatchFunction> {
     const HeldSet held = refusing(state, [&] { return valueOf(state.savedSets().take()); });
     CopiedRows rows({"rows", "row_probs"});
     if (const Status ran = state.run("dispatch", tensors, held.set, &rows); !ran) {
-      state.savedSets().giveBack(held);
+      state.savedSets().release(held);
       throwRuntime(ran.error().message);
     }
     const int64_t received = rows.copies[0].size(0);

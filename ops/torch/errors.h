@@ -1,7 +1,7 @@
-// How errors of Sluice become exceptions of Python: std::invalid_argument is a ValueError there and
-// std::runtime_error a RuntimeError, with the message alone.
+// How errors of Sluice become Python exceptions: std::invalid_argument is a ValueError there and
+// std::runtime_error a RuntimeError, with only the message.
 //
-// Not TORCH_CHECK: its errors carry a C++ stack trace to where torch.ops is called.
+// TORCH_CHECK is not used, because its errors carry a C++ stack trace to the caller of torch.ops.
 #pragma once
 
 #include <stdexcept>
@@ -28,11 +28,11 @@ inline void throwIfFailed(const Status& status) {
   if (!status) throwRuntime(status.error().message);
 }
 
-// The message of an exception in flight, without the prefix of the functions above.
+// The message of the exception in flight, without the prefix that the functions above add.
 std::string messageOfException();
 
-// Runs `body`, which prepares a step. If it throws, `ranks` also refuse the step with that message, so that
-// the others do not mistake this rank's next step for this one. `body` itself does nothing collective.
+// Runs `body`, which prepares a step and does nothing collective. If it throws, `ranks` also refuse the step
+// with its message, so that the others do not mistake this rank's next step for this one.
 template <class Refusing, class Body>
 auto refusing(Refusing& ranks, const Body& body) {
   try {

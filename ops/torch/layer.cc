@@ -7,8 +7,8 @@
 namespace sluice {
 namespace {
 
-// A weight in the program's type. Float32 parameters give a rounded copy, so that their gradients, to which
-// autograd gives the parameter's type, stay float32.
+// A weight in the program's type. Float32 parameters give a rounded copy; their gradients stay float32,
+// because autograd converts gradients to the parameter's type.
 at::Tensor weightOf(const WeightSignature& signature, const at::Tensor& weight) {
   const at::ScalarType type = torchType(signature.type);
   const bool rounds = type == at::kBFloat16 && weight.defined() && weight.scalar_type() == at::kFloat;
@@ -33,7 +33,7 @@ Layer::Layer(c10::intrusive_ptr<Ranks> ranks, const std::string& path,
 }
 
 uint64_t Layer::contentOf(size_t w, const at::Tensor& weight) const {
-  // those of inference mode have no count of changes
+  // tensors of inference mode have no count of changes
   if (!packsFrozen_ || weight.requires_grad() || weight.is_inference()) return 0;
   const uint32_t version = weight.unsafeGetTensorImpl()->version_counter().current_version();
   const std::lock_guard lock(seenMutex_);
@@ -72,7 +72,7 @@ ForwardStep prepareForward(Layer& layer, const at::Tensor& x, const at::Tensor& 
   step.expertWeights = expertWeights;
   for (size_t w = 0; w < weights.size(); ++w) {
     step.weights.push_back(weightOf(signature.weights[w], weights[w]));
-    // a rounded copy is gone after the step
+    // a rounded copy is freed after the step
     const bool rounded = !step.weights[w].is_same(weights[w]);
     step.contents.push_back(rounded ? 0 : layer.keepContentOf(w, weights[w]));
   }

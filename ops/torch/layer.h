@@ -1,7 +1,7 @@
 // Layer: the class torch.classes.sluice.Layer, a task program that the op runs.
 //
 // Shared by autograd nodes and pending steps, which keep it alive. Any number of threads may use it; all
-// ranks make the same calls in the same order. Errors are exceptions.
+// ranks must make the same calls in the same order. Errors are exceptions.
 #pragma once
 
 #include <torch/custom_class.h>
@@ -21,7 +21,7 @@ namespace sluice {
 
 class Layer : public torch::CustomClassHolder {
  public:
-  // Collective. `path` is a task binary, `weights` the names of its weights in the order of the op.
+  // Collective. `path` names a task program, `weights` its weights in the order of the op's arguments.
   Layer(c10::intrusive_ptr<Ranks> ranks, const std::string& path, const std::vector<std::string>& weights);
 
   std::string describe() const { return describeProgram(state_->program(), state_->rank()); }
@@ -30,12 +30,12 @@ class Layer : public torch::CustomClassHolder {
   int64_t savedBytes() const { return state_->savedBytes(); }
   int64_t packedBytes() const { return state_->packedBytes(); }
 
-  // Weights without gradient stay packed for the kernels from one step to the next, as long as autograd's
-  // count of changes says that they are what they were. Costs as much memory again as they have.
+  // Keeps weights without gradient packed for the kernels between steps, until autograd's count of changes
+  // shows that they changed. Costs as much memory again as the weights.
   void packFrozen(bool whether) { packsFrozen_ = whether; }
 
-  // NamedTensor::content of the weight number `w`: 0 where it is not the one that was kept last, or may
-  // change unseen. keepContentOf() keeps a new one.
+  // NamedTensor::content of weight number `w`: 0 if it is not the tensor of the last keepContentOf(), or may
+  // have changed unseen. keepContentOf() keeps a new one.
   uint64_t contentOf(size_t w, const at::Tensor& weight) const;
   uint64_t keepContentOf(size_t w, const at::Tensor& weight);
 
@@ -44,11 +44,11 @@ class Layer : public torch::CustomClassHolder {
   BlockPool& grads() const { return ranks_->grads(); }
 
  private:
-  c10::intrusive_ptr<Ranks> ranks_;  // outlives the state
+  c10::intrusive_ptr<Ranks> ranks_;  // must outlive the state
   LayerSignature signature_;
   LayerStatePtr state_;
 
-  // A weight that a step has had. While its object is there, nothing else has its memory.
+  // A weight of an earlier step. While its object exists, no other tensor has its memory.
   struct SeenWeight {
     c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl> tensor;
     const void* data;
@@ -69,7 +69,7 @@ struct ForwardStep {
 
   std::vector<NamedTensor> named(const LayerSignature& signature) const;
 };
-// Throws if the layer does not accept them.
+// Throws if the layer does not accept the tensors.
 ForwardStep prepareForward(Layer& layer, const at::Tensor& x, const at::Tensor& ids,
                            const at::Tensor& expertWeights, at::TensorList weights);
 

@@ -17,7 +17,7 @@ std::optional<EntryId> findEntry(const TaskProgram& program, std::string_view na
   return std::nullopt;
 }
 
-// Builds the signature, and notices the tensors that it has no use for.
+// Builds the signature, and finds the tensors that it cannot use.
 class Reader {
  public:
   Reader(const TaskProgram& program, int rank, EntryId forward, std::optional<EntryId> backward)
@@ -70,7 +70,7 @@ class Reader {
     writes = callersTensors(program_, entry, Role::kOutput);
   }
 
-  // Null where there is no such tensor.
+  // Null if there is no such tensor.
   const Buffer* take(Tensors& tensors, const std::string& name) {
     const auto found = std::find_if(tensors.begin(), tensors.end(),
                                     [&](BufferId id) { return program_.at(id).name == name; });

@@ -1,8 +1,8 @@
 // LayerSignature: a task program as the PyTorch op sees it: a layer with tensors of known names and shapes.
 //
-// A value type without pointers. The program has an entry `forward` (x, expert_ids, expert_weights and the
-// weights to y) and, for training, an entry `backward`: from dy, and those of these tensors that it reads, to
-// the gradients dx, d_expert_weights and WEIGHT_grad, as far as it has them.
+// A value type without pointers. The program has an entry `forward`, from x, expert_ids, expert_weights and
+// the weights to y. For training it also has an entry `backward`, from dy and those of the forward tensors
+// that it reads to the gradients dx, d_expert_weights and WEIGHT_grad, as far as the program has them.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ struct WeightSignature {
 
   bool hasGrad = false;
   DType gradType = DType::kF32;
-  bool accumulates = false;  // the gradient is added to the content of its tensor
+  bool accumulates = false;  // the gradient is added to the old content of its tensor
 };
 
 struct LayerSignature {
@@ -42,16 +42,16 @@ struct LayerSignature {
   std::vector<WeightSignature> weights;  // in the order in which they were named
 };
 
-// `weights` are the names of the weights, in the order of the op's arguments. Errors: entries or tensors that
-// are missing or superfluous, or have other types or shapes than those above.
+// `weights` names the weights in the order of the op's arguments. Errors: entries or tensors are missing,
+// superfluous, or of other types or shapes than described above.
 Expected<LayerSignature> signatureOf(const TaskProgram& program, int rank,
                                      const std::vector<std::string>& weights);
 
-// The program for people and Python, as JSON: name, limits, entries with the tensors that they read and
-// write, tensors with type, shape (sizes, or "T" and "R") and role.
+// Describes the program for people and Python, as JSON: name, limits, entries with the tensors that they read
+// and write, and tensors with type, shape (sizes, or "T" and "R") and role.
 std::string describeProgram(const TaskProgram& program, int rank);
 
-// The tensors of the caller that an entry reads or writes, each once, in the order of the program.
+// The caller's tensors that an entry reads or writes, each once, in the order of the program.
 std::vector<BufferId> callersTensors(const TaskProgram& program, EntryId entry, Role role);
 
 }  // namespace sluice

@@ -32,7 +32,7 @@ Status LayerState::refuse(const std::string& why) {
   return workspace_->refuse(why, timeoutSeconds_);
 }
 
-// The caller has the turn. All remaining checks of the step are made by the context.
+// The caller must have the turn. The context makes all remaining checks of the step.
 Status LayerState::prepare(std::span<const NamedTensor> tensors, uint32_t set) {
   for (const NamedTensor& tensor : tensors) {
     const auto known = contents_.find(tensor.name);

@@ -1,8 +1,9 @@
 // LayerState: a task program as a layer of one rank, for the PyTorch op. It does not depend on PyTorch.
 //
 // Resource type, shared by pointers. Any number of threads may call it: binding tensors, running a step and
-// reading its results are one action among all layers that share a workspace. All ranks make the same calls
-// in the same order. In a forked child calls are errors, and its resources are not touched.
+// reading its results form one unit that other layers of the workspace do not interrupt. All ranks must make
+// the same calls in the same order. In a forked child calls are errors, and the child does not touch the
+// resources.
 #pragma once
 
 #include <cstdint>
@@ -25,11 +26,11 @@ namespace sluice {
 struct NamedTensor {
   std::string_view name;
   TensorView view;
-  // Not 0: the tensor holds what it held in earlier steps with this number, so that its packed form is kept.
+  // Not 0: the tensor has the same content as in earlier steps with this number, so its packed form is kept.
   uint64_t content = 0;
 };
 
-// Tensors of a step that the context owns are read before any other step runs.
+// Reads the tensors of a step that the context owns, before any other step runs.
 class StepOutputs {
  public:
   virtual ~StepOutputs() = default;
@@ -38,8 +39,8 @@ class StepOutputs {
 
 class LayerState {
  public:
-  // Collective over the ranks of the transport. `workspace` is of this transport, and `turn` of the
-  // workspace; both the transport and `turn` outlive the state.
+  // Collective over the ranks of the transport. `workspace` belongs to this transport and `turn` to the
+  // workspace; the transport and `turn` must outlive the state.
   static Expected<std::shared_ptr<LayerState>> create(Program program, Transport& transport,
                                                       std::shared_ptr<Workspace> workspace, std::mutex& turn,
                                                       double timeoutSeconds);
@@ -53,18 +54,18 @@ class LayerState {
   int64_t savedBytes() const;
   int64_t packedBytes() const;
 
-  // Replaces a step of any layer of the workspace: the step fails at all ranks, at the others with this
+  // Replaces a step of any layer of the workspace: the step fails at all ranks, at the other ranks with this
   // reason.
   Status refuse(const std::string& why);
 
-  // Binds the tensors and runs the entry; `outputs`, where given, reads what the step leaves in the context.
-  // Tensors that cannot be bound fail the step at all ranks, and so does every other error that a rank finds.
+  // Binds the tensors and runs the entry; `outputs`, if given, reads the results that the context owns.
+  // Tensors that cannot be bound fail the step at all ranks, like every other error that a rank finds.
   Status run(std::string_view entry, std::span<const NamedTensor> tensors, uint32_t set,
              StepOutputs* outputs = nullptr);
-  // The same, but returns at once. The tensors live until the step is done.
+  // Like run(), but returns at once. The tensors must live until the step is done.
   Expected<PendingStep> submit(std::string_view entry, std::span<const NamedTensor> tensors, uint32_t set);
 
-  // Error in a process that was forked after this was made.
+  // Fails in a forked child of the process that made this.
   Status checkProcess() const { return origin_.check("the layer"); }
 
  private:
@@ -82,7 +83,7 @@ class LayerState {
   // Used by the thread that has the turn.
   std::map<std::string, uint64_t, std::less<>> contents_;  // of the tensors that are bound as constant
   uint32_t sets_ = 1;                                      // of the context, agreed on by all ranks
-  std::mutex& turn_;  // of the workspace: its holder may use a context of the workspace
+  std::mutex& turn_;  // of the workspace: only its holder may use a context of the workspace
 };
 
 using LayerStatePtr = std::shared_ptr<LayerState>;

@@ -1,8 +1,8 @@
 // Registers torch.classes.sluice and torch.ops.sluice. Works with torch 1.13 and 2.x: only TORCH_LIBRARY,
 // torch::class_ and autograd's Function are used.
 //
-// Ops have one implementation for every kind of tensor, which refuses tensors that are not on the CPU with a
-// message of its own. torch.ops and methods of torch.classes are called without Python's global lock.
+// Each op has one implementation for every kind of tensor, which refuses tensors that are not on the CPU with
+// its own message. torch.ops and methods of torch.classes are called without Python's global lock.
 #include <torch/library.h>
 
 #include "ops/torch/dispatch.h"

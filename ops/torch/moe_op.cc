@@ -14,7 +14,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// Positions of the tensors among the op's arguments that autograd knows, and of those that are saved.
+// Positions of the tensors among the op's arguments as autograd counts them, and among those that are saved.
 enum Argument : size_t { kX = 0, kExpertIds = 1, kExpertWeights = 2, kFirstWeight = 3 };
 enum Saved : size_t { kSavedToken = 0, kSavedX = 1, kSavedExpertWeights = 2, kFirstSavedWeight = 3 };
 
@@ -27,12 +27,12 @@ struct ReadyForward {
 void runForward(Layer& layer, const ReadyForward& ready) {
   const Status ran = layer.state().run("forward", ready.step.named(layer.signature()), ready.held.set);
   if (ran) return;
-  layer.state().savedSets().giveBack(ready.held);
+  layer.state().savedSets().release(ready.held);
   throwRuntime(ran.error().message);
 }
 
-// The gradients of a backward step must exist in the program: checked in the forward pass, where the caller
-// gets the error.
+// Checks that the program has the gradients that a backward step needs; done in the forward pass, so that the
+// caller gets the error there.
 void checkTrainable(const LayerSignature& signature, const at::Tensor& x, const at::Tensor& expertWeights,
                     at::TensorList weights) {
   if (!signature.hasBackward)
@@ -84,7 +84,7 @@ class BackwardStep {
   }
 
  private:
-  // Binds what the step reads and writes, and returns the latter, by argument.
+  // Binds what the step reads and writes, and returns the written tensors, by argument.
   variable_list prepare(const at::Tensor& dy, HeldSet& held) {
     if (at::GradMode::is_enabled())
       throwRuntime("the op sluice::moe has no second derivative: call backward without create_graph");
@@ -114,7 +114,7 @@ class BackwardStep {
     return tensor;
   }
 
-  // The gradient for autograd, undefined where it is added to a main_grad.
+  // The gradient for autograd; undefined if it is added to a main_grad.
   at::Tensor bindGrad(size_t w) {
     const WeightSignature& weight = signature_.weights[w];
     const std::string name = weight.name + "_grad";
@@ -150,7 +150,7 @@ struct MoeFunction : torch::autograd::Function<MoeFunction> {
     runForward(*layer, ready);
     variable_list saved(kFirstSavedWeight + weights.size());
     saved[kSavedToken] = makeToken(layer, layer->state(), {ready.held, step.x.size(0)});
-    // Only tensors that backward reads again: others may be changed in place meanwhile.
+    // saves only the tensors that backward reads, so that others may be changed in place meanwhile
     if (signature.backwardReadsX) saved[kSavedX] = x;
     if (signature.backwardReadsExpertWeights) saved[kSavedExpertWeights] = expertWeights;
     for (size_t w = 0; w < weights.size(); ++w)
@@ -164,7 +164,7 @@ struct MoeFunction : torch::autograd::Function<MoeFunction> {
   static variable_list backward(AutogradContext* ctx, variable_list dys) {
     const auto layer = ctx->saved_data["layer"].toCustomClass<Layer>();
     variable_list ofTensors = BackwardStep(*layer, *ctx).run(dys[0]);
-    // one per argument is expected, including those that are not tensors
+    // autograd expects one per argument, including those that are not tensors
     variable_list grads(1);
     grads.insert(grads.end(), ofTensors.begin(), ofTensors.end());
     grads.resize(grads.size() + 2);
@@ -172,14 +172,14 @@ struct MoeFunction : torch::autograd::Function<MoeFunction> {
   }
 };
 
-// Checks everything that can be wrong with a forward step. `asked`: autograd needs a backward of it.
+// Checks everything that can be wrong with a forward step. `asked`: autograd needs its backward.
 ReadyForward readyForward(Layer& layer, const at::Tensor& x, const at::Tensor& ids,
                           const at::Tensor& expertWeights, at::TensorList weights, const MainGrads& mainGrads,
                           bool asked) {
   const at::NoGradGuard isNoStepOfAutograd;
   const LayerSignature& signature = layer.signature();
   checkMainGrads(signature, mainGrads);
-  // arguments that the layer does not have are refused after it
+  // wrong numbers of weights are refused by prepareForward()
   if (asked && weights.size() == signature.weights.size())
     checkTrainable(signature, x, expertWeights, weights);
   ForwardStep step = prepareForward(layer, x, ids, expertWeights, weights);
@@ -199,7 +199,7 @@ at::Tensor moe(const c10::intrusive_ptr<Layer>& layer, const at::Tensor& x, cons
       refusing(state, [&] { return readyForward(*layer, x, ids, expertWeights, weights, mainGrads, asked); });
   if (asked) return MoeFunction::apply(layer, x, ids, expertWeights, weights, mainGrads, ready);
   runForward(*layer, ready);
-  state.savedSets().giveBack(ready.held);
+  state.savedSets().release(ready.held);
   return ready.step.y;
 }
 

@@ -9,9 +9,9 @@ namespace sluice {
 
 using MainGrads = c10::List<OptionalTensor>;
 
-// y [T,H] of x [T,H], expert_ids [T,K] and expert_weights [T,K]; `weights` in the order of the layer's names.
-// Weights may be float32 where the program has bf16: each step rounds them, and their gradients are float32.
-// With `mainGrads[i]` the gradient of weight i is added to that tensor, and autograd gets none for it; the
+// Returns y [T,H] for x [T,H], expert_ids [T,K] and expert_weights [T,K]; `weights` are in the order of the
+// layer's names. A weight may be float32 if the program has bf16: each step rounds it, and its gradient is
+// float32. With `mainGrads[i]` the gradient of weight i is added to that tensor, and autograd gets none; the
 // list is empty or has one entry per weight. Collective over the layer's ranks, and so is its backward.
 at::Tensor moe(const c10::intrusive_ptr<Layer>& layer, const at::Tensor& x, const at::Tensor& expertIds,
                const at::Tensor& expertWeights, at::TensorList weights, const MainGrads& mainGrads);

@@ -33,8 +33,8 @@ c10::intrusive_ptr<Pending> submitMoe(const c10::intrusive_ptr<Layer>& layer, co
   });
   auto pending = state.submit("forward", step.named(layer->signature()), held.set);
   // no step reads what this one saves, and steps run in order: the next user of the set fills it after this
-  // one
-  state.savedSets().giveBack(held);
+  // step
+  state.savedSets().release(held);
   return c10::make_intrusive<Pending>(layer, std::move(step), valueOf(std::move(pending)));
 }
 

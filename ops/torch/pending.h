@@ -15,7 +15,7 @@ class Pending : public torch::CustomClassHolder {
   Pending(c10::intrusive_ptr<Layer> layer, ForwardStep step, PendingStep pending)
       : layer_(std::move(layer)), step_(std::move(step)), pending_(std::move(pending)) {}
 
-  // Waits for y. May be called again.
+  // Waits for the step and returns y. May be called again.
   at::Tensor wait();
   bool done() const;
   void cancel();
@@ -26,7 +26,7 @@ class Pending : public torch::CustomClassHolder {
   PendingStep pending_;  // destroyed first: it waits until nothing uses the other members
 };
 
-// The op sluice::submit_moe: as sluice::moe, but without gradients, and it returns at once.
+// The op sluice::submit_moe: like sluice::moe, but without gradients, and it returns at once.
 c10::intrusive_ptr<Pending> submitMoe(const c10::intrusive_ptr<Layer>& layer, const at::Tensor& x,
                                       const at::Tensor& expertIds, const at::Tensor& expertWeights,
                                       at::TensorList weights);

@@ -9,13 +9,13 @@
 namespace sluice {
 namespace {
 
-constexpr int64_t kMostRanks = 240;  // processes of one job, see shared_memory.h
+constexpr int64_t kMaxRanks = 240;  // processes of one job, see shared_memory.h
 
 }  // namespace
 
 Ranks::Ranks(const std::string& job, int64_t rank, int64_t size, int64_t threads, double timeoutSeconds)
     : rank_(rank), size_(size), timeoutSeconds_(timeoutSeconds) {
-  if (size < 1 || size > kMostRanks) throwValue(fmt::format("{} ranks, expected 1 to {}", size, kMostRanks));
+  if (size < 1 || size > kMaxRanks) throwValue(fmt::format("{} ranks, expected 1 to {}", size, kMaxRanks));
   if (rank < 0 || rank >= size) throwValue(fmt::format("rank {} of {}", rank, size));
   if (threads < 0 || threads > kMostThreads)
     throwValue(
@@ -27,7 +27,7 @@ Ranks::Ranks(const std::string& job, int64_t rank, int64_t size, int64_t threads
 }
 
 Ranks::~Ranks() {
-  // a fork copies no threads, whose locks nobody lets go
+  // a fork copies no threads, so nothing would release the locks that they held
   if (origin_.isForked() && size_ == 1) static_cast<void>(new std::shared_ptr<Transport>(transport_));
 }
 
@@ -46,7 +46,7 @@ Program loadProgram(const Ranks& ranks, const std::string& path) {
 }
 
 LayerStatePtr makeLayerState(Ranks& ranks, Program program, const std::string& path) {
-  // where a rank cannot make the layer none does: their memory stays the same
+  // if one rank cannot make the layer, no rank makes it, so that their memory stays the same
   throwIfFailed(ranks.workspace()->agree(fmt::format("make layer '{}'", program.tables().name),
                                          program.verified().fingerprint(), ranks.timeoutSeconds()));
   auto state = LayerState::create(std::move(program), ranks.transport(), ranks.workspace(), ranks.turn(),

@@ -1,7 +1,7 @@
 // Ranks: the class torch.classes.sluice.Ranks, this process's place among the ranks that run layers together.
 //
-// Owns the transport and the workspace that all layers of it share; layers keep it alive. Collective: every
-// rank of the job makes it. Errors are exceptions, as everywhere behind torch.ops.
+// Owns the transport and the workspace that all its layers share; layers keep it alive. Collective: every
+// rank of the job makes one. Errors are exceptions, like everywhere below torch.ops.
 #pragma once
 
 #include <torch/custom_class.h>
@@ -19,8 +19,8 @@ namespace sluice {
 
 class Ranks : public torch::CustomClassHolder {
  public:
-  // Size 1: alone, `job` is not used. Else processes of this machine: `job` is a name that no other has.
-  // Threads 0: this machine's processing units, shared by its ranks.
+  // Size 1: `job` is not used. Otherwise the ranks are processes of this machine, and no other job may have
+  // the name `job`. Threads 0: one per processing unit of this machine, divided among its ranks.
   Ranks(const std::string& job, int64_t rank, int64_t size, int64_t threads, double timeoutSeconds);
   ~Ranks() override;
 
@@ -29,7 +29,7 @@ class Ranks : public torch::CustomClassHolder {
   int64_t threads() const { return workspace_->threads(); }
   int64_t bytes() const { return workspace_->bytes(); }
   int64_t gradBytes() const { return grads_->bytes(); }
-  // Frees the memory of gradients that are gone.
+  // Frees the kept memory of gradients that no longer exist.
   void trim() { grads_->trim(); }
 
   Transport& transport() { return *transport_; }
@@ -39,11 +39,11 @@ class Ranks : public torch::CustomClassHolder {
   BlockPool& grads() { return *grads_; }
   double timeoutSeconds() const { return timeoutSeconds_; }
 
-  // In the place of a step of any layer of these ranks: it fails at all of them, at others with this reason.
-  // Waits for them. Says nothing where they cannot be told: the caller has an error of its own.
+  // Replaces a step of any layer of these ranks: it fails at all of them, at the other ranks with this
+  // reason. Waits for them. Reports no further error, because the caller already has one.
   void refuse(const std::string& why);
 
-  // An exception in a process that was forked after this was made.
+  // Throws in a forked child of the process that made this.
   void checkProcess() const;
 
  private:
@@ -53,13 +53,13 @@ class Ranks : public torch::CustomClassHolder {
   std::shared_ptr<Transport> transport_;
   std::shared_ptr<Workspace> workspace_;
   std::shared_ptr<BlockPool> grads_ = BlockPool::create();
-  std::mutex turn_;  // who holds it may use a context of the workspace
+  std::mutex turn_;  // only its holder may use a context of the workspace
 };
 
-// Throws where it cannot be read, or is for another number of ranks.
+// Throws if the program cannot be read, or was compiled for another number of ranks.
 Program loadProgram(const Ranks& ranks, const std::string& path);
 
-// A layer of these ranks. Collective; throws with `path`, where the program is from.
+// Makes a layer of these ranks. Collective; errors name `path`, the file of the program.
 LayerStatePtr makeLayerState(Ranks& ranks, Program program, const std::string& path);
 
 }  // namespace sluice

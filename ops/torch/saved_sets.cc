@@ -21,7 +21,7 @@ Expected<HeldSet> SavedSets::take() {
   return held;
 }
 
-void SavedSets::giveBack(HeldSet held) {
+void SavedSets::release(HeldSet held) {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (held.set < holders_.size() && holders_[held.set] == held.taken) holders_[held.set] = 0;
 }

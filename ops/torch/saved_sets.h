@@ -1,6 +1,6 @@
 // SavedSets: which of a layer's sets of saved tensors are in use.
 //
-// A resource type, used by any number of threads. take() chooses the least free number, so that ranks that
+// A resource type; any number of threads may use it. take() returns the smallest free number, so ranks that
 // take and release in the same order use the same sets.
 #pragma once
 
@@ -21,13 +21,13 @@ struct HeldSet {
 
 class SavedSets {
  public:
-  // Errors: all of them are in use.
+  // Error: all sets are in use.
   Expected<HeldSet> take();
-  // Once per take().
-  void giveBack(HeldSet held);
+  // Called once per take().
+  void release(HeldSet held);
   bool isHeld(HeldSet held) const;
 
-  int made() const;  // the most that were in use at one time
+  int made() const;  // the largest number that were in use at once
   int inUse() const;
 
  private:

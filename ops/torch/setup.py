@@ -1,7 +1,7 @@
-"""Adds to the Python package what Bazel builds: the op's library, the compiler and the device model of CPUs.
+"""Adds what Bazel builds to the Python package: the op's library, the compiler and the device model of CPUs.
 
-They are the files $SLUICE_TORCH_LIBRARY and $SLUICEC, with cpu.json in $SLUICE_TARGETS, where these three are set.
-Else `bazel build` is run in the tree that holds this folder, which takes a moment where all is up to date.
+They are the files $SLUICE_TORCH_LIBRARY and $SLUICEC, and cpu.json in $SLUICE_TARGETS, if these three are set.
+Otherwise `bazel build` runs in the tree that contains this folder, which is quick if everything is up to date.
 """
 
 import os
@@ -21,7 +21,7 @@ VARIABLES = ("SLUICE_TORCH_LIBRARY", "SLUICEC", "SLUICE_TARGETS")
 
 
 def built_files() -> dict[str, Path]:
-    """The files of the package, by their paths in it."""
+    """The files of the package, by their paths in the package."""
     given = [os.environ.get(variable) for variable in VARIABLES]
     if all(given):
         library, compiler, targets = map(Path, given)
@@ -70,7 +70,7 @@ class PlatformDistribution(Distribution):
         return True
 
 
-# Nothing is written beside the sources.
+# Nothing is written next to the sources.
 scratch = tempfile.mkdtemp(prefix="sluice-torch-")
 try:
     setup(

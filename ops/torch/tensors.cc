@@ -40,8 +40,8 @@ DType typeOf(const at::Tensor& tensor) {
   }
 }
 
-// Of a subclass that Python dispatches (DTensor, FakeTensor, those of torch.compile), or of torch.func: what
-// it holds is not in its memory.
+// Whether this is a tensor of a subclass that Python dispatches (DTensor, FakeTensor, those of torch.compile)
+// or of torch.func: such a tensor does not have its content in its own memory.
 bool standsForOthers(const at::Tensor& tensor) {
   const c10::DispatchKeySet keys = tensor.key_set();
   return keys.has(c10::DispatchKey::Python) || keys.has(c10::DispatchKey::Functionalize) ||
@@ -71,7 +71,7 @@ void checkTensor(std::string_view name, const at::Tensor& tensor, at::ScalarType
   if (!tensor.defined()) throwValue(fmt::format("{} is not given", name));
   if (standsForOthers(tensor))
     throwValue(fmt::format(
-        "{} is a DTensor or another tensor without memory of its own, expected a plain tensor", name));
+        "{} is a DTensor or another tensor without its own memory, expected a plain tensor", name));
   if (!tensor.device().is_cpu())
     throwValue(fmt::format("{} is on device {}, expected cpu", name, tensor.device().str()));
   if (tensor.layout() != at::kStrided)

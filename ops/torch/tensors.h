@@ -1,4 +1,4 @@
-// What the op demands of tensors, and how the runtime sees them: nothing is copied.
+// What the op requires of tensors, and views of them for the runtime: nothing is copied.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -12,28 +12,28 @@
 
 namespace sluice {
 
-// torch 2.x has std::optional by this name; 1.13 has a class of its own.
+// torch 2.x has std::optional by this name; 1.13 has its own class.
 using OptionalTensor = c10::optional<at::Tensor>;
 
-// A size that is free.
+// Stands for any size in a shape.
 inline constexpr int64_t kAnySize = -1;
 
 at::ScalarType torchType(DType type);
 
-// Throws unless `tensor` is there, dense, on the CPU, of that type and shape (kAnySize: any) and contiguous.
-// The message has the name and what was found and expected.
+// Throws unless `tensor` is given, dense, on the CPU, contiguous, and of that type and shape (kAnySize: any).
+// The message has the name, what was found and what was expected.
 void checkTensor(std::string_view name, const at::Tensor& tensor, at::ScalarType type,
                  const std::vector<int64_t>& shape);
 
-// A tensor that was checked.
+// The view of a tensor that passed checkTensor().
 TensorView viewOf(const at::Tensor& tensor);
 
-// Uninitialized, on the CPU. The second: of the pool where it is large.
+// Makes an uninitialized tensor on the CPU. The second function takes large ones from the pool.
 at::Tensor makeTensor(DType type, const std::vector<int64_t>& shape);
 at::Tensor makeTensor(DType type, const std::vector<int64_t>& shape, BlockPool& pool);
 
-// Ids as the runtime wants them: [tokens, topK] I32. Those of 64 bits are converted. Throws for other types
-// and shapes, and for ids of 64 bits that are not -1 and not of an expert.
+// Returns ids as the runtime reads them: [tokens, topK] I32, converted from 64 bits if needed. Throws for
+// other types and shapes, and for 64-bit ids that are neither -1 nor an expert.
 at::Tensor expertIds(const at::Tensor& ids, int64_t tokens, int64_t topK, int64_t experts);
 
 }  // namespace sluice

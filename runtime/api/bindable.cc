@@ -6,7 +6,7 @@
 namespace sluice {
 namespace {
 
-// With the sizes of `rank`.
+// `rank`: whose sizes the text has.
 std::string dimText(const TaskProgram& program, int rank, const Dim& dim) {
   switch (dim.extent) {
     case Extent::kFixed:
@@ -73,10 +73,9 @@ Status checkBindable(const TaskProgram& program, int rank, const Buffer& buffer,
     return Error{fmt::format("tensor '{}' has no data", buffer.name)};
   const auto size = static_cast<uintptr_t>(dtypeBytes(tensor.type));
   if (const uintptr_t more = reinterpret_cast<uintptr_t>(tensor.data) % size; more > 0)
-    return Error{
-        fmt::format("tensor '{}' lies at an address that is {} more than a multiple of {}, expected one of "
-                    "whole elements",
-                    buffer.name, more, size)};
+    return Error{fmt::format(
+        "tensor '{}' begins {} bytes after a multiple of {}, expected a multiple of the element size",
+        buffer.name, more, size)};
   return {};
 }
 

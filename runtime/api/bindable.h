@@ -11,10 +11,10 @@ namespace sluice {
 // The input or output of that name.
 std::optional<BufferId> findBindable(const TaskProgram& program, std::string_view name);
 
-// The error that there is no tensor of that name; it lists those that there are.
+// The error for a name that no tensor has; it lists the names that exist.
 Error unknownBindable(const TaskProgram& program, std::string_view name);
 
-// Errors: type, shape, number of tokens, no data, an address between two elements.
+// Errors: type, shape, number of tokens, no data, an address that is not a multiple of the element size.
 Status checkBindable(const TaskProgram& program, int rank, const Buffer& buffer, const TensorView& tensor);
 
 }  // namespace sluice

@@ -36,7 +36,7 @@ Outcome contextOptions(const sluice_context_options* given, const sluice_transpo
   return {};
 }
 
-// Whether an enum of the header has the values of the one that it is cast to.
+// Whether an enum of the header has the same values as the C++ enum that it is cast to.
 constexpr bool sameValues() {
   return SLUICE_F32 == static_cast<int>(DType::kF32) && SLUICE_BF16 == static_cast<int>(DType::kBF16) &&
          SLUICE_F16 == static_cast<int>(DType::kF16) && SLUICE_I32 == static_cast<int>(DType::kI32) &&
@@ -47,12 +47,12 @@ constexpr bool sameValues() {
 }
 static_assert(sameValues());
 
-// Checks a tensor as far as that is possible without its program.
+// Checks a tensor as far as possible without its program.
 Outcome checkTensor(const char* name, const sluice_tensor* given, sluice_tensor& tensor) {
   constexpr int32_t kMostDims = 16;
   if (Outcome outcome = readStructure(given, "tensor", tensor); outcome.status != SLUICE_OK) return outcome;
   if (sluice_type_bytes(tensor.type) == 0)
-    return badArgument(fmt::format("tensor '{}' has type number {}, which is none", name, tensor.type));
+    return badArgument(fmt::format("tensor '{}' has type number {}, which is not a type", name, tensor.type));
   if (tensor.dim_count < 0 || tensor.dim_count > kMostDims)
     return badArgument(
         fmt::format("tensor '{}' has {} dimensions, expected 0 to {}", name, tensor.dim_count, kMostDims));
@@ -176,10 +176,10 @@ sluice_status sluice_context_run(sluice_context* context, const char* entry, uin
 
 sluice_status sluice_context_refuse(sluice_context* context, uint32_t saved, const char* message) {
   return guardedCollective(context, [&]() -> Outcome {
-    // a missing message must not let the others go on without this rank
-    sluice::Status told = context->context->refuse(message ? message : "", {saved});
+    // even without a message the other ranks must not wait for this one
+    sluice::Status refused = context->context->refuse(message ? message : "", {saved});
     if (!message) return badArgument("message is null");
-    return told ? Outcome{} : failedOn(*context->transport, told.error());
+    return refused ? Outcome{} : failedOn(*context->transport, refused.error());
   });
 }
 

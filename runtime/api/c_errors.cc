@@ -7,10 +7,10 @@
 namespace sluice::capi {
 namespace {
 
-// The message of the last failed call; nothing is allocated when memory is exhausted.
+// The message of the last failed call. Allocates nothing when memory is exhausted.
 struct LastError {
   std::string text;
-  const char* fixed = nullptr;  // instead of the text
+  const char* fixed = nullptr;  // if set, replaces the text
 };
 thread_local LastError lastError;
 

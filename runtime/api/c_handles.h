@@ -1,7 +1,8 @@
-// The objects behind the handles of sluice.h, and how its functions report errors.
+// The objects that the handles of sluice.h stand for, and how its functions report errors.
 //
-// A handle owns its object and shares what that needs, so that handles can be freed in any order. Members are
-// destroyed from the last to the first: what others need is declared first. Internal to runtime/api/c_*.cc.
+// A handle owns its object and shares what that object needs, so handles can be freed in any order. Members
+// are destroyed from last to first, so members that others need are declared first. Internal to
+// runtime/api/c_*.cc.
 #pragma once
 
 #include <fmt/format.h>
@@ -31,12 +32,12 @@ struct Outcome {
 
 inline Outcome badArgument(std::string message) { return {SLUICE_ERROR_ARGUMENT, std::move(message)}; }
 inline Outcome failed(const Error& error) { return {SLUICE_ERROR_FAILED, error.message}; }
-// The outcome of something that ranks do together.
+// The outcome of a failed operation that ranks do together.
 inline Outcome failedOn(const Transport& transport, const Error& error) {
   return {transport.isAborted() ? SLUICE_ERROR_ABORTED : SLUICE_ERROR_FAILED, error.message};
 }
 
-// Keeps the message for sluice_last_error() of this thread and, where `own` is given, for the handle. Returns
+// Keeps the message for sluice_last_error() of this thread and, if `own` is given, for the handle. Returns
 // the status. Throws nothing.
 sluice_status report(Outcome&& outcome, std::string* own) noexcept;
 // The outcome of the exception in flight.
@@ -53,7 +54,8 @@ sluice_status guarded(std::string* own, const Body& body) noexcept {
   }
 }
 
-// Inside guarded(), for what the other ranks wait for: an exception ends it for them, too.
+// Used inside guarded() for operations that other ranks wait for: an exception aborts the transport for them
+// too.
 template <class Body>
 Outcome collectively(Transport& transport, const Body& body) {
   try {
@@ -62,13 +64,13 @@ Outcome collectively(Transport& transport, const Body& body) {
     try {
       transport.abort(fmt::format("rank {}: out of memory, or a defect", transport.rank()));
     } catch (...) {
-      // no memory for that either: the others notice it by their time limit
+      // no memory for the abort either: the others notice it by their time limit
     }
     throw;
   }
 }
 
-// The first size of a structure; no caller has a smaller one.
+// The size of the first version of a structure; every caller has at least that.
 template <class T>
 constexpr size_t kFirstSize = sizeof(T);
 
@@ -76,13 +78,13 @@ template <class T>
 Outcome checkSize(const T* given, const char* what) {
   if (!given) return badArgument(fmt::format("{} is null", what));
   if (given->size < kFirstSize<T>)
-    return badArgument(fmt::format("{} says it has {} bytes, expected at least {}: set size to sizeof", what,
+    return badArgument(fmt::format("{} has size {}, expected at least {}: set size to sizeof", what,
                                    given->size, kFirstSize<T>));
   return {};
 }
 
-// The caller's structure, with defaults for fields that it does not know; fields that this library does not
-// know must have their default.
+// Returns the caller's structure with defaults for fields that the caller does not know. Fields that this
+// library does not know must have their default.
 template <class T>
 Outcome readStructure(const T* given, const char* what, T& known) {
   if (Outcome outcome = checkSize(given, what); outcome.status != SLUICE_OK) return outcome;
@@ -90,13 +92,13 @@ Outcome readStructure(const T* given, const char* what, T& known) {
   const auto* bytes = reinterpret_cast<const unsigned char*>(given);
   for (size_t i = sizeof(T); i < given->size; ++i)
     if (bytes[i] != 0)
-      return badArgument(fmt::format("{} asks for what a newer library has: found {} bytes, expected {}",
+      return badArgument(fmt::format("{} requests a feature of a newer library: found {} bytes, expected {}",
                                      what, given->size, sizeof(T)));
   known.size = sizeof(T);
   return {};
 }
 
-// Copies to the caller the fields that it knows.
+// Copies those fields to the caller that it knows.
 template <class T>
 Outcome writeStructure(const T& known, const char* what, T* given) {
   if (Outcome outcome = checkSize(given, what); outcome.status != SLUICE_OK) return outcome;
@@ -108,7 +110,7 @@ Outcome writeStructure(const T& known, const char* what, T* given) {
   return {};
 }
 
-// Deletes a handle; one of the parent process is left alone.
+// Deletes a handle. In a forked child it leaves handles of the parent alone.
 template <class Handle>
 void freeHandle(Handle* handle) noexcept {
   if (handle && !handle->origin.isForked()) delete handle;
@@ -120,14 +122,14 @@ inline Outcome checkOrigin(const Origin& origin, std::string_view what) {
   return here ? Outcome{} : failed(here.error());
 }
 
-// A step, held by its handle and, until it is over, by its context.
+// A submitted step, held by its handle and, until it ends, by its context.
 struct SubmittedStep {
   std::shared_ptr<Transport> transport;
   PendingStep pending;
   std::atomic<bool> cancelled{false};
 };
 
-// A tensor of a program, as sluice_tensor_info shows it.
+// A tensor of a program, as sluice_tensor_info describes it.
 struct TensorFacts {
   BufferId buffer;
   std::vector<sluice_dim> dims;
@@ -168,19 +170,19 @@ struct sluice_context {
   std::string error;
   sluice::Origin origin;
 
-  // A step of the context has not ended: its results must not be read.
+  // Whether a step of the context is still running: its results must not be read.
   bool isBusy() const;
 };
 
 namespace sluice::capi {
 
-// Checks that it is a context of this process; that no step of it is under way; that a run can be requested
-// with these arguments.
+// Checks that `context` belongs to this process, that none of its steps is running, and that a run can be
+// requested with these arguments.
 Outcome checkContext(const sluice_context* context);
 Outcome checkIdle(const sluice_context* context);
 Outcome checkRun(const char* entry, uint32_t saved);
 
-// Runs `body`, which the other ranks wait for, with a context that is one.
+// Checks `context` and runs `body`, which other ranks wait for, with it.
 template <class Body>
 sluice_status guardedCollective(sluice_context* context, const Body& body) noexcept {
   return guarded(context ? &context->error : nullptr, [&]() -> Outcome {

@@ -1,4 +1,4 @@
-// Programs of the C interface: what they hold is laid out once, so that queries only point at it.
+// Programs of the C interface: their descriptions are laid out once, so that queries only return pointers.
 #include <iterator>
 #include <optional>
 
@@ -63,7 +63,7 @@ std::vector<EntryFacts> entriesOf(const TaskProgram& program, const std::vector<
   return entries;
 }
 
-// The handle of what was loaded.
+// Makes the handle of a loaded program.
 Outcome give(Expected<Program> loaded, sluice_program** program) {
   if (!loaded) return failed(loaded.error());
   std::unique_ptr<sluice_program> handle(new sluice_program{std::move(*loaded), {}, {}});
@@ -76,7 +76,7 @@ Outcome give(Expected<Program> loaded, sluice_program** program) {
 Outcome checkIndex(const sluice_program* program, uint32_t index, size_t count, const char* what) {
   if (!program) return badArgument("program is null");
   if (index >= count)
-    return badArgument(fmt::format("{} {} asked for, but the program has {}", what, index, count));
+    return badArgument(fmt::format("{} {} requested, but the program has {}", what, index, count));
   return {};
 }
 
@@ -91,10 +91,10 @@ Outcome tensorDims(const sluice_program& program, uint32_t index, int32_t rank, 
   const TaskProgram& tables = program.program.tables();
   const std::vector<Dim>& shape = tables.at(program.tensors[index].buffer).shape;
   if (rank < 0 || rank >= tables.ranks)
-    return badArgument(fmt::format("rank {} asked for, but the program has {}", rank, tables.ranks));
+    return badArgument(fmt::format("rank {} requested, but the program has {}", rank, tables.ranks));
   if (tokens < 0 || tokens > tables.maxTokens)
-    return badArgument(fmt::format("{} tokens asked for, expected 0 to {}", tokens, tables.maxTokens));
-  if (rows < 0) return badArgument(fmt::format("{} rows asked for, expected 0 or more", rows));
+    return badArgument(fmt::format("{} tokens requested, expected 0 to {}", tokens, tables.maxTokens));
+  if (rows < 0) return badArgument(fmt::format("{} rows requested, expected 0 or more", rows));
   if (capacity < 0 || static_cast<size_t>(capacity) < shape.size())
     return badArgument(fmt::format("room for {} dimensions, but the tensor has {}", capacity, shape.size()));
   if (!dims && !shape.empty()) return badArgument("dims is null");

@@ -11,7 +11,7 @@ Outcome checkStep(const sluice_step* step) {
 
 Outcome submit(sluice_context& context, const char* entry, uint32_t saved, sluice_step** step) {
   std::erase_if(context.submitted, [](const auto& earlier) { return earlier->pending.isDone(); });
-  // Everything that can run out of memory comes before the step.
+  // everything that can run out of memory comes before the step
   std::unique_ptr<sluice_step> handle(new sluice_step{});
   context.submitted.reserve(context.submitted.size() + 1);
   Expected<PendingStep> pending = context.context->submit(entry, {saved});
@@ -64,7 +64,7 @@ sluice_status sluice_step_poll(sluice_step* step, int32_t* done) {
 }
 
 sluice_status sluice_step_cancel(sluice_step* step) {
-  // not in the step's message: another thread may wait for the step
+  // not recorded as the step's message, because another thread may wait for the step
   return guarded(nullptr, [&]() -> Outcome {
     if (Outcome outcome = checkStep(step); outcome.status != SLUICE_OK) return outcome;
     if (step->step->pending.isDone()) return {};
@@ -77,7 +77,7 @@ sluice_status sluice_step_cancel(sluice_step* step) {
 const char* sluice_step_error(const sluice_step* step) { return step ? step->error.c_str() : "step is null"; }
 
 void sluice_step_free(sluice_step* step) {
-  // not sluice_step_wait(): the message of a failed call stays readable
+  // not sluice_step_wait(), so that the message of a failed call stays readable
   if (step && !step->origin.isForked())
     guarded(nullptr, [&]() -> Outcome {
       (void)step->step->pending.wait();

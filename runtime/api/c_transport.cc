@@ -6,7 +6,7 @@
 namespace sluice::capi {
 namespace {
 
-// Handles of the ranks that this process is.
+// Makes the handles of all ranks in this process.
 Outcome make(const TransportSpec& spec, sluice_transport** transports) {
   auto made = makeTransports(spec);
   if (!made) return failed(made.error());
@@ -92,7 +92,7 @@ sluice_status sluice_transport_abort(sluice_transport* transport, const char* me
 
 int32_t sluice_transport_is_aborted(const sluice_transport* transport) {
   if (!transport) return 0;
-  // a forked child does not have the memory that its parent shares with other ranks
+  // a forked child does not map the memory that its parent shares with other ranks
   return transport->origin.isForked() || transport->transport->isAborted();
 }
 

@@ -26,7 +26,7 @@ Status checkOptions(const Transport& transport, const ContextOptions& options) {
 Context::Context(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
 Context::~Context() {
-  // a forked child has neither the threads nor the peers that would have to be ended
+  // a forked child has neither the threads nor the peers that the destructor would have to end
   if (impl_->origin.isForked())
     static_cast<void>(impl_.release());
   else
@@ -41,7 +41,7 @@ Expected<std::unique_ptr<Context>> Context::create(Program program, Transport& t
     if (Status ours = area.origin.check("the workspace"); !ours) return ours.error();
     if (&area.transport != &transport) return Error{"the workspace was made for another transport"};
   }
-  // the other ranks cannot go on without this one
+  // the other ranks cannot continue without this one
   const auto giveUp = [&](const Error& error) {
     transport.abort(fmt::format("rank {}: {}", transport.rank(), error.message));
     return error;
@@ -69,10 +69,10 @@ Expected<std::unique_ptr<Context>> Context::create(Program program, Transport& t
   if (!rank) return rank.error();
   (*rank)->setWork(options.work);
   area.needs.add((*rank)->regions().needs);
-  // a workspace of several contexts makes it for the first step, in one piece for all of them
+  // a workspace that several contexts share makes the memory for the first step, in one piece for all of them
   if (!options.workspace)
     if (Status made = area.ensureMemory(); !made) return (*rank)->explain(made.error());
-  // a copy of `workspace`: the lock still needs it if there is no memory for the context
+  // a copy of `workspace`, because the lock still needs it if there is no memory for the context
   return std::unique_ptr<Context>(new Context(std::make_unique<Impl>(
       std::move(program), transport, options, workspace, area.contexts++, std::move(*rank))));
 }
@@ -94,7 +94,7 @@ Status Context::bind(std::string_view name, const TensorView& tensor, Weights we
   return {};
 }
 
-// The earlier binding is removed: a caller that ignores the error gets it from the next run.
+// The earlier binding is removed, so a caller that ignores the error gets it again from the next run.
 void Context::unbind(std::string_view name, const std::string& why) {
   const auto id = findBindable(impl_->program.tables(), name);
   if (!id) return;
@@ -120,7 +120,7 @@ Expected<TensorView> Context::output(std::string_view name) {
   for (size_t d = 1; d < buffer.shape.size(); ++d) view.shape.push_back(buffer.shape[d].size);
   const int64_t rowBytes = view.shape[0] > 0 ? view.bytes() / view.shape[0] : 0;
   if (view.shape[0] == 0 || rowBytes == address.stride) return view;
-  // rows have gaps in their region: the caller gets them packed
+  // the region has gaps between rows, so the caller gets a packed copy
   auto& packed = impl_->packed[id->value];
   packed.resize(view.bytes());
   for (int64_t row = 0; row < view.shape[0]; ++row)

@@ -28,39 +28,39 @@
 namespace sluice {
 
 enum class ExecutorKind : uint8_t {
-  kParallel,  // `threads` workers, each tries the head of every lane it serves
+  kParallel,  // `threads` workers; each tries the head of every lane that it serves
   kSerial,    // one thread, all tasks in key order: the oracle
 };
 
 // What the caller promises about a bound tensor.
 enum class Weights : uint8_t {
   kOrdinary,  // its content may change between steps
-  kConstant,  // its content stays until the tensor is bound again: a weight is packed for the kernels once
+  kConstant,  // its content stays the same until it is bound again: a weight is packed for the kernels once
 };
 
 inline constexpr uint32_t kMostSavedSets = 1024;  // per context
 
-// A saved set: the tensors that forward entries save for later ones, and their routing. Sets are made,
-// collectively, when they are first used: ranks may number them differently, but must first use them in the
+// A saved set: the tensors that forward entries save for later ones, and their routing. Sets are made
+// collectively when they are first used: ranks may number them differently, but must first use them in the
 // same order.
 struct SavedSet {
   uint32_t value = 0;
 };
 
 struct ContextOptions {
-  int threads = 0;  // workers of this rank; 0: its share of the cores (WorkspaceOptions)
+  int threads = 0;  // workers of this rank; 0: one per core of its share (WorkspaceOptions)
   ExecutorKind executor = ExecutorKind::kParallel;
-  double timeoutSeconds = 30;  // longest wait for one event
-  bool pin = true;             // bind workers to cores, where there are enough
+  double timeoutSeconds = 30;  // time limit of a wait for one event
+  bool pin = true;             // bind workers to cores if there are enough
 
-  // Packed weights take as much memory as the weights, for each way in which entries read them.
-  int64_t packedBytes = std::numeric_limits<int64_t>::max();  // the most at this rank; 0: none
-  bool packEachStep = false;  // pack ordinary weights too, once per step, where several tasks share a panel
+  // Packed weights take as much memory as the weights, once per way in which entries read them.
+  int64_t packedBytes = std::numeric_limits<int64_t>::max();  // their limit at this rank; 0: none
+  bool packEachStep = false;  // pack ordinary weights too, once per step, if several tasks share a panel
 
   WorkKind work =
-      WorkKind::kAll;  // parts of the work are for measuring only: outputs are then not those of the layer
+      WorkKind::kAll;  // partial work is for measurements only: outputs are then not those of the layer
 
-  // Shared with other contexts of this rank, instead of `threads` and `pin`; null: the context has its own.
+  // Shared with other contexts of this rank; replaces `threads` and `pin`. Null: the context has its own.
   std::shared_ptr<Workspace> workspace;
 };
 
@@ -83,73 +83,73 @@ struct PackedWeights {
 // at a time; bound memory must live until something else is bound or the context ends.
 class Context {
  public:
-  // Collective: every rank calls it, with the same program; it waits for other ranks only if the transport's
+  // Collective: every rank calls it with the same program. It waits for other ranks only if the transport's
   // allocate() does. Options may differ between ranks. Errors abort the transport, because the other ranks
-  // cannot go on, except for options out of range.
+  // cannot continue without this one; only options out of range do not.
   static Expected<std::unique_ptr<Context>> create(Program program, Transport& transport,
                                                    const ContextOptions& options);
   ~Context();
 
-  // Binds an input or output by its name. Errors: unknown name, type, shape, memory at an address that is not
-  // a multiple of an element's size (any multiple is allowed). T may be 0 to max_tokens and must be the same
-  // in all tensors of a run. `weights` matters for weights of products. A tensor whose bind fails is not
-  // bound any more: runs that need it fail with the same message until it is bound. So the error may be
-  // handled here or there, but a rank that then does not run must call refuse().
+  // Binds an input or output by its name. Errors: unknown name, type, shape, an address that is not a
+  // multiple of the element size (any multiple is allowed). T may be 0 to max_tokens and must be the same in
+  // all tensors of a run. `weights` matters for weights of products. If bind fails, the tensor is no longer
+  // bound: runs that need it fail with the same message until it is bound again. So the error may be handled
+  // here or at the run, but a rank that then does not run must call refuse().
   Status bind(std::string_view name, const TensorView& tensor, Weights weights = Weights::kOrdinary);
 
-  // The same as a bind that failed with this message, for callers that check tensors before.
+  // Has the same effect as a bind that failed with this message; for callers that check tensors themselves.
   void unbind(std::string_view name, const std::string& why);
 
-  // Runs one entry; collective. Errors: unbound tensors, ids out of range or repeated, an entry whose saved
-  // tensors are not there yet, a peer that failed, has died or left, a wait past the limit (rank, core, task,
-  // event, have and need, what is missing). Errors found before any rank writes to another leave the context
-  // usable. Other errors abort the transport, and every later run on it fails. When it returns, nothing uses
-  // bound memory any more; outputs of a failed run are undefined.
+  // Runs one entry; collective. Errors: unbound tensors; ids out of range or repeated; saved tensors that do
+  // not exist yet; a peer that failed, died or left; a wait past the time limit (the message has rank, core,
+  // task, event, have and need, and what is missing). Errors found before any rank writes to another leave
+  // the context usable. Other errors abort the transport, and every later run on it fails. After it returns,
+  // nothing uses bound memory; outputs of a failed run are undefined.
   //
-  // A step takes place at all ranks or at none. Whatever one rank refuses, including an entry or set that
-  // does not exist, fails the step at all of them with "rank N: ..."; the next one is the same step
-  // everywhere. The others wait, up to the time limit, for a rank that does not request the step. A refused
-  // step that fills a set leaves it empty.
+  // A step takes place at all ranks or at none. If one rank refuses, for example because an entry or set does
+  // not exist, the step fails at all ranks with "rank N: ...", and their next steps match again. If a rank
+  // does not request the step, the others wait for it up to the time limit. A refused step that would fill a
+  // set leaves it empty.
   //
   // An entry that saves fills the set; one that reads saved tensors reads the set and uses its routing.
   Status run(std::string_view entry, SavedSet saved = {});
 
-  // As run(), but returns at once. It uses the tensors bound now. Steps of a workspace run in the order in
-  // which run() and submit() of all its contexts were called; ranks call them in the same order. A step that
-  // is refused here is refused at the other ranks in its turn.
+  // Like run(), but returns at once. Uses the tensors that are bound now. Steps of a workspace run in the
+  // order of the run() and submit() calls of all its contexts; all ranks call them in the same order. A step
+  // that is refused here is refused at the other ranks in its turn.
   Expected<PendingStep> submit(std::string_view entry, SavedSet saved = {});
 
-  // Replaces run() for a caller that found by itself that it cannot take part, for example because it has no
-  // input: the step fails at all other ranks with "rank N: WHY", and nothing happens at a rank that is alone.
-  // `saved` is the set that the step would have used. Collective as run(), and waits as long. Errors: the
-  // ranks cannot go on.
+  // Replaces run() for a caller that finds itself that it cannot take part, for example because it has no
+  // input: the step fails at all other ranks with "rank N: WHY". With one rank it does nothing. `saved` is
+  // the set that the step would have used. Collective like run(), and waits as long. Errors: the ranks cannot
+  // continue.
   Status refuse(const std::string& why, SavedSet saved = {});
-  // Replaces submit(): returns at once, and the others learn of it in the turn of the step.
+  // Replaces submit(): returns at once, and the other ranks receive the refusal in the turn of the step.
   Status refuseSubmitted(const std::string& why, SavedSet saved = {});
 
   // The memory of all saved sets of this context at this rank that steps have needed so far.
   int64_t savedBytes() const;
 
-  // The kernels that later runs call, instead of ContextOptions::work: to compare runs of all and of parts in
-  // turn.
+  // Sets the kernels that later runs call, overriding ContextOptions::work: to compare runs of all work and
+  // of parts in turn.
   void setWork(WorkKind work);
 
-  // What the last run sent to other ranks, or would have sent with all its work; nothing before the first.
+  // What the last run sent to other ranks, or would have sent if all work ran; zero before the first run.
   Traffic traffic() const;
 
-  // An output of extent rows, owned by the context; valid until the next run.
+  // An output with extent rows, which the context owns; valid until the next run.
   Expected<TensorView> output(std::string_view name);
 
-  // Rows of each expert of this rank in the last run, in their order in memory; empty before the first.
+  // Rows of each expert of this rank in the last run, in memory order; empty before the first run.
   std::vector<int32_t> expertRows() const;
 
   const RunStats& lastRun() const;
   PackedWeights packedWeights() const;
 
-  // From now on runs are recorded, at most `spansPerWorker` spans of each worker: a full recording drops its
-  // oldest. A recording costs 20 to 60 ns per task, and memory for it is allocated between runs.
+  // Records runs from now on, at most `spansPerWorker` spans per worker: a full recording drops its oldest.
+  // Recording costs 20 to 60 ns per task; its memory is allocated between runs.
   void startTrace(size_t spansPerWorker = size_t{1} << 20);
-  // The spans recorded since startTrace() or the last call; empty if nothing is recorded.
+  // The spans since startTrace() or the last call; empty if nothing is recorded.
   Trace takeTrace();
   void stopTrace();
 

@@ -42,9 +42,9 @@ struct Context::Impl {
 
   Expected<EntryId> check(std::string_view entry, SavedSet set) const;
   Expected<QueuedRun> ask(EntryId entry, SavedSet set);
-  // Refuses this rank's step, in the step's place, with a reason.
-  enum class Told : uint8_t { kNow, kInTurn };  // kNow: returns when the other ranks know it
-  Status refuse(std::string_view entry, SavedSet set, const std::string& why, Told when);
+  // Refuses this rank's step, in the step's place, with a reason. kNow: returns when the other ranks know it.
+  enum class Refusal : uint8_t { kNow, kInTurn };
+  Status refuse(std::string_view entry, SavedSet set, const std::string& why, Refusal when);
   Status step(const QueuedRun& asked, const std::vector<BoundTensor>& tensors);
   void recordStep(EntryId entry, int64_t begin, int64_t bound, int64_t end);
 
@@ -58,7 +58,7 @@ struct Context::Impl {
     return error;
   }
 
-  // Returns when all submitted steps have ended: what they use may be read then.
+  // Returns when all submitted steps have ended, so that their results may be read.
   void settle() {
     std::unique_lock lock(submittedMutex);
     settled.wait(lock, [&] { return submitted == 0; });
@@ -74,8 +74,9 @@ struct Context::Impl {
   // Used by the requesting thread.
   std::vector<BoundTensor> bound;  // by buffer
   uint64_t bindings = 0;
-  std::map<uint32_t, std::string> unbindable;         // by buffer: why its last bind() failed
-  std::map<uint32_t, std::vector<std::byte>> packed;  // by buffer: outputs whose rows have gaps
+  std::map<uint32_t, std::string> unbindable;  // by buffer: why its last bind() failed
+  std::map<uint32_t, std::vector<std::byte>>
+      packed;  // by buffer: packed copies of outputs whose rows have gaps
 
   // Used by the thread that has the turn.
   std::unique_ptr<RankState> rank;

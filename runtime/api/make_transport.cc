@@ -21,7 +21,7 @@ Transports one(Expected<std::unique_ptr<Transport>> transport) {
   return all;
 }
 
-// Each keeps the group.
+// Each transport keeps the group alive.
 Transports makeThreads(const TransportSpec& spec) {
   const auto group = std::make_shared<InProcessGroup>(spec.size);
   std::vector<std::shared_ptr<Transport>> all;

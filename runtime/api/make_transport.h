@@ -1,6 +1,6 @@
-// makeTransports: the one place that knows every way in which ranks reach each other.
+// makeTransports: the only function that knows every way in which ranks can reach each other.
 //
-// Only programs linked with //runtime/comm/mpi have MPI; others that use this link
+// Only programs linked with //runtime/comm/mpi have MPI; other users of this library link
 // //runtime/comm/mpi:without.
 #pragma once
 
@@ -14,31 +14,32 @@
 
 namespace sluice {
 
-// How the ranks of a job come to be.
+// What the ranks of a job are.
 enum class RanksAre : uint8_t {
-  kThreads,    // of one process
-  kProcesses,  // of one machine, which know their numbers and the name of the job
-  kMpi,        // processes that mpirun started: it knows the rest
+  kThreads,    // threads of one process
+  kProcesses,  // processes of one machine, given their rank, number of ranks and job name
+  kMpi,        // processes that mpirun started, which knows their numbers
 };
 
-// By names, as in Transport::kind().
+// By name, as in Transport::kind().
 using TransportKinds = std::vector<std::pair<std::string, RanksAre>>;
 TransportKinds transportKinds();
 
 struct TransportSpec {
   std::string kind = "threads";
   int size = 1;
-  // Where ranks are processes: of this process.
+  // For ranks that are processes: the rank of this process.
   int rank = 0;
   std::string job = "";        // its name, the same at all ranks of this job, and of no other job
-  double timeoutSeconds = 30;  // for all ranks to come
+  double timeoutSeconds = 30;  // for all ranks to join
 };
 
-// Of the ranks that this process is: all of them where they are threads, else one. Collective where they are
-// processes. Called before there are threads of ranks. Errors: an unknown kind, and those of the transports.
+// The transports of the ranks in this process: of all ranks if they are threads, otherwise of one. Collective
+// if ranks are processes. Call it before ranks have threads. Errors: an unknown kind, and those of the
+// transports.
 Expected<std::vector<std::shared_ptr<Transport>>> makeTransports(const TransportSpec& spec);
 
-// Where this process is one rank.
+// For a process that is one rank.
 Expected<std::shared_ptr<Transport>> makeTransport(const TransportSpec& spec);
 
 }  // namespace sluice

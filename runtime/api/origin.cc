@@ -15,8 +15,8 @@ int Origin::forks() {
 
 Status Origin::check(std::string_view what) const {
   if (!isForked()) return {};
-  return Error{fmt::format("{} was made by process {}, of which this one was forked: make it anew here", what,
-                           process_)};
+  return Error{fmt::format("{} was made by process {}, of which this one was forked: make it again here",
+                           what, process_)};
 }
 
 }  // namespace sluice

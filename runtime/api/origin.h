@@ -1,7 +1,8 @@
 // Origin: the process that made an object, which a forked child cannot use.
 //
-// Value type; any thread. A child does not have the threads of its parent, and locks may be held for ever, so
-// that only this may be used there: calls are errors, and destructors skip whatever they would wait for.
+// Value type; any thread. A child does not have the threads of its parent, and a lock may stay held in it, so
+// that it may use nothing else of an object: calls are errors, and destructors skip everything that would
+// wait.
 #pragma once
 
 #include <sys/types.h>
@@ -16,11 +17,11 @@ namespace sluice {
 class Origin {
  public:
   bool isForked() const { return forks() != forks_; }
-  // An error that names `what`, if this process is a forked child.
+  // Returns an error that names `what` if this process is a forked child.
   Status check(std::string_view what) const;
 
  private:
-  // The number of forks that led to this process: asking the system for the process id costs as much as the
+  // The number of forks that led to this process. Used because reading the process id costs as much as the
   // rest of requesting a step.
   static int forks();
 

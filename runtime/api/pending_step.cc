@@ -15,7 +15,7 @@ bool PendingStep::Impl::begin() {
 
 void PendingStep::Impl::finish(Status status) {
   std::lock_guard lock(mutex_);
-  // the abort may have come when all tasks were done: other ranks failed, so this one fails, too
+  // the abort may have come after the last task: other ranks failed, so this one fails too
   status_ = cancelled_ && status ? Status(Error{transport_->abortMessage()}) : std::move(status);
   state_ = State::kDone;
   changed_.notify_all();
@@ -40,7 +40,7 @@ void PendingStep::Impl::cancel() {
   std::lock_guard lock(mutex_);
   if (state_ == State::kDone || cancelled_) return;
   cancelled_ = true;
-  // a running step cannot end before this function does, nor its context and the transport
+  // until this function returns, a running step cannot end, and neither can its context and transport
   if (state_ == State::kRunning) {
     transport_->abort(fmt::format("rank {}: {}", transport_->rank(), cancelled()));
     return;

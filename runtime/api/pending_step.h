@@ -7,8 +7,8 @@
 
 namespace sluice {
 
-// Moved, not copied; its destructor waits. Thread-safe, except for moves. It may outlive its context, which
-// waits for all its steps when it ends.
+// Moved, not copied; its destructor waits. Thread-safe, except for moves. It may outlive its context, whose
+// destructor waits for all its steps.
 class PendingStep {
  public:
   ~PendingStep();
@@ -18,9 +18,8 @@ class PendingStep {
   bool isDone() const;
   // Waits, and returns what run() would have returned. May be called again.
   Status wait();
-  // A step that has not begun never begins: it is done at once, and fails at all other ranks, which can go
-  // on. A running step is aborted at all ranks, and with it the transport. A step that is done does not
-  // change.
+  // A step that has not begun never begins: it is done at once and fails at all other ranks, which stay
+  // usable. A running step is aborted at all ranks, and so is the transport. A finished step does not change.
   void cancel();
 
  private:

@@ -10,12 +10,12 @@
 
 namespace sluice {
 
-// Shared by the caller's PendingStep and the workspace's queue. The transport lives until finish().
+// Shared by the caller's PendingStep and the workspace's queue. The transport must live until finish().
 class PendingStep::Impl {
  public:
   Impl(Transport& transport, std::string entry) : transport_(&transport), entry_(std::move(entry)) {}
 
-  // Called by the queue when its turn comes. False: it was cancelled, and is done.
+  // Called by the queue in the step's turn. Returns false if the step was cancelled, and so is done.
   bool begin();
   void finish(Status status);
   std::string cancelled() const;

@@ -28,19 +28,19 @@ Expected<EntryId> Context::Impl::check(std::string_view name, SavedSet set) cons
   return EntryId{entry};
 }
 
-Status Context::Impl::refuse(std::string_view entry, SavedSet set, const std::string& why, Told when) {
+Status Context::Impl::refuse(std::string_view entry, SavedSet set, const std::string& why, Refusal when) {
   if (transport.size() == 1) return {};
-  // no pointer to the context, which may end before its turn
-  const auto tell = [in = &area(), name = std::string(entry), why,
-                     limit = options.timeoutSeconds](uint64_t ticket) {
-    Status told = in->refuse(ticket, name, why, limit);
+  // no pointer to the context, which may end before the step's turn
+  const auto refuseStep = [in = &area(), name = std::string(entry), why,
+                           limit = options.timeoutSeconds](uint64_t ticket) {
+    Status status = in->refuse(ticket, name, why, limit);
     in->turns.pass();
-    return told;
+    return status;
   };
   Workspace::Impl::OneJob job;
-  if (when == Told::kInTurn && area().startRunner()) job = Workspace::Impl::makeJob(tell);
+  if (when == Refusal::kInTurn && area().startRunner()) job = Workspace::Impl::makeJob(refuseStep);
   std::unique_lock lock(area().asking);
-  // memory that the others make for the step, as far as this rank can know it
+  // memory that the other ranks make for the step, as far as this rank can know it
   auto asked = ask(EntryId{}, set.value < kMostSavedSets ? set : SavedSet{});
   if (!asked) return asked.error();
   if (!job.empty()) {
@@ -49,10 +49,10 @@ Status Context::Impl::refuse(std::string_view entry, SavedSet set, const std::st
   }
   lock.unlock();
   area().turns.await(asked->ticket);
-  return tell(asked->ticket);
+  return refuseStep(asked->ticket);
 }
 
-// The caller holds `asking` of the workspace.
+// The caller must hold `asking` of the workspace.
 Expected<Context::Impl::QueuedRun> Context::Impl::ask(EntryId entry, SavedSet set) {
   if (Status going = checkAborted(); !going) return going.error();
   if (Status there = area().ensureMemory(); !there) return fail(rank->explain(there.error()));
@@ -61,7 +61,7 @@ Expected<Context::Impl::QueuedRun> Context::Impl::ask(EntryId entry, SavedSet se
   return QueuedRun{entry, *saved, area().memory, area().turns.take()};
 }
 
-// The caller has the turn.
+// The caller must have the turn.
 Status Context::Impl::step(const QueuedRun& asked, const std::vector<BoundTensor>& tensors) {
   if (Status going = checkAborted(); !going) return going;
   const int64_t begin = monotonicNanoseconds();
@@ -88,7 +88,7 @@ Status Context::Impl::step(const QueuedRun& asked, const std::vector<BoundTensor
   return {};
 }
 
-// Spans of the rank: a run contains its bind, and bind its exchange.
+// Spans of the rank: a run contains its bind, which contains its exchange.
 void Context::Impl::recordStep(EntryId entry, int64_t begin, int64_t bound, int64_t end) {
   const auto record = [&](SpanKind kind, int64_t first, int64_t last) {
     TraceSpan span;
@@ -108,7 +108,7 @@ Status Context::run(std::string_view name, SavedSet saved) {
   if (Status ours = impl_->origin.check("the context"); !ours) return ours;
   const auto entry = impl_->check(name, saved);
   if (!entry) {
-    static_cast<void>(impl_->refuse(name, saved, entry.error().message, Impl::Told::kNow));
+    static_cast<void>(impl_->refuse(name, saved, entry.error().message, Impl::Refusal::kNow));
     return entry.error();
   }
   std::unique_lock lock(impl_->area().asking);
@@ -126,11 +126,11 @@ Expected<PendingStep> Context::submit(std::string_view name, SavedSet saved) {
   if (Status ours = impl_->origin.check("the context"); !ours) return ours.error();
   const auto entry = impl_->check(name, saved);
   if (!entry) {
-    static_cast<void>(impl_->refuse(name, saved, entry.error().message, Impl::Told::kInTurn));
+    static_cast<void>(impl_->refuse(name, saved, entry.error().message, Impl::Refusal::kInTurn));
     return entry.error();
   }
   if (Status there = impl_->area().startRunner(); !there) {
-    static_cast<void>(impl_->refuse(name, saved, there.error().message, Impl::Told::kNow));
+    static_cast<void>(impl_->refuse(name, saved, there.error().message, Impl::Refusal::kNow));
     return there.error();
   }
   auto pending = std::make_shared<PendingStep::Impl>(impl_->transport, std::string(name));
@@ -140,7 +140,8 @@ Expected<PendingStep> Context::submit(std::string_view name, SavedSet saved) {
         if (pending->begin())
           pending->finish(context->step(*asked, bound));
         else
-          // the others learn of it in its place, so that they fail this step and not a later one
+          // the other ranks receive the refusal in the step's place, so that they fail this step and not a
+          // later one
           static_cast<void>(context->area().refuse(asked->ticket, pending->entry(), pending->cancelled(),
                                                    context->options.timeoutSeconds));
         context->area().turns.pass();
@@ -152,7 +153,7 @@ Expected<PendingStep> Context::submit(std::string_view name, SavedSet saved) {
   auto ticket = impl_->ask(*entry, saved);
   if (!ticket) return ticket.error();
   *asked = std::move(*ticket);
-  // from here on nothing needs memory: the turn would never come to an end
+  // nothing below allocates memory: after a failure here the turn would never end
   {
     std::lock_guard count(impl_->submittedMutex);
     ++impl_->submitted;
@@ -163,12 +164,12 @@ Expected<PendingStep> Context::submit(std::string_view name, SavedSet saved) {
 
 Status Context::refuse(const std::string& why, SavedSet saved) {
   if (Status ours = impl_->origin.check("the context"); !ours) return ours;
-  return impl_->refuse("", saved, why, Impl::Told::kNow);
+  return impl_->refuse("", saved, why, Impl::Refusal::kNow);
 }
 
 Status Context::refuseSubmitted(const std::string& why, SavedSet saved) {
   if (Status ours = impl_->origin.check("the context"); !ours) return ours;
-  return impl_->refuse("", saved, why, Impl::Told::kInTurn);
+  return impl_->refuse("", saved, why, Impl::Refusal::kInTurn);
 }
 
 }  // namespace sluice

@@ -12,24 +12,24 @@
  *
  * C11 and C++. docs/EMBEDDING.md explains it, examples/embed.c is a whole program.
  *
- * ABI. A library of version M.n runs programs that were compiled against M.n or older; functions, values of
- * enums and fields at the end of structures are only added. Structures begin with their size, which the
- * caller sets to sizeof: fields beyond it are neither read nor written. In structures of options 0 is always
- * the default.
+ * ABI. A library of version M.n runs programs that were compiled against M.n or older; only functions, values
+ * of enums and fields at the end of structures are added. Structures begin with their size, which the caller
+ * sets to sizeof: fields beyond it are neither read nor written. In structures of options 0 is always the
+ * default.
  *
  * Errors. A function that can fail returns a sluice_status, and never crashes for a null pointer. The
  * message (where, what was found, what was expected) is sluice_last_error() in the calling thread and, for
- * calls on a context or step, also an error of that handle. Out parameters are written on success only;
- * handles are made NULL otherwise. Nothing throws, logs, exits or installs a signal handler. Strings are
- * UTF-8 as the program has them.
+ * calls on a context or step, also the error of that handle. Out parameters are written only on success;
+ * otherwise handles are set to NULL. Nothing throws, logs, exits or installs a signal handler. Strings are
+ * UTF-8, as in the program.
  *
  * Ownership. Each handle is freed once, by its own function, in any order: objects that others still need
- * live on. Freeing NULL does nothing. Tensors stay the caller's, and must live while they are bound.
+ * live on. Freeing NULL does nothing. Tensors belong to the caller, and must live while they are bound.
  *
- * Threads. "any": by any number of threads at once. "one": by one thread at a time, also for the handle's
+ * Threads. "any": any number of threads may call at once. "one": one thread at a time, counting the handle's
  * other functions. Different handles are independent. In a forked child, calls on handles of the parent are
- * errors, and freeing them does nothing; programs, and the numbers and messages that handles have, can be
- * read.
+ * errors, and freeing them does nothing; only programs, and the numbers and messages that handles have, can
+ * be read.
  */
 #ifndef SLUICE_RUNTIME_API_SLUICE_H
 #define SLUICE_RUNTIME_API_SLUICE_H
@@ -58,7 +58,7 @@ enum {
   SLUICE_OK = 0,
   SLUICE_ERROR_ARGUMENT = 1,  /* a null pointer, a structure without size, a value that no enum has */
   SLUICE_ERROR_FAILED = 2,    /* the message has the reason; the handles stay usable */
-  SLUICE_ERROR_ABORTED = 3,   /* the ranks of the transport cannot go on: no run on it succeeds any more */
+  SLUICE_ERROR_ABORTED = 3,   /* the ranks of the transport cannot continue: every later run on it fails */
   SLUICE_ERROR_MEMORY = 4,    /* out of memory */
   SLUICE_ERROR_CANCELLED = 5, /* of a step: it was cancelled before it began */
   SLUICE_ERROR_INTERNAL = 6   /* a defect of Sluice; please report the message */
@@ -100,12 +100,12 @@ SLUICE_API sluice_status sluice_program_get_info(const sluice_program* program, 
 typedef struct sluice_entry_info {
   size_t size;
   const char* name;
-  const char* expert_ids;  /* the tensor by which it routes, or NULL: it has the routing of ... */
+  const char* expert_ids;  /* the tensor that routes it, or NULL: then it uses the routing of ... */
   const char* routed_as;   /* ... this entry, or NULL */
-  const uint32_t* tensors; /* what it reads and writes of inputs and outputs, ascending */
+  const uint32_t* tensors; /* the inputs and outputs that it reads or writes, ascending */
   uint32_t tensor_count;
   int32_t saves;      /* 1: it fills a saved set */
-  int32_t uses_saved; /* 1: it reads a saved set, which another entry fills before */
+  int32_t uses_saved; /* 1: it reads a saved set, which another entry must fill first */
   int32_t reserved;
 } sluice_entry_info;
 /* index < entry_count */
@@ -142,7 +142,7 @@ typedef struct sluice_tensor_info {
   sluice_type type;
   sluice_role role;
   int32_t dim_count;
-  int32_t owned;       /* 1: an output in memory of the context: not bound, but read after a run */
+  int32_t owned;       /* 1: an output in the context's memory: cannot be bound, is read after a run */
   int32_t accumulates; /* 1: an output that a run adds to */
   int32_t reserved;
 } sluice_tensor_info;
@@ -151,7 +151,7 @@ SLUICE_API sluice_status sluice_program_get_tensor(const sluice_program* program
                                                    sluice_tensor_info* info);
 SLUICE_API sluice_status sluice_program_find_tensor(const sluice_program* program, const char* name,
                                                     uint32_t* index);
-/* Its dimensions at `rank` with these numbers of tokens and rows, into dims[0 .. dim_count-1]. */
+/* The dimensions at `rank` with these numbers of tokens and rows, into dims[0 .. dim_count-1]. */
 SLUICE_API sluice_status sluice_program_tensor_dims(const sluice_program* program, uint32_t index,
                                                     int32_t rank, int64_t tokens, int64_t rows, int64_t* dims,
                                                     int32_t capacity);
@@ -182,23 +182,23 @@ SLUICE_API void sluice_transport_free(sluice_transport* transport);
 
 SLUICE_API int32_t sluice_transport_rank(const sluice_transport* transport); /* -1: NULL */
 SLUICE_API int32_t sluice_transport_size(const sluice_transport* transport); /* 0: NULL */
-/* Ends the runs of all ranks with this message, for good: when this rank cannot take part any more. */
+/* Ends the runs of all ranks for good, with this message: for a rank that cannot take part any more. */
 SLUICE_API sluice_status sluice_transport_abort(sluice_transport* transport, const char* message);
-/* 1 where the ranks cannot go on, or this process is a forked child that cannot. */
+/* 1 if the ranks cannot continue, or this process is a forked child, which cannot use the transport. */
 SLUICE_API int32_t sluice_transport_is_aborted(const sluice_transport* transport);
 
 /* --- Workspace: worker threads and memory that contexts of one rank use in turn; all: any thread */
 
 typedef int32_t sluice_pinning;
 enum {
-  SLUICE_PIN_IF_ENOUGH = 0, /* one worker per core, where ranks have enough and other processes left some */
+  SLUICE_PIN_IF_ENOUGH = 0, /* one worker per core, if ranks have enough and others left some */
   SLUICE_PIN_NEVER = 1
 };
 
 typedef struct sluice_workspace sluice_workspace;
 typedef struct sluice_workspace_options {
   size_t size;
-  int32_t threads; /* workers of this rank; 0: its share of the cores that its process may use */
+  int32_t threads; /* workers of this rank; 0: one per core of its share */
   sluice_pinning pinning;
 } sluice_workspace_options;
 /* options NULL: all defaults. */
@@ -209,7 +209,7 @@ SLUICE_API void sluice_workspace_free(sluice_workspace* workspace);
 
 typedef struct sluice_workspace_info {
   size_t size;
-  int64_t bytes; /* the most that a step has committed so far: grows only */
+  int64_t bytes; /* the most that a step has committed so far: never shrinks */
   int32_t threads;
   int32_t reserved;
 } sluice_workspace_info;
@@ -228,19 +228,19 @@ enum {
 
 typedef struct sluice_context_options {
   size_t size;
-  sluice_workspace* workspace; /* of the same transport; NULL: one of its own, with the next two */
+  sluice_workspace* workspace; /* of the same transport; NULL: its own, from the next two */
   int32_t threads;
   sluice_pinning pinning;
   sluice_executor executor;
   int32_t pack_each_step; /* 1: pack ordinary weights, too, once per step, where tasks share a panel */
-  double timeout_seconds; /* longest wait for one event; 0: 30 */
-  int64_t packed_bytes;   /* the most for packed weights at this rank; 0: no limit, -1: none */
+  double timeout_seconds; /* time limit of a wait for one event; 0: 30 */
+  int64_t packed_bytes;   /* limit of packed weights at this rank; 0: no limit, -1: none */
 } sluice_context_options;
 /* Collective: every rank makes the same contexts in the same order. Options may differ. NULL: defaults. */
 SLUICE_API sluice_status sluice_context_create(sluice_program* program, sluice_transport* transport,
                                                const sluice_context_options* options,
                                                sluice_context** context);
-/* Waits for its steps: cancel them first to avoid that. */
+/* Waits for the context's steps; cancel them first to avoid the wait. */
 SLUICE_API void sluice_context_free(sluice_context* context);
 
 /* The message of the last failed call on this context, "" if there is none; valid until the next call on it.
@@ -261,9 +261,9 @@ typedef struct sluice_tensor {
   uint32_t flags; /* 0 or SLUICE_CONSTANT */
   uint32_t reserved;
 } sluice_tensor;
-/* Binds an input or output by name, for this and all later steps. The memory must live, at the same place,
-   until the tensor is bound anew or the context freed, and all steps asked for until then are over. A tensor
-   whose bind fails is not bound any more: runs that need it fail, at all ranks, with the same message. */
+/* Binds an input or output by name, for this and all later steps. The memory must stay at the same place
+   until the tensor is bound again or the context is freed, and all steps requested before that have ended. If
+   bind fails, the tensor is no longer bound: runs that need it fail, at all ranks, with the same message. */
 SLUICE_API sluice_status sluice_context_bind(sluice_context* context, const char* name,
                                              const sluice_tensor* tensor);
 
@@ -271,32 +271,31 @@ SLUICE_API sluice_status sluice_context_bind(sluice_context* context, const char
    are first used, so several forwards may come before their backwards. */
 enum { SLUICE_SAVED_DEFAULT = 0, SLUICE_SAVED_LAST = 1023 };
 
-/* Runs one entry and waits for its end. Collective: all ranks ask for the same steps in the same order. When
-   it returns, bound memory is no longer touched; outputs of a step that failed hold anything. Whatever is
-   wrong with this call or the bound tensors of a rank (no such entry, not bound, ids out of range) fails this
-   step at all ranks: at others as SLUICE_ERROR_FAILED, with "rank N: " and the message. The next step is the
-   same one everywhere. What ends the work of all, as a lost rank or a wait past the limit, is
-   SLUICE_ERROR_ABORTED. */
+/* Runs one entry and waits for its end. Collective: all ranks request the same steps in the same order. After
+   it returns, bound memory is no longer touched; outputs of a failed step are undefined. Any error in this
+   call or in a rank's bound tensors (no such entry, not bound, ids out of range) fails this step at all
+   ranks: at others as SLUICE_ERROR_FAILED, with "rank N: " and the message; their next steps match again. An
+   error that ends the work of all, such as a lost rank or a wait past the limit, is SLUICE_ERROR_ABORTED. */
 SLUICE_API sluice_status sluice_context_run(sluice_context* context, const char* entry, uint32_t saved);
-/* Replaces sluice_context_run for a caller that found by itself that it cannot take part in the step,
-   as one that has no input: it fails at all other ranks with "rank N: " and the message, and the next step is
-   the same one everywhere. `saved` is the set that the step would have used. Collective, and waits as a run;
-   nothing happens at a rank that is alone. Since 1.1. */
+/* Replaces sluice_context_run for a caller that finds itself that it cannot take part in the step, for
+   example because it has no input: the step fails at all other ranks with "rank N: " and the message, and
+   their next steps match again. `saved` is the set that the step would have used. Collective, and waits like
+   a run; does nothing with one rank. Since 1.1. */
 SLUICE_API sluice_status sluice_context_refuse(sluice_context* context, uint32_t saved, const char* message);
 
-/* A rows output (sluice_tensor_info.owned) of the last run, which belongs to the context. `tensor` gets type,
-   dims and data; valid until the next step of the workspace. */
+/* A rows output (sluice_tensor_info.owned) of the last run, which the context owns. `tensor` gets type, dims
+   and data, which are valid until the next step of the workspace. */
 SLUICE_API sluice_status sluice_context_output(sluice_context* context, const char* name,
                                                sluice_tensor* tensor);
 
-/* The rows of each expert of this rank in the last run, in the order in which rows outputs have them: into
-   rows[0 .. count-1], where capacity has room for all. No experts before the first run. */
+/* The rows of each expert of this rank in the last run, in the order of rows outputs, into rows[0 ..
+   count-1]. `capacity` must have room for all experts. No experts before the first run. */
 SLUICE_API sluice_status sluice_context_expert_rows(sluice_context* context, int32_t* rows, int32_t capacity,
                                                     int32_t* count);
 
 typedef struct sluice_stats {
   size_t size;
-  double run_seconds; /* of the last run: all of it */
+  double run_seconds; /* of the whole last run */
   double bind_seconds;
   double exchange_seconds; /* the part of bind until the counts of all ranks have arrived */
   int64_t tasks;
@@ -304,39 +303,39 @@ typedef struct sluice_stats {
   int64_t saved_bytes;     /* of all saved sets so far */
   int64_t packed_bytes;    /* of packed weights */
   int64_t packed_panels;   /* pieces of weights that are packed */
-  int64_t unpacked_panels; /* pieces that found no room in packed_bytes of the options */
+  int64_t unpacked_panels; /* pieces not packed because of packed_bytes of the options */
 } sluice_stats;
 SLUICE_API sluice_status sluice_context_get_stats(sluice_context* context, sluice_stats* stats);
 
-/* From now on runs are recorded, at most so many spans per worker (0: 2^20); a full recording drops its
- * oldest.
+/* Records runs from now on, at most this many spans per worker (0: 2^20); a full recording drops its oldest.
  */
 SLUICE_API sluice_status sluice_context_trace_start(sluice_context* context, uint64_t spans_per_worker);
 SLUICE_API sluice_status sluice_context_trace_stop(sluice_context* context);
 /* Takes what `count` contexts of one program recorded, and writes one file for ui.perfetto.dev (trace event
-   JSON), a process a rank. The file is complete or is not there. One thread at a time for all of them. */
+   JSON), with one process per rank. The file is complete or does not exist. One thread at a time for all of
+   them. */
 SLUICE_API sluice_status sluice_trace_write(sluice_context* const* contexts, size_t count, const char* path);
 
 /* --- Step: a run that was submitted; wait, poll and error: one thread; cancel: any thread */
 
 typedef struct sluice_step sluice_step;
 
-/* Asks for a run, and returns at once. Tensors are those bound now. Steps of a workspace run in the order in
-   which sluice_context_run and sluice_context_submit were called for all its contexts. What is refused here
-   is refused at the other ranks in the turn of the step. */
+/* Requests a run and returns at once. Uses the tensors that are bound now. Steps of a workspace run in the
+   order of the sluice_context_run and sluice_context_submit calls of all its contexts. A step that is refused
+   here is refused at the other ranks in its turn. */
 SLUICE_API sluice_status sluice_context_submit(sluice_context* context, const char* entry, uint32_t saved,
                                                sluice_step** step);
-/* Waits until it has ended, and returns its status; may be called again. */
+/* Waits until the step has ended, and returns its status; may be called again. */
 SLUICE_API sluice_status sluice_step_wait(sluice_step* step);
-/* done: 1 where sluice_step_wait would not wait. */
+/* done: 1 if sluice_step_wait would not wait. */
 SLUICE_API sluice_status sluice_step_poll(sluice_step* step, int32_t* done);
-/* A step that has not begun never does: it is refused where other ranks ask for it, and those before and
-   after it go on. One that runs is aborted at all ranks, and so is the transport. One that is over stays as
-   it is. Returns at once. */
+/* A step that has not begun never begins: it is refused at the other ranks, and the steps before and after it
+   are not affected. A running step is aborted at all ranks, and so is the transport. A finished step does not
+   change. Returns at once. */
 SLUICE_API sluice_status sluice_step_cancel(sluice_step* step);
 /* The message of the last failed call on this step, "" if there is none; valid until the next call on it. */
 SLUICE_API const char* sluice_step_error(const sluice_step* step);
-/* Waits for its end. */
+/* Waits for the step to end. */
 SLUICE_API void sluice_step_free(sluice_step* step);
 
 #ifdef __cplusplus

@@ -133,7 +133,7 @@ void Workspace::Impl::beginStep(const void* context, std::shared_ptr<const WorkM
 
 void Workspace::Impl::finishStep() {
   const auto scratch = static_cast<int64_t>(used->scratch.bytes);
-  // the replaced memory may have been larger
+  // the memory that was replaced may have been larger
   bytes.store(std::max(bytes.load(std::memory_order_relaxed), touched.bytes() + scratch),
               std::memory_order_relaxed);
 }

@@ -19,7 +19,7 @@
 
 namespace sluice {
 
-// Whether so many threads may be requested.
+// Whether this number of threads may be requested.
 Status checkThreads(int threads);
 
 struct Workspace::Impl {
@@ -30,24 +30,24 @@ struct Workspace::Impl {
   Impl(Transport& transport, std::unique_ptr<Device> device);
   ~Impl();
 
-  // A thread that requests a step holds `asking` from before it looks at the memory until it has its ticket,
-  // so that allocations follow the order of steps at all ranks alike.
+  // A thread that requests a step holds `asking` from its first look at the memory until it has its ticket,
+  // so that allocations follow the order of steps, the same at all ranks.
   std::mutex asking;
   MemoryNeeds needs;                         // of all contexts
-  std::shared_ptr<const WorkMemory> memory;  // of steps that are requested now
+  std::shared_ptr<const WorkMemory> memory;  // for steps requested now
   Turns turns;
   Status ensureMemory();
   // The meeting of all contexts, made with the first context or when first needed.
   Status ensureMeeting();
-  uint32_t contexts = 0;  // made so far: their numbers
-  // Set when memory that all ranks need could not be made: the others cannot go on without this rank.
+  uint32_t contexts = 0;  // number of contexts made so far
+  // Aborts the transport: memory that all ranks need could not be made, so they cannot continue.
   Error giveUp(const Error& error) const;
-  // What ranks do at their meeting alone, without a step, in its turn; nothing where there is one rank.
+  // Runs `meet`, a meeting of ranks without a step, in its turn; does nothing with one rank.
   Status meetInTurn(const std::function<Status(uint64_t ticket)>& meet);
 
-  // Makes sure that there is a thread for queue(), before a step takes its ticket.
+  // Starts the thread of queue(), if it does not exist yet; called before a step takes its ticket.
   Status startRunner();
-  // What that thread does in a turn; made before there is a ticket, since no turn may be left out where
+  // What that thread does in one turn. Made before the ticket is taken, because no turn may be skipped when
   // memory runs out.
   struct Job {
     std::function<void(uint64_t ticket)> run;
@@ -55,19 +55,20 @@ struct Workspace::Impl {
   };
   using OneJob = std::list<Job>;
   static OneJob makeJob(std::function<void(uint64_t ticket)> run);
-  // Runs it when its turn comes; whoever calls this holds `asking`.
+  // Runs the job in the turn of `ticket`. The caller must hold `asking`.
   void queue(uint64_t ticket, OneJob job) noexcept;
 
-  // Used by the thread that has the turn. Each turn is a step, with one ticket and one meeting.
+  // The members below are used by the thread that has the turn. Each turn is a step, with one ticket and one
+  // meeting.
   static uint64_t stepOf(uint64_t ticket) { return ticket + 1; }
   std::unique_ptr<Meeting> meeting;
   // Refuses the step, which fails at all ranks. Error: the transport was aborted.
   Status refuse(uint64_t ticket, std::string_view entry, const std::string& why, double timeoutSeconds);
 
-  // Used by the thread that has the turn. The memory of a step is kept until another step begins, because
-  // outputs are in it.
+  // Used by the thread that has the turn. The memory of a step is kept until another step begins, because it
+  // contains outputs.
   void beginStep(const void* context, std::shared_ptr<const WorkMemory> uses);
-  void finishStep();  // the step touched more than earlier ones
+  void finishStep();  // records whether the step touched more memory than earlier ones
   std::shared_ptr<const WorkMemory> used;
   TouchedMemory touched;
   std::atomic<const void*> last{nullptr};  // the context whose step began last

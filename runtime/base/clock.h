@@ -13,7 +13,7 @@ int64_t monotonicNanoseconds();
 // Checks that a wait can have this limit: more than 0. Infinity means no limit; NaN is an error.
 Status checkTimeLimit(double seconds);
 
-// A limit in nanoseconds, 0 where checkTimeLimit() refuses it. At most 146 years, so that the clock's time
+// A limit in nanoseconds, or 0 if checkTimeLimit() refuses it. At most 146 years, so that the clock's time
 // plus a limit does not overflow.
 int64_t limitNanoseconds(double seconds);
 

@@ -37,7 +37,8 @@ inline std::optional<DType> dtypeFromName(std::string_view name) {
   return std::nullopt;
 }
 
-// The upper half of an IEEE binary32. A trivial type: may be memcpy'd and lies in tensors as it is.
+// The upper half of an IEEE binary32. A trivial type: it may be copied with memcpy, and tensors contain it as
+// it is.
 struct BFloat16 {
   uint16_t bits;
   friend constexpr bool operator==(BFloat16, BFloat16) = default;

@@ -1,7 +1,7 @@
 // Expected<T>: a value, or an Error with the reason why there is none. Status is Expected<void>.
 //
-// Value types. Errors are messages for people: where, what was found, what was expected; lower case, no
-// full stop. Nothing in Sluice throws for bad input.
+// Value types. Errors are messages for people: where, what was found, what was expected; lower case, no full
+// stop. Sluice never throws for bad input.
 #pragma once
 
 #include <cassert>

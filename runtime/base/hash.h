@@ -1,7 +1,7 @@
 // Hashes: 64 bits by XXH3, the same in every process and on every machine. They find accidents, not attacks.
 //
-// Any thread. The checksum of program files is a function of its own (runtime/program/seal.cc): its format is
-// frozen.
+// Any thread. The checksum of program files is a separate function (runtime/program/seal.cc), because its
+// format is frozen.
 #pragma once
 
 #include <xxhash.h>
@@ -16,7 +16,7 @@ inline uint64_t hashOf(std::span<const std::byte> bytes, uint64_t seed = 0) {
   return XXH3_64bits_withSeed(bytes.data(), bytes.size(), seed);
 }
 
-// Of the elements' bytes, which must have no padding.
+// The hash of the elements' bytes; the elements must have no padding.
 template <class T>
 uint64_t hashOf(const T& list, uint64_t seed = 0) {
   return hashOf(std::as_bytes(std::span(list)), seed);

@@ -12,7 +12,7 @@ namespace {
 
 constexpr int64_t kMiB = 1 << 20;
 
-// Why this process gets no huge pages, as far as the system reports it.
+// The reason why this process gets no huge pages, as far as the system reports it.
 std::string findRefusal() {
   if (prctl(PR_GET_THP_DISABLE, 0, 0, 0, 0) == 1) return "switched off for this process";
   std::ifstream file("/sys/kernel/mm/transparent_hugepage/enabled");

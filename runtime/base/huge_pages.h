@@ -1,7 +1,7 @@
-// Huge pages for large memory: requested where the system leaves the choice to programs, and counted.
+// Huge pages for large memory: requested on systems that leave the choice to programs, and counted.
 //
-// Free functions; any thread. The request is a hint: a system without them, or without 2 MiB in one piece,
-// gives small pages, and nothing fails.
+// Free functions; any thread. The request is a hint: if the system has none, or no free 2 MiB in one piece,
+// it gives small pages, and nothing fails.
 #pragma once
 
 #include <cstddef>
@@ -12,17 +12,17 @@ namespace sluice {
 
 inline constexpr size_t kHugePageBytes = size_t{2} << 20;
 
-// The least size for huge pages: smaller blocks would waste most of one.
+// The minimum size for huge pages: smaller blocks would waste most of one.
 constexpr bool wantsHugePages(size_t bytes) { return bytes >= 2 * kHugePageBytes; }
 
 // Requests huge pages for a mapping, before it is touched. Only whole huge pages inside it can become huge
 // pages.
 void adviseHugePages(void* data, size_t bytes);
 
-// From now on this process gets no huge pages, whatever it requests.
+// After this call the process gets no huge pages, whatever it requests.
 void refuseHugePages();
 
-// The huge pages of all memory of this process for which they were requested.
+// The huge pages in all memory for which this process requested them.
 struct HugePageUse {
   int64_t residentBytes = 0;
   int64_t hugeBytes = 0;
@@ -30,7 +30,7 @@ struct HugePageUse {
 };
 HugePageUse hugePageUse();
 
-// "huge pages: 312 of 400 MiB", and the refusal where there is one.
+// "huge pages: 312 of 400 MiB", and the refusal if there is one.
 std::string describe(const HugePageUse& use);
 
 }  // namespace sluice

@@ -12,7 +12,7 @@ namespace {
 
 using Number = std::optional<int64_t>;
 
-// The number after `name` at the begin of a line, with or without a colon.
+// The number after `name` at the beginning of a line, with or without a colon.
 Number field(const std::string& path, const std::string& name) {
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {
@@ -24,14 +24,15 @@ Number field(const std::string& path, const std::string& name) {
   return std::nullopt;
 }
 
-// "max" and files that are not there are none.
+// The number in a file; none if the file has "max" or does not exist.
 Number numberIn(const std::string& path) {
   std::ifstream file(path);
   int64_t value = 0;
   return file >> value ? Number(value) : std::nullopt;
 }
 
-// Of this group: pages of files are given up before anybody is killed, but for those of shared memory.
+// The bytes left to a control group. The kernel drops pages of files before it kills a process, but not those
+// of shared memory.
 Number leftOfGroup(const std::string& folder, const char* limit, const char* usage) {
   const Number most = numberIn(folder + limit), used = numberIn(folder + usage);
   if (!most || !used) return std::nullopt;
@@ -42,7 +43,7 @@ Number leftOfGroup(const std::string& folder, const char* limit, const char* usa
   return *most - *used + std::max<int64_t>(0, files - shared);
 }
 
-// The path of the process in the hierarchy of that name, "" where it has none: "0::/a/b", "4:memory:/a/b".
+// The group of this process in the hierarchy of that name, "" if it has none: "0::/a/b", "4:memory:/a/b".
 std::string groupPath(const std::string& root, const std::string& hierarchy) {
   std::ifstream file(root + "/proc/self/cgroup");
   for (std::string line; std::getline(file, line);) {

@@ -1,4 +1,4 @@
-// Text from files in messages. Free function; any thread.
+// Quotes text from files in messages. Free functions; any thread.
 #pragma once
 
 #include <string>
@@ -8,8 +8,8 @@
 
 namespace sluice {
 
-// The text, with each byte that controls a terminal, ends a line, or is not UTF-8 written as "\x1b". Messages
-// that quote names or words of untrusted files use it.
+// Returns the text with each byte written as "\x1b" that controls a terminal, ends a line, or is not UTF-8.
+// Messages that quote names or words of untrusted files use it.
 inline std::string oneLine(std::string_view text) {
   constexpr char kDigits[] = "0123456789abcdef";
   std::string line;
@@ -38,7 +38,7 @@ inline std::string messageLines(std::string_view text) {
   return lines + oneLine(text);
 }
 
-// Whether oneLine() leaves the text as it is.
+// Whether oneLine() leaves the text unchanged.
 inline bool isOneLine(std::string_view text) { return oneLine(text) == text; }
 
 }  // namespace sluice

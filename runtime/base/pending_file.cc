@@ -30,18 +30,18 @@ constexpr int kAttempts = 100;  // names that an earlier process may have left
 
 std::string nameOf(int fd) { return fmt::format("/proc/self/fd/{}", fd); }
 
-// Or none, where the file system has no such files or no name can be given to them.
+// No file if the file system has no nameless files, or cannot give them a name later.
 FileDescriptor openNameless(const std::string& path) {
   FileDescriptor file(::open(folderOf(path).c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, 0666));
   if (file && ::access(nameOf(file.get()).c_str(), F_OK) != 0) file.reset();
   return file;
 }
 
-// The names that a signal removes; a handler may use nothing but this. A seat is taken while its name is not
-// null.
+// The names that a signal handler removes; a handler may use nothing else. A seat is taken while its name is
+// not null.
 constexpr size_t kSeats = 4096;  // files of one process; those beyond are left by a signal
 std::array<std::atomic<char*>, kSeats> seats;
-std::atomic<bool> removing = false;  // a handler reads names: none is freed any more
+std::atomic<bool> removing = false;  // a handler reads names: from now on none is freed
 
 int takeSeat(const std::string& name) {
   char* copy = ::strdup(name.c_str());
@@ -68,7 +68,7 @@ void removeNamedFiles(int signal) {
   ::raise(signal);
 }
 
-// While a file has a name that is to become another one, signals wait: the handler must not see half of it.
+// Blocks signals while a file has a temporary name: the handler must not see it half set.
 class SignalsBlocked {
  public:
   SignalsBlocked() {
@@ -140,7 +140,7 @@ Expected<PendingFile> PendingFile::create(const std::string& path, PendingName n
   std::string temporary = path + ".tmp-XXXXXX";
   FileDescriptor file(::mkostemp(temporary.data(), O_CLOEXEC));
   if (!file) return systemError(path, "cannot write");
-  // mkostemp makes files for the owner only; the umask has to be asked for by setting it.
+  // mkostemp makes files for the owner only; the umask can only be read by setting it
   const mode_t mask = ::umask(022);
   ::umask(mask);
   ::fchmod(file.get(), 0666 & ~mask);
@@ -172,8 +172,7 @@ Status PendingFile::commit() {
   return {};
 }
 
-// A link takes a free name only: where there is an old file, it takes another one for the moment until the
-// rename.
+// A link needs a free name: if there is an old file, the new one gets a temporary name until the rename.
 Status PendingFile::giveName() {
   const SignalsBlocked blocked;
   if (temporary_.empty()) {
@@ -207,7 +206,7 @@ void removeNamedFilesOnSignals() {
   ::sigfillset(&action.sa_mask);
   for (const int signal : {SIGHUP, SIGINT, SIGTERM}) {
     struct sigaction before{};
-    // What a parent ignores, as nohup does, stays ignored.
+    // Signals that the parent ignores, as nohup does, stay ignored.
     if (::sigaction(signal, nullptr, &before) == 0 && before.sa_handler != SIG_IGN)
       ::sigaction(signal, &action, nullptr);
   }

@@ -1,11 +1,11 @@
 // PendingFile: a file that does not appear until it is complete.
 //
-// Resource type, one owner, movable. The bytes go to a file without a name in the target's folder; commit()
-// makes it durable and puts it in the place of the target, so that a reader sees the old file or the new one.
-// Without a commit nothing is left, however the process ends. Where the file system has no files without
-// names, the file has a name beside the target; the destructor removes it, and so does a signal that ends the
-// process if removeNamedFilesOnSignals() was called. All code that writes files uses this. One thread at a
-// time.
+// Resource type, one owner, movable. The bytes go to a nameless file in the target's folder; commit() makes
+// it durable and puts it in the place of the target, so that a reader sees the old file or the new one.
+// Without a commit nothing is left over, however the process ends. If the file system has no nameless files,
+// the file has a temporary name beside the target; the destructor removes it, and so does a signal that ends
+// the process if removeNamedFilesOnSignals() was called. All code that writes files uses this class. One
+// thread at a time.
 #pragma once
 
 #include <cstddef>
@@ -22,8 +22,8 @@ enum class PendingName : uint8_t { kNone, kBeside };
 
 class PendingFile {
  public:
-  // Errors: the folder cannot be written, or the target exists and is not a regular file. kBeside, for tests,
-  // is used instead of kNone where the file system has no files without names.
+  // Errors: the folder is not writable; the target exists and is not a regular file. kBeside, for tests,
+  // behaves as on a file system without nameless files.
   static Expected<PendingFile> create(const std::string& path, PendingName name = PendingName::kNone);
 
   PendingFile(PendingFile&& other) noexcept;
@@ -32,8 +32,8 @@ class PendingFile {
 
   Status write(std::span<const std::byte> bytes);
 
-  // Writes what is buffered to the disk; the target is still untouched. Everything that is likely to fail (a
-  // full disk) fails here, before the first of several files takes its name.
+  // Writes what is buffered to the disk; the target is not touched yet. The likely failures (a full disk)
+  // occur here, before the first of several files takes its name.
   Status finish();
 
   // Calls finish() if it was not called, then gives the file its name.
@@ -56,8 +56,9 @@ class PendingFile {
 // Replaces the file at `path` by these bytes.
 Status replaceFile(const std::string& path, std::span<const std::byte> bytes);
 
-// From now on SIGHUP, SIGINT and SIGTERM remove files with names before they end this process, and a limit on
-// the size of files (SIGXFSZ) is an error of write(). For the main function of a tool; a library must not.
+// After this call SIGHUP, SIGINT and SIGTERM remove temporary files before they end this process, and
+// reaching the limit on file sizes (SIGXFSZ) is an error of write(). For the main function of a tool; a
+// library must not call it.
 void removeNamedFilesOnSignals();
 
 }  // namespace sluice

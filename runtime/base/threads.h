@@ -1,6 +1,6 @@
-// Threads where the system may have too few: std::thread throws then, these functions return an error.
+// Starts threads; if the system has too few, std::thread throws, but these functions return an error.
 //
-// Any thread may call.
+// Any thread may call them.
 #pragma once
 
 #include <functional>
@@ -10,15 +10,14 @@
 
 namespace sluice {
 
-// Error: why the system cannot start one.
+// Error: the reason why the system cannot start a thread.
 Expected<std::thread> startThread(std::function<void()> body);
 
-// The error that only `started` of `wanted` threads for `what` could be started, and why.
+// The error that only `started` of the `wanted` threads for `what` could be started, and why.
 Error tooFewThreads(int started, int wanted, const char* what, const Error& why);
 
-// Calls body(0) to body(count - 1), each in a thread of its own, and returns when all have returned. Where
-// one of the threads cannot be started, no body is called, and the error has the number of threads that could
-// be started.
+// Calls body(0) to body(count - 1), each in its own thread, and returns when all have returned. If a thread
+// cannot be started, no body is called, and the error has the number of threads that could be started.
 Status runTogether(int count, const char* what, const std::function<void(int)>& body);
 
 }  // namespace sluice

@@ -1,7 +1,7 @@
-// Tiling: the descriptor of one task family, read by its kernel; and how a length is cut into tiles. Which
-// fields an op uses stands in runtime/program/op_table.cc; the others are 0.
+// Tiling: the parameters of one task family that its kernel reads; and functions that cut a length into
+// tiles. runtime/program/op_table.cc lists the fields that an op uses; the others are 0.
 //
-// Value type of 32 bytes; lies in the program file as it is. The functions are pure, and lengths may be 0.
+// Value type of 32 bytes, stored in the program file as it is. The functions are pure; lengths may be 0.
 #pragma once
 
 #include <cstdint>
@@ -11,15 +11,15 @@
 namespace sluice {
 
 struct Tiling {
-  int32_t m = 0;      // rows of the product, where they are known at compile time (weight gradient)
+  int32_t m = 0;      // rows of the product, if they are known at compile time (weight gradient)
   int32_t n = 0;      // columns of the output
   int32_t k = 0;      // length of the sum
   int32_t tileM = 0;  // rows of m in one task
   int32_t tileN = 0;  // columns of n in one task
   uint32_t flags = 0;
-  float alpha = 0;  // factor of the product; 0 where the op has none or it is 1: alphaOf()
-  ActivationKind activation = ActivationKind::kSwiglu;  // of the ops that have one
-  BFloat16 limit = {0};                                 // of a clamp
+  float alpha = 0;  // factor of the product; 0 if the op has none or it is 1: use alphaOf()
+  ActivationKind activation = ActivationKind::kSwiglu;  // for ops that have one
+  BFloat16 limit = {0};                                 // bound of a clamped activation
   friend bool operator==(const Tiling&, const Tiling&) = default;
 };
 static_assert(sizeof(Tiling) == 32);
@@ -38,7 +38,7 @@ struct TileRange {
   friend constexpr bool operator==(const TileRange&, const TileRange&) = default;
 };
 
-// Number of tiles that cover `length`; 0 where the tile length is not positive.
+// Number of tiles that cover `length`; 0 if the tile length is not positive.
 constexpr int32_t tileCount(int32_t length, int32_t tile) {
   if (length <= 0 || tile <= 0) return 0;
   return static_cast<int32_t>((int64_t{length} + tile - 1) / tile);
@@ -52,9 +52,9 @@ constexpr TileRange tileRange(int32_t length, int32_t tile, int32_t index) {
           static_cast<int32_t>(end < length ? end : length)};
 }
 
-// The tile length that cuts `length` into the fewest tiles of at most `maxTile` (taken down to a multiple of
-// `unit`, but at least one unit), as evenly as multiples of `unit` allow: 768 by 512 gives 384, not 512 and
-// 256.
+// The tile length that cuts `length` into the fewest tiles of at most `maxTile` (rounded down to a multiple
+// of `unit`, but at least one unit), as evenly as multiples of `unit` allow: 768 by 512 gives 384, not 512
+// and 256.
 constexpr int32_t equalTile(int32_t length, int32_t maxTile, int32_t unit) {
   if (unit < 1) unit = 1;
   const int64_t largest = maxTile < unit ? unit : maxTile / unit * unit;

@@ -6,7 +6,7 @@
 
 namespace sluice {
 
-// The number of bytes of the UTF-8 character at the start of `text`, which is not empty; 0 where there is
+// The number of bytes of the UTF-8 character at the start of `text`, which must not be empty. 0 if there is
 // none: a byte that starts no character, a truncated character, an overlong form, a surrogate, or a character
 // above U+10FFFF.
 constexpr size_t utf8Length(std::string_view text) {

@@ -13,7 +13,7 @@ namespace sluice {
 namespace {
 
 constexpr size_t kLine = 64;
-constexpr int64_t kLongestPark = 100'000'000;  // ns: an abort is seen at the latest then
+constexpr int64_t kLongestPark = 100'000'000;  // ns: an abort is noticed within this time
 
 }  // namespace
 
@@ -32,7 +32,7 @@ size_t AllGather::wordOf(int source) const {
 
 bool AllGather::hasCome(int source) const {
   auto* word = reinterpret_cast<uint64_t*>(transport_->local(boards_.words()) + wordOf(source));
-  // pairs with Transport::post(); seq_cst for the doorbell's sake
+  // pairs with Transport::post(); seq_cst because Doorbell requires it
   return std::atomic_ref<uint64_t>(*word).load(std::memory_order_seq_cst) == number_;
 }
 
@@ -65,7 +65,7 @@ Status AllGather::fail(const std::string& message) const {
   return Error{transport_->abortMessage()};
 }
 
-// "rank 1" or "ranks 1, 3": those whose blocks have not come; empty where all have.
+// "rank 1" or "ranks 1, 3": the ranks whose blocks have not arrived; empty if all have.
 std::string AllGather::missingRanks() const {
   std::vector<int> missing;
   for (int rank = 0; rank < transport_->size(); ++rank)
@@ -82,7 +82,7 @@ Status AllGather::awaitRank(int source, const Awaited& awaited, int64_t deadline
   const Attention attention(transport_->doorbell());
   while (true) {
     const uint32_t epoch = transport_->doorbell().epoch();
-    const bool left = transport_->hasLeft(source);  // before the look: what it posted is there by then
+    const bool left = transport_->hasLeft(source);  // before hasCome(): all posts of a rank that left arrived
     if (hasCome(source)) return {};
     if (transport_->isAborted()) {
       std::string message = transport_->abortMessage();

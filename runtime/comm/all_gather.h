@@ -1,6 +1,6 @@
-// AllGather: a block of bytes from every rank to every rank, again and again.
+// AllGather: repeatedly exchanges one block of bytes per rank between all ranks.
 //
-// A rank can be one gather ahead of another, never two: so two halves of boards are enough. Used by one
+// A rank can be one gather ahead of another, but never two, so two halves of boards are enough. Used by one
 // thread of the rank at a time.
 #pragma once
 
@@ -14,7 +14,7 @@
 
 namespace sluice {
 
-// What a rank waits for, in the words of a report: "the counts" of a rank "before entry 'forward' (step 3)".
+// What a rank waits for, as error messages put it: "the counts" of a rank "before entry 'forward' (step 3)".
 struct Awaited {
   std::string_view what;
   std::string_view when;
@@ -24,20 +24,21 @@ class AllGather {
  public:
   AllGather() = default;
 
-  // Collective. `bytes` of each rank.
+  // Collective. `bytes` per rank.
   static Expected<AllGather> create(Transport& transport, size_t bytes);
 
-  // Posts this rank's block and returns when those of all ranks are there. Errors: a rank that has left or
-  // was lost, another rank's abort; a damaged block, and what takes longer than the limit, abort the
-  // transport.
+  // Posts this rank's block and returns when the blocks of all ranks have arrived. Errors: a rank left or was
+  // lost; another rank aborted; a block is damaged or the time limit has passed (these two abort the
+  // transport).
   Status gather(std::span<const std::byte> own, const Awaited& awaited, double timeoutSeconds);
 
-  // Its two halves. Between them isThere() says whether the block of `rank` has come, and is whole.
+  // The two halves of gather(). Between them isThere() returns whether the block of `rank` has arrived
+  // undamaged.
   void post(std::span<const std::byte> own);
   Status await(const Awaited& awaited, double timeoutSeconds);
   bool isThere(int rank) const { return hasCome(rank) && boards_.isWhole(number_, rank); }
 
-  // The block of `rank` as last gathered; valid until the next gather.
+  // The block of `rank` from the last gather; valid until the next gather.
   const std::byte* of(int rank) const { return boards_.of(number_, rank); }
 
  private:
@@ -48,7 +49,7 @@ class AllGather {
   Status fail(const std::string& message) const;
 
   Transport* transport_ = nullptr;
-  Boards boards_;  // their words: the number of the last block of each rank in either half
+  Boards boards_;  // its words: per rank and half, the number of the last block
   uint64_t number_ = 0;
 };
 

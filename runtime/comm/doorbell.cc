@@ -17,7 +17,8 @@ long futex(std::atomic<uint32_t>* word, int operation, uint32_t value, const tim
 }  // namespace
 
 void Doorbell::wake() {
-  // seq_cst on both words: either this sees the parked thread, or that sees the new epoch
+  // seq_cst on both words: either this thread sees the parked thread, or the parking thread sees the new
+  // epoch
   epoch_.fetch_add(1, std::memory_order_seq_cst);
   if (parked_.load(std::memory_order_seq_cst) == 0) return;
   futex(&epoch_, FUTEX_WAKE, INT_MAX, nullptr);

@@ -9,7 +9,7 @@
 namespace sluice {
 namespace {
 
-// There from the begin, since an abort may be for lack of memory.
+// Reserved at the start, because an abort may be caused by a lack of memory.
 constexpr size_t kMaxAbortMessage = 4096;
 
 }  // namespace

@@ -1,7 +1,7 @@
 // Ranks as threads of one process: put is a copy, signal an atomic add.
 //
-// An InProcessGroup owns the memory and the doorbells of all its ranks and outlives their users. Its
-// transports may be used by any number of threads.
+// An InProcessGroup owns the memory and the doorbells of all its ranks and must outlive their users. Any
+// number of threads may use its transports.
 #pragma once
 
 #include <memory>
@@ -27,8 +27,8 @@ class InProcessGroup {
  private:
   class Rank;
 
-  // One symmetric allocation: the same size at every rank. Never resized once it is there, so that ranks
-  // read it without the lock.
+  // One symmetric allocation: the same size at every rank. Never resized after it is made, so ranks read it
+  // without the lock.
   struct Allocation {
     size_t bytes = 0;
     std::vector<Reservation> memory;  // by rank
@@ -41,7 +41,7 @@ class InProcessGroup {
   }
 
   std::vector<std::unique_ptr<Rank>> ranks_;
-  std::mutex mutex_;  // guards the making of allocations and the abort message
+  std::mutex mutex_;  // guards new allocations and the abort message
   std::vector<std::unique_ptr<Allocation>> allocations_;
   std::atomic<bool> aborted_{false};
   std::string abortMessage_;

@@ -33,7 +33,7 @@ Reservation& Reservation::operator=(Reservation&& other) noexcept {
 Expected<Reservation> Reservation::reserve(size_t bytes) {
   Reservation result;
   if (bytes == 0) return result;
-  // room to begin at a huge page
+  // extra space so that the memory can begin at a huge page
   const size_t slack = wantsHugePages(bytes) && bytes + kHugePageBytes > bytes ? kHugePageBytes : 0;
   // NORESERVE: the worst case of a routing is far more than any step touches
   void* const mapping = mmap(nullptr, bytes + slack, PROT_READ | PROT_WRITE,

@@ -1,7 +1,7 @@
-// Reservation: address space for the worst case, committed page by page as it is touched.
+// Reservation: address space for the worst case; pages are committed when they are first touched.
 //
 // Resource type: one owner, moved but not copied. Zero-filled, page-aligned. A large reservation begins at a
-// huge page and requests huge pages; it is then committed huge page by huge page.
+// huge page and requests huge pages; it is then committed one huge page at a time.
 #pragma once
 
 #include <cstddef>
@@ -26,7 +26,7 @@ class Reservation {
  private:
   std::byte* data_ = nullptr;
   size_t size_ = 0;
-  void* mapping_ = nullptr;  // the whole of it
+  void* mapping_ = nullptr;  // the whole mapping
   size_t mapped_ = 0;
 };
 

@@ -1,4 +1,4 @@
-// Signals where the sender can store to the receiver's memory: by threads and by processes of one machine.
+// Signals for ranks that can store to each other's memory: threads, and processes of one machine.
 #pragma once
 
 #include <atomic>
@@ -18,7 +18,7 @@ inline void addAndRing(std::byte* word, uint64_t n, Doorbell& bell) {
 
 // Transport::post.
 inline void storeAndRing(std::byte* word, uint64_t value, Doorbell& bell) {
-  // pairs with the waiter's look at the word
+  // pairs with the waiting thread's load of the word
   std::atomic_ref<uint64_t>(*reinterpret_cast<uint64_t*>(word)).store(value, std::memory_order_seq_cst);
   bell.ring();
 }

@@ -15,7 +15,7 @@
 namespace sluice {
 namespace {
 
-// A JSON string of any bytes: bytes that are not UTF-8 become U+FFFD.
+// A JSON string from any bytes: those that are not UTF-8 become U+FFFD.
 std::string quoted(std::string_view text) {
   std::string result = "\"";
   while (!text.empty()) {
@@ -34,7 +34,7 @@ std::string quoted(std::string_view text) {
   return result + '"';
 }
 
-// Orders the tracks of a rank: its own, then workers, each with its cores and their lanes.
+// Orders the tracks of a rank: the rank's own first, then each worker with its cores and their lanes.
 using TrackKey =
     std::tuple<int32_t, int32_t, uint32_t, int32_t, uint32_t>;  // worker, core, entry, priority, lane
 constexpr int32_t kNoCore = -1;

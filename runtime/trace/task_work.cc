@@ -5,7 +5,7 @@
 namespace sluice {
 namespace {
 
-// Bytes of an element of the first dimension; 0 for an operand that is absent.
+// Bytes per index of the first dimension; 0 if the operand is absent.
 double rowBytes(const TaskProgram& program, BufferId id) {
   if (!id) return 0;
   double bytes = static_cast<double>(dtypeBytes(program.at(id).type));
@@ -29,7 +29,8 @@ TaskWork weightGradWork(const TaskProgram& program, const Family& family, int32_
           2 * rows * (m + n) + passes * element * m * n + rows * rowBytes(program, family.reads[2])};
 }
 
-// Rows of `columns` of the n columns of matrices beside a: those the product gives or meets.
+// Bytes per row for `columns` of the n columns: of the matrices that the product writes, and of those that it
+// reads besides a and the weight.
 double matrixBytes(const TaskProgram& program, const Family& family, double columns) {
   double bytes = 0;
   const auto add = [&](BufferId id) {

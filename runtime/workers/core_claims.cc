@@ -14,7 +14,7 @@
 namespace sluice {
 
 CoreClaims& CoreClaims::ofMachine() {
-  // never destroyed: workers of static objects may still release units
+  // never destroyed, because workers of static objects may still release units
   static CoreClaims& claims = *new CoreClaims("sluice");
   return claims;
 }
@@ -25,14 +25,14 @@ bool CoreClaims::claim(int unit) {
   if (made) {
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
-    // a name that begins with 0 is abstract
+    // a leading zero byte makes the name abstract
     const std::string name = fmt::format("{}.unit.{}", name_, unit);
     const size_t bytes = std::min(name.size(), sizeof(address.sun_path) - 1);
     std::memcpy(address.sun_path + 1, name.data(), bytes);
     const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + bytes);
     if (bind(made.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0) {
       if (errno == EADDRINUSE) return false;
-      made.reset();  // no such sockets here: as if there were no other processes
+      made.reset();  // no such sockets here: assume that there are no other processes
     }
   }
   claims_[unit] = {std::move(made), 0};

@@ -1,8 +1,7 @@
 // CoreClaims: the processing units that this process has claimed for its workers, so that jobs on one machine
 // use different ones.
-//
 // A claim is a socket with a name in Linux's abstract name space: it is in no folder, and ends with its
-// process however that ends. Containers with networks of their own do not see each other's claims.
+// process however that ends. Containers with separate networks do not see each other's claims.
 //
 // Thread-safe.
 #pragma once
@@ -18,7 +17,7 @@ namespace sluice {
 
 class CoreClaims {
  public:
-  // Of all processes of this machine.
+  // The claims shared by all processes of this machine.
   static CoreClaims& ofMachine();
 
   // Claims under other names are independent of these.
@@ -26,10 +25,10 @@ class CoreClaims {
   CoreClaims(const CoreClaims&) = delete;
   CoreClaims& operator=(const CoreClaims&) = delete;
 
-  // Claims the unit that this process uses least, the first of several, except those that other processes
-  // have claimed; -1 if they have claimed all.
+  // Claims the unit that this process uses least (the first of several), except those that other processes
+  // have claimed. Returns -1 if they have claimed all.
   int take(std::span<const int> units);
-  // Releases a unit that take() returned; once per take().
+  // Releases a unit that take() returned; called once per take().
   void release(int unit);
 
  private:
@@ -38,7 +37,7 @@ class CoreClaims {
     int users = 0;
   };
 
-  // Whether this process has it now.
+  // Returns whether this process now has the unit.
   bool claim(int unit);
 
   const std::string name_;

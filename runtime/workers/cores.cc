@@ -31,7 +31,7 @@ void checkMemory() {
   munmap(memory, kPlenty);
 }
 
-// Of this machine; null where hwloc cannot read it.
+// The topology of this machine; null if hwloc cannot read it.
 hwloc_topology_t machine() {
   static const Topology loaded = [] {
     checkMemory();
@@ -44,7 +44,7 @@ hwloc_topology_t machine() {
   return loaded.get();
 }
 
-// With these, OpenMP has bound this thread, too: its affinity is not that of the process.
+// With these variables OpenMP has bound this thread too: its affinity is not that of the process.
 bool bindsOpenMp() {
   for (const char* name : {"OMP_PROC_BIND", "GOMP_CPU_AFFINITY", "KMP_AFFINITY"})
     if (const char* value = std::getenv(name); value && std::string_view(value) != "false") return true;
@@ -76,7 +76,7 @@ Cores coresIn(hwloc_topology* topology, const hwloc_bitmap_s* allowed) {
     if (cores.count == 0) cores.count = static_cast<int>(cores.units.size());
     if (!found) break;
   }
-  // on a machine whose cores are unknown, every unit counts as a core
+  // if the cores of the machine are unknown, every unit counts as a core
   if (cores.count == 0) cores.count = hwloc_bitmap_weight(left.get());
   addUnits(cores, left.get());
   return cores;

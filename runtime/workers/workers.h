@@ -1,6 +1,6 @@
-// Workers: persistent threads of one rank, bound to processing units of their own where there are enough.
+// Workers: persistent threads of one rank, each bound to its own processing unit if there are enough.
 //
-// Resource type. run() is called by one thread at a time and allocates nothing.
+// Resource type. One thread at a time calls run(), which allocates nothing.
 #pragma once
 
 #include <condition_variable>
@@ -18,9 +18,9 @@ namespace sluice {
 
 class Workers {
  public:
-  // Each worker is bound to one of `units`, the earlier ones first, that no other process has claimed. A
-  // worker that finds none left is not bound and runs where the caller may. Error: the system cannot start
-  // one of them; then all are ended.
+  // Each worker is bound to one of `units` that no other process has claimed, earlier ones first. If none is
+  // left, a worker is not bound and runs wherever the caller may. Error: the system cannot start one of them;
+  // then all are ended.
   static Expected<std::unique_ptr<Workers>> start(int count, std::span<const int> units = {},
                                                   CoreClaims& claims = CoreClaims::ofMachine());
   ~Workers();

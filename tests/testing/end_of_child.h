@@ -11,7 +11,7 @@
 
 namespace sluice {
 
-// What the child returned, or the signal that ended it as a negative number. It is killed after a minute.
+// What the child returned; if a signal ended it, the negated signal. It is killed after a minute.
 inline int endOfChild(const std::function<int()>& body) {
   constexpr unsigned kDeadline = 60;  // seconds
   const Expected<pid_t> child = startChild([&] {

@@ -101,7 +101,7 @@ bool FaultyTransport::isBoard(SymmetricHandle handle) const {
   return std::find(boards_.begin(), boards_.end(), handle.index) != boards_.end();
 }
 
-// Brings the plan's fault about, if it is this operation's turn; false: the operation is lost.
+// Carries out the plan's fault if it is this operation's turn; false: the operation is lost.
 bool FaultyTransport::strike(Operation& operation) {
   if (rank() != plan_.rank) return true;
   const bool isPut = operation.kind == Kind::kPut;
@@ -115,7 +115,7 @@ bool FaultyTransport::strike(Operation& operation) {
   return true;
 }
 
-// Nothing of this rank gets through any more; the others hear of it a little later.
+// From here on nothing of this rank arrives; the others are notified a little later.
 void FaultyTransport::die(const Operation& operation) {
   const uint64_t random = mixBits(plan_.seed, 2);
   if (operation.kind == Kind::kPut && random % 2 == 0)
@@ -129,7 +129,7 @@ void FaultyTransport::die(const Operation& operation) {
   wake_.notify_one();
 }
 
-// Of the late operations before `before`, one has to come first.
+// Of the late operations before `before`, one that must be carried out first.
 bool FaultyTransport::isBlocked(const Operation& operation, size_t before) const {
   if (operation.kind == Kind::kPut || plan_.overtake) return false;
   for (size_t i = 0; i < before; ++i) {
@@ -174,7 +174,8 @@ void FaultyTransport::deliver() {
   }
 }
 
-// The last that may come now, so that order is lost wherever it may be. At the end all may come.
+// The last operation that is allowed now, so that order is lost wherever possible. At the end all are
+// allowed.
 bool FaultyTransport::deliverOne() {
   const int64_t now = monotonicNanoseconds();
   for (size_t i = late_.size(); i-- > 0;) {

@@ -1,9 +1,8 @@
-// A transport on which things go wrong, by a plan or by a filter of signals. Everything else goes to the real
-// one.
+// A transport with faults, from a plan or a filter of signals. Everything else goes to the real transport.
 //
-// What a plan makes late, it brings about by a thread of its own, as the contract of Transport asks; what is
-// still on its way when the object ends comes about then. It ends after all contexts that use it and before
-// the real transport.
+// Operations that a plan delays are carried out by a separate thread, as the contract of Transport requires;
+// those still pending when the object ends are carried out then. It ends after all contexts that use it and
+// before the real transport.
 #pragma once
 
 #include <condition_variable>
@@ -20,7 +19,7 @@
 
 namespace sluice {
 
-// What the faulty transports of one group of threads have in common: which rank has died.
+// State that the faulty transports of one group of threads share: which rank has died.
 struct FaultWorld {
   std::atomic<int> lost{-1};
 };
@@ -32,14 +31,15 @@ class FaultyTransport final : public ForwardingTransport {
 
   FaultyTransport(Transport& real, Filter keep);
 
-  // A rank that dies is one that others see as lost, through the world; without one the process kills itself.
+  // A rank that dies is marked in the world, where others see it as lost; without a world the process kills
+  // itself.
   FaultyTransport(Transport& real, const FaultPlan& plan, std::shared_ptr<FaultWorld> world);
   ~FaultyTransport() override;
 
-  // The receiver's memory is out of reach of stores: every piece goes through put.
+  // Other ranks cannot store to the receiver's memory: every piece goes through put.
   void hideMemory() { plan_.hide = true; }
 
-  // How many operations there were.
+  // The number of operations so far.
   int64_t operations() const;
 
   Expected<SymmetricHandle> allocate(size_t bytes) override;
@@ -64,7 +64,7 @@ class FaultyTransport final : public ForwardingTransport {
     std::vector<std::byte> bytes;
     std::thread::id thread;
     int64_t due = 0;    // not before this time, as monotonicNanoseconds(), and
-    int64_t after = 0;  // not before so many operations were issued, or `due` is over
+    int64_t after = 0;  // not before this many operations were issued, unless `due` is over
   };
 
   void issue(Operation operation);
@@ -95,7 +95,7 @@ class FaultyTransport final : public ForwardingTransport {
   std::thread courier_;
 };
 
-// Ranks that are threads of this process, all faulty by one plan.
+// Ranks that are threads of this process, all with faults from one plan.
 class FaultyRanks {
  public:
   FaultyRanks(int size, const FaultPlan& plan);

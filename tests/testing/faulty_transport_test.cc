@@ -1,4 +1,4 @@
-// The faulty transport itself: what it may do, it does; what it must not, it does not.
+// The faulty transport itself: it makes the faults that a plan allows, and no others.
 #include "tests/testing/faulty_transport.h"
 
 #include <algorithm>
@@ -14,7 +14,7 @@ uint64_t wordAt(Transport& transport, SymmetricHandle handle, size_t offset) {
   return std::atomic_ref<uint64_t>(*reinterpret_cast<uint64_t*>(transport.local(handle) + offset)).load();
 }
 
-// Whether this comes about within a second.
+// Whether this takes effect within a second.
 template <class Condition>
 bool soon(const Condition& condition) {
   for (int i = 0; i < 2000; ++i) {
@@ -34,11 +34,11 @@ struct Pair {
 };
 
 struct Disorder {
-  int wrong = 0;   // signals that came before what they cover
-  int passed = 0;  // signals that came before an earlier one
+  int wrong = 0;   // signals that arrived before the puts that they cover
+  int passed = 0;  // signals that arrived before an earlier one
 };
 
-// Looks at what is there whenever a signal comes: signal i covers the number i + 1.
+// Checks the memory whenever a signal arrives: signal i covers the number i + 1.
 class Recorder final : public ForwardingTransport {
  public:
   Recorder(Transport& real, Transport& receiver) : ForwardingTransport(real), receiver_(receiver) {}
@@ -73,7 +73,7 @@ Disorder watch(std::string_view plan, uint64_t seed) {
       sender.signal(1, handle, i * 8, 1);
     }
   }
-  // when the transport has ended, all have come about, once
+  // when the transport has ended, all have taken effect, once
   for (size_t i = 0; i < kWords; ++i) {
     CHECK(wordAt(receiver, handle, i * 8) == 1);
     CHECK(wordAt(receiver, handle, 2048 + i * 8) == i + 1);

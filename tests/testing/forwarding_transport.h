@@ -1,5 +1,5 @@
-// ForwardingTransport: hands everything to another transport, which outlives it; what tests change, they
-// override.
+// ForwardingTransport: passes everything to another transport, which must outlive it. Tests override the
+// functions that they change.
 #pragma once
 
 #include "runtime/comm/transport.h"

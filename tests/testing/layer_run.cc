@@ -9,7 +9,7 @@
 namespace sluice {
 namespace {
 
-// Nothing goes wrong where the environment does not say so.
+// No faults unless the environment requests them.
 Expected<FaultPlan> planOfEnvironment() {
   const char* text = std::getenv("SLUICE_FAULTS");
   return parseFaultPlan(text ? text : "");

@@ -22,7 +22,7 @@ struct LayerData {
   std::vector<tools::TensorMap> outputs;
 };
 
-// Inputs of the spec, outputs allocated and filled with a pattern no result has.
+// Inputs of the spec; outputs are allocated and filled with a pattern that no result has.
 LayerData makeLayerData(const TaskProgram& program, const tools::InputsSpec& spec);
 
 TensorView viewOf(tools::Tensor& tensor);
@@ -31,14 +31,14 @@ TensorView viewOf(tools::Tensor& tensor);
 using RankBody = std::function<Status(int rank, Context& context)>;
 Status bindAll(LayerData& data, int rank, Context& context);
 
-// One context a rank, each in its own thread; returns what each rank returned. `wrap` may wrap the rank's
-// real transport. A plan in the environment, as SLUICE_FAULTS="seed=1 delay=5%" (fault_plan.h), makes that
-// one faulty: so whole test programs are run under faults.
+// One context per rank, each in its own thread; returns what each rank returned. `wrap` may wrap the rank's
+// real transport. A plan in the environment, such as SLUICE_FAULTS="seed=1 delay=5%" (fault_plan.h), makes
+// the real transport faulty, so that whole test programs can be run under faults.
 using WrapTransport = std::function<Transport&(int rank, Transport& real)>;
 std::vector<Status> runRanks(const Program& program, const ContextOptions& options, const RankBody& body,
                              const WrapTransport& wrap = {});
 
-// Binds all tensors and runs the entries on all ranks; the first error.
+// Binds all tensors and runs the entries on all ranks; returns the first error.
 Status runLayer(const Program& program, const ContextOptions& options, LayerData& data,
                 const std::vector<std::string>& entries = {"forward", "backward"},
                 const WrapTransport& wrap = {});
@@ -50,7 +50,7 @@ inline std::span<const std::byte> bytesOf(const tools::Tensor& tensor) {
   return {tensor.data(), static_cast<size_t>(tensor.bytes())};
 }
 
-// Of the bits of all outputs of all ranks.
+// A hash of the bits of all outputs of all ranks.
 uint64_t hashOutputs(const LayerData& data);
 
 }  // namespace sluice

@@ -1,16 +1,16 @@
-# To be sourced by tests that start mpirun: its jobs share no file with another test's.
+# To be sourced by tests that start mpirun: its jobs share no file with those of another test.
 #
 # Open MPI names its files in /tmp and /dev/shm by mpirun's process number, and two sandboxes that run at the same time
-# number theirs alike: their jobs then write into each other's shared memory, and crash or hang.
+# use the same numbers: their jobs then write into each other's shared memory, and crash or hang.
 
-# FOLDER, a new one with a short name (sockets lie in it); the caller removes it
+# FOLDER, a new one with a short name (it contains sockets); the caller removes it
 own_mpi() {
   # Open MPI 5 does not start without a home; neither version needs the user's settings in it
   export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 TMPDIR=$1 HOME=$1
   export OMPI_MCA_btl_vader_backing_directory=$1 OMPI_MCA_osc_rdma_backing_directory=$1 OMPI_MCA_osc_sm_backing_directory=$1
-  # Open MPI 5 refuses some interfaces with an IPv6 address beside that of IPv4; mpirun's options win over this
+  # Open MPI 5 refuses some interfaces that have an IPv6 address besides the IPv4 one; mpirun's options override this
   export OMPI_MCA_btl_tcp_if_include=lo
-  export ASAN_OPTIONS=${ASAN_OPTIONS:-}:detect_leaks=0  # Open MPI keeps what it allocates
+  export ASAN_OPTIONS=${ASAN_OPTIONS:-}:detect_leaks=0  # Open MPI does not free its memory
 }
 
 # ENGINE ("pml ucx"): prints why ranks of this Open MPI cannot use it, if they cannot
@@ -24,15 +24,15 @@ why_without() {
   fi
 }
 
-# prints the options that tell mpirun to let ranks go on where one has died
+# prints the options with which mpirun lets the other ranks continue after one has died
 go_on() {
-  # MPI itself ends the survivors in Open MPI 5 where nobody asks for its faults to be errors
+  # Open MPI 5 itself ends the survivors unless its faults are requested as errors
   if [[ "$(mpirun --version)" == *"(Open MPI) 5"* ]]; then echo "--with-ft ulfm"; else echo "--enable-recovery"; fi
 }
 
 # MPIRUN FOLDER SECONDS RANK...: waits until those ranks, whose process numbers are in FOLDER/pid.RANK, have ended, and
-# ends mpirun, which in Open MPI 4.1 hangs now and then when ranks have failed. False: a rank still ran after that
-# time; prints what its threads were in.
+# ends mpirun, which in Open MPI 4.1 sometimes hangs after ranks have failed. Fails if a rank is still running after
+# that time, and prints where its threads were.
 await_ranks() {
   local mpirun=$1 folder=$2 until=$((SECONDS + $3)) rank pid thread running
   shift 3

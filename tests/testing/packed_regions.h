@@ -1,16 +1,16 @@
-// The same program with its buffers elsewhere: side by side in fewer, wider regions, or each in one of its
-// own. What a program computes, and when, does not depend on it.
+// The same program with its buffers in other places: side by side in fewer, wider regions, or each in its own
+// region. The results of a program, and the order of its tasks, do not depend on it.
 #pragma once
 
 #include "runtime/program/program.h"
 
 namespace sluice {
 
-// Joins the regions of one extent that are saved, and those that are not, the last one first; regions of
-// scalars, which have no gaps, stay as they are. What passed verify() passes it still.
+// Joins the saved regions of one extent, and the others, the last one first; regions of scalars, which have
+// no gaps, stay the same. A program that passed verify() still passes it.
 TaskProgram packRegions(TaskProgram program);
 
-// Buffers share no memory at all.
+// No two buffers share memory.
 TaskProgram spreadRegions(TaskProgram program);
 
 }  // namespace sluice

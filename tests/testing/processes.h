@@ -1,8 +1,8 @@
-// Processes: ranks as forked children of a test, with what each said and how it ended.
+// Processes: ranks as forked children of a test, with the output and the end of each.
 //
-// The test has one thread when it starts them. A child runs the body and ends without the test's own end, so
-// that it makes no assertions: it returns text, which the test compares. Whatever happens, no child outlives
-// the object or, where the system can do that, the test.
+// The test must have one thread when it starts them. A child runs the body and skips the test's own exit, so
+// it cannot make assertions: it returns text, which the test compares. In any case no child outlives the
+// object or, if the system supports that, the test.
 #pragma once
 
 #include <sys/types.h>
@@ -13,13 +13,13 @@
 
 namespace sluice {
 
-// In a child.
+// The functions for use in a child.
 class Child {
  public:
   Child(int rank, int pipe) : rank_(rank), pipe_(pipe) {}
 
   int rank() const { return rank_; }
-  // One line to the test, at once.
+  // Sends one line to the test at once.
   void say(const std::string& line) const;
 
  private:
@@ -28,12 +28,12 @@ class Child {
 };
 
 struct ChildEnd {
-  std::string text;       // what the body returned; empty if it did not get there
-  bool returned = false;  // the body did
-  int status = 0;         // of exit, if it ended by that
-  int signal = 0;         // that ended it, or 0
-  bool late = false;      // it was killed at the deadline
-  double seconds = 0;     // from the start of the wait to the end that was seen
+  std::string text;       // what the body returned; empty if it did not return
+  bool returned = false;  // whether the body returned
+  int status = 0;         // exit status, if it exited
+  int signal = 0;         // the signal that ended it, or 0
+  bool late = false;      // whether it was killed at the deadline
+  double seconds = 0;     // from the start of the wait to the observed end
 };
 
 class Processes {
@@ -49,10 +49,10 @@ class Processes {
   pid_t pid(int rank) const { return children_[rank].pid; }
   void send(int rank, int signal) const;
 
-  // Reads what the rank says until that line; false if it ends, or the time is over, before.
+  // Reads what the rank sends up to that line; returns false if it ends, or the time is over, before.
   bool awaitLine(int rank, const std::string& line, double seconds = 30);
 
-  // Waits for all to end; those that have not by then are killed. By rank.
+  // Waits for all to end and kills those that have not by then. Results are by rank.
   std::vector<ChildEnd> wait(double seconds = 60);
 
  private:

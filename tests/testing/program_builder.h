@@ -1,7 +1,7 @@
 // ProgramBuilder: fills the tables of a TaskProgram family by family, without the compiler.
 //
-// Every family has a lane of its own; task (slot, tile) goes to seat (slot * tiles + tile) mod cores, and the
-// deal goes on over windows. Value type. What it builds is not checked here: verify() does that.
+// Every family has its own lane; task (slot, tile) goes to seat (slot * tiles + tile) mod cores, and dealing
+// continues across windows. Value type. It does not check what it builds: verify() does.
 #pragma once
 
 #include <array>
@@ -13,13 +13,13 @@
 
 namespace sluice {
 
-// Extents of run-time sizes, and of a number.
+// Extents of run-time sizes, and of a fixed number.
 inline constexpr Dim kDimT{Extent::kTokens, 0};
 inline constexpr Dim kDimR{Extent::kRows, 0};
 inline constexpr Dim kDimP{Extent::kPairs, 0};
 constexpr Dim fixedDim(int64_t size) { return {Extent::kFixed, size}; }
 
-// Everything a family needs besides its lane, which follows from it.
+// Everything that a family needs except its lane, which is derived.
 struct FamilySpec {
   const char* name;
   OpKind op;
@@ -37,7 +37,7 @@ struct FamilySpec {
 class ProgramBuilder {
  public:
   TaskProgram program;
-  EntryId entry;  // to which events and families are added
+  EntryId entry;  // the entry that new events and families belong to
 
   // slotSize: of tokens or rows; window: slots. Spaces of experts and once have 1 and 1.
   SpaceId space(const char* name, SpaceKind kind, int slotSize = 1, int window = 1);
@@ -46,7 +46,7 @@ class ProgramBuilder {
   RegionId region(const char* name, Extent extent, int64_t rowBytes, bool symmetric, bool saved);
   BufferId buffer(const char* name, DType type, std::vector<Dim> shape, Role role, RegionId region = {});
 
-  // A buffer with a region of its own, of the buffer's name: its first dimension is a run-time extent.
+  // A buffer with its own region, named like the buffer; its first dimension is a run-time extent.
   BufferId own(const char* name, DType type, std::vector<Dim> shape, Role role, bool symmetric = false);
 
   EventId event(const char* name, EventSpace space, EventUnit unit, ThresholdRule rule, int64_t factor,

@@ -1,11 +1,11 @@
-// ScarceThreads: a process in which the system has no more threads, without a limit of the system's.
+// ScarceThreads: makes a process behave as if the system had no more threads, without a real limit.
 //
-// Linking this puts a pthread_create() of its own in front of the C library's.
+// Linking this replaces the C library's pthread_create().
 #pragma once
 
 namespace sluice {
 
-// While it lives, `left` more threads can be started; each further try fails, as over a limit.
+// During its lifetime `left` more threads can be started; each further attempt fails, as over a limit.
 class ScarceThreads {
  public:
   explicit ScarceThreads(int left);
@@ -13,11 +13,11 @@ class ScarceThreads {
   ScarceThreads(const ScarceThreads&) = delete;
   ScarceThreads& operator=(const ScarceThreads&) = delete;
 
-  // Tries that failed.
+  // The number of failed attempts.
   int refused() const;
 };
 
-// Of this process, now. The first call is not under ScarceThreads.
+// The threads of this process now. The first call must not be under ScarceThreads.
 int threadsOfProcess();
 
 }  // namespace sluice

@@ -1,4 +1,4 @@
-// A layer with everything that the plain one of moe_program.h has not: a dense branch beside the routed one,
+// A layer with everything that the plain one of moe_program.h lacks: a dense branch beside the routed one,
 // low-rank adapters, sums, factors, weight gradients of tokens and in bf16. Built without the compiler.
 //
 // With xs = 1.25 x, dispatched, and e the expert of a row:
@@ -17,7 +17,7 @@ struct WideShape {
   MoeShape base;            // forwardOnly is not used; fused: the shared branch
   int shared = 20;          // width of the shared branch
   int rank = 6;             // of the adapters
-  bool accumulate = false;  // all weight gradients are added to
+  bool accumulate = false;  // adds to all weight gradients
 };
 
 TaskProgram buildWideProgram(const WideShape& shape);

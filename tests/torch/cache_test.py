@@ -1,4 +1,4 @@
-"""The cache of compiled programs: one compilation, whatever processes do at once and however they end."""
+"""The cache of compiled programs: one compilation, however many processes request it at once and however they end."""
 
 import json
 import os

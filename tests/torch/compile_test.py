@@ -1,4 +1,4 @@
-"""torch.compile of models with layers of Sluice: it breaks the graph at each and gives what the model gives."""
+"""torch.compile of models with layers of Sluice: it ends its graph at each layer, and gives the model's results."""
 
 import unittest
 
@@ -41,7 +41,7 @@ class CompileTest(MoETest):
         torch._dynamo.reset()
 
     def compiled(self, what, backend="eager", **options):
-        """It, and the list that each graph given to the compiler is put in."""
+        """The compiled model, and the list that collects each graph given to the compiler."""
         graphs, compile_graph = [], torch._dynamo.backends.registry.lookup_backend(backend)
 
         def note(graph, inputs):

@@ -1,4 +1,4 @@
-"""Jobs of tests: this file again, as processes with a torch.distributed group over gloo, or as a single one."""
+"""Jobs of tests: the test's file, as processes with a torch.distributed group over gloo, or as a single process."""
 
 import os
 import pathlib
@@ -10,7 +10,7 @@ import tempfile
 import torch
 import torch.distributed as dist
 
-LIMIT = 120  # seconds for a job, where nothing is said
+LIMIT = 120  # seconds per job, unless specified
 
 
 def start(name, *arguments, role="child"):
@@ -20,7 +20,7 @@ def start(name, *arguments, role="child"):
 
 
 def finish(process, limit=LIMIT):
-    """What it printed, and how it ended: an exit status, or a signal's name. It is killed past the limit."""
+    """Its output, and how it ended: an exit status, or a signal's name. It is killed after the limit."""
     try:
         said = process.communicate(timeout=limit)[0]
     except subprocess.TimeoutExpired:
@@ -40,7 +40,7 @@ def run_ranks(test, name, size, limit=LIMIT):
 
 
 def main(functions):
-    """In a child: runs the function, and returns True. Else False."""
+    """In a child: runs the function and returns True. Otherwise returns False."""
     role = sys.argv[1] if len(sys.argv) > 2 else ""
     if role not in ("child", "rank"):
         return False

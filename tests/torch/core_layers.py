@@ -1,4 +1,4 @@
-"""What tests of the op share: a small layer, its tensors, and the same layer in plain PyTorch."""
+"""Shared by the tests of the op: a small layer, its tensors, and the same layer in plain PyTorch."""
 
 import os
 import random
@@ -32,7 +32,7 @@ def job_name():
 
 
 class Tensors:
-    """x, ids, expert_weights and weights of a layer, each a leaf that requires a gradient (but ids)."""
+    """x, ids, expert_weights and weights of a layer; each except ids is a leaf that requires a gradient."""
 
     def __init__(self, tokens=37, seed=1, experts=range(EXPERTS), weights_seed=1):
         made = torch.Generator().manual_seed(seed)
@@ -69,7 +69,7 @@ class Tensors:
 
 
 def difference(found, expected):
-    """The largest, as a part of the largest number expected."""
+    """The largest difference, relative to the largest expected number."""
     largest = expected.float().abs().max().item() if expected.numel() else 0
     if not expected.numel():
         return 0.0

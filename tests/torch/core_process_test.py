@@ -1,4 +1,4 @@
-"""How processes with layers fork, end and fail: no hang, no crash, and others are told."""
+"""Processes with layers that fork, end and fail: no hang, no crash, and the other ranks are notified."""
 
 import os
 import signal
@@ -22,7 +22,7 @@ def submitted(layer, tensors):
 
 
 def forks():
-    """As a DataLoader does: children of a process whose layer runs, and has steps in flight."""
+    """Like a DataLoader: children of a process whose layer runs, and has steps in flight."""
     made, tensors = layer(), Tensors()
     y = tensors.run(made)
     pending = submitted(made, tensors)
@@ -196,7 +196,7 @@ class PendingTest(unittest.TestCase):
             found = []
             thread = threading.Thread(target=lambda: (time.sleep(0.01), found.append(not pending[-1].done())))
             thread.start()
-            pending[-1].wait()  # where this kept Python's lock, the thread would come too late
+            pending[-1].wait()  # if this kept Python's lock, the thread would come too late
             thread.join()
             return found[0]
 

@@ -1,4 +1,4 @@
-"""The op itself: values, gradients, what it refuses, and how long what a forward pass saves lives."""
+"""The op itself: values, gradients, errors, and the lifetime of what a forward pass saves."""
 
 import gc
 import json
@@ -74,7 +74,7 @@ class ValuesTest(unittest.TestCase):
     def test_tensors_are_not_copied(self):
         tensors = Tensors()
         with torch.no_grad():
-            tensors.gate_up.zero_()  # the layer sees what stands there when it runs
+            tensors.gate_up.zero_()  # the layer uses the content at the time when it runs
             self.assertEqual(tensors.run(self.layer).float().abs().sum(), 0)
 
     def test_the_description_has_entries_and_shapes(self):
@@ -134,7 +134,7 @@ class SavedSetsTest(unittest.TestCase):
         del y
         gc.collect()
         self.assertEqual(self.layer.saved_in_use(), 0)
-        self.assertLessEqual(self.layer.saved_sets(), 2)  # the new y is there before the old one goes
+        self.assertLessEqual(self.layer.saved_sets(), 2)  # the new y exists before the old one is freed
 
     def test_without_gradients_nothing_is_kept(self):
         tensors = Tensors()
@@ -173,7 +173,7 @@ class SavedSetsTest(unittest.TestCase):
         tensors = Tensors()
         with torch.autograd.graph.saved_tensors_hooks(lambda t: t.clone(), lambda t: t):
             y = tensors.run(self.layer)
-        with self.assertRaisesRegex(RuntimeError, "saved set 0 was given back: hooks on saved tensors"):
+        with self.assertRaisesRegex(RuntimeError, "saved set 0 was released: hooks on saved tensors"):
             self.grads(y, tensors)
 
     def test_sets_outlive_the_name_of_their_layer(self):

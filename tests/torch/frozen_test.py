@@ -1,4 +1,4 @@
-"""Frozen weights that stay packed between steps: the same bits, and every change that autograd counts is seen."""
+"""Frozen weights that stay packed between steps: the same bits, and every change that autograd counts takes effect."""
 
 import unittest
 

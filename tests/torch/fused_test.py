@@ -9,11 +9,11 @@ import torch.distributed as dist
 from sluice_torch import fused_combine, fused_dispatch, ranks
 
 HIDDEN, TOP_K = 32, 3
-BOUNDS = {torch.bfloat16: 1e-2, torch.float16: 2e-3, torch.float32: 1e-5}  # of what is rounded twice
+BOUNDS = {torch.bfloat16: 1e-2, torch.float16: 2e-3, torch.float32: 1e-5}  # for values that are rounded twice
 
 
 def batch(rank, tokens, experts, seed=1, dtype=torch.bfloat16):
-    """x, ids with some pairs for nobody, probabilities, and a gradient of y."""
+    """x, ids with some masked pairs, probabilities, and a gradient of y."""
     made = torch.Generator().manual_seed(1000 * seed + rank)
     x = torch.randn(tokens, HIDDEN, generator=made).to(dtype).requires_grad_()
     probs = torch.rand(tokens, TOP_K, generator=made).requires_grad_()
@@ -25,7 +25,7 @@ def batch(rank, tokens, experts, seed=1, dtype=torch.bfloat16):
 
 
 def factors(experts):
-    """What the experts of these tests multiply by."""
+    """The factors by which the experts of these tests multiply."""
     return torch.linspace(0.5, 2, experts)
 
 
@@ -62,7 +62,7 @@ def check_step(rank, counts, experts, group, seed=1, dtype=torch.bfloat16):
 
 
 def check_rows(rank, counts, experts, seed, rows, row_experts, row_probs, counted):
-    """Rows lie expert by expert, inside an expert by source rank, then by token, and have the tokens' bits."""
+    """Rows are ordered by expert, then by source rank, then by token, and have the tokens' bits."""
     size = len(counts)
     own = experts // size + (rank < experts % size)
     first = rank * (experts // size) + min(rank, experts % size)
@@ -113,7 +113,8 @@ class OneRankTest(unittest.TestCase):
                 check_step(0, [tokens], 6, None, 1, dtype)
 
     def test_all_bits_of_any_type_arrive_and_return(self):
-        """Also those of NaN, subnormal numbers and zeros with a sign, in float32 in halves that are no bfloat16."""
+        """Also the bits of NaN, subnormal numbers and signed zeros, in float32 also halves that are no bfloat16
+        numbers."""
         made = torch.Generator().manual_seed(2)
         for dtype, whole in ((torch.float16, torch.int16), (torch.float32, torch.int32)):
             limit = torch.iinfo(whole).max + 1

@@ -1,4 +1,4 @@
-"""The layer in plain PyTorch, in float32, as a loop over experts: what sluice_torch.MoE is compared with."""
+"""The layer in plain PyTorch, in float32, as a loop over experts: tests compare sluice_torch.MoE with it."""
 
 import torch
 
@@ -22,7 +22,7 @@ def eager(x, ids, expert_weights, gate_up, down, kind="swiglu", limit=None):
     for expert in range(gate_up.shape[0]):
         token, k = (ids == expert).nonzero(as_tuple=True)
         product = x[token].float() @ gate_up[expert].float().T
-        if limit:  # rounded as the layer does, so that both cut the same elements
+        if limit:  # rounded like in the layer, so that both clamp the same elements
             product = product.bfloat16().float()
         gate, up = product.chunk(2, dim=1)
         rows = activate(gate, up, kind, limit) @ down[expert].float().T
@@ -31,7 +31,7 @@ def eager(x, ids, expert_weights, gate_up, down, kind="swiglu", limit=None):
 
 
 def route(tokens, experts, top_k, seed, among=None):
-    """ids [T, K], distinct in a token and of the first `among` experts, and weights [T, K]."""
+    """ids [T, K], distinct within a token and among the first `among` experts, and weights [T, K]."""
     made = torch.Generator().manual_seed(seed)
     among = among or experts
     chosen = [torch.randperm(among, generator=made)[:top_k] for _ in range(tokens)]

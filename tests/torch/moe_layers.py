@@ -1,4 +1,4 @@
-"""Small layers at one rank, tensors of a step for them, and what plain PyTorch makes of both."""
+"""Small layers at one rank, tensors of a step for them, and the results of plain PyTorch for both."""
 
 import unittest
 
@@ -16,7 +16,7 @@ def make(dtype=torch.bfloat16, seed=0, **options):
 
 
 class Batch:
-    """Tensors of a step that require gradients, but ids."""
+    """Tensors of a step; all except ids require gradients."""
 
     def __init__(self, tokens=37, seed=1, dtype=torch.bfloat16, among=None):
         made = torch.Generator().manual_seed(seed)

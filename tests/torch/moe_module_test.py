@@ -12,7 +12,7 @@ import sluice_torch
 import torch
 from moe_layers import Batch, MoETest, make
 
-# Another process takes layers from files, runs each on the tensors of another file, and leaves there what it found.
+# Another process loads layers from files, runs each on the tensors of another file, and saves its results.
 ELSEWHERE = """
 import sys, torch
 for path in sys.argv[1:]:

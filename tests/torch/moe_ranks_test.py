@@ -80,7 +80,7 @@ def part_of_the_ranks(rank, size):
     try:
         make(group, 8)
     except ValueError as refused:
-        assert "this process is none of its ranks" in str(refused), refused
+        assert "this process is not one of its ranks" in str(refused), refused
         return
     raise AssertionError("a process outside the group made a layer of it")
 
@@ -111,7 +111,7 @@ def several_machines(rank, size):
 
 
 def copies(rank, size):
-    """A layer with a group is copied; what cannot be pickled says what can be saved, which can."""
+    """A layer with a group is copied; the error about pickling names what can be saved, and that can be."""
     layer = make(dist.group.WORLD, 8)
     x, ids, weights, _ = batch(rank, 5, 8, 1)
     y = layer(x, ids, weights)
@@ -135,7 +135,7 @@ def copies(rank, size):
 
 class RanksTest(unittest.TestCase):
     def job(self, size, *parts):
-        """Runs parts of a test one after the other in processes: importing PyTorch takes the longest."""
+        """Runs parts of a test one after another in the same processes, because importing PyTorch takes the longest."""
         with tempfile.TemporaryDirectory() as folder:
             names = ",".join(part.__name__ for part in parts)
             command = [sys.executable, __file__, names, str(size), str(pathlib.Path(folder) / "meeting")]

@@ -1,4 +1,4 @@
-"""sluice_torch.MoE at one rank: values, gradients, the programs that give them, and what is refused."""
+"""sluice_torch.MoE at one rank: values, gradients, the programs that compute them, and errors."""
 
 import unittest
 

@@ -1,4 +1,4 @@
-"""What records models instead of running them is refused with a message of our own, and the layer goes on."""
+"""Code that records models instead of running them is refused with our own message, and the layer stays usable."""
 
 import copy
 import unittest

@@ -1,4 +1,4 @@
-"""Whatever one rank refuses fails the step at all ranks with its message, and the next step is right."""
+"""A step that one rank refuses fails at all ranks with its message, and the next step is right."""
 
 import contextlib
 import unittest
@@ -44,7 +44,7 @@ class Batch:
 
 
 def spoiled(name, change):
-    """A kind of refusal: one of a batch's tensors is another."""
+    """A kind of refusal: one of a batch's tensors is replaced by another."""
     return lambda batch, layer: setattr(batch, name, change(getattr(batch, name)))
 
 
@@ -61,7 +61,7 @@ def wider(x):
     return torch.cat([x, x], dim=-1)
 
 
-# Of any forward step.
+# Refusals of any forward step.
 FORWARD = {
     "x is None": spoiled("x", lambda x: None),
     "x is a list": spoiled("x", lambda x: x.tolist()),
@@ -121,7 +121,7 @@ def parameter(*shape, dtype=torch.bfloat16):
     return torch.nn.Parameter(torch.zeros(*shape, dtype=dtype))
 
 
-# Of a forward step while something about the layer is otherwise.
+# Refusals of a forward step that depend on the state of the layer.
 SURROUNDINGS = {
     "main_grad is no tensor": with_main_grad("no tensor"),
     "main_grad is bfloat16": with_main_grad(torch.zeros(4, HIDDEN, INTERMEDIATE).bfloat16()),
@@ -151,7 +151,7 @@ def refusal_of(call):
 
 
 def check_refused(rank, refusing, kind, call, good):
-    """One step, which the rank `refusing` refuses by `call` and others ask for by `good`."""
+    """One step, which the rank `refusing` refuses by `call` and the others request by `good`."""
     said = [None] * dist.get_world_size()
     dist.all_gather_object(said, refusal_of(call if rank == refusing else good))
     own = said[refusing].removeprefix("sluice: ").removeprefix(f"rank {refusing}: ")
@@ -248,15 +248,15 @@ def backwards(rank, refusing):
     y = batch.run(layer)
     torch.autograd.grad(y, [batch.x], batch.dy, retain_graph=rank != refusing)
     check_refused(rank, refusing, "twice", lambda: twice(batch, y), lambda: twice(batch, y))
-    del y  # where its graph was kept, its set is in use as long
+    del y  # as long as its graph exists, its set is in use
     check_step(rank, "twice", layer, expected)
 
 
 def different_gradients(rank, refusing):
-    """Ranks that do not ask for the same gradients run different programs: that is found, and nothing is mixed."""
+    """Ranks that request different gradients run different programs: that is detected, and nothing is mixed."""
     layer = make()
     expected = Batch(rank, 1).step(layer)
-    for known in (False, True):  # whether the other program's layer is there already
+    for known in (False, True):  # whether the layer of the other program already exists
         if known:
             with torch.no_grad():
                 Batch(rank, 3).run(layer)
@@ -271,7 +271,7 @@ def different_gradients(rank, refusing):
         check_step(rank, known, layer, expected)
 
 
-# Of fused_dispatch().
+# Refusals of fused_dispatch().
 DISPATCH = {
     "x is None": lambda b: setattr(b, "x", None),
     "x has three dimensions": lambda b: setattr(b, "x", b.x[None]),
@@ -379,7 +379,7 @@ def fine_tunings(rank, refusing):
 
 
 def two_layers(rank, refusing):
-    """Programs that are not there yet at the rank that refuses are made by all ranks or by none."""
+    """Programs that do not exist yet at the refusing rank are made by all ranks or by none."""
     first = make()
     expected = Batch(rank, 1).step(first)
     for seed in range(3):

@@ -1,4 +1,4 @@
-"""Layers go with the last module that has them; those of a group at all ranks together."""
+"""Layers are freed with the last module that uses them; those of a group at all ranks together."""
 
 import gc
 import os
@@ -37,7 +37,8 @@ def resident():
 
 
 def forget_together(rank, size):
-    """Modules end at one rank earlier than at another; layers go when none has them, and come back."""
+    """Modules end earlier at one rank than at another; layers are freed when no rank uses them, and can be made
+    again."""
     group = dist.group.WORLD
     kept, gone = make(64, group), make(96, group)
     for layer in (kept, gone):
@@ -47,7 +48,7 @@ def forget_together(rank, size):
         del gone, layer
     sluice_torch.clear_cache()
     assert layers() == 2, "a layer that another rank has went"
-    again = make(96, group)  # the first rank has this layer yet, so that no rank makes it anew
+    again = make(96, group)  # the first rank still has this layer, so no rank makes it again
     run(again)
     del again
     if rank == 1:

@@ -1,7 +1,7 @@
-"""Experts of an ep_group under what takes parameters of one name for copies: right, or refused by name.
+"""Experts of an ep_group with code that treats parameters as copies: right results, or refused by name.
 
-All of it runs in two processes, which have half of the tokens and of the experts each. Right is what one process
-computes that has all of both: the experts keep their values, and gradients are those of the mean of both losses.
+Everything runs in two processes, each with half of the tokens and of the experts. The right results are those of one
+process with all of both: the experts keep their values, and gradients are those of the mean of both losses.
 """
 
 import copy
@@ -19,7 +19,7 @@ from torch.nn.parallel import DataParallel, DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
 HIDDEN, INTERMEDIATE, TOP_K = 32, 48, 2
-BOUND = 6e-2  # of gradients, in the norm: products are of bfloat16, one after the other; a mean too few is 0.5
+BOUND = 6e-2  # of gradients, in the norm: several bfloat16 products in a row; a missing mean gives 0.5
 
 
 class Block(nn.Module):
@@ -161,7 +161,7 @@ def wrap_copied(model):
 
 
 def wrap_user_ignores(model):
-    """Somebody told DistributedDataParallel to leave something else alone: nobody's gradient but its own is off."""
+    """DistributedDataParallel was configured to ignore something else: only that parameter's gradient is off."""
     DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(model, ["blocks.0.unused.weight"])
     return DistributedDataParallel(model, find_unused_parameters=True)
 
@@ -235,12 +235,12 @@ def train(wrapped, model, rank, steps=3):
 
 
 def others(model):
-    """The parameters that ranks have copies of, as one vector."""
+    """The parameters of which all ranks have copies, as one vector."""
     return torch.cat([each.detach().flatten() for name, each in model.named_parameters() if ".moe." not in name])
 
 
 def clipping(rank, size):
-    """Norms and the model afterwards are those of one process; other ranks' copies stay copies."""
+    """Norms and the model afterwards are those of one process; copies at other ranks stay equal."""
     for kind in (2.0, 1.0, float("inf")):
         model, twin = Model(dist.group.WORLD), Model(None, eager=True)
         wrapped = DistributedDataParallel(model, find_unused_parameters=True)
@@ -263,7 +263,7 @@ def averaged_afterwards(model):
 
 
 def alone(rank, size):
-    """What touches one process only does not mind experts; without a wrapper their gradients are sums."""
+    """Code that affects only one process is not disturbed by experts; without a wrapper their gradients are sums."""
     for wrap in (DataParallel, averaged_afterwards, lambda model: model):
         model = Model(dist.group.WORLD)
         wrapped = wrap(model)
@@ -286,12 +286,12 @@ def alone(rank, size):
 
 
 def kept(rank, size):
-    """In one pair of processes: importing PyTorch takes the longest."""
+    """Runs in one pair of processes, because importing PyTorch takes the longest."""
     for part in (right, clipping, alone):
         part(rank, size)
 
 
-# What is refused: a function that does it to a model and its rank, and what the error says.
+# Refused code: a function that applies it to a model and its rank, and the expected error.
 def only_experts(model, rank):
     freeze(model, [name for name, _ in model.named_parameters() if ".moe." not in name])
     DistributedDataParallel(model)
@@ -382,7 +382,7 @@ def distributed_parameter(model, rank):
 
 
 def state_of_rank_0(model, rank):
-    """Rank 0 saves its state, and all load it: rank 1 would have the experts of rank 0."""
+    """Rank 0 saves its state, and all load it: rank 1 would get the experts of rank 0."""
     said = [model.state_dict()]
     dist.broadcast_object_list(said, src=0)
     before = model.blocks[0].moe.gate_up_weight.detach().clone()

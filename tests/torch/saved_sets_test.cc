@@ -10,8 +10,8 @@ TEST_CASE("the least free set is taken") {
   CHECK(a.set == 0);
   CHECK(b.set == 1);
   CHECK(c.set == 2);
-  sets.giveBack(b);
-  sets.giveBack(a);
+  sets.release(b);
+  sets.release(a);
   CHECK(sets.inUse() == 1);
   CHECK(sets.take()->set == 0);
   CHECK(sets.take()->set == 1);
@@ -19,16 +19,16 @@ TEST_CASE("the least free set is taken") {
   CHECK(sets.made() == 4);
 }
 
-TEST_CASE("a set that was given back is not held, even when others hold it now") {
+TEST_CASE("a set that was released is not held, even when others hold it now") {
   SavedSets sets;
   const HeldSet first = *sets.take();
   CHECK(sets.isHeld(first));
-  sets.giveBack(first);
+  sets.release(first);
   CHECK(!sets.isHeld(first));
   const HeldSet second = *sets.take();
   CHECK(second.set == first.set);
   CHECK(!sets.isHeld(first));
-  sets.giveBack(first);  // too late: not theirs any more
+  sets.release(first);  // too late: not theirs any more
   CHECK(sets.isHeld(second));
   CHECK(!sets.isHeld({second.set + 1, second.taken}));
   CHECK(!sets.isHeld({}));

@@ -1,4 +1,4 @@
-"""Tensors that are not contiguous, or negate what their memory holds, are what their values are."""
+"""Tensors that are not contiguous, or that negate the content of their memory, are used by their values."""
 
 import copy
 import unittest
@@ -23,7 +23,7 @@ def negated(tensor):
     return view
 
 
-# Each gives a tensor of the same values with other strides, a stride of 0, an offset or a negative bit.
+# Each returns a tensor with the same values but other strides, a stride of 0, an offset or a negative bit.
 WAYS = {
     "transposed": lambda t: t.t().contiguous().t(),
     "part of the columns": wider,

@@ -1,4 +1,4 @@
-"""Tensors that stand for others, which have no memory of their own, are refused by name; the layer goes on."""
+"""Tensors without their own memory, which stand for others, are refused by name; the layer stays usable."""
 
 import tempfile
 import unittest
@@ -36,7 +36,7 @@ def distributed(tensor):
 
 class SubclassTest(MoETest):
     def check_refused(self, wrap):
-        refused = "is a DTensor or another tensor without memory of its own, expected a plain tensor"
+        refused = "is a DTensor or another tensor without its own memory, expected a plain tensor"
         for grad in (False, True):
             layer, batch = make(seed=3), Batch()
             y = batch.run(layer)
@@ -61,7 +61,7 @@ class SubclassTest(MoETest):
     def test_tensors_of_vmap_are_refused(self):
         layer, batch = make(), Batch()
         vmap = getattr(torch, "vmap", None) or __import__("functorch").vmap
-        refused = "x is a DTensor or another tensor without memory of its own|Batching rule not implemented for sluice::moe"
+        refused = "x is a DTensor or another tensor without its own memory|Batching rule not implemented for sluice::moe"
         with self.assertRaisesRegex(Exception, refused):
             with torch.no_grad():
                 vmap(lambda x: layer(x, batch.ids, batch.expert_weights))(batch.x.detach().expand(3, -1, -1))

@@ -1,4 +1,4 @@
-"""The package as users have it: a wheel made without network, installed in a folder, far from the source tree."""
+"""The package as users get it: a wheel made without network, installed in a folder, far from the source tree."""
 
 import os
 import pathlib
@@ -10,7 +10,7 @@ import zipfile
 
 import sluice_torch
 
-# Runs a layer with nothing but what is installed.
+# Runs a layer with only what is installed.
 USE = """
 import os, sys, torch, sluice_torch
 from sluice_torch import cache, library

@@ -32,7 +32,7 @@ CompileOptions layerOptions(const LayerCase& c, int threads) {
   options.sets = {{"ep", c.ranks},      {"experts", c.experts},    {"top_k", c.topK},
                   {"hidden", c.hidden}, {"intermediate", c.inter}, {"max_tokens", c.tokens}};
   options.cores = threads;
-  // Checked when the case was made.
+  // already checked when the case was made
   options.expect = {.name = c.skew, .exponent = *skewExponent(c.skew), .shares = {}};
   return options;
 }

@@ -22,7 +22,7 @@ bool isCallers(const Buffer& buffer) {
          (buffer.role == Role::kOutput && buffer.shape.front().extent != Extent::kRows);
 }
 
-// Of rank `rank`; as many pairs as rows.
+// The shape at rank `rank`, with one pair per row.
 std::vector<int64_t> shapeOf(const TaskProgram& program, const Buffer& buffer, int rank, int64_t tokens,
                              int64_t rows) {
   std::vector<int64_t> shape;
@@ -31,7 +31,7 @@ std::vector<int64_t> shapeOf(const TaskProgram& program, const Buffer& buffer, i
   return shape;
 }
 
-// A first dimension that is not fixed by the program.
+// Whether the tensor fits; its first dimension may be one that the program does not fix.
 bool fits(const TaskProgram& program, const Buffer& buffer, int rank, const Tensor& tensor) {
   return shapeOf(program, buffer, rank, tensor.shape().front(), tensor.shape().front()) == tensor.shape();
 }
@@ -43,7 +43,7 @@ void fillRandom(Tensor& tensor, double scale, uint64_t stream) {
   for (int64_t i = 0; i < tensor.elements(); ++i) data[i] = toBFloat16(random.normal() * factor);
 }
 
-// Of all ranks, with what the runtime holds.
+// The bytes of all ranks, including those that the runtime holds.
 double bytesOf(const Program& program, int64_t tokens, int64_t rows) {
   double bytes = 0;
   for (const Buffer& buffer : program.tables().buffers) {
@@ -54,7 +54,7 @@ double bytesOf(const Program& program, int64_t tokens, int64_t rows) {
   return bytes;
 }
 
-// What can be had without taking it from others.
+// The memory that is available without taking it from other processes.
 double availableMemory() {
   std::ifstream info("/proc/meminfo");
   for (std::string line; std::getline(info, line);)
@@ -62,7 +62,7 @@ double availableMemory() {
   return static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGE_SIZE));
 }
 
-// Of rank `rank`; `rows` are those that it receives.
+// The tensors of rank `rank`, which receives `rows` rows.
 TensorMap makeRows(const TaskProgram& program, int rank, int64_t tokens, int64_t rows,
                    const TensorMap* shared) {
   TensorMap tensors;
@@ -79,7 +79,8 @@ TensorMap makeRows(const TaskProgram& program, int rank, int64_t tokens, int64_t
   return tensors;
 }
 
-// Calls `work` for each rank, side by side where there are several; the first error of the lowest rank.
+// Calls `work` for each rank, in parallel if there are several; returns the error of the lowest rank that
+// failed.
 Status onRanks(int ranks, const std::function<Status(int)>& work) {
   if (ranks == 1) return work(0);
   std::vector<Status> results(static_cast<size_t>(ranks));
@@ -110,7 +111,7 @@ Status bindTensors(const TaskProgram& program, int rank, Weights weights, Tensor
 
 }  // namespace
 
-// A machine that runs out of memory ends whatever it likes.
+// A machine that runs out of memory kills arbitrary processes.
 Status checkBytes(double bytes) {
   const double memory = availableMemory();
   if (bytes <= 0.8 * memory) return {};
@@ -129,7 +130,8 @@ std::string_view weightsName(WeightsMode mode) {
 Expected<BenchTensors> makeRowsTensors(const Program& program, const RowsCase& c,
                                        const BenchOptions& options) {
   const int64_t rows = c.allRows();
-  // The peer holds as much, and its weights packed for both passes; so does Sluice where they are constant.
+  // the peer holds as much, and its weights packed for both passes; so does Sluice if its weights are
+  // constant
   const double each = bytesOf(program, rows, rows);
   if (Status status = checkBytes(options.peer.empty() ? 2 * each : 4 * each); !status) return status.error();
   BenchTensors tensors;
@@ -188,7 +190,7 @@ Expected<std::unique_ptr<BenchLayer>> BenchLayer::create(Program program, int th
     const auto r = static_cast<size_t>(rank);
     Transport& transport = layer->local_.transport(rank);
     const auto failed = [&](const Error& error) {
-      transport.abort(error.message);  // the others must not wait for a rank that is gone
+      transport.abort(error.message);  // the others must not wait for a rank that has failed
       return error;
     };
     ContextOptions contextOptions;
@@ -207,7 +209,7 @@ Expected<std::unique_ptr<BenchLayer>> BenchLayer::create(Program program, int th
 }
 
 BenchLayer::~BenchLayer() {
-  // Ranks may leave together only.
+  // Ranks can only leave together.
   const auto leave = [&](int rank) -> Status {
     contexts_[static_cast<size_t>(rank)].reset();
     return {};

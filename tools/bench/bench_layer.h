@@ -1,8 +1,8 @@
-// A layer that is compiled and ready to run on this machine, as often as wanted: the path that a user takes,
-// from the graph through the compiler to the executor.
+// A layer that is compiled and ready to run on this machine any number of times: the path of a user, from the
+// graph through the compiler to the executor.
 //
-// BenchTensors is what the caller of a program owns, and BenchLayer a program with its contexts, one per
-// rank; the tensors outlive it. Resource types, one owner. One thread uses them.
+// BenchTensors are the tensors that the caller of a program owns. A BenchLayer is a program with its
+// contexts, one per rank; the tensors must outlive it. Resource types, one owner. One thread uses them.
 #pragma once
 
 #include <memory>
@@ -17,7 +17,7 @@
 
 namespace sluice::tools {
 
-// What Sluice may take for granted of the weights.
+// What Sluice may assume about the weights.
 enum class WeightsMode : uint8_t {
   kOrdinary,  // they may change in each step
   kConstant,  // they do not change: packed before anything is measured
@@ -25,23 +25,23 @@ enum class WeightsMode : uint8_t {
 std::string_view weightsName(WeightsMode mode);
 
 struct BenchOptions {
-  int threads = 1;  // of all ranks together
+  int threads = 1;  // total of all ranks
   int repeat = 11;
   bool forward = true;
   bool backward = true;
   ClockKind clock = ClockKind::kWall;
-  bool scaling = true;  // also with one thread
+  bool scaling = true;  // also measure with one thread
   WeightsMode weights = WeightsMode::kOrdinary;
   std::string peer;            // "onednn", or empty
   std::string target = "cpu";  // device model of the compiler
   std::vector<std::string> targetFolders;
 };
 
-// Compiles for `threads` threads of a rank. Sizes are chosen for the rows that the case has.
+// Compiles for `threads` threads per rank. Sizes are chosen for the rows of the case.
 Expected<Program> compileRows(const RowsCase& rows, int threads, const BenchOptions& options);
 Expected<Program> compileLayer(const LayerCase& layer, int threads, const BenchOptions& options);
 
-// The products of `layer` alone, on as many ranks.
+// Compiles only the products of `layer`, for as many ranks.
 Expected<Program> compileRowsOf(const LayerCase& layer, int threads, const BenchOptions& options);
 
 // By rank, then by name: inputs, and outputs that the caller owns.
@@ -52,11 +52,13 @@ Expected<BenchTensors> makeRowsTensors(const Program& program, const RowsCase& r
                                        const BenchOptions& options);
 Expected<BenchTensors> makeLayerTensors(const Program& program, const LayerCase& layer);
 
-// What a layer takes at all ranks, with what the runtime holds, and whether that is available.
+// The bytes of a layer at all ranks, including those that the runtime holds. checkBytes() fails if they are
+// not available.
 double bytesOfLayer(const Program& program, const LayerCase& layer);
 Status checkBytes(double bytes);
 
-// Those of the products of `layer` that it does not share with the layer itself: rows for their tokens.
+// The tensors of the products of `layer` that it does not share with the layer itself: rows instead of
+// tokens.
 BenchTensors makeRowsOfLayer(const Program& program, const BenchTensors& layer);
 
 // The rows of each expert of all ranks.
@@ -64,15 +66,16 @@ std::vector<int64_t> rowsOfExperts(const BenchTensors& tensors, int64_t experts)
 
 class BenchLayer {
  public:
-  // Binds of each rank the tensors of `own`, else of `shared`, by name and extent. Errors: as Context.
+  // For each rank, binds the tensors of `own`, or of `shared` if `own` has none that fits, by name and
+  // extent. Errors: like Context.
   static Expected<std::unique_ptr<BenchLayer>> create(Program program, int threads, WeightsMode weights,
                                                       BenchTensors& own, BenchTensors* shared = nullptr);
   ~BenchLayer();
 
-  // Runs the entry on all ranks. Errors: as Context::run().
+  // Runs the entry on all ranks. Errors: like Context::run().
   Expected<Duration> run(Pass pass);
 
-  // An output of extent rows of rank 0, until the next run.
+  // An output with extent rows of rank 0; valid until the next run.
   Expected<TensorView> output(std::string_view name) { return contexts_.front()->output(name); }
 
   const Program& program() const { return program_; }

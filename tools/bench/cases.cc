@@ -19,7 +19,7 @@ struct Model {
   int64_t hidden, inter, experts, topK;
 };
 
-// Routed experts of one layer, from the configurations that the models were published with.
+// Routed experts of one layer, from the published configurations of the models.
 constexpr Model kModels[] = {
     {"deepseek-v3", 7168, 2048, 256, 8},
     {"qwen3-235b", 4096, 1536, 128, 8},
@@ -128,13 +128,14 @@ std::vector<int64_t> spreadRows(int64_t tokens, int64_t topK, int64_t experts, d
   const auto count = static_cast<size_t>(experts);
   std::vector<double> weight(count);
   for (size_t n = 0; n < count; ++n) weight[n] = std::pow(static_cast<double>(n + 1), -exponent);
-  // From the most popular on: each takes its share of what is left, up to all tokens.
+  // from the most popular expert on, each takes its share of the remaining pairs, up to all tokens
   std::vector<int64_t> rows(count);
   int64_t left = tokens * std::min(topK, experts);
   double weightLeft = std::accumulate(weight.begin(), weight.end(), 0.0);
   for (size_t n = 0; n < count; ++n) {
     const auto share = std::llround(static_cast<double>(left) * weight[n] / weightLeft);
-    const int64_t others = (experts - static_cast<int64_t>(n) - 1) * tokens;  // the most that they can take
+    const int64_t others =
+        (experts - static_cast<int64_t>(n) - 1) * tokens;  // the most that the rest can take
     rows[n] = std::max(std::min<int64_t>({share, tokens, left}), left - others);
     left -= rows[n];
     weightLeft -= weight[n];

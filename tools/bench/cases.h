@@ -15,7 +15,7 @@ namespace sluice::tools {
 
 enum class Pass : uint8_t { kForward, kBackward };
 
-// "forward", "backward": also the names of the entries.
+// "forward" or "backward", which are also the names of the entries.
 std::string_view passName(Pass pass);
 
 // The products of one rank on received rows, sorted by expert: K is 1, and a token is a row.
@@ -38,32 +38,32 @@ struct LayerCase {
   int64_t topK = 1;
   int64_t tokens = 1;  // of each rank
   int ranks = 1;
-  std::string skew = "uniform";  // routing as `sluice make-inputs` has it
+  std::string skew = "uniform";  // routing, with the words of `sluice make-inputs`
 };
 
-// "a" to "f", the cases of docs/performance.md, or "tiny", which a test can run.
+// "a" to "f", the cases of docs/performance.md, or "tiny", which is small enough for a test.
 std::optional<RowsCase> rowsCase(std::string_view name);
 
-// "layer": 512 tokens per rank. And one that is small enough for a test.
+// "layer", with 512 tokens per rank; and one that is small enough for a test.
 LayerCase layerCase(int ranks);
 LayerCase tinyLayer(int ranks);
 
-// What a rank of `ep` computes of a layer of a known model: that with the most rows, where each rank has
-// `tokens` tokens. `skew` is "uniform" or "zipf:S": the n-th most popular expert is chosen in proportion to
-// 1 / n^S, popularity is a random order. Errors: an unknown model (lists them), a skew that is neither, more
-// ranks than experts.
+// The work of one rank of `ep` on a layer of a known model: of the rank with the most rows, when each rank
+// has `tokens` tokens. `skew` is "uniform" or "zipf:S": the n-th most popular expert is chosen in proportion
+// to 1 / n^S, and popularity is a random order. Errors: an unknown model (lists the known ones), another
+// skew, more ranks than experts.
 Expected<RowsCase> modelRows(std::string_view model, int64_t tokens, int64_t ep, std::string_view skew);
 Expected<LayerCase> modelLayer(std::string_view model, int64_t tokens, int ranks, std::string_view skew);
 std::vector<std::string> modelNames();
 
-// Rows of each of `experts` experts that `tokens` tokens with `topK` experts each give; their sum is exact,
-// and none has more than `tokens`.
+// The rows of each of `experts` experts for `tokens` tokens with `topK` experts each. Their sum is exact, and
+// no expert has more than `tokens`.
 std::vector<int64_t> spreadRows(int64_t tokens, int64_t topK, int64_t experts, double exponent);
 
-// Floating-point operations and bytes of one pass: 6 R H I and twice that; every matrix that a pass must read
-// or write counts once (forward: the weights of experts with rows and X are read, Y and the product of gate
-// and up, which the backward needs, are written; backward: also dY and that product are read, dX and the
-// gradients of all weights in fp32 are written).
+// Floating-point operations and bytes of one pass: 6 R H I operations forward and twice that backward. Every
+// matrix that a pass must read or write counts once (forward: reads the weights of experts with rows and X,
+// writes Y and the product of gate and up, which the backward needs; backward: also reads dY and that
+// product, writes dX and the gradients of all weights in fp32).
 struct Work {
   double flops = 0;
   double readBytes = 0;

@@ -1,8 +1,8 @@
-// What a measurement is taken with, and the samples it gives.
+// The clocks of measurements, and their samples.
 //
-// Value types. On a machine that does other work too, wall time shows little; the processor time of this
-// process, divided by its threads, shows what the same work takes on an idle machine, as long as its threads
-// do not wait for each other.
+// Value types. On a machine that does other work too, wall time says little. The processor time of this
+// process, divided by its threads, is then close to the time on an idle machine, as long as its threads do
+// not wait for each other.
 #pragma once
 
 #include <algorithm>
@@ -24,13 +24,13 @@ struct Duration {
   }
 };
 
-// Seconds since some time.
+// Seconds since an arbitrary time.
 inline double wallNow() {
   const auto wall = std::chrono::steady_clock::now().time_since_epoch();
   return std::chrono::duration<double>(wall).count();
 }
 
-// Seconds of processor time, of the process or, by its clock, of this thread.
+// Seconds of processor time, of the process or of this thread, depending on the clock.
 inline double cpuNow(clockid_t clock) {
   timespec cpu{};
   clock_gettime(clock, &cpu);
@@ -50,10 +50,10 @@ class Timer {
   Duration begin_ = now();
 };
 
-// All repetitions of one thing, in order.
+// All repetitions of one measurement, in order.
 struct Samples {
   std::vector<Duration> all;
-  int threads = 1;  // that it ran on
+  int threads = 1;  // that the measurement used
 
   std::vector<double> sorted(ClockKind clock) const {
     std::vector<double> seconds;
@@ -61,7 +61,7 @@ struct Samples {
     std::sort(seconds.begin(), seconds.end());
     return seconds;
   }
-  // Of at least one repetition; the upper one of two in the middle.
+  // Requires at least one repetition; the upper one of two in the middle.
   double median(ClockKind clock) const { return sorted(clock)[all.size() / 2]; }
   double least(ClockKind clock) const { return sorted(clock).front(); }
   double most(ClockKind clock) const { return sorted(clock).back(); }

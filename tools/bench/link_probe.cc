@@ -20,14 +20,14 @@ namespace sluice::tools {
 namespace {
 
 constexpr size_t kSmallest = 1 << 10, kLargest = 16 << 20;
-constexpr size_t kBatchBytes = 4 << 20;  // at least so much is put between two looks at the clock
+constexpr size_t kBatchBytes = 4 << 20;  // minimum that is put between two readings of the clock
 constexpr int kBatches = 15;
-constexpr int kTrips = 100;                  // of a batch
-constexpr int64_t kTripsTime = 500'000'000;  // ns: batches go on so long
+constexpr int kTrips = 100;                  // per batch
+constexpr int64_t kTripsTime = 500'000'000;  // ns: batches are repeated for this long
 constexpr uint64_t kStop = uint64_t{1} << 32;
 constexpr double kTimeout = 60;
 
-// As long as this thread lives.
+// Binds the calling thread until it ends.
 void takeUnit(int number) {
   cpu_set_t allowed, own;
   if (sched_getaffinity(0, sizeof(allowed), &allowed) != 0 || CPU_COUNT(&allowed) < 2) return;
@@ -88,7 +88,7 @@ class LinkProbe {
     std::byte* const own = transport_.local(memory_);
     const auto copyTo = [&](std::byte* to, size_t bytes) {
       std::memcpy(to, source.data(), bytes);
-      asm volatile("" : : "r"(to) : "memory");  // each copy is made
+      asm volatile("" : : "r"(to) : "memory");  // no copy may be optimised away
     };
     size_t bytes = kSmallest;
     for (PutRate& rate : figures.rates) {
@@ -117,11 +117,11 @@ class LinkProbe {
 
   uint64_t load() const {
     auto* word = reinterpret_cast<uint64_t*>(transport_.local(counter_));
-    // pairs with Transport::signal(); seq_cst for the doorbell's sake
+    // pairs with Transport::signal(); seq_cst because Doorbell requires it
     return std::atomic_ref<uint64_t>(*word).load(std::memory_order_seq_cst);
   }
 
-  // Until the counter is at least `value`.
+  // Waits until the counter is at least `value`.
   Status await(uint64_t value, bool parks) { return parks ? awaitParked(value) : awaitSpinning(value); }
   Status awaitSpinning(uint64_t value) {
     for (uint64_t looks = 1; load() < value; ++looks) {
@@ -196,7 +196,7 @@ Expected<LinkFigures> probeThreads() {
   return first ? (second ? first : second) : first;
 }
 
-// This process is rank 0. The other one is forked, and ends with it.
+// This process is rank 0. Rank 1 is a forked child, which ends with it.
 Expected<LinkFigures> probeProcesses() {
   TransportSpec job{"shm", 2, 0, fmt::format("sluice-bench-link-{}", getpid()), kTimeout};
   const auto probe = [&](int rank) -> Expected<LinkFigures> {

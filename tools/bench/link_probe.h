@@ -1,5 +1,5 @@
-// What the link between two ranks of this machine can do: how quickly rows are put beside how quickly they
-// are copied, and how long a signal takes.
+// What the link between two ranks of this machine can do: the speed of puts compared with that of copies, and
+// the time of a signal.
 //
 // Value types and free functions.
 #pragma once
@@ -13,25 +13,26 @@
 
 namespace sluice::tools {
 
-// Bytes per second, the best of many batches, in turn; all to memory that was touched before and is mapped
-// alike: that of the other rank, and that of this one. Behind the stores of one copy the address of the next
-// is found late; memcpy is told with that, as a put has it, and without.
+// Bytes per second, the best of many batches, which take turns. All targets were touched before and are
+// mapped the same way: the memory of the other rank, and that of this one. memcpy is measured twice, because
+// the address of the next copy is known late after the stores of one copy: with the address looked up, as in
+// a put, and with a known address.
 struct PutRate {
   size_t bytes = 0;  // of one put
   double put = 0;
-  double copy = 0;   // by memcpy to an address that the transport is asked for each time
-  double known = 0;  // by memcpy to an address that is known before
+  double copy = 0;   // by memcpy to an address that the transport looks up each time
+  double known = 0;  // by memcpy to an address that is already known
 };
 
-// Lies in a block of bytes as it is. Seconds are half of a round trip: the median batch, and the best.
+// Copied as bytes. Seconds are half of a round trip: of the median batch, and of the best.
 struct LinkFigures {
   std::array<PutRate, 8> rates{};
-  double spinning = 0, leastSpinning = 0;  // the receiver looks again and again
-  double parked = 0, leastParked = 0;      // it sleeps until the doorbell rings
+  double spinning = 0, leastSpinning = 0;  // the receiver polls
+  double parked = 0, leastParked = 0;      // the receiver sleeps until the doorbell rings
 };
 
-// Ranks 0 and 1, each on a thread that nothing else runs on, if there is a core for each; collective. The
-// figures are those of rank 0. Errors: another number of ranks; the end of the other one.
+// Ranks 0 and 1, each on its own thread and core, if there are two; collective. The figures are those of rank
+// 0. Errors: another number of ranks; the other rank has ended.
 Expected<LinkFigures> probeLink(Transport& transport);
 
 // The two ranks as threads of this process, or as processes forked from it.

@@ -18,16 +18,16 @@ namespace {
 constexpr size_t kProbeBytes = size_t{256} << 20;
 constexpr size_t kLine = 64;
 
-std::atomic<uint64_t> sink;  // what is read is used
+std::atomic<uint64_t> sink;  // uses what was read, so that reads are not optimised away
 
-// Four lanes and no fused multiply-add: what a compiler may use on every machine.
+// Four lanes and no fused multiply-add: instructions that a compiler may use on every machine.
 double runPortablePeak(int64_t loops) {
   using Lanes [[gnu::vector_size(16)]] = float;
   const Lanes half = {0.5f, 0.5f, 0.5f, 0.5f};
   Lanes a{}, b{}, c{}, d{}, e{}, f{}, g{}, h{}, i{}, j{}, k{}, l{}, m{}, n{};  // an array would be in memory
   const auto step = [&](Lanes& sum) __attribute__((always_inline)) {
     sum = sum * half + half;
-    asm volatile("" : "+x"(sum));  // no loop may be merged with another
+    asm volatile("" : "+x"(sum));  // prevents merging with another loop
   };
   for (int64_t loop = 0; loop < loops; ++loop) {
     step(a), step(b), step(c), step(d), step(e), step(f);
@@ -52,8 +52,9 @@ double (*peakLoop(ops::Isa isa))(int64_t) {
 
 int64_t loopsOf(ops::Isa isa) { return isa == ops::Isa::kAmx ? 1 << 18 : 1 << 21; }
 
-// The work of all workers per second, at the same time, from the first begin to the last end; `work(worker)`
-// returns how much it did. They have a core each from the beginning: new threads may share one for a while.
+// The work per second of all workers together, from the first start to the last end; `work(worker)` returns
+// how much that worker did. Workers have one core each from the start, because new threads may share one for
+// a while.
 double rateOf(Workers& workers, ClockKind clock, const std::function<double(int)>& work) {
   struct Part {
     double begin = 0, end = 0, cpu = 0, done = 0;

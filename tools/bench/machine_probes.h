@@ -1,5 +1,5 @@
-// What this machine can do at most, measured beside what Sluice does: the register peak of the unit that
-// multiplies, and the bandwidth of memory.
+// The limits of this machine, measured in the same run as Sluice: the register peak of the multiplying unit,
+// and the bandwidth of memory.
 //
 // Resource type; one thread uses it. It holds memory far larger than the caches.
 #pragma once
@@ -24,10 +24,10 @@ struct ProbeRates {
 
 class MachineProbes {
  public:
-  // Error: the system has no threads for it.
+  // Error: the system cannot start its threads.
   static Expected<MachineProbes> create(ops::Isa isa, int threads, ClockKind clock);
 
-  // About 20 ms for each.
+  // Each takes about 20 ms.
   ProbeRates one() { return probe(*one_); }
   ProbeRates all() { return probe(*all_); }
 
@@ -43,10 +43,10 @@ class MachineProbes {
   std::vector<std::byte> memory_;
 };
 
-// The rates that half of the repetitions reach. At least one repetition.
+// The median of each rate. At least one repetition.
 ProbeRates medianRates(const std::vector<ProbeRates>& rates);
 
-// "AMD EPYC", or "unknown".
+// For example "AMD EPYC"; "unknown" if the system does not report it.
 std::string cpuName();
 
 }  // namespace sluice::tools

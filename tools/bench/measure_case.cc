@@ -11,7 +11,7 @@
 namespace sluice::tools {
 namespace {
 
-// Something that is run in turn with others.
+// One of the things that are run in turn.
 using Step = std::function<Expected<Duration>(Pass)>;
 
 struct Contender {
@@ -25,10 +25,11 @@ Samples& initialized(std::optional<Samples>& samples) {
   return *samples;
 }
 
-// OpenMP's threads go on spinning for a while after a peer's product.
+// OpenMP's threads keep spinning for a while after a peer's product.
 void letSpinnersRest() { std::this_thread::sleep_for(std::chrono::milliseconds(20)); }
 
-// All contenders in turn, forward and then backward, `repeat` times; the first run of each is not counted.
+// Runs all contenders in turn, forward and then backward, `repeat` times. The first run of each is not
+// counted.
 Status repeatAll(const std::vector<Contender>& contenders, MachineProbes& probes, const BenchOptions& options,
                  bool rest, CaseSamples& result) {
   for (int repetition = 0; repetition <= options.repeat; ++repetition) {
@@ -64,7 +65,7 @@ CaseSamples emptyResult(const RowsCase& rows, const BenchOptions& options) {
   return result;
 }
 
-// A backward finds what a forward has saved.
+// Gives a backward the saved tensors of a forward.
 Status prepare(BenchLayer& layer) {
   const Expected<Duration> done = layer.run(Pass::kForward);
   return done ? Status{} : Status{done.error()};

@@ -1,5 +1,6 @@
-// Measures one case: Sluice on all threads and on one, the peer, the products of a whole layer alone, and the
-// probes of the machine, all in turn within each repetition, so that they see the machine in the same state.
+// Measures one case: Sluice on all threads and on one, the peer, for a whole layer its products alone, and
+// the probes of the machine. All take turns within each repetition, so that they see the machine in the same
+// state.
 //
 // Value types and free functions. One thread calls.
 #pragma once
@@ -16,17 +17,17 @@
 namespace sluice::tools {
 
 struct PeerSamples {
-  std::string mode;  // the quicker one of all modes
+  std::string mode;  // the fastest one of all modes
   Samples samples;
-  double difference = 0;  // |ours - theirs| / |theirs|, Frobenius, the largest of the results of the pass
+  double difference = 0;  // |ours - theirs| / |theirs|, Frobenius, the maximum over the results of the pass
 };
 
 struct PassSamples {
   Pass pass = Pass::kForward;
   Work work;
   Samples sluice;
-  std::optional<Samples> single;  // on one thread
-  std::optional<Samples> bare;    // of a whole layer: its products alone
+  std::optional<Samples> single;  // with one thread
+  std::optional<Samples> bare;    // of a whole layer: only its products
   std::optional<PeerSamples> peer;
 };
 
@@ -41,7 +42,7 @@ struct CaseSamples {
 
 Expected<CaseSamples> measureRows(const RowsCase& rows, const BenchOptions& options, ops::Isa isa);
 
-// `options.threads` is divided by the ranks. Errors: a peer, fewer threads than ranks.
+// `options.threads` is divided among the ranks. Errors: a peer is requested; fewer threads than ranks.
 Expected<CaseSamples> measureLayer(const LayerCase& layer, const BenchOptions& options, ops::Isa isa);
 
 }  // namespace sluice::tools

@@ -25,14 +25,14 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int kMostTurns = 3;  // of the jobs of each layer
+constexpr int kMaxTurns = 3;  // of the jobs of each layer
 
 bool isProgram(const std::string& path) {
   std::error_code failed;
   return std::filesystem::is_regular_file(path, failed) && access(path.c_str(), X_OK) == 0;
 }
 
-// Empty where there is none.
+// Empty if there is none.
 std::string findProgram(const std::string& name, const std::string& path) {
   std::istringstream folders(path);
   for (std::string folder; std::getline(folders, folder, ':');)
@@ -40,7 +40,7 @@ std::string findProgram(const std::string& name, const std::string& path) {
   return {};
 }
 
-// A folder of this process alone, and what is in it, as long as the object lives.
+// A temporary folder of this process. It is removed with its content when the object is destroyed.
 class ScratchFolder {
  public:
   static Expected<ScratchFolder> create() {
@@ -66,7 +66,7 @@ class ScratchFolder {
   std::string path_;
 };
 
-// Runs it to its end. Its standard output is dropped: the report of the run is not this program's.
+// Runs the command to its end. Drops its standard output, the report of the run.
 Status runProgram(const std::vector<std::string>& arguments) {
   std::vector<char*> argv;
   for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
@@ -100,7 +100,7 @@ Status addFigures(const std::string& path, std::vector<EntryOverlap>& entries) {
   return {};
 }
 
-// The command line of a job without its repetitions. Ranks make their inputs; more ranks than cores are
+// The command line of a job without its repetitions. Ranks make their inputs. More ranks than cores are
 // allowed, and workers bind themselves.
 std::vector<std::string> commandOf(const RanksStarter& starter, const RanksSamples& samples,
                                    const BenchOptions& options, const std::string& program) {
@@ -157,7 +157,7 @@ Expected<RanksStarter> findStarter(const std::string& transport, const std::stri
   if (starter.sluice.empty()) starter.sluice = findProgram(tool, path);
   if (!starter.sluice.empty()) return starter;
   return Error{fmt::format(
-      "--transport {}: there is no {} beside sluice-bench or on the PATH; `bazel build "
+      "--transport {}: there is no {} next to sluice-bench or on the PATH; `bazel build "
       "//tools:{}` makes it{}",
       transport, tool, tool, mpi ? " where an MPI library is installed (Debian: libopenmpi-dev)" : "")};
 }
@@ -180,7 +180,7 @@ Expected<std::vector<RanksSamples>> measureRanks(const RanksStarter& starter,
     if (options.backward) result.back().entries.push_back({"backward", {}});
   }
   const std::string figures = folder->file("overlap.json");
-  const int turns = std::min(options.repeat, kMostTurns);
+  const int turns = std::min(options.repeat, kMaxTurns);
   for (int turn = 0; turn < turns; ++turn) {
     const int repeat = options.repeat / turns + (turn < options.repeat % turns ? 1 : 0);
     for (size_t i = 0; i < result.size(); ++i) {

@@ -1,6 +1,6 @@
-// Measures a layer whose ranks are threads, processes of this machine or processes that mpirun starts: the
+// Measures a layer whose ranks are threads, processes of this machine, or processes that mpirun starts: the
 // step, its communication alone and its computation alone, for one or several numbers of ranks that share the
-// same work. Each number of ranks is a job of its own: `sluice run --overlap`, which leaves its figures in a
+// same work. Each number of ranks is a separate job: `sluice run --overlap`, which writes its figures to a
 // file.
 //
 // Value types and free functions; called while the process has one thread. A job ends with this process.
@@ -14,31 +14,33 @@
 
 namespace sluice::tools {
 
-// One number of ranks.
+// The samples of one number of ranks.
 struct RanksSamples {
   LayerCase layer;
-  int threads = 1;  // of a rank
+  int threads = 1;  // per rank
   std::vector<EntryOverlap> entries;
 };
 
-// The layer that `ranks` ranks have of the work of `first`: as many tokens and experts in all. Errors: they
-// cannot be shared evenly.
+// The layer of each of `ranks` ranks when they share the work of `first`: the same total of tokens and
+// experts. Errors: they cannot be shared evenly.
 Expected<LayerCase> sharedAmong(const LayerCase& first, int ranks);
 
 // How a job is started.
 struct RanksStarter {
   std::string transport;  // threads, shm or mpi
-  std::string sluice;     // path of the program; with MPI in it for mpi
-  std::string mpirun;     // path; empty for the others
+  std::string sluice;     // path of the program; for mpi, of the one with MPI
+  std::string mpirun;     // path; empty for other transports
 };
 
-// The programs of `transport`: sluice (for mpi, sluice-mpi) beside this program or in the folders of `path`
-// (those of PATH), mpirun there. Errors: one of them is missing, and what makes it.
+// Finds the programs of `transport`: sluice (for mpi, sluice-mpi) next to this program or in the folders of
+// `path` (those of PATH), and mpirun in `path`. Errors: a program is missing; the message states what
+// provides it.
 Expected<RanksStarter> findStarter(const std::string& transport, const std::string& path);
 
-// Each layer `options.repeat` times, and once per job that does not count. The jobs of the layers take turns,
-// so that a machine that slows down slows all of them. `options.threads` is divided by the ranks; each has
-// one at least. What goes wrong in a job is on the standard error; the error says how the job ended.
+// Measures each layer `options.repeat` times, plus one run per job that is not counted. The jobs of the
+// layers take turns, so that a machine that slows down slows all of them. `options.threads` is divided among
+// the ranks; each has at least one. Errors of a job appear on standard error; the returned error states how
+// the job ended.
 Expected<std::vector<RanksSamples>> measureRanks(const RanksStarter& starter,
                                                  const std::vector<LayerCase>& layers,
                                                  const BenchOptions& options);

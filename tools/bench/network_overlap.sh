@@ -1,14 +1,13 @@
 #!/bin/bash
-# Overlap over a slow network: a layer at two ranks in two network namespaces whose link tc limits, with the rate
-# halved until communication alone takes as long as computation alone. The layer is compiled for a core a rank and
-# for the link that it gets: what the compiler takes for its rate decides the order of tasks and the size of slots.
-# Prints the table of `sluice run --overlap` for each rate, and at the last one also with a flush for each signal
-# and for the target as it is. Needs root, tc, mpirun.
+# Overlap over a slow network: a layer on two ranks in two network namespaces whose link tc limits; the rate is halved
+# until communication alone takes as long as computation alone. The layer is compiled for one core per rank and for the
+# rate of the link, which determines the order of tasks and the size of slots. Prints the table of `sluice run --overlap`
+# for each rate, and for the last one also with a flush per signal and for the unchanged target. Needs root, tc, mpirun.
 #
 # usage: tools/bench/network_overlap.sh [--build DIR] [--repeat N] [--own-cores yes] [--timeline FILE.svg] [RATE...]
-#        rates as tc writes them, in Mbit/s or Gbit/s (default: 2gbit 1gbit 500mbit 250mbit 125mbit)
-#        --own-cores: the workers of the two ranks and what they communicate with have half of the cores each; else
-#        both workers share the first core, and the others are there for communication
+#        rates in tc's format, in Mbit/s or Gbit/s (default: 2gbit 1gbit 500mbit 250mbit 125mbit)
+#        --own-cores: each rank has half of the cores for its workers and its communication; otherwise both workers
+#        share the first core, and the others are for communication
 #        --timeline: draws a step at the first rate (tools/trace/draw_timeline.py) and measures nothing else
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -40,7 +39,7 @@ compile() { # target, program, options
     --set hidden=2048 --set intermediate=768 --set max_tokens=512 "$@" -o "$program"
 }
 
-# the target cpu with a link of so many bits a second and a tenth of a millisecond
+# the target cpu with a link of this rate and a latency of 0.1 ms
 make_target() { # rate, file
   /usr/bin/python3 - "$1" "$2" << 'MAKE'
 import json, re, sys

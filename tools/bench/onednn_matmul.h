@@ -1,4 +1,4 @@
-// A product of oneDNN 2 or 3, which describe it differently.
+// A product of oneDNN 2 or 3, whose interfaces describe it differently.
 #pragma once
 
 #include <oneapi/dnnl/dnnl.hpp>

@@ -4,7 +4,7 @@ namespace sluice::tools {
 
 std::string peerModeName(const PeerMode& mode) {
   return std::string(mode.packed ? "packed weights" : "plain weights") +
-         (mode.expertsInParallel ? ", a thread an expert" : ", threads in products");
+         (mode.expertsInParallel ? ", a thread per expert" : ", threads in products");
 }
 
 PeerResults makePeerResults(const RowsCase& c, bool backward) {

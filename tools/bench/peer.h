@@ -1,6 +1,6 @@
 // A peer: another library that does the same work on the same data, for comparison.
 //
-// Resource types; one thread calls. What the peer is given outlives it.
+// Resource types; one thread calls. The inputs and results of a peer must outlive it.
 #pragma once
 
 #include <memory>
@@ -14,7 +14,7 @@
 
 namespace sluice::tools {
 
-// Rows are stored expert by expert; weights are those of Sluice: [E, H, 2I], gate then up, and [E, I, H].
+// Rows are stored expert by expert; weights have Sluice's layout: [E, H, 2I], gate then up, and [E, I, H].
 struct PeerInputs {
   const RowsCase* rows = nullptr;
   const BFloat16* x = nullptr;   // [R, H]
@@ -24,15 +24,15 @@ struct PeerInputs {
   int threads = 1;
 };
 
-// What a run leaves, in the layouts of Sluice. Written by the peer.
+// The results of a run, in Sluice's layouts, written by the peer.
 struct PeerResults {
   std::vector<BFloat16> gateUp, act, y;                 // forward
   std::vector<BFloat16> actGrad, gateUpGrad, dx;        // backward
-  std::vector<float> gateUpWeightGrad, downWeightGrad;  // empty where no backward is wanted
+  std::vector<float> gateUpWeightGrad, downWeightGrad;  // empty if no backward is measured
 };
 
-// How it is run: as the library takes weights, or in its own layout, made before any measurement; and with
-// all threads in one product, or with one thread an expert.
+// How a peer is run: with weights as the library takes them, or in its own layout, made before any
+// measurement; and with all threads in one product, or with one thread per expert.
 struct PeerMode {
   bool packed = false;
   bool expertsInParallel = false;
@@ -42,21 +42,22 @@ std::string peerModeName(const PeerMode& mode);
 class Peer {
  public:
   virtual ~Peer() = default;
-  virtual Status run(Pass pass) = 0;  // backward needs a forward before it
+  virtual Status run(Pass pass) = 0;  // a backward needs a forward before it
 };
 
-// The peers that this build has, by name.
+// The names of the peers in this build.
 std::vector<std::string> peerNames();
 
-// Makes all that does not depend on the values of rows: primitives, packed weights. `results` outlives it.
-// Errors: this build has no such peer (the message explains how to get it); the library refuses.
+// Makes everything that does not depend on the values of rows: primitives, packed weights. `results` must
+// outlive the peer. Errors: this build has no such peer (the message explains how to get it); the library
+// refuses.
 Expected<std::unique_ptr<Peer>> makePeer(std::string_view name, const PeerInputs& inputs,
                                          const PeerMode& mode, bool backward, PeerResults& results);
 
-// "oneDNN 2.6.3".
+// For example "oneDNN 2.6.3".
 std::string peerVersion(std::string_view name);
 
-// Of the shapes that the inputs ask for, zero.
+// Zero-filled results with the shapes for these rows.
 PeerResults makePeerResults(const RowsCase& rows, bool backward);
 
 }  // namespace sluice::tools

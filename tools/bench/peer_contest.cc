@@ -8,7 +8,7 @@
 namespace sluice::tools {
 namespace {
 
-// Both round to bf16 in between; more than this is another result.
+// Both sides round intermediate values to bf16; a larger difference means a wrong result.
 constexpr double kMostDifference = 0.03;
 
 constexpr int kTrials = 3;
@@ -24,7 +24,7 @@ double difference(const T* ours, std::span<const T> theirs) {
     apart += off * off;
     size += their * their;
   }
-  // A number that is none must not look like agreement.
+  // a NaN must not look like agreement
   const double relative = std::sqrt(apart / std::max(size, 1e-30));
   return std::isfinite(relative) ? relative : HUGE_VAL;
 }
@@ -56,7 +56,7 @@ Status PeerContest::chooseModes(const BenchOptions& options, CaseSamples& result
     Expected<std::unique_ptr<Peer>> made = makePeer(options.peer, inputs_, words, options.backward, results_);
     if (!made) return made.error();
     const std::shared_ptr<Peer> peer = std::move(*made);
-    // A backward finds what a forward has left; the first run of all is not counted.
+    // a backward needs the results of a forward; the first run of each is not counted
     if (Status ready = peer->run(Pass::kForward); !ready) return ready;
     for (PassSamples& pass : result.passes) {
       double least = HUGE_VAL;

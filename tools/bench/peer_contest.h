@@ -1,4 +1,4 @@
-// Finds the strongest mode of a peer for each pass, and checks that the peer computes what Sluice computes.
+// Finds the fastest mode of a peer for each pass, and checks that the peer computes what Sluice computes.
 //
 // Resource type, one owner; one thread uses it.
 #pragma once
@@ -14,13 +14,13 @@ namespace sluice::tools {
 
 class PeerContest {
  public:
-  // Runs every mode a few times, keeps the quickest of each pass, and compares what it made with what `layer`
-  // makes of the same inputs; `own` has the outputs bound to `layer`. Says mode and difference in the passes
-  // of `result`. Errors: no such peer; one that fails; results that are not those of Sluice.
+  // Runs every mode a few times, keeps the fastest of each pass, and compares its results with those of
+  // `layer` for the same inputs; `own` has the outputs that are bound to `layer`. Records mode and difference
+  // in the passes of `result`. Errors: no such peer; the peer fails; its results differ from those of Sluice.
   Status hold(const BenchOptions& options, const PeerInputs& inputs, BenchLayer& layer, const TensorMap& own,
               CaseSamples& result);
 
-  // One run of the mode that was chosen for the pass.
+  // Runs once in the mode that was chosen for the pass.
   Expected<Duration> run(Pass pass);
 
  private:

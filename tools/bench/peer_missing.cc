@@ -1,4 +1,4 @@
-// Of a build that found no peer.
+// For builds without a peer.
 #include "tools/bench/peer.h"
 
 namespace sluice::tools {

@@ -1,5 +1,5 @@
-// oneDNN as a peer: one matmul primitive for each product and number of rows, made once; SwiGLU by the
-// kernels of Sluice, which are quicker than a chain of oneDNN's element-wise primitives over halves of rows.
+// oneDNN as a peer: one matmul primitive per product and number of rows, made once; SwiGLU by the kernels of
+// Sluice, which are faster than a chain of oneDNN's element-wise primitives over halves of rows.
 #include <fmt/format.h>
 #include <omp.h>
 
@@ -65,7 +65,7 @@ class OneDnn : public Peer {
         out_(results),
         engine_(dnnl::engine::kind::cpu, 0),
         kernels_(**ops::kernelsFor(ops::supportedIsas().back())) {
-    // A primitive is made for the threads that will run it.
+    // a primitive is made for the number of threads that will run it
     omp_set_num_threads(mode.expertsInParallel ? 1 : in_.threads);
     const auto experts = static_cast<size_t>(c_.experts());
     begin_.resize(experts);
@@ -191,7 +191,7 @@ class OneDnn : public Peer {
     float* const gateUpWeightGrad = out_.gateUpWeightGrad.data() + expert * 2 * weight;
     float* const downWeightGrad = out_.downWeightGrad.data() + expert * weight;
     if (rows == 0) {
-      // The gradient of an unused weight is zero and must be written.
+      // the gradient of a weight without rows is zero and must be written
       std::memset(gateUpWeightGrad, 0, static_cast<size_t>(weight) * 2 * sizeof(float));
       std::memset(downWeightGrad, 0, static_cast<size_t>(weight) * sizeof(float));
       return;
@@ -221,7 +221,7 @@ class OneDnn : public Peer {
   std::vector<int64_t> begin_;  // first row of each expert
   std::vector<int> order_;      // experts, the largest first
   std::map<std::pair<Product, int64_t>, Primitive> primitives_;
-  std::vector<memory> packed_;  // by expert and product: weights as the primitive wants them
+  std::vector<memory> packed_;  // by expert and product: weights in the primitive's layout
   size_t scratchBytes_ = 1;
   std::vector<dnnl::stream> streams_;  // one per thread
   std::vector<memory> scratch_;

@@ -1,5 +1,5 @@
-// What was measured of a layer whose ranks are threads or processes, as text, as rows of a Markdown table and
-// as JSON. Free functions of values.
+// Prints the measurements of a layer whose ranks are threads or processes, as text, as rows of a Markdown
+// table and as JSON. Free functions of values.
 #pragma once
 
 #include <optional>
@@ -18,11 +18,11 @@ struct RanksReport {
   std::optional<LinkFigures> link;  // between two ranks
 };
 
-// Units that share the processor time of a layer: its threads, or the units of the machine where it has
-// fewer; 0 for wall time, as in figuresOf().
+// The number of units over which the processor time of a layer is divided: its threads, but at most the units
+// of the machine; 0 for wall time, as in figuresOf().
 int cpuUnitsOf(const RanksSamples& samples, ClockKind clock);
 
-// How many times as long as with the first number of ranks an entry takes; 0 where that was not measured.
+// An entry's time relative to that with the first number of ranks; 0 if that was not measured.
 double overFirst(const RanksReport& report, size_t ranks, size_t entry, ClockKind clock);
 
 std::string textOf(const RanksReport& report, const BenchOptions& options, const Machine& machine);

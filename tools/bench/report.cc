@@ -13,8 +13,8 @@ std::string sizes(const CaseSamples& c) {
   const auto [least, most] = std::minmax_element(c.rows.rows.begin(), c.rows.rows.end());
   std::string text = fmt::format("H {}, I {}, {} experts, {} rows, ", c.rows.hidden, c.rows.inter,
                                  c.rows.experts(), c.rows.allRows());
-  return text + (*least == *most ? fmt::format("{} an expert", *least)
-                                 : fmt::format("{} to {} an expert", *least, *most));
+  return text + (*least == *most ? fmt::format("{} per expert", *least)
+                                 : fmt::format("{} to {} per expert", *least, *most));
 }
 
 std::string peakText(const ProbeRates& all, const ProbeRates& one, int threads) {

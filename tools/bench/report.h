@@ -1,4 +1,4 @@
-// What was measured, as text, as rows of a Markdown table, and as JSON. Free functions of values.
+// Prints measurements as text, as rows of a Markdown table, and as JSON. Free functions of values.
 #pragma once
 
 #include <string>
@@ -11,10 +11,10 @@ namespace sluice::tools {
 struct Machine {
   std::string cpu;
   std::string isa;
-  std::string peer;  // with its version; empty: none
+  std::string peer;  // its name and version; empty: none
 };
 
-// Figures that follow from the samples of one pass; 0 where a figure does not apply.
+// Figures derived from the samples of one pass; 0 if a figure does not apply.
 struct PassFigures {
   double median = 0, least = 0, most = 0;  // seconds
   double flops = 0;                        // per second, of the median
@@ -24,10 +24,10 @@ struct PassFigures {
   double bound = 0;        // seconds: max(flops / peak, reads / read rate + writes / stream rate)
   double overBound = 0;
   double peerMedian = 0;
-  double peerOverSluice = 0;  // how many times as long the peer takes
-  double gain = 0;            // of all threads over one
+  double peerOverSluice = 0;  // the peer's time relative to Sluice's
+  double gain = 0;            // speed of all threads relative to one
   double gainOfProbe = 0;
-  double overBare = 0;  // of a whole layer over its products
+  double overBare = 0;  // time of a whole layer relative to its products
 };
 PassFigures figuresOf(const CaseSamples& samples, const PassSamples& pass, ClockKind clock);
 
@@ -35,10 +35,10 @@ std::string textOf(const CaseSamples& samples, const BenchOptions& options, cons
 std::string markdownHeader();
 std::string markdownOf(const CaseSamples& samples, const BenchOptions& options);
 
-// How much longer (d) takes than (a), where both were measured; else empty.
+// The time of (d) relative to (a) if both were measured, else empty.
 std::string skewText(const std::vector<CaseSamples>& all, ClockKind clock);
 
-// Everything, with every repetition.
+// All results as JSON, with every repetition.
 std::string jsonOf(const std::vector<CaseSamples>& all, const BenchOptions& options, const Machine& machine);
 
 }  // namespace sluice::tools

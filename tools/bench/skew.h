@@ -1,4 +1,4 @@
-// The words of --skew: "uniform", or "zipf:S". Free function.
+// The values of --skew: "uniform" or "zipf:S". Free function.
 #pragma once
 
 #include <fmt/format.h>
@@ -10,7 +10,7 @@
 
 namespace sluice::tools {
 
-// The exponent S, 0 where it is uniform. Errors: neither of these, or S outside 0 to 10.
+// The exponent S; 0 for uniform. Errors: neither of these, or S outside 0 to 10.
 inline Expected<double> skewExponent(std::string_view skew) {
   if (skew == "uniform") return 0.0;
   double exponent = -1;

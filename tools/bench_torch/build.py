@@ -4,7 +4,7 @@ import os
 import shutil
 import subprocess
 
-# By the environment variable that names another: what Bazel builds.
+# What Bazel builds, by the environment variable that can replace it.
 NEEDED = {
     "SLUICE_TORCH_LIBRARY": "//ops/torch:libsluice_torch.so",
     "SLUICEC": "//tools:sluicec",
@@ -13,7 +13,7 @@ NEEDED = {
 
 
 def build_needed():
-    """Brings up to date what no environment variable names. RuntimeError: it cannot be built."""
+    """Builds what no environment variable replaces. RuntimeError: it cannot be built."""
     targets = [target for variable, target in NEEDED.items() if not os.environ.get(variable)]
     if not targets:
         return
@@ -23,4 +23,4 @@ def build_needed():
     root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     command = [bazel, "build", "--noshow_progress", "--ui_event_filters=-info", "--show_result=0", *targets]
     if subprocess.run(command, cwd=root, stdout=subprocess.DEVNULL).returncode != 0:
-        raise RuntimeError(f"{' '.join(targets)} cannot be built: bazel says why above")
+        raise RuntimeError(f"{' '.join(targets)} cannot be built: see bazel's message above")

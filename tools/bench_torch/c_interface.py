@@ -15,12 +15,12 @@ def find_library() -> str:
     root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     place = os.environ.get("SLUICE_LIBRARY") or os.path.join(root, "bazel-bin/runtime/api/libsluice.so")
     if not os.path.exists(place):
-        raise RuntimeError(f"{place} is not there: SLUICE_LIBRARY names another")
+        raise RuntimeError(f"there is no {place}: SLUICE_LIBRARY can specify another")
     return place
 
 
 class BareLayer:
-    """A program in a context of its own, alone. Lives as long as its process."""
+    """A program in its own context, with one rank. Lives as long as the process."""
 
     def __init__(self, path: str, tensors: dict, threads: int):
         self._library = Library(find_library())

@@ -36,14 +36,14 @@ def _positive(text: str) -> int:
 
 def _parser(name: str, about: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog=f"bench-torch {name}", description=about)
-    parser.add_argument("--threads", type=_positive, default=len(os.sched_getaffinity(0)), help="of each variant")
+    parser.add_argument("--threads", type=_positive, default=len(os.sched_getaffinity(0)), help="threads of each variant")
     return parser
 
 
 def run_layer(arguments: list[str]) -> int:
     parser = _parser("layer", "Times and peak memory of one layer, against the same layer in eager PyTorch.")
     _add_sizes(parser, required=False)
-    parser.add_argument("--repetitions", type=_positive, default=9, help="of which medians are taken (default 9)")
+    parser.add_argument("--repetitions", type=_positive, default=9, help="repetitions, whose medians are printed (default 9)")
     parser.add_argument(
         "--clock", choices=("wall", "cpu"), default="wall", help="cpu: processor time of all threads of the process"
     )
@@ -64,13 +64,13 @@ def run_layer(arguments: list[str]) -> int:
 
 
 def measure_layers(given, shapes: list[Shape], variants: list[str]) -> dict:
-    """Everything that `bench-torch layer` prints."""
+    """All results that `bench-torch layer` prints."""
     from bench_torch.measure import blas_is_reference, check_agreement, measure_times
 
     results = {"threads": given.threads, "clock": given.clock, "repetitions": given.repetitions, "layers": []}
     for shape in shapes:
         layer = {"shape": vars(shape) | {"text": str(shape)}}
-        if "memory" not in given.skip:  # first: this process is small yet
+        if "memory" not in given.skip:  # first, while this process is still small
             from bench_torch.memory import peak_of
 
             script = os.path.abspath(sys.argv[0])
@@ -93,7 +93,7 @@ def measure_layers(given, shapes: list[Shape], variants: list[str]) -> dict:
 
 
 def _add_sizes(parser: argparse.ArgumentParser, required: bool):
-    parser.add_argument("--tokens", type=_positive, required=required, help="one layer of so many tokens")
+    parser.add_argument("--tokens", type=_positive, required=required, help="measure one layer with this number of tokens")
     for name, default in (("hidden", 2048), ("intermediate", 768), ("experts", 16), ("top-k", 8)):
         parser.add_argument("--" + name, type=_positive, default=default)
 
@@ -119,7 +119,7 @@ def run_train(arguments: list[str]) -> int:
     parser = _parser("train", "Trains a Qwen3-MoE of 4 layers on the bytes of a text, with eager experts and Sluice.")
     parser.add_argument("--steps", type=_positive, default=200)
     parser.add_argument("--out", default="loss.png", help="the picture (default loss.png)")
-    parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32", help="of the parameters")
+    parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32", help="type of the parameters")
     parser.add_argument("--json", action="store_true", help="print the losses as JSON")
     given = parser.parse_args(arguments)
     if not os.access(os.path.dirname(os.path.abspath(given.out)), os.W_OK):

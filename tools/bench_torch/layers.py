@@ -1,4 +1,4 @@
-"""The layers that are compared, with the same weights and inputs."""
+"""The layers to compare, with the same weights and inputs."""
 
 import dataclasses
 
@@ -21,7 +21,7 @@ class Shape:
 
 
 class EagerLayer(nn.Module):
-    """The loop over experts of eager models: each takes its rows and adds its share to theirs."""
+    """The loop over experts of eager models: each expert computes its rows and adds the results to their tokens."""
 
     def __init__(self, gate_up: torch.Tensor, down: torch.Tensor):
         super().__init__()
@@ -39,7 +39,7 @@ class EagerLayer(nn.Module):
 
 
 def make_inputs(shape: Shape, dtype: torch.dtype) -> list[torch.Tensor]:
-    """x, ids, weights and the gradient of y; the first and third with gradients. Seeded."""
+    """x, ids, weights and the gradient of y; x and weights require gradients. Seeded."""
     generator = torch.Generator().manual_seed(11)
     scores = torch.rand(shape.tokens, shape.experts, generator=generator)
     weights, ids = scores.softmax(-1).topk(shape.top_k, dim=-1)
@@ -50,7 +50,7 @@ def make_inputs(shape: Shape, dtype: torch.dtype) -> list[torch.Tensor]:
 
 
 def make_layer(variant: str, shape: Shape, threads: int) -> nn.Module:
-    """Of one of VARIANTS. Weights are the same in all."""
+    """A layer of one of VARIANTS. All have the same weights."""
     generator = torch.Generator().manual_seed(12)
     dtype = torch.float32 if variant == "eager fp32" else torch.bfloat16
     size = (shape.experts, 2 * shape.intermediate, shape.hidden)

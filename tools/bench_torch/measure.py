@@ -1,4 +1,4 @@
-"""Times of layers, in turn within one process."""
+"""Times of layers, measured in turn within one process."""
 
 import gc
 import statistics
@@ -12,14 +12,14 @@ CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}  # cpu: of all th
 
 
 def measure_times(shape: Shape, variants: list[str], repetitions: int, threads: int, clock: str) -> dict:
-    """Milliseconds of variant and pass: {"forward": {"median", "best"}, "backward": ..., "both": ...}."""
+    """Milliseconds by variant and pass: {"forward": {"median", "best"}, "backward": ..., "both": ...}."""
     torch.set_num_threads(threads)
     now = CLOCKS[clock]
     layers = {variant: make_layer(variant, shape, threads) for variant in variants}
     inputs = {variant: make_inputs(shape, dtype_of(variant)) for variant in variants}
     times = {variant: {"forward": [], "backward": [], "both": []} for variant in variants}
     gc.disable()
-    for repetition in range(repetitions + 2):  # two that do not count: programs are compiled, memory is taken
+    for repetition in range(repetitions + 2):  # two are not counted: they compile programs and allocate memory
         for variant, layer in layers.items():
             forget(layer, inputs[variant])
             began = now()
@@ -38,7 +38,8 @@ def measure_times(shape: Shape, variants: list[str], repetitions: int, threads: 
 
 
 def check_agreement(shape: Shape, variants: list[str], threads: int) -> dict:
-    """Largest difference of y and dx from eager fp32's, relative to its largest number: that like is compared."""
+    """The largest difference of y and dx from eager fp32's, relative to its largest number, to show that results
+    agree."""
     torch.set_num_threads(threads)
     found = {}
     for variant in ["eager fp32", *[each for each in variants if each != "eager fp32"]]:
@@ -54,10 +55,11 @@ def check_agreement(shape: Shape, variants: list[str], threads: int) -> dict:
 
 
 def blas_is_reference() -> bool:
-    """Whether float32 products go to the reference BLAS (netlib), which no eager baseline should be."""
+    """Whether float32 products use the reference BLAS (netlib), which makes an unfair eager baseline."""
     with open("/proc/self/maps") as maps:
         names = {line.split("/", 1)[1].strip() for line in maps if "/" in line and "blas" in line}
-    # Debian's other libraries are chosen by where libblas.so.3 lies; the reference one may stand beside their LAPACK
+    # Debian's other libraries are selected by the folder of libblas.so.3; the reference one may be loaded for their
+    # LAPACK
     chosen = {name for name in names if "/libblas.so" in "/" + name} or names
     fast = ("openblas", "mkl", "blis", "atlas")
     known = any(word in name for name in chosen for word in fast)

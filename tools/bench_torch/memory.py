@@ -1,4 +1,4 @@
-"""Peak memory of a training step, each variant in a process of its own."""
+"""Peak memory of a training step; each variant runs in its own process."""
 
 import json
 import subprocess
@@ -12,7 +12,7 @@ STEPS = 3
 
 
 def peak_of(variant: str, shape: Shape, threads: int, script: str) -> dict:
-    """MiB: {"before": with weights and inputs, "peak": of steps forward and backward, gradients included}."""
+    """MiB: {"before": with weights and inputs, "peak": of forward and backward steps, including gradients}."""
     command = [sys.executable, script, "memory-child", "--variant", variant, "--threads", str(threads)]
     for name in ("tokens", "hidden", "intermediate", "experts", "top_k"):
         command += ["--" + name.replace("_", "-"), str(getattr(shape, name))]
@@ -23,11 +23,11 @@ def peak_of(variant: str, shape: Shape, threads: int, script: str) -> dict:
 
 
 def child(variant: str, shape: Shape, threads: int):
-    """Prints what peak_of() reads."""
+    """Prints the figures that peak_of() reads."""
     torch.set_num_threads(threads)
     layer, inputs = make_layer(variant, shape, threads), make_inputs(shape, dtype_of(variant))
     before = _field("VmRSS")
-    with open("/proc/self/clear_refs", "w") as clear:  # the peak so far, of making weights, does not count
+    with open("/proc/self/clear_refs", "w") as clear:  # resets the peak, which making the weights raised
         clear.write("5")
     for _ in range(STEPS):
         forget(layer, inputs)
@@ -36,6 +36,6 @@ def child(variant: str, shape: Shape, threads: int):
 
 
 def _field(name: str) -> float:
-    """MiB of a line of /proc/self/status."""
+    """The value of a line of /proc/self/status, in MiB."""
     with open("/proc/self/status") as status:
         return next(int(line.split()[1]) for line in status if line.startswith(name + ":")) / 1024

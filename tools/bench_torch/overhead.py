@@ -1,4 +1,4 @@
-"""What a call through PyTorch takes more than the bare call of the C interface: a layer of next to no work."""
+"""The time of a call through PyTorch beyond the bare call of the C interface, for a layer with almost no work."""
 
 import statistics
 
@@ -13,7 +13,7 @@ _IN_A_ROW = 20  # calls of one kind that are measured, after as many that are no
 
 
 def measure_overhead(repetitions: int, threads: int, clock: str) -> dict:
-    """Microseconds of a forward step, without gradients: {"bare": {...}, "op": {...}, "module": {...}}."""
+    """Microseconds of a forward step without gradients: {"bare": {...}, "op": {...}, "module": {...}}."""
     import sluice_torch
     from sluice_torch import cache, graphs
 
@@ -42,7 +42,7 @@ def measure_overhead(repetitions: int, threads: int, clock: str) -> dict:
     with torch.no_grad():
         for repetition in range(repetitions + 1):
             for name, call in calls.items():
-                # several in a row: the workers of the bare layer are others, and not at once asleep
+                # several calls in a row, because the bare layer has other workers, which do not fall asleep at once
                 for number in range(2 * _IN_A_ROW):
                     began = now()
                     call()

@@ -1,4 +1,4 @@
-"""A small Qwen3-MoE trained on bytes of a text, with eager experts and with layers of Sluice."""
+"""Trains a small Qwen3-MoE on bytes of a text, with eager experts and with layers of Sluice."""
 
 import os
 
@@ -18,7 +18,7 @@ def make_model(layers: int = 4, hidden: int = 128, intermediate: int = 64, exper
 
 
 def batches(text: bytes, steps: int, batch: int, length: int):
-    """Seeded: the same for every model."""
+    """Seeded: the same batches for every model."""
     bytes_of = torch.frombuffer(bytearray(text), dtype=torch.uint8).long()
     generator = torch.Generator().manual_seed(21)
     for _ in range(steps):
@@ -60,12 +60,12 @@ def train_both(steps: int, dtype: torch.dtype = torch.float32, threads: int = 0,
 
 
 def smoothed(losses: list[float], window: int) -> list[float]:
-    """Mean of the last `window` of them at each step."""
+    """The mean of the last `window` losses at each step."""
     return [sum(losses[max(0, i - window + 1) : i + 1]) / min(window, i + 1) for i in range(len(losses))]
 
 
 def draw(losses: dict[str, list[float]], path: str):
-    """Both curves side by side, on the same axes, to a PNG."""
+    """Draws both curves next to each other, with the same axes, to a PNG."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -79,7 +79,7 @@ def draw(losses: dict[str, list[float]], path: str):
         place.set_xlabel("step")
         place.grid(alpha=0.3)
         place.legend()
-    axes[0].set_ylabel("loss (nats a byte)")
+    axes[0].set_ylabel("loss (nats per byte)")
     figure.tight_layout()
     figure.savefig(path + ".new", dpi=110, format="png")
     pyplot.close(figure)

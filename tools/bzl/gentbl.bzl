@@ -1,4 +1,4 @@
-"""gentbl: one genrule running mlir-tblgen a file, and a header-only cc_library of the results."""
+"""gentbl: one genrule running mlir-tblgen per file, and a header-only cc_library of the results."""
 
 _TBLGEN = "/usr/lib/llvm-19/bin/mlir-tblgen -I /usr/lib/llvm-19/include -I ."
 

@@ -1,4 +1,4 @@
-"""lit_tests: one sh_test a file, run by LLVM's lit with FileCheck."""
+"""lit_tests: one sh_test per file, run by LLVM's lit with FileCheck."""
 
 def lit_tests(name, srcs, tools, data = [], size = "small"):
     tests = []

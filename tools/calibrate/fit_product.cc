@@ -10,10 +10,10 @@ namespace {
 constexpr int kParts = 4;
 using Parts = std::array<double, kParts>;
 
-// What each part of the formula is multiplied by.
+// The factors of the formula's parts.
 Parts partsOf(const TimedProduct& p) { return {p.m * p.n * p.k, p.n * p.k * p.passes, p.m * p.k, p.m * p.n}; }
 
-// The weights of the parts in `used`, by normal equations and elimination with pivots; 0 for the others.
+// The coefficients of the parts in `used`, by normal equations and elimination with pivots; 0 for the others.
 Parts solve(std::span<const TimedProduct> products, const std::array<bool, kParts>& used) {
   double a[kParts][kParts + 1] = {};
   for (const TimedProduct& product : products) {
@@ -26,7 +26,7 @@ Parts solve(std::span<const TimedProduct> products, const std::array<bool, kPart
   }
   for (int i = 0; i < kParts; ++i)
     if (!used[i]) a[i][i] = 1;
-  // The parts differ by many orders of magnitude.
+  // scaled, because the parts differ by many orders of magnitude
   Parts scale;
   for (int i = 0; i < kParts; ++i) scale[i] = 1 / std::sqrt(a[i][i]);
   for (int i = 0; i < kParts; ++i) {

@@ -1,6 +1,6 @@
 // Fits the four figures of a ProductRate to measured products.
 //
-// Plain values in, plain values out.
+// Free functions on values.
 #pragma once
 
 #include <span>
@@ -11,12 +11,12 @@ namespace sluice::tools {
 
 struct TimedProduct {
   double m = 0, n = 0, k = 0;
-  double passes = 1;  // over b: blocks of rows
+  double passes = 1;  // over b: the number of blocks of rows
   double seconds = 0;
 };
 
-// Least squares of the relative error; a part that would be negative is left out. At least four products
-// whose m, n and k differ.
+// Least squares of the relative error; a part whose figure would be negative is left out. Needs at least four
+// products with different m, n and k.
 ProductRate fitProduct(std::span<const TimedProduct> products);
 
 // The largest relative error of the fit.

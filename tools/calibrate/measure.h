@@ -1,5 +1,5 @@
-// What `sluice calibrate` measures on this machine. Each function takes seconds, uses the kernels that a run
-// would use, and leaves nothing. One thread calls; memory and link start threads of their own.
+// The measurements of `sluice calibrate`. Each function takes seconds, uses the kernels that a run would use,
+// and leaves nothing behind. One thread calls; memory and link start their own threads.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@
 
 namespace sluice::tools {
 
-// How long to measure: `run` seconds for each product, footprints of `bytes`.
+// How long to measure: `run` seconds per product, footprints of `bytes`.
 struct Effort {
   double run = 0.02;
   size_t bytes = size_t{192} << 20;
@@ -19,22 +19,22 @@ struct Effort {
 
 struct MeasuredMatrix {
   MatrixRates rates;
-  double worstError = 0;  // of the fit, over all products that were timed
+  double worstError = 0;  // of the fit, over all measured products
 };
 
 MeasuredMatrix measureMatrix(const ops::KernelSet& kernels, const Effort& effort);
 VectorRates measureVector(const ops::KernelSet& kernels, const Effort& effort);
 
-// `cores` threads share the memory. Errors of this and the next two: the system has no threads for it.
+// `cores` threads share the memory. Errors of this and the next two: the system cannot start the threads.
 Expected<MemoryRates> measureMemory(const ops::KernelSet& kernels, int cores, const Effort& effort);
 
-// Sizes by hwloc; 1 MiB and 0 where it does not know them.
+// Sizes as hwloc reports them; 1 MiB and 0 if it does not know them.
 Expected<CacheSizes> measureCaches(const Effort& effort);
 
-// A rank that is a thread of this process: rows are copied, a signal is an atomic addition.
+// The link to a rank that is a thread of this process: rows are copied, a signal is an atomic addition.
 Expected<LinkRates> measureLink(const ops::KernelSet& kernels, int cores, const Effort& effort);
 
-// Seconds of a core for a task whose kernel does next to nothing, in the parallel executor.
+// Seconds of a core per task with a nearly empty kernel, in the parallel executor.
 Expected<double> measureTask(int cores, const Effort& effort);
 
 int coresOfMachine();

@@ -39,7 +39,7 @@ std::vector<BFloat16> randomMatrix(int64_t elements) {
 
 double passesOf(int32_t m) { return (m + kRowBlock - 1) / kRowBlock; }
 
-// Products that stay in the caches, from a few rows to more than one block.
+// Products that stay in the caches, with a few rows up to more than one block.
 std::vector<TimedProduct> timeGmm(const ops::KernelSet& kernels, bool transposed, const Effort& effort) {
   constexpr int32_t kWidest = 512, kLongest = 2048, kMostRows = 512;
   const std::vector<BFloat16> a = randomMatrix(int64_t{kMostRows} * kLongest);
@@ -50,7 +50,7 @@ std::vector<TimedProduct> timeGmm(const ops::KernelSet& kernels, bool transposed
   for (int32_t k : {256, 768, 2048})
     for (int32_t n : {64, 128, 256, 512})
       for (int32_t rows : {16, 32, 64, 128, 256, 384, 512}) {
-        if (int64_t{n} * k > int64_t{1} << 19) continue;  // a weight that no cache of one core holds
+        if (int64_t{n} * k > int64_t{1} << 19) continue;  // the weight would not fit the cache of a core
         const double seconds = bestSeconds(effort.run, [&] {
           kernels.gmm({.a = a.data(),
                        .lda = k,

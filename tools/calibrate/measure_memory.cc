@@ -25,7 +25,8 @@ Topology loadTopology() {
   return owned;
 }
 
-// 64 bytes per line are fetched whatever is read of them; eight sums keep the loads independent.
+// Reads one word per line, because a line of 64 bytes is always fetched whole; eight sums keep the loads
+// independent.
 uint64_t readAll(const std::vector<uint64_t>& words) {
   uint64_t sums[8] = {};
   for (size_t i = 0; i + 8 <= words.size(); i += 8)
@@ -35,10 +36,10 @@ uint64_t readAll(const std::vector<uint64_t>& words) {
   return sum;
 }
 
-std::atomic<uint64_t> sink;  // what is read is used
+std::atomic<uint64_t> sink;  // uses what was read, so that reads are not optimised away
 
-// Bytes per second of `threads` threads, each with a footprint of its own, all at once: the best pass, from
-// the first begin to the last end.
+// Bytes per second of `threads` threads together, each with its own footprint: of the best pass, from the
+// first start to the last end.
 Expected<double> bandwidth(int threads, size_t bytesOfEach, int passes, bool write) {
   struct Span {
     double begin = 0;
@@ -71,7 +72,7 @@ Expected<double> bandwidth(int threads, size_t bytesOfEach, int passes, bool wri
   return static_cast<double>(bytesOfEach) * threads / best;
 }
 
-// Products whose weights are not in a cache, against what they take when they are.
+// Compares products whose weights are not in a cache with products whose weights are.
 class ColdProducts {
  public:
   ColdProducts(const ops::KernelSet& kernels, const Effort& effort)
@@ -82,8 +83,9 @@ class ColdProducts {
         out_(size_t{kRows} * kColumns),
         scratch_(kernels.gmmScratchBytes(kColumns, kSum) + 64) {}
 
-  // Seconds by which a product with a new weight of `columns` columns takes longer, and those it takes with a
-  // known one; the weight lies by itself, or is a tile of a matrix with rows of kRow columns.
+  // The seconds that a product with a new weight of `columns` columns takes longer than one with a known
+  // weight; `warm` gets the time of the latter. The weight is separate, or a tile of a matrix with rows of
+  // kRow columns.
   double lost(int32_t columns, bool isTile, double& warm) {
     const size_t ld = isTile ? kRow : static_cast<size_t>(columns),
                  tiles = kRow / static_cast<size_t>(columns);
@@ -113,7 +115,7 @@ class ColdProducts {
         product(index);
         cold.push_back(secondsNow() - begin);
       }
-    // The lower quartile: what other work on the machine disturbs is above it.
+    // the lower quartile, because other work on the machine disturbs the values above it
     const auto quartile = cold.begin() + static_cast<std::ptrdiff_t>(cold.size() / 4);
     std::nth_element(cold.begin(), quartile, cold.end());
     return std::max(0.0, *quartile - warm);
@@ -131,7 +133,8 @@ class ColdProducts {
   std::vector<std::byte> scratch_;
 };
 
-// What is not seen of the time that reading takes was hidden; what a tile takes longer is for its short runs.
+// The part of the reading time that does not show was hidden; the extra time of a tile is due to its short
+// runs.
 void measureProducts(const ops::KernelSet& kernels, const Effort& effort, MemoryRates& rates) {
   ColdProducts products(kernels, effort);
   const auto reading = [&](int32_t columns) { return 2.0 * columns * ColdProducts::kSum / rates.coreRead; };
@@ -159,7 +162,7 @@ int coresOfMachine() {
 Expected<MemoryRates> measureMemory(const ops::KernelSet& kernels, int cores, const Effort& effort) {
   MemoryRates rates;
   const size_t each = effort.bytes / static_cast<size_t>(cores);
-  // A footprint that the last cache holds would not be memory.
+  // a footprint that fits the last cache would not measure memory
   const size_t shared = std::max<size_t>(each, size_t{64} << 20);
   for (const bool write : {false, true}) {
     const auto one = bandwidth(1, effort.bytes, 2 * effort.passes, write);
@@ -205,7 +208,7 @@ Expected<LinkRates> measureLink(const ops::KernelSet& kernels, int cores, const 
                                          .rows = rows});
                    });
   if (cores < 2) return link;
-  // A counter goes back and forth between two threads.
+  // a counter that two threads increase in turn
   constexpr int kTrips = 1000;
   std::atomic<int> turn{0};
   auto other = startThread([&] {

@@ -21,8 +21,8 @@ Buffer tokensBuffer(std::string name, Role role, RegionId region) {
           .region = region};
 }
 
-// A chain of families that double a token's few columns, one token per task: the kernels take next to
-// nothing.
+// A chain of families that double a token's few columns, one token per task, so that the kernels take almost
+// no time.
 TaskProgram chainProgram(int cores) {
   TaskProgram program;
   program.name = "calibrate";

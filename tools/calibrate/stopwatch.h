@@ -13,7 +13,7 @@ inline double secondsNow() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// The best seconds of `work`, run for `budget` seconds and at least 5 times.
+// The best time in seconds of `work`, which is run for `budget` seconds and at least 5 times.
 template <class Work>
 double bestSeconds(double budget, Work&& work) {
   double best = 1e9;

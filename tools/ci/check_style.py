@@ -1,7 +1,7 @@
 #!/usr/bin/python3
-"""Checks what the compiler does not: file length, who includes whom, names of work left undone, format.
+"""Checks what the compiler does not: file length, who includes whom, words of unfinished work, format.
 
-Prints each finding as path:line: message, then "N passed, N failed": one test a rule.
+Prints each finding as path:line: message, then "N passed, N failed": one test per rule.
 """
 import re
 import subprocess
@@ -9,7 +9,7 @@ import sys
 
 MOST_LINES = 600
 
-# (begin of the path, forbidden include, why)
+# (start of the path, forbidden include, reason)
 FORBIDDEN_INCLUDES = [
     ("runtime/", r"(mlir|llvm|nlohmann|compiler)/", "the runtime includes neither LLVM, JSON nor the compiler"),
     ("ops/(?!torch/)", r"(mlir|llvm|nlohmann|compiler|runtime/(program|exec|comm|cpu|api))/",

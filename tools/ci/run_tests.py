@@ -1,10 +1,10 @@
 #!/usr/bin/python3
-"""Runs the suite's parts one after another and closes with one line: N passed, N failed.
+"""Runs the parts of the test suite one after another. The last line is: N passed, N failed.
 
-usage: run_tests.py [--all] [PART...]    parts: those of PARTS (default: all but those of NOT_BY_DEFAULT)
+usage: run_tests.py [--all] [PART...]    parts: those of PARTS (default: all except those of NOT_BY_DEFAULT)
 
-The counts are the test cases that Catch2 and lit report in the test logs; a target whose log has no such
-totals, and a target that does not build, counts as one.
+The counts are the test cases that Catch2 and lit report in the test logs. A target whose log has no such totals, or
+that does not build, counts as one.
 """
 import json
 import os
@@ -20,33 +20,33 @@ RUNTIME_TESTS = ["//tests/runtime/...", "//tests/ops/...", "//tests/proof/...", 
                  "//tests/tools/launch/...", "//tests/tools/overlap/...", "//tests/fuzz:runtime_replay_tests"]
 EXECUTOR_TESTS = ["//tests/runtime/workers/...", "//tests/runtime/exec/...", "//tests/runtime/cpu/...",
                   "//tests/runtime/comm/...", "//tests/runtime/api/..."]
-# what looks for libraries that a machine may lack
+# tests that need libraries which a machine may lack
 OPTIONAL_TESTS = ["//tests/runtime/comm/mpi/...", "//tests/tools/mpi/...", "//tests/torch/..."]
 WITHOUT = ["--repo_env=SLUICE_WITHOUT=openmpi,onednn,torch"]
 # MPI is not instrumented: its programs would be compiled and then skip themselves
 THREADS_ONLY = ["--test_tag_filters=-mpi", "--build_tag_filters=-mpi"]
-# what newer libraries may change
+# tests that newer libraries may affect
 LIBRARY_TESTS = ["//tests/torch/...", "//tests/runtime/comm/mpi/...", "//tests/tools/mpi/...", "//tests/tools/ranks/...",
                  "//tests/tools/bench/...", "//tests/tools/install/..."]
 COMPILER_TESTS = ["//tests/compiler/...", "//tests/layer/...", "//tests/tools/..."]
 
-# "title: what" of each target and script that failed, with the end of its log; told before the last line
+# "title: what" of each target and script that failed, with the end of its log; printed before the last line
 FAILURES = []
 LOG_LINES = 40
 
-# "title: why" of each part that this machine does not permit; told before the last line, too
+# "title: why" of each part that this machine does not permit; also printed before the last line
 SKIPPED = []
-# exit status of tools/ci/debian13 where that is so
+# exit status of tools/ci/debian13 in that case
 NOT_PERMITTED = 77
 
 
 def note_failure(title, log=""):
-    """Keeps what failed for the end of the output: pages of what passed come after it, and may be all that is kept."""
+    """Keeps a failure for the end of the output, because pages of passed tests follow, and only the end may be kept."""
     FAILURES.append(title + "".join("\n    " + line for line in log.splitlines()[-LOG_LINES:]))
 
 
 def parse_log(text):
-    """(passed, failed) that a test log reports, or None."""
+    """The (passed, failed) that a test log reports, or None."""
     text = re.sub(r"\x1b\[[0-9;]*m", "", text)  # Catch2 3 colours what it writes to the terminals of mpirun
     passed = failed = 0
     found = False
@@ -119,7 +119,7 @@ def bazel_test(title, targets, options=()):
 
 
 def script(title, command):
-    """Runs what closes with "N passed, N failed"; returns (passed, failed)."""
+    """Runs a command that prints "N passed, N failed" last; returns (passed, failed)."""
     started = time.time()
     print(f"== {title}", flush=True)
     run = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
@@ -133,7 +133,7 @@ def script(title, command):
 
 
 def debian13():
-    """The tests of what newer libraries may change, in a Debian 13 in a folder."""
+    """Runs the tests that newer libraries may affect, in a Debian 13 in a folder."""
     print("== Debian 13", flush=True)
     with open("/etc/os-release") as release:
         if 'VERSION_ID="13"' in release.read():
@@ -159,10 +159,10 @@ def debian13():
     return counts if counts and counts[1] else (0, 1)
 
 
-# Name -> what runs it and returns (passed, failed), in the order in which they run.
+# Name -> function that runs the part and returns (passed, failed), in the order in which they run.
 PARTS = {
     "style": lambda: script("style", ["/usr/bin/python3", "tools/ci/check_style.py"]),
-    # before all tests, which build the same files with those libraries: bazel-bin is left as users expect it
+    # before all tests, which build the same files with those libraries: this leaves bazel-bin as users expect it
     "without-libraries": lambda: bazel_test("without optional libraries", OPTIONAL_TESTS, WITHOUT),
     "fast": lambda: bazel_test("all tests", ["//..."]),
     "asan": lambda: bazel_test("runtime and ops under ASan+UBSan", RUNTIME_TESTS, ["--config=asan"]),

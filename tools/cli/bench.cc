@@ -1,5 +1,5 @@
-// sluice bench: starts sluice-bench, which has the compiler and, where there is one, a peer in it. So the
-// other subcommands start quickly and run where neither is installed.
+// sluice bench: starts sluice-bench, which contains the compiler and, if available, a peer. So the other
+// subcommands start quickly, and run without either.
 #include "tools/cli/command.h"
 #include "tools/launch/start_tool.h"
 
@@ -11,7 +11,7 @@ constexpr const char* kTool = "sluice-bench";
 }  // namespace
 
 Command addBench(CLI::App& parent) {
-  CLI::App* app = parent.add_subcommand("bench", "measure layers beside the bounds of this machine");
+  CLI::App* app = parent.add_subcommand("bench", "measure layers, compared with the limits of this machine");
   app->prefix_command();
   app->set_help_flag();
   return {app, [app]() -> Expected<int> {

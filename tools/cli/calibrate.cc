@@ -1,4 +1,4 @@
-// sluice calibrate: measures this machine and writes the device model that the compiler chooses sizes by.
+// sluice calibrate: measures this machine and writes the device model from which the compiler chooses sizes.
 #include <fmt/format.h>
 
 #include <filesystem>
@@ -76,7 +76,8 @@ void addRates(const Measured& measured, const std::string& by, Json& root) {
       figure(rounded(r.task), by + ": seconds of a core for a task of 8 lanes that wait for each other");
 }
 
-// What is not measured is what a Target has by itself; a compiler that knows the rates chooses better.
+// Figures that are not measured have the defaults of a Target; a compiler that knows the rates chooses
+// better.
 std::string targetJson(const Measured& measured, const std::string& name, const std::string& by) {
   const Target fixed;
   const std::string fallback = "where the cost model is not used";
@@ -175,7 +176,8 @@ Command addCalibrate(CLI::App& parent) {
   app->footer(
       "Measures products, element-wise kernels, memory, caches and the cost of a task; takes the best of "
       "many\n"
-      "short runs, so that other work on the machine matters little. The file is complete or not there.\n\n"
+      "short runs, so that other work on the machine matters little. The file is complete or does not "
+      "exist.\n\n"
       "examples:\n"
       "  sluice calibrate -o here.json\n"
       "  sluicec graphs/moe_ffn/train.json --target ./here.json -o layer.slp\n\n"

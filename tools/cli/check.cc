@@ -1,4 +1,4 @@
-// sluice check: outputs of a program against a double-precision reference.
+// sluice check: compares outputs of a program with a double-precision reference.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -29,7 +29,7 @@ Error inFile(const std::string& path, const Error& error) {
   return Error{fmt::format("{}: {}", path, error.message)};
 }
 
-// An output that some ranks have and others have not would otherwise go unseen.
+// Otherwise an output that only some ranks have would go unnoticed.
 Status checkSameOutputs(const std::vector<std::string>& paths, const std::vector<TensorMap>& outputs) {
   for (size_t r = 0; r < paths.size(); ++r)
     for (const auto& [name, tensor] : outputs[0].size() > outputs[r].size() ? outputs[0] : outputs[r])
@@ -77,14 +77,14 @@ double errorNamed(const std::vector<OutputError>& errors, std::string_view name)
   return it == errors.end() ? 0 : it->relative;
 }
 
-// Where numbers nearly cancel, rounding alone gives more than the tolerance: its share is found out where
-// that decides. A tolerance that was asked for is taken at its word.
+// If numbers nearly cancel, rounding alone exceeds the default tolerance, so the effect of rounding is
+// measured where it decides. A tolerance that the user gives is used unchanged.
 Status judge(const Options& options, const Program& program, const Files& files,
              const std::vector<OutputError>& errors, int threads) {
   const double tolerance = options.tolerance.value_or(kTolerance);
   std::optional<std::vector<OutputError>> rounding;
   for (const OutputError& error : errors) {
-    if (error.relative <= tolerance) continue;  // NaN is not
+    if (error.relative <= tolerance) continue;  // false for NaN
     const std::string found =
         fmt::format("output '{}': found a relative L2 error of {:.3e}", error.name, error.relative);
     if (options.tolerance) return Error{fmt::format("{}, expected at most {:.3e}", found, tolerance)};

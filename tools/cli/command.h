@@ -1,8 +1,8 @@
-// The subcommands of `sluice`, one file each. Each adds itself to the application; main() runs the one that
-// was asked for.
+// The subcommands of `sluice`, one file each. Each adds itself to the application; main() runs the requested
+// one.
 //
-// An action returns the exit status, or an error, which main() prints as the one line `sluice: error: ...`
-// with exit status 1. What the command line alone shows to be wrong is a usage error: exit status 2.
+// An action returns the exit status, or an error, which main() prints as one line, `sluice: error: ...`, with
+// exit status 1. Errors in the command line itself are usage errors: exit status 2.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -24,7 +24,7 @@ struct Command {
   std::function<Expected<int>()> action;
 };
 
-// A CLI11 validator from a parser.
+// Makes a CLI11 validator from a parser.
 template <class Parser>
 auto parsesBy(Parser parser) {
   return [parser](const std::string& text) {
@@ -33,7 +33,7 @@ auto parsesBy(Parser parser) {
   };
 }
 
-// A CLI11 validator beside a range: CLI11 has NaN in every range.
+// A CLI11 validator to use with a range, because CLI11 accepts NaN in every range.
 inline std::string notNan(const std::string& text) {
   return std::isnan(std::strtod(text.c_str(), nullptr)) ? "found " + text + ", expected a number" : "";
 }

@@ -12,7 +12,7 @@ namespace {
 
 constexpr CoreKind kKinds[] = {CoreKind::kUnified, CoreKind::kCube, CoreKind::kVector};
 
-// The cores there are, as they are expected: "cube0 to cube23 or vector0 to vector47".
+// The existing cores, as errors list them: "cube0 to cube23 or vector0 to vector47".
 std::string knownCores(const TaskProgram& program) {
   std::string text;
   for (const CoreKind kind : kKinds)

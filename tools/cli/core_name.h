@@ -11,11 +11,11 @@
 namespace sluice::tools {
 
 struct CoreName {
-  std::optional<CoreKind> kind;  // none: the core of that number of every kind that has it
+  std::optional<CoreKind> kind;  // none: the core with that number of every kind that has one
   int32_t number = 0;
 };
 
-// Errors: not a core of the program.
+// Error: the program has no such core.
 Expected<CoreName> findCore(const TaskProgram& program, std::string_view name);
 
 // "8 cores" or "24 cube cores, 48 vector cores".

@@ -1,4 +1,4 @@
-// sluice diff: what differs between two programs.
+// sluice diff: shows what differs between two programs.
 #include "runtime/program/diff.h"
 
 #include <memory>

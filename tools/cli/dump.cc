@@ -1,4 +1,4 @@
-// sluice dump: a program as text or JSON.
+// sluice dump: prints a program as text or JSON.
 #include <fmt/format.h>
 
 #include <memory>
@@ -42,7 +42,7 @@ Expected<TextSelection> parseSections(const std::string& list) {
   return selection;
 }
 
-// What the buffers take, as comments. For a damaged program that is unknown.
+// The memory that the buffers take, as comments. Unknown for a damaged program.
 std::string memoryOf(const TaskProgram& program) {
   if (const Expected<VerifiedProgram> verified = verify(program); !verified)
     return fmt::format("// memory: unknown, since the program is damaged: {}\n", verified.error().message);
@@ -95,7 +95,7 @@ Command addDump(CLI::App& parent) {
       "  sluice dump layer.slp | less\n"
       "  sluice dump layer.slp --show families,tiling\n"
       "  sluice dump layer.slp --show tasks --core 3\n"
-      "  sluice dump layer.slp --show buffers        (and the bytes they take, as formulas)\n"
+      "  sluice dump layer.slp --show buffers        (with their sizes, as formulas)\n"
       "  sluice dump layer.slp --show events --format json\n\n"
       "exit status: 0 printed, 1 the program cannot be read, 2 wrong usage");
   return {app, [options] { return dump(*options); }};

@@ -12,7 +12,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// What a dimension is measured in: in JSON in full.
+// The unit of a dimension; JSON has it in full.
 std::string_view extentName(Extent extent) {
   constexpr std::array<std::string_view, 5> kNames = {"fixed", "tokens", "rows", "pairs", "experts"};
   return kNames[static_cast<size_t>(extent)];
@@ -157,12 +157,13 @@ std::string printJson(const TaskProgram& program, const TextSelection& selection
   if (selection.header) addHeader(program, json);
   if (selection.spaces) addSpaces(program, json);
   if (selection.buffers) addBuffers(program, json);
-  // What a damaged program would take nobody can say.
+  // the memory of a damaged program is unknown
   if (selection.buffers && verify(program)) json["memory"] = memoryJson(program, reportMemory(program));
   if (selection.events) addEvents(program, json);
   if (selection.families || selection.tiling) addFamilies(program, selection, json);
   if (selection.tasks) addLanes(program, selection, json);
-  // Names come from files. What is no UTF-8 is replaced, for JSON has no other way; all but ASCII is escaped.
+  // Names come from files. Bytes that are not UTF-8 are replaced, because JSON cannot represent them;
+  // everything but ASCII is escaped.
   return json.dump(1, ' ', true, Json::error_handler_t::replace) + "\n";
 }
 

@@ -8,7 +8,7 @@
 
 namespace sluice::tools {
 
-// Any value prints, also of a program that verify() would refuse. Keys are in the order of program.h.
+// Prints any value, even a program that verify() would refuse. Keys are in the order of program.h.
 std::string printJson(const TaskProgram& program, const TextSelection& selection);
 
 }  // namespace sluice::tools

@@ -10,22 +10,22 @@
 
 namespace sluice::tools {
 
-// The file of each rank: `pattern` with every "{rank}" replaced. Errors: more than one rank, no "{rank}".
+// The file of each rank: `pattern` with every "{rank}" replaced. Error: more than one rank, but no "{rank}".
 Expected<std::vector<std::string>> rankPaths(const std::string& pattern, int ranks);
 
-// One map a path, in order. Errors begin with the path.
+// One map per path, in order. Errors begin with the path.
 Expected<std::vector<TensorMap>> readRanks(const std::vector<std::string>& paths);
 
-// Fails where a file cannot be written, before any time is spent on what to write into it.
+// Fails if a file cannot be written, before any time is spent on its content.
 Status probeWritable(const std::vector<std::string>& paths);
 
-// Gives files that are written their names, one after another.
+// Gives written files their names, one after another.
 Status commitAll(std::vector<PendingFile>& files);
 
-// A whole file, or standard input where the path is "-".
+// Reads a whole file, or standard input if the path is "-".
 Expected<std::string> readText(const std::string& path);
 
-// Writes to standard output. Errors: it cannot be written, as when a disk is full.
+// Writes to standard output. Errors: it cannot be written, for example because a disk is full.
 Status printText(std::string_view text);
 
 // The parts of "a,b,c"; an empty text has one empty part.

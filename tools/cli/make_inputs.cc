@@ -1,4 +1,4 @@
-// sluice make-inputs: random inputs of a program for all ranks.
+// sluice make-inputs: makes random inputs of a program for all ranks.
 #include <fmt/format.h>
 
 #include <memory>
@@ -29,7 +29,7 @@ Expected<int> makeAll(const Options& options) {
   const Expected<std::vector<std::string>> paths = rankPaths(options.out, program.ranks);
   if (!paths) return paths.error();
 
-  // Staged one by one: the tensors of all ranks together may not fit in memory.
+  // staged one by one, because the tensors of all ranks together may not fit into memory
   std::vector<PendingFile> files;
   std::string summary;
   for (int rank = 0; rank < program.ranks; ++rank) {

@@ -21,7 +21,7 @@ namespace {
 
 constexpr const char* kMpiTool = "sluice-mpi";
 
-// This process starts one for each rank, which come here with RANK and WORLD_SIZE set.
+// This process starts one process per rank; those also run this tool, with RANK and WORLD_SIZE set.
 Expected<int> startRanks(const RunOptions& options) {
   const Expected<Job> job = makeJob(options);
   if (!job) return job.error();
@@ -91,7 +91,7 @@ void addFiles(CLI::App& app, RunOptions& options) {
                  ->needs(out)
                  ->type_name("in-{rank}.safetensors");
   auto* seed = app.add_option("--seed", options.seed,
-                              "in place of --in: every rank makes the inputs that make-inputs would write, "
+                              "instead of --in: every rank makes the inputs that make-inputs would write, "
                               "and without --out nothing is written")
                    ->excludes(in)
                    ->type_name("N");
@@ -120,10 +120,10 @@ Command addRun(CLI::App& parent) {
   app->add_option(
          "--transport", options->transport,
          "ranks are threads of this process, processes of this machine (shm), or processes that mpirun "
-         "started (default: mpi where it did, else threads)")
+         "started (default: mpi if it did, else threads)")
       ->check(CLI::IsMember(transportKinds()))
       ->type_name("KIND");
-  app->add_option("--ranks", options->ranks, "ranks, which must be those of the program")
+  app->add_option("--ranks", options->ranks, "number of ranks, which must be that of the program")
       ->check(CLI::Range(1, 1 << 20))
       ->type_name("N");
   app->add_option("--threads", options->threads, "workers of each rank (default: cores / ranks)")
@@ -132,7 +132,7 @@ Command addRun(CLI::App& parent) {
   app->add_option("--executor", options->executor, "parallel (default), or serial: one thread, in key order")
       ->check(CLI::IsMember({"serial", "parallel"}))
       ->type_name("KIND");
-  app->add_option("--timeout", options->timeout, "longest wait for one event (default: 30)")
+  app->add_option("--timeout", options->timeout, "time limit of a wait for one event (default: 30)")
       ->check(CLI::Range(1e-3, 1e6))
       ->check([](const std::string& text) {  // NaN is in every range
         const Status sane = checkTimeLimit(std::strtod(text.c_str(), nullptr));
@@ -148,7 +148,7 @@ Command addRun(CLI::App& parent) {
       ->check(CLI::IsMember({"task", "once"}))
       ->type_name("WHEN");
   app->add_option("--packed-limit", options->packedMib,
-                  "memory for packed weights of a rank (default: as much as they take)")
+                  "limit of memory for packed weights per rank (default: no limit)")
       ->check(CLI::Range(1e-3, 1e9))
       ->check(notNan)
       ->type_name("MIB");
@@ -158,8 +158,8 @@ Command addRun(CLI::App& parent) {
          "time went")
       ->type_name("TRACE.json");
   auto* overlap = app->add_flag("--overlap", options->overlap,
-                                "then measure entries with communication or computation alone, in turn, as "
-                                "many repetitions");
+                                "afterwards measure entries with communication or computation alone, in "
+                                "turn, with the same number of repetitions");
   app->add_option("--overlap-json", options->overlapJson, "write the figures of --overlap to a file")
       ->needs(overlap)
       ->type_name("FILE");
@@ -168,11 +168,10 @@ Command addRun(CLI::App& parent) {
       "of\n"
       "the slowest rank and TFLOP/s of the matrix products. Skew is the rows of the hottest rank over the "
       "mean:\n"
-      "where every rank has cores of its own, no schedule is faster than the step of an even routing times\n"
+      "if every rank has its own cores, no schedule is faster than the step of an even routing times\n"
       "the skew. Writes the outputs of all ranks, or none.\n\n"
-      "--transport shm starts a process for each rank. Where RANK and WORLD_SIZE are set, as by torchrun, "
-      "this\n"
-      "process is that rank, and joins the others by SLUICE_JOB or MASTER_ADDR and MASTER_PORT.\n\n"
+      "--transport shm starts one process per rank. If RANK and WORLD_SIZE are set, as by torchrun, this\n"
+      "process is that rank, and finds the others by SLUICE_JOB or MASTER_ADDR and MASTER_PORT.\n\n"
       "examples:\n"
       "  sluice run layer.slp --in 'in-{rank}.safetensors' --out 'out-{rank}.safetensors'\n"
       "  sluice run layer.slp --in 'in-{rank}.safetensors' --out 'out-{rank}.safetensors' \\\n"

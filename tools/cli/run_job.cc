@@ -29,7 +29,7 @@ Expected<std::optional<InputsSpec>> inputsToMake(const RunOptions& options, cons
   return std::optional<InputsSpec>(spec);
 }
 
-// Of each rank; none where the option was not given.
+// One path per rank; none if the option was not given.
 Expected<std::vector<std::string>> pathsOf(const std::string& option, int ranks) {
   if (option.empty()) return std::vector<std::string>();
   return rankPaths(option, ranks);
@@ -53,7 +53,7 @@ Status bindInputs(const Job& job, Rank& rank, Context& context) {
   return {};
 }
 
-// Outputs of extent rows belong to the context and last until the next run only.
+// Outputs with extent rows belong to the context and are valid only until the next run.
 Status keepRowOutputs(const Job& job, EntryId entry, Rank& rank, Context& context) {
   for (BufferId id : tensorsOf(job.program.tables(), {entry}).outputs) {
     const Buffer& buffer = job.program.tables().at(id);
@@ -70,7 +70,7 @@ Status keepRowOutputs(const Job& job, EntryId entry, Rank& rank, Context& contex
 Status runSteps(const Job& job, Context& context, Rank& rank) {
   for (int repetition = 0; repetition < job.repeat; ++repetition) {
     const bool last = repetition + 1 == job.repeat;
-    // Each repetition computes the same.
+    // each repetition computes the same
     copyStarts(job.program.tables(), rank.inputs, rank.outputs);
     if (last && !job.trace.empty()) context.startTrace();
     for (const EntryId entry : job.entries) {
@@ -87,8 +87,9 @@ Status runSteps(const Job& job, Context& context, Rank& rank) {
   return {};
 }
 
-// As many repetitions as the job has, and one before that does not count. What the usual runs made is kept:
-// other outputs are bound, which are gone when this returns, so that only the context's end may follow.
+// Runs the job's number of repetitions, and one before them that is not counted. Keeps the results of the
+// usual runs: other outputs are bound meanwhile, which no longer exist when this returns, so only the
+// context's destructor may follow.
 Status measureOverlap(const Job& job, Transport& transport, Context& context, Rank& rank) {
   const TaskProgram& program = job.program.tables();
   TensorMap spare = makeOutputs(program, transport.rank(), job.tensors.outputs, rank.figures.tokens);
@@ -164,7 +165,7 @@ class Reader {
   bool good_ = true;
 };
 
-// The fields in order, of a Writer or a Reader.
+// The fields in order, for a Writer or a Reader.
 constexpr auto kFigures = [](auto& archive, auto& figures) {
   archive.value(figures.tokens);
   archive.list(figures.stats);
@@ -241,7 +242,7 @@ Expected<Rank> loadRank(const Job& job, int number) {
 }
 
 Status runRank(const Job& job, Transport& transport, Rank& rank) {
-  // the others must hear of it, instead of waiting for a rank that is gone
+  // the others must get the error instead of waiting for a rank that is gone
   try {
     Expected<std::unique_ptr<Context>> context = Context::create(job.program, transport, job.options);
     if (!context) return context.error();

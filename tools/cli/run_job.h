@@ -1,7 +1,7 @@
-// What `sluice run` was asked for, the job that comes of it, and what one rank does of the job.
+// The options of `sluice run`, the job that they describe, and what one rank does of the job.
 //
-// RunOptions, Job and RankFigures are values, the same at all ranks but for the figures. A Rank is a resource
-// type, used by the one thread that runs it.
+// RunOptions, Job and RankFigures are values, the same at all ranks except for the figures. A Rank is a
+// resource type, used only by the thread that runs it.
 #pragma once
 
 #include <optional>
@@ -18,9 +18,9 @@ namespace sluice::tools {
 
 struct RunOptions {
   std::string program, in, out, entries, executor = "parallel", pack = "task", trace, overlapJson;
-  std::string transport;                    // empty: by the launcher of this process
-  std::optional<uint64_t> seed;             // inputs are made, in place of `in`
-  std::string tokens, routing = "uniform";  // of those; as `sluice make-inputs` has them
+  std::string transport;                    // empty: determined by the launcher of this process
+  std::optional<uint64_t> seed;             // inputs are made, instead of read from `in`
+  std::string tokens, routing = "uniform";  // of made inputs, with the words of `sluice make-inputs`
   int ranks = 0;                            // 0: those of the program
   int threads = 0;
   double timeout = 30;
@@ -33,25 +33,25 @@ struct Job {
   Program program;
   std::vector<EntryId> entries;
   EntryTensors tensors;
-  std::optional<InputsSpec> made;    // each rank makes its inputs, and reads none
+  std::optional<InputsSpec> made;    // each rank makes its inputs instead of reading them
   std::vector<std::string> in, out;  // by rank; without `out` nothing is written
-  std::string trace;                 // empty: none
+  std::string trace;                 // empty: no trace
   ContextOptions options;
   Weights weights = Weights::kOrdinary;
   int repeat = 1;
-  bool overlap = false;     // measure it after the usual runs
-  std::string overlapJson;  // a file for its figures, or empty
+  bool overlap = false;     // measured after the usual runs
+  std::string overlapJson;  // file for the figures of the overlap, or empty
 };
 
-// Errors: a program that cannot be loaded, another number of ranks than its own, unknown entries, file names
-// that ranks would share, inputs to make that the program cannot have. Reads the program only.
+// Errors: the program cannot be loaded; a number of ranks other than the program's; unknown entries; file
+// names that ranks would share; inputs that the program does not have. Reads only the program.
 Expected<Job> makeJob(const RunOptions& options);
 
 struct RankFigures {
   int64_t tokens = 0;
   std::vector<RunStats> stats;  // by repetition, then by entry run
   PackedWeights packed;
-  HugePageUse pages;  // of the process, when this rank was done
+  HugePageUse pages;  // of the process, when this rank had finished
 };
 
 struct Rank {
@@ -59,17 +59,17 @@ struct Rank {
   TensorMap outputs;
   RankFigures figures;
   Trace trace;                        // of the last repetition
-  std::vector<EntryOverlap> overlap;  // of all ranks, where it is measured
+  std::vector<EntryOverlap> overlap;  // of all ranks, if it is measured
 };
 
-// Reads the rank's inputs, or makes them. Errors: those of the file and of checkInputs(), with the path.
+// Reads the rank's inputs or makes them. Errors: those of the file and of checkInputs(), with the path.
 Expected<Rank> loadRank(const Job& job, int rank);
 
-// All repetitions of all entries, then as many for the overlap where that is asked for. Collective. Errors:
-// what the context says, and memory that is not there.
+// Runs all repetitions of all entries, then as many for the overlap if that is requested. Collective. Errors:
+// those of the context; out of memory.
 Status runRank(const Job& job, Transport& transport, Rank& rank);
 
-// Figures and traces as bytes, for other ranks. Reading checks lengths only.
+// Figures and traces as bytes, to send to other ranks. Decoding checks only lengths.
 std::string encodeFigures(const RankFigures& figures);
 Expected<RankFigures> decodeFigures(std::string_view bytes);
 std::string encodeTrace(const Trace& trace);

@@ -10,7 +10,7 @@ namespace {
 
 constexpr double kGiB = 1 << 30;
 
-// The caller's tensors of these buffers at a rank; rows are in memory of the step.
+// The bytes of the caller's tensors for these buffers at a rank; rows are in the memory of the step.
 double bytesOf(const TaskProgram& program, const std::vector<BufferId>& buffers, int rank, int64_t tokens) {
   double bytes = 0;
   for (const BufferId id : buffers) {
@@ -22,7 +22,7 @@ double bytesOf(const TaskProgram& program, const std::vector<BufferId>& buffers,
   return bytes;
 }
 
-// That the entries touch.
+// The regions that the entries touch.
 std::set<RegionId> regionsOf(const TaskProgram& program, const std::vector<EntryId>& entries) {
   std::set<RegionId> regions;
   for (const Family& family : program.families)
@@ -34,13 +34,13 @@ std::set<RegionId> regionsOf(const TaskProgram& program, const std::vector<Entry
   return regions;
 }
 
-// Of the tokens' pairs, those that are not masked, at least.
+// A lower bound on the tokens' pairs that are not masked.
 double pairsOf(const InputsSpec& made, int32_t topK, double tokens) {
   if (made.routing.kind == RoutingKind::kOneHot) return tokens;
   return made.routing.kind == RoutingKind::kMasked ? tokens * topK / 2 : tokens * topK;
 }
 
-// Of the region at a rank.
+// The number of elements of the region at a rank.
 double elementsOf(const TaskProgram& program, Extent extent, int rank, double tokens, double pairs) {
   switch (extent) {
     case Extent::kFixed:
@@ -48,7 +48,7 @@ double elementsOf(const TaskProgram& program, Extent extent, int rank, double to
     case Extent::kTokens:
       return tokens;
     case Extent::kPairs:
-    case Extent::kRows:  // those of all ranks together are the pairs of all
+    case Extent::kRows:  // the rows of all ranks together are the pairs of all ranks
       return pairs;
     case Extent::kExperts:
       return program.expertsOf(rank);

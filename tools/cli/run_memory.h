@@ -1,4 +1,4 @@
-// Whether the ranks of a run fit into memory, before any is used.
+// Checks whether the ranks of a run fit into memory, before any memory is used.
 #pragma once
 
 #include "runtime/base/memory_left.h"
@@ -6,14 +6,14 @@
 
 namespace sluice::tools {
 
-// Of all ranks together, at least: what their tensors and the memory of their steps take. Where inputs are
-// read, no tokens are counted.
+// Lower bounds for all ranks together: the bytes of their tensors, and of the memory of their steps. If
+// inputs are read from files, no tokens are counted.
 struct RunMemory {
   double inputs = 0, outputs = 0, steps = 0;  // bytes
 };
 RunMemory memoryOf(const Job& job);
 
-// Error: that is more than is left, with the numbers.
+// Error: more than is left, with the numbers.
 Status checkMemory(const Job& job, const MemoryLeft& left = memoryLeft());
 
 }  // namespace sluice::tools

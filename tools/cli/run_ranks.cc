@@ -27,7 +27,7 @@
 namespace sluice::tools {
 namespace {
 
-// Files take longer than events: ranks wait so many times the limit of an event for each other's.
+// Files take longer than events: ranks wait this multiple of the limit of an event for each other's files.
 constexpr double kFileWaits = 10;
 
 std::string entryNames(const Job& job) {
@@ -37,14 +37,14 @@ std::string entryNames(const Job& job) {
   return names;
 }
 
-// Settings that must be the same at all ranks, as words of an error.
+// Settings that must be the same at all ranks, in the words of an error message.
 std::array<std::string, 4> settingsOf(const Job& job) {
   return {"entries " + entryNames(job), fmt::format("{} repetitions", job.repeat),
           job.trace.empty() ? "without a trace" : "with a trace",
           job.overlap ? "with --overlap" : "without --overlap"};
 }
 
-// One rank of a run: what it has, and what it knows of the others.
+// One rank of a run: its data, and what it knows of the others.
 class RankRun {
  public:
   RankRun(const Expected<Job>& job, Transport& transport, RankGather gather)
@@ -66,8 +66,8 @@ class RankRun {
   Transport& transport_;
   RankGather gather_;
   Rank rank_;
-  std::vector<PendingFile> files_;    // written but for their names
-  std::vector<RankFigures> figures_;  // these two at rank 0 only
+  std::vector<PendingFile> files_;    // complete except for their names
+  std::vector<RankFigures> figures_;  // this and the next only at rank 0
   std::vector<Trace> traces_;
 };
 
@@ -77,7 +77,7 @@ Status RankRun::prepare() {
   if (transport_.size() != job_->program.ranks())
     return Error{fmt::format("found {} ranks, expected {}, for which the program was compiled",
                              transport_.size(), job_->program.ranks())};
-  // before any time is spent on them
+  // before any time is spent on the outputs
   std::vector<std::string> paths;
   if (!job_->out.empty()) paths.push_back(job_->out[static_cast<size_t>(rank)]);
   if (isFirst() && !job_->trace.empty()) paths.push_back(job_->trace);
@@ -115,8 +115,8 @@ Status RankRun::gatherResults() {
   return job_->trace.empty() ? Status{} : gatherTraces();
 }
 
-// Clocks of different machines have nothing to do with each other: times then count from the moment at which
-// all ranks have just met, the same for all but for the way of a message.
+// Clocks of different machines are unrelated, so times count from the moment at which all ranks have just
+// met, which is the same for all up to the latency of a message.
 Status RankRun::gatherTraces() {
   if (const int64_t now = monotonicNanoseconds(); transport_.localRanks() < transport_.size()) {
     for (TraceSpan& span : rank_.trace.spans) {
@@ -162,8 +162,8 @@ Status RankRun::stage() {
   return stageText(job_->overlapJson, nlohmann::ordered_json{{"overlap", std::move(entries)}}.dump(2) + "\n");
 }
 
-// mpirun ends all ranks as soon as one has failed: then the rank whose error it is says it, and only when it
-// has been said the others end. Ranks that others started may have standard errors of their own.
+// mpirun ends all ranks as soon as one has failed. So the rank with the error prints it, and the others end
+// only after that. Ranks that a user started separately may each have their own standard error.
 Expected<int> RankRun::fail(const RankFailure& failure) {
   if (transport_.kind() != "mpi") return Error{failure.message};
   if (failure.rank == transport_.rank())
@@ -204,7 +204,7 @@ Expected<int> RankRun::run() {
 }  // namespace
 
 Expected<int> runAsRank(const Expected<Job>& job, double timeoutSeconds, Transport& transport) {
-  // the others must hear of it, instead of waiting for a rank that is gone
+  // the others must get the error instead of waiting for a rank that is gone
   try {
     Expected<RankGather> gather = RankGather::create(transport, kFileWaits * timeoutSeconds);
     if (!gather) {
@@ -213,7 +213,7 @@ Expected<int> runAsRank(const Expected<Job>& job, double timeoutSeconds, Transpo
     }
     return RankRun(job, transport, std::move(*gather)).run();
   } catch (const std::bad_alloc&) {
-    const char* const message = "out of memory";  // so short that it needs none
+    const char* const message = "out of memory";  // short enough to need no memory
     transport.abort(message);
     return Error{message};
   } catch (const std::exception& error) {
@@ -237,7 +237,7 @@ Expected<int> runThreads(const Job& job) {
   if (!started) return started.error();
   const auto failed = std::find_if(results.begin(), results.end(), [](const auto& each) { return !each; });
   if (failed == results.end()) return kExitSuccess;
-  // errors that follow from the first say less
+  // errors that follow from the first have less information
   const Transport& first = *transports->front();
   if (first.isAborted()) return Error{first.abortMessage()};
   return failed->error();

@@ -8,12 +8,12 @@
 
 namespace sluice::tools {
 
-// Loads this rank's inputs, runs, and writes its outputs if all ranks can write theirs. Collective, also
-// where this rank has no job: then all ranks learn why. The result is the exit status; kExitFailure where
-// another rank is the one to say what failed.
+// Loads this rank's inputs, runs, and writes its outputs if all ranks can write theirs. Collective, even if
+// this rank has no job: then all ranks get the reason. Returns the exit status; kExitFailure if another rank
+// prints the error.
 Expected<int> runAsRank(const Expected<Job>& job, double timeoutSeconds, Transport& transport);
 
-// All ranks as threads of this process. Error: that of the rank that failed first.
+// Runs all ranks as threads of this process. Error: that of the rank that failed first.
 Expected<int> runThreads(const Job& job);
 
 }  // namespace sluice::tools

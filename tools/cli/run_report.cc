@@ -23,7 +23,7 @@ std::string reportEntries(const Job& job, const std::vector<RankFigures>& ranks)
       flops += flopsOf(job.program.tables(), job.entries[i], last.rows, rank.tokens);
       hottest = std::max(hottest, last.rows);
       tasks += last.tasks;
-      // An entry takes as long as its slowest rank.
+      // an entry takes as long as its slowest rank
       for (size_t n = 0; n < seconds.size(); ++n) {
         bind[n] = std::max(bind[n], at(n).bindSeconds);
         seconds[n] = std::max(seconds[n], at(n).runSeconds);
@@ -41,7 +41,7 @@ std::string reportEntries(const Job& job, const std::vector<RankFigures>& ranks)
   return text;
 }
 
-// What the packed weights of all ranks take; nothing where none are packed.
+// The memory of the packed weights of all ranks; empty if none are packed.
 std::string reportPacked(const Job& job, const std::vector<RankFigures>& ranks) {
   if (job.weights == Weights::kOrdinary) return {};
   PackedWeights all;
@@ -55,7 +55,7 @@ std::string reportPacked(const Job& job, const std::vector<RankFigures>& ranks) 
                      all.panels, left);
 }
 
-// Where ranks are threads, the rank that was done first saw the memory of all.
+// If ranks are threads, the rank that finished first saw the memory of all.
 std::string describePages(const std::vector<RankFigures>& ranks, bool apart) {
   HugePageUse use;
   for (const RankFigures& rank : ranks) {

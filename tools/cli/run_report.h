@@ -1,4 +1,4 @@
-// What `sluice run` prints of a run. Free functions on values; any thread.
+// The texts that `sluice run` prints. Free functions on values; any thread.
 #pragma once
 
 #include <string>

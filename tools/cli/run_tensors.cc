@@ -19,7 +19,7 @@ bool isRowTensor(const Buffer& buffer) {
   return !buffer.shape.empty() && buffer.shape[0].extent == Extent::kRows;
 }
 
-// What a file may hold: an input, or the start of a gradient that is added to. Null: neither.
+// What a file may contain: an input, or the start of a gradient that a run adds to. Null: neither.
 const Buffer* findGiven(const TaskProgram& program, const std::string& name) {
   for (uint32_t i = 0; i < program.buffers.size(); ++i) {
     const Buffer& buffer = program.buffers[i];

@@ -1,4 +1,4 @@
-// The tensors that some entries of a program read and write, checked against files and made anew.
+// The tensors that entries of a program read and write: checked against files, or made.
 //
 // Free functions on values; any thread.
 #pragma once
@@ -14,8 +14,8 @@
 
 namespace sluice::tools {
 
-// The entries of a comma-separated list, or all of them where it is empty. Errors: an unknown entry (lists
-// those there are).
+// The entries of a comma-separated list, or all entries if it is empty. Error: an unknown entry (lists the
+// known ones).
 Expected<std::vector<EntryId>> findEntries(const TaskProgram& program, std::string_view names);
 
 // Inputs and outputs of the entries, each once, in order of the program's buffers.
@@ -28,30 +28,31 @@ EntryTensors tensorsOf(const TaskProgram& program, const std::vector<EntryId>& e
 // "BF16 [T, 2048]", with the experts of the rank.
 std::string describeBuffer(const TaskProgram& program, int rank, const Buffer& buffer);
 
-// T of rank `rank`, whose file holds `tensors`: inputs of the program, and starts of gradients that are added
-// to. Errors: a missing input; a tensor that is neither; a wrong type or shape, a T above max_tokens or not
-// that of the other tensors (tensor, found, expected).
+// Returns T of rank `rank`. `tensors` are those of its file: inputs of the program, and starts of gradients
+// that a run adds to. Errors: a missing input; a tensor that is neither; a wrong type or shape; a T above
+// max_tokens, or different from that of the other tensors (tensor, found, expected).
 Expected<int64_t> checkInputs(const TaskProgram& program, int rank, const std::vector<BufferId>& inputs,
                               const TensorMap& tensors);
 
-// That each tensor is an output of the program, with the type and shape that it has at this rank. Errors: the
-// tensor, found, expected.
+// Checks that each tensor is an output of the program, with the type and shape that it has at this rank.
+// Errors: tensor, found, expected.
 Status checkOutputs(const TaskProgram& program, int rank, int64_t tokens, const TensorMap& tensors);
 
-// Zero-filled tensors for the outputs that the caller binds at a rank: all but those of extent rows. What is
-// added to begins with the tensor of its name in a rank's file, if there is one: copyStarts() sets it so.
+// Zero-filled tensors for the outputs that the caller binds at a rank: all except those with extent rows. An
+// output that a run adds to starts with the tensor of its name in the rank's file, if there is one:
+// copyStarts() copies it.
 TensorMap makeOutputs(const TaskProgram& program, int rank, const std::vector<BufferId>& outputs,
                       int64_t tokens);
 
 void copyStarts(const TaskProgram& program, const TensorMap& file, TensorMap& outputs);
 
-// That of `--tokens`, `--routing` and `--seed`, of which the first two were checked when the command line was
-// read; without tokens every rank has the program's max_tokens.
+// The spec of `--tokens`, `--routing` and `--seed`, the first two of which are already checked; without
+// tokens every rank has the program's max_tokens.
 InputsSpec inputsSpec(const TaskProgram& program, const std::string& tokens, const std::string& routing,
                       uint64_t seed);
 
 // Floating-point operations of the matrix products of an entry at a rank with `rows` rows and `tokens`
-// tokens: 2 a product and sum.
+// tokens: 2 per multiply-add.
 double flopsOf(const TaskProgram& program, EntryId entry, int64_t rows, int64_t tokens);
 
 }  // namespace sluice::tools

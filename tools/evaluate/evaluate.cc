@@ -57,7 +57,7 @@ class Evaluation {
     return families;
   }
 
-  // What the caller gives for an entry: its inputs, and the gradients it adds to.
+  // Binds what the caller gives for an entry: its inputs, and the gradients that it adds to.
   Status bind(EntryId entry) {
     std::set<BufferId> needed, added;
     if (p_.at(entry).expertIds) needed.insert(p_.at(entry).expertIds);
@@ -78,7 +78,7 @@ class Evaluation {
   }
 
   Status bindTensor(size_t rank, BufferId id, bool required) {
-    if (!ranks_[rank].buffers[id.value].shape.empty()) return {};  // an entry before took it
+    if (!ranks_[rank].buffers[id.value].shape.empty()) return {};  // an earlier entry took it
     const Buffer& buffer = p_.at(id);
     const auto it = inputs_[rank].find(buffer.name);
     if (it == inputs_[rank].end() && !required) return {};
@@ -123,7 +123,7 @@ class Evaluation {
     return {};
   }
 
-  // A family comes after all families of its entry that write what it reads.
+  // Each family comes after all families of its entry that write what it reads.
   std::vector<const Family*> inDataOrder(EntryId entry) const {
     std::vector<const Family*> waiting = familiesOf(entry), order;
     std::multiset<BufferId> unwritten;

@@ -60,7 +60,7 @@ class FamilyAtRank {
   }
   const Values* read(size_t operand) const { return bufferAt(rank_, f_.reads[operand]); }
 
-  // Stores an operand, unless the family has it not.
+  // Stores an operand if the family has it.
   void put(size_t operand, Values values) {
     const BufferId id = f_.writes[operand];
     if (!id) return;
@@ -68,7 +68,7 @@ class FamilyAtRank {
     state().buffers[id.value] = std::move(values);
   }
 
-  // What becomes of numbers that a kernel stores, or gives to a matrix unit, as `type`.
+  // Rounds numbers as a kernel does that stores them, or passes them to a matrix unit, as `type`.
   void store(DType type, std::vector<double>& data) const {
     if (c_.roundStored) roundTo(type, data);
     if (c_.noise != nullptr) addNoise(type, data, *c_.noise);
@@ -123,7 +123,7 @@ class FamilyAtRank {
              c_.threads);
     }
     for (double& value : c.data) value *= factorOf(f_);
-    // What stays inside a fused task is rounded as if it were stored.
+    // results inside a fused task are rounded as if they were stored
     store(DType::kBF16, c.data);
     return c;
   }
@@ -135,7 +135,7 @@ class FamilyAtRank {
     std::vector<double> scaled = a.data;
     for (size_t i = 0; i < scaled.size(); ++i)
       scaled[i] *= factorOf(f_) * (rowScale ? rowScale->data[i / static_cast<size_t>(m)] : 1.0);
-    // Kernels round scaled rows; that changes no bit where the scale is a power of two.
+    // kernels round scaled rows, which changes no bit if the scale is a power of two
     if (rowScale && c_.noise != nullptr) addNoise(DType::kBF16, scaled, *c_.noise);
     const Buffer& buffer = c_.program.at(f_.writes[0]);
     std::vector<int64_t> shape;
@@ -190,7 +190,7 @@ class FamilyAtRank {
     put(1, std::move(weightGrad));
   }
 
-  // The rows of all ranks that belong to this rank's pairs; the masked have none.
+  // Visits the rows of all ranks that belong to this rank's pairs; masked pairs have none.
   template <class Body>  // body(size_t owner, size_t row, int64_t pair)
   void forOwnPairs(const Body& body) const {
     for (size_t owner = 0; owner < c_.ranks.size(); ++owner)

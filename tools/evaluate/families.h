@@ -1,6 +1,6 @@
 // What the families of a program compute, each in a few lines of double precision.
 //
-// A family is taken as a whole: no slots, tiles, lanes, events or kernels. One thread calls it.
+// A family is computed as a whole: without slots, tiles, lanes, events or kernels. One thread calls it.
 #pragma once
 
 #include <random>
@@ -12,7 +12,7 @@
 
 namespace sluice::tools {
 
-// All buffers of one rank by BufferId; a buffer that is not there yet has no shape.
+// All buffers of one rank by BufferId; a buffer that does not exist yet has no shape.
 struct RankState {
   int64_t tokens = 0;
   std::vector<Values> buffers;
@@ -22,13 +22,14 @@ struct FamilyContext {
   const TaskProgram& program;
   const std::vector<RankRows>& routing;  // of the family's entry
   std::vector<RankState>& ranks;
-  bool roundStored = false;          // round what a task stores, as its buffer does
-  std::mt19937_64* noise = nullptr;  // instead: change it by random parts of what rounding may change
+  bool roundStored = false;          // round what a task stores, to the type of its buffer
+  std::mt19937_64* noise = nullptr;  // if set, add random parts of the rounding error instead
   int threads = 1;
 };
 
-// Computes what `family` writes, at all ranks; what it reads is there. Pairs (extent P) are held as all
-// token * topK + k, with zeros where a pair is masked. A gradient that is added to and is not there is 0.
+// Computes what `family` writes, at all ranks; what it reads must exist. Pairs (extent P) are stored for all
+// token * topK + k, with zeros for masked pairs. A gradient that the family adds to starts at 0 if it does
+// not exist.
 void evaluateFamily(const FamilyContext& context, const Family& family);
 
 }  // namespace sluice::tools

@@ -26,7 +26,7 @@ Status compareShape(size_t rank, const Buffer& buffer, const Tensor& found, cons
                            describeTensor(buffer.type, expected.shape))};
 }
 
-// The outputs of what `outputs` needs.
+// The outputs of the entries that `outputs` needs.
 Expected<std::vector<ValueMap>> evaluateFor(const VerifiedProgram& program,
                                             const std::vector<TensorMap>& inputs,
                                             const std::vector<TensorMap>& outputs,
@@ -57,7 +57,7 @@ std::vector<const Values*> ofRanks(const std::vector<ValueMap>& maps, const std:
 
 std::vector<EntryId> entriesFor(const TaskProgram& program, const TensorMap& outputs) {
   std::vector<EntryId> entries;
-  std::set<BufferId> read;  // by the entries taken so far, which are later ones
+  std::set<BufferId> read;  // by the entries taken so far, which run later
   for (auto i = static_cast<uint32_t>(program.entries.size()); i-- > 0;) {
     const auto isWanted = [&](BufferId id) {
       return id && (read.contains(id) ||
@@ -84,7 +84,7 @@ Expected<std::vector<OutputError>> outputErrors(const VerifiedProgram& program,
   if (!expected) return expected.error();
   std::vector<OutputError> errors;
   for (const Buffer* buffer : comparedBuffers(*program, outputs)) {
-    std::vector<Values> found;  // of one name: all of them may be too much memory
+    std::vector<Values> found;  // of one name, because all together may need too much memory
     std::vector<const Values*> pointers;
     found.reserve(outputs.size());
     for (size_t rank = 0; rank < outputs.size(); ++rank) {

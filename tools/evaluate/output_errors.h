@@ -1,4 +1,4 @@
-// The errors of what a program computed, against its evaluation in double precision.
+// The errors of a program's results, compared with its evaluation in double precision.
 #pragma once
 
 #include <cmath>
@@ -11,31 +11,30 @@
 
 namespace sluice::tools {
 
-// The entries that compute some tensor of `outputs`, and those that these need, in the program's order.
+// The entries that compute tensors of `outputs`, and those that these entries need, in the program's order.
 std::vector<EntryId> entriesFor(const TaskProgram& program, const TensorMap& outputs);
 
-// The error of each tensor of `outputs`, in the program's order; names are those of the program's buffers
-// and live as long as it. Both lists are by rank, and all ranks have the same outputs. Errors: those of
-// evaluate(), with the tensors' names; a tensor that is no output of the program; one of a wrong type or
+// The error of each tensor of `outputs`, in the program's order. Names refer to those of the program's
+// buffers, which must outlive them. Both lists are by rank, and all ranks must have the same outputs. Errors:
+// those of evaluate(), with the tensors' names; a tensor that is no output of the program; a wrong type or
 // shape.
 Expected<std::vector<OutputError>> outputErrors(const VerifiedProgram& program,
                                                 const std::vector<TensorMap>& inputs,
                                                 const std::vector<TensorMap>& outputs, int threads);
 
-// What rounding alone gives: for each tensor of `outputs`, as outputErrors() has them, the relative error
-// that a right run has on the average, by repeated evaluation with random errors of the size of rounding
-// wherever a number is stored. Where sums cancel, as in the gradients of few tokens, it is far above the
-// rounding of one number. Errors: those of outputErrors().
+// The effect of rounding alone: for each tensor of `outputs`, in the order of outputErrors(), the average
+// relative error of a correct run, by repeated evaluation with random errors of the size of rounding wherever
+// a number is stored. If sums cancel, as in the gradients of few tokens, it is far above the rounding error
+// of one number. Errors: those of outputErrors().
 Expected<std::vector<OutputError>> roundingErrors(const VerifiedProgram& program,
                                                   const std::vector<TensorMap>& inputs,
                                                   const std::vector<TensorMap>& outputs, int threads);
 
-// So many times what rounding gives on the average is still taken for rounding: six standard deviations, and
-// what the average itself may be off.
+// An error up to this multiple of the average effect of rounding counts as rounding: six standard deviations,
+// plus the possible error of the average itself.
 inline constexpr double kRoundingLimit = 8;
 
-// Whether an error is no more than `tolerance`, or may come from rounding, of which `rounding` is the
-// average.
+// Whether an error is at most `tolerance`, or may come from rounding, whose average effect is `rounding`.
 inline bool isAccepted(double error, double tolerance, double rounding) {
   return error <= tolerance || (std::isfinite(error) && error <= kRoundingLimit * rounding);
 }

@@ -1,7 +1,7 @@
-// RoutedRows: which (token, k) pairs the rows of each rank are, from the expert ids of all ranks.
+// RoutedRows: the (token, k) pair of each row of each rank, from the expert ids of all ranks.
 //
 // Value type. Rows are stored expert by expert, inside an expert by source rank, then by token, as
-// docs/PROGRAM.md has it; worked out here without the runtime, which this is to check.
+// docs/PROGRAM.md specifies; computed independently of the runtime, which this checks.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ struct RoutedRow {
 
 struct RankRows {
   std::vector<RoutedRow> rows;
-  std::vector<int64_t> expertBegin;  // of each expert of the rank, then the number of rows
+  std::vector<int64_t> expertBegin;  // first row of each expert of the rank, then the number of rows
 };
 
 // `ids` [T, K], one per rank. Errors: an expert id out of range or repeated (rank, token).

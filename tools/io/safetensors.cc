@@ -21,7 +21,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// As the reference implementation of the format.
+// The limit of the format's reference implementation.
 constexpr uint64_t kMaxHeaderBytes = 100'000'000;
 constexpr size_t kMaxRank = 8;
 
@@ -39,7 +39,7 @@ Status readAt(int fd, int64_t offset, void* data, int64_t bytes) {
   return {};
 }
 
-// nlohmann keeps the last of two equal keys in silence; the format forbids them.
+// nlohmann silently keeps the last of two equal keys; the format forbids them.
 Expected<Json> parseJson(std::string_view text) {
   std::vector<std::set<std::string>> keys;
   std::string repeated;
@@ -167,7 +167,7 @@ Expected<TensorMap> readOpen(int fd) {
 }
 
 std::string headerText(const std::vector<TensorRef>& tensors) {
-  // By hand, since the order of the entries is that of the data; names are escaped by the JSON library.
+  // written by hand, because the entries must be in the order of the data; the JSON library escapes names
   std::string text = "{";
   int64_t at = 0;
   for (const TensorRef& tensor : tensors) {
@@ -198,7 +198,7 @@ Expected<std::vector<TensorEntry>> parseSafetensorsHeader(std::string_view json,
     if (!entry) return entry.error();
     entries.push_back(std::move(*entry));
   }
-  // Empty tensors share their offset with the next one: the end decides.
+  // empty tensors share their offset with the next one, so the end decides
   std::stable_sort(entries.begin(), entries.end(), [](const TensorEntry& a, const TensorEntry& b) {
     return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);
   });

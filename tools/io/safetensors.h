@@ -19,7 +19,7 @@
 
 namespace sluice::tools {
 
-// A tensor in somebody else's memory, to be written. Does not own.
+// A tensor to write, in memory that the caller owns.
 struct TensorRef {
   std::string name;
   DType type = DType::kF32;
@@ -36,8 +36,8 @@ struct TensorEntry {
   int64_t end = 0;
 };
 
-// The entries of a header, in order of their data. `json` is the header without its size, `dataBytes` what
-// follows it in the file. Errors name the tensor, what was found and what was expected.
+// The entries of a header, in the order of their data. `json` is the header without its size; `dataBytes` is
+// the number of bytes after it. Errors name the tensor, what was found and what was expected.
 Expected<std::vector<TensorEntry>> parseSafetensorsHeader(std::string_view json, int64_t dataBytes);
 
 // Errors begin with the path.
@@ -46,9 +46,9 @@ Expected<TensorMap> readSafetensors(const std::string& path);
 // References to all tensors of a map, which must outlive them.
 std::vector<TensorRef> tensorRefs(const TensorMap& tensors);
 
-// Writes the file but for its rename: commit() of the result does that. Same tensors, same bytes: data is by
-// falling element size, then by name, so that every tensor is aligned to its elements; the header is padded
-// with spaces to 8.
+// Writes the file except for its rename, which commit() of the result does. Same tensors, same bytes: data is
+// ordered by descending element size, then by name, so that every tensor is aligned to its elements; the
+// header is padded with spaces to a multiple of 8.
 Expected<PendingFile> stageSafetensors(const std::string& path, std::vector<TensorRef> tensors);
 
 Status writeSafetensors(const std::string& path, const TensorMap& tensors);

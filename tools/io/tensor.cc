@@ -17,7 +17,7 @@ std::optional<int64_t> tensorBytes(DType type, std::span<const int64_t> shape) {
   for (int64_t dim : shape) {
     if (dim < 0) return std::nullopt;
     empty = empty || dim == 0;
-    // A zero dimension makes the tensor empty, yet the others must still be sane.
+    // a zero dimension makes the tensor empty, but the others must still be valid
     if (dim > 0 && __builtin_mul_overflow(bytes, dim, &bytes)) return std::nullopt;
   }
   return empty ? 0 : bytes;
@@ -31,7 +31,7 @@ Tensor::Tensor(DType type, std::vector<int64_t> shape) : type_(type), shape_(std
   const std::optional<int64_t> bytes = tensorBytes(type_, shape_);
   assert(bytes);
   bytes_ = *bytes;
-  // Never null, also where there is nothing in it; whole lines.
+  // never null, even if empty; whole cache lines
   const size_t whole = (static_cast<size_t>(bytes_) + 64) / 64 * 64;
   const bool isLarge = wantsHugePages(whole);
   void* data = nullptr;

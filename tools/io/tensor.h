@@ -1,7 +1,7 @@
 // Tensor: a contiguous row-major tensor that owns its memory, and TensorMap, the tensors of one file by name.
 //
-// Resource type, one owner, movable. The data begins at a multiple of 64 bytes; what is large begins at a
-// huge page and asks for such. Shape helpers never overflow.
+// Resource type, one owner, movable. The data begins at a multiple of 64 bytes; a large tensor begins at a
+// huge page and requests huge pages. Shape helpers never overflow.
 #pragma once
 
 #include <cstddef>
@@ -18,16 +18,16 @@
 
 namespace sluice::tools {
 
-// Bytes of a tensor, or nothing where a dimension is negative or the product does not fit in an int64.
+// Bytes of a tensor; none if a dimension is negative or the product does not fit into an int64.
 std::optional<int64_t> tensorBytes(DType type, std::span<const int64_t> shape);
 
-// "BF16 [5, 2048]", as messages show it.
+// For example "BF16 [5, 2048]", for messages.
 std::string describeTensor(DType type, std::span<const int64_t> shape);
 
 class Tensor {
  public:
   Tensor() = default;
-  // Zero-filled. The shape must have tensorBytes().
+  // Zero-filled. tensorBytes() of the shape must exist.
   Tensor(DType type, std::vector<int64_t> shape);
 
   DType type() const { return type_; }

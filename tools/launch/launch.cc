@@ -27,7 +27,7 @@ namespace {
 
 constexpr int64_t kSecond = 1'000'000'000;
 constexpr int64_t kTermination = kSecond;  // from SIGTERM to SIGKILL
-constexpr int64_t kLook = kSecond / 4;     // between looks at ranks that are stopped
+constexpr int64_t kLook = kSecond / 4;     // between two checks whether ranks are stopped
 
 Error systemError(std::string_view what) { return Error{fmt::format("{}: {}", what, std::strerror(errno))}; }
 
@@ -38,7 +38,7 @@ Expected<std::string> makeJobName() {
   return fmt::format("sluice-{:016x}{:016x}", bits[0], bits[1]);
 }
 
-// This process's environment with other values of some variables.
+// The environment of this process with some variables replaced.
 std::vector<std::string> environmentOf(const Launch& launch, const std::string& job, int rank) {
   const std::vector<std::string> own = {
       "SLUICE_JOB=" + job, fmt::format("RANK={}", rank), fmt::format("WORLD_SIZE={}", launch.ranks),
@@ -60,8 +60,8 @@ std::vector<char*> pointersTo(std::vector<std::string>& texts) {
   return pointers;
 }
 
-// The signals that the launcher takes through a descriptor: those that would end it, unless the process that
-// started it (nohup) has them ignored.
+// The signals that the launcher reads from a descriptor: those that would end it, except signals that the
+// process that started it ignores (nohup).
 sigset_t watchedSignals() {
   sigset_t set;
   sigemptyset(&set);
@@ -76,14 +76,14 @@ sigset_t watchedSignals() {
 
 struct Child {
   pid_t pid = -1;
-  FileDescriptor errors;  // what it writes to its standard error
+  FileDescriptor errors;  // the pipe from its standard error
   bool running = false;
   int status = 0;      // from waitpid()
   bool ended = false;  // by the launcher's signals
-  int stopped = 0;     // the signal that stopped it; not by a debugger, whose user knows
+  int stopped = 0;     // the signal that stopped it; not set for a debugger, whose user knows
 };
 
-// What runs in a child between fork and exec: async-signal-safe calls only.
+// Runs in a child between fork and exec: only async-signal-safe calls.
 int becomeRank(const char* program, char* const* argv, char* const* environment, int errors,
                const sigset_t& mask) {
   const int nothing = ::open("/dev/null", O_RDONLY);
@@ -132,12 +132,12 @@ class Launcher {
   Relay relay_;
   sigset_t oldMask_{};
   FileDescriptor signals_;
-  std::optional<size_t> failed_;  // the first child that did
-  int told_ = 0;                  // the signal that tells this process to end
-  int64_t next_ = 0;              // when to press on; 0: never
+  std::optional<size_t> failed_;  // the first child that failed
+  int told_ = 0;                  // the signal that asked this process to end
+  int64_t next_ = 0;              // time of the next signal to all; 0: never
   int pressed_ = 0;               // the last signal sent to all
-  int64_t allStopped_ = 0;        // for how long all that run have been stopped
-  int64_t looked_ = 0;            // the last look at that; 0: some run
+  int64_t allStopped_ = 0;        // how long all running ranks have been stopped
+  int64_t looked_ = 0;            // time of the last check that found that; 0: some rank was running
 };
 
 Launcher::~Launcher() {
@@ -224,22 +224,21 @@ void Launcher::reap() {
     if (WIFSTOPPED(child.status) || WIFCONTINUED(child.status)) continue;
     child.running = false;
     if (child.status == 0 || child.ended) continue;
-    // one that was killed is the cause of the others' errors, whichever is seen first
+    // a killed rank is the cause of the others' errors, even if it is seen later
     if (!failed_ || (WIFSIGNALED(child.status) && !WIFSIGNALED(children_[*failed_].status))) failed_ = rank;
     if (next_ == 0) next_ = monotonicNanoseconds() + static_cast<int64_t>(launch_.graceSeconds * kSecond);
   }
 }
 
-// First time asks, then forces. A stopped process takes SIGKILL only.
+// Asks ranks to end the first time, then kills them. A stopped process reacts only to SIGKILL.
 void Launcher::pressOn() {
   if (next_ == 0 || monotonicNanoseconds() < next_) return;
   pressed_ = pressed_ == 0 ? SIGTERM : SIGKILL;
   signalAll(pressed_);
   next_ = pressed_ == SIGTERM ? monotonicNanoseconds() + kTermination : 0;
 }
-
-// Adds up the looks that find all ranks stopped. One that comes late was held up with the ranks: Ctrl-Z stops
-// this process, too.
+// Adds up the time between checks that find all ranks stopped. A late check counts for at most two intervals,
+// because the launcher may have been stopped with the ranks: Ctrl-Z stops this process, too.
 void Launcher::watchStopped() {
   const bool all = anyRunning() && std::all_of(children_.begin(), children_.end(), [](const Child& child) {
                      return !child.running || child.stopped != 0;
@@ -287,7 +286,7 @@ Expected<int> Launcher::run() {
   const int64_t stopped = limitNanoseconds(launch_.stoppedSeconds);
   while (anyRunning()) {
     wait();
-    // a job that is ending is ended by pressOn()
+    // pressOn() ends a job that is already ending
     if (!failed_ && told_ == 0 && allStopped_ >= stopped)
       return Error{fmt::format("waited {:g} s for ranks that are all stopped: {}", launch_.stoppedSeconds,
                                stoppedRanks())};

@@ -9,8 +9,8 @@
 namespace sluice::tools {
 namespace {
 
-// Of one round; longer texts take several. The pieces of all ranks together are too small to begin at a huge
-// page, which each rank would take for the few words of its own that lie beside them.
+// The bytes per round; longer texts take several rounds. The pieces of all ranks together stay below the size
+// of a huge page: otherwise each rank would take a huge page for its few words next to them.
 size_t pieceBytes(int ranks) {
   constexpr size_t kAll = size_t{1} << 20, kLeast = size_t{1} << 10, kMost = size_t{1} << 15;
   return std::clamp(kAll / static_cast<size_t>(ranks), kLeast, kMost);
@@ -31,7 +31,7 @@ Expected<RankGather> RankGather::create(Transport& transport, double timeoutSeco
   return gather;
 }
 
-// Each block is the length of the whole text and a piece of it.
+// Each block has the length of the whole text, and a piece of it.
 Expected<std::vector<std::string>> RankGather::gather(std::string_view own, const Awaited& awaited,
                                                       int only) {
   std::vector<std::string> all(static_cast<size_t>(size_));

@@ -1,6 +1,7 @@
-// RankGather: text and bytes of any length from every rank to every rank, and what all of them agree on.
+// RankGather: sends text and bytes of any length from every rank to every rank, and makes all ranks agree on
+// errors.
 //
-// Between steps: figures of a run, errors, the common end. Collective, by one thread of each rank.
+// For use between steps: figures of a run, errors, the common end. Collective, by one thread of each rank.
 #pragma once
 
 #include <optional>
@@ -13,21 +14,21 @@
 
 namespace sluice::tools {
 
-// Why some rank cannot go on. Known to all ranks.
+// Why some rank cannot continue. All ranks get it.
 struct RankFailure {
-  int rank = 0;         // the first one that cannot
-  std::string message;  // begins with that rank where others can, or say otherwise
+  int rank = 0;         // the first rank that cannot continue
+  std::string message;  // begins with that rank if the others can continue, or have other errors
 };
 
 class RankGather {
  public:
-  // Collective. `timeoutSeconds`: the longest wait for a rank to come to a gather.
+  // Collective. `timeoutSeconds`: the time limit for a rank to join a gather.
   static Expected<RankGather> create(Transport& transport, double timeoutSeconds);
 
-  // By rank; at ranks other than `only`, if one is given, all are empty. Errors: those of AllGather.
+  // By rank; if `only` is given, empty at all other ranks. Errors: those of AllGather.
   Expected<std::vector<std::string>> gather(std::string_view own, const Awaited& awaited, int only = -1);
 
-  // Nothing where all ranks are well. Errors: those of AllGather.
+  // Returns no failure if all ranks are well. Errors: those of AllGather.
   Expected<std::optional<RankFailure>> agree(const Status& own, const Awaited& awaited);
 
   int rank() const { return rank_; }

@@ -34,7 +34,7 @@ Expected<int> readNumber(const char* name, const char* text, int least, int most
 
 bool isSet(const char* value) { return value && *value; }
 
-// The address without port and scope; empty where it is neither IPv4 nor IPv6.
+// The address without port and scope; empty if it is neither IPv4 nor IPv6.
 std::string bytesOf(const sockaddr* address) {
   if (!address) return {};
   if (address->sa_family == AF_INET) {
@@ -60,7 +60,7 @@ bool isLocalAddress(const std::string& bytes) {
 
 std::string_view firstLabel(std::string_view name) { return name.substr(0, name.find('.')); }
 
-// torchrun says how many of its ranks are on this machine.
+// torchrun sets the number of its ranks on this machine.
 Status checkOneMachine(const Variables& variables) {
   const char* local = variables("LOCAL_WORLD_SIZE");
   const char* all = variables("WORLD_SIZE");
@@ -72,7 +72,7 @@ Status checkOneMachine(const Variables& variables) {
   return {};
 }
 
-// A name of at most kLongestName bytes, another for another name.
+// A name of at most kLongestName bytes; different names give different ones.
 std::string shortened(const std::string& name) {
   constexpr size_t kLongestName = 64, kDigits = 16;
   if (name.size() <= kLongestName) return name;
@@ -114,7 +114,7 @@ Expected<std::string> findJobName(const Variables& variables) {
                     "machine, use --transport mpi",
                     address)};
   std::string name = fmt::format("{}:{}", address, port);
-  // a second attempt of torchrun must not meet what is left of the first
+  // a second attempt of torchrun must not meet the remains of the first
   for (const char* more : {"TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"})
     if (const char* value = variables(more); isSet(value)) name += fmt::format(":{}", value);
   return shortened(name);

@@ -5,9 +5,9 @@
 namespace sluice::tools {
 namespace {
 
-constexpr size_t kLongestLine = size_t{1} << 16;  // what is longer is shown in parts
+constexpr size_t kLongestLine = size_t{1} << 16;  // longer lines are shown in parts
 constexpr std::string_view kError = "sluice: error: ";
-constexpr std::string_view kRankError = "sluice: error: rank ";  // names its rank itself
+constexpr std::string_view kRankError = "sluice: error: rank ";  // already names its rank
 
 }  // namespace
 

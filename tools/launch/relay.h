@@ -1,7 +1,8 @@
-// Relay: what the ranks of a job write to their standard error, line by line, as one text for a person.
+// Relay: merges what the ranks of a job write to their standard error, line by line, into one text for a
+// person.
 //
-// A value type: bytes in, text out. Lines begin with the rank that wrote them, but for errors that begin with
-// a rank themselves. An error that several ranks have in common is shown once.
+// A value type: bytes in, text out. Each line gets the rank that wrote it, except errors that already begin
+// with a rank. An error that several ranks report is shown once.
 #pragma once
 
 #include <set>
@@ -15,10 +16,10 @@ class Relay {
  public:
   explicit Relay(int ranks) : open_(static_cast<size_t>(ranks)) {}
 
-  // The lines that are complete now.
+  // Returns the lines that are now complete.
   std::string add(int rank, std::string_view bytes);
 
-  // What is left of a rank that ended, as a line.
+  // Returns the rest of a rank that ended, as a line.
   std::string finish(int rank);
 
   // Whether anything was shown.
@@ -27,7 +28,7 @@ class Relay {
  private:
   std::string show(int rank, std::string_view line);
 
-  std::vector<std::string> open_;  // by rank: the begin of a line
+  std::vector<std::string> open_;  // by rank: the beginning of an incomplete line
   std::set<std::string, std::less<>> errors_;
   bool shown_ = false;
 };

@@ -38,7 +38,7 @@ Error startTool(const std::string& tool, std::vector<std::string> arguments) {
   argv[0] = name.data();
   ::execvp(tool.c_str(), argv.data());
   return Error{
-      fmt::format("cannot start {}, expected beside sluice or on the PATH: {}", tool, std::strerror(errno))};
+      fmt::format("cannot start {}, expected next to sluice or on the PATH: {}", tool, std::strerror(errno))};
 }
 
 }  // namespace sluice::tools

@@ -1,4 +1,4 @@
-// Starts another tool of Sluice in the place of this process.
+// Replaces this process by another tool of Sluice.
 //
 // Free functions; called while the process has one thread.
 #pragma once
@@ -10,14 +10,14 @@
 
 namespace sluice::tools {
 
-// The program that this process runs; empty where the system does not say.
+// The path of the program that this process runs; empty if the system does not report it.
 std::string ownPath();
 
-// Its command line, argv[0] first.
+// The command line of this process, argv[0] first.
 Expected<std::vector<std::string>> ownCommandLine();
 
-// Replaces this process by `tool`, found beside its program or on the PATH. Returns only where there is none
-// that can be started, which is the error. arguments[0] is replaced.
+// Replaces this process by `tool`, found next to its program or on the PATH; arguments[0] is replaced.
+// Returns only if that fails, with the error.
 Error startTool(const std::string& tool, std::vector<std::string> arguments);
 
 }  // namespace sluice::tools

@@ -16,7 +16,7 @@
 namespace sluice::tools {
 namespace {
 
-// Streams of one seed: tensors of a rank do not depend on each other or on other ranks.
+// Random streams of one seed: tensors of a rank do not depend on each other or on other ranks.
 enum class Stream : uint64_t { kTokens, kPopularity, kX, kDy, kIds, kWeights, kGateUp, kDown };
 
 constexpr std::pair<std::string_view, Stream> kStreamOfName[] = {
@@ -32,8 +32,8 @@ Random streamOf(const InputsSpec& spec, Stream stream, int rank) {
   return {spec.seed, static_cast<uint64_t>(stream) << 32 | static_cast<uint32_t>(rank)};
 }
 
-// That of the tensor `name`: names without a stream of their own have one by their hash (FNV-1a), apart from
-// the others by its highest bit.
+// The stream of the tensor `name`. Names without a fixed stream use their hash (FNV-1a); its highest bit
+// keeps these apart from the fixed ones.
 Random streamOf(const InputsSpec& spec, std::string_view name, int rank) {
   for (const auto& [known, stream] : kStreamOfName)
     if (name == known) return streamOf(spec, stream, rank);
@@ -78,7 +78,7 @@ std::vector<double> expertLogWeights(const TaskProgram& program, const InputsSpe
   return weights;
 }
 
-// K distinct experts of given weights, drawn one after the other without replacement: the K largest of
+// Draws K distinct experts with the given weights, one after another without replacement: the K largest of
 // weight + Gumbel noise.
 void drawExperts(const std::vector<double>& logWeights, Random& random, std::span<int32_t> ids,
                  std::vector<std::pair<double, int32_t>>& scratch) {
@@ -118,7 +118,7 @@ void fillWeights(const TaskProgram& program, Tensor& tensor, Random random) {
   }
 }
 
-// The first product whose weight is `id`, as a forward entry comes before the backward; null: there is none.
+// The first product whose weight is `id`; a forward entry comes before the backward. Null if there is none.
 const Family* productWith(const TaskProgram& program, BufferId id) {
   for (const Family& family : program.families)
     if (infoOf(family.op).weightParts > 0 && family.reads[1] == id) return &family;
@@ -166,7 +166,7 @@ Expected<RoutingSpec> parseRouting(std::string_view text) {
 
 Expected<TokensSpec> parseTokens(std::string_view text) {
   const auto bad = Error{fmt::format(
-      "found tokens '{}', expected N, ragged:N or one number a rank as in 0,17,5", oneLine(text))};
+      "found tokens '{}', expected N, ragged:N or one number per rank as in 0,17,5", oneLine(text))};
   TokensSpec spec;
   std::string_view rest = text;
   if (rest.starts_with("ragged:")) {

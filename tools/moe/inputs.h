@@ -1,6 +1,6 @@
 // Random inputs of a program: seeded, ragged, with a choice of routings.
 //
-// Free functions on values; any thread. The same spec gives the same bits; ranks are made independently.
+// Free functions on values; any thread. The same spec gives the same bits; each rank is made independently.
 #pragma once
 
 #include <cstdint>
@@ -32,8 +32,8 @@ Expected<RoutingSpec> parseRouting(std::string_view text);
 
 struct TokensSpec {
   bool ragged = false;          // each rank has a random number from most/4 to most
-  int64_t most = 0;             // not ragged: every rank has this many
-  std::vector<int64_t> counts;  // where not empty: one per rank, instead
+  int64_t most = 0;             // if not ragged, every rank has this many
+  std::vector<int64_t> counts;  // if not empty, replaces the others: one per rank
 };
 
 // "128", "ragged:128", or a list with one number per rank: "0,17,128,1".
@@ -45,14 +45,14 @@ struct InputsSpec {
   uint64_t seed = 1;
 };
 
-// T of every rank. Errors: more than the program's maxTokens, a list that has not one number a rank.
+// T of every rank. Errors: more than the program's maxTokens; a list that does not have one number per rank.
 Expected<std::vector<int64_t>> tokensOfRanks(const TaskProgram& program, const InputsSpec& spec);
 
-// All inputs of one rank, and a start for each gradient that is added to. Weights of products have variance
+// All inputs of one rank, and a start for each gradient that a run adds to. Weights of products have variance
 // 1 / fan-in and other tensors variance 1, so that all intermediate tensors are of order 1; expert weights of
-// one token are positive and sum to 1. A tensor's bits follow from its name, type, shape and rank, and the
-// seed; the weights of a product of tokens are the same at every rank. Errors: an input of extent rows, which
-// a run has to make, or one that no op can read.
+// one token are positive and sum to 1. A tensor's bits depend only on its name, type, shape and rank, and the
+// seed; the weights of a product of tokens are the same at every rank. Errors: an input with extent rows,
+// which only a run can make; an input that no op can read.
 Expected<TensorMap> makeProgramInputs(const TaskProgram& program, const InputsSpec& spec, int rank,
                                       int64_t tokens);
 

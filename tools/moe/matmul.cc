@@ -11,21 +11,21 @@
 namespace sluice::tools {
 namespace {
 
-// A block of C is kBlockM x kBlockN, its sum is cut every kBlockK: packed A (192 KB) and B (512 KB) stay in
-// the second-level cache. A micro tile is 6 x 8: 12 AVX2 accumulators, or 6 of AVX-512.
+// A block of C is kBlockM x kBlockN, and its sum is cut every kBlockK elements: packed A (192 KB) and B (512
+// KB) stay in the second-level cache. A micro tile is 6 x 8: 12 AVX2 accumulators, or 6 of AVX-512.
 constexpr int64_t kTileM = 6, kTileN = 8;
 constexpr int64_t kBlockM = 96, kBlockN = 256, kBlockK = 256;
 static_assert(kBlockM % kTileM == 0 && kBlockN % kTileN == 0);
 
 using Vector [[gnu::vector_size(kTileN * 8), gnu::may_alias]] = double;
 
-// Products take what is subnormal in bf16 and fp32 as zero, in operands and results.
+// Products treat numbers that are subnormal in bf16 and fp32 as zero, as operands and as results.
 double flushed(double x) { return std::abs(x) < 0x1p-126 ? 0 : x; }
 
 double at(const double* p) { return flushed(*p); }
 double at(const BFloat16* p) { return flushed(toFloat(*p)); }
 
-// Packs `lines` x `depth` elements as panels of kTile: out[panel][k][i]. Lines past the edge are zero.
+// Packs `lines` x `depth` elements as panels of kTile: out[panel][k][i]. Lines beyond the edge are zero.
 template <int64_t kTile, class T>
 void packPanels(const T* p, int64_t lineStride, int64_t kStride, int64_t lines, int64_t depth, double* out) {
   for (int64_t first = 0; first < lines; first += kTile, out += kTile * depth) {
@@ -50,7 +50,7 @@ void pack(const MatrixView& view, int64_t offset, int64_t lineStride, int64_t kS
     packPanels<kTile>(view.bf16 + offset, lineStride, kStride, lines, depth, out);
 }
 
-// out[6][8] = sum over k of a[k][6] * b[k][8]. Inlined into one function an instruction set.
+// out[6][8] = sum over k of a[k][6] * b[k][8]. Inlined into one function per instruction set.
 [[gnu::always_inline]] inline void microBody(const double* a, const double* b, int64_t depth, double* out) {
   Vector acc[kTileM] = {};
   for (int64_t k = 0; k < depth; ++k, a += kTileM, b += kTileN) {
@@ -96,7 +96,7 @@ struct alignas(64) Scratch {
   double tile[kTileM * kTileN];
 };
 
-// The block of C that begins at (m0, n0).
+// Computes the block of C that begins at (m0, n0).
 void block(const MatmulArgs& args, int64_t m0, int64_t n0, Micro micro, Scratch& s) {
   const int64_t m = std::min(kBlockM, args.m - m0), n = std::min(kBlockN, args.n - n0);
   const MatrixView &a = args.a, &b = args.b;
@@ -128,7 +128,7 @@ void parallelFor(int threads, int64_t count, int64_t grain,
   std::vector<std::thread> helpers;
   for (int64_t i = 1; i < std::min<int64_t>(threads, blocks); ++i) {
     auto helper = startThread(work);
-    if (!helper) break;  // fewer do the same, later
+    if (!helper) break;  // fewer threads do the same work, later
     helpers.push_back(std::move(*helper));
   }
   work();
@@ -143,7 +143,7 @@ void matmul(const MatmulArgs& args, int threads) {
   }
   const Micro micro = selectMicro();
   const int64_t rows = (args.m + kBlockM - 1) / kBlockM, cols = (args.n + kBlockN - 1) / kBlockN;
-  // A few blocks at a time: each batch makes its scratch once.
+  // a few blocks at a time, because each batch makes its scratch once
   const int64_t grain = std::max<int64_t>(1, rows * cols / (4 * std::max(threads, 1)));
   parallelFor(threads, rows * cols, grain, [&](int64_t begin, int64_t end) {
     const auto scratch = std::make_unique_for_overwrite<Scratch>();

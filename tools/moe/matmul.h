@@ -1,7 +1,7 @@
-// Double-precision matrix products for the reference: blocked, vectorised, a few threads.
+// Double-precision matrix products for the reference: blocked, vectorised, multi-threaded.
 //
-// Nothing here shares code with the kernels it is used to check. Results do not depend on the number of
-// threads or on the instruction set's width of a vector, but for fused multiply-adds. Any size may be 0.
+// Nothing here shares code with the kernels that it checks. Results do not depend on the number of threads,
+// nor on the vector width of the instruction set except through fused multiply-adds. Any size may be 0.
 #pragma once
 
 #include <cstdint>
@@ -11,11 +11,11 @@
 
 namespace sluice::tools {
 
-// A matrix in the caller's memory, as doubles or as bf16. Element (i, j) is at i * rowStride + j * colStride,
-// so that a transposed matrix is one with the strides exchanged. Does not own.
+// A matrix in the caller's memory, as doubles or as bf16; does not own it. Element (i, j) is at i * rowStride
+// + j * colStride, so exchanging the strides transposes the matrix.
 struct MatrixView {
   const double* f64 = nullptr;
-  const BFloat16* bf16 = nullptr;  // where f64 is null
+  const BFloat16* bf16 = nullptr;  // used if f64 is null
   int64_t rowStride = 0;
   int64_t colStride = 1;
 
@@ -23,7 +23,7 @@ struct MatrixView {
 };
 
 // c[m, n] = a[m, k] * b[k, n], or c += a * b; c is row-major with ldc elements per row. As in the kernels,
-// what is below 2^-126 counts as zero, in operands and results.
+// numbers below 2^-126 count as zero, as operands and as results.
 struct MatmulArgs {
   MatrixView a;
   MatrixView b;
@@ -36,7 +36,8 @@ struct MatmulArgs {
 };
 void matmul(const MatmulArgs& args, int threads);
 
-// Runs body(begin, end) over 0 .. count in blocks of `grain`, on `threads` threads; returns when all is done.
+// Runs body(begin, end) over 0 .. count in blocks of `grain`, on `threads` threads; returns when all have
+// ended.
 void parallelFor(int threads, int64_t count, int64_t grain,
                  const std::function<void(int64_t, int64_t)>& body);
 

@@ -29,7 +29,7 @@ class Random {
   // 0 .. n-1.
   int64_t below(int64_t n) { return static_cast<int64_t>(uniform() * static_cast<double>(n)); }
 
-  // Mean 0, variance 1, nearly normal: a sum of four uniform 16-bit numbers, for it has to be cheap.
+  // Mean 0, variance 1, nearly normal: a sum of four uniform 16-bit numbers, because it must be cheap.
   float normal() {
     const uint64_t bits = next();
     const auto sum =

@@ -8,7 +8,7 @@
 namespace sluice::tools {
 namespace {
 
-// What this process has used so far.
+// The resources that this process has used so far.
 struct Usage {
   double cpu = 0;
   int64_t switches = 0;
@@ -23,7 +23,7 @@ Usage usageNow() {
           int64_t{usage.ru_nvcsw} + int64_t{usage.ru_nivcsw}};
 }
 
-// The upper one of two in the middle.
+// The median; of two in the middle, the upper one.
 double median(std::vector<double> values) {
   if (values.empty()) return 0;
   std::sort(values.begin(), values.end());
@@ -32,10 +32,10 @@ double median(std::vector<double> values) {
 
 }  // namespace
 
-// Of one rank; the layout of a block.
+// The figures of one rank; also the layout of a block.
 struct OverlapProbe::Sample {
   double wall = 0;
-  Usage usage;  // of the process, said by one of its ranks
+  Usage usage;  // of the process, reported by one of its ranks
   int64_t rows = 0;
   Traffic traffic;
   CommStats stats;
@@ -80,7 +80,7 @@ Status OverlapProbe::meet(const Sample& sample) {
                          timeoutSeconds_);
 }
 
-// All ranks start together and have ended when any of them goes on.
+// All ranks start together, and none continues before all have ended.
 Status OverlapProbe::measure(Context& context, const std::string& entry, WorkKind work, Sample& sample) {
   context.setWork(work);
   const Usage before = usageNow();
@@ -124,7 +124,7 @@ void OverlapProbe::collect(WorkKind work, EntrySample& all) const {
 Expected<std::vector<EntrySample>> OverlapProbe::repeat(Context& context,
                                                         const std::vector<std::string>& entries) {
   std::vector<EntrySample> result(entries.size());
-  // an entry finds what the one before it saved with the same work
+  // an entry finds the tensors that the entry before it saved with the same work
   for (WorkKind work : {WorkKind::kAll, WorkKind::kCommunication, WorkKind::kCompute}) {
     for (size_t i = 0; i < entries.size(); ++i) {
       Sample own;

@@ -1,8 +1,8 @@
-// How far the communication of a step overlaps with its computation: each entry runs with all of its work,
+// How much of a step's communication overlaps with its computation: each entry runs with all of its work,
 // with communication alone and with computation alone, in turn, and the three times are compared.
 //
-// EntrySample and EntryOverlap are value types. OverlapProbe is used by one thread of each rank; the
-// transport outlives it.
+// EntrySample and EntryOverlap are value types. One thread of each rank uses an OverlapProbe; the transport
+// must outlive it.
 #pragma once
 
 #include <array>
@@ -16,15 +16,15 @@
 namespace sluice::tools {
 
 // One entry at all ranks in one repetition. By WorkKind: seconds of the slowest rank, from a common start;
-// seconds of processor time of all ranks together; switches of their threads, wanted or not. What is said of
-// messages is of the step with all its work. Lies in a block of bytes as it is.
+// seconds of processor time of all ranks together; context switches of their threads, voluntary or not. The
+// figures of messages are those of the step with all its work. Copied as bytes.
 struct EntrySample {
   std::array<double, 3> wall{};
   std::array<double, 3> cpu{};
   std::array<int64_t, 3> switches{};
   int64_t rows = 0;
   Traffic traffic;  // to other ranks
-  CommStats stats;  // what the transport counted, with the exchange of routing counts
+  CommStats stats;  // counted by the transport, including the exchange of routing counts
 };
 
 struct EntryOverlap {
@@ -32,15 +32,15 @@ struct EntryOverlap {
   std::vector<EntrySample> samples;  // by repetition
 };
 
-// Medians, in seconds or a step; 0 where nothing was measured.
+// Medians, in seconds or per step; 0 if nothing was measured.
 struct OverlapFigures {
   double all = 0, communication = 0, compute = 0;
-  double efficiency = 0;  // max(communication, compute) / all: 1 where the shorter one is hidden
+  double efficiency = 0;  // max(communication, compute) / all: 1 if the shorter one is hidden
   double cpu = 0;         // of all ranks
   double switches = 0;
   double puts = 0, signals = 0, flushes = 0, messages = 0;
 };
-// `cpuUnits` > 0: times are processor time divided by so many units, instead of wall time.
+// `cpuUnits` > 0: times are processor time divided by this number of units, instead of wall time.
 OverlapFigures figuresOf(const EntryOverlap& overlap, int cpuUnits = 0);
 
 class OverlapProbe {
@@ -48,8 +48,8 @@ class OverlapProbe {
   // Collective.
   static Expected<OverlapProbe> create(Transport& transport, double timeoutSeconds);
 
-  // One repetition of the entries, in order, with each kind of work; collective. Returns the same at all
-  // ranks, by entry. What the entries leave in outputs is not the layer's. Errors: as Context::run().
+  // Runs one repetition of the entries, in order, with each kind of work; collective. Returns the same at all
+  // ranks, by entry. The outputs are not those of the layer afterwards. Errors: like Context::run().
   Expected<std::vector<EntrySample>> repeat(Context& context, const std::vector<std::string>& entries);
 
  private:

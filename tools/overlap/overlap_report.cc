@@ -63,7 +63,7 @@ Json overlapJson(const EntryOverlap& overlap, int cpuUnits) {
 }
 
 Expected<EntryOverlap> overlapFromJson(const Json& json) {
-  // the only place where the library's exceptions are of use: any of them means the same
+  // the only code that uses the library's exceptions, because all of them mean the same
   try {
     EntryOverlap overlap{json.at("entry").get<std::string>(), {}};
     const size_t repetitions = json.at("wall_seconds").at("all").size();

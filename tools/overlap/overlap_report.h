@@ -1,4 +1,4 @@
-// What an OverlapProbe measured, as columns of a table and as JSON. Free functions of values.
+// Prints the measurements of an OverlapProbe, as columns of a table and as JSON. Free functions of values.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -14,10 +14,10 @@ namespace sluice::tools {
 std::string overlapHeads();
 std::string overlapLine(const EntryOverlap& overlap, int cpuUnits = 0);
 
-// Figures, and every sample.
+// The figures and every sample.
 nlohmann::ordered_json overlapJson(const EntryOverlap& overlap, int cpuUnits = 0);
 
-// What overlapJson() wrote, samples and counts. Errors: another JSON.
+// Reads the samples and counts that overlapJson() wrote. Error: another JSON.
 Expected<EntryOverlap> overlapFromJson(const nlohmann::ordered_json& json);
 
 }  // namespace sluice::tools

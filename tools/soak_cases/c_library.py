@@ -1,4 +1,4 @@
-"""The C interface (runtime/api/sluice.h) by ctypes, as far as the soak calls it."""
+"""The C interface (runtime/api/sluice.h) through ctypes, as far as the soak uses it."""
 import ctypes
 import json
 import struct
@@ -77,7 +77,7 @@ class Library:
             raise Failure(status, self._last_error().decode(errors="replace"))
 
     def make(self, name, *arguments):
-        """A handle that the function writes to its last parameter."""
+        """Returns the handle that the function writes to its last parameter."""
         handle = Handle()
         self.call(name, *arguments, ctypes.byref(handle))
         return handle
@@ -87,7 +87,7 @@ class Library:
 
 
 class TensorFile:
-    """Tensors of a safetensors file, each in memory of its own."""
+    """The tensors of a safetensors file, each in its own memory."""
 
     def __init__(self, path):
         with open(path, "rb") as file:
@@ -102,7 +102,7 @@ class TensorFile:
 
 
 class Bound:
-    """A tensor of the caller: memory that stays where it is."""
+    """A tensor of the caller: memory that does not move."""
 
     def __init__(self, kind, shape, content):
         self.start = content
@@ -111,7 +111,7 @@ class Bound:
         self.view = Tensor(ctypes.sizeof(Tensor), kind, len(shape), self.dims, ctypes.addressof(self.memory), 0, 0)
 
     def of_type(self, kind):
-        """The same, said to be of another type."""
+        """The same tensor, declared with another type."""
         return Tensor(self.view.size, kind, self.view.dim_count, self.dims, self.view.data, 0, 0)
 
     def reset(self):

@@ -1,4 +1,4 @@
-"""The loop of tools/soak: cases until the time is over, a line for each anomaly, a table, a closing line."""
+"""The loop of tools/soak: cases until the time is over, a line for each anomaly, a table, a last line."""
 import argparse
 import collections
 import os
@@ -15,11 +15,11 @@ from soak_cases.scene import Scene, new_folder
 from soak_cases.verdicts import judge
 
 CASES_OF_LAYER = 10
-LONG_LIFE = 0.2  # of the time
+LONG_LIFE = 0.2  # share of the time
 
 
 class Tools:
-    """Copies: a rebuild while the soak runs does not change it, and other users can read them."""
+    """Copies of the tools, which a rebuild during the soak does not change, and which other users can read."""
 
     def __init__(self, root, folder, given):
         self.folder = folder
@@ -45,7 +45,7 @@ class Tools:
 
 
 class Tally:
-    """Outcomes by trouble."""
+    """Counts outcomes by trouble."""
 
     def __init__(self):
         self.rows = collections.OrderedDict()
@@ -89,7 +89,7 @@ class Soak:
         print(f"FAILED {trouble}: {text}\n    {what}\n    again: {self.repeat(case)}", flush=True)
 
     def layer_of(self, case):
-        """The layer of this case; None where it could not be made, which is a failure of its own."""
+        """The layer of this case; None if it could not be made, which counts as a failure."""
         number = case // CASES_OF_LAYER
         if number == self.layer_number:
             return self.layer
@@ -141,13 +141,13 @@ class Soak:
 
 def parse(arguments, doc):
     parser = argparse.ArgumentParser(prog="tools/soak", description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--minutes", type=float, default=1.0, help="how long (default: 1)")
-    parser.add_argument("--seed", type=int, default=1, help="of all choices (default: 1)")
-    parser.add_argument("--ranks", type=int, default=4, help="most ranks of a layer (default: 4)")
-    parser.add_argument("--case", type=int, help="this case only")
-    parser.add_argument("--trouble", help="these troubles only")
+    parser.add_argument("--minutes", type=float, default=1.0, help="duration (default: 1)")
+    parser.add_argument("--seed", type=int, default=1, help="seed of all choices (default: 1)")
+    parser.add_argument("--ranks", type=int, default=4, help="maximum ranks of a layer (default: 4)")
+    parser.add_argument("--case", type=int, help="run only this case")
+    parser.add_argument("--trouble", help="run only these troubles")
     parser.add_argument("--tools", help="folder of sluice, sluicec and libsluice.so (default: bazel-bin)")
-    parser.add_argument("--verbose", action="store_true", help="a line for each case")
+    parser.add_argument("--verbose", action="store_true", help="print a line for each case")
     return parser.parse_args(arguments)
 
 

@@ -1,4 +1,4 @@
-"""Commands under limits and a deadline, and what they leave: processes, files of shared memory."""
+"""Runs commands with limits and a deadline, and finds what they leave: processes, files of shared memory."""
 import os
 import resource
 import secrets
@@ -10,12 +10,12 @@ import time
 import processes
 
 MARK = "SLUICE_SOAK_JOB"
-NOBODY = 41234  # a user that has no other process, whose limit of threads is then that of one job
-FORCED = 5.0  # seconds until what was killed must be gone
+NOBODY = 41234  # a user without other processes, so that its limit of threads is that of one job
+FORCED = 5.0  # seconds in which a killed process must end
 
 
 class Job:
-    """A started command. All its processes carry its mark in their environment, wherever they move to."""
+    """A started command. The environment of all its processes has its mark, whatever they start."""
 
     def __init__(self, command, folder, variables=None, limits=(), user=None):
         self.mark = secrets.token_hex(8)
@@ -24,7 +24,7 @@ class Job:
 
         def prepare():
             processes.prepare_child()
-            signal.signal(signal.SIGXFSZ, signal.SIG_DFL)  # Python has it ignored, and its children would, too
+            signal.signal(signal.SIGXFSZ, signal.SIG_DFL)  # Python ignores it, and its children would inherit that
             if user is not None:
                 os.setgroups([])
                 os.setgid(user)
@@ -38,7 +38,7 @@ class Job:
         self.pid = self.process.pid
         self.status = None
         self.overdue = False
-        self.stuck = []  # names of the processes that had not ended in time
+        self.stuck = []  # names of the processes that did not end in time
 
     def ranks(self):
         """Process numbers of the ranks that a launcher has started, by rank."""
@@ -48,7 +48,7 @@ class Job:
         return self.process.poll() is None
 
     def await_ranks(self, count, seconds=20.0):
-        """The ranks of a launcher; fewer where it ended or did not start them in time."""
+        """The ranks of a launcher; fewer if it ended, or did not start them in time."""
         deadline = time.monotonic() + seconds
         while True:
             ranks = self.ranks()
@@ -57,7 +57,7 @@ class Job:
             time.sleep(0.002)
 
     def wait(self, seconds):
-        """Ends it where it takes longer."""
+        """Kills the job if it takes longer."""
         try:
             self.status = self.process.wait(max(0.0, seconds - (time.monotonic() - self.began)))
         except subprocess.TimeoutExpired:
@@ -68,12 +68,12 @@ class Job:
         self.seconds = time.monotonic() - self.began
 
     def text(self, which=1):
-        """Of its standard output (0) or error (1)."""
+        """Its standard output (0) or error (1)."""
         self.files[which].seek(0)
         return self.files[which].read()
 
     def left(self):
-        """Processes of the job that live although it has ended; they are ended then."""
+        """Processes of the job that are still running although it has ended; kills them."""
         deadline = time.monotonic() + 2.0
         while True:
             marked = marked_processes(self.mark)
@@ -88,7 +88,7 @@ class Job:
 
 
 def can_be_nobody(folder):
-    """Whether this process may start others as that user, who can reach the folder."""
+    """Whether this process may start others as that user, and the user can reach the folder."""
     if os.geteuid() != 0:
         return False
     child = os.fork()
@@ -104,7 +104,7 @@ def can_be_nobody(folder):
 
 
 def send(pid, number):
-    """A signal to what may have ended meanwhile."""
+    """Sends a signal to a process that may have ended meanwhile."""
     try:
         os.kill(pid, number)
     except ProcessLookupError:
@@ -120,7 +120,7 @@ def name_of(pid):
 
 
 def marked_processes(mark):
-    """Process numbers, without those that have ended and wait for their parent."""
+    """Process numbers, without those of processes that have ended but were not waited for."""
     found = []
     wanted = f"{MARK}={mark}".encode()
     for name in os.listdir("/proc"):
@@ -147,5 +147,5 @@ def end_marked(mark):
 
 
 def shared_memory():
-    """Names of ours in /dev/shm."""
+    """Names of Sluice's files in /dev/shm."""
     return {name for name in os.listdir("/dev/shm") if "sluice" in name} if os.path.isdir("/dev/shm") else set()

@@ -1,18 +1,18 @@
-"""Random layers: a program, inputs of its ranks, and the outputs that every good run of it gives."""
+"""Random layers: a program, the inputs of its ranks, and the outputs of every correct run."""
 import hashlib
 import os
 import subprocess
 import time
 
-# graph, whether it has a backward of its own
+# graph, whether it has its own backward
 GRAPHS = [("train", True), ("forward", False), ("forward", False), ("lora", False), ("shared_expert", False),
           ("two_gmms", False)]
 ROUTINGS = ["uniform", "zipf:1.2", "zipf:2.5", "onehot", "half-empty", "masked"]
-PATIENT = "60"  # --timeout of runs that nothing disturbs, on a machine that may be busy
+PATIENT = "60"  # --timeout of undisturbed runs, for a machine that may be busy
 
 
 class Refused(Exception):
-    """A step to a layer failed; its words say which and why."""
+    """A step to make a layer failed; the message states which and why."""
 
 
 def run_tool(command, **more):
@@ -29,7 +29,7 @@ def digest(path):
 
 
 class Layer:
-    """What a layer is stands in `description`; files lie in `folder`."""
+    """`description` identifies the layer; its files are in `folder`."""
 
     def __init__(self, tools, root, folder, rng, most_ranks):
         self.folder = folder
@@ -90,7 +90,7 @@ class Layer:
         return ",".join(map(str, each))
 
     def _make_reference(self, tools):
-        """The serial executor's outputs, which `sluice check` holds against double precision."""
+        """Makes the serial executor's outputs, which `sluice check` compares with double precision."""
         out = os.path.join(self.folder, "reference-{rank}")
         run_tool([tools.sluice, "run", self.program, "--in", self.inputs, "--out", out, "--executor", "serial",
                   "--timeout", PATIENT])

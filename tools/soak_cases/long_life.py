@@ -1,10 +1,10 @@
 #!/usr/bin/python3
-"""One long life: programs, transports, contexts, steps and refused steps are made, used and dropped again and again.
+"""One long life: makes, uses and frees programs, transports, contexts, steps and refused steps again and again.
 
 usage: long_life.py LIBRARY LAYERS.json SECONDS SEED
 
-LAYERS.json: [{"program", "inputs", "outputs", "ranks", "entries"}, ...]. Prints a line for each anomaly, and closes
-with one line of figures. Exit status 0 only without anomalies.
+LAYERS.json: [{"program", "inputs", "outputs", "ranks", "entries"}, ...]. Prints a line for each anomaly, and one line
+of figures at the end. Exit status 0 only without anomalies.
 """
 import collections
 import ctypes
@@ -22,17 +22,17 @@ from soak_cases import c_library  # noqa: E402: found by the path above
 from soak_cases.c_library import ABORTED, ARGUMENT, CANCELLED, FAILED, OK, Bound, Handle, Library, TensorFile  # noqa: E402
 
 GROWTH = 8 << 20  # bytes of resident memory: more than the noise of an allocator, less than one leaked layer
-SETTLED = 0.4  # of the time: what is kept for good is there by then
-PAST_SETS = 1024  # one past the last saved set
+SETTLED = 0.4  # share of the time after which all lasting memory has been allocated
+PAST_SETS = 1024  # one more than the last saved set
 TIMEOUT = 20.0  # seconds of a wait: nothing here takes that long
 
 
 class Layer:
-    """A program's file, and memory of each rank for its inputs and outputs."""
+    """A program's file, and memory for the inputs and outputs of each rank."""
 
     def __init__(self, about):
         self.program, self.ranks, self.entries = about["program"], about["ranks"], about["entries"]
-        self.owned = about["owned"]  # outputs in memory of the context: of the last entry that ran
+        self.owned = about["owned"]  # outputs in the context's memory: those of the last entry that ran
         with open(self.program, "rb") as file:
             self.bytes = file.read()
         self.inputs, self.outputs, self.expected = [], [], []
@@ -47,7 +47,7 @@ class Layer:
             self.inputs.append({name: Bound(*tensor) for name, tensor in inputs.items() if name not in outputs})
 
     def bad_ids(self, rank, value):
-        """The ids of a rank with one that is not there; None where it has none."""
+        """The ids of a rank, one of them replaced by an expert that does not exist; None if the rank has none."""
         ids = self.inputs[rank]["expert_ids"]
         if not ids.start:
             return None
@@ -55,7 +55,7 @@ class Layer:
 
 
 class Rank(threading.Thread):
-    """One rank of a round: a thread that does the round's acts; `problem` is what went wrong."""
+    """One rank of a round: a thread that performs the round's acts; `problem` is what went wrong."""
 
     def __init__(self, life, layer, rank, transport, plan):
         super().__init__()
@@ -68,7 +68,7 @@ class Rank(threading.Thread):
             if self.transport is None:
                 self.transport = self._join()
             self._use()
-        except Exception as failure:  # whatever it is, the round must report it
+        except Exception as failure:  # the round must report any exception
             self.problem = f"rank {self.rank}: {failure!r}"
             self.plan.together.abort()
         rng = random.Random(f"{self.plan.seed} {self.rank}")
@@ -127,12 +127,12 @@ class Rank(threading.Thread):
                 self.problem = f"rank {self.rank}: output {name} of the context has other bits"
 
     def _refused(self, context):
-        """What one rank refuses fails the step at all ranks, and no later one."""
+        """A step that one rank refuses fails at all ranks; no later step fails."""
         library, layer, plan = self.life.library, self.layer, self.plan
         entry, ids, x = layer.entries[0].encode(), layer.inputs[self.rank]["expert_ids"], layer.inputs[self.rank].get("x")
         bad = layer.bad_ids(plan.victim, 1 << 20)
         how = plan.refusals.pop(0) if self.rank == plan.victim else ""
-        self._together()  # the victim has taken its way
+        self._together()  # the victim has chosen its way to refuse
         if how == "ids" and bad is None or how == "type" and x is None:
             how = "set"
         if how == "ids":
@@ -152,7 +152,7 @@ class Rank(threading.Thread):
             self.problem = f"rank {self.rank}: a refused step ({how or 'by another rank'}) has status {status}"
 
     def _submitted(self, context):
-        """Steps in a queue, waited for in another order."""
+        """Submits steps, and waits for them in another order."""
         for bound in self.layer.outputs[self.rank].values():
             bound.reset()
         library = self.life.library
@@ -163,17 +163,17 @@ class Rank(threading.Thread):
         self._compare(context)
 
     def _together(self):
-        """What ends the transport must not end a step before it at a rank that is behind."""
+        """Waits for all ranks: ending the transport must not end an earlier step at a slower rank."""
         self.plan.together.wait(TIMEOUT)
 
     def _cancelled(self, context):
-        """A step that is cancelled in the queue or while it runs: then the ranks cannot go on."""
+        """Cancels a step in the queue or while it runs: in the second case the ranks cannot continue."""
         library = self.life.library
         self._together()
         step = Handle()
         status = library.status("context_submit", context, self.layer.entries[0].encode(), self.plan.saved, ctypes.byref(step))
         if status == ABORTED and self.rank != self.plan.victim:
-            return  # another rank's step ran already, and was cancelled
+            return  # another rank's step was already running, and was cancelled
         if self.rank == self.plan.victim:
             time.sleep(self.plan.moment)
             library.call("step_cancel", step)
@@ -183,7 +183,7 @@ class Rank(threading.Thread):
             self.problem = f"rank {self.rank}: a cancelled step has status {status}"
 
     def _aborted(self, context):
-        """A rank that cannot go on ends the steps of all."""
+        """A rank that cannot continue ends the steps of all."""
         library = self.life.library
         self._together()
         if self.rank == self.plan.victim:
@@ -215,7 +215,7 @@ class Plan:
         self.together = threading.Barrier(layer.ranks)
         self.refusals = [rng.choice(["ids", "entry", "set", "type", "words"]) for _ in range(100)]
         self.acts = [rng.choice(["good", "good", "submitted", "refused"]) for _ in range(rng.randint(1, 4))] + ["good"]
-        # what may end the transport comes last, and once
+        # an act that may end the transport comes last, and only once
         last = rng.choice([[], [], ["cancelled"], ["aborted"]])
         if last and self.contexts == 1:
             self.acts += last
@@ -248,7 +248,7 @@ class Life:
         self.counts.update(["rounds", *plan.acts])
 
     def damaged(self):
-        """A program that is cut or changed is refused or harmless; null pointers are errors."""
+        """A program that is cut or changed must be refused or harmless; null pointers must be errors."""
         layer = self.rng.choice(self.layers)
         content = bytearray(layer.bytes[:self.rng.randrange(len(layer.bytes))])
         for _ in range(self.rng.randint(0, 3) if content else 0):
@@ -272,7 +272,7 @@ def measure():
     with open("/proc/self/statm") as statm:
         resident = int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     threads = []
-    for _ in range(20):  # one that has been joined may be listed for a moment
+    for _ in range(20):  # a joined thread may still be listed for a moment
         threads.append(len(os.listdir("/proc/self/task")))
         time.sleep(0.002)
     return resident, len(os.listdir("/proc/self/fd")), min(threads)

@@ -1,4 +1,4 @@
-"""The long life of one process as the last case of a soak."""
+"""The long life of one process, as the last case of a soak."""
 import json
 import os
 import random
@@ -13,7 +13,7 @@ LAYERS = 4
 
 
 def describe(tools, layer):
-    """What long_life.py needs of a layer."""
+    """The fields that long_life.py needs of a layer."""
     text = run_tool([tools.sluice, "dump", layer.program, "--show", "header"])
     outputs = re.findall(r"^buffer (\S+) : .* output( in)?", run_tool([tools.sluice, "dump", layer.program, "--show", "buffers"]), re.M)
     return {"owned": [name for name, inside in outputs if inside], "program": layer.program, "inputs": layer.inputs, "outputs": os.path.join(layer.folder, "reference-{rank}"),

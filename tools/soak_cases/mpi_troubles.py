@@ -1,4 +1,4 @@
-"""Troubles of ranks that mpirun starts. Open MPI says much by itself, and what it leaves is in its own folder."""
+"""Faults of ranks that mpirun starts. Open MPI prints many messages of its own, and leaves files in its own folder."""
 import shutil
 import signal
 import tempfile
@@ -10,7 +10,7 @@ from soak_cases.verdicts import Expected
 
 
 def _start(scene, *more, timeout):
-    # sockets lie in it: a short name
+    # a short name, because it contains sockets
     scene.own_folder = tempfile.mkdtemp(prefix="sl_", dir="/tmp")
     variables = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "TMPDIR": scene.own_folder}
     for part in ("btl_vader", "osc_rdma", "osc_sm"):
@@ -33,7 +33,7 @@ def mpi(scene):
 
 
 def _disturbed(scene, number):
-    """A signal to one of the ranks at a random moment, also before MPI knows all of them."""
+    """A signal to one of the ranks at a random moment, possibly before MPI knows all of them."""
     job = _start(scene, *FOREVER, timeout=5)
     moment = scene.rng.uniform(0.05, 2.0)
     scene.note(f"{number.name} of a rank after {moment:.3f} s")
@@ -44,8 +44,8 @@ def _disturbed(scene, number):
     else:
         send(job.pid, signal.SIGTERM)
     _end(scene, job)
-    # mpirun of Open MPI 4.1 itself may crash when its ranks end before they have come to MPI, and the SIGTERM above ends
-    # it as any program before it has a handler
+    # mpirun of Open MPI 4.1 itself may crash when its ranks end before they have initialised MPI, and the SIGTERM above
+    # ends it like any program that has not set a handler yet
     return Expected(*LOST, right=False, statuses=[*range(1, 256), -signal.SIGSEGV, -signal.SIGTERM], torn=True, silent=True, foreign=True)
 
 
@@ -55,7 +55,7 @@ def mpi_killed(scene):
 
 
 def mpi_stopped(scene):
-    """SIGSTOP of such a rank, for good. Nobody waits for the only rank of a job."""
+    """SIGSTOP of such a rank, for good. No rank waits for the only rank of a job."""
     return _disturbed(scene, signal.SIGSTOP if scene.layer.ranks > 1 else signal.SIGKILL)
 
 

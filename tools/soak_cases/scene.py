@@ -1,4 +1,4 @@
-"""One case: a layer, a folder of its own, and what a trouble needs to start runs in it."""
+"""One case: a layer, its own folder, and what a fault needs to start runs in it."""
 import json
 import os
 import shutil
@@ -8,7 +8,7 @@ import tempfile
 from soak_cases.jobs import Job
 from soak_cases.layers import PATIENT, digest
 
-LIMIT = 120.0  # seconds: more than ten times --timeout of any case, for a machine that is busy
+LIMIT = 120.0  # seconds: more than ten times the --timeout of any case, for a busy machine
 
 
 class Scene:
@@ -19,7 +19,7 @@ class Scene:
         os.mkdir(self.out_folder)
         self.inputs = layer.inputs
         self.jobs = []
-        self.notes = []  # what the case did, in words
+        self.notes = []  # a description of what the case did
 
     def note(self, text):
         self.notes.append(text)
@@ -28,7 +28,7 @@ class Scene:
         return [os.path.join(self.out_folder, f"out-{rank}") for rank in range(self.layer.ranks)]
 
     def place_old_outputs(self):
-        """In half of the cases there are outputs of an earlier run, which a failed run must not touch."""
+        """In half of the cases there are outputs of an earlier run, which a failed run must not change."""
         if self.rng.random() < 0.5:
             for path in self.outs():
                 with open(path, "wb") as file:
@@ -58,7 +58,7 @@ class Scene:
         return self.rng.choice(["threads", "shm"])
 
     def copy_inputs(self):
-        """Inputs of this case alone, to be changed."""
+        """Copies the inputs, so that the case can change them."""
         mine = os.path.join(self.folder, "in-{rank}")
         for rank in range(self.layer.ranks):
             shutil.copy(self.layer.inputs.replace("{rank}", str(rank)), mine.replace("{rank}", str(rank)))
@@ -66,13 +66,13 @@ class Scene:
         return mine
 
     def unexpected_files(self):
-        """Beside outputs and trace."""
+        """Files other than outputs and trace."""
         known = {os.path.basename(path) for path in self.outs()} | {"trace.json"}
         return sorted(set(os.listdir(self.out_folder)) - known)
 
 
 def overwrite_int32(path, name, index, value):
-    """One element of a tensor of a safetensors file; False where the tensor has none."""
+    """Changes one element of a tensor of a safetensors file; returns False if the tensor has none."""
     with open(path, "r+b") as file:
         size, = struct.unpack("<Q", file.read(8))
         tensor = json.loads(file.read(size))[name]

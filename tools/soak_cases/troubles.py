@@ -1,4 +1,5 @@
-"""What a run may meet. Each trouble starts jobs in a scene, disturbs them, waits, and says what may come of it."""
+"""The faults that a run may meet. Each starts jobs in a scene, disturbs them, waits, and returns the allowed
+outcomes."""
 import os
 import resource
 import signal
@@ -10,12 +11,12 @@ from soak_cases.jobs import NOBODY, can_be_nobody, send
 from soak_cases.scene import LIMIT, overwrite_int32
 from soak_cases.verdicts import Expected
 
-LOST = ("killed", "died", "waited", "left", "late")  # how the others of a lost rank end
+LOST = ("killed", "died", "waited", "left", "late")  # how the other ranks of a lost rank end
 FOREVER = ["--repeat", "1000000"]
 
 
 def _moment(scene, steps=1.5):
-    """(options, seconds): a moment of endless steps, or of a whole short run from load to rename."""
+    """(options, seconds): a moment of an endless run, or of a whole short run from load to rename."""
     if scene.rng.random() < 0.5:
         return FOREVER, scene.rng.uniform(0, steps)
     return [], scene.rng.uniform(0, scene.layer.seconds * 1.3)
@@ -28,7 +29,7 @@ def sleep_while(job, seconds):
 
 
 def nothing(scene):
-    """No trouble: the right bits, whatever the options."""
+    """No fault: the right bits, whatever the options."""
     job = scene.start(scene.command(scene.local_transport(), "--repeat", str(scene.rng.choice([1, 1, 2, 5]))))
     job.wait(LIMIT)
     return Expected()
@@ -117,7 +118,7 @@ def stopped_all(scene):
 
 
 def _end_steps(job, ranks):
-    """Endless steps that went on must end in some way: by the death of a rank."""
+    """Endless steps that continued must be ended: by the death of a rank."""
     sleep_while(job, 1.0)
     if job.runs():
         for pid in list(ranks.values())[:1]:
@@ -125,13 +126,13 @@ def _end_steps(job, ranks):
 
 
 def full_disk(scene):
-    """Outputs on a file system that has room for some of them, or for none."""
+    """Outputs on a file system that has room for only some of them, or for none."""
     size = max(4096, int(scene.layer.out_bytes * scene.layer.ranks * scene.rng.uniform(0, 2)))
     mounted = os.geteuid() == 0 and subprocess.run(
         ["mount", "-t", "tmpfs", "-o", f"size={size}", "soak", scene.out_folder], stderr=subprocess.DEVNULL).returncode == 0
-    scene.note(f"a disk of {size} bytes" if mounted else "no disk of its own: needs root")
+    scene.note(f"a disk of {size} bytes" if mounted else "no separate disk: needs root")
     scene.mounted = mounted
-    if mounted:  # what was there is hidden
+    if mounted:  # hides the files that were in the folder
         scene.before = [None] * scene.layer.ranks
     job = scene.start(scene.command(scene.local_transport()))
     job.wait(LIMIT)
@@ -139,7 +140,7 @@ def full_disk(scene):
 
 
 def small_files(scene):
-    """A limit of the size of files (ulimit -f), which is also one of shared memory."""
+    """A limit on the size of files (ulimit -f), which also limits shared memory."""
     size = max(8192, int(scene.layer.out_bytes * scene.rng.uniform(0, 1.5)))
     scene.note(f"RLIMIT_FSIZE {size}")
     job = scene.start(scene.command(scene.local_transport()), limits=[(resource.RLIMIT_FSIZE, size)])
@@ -148,7 +149,7 @@ def small_files(scene):
 
 
 def little_memory(scene):
-    """A limit of address space or of private memory."""
+    """A limit on address space or on private memory."""
     which, name = scene.rng.choice([(resource.RLIMIT_AS, "RLIMIT_AS"), (resource.RLIMIT_DATA, "RLIMIT_DATA")])
     size = int(2 ** scene.rng.uniform(23.5, 31))  # with less the system cannot start a program
     scene.note(f"{name} {size}")
@@ -158,7 +159,7 @@ def little_memory(scene):
 
 
 def few_threads(scene):
-    """A limit of processes and threads, as another user: root has none."""
+    """A limit on processes and threads, as another user, because root has no limit."""
     if not can_be_nobody(scene.folder):
         scene.note("no limit of threads: needs root, and a folder that others can read")
         return nothing(scene)
@@ -175,7 +176,7 @@ def few_threads(scene):
 
 
 def few_files(scene):
-    """A limit of open files."""
+    """A limit on open files."""
     count = scene.rng.randint(4, 40)
     scene.note(f"RLIMIT_NOFILE {count}")
     job = scene.start(scene.command(scene.local_transport(), timeout=5), limits=[(resource.RLIMIT_NOFILE, count)])
@@ -184,7 +185,7 @@ def few_files(scene):
 
 
 def bad_ids(scene):
-    """One rank routes to an expert that is not there: all fail, by its message."""
+    """One rank routes to an expert that does not exist: all fail, with its message."""
     mine, victim = scene.copy_inputs(), scene.rng.randrange(scene.layer.ranks)
     value = scene.rng.choice([-2, -1000, 1 << 20, 2147483647])
     scene.note(f"rank {victim} has id {value}")

@@ -1,13 +1,13 @@
-"""What a run may end with: the right bits, or a named error; and nothing changed otherwise."""
+"""The allowed ends of a run: the right bits, or a named error and no other change."""
 import os
 import re
 
 from soak_cases.layers import digest
 
-# Messages by cause, as docs/RANKS.md and the tools' tests have them; each without "sluice: error: ".
+# Messages by cause, as in docs/RANKS.md and the tools' tests; each without "sluice: error: ".
 FORMS = {
     "killed": r"rank \d+ was killed by signal \d+ \(.+\)",
-    "died": r"rank \d+( \(process \d+\))?( of job '.*')? has (died|ended before all ranks had come)(; rank \d+.*)?",
+    "died": r"rank \d+( \(process \d+\))?( of job '.*')? has (died|ended before all ranks had joined)(; rank \d+.*)?",
     "waited": r"(rank \d+[^:]*: )?waited [\d.e+]+ s .+"
               r"|(rank \d+: )?cannot send to rank \d+: .+ did not drain within [\d.e+]+ s",
     "left": r"(rank \d+[^:]*: )?rank \d+ (has left|left)\b.+",
@@ -21,7 +21,7 @@ FORMS = {
     "files": r"(rank \d+: )?.*(Too many open files|may not open so many files).*",
     "ended": r"rank \d+ ended with exit status \d+",
 }
-# Before main() the system's loader says what it lacks.
+# Before main() the system's loader reports what is missing.
 LOADER = re.compile(r".*error while loading shared libraries: .*(cannot (map|allocate|create|open)|failed to map).*")
 ERROR = re.compile(r"(?:\[rank \d+\] )?sluice: error: (.*)")
 
@@ -33,9 +33,9 @@ class Expected:
         self.forms = forms
         self.right = right
         self.statuses = statuses
-        self.torn = torn  # outputs of some ranks may be there: a rank died between the word and its rename
-        self.silent = silent  # a process that was killed says nothing
-        self.foreign = foreign  # a launcher that is not ours says what it likes
+        self.torn = torn  # outputs of some ranks may exist: a rank died between agreement and its rename
+        self.silent = silent  # a killed process prints nothing
+        self.foreign = foreign  # another launcher may print anything
 
 
 def named(line, forms):

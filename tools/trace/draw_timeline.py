@@ -1,11 +1,11 @@
 #!/usr/bin/python3
-"""Draws a trace of `sluice run --trace` as an SVG: per rank and worker what it ran, and what arrived meanwhile.
+"""Draws a trace of `sluice run --trace` as an SVG: for each rank and worker what it ran, and what arrived meanwhile.
 
 usage: draw_timeline.py TRACE.json -o TIMELINE.svg
 
-The row "arriving" of a rank spans from the first row that another rank sends to it to the last one that it waited
-for. A tick marks the arrival of one slot; it is known only where a worker was waiting for it. Sends and returns are
-recognised by the names that families of `dispatch` and `combine` nodes have.
+The row "arriving" of a rank begins with the first row that another rank sends to it, and ends with the last one that it
+waited for. A tick marks the arrival of one slot, which is known only if a worker was waiting for it. Sends and returns
+are recognised by the names of families of `dispatch` and `combine` nodes.
 """
 import argparse
 import json
@@ -44,7 +44,7 @@ def choose_colours(tasks):
 
 
 def read_spans(path):
-    """(title, spans by kind) of a trace."""
+    """The title of a trace, and its spans by kind."""
     with open(path, encoding="utf-8") as text:
         trace = json.load(text)
     events = [event for event in trace["traceEvents"] if event["ph"] == "X"]
@@ -57,7 +57,7 @@ def read_spans(path):
 
 
 def find_arrivals(spans, rank, entry):
-    """(returned, begin, arrivals) of what is on its way to a rank in an entry: rows, then returned results."""
+    """(returned, begin, arrivals) of what is being sent to a rank in an entry: rows, then returned results."""
     inside = [event for event in spans["task"] if entry["ts"] <= event["ts"] < entry["ts"] + entry["dur"]]
     waits = [event for event in spans["wait"] if event["pid"] == rank and event["args"]["cause"] == "arrival"
              and entry["ts"] <= event["ts"] < entry["ts"] + entry["dur"]]

@@ -12,7 +12,7 @@
 namespace sluice::tools {
 namespace {
 
-constexpr size_t kMostWaits = 8;
+constexpr size_t kMaxWaits = 8;
 
 struct FamilyTime {
   int64_t tasks = 0;
@@ -93,7 +93,7 @@ std::string waitTable(const TaskProgram& program, const std::vector<Trace>& rank
                                                                                              sums.end());
   std::stable_sort(longest.begin(), longest.end(),
                    [](const auto& a, const auto& b) { return a.second.first > b.second.first; });
-  if (longest.size() > kMostWaits) longest.resize(kMostWaits);
+  if (longest.size() > kMaxWaits) longest.resize(kMaxWaits);
   std::string text =
       fmt::format("{:<32}{:<32}{:>9}{:>11}\n", "waited for event", "before family", "waits", "ms");
   for (const auto& [what, sum] : longest) {
@@ -114,7 +114,7 @@ WorkerTime timeOfWorker(const TaskProgram& program, const Trace& trace, int32_t 
   for (const TraceSpan& span : trace.spans) {
     if (span.worker != worker) continue;
     const int64_t length = span.end - span.begin;
-    // the time between two runs is not theirs
+    // the time between two runs belongs to neither
     if (last && span.kind != SpanKind::kStart) time.overhead += span.begin - last->end;
     last = &span;
     if (span.kind == SpanKind::kTask) {

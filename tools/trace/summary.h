@@ -1,4 +1,4 @@
-// What a trace adds up to, as tables of text: time by family, by worker and cause, and the longest waits.
+// Summarises a trace as tables of text: time by family, by worker and cause, and the longest waits.
 //
 // Free functions on values; any thread.
 #pragma once
@@ -11,9 +11,9 @@
 
 namespace sluice::tools {
 
-// Where the time of one worker went, in nanoseconds.
+// How one worker spent its time, in nanoseconds.
 struct WorkerTime {
-  int64_t tasks = 0;     // how many
+  int64_t tasks = 0;     // number of tasks
   int64_t busy = 0;      // kernels and signals
   int64_t overhead = 0;  // between spans: finding and fetching a task
   int64_t arrival = 0;   // waits for rows that a rank sends
@@ -23,7 +23,7 @@ struct WorkerTime {
   int64_t total() const { return busy + overhead + arrival + producer + start + end; }
 };
 
-// Of all spans of `worker`.
+// Over all spans of `worker`.
 WorkerTime timeOfWorker(const TaskProgram& program, const Trace& trace, int32_t worker);
 
 std::string traceSummary(const TaskProgram& program, const std::vector<Trace>& ranks);

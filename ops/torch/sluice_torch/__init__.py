@@ -1,12 +1,12 @@
 """Sluice in PyTorch: fused MoE layers that are compiled ahead of time (docs/PYTORCH.md).
 
-sluice_torch.MoE is the layer; the table below lists everything else. Modules are imported when they are first
-used, so that sluice_torch.cache and sluice_torch.graphs work without PyTorch.
+sluice_torch.MoE is the layer; the table below lists all other names. A module is imported when it is first used, so
+sluice_torch.cache and sluice_torch.graphs work without PyTorch.
 """
 
 import importlib
 
-# Public name -> module of this package that defines it.
+# Public name -> the module of this package that defines it.
 _EXPORTS = {
     "MoE": "moe",
     "memory": "ranks",
@@ -19,7 +19,7 @@ _EXPORTS = {
     "clip_grad_norm_": "clipping",
 }
 
-# Modules whose functions are called as sluice_torch.MODULE.FUNCTION.
+# Modules whose functions users call as sluice_torch.MODULE.FUNCTION.
 _MODULES = ("cache", "graphs", "lora", "state")
 
 __all__ = [*_EXPORTS, *_MODULES]

@@ -1,12 +1,11 @@
-"""Task programs on disk: compiled by sluicec at first use, found again by every later process.
+"""Task programs on disk: sluicec compiles them at first use, and later processes find them.
 
-The folder is $SLUICE_CACHE, else $XDG_CACHE_HOME/sluice, else ~/.cache/sluice. A program is KEY.slp, and beside
-it KEY.json says what it was compiled from and the digest of KEY.slp. KEY is a digest of graph, options, compiler
-and target, so that nothing has to be thrown away when one of these changes. Token counts and routing are no
-part of it.
+The folder is $SLUICE_CACHE, else $XDG_CACHE_HOME/sluice, else ~/.cache/sluice. A program is KEY.slp; KEY.json next to
+it records what it was compiled from and the digest of KEY.slp. KEY is a digest of graph, options, compiler and
+target, so that nothing must be deleted when one of these changes. Token counts and routing are not part of it.
 
-Any number of processes and threads may ask at once: one compiles, under a lock that ends with its process; the
-others wait for it. Files appear whole, by a rename. One whose digest is wrong is compiled again.
+Any number of processes and threads may request a program at once: one compiles it, under a lock that ends with its
+process, and the others wait. Files appear complete, by a rename. A file whose digest is wrong is compiled again.
 """
 
 import contextlib
@@ -19,7 +18,7 @@ import subprocess
 import threading
 from pathlib import Path
 
-# Part of every key: changes with the meaning of the files.
+# Part of every key: changes when the meaning of the files changes.
 _FORMAT = 1
 _LOCKS = 16  # lock files; a program's key chooses one
 _COMPILE_SECONDS = 600
@@ -36,7 +35,7 @@ def compilations() -> int:
 
 
 def folder() -> Path:
-    """Where programs are kept."""
+    """The folder of programs."""
     if chosen := os.environ.get("SLUICE_CACHE"):
         return Path(chosen)
     if xdg := os.environ.get("XDG_CACHE_HOME"):
@@ -45,11 +44,12 @@ def folder() -> Path:
 
 
 def find_compiler() -> str:
-    """sluicec: $SLUICEC, beside this package, on the PATH, or in the Bazel tree that holds this package."""
+    """The path of sluicec: $SLUICEC, next to this package, on the PATH, or in the Bazel tree that contains this
+    package."""
     if chosen := os.environ.get("SLUICEC"):
         if os.access(chosen, os.X_OK) and os.path.isfile(chosen):
             return chosen
-        raise RuntimeError(f"SLUICEC is {chosen!r}, which is no program that can be run")
+        raise RuntimeError(f"SLUICEC is {chosen!r}, which is not a program that can be run")
     package = Path(__file__).resolve().parent
     places = [package / "bin" / "sluicec", shutil.which("sluicec")]
     if len(package.parents) > 2:
@@ -62,7 +62,7 @@ def find_compiler() -> str:
 
 
 def find_target(compiler: str, name: str) -> str:
-    """The device model `name` as sluicec finds it: a file in $SLUICE_TARGETS, else beside the compiler; else its name."""
+    """The device model `name` as sluicec finds it: a file in $SLUICE_TARGETS or next to the compiler; else its name."""
     if chosen := os.environ.get("SLUICE_TARGETS"):
         folders = [Path(chosen)]
     else:
@@ -74,7 +74,7 @@ def find_target(compiler: str, name: str) -> str:
     for place in folders:
         if (place / f"{name}.json").is_file():
             return os.path.abspath(place / f"{name}.json")
-    return name  # of a model inside the compiler
+    return name  # of a model that is built into the compiler
 
 
 def compile_graph(
@@ -88,12 +88,12 @@ def compile_graph(
     target: str = "cpu",
     options: tuple[str, ...] = (),
 ) -> str:
-    """The path of the task program of a graph (graphs/FORMAT.md), compiled if it is not there yet.
+    """The path of the task program of a graph (graphs/FORMAT.md), which is compiled if it does not exist yet.
 
-    `sets` gives symbols of the graph; `trainable` names the inputs whose gradients a derived entry "backward"
-    gives, `grads` the type of those of weights, which `accumulate` adds to what their outputs hold; `keep` says
-    what a forward keeps; `options` is passed to sluicec as it is.
-    RuntimeError: no compiler, what the compiler says of the graph, a folder that cannot be written.
+    `sets` gives values to symbols of the graph; `trainable` names the inputs whose gradients a derived entry "backward"
+    computes; `grads` is the type of weight gradients, and `accumulate` adds them to the old content of their outputs;
+    `keep` states what a forward keeps; `options` is passed to sluicec unchanged.
+    RuntimeError: no compiler; errors that the compiler reports; a folder that is not writable.
     """
     compiler = find_compiler()
     model = find_target(compiler, target)
@@ -122,7 +122,7 @@ def _key(text: str, arguments: list[str], compiler: str, model: str) -> str:
 
 
 def _digest(path: str) -> str:
-    """The digest of a file, which is read again only when it has changed."""
+    """The digest of a file. The file is read again only after it has changed."""
     try:
         state = os.stat(path)
         identity = (path, state.st_size, state.st_mtime_ns, state.st_ino)
@@ -144,7 +144,7 @@ def _is_whole(path: Path) -> bool:
 
 @contextlib.contextmanager
 def _locked(place: Path, key: str):
-    """One process and thread at a time for a key; a lock ends with its process, however that ends."""
+    """A lock per key, for one process and thread at a time. It ends with its process, however that ends."""
     try:
         place.mkdir(parents=True, exist_ok=True)
         lock = os.open(place / f"lock-{int(key[:8], 16) % _LOCKS:02}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
@@ -165,7 +165,7 @@ def _unwritable(place: Path, error: OSError) -> str:
 
 
 def _compile(path: Path, text: str, arguments: list[str], compiler: str):
-    """Makes a program; the caller has its lock, so that no process uses the files of an unfinished attempt."""
+    """Makes a program. The caller has the lock, so no other process uses the files of an unfinished attempt."""
     global _compilations
     work = path.with_suffix(".new")
     try:

@@ -1,4 +1,4 @@
-"""Clipping of gradients where each rank has experts of its own."""
+"""Clipping of gradients when each rank has its own experts."""
 
 import math
 
@@ -12,17 +12,17 @@ from . import replicas
 def clip_grad_norm_(
     parameters, max_norm: float, norm_type: float = 2.0, error_if_nonfinite: bool = False
 ) -> torch.Tensor:
-    """As torch.nn.utils.clip_grad_norm_, with the norm over the experts of all ranks: scales the gradients (`.grad`) to
-    a norm of `max_norm` at most, in place, and gives the norm they had.
+    """Like torch.nn.utils.clip_grad_norm_, with the norm over the experts of all ranks: scales the gradients (`.grad`)
+    in place to a norm of at most `max_norm`, and returns the norm that they had.
 
-    `parameters` are those of a model, alike at all ranks; gradients of parameters that are not experts count once,
-    and are to be the same at all ranks. Collective over each ep_group among them, also where a rank has no gradient.
+    `parameters` are those of one model at all ranks. Gradients of parameters that are not experts count once, and must
+    be the same at all ranks. Collective over each ep_group among them, even at a rank without gradients.
     RuntimeError, with `error_if_nonfinite`: the norm is not finite.
     """
     parameters = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
     kind = float(norm_type)
     experts = replicas.experts()
-    parts = {None: []}  # gradients, by the group of ranks that have others
+    parts = {None: []}  # gradients, by the group whose ranks have different experts
     for parameter in parameters:
         layer = experts.get(id(parameter))
         part = parts.setdefault(layer and layer._group.group, [])

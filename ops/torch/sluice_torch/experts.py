@@ -1,7 +1,7 @@
-"""Finds what experts compute by trying copies of them with random weights.
+"""Finds out what experts compute by trying copies of them with random weights.
 
-Which matrix is gate, up and down, and which activation is between them, is found by comparing with what is known: an
-activation, an order or a scale that is not known is not taken for another.
+Which matrix is gate, up or down, and which activation is between them, is found by comparing results with the known
+forms. An activation, order or scale that is not known is never mistaken for a known one.
 """
 
 import copy
@@ -14,11 +14,11 @@ from .surroundings import surroundings_kept
 from .twin import DRAWS, make_twin, random_state, tensors_of
 
 _ROWS = 64
-_FILLED = 16  # columns of a weight that are not zero when an expert is tried: large ones cost no memory
+_FILLED = 16  # columns of a weight that are not zero when an expert is tried: saves memory for large ones
 
 
 def recognise_list(members: torch.nn.ModuleList, hidden: int, limit: float | None) -> Experts:
-    """Experts that are modules of three matrices each. Unsupported: what differs, in words."""
+    """Experts that are modules of three matrices each. Unsupported: a description of what differs."""
     first = members[0]
     shapes = {name: tuple(parameter.shape) for name, parameter in first.named_parameters()}
     for name, shape in shapes.items():
@@ -51,8 +51,8 @@ def recognise_list(members: torch.nn.ModuleList, hidden: int, limit: float | Non
 
 
 def recognise_stack(module: torch.nn.Module, hidden: int, limit: float | None) -> tuple[Experts, bool]:
-    """Experts of two stacked tensors, called with rows, ids and weights in whatever order. True: the weights are
-    given for all experts, [T, E]. Unsupported: what differs, in words."""
+    """Experts of two stacked tensors, called with rows, ids and weights in any order. True: the weights are given for
+    all experts, [T, E]. Unsupported: a description of what differs."""
     shapes = {name: tuple(parameter.shape) for name, parameter in module.named_parameters()}
     for name, shape in shapes.items():
         if len(shape) != 3:
@@ -94,7 +94,7 @@ def _stack_agrees(experts: Experts, small: bool, scattered: bool) -> bool:
             for arguments in ((rows, ids, given), (rows, given, ids)):
                 try:
                     found = twin.module(*arguments)
-                except Exception:  # whatever it raises: it cannot be called this way
+                except Exception:  # any exception means that it cannot be called this way
                     continue
                 if isinstance(found, torch.Tensor) and found.shape == rows.shape and is_close(found.view_as(x), expected):
                     return True
@@ -102,17 +102,17 @@ def _stack_agrees(experts: Experts, small: bool, scattered: bool) -> bool:
 
 
 def _call_copy(module: torch.nn.Module, state: dict, x: torch.Tensor):
-    """The result of a copy with other parameters; None where it cannot be called this way."""
+    """The result of a copy with other parameters; None if it cannot be called this way."""
     memo = {id(parameter): torch.nn.Parameter(state[name]) for name, parameter in module.named_parameters()}
     try:
         with surroundings_kept(module):
             return copy.deepcopy(module, memo).eval()(x)
-    except Exception:  # whatever a model raises: it cannot be called this way
+    except Exception:  # any exception of a model means that it cannot be called this way
         return None
 
 
 def _rows(hidden: int, count: int = _ROWS) -> torch.Tensor:
-    """Rows of ordinary size, and of a size at which limits clamp."""
+    """Rows of ordinary size, and rows large enough that limits clamp them."""
     return torch.randn(count, hidden) * torch.where(torch.arange(count) % 2 == 1, 30.0, 1.0)[:, None]
 
 
@@ -121,7 +121,7 @@ def _activations(limit: float | None) -> list[str]:
 
 
 def _random(shape: tuple, hidden: int, intermediate: int) -> torch.Tensor:
-    """A weight whose products with _rows() are of the order of 1."""
+    """A weight whose products with _rows() are of order 1."""
     weight = torch.zeros(shape)
     if shape == (hidden, intermediate) and hidden != intermediate:
         weight[:_FILLED] = torch.randn(min(_FILLED, hidden), intermediate) / intermediate**0.5
@@ -133,11 +133,11 @@ def _random(shape: tuple, hidden: int, intermediate: int) -> torch.Tensor:
 
 
 def _check_tensors(module: torch.nn.Module):
-    """Unsupported: state besides parameters, or parameters that a layer's cannot be."""
+    """Unsupported: state besides parameters, or parameters that a layer cannot have."""
     parameters = dict(module.named_parameters())
     for name, tensor in tensors_of(module).items():
         if not any(tensor is parameter for parameter in parameters.values()):
-            raise Unsupported(f"experts have {name} {list(tensor.shape)}, which is no parameter: a layer would not use it")
+            raise Unsupported(f"experts have {name} {list(tensor.shape)}, which is not a parameter: a layer would not use it")
     for name, parameter in parameters.items():
         marks = [mark for mark, value in vars(parameter).items() if isinstance(value, torch.Tensor)]
         if marks:

@@ -9,7 +9,7 @@ import torch
 from .lora import LoRAConfig
 from .moe import MoE
 
-# All steps that are submitted run in one thread, in order, so that ranks run theirs in the same order.
+# All submitted steps run in one thread, in order, so that all ranks run theirs in the same order.
 _workers: dict[int, concurrent.futures.ThreadPoolExecutor] = {}  # by process: a forked child has its own
 
 
@@ -20,12 +20,12 @@ def _worker() -> concurrent.futures.ThreadPoolExecutor:
 
 
 class FineTuning:
-    """A layer whose weights are frozen, with or without adapters, and a stack of the tensors that its forwards keep.
+    """A layer with frozen weights, with or without adapters, and a stack of the tensors that its forwards keep.
 
-    forward(..., save=True) puts what a backward needs on the stack, which holds `depth` of them; backward(dy) takes
-    the last one off. submit_forward() and submit_backward() return at once, and wait() gives the result of the
-    earliest that was not waited for. One thread calls it. RuntimeError: steps in an order that cannot be;
-    ValueError: tensors that do not fit. `options` are those of MoE.
+    forward(..., save=True) puts what a backward needs on the stack, which has room for `depth` forwards; backward(dy)
+    takes the last one off. submit_forward() and submit_backward() return at once, and wait() returns the result of the
+    earliest step that was not waited for. One thread calls it. RuntimeError: steps in an impossible order; ValueError:
+    tensors that do not fit. `options` are those of MoE.
     """
 
     def __init__(
@@ -46,12 +46,12 @@ class FineTuning:
         self.depth = depth
         self._loaded = False
         self._saved = []  # (x, expert_weights, y) with gradients
-        self._saves = 0  # on the stack when all submitted steps have run
+        self._saves = 0  # the height of the stack after all submitted steps
         self._pending = []
 
     @torch.no_grad()
     def load_weights(self, gate: torch.Tensor, up: torch.Tensor, down: torch.Tensor):
-        """Of this rank's experts: gate and up [E, I, H], down [E, H, I]; they are copied."""
+        """Sets the weights of this rank's experts: gate and up [E, I, H], down [E, H, I]. They are copied."""
         half = self.layer.shape.intermediate
         own = self.layer.gate_up_weight
         places = {"gate": own[:, :half], "up": own[:, half:], "down": self.layer.down_weight}
@@ -64,32 +64,31 @@ class FineTuning:
 
     @property
     def saved(self) -> int:
-        """Forwards on the stack."""
+        """The number of forwards on the stack."""
         return len(self._saved)
 
     def forward(self, x, expert_ids, expert_weights, save: bool = True) -> torch.Tensor:
-        """y [T, H] of x [T, H], expert_ids [T, K] and expert_weights [T, K]."""
+        """Returns y [T, H] for x [T, H], expert_ids [T, K] and expert_weights [T, K]."""
         self._check_nothing_pending("forward")
         self.submit_forward(x, expert_ids, expert_weights, save)
         return self.wait()
 
     def backward(self, dy: torch.Tensor) -> dict[str, torch.Tensor]:
-        """Gradients for dy [T, H] of the last forward that was saved, by name: "x", "expert_weights", and those of
-        the adapters. They are given, not added to `.grad`; those of adapters that have a `main_grad` are added there
-        instead."""
+        """Gradients for dy [T, H] of the last saved forward, by name: "x", "expert_weights", and those of the adapters.
+        They are returned, not added to `.grad`. Gradients of adapters that have a `main_grad` are added there instead."""
         self._check_nothing_pending("backward")
         self.submit_backward(dy)
         return self.wait()
 
     def submit_forward(self, x, expert_ids, expert_weights, save: bool = True):
-        """Begins a forward; do not change the tensors before wait()."""
+        """Begins a forward. Do not change the tensors before wait()."""
         with self._refusing():
             self._check_forward(x, save)
         self._saves += save
         self._pending.append(_worker().submit(self._run_forward, x, expert_ids, expert_weights, save))
 
     def submit_backward(self, dy: torch.Tensor):
-        """Begins the backward of the last forward that was saved."""
+        """Begins the backward of the last saved forward."""
         with self._refusing():
             if self._saves == 0:
                 raise RuntimeError(f"backward without a saved forward: 0 of at most {self.depth} are saved")
@@ -97,7 +96,7 @@ class FineTuning:
         self._pending.append(_worker().submit(self._run_backward, dy))
 
     def wait(self):
-        """The result, or error, of the earliest submitted step that was not yet waited for."""
+        """Returns the result, or raises the error, of the earliest submitted step that was not waited for."""
         if not self._pending:
             raise RuntimeError("wait without a submitted step: 0 are pending")
         step = self._pending.pop(0)
@@ -105,11 +104,12 @@ class FineTuning:
             return step.result()
         finally:
             if not self._pending:
-                self._saves = len(self._saved)  # fewer, where a forward failed
+                self._saves = len(self._saved)  # fewer, if a forward failed
 
     @contextlib.contextmanager
     def _refusing(self):
-        """An exception of its body refuses the step at all ranks, in its turn among the submitted ones."""
+        """A context manager: an exception of its body refuses the step at all ranks, in its turn among the submitted
+        steps."""
         try:
             yield
         except Exception as error:
@@ -148,7 +148,7 @@ class FineTuning:
                 raise ValueError(f"expert_weights is of type {type(expert_weights).__name__}, expected a tensor")
             x = x.detach().requires_grad_()
             expert_weights = expert_weights.detach().requires_grad_()
-        with torch.enable_grad():  # whatever the mode of the caller's thread
+        with torch.enable_grad():  # overrides the mode of the caller's thread
             y = self.layer(x, expert_ids, expert_weights)
         self._saved.append((x, expert_weights, y))
         return y.detach()
@@ -165,5 +165,5 @@ class FineTuning:
         trained = {name: each for name, each in self.layer.named_parameters() if each.requires_grad}
         leaves = {"x": x, "expert_weights": expert_weights, **trained}
         found = torch.autograd.grad(y, list(leaves.values()), dy.to(y.dtype), allow_unused=True)
-        self._saved.pop()  # not if a rank refused the step: it may be tried again
+        self._saved.pop()  # stays if a rank refused the step, so that it can be tried again
         return {name: grad for name, grad in zip(leaves, found) if grad is not None}

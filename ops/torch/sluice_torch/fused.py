@@ -1,6 +1,6 @@
-"""fused_dispatch and fused_combine: tokens to the ranks of their experts and back; each is the backward of the other.
+"""fused_dispatch and fused_combine: send tokens to the ranks of their experts and back. Each is the other's backward.
 
-For models that compute their experts themselves; sluice_torch.MoE does all of it in one step.
+For models that compute their experts themselves; sluice_torch.MoE does everything in one step.
 """
 
 import torch
@@ -8,13 +8,13 @@ import torch
 from . import cache, payloads, ranks, recording
 from .tensors import as_stored
 
-# Rows of 16 bits arrive in memory that other ranks write; this node waits for them and copies them.
+# Rows of 16 bits arrive in memory that other ranks write. This node waits for them and copies them.
 _HAND_OVER = {"name": "hand_over", "op": "scale", "alpha": 1}
 
 
 class Handle:
-    """A dispatch's routing, for the combine that belongs to it. Routings are kept as long as a handle, or the
-    graph of a result, is."""
+    """The routing of a dispatch, for its combine. A routing is kept as long as its handle, or the graph of a result,
+    exists."""
 
     def __init__(self, exchange, token: torch.Tensor, rows: torch.Tensor, top_k: int):
         self._exchange, self._token = exchange, token
@@ -33,12 +33,12 @@ def fused_dispatch(
     max_tokens: int = 65536,
     timeout: float = 30.0,
 ):
-    """Rows, their experts and probabilities, the rows of each expert of this rank, and a handle.
+    """Returns rows, their experts and probabilities, the number of rows per expert of this rank, and a handle.
 
     x [T, H] is bfloat16, float32 or float16, and rows have its bits; token_indices [T, K] is int32 or int64, distinct
-    within a row, -1 for none; token_probs [T, K] is float32. Each (token, k) is a row at the rank of `group` that owns
-    the expert: rows [R, H] are stored expert by expert, inside an expert by source rank, then by token; row_experts
-    [R] and tokens_per_expert [E] are int64, row_probs [R] float32. Gradients go to x and token_probs, by a combine.
+    within a token, -1 for none; token_probs [T, K] is float32. Each (token, k) becomes a row at the rank of `group` that
+    owns the expert: rows [R, H] are ordered by expert, then by source rank, then by token. row_experts [R] and
+    tokens_per_expert [E] are int64, row_probs [R] is float32. Gradients flow to x and token_probs, through a combine.
     Collective, and so is its backward.
     """
     recording.refuse("fused_dispatch", x, token_indices, token_probs)
@@ -66,8 +66,8 @@ def fused_dispatch(
 
 @recording.outside_graphs
 def fused_combine(rows: torch.Tensor, group, handle: Handle) -> torch.Tensor:
-    """[T, H]: each token the sum of its rows [R, H], in float32, rounded once to their type, which is the one that was
-    dispatched. Rows lie as fused_dispatch() gave them.
+    """[T, H]: the sum of each token's rows [R, H], in float32, rounded once to their type, which must be the dispatched
+    one. Rows are in the order in which fused_dispatch() returned them.
 
     `group` is that of the dispatch. The gradient of rows is a dispatch. Collective, and so is its backward.
     """
@@ -86,7 +86,7 @@ def fused_combine(rows: torch.Tensor, group, handle: Handle) -> torch.Tensor:
 
 
 def exchange_graph(hidden: int, experts: int, top_k: int, ranks: int, max_tokens: int) -> dict:
-    """The four entries, which share the routing of the first."""
+    """The four entries; all share the routing of the first."""
 
     def tensor(*shape, type="BF16"):
         return {"type": type, "shape": list(shape)}

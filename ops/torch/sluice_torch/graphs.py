@@ -1,4 +1,4 @@
-"""The graph of a layer, as sluicec reads it (graphs/FORMAT.md), and the options it is compiled with.
+"""The graph of a layer, as sluicec reads it (graphs/FORMAT.md), and the options for compiling it.
 
 Weights are [experts of this rank, out, in]; a gate_up_weight has the rows of the gate first, then those of up.
 """
@@ -9,22 +9,22 @@ import struct
 
 from .structure import ACTIVATIONS
 
-# What an input's gradient is called among the outputs of "backward".
+# The names of gradients among the outputs of "backward", by input.
 GRADIENTS = {"x": "dx", "expert_weights": "d_expert_weights"}
 
 
 @dataclasses.dataclass(frozen=True)
 class LayerShape:
-    """What a layer's programs depend on: everything but token counts and routing."""
+    """What the programs of a layer depend on: everything except token counts and routing."""
 
     hidden: int
     intermediate: int
     experts: int  # of all ranks
     top_k: int
     ranks: int = 1
-    max_tokens: int = 65536  # of one rank in a step; memory for them is taken as steps need it
+    max_tokens: int = 65536  # per rank and step; memory is taken only as steps need it
     activation: str = "swiglu"
-    limit: float | None = None  # of swiglu_clamp
+    limit: float | None = None  # only for swiglu_clamp
 
     def __post_init__(self):
         for name in ("hidden", "intermediate", "experts", "top_k", "ranks", "max_tokens"):
@@ -48,7 +48,7 @@ class LayerShape:
             raise ValueError(f"limit of swiglu_clamp is {self.limit!r}, expected a number that bfloat16 holds exactly")
 
     def experts_of(self, rank: int) -> int:
-        """Experts that a rank owns: the first ranks own one more where ranks do not divide experts."""
+        """The number of experts of a rank: the first ranks own one more if the experts do not divide evenly."""
         return self.experts // self.ranks + (rank < self.experts % self.ranks)
 
     def first_expert_of(self, rank: int) -> int:
@@ -64,7 +64,7 @@ def _is_bfloat16(value: float) -> bool:
 
 
 def product(name: str, rows: str, weight: str, result: str) -> dict:
-    """A node rows x weight^T: weights are [E, out, in]."""
+    """A node rows x weight^T; weights are [E, out, in]."""
     return {
         "name": name,
         "op": "gmm",
@@ -75,7 +75,7 @@ def product(name: str, rows: str, weight: str, result: str) -> dict:
 
 
 def forward_graph(shape: LayerShape) -> dict:
-    """The entry "forward" of a layer. A backward is derived from it (`trainable` of compile_graph())."""
+    """The entry "forward" of a layer; a backward is derived from it (`trainable` of compile_graph())."""
     activation = {
         "name": "activation",
         "op": "activation",

@@ -11,11 +11,11 @@ _loaded: str | None = None
 
 
 def find() -> str:
-    """The library: $SLUICE_TORCH_LIBRARY, beside this package, or in the Bazel tree that holds this package."""
+    """The path of the library: $SLUICE_TORCH_LIBRARY, next to this package, or in the Bazel tree that contains it."""
     if chosen := os.environ.get("SLUICE_TORCH_LIBRARY"):
         if os.path.isfile(chosen):
             return chosen
-        raise RuntimeError(f"SLUICE_TORCH_LIBRARY is {chosen!r}, which is no file")
+        raise RuntimeError(f"SLUICE_TORCH_LIBRARY is {chosen!r}, which is not a file")
     package = Path(__file__).resolve().parent
     places = [package / "lib" / "libsluice_torch.so"]
     if len(package.parents) > 2:
@@ -31,7 +31,7 @@ def find() -> str:
 
 
 def load() -> str:
-    """Loads the library once, and returns its path. RuntimeError: not found, or not for this PyTorch."""
+    """Loads the library once and returns its path. RuntimeError: not found, or built for another PyTorch."""
     global _loaded
     with _guard:
         if _loaded is None:

@@ -1,4 +1,4 @@
-"""Finds modules that look like a mixture of experts but have no layout that can be replaced, to report them."""
+"""Finds and reports modules that look like a mixture of experts but have no layout that can be replaced."""
 
 import dataclasses
 
@@ -7,14 +7,14 @@ import torch
 from .twin import attributes
 
 CONTAINERS = (torch.nn.Sequential, torch.nn.ModuleList, torch.nn.ModuleDict)  # their children are not parts of a block
-_UP = 3  # a router is at most so many modules above its experts
-_DOWN = 2  # and so many below the module that has both
-_FEW = 8  # parameters of an expert
+_UP = 3  # a router is at most this many modules above its experts
+_DOWN = 2  # and this many below the module that contains both
+_FEW = 8  # maximum number of parameters of an expert
 
 
 def find_lookalikes(model: torch.nn.Module, known: list[str]) -> dict[str, str]:
-    """Name and reason of each block outside the prefixes `known`. Experts are several equal modules, or matrices
-    stacked; a matrix with a row for each beside them is their router, and names may say both."""
+    """Name and reason of each lookalike outside the prefixes `known`. Experts are several equal modules, or stacked
+    matrices; a matrix beside them with one row per expert is their router. Names may also identify both."""
     every = dict(model.named_modules())
     names = {name: part for name, part in every.items() if not any(f"{name}.".startswith(each) for each in known)}
     claimed = {id(each) for name in set(every) - set(names) for each in every[name].parameters()}
@@ -41,7 +41,7 @@ class _Group:
     count: int
     sizes: set[int]  # of their matrices
     parts: set[int]  # ids of their parameters
-    named: bool  # a name says that they are
+    named: bool  # a name identifies them as experts
 
 
 def _experts_of(module: torch.nn.Module) -> _Group | None:
@@ -53,7 +53,7 @@ def _experts_of(module: torch.nn.Module) -> _Group | None:
 
 
 def _listed(module: torch.nn.Module):
-    """Equal children of a list, or of the module itself where their names say that they are experts."""
+    """Equal children of a list, or of the module itself if their names identify them as experts."""
     for name, child in module._modules.items():
         if isinstance(child, (torch.nn.ModuleList, torch.nn.ModuleDict)):
             group = _equal(list(child.children()), name, "expert" in name)
@@ -84,7 +84,7 @@ def _equal(members: list, label: str, named: bool):
 
 
 def _stacked(module: torch.nn.Module):
-    """Two or more tensors [E, ., .] of the module, or of parts of it."""
+    """Two or more tensors [E, ., .] of the module, or of its parts."""
     stacks = {}
     for path, part in module.named_modules():
         if path.count(".") > 1 or isinstance(part, torch.nn.modules.conv._ConvNd):
@@ -102,7 +102,7 @@ def _stacked(module: torch.nn.Module):
 
 
 def _named(module: torch.nn.Module):
-    """Parts or parameters that are called experts."""
+    """Parts or parameters with "expert" in their names."""
     for name, child in module._modules.items():
         if "expert" in name and "shared" not in name and child is not None and any(True for _ in child.parameters()):
             shapes = ", ".join(f"{own} {list(each.shape)}" for own, each in list(child.named_parameters())[:4])
@@ -113,8 +113,8 @@ def _named(module: torch.nn.Module):
 
 
 def _find_router(names: dict, name: str, group: _Group, others: set[int]) -> tuple[str, str]:
-    """The block that has experts and what may be their router, which is none of `others`; that of the experts and ""
-    without one."""
+    """The block that contains the experts and their likely router, which is none of `others`, and that router; without a
+    router, the block of the experts and ""."""
     at = name
     for _ in range(_UP):
         searched = at in names and not isinstance(names[at], CONTAINERS)

@@ -1,12 +1,12 @@
-"""Low-rank adapters of a layer: W + alpha / rank B A for each expert, where the weights W are frozen.
+"""Low-rank adapters of a layer: W + alpha / rank B A per expert, with frozen weights W.
 
 An expert has up to six matrices, in the layout of its weights, [out, in]:
 
     gate_lora_a [E, rank, H]    up_lora_a [E, rank, H]    down_lora_a [E, rank, I]
     gate_lora_b [E, I, rank]    up_lora_b [E, I, rank]    down_lora_b [E, H, rank]
 
-A layer's gate and up are one product, hence their adapters are one pair too: A of both below each other, and B of
-both on the diagonal of a block matrix, which adapter_weights() makes with operations that have gradients.
+A layer computes gate and up in one product, so their adapters are one pair, too: the two A stacked, and the two B on
+the diagonal of a block matrix. adapter_weights() makes both with differentiable operations.
 """
 
 import copy
@@ -23,7 +23,7 @@ class LoRAConfig:
     """Adapters of rank `rank`, scaled by alpha / rank, at `targets`."""
 
     rank: int
-    alpha: float = 0.0  # 0: as the rank, a scaling of 1
+    alpha: float = 0.0  # 0: equal to the rank, so that the scaling is 1
     targets: tuple[str, ...] = TARGETS
 
     def __post_init__(self):
@@ -42,7 +42,7 @@ class LoRAConfig:
         return self.alpha / self.rank
 
     def names(self) -> list[str]:
-        """Parameters, in order."""
+        """The names of the parameters, in order."""
         return [f"{target}_lora_{side}" for target in TARGETS if target in self.targets for side in "ab"]
 
     def upward(self) -> list[str]:
@@ -50,7 +50,7 @@ class LoRAConfig:
 
 
 def make_parameters(config: LoRAConfig, experts: int, hidden: int, intermediate: int, dtype: torch.dtype) -> dict:
-    """The parameters by name for a rank's experts: A random, B zero, so that the layer's result is unchanged."""
+    """The parameters of a rank's experts, by name: A is random, B is zero, so that the layer's result is unchanged."""
     outs = {"gate": intermediate, "up": intermediate, "down": hidden}
     ins = {"gate": hidden, "up": hidden, "down": intermediate}
     made = {}
@@ -65,13 +65,13 @@ def make_parameters(config: LoRAConfig, experts: int, hidden: int, intermediate:
 
 
 def weight_names(config: LoRAConfig) -> list[str]:
-    """The inputs of adapted_graph() besides the weights, in the order in which adapter_weights() returns them."""
+    """The inputs of adapted_graph() besides the weights, in the order of adapter_weights()."""
     names = ["gate_up_lora_a", "gate_up_lora_b"] if config.upward() else []
     return names + (["down_lora_a", "down_lora_b"] if "down" in config.targets else [])
 
 
 def adapter_weights(config: LoRAConfig, parameters: dict, dtype: torch.dtype = torch.bfloat16) -> list[torch.Tensor]:
-    """The tensors of weight_names() in `dtype`, contiguous. Gradients flow to `parameters`, by name."""
+    """The tensors of weight_names() in `dtype`, contiguous. Gradients flow to `parameters`."""
     made = []
     upward = config.upward()
     if upward:
@@ -92,7 +92,7 @@ def _block_diagonal(config: LoRAConfig, sides: list[torch.Tensor]) -> torch.Tens
 
 
 def adapted_graph(graph: dict, config: LoRAConfig, hidden: int, intermediate: int) -> dict:
-    """The graph of graphs.forward_graph() with adapters beside its products."""
+    """The graph of graphs.forward_graph() with adapters added to its products."""
     graph = copy.deepcopy(graph)
     entry = graph["entries"][0]
     if config.upward():
@@ -135,7 +135,7 @@ def _adapt(graph: dict, product: str, name: str, rank: int, scaling: float, ins:
 
 @torch.no_grad()
 def merge_adapters(config: LoRAConfig, parameters: dict, gate_up: torch.Tensor, down: torch.Tensor, sign: int = 1):
-    """Adds the adapters to the weights [E, 2I, H] and [E, H, I], in place; sign -1 subtracts them again (up to
+    """Adds the adapters to the weights [E, 2I, H] and [E, H, I], in place. sign -1 subtracts them again (up to
     rounding)."""
     half = gate_up.shape[1] // 2
     places = {"gate": gate_up[:, :half], "up": gate_up[:, half:], "down": down}

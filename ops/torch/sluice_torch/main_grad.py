@@ -1,12 +1,12 @@
-"""Gradients that are added to a float32 tensor `main_grad` of their parameter instead of its `.grad`."""
+"""Gradients that are added to the float32 tensor `main_grad` of their parameter instead of to its `.grad`."""
 
 import torch
 
 
 def main_grad_of(name: str, parameter: torch.nn.Parameter) -> torch.Tensor | None:
-    """Where the gradient of `parameter` is added; None: it goes to `.grad`, or there is none.
+    """The tensor that the gradient of `parameter` is added to; None if it goes to `.grad`, or there is none.
 
-    ValueError: a main_grad that the gradient cannot be added to.
+    ValueError: a main_grad to which the gradient cannot be added.
     """
     grad = getattr(parameter, "main_grad", None) if parameter.requires_grad else None
     if grad is None:
@@ -23,8 +23,8 @@ def main_grad_of(name: str, parameter: torch.nn.Parameter) -> torch.Tensor | Non
 
 
 class AddToMainGrad(torch.autograd.Function):
-    """apply(parameter, main_grad): the parameter in float32, so that its gradient comes here as float32, too, and is
-    added unrounded. A backward that does not need the parameter's gradient leaves main_grad unchanged."""
+    """apply(parameter, main_grad): the parameter in float32, so that its gradient arrives in float32, too, and is added
+    unrounded. A backward that does not need the parameter's gradient leaves main_grad unchanged."""
 
     @staticmethod
     def forward(ctx, parameter: torch.Tensor, main_grad: torch.Tensor) -> torch.Tensor:

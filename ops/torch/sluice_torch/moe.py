@@ -10,7 +10,7 @@ from . import cache, graphs, ranks, recording, replicas
 from .main_grad import AddToMainGrad, main_grad_of
 from .tensors import as_stored
 
-# In a state_dict of a rank that has a part of the experts: its first, the one after its last, and how many there are.
+# In a state_dict of a rank that has part of the experts: its first expert, the end of its range, and the total number.
 EXPERT_RANGE = "expert_range"
 _DTYPES = (torch.bfloat16, torch.float32)
 
@@ -23,30 +23,30 @@ class MoE(torch.nn.Module):
         gate_up_weight  [E, 2 I, H]   rows of gate, then those of up
         down_weight     [E, H, I]
 
-    `num_experts` counts those of all ranks of `ep_group`, a torch.distributed group of processes of this machine;
-    with E = num_experts / ranks each rank owns E of them in order (the first ranks own one more where ranks do not
-    divide them). Without a group this process owns all. Ranks call their layers in the same order, each with its
-    own tokens (also none), and ask for the same gradients.
+    `num_experts` counts the experts of all ranks of `ep_group`, a torch.distributed group of processes on this machine.
+    Each rank owns E = num_experts / ranks of them, in order (the first ranks own one more if the experts do not divide
+    evenly). Without a group this process owns all. Ranks must call their layers in the same order, each with its own
+    tokens (possibly none), and must request the same gradients.
 
-    Products are of bfloat16 with float32 sums. Parameters (`dtype`) may be float32: they are rounded to bfloat16
-    in each step, and have float32 gradients. x may be float32: it is rounded to bfloat16, and so are y and the
-    gradient of x before they are given as float32. expert_weights are used as float32.
+    Products use bfloat16 with float32 sums. Parameters (`dtype`) may be float32: they are rounded to bfloat16 in each
+    step, and have float32 gradients. x may be float32: it is rounded to bfloat16, and so are y and the gradient of x
+    before they are returned as float32. expert_weights are used as float32.
 
-    Programs are compiled at first use, one for each set of gradients asked for, and kept on disk
-    (sluice_torch.cache); no token count and no routing compiles again. A parameter with requires_grad False costs
-    no gradient. Where a parameter, also one of an adapter, has a float32 tensor `main_grad`, its gradient is added to
-    that without rounding, and autograd has none for it.
+    Programs are compiled at first use, one per set of requested gradients, and kept on disk (sluice_torch.cache); a new
+    token count or routing never compiles again. A parameter with requires_grad False has no gradient, at no cost. If a
+    parameter, or one of an adapter, has a float32 tensor `main_grad`, its gradient is added to that without rounding,
+    and autograd gets none.
 
     activation   "swiglu" or another of structure.ACTIVATIONS; "swiglu_clamp" has a `limit`
-    lora         sluice_torch.LoRAConfig: low-rank adapters, of which the parameters are trained instead of weights
-    threads      workers, shared by all layers of a group; 0: as many as this rank's share of the machine
-    max_tokens   most tokens of a step; memory is taken for those that there are
+    lora         sluice_torch.LoRAConfig: low-rank adapters, whose parameters are trained instead of the weights
+    threads      workers, shared by all layers of a group; 0: this rank's share of the machine
+    max_tokens   limit of tokens per step; memory is taken only for actual tokens
     timeout      seconds to wait for other ranks
-    keep         "all", or "minimal": activations are computed again in the backward pass
-    initialise   False: weights hold anything, for who gives them at once
-    pack_frozen  True: bfloat16 weights with requires_grad False stay packed for the kernels between steps, in as much
-                 memory again as they have (twice that with AVX2), for each set of gradients asked for. A change is seen
-                 where autograd sees it: not one through .data or another array that shares the memory
+    keep         "all", or "minimal": the backward pass computes activations again
+    initialise   False: weights are undefined, for callers that set them at once
+    pack_frozen  True: bfloat16 weights with requires_grad False stay packed for the kernels between steps. This takes as
+                 much memory again as the weights (twice that with AVX2), per set of requested gradients. A change of a
+                 weight takes effect if autograd sees it, but not through .data or another array that shares the memory
     """
 
     def __init__(
@@ -90,7 +90,8 @@ class MoE(torch.nn.Module):
             self._add_adapters(dtype)
 
     def _watch(self):
-        """Of a layer that shares its experts: keeps them from being taken for copies of other ranks' (replicas)."""
+        """For a layer that shares its experts: prevents code from treating them as copies of other ranks'
+        (replicas)."""
         if self._group.size > 1:
             self._wrappers = weakref.WeakSet()  # DistributedDataParallel modules around the layer
             replicas.watch(self)
@@ -111,24 +112,24 @@ class MoE(torch.nn.Module):
             self.register_parameter(name, parameter)
 
     def reset_parameters(self):
-        """Uniform, as torch.nn.Linear does."""
+        """Initialises parameters uniformly, like torch.nn.Linear."""
         for weight in (self.gate_up_weight, self.down_weight):
             bound = 1 / math.sqrt(weight.shape[2])
             torch.nn.init.uniform_(weight, -bound, bound)
 
     @property
     def first_expert(self) -> int:
-        """The number, among all, of this rank's first expert."""
+        """The number of this rank's first expert, counted over all ranks."""
         return self.shape.first_expert_of(self._group.rank)
 
     @recording.outside_graphs
     def forward(self, x: torch.Tensor, expert_ids: torch.Tensor, expert_weights: torch.Tensor) -> torch.Tensor:
-        """y [..., H] of x [..., H], expert_ids [..., K] (int32 or int64; -1: none) and expert_weights [..., K].
+        """Returns y [..., H] for x [..., H], expert_ids [..., K] (int32 or int64; -1: none) and expert_weights [..., K].
 
-        Tensors are on the CPU; those that are not contiguous are copied. ids and weights may have the tokens in one
+        Tensors must be on the CPU; those that are not contiguous are copied. ids and weights may have the tokens in one
         dimension. Collective.
-        ValueError and RuntimeError: tensors of other types or shapes, ids of no expert or twice in a token. What one
-        rank refuses fails the step at all of them, and the next is the same step everywhere.
+        ValueError and RuntimeError: tensors of other types or shapes; ids that are no experts or are repeated in a
+        token. A step that one rank refuses fails at all ranks, and their next steps match again.
         """
         recording.refuse("sluice_torch.MoE", x, expert_ids, expert_weights)
         shared = self._shared()
@@ -144,12 +145,12 @@ class MoE(torch.nn.Module):
     def submit_forward(
         self, x: torch.Tensor, expert_ids: torch.Tensor, expert_weights: torch.Tensor
     ) -> "PendingForward":
-        """As forward(), without gradients: begins the step and returns at once. Steps run in order.
+        """Like forward(), without gradients: begins the step and returns at once. Steps run in order.
 
-        RuntimeError: gradients are enabled. The tensors are not to be changed before the step is done.
+        RuntimeError: gradients are enabled. Do not change the tensors before the step is done.
         """
         recording.refuse("sluice_torch.MoE", x, expert_ids, expert_weights)
-        shared = self._shared()  # loads torch.ops.sluice where this is the first step
+        shared = self._shared()  # loads torch.ops.sluice if this is the first step
         with shared.refusing():
             if torch.is_grad_enabled():
                 raise RuntimeError("submit_forward has no gradients: call it under torch.no_grad()")
@@ -160,17 +161,18 @@ class MoE(torch.nn.Module):
         return PendingForward(pending, x.shape, x.dtype)
 
     def refuse(self, why: str):
-        """In the place of a forward or backward, for a rank that cannot come to it: the step fails at all other ranks
-        with "rank N: WHY", and the next is the same step everywhere. Collective as that step is."""
+        """Replaces a forward or backward at a rank that cannot take part in it: the step fails at all other ranks with
+        "rank N: WHY", and their next steps match again. Collective, like that step."""
         self._shared().refuse(why)
 
     def refusing(self):
-        """A context manager, around what a rank does before it calls the layer: what it raises is also what refuse()
-        says. Not around the call."""
+        """A context manager for what a rank does before it calls the layer: an exception is also passed to refuse(). Do
+        not use it around the call itself."""
         return self._shared().refusing()
 
     def _operands(self, x, expert_ids, expert_weights) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """x [T, H], ids [T, K] and weights [T, K], of types that the op takes, where these are right otherwise."""
+        """x [T, H], ids [T, K] and weights [T, K], in types that the op accepts if the tensors are otherwise
+        correct."""
         for name, tensor in (("x", x), ("expert_ids", expert_ids), ("expert_weights", expert_weights)):
             if not isinstance(tensor, torch.Tensor):
                 raise ValueError(f"{name} is of type {type(tensor).__name__}, expected a tensor")
@@ -198,7 +200,7 @@ class MoE(torch.nn.Module):
         )
 
     def _weights(self) -> list[torch.Tensor]:
-        """What the program takes as weights, in the order of _weight_names()."""
+        """The program's weights, in the order of _weight_names()."""
         divisor = replicas.divisor_of(self) if self._group.size > 1 else 1
         own = {name: getattr(self, name) for name in ("gate_up_weight", "down_weight", *self._adapter_names())}
         for name, weight in own.items():
@@ -217,7 +219,7 @@ class MoE(torch.nn.Module):
         return [] if self.lora is None else self.lora.names()
 
     def _adapters(self, parameters: dict[str, torch.Tensor]) -> tuple[dict[str, torch.Tensor], torch.dtype]:
-        """The adapters by name, and the type in which the op has them: float32 where a main_grad is."""
+        """The adapters by name, and the type in which the op gets them: float32 if there is a main_grad."""
         dtype = next(iter(parameters.values())).dtype
         if not torch.is_grad_enabled():
             return parameters, dtype
@@ -237,8 +239,8 @@ class MoE(torch.nn.Module):
         return names
 
     def _main_grads(self) -> list:
-        """The tensors that the op adds gradients of weights to; empty where there is none. Those of adapters, which
-        the op knows in pairs only, get theirs from autograd."""
+        """The tensors to which the op adds weight gradients; empty if there are none. The op has the adapters only in
+        pairs, so autograd adds the gradients of adapters to their main_grad."""
         names = ("gate_up_weight", "down_weight")
         grads = [main_grad_of(name, getattr(self, name)) for name in names]
         if all(grad is None for grad in grads):
@@ -246,7 +248,8 @@ class MoE(torch.nn.Module):
         return grads + [None] * (len(self._weight_names()) - len(grads))
 
     def _needed(self, operands, weights) -> tuple[bool, ...]:
-        """Which of x, expert_weights and the weights a gradient is asked for; none: only a forward is."""
+        """For x, expert_weights and each weight, whether a gradient is requested. If none is, only a forward is
+        needed."""
         if not torch.is_grad_enabled():
             return ()
         needed = (operands[0].requires_grad, operands[2].requires_grad, *(w.requires_grad for w in weights))
@@ -256,7 +259,7 @@ class MoE(torch.nn.Module):
         return ranks.shared_by(self._group, self.threads, self.timeout)
 
     def _program(self, needed: tuple[bool, ...], weights: list[torch.Tensor], accumulate: bool) -> tuple:
-        """The program that gives what is needed: its key in _layers, and its path where its layer is not there yet."""
+        """The program for the needed gradients: its key in _layers, and its path if its layer does not exist yet."""
         precise = accumulate or any(
             asked and weight.dtype == torch.float32 for asked, weight in zip(needed[2:], weights)
         )
@@ -264,7 +267,7 @@ class MoE(torch.nn.Module):
         return key, None if key in self._layers else self._compile(needed, "F32" if precise else "BF16", accumulate)
 
     def _layer(self, shared: ranks.Shared, program: tuple):
-        """The layer of what _program() gave. Collective where it is not there yet."""
+        """The layer for the result of _program(). Collective if it does not exist yet."""
         key, path = program
         if path is not None:
             self._layers[key] = shared.layer(path, self._weight_names(), self.pack_frozen)
@@ -288,7 +291,7 @@ class MoE(torch.nn.Module):
         return [first, first + self.shape.experts_of(self._group.rank), self.shape.experts]
 
     def _save_to_state_dict(self, destination, prefix: str, keep_vars: bool):
-        """A part of the experts says which: parts have the same names and often the same sizes."""
+        """Records the range of a rank's experts, because the parts have the same names and often the same sizes."""
         super()._save_to_state_dict(destination, prefix, keep_vars)
         if self._group.size > 1:
             destination[prefix + EXPERT_RANGE] = torch.tensor(self._experts_here())
@@ -308,8 +311,8 @@ class MoE(torch.nn.Module):
         super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, missing, unexpected, errors)
 
     def __getstate__(self):
-        state = {**self.__dict__, "_layers": {}}  # made again by whoever has the copy
-        state.pop("_wrappers", None)  # the copy is in none of them
+        state = {**self.__dict__, "_layers": {}}  # the copy makes its own again
+        state.pop("_wrappers", None)  # no wrapper contains the copy
         return state
 
     def __setstate__(self, state: dict):
@@ -326,18 +329,19 @@ class MoE(torch.nn.Module):
 
 
 class PendingForward:
-    """A forward step that was submitted; its end waits for the step."""
+    """A submitted forward step; destroying it waits for the step."""
 
     def __init__(self, pending, shape: torch.Size, dtype: torch.dtype):
         self._pending, self._shape, self._dtype = pending, shape, dtype
 
     def wait(self) -> torch.Tensor:
-        """y, once it is there. RuntimeError: the step failed or was cancelled."""
+        """Waits for y and returns it. RuntimeError: the step failed or was cancelled."""
         return self._pending.wait().to(self._dtype).view(self._shape)
 
     def done(self) -> bool:
         return self._pending.done()
 
     def cancel(self):
-        """A step that has not begun never does; one that runs is ended at all ranks, which cannot go on then."""
+        """Cancels the step. If it has not begun, it never begins. A running step is aborted at all ranks, which then
+        cannot continue."""
         self._pending.cancel()

@@ -1,9 +1,8 @@
-"""Rows of float32 and float16 through an exchange of bfloat16 rows: as their bits.
+"""Sends rows of float32 and float16 through an exchange of bfloat16 rows, as their bits.
 
-A row of float32 goes as one of twice as many columns of 16 bits, and each pair of a token and an expert as a token of
-its own, which has one row at most, so that nothing is computed with bits that are no numbers of bfloat16: exchanges
-with one expert per token only copy. What is summed, rows of a token in combine and their gradients in dispatch, is
-summed here, in float32.
+A float32 row becomes a row of twice as many 16-bit columns. Each pair of token and expert becomes a separate token,
+with at most one row, so that nothing is computed with bits that are not bfloat16 numbers: exchanges with one expert per
+token only copy. The sums (a token's rows in combine, and their gradients in dispatch) are computed here, in float32.
 """
 
 import torch
@@ -12,12 +11,12 @@ EXACT = (torch.float32, torch.float16)
 
 
 def columns_of(x: torch.Tensor) -> int:
-    """Of 16 bits, for a row of x."""
+    """The number of 16-bit columns for a row of x."""
     return x.shape[1] * (x.element_size() // 2)
 
 
 def check(x: torch.Tensor, ids: torch.Tensor, probs: torch.Tensor, experts: int, max_tokens: int):
-    """Checks what the op would see only in pairs. ValueError: as the op's."""
+    """Checks what the op would only see in pairs. ValueError: like the op's errors."""
     for name, tensor in (("x", x), ("expert_ids", ids), ("probs", probs)):
         if tensor.device.type != "cpu":
             raise ValueError(f"{name} is on device {tensor.device}, expected cpu")
@@ -50,7 +49,7 @@ def _bits(rows: torch.Tensor) -> torch.Tensor:
 
 
 def _spread(tokens: torch.Tensor, top_k: int) -> torch.Tensor:
-    """Each token top_k times."""
+    """Repeats each token top_k times."""
     return _bits(tokens.repeat_interleave(top_k, dim=0))
 
 
@@ -61,7 +60,7 @@ def _gather(bits: torch.Tensor, dtype: torch.dtype, top_k: int) -> torch.Tensor:
 
 
 class Dispatch(torch.autograd.Function):
-    """apply(exchange, x, ids, probs): what the op returns, with rows of the type of x."""
+    """apply(exchange, x, ids, probs): the results of the op, with rows in the type of x."""
 
     @staticmethod
     def forward(ctx, exchange, x, ids, probs):
@@ -83,7 +82,7 @@ class Dispatch(torch.autograd.Function):
 
 
 class Combine(torch.autograd.Function):
-    """apply(exchange, rows, token, top_k): the sums of each token's rows, in their type."""
+    """apply(exchange, rows, token, top_k): the sum of each token's rows, in their type."""
 
     @staticmethod
     def forward(ctx, exchange, rows, token, top_k):

@@ -1,11 +1,11 @@
 """This process's place among the ranks that run layers together, shared by all layers of a group.
 
-One torch.classes.sluice.Ranks a group and process: it has the transport, the worker threads and the memory that
-keeps nothing between steps. Layers with the same program are one layer, whichever module asks.
+There is one torch.classes.sluice.Ranks per group and process: it has the transport, the worker threads and the memory
+whose content is not kept between steps. Layers with the same program are one layer, whichever module uses them.
 
-A layer of a process alone goes with the last module that has it, and what all share with the last layer. Ranks of a
-group make layers together, so that they also have to forget them together, which clear_cache() does: modules of
-different ranks need not end at the same time.
+In a process without a group, a layer is freed with the last module that uses it, and what all layers share is freed
+with the last layer. The ranks of a group make layers together, so they must also free them together, by clear_cache():
+modules of different ranks need not end at the same time.
 """
 
 import atexit
@@ -40,7 +40,7 @@ class Group:
             raise ValueError("ep_group is given, but torch.distributed is not initialized: call init_process_group")
         self.rank, self.size = dist.get_rank(group), dist.get_world_size(group)
         if self.rank < 0:
-            raise ValueError("ep_group is given, but this process is none of its ranks")
+            raise ValueError("ep_group is given, but this process is not one of its ranks")
 
     def __deepcopy__(self, memo):
         return self
@@ -61,22 +61,22 @@ class Shared:
         except RuntimeError as error:
             if group.size == 1:
                 raise
-            failure = str(error)  # raised at all ranks: the others would wait for this one
+            failure = str(error)  # raised at all ranks, because the others would wait for this one
         job = _agree_on_job(group, failure) if group.size > 1 else ""
         self.threads, self.timeout = threads, timeout
         self.ranks = torch.classes.sluice.Ranks(job, group.rank, group.size, threads, timeout)
         self.key, self.group = key, group
         self._held: "weakref.WeakValueDictionary[tuple, Held]" = weakref.WeakValueDictionary()
-        self._lasting = {}  # objects that live without modules, by key
-        self._packing = itertools.count()  # numbers of the layers that keep weights packed: the same at all ranks
+        self._lasting = {}  # objects that live independently of modules, by key
+        self._packing = itertools.count()  # numbers of the layers that keep weights packed; equal at all ranks
 
     def refuse(self, why: str):
-        """Replaces a step, which fails at all ranks, at the others with "rank N: WHY". Waits for them."""
+        """Replaces a step: it fails at all ranks, at the others with "rank N: WHY". Waits for them."""
         self.ranks.refuse(why)
 
     @contextlib.contextmanager
     def refusing(self):
-        """Around code that prepares a step and does nothing collective: an exception of it refuses the step."""
+        """For code that prepares a step and does nothing collective: an exception refuses the step."""
         try:
             yield
         except Exception as error:
@@ -84,7 +84,7 @@ class Shared:
             raise
 
     def layer(self, path: str, weights: list[str], packs_frozen: bool = False) -> "Held":
-        """The layer of a program; made at first use, collectively. One that keeps weights packed is the caller's alone."""
+        """The layer of a program; made collectively at first use. A layer that keeps weights packed is not shared."""
         key = (path, *weights, next(self._packing)) if packs_frozen else (path, *weights)
         held = self._hold(key, lambda: torch.classes.sluice.Layer(self.ranks, path, weights))
         if packs_frozen:
@@ -92,8 +92,8 @@ class Shared:
         return held
 
     def exchange(self, path: str) -> "Held":
-        """What runs the program of fused_dispatch and fused_combine; made at first use, collectively. It lasts until
-        clear_cache(), because between two steps no object has it."""
+        """The exchange that runs the program of fused_dispatch and fused_combine; made collectively at first use. It
+        lives until clear_cache(), because between two steps no object refers to it."""
         held = self._hold((path,), lambda: torch.classes.sluice.Exchange(self.ranks, path))
         self._lasting[(path,)] = held.op
         _lasting[self.key] = self
@@ -113,7 +113,7 @@ class Shared:
         return list({**self._lasting, **{key: held.op for key, held in list(self._held.items())}}.values())
 
     def forget(self):
-        """Lets go of the layers that no module has, at any of the ranks; collective. Without layers, of all else."""
+        """Frees the layers that no module uses at any rank; collective. If no layer remains, frees everything else."""
         unused = {key for key in self._lasting if key not in self._held}
         if self.group.size > 1:
             said = [None] * self.group.size
@@ -128,7 +128,7 @@ class Shared:
 
 
 class Held:
-    """A layer as modules have it. It is freed with the last of them, and what all layers share with the last layer."""
+    """A module's reference to a layer. The last reference frees it, and the last layer frees what all layers share."""
 
     def __init__(self, op, shared: Shared):
         self.op, self._shared = op, shared
@@ -137,10 +137,10 @@ class Held:
 def shared_by(group: Group, threads: int = 0, timeout: float = 30.0) -> Shared:
     """What the layers of a group share. The first layer that runs sets the number of threads and the time limit.
 
-    Collective the first time. ValueError, which refuses a step: another number of threads is asked for than there
-    is. RuntimeError: ranks on several machines.
+    Collective the first time. ValueError, which refuses a step: the requested number of threads differs from the present
+    one. RuntimeError: ranks on several machines.
     """
-    key = (os.getpid(), group.group if group.size > 1 else None)  # a forked child has workers of its own
+    key = (os.getpid(), group.group if group.size > 1 else None)  # a forked child has its own workers
     with _guard:
         shared = _shared.get(key)
         if shared is None:
@@ -156,8 +156,8 @@ def shared_by(group: Group, threads: int = 0, timeout: float = 30.0) -> Shared:
 
 
 def memory() -> dict[str, int]:
-    """Bytes of this process's layers: of workspaces, of what forwards keep for backwards, and of large gradients of
-    weights (those of the last step are kept for the next). They grow until layers are released (clear_cache()).
+    """Bytes of this process's layers: of workspaces, of what forwards keep for backwards, and of large weight gradients
+    (those of the last step are kept for the next). They grow until layers are freed (clear_cache()).
     """
     sizes = {"workspace_bytes": 0, "grad_bytes": 0, "saved_bytes": 0, "saved_sets": 0, "saved_sets_in_use": 0, "layers": 0}
     with _guard:
@@ -175,9 +175,9 @@ def memory() -> dict[str, int]:
 
 
 def clear_cache():
-    """Releases what no module needs: layers of modules that are gone, the memory of gradients that are gone, and where
-    no layer is left workers and their memory. Collective over each ep_group of which layers have run."""
-    gc.collect()  # modules that are part of a cycle
+    """Frees what no module needs: layers whose modules are gone, memory of gradients that are gone, and, if no layer
+    remains, workers and their memory. Collective over each ep_group whose layers have run."""
+    gc.collect()  # frees modules that are part of a cycle
     for (process, _), shared in list(_lasting.items()):
         if process == os.getpid():
             shared.forget()
@@ -196,8 +196,8 @@ def _machine() -> str:
 
 
 def _agree_on_job(group: Group, failure: str | None) -> str:
-    """A name that no other job has, from the first rank. RuntimeError, at all ranks: several machines, or a rank
-    that cannot go on, and why."""
+    """A name that no other job has, from the first rank. RuntimeError, at all ranks: several machines, or a rank cannot
+    continue, with its reason."""
     said = [None] * group.size
     dist.all_gather_object(said, (_machine(), f"sluice-{secrets.token_hex(8)}", failure), group=group.group)
     for rank, (_, _, failed) in enumerate(said):
@@ -214,7 +214,7 @@ def _agree_on_job(group: Group, failure: str | None) -> str:
 
 @atexit.register
 def _end():
-    """Ends workers before the interpreter, where no module keeps them."""
+    """Ends workers that no module keeps before the interpreter ends."""
     for (process, _), shared in list(_shared.items()):
         if process == os.getpid():
             shared._lasting.clear()

@@ -1,7 +1,7 @@
 """Guards against code that records a model instead of running it: layers of Sluice run in eager PyTorch.
 
-Their programs are chosen at each call, by the gradients asked for and the ranks there are, and forwards keep what
-backwards need: a recording of one call would be wrong for the next.
+The program is chosen at each call, by the requested gradients and the ranks, and forwards keep what backwards need:
+a recording of one call would be wrong for the next.
 """
 
 import functools
@@ -27,9 +27,9 @@ def refuse(what: str, *tensors):
 
 
 def outside_graphs(function):
-    """The function, which torch.compile, where there is one, leaves to eager PyTorch: graphs end before it.
+    """Returns the function, marked so that torch.compile leaves it to eager PyTorch: graphs end before it.
 
-    Where that asks for one graph (fullgraph=True, torch.export) it refuses, and names the function.
+    If one whole graph is required (fullgraph=True, torch.export), torch.compile refuses and names the function.
     """
     if not hasattr(torch, "compiler"):
         return function  # before PyTorch 2.1
@@ -40,15 +40,15 @@ def outside_graphs(function):
     @functools.wraps(function)
     def run(*arguments, **options):
         nonlocal disabled
-        # Not torch.compiler.disable() from the start: it imports PyTorch's compiler, which takes a second.
+        # Not torch.compiler.disable() from the start, because it imports PyTorch's compiler, which takes a second.
         if disabled is None:
             if "torch._dynamo" not in sys.modules:
                 return function(*arguments, **options)
             disabled = torch.compiler.disable(function)
         return disabled(*arguments, **options)
 
-    # As that does: the compiler neither makes this part of a graph, nor looks at it (and guards each layer) when it is
-    # called between graphs.
+    # Like disable(): the compiler neither makes this part of a graph, nor inspects it (and guards each layer) when it
+    # is called between graphs.
     run._torchdynamo_disable = True
     skip_code(run.__code__)
     return run

@@ -1,16 +1,16 @@
-"""Replacing the MoE blocks of a model by layers of Sluice.
+"""Replaces the MoE blocks of a model by layers of Sluice.
 
-Two kinds of blocks are found, by the shapes of their parameters:
+Two kinds of blocks are recognised, by the shapes of their parameters:
 
 * a router and a list of experts of three matrices each (Qwen3-MoE, Mixtral, DeepSeek-V3): the block becomes a
-  ReplacedBlock, which keeps router, shared expert and its gate as they are, under their names;
+  ReplacedBlock, which keeps the router, the shared expert and its gate unchanged, under their names;
 * a router and a module of stacked experts, gate_up [E, 2I, H] and down [E, H, I] or both transposed, that is called
   with rows, ids and weights: only that module is replaced.
 
-All blocks are recognised, and all layers made, before the first is changed: an error leaves the model as it was. A
-block is recognised by trying a copy of it beside one of what would replace it (twin.py, trial.py). These take the
-memory of the router and the shared expert, in float32, twice, and of experts with few intermediate columns. Weights are
-moved, expert by expert: at no time is there a second copy of more than one expert, or of one block where stacked
+All blocks are recognised, and all layers made, before the first block is changed: an error leaves the model unchanged.
+A block is recognised by trying a copy of it against a copy of its replacement (twin.py, trial.py). The copies take
+twice the memory of the router and the shared expert, in float32, and that of experts with few intermediate columns.
+Weights are moved expert by expert: there is never a second copy of more than one expert, or of one block if stacked
 experts are transposed or shared by ranks.
 """
 
@@ -29,7 +29,7 @@ from .twin import DRAWS, Twin, has_hooks, make_twin, ordinary_modes, structure_o
 
 
 class Replaced(list):
-    """Names of the blocks that were replaced; in `skipped` the others that look like MoE, and why they were not."""
+    """The names of the replaced blocks; `skipped` has the other blocks that look like MoE, each with the reason."""
 
     def __init__(self, names: list[str], skipped: dict[str, str]):
         super().__init__(names)
@@ -40,7 +40,7 @@ class _Found:
     """A block that can be replaced."""
 
     def __init__(self, name: str, block: torch.nn.Module, tried: dict):
-        """`tried`: the results for other blocks, by their structure."""
+        """`tried`: the results for other blocks, by structure."""
         self.name = name
         self.block = block
         self.experts_name, module, count = find_experts(block)
@@ -62,7 +62,7 @@ class _Found:
         self.trains = _trains(self.experts)
 
     def _try_all(self, module: torch.nn.Module, hidden: int) -> dict | Unsupported:
-        """The result for this block, which holds for others of its structure."""
+        """The result for this block, which also holds for other blocks of its structure."""
         limit = find_limit(self.block, module)
         try:
             if self.in_list:
@@ -85,7 +85,7 @@ class _Found:
         except Unsupported:
             if not small or self.experts.intermediate == self._twin(DRAWS[0], True).experts.intermediate:
                 raise
-            self._recognise(small=False)  # its code may name the intermediate size
+            self._recognise(small=False)  # the block's code may depend on the intermediate size
 
     def _twin(self, draw, small: bool, own_dtype: bool = False) -> Twin:
         return make_twin(self.block, self.experts, draw, small, own_dtype)
@@ -112,7 +112,7 @@ class _Found:
         try_replacement(make_pair, self.experts.hidden, rounds=types != {torch.float32})
 
     def _replace(self, twin: Twin, routing=None) -> Twin:
-        """What a twin becomes with the experts' sum by what a layer computes."""
+        """Replaces the experts' sum of a twin by what a layer computes."""
         layer = Reference(twin.experts, self.top_k if routing is None else routing.top_k)
         if not self.in_list:
             stand = ReplacedExperts(twin.experts.module, self.layout, self.scattered, layer)
@@ -125,14 +125,15 @@ class _Found:
 def replace_moe(
     model: torch.nn.Module, *, ep_group=None, lora=None, strict: bool = True, layer=None, **options
 ) -> Replaced:
-    """Replaces the MoE blocks of a model, in place, and returns their names.
+    """Replaces the MoE blocks of a model in place and returns their names.
 
-    With `ep_group` each rank keeps its own experts of a model that all ranks hold whole. With `lora` the experts'
-    weights are frozen and adapters added. `options` go to `layer`, by default sluice_torch.MoE. Make the optimizer afterwards:
-    the experts' parameters are new ones. Other parts of the model, the routers' parameters too, stay what they are.
+    With `ep_group` each rank keeps its own experts; every rank must pass the whole model. With `lora` the experts'
+    weights are frozen and adapters added. `options` are passed to `layer`, by default sluice_torch.MoE. Make the
+    optimizer afterwards, because the experts' parameters are new. Other parts of the model, including the routers'
+    parameters, stay the same.
 
-    Unsupported (a ValueError) names all blocks that look like MoE but have something that a layer cannot keep: nothing
-    is replaced then. With strict=False such blocks stay as they are, with a warning, and are in `skipped` of the result.
+    Unsupported (a ValueError) names all blocks that look like MoE but have something that a layer cannot keep; then
+    nothing is replaced. With strict=False such blocks stay unchanged, with a warning, and are in `skipped` of the result.
     """
     if layer is None:
         from .moe import MoE as layer
@@ -141,7 +142,7 @@ def replace_moe(
     if skipped and strict:
         raise Unsupported("\n".join(_describe(model, name, reason) for name, reason in skipped.items()))
     for name, reason in skipped.items():
-        warnings.warn(_describe(model, name, reason) + ": it is left as it is", stacklevel=2)
+        warnings.warn(_describe(model, name, reason) + ": it is left unchanged", stacklevel=2)
     if not found and not skipped:
         warnings.warn("replace_moe found no block that looks like MoE: the model is as it was", stacklevel=2)
     options = dict(options, ep_group=ep_group, lora=lora)
@@ -152,7 +153,7 @@ def replace_moe(
 
 
 def _find(model: torch.nn.Module, layer) -> tuple[list[_Found], dict[str, str]]:
-    """The blocks that can be replaced, and those that only look so, with the reason."""
+    """The blocks that can be replaced, and the lookalikes with their reasons."""
     kinds = (ReplacedBlock, ReplacedExperts) + ((layer,) if isinstance(layer, type) else ())
     found, skipped, inside, tried = [], {}, [], {}
     for name, block in list(model.named_modules()):
@@ -184,7 +185,7 @@ def _describe(model: torch.nn.Module, name: str, reason: str) -> str:
 
 
 def _make_layer(found: _Found, layer, options: dict) -> torch.nn.Module:
-    """A layer for a block. Its weights are not set yet, and take no memory until they are written."""
+    """Makes a layer for a block. Its weights are not set yet, and take no memory until they are written."""
     experts = found.experts
     if experts.activation == "swiglu_clamp":
         options = dict(options, limit=experts.limit)
@@ -208,7 +209,7 @@ def _replace(model: torch.nn.Module, found: _Found, made: torch.nn.Module, optio
         setattr(found.block, found.experts_name, stand)
         return
     replaced = ReplacedBlock(found.block, found.layout, found.router_name, found.routing, made)
-    for parent in list(model.modules()):  # a block may have several places
+    for parent in list(model.modules()):  # a block may have several parents
         for name, child in list(parent._modules.items()):
             if child is found.block:
                 setattr(parent, name, replaced)
@@ -216,7 +217,7 @@ def _replace(model: torch.nn.Module, found: _Found, made: torch.nn.Module, optio
 
 @torch.no_grad()
 def _move(experts: Experts, layer: torch.nn.Module, trains: tuple[bool, bool], frozen: bool, group):
-    """Gives the experts' weights to a layer, and empties the old parameters."""
+    """Moves the experts' weights to a layer, and empties the old parameters."""
     first, count = _own_experts(experts.count, group)
     own = dict(experts.module.named_parameters()) if experts.stacked else {}
     if experts.stacked and not experts.transposed and count == experts.count:
@@ -243,7 +244,7 @@ def _empty(parameters):
 
 
 def _own_experts(count: int, group) -> tuple[int, int]:
-    """First and number of this rank's experts: the first ranks own one more where ranks do not divide them."""
+    """First expert and number of experts of this rank: the first ranks own one more if they do not divide evenly."""
     if group is None:
         return 0, count
     ranks, rank = torch.distributed.get_world_size(group), torch.distributed.get_rank(group)
@@ -251,7 +252,7 @@ def _own_experts(count: int, group) -> tuple[int, int]:
 
 
 def _trains(experts: Experts) -> tuple[bool, bool]:
-    """Whether gate and up, and down, are trained: alike in all experts."""
+    """Whether gate and up, and down, are trained; must be the same in all experts."""
     if experts.stacked:
         own = dict(experts.module.named_parameters())
         return own[experts.gate].requires_grad, own[experts.down].requires_grad
@@ -286,19 +287,19 @@ def _check_hooks(modules: list[torch.nn.Module]):
     for module in modules:
         if has_hooks(module):
             raise Unsupported(
-                f"has hooks ({type(module).__name__}), parametrizations or a forward of its own, which would be lost"
+                f"has hooks ({type(module).__name__}), parametrizations or its own forward, which would be lost"
             )
 
 
 def _check_state(block: torch.nn.Module, used: list[str]):
-    """Unsupported: a block has state that is in none of the parts that are used."""
+    """Unsupported: a block has state that is in none of the parts that its replacement uses."""
     for name, tensor in tensors_of(block).items():
         if name.split(".")[0].split("[")[0] not in used:
             raise Unsupported(f"has {name} {list(tensor.shape)}, which its replacement would not use")
 
 
 def _check_places(model: torch.nn.Module, found: _Found):
-    """Unsupported: experts, or their parameters, are in other places of the model too, which moving would empty."""
+    """Unsupported: experts or their parameters are also elsewhere in the model, where moving would empty them."""
     own = list(found.experts.module.modules())
     parameters = {id(parameter) for parameter in found.experts.parameters()}
     parts, seen = {id(part) for part in own if any(True for _ in part.parameters())}, set()

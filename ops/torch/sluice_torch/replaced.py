@@ -11,7 +11,7 @@ from .twin import attributes
 
 
 class _Stand(torch.nn.Module):
-    """Has the attributes of the block that it replaces. They can be read, but not set: the replacement would not change."""
+    """Has the attributes of the block that it replaces. They are read-only, because a change would not take effect."""
 
     def _keep_attributes(self, old: torch.nn.Module):
         own = attributes(old)
@@ -29,13 +29,13 @@ class _Stand(torch.nn.Module):
 
 
 def _before_step(layer: torch.nn.Module):
-    """Around what comes before the layer's step: where ranks share the experts, what it raises fails the step at all."""
+    """For code before the layer's step: if ranks share the experts, its exception fails the step at all of them."""
     shared = isinstance(layer, MoE) and layer.shape.ranks > 1
     return layer.refusing() if shared else contextlib.nullcontext()
 
 
 class ReplacedBlock(_Stand):
-    """A block whose list of experts is a layer of Sluice; everything else is the block's own."""
+    """A block whose list of experts is a layer of Sluice; everything else belongs to the original block."""
 
     def __init__(self, block: torch.nn.Module, layout: Layout, router: str, routing: Routing, layer: torch.nn.Module):
         super().__init__()
@@ -49,7 +49,7 @@ class ReplacedBlock(_Stand):
         layer.train(block.training)
 
     def forward(self, hidden_states: torch.Tensor):
-        """The experts' sum for hidden_states [..., H]; with the router's logits where the block gave them."""
+        """The experts' sum for hidden_states [..., H], with the router's logits if the block returned them."""
         experts, router = (getattr(self, name) for name in self._names)
         with _before_step(experts):
             ids, weights, logits = self.routing.route(router, hidden_states)
@@ -60,7 +60,7 @@ class ReplacedBlock(_Stand):
 
 
 class ReplacedExperts(_Stand):
-    """A layer of Sluice that is called as the stacked experts were: with rows, ids and weights in either order."""
+    """A layer of Sluice that is called like the stacked experts: with rows, ids and weights in either order."""
 
     def __init__(self, experts: torch.nn.Module, layout: Layout, scattered: bool, layer: torch.nn.Module):
         super().__init__()

@@ -1,16 +1,16 @@
 """Protects the experts of an ep_group from code that makes parameters equal at all ranks.
 
-A layer with an ep_group has other experts at each rank under the same names. What treats parameters of one name as
-copies of each other would overwrite them with those of one rank, or average gradients of different experts:
+A layer with an ep_group has different experts at each rank under the same names. Code that treats parameters of one
+name as copies of each other would overwrite them with those of one rank, or average gradients of different experts:
 
-* DistributedDataParallel is told to leave the experts alone, when it wraps a model that has some, and gradients of
-  experts, which are sums over the tokens of all ranks, are divided as it divides the others;
-* whatever else is known to do so is refused by name before it touches anything: FullyShardedDataParallel and
-  fully_shard, tensors that are distributed already, ZeroRedundancyOptimizer, averaging of models, and
-  torch.nn.utils.clip_grad_norm_, whose norm would differ from rank to rank.
+* DistributedDataParallel ignores the experts when it wraps a model that has some; gradients of experts, which are sums
+  over the tokens of all ranks, are divided as it divides the others;
+* other code that is known to do this is refused by name before it changes anything: FullyShardedDataParallel and
+  fully_shard, tensors that are already distributed, ZeroRedundancyOptimizer, averaging of models, and
+  torch.nn.utils.clip_grad_norm_, whose norm would differ between ranks.
 
-PyTorch gives a module no say in any of these, so that their entry points are wrapped once, when a process makes its
-first layer with an ep_group. What has no such layer passes through unchanged.
+PyTorch has no hook for a module in any of these, so their entry points are wrapped once, when a process makes its first
+layer with an ep_group. Models without such a layer are not affected.
 """
 
 import functools
@@ -32,13 +32,13 @@ _MAIN_GRAD = "{} has a main_grad, to which DistributedDataParallel could not giv
 
 
 def watch(layer: torch.nn.Module):
-    """From now on the layer's parameters are protected from code that would mix them with other ranks'."""
+    """Protects the layer's parameters from now on against code that would mix them with those of other ranks."""
     _layers.add(layer)
     _guard()
 
 
 def among(parameters) -> bool:
-    """Whether some of the parameters are experts of an ep_group."""
+    """Whether any of the parameters are experts of an ep_group."""
     own = experts()
     return any(id(parameter) in own for parameter in parameters)
 
@@ -49,16 +49,16 @@ def experts() -> dict[int, torch.nn.Module]:
 
 
 def divisor_of(layer: torch.nn.Module) -> int:
-    """By how much gradients of the layer are to be divided, to be what those of the model around it are.
+    """The divisor that makes gradients of the layer match those of the model around it.
 
-    RuntimeError: the layer came into the model after DistributedDataParallel had wrapped it.
+    RuntimeError: the layer was added to the model after DistributedDataParallel had wrapped it.
     """
     wrappers = layer._wrappers
     running = torch.nn.parallel.DistributedDataParallel._active_ddp_module
     if running is not None and running not in wrappers:
         raise RuntimeError(
             "a layer with an ep_group came into a model that DistributedDataParallel had wrapped already: wrap the model "
-            "after its layers are there"
+            "after adding its layers"
         )
     divisor = max((wrapper.process_group.size() for wrapper in wrappers), default=1)
     for name, parameter in layer.named_parameters(recurse=False) if divisor > 1 else ():
@@ -68,7 +68,7 @@ def divisor_of(layer: torch.nn.Module) -> int:
 
 
 class Divided(torch.autograd.Function):
-    """apply(parameter, divisor): the parameter, whose gradient is divided."""
+    """apply(parameter, divisor): the parameter, with its gradient divided."""
 
     @staticmethod
     def forward(ctx, parameter: torch.Tensor, divisor: int) -> torch.Tensor:
@@ -81,8 +81,8 @@ class Divided(torch.autograd.Function):
 
 
 def check_attribute(name: str, value):
-    """Of a layer with an ep_group. RuntimeError: what FullyShardedDataParallel, fully_shard and distribute_module do to
-    a module whose parameters they take."""
+    """For a layer with an ep_group. RuntimeError: the change is one that FullyShardedDataParallel, fully_shard or
+    distribute_module makes to a module whose parameters it takes."""
     if name == "_is_fsdp_managed_module" and value:
         raise RuntimeError(
             "experts of an ep_group are sharded already, and FullyShardedDataParallel and fully_shard would mix those of "
@@ -97,12 +97,12 @@ def check_attribute(name: str, value):
 
 
 def is_distributed(value) -> bool:
-    """Whether it is a tensor of which a process has only a part."""
+    """Whether it is a tensor of which this process has only a part."""
     return isinstance(value, torch.Tensor) and type(value).__name__ in ("DTensor", "ShardedTensor")
 
 
 def _guard():
-    """Wraps the entry points, once."""
+    """Wraps the entry points once."""
     global _guarded
     if _guarded:
         return
@@ -112,13 +112,13 @@ def _guard():
 
     wrapped = torch.nn.parallel.DistributedDataParallel
     wrapped.__init__ = _preparing(wrapped.__init__)
-    # Each takes parameters as its first argument, after self where it is a method; groups hold theirs under "params".
+    # Parameters are the first argument of each, after self for a method; groups have theirs under "params".
     for owner, name, place, message in (
         (
             ZeroRedundancyOptimizer,
             "add_param_group",
             1,
-            "ZeroRedundancyOptimizer would send experts of an ep_group from one rank to all: give them an optimizer of their own",
+            "ZeroRedundancyOptimizer would send experts of an ep_group from one rank to all: give them their own optimizer",
         ),
         (
             averaging,
@@ -133,7 +133,7 @@ def _guard():
 
 
 def _refusing(original, place: int, message: str):
-    """The function, but an error where its argument number `place` has experts of an ep_group."""
+    """Wraps a function: an error if its argument number `place` has experts of an ep_group."""
 
     @functools.wraps(original)
     def checked(*arguments, **options):
@@ -151,7 +151,7 @@ def _refusing(original, place: int, message: str):
 
 
 def _preparing(original):
-    """DistributedDataParallel.__init__, which leaves experts alone."""
+    """Wraps DistributedDataParallel.__init__ so that it ignores experts."""
 
     @functools.wraps(original)
     def __init__(self, module, *arguments, **options):
@@ -164,7 +164,7 @@ def _preparing(original):
         original(self, module, *arguments, **options)
         if layers and getattr(self, "_use_python_reducer", False):
             raise RuntimeError(
-                "DistributedDataParallel with the reducer in Python cannot be told to leave experts of an ep_group alone: "
+                "DistributedDataParallel with the reducer in Python cannot leave experts of an ep_group alone: "
                 'set torch._dynamo.config.optimize_ddp to something else than "python_reducer"'
             )
         for layer in layers:
@@ -190,7 +190,7 @@ def _check_model(module: torch.nn.Module, layers: set):
 
 
 def _check_group(group, mesh, layers: set):
-    """Gradients of experts are sums over the ranks of the ep_group, so that these are the ranks to average over."""
+    """Gradients of experts are sums over the ranks of the ep_group, so those must be the ranks to average over."""
     if group is None:
         group = dist.group.WORLD if mesh is None else mesh.get_group(mesh_dim=0)
     averaged = sorted(dist.get_process_group_ranks(group))
@@ -209,6 +209,6 @@ def _ignore_experts(module: torch.nn.Module):
     for prefix, part in module.named_modules(remove_duplicate=False):
         for name, parameter in part._parameters.items():
             if id(parameter) in own:
-                names.add(f"{prefix}.{name}")  # of a module without prefix too: so PyTorch spells it in one place
+                names.add(f"{prefix}.{name}")  # even without a prefix, because PyTorch spells it so in one place
                 names.add(f"{prefix}.{name}".lstrip("."))
     torch.nn.parallel.DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(module, sorted(names))

@@ -1,4 +1,4 @@
-"""Finds how a block chooses experts and what it adds to them, by computing what the block computes."""
+"""Finds out how a block chooses experts and what it adds to them, by computing the same result."""
 
 import dataclasses
 import inspect
@@ -19,17 +19,17 @@ _TOLERANCE = 3e-4
 
 @dataclasses.dataclass(frozen=True)
 class Routing:
-    """From a router's result to ids and weights, and what surrounds the experts."""
+    """Turns a router's result into ids and weights, and adds what surrounds the experts."""
 
-    scores: str  # "given": the router returns ids and weights; else how scores follow from its logits
+    scores: str  # "given": the router returns ids and weights; else the function that turns its logits into scores
     top_k: int
     normalise: bool  # the weights of a token add up to 1
-    factor: float  # of the experts' sum
-    flat: bool  # the router takes [T, H], not the block's input
-    shared: str  # the child that is added for every token, or empty
+    factor: float  # multiplies the experts' sum
+    flat: bool  # the router takes [T, H] instead of the block's input
+    shared: str  # the child whose result is added for every token, or empty
     shared_gate: str  # its gate, or empty
     returns_logits: bool  # the block returns the sum and the router's logits
-    flat_logits: bool  # as [T, E], not in the shape of the block's input
+    flat_logits: bool  # logits are [T, E], not in the shape of the block's input
 
     def route(self, router: torch.nn.Module, x: torch.Tensor):
         """ids [T, K], weights [T, K] in float32, and the router's logits or None, for x [..., H]."""
@@ -45,7 +45,7 @@ class Routing:
         return ids, weights, logits if self.flat_logits else logits.view(*x.shape[:-1], -1)
 
     def around(self, children, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        """The block's sum, from that of its experts y; `children` has its parts by name."""
+        """The block's result, from the sum y of its experts; `children` has its parts by name."""
         y = y * self.factor if self.factor != 1 else y
         if not self.shared:
             return y
@@ -54,7 +54,7 @@ class Routing:
 
 
 def split_result(result) -> tuple[torch.Tensor, torch.Tensor]:
-    """Ids and weights, both [T, K], among the results of a router."""
+    """Finds ids and weights, both [T, K], in the result of a router."""
     parts = [part for part in result if isinstance(part, torch.Tensor)]
     ids = [part for part in parts if not part.is_floating_point() and part.dim() >= 2]
     if len(ids) != 1:
@@ -63,14 +63,14 @@ def split_result(result) -> tuple[torch.Tensor, torch.Tensor]:
     weights = [part for part in parts if part.is_floating_point() and part.numel() == ids[0].numel()]
     losses = [part for part in parts if part.dim() == 0 and part.requires_grad]
     if losses:
-        raise Unsupported("router gives a loss of its own, which nothing would take")
+        raise Unsupported("router gives a loss of its own, which would be lost")
     if len(weights) != 1 or weights[0].shape[-1] != top_k:
-        raise Unsupported(f"router gives {len(weights)} tensors of {top_k} weights a token, expected one")
+        raise Unsupported(f"router gives {len(weights)} tensors of {top_k} weights per token, expected one")
     return ids[0].reshape(-1, top_k), weights[0].reshape(-1, top_k)
 
 
 def find_router(block: torch.nn.Module, experts: str, count: int) -> tuple[str, torch.nn.Module, int] | None:
-    """Name, module and hidden size of the child with a matrix of a row for each expert."""
+    """Name, module and hidden size of the child that has a matrix with one row per expert."""
     sizes = {size for parameter in block._modules[experts].parameters() for size in parameter.shape}
     for name, child in block.named_children():
         if name != experts:
@@ -81,12 +81,12 @@ def find_router(block: torch.nn.Module, experts: str, count: int) -> tuple[str, 
 
 
 def recognise_routing(twin: Twin, layout: Layout, router_name: str, replace) -> Routing:
-    """How a block with a list of experts comes to its result, of which `twin` is one; replace(routing) makes one of its
-    replacement. Unsupported: no known way gives that result."""
+    """Finds out how a block with a list of experts computes its result. `twin` is a twin of the block; replace(routing)
+    makes one of its replacement. Unsupported: no known way gives that result."""
     twin.module.eval()
     _, x = next(inputs(layout.hidden, DRAWS[0]))
     with torch.no_grad(), random_state(1), surroundings_kept(twin.module):
-        seen = []  # dimensions of what the router is given
+        seen = []  # dimensions of the router's input
 
         def look(_, arguments):
             seen.extend(each.dim() for each in arguments[:1] if isinstance(each, torch.Tensor))
@@ -113,7 +113,7 @@ def recognise_routing(twin: Twin, layout: Layout, router_name: str, replace) -> 
 
 
 def _candidates(block, experts_name: str, router_name: str, x: torch.Tensor, found: list, seen: list):
-    """The routings to try, in the order suggested by the block's attributes."""
+    """The routings to try, in the order that the block's attributes suggest."""
     router = getattr(block, router_name)
     try:
         flat, result = _call_router(router, x, seen)
@@ -128,7 +128,7 @@ def _candidates(block, experts_name: str, router_name: str, x: torch.Tensor, fou
     else:
         top_k = _attribute(block, _TOP_K, int) or _attribute(router, _TOP_K, int)
         if not top_k:
-            raise Unsupported(f"does not say how many experts a token takes (none of {', '.join(_TOP_K)})")
+            raise Unsupported(f"does not specify the number of experts per token (none of {', '.join(_TOP_K)})")
         normalise = _attribute(block, ("norm_topk_prob",), bool)
         order = (True, False) if normalise is not False else (False, True)
         kinds = [(scores, top_k, norm) for scores in _SCORES for norm in order]
@@ -137,11 +137,11 @@ def _candidates(block, experts_name: str, router_name: str, x: torch.Tensor, fou
 
 
 def _call_router(router: torch.nn.Module, x: torch.Tensor, seen: list[int]):
-    """Whether it takes [T, H], and what it gives. `seen`: the dimensions of what its block gave it."""
+    """Whether it takes [T, H], and its result. `seen`: the dimensions of what the block passed to it."""
     flat = bool(seen) and seen[0] == 2
     try:
         return flat, router(x.view(-1, x.shape[-1]) if flat else x)
-    except Exception:  # whatever it raises: it does not take three dimensions
+    except Exception:  # any exception means that it does not take three dimensions
         if flat:
             raise
     return True, router(x.view(-1, x.shape[-1]))
@@ -173,7 +173,7 @@ def _shared_parts(block, experts_name: str, router_name: str, x: torch.Tensor) -
 
 
 def check_attributes(block: torch.nn.Module):
-    """Unsupported: attributes of a block whose effect no trial may show."""
+    """Unsupported: attributes of a block whose effect a trial may not show."""
     parameters = list(inspect.signature(type(block).forward).parameters.values())[2:]
     more = [each.name for each in parameters if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)]
     if more:
@@ -187,7 +187,7 @@ def check_attributes(block: torch.nn.Module):
 
 
 def _attribute(module: torch.nn.Module, names: tuple, kind: type):
-    """The first of these attributes of a module, or of its config, that is a `kind`."""
+    """The first of these attributes that a module, or its config, has as a `kind`."""
     for owner in (module, getattr(module, "config", None)):
         for name in names:
             value = getattr(owner, name, None)
@@ -197,7 +197,7 @@ def _attribute(module: torch.nn.Module, names: tuple, kind: type):
 
 
 def find_limit(block: torch.nn.Module, experts: torch.nn.Module) -> float | None:
-    """The limit of a clamped activation, where the block or an expert has one."""
+    """The limit of a clamped activation, if the block or an expert has one."""
     first = experts[0] if isinstance(experts, torch.nn.ModuleList) else experts
     for owner in (first, experts, block):
         value = _attribute(owner, ("limit", "swiglu_limit", "clamp_limit"), (float, int))

@@ -1,14 +1,14 @@
-"""States of models whose experts are layers of Sluice: from one number of ranks to another, and to and from the layout
+"""Converts states of models whose experts are layers of Sluice: between numbers of ranks, and to and from the layout
 of the model before replace_moe().
 
-A rank's state_dict() has its experts only, and in "expert_range" which these are; a whole one has all, as that of a
-model without ep_group. An original one has the names and shapes of the checkpoint that the model was made from.
+A rank's state_dict() has only its own experts, and their range in "expert_range". A whole state has all experts, like
+that of a model without ep_group. An original state has the names and shapes of the checkpoint of the original model.
 
     on files, without a process group       whole = reshard(shards, 1)[0]; original = to_original(model, whole)
     in a job, collectively                  whole = full(model); original = to_original(model)
     into a replaced model, at each rank     model.load_state_dict(from_original(model, original))
 
-All of them copy bits, but merging adapters; states of optimizers are not covered.
+All of them copy bits, except when they merge adapters. They do not convert states of optimizers.
 """
 
 import torch
@@ -19,14 +19,14 @@ from .moe import EXPERT_RANGE, MoE
 from .structure import Layout
 
 _WEIGHTS = ("gate_up_weight", "down_weight")
-# Tensors of a layer that have its experts in their first dimension.
+# Tensors of a layer whose first dimension is its experts.
 _OF_EXPERTS = (*_WEIGHTS, *(f"{target}_lora_{side}" for target in lora.TARGETS for side in "ab"))
 
 
 def reshard(shards, ranks: int, rank: int | None = None):
-    """The states of `ranks` ranks, from those of another number, in any order; with `rank` that of one alone.
+    """The states of `ranks` ranks, from the states of any number of ranks in any order; with `rank` only that rank's.
 
-    ValueError: experts that are missing or there twice, or other tensors that differ, by name.
+    ValueError: experts are missing or repeated, or other tensors differ; the message names them.
     """
     if ranks < 1 or rank is not None and not 0 <= rank < ranks:
         raise ValueError(f"rank {rank} of {ranks} ranks, expected 0 to {max(ranks, 1) - 1}")
@@ -40,7 +40,7 @@ def reshard(shards, ranks: int, rank: int | None = None):
 def full(model: torch.nn.Module, rank: int | None = None) -> dict | None:
     """The whole state of a model. Collective over the ep_group of each layer that has one.
 
-    With `rank`, a global one, only that process has it, and the memory for it; others get None.
+    With `rank`, a global one, only that process gets it and needs the memory for it; others get None.
     """
     state = dict(model.state_dict())
     for name, layer in model.named_modules(remove_duplicate=False):
@@ -55,7 +55,7 @@ def full(model: torch.nn.Module, rank: int | None = None) -> dict | None:
 
 
 def to_original(model: torch.nn.Module, state: dict | None = None, *, merge: bool = False, rank: int | None = None):
-    """The state as the model's was before replace_moe(): `state`, a whole one of the model, or full(model, rank).
+    """The state in the form before replace_moe(): of `state`, a whole state of the model, or of full(model, rank).
 
     Adapters, which an original model does not have, keep their names; with `merge` they are added to the weights.
     ValueError: a state that is not whole.
@@ -82,8 +82,8 @@ def to_original(model: torch.nn.Module, state: dict | None = None, *, merge: boo
 
 
 def from_original(model: torch.nn.Module, original) -> dict:
-    """The state of this rank's replaced model from that of the original one, a mapping, of which only this rank's
-    experts are read. Adapters that it does not have stay those of the model.
+    """The state of this rank's replaced model from the mapping `original`, the state of the original model. Only this
+    rank's experts are read. Adapters that `original` does not have are taken from the model.
 
     ValueError: weights that are missing or of another shape.
     """
@@ -109,7 +109,8 @@ def from_original(model: torch.nn.Module, original) -> dict:
 
 
 def _replaced(model: torch.nn.Module):
-    """(path. of the block or module, path. of its layer, Layout, layer) of each, under all of its names."""
+    """(path. of the block or module, path. of its layer, Layout, layer) of each replaced block, under all of its
+    names."""
     for path, module in model.named_modules(remove_duplicate=False):
         layout = getattr(module, "layout", None)
         if isinstance(layout, Layout):
@@ -167,7 +168,7 @@ def _take(original, name: str, shape: tuple) -> torch.Tensor:
 
 
 def _join(shards: list[dict]) -> dict:
-    """The whole state of those of all ranks."""
+    """The whole state from the states of all ranks."""
     if not shards:
         raise ValueError("no states are given, expected those of all ranks")
     for number, shard in enumerate(shards):
@@ -227,7 +228,7 @@ def _part(whole: dict, rank: int, ranks: int) -> dict:
             continue
         shape = graphs.LayerShape(1, 1, len(value), 1, ranks)
         first, count = shape.first_expert_of(rank), shape.experts_of(rank)
-        part[name] = value[first : first + count].clone()  # a view would be saved with all of its storage
+        part[name] = value[first : first + count].clone()  # a view would be saved with its whole storage
         part[prefix + EXPERT_RANGE] = torch.tensor([first, first + count, len(value)])
     return part
 
@@ -242,7 +243,7 @@ def _is_layer(state: dict, prefix: str) -> bool:
 
 
 def _gather(own: torch.Tensor, layer: MoE, rank: int | None) -> torch.Tensor | None:
-    """The tensors of all ranks of the layer's group in order, at `rank` or at all of them; as bytes, of any type."""
+    """The tensors of all ranks of the layer's group in order, at `rank` or at all; sent as bytes, so of any type."""
     group, counts = layer._group, [layer.shape.experts_of(each) for each in range(layer._group.size)]
     padded = torch.zeros(max(counts), *own.shape[1:], dtype=own.dtype)
     padded[: len(own)] = own

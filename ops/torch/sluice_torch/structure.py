@@ -1,4 +1,4 @@
-"""What a MoE block of a model consists of, told by shapes of parameters, not by names of classes.
+"""The parts of a MoE block of a model, recognised by shapes of parameters, not by names of classes.
 
 Experts are either a list of modules of three matrices, or one module of two stacked tensors.
 """
@@ -12,10 +12,10 @@ _TOLERANCE = 1e-4
 
 
 class Unsupported(ValueError):
-    """A block that looks like MoE but differs in something a layer of Sluice cannot keep."""
+    """A block that looks like MoE but differs in something that a layer of Sluice cannot keep."""
 
 
-# By the names of the graph format; swiglu_clamp has a limit.
+# Keys are the names of the graph format; swiglu_clamp has a limit.
 ACTIVATIONS = {
     "swiglu": lambda gate, up, limit: torch.nn.functional.silu(gate) * up,
     "geglu": lambda gate, up, limit: torch.nn.functional.gelu(gate, approximate="tanh") * up,
@@ -27,15 +27,15 @@ ACTIVATIONS = {
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """Where a block had its experts' weights: what its state_dict() called them, and in which form.
+    """Where a block had its experts' weights: their names in its state_dict(), and their form.
 
-    Of a list: `experts`.NUMBER.`gate`, .`up` [I, H] and .`down` [H, I], below the block. Stacked: `gate` [E, 2I, H],
-    rows of the gate first, and `down` [E, H, I], below the module of experts; transposed: [E, H, 2I] and [E, I, H].
+    A list: `experts`.NUMBER.`gate`, .`up` [I, H] and .`down` [H, I], under the block. Stacked: `gate` [E, 2I, H], with
+    rows of the gate first, and `down` [E, H, I], under the module of experts; transposed: [E, H, 2I] and [E, I, H].
     """
 
-    experts: str  # the list; empty where stacked
+    experts: str  # the list; empty if stacked
     gate: str
-    up: str  # empty where stacked
+    up: str  # empty if stacked
     down: str
     stacked: bool
     transposed: bool
@@ -54,7 +54,7 @@ class Experts:
     count: int
     activation: str
     limit: float | None
-    gate: str  # parameters of one expert of a list; of the module, where up is empty
+    gate: str  # parameters of one expert of a list; of the module if up is empty
     up: str
     down: str
     transposed: bool = False  # stacked as [E, in, out]
@@ -64,7 +64,7 @@ class Experts:
         return not self.up
 
     def layout(self, name: str) -> Layout:
-        """`name`: of the list, below its block."""
+        """`name`: that of the list, under its block."""
         sizes = (self.count, self.hidden, self.intermediate)
         return Layout("" if self.stacked else name, self.gate, self.up, self.down, self.stacked, self.transposed, *sizes)
 
@@ -84,7 +84,7 @@ class Experts:
 
 
 def apply_experts(experts: Experts, x: torch.Tensor, ids: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-    """What the layer is to compute, for x [T, H], in float32."""
+    """What the layer must compute, for x [T, H], in float32."""
     y = torch.zeros(x.shape, dtype=torch.float32)
     for expert in ids.unique().tolist():
         token, place = torch.where(ids == expert)
@@ -105,7 +105,7 @@ def is_close(found, expected: torch.Tensor, tolerance: float = _TOLERANCE) -> bo
 
 
 def find_experts(block: torch.nn.Module) -> tuple[str, torch.nn.Module, int] | None:
-    """Name, module and number of what may be the experts among the children of a block."""
+    """Name, module and number of the likely experts among the children of a block."""
     for name, child in block.named_children():
         if isinstance(child, torch.nn.ModuleList) and len(child) > 1 and _is_expert_list(child):
             return name, child, len(child)
@@ -117,7 +117,7 @@ def find_experts(block: torch.nn.Module) -> tuple[str, torch.nn.Module, int] | N
 
 
 def _is_expert_list(members: torch.nn.ModuleList) -> bool:
-    """Equal members of two or three matrices and nothing larger."""
+    """Equal members that have two or three matrices and nothing larger."""
     shapes = [[tuple(parameter.shape) for parameter in member.parameters()] for member in members]
     matrices = [shape for shape in shapes[0] if len(shape) == 2]
     return 2 <= len(matrices) <= 3 and all(other == shapes[0] for other in shapes)

@@ -1,4 +1,4 @@
-"""Variables outside a block that its code may change: those of the modules and classes that the code is from."""
+"""Variables outside a block that its code may change: those of the modules and classes that define the code."""
 
 import collections
 import contextlib
@@ -10,7 +10,7 @@ import torch
 
 @contextlib.contextmanager
 def surroundings_kept(module: torch.nn.Module):
-    """Afterwards they are what they were, and the set that this gives has the names of those that were not."""
+    """Restores them afterwards, and yields the set in which it then puts the names of those that had changed."""
     before, changed = _surroundings(module), set()
     try:
         yield changed
@@ -19,7 +19,7 @@ def surroundings_kept(module: torch.nn.Module):
 
 
 def _surroundings(module: torch.nn.Module) -> list:
-    """(where, the place, its variables, what is in them) of the modules and classes that a block's code is from."""
+    """(where, the place, its variables, their contents) of the modules and classes that define a block's code."""
     places = {}
     for cls in {cls for part in module.modules() for cls in type(part).__mro__}:
         if cls.__module__.split(".")[0] not in ("torch", "builtins", __package__):
@@ -42,7 +42,7 @@ def _is_variable(value) -> bool:
 
 
 def _restore(before: list) -> set[str]:
-    """Names of variables that are not what they were; they are it again."""
+    """Restores variables that have changed, and returns their names."""
     changed = set()
     for where, place, own, contents in before:
         for name, value in list(vars(place).items()):

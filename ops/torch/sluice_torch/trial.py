@@ -1,7 +1,7 @@
-"""Whether a block and its replacement are the same function: outputs, gradients and what a call leaves behind.
+"""Checks that a block and its replacement are the same function: outputs, gradients and side effects of a call.
 
-Both are tried as twins (twin.py) side by side, in evaluation and in training mode, with hundreds of rows: ordinary
-ones, rows that all go to the same experts, and one row alone.
+Both are tried as twins (twin.py), in evaluation and in training mode, with hundreds of rows: ordinary ones, rows that
+all go to the same experts, and a single row.
 """
 
 import dataclasses
@@ -13,13 +13,13 @@ from .surroundings import surroundings_kept
 from .twin import DRAWS, Draw, Twin, held, random_state
 
 _TOLERANCE = 3e-4
-_GRADIENTS = 2e-3  # of the largest number of a gradient
-_ROUNDED, _ROWS_ALIKE = 6e-2, 0.9  # in bfloat16, where a few rows may go to other experts
+_GRADIENTS = 2e-3  # relative to the largest number of a gradient
+_ROUNDED, _ROWS_ALIKE = 6e-2, 0.9  # in bfloat16, in which a few rows may go to other experts
 _SEEDS = (1, 2)
 
 
 class Reference(torch.nn.Module):
-    """What a layer is to compute, in eager PyTorch, with the weights of a twin's experts."""
+    """What a layer must compute, in eager PyTorch, with the weights of a twin's experts."""
 
     def __init__(self, experts: Experts, top_k: int):
         super().__init__()
@@ -32,7 +32,7 @@ class Reference(torch.nn.Module):
         if bool(((ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] >= 0)).any()):
             raise Unsupported("gives a token the same expert twice")
         if bool((ids >= self._experts.count).any()) or bool((ids < -1).any()):
-            raise Unsupported(f"gives ids of experts that are not there (of {self._experts.count})")
+            raise Unsupported(f"gives ids of experts that do not exist (of {self._experts.count})")
         return apply_experts(self._experts, x, ids, weights).to(x.dtype)
 
 
@@ -48,12 +48,12 @@ class Pair:
 class _Result:
     outputs: list[torch.Tensor]
     gradients: dict[str, torch.Tensor]
-    added: dict[str, torch.Tensor]  # gradients for an upstream one of zero: of losses that a backward pass adds
-    changed: set[str]  # what lies outside the block
+    added: dict[str, torch.Tensor]  # gradients for an upstream gradient of zero: of losses added in the backward pass
+    changed: set[str]  # variables outside the block
 
 
 def inputs(hidden: int, draw: Draw):
-    """What a block is tried with, by a word that says what is special about it."""
+    """The inputs with which a block is tried, each with a word for what is special about it."""
     generator = torch.Generator().manual_seed(draw.seed + 100)
 
     def normal(*shape):
@@ -66,12 +66,12 @@ def inputs(hidden: int, draw: Draw):
 
 
 def call(twin: Twin, x: torch.Tensor, seed: int) -> list[torch.Tensor]:
-    """The tensors that a twin gives. Unsupported: it cannot be called so, or gives something else."""
+    """The tensors that a twin returns. Unsupported: it cannot be called like this, or returns something else."""
     return _call(twin, x, seed)[0]
 
 
 def _call(twin: Twin, x: torch.Tensor, seed: int) -> tuple[list[torch.Tensor], set[str]]:
-    """Also the names of variables outside the block that it changed; they are what they were."""
+    """Like call(); also the names of variables outside the block that the call changed. They are restored."""
     with random_state(seed), surroundings_kept(twin.module) as changed:
         try:
             result = twin.module(x)
@@ -88,7 +88,7 @@ def _call(twin: Twin, x: torch.Tensor, seed: int) -> tuple[list[torch.Tensor], s
 
 
 def try_replacement(make_pair, hidden: int, rounds: bool):
-    """Unsupported: where the twins of make_pair(draw, own_dtype) differ. `rounds`: the model's types are not float32."""
+    """Unsupported: the twins of make_pair(draw, own_dtype) differ. `rounds`: the model's types are not float32."""
     for draw in DRAWS:
         pair = make_pair(draw, False)
         for training in (False, True):
@@ -147,7 +147,7 @@ def _run(twin: Twin, x: torch.Tensor, seed: int, gradients: bool) -> _Result:
 
 
 def _explain(twin: Twin, x: torch.Tensor, kind: str, training: bool) -> str:
-    """Why a block is not what it was taken for."""
+    """The reason why a block is not what it was taken for."""
     mode = "training" if training else "evaluation"
     with torch.no_grad():
         once, again = (call(twin, x, seed)[0] for seed in _SEEDS)
@@ -164,7 +164,7 @@ def _explain(twin: Twin, x: torch.Tensor, kind: str, training: bool) -> str:
 
 
 def try_experts(twin: Twin, hidden: int, training: bool):
-    """Each expert of a list, one by one: ids of rows need not reach all of them."""
+    """Tries each expert of a list, one by one, because the ids of rows need not reach all of them."""
     experts = twin.experts
     if experts.stacked:
         return
@@ -183,7 +183,7 @@ def try_experts(twin: Twin, hidden: int, training: bool):
 
 
 def _try_rounded(pair: Pair, hidden: int):
-    """In the types of the model: whether types and shapes are the same, and sums up to rounding."""
+    """Tries the types of the model: types and shapes must be the same, and sums equal up to rounding."""
     x = next(inputs(hidden, DRAWS[0]))[1].to(pair.block.experts.parameters()[0].dtype)
     pair.block.module.eval()
     pair.replacement.module.eval()
@@ -199,7 +199,8 @@ def _try_rounded(pair: Pair, hidden: int):
 
 
 def _observe(module: torch.nn.Module, skip: str = "") -> dict:
-    """What is held, but for parts below `skip`; a number of other things is held as their type."""
+    """Everything that the module holds, except parts below `skip`; values that are no tensors or plain values by
+    type."""
     found = {}
     for path, value in held(module):
         if not skip or not path.startswith(skip + "."):
@@ -212,7 +213,8 @@ def _plain(value):
 
 
 def _check_left_behind(pair: Pair, experts_before: dict):
-    """Unsupported: a call changed what the replacement's does not. Parts that are kept may change, both alike."""
+    """Unsupported: a call changed something that the replacement's call does not change. Kept parts may change
+    equally."""
     name = next(name for name, part in pair.block.module.named_modules() if part is pair.block.experts.module)
     found, expected = (_observe(twin.module, name) for twin in (pair.block, pair.replacement))
     lost = [path for path, value in found.items() if path not in expected or not _same(value, expected[path])]

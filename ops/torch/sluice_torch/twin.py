@@ -1,5 +1,5 @@
-"""Copies of a block to try: its code with state that is chosen here, so that the model's own is neither called, read nor
-changed, and what it happens to hold (zeros, small numbers, a bias that is loaded later) decides nothing."""
+"""Copies of a block to try: the block's code with state that is chosen here. So the model's own state is neither used,
+read nor changed, and its present content (zeros, small numbers, a bias that is loaded later) decides nothing."""
 
 import collections
 import contextlib
@@ -14,19 +14,19 @@ from .structure import Experts, Unsupported
 
 _MACHINERY = frozenset(vars(torch.nn.Module()))
 _HOOKS = sorted(name for name in _MACHINERY if "hook" in name and isinstance(vars(torch.nn.Module())[name], dict))
-_DEPTH = 5  # of containers and objects in attributes
-_SMALL = 8  # intermediate size of experts that are tried
-_STEP = 97  # between the matrices of two experts, where all lie in one buffer
+_DEPTH = 5  # limit of nested containers and objects in attributes
+_SMALL = 8  # intermediate size of the tried experts
+_STEP = 97  # distance between the matrices of two experts, if all are in one buffer
 
 
 @dataclasses.dataclass(frozen=True)
 class Draw:
-    """Where the state of a twin comes from. Two of them, so that each part matters in one at least."""
+    """The source of a twin's state. There are two, so that each part matters in at least one of them."""
 
     seed: int
-    gain: float  # size of products with a matrix, a router's logits for one
+    gain: float  # size of products with a matrix, such as a router's logits
     bias: float  # size of vectors that are zero in the model
-    reach: float  # size of the larger rows; more would take sigmoid to where it is 1
+    reach: float  # size of the larger rows; more would saturate the sigmoid
 
 
 DRAWS = (Draw(11, 1.5, 0.3, 2.0), Draw(12, 3.0, 0.02, 1.0))
@@ -42,12 +42,13 @@ class Twin:
 
 
 def attributes(module: torch.nn.Module) -> dict:
-    """What a module has besides parameters, buffers, parts and what PyTorch keeps in it."""
+    """The attributes of a module besides parameters, buffers, parts and those that PyTorch keeps."""
     return {name: value for name, value in vars(module).items() if name not in _MACHINERY}
 
 
 def inside(value, path: str, seen: set, depth: int = _DEPTH):
-    """(path, value) of what an attribute holds: through containers and objects, to tensors, modules and plain values."""
+    """(path, value) of what an attribute contains: through containers and objects, to tensors, modules and plain
+    values."""
     containers = (dict, list, tuple, collections.deque)
     is_object = hasattr(value, "__dict__") and not callable(value) and not isinstance(value, type(sys))
     if isinstance(value, (torch.Tensor, torch.nn.Module)) or not (isinstance(value, containers) or is_object) or not depth:
@@ -67,7 +68,7 @@ def inside(value, path: str, seen: set, depth: int = _DEPTH):
 
 
 def held(module: torch.nn.Module):
-    """(path, value) of all that a module and its parts hold."""
+    """(path, value) of everything that a module and its parts hold."""
     seen = set()
     for path, part in module.named_modules():
         prefix = path + "." if path else ""
@@ -90,7 +91,7 @@ def tensors_of(module: torch.nn.Module) -> dict[str, torch.Tensor]:
 
 
 def structure_of(module: torch.nn.Module) -> tuple:
-    """What a trial of a module depends on: blocks of which it is the same are the same but for their numbers."""
+    """What a trial of a module depends on: blocks with the same structure differ only in their numbers."""
     kinds = tuple((path, type(part)) for path, part in module.named_modules())
     return kinds, tuple((path, _kind(value)) for path, value in held(module))
 
@@ -105,7 +106,7 @@ def _kind(value):
 
 
 def has_hooks(module: torch.nn.Module) -> bool:
-    """Whether anything would be called with a module, or with gradients of its own parameters."""
+    """Whether calls of a module, or gradients of its own parameters, run hooks."""
     if any(vars(module).get(name) for name in _HOOKS) or "forward" in vars(module):
         return True
     own = [each for each in module._parameters.values() if each is not None]
@@ -115,7 +116,7 @@ def has_hooks(module: torch.nn.Module) -> bool:
 
 @contextlib.contextmanager
 def ordinary_modes():
-    """Gradients and float32, whatever the caller's modes are."""
+    """Enables gradients and float32, whatever the caller's modes are."""
     dtype = torch.get_default_dtype()
     torch.set_default_dtype(torch.float32)
     try:
@@ -127,7 +128,7 @@ def ordinary_modes():
 
 @contextlib.contextmanager
 def random_state(seed: int):
-    """Random numbers from `seed`; afterwards those of the caller go on."""
+    """Draws random numbers from `seed`, then restores the caller's generator."""
     numpy = sys.modules.get("numpy")
     python, arrays = random.getstate(), numpy.random.get_state() if numpy else None
     try:
@@ -144,11 +145,11 @@ def random_state(seed: int):
 
 
 def make_twin(module: torch.nn.Module, experts: Experts, draw: Draw, small: bool, own_dtype: bool = False) -> Twin:
-    """A copy with state from `draw`. Its experts have few intermediate columns or, not `small`, are all views of one
-    buffer that is little larger than one. In float32, or in the types of the model."""
+    """A copy with state from `draw`. Its experts have few intermediate columns if `small`; otherwise all are views of one
+    buffer that is little larger than one expert. In float32, or in the types of the model."""
     generator = torch.Generator().manual_seed(draw.seed)
     memo, leaves, intermediate = _draw_experts(experts, generator, small, own_dtype)
-    kept = []  # copy.deepcopy() goes by id()
+    kept = []  # copy.deepcopy() identifies objects by id()
     for name, tensor in tensors_of(module).items():
         if id(tensor) in memo:
             continue
@@ -163,12 +164,12 @@ def make_twin(module: torch.nn.Module, experts: Experts, draw: Draw, small: bool
     path = next(name for name, part in module.named_modules() if part is experts.module)
     try:
         twin = copy.deepcopy(module, memo)
-    except Exception as error:  # whatever an attribute raises
+    except Exception as error:  # any exception of an attribute
         raise Unsupported(f"cannot be copied to be tried: {error}") from error
     for hooks in (vars(part).get(name, {}) for part in twin.modules() for name in _HOOKS):
         for key, hook in list(hooks.items()):
-            if not str(getattr(hook, "__module__", "")).startswith("torch."):  # weight_norm() is one of PyTorch's
-                del hooks[key]  # the user's, of a part that is kept: not called for a trial
+            if not str(getattr(hook, "__module__", "")).startswith("torch."):  # those of weight_norm() are PyTorch's
+                del hooks[key]  # a user's hook of a part that is kept: not called in a trial
     own = dataclasses.replace(experts, module=twin.get_submodule(path), intermediate=intermediate)
     return Twin(twin, own, leaves)
 
@@ -183,7 +184,7 @@ def _draw(tensor: torch.Tensor, draw: Draw, generator: torch.Generator) -> torch
 
 
 def _draw_experts(experts: Experts, generator: torch.Generator, small: bool, own_dtype: bool):
-    """Their parameters' stand-ins by id, what these are views of, and the intermediate size."""
+    """Replacements of their parameters by id, the buffers of which these are views, and the intermediate size."""
     size = min(_SMALL, experts.intermediate) if small else experts.intermediate
     up, down = (size, experts.hidden), (experts.hidden, size)
     scales = {experts.gate: (up, 2 / experts.hidden**0.5), experts.up: (up, 1 / experts.hidden**0.5)}

@@ -16,7 +16,7 @@ namespace {
 // On a busy machine MPI_Init alone takes several seconds.
 constexpr double kOwnSeconds = 20;
 
-// The rank by the launcher's variables: before MPI has started, it has none.
+// The rank from the launcher's variables, because MPI has none before it starts.
 std::string rankByLauncher() {
   for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"})
     if (const char* value = std::getenv(name)) return fmt::format("rank {}", value);
@@ -62,7 +62,7 @@ void CallLimit::watch() {
       continue;
     }
     if (changed_.wait_for(lock, std::chrono::nanoseconds(limitNanoseconds(seconds_)), changed)) continue;
-    std::fprintf(stderr, "error: %s: waited %g s in %s; another rank is stopped, or did not come\n",
+    std::fprintf(stderr, "error: %s: waited %g s in %s; another rank is stopped, or did not start\n",
                  rank_.c_str(), seconds_, phase_);
     std::fflush(nullptr);
     std::_Exit(1);

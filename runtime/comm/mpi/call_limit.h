@@ -1,8 +1,8 @@
-// CallLimit: ends this process where collective calls of MPI take too long.
+// CallLimit: ends this process when collective calls of MPI take too long.
 //
-// A rank that is stopped, or never comes, holds up all others in calls of MPI that have no limit of their
-// own: from MPI_Init to the first window, and from the end of that window to MPI_Finalize. A thread watches
-// instead; mpirun ends the job when one of its processes fails.
+// A rank that is stopped, or never joins, holds up all others in MPI calls that have no time limit: from
+// MPI_Init to the first window, and from the end of that window to MPI_Finalize. A thread watches these
+// calls; mpirun ends the job when one of its processes fails.
 #pragma once
 
 #include <condition_variable>
@@ -17,14 +17,15 @@ namespace sluice::mpi {
 
 class CallLimit {
  public:
-  // Each phase may last `seconds` and what MPI may take by itself. Error: the system cannot start the thread.
+  // Each phase may last `seconds` plus the time that MPI itself may need. Error: the system cannot start the
+  // thread.
   static Expected<std::unique_ptr<CallLimit>> start(double seconds);
   ~CallLimit();
   CallLimit(const CallLimit&) = delete;
   CallLimit& operator=(const CallLimit&) = delete;
 
-  // A phase begins, and its limit with it. After the limit the process prints an error that names the phase,
-  // and ends with status 1.
+  // Begins a phase and its time limit. When the limit has passed, the process prints an error that names the
+  // phase, and exits with status 1.
   void enter(const char* phase);
   // No limit until the next phase.
   void leave() { enter(nullptr); }

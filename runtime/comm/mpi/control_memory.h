@@ -1,7 +1,7 @@
-// ControlMemory: what ranks write to each other besides puts. One section per source: the mailbox of its
-// messages, the number of this rank's messages that it has taken, and its abort message.
+// ControlMemory: what ranks write to each other besides puts. It has one section per source: the mailbox of
+// the source's messages, the number of this rank's messages that the source has taken, and its abort message.
 //
-// Resource type. The layout is the same at all ranks. Other ranks write to it through MPI only.
+// Resource type. The layout is the same at all ranks. Other ranks write to it only through MPI.
 #pragma once
 
 #include <cstddef>

@@ -17,16 +17,16 @@
 namespace sluice::mpi {
 namespace {
 
-// Nanoseconds without work, and the length of the sleep that follows: arrivals are noticed one sleep later. A
-// new request ends a sleep at once.
+// Pairs of nanoseconds: until this time without work, the courier sleeps this long at a time. It notices
+// arrivals up to one sleep late; a new request ends a sleep at once.
 constexpr int64_t kAwake = 20'000;
 constexpr int64_t kFlyingSleep = 150'000;
 constexpr std::pair<int64_t, int64_t> kSleeps[] = {
     {500'000, 50'000}, {20'000'000, kFlyingSleep}, {1'000'000'000, 300'000}, {INT64_MAX, 1'000'000}};
 
-// Where workers have all cores, a thread that wakes waits until one of them has used up its slice, which is
-// longer than a flight. The scheduler (from Linux 6.12 on; older ones ignore it) runs a thread with shorter
-// slices first, without giving it a larger share of the core.
+// Where workers use all cores, a thread that wakes must wait until a worker has used up its time slice, which
+// is longer than a flight. The scheduler runs a thread with shorter slices earlier without giving it more of
+// the core (from Linux 6.12 on; older kernels ignore the request).
 constexpr uint64_t kSlice = 100'000;  // ns
 
 // From sched_setattr(2); the C library does not declare it yet.
@@ -44,7 +44,7 @@ void askForShortSlices() {
   if (syscall(SYS_sched_getattr, 0, &attributes, sizeof(attributes), 0) != 0) return;
   if (attributes.policy != SCHED_OTHER) return;
   attributes.runtime = kSlice;
-  // best effort: a system that refuses it runs the thread as before
+  // best effort: if the system refuses, the thread runs as before
   static_cast<void>(syscall(SYS_sched_setattr, 0, &attributes, 0));
 }
 
@@ -63,7 +63,7 @@ Expected<std::unique_ptr<Courier>> Courier::start(const Session& session, Receiv
   std::unique_ptr<Courier> courier(new Courier(session, receiver, limits));
   if (Status opened = courier->open(); !opened) return opened.error();
   auto thread = startThread([raw = courier.get()] { raw->run(); });
-  // the other ranks have their couriers, and would wait for this one in calls without a limit
+  // the couriers of the other ranks run, and would wait for this one in calls without a time limit
   if (!thread)
     session.end(fmt::format("rank {}: cannot start the thread that calls MPI: {}", session.rank(),
                             thread.error().message));
@@ -154,20 +154,20 @@ Expected<bool> Courier::turn() {
     request.swap(request_);
   }
   if (request) {
-    const Status answer = request();  // without the lock: finish() keeps its limit
+    const Status answer = request();  // without the lock, so that finish() keeps its time limit
     std::lock_guard lock(mutex_);
     answer_ = answer;
     changed_.notify_all();
     moved = true;
   }
-  int ignored = 0;  // nothing is ever sent this way: the call lets MPI make progress
+  int ignored = 0;  // nothing is ever sent with this tag: the call lets MPI make progress
   if (Status ok = checked(
           MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, session_.comm(), &ignored, MPI_STATUS_IGNORE), "progress");
       !ok)
     return ok.error();
   if (!spread_) spreadAbort();
-  // after the abort that made this rank leave: a rank that waits for it must read the abort, not that it has
-  // left
+  // after the abort that made this rank leave: a rank that waits for this one must read the abort first, not
+  // the notice that it left
   if (leaving) sayLeft();
   for (Link& link : links_) {
     const bool received = receive(link);

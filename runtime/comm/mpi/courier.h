@@ -1,9 +1,9 @@
-// Courier: the one thread of a rank that calls MPI while ranks work.
+// Courier: the only thread of a rank that calls MPI while ranks work.
 //
-// Open MPI over TCP makes progress only inside its calls, at the receiver too, and allows one thread at a
+// Over TCP, Open MPI makes progress only inside its calls (at the receiver too) and allows one thread at a
 // time: without this thread a put would wait until the receiver's next call, and workers would wait for each
-// other. The courier waits neither for tasks nor for locks that are held across one, so that two couriers
-// always complete each other's traffic. It sleeps when there is no traffic (Courier::rest).
+// other. The courier never waits for a task, or for a lock that is held across one, so two couriers always
+// complete each other's traffic. It sleeps when there is no traffic (Courier::rest).
 #pragma once
 
 #include <condition_variable>
@@ -23,7 +23,7 @@
 
 namespace sluice::mpi {
 
-// The receiver of what arrives; called by the courier's thread.
+// Receives what arrives; called by the courier's thread.
 class Receiver {
  public:
   virtual ~Receiver() = default;
@@ -31,32 +31,32 @@ class Receiver {
   virtual void take(int source, const Message& message) = 0;
   // Another rank aborted, or MPI failed.
   virtual void takeAbort(const Abort& abort) = 0;
-  // The abort to send to other ranks, if this rank or a neighbour of it has aborted.
+  // The abort to send to other ranks, if this rank or one of its neighbours has aborted.
   virtual std::optional<Abort> aborted() = 0;
 };
 
 class Courier {
  public:
-  // Collective. Session and receiver outlive it. Where the system cannot start the thread, all ranks end.
+  // Collective. Session and receiver must outlive it. If the system cannot start the thread, all ranks end.
   static Expected<std::unique_ptr<Courier>> start(const Session& session, Receiver& receiver,
                                                   const BatchLimits& limits);
-  // After finish().
+  // Only after finish().
   ~Courier();
   Courier(const Courier&) = delete;
   Courier& operator=(const Courier&) = delete;
 
-  // Any thread. Wakes the courier. False: there was no room within the time limit.
+  // Any thread. Wakes the courier. Returns false if there was no room within the time limit.
   bool put(int rank, uint32_t handle, size_t offset, const void* data, size_t bytes, double seconds);
   void post(int rank, const Message& message);
-  // Other ranks may access this memory when it returns. Errors: MPI's; it did not within the time, as where
-  // another rank was stopped while it looked at this one's windows.
+  // When it returns, other ranks may access this memory. Errors: those of MPI; the time limit has passed, for
+  // example because another rank was stopped while it read this rank's windows.
   Status attach(std::byte* base, size_t bytes, double seconds);
   // After receiver.aborted() returns an abort.
   void wake() { bell_.ring(); }
   CommStats stats();
 
-  // Collective: announces that this rank has left, and returns when all others have left and what they sent
-  // has been received. Errors: a rank did not leave within the time limit, MPI failed.
+  // Collective: announces that this rank leaves, and returns when all others have left and everything they
+  // sent has been received. Errors: a rank did not leave within the time limit; MPI failed.
   Status finish(double seconds);
 
  private:
@@ -80,15 +80,15 @@ class Courier {
   std::deque<Link> links_;  // to all other ranks
   Doorbell bell_;           // rung for the courier
   int64_t lastMoved_ = 0;
-  bool spread_ = false;    // the abort
-  bool saidLeft_ = false;  // to the others
+  bool spread_ = false;    // the abort was sent to the others
+  bool saidLeft_ = false;  // the others were notified that this rank left
   int leftCount_ = 0;
 
   std::mutex mutex_;  // guards the members below
   std::vector<bool> left_;
   std::condition_variable changed_;
-  std::function<Status()> request_;  // of attach(), until the courier takes it
-  std::optional<Status> answer_;     // once it has carried it out
+  std::function<Status()> request_;  // from attach(), until the courier takes it
+  std::optional<Status> answer_;     // the result of the request
   bool finishing_ = false;
   bool ended_ = false;
   Status failure_;

@@ -1,7 +1,7 @@
-// FlightLength: the most bytes of puts that a link sends before it waits for their arrival.
+// FlightLength: how many bytes of puts a link sends before it waits for their arrival.
 //
-// Between two flights a link is idle for a round trip or two, so flights must not be too short; no signal of
-// a flight takes effect before its end, so they must not be too long. A value type; one thread.
+// Between two flights a link is idle for one or two round trips, so flights must not be too short; the
+// signals of a flight take effect only at its end, so flights must not be too long. A value type; one thread.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,7 @@ class FlightLength {
 
   size_t bytes() const { return bytes_; }
 
-  // Records that a flight of so many bytes took so long. Only full flights measure the network.
+  // Records that a flight of `bytes` took this long. Only full flights measure the network.
   void took(size_t bytes, int64_t nanoseconds) {
     if (bytes < bytes_) return;
     if (nanoseconds < kShort && bytes_ < kMostBytes) bytes_ *= 2;

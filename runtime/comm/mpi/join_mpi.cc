@@ -11,7 +11,7 @@
 namespace sluice {
 namespace {
 
-// Null where no other rank is on this machine, or messages are requested.
+// Null if no other rank is on this machine, or if neighbours are to use messages.
 Expected<std::unique_ptr<Transport>> joinNeighbours(const mpi::Session& session, const MpiJob& job) {
   auto name = session.makeLocalName();  // collective
   if (!name) return name.error();
@@ -23,7 +23,7 @@ Expected<std::unique_ptr<Transport>> joinNeighbours(const mpi::Session& session,
   return localTransport;
 }
 
-// The same result at all ranks: none continues alone into a call that waits for the others.
+// Gives all ranks the same result, so that none continues alone into a call that waits for the others.
 Status agree(const mpi::Session& session, const Status& own) {
   const int failed = own ? session.size() : session.rank();
   int first = 0;
@@ -36,7 +36,7 @@ Status agree(const mpi::Session& session, const Status& own) {
   return Error{fmt::format("rank {} could not join the ranks of its machine", first)};
 }
 
-// Values of the environment, for measurements, take precedence.
+// Variables of the environment, meant for measurements, take precedence.
 Expected<MpiJob> withVariables(MpiJob job) {
   const auto choose = [](const char* name, std::string_view yes, std::string_view no,
                          bool& choice) -> Status {
@@ -63,7 +63,7 @@ Expected<std::unique_ptr<Transport>> joinMpi(const MpiJob& asked) {
   auto session = mpi::Session::open(**limit);
   if (!session) return session.error();
   const Expected<MpiJob> job = withVariables(asked);
-  // where ranks of one machine do not meet within their own limit, their message names the missing ones
+  // if the ranks of one machine do not meet within their own limit, their message names the missing ones
   (*limit)->enter("the meeting of all ranks");
   auto localTransport = joinNeighbours(**session, job ? *job : asked);
   Status own = job ? Status() : Status(job.error());

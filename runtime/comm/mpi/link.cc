@@ -11,7 +11,7 @@
 namespace sluice::mpi {
 namespace {
 
-constexpr uint32_t kControl = UINT32_MAX;  // as a handle: the section in the peer's control memory
+constexpr uint32_t kControl = UINT32_MAX;  // this handle means the section in the peer's control memory
 
 }  // namespace
 
@@ -27,12 +27,12 @@ Expected<bool> Link::end(RemoteMemory& memory, Outbox& outbox) {
   int done = 0;
   if (Status ok = checked(MPI_Test(&flight_.probe, &done, MPI_STATUS_IGNORE), "get"); !ok) return ok.error();
   if (!done) return false;
-  // a flight of words alone needs only its memory back: nothing waits for their arrival
+  // a flight that has only words needs only its memory back: nothing waits for their arrival
   const bool puts = !flight_.puts.empty();
   if (Status flushed = puts ? memory.flush(peer_) : memory.flushLocal(peer_); !flushed)
     return flushed.error();
   if (puts) ++stats_.flushes;
-  // not before the flush: the probe may overtake long puts
+  // not before the flush, because the probe may overtake long puts
   length_.took(flight_.bytes, monotonicNanoseconds() - flight_.began);
   outbox.release(flight_.bytes);
   ready_.insert(ready_.end(), flight_.after.begin(), flight_.after.end());
@@ -47,7 +47,7 @@ Expected<bool> Link::end(RemoteMemory& memory, Outbox& outbox) {
 // The number of messages for which the peer's mailbox has room.
 size_t Link::sendable() const {
   auto* taken = reinterpret_cast<uint64_t*>(local_ + ControlMemory::kTakenOffset);
-  // pairs with the peer's store through MPI: it does not read again what it has taken
+  // pairs with the peer's store through MPI: the peer does not read messages again that it has taken
   const uint64_t room =
       kMailboxMessages - (sent_ - std::atomic_ref<uint64_t>(*taken).load(std::memory_order_acquire));
   return std::min<size_t>({ready_.size(), room, limits_.share ? kMailboxMessages : 1});
@@ -64,11 +64,11 @@ void Link::load(Outbox& outbox) {
     abort_.reset();
     return;
   }
-  if (ready_.size() >= kMailboxMessages) return;  // the peer is slower: more messages would only pile up here
+  if (ready_.size() >= kMailboxMessages) return;  // the peer is slower: more messages would only queue here
   BatchLimits limits = limits_;
   limits.bytes = length_.bytes();
   Batch batch = outbox.take(peer_, limits);
-  // the puts that they depend on have been flushed
+  // the puts before these messages have been flushed
   ready_.insert(ready_.end(), batch.before.begin(), batch.before.end());
   flight_.puts = std::move(batch.puts);
   flight_.after = std::move(batch.after);
@@ -89,14 +89,14 @@ Expected<bool> Link::begin(RemoteMemory& memory, Outbox& outbox) {
 Status Link::sendWords(RemoteMemory& memory) {
   std::vector<uint64_t>& words = flight_.words;
   const size_t messages = sendable();
-  // MPI reads the words until the flight ends: they must not move after the first is sent
+  // MPI reads the words until the flight ends, so they must not move after the first is sent
   words.reserve(1 + messages * kMessageWords);
   for (size_t i = 0; i < messages; ++i) {
     std::ranges::copy(encode(ready_[i], sent_ + i), std::back_inserter(words));
     if (ready_[i].kind <= MessageKind::kPost) ++stats_.signals;
   }
   ready_.erase(ready_.begin(), ready_.begin() + static_cast<std::ptrdiff_t>(messages));
-  for (size_t done = 0; done < messages;) {  // twice at the end of the ring
+  for (size_t done = 0; done < messages;) {  // two rounds at the end of the ring
     const size_t slot = sent_ % kMailboxMessages;
     const size_t part = std::min(messages - done, kMailboxMessages - slot);
     const auto sent = std::span<const uint64_t>(words).subspan(done * kMessageWords, part * kMessageWords);

@@ -1,12 +1,12 @@
-// Link: one rank's traffic to another, and the mailbox for the messages in return.
+// Link: the traffic of one rank to another, and the mailbox for messages from that rank.
 //
-// Traffic goes in flights, one at a time: the messages that may be read by now, the puts of the next batch,
-// and after them a probe. When the probe has returned, the puts are flushed, and the batch's messages may go
-// with the next flight. A flush spins until it is answered. After the probe that takes one round trip if
+// Traffic goes in flights, one at a time: first the messages that may be read now, then the puts of the next
+// batch, then a probe. When the probe returns, the puts are flushed, and the messages of the batch may go
+// with the next flight. A flush spins until it is answered. After the probe it takes one round trip if
 // nothing else is on the way; with a second flight under way the answer would queue after that flight, and
 // the courier would spin all the time.
 //
-// Belongs to the courier's thread.
+// Used only by the courier's thread.
 #pragma once
 
 #include <deque>
@@ -32,7 +32,7 @@ struct Abort {
 class Link {
  public:
   // `remote`: the address of this rank's section in the peer's control memory. `local`: the peer's section in
-  // this rank's.
+  // this rank's control memory.
   Link(int peer, uint64_t remote, std::byte* local, const BatchLimits& limits)
       : peer_(peer),
         remote_(remote),
@@ -52,9 +52,9 @@ class Link {
   // The peer's abort message, cut to its section.
   std::string abortText(uint64_t bytes) const;
 
-  // Tells the peer to abort, ahead of everything that is not yet under way, which is dropped.
+  // Sends the abort to the peer, ahead of all traffic that is not yet under way, which is dropped.
   void abort(const Abort& abort) { abort_ = abort; }
-  // Completes operations that MPI's rules do not call complete yet.
+  // Completes operations that are not complete yet by MPI's rules.
   Status flush(RemoteMemory& memory) { return memory.flush(peer_); }
 
   bool isFlying() const { return flying_; }
@@ -68,7 +68,7 @@ class Link {
     std::vector<PutOrder> puts;
     size_t bytes = 0;
     std::vector<uint64_t> words;
-    std::vector<Message> after;  // may be read when the puts have arrived
+    std::vector<Message> after;  // may be read once the puts have arrived
     MPI_Request probe = MPI_REQUEST_NULL;
     uint64_t probed = 0;
     int64_t began = 0;
@@ -88,7 +88,7 @@ class Link {
   const BatchLimits limits_;
   FlightLength length_;  // replaces the byte limit of batches
   MailboxReader mailbox_;
-  uint64_t credited_ = 0;  // messages taken from the mailbox that the peer knows of
+  uint64_t credited_ = 0;  // messages taken from the mailbox, as last reported to the peer
   Flight flight_;
   bool flying_ = false;
   std::deque<Message> ready_;

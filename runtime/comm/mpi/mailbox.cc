@@ -23,7 +23,8 @@ std::optional<Message> MailboxReader::take() {
   const uint64_t lap = lapOf(taken_);
   MessageWords words;
   for (size_t i = 0; i < kMessageWords; ++i) {
-    // pairs with the writer's accumulate: what it flushed before is visible to a reader that sees its message
+    // pairs with the writer's accumulate: a reader that sees a message also sees what the writer flushed
+    // before it
     words[i] = std::atomic_ref<uint64_t>(slot[i]).load(std::memory_order_acquire);
     if ((words[i] & ~kLow48) != lap) return std::nullopt;
   }

@@ -1,9 +1,9 @@
 // Mailbox: a ring of messages that one rank writes into another's memory, word by word.
 //
-// Counters that workers add to natively must not be added to by MPI as well: some engines apply an accumulate
-// as a plain load and store. So a signal travels as a message, and a thread of the receiver applies it. Every
-// word of a message carries the lap of the ring that it belongs to: a message is complete when all of its
-// words are, in whatever order they arrived. The writer may be at most one ring ahead of the reader.
+// Workers add to counters natively, and MPI must not add to the same counters, because some engines apply an
+// accumulate as a plain load and store. So a signal travels as a message, and a thread of the receiver
+// applies it. Every word of a message has the number of its lap around the ring: a message is complete when
+// all of its words have arrived, in any order. The writer may be at most one ring ahead of the reader.
 //
 // Value types; the reader belongs to one thread and does not own the ring.
 #pragma once
@@ -32,7 +32,7 @@ struct Message {
   friend bool operator==(const Message&, const Message&) = default;
 };
 
-inline constexpr uint32_t kMaxHandles = 4096;  // `handle` is below this this
+inline constexpr uint32_t kMaxHandles = 4096;  // every `handle` is below this
 
 inline constexpr size_t kMessageWords = 4;
 inline constexpr size_t kMailboxMessages = 512;
@@ -40,7 +40,7 @@ inline constexpr size_t kMailboxWords = kMailboxMessages * kMessageWords;
 
 using MessageWords = std::array<uint64_t, kMessageWords>;
 
-// The words of message `number` of a writer, counted from 0; they start at word number % kMailboxMessages *
+// The words of message `number` of a writer, counted from 0. They start at word number % kMailboxMessages *
 // 4.
 MessageWords encode(const Message& message, uint64_t number);
 

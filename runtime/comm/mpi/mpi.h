@@ -16,23 +16,23 @@ namespace sluice {
 bool hasMpi();
 
 // Sets what Open MPI does not choose correctly by itself (docs/RANKS.md, "Which MPI") as OMPI_MCA_ variables
-// of the environment, except variables that are set. joinMpi() calls it where it initialises MPI; other
-// programs may call it before they initialise MPI.
+// of the environment, except variables that are already set. joinMpi() calls it if it initialises MPI;
+// programs that initialise MPI themselves may call it before.
 void setMpiDefaults();
 
-// SLUICE_MPI_NEIGHBOURS=memory|messages and SLUICE_MPI_SIGNALS=batched|each in the environment take
-// precedence over the fields, to measure what the defaults gain.
+// SLUICE_MPI_NEIGHBOURS=memory|messages and SLUICE_MPI_SIGNALS=batched|each in the environment override the
+// fields, so that the gain of the defaults can be measured.
 struct MpiJob {
-  // The time for all ranks to join. MPI itself waits without a limit: where its start takes 20 s more, the
-  // process ends with a message that names the rank and the call it waited in.
+  // Time limit for all ranks to join. MPI itself has no limit: if its start takes 20 s longer than this, the
+  // process ends with a message that names the rank and the call.
   double timeoutSeconds = 30;
-  bool sharedMemory = true;  // between ranks of one machine; false: everything by messages
+  bool sharedMemory = true;  // between ranks of one machine; false: they use messages, too
   bool batchSignals = true;  // signals to one rank are collected and share a flush
 };
 
-// Collective over MPI_COMM_WORLD, once per process. Initialises MPI unless the caller did (then with
-// MPI_THREAD_SERIALIZED at least), and if so finalises it when the transport ends. Errors: no MPI in this
-// program; a level of threads that is too low; an MPI without one-sided communication.
+// Collective over MPI_COMM_WORLD, once per process. Initialises MPI unless the caller did (with at least
+// MPI_THREAD_SERIALIZED); only in the first case does the end of the transport finalise MPI. Errors: the
+// program has no MPI; the thread level is too low; the MPI has no one-sided communication.
 Expected<std::unique_ptr<Transport>> joinMpi(const MpiJob& job);
 
 }  // namespace sluice

@@ -13,7 +13,7 @@
 namespace sluice::mpi {
 namespace {
 
-constexpr uint64_t kNoMemory = (uint64_t{1} << 48) - 1;  // in place of an address
+constexpr uint64_t kNoMemory = (uint64_t{1} << 48) - 1;  // replaces the address if there is no memory
 
 constexpr double kGraceSeconds = 2;
 
@@ -55,7 +55,7 @@ Expected<std::unique_ptr<Transport>> MpiTransport::create(std::unique_ptr<Sessio
 
 MpiTransport::~MpiTransport() {
   if (!courier_) return;
-  // a lost rank will not come: the others get the time to report it, then the job ends
+  // a lost rank will not leave: the other ranks get time to report it, then the job ends
   const double seconds = lostRank() < 0 ? job_.timeoutSeconds : std::min(job_.timeoutSeconds, kGraceSeconds);
   if (Status finished = courier_->finish(seconds); !finished)
     session_->end(fmt::format("rank {}: {}", rank(), finished.error().message));
@@ -81,7 +81,7 @@ Status MpiTransport::reserve(Allocation& allocation, size_t bytes) {
   return courier_->attach(allocation.data, bytes, job_.timeoutSeconds);
 }
 
-// Sizes first: then the rest, and the allocations of the local transport, agree at all ranks.
+// Sizes first: after that all ranks agree on the rest, and on the allocations of the local transport.
 Expected<SymmetricHandle> MpiTransport::allocate(size_t bytes) {
   if (allocated_ == kMaxAllocations)
     return Error{fmt::format("more than {} symmetric allocations", kMaxAllocations)};
@@ -187,7 +187,7 @@ void MpiTransport::applyWord(int source, const Message& message) {
     return;
   }
   const auto word = wordAt(allocations_[message.handle].data + message.offset);
-  // pairs with the load in EventCounter::isComplete() and those of waiters
+  // pairs with the load in EventCounter::isComplete() and with those of waiting threads
   if (message.kind == MessageKind::kSignal)
     word.fetch_add(message.value, std::memory_order_seq_cst);
   else
@@ -225,8 +225,8 @@ void MpiTransport::take(int source, const Message& message) {
 void MpiTransport::takeAbort(const Abort& abort) {
   {
     std::lock_guard lock(mutex_);
-    // a neighbour may have aborted the local transport before, with the same message, which does not contain
-    // the lost rank
+    // a neighbour may already have aborted the local transport with the same message, which does not name the
+    // lost rank
     if (abort.lost >= 0) lost_.store(abort.lost, std::memory_order_relaxed);
     if (!isAborted()) {
       if (localTransport_) localTransport_->abort(abort.text);
@@ -252,7 +252,7 @@ std::string MpiTransport::abortMessage() const {
     std::lock_guard lock(mutex_);
     return abort_.text;
   }
-  // the local transport numbers the ranks of this machine only
+  // the local transport only numbers the ranks of this machine
   const int lost = localTransport_->lostRank();
   const int world = lost < 0 ? lost : session_->localRanks()[static_cast<size_t>(lost)];
   return world == lost ? localTransport_->abortMessage() : fmt::format("rank {} has died", world);

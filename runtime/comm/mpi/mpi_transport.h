@@ -1,8 +1,8 @@
-// MpiTransport: the transport that joinMpi() makes. Ranks of this machine are reached through the local
-// transport, if there is one, others through the courier.
+// MpiTransport: the transport that joinMpi() makes. It reaches ranks of this machine through the local
+// transport, if there is one, and all others through the courier.
 //
-// The memory belongs to the local transport, so that neighbours store to it, and MPI's windows cover it. All
-// additions to counters are native: those of neighbours, and those of the courier for ranks of other
+// The local transport owns the memory, so that neighbours store to it directly; MPI's windows cover the same
+// memory. All additions to counters are native: by neighbours, and by the courier for ranks of other
 // machines.
 #pragma once
 
@@ -24,11 +24,11 @@ namespace sluice::mpi {
 class MpiTransport final : public Transport, private Receiver {
  public:
   // Collective. `localTransport` joins the ranks of this machine in the order of session->localRanks(), or is
-  // null; `limit` is in the phase in which all ranks meet.
+  // null; `limit` must be in the phase in which all ranks meet.
   static Expected<std::unique_ptr<Transport>> create(std::unique_ptr<Session> session,
                                                      std::unique_ptr<Transport> localTransport,
                                                      std::unique_ptr<CallLimit> limit, const MpiJob& job);
-  // Collective: returns when all ranks have left; ends the job where one does not within the limit.
+  // Collective: returns when all ranks have left; ends the job if one does not leave within the time limit.
   ~MpiTransport() override;
 
   std::string_view kind() const override { return "mpi"; }
@@ -59,8 +59,8 @@ class MpiTransport final : public Transport, private Receiver {
   struct Allocation {
     std::byte* data = nullptr;
     size_t bytes = 0;
-    SymmetricHandle neighbour;  // of the local transport
-    Reservation own;            // where there is no local transport
+    SymmetricHandle neighbour;  // in the local transport
+    Reservation own;            // if there is no local transport
   };
   // The allocations that another rank has announced, by number.
   struct PeerAllocations {
@@ -79,12 +79,12 @@ class MpiTransport final : public Transport, private Receiver {
   Status reserve(Allocation& allocation, size_t bytes);
   // Announces the allocation to all other ranks, and returns when all have announced theirs.
   Status exchange(MessageKind kind, uint32_t index, uint64_t value);
-  // Aborts and fails if the rank will not announce it any more.
+  // Aborts and fails if `peer` can no longer announce the allocation.
   Status checkThere(int peer, uint32_t index, int64_t deadline);
   Status compareBytes(uint32_t index, size_t bytes);
   void applyWord(int source, const Message& message);
 
-  std::unique_ptr<CallLimit> limit_;  // first: it covers the end of the session
+  std::unique_ptr<CallLimit> limit_;  // declared first: it also covers the end of the session
   std::unique_ptr<Session> session_;
   std::unique_ptr<Transport> localTransport_;
   const MpiJob job_;
@@ -92,7 +92,7 @@ class MpiTransport final : public Transport, private Receiver {
   // fixed capacity: workers look up allocations while others are made
   std::vector<Allocation> allocations_;
   uint32_t allocated_ = 0;
-  Doorbell bell_;  // where there is no local transport
+  Doorbell bell_;  // used if there is no local transport
   std::vector<std::atomic<bool>> left_;
 
   mutable std::mutex mutex_;  // guards the members below
@@ -101,7 +101,7 @@ class MpiTransport final : public Transport, private Receiver {
   Abort abort_;
   std::atomic<bool> aborted_{false};
   std::atomic<int> lost_{-1};
-  std::unique_ptr<Courier> courier_;  // last member: it calls back
+  std::unique_ptr<Courier> courier_;  // declared last: its thread calls this object
 };
 
 }  // namespace sluice::mpi

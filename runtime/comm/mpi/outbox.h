@@ -1,10 +1,10 @@
-// Outbox: what the workers of a rank want sent, in order, until the courier takes it in batches.
+// Outbox: what the workers of a rank want to send, in order, until the courier takes it in batches.
 //
-// Puts are copied, so that the caller continues at once. The copies are bounded: a put that finds no room
-// waits until the courier has sent something. That wait ends, because it depends only on the two ranks'
-// couriers, which wait for no task. Messages are small and never wait.
+// Puts are copied, so the caller continues at once. The memory of the copies is bounded: a put that finds no
+// room waits until the courier has sent something. That wait ends, because it depends only on the couriers of
+// the two ranks, which wait for no task. Messages are small and never wait.
 //
-// Any number of threads put and post; one thread takes.
+// Any number of threads may put and post; one thread takes.
 #pragma once
 
 #include <condition_variable>
@@ -26,12 +26,12 @@ struct PutOrder {
   std::unique_ptr<std::byte[]> data;
 };
 
-// What goes to one rank with one flush: the messages may be read when all puts have arrived.
+// What goes to one rank with one flush: the messages that may be read once all its puts have arrived.
 struct Batch {
   std::vector<Message> before;  // requested before the first put
   std::vector<PutOrder> puts;
   std::vector<Message> after;
-  size_t bytes = 0;  // of the puts
+  size_t bytes = 0;  // total of the puts
 
   bool empty() const { return before.empty() && puts.empty() && after.empty(); }
 };
@@ -49,12 +49,12 @@ class Outbox {
 
   explicit Outbox(int ranks, size_t room = kRoom) : room_(room), queues_(static_cast<size_t>(ranks)) {}
 
-  // False: there was no room within the time limit, and part of the bytes was not taken.
+  // Returns false if there was no room within the time limit; a part of the bytes may then be queued.
   bool put(int rank, uint32_t handle, size_t offset, const void* data, size_t bytes, double seconds);
   void post(int rank, const Message& message);
 
   Batch take(int rank, const BatchLimits& limits);
-  // Makes room: puts of so many bytes have been sent.
+  // Frees the room of puts that have been sent.
   void release(size_t bytes);
   // Drops all puts, signals and posts, including later ones. Other messages are still taken.
   void abandon();

@@ -10,8 +10,8 @@
 namespace sluice::mpi {
 namespace {
 
-// Open MPI 4's engine on UCX crashes when a window with a second piece of attached memory ends, and its
-// MPI_Rget reads another address than the requested one. The engine of 5.0.7 aborts inside UCX's progress.
+// In Open MPI 4 the engine on UCX crashes when a window with two pieces of attached memory ends, and its
+// MPI_Rget reads from a wrong address. The engine of 5.0.7 aborts inside UCX's progress.
 Status checkEngine(MPI_Win window) {
   char name[MPI_MAX_OBJECT_NAME] = "";
   int length = 0;
@@ -22,7 +22,7 @@ Status checkEngine(MPI_Win window) {
       "(OMPI_MCA_osc=^ucx)"};
 }
 
-// Why there is no window, and the remedy.
+// The reason why there is no window, and the remedy.
 std::string withoutWindow() {
   const auto value = [](const char* variable) {
     const char* found = std::getenv(variable);

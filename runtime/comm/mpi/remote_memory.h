@@ -18,22 +18,22 @@ namespace sluice::mpi {
 class RemoteMemory {
  public:
   // Collective over the communicator. Errors: no engine of this MPI makes such windows here, or only one
-  // whose windows are known not to work.
+  // whose windows are known to be broken.
   static Expected<std::unique_ptr<RemoteMemory>> create(MPI_Comm comm);
-  // Collective: returns when all ranks have called it. Nothing is under way any more.
+  // Collective: returns when all ranks have called it. No operation may be under way.
   ~RemoteMemory();
   RemoteMemory(const RemoteMemory&) = delete;
   RemoteMemory& operator=(const RemoteMemory&) = delete;
 
-  // From now on other ranks may access this memory, as long as the window lives.
+  // Lets other ranks access this memory until the window ends.
   Status attach(std::byte* base, size_t bytes);
 
   // `data` must not change until the flush.
   Status put(int rank, uint64_t address, const void* data, size_t bytes);
   // Stores words one by one, each atomically; `words` must not change until the flush.
   Status store(int rank, uint64_t address, std::span<const uint64_t> words);
-  // Begins to read a word at `address` into `word`. It completes after the earlier operations, not by MPI's
-  // rules but in practice, and then the flush does not wait.
+  // Begins to read a word at `address` into `word`. In practice, though not by MPI's rules, it completes
+  // after all earlier operations, so the flush that follows does not wait.
   Status probe(int rank, uint64_t address, uint64_t* word, MPI_Request* request);
   // Returns when all earlier operations are complete at `rank`.
   Status flush(int rank);

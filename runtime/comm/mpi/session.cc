@@ -14,8 +14,8 @@
 namespace sluice::mpi {
 namespace {
 
-// Whether the launcher ends the whole job by itself when one process ends before MPI_Finalize: Open MPI's
-// mpirun does, unless it was told to go on.
+// Whether the launcher ends the whole job when one process ends before MPI_Finalize. Open MPI's mpirun does,
+// unless recovery was requested.
 bool launcherEndsJob() {
   return std::getenv("OMPI_MCA_orte_launch") && !std::getenv("OMPI_MCA_orte_enable_recovery");
 }
@@ -77,7 +77,8 @@ Status Session::findNeighbours() {
 }
 
 Expected<std::string> Session::makeLocalName() const {
-  // every rank draws a name and all gather all of them: ranks of one machine use that of their first rank
+  // every rank draws a name and gathers those of all ranks: the ranks of one machine use that of their first
+  // rank
   std::array<unsigned char, 16> own{};
   if (getrandom(own.data(), own.size(), 0) != static_cast<ssize_t>(own.size()))
     return Error{"no random bytes for the name of the job"};
@@ -113,18 +114,19 @@ void setMpiDefaults() {
   // Windows on UCX itself do not work in Open MPI 4 (RemoteMemory::create); those on messages do, including
   // messages over UCX.
   choose("OMPI_MCA_osc", "^ucx");
-  // A process that waits inside MPI spins; its workers need that core.
+  // A process that waits inside MPI spins; its workers need the core.
   choose("OMPI_MCA_mpi_yield_when_idle", "1");
-  // With UCX only every 100th look at the network lets windows progress, and couriers sleep between two
-  // looks.
+  // With UCX only every 100th poll of the network progresses windows, and the courier sleeps between two
+  // polls.
   choose("OMPI_MCA_pml_ucx_progress_iterations", "1");
   // A job that requests UCX gets it on any network, not only on InfiniBand.
   if (mpi::asksFor("OMPI_MCA_pml", "ucx")) {
     choose("OMPI_MCA_pml_ucx_tls", "any");
     choose("OMPI_MCA_pml_ucx_devices", "any");
   }
-  // libfabric 1.17's provider net, which is taken by default where there is no fabric, loses messages. The
-  // others are Open MPI's own list; with a list of what to include this list is not allowed.
+  // The provider net of libfabric 1.17, the default on machines without a fabric, loses messages. The other
+  // names are Open MPI's own list. If the user gives a list of providers to include, an exclude list is not
+  // allowed.
   if (!std::getenv("OMPI_MCA_mtl_ofi_provider_include"))
     choose("OMPI_MCA_mtl_ofi_provider_exclude", "shm,sockets,tcp,udp,rstream,usnic,net");
 }

@@ -1,7 +1,6 @@
-// Session: the MPI of this process, and the ranks of this machine. Outlives everything that calls MPI.
+// Session: the MPI of this process, and the ranks of this machine. It outlives everything that calls MPI.
 //
-// Resource type. Made and destroyed by one thread; between the two all calls of MPI are made by one thread at
-// a time.
+// Resource type. One thread makes and destroys it; between the two, one thread at a time calls MPI.
 #pragma once
 
 #include <mpi.h>
@@ -30,21 +29,21 @@ class Session {
   MPI_Comm comm() const { return comm_; }
   int rank() const { return rank_; }
   int size() const { return size_; }
-  // The ranks of this machine, ascending; this one is localRanks()[localRank()].
+  // The ranks of this machine in ascending order; this rank is localRanks()[localRank()].
   const std::vector<int>& localRanks() const { return localRanks_; }
   int localRank() const { return localRank_; }
 
-  // The same random name at all ranks of this machine, and of no other job.
+  // The same random name at all ranks of this machine; no other job has it.
   Expected<std::string> makeLocalName() const;
 
-  // Ends all ranks of the job with status 1, after the message was printed.
+  // Ends all ranks of the job with status 1 after printing the message.
   [[noreturn]] void end(const std::string& message) const;
 
  private:
   Session() = default;
   Status findNeighbours();
 
-  bool initialised_ = false;  // by this session
+  bool initialised_ = false;  // whether this session initialised MPI
   MPI_Comm comm_ = MPI_COMM_NULL;
   int rank_ = 0;
   int size_ = 1;

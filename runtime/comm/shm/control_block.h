@@ -1,13 +1,13 @@
 // ControlBlock: the beginning of the shared file of a job: which ranks have left or are lost, why the step
-// was aborted, and the sizes allocated.
+// was aborted, and the sizes of the allocations.
 //
-// It is in memory that all ranks map and write. Everything that two processes may access at once is a
-// lock-free atomic, and no process waits for another to finish a change, because a process may be killed
-// between any two stores. Zeros are its initial value, as in a new file: no process constructs it.
+// All ranks map and write this memory. Everything that two processes may access at once is a lock-free
+// atomic, and no process waits for another to finish a change, because a process may be killed between any
+// two stores. Its initial value is all zeros, as in a new file: no process constructs it.
 //
-// A dead process may leave threads that attend or park in its own Doorbell. That costs a rank that rings it a
-// system call, and nothing else: a process never attends to a doorbell of another rank, so that no living
-// thread depends on those counts.
+// A dead process may leave threads that attend to or park on its own Doorbell. A rank that rings it then
+// makes a useless system call; nothing else happens, because a process never attends to the doorbell of
+// another rank, so no living thread depends on those counts.
 #pragma once
 
 #include <atomic>
@@ -24,17 +24,18 @@ inline constexpr size_t kMaxAbortMessage = 4096;
 
 struct RankControl {
   alignas(64) Doorbell bell;
-  alignas(64) std::atomic<uint32_t> left{0};  // 1: this rank has ended its transport in good order
-  // Written by this rank alone, once, before it tries to make it the message of all.
+  alignas(64) std::atomic<uint32_t> left{0};  // 1: this rank has destroyed its transport
+  // Written once, only by this rank, before it tries to make its message the one of the job.
   uint32_t messageLength = 0;
   char message[kMaxAbortMessage] = {};
 };
 
 struct ControlBlock {
-  // rank + 1 of the one whose message counts; 0: not aborted. Read in the hot path: on a line of its own.
+  // rank + 1 of the rank whose message counts; 0: not aborted. Has its own cache line, because the hot path
+  // reads it.
   alignas(64) std::atomic<uint32_t> aborted{0};
   alignas(64) std::atomic<uint32_t> lost{0};  // rank + 1 of the first lost rank; 0: none
-  // By index: (bytes * kMaxProcesses + rank) + 1 of the rank that allocated first; 0: no rank yet.
+  // By index: (bytes * kMaxProcesses + rank) + 1 of the rank that allocated first; 0: not allocated yet.
   std::atomic<uint64_t> allocations[kMaxSharedAllocations] = {};
   RankControl ranks[kMaxProcesses];
 };

@@ -15,7 +15,7 @@
 namespace sluice {
 namespace {
 
-// Signal handlers of the program must run in threads of the program.
+// Blocks all signals: the program's signal handlers must run in the program's own threads.
 class NoSignals {
  public:
   NoSignals() {

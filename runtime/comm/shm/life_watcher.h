@@ -1,7 +1,7 @@
 // LifeWatcher: a thread of this process that notices the end of other processes.
 //
-// It sleeps until one ends, takes no signals, and ends with the object. A forked child has no such thread:
-// there the object must not be destroyed.
+// It sleeps until one ends, handles no signals, and ends with the object. A forked child does not have the
+// thread: there the object must not be destroyed.
 #pragma once
 
 #include <functional>
@@ -16,7 +16,7 @@ namespace sluice {
 
 class LifeWatcher {
  public:
-  // Called by the thread, once for each rank whose process has ended.
+  // Called by the thread once for each rank whose process has ended.
   using Ended = std::function<void(int rank)>;
 
   static Expected<std::unique_ptr<LifeWatcher>> start(std::vector<LifeLine> lines, Ended ended);
@@ -30,7 +30,7 @@ class LifeWatcher {
 
   std::vector<LifeLine> lines_;
   Ended ended_;
-  FileDescriptor stop_;  // readable once the thread must end
+  FileDescriptor stop_;  // readable when the thread must end
   std::thread thread_;
 };
 

@@ -20,7 +20,7 @@ constexpr int kPeerPidfd = SO_PEERPIDFD;
 constexpr int kPeerPidfd = 77;  // Linux 6.5; older headers lack it
 #endif
 
-// A name of 107 bytes at most.
+// `name` has at most 107 bytes.
 socklen_t makeAddress(const std::string& name, sockaddr_un& address) {
   address = {};
   address.sun_family = AF_UNIX;
@@ -76,7 +76,7 @@ Expected<PeerProcess> peerOf(const FileDescriptor& socket) {
   ucred credentials{};
   socklen_t length = sizeof(credentials);
   if (getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &credentials, &length) != 0)
-    return failure("tell who connected");
+    return failure("identify the connected process");
   return PeerProcess{credentials.pid, credentials.uid};
 }
 
@@ -86,7 +86,7 @@ FileDescriptor watchPeer(const FileDescriptor& socket, pid_t process) {
   if (getsockopt(socket.get(), SOL_SOCKET, kPeerPidfd, &file, &length) == 0) return FileDescriptor(file);
   if (process <= 0) return {};
   FileDescriptor opened(static_cast<int>(syscall(SYS_pidfd_open, process, 0)));
-  // still connected, so the number was still that of this process
+  // still connected, so the number still belonged to that process
   if (isGone(socket)) opened.reset();
   return opened;
 }
@@ -115,7 +115,7 @@ bool sendMessage(const FileDescriptor& socket, std::span<const std::byte> messag
     attached->cmsg_len = CMSG_LEN(files.size() * sizeof(int));
     std::memcpy(CMSG_DATA(attached), files.data(), files.size() * sizeof(int));
   }
-  // no SIGPIPE: a peer that has ended is an ordinary case
+  // no SIGPIPE: it is normal that a peer has ended
   return sendmsg(socket.get(), &header, MSG_NOSIGNAL) == static_cast<ssize_t>(message.size());
 }
 

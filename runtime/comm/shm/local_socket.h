@@ -1,6 +1,6 @@
 // Sockets between processes of one machine that carry whole messages, and open files with them.
 //
-// Names are abstract: they are in no directory, and end with the socket. Only await() blocks.
+// Their names are abstract: they are in no directory and end with the socket. Only awaitReadable() blocks.
 #pragma once
 
 #include <sys/types.h>
@@ -16,14 +16,14 @@
 
 namespace sluice {
 
-// No file where another socket has the name.
+// Returns no file if another socket has the name.
 Expected<FileDescriptor> listenLocally(const std::string& name, int backlog);
-// No file where no socket listens, or too many wait there.
+// Returns no file if no socket listens, or if its queue is full.
 Expected<FileDescriptor> connectLocally(const std::string& name);
-// No file where no connection is waiting.
+// Returns no file if no connection is waiting.
 Expected<FileDescriptor> acceptLocally(const FileDescriptor& listener);
 
-// Whether it can be read from, or the other side has ended, within the time.
+// Returns whether the file becomes readable, or the other side ends, within the time.
 bool awaitReadable(const FileDescriptor& file, int64_t nanoseconds);
 
 // The process at the other side, as it was when it connected or began to listen.
@@ -32,13 +32,13 @@ struct PeerProcess {
   uid_t user = 0;
 };
 Expected<PeerProcess> peerOf(const FileDescriptor& socket);
-// A file that is readable once that process has ended; none where the system has no such files. The process
-// must be connected, so that its number belongs to no other process.
+// A file that becomes readable when that process ends; none if the system has no such files. The process must
+// be connected, so that its number belongs to no other process.
 FileDescriptor watchPeer(const FileDescriptor& socket, pid_t process);
 FileDescriptor watchSelf();
 bool isGone(const FileDescriptor& socket);
 
-// False if the other side has ended.
+// Returns false if the other side has ended.
 bool sendMessage(const FileDescriptor& socket, std::span<const std::byte> message,
                  const std::vector<int>& files = {});
 
@@ -46,7 +46,7 @@ struct LocalMessage {
   std::vector<std::byte> bytes;  // empty: the other side has ended
   std::vector<FileDescriptor> files;
 };
-// Errors: files that did not fit into this process. `limit`: more bytes are cut off.
+// `limit`: longer messages are cut. Error: this process could not receive all the files.
 Expected<LocalMessage> receiveMessage(const FileDescriptor& socket, size_t limit);
 
 }  // namespace sluice

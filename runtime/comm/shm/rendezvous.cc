@@ -15,7 +15,7 @@ namespace sluice {
 namespace {
 
 constexpr int64_t kMillisecond = 1'000'000;
-// A rank waits a little longer than rank 0, which knows the missing ranks.
+// A rank waits a little longer than rank 0, which can name the missing ranks.
 constexpr int64_t kGrace = 1000 * kMillisecond;
 constexpr size_t kMaxReason = 1024;
 static_assert(kMaxProcesses * sizeof(int32_t) <= kMaxReason);
@@ -26,13 +26,13 @@ void sleepFor(int64_t nanoseconds) {
   nanosleep(&time, nullptr);
 }
 
-// Rank 0 may come later.
+// Rank 0 may start later than this rank.
 Expected<FileDescriptor> findHost(const SharedMemoryJob& job, int64_t deadline) {
   for (int64_t pause = kMillisecond;; pause = std::min(2 * pause, 16 * kMillisecond)) {
     auto socket = connectLocally(rendezvousName(job.name));
     if (!socket || *socket) return socket;
     if (monotonicNanoseconds() >= deadline)
-      return Error{fmt::format("waited {:g} s for rank 0 of job '{}' to come", job.timeoutSeconds, job.name)};
+      return Error{fmt::format("waited {:g} s for rank 0 of job '{}' to join", job.timeoutSeconds, job.name)};
     sleepFor(pause);
   }
 }
@@ -42,7 +42,7 @@ Expected<LocalMessage> awaitReply(const SharedMemoryJob& job, const FileDescript
   for (int64_t open; (open = deadline + kGrace - monotonicNanoseconds()) > 0;)
     if (awaitReadable(socket, open)) return receiveMessage(socket, sizeof(RendezvousReply) + kMaxReason);
   return Error{
-      fmt::format("waited {:g} s for the other ranks of job '{}' to come", job.timeoutSeconds, job.name)};
+      fmt::format("waited {:g} s for the other ranks of job '{}' to join", job.timeoutSeconds, job.name)};
 }
 
 }  // namespace
@@ -64,14 +64,14 @@ Expected<Meeting> visitRendezvous(const SharedMemoryJob& job, int64_t deadline) 
   auto message = awaitReply(job, *socket, deadline);
   if (!message) return message.error();
   if (message->bytes.empty())
-    return Error{fmt::format("rank 0 of job '{}' has ended before all ranks had come", job.name)};
+    return Error{fmt::format("rank 0 of job '{}' has ended before all ranks had joined", job.name)};
 
   RendezvousReply reply{0, 0, 0};
   std::memcpy(&reply, message->bytes.data(), std::min(message->bytes.size(), sizeof(reply)));
   const std::span<const std::byte> rest =
       std::span(message->bytes).subspan(std::min(message->bytes.size(), sizeof(reply)));
   if (reply.magic != kRendezvousMagic)
-    return Error{fmt::format("what waits as rank 0 of job '{}' is none", job.name)};
+    return Error{fmt::format("the process that waits as rank 0 of job '{}' is not a Sluice rank", job.name)};
   if (reply.refused) return Error{std::string(reinterpret_cast<const char*>(rest.data()), rest.size())};
 
   Meeting meeting;

@@ -1,4 +1,4 @@
-// Rank 0 of a rendezvous.
+// Rank 0's side of a rendezvous.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <poll.h>
@@ -64,7 +64,7 @@ Status Host::awaitAll() {
   while (there_ < job_.size) {
     const int64_t open = deadline_ - monotonicNanoseconds();
     if (open <= 0)
-      return Error{fmt::format("waited {:g} s for all {} ranks of job '{}' to come; missing: {}",
+      return Error{fmt::format("waited {:g} s for all {} ranks of job '{}' to join; missing: {}",
                                job_.timeoutSeconds, job_.size, job_.name, missing())};
     if (Status looked = look(open); !looked) return looked;
   }
@@ -80,9 +80,9 @@ Status Host::look(int64_t open) {
   if (poll(pollers.data(), pollers.size(), static_cast<int>(milliseconds)) <= 0) return {};
 
   for (size_t rank = 0; rank < ranks_.size(); ++rank) {
-    // a waiting rank sends nothing: this is its end
+    // a waiting rank sends nothing, so an event means that it has ended
     if (pollers[1 + silent_.size() + rank].revents)
-      return Error{fmt::format("rank {} (process {}) of job '{}' has ended before all ranks had come", rank,
+      return Error{fmt::format("rank {} (process {}) of job '{}' has ended before all ranks had joined", rank,
                                ranks_[rank]->process, job_.name)};
   }
   std::deque<Connection> stillSilent;
@@ -117,7 +117,7 @@ Status Host::acceptOne() {
   return {};
 }
 
-// The first message of a connection. An error ends the job; a stranger is only sent away.
+// Handles the first message of a connection. An error ends the job; a stranger is only refused.
 Status Host::hear(Connection connection) {
   auto message = receiveMessage(connection.socket, sizeof(RendezvousHello) + 1);
   if (!message || message->bytes.empty()) return {};
@@ -131,17 +131,17 @@ Status Host::hear(Connection connection) {
   }
   Status admitted;
   if (hello.version != kRendezvousVersion || message->bytes.size() != sizeof(hello)) {
-    admitted = Error{
-        fmt::format("process {} came to job '{}' with version {} of shared memory, but rank 0 has version {}",
-                    connection.process, job_.name, hello.version, kRendezvousVersion)};
+    admitted = Error{fmt::format(
+        "process {} tried to join job '{}' with version {} of shared memory, but rank 0 has version {}",
+        connection.process, job_.name, hello.version, kRendezvousVersion)};
   } else if (hello.size != job_.size) {
     admitted = Error{fmt::format("rank {} (process {}) of job '{}' expects {} ranks, but rank 0 expects {}",
                                  hello.rank, connection.process, job_.name, hello.size, job_.size)};
   } else if (hello.rank < 1 || hello.rank >= job_.size) {
-    admitted = Error{fmt::format("process {} came to job '{}' as rank {}, expected 1 to {}",
+    admitted = Error{fmt::format("process {} tried to join job '{}' as rank {}, expected 1 to {}",
                                  connection.process, job_.name, hello.rank, job_.size - 1)};
   } else if (ranks_[hello.rank]) {
-    admitted = Error{fmt::format("rank {} of job '{}' came twice: as process {} and as process {}",
+    admitted = Error{fmt::format("rank {} of job '{}' joined twice: as process {} and as process {}",
                                  hello.rank, job_.name, ranks_[hello.rank]->process, connection.process)};
   }
   if (!admitted) {
@@ -160,14 +160,14 @@ std::string Host::missing() const {
   return fmt::format("{}", fmt::join(missing, ", "));
 }
 
-// The life lines of all ranks, or none where any of them is unavailable.
+// The life lines of all ranks, or none if any of them is unavailable.
 Expected<std::vector<FileDescriptor>> Host::openLifeLines() {
   std::vector<FileDescriptor> files;
   files.push_back(watchSelf());
   for (int rank = 1; rank < job_.size; ++rank) {
     files.push_back(watchPeer(ranks_[rank]->socket, ranks_[rank]->process));
     if (!files.back() && isGone(ranks_[rank]->socket))
-      return Error{fmt::format("rank {} (process {}) of job '{}' has ended before all ranks had come", rank,
+      return Error{fmt::format("rank {} (process {}) of job '{}' has ended before all ranks had joined", rank,
                                ranks_[rank]->process, job_.name)};
   }
   if (!std::all_of(files.begin(), files.end(), [](const FileDescriptor& file) { return bool(file); }))
@@ -176,7 +176,7 @@ Expected<std::vector<FileDescriptor>> Host::openLifeLines() {
 }
 
 // The system limits how many files are in flight at once; a rank that receives some makes room. If the rank
-// has ended by now, all notice it by its life line.
+// has ended by now, all notice it through its life line.
 Status Host::sendWelcome(const Connection& connection, const std::vector<std::byte>& message,
                          const std::vector<int>& files) {
   while (!sendMessage(connection.socket, message, files) && !isGone(connection.socket)) {

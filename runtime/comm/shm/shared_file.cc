@@ -41,7 +41,7 @@ Expected<FileDescriptor> makeSharedFile() {
 Expected<size_t> sharedFileBytes(int file) {
   struct stat state;
   if (fstat(file, &state) != 0)
-    return Error{fmt::format("cannot tell the size of shared memory: {}", std::strerror(errno))};
+    return Error{fmt::format("cannot read the size of shared memory: {}", std::strerror(errno))};
   return static_cast<size_t>(state.st_size);
 }
 
@@ -64,8 +64,8 @@ Expected<SharedMapping> SharedMapping::map(int file, size_t offset, size_t bytes
   const auto failed = [&] {
     return Error{fmt::format("cannot map {} bytes of shared memory: {}", bytes, std::strerror(errno))};
   };
-  // room to begin at a huge page, so that address and offset in the file are aligned alike; the rest is then
-  // unmapped
+  // extra space to begin at a huge page, so that address and file offset have the same alignment; the surplus
+  // is then unmapped
   const size_t slack = alignment > 4096 ? alignment : 0;
   void* const room =
       mmap(nullptr, bytes + slack, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -85,7 +85,7 @@ Expected<SharedMapping> SharedMapping::map(int file, size_t offset, size_t bytes
   result.data_ = static_cast<std::byte*>(mapping);
   result.size_ = bytes;
   madvise(mapping, bytes, MADV_DONTFORK);
-  // the death of a process is noticed only when its core has been written
+  // the death of a process is noticed only after its core file has been written
   madvise(mapping, bytes, MADV_DONTDUMP);
   if (slack > 0) adviseHugePages(mapping, bytes);
   return result;

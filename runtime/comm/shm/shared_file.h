@@ -1,8 +1,8 @@
 // SharedFile: the memory of a job, a file in no directory that its processes pass to each other.
 //
-// It is as large as a file may be and takes memory page by page as it is touched. Where the machine has no
-// page left, the access itself fails: the process is killed (SIGBUS, or by the system's choice of a victim),
-// which no call can predict. Only one user's processes can open it (mode 0600), and no process can shrink it.
+// It is as large as a file may be and takes memory page by page as it is touched. If the machine has no page
+// left, the access itself fails: the process is killed (by SIGBUS or by the out-of-memory killer), which no
+// call can predict. Only processes of one user can open it (mode 0600), and no process can shrink it.
 #pragma once
 
 #include <cstddef>
@@ -13,9 +13,9 @@
 
 namespace sluice {
 
-// A new file. Errors: a system without such files; a limit of file sizes that leaves no room.
+// Makes a new file. Errors: the system has no such files; the limit on file sizes is too low.
 Expected<FileDescriptor> makeSharedFile();
-// Of a file that came from another process.
+// The size of a file that came from another process.
 Expected<size_t> sharedFileBytes(int file);
 
 // Part of a shared file in this process. Resource type: one owner, moved but not copied. A forked child does

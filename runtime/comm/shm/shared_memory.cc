@@ -25,7 +25,7 @@ constexpr size_t kPage = 4096;
 constexpr size_t roundUp(size_t bytes, size_t to) { return (bytes + to - 1) / to * to; }
 constexpr size_t kControlBytes = roundUp(sizeof(ControlBlock), kPage);
 
-// By /proc/N/stat: "N (name) T ...", where the name may hold anything.
+// From /proc/N/stat: "N (name) T ...", where the name may contain any characters.
 bool isStoppedProcess(int32_t process) {
   std::ifstream file(fmt::format("/proc/{}/stat", process));
   std::string line;
@@ -76,7 +76,7 @@ class SharedMemoryTransport final : public Transport {
     return static_cast<int>(control_->lost.load(std::memory_order_seq_cst)) - 1;
   }
   bool hasLeft(int rank) const override {
-    // pairs with the store in the destructor: what that rank posted before is there
+    // pairs with the store in the destructor: all posts of that rank have arrived
     return control_->ranks[rank].left.load(std::memory_order_seq_cst) != 0;
   }
   bool isStopped(int rank) const override { return isStoppedProcess(processes_[rank]); }
@@ -106,15 +106,14 @@ class SharedMemoryTransport final : public Transport {
   ControlBlock* control_ = nullptr;
   std::vector<Allocation> allocations_;
   uint32_t allocated_ = 0;
-  size_t end_ =
-      roundUp(kControlBytes, kHugePageBytes);  // of what is allocated, in the file; the same at all ranks
-  std::mutex abortMutex_;                      // one message a rank
+  size_t end_ = roundUp(kControlBytes, kHugePageBytes);  // bytes of the file in use; the same at all ranks
+  std::mutex abortMutex_;                                // one message per rank
   std::unique_ptr<LifeWatcher> watcher_;
 };
 
 SharedMemoryTransport::~SharedMemoryTransport() {
   if (getpid() != owner_) {
-    // a forked child has neither the thread nor the mappings, and whatever lies there now is another's
+    // a forked child has neither the thread nor the mappings; something else may now be at their addresses
     static_cast<void>(watcher_.release());
     static_cast<void>(new SharedMapping(std::move(controlMapping_)));
     static_cast<void>(new std::vector<Allocation>(std::move(allocations_)));
@@ -124,7 +123,7 @@ SharedMemoryTransport::~SharedMemoryTransport() {
     control_->ranks[rank_].left.store(1, std::memory_order_seq_cst);  // pairs with hasLeft()
     ringAll();
   }
-  watcher_.reset();  // before what its thread looks at
+  watcher_.reset();  // before the members that its thread uses
 }
 
 Status SharedMemoryTransport::start(std::vector<LifeLine> lifeLines) {
@@ -184,7 +183,7 @@ void SharedMemoryTransport::abort(const std::string& message) {
     own.messageLength = static_cast<uint32_t>(std::min(message.size(), kMaxAbortMessage));
     std::memcpy(own.message, message.data(), own.messageLength);
     uint32_t none = 0;
-    // pairs with isAborted() and abortMessage(). Whoever comes second has written a message that none reads.
+    // pairs with isAborted() and abortMessage(). If another rank was first, nobody reads this rank's message.
     control_->aborted.compare_exchange_strong(none, static_cast<uint32_t>(rank_) + 1,
                                               std::memory_order_seq_cst);
   }
@@ -202,14 +201,14 @@ void SharedMemoryTransport::ringAll() {
   for (int rank = 0; rank < size_; ++rank) control_->ranks[rank].bell.ring();
 }
 
-// By the watcher's thread.
+// Called by the watcher's thread.
 void SharedMemoryTransport::processEnded(int rank) {
   if (!hasLeft(rank)) {
     uint32_t lost = 0;
     if (control_->lost.compare_exchange_strong(lost, static_cast<uint32_t>(rank) + 1)) lost = rank + 1;
     abort(fmt::format("rank {} (process {}) has died", lost - 1, processes_[lost - 1]));
   }
-  // whoever aborted first may have died before it rang
+  // the rank that aborted first may have died before it rang
   doorbell().ring();
 }
 

@@ -1,12 +1,12 @@
-// Ranks as processes of one machine: their symmetric memory is one file without a name that all of them map.
+// Ranks as processes of one machine: their symmetric memory is one nameless file that all of them map.
 //
-// The file is in no directory, so that nothing is left however the processes end. A thread that otherwise
+// The file is in no directory, so nothing is left over however the processes end. A thread that otherwise
 // sleeps notices the death of a process at once and aborts the step of all others. A stopped process is not
 // dead, and neither is one that left.
 //
-// Memory is taken as it is touched. Where the machine, or a limit of its container, has none left, the
-// process that touches it is killed (SIGBUS, or the system's choice of a victim); that cannot be an error
-// here, but the others report the death. A forked child of a rank may end or exec, and destroy its copy of
+// Memory is taken when it is touched. If the machine, or a limit of its container, has none left, the process
+// that touches it is killed (by SIGBUS or by the out-of-memory killer); that cannot be reported as an error
+// here, but the other ranks report the death. A forked child of a rank may end, exec, or destroy its copy of
 // the transport; nothing else.
 #pragma once
 
@@ -28,9 +28,9 @@ struct SharedMemoryJob {
   double timeoutSeconds = 30;  // for all ranks to join
 };
 
-// Collective: every rank of the job calls it in a process of its own. Destroying the transport leaves the job
-// in good order; a process that ends without that is lost. Errors: a rank that does not come, comes twice, is
-// of another user, or expects another number of ranks; an invalid time limit.
+// Collective: every rank of the job calls it in a process of its own. A rank leaves the job by destroying the
+// transport; a process that ends without that is lost. Errors: a rank does not join, joins twice, belongs to
+// another user, or expects another number of ranks; an invalid time limit.
 Expected<std::unique_ptr<Transport>> joinSharedMemory(const SharedMemoryJob& job);
 
 }  // namespace sluice

@@ -58,7 +58,7 @@ TEST_CASE("the slopes of the activations are their finite differences") {
     }
 }
 
-// gate and up in [-6, 6], the size of what the kinds tell apart.
+// gate and up are in [-6, 6], the range in which the kinds differ.
 Bf16Matrix wideInput(Random& random, int32_t rows, int32_t cols, int64_t gap) {
   Bf16Matrix matrix = randomInput(random, rows, cols, cols + gap, gap);
   for (int32_t r = 0; r < rows; ++r)
@@ -111,8 +111,8 @@ TEST_CASE("every activation and gradient agrees with the reference at ragged, em
                       inter);
 }
 
-// One row of `width` columns for gate, and as many for up, of which columns [begin, begin + count) are run as
-// a tile: the bits are those of the whole row.
+// One row of `width` columns for gate, and the same number for up; columns [begin, begin + count) are run as
+// a tile, and must have the bits of the whole row.
 void checkTile(const Implementation& by, const Kind& k, int32_t rows, int32_t width, int32_t begin,
                int32_t count) {
   Random random(11);

@@ -1,4 +1,4 @@
-// Which kernels are chosen, and what is said of those that cannot be.
+// Which kernels are chosen, and the errors for those that cannot be chosen.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cstdlib>

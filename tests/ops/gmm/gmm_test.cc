@@ -46,7 +46,7 @@ struct Case {
     return result;
   }
 
-  // The sums of |a| * |b|, which bound what rounding can do.
+  // The sums of |a| * |b|, which bound the effect of rounding.
   std::vector<double> sizes() const {
     Case positive = *this;
     positive.alpha = std::abs(alpha);

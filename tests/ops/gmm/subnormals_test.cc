@@ -1,5 +1,5 @@
-// Subnormal numbers, zeros, infinities and NaN in products: the same on every instruction set, which is what
-// vdpbf16ps and tdpbf16ps do with them.
+// Subnormal numbers, zeros, infinities and NaN in products: every instruction set must treat them as
+// vdpbf16ps and tdpbf16ps do.
 #include <bit>
 #include <catch2/catch.hpp>
 #include <cstdint>
@@ -11,7 +11,7 @@
 namespace sluice::ops {
 namespace {
 
-// Of both signs: zero, subnormal numbers from the least to the largest, the least normal one, others,
+// With both signs: zero, subnormal numbers from the smallest to the largest, the smallest normal one, others,
 // infinity, NaN.
 const std::vector<BFloat16>& numbers() {
   static const std::vector<BFloat16> all = [] {
@@ -29,7 +29,7 @@ bool isSubnormal(BFloat16 x) { return (x.bits & 0x7f80) == 0 && (x.bits & 0x7f) 
 
 double asProduct(BFloat16 x) { return isSubnormal(x) ? 0 : double{toFloat(x)}; }
 
-// What is stored of an exact result.
+// The stored form of an exact result.
 float storedFloat(double x) { return std::abs(x) < 0x1p-126 ? 0.0f : static_cast<float>(x); }
 float storedBf16(double x) { return toFloat(toBFloat16(storedFloat(x))); }
 
@@ -39,7 +39,7 @@ bool same(float got, float want) {
   return got == want && (want == 0 || std::signbit(got) == std::signbit(want));
 }
 
-// Every number times every other, at each of some places of a sum whose other terms are zero.
+// Every number times every other, at several places of a sum whose other terms are zero.
 TEST_CASE("in every gmm subnormal operands and results are zero, and all else is what it is") {
   const auto count = static_cast<int32_t>(numbers().size());
   for (const Implementation& by : implementations())

@@ -170,7 +170,7 @@ TEST_CASE("a gmm_weight_grad that accumulates touches nothing where there are no
   }
 }
 
-// What a weight gradient must be, from the product that the kernel writes alone: (before) + alpha * product.
+// The required weight gradient, from the product alone that the kernel writes: (before) + alpha * product.
 template <class T>
 struct Variant {
   Matrix<T> c, want;

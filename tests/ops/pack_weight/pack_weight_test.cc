@@ -16,7 +16,7 @@ struct Case {
         transposed(transposeB),
         b(transposeB ? randomInput(random, n, k, k + 3) : randomInput(random, k, n, n + 3)) {}
 
-  // Exactly as long as promised, so that the address sanitizer sees what is written or read behind it.
+  // Exactly as long as promised, so that the address sanitizer finds reads and writes after its end.
   void pack(const Implementation& by, Scratch& packed) const {
     by.kernels.packWeight({b.data(), b.ld(), n, k, transposed, packed.data()});
   }

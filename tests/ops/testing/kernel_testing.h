@@ -1,5 +1,5 @@
-// What the kernel tests share: every implementation there is, and matrices that show reads and writes out of
-// place.
+// What the kernel tests share: the list of all implementations, and matrices that detect reads and writes out
+// of place.
 #pragma once
 
 #include <algorithm>
@@ -21,18 +21,18 @@ struct Implementation {
   bool multipliesBf16;  // a * scale of the weight gradient is rounded
 };
 
-// All sets this machine runs, and AMX on a software tile unit.
+// All sets that this machine runs, and AMX on a software tile unit.
 std::vector<Implementation> implementations();
 
 // A matrix of `rows` rows, `ld` elements apart. Inputs end with their last element, so that the address
-// sanitizer sees a read behind it, and hold `gap` between the rows. Outputs are followed by `kGuard` elements
-// of `gap`.
+// sanitizer finds reads after it, and contain `gap` between the rows. Outputs are followed by `kGuard`
+// elements of `gap`.
 template <class T>
 class Matrix {
  public:
   static constexpr size_t kGuard = 80;
 
-  // `offset` elements before the first one: shifts the alignment.
+  // `offset` elements before the first one shift the alignment.
   Matrix(int64_t rows, int64_t cols, int64_t ld, T gap, bool output, int64_t offset = 0)
       : rows_(rows), cols_(cols), ld_(ld), offset_(offset), gap_(gap) {
     const int64_t used = rows > 0 ? (rows - 1) * ld + cols : 0;
@@ -46,7 +46,7 @@ class Matrix {
   T& at(int64_t row, int64_t col) { return data()[row * ld_ + col]; }
   const T& at(int64_t row, int64_t col) const { return data()[row * ld_ + col]; }
 
-  // Whether every element that does not belong to the matrix still holds `gap`.
+  // Whether every element that does not belong to the matrix still contains `gap`.
   bool gapsAreUntouched() const {
     for (int64_t i = 0; i < static_cast<int64_t>(cells_.size()); ++i) {
       const int64_t place = i - offset_;

@@ -1,6 +1,6 @@
 #!/bin/bash
-# usage: abi_test.sh HEADER ABI_C LIBRARY SYMBOLS...   the functions of 1.0, and those that each later version added
-# ABI 1.0 holds for this header and library, and changes that break it are found.
+# usage: abi_test.sh HEADER ABI_C LIBRARY SYMBOLS...   SYMBOLS: the functions of 1.0, and those that each later version added
+# Checks that ABI 1.0 holds for this header and library, and that changes that break it are found.
 set -u
 header=$1 abi=$2 library=$3
 shift 3
@@ -17,7 +17,7 @@ mkdir "$folder/good"
 cp "$header" "$folder/good/sluice.h"
 compiles "$folder/good" || { fail "the header does not keep ABI 1.0"; cat "$folder/log"; }
 
-# broken NAME SED   the header so changed must not compile
+# broken NAME SED   the header with this change must not compile
 broken() {
   mkdir "$folder/$1"
   sed -E "$2" "$header" > "$folder/$1/sluice.h"
@@ -34,8 +34,8 @@ broken function_removed '/sluice_type_bytes/d'
 broken argument_changed 's/int32_t sluice_type_bytes\(sluice_type type\)/int32_t sluice_type_bytes(int64_t type)/'
 broken element_grown 's/^  int64_t size; .*SLUICE_FIXED only.*/  int64_t size, more;/'
 
-# What is exported: the list and nothing else. (gold also exports what libfmt takes from libstdc++; whoever
-# has that library has the same function from there.)
+# The library exports the listed functions and nothing else. (gold also exports symbols that libfmt takes from
+# libstdc++; the same functions as in libstdc++.)
 nm -D --defined-only "$library" | awk '$2 != "A" {print $3}' | sed 's/@.*//' | sort > "$folder/exported"
 grep -v '^_ZNSt' "$folder/exported" | diff "$symbols" - || fail "the library exports other functions"
 nm -D --defined-only "$library" | grep -q ' sluice_context_run@@SLUICE_1.0$' || fail "symbols have no version"

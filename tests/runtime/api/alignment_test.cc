@@ -76,9 +76,9 @@ TEST_CASE("a tensor between two elements is refused by name, whichever it is") {
         Shifted shifted;
         const Status bound = (*context)->bind(name, shifted.of(tensor, 8 + offset));
         REQUIRE_FALSE(bound.ok());
-        CHECK(bound.error().message == "tensor '" + name + "' lies at an address that is " +
-                                           std::to_string(offset) + " more than a multiple of " +
-                                           std::to_string(size) + ", expected one of whole elements");
+        CHECK(bound.error().message == "tensor '" + name + "' begins " + std::to_string(offset) +
+                                           " bytes after a multiple of " + std::to_string(size) +
+                                           ", expected a multiple of the element size");
         ++refused;
       }
       REQUIRE((*context)->bind(name, viewOf(tensor)).ok());

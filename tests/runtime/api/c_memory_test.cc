@@ -7,7 +7,7 @@
 #include "tests/runtime/api/c_layer.h"
 
 namespace {
-// Allocations of this thread until one fails; less than 0: none does.
+// The allocations of this thread before one fails; below 0: none fails.
 thread_local int64_t remaining = -1;
 
 bool fails() { return remaining >= 0 && remaining-- == 0; }
@@ -27,7 +27,7 @@ void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 namespace sluice {
 namespace {
 
-// Calls it with the n-th allocation failing, for every n up to the first with which it goes well. `call`
+// Calls `call` with the n-th allocation failing, for every n up to the first with which it succeeds. `call`
 // frees what it makes.
 template <class Call>
 int64_t failEverywhere(const Call& call) {
@@ -40,7 +40,7 @@ int64_t failEverywhere(const Call& call) {
       CHECK(status == SLUICE_OK);
       return n;
     }
-    // what can do without the memory may go well
+    // a call that can do without the memory may succeed
     if (status != SLUICE_OK && status != SLUICE_ERROR_MEMORY)
       FAIL("allocation " << n << ": " << status << ", " << sluice_last_error());
     if (status == SLUICE_ERROR_MEMORY && sluice_last_error() != std::string("out of memory"))
@@ -73,7 +73,7 @@ TEST_CASE("a call that finds no memory says so") {
   CHECK(failEverywhere([&] {
           sluice_transport* transport = nullptr;
           sluice_context* context = nullptr;
-          const int64_t n = std::exchange(remaining, -1);  // the transport is not what is looked at
+          const int64_t n = std::exchange(remaining, -1);  // the transport is not under test
           sluice_transport_alone(&transport);
           remaining = n;
           const sluice_status status = sluice_context_create(program.get(), transport, &options, &context);

@@ -179,7 +179,7 @@ TEST_CASE("null pointers and wrong indices give an error on every function of pr
   CHECK(sluice_program_get_entry(nullptr, 0, &entry) == SLUICE_ERROR_ARGUMENT);
   CHECK(sluice_program_get_entry(program.get(), 0, nullptr) == SLUICE_ERROR_ARGUMENT);
   CHECK(sluice_program_get_entry(program.get(), 2, &entry) == SLUICE_ERROR_ARGUMENT);
-  CHECK_THAT(sluice_last_error(), Contains("entry 2 asked for, but the program has 2"));
+  CHECK_THAT(sluice_last_error(), Contains("entry 2 requested, but the program has 2"));
   CHECK(sluice_program_get_tensor(nullptr, 0, &tensor) == SLUICE_ERROR_ARGUMENT);
   CHECK(sluice_program_get_tensor(program.get(), 0, nullptr) == SLUICE_ERROR_ARGUMENT);
   CHECK(sluice_program_get_tensor(program.get(), 1000, &tensor) == SLUICE_ERROR_ARGUMENT);

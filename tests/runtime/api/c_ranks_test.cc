@@ -11,7 +11,7 @@ namespace {
 
 using Catch::Matchers::Contains;
 
-// In the body of a thread, where no assertion may be made: the first status that is not SLUICE_OK.
+// The first status that is not SLUICE_OK; for the body of a thread, where assertions are not allowed.
 sluice_status runLayerInC(const Handle<sluice_program>& program, const Handle<sluice_transport>& transport,
                           LayerData& data, int rank) {
   const Handle<sluice_context> context = contextOf(program, transport);

@@ -1,5 +1,5 @@
-// Through the C interface: whatever one rank refuses fails the step at all ranks with its message, and the
-// next step is right.
+// Through the C interface: a step that one rank refuses fails at all ranks with its message, and the next
+// step is right.
 #include <cstring>
 #include <functional>
 #include <limits>
@@ -16,13 +16,13 @@ LayerData layerData() {
   return makeLayerData(buildMoeProgram(kShape), {.tokens = {.counts = {30, 21}}, .seed = 1});
 }
 
-// What a call said, and "" where it went well.
+// The message of a call, "" if it succeeded.
 struct Said {
   sluice_status status = SLUICE_OK;
   std::string message;
 };
 
-// The two ways to ask for a step.
+// The two ways to request a step.
 Said ask(sluice_context* context, bool submits, const char* entry, uint32_t saved = 0) {
   Said said;
   if (!submits) {
@@ -44,7 +44,7 @@ struct Kind {
   std::function<Said(sluice_context*, LayerData&, int rank, bool submits)> call;
 };
 
-// With one tensor bound otherwise; what that says is ignored.
+// With one tensor bound incorrectly; the error of that bind is ignored.
 Kind bound(const char* entry, const std::string& tensor, const std::string& how,
            const std::function<void(sluice_tensor&, std::vector<int64_t>&)>& change) {
   return {tensor + " " + how, entry, [=](sluice_context* context, LayerData& data, int rank, bool submits) {
@@ -130,11 +130,11 @@ std::vector<Kind> kinds() {
 
 struct Outcome {
   std::vector<Said> said = std::vector<Said>(kRanks);
-  LayerData data = layerData();  // of the steps after it
+  LayerData data = layerData();  // for the steps after it
   std::vector<sluice_status> after = std::vector<sluice_status>(kRanks);
 };
 
-// Of one rank, in its thread: the first status that no test expects.
+// For one rank, in its thread: the first status that no test expects.
 sluice_status runKinds(const std::vector<Kind>& all, sluice_context* context, int rank, int refusing,
                        bool submits, LayerData& data, std::vector<Outcome>& found) {
   for (size_t k = 0; k < all.size(); ++k) {

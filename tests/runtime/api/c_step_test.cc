@@ -30,7 +30,7 @@ Handle<sluice_step> submit(const Handle<sluice_context>& context, const char* en
   return Handle<sluice_step>(step);
 }
 
-// Hash of the outputs of a layer that ran by itself.
+// The hash of the outputs of a layer that ran alone.
 uint64_t expectedHash(uint64_t seed) {
   LayerData data = dataOf(seed);
   const Handle<sluice_program> program = loadLayer(kShape);
@@ -140,7 +140,7 @@ TEST_CASE("forwards of several saved sets come before their backwards, in any or
   }
 }
 
-// Rank 0 of two, whose steps wait until rank 1 comes.
+// Rank 0 of two, whose steps wait until rank 1 joins.
 struct Waiting {
   Waiting() : program(loadLayer(shape)), transports(threadsOf(2)), data(dataOf(1, shape)) {
     other = std::thread([this] { second = contextOf(program, transports[1]); });

@@ -1,4 +1,4 @@
-// What a context tells of the routing of its last run.
+// What a context reports about the routing of its last run.
 #include <catch2/catch.hpp>
 
 #include "runtime/api/context.h"

@@ -27,7 +27,7 @@ struct RandomCase {
   tools::InputsSpec spec;
 };
 
-// EP 1 to 4, E 1 to 8 EP, K 1 to 8, H and I that are no multiples of 16, T from 0.
+// EP 1 to 4, E 1 to 8 EP, K 1 to 8, H and I that are not multiples of 16, T from 0.
 RandomCase makeCase(std::mt19937& random) {
   const auto pick = [&](int low, int high) { return low + static_cast<int>(random() % (high - low + 1)); };
   RandomCase c;
@@ -52,8 +52,8 @@ RandomCase makeCase(std::mt19937& random) {
     const int64_t choices[] = {0, 1, pick(0, s.maxTokens), s.maxTokens};
     c.spec.tokens.counts.push_back(choices[random() % 4]);
   }
-  // d_expert_weights is one dot product a pair: of a handful of them the relative error is a matter of luck,
-  // since one may cancel to almost nothing
+  // d_expert_weights is one dot product per pair: with only a few pairs the relative error is a matter of
+  // luck, because one may cancel to almost nothing
   s.maxTokens = std::max(s.maxTokens, 12);
   auto& counts = c.spec.tokens.counts;
   if (std::accumulate(counts.begin(), counts.end(), int64_t{0}) < 12) counts.back() = 12;
@@ -155,7 +155,7 @@ TEST_CASE("misuse of a context is an error that names what was found and expecte
   LayerData shorter = makeLayerData(program->tables(), {.tokens = {.counts = {9}}});
   REQUIRE((*context)->bind("dy", viewOf(shorter.inputs[0].at("dy"))).ok());
   CHECK_THAT(message((*context)->run("backward")), Catch::Matchers::Contains("tokens"));
-  // nothing of that is held against the context
+  // none of these errors makes the context unusable
   REQUIRE(bindAll(data, 0, **context).ok());
   CHECK(message((*context)->run("forward")).empty());
   CHECK(message((*context)->run("backward")).empty());

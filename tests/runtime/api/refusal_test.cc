@@ -1,4 +1,4 @@
-// Whatever one rank refuses fails the step at all ranks with its message, and the next step is right.
+// A step that one rank refuses fails at all ranks with its message, and the next step is right.
 #include <catch2/catch.hpp>
 #include <limits>
 #include <thread>
@@ -24,7 +24,7 @@ LayerData dataOf(const Program& program, uint32_t seed = 1) {
 
 std::string messageOf(const Status& status) { return status ? std::string() : status.error().message; }
 
-// The two ways to ask for a step.
+// The two ways to request a step.
 Status ask(Context& context, bool submits, const std::string& entry, SavedSet set = {}) {
   if (!submits) return context.run(entry, set);
   auto step = context.submit(entry, set);
@@ -38,7 +38,7 @@ struct Kind {
   std::function<Status(Context&, LayerData&, int rank, bool submits)> call;
 };
 
-// With one tensor bound otherwise: what bind() says of it may be ignored.
+// With one tensor bound incorrectly: the error of bind() may be ignored.
 Kind bound(const std::string& entry, const std::string& tensor, const std::string& how,
            const std::function<void(TensorView&)>& change) {
   return {tensor + " " + how, entry, [=](Context& context, LayerData& data, int rank, bool submits) {
@@ -127,13 +127,13 @@ std::vector<Kind> kinds() {
   return all;
 }
 
-// What the refused step says at both ranks, and whether the steps after it have the right bits.
+// Checks the messages of the refused step at both ranks, and the bits of the steps after it.
 struct Outcome {
   std::vector<std::string> messages = std::vector<std::string>(kRanks);
   std::vector<std::string> after = std::vector<std::string>(kRanks);
 };
 
-// Once in a job of all kinds: what one shifts, the next finds.
+// All kinds in one job, so that an effect of one on the next is found.
 void checkAll(ExecutorKind executor, bool submits, int refusing) {
   const Program program = layer();
   LayerData data = dataOf(program), alone = dataOf(program);
@@ -245,7 +245,7 @@ TEST_CASE("a refusal at a rank that is alone costs no step and leaves all usable
   CHECK((*context)->run("backward").ok());
 }
 
-// Two ranks with a workspace each; what they do until an error.
+// Two ranks, each with a workspace, and their actions until an error.
 std::vector<std::string> inWorkspaces(
     const std::function<Status(int rank, Transport&, const std::shared_ptr<Workspace>&)>& body) {
   LocalRanks ranks(kRanks);

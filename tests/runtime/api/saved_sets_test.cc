@@ -14,7 +14,7 @@ Program programOf(const MoeShape& shape) {
   return *program;
 }
 
-// Each with tokens, routing and tensors of its own.
+// Each with its own tokens, routing and tensors.
 std::vector<LayerData> batchesOf(const Program& program, int count) {
   std::vector<LayerData> batches;
   for (int batch = 0; batch < count; ++batch) {

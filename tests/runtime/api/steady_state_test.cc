@@ -1,4 +1,4 @@
-// In steady state a step allocates nothing: counted by replacing operator new for this test's program.
+// In steady state a step allocates nothing: counted by replacing operator new in this test's program.
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <cstdlib>

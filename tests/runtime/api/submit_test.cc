@@ -1,4 +1,4 @@
-// Steps that are submitted: their order, their tensors, and what becomes of them when they are cancelled.
+// Submitted steps: their order, their tensors, and the effect of cancelling them.
 #include <catch2/catch.hpp>
 #include <chrono>
 #include <optional>
@@ -95,7 +95,7 @@ TEST_CASE("steps of several layers and threads are served in the order of a work
   }
 }
 
-// Tells when the rank has posted its counts: then its step runs.
+// Notices when the rank has posted its counts, which means that its step runs.
 class PostingTransport final : public ForwardingTransport {
  public:
   using ForwardingTransport::ForwardingTransport;

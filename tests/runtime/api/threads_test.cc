@@ -1,4 +1,4 @@
-// Threads that the system does not have, and numbers of threads that nobody has.
+// More threads than the system has, and invalid numbers of threads.
 #include <catch2/catch.hpp>
 #include <limits>
 #include <optional>

@@ -1,4 +1,5 @@
-// Workspaces: layers that take turns share threads and memory, and have the bits of layers that share none.
+// Workspaces: layers that take turns share threads and memory, and give the same bits as layers that share
+// none.
 #include <catch2/catch.hpp>
 #include <thread>
 
@@ -10,7 +11,7 @@
 namespace sluice {
 namespace {
 
-// Of different numbers, sizes and kinds of regions.
+// With different numbers, sizes and kinds of regions.
 std::vector<MoeShape> shapesFor(int ranks) {
   MoeShape wide{.ranks = ranks, .experts = 5, .topK = 3, .hidden = 70, .intermediate = 40, .cores = 5};
   MoeShape narrow{.ranks = ranks, .experts = 4, .topK = 2, .hidden = 16, .intermediate = 24, .cores = 1};
@@ -40,7 +41,7 @@ std::vector<Layer> layersFor(int ranks) {
   return layers;
 }
 
-// Every rank runs all layers in turn, again and again; the last layer comes when others have run.
+// Every rank runs all layers in turn, repeatedly; the last layer is added after others have run.
 Status runInTurn(std::vector<Layer>& layers, Transport& transport, ExecutorKind executor) {
   auto workspace = Workspace::create(transport, {.threads = 2});
   if (!workspace) return workspace.error();

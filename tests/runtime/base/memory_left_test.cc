@@ -10,7 +10,7 @@
 namespace sluice {
 namespace {
 
-// A folder that holds what the system says in /proc and /sys.
+// A folder with the files that the system has in /proc and /sys.
 class System {
  public:
   System() { std::filesystem::remove_all(root); }

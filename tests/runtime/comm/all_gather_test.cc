@@ -1,4 +1,4 @@
-// Blocks of all ranks, and what is said where one does not come, or not whole.
+// Blocks of all ranks, and the errors if one does not arrive, or is damaged.
 #include "runtime/comm/all_gather.h"
 
 #include <catch2/catch.hpp>
@@ -15,7 +15,7 @@ constexpr Awaited kAwaited{"the figures", "after the test"};
 
 std::string messageOf(const Status& status) { return status ? "" : status.error().message; }
 
-// Who is gone is said here; puts may be damaged on their way.
+// A transport that reports which ranks are gone, and can damage puts on their way.
 class UnluckyTransport final : public ForwardingTransport {
  public:
   using ForwardingTransport::ForwardingTransport;

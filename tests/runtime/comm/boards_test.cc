@@ -1,4 +1,4 @@
-// Blocks that all ranks read, at rank 0 or at each of them.
+// Blocks that all ranks read, stored at rank 0 or at each of them.
 #include "runtime/comm/boards.h"
 
 #include <algorithm>
@@ -19,7 +19,7 @@ std::vector<std::byte> blockOf(uint64_t number, int rank) {
                                 static_cast<std::byte>(10 * number + static_cast<uint64_t>(rank) + 1));
 }
 
-// Of all ranks; a ForwardingTransport says nothing of shared memory.
+// The boards of all ranks; a ForwardingTransport does not report shared memory.
 struct World {
   explicit World(bool shares) : group(kRanks) {
     for (int rank = 0; rank < kRanks; ++rank) {

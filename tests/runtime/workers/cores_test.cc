@@ -12,7 +12,7 @@
 namespace sluice {
 namespace {
 
-// Of a machine that is described as hwloc does; `allowed` as hwloc lists units.
+// The cores of a machine in hwloc's description; `allowed` is in hwloc's list format.
 Cores coresOf(const char* machine, const char* allowed) {
   hwloc_topology_t topology = nullptr;
   REQUIRE(hwloc_topology_init(&topology) == 0);
@@ -68,7 +68,7 @@ TEST_CASE("threads for which all ranks have not enough units are not bound") {
   CHECK(many.units.empty());
 }
 
-// What a child of this process says of its own cores: some digits. `prepare` runs before.
+// What a child of this process reports about its cores, as digits. `prepare` runs before.
 template <class Prepare>
 std::string saidByChild(Prepare prepare) {
   int ends[2];

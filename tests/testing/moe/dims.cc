@@ -11,7 +11,7 @@
 namespace sluice::tools {
 namespace {
 
-// Any number that is no size of a program: stands for T where shapes are compared.
+// A number that is no size of any program: represents T when shapes are compared.
 constexpr int64_t kTokensMark = -1;
 
 const Buffer* find(const TaskProgram& program, std::string_view name) {

@@ -1,6 +1,7 @@
 // MoeDims: the sizes of one MoE-FFN layer, and the names and shapes of its tensors.
 //
-// Value type. The names are those of graphs/moe_ffn; a program with other tensors is no MoE-FFN layer here.
+// Value type. The names are those of graphs/moe_ffn; programs with other tensors do not count as MoE-FFN
+// layers here.
 #pragma once
 
 #include <cstdint>
@@ -17,9 +18,9 @@ namespace sluice::tools {
 
 struct MoeDims {
   int ranks = 1;
-  int experts = 1;  // in all; who owns which: deal()
+  int experts = 1;  // of all ranks; deal() gives their owners
   int topK = 1;
-  int64_t maxTokens = 1;  // of one rank
+  int64_t maxTokens = 1;  // per rank
   int64_t hidden = 1;
   int64_t inter = 1;
   ops::ActivationKind activation = ops::ActivationKind::kSwiglu;
@@ -29,7 +30,8 @@ struct MoeDims {
   friend bool operator==(const MoeDims&, const MoeDims&) = default;
 };
 
-// Type and shape of the layer's tensor `name` at rank `rank` with `tokens` tokens; empty name: there is none.
+// Type and shape of the layer's tensor `name` at rank `rank` with `tokens` tokens; an empty name if there is
+// none.
 struct MoeTensor {
   std::string_view name;
   DType type = DType::kF32;
@@ -38,14 +40,14 @@ struct MoeTensor {
 MoeTensor moeTensor(const MoeDims& dims, std::string_view name, int rank, int64_t tokens);
 
 // The sizes, from the tensors gate_up_weight and down_weight, and the activation. Errors: these tensors are
-// missing, or a tensor has not the shape that the layer gives it; there are other tensors (but for rows that
-// are saved) or families, or more than one activation. Gradients may be added to what their tensors hold.
+// missing; a tensor has another shape than in the layer; there are other tensors (except saved rows), other
+// families, or several activations. Gradients may be added to the old content of their tensors.
 Expected<MoeDims> moeDimsOf(const TaskProgram& program);
 
-// As much of a program of the layer as its inputs are made by; it has no tasks.
+// The part of a program of the layer that determines its inputs; it has no tasks.
 TaskProgram sketchOf(const MoeDims& dims);
 
-// All inputs of one rank of the layer, as makeProgramInputs() makes them for any program of it.
+// All inputs of one rank of the layer, as makeProgramInputs() makes them for every program of it.
 TensorMap makeInputs(const MoeDims& dims, const InputsSpec& spec, int rank, int64_t tokens);
 
 }  // namespace sluice::tools

@@ -1,7 +1,8 @@
 // The MoE-FFN layer in double precision, straight from its formulas, over all ranks.
 //
-// Knows nothing of slots, tasks or kernels: tokens are grouped by expert and every expert is a few matrix
+// Independent of slots, tasks and kernels: tokens are grouped by expert, and every expert is a few matrix
 // products. With g, u = x @ gate_up_weight (its halves), act = f(g) * u (ops/abi/activation.h; swiglu_clamp
+// also clamps u), w an expert weight:
 // also cuts u), w an expert weight:
 //   y[t]                = sum over pairs of w * (act @ down_weight)
 //   d_expert_weights    = dy . (act @ down_weight)
@@ -10,7 +11,7 @@
 //   down_weight_grad    = sum over rows of act' (w dy),  gate_up_weight_grad = sum over rows of x' (dg, du)
 // A pair with expert id -1 is masked: it adds nothing, and its gradient is 0.
 //
-// Free functions on views; any thread. Memory: 24 bytes an element of x, and two weight gradients in all.
+// Free functions on views; any thread. Memory: 24 bytes per element of x, and two weight gradients in all.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +28,7 @@
 
 namespace sluice::tools {
 
-// Tensors of one rank, in somebody else's memory; shapes as moeTensor(). Without dy at any rank only y is
+// Tensors of one rank, in memory that the caller owns; shapes as in moeTensor(). If no rank has dy, only y is
 // computed.
 struct MoeInputs {
   int64_t tokens = 0;
@@ -39,7 +40,7 @@ struct MoeInputs {
   const BFloat16* dy = nullptr;
 };
 
-// What a program computed; null: not looked at.
+// The results of a program; null: not compared.
 struct MoeOutputs {
   const BFloat16* y = nullptr;
   const BFloat16* dx = nullptr;
@@ -48,19 +49,19 @@ struct MoeOutputs {
   const float* downWeightGrad = nullptr;
 };
 
-// Views of the tensors of a file. Errors: a missing input, a wrong type or shape, outputs of another number
-// of tokens. An output that is not there is null.
+// Views of the tensors of a file. Errors: a missing input, a wrong type or shape, outputs with another number
+// of tokens. A missing output is null.
 Expected<MoeInputs> moeInputs(const MoeDims& dims, int rank, const TensorMap& tensors);
 Expected<MoeOutputs> moeOutputs(const MoeDims& dims, int rank, const TensorMap& tensors, int64_t tokens);
 
-// The results of one rank that belong to tokens: [T,H], [T,H], [T,K].
+// The results of one rank per token: [T,H], [T,H], [T,K].
 struct MoeTokenResults {
   std::vector<double> y;
   std::vector<double> dx;
   std::vector<double> dExpertWeights;
 };
 
-// Called once an expert, in order, with its gradients [H,2I] and [I,H].
+// Called once per expert, in order, with its gradients [H,2I] and [I,H].
 using ExpertGradients =
     std::function<void(int expert, std::span<const double> gateUp, std::span<const double> down)>;
 
@@ -68,7 +69,7 @@ using ExpertGradients =
 Expected<std::vector<MoeTokenResults>> moeReference(const MoeDims& dims, std::span<const MoeInputs> ranks,
                                                     const ExpertGradients& gradients, int threads);
 
-// One entry for each output that is there at every rank, in the order of MoeOutputs.
+// One entry for each output that exists at every rank, in the order of MoeOutputs.
 Expected<std::vector<OutputError>> moeErrors(const MoeDims& dims, std::span<const MoeInputs> inputs,
                                              std::span<const MoeOutputs> outputs, int threads);
 

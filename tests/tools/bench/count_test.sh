@@ -1,7 +1,7 @@
 #!/bin/bash
 # usage: count_test.sh SLUICE LAYER RECORDED
 # Runs a small layer on portable kernels under callgrind and compares the instructions of its tasks with the
-# ones recorded for the compiler: counts are the same on every machine, however busy, where seconds are not.
+# numbers recorded for the compiler: unlike times, counts are the same on every machine, however busy.
 set -euo pipefail
 
 if grep -q __asan_init "$1" || grep -q __tsan_init "$1"; then
@@ -19,7 +19,7 @@ cd "${TEST_TMPDIR:-$(mktemp -d)}"
 "$sluice" make-inputs "$layer" --out in.safetensors --tokens 64 --seed 1
 
 failures=0
-# check ENTRY PERCENT: more than that is a regression; fewer by ten times as much is news to be recorded
+# check ENTRY PERCENT: a larger increase is a regression; a decrease of ten times PERCENT must be recorded
 check() {
   local found wanted
   SLUICE_ISA=portable valgrind --tool=callgrind --callgrind-out-file=/dev/null --collect-atstart=no \

@@ -1,6 +1,6 @@
 #!/bin/bash
-# usage: mpirun.sh SLUICE_BENCH SLUICE_MPI: `sluice bench --transport mpi` starts ranks by mpirun, and says what
-# is missing.
+# usage: mpirun.sh SLUICE_BENCH SLUICE_MPI: checks that `sluice bench --transport mpi` starts ranks by mpirun, and
+# reports what is missing.
 set -uo pipefail
 . "$(dirname "$0")/../../testing/own_mpi.sh"
 bench=$(realpath "$1") mpi=$(realpath "$2")
@@ -44,7 +44,7 @@ found '^\| mpi \| 2 \| backward \|' out
 bench env PATH="$work/bin" "$work/with/sluice-bench" --transport mpi --case tiny --ep 2 && fail "found an mpirun"
 found '^sluice: error: --transport mpi: there is no mpirun on the PATH' err
 bench "$work/without/sluice-bench" --transport mpi --case tiny --ep 2 && fail "found a sluice-mpi"
-found '^sluice: error: --transport mpi: there is no sluice-mpi beside sluice-bench or on the PATH' err
+found '^sluice: error: --transport mpi: there is no sluice-mpi next to sluice-bench or on the PATH' err
 
 # a job that fails: by its own words, and how it ended; ranks get a program and make the rest
 printf '#!/bin/bash\necho "given $(ls "${2%%/*}" | xargs)" >&2\necho "sluice: error: no luck" >&2\nexit 3\n' \

@@ -1,4 +1,4 @@
-"""Reads a trace as Perfetto would, knowing the trace event format only, and says what is in it.
+"""Reads a trace as Perfetto would, knowing only the trace event format, and prints what it contains.
 
 usage: check_trace.py TRACE
 """

@@ -1,5 +1,5 @@
 #!/bin/bash
-# usage: damage.sh PROGRAM SCRATCH   verify must end with 0 or 1, and with a message if 1, whatever byte is wrong
+# usage: damage.sh PROGRAM SCRATCH   whichever byte is wrong, verify must end with 0, or with 1 and a message
 set -u
 size=$(stat -Lc %s "$1")
 for i in $(seq 0 39); do

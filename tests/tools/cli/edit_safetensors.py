@@ -1,4 +1,4 @@
-"""Changes one tensor of a safetensors file; knows the format from its description only.
+"""Changes one tensor of a safetensors file; knows the format only from its description.
 
 usage: edit_safetensors.py IN OUT drop NAME | add NAME | type NAME DTYPE | shape NAME A,B | set NAME INDEX VALUE
                           | take NAME FILE

@@ -1,7 +1,7 @@
-"""usage: control_bytes_test.py SLUICE SLUICE_BENCH SLUICE_OPT SLUICEC   what a file holds does not move a cursor
+"""usage: control_bytes_test.py SLUICE SLUICE_BENCH SLUICE_OPT SLUICEC   the content of a file does not move a cursor
 
-Escape sequences stand wherever a file of any format has a string. Whatever a tool then prints, as a message or as its
-result, has no control character but line feed and tab.
+Puts escape sequences wherever a file of any format has a string. The output of each tool, a message or a result, must have
+no control characters except line feed and tab.
 """
 import copy
 import json
@@ -21,12 +21,12 @@ MOST = 25  # places of one file that are tried
 
 
 def spread(items):
-    """At most MOST of them, from begin to end."""
+    """At most MOST of them, spread from beginning to end."""
     return items[::max(1, -(-len(items) // MOST))]
 
 
 def places(tree, path=()):
-    """Where a JSON tree has strings: paths to values, and those to keys, which end in None."""
+    """The strings of a JSON tree: paths to values, and to keys, which end in None."""
     if isinstance(tree, dict):
         for key, value in tree.items():
             yield (*path, key, None)
@@ -39,7 +39,7 @@ def places(tree, path=()):
 
 
 def spoil(tree, path):
-    """A copy whose string at `path` has escape sequences in it."""
+    """A copy whose string at `path` contains escape sequences."""
     tree = copy.deepcopy(tree)
     is_key = path[-1] is None
     steps = path[:-2] if is_key else path[:-1]

@@ -1,4 +1,4 @@
-"""usage: empty_values_test.py TOOL...   every option of every tool refuses an empty value, by its name"""
+"""usage: empty_values_test.py TOOL...   every option of every tool refuses an empty value and names the option"""
 import os
 import re
 import subprocess
@@ -16,7 +16,7 @@ def run(*command):
 
 
 def read_options(text):
-    """The flags that a help text describes, long ones and short ones."""
+    """The options, long and short, that a help text lists."""
     for line in text.splitlines():
         match = re.match(r"\s{1,8}((?:-\w,)?--?[a-zA-Z][\w-]*(?:,--[\w-]+)?)", line)
         if match:

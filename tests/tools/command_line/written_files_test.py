@@ -1,7 +1,7 @@
-"""usage: written_files_test.py SLUICE SLUICE_BENCH SLUICE_OPT SLUICEC   files are there as a whole or not at all
+"""usage: written_files_test.py SLUICE SLUICE_BENCH SLUICE_OPT SLUICEC   files are complete or do not exist
 
-Whatever writes a file is ended at random moments, and meets a limit on the size of files and a full disk: then the old
-file is there or the new one, never a part or a temporary one, and every failure has a message.
+Ends each tool that writes a file at random moments, and runs it with a limit on the size of files and on a full disk: then
+the old file or the new one must exist, never a part or a temporary one, and every failure must have a message.
 """
 import os
 import random

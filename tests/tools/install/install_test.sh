@@ -1,12 +1,12 @@
 #!/bin/bash
-# usage: install_test.sh INSTALL EXAMPLE_C EXAMPLE_CC   what is installed is found by pkg-config and CMake, and runs
+# usage: install_test.sh INSTALL EXAMPLE_C EXAMPLE_CC   pkg-config and CMake find what is installed, and it runs
 set -euo pipefail
 install=$PWD/$1 example=$PWD/$2 example_cc=$PWD/$3
 folder=$(mktemp -d -p "${TEST_TMPDIR-}")
 trap 'rm -rf "$folder"' EXIT
 fail() { echo "FAIL: $1"; exit 1; }
 
-# A folder that is moved afterwards, and a second installation over the first one.
+# A folder that is moved later, and a second installation over the first one.
 (export BUILD_WORKING_DIRECTORY=$folder; "$install" --prefix first && "$install" --prefix=first)
 mv "$folder/first" "$folder/usr"
 prefix=$folder/usr
@@ -21,7 +21,7 @@ done
 [ "$(readlink "$prefix/lib/libsluice.so.1")" = "libsluice.so.$version" ] || fail "the name of the library is no link"
 if ldd "$prefix/lib/libsluice.so" | grep -iE 'LLVM|MLIR|not found'; then fail "the library needs what it must not"; fi
 
-# What is wrong is said, and nothing is written.
+# Errors are reported, and nothing is written.
 expect_refused() {
   if message=$("$install" "$@" 2>&1); then fail "accepted: $*"; fi
   case $message in *"install: error: "*) ;; *) fail "no message for: $*" ;; esac

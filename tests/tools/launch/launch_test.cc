@@ -19,7 +19,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Scripts of ranks, and where they leave what they saw.
+// Scripts of ranks, and the folder where they record what they saw.
 class Scene {
  public:
   Scene() {

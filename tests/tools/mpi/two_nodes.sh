@@ -1,10 +1,10 @@
 #!/bin/bash
 # usage: two_nodes.sh [--rate RATE] [--per-node N] [--own-cores yes] [--mpirun "OPTIONS"] PROGRAM [ARGUMENT...]
 #
-# Runs a program by mpirun as ranks of two machines: two network namespaces joined by a pair of veth, with host
-# names of their own, so that ranks of different ones reach each other by TCP only. --rate: tc's token bucket in
-# both directions (1gbit). --own-cores: each has half of the cores; else both have all, so that their workers
-# are bound to the same first ones. Prints SKIP and ends with 0 where that is not permitted. Nothing is left behind.
+# Runs a program by mpirun as ranks of two machines: two network namespaces joined by a pair of veth, with separate host
+# names, so that ranks of different namespaces reach each other only by TCP. --rate: tc's token bucket in both directions
+# (1gbit). --own-cores: each has half of the cores; otherwise both have all, so that their workers are bound to the same
+# first ones. Prints SKIP and ends with 0 if that is not permitted. Leaves nothing behind.
 set -uo pipefail
 . "$(dirname "$0")/../../testing/own_mpi.sh"
 rate="" per_node=1 options="" own_cores=""
@@ -30,7 +30,7 @@ fi
 # ThreadSanitizer does not see how MPI's own threads and memory agree
 if grep -aq __tsan_init "$1" 2> /dev/null; then skip "MPI is not instrumented"; fi
 
-# names of this run: others may be under way. The kernel allows 15 letters for an interface.
+# names of this run, because others may be running. The kernel allows 15 letters for an interface.
 id=$(printf '%05x%03x' $(($$ & 0xfffff)) $((RANDOM & 0xfff)))
 a=sl${id}a b=sl${id}b
 net=10.$((RANDOM % 200 + 20)).$((RANDOM % 250 + 1))

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Ranks that die, stop, fail or differ: every other rank ends in time, says who it was, and nothing is left.
+"""Ranks that die, stop, fail or differ: every other rank must end in time and name that rank, and nothing may be left.
 
 usage: faults.py SCENARIO LAYER INPUTS FOLDER   LAYER: a program of 4 ranks; INPUTS: its files, with {rank}
 """
@@ -17,8 +17,8 @@ from processes import Process, await_true
 
 RANKS = 4
 KILLS = 20
-NOTICED = 2.0  # seconds until survivors of a death have ended; most times, since the machine may be busy
-LATEST = 15.0  # each time: still less than any limit of a wait
+NOTICED = 2.0  # seconds until survivors of a death must have ended; in most rounds, because the machine may be busy
+LATEST = 15.0  # in every round: still less than any limit of a wait
 FOREVER = ["--repeat", "1000000"]
 
 
@@ -43,7 +43,7 @@ class Scene:
         return self.started[-1]
 
     def start_ranks(self, *more, commands=None):
-        """All ranks by hand, each with its own command where `commands` has one."""
+        """Starts all ranks by hand, each with its own command if `commands` has one."""
         self.jobs += 1
         job = f"faults-{secrets.token_hex(8)}-{self.jobs}"
         return [self.start((commands or {}).get(rank) or self.command(*more), processes.by_hand(job, rank, RANKS))
@@ -61,7 +61,7 @@ class Scene:
 
 
 def await_steps(ranks, seconds=0.2):
-    """Until every rank has used more time than loading takes: they are in their steps, which do not end."""
+    """Waits until every rank has used more time than loading takes: then they are in their steps, which do not end."""
     for rank in ranks:
         await_true(lambda: (processes.processor_seconds(rank.pid) or 0) >= seconds or rank.process.poll() is not None,
                    60, "the steps of a rank")
@@ -69,7 +69,7 @@ def await_steps(ranks, seconds=0.2):
 
 
 def await_failures(ranks, seconds):
-    """All end with status 1 within the time; gives what they said."""
+    """All must end with status 1 within the time; returns their messages."""
     deadline = time.monotonic() + seconds
     texts = []
     for number, rank in ranks:
@@ -81,7 +81,7 @@ def await_failures(ranks, seconds):
 
 
 def killed(scene):
-    """kill -9 of a rank at random moments of a step: the others say who died and what they waited for."""
+    """kill -9 of a rank at random moments of a step: the others report which rank died and what they waited for."""
     random.seed(4)
     waiting = running = 0
     times = []
@@ -99,7 +99,7 @@ def killed(scene):
             said = re.fullmatch(r"sluice: error: rank (\d) \(process (\d+)\) has died(; rank \d(?:, core \d)?(?: "
                                 r"was running entry '\w+'|(:? was waiting for) .*))?\n", text)
             assert said and (int(said[1]), int(said[2])) == (victim, ranks[victim].pid), text
-            # who computes, or is between two steps, when the death is noticed waits for nothing
+            # a rank that computes, or is between two steps, when it notices the death waits for nothing
             running += said[4] is None
             waiting += said[4] is not None
         scene.check_nothing_left()
@@ -109,7 +109,7 @@ def killed(scene):
 
 
 def killed_early(scene):
-    """kill -9 of a rank that the launcher started, from its first moment on."""
+    """kill -9 of a rank that the launcher started, possibly at its start."""
     random.seed(5)
     for kill in range(8):
         launcher = scene.start(scene.command(*FOREVER), {})
@@ -139,7 +139,7 @@ def launcher_killed(scene):
 
 
 def stopped(scene):
-    """A stopped rank is not dead: the others report it at their limit; what it does later harms nobody."""
+    """A stopped rank is not dead: the others report it at their limit; its later actions do no harm."""
     ranks = scene.start_ranks(*FOREVER, "--timeout", "2")
     await_steps(ranks)
     ranks[2].signal(signal.SIGSTOP)
@@ -167,7 +167,7 @@ def stopped_launched(scene):
 
 
 def all_stopped(scene):
-    """Where all ranks are stopped none is left to report it: the launcher does, and ends them."""
+    """If all ranks are stopped, none can report it: the launcher does, and ends them."""
     launcher = scene.start(scene.command(*FOREVER, "--timeout", "1"), {})
     await_true(lambda: len(processes.children_of(launcher.pid)) == RANKS, 60, "the ranks of the launcher")
     ranks = processes.children_of(launcher.pid)
@@ -183,7 +183,7 @@ def all_stopped(scene):
 
 
 def unreadable(scene):
-    """One rank cannot read its inputs: all ranks end at once, and each knows whose fault it is."""
+    """One rank cannot read its inputs: all ranks end at once, and all messages name it."""
     bad = scene.command()
     bad[bad.index("--in") + 1] = scene.folder + "/none-{rank}"
     for text in await_failures(enumerate(scene.start_ranks(commands={2: bad})), 30):
@@ -200,7 +200,7 @@ def full(scene):
 
 
 def different(scene):
-    """Ranks that were told different things say so."""
+    """Ranks with different arguments report that."""
     other = scene.folder + "/other.slp"
     cases = [
         ({1: scene.command("--entry", "forward")}, "rank 1 runs entries forward, but rank 0 runs entries forward, backward"),

@@ -1,8 +1,8 @@
 #!/bin/bash
 # usage: mpi_run.sh SLUICE SLUICE_MPI LAYER TWO_NODES   LAYER: of 4 ranks; TWO_NODES: tests/tools/mpi/two_nodes.sh
 #
-# Ranks that mpirun starts give the bits of ranks that are threads, on one machine and on two, with one trace of
-# all; and say what is wrong once.
+# Ranks that mpirun starts give the same bits as ranks that are threads, on one machine and on two, with one trace of
+# all; and report each error once.
 set -uo pipefail
 . "$(dirname "$0")/../../testing/own_mpi.sh"
 sluice=$PWD/$1 mpi=$PWD/$2 layer=$PWD/$3 two_nodes=$PWD/$4

@@ -1,7 +1,7 @@
 #!/bin/bash
 # usage: mpi_stopped.sh SLUICE_MPI LAYER   LAYER: of 4 ranks
 #
-# A rank that is stopped before or while MPI starts: the others say what they waited in, and the job ends.
+# A rank that is stopped before or while MPI starts: the others name the call in which they waited, and the job ends.
 set -uo pipefail
 . "$(dirname "$0")/../../testing/own_mpi.sh"
 mpi=$PWD/$1 layer=$PWD/$2
@@ -12,7 +12,7 @@ work=$(mktemp -d /tmp/sl_XXXXXX)
 trap 'rm -rf "$work"' EXIT
 cd "$work" || exit 1
 
-# RANK SECONDS COMMAND...: that rank is stopped so long after its start; 0: before it
+# RANK SECONDS COMMAND...: stops that rank this long after its start; 0: before it
 cat > stop_at << 'SCRIPT'
 #!/bin/bash
 victim=$1 seconds=$2; shift 2

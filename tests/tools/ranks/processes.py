@@ -10,7 +10,7 @@ PR_SET_PDEATHSIG = 1
 
 
 def clean_environment():
-    """Without what a launcher of this test has set."""
+    """The environment without the variables of a launcher of this test."""
     names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "SLUICE_JOB", "MASTER_ADDR", "MASTER_PORT")
     return {name: value for name, value in os.environ.items() if name not in names}
 
@@ -34,7 +34,7 @@ class Process:
         os.kill(self.pid, number)
 
     def wait(self, seconds):
-        """Exit status, or None where it runs longer."""
+        """Exit status, or None if it runs longer."""
         try:
             return self.process.wait(max(0.0, seconds))
         except subprocess.TimeoutExpired:
@@ -101,7 +101,7 @@ def children_of(pid):
 
 
 def await_true(condition, seconds, what):
-    """Waits until it holds; fails the test where it does not within the time."""
+    """Waits until the condition holds; fails the test if it does not within the time."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:

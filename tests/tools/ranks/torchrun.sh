@@ -1,8 +1,8 @@
 #!/bin/bash
 # usage: torchrun.sh SLUICE LAYER   LAYER: a program of 2 ranks
 #
-# Ranks that PyTorch's launcher starts give the bits of ranks that are threads, whether it was told an address
-# or drew one.
+# Ranks that PyTorch's launcher starts give the same bits as ranks that are threads, with a given address or one that it
+# chose.
 set -uo pipefail
 sluice=$PWD/$1 layer=$PWD/$2
 # PyTorch 1.13 on Python 3.11 does not know its own default of the last two options

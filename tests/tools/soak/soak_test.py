@@ -13,7 +13,7 @@ SEED = "11"
 TROUBLES = ("nothing,killed_rank,killed_launcher,told_to_end,stopped_rank,stopped_all,full_disk,small_files,few_threads,few_files,"
             "bad_ids,bad_file,by_hand")
 
-# What stands in the place of `sluice`: the real one, but in the runs of cases something that must be found.
+# Replaces `sluice`: the real tool, except that in the runs of cases it does something that the soak must find.
 WRAPPER = """#!/bin/bash
 case "$1 $PWD" in "run "*/case-*) {deed}; exit;; esac
 exec {real} "$@"

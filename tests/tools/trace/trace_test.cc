@@ -1,4 +1,4 @@
-// What a trace adds up to, and its form, on traces written by hand.
+// The sums of a trace, and its form, for traces written by hand.
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
 

@@ -1,4 +1,4 @@
-"""tools/bench-torch as a user runs it, with a layer of next to no work."""
+"""tools/bench-torch as a user runs it, with a layer that has almost no work."""
 
 import json
 import os

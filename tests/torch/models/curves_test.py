@@ -1,4 +1,4 @@
-"""Models of each layout train with layers of Sluice as they do with eager experts: the same losses, step by step."""
+"""Models of each layout train with layers of Sluice as with eager experts: the same losses, step by step."""
 
 import os
 import unittest
@@ -40,7 +40,7 @@ class CurvesTest(unittest.TestCase):
         torch.set_num_threads(1)
 
     def compare(self, make_block, dtype, tolerance, prepare=lambda model: model):
-        """Both models start alike; the loss falls, and at no step differs by more than `tolerance`."""
+        """Both models start equal; the loss falls, and never differs by more than `tolerance`."""
         torch.manual_seed(4)
         model = prepare(Decoder(make_block).to(dtype))
         twin = prepare(Decoder(make_block).to(dtype))

@@ -1,4 +1,4 @@
-"""The layer in eager PyTorch, in float32: what tests compare sluice_torch.MoE with, and try replace_moe() on."""
+"""The layer in eager PyTorch, in float32: tests compare sluice_torch.MoE with it, and try replace_moe() on it."""
 
 import torch
 from torch import nn
@@ -8,7 +8,7 @@ from sluice_torch.structure import ACTIVATIONS
 
 
 class EagerMoE(nn.Module):
-    """As sluice_torch.MoE is made and called, for one rank."""
+    """Made and called like sluice_torch.MoE, for one rank."""
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ class EagerMoE(nn.Module):
                 self.register_parameter(name, parameter)
 
     def change(self, target, expert):
-        """What an adapter adds to a matrix."""
+        """The matrix that an adapter adds."""
         a, b = (getattr(self, f"{target}_lora_{side}")[expert].float() for side in "ab")
         return self.lora.scaling * (b @ a)
 

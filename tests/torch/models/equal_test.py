@@ -1,4 +1,4 @@
-"""A replaced block is the block: with weights that are loaded afterwards, in both modes, outputs and gradients."""
+"""A replaced block equals the original: with weights that are loaded later, in both modes, outputs and gradients."""
 
 import unittest
 
@@ -13,7 +13,7 @@ ROWS = (2, 150)
 
 
 def draw_state(block):
-    """Other numbers for all that a block has."""
+    """Sets everything that a block contains to other numbers."""
     generator = torch.Generator().manual_seed(77)
     for tensor in [*block.parameters(), *block.buffers()]:
         if tensor.is_floating_point():
@@ -26,7 +26,7 @@ def layer_of(stand):
 
 
 def matrices_of(experts, layout, value):
-    """gate_up [E, 2I, H] and down [E, H, I] of a block's experts as they were; value() gives a parameter's tensor."""
+    """gate_up [E, 2I, H] and down [E, H, I] of a block's original experts; value() gives a parameter's tensor."""
     own = dict(experts.named_parameters())
     if layout.stacked:
         both, down = value(own[layout.gate]), value(own[layout.down])
@@ -40,7 +40,7 @@ def gradient(parameter):
 
 
 def copy_state(twin, model, stand, experts):
-    """What the twin has, to the replaced model: experts to the layer, all else by name."""
+    """Copies the twin's state to the replaced model: experts to the layer, everything else by name."""
     layer = layer_of(stand)
     with torch.no_grad():
         for place, value in zip((layer.gate_up_weight, layer.down_weight), matrices_of(experts, stand.layout, lambda p: p)):

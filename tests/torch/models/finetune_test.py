@@ -1,4 +1,4 @@
-"""FineTuning keeps forwards on a stack and says what cannot be, with the values."""
+"""FineTuning keeps forwards on a stack and reports impossible calls, with their values."""
 
 import unittest
 
@@ -84,11 +84,11 @@ class FineTuningTest(unittest.TestCase):
         self.fails(ValueError, ["65 tokens", "max_tokens, which is 64"], tuning.forward, *many[:3])
         self.fails(ValueError, ["[37, 64, 1]"], tuning.forward, x[:, :, None], ids, weights)
         self.fails(ValueError, ["expert_ids", "[37, 1]"], tuning.forward, x, ids[:, :1].contiguous(), weights)
-        self.assertEqual(tuning.saved, 0)  # what failed is not there
+        self.assertEqual(tuning.saved, 0)  # the failed forward is not on it
         tuning.forward(x, ids, weights)
         tuning.forward(x, ids, weights)
         self.fails(RuntimeError, ["2 forwards are saved"], tuning.forward, x, ids, weights)
-        tuning.forward(x, ids, weights, False)  # one that is not saved has room
+        tuning.forward(x, ids, weights, False)  # there is room for a forward that is not saved
         self.fails(ValueError, ["dy has shape [36, 64]", f"[{TOKENS}, 64]"], tuning.backward, dy[1:])
         self.assertEqual(tuning.saved, 2)
         self.assertEqual(len(tuning.backward(dy)), 8)

@@ -1,4 +1,4 @@
-"""What forwards keep for backwards, as `keep` says, and how much that is."""
+"""What forwards keep for backwards, depending on `keep`, and how much that is."""
 
 import unittest
 

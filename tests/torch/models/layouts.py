@@ -36,7 +36,7 @@ class MixtralMlp(nn.Module):
 
 
 def sum_of_experts(experts, rows, ids, weights):
-    """The loop of eager models: each expert takes its rows and adds its share to theirs."""
+    """The loop of eager models: each expert computes its rows and adds the results to their tokens."""
     y = torch.zeros_like(rows)
     for number, expert in enumerate(experts):
         token, place = torch.where(ids == number)
@@ -65,7 +65,7 @@ class Qwen3Block(nn.Module):
 
 
 class MixtralBlock(nn.Module):
-    """As Qwen3-MoE, always normalised, with other names."""
+    """Like Qwen3-MoE, always normalised, with other names."""
 
     def __init__(self, hidden=64, intermediate=48, experts=8, top_k=2):
         super().__init__()
@@ -83,7 +83,7 @@ class MixtralBlock(nn.Module):
 
 
 class DeepseekGate(nn.Module):
-    """Sigmoid scores; a bias decides, but is no part of the weights; experts of the best groups only."""
+    """Sigmoid scores; a bias affects the choice, but not the weights; experts of the best groups only."""
 
     def __init__(self, hidden, experts, top_k, groups, top_groups, factor):
         super().__init__()

@@ -1,4 +1,4 @@
-"""Gradients of adapters are added to a main_grad of their parameter, bit for bit what autograd would have given."""
+"""Gradients of adapters are added to a main_grad of their parameter, with the same bits that autograd would give."""
 
 import itertools
 import unittest

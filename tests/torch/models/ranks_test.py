@@ -1,4 +1,4 @@
-"""A model whose experts two processes share trains as the whole model does in one."""
+"""A model whose experts two processes share trains like the whole model in one process."""
 
 import os
 import subprocess
@@ -60,7 +60,7 @@ def train_share(rank, store, out):
 
 
 def check_refused(block, rank):
-    """What a block raises before its layer's step fails the step at all ranks, and the next one is right."""
+    """An exception of a block before its layer's step fails the step at all ranks, and the next step is right."""
     width = next(parameter.shape[-1] for name, parameter in block.named_parameters() if ".gate_up" in name)
     hidden = torch.randn(1, 5, width, generator=torch.Generator().manual_seed(rank))
     with torch.no_grad():

@@ -1,4 +1,4 @@
-"""replace_moe() refuses whole classes of blocks that a layer would silently change, and leaves the model as it was."""
+"""replace_moe() refuses whole classes of blocks that a layer would silently change, and leaves the model unchanged."""
 
 import contextlib
 import random
@@ -87,7 +87,7 @@ class RecogniseTest(unittest.TestCase):
             "has hooks (Block)": lambda block: block._register_load_state_dict_pre_hook(lambda *_: None),
             "(Linear), parametrizations": lambda block: block.experts[7].up_proj.weight.register_hook(lambda grad: grad * 2),
             "has hooks (ParametrizedLinear)": parametrized,
-            "has hooks (Block), parametrizations or a forward": lambda block: setattr(block, "forward", block.forward),
+            "has hooks (Block), parametrizations or its own forward": lambda block: setattr(block, "forward", block.forward),
             "shares weights of experts": tied,
             "shares experts": twice,
             "main_grad": marked,

@@ -136,7 +136,7 @@ class ReplaceTest(unittest.TestCase):
             self.assertEqual(model[0].routing.normalise, norm)
 
     def refused(self, block, *words):
-        """The error names the block, and nothing of the model has changed."""
+        """The error names the block, and the model is unchanged."""
         model = nn.Sequential(nn.Identity(), block, layouts.Qwen3Block())
         before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
         with self.assertRaises(Unsupported) as caught:
@@ -149,7 +149,7 @@ class ReplaceTest(unittest.TestCase):
         with warnings.catch_warnings(record=True) as seen:
             warnings.simplefilter("always")
             self.assertEqual(replace(model, strict=False), ["2"])
-        self.assertIn("it is left as it is", str(seen[0].message))
+        self.assertIn("it is left unchanged", str(seen[0].message))
 
     def test_another_activation_is_refused(self):
         self.refused(layouts.Qwen3Block(act=nn.GELU()), "act_fn GELU", "compute none of swiglu")

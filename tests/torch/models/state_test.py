@@ -1,4 +1,4 @@
-"""States go from one number of ranks to another and to the original layout and back, bit by bit."""
+"""States are converted between numbers of ranks, and to the original layout and back, bit by bit."""
 
 import itertools
 import pathlib
@@ -27,7 +27,7 @@ class Model(nn.Module):
         self.layers = nn.ModuleList([layouts.LAYOUTS[layout](experts=experts), layouts.LAYOUTS[layout](experts=experts)])
         self.again = self.layers[0]
         self.to(dtype)
-        with torch.no_grad():  # numbers that only bits tell apart
+        with torch.no_grad():  # numbers that differ only in their bits
             self.norm.weight[0], self.norm.weight[1] = float("nan"), -0.0
 
 

@@ -31,7 +31,7 @@ class RowsOnly(nn.Module):
 
 
 class NoisyRouter(nn.Linear):
-    """Its noise is its own, and stays so."""
+    """It makes its own noise, and still does after replacement."""
 
     def forward(self, rows):
         logits = super().forward(rows)
@@ -39,7 +39,7 @@ class NoisyRouter(nn.Linear):
 
 
 class CountingRouter(nn.Linear):
-    """Counts the rows that it saw: a part that stays counts on."""
+    """Counts the rows that it saw, and still does after replacement."""
 
     def __init__(self, *sizes):
         super().__init__(*sizes, bias=False)
@@ -75,7 +75,7 @@ class SharedBlock(Block):
 
 
 class DroppingSharedMlp(GatedMlp):
-    """The dropout of a part that stays is its own."""
+    """The dropout of a part that is kept is still applied."""
 
     def forward(self, x):
         return nn.functional.dropout(super().forward(x), 0.2, self.training)

@@ -1,4 +1,4 @@
-"""Mixtures of experts in layouts that replace_moe() does not know, which it must report, and models that are none."""
+"""Mixtures of experts in layouts that replace_moe() does not know and must report, and models that are none."""
 
 import torch
 from torch import nn
@@ -116,7 +116,7 @@ def sparse_mixed(self, logits):
     return torch.cat(weights, -1), torch.cat([first.indices, second.indices], -1)
 
 
-# What it is -> (a block, a word of the reason).
+# Description -> (a block, a word of the reason).
 UNHANDLED = {
     "experts of two matrices": (lambda: Parts(gate=router(), experts=mlps()), "expected nothing but three matrices"),
     "a dict of experts": (

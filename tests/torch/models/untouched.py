@@ -1,10 +1,11 @@
-"""Whether a model is what it was: for replacements that are refused, or that fail."""
+"""Checks that a model is unchanged: for replacements that are refused, or that fail."""
 
 import torch
 
 
 def everything_of(model):
-    """What a refused replacement must leave: objects, modes, tensors with their values, gradients and attributes."""
+    """What a refused replacement must not change: objects, modes, tensors with their values, gradients and
+    attributes."""
     found = {}
     for path, part in model.named_modules():
         found[path] = (part, part.training, sorted(vars(part)), list(part._modules))

@@ -1,6 +1,6 @@
-"""MoE blocks that differ from those of layouts.py in one thing each, which replace_moe() has to keep or to refuse.
+"""MoE blocks that differ from those of layouts.py in one respect each, which replace_moe() must keep or refuse.
 
-Block is taken apart into methods, of which a variant has its own. make() gives one by what it differs in.
+Block consists of methods, some of which a variant overrides. make() returns a variant by the respect in which it differs.
 """
 
 import math
@@ -96,7 +96,7 @@ def chosen_by(bias_of):
 
 
 def state_variants():
-    """Name of the state that a layer would not use -> a block that has it. It has no effect as it is."""
+    """Name of the state that a layer would not use -> a block that has it. The state has no effect yet."""
     zeros, ones = torch.zeros, torch.ones
     choose = chosen_by(lambda self: self.expert_bias)
     scaled = dict(after=lambda self, y, rows, logits: y * self.scale)
@@ -236,7 +236,7 @@ def experts_of(kind):
 
 
 class AddLoss(torch.autograd.Function):
-    """Gives y on, and in the backward pass a gradient of one to the loss."""
+    """Returns y, and in the backward pass adds a gradient of one to the loss."""
 
     @staticmethod
     def forward(context, y, loss):
@@ -254,7 +254,7 @@ def balance(logits):
 
 
 def keep_first(ids, weights, most):
-    """Weights of zero beyond the first `most` rows of each expert."""
+    """Sets the weights after the first `most` rows of each expert to zero."""
     flat = nn.functional.one_hot(ids.flatten(), EXPERTS)
     place = (flat.cumsum(0) * flat).sum(-1).view(ids.shape)
     return weights * (place <= most)
@@ -274,7 +274,7 @@ def in_training(method, otherwise):
 
 
 def training_variants():
-    """What is said of it -> a block that does something besides the experts' sum when it is trained."""
+    """Expected message -> a block that does something besides the experts' sum in training."""
     dropout = nn.functional.dropout
     made = {
         "another result each time in training mode: functional dropout of the sum": variant(

@@ -1,11 +1,11 @@
 // Random fault plans where ranks are processes that mpirun started; fault_plans.sh runs it.
 //
-//   fault_plans list FIRST LAST          which runs those plans need: lines 'together RANKS', 'alone RANKS
-//   PLAN' fault_plans run FIRST LAST FOLDER    by mpirun: the plans for so many ranks in which nobody dies
-//   fault_plans alone PLAN FOLDER        by mpirun: a plan in which a rank dies, and the job with it
-//   fault_plans judge FIRST LAST FOLDER  whether all ended as they may; prints how many did
+//   fault_plans list FIRST LAST          prints the runs that those plans need: lines 'together RANKS',
+//   'alone RANKS PLAN' fault_plans run FIRST LAST FOLDER    by mpirun: the plans for this number of ranks in
+//   which no rank dies fault_plans alone PLAN FOLDER        by mpirun: a plan in which a rank dies, and the
+//   job with it fault_plans judge FIRST LAST FOLDER  checks that all ended as they may; prints how many did
 //
-// A rank leaves its end in a file as long as the job lives: FOLDER/PLAN-RANK.
+// Each rank records its end in a file while the job lives: FOLDER/PLAN-RANK.
 #include <fmt/format.h>
 #include <mpi.h>
 
@@ -25,7 +25,7 @@
 namespace sluice {
 namespace {
 
-// Without memory in common nobody is told that a rank has died: the others find out by their limit.
+// Without shared memory no rank is notified of a death: the others notice it by their time limit.
 constexpr double kLostLimit = 1;  // seconds
 
 struct Planned {
@@ -58,7 +58,7 @@ void leave(const std::string& folder, uint64_t seed, int rank, const RankEnd& en
   if (!file.flush()) throw std::runtime_error("cannot write to " + folder);
 }
 
-// The end is on disk before the transport ends: where a rank is lost, that ends the job.
+// The end is on disk before the transport ends, because after the loss of a rank that ends the job.
 void runPlan(const Planned& planned, const std::string& folder) {
   auto joined = joinMpi({.timeoutSeconds = planned.plan.die > 0 ? kLostLimit : 20});
   if (!joined) throw std::runtime_error(joined.error().message);
@@ -79,14 +79,16 @@ void list(uint64_t first, uint64_t last, std::vector<FaultCase>& cases) {
   }
 }
 
-// A rank that left well is named by those who miss something of it; one that left since it failed is not.
+// Ranks that miss data of a rank that left in good order name it; a rank that left after a failure is not
+// named.
 bool namesConsequence(const std::string& error, const std::vector<RankEnd>& ends) {
   std::smatch left;
   if (!std::regex_search(error, left, std::regex("rank (\\d) (has left|left)"))) return false;
   return !ends.at(std::stoul(left[1])).error.empty();
 }
 
-// What is wrong with the words of an end, or "". Ranks that fail at the same time may each keep their own.
+// The error in the message of an end, or "". Ranks that fail at the same time may each keep their own
+// message.
 std::string judgeWords(const FaultPlan& plan, const std::string& error, const std::vector<RankEnd>& ends) {
   if (plan.isHarmless()) return "failed: " + error;
   if (plan.corrupt > 0)
@@ -94,13 +96,13 @@ std::string judgeWords(const FaultPlan& plan, const std::string& error, const st
   if (plan.die > 0 && std::regex_search(error, std::regex(fmt::format("^rank {} .*has died", plan.rank))))
     return "";
   if (namesConsequence(error, ends)) return "names a consequence: " + error;
-  // by messages nobody is told of a death: who waits for a survivor that waits names that one
+  // without notice of a death, a rank that waits for a waiting survivor names that survivor
   if (std::regex_search(error, std::regex("rank \\d.*(: .*waited|still waiting) .* (ranks? \\d|task )")))
     return "";
   return "does not say what it waited for: " + error;
 }
 
-// As ranks left them; the error "gone" where there is none.
+// The ends as ranks recorded them; the error "gone" if there is none.
 std::vector<RankEnd> readEnds(const Planned& planned, const std::string& folder) {
   std::vector<RankEnd> ends;
   for (int rank = 0; rank < planned.layer->program.ranks(); ++rank) {
@@ -124,10 +126,10 @@ std::string judgeFiles(const Planned& planned, const std::string& folder,
     ++(gone ? missing : failed);
     if (const std::string wrong = gone ? "" : judgeWords(plan, error, ends); !wrong.empty())
       return fmt::format("rank {} {}", rank, wrong);
-    // said and judged: from here on it is about bits
+    // the errors have been checked: from here on only bits matter
     judged[rank].error = fmt::format("rank {} waited: arrived damaged, has died", plan.rank);
   }
-  // the first survivor that has failed ends the job, perhaps before all have
+  // the first survivor that failed ends the job, possibly before all have failed
   if (missing > 0 && (plan.die == 0 || failed == 0)) return fmt::format("{} ranks left no end", missing);
   ++counts[failed == 0 ? "well" : "badly"];
   return judge(*planned.layer, plan, judged);
@@ -163,7 +165,7 @@ int runCommand(const std::vector<std::string>& words) {
   if (words.at(0) == "list") return list(number(1), number(2), cases), 0;
   if (words[0] == "judge") return judgeAll(number(1), number(2), words.at(3), cases);
   int level = 0;
-  sluice::setMpiDefaults();  // as joinMpi() does where it starts MPI
+  sluice::setMpiDefaults();  // like joinMpi() when it initialises MPI
   MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &level);
   if (words[0] == "run") runTogether(number(1), number(2), words.at(3), cases);
   if (words[0] == "alone") runPlan(planOf(number(1), cases), words.at(2));

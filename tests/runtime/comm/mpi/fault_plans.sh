@@ -1,8 +1,8 @@
 #!/bin/bash
-# usage: fault_plans.sh PROGRAM: under any fault plan, ranks that mpirun started have the right bits or an error
-# that names the fault, and end. Neighbours reach each other by messages over TCP, as ranks of two machines do.
+# usage: fault_plans.sh PROGRAM: under any fault plan, ranks that mpirun started give the right bits or an error that
+# names the fault, and end. Neighbours use messages over TCP, like ranks on two machines.
 #
-# SLUICE_FAULT_ROUNDS=10 takes ten times as many plans; SLUICE_FAULT_SEED=n takes plan n alone.
+# SLUICE_FAULT_ROUNDS=10 takes ten times as many plans; SLUICE_FAULT_SEED=n takes only plan n.
 set -uo pipefail
 . "$(dirname "$0")/../../../testing/own_mpi.sh"
 program=$1
@@ -16,7 +16,7 @@ work=$(mktemp -d /tmp/sl_XXXXXX)
 trap 'rm -rf "$work"' EXIT
 own_mpi "$work"
 
-# ranks, seconds, options of mpirun and command; says what was said only where the status is not as expected
+# ranks, seconds, options of mpirun and command; prints the output only if the status is unexpected
 run() {
   timeout -k 5 "$2" mpirun -n "$1" --oversubscribe --bind-to none --mca btl tcp,self "${@:3}" > "$work/said" 2>&1 < /dev/null
 }
@@ -26,7 +26,7 @@ while read -r how ranks plan; do
   if [ "$how" = together ]; then
     run "$ranks" $((60 + 5 * plans)) "$program" run "$first" "$last" "$work" || { echo "$ranks ranks: status $?"; cat "$work/said"; }
   else
-    # told to go on, or mpirun would kill the survivors before they have found out
+    # with recovery, because mpirun would otherwise kill the survivors before they notice
     run "$ranks" 60 $(go_on) "$program" alone "$plan" "$work"
     status=$?
     [ $status -ne 124 ] && [ $status -ne 137 ] || { echo "FAILED: plan $plan hangs"; cat "$work/said"; exit 1; }

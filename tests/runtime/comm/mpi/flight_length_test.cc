@@ -8,8 +8,8 @@ namespace {
 constexpr size_t kStart = size_t{512} << 10;
 constexpr int64_t kRight = (FlightLength::kShort + FlightLength::kLong) / 2;
 
-// The length that flights over a network get to, and stay at, if that takes `round` ns for a round trip and
-// `byte` for a byte.
+// The length that flights over a network reach and keep, if a round trip takes `round` ns and a byte takes
+// `byte` ns.
 size_t settled(size_t start, double round, double byte) {
   FlightLength length(start);
   for (int flight = 0; flight < 20; ++flight)

@@ -1,10 +1,10 @@
 // A rank that is held up inside one call of MPI; held_up.sh runs it by mpirun.
 //
-//   held_up stop CALL    rank 1 stops when it comes to that call
+//   held_up stop CALL    rank 1 stops when it reaches that call
 //   held_up block CALL   rank 1 never returns from it
 //   held_up none -       nothing happens to it
 //
-// The calls of the transport come through the functions below, which MPI provides for (profiling interface).
+// The transport's calls go through the functions below, which replace MPI's (profiling interface).
 #include <fmt/format.h>
 #include <mpi.h>
 #include <unistd.h>
@@ -72,7 +72,7 @@ int main(int argc, char** argv) {
   }
   mode = argv[1];
   call = argv[2];
-  // a rank that is blocked is the first to find out
+  // a blocked rank is the first to notice
   auto transport = sluice::joinMpi({.timeoutSeconds = mode != "block" || isVictim() ? 5.0 : 20.0});
   if (!transport) {
     fmt::print(stderr, "error: {}\n", transport.error().message);

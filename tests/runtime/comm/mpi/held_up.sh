@@ -1,5 +1,5 @@
 #!/bin/bash
-# usage: held_up.sh PROGRAM: whatever call of MPI one of three ranks is held up in, the others end within their limit.
+# usage: held_up.sh PROGRAM: in whichever call of MPI one of three ranks is held up, the others end within their limit.
 set -uo pipefail
 . "$(dirname "$0")/../../../testing/own_mpi.sh"
 program=$PWD/$1

@@ -42,7 +42,7 @@ std::atomic_ref<uint64_t> wordOf(Transport& transport, SymmetricHandle handle, s
   return std::atomic_ref<uint64_t>(*reinterpret_cast<uint64_t*>(transport.local(handle) + offset));
 }
 
-// Parks as executors do. False: not within 20 s.
+// Parks like the executors. Returns false if nothing came within 20 s.
 bool awaitWord(Transport& transport, SymmetricHandle handle, size_t offset, uint64_t value) {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
   const Attention attention(transport.doorbell());
@@ -54,7 +54,7 @@ bool awaitWord(Transport& transport, SymmetricHandle handle, size_t offset, uint
   }
 }
 
-// No rank goes on before all are here.
+// No rank continues before all have arrived.
 void meet(AllGather& gather, Transport& transport) {
   const std::byte nothing{};
   const Status all = gather.gather({&nothing, 1}, {"the meeting", "of the test"}, 20);
@@ -117,7 +117,7 @@ TEST_CASE("puts and signals of several threads to all ranks at once arrive whole
         wrong += bytes > kPart;
       }
     CHECK(wrong == 0);
-    meet(gather, *transport);  // nothing is put again before all have looked
+    meet(gather, *transport);  // nothing is put again before all have checked
   }
   for (int from = 0; from < ranks; ++from)
     CHECK(wordOf(*transport, events, 64 * static_cast<size_t>(from)).load() == 3 * kThreads * kPuts);
@@ -264,7 +264,8 @@ TEST_CASE("signals to one rank share flushes and messages, unless told not to") 
   CHECK(shared.signals >= 200);
 }
 
-// Its own outputs of the layer, over the transport if there is one, else from ranks that are threads.
+// Compares its own outputs of the layer: over the transport if there is one, else with ranks that are
+// threads.
 void compareLayer(MoeShape shape, const tools::InputsSpec& spec, int threads) {
   auto transport = join();
   shape.ranks = transport->size();
@@ -310,7 +311,7 @@ TEST_CASE("a layer whose rows all go to one rank gives the same bits as with thr
   compareLayer(shape, spec, 1);
 }
 
-// What follows ends badly: faults.sh runs it and looks at what mpirun prints and returns.
+// The cases below end with an error: faults.sh runs them and checks what mpirun prints and returns.
 
 void meetForever(Transport& transport, const std::function<void(int round)>& atRankOne) {
   AllGather gather = *AllGather::create(transport, 1);

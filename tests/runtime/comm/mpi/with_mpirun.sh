@@ -1,6 +1,6 @@
 #!/bin/bash
-# usage: with_mpirun.sh RANKS [NAME=VALUE...] PROGRAM: runs a Catch2 program as so many ranks on this machine.
-# Prints what rank 0 says, and what the others say if something failed.
+# usage: with_mpirun.sh RANKS [NAME=VALUE...] PROGRAM: runs a Catch2 program as RANKS ranks on this machine. Prints the
+# output of rank 0, and that of the others if something failed.
 set -uo pipefail
 . "$(dirname "$0")/../../../testing/own_mpi.sh"
 ranks=$1; shift

@@ -1,4 +1,4 @@
-// Ends of processes: the survivors know at once, and which; what is no death is not taken for one.
+// Ends of processes: the survivors notice at once which process ended, and mistake nothing else for an end.
 #include <fmt/format.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -12,7 +12,7 @@
 namespace sluice {
 namespace {
 
-constexpr double kAtOnce = 8;  // seconds within which survivors know, on a busy machine; else after 30
+constexpr double kAtOnce = 8;  // seconds in which survivors must notice on a busy machine; otherwise after 30
 
 uint64_t load(const std::byte* word) {
   return std::atomic_ref<const uint64_t>(*reinterpret_cast<const uint64_t*>(word))
@@ -36,7 +36,7 @@ void signalAll(Transport& transport, SymmetricHandle memory) {
     }
 }
 
-// Joins, says that it is there, and waits for the end of others.
+// Joins, reports that, and waits for the end of others.
 std::string survive(Transport& transport) {
   if (!parkUntil(transport, [&] { return transport.isAborted(); }, 20)) return "nobody died";
   return fmt::format("{}: {}", transport.lostRank(), transport.abortMessage());
@@ -49,7 +49,7 @@ struct Fate {
   int signal = SIGKILL;
 };
 
-// Kills the victims once all have joined. The text of each survivor names a victim, the same at all.
+// Kills the victims once all have joined. The message of each survivor names a victim, the same at all.
 void checkDeaths(const Fate& fate) {
   const std::string name = newJobName();
   Processes processes(fate.size, [&](const Child& child) {
@@ -106,7 +106,7 @@ TEST_CASE("a crash is a death") {
   checkDeaths({.size = 2, .victims = {0}, .occupation = signalAll, .signal = SIGTERM});
 }
 
-// Rank 0 looks while the test does something to rank 1, and returns what it saw.
+// Rank 0 observes rank 1 while the test acts on it, and returns what it saw.
 std::string lookWhile(Transport& transport, const Child& child, SymmetricHandle memory) {
   child.say("looking");
   if (!parkUntil(transport, [&] { return transport.isAborted() || load(transport.local(memory)) == 7; }))

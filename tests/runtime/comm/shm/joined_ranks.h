@@ -15,14 +15,14 @@
 
 namespace sluice {
 
-// A name that no other job of this machine has. Not made of the process: tests beside this one may have a
-// numbering of processes of their own, and the names of jobs in common.
+// A name that no other job of this machine has. Not made of the process number: tests that run at the same
+// time may number their processes separately but share the names of jobs.
 inline std::string newJobName() {
   std::random_device random;
   return fmt::format("test-{:08x}{:08x}", random(), random());
 }
 
-// What a rank does; returns "" if all is as it should be.
+// What a rank does; returns "" if everything is right.
 using JoinedBody = std::function<std::string(Transport& transport)>;
 
 inline std::string joinAndRun(const SharedMemoryJob& job, const JoinedBody& body) {
@@ -56,7 +56,7 @@ inline std::vector<std::string> runThreads(int size, const JoinedBody& body) {
   return texts;
 }
 
-// Waits at the rank's doorbell until `ready()`, which looks at seq_cst words, or some seconds are over.
+// Waits at the rank's doorbell until `ready()`, which reads seq_cst words, or until some seconds have passed.
 template <class Ready>
 bool parkUntil(Transport& transport, const Ready& ready, double seconds = 30) {
   const Attention attention(transport.doorbell());

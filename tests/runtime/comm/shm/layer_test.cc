@@ -1,4 +1,4 @@
-// The whole layer by ranks that are processes: the bits of ranks that are threads.
+// The whole layer with ranks that are processes: the same bits as with ranks that are threads.
 #include <unistd.h>
 
 #include <algorithm>
@@ -33,7 +33,7 @@ tools::InputsSpec specFor(int ranks) {
   return spec;
 }
 
-// Of the outputs of one rank, which go with it.
+// The hash of the outputs of one rank.
 std::string takeHash(LayerData& data, int rank) {
   LayerData own;
   own.outputs.push_back(std::move(data.outputs[rank]));
@@ -42,7 +42,7 @@ std::string takeHash(LayerData& data, int rank) {
 
 std::string describe(const Status& status) { return status ? "" : status.error().message; }
 
-// All hashes by rank, one a line. In a process of its own: the test itself has one thread.
+// All hashes by rank, one per line. Runs in a separate process, because the test itself must have one thread.
 std::string runAsThreads(int ranks, int experts) {
   Processes process(1, [&](const Child&) -> std::string {
     auto program = Program::fromTaskProgram(buildMoeProgram(shapeFor(ranks, experts)));

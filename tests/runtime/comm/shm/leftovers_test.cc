@@ -1,4 +1,4 @@
-// What is left of a job when it has ended, well or not: nothing.
+// A job that has ended, well or not, must leave nothing.
 #include <dirent.h>
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -53,7 +53,7 @@ std::string leftSince(const Holdings& before) {
   return Holdings().differenceFrom(before);
 }
 
-// Files of shared memory that have a name anywhere, of this program.
+// Files of shared memory of this program that have a name anywhere.
 std::string namedMemory() {
   std::string names;
   for (const std::string& name : namesIn("/dev/shm"))

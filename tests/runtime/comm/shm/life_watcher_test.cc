@@ -1,4 +1,4 @@
-// The thread that notices ends, also where there are no files of processes.
+// The thread that notices ends, also on systems without pidfds.
 #include "runtime/comm/shm/life_watcher.h"
 
 #include <fmt/format.h>
@@ -89,7 +89,7 @@ TEST_CASE("the watching thread leaves signals to the program") {
   CHECK(handler == gettid());
 }
 
-// Where a system has no files of processes, rank 0 and another notice each other's end.
+// On systems without pidfds, rank 0 and each other rank notice each other's end.
 void checkConnections(int victim, int watching) {
   const std::string name = newJobName();
   Processes processes(3, [&](const Child& child) {

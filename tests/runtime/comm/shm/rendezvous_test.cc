@@ -1,4 +1,4 @@
-// How the processes of a job meet: who is missing, wrong or a stranger is said, and nobody hangs.
+// How the processes of a job meet: missing, wrong or strange processes are reported, and no process hangs.
 #include "runtime/comm/shm/rendezvous.h"
 
 #include <fmt/format.h>
@@ -18,7 +18,7 @@
 namespace sluice {
 namespace {
 
-// Joins each in a thread of its own; what each got: an error, or "".
+// Joins each in its own thread, and returns the error of each, or "".
 std::vector<std::string> joinAll(const std::vector<SharedMemoryJob>& jobs) {
   std::vector<std::string> texts(jobs.size());
   std::vector<std::thread> threads;
@@ -31,7 +31,7 @@ std::vector<std::string> joinAll(const std::vector<SharedMemoryJob>& jobs) {
   return texts;
 }
 
-// Connects to rank 0 of that job, which may come a little later.
+// Connects to rank 0 of that job, which may start a little later.
 FileDescriptor visit(const std::string& name) {
   for (int i = 0; i < 5000; ++i) {
     auto socket = connectLocally(rendezvousName(name));
@@ -46,7 +46,7 @@ std::span<const std::byte> bytesOf(const T& value) {
   return std::as_bytes(std::span(&value, 1));
 }
 
-// The reason of the refusal that comes next.
+// The reason of the next refusal.
 std::string refusalOf(const FileDescriptor& socket) {
   if (!awaitReadable(socket, 5'000'000'000)) return "no answer";
   auto message = receiveMessage(socket, 4096);
@@ -58,7 +58,7 @@ std::string refusalOf(const FileDescriptor& socket) {
                      message->bytes.size() - sizeof(reply));
 }
 
-// Rank 0 and rank 1 of a job of two, while `stranger` does as it likes; both join all the same.
+// Rank 0 and rank 1 of a job of two, while `stranger` runs; both must join nevertheless.
 void checkUndisturbed(const std::function<void(const std::string& name)>& stranger) {
   const std::string name = newJobName();
   std::string first;
@@ -73,14 +73,14 @@ TEST_CASE("ranks that do not come are named at all that came, within the limit")
   const std::string name = newJobName();
   const int64_t begin = monotonicNanoseconds();
   const auto texts = joinAll({{name, 0, 4, 0.3}, {name, 2, 4, 0.3}});
-  CHECK(texts[0] == fmt::format("waited 0.3 s for all 4 ranks of job '{}' to come; missing: 1, 3", name));
+  CHECK(texts[0] == fmt::format("waited 0.3 s for all 4 ranks of job '{}' to join; missing: 1, 3", name));
   CHECK(texts[1] == texts[0]);
   CHECK(monotonicNanoseconds() - begin < 3'000'000'000);
 }
 
 TEST_CASE("a rank 0 that does not come is an error within the limit") {
   const std::string name = newJobName();
-  CHECK(joinAll({{name, 1, 2, 0.1}})[0] == fmt::format("waited 0.1 s for rank 0 of job '{}' to come", name));
+  CHECK(joinAll({{name, 1, 2, 0.1}})[0] == fmt::format("waited 0.1 s for rank 0 of job '{}' to join", name));
 }
 
 TEST_CASE("a limit that is no number of seconds above 0 is an error, and nobody hangs") {
@@ -118,7 +118,7 @@ TEST_CASE("a rank that comes twice is an error at both and at rank 0") {
   const std::string name = newJobName();
   const auto texts = joinAll({{name, 0, 3, 30}, {name, 1, 3, 30}, {name, 1, 3, 30}});
   CHECK(texts[0] ==
-        fmt::format("rank 1 of job '{0}' came twice: as process {1} and as process {1}", name, getpid()));
+        fmt::format("rank 1 of job '{0}' joined twice: as process {1} and as process {1}", name, getpid()));
   CHECK(texts[1] == texts[0]);
   CHECK(texts[2] == texts[0]);
 }
@@ -141,10 +141,10 @@ TEST_CASE("another version, and a rank that the job does not have, are errors at
     const char* text;
   } kCases[] = {
       {{kRendezvousMagic, 9, 1, 2, 0},
-       "process {} came to job '{}' with version 9 of shared memory, but rank 0 has version 1"},
-      {{kRendezvousMagic, 1, 2, 2, 0}, "process {} came to job '{}' as rank 2, expected 1 to 1"},
-      {{kRendezvousMagic, 1, 0, 2, 0}, "process {} came to job '{}' as rank 0, expected 1 to 1"},
-      {{kRendezvousMagic, 1, -5, 2, 0}, "process {} came to job '{}' as rank -5, expected 1 to 1"},
+       "process {} tried to join job '{}' with version 9 of shared memory, but rank 0 has version 1"},
+      {{kRendezvousMagic, 1, 2, 2, 0}, "process {} tried to join job '{}' as rank 2, expected 1 to 1"},
+      {{kRendezvousMagic, 1, 0, 2, 0}, "process {} tried to join job '{}' as rank 0, expected 1 to 1"},
+      {{kRendezvousMagic, 1, -5, 2, 0}, "process {} tried to join job '{}' as rank -5, expected 1 to 1"},
   };
   for (const auto& wrong : kCases) {
     const std::string name = newJobName();
@@ -193,7 +193,7 @@ TEST_CASE("the end of a rank before all have come is an error at all others at o
   });
   const auto ends = processes.wait(20);
   const std::string expected =
-      fmt::format("cannot join: rank 2 (process {}) of job '{}' has ended before all ranks had come",
+      fmt::format("cannot join: rank 2 (process {}) of job '{}' has ended before all ranks had joined",
                   processes.pid(2), name);
   CHECK(ends[0].text == expected);
   // rank 1 may have come after that: then nobody waits there
@@ -212,7 +212,7 @@ TEST_CASE("the end of rank 0 before all have come is an error at all others at o
   usleep(100'000);
   processes.send(0, SIGKILL);
   CHECK(processes.wait(20)[1].text ==
-        fmt::format("cannot join: rank 0 of job '{}' has ended before all ranks had come", name));
+        fmt::format("cannot join: rank 0 of job '{}' has ended before all ranks had joined", name));
 }
 
 TEST_CASE("what waits under the name and is no rank 0 is an error, also if it says nothing") {
@@ -226,9 +226,9 @@ TEST_CASE("what waits under the name and is no rank 0 is an error, also if it sa
   REQUIRE((socket && *socket));
   REQUIRE(sendMessage(*socket, std::as_bytes(std::span("hello", 5))));
   rank1.join();
-  CHECK(text == fmt::format("what waits as rank 0 of job '{}' is none", name));
+  CHECK(text == fmt::format("the process that waits as rank 0 of job '{}' is not a Sluice rank", name));
   CHECK(joinAll({{name, 1, 2, 0.1}})[0] ==
-        fmt::format("waited 0.1 s for the other ranks of job '{}' to come", name));
+        fmt::format("waited 0.1 s for the other ranks of job '{}' to join", name));
 }
 
 // Only root can, and not in every sandbox.

@@ -1,4 +1,4 @@
-// Ranks that share memory, as processes and as threads: what Transport says, across processes.
+// Ranks that share memory, as processes and as threads: the promises of Transport hold across processes.
 #include "runtime/comm/shm/shared_memory.h"
 
 #include <unistd.h>
@@ -15,7 +15,7 @@ namespace {
 
 using RunRanks = std::vector<std::string> (*)(int size, const JoinedBody& body);
 
-// Both ways, all ranks: what they return is empty.
+// Runs all ranks in both ways; they must return "".
 void checkRanks(int size, const JoinedBody& body) {
   const RunRanks run = GENERATE(as<RunRanks>(), runProcesses, runThreads);
   INFO((run == runThreads ? "threads" : "processes"));
