@@ -9,13 +9,14 @@
 namespace sluice {
 namespace {
 
-constexpr int64_t kMaxRanks = 240;  // processes of one job, see shared_memory.h
+constexpr int64_t kMaxJobRanks = 240;  // processes of one job, see shared_memory.h
 
 }  // namespace
 
 Ranks::Ranks(const std::string& job, int64_t rank, int64_t size, int64_t threads, double timeoutSeconds)
     : rank_(rank), size_(size), timeoutSeconds_(timeoutSeconds) {
-  if (size < 1 || size > kMaxRanks) throwValue(fmt::format("{} ranks, expected 1 to {}", size, kMaxRanks));
+  if (size < 1 || size > kMaxJobRanks)
+    throwValue(fmt::format("{} ranks, expected 1 to {}", size, kMaxJobRanks));
   if (rank < 0 || rank >= size) throwValue(fmt::format("rank {} of {}", rank, size));
   if (threads < 0 || threads > kMostThreads)
     throwValue(
