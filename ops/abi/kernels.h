@@ -2,17 +2,19 @@
 //
 // A kernel is a free function of plain pointers and sizes. It knows nothing of tasks, events or routing,
 // allocates nothing, never waits, and may be called by any thread. Leading dimensions (ld*) are in elements.
-// No size needs to be a multiple of anything; any size may be 0. bf16 inputs, fp32 accumulation, one rounding
-// (to nearest even) when a bf16 result is stored. A kernel's result depends on its arguments only.
+// No size needs to be a multiple of anything; any size may be 0. fp32 accumulation, one rounding (to nearest
+// even) when a bf16 result is stored. A kernel's result depends on its arguments only. Matrices of products
+// have a type, and are of the types that KernelSet lists: whoever makes a plan has checked that.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string_view>
 #include <vector>
 
-#include "runtime/base/dtype.h"
+#include "ops/abi/matrix.h"
 #include "runtime/base/expected.h"
 
 namespace sluice::ops {
@@ -20,12 +22,9 @@ namespace sluice::ops {
 // c[rows, n] = alpha * a[rows, k] * b, where b is [k, n], or [n, k] when transposeB; alpha multiplies the
 // sum in fp32, before it is rounded.
 struct GmmArgs {
-  const BFloat16* a;
-  int64_t lda;
-  const BFloat16* b;
-  int64_t ldb;
-  BFloat16* c;
-  int64_t ldc;
+  Operand a;
+  Operand b;
+  Result c;
   int32_t rows;
   int32_t n;
   int32_t k;
@@ -38,8 +37,7 @@ struct GmmArgs {
 // packed = the form of b in which gmm multiplies by it, for any rows and alpha; the products have the same
 // bits as those with b itself.
 struct PackWeightArgs {
-  const BFloat16* b;  // as in GmmArgs
-  int64_t ldb;
+  Operand b;  // as in GmmArgs
   int32_t n;
   int32_t k;
   bool transposeB;
@@ -48,23 +46,19 @@ struct PackWeightArgs {
 
 // c[m, n] = alpha * (sum over r of a[r, m] * scale[r] * b[r, n]), in fp32. rows == 0 writes zeros. The
 // product a * scale is rounded to bf16 where the unit multiplies bf16. With accumulate, c[m, n] + that: the
-// sum is complete before one addition adds it, and rows == 0 touches nothing. Where `narrow` is given, the
-// result is there in bf16 and c is not used: what it holds is widened, added to in fp32 and rounded once.
+// sum is complete before one addition adds it, and rows == 0 touches nothing. What a c of bf16 holds is
+// widened, added to in fp32 and rounded once.
 struct GmmWeightGradArgs {
-  const BFloat16* a;
-  int64_t lda;
-  const BFloat16* b;
-  int64_t ldb;
+  Operand a;
+  Operand b;
   const float* scale;  // [rows], or null for 1
-  float* c;
-  int64_t ldc;
+  Result c;
   int32_t rows;
   int32_t m;
   int32_t n;
   void* scratch;  // KernelSet::weightGradScratchBytes(m, n)
   bool accumulate = false;
   float alpha = 1;
-  BFloat16* narrow = nullptr;  // leading dimension ldc
 };
 
 using sluice::ActivationKind;  // runtime/program/program.fbs; ops/abi/activation.h has them in double
@@ -162,6 +156,8 @@ std::optional<Isa> isaFromName(std::string_view name);
 // All kernels of one instruction set. Immutable; lives for ever.
 struct KernelSet {
   Isa isa;
+  std::span<const ProductTypes> gmmTypes;  // what gmm and packWeight take
+  std::span<const ProductTypes> weightGradTypes;
   void (*gmm)(const GmmArgs&);
   void (*packWeight)(const PackWeightArgs&);
   void (*gmmWeightGrad)(const GmmWeightGradArgs&);

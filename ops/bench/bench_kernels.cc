@@ -150,8 +150,14 @@ class Bench {
         for (int32_t t = 0; t < tileCount(n, s_.columns); ++t) {
           const TileRange columns = tileRange(n, s_.columns, t);
           const int64_t at = expert * weight + (transposed ? int64_t{columns.begin} * k : columns.begin);
-          kernels_.gmm({a.data(), k, b.data() + at, transposed ? k : n, c.data() + columns.begin, n, s_.rows,
-                        columns.length(), k, transposed, scratch_.get()});
+          kernels_.gmm({{a.data(), k},
+                        {b.data() + at, transposed ? k : n},
+                        {c.data() + columns.begin, n},
+                        s_.rows,
+                        columns.length(),
+                        k,
+                        transposed,
+                        scratch_.get()});
         }
     });
     print(name, 2.0 * experts * s_.rows * weight, 2.0 * experts * weight, memory_.read, time);
@@ -164,8 +170,14 @@ class Bench {
     std::vector<BFloat16> gateUp(static_cast<size_t>(s_.rows) * 2 * n), act(static_cast<size_t>(s_.rows) * n);
     std::vector<BFloat16> kept(static_cast<size_t>(rowsAtOnce) * 2 * s_.columns);
     const auto product = [&](int32_t row, int32_t rows, TileRange columns, BFloat16* c, int64_t ldc) {
-      kernels_.gmm({a.data() + int64_t{row} * k, k, b.data() + columns.begin, 2 * n, c, ldc, rows,
-                    columns.length(), k, false, scratch_.get()});
+      kernels_.gmm({{a.data() + int64_t{row} * k, k},
+                    {b.data() + columns.begin, 2 * n},
+                    {c, ldc},
+                    rows,
+                    columns.length(),
+                    k,
+                    false,
+                    scratch_.get()});
     };
     const double operations = 4.0 * s_.rows * n * k;
     Time time = timeOf([&] {
@@ -203,10 +215,15 @@ class Bench {
         for (int64_t expert = 0; expert < experts; ++expert)
           for (int32_t i = 0; i < m; i += s_.columns)
             for (int32_t j = 0; j < n; j += s_.columns)
-              kernels_.gmmWeightGrad({a.data() + i, m, b.data() + j, n, scale.data(),
-                                      c + expert * gradient + int64_t{i} * n + j, n, s_.rows,
-                                      std::min(s_.columns, m - i), std::min(s_.columns, n - j),
-                                      scratch_.get(), accumulate});
+              kernels_.gmmWeightGrad({{a.data() + i, m},
+                                      {b.data() + j, n},
+                                      scale.data(),
+                                      {c + expert * gradient + int64_t{i} * n + j, n},
+                                      s_.rows,
+                                      std::min(s_.columns, m - i),
+                                      std::min(s_.columns, n - j),
+                                      scratch_.get(),
+                                      accumulate});
       });
       print(accumulate ? "gmm_weight_grad, added" : "gmm_weight_grad gate_up",
             2.0 * experts * s_.rows * gradient, 4.0 * experts * gradient, accumulate ? 0 : memory_.write,

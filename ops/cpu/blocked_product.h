@@ -71,7 +71,8 @@ struct ScratchLayout {
 
 // The panel of b to pack after that of col and k0, or null.
 template <class Unit, class Source>
-const BFloat16* nextPanel(const Source& source, int32_t col, int32_t n, int32_t k0, int32_t k, bool last) {
+auto nextPanel(const Source& source, int32_t col, int32_t n, int32_t k0, int32_t k, bool last)
+    -> decltype(source.sourceB(0, 0)) {
   if (col + Unit::kNr < n) return source.sourceB(col + Unit::kNr, k0);
   return last ? nullptr : source.sourceB(0, k0 + k);
 }

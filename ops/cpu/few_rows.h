@@ -97,7 +97,7 @@ void productByBlocks(const Source& source, int32_t m, int32_t n, int32_t k, std:
       const int32_t length = smaller(Unit::kFewKc, k - k0);
       const bool last = k0 + length >= k;
       const int32_t later = k0 + kFewAhead;  // memory beyond the end of a panel belongs to the next one
-      const BFloat16* const ahead =
+      const auto* const ahead =
           later < k ? source.sourceB(col, later) : source.sourceB(col + Unit::kNr, later - k);
       if (length > 0) source.packB(col, cols, k0, length, b, ahead);
       const Element* const block = a + k0 / Unit::kKc * aBlock + k0 % Unit::kKc;

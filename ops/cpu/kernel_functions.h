@@ -11,6 +11,11 @@
 
 namespace sluice::ops {
 
+// Of the kernels of every set below.
+inline constexpr ProductTypes kGmmTypes[] = {{DType::kBF16, DType::kBF16, DType::kBF16}};
+inline constexpr ProductTypes kWeightGradTypes[] = {{DType::kBF16, DType::kBF16, DType::kF32},
+                                                    {DType::kBF16, DType::kBF16, DType::kBF16}};
+
 namespace portable {
 void gmm(const GmmArgs& args);
 void packWeight(const PackWeightArgs& args);

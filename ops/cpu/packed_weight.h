@@ -24,7 +24,6 @@ template <class Unit, class Pack>
 void packWeightBy(const PackWeightArgs& args) {
   GmmArgs product = {};
   product.b = args.b;
-  product.ldb = args.ldb;
   product.transposeB = args.transposeB;
   const GmmSource<Unit, Pack> source{product};
   auto* const packed = static_cast<typename Unit::Element*>(args.packed);

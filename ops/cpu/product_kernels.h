@@ -38,6 +38,9 @@ template <class Unit, class Pack>
 struct GmmSource {
   using Element = typename Unit::Element;
   const GmmArgs& args;
+  const BFloat16* const a = static_cast<const BFloat16*>(args.a.data);
+  const BFloat16* const b = static_cast<const BFloat16*>(args.b.data);
+  BFloat16* const c = static_cast<BFloat16*>(args.c.data);
 
   const Element* readyB(int32_t col, int32_t k0) const {
     if (args.packedB == nullptr) return nullptr;
@@ -45,30 +48,30 @@ struct GmmSource {
   }
 
   void packA(int32_t row, int32_t rows, int32_t k0, int32_t k, Element* dst) const {
-    Pack::copyRows(args.a + row * args.lda + k0, args.lda, rows, k, dst);
+    Pack::copyRows(sourceA(row, k0), args.a.ld, rows, k, dst);
   }
   void fetchA(int32_t row, int32_t rows, int32_t k0) const {
     const int32_t length = smaller(Unit::kKc, args.k - k0);
     for (int32_t i = 0; i < rows; ++i)
       for (int32_t j = 0; j < length; j += kLineOfBf16) fetchSoon(sourceA(row + i, k0 + j));
   }
-  const BFloat16* sourceA(int32_t row, int32_t k0) const { return args.a + row * args.lda + k0; }
-  int64_t strideA() const { return args.lda; }
-  int64_t strideB() const { return args.ldb; }
+  const BFloat16* sourceA(int32_t row, int32_t k0) const { return a + row * args.a.ld + k0; }
+  int64_t strideA() const { return args.a.ld; }
+  int64_t strideB() const { return args.b.ld; }
   bool liesTransposed() const { return args.transposeB; }
   const BFloat16* sourceB(int32_t col, int32_t k0) const {
-    return args.b + (args.transposeB ? col * args.ldb + k0 : k0 * args.ldb + col);
+    return b + (args.transposeB ? col * args.b.ld + k0 : k0 * args.b.ld + col);
   }
   void packB(int32_t col, int32_t cols, int32_t k0, int32_t k, Element* dst, const BFloat16* ahead) const {
     if (args.transposeB)
-      Pack::panelOfColumns(sourceB(col, k0), args.ldb, cols, k, dst, ahead);
+      Pack::panelOfColumns(sourceB(col, k0), args.b.ld, cols, k, dst, ahead);
     else
-      Pack::panelOfRows(sourceB(col, k0), args.ldb, cols, k, dst, ahead);
+      Pack::panelOfRows(sourceB(col, k0), args.b.ld, cols, k, dst, ahead);
   }
   void store(int32_t row, int32_t rows, int32_t col, int32_t cols, const float* tile) const {
     float scaled[Unit::kNr];
     for (int32_t i = 0; i < rows; ++i, tile += Unit::kNr) {
-      BFloat16* const to = args.c + (row + i) * args.ldc + col;
+      BFloat16* const to = c + (row + i) * args.c.ld + col;
       const float* const from = timesAlpha(tile, cols, args.alpha, scaled);
       if (cols == Unit::kNr)
         roundRow(from, Unit::kNr, to);
@@ -87,40 +90,44 @@ template <class Unit, class Pack>
 struct WeightGradSource {
   using Element = typename Unit::Element;
   const GmmWeightGradArgs& args;
-  const bool streams = canStream(args);
+  const BFloat16* const a = static_cast<const BFloat16*>(args.a.data);
+  const BFloat16* const b = static_cast<const BFloat16*>(args.b.data);
+  float* const wide = static_cast<float*>(args.c.data);
+  BFloat16* const narrow = args.c.type == DType::kBF16 ? static_cast<BFloat16*>(args.c.data) : nullptr;
+  const bool streams = canStream();
 
   static const Element* readyB(int32_t, int32_t) { return nullptr; }
   void packA(int32_t row, int32_t rows, int32_t k0, int32_t k, Element* dst) const {
     const float* const scale = args.scale == nullptr ? nullptr : args.scale + k0;
-    Pack::transposeScaled(args.a + k0 * args.lda + row, args.lda, scale, rows, k, dst);
+    Pack::transposeScaled(a + k0 * args.a.ld + row, args.a.ld, scale, rows, k, dst);
   }
   static void fetchA(int32_t, int32_t, int32_t) {}  // its lines are whole rows, which the hardware prefetches
-  const BFloat16* sourceB(int32_t col, int32_t k0) const { return args.b + k0 * args.ldb + col; }
+  const BFloat16* sourceB(int32_t col, int32_t k0) const { return b + k0 * args.b.ld + col; }
   void packB(int32_t col, int32_t cols, int32_t k0, int32_t k, Element* dst, const BFloat16* ahead) const {
-    Pack::panelOfRows(sourceB(col, k0), args.ldb, cols, k, dst, ahead);
+    Pack::panelOfRows(sourceB(col, k0), args.b.ld, cols, k, dst, ahead);
   }
   void store(int32_t row, int32_t rows, int32_t col, int32_t cols, const float* tile) const {
     float scaled[Unit::kNr];
     for (int32_t i = 0; i < rows; ++i, tile += Unit::kNr) {
-      const int64_t to = (row + i) * args.ldc + col;
+      const int64_t to = (row + i) * args.c.ld + col;
       const float* const from = timesAlpha(tile, cols, args.alpha, scaled);
-      if (args.narrow != nullptr)
-        storeNarrow(from, cols, args.narrow + to);
+      if (narrow != nullptr)
+        storeNarrow(from, cols, narrow + to);
       else if (args.accumulate)
-        addRow(from, cols, args.c + to);
+        addRow(from, cols, wide + to);
       else if (streams && cols == Unit::kNr)
-        streamRow<Unit::kNr>(from, args.c + to);
+        streamRow<Unit::kNr>(from, wide + to);
       else
-        __builtin_memcpy(args.c + to, from, sizeof(float) * static_cast<size_t>(cols));
+        __builtin_memcpy(wide + to, from, sizeof(float) * static_cast<size_t>(cols));
     }
   }
 
   // Whether the result is written past the caches, because it is not read soon; possible only if the rows of
   // a tile are whole lines.
-  static bool canStream(const GmmWeightGradArgs& args) {
-    if (args.accumulate) return false;
-    if (args.narrow == nullptr) return args.ldc * sizeof(float) % kStreamBytes == 0 && canStreamTo(args.c);
-    return kLinesOfBf16 && args.ldc * sizeof(BFloat16) % kStreamBytes == 0 && canStreamTo(args.narrow);
+  bool canStream() const {
+    const size_t bytes = narrow == nullptr ? sizeof(float) : sizeof(BFloat16);
+    return !args.accumulate && Unit::kNr * bytes % kStreamBytes == 0 &&
+           args.c.ld * bytes % kStreamBytes == 0 && canStreamTo(args.c.data);
   }
 
  private:

@@ -17,6 +17,8 @@ constexpr std::array kAllIsas = {Isa::kPortable, Isa::kAvx2, Isa::kAvx512Bf16, I
 
 constexpr KernelSet kPortableSet = {
     .isa = Isa::kPortable,
+    .gmmTypes = kGmmTypes,
+    .weightGradTypes = kWeightGradTypes,
     .gmm = portable::gmm,
     .packWeight = portable::packWeight,
     .gmmWeightGrad = portable::gmmWeightGrad,
@@ -34,6 +36,8 @@ constexpr KernelSet kPortableSet = {
 #if defined(__x86_64__)
 constexpr KernelSet kAvx2Set = {
     .isa = Isa::kAvx2,
+    .gmmTypes = kGmmTypes,
+    .weightGradTypes = kWeightGradTypes,
     .gmm = avx2::gmm,
     .packWeight = avx2::packWeight,
     .gmmWeightGrad = avx2::gmmWeightGrad,
@@ -50,6 +54,8 @@ constexpr KernelSet kAvx2Set = {
 
 constexpr KernelSet kAvx512Set = {
     .isa = Isa::kAvx512Bf16,
+    .gmmTypes = kGmmTypes,
+    .weightGradTypes = kWeightGradTypes,
     .gmm = avx512::gmm,
     .packWeight = avx512::packWeight,
     .gmmWeightGrad = avx512::gmmWeightGrad,
@@ -66,6 +72,8 @@ constexpr KernelSet kAvx512Set = {
 
 constexpr KernelSet kAmxSet = {
     .isa = Isa::kAmx,
+    .gmmTypes = kGmmTypes,
+    .weightGradTypes = kWeightGradTypes,
     .gmm = amx::gmm,
     .packWeight = amx::packWeight,
     .gmmWeightGrad = amx::gmmWeightGrad,

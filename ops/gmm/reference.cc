@@ -9,8 +9,8 @@ void gmmReference(const GmmArgs& args, double* result) {
     for (int64_t j = 0; j < args.n; ++j) {
       double sum = 0;
       for (int64_t i = 0; i < args.k; ++i) {
-        const BFloat16 weight = args.transposeB ? args.b[j * args.ldb + i] : args.b[i * args.ldb + j];
-        sum += operandOf(args.a[r * args.lda + i]) * operandOf(weight);
+        const double weight = args.transposeB ? args.b.at(j, i) : args.b.at(i, j);
+        sum += flushed(args.a.at(r, i)) * flushed(weight);
       }
       result[r * args.n + j] = flushed(double{args.alpha} * sum);
     }

@@ -4,11 +4,8 @@
 
 #include <cmath>
 
-#include "runtime/base/dtype.h"
-
 namespace sluice::ops {
 
 inline double flushed(double x) { return std::abs(x) < 0x1p-126 ? 0 : x; }
-inline double operandOf(BFloat16 x) { return flushed(toFloat(x)); }
 
 }  // namespace sluice::ops

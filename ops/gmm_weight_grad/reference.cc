@@ -7,13 +7,11 @@ namespace sluice::ops {
 void gmmWeightGradReference(const GmmWeightGradArgs& args, double* result) {
   for (int64_t i = 0; i < args.m; ++i)
     for (int64_t j = 0; j < args.n; ++j) {
-      const int64_t at = i * args.ldc + j;
-      double before = 0, sum = 0;
-      if (args.accumulate)
-        before = flushed(double{args.narrow == nullptr ? args.c[at] : toFloat(args.narrow[at])});
+      const double before = args.accumulate ? flushed(args.c.at(i, j)) : 0;
+      double sum = 0;
       for (int64_t r = 0; r < args.rows; ++r) {
         const double scale = args.scale == nullptr ? 1.0 : double{args.scale[r]};
-        sum += flushed(operandOf(args.a[r * args.lda + i]) * scale) * operandOf(args.b[r * args.ldb + j]);
+        sum += flushed(flushed(args.a.at(r, i)) * scale) * flushed(args.b.at(r, j));
       }
       result[i * args.n + j] = flushed(before + flushed(double{args.alpha} * sum));
     }

@@ -5,8 +5,8 @@
 
 namespace sluice::ops {
 
-// result[m, n] without gaps, not rounded. With accumulate the old content of args.c (or args.narrow, if
-// given) is added. args.c, args.narrow and args.scratch are not written.
+// result[m, n] without gaps, not rounded. With accumulate the old content of args.c is added. args.c and
+// args.scratch are not written.
 void gmmWeightGradReference(const GmmWeightGradArgs& args, double* result);
 
 }  // namespace sluice::ops

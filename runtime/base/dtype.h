@@ -4,6 +4,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string_view>
 
@@ -51,6 +52,25 @@ constexpr BFloat16 toBFloat16(float x) {
   const uint32_t bits = std::bit_cast<uint32_t>(x);
   if ((bits & 0x7fffffffu) > 0x7f800000u) return {static_cast<uint16_t>((bits >> 16) | 0x40u)};
   return {static_cast<uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16)};
+}
+
+constexpr DType dtypeOf(const float*) { return DType::kF32; }
+constexpr DType dtypeOf(const BFloat16*) { return DType::kBF16; }
+
+// Element `index` as a number; NaN for F16, with which no op computes.
+inline double elementAt(DType type, const void* data, int64_t index) {
+  switch (type) {
+    case DType::kF32:
+      return static_cast<const float*>(data)[index];
+    case DType::kBF16:
+      return toFloat(static_cast<const BFloat16*>(data)[index]);
+    case DType::kI32:
+      return static_cast<const int32_t*>(data)[index];
+    case DType::kF16:
+    case DType::kI64:
+      break;
+  }
+  return std::numeric_limits<double>::quiet_NaN();
 }
 
 }  // namespace sluice

@@ -1,6 +1,9 @@
 #include "runtime/cpu/call_product.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <string>
 
 #include "runtime/cpu/operands.h"
 #include "runtime/cpu/weight_panels.h"
@@ -42,22 +45,20 @@ class Product {
         family_(step.program().at(task.family)),
         tiling_(family_.tiling),
         columns_(columns),
-        a_(step.at(family_.reads[0])),
-        weight_(elements<BFloat16>(step.at(family_.reads[1]), range.expert)),
+        a_(matrixAt<ops::Operand>(step, family_.reads[0], 0)),
         transposed_(isTransposed(family_.op, tiling_)),
-        ldb_(transposed_ ? tiling_.k : infoOf(family_.op).weightParts * tiling_.n),
+        weight_(elements<std::byte>(step.at(family_.reads[1]), range.expert),
+                transposed_ ? tiling_.k : infoOf(family_.op).weightParts * tiling_.n,
+                step.program().at(family_.reads[1]).type),
         scratch_(scratch) {
     if (step.panels != nullptr && range.rows > 0) packed_ = findPanel(step, task, range);
   }
 
   // c = rows [row, row + rows) times the columns of a part.
-  void multiply(int64_t row, int32_t rows, int32_t part, BFloat16* c, int64_t ldc) const {
-    kernels_.gmm({.a = elements<BFloat16>(a_, row),
-                  .lda = leading<BFloat16>(a_),
+  void multiply(int64_t row, int32_t rows, int32_t part, const ops::Result& c) const {
+    kernels_.gmm({.a = a_.from(row, 0),
                   .b = weightOf(part),
-                  .ldb = ldb_,
                   .c = c,
-                  .ldc = ldc,
                   .rows = rows,
                   .n = columns_.length(),
                   .k = tiling_.k,
@@ -68,8 +69,9 @@ class Product {
   }
 
  private:
-  const BFloat16* weightOf(int32_t part) const {
-    return weight_ + (int64_t{part} * tiling_.n + columns_.begin) * (transposed_ ? ldb_ : 1);
+  ops::Operand weightOf(int32_t part) const {
+    const int64_t column = int64_t{part} * tiling_.n + columns_.begin;
+    return transposed_ ? weight_.from(column, 0) : weight_.from(0, column);
   }
   size_t partBytes() const { return kernels_.packedWeightBytes(columns_.length(), tiling_.k); }
 
@@ -81,7 +83,6 @@ class Product {
     if (!panel.toPack) return panel.data;
     for (int32_t part = 0; part < parts; ++part)
       kernels_.packWeight({.b = weightOf(part),
-                           .ldb = ldb_,
                            .n = columns_.length(),
                            .k = tiling_.k,
                            .transposeB = transposed_,
@@ -94,10 +95,9 @@ class Product {
   const Family& family_;
   const Tiling& tiling_;
   const TileRange columns_;
-  const BufferAddress& a_;
-  const BFloat16* const weight_;
+  const ops::Operand a_;
   const bool transposed_;
-  const int64_t ldb_;
+  const ops::Operand weight_;
   std::byte* const scratch_;
   const std::byte* packed_ = nullptr;
 };
@@ -122,10 +122,9 @@ void callGmm(const CpuStep& step, const Task& task, std::byte* scratch) {
   const Family& family = step.program().at(task.family);
   const RowRange range = rowsOf(step, task);
   const TileRange columns = tileOf(family.op, family.tiling, task.tile).n;
-  const BufferAddress& c = step.at(family.writes[0]);
   const Product product(step, task, range, columns, scratch);
-  product.multiply(range.begin, range.rows, 0, elements<BFloat16>(c, range.begin) + columns.begin,
-                   leading<BFloat16>(c));
+  product.multiply(range.begin, range.rows, 0,
+                   matrixAt<ops::Result>(step, family.writes[0], range.begin).from(0, columns.begin));
 }
 
 void callGmmWeightGrad(const CpuStep& step, const Task& task, std::byte* scratch) {
@@ -133,26 +132,19 @@ void callGmmWeightGrad(const CpuStep& step, const Task& task, std::byte* scratch
   const Tiling& tiling = family.tiling;
   const auto [m, n] = tileOf(family.op, tiling, task.tile);
   const RowRange range = rowsOf(step, task);
-  const BufferAddress& a = step.at(family.reads[0]);
-  const BufferAddress& b = step.at(family.reads[1]);
-  const BufferAddress& grad = step.at(family.writes[0]);
-  const bool narrow = step.program().at(family.writes[0]).type == DType::kBF16;
-  const int64_t corner = int64_t{m.begin} * tiling.n + n.begin;
+  const ops::Result grad{elements<std::byte>(step.at(family.writes[0]), range.expert), tiling.n,
+                         step.program().at(family.writes[0]).type};
   step.kernels().gmmWeightGrad(
-      {.a = elements<BFloat16>(a, range.begin) + m.begin,
-       .lda = leading<BFloat16>(a),
-       .b = elements<BFloat16>(b, range.begin) + n.begin,
-       .ldb = leading<BFloat16>(b),
+      {.a = matrixAt<ops::Operand>(step, family.reads[0], range.begin).from(0, m.begin),
+       .b = matrixAt<ops::Operand>(step, family.reads[1], range.begin).from(0, n.begin),
        .scale = optionalFloats(step, family.reads[2], range.begin),
-       .c = narrow ? nullptr : elements<float>(grad, range.expert) + corner,
-       .ldc = tiling.n,
+       .c = grad.from(m.begin, n.begin),
        .rows = range.rows,
        .m = m.length(),
        .n = n.length(),
        .scratch = scratch,
        .accumulate = accumulates(family),
-       .alpha = alphaOf(tiling),
-       .narrow = narrow ? elements<BFloat16>(grad, range.expert) + corner : nullptr});
+       .alpha = alphaOf(tiling)});
 }
 
 void callGmmActivation(const CpuStep& step, const Task& task, std::byte* scratch) {
@@ -175,8 +167,8 @@ void callGmmActivation(const CpuStep& step, const Task& task, std::byte* scratch
       ld = leading<BFloat16>(gateUp);
       upColumn = tiling.n;
     }
-    product.multiply(row, rows, 0, gate, ld);
-    product.multiply(row, rows, 1, gate + upColumn, ld);
+    product.multiply(row, rows, 0, {gate, ld});
+    product.multiply(row, rows, 1, {gate + upColumn, ld});
     step.kernels().activation({.gateUp = gate,
                                .ldGateUp = ld,
                                .act = elements<BFloat16>(act, row) + columns.begin,
@@ -200,7 +192,7 @@ void callGmmActivationGrad(const CpuStep& step, const Task& task, std::byte* scr
   BFloat16* const actGrad = productIn(step, family, scratch);
   const Product product(step, task, range, columns, scratch);
   forParts(range, [&](int64_t row, int32_t rows) {
-    product.multiply(row, rows, 0, actGrad, width);
+    product.multiply(row, rows, 0, {actGrad, width});
     step.kernels().activationGrad({.actGrad = actGrad,
                                    .ldActGrad = width,
                                    .gateUp = elements<BFloat16>(gateUp, row) + columns.begin,
@@ -216,6 +208,27 @@ void callGmmActivationGrad(const CpuStep& step, const Task& task, std::byte* scr
                                    .upColumn = tiling.n,
                                    .upGradColumn = tiling.n});
   });
+}
+
+Status checkProducts(const TaskProgram& program, const ops::KernelSet& kernels) {
+  const auto words = [](const ops::ProductTypes& types) {
+    return fmt::format("{} by {} into {}", dtypeName(types.a), dtypeName(types.b), dtypeName(types.c));
+  };
+  for (const Family& family : program.families) {
+    const OpInfo& op = infoOf(family.op);
+    if (op.weightParts == 0 && !op.isSum()) continue;
+    const auto typeOf = [&](BufferId id) { return program.at(id).type; };
+    // what stays in the task is read by a kernel of activations
+    const DType c = op.vector == VectorWork::kNone ? typeOf(family.writes[0]) : DType::kBF16;
+    const ops::ProductTypes types{typeOf(family.reads[0]), typeOf(family.reads[1]), c};
+    const auto known = op.isSum() ? kernels.weightGradTypes : kernels.gmmTypes;
+    if (std::find(known.begin(), known.end(), types) != known.end()) continue;
+    std::string expected;
+    for (const ops::ProductTypes& each : known) expected += (expected.empty() ? "" : ", ") + words(each);
+    return Error{fmt::format("family '{}' multiplies {}, but the {} kernels multiply {}", family.name,
+                             words(types), ops::isaName(kernels.isa), expected)};
+  }
+  return {};
 }
 
 size_t productScratchBytes(const ops::KernelSet& kernels, const Family& family, int32_t slotSize) {

@@ -5,6 +5,7 @@
 
 #include "ops/abi/kernels.h"
 #include "runtime/comm/reservation.h"
+#include "runtime/cpu/call_product.h"
 #include "runtime/cpu/cpu_executor.h"
 #include "runtime/workers/cores.h"
 
@@ -50,6 +51,7 @@ Expected<std::unique_ptr<Executor>> CpuDevice::load(std::shared_ptr<const Plan> 
                                                     const LoadOptions& options) {
   const auto kernels = ops::selectKernels();
   if (!kernels) return kernels.error();
+  if (Status can = checkProducts(plan->program(), **kernels); !can) return can.error();
   if (options.inKeyOrder)
     return std::unique_ptr<Executor>(
         std::make_unique<SerialExecutor>(std::move(plan), **kernels, options.panels));

@@ -27,7 +27,7 @@ class CpuDevice final : public Device {
   int workers() const override { return workers_->count(); }
   Expected<DeviceMemory> reserve(size_t bytes) override;
   Expected<SymmetricMemory> allocate(size_t bytes) override;
-  // Errors: no kernels for this processor.
+  // Errors: no kernels for this processor, or none for the types that the program multiplies.
   Expected<std::unique_ptr<Executor>> load(std::shared_ptr<const Plan> plan,
                                            const LoadOptions& options) override;
 

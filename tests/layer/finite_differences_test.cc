@@ -99,12 +99,9 @@ TEST_CASE("the gradient of a weight is that of scale . a W b") {
   const auto scale = randomF32(kRows, random);
   Values weight = randomBf16(kM * kN, random).values, grad(kM * kN);
   ops::GmmWeightGradArgs args{};
-  args.a = a.stored.data();
-  args.lda = kM;
-  args.b = b.stored.data();
-  args.ldb = kN;
+  args.a = {a.stored.data(), kM};
+  args.b = {b.stored.data(), kN};
   args.scale = scale.stored.data();
-  args.ldc = kN;
   args.rows = kRows;
   args.m = kM;
   args.n = kN;

@@ -52,12 +52,9 @@ std::vector<TimedProduct> timeGmm(const ops::KernelSet& kernels, bool transposed
       for (int32_t rows : {16, 32, 64, 128, 256, 384, 512}) {
         if (int64_t{n} * k > int64_t{1} << 19) continue;  // the weight would not fit the cache of a core
         const double seconds = bestSeconds(effort.run, [&] {
-          kernels.gmm({.a = a.data(),
-                       .lda = k,
-                       .b = b.data(),
-                       .ldb = transposed ? k : n,
-                       .c = c.data(),
-                       .ldc = n,
+          kernels.gmm({.a = {a.data(), k},
+                       .b = {b.data(), transposed ? k : n},
+                       .c = {c.data(), n},
                        .rows = rows,
                        .n = n,
                        .k = k,
@@ -81,13 +78,10 @@ std::vector<TimedProduct> timeWeightGrad(const ops::KernelSet& kernels, const Ef
       for (int32_t n : {64, 128, 256, 512}) {
         if (m * n > 1 << 17) continue;
         const double seconds = bestSeconds(effort.run, [&] {
-          kernels.gmmWeightGrad({.a = a.data(),
-                                 .lda = m,
-                                 .b = b.data(),
-                                 .ldb = n,
+          kernels.gmmWeightGrad({.a = {a.data(), m},
+                                 .b = {b.data(), n},
                                  .scale = nullptr,
-                                 .c = c.data(),
-                                 .ldc = n,
+                                 .c = {c.data(), n},
                                  .rows = rows,
                                  .m = m,
                                  .n = n,

@@ -95,12 +95,9 @@ class ColdProducts {
       const size_t offset =
           isTile ? tile * static_cast<size_t>(columns) : tile * static_cast<size_t>(columns) * kSum;
       void* const aligned = scratch_.data() + (64 - reinterpret_cast<uintptr_t>(scratch_.data()) % 64) % 64;
-      kernels_.gmm({.a = rows_.data(),
-                    .lda = kSum,
-                    .b = weights_.data() + matrix + offset,
-                    .ldb = static_cast<int64_t>(ld),
-                    .c = out_.data(),
-                    .ldc = columns,
+      kernels_.gmm({.a = {rows_.data(), kSum},
+                    .b = {weights_.data() + matrix + offset, static_cast<int64_t>(ld)},
+                    .c = {out_.data(), columns},
                     .rows = kRows,
                     .n = columns,
                     .k = kSum,

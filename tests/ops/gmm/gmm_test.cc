@@ -30,8 +30,15 @@ struct Case {
   }
 
   GmmArgs args(Bf16Matrix& c, void* scratch) const {
-    return {a.data(),   a.ld(),  b.data(), b.ld(),     c.data(), c.ld(),
-            shape.rows, shape.n, shape.k,  transposed, scratch,  alpha};
+    return {{a.data(), a.ld()},
+            {b.data(), b.ld()},
+            {c.data(), c.ld()},
+            shape.rows,
+            shape.n,
+            shape.k,
+            transposed,
+            scratch,
+            alpha};
   }
 
   void run(const Implementation& by, Bf16Matrix& c, int fill = 0xff) const {
@@ -184,9 +191,9 @@ TEST_CASE("gmm gives an element the same bits in whatever tile and slot it is co
         const int32_t rows = row == 0 ? 23 : 27, cols = col == 0 ? 41 : 49;
         Scratch scratch(by.kernels.gmmScratchBytes(cols, 300));
         GmmArgs args = whole.args(pieces, scratch.data());
-        args.a += row * args.lda;
-        args.b += col;
-        args.c += row * args.ldc + col;
+        args.a = args.a.from(row, 0);
+        args.b = args.b.from(0, col);
+        args.c = args.c.from(row, col);
         args.rows = rows;
         args.n = cols;
         by.kernels.gmm(args);
@@ -215,8 +222,8 @@ TEST_CASE("gmm of few rows keeps the sign of a zero whatever is left of a block 
         args.rows = 16;
         by.kernels.gmm(args);
         args.rows = 1;
-        args.a += 16 * args.lda;
-        args.c += 16 * args.ldc;
+        args.a = args.a.from(16, 0);
+        args.c = args.c.from(16, 0);
         by.kernels.gmm(args);
         CHECK(c.sameBits(first));
       }
@@ -235,8 +242,8 @@ TEST_CASE("gmm gives a row the same bits however few rows are with it") {
           INFO(by.name << " rows " << rows << " k " << k << (transposed ? " transposed" : ""));
           Scratch scratch(by.kernels.gmmScratchBytes(91, k));
           GmmArgs args = whole.args(pieces, scratch.data());
-          args.a += row * args.lda;
-          args.c += row * args.ldc;
+          args.a = args.a.from(row, 0);
+          args.c = args.c.from(row, 0);
           args.rows = rows;
           by.kernels.gmm(args);
           row += rows;

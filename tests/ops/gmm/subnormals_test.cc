@@ -52,15 +52,23 @@ TEST_CASE("in every gmm subnormal operands and results are zero, and all else is
             Bf16Matrix b(transposed ? count : k, transposed ? k : count, transposed ? k : count, {0}, false);
             for (int32_t j = 0; j < count; ++j) (transposed ? b.at(j, place) : b.at(place, j)) = numbers()[j];
             Scratch memory(by.kernels.packedWeightBytes(count, k));
-            if (packed) by.kernels.packWeight({b.data(), b.ld(), count, k, transposed, memory.data()});
+            if (packed) by.kernels.packWeight({{b.data(), b.ld()}, count, k, transposed, memory.data()});
             int wrong = 0;
             for (int32_t first = 0; first < count; first += rows) {
               const int32_t some = std::min(rows, count - first);
               Bf16Matrix a(some, k, k, {0}, false), c(some, count, count, kBf16Canary, true);
               for (int32_t i = 0; i < some; ++i) a.at(i, place) = numbers()[first + i];
               Scratch scratch(by.kernels.gmmScratchBytes(count, k));
-              by.kernels.gmm({a.data(), k, b.data(), b.ld(), c.data(), count, some, count, k, transposed,
-                              scratch.data(), 1, packed ? memory.data() : nullptr});
+              by.kernels.gmm({{a.data(), k},
+                              {b.data(), b.ld()},
+                              {c.data(), count},
+                              some,
+                              count,
+                              k,
+                              transposed,
+                              scratch.data(),
+                              1,
+                              packed ? memory.data() : nullptr});
               for (int32_t i = 0; i < some; ++i)
                 for (int32_t j = 0; j < count; ++j) {
                   const double want = asProduct(numbers()[first + i]) * asProduct(numbers()[j]);
@@ -85,10 +93,11 @@ TEST_CASE("sums that end below 2^-126, and results that alpha takes there, are z
         b.at(1, 0) = toBFloat16(1);
         b.at(0, 1) = b.at(1, 1) = toBFloat16(1);
         Scratch scratch(by.kernels.gmmScratchBytes(2, k));
-        by.kernels.gmm({a.data(), k, b.data(), 2, c.data(), 2, rows, 2, k, false, scratch.data()});
+        by.kernels.gmm({{a.data(), k}, {b.data(), 2}, {c.data(), 2}, rows, 2, k, false, scratch.data()});
         CHECK(toFloat(c.at(rows - 1, 0)) == 0);
         CHECK(toFloat(c.at(rows - 1, 1)) == 0x1.4p-125f);
-        by.kernels.gmm({a.data(), k, b.data(), 2, c.data(), 2, rows, 2, k, false, scratch.data(), 0.25f});
+        by.kernels.gmm(
+            {{a.data(), k}, {b.data(), 2}, {c.data(), 2}, rows, 2, k, false, scratch.data(), 0.25f});
         CHECK(toFloat(c.at(rows - 1, 1)) == 0);
       }
 }
@@ -109,10 +118,15 @@ TEST_CASE(
           F32Matrix wide(count, count, count, kF32Canary, true);
           Bf16Matrix small(count, count, count, kBf16Canary, true);
           Scratch scratch(by.kernels.weightGradScratchBytes(count, count));
-          GmmWeightGradArgs args{a.data(),      count, b.data(), count, scale == 0 ? nullptr : scales.data(),
-                                 wide.data(),   count, rows,     count, count,
+          GmmWeightGradArgs args{{a.data(), count},
+                                 {b.data(), count},
+                                 scale == 0 ? nullptr : scales.data(),
+                                 {wide.data(), count},
+                                 rows,
+                                 count,
+                                 count,
                                  scratch.data()};
-          if (narrow) args.narrow = small.data();
+          if (narrow) args.c = {small.data(), count};
           by.kernels.gmmWeightGrad(args);
           const double factor = scale == 0 ? 1 : std::abs(scale) < 0x1p-126 ? 0 : double{scale};
           int wrong = 0;
@@ -137,8 +151,8 @@ TEST_CASE("a gradient that is added to counts subnormal numbers that are there a
     for (int32_t i = 0; i < count; ++i)
       for (int32_t j = 0; j < count; ++j) c.at(i, j) = j % 2 == 0 ? 0x1p-130f : 0x1p-126f;
     Scratch scratch(by.kernels.weightGradScratchBytes(count, count));
-    GmmWeightGradArgs args{a.data(), count, b.data(), count, nullptr,       c.data(),
-                           count,    3,     count,    count, scratch.data()};
+    GmmWeightGradArgs args{{a.data(), count}, {b.data(), count}, nullptr, {c.data(), count}, 3, count, count,
+                           scratch.data()};
     args.accumulate = true;
     by.kernels.gmmWeightGrad(args);
     int wrong = 0;
@@ -155,9 +169,10 @@ TEST_CASE("the arithmetic of the caller keeps its subnormal numbers after a prod
     F32Matrix grad(4, 4, 4, kF32Canary, true);
     Scratch scratch(by.kernels.gmmScratchBytes(4, 3)), other(by.kernels.weightGradScratchBytes(4, 4));
     const volatile float least = 0x1p-149f;
-    by.kernels.gmm({a.data(), 3, b.data(), 4, c.data(), 4, 2, 4, 3, false, scratch.data()});
+    by.kernels.gmm({{a.data(), 3}, {b.data(), 4}, {c.data(), 4}, 2, 4, 3, false, scratch.data()});
     CHECK(least + least == 0x1p-148f);
-    by.kernels.gmmWeightGrad({b.data(), 4, b.data(), 4, nullptr, grad.data(), 4, 3, 4, 4, other.data()});
+    by.kernels.gmmWeightGrad(
+        {{b.data(), 4}, {b.data(), 4}, nullptr, {grad.data(), 4}, 3, 4, 4, other.data()});
     CHECK(least + least == 0x1p-148f);
   }
 }

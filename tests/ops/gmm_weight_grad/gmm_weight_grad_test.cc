@@ -27,13 +27,10 @@ struct Case {
   F32Matrix output() const { return F32Matrix(shape.m, shape.n, shape.n + 3, kF32Canary, true); }
 
   GmmWeightGradArgs args(F32Matrix& c, void* scratch) const {
-    return {.a = a.data(),
-            .lda = a.ld(),
-            .b = b.data(),
-            .ldb = b.ld(),
+    return {.a = {a.data(), a.ld()},
+            .b = {b.data(), b.ld()},
             .scale = scale.empty() ? nullptr : scale.data(),
-            .c = c.data(),
-            .ldc = c.ld(),
+            .c = {c.data(), c.ld()},
             .rows = shape.rows,
             .m = shape.m,
             .n = shape.n,
@@ -222,8 +219,7 @@ TEST_CASE("every gmm_weight_grad multiplies by alpha and stores fp32 or bf16 wit
           args.accumulate = accumulate;
           args.alpha = alpha;
           by.kernels.gmmWeightGrad(args);
-          args.c = nullptr;
-          args.narrow = narrow.c.data();
+          args.c = {narrow.c.data(), narrow.c.ld()};
           by.kernels.gmmWeightGrad(args);
           CHECK(wide.c.sameBits(wide.want));
           CHECK(wide.c.gapsAreUntouched());
@@ -245,9 +241,7 @@ TEST_CASE("a gmm_weight_grad in bf16 without rows writes zeros, or touches nothi
       Scratch scratch(by.kernels.weightGradScratchBytes(21, 37));
       F32Matrix unused = test.output();
       GmmWeightGradArgs args = test.args(unused, scratch.data());
-      args.ldc = c.ld();
-      args.c = nullptr;
-      args.narrow = c.data();
+      args.c = {c.data(), c.ld()};
       args.accumulate = accumulate;
       by.kernels.gmmWeightGrad(args);
       CHECK(c.sameBits(want));
@@ -259,11 +253,11 @@ TEST_CASE("the reference of a gmm_weight_grad that accumulates starts from what 
   const BFloat16 a = toBFloat16(2), b = toBFloat16(3);
   float c = 0.5f;
   double result = 0;
-  gmmWeightGradReference({&a, 1, &b, 1, nullptr, &c, 1, 1, 1, 1, nullptr, true}, &result);
+  gmmWeightGradReference({{&a, 1}, {&b, 1}, nullptr, {&c, 1}, 1, 1, 1, nullptr, true}, &result);
   CHECK(result == 6.5);
   CHECK(c == 0.5f);
   BFloat16 narrow = toBFloat16(0.25f);
-  gmmWeightGradReference({&a, 1, &b, 1, nullptr, nullptr, 1, 1, 1, 1, nullptr, true, 2, &narrow}, &result);
+  gmmWeightGradReference({{&a, 1}, {&b, 1}, nullptr, {&narrow, 1}, 1, 1, 1, nullptr, true, 2}, &result);
   CHECK(result == 12.25);
 }
 
@@ -295,24 +289,23 @@ TEST_CASE(
       Scratch lines(static_cast<size_t>(shape.m * ld) * sizeof(float), 0x7e);
       Scratch scratch(by.kernels.weightGradScratchBytes(shape.m, shape.n));
       GmmWeightGradArgs args = test.args(across, scratch.data());
-      args.c = static_cast<float*>(lines.data());
-      args.ldc = ld;
+      args.c = {static_cast<float*>(lines.data()), ld};
       by.kernels.gmmWeightGrad(args);
       int wrong = 0;
       const float untouched = std::bit_cast<float>(0x7e7e7e7e);
       for (int64_t i = 0; i < shape.m; ++i)
         for (int64_t j = 0; j < ld; ++j)
-          wrong += args.c[i * ld + j] != (j < shape.n ? across.at(i, j) : untouched);
+          wrong += args.c.at(i, j) != (j < shape.n ? across.at(i, j) : untouched);
       CHECK(wrong == 0);
       Scratch narrowLines(static_cast<size_t>(shape.m * ld) * sizeof(BFloat16), 0x7e);
-      args.c = nullptr;
-      args.narrow = static_cast<BFloat16*>(narrowLines.data());
+      auto* const narrow = static_cast<BFloat16*>(narrowLines.data());
+      args.c = {narrow, ld};
       by.kernels.gmmWeightGrad(args);
       int wrongNarrow = 0;
       for (int64_t i = 0; i < shape.m; ++i)
         for (int64_t j = 0; j < ld; ++j)
-          wrongNarrow += args.narrow[i * ld + j].bits !=
-                         (j < shape.n ? toBFloat16(across.at(i, j)).bits : uint16_t{0x7e7e});
+          wrongNarrow +=
+              narrow[i * ld + j].bits != (j < shape.n ? toBFloat16(across.at(i, j)).bits : uint16_t{0x7e7e});
       CHECK(wrongNarrow == 0);
     }
 }

@@ -18,19 +18,16 @@ struct Case {
 
   // Exactly as long as promised, so that the address sanitizer finds reads and writes after its end.
   void pack(const Implementation& by, Scratch& packed) const {
-    by.kernels.packWeight({b.data(), b.ld(), n, k, transposed, packed.data()});
+    by.kernels.packWeight({{b.data(), b.ld()}, n, k, transposed, packed.data()});
   }
 
   Bf16Matrix multiply(const Implementation& by, const Bf16Matrix& a, int32_t rows, const void* packed,
                       float alpha = 1) const {
     Bf16Matrix c(rows, n, n + 3, kBf16Canary, true);
     Scratch scratch(by.kernels.gmmScratchBytes(n, k));
-    by.kernels.gmm({.a = a.data(),
-                    .lda = a.ld(),
-                    .b = packed == nullptr ? b.data() : nullptr,
-                    .ldb = b.ld(),
-                    .c = c.data(),
-                    .ldc = c.ld(),
+    by.kernels.gmm({.a = {a.data(), a.ld()},
+                    .b = {packed == nullptr ? b.data() : nullptr, b.ld()},
+                    .c = {c.data(), c.ld()},
                     .rows = rows,
                     .n = n,
                     .k = k,

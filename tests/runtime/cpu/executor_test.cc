@@ -3,6 +3,7 @@
 #include <chrono>
 #include <thread>
 
+#include "runtime/cpu/call_product.h"
 #include "runtime/cpu/cpu_device.h"
 #include "runtime/cpu/cpu_executor.h"
 #include "runtime/exec/work_memory.h"
@@ -94,6 +95,22 @@ TEST_CASE("scratch memory that no machine has is an error") {
   CHECK(memory.error().message ==
         "scratch memory of workers: cannot reserve 1152921504606846976 bytes of address space: "
         "Cannot allocate memory");
+}
+
+TEST_CASE("kernels that do not multiply the types of a program are refused with both named") {
+  const TaskProgram program = buildMoeProgram({});
+  ops::KernelSet kernels = **ops::selectKernels();
+  const auto refusal = [&] { return checkProducts(program, kernels).error().message; };
+  const std::string isa(ops::isaName(kernels.isa));
+  const ops::ProductTypes others[] = {{DType::kBF16, DType::kF16, DType::kBF16},
+                                      {DType::kF16, DType::kBF16, DType::kBF16}};
+  CHECK(checkProducts(program, kernels).ok());
+  kernels.weightGradTypes = kernels.weightGradTypes.last(1);
+  CHECK(refusal() == "family 'down_weight_grad' multiplies BF16 by BF16 into F32, but the " + isa +
+                         " kernels multiply BF16 by BF16 into BF16");
+  kernels.gmmTypes = others;
+  CHECK(refusal() == "family 'up_proj' multiplies BF16 by BF16 into BF16, but the " + isa +
+                         " kernels multiply BF16 by F16 into BF16, F16 by BF16 into BF16");
 }
 
 TEST_CASE("more slots are live than many windows hold") {

@@ -1,0 +1,46 @@
+// The matrices of products: where they lie in memory, and of which elements they are.
+#pragma once
+
+#include <cassert>
+#include <cstdint>
+#include <type_traits>
+
+#include "runtime/base/dtype.h"
+
+namespace sluice::ops {
+
+// Elements of `type` from `data` on, whose rows are `ld` elements apart. Value type; owns nothing. Made of a
+// typed pointer it has the type of the pointer.
+template <class Void>
+struct MatrixOf {
+  template <class T>
+  using Like = std::conditional_t<std::is_const_v<Void>, const T, T>;
+
+  Void* data;
+  int64_t ld;
+  DType type;
+
+  MatrixOf() = default;
+  MatrixOf(Void* elements, int64_t leading, DType elementType)
+      : data(elements), ld(leading), type(elementType) {}
+  template <class T>
+  MatrixOf(T* elements, int64_t leading) : data(elements), ld(leading), type(dtypeOf(elements)) {}
+
+  // The part that begins at this element.
+  MatrixOf from(int64_t row, int64_t column) const {
+    auto* const bytes = static_cast<Like<char>*>(data);
+    return {static_cast<Void*>(bytes + (row * ld + column) * dtypeBytes(type)), ld, type};
+  }
+  double at(int64_t row, int64_t column) const { return elementAt(type, data, row * ld + column); }
+};
+
+using Operand = MatrixOf<const void>;
+using Result = MatrixOf<void>;
+
+// The element types of a product c of a and b.
+struct ProductTypes {
+  DType a, b, c;
+  friend constexpr bool operator==(const ProductTypes&, const ProductTypes&) = default;
+};
+
+}  // namespace sluice::ops
