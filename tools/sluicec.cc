@@ -186,7 +186,7 @@ std::string summary(const Arguments& arguments, const TaskProgram& program) {
     for (const auto& seat : lane.seats) tasks += seat.size();
   return fmt::format(
       "{}: {} for {}, {} ranks, {} families, {} tasks per window, {} events, {} regions, {} bytes",
-      arguments.output, program.name, program.target, program.ranks, program.families.size(), tasks,
+      arguments.output, program.name, program.target, program.mesh.peers(), program.families.size(), tasks,
       program.events.size(), program.regions.size(), encode(program).size());
 }
 

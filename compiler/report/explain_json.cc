@@ -53,9 +53,10 @@ Json familyJson(const TaskProgram& program, const FamilyExplanation& explanation
 }  // namespace
 
 std::string printExplanationJson(const TaskProgram& program, const Explanation& explanation) {
+  const int32_t ranks = program.mesh.peers();
   Json json{
       {"name", program.name},   {"target", program.target},        {"options", program.options},
-      {"ranks", program.ranks}, {"experts", program.experts},      {"top_k", program.topK},
+      {"ranks", ranks},         {"experts", program.experts},      {"top_k", program.topK},
       {"cores", program.cores}, {"cube_cores", program.cubeCores}, {"vector_cores", program.vectorCores}};
   json["balanced_step"] = {{"T", program.maxTokens},
                            {"R", int64_t{program.maxTokens} * program.topK},

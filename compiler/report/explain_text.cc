@@ -93,7 +93,7 @@ std::string printExplanation(const TaskProgram& program, const Explanation& expl
       "{} for target {}: {} ranks, {} experts, top {}, at most {} tokens per rank\n"
       "formulas have T tokens, R rows{} of a rank; a balanced step has {}\n"
       "an operand counts once in bytes read and written, however many tasks read it\n",
-      program.name, program.target, program.ranks, program.experts, program.topK, program.maxTokens,
+      program.name, program.target, program.mesh.peers(), program.experts, program.topK, program.maxTokens,
       program.expertsDiffer() ? ", P pairs and E experts" : " and P pairs", balancedStepText(program));
   if (!explanation.decisions.empty()) text += "\ndecisions\n";
   for (const Decision& decision : explanation.decisions)

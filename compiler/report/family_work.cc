@@ -23,7 +23,7 @@ int64_t rowSlots(const TaskProgram& program, SpaceKind kind) {
 }
 
 int64_t liveSlots(const TaskProgram& program, const Space& space) {
-  if (isRemote(space.kind)) return rowSlots(program, SpaceKind::kRows) * program.ranks;
+  if (isRemote(space.kind)) return rowSlots(program, SpaceKind::kRows) * program.mesh.peers();
   if (space.kind == SpaceKind::kOnce) return 1;
   if (space.kind == SpaceKind::kExperts) return program.mostExperts();
   if (space.kind == SpaceKind::kTokens) return ceilDivide(program.maxTokens, space.slotSize);

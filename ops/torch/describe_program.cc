@@ -55,8 +55,9 @@ std::string describeProgram(const TaskProgram& program, int rank) {
   return fmt::format(
       R"({{"name": {}, "target": {}, "ranks": {}, "experts": {}, "experts_of_rank": {}, "top_k": {}, )"
       R"("max_tokens": {}, "entries": [{}], "tensors": [{}]}})",
-      quoted(program.name), quoted(program.target), program.ranks, program.experts, program.expertsOf(rank),
-      program.topK, program.maxTokens, fmt::join(entries, ", "), fmt::join(tensors, ", "));
+      quoted(program.name), quoted(program.target), program.mesh.peers(), program.experts,
+      program.expertsOf(rank), program.topK, program.maxTokens, fmt::join(entries, ", "),
+      fmt::join(tensors, ", "));
 }
 
 }  // namespace sluice

@@ -90,8 +90,8 @@ Outcome tensorDims(const sluice_program& program, uint32_t index, int32_t rank, 
                    int64_t* dims, int32_t capacity) {
   const TaskProgram& tables = program.program.tables();
   const std::vector<Dim>& shape = tables.at(program.tensors[index].buffer).shape;
-  if (rank < 0 || rank >= tables.ranks)
-    return badArgument(fmt::format("rank {} requested, but the program has {}", rank, tables.ranks));
+  if (rank < 0 || rank >= tables.mesh.peers())
+    return badArgument(fmt::format("rank {} requested, but the program has {}", rank, tables.mesh.peers()));
   if (tokens < 0 || tokens > tables.maxTokens)
     return badArgument(fmt::format("{} tokens requested, expected 0 to {}", tokens, tables.maxTokens));
   if (rows < 0) return badArgument(fmt::format("{} rows requested, expected 0 or more", rows));
@@ -135,7 +135,7 @@ sluice_status sluice_program_get_info(const sluice_program* program, sluice_prog
     known.options = tables.options.c_str();
     known.graph_hash = tables.graphHash;
     known.fingerprint = program->program.verified().fingerprint();
-    known.ranks = tables.ranks;
+    known.ranks = tables.mesh.peers();
     known.experts = tables.experts;
     known.top_k = tables.topK;
     known.max_tokens = tables.maxTokens;

@@ -57,7 +57,7 @@ sluice_status sluice_trace_write(sluice_context* const* contexts, size_t count, 
     if (!path) return badArgument("path is null");
     if (Outcome outcome = checkTraced(contexts, count); outcome.status != SLUICE_OK) return outcome;
     const sluice::TaskProgram& program = contexts[0]->program.tables();
-    std::vector<sluice::Trace> ranks(static_cast<size_t>(program.ranks));
+    std::vector<sluice::Trace> ranks(static_cast<size_t>(program.mesh.peers()));
     for (size_t i = 0; i < count; ++i)
       ranks[static_cast<size_t>(contexts[i]->transport->rank())] = contexts[i]->context->takeTrace();
     const std::string text = sluice::chromeTrace(program, ranks);

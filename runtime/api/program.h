@@ -36,7 +36,7 @@ class Program {
 
   const TaskProgram& tables() const { return **verified_; }
   const VerifiedProgram& verified() const { return *verified_; }
-  int ranks() const { return tables().ranks; }
+  int ranks() const { return tables().mesh.peers(); }
 
  private:
   std::shared_ptr<const VerifiedProgram> verified_;

@@ -76,7 +76,7 @@ Identity identityOf(const VerifiedProgram& verified) {
   Facts facts(identity);
   facts.add("program", program.name);
   facts.add("layout", kLayout);
-  facts.add("ranks", program.ranks);
+  facts.add("ranks", program.mesh.peers());
   facts.add("experts", program.experts);
   facts.add("top_k", program.topK);
   facts.add("max_tokens", program.maxTokens);

@@ -17,7 +17,7 @@ void addOnce(std::vector<T>& list, T value) {
 Plan Plan::make(VerifiedProgram program) {
   Plan plan(std::move(program));
   const TaskProgram& p = plan.program();
-  plan.shape_ = {p.ranks, p.experts, p.topK, 1};
+  plan.shape_ = {p.mesh, p.experts, p.topK, 1};
   if (const Space* rows = plan.space(SpaceKind::kRows)) plan.shape_.slotRows = rows->slotSize;
   if (const Space* groups = plan.space(SpaceKind::kGroups))
     plan.shape_.groupSlots = groups->slotSize / plan.shape_.slotRows;

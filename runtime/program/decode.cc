@@ -373,7 +373,7 @@ TaskProgram load(const fbs::Program& stored, Findings& findings) {
   program.options = header.text(stored.options(), "options", kMaxOptionsBytes);
   program.graphHash = stored.graph_hash();
   program.symbols = loadAll<Symbol>(stored.symbols(), findings, "symbol", "symbols", kMaxSymbols);
-  program.ranks = header.atMost(stored.ranks(), kMaxRanks, "number of ranks");
+  program.mesh.ep = header.atMost(stored.ranks(), kMaxRanks, "number of ranks");
   program.experts = header.atMost(stored.experts(), kMaxExperts, "number of experts");
   program.topK = header.atMost(stored.top_k(), kMaxTopK, "experts of a token");
   program.maxTokens = header.atMost(stored.max_tokens(), kMaxTokens, "tokens of a rank");

@@ -75,7 +75,7 @@ void Flattener::header() {
                   {"target", quoteName(program_.target)},
                   {"options", quote(program_.options)},
                   {"graph", fmt::format("0x{:016x}", program_.graphHash)},
-                  {"ranks", number(program_.ranks)},
+                  {"ranks", number(program_.mesh.ep)},
                   {"experts", number(program_.experts)},
                   {"top_k", number(program_.topK)},
                   {"max_tokens", number(program_.maxTokens)},

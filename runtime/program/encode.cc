@@ -122,10 +122,10 @@ Offset<fbs::Program> store(Builder& builder, const TaskProgram& program) {
   const auto families = storeAll<fbs::Family>(builder, program.families);
   const auto tilings = storeTilings(builder, program.families);
   const auto lanes = storeAll<fbs::Lane>(builder, program.lanes);
-  return fbs::CreateProgram(builder, &seal, name, target, options, program.graphHash, symbols, program.ranks,
-                            program.experts, program.topK, program.maxTokens, program.cores, entries, regions,
-                            buffers, spaces, events, families, tilings, lanes, program.cubeCores,
-                            program.vectorCores);
+  return fbs::CreateProgram(builder, &seal, name, target, options, program.graphHash, symbols,
+                            program.mesh.ep, program.experts, program.topK, program.maxTokens, program.cores,
+                            entries, regions, buffers, spaces, events, families, tilings, lanes,
+                            program.cubeCores, program.vectorCores);
 }
 
 }  // namespace

@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "runtime/base/dtype.h"
-#include "runtime/base/expert_deal.h"
 #include "runtime/base/id.h"
+#include "runtime/base/mesh.h"
 #include "runtime/base/tiling.h"
 
 namespace sluice {
@@ -162,7 +162,7 @@ struct TaskProgram {
   std::vector<Symbol> symbols;
 
   // limits
-  int32_t ranks = 1;
+  Mesh mesh;
   int32_t experts = 1;  // in all; who owns which: deal()
   int32_t topK = 1;
   int32_t maxTokens = 1;  // of one rank
@@ -189,7 +189,7 @@ struct TaskProgram {
   const Family& at(FamilyId id) const { return families[id.value]; }
   const Lane& at(LaneId id) const { return lanes[id.value]; }
 
-  ExpertDeal deal() const { return {ranks, experts}; }
+  ExpertDeal deal() const { return {mesh, experts}; }
   int32_t firstExpertOf(int32_t rank) const { return deal().first(rank); }
   int32_t expertsOf(int32_t rank) const { return deal().of(rank); }
   int32_t mostExperts() const { return deal().most(); }

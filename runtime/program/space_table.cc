@@ -110,7 +110,7 @@ int64_t largestExtent(const TaskProgram& program, Extent extent) {
       return tokens;
     // Experts of a token are distinct: at most so many of them live at one rank.
     case Extent::kRows:
-      return program.ranks * tokens * std::min(program.topK, program.mostExperts());
+      return program.mesh.peers() * tokens * std::min(program.topK, program.mostExperts());
     case Extent::kPairs:
       return tokens * program.topK;
     case Extent::kExperts:

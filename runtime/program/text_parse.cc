@@ -112,7 +112,7 @@ void Parser::symbol() {
 }
 
 void Parser::limits() {
-  const std::pair<std::string_view, int32_t*> fields[] = {{"ranks", &program_.ranks},
+  const std::pair<std::string_view, int32_t*> fields[] = {{"ranks", &program_.mesh.ep},
                                                           {"experts", &program_.experts},
                                                           {"top_k", &program_.topK},
                                                           {"max_tokens", &program_.maxTokens},

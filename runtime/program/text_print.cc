@@ -66,7 +66,7 @@ void Printer::header() {
   put("options {}\n", text::quote(program_.options));
   put("graph 0x{:016x}\n", program_.graphHash);
   for (const Symbol& symbol : program_.symbols) put("symbol {} = {}\n", quoteName(symbol.name), symbol.value);
-  put("limits ranks {} experts {} top_k {} max_tokens {} cores {}", program_.ranks, program_.experts,
+  put("limits ranks {} experts {} top_k {} max_tokens {} cores {}", program_.mesh.ep, program_.experts,
       program_.topK, program_.maxTokens, program_.cores);
   if (program_.cubeCores != 0 || program_.vectorCores != 0)
     put(" cube {} vector {}", program_.cubeCores, program_.vectorCores);

@@ -81,7 +81,7 @@ uint64_t fingerprintOf(const TaskProgram& program) {
   hash.add(uint64_t{kFormatMajor});
   hash.add(program.name), hash.add(program.target), hash.add(program.options), hash.add(program.graphHash);
   hash.list(program.symbols);
-  for (int32_t limit : {program.ranks, program.experts, program.topK, program.maxTokens, program.cores,
+  for (int32_t limit : {program.mesh.ep, program.experts, program.topK, program.maxTokens, program.cores,
                         program.cubeCores, program.vectorCores})
     hash.value(limit);
   hash.list(program.entries);

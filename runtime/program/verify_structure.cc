@@ -110,7 +110,7 @@ Status checkLimits(const TaskProgram& program) {
     int64_t value, high;
   };
   for (const auto& [what, value, high] :
-       {Limit{"ranks", program.ranks, kMaxRanks}, Limit{"experts", program.experts, kMaxExperts},
+       {Limit{"ranks", program.mesh.ep, kMaxRanks}, Limit{"experts", program.experts, kMaxExperts},
         Limit{"top_k", program.topK, kMaxTopK}, Limit{"max_tokens", program.maxTokens, kMaxTokens}})
     if (Status status = checkRange(what, value, 1, high); !status) return status;
   if (Status status = checkCores(program); !status) return status;

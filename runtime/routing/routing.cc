@@ -18,13 +18,18 @@ constexpr int32_t kRowUnit = 16;  // rows of a matrix unit's tile
 class RoutingBuilder {
  public:
   RoutingBuilder(const RoutingShape& shape, int32_t rank, const AllCounts& counts, RoutingTables& tables)
-      : shape_(shape), deal_(shape.deal()), rank_(rank), counts_(counts), tables_(tables) {}
+      : shape_(shape),
+        deal_(shape.deal()),
+        peers_(shape.mesh.peers()),
+        rank_(rank),
+        counts_(counts),
+        tables_(tables) {}
 
   void build() {
     const int32_t local = deal_.of(rank_);
-    tables_.rowsFrom.assign(shape_.ranks, 0);
-    tables_.pairsTo.assign(shape_.ranks, 0);
-    for (int32_t source = 0; source < shape_.ranks; ++source) {
+    tables_.rowsFrom.assign(peers_, 0);
+    tables_.pairsTo.assign(peers_, 0);
+    for (int32_t source = 0; source < peers_; ++source) {
       for (int32_t j = 0; j < local; ++j) tables_.rowsFrom[source] += count(source, rank_, j);
       for (int32_t j = 0; j < deal_.of(source); ++j) tables_.pairsTo[source] += count(rank_, source, j);
     }
@@ -52,7 +57,7 @@ class RoutingBuilder {
 
   int32_t rowsOf(int32_t owner, int32_t expert) const {
     int32_t rows = 0;
-    for (int32_t source = 0; source < shape_.ranks; ++source) rows += count(source, owner, expert);
+    for (int32_t source = 0; source < peers_; ++source) rows += count(source, owner, expert);
     return rows;
   }
 
@@ -130,13 +135,13 @@ class RoutingBuilder {
   int64_t arrival(int32_t owner, int32_t expert, int32_t begin, int32_t end) const {
     int64_t key = 0;
     int32_t first = 0;
-    for (int32_t source = 0; source < shape_.ranks && first < end; ++source) {
+    for (int32_t source = 0; source < peers_ && first < end; ++source) {
       const int32_t last = first + count(source, owner, expert);
       const bool inSlot = last > begin && last > first;
       first = last;
       if (!inSlot || source == owner) continue;
-      const int32_t distance = (owner - source + shape_.ranks) % shape_.ranks;
-      key = std::max<int64_t>(key, 1 + int64_t{expert} * shape_.ranks + distance);
+      const int32_t distance = (owner - source + peers_) % peers_;
+      key = std::max<int64_t>(key, 1 + int64_t{expert} * peers_ + distance);
     }
     return key;
   }
@@ -150,8 +155,8 @@ class RoutingBuilder {
   // The pieces of one receiver are made together, since its slots are ordered once; then they are sorted.
   void buildSends() {
     tables_.sends.clear();
-    for (int32_t offset = 0; offset < shape_.ranks; ++offset) appendSendsTo((rank_ + offset) % shape_.ranks);
-    orderSends(shape_.ranks, rank_, tables_.sends);
+    for (int32_t offset = 0; offset < peers_; ++offset) appendSendsTo((rank_ + offset) % peers_);
+    orderSends(shape_.mesh, rank_, tables_.sends);
   }
 
   void appendSendsTo(int32_t owner) {
@@ -227,8 +232,8 @@ class RoutingBuilder {
   // By slot, inside a slot by source, beginning with the rank after this one.
   void buildReturns() {
     auto& nextPair = tables_.nextPair_;
-    nextPair.resize(static_cast<size_t>(shape_.ranks));
-    for (int32_t source = 0; source < shape_.ranks; ++source) nextPair[source] = pairBase(source, rank_);
+    nextPair.resize(static_cast<size_t>(peers_));
+    for (int32_t source = 0; source < peers_; ++source) nextPair[source] = pairBase(source, rank_);
     auto& returns = tables_.returns;
     returns.clear();
     int32_t slotIndex = 0;
@@ -236,10 +241,9 @@ class RoutingBuilder {
       appendReturnsOf(expert, slotIndex);
       slotIndex += tables_.expertSlots[expert];
     }
-    const int32_t ranks = shape_.ranks, rank = rank_;
-    std::sort(returns.begin(), returns.end(), [ranks, rank](const Piece& a, const Piece& b) {
+    std::sort(returns.begin(), returns.end(), [peers = peers_, rank = rank_](const Piece& a, const Piece& b) {
       if (a.slot != b.slot) return a.slot < b.slot;
-      return (a.peer - rank - 1 + ranks) % ranks < (b.peer - rank - 1 + ranks) % ranks;
+      return (a.peer - rank - 1 + peers) % peers < (b.peer - rank - 1 + peers) % peers;
     });
   }
 
@@ -248,7 +252,7 @@ class RoutingBuilder {
     const int32_t row = tables_.expertRow[expert];
     const SlotCut slotCut = cut(tables_.expertRow[expert + 1] - row);
     int32_t at = 0;
-    for (int32_t source = 0; source < shape_.ranks; ++source) {
+    for (int32_t source = 0; source < peers_; ++source) {
       const int32_t end = at + count(source, rank_, expert);
       while (at < end) {
         const int32_t slot = at / slotCut.length;
@@ -263,6 +267,7 @@ class RoutingBuilder {
 
   const RoutingShape& shape_;
   const ExpertDeal deal_;
+  const int32_t peers_;
   const int32_t rank_;
   const AllCounts counts_;
   int32_t firstColumn_ = 0;  // of the counts: an expert of all
@@ -318,11 +323,12 @@ void buildReceived(const RoutingShape& shape, int32_t rank, const AllCounts& ofO
   RoutingBuilder(shape, rank, ofOwnExperts, tables).buildReceived();
 }
 
-void orderSends(int32_t ranks, int32_t rank, std::vector<Piece>& sends) {
-  std::sort(sends.begin(), sends.end(), [ranks, rank](const Piece& a, const Piece& b) {
+void orderSends(const Mesh& mesh, int32_t rank, std::vector<Piece>& sends) {
+  const int32_t peers = mesh.peers();
+  std::sort(sends.begin(), sends.end(), [peers, rank](const Piece& a, const Piece& b) {
     const auto key = [&](const Piece& piece) {
-      const int64_t offset = (piece.peer - rank + ranks) % ranks;
-      return offset == 0 ? int64_t{-1} : int64_t{piece.expert} * ranks + offset;
+      const int64_t offset = (piece.peer - rank + peers) % peers;
+      return offset == 0 ? int64_t{-1} : int64_t{piece.expert} * peers + offset;
     };
     const int64_t keyA = key(a), keyB = key(b);
     return keyA != keyB ? keyA < keyB : a.row < b.row;
@@ -354,22 +360,15 @@ int64_t liveEvents(const RoutingTables& tables, EventSpace events) {
 }
 
 int64_t eventIndex(const RoutingTables& tables, SpaceKind space, int64_t slot, EventSpace events) {
-  switch (events) {
-    case EventSpace::kOne:
-      return 0;
-    case EventSpace::kTokens:
-      return slot;
-    case EventSpace::kGroups:
-      if (space == SpaceKind::kGroups) return slot;
-      return isRemote(space) ? pieceOf(tables, space, slot).group : tables.groupOf[slot];
-    case EventSpace::kRows:
-      return isRemote(space) ? pieceOf(tables, space, slot).slot : slot;
-    case EventSpace::kExperts:
-      if (space == SpaceKind::kExperts) return slot;
-      if (space == SpaceKind::kGroups) return tables.groups[slot].expert;
-      return isRemote(space) ? pieceOf(tables, space, slot).expert : tables.slots[slot].expert;
+  if (events == EventSpace::kOne) return 0;
+  if (events == infoOf(space).own) return slot;
+  if (isRemote(space)) {
+    const Piece& piece = pieceOf(tables, space, slot);
+    if (events == EventSpace::kRows) return piece.slot;
+    return events == EventSpace::kGroups ? piece.group : piece.expert;
   }
-  return 0;
+  if (events == EventSpace::kGroups) return tables.groupOf[slot];
+  return space == SpaceKind::kGroups ? tables.groups[slot].expert : tables.slots[slot].expert;
 }
 
 }  // namespace sluice

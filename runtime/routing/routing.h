@@ -11,21 +11,21 @@
 #include <vector>
 
 #include "runtime/base/expected.h"
-#include "runtime/base/expert_deal.h"
+#include "runtime/base/mesh.h"
 #include "runtime/program/program.h"
 
 namespace sluice {
 
 // The part of a program that routing depends on.
 struct RoutingShape {
-  int32_t ranks = 1;
+  Mesh mesh;
   int32_t experts = 1;  // in all
   int32_t topK = 1;
   int32_t slotRows = 128;
   int32_t groupSlots = 0;  // most slots of a group; 0: slots are not grouped
   int32_t tokenSlot = 1;   // tokens of a slot of them
 
-  ExpertDeal deal() const { return {ranks, experts}; }
+  ExpertDeal deal() const { return {mesh, experts}; }
 };
 
 struct Slot {
@@ -116,8 +116,8 @@ void buildReceived(const RoutingShape& shape, int32_t rank, const AllCounts& ofO
                    RoutingTables& tables);
 
 // The order in which `rank` sends: own pieces, then expert by expert, inside an expert round-robin over the
-// ranks after this one.
-void orderSends(int32_t ranks, int32_t rank, std::vector<Piece>& sends);
+// peers after this one.
+void orderSends(const Mesh& mesh, int32_t rank, std::vector<Piece>& sends);
 
 inline const Piece& pieceOf(const RoutingTables& tables, SpaceKind space, int64_t slot) {
   return (space == SpaceKind::kSends ? tables.sends : tables.returns)[static_cast<size_t>(slot)];

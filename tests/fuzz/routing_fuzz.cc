@@ -12,7 +12,7 @@ namespace {
 
 TaskProgram sizes() {
   TaskProgram program;
-  program.ranks = 3;
+  program.mesh.ep = 3;
   program.experts = 7;
   program.topK = 2;
   program.maxTokens = 40;
@@ -41,7 +41,8 @@ void tryTokens(std::string_view text) {
   const TaskProgram program = sizes();
   const Expected<std::vector<int64_t>> counts = tools::tokensOfRanks(program, spec);
   if (!counts) return fuzz::requireMessage(counts.error().message, "");
-  fuzz::require(static_cast<int>(counts->size()) == program.ranks, "every rank has a number of tokens");
+  fuzz::require(static_cast<int>(counts->size()) == program.mesh.peers(),
+                "every rank has a number of tokens");
   for (const int64_t count : *counts)
     fuzz::require(count >= 0 && count <= program.maxTokens, "tokens are from 0 to max_tokens");
 }

@@ -24,7 +24,7 @@ LayerData makeGraphData(const Program& program, const tools::InputsSpec& spec) {
   const TaskProgram& tables = program.tables();
   LayerData data;
   data.tokens = *tools::tokensOfRanks(tables, spec);
-  for (int rank = 0; rank < tables.ranks; ++rank) {
+  for (int rank = 0; rank < tables.mesh.peers(); ++rank) {
     const int64_t tokens = data.tokens[rank];
     data.inputs.push_back(*tools::makeProgramInputs(tables, spec, rank, tokens));
     data.outputs.emplace_back();

@@ -35,7 +35,7 @@ int64_t forEachRouting(const TaskProgram& program, int maxTokens, int slotRows, 
                        const std::function<bool(const std::vector<OracleRank>&)>& visit) {
   std::mt19937_64 random(seed);
   const std::vector<OracleRank> choices = choicesOfRank(program, maxTokens);
-  std::vector<size_t> chosen(program.ranks);
+  std::vector<size_t> chosen(program.mesh.peers());
   for (int64_t count = 1;; ++count) {
     std::vector<OracleRank> ranks;
     for (size_t choice : chosen) ranks.push_back(choices[choice]);

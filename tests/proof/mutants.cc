@@ -96,7 +96,7 @@ std::vector<TaskProgram> mutantBases() {
 }
 
 bool saysTheSame(const TaskProgram& program, const TaskProgram& base) {
-  if (program.ranks != base.ranks || program.experts != base.experts || program.topK != base.topK ||
+  if (program.mesh != base.mesh || program.experts != base.experts || program.topK != base.topK ||
       program.maxTokens != base.maxTokens || program.entries != base.entries ||
       program.families.size() < base.families.size() || program.buffers.size() < base.buffers.size())
     return false;

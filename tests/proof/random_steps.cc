@@ -98,21 +98,21 @@ RandomStep randomStep(const TaskProgram& program, uint64_t seed) {
   Random random(seed);
   RandomStep step;
   std::vector<int64_t> tokens;
-  for (int rank = 0; rank < program.ranks; ++rank)
+  for (int rank = 0; rank < program.mesh.peers(); ++rank)
     tokens.push_back(pick(random, 4) == 0 ? pick(random, 2) : pick(random, program.maxTokens + 1));
-  step.inputs.resize(program.ranks);
-  step.outputs.resize(program.ranks);
+  step.inputs.resize(program.mesh.peers());
+  step.outputs.resize(program.mesh.peers());
   std::vector<const tools::Tensor*> ids;  // of the first entry that routes, by rank
   for (const Entry& entry : program.entries) {
     if (!entry.expertIds || step.inputs[0].contains(program.at(entry.expertIds).name)) continue;
     const int64_t favoured = pick(random, program.experts);
-    for (int rank = 0; rank < program.ranks; ++rank) {
+    for (int rank = 0; rank < program.mesh.peers(); ++rank) {
       tools::Tensor& own = step.inputs[rank][program.at(entry.expertIds).name];
       own = randomIds(program, tokens[rank], favoured, random);
       if (ids.size() < step.inputs.size()) ids.push_back(&own);
     }
   }
-  for (int rank = 0; rank < program.ranks; ++rank) {
+  for (int rank = 0; rank < program.mesh.peers(); ++rank) {
     for (uint32_t b = 0; b < program.buffers.size(); ++b) {
       const Buffer& buffer = program.buffers[b];
       const std::vector<int64_t> shape =
@@ -132,8 +132,8 @@ RandomStep randomStep(const TaskProgram& program, uint64_t seed) {
 StepsRun runSteps(const Program& program, std::vector<RandomStep>& steps, const ContextOptions& options,
                   uint64_t delays) {
   const TaskProgram& tables = program.tables();
-  std::vector<std::vector<uint64_t>> bits(tables.ranks);
-  std::vector<std::unique_ptr<FaultyTransport>> wrapped(tables.ranks);
+  std::vector<std::vector<uint64_t>> bits(tables.mesh.peers());
+  std::vector<std::unique_ptr<FaultyTransport>> wrapped(tables.mesh.peers());
   const auto wrap = [&](int rank, Transport& real) -> Transport& {
     if (delays == 0) return real;
     wrapped[rank] = std::make_unique<FaultyTransport>(

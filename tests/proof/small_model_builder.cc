@@ -19,10 +19,10 @@ class SmallModelBuilder {
       : model_(model), program_(program), entry_(entry), routing_(routing) {}
 
   void build() {
-    model_.ranks_ = program_.ranks;
+    model_.ranks_ = program_.mesh.peers();
     addCounters();
     addSeats();
-    for (int r = 0; r < program_.ranks; ++r) addOutputs(r);
+    for (int r = 0; r < program_.mesh.peers(); ++r) addOutputs(r);
     addPlaces();
   }
 
@@ -42,7 +42,7 @@ class SmallModelBuilder {
   }
 
   void addCounters() {
-    for (int r = 0; r < program_.ranks; ++r) {
+    for (int r = 0; r < program_.mesh.peers(); ++r) {
       for (uint32_t e = 0; e < program_.events.size(); ++e) {
         const EventArray& event = program_.events[e];
         first_[{r, e}] = static_cast<int>(model_.thresholds_.size());
@@ -58,7 +58,7 @@ class SmallModelBuilder {
   }
 
   void addSeats() {
-    for (int r = 0; r < program_.ranks; ++r) {
+    for (int r = 0; r < program_.mesh.peers(); ++r) {
       for (const Lane& lane : program_.lanes) {
         if (lane.entry != entry_) continue;
         for (int core = 0; core < static_cast<int>(lane.seats.size()); ++core) {

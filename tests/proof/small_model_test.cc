@@ -236,7 +236,7 @@ bool isSmall(const TaskProgram& p) {
       for (const auto& seat : lane.seats) most = std::max(most, seat.size());
     return most;
   };
-  return p.ranks == 2 && p.experts <= 4 && p.topK <= 2 && p.cores <= 4 && longest() < 64;
+  return p.mesh.peers() == 2 && p.experts <= 4 && p.topK <= 2 && p.cores <= 4 && longest() < 64;
 }
 
 // Ids that are out of range: the model takes none.

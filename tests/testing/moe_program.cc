@@ -28,7 +28,7 @@ class Builder : private ProgramBuilder {
     program.name = "moe_ffn";
     program.target = "cpu";
     program.symbols = {{"hidden", s_.hidden}, {"intermediate", s_.intermediate}};
-    program.ranks = s_.ranks;
+    program.mesh.ep = s_.ranks;
     program.experts = s_.experts;
     program.topK = s_.topK;
     program.maxTokens = s_.maxTokens;

@@ -67,7 +67,7 @@ LayerData makeProgramData(const TaskProgram& program, const std::vector<int64_t>
   LayerData data;
   data.tokens = tokens;
   Random random(seed);
-  for (int rank = 0; rank < program.ranks; ++rank) {
+  for (int rank = 0; rank < program.mesh.peers(); ++rank) {
     data.inputs.emplace_back();
     data.outputs.emplace_back();
     for (uint32_t b = 0; b < program.buffers.size(); ++b) {
@@ -89,7 +89,7 @@ std::map<std::string, double> errorsOfProgram(const VerifiedProgram& verified, c
     for (uint32_t e = 0; e < program.entries.size(); ++e)
       if (program.entries[e].name == name) ids.push_back(EntryId{e});
   std::vector<tools::ValueMap> inputs;
-  for (int rank = 0; rank < program.ranks; ++rank) {
+  for (int rank = 0; rank < program.mesh.peers(); ++rank) {
     inputs.push_back(tools::toValues(before.inputs[rank]));
     inputs.back().merge(tools::toValues(before.outputs[rank]));
   }
@@ -100,9 +100,9 @@ std::map<std::string, double> errorsOfProgram(const VerifiedProgram& verified, c
   for (const auto& [name, unused] : exact->front()) {
     std::vector<tools::Values> found;
     std::vector<const tools::Values*> foundViews, expected;
-    for (int rank = 0; rank < program.ranks; ++rank)
+    for (int rank = 0; rank < program.mesh.peers(); ++rank)
       found.push_back(tools::toValues(after.outputs[rank].at(name)));
-    for (int rank = 0; rank < program.ranks; ++rank) {
+    for (int rank = 0; rank < program.mesh.peers(); ++rank) {
       foundViews.push_back(&found[rank]);
       expected.push_back(&exact->at(rank).at(name));
     }

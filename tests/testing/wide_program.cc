@@ -31,7 +31,7 @@ class WideBuilder : private ProgramBuilder {
   void header() {
     program.name = "wide";
     program.target = "cpu";
-    program.ranks = s_.base.ranks;
+    program.mesh.ep = s_.base.ranks;
     program.experts = s_.base.experts;
     program.topK = s_.base.topK;
     program.maxTokens = s_.base.maxTokens;

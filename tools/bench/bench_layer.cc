@@ -173,7 +173,7 @@ BenchTensors makeRowsOfLayer(const Program& program, const BenchTensors& layer) 
   const TaskProgram& tables = program.tables();
   const std::vector<int64_t> rows = rowsOfExperts(layer, tables.experts);
   BenchTensors tensors;
-  for (int rank = 0; rank < tables.ranks; ++rank) {
+  for (int rank = 0; rank < tables.mesh.peers(); ++rank) {
     const auto first = rows.begin() + tables.firstExpertOf(rank);
     const int64_t mine = std::accumulate(first, first + tables.expertsOf(rank), int64_t{0});
     tensors.push_back(makeRows(tables, rank, 0, mine, &layer[static_cast<size_t>(rank)]));

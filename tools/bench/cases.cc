@@ -7,7 +7,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "runtime/base/expert_deal.h"
+#include "runtime/base/mesh.h"
 #include "tools/bench/skew.h"
 #include "tools/moe/random.h"
 
@@ -97,8 +97,8 @@ Expected<RowsCase> modelRows(std::string_view name, int64_t tokens, int64_t ep, 
   const std::vector<int64_t> all = spreadRows(tokens * ep, model->topK, model->experts, *exponent);
   RowsCase most;
   int64_t mostRows = -1;
-  const ExpertDeal deal{static_cast<int32_t>(ep), static_cast<int32_t>(model->experts)};
-  for (int32_t rank = 0; rank < deal.ranks; ++rank) {
+  const ExpertDeal deal{{static_cast<int32_t>(ep)}, static_cast<int32_t>(model->experts)};
+  for (int32_t rank = 0; rank < deal.mesh.peers(); ++rank) {
     RowsCase mine{fmt::format("{}, {} tokens per rank, rank {} of {}, {}", name, tokens, rank, ep, skew),
                   model->hidden, model->inter,
                   std::vector<int64_t>(all.begin() + deal.first(rank), all.begin() + deal.first(rank + 1))};

@@ -44,7 +44,7 @@ void addHeader(const TaskProgram& p, Json& json) {
   json["graph_hash"] = p.graphHash;
   json["symbols"] =
       table(p.symbols, [](const Symbol& s) { return Json{{"name", s.name}, {"value", s.value}}; });
-  json["ranks"] = p.ranks;
+  json["ranks"] = p.mesh.peers();
   json["experts"] = p.experts;
   json["top_k"] = p.topK;
   json["max_tokens"] = p.maxTokens;

@@ -26,13 +26,13 @@ Expected<int> makeAll(const Options& options) {
   const InputsSpec spec = inputsSpec(program, options.tokens, options.routing, options.seed);
   const Expected<std::vector<int64_t>> tokens = tokensOfRanks(program, spec);
   if (!tokens) return inProgram(tokens.error());
-  const Expected<std::vector<std::string>> paths = rankPaths(options.out, program.ranks);
+  const Expected<std::vector<std::string>> paths = rankPaths(options.out, program.mesh.peers());
   if (!paths) return paths.error();
 
   // staged one by one, because the tensors of all ranks together may not fit into memory
   std::vector<PendingFile> files;
   std::string summary;
-  for (int rank = 0; rank < program.ranks; ++rank) {
+  for (int rank = 0; rank < program.mesh.peers(); ++rank) {
     const auto r = static_cast<size_t>(rank);
     const Expected<TensorMap> tensors = makeProgramInputs(program, spec, rank, (*tokens)[r]);
     if (!tensors) return inProgram(tensors.error());

@@ -29,8 +29,8 @@ Expected<int> verifyFile(const std::string& path) {
   const Status status = printText(
       fmt::format("{}: verified: {} entries, {} families, {} events, {} tasks per window, {}, {} ranks; "
                   "in {:.1f} ms\n",
-                  path, p.entries.size(), p.families.size(), p.events.size(), records, countCores(p), p.ranks,
-                  time.count()));
+                  path, p.entries.size(), p.families.size(), p.events.size(), records, countCores(p),
+                  p.mesh.peers(), time.count()));
   if (!status) return status.error();
   return kExitSuccess;
 }

@@ -19,7 +19,7 @@ class Evaluation {
  public:
   Evaluation(const VerifiedProgram& program, std::vector<ValueMap> inputs, const EvaluateOptions& options)
       : p_(*program), inputs_(std::move(inputs)), options_(options), noise_(options.noiseSeed) {
-    assert(std::ssize(inputs_) == p_.ranks);
+    assert(std::ssize(inputs_) == p_.mesh.peers());
     ranks_.resize(inputs_.size());
     for (RankState& rank : ranks_) rank.buffers.resize(p_.buffers.size());
   }

@@ -189,7 +189,7 @@ Expected<TokensSpec> parseTokens(std::string_view text) {
 
 Expected<std::vector<int64_t>> tokensOfRanks(const TaskProgram& program, const InputsSpec& spec) {
   const TokensSpec& tokens = spec.tokens;
-  const auto ranks = static_cast<size_t>(program.ranks);
+  const auto ranks = static_cast<size_t>(program.mesh.peers());
   if (tokens.most > program.maxTokens)
     return Error{fmt::format("found {} tokens, expected at most {}, the program's max_tokens", tokens.most,
                              program.maxTokens)};

@@ -32,7 +32,7 @@ double slotsOfExpert(const CostProblem& problem, SpaceKind space, double rows) {
 
 // Each border between two ranks cuts a slot once more.
 double piecesOf(const CostProblem& problem, const ExpectedRows& rows) {
-  const double borders = problem.program.ranks - 1;
+  const double borders = problem.program.mesh.peers() - 1;
   double pieces = 0;
   for (const ExpertGroup& group : rows.groups)
     pieces += group.experts *
@@ -71,8 +71,8 @@ FamilyCost familyCost(const CostProblem& problem, const Family& family, const Ta
     cost.memory += batch.tasks * task.memory;
   }
   if (isRemote(problem.spaceOf(family))) {
-    const double ranks = problem.program.ranks;
-    cost.link = rows.rows * (ranks - 1) / ranks * family.tiling.n * 2;
+    const double peers = problem.program.mesh.peers();
+    cost.link = rows.rows * (peers - 1) / peers * family.tiling.n * 2;
   }
   return cost;
 }
@@ -140,7 +140,7 @@ int32_t CostProblem::slotSize(SpaceKind space) const {
 }
 
 StepShape CostProblem::step() const {
-  return {program.ranks, program.experts, program.topK, program.maxTokens};
+  return {program.mesh, program.experts, program.topK, program.maxTokens};
 }
 
 std::vector<CorePool> poolsOf(const CostProblem& problem) {

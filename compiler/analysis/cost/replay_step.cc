@@ -36,42 +36,43 @@ std::vector<int32_t> pickExperts(const ExpectedRows& rows, int32_t count) {
   return picked;
 }
 
-// Rows of an expert of `total` before those of `source`; all ranks send it as many.
-int32_t rowsBefore(int64_t total, int64_t source, int64_t ranks) {
-  return static_cast<int32_t>(total * source / ranks);
+// Rows of an expert of `total` before those of `source`; all peers send it as many.
+int32_t rowsBefore(int64_t total, int64_t source, int64_t peers) {
+  return static_cast<int32_t>(total * source / peers);
 }
 
 // Of the rank's experts, by source.
-std::vector<int32_t> countsOf(const std::vector<int32_t>& rowsOfExperts, int32_t ranks) {
+std::vector<int32_t> countsOf(const std::vector<int32_t>& rowsOfExperts, int32_t peers) {
   std::vector<int32_t> counts;
-  for (int32_t source = 0; source < ranks; ++source)
+  for (int32_t source = 0; source < peers; ++source)
     for (const int32_t rows : rowsOfExperts)
-      counts.push_back(rowsBefore(rows, source + 1, ranks) - rowsBefore(rows, source, ranks));
+      counts.push_back(rowsBefore(rows, source + 1, peers) - rowsBefore(rows, source, peers));
   return counts;
 }
 
 }  // namespace
 
 ReplayStep replayStepOf(const CostProblem& problem, const ExpectedRows& rows, int32_t experts) {
-  const int32_t ranks = problem.program.ranks, slotRows = problem.slotSize(SpaceKind::kRows),
+  const Mesh& mesh = problem.program.mesh;
+  const int32_t peers = mesh.peers(), slotRows = problem.slotSize(SpaceKind::kRows),
                 tokenSlot = problem.slotSize(SpaceKind::kTokens),
                 groupRows = problem.slotSize(SpaceKind::kGroups);
   ReplayStep step;
   step.part = std::min(1.0, experts / static_cast<double>(std::max<int64_t>(1, rows.experts)));
-  step.rank = ranks / 2;
+  step.rank = peers / 2;
   RoutingTables& tables = step.tables;
   tables.tokens = static_cast<int32_t>(std::ceil(problem.program.maxTokens * step.part));
   tables.tokenSlots = (tables.tokens + tokenSlot - 1) / tokenSlot;
-  const RoutingShape shape{.ranks = ranks,
-                           .experts = ranks * experts,
+  const RoutingShape shape{.mesh = mesh,
+                           .experts = mesh.ep * experts,
                            .slotRows = slotRows,
                            .groupSlots = groupRows > slotRows ? groupRows / slotRows : 0};
-  const std::vector<int32_t> counts = countsOf(pickExperts(rows, experts), ranks);
+  const std::vector<int32_t> counts = countsOf(pickExperts(rows, experts), peers);
   buildReceived(shape, step.rank, {counts.data(), static_cast<size_t>(experts)}, tables);
   // the rank as far after this one as the source is before it
   tables.sends = tables.returns;
-  for (Piece& piece : tables.sends) piece.peer = (2 * step.rank - piece.peer + ranks) % ranks;
-  orderSends(ranks, step.rank, tables.sends);
+  for (Piece& piece : tables.sends) piece.peer = (2 * step.rank - piece.peer + peers) % peers;
+  orderSends(mesh, step.rank, tables.sends);
   return step;
 }
 

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "runtime/base/expert_deal.h"
+#include "runtime/base/mesh.h"
 
 namespace sluice {
 namespace {
@@ -90,14 +90,14 @@ std::vector<ExpertGroup> spreadByChance(const std::vector<ExpertGroup>& groups, 
 }  // namespace
 
 ExpectedRows expectRows(const Expectation& expectation, const StepShape& shape) {
-  const double tokens = static_cast<double>(shape.tokens) * static_cast<double>(shape.ranks);
+  const double tokens = static_cast<double>(shape.tokens) * static_cast<double>(shape.mesh.peers());
   const std::vector<double> rows =
       fillRows(sharesOf(expectation, static_cast<size_t>(shape.experts)),
                tokens * static_cast<double>(std::min(shape.topK, shape.experts)), tokens);
-  const ExpertDeal deal{static_cast<int32_t>(shape.ranks), static_cast<int32_t>(shape.experts)};
+  const ExpertDeal deal{shape.mesh, static_cast<int32_t>(shape.experts)};
   ExpectedRows best;
   auto hottest = rows.begin();  // the first of the rank's experts
-  for (int32_t rank = 0; rank < deal.ranks; ++rank) {
+  for (int32_t rank = 0; rank < shape.mesh.peers(); ++rank) {
     const auto first = rows.begin() + deal.first(rank);
     const double sum = std::accumulate(first, first + deal.of(rank), 0.0);
     if (rank == 0 || sum > best.rows * (1 + 1e-9)) {

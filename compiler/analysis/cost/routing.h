@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "runtime/base/mesh.h"
+
 namespace sluice {
 
 struct Expectation {
@@ -17,8 +19,8 @@ struct Expectation {
 };
 
 struct StepShape {
-  int64_t ranks = 1;
-  int64_t experts = 1;  // of all ranks; ExpertDeal has their owners
+  Mesh mesh;
+  int64_t experts = 1;  // in all; ExpertDeal has their owners
   int64_t topK = 1;
   int64_t tokens = 1;  // of each rank
 };

@@ -34,7 +34,7 @@ TEST_CASE("coverage follows events with the wider scope and ends at remote ones"
 Scope throughBoth(SpaceKind first, EventSpace near, SpaceKind middle, EventSpace far, SpaceKind last,
                   int32_t ranks = 1, int32_t experts = 1) {
   TaskProgram program;
-  program.ranks = ranks;
+  program.mesh.ep = ranks;
   program.experts = experts;
   for (SpaceKind kind : {first, middle, last}) {
     Family family;

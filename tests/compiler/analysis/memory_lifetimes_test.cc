@@ -87,7 +87,7 @@ TEST_CASE("a formula has the value of a balanced step") {
   sum += bytes;
   CHECK(sum == Formula{10, 6, 4, 2, 14});
   TaskProgram program;
-  program.ranks = 4;
+  program.mesh.ep = 4;
   program.experts = 7;
   program.maxTokens = 10;
   program.topK = 4;

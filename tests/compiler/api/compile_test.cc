@@ -63,7 +63,7 @@ TEST_CASE("train.json compiles to the program of the schedule document") {
   options.fuse = {"none"};
   const Expected<TaskProgram> made = compile(kTrain, smallTarget(), options);
   if (!made) FAIL(made.error().message);
-  CHECK(made->ranks == expected.ranks);
+  CHECK(made->mesh == expected.mesh);
   CHECK(made->experts == expected.experts);
   CHECK(made->topK == expected.topK);
   CHECK(made->maxTokens == expected.maxTokens);
@@ -130,7 +130,7 @@ TEST_CASE("the graphs compile and verify for odd shapes") {
     const Expected<TaskProgram> made =
         compile(graph, small && shape.hidden < 1000 ? smallTarget() : Target{}, setsFor(shape));
     if (!made) FAIL(graph << ": " << made.error().message);
-    CHECK(made->ranks == shape.ranks);
+    CHECK(made->mesh.peers() == shape.ranks);
   }
 }
 

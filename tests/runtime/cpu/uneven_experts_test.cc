@@ -213,7 +213,7 @@ TaskProgram keptWeightProgram(int ranks, int experts) {
   ProgramBuilder b;
   TaskProgram& p = b.program;
   p.name = "kept_weight";
-  p.ranks = ranks;
+  p.mesh.ep = ranks;
   p.experts = experts;
   p.topK = 1;
   p.maxTokens = 50;

@@ -65,18 +65,18 @@ FaultCase makeCase(const std::string& name, const TaskProgram& tables,
   for (size_t i = 0; i < tokens.size(); ++i)
     layer.steps.push_back(makeProgramData(tables, tokens[i], routings[i % 3], static_cast<uint32_t>(i + 1)));
 
-  FaultyRanks ranks(tables.ranks, {.hide = true});
+  FaultyRanks ranks(tables.mesh.peers(), {.hide = true});
   std::vector<std::thread> threads;
-  layer.bits.resize(tables.ranks);
-  std::vector<std::string> errors(tables.ranks);
-  for (int rank = 0; rank < tables.ranks; ++rank)
+  layer.bits.resize(tables.mesh.peers());
+  std::vector<std::string> errors(tables.mesh.peers());
+  for (int rank = 0; rank < tables.mesh.peers(); ++rank)
     threads.emplace_back([&, rank] {
       RankEnd end = runRank(layer, rank, ranks.transport(rank), {.executor = ExecutorKind::kSerial});
       layer.bits[rank] = std::move(end.bits);
       errors[rank] = end.error;
     });
   for (std::thread& thread : threads) thread.join();
-  for (int rank = 0; rank < tables.ranks; ++rank) {
+  for (int rank = 0; rank < tables.mesh.peers(); ++rank) {
     if (!errors[rank].empty()) throw std::runtime_error(name + ": " + errors[rank]);
     layer.operations = std::max(layer.operations, ranks.transport(rank).operations());
   }

@@ -147,7 +147,7 @@ TEST_CASE("a value that no enum has is refused with record and field") {
 
 TEST_CASE("numbers and tables beyond the limits are refused") {
   TaskProgram program = smallProgram();
-  program.ranks = kMaxRanks + 1;
+  program.mesh.ep = kMaxRanks + 1;
   CHECK(errorOf(program) == "program: number of ranks is 4097, expected at most 4096");
   program = smallProgram();
   program.buffers[0].shape[1].size = kMaxDim + 1;

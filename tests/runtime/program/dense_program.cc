@@ -33,7 +33,7 @@ class Builder : ProgramBuilder {
   void header() {
     program.name = fused_ ? "fused" : "dense";
     program.target = "cpu";
-    program.ranks = s_.ranks;
+    program.mesh.ep = s_.ranks;
     program.experts = s_.experts;
     program.topK = s_.topK;
     program.maxTokens = s_.maxTokens;

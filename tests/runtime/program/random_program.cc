@@ -162,7 +162,7 @@ TaskProgram Maker::make() {
   program.options = name();
   program.graphHash = random_();
   program.symbols = some(4, [&] { return Symbol{name(), number<int64_t>()}; });
-  program.ranks = atMost(kMaxRanks);
+  program.mesh.ep = atMost(kMaxRanks);
   program.experts = atMost(kMaxExperts);
   program.topK = atMost(kMaxTopK);
   program.maxTokens = atMost(kMaxTokens);
@@ -191,7 +191,7 @@ TaskProgram smallProgram() {
   program.options = "--set ep=2";
   program.graphHash = 0x0123456789abcdef;
   program.symbols = {{"ep", 2}, {"hidden", 64}};
-  program.ranks = 2;
+  program.mesh.ep = 2;
   program.experts = 8;
   program.topK = 2;
   program.maxTokens = 100;

@@ -101,7 +101,7 @@ void changeShape(TaskProgram& p, Random& random) {
 }
 
 void changeLimit(TaskProgram& p, Random& random) {
-  int32_t* limits[] = {&p.ranks, &p.experts, &p.topK, &p.maxTokens, &p.cores, &p.cubeCores, &p.vectorCores};
+  int32_t* limits[] = {&p.mesh.ep, &p.experts, &p.topK, &p.maxTokens, &p.cores, &p.cubeCores, &p.vectorCores};
   anyNumber(*limits[below(random, 7)], random);
 }
 

@@ -68,9 +68,9 @@ class Oracle {
 
   // All entries' sizes fit: what is too large for one of them shows as bytes that nobody wrote.
   void allocate() {
-    regions_.resize(p_.ranks);
-    bound_.resize(p_.ranks);
-    for (int r = 0; r < p_.ranks; ++r) {
+    regions_.resize(p_.mesh.peers());
+    bound_.resize(p_.mesh.peers());
+    for (int r = 0; r < p_.mesh.peers(); ++r) {
       const auto largest = [&](Extent which) {
         int64_t most = 0;
         for (const auto& routing : routings_) most = std::max(most, extent(routing[r], which));
@@ -163,10 +163,10 @@ class Oracle {
   void begin(EntryId entry) {
     const EntryId by = p_.at(entry).expertIds ? entry : p_.at(entry).routing;
     routing_ = &routings_[by.value];
-    remaining_.assign(p_.ranks, 0);
-    counters_.assign(p_.ranks, std::vector<std::vector<int64_t>>(p_.events.size()));
+    remaining_.assign(p_.mesh.peers(), 0);
+    counters_.assign(p_.mesh.peers(), std::vector<std::vector<int64_t>>(p_.events.size()));
     heads_.clear();
-    for (int r = 0; r < p_.ranks; ++r) {
+    for (int r = 0; r < p_.mesh.peers(); ++r) {
       for (size_t i = 0; i < p_.regions.size(); ++i)
         if (!p_.regions[i].saved) std::fill(regions_[r][i].begin(), regions_[r][i].end(), 0);
       for (size_t e = 0; e < p_.events.size(); ++e)
@@ -186,15 +186,16 @@ class Oracle {
     for (uint32_t f = 0; f < p_.families.size(); ++f)
       if (p_.families[f].entry == entry) families.push_back(FamilyId{f});
     const FamilyId held = families[hold_ % families.size()];
-    const int heldRank = static_cast<int>(random_() % (p_.ranks + 1)), cores = p_.coresOf(p_.at(held).core),
-              heldCore = static_cast<int>(random_() % (cores + 2));
+    const int heldRank = static_cast<int>(random_() % (p_.mesh.peers() + 1)),
+              cores = p_.coresOf(p_.at(held).core), heldCore = static_cast<int>(random_() % (cores + 2));
     while (wrong_.empty()) {
       std::vector<Head*> free, last;
       bool left = false;
       for (Head& head : heads_) {
         left = left || !head.atEnd();
         if (!isReady(head)) continue;
-        const bool hold = head.task().family == held && (heldRank == p_.ranks || heldRank == head.rank) &&
+        const bool hold = head.task().family == held &&
+                          (heldRank == p_.mesh.peers() || heldRank == head.rank) &&
                           (heldCore >= cores || heldCore == head.core);
         (hold ? last : free).push_back(&head);
       }
@@ -207,7 +208,7 @@ class Oracle {
   }
 
   void finish(EntryId entry, const std::vector<FamilyId>& families) {
-    for (int r = 0; r < p_.ranks; ++r) {
+    for (int r = 0; r < p_.mesh.peers(); ++r) {
       for (uint32_t e = 0; e < p_.events.size(); ++e)
         for (size_t i = 0; p_.events[e].entry == entry && i < counters_[r][e].size(); ++i)
           if (counters_[r][e][i] != threshold(r, EventId{e}, static_cast<int>(i)))

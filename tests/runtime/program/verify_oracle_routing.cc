@@ -87,8 +87,8 @@ void cutPieces(std::vector<OracleRank>& ranks, int to, int slot, const std::vect
 
 void cutRank(const TaskProgram& program, int limit, std::mt19937_64& random, std::vector<OracleRank>& ranks,
              int to) {
-  // the first `program.experts % program.ranks` ranks own one expert more
-  const int local = program.experts / program.ranks + (to < program.experts % program.ranks ? 1 : 0);
+  // the first `program.experts % program.mesh.ep` ranks own one expert more
+  const int local = program.experts / program.mesh.ep + (to < program.experts % program.mesh.ep ? 1 : 0);
   int first = 0;
   for (int rank = 0; rank < to; ++rank) first += static_cast<int>(ranks[rank].experts.size());
   const int unit = std::min(limit, 16), group = groupSlots(program);
@@ -124,7 +124,7 @@ void cutRank(const TaskProgram& program, int limit, std::mt19937_64& random, std
 }  // namespace
 
 std::vector<OracleRank> randomRouting(const TaskProgram& program, std::mt19937_64& random) {
-  std::vector<OracleRank> ranks(program.ranks);
+  std::vector<OracleRank> ranks(program.mesh.peers());
   for (OracleRank& rank : ranks) choosePairs(program, random, rank);
   cutRouting(program, slotSize(program, SpaceKind::kRows, 16), random, ranks);
   return ranks;
@@ -135,7 +135,7 @@ void cutRouting(const TaskProgram& program, int slotRows, std::mt19937_64& rando
   for (OracleRank& rank : ranks)
     std::stable_sort(rank.pairs.begin(), rank.pairs.end(),
                      [](const OraclePair& a, const OraclePair& b) { return a.expert < b.expert; });
-  for (int to = 0; to < program.ranks; ++to) cutRank(program, slotRows, random, ranks, to);
+  for (int to = 0; to < program.mesh.peers(); ++to) cutRank(program, slotRows, random, ranks, to);
   for (OracleRank& rank : ranks) {
     std::shuffle(rank.sends.begin(), rank.sends.end(), random);
     std::shuffle(rank.returns.begin(), rank.returns.end(), random);

@@ -21,14 +21,15 @@ struct World {
 World makeWorld(std::mt19937& random, int groupSlots = 0) {
   World world;
   auto& shape = world.shape;
-  shape.ranks = 1 + random() % 5;
-  shape.experts = 1 + random() % (5 * shape.ranks);  // also fewer than ranks, and such as they do not divide
+  shape.mesh.ep = 1 + random() % 5;
+  shape.experts =
+      1 + random() % (5 * shape.mesh.peers());  // also fewer than ranks, and such as they do not divide
   shape.topK = 1 + random() % std::min(4, shape.experts);
   shape.slotRows = std::vector<int32_t>{16, 32, 48, 128, 7}[random() % 5];
   shape.groupSlots = groupSlots;
   const int kind = random() % 4;
   std::vector<int32_t> counts;
-  for (int rank = 0; rank < shape.ranks; ++rank) {
+  for (int rank = 0; rank < shape.mesh.peers(); ++rank) {
     const int32_t tokens = random() % 3 == 0 ? 0 : random() % 200;
     std::vector<int32_t> ids;
     for (int32_t t = 0; t < tokens; ++t) {
@@ -50,7 +51,7 @@ World makeWorld(std::mt19937& random, int groupSlots = 0) {
     REQUIRE(countPairs(shape, ids, tokens, world.tables.back(), own).ok());
     counts.insert(counts.end(), own.begin(), own.end());
   }
-  for (int rank = 0; rank < shape.ranks; ++rank)
+  for (int rank = 0; rank < shape.mesh.peers(); ++rank)
     buildTables(shape, rank, {counts.data(), static_cast<size_t>(shape.experts)}, world.tables[rank]);
   return world;
 }
@@ -59,7 +60,7 @@ World makeWorld(std::mt19937& random, int groupSlots = 0) {
 std::pair<int, int> expertsOf(const RoutingShape& shape, int rank) {
   int first = 0;
   for (int before = 0; before < rank; ++before) first += expertsOf(shape, before).second;
-  return {first, shape.experts / shape.ranks + (rank < shape.experts % shape.ranks)};
+  return {first, shape.experts / shape.mesh.peers() + (rank < shape.experts % shape.mesh.peers())};
 }
 
 int ownerOf(const RoutingShape& shape, int expert) {
@@ -72,12 +73,12 @@ int ownerOf(const RoutingShape& shape, int expert) {
 // by source rank, then by token.
 std::map<std::tuple<int, int>, std::pair<int, int>> expectedRows(const World& world) {
   std::vector<std::tuple<int, int, int>> all;  // expert, source, pair (t * K + k)
-  for (int source = 0; source < world.shape.ranks; ++source)
+  for (int source = 0; source < world.shape.mesh.peers(); ++source)
     for (size_t pair = 0; pair < world.ids[source].size(); ++pair)
       if (world.ids[source][pair] >= 0) all.emplace_back(world.ids[source][pair], source, pair);
   std::sort(all.begin(), all.end());
   std::map<std::tuple<int, int>, std::pair<int, int>> rows;
-  std::vector<int> used(world.shape.ranks, 0);
+  std::vector<int> used(world.shape.mesh.peers(), 0);
   for (const auto& [expert, source, pair] : all) {
     const int owner = ownerOf(world.shape, expert);
     rows[{source, pair}] = {owner, used[owner]++};
@@ -91,7 +92,7 @@ TEST_CASE("every pair is sent to its row exactly once, inside one slot") {
     const World world = makeWorld(random);
     const auto expected = expectedRows(world);
     size_t sent = 0;
-    for (int rank = 0; rank < world.shape.ranks; ++rank) {
+    for (int rank = 0; rank < world.shape.mesh.peers(); ++rank) {
       const RoutingTables& tables = world.tables[rank];
       for (const Piece& piece : tables.sends) {
         const Slot& slot = world.tables[piece.peer].slots.at(piece.slot);
@@ -135,7 +136,7 @@ TEST_CASE("returns are the sends of the other side") {
     const World world = makeWorld(random);
     using Key = std::tuple<int, int, int, int, int, int>;
     std::set<Key> sends, returns;
-    for (int rank = 0; rank < world.shape.ranks; ++rank) {
+    for (int rank = 0; rank < world.shape.mesh.peers(); ++rank) {
       for (const Piece& p : world.tables[rank].sends)
         sends.insert({rank, p.peer, p.slot, p.row, p.pair, p.rows});
       int slot = 0;
@@ -153,7 +154,7 @@ TEST_CASE("own pieces are sent first and own-only slots come first") {
   std::mt19937 random(17);
   for (int trial = 0; trial < 100; ++trial) {
     const World world = makeWorld(random);
-    for (int rank = 0; rank < world.shape.ranks; ++rank) {
+    for (int rank = 0; rank < world.shape.mesh.peers(); ++rank) {
       const auto& tables = world.tables[rank];
       const auto isOwn = [&](const Piece& piece) { return piece.peer == rank; };
       REQUIRE(std::is_partitioned(tables.sends.begin(), tables.sends.end(), isOwn));
@@ -231,7 +232,7 @@ TEST_CASE("groups change nothing of slots and pieces, and there are none where s
 TEST_CASE("every expert has one owner, ranks own neighbours, and their numbers differ by one at most") {
   for (int ranks = 1; ranks <= 9; ++ranks)
     for (int experts = 1; experts <= 40; ++experts) {
-      const RoutingShape shape{ranks, experts, 1, 16};
+      const RoutingShape shape{{ranks}, experts, 1, 16};
       const ExpertDeal deal = shape.deal();
       INFO(experts << " experts, " << ranks << " ranks");
       CHECK(deal.most() - deal.fewest() == (deal.differ() ? 1 : 0));
@@ -248,24 +249,24 @@ TEST_CASE("a rank has the tables of its own experts, and counts the pairs that g
   std::mt19937 random(23);
   for (int trial = 0; trial < 200; ++trial) {
     const World world = makeWorld(random);
-    for (int rank = 0; rank < world.shape.ranks; ++rank) {
+    for (int rank = 0; rank < world.shape.mesh.peers(); ++rank) {
       const RoutingTables& tables = world.tables[rank];
       const int local = expertsOf(world.shape, rank).second;
       REQUIRE(tables.experts() == local);
       REQUIRE(static_cast<int>(tables.expertRow.size()) == local + 1);
       REQUIRE(tables.expertRow.back() == tables.rows);
-      std::vector<int> pairs(world.shape.ranks, 0);
+      std::vector<int> pairs(world.shape.mesh.peers(), 0);
       for (const int32_t id : world.ids[rank])
         if (id >= 0) ++pairs[ownerOf(world.shape, id)];
       REQUIRE(pairs == tables.pairsTo);
-      for (int other = 0; other < world.shape.ranks; ++other)
+      for (int other = 0; other < world.shape.mesh.peers(); ++other)
         REQUIRE(tables.rowsFrom[other] == world.tables[other].pairsTo[rank]);
     }
   }
 }
 
 TEST_CASE("a bad expert id is refused with its place") {
-  const RoutingShape shape{1, 4, 2, 16};
+  const RoutingShape shape{{1}, 4, 2, 16};
   RoutingTables tables;
   std::vector<int32_t> counts(4);
   CHECK(countPairs(shape, std::vector<int32_t>{0, 1, 2, 4}, 2, tables, counts).error().message ==

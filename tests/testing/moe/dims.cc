@@ -79,7 +79,7 @@ Expected<MoeDims> moeDimsOf(const TaskProgram& program) {
     return Error{fmt::format("program '{}' is not a MoE-FFN layer: found no tensor 'down_weight' [E, I, H]",
                              program.name)};
   MoeDims dims{
-      .ranks = program.ranks,
+      .ranks = program.mesh.peers(),
       .experts = program.experts,
       .topK = program.topK,
       .maxTokens = program.maxTokens,
@@ -107,7 +107,7 @@ Expected<MoeDims> moeDimsOf(const TaskProgram& program) {
 
 TaskProgram sketchOf(const MoeDims& dims) {
   TaskProgram program;
-  program.ranks = dims.ranks;
+  program.mesh.ep = dims.ranks;
   program.experts = dims.experts;
   program.topK = dims.topK;
   program.maxTokens = dims.maxTokens;

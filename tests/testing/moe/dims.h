@@ -26,7 +26,7 @@ struct MoeDims {
   ops::ActivationKind activation = ops::ActivationKind::kSwiglu;
   double limit = 0;  // kSwigluClamp only
 
-  ExpertDeal deal() const { return {ranks, experts}; }
+  ExpertDeal deal() const { return {{ranks}, experts}; }
   friend bool operator==(const MoeDims&, const MoeDims&) = default;
 };
 

@@ -21,7 +21,7 @@ Target cpu() {
 // A layer of any size: that of a small program with other dimensions.
 CostProblem layer(int32_t hidden, int32_t inter, const StepShape& step, int32_t cores = 8) {
   MoeShape shape;
-  shape.ranks = step.ranks > 1 ? 2 : 1;
+  shape.ranks = step.mesh.peers() > 1 ? 2 : 1;
   CostProblem problem{buildMoeProgram(shape)};
   setStep(step, problem);
   problem.program.cores = cores;
@@ -51,7 +51,7 @@ TEST_CASE("every shape has a choice, with tables that a program may have") {
   for (const auto& [hidden, inter] : {std::pair{1, 1}, {7, 3}, {2048, 768}, {1 << 20, 1 << 19}, {1, 1 << 19}})
     for (int64_t experts : {1, 6, 4096}) {
       const CostProblem problem =
-          layer(hidden, inter, {.ranks = 1, .experts = experts, .topK = 1, .tokens = 1000});
+          layer(hidden, inter, {.mesh = {1}, .experts = experts, .topK = 1, .tokens = 1000});
       const SizeChoice choice = choose(problem);
       INFO(hidden << " " << inter << " " << experts);
       CHECK(choice.sizes.slotRows % 16 == 0);
@@ -70,7 +70,7 @@ TEST_CASE("every shape has a choice, with tables that a program may have") {
 }
 
 TEST_CASE("the choice is the best of its neighbours") {
-  const CostProblem problem = layer(2048, 768, {.ranks = 1, .experts = 16, .topK = 8, .tokens = 512}, 2);
+  const CostProblem problem = layer(2048, 768, {.mesh = {1}, .experts = 16, .topK = 8, .tokens = 512}, 2);
   const SizeChoice choice = choose(problem);
   const ExpectedRows rows = expectRows({}, problem.step());
   const Rates rates = *cpu().rates;
@@ -84,7 +84,7 @@ TEST_CASE("the choice is the best of its neighbours") {
 
 // Two ranks, a core each, at 210 Mbit/s.
 TEST_CASE("where the link bounds the step, the sizes leave cores as much time as for a fast link") {
-  const CostProblem problem = layer(2048, 768, {.ranks = 2, .experts = 16, .topK = 8, .tokens = 512}, 1);
+  const CostProblem problem = layer(2048, 768, {.mesh = {2}, .experts = 16, .topK = 8, .tokens = 512}, 1);
   const Target target = cpu();
   const auto chooseFor = [&](double bandwidth) {
     Rates rates = *target.rates;
@@ -106,14 +106,14 @@ TEST_CASE("where the link bounds the step, the sizes leave cores as much time as
 
 TEST_CASE("many rows an expert get large slots; with fewer than any slot the target's size stays") {
   const auto slots = [](int64_t tokens) {
-    return choose(layer(1024, 512, {.ranks = 1, .experts = 64, .topK = 2, .tokens = tokens})).sizes.slotRows;
+    return choose(layer(1024, 512, {.mesh = {1}, .experts = 64, .topK = 2, .tokens = tokens})).sizes.slotRows;
   };
   CHECK(slots(64) == 128);
   CHECK(slots(1 << 14) > 128);
 }
 
 TEST_CASE("what is fixed stays, and the decision says so") {
-  const CostProblem problem = layer(2048, 768, {.ranks = 1, .experts = 16, .topK = 8, .tokens = 512});
+  const CostProblem problem = layer(2048, 768, {.mesh = {1}, .experts = 16, .topK = 8, .tokens = 512});
   const SizeChoice choice = choose(problem, {.slotRows = true, .tokenSlot = true, .tiles = true});
   CHECK(choice.sizes.slotRows == 128);
   CHECK(choice.sizes.tokenSlot == 32);
@@ -123,7 +123,7 @@ TEST_CASE("what is fixed stays, and the decision says so") {
 }
 
 TEST_CASE("decisions give the time and the next best, for the program and for each family") {
-  const SizeChoice choice = choose(layer(2048, 768, {.ranks = 1, .experts = 16, .topK = 8, .tokens = 512}));
+  const SizeChoice choice = choose(layer(2048, 768, {.mesh = {1}, .experts = 16, .topK = 8, .tokens = 512}));
   REQUIRE(choice.decisions.size() > 6);
   CHECK(choice.decisions[0].what == "tuned for uniform routing");
   CHECK(choice.decisions[0].why.find("4096 rows") != std::string::npos);
@@ -132,7 +132,7 @@ TEST_CASE("decisions give the time and the next best, for the program and for ea
 }
 
 TEST_CASE("the same input gives the same choice, in a small part of a second") {
-  const CostProblem problem = layer(7168, 2048, {.ranks = 64, .experts = 256, .topK = 8, .tokens = 4096});
+  const CostProblem problem = layer(7168, 2048, {.mesh = {64}, .experts = 256, .topK = 8, .tokens = 4096});
   Expectation zipf;
   zipf.exponent = 1.2;
   const auto begin = std::chrono::steady_clock::now();

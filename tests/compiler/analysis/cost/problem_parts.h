@@ -30,7 +30,7 @@ inline EventId addEvent(CostProblem& problem, EventSpace space, bool remote = fa
 }
 
 inline void setStep(const StepShape& step, CostProblem& problem) {
-  problem.program.ranks = static_cast<int32_t>(step.ranks);
+  problem.program.mesh = step.mesh;
   problem.program.experts = static_cast<int32_t>(step.experts);
   problem.program.topK = static_cast<int32_t>(step.topK);
   problem.program.maxTokens = static_cast<int32_t>(step.tokens);

@@ -10,7 +10,7 @@ namespace sluice {
 namespace {
 
 CostProblem shapeOf(int64_t ranks, int64_t experts, int64_t tokens, int32_t slotRows) {
-  CostProblem problem = problemOf({ranks, experts, 2, tokens}, 1);
+  CostProblem problem = problemOf({{static_cast<int32_t>(ranks)}, experts, 2, tokens}, 1);
   for (Space& space : problem.program.spaces)
     if (cutOf(space.kind) == SpaceKind::kRows) space.slotSize = slotRows;
   return problem;
@@ -18,7 +18,7 @@ CostProblem shapeOf(int64_t ranks, int64_t experts, int64_t tokens, int32_t slot
 
 ReplayStep stepOf(const CostProblem& problem) {
   return replayStepOf(problem, expectRows({}, problem.step()),
-                      problem.program.experts / problem.program.ranks);
+                      problem.program.experts / problem.program.mesh.peers());
 }
 
 int32_t rowsOf(const ReplayStep& step, size_t expert) {

@@ -13,8 +13,9 @@ namespace {
 CostProblem oneExpert(int32_t slots, int32_t cores) { return problemOf({1, 1, 1, 16 * slots}, cores); }
 
 Replay replay(const CostProblem& problem, const Rates& rates, LaneRule rule = LaneRule::kFromEnd) {
-  const ReplayStep step = replayStepOf(problem, expectRows({}, problem.step()),
-                                       static_cast<int32_t>(problem.step().experts / problem.step().ranks));
+  const ReplayStep step =
+      replayStepOf(problem, expectRows({}, problem.step()),
+                   static_cast<int32_t>(problem.step().experts / problem.step().mesh.peers()));
   const std::optional<Replay> result = replayEntry(problem, 0, rule, rates, step);
   if (!result) FAIL("not replayed");
   return *result;
@@ -126,7 +127,7 @@ CostProblem layer(int64_t ranks, int32_t groupSlots, bool separate) {
   shape.ranks = ranks > 1 ? 2 : 1;
   shape.groupSlots = groupSlots;
   CostProblem problem{buildMoeProgram(shape)};
-  setStep({ranks, 8 * ranks, 2, 200}, problem);
+  setStep({{static_cast<int32_t>(ranks)}, 8 * ranks, 2, 200}, problem);
   if (!separate) return problem;
   problem.program.cores = 0;
   problem.program.cubeCores = 2;

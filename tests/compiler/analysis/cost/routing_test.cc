@@ -18,7 +18,7 @@ double expertsOf(const ExpectedRows& rows) {
 }
 
 TEST_CASE("uniform routing gives every expert the same share, spread by chance") {
-  const ExpectedRows rows = expectRows({}, {.ranks = 4, .experts = 64, .topK = 8, .tokens = 512});
+  const ExpectedRows rows = expectRows({}, {.mesh = {4}, .experts = 64, .topK = 8, .tokens = 512});
   CHECK(rows.rows == Approx(4096));
   CHECK(sumOf(rows) == Approx(4096));
   CHECK(expertsOf(rows) == Approx(16));
@@ -31,7 +31,7 @@ TEST_CASE("uniform routing gives every expert the same share, spread by chance")
 TEST_CASE("skewed routing is that of the rank with most rows, and no expert has more rows than tokens") {
   Expectation zipf;
   zipf.exponent = 2;
-  const StepShape shape{.ranks = 2, .experts = 8, .topK = 2, .tokens = 100};
+  const StepShape shape{.mesh = {2}, .experts = 8, .topK = 2, .tokens = 100};
   const ExpectedRows rows = expectRows(zipf, shape);
   CHECK(rows.groups.front().rows == Approx(200));
   CHECK(rows.rows > 200);
@@ -43,7 +43,7 @@ TEST_CASE("skewed routing is that of the rank with most rows, and no expert has 
 }
 
 TEST_CASE("of ranks that own different numbers of experts, one with more is expected to have most rows") {
-  const StepShape shape{.ranks = 4, .experts = 7, .topK = 2, .tokens = 70};
+  const StepShape shape{.mesh = {4}, .experts = 7, .topK = 2, .tokens = 70};
   const ExpectedRows even = expectRows({}, shape);
   CHECK(even.experts == 2);
   CHECK(expertsOf(even) == Approx(2));
@@ -53,23 +53,23 @@ TEST_CASE("of ranks that own different numbers of experts, one with more is expe
   const ExpectedRows skewed = expectRows(last, shape);
   CHECK(skewed.experts == 1);
   CHECK(skewed.rows == Approx(280));
-  const ExpectedRows few = expectRows({}, {.ranks = 4, .experts = 3, .topK = 2, .tokens = 30});
+  const ExpectedRows few = expectRows({}, {.mesh = {4}, .experts = 3, .topK = 2, .tokens = 30});
   CHECK(few.experts == 1);
   CHECK(few.rows == Approx(80));
-  CHECK(expectRows({}, {.ranks = 4, .experts = 8, .topK = 2, .tokens = 70}).experts == 2);
+  CHECK(expectRows({}, {.mesh = {4}, .experts = 8, .topK = 2, .tokens = 70}).experts == 2);
 }
 
 TEST_CASE("a token that chooses every expert leaves nothing to chance") {
-  const ExpectedRows rows = expectRows({}, {.ranks = 1, .experts = 4, .topK = 4, .tokens = 10});
+  const ExpectedRows rows = expectRows({}, {.mesh = {1}, .experts = 4, .topK = 4, .tokens = 10});
   REQUIRE(rows.groups.size() == 1);
   CHECK(rows.groups[0].rows == Approx(10));
 }
 
 TEST_CASE("no tokens are no rows, and many experts are few groups") {
-  CHECK(expectRows({}, {.ranks = 1, .experts = 4, .topK = 2, .tokens = 0}).rows == 0);
+  CHECK(expectRows({}, {.mesh = {1}, .experts = 4, .topK = 2, .tokens = 0}).rows == 0);
   Expectation zipf;
   zipf.exponent = 1;
-  const ExpectedRows rows = expectRows(zipf, {.ranks = 1, .experts = 65536, .topK = 8, .tokens = 1 << 20});
+  const ExpectedRows rows = expectRows(zipf, {.mesh = {1}, .experts = 65536, .topK = 8, .tokens = 1 << 20});
   CHECK(rows.groups.size() < 100);
   CHECK(sumOf(rows) == Approx(8.0 * (1 << 20)));
 }
