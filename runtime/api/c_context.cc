@@ -29,7 +29,6 @@ Outcome contextOptions(const sluice_context_options* given, const sluice_transpo
   options.threads = known.threads;
   options.pin = known.pinning != SLUICE_PIN_NEVER;
   options.executor = known.executor == SLUICE_SERIAL ? ExecutorKind::kSerial : ExecutorKind::kParallel;
-  options.packEachStep = known.pack_each_step != 0;
   if (known.timeout_seconds != 0) options.timeoutSeconds = known.timeout_seconds;
   if (known.packed_bytes != 0) options.packedBytes = std::max<int64_t>(0, known.packed_bytes);
   if (known.workspace) options.workspace = known.workspace->workspace;

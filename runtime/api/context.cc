@@ -50,8 +50,7 @@ Expected<std::unique_ptr<Context>> Context::create(Program program, Transport& t
     return giveUp({fmt::format("the program was compiled for {} ranks, but the transport has {}",
                                program.ranks(), transport.size())});
   const auto plan = std::make_shared<const Plan>(Plan::make(program.verified()));
-  const LoadOptions load{options.executor == ExecutorKind::kSerial,
-                         {options.packedBytes, options.packEachStep}};
+  const LoadOptions load{options.executor == ExecutorKind::kSerial, options.packedBytes};
   std::shared_ptr<Workspace> workspace = options.workspace;
   if (!workspace) {
     auto area = Workspace::Impl::makeFor(*plan, load, transport, {options.threads, options.pin});

@@ -55,7 +55,6 @@ struct ContextOptions {
 
   // Packed weights take as much memory as the weights, once per way in which entries read them.
   int64_t packedBytes = std::numeric_limits<int64_t>::max();  // their limit at this rank; 0: none
-  bool packEachStep = false;  // pack ordinary weights too, once per step, if several tasks share a panel
 
   WorkKind work =
       WorkKind::kAll;  // partial work is for measurements only: outputs are then not those of the layer

@@ -232,7 +232,7 @@ typedef struct sluice_context_options {
   int32_t threads;
   sluice_pinning pinning;
   sluice_executor executor;
-  int32_t pack_each_step; /* 1: pack ordinary weights, too, once per step, where tasks share a panel */
+  int32_t pack_each_step; /* has no effect: ordinary weights are packed in each task */
   double timeout_seconds; /* time limit of a wait for one event; 0: 30 */
   int64_t packed_bytes;   /* limit of packed weights at this rank; 0: no limit, -1: none */
 } sluice_context_options;

@@ -1,5 +1,4 @@
-// Prints what packing weights once, or once a step, saves of a step: in processor time of one thread, the
-// three ways in turn.
+// Prints what packing weights once saves of a step: in processor time of one thread, both ways in turn.
 // usage: bench_panels PROGRAM.slp [TOKENS [ROUNDS]]
 // (a program of one rank; pairs are dealt to all experts in turn)
 #include <fmt/format.h>
@@ -54,7 +53,6 @@ Tensor makeTensor(const TaskProgram& program, const Buffer& buffer, int64_t toke
 // One way to treat the weights, with what it took.
 struct Way {
   const char* name;
-  bool eachStep;
   Weights weights;
   std::unique_ptr<LocalRanks> ranks;
   std::unique_ptr<Context> context;
@@ -63,8 +61,7 @@ struct Way {
 
 Status prepare(Way& way, const Program& program, std::vector<Tensor>& tensors) {
   way.ranks = std::make_unique<LocalRanks>(1);
-  auto context = Context::create(program, way.ranks->transport(0),
-                                 {.executor = ExecutorKind::kSerial, .packEachStep = way.eachStep});
+  auto context = Context::create(program, way.ranks->transport(0), {.executor = ExecutorKind::kSerial});
   if (!context) return context.error();
   way.context = std::move(*context);
   for (size_t b = 0; b < tensors.size(); ++b)
@@ -85,9 +82,8 @@ Status measure(const Program& program, int64_t tokens, int rounds) {
                                    [&](const Entry& entry) { return entry.expertIds == BufferId{b}; });
     tensors[b] = makeTensor(tables, buffer, tokens, isIds);
   }
-  std::array<Way, 3> ways{Way{"in each task", false, Weights::kOrdinary, {}, {}, {}},
-                          Way{"once a step", true, Weights::kOrdinary, {}, {}, {}},
-                          Way{"once", false, Weights::kConstant, {}, {}, {}}};
+  std::array<Way, 2> ways{Way{"in each task", Weights::kOrdinary, {}, {}, {}},
+                          Way{"once", Weights::kConstant, {}, {}, {}}};
   for (Way& way : ways)
     if (Status ready = prepare(way, program, tensors); !ready) return ready;
   for (int round = -1; round < rounds; ++round)

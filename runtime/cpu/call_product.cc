@@ -24,18 +24,6 @@ size_t kernelScratchBytes(const ops::KernelSet& kernels, const Tiling& tiling) {
   return roundUpToLine(kernels.gmmScratchBytes(std::min(tiling.tileN, tiling.n), tiling.k));
 }
 
-// Slots of at most so many rows are multiplied without packing the weight.
-constexpr int32_t kFewRows = 16;
-
-// Whether other tasks of this step multiply by the same panel.
-bool isShared(const CpuStep& step, const Task& task, const RowRange& range) {
-  const RoutingTables& tables = *step.tables;
-  const bool dense = step.plan->at(task.family).space == SpaceKind::kTokens;
-  const int32_t rows =
-      dense ? tables.tokens : tables.expertRow[range.expert + 1] - tables.expertRow[range.expert];
-  return rows > range.rows && range.rows > kFewRows;
-}
-
 // The products of one task with the weight of its expert: `columns` of each part of the weight, whose parts
 // lie tiling.n columns apart.
 class Product {
@@ -78,8 +66,8 @@ class Product {
   // The packed columns of all parts, packed here if this task is the first to need them; or null.
   const std::byte* findPanel(const CpuStep& step, const Task& task, const RowRange& range) const {
     const int32_t parts = infoOf(family_.op).weightParts;
-    const WeightPanels::Panel panel = step.panels->claim(task.family, range.expert, task.tile,
-                                                         parts * partBytes(), isShared(step, task, range));
+    const WeightPanels::Panel panel =
+        step.panels->claim(task.family, range.expert, task.tile, parts * partBytes());
     if (!panel.toPack) return panel.data;
     for (int32_t part = 0; part < parts; ++part)
       kernels_.packWeight({.b = weightOf(part),

@@ -54,9 +54,9 @@ Expected<std::unique_ptr<Executor>> CpuDevice::load(std::shared_ptr<const Plan> 
   if (Status can = checkProducts(plan->program(), **kernels); !can) return can.error();
   if (options.inKeyOrder)
     return std::unique_ptr<Executor>(
-        std::make_unique<SerialExecutor>(std::move(plan), **kernels, options.panels));
+        std::make_unique<SerialExecutor>(std::move(plan), **kernels, options.panelBytes));
   return std::unique_ptr<Executor>(
-      std::make_unique<ParallelExecutor>(std::move(plan), **kernels, options.panels, *workers_));
+      std::make_unique<ParallelExecutor>(std::move(plan), **kernels, options.panelBytes, *workers_));
 }
 
 }  // namespace sluice

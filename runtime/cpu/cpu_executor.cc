@@ -15,12 +15,11 @@ size_t strideOf(size_t bytes) {
 
 }  // namespace
 
-CpuExecutor::CpuExecutor(std::shared_ptr<const Plan> plan, const ops::KernelSet& kernels,
-                         const PanelOptions& panels)
+CpuExecutor::CpuExecutor(std::shared_ptr<const Plan> plan, const ops::KernelSet& kernels, int64_t panelBytes)
     : plan_(std::move(plan)),
       kernels_(kernels),
       scratchStride_(strideOf(scratchBytesOf(*plan_, kernels))),
-      panels_(*plan_, kernels, panels) {}
+      panels_(*plan_, kernels, panelBytes) {}
 
 // More than there are addresses is more than any device reserves.
 size_t CpuExecutor::scratchBytes() const {

@@ -26,7 +26,7 @@ class CpuExecutor : public Executor {
   PanelStats panelStats() const final { return panels_.stats(); }
 
  protected:
-  CpuExecutor(std::shared_ptr<const Plan> plan, const ops::KernelSet& kernels, const PanelOptions& panels);
+  CpuExecutor(std::shared_ptr<const Plan> plan, const ops::KernelSet& kernels, int64_t panelBytes);
 
   const Plan& plan() const { return *plan_; }
   // Of a worker, in that of the run.
@@ -46,8 +46,8 @@ class CpuExecutor : public Executor {
 // The oracle: the calling thread runs all tasks in key order and waits for each.
 class SerialExecutor final : public CpuExecutor {
  public:
-  SerialExecutor(std::shared_ptr<const Plan> plan, const ops::KernelSet& kernels, const PanelOptions& panels)
-      : CpuExecutor(std::move(plan), kernels, panels) {}
+  SerialExecutor(std::shared_ptr<const Plan> plan, const ops::KernelSet& kernels, int64_t panelBytes)
+      : CpuExecutor(std::move(plan), kernels, panelBytes) {}
 
   int workers() const override { return 1; }
 
@@ -60,8 +60,8 @@ class SerialExecutor final : public CpuExecutor {
 // The workers belong to the device, which outlives this: executors of several programs use them in turn.
 class ParallelExecutor final : public CpuExecutor {
  public:
-  ParallelExecutor(std::shared_ptr<const Plan> plan, const ops::KernelSet& kernels,
-                   const PanelOptions& panels, Workers& workers);
+  ParallelExecutor(std::shared_ptr<const Plan> plan, const ops::KernelSet& kernels, int64_t panelBytes,
+                   Workers& workers);
 
   int workers() const override { return threads_; }
 

@@ -8,8 +8,8 @@
 
 namespace sluice {
 ParallelExecutor::ParallelExecutor(std::shared_ptr<const Plan> of, const ops::KernelSet& kernels,
-                                   const PanelOptions& panels, Workers& workers)
-    : CpuExecutor(std::move(of), kernels, panels),
+                                   int64_t panelBytes, Workers& workers)
+    : CpuExecutor(std::move(of), kernels, panelBytes),
       workers_(&workers),
       threads_(std::min(workers.count(), countCores(plan().program()))),
       progress_(plan().program()) {

@@ -17,13 +17,13 @@ size_t roundUpToLine(size_t bytes) { return (bytes + 63) / 64 * 64; }
 
 }  // namespace
 
-WeightPanels::WeightPanels(const Plan& plan, const ops::KernelSet& kernels, const PanelOptions& options)
-    : options_(options), setOf_(plan.program().families.size(), kNone) {
+WeightPanels::WeightPanels(const Plan& plan, const ops::KernelSet& kernels, int64_t limit)
+    : limit_(limit), setOf_(plan.program().families.size(), kNone) {
   for (size_t f = 0; f < setOf_.size(); ++f) {
     const Family& family = plan.program().families[f];
     const bool ofCaller =
         infoOf(family.op).weightParts > 0 && plan.program().at(family.reads[1]).role == Role::kInput;
-    if (ofCaller && options.limit > 0) setOf_[f] = addSet(plan, kernels, family);
+    if (ofCaller && limit > 0) setOf_[f] = addSet(plan, kernels, family);
   }
 }
 
@@ -64,14 +64,14 @@ void WeightPanels::bind(std::span<const BoundTensor> bound) {
 Status WeightPanels::beginStep() {
   active_ = false;
   for (Weight& weight : weights_) {
-    if (!weight.constant && !options_.eachStep) continue;
+    if (!weight.constant) continue;
     active_ = true;
-    if (weight.constant && !weight.rebound) continue;
+    if (!weight.rebound) continue;
     weight.generation = ++generations_;
     weight.rebound = false;
   }
   if (!active_ || memory_.data() != nullptr) return {};
-  auto memory = Reservation::reserve(static_cast<size_t>(std::min(options_.limit, mostBytes_)));
+  auto memory = Reservation::reserve(static_cast<size_t>(std::min(limit_, mostBytes_)));
   if (!memory) return Error{fmt::format("packed weights: {}", memory.error().message)};
   memory_ = std::move(*memory);
   panels_ = std::vector<Entry>(panelCount_);
@@ -86,12 +86,11 @@ std::byte* WeightPanels::take(size_t bytes) {
   return memory_.data() + begin;
 }
 
-WeightPanels::Panel WeightPanels::claim(FamilyId family, int32_t expert, int32_t tile, size_t bytes,
-                                        bool shared) {
+WeightPanels::Panel WeightPanels::claim(FamilyId family, int32_t expert, int32_t tile, size_t bytes) {
   if (setOf_[family.value] == kNone) return {};
   const Set& set = sets_[setOf_[family.value]];
   const Weight& weight = weights_[set.cut.weight];
-  if (!weight.constant && !(options_.eachStep && shared)) return {};
+  if (!weight.constant) return {};
   Entry& entry = panels_[set.first + size_t(expert) * set.tiles + tile];
   const uint64_t ready = stateOf(weight.generation, kReady);
   // pairs with the release in publish()

@@ -1,9 +1,9 @@
 // WeightPanels: the weights of one rank in the form in which kernels multiply by them, packed by the first
 // task that needs them and shared by all later ones.
 //
-// A panel is the part of one expert's weight that one tile of a family reads. It is valid for the content
-// that the weight had when it was packed: for ever if the caller has promised that the weight stays (until it
-// is bound anew), else for one step. Memory is taken as panels are first packed, up to a limit, and kept.
+// A panel is the part of one expert's weight that one tile of a family reads. Only weights of which the
+// caller has promised that they stay have panels, valid until the weight is bound anew. Memory is taken as
+// panels are first packed, up to a limit, and kept.
 //
 // Resource type. Workers call claim() and publish() during a step; the rank's thread calls the rest, between
 // steps. A started task never waits: while a panel is being packed by one task, others pack in their own
@@ -25,14 +25,14 @@ namespace sluice {
 class WeightPanels {
  public:
   WeightPanels() = default;
-  WeightPanels(const Plan& plan, const ops::KernelSet& kernels, const PanelOptions& options);
+  WeightPanels(const Plan& plan, const ops::KernelSet& kernels, int64_t limit);  // bytes of panels
 
   // What is bound from the next step on, by buffer. Where the version of a weight is another one than before,
   // so is its content; with `constant` it stays until the version changes. Tensors that no product reads as
   // its weight are ignored.
   void bind(std::span<const BoundTensor> bound);
 
-  // Before the tasks of a step: ordinary weights may have changed. Error: there is no address space for it.
+  // Before the tasks of a step. Error: there is no address space for the panels.
   Status beginStep();
 
   // Whether any task may find a panel in this step.
@@ -47,9 +47,8 @@ class WeightPanels {
     uint64_t ready = 0;
   };
 
-  // The panel of a tile, of `bytes` bytes. `shared`: other tasks of this step read it too, and packing it
-  // once is worth it.
-  Panel claim(FamilyId family, int32_t expert, int32_t tile, size_t bytes, bool shared);
+  // The panel of a tile, of `bytes` bytes.
+  Panel claim(FamilyId family, int32_t expert, int32_t tile, size_t bytes);
   static void publish(const Panel& panel);
 
   PanelStats stats() const;
@@ -89,7 +88,7 @@ class WeightPanels {
   uint32_t addSet(const Plan& plan, const ops::KernelSet& kernels, const Family& family);
   std::byte* take(size_t bytes);
 
-  PanelOptions options_;
+  int64_t limit_ = 0;
   std::vector<Weight> weights_;
   std::vector<Set> sets_;
   std::vector<uint32_t> setOf_;  // by family; kNone where it reads no weight of the caller

@@ -41,12 +41,6 @@ struct BoundTensor {
   bool bound() const { return version > 0; }
 };
 
-// How an executor packs weights for its kernels.
-struct PanelOptions {
-  int64_t limit = std::numeric_limits<int64_t>::max();  // bytes of panels
-  bool eachStep = false;  // also weights that may change between steps, where tasks share a panel
-};
-
 // Of the panels that the weights as they are now have.
 struct PanelStats {
   int64_t bytes = 0;        // memory taken
@@ -89,7 +83,7 @@ struct LoadOptions {
   // One worker runs all tasks in key order and waits for each: the oracle. Else as many workers as the device
   // has, each of which tries the head of every lane that it serves.
   bool inKeyOrder = false;
-  PanelOptions panels;
+  int64_t panelBytes = std::numeric_limits<int64_t>::max();  // the most for packed weights
 };
 
 class Device {

@@ -52,7 +52,6 @@ void checkSteps(const ContextOptions& options, Weights weights, int groupSlots =
 
 TEST_CASE("a step of a size seen before allocates nothing") {
   checkSteps({.threads = 2}, Weights::kOrdinary);
-  checkSteps({.threads = 2, .packEachStep = true}, Weights::kOrdinary);
   checkSteps({.threads = 2}, Weights::kConstant);
   checkSteps({.threads = 2}, Weights::kConstant, 2);
 }

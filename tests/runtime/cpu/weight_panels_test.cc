@@ -5,6 +5,7 @@
 #include <catch2/catch.hpp>
 #include <cstdlib>
 #include <cstring>
+#include <limits>
 
 #include "tests/testing/program_builder.h"
 #include "tests/testing/program_data.h"
@@ -83,8 +84,6 @@ TEST_CASE("constant, ordinary and unpacked weights give the same bits for any nu
           CHECK(packed.bytes == 0);
           CHECK(hashOf({.threads = threads}, Weights::kConstant, packed) == oracle);
           CHECK(packed.panels > 0);
-          CHECK(hashOf({.threads = threads, .packEachStep = true}, Weights::kOrdinary, packed) == oracle);
-          CHECK(packed.panels > 0);
         }
       }
     }
@@ -154,17 +153,14 @@ struct Steps {
   }
 };
 
-TEST_CASE("what an ordinary weight changes to between steps is seen, packed or not") {
-  for (const bool eachStep : {false, true}) {
-    Steps steps({.threads = 2, .packEachStep = eachStep}, Weights::kOrdinary);
-    const uint64_t first = steps.forward();
-    CHECK((steps.context->packedWeights().panels > 0) == eachStep);
-    steps.changeWeight();
-    const uint64_t second = steps.forward();
-    CHECK(second != first);
-    steps.changeWeight();
-    CHECK(steps.forward() == first);
-  }
+TEST_CASE("what an ordinary weight changes to between steps is seen") {
+  Steps steps({.threads = 2}, Weights::kOrdinary);
+  const uint64_t first = steps.forward();
+  steps.changeWeight();
+  const uint64_t second = steps.forward();
+  CHECK(second != first);
+  steps.changeWeight();
+  CHECK(steps.forward() == first);
 }
 
 TEST_CASE("a constant weight is read again only when it is bound again") {
@@ -190,9 +186,9 @@ struct Panels {
   FamilyId family;
   std::vector<BoundTensor> bound;  // by buffer
 
-  explicit Panels(const PanelOptions& options)
+  explicit Panels(int64_t limit = std::numeric_limits<int64_t>::max())
       : plan(Plan::make(*verify(buildMoeProgram(shapeOf(1, false))))),
-        panels(plan, **ops::selectKernels(), options),
+        panels(plan, **ops::selectKernels(), limit),
         bound(plan.program().buffers.size()) {
     family = FamilyId{0};
     while (plan.program().at(family).op != OpKind::kGmm) ++family.value;
@@ -203,25 +199,23 @@ struct Panels {
     weight.constant = true;
     panels.bind(bound);
   }
-  WeightPanels::Panel claim(int32_t expert, int32_t tile, bool shared) {
-    return panels.claim(family, expert, tile, 1000, shared);
-  }
+  WeightPanels::Panel claim(int32_t expert, int32_t tile) { return panels.claim(family, expert, tile, 1000); }
 };
 
 TEST_CASE("one task packs a panel, others do not wait for it, and later ones find it") {
-  Panels p({});
+  Panels p;
   p.bindConstant();
   REQUIRE(p.panels.beginStep().ok());
-  const auto mine = p.claim(1, 0, false);
+  const auto mine = p.claim(1, 0);
   REQUIRE(mine.data != nullptr);
   CHECK(mine.toPack);
-  CHECK(p.claim(1, 0, true).data == nullptr);
-  const auto other = p.claim(1, 1, false);
+  CHECK(p.claim(1, 0).data == nullptr);
+  const auto other = p.claim(1, 1);
   CHECK(other.data != mine.data);
-  CHECK(p.claim(0, 0, false).data != nullptr);
+  CHECK(p.claim(0, 0).data != nullptr);
   WeightPanels::publish(mine);
   for (int step = 0; step < 2; ++step) {
-    const auto found = p.claim(1, 0, false);
+    const auto found = p.claim(1, 0);
     CHECK(found.data == mine.data);
     CHECK_FALSE(found.toPack);
     REQUIRE(p.panels.beginStep().ok());
@@ -229,31 +223,17 @@ TEST_CASE("one task packs a panel, others do not wait for it, and later ones fin
   CHECK(p.panels.stats().panels == 1);
   p.bindConstant();
   REQUIRE(p.panels.beginStep().ok());
-  const auto again = p.claim(1, 0, false);
+  const auto again = p.claim(1, 0);
   CHECK(again.toPack);
   CHECK(again.data == mine.data);
 }
 
-TEST_CASE("a panel of an ordinary weight lasts for one step, and is packed where it is shared") {
-  Panels p({.eachStep = true});
-  REQUIRE(p.panels.beginStep().ok());
-  CHECK(p.claim(0, 0, false).data == nullptr);
-  const auto first = p.claim(0, 0, true);
-  CHECK(first.toPack);
-  WeightPanels::publish(first);
-  CHECK_FALSE(p.claim(0, 0, true).toPack);
-  REQUIRE(p.panels.beginStep().ok());
-  const auto second = p.claim(0, 0, true);
-  CHECK(second.toPack);
-  CHECK(second.data == first.data);
-}
-
 TEST_CASE("nothing is packed where nobody asks for it") {
-  Panels p({});
+  Panels p;
   REQUIRE(p.panels.beginStep().ok());
   CHECK_FALSE(p.panels.active());
-  CHECK(p.claim(0, 0, true).data == nullptr);
-  Panels none({.limit = 0, .eachStep = true});
+  CHECK(p.claim(0, 0).data == nullptr);
+  Panels none(0);
   none.bindConstant();
   REQUIRE(none.panels.beginStep().ok());
   CHECK_FALSE(none.panels.active());
@@ -289,12 +269,15 @@ TEST_CASE("families that cut a weight alike share its panels") {
     auto verified = verify(programOfTiles(tileN));
     if (!verified) FAIL(verified.error().message);
     const Plan plan = Plan::make(std::move(*verified));
-    WeightPanels panels(plan, **ops::selectKernels(), {.eachStep = true});
+    WeightPanels panels(plan, **ops::selectKernels(), std::numeric_limits<int64_t>::max());
+    std::vector<BoundTensor> bound(plan.program().buffers.size());
+    bound[plan.program().families[0].reads[1].value] = {.version = 1, .constant = true};
+    panels.bind(bound);
     REQUIRE(panels.beginStep().ok());
-    const auto first = panels.claim(FamilyId{0}, 0, 0, 1000, true);
+    const auto first = panels.claim(FamilyId{0}, 0, 0, 1000);
     REQUIRE(first.toPack);
     WeightPanels::publish(first);
-    CHECK((panels.claim(FamilyId{1}, 0, 0, 1000, true).data == first.data) == (tileN == 4));
+    CHECK((panels.claim(FamilyId{1}, 0, 0, 1000).data == first.data) == (tileN == 4));
   }
 }
 
