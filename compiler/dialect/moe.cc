@@ -1,6 +1,7 @@
 // Types, attributes and registration of the `moe` dialect.
 #include "compiler/dialect/moe.h"
 
+#include "compiler/dialect/element_type.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/ADT/TypeSwitch.h"
 #include "llvm/Support/raw_ostream.h"
@@ -116,10 +117,11 @@ LogicalResult MoeTensorType::verify(llvm::function_ref<mlir::InFlightDiagnostic(
       return emitError() << "dimension is " << dim << ", expected 1 to " << kMaxDim;
     }
   }
-  if (!elementType.isBF16() && !elementType.isF32() && !elementType.isInteger(32)) {
-    return emitError() << "element type " << elementType << " is not supported, expected bf16, f32 or i32";
-  }
-  return success();
+  if (isGraphType(dtypeOf(elementType))) return success();
+  auto error = emitError() << "element type " << elementType << " is not supported, expected one of ";
+  llvm::interleaveComma(kGraphTypes, error,
+                        [&](DType type) { error << elementTypeOf(elementType.getContext(), type); });
+  return error;
 }
 
 std::string shapeText(mlir::Type type) {

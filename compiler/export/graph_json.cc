@@ -8,6 +8,7 @@
 #include <set>
 
 #include "compiler/dialect/diagnostics.h"
+#include "compiler/dialect/element_type.h"
 #include "compiler/graph/ops.h"
 
 namespace sluice {
@@ -30,11 +31,7 @@ Json shapeJson(moe::MoeTensorType type) {
 Json typeJson(mlir::Type type) {
   const auto tensor = llvm::dyn_cast<moe::MoeTensorType>(type);
   if (!tensor) return {{"type", "routing"}};
-  const mlir::Type element = tensor.getElementType();
-  return {{"type", element.isBF16()  ? "BF16"
-                   : element.isF32() ? "F32"
-                                     : "I32"},
-          {"shape", shapeJson(tensor)}};
+  return {{"type", dtypeName(*dtypeOf(tensor.getElementType()))}, {"shape", shapeJson(tensor)}};
 }
 
 // Entries first, since they name what the table of tensors holds.

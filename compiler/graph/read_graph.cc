@@ -9,6 +9,7 @@
 #include <memory>
 
 #include "compiler/dialect/diagnostics.h"
+#include "compiler/dialect/element_type.h"
 #include "compiler/dialect/moe.h"
 #include "compiler/graph/read_node.h"
 #include "mlir/IR/Verifier.h"
@@ -154,9 +155,13 @@ class GraphReader {
     const JsonValue& value = fields.require("type", JsonKind::kString);
     if (value.text == "routing") return routing;
     const std::optional<DType> type = dtypeFromName(value.text);
-    if (type != DType::kBF16 && type != DType::kF32 && type != DType::kI32)
-      errors_.fail(value.pos, fmt::format("{} has type '{}', expected BF16, F32, I32 or routing",
-                                          fields.what(), value.text));
+    if (!isGraphType(type)) {
+      std::string expected;
+      for (DType known : kGraphTypes)
+        expected += fmt::format("{}{}", expected.empty() ? "" : ", ", dtypeName(known));
+      errors_.fail(value.pos, fmt::format("{} has type '{}', expected {} or routing", fields.what(),
+                                          value.text, expected));
+    }
     const JsonValue& shape = fields.require("shape", JsonKind::kArray);
     if (shape.items.empty() || shape.items.size() > 3)
       errors_.fail(shape.pos,
@@ -166,10 +171,8 @@ class GraphReader {
       dims.push_back(
           readDim(dim, dims.empty(), fmt::format("dimension {} of {}", dims.size(), fields.what())));
     if (errors_.first()) return routing;
-    const mlir::Type element = type == DType::kBF16  ? mlir::Type(r_.builder.getBF16Type())
-                               : type == DType::kF32 ? mlir::Type(r_.builder.getF32Type())
-                                                     : mlir::Type(r_.builder.getI32Type());
-    return moe::MoeTensorType::get(r_.builder.getContext(), dims, element);
+    mlir::MLIRContext* const context = r_.builder.getContext();
+    return moe::MoeTensorType::get(context, dims, elementTypeOf(context, *type));
   }
 
   int64_t readDim(const JsonValue& value, bool first, const std::string& what) {

@@ -1,15 +1,9 @@
 #include "compiler/passes/graph_buffers.h"
 
+#include "compiler/dialect/element_type.h"
+
 namespace sluice {
 namespace {
-
-DType dtypeOf(mlir::Type type) {
-  if (type.isBF16()) return DType::kBF16;
-  if (type.isF16()) return DType::kF16;
-  if (type.isInteger(32)) return DType::kI32;
-  if (type.isInteger(64)) return DType::kI64;
-  return DType::kF32;
-}
 
 // The run-time extents of `moe` have the negative numbers of those of programs.
 Dim dimOf(int64_t size) {
@@ -25,7 +19,7 @@ Buffer bufferOf(mlir::Value value, std::string name, Role role, std::optional<ll
   Buffer buffer;
   buffer.name = std::move(name);
   if (alias) buffer.alias = alias->str();
-  buffer.type = dtypeOf(type.getElementType());
+  buffer.type = *dtypeOf(type.getElementType());
   for (int64_t size : type.getShape()) buffer.shape.push_back(dimOf(size));
   buffer.role = role;
   return buffer;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <bit>
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -71,6 +72,15 @@ inline double elementAt(DType type, const void* data, int64_t index) {
       break;
   }
   return std::numeric_limits<double>::quiet_NaN();
+}
+
+// Stores a number in one of the types in which ops compute, F32 and BF16.
+inline void setElement(DType type, void* data, int64_t index, float value) {
+  assert(type == DType::kF32 || type == DType::kBF16);
+  if (type == DType::kBF16)
+    static_cast<BFloat16*>(data)[index] = toBFloat16(value);
+  else
+    static_cast<float*>(data)[index] = value;
 }
 
 }  // namespace sluice

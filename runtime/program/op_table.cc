@@ -11,8 +11,11 @@ namespace {
 
 // --- Operands, reads and then writes --------------------------------------------------------------------
 
+constexpr DType kF32Only[] = {DType::kF32};
+constexpr DType kOfGradients[] = {DType::kF32, DType::kBF16};
+
 constexpr OperandInfo scalars(std::string_view name, std::string_view shape, int8_t with = -1) {
-  return {.name = name, .shape = shape, .type = DType::kF32, .optional = true, .with = with};
+  return {.name = name, .shape = shape, .types = kF32Only, .optional = true, .with = with};
 }
 constexpr OperandInfo weight(std::string_view shape) {
   return {.name = "b", .shape = shape, .isWeight = true};
@@ -28,7 +31,7 @@ constexpr OperandInfo kGmmReads[] = {{"a", "Xk"}, weight("Ekn")};
 constexpr OperandInfo kGmmWrites[] = {{"c", "Xn"}};
 
 constexpr OperandInfo kWeightGradReads[] = {{"a", "Xm"}, {"b", "Xn"}, scalars("row scale", "X")};
-constexpr OperandInfo kWeightGradWrites[] = {{.name = "c", .shape = "Emn", .isGradient = true}};
+constexpr OperandInfo kWeightGradWrites[] = {{.name = "c", .shape = "Emn", .types = kOfGradients}};
 
 constexpr OperandInfo kActivationReads[] = {{"gate_up", "X2"}};
 constexpr OperandInfo kActivationWrites[] = {{"act", "Xn"}};

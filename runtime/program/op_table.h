@@ -44,14 +44,14 @@ enum class VectorWork : uint8_t { kNone, kActivation, kActivationGrad, kScale, k
 // `shape` has a letter for each dimension: the extents T, R and P; X, which is T in families over tokens,
 // else R; E, the expert axis, which weights of tokens do not have; K, top_k; the fields m, n and k of the
 // tiling, and 2, twice n.
+inline constexpr DType kBf16Only[] = {DType::kBF16};
 struct OperandInfo {
   std::string_view name;
   std::string_view shape;
-  DType type = DType::kBF16;
+  std::span<const DType> types = kBf16Only;  // any of these; messages expect the first
   bool optional = false;
-  int8_t with = -1;         // of a result: it is there if the operand read at this position is
-  bool isWeight = false;    // the last two dimensions change places where the op is transposed
-  bool isGradient = false;  // F32 or BF16
+  int8_t with = -1;       // of a result: it is there if the operand read at this position is
+  bool isWeight = false;  // the last two dimensions change places where the op is transposed
 };
 
 struct OpInfo {

@@ -1,4 +1,5 @@
 // Families: their ids, and that tiling, tile count and operands are those of their op (op_table.h).
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <set>
@@ -40,18 +41,13 @@ Status checkTiling(const TaskProgram& program, const Family& family, const std::
 Status checkGaps(const TaskProgram& program, const Buffer& buffer, const OperandInfo& operand,
                  const std::string& where) {
   const Extent extent = buffer.shape[0].extent;
-  if (operand.type != DType::kF32 || operand.isGradient || !buffer.region) return {};
+  if (buffer.type != DType::kF32 || !buffer.region) return {};
   if (extent == Extent::kFixed || extent == Extent::kExperts) return {};
   const int64_t bytes = dtypeBytes(DType::kF32) * (buffer.shape.size() > 1 ? buffer.shape[1].size : 1);
   const Region& region = program.at(buffer.region);
   if (region.stride == bytes) return {};
   return fail("{}: operand '{}' is buffer '{}' in region '{}' of stride {}, expected {}: no gaps", where,
               operand.name, buffer.name, region.name, region.stride, bytes);
-}
-
-// A gradient has either of two types; all others have that of the table.
-DType expectedType(const OperandInfo& operand, const Buffer& buffer) {
-  return operand.isGradient ? (buffer.type == DType::kBF16 ? DType::kBF16 : DType::kF32) : operand.type;
 }
 
 Status checkOperand(const TaskProgram& program, const Family& family, BufferId id, const OperandInfo& operand,
@@ -62,7 +58,9 @@ Status checkOperand(const TaskProgram& program, const Family& family, BufferId i
     return fail("{}: operand '{}' is buffer {}, but the program declares {} buffers", where, operand.name,
                 id.value, program.buffers.size());
   const Buffer& buffer = program.at(id);
-  const DType type = expectedType(operand, buffer);
+  const bool isOneOf =
+      std::find(operand.types.begin(), operand.types.end(), buffer.type) != operand.types.end();
+  const DType type = isOneOf ? buffer.type : operand.types.front();
   const std::vector<Dim> shape = shapeOf(operand, program, family);
   if (buffer.type != type || buffer.shape != shape)
     return fail("{}: operand '{}' is buffer '{}' {}, expected {}", where, operand.name, buffer.name,

@@ -5,10 +5,14 @@
 namespace sluice {
 namespace {
 
+double elementBytes(const TaskProgram& program, BufferId id) {
+  return static_cast<double>(dtypeBytes(program.at(id).type));
+}
+
 // Bytes per index of the first dimension; 0 if the operand is absent.
 double rowBytes(const TaskProgram& program, BufferId id) {
   if (!id) return 0;
-  double bytes = static_cast<double>(dtypeBytes(program.at(id).type));
+  double bytes = elementBytes(program, id);
   for (size_t d = 1; d < program.at(id).shape.size(); ++d)
     bytes *= static_cast<double>(program.at(id).shape[d].size);
   return bytes;
@@ -23,10 +27,10 @@ double rowBytes(const TaskProgram& program, const std::vector<BufferId>& ids) {
 TaskWork weightGradWork(const TaskProgram& program, const Family& family, int32_t tile, double rows) {
   const auto [mRange, nRange] = tileOf(family.op, family.tiling, tile);
   const double m = mRange.length(), n = nRange.length();
-  const double element = static_cast<double>(dtypeBytes(program.at(family.writes[0]).type));
+  const double ofA = elementBytes(program, family.reads[0]), ofB = elementBytes(program, family.reads[1]);
   const double passes = accumulates(family) ? 2 : 1;
-  return {2 * rows * m * n,
-          2 * rows * (m + n) + passes * element * m * n + rows * rowBytes(program, family.reads[2])};
+  return {2 * rows * m * n, rows * (ofA * m + ofB * n + rowBytes(program, family.reads[2])) +
+                                passes * elementBytes(program, family.writes[0]) * m * n};
 }
 
 // Bytes per row for `columns` of the n columns: of the matrices that the product writes, and of those that it
@@ -44,8 +48,9 @@ double matrixBytes(const TaskProgram& program, const Family& family, double colu
 TaskWork productWork(const TaskProgram& program, const Family& family, int32_t tile, double rows) {
   const double columns = tileOf(family.op, family.tiling, tile).n.length();
   const double k = family.tiling.k, ofWeight = columns * infoOf(family.op).weightParts;
-  return {2 * rows * k * ofWeight,
-          2 * (rows * k + k * ofWeight) + rows * matrixBytes(program, family, columns)};
+  return {2 * rows * k * ofWeight, rows * k * elementBytes(program, family.reads[0]) +
+                                       k * ofWeight * elementBytes(program, family.reads[1]) +
+                                       rows * matrixBytes(program, family, columns)};
 }
 
 }  // namespace

@@ -23,13 +23,8 @@ void fillRandom(tools::Tensor& tensor, Random& random) {
   const bool weight = shape.size() == 3;
   const double half = weight ? std::sqrt(3.0 / static_cast<double>(shape[1])) : 1;
   std::uniform_real_distribution<float> uniform(static_cast<float>(-half), static_cast<float>(half));
-  for (int64_t i = 0; i < tensor.elements(); ++i) {
-    const float value = uniform(random);
-    if (tensor.type() == DType::kF32)
-      tensor.as<float>()[i] = value;
-    else
-      tensor.as<BFloat16>()[i] = toBFloat16(value);
-  }
+  for (int64_t i = 0; i < tensor.elements(); ++i)
+    setElement(tensor.type(), tensor.data(), i, uniform(random));
 }
 
 // Distinct experts in each row; kMasked leaves out one in four.

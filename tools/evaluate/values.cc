@@ -4,29 +4,12 @@
 #include <cmath>
 
 namespace sluice::tools {
-namespace {
-
-double element(const Tensor& tensor, int64_t i) {
-  switch (tensor.type()) {
-    case DType::kF32:
-      return tensor.as<float>()[i];
-    case DType::kBF16:
-      return toFloat(tensor.as<BFloat16>()[i]);
-    case DType::kI32:
-      return tensor.as<int32_t>()[i];
-    case DType::kF16:
-    case DType::kI64:
-      break;  // no operand of an op has these
-  }
-  return NAN;
-}
-
-}  // namespace
 
 Values toValues(const Tensor& tensor) {
   Values values{tensor.shape(), {}};
   values.data.reserve(static_cast<size_t>(tensor.elements()));
-  for (int64_t i = 0; i < tensor.elements(); ++i) values.data.push_back(element(tensor, i));
+  for (int64_t i = 0; i < tensor.elements(); ++i)
+    values.data.push_back(elementAt(tensor.type(), tensor.data(), i));
   return values;
 }
 
@@ -37,10 +20,11 @@ ValueMap toValues(const TensorMap& tensors) {
 }
 
 void roundTo(DType type, std::vector<double>& data) {
-  if (type == DType::kBF16)
-    for (double& value : data) value = toFloat(toBFloat16(static_cast<float>(value)));
-  if (type == DType::kF32)
-    for (double& value : data) value = static_cast<float>(value);
+  for (double& value : data) {
+    float stored = 0;
+    setElement(type, &stored, 0, static_cast<float>(value));
+    value = elementAt(type, &stored, 0);
+  }
 }
 
 void addNoise(DType type, std::vector<double>& data, std::mt19937_64& random) {

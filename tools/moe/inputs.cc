@@ -52,13 +52,8 @@ std::optional<T> parseNumber(std::string_view text) {
 
 void fillNormal(Tensor& tensor, double scale, Random random) {
   const auto factor = static_cast<float>(scale);
-  for (int64_t i = 0; i < tensor.elements(); ++i) {
-    const float value = random.normal() * factor;
-    if (tensor.type() == DType::kF32)
-      tensor.as<float>()[i] = value;
-    else
-      tensor.as<BFloat16>()[i] = toBFloat16(value);
-  }
+  for (int64_t i = 0; i < tensor.elements(); ++i)
+    setElement(tensor.type(), tensor.data(), i, random.normal() * factor);
 }
 
 // Log of the probability of each expert, up to a constant.

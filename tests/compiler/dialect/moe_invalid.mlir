@@ -18,7 +18,7 @@
 
 // -----
 
-// expected-error@+1 {{element type 'f16' is not supported, expected bf16, f32 or i32}}
+// expected-error@+1 {{element type 'f16' is not supported, expected one of 'bf16', 'f32', 'i32'}}
 !t = !moe.tensor<T x 8 x f16>
 
 // -----

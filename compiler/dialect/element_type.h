@@ -1,0 +1,43 @@
+// Element types of tensors: those of MLIR, and those of graphs and programs.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <optional>
+
+#include "mlir/IR/BuiltinTypes.h"
+#include "runtime/base/dtype.h"
+
+namespace sluice {
+
+inline mlir::Type elementTypeOf(mlir::MLIRContext* context, DType type) {
+  switch (type) {
+    case DType::kF32:
+      return mlir::Float32Type::get(context);
+    case DType::kBF16:
+      return mlir::BFloat16Type::get(context);
+    case DType::kF16:
+      return mlir::Float16Type::get(context);
+    case DType::kI32:
+      return mlir::IntegerType::get(context, 32);
+    case DType::kI64:
+      return mlir::IntegerType::get(context, 64);
+  }
+  return {};
+}
+
+inline std::optional<DType> dtypeOf(mlir::Type type) {
+  for (int value = 0; value <= static_cast<int>(DType::MAX); ++value)
+    if (const auto known = static_cast<DType>(value); elementTypeOf(type.getContext(), known) == type)
+      return known;
+  return std::nullopt;
+}
+
+// Of tensors of a graph, in the order in which messages name them.
+inline constexpr std::array kGraphTypes = {DType::kBF16, DType::kF32, DType::kI32};
+
+inline bool isGraphType(std::optional<DType> type) {
+  return type && std::find(kGraphTypes.begin(), kGraphTypes.end(), *type) != kGraphTypes.end();
+}
+
+}  // namespace sluice
