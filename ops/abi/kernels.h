@@ -153,23 +153,27 @@ enum class Isa : uint8_t { kPortable = 0, kAvx2 = 1, kAvx512Bf16 = 2, kAmx = 3 }
 std::string_view isaName(Isa isa);
 std::optional<Isa> isaFromName(std::string_view name);
 
-// All kernels of one instruction set. Immutable; lives for ever.
-struct KernelSet {
-  Isa isa;
-  std::span<const ProductTypes> gmmTypes;  // what gmm and packWeight take
+// The kernels that multiply, and what they take.
+struct ProductKernels {
+  std::span<const ProductTypes> gmmTypes;  // of gmm and packWeight
   std::span<const ProductTypes> weightGradTypes;
   void (*gmm)(const GmmArgs&);
   void (*packWeight)(const PackWeightArgs&);
   void (*gmmWeightGrad)(const GmmWeightGradArgs&);
+  size_t (*gmmScratchBytes)(int32_t n, int32_t k);
+  size_t (*packedWeightBytes)(int32_t n, int32_t k);
+  size_t (*weightGradScratchBytes)(int32_t m, int32_t n);
+};
+
+// All kernels of one instruction set. Immutable; lives for ever.
+struct KernelSet : ProductKernels {
+  Isa isa;
   void (*activation)(const ActivationArgs&);
   void (*activationGrad)(const ActivationGradArgs&);
   void (*gatherRows)(const GatherRowsArgs&);
   void (*weightedSum)(const WeightedSumArgs&);
   void (*add)(const AddArgs&);
   void (*scale)(const ScaleArgs&);
-  size_t (*gmmScratchBytes)(int32_t n, int32_t k);
-  size_t (*packedWeightBytes)(int32_t n, int32_t k);
-  size_t (*weightGradScratchBytes)(int32_t m, int32_t n);
 };
 
 // What this machine can run, best last; asks CPUID, the OS (XCR0) and, for AMX, for the tile permission.

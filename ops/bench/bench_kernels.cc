@@ -145,18 +145,15 @@ class Bench {
     const int64_t experts = expertsFor(int64_t{2} * n * k), weight = int64_t{n} * k;
     const std::vector<BFloat16> a = randomMatrix(s_.rows, k), b = randomMatrix(experts * n, k);
     std::vector<BFloat16> c(static_cast<size_t>(s_.rows) * n);
+    const Operand rows(a.data(), k);
+    const Result product(c.data(), n);
     const Time time = timeOf([&] {
       for (int64_t expert = 0; expert < experts; ++expert)
         for (int32_t t = 0; t < tileCount(n, s_.columns); ++t) {
           const TileRange columns = tileRange(n, s_.columns, t);
           const int64_t at = expert * weight + (transposed ? int64_t{columns.begin} * k : columns.begin);
-          kernels_.gmm({{a.data(), k},
-                        {b.data() + at, transposed ? k : n},
-                        {c.data() + columns.begin, n},
-                        s_.rows,
-                        columns.length(),
-                        k,
-                        transposed,
+          const Operand part(b.data() + at, transposed ? k : n);
+          kernels_.gmm({rows, part, product.from(0, columns.begin), s_.rows, columns.length(), k, transposed,
                         scratch_.get()});
         }
     });
@@ -169,21 +166,16 @@ class Bench {
     const std::vector<BFloat16> a = randomMatrix(s_.rows, k), b = randomMatrix(k, 2 * n);
     std::vector<BFloat16> gateUp(static_cast<size_t>(s_.rows) * 2 * n), act(static_cast<size_t>(s_.rows) * n);
     std::vector<BFloat16> kept(static_cast<size_t>(rowsAtOnce) * 2 * s_.columns);
-    const auto product = [&](int32_t row, int32_t rows, TileRange columns, BFloat16* c, int64_t ldc) {
-      kernels_.gmm({{a.data() + int64_t{row} * k, k},
-                    {b.data() + columns.begin, 2 * n},
-                    {c, ldc},
-                    rows,
-                    columns.length(),
-                    k,
-                    false,
+    const Operand all(a.data(), k), weight(b.data(), 2 * n);
+    const auto product = [&](int32_t row, int32_t rows, TileRange columns, const Result& c) {
+      kernels_.gmm({all.from(row, 0), weight.from(0, columns.begin), c, rows, columns.length(), k, false,
                     scratch_.get()});
     };
     const double operations = 4.0 * s_.rows * n * k;
     Time time = timeOf([&] {
       for (int32_t t = 0; t < tileCount(2 * n, s_.columns); ++t) {
         const TileRange columns = tileRange(2 * n, s_.columns, t);
-        product(0, s_.rows, columns, gateUp.data() + columns.begin, 2 * n);
+        product(0, s_.rows, columns, {gateUp.data() + columns.begin, 2 * n});
       }
       kernels_.activation({gateUp.data(), 2 * n, act.data(), n, s_.rows, n});
     });
@@ -193,8 +185,8 @@ class Bench {
         for (int32_t row = 0; row < s_.rows; row += rowsAtOnce) {
           const TileRange gate = tileRange(n, s_.columns, t);
           const int32_t rows = std::min(rowsAtOnce, s_.rows - row), width = gate.length();
-          product(row, rows, gate, kept.data(), 2 * width);
-          product(row, rows, {n + gate.begin, n + gate.end}, kept.data() + width, 2 * width);
+          product(row, rows, gate, {kept.data(), 2 * width});
+          product(row, rows, {n + gate.begin, n + gate.end}, {kept.data() + width, 2 * width});
           kernels_.activation(
               {kept.data(), 2 * width, act.data() + int64_t{row} * n + gate.begin, n, rows, width});
         }
@@ -210,20 +202,16 @@ class Bench {
     const std::unique_ptr<std::byte, FreeAligned> memory(static_cast<std::byte*>(
         ::operator new(static_cast<size_t>(experts * gradient) * 4, std::align_val_t{64})));
     auto* const c = reinterpret_cast<float*>(memory.get());
+    const Operand rows(a.data(), m), others(b.data(), n);
     for (const bool accumulate : {false, true}) {
       const Time time = timeOf([&] {
         for (int64_t expert = 0; expert < experts; ++expert)
           for (int32_t i = 0; i < m; i += s_.columns)
             for (int32_t j = 0; j < n; j += s_.columns)
-              kernels_.gmmWeightGrad({{a.data() + i, m},
-                                      {b.data() + j, n},
-                                      scale.data(),
-                                      {c + expert * gradient + int64_t{i} * n + j, n},
-                                      s_.rows,
-                                      std::min(s_.columns, m - i),
-                                      std::min(s_.columns, n - j),
-                                      scratch_.get(),
-                                      accumulate});
+              kernels_.gmmWeightGrad({rows.from(0, i), others.from(0, j), scale.data(),
+                                      Result(c + expert * gradient, n).from(i, j), s_.rows,
+                                      std::min(s_.columns, m - i), std::min(s_.columns, n - j),
+                                      scratch_.get(), accumulate});
       });
       print(accumulate ? "gmm_weight_grad, added" : "gmm_weight_grad gate_up",
             2.0 * experts * s_.rows * gradient, 4.0 * experts * gradient, accumulate ? 0 : memory_.write,

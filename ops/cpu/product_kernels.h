@@ -1,5 +1,5 @@
-// gmm and gmm_weight_grad written once over (Unit, Pack): each instruction set instantiates them with its
-// own. Internal linkage: see blocked_product.h.
+// gmm, the packing of its weights and gmm_weight_grad written once over (Unit, Pack): each instruction set
+// instantiates them with its own. Internal linkage: see blocked_product.h.
 #pragma once
 
 #include <cstdint>
@@ -159,6 +159,28 @@ void gmmBy(const GmmArgs& args) {
   blockedProduct<Unit>(source, args.rows, args.n, args.k, args.scratch);
 }
 
+// A packed weight has the panels that the Unit reads, one after another, each over the whole sum, as packB()
+// makes them: the same numbers as the weight, so that a product has the same bits with and without it.
+template <class Unit>
+size_t packedBytesBy(int32_t n, int32_t k) {
+  if (n <= 0 || k <= 0) return 0;
+  return static_cast<size_t>(packedOffset<Unit>(static_cast<int32_t>(roundUp(n, Unit::kNr)), 0, k)) *
+         sizeof(typename Unit::Element);
+}
+
+template <class Unit, class Pack>
+void packWeightBy(const PackWeightArgs& args) {
+  GmmArgs product = {};
+  product.b = args.b;
+  product.transposeB = args.transposeB;
+  const GmmSource<Unit, Pack> source{product};
+  auto* const packed = static_cast<typename Unit::Element*>(args.packed);
+  for (int32_t col = 0; col < args.n; col += Unit::kNr)
+    for (int32_t k0 = 0; k0 < args.k; k0 += Unit::kKc)
+      source.packB(col, smaller(Unit::kNr, args.n - col), k0, smaller(Unit::kKc, args.k - k0),
+                   packed + packedOffset<Unit>(col, k0, args.k), nullptr);
+}
+
 template <class Unit>
 size_t gmmScratchBytesBy(int32_t n, int32_t k) {
   const size_t blocked = ScratchLayout<Unit>::bytes(n, k > Unit::kKc);
@@ -173,6 +195,29 @@ void weightGradBy(const GmmWeightGradArgs& args) {
   const WeightGradSource<Unit, Pack> source{args};
   blockedProduct<Unit>(source, args.m, args.n, args.rows, args.scratch);
   if (source.streams) fenceStreams();  // the caller's signals come after the result
+}
+
+// The length of the sum is the expert's number of rows, which is unknown beforehand: room for many blocks.
+template <class Unit>
+size_t weightGradScratchBytesBy(int32_t m, int32_t n) {
+  (void)m;
+  return ScratchLayout<Unit>::bytes(n, true);
+}
+
+constexpr ProductTypes kGmmTypes[] = {{DType::kBF16, DType::kBF16, DType::kBF16}};
+constexpr ProductTypes kWeightGradTypes[] = {{DType::kBF16, DType::kBF16, DType::kF32},
+                                             {DType::kBF16, DType::kBF16, DType::kBF16}};
+
+template <class Unit, class Pack>
+consteval ProductKernels productsBy() {
+  return {kGmmTypes,
+          kWeightGradTypes,
+          gmmBy<Unit, Pack>,
+          packWeightBy<Unit, Pack>,
+          weightGradBy<Unit, Pack>,
+          gmmScratchBytesBy<Unit>,
+          packedBytesBy<Unit>,
+          weightGradScratchBytesBy<Unit>};
 }
 
 }  // namespace

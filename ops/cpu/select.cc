@@ -15,95 +15,28 @@ namespace {
 
 constexpr std::array kAllIsas = {Isa::kPortable, Isa::kAvx2, Isa::kAvx512Bf16, Isa::kAmx};
 
-constexpr KernelSet kPortableSet = {
-    .isa = Isa::kPortable,
-    .gmmTypes = kGmmTypes,
-    .weightGradTypes = kWeightGradTypes,
-    .gmm = portable::gmm,
-    .packWeight = portable::packWeight,
-    .gmmWeightGrad = portable::gmmWeightGrad,
-    .activation = portable::activation,
-    .activationGrad = portable::activationGrad,
-    .gatherRows = portable::gatherRows,
-    .weightedSum = portable::weightedSum,
-    .add = portable::add,
-    .scale = portable::scale,
-    .gmmScratchBytes = portable::gmmScratchBytes,
-    .packedWeightBytes = portable::packedWeightBytes,
-    .weightGradScratchBytes = portable::weightGradScratchBytes,
-};
-
-#if defined(__x86_64__)
-constexpr KernelSet kAvx2Set = {
-    .isa = Isa::kAvx2,
-    .gmmTypes = kGmmTypes,
-    .weightGradTypes = kWeightGradTypes,
-    .gmm = avx2::gmm,
-    .packWeight = avx2::packWeight,
-    .gmmWeightGrad = avx2::gmmWeightGrad,
-    .activation = avx2::activation,
-    .activationGrad = avx2::activationGrad,
-    .gatherRows = portable::gatherRows,
-    .weightedSum = avx2::weightedSum,
-    .add = avx2::add,
-    .scale = avx2::scale,
-    .gmmScratchBytes = avx2::gmmScratchBytes,
-    .packedWeightBytes = avx2::packedWeightBytes,
-    .weightGradScratchBytes = avx2::weightGradScratchBytes,
-};
-
-constexpr KernelSet kAvx512Set = {
-    .isa = Isa::kAvx512Bf16,
-    .gmmTypes = kGmmTypes,
-    .weightGradTypes = kWeightGradTypes,
-    .gmm = avx512::gmm,
-    .packWeight = avx512::packWeight,
-    .gmmWeightGrad = avx512::gmmWeightGrad,
-    .activation = avx512::activation,
-    .activationGrad = avx512::activationGrad,
-    .gatherRows = portable::gatherRows,
-    .weightedSum = avx512::weightedSum,
-    .add = avx512::add,
-    .scale = avx512::scale,
-    .gmmScratchBytes = avx512::gmmScratchBytes,
-    .packedWeightBytes = avx512::packedWeightBytes,
-    .weightGradScratchBytes = avx512::weightGradScratchBytes,
-};
-
-constexpr KernelSet kAmxSet = {
-    .isa = Isa::kAmx,
-    .gmmTypes = kGmmTypes,
-    .weightGradTypes = kWeightGradTypes,
-    .gmm = amx::gmm,
-    .packWeight = amx::packWeight,
-    .gmmWeightGrad = amx::gmmWeightGrad,
-    .activation = avx512::activation,
-    .activationGrad = avx512::activationGrad,
-    .gatherRows = portable::gatherRows,
-    .weightedSum = avx512::weightedSum,
-    .add = avx512::add,
-    .scale = avx512::scale,
-    .gmmScratchBytes = amx::gmmScratchBytes,
-    .packedWeightBytes = amx::packedWeightBytes,
-    .weightGradScratchBytes = amx::weightGradScratchBytes,
-};
-
 const KernelSet* tableOf(Isa isa) {
-  switch (isa) {
-    case Isa::kPortable:
-      return &kPortableSet;
-    case Isa::kAvx2:
-      return &kAvx2Set;
-    case Isa::kAvx512Bf16:
-      return &kAvx512Set;
-    case Isa::kAmx:
-      return &kAmxSet;
-  }
-  return &kPortableSet;
-}
+  static const KernelSet kPortable{
+      portable::products,   Isa::kPortable,        portable::activation, portable::activationGrad,
+      portable::gatherRows, portable::weightedSum, portable::add,        portable::scale};
+#if defined(__x86_64__)
+  static const KernelSet kAvx2{
+      avx2::products,       Isa::kAvx2,        avx2::activation, avx2::activationGrad,
+      portable::gatherRows, avx2::weightedSum, avx2::add,        avx2::scale};
+  static const KernelSet kAvx512{
+      avx512::products,     Isa::kAvx512Bf16,    avx512::activation, avx512::activationGrad,
+      portable::gatherRows, avx512::weightedSum, avx512::add,        avx512::scale};
+  static const KernelSet kAmx{
+      amx::products,        Isa::kAmx,           avx512::activation, avx512::activationGrad,
+      portable::gatherRows, avx512::weightedSum, avx512::add,        avx512::scale};
+  if (isa == Isa::kAvx2) return &kAvx2;
+  if (isa == Isa::kAvx512Bf16) return &kAvx512;
+  if (isa == Isa::kAmx) return &kAmx;
 #else
-const KernelSet* tableOf(Isa) { return &kPortableSet; }
+  static_cast<void>(isa);
 #endif
+  return &kPortable;
+}
 
 template <class Isas>
 std::string joinNames(const Isas& isas) {

@@ -1,4 +1,4 @@
-// gmm for AMX bf16, real or emulated (see amx_tile.h).
+// Products for AMX bf16, real or emulated (see amx_tile.h).
 #include "ops/cpu/kernel_functions.h"
 #include "ops/cpu/pack_bf16.h"
 #include "ops/cpu/product_kernels.h"
@@ -6,8 +6,7 @@
 
 namespace sluice::ops::SLUICE_AMX_NAMESPACE {
 
-void gmm(const GmmArgs& args) { gmmBy<UnitAmx, PackBf16<UnitAmx>>(args); }
-
-size_t gmmScratchBytes(int32_t n, int32_t k) { return gmmScratchBytesBy<UnitAmx>(n, k); }
+// Constant data: whoever reads it runs no code of this instruction set.
+constinit const ProductKernels products = productsBy<UnitAmx, PackBf16<UnitAmx>>();
 
 }  // namespace sluice::ops::SLUICE_AMX_NAMESPACE

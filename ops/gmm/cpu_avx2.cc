@@ -1,4 +1,4 @@
-// gmm for AVX2 and FMA.
+// Products for AVX2 and FMA.
 #include "ops/cpu/kernel_functions.h"
 #include "ops/cpu/pack_f32.h"
 #include "ops/cpu/product_kernels.h"
@@ -6,8 +6,7 @@
 
 namespace sluice::ops::avx2 {
 
-void gmm(const GmmArgs& args) { gmmBy<UnitAvx2, PackF32<UnitAvx2>>(args); }
-
-size_t gmmScratchBytes(int32_t n, int32_t k) { return gmmScratchBytesBy<UnitAvx2>(n, k); }
+// Constant data: whoever reads it runs no code of this instruction set.
+constinit const ProductKernels products = productsBy<UnitAvx2, PackF32<UnitAvx2>>();
 
 }  // namespace sluice::ops::avx2

@@ -1,4 +1,4 @@
-// gmm for AVX-512 BF16.
+// Products for AVX-512 BF16.
 #include "ops/cpu/kernel_functions.h"
 #include "ops/cpu/pack_bf16.h"
 #include "ops/cpu/product_kernels.h"
@@ -6,8 +6,7 @@
 
 namespace sluice::ops::avx512 {
 
-void gmm(const GmmArgs& args) { gmmBy<UnitAvx512, PackBf16<UnitAvx512>>(args); }
-
-size_t gmmScratchBytes(int32_t n, int32_t k) { return gmmScratchBytesBy<UnitAvx512>(n, k); }
+// Constant data: whoever reads it runs no code of this instruction set.
+constinit const ProductKernels products = productsBy<UnitAvx512, PackBf16<UnitAvx512>>();
 
 }  // namespace sluice::ops::avx512

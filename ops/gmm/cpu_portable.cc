@@ -1,4 +1,4 @@
-// gmm for any machine.
+// Products for any machine.
 #include "ops/cpu/kernel_functions.h"
 #include "ops/cpu/pack_f32.h"
 #include "ops/cpu/product_kernels.h"
@@ -6,8 +6,7 @@
 
 namespace sluice::ops::portable {
 
-void gmm(const GmmArgs& args) { gmmBy<UnitPortable, PackF32<UnitPortable>>(args); }
-
-size_t gmmScratchBytes(int32_t n, int32_t k) { return gmmScratchBytesBy<UnitPortable>(n, k); }
+// Constant data: whoever reads it runs no code of this instruction set.
+constinit const ProductKernels products = productsBy<UnitPortable, PackF32<UnitPortable>>();
 
 }  // namespace sluice::ops::portable

@@ -25,19 +25,11 @@ bool fits(at::IntArrayRef sizes, const std::vector<int64_t>& shape) {
   return true;
 }
 
+// Of a type that torchType() gives; others throw.
 DType typeOf(const at::Tensor& tensor) {
-  switch (tensor.scalar_type()) {
-    case at::kFloat:
-      return DType::kF32;
-    case at::kBFloat16:
-      return DType::kBF16;
-    case at::kHalf:
-      return DType::kF16;
-    case at::kInt:
-      return DType::kI32;
-    default:
-      return DType::kI64;
-  }
+  uint8_t type = 0;
+  while (torchType(static_cast<DType>(type)) != tensor.scalar_type()) ++type;
+  return static_cast<DType>(type);
 }
 
 // Whether this is a tensor of a subclass that Python dispatches (DTensor, FakeTensor, those of torch.compile)

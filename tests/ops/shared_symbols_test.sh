@@ -10,7 +10,7 @@ for isa in avx2 avx512 amx; do
       echo "skipped: sanitizers define symbols of their own"
       exit 0
     fi
-    found=$((found + $(grep -c ' T sluice::ops::' <<<"$symbols")))
+    found=$((found + $(grep -c ' [DT] sluice::ops::' <<<"$symbols")))
     if grep -E '^[0-9a-f]+ [WVu] ' <<<"$symbols"; then
       echo "$file defines symbols that may be merged (above)"
       exit 1

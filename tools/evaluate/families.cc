@@ -111,9 +111,9 @@ class FamilyAtRank {
     const int64_t n = b.shape[b.shape.size() - (transposed ? 2 : 1)];
     Values c = zeros({a.shape[0], n});
     for (const Group& group : groups()) {
-      MatrixView weight{b.data.data() + group.weight * k * n, nullptr, transposed ? k : n, 1};
+      MatrixView weight{b.data.data() + group.weight * k * n, transposed ? k : n, 1};
       if (transposed) weight = weight.transposed();
-      matmul({.a = {a.data.data() + group.begin * k, nullptr, k, 1},
+      matmul({.a = {a.data.data() + group.begin * k, k, 1},
               .b = weight,
               .c = c.data.data() + group.begin * n,
               .ldc = n,
@@ -143,8 +143,8 @@ class FamilyAtRank {
       shape.push_back(c_.program.sizeAt(static_cast<int32_t>(rank_), dim, 0));
     Values grad = zeros(std::move(shape));
     for (const Group& group : groups())
-      matmul({.a = MatrixView{scaled.data() + group.begin * m, nullptr, m, 1}.transposed(),
-              .b = {b.data.data() + group.begin * n, nullptr, n, 1},
+      matmul({.a = MatrixView{scaled.data() + group.begin * m, m, 1}.transposed(),
+              .b = {b.data.data() + group.begin * n, n, 1},
               .c = grad.data.data() + group.weight * m * n,
               .ldc = n,
               .m = m,

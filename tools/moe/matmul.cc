@@ -22,32 +22,20 @@ using Vector [[gnu::vector_size(kTileN * 8), gnu::may_alias]] = double;
 // Products treat numbers that are subnormal in bf16 and fp32 as zero, as operands and as results.
 double flushed(double x) { return std::abs(x) < 0x1p-126 ? 0 : x; }
 
-double at(const double* p) { return flushed(*p); }
-double at(const BFloat16* p) { return flushed(toFloat(*p)); }
-
 // Packs `lines` x `depth` elements as panels of kTile: out[panel][k][i]. Lines beyond the edge are zero.
-template <int64_t kTile, class T>
-void packPanels(const T* p, int64_t lineStride, int64_t kStride, int64_t lines, int64_t depth, double* out) {
+template <int64_t kTile>
+void pack(const double* p, int64_t lineStride, int64_t kStride, int64_t lines, int64_t depth, double* out) {
   for (int64_t first = 0; first < lines; first += kTile, out += kTile * depth) {
     const int64_t live = std::min(kTile, lines - first);
     if (live < kTile) std::fill(out, out + kTile * depth, 0.0);
-    const T* base = p + first * lineStride;
+    const double* base = p + first * lineStride;
     if (lineStride == 1)
       for (int64_t k = 0; k < depth; ++k)
-        for (int64_t i = 0; i < live; ++i) out[k * kTile + i] = at(base + k * kStride + i);
+        for (int64_t i = 0; i < live; ++i) out[k * kTile + i] = flushed(base[k * kStride + i]);
     else
       for (int64_t i = 0; i < live; ++i)
-        for (int64_t k = 0; k < depth; ++k) out[k * kTile + i] = at(base + i * lineStride + k * kStride);
+        for (int64_t k = 0; k < depth; ++k) out[k * kTile + i] = flushed(base[i * lineStride + k * kStride]);
   }
-}
-
-template <int64_t kTile>
-void pack(const MatrixView& view, int64_t offset, int64_t lineStride, int64_t kStride, int64_t lines,
-          int64_t depth, double* out) {
-  if (view.f64)
-    packPanels<kTile>(view.f64 + offset, lineStride, kStride, lines, depth, out);
-  else
-    packPanels<kTile>(view.bf16 + offset, lineStride, kStride, lines, depth, out);
 }
 
 // out[6][8] = sum over k of a[k][6] * b[k][8]. Inlined into one function per instruction set.
@@ -102,8 +90,8 @@ void block(const MatmulArgs& args, int64_t m0, int64_t n0, Micro micro, Scratch&
   const MatrixView &a = args.a, &b = args.b;
   for (int64_t k0 = 0; k0 < args.k; k0 += kBlockK) {
     const int64_t depth = std::min(kBlockK, args.k - k0);
-    pack<kTileM>(a, m0 * a.rowStride + k0 * a.colStride, a.rowStride, a.colStride, m, depth, s.a);
-    pack<kTileN>(b, k0 * b.rowStride + n0 * b.colStride, b.colStride, b.rowStride, n, depth, s.b);
+    pack<kTileM>(a.data + m0 * a.rowStride + k0 * a.colStride, a.rowStride, a.colStride, m, depth, s.a);
+    pack<kTileN>(b.data + k0 * b.rowStride + n0 * b.colStride, b.colStride, b.rowStride, n, depth, s.b);
     const bool accumulate = args.accumulate || k0 > 0;
     for (int64_t j = 0; j < n; j += kTileN)
       for (int64_t i = 0; i < m; i += kTileM) {

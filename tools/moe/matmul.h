@@ -7,19 +7,16 @@
 #include <cstdint>
 #include <functional>
 
-#include "runtime/base/dtype.h"
-
 namespace sluice::tools {
 
-// A matrix in the caller's memory, as doubles or as bf16; does not own it. Element (i, j) is at i * rowStride
-// + j * colStride, so exchanging the strides transposes the matrix.
+// A matrix in the caller's memory; does not own it. Element (i, j) is at i * rowStride + j * colStride, so
+// exchanging the strides transposes the matrix.
 struct MatrixView {
-  const double* f64 = nullptr;
-  const BFloat16* bf16 = nullptr;  // used if f64 is null
+  const double* data = nullptr;
   int64_t rowStride = 0;
   int64_t colStride = 1;
 
-  MatrixView transposed() const { return {f64, bf16, colStride, rowStride}; }
+  MatrixView transposed() const { return {data, colStride, rowStride}; }
 };
 
 // c[m, n] = a[m, k] * b[k, n], or c += a * b; c is row-major with ldc elements per row. As in the kernels,

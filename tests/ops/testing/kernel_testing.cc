@@ -12,12 +12,7 @@ std::vector<Implementation> implementations() {
   }
   Implementation emulated = all.front();
   emulated.name = "emulated amx";
-  emulated.kernels.gmm = amx_emulated::gmm;
-  emulated.kernels.packWeight = amx_emulated::packWeight;
-  emulated.kernels.packedWeightBytes = amx_emulated::packedWeightBytes;
-  emulated.kernels.gmmWeightGrad = amx_emulated::gmmWeightGrad;
-  emulated.kernels.gmmScratchBytes = amx_emulated::gmmScratchBytes;
-  emulated.kernels.weightGradScratchBytes = amx_emulated::weightGradScratchBytes;
+  static_cast<ProductKernels&>(emulated.kernels) = amx_emulated::products;
   emulated.multipliesBf16 = true;
   all.push_back(emulated);
   return all;

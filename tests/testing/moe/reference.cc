@@ -66,8 +66,13 @@ class Layer {
     const int rank = d_.deal().owner(e);
     const MoeInputs& owner = in_[static_cast<size_t>(rank)];
     const int64_t local = e - d_.deal().first(rank);
-    gateUpWeight_ = {nullptr, owner.gateUpWeight + local * d_.hidden * 2 * d_.inter, 2 * d_.inter, 1};
-    downWeight_ = {nullptr, owner.downWeight + local * d_.inter * d_.hidden, d_.hidden, 1};
+    const auto widen = [local](const BFloat16* all, int64_t count, std::vector<double>& out) {
+      out.resize(static_cast<size_t>(count));
+      std::transform(all + local * count, all + (local + 1) * count, out.begin(),
+                     [](BFloat16 v) { return toFloat(v); });
+    };
+    widen(owner.gateUpWeight, d_.hidden * 2 * d_.inter, gateUpWeight_);
+    widen(owner.downWeight, d_.inter * d_.hidden, downWeight_);
     std::fill(gateUpGrad_.begin(), gateUpGrad_.end(), 0.0);
     std::fill(downGrad_.begin(), downGrad_.end(), 0.0);
     for (size_t first = 0; first < pairs.size(); first += kChunkRows) {
@@ -86,7 +91,7 @@ class Layer {
   int64_t rows() const { return static_cast<int64_t>(pairs_.size()); }
 
   static MatrixView view(const std::vector<double>& matrix, int64_t columns) {
-    return {matrix.data(), nullptr, columns, 1};
+    return {matrix.data(), columns, 1};
   }
 
   double weight(const Pair& p) const {
@@ -142,23 +147,23 @@ class Layer {
   void forwardChunk() {
     const int64_t h = d_.hidden, inter = d_.inter;
     gather(&MoeInputs::x, x_);
-    rowsTimes(x_, h, gateUpWeight_, 2 * inter, gateUp_);
+    rowsTimes(x_, h, view(gateUpWeight_, 2 * inter), 2 * inter, gateUp_);
     act_.resize(static_cast<size_t>(rows() * inter));
     forRows([&](int64_t row) {
       for (int64_t i = 0; i < inter; ++i) act_[static_cast<size_t>(row * inter + i)] = element(row, i).act();
     });
-    rowsTimes(act_, inter, downWeight_, h, down_);
+    rowsTimes(act_, inter, view(downWeight_, h), h, down_);
     scatter(down_, &MoeTokenResults::y, true);
   }
 
   void backwardChunk() {
     const int64_t h = d_.hidden, inter = d_.inter;
     gather(&MoeInputs::dy, dy_);
-    rowsTimes(dy_, h, downWeight_.transposed(), inter, actGrad_);
+    rowsTimes(dy_, h, view(downWeight_, h).transposed(), inter, actGrad_);
     gateUpRowGrad_.resize(static_cast<size_t>(rows() * 2 * inter));
     forRows([&](int64_t row) { activationGrad(row); });
     // From here on act is weighted: the gradient of down_weight is all that still needs it.
-    rowsTimes(gateUpRowGrad_, 2 * inter, gateUpWeight_.transposed(), h, down_);
+    rowsTimes(gateUpRowGrad_, 2 * inter, view(gateUpWeight_, 2 * inter).transposed(), h, down_);
     scatter(down_, &MoeTokenResults::dx, false);
     addOuter(act_, inter, dy_, h, downGrad_);
     addOuter(x_, h, gateUpRowGrad_, 2 * inter, gateUpGrad_);
@@ -188,7 +193,7 @@ class Layer {
   bool backward_ = false;
   std::vector<MoeTokenResults> results_;
   // of the expert
-  MatrixView gateUpWeight_, downWeight_;
+  std::vector<double> gateUpWeight_, downWeight_;
   std::vector<double> gateUpGrad_, downGrad_;
   // of the chunk
   std::span<const Pair> pairs_;
