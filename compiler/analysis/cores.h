@@ -1,4 +1,4 @@
-// Which cores run what, where matrix and vector cores are apart. Free functions on plain values.
+// Which cores run what, on targets with separate matrix and vector cores. Free functions on plain values.
 #pragma once
 
 #include <cstdint>
@@ -7,15 +7,16 @@
 
 namespace sluice {
 
-// Neighbouring cores of one kind.
+// A range of neighbouring cores of one kind.
 struct CoreRange {
   int32_t first = 0;
   int32_t count = 1;
   friend bool operator==(const CoreRange&, const CoreRange&) = default;
 };
 
-// The cores of its kind that share the tasks of the family: all of them; but where `communication` vector
-// cores do nothing but send and return rows, these are for such families and the others for all else.
+// The cores that share the tasks of the family: all cores of its kind. But if `communication` vector cores
+// are reserved for sending and returning rows, families that do so get these cores and the others get the
+// rest.
 CoreRange coresFor(const TaskProgram& program, const Family& family, int32_t communication);
 
 }  // namespace sluice

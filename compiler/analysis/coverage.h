@@ -1,6 +1,6 @@
-// Coverage: which families are known to be done when a task of another one starts, and how far.
+// Coverage: which families are known to be done, and how far, when a task of another family starts.
 //
-// By the algebra of runtime/program/coverage.h, which the verifier uses, too, to prove the finished program.
+// Uses the algebra of runtime/program/coverage.h, with which the verifier proves the finished program, too.
 #pragma once
 
 #include <vector>
@@ -14,8 +14,8 @@ namespace sluice {
 using CoverageTable = std::vector<std::vector<Scope>>;
 CoverageTable computeCoverage(const TaskProgram& program);
 
-// The row of one more consumer, of space `consumer`, that waits for `waits`, given the rows of the families
-// before it.
+// Returns the row of one more consumer, in space `consumer`, that waits for `waits`, given the rows of the
+// families before it.
 std::vector<Scope> coverageOf(const TaskProgram& program, const CoverageTable& table, SpaceKind consumer,
                               const std::vector<EventId>& waits);
 

@@ -8,21 +8,21 @@
 
 namespace sluice {
 
-// The sizes that a decision about the whole program may be about; they add up.
+// The sizes that a decision about the whole program can concern, as bits.
 enum DecidedSize : uint8_t {
-  kDecidedRows = 1,      // of a slot of rows
-  kDecidedTokens = 2,    // of a slot of tokens
-  kDecidedColumns = 4,   // of a tile of a product
-  kDecidedGradTile = 8,  // of a tile of a weight gradient
+  kDecidedRows = 1,      // rows per slot
+  kDecidedTokens = 2,    // tokens per slot
+  kDecidedColumns = 4,   // columns per tile of a product
+  kDecidedGradTile = 8,  // size of a tile of a weight gradient
   kDecidedAllSizes = 15,
 };
 
 struct Decision {
-  std::string node;        // which node or family it is about; empty: the whole program
+  std::string node;        // the node or family that it concerns; empty: the whole program
   std::string what;        // "slot of 128 rows"
   std::string why;         // "2.31 ms; next best 160 rows, 2.40 ms"
-  std::string entry = {};  // of the node; empty: any that has it
-  uint8_t sizes = 0;       // of DecidedSize: this decision is shown for nodes cut by one of them
+  std::string entry = {};  // entry of the node; empty: any entry that has it
+  uint8_t sizes = 0;       // bits of DecidedSize: the decision is shown for nodes that are cut by one of them
   friend bool operator==(const Decision&, const Decision&) = default;
 };
 

@@ -14,7 +14,7 @@
 namespace sluice {
 namespace {
 
-// What stands before and behind the producer's name in that of its event; arrivals are named alone.
+// The prefix and suffix of the producer's name in the name of its event; arrivals have a name without one.
 std::string nameOf(const Family& producer, SpaceKind from, EventSpace event) {
   if (from == SpaceKind::kReturns) return "returned";
   const bool remote = isRemote(from);
@@ -26,7 +26,7 @@ std::string nameOf(const Family& producer, SpaceKind from, EventSpace event) {
   return scope + "_" + (remote ? "rows" : producer.name);
 }
 
-// The finest event that leads from one space to the other, by the rules of docs/SCHEDULE.md.
+// The finest event that leads from one space to another, by the rules of docs/SCHEDULE.md.
 std::optional<EventArray> eventBetween(const TaskProgram& program, const Family& producer, SpaceKind from,
                                        SpaceKind to) {
   const std::optional<EventSpace> space = finestEvent(from, to);
@@ -67,12 +67,12 @@ class Planner {
   SpaceKind kind(uint32_t f) const { return program_.at(family(f).space).kind; }
   const std::string& bufferName(BufferId b) const { return program_.at(b).name; }
 
-  // The error about family `f`, and a second line about family `other`.
+  // The error about family `f`, with a second line about family `other`.
   Error errorOf(uint32_t f, std::string_view message, uint32_t other, std::string_view note) const {
     return Error{errorAt(family(f), message).message + "\n" + reportLine(family(other).source, "note", note)};
   }
 
-  // Spaces in which a family's results are read in its entry, as bits.
+  // The spaces, as bits, in which a family's results are read in its entry.
   void findReaders() {
     std::map<std::pair<EntryId, BufferId>, uint32_t> writers;
     readers_.resize(program_.families.size());
@@ -85,8 +85,8 @@ class Planner {
     }
   }
 
-  // The space whose slots a reader in `to` waits for: its own. Where slots, groups and experts are waited
-  // for, which are more events than a task signals, slots wait for their group.
+  // The space whose slots a reader in `to` waits for: its own. But if slots, groups and experts would all
+  // need events, which is more than a task can signal, slots wait for their group.
   SpaceKind waitingSpace(uint32_t producer, SpaceKind to) const {
     const auto isRead = [&](SpaceKind by) {
       return (readers_[producer] >> static_cast<uint32_t>(by) & 1) != 0;
@@ -108,9 +108,9 @@ class Planner {
     return std::nullopt;
   }
 
-  // Latest producer first: what it waited for need not be waited for again.
+  // Latest producer first: its own waits need not be repeated.
   MaybeError joinProducers(uint32_t f) {
-    std::map<uint32_t, Scope, std::greater<>> producers;  // the scope that the widest read of it needs
+    std::map<uint32_t, Scope, std::greater<>> producers;  // the scope that its widest read needs
     for (BufferId buffer : family(f).reads) {
       if (buffer.none()) continue;
       if (const auto it = writers_.find({family(f).entry, buffer}); it != writers_.end()) {
@@ -146,7 +146,7 @@ class Planner {
     return std::nullopt;
   }
 
-  // The producer's event of that space, made at first use.
+  // Returns the producer's event in that space; makes it on first use.
   EventId addEvent(uint32_t producer, EventArray event) {
     std::vector<EventId>& signals = family(producer).signals;
     for (EventId id : signals)
@@ -177,7 +177,7 @@ class Planner {
   TaskProgram program_;
   CoverageTable table_;
   std::map<std::pair<EntryId, BufferId>, uint32_t> writers_;
-  std::vector<uint32_t> readers_;  // by family, bits by SpaceKind
+  std::vector<uint32_t> readers_;  // by FamilyId, bits by SpaceKind
 };
 
 }  // namespace

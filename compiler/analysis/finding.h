@@ -1,5 +1,5 @@
-// Finding: why an analysis of nodes cannot go on, tied to the node it is about, so that a pass can point at
-// the source. Families of a program carry their place themselves: errorAt() names it.
+// Finding: the reason why an analysis of nodes failed, with the node that it concerns, so that a pass can
+// point at the source. Families of a program have their place themselves: errorAt() names it.
 //
 // Value type. Analyzed<T> is the result of an analysis or the first finding.
 #pragma once
@@ -27,11 +27,11 @@ struct Finding {
 template <class T>
 using Analyzed = std::variant<T, Finding>;
 
-// A line of an error report: "file:line:column: error: message", or "error: message" where `source`, the
-// place of a node, is empty. `severity` is "error" or "note".
+// One line of an error report: "file:line:column: error: message", or "error: message" if `source`, the place
+// of a node, is empty. `severity` is "error" or "note".
 std::string reportLine(std::string_view source, std::string_view severity, std::string_view message);
 
-// The error about one family, by the place of its node.
+// The error about one family, with the place of its node.
 inline Error errorAt(const Family& family, std::string_view message) {
   return Error{reportLine(family.source, "error", message)};
 }

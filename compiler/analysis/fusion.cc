@@ -7,7 +7,7 @@
 namespace sluice {
 namespace {
 
-// The tensors of a graph with their writer and readers; a reader that reads twice is listed twice.
+// The tensors of a graph with their writer and readers; a node that reads a tensor twice is listed twice.
 struct Uses {
   explicit Uses(const FusionGraph& graph) : writer(graph.kept.size()), readers(graph.kept.size()) {
     for (size_t n = 0; n < graph.nodes.size(); ++n) {
@@ -20,7 +20,7 @@ struct Uses {
   std::vector<std::vector<size_t>> readers;
 };
 
-// Whether multiplying by it rounds nothing.
+// Whether multiplication by it is exact.
 bool isPowerOfTwo(float alpha) {
   int exponent = 0;
   return std::isfinite(alpha) && std::abs(std::frexp(alpha, &exponent)) == 0.5F;
@@ -37,7 +37,7 @@ class ScaleFolder {
     for (size_t n = 0; n < graph_.nodes.size(); ++n)
       if (graph_.nodes[n].role == FusionRole::kScale && isPowerOfTwo(graph_.nodes[n].alpha))
         scales.push_back(n);
-    // one that is folded may make way for another
+    // folding one scale may make another foldable
     while (std::erase_if(scales, [this](size_t scale) { return visit(scale); }) > 0) continue;
     return std::move(folded_);
   }
@@ -70,7 +70,7 @@ class ScaleFolder {
     return false;
   }
 
-  // A product of factors must stay a factor.
+  // The product of two factors must be a valid factor.
   bool fits(const std::vector<size_t>& into, size_t scale) const {
     std::vector<float> alpha = alpha_;
     for (size_t n : into) alpha[n] *= graph_.nodes[scale].alpha;
@@ -84,11 +84,11 @@ class ScaleFolder {
 
   const FusionGraph& graph_;
   Uses uses_;
-  std::vector<float> alpha_;  // by node, with what is folded into it
+  std::vector<float> alpha_;  // by node, including what is folded into it
   std::vector<FoldedScale> folded_;
 };
 
-// Pairs of a gmm and a reader of that role, each gmm in one pair.
+// Pairs of a gmm and a reader with that role; each gmm is in one pair.
 std::vector<FusedPair> fuseReaders(const FusionGraph& graph, FusionRole role, bool mayKeepProduct) {
   const Uses uses(graph);
   std::vector<bool> taken(graph.nodes.size());

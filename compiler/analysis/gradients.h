@@ -7,14 +7,14 @@
 
 namespace sluice {
 
-// A node in topological order: the tensors it reads and writes through which a gradient flows, as numbers.
+// A node in topological order: the numbers of the tensors it reads and writes through which a gradient flows.
 struct GradientNode {
   std::vector<size_t> reads;
   std::vector<size_t> writes;
 };
 
-// By tensor, true where it depends on a trainable tensor (or is one) and a seed depends on it (or is one).
-// Nothing else of a backward pass has to be computed. Numbers are less than `tensors`.
+// By tensor: true if it depends on a trainable tensor (or is one) and a seed depends on it (or is one). A
+// backward pass needs to compute no other gradients. Tensor numbers are less than `tensors`.
 std::vector<bool> tensorsWithGradient(std::span<const GradientNode> nodes, size_t tensors,
                                       std::span<const size_t> trainable, std::span<const size_t> seeds);
 

@@ -8,7 +8,7 @@
 namespace sluice {
 namespace {
 
-// The longest path of events that leads to each family; producers stand before consumers.
+// The length of the longest path of events to each family; producers come before consumers.
 std::vector<int32_t> depths(const TaskProgram& program) {
   std::vector<int32_t> eventDepth(program.events.size(), 0);
   std::vector<int32_t> depth;
@@ -29,7 +29,7 @@ Group groupOf(SpaceKind kind) {
   return infoOf(kind).sums ? Group::kGrads : Group::kChain;
 }
 
-// Where a family goes among those of its entry: group, place in the group, gradients behind the chain.
+// The sort key of a family within its entry: group, place in the group, gradients after the chain.
 std::tuple<Group, int32_t, bool> placeOf(SpaceKind kind, int32_t depth, LaneRule rule) {
   const bool fromEnd = rule == LaneRule::kFromEnd || rule == LaneRule::kFromEndWithGrads;
   const bool together = rule == LaneRule::kFromEndWithGrads || rule == LaneRule::kFromBeginWithGrads;

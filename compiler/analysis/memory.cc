@@ -12,10 +12,10 @@ namespace sluice {
 namespace {
 
 constexpr int64_t kLine = 64;
-constexpr size_t kMaxTries = 4000;       // orders tried for an extent, and
-constexpr size_t kMaxWork = 20'000'000;  // pairs of buffers looked at for them
-// Buffers are placed side by side only where regions of one buffer at a time exceed the least by more than
-// this part: rows of one buffer are closer together in a narrow region.
+constexpr size_t kMaxTries = 4000;       // orders tried per extent
+constexpr size_t kMaxWork = 20'000'000;  // pairs of buffers examined for them
+// Buffers are placed side by side only if regions that hold one buffer at a time exceed the minimum by more
+// than this fraction: in a narrow region the rows of one buffer are closer together.
 constexpr int64_t kWorthwhile = 64;
 
 int64_t roundUp(int64_t bytes, int64_t unit) { return (bytes + unit - 1) / unit * unit; }
@@ -39,7 +39,7 @@ struct Home {
 // Whether buffers that live at the same time may share a region.
 enum class Beside { kNo, kYes };
 
-// What a buffer does to a region it is put in.
+// The effect of putting a buffer into a region.
 struct Fit {
   int64_t offset = 0;
   int64_t growth = 0;  // of the stride
@@ -49,7 +49,7 @@ class Planner {
  public:
   explicit Planner(const TaskProgram& program) : program_(program), lifetimes_(program) {}
 
-  // The homes of all buffers that the runtime owns, in the order of their regions.
+  // Finds the homes of all buffers that the runtime owns, in the order of their regions.
   std::vector<Home> run() const {
     std::vector<Home> homes;
     const Formula least = peakOfProgram(program_, lifetimes_);
@@ -57,7 +57,7 @@ class Planner {
       std::vector<Home> more = homesOf(extent, least.at(extent));
       std::move(more.begin(), more.end(), std::back_inserter(homes));
     }
-    // Regions come widest first, whatever their extent.
+    // Regions are sorted widest first, whatever their extent.
     std::stable_sort(homes.begin(), homes.end(), [&](const Home& a, const Home& b) {
       const BufferId first = a.tenants.front().buffer, second = b.tenants.front().buffer;
       return unit(first) != unit(second) ? unit(first) > unit(second) : first < second;
@@ -65,7 +65,7 @@ class Planner {
     return homes;
   }
 
-  // The region of a home, without its tenants.
+  // Makes the region of a home, without its tenants.
   Region regionOf(const Home& home) const {
     const Buffer& first = program_.at(home.tenants.front().buffer);
     Region region;
@@ -94,7 +94,7 @@ class Planner {
     return costOf(beside) < costOf(apart) ? beside : apart;
   }
 
-  // From this order on, one buffer at a time is placed earlier or later as long as that pays.
+  // Starts from this order, and moves one buffer at a time earlier or later as long as that helps.
   std::vector<Home> bestOf(std::vector<BufferId> order, int64_t least, Beside beside) const {
     std::vector<Home> best = place(order, beside);
     const size_t count = order.size();
@@ -117,8 +117,8 @@ class Planner {
     return best;
   }
 
-  // One buffer at a time: each takes the first region it fits. Side by side: the one that grows least by it,
-  // a region of its own if none grows by less.
+  // One buffer at a time: each takes the first region it fits. Side by side: each takes the region that grows
+  // least, or a new one if every region would grow by more.
   std::vector<Home> place(const std::vector<BufferId>& order, Beside beside) const {
     std::vector<Home> homes;
     for (BufferId b : order) {
@@ -136,14 +136,14 @@ class Planner {
     return homes;
   }
 
-  // The lowest possible place of the buffer in a region, if there is one.
+  // The lowest possible place of the buffer in a region, if any.
   std::optional<Fit> fitIn(BufferId b, const Home& home, Beside beside) const {
     const int64_t stride = strideFor(program_.at(b));
     if ((stride < kLine) != (home.stride < kLine)) return std::nullopt;
-    // A region keeps its content between entries, or it does not.
+    // A region either keeps its content between entries or does not.
     const auto isSaved = [&](BufferId id) { return program_.at(id).role == Role::kSaved; };
     if (isSaved(b) != isSaved(home.tenants.front().buffer)) return std::nullopt;
-    // Scalars have no gaps: their region's stride is theirs.
+    // Scalars have no gaps: the stride of their region equals theirs.
     const auto isScalar = [&](BufferId id) { return program_.at(id).type == DType::kF32; };
     const bool anyScalar = isScalar(b) || std::any_of(home.tenants.begin(), home.tenants.end(),
                                                       [&](const Tenant& t) { return isScalar(t.buffer); });
@@ -159,7 +159,8 @@ class Planner {
     return fit;
   }
 
-  // Behind buffers that may not share with this one, at the first gap between them that is wide enough.
+  // The place after buffers that may not share with this one, in the first gap between them that is wide
+  // enough.
   int64_t lowestFree(BufferId b, const Home& home) const {
     std::vector<Tenant> others;
     std::copy_if(home.tenants.begin(), home.tenants.end(), std::back_inserter(others),

@@ -14,8 +14,8 @@ namespace {
 constexpr std::array kExtents = {Extent::kFixed, Extent::kTokens, Extent::kRows, Extent::kPairs,
                                  Extent::kExperts};
 
-// The heaviest set of buffers of which no two may share. Branch and bound, heaviest first; after `kMaxSteps`
-// the best so far, which is a lower bound of the memory as well.
+// The heaviest set of buffers of which no two may share memory. Branch and bound, heaviest first. After
+// `kMaxSteps` the best set so far, which is a lower bound of the memory as well.
 class HeaviestSet {
  public:
   HeaviestSet(const TaskProgram& program, const Lifetimes& lifetimes, std::vector<BufferId> buffers)
@@ -135,7 +135,7 @@ void Lifetimes::addUses(const TaskProgram& program) {
       uses_[b.value].remote = uses_[b.value].remote || sluice::isRemote(program.at(family.space).kind);
     }
   }
-  // What is saved stays from its writer's entry to the last reader's.
+  // Saved buffers live from their writer's entry to the last reader's.
   for (uint32_t b = 0; b < count_; ++b) {
     std::vector<bool>& entries = uses_[b].entries;
     if (program.buffers[b].role != Role::kSaved) continue;

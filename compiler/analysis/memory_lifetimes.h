@@ -1,10 +1,11 @@
-// Lifetimes: which buffers may share memory whatever the routing, and how many bytes must be there at once.
+// Lifetimes: which buffers may share memory for every routing, and how many bytes must be live at once.
 //
-// The rule is that of runtime/program/verify_regions.cc, by the same algebra (coverage.h there). Saved
-// buffers and outputs that the runtime owns share with nobody. Temporaries of different entries share always:
-// a rank starts an entry when the one before has ended. In one entry the writer of the later must cover every
-// reader and writer of the earlier, for the elements they have in common; what other ranks write may arrive
-// as soon as the entry begins, and a rank never learns when what it sent itself is done with.
+// The rule is that of runtime/program/verify_regions.cc, with the same algebra (coverage.h there). Saved
+// buffers and outputs that the runtime owns share with no other buffer. Temporaries of different entries
+// always share: a rank starts an entry after the previous one has ended. Within one entry, the writer of the
+// later buffer must cover every reader and writer of the earlier one, for the elements they have in common;
+// writes of other ranks may arrive as soon as the entry begins, and a rank never learns when its own sent
+// rows are no longer in use.
 //
 // Value types and free functions.
 #pragma once
@@ -16,8 +17,8 @@
 
 namespace sluice {
 
-// A number of bytes or operations, known at run time: fixed + tokens T + rows R + pairs P + experts E, the
-// last where ranks own different numbers of experts.
+// A number of bytes or operations, known at run time: fixed + tokens T + rows R + pairs P + experts E. The
+// last term exists if ranks own different numbers of experts.
 struct Formula {
   int64_t fixed = 0;
   int64_t tokens = 0;
@@ -31,16 +32,16 @@ struct Formula {
   friend bool operator==(const Formula&, const Formula&) = default;
 };
 
-// Its value in a step with `tokens` tokens a rank and as many rows and pairs as that makes: tokens * topK, at
-// a rank with that many experts.
+// Its value in a step with `tokens` tokens per rank and the resulting rows and pairs, tokens * topK, at a
+// rank with that many experts.
 double inBalancedStep(const Formula& formula, int64_t tokens, int64_t topK, int64_t experts);
 
-// Likewise with max_tokens tokens, at a rank that owns most experts.
+// Likewise with max_tokens tokens, at a rank that owns the most experts.
 double inBalancedStep(const TaskProgram& program, const Formula& formula);
 
 Extent extentOf(const Buffer& buffer);
 
-// Bytes of one element of the outermost dimension where that is a run-time extent, else of the whole buffer.
+// Bytes per index of the outermost dimension if that is a run-time extent, else of the whole buffer.
 int64_t bytesPerUnit(const Buffer& buffer);
 
 // Memory that the plan places: temporaries, saved tensors and outputs of rows.
@@ -53,7 +54,7 @@ class Lifetimes {
   // Whether two different buffers that the runtime owns may lie in one region.
   bool mayShare(BufferId a, BufferId b) const { return mayShare_[a.value * count_ + b.value] != 0 && a != b; }
 
-  // Whether families of the entry touch the buffer, or it keeps its content over the entry.
+  // Whether families of the entry access the buffer, or it keeps its content during the entry.
   bool isLive(BufferId buffer, EntryId entry) const;
 
   // Whether tasks of other ranks write it.
@@ -73,11 +74,12 @@ class Lifetimes {
   size_t count_ = 0;
 };
 
-// The peak of live bytes of an entry: the most that buffers hold of which no two may share. No plan that
-// verify() accepts needs less. Runtime extents are told apart, since none bounds another.
+// The peak of live bytes of an entry: the most bytes in buffers of which no two may share memory. Every plan
+// that verify() accepts needs at least this. Each run-time extent is counted separately, since none bounds
+// another.
 Formula peakOfEntry(const TaskProgram& program, const Lifetimes& lifetimes, EntryId entry);
 
-// Likewise of the whole program: what is saved, and the largest peak of the temporaries of an entry.
+// Likewise for the whole program: saved buffers plus the largest peak of an entry's temporaries.
 Formula peakOfProgram(const TaskProgram& program, const Lifetimes& lifetimes);
 
 }  // namespace sluice

@@ -16,7 +16,8 @@ struct SpaceView {
   int32_t SplitNode::* size;
 };
 
-// Node `at` against `origin`, whose size its producer has, too, or else the program.
+// The conflict of node `at` with the size declared by `origin`. The message names its producer if that has
+// the same size, else `origin`.
 Finding conflict(std::span<const SplitNode> nodes, const SpaceView& space, size_t at, size_t origin,
                  const std::string& why = {}) {
   const auto& producers = nodes[at].producers;
@@ -60,11 +61,11 @@ std::optional<Finding> agreeOnTokens(std::span<const SplitNode> nodes, int32_t& 
   return std::nullopt;
 }
 
-// 1. The first two declared sizes are those of the program; one is a multiple of the other. 2. Every node
-// declares one of them, or none. 3. Pieces are cut by the smaller.
+// 1. The first two declared sizes are those of the program; one must be a multiple of the other. 2. Every
+// node declares one of them, or none. 3. Pieces are cut by the smaller one.
 std::optional<Finding> agreeOnRows(std::span<const SplitNode> nodes, SplitSizes& sizes) {
   const SpaceView space{"rows", &SplitNode::rows};
-  std::vector<size_t> origins;  // of the sizes
+  std::vector<size_t> origins;  // of the two sizes
   for (size_t i = 0; i < nodes.size(); ++i) {
     const int32_t declared = nodes[i].rows;
     if (declared == 0) continue;

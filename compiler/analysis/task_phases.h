@@ -1,7 +1,7 @@
-// The phases of a compilation after form-tasks, in order: each takes a program and returns it with what it
-// adds.
+// The phases of a compilation after form-tasks, in order: each takes a program and returns it with its
+// additions.
 //
-// Free functions of plain values; they take any program whose ids lie within its tables.
+// Free functions of plain values; they accept any program whose ids are valid indices of its tables.
 #pragma once
 
 #include <span>
@@ -17,8 +17,8 @@ namespace sluice {
 struct TaskOptions {
   CutSizes sizes;
   Windows windows;
-  int32_t communicationCores = 0;   // vector cores that only send and return
-  std::vector<LaneRule> laneRules;  // by entry; not given: kFromEnd
+  int32_t communicationCores = 0;   // vector cores that only send and return rows
+  std::vector<LaneRule> laneRules;  // by EntryId; missing: kFromEnd
 };
 
 struct TaskPhase {

@@ -10,8 +10,8 @@
 namespace sluice {
 namespace {
 
-constexpr int32_t kTileUnit = 16;       // kernels work on as many columns at once
-constexpr int64_t kMaxTiles = 1 << 20;  // more make a table that nobody wants: larger tiles are the answer
+constexpr int32_t kTileUnit = 16;       // kernels process this many columns at once
+constexpr int64_t kMaxTiles = 1 << 20;  // more would make an unreasonably large table: use larger tiles
 
 int32_t windowOf(const Space& space, const CutSizes& sizes, const Windows& windows) {
   switch (space.kind) {

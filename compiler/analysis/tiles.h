@@ -1,7 +1,7 @@
-// cut-tasks: the slots, windows and tiles of a program, from the shapes of its families and the sizes that
-// were chosen.
+// cut-tasks: computes the slots, windows and tiles of a program, from the shapes of its families and the
+// chosen sizes.
 //
-// A tile is at most the size given, and tiles of one dimension are even: the last is not a sliver.
+// A tile is at most the given size, and the tiles of one dimension are even: the last is not a sliver.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,8 @@
 namespace sluice {
 
 struct TileSizes {
-  int32_t gmmColumns = 256;         // columns of a gmm's output in one task
-  int32_t weightGradRows = 256;     // of a weight gradient, one task: this
+  int32_t gmmColumns = 256;         // columns of a gmm's output per task
+  int32_t weightGradRows = 256;     // of a weight gradient per task: this
   int32_t weightGradColumns = 256;  // by this
   friend bool operator==(const TileSizes&, const TileSizes&) = default;
 };
@@ -35,20 +35,23 @@ struct Windows {
   friend bool operator==(const Windows&, const Windows&) = default;
 };
 
-// The tile that cuts `length` evenly into tiles of at most `most`, a multiple of 16 where `most` is 16 or
-// more and the length allows. length, most >= 1.
+// The tile that cuts `length` evenly into tiles of at most `most`, a multiple of 16 if `most` is at least 16
+// and the length allows it. length, most >= 1.
 int32_t evenTile(int32_t length, int32_t most);
 
-// Sets the tiles of a tiling whose other fields say what the op computes. An op that multiplies by columns of
-// gate and of up has tiles half as wide as the other products, since each is computed from as many columns of
-// both. `wholeRows`: one tile, as the gradient of a row's weight needs all columns.
+// Sets the tiles of a tiling whose other fields specify what the op computes. An op that multiplies by
+// columns of gate and of up has tiles half as wide as other products, since each tile is computed from
+// equally many columns of both. `wholeRows`: one tile, because the gradient of a row's weight needs all
+// columns.
 void cutTiles(OpKind op, bool wholeRows, const TileSizes& sizes, Tiling& tiling);
 
-// Slots and tilings of the program by these sizes. Groups keep theirs. `tiles` of families stay as they are.
+// Cuts the slots and tilings of the program by these sizes. Groups keep their size, families keep their
+// `tiles`.
 void cutBy(const CutSizes& sizes, TaskProgram& program);
 
-// `program` as form-tasks leaves it, cut by these sizes into slots, windows and tiles. The window of groups
-// has about as many rows as that of slots. Errors: families of more than 2^20 tiles, by their places.
+// Returns `program`, the result of form-tasks, cut by these sizes into slots, windows and tiles. The window
+// of groups has about as many rows as that of slots. Errors: families of more than 2^20 tiles, with their
+// places.
 Expected<TaskProgram> cutTasks(TaskProgram program, const CutSizes& sizes, const Windows& windows);
 
 }  // namespace sluice

@@ -1,5 +1,5 @@
-// Sizes and lane order for one compilation: what the cost model chooses where neither the graph nor the user
-// says.
+// Chooses sizes and lane order for one compilation by the cost model, where neither the graph nor the user
+// specifies them.
 //
 // Free function of plain values.
 #pragma once
@@ -13,10 +13,10 @@
 
 namespace sluice {
 
-// The options of the phases after form-tasks for `program`, as that leaves it, and the reasons in
-// `decisions`: the sizes that the model finds best for what the program computes; those of `target` where it
-// has no rates. The sizes of `options` stay, and so do slots that the graph declares. Errors: shares that are
-// not of as many experts as the graph has; those of insert-events.
+// The options of the phases after form-tasks for its result `program`, with the reasons in `decisions`: the
+// sizes that the model finds best, or those of `target` if it has no rates. Sizes in `options` and slots that
+// the graph declares stay. Errors: shares for a number of experts other than the graph's; the errors of
+// insert-events.
 Expected<TaskOptions> chooseTaskOptions(const TaskProgram& program, const DeclaredSlots& declared,
                                         const Target& target, const CompileOptions& options,
                                         std::vector<Decision>& decisions);

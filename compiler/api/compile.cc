@@ -91,7 +91,7 @@ void accumulateAll(mlir::ModuleOp module) {
   module.walk([](moe::GmmWeightGradOp node) { node.setAccumulate(true); });
 }
 
-// For the pass no names are all inputs.
+// An empty list of names means all inputs to the pass.
 std::optional<std::vector<std::string>> trainableOf(const CompileOptions& options) {
   if (options.trainable == std::vector<std::string>{"all"}) return std::vector<std::string>{};
   return options.trainable;
@@ -104,7 +104,7 @@ std::string printed(mlir::Operation* op) {
   return text;
 }
 
-// FNV-1a over the printed graph, which has no locations. 0 stands for none.
+// FNV-1a over the printed graph without locations. 0 stands for no graph.
 uint64_t hashOf(mlir::ModuleOp module) {
   uint64_t hash = 0xcbf29ce484222325u;
   for (char c : printed(module)) hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001b3u;
@@ -129,7 +129,7 @@ Expected<Module> parseMlir(const std::string& path, const CompileOptions& option
   return mlir::parseSourceFile<mlir::ModuleOp>(sources, config);
 }
 
-// Adds the time from its beginning to its end.
+// Adds the time between its construction and destruction.
 class Stopwatch {
  public:
   Stopwatch(std::vector<PhaseTime>& times, std::string phase) : times_(times), phase_(std::move(phase)) {}
@@ -146,8 +146,8 @@ class Stopwatch {
   const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
-// One compilation: a context, the module in it, and the program that it becomes. Every phase runs at most
-// once. `text`, if given, is the content of the graph file, which is then not read.
+// One compilation: a context, the module in it, and the program made from it. Every phase runs at most once.
+// `text`, if given, is the content of the graph file, which is then not read.
 class Compilation {
  public:
   Compilation(const std::string& path, const Target& target, const CompileOptions& options,
@@ -175,7 +175,7 @@ class Compilation {
     return runTaskPhases(stopAfter);
   }
 
-  // The IR as it is.
+  // The current IR.
   IrPointer snapshot() {
     return std::make_shared<const Ir>(context_, mlir::OwningOpRef<mlir::ModuleOp>(module_->clone()));
   }
@@ -183,7 +183,7 @@ class Compilation {
   // The IR after `differentiate`.
   const IrPointer& graph() const { return graph_; }
 
-  // What the last phase that ran has made.
+  // The result of the last phase that ran.
   std::string text() const { return program_ ? printProgram(*program_) : printed(*module_); }
 
   Expected<Compiled> finish() {
@@ -248,7 +248,7 @@ class Compilation {
     return {};
   }
 
-  // Runs a phase that makes the program, or makes it anew.
+  // Runs a phase that makes or replaces the program.
   template <class Run>
   Status take(std::string_view phase, const Run& run) {
     ++runs_[std::string(phase)];
@@ -264,7 +264,7 @@ class Compilation {
     return run();
   }
 
-  // With the path of the graph where the error has no place.
+  // Adds the path of the graph if the error has no place.
   Error located(const Error& error) const {
     return error.message.starts_with("error:") ? Error{path_ + ": " + error.message} : error;
   }

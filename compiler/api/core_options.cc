@@ -29,7 +29,7 @@ bool parsePart(std::string_view part, SeparateCores& cores) {
   return kind == "communication" && parseNumber(number, 0, cores.communication.emplace(0));
 }
 
-// The words of `fuse` that make one node of a product and vector work; empty: none.
+// The words of `fuse` that join a product and vector work in one node; empty: none.
 std::string fusedWords(const std::vector<std::string>& fuse) {
   std::string words;
   for (const std::string& word : fuse)

@@ -1,4 +1,4 @@
-// The cores that a program is compiled for, by options and target. Free functions on values.
+// The cores for which a program is compiled, by options and target. Free functions on values.
 #pragma once
 
 #include <string>
@@ -8,18 +8,18 @@
 
 namespace sluice {
 
-// Reads `N`, or a list of `cube=N`, `vector=N` and `communication=N`, each at most once. Returns what is
-// wrong, or empty; checkCoreOptions() checks whether the target has such cores.
+// Reads `N`, or a list of `cube=N`, `vector=N` and `communication=N`, each at most once. Returns the error,
+// or empty; checkCoreOptions() checks whether the target has such cores.
 std::string parseCores(const std::string& text, CompileOptions& options);
 
-// "cube=24,vector=48": what is given, as parseCores() reads it.
+// "cube=24,vector=48": the given numbers, as parseCores() reads them.
 std::string coresText(const SeparateCores& cores);
 
-// The target, which has separate cube and vector cores, with those cores. Without a number of cores that only
-// communicate, it keeps its share of them.
+// Returns the target, which has separate cube and vector cores, with those numbers of cores. If the number of
+// communication cores is not given, it keeps its share of them.
 void adjustSeparateCores(Target& target, const SeparateCores& cores);
 
-// Errors: numbers out of range, cores or fused nodes that the target has not; `target` is adjusted.
+// Adjusts `target`. Errors: numbers out of range; cores or fused nodes that the target does not have.
 Status checkCoreOptions(const Target& target, const CompileOptions& options);
 
 // Adds the consequences of separate cores to `decisions`.

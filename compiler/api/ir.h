@@ -1,4 +1,4 @@
-// Ir: a module and the context that owns all in it. Move-only.
+// Ir: a module and the context that owns everything in it. Move-only.
 #pragma once
 
 #include <memory>
@@ -11,7 +11,7 @@ namespace sluice {
 
 struct Ir {
   std::shared_ptr<mlir::MLIRContext> context;
-  mlir::OwningOpRef<mlir::ModuleOp> module;  // dies before its context
+  mlir::OwningOpRef<mlir::ModuleOp> module;  // destroyed before its context
 };
 
 }  // namespace sluice

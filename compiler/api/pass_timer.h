@@ -1,4 +1,4 @@
-// How long passes take, and how often each one ran. Part of compile.
+// Measures how long passes take, and counts how often each one ran. Part of compile.
 //
 // A PassTimer belongs to one pass manager, which must not run passes in parallel; it adds to `times` and to
 // `runs`, which outlive it. Managers of nested passes have no time of their own.

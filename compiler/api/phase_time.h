@@ -6,7 +6,7 @@
 namespace sluice {
 
 struct PhaseTime {
-  std::string phase;  // a pass or a phase by its name, or what comes before, between and after them
+  std::string phase;  // name of a pass or phase, or of the work before, between and after them
   double seconds = 0;
 };
 

@@ -1,4 +1,4 @@
-// The words of activations in IR, for the attributes of the dialect.
+// The words for activations in IR, for the attributes of the dialect.
 #pragma once
 
 #include "mlir/IR/OpImplementation.h"

@@ -8,14 +8,14 @@
 
 namespace sluice {
 
-// "file:line:column" of a location, or empty where it has none.
+// "file:line:column" of a location, or empty if it has none.
 std::string sourceOf(mlir::Location location);
 
-// Collects errors and their notes, a line each, for as long as it lives. Of nested reports the last one has
-// them.
+// Collects errors and their notes, one per line, during its lifetime. If several are nested, the innermost
+// one collects.
 class DiagnosticReport {
  public:
-  // `file` is named where a diagnostic has no location.
+  // `file` is named if a diagnostic has no location.
   DiagnosticReport(mlir::MLIRContext& context, std::string file);
 
   Error error() const;

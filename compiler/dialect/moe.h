@@ -1,4 +1,4 @@
-// The `moe` dialect: graph-level ops of one MoE-FFN layer. What each op means stands in moe.td.
+// The `moe` dialect: graph-level ops of one MoE-FFN layer. moe.td specifies the meaning of each op.
 //
 // Ops, types and attributes belong to their MLIRContext. Node ops are free of side effects and carry the
 // NodeOp interface; moe.graph and moe.entry hold their contents in one block without a terminator.
@@ -31,7 +31,7 @@ namespace sluice::moe {
 
 class GradientBuilder;  // moe_gradient.h
 
-// What is common to all nodes, checked for each of them: names, result names, the space of the split.
+// The checks common to all nodes: names, result names, the space of the split.
 mlir::LogicalResult verifyNode(mlir::Operation* op);
 
 }  // namespace sluice::moe
@@ -44,7 +44,7 @@ namespace sluice::moe {
 // Names the results of a node after their tensors, for readable IR.
 void nameResults(NodeOp node, mlir::OpAsmSetValueNameFn setName);
 
-// The name of a tensor: that of the input, saved or node result that defines `value`. Empty where a node does
+// The name of a tensor: that of the input, saved or node result that defines `value`. Empty if a node does
 // not name its results.
 llvm::StringRef tensorName(mlir::Value value);
 

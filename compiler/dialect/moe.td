@@ -24,10 +24,11 @@ def Moe_GraphOp : Moe_Op<"graph", [IsolatedFromAbove, NoRegionArguments, NoTermi
       moe.entry @backward after @forward { ... }
     }
     ```
-    `experts` are those of all ranks. Where they are a multiple of `ranks`, rank r owns experts r * E .. (r + 1) * E - 1
-    with E = experts / ranks; else the first experts mod ranks ranks own one more than the others, and E is an extent.
-    `symbols` are the values the graph was sized with; they are information only. Tensor names are unique in the
-    graph, except that entries may share an input, and that `moe.saved` names what an earlier entry saved.
+    `experts` is the number over all ranks. If it is a multiple of `ranks`, rank r owns experts
+    r * E .. (r + 1) * E - 1 with E = experts / ranks; else the first (experts mod ranks) ranks own one more than the
+    others, and E is an extent. `symbols` are the values that gave the graph its sizes, for information only. Tensor
+    names are unique in the graph, except that entries may share an input, and that `moe.saved` has the name of a
+    tensor that an earlier entry saved.
   }];
   let arguments = (ins SymbolNameAttr:$sym_name, I64Attr:$ranks, I64Attr:$experts, I64Attr:$top_k,
                        I64Attr:$max_tokens, DictionaryAttr:$symbols);
@@ -40,7 +41,7 @@ def Moe_GraphOp : Moe_Op<"graph", [IsolatedFromAbove, NoRegionArguments, NoTermi
   let hasRegionVerifier = 1;
   let extraClassDeclaration = [{
     bool expertsDiffer() { return getExperts() % getRanks() != 0; }
-    // The first dimension of weights: a number, or the extent.
+    // The first dimension of weights: a number, or the extent E.
     int64_t getExpertsOfRank() {
       if (expertsDiffer()) return MoeTensorType::kExperts;
       return static_cast<int64_t>(getExperts() / getRanks());
@@ -49,9 +50,9 @@ def Moe_GraphOp : Moe_Op<"graph", [IsolatedFromAbove, NoRegionArguments, NoTermi
 }
 
 def Moe_EntryOp : Moe_Op<"entry", [HasParent<"GraphOp">, NoRegionArguments, NoTerminator, SingleBlock, Symbol]> {
-  let summary = "what a caller runs at once";
+  let summary = "a part of the layer that a caller runs at once";
   let description = [{
-    Has exactly one routing: its own `moe.route`, or that of the entry it runs `after`, by `moe.saved "routing"`.
+    It has exactly one routing: its own `moe.route`, or that of the entry it runs `after`, by `moe.saved "routing"`.
   }];
   let arguments = (ins SymbolNameAttr:$sym_name, OptionalAttr<FlatSymbolRefAttr>:$after);
   let regions = (region SizedRegion<1>:$body);
@@ -72,19 +73,19 @@ class Moe_SinkOp<string mnemonic> : Moe_Op<mnemonic, [HasParent<"EntryOp">]> {
 }
 
 def Moe_InputOp : Moe_SourceOp<"input"> {
-  let summary = "a tensor the caller binds, read only";
+  let summary = "a read-only tensor that the caller binds";
   let arguments = (ins StrAttr:$tensor, OptionalAttr<StrAttr>:$alias);
   let results = (outs Moe_Tensor:$value);
 }
 
 def Moe_SavedOp : Moe_SourceOp<"saved"> {
-  let summary = "what `moe.save` kept under this name in an entry that this one runs after";
+  let summary = "a value that `moe.save` kept under this name in an entry that this one runs after";
   let arguments = (ins StrAttr:$tensor, OptionalAttr<StrAttr>:$alias);
   let results = (outs AnyTypeOf<[Moe_Tensor, Moe_Routing]>:$value);
 }
 
 def Moe_OutputOp : Moe_SinkOp<"output"> {
-  let summary = "gives a tensor that a node of this entry produced to the caller";
+  let summary = "returns a tensor that a node of this entry produced to the caller";
   let arguments = (ins StrAttr:$tensor, Moe_Tensor:$value, OptionalAttr<StrAttr>:$alias);
 }
 
@@ -108,15 +109,15 @@ class Moe_Node<string mnemonic, list<Trait> traits = []>
   }];
 }
 
-// A node with a derivative; what it contributes stands in moe_gradient.cc.
+// A node with a derivative; moe_derivatives.cc has its contribution to a backward entry.
 class Moe_Differentiable<string mnemonic, list<Trait> traits = [], list<string> overrides = []>
     : Moe_Node<mnemonic, traits # [DeclareOpInterfaceMethods<Moe_DifferentiableOpInterface, overrides>]>;
 
 def Moe_RouteOp : Moe_Node<"route"> {
   let summary = "expert ids [T,K] -> routing";
   let description = [{
-    Ids are global and distinct in a row; -1 means no expert. The ids are a `moe.input`: they are read before the
-    step begins.
+    Ids are global and distinct within a row; -1 means no expert. The ids must be a `moe.input`, because they are
+    read before the step begins.
   }];
   let arguments = !con((ins Moe_Tensor:$ids), nodeAttrs);
   let results = (outs Moe_Routing:$routing);
@@ -126,7 +127,7 @@ def Moe_RouteOp : Moe_Node<"route"> {
 def Moe_DispatchOp : Moe_Differentiable<"dispatch"> {
   let summary = "tokens [T,H] -> rows [R,H] on the rank that owns the expert";
   let description = [{
-    With `weights` [T,K] also gives each row the weight [R] it came with; the rows are not scaled.
+    With `weights` [T,K], the second result [R] is the weight of each row; the rows are not scaled.
   }];
   let arguments = !con((ins Moe_Tensor:$tokens, Moe_Routing:$routing, Optional<Moe_Tensor>:$weights), nodeAttrs);
   let results = (outs Moe_Tensor:$rows, Optional<Moe_Tensor>:$row_weights);
@@ -136,8 +137,8 @@ def Moe_DispatchOp : Moe_Differentiable<"dispatch"> {
 def Moe_GmmOp : Moe_Differentiable<"gmm"> {
   let summary = "rows [R,C] times the weight [E,C,N] of their expert -> [R,N]; `transpose`: weight [E,N,C]";
   let description = [{
-    A dense layer on tokens has [T,C] for rows, one weight [C,N] or [N,C], and gives [T,N]. `alpha`, finite and not 0,
-    is a factor of the product, applied in f32 before it is rounded.
+    A dense layer on tokens has [T,C] as rows and one weight [C,N] or [N,C], and gives [T,N]. `alpha`, finite and
+    not 0, is a factor of the product, applied in f32 before rounding.
   }];
   let arguments = !con((ins Moe_Tensor:$rows, Moe_Tensor:$weight, UnitAttr:$transpose, OptionalAttr<F32Attr>:$alpha),
                        nodeAttrs);
@@ -148,9 +149,10 @@ def Moe_GmmOp : Moe_Differentiable<"gmm"> {
 def Moe_GmmWeightGradOp : Moe_Node<"gmm_weight_grad"> {
   let summary = "a [R,M], b [R,N], optional row scale [R] -> sum over the rows of each expert [E,M,N]";
   let description = [{
-    In f32 or bf16; sums are f32 and rounded once. Of tokens, a [T,M] and b [T,N], it is the sum over this rank's tokens
-    [M,N]. `alpha`, finite and not 0, is a factor of the sum. With `accumulate` the sums are added to what the output holds that the caller has bound; experts without rows
-    leave it as it is. The gradient is then a `moe.output`: nothing else has a content before.
+    The result is f32 or bf16; sums are f32 and rounded once. For tokens, a [T,M] and b [T,N], it is the sum over this
+    rank's tokens [M,N]. `alpha`, finite and not 0, is a factor of the sum. With `accumulate` the sums are added to the
+    content of the output that the caller has bound; for experts without rows it stays unchanged. The gradient must
+    then be a `moe.output`, because nothing else has content before the step.
   }];
   let arguments = !con((ins Moe_Tensor:$a, Moe_Tensor:$b, Optional<Moe_Tensor>:$row_scale, UnitAttr:$accumulate,
                             OptionalAttr<F32Attr>:$alpha), nodeAttrs);
@@ -162,7 +164,8 @@ def Moe_GmmWeightGradOp : Moe_Node<"gmm_weight_grad"> {
 def Moe_ActivationOp : Moe_Differentiable<"activation", [], ["isRecomputable"]> {
   let summary = "gate_up [R,2I], gate in columns 0 .. I-1, up in I .. 2I-1 -> f(gate) * up [R,I]";
   let description = [{
-    On rows or tokens. f by kind: program.fbs. `limit`, of `swiglu_clamp` only, is a positive number that bf16 holds.
+    On rows or tokens. program.fbs defines f for each kind. `limit`, only for `swiglu_clamp`, is a positive number that
+    bf16 can represent.
   }];
   let arguments = !con((ins Moe_Tensor:$gate_up, Moe_ActivationKindAttr:$kind, OptionalAttr<F32Attr>:$limit),
                        nodeAttrs);
@@ -173,9 +176,9 @@ def Moe_ActivationOp : Moe_Differentiable<"activation", [], ["isRecomputable"]> 
 def Moe_ActivationGradOp : Moe_Node<"activation_grad"> {
   let summary = "gradient of the activation, times the row's weight, and the gradient of that weight";
   let description = [{
-    `act_grad` [R,I] is the gradient of the activation before the row's weight [R] was applied. Without weights
-    they count as 1. The second result [R], on request, is the dot product of `act_grad` and the activation. All of
-    these may be of tokens instead.
+    `act_grad` [R,I] is the gradient of the activation before the row's weight [R] was applied. Missing weights
+    count as 1. The second result [R], on request, is the dot product of `act_grad` and the activation. All of these may
+    be of tokens instead.
   }];
   let arguments = !con((ins Moe_Tensor:$act_grad, Moe_Tensor:$gate_up, Optional<Moe_Tensor>:$row_weights,
                             Moe_ActivationKindAttr:$kind, OptionalAttr<F32Attr>:$limit), nodeAttrs);
@@ -185,9 +188,9 @@ def Moe_ActivationGradOp : Moe_Node<"activation_grad"> {
 }
 
 def Moe_CombineOp : Moe_Differentiable<"combine", [AttrSizedOperandSegments]> {
-  let summary = "rows [R,H] -> sum over k of weight * row, on the rank and at the token they came from [T,H]";
+  let summary = "rows [R,H] -> sum over k of weight * row [T,H], at the token and on the rank they came from";
   let description = [{
-    Without `weights` [T,K] they count as 1. `scalars` [R] travel with their rows and come back as the second
+    Missing `weights` [T,K] count as 1. `scalars` [R] travel with their rows and come back as the second
     result [T,K]; a pair without an expert gets 0.
   }];
   let arguments = !con((ins Moe_Tensor:$rows, Moe_Routing:$routing, Optional<Moe_Tensor>:$weights,
@@ -213,13 +216,13 @@ def Moe_ScaleOp : Moe_Differentiable<"scale"> {
 
 // --- Fused nodes ---------------------------------------------------------------------------------------
 
-// Made by the pass fuse; they have no derivative, which is taken before.
+// Made by the pass fuse; they have no derivative, because differentiation comes first.
 
 def Moe_GmmActivationOp : Moe_Node<"gmm_activation"> {
   let summary = "a gmm and the activation of its product, which need not be kept";
   let description = [{
-    Of rows, or of tokens as moe.gmm. The product gate_up is rounded as if stored, so that the results are those of the
-    two nodes; it is a result on request.
+    On rows or tokens, as moe.gmm. The product gate_up is rounded as if it were stored, so the results are those of the
+    two nodes. It is a result on request.
   }];
   let arguments = !con((ins Moe_Tensor:$rows, Moe_Tensor:$weight, UnitAttr:$transpose, OptionalAttr<F32Attr>:$alpha,
                             Moe_ActivationKindAttr:$kind, OptionalAttr<F32Attr>:$limit), nodeAttrs);
@@ -231,7 +234,7 @@ def Moe_GmmActivationOp : Moe_Node<"gmm_activation"> {
 def Moe_GmmActivationGradOp : Moe_Node<"gmm_activation_grad"> {
   let summary = "a gmm and the activation_grad that reads its product as act_grad, which is not kept";
   let description = [{
-    Of rows, or of tokens as moe.gmm. The product is rounded as if stored, so that the results are those of the two
+    On rows or tokens, as moe.gmm. The product is rounded as if it were stored, so the results are those of the two
     nodes.
   }];
   let arguments = !con((ins Moe_Tensor:$rows, Moe_Tensor:$weight, Moe_Tensor:$gate_up,

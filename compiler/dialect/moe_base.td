@@ -11,9 +11,9 @@ def Moe_Dialect : Dialect {
   let cppNamespace = "::sluice::moe";
   let summary = "one MoE-FFN layer as a graph of tensors of one rank";
   let description = [{
-    Tensors have symbolic leading extents: `T`, the tokens of this rank, `R`, the rows it receives, and `E`, the experts
-    it owns, where these are not as many at all ranks; all other dimensions are numbers. Activations and weights are bf16, routing weights and row scalars f32, weight gradients f32
-    or bf16, expert ids i32; the verifiers refuse anything else.
+    Tensors have symbolic leading extents: `T`, the tokens of this rank; `R`, the rows it receives; and `E`, the experts
+    it owns, if ranks own different numbers. All other dimensions are numbers. Activations and weights are bf16, routing
+    weights and row scalars f32, weight gradients f32 or bf16, expert ids i32; the verifiers refuse anything else.
   }];
   let useDefaultTypePrinterParser = 1;
   let useDefaultAttributePrinterParser = 1;
@@ -28,7 +28,7 @@ class Moe_Type<string name, string typeMnemonic> : TypeDef<Moe_Dialect, name> {
 def Moe_Tensor : Moe_Type<"MoeTensor", "tensor"> {
   let summary = "a tensor of this rank: `!moe.tensor<T x 2048 x bf16>`";
   let description = [{
-    The leading dimension is `T`, `R`, `E` or a number, the others are numbers. `shape` holds kTokens, kRows and
+    The leading dimension is `T`, `R`, `E` or a number, the others are numbers. `shape` has kTokens, kRows and
     kExperts for the symbolic ones. One to three dimensions.
   }];
   let parameters = (ins ArrayRefParameter<"int64_t">:$shape, "::mlir::Type":$elementType);
@@ -45,12 +45,12 @@ def Moe_Tensor : Moe_Type<"MoeTensor", "tensor"> {
 }
 
 def Moe_Routing : Moe_Type<"Routing", "routing"> {
-  let summary = "what becomes of the pairs (token, k) of a step: permutation, counts of all ranks, slot tables";
+  let summary = "where the pairs (token, k) of a step go: permutation, counts of all ranks, slot tables";
 }
 
 // --- Attributes ----------------------------------------------------------------------------------------
 
-// By the words of program.fbs.
+// Written with the words of program.fbs.
 def Moe_ActivationKindParameter : AttrOrTypeParameter<"::sluice::ActivationKind", "an activation"> {
   let parser = "::sluice::parseActivation($_parser)";
   let printer = "$_printer << ::sluice::text::word($_self)";
@@ -78,8 +78,8 @@ def Moe_Split : AttrDef<Moe_Dialect, "Split"> {
   let mnemonic = "split";
   let summary = "how a node is cut: `#moe.split<rows, 128>`";
   let description = [{
-    `size` elements of `space` a slot; 0 takes the producer's size. A node without a split takes space and size of
-    its producer.
+    `size` elements of `space` per slot; 0 takes the producer's size. A node without a split takes space and size
+    from its producer.
   }];
   let parameters = (ins EnumParameter<Moe_SplitSpace>:$space, "int64_t":$size);
   let assemblyFormat = "`<` $space `,` $size `>`";
@@ -91,13 +91,13 @@ def Moe_Split : AttrDef<Moe_Dialect, "Split"> {
 def Moe_NodeOpInterface : OpInterface<"NodeOp"> {
   let cppNamespace = "::sluice::moe";
   let description = [{
-    A node of the graph, something that computes. The interface checks names, result names and the space of the
+    A node of the graph: an op that computes. The interface checks names, result names and the space of the
     split; shapes and types are checked by the verifier of each op.
   }];
   let methods = [
     InterfaceMethod<"Name, unique in the entry.", "::llvm::StringRef", "getNode">,
     InterfaceMethod<"The reference's name, if any.", "::std::optional<::llvm::StringRef>", "getAlias">,
-    InterfaceMethod<"Names of the result tensors, one a result, or null.", "::mlir::ArrayAttr", "getTensorsAttr">,
+    InterfaceMethod<"Names of the result tensors, one per result, or null.", "::mlir::ArrayAttr", "getTensorsAttr">,
     InterfaceMethod<"How this node is cut, or null.", "::sluice::moe::SplitAttr", "getSplitAttr">,
     InterfaceMethod<"Sets how this node is cut.", "void", "setSplitAttr", (ins "::sluice::moe::SplitAttr":$split)>,
   ];

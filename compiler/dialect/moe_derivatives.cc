@@ -1,4 +1,4 @@
-// What each node contributes to a backward entry.
+// The contribution of each node to a backward entry.
 #include "compiler/dialect/moe_gradient.h"
 
 namespace sluice::moe {
@@ -15,13 +15,13 @@ mlir::Type vectorOfRows(mlir::OpBuilder& builder) {
   return MoeTensorType::get(builder.getContext(), {MoeTensorType::kRows}, builder.getF32Type());
 }
 
-// An attribute of the forward node that its gradient has as well, if it is there.
+// Copies an attribute of the forward node to its gradient, if it exists.
 void addAlpha(llvm::SmallVector<mlir::NamedAttribute>& attributes, mlir::OpBuilder& builder,
               mlir::FloatAttr alpha) {
   if (alpha) attributes.push_back(builder.getNamedAttr("alpha", alpha));
 }
 
-// Which function an activation is: its attributes but those that all nodes have.
+// The attributes that select an activation's function: all that are not common to all nodes.
 llvm::SmallVector<mlir::NamedAttribute> functionOf(ActivationOp op) {
   const llvm::StringSet<> common = {"node", "alias", "tensors", "split"};
   llvm::SmallVector<mlir::NamedAttribute> attributes;
@@ -38,7 +38,7 @@ mlir::Type gradientType(mlir::OpBuilder& builder, Value weight) {
 
 }  // namespace
 
-// Rows that came from tokens go back to them.
+// Returns rows that came from tokens to these tokens.
 LogicalResult DispatchOp::buildGradients(GradientBuilder& gradients) {
   const Gradient* rows = gradients.find(getRows());
   if (rows == nullptr || gradients.find(getRowWeights()) != nullptr)
@@ -56,12 +56,12 @@ LogicalResult DispatchOp::buildGradients(GradientBuilder& gradients) {
   return gradients.add(*this, getTokens(), {.value = *sum});
 }
 
-// The rows of the product's gradient times the transposed weight, and per expert the outer product of both.
+// The product's gradient times the transposed weight and, per expert, the outer product of both.
 LogicalResult GmmOp::buildGradients(GradientBuilder& gradients) {
   const Gradient from = *gradients.find(getProduct());
   mlir::OpBuilder& builder = gradients.builder();
   if (gradients.needs(getRows()) || from.wantsDot) {
-    // The reference calls the gradient of what was dispatched by the product it goes through.
+    // The reference names the gradient of dispatched rows after the product that they go through.
     auto dispatch = getRows().getDefiningOp<DispatchOp>();
     const bool isOfTokens = mlir::cast<MoeTensorType>(getRows().getType()).hasTokens();
     const std::string node = dispatch ? "gate_grad" : nameOf(getRows()) + "_grad";
@@ -104,7 +104,7 @@ LogicalResult ActivationOp::buildGradients(GradientBuilder& gradients) {
   return gradients.add(*this, getGateUp(), {.value = op->getResult(0)});
 }
 
-// Rows that went back to tokens are dispatched to the experts again, with the weights they were summed with.
+// Dispatches rows that went back to tokens to the experts again, with the weights that they were summed with.
 LogicalResult CombineOp::buildGradients(GradientBuilder& gradients) {
   if (getTokenScalars() && gradients.find(getTokenScalars()) != nullptr)
     return emitError("node '") << getNode() << "' gives scalars that need a gradient, expected rows only";
@@ -121,7 +121,7 @@ LogicalResult CombineOp::buildGradients(GradientBuilder& gradients) {
   return gradients.add(*this, getRows(), rows);
 }
 
-// Both summands have the sum's gradient, with its weight: a row's dot with the sum is that with both of them.
+// Both summands get the sum's gradient, with its weight: a row's dot product with the sum covers both.
 LogicalResult AddOp::buildGradients(GradientBuilder& gradients) {
   const Gradient from = *gradients.find(getSum());
   for (Value operand : getOperands()) {

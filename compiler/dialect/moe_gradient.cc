@@ -51,8 +51,8 @@ const Gradient* GradientBuilder::find(Value forward) const {
   return it == gradients_.end() ? nullptr : &it->second.gradient;
 }
 
-// 1. The first contribution is the gradient. 2. Of a further one and what there is, a node makes the sum. 3.
-// The sum takes the gradient's name, so that outputs are called the same however many readers there are.
+// 1. The first contribution is the gradient. 2. A node adds each further one to the current gradient. 3. The
+// sum takes the gradient's name, so the names of outputs do not depend on the number of readers.
 LogicalResult GradientBuilder::add(NodeOp reader, Value forward, Gradient gradient) {
   const auto [it, isNew] = gradients_.try_emplace(forward, Recorded{gradient, reader});
   if (isNew) return success();
@@ -134,7 +134,7 @@ Value GradientBuilder::ownedAs(NodeOp reader, Value value, const std::string& na
 
 void GradientBuilder::rename(Value value, StringRef name) {
   auto node = mlir::dyn_cast_if_present<NodeOp>(value.getDefiningOp());
-  if (!node) return;  // an input of the caller's keeps its name
+  if (!node) return;  // an input of the caller keeps its name
   llvm::SmallVector<mlir::Attribute> names(node.getTensorsAttr().getValue());
   mlir::Attribute& entry = names[mlir::cast<mlir::OpResult>(value).getResultNumber()];
   tensors_.erase(tensorName(value));

@@ -1,16 +1,16 @@
 // GradientBuilder: a backward entry while it is being derived, for the nodes that contribute to it.
 //
 // Gradients are kept by forward value. A gradient of rows may be *factored*: the routing weight of the row is
-// not yet applied. So the products of the backward run on what arrived, and the weight is applied once, by
-// the next activation or in the sum of a weight gradient. The gradient of a routing weight itself is the
-// dot product of the expert's output and its gradient. A product hands that on to its input, since (a W) . g
-// = a . (g W'), up to the activation, whose gradient op computes it. So expert outputs are never kept.
+// not yet applied. So the products of the backward run on the rows as they arrived, and the weight is applied
+// once, by the next activation or in the sum of a weight gradient. The gradient of a routing weight is the
+// dot product of the expert's output and its gradient. A product passes it on to its input, since (a W) . g =
+// a . (g W'), up to the activation, whose gradient op computes it. So expert outputs are never kept.
 //
-// A tensor with several readers gets the sum of what they contribute, the last reader first. Factored
-// gradients are added before their weight is applied, so all of them must have the same; their dots add up by
-// themselves.
+// A tensor with several readers gets the sum of their contributions, the last reader first. Factored
+// gradients are added before their weight is applied, so all of them must have the same weight; their dot
+// products then need no extra addition.
 //
-// Holds MLIR values of one graph and does not outlive it. One thread.
+// Holds MLIR values of one graph and must not outlive it. One thread.
 #pragma once
 
 #include <optional>
@@ -23,55 +23,56 @@
 
 namespace sluice::moe {
 
-// The gradient of a tensor; of rows, `value` times `scale` where there is one.
+// The gradient of a tensor; for rows, `value` times `scale` if there is one.
 struct Gradient {
   mlir::Value value = {};    // in the backward entry, of the tensor's shape
   mlir::Value scale = {};    // [R] in the backward entry, or null for 1
-  mlir::Value weights = {};  // with `scale`: the [T,K] of the forward that it comes from
-  bool wantsDot = false;     // the dot of `value` and the tensor, row by row, is the gradient of `weights`
+  mlir::Value weights = {};  // if `scale` is set: the [T,K] weights of the forward that it comes from
+  bool wantsDot = false;  // the dot product of `value` and the tensor, per row, is the gradient of `weights`
 };
 
 // A result of a node to be created.
 struct NewTensor {
-  std::string name;  // a number is added where it is taken
+  std::string name;  // a number is appended if it is taken
   mlir::Type type;
 };
 
 class GradientBuilder {
  public:
-  // `kept` maps the forward's values to those of the backward entry; new nodes go to its end. `needed` says
-  // which values of the forward need a gradient.
+  // `kept` maps the forward's values to those of the backward entry; new nodes are appended to it. `needed`
+  // are the values of the forward that need a gradient.
   GradientBuilder(EntryOp backward, const mlir::IRMapping& kept, const llvm::DenseSet<mlir::Value>& needed,
                   llvm::StringSet<> tensorNames);
 
   bool needs(mlir::Value forward) const { return needed_.contains(forward); }
   mlir::Value kept(mlir::Value forward) const { return kept_.lookupOrNull(forward); }
 
-  // What is known of it so far, or null.
+  // The gradient accumulated so far, or null.
   const Gradient* find(mlir::Value forward) const;
 
-  // Records the gradient that `reader` contributes: the first one, or the sum with those before, which is a
-  // node. Fails where the two are weighted differently, or no op adds such tensors: weights, row scalars.
+  // Records the gradient that `reader` contributes: the first one, or a node that adds it to those before.
+  // Fails if the two are weighted differently, or no op adds such tensors: weights, row scalars.
   mlir::LogicalResult add(NodeOp reader, mlir::Value forward, Gradient gradient);
 
-  // Keeps the gradient [R] of `weights` for the next way back to the tokens; `rows` are some rows that can be
-  // sent with them. Fails where something is carried already.
+  // Keeps the gradient [R] of `weights` until rows next return to the tokens; `rows` are any rows that can be
+  // sent with it. Fails if another gradient is already kept.
   mlir::LogicalResult carry(NodeOp reader, mlir::Value rows, mlir::Value scalars, mlir::Value weights);
 
-  // Sends `rows` back to their tokens, weighted by `weights` of the forward where not null, and with them
-  // what is carried. Returns the sum over k.
+  // Returns `rows` to their tokens, weighted by `weights` of the forward if not null, together with the kept
+  // gradient. The result is the sum over k.
   mlir::FailureOr<mlir::Value> combine(NodeOp reader, mlir::Value routing, mlir::Value rows,
                                        mlir::Value weights, NewTensor sum);
 
-  // Returns the remaining carried values, with rows that no node reads: scalars do not travel alone.
+  // Sends the remaining kept gradients with rows that no node reads, because scalars do not travel alone.
   mlir::LogicalResult finish(mlir::Value routing);
 
-  // A node after all others, at the place of `reader`.
+  // Adds a node after all others, with the location of `reader`.
   mlir::Operation* create(NodeOp reader, llvm::StringRef op, llvm::StringRef node,
                           llvm::ArrayRef<mlir::Value> operands, llvm::ArrayRef<NewTensor> results,
                           llvm::ArrayRef<mlir::NamedAttribute> attributes = {});
 
-  // The value for an output `name`: `value` with that name if a node made it for this alone, else a copy.
+  // The value for an output `name`: `value` with that name if a node made it only for this output, else a
+  // copy.
   mlir::Value ownedAs(NodeOp reader, mlir::Value value, const std::string& name);
 
   mlir::OpBuilder& builder() { return builder_; }
@@ -79,7 +80,7 @@ class GradientBuilder {
  private:
   struct Recorded {
     Gradient gradient;
-    NodeOp reader;  // the last that contributed
+    NodeOp reader;  // the last one that contributed
   };
   struct Carried {
     NodeOp reader;
@@ -95,20 +96,21 @@ class GradientBuilder {
   const mlir::IRMapping& kept_;
   const llvm::DenseSet<mlir::Value>& needed_;
   llvm::DenseMap<mlir::Value, Recorded> gradients_;
-  llvm::DenseSet<mlir::Value> owned_;  // by an output
+  llvm::DenseSet<mlir::Value> owned_;  // used by an output
   std::optional<Carried> carried_;
   llvm::StringSet<> nodes_;
   llvm::StringSet<> tensors_;
 };
 
-// Those of `kept`, values of one entry in the order of its nodes, that can be computed again at little cost
-// from inputs and from what is left of `kept`.
+// Those of `kept`, values of one entry in the order of its nodes, that can be recomputed at little cost from
+// inputs and the remaining values of `kept`.
 llvm::DenseSet<mlir::Value> recomputable(llvm::ArrayRef<mlir::Value> kept);
 
-// The tensor's name, or that of the node where it does not name its results.
+// The tensor's name, or that of the node if it does not name its results.
 std::string nameOf(mlir::Value value);
 
-// "dx" for the tensor x of tokens, "d_expert_weights", "down_weight_grad" for what is no tensor of tokens.
+// "dx" for the tensor x of tokens; "d_expert_weights" and "down_weight_grad" for tensors that are not of
+// tokens.
 std::string gradientName(mlir::Value forward);
 
 }  // namespace sluice::moe

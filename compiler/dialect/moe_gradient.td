@@ -8,16 +8,16 @@ def Moe_DifferentiableOpInterface : OpInterface<"DifferentiableOp"> {
   let cppNamespace = "::sluice::moe";
   let description =
       [{
-    A node that contributes nodes to a backward entry. It is asked behind all nodes that read its results, so that
-    the gradients of these are known. What it needs of the forward it takes by GradientBuilder::kept(), and what
-    nobody reads in the end is neither computed nor kept.
+    A node that contributes nodes to a backward entry. It is called after all nodes that read its results, so that
+    the gradients of the results are known. It gets forward values from GradientBuilder::kept(); values that no node
+    reads in the end are neither computed nor kept.
   }];
   let methods =
       [InterfaceMethod<
-           "Builds the gradients of those operands that need one. Fails where there is no such op, reported.",
+           "Builds the gradients of those operands that need one. If there is no op for it, reports that and fails.",
            "::llvm::LogicalResult", "buildGradients", (ins "::sluice::moe::GradientBuilder &":$gradients)>,
-       InterfaceMethod<"Whether results may be computed again from the operands, where these are kept "
-                       "anyway, at little cost.",
+       InterfaceMethod<"Whether results can be recomputed at little cost from the operands, if these are "
+                       "kept anyway.",
                        "bool", "isRecomputable", (ins), "", "return false;">,
   ];
 }

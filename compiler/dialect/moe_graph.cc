@@ -1,4 +1,4 @@
-// Verifiers of moe.graph and moe.entry: limits, names, and what entries hand to each other.
+// Verifiers of moe.graph and moe.entry: limits, names, and what entries pass to each other.
 #include <map>
 #include <string>
 
@@ -58,7 +58,7 @@ LogicalResult GraphOp::verify() {
 
 namespace {
 
-// What one entry does to the tensors of a graph, by name.
+// How one entry uses the tensors of a graph, by name.
 class EntryVerifier {
  public:
   explicit EntryVerifier(EntryOp entry) : entry_(entry) {}
@@ -88,7 +88,7 @@ class EntryVerifier {
                              << "' in an entry, expected nodes, inputs, outputs and saved tensors";
   }
 
-  // Only the caller's memory has a content that a sum can be added to.
+  // Only the caller's memory has old content to which a sum can be added.
   LogicalResult visitAccumulation(mlir::Operation& op) {
     auto node = mlir::dyn_cast<GmmWeightGradOp>(op);
     const auto isOutput = [](mlir::Operation* user) { return mlir::isa<OutputOp>(user); };
@@ -112,8 +112,8 @@ class EntryVerifier {
     return success();
   }
 
-  // Outputs and saved tensors are memory of their own: each is written by a node of this entry, and a value
-  // goes to one of them only.
+  // Each output and each saved tensor has its own memory: a node of this entry writes it, and a value goes to
+  // only one of them.
   LogicalResult visitSink(mlir::Operation& op, StringRef name, mlir::Value value) {
     if (!mlir::isa_and_present<NodeOp>(value.getDefiningOp())) {
       return op.emitError("tensor '")
@@ -192,7 +192,7 @@ class GraphVerifier {
     return success();
   }
 
-  // Looks through the entries that `entry` runs after, the nearest first.
+  // Searches the entries that `entry` runs after, nearest first.
   LogicalResult visitSaved(EntryOp entry, SavedOp saved) {
     std::optional<StringRef> before = entry.getAfter();
     while (before) {
@@ -216,7 +216,7 @@ class GraphVerifier {
     return diagnostic;
   }
 
-  // Entries may share an input, if they agree on its type.
+  // Entries may share an input if they agree on its type.
   LogicalResult visitInput(InputOp input) {
     const auto it = producers_.find(input.getTensor());
     if (it == producers_.end()) return define(input, input.getTensor());
@@ -231,7 +231,7 @@ class GraphVerifier {
     return diagnostic;
   }
 
-  // A result that becomes an output or is saved carries the name it has there: only the sink defines it.
+  // A result that becomes an output or is saved has the name that it has there: only the sink defines it.
   LogicalResult visitNode(NodeOp node) {
     for (mlir::Value result : node->getResults()) {
       const StringRef name = tensorName(result);

@@ -17,8 +17,8 @@ using mlir::success;
 namespace {
 
 // Checks the tensors of one node against patterns such as {"E", "C", "N"}. "T" and "R" are extents, and so is
-// "E" (experts of the rank) where ranks own different numbers; any other letter is a number, bound where it
-// is first met; "2I" is twice the number "I". E, as a number, and K (top_k) are bound by the graph. The first
+// "E" (experts of the rank) if ranks own different numbers of them; any other letter is a number, bound at
+// its first use; "2I" is twice the number "I". The graph binds E, as a number, and K (top_k). The first
 // mismatch is reported; all later checks fail silently.
 class ShapeChecker {
  public:
@@ -84,7 +84,7 @@ class ShapeChecker {
 
   NodeOp node_;
   Bindings bound_;
-  std::string differ_;  // how E is an extent; empty: it is a number
+  std::string differ_;  // why E is an extent; empty: it is a number
   bool ok_ = true;
 };
 
@@ -92,7 +92,7 @@ mlir::Type bf16(mlir::Operation* op) { return mlir::BFloat16Type::get(op->getCon
 mlir::Type f32(mlir::Operation* op) { return mlir::Float32Type::get(op->getContext()); }
 mlir::Type i32(mlir::Operation* op) { return mlir::IntegerType::get(op->getContext(), 32); }
 
-// An optional result goes with an optional operand.
+// An optional result and its optional operand must both be present or both be absent.
 LogicalResult checkTogether(NodeOp node, StringRef operand, mlir::Value given, StringRef result,
                             mlir::Value asked) {
   if (static_cast<bool>(given) == static_cast<bool>(asked)) return success();
@@ -100,7 +100,7 @@ LogicalResult checkTogether(NodeOp node, StringRef operand, mlir::Value given, S
                                    << (given ? result : operand) << ", expected both or neither";
 }
 
-// A limit belongs to what clamps; kernels get it as bf16.
+// Only kinds that clamp have a limit; kernels get it as bf16.
 LogicalResult checkLimit(NodeOp node, ActivationKind kind, std::optional<llvm::APFloat> limit) {
   const bool clamps = infoOf(kind).hasLimit;
   if (!clamps && !limit) return success();
@@ -115,19 +115,19 @@ LogicalResult checkLimit(NodeOp node, ActivationKind kind, std::optional<llvm::A
                                    << ", expected a positive number that bf16 holds";
 }
 
-// A factor of 0 means none in a program.
+// In a program a factor of 0 means that there is none.
 LogicalResult checkAlpha(NodeOp node, const std::optional<llvm::APFloat>& alpha) {
   if (!alpha || (alpha->isFinite() && !alpha->isZero())) return success();
   return node->emitError("node '") << node.getNode() << "' has alpha " << alpha->convertToFloat()
                                    << ", expected a finite number other than 0";
 }
 
-// "T" where the node works on tokens, "R" where it works on rows or, wrongly, on neither.
+// "T" if the node works on tokens, "R" if it works on rows or, wrongly, on neither.
 StringRef extentOf(mlir::Value value) {
   return mlir::cast<MoeTensorType>(value.getType()).hasTokens() ? "T" : "R";
 }
 
-// What a product reads, in the op's words: one weight an expert, or one for all tokens.
+// Checks the operands of a product, in the op's words: one weight per expert, or one for all tokens.
 template <class Op>
 void checkFactors(ShapeChecker& checker, Op op, StringRef columns, mlir::Type element) {
   const StringRef extent = extentOf(op.getRows());
@@ -138,7 +138,7 @@ void checkFactors(ShapeChecker& checker, Op op, StringRef columns, mlir::Type el
   checker.check(op.getTranspose() ? "transposed weight" : "weight", op.getWeight(), weight, element);
 }
 
-// The spaces a node can be cut in: those its tensors have.
+// Whether a node can be cut by a space: one of its tensors must have it.
 bool mayCut(mlir::Operation* op, SplitSpace space) {
   if (mlir::isa<RouteOp>(op)) return false;
   const bool isOfTokens = !mlir::isa<DispatchOp>(op) && extentOf(op->getOperand(0)) == "T";

@@ -22,7 +22,7 @@ std::string quoted(std::string_view text) {
   return out + "\"";
 }
 
-// Light fills, told apart also in print: communication, products, weight gradients, element-wise, routing.
+// Light fills that differ in print, too: communication, products, weight gradients, element-wise, routing.
 constexpr std::string_view kCommunication = "#cfe2f3", kProduct = "#f9cb9c", kWeightGrad = "#d9ead3",
                            kElementWise = "#fff2cc", kRouting = "#eeeeee";
 
@@ -104,7 +104,8 @@ class DotPrinter {
       savers_[save.getTensor().str()] = makers_.lookup(save.getValue());
   }
 
-  // An edge from the node that makes a tensor; from an earlier entry's it crosses the clusters.
+  // Draws an edge from the node that makes a tensor; if an earlier entry makes it, the edge crosses the
+  // clusters.
   void addUse(mlir::Value tensor, const std::string& to) {
     if (const auto maker = makers_.find(tensor); maker != makers_.end())
       line(3, fmt::format("{} -> {} [label={}];\n", maker->second, to, quoted(nameOf(tensor))));
@@ -115,7 +116,7 @@ class DotPrinter {
                                        to, quoted(saver->first)));
   }
 
-  // A tensor that leaves its entry goes by the name that it leaves under.
+  // A tensor that leaves its entry has the name under which it leaves.
   static std::string nameOf(mlir::Value tensor) {
     for (mlir::Operation* user : tensor.getUsers())
       if (llvm::isa<moe::OutputOp, moe::SaveOp>(user))
@@ -152,7 +153,7 @@ class DotPrinter {
   std::string text_;
   std::map<uint32_t, Event> events_;                 // by EventId
   llvm::DenseMap<mlir::Value, std::string> makers_;  // node by result
-  std::map<std::string, std::string> savers_;        // likewise, by the name that it is saved under
+  std::map<std::string, std::string> savers_;        // likewise, by the name under which it is saved
   std::vector<std::string> handOvers_;
 };
 

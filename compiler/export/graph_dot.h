@@ -1,4 +1,4 @@
-// A graph and the families it became, for Graphviz: `dot -Tsvg`. Free function.
+// A graph and the families made from it, for Graphviz: `dot -Tsvg`. Free function.
 #pragma once
 
 #include <string>
@@ -8,11 +8,11 @@
 
 namespace sluice {
 
-// One cluster per entry. In it the nodes of the graph with their tensors on the edges, and the families with
-// their space and tiles; events are edges from a family to those that wait, wide ones (not between the same
-// slot of one space) dashed. What an entry saves leads into the later one. Colours go by op.
+// One cluster per entry, with the nodes of the graph with their tensors on the edges, and the families with
+// their space and tiles. Events are edges from a family to those that wait; wide events (not between the same
+// slot of one space) are dashed. What an entry saves leads into the later one. Colours depend on the op.
 //
-// `program` passed verify(). Nodes that `graph` lacks are left out.
+// `program` passed verify(). Nodes that `graph` does not have are omitted.
 std::string printDot(moe::GraphOp graph, const TaskProgram& program);
 
 }  // namespace sluice

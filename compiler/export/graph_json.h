@@ -8,10 +8,10 @@
 
 namespace sluice {
 
-// readGraphText() of it gives the graph again, but for locations. Sizes are numbers, and a symbol keeps only
-// its value, which cannot be set to another one. Tensors that have no name get one, and one that leaves its
-// entry has the name that it leaves under. `file` is named where an op has no location. Errors (whole
-// reports): what graph files do not have, such as an op that fuse makes, or a tensor that nothing reads.
+// readGraphText() turns it into the same graph, except for locations. Sizes are numbers, and a symbol keeps
+// only its value, which cannot be changed. Tensors without a name get one; one that leaves its entry has the
+// name under which it leaves. `file` is named if an op has no location. Errors (whole reports): things that
+// graph files do not have, such as an op that fuse makes, or a tensor that no node reads.
 Expected<std::string> printGraphJson(moe::GraphOp graph, const std::string& file);
 
 }  // namespace sluice

@@ -45,7 +45,7 @@ const JsonValue* Fields::find(std::string_view name, JsonKind kind) {
 const JsonValue& Fields::require(std::string_view name, JsonKind kind) {
   const JsonValue* value = find(name, kind);
   if (value != nullptr) return *value;
-  // Has no effect after the error of a wrong kind.
+  // Has no effect after an error about a wrong kind.
   errors_.fail(object_.pos, fmt::format("{} has no field '{}'", what_, name));
   empty_.kind = kind;
   return empty_;

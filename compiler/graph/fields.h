@@ -1,7 +1,7 @@
 // Reading typed fields out of a JSON tree.
 //
-// An ErrorSink keeps the first error; readers go on with empty values after it, and whoever owns the sink
-// looks at it in the end. Nothing of these outlives the tree.
+// An ErrorSink keeps the first error; after it readers continue with empty values, and the owner of the sink
+// checks it at the end. None of these may outlive the tree.
 #pragma once
 
 #include <initializer_list>
@@ -34,14 +34,15 @@ class ErrorSink {
 // The fields of one object. finish() reports those that were not read.
 class Fields {
  public:
-  // `what` names the object in messages: "node 'combine'". A value that is no object is an error.
+  // `what` names the object in messages: "node 'combine'". A value that is not an object is an error.
   Fields(ErrorSink& errors, const JsonValue& object, std::string what);
 
-  // Null where the field is absent or, after an error, of another kind.
+  // Null if the field is absent or, after an error, of another kind.
   const JsonValue* find(std::string_view name, JsonKind kind);
-  // An empty value of `kind` at the object's position where find() gives null; absence is an error.
+  // As find(), but absence is an error; instead of null, returns an empty value of `kind` at the object's
+  // position.
   const JsonValue& require(std::string_view name, JsonKind kind);
-  // As find() for a field of several kinds.
+  // As find(), for a field that may be of several kinds.
   const JsonValue* findAny(std::string_view name);
 
   std::string string(std::string_view name) { return require(name, JsonKind::kString).text; }
@@ -65,7 +66,7 @@ class Fields {
 // Reports a value that is not of `kind`; `what` names it.
 bool expectKind(ErrorSink& errors, const JsonValue& value, JsonKind kind, std::string_view what);
 
-// Reports a name that is no name.
+// Reports text that is not a valid name.
 void checkName(ErrorSink& errors, SourcePos pos, std::string_view what, std::string_view name);
 
 }  // namespace sluice

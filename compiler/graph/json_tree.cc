@@ -13,7 +13,7 @@ namespace sluice {
 
 namespace {
 
-// Counts what the parser has taken from the text: all that is known of positions at a SAX event.
+// Counts what the parser has taken from the text: the only source of positions at a SAX event.
 class CountingIterator {
  public:
   using difference_type = std::ptrdiff_t;
@@ -42,7 +42,7 @@ class CountingIterator {
   size_t* taken_;
 };
 
-// Lines by their first byte.
+// The first byte of each line.
 class LineTable {
  public:
   explicit LineTable(std::string_view text) {
@@ -61,7 +61,7 @@ class LineTable {
   std::vector<size_t> starts_ = {0};
 };
 
-// The parser's own words without its prefixes and line numbers, fit for one line.
+// The parser's message without its prefixes and line numbers, as one line.
 std::string cleanMessage(std::string_view what) {
   if (const size_t end = what.find("] "); end != std::string_view::npos) what.remove_prefix(end + 2);
   if (what.starts_with("parse error")) {
@@ -74,8 +74,8 @@ std::string cleanMessage(std::string_view what) {
   return message;
 }
 
-// Builds the tree from SAX events. A token begins at the first byte behind the previous event that is no
-// white space, comma or colon: between two events the parser takes nothing else, except one byte behind a
+// Builds the tree from SAX events. A token begins at the first byte after the previous event that is not
+// white space, comma or colon: between two events the parser takes nothing else, except one byte after a
 // number.
 class TreeBuilder {
  public:
@@ -134,7 +134,7 @@ class TreeBuilder {
     return std::move(root_);
   }
 
-  size_t taken = 0;  // counted by the iterator
+  size_t taken = 0;  // incremented by the iterator
 
  private:
   SourcePos tokenStart() const {
@@ -179,7 +179,7 @@ class TreeBuilder {
   std::string_view text_;
   std::string_view file_;
   LineTable lines_;
-  size_t event_ = 0;  // what was taken at the previous event
+  size_t event_ = 0;  // value of `taken` at the previous event
   std::string key_;
   SourcePos keyPos_;
   std::vector<JsonValue> open_;

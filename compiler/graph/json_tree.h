@@ -1,4 +1,4 @@
-// A JSON text as a tree whose every value knows its position.
+// A JSON text as a tree in which every value has its position.
 //
 // Value types. The text is untrusted: nesting, duplicate fields and bad numbers are errors with a position.
 #pragma once
@@ -12,7 +12,7 @@
 
 namespace sluice {
 
-// Where in the text something stands; both count from 1, columns in bytes.
+// A position in the text; lines and columns count from 1, columns in bytes.
 struct SourcePos {
   int32_t line = 0;
   int32_t column = 0;
@@ -31,14 +31,14 @@ struct JsonValue {
   int64_t integer = 0;
   std::string text{};              // kString, and kReal as written
   std::vector<JsonValue> items{};  // kArray, kObject
-  std::string key{};               // of a value in an object
+  std::string key{};               // of a field's value
   SourcePos keyPos{};
 };
 
 inline constexpr size_t kMaxJsonDepth = 16;
-inline constexpr size_t kMaxJsonFields = 1024;  // of one object
+inline constexpr size_t kMaxJsonFields = 1024;  // per object
 
-// `file` is for messages.
+// `file` is used in messages.
 Expected<JsonValue> parseJson(std::string_view text, std::string_view file);
 
 // "file:line:column: error: message".

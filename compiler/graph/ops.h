@@ -1,7 +1,7 @@
 // The ops of a graph file: their names, and the names of their inputs and outputs, in the order of operands
-// and results. Ops of the `moe` dialect of the same names; which attributes they have, the dialect knows.
+// and results. The ops of the `moe` dialect have the same names; the dialect defines their attributes.
 //
-// Constant tables; what the ops mean is written in compiler/dialect/moe.td.
+// Constant tables; compiler/dialect/moe.td specifies what the ops mean.
 #pragma once
 
 #include <span>
@@ -13,7 +13,7 @@ namespace sluice {
 struct OpPort {
   std::string_view name;
   bool required = true;
-  bool routing = false;  // takes or gives a routing, all others a tensor
+  bool routing = false;  // takes or gives a routing; all other ports a tensor
 };
 
 struct OpSchema {
@@ -22,7 +22,7 @@ struct OpSchema {
   std::span<const OpPort> outputs;
 };
 
-// Null where there is no such op.
+// Null if there is no such op.
 const OpSchema* findOp(std::string_view name);
 
 // "route, dispatch, ...", for messages.

@@ -1,9 +1,9 @@
-// Reads graph files as IR of the `moe` dialect. The form is described in graphs/FORMAT.md.
+// Reads graph files as IR of the `moe` dialect. graphs/FORMAT.md specifies the format.
 //
 // Free functions; the files are untrusted. The reader checks fields, names and sizes, and that tensors lead
-// from producers to readers; all else is checked by the verifiers of the dialect. Every op has the place in
-// the file that describes it. Errors are reports: "file:line:column: error: message" and notes, with the file
-// as given.
+// from producers to readers; the verifiers of the dialect check the rest. The location of every op is the
+// place in the file that describes it. Errors are reports: "file:line:column: error: message" and notes, with
+// the given file name.
 #pragma once
 
 #include <string>
@@ -19,12 +19,11 @@ namespace sluice {
 
 inline constexpr size_t kMaxGraphBytes = 4 << 20;
 
-// The module with the graph in the file at `path`, with the symbols named in `sets` set to other values than
-// their defaults.
+// The module with the graph in the file at `path`. `sets` replaces the default values of symbols.
 Expected<mlir::OwningOpRef<mlir::ModuleOp>> readGraph(const std::string& path, SymbolSets sets,
                                                       mlir::MLIRContext& context);
 
-// Likewise from a text; `file` is for messages.
+// Likewise for a text; `file` is used in messages.
 Expected<mlir::OwningOpRef<mlir::ModuleOp>> readGraphText(std::string_view text, std::string_view file,
                                                           SymbolSets sets, mlir::MLIRContext& context);
 

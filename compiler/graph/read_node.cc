@@ -19,7 +19,7 @@ const JsonValue* memberOf(const JsonValue& object, std::string_view key) {
   return it == object.items.end() ? nullptr : &*it;
 }
 
-// Strings in an array or object; the reader of the field reports what is none.
+// The strings in an array or object; the reader of the field reports values that are not strings.
 std::vector<const JsonValue*> stringsIn(const JsonValue& value, std::string_view field) {
   std::vector<const JsonValue*> strings;
   if (const JsonValue* list = memberOf(value, field))
@@ -28,7 +28,7 @@ std::vector<const JsonValue*> stringsIn(const JsonValue& value, std::string_view
   return strings;
 }
 
-// Whether the value makes sense is for the verifier of the node.
+// The verifier of the node checks whether the value makes sense.
 std::optional<double> readNumber(Fields& node, std::string_view name) {
   const JsonValue* value = node.findAny(name);
   if (value == nullptr) return std::nullopt;
@@ -60,8 +60,8 @@ class EntryReader {
         name_(nameOf(entry)),
         fields_(r_.errors, entry, name_.empty() ? "an entry" : fmt::format("entry '{}'", name_)) {}
 
-  // 1. What gives each tensor of the entry its content. 2. The order of the nodes. 3. Sources, nodes and
-  // sinks as ops; tensors are found by name.
+  // 1. Find what defines each tensor of the entry. 2. Order the nodes. 3. Make the ops of sources, nodes and
+  // sinks; tensors are found by name.
   void run() {
     fields_.name("name");
     const std::string after = fields_.optionalName("after");
@@ -98,7 +98,7 @@ class EntryReader {
     std::optional<size_t> node = {};
   };
 
-  // As the file has it, or what the symbol of that name is set to; empty where there is none.
+  // The "name" in the file, or the word of the symbol with that name; empty if it is absent.
   std::string nameOf(const JsonValue& value) const {
     const JsonValue* name = memberOf(value, "name");
     if (name == nullptr || name->kind != JsonKind::kString) return {};
@@ -146,7 +146,7 @@ class EntryReader {
     return sorted;
   }
 
-  // Every node left needs another one left: going back from any of them ends in a cycle.
+  // Every node left needs another one left: walking back from any of them ends in a cycle.
   std::vector<size_t> failCycle(const JsonValue& nodes, const std::vector<std::set<size_t>>& needs,
                                 const std::vector<bool>& done) {
     const auto isLeft = [&](size_t i) { return !done[i]; };
@@ -160,7 +160,7 @@ class EntryReader {
       }
       path.push_back(next);
     }
-    // From the first node of the file, in the direction of the data.
+    // Starts at the first node of the file, in the direction of the data.
     std::ranges::rotate(path, std::ranges::min_element(path));
     std::reverse(path.begin() + 1, path.end());
     path.push_back(path.front());
@@ -170,7 +170,7 @@ class EntryReader {
     return {};
   }
 
-  // The tensor of this name in "tensors", or null, which is reported.
+  // The tensor of this name in "tensors". If there is none, reports it and returns null.
   const Reading::Tensor* tensorOf(const JsonValue& value, std::string_view what) {
     if (!expectKind(r_.errors, value, JsonKind::kString, what)) return nullptr;
     if (const auto it = r_.tensors.find(value.text); it != r_.tensors.end()) return &it->second;
@@ -179,7 +179,7 @@ class EntryReader {
     return nullptr;
   }
 
-  // As tensorOf() for a list of sources or sinks; only what is saved may be a routing.
+  // As tensorOf(), for a list of sources or sinks; only saved ones may be a routing.
   const Reading::Tensor* listed(const JsonValue& item, std::string_view list) {
     const Reading::Tensor* tensor =
         tensorOf(item, fmt::format("an item of '{}' of {}", list, fields_.what()));
@@ -213,8 +213,7 @@ class EntryReader {
     }
   }
 
-  // Calls `visit` with each tensor by port, in the order of `ports`, or with null where an optional one is
-  // absent.
+  // Calls `visit` with each tensor by port, in the order of `ports`, or with null for an absent optional one.
   template <class Visit>
   void readPorts(const JsonValue& object, std::span<const OpPort> ports, const std::string& what,
                  Visit visit) {
@@ -279,7 +278,7 @@ class EntryReader {
     };
     readPorts(fields.require("inputs", JsonKind::kObject), schema.inputs, "inputs of " + fields.what(),
               visit);
-    // One optional operand is the last one, of several the op is told which are there.
+    // A single optional operand is the last one; with several, the op needs to know which are present.
     if (std::ranges::count(schema.inputs, false, &OpPort::required) > 1)
       state.addAttribute("operandSegmentSizes", r_.builder.getDenseI32ArrayAttr(segments));
   }
@@ -298,7 +297,7 @@ class EntryReader {
     return names;
   }
 
-  // Fields by the attributes that the op has.
+  // Reads the fields of the attributes that the op has.
   void readAttributes(Fields& fields, const JsonValue& node, mlir::OperationState& state) {
     const auto has = [&](llvm::StringRef name) {
       return llvm::is_contained(state.name.getAttributeNames(), r_.builder.getStringAttr(name));
@@ -320,7 +319,7 @@ class EntryReader {
             json.pos, fmt::format("{} has kind '{}', expected {}", fields.what(), text, activationNames()));
       state.addAttribute("kind", moe::ActivationKindAttr::get(r_.builder.getContext(), *kind));
       const std::optional<double> limit = readNumber(fields, "limit");
-      // Where the kind is a symbol, the limit is that of the kind that has one.
+      // If the kind is a symbol, the limit applies to the kind that has one.
       if (word == nullptr || infoOf(*kind).hasLimit) addNumber("limit", limit);
     }
     if (has("alpha")) addNumber("alpha", readNumber(fields, "alpha"));

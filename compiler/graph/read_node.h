@@ -1,4 +1,4 @@
-// Reading one entry: its nodes in JSON become ops, producers before readers. Part of read_graph.
+// Reads one entry: its nodes in JSON become ops, producers before readers. Part of read_graph.
 #pragma once
 
 #include <map>
@@ -12,7 +12,7 @@
 
 namespace sluice {
 
-inline constexpr size_t kMaxGraphNodes = 1024;  // of one entry
+inline constexpr size_t kMaxGraphNodes = 1024;  // per entry
 
 // A graph file while it is being read. Belongs to one reader.
 struct Reading {
@@ -27,22 +27,22 @@ struct Reading {
   mlir::OpBuilder builder;
   std::vector<GraphSymbol> symbols;
   std::map<std::string, Tensor> tensors;
-  std::set<std::string> used;  // tensors that something reads
+  std::set<std::string> used;  // tensors with a reader
 
   mlir::Location at(SourcePos pos) {
     return mlir::FileLineColLoc::get(builder.getContext(), file, static_cast<unsigned>(pos.line),
                                      static_cast<unsigned>(pos.column));
   }
-  // Null for the empty text.
+  // Null if the text is empty.
   mlir::StringAttr optional(const std::string& text) {
     return text.empty() ? mlir::StringAttr() : builder.getStringAttr(text);
   }
 };
 
-// A size: a whole number, or a string that evaluateSize() takes. Out of range is an error.
+// A size: a whole number, or a string that evaluateSize() accepts. Out of range is an error.
 int64_t readSize(Reading& reading, const JsonValue& value, std::string_view what, int64_t min, int64_t max);
 
-// Appends the entry's op to the block at the builder.
+// Appends the entry's op to the block of the builder.
 void readEntry(Reading& reading, const JsonValue& value);
 
 }  // namespace sluice

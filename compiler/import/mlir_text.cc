@@ -30,7 +30,7 @@ bool isWhiteSpace(std::string_view character) {
   return character == "\t" || character == "\n" || character == "\r";
 }
 
-// Why a text cannot be shown, or empty; `at` is where.
+// The reason why a text cannot be shown, or empty; `at` is the position.
 std::string wrongCharacter(std::string_view text, size_t& at) {
   for (at = 0; at < text.size();) {
     const std::string_view rest = text.substr(at);
@@ -59,10 +59,10 @@ class Scanner {
   }
 
  private:
-  // One bracket that is open, or the whole text.
+  // One open bracket, or the whole text.
   struct Level {
     char closer = '\0';
-    int operators = 0;  // of the affine expression that is being read, with those of its parentheses
+    int operators = 0;  // in the current affine expression, including its parentheses
   };
 
   Status fail(size_t at, std::string_view what) const {
@@ -74,7 +74,7 @@ class Scanner {
 
   char peek(size_t ahead) const { return at_ + ahead < text_.size() ? text_[at_ + ahead] : '\0'; }
 
-  // Takes one token, or what stands between two.
+  // Takes one token, or the text between two.
   Status step() {
     const char c = text_[at_];
     if (isBlank(c)) return skip(1);
@@ -105,12 +105,12 @@ class Scanner {
     return skip(bytes);
   }
 
-  // What a string means, not how it is written, is what messages show.
+  // Messages show the value of a string, not its spelling.
   Status readString() {
     const size_t begin = at_++;
     std::string value;
     for (; at_ < text_.size() && text_[at_] != '"'; ++at_) {
-      if (text_[at_] == '\n') return {};  // not closed: the parser's error
+      if (text_[at_] == '\n') return {};  // not closed: the parser reports it
       if (text_[at_] != '\\') {
         value += text_[at_];
         continue;
@@ -132,8 +132,8 @@ class Scanner {
     return skipChecked(1, 0);
   }
 
-  // A bracket that closes another one is the parser's error, at which it stops; until then nothing is taken
-  // for less deep than it may be.
+  // The parser reports a bracket that closes a different one, and stops there; until then the depth is never
+  // underestimated.
   Status close(char c) {
     if (levels_.back().closer != c) return endExpression(1);
     const int operators = levels_.back().operators;
@@ -158,8 +158,8 @@ class Scanner {
     return isOperator ? addOperator(0) : Status{};
   }
 
-  // #alias and !alias stand for what they were defined as; the names of dialects, values, symbols and blocks
-  // stand for nothing that nests.
+  // #alias and !alias stand for their definitions; the names of dialects, values, symbols and blocks stand
+  // for nothing that nests.
   Status readPrefixed(char prefix) {
     const size_t begin = at_++;
     while (isLetter(peek(0)) || isDigit(peek(0)) || peek(0) == '$' || peek(0) == '.' || peek(0) == '-') ++at_;
@@ -172,7 +172,7 @@ class Scanner {
       return {};
     }
     const auto found = aliases_.find(name);
-    // A use of the alias that is being defined is the parser's error.
+    // The parser reports a use of an alias inside its own definition.
     if (found == aliases_.end() || &found->second == defined_) return {};
     return skipChecked(0, found->second + 1);
   }
@@ -182,8 +182,9 @@ class Scanner {
     return next != text_.npos && text_[next] == '=';
   }
 
-  // The place is as deep as its brackets and what its alias hides. All up to the next definition is taken for
-  // part of the alias that was defined last: where a definition ends only the parser knows.
+  // The depth is that of the open brackets plus `hidden`, that of an alias used here. All text up to the next
+  // definition counts as part of the last defined alias, because only the parser knows where a definition
+  // ends.
   Status skipChecked(size_t bytes, int hidden) {
     const int depth = static_cast<int>(levels_.size()) - 1 + hidden;
     if (defined_ != nullptr) *defined_ = std::max(*defined_, depth);
@@ -196,7 +197,7 @@ class Scanner {
   const int64_t firstLine_;
   size_t at_ = 0;
   std::vector<Level> levels_ = {{}};
-  std::map<std::string_view, int> aliases_;  // how deep each one nests
+  std::map<std::string_view, int> aliases_;  // the nesting depth of each one
   int* defined_ = nullptr;
 };
 

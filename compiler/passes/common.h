@@ -1,4 +1,4 @@
-// What several passes need: findings as diagnostics.
+// Shared by several passes: findings as diagnostics.
 #pragma once
 
 #include "compiler/analysis/finding.h"
@@ -7,7 +7,7 @@
 
 namespace sluice {
 
-// Reports the finding at the op it is about, or at `fallback`, with its note. Always fails.
+// Reports the finding and its note at the op that it concerns, or at `fallback`. Always returns failure.
 mlir::LogicalResult report(const Finding& finding, llvm::ArrayRef<mlir::Operation*> ops,
                            mlir::Operation* fallback);
 

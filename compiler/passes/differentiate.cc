@@ -1,8 +1,9 @@
-// 1. Find which values need a gradient: they depend on a trainable input, and an output depends on them. 2.
-// Make the entry `backward` with everything of the forward at hand: its inputs, its values as saved. 3. Ask
-// the nodes of the forward, last first, for what they contribute. 4. Give out the gradients of the trainable
-// inputs; drop the nodes that none reads. 5. To keep little, compute again what can be from values that are
-// kept anyway. 6. Drop the sources that none reads; save the remaining values.
+// 1. Find which values need a gradient: those that depend on a trainable input and that an output depends on.
+// 2. Make the entry `backward` with everything of the forward available: its inputs, and its values as saved.
+// 3. Ask the nodes of the forward, last first, for their contributions. 4. Output the gradients of the
+// trainable inputs; drop the nodes that none of them reads. 5. To keep little, recompute what can be
+// recomputed from values that are kept anyway. 6. Drop the sources without readers; save the remaining
+// values.
 #include "compiler/analysis/gradients.h"
 #include "compiler/dialect/moe_gradient.h"
 #include "compiler/passes/passes.h"
@@ -107,7 +108,7 @@ class Differentiation {
     return checkUseful();
   }
 
-  // A tensor that is named must have a gradient; of all inputs, those that have one are taken.
+  // A named tensor must have a gradient; "all" selects the inputs that have one.
   LogicalResult checkUseful() {
     for (moe::InputOp input : trainable_)
       if (!needed_.contains(input.getValue()) && !names_.empty())
@@ -204,7 +205,7 @@ class Differentiation {
                                      << ") has no derivative, but a trainable tensor needs one";
   }
 
-  // Users come after what they use: one pass from the end is enough.
+  // Users come after the values they use: one pass from the end is enough.
   void dropUnreadNodes() {
     for (mlir::Operation& op : llvm::make_early_inc_range(llvm::reverse(backwardBlock()))) {
       if (!llvm::isa<moe::NodeOp>(op)) continue;
@@ -219,7 +220,7 @@ class Differentiation {
     }
   }
 
-  // An entry has a routing even if only what is dense is trained.
+  // An entry has a routing even if only dense nodes are trained.
   void dropUnreadSources() {
     for (mlir::Operation& op : llvm::make_early_inc_range(backwardBlock())) {
       const bool isSource = llvm::isa<moe::InputOp, moe::SavedOp>(op);
@@ -227,7 +228,8 @@ class Differentiation {
     }
   }
 
-  // A value is computed again only from what is kept or given anyway: else its operands would be kept for it.
+  // A value is recomputed only from what is kept or given anyway; otherwise its operands would be kept for
+  // it.
   void recompute() {
     std::vector<Value> kept;
     for (auto& [value, saved] : saved_)
@@ -267,7 +269,7 @@ class Differentiation {
     dispatch.erase();
   }
 
-  // Saves what the backward entry still reads, and takes away what was kept for another one.
+  // Saves exactly what the backward entry still reads, and removes everything that the forward kept before.
   void saveValues() {
     llvm::DenseSet<mlir::Operation*> read;
     for (auto saved : backwardBlock().getOps<moe::SavedOp>()) read.insert(saved);

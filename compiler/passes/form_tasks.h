@@ -1,4 +1,4 @@
-// form-tasks: from the nodes of a moe.graph to the families of a task program.
+// form-tasks: turns the nodes of a moe.graph into the families of a task program.
 #pragma once
 
 #include <string>
@@ -9,20 +9,20 @@
 
 namespace sluice {
 
-// What the program has beside its graph.
+// What the program needs in addition to its graph.
 struct FormTasksOptions {
   std::string target;  // name of the device model
   std::string optionLine;
   uint64_t graphHash = 0;
-  int32_t cores = 1;      // unified ones; unused with separate cores
-  int32_t cubeCores = 0;  // where matrix and vector cores are apart; else both 0
+  int32_t cores = 1;      // unified ones; unused if cores are separate
+  int32_t cubeCores = 0;  // if matrix and vector cores are separate; else both 0
   int32_t vectorCores = 0;
 };
 
 // The program of the only moe.graph of `module`, whose nodes have splits: spaces with windows of one slot,
 // buffers without regions, and entries with families of one tile without events. Nodes whose rows are cut by
-// the larger of two sizes are in space groups; a combine is two families, NAME.return and NAME.sum. Errors:
-// there is no moe.graph, or more than one; a fused node where cube and vector cores are apart, by its place.
+// the larger of two sizes are in space groups; a combine becomes two families, NAME.return and NAME.sum.
+// Errors: no moe.graph, or more than one; a fused node if cube and vector cores are separate, with its place.
 Expected<TaskProgram> formTasks(mlir::ModuleOp module, const FormTasksOptions& options);
 
 }  // namespace sluice

@@ -1,5 +1,5 @@
-// By entry: scales into products, then gmms with activation gradients, then gmms with activations. Each kind
-// looks at what the one before has left.
+// Per entry: folds scales into products, then fuses gmms with activation gradients, then gmms with
+// activations. Each step sees the result of the previous one.
 #include "compiler/analysis/fusion.h"
 #include "compiler/passes/passes.h"
 #include "llvm/ADT/StringSet.h"
@@ -27,7 +27,7 @@ float alphaOf(Operation* op) {
   return alpha ? alpha.getValue().convertToFloat() : 1;
 }
 
-// The nodes of an entry as the analysis sees them; indices of `ops` are its numbers.
+// The nodes of an entry as the analysis sees them; its node numbers are indices of `ops`.
 struct EntryGraph {
   explicit EntryGraph(moe::EntryOp entry) {
     for (auto node : entry.getOps<moe::NodeOp>()) {
@@ -89,7 +89,7 @@ class EntryFuser {
     }
   }
 
-  // At the place of the gmm: others may read the product before the activation does.
+  // Inserted at the place of the gmm, because others may read the product before the activation does.
   void fuse(moe::GmmOp gmm, moe::ActivationOp activation, bool keepsProduct) {
     if (!agree(gmm, activation)) return;
     builder_.setInsertionPoint(gmm);
@@ -106,7 +106,7 @@ class EntryFuser {
     gmm.erase();
   }
 
-  // At the place of the gradient, whose other operands come before it.
+  // Inserted at the place of the gradient, because its other operands come before it.
   void fuse(moe::GmmOp gmm, moe::ActivationGradOp grad) {
     if (!agree(gmm, grad)) return;
     builder_.setInsertionPoint(grad);
@@ -133,7 +133,7 @@ class EntryFuser {
     return mlir::FusedLoc::get(a->getContext(), {a->getLoc(), b->getLoc()});
   }
 
-  // "up_proj_swiglu"; with a number where that is taken.
+  // "up_proj_swiglu"; with a number if that is taken.
   mlir::StringAttr nameOf(moe::NodeOp a, moe::NodeOp b) {
     constexpr size_t kMostOfBoth = 56;  // leaves room for the number in what a name may have
     const std::string both = (a.getNode() + "_" + b.getNode()).str().substr(0, kMostOfBoth);
@@ -152,7 +152,7 @@ class EntryFuser {
     return name.empty() ? mlir::StringAttr() : builder_.getStringAttr(name);
   }
 
-  // Of all results or of none.
+  // Either all results have names or none has.
   mlir::ArrayAttr arrayOf(llvm::ArrayRef<mlir::StringAttr> names) {
     if (llvm::is_contained(names, mlir::StringAttr())) return {};
     return builder_.getArrayAttr({names.begin(), names.end()});

@@ -5,7 +5,7 @@
 namespace sluice {
 namespace {
 
-// The run-time extents of `moe` have the negative numbers of those of programs.
+// The run-time extents of `moe` have the same negative numbers as those of programs.
 Dim dimOf(int64_t size) {
   using Tensor = moe::MoeTensorType;
   static_assert(Tensor::kTokens == -static_cast<int64_t>(Extent::kTokens));
@@ -48,7 +48,7 @@ void GraphBuffers::enter(moe::EntryOp entry) {
 }
 
 void GraphBuffers::addInput(moe::InputOp input) {
-  const auto known = byName_.find(input.getTensor());  // of an earlier entry
+  const auto known = byName_.find(input.getTensor());  // if an earlier entry has it
   ids_[input.getValue()] =
       known != byName_.end()
           ? known->second

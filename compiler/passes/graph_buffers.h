@@ -1,8 +1,8 @@
-// The buffers of a program that form-tasks makes from the tensors of a moe.graph.
+// Makes the buffers of a program from the tensors of a moe.graph, for form-tasks.
 //
-// A tensor that goes to the caller or to a later entry is one buffer under that name; inputs of the same name
-// are one buffer; everything else is a temporary under the tensor's name, with the entry's before it where
-// the name is taken.
+// A tensor that goes to the caller or to a later entry is one buffer with that name; inputs of the same name
+// are one buffer; every other tensor is a temporary with the tensor's name, prefixed with the entry's if the
+// name is taken.
 #pragma once
 
 #include <string>
@@ -20,16 +20,16 @@ class GraphBuffers {
  public:
   explicit GraphBuffers(moe::GraphOp graph);
 
-  // Makes the buffers of the entry's inputs and results. Entries are entered in order.
+  // Makes the buffers of the entry's inputs and results. Call it for entries in order.
   void enter(moe::EntryOp entry);
 
-  // The buffer of a tensor of an entry that was entered; none for null.
+  // The buffer of a tensor of an entry that was entered; an invalid id for null.
   BufferId of(mlir::Value value) const { return value ? ids_.at(value) : BufferId{}; }
 
-  // A temporary that no tensor stands for.
+  // Makes a temporary that has no tensor.
   BufferId addTemp(llvm::StringRef entry, const std::string& name, std::vector<Dim> shape, DType type);
 
-  // All of them so far, by BufferId.
+  // All buffers so far, by BufferId.
   const std::vector<Buffer>& all() const { return buffers_; }
 
  private:

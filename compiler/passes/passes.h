@@ -15,7 +15,7 @@ namespace sluice {
 #define GEN_PASS_DECL
 #include "compiler/passes/passes.h.inc"
 
-// Makes all passes known by name, for sluice-opt.
+// Registers all passes for sluice-opt.
 #define GEN_PASS_REGISTRATION
 #include "compiler/passes/passes.h.inc"
 

@@ -8,11 +8,12 @@ def Differentiate : Pass<"differentiate", "::mlir::ModuleOp"> {
   let summary = "derives the entry that computes gradients";
   let description = [{
     Before: a moe.graph with one entry. After: an entry `backward` after it, with an input `d<output>` for each output
-    of tokens and an output for each trainable tensor; the first entry saves what the second reads, and its outputs
-    of rows, which are there for a backward pass of its own, are gone. Where it keeps `minimal`, an activation that is
-    read again is computed again from gate_up, if that is kept anyway. Fails: more entries than one, a trainable
-    tensor that is no input, has no gradient or does not reach an output, a node that has no derivative, gradients of a
-    tensor that cannot be added (of weights, or weighted differently). Test: tests/compiler/passes/differentiate.mlir.
+    of tokens and an output for each trainable tensor. The first entry saves what the second reads, and loses its
+    outputs of rows, which are meant for a separate backward pass. If it keeps `minimal`, an activation that is read
+    again is recomputed from gate_up, provided that gate_up is kept anyway. Fails: more than one entry; a trainable
+    tensor that is not an input, has no gradient or does not reach an output; a node that has no derivative; gradients
+    of one tensor that cannot be added (of weights, or weighted differently).
+    Test: tests/compiler/passes/differentiate.mlir.
   }];
   let options = [
     ListOption<"trainable", "trainable", "std::string", "inputs to give gradients of; none: all that have one">,
@@ -25,11 +26,11 @@ def Differentiate : Pass<"differentiate", "::mlir::ModuleOp"> {
 def Fuse : Pass<"fuse", "::mlir::ModuleOp"> {
   let summary = "makes one node of a product and what reads it";
   let description = [{
-    Before: a moe.graph. After: a scale by a power of two is the alpha of the gmm before it or of the products behind
-    it; a gmm with its activation is a gmm_activation, which gives gate_up too where something else reads or keeps it; a
-    gmm whose product only an activation_grad reads is a gmm_activation_grad with it. The name of a fused node is both
-    names with an underscore between. Nodes with different splits stay apart. Results keep their bits. Fails: a kind
-    that does not exist. Test: tests/compiler/passes/fuse.mlir.
+    Before: a moe.graph. After: a scale by a power of two has become the alpha of the gmm before it or of the
+    products after it; a gmm and its activation have become a gmm_activation, which also gives gate_up if something else
+    reads or keeps it; a gmm and an activation_grad that is the only reader of its product have become a
+    gmm_activation_grad. The name of a fused node is both names joined by an underscore. Nodes with different splits
+    stay separate. Results keep their bits. Fails: a kind that does not exist. Test: tests/compiler/passes/fuse.mlir.
   }];
   let options = [
     ListOption<"kinds", "kinds", "std::string", "all, none, or of activation, activation-grad, scale; none given: all">,
@@ -39,14 +40,15 @@ def Fuse : Pass<"fuse", "::mlir::ModuleOp"> {
 def PropagateSplits : Pass<"propagate-splits", "::mlir::ModuleOp"> {
   let summary = "gives every node the slot size that agrees with its producers";
   let description = [{
-    Before: a moe.graph whose nodes may declare splits. After: every node but the route has a split with a size. A node
-    that is cut along another space than a node of its entry that it reads - a weight gradient by expert what is cut by
-    rows, a dispatch of computed tokens - is re-split: `moe.resplit` names those nodes, and it waits for all of their
-    slots in the expert, or at this rank. Sizes of tokens and of rows have nothing to do with each other; all nodes of
-    a program cut tokens alike, since they share slot tables, and rows by two sizes at most, of which one is a multiple
-    of the other. Between these, too, a node is re-split. One that declares none takes the smallest of its producers';
-    dispatch and combine have the smaller of two. Fails: two nodes cut a space differently (names both and where both
-    splits are set), rows by three sizes, or pieces by the larger; rows are not cut by a multiple of 16.
+    Before: a moe.graph whose nodes may declare splits. After: every node except the route has a split with a size. A
+    node is re-split if it is cut along another space than a node of its entry that it reads: for example a weight
+    gradient, cut by experts, that reads rows, or a dispatch of computed tokens. `moe.resplit` names the nodes that it
+    reads so, and it waits for all of their slots in the expert, or at this rank. Sizes of tokens and of rows are
+    independent. All nodes of a program cut tokens by the same size, since they share slot tables, and rows by at most
+    two sizes, of which one is a multiple of the other. A node between the two sizes is also re-split. A node that
+    declares no size takes the smallest of its producers'; dispatch and combine have the smaller of two. Fails: two
+    nodes cut a space differently (names both and where both splits are set); rows are cut by three sizes, pieces by
+    the larger one, or rows by a size that is not a multiple of 16.
     Test: tests/compiler/passes/propagate_splits.mlir.
   }];
   let options = [
@@ -56,10 +58,11 @@ def PropagateSplits : Pass<"propagate-splits", "::mlir::ModuleOp"> {
 }
 
 def CheckSplits : Pass<"check-splits", "::mlir::ModuleOp"> {
-  let summary = "checks that every node of a moe.graph has a split with a size, and one size a space";
+  let summary = "checks that every node of a moe.graph has a split with a size, and that the splits agree";
   let description = [{
-    Changes nothing. Fails: a node without a split or with one that disagrees with the rest, or a re-split that
-    is not said; propagate-splits was not run, or something undid it. Test: tests/compiler/passes/check_splits.mlir.
+    Changes nothing. Fails: a node without a split or with one that disagrees with the rest, or a re-split without
+    `moe.resplit`: then propagate-splits was not run, or a later change undid it.
+    Test: tests/compiler/passes/check_splits.mlir.
   }];
 }
 

@@ -1,5 +1,5 @@
-// The pipeline: the phases of a compilation in order. The first work on the graph, as MLIR passes, and are
-// made here; form-tasks (form_tasks.h) turns it into a program, on which the others work
+// The pipeline: the phases of a compilation in order. The first ones work on the graph, as MLIR passes, and
+// are made here; form-tasks (form_tasks.h) turns it into a program, on which the others work
 // (analysis/task_phases.h).
 #pragma once
 
@@ -14,23 +14,23 @@
 namespace sluice {
 
 struct PipelineOptions {
-  // Derives a backward entry for these inputs, if given; empty: for all that have a gradient.
+  // If set, derives a backward entry for these inputs; empty: for all that have a gradient.
   std::optional<std::vector<std::string>> trainable = {};
-  bool accumulate = false;             // derived weight gradients add to what their outputs hold
+  bool accumulate = false;  // derived weight gradients are added to the old content of their outputs
   std::vector<std::string> fuse = {};  // as given to --fuse; empty: all
-  // What a derived entry finds kept: all, or minimal, where activations are computed again.
+  // What the forward keeps for a derived entry: all, or minimal, which recomputes activations.
   std::string keep = "all";
   std::string grads = "F32";  // or BF16: the type of derived weight gradients
 };
 
-// All phases in order; check-splits belongs to propagate-splits.
+// All phases in order; check-splits is part of propagate-splits.
 std::vector<std::string_view> phaseNames();
 
 // Whether `phase` works on the graph.
 bool isGraphPhase(std::string_view phase);
 
-// Adds the passes of a phase of the graph, if the options ask for it, to a manager of builtin.module.
-// `import` has none.
+// Adds the passes of a phase of the graph, if the options request it, to a manager of builtin.module.
+// `import` has no passes.
 void addGraphPhase(mlir::OpPassManager& manager, std::string_view phase, const Target& target,
                    const PipelineOptions& options);
 

@@ -45,7 +45,8 @@ struct PropagateSplits : impl::PropagateSplitsBase<PropagateSplits> {
   }
   static bool writesTokens(moe::NodeOp node) { return hasTokens(node->getResult(0)); }
 
-  // The space the node declares, else that of what it writes; of a weight gradient, that of what it sums up.
+  // The space that the node declares, else that of its result; for a weight gradient, that of the rows it
+  // sums.
   moe::SplitAttr splitFor(moe::NodeOp node, int32_t rowsOfNode, int32_t tokensOfSlot) {
     moe::SplitSpace space = moe::SplitSpace::rows;
     if (writesTokens(node)) {

@@ -66,7 +66,7 @@ DeclaredSlots declaredSlotsOf(moe::GraphOp graph) {
 std::vector<llvm::StringRef> resplitsOf(const SplitNodes& nodes, size_t i) {
   mlir::Operation* const op = nodes.ops[i];
   if (llvm::isa<moe::CombineOp>(op)) return {};
-  // Space and, of rows, the size: two sizes are two ways to cut.
+  // Space and, for rows, the size: two sizes are two ways to cut.
   const auto cutOf = [](mlir::Operation* node) -> std::pair<moe::SplitSpace, int64_t> {
     // the sums of a weight gradient over tokens have no slots, though they take their size from them
     if (llvm::isa<moe::GmmWeightGradOp>(node)) return {moe::SplitSpace::experts, 0};

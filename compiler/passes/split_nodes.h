@@ -11,25 +11,26 @@ namespace sluice {
 
 struct SplitNodes {
   std::vector<SplitNode> nodes;       // of all entries, in order; routes are not cut
-  std::vector<mlir::Operation*> ops;  // of the same index
+  std::vector<mlir::Operation*> ops;  // with the same index
 };
 
-// A tensor that an entry saved leads to its producer there.
+// A tensor that an entry saved is traced to its producer there.
 SplitNodes splitNodesOf(moe::GraphOp graph);
 
-// The sizes that nodes of a graph declare; 0: none does. Of two sizes of rows the smaller, that of slots.
+// The sizes that nodes of a graph declare; 0 if no node does. Of two sizes of rows, the smaller one: that of
+// slots.
 struct DeclaredSlots {
   int32_t rows = 0;
   int32_t tokens = 0;
 };
 DeclaredSlots declaredSlotsOf(moe::GraphOp graph);
 
-// Where nodes have splits: names of the nodes of its entry whose results node `i` reads, but which are cut
-// along another space, or into rows of another size, so that it waits for other slots of them than its own.
-// Empty for a combine: rows come back to their tokens by their own rules. In order, each once.
+// For graphs with splits: the names of the nodes of its entry that node `i` reads but that are cut along
+// another space, or into rows of another size, so that it waits for other slots than its own. Empty for a
+// combine: its rows return to their tokens by special rules. In order, without repetition.
 std::vector<llvm::StringRef> resplitsOf(const SplitNodes& nodes, size_t i);
 
-// The attribute of a node that holds those names, as strings; absent where there are none.
+// The attribute of a node that holds those names as strings; absent if there are none.
 inline constexpr llvm::StringLiteral kResplitAttr = "moe.resplit";
 
 }  // namespace sluice

@@ -5,7 +5,7 @@
 namespace sluice {
 namespace {
 
-// Of the lane that holds the family.
+// The priority of the lane that holds the family.
 void addLane(const TaskProgram& program, FamilyId family, FamilyExplanation& explanation) {
   for (const Lane& lane : program.lanes) {
     int64_t tasks = 0;

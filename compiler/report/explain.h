@@ -1,6 +1,6 @@
-// Explanation: what became of every node of a graph and why, for people (text) and tools (JSON).
+// Explanation: what every node of a graph became and why, for people (text) and tools (JSON).
 //
-// Value types and free functions. The words are those of docs/SCHEDULE.md; nothing is measured.
+// Value types and free functions. The terms are those of docs/SCHEDULE.md; nothing is measured.
 #pragma once
 
 #include <string>
@@ -24,19 +24,19 @@ struct EventExplanation {
 struct FamilyExplanation {
   FamilyId family;
   int64_t tasksInWindow = 0;
-  int64_t tasksInStep = 0;  // a balanced step with max_tokens
-  int32_t busyCores = 0;    // seats of the lane that have tasks in a window
+  int64_t tasksInStep = 0;  // in a balanced step with max_tokens
+  int32_t busyCores = 0;    // seats of the lane that have tasks in its table
   int32_t cores = 0;        // seats of the lane
-  int32_t firstCore = 0;    // of the lane, in its kind
+  int32_t firstCore = 0;    // first core of the lane, among those of its kind
   int32_t priority = 0;     // of its lane; smaller numbers first
   FamilyOrder order;
-  std::vector<std::string> why;  // space, slots, tiles, and what the compiler decided about it
+  std::vector<std::string> why;  // space, slots, tiles, and the compiler's decisions about it
   std::vector<EventExplanation> waits;
   std::vector<EventExplanation> signals;
   FamilyWork work;
 };
 
-// Why buffers of one region never meet; by RegionId, one reason per line.
+// Why the buffers of one region never conflict; by RegionId, one reason per line.
 using SharingReasons = std::vector<std::vector<std::string>>;
 
 struct Explanation {
@@ -46,7 +46,8 @@ struct Explanation {
   std::vector<Decision> decisions;  // about the whole program
 };
 
-// `graph` is what the program was compiled from, with derived entries: it shows what was declared where.
+// `graph` is what the program was compiled from, with derived entries: it has the declared sizes and their
+// places.
 Explanation explain(const VerifiedProgram& program, moe::GraphOp graph,
                     const std::vector<Decision>& decisions);
 

@@ -5,7 +5,7 @@
 namespace sluice {
 namespace {
 
-// Adds the bytes of a tensor of rows or tokens, or takes them away.
+// Adds or subtracts the bytes of a tensor of rows or tokens.
 void add(KeptBytes& kept, mlir::Value value, int64_t sign) {
   const auto type = llvm::dyn_cast<moe::MoeTensorType>(value.getType());
   if (!type || (!type.hasRows() && !type.hasTokens())) return;
@@ -22,8 +22,8 @@ KeptBytes keptBytes(moe::GraphOp graph) {
   return kept;
 }
 
-// 1. Where activations are computed again, the derived entry has the only nodes that can be. 2. Else the
-// forward has saved all, in the order of its nodes.
+// 1. If activations are recomputed, the recomputable nodes of the derived entry would be saved instead.
+// 2. Else the forward has saved everything, in the order of its nodes.
 KeptBytes keptBytesOtherwise(moe::GraphOp graph, bool minimal) {
   KeptBytes kept = keptBytes(graph);
   for (auto entry : graph.getOps<moe::EntryOp>()) {

@@ -1,5 +1,5 @@
-// What a graph keeps for later entries: bytes per row and per token. The routing is not counted, since the
-// runtime keeps it in any case. Free functions.
+// How much a graph keeps for later entries: bytes per row and per token. The routing is not counted, since
+// the runtime always keeps it. Free functions.
 #pragma once
 
 #include <cstdint>
@@ -14,11 +14,11 @@ struct KeptBytes {
   friend bool operator==(const KeptBytes&, const KeptBytes&) = default;
 };
 
-// Over all entries of the graph.
+// Summed over all entries of the graph.
 KeptBytes keptBytes(moe::GraphOp graph);
 
-// What the graph would keep if its derived backward had been told to keep the other of all and minimal; it
-// was derived to keep `minimal` or all.
+// What the graph would keep if its derived backward had been derived with the other of all and minimal.
+// `minimal`: the actual choice.
 KeptBytes keptBytesOtherwise(moe::GraphOp graph, bool minimal);
 
 }  // namespace sluice

@@ -1,5 +1,5 @@
-// What a program takes of memory, before anything runs: by region, by entry and in all, as formulas, and
-// beside it the least that any plan could take (the peak of live bytes, memory_lifetimes.h).
+// How much memory a program needs, before anything runs: by region, by entry and in total, as formulas, with
+// the least that any plan could need (the peak of live bytes, memory_lifetimes.h).
 //
 // Value types and free functions. Programs passed verify().
 #pragma once
@@ -18,7 +18,7 @@ struct RegionReport {
 };
 
 struct EntryMemory {
-  Formula planned;  // of the regions with a buffer that is live in the entry
+  Formula planned;  // of the regions that have a buffer live in the entry
   Formula peak;
 };
 
@@ -32,10 +32,11 @@ struct MemoryReport {
 
 MemoryReport reportMemory(const TaskProgram& program);
 
-// Planned bytes over peak in a balanced step with max_tokens; 1 where nothing is needed.
+// Planned bytes over peak in a balanced step with max_tokens; 1 if no bytes are needed.
 double overPeak(const TaskProgram& program, const EntryMemory& memory);
 
-// Lines for people, each with `indent` before it: totals by entry, in all, and of the caller's tensors.
+// Lines for people, each with `indent` before it: totals by entry, over all entries, and of the caller's
+// tensors.
 std::string printMemoryTotals(const TaskProgram& program, const MemoryReport& report,
                               const std::string& indent);
 

@@ -7,11 +7,11 @@
 
 namespace sluice {
 
-// "4096 R + 12 T + 7": T tokens, R rows, P pairs, E experts of a rank. "0" where there is nothing.
+// "4096 R + 12 T + 7": T tokens, R rows, P pairs, E experts of a rank. "0" if all terms are 0.
 std::string formulaText(const Formula& formula);
 
-// "T = 100, R = P = 200", and E where ranks own different numbers of experts: the step in which formulas are
-// evaluated, inBalancedStep().
+// "T = 100, R = P = 200", and E if ranks own different numbers of experts: the step for which
+// inBalancedStep() evaluates formulas.
 std::string balancedStepText(const TaskProgram& program);
 
 // "1.50 MiB", "12 B".

@@ -51,7 +51,7 @@ std::string untilText(const EventArray& event) {
   return {};
 }
 
-// Whether buffers of one region have bytes of its stride in common.
+// Whether buffers of one region share bytes of its stride.
 bool overlap(const Buffer& a, const Buffer& b) {
   return a.offset < b.offset + bytesPerUnit(b) && b.offset < a.offset + bytesPerUnit(a);
 }
@@ -78,7 +78,7 @@ std::vector<moe::NodeOp> Reasons::nodesOf(const std::string& name) const {
   return nodes;
 }
 
-// By name; else, for nodes that a pass has joined, by place.
+// Found by name; nodes that a pass has joined, by place.
 moe::NodeOp Reasons::nodeOf(const Family& family) const {
   const std::vector<moe::NodeOp> nodes = nodesOf(program_.at(family.entry).name);
   for (moe::NodeOp node : nodes) {
@@ -100,7 +100,7 @@ FamilyId Reasons::writerOf(BufferId buffer, EntryId entry) const {
   return elsewhere;
 }
 
-// The option; else the decision about that size, else the target.
+// The option; else the decision about that size; else the target.
 std::string Reasons::chosen(DecidedSize size, std::string_view option) const {
   if (!option.empty() && program_.options.find(option) != std::string::npos)
     return fmt::format("as {} says", option);
@@ -153,7 +153,7 @@ std::string Reasons::tileReason(const Family& family) const {
   return fmt::format("one tile of {} columns, {}", t.n, from);
 }
 
-// The two nodes are found by name: fuse joins theirs.
+// The two nodes are found by name, because fuse joins their names.
 std::string Reasons::fusionReason(const Family& family) const {
   const bool gradient = family.op == OpKind::kGmmActivationGrad;
   std::string text = "fused: a gmm and the activation of its product are one task";

@@ -1,6 +1,6 @@
 // The reasons in an explanation, one line of text each. Part of explain.
 //
-// Reads a verified program and the graph it came from; owns neither.
+// Reads a verified program and the graph it was compiled from; owns neither.
 #pragma once
 
 #include <string>
@@ -22,7 +22,7 @@ class Reasons {
   std::vector<std::string> ofSharing(const std::vector<BufferId>& buffers) const;
 
  private:
-  // Null where no node has become the family.
+  // Null if no node became the family.
   moe::NodeOp nodeOf(const Family& family) const;
   std::vector<moe::NodeOp> nodesOf(const std::string& entry) const;
   std::string slotReason(FamilyId family, SpaceKind cut) const;
@@ -32,7 +32,7 @@ class Reasons {
   FamilyId writerOf(BufferId buffer, EntryId entry) const;
 
   const TaskProgram& program_;
-  mutable moe::GraphOp graph_;  // whose accessors are not const
+  mutable moe::GraphOp graph_;  // mutable, because its accessors are not const
   const std::vector<Decision>& decisions_;
   CoverageTable coverage_;
 };

@@ -1,4 +1,4 @@
-// --expect: the routing that a program is tuned for, from the words of a user. Free function.
+// --expect: parses the routing for which a program is tuned. Free function.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 namespace sluice {
 
 // "uniform"; "zipf:EXPONENT", from 0 to 10; else a JSON file with a list of numbers, the share (or the count)
-// of each expert. Errors: what is wrong with the words or the file.
+// of each expert. Errors describe what is wrong with the argument or the file.
 Expected<Expectation> readExpectation(const std::string& text);
 
 }  // namespace sluice

@@ -43,7 +43,7 @@ std::string Figures::text(const char* field) {
 }
 
 void Figures::number(const Json& found, const std::string& field, int64_t least, int64_t most, int32_t& out) {
-  // a number above int64 would read as a negative one
+  // a number above int64 would become negative
   const bool fits = found.is_number_integer() && found <= most && found >= least;
   if (!fits) return fail(field, fmt::format("a number from {} to {}", least, most));
   out = found.get<int32_t>();

@@ -1,7 +1,7 @@
-// Figures: takes the figures out of one device model file and remembers the first thing that is wrong.
+// Figures: reads the figures of one device model file and remembers the first error.
 //
-// Lives during one reading; not copied. After the first error the rest are left alone. Every figure of a file
-// is {"value": ..., "source": "..."}.
+// Lives during one reading; not copied. After the first error nothing else is read. Every figure of a file is
+// {"value": ..., "source": "..."}.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ class Figures {
  public:
   using Json = nlohmann::json;
 
-  // `root` must outlive this.
+  // `root` must outlive this object.
   Figures(std::string path, const Json& root) : path_(std::move(path)), root_(root) {}
 
   const std::string& error() const { return error_; }
@@ -24,7 +24,7 @@ class Figures {
 
   bool has(const char* field) const { return root_.contains(field); }
 
-  // Fails where the file has another key at the top, or `object`, the value of `field`, has another.
+  // Fails if the file has another key at the top level, or `object`, the value of `field`, has one.
   void allowOnly(std::initializer_list<std::string_view> keys);
   void allowOnly(const Json& object, const std::string& field, std::initializer_list<std::string_view> keys);
 

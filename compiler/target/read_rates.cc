@@ -10,8 +10,8 @@ namespace {
 
 using Json = Figures::Json;
 
-// Wide enough for any device, narrow enough for quotients of two figures to be numbers.
-constexpr double kLeastRate = 1e3, kMostRate = 1e18;  // a second
+// Wide enough for any device, narrow enough that quotients of two figures are finite.
+constexpr double kLeastRate = 1e3, kMostRate = 1e18;  // per second
 constexpr double kMostHalf = 1e6;                     // rows, columns, elements
 constexpr double kMostBytes = 1e15;
 constexpr double kMostSeconds = 1;

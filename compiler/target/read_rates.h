@@ -8,7 +8,7 @@
 
 namespace sluice {
 
-// The rates, if the file has any: then it has all of matrix, vector, memory, caches, link and task.
+// The rates, if the file has any: then all of matrix, vector, memory, caches, link and task are required.
 std::optional<Rates> readRates(Figures& figures);
 
 }  // namespace sluice

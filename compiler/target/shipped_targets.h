@@ -1,6 +1,7 @@
-// The device models of the folder targets, inside of the program: it knows them wherever it is copied to.
+// The device models of the folder targets, embedded in the program, so that it works wherever it is copied
+// to.
 //
-// The function is generated from the files; any thread.
+// The function is generated from the files; any thread may call it.
 #pragma once
 
 #include <span>

@@ -75,7 +75,7 @@ Expected<Target> targetOf(const std::string& path, const Json& root) {
   return target;
 }
 
-// `path` is for messages.
+// `path` is used in messages.
 Expected<Target> parseTarget(const std::string& path, std::string_view text) {
   const Json root = Json::parse(text, nullptr, false);
   if (!root.is_object()) return Error{fmt::format("{}: error: is not a JSON object", path)};
@@ -134,7 +134,7 @@ std::vector<std::string> targetFolders(const std::string& argv0) {
     folders.push_back(executable.string() + ".runfiles/sluice/targets");
     folders.push_back((executable.parent_path() / "targets").string());
     folders.push_back((executable.parent_path() / ".." / "targets").string());
-    // where tools/install puts them
+    // the place where tools/install puts them
     folders.push_back((executable.parent_path() / ".." / "share" / "sluice" / "targets").string());
   }
   return folders;

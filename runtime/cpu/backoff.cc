@@ -9,12 +9,12 @@
 namespace sluice {
 namespace {
 
-// A look takes about a microsecond. More spinning takes the core from the thread that would signal, where
-// ranks share cores.
+// One poll takes about a microsecond. If ranks share cores, more spinning would keep the core from the thread
+// that should signal.
 constexpr int kSpinLooks = 32;
 constexpr int kYieldLooks = 40;
-constexpr int64_t kLongestPark = 100'000'000;  // ns: an abort is seen at the latest then
-constexpr int64_t kMostGrace = 100'000'000;    // ns a segment
+constexpr int64_t kLongestPark = 100'000'000;  // ns; an abort is noticed after this time at the latest
+constexpr int64_t kMostGrace = 100'000'000;    // ns per segment
 
 void pause() {
 #if defined(__x86_64__)
@@ -36,7 +36,7 @@ bool Backoff::wait(uint32_t epoch, int32_t segment) {
     return true;
   }
   if (!attention_) {
-    // rings are heard from here on; what was signalled before is found by the next look
+    // from here on rings wake this thread; the next poll finds earlier signals
     attention_.emplace(doorbell_);
     return true;
   }

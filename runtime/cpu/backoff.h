@@ -16,19 +16,19 @@ class Backoff {
   Backoff(Doorbell& doorbell, double timeoutSeconds)
       : doorbell_(doorbell), timeout_(limitNanoseconds(timeoutSeconds)) {}
 
-  // A task was run: the next wait starts anew.
+  // Call it after running a task: the next wait starts anew.
   void reset() {
     if (looks_ == 0) return;
     looks_ = 0;
     attention_.reset();
   }
 
-  // Waits a little; `epoch` was read before the looks that found nothing. False: the time limit of a wait in
+  // Waits a little; read `epoch` before the polls that found nothing. False: the time limit of a wait in
   // `segment` has passed. Later segments get slightly more time, so that in a chain of waiting ranks the one
   // nearest to the cause reports.
   bool wait(uint32_t epoch, int32_t segment);
 
-  // The wait is long: the thread parks.
+  // True after a long wait, when the thread parks.
   bool isParking() const { return attention_.has_value(); }
 
  private:

@@ -12,7 +12,7 @@ size_t scratchBytesOf(const Plan& plan, const ops::KernelSet& kernels) {
   size_t most = 0;
   for (const Family& family : p.families) {
     size_t bytes = productScratchBytes(kernels, family, p.at(family.space).slotSize);
-    // a piece is gathered here where the receiver's memory cannot be written directly
+    // pieces are gathered here if the receiver's memory cannot be written directly
     if (isRemote(p.at(family.space).kind))
       for (BufferId id : family.writes)
         if (id) bytes = std::max<size_t>(bytes, plan.routingShape().slotRows * rowBytes(p.at(id)));

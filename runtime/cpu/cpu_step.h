@@ -1,4 +1,4 @@
-// CpuStep: a step with what CPU threads add to it: the kernels, and packed weights.
+// CpuStep: a step, with the kernels and packed weights that CPU threads add to it.
 #pragma once
 
 #include "ops/abi/kernels.h"
@@ -8,10 +8,10 @@ namespace sluice {
 
 class WeightPanels;
 
-// A value that refers to an executor's own; immutable while tasks run.
+// A value that refers to objects of an executor; immutable while tasks run.
 struct CpuStep : Step {
   const ops::KernelSet* kernelSet = nullptr;
-  WeightPanels* panels = nullptr;  // null where no weight is packed
+  WeightPanels* panels = nullptr;  // null if no weight is packed
 
   const ops::KernelSet& kernels() const { return *kernelSet; }
 };
@@ -19,7 +19,7 @@ struct CpuStep : Step {
 // Bytes of scratch memory that a worker needs for any task of the plan.
 size_t scratchBytesOf(const Plan& plan, const ops::KernelSet& kernels);
 
-// Runs the task's kernel where it is of the step's work, then signals. `scratch` has scratchBytesOf(),
+// Runs the task's kernel if the step's work includes it, then signals. `scratch` has scratchBytesOf() bytes,
 // 64-byte aligned.
 void runTask(const CpuStep& step, const Task& task, std::byte* scratch);
 

@@ -6,8 +6,8 @@
 namespace sluice {
 namespace {
 
-// Rows of another rank's buffer, from `row` on: written in place where this process can, else gathered in
-// scratch and put by send(), in one piece where nothing lies between them.
+// Rows of another rank's buffer, from `row` on: written in place if this process can access them, else
+// gathered in scratch memory and put by send(), in one piece if there are no gaps between them.
 class RemoteRows {
  public:
   RemoteRows(const Step& step, BufferId buffer, int peer, int64_t row, int64_t rows, std::byte* scratch)
@@ -46,8 +46,8 @@ class RemoteRows {
   std::byte* data_ = nullptr;
 };
 
-// Gathers rows of `from`, `stride` bytes apart, into the peer's `to` from `row` on: those of index / divisor,
-// or without an index one after the other.
+// Gathers rows of `from`, `stride` bytes apart, into the peer's `to` from `row` on: rows index / divisor, or
+// consecutive rows without an index.
 void sendRows(const CpuStep& step, const Piece& piece, BufferId to, int64_t row, const std::byte* from,
               int64_t stride, const int32_t* index, int32_t divisor, std::byte* scratch) {
   const RemoteRows target(step, to, piece.peer, row, piece.rows, scratch);
@@ -69,7 +69,7 @@ void dispatch(const CpuStep& step, const Family& family, const Task& task, std::
   sendRows(step, piece, family.writes[0], piece.row, tokens.data, tokens.stride, pairs, step.program().topK,
            scratch);
   if (!family.writes[1]) return;
-  const std::byte* weights = step.at(family.reads[1]).data;  // [T,K]: one float a pair
+  const std::byte* weights = step.at(family.reads[1]).data;  // [T,K]: one float per pair
   sendRows(step, piece, family.writes[1], piece.row, weights, sizeof(float), pairs, 1, scratch);
 }
 

@@ -10,7 +10,7 @@
 namespace sluice {
 namespace {
 
-// Everything before `task` in key order is done, nothing after it.
+// The key order: when `b` is the current task, everything before it is done and nothing after it.
 bool isBefore(const Step& step, const Task& a, const Task& b) {
   const auto key = [&](const Task& task) {
     const FamilyOrder& order = step.plan->verified().order()[task.family.value];
@@ -20,7 +20,7 @@ bool isBefore(const Step& step, const Task& a, const Task& b) {
   return key(a) < key(b);
 }
 
-// The first of the task's waits that is incomplete, or their number.
+// The index of the task's first incomplete wait, or the number of waits.
 size_t missingWait(const Step& step, const Task& task) {
   const SpaceKind space = step.plan->at(task.family).space;
   const std::vector<EventId>& waits = step.program().at(task.family).waits;
@@ -32,7 +32,7 @@ size_t missingWait(const Step& step, const Task& task) {
   return i;
 }
 
-// `missing` becomes the last wait that was found incomplete.
+// `missing` becomes the wait that was the last to be found incomplete.
 Status await(const Step& step, const Task& task, double timeoutSeconds, WorkerTrace& trace, int& missing) {
   if (isReady(step, task)) return {};
   trace.wait();

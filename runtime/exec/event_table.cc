@@ -40,7 +40,7 @@ EventTable::EventTable(const Plan& plan, int ranks, SymmetricMemory words) : wor
 }
 
 size_t EventTable::bytesFor(const Plan& plan, int ranks) {
-  size_t lines = 2 * static_cast<size_t>(ranks);  // of arrivals
+  size_t lines = 2 * static_cast<size_t>(ranks);  // for arrivals
   for (const EventArray& event : plan.program().events)
     lines += static_cast<size_t>(plan.maxEvents(event.space));
   return lines * kLine;
@@ -58,7 +58,7 @@ void EventTable::setThresholds(const Plan& plan, EntryId entry, const RoutingTab
 }
 
 void EventTable::zero(const Plan& plan, EntryId entry) {
-  // plain stores: whoever writes here next has seen this rank's counts first
+  // plain stores, because any rank that writes here next has seen this rank's counts first
   const auto& events = plan.program().events;
   for (size_t e = 0; e < events.size(); ++e) {
     if (events[e].entry != entry) continue;

@@ -1,10 +1,10 @@
-// EventTable: the event words and thresholds of one rank: which word counts which event, and how far.
+// EventTable: the event words and thresholds of one rank: which word counts which event, and its threshold.
 //
-// A word is a 64-bit counter in a cache line of its own, in symmetric memory of the device; who finds it
-// complete sees everything that was written before the signals. A word is named by its offset in that memory,
-// which is the same at all ranks. Thresholds are in host memory. Words are read and added to by any thread;
-// the rest is called by one thread while no task runs. What reads or zeroes words needs them in memory of the
-// host: for reports, a device that keeps them elsewhere makes a table of a copy.
+// A word is a 64-bit counter in a cache line to itself, in symmetric memory of the device. A thread that
+// finds it complete sees everything that was written before the signals. A word is identified by its offset
+// in that memory, which is the same at all ranks. Thresholds are in host memory. Any thread may read words
+// and add to them; only one thread calls the rest, while no task runs. Functions that read or zero words need
+// them in host memory: for reports, a device that keeps them elsewhere makes a table of a copy.
 #pragma once
 
 #include <vector>
@@ -14,21 +14,21 @@
 
 namespace sluice {
 
-// Memory that is as large at all ranks, and that other ranks write to. A value; the device owns the memory.
+// Memory of equal size at all ranks, to which other ranks write. A value; the device owns the memory.
 struct SymmetricMemory {
   SymmetricHandle handle;
   std::byte* data = nullptr;  // this rank's copy
   size_t bytes = 0;
 };
 
-// One counter and its threshold, for repeated polling. Valid for one step. The counter of no event is
+// One counter and its threshold, for repeated polling. Valid for one step. Without an event it is always
 // complete.
 class EventCounter {
  public:
   EventCounter() = default;
   EventCounter(uint64_t* have, uint64_t need) : have_(have), need_(need) {}
   bool isComplete() const {
-    // pairs with Transport::signal(); seq_cst for the doorbell's sake
+    // pairs with Transport::signal(); seq_cst, as the doorbell requires
     return need_ == 0 || std::atomic_ref<uint64_t>(*have_).load(std::memory_order_seq_cst) >= need_;
   }
 
@@ -40,15 +40,15 @@ class EventCounter {
 class EventTable {
  public:
   EventTable() = default;
-  // `words` has bytesFor() bytes, all 0.
+  // `words` must have bytesFor() bytes, all 0.
   EventTable(const Plan& plan, int ranks, SymmetricMemory words);
   static size_t bytesFor(const Plan& plan, int ranks);
 
   const SymmetricMemory& words() const { return words_; }
-  // Offsets in them.
+  // The offset of an event's counter in words().
   size_t word(EventId event, int64_t index) const { return arrays_[event.value].offset + index * kLine; }
-  // Of the rows of `space` pieces (sends or returns) that came from `source`; kept for reports only, and
-  // never cleared: rows that no task waits for may arrive after the step.
+  // The offset of the count of rows in `space` pieces (sends or returns) that came from `source`. Only
+  // reports use it. It is never cleared, because rows that no task waits for may arrive after the step.
   size_t arrivalWord(SpaceKind space, int source) const {
     return arrivals_ + arrivalLine(space, source) * kLine;
   }
@@ -61,7 +61,7 @@ class EventTable {
   }
   int64_t live(EventId event) const { return static_cast<int64_t>(arrays_[event.value].thresholds.size()); }
 
-  // Rows that came in this step.
+  // The number of rows that came in this step.
   uint64_t arrivedFrom(SpaceKind space, int source) const {
     return load(arrivalWord(space, source)) - arrivedBefore_[arrivalLine(space, source)];
   }
@@ -69,9 +69,10 @@ class EventTable {
   // Evaluates the threshold rules of all event arrays of `entry`.
   void setThresholds(const Plan& plan, EntryId entry, const RoutingTables& tables);
 
-  // Zeroes the words of `entry`'s last step, which is over at this rank. After it, counts may be posted.
+  // Zeroes the words of `entry`'s last step, which has ended at this rank. Counts may be posted only
+  // afterwards.
   void zero(const Plan& plan, EntryId entry);
-  // The entry's step, which had these tables, is over: what arrived in it belongs to no later one.
+  // Call it after the entry's step, which had these tables: its arrivals then do not count for later steps.
   void finish(const Plan& plan, EntryId entry, const RoutingTables& tables);
 
  private:
@@ -85,7 +86,7 @@ class EventTable {
     return static_cast<size_t>((space == SpaceKind::kReturns ? ranks_ : 0) + source);
   }
   uint64_t load(size_t offset) const {
-    // pairs with Transport::signal(); seq_cst for the doorbell's sake
+    // pairs with Transport::signal(); seq_cst, as the doorbell requires
     return std::atomic_ref<uint64_t>(*reinterpret_cast<uint64_t*>(words_.data + offset))
         .load(std::memory_order_seq_cst);
   }
@@ -93,11 +94,11 @@ class EventTable {
   SymmetricMemory words_;
   std::vector<Array> arrays_;
   size_t arrivals_ = 0;
-  std::vector<uint64_t> arrivedBefore_;  // this step, by line
+  std::vector<uint64_t> arrivedBefore_;  // this step, by arrivalLine()
   int ranks_ = 0;
 };
 
-// The threshold by the rule at `index`.
+// The threshold of the event at `index`, by its rule.
 uint64_t evaluateThreshold(const EventArray& event, const RoutingTables& tables, int64_t index);
 
 }  // namespace sluice

@@ -29,7 +29,7 @@ AllCounts Exchange::all() const {
 Status Exchange::take(uint64_t step, EntryId entry, const Meeting& meeting) {
   step_ = step;
   pairs_ = 0;
-  // others may have been told otherwise, and write already
+  // other ranks may have got different counts, and may already write here
   const auto fail = [&](const std::string& message) {
     transport_->abort(message);
     return Error{transport_->abortMessage()};
@@ -45,7 +45,7 @@ Status Exchange::take(uint64_t step, EntryId entry, const Meeting& meeting) {
   return {};
 }
 
-// Ids are distinct for a token, so that a token occurs at most once per expert.
+// The ids of one token are distinct, so it occurs at most once per expert.
 Status Exchange::checkCounts(int source, int64_t tokens) {
   if (tokens < 0 || tokens > program_->maxTokens)
     return Error{

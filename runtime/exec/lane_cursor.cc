@@ -14,18 +14,18 @@ uint64_t packProgress(int64_t window, size_t position) {
   return static_cast<uint64_t>(window) << 24 | position;
 }
 
-// The seat that the lane's core `core` runs in window `window`.
+// The seat of the lane's core `core` in window `window`.
 size_t seatOf(const Lane& lane, int core, int64_t window) {
   const int64_t cores = static_cast<int64_t>(lane.seats.size());
   return static_cast<size_t>(((core - window * lane.rotation) % cores + cores) % cores);
 }
 
-// The number of a lane's first core among the cores of all kinds.
+// The index of a lane's first core among the cores of all kinds.
 int firstCoreOf(const TaskProgram& program, const Lane& lane) {
   return lane.firstCore + (lane.core == CoreKind::kVector ? program.cubeCores : 0);
 }
 
-// By lane, the index of its first core's progress; then their number.
+// By lane, the index of its first core's progress; finally the total number.
 std::vector<size_t> progressPlaces(const TaskProgram& program) {
   std::vector<size_t> places = {0};
   for (const Lane& lane : program.lanes) places.push_back(places.back() + lane.seats.size());
@@ -82,7 +82,7 @@ void LaneCursor::enterWindow(const Step& step) {
   position_ = 0;
 }
 
-// Moves on to the next record whose slot is live, or to the end.
+// Advances to the next record whose slot is live, or to the end.
 void LaneCursor::settle(const Step& step) {
   while (firstSlot_ < live_) {
     while (position_ < seat_.size() && firstSlot_ + seat_[position_].slot >= live_) ++position_;
@@ -99,7 +99,7 @@ void LaneCursor::settle(const Step& step) {
   progress_->store(kFinished, std::memory_order_relaxed);
 }
 
-// Tiles of one slot wait for the same events.
+// All tiles of one slot wait for the same events.
 void LaneCursor::await(const Step& step) {
   const TaskRecord& record = seat_[position_];
   const int64_t slot = firstSlot_ + record.slot;

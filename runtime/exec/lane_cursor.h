@@ -1,10 +1,9 @@
-// LaneCursor: a core's place in a lane, over all windows of a step. LaneProgress: how far the cores of all
-// lanes are, for reports.
+// LaneCursor: a core's position in a lane, over all windows of a step. LaneProgress: the positions of the
+// cores of all lanes, for reports.
 //
-// A device deals the cores of a program to its workers: worker w of n plays the cores c with c mod n == w.
-// Where matrix and vector cores are separate, vector cores are numbered after matrix cores. Any n gives the
-// same results. A cursor belongs to one worker; progress is written by the worker whose cursor it is, and
-// read by any thread.
+// A device deals the cores of a program to its workers: worker w of n serves the cores c with c mod n == w.
+// If matrix and vector cores are separate, vector cores are numbered after matrix cores. The results do not
+// depend on n. A cursor belongs to one worker; that worker writes its progress, and any thread may read it.
 #pragma once
 
 #include <array>
@@ -18,20 +17,20 @@
 
 namespace sluice {
 
-// Cores of all kinds: more workers have nothing to do.
+// The number of cores of all kinds: additional workers have nothing to do.
 int countCores(const TaskProgram& program);
 
 class LaneProgress {
  public:
   explicit LaneProgress(const TaskProgram& program);
 
-  // Of the lane's core `core`, counted from its first.
+  // The progress of the lane's core `core`, counted from its first.
   std::atomic<uint64_t>* at(LaneId lane, int core) { return &progress_[first_[lane.value] + core]; }
-  // Whether the task of this rank has run, as far as this thread can see.
+  // Whether the task of this rank has run, as far as this thread can observe.
   bool isDone(const Plan& plan, const Task& task) const;
 
  private:
-  std::vector<size_t> first_;                    // by lane: of its first core
+  std::vector<size_t> first_;                    // by lane: index of its first core
   std::vector<std::atomic<uint64_t>> progress_;  // [lane][core]
 };
 
@@ -56,11 +55,11 @@ class LaneCursor {
     }
     return true;
   }
-  // The wait that was incomplete when ready() last returned false.
+  // Index of the wait that was incomplete when ready() last returned false.
   int missing() const { return missing_; }
   const Task& task() const { return task_; }
   LaneId lane() const { return lane_; }
-  // Counted from the first of the lane.
+  // Counted from the lane's first core.
   int core() const { return core_; }
 
  private:
@@ -71,21 +70,21 @@ class LaneCursor {
   LaneId lane_;
   int core_;
   std::atomic<uint64_t>* progress_;  // (window, position) for reports, written by this cursor only
-  int64_t live_ = 0;                 // slots
+  int64_t live_ = 0;                 // number of live slots
   int64_t window_ = 0;
-  int64_t firstSlot_ = 0;             // of the window
-  std::span<const TaskRecord> seat_;  // of the window
+  int64_t firstSlot_ = 0;             // of the current window
+  std::span<const TaskRecord> seat_;  // of the current window
   size_t position_ = 0;
   bool done_ = true;
   Task task_;
-  std::array<EventCounter, kMaxLinks> waits_;  // of the task
+  std::array<EventCounter, kMaxLinks> waits_;  // of the current task
   int missing_ = 0;
 };
 
-// Lanes by priority, inside a lane by core.
+// Lanes by priority; within a lane, cursors by core.
 using LaneCursors = std::vector<std::vector<LaneCursor>>;
 
-// Those of an entry that a worker serves.
+// The cursors of an entry that a worker serves.
 LaneCursors cursorsOf(const Plan& plan, EntryId entry, int worker, int workers, LaneProgress& progress);
 
 // The name of the cursor's core, for reports.

@@ -9,7 +9,7 @@
 namespace sluice {
 namespace {
 
-// Into an array of characters that ends in zeros; not more than whole UTF-8 characters.
+// Copies into a zero-terminated array of characters; truncates to whole UTF-8 characters.
 void copyText(std::string_view text, std::span<char> to) {
   size_t length = std::min(text.size(), to.size() - 1);
   const auto isContinued = [&](size_t at) { return (static_cast<unsigned char>(text[at]) & 0xc0) == 0x80; };
@@ -72,12 +72,12 @@ Status Meeting::hold(const StepOffer& offer, double timeoutSeconds) {
     fmt::format_to(std::back_inserter(when_), "before step {}", offer.step);
   const std::span<const std::byte> own{reinterpret_cast<const std::byte*>(&header), sizeof(header)};
   if (Status all = boards_.gather(own, {"the counts", when_}, timeoutSeconds); !all) return all;
-  // a refusal before a difference between ranks: it may be the cause
+  // report a refusal rather than a difference between ranks, because it may be the cause
   const int ranks = transport_->size();
   for (int source = 0; source < ranks; ++source)
     if (const Header found = headerOf(source); found.refuses)
       return Error{fmt::format("rank {}: {}", source, found.failure)};
-  // every rank compares with rank 0, so that all come to the same end
+  // every rank compares with rank 0, so that all get the same result
   for (int source = 1; source < ranks; ++source)
     if (Status same = compare(source); !same) return same;
   return {};

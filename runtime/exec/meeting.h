@@ -1,9 +1,9 @@
-// Meeting: before each step of a workspace every rank sends every rank what it is about to do.
+// Meeting: before each step of a workspace, every rank sends its plans for the step to every other rank.
 //
-// A step takes place at all ranks or at none: where one refuses it, all fail with the message of that rank,
-// and where their steps differ, all fail with the difference. So a rank that finds an error in its own part
-// still joins the meeting, and the next meeting is about the same step at all ranks. A meeting depends on no
-// program: a rank can refuse before it has one.
+// A step takes place at all ranks or at none: if one refuses it, all fail with the message of that rank, and
+// if their steps differ, all fail with the difference. So a rank that finds an error in its own part still
+// joins the meeting, and the next meeting is about the same step at all ranks. A meeting depends on no
+// program: a rank can refuse before it has loaded one.
 //
 // Used by one thread of the rank at a time.
 #pragma once
@@ -18,19 +18,19 @@
 
 namespace sluice {
 
-// The step that a rank is about to run; compared by all.
+// The step that a rank is about to run; all ranks compare them.
 struct StepOffer {
   enum class Kind : uint32_t {
-    kRun,    // `name` is an entry, of the context of that number in the workspace
+    kRun,    // `name` is an entry, of the context with that number in the workspace
     kAgree,  // `name` is an action that all ranks take before a step; `routing` is a digest of it
   };
   Kind kind = Kind::kRun;
-  uint64_t step = 0;  // its number in the workspace, from 1: in messages, and equal at all ranks
+  uint64_t step = 0;  // its number in the workspace, from 1; used in messages, and equal at all ranks
   std::string_view name;
   uint32_t context = 0;
   EntryId entry;
   int64_t tokens = 0;
-  uint64_t routing = 0;  // digest() of the routing that the entry uses, if that is of an earlier step
+  uint64_t routing = 0;  // digest() of the routing that the entry uses, if an earlier step made it
   uint64_t memory = 0;   // digest of the symmetric memory that the step writes to
   uint32_t saved = 0;    // number of the saved set, which may differ if the memory is the same
   std::string failure;   // not empty: the reason why the rank refuses the step
@@ -45,7 +45,7 @@ class Meeting {
   // refuses, or does something else. A timeout aborts the transport.
   Status hold(const StepOffer& offer, double timeoutSeconds);
 
-  // Of the last meeting; of a peer it may be any number.
+  // From the last meeting; a peer may have sent any number.
   int64_t tokensOf(int rank) const;
 
  private:

@@ -1,4 +1,4 @@
-// Plan: a verified program with everything derived that does not change from step to step.
+// Plan: a verified program with all derived data that does not change between steps.
 //
 // Immutable after make(); shared by any number of threads.
 #pragma once
@@ -19,11 +19,11 @@ struct FamilyPlan {
 struct EntryPlan {
   std::vector<LaneId> lanes;       // by priority
   std::vector<FamilyId> families;  // by (segment, stage)
-  std::vector<BufferId> reads;     // inputs of the caller that the entry's tasks read, and its expert ids
+  std::vector<BufferId> reads;     // the caller's inputs that the entry's tasks read, and its expert ids
   std::vector<BufferId> writes;    // outputs of the caller
-  std::vector<EntryId> savedFrom;  // entries that write saved buffers read here, and the routing's entry
-  EntryId routing;                 // whose tables are used: the entry itself where it has expert ids
-  std::vector<EntryId> savedFor;   // entries that use what this one saves, and those that use what they save
+  std::vector<EntryId> savedFrom;  // entries that write saved buffers read here, and the entry that routes
+  EntryId routing;                 // the entry whose tables are used: the entry itself if it has expert ids
+  std::vector<EntryId> savedFor;  // entries that read what this one saves, and those that read what they save
 };
 
 class Plan {
@@ -36,11 +36,11 @@ class Plan {
   const FamilyPlan& at(FamilyId id) const { return families_[id.value]; }
   const EntryPlan& at(EntryId id) const { return entries_[id.value]; }
 
-  // Window and slot size of a space kind; null where the program has no such space.
+  // Window and slot size of a space kind; null if the program has no such space.
   const Space* space(SpaceKind kind) const;
 
-  // Largest number of units an extent or an event space can have in any step, at any rank: memory that other
-  // ranks write to is as large at all of them.
+  // The largest number of units that an extent or an event space can have in any step, at any rank, because
+  // memory to which other ranks write has the same size at all ranks.
   int64_t maxExtent(Extent extent) const;
   int64_t maxEvents(EventSpace space) const;
 

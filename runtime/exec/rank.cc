@@ -29,7 +29,7 @@ int64_t elementsOf(const Plan& plan, int rank, Extent extent, const RoutingTable
   return 0;
 }
 
-// By entry: the regions that its tasks read or write.
+// The regions that the tasks of each entry read or write.
 std::vector<std::vector<RegionId>> regionsOf(const TaskProgram& program) {
   std::vector<std::vector<RegionId>> regions(program.entries.size());
   for (const Family& family : program.families)
@@ -64,7 +64,7 @@ Expected<std::unique_ptr<RankState>> RankState::create(std::shared_ptr<const Pla
   auto words = device.allocate(EventTable::bytesFor(*plan, transport.size()));
   if (!words) return rank->explain(words.error());
   rank->events_ = EventTable(*plan, transport.size(), *words);
-  // most programs are run with this one only: it fails here, and not when they run
+  // most programs use only this set: so it fails here instead of in the first run
   if (auto first = rank->savedState(0); !first) return first.error();
   if (Status same = rank->identities_.compareThere(); !same) return same.error();
   return rank;
@@ -130,8 +130,8 @@ Status RankState::route(const StepRequest& request, int64_t tokens) {
   const EntryId entry = request.entry;
   const BufferId ids = plan_->program().at(entry).expertIds;
   if (!ids) return {};
-  // its tables are filled anew: stale until this entry has run again, also where another rank refuses the
-  // step
+  // the tables are refilled, so they are stale until this entry has run again, even if another rank refuses
+  // the step
   request.saved->forget(*plan_, entry);
   const int64_t topK = plan_->routingShape().topK;
   const auto* data = reinterpret_cast<const int32_t*>((*request.bound)[ids.value].data);
@@ -151,7 +151,7 @@ Status RankState::checkRows(const StepRequest& request) const {
   return {};
 }
 
-// Where the region begins.
+// The address of the region's beginning.
 BufferAddress RankState::regionAddress(const StepRequest& request, RegionId id) const {
   const Region& region = plan_->program().at(id);
   const int32_t slot = regions_.slotOf[id.value];
@@ -169,7 +169,7 @@ BufferAddress RankState::regionAddress(const StepRequest& request, RegionId id) 
   return address;
 }
 
-// Of what other ranks write to in this step: equal at ranks that have the same.
+// A digest of the memory to which other ranks write in this step: equal at ranks that use the same.
 uint64_t RankState::digestOfMemory(const StepRequest& request) const {
   uint64_t state = 0;
   const auto add = [&](SymmetricHandle handle) { state = hashOf(std::span(&handle.index, 1), state); };
@@ -208,7 +208,7 @@ Expected<const Step*> RankState::bindStep(const StepRequest& request, double tim
   SavedState& saved = *request.saved;
   const std::string& name = plan_->program().at(entry).name;
   if (Status same = identities_.await(name, timeoutSeconds); !same) return same.error();
-  // where no tensor of tokens is bound, those that the routing was made with
+  // if no tensor of tokens is bound, the number with which the routing was made
   const EntryId routing = plan_->at(entry).routing;
   int64_t tokens = routing == entry ? 0 : saved.tables[routing.value].tokens;
   Status own = checkBound(request, tokens);
@@ -223,7 +223,7 @@ Expected<const Step*> RankState::bindStep(const StepRequest& request, double tim
     saved.digests[entry.value] = exchange_.digest();
   }
   if (Status rows = checkRows(request); !rows) {
-    // peers may already be writing here: the step cannot be given up quietly
+    // peers may already be writing here, so the step cannot be abandoned without an abort
     transport_->abort(rows.error().message);
     return Error{transport_->abortMessage()};
   }
@@ -232,7 +232,7 @@ Expected<const Step*> RankState::bindStep(const StepRequest& request, double tim
   return &step_;
 }
 
-// With what this rank found wrong with the step: it comes to the meeting all the same.
+// `own` is the error that this rank found: even then it joins the meeting.
 Status RankState::meet(const StepRequest& request, int64_t tokens, const Status& own, double timeoutSeconds) {
   const EntryId entry = request.entry;
   const EntryId routing = plan_->at(entry).routing;
@@ -256,7 +256,7 @@ Status RankState::meet(const StepRequest& request, int64_t tokens, const Status&
   return {};
 }
 
-// Rows are numbered by 32 bits. All ranks see the same counts and come to the same answer.
+// Rows have 32-bit numbers. All ranks see the same counts and get the same result.
 Status RankState::checkTotals() const {
   const int64_t rows = exchange_.pairs();
   if (rows <= std::numeric_limits<int32_t>::max()) return {};

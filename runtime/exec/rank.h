@@ -1,8 +1,8 @@
-// RankState: one rank's side of a program: its executor, events, counts of all ranks, saved sets, and the
-// bind that turns a step's routing into a Step.
+// RankState: one rank's side of a program: its executor, events, counts of all ranks, saved sets, and bind,
+// which turns a step's routing into a Step.
 //
-// Resource type. One thread at a time makes sets; one thread at a time, maybe another, binds and finishes
-// steps. In steady state (a token count and routing of a size seen before) a step allocates nothing.
+// Resource type. One thread at a time makes sets; one thread at a time, possibly another one, binds and
+// finishes steps. In steady state (token counts and routing sizes seen before) a step allocates nothing.
 #pragma once
 
 #include <map>
@@ -20,10 +20,10 @@
 
 namespace sluice {
 
-// The arguments of a requested step. The caller keeps the pointed-to objects until the step is finished.
+// The arguments of a requested step. The caller must keep the pointed-to objects until the step is finished.
 struct StepRequest {
   uint64_t number = 0;   // of the step in its workspace, from 1
-  uint32_t context = 0;  // likewise, the number of its context
+  uint32_t context = 0;  // the number of its context in the workspace
   EntryId entry;
   SavedState* saved = nullptr;
   const WorkMemory* memory = nullptr;
@@ -33,34 +33,34 @@ struct StepRequest {
 
 class RankState {
  public:
-  // Collective: symmetric memory is allocated in the same order by all ranks. Does not wait if the device's
-  // allocate() does not. Errors abort the transport, since the others cannot go on. `identities` were posted
-  // before. The device outlives this.
+  // Collective: all ranks allocate symmetric memory in the same order. Does not wait if the device's
+  // allocate() does not. Errors abort the transport, since the other ranks cannot continue. `identities` must
+  // have been posted. The device must outlive this object.
   static Expected<std::unique_ptr<RankState>> create(std::shared_ptr<const Plan> plan, Transport& transport,
                                                      Device& device, std::unique_ptr<Executor> executor,
                                                      Identities identities);
 
-  // The set of this number; collective where it is not there yet. Errors abort the transport.
+  // The set with this number; collective if it does not exist yet. Errors abort the transport.
   Expected<SavedState*> savedState(uint32_t number);
-  // Of all sets, as far as steps have touched it.
+  // The bytes of all sets that steps have touched.
   int64_t savedBytes() const;
 
-  // Memory is missing because it could not be made: returns the reason and aborts the transport.
+  // Call it if memory could not be allocated: returns the reason and aborts the transport.
   Error explain(const Error& error) const { return identities_.explain(error); }
 
-  // Of the steps to come.
+  // Applies to future steps.
   void setWork(WorkKind work) { step_.work = work; }
 
-  // Everything between run() and the first task. Errors: tensors not bound or of different T, ids out of
-  // range or repeated, saved tensors that are not there; what a peer refuses. What is found before the
-  // meeting of the step fails it at all ranks and leaves them usable.
+  // Everything between run() and the first task. Errors: tensors that are not bound or have different T, ids
+  // out of range or repeated, saved tensors that do not exist; a refusal by a peer. Errors found before the
+  // meeting of the step make it fail at all ranks and leave them usable.
   Expected<const Step*> bindStep(const StepRequest& request, double timeoutSeconds);
 
-  // After the last task: what the entry saves is there for later entries. True: the step touched more memory
-  // than those before.
+  // Call it after the last task: what the entry saved is then available to later entries. Returns true if the
+  // step touched more memory than all earlier ones.
   bool finishStep(const StepRequest& request, TouchedMemory& touched);
 
-  // When the last bind came to the meeting and when all had, as monotonicNanoseconds().
+  // When the last bind joined the meeting and when all ranks had, as monotonicNanoseconds().
   std::pair<int64_t, int64_t> lastExchange() const { return exchanged_; }
 
   const Step& step() const { return step_; }
@@ -88,11 +88,11 @@ class RankState {
   Identities identities_;
   Exchange exchange_;
   RegionSlots regions_;
-  std::vector<std::vector<RegionId>> regionsOf_;  // by entry: that its tasks read or write
+  std::vector<std::vector<RegionId>> regionsOf_;  // by entry: the regions that its tasks read or write
   std::map<uint32_t, std::unique_ptr<SavedState>> saved_;
   std::vector<int32_t> counts_;
   std::pair<int64_t, int64_t> exchanged_;
-  std::vector<BufferAddress> buffers_;  // of the step
+  std::vector<BufferAddress> buffers_;  // of the current step
   Step step_;
 };
 

@@ -11,7 +11,7 @@ constexpr size_t kMostNamed = 8;
 
 void join(std::string& list, const std::string& item) { list += (list.empty() ? "" : ", ") + item; }
 
-// Rows of the event's slot, group or expert that come from `source`.
+// The number of rows of the event's slot, group or expert that come from `source`.
 int64_t rowsExpected(const Step& step, EventSpace space, int64_t index, int source) {
   int64_t rows = 0;
   for (const Piece& piece : step.tables->returns) {
@@ -30,7 +30,7 @@ struct Wait {
   uint64_t need = 0;
 };
 
-// The task's first wait that is incomplete; no event where there is none.
+// The task's first incomplete wait; no event if there is none.
 Wait openWait(const Step& step, const Task& task) {
   const SpaceKind space = step.plan->at(task.family).space;
   for (EventId event : step.program().at(task.family).waits) {
@@ -47,8 +47,8 @@ int64_t familiesIn(const Step& step, SpaceKind space) {
                        [&](FamilyId id) { return step.plan->at(id).space == space; });
 }
 
-// Rows of the event that `source` may still owe: some of them are its, and it has not delivered all it has
-// to send here.
+// Rows of the event that `source` may still owe: it contributes to the event, and has not delivered
+// everything that it must send here.
 int64_t rowsOwed(const Step& step, const EventArray& event, int64_t index, int source) {
   const bool returned = event.space == EventSpace::kOne;
   const SpaceKind space = returned ? SpaceKind::kReturns : SpaceKind::kSends;
@@ -92,7 +92,7 @@ std::string missingTasks(const Step& step, EventId wait, int64_t index, const Is
 }
 
 // "for event rows_arrived[12] (96 of 128 rows) before task up_proj[12,0]; missing: 32 rows from rank 3";
-// empty where the task waits for nothing.
+// empty if the task waits for nothing.
 std::string describe(const Step& step, const Task& task, const IsDone& isDone) {
   const Wait wait = openWait(step, task);
   if (!wait.event) return {};
@@ -139,7 +139,7 @@ std::string describeAbort(const Step& step, const Task* task, std::string_view c
 
 int rankThatLeftOwing(const Step& step, const Task& task) {
   for (int rank = 0; rank < step.transport->size(); ++rank) {
-    // before the counters are looked at: what the rank sent is there by then
+    // check this before the counters: then everything that the rank sent has arrived
     if (!step.transport->hasLeft(rank)) continue;
     const Wait wait = openWait(step, task);
     if (!wait.event) return -1;

@@ -1,6 +1,6 @@
-// The report of a failed wait: rank, core, task, event, have and need, what is missing.
+// Reports of failed waits: rank, core, task, event, have and need, and what is missing.
 //
-// Made when a step has failed, or is about to; never while tasks run.
+// Made after a step has failed, or just before; never while tasks run.
 #pragma once
 
 #include <functional>
@@ -20,20 +20,20 @@ using IsDone = std::function<bool(const Task&)>;
 std::string describeWait(const Step& step, const Task& task, std::string_view core, double seconds,
                          const IsDone& isDone);
 
-// The same for a wait that is hopeless, because rank `left` has left without sending what is missing:
+// The same for a wait that cannot succeed, because rank `left` left without sending what is missing:
 //   rank 3 left while rank 2, core 5 was still waiting for event rows_arrived[12] (96 of 128 rows) before ...
 std::string describeLeft(const Step& step, const Task& task, std::string_view core, int left,
                          const IsDone& isDone);
 
-// The message of an aborted step. If a rank was lost, with what this rank waited for, if `task` is one that
-// waits:
+// The message of an aborted step. If a rank was lost and `task` is a waiting task, it includes the event that
+// this rank was waiting for:
 //   rank 3 (process 4711) has died; rank 2, core 5: was waiting for event rows_arrived[12] (96 of ...
 std::string describeAbort(const Step& step, const Task* task, std::string_view core, const IsDone& isDone);
 
-// A rank that has left and owes rows to an event that the task waits for, or -1.
+// A rank that has left but owes rows to an event for which the task waits, or -1.
 int rankThatLeftOwing(const Step& step, const Task& task);
 
-// The task waits for an event that other ranks signal.
+// Whether the task waits for an event that other ranks signal.
 bool waitsForRanks(const Step& step, const Task& task);
 
 // "up_proj[12,0]": family, slot, tile.

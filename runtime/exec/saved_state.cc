@@ -9,7 +9,7 @@ namespace {
 
 constexpr size_t kPage = 4096;
 
-// A region begins at a huge page where it is large enough for some.
+// A region that is large enough for huge pages begins at one.
 size_t alignedFor(size_t bytes, size_t offset) {
   const size_t alignment = wantsHugePages(bytes) ? kHugePageBytes : kPage;
   return (offset + alignment - 1) / alignment * alignment;

@@ -32,7 +32,7 @@ Traffic trafficOf(const Step& step) {
     int64_t bytes = 0;
     for (BufferId buffer : family.writes)
       if (buffer) bytes += rowBytes(step.program().at(buffer));
-    int64_t signals = 1;  // of arrivals
+    int64_t signals = 1;  // for arrivals
     for (EventId signal : family.signals)
       if (step.program().at(signal).remote) ++signals;
     for (int64_t slot = 0; slot < liveSlots(*step.tables, space); ++slot) {

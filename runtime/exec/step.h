@@ -1,5 +1,5 @@
-// Step: one run of one entry at one rank, as tasks see it. Made by bind, immutable while tasks run. And what
-// a task is: its rows, its waits, its signals.
+// Step: one run of one entry at one rank, as tasks see it. Made by bind, immutable while tasks run. Also a
+// task's rows, waits and signals.
 #pragma once
 
 #include <algorithm>
@@ -17,8 +17,8 @@ namespace sluice {
 struct BufferAddress {
   std::byte* data = nullptr;
   int64_t stride = 0;      // bytes
-  SymmetricHandle handle;  // symmetric buffers only, and
-  int64_t offset = 0;      // of element 0 in that allocation, at every rank
+  SymmetricHandle handle;  // symmetric buffers only
+  int64_t offset = 0;      // likewise: of element 0 in that allocation, at every rank
 };
 
 struct Task {
@@ -27,11 +27,11 @@ struct Task {
   int32_t tile = 0;
 };
 
-// A value that refers to what bind made: valid until the next step of the rank.
+// A value that refers to data made by bind: valid until the next step of the rank.
 struct Step {
   const Plan* plan = nullptr;
   int rank = 0;
-  Transport* transport = nullptr;  // to the other ranks; null where a simulation has none
+  Transport* transport = nullptr;  // to the other ranks; null in a simulation without one
   EventTable* events = nullptr;
   const RoutingTables* tables = nullptr;
   EntryId entry;
@@ -42,14 +42,14 @@ struct Step {
   const BufferAddress& at(BufferId id) const { return buffers[id.value]; }
 };
 
-// Bytes of one element of the buffer's first dimension, without gaps.
+// Bytes per index of the buffer's first dimension, without gaps.
 int64_t rowBytes(const Buffer& buffer);
 
 // The rank that a task of `space` signals and writes to: the piece's peer, else this rank.
 int taskPeer(const Step& step, SpaceKind space, int64_t slot);
 
-// Elements [begin, begin + rows) of the first dimension, and the expert whose weight they meet: 0 where there
-// is none, for such a weight has no expert axis.
+// Elements [begin, begin + rows) of the first dimension, and the expert whose weight applies to them: 0 if
+// there is none, because such a weight has no expert axis.
 struct RowRange {
   int32_t begin = 0;
   int32_t rows = 0;
@@ -78,24 +78,24 @@ inline RowRange rowsOf(const Step& step, const Task& task) {
   return {begin, std::min(slotSize, tables.tokens - begin), 0};
 }
 
-// All waits of the task are complete.
+// Whether all waits of the task are complete.
 bool isReady(const Step& step, const Task& task);
 
-// The step's work includes the task's kernel. Its signals are always due.
+// Whether the step's work includes the task's kernel. Its signals are always sent.
 inline bool hasKernelToRun(const Step& step, const Task& task) {
   if (step.work == WorkKind::kAll) return true;
   return (step.work == WorkKind::kCommunication) == isRemote(step.plan->at(task.family).space);
 }
 
-// Calls add(rank, word, n) for every event word (EventTable) that the end of the task adds n to, in this
-// order.
+// Calls add(rank, word, n), in this order, for every event word (EventTable) to which the end of the task
+// adds n.
 template <class Add>
 void forSignals(const Step& step, const Task& task, const Add& add) {
   const SpaceKind space = step.plan->at(task.family).space;
   const bool pieces = isRemote(space);
   const uint64_t rows = pieces ? pieceOf(*step.tables, space, task.slot).rows : 0;
   const int peer = taskPeer(step, space, task.slot);
-  // before the event: when the last event is complete, no arrival is still on its way
+  // arrivals before the event, so that all of them have been counted when the last event is complete
   if (pieces) add(peer, step.events->arrivalWord(space, step.rank), rows);
   for (EventId signal : step.program().at(task.family).signals) {
     const EventArray& event = step.program().at(signal);

@@ -29,7 +29,7 @@ void SpanRing::makeRoom(size_t more) {
     spans_.resize(std::min(most_, std::max(wanted, 2 * spans_.size())));
     next_ = held_;
   } catch (const std::bad_alloc&) {
-    // the ring stays as it is, and drops
+    // the ring keeps its size and drops spans
   }
 }
 

@@ -1,7 +1,7 @@
-// Recording of a trace: a ring of spans for each worker, written by that worker alone.
+// Recording of a trace: one ring of spans per worker, written by that worker alone.
 //
-// Resource types. Rings grow between steps, by one thread while no worker runs; in a step nothing is
-// allocated and nothing locked. A ring that is full drops its oldest span and counts it.
+// Resource types. One thread enlarges rings between steps, while no worker runs; during a step nothing is
+// allocated or locked. A full ring drops its oldest span and counts it.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,7 @@ class alignas(64) SpanRing {
  public:
   explicit SpanRing(size_t most) : most_(most) {}
 
-  // Makes room for `more` spans beside those that are there, as far as the limit and the memory allow.
+  // Makes room for `more` spans in addition to the existing ones, as far as the limit and the memory allow.
   void makeRoom(size_t more);
 
   void add(const TraceSpan& span) {
@@ -47,10 +47,10 @@ class alignas(64) SpanRing {
 
 // The rings of one rank.
 //
-// Workers record ticks(), which take() turns into nanoseconds; the rank's own spans are in those.
+// Workers record ticks(), which take() converts to nanoseconds; the rank's own spans are in nanoseconds.
 class TraceRecorder {
  public:
-  // At most `most` spans a worker are kept.
+  // Keeps at most `most` spans per worker.
   TraceRecorder(int workers, size_t most)
       : rank_(most), workers_(static_cast<size_t>(workers), SpanRing(most)), begin_(clock_.anchor()) {}
 
@@ -63,7 +63,7 @@ class TraceRecorder {
   SpanRing rank_;
   std::vector<SpanRing> workers_;
   TraceClock clock_;
-  TraceClock::Anchor begin_;  // of what is recorded now
+  TraceClock::Anchor begin_;  // of the current recording
 };
 
 // What one worker records in one step. Without a ring every call is only a branch.
@@ -75,19 +75,19 @@ class WorkerTrace {
         step_(step),
         worker_(worker) {}
 
-  // The worker takes its first look; the tasks' part of the run began at `begin`.
+  // The worker polls for the first time; the tasks' part of the run began at `begin`.
   void start(int64_t begin) {
     if (ring_) recordIdle(SpanKind::kStart, begin, clock_->ticks());
   }
-  // It had nothing left from `begin` on; the run ended at `end`.
+  // The worker had nothing left to do from `begin` on; the run ended at `end`.
   void finish(int64_t begin, int64_t end) {
     if (ring_) recordIdle(SpanKind::kEnd, begin, end);
   }
-  // No head is ready. May be called again and again.
+  // No head is ready. May be called repeatedly.
   void wait() {
     if (ring_ && waitBegin_ == 0) waitBegin_ = clock_->ticks();
   }
-  // `missing` is the one of the task's two waits that was the last to be found incomplete.
+  // `missing` is the index of the wait, of the task's two, that was the last to be found incomplete.
   void beginTask(const Task& task, int core, int missing) {
     if (ring_) recordBegin(task, core, missing);
   }

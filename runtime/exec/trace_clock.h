@@ -1,8 +1,8 @@
 // The clock of a recording: ticks that are cheap to read, turned into nanoseconds afterwards.
 //
-// Ticks are the processor's time-stamp counter where the system itself takes that for its clock, hence for
-// even and the same on all cores; else they are nanoseconds of CLOCK_MONOTONIC. A value type; read by any
-// thread.
+// Ticks are those of the processor's time-stamp counter if the system itself uses it as its clock, which
+// means that it is steady and equal on all cores; else they are nanoseconds of CLOCK_MONOTONIC. A value type;
+// any thread may read it.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@ class TraceClock {
     return monotonicNanoseconds();
   }
 
-  // Both clocks at one time.
+  // Both clocks at the same moment.
   struct Anchor {
     int64_t ticks = 0;
     int64_t nanoseconds = 0;
@@ -37,7 +37,7 @@ class TraceClock {
   bool isCounter_ = false;
 };
 
-// The time of `ticks`, on the line through the anchors. Later ticks never have an earlier time.
+// The time of `ticks`, on the line through the anchors. Later ticks never give an earlier time.
 int64_t nanosecondsOf(int64_t ticks, const TraceClock::Anchor& from, const TraceClock::Anchor& to);
 
 }  // namespace sluice

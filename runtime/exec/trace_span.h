@@ -1,4 +1,4 @@
-// What a trace is made of: spans of time in which a worker did one thing. Plain records, for embedders too.
+// The spans of a trace: periods in which a worker did one thing. Plain records, for embedders, too.
 //
 // Value types. Times are nanoseconds of CLOCK_MONOTONIC, the same clock for all ranks of a machine.
 #pragma once
@@ -11,11 +11,12 @@
 namespace sluice {
 
 enum class SpanKind : uint8_t {
-  kTask = 0,      // a kernel and its signals
-  kWait = 1,      // no head was ready; ends when `family`'s task begins, whose `event` was the last to come
-  kStart = 2,     // from the begin of the tasks' part of a run to the worker's first look
-  kEnd = 3,       // this worker has nothing left, another still has
-  kRun = 4,       // of the rank: one run of an entry, which holds the next two
+  kTask = 0,  // a kernel and its signals
+  kWait =
+      1,  // no head was ready; ends when `family`'s task begins, for which `event` was the last missing one
+  kStart = 2,     // from the beginning of the tasks' part of a run to the worker's first poll
+  kEnd = 3,       // this worker has nothing left to do, but another one has
+  kRun = 4,       // of the rank: one run of an entry, which includes the next two
   kBind = 5,      // counts exchanged, tables and thresholds made
   kExchange = 6,  // the part of bind that waits for the counts of other ranks
 };
@@ -24,22 +25,22 @@ struct TraceSpan {
   int64_t begin = 0;
   int64_t end = 0;
   SpanKind kind = SpanKind::kTask;
-  int32_t worker = -1;  // -1: the rank
+  int32_t worker = -1;  // -1: the rank itself
   EntryId entry;
-  LaneId lane;       // this and all that follows: kTask and kWait only
-  int32_t core = 0;  // of the lane's kind
+  LaneId lane;       // this and all following fields: only for kTask and kWait
+  int32_t core = 0;  // among the cores of the lane's kind
   FamilyId family;
   int64_t slot = 0;
   int32_t tile = 0;
-  int32_t rows = 0;   // kTask: of the slot or piece, or tokens of the slot
+  int32_t rows = 0;   // kTask: in the slot or piece, or tokens in the slot
   EventId event;      // kWait only: the event that was missing
-  int64_t index = 0;  // in its array
+  int64_t index = 0;  // in its event array
 };
 
-// Of one rank. By worker, the rank's own first, and for each by time.
+// The trace of one rank. Sorted by worker, the rank's own spans first, then by time.
 struct Trace {
   std::vector<TraceSpan> spans;
-  int64_t dropped = 0;  // older spans that found no room
+  int64_t dropped = 0;  // number of older spans that did not fit
 };
 
 }  // namespace sluice

@@ -1,6 +1,6 @@
-// Turns: requests are served in the order in which they were made.
+// Turns: serves requests in the order in which they were made.
 //
-// Thread-safe. A ticket is awaited by one thread, which passes the turn on when it is done.
+// Thread-safe. One thread awaits each ticket, and passes the turn on when it is done.
 #pragma once
 
 #include <condition_variable>
@@ -12,7 +12,7 @@ namespace sluice {
 class Turns {
  public:
   uint64_t take();
-  // Returns when all that took a ticket before have passed on.
+  // Returns when all earlier tickets have been passed on.
   void await(uint64_t ticket);
   void pass();
 

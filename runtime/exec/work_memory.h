@@ -1,10 +1,10 @@
 // WorkMemory: memory that a rank's steps use without keeping anything in it: regions that are not saved, and
-// the scratch memory of executors. Shared by all programs of a workspace, which use it in turn.
+// the scratch memory of executors. Shared by all programs of a workspace, which take turns.
 //
-// Regions are laid into slots, the largest of each program into the first, so that what programs touch of a
-// slot begins at the same place. A WorkMemory never changes: grow() makes another one, which has the slots of
-// the first that are large enough. Steps hold the one that they were asked for with; what nobody holds is
-// freed, but for symmetric slots, which live as long as the transport.
+// Regions are assigned to slots, the largest of each program to the first, so that the parts of a slot that
+// programs touch begin at the same place. A WorkMemory never changes: grow() makes another one, which reuses
+// those slots that are large enough. Each step holds the WorkMemory with which it was requested. When no step
+// holds one any more it is freed, except for symmetric slots, which live as long as the transport.
 #pragma once
 
 #include <cstdint>
@@ -16,28 +16,28 @@
 
 namespace sluice {
 
-// What programs need, by slot.
+// The memory that programs need, by slot.
 struct MemoryNeeds {
   struct Slot {
     size_t bytes = 0;
-    std::string region;  // that needs so many
+    std::string region;  // the region that needs this many
   };
   std::vector<Slot> local;
   std::vector<Slot> symmetric;
   size_t scratchBytes = 0;
 
-  // Whatever either needs.
+  // Takes the maximum of both.
   void add(const MemoryNeeds& other);
 };
 
-// The places of a program's regions.
+// The slots of a program's regions.
 struct RegionSlots {
-  static constexpr int32_t kSaved = -1;  // not here
+  static constexpr int32_t kSaved = -1;  // the region is not in work memory
 
-  std::vector<int32_t> slotOf;  // by region: of its kind, local or symmetric
+  std::vector<int32_t> slotOf;  // by region: index among the slots of its kind, local or symmetric
   MemoryNeeds needs;
 
-  // Of a program whose executor needs so much scratch memory.
+  // For a program whose executor needs this much scratch memory.
   static RegionSlots of(const Plan& plan, size_t scratchBytes);
 };
 
@@ -48,21 +48,21 @@ struct WorkMemory {
 
   bool holds(const MemoryNeeds& needs) const;
 
-  // Collective where symmetric slots grow. Errors name the region.
+  // Collective if symmetric slots grow. Errors name the region.
   Expected<std::shared_ptr<const WorkMemory>> grow(const MemoryNeeds& needs, Device& device) const;
 };
 
-// The touched bytes of each slot: the most that a step has used. Used by the thread that runs the step.
+// The most bytes that any step has used of each slot. Used by the thread that runs steps.
 class TouchedMemory {
  public:
-  // A step has used so many bytes of the slot.
+  // Records that a step has used this many bytes of the slot.
   void touch(bool symmetric, int32_t slot, const WorkMemory& memory, int64_t bytes);
-  // Of all slots; symmetric slots that were replaced are still there.
+  // The sum over all slots; includes symmetric slots that were replaced, because they still exist.
   int64_t bytes() const;
 
  private:
   struct Slot {
-    size_t size = 0;  // of the slot; another one has another size
+    size_t size = 0;  // identifies the slot: a new slot has another size
     int64_t touched = 0;
   };
   std::vector<Slot> local_, symmetric_;

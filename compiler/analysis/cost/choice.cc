@@ -13,13 +13,13 @@
 namespace sluice {
 namespace {
 
-constexpr size_t kMostCandidates = 12;  // that are replayed
+constexpr size_t kMostCandidates = 12;  // the number of candidates that are replayed
 
 constexpr int32_t kSlots[] = {16,  32,  48,  64,  80,  96,  112, 128, 160, 192,
                               224, 256, 320, 384, 448, 512, 640, 768, 1024};
 
-// `first`, then each about half as large again, up to the first that is `most` or more. Narrower tiles than
-// 64 columns would fetch a weight line by line.
+// `first` and its doublings, with the values halfway between them, up to the first that is at least `most`.
+// Tiles narrower than 64 columns would fetch a weight line by line.
 std::vector<int32_t> ladder(int32_t first, int64_t most) {
   std::vector<int32_t> steps;
   for (int64_t size = first; size <= kMaxDim; size *= 2) {
@@ -43,9 +43,9 @@ class Chooser {
     attempt(sizes_);
   }
 
-  // 1. Slots and columns of products together: both say how much work a task is. 2. The tile of weight
-  // gradients. 3. Slots of tokens. The second round sees what the first has chosen, and the third looks for
-  // less work around what is as fast.
+  // 1. Slots and columns of products together, because both determine the work of a task. 2. The tile of
+  // weight gradients. 3. Slots of tokens. The second round sees what the first has chosen, and the third
+  // looks for less work among sizes that are equally fast.
   void run() {
     for (int round = 0; round < 3; ++round) {
       lighter_ = round == 2;
@@ -59,7 +59,7 @@ class Chooser {
     }
   }
 
-  // The best sizes by the model, the best first; what there is where none can be cut.
+  // The best sizes by the model, best first; the given ones if nothing can be cut.
   std::vector<CutSizes> candidates() const {
     return seen_.empty() ? std::vector{sizes_} : seen_.candidates(kMostCandidates);
   }
@@ -122,7 +122,7 @@ class Chooser {
     return most;
   }
 
-  // What is given by hand is taken as it is, or refused where families are formed.
+  // Sizes given by hand are used unchanged, or refused where families are formed.
   bool fits() const {
     if (fixed_.tiles) return true;
     return std::all_of(problem_.program.families.begin(), problem_.program.families.end(),
@@ -200,7 +200,7 @@ std::string windowText(const Windows& w) {
                      w.rows, w.sends, w.returns, w.experts);
 }
 
-// When the family runs, where its entry was replayed.
+// When the family runs, if its entry was replayed.
 std::string spanText(const ScheduleChoice& schedule, const Family& family, size_t f) {
   if (family.entry.value >= schedule.replays.size()) return {};
   const Replay& replay = schedule.replays[family.entry.value];

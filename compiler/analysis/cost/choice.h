@@ -1,4 +1,4 @@
-// The choice of a schedule: slots, tiles, windows and lane order that the cost model finds best for an
+// The choice of a schedule: the slots, tiles, windows and lane order that the cost model finds best for an
 // expected routing.
 //
 // Plain values in, plain values out; the same input gives the same choice. Works for every shape: sizes are
@@ -13,7 +13,7 @@
 
 namespace sluice {
 
-// What is not for the model to choose.
+// What the model must not choose.
 struct FixedSizes {
   bool slotRows = false;
   bool tokenSlot = false;
@@ -23,13 +23,13 @@ struct FixedSizes {
 struct SizeChoice {
   CutSizes sizes;
   Windows windows;
-  std::vector<LaneRule> laneRules;  // by entry
+  std::vector<LaneRule> laneRules;  // by EntryId
   LayerCost cost;                   // of the families cut by `sizes`, in their order
-  std::vector<Decision> decisions;  // the whole program first, then by family
+  std::vector<Decision> decisions;  // about the whole program first, then by family
 };
 
-// `problem` may be cut by any sizes; `start` has the fixed sizes, and the others to begin with. `windows` are
-// those of the target.
+// `problem` may be cut by any sizes; `start` has the fixed sizes, and initial values of the others. `windows`
+// are those of the target.
 SizeChoice chooseSizes(CostProblem problem, const Rates& rates, const Expectation& expectation,
                        const CutSizes& start, const FixedSizes& fixed, const Windows& windows);
 

@@ -8,10 +8,10 @@
 
 namespace sluice {
 
-// The rate of one kind of product c[m,n] = a[m,k] b[k,n]. What a kernel does beside multiplying (packing a
-// and b, loading and storing sums) costs as much as more rows, columns or elements of the sum would:
+// The rate of one kind of product c[m,n] = a[m,k] b[k,n]. The kernel's other work (packing a and b, loading
+// and storing sums) costs as much as additional rows, columns or elements of the sum would:
 //   seconds = 2 / flops * (m n k + halfRows n k passes + halfColumns m k + halfSum m n)
-// with passes = ceil(m / rowBlock). A product of halfRows rows alone runs at half the rate.
+// with passes = ceil(m / rowBlock). A product of only halfRows rows runs at half the rate.
 struct ProductRate {
   double flops = 0;
   double halfRows = 0;
@@ -23,11 +23,11 @@ struct ProductRate {
 struct MatrixRates {
   ProductRate gmm;
   ProductRate gmmTransposed;
-  ProductRate weightGrad;  // m x n is the gradient's tile, k the rows that are summed
+  ProductRate weightGrad;  // m x n is the gradient's tile, k the number of rows that are summed
   double rowUnit = 1;      // rows (of c) are computed in multiples of this
   double columnUnit = 1;   // likewise columns
   double rowBlock = 0;     // rows of c that share one pass over b; 0: all
-  double sumBlock = 0;     // elements of the sum after which sums go back to memory; 0: they stay
+  double sumBlock = 0;     // elements of the sum after which sums go back to memory; 0: they never do
   friend bool operator==(const MatrixRates&, const MatrixRates&) = default;
 };
 
@@ -45,8 +45,8 @@ struct MemoryRates {
   double coreWrite = 0;
   double sharedRead = 0;  // all cores together
   double sharedWrite = 0;
-  double halfRun = 0;  // contiguous bytes that are read at half the rate, in tiles of a wider matrix
-  double overlap = 0;  // part of a product's time in which its memory traffic is hidden: 0 none, 1 all
+  double halfRun = 0;  // length of contiguous reads, in tiles of a wider matrix, that run at half the rate
+  double overlap = 0;  // fraction of a product's time that can hide its memory traffic: 0 none, 1 all
   friend bool operator==(const MemoryRates&, const MemoryRates&) = default;
 };
 

@@ -11,7 +11,7 @@
 namespace sluice {
 namespace {
 
-constexpr int64_t kMostHeads = 1 << 24;  // heads of lanes that are looked at in one replay
+constexpr int64_t kMostHeads = 1 << 24;  // lane heads that one replay may examine
 constexpr double kBf16 = 2;
 constexpr int64_t kNone = -1;
 
@@ -21,17 +21,17 @@ struct Counter {
   bool remote = false;
 };
 
-// All tasks of a slot of a family are alike.
+// All tasks of one slot of a family are alike.
 struct SlotRun {
   double seconds = 0;
-  double amount = 1;  // that a task adds to its events
-  double bytes = 0;   // over the link; 0: it stays
+  double amount = 1;  // what each task adds to its events
+  double bytes = 0;   // over the link; 0: they stay at this rank
   std::array<int64_t, 2> waits = {kNone, kNone};
   std::array<int64_t, 2> signals = {kNone, kNone};
 };
 
 struct FamilyRun {
-  size_t family = 0;  // of the problem
+  size_t family = 0;  // in the problem
   int64_t tiles = 1;
   int64_t tasks = 0;
   std::vector<SlotRun> slots;
@@ -39,15 +39,16 @@ struct FamilyRun {
 
 struct Core {
   size_t pool = 0;
-  std::vector<int64_t> next;  // task of each lane of the pool
-  double since = 0;           // when it became idle
+  std::vector<int64_t> next;  // next task of each lane of the pool
+  double since = 0;           // the time at which it became idle
   double busy = 0;
   bool isBusy = false;
-  size_t run = 0;  // of the task it runs
+  size_t run = 0;  // the run of the task that it executes
   size_t slot = 0;
 };
 
-// A core has finished, or rows have arrived; at the same time in the order in which they were made.
+// A core has finished, or rows have arrived. Simultaneous ones are handled in the order in which they were
+// made.
 struct Moment {
   double time = 0;
   int64_t number = 0;
@@ -215,14 +216,14 @@ class Replayer {
       if (!cores_[core].isBusy) start(core);
   }
 
-  // Other ranks send as this one does, so that what it sends stands for what it receives.
+  // Other ranks send as this one does, so its sends stand for what it receives.
   void send(const Moment& moment, const SlotRun& task) {
     linkFree_ = std::max(linkFree_, now_) + task.bytes / rates_.link.bandwidth;
     sent_ += task.bytes;
     moments_.push({linkFree_ + rates_.link.latency, made_++, kNone, moment.run, moment.slot});
   }
 
-  // Whether an event is complete now that was not.
+  // Returns true if an event has just become complete.
   bool signal(const SlotRun& task) {
     bool completed = false;
     for (int64_t id : task.signals) {
@@ -255,7 +256,7 @@ class Replayer {
   const Rates& rates_;
   const ReplayStep& step_;
   const std::vector<CorePool> pools_;
-  std::vector<int64_t> firstCounter_;  // by event
+  std::vector<int64_t> firstCounter_;  // by EventId
   std::vector<Counter> counters_;
   std::vector<FamilyRun> runs_;
   std::vector<std::vector<size_t>> lanes_;  // of runs, by pool, by priority

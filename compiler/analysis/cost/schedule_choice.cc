@@ -15,7 +15,7 @@
 namespace sluice {
 namespace {
 
-constexpr int64_t kMostTasks = 1 << 13;  // of an entry that is replayed
+constexpr int64_t kMostTasks = 1 << 13;  // tasks of an entry that is replayed
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
@@ -46,7 +46,7 @@ std::string busyText(const Replay& replay) {
                      100 * waits.arrival / all, 100 * waits.producer / all, 100 * waits.end / all);
 }
 
-// The runner-up, which may be better by no more than noise.
+// The runner-up; it may even be better, but only within the noise.
 std::string nextText(const std::string& what, double seconds, double chosen) {
   return fmt::format("next {}, {}{}", what, timeText(seconds),
                      isNoise(seconds, chosen) ? ", no real difference" : "");
@@ -80,8 +80,8 @@ class Scheduler {
     return expertsToReplay(problem_, rows_, costOf(problem_, rates_, rows_), kMostTasks);
   }
 
-  // Seconds of all entries. Infinity where so many experts are too much: few stand worse for all, and unequal
-  // parts of a step cannot be compared.
+  // Seconds of all entries. Infinity if that many experts are too many to replay: a few of them would
+  // represent all less well, and unequal parts of a step cannot be compared.
   double replayAll(size_t candidate) {
     if (expertsFor(candidate) < experts_) return kNever;
     const ReplayStep step = replayStepOf(problem_, rows_, experts_);
@@ -119,7 +119,7 @@ class Scheduler {
       if (!chooseRule(entry, step)) return;
   }
 
-  // Rules that give the same order are one.
+  // Rules that give the same order count as one.
   std::vector<LaneRule> rulesOf(uint32_t entry) const {
     std::vector<LaneRule> byEntry(entries().size(), LaneRule::kFromEnd);
     std::set<std::vector<int32_t>> orders;
@@ -206,7 +206,7 @@ Windows chooseWindows(const Windows& most, const CostProblem& problem, const Lay
   const int32_t slotRows = problem.slotSize(SpaceKind::kRows),
                 groupRows = problem.slotSize(SpaceKind::kGroups);
   if (groupRows > slotRows) {
-    // cut-tasks makes the window of groups as many rows long as that of slots
+    // cut-tasks gives the windows of groups and of slots the same number of rows
     const auto isInRows = [&](const Family& family) { return problem.spaceOf(family) == SpaceKind::kRows; };
     const std::vector<Family>& families = problem.program.families;
     const int32_t slots = groupRows / slotRows;

@@ -1,9 +1,9 @@
-// What is left to choose where the cost model has found sizes: which of the best few the replay takes, the
+// Chooses what is left after the cost model has found sizes: which of its best few the replay prefers, the
 // lane order of each entry, and windows.
 //
 // Plain values in, plain values out; the same input gives the same choice. Differences below two percent are
-// noise (isNoise) and change nothing: of the sizes that the replay finds as fast as the best, the model's
-// first are taken.
+// noise (isNoise) and change nothing: of the sizes that are equally fast in the replay, those that the model
+// ranks first are chosen.
 #pragma once
 
 #include <span>
@@ -17,22 +17,22 @@
 namespace sluice {
 
 struct ScheduleChoice {
-  size_t sizes = 0;                 // which of the candidates
-  std::vector<LaneRule> laneRules;  // by entry
-  std::vector<Replay> replays;      // by entry, by its rule; none where the step is too large to replay
+  size_t sizes = 0;                 // index of the chosen candidate
+  std::vector<LaneRule> laneRules;  // by EntryId
+  std::vector<Replay> replays;      // by EntryId, with its rule; empty if the step is too large to replay
   std::vector<Decision> decisions;
 };
 
-// `candidates` are the best sizes by the model, the best first; at least one. `problem` may be cut by any.
+// `candidates` are the best sizes by the model, best first, at least one. `problem` may be cut by any sizes.
 ScheduleChoice chooseSchedule(CostProblem problem, const Rates& rates, const ExpectedRows& rows,
                               std::span<const CutSizes> candidates);
 
-// Sizes of tables for `problem`, whose costs are `cost`: as in `most`, but not more slots than are expected
-// and no table that is too large, and larger where a window would leave cores without a task. No window
-// changes what runs where or when, since the deal goes on over windows.
+// Windows for `problem`, whose costs are `cost`: at most `most`, but not more slots than expected and no
+// table that is too large, and larger where a window would leave cores without a task. No window changes what
+// runs where or when, since tasks are dealt on across windows.
 Windows chooseWindows(const Windows& most, const CostProblem& problem, const LayerCost& cost);
 
-// The most tasks in the window of a lane that are useful; a program may have more.
+// The largest useful number of tasks in the window of a lane; a program may have more.
 inline constexpr int64_t kMaxTableTasks = 1 << 16;
 
 }  // namespace sluice

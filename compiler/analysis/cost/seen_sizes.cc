@@ -13,7 +13,7 @@
 namespace sluice {
 namespace {
 
-constexpr double kClose = 1.05;  // candidates take at most as much more than the fastest
+constexpr double kClose = 1.05;  // candidates may take this factor longer than the fastest
 
 auto kindOf(const CutSizes& sizes) {
   const int64_t area = int64_t{sizes.tiles.weightGradRows} * sizes.tiles.weightGradColumns;

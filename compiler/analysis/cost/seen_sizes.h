@@ -1,10 +1,10 @@
-// Sizes that the cost model has looked at, and which of them it prefers.
+// The sizes that the cost model has evaluated, and which of them it prefers.
 //
-// The model is not exact: of the sizes within its noise of the fastest those are preferred that take least of
-// step and work together, in seconds of a core. So where the link bounds a step, and all sizes are equally
-// fast, those that leave cores most time are chosen: a link that is faster than specified, or other work on
-// the cores, makes that time count. Where computing bounds it, step and work are nearly the same. Nothing is
-// given up of the step that is not saved in work.
+// The model is not exact: of the sizes within its noise of the fastest, it prefers those with the least sum
+// of step time and work, in seconds of a core. So if the link bounds a step, and all sizes are equally fast,
+// it chooses those that leave cores the most time, which counts if the link is faster than specified, or
+// other work runs on the cores. If computing bounds the step, step time and work are nearly the same. The
+// step never gets slower by more than the work gets less.
 //
 // Owns what it has seen; one thread. The same sizes in the same order give the same preference.
 #pragma once
@@ -21,7 +21,7 @@ namespace sluice {
 struct SeenSize {
   CutSizes sizes;
   double seconds = 0;  // of the step
-  double busy = 0;     // of `seconds`: the average work of a core
+  double busy = 0;     // average work of a core, part of `seconds`
 };
 
 class SeenSizes {
@@ -30,18 +30,19 @@ class SeenSizes {
   bool empty() const { return seen_.empty(); }
 
   const SeenSize& fastest() const { return seen_[fastest_]; }  // the first of them
-  const SeenSize& preferred() const;                           // not of none, like all below
+  const SeenSize& preferred() const;                           // not if empty(), like all below
 
-  // The preferred ones first, one of each kind, since sizes that hardly differ take as long; and the fastest,
-  // by which the others are judged.
+  // The preferred sizes first, one of each kind, since sizes that hardly differ take equally long; and the
+  // fastest, against which the others are judged.
   std::vector<CutSizes> candidates(size_t most) const;
 
-  // Why a size is `chosen`: its time with the best of the others, and the same of the best other value.
-  // `valueOf` numbers values of that size, `text` names them.
+  // Why a size is `chosen`: its time with the best of the other sizes, and the time of the best other value.
+  // `valueOf` numbers the values of that size, `text` names them.
   std::string why(const CutSizes& chosen, const std::function<int64_t(const CutSizes&)>& valueOf,
                   const std::function<std::string(const CutSizes&)>& text) const;
 
-  // Why not the fastest: equally fast, and less work; empty if the fastest was chosen.
+  // Why the fastest was not chosen: the chosen one is equally fast with less work. Empty if the fastest was
+  // chosen.
   std::string whyNotFastest(const CutSizes& chosen) const;
 
  private:

@@ -7,7 +7,7 @@
 
 namespace sluice {
 
-// Rates of one core while all cores work.
+// Rates of one core while all cores are busy.
 struct TaskRates {
   TaskRates(const Rates& rates, int32_t cores);
   const Rates& all;  // outlives this
@@ -23,7 +23,8 @@ struct TaskCost {
   double seconds() const { return product + vector + memory + task; }
 };
 
-// A task of `family` of `program` with that many rows; `reuse` consecutive tasks read the same weight.
+// The time of a task of `family` of `program` with that many rows; `reuse` consecutive tasks read the same
+// weight.
 TaskCost taskCost(const TaskProgram& program, const Family& family, double rows, double reuse,
                   const TaskRates& rates);
 

@@ -18,7 +18,7 @@ std::vector<EventArray> resolve(const std::vector<EventArray>& events, const std
   return out;
 }
 
-// Without its events.
+// The program without its events.
 TaskProgram bare(TaskProgram program) {
   program.events.clear();
   for (Family& family : program.families) family.waits.clear(), family.signals.clear();
@@ -50,7 +50,7 @@ TEST_CASE("the events of the moe layer are those of the schedule document, and b
   }
 }
 
-// Families of a dense branch: each reads one buffer and writes one, of which the first is an input.
+// Families of a dense branch: each reads one buffer and writes one; the first buffer is an input.
 class DenseProgram {
  public:
   DenseProgram() {
@@ -97,7 +97,7 @@ TEST_CASE("families of tokens wait slot by slot, sums over tokens and sends for 
   const EventArray allAct{
       "all_act", EntryId{0}, EventSpace::kOne, EventUnit::kTasks, ThresholdRule::kSlotsOfTokens, 1, false};
   CHECK(resolve(plan.events, plan.families[1].waits) == std::vector{done});
-  // act is behind up in every slot, and a rank without tokens has neither
+  // in every slot act comes after up, and a rank without tokens has neither
   CHECK(resolve(plan.events, plan.families[2].waits) == std::vector{allAct});
   CHECK(plan.events[plan.families[3].waits[0].value].name == "all_up");
   CHECK(plan.events[plan.families[3].waits[0].value].factor == 3);

@@ -73,7 +73,7 @@ TEST_CASE("scales in a row are folded one after the other") {
   REQUIRE(folded.size() == 2);
   CHECK(folded[1].into == Tensors{0});
   const auto behind = foldScales(graphOf({scale(0, 1, 2), scale(1, 2, 4), gmm(2, 3)}));
-  REQUIRE(behind.size() == 2);  // the first one is read by a product once the second is folded
+  REQUIRE(behind.size() == 2);  // the first one is read by a product after the second is folded
   CHECK(behind[0].scale == 1);
   CHECK(behind[1].scale == 0);
   CHECK(behind[1].into == Tensors{2});

@@ -11,7 +11,7 @@
 namespace sluice {
 namespace {
 
-// With regions of its own, whatever it had.
+// The program with newly planned regions.
 TaskProgram planned(TaskProgram program) {
   program.regions.clear();
   for (Buffer& buffer : program.buffers) buffer.region = {}, buffer.offset = 0;
@@ -87,7 +87,8 @@ TEST_CASE("outputs of rows get regions of their own, inputs none") {
                       [&](const Buffer& buffer) { return buffer.region == own; }) == 1);
 }
 
-// A chain of families in space rows, each of which reads what the one before it wrote: rows of these bytes.
+// A chain of families in space rows, each of which reads what the previous one wrote; `bytes` are those per
+// row.
 TaskProgram chainOf(const std::vector<int64_t>& bytes) {
   TaskProgram program;
   program.entries.push_back({"run", {}, {}});
@@ -128,8 +129,8 @@ TEST_CASE("another order of placing is found where widest first needs a region m
   CHECK(regionOf(plan, "b1") == regionOf(plan, "b3"));
 }
 
-// Bytes of all regions; checks that buffers lie in their strides, and that those that live at the same time
-// lie apart there.
+// Returns the bytes of all regions; checks that buffers lie within their strides, and that those that live at
+// the same time do not overlap.
 int64_t checkedStrides(const TaskProgram& plan) {
   const std::vector<Buffer>& buffers = plan.buffers;
   const Lifetimes lifetimes(plan);

@@ -54,7 +54,7 @@ TEST_CASE("sizes are chosen for the expected routing, and the choice is told") {
   CHECK_THAT((*hot.program).options, Contains("--expect zipf:1.2"));
 }
 
-// Which priority the lane of a family has.
+// The priority of a family's lane.
 int32_t priorityOf(const Compiled& result, const std::string& lane) {
   for (const Lane& other : (*result.program).lanes)
     if (other.name == lane) return other.priority;

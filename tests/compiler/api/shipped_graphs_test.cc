@@ -1,4 +1,4 @@
-// Every graph that is shipped: what the compiler tells of it, and what of it can be written again.
+// Every shipped graph: what the compiler reports about it, and which parts of it can be written again.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cstdlib>
@@ -19,7 +19,7 @@ using Catch::Matchers::Contains;
 struct Shipped {
   std::string path;
   bool trained = false;
-  std::string activation = {};  // empty: as the graph has it
+  std::string activation = {};  // empty: that of the graph
 
   CompileOptions options() const {
     CompileOptions options;
@@ -33,7 +33,7 @@ bool hasBackward(const std::string& path) {
   return path.ends_with("/train.json") || path.ends_with("/backward.json");
 }
 
-// As they are, and with a derived backward where they have none.
+// The graphs themselves, and with a derived backward if they have none.
 std::vector<Shipped> shippedGraphs() {
   std::vector<Shipped> graphs;
   for (const auto& file : std::filesystem::directory_iterator("graphs/moe_ffn")) {
@@ -57,7 +57,7 @@ std::string writeFile(const std::string& name, const std::string& content) {
   return temporary(name);
 }
 
-// Each with its options for what is kept, and fused or not.
+// The graph with each option for what is kept, fused or not.
 std::vector<CompileOptions> variantsOf(const Shipped& graph) {
   std::vector<CompileOptions> variants(2, graph.options());
   variants[1].fuse = {"none"};
@@ -132,7 +132,7 @@ TEST_CASE("what a phase has made of a program reads again, however little it is"
   }
 }
 
-// What sluicec does for --emit=json.
+// Does what sluicec does for --emit=json.
 Expected<std::string> graphFile(const std::string& path, const CompileOptions& options) {
   const Expected<IrPointer> graph = deriveGraph(path, Target{}, options);
   if (!graph) return graph.error();

@@ -1,4 +1,4 @@
-// What the nodes on tokens, factors, sums and fused nodes refuse.
+// What nodes on tokens, factors, sums and fused nodes refuse.
 // RUN: sluice-opt %s --split-input-file --verify-diagnostics
 
 // A dense layer has one weight for all tokens.
@@ -16,7 +16,7 @@ moe.graph @g ranks = 1 experts = 2 top_k = 2 max_tokens = 64 symbols {} {
 
 // -----
 
-// Rows have one for each expert.
+// Rows have one weight per expert.
 moe.graph @g ranks = 1 experts = 2 top_k = 2 max_tokens = 64 symbols {} {
   moe.entry @e {
     %ids = moe.input "ids" : !moe.tensor<T x 2 x i32>
@@ -31,7 +31,7 @@ moe.graph @g ranks = 1 experts = 2 top_k = 2 max_tokens = 64 symbols {} {
 
 // -----
 
-// What is made of tokens is of tokens.
+// Results computed from tokens are of tokens.
 moe.graph @g ranks = 1 experts = 2 top_k = 2 max_tokens = 64 symbols {} {
   moe.entry @e {
     %ids = moe.input "ids" : !moe.tensor<T x 2 x i32>
@@ -46,7 +46,7 @@ moe.graph @g ranks = 1 experts = 2 top_k = 2 max_tokens = 64 symbols {} {
 
 // -----
 
-// A factor of 0 is no factor of a program.
+// A factor of 0 is not allowed in a program.
 moe.graph @g ranks = 1 experts = 2 top_k = 2 max_tokens = 64 symbols {} {
   moe.entry @e {
     %ids = moe.input "ids" : !moe.tensor<T x 2 x i32>
@@ -61,7 +61,7 @@ moe.graph @g ranks = 1 experts = 2 top_k = 2 max_tokens = 64 symbols {} {
 
 // -----
 
-// Nor is one that is not finite: the bits of infinity.
+// Nor is a factor that is not finite: these are the bits of infinity.
 moe.graph @g ranks = 1 experts = 2 top_k = 2 max_tokens = 64 symbols {} {
   moe.entry @e {
     %ids = moe.input "ids" : !moe.tensor<T x 2 x i32>
@@ -117,7 +117,7 @@ moe.graph @g ranks = 1 experts = 2 top_k = 2 max_tokens = 64 symbols {} {
 
 // -----
 
-// Nor in sums.
+// Nor do they in sums.
 moe.graph @g ranks = 1 experts = 2 top_k = 2 max_tokens = 64 symbols {} {
   moe.entry @e {
     %ids = moe.input "ids" : !moe.tensor<T x 2 x i32>
@@ -174,7 +174,7 @@ moe.graph @g ranks = 1 experts = 2 top_k = 2 max_tokens = 64 symbols {} {
 
 // -----
 
-// Splits are of spaces that a node has.
+// A node can only be split by a space that it has.
 moe.graph @g ranks = 1 experts = 2 top_k = 2 max_tokens = 64 symbols {} {
   moe.entry @e {
     %ids = moe.input "ids" : !moe.tensor<T x 2 x i32>
@@ -188,7 +188,7 @@ moe.graph @g ranks = 1 experts = 2 top_k = 2 max_tokens = 64 symbols {} {
 
 // -----
 
-// There are no experts in a sum over tokens.
+// A sum over tokens has no experts.
 moe.graph @g ranks = 1 experts = 2 top_k = 2 max_tokens = 64 symbols {} {
   moe.entry @e {
     %ids = moe.input "ids" : !moe.tensor<T x 2 x i32>
@@ -217,7 +217,7 @@ moe.graph @g ranks = 1 experts = 2 top_k = 2 max_tokens = 64 symbols {} {
 
 // -----
 
-// It keeps the product as it was.
+// The product keeps its columns.
 moe.graph @g ranks = 1 experts = 2 top_k = 2 max_tokens = 64 symbols {} {
   moe.entry @e {
     %ids = moe.input "ids" : !moe.tensor<T x 2 x i32>
@@ -232,7 +232,7 @@ moe.graph @g ranks = 1 experts = 2 top_k = 2 max_tokens = 64 symbols {} {
 
 // -----
 
-// Limits are those of the kind.
+// Only some kinds have a limit.
 moe.graph @g ranks = 1 experts = 2 top_k = 2 max_tokens = 64 symbols {} {
   moe.entry @e {
     %ids = moe.input "ids" : !moe.tensor<T x 2 x i32>
@@ -247,7 +247,7 @@ moe.graph @g ranks = 1 experts = 2 top_k = 2 max_tokens = 64 symbols {} {
 
 // -----
 
-// A fused activation gradient reads gate_up for twice the columns of its product.
+// A fused activation gradient reads gate_up with twice the columns of its product.
 moe.graph @g ranks = 1 experts = 2 top_k = 2 max_tokens = 64 symbols {} {
   moe.entry @e {
     %ids = moe.input "ids" : !moe.tensor<T x 2 x i32>
@@ -276,7 +276,7 @@ moe.graph @g ranks = 1 experts = 2 top_k = 2 max_tokens = 64 symbols {} {
 
 // -----
 
-// A routing is no tensor.
+// A routing is not a tensor.
 moe.graph @g ranks = 1 experts = 2 top_k = 2 max_tokens = 64 symbols {} {
   moe.entry @e {
     %ids = moe.input "ids" : !moe.tensor<T x 2 x i32>

@@ -1,4 +1,5 @@
-// Where ranks do not divide the experts, the first dimension of weights is the extent E, also of the rank that owns none.
+// If ranks do not divide the experts, the first dimension of weights is the extent E, even at a rank that owns
+// none.
 // RUN: sluice-opt %s | FileCheck %s
 // RUN: sluice-opt %s | sluice-opt | FileCheck %s
 // RUN: sluice-opt %s --mlir-print-op-generic | sluice-opt | FileCheck %s

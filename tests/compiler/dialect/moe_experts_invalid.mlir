@@ -1,4 +1,4 @@
-// The extent E stands where ranks own different numbers of experts, and nowhere else.
+// The extent E is allowed only if ranks own different numbers of experts.
 // RUN: sluice-opt %s --split-input-file --verify-diagnostics
 
 // expected-error@+1 {{only the leading dimension may be T, R or E}}

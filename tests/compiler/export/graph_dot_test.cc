@@ -25,7 +25,7 @@ std::string dotOf(const TaskProgram& program) {
   return printDot(*graph->get().getOps<moe::GraphOp>().begin(), program);
 }
 
-// The line that defines the node with this label's first line, and its id.
+// The line that defines the node whose label begins with this line, and its id.
 std::string idOf(const std::string& dot, const std::string& name, size_t from = 0) {
   const size_t label = dot.find("[label=\"" + name + "\\n", from);
   if (label == std::string::npos) FAIL("no node " << name);

@@ -55,7 +55,7 @@ class GraphJson {
   mlir::MLIRContext context_;
 };
 
-// A graph without names for what only its nodes see, and with nodes before the tensors they give away.
+// A graph whose internal tensors have no names, and in which nodes come before the tensors that they produce.
 constexpr const char* kUnnamed = R"(
 moe.graph @layer ranks = 1 experts = 4 top_k = 2 max_tokens = 8 symbols {hidden = 32 : i64} {
   moe.entry @run {
@@ -99,7 +99,7 @@ TEST_CASE("tensors without a name get one, and one that leaves has the name that
   CHECK(json["entries"][0]["nodes"][2]["split"] == nlohmann::json{{"space", "rows"}, {"size", 32}});
   CHECK(json["entries"][0]["nodes"][3]["outputs"]["tokens"] == "y");
   CHECK(json["tensors"]["y"]["alias"] == "out");
-  // From here on nothing changes.
+  // After the first round trip nothing changes.
   CHECK(goodJsonOf(graphs.json(text)) == text);
 }
 

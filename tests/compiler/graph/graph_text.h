@@ -1,4 +1,4 @@
-// A small graph for tests, and errors expected at places given by what stands there.
+// A small graph for tests, and errors expected at the place of a given text.
 #pragma once
 
 #include <string>
@@ -15,13 +15,13 @@ std::string smallGraph();
 std::string edited(std::string_view from, std::string_view to);
 std::string edited(std::string text, std::string_view from, std::string_view to);
 
-// The IR of `text` as "g.json", printed; fails the test where there is none.
+// The IR of `text` as "g.json", printed; fails the test if it cannot be read.
 std::string irOf(std::string_view text, SymbolSets sets = {});
 
-// Likewise of graphs/moe_ffn/NAME.
+// Likewise for graphs/moe_ffn/NAME.
 std::string irOfFile(const std::string& name, SymbolSets sets = {});
 
-// The message of reading `text` as "g.json", or "no error".
+// The error message from reading `text` as "g.json", or "no error".
 std::string errorOf(std::string_view text, SymbolSets sets = {});
 
 // "g.json:line:column" of the first `needle` in `text`.

@@ -105,7 +105,7 @@ TEST_CASE("names of nodes and entries are unique") {
 }
 
 TEST_CASE("a cycle is named from its first node in the direction of the data") {
-  // down_proj reads what combine's neighbour makes: mid <- up_proj <- out <- down_proj.
+  // down_proj reads the output of combine's neighbour: mid <- up_proj <- out <- down_proj.
   expectError(edited("{\"rows\": \"rows\", \"weight\": \"up\"}", "{\"rows\": \"out\", \"weight\": \"up\"}"),
               "{\"name\": \"down_proj\"", "nodes form a cycle: 'down_proj' -> 'up_proj' -> 'down_proj'");
   expectError(edited("{\"rows\": \"rows\", \"weight\": \"up\"}", "{\"rows\": \"mid\", \"weight\": \"up\"}"),

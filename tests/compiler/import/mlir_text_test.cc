@@ -24,7 +24,7 @@ bool isTooDeep(const std::string& text) {
          message.find("error: an expression of more than 64 operators") != message.npos;
 }
 
-// Every way in which MLIR's text nests: what opens a level, and what a level closes with.
+// Every way in which MLIR's text nests: the text that opens a level, and the text that closes it.
 struct Nesting {
   const char* what;
   std::string begin, open, middle, close, end;
@@ -71,7 +71,7 @@ TEST_CASE("every way to nest is refused when it is too deep, and taken when it i
     };
     CHECK(messageOf(text(20)).empty());
     for (int depth : {66, 1000, 100000}) CHECK(isTooDeep(text(depth)));
-    // As well where nothing closes, which is how a short file goes deepest.
+    // Likewise if nothing closes, which gives the deepest nesting in a short file.
     CHECK(isTooDeep(n.begin + repeat(n.open, 100000)));
   }
 }
@@ -88,7 +88,7 @@ TEST_CASE("aliases nest without brackets") {
       CHECK(isTooDeep(text));
     }
   }
-  // Aliases beside each other, and one that much uses, are not deep.
+  // Consecutive aliases, and one that is used often, are not deep.
   std::string text;
   for (int i = 0; i < 200; ++i)
     text += "#a" + std::to_string(i) + " = loc(\"x\":1:" + std::to_string(i) + ")\n";

@@ -1,4 +1,4 @@
-// Says nothing of a graph with splits, whatever set them.
+// Accepts a graph with splits, whatever set them.
 // RUN: sluice-opt %s --check-splits | FileCheck %s
 
 // CHECK: moe.dispatch {{.*}} split <rows, 32>

@@ -50,7 +50,7 @@ moe.graph @resplit ranks = 1 experts = 4 top_k = 2 max_tokens = 64 symbols {} {
 
 // -----
 
-// So does a node between two sizes of rows, for its group or in its slot.
+// So does a node between two sizes of rows, for all slots of its group or for its group.
 moe.graph @resplit_rows ranks = 1 experts = 4 top_k = 2 max_tokens = 64 symbols {} {
   moe.entry @forward {
     %x = moe.input "x" : !moe.tensor<T x 32 x bf16>

@@ -4,7 +4,8 @@
 // RUN: sluice-opt %s --differentiate=trainable=expert_weights | FileCheck %s --check-prefix=ROUTER
 // RUN: sluice-opt %s --differentiate=trainable=x | FileCheck %s --check-prefix=X
 
-// The whole backward: products run on what arrived, the routing weight is applied once, expert outputs are not kept.
+// The whole backward: products run on rows as they arrived, the routing weight is applied once, expert outputs are
+// not kept.
 // CHECK: moe.entry @forward
 // CHECK: moe.output "y", %y
 // CHECK-NOT: moe.output
@@ -35,7 +36,7 @@
 // CHECK-NEXT: moe.output "down_weight_grad"
 // CHECK-NEXT: }
 
-// Nothing goes back to tokens where only weights are trained.
+// Nothing goes back to tokens if only weights are trained.
 // WEIGHTS: moe.entry @backward
 // WEIGHTS-NOT: moe.input "gate_up_weight"
 // WEIGHTS-NOT: moe.combine
@@ -46,7 +47,7 @@
 // WEIGHTS-NEXT: moe.output "down_weight_grad"
 // WEIGHTS-NEXT: }
 
-// The last weight needs the activation and what arrived, no more.
+// The last weight needs the activation and the rows that arrived, nothing else.
 // DOWN: moe.output "y"
 // DOWN-NEXT: moe.save "act"
 // DOWN-NEXT: moe.save "routing"
@@ -56,7 +57,7 @@
 // DOWN-NEXT: moe.output "down_weight_grad"
 // DOWN-NEXT: }
 
-// The routing weights alone: no weight is applied, and scalars go back with rows that are at hand, the narrowest.
+// The routing weights alone: no weight is applied, and scalars go back with the narrowest rows that are available.
 // ROUTER: moe.entry @backward
 // ROUTER-NOT: moe.input "expert_weights"
 // ROUTER: %rows_dy = moe.dispatch "dispatch"(%dy, %routing) {
@@ -66,7 +67,7 @@
 // ROUTER-NEXT: moe.output "d_expert_weights"
 // ROUTER-NEXT: }
 
-// Frozen weights leave no weight gradient, and only gate_up is kept.
+// Frozen weights have no weight gradient, and only gate_up is kept.
 // X: moe.output "y"
 // X-NEXT: moe.save "gate_up"
 // X-NEXT: moe.save "routing"

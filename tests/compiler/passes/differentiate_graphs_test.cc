@@ -1,4 +1,4 @@
-// The backward of every graph that is shipped: its nodes, and what it keeps.
+// The backward of every shipped graph: its nodes, and what it keeps.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <string>

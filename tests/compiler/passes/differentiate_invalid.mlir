@@ -1,6 +1,6 @@
 // RUN: sluice-opt %s --differentiate --split-input-file -verify-diagnostics
 
-// Weights need an activation between: its gradient op gives their gradient.
+// Weights require an activation on the way: its gradient op computes their gradient.
 moe.graph @no_activation ranks = 1 experts = 2 top_k = 2 max_tokens = 64 symbols {} {
   moe.entry @forward {
     %x = moe.input "x" : !moe.tensor<T x 32 x bf16>
@@ -21,7 +21,7 @@ moe.graph @no_activation ranks = 1 experts = 2 top_k = 2 max_tokens = 64 symbols
 
 // -----
 
-// A weight of two products: there is no op that adds gradients of weights.
+// One weight in two products: no op adds gradients of weights.
 moe.graph @shared_weight ranks = 1 experts = 2 top_k = 2 max_tokens = 64 symbols {} {
   moe.entry @forward {
     %x = moe.input "x" : !moe.tensor<T x 32 x bf16>
@@ -45,7 +45,7 @@ moe.graph @shared_weight ranks = 1 experts = 2 top_k = 2 max_tokens = 64 symbols
 
 // -----
 
-// Rows that are weighted on one way only: there is no op that weights them before the sum.
+// Rows that are weighted on only one of two paths: no op weights them before the sum.
 moe.graph @weighted_once ranks = 1 experts = 2 top_k = 2 max_tokens = 64 symbols {} {
   moe.entry @forward {
     %x = moe.input "x" : !moe.tensor<T x 32 x bf16>
@@ -101,7 +101,7 @@ moe.graph @two_dots ranks = 1 experts = 2 top_k = 2 max_tokens = 64 symbols {} {
 
 // -----
 
-// The derived entry has a name of its own.
+// The name of the derived entry must be free.
 moe.graph @name ranks = 1 experts = 2 top_k = 2 max_tokens = 64 symbols {} {
   // expected-error @+1 {{entry 'backward' has the name of the derived entry}}
   moe.entry @backward {
@@ -122,7 +122,7 @@ moe.graph @name ranks = 1 experts = 2 top_k = 2 max_tokens = 64 symbols {} {
 
 // -----
 
-// There is one forward to differentiate.
+// Only one forward can be differentiated.
 // expected-error @+1 {{graph 'two_entries' has 2 entries, expected one: its backward is derived}}
 moe.graph @two_entries ranks = 1 experts = 2 top_k = 2 max_tokens = 64 symbols {} {
   moe.entry @forward {
@@ -178,7 +178,7 @@ moe.graph @second_order ranks = 1 experts = 2 top_k = 2 max_tokens = 64 symbols 
 
 // -----
 
-// Rows are kept for a backward of the caller's: they are no output to differentiate.
+// Outputs of rows are kept for the caller's backward: they cannot be differentiated.
 moe.graph @only_rows ranks = 1 experts = 2 top_k = 2 max_tokens = 64 symbols {} {
   // expected-error @+1 {{no output of entry 'forward' depends on an input that can be trained}}
   moe.entry @forward {

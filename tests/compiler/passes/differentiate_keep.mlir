@@ -1,4 +1,4 @@
-// What the first entry saves: the activation too, or only what it can be computed again from.
+// What the first entry saves: the activation too, or only the tensors from which it can be recomputed.
 // RUN: sluice-opt %s --differentiate=keep=all | FileCheck %s --check-prefix=ALL
 // RUN: sluice-opt %s --differentiate=keep=minimal | FileCheck %s
 // RUN: sluice-opt %s --differentiate="keep=minimal trainable=down_weight" | FileCheck %s --check-prefix=DOWN
@@ -8,7 +8,8 @@
 // ALL: moe.save "act"
 // ALL-NOT: again
 
-// The activation is computed again in front of the first node that reads it, without what concerns the forward only.
+// The activation is recomputed before the first node that reads it, without attributes that concern only the
+// forward.
 // CHECK: moe.entry @forward
 // CHECK-NOT: moe.save "act"
 // CHECK: moe.save "gate_up"
@@ -20,13 +21,13 @@
 // CHECK-NEXT: moe.gmm_weight_grad "down_weight_grad"(%act_again, %rows_dy) scale(%row_weights)
 // CHECK-NEXT: moe.activation_grad "swiglu_grad" swiglu_clamp(%{{.*}}, %gate_up)
 
-// Nothing else keeps gate_up, which is larger than the activation: that stays saved.
+// Nothing else keeps gate_up, which is larger than the activation: so the activation stays saved.
 // DOWN: moe.output "y"
 // DOWN-NEXT: moe.save "act"
 // DOWN-NEXT: moe.save "routing"
 // DOWN-NOT: again
 
-// Nobody reads the activation.
+// No node reads the activation.
 // X: moe.entry @backward
 // X-NOT: again
 

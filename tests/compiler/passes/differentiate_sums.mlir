@@ -2,7 +2,7 @@
 // RUN: sluice-opt %s --differentiate --split-input-file | FileCheck %s
 // RUN: sluice-opt %s --differentiate=trainable=x --split-input-file | FileCheck %s --check-prefix=X
 
-// Rows with weights on two ways are added before the weights are applied; one dot product is that of both.
+// Weighted rows on two paths are added before the weights are applied; one dot product covers both.
 // CHECK-LABEL: moe.graph @two_products
 // CHECK: moe.entry @backward
 // CHECK: %rows_dy, %row_weights = moe.dispatch "dispatch"(%dy, %routing) weights(%expert_weights)
@@ -40,7 +40,8 @@ moe.graph @two_products ranks = 2 experts = 4 top_k = 2 max_tokens = 64 symbols 
 
 // -----
 
-// A dense branch and a way past the layer, with its own factor: dx is the sum of three, whatever it is called on the way.
+// A dense branch and a path around the layer, with its own factor: dx is the sum of three, whatever its parts are
+// called.
 // CHECK-LABEL: moe.graph @branches
 // CHECK: moe.entry @backward
 // CHECK-NEXT: %dy = moe.input "dy"
@@ -57,7 +58,7 @@ moe.graph @two_products ranks = 2 experts = 4 top_k = 2 max_tokens = 64 symbols 
 // CHECK-NEXT: %[[ROUTED:.*]] = moe.combine "combine"(%[[ROWS]], %routing)
 // CHECK-NEXT: %dx = moe.add "x_grad_sum_2"(%[[TWO]], %[[ROUTED]]) {tensors = ["dx"]}
 // CHECK-NEXT: moe.output "dx", %dx
-// Frozen weights leave no gradient of them.
+// Frozen weights have no gradient.
 // X-LABEL: moe.graph @branches
 // X: moe.entry @backward
 // X-NOT: moe.gmm_weight_grad
@@ -91,8 +92,8 @@ moe.graph @branches ranks = 2 experts = 4 top_k = 2 max_tokens = 64 symbols {} {
 
 // -----
 
-// A gradient that is another tensor's as well, or the caller's own, is copied for its output.
-// The entry has the layer's routing, though nothing of it depends on that.
+// A gradient that also belongs to another tensor, or to the caller, is copied for its output.
+// The entry has the layer's routing, though nothing in it depends on that.
 // CHECK-LABEL: moe.graph @copies
 // CHECK: moe.save "routing"
 // CHECK: moe.entry @backward

@@ -1,5 +1,5 @@
-// The derived backward of forward.json is that of train.json and of backward.json, node for node and edge for
-// edge.
+// The derived backward of forward.json equals that of train.json and of backward.json, node for node and edge
+// for edge.
 #include <catch2/catch.hpp>
 #include <set>
 #include <string>
@@ -36,7 +36,7 @@ std::string printed(mlir::Type type) {
   return text;
 }
 
-// Where a value comes from: node and result, or the tensor of a source. backward.json has a route of its own.
+// The origin of a value: node and result, or the tensor of a source. backward.json has its own route.
 std::string originOf(mlir::Value value) {
   if (mlir::isa<moe::RoutingType>(value.getType())) return "routing";
   auto node = value.getDefiningOp<moe::NodeOp>();
@@ -45,7 +45,7 @@ std::string originOf(mlir::Value value) {
   return node.getNode().str() + "#" + std::to_string(number);
 }
 
-// Op, name, attributes, operands by origin, and results by name and type. Not the reference's name.
+// Op, name, attributes, operands by origin, and results by name and type, without the reference's name.
 std::string describe(moe::NodeOp node) {
   std::string text = node->getName().getStringRef().str();
   for (mlir::NamedAttribute attribute : node->getAttrDictionary()) {

@@ -1,4 +1,4 @@
-// What is named must be an input with a gradient that an output depends on.
+// A named tensor must be an input with a gradient, on which an output depends.
 // RUN: not sluice-opt %s --differentiate=trainable=x,v 2>&1 | FileCheck %s --check-prefix=UNKNOWN
 // RUN: not sluice-opt %s --differentiate=trainable=expert_ids 2>&1 | FileCheck %s --check-prefix=IDS
 // RUN: not sluice-opt %s --differentiate=trainable=x,expert_weights 2>&1 | FileCheck %s --check-prefix=UNUSED

@@ -1,4 +1,4 @@
-// Nodes become families; a combine becomes two; results become buffers by what they are used for.
+// Nodes become families; a combine becomes two; results become buffers according to their use.
 // cut-tasks gives them slots, windows and tiles.
 // RUN: sluicec %s --target %S/small_target.json --fuse none --stop-after=cut-tasks | FileCheck %s
 // RUN: sluicec %s --target %S/small_target.json --fuse none --stop-after=form-tasks > %t.txt
@@ -33,7 +33,7 @@
 // CHECK-NEXT: buffer dw_sum : F32 [2, 32, 32] output{{$}}
 // CHECK-NEXT: buffer dx : BF16 [T, 32] output{{$}}
 // CHECK-NEXT: buffer d_probs : F32 [T, 2] temp{{$}}
-// The name is taken by forward, so the entry's is put before it.
+// forward already uses the name, so the entry's name is put before it.
 // CHECK-NEXT: buffer backward.combine.returned : BF16 [P, 32] temp{{$}}
 // CHECK-NEXT: buffer backward.combine.returned_scalars : F32 [P] temp{{$}}
 

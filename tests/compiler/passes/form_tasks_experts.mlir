@@ -1,4 +1,4 @@
-// Weights of ranks that own different numbers of experts are buffers of extent E; the families are those of any layer.
+// If ranks own different numbers of experts, weights are buffers of extent E; the families are those of any layer.
 // RUN: sluicec %s --target %S/small_target.json --tile 32 --fuse none --stop-after=cut-tasks | FileCheck %s
 
 // CHECK: limits ranks 2 experts 5

@@ -1,4 +1,4 @@
-// Where matrix and vector cores are apart, products are for cube cores and all else is for vector cores.
+// If matrix and vector cores are separate, products are for cube cores and everything else is for vector cores.
 // RUN: sluicec %s --target ascend910b --stop-after=form-tasks | FileCheck %s
 
 // A fused node has no core to run on.

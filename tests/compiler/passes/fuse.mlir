@@ -66,7 +66,7 @@ moe.graph @layer ranks = 1 experts = 4 top_k = 2 max_tokens = 64 symbols {} {
 
 // -----
 
-// Nobody else reads the product, so it is no result; a name that is taken gets a number.
+// No other node reads the product, so it is not a result; a name that is taken gets a number.
 // CHECK-LABEL: @dense
 moe.graph @dense ranks = 1 experts = 4 top_k = 2 max_tokens = 64 symbols {} {
   moe.entry @forward {
@@ -80,7 +80,7 @@ moe.graph @dense ranks = 1 experts = 4 top_k = 2 max_tokens = 64 symbols {} {
         : (!moe.tensor<T x 32 x bf16>, !moe.tensor<32 x 40 x bf16>) -> !moe.tensor<T x 40 x bf16>
     %act = moe.activation "act" geglu(%up)
         : (!moe.tensor<T x 40 x bf16>) -> !moe.tensor<T x 20 x bf16>
-    // Two is folded, three would round.
+    // A factor of two is folded; three would round.
     // CHECK-NEXT: moe.gmm "up_act"({{.*}} alpha 2.0{{.*}} {tensors = ["twice"]}
     // CHECK-NEXT: moe.scale "three"({{.*}} by 3.0
     %y = moe.gmm "up_act"(%act, %w2) {tensors = ["y"]}

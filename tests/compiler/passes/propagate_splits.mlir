@@ -1,4 +1,4 @@
-// Nodes take the size of their producers, or the default, each in the space of what it writes.
+// Nodes take the size of their producers, or the default, each in the space of its result.
 // RUN: sluice-opt %s --propagate-splits --split-input-file | FileCheck %s
 // RUN: sluice-opt %s --propagate-splits="rows=64 tokens=8" --split-input-file | FileCheck %s --check-prefix=SMALL
 
@@ -39,7 +39,7 @@ moe.graph @defaults ranks = 1 experts = 4 top_k = 2 max_tokens = 4096 symbols {}
 
 // -----
 
-// A declared size holds for all nodes, before and behind; size 0 keeps the space and takes the size.
+// A declared size holds for all nodes, before and after; size 0 keeps the space and takes the size.
 // CHECK-LABEL: @declared
 moe.graph @declared ranks = 1 experts = 4 top_k = 2 max_tokens = 4096 symbols {} {
   moe.entry @forward {
@@ -62,7 +62,7 @@ moe.graph @declared ranks = 1 experts = 4 top_k = 2 max_tokens = 4096 symbols {}
 
 // -----
 
-// Nodes on tokens take the size of tokens, and so does a sum over them, whatever rows are cut by.
+// Nodes on tokens take the size of tokens, and so does a sum over them, whatever the size of rows.
 // CHECK-LABEL: @dense
 moe.graph @dense ranks = 1 experts = 4 top_k = 2 max_tokens = 4096 symbols {} {
   moe.entry @forward {
@@ -91,7 +91,7 @@ moe.graph @dense ranks = 1 experts = 4 top_k = 2 max_tokens = 4096 symbols {} {
 
 // -----
 
-// A slot is not longer than all rows an expert, or all tokens per rank, can have.
+// A slot is at most as long as all rows that an expert, or all tokens that a rank, can have.
 // CHECK-LABEL: @tiny
 moe.graph @tiny ranks = 1 experts = 4 top_k = 2 max_tokens = 7 symbols {} {
   moe.entry @forward {

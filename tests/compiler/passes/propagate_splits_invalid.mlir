@@ -21,7 +21,7 @@ moe.graph @conflict ranks = 1 experts = 4 top_k = 2 max_tokens = 4096 symbols {}
 
 // -----
 
-// Entries share slots by what one saves and the other reads.
+// Entries share slots if one reads what the other saves.
 moe.graph @across ranks = 1 experts = 4 top_k = 2 max_tokens = 4096 symbols {} {
   moe.entry @forward {
     %x = moe.input "x" : !moe.tensor<T x 32 x bf16>
@@ -85,7 +85,7 @@ moe.graph @three ranks = 1 experts = 4 top_k = 2 max_tokens = 4096 symbols {} {
 
 // -----
 
-// Slots of two sizes are cut from each other only where one is a multiple.
+// Slots of two sizes are cut from each other only if one is a multiple.
 moe.graph @not_a_multiple ranks = 1 experts = 4 top_k = 2 max_tokens = 4096 symbols {} {
   moe.entry @forward {
     %x = moe.input "x" : !moe.tensor<T x 32 x bf16>

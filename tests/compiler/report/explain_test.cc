@@ -27,7 +27,7 @@ VerifiedProgram verified(const MoeShape& shape) {
   return *program;
 }
 
-// graphs/moe_ffn/train.json in the sizes of a program.
+// graphs/moe_ffn/train.json with the sizes of a program.
 class TrainGraph {
  public:
   explicit TrainGraph(const MoeShape& shape) {
@@ -41,7 +41,7 @@ class TrainGraph {
 
   operator moe::GraphOp() const { return *module_.get().getOps<moe::GraphOp>().begin(); }
 
-  // Declares a split of rows for a node of the forward; returns its place.
+  // Declares a split of rows for a node of the forward and returns its place.
   std::string declare(llvm::StringRef name, int64_t rows) {
     std::string place;
     module_.get().walk([&](moe::NodeOp node) {
@@ -143,7 +143,7 @@ TEST_CASE("a family says what it waits for and signals, and why") {
   CHECK(up.waits[0].why == std::vector<std::string>{"'dispatch' of any rank writes 'rows_x'"});
   REQUIRE(up.signals.size() == 1);
   CHECK(up.signals[0].why == std::vector<std::string>{"'swiglu' reads 'gate_up'"});
-  // row_weights came with the rows that act_grad waited for.
+  // row_weights arrived with the rows for which act_grad waited.
   const FamilyExplanation& grad = familyNamed(*program, explanation, "backward", "swiglu_grad");
   REQUIRE(grad.waits.size() == 1);
   CHECK_THAT(joined(grad.waits[0].why), Contains("'act_grad' writes 'act_grad_y'") &&
@@ -154,7 +154,7 @@ TEST_CASE("a family says what it waits for and signals, and why") {
 }
 
 TEST_CASE("bytes and operations follow from the shapes") {
-  const MoeShape shape = smallShape();  // 2 experts a rank, H 64, I 96
+  const MoeShape shape = smallShape();  // 2 experts per rank, H 64, I 96
   const VerifiedProgram program = verified(shape);
   const Explanation explanation = explain(program, TrainGraph(shape), {});
   const auto work = [&](const char* entry, const char* name) {

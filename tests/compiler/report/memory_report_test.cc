@@ -31,7 +31,7 @@ TEST_CASE("memory is told by region, entry and in all, and by whom it is owned")
       CHECK(entry.planned.at(extent) >= entry.peak.at(extent));
       CHECK(entry.planned.at(extent) <= report.all.planned.at(extent));
     }
-  // x, dy, y, dx of 64 columns in bf16; expert ids, weights and their gradient; weights and gradients.
+  // x, dy, y, dx of 64 columns in bf16; expert ids, weights and their gradient; weights and their gradients.
   const int64_t weights = 4 * 64 * 96 * 3;
   CHECK(report.inputs == Formula{2 * weights, 2 * 64 * 2 + 2 * 2 * 4, 0, 0});
   CHECK(report.outputs == Formula{4 * weights, 2 * 64 * 2 + 2 * 4, 0, 0});

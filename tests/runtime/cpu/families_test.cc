@@ -1,5 +1,6 @@
-// Families that the plain layer has not: dense ones, sums and factors, low-rank adapters, gradients in bf16,
-// and fused ones. Verified, run by both executors with any number of threads, and against double precision.
+// Families that the plain layer does not have: dense ones, sums and factors, low-rank adapters, gradients in
+// bf16, and fused ones. They are verified, run by both executors with any number of threads, and compared
+// with double precision.
 #include <catch2/catch.hpp>
 #include <cstdlib>
 #include <cstring>
@@ -210,7 +211,7 @@ TEST_CASE("gradients in bf16 are those in fp32 rounded once, and accumulate in f
   const Sample sample{{70, 33}, DataRouting::kMasked, 9};
   const LayerData narrowData = runOn(narrow, sample, {.threads = 2});
   const LayerData wideData = runOn(wide, sample, {.threads = 2});
-  // other tensors are random in another order where gradients begin with numbers
+  // if gradients begin with numbers, other tensors get their random values in another order
   LayerData added = makeProgramData(adding.tables(), sample.tokens, sample.routing, sample.seed);
   const LayerData start = makeProgramData(adding.tables(), sample.tokens, sample.routing, sample.seed);
   LayerData same = makeProgramData(narrow.tables(), sample.tokens, sample.routing, sample.seed);
@@ -252,7 +253,7 @@ TEST_CASE("a lost signal of a slot of tokens is reported where dispatch waits fo
              Catch::Matchers::Contains("for event xs_all[0] (2 of 3 tasks) before task dispatch[0,0]"));
 }
 
-// The second entry reads what the first saved, and nothing of the caller's.
+// The second entry reads what the first saved, and no tensor of the caller.
 TaskProgram gramProgram() {
   ProgramBuilder b;
   b.program.name = "gram";

@@ -1,4 +1,4 @@
-// More ranks than cores: right, and without threads that keep a core busy while they wait.
+// More ranks than cores: results are right, and waiting threads do not keep a core busy.
 #include <time.h>
 
 #include <catch2/catch.hpp>

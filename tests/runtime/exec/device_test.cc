@@ -1,4 +1,4 @@
-// Devices that are not the CPU: what they are given is enough to run a step.
+// Devices other than the CPU: what they are given is enough to run a step.
 #include "runtime/exec/device.h"
 
 #include <catch2/catch.hpp>
@@ -19,7 +19,7 @@ TaskProgram programOf(int ranks) {
   return buildMoeProgram({.ranks = ranks, .experts = 3 * ranks, .topK = 2, .maxTokens = 50, .cores = 3});
 }
 
-// Ids of the experts of a rank's tokens: the first ones more often.
+// The expert ids of a rank's tokens; the first experts occur more often.
 std::vector<int32_t> idsOf(const TaskProgram& program, int rank, int64_t tokens) {
   std::vector<int32_t> ids;
   for (int64_t t = 0; t < tokens; ++t) {
@@ -36,7 +36,7 @@ int64_t countTasks(const Step& step) {
   return tasks;
 }
 
-// A rank of a simulation: its events are in memory of its own, and nothing is computed.
+// A rank of a simulation: it has its own memory for events, and computes nothing.
 struct SimulatedRank {
   std::vector<uint64_t> words;
   EventTable events;
@@ -65,7 +65,7 @@ struct SimulatedRank {
   }
 };
 
-// One ready task of each core; the signals reach the ranks when all of them have ended.
+// Runs one ready task of each core; the signals reach the ranks when all of them have ended.
 int64_t runRound(std::vector<std::unique_ptr<SimulatedRank>>& ranks) {
   struct Signal {
     int rank;
@@ -125,7 +125,7 @@ TEST_CASE("ranks without transport, threads and memory run all tasks of a step")
   }
 }
 
-// Without kernels, and with regions that are nowhere.
+// It has no kernels, and its regions have no memory.
 class HollowExecutor final : public Executor {
  public:
   HollowExecutor(std::shared_ptr<const Plan> plan, const std::string& refusal)
@@ -187,7 +187,7 @@ class HollowDevice final : public Device {
   const std::string& refusal_;
 };
 
-// What each step came to at a rank: "", or the error.
+// The result of each step at a rank: "", or the error.
 std::vector<std::string> runSteps(const TaskProgram& program, Transport& transport,
                                   const std::vector<std::string>& refusals) {
   const auto plan = std::make_shared<const Plan>(Plan::make(*verify(program)));

@@ -1,4 +1,4 @@
-// What ranks tell each other before a step, and what a rank does not believe.
+// The counts that ranks exchange before a step, and which ones a rank refuses.
 #include "runtime/exec/exchange.h"
 
 #include <catch2/catch.hpp>
@@ -17,13 +17,13 @@ struct Said {
 };
 
 struct Heard {
-  std::vector<std::string> messages;  // by rank; "" where the step goes on
+  std::vector<std::string> messages;  // by rank; "" if the step goes on
   std::vector<std::vector<int32_t>> all;
   std::vector<uint64_t> digests;
   bool aborted = false;
 };
 
-// One step of ranks that say this.
+// One step of ranks with these counts.
 Heard exchange(const TaskProgram& program, const std::vector<Said>& said) {
   const int ranks = static_cast<int>(said.size());
   InProcessGroup group(ranks);

@@ -1,4 +1,4 @@
-// Ranks that loaded different programs: what they are told, and when.
+// Ranks that loaded different programs: what is reported, and when.
 #include "runtime/exec/identity.h"
 
 #include <catch2/catch.hpp>
@@ -61,7 +61,7 @@ TEST_CASE("an identity may hold any bytes") {
   }
 }
 
-// One thread makes the contexts of all ranks, one after the other; rank 0 then runs.
+// One thread makes the contexts of all ranks, one after the other; then rank 0 runs.
 struct Ends {
   std::string created;  // the error of the last context
   std::string ran;

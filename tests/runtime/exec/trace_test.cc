@@ -1,4 +1,4 @@
-// Traces of real runs: every task once, nothing of one track at the same time as another, waits before tasks.
+// Traces of real runs: every task occurs once, spans of one track do not overlap, waits come before tasks.
 #include "runtime/exec/trace.h"
 
 #include <algorithm>
@@ -21,10 +21,10 @@ Program programOf(const MoeShape& shape) {
 
 struct Traced {
   std::vector<Trace> ranks;
-  std::vector<int64_t> tasks;  // that the last run of each rank counted
+  std::vector<int64_t> tasks;  // as counted by the last run of each rank
 };
 
-// Runs forward `runs` times and gives what was recorded.
+// Runs forward `runs` times and returns the recorded traces.
 Traced traceForward(const Program& program, const ContextOptions& options, size_t most, int runs = 1) {
   const size_t ranks = static_cast<size_t>(program.ranks());
   LayerData data = makeLayerData(program.tables(), {.tokens = {.ragged = true, .most = 60}, .seed = 4});
@@ -49,7 +49,7 @@ std::vector<TraceSpan> ofKind(const Trace& trace, SpanKind kind) {
   return spans;
 }
 
-// Workers and the rank read different clocks.
+// Tolerance in ns, because workers and the rank read different clocks.
 constexpr int64_t kClocks = 20'000;
 constexpr size_t kMany = size_t{1} << 20;
 constexpr MoeShape kShape{.ranks = 2, .experts = 4, .topK = 2, .maxTokens = 90, .cores = 3};
@@ -100,7 +100,7 @@ TEST_CASE("a wait is followed by the task that came, and names an event of it") 
   const std::vector<ContextOptions> all = {{.threads = 2}, {.executor = ExecutorKind::kSerial}};
   for (const ContextOptions& options : all) {
     int waits = 0;
-    // two ranks that wait for each other's rows: some wait in some run
+    // two ranks wait for each other's rows: some wait in some run
     for (int attempt = 0; attempt < 50 && waits == 0; ++attempt) {
       const Traced traced = traceForward(program, options, kMany);
       for (const Trace& trace : traced.ranks) {
@@ -143,7 +143,7 @@ TEST_CASE("tasks of a slot have its rows") {
   std::map<uint32_t, int64_t> rows;  // by family, of tile 0
   for (const TraceSpan& task : ofKind(traced.ranks[0], SpanKind::kTask))
     if (task.tile == 0) rows[task.family.value] += task.rows;
-  // one rank, one expert a token: as many rows as tokens in every family
+  // one rank, one expert per token: as many rows as tokens in every family
   REQUIRE(rows.size() > 1);
   for (const auto& [family, sum] : rows) CHECK(sum == rows.begin()->second);
 }
@@ -161,7 +161,7 @@ TEST_CASE("a full recording drops its oldest spans and counts them") {
   const auto allSpans = ofWorker(all.ranks[0]), someSpans = ofWorker(some.ranks[0]);
   REQUIRE(someSpans.size() == 10);
   CHECK(some.ranks[0].dropped > 0);
-  // the last: the end of the run, and before it the tasks that ran last
+  // the last spans: the end of the run, and before it the tasks that ran last
   CHECK(someSpans.back().kind == SpanKind::kEnd);
   CHECK(std::is_sorted(someSpans.begin(), someSpans.end(),
                        [](const TraceSpan& a, const TraceSpan& b) { return a.begin < b.begin; }));

@@ -1,5 +1,4 @@
-// Runs of part of the work: they wait and end as runs of all of it do, and what they leave out they leave
-// out.
+// Runs of part of the work: they wait and end like runs of all of it, and omit the rest.
 #include "runtime/exec/work.h"
 
 #include <atomic>
@@ -23,7 +22,7 @@ Program programOf(const MoeShape& shape) {
 constexpr MoeShape kThreeRanks{
     .ranks = 3, .experts = 9, .topK = 2, .hidden = 40, .intermediate = 28, .maxTokens = 90, .cores = 3};
 
-// Every value of y is zero, or none was written.
+// True if every value of y is zero, or none was written.
 bool isAll(const tools::Tensor& y, uint8_t byte) {
   const auto* data = reinterpret_cast<const uint8_t*>(y.data());
   return std::all_of(data, data + y.bytes(), [byte](uint8_t each) { return each == byte; });
@@ -68,7 +67,7 @@ TEST_CASE("communication alone computes nothing, and computation alone copies no
   LayerData data = makeLayerData(program.tables(), spec);
   REQUIRE(runLayer(program, {.threads = 2, .work = WorkKind::kCommunication}, data, {"forward"}).ok());
   for (const auto& outputs : data.outputs) CHECK(isAll(outputs.at("y"), 0xa5));
-  // memory is zero at first: without rows, the layer gives zeros
+  // memory is zero at first, so without rows the layer gives zeros
   REQUIRE(runLayer(program, {.threads = 2, .work = WorkKind::kCompute}, data, {"forward"}).ok());
   for (const auto& outputs : data.outputs) CHECK(isAll(outputs.at("y"), 0));
 }

@@ -1,4 +1,4 @@
-// Parts of the cost problems that tests make by hand. Header only; free functions on values.
+// Parts of the cost problems that tests build by hand. Header only; free functions on values.
 #pragma once
 
 #include <utility>
@@ -8,8 +8,8 @@
 
 namespace sluice {
 
-// A task that scales `rows` rows of one element takes as many seconds, products take what their operations
-// take, and nothing else takes time, unless a test says so.
+// By default a task that scales `rows` rows of one element takes as many seconds, products take the time of
+// their operations, and nothing else takes time.
 inline Rates secondsByRow(double productFlops) {
   Rates rates;
   rates.matrix.gmm.flops = rates.matrix.gmmTransposed.flops = rates.matrix.weightGrad.flops = productFlops;
@@ -36,7 +36,7 @@ inline void setStep(const StepShape& step, CostProblem& problem) {
   problem.program.maxTokens = static_cast<int32_t>(step.tokens);
 }
 
-// One entry, and all spaces, of slots of 16 rows or tokens, by SpaceKind.
+// One entry, and all spaces with slots of 16 rows or tokens, by SpaceKind.
 inline CostProblem problemOf(const StepShape& step, int32_t cores) {
   CostProblem problem;
   TaskProgram& program = problem.program;
@@ -48,7 +48,7 @@ inline CostProblem problemOf(const StepShape& step, int32_t cores) {
   return problem;
 }
 
-// Of a problem of problemOf().
+// A family for a problem made by problemOf().
 inline Family family(SpaceKind space, std::vector<EventId> waits, std::vector<EventId> signals,
                      OpKind op = OpKind::kScale) {
   Family out;
