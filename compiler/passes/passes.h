@@ -1,4 +1,4 @@
-// The passes of the compiler. passes.td specifies for each what it expects, what it leaves and when it fails.
+// The passes of the compiler. passes.td specifies what each expects, what it produces and when it fails.
 #pragma once
 
 #include <memory>

@@ -7,7 +7,7 @@
 
 namespace sluice {
 
-// {"fixed", "T", "R", "P"}, and "E" where ranks own different numbers of experts: the factors, and
+// {"fixed", "T", "R", "P"}, and "E" if ranks own different numbers of experts: the factors, and
 // "balanced": the value in a balanced step with max_tokens.
 nlohmann::ordered_json formulaJson(const TaskProgram& program, const Formula& formula);
 

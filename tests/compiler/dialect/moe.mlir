@@ -1,4 +1,4 @@
-// The layer's two entries: what is printed parses again to the same.
+// The layer's two entries: the printed text parses to the same IR.
 // RUN: sluice-opt %s | FileCheck %s
 // RUN: sluice-opt %s | sluice-opt | FileCheck %s
 // RUN: sluice-opt %s --mlir-print-op-generic | sluice-opt | FileCheck %s

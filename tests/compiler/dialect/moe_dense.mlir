@@ -1,4 +1,4 @@
-// Nodes on tokens, factors, sums, and the fused nodes: what is printed parses again to the same.
+// Nodes on tokens, factors, sums, and the fused nodes: the printed text parses to the same IR.
 // RUN: sluice-opt %s | FileCheck %s
 // RUN: sluice-opt %s | sluice-opt | FileCheck %s
 // RUN: sluice-opt %s --mlir-print-op-generic | sluice-opt | FileCheck %s

@@ -93,7 +93,7 @@ moe.graph @dense ranks = 1 experts = 4 top_k = 2 max_tokens = 64 symbols {} {
 
 // -----
 
-// A scale goes into all products that read it; nodes that are cut differently stay apart.
+// A scale goes into all products that read it; nodes that are cut differently stay separate.
 // CHECK-LABEL: @scales
 moe.graph @scales ranks = 1 experts = 4 top_k = 2 max_tokens = 64 symbols {} {
   moe.entry @forward {

@@ -110,8 +110,8 @@ moe.graph @tiny ranks = 1 experts = 4 top_k = 2 max_tokens = 7 symbols {} {
 
 // -----
 
-// Two sizes of rows: nodes between them are re-split, and a node without a size takes the smallest of what it
-// reads, in this entry and in what an earlier one saved. Pieces have the smaller.
+// Two sizes of rows: nodes between them are re-split, and a node without a size takes the smallest of its
+// producers', in this entry and in an earlier one. Pieces have the smaller.
 // CHECK-LABEL: @two_sizes
 moe.graph @two_sizes ranks = 1 experts = 4 top_k = 2 max_tokens = 4096 symbols {} {
   moe.entry @forward {
