@@ -13,10 +13,10 @@
 
 namespace sluice {
 
-// The options of the phases after form-tasks for its result `program`, with the reasons in `decisions`: the
-// sizes that the model finds best, or those of `target` if it has no rates. Sizes in `options` and slots that
-// the graph declares stay. Errors: shares for a number of experts other than the graph's; the errors of
-// insert-events.
+// The options of the phases after form-tasks for `program`, which form-tasks returned, with the reasons in
+// `decisions`: the sizes that the model finds best, or those of `target` if it has no rates. Sizes in
+// `options` and slots that the graph declares stay. Errors: shares for a number of experts other than the
+// graph's; the errors of insert-events.
 Expected<TaskOptions> chooseTaskOptions(const TaskProgram& program, const DeclaredSlots& declared,
                                         const Target& target, const CompileOptions& options,
                                         std::vector<Decision>& decisions);

@@ -34,8 +34,7 @@ struct SeparateCores {
 };
 
 struct CompileOptions {
-  std::vector<std::pair<std::string, int64_t>>
-      sets;  // values of numeric symbols of a graph file; none for .mlir
+  std::vector<std::pair<std::string, int64_t>> sets;            // values of numeric symbols; none for .mlir
   std::vector<std::pair<std::string, std::string>> words = {};  // likewise for symbols whose value is a word
   int32_t cores = 0;                                            // seats of a lane; 0: the target's number
   SeparateCores separate = {};  // instead of `cores`, if they are of two kinds
