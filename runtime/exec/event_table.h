@@ -94,7 +94,7 @@ class EventTable {
   SymmetricMemory words_;
   std::vector<Array> arrays_;
   size_t arrivals_ = 0;
-  std::vector<uint64_t> arrivedBefore_;  // this step, by arrivalLine()
+  std::vector<uint64_t> arrivedBefore_;  // rows before this step, by arrivalLine()
   int ranks_ = 0;
 };
 

@@ -11,9 +11,8 @@
 namespace sluice {
 
 enum class SpanKind : uint8_t {
-  kTask = 0,  // a kernel and its signals
-  kWait =
-      1,  // no head was ready; ends when `family`'s task begins, for which `event` was the last missing one
+  kTask = 0,      // a kernel and its signals
+  kWait = 1,      // no head was ready; ends when `family`'s task begins, whose `event` came last
   kStart = 2,     // from the beginning of the tasks' part of a run to the worker's first poll
   kEnd = 3,       // this worker has nothing left to do, but another one has
   kRun = 4,       // of the rank: one run of an entry, which includes the next two
