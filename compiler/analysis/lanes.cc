@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "compiler/analysis/cores.h"
+#include "runtime/program/deal.h"
 
 namespace sluice {
 namespace {
@@ -10,23 +11,6 @@ namespace {
 constexpr int64_t kMaxTasks = 1 << 20;  // of a lane's window
 
 }  // namespace
-
-Deal dealTasks(FamilyId family, int32_t window, int32_t tiles, int32_t cores) {
-  Deal deal;
-  deal.seats.resize(static_cast<size_t>(cores));
-  int32_t seat = 0;
-  for (int32_t slot = 0; slot < window; ++slot)
-    for (int32_t tile = 0; tile < tiles; ++tile) {
-      TaskRecord task;
-      task.family = family;
-      task.slot = static_cast<uint32_t>(slot);
-      task.tile = static_cast<uint32_t>(tile);
-      deal.seats[static_cast<size_t>(seat)].push_back(task);
-      seat = seat + 1 == cores ? 0 : seat + 1;
-    }
-  deal.rotation = seat;
-  return deal;
-}
 
 Expected<TaskProgram> assignCores(TaskProgram program, int32_t communicationCores) {
   if (!program.lanes.empty()) return Error{reportLine("", "error", "the program has lanes already")};

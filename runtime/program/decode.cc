@@ -10,6 +10,7 @@
 
 #include "runtime/base/one_line.h"
 #include "runtime/program/codec.h"
+#include "runtime/program/deal.h"
 #include "runtime/program/op_table.h"
 #include "runtime/program/program_generated.h"
 #include "runtime/program/seal.h"
@@ -352,10 +353,18 @@ class Lifter {
 // After the families.
 void loadTables(const fbs::Program& stored, TaskProgram& program, Findings& findings) {
   Lifter lifter(program);
+  Dealer dealer(program);
   for (uint32_t i = 0; i < program.lanes.size() && findings.none(); ++i) {
     const fbs::Lane& lane = *stored.lanes()->Get(i);
     const Record record(findings, "lane", i, lane.name());
     std::vector<std::vector<TaskRecord>>& seats = program.lanes[i].seats;
+    if (FamilyId{lane.dealt()}) {
+      Expected<Seats> dealt = dealer.deal(program.lanes[i].space, FamilyId{lane.dealt()},
+                                          record.atMost(lane.seats(), int64_t{kMaxCores}, "number of seats"));
+      if (!dealt) record.fail(dealt.error().message);
+      if (dealt) seats = std::move(*dealt);
+      continue;
+    }
     if (stored.seal()->minor() >= kMinorOfLinks) {
       seats = loadSeats<TaskRecord>(lane, lane.tasks(), "tasks", record);
       continue;

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "runtime/program/codec.h"
+#include "runtime/program/deal.h"
 #include "runtime/program/program_generated.h"
 #include "runtime/program/seal.h"
 
@@ -78,10 +79,10 @@ Offset<fbs::Family> store(Builder& builder, const Family& family) {
                            family.space.value, family.tiles, reads, writes, waits, signals);
 }
 
-Offset<fbs::Lane> store(Builder& builder, const Lane& lane) {
+Offset<fbs::Lane> store(Builder& builder, const Lane& lane, FamilyId dealt) {
   std::vector<uint32_t> ends;
   std::vector<fbs::TaskRecord> tasks;
-  for (const std::vector<TaskRecord>& seat : lane.seats) {
+  for (const std::vector<TaskRecord>& seat : dealt ? Seats() : lane.seats) {
     for (const TaskRecord& record : seat) tasks.push_back(asStored<fbs::TaskRecord>(record));
     ends.push_back(static_cast<uint32_t>(tasks.size()));
   }
@@ -89,7 +90,8 @@ Offset<fbs::Lane> store(Builder& builder, const Lane& lane) {
   const auto seatEnds = builder.CreateVector(ends);
   const auto table = builder.CreateVectorOfStructs(tasks.data(), tasks.size());
   return fbs::CreateLane(builder, name, lane.entry.value, lane.space.value, lane.core, lane.priority,
-                         lane.rotation, seatEnds, 0, lane.firstCore, table);
+                         lane.rotation, seatEnds, 0, lane.firstCore, table, dealt.value,
+                         dealt ? static_cast<int32_t>(lane.seats.size()) : 0);
 }
 
 // Encodes every element with store(builder, element), in order: the bytes follow from the program alone.
@@ -99,6 +101,13 @@ Tables<T> storeAll(Builder& builder, const std::vector<Element>& elements) {
   offsets.reserve(elements.size());
   for (const Element& element : elements) offsets.push_back(store(builder, element));
   return builder.CreateVector(offsets);
+}
+
+Tables<fbs::Lane> storeLanes(Builder& builder, const TaskProgram& program) {
+  Dealer dealer(program);
+  std::vector<Offset<fbs::Lane>> lanes;
+  for (const Lane& lane : program.lanes) lanes.push_back(store(builder, lane, dealer.familyOf(lane)));
+  return builder.CreateVector(lanes);
 }
 
 auto storeTilings(Builder& builder, const std::vector<Family>& families) {
@@ -121,7 +130,7 @@ Offset<fbs::Program> store(Builder& builder, const TaskProgram& program) {
   const auto events = storeAll<fbs::EventArray>(builder, program.events);
   const auto families = storeAll<fbs::Family>(builder, program.families);
   const auto tilings = storeTilings(builder, program.families);
-  const auto lanes = storeAll<fbs::Lane>(builder, program.lanes);
+  const auto lanes = storeLanes(builder, program);
   return fbs::CreateProgram(builder, &seal, name, target, options, program.graphHash, symbols,
                             program.mesh.ep, program.experts, program.topK, program.maxTokens, program.cores,
                             entries, regions, buffers, spaces, events, families, tilings, lanes,

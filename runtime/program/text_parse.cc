@@ -4,6 +4,7 @@
 #include <tuple>
 #include <utility>
 
+#include "runtime/program/deal.h"
 #include "runtime/program/text.h"
 #include "runtime/program/text_cursor.h"
 #include "runtime/program/text_scope.h"
@@ -41,6 +42,7 @@ class Parser {
   template <class Tag>
   std::vector<Id<Tag>> references(const Scope<Tag>& scope, std::string_view what, EntryId entry = {});
   Tiling tiling();
+  void dealt(Lane& lane);
   void seat(Lane& lane);
 
   // ENTRY '/' NAME ':' or, for lanes, without the colon.
@@ -52,6 +54,7 @@ class Parser {
 
   text::Cursor cursor_;
   TaskProgram program_;
+  Dealer dealer_{program_};
   Scope<BufferTag> buffers_;
   Scope<RegionTag> regions_;
   Scope<SpaceTag> spaces_;
@@ -288,8 +291,21 @@ void Parser::lane() {
   lane.priority = cursor_.number<int32_t>("a priority");
   cursor_.expect("rotation");
   lane.rotation = cursor_.number<int32_t>("a number of seats");
+  if (cursor_.accept("dealt")) dealt(lane);
   while (cursor_.accept("seat")) seat(lane);
   program_.lanes.push_back(std::move(lane));
+}
+
+void Parser::dealt(Lane& lane) {
+  const Token at = cursor_.token();
+  const FamilyId family = reference(families_, "a family of the entry", lane.entry);
+  cursor_.expect("to");
+  const auto seats = cursor_.number<uint16_t>("a number of seats");
+  cursor_.expect("seats");
+  if (cursor_.error()) return;
+  Expected<Seats> dealt = dealer_.deal(lane.space, family, seats);
+  if (!dealt) return cursor_.failAt(at, fmt::format("lane '{}' {}", lane.name, dealt.error().message));
+  lane.seats = std::move(*dealt);
 }
 
 void Parser::seat(Lane& lane) {

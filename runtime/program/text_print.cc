@@ -3,6 +3,7 @@
 #include <iterator>
 #include <utility>
 
+#include "runtime/program/deal.h"
 #include "runtime/program/text.h"
 #include "runtime/program/text_names.h"
 #include "runtime/program/text_words.h"
@@ -48,7 +49,7 @@ class Printer {
   void families();
   void family(const Family& family);
   void lanes();
-  void lane(const Lane& lane);
+  void lane(const Lane& lane, FamilyId dealt);
   void seat(const Lane& lane, size_t index);
 
   template <class... Scope>
@@ -146,19 +147,22 @@ void Printer::list(const char* word, const auto& ids, Scope... scope) {
 }
 
 void Printer::lanes() {
+  Dealer dealer(program_);
+  const bool whole = selection_.core < 0 && !selection_.tables;
   for (const Lane& one : program_.lanes) {
     bool shown = selection_.core < 0;
     for (size_t seat = 0; seat < one.seats.size(); ++seat) shown = shown || selection_.hasSeat(one, seat);
     if (!shown) continue;
     begin(false);
-    lane(one);
+    lane(one, whole ? dealer.familyOf(one) : FamilyId{});
   }
 }
 
-void Printer::lane(const Lane& lane) {
+void Printer::lane(const Lane& lane, FamilyId dealt) {
   put("lane {} over {} on {}", names_.qualified(lane), names_.of(lane.space), word(lane.core));
   if (lane.firstCore != 0) put(" from {}", lane.firstCore);
   put(" priority {} rotation {}\n", lane.priority, lane.rotation);
+  if (dealt) return put("  dealt {} to {} seats\n", names_.of(dealt, lane.entry), lane.seats.size());
   for (size_t i = 0; i < lane.seats.size(); ++i)
     if (selection_.hasSeat(lane, i)) seat(lane, i);
 }

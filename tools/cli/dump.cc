@@ -18,6 +18,7 @@ namespace {
 
 struct Options {
   std::string program, show, core, format = "text";
+  bool tables = false;
 };
 
 constexpr std::pair<const char*, bool TextSelection::*> kSections[] = {
@@ -55,16 +56,15 @@ Expected<int> dump(const Options& options) {
   TextSelection selection;
   // Checked when the command line was read.
   if (!options.show.empty()) selection = *parseSections(options.show);
+  selection.tables = options.tables;
   if (!options.core.empty()) {
     const Expected<CoreName> core = findCore(*program, options.core);
     if (!core) return Error{fmt::format("{}: {}", options.program, core.error().message)};
     selection.core = core->number;
     selection.coreKind = core->kind;
   }
-  const bool everything = options.show.empty() && options.core.empty();
-  std::string text = options.format == "json" ? printJson(*program, selection)
-                     : everything             ? printProgram(*program)
-                                              : printSections(*program, selection);
+  std::string text =
+      options.format == "json" ? printJson(*program, selection) : printSections(*program, selection);
   if (options.format != "json" && !options.show.empty() && selection.buffers) text += memoryOf(*program);
   if (Status status = printText(text); !status) return status.error();
   return kExitSuccess;
@@ -88,6 +88,7 @@ Command addDump(CLI::App& parent) {
   app->add_option("--format", options->format, "text (default) or json")
       ->check(CLI::IsMember({"text", "json"}))
       ->type_name("FORMAT");
+  app->add_flag("--tables", options->tables, "write out tables of tasks that are dealt by formula");
   app->footer(
       "The whole text is complete: `sluice as` makes the same bytes from it. docs/PROGRAM.md describes "
       "it.\n\n"

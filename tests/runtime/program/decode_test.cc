@@ -199,7 +199,9 @@ TEST_CASE("a file whose tables overlap is refused") {
 }
 
 TEST_CASE("seats that do not cut the records of their lane are refused") {
-  Bytes bytes = encode(smallProgram());
+  TaskProgram program = smallProgram();
+  std::swap(program.lanes[1].seats[0], program.lanes[1].seats[1]);  // else they follow from the formula
+  Bytes bytes = encode(program);
   const auto* lane = fbs::GetProgram(bytes.data())->lanes()->Get(1);
   auto* ends = const_cast<uint32_t*>(reinterpret_cast<const uint32_t*>(lane->seat_ends()->Data()));
   ends[0] = 5;
@@ -209,6 +211,34 @@ TEST_CASE("seats that do not cut the records of their lane are refused") {
   ends[1] = 3;
   sealFile(bytes);
   CHECK(errorOf(bytes) == "lane 1 'up': the seats end at record 3, expected 4");
+}
+
+// A few bytes must not make the reader take any amount of memory.
+TEST_CASE("a lane that is dealt more tasks than any program has is refused") {
+  const auto refusal = [](auto change) {
+    Bytes bytes = encode(smallProgram());
+    auto* program = const_cast<fbs::Program*>(fbs::GetProgram(bytes.data()));
+    change(*program);
+    sealFile(bytes);
+    return errorOf(bytes);
+  };
+  const auto laneOf = [](fbs::Program& p) { return p.lanes()->Get(1); };
+  // The field is present, so that the default that it would be left out for does not matter.
+  const auto set = [](const auto* table, flatbuffers::voffset_t field, auto value) {
+    auto* fields = const_cast<flatbuffers::Table*>(reinterpret_cast<const flatbuffers::Table*>(table));
+    REQUIRE(fields->SetField(field, value, static_cast<decltype(value)>(~value)));
+  };
+  const std::string where = "lane 1 'up': ";
+  CHECK(refusal([&](fbs::Program& p) { set(p.spaces()->Get(0), fbs::Space::VT_WINDOW, 1 << 30); }) ==
+        where +
+            "deals 1073741824 slots x 2 tiles to 2 seats, expected at most 262144 tasks and seats in "
+            "all lanes together");
+  CHECK(refusal([&](fbs::Program& p) { set(laneOf(p), fbs::Lane::VT_SEATS, 1 << 20); }) ==
+        where + "number of seats is 1048576, expected at most 65536");
+  CHECK(refusal([&](fbs::Program& p) { set(laneOf(p), fbs::Lane::VT_SEATS, -1); }) ==
+        where + "deals 2 slots x 2 tiles to -1 seats, expected at least 1 of each");
+  CHECK(refusal([&](fbs::Program& p) { set(laneOf(p), fbs::Lane::VT_DEALT, 7u); }) ==
+        where + "deals tasks of family 7, but the program declares 2 families");
 }
 
 }  // namespace

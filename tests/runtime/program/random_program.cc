@@ -6,6 +6,8 @@
 #include <limits>
 #include <random>
 
+#include "runtime/program/deal.h"
+
 namespace sluice {
 namespace {
 
@@ -177,6 +179,15 @@ TaskProgram Maker::make() {
   program.events = some(6, [&] { return event(); });
   program.families = some(6, [&] { return family(); });
   program.lanes = some(4, [&] { return lane(); });
+  if (!program.lanes.empty() && !program.families.empty() && !program.spaces.empty() && flip()) {
+    Space& space = program.spaces[0];
+    space.window = static_cast<int32_t>(1 + below(4));
+    program.families[0].tiles = static_cast<int32_t>(1 + below(4));
+    program.lanes[0].space = SpaceId{0};
+    program.lanes[0].seats =
+        dealTasks(FamilyId{0}, space.window, program.families[0].tiles, static_cast<int32_t>(1 + below(5)))
+            .seats;
+  }
   return program;
 }
 

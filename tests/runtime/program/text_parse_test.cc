@@ -52,6 +52,19 @@ TEST_CASE("a reference to what is not declared above, or not unique, is refused"
         "f.txt:2:50: found 'e', expected an event of the entry declared above");
 }
 
+TEST_CASE("a lane cannot be dealt what the program does not declare, nor any number of tasks") {
+  const std::string family =
+      "program p space s : rows of 16 window 65536 family none/f : gmm over s tiles 65536 on cube\n";
+  const std::string lane = "lane none/f over s on cube priority 0 rotation 0 dealt ";
+  CHECK(errorOf(family + lane + "f to 2 seats") ==
+        "f.txt:2:56: lane 'f' deals 65536 slots x 65536 tiles to 2 seats, expected at most 262144 tasks and "
+        "seats in all lanes together");
+  CHECK(errorOf(family + lane + "#1 to 2 seats") ==
+        "f.txt:2:56: lane 'f' deals tasks of family 1, but the program declares 1 families");
+  CHECK(errorOf(family + lane + "f to 0 seats") ==
+        "f.txt:2:56: lane 'f' deals 65536 slots x 65536 tiles to 0 seats, expected at least 1 of each");
+}
+
 TEST_CASE("seats are numbered from 0 without a gap") {
   CHECK(errorOf("program p lane none/l over none on unified priority 0 rotation 0 seat 1:") ==
         "f.txt:1:71: found seat 1, expected seat 0");

@@ -74,9 +74,18 @@ lane forward/send over sends on unified priority 0 rotation 1
   seat 1: send[1,0]
 
 lane forward/up over rows on cube priority 1 rotation 0
-  seat 0: up[0,0] up[1,0]
-  seat 1: up[0,1] up[1,1]
+  dealt up to 2 seats
 )");
+}
+
+TEST_CASE("a table that is dealt by the formula can be written out, and parses to the same program") {
+  TextSelection selection;
+  selection.tables = true;
+  const std::string text = printSections(smallProgram(), selection);
+  CHECK_THAT(text, Contains("seat 0: up[0,0] up[1,0]\n  seat 1: up[0,1] up[1,1]\n") && !Contains("dealt"));
+  const Expected<TaskProgram> parsed = parseProgram(text, "text");
+  REQUIRE(parsed.ok());
+  CHECK(*parsed == smallProgram());
 }
 
 TEST_CASE("sections and cores can be selected") {

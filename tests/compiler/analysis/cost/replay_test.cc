@@ -2,7 +2,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "compiler/analysis/lanes.h"
+#include "runtime/program/deal.h"
 #include "tests/compiler/analysis/cost/problem_parts.h"
 #include "tests/testing/moe_program.h"
 

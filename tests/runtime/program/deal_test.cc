@@ -1,4 +1,4 @@
-#include "compiler/analysis/lanes.h"
+#include "runtime/program/deal.h"
 
 #include <catch2/catch.hpp>
 
