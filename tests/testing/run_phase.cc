@@ -41,7 +41,9 @@ int run(const TaskPhase& phase, const TaskOptions& options) {
   if (!program) return fail(program.error().message, 1);
   const Expected<TaskProgram> made = phase.run(std::move(*program), options);
   if (!made) return fail(made.error().message, 1);
-  std::cout << printProgram(*made);
+  TextSelection all;
+  all.tables = true;
+  std::cout << printSections(*made, all);
   return 0;
 }
 

@@ -23,7 +23,7 @@ failures=0
 check() {
   local found wanted
   SLUICE_ISA=portable valgrind --tool=callgrind --callgrind-out-file=/dev/null --collect-atstart=no \
-    --toggle-collect='sluice::runSerial(*' \
+    --toggle-collect='sluice::SerialExecutor::runTasks(*' \
     "$sluice" run "$layer" --in in.safetensors --out out.safetensors --entry "$1" --executor serial > run.txt 2> log.txt ||
     { cat log.txt; exit 1; }
   found=$(sed -n 's/.*Collected : \([0-9]*\).*/\1/p' log.txt)
