@@ -82,10 +82,11 @@ Offset<fbs::Family> store(Builder& builder, const Family& family) {
 Offset<fbs::Lane> store(Builder& builder, const Lane& lane, FamilyId dealt) {
   std::vector<uint32_t> ends;
   std::vector<fbs::TaskRecord> tasks;
-  for (const std::vector<TaskRecord>& seat : dealt ? Seats() : lane.seats) {
-    for (const TaskRecord& record : seat) tasks.push_back(asStored<fbs::TaskRecord>(record));
-    ends.push_back(static_cast<uint32_t>(tasks.size()));
-  }
+  if (!dealt)
+    for (const std::vector<TaskRecord>& seat : lane.seats) {
+      for (const TaskRecord& record : seat) tasks.push_back(asStored<fbs::TaskRecord>(record));
+      ends.push_back(static_cast<uint32_t>(tasks.size()));
+    }
   const auto name = builder.CreateString(lane.name);
   const auto seatEnds = builder.CreateVector(ends);
   const auto table = builder.CreateVectorOfStructs(tasks.data(), tasks.size());
