@@ -7,20 +7,10 @@
 namespace sluice {
 namespace {
 
-// The lane has every task of a window, each in its place.
-bool isDealt(const Seats& seats, FamilyId family, int64_t window, int64_t tiles) {
-  const int64_t tasks = window * tiles;
-  int64_t found = 0;
-  for (size_t seat = 0; seat < seats.size(); ++seat) {
-    auto task = static_cast<int64_t>(seat);
-    for (const TaskRecord& record : seats[seat]) {
-      const auto slot = static_cast<uint32_t>(task / tiles), tile = static_cast<uint32_t>(task % tiles);
-      if (task >= tasks || record != TaskRecord{family, slot, tile}) return false;
-      task += static_cast<int64_t>(seats.size());
-      ++found;
-    }
-  }
-  return found == tasks;
+int64_t tasksIn(const Seats& seats) {
+  int64_t tasks = 0;
+  for (const std::vector<TaskRecord>& seat : seats) tasks += static_cast<int64_t>(seat.size());
+  return tasks;
 }
 
 }  // namespace
@@ -43,10 +33,13 @@ FamilyId Dealer::familyOf(const Lane& lane) {
   if (lane.seats.empty() || lane.seats[0].empty()) return {};
   const FamilyId family = lane.seats[0][0].family;
   if (family.value >= program_.families.size() || lane.space.value >= program_.spaces.size()) return {};
-  const int64_t window = program_.at(lane.space).window, tiles = program_.at(family).tiles;
+  const int32_t window = program_.at(lane.space).window, tiles = program_.at(family).tiles;
   if (window < 1 || tiles < 1) return {};
-  const int64_t size = window * tiles + static_cast<int64_t>(lane.seats.size());
-  if (size > left_ || !isDealt(lane.seats, family, window, tiles)) return {};
+  const auto seats = static_cast<int32_t>(lane.seats.size());
+  const int64_t tasks = int64_t{window} * tiles, size = tasks + seats;
+  // a lane with another number of tasks is refused before memory for a window is taken
+  if (size > left_ || tasksIn(lane.seats) != tasks) return {};
+  if (lane.seats != dealTasks(family, window, tiles, seats).seats) return {};
   left_ -= size;
   return family;
 }
