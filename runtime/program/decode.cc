@@ -11,7 +11,7 @@
 #include "runtime/base/one_line.h"
 #include "runtime/program/codec.h"
 #include "runtime/program/deal.h"
-#include "runtime/program/op_table.h"
+#include "runtime/program/decode_older.h"
 #include "runtime/program/program_generated.h"
 #include "runtime/program/seal.h"
 
@@ -33,13 +33,6 @@ constexpr size_t kMaxOperands = 64;
 constexpr size_t kMaxLanes = 1 << 16;
 constexpr size_t kMaxCores = 1 << 16;
 constexpr size_t kMaxRecords = 1 << 24;  // of one lane
-
-// From this version on families have waits and signals, and tilings fields of the activation. Before it every
-// record carried the former, and the flags of ops with an activation had its kind and, shifted, its limit.
-constexpr uint16_t kMinorOfLinks = 4;
-constexpr uint32_t kActivationBits = 3;
-constexpr uint32_t kLimitShift = 16;
-constexpr uint32_t kOldActivation = kActivationBits | 0xffffu << kLimitShift;
 
 constexpr uint32_t kMaxDepth = 4;  // Program, Lane: 2
 constexpr uint32_t kMaxTables = 1 << 20;
@@ -202,7 +195,7 @@ Family load(const fbs::Family& stored, const Record& record) {
           .signals = {}};
 }
 
-// A table of tasks or, up to 1.3, of linked records.
+// A table of tasks or, in older files, of linked records.
 template <class Task, class Stored>
 std::vector<std::vector<Task>> loadSeats(const fbs::Lane& stored, const flatbuffers::Vector<Stored>* tasks,
                                          std::string_view field, const Record& record) {
@@ -253,15 +246,6 @@ std::vector<To> loadAll(const flatbuffers::Vector<flatbuffers::Offset<Stored>>* 
   return all;
 }
 
-// Up to 1.3 the activation and its limit stood in the flags.
-Tiling asOfNow(Tiling tiling, OpKind op, uint16_t minor) {
-  if (minor >= kMinorOfLinks || !infoOf(op).usesActivation()) return tiling;
-  tiling.activation = static_cast<ActivationKind>(tiling.flags & kActivationBits);
-  tiling.limit = {static_cast<uint16_t>(tiling.flags >> kLimitShift)};
-  tiling.flags &= ~kOldActivation;
-  return tiling;
-}
-
 std::vector<Family> loadFamilies(const fbs::Program& stored, Findings& findings) {
   auto families = loadAll<Family>(stored.families(), findings, "family", "families", kMaxFamilies);
   const auto tilings =
@@ -270,89 +254,21 @@ std::vector<Family> loadFamilies(const fbs::Program& stored, Findings& findings)
     findings.add(
         fmt::format("{} tilings, expected one for each of {} families", tilings.size(), families.size()));
   if (!findings.none()) return {};
-  const bool linked = stored.seal()->minor() < kMinorOfLinks;
+  const bool older = isOlder(stored);
   for (uint32_t i = 0; i < families.size() && findings.none(); ++i) {
     const fbs::Family& family = *stored.families()->Get(i);
     const Record record(findings, "family", i, family.name());
-    if (!linked) families[i].waits = record.elements<EventId>(family.waits(), "waits", kMaxLinks);
-    if (!linked) families[i].signals = record.elements<EventId>(family.signals(), "signals", kMaxLinks);
-    families[i].tiling = asOfNow(tilings[i], families[i].op, stored.seal()->minor());
+    if (!older) families[i].waits = record.elements<EventId>(family.waits(), "waits", kMaxLinks);
+    if (!older) families[i].signals = record.elements<EventId>(family.signals(), "signals", kMaxLinks);
+    families[i].tiling = older ? liftActivation(tilings[i], families[i].op) : tilings[i];
     record.known(families[i].tiling.activation, "activation");
   }
   return families;
 }
 
-std::vector<EventId> linksOf(const flatbuffers::Array<uint32_t, 2>& stored) {
-  std::vector<EventId> ids = {EventId{stored[0]}, EventId{stored[1]}};
-  while (!ids.empty() && ids.back().none()) ids.pop_back();
-  return ids;
-}
-
-// Takes waits and signals up to 1.3 from the records, which carried them, to the families.
-class Lifter {
- public:
-  explicit Lifter(TaskProgram& program) : program_(program), first_(program.families.size()) {}
-
-  std::vector<TaskRecord> lift(const std::vector<fbs::LinkedRecord>& seat, size_t index,
-                               const Record& record) {
-    std::vector<TaskRecord> tasks;
-    tasks.reserve(seat.size());
-    for (const fbs::LinkedRecord& linked : seat) {
-      const TaskRecord task{FamilyId{linked.family()}, linked.slot(), linked.tile()};
-      if (const std::string wrong = take(linked, task); !wrong.empty())
-        record.fail(fmt::format("task {} of seat {} {}", tasks.size(), index, wrong));
-      tasks.push_back(task);
-    }
-    return tasks;
-  }
-
- private:
-  // What is wrong, or nothing.
-  std::string take(const fbs::LinkedRecord& linked, const TaskRecord& task) {
-    if (linked.flags() != 0) return fmt::format("has flags {:#x}, expected 0", linked.flags());
-    if (task.family.value >= program_.families.size())
-      return fmt::format("belongs to family {}, but the program declares {} families", task.family.value,
-                         program_.families.size());
-    Family& family = program_.families[task.family.value];
-    std::optional<TaskRecord>& first = first_[task.family.value];
-    std::vector<EventId> waits = linksOf(*linked.waits()), signals = linksOf(*linked.signals());
-    if (!first) {
-      first = task;
-      family.waits = std::move(waits);
-      family.signals = std::move(signals);
-      return {};
-    }
-    const auto differs = [&](const char* verb, const auto& found, const auto& expected) {
-      return fmt::format("is {} and {} {}, expected {} as for {}, the first task of family '{}'",
-                         nameOf(family, task), verb, listOf(found), listOf(expected), nameOf(family, *first),
-                         family.name);
-    };
-    if (waits != family.waits) return differs("waits for", waits, family.waits);
-    return signals != family.signals ? differs("signals", signals, family.signals) : std::string();
-  }
-
-  static std::string nameOf(const Family& family, const TaskRecord& task) {
-    return fmt::format("{}[{},{}]", family.name, task.slot, task.tile);
-  }
-
-  // "events 'a' and 'b'"
-  std::string listOf(const std::vector<EventId>& ids) const {
-    std::string list;
-    for (EventId id : ids) {
-      const bool known = id.value < program_.events.size();
-      list += list.empty() ? "" : " and ";
-      list += known ? fmt::format("'{}'", program_.at(id).name) : fmt::format("event {}", id.value);
-    }
-    return list.empty() ? "nothing" : list;
-  }
-
-  TaskProgram& program_;
-  std::vector<std::optional<TaskRecord>> first_;  // task of each family
-};
-
 // After the families.
 void loadTables(const fbs::Program& stored, TaskProgram& program, Findings& findings) {
-  Lifter lifter(program);
+  LinkLifter lifter(program);
   Dealer dealer(program);
   for (uint32_t i = 0; i < program.lanes.size() && findings.none(); ++i) {
     const fbs::Lane& lane = *stored.lanes()->Get(i);
@@ -365,12 +281,14 @@ void loadTables(const fbs::Program& stored, TaskProgram& program, Findings& find
       if (dealt) seats = std::move(*dealt);
       continue;
     }
-    if (stored.seal()->minor() >= kMinorOfLinks) {
+    if (!isOlder(stored)) {
       seats = loadSeats<TaskRecord>(lane, lane.tasks(), "tasks", record);
       continue;
     }
-    for (const auto& seat : loadSeats<fbs::LinkedRecord>(lane, lane.records(), "records", record))
-      seats.push_back(lifter.lift(seat, seats.size(), record));
+    Expected<Seats> lifted =
+        lifter.lift(loadSeats<fbs::LinkedRecord>(lane, lane.records(), "records", record));
+    if (!lifted) record.fail(lifted.error().message);
+    if (lifted) seats = std::move(*lifted);
   }
 }
 
