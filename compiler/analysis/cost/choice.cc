@@ -217,7 +217,7 @@ void addFamilies(const TaskProgram& program, const LayerCost& cost, const Schedu
     if (family.tasks <= 0) continue;
     out.push_back(
         {program.families[f].name,
-         fmt::format("about {:.0f} tasks a step of at most {}", family.tasks, timeText(family.longest)),
+         fmt::format("about {:.0f} tasks per step of at most {}", family.tasks, timeText(family.longest)),
          fmt::format("{} of all cores: {:.0f}% products, {:.0f}% memory{}", timeText(family.seconds),
                      100 * family.product / family.seconds, 100 * family.memory / family.seconds,
                      spanText(schedule, program.families[f], f)),
@@ -249,13 +249,14 @@ SizeChoice chooseSizes(CostProblem problem, const Rates& rates, const Expectatio
                            timeText(choice.cost.entries[e]));
   choice.decisions.push_back(
       {"", fmt::format("tuned for {} routing", expectation.name),
-       fmt::format("{} tokens a rank, {:.0f} rows at the busiest; expected on {}: {}", cut.program.maxTokens,
-                   chooser.rows().rows, coresText(cut.program), entries)});
+       fmt::format("{} tokens per rank, {:.0f} rows at the busiest; expected on {}: {}",
+                   cut.program.maxTokens, chooser.rows().rows, coresText(cut.program), entries)});
   for (Decision& decision : chooser.decisions()) choice.decisions.push_back(std::move(decision));
   for (Decision& decision : schedule.decisions) choice.decisions.push_back(std::move(decision));
-  choice.decisions.push_back({"", windowText(choice.windows),
-                              "the deal goes on over windows, so that none changes the order; no more slots "
-                              "than are expected, and a task for each core"});
+  choice.decisions.push_back(
+      {"", windowText(choice.windows),
+       "the deal continues across windows, so that their sizes do not change the order; "
+       "at most the slots that are expected, and at least one task per core"});
   addFamilies(cut.program, choice.cost, schedule, choice.decisions);
   return choice;
 }

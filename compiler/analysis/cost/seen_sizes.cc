@@ -91,9 +91,10 @@ std::string SeenSizes::whyNotFastest(const CutSizes& chosen) const {
   const auto mine =
       std::find_if(seen_.begin(), seen_.end(), [&](const SeenSize& size) { return size.sizes == chosen; });
   if (mine == seen_.end() || !isAsFast(*mine) || mine->busy >= fastest().busy) return {};
-  return fmt::format("as fast as {}, but for noise, and less work: {} with {} of work a core, not {} with {}",
-                     sizesText(fastest().sizes), timeText(mine->seconds), timeText(mine->busy),
-                     timeText(fastest().seconds), timeText(fastest().busy));
+  return fmt::format(
+      "as fast as {} within noise, with less work: {} with {} of work per core, not {} with {}",
+      sizesText(fastest().sizes), timeText(mine->seconds), timeText(mine->busy), timeText(fastest().seconds),
+      timeText(fastest().busy));
 }
 
 std::string sizesText(const CutSizes& sizes) {

@@ -44,7 +44,7 @@ bool tells(const Compiled& result, const std::string& what, const std::string& w
 
 TEST_CASE("sizes are chosen for the expected routing, and the choice is told") {
   const Compiled even = compiled(cpu(), layer(512));
-  CHECK(tells(even, "tuned for uniform routing", "512 tokens a rank"));
+  CHECK(tells(even, "tuned for uniform routing", "512 tokens per rank"));
   CHECK(tells(even, "slots of " + std::to_string(slotRows(even)) + " rows", "next best"));
   CompileOptions skewed = layer(512);
   skewed.expect.name = "zipf:1.2";

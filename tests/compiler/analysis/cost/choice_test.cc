@@ -97,7 +97,7 @@ TEST_CASE("where the link bounds the step, the sizes leave cores as much time as
   CHECK(slow.cost.busy < 1.01 * fast.cost.busy);
   const auto tells = [](const SizeChoice& choice) {
     return std::any_of(choice.decisions.begin(), choice.decisions.end(), [](const Decision& decision) {
-      return decision.why.find("but for noise, and less work") != std::string::npos;
+      return decision.why.find("within noise, with less work") != std::string::npos;
     });
   };
   CHECK(tells(slow));
