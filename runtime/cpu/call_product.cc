@@ -19,27 +19,37 @@ constexpr int32_t kRowsInScratch = 256;
 
 constexpr size_t roundUpToLine(size_t bytes) { return (bytes + 63) / 64 * 64; }
 
-// Bytes of the kernel's own scratch; the product begins behind it.
+// Bytes of the kernel's own scratch; the product of a fused task follows it.
 size_t kernelScratchBytes(const ops::KernelSet& kernels, const Tiling& tiling) {
   return roundUpToLine(kernels.gmmScratchBytes(std::min(tiling.tileN, tiling.n), tiling.k));
 }
 
-// The products of one task with the weight of its expert: `columns` of each part of the weight, whose parts
-// lie tiling.n columns apart.
+// The products of one task with the weight of its expert: the task's columns of each part of the weight,
+// whose parts lie tiling.n columns apart.
 class Product {
  public:
-  Product(const CpuStep& step, const Task& task, const RowRange& range, TileRange columns, std::byte* scratch)
+  Product(const CpuStep& step, const Task& task, std::byte* scratch)
       : kernels_(step.kernels()),
         family_(step.program().at(task.family)),
         tiling_(family_.tiling),
-        columns_(columns),
+        range_(rowsOf(step, task)),
+        columns_(tileOf(family_.op, tiling_, task.tile).n),
         a_(matrixAt<ops::Operand>(step, family_.reads[0], 0)),
         transposed_(isTransposed(family_.op, tiling_)),
-        weight_(elements<std::byte>(step.at(family_.reads[1]), range.expert),
+        weight_(elements<std::byte>(step.at(family_.reads[1]), range_.expert),
                 transposed_ ? tiling_.k : infoOf(family_.op).weightParts * tiling_.n,
                 step.program().at(family_.reads[1]).type),
         scratch_(scratch) {
-    if (step.panels != nullptr && range.rows > 0) packed_ = findPanel(step, task, range);
+    if (step.panels != nullptr && range_.rows > 0) packed_ = findPanel(step, task);
+  }
+
+  const Family& family() const { return family_; }
+  const RowRange& range() const { return range_; }
+  const TileRange& columns() const { return columns_; }
+
+  // Where a fused task keeps its product: in scratch, after what the kernel uses.
+  BFloat16* inScratch() const {
+    return reinterpret_cast<BFloat16*>(scratch_ + kernelScratchBytes(kernels_, tiling_));
   }
 
   // c = rows [row, row + rows) times the columns of a part.
@@ -64,10 +74,10 @@ class Product {
   size_t partBytes() const { return kernels_.packedWeightBytes(columns_.length(), tiling_.k); }
 
   // The packed columns of all parts, packed here if this task is the first to need them; or null.
-  const std::byte* findPanel(const CpuStep& step, const Task& task, const RowRange& range) const {
+  const std::byte* findPanel(const CpuStep& step, const Task& task) const {
     const int32_t parts = infoOf(family_.op).weightParts;
     const WeightPanels::Panel panel =
-        step.panels->claim(task.family, range.expert, task.tile, parts * partBytes());
+        step.panels->claim(task.family, range_.expert, task.tile, parts * partBytes());
     if (!panel.toPack) return panel.data;
     for (int32_t part = 0; part < parts; ++part)
       kernels_.packWeight({.b = weightOf(part),
@@ -82,6 +92,7 @@ class Product {
   const ops::KernelSet& kernels_;
   const Family& family_;
   const Tiling& tiling_;
+  const RowRange range_;
   const TileRange columns_;
   const ops::Operand a_;
   const bool transposed_;
@@ -89,11 +100,6 @@ class Product {
   std::byte* const scratch_;
   const std::byte* packed_ = nullptr;
 };
-
-// Where a fused task keeps its product: in scratch, behind what the kernel uses.
-BFloat16* productIn(const CpuStep& step, const Family& family, std::byte* scratch) {
-  return reinterpret_cast<BFloat16*>(scratch + kernelScratchBytes(step.kernels(), family.tiling));
-}
 
 // Calls body(first row, rows) for equal parts of at most kRowsInScratch rows.
 template <class Body>
@@ -107,12 +113,11 @@ void forParts(const RowRange& range, const Body& body) {
 }  // namespace
 
 void callGmm(const CpuStep& step, const Task& task, std::byte* scratch) {
-  const Family& family = step.program().at(task.family);
-  const RowRange range = rowsOf(step, task);
-  const TileRange columns = tileOf(family.op, family.tiling, task.tile).n;
-  const Product product(step, task, range, columns, scratch);
-  product.multiply(range.begin, range.rows, 0,
-                   matrixAt<ops::Result>(step, family.writes[0], range.begin).from(0, columns.begin));
+  const Product product(step, task, scratch);
+  const RowRange& range = product.range();
+  product.multiply(
+      range.begin, range.rows, 0,
+      matrixAt<ops::Result>(step, product.family().writes[0], range.begin).from(0, product.columns().begin));
 }
 
 void callGmmWeightGrad(const CpuStep& step, const Task& task, std::byte* scratch) {
@@ -136,22 +141,20 @@ void callGmmWeightGrad(const CpuStep& step, const Task& task, std::byte* scratch
 }
 
 void callGmmActivation(const CpuStep& step, const Task& task, std::byte* scratch) {
-  const Family& family = step.program().at(task.family);
+  const Product product(step, task, scratch);
+  const Family& family = product.family();
   const Tiling& tiling = family.tiling;
-  const RowRange range = rowsOf(step, task);
-  const TileRange columns = tileOf(family.op, tiling, task.tile).n;
-  const int32_t width = columns.length();
+  const int32_t column = product.columns().begin, width = product.columns().length();
   const BufferAddress& act = step.at(family.writes[0]);
   const bool keeps = !family.writes[1].none();
-  const Product product(step, task, range, columns, scratch);
-  forParts(range, [&](int64_t row, int32_t rows) {
+  forParts(product.range(), [&](int64_t row, int32_t rows) {
     // gate and up: where they are kept, else side by side in scratch
-    BFloat16* gate = productIn(step, family, scratch);
+    BFloat16* gate = product.inScratch();
     int64_t ld = 2 * width;
     int32_t upColumn = width;
     if (keeps) {
       const BufferAddress& gateUp = step.at(family.writes[1]);
-      gate = elements<BFloat16>(gateUp, row) + columns.begin;
+      gate = elements<BFloat16>(gateUp, row) + column;
       ld = leading<BFloat16>(gateUp);
       upColumn = tiling.n;
     }
@@ -159,7 +162,7 @@ void callGmmActivation(const CpuStep& step, const Task& task, std::byte* scratch
     product.multiply(row, rows, 1, {gate + upColumn, ld});
     step.kernels().activation({.gateUp = gate,
                                .ldGateUp = ld,
-                               .act = elements<BFloat16>(act, row) + columns.begin,
+                               .act = elements<BFloat16>(act, row) + column,
                                .ldAct = leading<BFloat16>(act),
                                .rows = rows,
                                .inter = width,
@@ -170,23 +173,21 @@ void callGmmActivation(const CpuStep& step, const Task& task, std::byte* scratch
 }
 
 void callGmmActivationGrad(const CpuStep& step, const Task& task, std::byte* scratch) {
-  const Family& family = step.program().at(task.family);
+  const Product product(step, task, scratch);
+  const Family& family = product.family();
   const Tiling& tiling = family.tiling;
-  const RowRange range = rowsOf(step, task);
-  const TileRange columns = tileOf(family.op, tiling, task.tile).n;
-  const int32_t width = columns.length();
+  const int32_t column = product.columns().begin, width = product.columns().length();
   const BufferAddress& gateUp = step.at(family.reads[2]);
   const BufferAddress& out = step.at(family.writes[0]);
-  BFloat16* const actGrad = productIn(step, family, scratch);
-  const Product product(step, task, range, columns, scratch);
-  forParts(range, [&](int64_t row, int32_t rows) {
+  BFloat16* const actGrad = product.inScratch();
+  forParts(product.range(), [&](int64_t row, int32_t rows) {
     product.multiply(row, rows, 0, {actGrad, width});
     step.kernels().activationGrad({.actGrad = actGrad,
                                    .ldActGrad = width,
-                                   .gateUp = elements<BFloat16>(gateUp, row) + columns.begin,
+                                   .gateUp = elements<BFloat16>(gateUp, row) + column,
                                    .ldGateUp = leading<BFloat16>(gateUp),
                                    .rowWeight = optionalFloats(step, family.reads[3], row),
-                                   .gateUpGrad = elements<BFloat16>(out, row) + columns.begin,
+                                   .gateUpGrad = elements<BFloat16>(out, row) + column,
                                    .ldGateUpGrad = leading<BFloat16>(out),
                                    .rowWeightGrad = optionalFloats(step, family.writes[1], row),
                                    .rows = rows,
