@@ -162,8 +162,7 @@ const RunStats& Context::lastRun() const {
 PackedWeights Context::packedWeights() const {
   if (impl_->origin.isForked()) return {};
   impl_->settle();
-  const PanelStats stats = impl_->rank->executor().panelStats();
-  return {stats.bytes, stats.panels, stats.withoutRoom};
+  return impl_->rank->executor().packedWeights();
 }
 
 void Context::startTrace(size_t spansPerWorker) {

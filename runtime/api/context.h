@@ -22,6 +22,7 @@
 #include "runtime/api/program.h"
 #include "runtime/api/workspace.h"
 #include "runtime/base/huge_pages.h"
+#include "runtime/exec/packed_weights.h"
 #include "runtime/exec/trace_span.h"
 #include "runtime/exec/work.h"
 
@@ -69,13 +70,6 @@ struct RunStats {
   double runSeconds = 0;       // including bind
   int64_t tasks = 0;
   int64_t rows = 0;  // R
-};
-
-// The packed weights of a rank.
-struct PackedWeights {
-  int64_t bytes = 0;        // memory taken
-  int64_t panels = 0;       // pieces of weights that are packed with their present content
-  int64_t withoutRoom = 0;  // pieces that are not packed because of ContextOptions::packedBytes
 };
 
 // One rank's side of a program: memory, workers, and the tensors bound to it. Not copied. Used by one thread

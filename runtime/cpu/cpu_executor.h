@@ -23,7 +23,7 @@ class CpuExecutor : public Executor {
   size_t scratchBytes() const final;
   Status prepare(std::span<const BoundTensor> bound) final;
   Expected<int64_t> run(const Step& step, const RunOptions& options) final;
-  PanelStats panelStats() const final { return panels_.stats(); }
+  PackedWeights packedWeights() const final { return panels_.packed(); }
 
  protected:
   CpuExecutor(std::shared_ptr<const Plan> plan, const ops::KernelSet& kernels, int64_t panelBytes);

@@ -112,19 +112,19 @@ void WeightPanels::publish(const Panel& panel) {
   panel.state->store(panel.ready, std::memory_order_release);
 }
 
-PanelStats WeightPanels::stats() const {
-  PanelStats stats{.bytes = static_cast<int64_t>(used_.load(std::memory_order_relaxed))};
-  if (panels_.empty()) return stats;
+PackedWeights WeightPanels::packed() const {
+  PackedWeights packed{.bytes = static_cast<int64_t>(used_.load(std::memory_order_relaxed))};
+  if (panels_.empty()) return packed;
   for (size_t s = 0; s < sets_.size(); ++s) {
     const uint64_t generation = weights_[sets_[s].cut.weight].generation;
     const size_t end = s + 1 < sets_.size() ? sets_[s + 1].first : panelCount_;
     for (size_t i = sets_[s].first; i < end; ++i) {
       const uint64_t state = panels_[i].state.load(std::memory_order_relaxed);
-      stats.panels += state == stateOf(generation, kReady);
-      stats.withoutRoom += state == stateOf(generation, kNoRoom);
+      packed.panels += state == stateOf(generation, kReady);
+      packed.withoutRoom += state == stateOf(generation, kNoRoom);
     }
   }
-  return stats;
+  return packed;
 }
 
 }  // namespace sluice

@@ -51,7 +51,7 @@ class WeightPanels {
   Panel claim(FamilyId family, int32_t expert, int32_t tile, size_t bytes);
   static void publish(const Panel& panel);
 
-  PanelStats stats() const;
+  PackedWeights packed() const;
 
  private:
   static constexpr uint32_t kNone = std::numeric_limits<uint32_t>::max();

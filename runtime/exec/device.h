@@ -17,6 +17,7 @@
 #include <span>
 
 #include "runtime/base/expected.h"
+#include "runtime/exec/packed_weights.h"
 #include "runtime/exec/step.h"
 
 namespace sluice {
@@ -39,13 +40,6 @@ struct BoundTensor {
   bool constant = false;  // the content stays until the tensor is bound again
 
   bool bound() const { return version > 0; }
-};
-
-// Of the panels that the weights as they are now have.
-struct PanelStats {
-  int64_t bytes = 0;        // memory taken
-  int64_t panels = 0;       // packed
-  int64_t withoutRoom = 0;  // not packed for the limit
 };
 
 // The arguments of Executor::run().
@@ -76,7 +70,7 @@ class Executor {
   // abort the transport with a report (report.h).
   virtual Expected<int64_t> run(const Step& step, const RunOptions& options) = 0;
 
-  virtual PanelStats panelStats() const { return {}; }
+  virtual PackedWeights packedWeights() const { return {}; }
 };
 
 struct LoadOptions {

@@ -220,7 +220,7 @@ TEST_CASE("one task packs a panel, others do not wait for it, and later ones fin
     CHECK_FALSE(found.toPack);
     REQUIRE(p.panels.beginStep().ok());
   }
-  CHECK(p.panels.stats().panels == 1);
+  CHECK(p.panels.packed().panels == 1);
   p.bindConstant();
   REQUIRE(p.panels.beginStep().ok());
   const auto again = p.claim(1, 0);
