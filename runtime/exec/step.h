@@ -10,6 +10,7 @@
 #include "runtime/exec/work.h"
 #include "runtime/program/space_table.h"
 #include "runtime/routing/routing.h"
+#include "runtime/routing/rows.h"
 
 namespace sluice {
 
@@ -48,34 +49,11 @@ int64_t rowBytes(const Buffer& buffer);
 // The rank that a task of `space` signals and writes to: the piece's peer, else this rank.
 int taskPeer(const Step& step, SpaceKind space, int64_t slot);
 
-// Elements [begin, begin + rows) of the first dimension, and the expert whose weight applies to them: 0 if
-// there is none, because such a weight has no expert axis.
-struct RowRange {
-  int32_t begin = 0;
-  int32_t rows = 0;
-  int32_t expert = 0;
-};
-
-// The rows of a task in space rows, groups, tokens, experts or once.
+// The rows of a task.
 inline RowRange rowsOf(const Step& step, const Task& task) {
-  const RoutingTables& tables = *step.tables;
   const SpaceKind space = step.plan->at(task.family).space;
-  if (space == SpaceKind::kRows) {
-    const Slot& slot = tables.slots[task.slot];
-    return {slot.row, slot.rows, slot.expert};
-  }
-  if (space == SpaceKind::kGroups) {
-    const SlotGroup& group = tables.groups[task.slot];
-    return {group.row, group.rows, group.expert};
-  }
-  if (space == SpaceKind::kExperts) {
-    const int32_t begin = tables.expertRow[task.slot];
-    return {begin, tables.expertRow[task.slot + 1] - begin, static_cast<int32_t>(task.slot)};
-  }
-  if (space == SpaceKind::kOnce) return {0, tables.tokens, 0};
-  const int32_t slotSize = step.plan->space(space)->slotSize;
-  const int32_t begin = static_cast<int32_t>(task.slot) * slotSize;
-  return {begin, std::min(slotSize, tables.tokens - begin), 0};
+  const Space& own = step.program().at(step.program().at(task.family).space);
+  return rowsOf(*step.tables, space, task.slot, own.slotSize);
 }
 
 // Whether all waits of the task are complete.

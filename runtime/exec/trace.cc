@@ -4,17 +4,6 @@
 #include <new>
 
 namespace sluice {
-namespace {
-
-int32_t rowsOfTask(const Step& step, const Task& task) {
-  const SpaceKind space = step.plan->at(task.family).space;
-  if (space == SpaceKind::kSends) return step.tables->sends[task.slot].rows;
-  if (space == SpaceKind::kReturns) return step.tables->returns[task.slot].rows;
-  return rowsOf(step, task).rows;
-}
-
-}  // namespace
-
 void SpanRing::straighten() {
   const ptrdiff_t oldest = held_ < spans_.size() ? 0 : static_cast<ptrdiff_t>(next_);
   std::rotate(spans_.begin(), spans_.begin() + oldest, spans_.end());
@@ -99,7 +88,7 @@ void WorkerTrace::recordEnd(const Task& task, int core) {
   TraceSpan span = spanOf(task, core);
   span.begin = taskBegin_;
   span.end = clock_->ticks();
-  span.rows = rowsOfTask(step_, task);
+  span.rows = rowsOf(step_, task).rows;
   ring_->add(span);
 }
 

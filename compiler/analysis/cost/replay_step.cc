@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "runtime/program/space_table.h"
+#include "runtime/routing/rows.h"
 
 namespace sluice {
 namespace {
@@ -78,25 +79,14 @@ ReplayStep replayStepOf(const CostProblem& problem, const ExpectedRows& rows, in
 
 ReplayView viewOf(const CostProblem& problem, const ReplayStep& step, SpaceKind kind, int64_t index) {
   const RoutingTables& tables = step.tables;
-  const auto at = static_cast<size_t>(index);
-  const auto slotsOf = [&](int32_t expert) {
-    return double(tables.expertSlots[static_cast<size_t>(expert)]);
-  };
-  if (isRemote(kind)) {
-    const Piece& piece = pieceOf(tables, kind, index);
-    return {double(piece.rows), 1, piece.peer != step.rank};
-  }
-  if (infoOf(kind).dense) {
-    const int32_t size = infoOf(kind).sums ? tables.tokens : problem.slotSize(kind);
-    const int32_t left = tables.tokens - static_cast<int32_t>(index) * size;
-    return {double(std::min(left, size)), double(liveSlots(tables, kind)), false};
-  }
-  if (infoOf(kind).sums) return {double(tables.expertRow[at + 1] - tables.expertRow[at]), 1, false};
-  if (kind == SpaceKind::kGroups) {
-    const SlotGroup& group = tables.groups[at];
-    return {double(group.rows), std::max(1.0, slotsOf(group.expert) / group.slots), false};
-  }
-  return {double(tables.slots[at].rows), slotsOf(tables.slots[at].expert), false};
+  const RowRange range = rowsOf(tables, kind, index, problem.slotSize(kind));
+  const double rows = range.rows;
+  if (isRemote(kind)) return {rows, 1, pieceOf(tables, kind, index).peer != step.rank};
+  if (infoOf(kind).dense) return {rows, double(liveSlots(tables, kind)), false};
+  if (infoOf(kind).sums) return {rows, 1, false};
+  const double slots = tables.expertSlots[static_cast<size_t>(range.expert)];
+  if (kind != SpaceKind::kGroups) return {rows, slots, false};
+  return {rows, std::max(1.0, slots / tables.groups[static_cast<size_t>(index)].slots), false};
 }
 
 }  // namespace sluice
