@@ -2,7 +2,6 @@
 #pragma once
 
 #include <bit>
-#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -67,20 +66,34 @@ inline double elementAt(DType type, const void* data, int64_t index) {
       return toFloat(static_cast<const BFloat16*>(data)[index]);
     case DType::kI32:
       return static_cast<const int32_t*>(data)[index];
-    case DType::kF16:
     case DType::kI64:
+      return static_cast<double>(static_cast<const int64_t*>(data)[index]);
+    case DType::kF16:
       break;
   }
   return std::numeric_limits<double>::quiet_NaN();
 }
 
-// Stores a number in one of the types in which ops compute, F32 and BF16.
+// Stores a number, which must fit into the type, as element `index`; F16 gets NaN.
 inline void setElement(DType type, void* data, int64_t index, float value) {
-  assert(type == DType::kF32 || type == DType::kBF16);
-  if (type == DType::kBF16)
-    static_cast<BFloat16*>(data)[index] = toBFloat16(value);
-  else
-    static_cast<float*>(data)[index] = value;
+  constexpr uint16_t kNanOfF16 = 0x7e00;
+  switch (type) {
+    case DType::kF32:
+      static_cast<float*>(data)[index] = value;
+      break;
+    case DType::kBF16:
+      static_cast<BFloat16*>(data)[index] = toBFloat16(value);
+      break;
+    case DType::kI32:
+      static_cast<int32_t*>(data)[index] = static_cast<int32_t>(value);
+      break;
+    case DType::kI64:
+      static_cast<int64_t*>(data)[index] = static_cast<int64_t>(value);
+      break;
+    case DType::kF16:
+      static_cast<uint16_t*>(data)[index] = kNanOfF16;
+      break;
+  }
 }
 
 }  // namespace sluice

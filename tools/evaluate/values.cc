@@ -20,6 +20,7 @@ ValueMap toValues(const TensorMap& tensors) {
 }
 
 void roundTo(DType type, std::vector<double>& data) {
+  if (type != DType::kBF16 && type != DType::kF32) return;
   for (double& value : data) {
     float stored = 0;
     setElement(type, &stored, 0, static_cast<float>(value));
