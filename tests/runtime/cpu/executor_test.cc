@@ -8,23 +8,14 @@
 #include "runtime/cpu/cpu_executor.h"
 #include "runtime/exec/work_memory.h"
 #include "tests/testing/faulty_transport.h"
-#include "tests/testing/layer_run.h"
-#include "tests/testing/moe_program.h"
 #include "tests/testing/separate_cores.h"
+#include "tests/testing/small_layer.h"
 
 namespace sluice {
 namespace {
 
 using tools::InputsSpec;
 using tools::RoutingKind;
-
-Program programFrom(TaskProgram tables) {
-  auto program = Program::fromTaskProgram(std::move(tables));
-  if (!program) FAIL(program.error().message);
-  return std::move(*program);
-}
-
-Program programOf(const MoeShape& shape) { return programFrom(buildMoeProgram(shape)); }
 
 uint64_t runHash(const Program& program, const InputsSpec& spec, const ContextOptions& options,
                  const WrapTransport& wrap = {}) {
@@ -35,17 +26,9 @@ uint64_t runHash(const Program& program, const InputsSpec& spec, const ContextOp
   return hashOutputs(data);
 }
 
-const ContextOptions kSerial{.executor = ExecutorKind::kSerial};
-
 TEST_CASE("serial and parallel executors give the same bits for any number of threads") {
   for (const int ranks : {1, 2, 3}) {
-    const Program program = programOf({.ranks = ranks,
-                                       .experts = 3 * ranks,
-                                       .topK = 2,
-                                       .hidden = 40,
-                                       .intermediate = 28,
-                                       .maxTokens = 90,
-                                       .cores = 5});
+    const Program program = programOf(buildMoeProgram(smallShape(ranks)));
     for (const RoutingKind kind : {RoutingKind::kZipf, RoutingKind::kOneHot, RoutingKind::kHalfEmpty}) {
       const InputsSpec spec{.tokens = {.ragged = true, .most = 90}, .routing = {kind, 1.3}, .seed = 5};
       const uint64_t oracle = runHash(program, spec, kSerial);
@@ -56,18 +39,12 @@ TEST_CASE("serial and parallel executors give the same bits for any number of th
 
 TEST_CASE("programs with cube and vector cores apart give the bits of unified ones") {
   for (const int ranks : {1, 2, 3}) {
-    const TaskProgram unified = buildMoeProgram({.ranks = ranks,
-                                                 .experts = 2 * ranks,
-                                                 .topK = 2,
-                                                 .hidden = 40,
-                                                 .intermediate = 28,
-                                                 .maxTokens = 90,
-                                                 .cores = 5});
+    const TaskProgram unified = buildMoeProgram(smallShape(ranks));
     const InputsSpec spec{
         .tokens = {.ragged = true, .most = 90}, .routing = {RoutingKind::kZipf, 1.3}, .seed = 7};
-    const uint64_t oracle = runHash(programFrom(unified), spec, kSerial);
+    const uint64_t oracle = runHash(programOf(unified), spec, kSerial);
     for (const int communication : {0, 1, 2}) {
-      const Program apart = programFrom(separateCores(unified, 2, 4, communication));
+      const Program apart = programOf(separateCores(unified, 2, 4, communication));
       CHECK(runHash(apart, spec, kSerial) == oracle);
       for (const int threads : {1, 2, 3, 4, 6, 9})
         CHECK(runHash(apart, spec, {.threads = threads}) == oracle);
@@ -114,21 +91,21 @@ TEST_CASE("kernels that do not multiply the types of a program are refused with 
 }
 
 TEST_CASE("more slots are live than many windows hold") {
-  const Program program = programOf({.ranks = 2,
-                                     .experts = 2,
-                                     .topK = 1,
-                                     .hidden = 17,
-                                     .intermediate = 9,
-                                     .maxTokens = 700,
-                                     .cores = 4,
-                                     .slotRows = 16,
-                                     .window = 2});
+  const Program program = programOf(buildMoeProgram({.ranks = 2,
+                                                     .experts = 2,
+                                                     .topK = 1,
+                                                     .hidden = 17,
+                                                     .intermediate = 9,
+                                                     .maxTokens = 700,
+                                                     .cores = 4,
+                                                     .slotRows = 16,
+                                                     .window = 2}));
   const InputsSpec spec{.tokens = {.counts = {700, 650}}, .routing = {RoutingKind::kOneHot, 1.0}, .seed = 3};
   CHECK(runHash(program, spec, {.threads = 3}) == runHash(program, spec, kSerial));
 }
 
 TEST_CASE("ranks without tokens take part") {
-  const Program program = programOf({.ranks = 4, .experts = 8, .topK = 3, .cores = 3});
+  const Program program = programOf(buildMoeProgram({.ranks = 4, .experts = 8, .topK = 3, .cores = 3}));
   for (const std::vector<int64_t>& counts : {std::vector<int64_t>{0, 0, 0, 0}, {1, 0, 0, 0}, {0, 64, 0, 1}}) {
     const InputsSpec spec{.tokens = {.counts = counts}, .routing = {}, .seed = 9};
     CHECK(runHash(program, spec, {.threads = 2}) == runHash(program, spec, kSerial));
@@ -136,7 +113,8 @@ TEST_CASE("ranks without tokens take part") {
 }
 
 TEST_CASE("a receiver whose memory is out of reach gets the same bits through put") {
-  const Program program = programOf({.ranks = 3, .experts = 6, .topK = 2, .hidden = 33, .intermediate = 20});
+  const Program program =
+      programOf(buildMoeProgram({.ranks = 3, .experts = 6, .topK = 2, .hidden = 33, .intermediate = 20}));
   const InputsSpec spec{
       .tokens = {.ragged = true, .most = 60}, .routing = {RoutingKind::kZipf, 1.1}, .seed = 2};
   std::vector<std::unique_ptr<FaultyTransport>> wrapped(3);
@@ -150,7 +128,8 @@ TEST_CASE("a receiver whose memory is out of reach gets the same bits through pu
 }
 
 TEST_CASE("one context runs step after step with any token count and routing") {
-  const Program program = programOf({.ranks = 2, .experts = 6, .topK = 2, .maxTokens = 80, .cores = 4});
+  const Program program =
+      programOf(buildMoeProgram({.ranks = 2, .experts = 6, .topK = 2, .maxTokens = 80, .cores = 4}));
   std::vector<LayerData> steps;
   std::vector<uint64_t> expected;
   for (int step = 0; step < 12; ++step) {
@@ -191,7 +170,8 @@ std::vector<Status> runLosing(const Program& program, LayerData& data, const Con
 }
 
 TEST_CASE("a lost message ends the step on all ranks with a report that names who owes it") {
-  const Program program = programOf({.ranks = 3, .experts = 3, .topK = 3, .cores = 2, .slotRows = 32});
+  const Program program =
+      programOf(buildMoeProgram({.ranks = 3, .experts = 3, .topK = 3, .cores = 2, .slotRows = 32}));
   LayerData data = makeLayerData(program.tables(), {.tokens = {.counts = {5, 6, 7}}});
   for (const ExecutorKind executor : {ExecutorKind::kParallel, ExecutorKind::kSerial}) {
     // rank 1 never tells rank 2 that its rows have arrived
@@ -209,7 +189,7 @@ TEST_CASE("a lost message ends the step on all ranks with a report that names wh
 }
 
 TEST_CASE("a report names the core by its kind and number") {
-  const Program program = programFrom(separateCores(buildMoeProgram({.experts = 1, .topK = 1}), 2, 4, 3));
+  const Program program = programOf(separateCores(buildMoeProgram({.experts = 1, .topK = 1}), 2, 4, 3));
   LayerData data = makeLayerData(program.tables(), {.tokens = {.counts = {10}}});
   const auto reportLosing = [&](int lost) {
     int signals = 0;
@@ -224,7 +204,7 @@ TEST_CASE("a report names the core by its kind and number") {
 }
 
 TEST_CASE("a lost local signal is reported with the tasks that did not signal") {
-  const Program program = programOf({.ranks = 1, .experts = 1, .topK = 1, .cores = 2});
+  const Program program = programOf(buildMoeProgram({.ranks = 1, .experts = 1, .topK = 1, .cores = 2}));
   LayerData data = makeLayerData(program.tables(), {.tokens = {.counts = {10}}});
   int signals = 0;
   const auto results = runLosing(program, data, {.threads = 1, .timeoutSeconds = 0.3}, 0,
@@ -235,7 +215,7 @@ TEST_CASE("a lost local signal is reported with the tasks that did not signal") 
 }
 
 TEST_CASE("a rank that comes late is waited for") {
-  const Program program = programOf({.ranks = 2});
+  const Program program = programOf(buildMoeProgram({.ranks = 2}));
   LayerData data = makeLayerData(program.tables(), {.tokens = {.counts = {20, 30}}});
   const auto results =
       runRanks(program, {.threads = 1, .timeoutSeconds = 20}, [&](int rank, Context& context) {
@@ -247,7 +227,7 @@ TEST_CASE("a rank that comes late is waited for") {
 }
 
 TEST_CASE("a rank that does not come is named") {
-  const Program program = programOf({.ranks = 2});
+  const Program program = programOf(buildMoeProgram({.ranks = 2}));
   LayerData data = makeLayerData(program.tables(), {.tokens = {.counts = {20, 30}}});
   const auto results =
       runRanks(program, {.threads = 1, .timeoutSeconds = 0.2}, [&](int rank, Context& context) -> Status {

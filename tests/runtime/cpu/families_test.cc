@@ -10,34 +10,11 @@
 #include "tests/testing/faulty_transport.h"
 #include "tests/testing/packed_regions.h"
 #include "tests/testing/program_builder.h"
-#include "tests/testing/program_data.h"
+#include "tests/testing/small_layer.h"
 #include "tests/testing/wide_program.h"
 
 namespace sluice {
 namespace {
-
-const std::vector<std::string> kBoth = {"forward", "backward"};
-const ContextOptions kSerial{.executor = ExecutorKind::kSerial};
-
-Program programOf(const TaskProgram& tables) {
-  auto program = Program::fromTaskProgram(tables);
-  if (!program) FAIL(program.error().message);
-  return std::move(*program);
-}
-
-struct Sample {
-  std::vector<int64_t> tokens;
-  DataRouting routing;
-  uint32_t seed;
-};
-
-LayerData runOn(const Program& program, const Sample& sample, const ContextOptions& options,
-                const std::vector<std::string>& entries = kBoth, const WrapTransport& wrap = {}) {
-  LayerData data = makeProgramData(program.tables(), sample.tokens, sample.routing, sample.seed);
-  const Status ran = runLayer(program, options, data, entries, wrap);
-  if (!ran) FAIL(ran.error().message);
-  return data;
-}
 
 uint64_t hashOn(const Program& program, const Sample& sample, const ContextOptions& options,
                 const std::vector<std::string>& entries = kBoth) {
@@ -45,24 +22,9 @@ uint64_t hashOn(const Program& program, const Sample& sample, const ContextOptio
 }
 
 MoeShape shapeOf(int ranks, bool fused) {
-  return {.ranks = ranks,
-          .experts = 3 * ranks,
-          .topK = 2,
-          .hidden = 40,
-          .intermediate = 28,
-          .maxTokens = 90,
-          .cores = 5,
-          .fused = fused};
-}
-
-// Ragged, empty ranks, no tokens at all, masked pairs, experts without rows.
-std::vector<Sample> samplesOf(int ranks) {
-  std::vector<Sample> samples;
-  const int64_t counts[][3] = {{90, 61, 33}, {17, 0, 1}, {0, 0, 0}, {64, 90, 8}};
-  const DataRouting routings[] = {DataRouting::kUniform, DataRouting::kMasked, DataRouting::kUniform,
-                                  DataRouting::kFewExperts};
-  for (uint32_t i = 0; i < 4; ++i) samples.push_back({{counts[i], counts[i] + ranks}, routings[i], i + 1});
-  return samples;
+  MoeShape shape = smallShape(ranks);
+  shape.fused = fused;
+  return shape;
 }
 
 TEST_CASE("dense, scaled and adapted families give the same bits on any executor, fused or not") {
@@ -184,8 +146,7 @@ TEST_CASE("every output of a wide layer agrees with double precision on every in
       for (const ops::Isa isa : ops::supportedIsas()) {
         setenv("SLUICE_ISA", std::string(ops::isaName(isa)).c_str(), 1);
         for (const Sample& sample : samplesOf(2)) {
-          const LayerData before =
-              makeProgramData(program.tables(), sample.tokens, sample.routing, sample.seed);
+          const LayerData before = dataFor(program, sample);
           const LayerData after = runOn(program, sample, {.threads = 2});
           for (const auto& [name, error] : errorsOfProgram(program.verified(), before, after, kBoth, false)) {
             INFO(ops::isaName(isa) << ", sample " << sample.seed << ", " << name << (fused ? ", fused" : "")
@@ -212,9 +173,9 @@ TEST_CASE("gradients in bf16 are those in fp32 rounded once, and accumulate in f
   const LayerData narrowData = runOn(narrow, sample, {.threads = 2});
   const LayerData wideData = runOn(wide, sample, {.threads = 2});
   // if gradients begin with numbers, other tensors get their random values in another order
-  LayerData added = makeProgramData(adding.tables(), sample.tokens, sample.routing, sample.seed);
-  const LayerData start = makeProgramData(adding.tables(), sample.tokens, sample.routing, sample.seed);
-  LayerData same = makeProgramData(narrow.tables(), sample.tokens, sample.routing, sample.seed);
+  LayerData added = dataFor(adding, sample);
+  const LayerData start = dataFor(adding, sample);
+  LayerData same = dataFor(narrow, sample);
   for (int rank = 0; rank < 2; ++rank) added.inputs[rank] = std::move(same.inputs[rank]);
   REQUIRE(runLayer(adding, {.threads = 2}, added).ok());
   for (int rank = 0; rank < 2; ++rank)

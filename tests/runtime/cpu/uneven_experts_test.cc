@@ -8,64 +8,21 @@
 #include "tests/testing/faulty_transport.h"
 #include "tests/testing/packed_regions.h"
 #include "tests/testing/program_builder.h"
-#include "tests/testing/program_data.h"
+#include "tests/testing/small_layer.h"
 #include "tests/testing/wide_program.h"
 
 namespace sluice {
 namespace {
 
-const std::vector<std::string> kBoth = {"forward", "backward"};
-const ContextOptions kSerial{.executor = ExecutorKind::kSerial};
-
-Program programOf(const TaskProgram& tables) {
-  auto program = Program::fromTaskProgram(tables);
-  if (!program) FAIL(program.error().message);
-  return std::move(*program);
-}
-
 // Ranks and experts: each with other remainders, and with ranks that own none.
 constexpr std::pair<int, int> kWorlds[] = {{2, 5}, {3, 5}, {4, 5}, {4, 7}, {3, 2}, {4, 1}};
 
 MoeShape shapeOf(int ranks, int experts) {
-  return {.ranks = ranks,
-          .experts = experts,
-          .topK = std::min(experts, 2),
-          .hidden = 40,
-          .intermediate = 28,
-          .maxTokens = 90,
-          .cores = 3};
-}
-
-struct Sample {
-  std::vector<int64_t> tokens;
-  DataRouting routing;
-  uint32_t seed;
-};
-
-std::vector<Sample> samplesOf(int ranks) {
-  std::vector<Sample> samples;
-  const int64_t counts[][4] = {{90, 61, 33, 78}, {17, 0, 1, 0}, {0, 0, 0, 0}, {0, 0, 8, 90}};
-  const DataRouting routings[] = {DataRouting::kUniform, DataRouting::kMasked, DataRouting::kUniform,
-                                  DataRouting::kFewExperts};
-  for (uint32_t i = 0; i < 4; ++i) samples.push_back({{counts[i], counts[i] + ranks}, routings[i], i + 1});
-  return samples;
-}
-
-LayerData dataFor(const Program& program, const Sample& sample) {
-  return makeProgramData(program.tables(), sample.tokens, sample.routing, sample.seed);
-}
-
-void run(const Program& program, LayerData& data, const ContextOptions& options,
-         const std::vector<std::string>& entries = kBoth) {
-  const Status ran = runLayer(program, options, data, entries);
-  if (!ran) FAIL(ran.error().message);
-}
-
-LayerData runOn(const Program& program, const Sample& sample, const ContextOptions& options,
-                const std::vector<std::string>& entries = kBoth) {
-  LayerData data = dataFor(program, sample);
-  run(program, data, options, entries);
-  return data;
+  MoeShape shape = smallShape(ranks);
+  shape.experts = experts;
+  shape.topK = std::min(experts, 2);
+  shape.cores = 3;
+  return shape;
 }
 
 // What belongs to no rank but to all: tensors that follow each other by rank, as of one rank that has it all.
@@ -105,7 +62,8 @@ tools::TensorMap atOneRank(MoeShape shape, const LayerData& data) {
   one.tokens = {std::accumulate(data.tokens.begin(), data.tokens.end(), int64_t{0})};
   one.inputs.push_back(joined(data.inputs));
   one.outputs.push_back(joined(data.outputs));
-  run(programOf(buildMoeProgram(shape)), one, kSerial);
+  const Status ran = runLayer(programOf(buildMoeProgram(shape)), kSerial, one);
+  REQUIRE((ran ? "" : ran.error().message) == "");
   return std::move(one.outputs[0]);
 }
 

@@ -8,30 +8,19 @@
 #include <limits>
 
 #include "tests/testing/program_builder.h"
-#include "tests/testing/program_data.h"
+#include "tests/testing/small_layer.h"
 #include "tests/testing/wide_program.h"
 
 namespace sluice {
 namespace {
 
-Program programOf(const TaskProgram& tables) {
-  auto program = Program::fromTaskProgram(tables);
-  if (!program) FAIL(program.error().message);
-  return std::move(*program);
-}
-
 // Slots of more than the 16 rows that are multiplied without packing, and several of them for some experts.
 MoeShape shapeOf(int ranks, bool fused) {
-  return {.ranks = ranks,
-          .experts = 3 * ranks,
-          .topK = 2,
-          .hidden = 40,
-          .intermediate = 28,
-          .maxTokens = 90,
-          .cores = 5,
-          .slotRows = 32,
-          .tokenSlot = 24,
-          .fused = fused};
+  MoeShape shape = smallShape(ranks);
+  shape.slotRows = 32;
+  shape.tokenSlot = 24;
+  shape.fused = fused;
+  return shape;
 }
 
 Status bindAs(LayerData& data, int rank, Context& context, Weights weights) {
