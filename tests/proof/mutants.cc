@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "tests/runtime/program/dense_program.h"
-#include "tests/testing/moe_program.h"
+#include "tests/runtime/program/mutation_shapes.h"
 #include "tests/testing/packed_regions.h"
 #include "tests/testing/separate_cores.h"
 #include "tools/evaluate/evaluate.h"
@@ -62,28 +62,7 @@ std::string wrongOutputOf(const Program& program, const std::vector<RandomStep>&
 }  // namespace
 
 std::vector<TaskProgram> mutantBases() {
-  MoeShape two;
-  two.ranks = 2;
-  two.hidden = 20;
-  two.intermediate = 6;
-  two.maxTokens = 40;
-  two.window = 2;
-  two.tileN = 8;
-  two.tileM = 8;
-  MoeShape three = two;
-  three.ranks = 3;
-  three.experts = 3;
-  three.topK = 3;
-  three.hidden = 34;
-  three.cores = 1;
-  three.tokenSlot = 5;
-  MoeShape grouped = two;
-  grouped.groupSlots = 2;
-  MoeShape uneven = two, few = three;  // ranks with different numbers of experts, also with none
-  uneven.experts = 5;
-  uneven.sumLast = true;
-  few.experts = 2;
-  few.topK = 2;
+  const auto [two, three, grouped, uneven, few] = mutationShapes();
   return {buildMoeProgram(two),
           buildMoeProgram(three),
           buildDenseProgram(two, false),

@@ -7,55 +7,27 @@
 
 #include "runtime/program/verify.h"
 #include "tests/runtime/program/dense_program.h"
+#include "tests/runtime/program/mutation_shapes.h"
 #include "tests/runtime/program/proof_rounds.h"
 #include "tests/runtime/program/verify_mutations.h"
 #include "tests/runtime/program/verify_oracle.h"
-#include "tests/testing/moe_program.h"
 #include "tests/testing/packed_regions.h"
 #include "tests/testing/separate_cores.h"
 
 namespace sluice {
 namespace {
 
-// Small enough to run thousands; several slots, windows, tiles and ranks.
-MoeShape twoRanks() {
-  MoeShape two;
-  two.ranks = 2;
-  two.hidden = 20;
-  two.intermediate = 6;
-  two.maxTokens = 40;
-  two.window = 2;
-  two.tileN = 8;
-  two.tileM = 8;
-  return two;
-}
-
 std::vector<TaskProgram> bases() {
-  const MoeShape two = twoRanks();
-  MoeShape one = two;
+  const auto [two, three, grouped, uneven, few] = mutationShapes();
+  MoeShape one = two, fused = three;
   one.ranks = 1;
   one.topK = 1;
   one.experts = 2;
   one.cores = 2;
   one.window = 1;
   one.hidden = 9;
-  MoeShape three = two;
-  three.ranks = 3;
-  three.experts = 3;
-  three.topK = 3;
-  three.hidden = 34;
-  three.cores = 1;
-  three.window = 3;
-  three.tokenSlot = 5;
-  MoeShape grouped = two, fused = three;
-  grouped.groupSlots = 2;
   fused.groupSlots = 3;
   fused.fused = true;
-  MoeShape uneven = two, few = three;  // ranks with different numbers of experts, also with none
-  uneven.experts = 5;
-  uneven.sumLast = true;
-  few.experts = 2;
-  few.topK = 2;
   return {buildMoeProgram(two),
           buildMoeProgram(one),
           buildMoeProgram(three),
@@ -201,7 +173,7 @@ TEST_CASE("the oracle sees buffers that meet in a part of their bytes") {
 // Rows arrive also at a rank without tokens: there, who waits for all slots of tokens waits for nothing, and
 // has not what some family in tokens has waited for.
 TEST_CASE("what is behind all tokens is not behind the rows that arrive") {
-  TaskProgram p = buildDenseProgram(twoRanks(), false);
+  TaskProgram p = buildDenseProgram(mutationShapes().two, false);
   const EntryId backward{1};
   const auto familyOf = [&](const char* name) {
     const auto is = [&](const Family& f) { return f.entry == backward && f.name == name; };
@@ -246,7 +218,7 @@ TEST_CASE("what is behind all tokens is not behind the rows that arrive") {
 // nothing, and has not what the gradients have waited for.
 TEST_CASE("what is behind all experts is not behind the pairs that come back") {
   const auto withLateSum = [](int experts) {
-    MoeShape shape = twoRanks();
+    MoeShape shape = mutationShapes().two;
     shape.ranks = 3;
     shape.experts = experts;
     shape.sumLast = true;

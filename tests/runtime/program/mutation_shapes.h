@@ -1,0 +1,45 @@
+// Shapes of the programs that mutation tests damage: small enough to run thousands, with several slots,
+// windows, tiles and ranks.
+#pragma once
+
+#include "tests/testing/moe_program.h"
+
+namespace sluice {
+
+struct MutationShapes {
+  MoeShape two, three;  // ranks
+  MoeShape grouped;     // slots
+  MoeShape uneven;      // ranks with different numbers of experts
+  MoeShape few;         // some ranks own no expert
+};
+
+inline MutationShapes mutationShapes() {
+  MutationShapes shapes;
+  MoeShape& two = shapes.two;
+  two.ranks = 2;
+  two.hidden = 20;
+  two.intermediate = 6;
+  two.maxTokens = 40;
+  two.window = 2;
+  two.tileN = 8;
+  two.tileM = 8;
+  MoeShape& three = shapes.three = two;
+  three.ranks = 3;
+  three.experts = 3;
+  three.topK = 3;
+  three.hidden = 34;
+  three.cores = 1;
+  three.window = 3;
+  three.tokenSlot = 5;
+  shapes.grouped = two;
+  shapes.grouped.groupSlots = 2;
+  shapes.uneven = two;
+  shapes.uneven.experts = 5;
+  shapes.uneven.sumLast = true;
+  shapes.few = three;
+  shapes.few.experts = 2;
+  shapes.few.topK = 2;
+  return shapes;
+}
+
+}  // namespace sluice
