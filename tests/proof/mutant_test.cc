@@ -56,7 +56,7 @@ void checkMutants(const char* what, const Tally& tally) {
   CHECK(tally.escaped.empty());
 }
 
-TEST_CASE("valid programs give the evaluator's results") {
+TEST_CASE("valid programs give the evaluator's results", "[blunt]") {
   for (const TaskProgram& base : mutantBases()) {
     INFO(base.name);
     for (uint64_t seed = 0; seed < 10; ++seed) {
@@ -68,7 +68,7 @@ TEST_CASE("valid programs give the evaluator's results") {
   }
 }
 
-TEST_CASE("an output that is old or lost is seen") {
+TEST_CASE("an output that is old or lost is seen", "[blunt]") {
   const TaskProgram base = mutantBases()[0];
   std::vector<RandomStep> steps = mutantSteps(base, 3);
   REQUIRE(runParallel(base, steps).error == "");
@@ -80,14 +80,18 @@ TEST_CASE("an output that is old or lost is seen") {
   CHECK_THAT(wrongOutput(base, steps), Catch::Matchers::StartsWith("dx is wrong by"));
 }
 
-TEST_CASE("blunt mutants are refused, or run with the right bits") {
+TEST_CASE("blunt mutants are refused, or run with the right bits", "[blunt]") {
   std::vector<Mutation> list = recordMutations();
   for (const Mutation& mutation : tableMutations()) list.push_back(mutation);
   checkMutants("blunt mutants", runMutants(list, 1600, 1, 21));
 }
 
-TEST_CASE("mutants that are consistent around their damage are refused, or run with the right bits") {
+TEST_CASE("mutants that are consistent around their damage are refused, or run with the right bits",
+          "[subtle]") {
   checkMutants("subtle mutants", runMutants(subtleMutations(), 1600, 1, 22));
+}
+
+TEST_CASE("mutants of two consistent changes are refused, or run with the right bits", "[twice]") {
   checkMutants("subtle mutants of two changes", runMutants(subtleMutations(), 800, 2, 23));
 }
 
