@@ -91,15 +91,11 @@ Formula& Formula::operator+=(const Formula& other) {
   return *this;
 }
 
-double inBalancedStep(const Formula& formula, int64_t tokens, int64_t topK, int64_t experts) {
-  const auto t = static_cast<double>(tokens), pairs = t * static_cast<double>(topK);
-  return static_cast<double>(formula.fixed) + static_cast<double>(formula.tokens) * t +
-         (static_cast<double>(formula.rows) + static_cast<double>(formula.pairs)) * pairs +
-         static_cast<double>(formula.experts) * static_cast<double>(experts);
-}
-
-double inBalancedStep(const TaskProgram& program, const Formula& formula) {
-  return inBalancedStep(formula, program.maxTokens, program.topK, program.mostExperts());
+double inBalancedStep(const TaskProgram& program, Formula formula) {
+  double bytes = 0;
+  for (Extent extent : kExtents)
+    bytes += static_cast<double>(formula.at(extent)) * static_cast<double>(balancedExtent(program, extent));
+  return bytes;
 }
 
 Extent extentOf(const Buffer& buffer) {

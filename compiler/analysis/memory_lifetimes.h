@@ -32,12 +32,8 @@ struct Formula {
   friend bool operator==(const Formula&, const Formula&) = default;
 };
 
-// Its value in a step with `tokens` tokens per rank and the resulting rows and pairs, tokens * topK, at a
-// rank with that many experts.
-double inBalancedStep(const Formula& formula, int64_t tokens, int64_t topK, int64_t experts);
-
-// Likewise with max_tokens tokens, at a rank that owns the most experts.
-double inBalancedStep(const TaskProgram& program, const Formula& formula);
+// Its value in a balanced step with max_tokens tokens per rank, at a rank that owns the most experts.
+double inBalancedStep(const TaskProgram& program, Formula formula);
 
 Extent extentOf(const Buffer& buffer);
 

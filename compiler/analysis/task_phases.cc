@@ -4,6 +4,7 @@
 #include "compiler/analysis/events.h"
 #include "compiler/analysis/lanes.h"
 #include "compiler/analysis/memory.h"
+#include "compiler/analysis/shard.h"
 
 namespace sluice {
 namespace {
@@ -11,6 +12,8 @@ namespace {
 using Made = Expected<TaskProgram>;
 
 constexpr TaskPhase kPhases[] = {
+    {"shard-tensors",
+     [](TaskProgram program, const TaskOptions&) -> Made { return shardTensors(std::move(program)); }},
     {"cut-tasks",
      [](TaskProgram program, const TaskOptions& options) -> Made {
        return cutTasks(std::move(program), options.sizes, options.windows);

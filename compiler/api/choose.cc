@@ -60,7 +60,7 @@ Expected<TaskOptions> chooseTaskOptions(const TaskProgram& program, const Declar
                          kDecidedAllSizes});
   }
   const SplitSizes within = withinLimits({chosen.sizes.slotRows, chosen.sizes.tokenSlot, 0},
-                                         program.mesh.peers(), program.maxTokens);
+                                         program.mesh.sources(), program.maxTokens);
   if (declared.rows == 0) chosen.sizes.slotRows = within.rows;
   if (declared.tokens == 0) chosen.sizes.tokenSlot = within.tokens;
   return chosen;

@@ -7,7 +7,7 @@
 #include <optional>
 #include <string>
 
-#include "compiler/dialect/activation.h"
+#include "compiler/dialect/enum_words.h"
 #include "mlir/Bytecode/BytecodeOpInterface.h"
 #include "mlir/IR/Builders.h"
 #include "mlir/IR/BuiltinAttributes.h"

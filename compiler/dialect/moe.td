@@ -26,26 +26,31 @@ def Moe_GraphOp : Moe_Op<"graph", [IsolatedFromAbove, NoRegionArguments, NoTermi
     ```
     `experts` is the number over all ranks. If it is a multiple of `ranks`, rank r owns experts
     r * E .. (r + 1) * E - 1 with E = experts / ranks; else the first (experts mod ranks) ranks own one more than the
-    others, and E is an extent. `symbols` are the values that gave the graph its sizes, for information only. Tensor
+    others, and E is an extent. With `tp`, a divisor of `ranks`, this holds for the groups of tp neighbouring ranks
+    instead: the ranks of a group share its experts, each with a shard of their weights. `tokens` says whether these
+    ranks have tokens of their `own` or the `same`. `symbols` are the values that gave the graph its sizes, for information only. Tensor
     names are unique in the graph, except that entries may share an input, and that `moe.saved` has the name of a
     tensor that an earlier entry saved.
   }];
-  let arguments = (ins SymbolNameAttr:$sym_name, I64Attr:$ranks, I64Attr:$experts, I64Attr:$top_k,
+  let arguments = (ins SymbolNameAttr:$sym_name, I64Attr:$ranks, OptionalAttr<I64Attr>:$tp,
+                       OptionalAttr<Moe_TokenHoldersAttr>:$tokens, I64Attr:$experts, I64Attr:$top_k,
                        I64Attr:$max_tokens, DictionaryAttr:$symbols);
   let regions = (region SizedRegion<1>:$body);
   let assemblyFormat = [{
-    $sym_name `ranks` `=` $ranks `experts` `=` $experts `top_k` `=` $top_k `max_tokens` `=` $max_tokens
+    $sym_name `ranks` `=` $ranks (`tp` `=` $tp^)? (`tokens` `=` $tokens^)? `experts` `=` $experts `top_k` `=` $top_k `max_tokens` `=` $max_tokens
     `symbols` $symbols attr-dict-with-keyword $body
   }];
   let hasVerifier = 1;
   let hasRegionVerifier = 1;
   let extraClassDeclaration = [{
-    bool expertsDiffer() { return getExperts() % getRanks() != 0; }
-    // The first dimension of weights: a number, or the extent E.
-    int64_t getExpertsOfRank() {
-      if (expertsDiffer()) return MoeTensorType::kExperts;
-      return static_cast<int64_t>(getExperts() / getRanks());
+    ::sluice::Mesh getMesh() {
+      const auto tp = static_cast<int32_t>(getTp().value_or(1));
+      return {static_cast<int32_t>(getRanks()) / tp, tp, getTokens().value_or(::sluice::TokenHolders::kOwn)};
     }
+    ::sluice::ExpertDeal getDeal() { return {getMesh(), static_cast<int32_t>(getExperts())}; }
+    bool expertsDiffer() { return getDeal().differ(); }
+    // The first dimension of weights: a number, or the extent E.
+    int64_t getExpertsOfRank() { return expertsDiffer() ? MoeTensorType::kExperts : getDeal().most(); }
   }];
 }
 
@@ -74,8 +79,13 @@ class Moe_SinkOp<string mnemonic> : Moe_Op<mnemonic, [HasParent<"EntryOp">]> {
 
 def Moe_InputOp : Moe_SourceOp<"input"> {
   let summary = "a read-only tensor that the caller binds";
-  let arguments = (ins StrAttr:$tensor, OptionalAttr<StrAttr>:$alias);
+  let description = [{
+    If ranks share experts, `shard` says which part of a tensor this is at each of them; without it they have all of
+    it. The shapes are those of the part.
+  }];
+  let arguments = (ins StrAttr:$tensor, OptionalAttr<StrAttr>:$alias, OptionalAttr<Moe_ShardingAttr>:$sharding);
   let results = (outs Moe_Tensor:$value);
+  let assemblyFormat = "$tensor (`alias` $alias^)? (`shard` $sharding^)? attr-dict `:` qualified(type($value))";
 }
 
 def Moe_SavedOp : Moe_SourceOp<"saved"> {

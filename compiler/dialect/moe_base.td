@@ -50,20 +50,24 @@ def Moe_Routing : Moe_Type<"Routing", "routing"> {
 
 // --- Attributes ----------------------------------------------------------------------------------------
 
-// Written with the words of program.fbs.
-def Moe_ActivationKindParameter : AttrOrTypeParameter<"::sluice::ActivationKind", "an activation"> {
-  let parser = "::sluice::parseActivation($_parser)";
+// A value of an enumeration of program.fbs, written as its word.
+class Moe_EnumParameter<string name> : AttrOrTypeParameter<"::sluice::" # name, "a word of program.fbs"> {
+  let parser = "::sluice::parseEnumWord<::sluice::" # name # ">($_parser)";
   let printer = "$_printer << ::sluice::text::word($_self)";
 }
-def Moe_ActivationKindAttr : AttrDef<Moe_Dialect, "ActivationKind"> {
-  let mnemonic = "activation_kind";
-  let summary = "element-wise function between the two products";
-  let parameters = (ins Moe_ActivationKindParameter:$value);
+class Moe_EnumAttr<string name, string attrMnemonic, string about> : AttrDef<Moe_Dialect, name> {
+  let mnemonic = attrMnemonic;
+  let summary = about;
+  let parameters = (ins Moe_EnumParameter<name>:$value);
   let assemblyFormat = "$value";
-  let returnType = "::sluice::ActivationKind";
+  let returnType = "::sluice::" # name;
   let convertFromStorage = "$_self.getValue()";
-  let constBuilderCall = "::sluice::moe::ActivationKindAttr::get($_builder.getContext(), $0)";
+  let constBuilderCall = "::sluice::moe::" # name # "Attr::get($_builder.getContext(), $0)";
 }
+def Moe_ActivationKindAttr : Moe_EnumAttr<"ActivationKind", "activation_kind",
+                                          "element-wise function between the two products">;
+def Moe_TokenHoldersAttr : Moe_EnumAttr<"TokenHolders", "token_holders", "which ranks of a group hold which tokens">;
+def Moe_ShardingAttr : Moe_EnumAttr<"Sharding", "sharding", "what a rank has of a tensor that tp ranks share">;
 
 def Moe_SplitSpace : I32EnumAttr<"SplitSpace", "index set that a split cuts", [
   I32EnumAttrCase<"tokens", 0>,

@@ -34,10 +34,15 @@ LogicalResult GraphOp::verify() {
   const int64_t ranks = getRanks(), experts = getExperts();
   if (failed(checkName(*this, "graph", getSymName())) ||
       failed(checkRange(*this, "ranks", ranks, kMaxRanks)) ||
+      failed(checkRange(*this, "tp", getTp().value_or(1), ranks)) ||
       failed(checkRange(*this, "experts", experts, kMaxExperts)) ||
       failed(checkRange(*this, "top_k", getTopK(), kMaxTopK)) ||
       failed(checkRange(*this, "max_tokens", getMaxTokens(), kMaxTokens))) {
     return mlir::failure();
+  }
+  if (ranks % static_cast<int64_t>(getTp().value_or(1)) != 0) {
+    return emitError("graph '") << getSymName() << "': tp is " << *getTp() << ", expected a divisor of "
+                                << ranks << " ranks";
   }
   if (static_cast<int64_t>(getTopK()) > experts) {
     return emitError("graph '") << getSymName() << "': top_k is " << getTopK() << ", but there are only "
@@ -223,10 +228,15 @@ class GraphVerifier {
     auto other = mlir::dyn_cast<InputOp>(it->second);
     if (!other) return define(input, input.getTensor());
     const mlir::Type before = other.getValue().getType(), now = input.getValue().getType();
-    if (before == now) return success();
-    mlir::InFlightDiagnostic diagnostic = input.emitError("input '")
-                                          << input.getTensor() << "' is " << shapeText(now) << ", but "
-                                          << shapeText(before) << " in another entry";
+    const Sharding shardBefore = other.getSharding().value_or(Sharding::kWhole),
+                   shardNow = input.getSharding().value_or(Sharding::kWhole);
+    if (before == now && shardBefore == shardNow) return success();
+    mlir::InFlightDiagnostic diagnostic =
+        before != now ? input.emitError("input '") << input.getTensor() << "' is " << shapeText(now)
+                                                   << ", but " << shapeText(before) << " in another entry"
+                      : input.emitError("input '")
+                            << input.getTensor() << "' is " << text::word(shardNow) << ", but "
+                            << text::word(shardBefore) << " in another entry";
     diagnostic.attachNote(other.getLoc()) << "the other one is here";
     return diagnostic;
   }

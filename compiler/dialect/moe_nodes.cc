@@ -26,9 +26,11 @@ class ShapeChecker {
     auto graph = node->getParentOfType<GraphOp>();
     if (!graph) return;
     if (graph.expertsDiffer())
-      differ_ = std::to_string(graph.getExperts()) + " of " + std::to_string(graph.getRanks()) + " ranks";
+      differ_ = std::to_string(graph.getExperts()) + " of " + std::to_string(graph.getMesh().ep) +
+                (graph.getMesh().tp == 1 ? " ranks" : " groups");
     else
-      bound_["E"] = {graph.getExpertsOfRank(), "experts / ranks"};
+      bound_["E"] = {graph.getExpertsOfRank(),
+                     graph.getMesh().tp == 1 ? "experts / ranks" : "experts / groups"};
     bound_["K"] = {static_cast<int64_t>(graph.getTopK()), "top_k"};
   }
 

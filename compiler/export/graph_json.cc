@@ -61,6 +61,7 @@ class GraphPrinter {
     for (auto save : op.getOps<moe::SaveOp>()) leaves(save);
     for (auto output : op.getOps<moe::OutputOp>()) leaves(output);
     addNames(json, "inputs", op.getOps<moe::InputOp>());
+    for (auto input : op.getOps<moe::InputOp>()) addSharding(input);
     addNames(json, "saved", op.getOps<moe::SavedOp>());
     for (auto node : op.getOps<moe::NodeOp>())
       for (mlir::Value result : node->getResults())
@@ -73,6 +74,11 @@ class GraphPrinter {
   }
 
   // A tensor that leaves its entry goes by the name that it leaves under.
+  void addSharding(moe::InputOp input) {
+    if (const auto sharding = input.getSharding())
+      tensors_[input.getTensor().str()]["parallel"] = text::word(*sharding);
+  }
+
   template <class Sink>
   void leaves(Sink sink) {
     names_[sink.getValue()] = sink.getTensor().str();
@@ -210,10 +216,12 @@ Expected<std::string> GraphPrinter::run() {
     const int64_t value = llvm::cast<mlir::IntegerAttr>(symbol.getValue()).getInt();
     symbols[symbol.getName().str()] = {{"default", value}, {"min", value}, {"max", value}};
   }
-  const Json limits{{"ranks", graph_.getRanks()},
-                    {"experts", graph_.getExperts()},
-                    {"top_k", graph_.getTopK()},
-                    {"max_tokens", graph_.getMaxTokens()}};
+  Json limits{{"ranks", graph_.getRanks()}};
+  if (graph_.getTp()) limits["tp"] = *graph_.getTp();
+  if (graph_.getTokens()) limits["tokens"] = text::word(*graph_.getTokens());
+  limits["experts"] = graph_.getExperts();
+  limits["top_k"] = graph_.getTopK();
+  limits["max_tokens"] = graph_.getMaxTokens();
   std::string text =
       fmt::format("{{\n  \"format\": 1,\n  \"name\": {},\n  \"symbols\": {},\n  \"limits\": {},\n",
                   Json(graph_.getSymName().str()).dump(), linesOf(symbols, 2), limits.dump());

@@ -56,6 +56,7 @@ class GraphReader {
     if (const Status set = setSymbols(r_.symbols, sets); !set)
       return Error{messageLines(fmt::format("{}: error: {}", r_.file, set.error().message))};
     createGraph(root, name, fields.require("limits", JsonKind::kObject));
+    if (errors_.first()) return {};
     readTensors(fields.require("tensors", JsonKind::kObject));
     const JsonValue& entries = fields.require("entries", JsonKind::kArray);
     fields.finish();
@@ -122,18 +123,30 @@ class GraphReader {
   void createGraph(const JsonValue& root, const std::string& name, const JsonValue& limits) {
     Fields fields(errors_, limits, "the limits");
     const int64_t ranks = readLimit(fields, "ranks", kMaxRanks);
+    const JsonValue* tp = fields.findAny("tp");
+    const int64_t shards = tp == nullptr ? 1 : readSize(r_, *tp, "limit 'tp'", 1, kMaxRanks);
+    const std::optional<TokenHolders> holders = readEnum<TokenHolders>(r_, fields, "tokens");
     const int64_t experts = readLimit(fields, "experts", kMaxExperts);
     const int64_t topK = readLimit(fields, "top_k", kMaxTopK);
     const int64_t maxTokens = readLimit(fields, "max_tokens", kMaxTokens);
     fields.finish();
+    if (ranks % shards != 0)
+      errors_.fail(tp->pos, fmt::format("tp is {}, expected a divisor of {} ranks", shards, ranks));
     if (topK > experts)
       errors_.fail(limits.pos, fmt::format("top_k is {}, but there are only {} experts", topK, experts));
     llvm::SmallVector<mlir::NamedAttribute> values;
     for (const GraphSymbol& symbol : r_.symbols)
       if (symbol.words.empty())
         values.push_back(r_.builder.getNamedAttr(symbol.name, r_.builder.getI64IntegerAttr(symbol.value)));
-    graph_ = r_.builder.create<moe::GraphOp>(r_.at(root.pos), name, ranks, experts, topK, maxTokens,
-                                             r_.builder.getDictionaryAttr(values));
+    if (errors_.first()) return;
+    graph_ = r_.builder.create<moe::GraphOp>(
+        r_.at(root.pos), r_.builder.getStringAttr(name), r_.builder.getI64IntegerAttr(ranks),
+        shards == 1 ? nullptr : r_.builder.getI64IntegerAttr(shards),
+        shards == 1 || holders != TokenHolders::kSame
+            ? nullptr
+            : moe::TokenHoldersAttr::get(r_.builder.getContext(), *holders),
+        r_.builder.getI64IntegerAttr(experts), r_.builder.getI64IntegerAttr(topK),
+        r_.builder.getI64IntegerAttr(maxTokens), r_.builder.getDictionaryAttr(values));
     r_.builder.setInsertionPointToEnd(&graph_.getBody().emplaceBlock());
   }
 
@@ -144,8 +157,11 @@ class GraphReader {
       std::string alias = fields.optionalName("alias");
       fields.find("doc", JsonKind::kString);
       const mlir::Type type = readType(fields);
+      const std::optional<Sharding> sharding = readEnum<Sharding>(r_, fields, "parallel");
       fields.finish();
-      r_.tensors[item.key] = {type, std::move(alias), item.keyPos};
+      if (sharding == Sharding::kPartial)
+        fields.fail(item.pos, fmt::format("{} is partial, which no input is", fields.what()));
+      r_.tensors[item.key] = {type, std::move(alias), sharding, item.keyPos};
     }
   }
 
@@ -209,6 +225,11 @@ class GraphReader {
     if (unused != nullptr)
       errors_.fail(unused->second.pos,
                    fmt::format("tensor '{}' is used by no node and is no output", unused->first));
+    for (const auto& [name, tensor] : r_.tensors)
+      if (tensor.sharding && !tensor.isInput)
+        errors_.fail(tensor.pos, fmt::format("tensor '{}' has 'parallel', which only inputs have: that of "
+                                             "other tensors follows from it",
+                                             name));
   }
 
   ErrorSink errors_;

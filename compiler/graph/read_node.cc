@@ -84,8 +84,8 @@ class EntryReader {
         after.empty() ? mlir::FlatSymbolRefAttr()
                       : mlir::FlatSymbolRefAttr::get(r_.builder.getContext(), after));
     r_.builder.setInsertionPointToEnd(&op.getBody().emplaceBlock());
-    if (inputs != nullptr) readSources<moe::InputOp>(*inputs, "inputs");
-    if (saved != nullptr) readSources<moe::SavedOp>(*saved, "saved");
+    if (inputs != nullptr) readInputs(*inputs);
+    if (saved != nullptr) readSaved(*saved);
     for (const size_t i : order) readNode(nodes.items[i]);
     if (outputs != nullptr) readSinks<moe::OutputOp>(*outputs, "outputs");
     if (save != nullptr) readSinks<moe::SaveOp>(*save, "save");
@@ -190,11 +190,21 @@ class EntryReader {
     return nullptr;
   }
 
-  template <class Op>
-  void readSources(const JsonValue& list, std::string_view name) {
+  void readInputs(const JsonValue& list) {
+    for (const JsonValue& item : list.items) {
+      const Reading::Tensor* tensor = listed(item, "inputs");
+      if (tensor == nullptr) continue;
+      r_.tensors[item.text].isInput = true;
+      values_[item.text] = r_.builder.create<moe::InputOp>(
+          r_.at(item.pos), tensor->type, r_.builder.getStringAttr(item.text), r_.optional(tensor->alias),
+          tensor->sharding ? moe::ShardingAttr::get(r_.builder.getContext(), *tensor->sharding) : nullptr);
+    }
+  }
+
+  void readSaved(const JsonValue& list) {
     for (const JsonValue& item : list.items)
-      if (const Reading::Tensor* tensor = listed(item, name))
-        values_[item.text] = r_.builder.create<Op>(
+      if (const Reading::Tensor* tensor = listed(item, "saved"))
+        values_[item.text] = r_.builder.create<moe::SavedOp>(
             r_.at(item.pos), tensor->type, r_.builder.getStringAttr(item.text), r_.optional(tensor->alias));
   }
 
@@ -310,17 +320,13 @@ class EntryReader {
       if (flag != nullptr && flag->boolean) state.addAttribute(name, r_.builder.getUnitAttr());
     }
     if (has("kind")) {
-      const JsonValue& json = fields.require("kind", JsonKind::kString);
-      const GraphSymbol* word = findWord(r_.symbols, json.text);
-      const std::string& text = word != nullptr ? word->word() : json.text;
-      const std::optional<ActivationKind> kind = activationFromName(text);
-      if (!kind)
-        return fields.fail(
-            json.pos, fmt::format("{} has kind '{}', expected {}", fields.what(), text, activationNames()));
+      const bool isSymbol = findWord(r_.symbols, fields.require("kind", JsonKind::kString).text) != nullptr;
+      const std::optional<ActivationKind> kind = readEnum<ActivationKind>(r_, fields, "kind");
+      if (!kind) return;
       state.addAttribute("kind", moe::ActivationKindAttr::get(r_.builder.getContext(), *kind));
       const std::optional<double> limit = readNumber(fields, "limit");
       // If the kind is a symbol, the limit applies to the kind that has one.
-      if (word == nullptr || infoOf(*kind).hasLimit) addNumber("limit", limit);
+      if (!isSymbol || infoOf(*kind).hasLimit) addNumber("limit", limit);
     }
     if (has("alpha")) addNumber("alpha", readNumber(fields, "alpha"));
     if (state.name.getStringRef() == moe::ScaleOp::getOperationName() && memberOf(node, "alpha") == nullptr)

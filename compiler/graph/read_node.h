@@ -1,7 +1,10 @@
 // Reads one entry: its nodes in JSON become ops, producers before readers. Part of read_graph.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -9,6 +12,7 @@
 #include "compiler/graph/fields.h"
 #include "compiler/graph/symbols.h"
 #include "mlir/IR/Builders.h"
+#include "runtime/program/words.h"
 
 namespace sluice {
 
@@ -19,7 +23,9 @@ struct Reading {
   struct Tensor {
     mlir::Type type;
     std::string alias;
+    std::optional<Sharding> sharding;
     SourcePos pos;
+    bool isInput = false;  // of an entry
   };
 
   std::string file;
@@ -41,6 +47,20 @@ struct Reading {
 
 // A size: a whole number, or a string that evaluateSize() accepts. Out of range is an error.
 int64_t readSize(Reading& reading, const JsonValue& value, std::string_view what, int64_t min, int64_t max);
+
+// A value of an enumeration of program.fbs: its word, or a word symbol with one. None if the field is absent.
+template <class E>
+std::optional<E> readEnum(Reading& reading, Fields& fields, std::string_view name) {
+  const JsonValue* json = fields.find(name, JsonKind::kString);
+  if (json == nullptr) return std::nullopt;
+  const GraphSymbol* symbol = findWord(reading.symbols, json->text);
+  const std::string& word = symbol != nullptr ? symbol->word() : json->text;
+  const std::optional<E> value = text::fromWord<E>(word);
+  if (!value)
+    fields.fail(json->pos,
+                fmt::format("{} has {} '{}', expected {}", fields.what(), name, word, text::wordList<E>()));
+  return value;
+}
 
 // Appends the entry's op to the block of the builder.
 void readEntry(Reading& reading, const JsonValue& value);

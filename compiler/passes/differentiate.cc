@@ -138,8 +138,9 @@ class Differentiation {
 
   void addSeed(moe::OutputOp output) {
     const std::string name = unusedName(moe::gradientName(output.getValue()));
-    auto input = builder_.create<moe::InputOp>(output.getLoc(), output.getValue().getType(),
-                                               builder_.getStringAttr(name), mlir::StringAttr());
+    auto input =
+        builder_.create<moe::InputOp>(output.getLoc(), output.getValue().getType(),
+                                      builder_.getStringAttr(name), mlir::StringAttr(), moe::ShardingAttr());
     seeds_.push_back({output, input.getValue()});
   }
 

@@ -223,7 +223,7 @@ TaskProgram headerOf(moe::GraphOp graph, const FormTasksOptions& options) {
   for (const mlir::NamedAttribute& symbol : graph.getSymbols())
     program.symbols.push_back(
         {symbol.getName().str(), llvm::cast<mlir::IntegerAttr>(symbol.getValue()).getInt()});
-  program.mesh.ep = static_cast<int32_t>(graph.getRanks());
+  program.mesh = graph.getMesh();
   program.experts = static_cast<int32_t>(graph.getExperts());
   program.topK = static_cast<int32_t>(graph.getTopK());
   program.maxTokens = static_cast<int32_t>(graph.getMaxTokens());

@@ -49,10 +49,13 @@ void GraphBuffers::enter(moe::EntryOp entry) {
 
 void GraphBuffers::addInput(moe::InputOp input) {
   const auto known = byName_.find(input.getTensor());  // if an earlier entry has it
-  ids_[input.getValue()] =
-      known != byName_.end()
-          ? known->second
-          : add(bufferOf(input.getValue(), input.getTensor().str(), Role::kInput, input.getAlias()));
+  if (known != byName_.end()) {
+    ids_[input.getValue()] = known->second;
+    return;
+  }
+  Buffer buffer = bufferOf(input.getValue(), input.getTensor().str(), Role::kInput, input.getAlias());
+  buffer.sharding = input.getSharding().value_or(Sharding::kWhole);
+  ids_[input.getValue()] = add(std::move(buffer));
 }
 
 void GraphBuffers::addResults(moe::EntryOp entry, moe::NodeOp node) {

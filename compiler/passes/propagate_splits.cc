@@ -18,7 +18,7 @@ struct PropagateSplits : impl::PropagateSplitsBase<PropagateSplits> {
   }
 
   SplitSizes fallback(moe::GraphOp graph) const {
-    return withinLimits({rows, tokens, 0}, static_cast<int64_t>(graph.getRanks()),
+    return withinLimits({rows, tokens, 0}, graph.getMesh().sources(),
                         static_cast<int64_t>(graph.getMaxTokens()));
   }
 

@@ -3,6 +3,7 @@
 
 #include "compiler/report/explain.h"
 #include "compiler/report/memory_json.h"
+#include "runtime/program/space_table.h"
 #include "runtime/program/words.h"
 
 namespace sluice {
@@ -59,8 +60,8 @@ std::string printExplanationJson(const TaskProgram& program, const Explanation& 
       {"ranks", ranks},         {"experts", program.experts},      {"top_k", program.topK},
       {"cores", program.cores}, {"cube_cores", program.cubeCores}, {"vector_cores", program.vectorCores}};
   json["balanced_step"] = {{"T", program.maxTokens},
-                           {"R", int64_t{program.maxTokens} * program.topK},
-                           {"P", int64_t{program.maxTokens} * program.topK}};
+                           {"R", balancedExtent(program, Extent::kRows)},
+                           {"P", balancedExtent(program, Extent::kPairs)}};
   if (program.expertsDiffer()) json["balanced_step"]["E"] = program.mostExperts();
   json["decisions"] = Json::array();
   for (const Decision& decision : explanation.decisions)

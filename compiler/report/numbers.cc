@@ -6,6 +6,8 @@
 #include <span>
 #include <utility>
 
+#include "runtime/program/space_table.h"
+
 namespace sluice {
 namespace {
 
@@ -34,8 +36,10 @@ std::string formulaText(const Formula& formula) {
 }
 
 std::string balancedStepText(const TaskProgram& program) {
-  std::string text =
-      fmt::format("T = {}, R = P = {}", program.maxTokens, int64_t{program.maxTokens} * program.topK);
+  const int64_t rows = balancedExtent(program, Extent::kRows),
+                pairs = balancedExtent(program, Extent::kPairs);
+  std::string text = fmt::format("T = {}, R = {}P = {}", program.maxTokens,
+                                 rows == pairs ? "" : fmt::format("{}, ", rows), pairs);
   if (program.expertsDiffer()) text += fmt::format(", E = {}", program.mostExperts());
   return text;
 }

@@ -133,8 +133,9 @@ struct GatherRowsArgs {
   int32_t rows;
 };
 
-// y[t, :] = sum over j < topK, in order, of weight[t, j] * src[position[t * topK + j], :]; position -1 adds
-// nothing. fp32 sum, rounded once.
+// y[t, :] = sum over j < topK, in order, of weight[t, j] * row(position[t * topK + j]), where row(p) is the
+// sum over i < parts, in order, of src[p + i * partRows, :]; position -1 adds nothing. fp32 sums, rounded
+// once.
 struct WeightedSumArgs {
   const BFloat16* src;
   int64_t ldSrc;
@@ -145,6 +146,18 @@ struct WeightedSumArgs {
   int32_t tokens;
   int32_t topK;
   int32_t n;
+  int32_t parts = 1;
+  int64_t partRows = 0;
+};
+
+// dst[i] = sum over j < parts, in order, of src[position[i] + j * partElements]; position -1 gives 0.
+struct SumScalarsArgs {
+  const float* src;
+  const int32_t* position;  // [count]
+  float* dst;
+  int64_t count;
+  int32_t parts;
+  int64_t partElements;
 };
 
 enum class Isa : uint8_t { kPortable = 0, kAvx2 = 1, kAvx512Bf16 = 2, kAmx = 3 };
@@ -172,6 +185,7 @@ struct KernelSet : ProductKernels {
   void (*activationGrad)(const ActivationGradArgs&);
   void (*gatherRows)(const GatherRowsArgs&);
   void (*weightedSum)(const WeightedSumArgs&);
+  void (*sumScalars)(const SumScalarsArgs&);
   void (*add)(const AddArgs&);
   void (*scale)(const ScaleArgs&);
 };

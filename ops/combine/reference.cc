@@ -9,7 +9,9 @@ void weightedSumReference(const WeightedSumArgs& args, double* result) {
       for (int64_t j = t * args.topK; j < (t + 1) * args.topK; ++j) {
         if (args.position[j] < 0) continue;
         const double weight = args.weight == nullptr ? 1.0 : double{args.weight[j]};
-        sum += weight * double{toFloat(args.src[args.position[j] * args.ldSrc + i])};
+        for (int64_t part = 0; part < args.parts; ++part)
+          sum +=
+              weight * double{toFloat(args.src[(args.position[j] + part * args.partRows) * args.ldSrc + i])};
       }
       result[t * args.n + i] = sum;
     }

@@ -15,14 +15,19 @@ template <class V, int kVectors>
 void weightedSumColumns(const WeightedSumArgs& args, int32_t token, int32_t col, int32_t count) {
   typename V::F sum[kVectors];
   for (int v = 0; v < kVectors; ++v) sum[v] = V::set(0.0f);
+  const typename V::F one = V::set(1.0f);
   for (int32_t j = 0; j < args.topK; ++j) {
     const int64_t pair = int64_t{token} * args.topK + j;
     const int32_t position = args.position[pair];
     if (position < 0) continue;
     const typename V::F weight = V::set(args.weight == nullptr ? 1.0f : args.weight[pair]);
     const BFloat16* const from = args.src + position * args.ldSrc + col;
-    for (int v = 0; v < kVectors; ++v)
-      sum[v] = V::mulAdd(weight, V::load(from + v * V::kWidth, count), sum[v]);
+    for (int v = 0; v < kVectors; ++v) {
+      typename V::F row = V::load(from + v * V::kWidth, count);
+      for (int32_t part = 1; part < args.parts; ++part)
+        row = V::mulAdd(one, V::load(from + part * args.partRows * args.ldSrc + v * V::kWidth, count), row);
+      sum[v] = V::mulAdd(weight, row, sum[v]);
+    }
   }
   BFloat16* const to = args.y + token * args.ldY + col;
   for (int v = 0; v < kVectors; ++v) V::store(to + v * V::kWidth, sum[v], count);
@@ -40,7 +45,7 @@ inline void copyRow(const WeightedSumArgs& args, int32_t token) {
 
 template <class V>
 void weightedSumLoop(const WeightedSumArgs& args) {
-  if (args.topK == 1 && args.weight == nullptr) {
+  if (args.topK == 1 && args.weight == nullptr && args.parts == 1) {
     for (int32_t token = 0; token < args.tokens; ++token) copyRow(args, token);
     return;
   }

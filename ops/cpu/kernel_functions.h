@@ -14,6 +14,7 @@ void activation(const ActivationArgs& args);
 void activationGrad(const ActivationGradArgs& args);
 void gatherRows(const GatherRowsArgs& args);
 void weightedSum(const WeightedSumArgs& args);
+void sumScalars(const SumScalarsArgs& args);
 void add(const AddArgs& args);
 void scale(const ScaleArgs& args);
 }  // namespace portable

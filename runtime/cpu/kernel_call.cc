@@ -160,17 +160,17 @@ void combineSum(const CpuStep& step, const Family& family, const Task& task) {
                               .ldY = leading<BFloat16>(y),
                               .tokens = tokens,
                               .topK = topK,
-                              .n = family.tiling.n});
+                              .n = family.tiling.n,
+                              .parts = step.program().mesh.tp,
+                              .partRows = step.tables->pairs});
   if (!family.writes[1]) return;
   const BufferAddress& scalars = step.at(family.reads[2]);
-  step.kernels().gatherRows({.src = scalars.data,
-                             .srcStride = scalars.stride,
-                             .index = position,
-                             .divisor = 1,
-                             .dst = elements<std::byte>(step.at(family.writes[1]), begin),
-                             .dstStride = sizeof(float),
-                             .bytes = sizeof(float),
-                             .rows = tokens * topK});
+  step.kernels().sumScalars({.src = elements<float>(scalars, 0),
+                             .position = position,
+                             .dst = elements<float>(step.at(family.writes[1]), begin),
+                             .count = int64_t{tokens} * topK,
+                             .parts = step.program().mesh.tp,
+                             .partElements = step.tables->pairs});
 }
 
 }  // namespace

@@ -18,7 +18,7 @@ uint64_t evaluateThreshold(const EventArray& event, const RoutingTables& tables,
     case ThresholdRule::kRowsOfExpert:
       return tables.expertRow[index + 1] - tables.expertRow[index];
     case ThresholdRule::kValidPairs:
-      return tables.pairs;
+      return tables.returned;
     case ThresholdRule::kSlotsOfTokens:
       return event.factor * tables.tokenSlots;
     case ThresholdRule::kSlotsOfGroup:
@@ -71,7 +71,7 @@ void EventTable::finish(const Plan& plan, EntryId entry, const RoutingTables& ta
   for (FamilyId family : plan.at(entry).families) {
     const SpaceKind space = plan.at(family).space;
     if (!isRemote(space)) continue;
-    const auto& rows = space == SpaceKind::kSends ? tables.rowsFrom : tables.pairsTo;
+    const auto& rows = space == SpaceKind::kSends ? tables.rowsFrom : tables.returnsFrom;
     for (int source = 0; source < ranks_; ++source)
       arrivedBefore_[arrivalLine(space, source)] += static_cast<uint64_t>(rows[source]);
   }

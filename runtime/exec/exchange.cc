@@ -2,24 +2,34 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "runtime/base/hash.h"
 
 namespace sluice {
+namespace {
+
+constexpr size_t kDigestWords = sizeof(uint64_t) / sizeof(int32_t);
+
+}  // namespace
 
 Expected<Exchange> Exchange::create(Transport& transport, const TaskProgram& program) {
   Exchange exchange;
   exchange.transport_ = &transport;
   exchange.program_ = &program;
-  auto boards = Boards::create(transport, static_cast<size_t>(program.experts) * sizeof(int32_t));
+  exchange.block_.resize(static_cast<size_t>(program.experts) + kDigestWords);
+  auto boards = Boards::create(transport, exchange.block_.size() * sizeof(int32_t));
   if (!boards) return boards.error();
   exchange.boards_ = std::move(*boards);
   return exchange;
 }
 
-void Exchange::put(uint64_t step, const std::vector<int32_t>& counts) {
-  boards_.put(step, std::as_bytes(std::span(counts)));
+void Exchange::put(uint64_t step, const std::vector<int32_t>& counts, uint64_t idsDigest) {
+  std::copy(counts.begin(), counts.end(), block_.begin());
+  std::memcpy(block_.data() + program_->experts, &idsDigest, sizeof(idsDigest));
+  boards_.put(step, std::as_bytes(std::span(block_)));
 }
 
 AllCounts Exchange::all() const {
@@ -42,7 +52,32 @@ Status Exchange::take(uint64_t step, EntryId entry, const Meeting& meeting) {
   for (int source = 0; source < ranks; ++source)
     if (const Status sane = checkCounts(source, meeting.tokensOf(source)); !sane)
       return fail(sane.error().message);
+  for (int source = 0; source < ranks; ++source)
+    if (Status same = checkGroup(source, meeting); !same) return same;
   return {};
+}
+
+// With the first rank of the group of `source`.
+Status Exchange::checkGroup(int source, const Meeting& meeting) const {
+  const Mesh& mesh = program_->mesh;
+  if (mesh.tokens == TokenHolders::kOwn) return {};
+  const int first = source - mesh.shardOf(source);
+  const auto differ = [&](const std::string& found, const std::string& expected) {
+    return Error{
+        fmt::format("rank {} has {}, but rank {} of its group, which must have the same tokens, has {}",
+                    source, found, first, expected)};
+  };
+  const int64_t tokens = meeting.tokensOf(source), firstTokens = meeting.tokensOf(first);
+  if (tokens != firstTokens) return differ(fmt::format("{} tokens", tokens), fmt::format("{}", firstTokens));
+  const int32_t* const counts = all().of(source);
+  const int32_t* const firstCounts = all().of(first);
+  for (int32_t expert = 0; expert < program_->experts; ++expert)
+    if (counts[expert] != firstCounts[expert])
+      return differ(fmt::format("{} tokens for expert {}", counts[expert], expert),
+                    fmt::format("{}", firstCounts[expert]));
+  const size_t digest = static_cast<size_t>(program_->experts);
+  if (std::equal(counts + digest, counts + digest + kDigestWords, firstCounts + digest)) return {};
+  return differ("other expert ids for its tokens", "the same counts");
 }
 
 // The ids of one token are distinct, so it occurs at most once per expert.

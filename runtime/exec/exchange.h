@@ -25,11 +25,12 @@ class Exchange {
   // Collective. All ranks have the same program, which outlives this.
   static Expected<Exchange> create(Transport& transport, const TaskProgram& program);
 
-  // Call it before the meeting of the step, with the counts of this rank.
-  void put(uint64_t step, const std::vector<int32_t>& counts);
+  // Call it before the meeting of the step, with the counts of this rank and a digest of its expert ids.
+  void put(uint64_t step, const std::vector<int32_t>& counts, uint64_t idsDigest);
   // Call it after the meeting: all() then has the counts of all ranks, until this rank joins the next
   // meeting. Impossible or damaged counts abort the transport; every rank that finds them reports the same
-  // error.
+  // error. Ranks of a group that must have the same tokens, but have other counts or ids, are an error at
+  // all ranks that leaves them usable.
   Status take(uint64_t step, EntryId entry, const Meeting& meeting);
 
   AllCounts all() const;
@@ -40,12 +41,14 @@ class Exchange {
 
  private:
   Status checkCounts(int source, int64_t tokens);
+  Status checkGroup(int source, const Meeting& meeting) const;
 
   Transport* transport_ = nullptr;
   const TaskProgram* program_ = nullptr;
   Boards boards_;
   uint64_t step_ = 0;
   int64_t pairs_ = 0;
+  std::vector<int32_t> block_;  // counts, then the two halves of the digest
 };
 
 }  // namespace sluice

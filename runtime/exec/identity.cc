@@ -77,6 +77,7 @@ Identity identityOf(const VerifiedProgram& verified) {
   facts.add("program", program.name);
   facts.add("layout", kLayout);
   facts.add("ranks", program.mesh.peers());
+  facts.add("tp", program.mesh.tp);
   facts.add("experts", program.experts);
   facts.add("top_k", program.topK);
   facts.add("max_tokens", program.maxTokens);

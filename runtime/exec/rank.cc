@@ -22,7 +22,7 @@ int64_t elementsOf(const Plan& plan, int rank, Extent extent, const RoutingTable
     case Extent::kRows:
       return tables.rows;
     case Extent::kPairs:
-      return tables.pairs;
+      return tables.returned;
     case Extent::kExperts:
       return plan.program().expertsOf(rank);
   }
@@ -134,9 +134,11 @@ Status RankState::route(const StepRequest& request, int64_t tokens) {
   // the step
   request.saved->forget(*plan_, entry);
   const int64_t topK = plan_->routingShape().topK;
-  const auto* data = reinterpret_cast<const int32_t*>((*request.bound)[ids.value].data);
-  return countPairs(plan_->routingShape(), {data, static_cast<size_t>(tokens * topK)},
-                    static_cast<int32_t>(tokens), request.saved->tables[entry.value], counts_);
+  const std::span data(reinterpret_cast<const int32_t*>((*request.bound)[ids.value].data),
+                       static_cast<size_t>(tokens * topK));
+  if (plan_->routingShape().mesh.tokens == TokenHolders::kSame) idsDigest_ = hashOf(data);
+  return countPairs(plan_->routingShape(), data, static_cast<int32_t>(tokens),
+                    request.saved->tables[entry.value], counts_);
 }
 
 Status RankState::checkRows(const StepRequest& request) const {
@@ -248,7 +250,7 @@ Status RankState::meet(const StepRequest& request, int64_t tokens, const Status&
   offer.saved = request.saved->number;
   if (!own) offer.failure = own.error().message;
   exchanged_.first = monotonicNanoseconds();
-  if (own && routes) exchange_.put(request.number, counts_);
+  if (own && routes) exchange_.put(request.number, counts_, idsDigest_);
   if (Status all = request.meeting->hold(offer, timeoutSeconds); !all) return all;
   if (routes)
     if (Status sane = exchange_.take(request.number, entry, *request.meeting); !sane) return sane;
@@ -271,10 +273,10 @@ bool RankState::finishStep(const StepRequest& request, TouchedMemory& touched) {
   const RoutingTables& tables = *step_.tables;
   SavedState::Extents& largest = saved.largest[request.entry.value];
   if (largest.memory == request.memory && tables.tokens <= largest.tokens && tables.rows <= largest.rows &&
-      tables.pairs <= largest.pairs)
+      tables.returned <= largest.returned)
     return false;
   largest = {request.memory, std::max(largest.tokens, tables.tokens), std::max(largest.rows, tables.rows),
-             std::max(largest.pairs, tables.pairs)};
+             std::max(largest.returned, tables.returned)};
   for (const RegionId id : regionsOf_[request.entry.value]) {
     const Region& region = plan_->program().at(id);
     const int64_t bytes =

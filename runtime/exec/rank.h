@@ -91,6 +91,7 @@ class RankState {
   std::vector<std::vector<RegionId>> regionsOf_;  // by entry: the regions that its tasks read or write
   std::map<uint32_t, std::unique_ptr<SavedState>> saved_;
   std::vector<int32_t> counts_;
+  uint64_t idsDigest_ = 0;  // if the ranks of a group must have the same
   std::pair<int64_t, int64_t> exchanged_;
   std::vector<BufferAddress> buffers_;  // of the current step
   Step step_;

@@ -52,7 +52,7 @@ int64_t familiesIn(const Step& step, SpaceKind space) {
 int64_t rowsOwed(const Step& step, const EventArray& event, int64_t index, int source) {
   const bool returned = event.space == EventSpace::kOne;
   const SpaceKind space = returned ? SpaceKind::kReturns : SpaceKind::kSends;
-  const int64_t rows = returned ? step.tables->pairsTo[source] : step.tables->rowsFrom[source];
+  const int64_t rows = returned ? step.tables->returnsFrom[source] : step.tables->rowsFrom[source];
   const int64_t open =
       familiesIn(step, space) * rows - static_cast<int64_t>(step.events->arrivedFrom(space, source));
   return std::min(open, returned ? open : rowsExpected(step, event.space, index, source));

@@ -39,7 +39,7 @@ struct SavedState {
     const void* memory = nullptr;
     int32_t tokens = 0;
     int32_t rows = 0;
-    int32_t pairs = 0;
+    int32_t returned = 0;
   };
   std::vector<Extents> largest;   // by entry
   std::vector<int64_t> touched;   // by region: the most bytes that a step has used so far

@@ -159,7 +159,8 @@ Buffer load(const fbs::Buffer& stored, const Record& record) {
           .shape = loadShape(stored, record),
           .role = record.known(stored.role(), "role"),
           .region = {stored.region()},
-          .offset = stored.offset()};
+          .offset = stored.offset(),
+          .sharding = record.known(stored.sharding(), "sharding")};
 }
 
 Space load(const fbs::Space& stored, const Record& record) {
@@ -292,6 +293,17 @@ void loadTables(const fbs::Program& stored, TaskProgram& program, Findings& find
   }
 }
 
+Mesh loadMesh(const fbs::Program& stored, const Record& header) {
+  const int32_t ranks = header.atMost(stored.ranks(), kMaxRanks, "number of ranks");
+  if (stored.tp() == 1 && stored.ep() == 0) return {ranks, 1, header.known(stored.tokens(), "tokens")};
+  if (stored.tp() < 1) header.fail(fmt::format("tp is {}, expected at least 1", stored.tp()));
+  if (ranks != 0)
+    header.fail(fmt::format("number of ranks is {} beside ep {} and tp {}, expected 0", ranks, stored.ep(),
+                            stored.tp()));
+  return {header.atMost(stored.ep(), kMaxRanks, "ep"), header.atMost(stored.tp(), kMaxRanks, "tp"),
+          header.known(stored.tokens(), "tokens")};
+}
+
 TaskProgram load(const fbs::Program& stored, Findings& findings) {
   const Record header(findings, "program");
   TaskProgram program;
@@ -300,7 +312,7 @@ TaskProgram load(const fbs::Program& stored, Findings& findings) {
   program.options = header.text(stored.options(), "options", kMaxOptionsBytes);
   program.graphHash = stored.graph_hash();
   program.symbols = loadAll<Symbol>(stored.symbols(), findings, "symbol", "symbols", kMaxSymbols);
-  program.mesh.ep = header.atMost(stored.ranks(), kMaxRanks, "number of ranks");
+  program.mesh = loadMesh(stored, header);
   program.experts = header.atMost(stored.experts(), kMaxExperts, "number of experts");
   program.topK = header.atMost(stored.top_k(), kMaxTopK, "experts of a token");
   program.maxTokens = header.atMost(stored.max_tokens(), kMaxTokens, "tokens of a rank");

@@ -75,7 +75,9 @@ void Flattener::header() {
                   {"target", quoteName(program_.target)},
                   {"options", quote(program_.options)},
                   {"graph", fmt::format("0x{:016x}", program_.graphHash)},
-                  {"ranks", number(program_.mesh.ep)},
+                  {"ranks", number(program_.mesh.peers())},
+                  {"tp", number(program_.mesh.tp)},
+                  {"tokens", word(program_.mesh.tokens)},
                   {"experts", number(program_.experts)},
                   {"top_k", number(program_.topK)},
                   {"max_tokens", number(program_.maxTokens)},
@@ -92,6 +94,7 @@ void Flattener::memory() {
   for (const Buffer& buffer : program_.buffers)
     add("buffer " + quoteName(buffer.name), {{"type", text::typeText(buffer)},
                                              {"role", word(buffer.role)},
+                                             {"sharding", word(buffer.sharding)},
                                              {"region", names_.of(buffer.region)},
                                              {"offset", fmt::format("{}", buffer.offset)},
                                              {"alias", quote(buffer.alias)}});

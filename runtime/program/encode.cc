@@ -53,7 +53,7 @@ Offset<fbs::Buffer> store(Builder& builder, const Buffer& buffer) {
   const auto alias = builder.CreateString(buffer.alias);
   const auto dims = builder.CreateVectorOfStructs(shape.data(), shape.size());
   return fbs::CreateBuffer(builder, name, alias, buffer.type, dims, buffer.role, buffer.region.value,
-                           buffer.offset);
+                           buffer.offset, buffer.sharding);
 }
 
 Offset<fbs::Space> store(Builder& builder, const Space& space) {
@@ -132,10 +132,13 @@ Offset<fbs::Program> store(Builder& builder, const TaskProgram& program) {
   const auto families = storeAll<fbs::Family>(builder, program.families);
   const auto tilings = storeTilings(builder, program.families);
   const auto lanes = storeLanes(builder, program);
+  const Mesh& mesh = program.mesh;
+  const bool isPlain = mesh.tp == 1;
   return fbs::CreateProgram(builder, &seal, name, target, options, program.graphHash, symbols,
-                            program.mesh.ep, program.experts, program.topK, program.maxTokens, program.cores,
-                            entries, regions, buffers, spaces, events, families, tilings, lanes,
-                            program.cubeCores, program.vectorCores);
+                            isPlain ? mesh.ep : 0, program.experts, program.topK, program.maxTokens,
+                            program.cores, entries, regions, buffers, spaces, events, families, tilings,
+                            lanes, program.cubeCores, program.vectorCores, isPlain ? 0 : mesh.ep, mesh.tp,
+                            mesh.tokens);
 }
 
 }  // namespace

@@ -4,7 +4,6 @@
 #include <array>
 
 #include "runtime/program/space_table.h"
-#include "runtime/program/words.h"
 
 namespace sluice {
 namespace {
@@ -201,19 +200,6 @@ int64_t vectorFlops(const Family& family) {
       return has(family.reads, 1) ? 2 * n : n;
   }
   return 0;
-}
-
-std::optional<ActivationKind> activationFromName(std::string_view name) {
-  const text::Words& words = text::wordsOf(ActivationKind{});
-  const auto found = std::find(words.begin(), words.end(), name);
-  if (found == words.end()) return std::nullopt;
-  return static_cast<ActivationKind>(found - words.begin());
-}
-
-std::string activationNames() {
-  std::string names;
-  for (const std::string& word : text::wordsOf(ActivationKind{})) names += (names.empty() ? "" : ", ") + word;
-  return names;
 }
 
 }  // namespace sluice

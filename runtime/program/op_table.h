@@ -11,7 +11,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -113,10 +112,5 @@ struct ActivationInfo {
   int32_t gradFlops;  // likewise of the gradient
 };
 const ActivationInfo& infoOf(ActivationKind kind);
-
-// By its word.
-std::optional<ActivationKind> activationFromName(std::string_view name);
-// "swiglu, swiglu_clamp, ...", for messages.
-std::string activationNames();
 
 }  // namespace sluice

@@ -20,7 +20,7 @@
 namespace sluice {
 
 inline constexpr uint32_t kFormatMajor = 1;
-inline constexpr uint32_t kFormatMinor = 4;
+inline constexpr uint32_t kFormatMinor = 5;
 
 // Upper limits that every program keeps; decode and verify refuse more.
 inline constexpr int64_t kMaxRanks = 4096;
@@ -60,6 +60,7 @@ struct Buffer {
   Role role = Role::kTemp;
   RegionId region;     // none: the caller's memory, contiguous, row-major
   int64_t offset = 0;  // bytes from the begin of the region's stride; 0 without a region
+  Sharding sharding = Sharding::kWhole;
   friend bool operator==(const Buffer&, const Buffer&) = default;
 };
 

@@ -49,7 +49,7 @@ constexpr std::array<RuleInfo, static_cast<size_t>(ThresholdRule::MAX) + 1> kRul
     {false, "rows of the slot"},
     {true, "constant x slots of the expert"},
     {false, "rows of the expert"},
-    {false, "valid pairs"},
+    {false, "rows that return"},
     {true, "constant x slots of tokens"},
     {true, "constant x slots of the group"},
     {true, "constant x groups of the expert"},
@@ -110,13 +110,19 @@ int64_t largestExtent(const TaskProgram& program, Extent extent) {
       return tokens;
     // Experts of a token are distinct: at most so many of them live at one rank.
     case Extent::kRows:
-      return program.mesh.peers() * tokens * std::min(program.topK, program.mostExperts());
+      return program.mesh.sources() * tokens * std::min(program.topK, program.mostExperts());
     case Extent::kPairs:
-      return tokens * program.topK;
+      return tokens * program.topK * program.mesh.tp;
     case Extent::kExperts:
       return program.mostExperts();
   }
   return 1;
+}
+
+int64_t balancedExtent(const TaskProgram& program, Extent extent) {
+  const int64_t pairs = int64_t{program.maxTokens} * program.topK;
+  if (extent == Extent::kRows) return pairs * program.mesh.sources() / program.mesh.ep;
+  return extent == Extent::kPairs ? pairs * program.mesh.tp : largestExtent(program, extent);
 }
 
 }  // namespace sluice

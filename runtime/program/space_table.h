@@ -61,4 +61,7 @@ const Space* findSpace(const TaskProgram& program, SpaceKind kind);
 // The largest value of an extent for any routing; kFixed: 1.
 int64_t largestExtent(const TaskProgram& program, Extent extent);
 
+// The value of an extent in a step with as many tokens as possible that all experts share evenly.
+int64_t balancedExtent(const TaskProgram& program, Extent extent);
+
 }  // namespace sluice

@@ -29,6 +29,7 @@ class Parser {
   void options() { program_.options = cursor_.name("the options as a string"); }
   void graph() { program_.graphHash = cursor_.number<uint64_t>("the hash of the graph"); }
   void symbol();
+  void mesh();
   void limits();
   void region();
   void buffer();
@@ -114,9 +115,23 @@ void Parser::symbol() {
   program_.symbols.push_back(std::move(symbol));
 }
 
+void Parser::mesh() {
+  Mesh& mesh = program_.mesh;
+  cursor_.expect("ranks");
+  mesh.ep = cursor_.number<int32_t>("a number");
+  if (!cursor_.accept("tp")) return;
+  const Token at = cursor_.token();
+  mesh.tp = cursor_.number<int32_t>("a number");
+  if (mesh.tp < 1 || mesh.ep % mesh.tp != 0)
+    return cursor_.failAt(at, fmt::format("tp is {}, expected a divisor of {} ranks", mesh.tp, mesh.ep));
+  mesh.ep /= mesh.tp;
+  cursor_.expect("tokens");
+  mesh.tokens = cursor_.word<TokenHolders>("own or same");
+}
+
 void Parser::limits() {
-  const std::pair<std::string_view, int32_t*> fields[] = {{"ranks", &program_.mesh.ep},
-                                                          {"experts", &program_.experts},
+  mesh();
+  const std::pair<std::string_view, int32_t*> fields[] = {{"experts", &program_.experts},
                                                           {"top_k", &program_.topK},
                                                           {"max_tokens", &program_.maxTokens},
                                                           {"cores", &program_.cores}};
@@ -171,6 +186,7 @@ void Parser::buffer() {
   buffer.type = cursor_.word<DType>("a type");
   buffer.shape = shape();
   buffer.role = cursor_.word<Role>("a role");
+  if (cursor_.accept("shard")) buffer.sharding = cursor_.word<Sharding>("a sharding");
   if (cursor_.accept("in")) buffer.region = reference(regions_, "a region");
   if (cursor_.accept("at")) buffer.offset = cursor_.number<int64_t>("a number of bytes");
   if (cursor_.accept("alias")) buffer.alias = cursor_.name("an alias");

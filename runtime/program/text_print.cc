@@ -67,8 +67,11 @@ void Printer::header() {
   put("options {}\n", text::quote(program_.options));
   put("graph 0x{:016x}\n", program_.graphHash);
   for (const Symbol& symbol : program_.symbols) put("symbol {} = {}\n", quoteName(symbol.name), symbol.value);
-  put("limits ranks {} experts {} top_k {} max_tokens {} cores {}", program_.mesh.ep, program_.experts,
-      program_.topK, program_.maxTokens, program_.cores);
+  const Mesh& mesh = program_.mesh;
+  put("limits ranks {}", mesh.peers());
+  if (mesh.tp != 1 || mesh.tokens != TokenHolders::kOwn) put(" tp {} tokens {}", mesh.tp, word(mesh.tokens));
+  put(" experts {} top_k {} max_tokens {} cores {}", program_.experts, program_.topK, program_.maxTokens,
+      program_.cores);
   if (program_.cubeCores != 0 || program_.vectorCores != 0)
     put(" cube {} vector {}", program_.cubeCores, program_.vectorCores);
   put("\n");
@@ -81,6 +84,7 @@ void Printer::memory() {
   begin(program_.buffers.empty());
   for (const Buffer& buffer : program_.buffers) {
     put("buffer {} : {} {}", quoteName(buffer.name), text::typeText(buffer), word(buffer.role));
+    if (buffer.sharding != Sharding::kWhole) put(" shard {}", word(buffer.sharding));
     if (buffer.region) put(" in {}", names_.of(buffer.region));
     if (buffer.offset != 0) put(" at {}", buffer.offset);
     if (!buffer.alias.empty()) put(" alias {}", quoteName(buffer.alias));

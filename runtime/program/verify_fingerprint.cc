@@ -47,7 +47,7 @@ class Hash {
   }
   void one(const Buffer& b) {
     add(b.name), add(b.alias), value(b.type), list(b.shape), value(b.role), add(b.region);
-    value(b.offset);
+    value(b.offset), value(b.sharding);
   }
   void one(const Space& s) { add(s.name), value(s.kind), value(s.slotSize), value(s.window); }
   void one(const EventArray& e) {
@@ -81,8 +81,9 @@ uint64_t fingerprintOf(const TaskProgram& program) {
   hash.add(uint64_t{kFormatMajor});
   hash.add(program.name), hash.add(program.target), hash.add(program.options), hash.add(program.graphHash);
   hash.list(program.symbols);
-  for (int32_t limit : {program.mesh.ep, program.experts, program.topK, program.maxTokens, program.cores,
-                        program.cubeCores, program.vectorCores})
+  hash.value(program.mesh.tokens);
+  for (int32_t limit : {program.mesh.ep, program.mesh.tp, program.experts, program.topK, program.maxTokens,
+                        program.cores, program.cubeCores, program.vectorCores})
     hash.value(limit);
   hash.list(program.entries);
   hash.list(program.regions);

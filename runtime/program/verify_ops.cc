@@ -5,6 +5,7 @@
 #include <set>
 
 #include "runtime/program/op_table.h"
+#include "runtime/program/sharding.h"
 #include "runtime/program/verify_internal.h"
 
 namespace sluice::verify_parts {
@@ -150,6 +151,22 @@ Status checkLinks(const TaskProgram& program, const Family& family, const std::v
   return {};
 }
 
+// Each rank of a group has its part of the results, and what is to be added is added once.
+Status checkShardings(const TaskProgram& program, const Family& family, const std::string& where) {
+  if (program.mesh.tp == 1) return {};
+  const Expected<std::vector<Sharding>> written = shardingsOf(program, family);
+  if (!written) return written.error();
+  for (size_t i = 0; i < written->size(); ++i) {
+    if (!has(family.writes, i)) continue;
+    const Buffer& buffer = program.at(family.writes[i]);
+    if (buffer.sharding != (*written)[i])
+      return fail("{}: operand '{}' is buffer '{}', which is {}, expected {}", where,
+                  infoOf(family.op).writes[i].name, buffer.name, text::word(buffer.sharding),
+                  text::word((*written)[i]));
+  }
+  return {};
+}
+
 Status checkFamily(const TaskProgram& program, FamilyId id) {
   const Family& family = program.at(id);
   if (family.name.empty()) return fail("family {} has no name", id.value);
@@ -182,6 +199,7 @@ Status checkFamily(const TaskProgram& program, FamilyId id) {
   if (!status) return status;
   for (const auto check : {checkActivation, checkWholeRows, checkPairedOptions})
     if (status = check(family, where); !status) return status;
+  if (status = checkShardings(program, family, where); !status) return status;
   return checkAccumulation(program, family, where);
 }
 

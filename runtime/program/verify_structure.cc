@@ -3,6 +3,7 @@
 #include <array>
 #include <set>
 
+#include "runtime/program/sharding.h"
 #include "runtime/program/verify_internal.h"
 
 namespace sluice::verify_parts {
@@ -38,6 +39,11 @@ Status checkShape(const TaskProgram& program, const Buffer& buffer) {
     if (fixed && (dim.size < 1 || dim.size > kMaxDim))
       return fail("buffer '{}': dimension {} is {}, expected 1 to {}", buffer.name, i, dim.size, kMaxDim);
   }
+  if (buffer.sharding > Sharding::MAX)
+    return fail("buffer '{}': sharding {} is not known", buffer.name, static_cast<int>(buffer.sharding));
+  if (buffer.sharding != Sharding::kWhole && program.mesh.tp == 1)
+    return fail("buffer '{}' is {}, but tp is 1, expected whole", buffer.name, text::word(buffer.sharding));
+  if (Status status = checkSharding(buffer); !status) return status;
   const int64_t unit = unitBytes(buffer);
   if (unit < 0 || unit > kMaxBytes / largestExtent(program, buffer.shape[0].extent))
     return fail("buffer '{}' {} may need more than {} bytes", buffer.name,
@@ -110,15 +116,20 @@ Status checkLimits(const TaskProgram& program) {
     int64_t value, high;
   };
   for (const auto& [what, value, high] :
-       {Limit{"ranks", program.mesh.ep, kMaxRanks}, Limit{"experts", program.experts, kMaxExperts},
-        Limit{"top_k", program.topK, kMaxTopK}, Limit{"max_tokens", program.maxTokens, kMaxTokens}})
+       {Limit{"ranks", program.mesh.ep, kMaxRanks},
+        Limit{"tp", program.mesh.tp, kMaxRanks / std::max(program.mesh.ep, 1)},
+        Limit{"experts", program.experts, kMaxExperts}, Limit{"top_k", program.topK, kMaxTopK},
+        Limit{"max_tokens", program.maxTokens, kMaxTokens}})
     if (Status status = checkRange(what, value, 1, high); !status) return status;
   if (Status status = checkCores(program); !status) return status;
   if (program.topK > program.experts)
     return fail("top_k is {}, but there are {} experts", program.topK, program.experts);
-  if (largestExtent(program, Extent::kRows) > kMaxRows)
-    return fail("a rank may receive {} rows, expected at most {}", largestExtent(program, Extent::kRows),
-                kMaxRows);
+  if (program.mesh.tokens > TokenHolders::MAX)
+    return fail("tokens {} is not known", static_cast<int>(program.mesh.tokens));
+  for (Extent extent : {Extent::kRows, Extent::kPairs})
+    if (largestExtent(program, extent) > kMaxRows)
+      return fail("a rank may receive {} rows, expected at most {}", largestExtent(program, extent),
+                  kMaxRows);
   if (program.families.empty()) return fail("the program has no families");
   if (program.families.size() > kMaxFamilies)
     return fail("the program has {} families, expected at most {}", program.families.size(), kMaxFamilies);

@@ -3,10 +3,13 @@
 // rows_of_slot.
 #pragma once
 
+#include <algorithm>
 #include <cctype>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <vector>
 
@@ -45,6 +48,22 @@ const Words& wordsOf(E) {
 template <class E>
 std::string word(E value) {
   return value <= E::MAX ? wordOf(value) : "?" + std::to_string(static_cast<size_t>(value));
+}
+
+template <class E>
+std::optional<E> fromWord(std::string_view word) {
+  const Words& words = wordsOf(E{});
+  const auto found = std::find(words.begin(), words.end(), word);
+  if (found == words.end()) return std::nullopt;
+  return static_cast<E>(found - words.begin());
+}
+
+// "swiglu, swiglu_clamp, ...", for messages.
+template <class E>
+std::string wordList() {
+  std::string list;
+  for (const std::string& word : wordsOf(E{})) list += (list.empty() ? "" : ", ") + word;
+  return list;
 }
 
 // "core 2", "cube 3", "vector 17": what reports and messages call a core.

@@ -27,11 +27,12 @@ class RoutingBuilder {
 
   void build() {
     const int32_t local = deal_.of(rank_);
+    tables_.returned = tables_.pairs * shape_.mesh.tp;
     tables_.rowsFrom.assign(peers_, 0);
-    tables_.pairsTo.assign(peers_, 0);
-    for (int32_t source = 0; source < peers_; ++source) {
-      for (int32_t j = 0; j < local; ++j) tables_.rowsFrom[source] += count(source, rank_, j);
-      for (int32_t j = 0; j < deal_.of(source); ++j) tables_.pairsTo[source] += count(rank_, source, j);
+    tables_.returnsFrom.assign(peers_, 0);
+    for (int32_t peer = 0; peer < peers_; ++peer) {
+      for (int32_t j = 0; j < local; ++j) tables_.rowsFrom[peer] += count(peer, rank_, j);
+      tables_.returnsFrom[peer] = pairBase(rank_, peer, deal_.of(peer)) - pairBase(rank_, peer);
     }
     buildSends();
     buildSlots();
@@ -41,6 +42,7 @@ class RoutingBuilder {
   // The counts are of the rank's own experts.
   void buildReceived() {
     firstColumn_ = deal_.first(rank_);
+    hasAllCounts_ = false;
     buildSlots();
     buildReturns();
   }
@@ -51,7 +53,9 @@ class RoutingBuilder {
     int32_t length = 0;
   };
 
+  // Rows of a local expert of `owner` that `source` sends there.
   int32_t count(int32_t source, int32_t owner, int32_t expert) const {
+    if (!shape_.mesh.sends(source, owner)) return 0;
     return counts_.of(source)[deal_.first(owner) - firstColumn_ + expert];
   }
 
@@ -146,10 +150,16 @@ class RoutingBuilder {
     return key;
   }
 
-  // First pair of `source` that goes to experts of `owner`, as far as there are counts.
-  int32_t pairBase(int32_t source, int32_t owner) const {
+  // First pair of `source` for the local expert of `owner`, as far as there are counts.
+  int32_t pairBase(int32_t source, int32_t owner, int32_t expert = 0) const {
     const int32_t* const counts = counts_.of(source);
-    return std::accumulate(counts, counts + deal_.first(owner) - firstColumn_, 0);
+    return std::accumulate(counts, counts + deal_.first(owner) - firstColumn_ + expert, 0);
+  }
+
+  // All pairs of `source`; 0 where only some counts are there.
+  int32_t pairsOf(int32_t source) const {
+    const int32_t* const counts = counts_.of(source);
+    return std::accumulate(counts, counts + (hasAllCounts_ ? shape_.experts : 0), 0);
   }
 
   // The pieces of one receiver are made together, since its slots are ordered once; then they are sorted.
@@ -233,7 +243,9 @@ class RoutingBuilder {
   void buildReturns() {
     auto& nextPair = tables_.nextPair_;
     nextPair.resize(static_cast<size_t>(peers_));
-    for (int32_t source = 0; source < peers_; ++source) nextPair[source] = pairBase(source, rank_);
+    // where rows return they lie by the shard that they come from
+    for (int32_t source = 0; source < peers_; ++source)
+      nextPair[source] = pairBase(source, rank_) + shape_.mesh.shardOf(rank_) * pairsOf(source);
     auto& returns = tables_.returns;
     returns.clear();
     int32_t slotIndex = 0;
@@ -257,8 +269,10 @@ class RoutingBuilder {
       while (at < end) {
         const int32_t slot = at / slotCut.length;
         const int32_t rows = std::min(end, (slot + 1) * slotCut.length) - at;
-        tables_.returns.push_back({source, slotNumber(slotIndex + slot), expert, row + at,
-                                   tables_.nextPair_[source], rows, groupOf(slotIndex + slot)});
+        const Mesh::Peers to = shape_.mesh.returnsTo(source);
+        for (int32_t peer = to.first; peer < to.first + to.count; ++peer)
+          tables_.returns.push_back({peer, slotNumber(slotIndex + slot), expert, row + at,
+                                     tables_.nextPair_[source], rows, groupOf(slotIndex + slot)});
         tables_.nextPair_[source] += rows;
         at += rows;
       }
@@ -271,6 +285,7 @@ class RoutingBuilder {
   const int32_t rank_;
   const AllCounts counts_;
   int32_t firstColumn_ = 0;  // of the counts: an expert of all
+  bool hasAllCounts_ = true;
   RoutingTables& tables_;
 };
 

@@ -49,7 +49,7 @@ struct Piece {
   int32_t slot = 0;    // number of the slot at its owner
   int32_t expert = 0;  // of the slot, local to its owner
   int32_t row = 0;     // first row at the owner
-  int32_t pair = 0;    // first pair at the source
+  int32_t pair = 0;    // sends: first pair at the source; returns: first of the rows that return there
   int32_t rows = 0;
   int32_t group = 0;  // number of the slot's group at its owner, where slots are grouped
 };
@@ -57,8 +57,9 @@ struct Piece {
 struct RoutingTables {
   int32_t tokens = 0;
   int32_t tokenSlots = 0;
-  int32_t pairs = 0;  // valid (token, k) pairs, P
-  int32_t rows = 0;   // R
+  int32_t pairs = 0;     // valid (token, k) pairs
+  int32_t returned = 0;  // rows that return, P: those of shard j at j * pairs, in the order of pairs
+  int32_t rows = 0;      // R
 
   // Pairs in the order sent: by expert, then token. pairOf[p] = t * topK + k; positionOf is its inverse,
   // -1 for masked ids.
@@ -81,9 +82,9 @@ struct RoutingTables {
   std::vector<int32_t> expertGroups;
   int32_t experts() const { return static_cast<int32_t>(expertSlots.size()); }
 
-  // By rank, for reports: rows that come from it, and pairs that go to it.
+  // By rank: rows that it sends here, and rows that it returns here.
   std::vector<int32_t> rowsFrom;
-  std::vector<int32_t> pairsTo;
+  std::vector<int32_t> returnsFrom;
 
  private:
   friend class RoutingBuilder;

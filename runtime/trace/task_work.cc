@@ -64,7 +64,7 @@ TaskWork workOf(const TaskProgram& program, FamilyId id, int32_t tile, int64_t r
   const double read = rowBytes(program, family.reads), written = rowBytes(program, family.writes);
   if (op.vector == VectorWork::kNone) return {0, 2 * rows * written};
   if (op.vector == VectorWork::kWeightedSum)
-    return {0, rows * (program.topK * rowBytes(program, family.reads[0]) + written +
+    return {0, rows * (program.topK * program.mesh.tp * rowBytes(program, family.reads[0]) + written +
                        rowBytes(program, family.reads[1]))};
   return {0, rows * (read + written)};
 }

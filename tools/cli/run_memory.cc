@@ -48,8 +48,9 @@ double elementsOf(const TaskProgram& program, Extent extent, int rank, double to
     case Extent::kTokens:
       return tokens;
     case Extent::kPairs:
-    case Extent::kRows:  // the rows of all ranks together are the pairs of all ranks
-      return pairs;
+      return pairs * program.mesh.tp;
+    case Extent::kRows:  // the rows of all ranks together are the pairs that all ranks send
+      return pairs * program.mesh.sources() / program.mesh.ep;
     case Extent::kExperts:
       return program.expertsOf(rank);
   }

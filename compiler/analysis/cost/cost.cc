@@ -30,9 +30,14 @@ double slotsOfExpert(const CostProblem& problem, SpaceKind space, double rows) {
   return std::ceil(slots / std::max(1, problem.slotSize(SpaceKind::kGroups) / slotRows));
 }
 
+// How many ranks a row goes to.
+double copiesOf(const CostProblem& problem, SpaceKind space) {
+  return space == SpaceKind::kReturns ? problem.program.mesh.returnsTo(0).count : 1;
+}
+
 // Each border between two ranks cuts a slot once more.
 double piecesOf(const CostProblem& problem, const ExpectedRows& rows) {
-  const double borders = problem.program.mesh.peers() - 1;
+  const double borders = problem.program.mesh.sources() - 1;
   double pieces = 0;
   for (const ExpertGroup& group : rows.groups)
     pieces += group.experts *
@@ -46,7 +51,7 @@ std::vector<Batch> batchesOf(const CostProblem& problem, const Family& family, c
   std::vector<Batch> batches;
   if (isRemote(space)) {
     const double pieces = piecesOf(problem, rows);
-    if (pieces > 0) batches.push_back({pieces, rows.rows / pieces, 1});
+    if (pieces > 0) batches.push_back({pieces * copiesOf(problem, space), rows.rows / pieces, 1});
   } else if (infoOf(space).dense) {
     const double tokens = problem.program.maxTokens;
     const double slots = infoOf(space).sums ? 1 : slotsOf(tokens, problem.slotSize(space));
@@ -71,8 +76,9 @@ FamilyCost familyCost(const CostProblem& problem, const Family& family, const Ta
     cost.memory += batch.tasks * task.memory;
   }
   if (isRemote(problem.spaceOf(family))) {
-    const double peers = problem.program.mesh.peers();
-    cost.link = rows.rows * (peers - 1) / peers * family.tiling.n * 2;
+    const double sources = problem.program.mesh.sources(),
+                 copies = copiesOf(problem, problem.spaceOf(family));
+    cost.link = rows.rows * (copies - 1 / sources) * family.tiling.n * 2;
   }
   return cost;
 }

@@ -38,16 +38,19 @@ std::vector<int32_t> pickExperts(const ExpectedRows& rows, int32_t count) {
 }
 
 // Rows of an expert of `total` before those of `source`; all peers send it as many.
-int32_t rowsBefore(int64_t total, int64_t source, int64_t peers) {
-  return static_cast<int32_t>(total * source / peers);
+int32_t rowsBefore(int64_t total, int64_t source, int64_t sources) {
+  return static_cast<int32_t>(total * source / sources);
 }
 
-// Of the rank's experts, by source.
-std::vector<int32_t> countsOf(const std::vector<int32_t>& rowsOfExperts, int32_t peers) {
+// Of the rank's experts, by peer: equal parts from all that hold different tokens.
+std::vector<int32_t> countsOf(const std::vector<int32_t>& rowsOfExperts, const Mesh& mesh) {
   std::vector<int32_t> counts;
-  for (int32_t source = 0; source < peers; ++source)
-    for (const int32_t rows : rowsOfExperts)
-      counts.push_back(rowsBefore(rows, source + 1, peers) - rowsBefore(rows, source, peers));
+  for (int32_t peer = 0; peer < mesh.peers(); ++peer)
+    for (const int32_t rows : rowsOfExperts) {
+      const int32_t source = mesh.tokens == TokenHolders::kOwn ? peer : mesh.groupOf(peer);
+      counts.push_back(rowsBefore(rows, source + 1, mesh.sources()) -
+                       rowsBefore(rows, source, mesh.sources()));
+    }
   return counts;
 }
 
@@ -68,10 +71,12 @@ ReplayStep replayStepOf(const CostProblem& problem, const ExpectedRows& rows, in
                            .experts = mesh.ep * experts,
                            .slotRows = slotRows,
                            .groupSlots = groupRows > slotRows ? groupRows / slotRows : 0};
-  const std::vector<int32_t> counts = countsOf(pickExperts(rows, experts), peers);
+  const std::vector<int32_t> counts = countsOf(pickExperts(rows, experts), mesh);
   buildReceived(shape, step.rank, {counts.data(), static_cast<size_t>(experts)}, tables);
   // the rank as far after this one as the source is before it
-  tables.sends = tables.returns;
+  tables.sends.clear();
+  for (const Piece& piece : tables.returns)
+    if (mesh.sends(piece.peer, step.rank)) tables.sends.push_back(piece);
   for (Piece& piece : tables.sends) piece.peer = (2 * step.rank - piece.peer + peers) % peers;
   orderSends(mesh, step.rank, tables.sends);
   return step;

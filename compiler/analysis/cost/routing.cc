@@ -90,7 +90,7 @@ std::vector<ExpertGroup> spreadByChance(const std::vector<ExpertGroup>& groups, 
 }  // namespace
 
 ExpectedRows expectRows(const Expectation& expectation, const StepShape& shape) {
-  const double tokens = static_cast<double>(shape.tokens) * static_cast<double>(shape.mesh.peers());
+  const double tokens = static_cast<double>(shape.tokens) * static_cast<double>(shape.mesh.sources());
   const std::vector<double> rows =
       fillRows(sharesOf(expectation, static_cast<size_t>(shape.experts)),
                tokens * static_cast<double>(std::min(shape.topK, shape.experts)), tokens);

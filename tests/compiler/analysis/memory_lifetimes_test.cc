@@ -82,7 +82,6 @@ TEST_CASE("a plan takes no less than the peak, whatever the shape") {
 
 TEST_CASE("a formula has the value of a balanced step") {
   const Formula bytes{5, 3, 2, 1, 7};
-  CHECK(inBalancedStep(bytes, 10, 4, 3) == 5 + 3 * 10 + 2 * 40 + 40 + 7 * 3);
   Formula sum = bytes;
   sum += bytes;
   CHECK(sum == Formula{10, 6, 4, 2, 14});
@@ -91,7 +90,11 @@ TEST_CASE("a formula has the value of a balanced step") {
   program.experts = 7;
   program.maxTokens = 10;
   program.topK = 4;
-  CHECK(inBalancedStep(program, bytes) == inBalancedStep(bytes, 10, 4, 2));
+  CHECK(inBalancedStep(program, bytes) == 5 + 3 * 10 + 2 * 40 + 40 + 7 * 2);
+  program.mesh.tp = 3;  // all ranks of a group get each row, and return it
+  CHECK(inBalancedStep(program, bytes) == 5 + 3 * 10 + 2 * 120 + 120 + 7 * 2);
+  program.mesh.tokens = TokenHolders::kSame;
+  CHECK(inBalancedStep(program, bytes) == 5 + 3 * 10 + 2 * 40 + 120 + 7 * 2);
 }
 
 }  // namespace

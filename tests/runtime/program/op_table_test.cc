@@ -65,9 +65,9 @@ TEST_CASE("the words of values are those of the format") {
         text::Words{"tokens", "rows", "sends", "returns", "experts", "once", "groups"});
   CHECK(text::word(ThresholdRule::kSlotsOfExpert) == "slots_of_expert");
   CHECK(text::word(static_cast<CoreKind>(9)) == "?9");
-  CHECK(activationNames() == "swiglu, swiglu_clamp, geglu, reglu, squared_reglu");
-  CHECK(activationFromName("geglu") == ActivationKind::kGeglu);
-  CHECK(activationFromName("selu") == std::nullopt);
+  CHECK(text::wordList<ActivationKind>() == "swiglu, swiglu_clamp, geglu, reglu, squared_reglu");
+  CHECK(text::fromWord<ActivationKind>("geglu") == ActivationKind::kGeglu);
+  CHECK(text::fromWord<ActivationKind>("selu") == std::nullopt);
 }
 
 TEST_CASE("cube cores multiply, vector cores do all else, and no core of either kind does both") {

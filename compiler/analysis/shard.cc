@@ -1,0 +1,29 @@
+#include "compiler/analysis/shard.h"
+
+#include "compiler/analysis/finding.h"
+#include "runtime/program/op_table.h"
+#include "runtime/program/sharding.h"
+
+namespace sluice {
+
+Expected<TaskProgram> shardTensors(TaskProgram program) {
+  if (program.mesh.tp == 1) {
+    for (Buffer& buffer : program.buffers) buffer.sharding = Sharding::kWhole;
+    return program;
+  }
+  for (const Buffer& buffer : program.buffers)
+    if (Status status = checkSharding(buffer); !status) return Error{"error: " + status.error().message};
+  for (const Family& family : program.families) {
+    const Expected<std::vector<Sharding>> written = shardingsOf(program, family);
+    if (!written) return errorAt(family, written.error().message);
+    for (size_t i = 0; i < written->size(); ++i) {
+      if (!has(family.writes, i)) continue;
+      Buffer& buffer = program.buffers[family.writes[i].value];
+      buffer.sharding = (*written)[i];
+      if (Status status = checkSharding(buffer); !status) return errorAt(family, status.error().message);
+    }
+  }
+  return program;
+}
+
+}  // namespace sluice

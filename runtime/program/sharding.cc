@@ -1,0 +1,179 @@
+#include "runtime/program/sharding.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <initializer_list>
+#include <optional>
+
+#include "runtime/program/op_table.h"
+#include "runtime/program/space_table.h"
+#include "runtime/program/words.h"
+
+namespace sluice {
+namespace {
+
+using S = Sharding;
+
+class FamilyRule {
+ public:
+  FamilyRule(const TaskProgram& program, const Family& family)
+      : program_(program), family_(family), op_(infoOf(family.op)) {}
+
+  Expected<std::vector<S>> run() {
+    const std::vector<S> written = results();
+    if (wrong_) return *wrong_;
+    return written;
+  }
+
+ private:
+  std::vector<S> results() {
+    if (infoOf(program_.at(family_.space).kind).dense) return ofTokens();
+    if (op_.isSum()) return {sumOfRows()};
+    if (op_.weightParts > 0) return ofProduct();
+    switch (op_.vector) {
+      case VectorWork::kActivation:
+        return {activation(require(0, {S::kGateUpColumns, S::kWhole}))};
+      case VectorWork::kActivationGrad:
+        return activationGrad(require(0, {S::kColumns, S::kWhole}), 1);
+      case VectorWork::kAdd:
+        require(1, {read(0)});
+        return {read(0)};
+      case VectorWork::kScale:
+        return {read(0)};
+      case VectorWork::kNone:
+      case VectorWork::kWeightedSum:
+        break;
+    }
+    return op_.domain == Domain::kReturns ? ofReturns() : allWhole();
+  }
+
+  // Ops on tokens have all of them; the sum of a combine adds the terms that the ranks of a group returned.
+  std::vector<S> ofTokens() {
+    const bool adds = op_.vector == VectorWork::kWeightedSum;
+    for (size_t i = 0; i < op_.reads.size(); ++i)
+      if (has(family_.reads, i)) require(i, {adds && i != 1 ? S::kPartial : S::kWhole});
+    return std::vector<S>(op_.writes.size(), S::kWhole);
+  }
+
+  std::vector<S> allWhole() {
+    for (size_t i = 0; i < op_.reads.size(); ++i)
+      if (has(family_.reads, i)) require(i, {S::kWhole});
+    return std::vector<S>(op_.writes.size(), S::kWhole);
+  }
+
+  std::vector<S> ofReturns() {
+    for (size_t i = 0; i < op_.reads.size(); ++i)
+      if (has(family_.reads, i)) require(i, {S::kPartial});
+    return std::vector<S>(op_.writes.size(), S::kPartial);
+  }
+
+  // Sum over rows of a times b: each rank has all rows.
+  S sumOfRows() {
+    if (has(family_.reads, 2)) require(2, {S::kWhole});
+    const S a = require(0, {S::kWhole, S::kColumns, S::kPartial});
+    if (a != S::kWhole) require(1, {S::kWhole});
+    if (a == S::kColumns) return S::kRows;
+    return a == S::kPartial ? a : read(1);
+  }
+
+  std::vector<S> ofProduct() {
+    const S product = productWith(read(1));
+    switch (op_.vector) {
+      case VectorWork::kActivation:
+        if (product != S::kGateUpColumns && product != S::kWhole)
+          refuse(1, {isTransposed(family_.op, family_.tiling) ? S::kWhole : S::kGateUpColumns, S::kWhole});
+        return {activation(product), product};
+      case VectorWork::kActivationGrad:
+        if (product != S::kColumns && product != S::kWhole) refuse(1, {S::kRows, S::kWhole});
+        return activationGrad(product, 2);
+      default:
+        return {product};
+    }
+  }
+
+  S productWith(S weight) {
+    const bool transposed = isTransposed(family_.op, family_.tiling);
+    if (weight == S::kPartial) refuse(1, {S::kWhole, S::kColumns, S::kGateUpColumns, S::kRows});
+    if (weight == S::kWhole) return require(0, {S::kWhole, S::kPartial});
+    if (transposed != (weight == S::kRows)) {  // the sum is over the dimension that is sharded
+      require(0, {weight == S::kRows ? S::kColumns : weight});
+      return S::kPartial;
+    }
+    require(0, {S::kWhole});
+    return weight == S::kRows ? S::kColumns : weight;
+  }
+
+  static S activation(S gateUp) { return gateUp == S::kWhole ? S::kWhole : S::kColumns; }
+
+  // `gateUp` is the position of that operand, after which the weights of rows come.
+  std::vector<S> activationGrad(S actGrad, size_t gateUp) {
+    const bool whole = actGrad == S::kWhole;
+    const S halves = whole ? S::kWhole : S::kGateUpColumns;
+    require(gateUp, {halves});
+    if (has(family_.reads, gateUp + 1)) require(gateUp + 1, {S::kWhole});
+    return {halves, whole ? S::kWhole : S::kPartial};
+  }
+
+  S read(size_t operand) const { return program_.at(family_.reads[operand]).sharding; }
+
+  // The operand's sharding, which must be one of `allowed`.
+  S require(size_t operand, std::initializer_list<S> allowed) {
+    const S found = read(operand);
+    if (std::find(allowed.begin(), allowed.end(), found) == allowed.end()) refuse(operand, allowed);
+    return found;
+  }
+
+  void refuse(size_t operand, std::initializer_list<S> allowed) {
+    if (wrong_) return;
+    std::vector<std::string> words;
+    for (S sharding : allowed) words.push_back(text::word(sharding));
+    const BufferId id = family_.reads[operand];
+    wrong_ =
+        Error{fmt::format("node '{}': {} is '{}', {} at each of {} ranks{}, expected {}", family_.name,
+                          op_.reads[operand].name, program_.at(id).name, text::word(program_.at(id).sharding),
+                          program_.mesh.tp, writerOf(id), fmt::join(words, " or "))};
+  }
+
+  std::string writerOf(BufferId id) const {
+    for (const Family& writer : program_.families)
+      if (std::find(writer.writes.begin(), writer.writes.end(), id) != writer.writes.end())
+        return fmt::format(" as node '{}' writes it", writer.name);
+    return {};
+  }
+
+  const TaskProgram& program_;
+  const Family& family_;
+  const OpInfo& op_;
+  std::optional<Error> wrong_;
+};
+
+}  // namespace
+
+Expected<std::vector<Sharding>> shardingsOf(const TaskProgram& program, const Family& family) {
+  return FamilyRule(program, family).run();
+}
+
+Status checkSharding(const Buffer& buffer) {
+  if (buffer.sharding == S::kWhole) return {};
+  const bool isOfCaller = buffer.role == Role::kInput || buffer.role == Role::kOutput;
+  if (isOfCaller && buffer.shape[0].extent == Extent::kTokens)
+    return Error{
+        fmt::format("tensor '{}' of tokens is {}, expected whole", buffer.name, text::word(buffer.sharding))};
+  if (buffer.role == Role::kInput && buffer.sharding == S::kPartial)
+    return Error{
+        fmt::format("input '{}' is partial, expected whole, columns, gate_up_columns or rows", buffer.name)};
+  const auto dimension = [&](size_t fromEnd) -> int64_t {
+    return buffer.shape.size() < fromEnd ? 0 : buffer.shape[buffer.shape.size() - fromEnd].size;
+  };
+  const bool fits = buffer.sharding == S::kRows            ? dimension(2) > 0
+                    : buffer.sharding == S::kColumns       ? dimension(1) > 0
+                    : buffer.sharding == S::kGateUpColumns ? dimension(1) > 0 && dimension(1) % 2 == 0
+                                                           : true;
+  if (fits) return {};
+  return Error{
+      fmt::format("tensor '{}' is {}, but has no such dimension", buffer.name, text::word(buffer.sharding))};
+}
+
+}  // namespace sluice
