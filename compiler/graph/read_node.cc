@@ -191,13 +191,16 @@ class EntryReader {
   }
 
   void readInputs(const JsonValue& list) {
+    auto graph = llvm::cast<moe::GraphOp>(r_.builder.getBlock()->getParentOp()->getParentOp());
+    const bool isSharded = graph.getMesh().tp > 1;
     for (const JsonValue& item : list.items) {
       const Reading::Tensor* tensor = listed(item, "inputs");
       if (tensor == nullptr) continue;
       r_.tensors[item.text].isInput = true;
       values_[item.text] = r_.builder.create<moe::InputOp>(
           r_.at(item.pos), tensor->type, r_.builder.getStringAttr(item.text), r_.optional(tensor->alias),
-          tensor->sharding ? moe::ShardingAttr::get(r_.builder.getContext(), *tensor->sharding) : nullptr);
+          isSharded && tensor->sharding ? moe::ShardingAttr::get(r_.builder.getContext(), *tensor->sharding)
+                                        : nullptr);
     }
   }
 

@@ -75,7 +75,7 @@ void Flattener::header() {
                   {"target", quoteName(program_.target)},
                   {"options", quote(program_.options)},
                   {"graph", fmt::format("0x{:016x}", program_.graphHash)},
-                  {"ranks", number(program_.mesh.peers())},
+                  {"ranks", number(int64_t{program_.mesh.ep} * program_.mesh.tp)},
                   {"tp", number(program_.mesh.tp)},
                   {"tokens", word(program_.mesh.tokens)},
                   {"experts", number(program_.experts)},

@@ -118,15 +118,18 @@ void Parser::symbol() {
 void Parser::mesh() {
   Mesh& mesh = program_.mesh;
   cursor_.expect("ranks");
-  mesh.ep = cursor_.number<int32_t>("a number");
-  if (!cursor_.accept("tp")) return;
   const Token at = cursor_.token();
-  mesh.tp = cursor_.number<int32_t>("a number");
-  if (mesh.tp < 1 || mesh.ep % mesh.tp != 0)
-    return cursor_.failAt(at, fmt::format("tp is {}, expected a divisor of {} ranks", mesh.tp, mesh.ep));
-  mesh.ep /= mesh.tp;
-  cursor_.expect("tokens");
-  mesh.tokens = cursor_.word<TokenHolders>("own or same");
+  const auto ranks = cursor_.number<int64_t>("a number");
+  if (cursor_.accept("tp")) {
+    const Token atTp = cursor_.token();
+    mesh.tp = cursor_.number<int32_t>("a number");
+    if (mesh.tp < 1 || ranks % mesh.tp != 0)
+      return cursor_.failAt(atTp, fmt::format("tp is {}, expected a divisor of {} ranks", mesh.tp, ranks));
+    cursor_.expect("tokens");
+    mesh.tokens = cursor_.word<TokenHolders>("own or same");
+  }
+  mesh.ep = static_cast<int32_t>(ranks / mesh.tp);
+  if (mesh.ep != ranks / mesh.tp) cursor_.failAt(at, fmt::format("{} ranks are too many", ranks));
 }
 
 void Parser::limits() {

@@ -68,7 +68,7 @@ void Printer::header() {
   put("graph 0x{:016x}\n", program_.graphHash);
   for (const Symbol& symbol : program_.symbols) put("symbol {} = {}\n", quoteName(symbol.name), symbol.value);
   const Mesh& mesh = program_.mesh;
-  put("limits ranks {}", mesh.peers());
+  put("limits ranks {}", int64_t{mesh.ep} * mesh.tp);
   if (mesh.tp != 1 || mesh.tokens != TokenHolders::kOwn) put(" tp {} tokens {}", mesh.tp, word(mesh.tokens));
   put(" experts {} top_k {} max_tokens {} cores {}", program_.experts, program_.topK, program_.maxTokens,
       program_.cores);

@@ -74,7 +74,7 @@ TEST_CASE("syntax errors have a position") {
 
 TEST_CASE("fields that are unknown, missing or of a wrong kind are errors where they stand") {
   expectError("\"alias\": \"src\"", "\"alais\": \"src\"", "\"alais\"",
-              "tensor 'x' has an unknown field 'alais', expected alias, doc, type, shape");
+              "tensor 'x' has an unknown field 'alais', expected alias, doc, type, shape, parallel");
   expectError("\"name\": \"small\",\n", "", "{", "the graph has no field 'name'");
   expectError("\"name\": \"small\"", "\"name\": 7", "7",
               "field 'name' of the graph is a whole number, expected a string");

@@ -14,6 +14,7 @@ namespace {
 struct Said {
   StepOffer offer;
   std::vector<int32_t> counts;
+  uint64_t idsDigest = 0;
 };
 
 struct Heard {
@@ -36,7 +37,7 @@ Heard exchange(const TaskProgram& program, const std::vector<Said>& said) {
       auto exchange = Exchange::create(group.transport(rank), program);
       StepOffer offer = said[rank].offer;
       if (offer.kind == StepOffer::Kind::kRun) offer.name = program.at(offer.entry).name;
-      exchange->put(offer.step, said[rank].counts);
+      exchange->put(offer.step, said[rank].counts, said[rank].idsDigest);
       Status step = meeting->hold(offer, 20);
       if (step && offer.routing == 0) step = exchange->take(offer.step, offer.entry, *meeting);
       heard.messages[rank] = step ? "" : step.error().message;
@@ -64,7 +65,7 @@ StepOffer offer(EntryId entry, int64_t tokens, uint64_t routing = 0) {
   return offer;
 }
 
-Said good() { return {offer(kForward, 10), {10, 4, 3, 3}}; }
+Said good() { return {offer(kForward, 10), {10, 4, 3, 3}, 5}; }
 
 std::vector<std::string> both(const std::string& message) { return {message, message}; }
 
@@ -112,6 +113,25 @@ TEST_CASE("counts that no rank can have are refused before anything is sent by t
   check(51, {0, 0, 0, 0}, "rank 1 says it has 51 tokens, expected 0 to 50");
   check(-1, {0, 0, 0, 0}, "rank 1 says it has -1 tokens, expected 0 to 50");
   CHECK(heardOf(50, {50, 50, 0, 0}).messages == both(""));
+}
+
+TEST_CASE("ranks of a group that must have the same tokens are refused if they have others, and can go on") {
+  TaskProgram same = buildMoeProgram({.ranks = 4, .experts = 4, .topK = 2, .maxTokens = 50});
+  same.mesh = {2, 2, TokenHolders::kSame};
+  const auto check = [&](const Said& last, const std::string& message) {
+    const Said other{offer(kForward, 20), {10, 10, 10, 10}, 6};  // another group may have others
+    const Heard heard = exchange(same, {other, other, good(), last});
+    CHECK(heard.messages == std::vector<std::string>(4, message));
+    CHECK_FALSE(heard.aborted);
+  };
+  check(good(), "");
+  const std::string first = ", but rank 2 of its group, which must have the same tokens, has ";
+  check({offer(kForward, 11), {10, 4, 3, 3}, 5}, "rank 3 has 11 tokens" + first + "10");
+  check({offer(kForward, 10), {10, 4, 4, 2}, 5}, "rank 3 has 4 tokens for expert 2" + first + "3");
+  check({offer(kForward, 10), {10, 4, 3, 3}, uint64_t{5} << 32},
+        "rank 3 has other expert ids for its tokens" + first + "the same counts");
+  same.mesh.tokens = TokenHolders::kOwn;
+  check({offer(kForward, 11), {10, 4, 3, 4}, 4}, "");
 }
 
 TEST_CASE("a rank that is at another step, or runs another context, stops all ranks with both named") {

@@ -91,7 +91,8 @@ Buffer Maker::buffer() {
           .shape = some(4, [&] { return dim(); }),
           .role = oneOf(Role::MAX),
           .region = id<RegionTag>(),
-          .offset = flip() ? 0 : number<int64_t>()};
+          .offset = flip() ? 0 : number<int64_t>(),
+          .sharding = oneOf(Sharding::MAX)};
 }
 
 EventArray Maker::event() {
@@ -165,6 +166,8 @@ TaskProgram Maker::make() {
   program.graphHash = random_();
   program.symbols = some(4, [&] { return Symbol{name(), number<int64_t>()}; });
   program.mesh.ep = atMost(kMaxRanks);
+  if (flip()) program.mesh.tp = static_cast<int32_t>(1 + below(kMaxRanks));
+  program.mesh.tokens = oneOf(TokenHolders::MAX);
   program.experts = atMost(kMaxExperts);
   program.topK = atMost(kMaxTopK);
   program.maxTokens = atMost(kMaxTokens);
@@ -262,6 +265,15 @@ TaskProgram activationProgram() {
   family.tiling.flags = 4;
   family.tiling.activation = ActivationKind::kSwigluClamp;
   family.tiling.limit = toBFloat16(7);
+  return program;
+}
+
+TaskProgram shardedProgram() {
+  TaskProgram program = activationProgram();
+  program.name = "sharded";
+  program.mesh = {2, 3, TokenHolders::kSame};
+  program.buffers[1].sharding = Sharding::kPartial;
+  program.buffers.back().sharding = Sharding::kGateUpColumns;
   return program;
 }
 

@@ -17,6 +17,9 @@ TaskProgram raggedProgram();
 // The same with what format 1.4 added: an activation in its field of the tiling.
 TaskProgram activationProgram();
 
+// The same with what format 1.5 added: ranks that share experts, and what they have of tensors.
+TaskProgram shardedProgram();
+
 // Fields filled at random with anything that the file can hold: odd names (empty, equal, keywords, quotes,
 // control bytes), ids of nothing, extreme numbers. The seed says which; the same on every machine.
 TaskProgram randomProgram(uint32_t seed);

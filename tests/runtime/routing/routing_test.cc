@@ -17,13 +17,17 @@ struct World {
   std::vector<RoutingTables> tables;      // by rank
 };
 
+bool isSame(const RoutingShape& shape) { return shape.mesh.tokens == TokenHolders::kSame; }
+
 // One-hot, skewed, masked or uniform routing; T from 0 up, different on every rank.
 World makeWorld(std::mt19937& random, int groupSlots = 0) {
   World world;
   auto& shape = world.shape;
   shape.mesh.ep = 1 + random() % 5;
+  if (random() % 2 == 0) shape.mesh.tp = 1 + random() % 4;
+  if (random() % 2 == 0) shape.mesh.tokens = TokenHolders::kSame;
   shape.experts =
-      1 + random() % (5 * shape.mesh.peers());  // also fewer than ranks, and such as they do not divide
+      1 + random() % (5 * shape.mesh.ep);  // also fewer than groups, and such as they do not divide
   shape.topK = 1 + random() % std::min(4, shape.experts);
   shape.slotRows = std::vector<int32_t>{16, 32, 48, 128, 7}[random() % 5];
   shape.groupSlots = groupSlots;
@@ -45,10 +49,12 @@ World makeWorld(std::mt19937& random, int groupSlots = 0) {
           if (random() % 4 == 0) id = -1;
       ids.insert(ids.end(), row.begin(), row.end());
     }
+    if (isSame(shape) && rank % shape.mesh.tp != 0) ids = world.ids.back();
     world.ids.push_back(ids);
     world.tables.emplace_back();
     std::vector<int32_t> own(shape.experts);
-    REQUIRE(countPairs(shape, ids, tokens, world.tables.back(), own).ok());
+    const auto count = static_cast<int32_t>(ids.size()) / shape.topK;
+    REQUIRE(countPairs(shape, ids, count, world.tables.back(), own).ok());
     counts.insert(counts.end(), own.begin(), own.end());
   }
   for (int rank = 0; rank < shape.mesh.peers(); ++rank)
@@ -56,33 +62,42 @@ World makeWorld(std::mt19937& random, int groupSlots = 0) {
   return world;
 }
 
-// Experts of a rank: the first of them, and how many.
-std::pair<int, int> expertsOf(const RoutingShape& shape, int rank) {
+// Experts of a group: the first of them, and how many.
+std::pair<int, int> expertsOf(const RoutingShape& shape, int group) {
   int first = 0;
-  for (int before = 0; before < rank; ++before) first += expertsOf(shape, before).second;
-  return {first, shape.experts / shape.mesh.peers() + (rank < shape.experts % shape.mesh.peers())};
+  for (int before = 0; before < group; ++before) first += expertsOf(shape, before).second;
+  return {first, shape.experts / shape.mesh.ep + (group < shape.experts % shape.mesh.ep)};
 }
 
-int ownerOf(const RoutingShape& shape, int expert) {
-  int rank = 0;
-  while (expert >= expertsOf(shape, rank).first + expertsOf(shape, rank).second) ++rank;
-  return rank;
+int groupThatOwns(const RoutingShape& shape, int expert) {
+  int group = 0;
+  while (expert >= expertsOf(shape, group).first + expertsOf(shape, group).second) ++group;
+  return group;
 }
 
-// (owner, row at owner) of every (source, t, k), straight from the definition: expert-major, inside an expert
-// by source rank, then by token.
-std::map<std::tuple<int, int>, std::pair<int, int>> expectedRows(const World& world) {
+// The ranks of the group that get the rows of `source`: all of them, or that of the same shard where the
+// ranks of a group have the same tokens.
+std::vector<int> receiversOf(const RoutingShape& shape, int source, int group) {
+  const int tp = shape.mesh.tp;
+  if (isSame(shape)) return {group * tp + source % tp};
+  std::vector<int> all;
+  for (int shard = 0; shard < tp; ++shard) all.push_back(group * tp + shard);
+  return all;
+}
+
+// The row at each receiver of every (source, receiver, t, k), straight from the definition: expert-major,
+// inside an expert by source rank, then by token.
+std::map<std::tuple<int, int, int>, int> expectedRows(const World& world) {
   std::vector<std::tuple<int, int, int>> all;  // expert, source, pair (t * K + k)
   for (int source = 0; source < world.shape.mesh.peers(); ++source)
     for (size_t pair = 0; pair < world.ids[source].size(); ++pair)
       if (world.ids[source][pair] >= 0) all.emplace_back(world.ids[source][pair], source, pair);
   std::sort(all.begin(), all.end());
-  std::map<std::tuple<int, int>, std::pair<int, int>> rows;
+  std::map<std::tuple<int, int, int>, int> rows;
   std::vector<int> used(world.shape.mesh.peers(), 0);
-  for (const auto& [expert, source, pair] : all) {
-    const int owner = ownerOf(world.shape, expert);
-    rows[{source, pair}] = {owner, used[owner]++};
-  }
+  for (const auto& [expert, source, pair] : all)
+    for (const int receiver : receiversOf(world.shape, source, groupThatOwns(world.shape, expert)))
+      rows[{source, receiver, pair}] = used[receiver]++;
   return rows;
 }
 
@@ -100,11 +115,8 @@ TEST_CASE("every pair is sent to its row exactly once, inside one slot") {
         REQUIRE(piece.expert == slot.expert);
         REQUIRE(piece.row >= slot.row);
         REQUIRE(piece.row + piece.rows <= slot.row + slot.rows);
-        for (int i = 0; i < piece.rows; ++i, ++sent) {
-          const auto [owner, row] = expected.at({rank, tables.pairOf.at(piece.pair + i)});
-          REQUIRE(owner == piece.peer);
-          REQUIRE(row == piece.row + i);
-        }
+        for (int i = 0; i < piece.rows; ++i, ++sent)
+          REQUIRE(expected.at({rank, piece.peer, tables.pairOf.at(piece.pair + i)}) == piece.row + i);
       }
     }
     REQUIRE(sent == expected.size());
@@ -130,23 +142,47 @@ TEST_CASE("slots cover the rows of every expert, none is empty, and there are fe
   }
 }
 
-TEST_CASE("returns are the sends of the other side") {
+TEST_CASE("returns are the sends of the other side, once to every rank that has the tokens") {
   std::mt19937 random(13);
   for (int trial = 0; trial < 300; ++trial) {
     const World world = makeWorld(random);
+    const int tp = world.shape.mesh.tp;
     using Key = std::tuple<int, int, int, int, int, int>;
-    std::set<Key> sends, returns;
+    std::set<Key> expected, returns;
     for (int rank = 0; rank < world.shape.mesh.peers(); ++rank) {
-      for (const Piece& p : world.tables[rank].sends)
-        sends.insert({rank, p.peer, p.slot, p.row, p.pair, p.rows});
+      const RoutingTables& tables = world.tables[rank];
+      for (const Piece& p : tables.sends) {
+        const int pair = p.peer % tp * tables.pairs + p.pair;
+        for (int other = 0; other < world.shape.mesh.peers(); ++other)
+          if (other == rank || (isSame(world.shape) && other / tp == rank / tp))
+            expected.insert({other, p.peer, p.slot, p.row, pair, p.rows});
+      }
       int slot = 0;
-      for (const Piece& p : world.tables[rank].returns) {
+      for (const Piece& p : tables.returns) {
         returns.insert({p.peer, rank, p.slot, p.row, p.pair, p.rows});
         REQUIRE(p.slot >= slot);
         slot = p.slot;
       }
     }
-    REQUIRE(sends == returns);
+    REQUIRE(expected == returns);
+  }
+}
+
+TEST_CASE("every part of every pair returns to its place exactly once") {
+  std::mt19937 random(29);
+  for (int trial = 0; trial < 200; ++trial) {
+    const World world = makeWorld(random);
+    const int ranks = world.shape.mesh.peers();
+    std::vector<std::vector<int>> filled(ranks);
+    for (int rank = 0; rank < ranks; ++rank) {
+      REQUIRE(world.tables[rank].returned == world.tables[rank].pairs * world.shape.mesh.tp);
+      filled[rank].resize(world.tables[rank].returned);
+    }
+    for (int rank = 0; rank < ranks; ++rank)
+      for (const Piece& p : world.tables[rank].returns)
+        for (int i = 0; i < p.rows; ++i) ++filled[p.peer].at(p.pair + i);
+    for (const auto& rows : filled)
+      REQUIRE(std::all_of(rows.begin(), rows.end(), [](int n) { return n == 1; }));
   }
 }
 
@@ -159,8 +195,9 @@ TEST_CASE("own pieces are sent first and own-only slots come first") {
       const auto isOwn = [&](const Piece& piece) { return piece.peer == rank; };
       REQUIRE(std::is_partitioned(tables.sends.begin(), tables.sends.end(), isOwn));
       std::vector<bool> foreign(tables.slots.size(), false);
-      for (const Piece& piece : tables.returns)
-        if (piece.peer != rank) foreign[piece.slot] = true;
+      for (int source = 0; source < world.shape.mesh.peers(); ++source)
+        for (const Piece& piece : world.tables[source].sends)
+          if (source != rank && piece.peer == rank) foreign[piece.slot] = true;
       REQUIRE(std::is_sorted(foreign.begin(), foreign.end()));
     }
   }
@@ -230,37 +267,42 @@ TEST_CASE("groups change nothing of slots and pieces, and there are none where s
 }
 
 TEST_CASE("every expert has one owner, ranks own neighbours, and their numbers differ by one at most") {
-  for (int ranks = 1; ranks <= 9; ++ranks)
-    for (int experts = 1; experts <= 40; ++experts) {
-      const RoutingShape shape{{ranks}, experts, 1, 16};
-      const ExpertDeal deal = shape.deal();
-      INFO(experts << " experts, " << ranks << " ranks");
-      CHECK(deal.most() - deal.fewest() == (deal.differ() ? 1 : 0));
-      for (int rank = 0; rank < ranks; ++rank) {
-        CHECK(std::pair(deal.first(rank), deal.of(rank)) == expertsOf(shape, rank));
-        for (int expert = deal.first(rank); expert < deal.first(rank + 1); ++expert)
-          CHECK(deal.owner(expert) == rank);
+  for (int groups = 1; groups <= 9; ++groups)
+    for (int experts = 1; experts <= 40; ++experts)
+      for (int tp = 1; tp <= 3; ++tp) {
+        const RoutingShape shape{{groups, tp}, experts, 1, 16};
+        const ExpertDeal deal = shape.deal();
+        INFO(experts << " experts, " << groups << " groups of " << tp);
+        CHECK(deal.most() - deal.fewest() == (deal.differ() ? 1 : 0));
+        for (int rank = 0; rank < groups * tp; ++rank) {
+          CHECK(std::pair(deal.first(rank), deal.of(rank)) == expertsOf(shape, rank / tp));
+          for (int expert = deal.first(rank); expert < deal.first(rank) + deal.of(rank); ++expert)
+            CHECK(deal.owner(expert) == rank / tp);
+        }
+        CHECK(deal.first(groups * tp) == experts);
       }
-      CHECK(deal.first(ranks) == experts);
-    }
 }
 
-TEST_CASE("a rank has the tables of its own experts, and counts the pairs that go to each rank") {
+TEST_CASE("a rank has the tables of its own experts, and counts what each rank sends and returns") {
   std::mt19937 random(23);
   for (int trial = 0; trial < 200; ++trial) {
     const World world = makeWorld(random);
-    for (int rank = 0; rank < world.shape.mesh.peers(); ++rank) {
+    const int ranks = world.shape.mesh.peers(), tp = world.shape.mesh.tp;
+    for (int rank = 0; rank < ranks; ++rank) {
       const RoutingTables& tables = world.tables[rank];
-      const int local = expertsOf(world.shape, rank).second;
+      const int local = expertsOf(world.shape, rank / tp).second;
       REQUIRE(tables.experts() == local);
       REQUIRE(static_cast<int>(tables.expertRow.size()) == local + 1);
       REQUIRE(tables.expertRow.back() == tables.rows);
-      std::vector<int> pairs(world.shape.mesh.peers(), 0);
-      for (const int32_t id : world.ids[rank])
-        if (id >= 0) ++pairs[ownerOf(world.shape, id)];
-      REQUIRE(pairs == tables.pairsTo);
-      for (int other = 0; other < world.shape.mesh.peers(); ++other)
-        REQUIRE(tables.rowsFrom[other] == world.tables[other].pairsTo[rank]);
+      std::vector<int> sent(ranks, 0), returned(ranks, 0);
+      for (const int32_t id : world.ids[rank]) {
+        if (id < 0) continue;
+        const int group = groupThatOwns(world.shape, id);
+        for (const int receiver : receiversOf(world.shape, rank, group)) ++sent[receiver];
+        for (int shard = 0; shard < tp; ++shard) ++returned[group * tp + shard];
+      }
+      REQUIRE(returned == tables.returnsFrom);
+      for (int other = 0; other < ranks; ++other) REQUIRE(world.tables[other].rowsFrom[rank] == sent[other]);
     }
   }
 }

@@ -10,7 +10,7 @@ namespace sluice {
 namespace {
 
 // One rank, and as many slots of 16 rows of one expert as there are in 16 tokens.
-CostProblem oneExpert(int32_t slots, int32_t cores) { return problemOf({1, 1, 1, 16 * slots}, cores); }
+CostProblem oneExpert(int32_t slots, int32_t cores) { return problemOf({{1}, 1, 1, 16 * slots}, cores); }
 
 Replay replay(const CostProblem& problem, const Rates& rates, LaneRule rule = LaneRule::kFromEnd) {
   const ReplayStep step =
@@ -58,7 +58,7 @@ TEST_CASE("two cores: what one waits for is the other's task, then there is noth
 TEST_CASE("rows of other ranks arrive one after the other at the rate of the link, own rows at once") {
   // Two ranks, an expert each with 32 rows: 16 own, 16 of the other rank, 2 bytes each.
   CostProblem problem = oneExpert(1, 1);
-  setStep({2, 2, 2, 16}, problem);
+  setStep({{2}, 2, 2, 16}, problem);
   const EventId arrived = addEvent(problem, EventSpace::kRows, true);
   problem.program.families = {family(SpaceKind::kSends, {}, {arrived}, OpKind::kDispatch),
                               family(SpaceKind::kRows, {arrived}, {})};
@@ -74,7 +74,7 @@ TEST_CASE("rows of other ranks arrive one after the other at the rate of the lin
 
 TEST_CASE("a weight gradient fills the time in which the chain waits for rows") {
   CostProblem problem = oneExpert(1, 1);
-  setStep({2, 2, 2, 16}, problem);
+  setStep({{2}, 2, 2, 16}, problem);
   const EventId arrived = addEvent(problem, EventSpace::kRows, true);
   const EventId ready = addEvent(problem, EventSpace::kExperts);
   Family grad = family(SpaceKind::kExperts, {ready}, {}, OpKind::kGmmWeightGrad);
@@ -197,7 +197,7 @@ TEST_CASE("over all windows the deal is that of one endless window") {
 TEST_CASE("of a large step some experts are replayed, and the rest keeps the cores busy") {
   MoeShape shape;
   CostProblem problem{buildMoeProgram(shape)};
-  setStep({1, 64, 2, 2048}, problem);
+  setStep({{1}, 64, 2, 2048}, problem);
   problem.program.cores = 3;
   const ExpectedRows rows = expectRows({}, problem.step());
   const LayerCost cost = costOf(problem, secondsByRow(2), rows);

@@ -16,7 +16,7 @@ ScheduleChoice choose(const CostProblem& problem, const Rates& rates, const std:
 // 64 rows in 4 slots. A vector core makes what the cube core needs (16 s a slot), and finishes it (16 s);
 // the cube core takes 28 s a slot. From the end, what the cube core needs comes 32 s apart.
 TEST_CASE("the chain goes from its beginning where another kind of core would starve") {
-  CostProblem problem = problemOf({1, 1, 1, 64}, 0);
+  CostProblem problem = problemOf({{1}, 1, 1, 64}, 0);
   problem.program.cubeCores = problem.program.vectorCores = 1;
   const EventId made = addEvent(problem, EventSpace::kRows);
   problem.program.families = {family(SpaceKind::kRows, {}, {made}), family(SpaceKind::kRows, {made}, {}),
@@ -38,7 +38,7 @@ TEST_CASE("the chain goes from its beginning where another kind of core would st
 
 // Two ranks; what comes back leaves at the rate of the link, so that it must not wait for all of the chain.
 TEST_CASE("the chain goes from its end where results leave over a slow link") {
-  CostProblem problem = problemOf({2, 2, 2, 64}, 1);
+  CostProblem problem = problemOf({{2}, 2, 2, 64}, 1);
   const EventId made = addEvent(problem, EventSpace::kRows), done = addEvent(problem, EventSpace::kRows),
                 returned = addEvent(problem, EventSpace::kOne, true);
   problem.program.families = {family(SpaceKind::kRows, {}, {made}), family(SpaceKind::kRows, {made}, {done}),
@@ -53,7 +53,7 @@ TEST_CASE("the chain goes from its end where results leave over a slow link") {
 }
 
 TEST_CASE("of the best sizes those are taken that the replay finds clearly better") {
-  CostProblem problem = problemOf({1, 1, 1, 48}, 2);
+  CostProblem problem = problemOf({{1}, 1, 1, 48}, 2);
   const EventId made = addEvent(problem, EventSpace::kRows);
   problem.program.families = {family(SpaceKind::kRows, {}, {made}), family(SpaceKind::kRows, {made}, {})};
   const CutSizes whole{48, 16, {}}, cut{16, 16, {}};
@@ -68,7 +68,7 @@ TEST_CASE("of the best sizes those are taken that the replay finds clearly bette
 
 // 480 rows on two cores; a task costs a tenth of a second.
 TEST_CASE("of sizes that the replay finds as fast as the best, the model's first are taken") {
-  CostProblem problem = problemOf({1, 1, 1, 480}, 2);
+  CostProblem problem = problemOf({{1}, 1, 1, 480}, 2);
   const EventId made = addEvent(problem, EventSpace::kRows);
   problem.program.families = {family(SpaceKind::kRows, {}, {made}), family(SpaceKind::kRows, {made}, {})};
   Rates rates = secondsByRow(8);
@@ -82,7 +82,7 @@ TEST_CASE("of sizes that the replay finds as fast as the best, the model's first
 }
 
 TEST_CASE("without events nothing is replayed, and the decision says so") {
-  CostProblem problem = problemOf({1, 1, 1, 48}, 2);
+  CostProblem problem = problemOf({{1}, 1, 1, 48}, 2);
   problem.program.families = {family(SpaceKind::kRows, {}, {})};
   const ScheduleChoice choice = choose(problem, secondsByRow(8), {{16, 16, {}}});
   CHECK(choice.replays.empty());
@@ -93,7 +93,7 @@ TEST_CASE("without events nothing is replayed, and the decision says so") {
 
 TEST_CASE("windows cover what is expected, give each core a task, and keep tables small") {
   const auto windowOf = [](int64_t tokens, int32_t cores, int32_t columns) {
-    CostProblem problem = problemOf({1, 1, 1, tokens}, cores);
+    CostProblem problem = problemOf({{1}, 1, 1, tokens}, cores);
     problem.program.families = {family(SpaceKind::kRows, {}, {}, OpKind::kGmm)};
     problem.program.families[0].tiling.n = columns;
     problem.program.families[0].tiling.tileN = 1;
