@@ -1,5 +1,7 @@
 #include "compiler/analysis/shard.h"
 
+#include <fmt/format.h>
+
 #include "compiler/analysis/finding.h"
 #include "runtime/program/op_table.h"
 #include "runtime/program/sharding.h"
@@ -15,7 +17,7 @@ Expected<TaskProgram> shardTensors(TaskProgram program) {
     if (Status status = checkSharding(buffer); !status) return Error{"error: " + status.error().message};
   for (const Family& family : program.families) {
     const Expected<std::vector<Sharding>> written = shardingsOf(program, family);
-    if (!written) return errorAt(family, written.error().message);
+    if (!written) return errorAt(family, fmt::format("node '{}': {}", family.name, written.error().message));
     for (size_t i = 0; i < written->size(); ++i) {
       if (!has(family.writes, i)) continue;
       Buffer& buffer = program.buffers[family.writes[i].value];

@@ -26,6 +26,10 @@ Json familyJson(const TaskProgram& program, const FamilyExplanation& explanation
   const Family& family = program.at(explanation.family);
   const Space& space = program.at(family.space);
   const auto figure = [&](const Formula& formula) { return formulaJson(program, formula); };
+  Json shards = Json::object();  // what a rank has of each operand
+  for (const auto* operands : {&family.reads, &family.writes})
+    for (BufferId id : *operands)
+      if (id) shards[program.at(id).name] = text::word(program.at(id).sharding);
   return {{"entry", program.at(family.entry).name},
           {"family", family.name},
           {"op", text::word(family.op)},
@@ -43,6 +47,7 @@ Json familyJson(const TaskProgram& program, const FamilyExplanation& explanation
           {"segment", explanation.order.segment},
           {"stage", explanation.order.stage},
           {"priority", explanation.priority},
+          {"shards", std::move(shards)},
           {"why", explanation.why},
           {"waits", eventsJson(program, explanation.waits)},
           {"signals", eventsJson(program, explanation.signals)},
@@ -55,10 +60,17 @@ Json familyJson(const TaskProgram& program, const FamilyExplanation& explanation
 
 std::string printExplanationJson(const TaskProgram& program, const Explanation& explanation) {
   const int32_t ranks = program.mesh.peers();
-  Json json{
-      {"name", program.name},   {"target", program.target},        {"options", program.options},
-      {"ranks", ranks},         {"experts", program.experts},      {"top_k", program.topK},
-      {"cores", program.cores}, {"cube_cores", program.cubeCores}, {"vector_cores", program.vectorCores}};
+  Json json{{"name", program.name},
+            {"target", program.target},
+            {"options", program.options},
+            {"ranks", ranks},
+            {"tp", program.mesh.tp},
+            {"tokens", text::word(program.mesh.tokens)},
+            {"experts", program.experts},
+            {"top_k", program.topK},
+            {"cores", program.cores},
+            {"cube_cores", program.cubeCores},
+            {"vector_cores", program.vectorCores}};
   json["balanced_step"] = {{"T", program.maxTokens},
                            {"R", balancedExtent(program, Extent::kRows)},
                            {"P", balancedExtent(program, Extent::kPairs)}};

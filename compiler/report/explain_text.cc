@@ -33,6 +33,22 @@ std::string coresText(const TaskProgram& program, const FamilyExplanation& expla
                      explanation.firstCore == 0 ? "" : fmt::format(" from {} on", explanation.firstCore));
 }
 
+// "'rows_x' whole, 'gate_up_weight' gate_up_columns": what a rank has of each operand.
+std::string shardsText(const TaskProgram& program, const std::vector<BufferId>& operands) {
+  std::string text;
+  for (BufferId id : operands)
+    if (id)
+      text += fmt::format("{}'{}' {}", text.empty() ? "" : ", ", program.at(id).name,
+                          text::word(program.at(id).sharding));
+  return text;
+}
+
+std::string meshText(const Mesh& mesh) {
+  if (mesh.tp == 1) return {};
+  return fmt::format(" ({} group{} of {} that share experts, with {})", mesh.ep, mesh.ep == 1 ? "" : "s",
+                     mesh.tp, mesh.tokens == TokenHolders::kOwn ? "tokens of their own" : "the same tokens");
+}
+
 std::string familyText(const TaskProgram& program, const FamilyExplanation& explanation) {
   const Family& family = program.at(explanation.family);
   const Space& space = program.at(family.space);
@@ -55,6 +71,9 @@ std::string familyText(const TaskProgram& program, const FamilyExplanation& expl
   if (explanation.waits.empty()) text += line("waits for", "nothing");
   for (const EventExplanation& signal : explanation.signals)
     text += line("signals", eventLine(program, signal));
+  if (program.mesh.tp > 1)
+    text += line("shards", fmt::format("{} -> {}", shardsText(program, family.reads),
+                                       shardsText(program, family.writes)));
   text += line("reads", bytesIn(program, explanation.work.read));
   text += line("writes", bytesIn(program, explanation.work.written));
   const Formula& flops = explanation.work.flops;
@@ -90,11 +109,12 @@ std::string memoryText(const TaskProgram& program, const Explanation& explanatio
 
 std::string printExplanation(const TaskProgram& program, const Explanation& explanation) {
   std::string text = fmt::format(
-      "{} for target {}: {} ranks, {} experts, top {}, at most {} tokens per rank\n"
+      "{} for target {}: {} ranks{}, {} experts, top {}, at most {} tokens per rank\n"
       "formulas have T tokens, R rows{} of a rank; a balanced step has {}\n"
       "an operand counts once in bytes read and written, however many tasks read it\n",
-      program.name, program.target, program.mesh.peers(), program.experts, program.topK, program.maxTokens,
-      program.expertsDiffer() ? ", P pairs and E experts" : " and P pairs", balancedStepText(program));
+      program.name, program.target, program.mesh.peers(), meshText(program.mesh), program.experts,
+      program.topK, program.maxTokens, program.expertsDiffer() ? ", P pairs and E experts" : " and P pairs",
+      balancedStepText(program));
   if (!explanation.decisions.empty()) text += "\ndecisions\n";
   for (const Decision& decision : explanation.decisions)
     text += fmt::format("  {}: {}\n", decision.what, decision.why);

@@ -130,10 +130,9 @@ class FamilyRule {
     std::vector<std::string> words;
     for (S sharding : allowed) words.push_back(text::word(sharding));
     const BufferId id = family_.reads[operand];
-    wrong_ =
-        Error{fmt::format("node '{}': {} is '{}', {} at each of {} ranks{}, expected {}", family_.name,
-                          op_.reads[operand].name, program_.at(id).name, text::word(program_.at(id).sharding),
-                          program_.mesh.tp, writerOf(id), fmt::join(words, " or "))};
+    wrong_ = Error{fmt::format("{} is '{}', {} at each of {} ranks{}, expected {}", op_.reads[operand].name,
+                               program_.at(id).name, text::word(program_.at(id).sharding), program_.mesh.tp,
+                               writerOf(id), fmt::join(words, " or "))};
   }
 
   std::string writerOf(BufferId id) const {
@@ -160,10 +159,11 @@ Status checkSharding(const Buffer& buffer) {
   const bool isOfCaller = buffer.role == Role::kInput || buffer.role == Role::kOutput;
   if (isOfCaller && buffer.shape[0].extent == Extent::kTokens)
     return Error{
-        fmt::format("tensor '{}' of tokens is {}, expected whole", buffer.name, text::word(buffer.sharding))};
+        fmt::format("buffer '{}' of tokens is {}, expected whole", buffer.name, text::word(buffer.sharding))};
   if (buffer.role == Role::kInput && buffer.sharding == S::kPartial)
-    return Error{
-        fmt::format("input '{}' is partial, expected whole, columns, gate_up_columns or rows", buffer.name)};
+    return Error{fmt::format(
+        "buffer '{}' is an input that is partial, expected whole, columns, gate_up_columns or rows",
+        buffer.name)};
   const auto dimension = [&](size_t fromEnd) -> int64_t {
     return buffer.shape.size() < fromEnd ? 0 : buffer.shape[buffer.shape.size() - fromEnd].size;
   };
@@ -173,7 +173,7 @@ Status checkSharding(const Buffer& buffer) {
                                                            : true;
   if (fits) return {};
   return Error{
-      fmt::format("tensor '{}' is {}, but has no such dimension", buffer.name, text::word(buffer.sharding))};
+      fmt::format("buffer '{}' is {}, but has no such dimension", buffer.name, text::word(buffer.sharding))};
 }
 
 }  // namespace sluice

@@ -155,7 +155,7 @@ Status checkLinks(const TaskProgram& program, const Family& family, const std::v
 Status checkShardings(const TaskProgram& program, const Family& family, const std::string& where) {
   if (program.mesh.tp == 1) return {};
   const Expected<std::vector<Sharding>> written = shardingsOf(program, family);
-  if (!written) return written.error();
+  if (!written) return fail("{}: {}", where, written.error().message);
   for (size_t i = 0; i < written->size(); ++i) {
     if (!has(family.writes, i)) continue;
     const Buffer& buffer = program.at(family.writes[i]);

@@ -35,10 +35,13 @@ int64_t forEachRouting(const TaskProgram& program, int maxTokens, int slotRows, 
                        const std::function<bool(const std::vector<OracleRank>&)>& visit) {
   std::mt19937_64 random(seed);
   const std::vector<OracleRank> choices = choicesOfRank(program, maxTokens);
-  std::vector<size_t> chosen(program.mesh.peers());
+  // ranks that have the same tokens choose as one
+  const Mesh& mesh = program.mesh;
+  const int alike = mesh.tokens == TokenHolders::kSame ? mesh.tp : 1;
+  std::vector<size_t> chosen(mesh.peers() / alike);
   for (int64_t count = 1;; ++count) {
     std::vector<OracleRank> ranks;
-    for (size_t choice : chosen) ranks.push_back(choices[choice]);
+    for (size_t choice : chosen) ranks.insert(ranks.end(), alike, choices[choice]);
     cutRouting(program, slotRows, random, ranks);
     if (!visit(ranks)) return count;
     size_t rank = 0;

@@ -62,8 +62,10 @@ std::string wrongOutputOf(const Program& program, const std::vector<RandomStep>&
 }  // namespace
 
 std::vector<TaskProgram> mutantBases() {
-  const auto [two, three, grouped, uneven, few] = mutationShapes();
+  const auto [two, three, grouped, uneven, few, shared, mesh] = mutationShapes();
   return {buildMoeProgram(two),
+          buildMoeProgram(shared),
+          buildMoeProgram(mesh),
           buildMoeProgram(three),
           buildDenseProgram(two, false),
           buildDenseProgram(two, true),

@@ -58,10 +58,13 @@ tools::Tensor randomTensor(const Buffer& buffer, std::vector<int64_t> shape, Ran
 // Rows that `rank` receives by the ids of all ranks.
 int64_t rowsOf(const TaskProgram& program, const std::vector<const tools::Tensor*>& ids, int rank) {
   int64_t rows = 0;
-  for (const tools::Tensor* of : ids) {
+  for (size_t source = 0; source < ids.size(); ++source) {
+    if (!program.mesh.sends(static_cast<int32_t>(source), rank)) continue;
+    const tools::Tensor* of = ids[source];
     const int32_t* id = of->as<int32_t>();
-    rows += std::count_if(id, id + of->elements(),
-                          [&](int32_t e) { return e >= 0 && program.deal().owner(e) == rank; });
+    rows += std::count_if(id, id + of->elements(), [&](int32_t e) {
+      return e >= 0 && program.deal().owner(e) == program.mesh.groupOf(rank);
+    });
   }
   return rows;
 }
@@ -98,8 +101,13 @@ RandomStep randomStep(const TaskProgram& program, uint64_t seed) {
   Random random(seed);
   RandomStep step;
   std::vector<int64_t> tokens;
-  for (int rank = 0; rank < program.mesh.peers(); ++rank)
-    tokens.push_back(pick(random, 4) == 0 ? pick(random, 2) : pick(random, program.maxTokens + 1));
+  const auto isAsBefore = [&](int rank) {  // has the tokens of the rank before it
+    return program.mesh.tokens == TokenHolders::kSame && program.mesh.shardOf(rank) != 0;
+  };
+  for (int rank = 0; rank < program.mesh.peers(); ++rank) {
+    const int64_t count = pick(random, 4) == 0 ? pick(random, 2) : pick(random, program.maxTokens + 1);
+    tokens.push_back(isAsBefore(rank) ? tokens.back() : count);
+  }
   step.inputs.resize(program.mesh.peers());
   step.outputs.resize(program.mesh.peers());
   std::vector<const tools::Tensor*> ids;  // of the first entry that routes, by rank
@@ -109,6 +117,10 @@ RandomStep randomStep(const TaskProgram& program, uint64_t seed) {
     for (int rank = 0; rank < program.mesh.peers(); ++rank) {
       tools::Tensor& own = step.inputs[rank][program.at(entry.expertIds).name];
       own = randomIds(program, tokens[rank], favoured, random);
+      if (isAsBefore(rank)) {
+        const tools::Tensor& before = step.inputs[rank - 1].at(program.at(entry.expertIds).name);
+        std::copy_n(before.as<int32_t>(), before.elements(), own.as<int32_t>());
+      }
       if (ids.size() < step.inputs.size()) ids.push_back(&own);
     }
   }

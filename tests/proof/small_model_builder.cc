@@ -124,7 +124,7 @@ class SmallModelBuilder {
       case Extent::kRows:
         return routing_[rank].rows;
       case Extent::kPairs:
-        return static_cast<int64_t>(routing_[rank].pairs.size());
+        return routing_[rank].returned;
       case Extent::kExperts:
         return static_cast<int64_t>(routing_[rank].experts.size());
     }

@@ -43,8 +43,9 @@ MoeShape shapeOf(const Small& small) {
 }
 
 // The plain layer, dense families beside it, apart and fused, products on groups of two slots, which the
-// model cuts to one row each, apart and fused, and a sum that waits for a gradient of all experts.
-constexpr int kKinds = 6, kSumLast = 5;
+// model cuts to one row each, apart and fused, a sum that waits for a gradient of all experts, and experts
+// that two ranks share, which have tokens of their own or the same.
+constexpr int kKinds = 8, kSumLast = 5, kShared = 6, kSharedSame = 7;
 
 TaskProgram programOfKind(int kind, const Small& small) {
   MoeShape shape = shapeOf(small);
@@ -52,6 +53,8 @@ TaskProgram programOfKind(int kind, const Small& small) {
   if (kind == 3 || kind == 4) shape.groupSlots = 2;
   shape.fused = kind == 4;
   shape.sumLast = kind == kSumLast;
+  if (kind >= kShared) shape.tp = 2;
+  shape.sameTokens = kind == kSharedSame;
   return buildMoeProgram(shape);
 }
 
@@ -111,6 +114,8 @@ TEST_CASE("in every state that a small program can reach all is well, for every 
       if (!kSanitized) explore(verified(programOfKind(3, grouped)), grouped);
       const Small atOneRank{1, 1, 2, cores, 1, 2, slotRows};  // the other rank owns no expert
       explore(verified(programOfKind(kSumLast, atOneRank)), atOneRank);
+      const Small shared{1, 1, 1, cores, 1, 2, slotRows};
+      for (const int kind : {kShared, kSharedSame}) explore(verified(programOfKind(kind, shared)), shared);
     }
   }
   const Small twice{2, 2, 2, 1, 2, 2, 16};
@@ -134,6 +139,17 @@ TEST_CASE("the largest states of larger programs keep the promise") {
           all.routings += sum.routings;
           all.states += sum.states;
         }
+  for (const bool same : {false, true}) {  // two groups of two
+    const Small small{2, 1, 1, 1, 1, 2, 16};
+    MoeShape shape = shapeOf(small);
+    shape.ranks = 4;
+    shape.tp = 2;
+    shape.sameTokens = same;
+    const Sum sum = checkAll(verified(buildMoeProgram(shape)), small, largestStates, most);
+    REQUIRE(sum.error == "");
+    all.routings += sum.routings;
+    all.states += sum.states;
+  }
   std::printf("largest states: %lld routings, %lld states\n", static_cast<long long>(all.routings),
               static_cast<long long>(all.states));
 }

@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "runtime/program/sharding.h"
 #include "tests/testing/program_builder.h"
 
 namespace sluice {
@@ -20,15 +21,27 @@ class Builder : private ProgramBuilder {
     sharedBuffers();
     forward();
     if (!s_.forwardOnly) backward();
+    if (s_.tp > 1) shard();
     return std::move(program);
   }
 
  private:
+  // Families stand after those that write what they read.
+  void shard() {
+    program.buffers[gateUpWeight_.value].sharding = Sharding::kGateUpColumns;
+    program.buffers[downWeight_.value].sharding = Sharding::kRows;
+    for (const Family& family : program.families) {
+      const std::vector<Sharding> written = *shardingsOf(program, family);
+      for (size_t i = 0; i < written.size(); ++i)
+        if (family.writes[i]) program.buffers[family.writes[i].value].sharding = written[i];
+    }
+  }
+
   void header() {
     program.name = "moe_ffn";
     program.target = "cpu";
     program.symbols = {{"hidden", s_.hidden}, {"intermediate", s_.intermediate}};
-    program.mesh.ep = s_.ranks;
+    program.mesh = {s_.ranks / s_.tp, s_.tp, s_.sameTokens ? TokenHolders::kSame : TokenHolders::kOwn};
     program.experts = s_.experts;
     program.topK = s_.topK;
     program.maxTokens = s_.maxTokens;

@@ -26,6 +26,8 @@ struct MoeShape {
   bool forwardOnly = false;  // no entry `backward`; with fused, gate_up is not stored
   int groupSlots = 0;        // products work on groups of this many slots; 0: all work on slots
   bool sumLast = false;      // the sum of backward waits for a weight gradient of all experts of its rank
+  int tp = 1;                // ranks of a group, which share its experts; `intermediate` is that of one rank
+  bool sameTokens = false;   // the ranks of a group have the same tokens
 };
 
 TaskProgram buildMoeProgram(const MoeShape& shape);

@@ -11,6 +11,8 @@ struct MutationShapes {
   MoeShape grouped;     // slots
   MoeShape uneven;      // ranks with different numbers of experts
   MoeShape few;         // some ranks own no expert
+  MoeShape shared;      // both ranks own all experts
+  MoeShape mesh;        // pairs of ranks share experts and have the same tokens
 };
 
 inline MutationShapes mutationShapes() {
@@ -39,6 +41,12 @@ inline MutationShapes mutationShapes() {
   shapes.few = three;
   shapes.few.experts = 2;
   shapes.few.topK = 2;
+  shapes.shared = two;
+  shapes.shared.tp = 2;
+  shapes.mesh = three;
+  shapes.mesh.ranks = 4;
+  shapes.mesh.tp = 2;
+  shapes.mesh.sameTokens = true;
   return shapes;
 }
 

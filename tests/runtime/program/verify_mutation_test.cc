@@ -18,7 +18,7 @@ namespace sluice {
 namespace {
 
 std::vector<TaskProgram> bases() {
-  const auto [two, three, grouped, uneven, few] = mutationShapes();
+  const auto [two, three, grouped, uneven, few, shared, mesh] = mutationShapes();
   MoeShape one = two, fused = three;
   one.ranks = 1;
   one.topK = 1;
@@ -29,6 +29,8 @@ std::vector<TaskProgram> bases() {
   fused.groupSlots = 3;
   fused.fused = true;
   return {buildMoeProgram(two),
+          buildMoeProgram(shared),
+          buildMoeProgram(mesh),
           buildMoeProgram(one),
           buildMoeProgram(three),
           buildDenseProgram(two, false),

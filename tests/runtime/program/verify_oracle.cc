@@ -53,7 +53,7 @@ class Oracle {
       case Extent::kRows:
         return rank.rows;
       case Extent::kPairs:
-        return static_cast<int64_t>(rank.pairs.size());
+        return rank.returned;
       case Extent::kExperts:
         return static_cast<int64_t>(rank.experts.size());
     }

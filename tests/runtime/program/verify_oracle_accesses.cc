@@ -52,10 +52,14 @@ class Footprint {
   void ofPiece(const Family& f, const OraclePiece& piece) {
     const bool send = f.op == OpKind::kDispatch;
     for (int i = 0; i < piece.rows; ++i) {
-      const OraclePair& pair = routing_[piece.from].pairs[piece.pair + i];
-      read(f.reads[0], send ? pair.token : piece.row + i, 0, f.tiling.n * 2);
-      if (send) read(f.reads[1], pair.token, pair.k * 4, 4);
-      if (!send) read(f.reads[1], piece.row + i, 0, 4);
+      if (send) {
+        const OraclePair& pair = routing_[piece.from].pairs[piece.pair + i];
+        read(f.reads[0], pair.token, 0, f.tiling.n * 2);
+        read(f.reads[1], pair.token, pair.k * 4, 4);
+      } else {
+        read(f.reads[0], piece.row + i, 0, f.tiling.n * 2);
+        read(f.reads[1], piece.row + i, 0, 4);
+      }
     }
     for (int i = 0; i < piece.rows; ++i) {
       const int to = send ? piece.to : piece.from;
@@ -145,10 +149,11 @@ class Footprint {
   void ofSum(const Family& f, const OracleSlot& tokens) {
     const auto& pairs = routing_[rank_].pairs;
     const int end = tokens.row + tokens.rows;
-    for (size_t i = 0; i < pairs.size(); ++i) {
-      if (pairs[i].token < tokens.row || pairs[i].token >= end) continue;
-      read(f.reads[0], static_cast<int64_t>(i), 0, f.tiling.n * 2);
-      read(f.reads[2], static_cast<int64_t>(i), 0, 4);
+    for (int i = 0; i < routing_[rank_].returned; ++i) {
+      const int token = pairs[i % pairs.size()].token;
+      if (token < tokens.row || token >= end) continue;
+      read(f.reads[0], i, 0, f.tiling.n * 2);
+      read(f.reads[2], i, 0, 4);
     }
     for (int token = tokens.row; token < end; ++token) {
       read(f.reads[1], token, 0, f.tiling.k * 4);

@@ -76,7 +76,7 @@ std::optional<int64_t> oracleThreshold(const TaskProgram& program, const EventAr
                                             [&](const OracleSlot& s) { return s.expert == index; });
       break;
     case ThresholdRule::kValidPairs:
-      if (event.space == EventSpace::kOne) return static_cast<int64_t>(rank.pairs.size());
+      if (event.space == EventSpace::kOne) return rank.returned;
       break;
     case ThresholdRule::kSlotsOfTokens:
       if (event.space == EventSpace::kOne) return event.factor * tokenSlots(program, rank);

@@ -52,6 +52,8 @@ void groupSlotsOf(OracleRank& rank, int slots, int limit) {
   }
 }
 
+bool isSame(const Mesh& mesh) { return mesh.tokens == TokenHolders::kSame; }
+
 // Gives the groups other numbers.
 void shuffleGroups(OracleRank& rank, std::mt19937_64& random) {
   std::vector<size_t> from(rank.groups.size());
@@ -69,8 +71,8 @@ void shuffleGroups(OracleRank& rank, std::mt19937_64& random) {
 
 // The pieces of slot `slot` of rank `to`, whose expert's rows from rank r are counts[r], from r's pair
 // firstPair[r] on.
-void cutPieces(std::vector<OracleRank>& ranks, int to, int slot, const std::vector<int>& counts,
-               const std::vector<int>& firstPair) {
+void cutPieces(const Mesh& mesh, std::vector<OracleRank>& ranks, int to, int slot,
+               const std::vector<int>& counts, const std::vector<int>& firstPair) {
   const OracleSlot& s = ranks[to].slots[slot];
   int row = ranks[to].experts[s.expert].row;
   for (int from = 0; from < static_cast<int>(ranks.size()); ++from) {
@@ -79,7 +81,13 @@ void cutPieces(std::vector<OracleRank>& ranks, int to, int slot, const std::vect
       const OraclePiece piece{from,        to,     slot, s.expert, begin, firstPair[from] + begin - row,
                               end - begin, s.group};
       ranks[from].sends.push_back(piece);
-      ranks[to].returns.push_back(piece);
+      for (int holder = 0; holder < static_cast<int>(ranks.size()); ++holder) {
+        if (holder != from && !(isSame(mesh) && holder / mesh.tp == from / mesh.tp)) continue;
+        OraclePiece back = piece;
+        back.from = holder;
+        back.pair += to % mesh.tp * static_cast<int>(ranks[from].pairs.size());
+        ranks[to].returns.push_back(back);
+      }
     }
     row += counts[from];
   }
@@ -87,10 +95,14 @@ void cutPieces(std::vector<OracleRank>& ranks, int to, int slot, const std::vect
 
 void cutRank(const TaskProgram& program, int limit, std::mt19937_64& random, std::vector<OracleRank>& ranks,
              int to) {
-  // the first `program.experts % program.mesh.ep` ranks own one expert more
-  const int local = program.experts / program.mesh.ep + (to < program.experts % program.mesh.ep ? 1 : 0);
+  // the first `program.experts % program.mesh.ep` groups own one expert more
+  const Mesh& mesh = program.mesh;
+  const auto expertsOf = [&](int group) {
+    return program.experts / mesh.ep + (group < program.experts % mesh.ep ? 1 : 0);
+  };
+  const int local = expertsOf(to / mesh.tp);
   int first = 0;
-  for (int rank = 0; rank < to; ++rank) first += static_cast<int>(ranks[rank].experts.size());
+  for (int group = 0; group < to / mesh.tp; ++group) first += expertsOf(group);
   const int unit = std::min(limit, 16), group = groupSlots(program);
   std::vector<std::vector<int>> counts(local), firstPair(local);
   for (int e = 0; e < local; ++e) {
@@ -100,8 +112,9 @@ void cutRank(const TaskProgram& program, int limit, std::mt19937_64& random, std
         return std::count_if(rank.pairs.begin(), rank.pairs.end(),
                              [&](const OraclePair& pair) { return pair.expert < first + e + below; });
       };
+      const bool sends = !isSame(mesh) || (&rank - ranks.data()) % mesh.tp == to % mesh.tp;
       firstPair[e].push_back(static_cast<int>(is(0)));
-      counts[e].push_back(static_cast<int>(is(1) - is(0)));
+      counts[e].push_back(sends ? static_cast<int>(is(1) - is(0)) : 0);
       ranks[to].rows += counts[e].back();
     }
     const int rows = ranks[to].rows - begin;
@@ -117,7 +130,7 @@ void cutRank(const TaskProgram& program, int limit, std::mt19937_64& random, std
   std::shuffle(ranks[to].slots.begin(), ranks[to].slots.end(), random);
   for (int slot = 0; slot < static_cast<int>(ranks[to].slots.size()); ++slot) {
     const int e = ranks[to].slots[slot].expert;
-    cutPieces(ranks, to, slot, counts[e], firstPair[e]);
+    cutPieces(mesh, ranks, to, slot, counts[e], firstPair[e]);
   }
 }
 
@@ -125,7 +138,12 @@ void cutRank(const TaskProgram& program, int limit, std::mt19937_64& random, std
 
 std::vector<OracleRank> randomRouting(const TaskProgram& program, std::mt19937_64& random) {
   std::vector<OracleRank> ranks(program.mesh.peers());
-  for (OracleRank& rank : ranks) choosePairs(program, random, rank);
+  for (size_t rank = 0; rank < ranks.size(); ++rank) {
+    if (isSame(program.mesh) && rank % program.mesh.tp != 0)
+      ranks[rank] = ranks[rank - 1];
+    else
+      choosePairs(program, random, ranks[rank]);
+  }
   cutRouting(program, slotSize(program, SpaceKind::kRows, 16), random, ranks);
   return ranks;
 }
@@ -135,6 +153,7 @@ void cutRouting(const TaskProgram& program, int slotRows, std::mt19937_64& rando
   for (OracleRank& rank : ranks)
     std::stable_sort(rank.pairs.begin(), rank.pairs.end(),
                      [](const OraclePair& a, const OraclePair& b) { return a.expert < b.expert; });
+  for (OracleRank& rank : ranks) rank.returned = static_cast<int>(rank.pairs.size()) * program.mesh.tp;
   for (int to = 0; to < program.mesh.peers(); ++to) cutRank(program, slotRows, random, ranks, to);
   for (OracleRank& rank : ranks) {
     std::shuffle(rank.sends.begin(), rank.sends.end(), random);

@@ -23,13 +23,13 @@ struct OracleGroup {
   int slots;
 };
 
-// Rows of one slot of rank `to` that come from rank `from`.
+// Rows of one slot of rank `to` that come from rank `from`, or return there.
 struct OraclePiece {
   int from, to;
   int slot;  // of rank `to`
   int expert;
   int row;   // the first, at `to`
-  int pair;  // the first, at `from`
+  int pair;  // the first, at `from`: of its pairs, or of the rows that return to it
   int rows;
   int group;  // of the slot
 };
@@ -41,6 +41,7 @@ struct OraclePair {
 struct OracleRank {
   int tokens = 0;
   int rows = 0;
+  int returned = 0;               // rows that return: by shard of the rank they come from, then as pairs
   std::vector<OraclePair> pairs;  // in sending order: by expert, then by token
   std::vector<OracleSlot> slots;
   std::vector<OracleGroup> groups;  // of a program that has the space
