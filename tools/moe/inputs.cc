@@ -12,11 +12,12 @@
 #include "runtime/base/one_line.h"
 #include "runtime/program/op_table.h"
 #include "tools/moe/random.h"
+#include "tools/moe/shard.h"
 
 namespace sluice::tools {
 namespace {
 
-// Random streams of one seed: tensors of a rank do not depend on each other or on other ranks.
+// Random streams of one seed: tensors do not depend on each other; every rank or group has its own.
 enum class Stream : uint64_t { kTokens, kPopularity, kX, kDy, kIds, kWeights, kGateUp, kDown };
 
 constexpr std::pair<std::string_view, Stream> kStreamOfName[] = {
@@ -28,18 +29,18 @@ constexpr std::pair<std::string_view, Stream> kStreamOfName[] = {
     {"down_weight", Stream::kDown},
 };
 
-Random streamOf(const InputsSpec& spec, Stream stream, int rank) {
-  return {spec.seed, static_cast<uint64_t>(stream) << 32 | static_cast<uint32_t>(rank)};
+Random streamOf(const InputsSpec& spec, Stream stream, int owner) {
+  return {spec.seed, static_cast<uint64_t>(stream) << 32 | static_cast<uint32_t>(owner)};
 }
 
 // The stream of the tensor `name`. Names without a fixed stream use their hash (FNV-1a); its highest bit
 // keeps these apart from the fixed ones.
-Random streamOf(const InputsSpec& spec, std::string_view name, int rank) {
+Random streamOf(const InputsSpec& spec, std::string_view name, int owner) {
   for (const auto& [known, stream] : kStreamOfName)
-    if (name == known) return streamOf(spec, stream, rank);
+    if (name == known) return streamOf(spec, stream, owner);
   uint64_t hash = 1469598103934665603u;
   for (const char letter : name) hash = (hash ^ static_cast<uint8_t>(letter)) * 1099511628211u;
-  return {spec.seed, (hash | uint64_t{1} << 63) + static_cast<uint32_t>(rank)};
+  return {spec.seed, (hash | uint64_t{1} << 63) + static_cast<uint32_t>(owner)};
 }
 
 template <class T>
@@ -50,10 +51,22 @@ std::optional<T> parseNumber(std::string_view text) {
   return value;
 }
 
-void fillNormal(Tensor& tensor, double scale, Random random) {
+// Part `part` of a tensor of random numbers, which are in the order of the whole tensor.
+void fillNormal(Tensor& tensor, double scale, Random random, Sharding sharding, int tp, int part) {
+  if (sharding == Sharding::kWhole) tp = 1, part = 0;
   const auto factor = static_cast<float>(scale);
-  for (int64_t i = 0; i < tensor.elements(); ++i)
-    setElement(tensor.type(), tensor.data(), i, random.normal() * factor);
+  const auto fill = [&](int64_t i) { setElement(tensor.type(), tensor.data(), i, random.normal() * factor); };
+  if (sharding == Sharding::kPartial) {
+    random.skip(part);
+    for (int64_t i = part; i < tensor.elements(); i += tp, random.skip(tp - 1)) fill(i);
+    return;
+  }
+  const Stretches stretches = stretchesOf(sharding, tensor.shape());
+  for (int64_t block = 0; block < stretches.blocks; ++block) {
+    random.skip(part * stretches.length);
+    for (int64_t i = 0; i < stretches.length; ++i) fill(block * stretches.length + i);
+    random.skip((tp - 1 - part) * stretches.length);
+  }
 }
 
 // Log of the probability of each expert, up to a constant.
@@ -131,16 +144,45 @@ bool canMake(const TaskProgram& program, BufferId id) {
          });
 }
 
+// The length of the sums that the product adds, over all ranks of a group.
+double fanIn(const TaskProgram& program, const Family& product) {
+  const Sharding weight = program.at(product.reads[1]).sharding;
+  const bool isCut =
+      weight != Sharding::kWhole && isTransposed(product.op, product.tiling) != (weight == Sharding::kRows);
+  return static_cast<double>(product.tiling.k) * (isCut ? program.mesh.tp : 1);
+}
+
+// Whether ranks that have the same tokens have equal numbers of them.
+Status checkGroups(const Mesh& mesh, const std::vector<int64_t>& counts) {
+  if (mesh.tokens == TokenHolders::kOwn) return {};
+  for (size_t rank = 0; rank < counts.size(); ++rank)
+    if (const size_t first = rank - rank % static_cast<size_t>(mesh.tp); counts[rank] != counts[first])
+      return Error{
+          fmt::format("found {} tokens for rank {}, expected {} as for rank {}, since ranks of a group have "
+                      "the same tokens",
+                      counts[rank], rank, counts[first], first)};
+  return {};
+}
+
+// The rank, or the group if its ranks have the same tokens.
+int ownerOfTokens(const Mesh& mesh, int rank) {
+  return mesh.tokens == TokenHolders::kSame ? mesh.groupOf(rank) : rank;
+}
+
 void fillInput(const TaskProgram& program, BufferId id, const InputsSpec& spec, int rank, Tensor& tensor) {
   const Buffer& buffer = program.at(id);
-  if (buffer.type == DType::kI32) return fillIds(program, spec, tensor, streamOf(spec, buffer.name, rank));
+  const Mesh& mesh = program.mesh;
+  const bool ofTokens = !buffer.shape.empty() && buffer.shape[0].extent == Extent::kTokens;
+  const int owner = ofTokens ? ownerOfTokens(mesh, rank) : mesh.groupOf(rank);
+  if (buffer.type == DType::kI32) return fillIds(program, spec, tensor, streamOf(spec, buffer.name, owner));
   const std::vector<Dim> ofPairs = {{Extent::kTokens, 0}, {Extent::kFixed, program.topK}};
   if (buffer.type == DType::kF32 && buffer.shape == ofPairs)
-    return fillWeights(program, tensor, streamOf(spec, buffer.name, rank));
+    return fillWeights(program, tensor, streamOf(spec, buffer.name, owner));
   const Family* product = productWith(program, id);
   const bool dense = product && program.at(product->space).kind == SpaceKind::kTokens;
-  const double scale = product ? 1 / std::sqrt(static_cast<double>(product->tiling.k)) : 1.0;
-  fillNormal(tensor, scale, streamOf(spec, buffer.name, dense ? 0 : rank));
+  const double scale = product ? 1 / std::sqrt(fanIn(program, *product)) : 1.0;
+  fillNormal(tensor, scale, streamOf(spec, buffer.name, dense ? 0 : owner), buffer.sharding, mesh.tp,
+             mesh.shardOf(rank));
 }
 
 }  // namespace
@@ -191,12 +233,14 @@ Expected<std::vector<int64_t>> tokensOfRanks(const TaskProgram& program, const I
   if (!tokens.counts.empty() && tokens.counts.size() != ranks)
     return Error{fmt::format("found {} numbers of tokens, expected one for each of {} ranks",
                              tokens.counts.size(), ranks)};
+  if (Status same = checkGroups(program.mesh, tokens.counts); !same) return same.error();
   if (!tokens.counts.empty()) return tokens.counts;
   std::vector<int64_t> counts(ranks, tokens.most);
   if (!tokens.ragged) return counts;
   for (size_t r = 0; r < ranks; ++r) {
     const int64_t least = tokens.most / 4;
-    counts[r] = least + streamOf(spec, Stream::kTokens, static_cast<int>(r)).below(tokens.most - least + 1);
+    Random random = streamOf(spec, Stream::kTokens, ownerOfTokens(program.mesh, static_cast<int>(r)));
+    counts[r] = least + random.below(tokens.most - least + 1);
   }
   return counts;
 }

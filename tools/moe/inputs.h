@@ -31,7 +31,8 @@ struct RoutingSpec {
 Expected<RoutingSpec> parseRouting(std::string_view text);
 
 struct TokensSpec {
-  bool ragged = false;          // each rank has a random number from most/4 to most
+  bool ragged = false;          // each rank has a random number from most/4 to most, each group if its ranks
+                                // have the same tokens
   int64_t most = 0;             // if not ragged, every rank has this many
   std::vector<int64_t> counts;  // if not empty, replaces the others: one per rank
 };
@@ -45,14 +46,17 @@ struct InputsSpec {
   uint64_t seed = 1;
 };
 
-// T of every rank. Errors: more than the program's maxTokens; a list that does not have one number per rank.
+// T of every rank. Errors: more than the program's maxTokens; a list that does not have one number per rank,
+// or has different ones for ranks that must have the same tokens.
 Expected<std::vector<int64_t>> tokensOfRanks(const TaskProgram& program, const InputsSpec& spec);
 
 // All inputs of one rank, and a start for each gradient that a run adds to. Weights of products have variance
 // 1 / fan-in and other tensors variance 1, so that all intermediate tensors are of order 1; expert weights of
-// one token are positive and sum to 1. A tensor's bits depend only on its name, type, shape and rank, and the
-// seed; the weights of a product of tokens are the same at every rank. Errors: an input with extent rows,
-// which only a run can make; an input that no op can read.
+// one token are positive and sum to 1. The ranks of a group have parts of the same tensors
+// (tools/moe/shard.h), and the same tokens if the program says so. A whole tensor's bits depend only on its
+// name, type, shape and group (tensors of tokens of its own: rank), and the seed; the weights of a product of
+// tokens are the same at every rank. Errors: an input with extent rows, which only a run can make; an input
+// that no op can read.
 Expected<TensorMap> makeProgramInputs(const TaskProgram& program, const InputsSpec& spec, int rank,
                                       int64_t tokens);
 

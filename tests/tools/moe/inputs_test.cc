@@ -9,6 +9,7 @@
 #include "tests/testing/moe/dims.h"
 #include "tests/testing/moe_program.h"
 #include "tools/moe/random.h"
+#include "tools/moe/shard.h"
 
 namespace sluice::tools {
 namespace {
@@ -122,6 +123,93 @@ TEST_CASE("tokens are the same, ragged or given for each rank") {
   CHECK(ragged[0] != ragged[1]);
   CHECK(counts("201").error().message.find("expected at most 200") != std::string::npos);
   CHECK(counts("1,2,3").error().message.find("one for each of 2 ranks") != std::string::npos);
+}
+
+bool sameBits(const Tensor& a, const Tensor& b) {
+  return a.type() == b.type() && a.shape() == b.shape() &&
+         (a.bytes() == 0 || std::memcmp(a.data(), b.data(), static_cast<size_t>(a.bytes())) == 0);
+}
+
+// The layer of kDims on groups of tp ranks, with a low-rank factor that all ranks of a group have whole, and
+// gradients that a run adds to.
+TaskProgram sharedBy(int tp, TokenHolders tokens) {
+  TaskProgram program = sketchOf(kDims);
+  program.mesh = {kDims.ranks, tp, tokens};
+  for (Buffer& buffer : program.buffers) {
+    if (buffer.name == "gate_up_weight") {
+      buffer.sharding = Sharding::kGateUpColumns;
+      buffer.shape[2].size /= tp;
+    }
+    if (buffer.name == "down_weight") {
+      buffer.sharding = Sharding::kRows;
+      buffer.shape[1].size /= tp;
+    }
+  }
+  for (Family& family : program.families)
+    if (family.tiling.k == kDims.inter) family.tiling.k /= tp;
+  const auto fixed = [](int64_t size) { return Dim{Extent::kFixed, size}; };
+  const auto add = [&](const char* name, Role role, Sharding sharding, std::vector<Dim> shape) {
+    program.buffers.push_back({name, "", DType::kF32, std::move(shape), role, {}, 0, sharding});
+    return BufferId{static_cast<uint32_t>(program.buffers.size() - 1)};
+  };
+  const Dim experts{Extent::kExperts, 0};
+  add("factor", Role::kInput, Sharding::kWhole, {experts, fixed(24), fixed(4)});
+  for (const auto& [name, sharding, inter] : {std::tuple("whole_grad", Sharding::kPartial, int64_t{20}),
+                                              {"down_weight_grad", Sharding::kRows, 20 / tp}}) {
+    Family family;
+    family.op = OpKind::kGmmWeightGrad;
+    family.tiling.flags = 1;
+    family.writes = {add(name, Role::kOutput, sharding, {experts, fixed(inter), fixed(24)})};
+    program.families.push_back(std::move(family));
+  }
+  return program;
+}
+
+const InputsSpec kMasked{.tokens = {.ragged = true, .most = 90}, .routing = {RoutingKind::kMasked, 0}};
+
+TEST_CASE("the ranks of a group have parts of the tensors of one rank, whatever their number") {
+  const TaskProgram alone = sharedBy(1, TokenHolders::kOwn);
+  for (int tp : {2, 4})
+    for (TokenHolders tokens : {TokenHolders::kOwn, TokenHolders::kSame}) {
+      const TaskProgram program = sharedBy(tp, tokens);
+      for (int group = 0; group < 2; ++group) {
+        const TensorMap whole = *makeProgramInputs(alone, kMasked, group, 50);
+        std::vector<TensorMap> ranks;
+        for (int part = 0; part < tp; ++part)
+          ranks.push_back(*makeProgramInputs(program, kMasked, group * tp + part, 50));
+        for (const Buffer& buffer : program.buffers) {
+          INFO(buffer.name << " of group " << group << " of " << tp);
+          std::vector<const Tensor*> parts;
+          for (const TensorMap& rank : ranks) parts.push_back(&rank.at(buffer.name));
+          const bool own = tokens == TokenHolders::kOwn && buffer.shape[0].extent == Extent::kTokens;
+          if (own) {
+            CHECK_FALSE(sameBits(*parts[0], *parts[1]));
+            continue;
+          }
+          CHECK(sameBits(joinParts(parts, buffer.sharding), whole.at(buffer.name)));
+          for (const Tensor* part : parts)
+            CHECK((buffer.sharding == Sharding::kWhole) == sameBits(*part, whole.at(buffer.name)));
+        }
+      }
+    }
+}
+
+TEST_CASE("ranks that have the same tokens have the same numbers of them") {
+  const TaskProgram program = sharedBy(2, TokenHolders::kSame);
+  const std::vector<int64_t> ragged = *tokensOfRanks(program, kMasked);
+  CHECK(ragged[0] == ragged[1]);
+  CHECK(ragged[2] == ragged[3]);
+  CHECK(ragged[0] != ragged[2]);
+  const std::vector<int64_t> own = *tokensOfRanks(sharedBy(2, TokenHolders::kOwn), kMasked);
+  CHECK(own[0] != own[1]);
+  const auto given = [&](const char* text) {
+    InputsSpec spec;
+    spec.tokens = *parseTokens(text);
+    return tokensOfRanks(program, spec);
+  };
+  CHECK(*given("7,7,0,0") == std::vector<int64_t>{7, 7, 0, 0});
+  CHECK(given("7,7,0,3").error().message ==
+        "found 3 tokens for rank 3, expected 0 as for rank 2, since ranks of a group have the same tokens");
 }
 
 TEST_CASE("texts that name no routing or tokens are refused") {
