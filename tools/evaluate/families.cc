@@ -190,24 +190,29 @@ class FamilyAtRank {
     put(1, std::move(weightGrad));
   }
 
-  // Visits the rows of all ranks that belong to this rank's pairs; masked pairs have none.
-  template <class Body>  // body(size_t owner, size_t row, int64_t pair)
-  void forOwnPairs(const Body& body) const {
-    for (size_t owner = 0; owner < c_.ranks.size(); ++owner)
+  // Visits the rows of all ranks that return to this one, with their places there: every shard of an expert
+  // returns a row for each pair; masked pairs have none.
+  template <class Body>  // body(size_t owner, size_t row, int64_t pair, int64_t place)
+  void forReturnedRows(const Body& body) const {
+    const int64_t pairs = c_.ranks[rank_].tokens * c_.program.topK;
+    for (size_t owner = 0; owner < c_.ranks.size(); ++owner) {
+      const int64_t begin = c_.program.mesh.shardOf(static_cast<int32_t>(owner)) * pairs;
       for (size_t row = 0; row < c_.routing[owner].rows.size(); ++row) {
         const RoutedRow& at = c_.routing[owner].rows[row];
-        if (static_cast<size_t>(at.source) == rank_) body(owner, row, at.pair);
+        if (returnsTo(c_.program, at.source, rank_)) body(owner, row, at.pair, begin + at.pair);
       }
+    }
   }
 
   void combineReturn() {
-    const int64_t length = read(0)->rowLength(), pairs = state().tokens * c_.program.topK;
-    Values returned = zeros({pairs, length}), scalars = zeros({pairs});
-    forOwnPairs([&](size_t owner, size_t row, int64_t pair) {
+    const int64_t length = read(0)->rowLength();
+    const int64_t places = c_.program.mesh.tp * state().tokens * c_.program.topK;
+    Values returned = zeros({places, length}), scalars = zeros({places});
+    forReturnedRows([&](size_t owner, size_t row, int64_t, int64_t place) {
       const double* from = bufferAt(owner, f_.reads[0])->data.data() + static_cast<int64_t>(row) * length;
-      std::copy_n(from, length, returned.data.data() + pair * length);
+      std::copy_n(from, length, returned.data.data() + place * length);
       if (const Values* given = bufferAt(owner, f_.reads[1]))
-        scalars.data[static_cast<size_t>(pair)] = given->data[row];
+        scalars.data[static_cast<size_t>(place)] = given->data[row];
     });
     put(0, std::move(returned));
     put(1, std::move(scalars));
@@ -215,17 +220,18 @@ class FamilyAtRank {
 
   void combineSum() {
     const Values& returned = *read(0);
-    const Values* weights = read(1);
+    const Values *weights = read(1), *scalars = read(2);
     const int64_t length = returned.rowLength(), topK = c_.program.topK;
-    Values sum = zeros({state().tokens, length});
-    forOwnPairs([&](size_t, size_t, int64_t pair) {
+    Values sum = zeros({state().tokens, length}), scalarSum = zeros({state().tokens, topK});
+    forReturnedRows([&](size_t, size_t, int64_t pair, int64_t place) {
       const double weight = weights ? weights->data[static_cast<size_t>(pair)] : 1.0;
-      const double* from = returned.data.data() + pair * length;
+      const double* from = returned.data.data() + place * length;
       double* to = sum.data.data() + pair / topK * length;
       for (int64_t i = 0; i < length; ++i) to[i] += weight * from[i];
+      if (scalars) scalarSum.data[static_cast<size_t>(pair)] += scalars->data[static_cast<size_t>(place)];
     });
     put(0, std::move(sum));
-    if (const Values* scalars = read(2)) put(1, {{state().tokens, topK}, scalars->data});
+    if (scalars) put(1, std::move(scalarSum));
   }
 
   Values add() const {

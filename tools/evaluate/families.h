@@ -27,9 +27,9 @@ struct FamilyContext {
   int threads = 1;
 };
 
-// Computes what `family` writes, at all ranks; what it reads must exist. Pairs (extent P) are stored for all
-// token * topK + k, with zeros for masked pairs. A gradient that the family adds to starts at 0 if it does
-// not exist.
+// Computes what `family` writes, at all ranks; what it reads must exist. Rows that return (extent P) are
+// stored by the shard that they come from, then for all token * topK + k, with zeros for masked pairs. A
+// gradient that the family adds to starts at 0 if it does not exist.
 void evaluateFamily(const FamilyContext& context, const Family& family);
 
 }  // namespace sluice::tools

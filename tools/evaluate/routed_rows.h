@@ -1,7 +1,9 @@
 // RoutedRows: the (token, k) pair of each row of each rank, from the expert ids of all ranks.
 //
 // Value type. Rows are stored expert by expert, inside an expert by source rank, then by token, as
-// docs/PROGRAM.md specifies; computed independently of the runtime, which this checks.
+// docs/PROGRAM.md specifies; computed independently of the runtime, which this checks. Every rank of the
+// group that owns an expert has its rows: those of all ranks, or if the ranks of a group have the same
+// tokens, one copy of them.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +26,11 @@ struct RankRows {
   std::vector<int64_t> expertBegin;  // first row of each expert of the rank, then the number of rows
 };
 
-// `ids` [T, K], one per rank. Errors: an expert id out of range or repeated (rank, token).
+// Where the rows of a source return: to it, or to all ranks of its group if they have the same tokens.
+bool returnsTo(const TaskProgram& program, int32_t source, size_t rank);
+
+// `ids` [T, K], one per rank. Errors: an expert id out of range or repeated (rank, token); other ids at ranks
+// that must have the same tokens.
 Expected<std::vector<RankRows>> routeRows(const TaskProgram& program, std::span<const Values* const> ids);
 
 }  // namespace sluice::tools
