@@ -1,0 +1,148 @@
+#include "tests/layer/whole_layer.h"
+
+#include <catch2/catch.hpp>
+#include <cstring>
+
+#include "tools/moe/shard.h"
+
+namespace sluice {
+namespace {
+
+using tools::Tensor;
+using Tensors = std::vector<const Tensor*>;
+
+// The ranks whose tokens are different: all, or the first of each group.
+std::vector<int> tokenRanks(const Mesh& mesh) {
+  std::vector<int> ranks;
+  for (int rank = 0; rank < mesh.peers(); ++rank)
+    if (mesh.tokens == TokenHolders::kOwn || mesh.shardOf(rank) == 0) ranks.push_back(rank);
+  return ranks;
+}
+
+Tensor concatenated(const Tensors& parts) {
+  std::vector<int64_t> shape = parts[0]->shape();
+  shape[0] = 0;
+  for (const Tensor* part : parts) shape[0] += part->shape()[0];
+  Tensor all(parts[0]->type(), shape);
+  std::byte* to = all.data();
+  for (const Tensor* part : parts) {
+    if (part->bytes() > 0) std::memcpy(to, part->data(), part->bytes());
+    to += part->bytes();
+  }
+  return all;
+}
+
+// Indices first .. first + count - 1 of the first dimension.
+Tensor sliceOf(const Tensor& tensor, int64_t first, int64_t count) {
+  std::vector<int64_t> shape = tensor.shape();
+  const int64_t stride = shape[0] == 0 ? 0 : tensor.bytes() / shape[0];
+  shape[0] = count;
+  Tensor slice(tensor.type(), shape);
+  if (slice.bytes() > 0) std::memcpy(slice.data(), tensor.data() + first * stride, slice.bytes());
+  return slice;
+}
+
+bool isOfTokens(const Buffer& buffer) { return buffer.shape[0].extent == Extent::kTokens; }
+bool isOfExperts(const Buffer& buffer) { return buffer.shape.size() == 3; }
+
+class Joining {
+ public:
+  Joining(const Program& program, const std::vector<tools::TensorMap>& ranks)
+      : mesh_(program.tables().mesh), ranks_(ranks) {}
+
+  Tensor join(const Buffer& buffer) const {
+    INFO("tensor " << buffer.name);
+    if (isOfExperts(buffer)) return joinExperts(buffer);
+    if (isOfTokens(buffer)) return joinTokens(buffer.name);
+    return buffer.role == Role::kInput ? theSame(buffer.name) : sum(buffer.name);
+  }
+
+ private:
+  const Tensor& at(int rank, const std::string& name) const { return ranks_[rank].at(name); }
+
+  Tensor joinExperts(const Buffer& buffer) const {
+    std::vector<Tensor> groups;
+    for (int group = 0; group < mesh_.ep; ++group) {
+      Tensors parts;
+      for (int shard = 0; shard < mesh_.tp; ++shard)
+        parts.push_back(&at(group * mesh_.tp + shard, buffer.name));
+      if (buffer.sharding == Sharding::kWhole)
+        for (const Tensor* part : parts) CHECK(sameBits(*part, *parts[0]));
+      groups.push_back(tools::joinParts(parts, buffer.sharding));
+    }
+    Tensors pointers;
+    for (const Tensor& group : groups) pointers.push_back(&group);
+    return concatenated(pointers);
+  }
+
+  Tensor joinTokens(const std::string& name) const {
+    if (mesh_.tokens == TokenHolders::kSame)
+      for (int rank = 0; rank < mesh_.peers(); ++rank)
+        CHECK(sameBits(at(rank, name), at(rank - mesh_.shardOf(rank), name)));
+    Tensors parts;
+    for (int rank : tokenRanks(mesh_)) parts.push_back(&at(rank, name));
+    return concatenated(parts);
+  }
+
+  Tensor theSame(const std::string& name) const {
+    for (int rank = 0; rank < mesh_.peers(); ++rank) CHECK(sameBits(at(rank, name), at(0, name)));
+    return sliceOf(at(0, name), 0, at(0, name).shape()[0]);
+  }
+
+  Tensor sum(const std::string& name) const {
+    Tensors terms;
+    for (int rank : tokenRanks(mesh_)) terms.push_back(&at(rank, name));
+    return tools::joinParts(terms, Sharding::kPartial);
+  }
+
+  const Mesh& mesh_;
+  const std::vector<tools::TensorMap>& ranks_;
+};
+
+}  // namespace
+
+bool sameBits(const Tensor& a, const Tensor& b) {
+  return a.type() == b.type() && a.shape() == b.shape() &&
+         (a.bytes() == 0 || std::memcmp(a.data(), b.data(), a.bytes()) == 0);
+}
+
+LayerData joinRanks(const Program& program, const LayerData& data) {
+  LayerData whole;
+  whole.inputs.resize(1);
+  whole.outputs.resize(1);
+  whole.tokens.resize(1);
+  for (int rank : tokenRanks(program.tables().mesh)) whole.tokens[0] += data.tokens[rank];
+  for (const Buffer& buffer : program.tables().buffers) {
+    if (data.inputs[0].contains(buffer.name))
+      whole.inputs[0].emplace(buffer.name, Joining(program, data.inputs).join(buffer));
+    if (data.outputs[0].contains(buffer.name))
+      whole.outputs[0].emplace(buffer.name, Joining(program, data.outputs).join(buffer));
+  }
+  return whole;
+}
+
+LayerData splitLayer(const Program& program, const LayerData& whole, std::vector<int64_t> tokens) {
+  const TaskProgram& tables = program.tables();
+  LayerData data = makeGraphData(program, {.tokens = {.counts = std::move(tokens)}});
+  int64_t firstToken = 0;
+  for (int rank = 0; rank < tables.mesh.peers(); ++rank) {
+    const bool last = tables.mesh.tokens == TokenHolders::kOwn || tables.mesh.shardOf(rank + 1) == 0;
+    for (const Buffer& buffer : tables.buffers) {
+      if (!data.inputs[rank].contains(buffer.name)) continue;
+      const Tensor& all = whole.inputs[0].at(buffer.name);
+      Tensor& part = data.inputs[rank].at(buffer.name);
+      if (isOfTokens(buffer))
+        part = sliceOf(all, firstToken, data.tokens[rank]);
+      else if (isOfExperts(buffer))
+        part = tools::cutPart(sliceOf(all, tables.firstExpertOf(rank), tables.expertsOf(rank)),
+                              buffer.sharding, tables.mesh.tp, tables.mesh.shardOf(rank));
+      else
+        part = sliceOf(all, 0, all.shape()[0]);
+    }
+    if (last) firstToken += data.tokens[rank];
+  }
+  REQUIRE(firstToken == whole.tokens[0]);
+  return data;
+}
+
+}  // namespace sluice
