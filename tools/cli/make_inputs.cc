@@ -66,7 +66,9 @@ Command addMakeInputs(CLI::App& parent) {
   app->add_option("--seed", options->seed, "the same seed gives the same bytes (default: 1)")->type_name("N");
   app->footer(
       "Weights have variance 1 / fan-in, tokens variance 1; weights of products of tokens are the same at\n"
-      "every rank. A gradient that a run adds to gets random start values.\n\n"
+      "every rank. Ranks that share experts get parts of the same weights. A gradient that a run adds to "
+      "gets\n"
+      "random start values.\n\n"
       "examples:\n"
       "  sluice make-inputs layer.slp --out 'in-{rank}.safetensors'\n"
       "  sluice make-inputs layer.slp --out 'in-{rank}.safetensors' --tokens ragged:384 --routing zipf:1.2 "
