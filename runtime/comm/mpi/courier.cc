@@ -138,8 +138,13 @@ void Courier::run() {
     if (!*moved && isDone()) break;
     rest(*moved, epoch);
   }
-  for (Link& link : links_)
+  for (Link& link : links_) {
+    {
+      std::lock_guard lock(mutex_);
+      unfinished_ = fmt::format(" {}", link.peer());  // it may be stopped, and MPI wait for it
+    }
     if (Status flushed = link.flush(*memory_); !flushed) return fail(flushed.error().message);
+  }
   std::lock_guard lock(mutex_);
   ended_ = true;
   changed_.notify_all();
@@ -188,8 +193,6 @@ bool Courier::receive(Link& link) {
     }
     if (message->kind == MessageKind::kAddress) link.setAddress(message->handle, message->value);
     if (message->kind == MessageKind::kLeft) {
-      std::lock_guard lock(mutex_);
-      ++leftCount_;
       left_[static_cast<size_t>(link.peer())] = true;
     }
     receiver_.take(link.peer(), *message);
@@ -236,13 +239,19 @@ void Courier::rest(bool moved, uint32_t epoch) {
   }
 }
 
+// Every other rank has left, and received all that this one sent to it.
 bool Courier::isDone() {
   {
     std::lock_guard lock(mutex_);
     if (!finishing_ || !saidLeft_) return false;
   }
-  return leftCount_ == static_cast<int>(links_.size()) &&
-         std::ranges::all_of(links_, [&](const Link& link) { return link.isIdle(outbox_); });
+  std::string unfinished;
+  for (const Link& link : links_)
+    if (!left_[static_cast<size_t>(link.peer())] || !link.isIdle(outbox_))
+      unfinished += fmt::format(" {}", link.peer());
+  std::lock_guard lock(mutex_);
+  unfinished_ = std::move(unfinished);
+  return unfinished_.empty();
 }
 
 void Courier::fail(const std::string& message) {
@@ -259,14 +268,9 @@ Status Courier::finish(double seconds) {
     std::unique_lock lock(mutex_);
     finishing_ = true;
     bell_.ring();
-    if (!changed_.wait_for(lock, std::chrono::nanoseconds(limitNanoseconds(seconds)),
-                           [&] { return ended_; })) {
-      std::string missing;
-      for (const Link& link : links_)
-        if (!left_[static_cast<size_t>(link.peer())]) missing += fmt::format(" {}", link.peer());
+    if (!changed_.wait_for(lock, std::chrono::nanoseconds(limitNanoseconds(seconds)), [&] { return ended_; }))
       return Error{fmt::format("waited {:g} s for other ranks to end{}{}", seconds,
-                               missing.empty() ? "" : "; still there: rank", missing)};
-    }
+                               unfinished_.empty() ? "" : "; still there: rank", unfinished_)};
   }
   thread_.join();
   return failure_;

@@ -82,10 +82,10 @@ class Courier {
   int64_t lastMoved_ = 0;
   bool spread_ = false;    // the abort was sent to the others
   bool saidLeft_ = false;  // the others were notified that this rank left
-  int leftCount_ = 0;
-
-  std::mutex mutex_;  // guards the members below
   std::vector<bool> left_;
+
+  std::mutex mutex_;        // guards the members below
+  std::string unfinished_;  // the ranks that finish() waits for, for messages
   std::condition_variable changed_;
   std::function<Status()> request_;  // from attach(), until the courier takes it
   std::optional<Status> answer_;     // the result of the request
