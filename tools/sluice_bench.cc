@@ -60,7 +60,7 @@ struct Arguments {
                     transport;
   int64_t tokens = 4096;
   std::vector<int> ep;
-  int ranks = 0;
+  int ranks = 0, tp = 1;
   bool noScaling = false, markdown = false, threadsGiven = false;
 };
 
@@ -94,11 +94,13 @@ void declare(CLI::App& app, Arguments& a) {
   app.add_option("--skew", a.skew, "uniform (default) or zipf:S, with --model")
       ->needs(model)
       ->type_name("SKEW");
-  app.add_option("--ranks", a.ranks,
-                 "measure a whole layer on this number of ranks, as threads of this process")
+  auto* ranks = app.add_option("--ranks", a.ranks,
+                               "measure a whole layer on this number of ranks, as threads of this process");
+  ranks->check(CLI::Range(1, 64))->excludes(ep)->excludes(transport)->type_name("N");
+  app.add_option("--tp", a.tp,
+                 "with --ranks: each expert is shared by this number of ranks, a divisor (default: 1)")
       ->check(CLI::Range(1, 64))
-      ->excludes(ep)
-      ->excludes(transport)
+      ->needs(ranks)
       ->type_name("N");
   app.add_option("--pass", a.pass, "forward, backward or both (default)")
       ->check(CLI::IsMember({"forward", "backward", "both"}))
@@ -164,6 +166,10 @@ Expected<Plan> planOf(const Arguments& a) {
     for (const char* name : {"a", "b", "c", "d", "e", "f"}) plan.rows.push_back(*rowsCase(name));
   } else {
     plan.rows.push_back(*rowsCase(a.name.empty() ? "a" : a.name));
+  }
+  for (LayerCase& layer : plan.layers) {
+    layer.tp = a.tp;
+    if (a.tp > 1) layer.name += fmt::format(", each expert on {}", a.tp);
   }
   return plan;
 }
@@ -276,6 +282,9 @@ int runTool(int argc, char** argv) {
   }
   if (arguments.ranks > 0 && arguments.model.empty() && arguments.name != "layer")
     return fail("--ranks: for --model or --case layer only", kExitUsage);
+  if (arguments.ranks % arguments.tp != 0)
+    return fail(fmt::format("--tp: found {}, expected a divisor of {} ranks", arguments.tp, arguments.ranks),
+                kExitUsage);
   if (const std::string wrong = checkTransport(arguments); !wrong.empty()) return fail(wrong, kExitUsage);
   arguments.threadsGiven = app.get_option("--threads")->count() > 0;
   arguments.bench.targetFolders = targetFolders(argv[0]);

@@ -29,8 +29,9 @@ Expected<Program> compileGraph(std::string_view graph, const CompileOptions& com
 
 CompileOptions layerOptions(const LayerCase& c, int threads) {
   CompileOptions options;
-  options.sets = {{"ep", c.ranks},      {"experts", c.experts},    {"top_k", c.topK},
-                  {"hidden", c.hidden}, {"intermediate", c.inter}, {"max_tokens", c.tokens}};
+  options.sets = {{"ep", c.ranks / c.tp},  {"tp", c.tp},         {"experts", c.experts},
+                  {"top_k", c.topK},       {"hidden", c.hidden}, {"intermediate", c.inter},
+                  {"max_tokens", c.tokens}};
   options.cores = threads;
   // already checked when the case was made
   options.expect = {.name = c.skew, .exponent = *skewExponent(c.skew), .shares = {}};

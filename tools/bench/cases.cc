@@ -121,6 +121,7 @@ Expected<LayerCase> modelLayer(std::string_view name, int64_t tokens, int ranks,
                    model->topK,
                    tokens,
                    ranks,
+                   1,
                    std::string(skew)};
 }
 

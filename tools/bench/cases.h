@@ -38,6 +38,7 @@ struct LayerCase {
   int64_t topK = 1;
   int64_t tokens = 1;  // of each rank
   int ranks = 1;
+  int tp = 1;                    // ranks of a group, which share its experts
   std::string skew = "uniform";  // routing, with the words of `sluice make-inputs`
 };
 
