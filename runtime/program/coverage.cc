@@ -37,31 +37,31 @@ Scope scopeOf(EventSpace space) {
   return Scope::kNone;
 }
 
-Scope compose(SpaceKind c, SpaceKind q, SpaceKind p, Scope near, Scope far, bool everywhere) {
-  if (far == Scope::kNone || isRemote(q)) return Scope::kNone;
-  if (near == Scope::kSlot) return far;  // c's slot is live, so q has tasks in it
-  const Scope joined = std::max(near, far);
+Scope compose(SpaceKind c, SpaceKind q, SpaceKind p, Scope direct, Scope beyond, bool everywhere) {
+  if (beyond == Scope::kNone || isRemote(q)) return Scope::kNone;
+  if (direct == Scope::kSlot) return beyond;  // c's slot is live, so q has tasks in it
+  const Scope joined = std::max(direct, beyond);
   // c's group is live and so are all of its slots: q has tasks in each
-  if (near == Scope::kGroup) return joined;
+  if (direct == Scope::kGroup) return joined;
   if (q == SpaceKind::kOnce) return joined;  // it always has tasks
-  // these have, if the rank owns an expert; where it owns none, c must have none either, or p
+  // q has tasks if the rank owns an expert; if it owns none, c or p must have no tasks either
   if (q == SpaceKind::kExperts) {
     const bool consumes = c == SpaceKind::kReturns || (c != SpaceKind::kSends && infoOf(c).needsExpert);
     return everywhere || consumes || infoOf(p).needsExpert ? joined : Scope::kNone;
   }
   if (q == SpaceKind::kTokens) {
-    // c waits for all slots of tokens. A rank without tokens has none: no task of q. Then c must have none
-    // either, or p none that writes here: nothing is returned to such a rank, but rows are sent to it.
+    // c waits for all slots of tokens. A rank without tokens has none, so q has no tasks. Then c must have no
+    // tasks either, or p none that write here: nothing is returned to such a rank, but rows are sent to it.
     const bool consumes = c == SpaceKind::kTokens || c == SpaceKind::kSends;
     const bool produces = p == SpaceKind::kTokens || p == SpaceKind::kReturns;
     return consumes || produces ? joined : Scope::kNone;
   }
-  // What is left: q is in space rows or groups and c waits for all slots of an expert. If c has rows itself
-  // there are some; else an expert without rows has no task of q, and none of p only where p too exists for
-  // rows only.
+  // The remaining case: q is in space rows or groups and c waits for all slots of an expert. If c has rows
+  // itself, q has tasks. Else the expert may have no rows and q no tasks; p then has no tasks only if it,
+  // too, exists for rows only.
   if (c == SpaceKind::kRows || c == SpaceKind::kReturns || c == SpaceKind::kGroups) return joined;
   const bool onlyWithRows = p == SpaceKind::kRows || p == SpaceKind::kSends || p == SpaceKind::kGroups;
-  return onlyWithRows ? near : Scope::kNone;
+  return onlyWithRows ? direct : Scope::kNone;
 }
 
 Scope scopeToRead(SpaceKind reader, Extent extent) {
@@ -80,8 +80,8 @@ Scope scopeToRead(SpaceKind reader, Extent extent) {
   return Scope::kAll;
 }
 
-// What has rows of the writer's slot or group, or tokens of its slot; elements of different buffers of
-// another extent do not lie alike.
+// Rows and tokens are at the same place in all buffers of a region, so tasks of the writer's slot, group or
+// expert are enough; elements of other extents are not.
 Scope scopeToReuse(SpaceKind writer, SpaceKind user, Extent extent) {
   if (extent == Extent::kRows) {
     if (user == SpaceKind::kExperts) return Scope::kExpert;

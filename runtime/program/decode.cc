@@ -18,7 +18,8 @@
 namespace sluice {
 namespace {
 
-// Upper limits of the tables: far above what a program needs, low enough that no file makes us allocate much.
+// Upper limits of the tables: far above the needs of any program, low enough that no file causes large
+// allocations.
 constexpr size_t kMaxNameBytes = 4096;
 constexpr size_t kMaxOptionsBytes = 1 << 16;
 constexpr size_t kMaxSymbols = 4096;
@@ -37,8 +38,8 @@ constexpr size_t kMaxRecords = 1 << 24;  // of one lane
 constexpr uint32_t kMaxDepth = 4;  // Program, Lane: 2
 constexpr uint32_t kMaxTables = 1 << 20;
 
-// What has been found wrong in the file so far: the first finding only. After it, reading goes on with
-// harmless values up to the end of the record, so that the readers below need no error path of their own.
+// The first error found in the file. After it, reading continues with harmless values to the end of the
+// record, so that the readers below need no error path of their own.
 class Findings {
  public:
   explicit Findings(size_t fileBytes) : bytesLeft_(fileBytes) {}
@@ -50,8 +51,8 @@ class Findings {
     if (!first_) first_ = std::move(message);
   }
 
-  // Vectors and strings lie apart from one another, so all of them together are no longer than the file. A
-  // file that refers to the same bytes again and again could otherwise ask for any amount of memory.
+  // Vectors and strings do not overlap, so all of them together are no longer than the file. A file that
+  // refers to the same bytes again and again could otherwise request any amount of memory.
   bool claim(size_t bytes) {
     if (bytes > bytesLeft_) {
       add("damaged: the tables of the program overlap");
@@ -84,7 +85,7 @@ class Record {
     return string->str();
   }
 
-  // What is read may hold any value.
+  // An enum read from a file may have any value.
   template <class E>
   E known(E found, std::string_view field) const {
     if (found <= E::MAX) return found;
@@ -100,7 +101,7 @@ class Record {
     return T{};
   }
 
-  // The elements of a vector of scalars or structs, copied: they need not lie aligned in a damaged file.
+  // The elements of a vector of scalars or structs, copied: in a damaged file they may be unaligned.
   template <class To, class Stored>
   std::vector<To> elements(const flatbuffers::Vector<Stored>* vector, std::string_view field,
                            size_t limit) const {
@@ -189,7 +190,7 @@ Family load(const fbs::Family& stored, const Record& record) {
           .core = record.known(stored.core(), "core kind"),
           .space = {stored.space()},
           .tiles = stored.tiles(),
-          .tiling = {},  // stands in a table of its own
+          .tiling = {},  // in a table of its own
           .reads = record.elements<BufferId>(stored.reads(), "reads", kMaxOperands),
           .writes = record.elements<BufferId>(stored.writes(), "writes", kMaxOperands),
           .waits = {},
@@ -267,7 +268,7 @@ std::vector<Family> loadFamilies(const fbs::Program& stored, Findings& findings)
   return families;
 }
 
-// After the families.
+// Call after the families are loaded.
 void loadTables(const fbs::Program& stored, TaskProgram& program, Findings& findings) {
   LinkLifter lifter(program);
   Dealer dealer(program);
@@ -335,7 +336,8 @@ Expected<TaskProgram> decodeAligned(std::span<const std::byte> bytes) {
   const auto* data = reinterpret_cast<const uint8_t*>(bytes.data());
   flatbuffers::Verifier verifier(data, bytes.size(), kMaxDepth, kMaxTables);
   if (!fbs::VerifyProgramBuffer(verifier))
-    return Error{"damaged: an offset of the program leads out of the file or to what is no table"};
+    return Error{
+        "damaged: an offset of the program leads out of the file, or to something that is not a table"};
   Findings findings(bytes.size());
   TaskProgram program = load(*fbs::GetProgram(data), findings);
   if (!findings.none()) return Error{oneLine(findings.first().message)};

@@ -25,7 +25,7 @@ struct Field {
   std::string value;
 };
 
-// A record as it is compared: by fields of the same name.
+// A record in the form in which it is compared: fields of the same name are compared.
 struct Item {
   std::string path;
   std::vector<Field> fields;
@@ -189,7 +189,7 @@ void Differences::compare(const std::string& path, const std::vector<Field>& a, 
     if (!inA.contains(field.name)) add(fmt::format("{}: (nothing) -> {}", place(field), shown(&field.value)));
 }
 
-// Where all records are the same, a different order is a difference too: ids are positions.
+// If all records are equal, a different order is still a difference: ids are positions.
 void Differences::compareOrder(const std::vector<Item>& a, const std::vector<Item>& b) {
   for (size_t i = 0; i < std::min(a.size(), b.size()); ++i) {
     if (a[i].path == b[i].path) continue;
@@ -221,8 +221,8 @@ std::vector<std::string> Differences::find(const std::vector<Item>& a, const std
 std::vector<std::string> diffPrograms(const TaskProgram& a, const TaskProgram& b) {
   if (a == b) return {};
   std::vector<std::string> lines = Differences().find(Flattener(a).items(), Flattener(b).items());
-  // References by name can hide that a name means another record; the programs still differ.
-  // NaN, which differs from itself, does not.
+  // References by name can hide that a name refers to another record; the programs still differ. A NaN,
+  // although unequal to itself, is not a difference.
   if (lines.empty() && encode(a) != encode(b))
     lines.push_back("the programs refer to records of the same name that are different records");
   return lines;

@@ -1,4 +1,4 @@
-// What differs between two programs, for people.
+// The differences between two programs, for people.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@ namespace sluice {
 // More differences than this are counted only, in the last line.
 inline constexpr size_t kMaxDifferences = 100;
 
-// One line a difference, in the words of the text form; empty if and only if the programs are equal:
+// One line per difference, in the words of the text form; empty if and only if the programs are equal:
 //   event forward/up_done: [rows] counts tasks to constant(2) -> [rows] counts tasks to constant(3)
 //   lane forward/up seat 1 task 0: up[0,1] waits arrived signals none -> (nothing)
 //   family backward/extra: only in the second

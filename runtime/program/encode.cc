@@ -15,7 +15,7 @@ using Builder = flatbuffers::FlatBufferBuilder;
 template <class T>
 using Tables = Offset<flatbuffers::Vector<Offset<T>>>;
 
-// Our own struct as the one of the schema, which has the same layout.
+// Our own struct as the struct of the schema, which has the same layout.
 template <class To, class From>
 To asStored(const From& from) {
   static_assert(sizeof(To) == sizeof(From) && std::is_trivially_copyable_v<From>);
@@ -95,7 +95,7 @@ Offset<fbs::Lane> store(Builder& builder, const Lane& lane, FamilyId dealt) {
                          dealt ? static_cast<int32_t>(lane.seats.size()) : 0);
 }
 
-// Encodes every element with store(builder, element), in order: the bytes follow from the program alone.
+// Encodes every element with store(builder, element), in order: the program alone determines the bytes.
 template <class T, class Element>
 Tables<T> storeAll(Builder& builder, const std::vector<Element>& elements) {
   std::vector<Offset<T>> offsets;

@@ -1,11 +1,11 @@
 // The op table: the facts of every op and of every activation, for verification, execution, cost, reports,
-// traces and emission. The names are those of program.fbs (words.h); what an op computes stands in
-// ops/<op>/reference.cc.
+// traces and emission. The names are those of program.fbs (words.h); ops/<op>/reference.cc defines what an op
+// computes.
 //
-// dispatch and combine_return write at the rank that owns the piece's other end. gmm_activation and
-// gmm_activation_grad are a gmm and what reads its product, which stays in the task: it is rounded to bf16 as
-// if it were stored, so that the bits are those of the two families. A weight gradient adds all rows of its
-// expert, or all tokens of this rank (space once).
+// dispatch and combine_return write at the rank at the other end of the piece. gmm_activation and
+// gmm_activation_grad fuse a gmm with the op that reads its product. The product stays in the task, rounded
+// to bf16 as if it were stored, so that the bits are those of two families. A weight gradient sums over all
+// rows of its expert, or over all tokens of this rank (space once).
 //
 // Constant tables and pure functions.
 #pragma once
@@ -37,36 +37,37 @@ enum class Cut : uint8_t {
   kRectangles,  // tileM x tileN of m x n
 };
 
-// What an op computes element by element, for each of its n columns.
+// The work of an op element by element, for each of its n columns.
 enum class VectorWork : uint8_t { kNone, kActivation, kActivationGrad, kScale, kAdd, kWeightedSum };
 
-// `shape` has a letter for each dimension: the extents T, R and P; X, which is T in families over tokens,
-// else R; E, the expert axis, which weights of tokens do not have; K, top_k; the fields m, n and k of the
-// tiling, and 2, twice n.
+// `shape` has one letter per dimension: T, R and P for the extents; X for T in families over tokens, else R;
+// E for the expert axis, which weights of tokens lack; K for top_k; m, n and k for the fields of the tiling;
+// and 2 for twice n.
 inline constexpr DType kBf16Only[] = {DType::kBF16};
 struct OperandInfo {
   std::string_view name;
   std::string_view shape;
-  std::span<const DType> types = kBf16Only;  // any of these; messages expect the first
+  std::span<const DType> types = kBf16Only;  // the types that are allowed; messages name the first
   bool optional = false;
-  int8_t with = -1;       // of a result: it is there if the operand read at this position is
-  bool isWeight = false;  // the last two dimensions change places where the op is transposed
+  int8_t with = -1;       // of a result: it is present exactly if the operand read at this position is
+  bool isWeight = false;  // the last two dimensions are swapped if the op is transposed
 };
 
 struct OpInfo {
-  // Where matrix and vector cores are apart; kUnified: it needs both in one, and has none there.
+  // The kind of core that runs it if matrix and vector cores are separate; kUnified: it needs both in one
+  // core.
   CoreKind core;
   Domain domain;
   Cut cut;
   VectorWork vector;
   int32_t weightParts;  // ranges of n columns of the weight reads[1] that it multiplies by; 0: it reads none
   uint32_t transposed;  // flag of the tiling: the weight lies transposed, [columns, k]
-  uint32_t accumulate;  // flag of the tiling: the result is added to what its tensor holds
+  uint32_t accumulate;  // flag of the tiling: the result is added to the content of its tensor
   std::span<const OperandInfo> reads;
   std::span<const OperandInfo> writes;
 
   bool isSum() const { return cut == Cut::kRectangles; }
-  // Which fields of the tiling it uses, beside n; all others are 0.
+  // The fields of the tiling that it uses, besides n; all others are 0.
   bool usesM() const { return isSum(); }
   bool usesK() const { return weightParts > 0 || vector == VectorWork::kWeightedSum; }
   bool usesTileM() const { return isSum(); }
@@ -83,24 +84,24 @@ bool accumulates(const Family& family);
 // Whether the buffer is a gradient that a family adds to.
 bool isAccumulated(const TaskProgram& program, BufferId buffer);
 
-// Operand `index` is there.
+// Whether operand `index` is present.
 bool has(const std::vector<BufferId>& operands, size_t index);
-// A fused gradient that also sums over the columns of each row takes a task that has them all.
+// Whether a task must have all columns: a fused gradient may also sum over the columns of each row.
 bool needsWholeRows(const Family& family);
 
-// The space that the op asks of a family which is in space `own`: that, where it may be there.
+// The space that the op requires of a family in space `own`: `own` itself if the op allows it.
 SpaceKind spaceFor(OpKind op, SpaceKind own);
-// What the op asks of an operand of the family, whose space and tiling it has.
+// The shape that the op requires of an operand of the family, given the family's space and tiling.
 std::vector<Dim> shapeOf(const OperandInfo& operand, const TaskProgram& program, const Family& family);
 
-// Tasks of a slot, and what a task covers: rows m (sums only) and columns n.
+// The number of tasks per slot, and the part that a task covers: rows m (sums only) and columns n.
 int64_t tilesOf(OpKind op, const Tiling& tiling);
 struct Tile {
   TileRange m, n;
 };
 Tile tileOf(OpKind op, const Tiling& tiling, int32_t tile);
 
-// Operations on one row or token by all tiles: those of the product, and those element by element.
+// Operations per row or token in all tiles together: those of the product, and those element by element.
 int64_t productFlops(OpKind op, const Tiling& tiling);
 int64_t vectorFlops(const Family& family);
 
@@ -108,7 +109,7 @@ int64_t vectorFlops(const Family& family);
 
 struct ActivationInfo {
   bool hasLimit;
-  int32_t flops;      // for each element of the result
+  int32_t flops;      // per element of the result
   int32_t gradFlops;  // likewise of the gradient
 };
 const ActivationInfo& infoOf(ActivationKind kind);

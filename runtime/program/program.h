@@ -1,10 +1,10 @@
-// TaskProgram: the hinge between compiler and runtime, and the whole of what a program file says.
+// TaskProgram: the hinge between compiler and runtime; it holds the complete content of a program file.
 //
 // Value type: copy, compare, no pointers. program.fbs is its form on disk, text.h its form for people;
 // both carry every field, so that decode(encode(p)) == p and parse(print(p)) == p. A TaskProgram may hold
 // anything; only verify() makes it a VerifiedProgram, and only that is executed.
 //
-// Words: docs/PROGRAM.md. One program serves all ranks; "this rank" is whichever executes it.
+// Words: docs/PROGRAM.md. One program serves all ranks; "this rank" is the rank that executes it.
 #pragma once
 
 #include <cstddef>
@@ -28,7 +28,7 @@ inline constexpr int64_t kMaxExperts = 65536;
 inline constexpr int64_t kMaxTopK = 64;
 inline constexpr int64_t kMaxTokens = 1 << 22;
 inline constexpr int64_t kMaxDim = 1 << 20;  // any fixed dimension of a tensor except an expert axis
-inline constexpr size_t kMaxLinks = 2;       // events that a family waits for; and that it signals
+inline constexpr size_t kMaxLinks = 2;       // events that a family waits for, or signals
 
 // --- Extents -------------------------------------------------------------------------------------------
 
@@ -40,9 +40,10 @@ struct Dim {
 
 // --- Memory --------------------------------------------------------------------------------------------
 
-// A stretch of runtime-owned memory: `stride` bytes for each unit of `extent` (kFixed: `stride` bytes in
-// all). Buffers whose lifetimes or places do not overlap share a region: element i of a buffer of a run-time
-// extent lies at i * stride + offset, so that tasks of one slot touch the same stretch of it in all of them.
+// A stretch of runtime-owned memory: `stride` bytes per unit of `extent` (kFixed: `stride` bytes in all).
+// Buffers whose lifetimes or places do not overlap may share a region. Element i of a buffer of a run-time
+// extent is at i * stride + offset, so that tasks of one slot touch the same part of the region in all
+// buffers.
 struct Region {
   std::string name;
   Extent extent = Extent::kFixed;
@@ -53,7 +54,7 @@ struct Region {
 };
 
 struct Buffer {
-  std::string name;   // unique in the program; the tensor's name of the graph for inputs and outputs
+  std::string name;   // unique in the program; of inputs and outputs, the name of the tensor in the graph
   std::string alias;  // the reference name, or empty
   DType type = DType::kF32;
   std::vector<Dim> shape;  // outermost first; only the first may be a run-time extent
@@ -69,17 +70,18 @@ struct Buffer {
 struct Space {
   std::string name;
   SpaceKind kind = SpaceKind::kRows;
-  int32_t slotSize = 0;  // tokens or rows of a slot (pieces: of the rows space they are cut by); else 1.
-                         // Groups: a multiple, at least twice, of that of the rows space
+  int32_t slotSize = 0;  // tokens or rows per slot; sends and returns: that of the rows space; groups: a
+                         // multiple, at least twice, of that of the rows space; experts and once: 1
   int32_t window = 1;    // slots that one run of a lane's table covers
   friend bool operator==(const Space&, const Space&) = default;
 };
 
 // An array of counters that only grow within a step. An event is complete when it reaches its threshold;
-// threshold 0 is complete at bind.
+// an event with threshold 0 is complete at bind.
 //
-// Which counter a task means follows from its own space and the event's: the task's slot, the group or expert
-// of that slot, the slot, group or expert its piece belongs to, or the only one.
+// The spaces of task and event determine the counter that the task uses: the counter of the task's slot, of
+// the group or expert of that slot, of the slot, group or expert to which its piece belongs, or the only
+// counter.
 struct EventArray {
   std::string name;
   EntryId entry;
@@ -87,7 +89,7 @@ struct EventArray {
   EventUnit unit = EventUnit::kTasks;
   ThresholdRule rule = ThresholdRule::kConstant;
   int64_t factor = 0;   // kConstant and the rules that count slots, groups or experts; else 0
-  bool remote = false;  // signalled by tasks of sends or returns, at the rank their piece goes to
+  bool remote = false;  // signalled by tasks of sends or returns, at the rank that receives their piece
   friend bool operator==(const EventArray&, const EventArray&) = default;
 };
 
@@ -123,9 +125,9 @@ struct TaskRecord {
 };
 static_assert(sizeof(TaskRecord) == 12);
 
-// An in-order list of tasks for each of some cores, compiled for one window of `space` and run again for
-// each. Its cores are those of its kind numbered firstCore .. firstCore + seats - 1. In window w the c-th of
-// them runs seats[(c - w * rotation) mod seats], so that the deal goes on over windows.
+// In-order lists of tasks, one per core, compiled for one window of `space` and run once per window. The
+// cores are those of kind `core` numbered firstCore .. firstCore + seats - 1. In window w the c-th of them
+// runs seats[(c - w * rotation) mod seats], so that the deal continues across windows.
 struct Lane {
   std::string name;
   EntryId entry;
@@ -133,18 +135,19 @@ struct Lane {
   CoreKind core = CoreKind::kUnified;
   int32_t priority = 0;                        // a worker tries smaller numbers first
   int32_t rotation = 0;                        // 0 .. seats-1
-  std::vector<std::vector<TaskRecord>> seats;  // one list a core
+  std::vector<std::vector<TaskRecord>> seats;  // one list per core
   int32_t firstCore = 0;                       // in its kind
   friend bool operator==(const Lane&, const Lane&) = default;
 };
 
 // --- Program -------------------------------------------------------------------------------------------
 
-// What the caller runs. Tensors are bound by name; `routing` says whose slot tables are used.
+// The unit that the caller runs. Tensors are bound by name; `routing` names the entry whose slot tables are
+// used.
 struct Entry {
   std::string name;
-  BufferId expertIds;  // I32 [T,K]: this entry routes by it. None: it uses the tables of entry `routing`
-  EntryId routing;     // none where expertIds is given; else an earlier entry that has expertIds
+  BufferId expertIds;  // I32 [T,K]: this entry routes by it; none: it uses the tables of entry `routing`
+  EntryId routing;     // none if expertIds is given; else an earlier entry that has expertIds
   friend bool operator==(const Entry&, const Entry&) = default;
 };
 
@@ -164,11 +167,11 @@ struct TaskProgram {
 
   // limits
   Mesh mesh;
-  int32_t experts = 1;  // in all; who owns which: deal()
+  int32_t experts = 1;  // of all ranks; deal() has their owners
   int32_t topK = 1;
   int32_t maxTokens = 1;  // of one rank
-  int32_t cores =
-      1;  // unified ones; 0 where matrix and vector cores are apart, and these are both 0 where not
+  // Cores of one rank: `cores` unified ones or, if matrix and vector cores are separate, the other two.
+  int32_t cores = 1;
   int32_t cubeCores = 0;
   int32_t vectorCores = 0;
 
@@ -199,7 +202,7 @@ struct TaskProgram {
   Dim expertDim() const {
     return expertsDiffer() ? Dim{Extent::kExperts, 0} : Dim{Extent::kFixed, mostExperts()};
   }
-  // Elements of a dimension of a tensor of the caller, at a rank with so many tokens and rows.
+  // The size of a dimension of a caller's tensor at a rank with this many tokens and rows.
   int64_t sizeAt(int32_t rank, const Dim& dim, int64_t tokens, int64_t rows = 0) const {
     if (dim.extent == Extent::kExperts) return expertsOf(rank);
     return dim.extent == Extent::kTokens ? tokens : dim.extent == Extent::kRows ? rows : dim.size;

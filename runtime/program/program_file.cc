@@ -36,7 +36,7 @@ Expected<std::vector<std::byte>> readBytes(const std::string& path) {
     const ssize_t count = ::read(file.get(), bytes.data() + done, bytes.size() - done);
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) return systemError(path, "cannot read");
-    if (count == 0) break;  // the file has shrunk meanwhile; decode() reports it
+    if (count == 0) break;  // the file has shrunk in the meantime; decode() reports it
     done += static_cast<size_t>(count);
   }
   bytes.resize(done);
@@ -54,7 +54,7 @@ Expected<TaskProgram> readProgram(const std::string& path) {
 }
 
 Status writeProgram(const TaskProgram& program, const std::string& path) {
-  // What no reader takes, such as more ranks than the limit, is not written either.
+  // A program that readers refuse, for example with more ranks than the limit, is not written.
   const std::vector<std::byte> bytes = encode(program);
   if (const Expected<TaskProgram> again = decode(bytes); !again.ok())
     return Error{fmt::format("{}: not written: {}", path, again.error().message)};

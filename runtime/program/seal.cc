@@ -23,7 +23,8 @@ constexpr size_t kIdentifierBytes = 4;
 // Every step is a bijection of `hash` for a given word, so that a change of any one word changes the result.
 uint64_t mix(uint64_t hash, uint64_t word) { return std::rotl((hash ^ word) * 0x9e3779b97f4a7c15u, 29); }
 
-// Of the whole file by words of 8 bytes, the last one filled up with zeros; the word at `hole` counts as 0.
+// The checksum of the whole file by words of 8 bytes, the last one padded with zeros; the word at `hole`
+// counts as 0.
 uint64_t checksum(std::span<const std::byte> bytes, size_t hole) {
   uint64_t hash = bytes.size();
   for (size_t at = 0; at < bytes.size(); at += sizeof(uint64_t)) {
@@ -39,7 +40,7 @@ size_t checksumOffset(std::span<const std::byte> bytes, const fbs::Seal& seal) {
   return static_cast<size_t>(start - bytes.data()) + 8;  // major, minor and the number of bytes precede it
 }
 
-// The bytes as in a C string, for a message.
+// The bytes in the form of a C string, for a message.
 std::string quoted(std::span<const std::byte> bytes) {
   std::string text;
   for (std::byte byte : bytes) {

@@ -15,9 +15,9 @@ constexpr uint8_t bits(std::initializer_list<EventSpace> spaces) {
 using E = EventSpace;
 constexpr uint8_t kOfRows = bits({E::kRows, E::kExperts, E::kGroups});
 
-// By SpaceKind. A piece belongs to a slot of the receiving rank: to a sender it gives an index there only, to
-// the receiver (returns) one here only. A task of a group has several slots, of which none is its own.
-// Nothing counts all live slots of a rank, so that tasks of rows cannot signal its one counter.
+// By SpaceKind. A piece belongs to a slot of the receiving rank: a send has an index at that rank only, a
+// return at its own rank only. A task of a group has several slots, none of which is its own. No threshold
+// rule counts all live slots of rows of a rank, so tasks of rows cannot signal a single counter.
 constexpr std::array<SpaceInfo, static_cast<size_t>(SpaceKind::MAX) + 1> kSpaces = {{
     {"it works on tokens of this rank, in order", false, true, false, E::kTokens, bits({E::kOne, E::kTokens}),
      bits({E::kOne, E::kTokens})},
@@ -108,7 +108,7 @@ int64_t largestExtent(const TaskProgram& program, Extent extent) {
       return 1;
     case Extent::kTokens:
       return tokens;
-    // Experts of a token are distinct: at most so many of them live at one rank.
+    // The experts of a token are distinct: this is the most that one rank can own.
     case Extent::kRows:
       return program.mesh.sources() * tokens * std::min(program.topK, program.mostExperts());
     case Extent::kPairs:

@@ -1,5 +1,5 @@
 // The space table: the facts of every kind of space and of event, for the planner, the verifier, execution
-// and reports. What slots a routing gives a space is for runtime/exec.
+// and reports. runtime/routing computes the slots that a routing gives a space.
 //
 // Constant tables and pure functions.
 #pragma once
@@ -16,14 +16,15 @@ struct SpaceInfo {
   std::string_view what;  // "it works on tokens of this rank, in order"
   bool sums;              // a task takes all rows of its expert, or all tokens of its rank
   bool dense;             // of tokens: weights have no expert axis
-  bool needsExpert;       // a rank without experts has no task of it (sends: none that writes there)
+  bool needsExpert;       // a rank without experts has no tasks of it (sends: no task writes to such a rank)
   EventSpace own;         // the counters numbered as its slots; kOne where there are none
-  uint8_t waits;          // event spaces of which a task has an index to wait at: bits by EventSpace
-  uint8_t signals;        // likewise to signal, where a threshold rule has what is delivered
+  uint8_t waits;          // event spaces of which a task has an index to wait for: bits by EventSpace
+  uint8_t signals;        // likewise to signal, if a threshold rule has the number that is delivered
 };
 const SpaceInfo& infoOf(SpaceKind kind);
 
-// Pieces: a task writes at the rank of its piece's other end, and all others at their own.
+// Whether tasks of the space work on pieces: they write at the rank at the piece's other end, all other tasks
+// at their own.
 constexpr bool isRemote(SpaceKind kind) { return kind == SpaceKind::kSends || kind == SpaceKind::kReturns; }
 
 // The space whose slots cut this one: that of rows for pieces.
@@ -41,7 +42,7 @@ std::optional<EventSpace> finestEvent(SpaceKind from, SpaceKind to);
 // Whether the event is between tasks of one slot of one space; all others are wide.
 bool isSlotLocal(SpaceKind producer, SpaceKind consumer, EventSpace event);
 
-// Whether a threshold rule has a factor, and what it counts, in words.
+// Whether a threshold rule has a factor, and the quantity that it counts, in words.
 bool hasFactor(ThresholdRule rule);
 std::string_view phraseOf(ThresholdRule rule);
 
@@ -51,7 +52,8 @@ struct Threshold {
   friend bool operator==(const Threshold&, const Threshold&) = default;
 };
 
-// What producers of one space, with `tiles` tiles in all of them together, deliver to a counter, in `unit`.
+// The number that producers of one space, with `tiles` tiles in all of them together, deliver to a counter,
+// in `unit`.
 Threshold delivered(const TaskProgram& program, EventSpace event, EventUnit unit, SpaceKind producers,
                     int64_t tiles);
 

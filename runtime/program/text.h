@@ -19,7 +19,7 @@ struct TextSelection {
        tiling = true;
   int32_t core = -1;                      // -1: all
   std::optional<CoreKind> coreKind = {};  // of `core`; none: of every kind
-  bool tables = false;                    // written out also where they are dealt by the formula
+  bool tables = false;                    // written out even if they are dealt by the formula
 
   bool hasSeat(const Lane& lane, size_t seat) const {
     return core < 0 || (coreKind.value_or(lane.core) == lane.core &&

@@ -25,7 +25,7 @@ class Cursor {
   const std::optional<Error>& error() const { return error_; }
   Token take();
 
-  // At a token: "NAME:3:7: found X, expected Y"; at the current one where no token is given.
+  // At a token: "NAME:3:7: found X, expected Y"; at the current one if no token is given.
   void failExpected(std::string_view expected);
   void failAt(const Token& token, std::string_view message);
 

@@ -1,4 +1,4 @@
-// How a text refers to the records of a program: by name where the name is unique in its scope, else by
+// How a text refers to the records of a program: by name if the name is unique in its scope, else by
 // "#index".
 //
 // Buffers, regions, spaces and entries are named in the program; events and families in their entry.
@@ -22,11 +22,11 @@ class ReferenceNames {
   std::string of(SpaceId id) const { return plain(spaces_, id); }
   std::string of(EntryId id) const { return plain(entries_, id); }
 
-  // As seen from a record of entry `scope`: those of other entries have no name there.
+  // The reference from a record of entry `scope`: records of other entries have no name there.
   std::string of(EventId id, EntryId scope) const { return scoped(events_, program_.events, id, scope); }
   std::string of(FamilyId id, EntryId scope) const { return scoped(families_, program_.families, id, scope); }
 
-  // "forward/up_proj"; the name is written even where it is not unique.
+  // "forward/up_proj"; the name is written even if it is not unique.
   template <class Record>
   std::string qualified(const Record& record) const {
     return of(record.entry) + "/" + nameOf(record.name);

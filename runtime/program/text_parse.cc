@@ -15,7 +15,7 @@ namespace {
 using text::Scope;
 using text::Token;
 
-// One function a statement; the grammar stands in docs/PROGRAM.md.
+// One function per statement; docs/PROGRAM.md has the grammar.
 class Parser {
  public:
   Parser(std::string_view source, std::string_view name) : cursor_(source, name) {}

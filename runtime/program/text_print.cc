@@ -98,7 +98,7 @@ void Printer::entries() {
     const Entry& entry = program_.entries[i];
     put("entry {}", quoteName(entry.name));
     if (entry.expertIds) put(" routed by {}", names_.of(entry.expertIds));
-    // A name is known only after its record.
+    // A name can be used only after its record.
     if (entry.routing)
       put(" routed as {}",
           entry.routing.value < i ? names_.of(entry.routing) : fmt::format("#{}", entry.routing.value));
@@ -142,7 +142,7 @@ void Printer::family(const Family& family) {
   if (selection_.tiling && !tiling.empty()) put("  tiling {}\n", tiling);
 }
 
-// "  reads a, b"; nothing where there are none.
+// "  reads a, b"; nothing if there are none.
 template <class... Scope>
 void Printer::list(const char* word, const auto& ids, Scope... scope) {
   for (size_t i = 0; i < ids.size(); ++i)

@@ -10,11 +10,11 @@
 
 namespace sluice::text {
 
-// Records of one kind. A name counts inside an entry, or inside the program where the entry is none.
+// Records of one kind. A name is valid inside an entry, or inside the program if the entry is none.
 template <class Tag>
 class Scope {
  public:
-  // Declares the next record: its index is the number of those before.
+  // Declares the next record; its index is the number of records declared before.
   void declare(const std::string& name, EntryId entry = {}) {
     const auto [at, isNew] = ids_.try_emplace({entry, name}, count_);
     if (!isNew) at->second = kAmbiguous;

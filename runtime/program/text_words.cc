@@ -29,7 +29,7 @@ std::string dimText(const Dim& dim) {
 
 std::string valueText(int32_t value) { return std::to_string(value); }
 std::string valueText(uint32_t flags) { return std::to_string(static_cast<int32_t>(flags)); }
-// The shortest decimal number that parses to the same bits; those bits where it is none.
+// The shortest decimal number that parses to the same bits, or the bits themselves if no number does.
 std::string valueText(float value) {
   return std::isfinite(value) ? fmt::format("{}", value)
                               : fmt::format("0x{:08x}", std::bit_cast<uint32_t>(value));
@@ -37,7 +37,7 @@ std::string valueText(float value) {
 std::string valueText(ActivationKind kind) { return word(kind); }
 std::string valueText(BFloat16 value) { return valueText(toFloat(value)); }
 
-// How a character, or one byte that is none, stands in quotes.
+// A character, or a byte that is not part of one, in the form that it has in quotes.
 std::string escaped(std::string_view character, bool valid) {
   switch (character.front()) {
     case '"':

@@ -1,4 +1,4 @@
-// Words of the text form beside those of words.h, and the rule by which a name is written bare or in quotes.
+// Words of the text form besides those of words.h, and the rule by which a name is written bare or in quotes.
 // Shared by printing, parsing and diff.
 #pragma once
 
@@ -27,13 +27,13 @@ bool isReserved(std::string_view word);
 // Letters, digits, '_' and '.', not beginning with a digit or '.'.
 bool isBareName(std::string_view name);
 
-// The name as it is, where it is bare and not reserved; else in quotes with \" \\ \n \t \xNN.
+// The name as it is, if it is bare and not reserved; else in quotes with \" \\ \n \t \xNN.
 std::string quoteName(std::string_view name);
 
 // Always in quotes.
 std::string quote(std::string_view string);
 
-// What differs from 0, as "n=64 k=32 alpha=0.5 activation=geglu"; empty if nothing does.
+// The fields that differ from 0, for example "n=64 k=32 alpha=0.5 activation=geglu"; empty if there are none.
 std::string tilingText(const Tiling& tiling);
 
 // "BF16 [R, 1536]"

@@ -1,11 +1,11 @@
 // Coverage: which tasks of other families are done when a task starts, for every routing.
 //
-//   1. a family covers the producers of an event it waits for, at the scope of the event's space: the
+//   1. a family covers the producers of an event that it waits for, at the scope of the event's space: the
 //      threshold counts all of them (checkEvents)
-//   2. families are taken in order; each covers what those covered that it covers directly, as far as
-//      their tasks are sure to exist: an expert may have no rows, a rank may receive none or have no tokens
+//   2. families are taken in order; each also covers the families that its producers cover, if their
+//      tasks are sure to exist: an expert may have no rows, a rank may receive none or have no tokens
 //
-// The rules stand in coverage.h, for the planner, too.
+// coverage.h has the rules, which the planner uses, too.
 #include <algorithm>
 
 #include "runtime/program/verify_internal.h"
@@ -23,12 +23,12 @@ Coverage computeCoverage(const TaskProgram& program, const std::vector<EventUse>
   Coverage coverage(count);
   for (FamilyId c : sorted) {
     for (EventId id : program.at(c).waits) {
-      const Scope near = scopeOf(program.at(id).space);
+      const Scope direct = scopeOf(program.at(id).space);
       for (FamilyId q : uses[id.value].producers) {
-        coverage.raise(c, q, near);
+        coverage.raise(c, q, direct);
         for (FamilyId p : sorted)
           coverage.raise(c, p,
-                         compose(kindOf(program, c), kindOf(program, q), kindOf(program, p), near,
+                         compose(kindOf(program, c), kindOf(program, q), kindOf(program, p), direct,
                                  coverage.covers(q, p), everywhere));
       }
     }

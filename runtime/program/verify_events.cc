@@ -1,5 +1,5 @@
-// Event arrays: that every task that uses one has an index in it, that thresholds are what is delivered
-// for every routing, and that nothing signalled by another rank is left behind.
+// Event arrays: every task that uses one has an index in it, thresholds equal the number that is delivered
+// for every routing, and every signal of another rank is waited for.
 #include <algorithm>
 
 #include "runtime/program/verify_internal.h"
@@ -63,7 +63,7 @@ Status checkProducers(const TaskProgram& program, EventId id, const EventUse& us
   return {};
 }
 
-// Whether a family of this space has a task that waits for each index at which anything can arrive.
+// Whether a family of this space has a task that waits for every index at which something can arrive.
 bool waitsForEvery(const TaskProgram& program, SpaceKind task, EventSpace event) {
   switch (event) {
     case EventSpace::kRows:
@@ -98,15 +98,17 @@ Status checkConsumers(const TaskProgram& program, EventId id, const EventUse& us
   return {};
 }
 
-// What comes from other ranks is announced: a rank that has finished the entry has got all of it.
+// Everything that other ranks write is signalled, so a rank that has finished the entry has received all of
+// it.
 Status checkArrivals(const TaskProgram& program, const std::vector<EventUse>& uses) {
   std::vector<bool> announced(program.families.size());
   for (const EventUse& use : uses)
     for (FamilyId family : use.producers) announced[family.value] = true;
   for (uint32_t i = 0; i < announced.size(); ++i)
     if (!announced[i] && isRemote(kindOf(program, FamilyId{i})))
-      return fail("{} writes at other ranks, but signals no event: they cannot tell when all has arrived",
-                  nameOf(program, FamilyId{i}));
+      return fail(
+          "{} writes at other ranks, but signals no event: they cannot know when everything has arrived",
+          nameOf(program, FamilyId{i}));
   return {};
 }
 

@@ -1,7 +1,7 @@
 // The parts of verify(), in the order in which they run: each may rely on what the ones before it checked.
 //
 // Plain functions on values; no state. Time is bounded by the size of the program and by kMaxFamilies.
-// Every list that indexes by family has one element for each family of the program.
+// Every list that is indexed by family has one element per family of the program.
 #pragma once
 
 #include <fmt/format.h>
@@ -22,7 +22,8 @@
 
 namespace sluice::verify_parts {
 
-// Limits that keep every product of this verifier and of bind inside 64 bits, and its time bounded.
+// Limits that keep every product of this verifier and of bind inside 64 bits, and the time of this verifier
+// bounded.
 inline constexpr int64_t kMaxCores = 4096;
 inline constexpr int64_t kMaxWindow = 1 << 16;
 inline constexpr int64_t kMaxFamilies = 512;

@@ -1,4 +1,5 @@
-// Lanes: every record is in range, every (slot, tile) of a family stands once, and seats are sorted by key.
+// Lanes: every record is in range, every (slot, tile) of a family is in one record, and seats are sorted by
+// key.
 #include <algorithm>
 
 #include "runtime/program/verify_internal.h"
@@ -6,7 +7,7 @@
 namespace sluice::verify_parts {
 namespace {
 
-// Where a record stands, for messages.
+// The place of a record, for messages.
 struct Place {
   const TaskProgram& program;
   const Lane& lane;
@@ -19,7 +20,7 @@ struct Place {
   }
 };
 
-// A lane is for neighbouring cores of one kind, which the program has, all of them or some.
+// A lane is for neighbouring cores of one kind, all or some of those that the program has.
 Status checkSeats(const TaskProgram& program, const Lane& lane) {
   if (lane.core > CoreKind::MAX)
     return fail("lane '{}': core kind {} is not known", lane.name, static_cast<int>(lane.core));
@@ -81,7 +82,7 @@ Status forEachRecord(const TaskProgram& program, Visit visit) {
   return {};
 }
 
-// What the records of one family have shown so far.
+// The records of one family that have been seen so far.
 struct Collected {
   LaneId lane;
   int64_t count = 0;
@@ -109,7 +110,8 @@ Status checkLanes(const TaskProgram& program) {
   });
   if (!status) return status;
 
-  // With as many records as tasks, none twice means none missing; and the bits take no more than they do.
+  // With as many records as tasks, no duplicate means none missing; and the bits take less memory than the
+  // records.
   for (uint32_t i = 0; i < program.families.size(); ++i) {
     const Family& family = program.families[i];
     const int64_t window = program.at(family.space).window;

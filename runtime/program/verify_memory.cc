@@ -1,7 +1,7 @@
 // Accesses: every element of a buffer has one writer, and is read after it.
 //
-// An op writes its outputs completely (its tiles cover them, verify_ops.cc), so that it is enough to know
-// the families: one writer in an entry, and which of its tasks a reader must be behind.
+// An op writes its outputs completely (its tiles cover them, verify_ops.cc), so that a check per family is
+// enough: one writer in an entry, and the tasks of it that a reader must wait for.
 #include <algorithm>
 
 #include "runtime/program/verify_internal.h"
@@ -12,13 +12,13 @@ namespace {
 // Writers of a buffer over the program, in order of families.
 using Writers = std::vector<std::vector<FamilyId>>;
 
-// Whether how many elements there are, and which is which, follows from the expert ids.
+// Whether the expert ids determine the number of elements and the meaning of each.
 bool isRouted(const Buffer& buffer) {
   const Extent extent = buffer.shape[0].extent;
   return extent != Extent::kFixed && extent != Extent::kExperts;
 }
 
-// The entry by whose expert ids this one's slots are made.
+// The entry whose expert ids determine the slots of this entry.
 EntryId routingOf(const TaskProgram& program, EntryId id) {
   const Entry& entry = program.at(id);
   return entry.expertIds ? id : entry.routing;

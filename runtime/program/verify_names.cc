@@ -4,7 +4,7 @@
 namespace sluice::verify_parts {
 namespace {
 
-// How a tensor file spells what is no tensor.
+// The name that tensor files reserve for metadata.
 constexpr std::string_view kMetadata = "__metadata__";
 
 Status checkName(std::string_view what, std::string_view name) {
@@ -31,8 +31,7 @@ Status checkNames(const TaskProgram& program) {
     if (!status) return status;
   for (const Buffer& buffer : program.buffers)
     if (buffer.name == kMetadata)
-      return fail("buffer '{}': found a name that tensor files keep for themselves, expected another",
-                  buffer.name);
+      return fail("buffer '{}': found a name that tensor files reserve, expected another", buffer.name);
   return {};
 }
 

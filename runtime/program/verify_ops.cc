@@ -1,4 +1,4 @@
-// Families: their ids, and that tiling, tile count and operands are those of their op (op_table.h).
+// Families: ids are in range; tiling, tile count and operands are those of the op (op_table.h).
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -29,7 +29,7 @@ Status checkTiling(const TaskProgram& program, const Family& family, const std::
   }
   if (!op.usesAlpha() ? t.alpha != 0 : !std::isfinite(t.alpha))
     return fail("{}: field alpha of the tiling is {}, expected {}", where, t.alpha,
-                op.usesAlpha() ? "a finite number" : "0, for this op does not use it");
+                op.usesAlpha() ? "a finite number" : "0, because this op does not use it");
   const uint32_t flags = op.transposed | op.accumulate;
   if ((t.flags & ~flags) != 0)
     return fail("{}: flags of the tiling are {:#x}, expected {:#x} at most", where, t.flags, flags);
@@ -38,7 +38,8 @@ Status checkTiling(const TaskProgram& program, const Family& family, const std::
   return {};
 }
 
-// Kernels read and write scalars of rows, tokens and pairs as one array; other floats are of whole matrices.
+// Kernels read and write scalars of rows, tokens and pairs as one array, without gaps; other floats are
+// elements of matrices.
 Status checkGaps(const TaskProgram& program, const Buffer& buffer, const OperandInfo& operand,
                  const std::string& where) {
   const Extent extent = buffer.shape[0].extent;
@@ -78,7 +79,7 @@ Status checkOperands(const TaskProgram& program, const Family& family, const std
   return {};
 }
 
-// Scalars that go through an op come in at one end and out at the other, or not at all.
+// Scalars that pass through an op are both read and written, or neither.
 Status checkPairedOptions(const Family& family, const std::string& where) {
   const OpInfo& op = infoOf(family.op);
   for (size_t write = 0; write < op.writes.size(); ++write) {
@@ -93,7 +94,7 @@ Status checkPairedOptions(const Family& family, const std::string& where) {
   return {};
 }
 
-// What is added to must have a content: that of the caller's tensor. Regions hold what was there before.
+// A gradient that is added to must be a tensor of the caller: regions have no defined content before.
 Status checkAccumulation(const TaskProgram& program, const Family& family, const std::string& where) {
   if (!accumulates(family)) return {};
   const Buffer& gradient = program.at(family.writes[0]);
@@ -101,7 +102,7 @@ Status checkAccumulation(const TaskProgram& program, const Family& family, const
   return fail("{} accumulates into buffer '{}', which is not an output", where, gradient.name);
 }
 
-// The activation and its limit, of ops that have one; others have none.
+// Ops with an activation have a valid one and a valid limit; other ops have neither.
 Status checkActivation(const Family& family, const std::string& where) {
   const Tiling& t = family.tiling;
   if (t.activation > ActivationKind::MAX)
@@ -117,14 +118,14 @@ Status checkActivation(const Family& family, const std::string& where) {
               clamps ? "a positive number" : "none for this kind");
 }
 
-// The gradient of a row's weight is one sum over all columns: it takes a task that has them all.
+// The gradient of a row's weight is one sum over all columns, so one task must have all of them.
 Status checkWholeRows(const Family& family, const std::string& where) {
   if (!needsWholeRows(family) || family.tiles == 1) return {};
   return fail("{} has {} tiles, expected 1: it computes the gradient of the rows' weights", where,
               family.tiles);
 }
 
-// Cube cores multiply and do nothing else; vector cores do all but that. A fused family needs both in one.
+// Cube cores only multiply; vector cores do everything else. A fused family needs both in one core.
 Status checkCore(const TaskProgram& program, const Family& family, const std::string& where) {
   const std::string kind = text::word(family.core);
   if (program.coresOf(family.core) == 0)

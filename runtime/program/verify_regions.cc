@@ -1,10 +1,10 @@
-// Regions: buffers that share bytes of one do not meet.
+// Regions: buffers that share bytes of a region are never in use at the same time.
 //
-// A buffer has the bytes [offset, offset + unit) of every stride; where those of two buffers are apart, so
-// are the buffers, whatever the routing. Else, in one entry, one of them is the later: its writer covers
-// every family that reads or writes the earlier one, for the rows they have in common. What a saved buffer or
-// an output holds outlasts its entry: they share bytes with nobody. Temporary buffers of different entries
-// never meet.
+// A buffer has the bytes [offset, offset + unit) of every stride; if those of two buffers are disjoint, so
+// are the buffers, for any routing. Else, within an entry, one of them is the later one: its writer covers
+// every family that reads or writes the earlier one, for the rows that they have in common. Saved buffers and
+// outputs keep their content after their entry, so they share bytes with no other buffer. Temporary buffers
+// of different entries are never in use at the same time.
 #include <algorithm>
 #include <map>
 
@@ -13,7 +13,7 @@
 namespace sluice::verify_parts {
 namespace {
 
-// What one entry does with one buffer.
+// The accesses of one entry to one buffer.
 struct Use {
   BufferId buffer;
   FamilyId writer;
@@ -25,11 +25,12 @@ int64_t endOf(const Buffer& buffer) { return buffer.offset + unitBytes(buffer); 
 // Whether buffers of one region have bytes of its stride in common.
 bool overlap(const Buffer& a, const Buffer& b) { return a.offset < endOf(b) && b.offset < endOf(a); }
 
-// Whether `later` is written when all of `earlier` is done with; else the family that may not be done.
-bool isBehind(const TaskProgram& program, const Use& later, const Use& earlier, const Coverage& coverage,
-              FamilyId& missing) {
+// Whether `later` is written only after every access to `earlier`; if not, `missing` is a family that may
+// still access it.
+bool isAfter(const TaskProgram& program, const Use& later, const Use& earlier, const Coverage& coverage,
+             FamilyId& missing) {
   const Extent extent = program.at(later.buffer).shape[0].extent;
-  // What is written by other ranks may arrive as soon as the entry begins.
+  // Writes of other ranks may arrive as soon as the entry begins.
   missing = later.writer;
   if (!later.writer || isRemote(kindOf(program, later.writer))) return false;
   const auto done = [&](FamilyId user) {
@@ -49,15 +50,15 @@ Status checkPair(const TaskProgram& program, const Region& region, const Use& a,
                  const Coverage& coverage) {
   if (!overlap(program.at(a.buffer), program.at(b.buffer))) return {};
   FamilyId missing, ignored;
-  if (isBehind(program, a, b, coverage, ignored) || isBehind(program, b, a, coverage, missing)) return {};
+  if (isAfter(program, a, b, coverage, ignored) || isAfter(program, b, a, coverage, missing)) return {};
   const std::string who = missing ? nameOf(program, missing) : std::string("a family");
   return fail(
       "buffers '{}' and '{}' share region '{}', but {} may not be done with one when the other is written",
       program.at(a.buffer).name, program.at(b.buffer).name, region.name, who);
 }
 
-// Saved buffers and outputs share no bytes with another buffer. By region and offset, so that a buffer meets
-// one before it exactly if it begins before the end of the one that reaches furthest.
+// Saved buffers and outputs share no bytes with another buffer. Buffers are sorted by region and offset, so
+// that a buffer overlaps an earlier one exactly if it begins before the largest end so far.
 Status checkOwners(const TaskProgram& program) {
   std::vector<BufferId> sorted;
   for (uint32_t i = 0; i < program.buffers.size(); ++i)
@@ -77,7 +78,7 @@ Status checkOwners(const TaskProgram& program) {
                   program.at(std::min(id, other)).name, program.at(std::max(id, other)).name,
                   program.at(buffer.region).name, kept ? buffer.name : program.at(other).name);
     if (!furthest || endOf(buffer) > endOf(program.at(furthest))) furthest = id;
-    if (kept) furthestKept = id;  // it begins behind all others that are kept
+    if (kept) furthestKept = id;  // it begins after the end of all others that are kept
   }
   return {};
 }

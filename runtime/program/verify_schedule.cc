@@ -1,8 +1,8 @@
 // Segments and stages of families, from the graph of their events.
 //
-//   1. families and events are taken in topological order; what is left over waits for itself in a ring
-//   2. a family's segment is the largest of its events' segments, one more where the event is wide to it
-//   3. its stage is one more than the largest of the events that come from the same segment, else 0
+//   1. families and events are taken in topological order; families left over wait for each other in a ring
+//   2. a family's segment is the largest of its events' segments, plus one for events that are wide
+//   3. its stage is one more than the largest stage of the events of the same segment, else 0
 //
 // So every event leads to a larger (segment, stage), inside one slot, or to a larger segment.
 #include <algorithm>
@@ -47,7 +47,7 @@ class Sorter {
     }
   }
 
-  // The smallest order that a family which waits for this event may have.
+  // The smallest order of a family that waits for this event.
   FamilyOrder after(EventId id, FamilyId consumer) const {
     const SpaceKind producer = kindOf(program_, uses_[id.value].producers.front());
     const FamilyOrder before = eventOrder_[id.value];
@@ -56,7 +56,7 @@ class Sorter {
     return {before.segment + 1, 0};
   }
 
-  // Goes back from a family that is not ready to one that it waits for, until one comes up again.
+  // Follows, from a family that is not ready, the families that it waits for until one repeats.
   Error ringError() const {
     std::vector<FamilyId> path;
     FamilyId at;

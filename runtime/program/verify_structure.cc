@@ -1,4 +1,4 @@
-// Limits, spaces, entries, regions and buffers: what can be said before any family is looked at.
+// Limits, spaces, entries, regions and buffers: the checks that need no families.
 #include <algorithm>
 #include <array>
 #include <set>
@@ -51,8 +51,8 @@ Status checkShape(const TaskProgram& program, const Buffer& buffer) {
   return {};
 }
 
-// The place of a buffer in the stride of its region, which is at least its unit. A row of 64 bytes or more
-// begins on a cache line there too.
+// The place of a buffer in the stride of its region, which is at least the buffer's unit. A row of 64 bytes
+// or more begins on a cache line.
 Status checkOffset(const Buffer& buffer, const Region& region, int64_t unit) {
   if (buffer.offset < 0 || buffer.offset > region.stride - unit)
     return fail("buffer '{}' of {} bytes has offset {} in region '{}' of stride {}, expected 0 to {}",
@@ -185,7 +185,7 @@ Status checkBuffers(const TaskProgram& program) {
     if (Status status = checkRange(fmt::format("region '{}': stride", region.name), region.stride, 1, high);
         !status)
       return status;
-    // A row of 64 bytes or more begins on a cache line, and so does what is measured as a whole.
+    // Rows of 64 bytes or more begin on a cache line, and so do regions of a fixed size.
     if ((region.extent == Extent::kFixed || region.stride >= kLineBytes) && region.stride % kLineBytes != 0)
       return fail("region '{}' has stride {}, expected a multiple of {}", region.name, region.stride,
                   kLineBytes);

@@ -1,5 +1,5 @@
-// The words of the program: one for each value of an enum, in the order of the values, the same in the text
-// form, in JSON, in reports and in messages. They are made from the names in program.fbs: kRowsOfSlot is
+// The words of the program: one per value of an enum, in the order of the values, the same in the text form,
+// in JSON, in reports and in messages. They are made from the names in program.fbs: kRowsOfSlot is
 // rows_of_slot.
 #pragma once
 
@@ -44,7 +44,7 @@ const Words& wordsOf(E) {
   return words;
 }
 
-// The word of a value; "?9" where the enum has no value 9, which does not parse.
+// The word of a value; "?9", which does not parse, if the enum has no value 9.
 template <class E>
 std::string word(E value) {
   return value <= E::MAX ? wordOf(value) : "?" + std::to_string(static_cast<size_t>(value));

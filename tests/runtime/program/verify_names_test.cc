@@ -52,13 +52,13 @@ TEST_CASE("names in any script are taken") {
   }
 }
 
-TEST_CASE("a buffer cannot have the name that tensor files keep for themselves") {
+TEST_CASE("a buffer cannot have a name that tensor files reserve") {
   TaskProgram program = buildMoeProgram({});
   program.buffers[0].name = "__metadata__";
   const Expected<VerifiedProgram> verified = verify(program);
   REQUIRE(!verified);
   CHECK(verified.error().message ==
-        "buffer '__metadata__': found a name that tensor files keep for themselves, expected another");
+        "buffer '__metadata__': found a name that tensor files reserve, expected another");
 }
 
 }  // namespace

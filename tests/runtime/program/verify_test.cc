@@ -186,8 +186,8 @@ TEST_CASE("rows that are sent without an event are refused") {
         p.families.push_back(again);
         p.lanes.push_back(lane);
       }) ==
-      "family 'again' of entry 'forward' writes at other ranks, but signals no event: they cannot tell when "
-      "all has arrived");
+      "family 'again' of entry 'forward' writes at other ranks, but signals no event: they cannot know when "
+      "everything has arrived");
 }
 
 TEST_CASE("families that wait for each other are refused with their names") {
