@@ -14,7 +14,7 @@ constexpr int32_t kRowUnit = 16;  // rows of a matrix unit's tile
 
 }  // namespace
 
-// Walks the slots of any rank from the counts; scratch lives in the tables.
+// Derives the slots of any rank from the counts; its scratch memory is in the tables.
 class RoutingBuilder {
  public:
   RoutingBuilder(const RoutingShape& shape, int32_t rank, const AllCounts& counts, RoutingTables& tables)
@@ -39,7 +39,7 @@ class RoutingBuilder {
     buildReturns();
   }
 
-  // The counts are of the rank's own experts.
+  // With the counts of the rank's own experts only.
   void buildReceived() {
     firstColumn_ = deal_.first(rank_);
     hasAllCounts_ = false;
@@ -65,7 +65,7 @@ class RoutingBuilder {
     return rows;
   }
 
-  // Equal slots instead of full ones and a rest.
+  // Cuts rows into equal slots instead of full ones and a remainder.
   SlotCut cut(int32_t rows) const {
     if (rows == 0) return {};
     const int32_t slots = (rows + shape_.slotRows - 1) / shape_.slotRows;
@@ -74,8 +74,8 @@ class RoutingBuilder {
     return {(rows + length - 1) / length, length};
   }
 
-  // Computes the slots of `owner` in order of arrival into slots_ of the tables; slotNumber(i) gives the
-  // number of the i-th slot in storage order.
+  // Numbers the slots of `owner` in order of arrival; slotNumber(i) is then the number of the i-th slot in
+  // storage order.
   void orderSlots(int32_t owner) {
     auto& order = tables_.orderScratch_;
     const int32_t local = deal_.of(owner);
@@ -104,8 +104,8 @@ class RoutingBuilder {
 
   int32_t groupsOf(int32_t slots) const { return (slots + shape_.groupSlots - 1) / shape_.groupSlots; }
 
-  // Groups the slots that orderSlots has ordered: an expert with s slots has as few groups as hold them,
-  // equal to one slot; they are numbered when the last of their slots is.
+  // Groups the slots that orderSlots has ordered: the slots of an expert form as few groups as possible,
+  // equal to within one slot; groups are numbered in the order of their last slots.
   void orderGroups(int32_t owner) {
     auto& index = tables_.groupIndex_;
     auto& number = tables_.groupNumber_;
@@ -130,12 +130,13 @@ class RoutingBuilder {
     }
   }
 
-  // Of the i-th slot in storage order; 0 where slots are not grouped.
+  // The group of the i-th slot in storage order; 0 if slots are not grouped.
   int32_t groupOf(int32_t storageIndex) const {
     return shape_.groupSlots == 0 ? 0 : tables_.groupNumber_[tables_.groupIndex_[storageIndex]];
   }
 
-  // 0 for own rows only, else 1 + (expert, distance of the last source to send).
+  // The sort key of a slot: 0 if it has own rows only, else 1 + (expert, distance of the last source to
+  // send).
   int64_t arrival(int32_t owner, int32_t expert, int32_t begin, int32_t end) const {
     int64_t key = 0;
     int32_t first = 0;
@@ -162,7 +163,7 @@ class RoutingBuilder {
     return std::accumulate(counts, counts + (hasAllCounts_ ? shape_.experts : 0), 0);
   }
 
-  // The pieces of one receiver are made together, since its slots are ordered once; then they are sorted.
+  // Makes the pieces of one receiver together, so that its slots are ordered once; then sorts all pieces.
   void buildSends() {
     tables_.sends.clear();
     for (int32_t offset = 0; offset < peers_; ++offset) appendSendsTo((rank_ + offset) % peers_);
@@ -239,7 +240,7 @@ class RoutingBuilder {
     }
   }
 
-  // By slot, inside a slot by source, beginning with the rank after this one.
+  // Returns are sorted by slot, inside a slot by source, beginning with the rank after this one.
   void buildReturns() {
     auto& nextPair = tables_.nextPair_;
     nextPair.resize(static_cast<size_t>(peers_));
@@ -259,7 +260,7 @@ class RoutingBuilder {
     });
   }
 
-  // The scratch still holds this rank's own order, in which the expert's slots begin at `slotIndex`.
+  // The scratch memory still holds this rank's own order, in which the expert's slots begin at `slotIndex`.
   void appendReturnsOf(int32_t expert, int32_t slotIndex) {
     const int32_t row = tables_.expertRow[expert];
     const SlotCut slotCut = cut(tables_.expertRow[expert + 1] - row);

@@ -1,9 +1,9 @@
-// Routing tables: what bind makes of one step's expert ids. Slots, pieces and positions; no pointers. The
-// compiler makes those of the routing that it expects.
+// Routing tables: the slots, pieces and positions that bind derives from one step's expert ids. The compiler
+// derives those of the routing that it expects.
 //
-// A value type that is filled anew each step; its vectors keep their capacity, so that a step of a size seen
-// before allocates nothing. The rules (slot lengths, slot order, sending order) stand in docs/SCHEDULE.md;
-// every rank computes the same slots for every rank from the same counts.
+// A value type without pointers. It is refilled each step; its vectors keep their capacity, so that a step no
+// larger than earlier ones allocates nothing. docs/SCHEDULE.md has the rules (slot lengths, slot order,
+// sending order); every rank computes the same slots for every rank from the same counts.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +22,8 @@ struct RoutingShape {
   int32_t experts = 1;  // in all
   int32_t topK = 1;
   int32_t slotRows = 128;
-  int32_t groupSlots = 0;  // most slots of a group; 0: slots are not grouped
-  int32_t tokenSlot = 1;   // tokens of a slot of them
+  int32_t groupSlots = 0;  // maximum slots per group; 0: slots are not grouped
+  int32_t tokenSlot = 1;   // tokens per slot of tokens
 
   ExpertDeal deal() const { return {mesh, experts}; }
 };
@@ -42,8 +42,8 @@ struct SlotGroup {
   int32_t slots = 0;  // 1 .. groupSlots
 };
 
-// Rows of one slot that come from one source rank. In `sends` seen by the source, in `returns` by the owner
-// of the slot.
+// The rows of one slot that come from one source rank. `sends` lists the pieces of which this rank is the
+// source, `returns` those of its own slots.
 struct Piece {
   int32_t peer = 0;    // sends: the rank that owns the slot; returns: the source rank
   int32_t slot = 0;    // number of the slot at its owner
@@ -68,8 +68,8 @@ struct RoutingTables {
 
   std::vector<Slot> slots;  // of this rank, in expected order of arrival
 
-  // Where slots are grouped, else empty: groups of this rank, by the last of their slots, and the group of
-  // each slot.
+  // The groups of this rank, in the order of their last slots, and the group of each slot; empty if slots are
+  // not grouped.
   std::vector<SlotGroup> groups;
   std::vector<int32_t> groupOf;
 
@@ -77,7 +77,7 @@ struct RoutingTables {
   std::vector<Piece> returns;
 
   // By local expert.
-  std::vector<int32_t> expertRow;  // first row; one more than there are experts
+  std::vector<int32_t> expertRow;  // first row; one element more than there are experts
   std::vector<int32_t> expertSlots;
   std::vector<int32_t> expertGroups;
   int32_t experts() const { return static_cast<int32_t>(expertSlots.size()); }
@@ -98,7 +98,7 @@ struct RoutingTables {
 // Counts by expert of all ranks.
 struct AllCounts {
   const int32_t* first = nullptr;  // those of rank 0
-  size_t stride = 0;               // from those of a rank to those of the next
+  size_t stride = 0;               // elements from the counts of one rank to those of the next
 
   const int32_t* of(int32_t rank) const { return first + static_cast<size_t>(rank) * stride; }
 };
@@ -108,11 +108,11 @@ struct AllCounts {
 Status countPairs(const RoutingShape& shape, std::span<const int32_t> expertIds, int32_t tokens,
                   RoutingTables& tables, std::span<int32_t> counts);
 
-// Fills the rest from the counts of all ranks.
+// Fills the remaining tables from the counts of all ranks.
 void buildTables(const RoutingShape& shape, int32_t rank, const AllCounts& counts, RoutingTables& tables);
 
-// Of that, slots, groups, returns and what there is by local expert, from the counts of the rank's own
-// experts; the pairs of returns are counted from the first that the source sends to the rank.
+// Fills only slots, groups, returns and the tables by local expert, from the counts of the rank's own
+// experts; pairs of returns are numbered from the first that the source sends to the rank.
 void buildReceived(const RoutingShape& shape, int32_t rank, const AllCounts& ofOwnExperts,
                    RoutingTables& tables);
 
@@ -124,11 +124,11 @@ inline const Piece& pieceOf(const RoutingTables& tables, SpaceKind space, int64_
   return (space == SpaceKind::kSends ? tables.sends : tables.returns)[static_cast<size_t>(slot)];
 }
 
-// Slots of a space, and counters of an event array, that a routing gives them.
+// The number of live slots of a space, and of live counters of an event array, under a routing.
 int64_t liveSlots(const RoutingTables& tables, SpaceKind space);
 int64_t liveEvents(const RoutingTables& tables, EventSpace events);
 
-// Which counter of an event array a task of `space` at `slot` means.
+// The counter of an event array that a task of `space` at `slot` waits for or signals.
 int64_t eventIndex(const RoutingTables& tables, SpaceKind space, int64_t slot, EventSpace events);
 
 }  // namespace sluice
