@@ -1,7 +1,7 @@
-// The activations in double precision, an element at a time: what the kernels are to compute, and the slopes.
+// The activations in double precision, element by element: the reference of the kernels, and the slopes.
 //
-// Pure functions. A slope at a corner is that of the side of smaller magnitude for max(gate, 0), and that of
-// the inside for a clamp.
+// Pure functions. At a corner the slope is the smaller one for max(gate, 0), and the one inside the limits
+// for a clamp.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 
 namespace sluice::ops {
 
-// act = f * u with f a function of the gate and u of up; fSlope, uSlope their derivatives.
+// act = f * u, where f is a function of gate and u of up; fSlope and uSlope are their derivatives.
 struct ActivationPoint {
   double f, fSlope, u, uSlope;
   double act() const { return f * u; }

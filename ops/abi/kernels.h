@@ -1,10 +1,10 @@
-// The kernel ABI: what a task hands to its kernel, and the set of kernels of one instruction set.
+// The kernel ABI: the arguments that a task passes to its kernel, and the kernels of one instruction set.
 //
 // A kernel is a free function of plain pointers and sizes. It knows nothing of tasks, events or routing,
 // allocates nothing, never waits, and may be called by any thread. Leading dimensions (ld*) are in elements.
 // No size needs to be a multiple of anything; any size may be 0. fp32 accumulation, one rounding (to nearest
-// even) when a bf16 result is stored. A kernel's result depends on its arguments only. Matrices of products
-// have a type, and are of the types that KernelSet lists: whoever makes a plan has checked that.
+// even) when a bf16 result is stored. A kernel's result depends on its arguments only. The matrices of a
+// product have element types that KernelSet lists; this is checked when a program is loaded.
 #pragma once
 
 #include <cstddef>
@@ -29,13 +29,13 @@ struct GmmArgs {
   int32_t n;
   int32_t k;
   bool transposeB;
-  void* scratch;  // KernelSet::gmmScratchBytes(n, k), 64-byte aligned; content is lost
+  void* scratch;  // KernelSet::gmmScratchBytes(n, k), 64-byte aligned; overwritten
   float alpha = 1;
-  const void* packedB = nullptr;  // what packWeight() made of b, n, k and transposeB; b is not read then
+  const void* packedB = nullptr;  // the result of packWeight() for b, n, k and transposeB; b is then not read
 };
 
-// packed = the form of b in which gmm multiplies by it, for any rows and alpha; the products have the same
-// bits as those with b itself.
+// packed = b in the form in which gmm multiplies by it, for any rows and alpha; products with it have the
+// same bits as products with b itself.
 struct PackWeightArgs {
   Operand b;  // as in GmmArgs
   int32_t n;
@@ -45,9 +45,9 @@ struct PackWeightArgs {
 };
 
 // c[m, n] = alpha * (sum over r of a[r, m] * scale[r] * b[r, n]), in fp32. rows == 0 writes zeros. The
-// product a * scale is rounded to bf16 where the unit multiplies bf16. With accumulate, c[m, n] + that: the
-// sum is complete before one addition adds it, and rows == 0 touches nothing. What a c of bf16 holds is
-// widened, added to in fp32 and rounded once.
+// product a * scale is rounded to bf16 if the unit multiplies bf16. With accumulate the sum, once complete,
+// is added to c in one addition, and rows == 0 touches nothing. A bf16 c is widened, added to in fp32 and
+// rounded once.
 struct GmmWeightGradArgs {
   Operand a;
   Operand b;
@@ -61,7 +61,7 @@ struct GmmWeightGradArgs {
   float alpha = 1;
 };
 
-using sluice::ActivationKind;  // runtime/program/program.fbs; ops/abi/activation.h has them in double
+using sluice::ActivationKind;  // runtime/program/program.fbs; ops/abi/activation.h defines them in double
 
 // act[r, i] = f(gate) * up with gate, up = gateUp[r, i], gateUp[r, upColumn + i].
 struct ActivationArgs {
@@ -121,7 +121,7 @@ struct ScaleArgs {
 };
 
 // dst[i, :] = src[index[i] / divisor, :] for i < rows; rows of `bytes` bytes, strides in bytes. A row whose
-// index is -1 is zeros.
+// index is -1 is filled with zeros.
 struct GatherRowsArgs {
   const std::byte* src;
   int64_t srcStride;
@@ -166,7 +166,7 @@ enum class Isa : uint8_t { kPortable = 0, kAvx2 = 1, kAvx512Bf16 = 2, kAmx = 3 }
 std::string_view isaName(Isa isa);
 std::optional<Isa> isaFromName(std::string_view name);
 
-// The kernels that multiply, and what they take.
+// The kernels that multiply, and the element types that they accept.
 struct ProductKernels {
   std::span<const ProductTypes> gmmTypes;  // of gmm and packWeight
   std::span<const ProductTypes> weightGradTypes;
@@ -178,7 +178,7 @@ struct ProductKernels {
   size_t (*weightGradScratchBytes)(int32_t m, int32_t n);
 };
 
-// All kernels of one instruction set. Immutable; lives for ever.
+// All kernels of one instruction set. Immutable; never destroyed.
 struct KernelSet : ProductKernels {
   Isa isa;
   void (*activation)(const ActivationArgs&);
@@ -190,13 +190,14 @@ struct KernelSet : ProductKernels {
   void (*scale)(const ScaleArgs&);
 };
 
-// What this machine can run, best last; asks CPUID, the OS (XCR0) and, for AMX, for the tile permission.
+// The instruction sets of this machine, best last, by CPUID and the OS (XCR0); for AMX it also requests the
+// tile permission.
 std::vector<Isa> supportedIsas();
 
 // The kernels of `isa`; an error names what this machine supports.
 Expected<const KernelSet*> kernelsFor(Isa isa);
 
-// The kernels named by the environment variable SLUICE_ISA, or the best ones where it is unset or empty.
+// The kernels named by the environment variable SLUICE_ISA, or the best ones if it is unset or empty.
 Expected<const KernelSet*> selectKernels();
 
 }  // namespace sluice::ops

@@ -1,4 +1,4 @@
-// The matrices of products: where they lie in memory, and of which elements they are.
+// The matrices of products: address, leading dimension and element type.
 #pragma once
 
 #include <cassert>
@@ -9,8 +9,8 @@
 
 namespace sluice::ops {
 
-// Elements of `type` from `data` on, whose rows are `ld` elements apart. Value type; owns nothing. Made of a
-// typed pointer it has the type of the pointer.
+// A matrix of elements of `type` that begins at `data` and whose rows are `ld` elements apart. Value type;
+// owns nothing. Constructed from a typed pointer, it takes its type from the pointer.
 template <class Void>
 struct MatrixOf {
   template <class T>
