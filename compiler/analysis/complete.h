@@ -1,4 +1,4 @@
-// check-tasks: whether a program has everything that its phases add. verify() checks that the schedule is
+// check-tasks: whether a program has everything that the phases add. verify() checks that the schedule is
 // sound.
 #pragma once
 

@@ -1,6 +1,6 @@
 // Coverage: which families are known to be done, and how far, when a task of another family starts.
 //
-// Uses the algebra of runtime/program/coverage.h, with which the verifier proves the finished program, too.
+// Uses the algebra of runtime/program/coverage.h, which the verifier uses to prove the finished program.
 #pragma once
 
 #include <vector>

@@ -169,7 +169,7 @@ class Planner {
                                             family(f).name, count, kMaxLinks));
     if (isRemote(kind(f)) && count == 0)
       return errorAt(family(f),
-                     fmt::format("nothing reads what '{}' sends to other ranks, so nobody waits for it",
+                     fmt::format("nothing reads what '{}' sends to other ranks, so no task waits for it",
                                  family(f).name));
     return std::nullopt;
   }

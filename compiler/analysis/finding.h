@@ -1,5 +1,5 @@
 // Finding: the reason why an analysis of nodes failed, with the node that it concerns, so that a pass can
-// point at the source. Families of a program have their place themselves: errorAt() names it.
+// point at the source. Families of a program carry their own place; errorAt() names it.
 //
 // Value type. Analyzed<T> is the result of an analysis or the first finding.
 #pragma once

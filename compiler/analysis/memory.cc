@@ -88,10 +88,10 @@ class Planner {
       if (isOwnedByRuntime(program_.buffers[b]) && extentOf(program_.buffers[b]) == extent)
         order.push_back(BufferId{b});
     std::stable_sort(order.begin(), order.end(), [&](BufferId a, BufferId b) { return unit(a) > unit(b); });
-    std::vector<Home> apart = bestOf(order, least, Beside::kNo);
-    if (costOf(apart) <= least + least / kWorthwhile) return apart;
+    std::vector<Home> single = bestOf(order, least, Beside::kNo);
+    if (costOf(single) <= least + least / kWorthwhile) return single;
     std::vector<Home> beside = bestOf(order, least, Beside::kYes);
-    return costOf(beside) < costOf(apart) ? beside : apart;
+    return costOf(beside) < costOf(single) ? beside : single;
   }
 
   // Starts from this order, and moves one buffer at a time earlier or later as long as that helps.

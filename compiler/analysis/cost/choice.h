@@ -2,7 +2,8 @@
 // expected routing.
 //
 // Plain values in, plain values out; the same input gives the same choice. Works for every shape: sizes are
-// enumerated and scored, there is no table. What is fixed (declared in the graph, or given by hand) is kept.
+// enumerated and scored, there is no table. Sizes that are fixed (declared in the graph, or given by hand)
+// are kept.
 #pragma once
 
 #include <vector>
@@ -13,7 +14,7 @@
 
 namespace sluice {
 
-// What the model must not choose.
+// The sizes that the model must not choose.
 struct FixedSizes {
   bool slotRows = false;
   bool tokenSlot = false;

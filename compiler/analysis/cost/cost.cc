@@ -10,23 +10,23 @@
 namespace sluice {
 namespace {
 
-// Slots of one expert with that many rows, as bind cuts them: equal, and as few as the size allows.
+// The slots of one expert with that many rows, as bind cuts them: equal, and as few as the size allows.
 double slotsOf(double rows, int32_t slotRows) { return rows > 0 ? std::ceil(rows / slotRows) : 0; }
 
-// Tasks of a family that are alike.
+// Tasks of a family that take the same time.
 struct Batch {
   double tasks = 0;
   double rows = 0;   // of one task
   double reuse = 1;  // tasks that read the same weight one after the other
 };
 
-// Of an expert with that many rows.
+// The tasks for an expert with that many rows.
 double slotsOfExpert(const CostProblem& problem, SpaceKind space, double rows) {
   if (infoOf(space).sums) return 1;
   const int32_t slotRows = problem.slotSize(SpaceKind::kRows);
   const double slots = slotsOf(rows, slotRows);
   if (space != SpaceKind::kGroups) return slots;
-  // as few groups of whole slots as the size allows, equal to a slot
+  // as few groups of whole slots as the size allows, equal to within one slot
   return std::ceil(slots / std::max(1, problem.slotSize(SpaceKind::kGroups) / slotRows));
 }
 
@@ -83,8 +83,8 @@ FamilyCost familyCost(const CostProblem& problem, const Family& family, const Ta
   return cost;
 }
 
-// The deal goes on over slots and windows, so that cores differ by one task of a family, the same cores in
-// every family; or by what the longest task takes more than the others.
+// The time that an uneven deal adds. The deal continues across slots and windows, so that cores differ by one
+// task of a family, the same cores in every family; or by the extra time of the longest task.
 double uneven(const FamilyCost& cost, double cores) {
   if (cost.tasks <= 0) return 0;
   const double mean = cost.seconds / cost.tasks;
@@ -92,21 +92,21 @@ double uneven(const FamilyCost& cost, double cores) {
                   (cost.longest - mean) * (1 - 1 / cores));
 }
 
-// Routing is never quite what is expected: some core is then late by a part of a task.
+// The time that an unexpected routing adds: some core is then late by a part of a task.
 double doubt(const FamilyCost& cost, double cores) { return cost.longest * (1 - 1 / cores) / 8; }
 
-// At the end of a chain its last slots are alone, about two at a time: a step of them keeps as many cores
-// busy as they have tiles.
+// The idle time at the end of a chain: only about two of its last slots are left at a time, and they keep at
+// most as many cores busy as they have tiles.
 double chainEnd(const Family& family, SpaceKind space, const FamilyCost& cost, double cores) {
   if (space != SpaceKind::kRows && space != SpaceKind::kGroups && space != SpaceKind::kReturns) return 0;
   return cost.longest *
          std::max(0.0, 1 - std::min(cost.tasks, 2 * static_cast<double>(tilesOf(family))) / cores);
 }
 
-// What the cores of a pool do in an entry, in seconds of all of them.
+// The time of the cores of a pool in an entry, in seconds summed over the cores.
 struct PoolCost {
   double busy = 0;
-  double rest = 0;   // of the deal
+  double rest = 0;   // added by the uneven deal
   double chain = 0;  // ends of chains
   double fill = 0;   // weight gradients, which fill the gaps of the chains
 };

@@ -1,14 +1,14 @@
 // The cost model: how long the tasks of a program take on a device, for an expected routing.
 //
-// Plain values in, plain values out; no state. It tells better sizes from worse ones: busy time of the cores,
-// what an uneven deal adds, and what cores wait for at the ends of chains.
+// Plain values in, plain values out; no state. It ranks sizes by the busy time of the cores, the time that an
+// uneven deal adds, and the time that cores wait at the ends of chains.
 //
 //   time of a task   = product + vector work + memory that is not hidden + cost of a task
 //   time of an entry = max(work / cores, bytes to other ranks / link) + uneven deal + ends of chains +
 //   latency
 //
-// Where matrix and vector cores are apart, work / cores is that of the kind that takes longest, each kind as
-// if it had the memory for itself. replay.h follows the schedule task by task.
+// If matrix and vector cores are separate, work / cores is that of the kind that takes longest, each kind as
+// if no other used the memory. replay.h follows the schedule task by task.
 #pragma once
 
 #include <string>
@@ -21,20 +21,20 @@
 
 namespace sluice {
 
-// What is costed: limits, spaces, buffers, entries, events and families of a program, whatever sizes it is
-// cut by. Lanes and regions are not looked at. Without events nothing can be said of what waits for what.
+// The input of the model: limits, spaces, buffers, entries, events and families of a program, cut by any
+// sizes. Lanes and regions are ignored. Without events a replay is impossible.
 struct CostProblem {
   TaskProgram program;
-  int32_t communicationCores = 0;  // of the vector cores, those that do nothing else; 0: all do all
+  int32_t communicationCores = 0;  // vector cores that only communicate; 0: none are reserved
 
   SpaceKind spaceOf(const Family& family) const { return program.at(family.space).kind; }
-  // Of a slot of that space; 0: the program has none.
+  // The size of a slot of that space; 0 if the program has no such space.
   int32_t slotSize(SpaceKind space) const;
   StepShape step() const;
 };
 
-// Cores that run the same families: all of them where they are unified; else those of a kind, and apart from
-// them the vector cores that only communicate.
+// Cores that run the same families: all cores if they are unified; else the cube cores, the vector cores, or
+// the vector cores that only communicate.
 struct CorePool {
   CoreKind kind = CoreKind::kUnified;
   bool communication = false;
@@ -42,32 +42,32 @@ struct CorePool {
 };
 std::vector<CorePool> poolsOf(const CostProblem& problem);
 
-// Which of them runs the family.
+// The index of the pool that runs the family.
 size_t poolOf(const std::vector<CorePool>& pools, const CostProblem& problem, const Family& family);
 
 // Cores of the family's kind, at least 1.
 int32_t coresOfKind(const CostProblem& problem, const Family& family);
 
-// Tasks of a family for each slot of its space, by its tiling.
+// Tasks of a family per slot of its space, by its tiling.
 int64_t tilesOf(const Family& family);
 
 struct FamilyCost {
-  double tasks = 0;    // of one step at the busiest rank
+  double tasks = 0;    // per step at the busiest rank
   double longest = 0;  // seconds of its longest task
   double seconds = 0;  // of all its tasks together
   double product = 0;  // of `seconds`: multiplying
   double memory = 0;   // of `seconds`: waiting for memory
-  double link = 0;     // bytes it sends to other ranks
+  double link = 0;     // bytes that it sends to other ranks
 };
 
 struct LayerCost {
   std::vector<FamilyCost> families;  // by FamilyId
   std::vector<double> entries;       // seconds
   double seconds = 0;                // of all entries
-  double busy = 0;                   // of `seconds`: what a core works on average
+  double busy = 0;                   // of `seconds`: average work per core
 };
 
-// The model tells times no better than this: what takes more than 98% of another takes as long.
+// Whether two times are equal within the accuracy of the model: one is more than 98% of the other.
 inline constexpr double kNoise = 0.98;
 inline bool isNoise(double longer, double shorter) { return longer * kNoise <= shorter; }
 

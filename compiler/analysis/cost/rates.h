@@ -1,4 +1,4 @@
-// Rates: what a device does per second, as far as the cost model needs it.
+// Rates: the performance figures of a device that the cost model needs.
 //
 // Value type. Figures are per core unless they are called "shared"; seconds, bytes, FLOP (a multiply-add is
 // two) and elements. targets/NAME.json has the source of each figure.

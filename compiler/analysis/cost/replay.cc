@@ -24,7 +24,7 @@ struct Counter {
 // All tasks of one slot of a family are alike.
 struct SlotRun {
   double seconds = 0;
-  double amount = 1;  // what each task adds to its events
+  double amount = 1;  // each task adds this to its events
   double bytes = 0;   // over the link; 0: they stay at this rank
   std::array<int64_t, 2> waits = {kNone, kNone};
   std::array<int64_t, 2> signals = {kNone, kNone};

@@ -5,7 +5,7 @@
 // Tasks are dealt to the cores over all slots, so the windows of a table change nothing. Rows for other ranks
 // leave one after the other at the rate of the link; arrivals mirror sends. The same input gives the same
 // result, in bounded time: of a large step only some experts are replayed, and the rest is assumed to keep
-// the cores (or the link) as busy as they can be.
+// the cores (or the link) fully busy.
 //
 // Plain values in, plain values out.
 #pragma once
@@ -54,8 +54,8 @@ struct Replay {
 int32_t expertsToReplay(const CostProblem& problem, const ExpectedRows& rows, const LayerCost& cost,
                         int64_t mostTasks);
 
-// Returns nothing if the entry has tasks that wait for something that no task signals, or if it takes too
-// many steps.
+// Returns nothing if the entry has tasks that wait for an event that no task signals, or if it takes too many
+// steps.
 std::optional<Replay> replayEntry(const CostProblem& problem, uint32_t entry, LaneRule rule,
                                   const Rates& rates, const ReplayStep& step);
 

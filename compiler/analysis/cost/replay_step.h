@@ -13,10 +13,9 @@
 namespace sluice {
 
 struct ReplayStep {
-  double part = 1;   // fraction of the step: replayed experts / experts of the rank
-  int32_t rank = 0;  // the rank that is replayed
-  RoutingTables
-      tables;  // of that rank, as far as a replay needs them; what it sends mirrors what it receives
+  double part = 1;       // fraction of the step: replayed experts / experts of the rank
+  int32_t rank = 0;      // the rank that is replayed
+  RoutingTables tables;  // of that rank, as far as a replay needs them
 };
 
 // Replays `experts` of the rank's experts, at least 1, and their share of the tokens.

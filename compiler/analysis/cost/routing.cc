@@ -24,7 +24,7 @@ std::vector<double> sharesOf(const Expectation& expectation, size_t experts) {
   return std::vector<double>(experts, 1.0);
 }
 
-// Rows by expert: in proportion to the shares, at most `most` each; what an expert cannot take goes to the
+// Rows by expert: in proportion to the shares, at most `most` each; the excess of an expert goes to the
 // others. A few rounds are enough: each fills at least one expert.
 std::vector<double> fillRows(const std::vector<double>& shares, double rows, double most) {
   std::vector<double> filled(shares.size(), 0.0);

@@ -1,4 +1,4 @@
-// What routing a program is tuned for, and the rows of each expert that follow from it.
+// The routing for which a program is tuned, and the rows per expert that follow from it.
 //
 // Value types and free functions of values. Any routing is executed correctly; this one is expected.
 #pragma once
@@ -20,7 +20,7 @@ struct Expectation {
 
 struct StepShape {
   Mesh mesh;
-  int64_t experts = 1;  // in all; ExpertDeal has their owners
+  int64_t experts = 1;  // of all ranks; ExpertDeal has their owners
   int64_t topK = 1;
   int64_t tokens = 1;  // of each rank
 };
@@ -31,9 +31,8 @@ struct ExpertGroup {
   double experts = 0;
 };
 
-// The rows of the rank that expects most, the one with more experts among equals, the busiest experts first.
-// There are few groups, however many experts. An expert gets no more rows than there are tokens: a token
-// chooses it once.
+// The rows of the rank that expects most (among equals, the one with more experts), the busiest experts
+// first. The number of groups is small for any number of experts. An expert gets at most one row per token.
 struct ExpectedRows {
   std::vector<ExpertGroup> groups;
   double rows = 0;      // of that rank, all experts together

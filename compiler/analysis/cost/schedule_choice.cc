@@ -80,8 +80,8 @@ class Scheduler {
     return expertsToReplay(problem_, rows_, costOf(problem_, rates_, rows_), kMostTasks);
   }
 
-  // Seconds of all entries. Infinity if that many experts are too many to replay: a few of them would
-  // represent all less well, and unequal parts of a step cannot be compared.
+  // Seconds of all entries. Infinity if that many experts are too many to replay: fewer would represent all
+  // of them less well, and replays of different parts of a step cannot be compared.
   double replayAll(size_t candidate) {
     if (expertsFor(candidate) < experts_) return kNever;
     const ReplayStep step = replayStepOf(problem_, rows_, experts_);

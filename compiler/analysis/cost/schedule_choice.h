@@ -1,5 +1,5 @@
-// Chooses what is left after the cost model has found sizes: which of its best few the replay prefers, the
-// lane order of each entry, and windows.
+// Makes the choices that remain after the cost model has ranked sizes: the one of its best few that is
+// fastest in the replay, the lane order of each entry, and windows.
 //
 // Plain values in, plain values out; the same input gives the same choice. Differences below two percent are
 // noise (isNoise) and change nothing: of the sizes that are equally fast in the replay, those that the model
@@ -27,9 +27,9 @@ struct ScheduleChoice {
 ScheduleChoice chooseSchedule(CostProblem problem, const Rates& rates, const ExpectedRows& rows,
                               std::span<const CutSizes> candidates);
 
-// Windows for `problem`, whose costs are `cost`: at most `most`, but not more slots than expected and no
-// table that is too large, and larger where a window would leave cores without a task. No window changes what
-// runs where or when, since tasks are dealt on across windows.
+// Windows for `problem`, whose costs are `cost`: at most `most`, at most the expected slots and no table
+// that is too large; but larger if a window would leave cores without a task. Windows do not change where or
+// when tasks run, because the deal continues across windows.
 Windows chooseWindows(const Windows& most, const CostProblem& problem, const LayerCost& cost);
 
 // The largest useful number of tasks in the window of a lane; a program may have more.

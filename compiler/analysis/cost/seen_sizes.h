@@ -1,12 +1,12 @@
 // The sizes that the cost model has evaluated, and which of them it prefers.
 //
 // The model is not exact: of the sizes within its noise of the fastest, it prefers those with the least sum
-// of step time and work, in seconds of a core. So if the link bounds a step, and all sizes are equally fast,
-// it chooses those that leave cores the most time, which counts if the link is faster than specified, or
-// other work runs on the cores. If computing bounds the step, step time and work are nearly the same. The
-// step never gets slower by more than the work gets less.
+// of step time and work, in seconds per core. So if the link bounds a step, and all sizes are equally fast,
+// it chooses those that leave cores the most idle time, which helps if the link is faster than specified, or
+// if other work runs on the cores. If computing bounds the step, step time and work are nearly the same. The
+// step never gets slower by more than the work shrinks.
 //
-// Owns what it has seen; one thread. The same sizes in the same order give the same preference.
+// Owns its data; used by one thread. The same sizes in the same order give the same preference.
 #pragma once
 
 #include <functional>
@@ -21,7 +21,7 @@ namespace sluice {
 struct SeenSize {
   CutSizes sizes;
   double seconds = 0;  // of the step
-  double busy = 0;     // average work of a core, part of `seconds`
+  double busy = 0;     // average work per core, part of `seconds`
 };
 
 class SeenSizes {

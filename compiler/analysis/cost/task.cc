@@ -15,7 +15,7 @@ double tileLength(double length, double tile) {
   return tile <= 0 || length <= tile ? length : length / std::ceil(length / tile);
 }
 
-// Bytes to and from memory, and to what lies behind the core's cache.
+// Bytes read from and written to memory, and bytes beyond the core's own cache.
 struct Traffic {
   double read = 0;
   double written = 0;
@@ -32,13 +32,15 @@ double spilledBytes(const Rates& rates, double rows, double columns, double k) {
   return 2 * rows * columns * kF32 * std::ceil(k / matrix.sumBlock);
 }
 
-// A tile of a wider matrix is read in short runs, for which memory takes as for longer ones.
+// The bytes by which a read is charged: a tile of a wider matrix is read in short runs, each of which takes
+// as long as a longer one.
 double inRuns(const Rates& rates, double bytes, double run, bool isWhole) {
   return isWhole ? bytes : bytes * (1 + rates.memory.halfRun / run);
 }
 
-// A weight that stays in the last cache is read from memory by the first of its slots, from there by the
-// others. Rows that do not fit half of the core's cache beside the weight's columns come back for each tile.
+// A weight that stays in the last cache is read from memory by the first of its slots, and from the cache by
+// the others. Rows that do not fit half of the core's cache beside the weight's columns are read again for
+// each tile.
 Traffic gmmTraffic(const Family& family, double rows, double columns, double width, double reuse,
                    const Rates& rates) {
   Traffic traffic;
@@ -63,8 +65,8 @@ void addGmm(const Family& family, double rows, double columns, double width, dou
   traffic = gmmTraffic(family, rows, columns, width, reuse, rates);
 }
 
-// Each element of a gradient is written once; the rows are read by all tiles of the expert, once from memory
-// where the last cache holds them.
+// Each element of a gradient is written once; the rows are read by all tiles of the expert, and only once
+// from memory if the last cache holds them.
 Traffic weightGradTraffic(const Family& family, double rows, double m, double n, double resultBytes,
                           const Rates& rates) {
   Traffic traffic;
