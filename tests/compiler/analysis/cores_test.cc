@@ -25,9 +25,9 @@ TEST_CASE("tasks are dealt to the cores that the lanes of a valid program have")
 TEST_CASE("unified cores share all tasks, and so do vector cores of which all would only communicate") {
   const TaskProgram unified = buildMoeProgram({.cores = 3});
   for (const Family& family : unified.families) CHECK(coresFor(unified, family, 2) == CoreRange{0, 3});
-  const TaskProgram apart = separateCores(buildMoeProgram({}), 2, 4);
-  for (const Family& family : apart.families)
-    CHECK(coresFor(apart, family, 4) == CoreRange{0, family.core == CoreKind::kCube ? 2 : 4});
+  const TaskProgram separate = separateCores(buildMoeProgram({}), 2, 4);
+  for (const Family& family : separate.families)
+    CHECK(coresFor(separate, family, 4) == CoreRange{0, family.core == CoreKind::kCube ? 2 : 4});
 }
 
 }  // namespace

@@ -72,11 +72,11 @@ TEST_CASE("scales in a row are folded one after the other") {
   const auto folded = foldScales(graphOf({gmm(0, 1), scale(1, 2, 2), scale(2, 3, 4)}, {3}));
   REQUIRE(folded.size() == 2);
   CHECK(folded[1].into == Tensors{0});
-  const auto behind = foldScales(graphOf({scale(0, 1, 2), scale(1, 2, 4), gmm(2, 3)}));
-  REQUIRE(behind.size() == 2);  // the first one is read by a product after the second is folded
-  CHECK(behind[0].scale == 1);
-  CHECK(behind[1].scale == 0);
-  CHECK(behind[1].into == Tensors{2});
+  const auto chain = foldScales(graphOf({scale(0, 1, 2), scale(1, 2, 4), gmm(2, 3)}));
+  REQUIRE(chain.size() == 2);  // the first one is read by a product after the second is folded
+  CHECK(chain[0].scale == 1);
+  CHECK(chain[1].scale == 0);
+  CHECK(chain[1].into == Tensors{2});
 }
 
 TEST_CASE("only factors that round nothing are folded") {

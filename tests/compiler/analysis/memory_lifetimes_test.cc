@@ -22,7 +22,7 @@ MoeShape wide() {
   return shape;
 }
 
-TEST_CASE("buffers may share where the later writer is behind every user of the earlier") {
+TEST_CASE("buffers may share if the later writer comes after every user of the earlier") {
   const TaskProgram program = buildMoeProgram(wide());
   const Lifetimes lifetimes(program);
   const auto share = [&](const char* a, const char* b) {

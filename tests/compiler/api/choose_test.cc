@@ -36,7 +36,7 @@ int32_t slotRows(const Compiled& result) {
   return 0;
 }
 
-bool tells(const Compiled& result, const std::string& what, const std::string& why) {
+bool explains(const Compiled& result, const std::string& what, const std::string& why) {
   return std::any_of(result.decisions.begin(), result.decisions.end(), [&](const Decision& decision) {
     return decision.what.find(what) != std::string::npos && decision.why.find(why) != std::string::npos;
   });
@@ -44,13 +44,13 @@ bool tells(const Compiled& result, const std::string& what, const std::string& w
 
 TEST_CASE("sizes are chosen for the expected routing, and the choice is told") {
   const Compiled even = compiled(cpu(), layer(512));
-  CHECK(tells(even, "tuned for uniform routing", "512 tokens per rank"));
-  CHECK(tells(even, "slots of " + std::to_string(slotRows(even)) + " rows", "next best"));
+  CHECK(explains(even, "tuned for uniform routing", "512 tokens per rank"));
+  CHECK(explains(even, "slots of " + std::to_string(slotRows(even)) + " rows", "next best"));
   CompileOptions skewed = layer(512);
   skewed.expect.name = "zipf:1.2";
   skewed.expect.exponent = 1.2;
   const Compiled hot = compiled(cpu(), skewed);
-  CHECK(tells(hot, "tuned for zipf:1.2 routing", ""));
+  CHECK(explains(hot, "tuned for zipf:1.2 routing", ""));
   CHECK_THAT((*hot.program).options, Contains("--expect zipf:1.2"));
 }
 
@@ -69,12 +69,12 @@ TEST_CASE("lanes go in the order that the replay finds best, and the choice is t
   options.sets = {{"ep", 8},        {"experts", 128},       {"top_k", 8},
                   {"hidden", 4096}, {"intermediate", 1536}, {"max_tokens", 512}};
   const Compiled fast = compiled(*target, options);
-  CHECK(tells(fast, "lanes of entry 'forward': communication, the chain from its beginning",
-              "next communication, the chain from its end"));
-  CHECK(tells(fast, "entry 'backward' replayed", "cores"));
+  CHECK(explains(fast, "lanes of entry 'forward': communication, the chain from its beginning",
+                 "next communication, the chain from its end"));
+  CHECK(explains(fast, "entry 'backward' replayed", "cores"));
   CHECK(priorityOf(fast, "down_proj") < priorityOf(fast, "combine.sum"));
   const Compiled slow = compiled(cpu(), options);
-  CHECK(tells(slow, "lanes of entry 'forward': communication, the chain from its end", "next"));
+  CHECK(explains(slow, "lanes of entry 'forward': communication, the chain from its end", "next"));
   CHECK(priorityOf(slow, "combine.sum") < priorityOf(slow, "down_proj"));
 }
 
@@ -84,7 +84,7 @@ TEST_CASE("what is given by hand stays as it is") {
   options.tile = 96;
   const Compiled result = compiled(cpu(), options);
   CHECK(slotRows(result) == 48);
-  CHECK(tells(result, "slots of 48 rows", "by hand"));
+  CHECK(explains(result, "slots of 48 rows", "by hand"));
   for (const Family& family : (*result.program).families)
     if (family.op == OpKind::kGmm) CHECK(family.tiling.tileN <= 96);
 }
@@ -94,7 +94,7 @@ TEST_CASE("a target without rates has its own sizes, and the decision says so") 
   target.rates.reset();
   const Compiled result = compiled(target, layer(512));
   CHECK(slotRows(result) == 128);
-  CHECK(tells(result, "slots of 128 rows", "target 'cpu' has no rates to choose by"));
+  CHECK(explains(result, "slots of 128 rows", "target 'cpu' has no rates to choose by"));
 }
 
 TEST_CASE("shares of other experts than the graph has are an error") {

@@ -37,17 +37,17 @@ TEST_CASE("serial and parallel executors give the same bits for any number of th
   }
 }
 
-TEST_CASE("programs with cube and vector cores apart give the bits of unified ones") {
+TEST_CASE("programs with separate cube and vector cores give the bits of unified ones") {
   for (const int ranks : {1, 2, 3}) {
     const TaskProgram unified = buildMoeProgram(smallShape(ranks));
     const InputsSpec spec{
         .tokens = {.ragged = true, .most = 90}, .routing = {RoutingKind::kZipf, 1.3}, .seed = 7};
     const uint64_t oracle = runHash(programOf(unified), spec, kSerial);
     for (const int communication : {0, 1, 2}) {
-      const Program apart = programOf(separateCores(unified, 2, 4, communication));
-      CHECK(runHash(apart, spec, kSerial) == oracle);
+      const Program separate = programOf(separateCores(unified, 2, 4, communication));
+      CHECK(runHash(separate, spec, kSerial) == oracle);
       for (const int threads : {1, 2, 3, 4, 6, 9})
-        CHECK(runHash(apart, spec, {.threads = threads}) == oracle);
+        CHECK(runHash(separate, spec, {.threads = threads}) == oracle);
     }
   }
 }

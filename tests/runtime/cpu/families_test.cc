@@ -29,14 +29,14 @@ MoeShape shapeOf(int ranks, bool fused) {
 
 TEST_CASE("dense, scaled and adapted families give the same bits on any executor, fused or not") {
   for (const int ranks : {1, 2, 3}) {
-    const Program apart = programOf(buildWideProgram({shapeOf(ranks, false)}));
+    const Program unfused = programOf(buildWideProgram({shapeOf(ranks, false)}));
     const Program fused = programOf(buildWideProgram({shapeOf(ranks, true)}));
     for (const Sample& sample : samplesOf(ranks)) {
       INFO(ranks << " ranks, sample " << sample.seed);
-      const uint64_t oracle = hashOn(apart, sample, kSerial);
+      const uint64_t oracle = hashOn(unfused, sample, kSerial);
       CHECK(hashOn(fused, sample, kSerial) == oracle);
       for (const int threads : {1, 2, 3, 5}) {
-        CHECK(hashOn(apart, sample, {.threads = threads}) == oracle);
+        CHECK(hashOn(unfused, sample, {.threads = threads}) == oracle);
         CHECK(hashOn(fused, sample, {.threads = threads}) == oracle);
       }
     }
@@ -45,11 +45,11 @@ TEST_CASE("dense, scaled and adapted families give the same bits on any executor
 
 TEST_CASE("the plain layer gives the same bits with its activations in the tasks of the products") {
   for (const int ranks : {1, 3}) {
-    const Program apart = programOf(buildMoeProgram(shapeOf(ranks, false)));
+    const Program unfused = programOf(buildMoeProgram(shapeOf(ranks, false)));
     const Program fused = programOf(buildMoeProgram(shapeOf(ranks, true)));
     for (const Sample& sample : samplesOf(ranks)) {
       INFO(ranks << " ranks, sample " << sample.seed);
-      const uint64_t oracle = hashOn(apart, sample, kSerial);
+      const uint64_t oracle = hashOn(unfused, sample, kSerial);
       CHECK(hashOn(fused, sample, kSerial) == oracle);
       for (const int threads : {1, 2, 3, 5}) CHECK(hashOn(fused, sample, {.threads = threads}) == oracle);
     }
@@ -100,17 +100,17 @@ TEST_CASE("a product that nobody keeps stays in scratch, also where a slot has m
   MoeShape shape{
       .experts = 2, .topK = 1, .hidden = 33, .intermediate = 50, .maxTokens = 900, .slotRows = 512};
   shape.forwardOnly = true;
-  const Program apart = programOf(buildMoeProgram(shape));
+  const Program unfused = programOf(buildMoeProgram(shape));
   shape.fused = true;
   const Program fused = programOf(buildMoeProgram(shape));
-  CHECK(fused.tables().buffers.size() + 1 == apart.tables().buffers.size());
+  CHECK(fused.tables().buffers.size() + 1 == unfused.tables().buffers.size());
   for (const int64_t tokens : {900, 385, 200, 1}) {
     const Sample sample{{tokens}, DataRouting::kUniform, 6};
     for (const ops::Isa isa : ops::supportedIsas()) {
       INFO(tokens << " tokens, " << ops::isaName(isa));
       setenv("SLUICE_ISA", std::string(ops::isaName(isa)).c_str(), 1);
       CHECK(hashOn(fused, sample, {.threads = 3}, {"forward"}) ==
-            hashOn(apart, sample, kSerial, {"forward"}));
+            hashOn(unfused, sample, kSerial, {"forward"}));
       unsetenv("SLUICE_ISA");
     }
   }
@@ -120,7 +120,7 @@ TEST_CASE("buffers side by side in a region give the same bits, also where other
   for (const int ranks : {1, 3}) {
     const TaskProgram tables = buildWideProgram({shapeOf(ranks, false)}), packed = packRegions(tables);
     CHECK(packed.regions.size() < tables.regions.size() / 2);
-    const Program apart = programOf(tables), beside = programOf(packed);
+    const Program plain = programOf(tables), beside = programOf(packed);
     std::vector<std::unique_ptr<FaultyTransport>> wrapped(ranks);
     const auto hide = [&](int rank, Transport& real) -> Transport& {
       wrapped[rank] = std::make_unique<FaultyTransport>(
@@ -130,7 +130,7 @@ TEST_CASE("buffers side by side in a region give the same bits, also where other
     };
     for (const Sample& sample : samplesOf(ranks)) {
       INFO(ranks << " ranks, sample " << sample.seed);
-      const uint64_t oracle = hashOn(apart, sample, kSerial);
+      const uint64_t oracle = hashOn(plain, sample, kSerial);
       CHECK(hashOn(beside, sample, kSerial) == oracle);
       CHECK(hashOn(beside, sample, {.threads = 3}) == oracle);
       CHECK(hashOutputs(runOn(beside, sample, {.threads = 2}, kBoth, hide)) == oracle);

@@ -92,7 +92,7 @@ TEST_CASE("every single damaged byte is refused") {
 }
 
 // Behind a seal that fits, nothing but the checks of each field protects the reader.
-TEST_CASE("random damage behind a matching seal never crashes the decoder, and what decodes encodes again") {
+TEST_CASE("random damage under a matching seal never crashes the decoder, and what decodes encodes again") {
   std::mt19937 random(1);
   int accepted = 0;
   for (int round = 0; round < 6000; ++round) {
@@ -116,7 +116,7 @@ TEST_CASE("random damage behind a matching seal never crashes the decoder, and w
     const Bytes once = encode(*program);
     REQUIRE(encode(*decode(once)) == once);
   }
-  CHECK(accepted > 100);  // else the damage did not get behind the seal
+  CHECK(accepted > 100);  // else the damage did not get past the seal
 }
 
 TEST_CASE("a program decodes from bytes at any address") {

@@ -49,7 +49,7 @@ TEST_CASE("a written program is read back, and replaces the file that was there"
   CHECK(scratch.entries() == 1);
 }
 
-TEST_CASE("a program that cannot be written leaves nothing behind and harms nothing") {
+TEST_CASE("a program that cannot be written leaves no file and harms none") {
   const Scratch scratch;
   fs::create_directory(scratch.file("dir"));
   CHECK_THAT(errorOf(writeProgram(smallProgram(), scratch.file("dir"))),

@@ -11,16 +11,16 @@
 namespace sluice {
 namespace {
 
-TaskProgram apart() { return separateCores(buildMoeProgram({}), 2, 4, 1); }
+TaskProgram separate() { return separateCores(buildMoeProgram({}), 2, 4, 1); }
 
 std::string verdict(TaskProgram program) {
   const auto verified = verify(std::move(program));
   return verified ? "accepted" : verified.error().message;
 }
 
-// The message of verify() for the program with cores apart after a change, or "accepted".
+// The message of verify() for the program with separate cores after a change, or "accepted".
 std::string refusal(const std::function<void(TaskProgram&)>& change) {
-  TaskProgram program = apart();
+  TaskProgram program = separate();
   change(program);
   return verdict(std::move(program));
 }
@@ -99,7 +99,7 @@ TEST_CASE("a family runs on cores that the program has and that can run its op")
   CHECK(onKind("swiglu", static_cast<CoreKind>(3)) ==
         "family 'swiglu' of entry 'forward': core kind 3 is not known");
   for (CoreKind kind : {CoreKind::kCube, CoreKind::kVector}) {
-    TaskProgram fused = apart();
+    TaskProgram fused = separate();
     Family& one = family(fused, "up_proj");
     one.op = OpKind::kGmmActivation;
     one.core = kind;

@@ -58,12 +58,12 @@ TEST_CASE("an event between slots and groups is wide, one between groups is not"
   const auto orderOf = [](const VerifiedProgram& verified, const std::string& name) {
     return verified.order()[indexOf(verified->families, 0, name)];
   };
-  const auto apart = verify(buildMoeProgram(grouped(false)));
-  REQUIRE(apart.ok());
-  CHECK(orderOf(*apart, "up_proj") == FamilyOrder{1, 0});
-  CHECK(orderOf(*apart, "swiglu") == FamilyOrder{2, 0});
-  CHECK(orderOf(*apart, "down_proj") == FamilyOrder{3, 0});
-  CHECK(orderOf(*apart, "combine.return") == FamilyOrder{4, 0});
+  const auto unfused = verify(buildMoeProgram(grouped(false)));
+  REQUIRE(unfused.ok());
+  CHECK(orderOf(*unfused, "up_proj") == FamilyOrder{1, 0});
+  CHECK(orderOf(*unfused, "swiglu") == FamilyOrder{2, 0});
+  CHECK(orderOf(*unfused, "down_proj") == FamilyOrder{3, 0});
+  CHECK(orderOf(*unfused, "combine.return") == FamilyOrder{4, 0});
   const auto fused = verify(buildMoeProgram(grouped(true)));
   REQUIRE(fused.ok());
   CHECK(orderOf(*fused, "up_proj") == FamilyOrder{1, 0});
@@ -124,7 +124,7 @@ TEST_CASE("an event of groups needs groups") {
         "event 'rows_arrived' of entry 'forward' is of groups of slots, but the program has no such space");
 }
 
-TEST_CASE("reads between slots and groups are behind the writes") {
+TEST_CASE("reads between slots and groups come after the writes") {
   const auto unwaited = [](TaskProgram& p, const char* name) {
     p.families[indexOf(p.families, 0, name)].waits = {};
   };

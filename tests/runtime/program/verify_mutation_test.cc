@@ -137,7 +137,7 @@ TEST_CASE("the oracle sees what the verifier refuses") {
       "task 0 of core 0 in lane 'dispatch'", "no such slot");
   checkBad(
       [](TaskProgram& p) {
-        Lane& rows = p.lanes[1];  // up_proj behind swiglu, which waits for it
+        Lane& rows = p.lanes[1];  // up_proj after swiglu, which waits for it
         for (size_t c = 0; c < rows.seats.size(); ++c)
           rows.seats[c].insert(rows.seats[c].begin(), p.lanes[2].seats[c].begin(), p.lanes[2].seats[c].end());
         p.lanes.erase(p.lanes.begin() + 2);
@@ -166,15 +166,15 @@ TEST_CASE("the oracle sees buffers that meet in a part of their bytes") {
     p.regions[rowsDx.region.value].stride = 128;
   };
   checkBad([&](TaskProgram& p) { join(p, 38); }, "may not be done", "not written");
-  TaskProgram apart = bases()[0];
-  join(apart, 40);
-  CHECK(verify(apart).ok());
-  CHECK(misbehaviour(apart, 5, 200) == "");
+  TaskProgram disjoint = bases()[0];
+  join(disjoint, 40);
+  CHECK(verify(disjoint).ok());
+  CHECK(misbehaviour(disjoint, 5, 200) == "");
 }
 
-// Rows arrive also at a rank without tokens: there, who waits for all slots of tokens waits for nothing, and
-// has not what some family in tokens has waited for.
-TEST_CASE("what is behind all tokens is not behind the rows that arrive") {
+// Rows arrive also at a rank without tokens. There a wait for all slots of tokens is no wait, and covers
+// nothing that families in tokens have waited for.
+TEST_CASE("a wait for all tokens does not cover the rows that arrive") {
   TaskProgram p = buildDenseProgram(mutationShapes().two, false);
   const EntryId backward{1};
   const auto familyOf = [&](const char* name) {
@@ -194,7 +194,7 @@ TEST_CASE("what is behind all tokens is not behind the rows that arrive") {
   p.families[dx].signals.push_back(dxDone);
   REQUIRE(verify(p).ok());
 
-  // Once more the gradient, behind dense_dx, which is behind the gradient, which is behind the rows.
+  // The gradient once more, after dense_dx, which comes after the gradient, which comes after the rows.
   Family late = p.families[grad];
   late.name = "late";
   late.waits = {dxDone};
@@ -216,9 +216,9 @@ TEST_CASE("what is behind all tokens is not behind the rows that arrive") {
   CHECK_THAT(misbehaviour(p, 5, 200), Catch::Contains("where it is not written"));
 }
 
-// A rank that owns no expert has no task of a weight gradient: there, who waits for all of them waits for
-// nothing, and has not what the gradients have waited for.
-TEST_CASE("what is behind all experts is not behind the pairs that come back") {
+// A rank that owns no expert has no task of a weight gradient. There a wait for all of them is no wait, and
+// covers nothing that the gradients have waited for.
+TEST_CASE("a wait for all experts does not cover the pairs that come back") {
   const auto withLateSum = [](int experts) {
     MoeShape shape = mutationShapes().two;
     shape.ranks = 3;

@@ -59,7 +59,7 @@ void addLateRows(TaskProgram& p, Random& random) {
 }
 
 // A second dispatch in backward that waits until weight gradients are done at its own rank, and an
-// activation behind it, so that its arrivals are waited for.
+// activation after it, so that its arrivals are waited for.
 void addLateDispatch(TaskProgram& p, Random& random) {
   const FamilyId dispatch = familyOf(p, EntryId{0}, OpKind::kDispatch, SpaceKind::kSends, 0);
   const FamilyId activation = familyOf(p, EntryId{0}, OpKind::kActivation, SpaceKind::kRows, 0);

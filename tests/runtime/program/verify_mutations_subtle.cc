@@ -91,7 +91,7 @@ void widenRegion(TaskProgram& p, Random& random) {
   stride = stride < 32 ? stride * 2 : (stride + 127) / 64 * 64;
 }
 
-// One event less, with all that is said of it.
+// One event less, with every reference to it.
 void removeEvent(TaskProgram& p, Random& random) {
   const auto gone = static_cast<uint32_t>(below(random, static_cast<int64_t>(p.events.size())));
   p.events.erase(p.events.begin() + gone);
@@ -174,7 +174,7 @@ void changeWait(TaskProgram& p, Random& random) {
     addLink(family.waits, realEvent(p, family.entry, random), random);
 }
 
-// Another tile size, with the lane dealt again; the event behind it follows or not.
+// Another tile size, with the lane dealt again; the event after it follows or not.
 void changeTiles(TaskProgram& p, Random& random) {
   const FamilyId id = realFamily(p, random);
   Family& family = p.families[id.value];

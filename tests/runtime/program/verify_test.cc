@@ -100,7 +100,7 @@ TEST_CASE("segments and stages are those of the event graph") {
   CHECK(order(1, "gate_up_weight_grad") == std::pair(2, 0));
 }
 
-TEST_CASE("the fingerprint tells programs apart") {
+TEST_CASE("different programs have different fingerprints") {
   const auto of = [](const TaskProgram& program) {
     const auto verified = verify(program);
     REQUIRE(verified.ok());
@@ -212,7 +212,7 @@ TEST_CASE("a lane of several families is sorted by stage and slot, and of one se
       "family 'down_weight_grad' of the same lane is of segment 1");
 }
 
-TEST_CASE("a read that is not behind the write is refused") {
+TEST_CASE("a read that does not wait for the write is refused") {
   CHECK(refusal([](TaskProgram& p) {
           const EventId arrived{0}, upDone{1};
           family(p, 0, "swiglu").waits = {arrived};
@@ -222,7 +222,7 @@ TEST_CASE("a read that is not behind the write is refused") {
         "'up_proj' has written it for its slot (it waits for nothing)");
 }
 
-TEST_CASE("buffers share a region only where the later one is behind the users of the earlier") {
+TEST_CASE("buffers share a region only if the later one is written after every use of the earlier") {
   CHECK(refusal([](TaskProgram& p) {
           named(p.regions, "gate_up_grad").stride = 128;
           named(p.buffers, "act_grad_y").region = named(p.buffers, "gate_up_grad").region;
@@ -238,7 +238,7 @@ TEST_CASE("buffers share a region only where the later one is behind the users o
         }) == "buffer 'down_out' is not saved, but its region 'rows_x' is saved");
 }
 
-// rows_dy and row_weights of backward keep their regions; rows_dx lies behind rows_dy, at byte 64 of 128.
+// rows_dy and row_weights of backward keep their regions; rows_dx follows rows_dy, at byte 64 of 128.
 void placeBeside(TaskProgram& p, int64_t offset) {
   named(p.regions, "rows_dy").stride = 128;
   named(p.buffers, "rows_dx").region = named(p.buffers, "rows_dy").region;

@@ -95,12 +95,12 @@ TEST_CASE("where the link bounds the step, the sizes leave cores as much time as
   const SizeChoice slow = chooseFor(210e6 / 8), fast = chooseFor(1e12);
   CHECK(slow.cost.seconds > 1.5 * slow.cost.busy);
   CHECK(slow.cost.busy < 1.01 * fast.cost.busy);
-  const auto tells = [](const SizeChoice& choice) {
+  const auto explains = [](const SizeChoice& choice) {
     return std::any_of(choice.decisions.begin(), choice.decisions.end(), [](const Decision& decision) {
       return decision.why.find("within noise, with less work") != std::string::npos;
     });
   };
-  CHECK(tells(slow));
+  CHECK(explains(slow));
   CHECK(slow.decisions == chooseFor(210e6 / 8).decisions);
 }
 

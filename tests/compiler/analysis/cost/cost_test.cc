@@ -80,7 +80,7 @@ TEST_CASE("sums that the core's cache cannot hold cost their way to memory and b
   CHECK(taskCost({}, product(1 << 14, 4096, 512), 192, 1, TaskRates(rates, 1)).memory > 1.5 * fits);
 }
 
-TEST_CASE("memory behind a product that hides it is seen only where it takes longer") {
+TEST_CASE("memory traffic that a product hides counts only if it takes longer") {
   Rates rates = cpuRates();
   rates.memory.overlap = 1;
   CHECK(taskCost({}, product(256, 1024, 256), 192, 1, TaskRates(rates, 1)).memory == 0);

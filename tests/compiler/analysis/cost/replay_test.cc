@@ -113,12 +113,12 @@ TEST_CASE("cores of two kinds run their families side by side, and some only com
   CHECK(shared.pools[1].busy == Approx(128));
   CHECK(shared.seconds == Approx(128 + 16));
   problem.communicationCores = 1;
-  const Replay apart = replay(problem, secondsByRow(2));
-  REQUIRE(apart.pools.size() == 3);
-  CHECK(apart.pools[1].pool.cores == 1);
-  CHECK(apart.pools[2].pool.communication);
-  CHECK(apart.pools[2].busy == Approx(0).margin(1e-9));
-  CHECK(apart.seconds == Approx(128 + 16));
+  const Replay separate = replay(problem, secondsByRow(2));
+  REQUIRE(separate.pools.size() == 3);
+  CHECK(separate.pools[1].pool.cores == 1);
+  CHECK(separate.pools[2].pool.communication);
+  CHECK(separate.pools[2].busy == Approx(0).margin(1e-9));
+  CHECK(separate.seconds == Approx(128 + 16));
 }
 
 // The layer of docs/SCHEDULE.md, of slots of one size or two, on cores of one kind or two.
@@ -168,7 +168,7 @@ TEST_CASE("every family of the layer runs all its tasks, the same way every time
           }
 }
 
-TEST_CASE("a wait for what nothing signals is told, not waited for") {
+TEST_CASE("a wait that nothing signals is reported, not waited for") {
   CostProblem problem = oneExpert(1, 1);
   const EventId one = addEvent(problem, EventSpace::kRows), two = addEvent(problem, EventSpace::kRows);
   problem.program.families = {family(SpaceKind::kRows, {one}, {two}), family(SpaceKind::kRows, {two}, {one})};

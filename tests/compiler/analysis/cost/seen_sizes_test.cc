@@ -18,7 +18,7 @@ void add(SeenSizes& seen, const CutSizes& sizes, double seconds, double busy) {
   seen.add(sizes, cost);
 }
 
-TEST_CASE("of sizes that are as fast those with the least work are preferred, and the reason is told") {
+TEST_CASE("of equally fast sizes, those with the least work are preferred, and the reason is given") {
   SeenSizes seen;
   add(seen, slotsOf(16), 0.100, 0.060);
   add(seen, slotsOf(64), 0.100, 0.040);
