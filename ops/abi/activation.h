@@ -25,17 +25,25 @@ inline ActivationPoint gatedSigmoid(double x, double z, double zSlope, double up
   return {x * s, s * (1 + x * (1 - s) * zSlope), up, 1};
 }
 
+// gate cut to at most the limit and up to within it, where slopes are 0 beyond; act = g s(scale g) (u +
+// shift).
+inline ActivationPoint clampedSigmoid(double limit, double scale, double shift, double gate, double up) {
+  const double low = gate > limit ? limit : gate;
+  const double within = up > limit ? limit : up < -limit ? -limit : up;
+  ActivationPoint point = gatedSigmoid(low, scale * low, scale, within + shift);
+  if (gate > limit) point.fSlope = 0;
+  if (std::abs(up) > limit) point.uSlope = 0;
+  return point;
+}
+
 inline ActivationPoint activationAt(ActivationKind kind, double limit, double gate, double up) {
   switch (kind) {
     case ActivationKind::kSwiglu:
       break;
-    case ActivationKind::kSwigluClamp: {
-      const double low = gate > limit ? limit : gate;
-      ActivationPoint point = gatedSigmoid(low, low, 1, up > limit ? limit : up < -limit ? -limit : up);
-      if (gate > limit) point.fSlope = 0;
-      if (std::abs(up) > limit) point.uSlope = 0;
-      return point;
-    }
+    case ActivationKind::kSwigluClamp:
+      return clampedSigmoid(limit, 1, 0, gate, up);
+    case ActivationKind::kSwigluOai:
+      return clampedSigmoid(limit, 1.702, 1, gate, up);
     case ActivationKind::kGeglu: {
       const double factor = 2 * std::sqrt(2 / M_PI);
       const double x = std::clamp(gate, -15.0, 15.0);  // beyond, s is 0 or 1

@@ -38,11 +38,13 @@ struct SwigluClamp {
   using F = typename V::F;
   explicit SwigluClamp(float bound) : limit(V::set(bound)), low(V::set(-bound)) {}
   VectorPoint<V> at(F gate, F up) const {
-    const F zero = V::set(0.0f);
-    const F cut = V::above(gate, limit, limit, gate);
-    const F within = V::above(low, up, low, V::above(up, limit, limit, up));
-    VectorPoint<V> point = gatedSigmoidOf<V>(cut, cut, cut, within);
-    point.fSlope = V::above(gate, limit, zero, point.fSlope);
+    const F cut = cutGate(gate);
+    return cutSlope(gate, gatedSigmoidOf<V>(cut, cut, cut, cutUp(up)));
+  }
+  F cutGate(F gate) const { return V::above(gate, limit, limit, gate); }
+  F cutUp(F up) const { return V::above(low, up, low, V::above(up, limit, limit, up)); }
+  VectorPoint<V> cutSlope(F gate, VectorPoint<V> point) const {
+    point.fSlope = V::above(gate, limit, V::set(0.0f), point.fSlope);
     return point;
   }
   F passUp(F up, F grad) const {
@@ -50,6 +52,17 @@ struct SwigluClamp {
     return V::above(low, up, zero, V::above(up, limit, zero, grad));
   }
   F limit, low;
+};
+
+template <class V>
+struct SwigluOai : SwigluClamp<V> {
+  using F = typename V::F;
+  using SwigluClamp<V>::SwigluClamp;
+  VectorPoint<V> at(F gate, F up) const {
+    const F cut = this->cutGate(gate), scaled = V::mul(V::set(1.702f), cut);
+    return this->cutSlope(gate,
+                          gatedSigmoidOf<V>(cut, scaled, scaled, V::add(this->cutUp(up), V::set(1.0f))));
+  }
 };
 
 // The tanh form. Beyond +-15 the sigmoid is 0 or 1, and the cube and the slope would overflow.
@@ -106,6 +119,8 @@ void withActivation(ActivationKind kind, float limit, const Body& body) {
       return body(Reglu<V>(limit));
     case ActivationKind::kSquaredReglu:
       return body(SquaredReglu<V>(limit));
+    case ActivationKind::kSwigluOai:
+      return body(SwigluOai<V>(limit));
   }
 }
 

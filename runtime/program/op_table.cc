@@ -87,6 +87,7 @@ constexpr std::array<ActivationInfo, static_cast<size_t>(ActivationKind::MAX) + 
     {false, 10, 21},
     {false, 2, 4},
     {false, 3, 6},
+    {true, 10, 17},
 }};
 
 Dim dimOf(char letter, const TaskProgram& program, const Tiling& tiling, bool dense) {

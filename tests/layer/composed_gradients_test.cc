@@ -116,6 +116,7 @@ TEST_CASE("the derived backward of every graph computes the gradients of its for
       {"lora.json", with(adapters), {rank}},
       {"two_gmms.json", with({"second_down_weight"})},
       {"forward.json", layer, {}, 6, "swiglu_clamp"},
+      {"forward.json", layer, {}, 6, "swiglu_oai"},
       {"forward.json", layer, {}, 1, "geglu"},
       {"forward.json", layer, {}, 1, "reglu"},
   };

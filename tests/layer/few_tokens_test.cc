@@ -29,6 +29,7 @@ const Graph kGraphs[] = {
     {"lora.json", {{"gate_up_a", "gate_up_b", "down_a", "down_b", "x"}}, {{"lora_rank", 4}}},
     {"two_gmms.json"},
     {"forward.json", {{"all"}}, {}, {{"activation", "swiglu_clamp"}}},
+    {"forward.json", {{"all"}}, {}, {{"activation", "swiglu_oai"}}},
     {"forward.json", {{"all"}}, {}, {{"activation", "geglu"}}},
     {"forward.json", {{"all"}}, {}, {{"activation", "reglu"}}},
 };

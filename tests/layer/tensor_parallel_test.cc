@@ -137,14 +137,15 @@ class RandomLayers {
   int pick(int low, int high) { return low + static_cast<int>(random_() % (high - low + 1)); }
 
   Layer layer(int number) {
-    static constexpr const char* kActivations[] = {"swiglu", "swiglu_clamp", "geglu", "reglu"};
+    static constexpr const char* kActivations[] = {"swiglu", "swiglu_clamp",  "geglu",
+                                                   "reglu",  "squared_reglu", "swiglu_oai"};
     Layer l{.ep = pick(1, 3), .tp = pick(1, 4), .tokens = pick(0, 1) == 0 ? "own" : "same"};
     l.experts = pick(1, 4 * l.ep);
     l.topK = pick(1, std::min(4, l.experts));
     l.hidden = pick(17, 90);
     l.intermediate = l.tp * pick(5, 25);
     l.maxTokens = pick(10, 60);
-    l.activation = kActivations[number % 4];
+    l.activation = kActivations[number % std::size(kActivations)];
     return l;
   }
 

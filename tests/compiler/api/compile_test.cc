@@ -238,12 +238,14 @@ TEST_CASE("activations are of the kind that the graph says") {
   CHECK(activations(R"("kind": "swiglu_clamp", "limit": 3.5)") == Found{{ActivationKind::kSwigluClamp, 3.5}});
   CHECK(activations(R"("kind": "geglu")") == Found{{ActivationKind::kGeglu, 0}});
   CHECK(activations(R"("kind": "squared_reglu")") == Found{{ActivationKind::kSquaredReglu, 0}});
+  CHECK(activations(R"("kind": "swiglu_oai", "limit": 7)") == Found{{ActivationKind::kSwigluOai, 7}});
   const auto message = [&](const std::string& kind) {
     const Expected<TaskProgram> program = with(kind);
     return program ? std::string("compiled") : program.error().message;
   };
-  CHECK_THAT(message(R"("kind": "selu")"),
-             Contains("has kind 'selu', expected swiglu, swiglu_clamp, geglu, reglu, squared_reglu"));
+  CHECK_THAT(
+      message(R"("kind": "selu")"),
+      Contains("has kind 'selu', expected swiglu, swiglu_clamp, geglu, reglu, squared_reglu, swiglu_oai"));
   CHECK_THAT(message(R"("kind": "geglu", "limit": 7)"), Contains("has a limit, expected none"));
   CHECK_THAT(message(R"("kind": "swiglu_clamp")"), Contains("has no limit, expected one"));
   CHECK_THAT(message(R"("kind": "swiglu_clamp", "limit": 1e39)"),

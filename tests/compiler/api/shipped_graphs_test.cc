@@ -42,7 +42,7 @@ std::vector<Shipped> shippedGraphs() {
     graphs.push_back({path});
     if (!hasBackward(path)) graphs.push_back({path, true});
   }
-  for (const char* activation : {"swiglu_clamp", "geglu", "reglu"})
+  for (const char* activation : {"swiglu_clamp", "geglu", "reglu", "squared_reglu", "swiglu_oai"})
     graphs.push_back({"graphs/moe_ffn/forward.json", true, activation});
   REQUIRE(graphs.size() > 10);
   return graphs;

@@ -20,7 +20,8 @@ const std::vector<Kind> kKinds = {{"swiglu", ActivationKind::kSwiglu, 0},
                                   {"swiglu_clamp", ActivationKind::kSwigluClamp, 1.75f},
                                   {"geglu", ActivationKind::kGeglu, 0},
                                   {"reglu", ActivationKind::kReglu, 0},
-                                  {"squared_reglu", ActivationKind::kSquaredReglu, 0}};
+                                  {"squared_reglu", ActivationKind::kSquaredReglu, 0},
+                                  {"swiglu_oai", ActivationKind::kSwigluOai, 1.75f}};
 
 TEST_CASE("the activations have the values of their formulas") {
   const auto act = [](ActivationKind kind, double gate, double up) {
@@ -38,6 +39,9 @@ TEST_CASE("the activations have the values of their formulas") {
   CHECK(act(ActivationKind::kReglu, -1.5, -2) == 0);
   CHECK(act(ActivationKind::kSquaredReglu, 1.5, -2) == -4.5);
   CHECK(act(ActivationKind::kSquaredReglu, -1.5, -2) == 0);
+  CHECK(act(ActivationKind::kSwigluOai, 1, 2) == Approx(3 / (1 + std::exp(-1.702))));
+  CHECK(act(ActivationKind::kSwigluOai, 9, -8) == Approx(-6 * 7 / (1 + std::exp(-1.702 * 7))));
+  CHECK(act(ActivationKind::kSwigluOai, -9, 8) == Approx(8 * -9 / (1 + std::exp(1.702 * 9))));
 }
 
 TEST_CASE("the slopes of the activations are their finite differences") {

@@ -65,7 +65,7 @@ TEST_CASE("the words of values are those of the format") {
         text::Words{"tokens", "rows", "sends", "returns", "experts", "once", "groups"});
   CHECK(text::word(ThresholdRule::kSlotsOfExpert) == "slots_of_expert");
   CHECK(text::word(static_cast<CoreKind>(9)) == "?9");
-  CHECK(text::wordList<ActivationKind>() == "swiglu, swiglu_clamp, geglu, reglu, squared_reglu");
+  CHECK(text::wordList<ActivationKind>() == "swiglu, swiglu_clamp, geglu, reglu, squared_reglu, swiglu_oai");
   CHECK(text::fromWord<ActivationKind>("geglu") == ActivationKind::kGeglu);
   CHECK(text::fromWord<ActivationKind>("selu") == std::nullopt);
 }

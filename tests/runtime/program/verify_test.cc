@@ -367,9 +367,12 @@ TEST_CASE("an activation has a limit where it clamps, and only there") {
   };
   const std::string limit = "family 'swiglu' of entry 'forward': the limit of the activation is ";
   for (int kind = 0; kind <= static_cast<int>(ActivationKind::MAX); ++kind)
-    if (const auto activation = static_cast<ActivationKind>(kind); activation != ActivationKind::kSwigluClamp)
+    if (const auto activation = static_cast<ActivationKind>(kind);
+        activation != ActivationKind::kSwigluClamp && activation != ActivationKind::kSwigluOai)
       CHECK(swiglu(activation, 0) == "accepted");
   CHECK(swiglu(ActivationKind::kSwigluClamp, 7) == "accepted");
+  CHECK(swiglu(ActivationKind::kSwigluOai, 7) == "accepted");
+  CHECK(swiglu(ActivationKind::kSwigluOai, 0) == limit + "0, expected a positive number");
   CHECK(swiglu(ActivationKind::kSwigluClamp, 0) == limit + "0, expected a positive number");
   CHECK(swiglu(ActivationKind::kSwigluClamp, -7) == limit + "-7, expected a positive number");
   CHECK(swiglu(ActivationKind::kSwigluClamp, INFINITY) == limit + "inf, expected a positive number");
