@@ -1,4 +1,4 @@
-// Layers for devices whose matrix and vector cores are apart: compiled, loaded and run on threads that play
+// Layers for devices with separate matrix and vector cores: compiled, loaded and run on threads that play
 // those cores, they give the bits that unified cores give.
 #include <catch2/catch.hpp>
 
@@ -59,7 +59,7 @@ CompileOptions layerOf(int ranks) {
 
 const ContextOptions kSerial{.executor = ExecutorKind::kSerial};
 
-TEST_CASE("a layer and its gradients have the same bits on unified cores and on cores that are apart") {
+TEST_CASE("a layer and its gradients have the same bits on unified and on separate cores") {
   for (int ranks : {1, 2, 3}) {
     const std::string train = "graphs/moe_ffn/train.json";
     const uint64_t expected = bitsOf(compileFor(train, smallTarget(), layerOf(ranks)), kSerial);
@@ -98,7 +98,7 @@ TEST_CASE("cores that only communicate run all sends and returns and nothing els
   }
 }
 
-TEST_CASE("the layer for cores apart computes what it says") {
+TEST_CASE("a layer for separate cores computes the right results") {
   const Program program = compileFor("graphs/moe_ffn/train.json", separate(2, 4, 1), layerOf(2));
   LayerData data = makeGraphData(program, kSpec);
   runGraph(program, ExecutorKind::kParallel, data);

@@ -174,7 +174,7 @@ TEST_CASE("written and derived backward entries agree") {
   }
 }
 
-TEST_CASE("cores that are apart and slots of two sizes give the same bits") {
+TEST_CASE("separate cores and slots of two sizes give the same bits") {
   for (const Uneven& u : {kUneven[2], kUneven[3]}) {
     const uint64_t expected = bitsOf(compileGraph("train.json", optionsOf(u)), kSerial, specOf(u));
     CompileOptions options = optionsOf(u);

@@ -56,10 +56,10 @@ std::string reportPacked(const Job& job, const std::vector<RankFigures>& ranks) 
 }
 
 // If ranks are threads, the rank that finished first saw the memory of all.
-std::string describePages(const std::vector<RankFigures>& ranks, bool apart) {
+std::string describePages(const std::vector<RankFigures>& ranks, bool areProcesses) {
   HugePageUse use;
   for (const RankFigures& rank : ranks) {
-    if (apart) {
+    if (areProcesses) {
       use.residentBytes += rank.pages.residentBytes;
       use.hugeBytes += rank.pages.hugeBytes;
       if (use.refusal.empty()) use.refusal = rank.pages.refusal;
@@ -72,8 +72,8 @@ std::string describePages(const std::vector<RankFigures>& ranks, bool apart) {
 
 }  // namespace
 
-std::string reportRun(const Job& job, const std::vector<RankFigures>& ranks, bool apart) {
-  return reportEntries(job, ranks) + reportPacked(job, ranks) + describePages(ranks, apart);
+std::string reportRun(const Job& job, const std::vector<RankFigures>& ranks, bool areProcesses) {
+  return reportEntries(job, ranks) + reportPacked(job, ranks) + describePages(ranks, areProcesses);
 }
 
 std::string overlapText(const std::vector<EntryOverlap>& overlap) {

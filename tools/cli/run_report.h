@@ -8,8 +8,8 @@
 
 namespace sluice::tools {
 
-// Tables of all ranks. `apart`: the ranks are processes, each with its own memory.
-std::string reportRun(const Job& job, const std::vector<RankFigures>& ranks, bool apart);
+// Tables of all ranks. `areProcesses`: each rank is a process with memory of its own.
+std::string reportRun(const Job& job, const std::vector<RankFigures>& ranks, bool areProcesses);
 
 // The figures of --overlap as a table, with what its columns mean.
 std::string overlapText(const std::vector<EntryOverlap>& overlap);

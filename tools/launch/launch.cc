@@ -133,7 +133,7 @@ class Launcher {
   sigset_t oldMask_{};
   FileDescriptor signals_;
   std::optional<size_t> failed_;  // the first child that failed
-  int told_ = 0;                  // the signal that asked this process to end
+  int endSignal_ = 0;             // the signal that asked this process to end
   int64_t next_ = 0;              // time of the next signal to all; 0: never
   int pressed_ = 0;               // the last signal sent to all
   int64_t allStopped_ = 0;        // how long all running ranks have been stopped
@@ -207,8 +207,8 @@ void Launcher::takeErrors(int rank) {
 void Launcher::takeSignals() {
   signalfd_siginfo info;
   while (::read(signals_.get(), &info, sizeof(info)) == static_cast<ssize_t>(sizeof(info))) {
-    if (info.ssi_signo == SIGCHLD || told_ != 0) continue;
-    told_ = static_cast<int>(info.ssi_signo);
+    if (info.ssi_signo == SIGCHLD || endSignal_ != 0) continue;
+    endSignal_ = static_cast<int>(info.ssi_signo);
     pressed_ = SIGTERM;
     signalAll(SIGTERM);
     next_ = monotonicNanoseconds() + kTermination;
@@ -287,7 +287,7 @@ Expected<int> Launcher::run() {
   while (anyRunning()) {
     wait();
     // pressOn() ends a job that is already ending
-    if (!failed_ && told_ == 0 && allStopped_ >= stopped)
+    if (!failed_ && endSignal_ == 0 && allStopped_ >= stopped)
       return Error{fmt::format("waited {:g} s for ranks that are all stopped: {}", launch_.stoppedSeconds,
                                stoppedRanks())};
   }
@@ -296,7 +296,7 @@ Expected<int> Launcher::run() {
 }
 
 Expected<int> Launcher::result() const {
-  if (told_ != 0) return 128 + told_;
+  if (endSignal_ != 0) return 128 + endSignal_;
   if (!failed_) return 0;
   const int status = children_[*failed_].status;
   if (WIFSIGNALED(status))

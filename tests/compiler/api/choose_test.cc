@@ -42,7 +42,7 @@ bool explains(const Compiled& result, const std::string& what, const std::string
   });
 }
 
-TEST_CASE("sizes are chosen for the expected routing, and the choice is told") {
+TEST_CASE("sizes are chosen for the expected routing, and the choice is explained") {
   const Compiled even = compiled(cpu(), layer(512));
   CHECK(explains(even, "tuned for uniform routing", "512 tokens per rank"));
   CHECK(explains(even, "slots of " + std::to_string(slotRows(even)) + " rows", "next best"));
@@ -61,7 +61,7 @@ int32_t priorityOf(const Compiled& result, const std::string& lane) {
   return -1;
 }
 
-TEST_CASE("lanes go in the order that the replay finds best, and the choice is told") {
+TEST_CASE("lanes go in the order that the replay finds best, and the choice is explained") {
   const std::vector<std::string> folders = {"targets"};
   const Expected<Target> target = loadTarget("h200", folders);
   REQUIRE(target);

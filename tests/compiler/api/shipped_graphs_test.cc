@@ -102,17 +102,17 @@ TEST_CASE("telling how a program came about gives the same program") {
   for (const Shipped& graph : shippedGraphs()) {
     INFO(graph.path << " " << graph.activation << (graph.trained ? ", trained" : ""));
     const Expected<TaskProgram> program = compile(graph.path, Target{}, graph.options());
-    const Expected<Compiled> told = compileWithReport(graph.path, Target{}, graph.options());
-    REQUIRE((program && told));
-    CHECK(*told->program == *program);
+    const Expected<Compiled> reported = compileWithReport(graph.path, Target{}, graph.options());
+    REQUIRE((program && reported));
+    CHECK(*reported->program == *program);
     size_t entries = 0;
-    told->graph->module.get().walk([&](moe::EntryOp) { ++entries; });
+    reported->graph->module.get().walk([&](moe::EntryOp) { ++entries; });
     CHECK(entries == program->entries.size());
-    CHECK(printIr(*told->graph) == *lower(graph.path, Target{}, graph.options(), "differentiate"));
+    CHECK(printIr(*reported->graph) == *lower(graph.path, Target{}, graph.options(), "differentiate"));
     CHECK(printProgram(*program) == *lower(graph.path, Target{}, graph.options(), ""));
-    CHECK_FALSE(told->decisions.empty());
+    CHECK_FALSE(reported->decisions.empty());
     const auto timed = [&](const char* phase) {
-      return std::any_of(told->times.begin(), told->times.end(),
+      return std::any_of(reported->times.begin(), reported->times.end(),
                          [&](const PhaseTime& time) { return time.phase == phase && time.seconds > 0; });
     };
     for (const char* phase : {"read", "propagate-splits", "form-tasks", "plan-memory", "verify"})

@@ -18,7 +18,7 @@ MoeShape shapeOf(int hidden, int intermediate) {
   return shape;
 }
 
-TEST_CASE("memory is told by region, entry and in all, and by whom it is owned") {
+TEST_CASE("memory is reported by region, by entry and in total, and by owner") {
   const TaskProgram program = buildMoeProgram(shapeOf(64, 96));
   const MemoryReport report = reportMemory(program);
   REQUIRE(report.regions.size() == program.regions.size());
@@ -37,7 +37,7 @@ TEST_CASE("memory is told by region, entry and in all, and by whom it is owned")
   CHECK(report.outputs == Formula{4 * weights, 2 * 64 * 2 + 2 * 4, 0, 0});
 }
 
-TEST_CASE("tensors of experts are told by the expert where ranks own different numbers") {
+TEST_CASE("tensors of experts are reported per expert if ranks own different numbers") {
   MoeShape shape = shapeOf(64, 96);
   shape.ranks = 2;
   shape.experts = 5;
@@ -63,7 +63,7 @@ TEST_CASE("totals are printed as formulas with a balanced step beside them") {
   CHECK(json["regions"][0]["buffers"].size() >= 1);
 }
 
-TEST_CASE("the place of a buffer in its region is told") {
+TEST_CASE("the place of a buffer in its region is reported") {
   TaskProgram program = buildMoeProgram(shapeOf(64, 96));
   const auto named = [](auto& table, const char* name) {
     return std::find_if(table.begin(), table.end(), [&](const auto& t) { return t.name == name; });
@@ -73,9 +73,9 @@ TEST_CASE("the place of a buffer in its region is told") {
   named(program.buffers, "rows_dx")->region = named(program.buffers, "rows_dy")->region;
   named(program.buffers, "rows_dx")->offset = 128;
   const auto json = memoryJson(program, reportMemory(program));
-  const auto& told = json["regions"][static_cast<size_t>(region - program.regions.begin())];
-  CHECK(told["buffers"].dump() == R"(["rows_dy","rows_dx"])");
-  CHECK(told["offsets"].dump() == "[0,128]");
+  const auto& reported = json["regions"][static_cast<size_t>(region - program.regions.begin())];
+  CHECK(reported["buffers"].dump() == R"(["rows_dy","rows_dx"])");
+  CHECK(reported["offsets"].dump() == "[0,128]");
 }
 
 }  // namespace

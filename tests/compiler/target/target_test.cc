@@ -51,7 +51,7 @@ TEST_CASE("cpu.json is a device model") {
   CHECK(target->windows.experts == 1);
 }
 
-TEST_CASE("ascend910b.json has cube and vector cores apart") {
+TEST_CASE("ascend910b.json has separate cube and vector cores") {
   const std::vector<std::string> folders = {"targets"};
   const Expected<Target> target = loadTarget("ascend910b", folders);
   if (!target) FAIL(target.error().message);

@@ -16,32 +16,32 @@ LayerData layerData() {
   return makeLayerData(buildMoeProgram(kShape), {.tokens = {.counts = {30, 21}}, .seed = 1});
 }
 
-// The message of a call, "" if it succeeded.
-struct Said {
+// The status of a call, and its message, "" if it succeeded.
+struct Answer {
   sluice_status status = SLUICE_OK;
   std::string message;
 };
 
 // The two ways to request a step.
-Said ask(sluice_context* context, bool submits, const char* entry, uint32_t saved = 0) {
-  Said said;
+Answer ask(sluice_context* context, bool submits, const char* entry, uint32_t saved = 0) {
+  Answer answer;
   if (!submits) {
-    said.status = sluice_context_run(context, entry, saved);
+    answer.status = sluice_context_run(context, entry, saved);
   } else {
     sluice_step* made = nullptr;
-    said.status = sluice_context_submit(context, entry, saved, &made);
+    answer.status = sluice_context_submit(context, entry, saved, &made);
     const Handle<sluice_step> step(made);
-    if (said.status == SLUICE_OK) said.status = sluice_step_wait(step.get());
+    if (answer.status == SLUICE_OK) answer.status = sluice_step_wait(step.get());
   }
-  if (said.status != SLUICE_OK) said.message = sluice_last_error();
-  return said;
+  if (answer.status != SLUICE_OK) answer.message = sluice_last_error();
+  return answer;
 }
 
 // A call for a step of `entry` that is refused.
 struct Kind {
   std::string name;
   const char* entry;
-  std::function<Said(sluice_context*, LayerData&, int rank, bool submits)> call;
+  std::function<Answer(sluice_context*, LayerData&, int rank, bool submits)> call;
 };
 
 // With one tensor bound incorrectly; the error of that bind is ignored.
@@ -63,9 +63,9 @@ Kind id(const std::string& how, size_t at, int32_t value) {
             int32_t* ids = data.inputs[rank].at("expert_ids").as<int32_t>();
             const int32_t before = ids[at];
             ids[at] = value;
-            Said said = ask(context, submits, "forward");
+            Answer answer = ask(context, submits, "forward");
             ids[at] = before;
-            return said;
+            return answer;
           }};
 }
 
@@ -102,9 +102,9 @@ std::vector<Kind> kinds() {
       id("of no range", 1, std::numeric_limits<int32_t>::max()),
   };
   for (const char* entry : {"forward", "backward"}) {
-    const auto calls = [&](const char* name, const char* asked, uint32_t saved) {
+    const auto calls = [&](const char* name, const char* requested, uint32_t saved) {
       all.push_back({name, entry, [=](sluice_context* context, LayerData&, int, bool submits) {
-                       return ask(context, submits, asked, saved);
+                       return ask(context, submits, requested, saved);
                      }});
     };
     calls("an entry that is null", nullptr, 0);
@@ -112,16 +112,17 @@ std::vector<Kind> kinds() {
     calls("an entry without name", "", 0);
     calls("a saved set past the last", entry, 1024);
     calls("a saved set far past the last", entry, ~0u);
-    all.push_back({"a step that is null", entry, [=](sluice_context* context, LayerData&, int, bool) -> Said {
-                     return {sluice_context_submit(context, entry, 0, nullptr), sluice_last_error()};
-                   }});
     all.push_back(
-        {"a caller's own reason", entry, [](sluice_context* context, LayerData&, int, bool) -> Said {
-           const sluice_status told = sluice_context_refuse(context, 0, "there is no batch left");
-           return {told == SLUICE_OK ? SLUICE_ERROR_FAILED : told, "there is no batch left"};
+        {"a step that is null", entry, [=](sluice_context* context, LayerData&, int, bool) -> Answer {
+           return {sluice_context_submit(context, entry, 0, nullptr), sluice_last_error()};
          }});
     all.push_back(
-        {"a reason that is null", entry, [](sluice_context* context, LayerData&, int, bool) -> Said {
+        {"a caller's own reason", entry, [](sluice_context* context, LayerData&, int, bool) -> Answer {
+           const sluice_status refused = sluice_context_refuse(context, 0, "there is no batch left");
+           return {refused == SLUICE_OK ? SLUICE_ERROR_FAILED : refused, "there is no batch left"};
+         }});
+    all.push_back(
+        {"a reason that is null", entry, [](sluice_context* context, LayerData&, int, bool) -> Answer {
            return {sluice_context_refuse(context, 0, nullptr), "the step is refused"};
          }});
   }
@@ -129,7 +130,7 @@ std::vector<Kind> kinds() {
 }
 
 struct Outcome {
-  std::vector<Said> said = std::vector<Said>(kRanks);
+  std::vector<Answer> answers = std::vector<Answer>(kRanks);
   LayerData data = layerData();  // for the steps after it
   std::vector<sluice_status> after = std::vector<sluice_status>(kRanks);
 };
@@ -141,7 +142,7 @@ sluice_status runKinds(const std::vector<Kind>& all, sluice_context* context, in
     if (sluice_status status = bindLayer(context, data, rank)) return status;
     if (std::strcmp(all[k].entry, "backward") == 0)
       if (sluice_status status = sluice_context_run(context, "forward", 0)) return status;
-    found[k].said[rank] =
+    found[k].answers[rank] =
         rank == refusing ? all[k].call(context, data, rank, submits) : ask(context, submits, all[k].entry);
     if (sluice_status status = bindLayer(context, found[k].data, rank)) return status;
     for (const char* entry : {"forward", "backward"})
@@ -168,10 +169,10 @@ void checkAll(int refusing, bool submits, uint64_t expected) {
   const std::string prefix = "rank " + std::to_string(refusing) + ": ";
   for (size_t k = 0; k < all.size(); ++k) {
     INFO(all[k].entry << ", " << all[k].name << ", refused by rank " << refusing);
-    const Said &own = found[k].said[refusing], &heard = found[k].said[1 - refusing];
+    const Answer &own = found[k].answers[refusing], &other = found[k].answers[1 - refusing];
     CHECK((own.status == SLUICE_ERROR_ARGUMENT || own.status == SLUICE_ERROR_FAILED));
-    CHECK(heard.status == SLUICE_ERROR_FAILED);
-    CHECK(heard.message == (own.message.rfind(prefix, 0) == 0 ? own.message : prefix + own.message));
+    CHECK(other.status == SLUICE_ERROR_FAILED);
+    CHECK(other.message == (own.message.rfind(prefix, 0) == 0 ? own.message : prefix + own.message));
     CHECK(found[k].after == std::vector<sluice_status>(kRanks));
     CHECK(hashOutputs(found[k].data) == expected);
   }

@@ -56,9 +56,9 @@ Kind id(const std::string& how, size_t at, int32_t value) {
             int32_t* all = ids.as<int32_t>();
             const int32_t before = all[at];
             all[at] = value;
-            const Status asked = ask(context, submits, "forward");
+            const Status ran = ask(context, submits, "forward");
             all[at] = before;
-            return asked;
+            return ran;
           }};
 }
 
@@ -103,14 +103,14 @@ std::vector<Kind> kinds() {
                    int32_t* ids = data.inputs[rank].at("expert_ids").as<int32_t>();
                    const int32_t before = ids[1];
                    ids[1] = ids[0];
-                   const Status asked = ask(context, submits, "forward");
+                   const Status ran = ask(context, submits, "forward");
                    ids[1] = before;
-                   return asked;
+                   return ran;
                  }});
   for (const char* entry : {"forward", "backward"}) {
-    const auto calls = [&](const std::string& name, const std::string& asked, uint32_t set) {
+    const auto calls = [&](const std::string& name, const std::string& requested, uint32_t set) {
       all.push_back({name, entry, [=](Context& context, LayerData&, int, bool submits) {
-                       return ask(context, submits, asked, {set});
+                       return ask(context, submits, requested, {set});
                      }});
     };
     calls("an entry that is not there", "sideways", 0);
@@ -120,8 +120,8 @@ std::vector<Kind> kinds() {
     calls("a saved set far past the last", entry, ~0u);
     all.push_back({"a caller's own reason", entry, [](Context& context, LayerData&, int, bool submits) {
                      const std::string why = "there is no batch left";
-                     const Status told = submits ? context.refuseSubmitted(why) : context.refuse(why);
-                     return told ? Status(Error{why}) : told;
+                     const Status refused = submits ? context.refuseSubmitted(why) : context.refuse(why);
+                     return refused ? Status(Error{why}) : refused;
                    }});
   }
   return all;
@@ -165,12 +165,12 @@ void checkAll(ExecutorKind executor, bool submits, int refusing) {
   for (size_t k = 0; k < all.size(); ++k) {
     INFO(all[k].entry << ", " << all[k].name << ", refused by rank " << refusing);
     std::string own = found[k].messages[refusing];
-    const std::string& heard = found[k].messages[1 - refusing];
+    const std::string& other = found[k].messages[1 - refusing];
     CHECK(own != "");
     if (own.rfind(prefix, 0) == 0) own = own.substr(prefix.size());
     // of a long one its beginning
-    CHECK(heard.size() > prefix.size());
-    CHECK((own.size() < 380 ? heard == prefix + own : (prefix + own).rfind(heard, 0) == 0));
+    CHECK(other.size() > prefix.size());
+    CHECK((own.size() < 380 ? other == prefix + own : (prefix + own).rfind(other, 0) == 0));
     CHECK(found[k].after == std::vector<std::string>(kRanks));
     CHECK(hashOutputs(outputs[k]) == expected);
   }
@@ -267,14 +267,14 @@ TEST_CASE("ranks agree before they make a layer, or none makes it, and the next 
     for (const bool disagrees : {false, true}) {
       LayerData data = dataOf(programs[1]), alone = dataOf(programs[1]);
       REQUIRE(runLayer(programs[1], {.threads = 1}, alone).ok());
-      std::vector<std::string> said(kRanks);
+      std::vector<std::string> messages(kRanks);
       const auto ended = inWorkspaces([&](int rank, Transport& transport, const auto& workspace) -> Status {
         if (rank != refusing)
-          said[rank] = messageOf(workspace->agree("make layer 'a'", 7));
+          messages[rank] = messageOf(workspace->agree("make layer 'a'", 7));
         else if (disagrees)
-          said[rank] = messageOf(workspace->agree("make layer 'a'", 8));
+          messages[rank] = messageOf(workspace->agree("make layer 'a'", 8));
         else
-          said[rank] = messageOf(workspace->refuse("no compiler"));
+          messages[rank] = messageOf(workspace->refuse("no compiler"));
         if (Status all = workspace->agree("make layer 'b'", 9); !all) return all;
         ContextOptions options;
         options.workspace = workspace;
@@ -292,19 +292,19 @@ TEST_CASE("ranks agree before they make a layer, or none makes it, and the next 
                                                   : "0000000000000007, but 0000000000000008";
         const std::string message =
             "rank 1 is about to make layer 'a' otherwise than rank 0: digest " + digests + " at rank 0";
-        CHECK(said == std::vector<std::string>{message, message});
+        CHECK(messages == std::vector<std::string>{message, message});
       } else {
-        CHECK(said[refusing] == "");
-        CHECK(said[1 - refusing] == "rank " + std::to_string(refusing) + ": no compiler");
+        CHECK(messages[refusing] == "");
+        CHECK(messages[1 - refusing] == "rank " + std::to_string(refusing) + ": no compiler");
       }
     }
 }
 
-TEST_CASE("ranks that run different layers of a workspace, or run and agree, are told so at once") {
+TEST_CASE("ranks that run different layers of a workspace, or run and agree, fail at once") {
   const Program program = layer();
   LayerData data = dataOf(program), alone = dataOf(program);
   REQUIRE(runLayer(program, {.threads = 1}, alone).ok());
-  std::vector<std::vector<std::string>> said(3, std::vector<std::string>(kRanks));
+  std::vector<std::vector<std::string>> messages(3, std::vector<std::string>(kRanks));
   const auto ended = inWorkspaces([&](int rank, Transport& transport, const auto& workspace) -> Status {
     ContextOptions options;
     options.workspace = workspace;
@@ -313,9 +313,9 @@ TEST_CASE("ranks that run different layers of a workspace, or run and agree, are
     if (!first || !second) return Error{"create"};
     for (Context* context : {first->get(), second->get()})
       if (Status bound = bindAll(data, rank, *context); !bound) return bound;
-    said[0][rank] = messageOf((rank == 0 ? **first : **second).run("forward"));
-    said[1][rank] = messageOf(rank == 0 ? workspace->agree("take set 3", 1) : (*second)->run("forward"));
-    said[2][rank] = messageOf(rank == 0 ? (*first)->run("forward") : workspace->refuse("lost its way"));
+    messages[0][rank] = messageOf((rank == 0 ? **first : **second).run("forward"));
+    messages[1][rank] = messageOf(rank == 0 ? workspace->agree("take set 3", 1) : (*second)->run("forward"));
+    messages[2][rank] = messageOf(rank == 0 ? (*first)->run("forward") : workspace->refuse("lost its way"));
     for (Context* context : {first->get(), second->get()})
       for (const char* entry : {"forward", "backward"})
         if (Status ran = context->run(entry); !ran) return ran;
@@ -324,10 +324,10 @@ TEST_CASE("ranks that run different layers of a workspace, or run and agree, are
   CHECK(ended == std::vector<std::string>(kRanks));
   CHECK(hashOutputs(data) == hashOutputs(alone));
   const auto both = [](const std::string& message) { return std::vector<std::string>{message, message}; };
-  CHECK(said[0] ==
+  CHECK(messages[0] ==
         both("rank 1 runs entry 'forward' of context 1 of its workspace, but rank 0 of context 0"));
-  CHECK(said[1] == both("rank 1 runs entry 'forward', but rank 0 is about to take set 3"));
-  CHECK(said[2] == std::vector<std::string>{"rank 1: lost its way", ""});
+  CHECK(messages[1] == both("rank 1 runs entry 'forward', but rank 0 is about to take set 3"));
+  CHECK(messages[2] == std::vector<std::string>{"rank 1: lost its way", ""});
 }
 
 }  // namespace

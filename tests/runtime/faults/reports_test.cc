@@ -22,14 +22,14 @@ Program programOf(const MoeShape& shape) {
 
 const MoeShape kShape{.ranks = 3, .experts = 3, .topK = 3, .cores = 2, .slotRows = 32};
 
-// What each rank says to `forward`, and to `forward` once more.
-struct Said {
+// The messages of each rank for `forward`, and for `forward` once more.
+struct Messages {
   std::vector<std::string> first, second;
 };
-Said runForward(const std::function<Transport&(int rank)>& transport, const ContextOptions& options) {
+Messages runForward(const std::function<Transport&(int rank)>& transport, const ContextOptions& options) {
   const Program program = programOf(kShape);
   LayerData data = makeLayerData(program.tables(), {.tokens = {.counts = {5, 6, 7}}});
-  Said said{std::vector<std::string>(3), std::vector<std::string>(3)};
+  Messages messages{std::vector<std::string>(3), std::vector<std::string>(3)};
   std::vector<std::thread> threads;
   for (int rank = 0; rank < 3; ++rank)
     threads.emplace_back([&, rank] {
@@ -40,11 +40,11 @@ Said runForward(const std::function<Transport&(int rank)>& transport, const Cont
       for (auto* tensors : {&data.inputs[rank], &data.outputs[rank]})
         for (auto& [name, tensor] : *tensors) std::memset(tensor.data(), 0x5a, tensor.bytes());
       const Status second = (*context)->run("forward");
-      said.first[rank] = first ? "" : first.error().message;
-      said.second[rank] = second ? "" : second.error().message;
+      messages.first[rank] = first ? "" : first.error().message;
+      messages.second[rank] = second ? "" : second.error().message;
     });
   for (std::thread& thread : threads) thread.join();
-  return said;
+  return messages;
 }
 
 const std::vector<ContextOptions> kExecutors = {{.executor = ExecutorKind::kSerial, .timeoutSeconds = 20},
@@ -53,29 +53,30 @@ const std::vector<ContextOptions> kExecutors = {{.executor = ExecutorKind::kSeri
 
 TEST_CASE("the survivors of a death name the dead rank, and the event they waited for") {
   for (const ContextOptions& options : kExecutors) {
-    // 6 operations to say what was loaded, 3 for the counts and 6 for the meeting: rank 2 dies before it has
-    // told anybody of rows
+    // 6 operations to announce what was loaded, 3 for the counts and 6 for the meeting: rank 2 dies before it
+    // has announced any rows
     const auto runAndDie = [&] {
       FaultyRanks ranks(3, *parseFaultPlan("die@n=16 rank=2"));
       return runForward([&](int rank) -> Transport& { return ranks.transport(rank); }, options);
     };
-    Said said = runAndDie();
+    Messages messages = runAndDie();
     // a survivor that has not read all counts by then was waiting for those: again
     const auto isEarly = [](const std::string& message) {
       return message.find("was waiting for the counts") != std::string::npos;
     };
-    for (int turn = 0; turn < 20 && std::any_of(said.first.begin(), said.first.end(), isEarly); ++turn)
-      said = runAndDie();
+    for (int turn = 0; turn < 20 && std::any_of(messages.first.begin(), messages.first.end(), isEarly);
+         ++turn)
+      messages = runAndDie();
     for (const int survivor : {0, 1}) {
-      const std::string& message = said.first[survivor];
+      const std::string& message = messages.first[survivor];
       INFO(message);
       CHECK_THAT(message, Matches("rank 2 has died; rank [01], core [01]: was waiting for event rows_arrived"
                                   "\\[0\\] \\([0-9]+ of 18 rows\\) before task up_proj\\[0,[0-9]\\]; "
                                   "missing: .*7 rows from rank 2"));
-      CHECK(said.second[survivor] == "an earlier step failed: rank 2 has died");
+      CHECK(messages.second[survivor] == "an earlier step failed: rank 2 has died");
     }
-    CHECK_THAT(said.first[0], Contains("rank 0, core"));
-    CHECK_THAT(said.first[1], Contains("rank 1, core"));
+    CHECK_THAT(messages.first[0], Contains("rank 0, core"));
+    CHECK_THAT(messages.first[1], Contains("rank 1, core"));
   }
 }
 
@@ -118,8 +119,8 @@ TEST_CASE("a rank that has left and owes rows is named at once") {
     std::vector<std::unique_ptr<Leaver>> ranks;
     for (int rank = 0; rank < 3; ++rank)
       ranks.push_back(std::make_unique<Leaver>(local.transport(rank), left));
-    const Said said = runForward([&](int rank) -> Transport& { return *ranks[rank]; }, options);
-    for (const std::string& message : said.first) {
+    const Messages messages = runForward([&](int rank) -> Transport& { return *ranks[rank]; }, options);
+    for (const std::string& message : messages.first) {
       INFO(message);
       CHECK_THAT(message, Matches("rank 2 left while rank [01], core [01] was still waiting for event "
                                   "rows_arrived\\[0\\] \\([0-9]+ of 18 rows\\) before task up_proj\\[0,[0-9]"

@@ -27,7 +27,7 @@ TEST_CASE("a core is named by its number, or by its kind and number") {
   CHECK(countCores(program) == "3 cores");
 }
 
-TEST_CASE("where cores are apart, a number alone is of every kind that has it") {
+TEST_CASE("with separate cores, a number alone names a core of every kind that has it") {
   const TaskProgram program = separateCores(buildMoeProgram({}), 2, 4);
   for (const char* name : {"3", "vector3"}) CHECK(findCore(program, name)->number == 3);
   CHECK(findCore(program, "vector3")->kind == CoreKind::kVector);
