@@ -72,10 +72,16 @@ class FamilyRule {
   // Sum over rows of a times b: each rank has all rows.
   S sumOfRows() {
     if (has(family_.reads, 2)) require(2, {S::kWhole});
-    const S a = require(0, {S::kWhole, S::kColumns, S::kPartial});
+    const S a = require(0, {S::kWhole, S::kColumns, S::kGateUpColumns, S::kPartial});
     if (a != S::kWhole) require(1, {S::kWhole});
-    if (a == S::kColumns) return S::kRows;
-    return a == S::kPartial ? a : read(1);
+    switch (a) {
+      case S::kColumns:
+        return S::kRows;
+      case S::kGateUpColumns:
+        return S::kGateUpRows;
+      default:
+        return a == S::kPartial ? a : read(1);
+    }
   }
 
   std::vector<S> ofProduct() {
@@ -83,10 +89,11 @@ class FamilyRule {
     switch (op_.vector) {
       case VectorWork::kActivation:
         if (product != S::kGateUpColumns && product != S::kWhole)
-          refuse(1, {isTransposed(family_.op, family_.tiling) ? S::kWhole : S::kGateUpColumns, S::kWhole});
+          refuse(1, {isTransposed() ? S::kGateUpRows : S::kGateUpColumns, S::kWhole});
         return {activation(product), product};
       case VectorWork::kActivationGrad:
-        if (product != S::kColumns && product != S::kWhole) refuse(1, {S::kRows, S::kWhole});
+        if (product != S::kColumns && product != S::kWhole)
+          refuse(1, {isTransposed() ? S::kRows : S::kColumns, S::kWhole});
         return activationGrad(product, 2);
       default:
         return {product};
@@ -94,16 +101,21 @@ class FamilyRule {
   }
 
   S productWith(S weight) {
-    const bool transposed = isTransposed(family_.op, family_.tiling);
-    if (weight == S::kPartial) refuse(1, {S::kWhole, S::kColumns, S::kGateUpColumns, S::kRows});
+    if (weight == S::kPartial)
+      refuse(1, {S::kWhole, S::kColumns, S::kGateUpColumns, S::kRows, S::kGateUpRows});
     if (weight == S::kWhole) return require(0, {S::kWhole, S::kPartial});
-    if (transposed != (weight == S::kRows)) {  // the sum is over the dimension that is sharded
-      require(0, {weight == S::kRows ? S::kColumns : weight});
+    const bool rows = weight == S::kRows || weight == S::kGateUpRows;
+    const bool halves = weight == S::kGateUpColumns || weight == S::kGateUpRows;
+    const S columns = halves ? S::kGateUpColumns : S::kColumns;
+    if (isTransposed() != rows) {  // the sum is over the dimension that is sharded
+      require(0, {columns});
       return S::kPartial;
     }
     require(0, {S::kWhole});
-    return weight == S::kRows ? S::kColumns : weight;
+    return columns;
   }
+
+  bool isTransposed() const { return sluice::isTransposed(family_.op, family_.tiling); }
 
   static S activation(S gateUp) { return gateUp == S::kWhole ? S::kWhole : S::kColumns; }
 
@@ -161,15 +173,17 @@ Status checkSharding(const Buffer& buffer) {
     return Error{
         fmt::format("buffer '{}' of tokens is {}, expected whole", buffer.name, text::word(buffer.sharding))};
   if (buffer.role == Role::kInput && buffer.sharding == S::kPartial)
-    return Error{fmt::format(
-        "buffer '{}' is an input that is partial, expected whole, columns, gate_up_columns or rows",
-        buffer.name)};
+    return Error{
+        fmt::format("buffer '{}' is an input that is partial, expected whole, columns, gate_up_columns, rows "
+                    "or gate_up_rows",
+                    buffer.name)};
   const auto dimension = [&](size_t fromEnd) -> int64_t {
     return buffer.shape.size() < fromEnd ? 0 : buffer.shape[buffer.shape.size() - fromEnd].size;
   };
   const bool fits = buffer.sharding == S::kRows            ? dimension(2) > 0
                     : buffer.sharding == S::kColumns       ? dimension(1) > 0
                     : buffer.sharding == S::kGateUpColumns ? dimension(1) > 0 && dimension(1) % 2 == 0
+                    : buffer.sharding == S::kGateUpRows    ? dimension(2) > 0 && dimension(2) % 2 == 0
                                                            : true;
   if (fits) return {};
   return Error{

@@ -62,7 +62,8 @@ TEST_CASE("verify refuses every other sharding of every tensor") {
     const TaskProgram base = layer(fused);
     for (size_t b = 0; b < base.buffers.size(); ++b) {
       if (base.buffers[b].name == "expert_ids") continue;  // no task reads them
-      for (const S other : {S::kWhole, S::kColumns, S::kGateUpColumns, S::kRows, S::kPartial}) {
+      for (const S other :
+           {S::kWhole, S::kColumns, S::kGateUpColumns, S::kRows, S::kPartial, S::kGateUpRows}) {
         if (other == base.buffers[b].sharding) continue;
         TaskProgram program = base;
         program.buffers[b].sharding = other;
@@ -109,8 +110,10 @@ TEST_CASE("a tensor of the caller cannot be a part that it has not") {
   CHECK_FALSE(checkSharding(buffer).ok());
   buffer.sharding = S::kGateUpColumns;
   CHECK(checkSharding(buffer).error().message == "buffer 't' is gate_up_columns, but has no such dimension");
-  buffer.sharding = S::kRows;
-  CHECK_FALSE(checkSharding(buffer).ok());
+  for (const S rows : {S::kRows, S::kGateUpRows}) {
+    buffer.sharding = rows;
+    CHECK_FALSE(checkSharding(buffer).ok());
+  }
   buffer.sharding = S::kColumns;
   CHECK(checkSharding(buffer).ok());
 }
