@@ -318,7 +318,7 @@ def fewer_ranks(model, rank):
 def more_ranks(model, rank):
     """Experts that two ep_groups would hold copies of."""
     groups = [dist.new_group([each]) for each in range(2)]
-    model.blocks[0].moe._group.group = groups[rank]
+    model.blocks[0].moe._group.levels = [groups[rank]]
     DistributedDataParallel(model)
 
 

@@ -17,6 +17,9 @@ _EXPORTS = {
     "LoRAConfig": "lora",
     "replace_moe": "replace",
     "clip_grad_norm_": "clipping",
+    "ExpertParallel": "styles",
+    "TensorParallel": "styles",
+    "ExpertTensorParallel": "styles",
 }
 
 # Modules whose functions users call as sluice_torch.MODULE.FUNCTION.

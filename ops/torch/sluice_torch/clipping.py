@@ -22,21 +22,25 @@ def clip_grad_norm_(
     parameters = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
     kind = float(norm_type)
     experts = replicas.experts()
-    parts = {None: []}  # gradients, by the group whose ranks have different experts
+    # gradients, with the number of ranks that have the same one, by the groups whose ranks have different experts
+    parts, groups = {None: []}, {None: None}
     for parameter in parameters:
         layer = experts.get(id(parameter))
-        part = parts.setdefault(layer and layer._group.group, [])
+        levels = tuple(layer._group.levels) if layer else None
+        groups[levels] = layer and layer._group
+        part = parts.setdefault(levels, [])
         if parameter.grad is not None:
-            part.append(parameter.grad)
+            part.append((parameter.grad, layer.copies_of(parameter) if layer else 1))
     total = torch.zeros((), dtype=torch.float64)
-    for group, gradients in parts.items():
-        norms = [torch.linalg.vector_norm(grad, kind, dtype=torch.float32).double() for grad in gradients]
+    for levels, gradients in parts.items():
+        norms = [torch.linalg.vector_norm(grad, kind, dtype=torch.float32).double() for grad, _ in gradients]
         if math.isinf(kind):
             own = torch.stack(norms).amax() if norms else torch.zeros((), dtype=torch.float64)
         else:
-            own = sum((norm**kind for norm in norms), torch.zeros((), dtype=torch.float64))
-        if group is not None:
-            dist.all_reduce(own, dist.ReduceOp.MAX if math.isinf(kind) else dist.ReduceOp.SUM, group)
+            powers = (norm**kind / copies for norm, (_, copies) in zip(norms, gradients))
+            own = sum(powers, torch.zeros((), dtype=torch.float64))
+        if levels is not None:
+            groups[levels].all_reduce(own, dist.ReduceOp.MAX if math.isinf(kind) else dist.ReduceOp.SUM)
         total = torch.maximum(total, own) if math.isinf(kind) else total + own
     if not math.isinf(kind):
         total = total ** (1 / kind)
@@ -44,6 +48,6 @@ def clip_grad_norm_(
         raise RuntimeError(f"the norm of the gradients, of type {kind}, is {total.item()}, expected a finite number")
     scale = (max_norm / (total + 1e-6)).clamp(max=1.0).item()
     for gradients in parts.values():
-        for grad in gradients:
+        for grad, _ in gradients:
             grad.mul_(scale)
     return total.float()

@@ -51,8 +51,9 @@ class FineTuning:
 
     @torch.no_grad()
     def load_weights(self, gate: torch.Tensor, up: torch.Tensor, down: torch.Tensor):
-        """Sets the weights of this rank's experts: gate and up [E, I, H], down [E, H, I]. They are copied."""
-        half = self.layer.shape.intermediate
+        """Sets the weights of this rank's experts (its shard of them): gate and up [E, I, H], down [E, H, I]. They are
+        copied."""
+        half = self.layer.shape.part
         own = self.layer.gate_up_weight
         places = {"gate": own[:, :half], "up": own[:, half:], "down": self.layer.down_weight}
         for (name, place), given in zip(places.items(), (gate, up, down)):

@@ -1,6 +1,7 @@
 """The graph of a layer, as sluicec reads it (graphs/FORMAT.md), and the options for compiling it.
 
-Weights are [experts of this rank, out, in]; a gate_up_weight has the rows of the gate first, then those of up.
+Weights are [experts of this rank, out, in]; a gate_up_weight has the rows of the gate first, then those of up. With tp
+above 1 a rank has a shard of each of its experts: sharding.py.
 """
 
 import dataclasses
@@ -11,6 +12,9 @@ from .structure import ACTIVATIONS
 
 # The names of gradients among the outputs of "backward", by input.
 GRADIENTS = {"x": "dx", "expert_weights": "d_expert_weights"}
+
+# The tokens of the ranks that share experts: those of each rank, or the same at all of them.
+TOKENS = ("own", "same")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,9 +29,11 @@ class LayerShape:
     max_tokens: int = 65536  # per rank and step; memory is taken only as steps need it
     activation: str = "swiglu"
     limit: float | None = None  # only for swiglu_clamp
+    tp: int = 1  # ranks that share an expert; rank r has shard r % tp of the experts of group r // tp
+    tokens: str = "own"
 
     def __post_init__(self):
-        for name in ("hidden", "intermediate", "experts", "top_k", "ranks", "max_tokens"):
+        for name in ("hidden", "intermediate", "experts", "top_k", "ranks", "max_tokens", "tp"):
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise ValueError(f"{name} is {value!r}, expected a whole number from 1 on")
@@ -36,6 +42,12 @@ class LayerShape:
         if self.activation not in ACTIVATIONS:
             raise ValueError(f"activation is {self.activation!r}, expected one of {', '.join(ACTIVATIONS)}")
         self._check_limit()
+        if self.ranks % self.tp:
+            raise ValueError(f"tp is {self.tp}, expected a divisor of the {self.ranks} ranks")
+        if self.intermediate % self.tp:
+            raise ValueError(f"tp is {self.tp}, expected a divisor of the intermediate size {self.intermediate}")
+        if self.tokens not in TOKENS:
+            raise ValueError(f"tokens is {self.tokens!r}, expected 'own' or 'same'")
 
     def _check_limit(self):
         if self.activation != "swiglu_clamp":
@@ -47,12 +59,23 @@ class LayerShape:
         if not _is_bfloat16(self.limit):
             raise ValueError(f"limit of swiglu_clamp is {self.limit!r}, expected a number that bfloat16 holds exactly")
 
+    @property
+    def ep(self) -> int:
+        """Groups of tp ranks, over which the experts are dealt."""
+        return self.ranks // self.tp
+
+    @property
+    def part(self) -> int:
+        """The intermediate columns of a rank."""
+        return self.intermediate // self.tp
+
     def experts_of(self, rank: int) -> int:
-        """The number of experts of a rank: the first ranks own one more if the experts do not divide evenly."""
-        return self.experts // self.ranks + (rank < self.experts % self.ranks)
+        """The number of experts of a rank: the first groups own one more if the experts do not divide evenly."""
+        return self.experts // self.ep + (rank // self.tp < self.experts % self.ep)
 
     def first_expert_of(self, rank: int) -> int:
-        return rank * (self.experts // self.ranks) + min(rank, self.experts % self.ranks)
+        group = rank // self.tp
+        return group * (self.experts // self.ep) + min(group, self.experts % self.ep)
 
 
 def _is_bfloat16(value: float) -> bool:
@@ -105,13 +128,14 @@ def forward_graph(shape: LayerShape) -> dict:
     ]
     return {
         "format": 1,
-        "name": "moe_layer",
+        "name": "moe_layer" + (f"_tp{shape.tp}_{shape.tokens}" if shape.tp > 1 else ""),
         "symbols": {},
         "limits": {
             "ranks": shape.ranks,
             "experts": shape.experts,
             "top_k": shape.top_k,
             "max_tokens": shape.max_tokens,
+            **({"tp": shape.tp, "tokens": shape.tokens} if shape.tp > 1 else {}),
         },
         "tensors": forward_tensors(shape),
         "entries": [
@@ -128,19 +152,20 @@ def forward_graph(shape: LayerShape) -> dict:
 def forward_tensors(shape: LayerShape) -> dict:
     """The tensors of forward_graph() by name."""
 
-    def bf16(*sizes):
-        return {"type": "BF16", "shape": list(sizes)}
+    def bf16(*sizes, parallel=None):
+        tensor = {"type": "BF16", "shape": list(sizes)}
+        return dict(tensor, parallel=parallel) if parallel and shape.tp > 1 else tensor
 
     return {
         "x": bf16("T", shape.hidden),
         "expert_ids": {"type": "I32", "shape": ["T", shape.top_k]},
         "expert_weights": {"type": "F32", "shape": ["T", shape.top_k]},
-        "gate_up_weight": bf16("E", 2 * shape.intermediate, shape.hidden),
-        "down_weight": bf16("E", shape.hidden, shape.intermediate),
+        "gate_up_weight": bf16("E", 2 * shape.part, shape.hidden, parallel="gate_up_rows"),
+        "down_weight": bf16("E", shape.hidden, shape.part, parallel="columns"),
         "routing": {"type": "routing"},
         "rows_x": bf16("R", shape.hidden),
-        "gate_up": bf16("R", 2 * shape.intermediate),
-        "act": bf16("R", shape.intermediate),
+        "gate_up": bf16("R", 2 * shape.part),
+        "act": bf16("R", shape.part),
         "down_out": bf16("R", shape.hidden),
         "y": bf16("T", shape.hidden),
     }

@@ -49,15 +49,18 @@ class LoRAConfig:
         return [target for target in TARGETS[:2] if target in self.targets]
 
 
-def make_parameters(config: LoRAConfig, experts: int, hidden: int, intermediate: int, dtype: torch.dtype) -> dict:
-    """The parameters of a rank's experts, by name: A is random, B is zero, so that the layer's result is unchanged."""
+def make_parameters(
+    config: LoRAConfig, experts: int, hidden: int, intermediate: int, dtype: torch.dtype, tp: int = 1
+) -> dict:
+    """The parameters of a rank's experts, by name: A is random, B is zero, so that the layer's result is unchanged.
+    `intermediate` counts the columns of this rank, one of `tp` that share its experts."""
     outs = {"gate": intermediate, "up": intermediate, "down": hidden}
     ins = {"gate": hidden, "up": hidden, "down": intermediate}
     made = {}
     for target in TARGETS:
         if target in config.targets:
             a = torch.empty(experts, config.rank, ins[target], dtype=dtype)
-            bound = 1 / math.sqrt(ins[target])
+            bound = 1 / math.sqrt(ins[target] * (tp if target == "down" else 1))
             made[f"{target}_lora_a"] = torch.nn.Parameter(a.uniform_(-bound, bound))
             b = torch.zeros(experts, outs[target], config.rank, dtype=dtype)
             made[f"{target}_lora_b"] = torch.nn.Parameter(b)
@@ -91,10 +94,11 @@ def _block_diagonal(config: LoRAConfig, sides: list[torch.Tensor]) -> torch.Tens
     return torch.cat([sides[0], zeros] if config.upward() == ["gate"] else [zeros, sides[0]], dim=1)
 
 
-def adapted_graph(graph: dict, config: LoRAConfig, hidden: int, intermediate: int) -> dict:
+def adapted_graph(graph: dict, config: LoRAConfig) -> dict:
     """The graph of graphs.forward_graph() with adapters added to its products."""
     graph = copy.deepcopy(graph)
     entry = graph["entries"][0]
+    _, hidden, intermediate = graph["tensors"]["down_weight"]["shape"]  # those of this rank
     if config.upward():
         rank = config.rank * len(config.upward())
         _adapt(graph, "up_proj", "gate_up", rank, config.scaling, hidden, 2 * intermediate)
@@ -119,6 +123,9 @@ def _adapt(graph: dict, product: str, name: str, rank: int, scaling: float, ins:
         (f"{name}_lora", ["R", outs]),
     ):
         graph["tensors"][tensor] = {"type": "BF16", "shape": shape}
+    if "parallel" in graph["tensors"]["down_weight"]:  # B of gate and up, and A of down, like the weight itself
+        side = "b" if name == "gate_up" else "a"
+        graph["tensors"][f"{name}_lora_{side}"]["parallel"] = graph["tensors"][f"{name}_weight"]["parallel"]
 
     def factor(node: str, rows: str, weight: str, to: str) -> dict:
         inputs = {"rows": rows, "weight": weight}

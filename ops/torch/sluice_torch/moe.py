@@ -1,18 +1,26 @@
 """MoE: the experts of a mixture-of-experts layer as a module."""
 
+import functools
 import math
 import os
 import weakref
 
 import torch
 
-from . import cache, graphs, ranks, recording, replicas
+from . import cache, graphs, pairs, ranks, recording, replicas, sharding
 from .main_grad import AddToMainGrad, main_grad_of
 from .tensors import as_stored
 
-# In a state_dict of a rank that has part of the experts: its first expert, the end of its range, and the total number.
+# In a state_dict of a rank that has part of the experts: its first expert, the end of its range, and the total number;
+# where ranks share experts, then the number of its shard, and tp.
 EXPERT_RANGE = "expert_range"
 _DTYPES = (torch.bfloat16, torch.float32)
+
+
+def describe_range(experts: list[int]) -> str:
+    """The content of EXPERT_RANGE, for messages."""
+    first, end, count, *part = experts
+    return f"{first} to {end - 1} of {count}" + (f" (shard {part[0]} of {part[1]})" if part else "")
 
 
 class MoE(torch.nn.Module):
@@ -28,6 +36,11 @@ class MoE(torch.nn.Module):
     evenly). Without a group this process owns all. Ranks must call their layers in the same order, each with its own
     tokens (possibly none), and must request the same gradients.
 
+    With `tp` above 1, tp ranks share each expert: rank r has shard r % tp of the experts of group r // tp, with I / tp
+    instead of I columns (sharding.py). The ranks are given as one group and `tp`; as `tp_group` (those that share this
+    rank's experts) and `ep_group` (those with its shard), either of which may be absent; or as `mesh`, a DeviceMesh with
+    dimensions "ep", "tp" or both. Making a layer with adapters is then collective.
+
     Products use bfloat16 with float32 sums. Parameters (`dtype`) may be float32: they are rounded to bfloat16 in each
     step, and have float32 gradients. x may be float32: it is rounded to bfloat16, and so are y and the gradient of x
     before they are returned as float32. expert_weights are used as float32.
@@ -41,6 +54,8 @@ class MoE(torch.nn.Module):
     lora         sluice_torch.LoRAConfig: low-rank adapters, whose parameters are trained instead of the weights
     threads      workers, shared by all layers of a group; 0: this rank's share of the machine
     max_tokens   limit of tokens per step; memory is taken only for actual tokens
+    tokens       "own": each rank has other tokens. "same": the ranks that share experts pass the same tokens, ids, weights
+                 and gradients of y, and all get the same results; gradients of weights count each token once
     timeout      seconds to wait for other ranks
     keep         "all", or "minimal": the backward pass computes activations again
     initialise   False: weights are undefined, for callers that set them at once
@@ -67,27 +82,43 @@ class MoE(torch.nn.Module):
         keep: str = "all",
         initialise: bool = True,
         pack_frozen: bool = False,
+        tp_group=None,
+        mesh=None,
+        tp: int = 1,
+        tokens: str = "own",
     ):
         super().__init__()
         if dtype not in _DTYPES:
             raise ValueError(f"dtype is {dtype}, expected torch.bfloat16 or torch.float32")
         if keep not in ("all", "minimal"):
             raise ValueError(f"keep is {keep!r}, expected 'all' or 'minimal'")
-        self._group = ranks.Group(ep_group)
+        group = ranks.Group(ep_group, tp_group, mesh, tp, tokens)
+        sizes = (hidden, intermediate, num_experts, top_k, group.size, max_tokens)
+        self.shape = graphs.LayerShape(*sizes, activation, limit, group.tp, tokens)
+        self._group = group
         self._watch()
-        self.shape = graphs.LayerShape(
-            hidden, intermediate, num_experts, top_k, self._group.size, max_tokens, activation, limit
-        )
         self.lora, self.threads, self.timeout, self.keep = lora, threads, timeout, keep
         self.pack_frozen = pack_frozen
         self._layers = {}
-        own = self.shape.experts_of(self._group.rank)
-        self.gate_up_weight = torch.nn.Parameter(torch.empty(own, 2 * intermediate, hidden, dtype=dtype))
-        self.down_weight = torch.nn.Parameter(torch.empty(own, hidden, intermediate, dtype=dtype))
+        own, part = self.shape.experts_of(group.rank), self.shape.part
+        self.gate_up_weight = torch.nn.Parameter(torch.empty(own, 2 * part, hidden, dtype=dtype))
+        self.down_weight = torch.nn.Parameter(torch.empty(own, hidden, part, dtype=dtype))
         if initialise:
             self.reset_parameters()
         if lora is not None:
             self._add_adapters(dtype)
+
+    def become(self, group: ranks.Group, shape: graphs.LayerShape, parameters: dict[str, torch.nn.Parameter]):
+        """Makes this layer that of another rank or mesh, with these parameters."""
+        self._group, self.shape, self._layers = group, shape, {}
+        for name, parameter in parameters.items():
+            setattr(self, name, parameter)
+        self._watch()
+
+    def copies_of(self, parameter: torch.nn.Parameter) -> int:
+        """The number of ranks that have this parameter of the layer: tp for adapters that each shard has whole."""
+        name = next(name for name, own in self.named_parameters(recurse=False) if own is parameter)
+        return self.shape.tp if sharding.is_whole(name) else 1
 
     def _watch(self):
         """For a layer that shares its experts: prevents code from treating them as copies of other ranks'
@@ -107,20 +138,27 @@ class MoE(torch.nn.Module):
         self.gate_up_weight.requires_grad_(False)
         self.down_weight.requires_grad_(False)
         own = self.gate_up_weight.shape[0]
-        made = lora.make_parameters(self.lora, own, self.shape.hidden, self.shape.intermediate, dtype)
+        made = lora.make_parameters(self.lora, own, self.shape.hidden, self.shape.part, dtype, self.shape.tp)
         for name, parameter in made.items():
             self.register_parameter(name, parameter)
+            if self.shape.tp > 1 and sharding.is_whole(name):  # must be the same at all shards
+                parameter.data = self._group.gather_shards(parameter.detach(), self.shape.experts_of(0))[0]
 
     def reset_parameters(self):
         """Initialises parameters uniformly, like torch.nn.Linear."""
-        for weight in (self.gate_up_weight, self.down_weight):
-            bound = 1 / math.sqrt(weight.shape[2])
+        for weight, ins in ((self.gate_up_weight, self.shape.hidden), (self.down_weight, self.shape.intermediate)):
+            bound = 1 / math.sqrt(ins)
             torch.nn.init.uniform_(weight, -bound, bound)
 
     @property
     def first_expert(self) -> int:
         """The number of this rank's first expert, counted over all ranks."""
         return self.shape.first_expert_of(self._group.rank)
+
+    @property
+    def shard(self) -> int:
+        """The number of this rank's shard of its experts, 0 to tp - 1."""
+        return self._group.shard
 
     @recording.outside_graphs
     def forward(self, x: torch.Tensor, expert_ids: torch.Tensor, expert_weights: torch.Tensor) -> torch.Tensor:
@@ -159,6 +197,12 @@ class MoE(torch.nn.Module):
             program = self._program((), weights, False)
         pending = torch.ops.sluice.submit_moe(self._layer(shared, program), *operands, weights)
         return PendingForward(pending, x.shape, x.dtype)
+
+    def order_pairs(self, expert_ids: torch.Tensor) -> pairs.Pairs:
+        """The order in which a step with these ids sends its (token, k) pairs: `indices` into the flattened ids, by
+        expert, then by token, without those of -1; and `counts` of pairs by source rank and expert. Collective, but no
+        step."""
+        return pairs.order_pairs(self._group, expert_ids, self.shape.top_k, self.shape.experts)
 
     def refuse(self, why: str):
         """Replaces a forward or backward at a rank that cannot take part in it: the step fails at all other ranks with
@@ -212,17 +256,32 @@ class MoE(torch.nn.Module):
         if self.lora is not None:
             from . import lora
 
-            weights += lora.adapter_weights(self.lora, *self._adapters(own))
+            weights += self._summed(lora.adapter_weights(self.lora, *self._adapters(own)))
         return weights
+
+    def _summed(self, adapters: list[torch.Tensor]) -> list[torch.Tensor]:
+        """Adapters, with gradients that are summed over the shards if each shard has a term of them."""
+        names = self._weight_names()[2:]
+        places = [
+            place for place, name in enumerate(names) if name in sharding.WHOLE_INPUTS and adapters[place].requires_grad
+        ]
+        if self.shape.tp > 1 and places:
+            gather = functools.partial(self._group.gather_shards, longest=self.shape.experts_of(0))
+            for place, each in zip(places, sharding.SumOverShards.apply(gather, *(adapters[p] for p in places))):
+                adapters[place] = each
+        return adapters
 
     def _adapter_names(self) -> list[str]:
         return [] if self.lora is None else self.lora.names()
 
     def _adapters(self, parameters: dict[str, torch.Tensor]) -> tuple[dict[str, torch.Tensor], torch.dtype]:
-        """The adapters by name, and the type in which the op gets them: float32 if there is a main_grad."""
+        """The adapters by name, and the type in which the op gets them: float32 if there is a main_grad, or if their
+        gradients are summed over shards."""
         dtype = next(iter(parameters.values())).dtype
         if not torch.is_grad_enabled():
             return parameters, dtype
+        if self.shape.tp > 1:
+            dtype = torch.float32
         for name, parameter in list(parameters.items()):
             grad = main_grad_of(name, parameter)
             if grad is not None:
@@ -280,15 +339,17 @@ class MoE(torch.nn.Module):
         if self.lora is not None:
             from . import lora
 
-            graph = lora.adapted_graph(graph, self.lora, self.shape.hidden, self.shape.intermediate)
+            graph = lora.adapted_graph(graph, self.lora)
         return cache.compile_graph(graph, trainable=trainable, grads=grads, accumulate=accumulate, keep=self.keep)
 
     def __prepare_scriptable__(self):
         recording.refuse_script("sluice_torch.MoE")
 
     def _experts_here(self) -> list[int]:
+        """First expert, the end of the range, and the number of all; where ranks share experts also shard and tp."""
         first = self.first_expert
-        return [first, first + self.shape.experts_of(self._group.rank), self.shape.experts]
+        own = [first, first + self.shape.experts_of(self._group.rank), self.shape.experts]
+        return own + [self.shard, self.shape.tp] if self.shape.tp > 1 else own
 
     def _save_to_state_dict(self, destination, prefix: str, keep_vars: bool):
         """Records the range of a rank's experts, because the parts have the same names and often the same sizes."""
@@ -302,9 +363,8 @@ class MoE(torch.nn.Module):
             given, here = state_dict[key].tolist(), self._experts_here()
             if given != here:
                 errors.append(
-                    f"{prefix.rstrip('.') or 'the state'} has experts {given[0]} to {given[1] - 1} of {given[2]}, but this "
-                    f"layer owns {here[0]} to {here[1] - 1} of {here[2]}: load what this rank saved, or call "
-                    "sluice_torch.state.reshard"
+                    f"{prefix.rstrip('.') or 'the state'} has experts {describe_range(given)}, but this layer owns "
+                    f"{describe_range(here)}: load what this rank saved, or call sluice_torch.state.reshard"
                 )
                 return
             state_dict = {name: value for name, value in state_dict.items() if name != key}
@@ -325,6 +385,8 @@ class MoE(torch.nn.Module):
         text += f", top_k={shape.top_k}, activation={shape.activation!r}"
         if shape.ranks > 1:
             text += f", rank {self._group.rank} of {shape.ranks}"
+        if shape.tp > 1:
+            text += f", tp={shape.tp}, tokens={shape.tokens!r}"
         return text if self.lora is None else f"{text}, lora={self.lora}"
 
 

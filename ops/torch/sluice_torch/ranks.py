@@ -29,26 +29,134 @@ _lasting: dict[tuple, "Shared"] = {}
 
 
 class Group:
-    """A process group, or none, inside a module: copies of the module share it, and it cannot be pickled."""
+    """The ranks that run a layer together, inside a module: copies of the module share it, and it cannot be pickled.
 
-    def __init__(self, group):
-        self.group = group
-        if group is None:
-            self.rank, self.size = 0, 1
-            return
-        if not dist.is_available() or not dist.is_initialized():
-            raise ValueError("ep_group is given, but torch.distributed is not initialized: call init_process_group")
-        self.rank, self.size = dist.get_rank(group), dist.get_world_size(group)
-        if self.rank < 0:
-            raise ValueError("ep_group is given, but this process is not one of its ranks")
+    They are ep groups of tp ranks that share experts: rank r is shard r % tp of group r // tp. `levels` are process
+    groups of torch.distributed from the inner to the outer one: either one with all ranks in order, or the tp_group and
+    the ep_group of this process. Collective calls over all ranks run on one level after the other.
+    """
+
+    def __init__(self, ep_group=None, tp_group=None, mesh=None, tp: int = 1, tokens: str = "own"):
+        if not isinstance(tp, int) or isinstance(tp, bool) or tp < 1:
+            raise ValueError(f"tp is {tp!r}, expected a whole number from 1 on")
+        if mesh is not None:
+            if ep_group is not None or tp_group is not None:
+                raise ValueError("mesh is given together with ep_group or tp_group, expected one of both")
+            ep_group, tp_group = _groups_of(mesh)
+        given = {"tp_group": tp_group, "ep_group": ep_group}
+        places = {name: _place(name, group) for name, group in given.items() if group is not None}
+        if tp_group is not None and tp not in (1, places["tp_group"][1]):
+            raise ValueError(f"tp is {tp}, but tp_group has {places['tp_group'][1]} ranks")
+        self.levels = [given[name] for name in places]
+        self.rank, self.size = 0, 1
+        for rank, size in places.values():
+            self.rank, self.size = self.rank + rank * self.size, self.size * size
+        self.tp = tp if tp_group is None else places["tp_group"][1]
+        self.tokens = tokens
+        if self.size % self.tp:
+            raise ValueError(f"tp is {self.tp}, expected a divisor of the {self.size} ranks of ep_group")
+        self._members = None
+
+    def __str__(self) -> str:
+        return f"{self.size // self.tp} x {self.tp} ranks (ep x tp) with {self.tokens} tokens"
+
+    @property
+    def shard(self) -> int:
+        return self.rank % self.tp
+
+    @property
+    def sources(self) -> int:
+        """Ranks, or groups with the same tokens."""
+        return self.size // self.tp if self.tokens == "same" else self.size
+
+    def gather_objects(self, value) -> list:
+        """The values of all ranks, in order. Collective."""
+        values = [value]
+        for group in self.levels:
+            said = [None] * dist.get_world_size(group)
+            dist.all_gather_object(said, values, group=group)
+            values = [each for part in said for each in part]
+        return values
+
+    def members(self) -> list[int]:
+        """The global numbers of the ranks, in order. Collective the first time if there are two levels."""
+        if self._members is None:
+            if len(self.levels) == 1:
+                self._members = list(dist.get_process_group_ranks(self.levels[0]))
+            else:
+                self._members = self.gather_objects(dist.get_rank())
+        return self._members
+
+    def gather(self, tensor: torch.Tensor, to: int | None = None) -> list | None:
+        """The tensors of all ranks in order, which have one shape and type, at the process with global number `to`, or at
+        all. Collective."""
+        if to is not None and to not in self.members():
+            raise ValueError(f"process {to} is not one of the ranks {self.members()} of the layer")
+        tensors = tensor.unsqueeze(0)
+        for group in self.levels:
+            if tensors is not None:
+                tensors = _gather(tensors, group, self._receiver(to, group))
+        return None if tensors is None else list(tensors)
+
+    def _receiver(self, to: int | None, group) -> int | None:
+        """The member of a level that gathers for process `to`: on the inner one, that with its shard."""
+        if to is None or group is self.levels[-1]:
+            return to
+        size = dist.get_world_size(group)
+        return self.members()[self.rank // size * size + self.members().index(to) % size]
+
+    def gather_shards(self, tensor: torch.Tensor, longest: int) -> list[torch.Tensor]:
+        """The tensors of the ranks that share experts with this one, in order. Those of other ranks may have another first
+        dimension, up to `longest`. Collective over the inner level."""
+        inner = self.levels[0]
+        padded = tensor.new_zeros(1, longest, *tensor.shape[1:])
+        padded[0, : len(tensor)] = tensor
+        first = dist.get_rank(inner) // self.tp * self.tp
+        return list(_gather(padded, inner, None)[first : first + self.tp, : len(tensor)])
+
+    def all_reduce(self, tensor: torch.Tensor, op=dist.ReduceOp.SUM if dist.is_available() else None):
+        """In place, over all ranks. Collective."""
+        for group in self.levels:
+            dist.all_reduce(tensor, op, group)
 
     def __deepcopy__(self, memo):
         return self
 
     def __reduce__(self):
-        if self.group is not None:
+        if self.levels:
             raise TypeError("a layer with an ep_group cannot be pickled: save its state_dict()")
-        return (Group, (None,))
+        return (Group, ())
+
+
+def _place(name: str, group) -> tuple[int, int]:
+    """This process's rank in a group, and the group's size."""
+    if not dist.is_available() or not dist.is_initialized():
+        raise ValueError(f"{name} is given, but torch.distributed is not initialized: call init_process_group")
+    rank, size = dist.get_rank(group), dist.get_world_size(group)
+    if rank < 0:
+        raise ValueError(f"{name} is given, but this process is not one of its ranks")
+    return rank, size
+
+
+def _groups_of(mesh) -> tuple:
+    """The ep_group and tp_group of a DeviceMesh; None where it has no such dimension."""
+    names = getattr(mesh, "mesh_dim_names", None)
+    if not names or not set(names) <= {"ep", "tp"}:
+        raise ValueError(f"mesh has dimensions {names}, expected 'ep', 'tp' or both by name: call its [] with these")
+    return tuple(mesh.get_group(name) if name in names else None for name in ("ep", "tp"))
+
+
+def _gather(tensors: torch.Tensor, group, to: int | None) -> torch.Tensor | None:
+    """The first dimension of all ranks of a process group, in order, at the process with global number `to` or at all.
+    Sent as bytes, so of any type."""
+    sent = tensors.contiguous().view(-1).view(torch.uint8)
+    here = to is None or to == dist.get_rank()
+    found = [torch.empty_like(sent) for _ in range(dist.get_world_size(group))] if here else None
+    if to is None:
+        dist.all_gather(found, sent, group=group)
+    else:
+        dist.gather(sent, found, dst=to, group=group)
+    return torch.cat([each.view(tensors.dtype).view_as(tensors) for each in found]) if here else None
 
 
 class Shared:
@@ -116,9 +224,7 @@ class Shared:
         """Frees the layers that no module uses at any rank; collective. If no layer remains, frees everything else."""
         unused = {key for key in self._lasting if key not in self._held}
         if self.group.size > 1:
-            said = [None] * self.group.size
-            dist.all_gather_object(said, unused, group=self.group.group)
-            unused = set.intersection(*said)
+            unused = set.intersection(*self.group.gather_objects(unused))
         with _guard:
             for key in unused:
                 del self._lasting[key]
@@ -140,7 +246,7 @@ def shared_by(group: Group, threads: int = 0, timeout: float = 30.0) -> Shared:
     Collective the first time. ValueError, which refuses a step: the requested number of threads differs from the present
     one. RuntimeError: ranks on several machines.
     """
-    key = (os.getpid(), group.group if group.size > 1 else None)  # a forked child has its own workers
+    key = (os.getpid(), tuple(group.levels) if group.size > 1 else None)  # a forked child has its own workers
     with _guard:
         shared = _shared.get(key)
         if shared is None:
@@ -196,14 +302,19 @@ def _machine() -> str:
 
 
 def _agree_on_job(group: Group, failure: str | None) -> str:
-    """A name that no other job has, from the first rank. RuntimeError, at all ranks: several machines, or a rank cannot
-    continue, with its reason."""
-    said = [None] * group.size
-    dist.all_gather_object(said, (_machine(), f"sluice-{secrets.token_hex(8)}", failure), group=group.group)
-    for rank, (_, _, failed) in enumerate(said):
+    """A name that no other job has, from the first rank. RuntimeError, at all ranks: several machines, other meshes, or
+    a rank cannot continue, with its reason."""
+    said = group.gather_objects((_machine(), f"sluice-{secrets.token_hex(8)}", failure, str(group), group.rank))
+    for rank, (_, _, failed, _, _) in enumerate(said):
         if failed is not None:
             raise RuntimeError(failed if rank == group.rank else f"rank {rank}: {failed}")
-    for rank, (machine, _, _) in enumerate(said):
+    for place, (_, _, _, mesh, rank) in enumerate(said):
+        if mesh != said[0][3] or rank != place:
+            raise RuntimeError(
+                f"ranks of a layer have other meshes: the first is rank {said[0][4]} of {said[0][3]}, number {place} is "
+                f"rank {rank} of {mesh}"
+            )
+    for rank, (machine, *_) in enumerate(said):
         if machine != said[0][0]:
             raise RuntimeError(
                 f"ranks of ep_group are on several machines: rank 0 on {said[0][0]}, rank {rank} on {machine}; "

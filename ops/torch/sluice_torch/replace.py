@@ -127,7 +127,8 @@ def replace_moe(
 ) -> Replaced:
     """Replaces the MoE blocks of a model in place and returns their names.
 
-    With `ep_group` each rank keeps its own experts; every rank must pass the whole model. With `lora` the experts'
+    With `ep_group` each rank keeps its own experts, with `tp`, `tp_group` or `mesh` (those of sluice_torch.MoE) its shard
+    of them; every rank must pass the whole model. With `lora` the experts'
     weights are frozen and adapters added. `options` are passed to `layer`, by default sluice_torch.MoE. Make the
     optimizer afterwards, because the experts' parameters are new. Other parts of the model, including the routers'
     parameters, stay the same.
@@ -203,7 +204,7 @@ def _make_layer(found: _Found, layer, options: dict) -> torch.nn.Module:
 
 
 def _replace(model: torch.nn.Module, found: _Found, made: torch.nn.Module, options: dict):
-    _move(found.experts, made, found.trains, frozen=options["lora"] is not None, group=options["ep_group"])
+    _move(found.experts, made, found.trains, frozen=options["lora"] is not None)
     if not found.in_list:
         stand = ReplacedExperts(found.experts.module, found.layout, found.scattered, made)
         setattr(found.block, found.experts_name, stand)
@@ -216,20 +217,21 @@ def _replace(model: torch.nn.Module, found: _Found, made: torch.nn.Module, optio
 
 
 @torch.no_grad()
-def _move(experts: Experts, layer: torch.nn.Module, trains: tuple[bool, bool], frozen: bool, group):
+def _move(experts: Experts, layer: torch.nn.Module, trains: tuple[bool, bool], frozen: bool):
     """Moves the experts' weights to a layer, and empties the old parameters."""
-    first, count = _own_experts(experts.count, group)
+    first, count, part = getattr(layer, "first_expert", 0), len(layer.down_weight), layer.down_weight.shape[2]
+    columns = slice(getattr(layer, "shard", 0) * part, (getattr(layer, "shard", 0) + 1) * part)
     own = dict(experts.module.named_parameters()) if experts.stacked else {}
-    if experts.stacked and not experts.transposed and count == experts.count:
+    if experts.stacked and not experts.transposed and count == experts.count and part == experts.intermediate:
         gate_up, down = own[experts.gate].detach(), own[experts.down].detach()
     else:
         gate_up, down = layer.gate_up_weight.detach(), layer.down_weight.detach()
         for expert in range(experts.count):
             if first <= expert < first + count:
                 gate, up, out = experts.matrices(expert)
-                gate_up[expert - first, : experts.intermediate] = gate
-                gate_up[expert - first, experts.intermediate :] = up
-                down[expert - first] = out
+                gate_up[expert - first, :part] = gate[columns]
+                gate_up[expert - first, part:] = up[columns]
+                down[expert - first] = out[:, columns]
             if not experts.stacked:
                 _empty(experts.module[expert].parameters())
         _empty(own.values())
@@ -241,14 +243,6 @@ def _empty(parameters):
     for parameter in parameters:
         parameter.data = torch.empty(0, dtype=parameter.dtype)
         parameter.grad = None
-
-
-def _own_experts(count: int, group) -> tuple[int, int]:
-    """First expert and number of experts of this rank: the first ranks own one more if they do not divide evenly."""
-    if group is None:
-        return 0, count
-    ranks, rank = torch.distributed.get_world_size(group), torch.distributed.get_rank(group)
-    return rank * (count // ranks) + min(rank, count % ranks), count // ranks + (rank < count % ranks)
 
 
 def _trains(experts: Experts) -> tuple[bool, bool]:

@@ -61,6 +61,8 @@ def divisor_of(layer: torch.nn.Module) -> int:
             "after adding its layers"
         )
     divisor = max((wrapper.process_group.size() for wrapper in wrappers), default=1)
+    if divisor > 1:  # ranks with the same tokens count them once
+        divisor = layer._group.sources
     for name, parameter in layer.named_parameters(recurse=False) if divisor > 1 else ():
         if getattr(parameter, "main_grad", None) is not None:
             raise RuntimeError(_MAIN_GRAD.format(name))
@@ -195,7 +197,7 @@ def _check_group(group, mesh, layers: set):
         group = dist.group.WORLD if mesh is None else mesh.get_group(mesh_dim=0)
     averaged = sorted(dist.get_process_group_ranks(group))
     for layer in layers:
-        shared = sorted(dist.get_process_group_ranks(layer._group.group))
+        shared = sorted(layer._group.members())
         if shared != averaged:
             raise RuntimeError(
                 f"DistributedDataParallel averages over ranks {averaged}, but the experts are shared by the ep_group of "

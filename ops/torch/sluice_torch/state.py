@@ -1,7 +1,8 @@
 """Converts states of models whose experts are layers of Sluice: between numbers of ranks, and to and from the layout
 of the model before replace_moe().
 
-A rank's state_dict() has only its own experts, and their range in "expert_range". A whole state has all experts, like
+A rank's state_dict() has only its own experts, and their range in "expert_range"; with tp above 1 only its shard of them
+(sharding.py), whose number and tp follow the range. A whole state has all experts, like
 that of a model without ep_group. An original state has the names and shapes of the checkpoint of the original model.
 
     on files, without a process group       whole = reshard(shards, 1)[0]; original = to_original(model, whole)
@@ -14,31 +15,31 @@ All of them copy bits, except when they merge adapters. They do not convert stat
 import torch
 import torch.distributed as dist
 
-from . import graphs, lora
-from .moe import EXPERT_RANGE, MoE
+from . import graphs, lora, sharding
+from .moe import EXPERT_RANGE, MoE, describe_range
+from .sharding import OF_EXPERTS, WEIGHTS
 from .structure import Layout
 
-_WEIGHTS = ("gate_up_weight", "down_weight")
-# Tensors of a layer whose first dimension is its experts.
-_OF_EXPERTS = (*_WEIGHTS, *(f"{target}_lora_{side}" for target in lora.TARGETS for side in "ab"))
 
+def reshard(shards, ranks: int, rank: int | None = None, *, tp: int = 1):
+    """The states of `ranks` ranks, `tp` of which share an expert, from the states of any number of ranks with any tp, in
+    any order; with `rank` only that rank's.
 
-def reshard(shards, ranks: int, rank: int | None = None):
-    """The states of `ranks` ranks, from the states of any number of ranks in any order; with `rank` only that rank's.
-
-    ValueError: experts are missing or repeated, or other tensors differ; the message names them.
+    ValueError: experts or shards of them are missing or repeated, or other tensors differ; the message names them.
     """
+    if tp < 1 or ranks % tp:
+        raise ValueError(f"tp is {tp}, expected a divisor of the {ranks} ranks")
     if ranks < 1 or rank is not None and not 0 <= rank < ranks:
         raise ValueError(f"rank {rank} of {ranks} ranks, expected 0 to {max(ranks, 1) - 1}")
     whole = _join(list(shards))
     if ranks == 1:
         return whole if rank is not None else [whole]
-    parts = [_part(whole, each, ranks) for each in (range(ranks) if rank is None else [rank])]
+    parts = [_part(whole, each, ranks, tp) for each in (range(ranks) if rank is None else [rank])]
     return parts if rank is None else parts[0]
 
 
 def full(model: torch.nn.Module, rank: int | None = None) -> dict | None:
-    """The whole state of a model. Collective over the ep_group of each layer that has one.
+    """The whole state of a model. Collective over the ranks of each layer that has several.
 
     With `rank`, a global one, only that process gets it and needs the memory for it; others get None.
     """
@@ -48,9 +49,9 @@ def full(model: torch.nn.Module, rank: int | None = None) -> dict | None:
             continue
         prefix = f"{name}." if name else ""
         del state[prefix + EXPERT_RANGE]
-        for own in _OF_EXPERTS:
+        for own in OF_EXPERTS:
             if prefix + own in state:
-                state[prefix + own] = _gather(state[prefix + own], layer, rank)
+                state[prefix + own] = _gather(own, state[prefix + own], layer, rank)
     return state if rank is None or rank == dist.get_rank() else None
 
 
@@ -64,14 +65,14 @@ def to_original(model: torch.nn.Module, state: dict | None = None, *, merge: boo
     if state is None:
         return None
     for place, prefix, layout, layer in _replaced(model):
-        weights = {own: state.pop(prefix + own) for own in _OF_EXPERTS if prefix + own in state}
+        weights = {own: state.pop(prefix + own) for own in OF_EXPERTS if prefix + own in state}
         if prefix + EXPERT_RANGE in state or any(len(each) != layout.count for each in weights.values()):
             counts = sorted({len(each) for each in weights.values()})
             raise ValueError(f"{prefix}gate_up_weight has {counts} experts, expected all {layout.count}: call reshard first")
-        missing = [own for own in _WEIGHTS if own not in weights]
+        missing = [own for own in WEIGHTS if own not in weights]
         if missing:
             raise ValueError(f"the state has no {prefix}{missing[0]}")
-        gate_up, down = (weights.pop(own) for own in _WEIGHTS)
+        gate_up, down = (weights.pop(own) for own in WEIGHTS)
         if merge and layer.lora is not None:
             gate_up, down = gate_up.clone(), down.clone()
             lora.merge_adapters(layer.lora, weights, gate_up, down)
@@ -83,7 +84,7 @@ def to_original(model: torch.nn.Module, state: dict | None = None, *, merge: boo
 
 def from_original(model: torch.nn.Module, original) -> dict:
     """The state of this rank's replaced model from the mapping `original`, the state of the original model. Only this
-    rank's experts are read. Adapters that `original` does not have are taken from the model.
+    rank's experts are read, and only its shard of them is kept. Adapters that `original` does not have are taken from the model.
 
     ValueError: weights that are missing or of another shape.
     """
@@ -92,14 +93,16 @@ def from_original(model: torch.nn.Module, original) -> dict:
     for place, prefix, layout, layer in _replaced(model):
         taken.update(_names(place, layout))
         first, count = layer.first_expert, len(layer.gate_up_weight)
-        gate_up, down = _out_of_layout(original, place, layout, first, count)
+        gate_up, down = _out_of_layout(original, place, layout, layer)
         state.update({prefix + "gate_up_weight": gate_up, prefix + "down_weight": down})
         for own, parameter in layer.named_parameters(recurse=False):
-            if own in _WEIGHTS:
+            if own in WEIGHTS:
                 continue
             taken.add(prefix + own)
-            given = original[prefix + own][first : first + count].clone() if prefix + own in original else parameter.detach()
-            state[prefix + own] = given
+            state[prefix + own] = parameter.detach()
+            if prefix + own in original:
+                given = original[prefix + own][first : first + count]
+                state[prefix + own] = sharding.take(own, given, layer.shard, layer.shape.tp).clone()
         if layer._group.size > 1:
             state[prefix + EXPERT_RANGE] = torch.tensor(layer._experts_here())
     for name in original.keys():
@@ -136,25 +139,30 @@ def _in_layout(place: str, layout: Layout, gate_up: torch.Tensor, down: torch.Te
     return dict(zip(_names(place, layout), made))
 
 
-def _out_of_layout(original, place: str, layout: Layout, first: int, count: int):
-    """gate_up and down of experts [first, first + count)."""
+def _out_of_layout(original, place: str, layout: Layout, layer: MoE):
+    """gate_up and down of this rank's experts, its shard of them."""
+    first, count, shape = layer.first_expert, len(layer.gate_up_weight), layer.shape
     half, hidden = layout.intermediate, layout.hidden
     names = _names(place, layout)
     if layout.stacked:
         shapes = [(layout.count, 2 * half, hidden), (layout.count, hidden, half)]
         shapes = [(shape[0], shape[2], shape[1]) if layout.transposed else shape for shape in shapes]
         own = [_take(original, *pair)[first : first + count] for pair in zip(names, shapes)]
-        return [(each.transpose(1, 2) if layout.transposed else each).clone().contiguous() for each in own]
+        own = [each.transpose(1, 2) if layout.transposed else each for each in own]
+        own = [sharding.take(name, each, layer.shard, shape.tp) for name, each in zip(WEIGHTS, own)]
+        return [each.clone().contiguous() for each in own]
     gate_up = down = None
+    part, columns = shape.part, slice(layer.shard * shape.part, (layer.shard + 1) * shape.part)
     for expert in range(first, first + count):
         shapes = [(half, hidden), (half, hidden), (hidden, half)]
         gate, up, out = (_take(original, *pair) for pair in zip(names[3 * expert : 3 * expert + 3], shapes))
         if gate_up is None:
-            gate_up = torch.empty(count, 2 * half, hidden, dtype=gate.dtype)
-            down = torch.empty(count, hidden, half, dtype=out.dtype)
+            gate_up = torch.empty(count, 2 * part, hidden, dtype=gate.dtype)
+            down = torch.empty(count, hidden, part, dtype=out.dtype)
         if {gate.dtype, up.dtype} != {gate_up.dtype} or out.dtype != down.dtype:
             raise ValueError(f"{names[3 * expert]} is {gate.dtype}, but an earlier expert's is {gate_up.dtype}")
-        gate_up[expert - first, :half], gate_up[expert - first, half:], down[expert - first] = gate, up, out
+        gate_up[expert - first, :part], gate_up[expert - first, part:] = gate[columns], up[columns]
+        down[expert - first] = out[:, columns]
     return gate_up, down
 
 
@@ -180,28 +188,49 @@ def _join(shards: list[dict]) -> dict:
     for name, first in shards[0].items():
         prefix, _, own = name.rpartition(".")
         prefix += "." if prefix else ""
-        if prefix in prefixes and own in _OF_EXPERTS:
-            whole[name] = torch.cat([shard[name] for shard in _in_order(shards, prefix, name)])
+        if prefix in prefixes and own in OF_EXPERTS:
+            groups = _in_order(shards, prefix, name)
+            whole[name] = torch.cat([_join_shards(name, own, [shard[name] for shard in group]) for group in groups])
         elif own != EXPERT_RANGE or prefix not in prefixes:
             _check_same(name, [shard[name] for shard in shards])
             whole[name] = first
     return whole
 
 
-def _in_order(shards: list[dict], prefix: str, name: str) -> list[dict]:
+def _join_shards(name: str, own: str, shards: list[torch.Tensor]) -> torch.Tensor:
+    if sharding.is_whole(own):
+        _check_same(name, shards)
+    return sharding.join(own, shards)
+
+
+def _in_order(shards: list[dict], prefix: str, name: str) -> list[list[dict]]:
+    """The states of the shards, in order, of each range of experts, in order."""
     ranges = [shard[prefix + EXPERT_RANGE].tolist() for shard in shards]
-    order = sorted(range(len(shards)), key=lambda each: ranges[each])
-    place = 0
-    for number in order:
-        first, end, experts = ranges[number]
-        if first != place or experts != ranges[0][2] or end - first != len(shards[number][name]):
-            given = ", ".join(f"{a} to {b - 1} of {c}" for a, b, c in sorted(ranges))
-            raise ValueError(f"states have experts {given} in {prefix.rstrip('.') or 'the layer'}, expected all, each once")
+    tp = ranges[0][4] if len(ranges[0]) > 3 else 1
+    order, groups, place = sorted(range(len(shards)), key=lambda each: ranges[each]), [], 0
+    for number, each in enumerate(order):
+        first, end, experts, *shard = ranges[each]
+        starts = number % tp == 0
+        expected = place if starts else ranges[order[number - 1]][0]
+        if (
+            first != expected
+            or not starts and end != place
+            or experts != ranges[0][2]
+            or end - first != len(shards[each][name])
+            or (shard or [0, 1]) != [number % tp, tp]
+        ):
+            raise ValueError(_not_all(ranges, prefix))
         place = end
-    if place != ranges[0][2]:
-        given = ", ".join(f"{a} to {b - 1} of {c}" for a, b, c in sorted(ranges))
-        raise ValueError(f"states have experts {given} in {prefix.rstrip('.') or 'the layer'}, expected all, each once")
-    return [shards[number] for number in order]
+        groups += [[]] if starts else []
+        groups[-1].append(shards[each])
+    if place != ranges[0][2] or len(shards) % tp:
+        raise ValueError(_not_all(ranges, prefix))
+    return groups
+
+
+def _not_all(ranges: list, prefix: str) -> str:
+    given = ", ".join(describe_range(each) for each in sorted(ranges))
+    return f"states have experts {given} in {prefix.rstrip('.') or 'the layer'}, expected all, each once"
 
 
 def _check_same(name: str, tensors: list):
@@ -218,42 +247,40 @@ def _same_bits(a, b) -> bool:
     return a is b or torch.equal(*(each.contiguous().reshape(-1).view(torch.uint8) for each in (a, b)))
 
 
-def _part(whole: dict, rank: int, ranks: int) -> dict:
+def _part(whole: dict, rank: int, ranks: int, tp: int) -> dict:
     part = {}
     for name, value in whole.items():
         prefix, _, own = name.rpartition(".")
         prefix += "." if prefix else ""
-        if own not in _OF_EXPERTS or not _is_layer(whole, prefix):
+        if own not in OF_EXPERTS or not _is_layer(whole, prefix):
             part[name] = value
             continue
-        shape = graphs.LayerShape(1, 1, len(value), 1, ranks)
+        shape = graphs.LayerShape(1, tp, len(value), 1, ranks, tp=tp)
         first, count = shape.first_expert_of(rank), shape.experts_of(rank)
-        part[name] = value[first : first + count].clone()  # a view would be saved with its whole storage
-        part[prefix + EXPERT_RANGE] = torch.tensor([first, first + count, len(value)])
+        taken = sharding.take(own, value[first : first + count], rank % tp, tp)
+        part[name] = taken.clone()  # a view would be saved with its whole storage
+        shard = [rank % tp, tp] if tp > 1 else []
+        part[prefix + EXPERT_RANGE] = torch.tensor([first, first + count, len(value), *shard])
     return part
 
 
 def _is_layer(state: dict, prefix: str) -> bool:
     """Whether these are the weights of a layer of Sluice: gate_up [E, 2I, H] and down [E, H, I]."""
-    gate_up, down = (state.get(prefix + own) for own in _WEIGHTS)
+    gate_up, down = (state.get(prefix + own) for own in WEIGHTS)
     if gate_up is None or down is None or gate_up.dim() != 3 or down.dim() != 3:
         return False
     experts, hidden, intermediate = down.shape
     return tuple(gate_up.shape) == (experts, 2 * intermediate, hidden)
 
 
-def _gather(own: torch.Tensor, layer: MoE, rank: int | None) -> torch.Tensor | None:
-    """The tensors of all ranks of the layer's group in order, at `rank` or at all; sent as bytes, so of any type."""
-    group, counts = layer._group, [layer.shape.experts_of(each) for each in range(layer._group.size)]
+def _gather(name: str, own: torch.Tensor, layer: MoE, rank: int | None) -> torch.Tensor | None:
+    """A whole parameter of a layer, from all its ranks, at `rank` or at all."""
+    shape = layer.shape
+    counts = [shape.experts_of(each) for each in range(shape.ranks)]
     padded = torch.zeros(max(counts), *own.shape[1:], dtype=own.dtype)
     padded[: len(own)] = own
-    sent = padded.view(-1).view(torch.uint8)
-    here = rank is None or rank == dist.get_rank()
-    found = [torch.empty_like(sent) for _ in counts] if here else None
-    if rank is None:
-        dist.all_gather(found, sent, group=group.group)
-    else:
-        dist.gather(sent, found, dst=rank, group=group.group)
-    if not here:
+    found = layer._group.gather(padded, rank)
+    if found is None:
         return None
-    return torch.cat([each.view(own.dtype).view_as(padded)[:count] for each, count in zip(found, counts)])
+    groups = [found[first : first + shape.tp] for first in range(0, shape.ranks, shape.tp)]
+    return torch.cat([sharding.join(name, group)[:count] for group, count in zip(groups, counts[:: shape.tp])])

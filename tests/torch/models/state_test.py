@@ -31,17 +31,24 @@ class Model(nn.Module):
             self.norm.weight[0], self.norm.weight[1] = float("nan"), -0.0
 
 
-def make(layout, dtype, lora=None, group=None, seed=1, experts=8):
+# Adapters of which a rank has a shard where tp ranks share experts, with the dimension.
+SHARDED = {"gate_lora_b": 1, "up_lora_b": 1, "down_lora_a": 2}
+
+
+def make(layout, dtype, lora=None, group=None, seed=1, experts=8, tp=1):
     """A replaced model with adapters of random numbers, and the state that it had before."""
     model = Model(layout, dtype, seed, experts)
     original = {name: value.clone() for name, value in model.state_dict().items()}
-    sluice_torch.replace_moe(model, ep_group=group, lora=lora, threads=1, timeout=20)
+    sluice_torch.replace_moe(model, ep_group=group, lora=lora, threads=1, timeout=20, tp=tp)
     whole = torch.Generator().manual_seed(seed)
     for name, parameter in model.named_parameters():
         if "lora" in name:
-            drawn = torch.randn(experts, *parameter.shape[1:], generator=whole)
-            layer = model.get_submodule(name.rpartition(".")[0])
-            parameter.data = drawn[layer.first_expert : layer.first_expert + len(parameter)].to(dtype)
+            layer, own = model.get_submodule(name.rpartition(".")[0]), name.rpartition(".")[2]
+            shape = [experts, *parameter.shape[1:]]
+            shape[SHARDED.get(own, 0)] *= tp if own in SHARDED else 1
+            drawn = torch.randn(shape, generator=whole)[layer.first_expert : layer.first_expert + len(parameter)]
+            part = drawn.chunk(tp, SHARDED[own])[layer.shard] if own in SHARDED else drawn
+            parameter.data = part.to(dtype).contiguous()
     return model, original
 
 
@@ -64,11 +71,15 @@ def cases(layout_names=layouts.LAYOUTS):
     return itertools.product(layout_names, DTYPES, ADAPTERS)
 
 
-def round_trips(rank, size):
+def round_trips_of_shards(rank, size):
+    round_trips(rank, size, tp=2)
+
+
+def round_trips(rank, size, tp=1):
     """Every layout, type and kind of adapters at this many ranks, against one process."""
     for number, (layout, dtype, lora) in enumerate(cases()):
         print("case:", layout, dtype, lora, flush=True)
-        model, original = make(layout, dtype, lora, dist.group.WORLD, experts=8)
+        model, original = make(layout, dtype, lora, dist.group.WORLD, experts=8, tp=tp)
         alone, _ = make(layout, dtype, lora, experts=8)
         whole = dict(alone.state_dict())
         assert_same(state.full(model), whole)
@@ -84,13 +95,14 @@ def round_trips(rank, size):
         shards = [None] * size
         dist.all_gather_object(shards, dict(model.state_dict()))
         assert_same(state.reshard(shards[::-1], 1)[0], whole)
-        assert_same(state.reshard([whole], size)[rank], model.state_dict())
-        assert_same(state.reshard([whole], size, rank), model.state_dict())
-        assert_same(state.reshard(state.reshard(shards, 5), size, rank), model.state_dict())
-        other, other_original = make(layout, dtype, lora, dist.group.WORLD, seed=2)
+        assert_same(state.reshard([whole], size, tp=tp)[rank], model.state_dict())
+        assert_same(state.reshard([whole], size, rank, tp=tp), model.state_dict())
+        assert_same(state.reshard(state.reshard(shards, 5), size, rank, tp=tp), model.state_dict())
+        assert_same(state.reshard(state.reshard(shards, 6, tp=3), size, rank, tp=tp), model.state_dict())
+        other, other_original = make(layout, dtype, lora, dist.group.WORLD, seed=2, tp=tp)
         model.load_state_dict(state.from_original(model, other_original))
         assert_same(without_adapters(state.to_original(model)), other_original)
-        model.load_state_dict(state.reshard([whole], size, rank))
+        model.load_state_dict(state.reshard([whole], size, rank, tp=tp))
         assert_same(state.full(model), whole)
 
 
@@ -102,18 +114,25 @@ class StateTest(unittest.TestCase):
     def test_round_trips_at_three_ranks(self):
         core_jobs.run_ranks(self, "round_trips", 3, limit=400)
 
+    def test_round_trips_of_shards_at_two_ranks(self):
+        core_jobs.run_ranks(self, "round_trips_of_shards", 2, limit=400)
+
+    def test_round_trips_of_shards_at_four_ranks(self):
+        core_jobs.run_ranks(self, "round_trips_of_shards", 4, limit=400)
+
     def test_files_of_ranks_become_an_original_checkpoint_without_a_group(self):
         for layout, dtype, lora in cases():
             with self.subTest(layout=layout, dtype=dtype, lora=lora), tempfile.TemporaryDirectory() as folder:
                 model, original = make(layout, dtype, lora)
                 whole = dict(model.state_dict())
-                for ranks in (1, 2, 3, 8):
+                for ranks, tp in ((1, 1), (2, 1), (3, 1), (8, 1), (2, 2), (8, 4), (6, 2)):
                     files = [pathlib.Path(folder) / f"{ranks}-{rank}.pt" for rank in range(ranks)]
-                    for file, part in zip(files, state.reshard([whole], ranks)):
+                    for file, part in zip(files, state.reshard([whole], ranks, tp=tp)):
                         torch.save(part, file)
                     shards = [torch.load(file) for file in files]
                     if ranks > 1:
-                        self.assertEqual(sum(len(s["layers.1." + self.of(layout) + "down_weight"]) for s in shards), 8)
+                        counts = [len(shard["layers.1." + self.of(layout) + "down_weight"]) for shard in shards]
+                        self.assertEqual(sum(counts), 8 * tp)
                         self.assertLess(files[0].stat().st_size, pathlib.Path(folder, "1-0.pt").stat().st_size)
                     (again,) = state.reshard(shards, 1)
                     assert_same(again, whole)
@@ -151,6 +170,8 @@ class StateTest(unittest.TestCase):
         mixed = {name: value.bfloat16() if name in first else value for name, value in original.items()}
         fewer = {name: value for name, value in original.items() if name != gate}
         wrong = dict(original, **{gate: original[gate][1:]})
+        halves = state.reshard([whole], 4, tp=2)
+        moved = dict(halves[0], **{"layers.0.experts.expert_range": torch.tensor([0, 4, 8, 0, 4])})
         other = dict(shards[1], **{"layers.1.gate.weight": shards[1]["layers.1.gate.weight"] + 1})
         for message, call in (
             ("experts 0 to 2 of 8, 6 to 7 of 8 in layers.0.experts, expected all", lambda: state.reshard(shards[::2], 1)),
@@ -158,6 +179,12 @@ class StateTest(unittest.TestCase):
             ("experts 0 to 2 of 8 in", lambda: state.reshard(shards[:1], 1)),
             ("layers.1.gate.weight of state 1 differs", lambda: state.reshard([shards[0], other, shards[2]], 1)),
             ("again.experts.expert_range is in one of them only", lambda: state.reshard([shards[0], whole], 1)),
+            (r"experts 0 to 3 of 8 \(shard 0 of 2\), 4 to 7 of 8 \(sh", lambda: state.reshard(halves[::2], 1)),
+            (r"\(shard 0 of 2\), 0 to 3 of 8 \(shard 0 of 2\), 4", lambda: state.reshard(halves[:1] * 2 + halves[2:], 1)),
+            (r"\(shard 0 of 4\), 0 to 3 of 8 \(shard 1 of 2\), 4", lambda: state.reshard([moved, *halves[1:]], 1)),
+            ("experts 0 to 3 of 8 .* in layers.0.experts, expected all", lambda: state.reshard(halves[:3], 1)),
+            ("tp is 2, expected a divisor of the 3 ranks", lambda: state.reshard([whole], 3, tp=2)),
+            ("tp is 5, expected a divisor of the intermediate size 48", lambda: state.reshard([whole], 5, tp=5)),
             ("no states are given", lambda: state.reshard([], 2)),
             ("rank 3 of 3 ranks, expected 0 to 2", lambda: state.reshard(shards, 3, 3)),
             ("rank None of 0 ranks", lambda: state.reshard(shards, 0)),

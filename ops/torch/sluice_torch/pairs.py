@@ -1,0 +1,44 @@
+"""The pairs (token, k) of a step as a layer orders them, for code that inspects or repeats its routing."""
+
+import typing
+
+import torch
+
+from .ranks import Group
+
+
+class Pairs(typing.NamedTuple):
+    indices: torch.Tensor  # [P] int64: token * K + k of this rank's pairs, by expert, then by token
+    counts: torch.Tensor  # [sources, experts] int64: pairs by source rank (by group, if its ranks have the same tokens)
+
+
+@torch.no_grad()
+def order_pairs(group: Group, expert_ids: torch.Tensor, top_k: int, experts: int) -> Pairs:
+    """Collective. ValueError: ids that a step would refuse; at the other ranks a RuntimeError with the same message."""
+    failure = own = None
+    try:
+        indices, own = _sort(expert_ids, top_k, experts)
+    except ValueError as error:
+        failure = error
+    said = group.gather_objects((str(failure) if failure else None, own))
+    if failure is not None:
+        raise failure
+    for rank, (failed, _) in enumerate(said):
+        if failed is not None:
+            raise RuntimeError(f"rank {rank}: {failed}")
+    sources = [counts for _, counts in said]
+    return Pairs(indices, torch.stack(sources[:: group.size // group.sources]))
+
+
+def _sort(expert_ids: torch.Tensor, top_k: int, experts: int) -> tuple[torch.Tensor, torch.Tensor]:
+    if not isinstance(expert_ids, torch.Tensor) or expert_ids.dtype not in (torch.int32, torch.int64):
+        kind = expert_ids.dtype if isinstance(expert_ids, torch.Tensor) else type(expert_ids).__name__
+        raise ValueError(f"expert_ids is {kind}, expected torch.int32 or torch.int64")
+    if expert_ids.dim() == 0 or expert_ids.shape[-1] != top_k:
+        raise ValueError(f"expert_ids has shape {list(expert_ids.shape)}, expected [..., {top_k}]")
+    ids = expert_ids.reshape(-1).long()
+    for place in ((ids < -1) | (ids >= experts)).nonzero()[:1].flatten().tolist():
+        given, token, k = ids[place].item(), place // top_k, place % top_k
+        raise ValueError(f"expert_ids[{token}, {k}] is {given}, expected 0 to {experts - 1}, or -1 for none")
+    valid = (ids >= 0).nonzero().flatten()
+    return valid[torch.sort(ids[valid], stable=True).indices], torch.bincount(ids[valid], minlength=experts)

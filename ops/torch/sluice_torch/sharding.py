@@ -1,0 +1,75 @@
+"""What a rank has of the experts that it shares with other ranks (tensor parallelism inside experts).
+
+Shard j of tp has intermediate columns [j I / tp, (j + 1) I / tp): those rows of the gate and of up, and those columns of
+down. Tensors without an intermediate dimension are whole at each shard. The gradients of those are terms of a sum over
+the shards.
+"""
+
+import torch
+
+from . import lora
+
+# Parameters of a layer -> the dimension of intermediate columns, and whether it has those of gate and of up.
+_SHARDED = {
+    "gate_up_weight": (1, True),
+    "down_weight": (2, False),
+    "gate_lora_b": (1, False),
+    "up_lora_b": (1, False),
+    "down_lora_a": (2, False),
+}
+WEIGHTS = ("gate_up_weight", "down_weight")
+# All tensors of a layer whose first dimension is its experts.
+OF_EXPERTS = (*WEIGHTS, *(f"{target}_lora_{side}" for target in lora.TARGETS for side in "ab"))
+# Those inputs of a layer's program that each shard has whole.
+WHOLE_INPUTS = ("gate_up_lora_a", "down_lora_b")
+
+
+def is_whole(name: str) -> bool:
+    """Whether each shard has all of this parameter."""
+    return name not in _SHARDED
+
+
+def take(name: str, whole: torch.Tensor, shard: int, tp: int) -> torch.Tensor:
+    """Shard number `shard` of a parameter: a copy, or `whole` itself.
+
+    ValueError: tp does not divide the intermediate size.
+    """
+    if tp == 1 or is_whole(name):
+        return whole
+    dimension, halves = _SHARDED[name]
+    columns = whole.shape[dimension] // (1 + halves)
+    if columns % tp:
+        raise ValueError(f"tp is {tp}, expected a divisor of the intermediate size {columns} of {name}")
+    parts = [half.chunk(tp, dimension)[shard] for half in whole.chunk(1 + halves, dimension)]
+    return torch.cat(parts, dimension).contiguous()
+
+
+def join(name: str, shards: list[torch.Tensor]) -> torch.Tensor:
+    """The whole parameter from all its shards, in order. Of whole parameters it takes the first."""
+    if len(shards) == 1 or is_whole(name):
+        return shards[0]
+    dimension, halves = _SHARDED[name]
+    parts = [shard.chunk(1 + halves, dimension) for shard in shards]
+    return torch.cat([part[half] for half in range(1 + halves) for part in parts], dimension)
+
+
+class SumOverShards(torch.autograd.Function):
+    """apply(gather, *tensors): tensors [E, ...] that all shards have whole; their gradients are summed over the shards,
+    at all of them in the same order, so that the bits of the sums are the same. `gather` is Group.gather_shards. The
+    gradients should be float32. Collective."""
+
+    @staticmethod
+    def forward(ctx, gather, *tensors):
+        ctx.gather = gather
+        return tuple(tensor.view_as(tensor) for tensor in tensors)
+
+    @staticmethod
+    def backward(ctx, *grads):
+        wanted = [number for number in range(len(grads)) if ctx.needs_input_grad[1 + number]]
+        columns = [grads[number].shape[1:].numel() for number in wanted]
+        rows = [grads[number].reshape(-1, width) for number, width in zip(wanted, columns)]
+        total = sum(ctx.gather(torch.cat(rows, dim=1)))
+        found = [None] * len(grads)
+        for number, each in zip(wanted, total.split(columns, dim=1)):
+            found[number] = each.reshape(grads[number].shape)
+        return (None, *found)
