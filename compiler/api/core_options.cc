@@ -90,7 +90,7 @@ Status checkCoreOptions(const Target& target, const CompileOptions& options) {
   }
   if (options.cores != 0)
     return Error{
-        fmt::format("error: target '{}' has cube and vector cores apart, expected cube=N,vector=N, not {}",
+        fmt::format("error: target '{}' has separate cube and vector cores, expected cube=N,vector=N, not {}",
                     target.name, options.cores)};
   for (const auto& [name, value] :
        {std::pair("cube", target.cubeCores), std::pair("vector", target.vectorCores)})
@@ -115,7 +115,7 @@ void describeCores(const Target& target, std::vector<Decision>& decisions) {
        fmt::format("products on {} cube cores, all else on {} vector cores; no product is fused "
                    "with vector work",
                    target.cubeCores, target.vectorCores),
-       fmt::format("matrix and vector cores of target '{}' are apart", target.name)});
+       fmt::format("target '{}' has separate matrix and vector cores", target.name)});
   if (target.communicationCores > 0)
     decisions.push_back({"",
                          fmt::format("{} of the {} vector cores only send and return rows",

@@ -5,9 +5,9 @@
 namespace sluice {
 namespace {
 
-Target apart() {
+Target separate() {
   Target target;
-  target.name = "apart";
+  target.name = "separate";
   target.cubeCores = 24;
   target.vectorCores = 48;
   target.communicationCores = 8;
@@ -19,7 +19,7 @@ std::string refusal(const Target& target, const CompileOptions& options) {
   return status ? "accepted" : status.error().message;
 }
 
-TEST_CASE("cores are given as a number or by kind, and said again as they were given") {
+TEST_CASE("cores are given as a number or by kind, and printed as they were given") {
   CompileOptions number;
   CHECK(parseCores("12", number).empty());
   CHECK(number.cores == 12);
@@ -66,7 +66,7 @@ TEST_CASE("what names no cores is refused with what is expected") {
 
 TEST_CASE("a target with other numbers of cores keeps its share of those that only communicate") {
   const auto adjusted = [](const SeparateCores& cores) {
-    Target target = apart();
+    Target target = separate();
     adjustSeparateCores(target, cores);
     return SeparateCores{target.cubeCores, target.vectorCores, target.communicationCores};
   };
@@ -77,7 +77,7 @@ TEST_CASE("a target with other numbers of cores keeps its share of those that on
   CHECK(adjusted({0, 1, {}}) == SeparateCores{24, 1, 0});
   CHECK(adjusted({0, 0, 0}) == SeparateCores{24, 48, 0});
   CHECK(adjusted({1, 3, 2}) == SeparateCores{1, 3, 2});
-  Target most = apart();
+  Target most = separate();
   most.communicationCores = 47;
   adjustSeparateCores(most, {0, 2, {}});
   CHECK(most.communicationCores == 1);
@@ -87,30 +87,30 @@ TEST_CASE("cores that a target has not are refused, and so is what none of its c
   CompileOptions number, kinds, fused;
   number.cores = 4;
   kinds.separate = {2, 4, {}};
-  CHECK(refusal(apart(), {}) == "accepted");
-  CHECK(refusal(apart(), kinds) == "accepted");
+  CHECK(refusal(separate(), {}) == "accepted");
+  CHECK(refusal(separate(), kinds) == "accepted");
   CHECK(refusal(Target{}, number) == "accepted");
-  CHECK(refusal(apart(), number) ==
-        "error: target 'apart' has cube and vector cores apart, expected cube=N,vector=N, not 4");
+  CHECK(refusal(separate(), number) ==
+        "error: target 'separate' has separate cube and vector cores, expected cube=N,vector=N, not 4");
   CHECK(refusal(Target{.name = "cpu"}, kinds) ==
         "error: the cores of target 'cpu' are unified, expected their number, not cube=2,vector=4");
-  Target few = apart();
+  Target few = separate();
   few.communicationCores = 48;
   CHECK(refusal(few, {}) == "error: 48 of 48 vector cores are reserved for communication, expected 0 to 47");
-  few = apart();
+  few = separate();
   few.vectorCores = 5000;
   CHECK(refusal(few, {}) == "error: the number of vector cores is 5000, expected 1 to 4096");
   for (const char* word : {"all", "activation", "activation-grad"}) {
     fused.fuse = {"scale", word};
-    CHECK(refusal(apart(), fused) ==
+    CHECK(refusal(separate(), fused) ==
           "error: cannot fuse " + std::string(word) +
-              " for target 'apart', whose products run on cube cores and all else on "
+              " for target 'separate', whose products run on cube cores and all else on "
               "vector cores, expected none or scale");
     CHECK(refusal(Target{}, fused) == "accepted");
   }
   for (const char* word : {"none", "scale"}) {
     fused.fuse = {word};
-    CHECK(refusal(apart(), fused) == "accepted");
+    CHECK(refusal(separate(), fused) == "accepted");
   }
 }
 
