@@ -72,12 +72,13 @@ def cases(layout_names=layouts.LAYOUTS):
 
 
 def round_trips_of_shards(rank, size):
-    round_trips(rank, size, tp=2)
+    """In one type, because types do not change what is a shard."""
+    round_trips(rank, size, tp=2, chosen=[case for case in cases() if case[1] == torch.bfloat16])
 
 
-def round_trips(rank, size, tp=1):
+def round_trips(rank, size, tp=1, chosen=None):
     """Every layout, type and kind of adapters at this many ranks, against one process."""
-    for number, (layout, dtype, lora) in enumerate(cases()):
+    for number, (layout, dtype, lora) in enumerate(chosen or cases()):
         print("case:", layout, dtype, lora, flush=True)
         model, original = make(layout, dtype, lora, dist.group.WORLD, experts=8, tp=tp)
         alone, _ = make(layout, dtype, lora, experts=8)
