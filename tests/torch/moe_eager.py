@@ -7,8 +7,10 @@ BOUND = 1.2e-2
 
 
 def activate(gate, up, kind, limit=None):
-    if kind == "swiglu_clamp":
+    if kind in ("swiglu_clamp", "swiglu_oai"):
         gate, up = gate.clamp(max=limit), up.clamp(-limit, limit)
+    if kind == "swiglu_oai":
+        return gate * torch.sigmoid(1.702 * gate) * (up + 1)
     if kind == "geglu":
         return torch.nn.functional.gelu(gate, approximate="tanh") * up
     if kind == "squared_reglu":

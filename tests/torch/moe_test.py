@@ -6,14 +6,14 @@ import sluice_torch
 import torch
 from moe_eager import eager, route
 from moe_layers import EXPERTS, HIDDEN, INTERMEDIATE, NAMES, TOP_K, Batch, MoETest, make
-from sluice_torch import cache
+from sluice_torch import cache, graphs
 
 
 class ValuesTest(MoETest):
     def test_every_activation_is_that_of_plain_pytorch(self):
-        for kind in ("swiglu", "swiglu_clamp", "geglu", "reglu", "squared_reglu"):
+        for kind in graphs.ACTIVATIONS:
             with self.subTest(kind):
-                layer = make(activation=kind, limit=0.5 if kind == "swiglu_clamp" else None)
+                layer = make(activation=kind, limit=0.5 if kind in graphs.LIMITED else None)
                 self.check(layer, Batch())
 
     def test_float32_and_bfloat16_go_together(self):

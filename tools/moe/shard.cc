@@ -8,9 +8,14 @@ namespace {
 
 // The dimension that is cut, from the last one; the others stay as they are.
 size_t cutDimension(Sharding sharding, size_t rank) {
-  const size_t fromEnd = sharding == Sharding::kRows ? 2 : 1;
+  const size_t fromEnd = sharding == Sharding::kRows || sharding == Sharding::kGateUpRows ? 2 : 1;
   assert(rank >= fromEnd);
   return rank - fromEnd;
+}
+
+// Whether gate and up are cut each for itself.
+bool isOfHalves(Sharding sharding) {
+  return sharding == Sharding::kGateUpColumns || sharding == Sharding::kGateUpRows;
 }
 
 Tensor copyOf(const Tensor& tensor) {
@@ -42,7 +47,7 @@ Stretches stretchesOf(Sharding sharding, std::span<const int64_t> partShape) {
   const size_t cut = cutDimension(sharding, partShape.size());
   for (size_t i = 0; i < partShape.size(); ++i)
     (i < cut ? stretches.blocks : stretches.length) *= partShape[i];
-  if (sharding == Sharding::kGateUpColumns) stretches.blocks *= 2, stretches.length /= 2;
+  if (isOfHalves(sharding)) stretches.blocks *= 2, stretches.length /= 2;
   return stretches;
 }
 
@@ -62,7 +67,7 @@ Tensor cutPart(const Tensor& whole, Sharding sharding, int tp, int part) {
   }
   std::vector<int64_t> shape = whole.shape();
   int64_t& size = shape[cutDimension(sharding, shape.size())];
-  assert(size % (sharding == Sharding::kGateUpColumns ? 2 * tp : tp) == 0);
+  assert(size % (isOfHalves(sharding) ? 2 * tp : tp) == 0);
   size /= tp;
   Tensor out(whole.type(), std::move(shape));
   forStretches(sharding, out, tp, part, [&](int64_t from, int64_t to, size_t bytes) {

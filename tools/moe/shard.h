@@ -27,8 +27,8 @@ Stretches stretchesOf(Sharding sharding, std::span<const int64_t> partShape);
 // The shape of a tensor of which one of `tp` ranks has a part of shape `partShape`.
 std::vector<int64_t> wholeShape(Sharding sharding, std::vector<int64_t> partShape, int tp);
 
-// Part `part` of `tp`. The dimension that the sharding cuts must be a multiple of tp (kGateUpColumns: of 2
-// tp); partial tensors must be F32 or BF16.
+// Part `part` of `tp`. The dimension that the sharding cuts must be a multiple of tp (of 2 tp
+// where gate and up are cut each for itself); partial tensors must be F32 or BF16.
 Tensor cutPart(const Tensor& whole, Sharding sharding, int tp, int part);
 
 // The inverse, from the parts of all ranks of a group in order, of equal type and shape: whole tensors must

@@ -9,7 +9,7 @@ import itertools
 
 import torch
 
-from .structure import ACTIVATIONS, Experts, Unsupported, apply_experts, is_close
+from .structure import ACTIVATIONS, LIMITED, Experts, Unsupported, apply_experts, is_close
 from .surroundings import surroundings_kept
 from .twin import DRAWS, make_twin, random_state, tensors_of
 
@@ -41,7 +41,7 @@ def recognise_list(members: torch.nn.ModuleList, hidden: int, limit: float | Non
         for activation in _activations(limit):
             act = ACTIVATIONS[activation](x @ state[gate].t(), x @ state[up].t(), limit)
             if is_close(found, act @ state[down].t()):
-                own_limit = limit if activation == "swiglu_clamp" else None
+                own_limit = limit if activation in LIMITED else None
                 parts = (hidden, intermediate, len(members), activation, own_limit, gate, up, down)
                 return Experts(members, *parts)
     raise Unsupported(
@@ -68,7 +68,7 @@ def recognise_stack(module: torch.nn.Module, hidden: int, limit: float | None) -
             expected = [size[::-1] for size in expected]
         if [shapes[gate_up][1:], shapes[down][1:]] != expected:
             continue
-        own_limit = limit if activation == "swiglu_clamp" else None
+        own_limit = limit if activation in LIMITED else None
         parts = (hidden, intermediate, shapes[down][0], activation, own_limit, gate_up, "", down, transposed)
         experts = Experts(module, *parts)
         for scattered in (False, True):
@@ -117,7 +117,7 @@ def _rows(hidden: int, count: int = _ROWS) -> torch.Tensor:
 
 
 def _activations(limit: float | None) -> list[str]:
-    return [name for name in ACTIVATIONS if limit is not None or name != "swiglu_clamp"]
+    return [name for name in ACTIVATIONS if limit is not None or name not in LIMITED]
 
 
 def _random(shape: tuple, hidden: int, intermediate: int) -> torch.Tensor:

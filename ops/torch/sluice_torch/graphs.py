@@ -8,7 +8,7 @@ import dataclasses
 import math
 import struct
 
-from .structure import ACTIVATIONS
+from .structure import ACTIVATIONS, LIMITED
 
 # The names of gradients among the outputs of "backward", by input.
 GRADIENTS = {"x": "dx", "expert_weights": "d_expert_weights"}
@@ -28,7 +28,7 @@ class LayerShape:
     ranks: int = 1
     max_tokens: int = 65536  # per rank and step; memory is taken only as steps need it
     activation: str = "swiglu"
-    limit: float | None = None  # only for swiglu_clamp
+    limit: float | None = None  # only for activations of LIMITED
     tp: int = 1  # ranks that share an expert; rank r has shard r % tp of the experts of group r // tp
     tokens: str = "own"
 
@@ -50,14 +50,14 @@ class LayerShape:
             raise ValueError(f"tokens is {self.tokens!r}, expected 'own' or 'same'")
 
     def _check_limit(self):
-        if self.activation != "swiglu_clamp":
+        if self.activation not in LIMITED:
             if self.limit is not None:
-                raise ValueError(f"limit is {self.limit!r}, but {self.activation} has none; swiglu_clamp has")
+                raise ValueError(f"limit is {self.limit!r}, but {self.activation} has none; {' and '.join(LIMITED)} have")
             return
         if self.limit is None or not math.isfinite(self.limit) or self.limit <= 0:
-            raise ValueError(f"limit of swiglu_clamp is {self.limit!r}, expected a positive number")
+            raise ValueError(f"limit of {self.activation} is {self.limit!r}, expected a positive number")
         if not _is_bfloat16(self.limit):
-            raise ValueError(f"limit of swiglu_clamp is {self.limit!r}, expected a number that bfloat16 holds exactly")
+            raise ValueError(f"limit of {self.activation} is {self.limit!r}, expected a number that bfloat16 holds exactly")
 
     @property
     def ep(self) -> int:

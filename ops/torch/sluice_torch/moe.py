@@ -50,7 +50,7 @@ class MoE(torch.nn.Module):
     parameter, or one of an adapter, has a float32 tensor `main_grad`, its gradient is added to that without rounding,
     and autograd gets none.
 
-    activation   "swiglu" or another of structure.ACTIVATIONS; "swiglu_clamp" has a `limit`
+    activation   "swiglu" or another of structure.ACTIVATIONS; those of structure.LIMITED have a `limit`
     lora         sluice_torch.LoRAConfig: low-rank adapters, whose parameters are trained instead of the weights
     threads      workers, shared by all layers of a group; 0: this rank's share of the machine
     max_tokens   limit of tokens per step; memory is taken only for actual tokens

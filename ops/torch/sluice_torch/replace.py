@@ -188,7 +188,7 @@ def _describe(model: torch.nn.Module, name: str, reason: str) -> str:
 def _make_layer(found: _Found, layer, options: dict) -> torch.nn.Module:
     """Makes a layer for a block. Its weights are not set yet, and take no memory until they are written."""
     experts = found.experts
-    if experts.activation == "swiglu_clamp":
+    if experts.limit is not None:
         options = dict(options, limit=experts.limit)
     dtype = experts.parameters()[0].dtype
     return layer(

@@ -15,14 +15,20 @@ class Unsupported(ValueError):
     """A block that looks like MoE but differs in something that a layer of Sluice cannot keep."""
 
 
-# Keys are the names of the graph format; swiglu_clamp has a limit.
+def _scaled_silu(x: torch.Tensor) -> torch.Tensor:
+    return x * torch.sigmoid(1.702 * x)
+
+
+# Keys are the names of the graph format; those of LIMITED have a limit.
 ACTIVATIONS = {
     "swiglu": lambda gate, up, limit: torch.nn.functional.silu(gate) * up,
     "geglu": lambda gate, up, limit: torch.nn.functional.gelu(gate, approximate="tanh") * up,
     "reglu": lambda gate, up, limit: torch.relu(gate) * up,
     "squared_reglu": lambda gate, up, limit: torch.relu(gate).square() * up,
     "swiglu_clamp": lambda gate, up, limit: torch.nn.functional.silu(gate.clamp(max=limit)) * up.clamp(-limit, limit),
+    "swiglu_oai": lambda gate, up, limit: _scaled_silu(gate.clamp(max=limit)) * (up.clamp(-limit, limit) + 1),
 }
+LIMITED = ("swiglu_clamp", "swiglu_oai")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,8 +9,8 @@ namespace {
 
 using Shape = std::vector<int64_t>;
 
-constexpr Sharding kAll[] = {Sharding::kWhole, Sharding::kColumns, Sharding::kGateUpColumns, Sharding::kRows,
-                             Sharding::kPartial};
+constexpr Sharding kAll[] = {Sharding::kWhole,      Sharding::kColumns, Sharding::kGateUpColumns,
+                             Sharding::kGateUpRows, Sharding::kRows,    Sharding::kPartial};
 
 // Elements 1, 2, 3, ...
 Tensor counted(DType type, const Shape& shape) {
@@ -33,6 +33,7 @@ TEST_CASE("a part of columns, of the columns of gate and up, and of rows") {
   CHECK(partOf({2, 4}, Sharding::kColumns, 2, 1) == std::vector<float>{3, 4, 7, 8});
   // rows are gate 1 2 3, up 4 5 6; gate 7 8 9, up 10 11 12
   CHECK(partOf({1, 2, 6}, Sharding::kGateUpColumns, 3, 1) == std::vector<float>{2, 5, 8, 11});
+  CHECK(partOf({1, 6, 2}, Sharding::kGateUpRows, 3, 1) == std::vector<float>{3, 4, 9, 10});
   CHECK(partOf({2, 4, 1}, Sharding::kRows, 2, 0) == std::vector<float>{1, 2, 5, 6});
   CHECK(partOf({2, 2, 2}, Sharding::kRows, 2, 1) == std::vector<float>{3, 4, 7, 8});
   CHECK(partOf({4}, Sharding::kWhole, 2, 1) == std::vector<float>{1, 2, 3, 4});
