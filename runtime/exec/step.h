@@ -52,8 +52,9 @@ int taskPeer(const Step& step, SpaceKind space, int64_t slot);
 // The rows of a task.
 inline RowRange rowsOf(const Step& step, const Task& task) {
   const SpaceKind space = step.plan->at(task.family).space;
-  const Space& own = step.program().at(step.program().at(task.family).space);
-  return rowsOf(*step.tables, space, task.slot, own.slotSize);
+  // only tokens need the size; it costs more to find than all else here
+  const int32_t slotSize = space == SpaceKind::kTokens ? step.plan->space(space)->slotSize : 0;
+  return rowsOf(*step.tables, space, task.slot, slotSize);
 }
 
 // Whether all waits of the task are complete.

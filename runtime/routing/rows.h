@@ -16,13 +16,12 @@ struct RowRange {
   int32_t expert = 0;
 };
 
-// The rows of slot `slot` of `space`, in which a slot has `slotSize` tokens if it is one of tokens. Of a
-// piece: rows at the owner of its slot, and the expert's number there.
-inline RowRange rowsOf(const RoutingTables& tables, SpaceKind space, int64_t slot, int32_t slotSize) {
+// As rowsOf(), for spaces other than kRows.
+inline RowRange rowsOfOther(const RoutingTables& tables, SpaceKind space, int64_t slot, int32_t slotSize) {
   const auto at = static_cast<size_t>(slot);
   switch (space) {
     case SpaceKind::kRows:
-      return {tables.slots[at].row, tables.slots[at].rows, tables.slots[at].expert};
+      break;
     case SpaceKind::kGroups:
       return {tables.groups[at].row, tables.groups[at].rows, tables.groups[at].expert};
     case SpaceKind::kExperts:
@@ -41,6 +40,15 @@ inline RowRange rowsOf(const RoutingTables& tables, SpaceKind space, int64_t slo
       return {0, tables.tokens, 0};
   }
   return {};
+}
+
+// The rows of slot `slot` of `space`, in which a slot has `slotSize` tokens if it is one of tokens. Of a
+// piece: rows at the owner of its slot, and the expert's number there.
+// Every task calls it, most of them for rows: that part is small enough to be inlined.
+inline RowRange rowsOf(const RoutingTables& tables, SpaceKind space, int64_t slot, int32_t slotSize) {
+  if (space != SpaceKind::kRows) return rowsOfOther(tables, space, slot, slotSize);
+  const Slot& own = tables.slots[static_cast<size_t>(slot)];
+  return {own.row, own.rows, own.expert};
 }
 
 }  // namespace sluice
