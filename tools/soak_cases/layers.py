@@ -36,6 +36,9 @@ class Layer:
         self.program = os.path.join(folder, "layer.slp")
         self.inputs = os.path.join(folder, "in-{rank}")
         self.ranks = rng.randint(1, most_ranks)
+        # ranks that share experts, and whether these have the same tokens
+        self.tp = rng.choice([tp for tp in range(1, self.ranks + 1) if self.ranks % tp == 0])
+        self.same = self.tp > 1 and rng.random() < 0.5
         graph, has_backward = rng.choice(GRAPHS)
         symbols = self._symbols(rng, graph)
         options = [f"--set={name}={value}" for name, value in symbols.items()]
@@ -57,12 +60,13 @@ class Layer:
     def _symbols(self, rng, graph):
         odd = rng.random() < 0.5
         sizes = [1, 3, 7, 17, 31, 33, 65, 127, 129, 191] if odd else [16, 32, 64, 96, 128, 256]
-        experts = rng.randint(self.ranks, self.ranks * rng.choice([1, 2, 5]) + 3)
-        symbols = {"ep": self.ranks, "experts": experts, "top_k": rng.randint(1, min(experts, 6)),
-                   "hidden": rng.choice(sizes), "intermediate": rng.choice(sizes),
-                   "max_tokens": rng.choice([1, 2, 5, 16, 37, 64, 129, 300])}
+        groups = self.ranks // self.tp
+        experts = rng.randint(groups, groups * rng.choice([1, 2, 5]) + 3)
+        symbols = {"ep": groups, "tp": self.tp, "tokens": "same" if self.same else "own", "experts": experts,
+                   "top_k": rng.randint(1, min(experts, 6)), "hidden": rng.choice(sizes),
+                   "intermediate": self.tp * rng.choice(sizes), "max_tokens": rng.choice([1, 2, 5, 16, 37, 64, 129, 300])}
         if graph == "forward":
-            symbols["activation"] = rng.choice(["swiglu", "swiglu_clamp", "geglu", "reglu"])
+            symbols["activation"] = rng.choice(["swiglu", "swiglu_clamp", "geglu", "reglu", "squared_reglu", "swiglu_oai"])
         if graph == "lora":
             symbols["lora_rank"] = rng.choice([1, 3, 4, 16])
         if graph == "shared_expert":
@@ -86,8 +90,9 @@ class Layer:
             return str(most)
         if kind < 0.4:
             return "0"
-        each = [rng.choice([0, 1, most, rng.randint(0, most)]) for _ in range(self.ranks)]
-        return ",".join(map(str, each))
+        alike = self.tp if self.same else 1
+        each = [rng.choice([0, 1, most, rng.randint(0, most)]) for _ in range(self.ranks // alike)]
+        return ",".join(str(count) for count in each for _ in range(alike))
 
     def _make_reference(self, tools):
         """Makes the serial executor's outputs, which `sluice check` compares with double precision."""
