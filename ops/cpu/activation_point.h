@@ -39,14 +39,13 @@ struct SwigluClamp {
   explicit SwigluClamp(float bound) : limit(V::set(bound)), low(V::set(-bound)) {}
   VectorPoint<V> at(F gate, F up) const {
     const F cut = cutGate(gate);
-    return cutSlope(gate, gatedSigmoidOf<V>(cut, cut, cut, cutUp(up)));
+    VectorPoint<V> point = gatedSigmoidOf<V>(cut, cut, cut, cutUp(up));
+    point.fSlope = cutSlope(gate, point.fSlope);
+    return point;
   }
   F cutGate(F gate) const { return V::above(gate, limit, limit, gate); }
   F cutUp(F up) const { return V::above(low, up, low, V::above(up, limit, limit, up)); }
-  VectorPoint<V> cutSlope(F gate, VectorPoint<V> point) const {
-    point.fSlope = V::above(gate, limit, V::set(0.0f), point.fSlope);
-    return point;
-  }
+  F cutSlope(F gate, F slope) const { return V::above(gate, limit, V::set(0.0f), slope); }
   F passUp(F up, F grad) const {
     const F zero = V::set(0.0f);
     return V::above(low, up, zero, V::above(up, limit, zero, grad));
@@ -60,8 +59,9 @@ struct SwigluOai : SwigluClamp<V> {
   using SwigluClamp<V>::SwigluClamp;
   VectorPoint<V> at(F gate, F up) const {
     const F cut = this->cutGate(gate), scaled = V::mul(V::set(1.702f), cut);
-    return this->cutSlope(gate,
-                          gatedSigmoidOf<V>(cut, scaled, scaled, V::add(this->cutUp(up), V::set(1.0f))));
+    VectorPoint<V> point = gatedSigmoidOf<V>(cut, scaled, scaled, V::add(this->cutUp(up), V::set(1.0f)));
+    point.fSlope = this->cutSlope(gate, point.fSlope);
+    return point;
   }
 };
 
