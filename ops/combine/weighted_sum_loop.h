@@ -11,11 +11,10 @@ namespace sluice::ops {
 namespace {
 
 // Columns [col, col + kVectors vectors) of one token; only a single vector may be shorter than whole.
-template <class V, int kVectors>
+template <class V, int kVectors, bool kHasParts>
 void weightedSumColumns(const WeightedSumArgs& args, int32_t token, int32_t col, int32_t count) {
   typename V::F sum[kVectors];
   for (int v = 0; v < kVectors; ++v) sum[v] = V::set(0.0f);
-  const typename V::F one = V::set(1.0f);
   for (int32_t j = 0; j < args.topK; ++j) {
     const int64_t pair = int64_t{token} * args.topK + j;
     const int32_t position = args.position[pair];
@@ -24,8 +23,8 @@ void weightedSumColumns(const WeightedSumArgs& args, int32_t token, int32_t col,
     const BFloat16* const from = args.src + position * args.ldSrc + col;
     for (int v = 0; v < kVectors; ++v) {
       typename V::F row = V::load(from + v * V::kWidth, count);
-      for (int32_t part = 1; part < args.parts; ++part)
-        row = V::mulAdd(one, V::load(from + part * args.partRows * args.ldSrc + v * V::kWidth, count), row);
+      for (int32_t part = 1; kHasParts && part < args.parts; ++part)
+        row = V::add(row, V::load(from + part * args.partRows * args.ldSrc + v * V::kWidth, count));
       sum[v] = V::mulAdd(weight, row, sum[v]);
     }
   }
@@ -43,23 +42,26 @@ inline void copyRow(const WeightedSumArgs& args, int32_t token) {
     std::copy_n(args.src + args.position[token] * args.ldSrc, args.n, to);
 }
 
-template <class V>
-void weightedSumLoop(const WeightedSumArgs& args) {
-  if (args.topK == 1 && args.weight == nullptr && args.parts == 1) {
-    for (int32_t token = 0; token < args.tokens; ++token) copyRow(args, token);
-    return;
-  }
+template <class V, bool kHasParts>
+void weightedSumOfTokens(const WeightedSumArgs& args) {
   constexpr int32_t kVectors = 4;
   constexpr int32_t kBlock = kVectors * V::kWidth;
   for (int32_t token = 0; token < args.tokens; ++token) {
     int32_t col = 0;
     for (; args.n - col >= kBlock; col += kBlock)
-      weightedSumColumns<V, kVectors>(args, token, col, V::kWidth);
+      weightedSumColumns<V, kVectors, kHasParts>(args, token, col, V::kWidth);
     for (; col < args.n; col += V::kWidth) {
       const int32_t count = args.n - col < V::kWidth ? args.n - col : V::kWidth;
-      weightedSumColumns<V, 1>(args, token, col, count);
+      weightedSumColumns<V, 1, kHasParts>(args, token, col, count);
     }
   }
+}
+
+template <class V>
+void weightedSumLoop(const WeightedSumArgs& args) {
+  if (args.parts > 1) return weightedSumOfTokens<V, true>(args);
+  if (args.topK != 1 || args.weight != nullptr) return weightedSumOfTokens<V, false>(args);
+  for (int32_t token = 0; token < args.tokens; ++token) copyRow(args, token);
 }
 
 }  // namespace

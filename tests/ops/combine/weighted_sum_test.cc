@@ -13,10 +13,10 @@ TEST_CASE("every weighted sum agrees with the reference at ragged, empty and odd
     for (int32_t tokens : {0, 1, 2, 17})
       for (int32_t topK : {0, 1, 2, 8})
         for (int32_t n : {0, 1, 7, 8, 16, 31, 33, 64, 100, 257})
-          for (bool weighted : {false, true}) {
+          for (const auto& [weighted, parts] : {std::pair(false, 1), {true, 1}, {false, 3}, {true, 2}}) {
             constexpr int32_t kSourceRows = 29;
             const Bf16Matrix src =
-                randomInput(random, kSourceRows, n, n + (weighted ? 5 : 0), weighted ? 1 : 0);
+                randomInput(random, kSourceRows * parts, n, n + (weighted ? 5 : 0), weighted ? 1 : 0);
             std::vector<int32_t> position(static_cast<size_t>(tokens) * topK);
             for (int32_t& p : position) p = static_cast<int32_t>(random() % (kSourceRows + 5)) - 5;
             for (int32_t& p : position) p = std::max(p, -1);
@@ -25,7 +25,7 @@ TEST_CASE("every weighted sum agrees with the reference at ragged, empty and odd
             const WeightedSumArgs args = {
                 src.data(), src.ld(), position.data(), weighted ? weight.data() : nullptr,
                 y.data(),   y.ld(),   tokens,          topK,
-                n};
+                n,          parts,    kSourceRows};
             by.kernels.weightedSum(args);
             std::vector<double> want(static_cast<size_t>(tokens) * n);
             weightedSumReference(args, want.data());
@@ -34,10 +34,10 @@ TEST_CASE("every weighted sum agrees with the reference at ragged, empty and odd
               for (int32_t i = 0; i < n; ++i) {
                 const double value = want[static_cast<size_t>(t) * n + i];
                 const double tolerance =
-                    kBf16Rounding * std::abs(value) + (topK + 1) * topK * 2 * kF32Rounding;
+                    kBf16Rounding * std::abs(value) + (topK + 1) * topK * 2 * parts * kF32Rounding;
                 if (!agrees(toFloat(y.at(t, i)), value, tolerance)) ++wrong;
               }
-            INFO(by.name << " tokens " << tokens << " topK " << topK << " n " << n);
+            INFO(by.name << " tokens " << tokens << " topK " << topK << " n " << n << " parts " << parts);
             CHECK(wrong == 0);
             CHECK(y.gapsAreUntouched());
           }
