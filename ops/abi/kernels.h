@@ -19,8 +19,8 @@
 
 namespace sluice::ops {
 
-// c[rows, n] = alpha * a[rows, k] * b, where b is [k, n], or [n, k] when transposeB; alpha multiplies the
-// sum in fp32, before it is rounded.
+// c[rows, n] = alpha * a[rows, k] * b + bias, where b is [k, n], or [n, k] when transposeB; alpha multiplies
+// the sum in fp32, to which the bias is then added before it is rounded.
 struct GmmArgs {
   Operand a;
   Operand b;
@@ -32,6 +32,7 @@ struct GmmArgs {
   void* scratch;  // KernelSet::gmmScratchBytes(n, k), 64-byte aligned; overwritten
   float alpha = 1;
   const void* packedB = nullptr;  // the result of packWeight() for b, n, k and transposeB; b is then not read
+  const BFloat16* bias = nullptr;  // [n], or null for 0
 };
 
 // packed = b in the form in which gmm multiplies by it, for any rows and alpha; products with it have the
@@ -59,6 +60,30 @@ struct GmmWeightGradArgs {
   void* scratch;  // KernelSet::weightGradScratchBytes(m, n)
   bool accumulate = false;
   float alpha = 1;
+};
+
+// c[j] = sum over r of a[r, j] * scale[r], in order, in fp32. rows == 0 writes zeros. With accumulate the
+// sum, once complete, is added to c in one addition, and rows == 0 touches nothing. A bf16 c is widened,
+// added to in fp32 and rounded once.
+struct ColumnSumArgs {
+  const BFloat16* a;
+  int64_t lda;
+  const float* scale;  // [rows], or null for 1
+  Result c;            // [n]: one row; fp32 or bf16
+  int32_t rows;
+  int32_t n;
+  bool accumulate = false;
+};
+
+// c[r] = addend[r] + sum over j of a[r, j] * b[j], in fp32.
+struct RowDotArgs {
+  const BFloat16* a;
+  int64_t lda;
+  const BFloat16* b;    // [n]
+  const float* addend;  // [rows], or null for 0; may be c
+  float* c;             // [rows]
+  int32_t rows;
+  int32_t n;
 };
 
 using sluice::ActivationKind;  // runtime/program/program.fbs; ops/abi/activation.h defines them in double
@@ -133,9 +158,9 @@ struct GatherRowsArgs {
   int32_t rows;
 };
 
-// y[t, :] = sum over j < topK, in order, of weight[t, j] * row(position[t * topK + j]), where row(p) is the
-// sum over i < parts, in order, of src[p + i * partRows, :]; position -1 adds nothing. fp32 sums, rounded
-// once.
+// y[t, :] = bias + sum over j < topK, in order, of weight[t, j] * row(position[t * topK + j]), where row(p)
+// is the sum over i < parts, in order, of src[p + i * partRows, :]; position -1 adds nothing. fp32 sums, to
+// which the bias is added last; rounded once.
 struct WeightedSumArgs {
   const BFloat16* src;
   int64_t ldSrc;
@@ -148,6 +173,7 @@ struct WeightedSumArgs {
   int32_t n;
   int32_t parts = 1;
   int64_t partRows = 0;
+  const BFloat16* bias = nullptr;  // [n], or null for 0
 };
 
 // dst[i] = sum over j < parts, in order, of src[position[i] + j * partElements]; position -1 gives 0.
@@ -188,6 +214,8 @@ struct KernelSet : ProductKernels {
   void (*sumScalars)(const SumScalarsArgs&);
   void (*add)(const AddArgs&);
   void (*scale)(const ScaleArgs&);
+  void (*columnSum)(const ColumnSumArgs&);
+  void (*rowDot)(const RowDotArgs&);
 };
 
 // The instruction sets of this machine, best last, by CPUID and the OS (XCR0); for AMX it also requests the

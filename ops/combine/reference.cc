@@ -13,6 +13,7 @@ void weightedSumReference(const WeightedSumArgs& args, double* result) {
           sum +=
               weight * double{toFloat(args.src[(args.position[j] + part * args.partRows) * args.ldSrc + i])};
       }
+      if (args.bias != nullptr) sum += double{toFloat(args.bias[i])};
       result[t * args.n + i] = sum;
     }
 }

@@ -28,12 +28,15 @@ void weightedSumColumns(const WeightedSumArgs& args, int32_t token, int32_t col,
       sum[v] = V::mulAdd(weight, row, sum[v]);
     }
   }
+  if (args.bias != nullptr)
+    for (int v = 0; v < kVectors; ++v)
+      sum[v] = V::add(sum[v], V::load(args.bias + col + v * V::kWidth, count));
   BFloat16* const to = args.y + token * args.ldY + col;
   for (int v = 0; v < kVectors; ++v) V::store(to + v * V::kWidth, sum[v], count);
 }
 
-// The sum of a single row without a weight is that row: its bits are copied unchanged and need not be bf16
-// numbers.
+// The sum of a single row without a weight or a bias is that row: its bits are copied unchanged and need not
+// be bf16 numbers.
 inline void copyRow(const WeightedSumArgs& args, int32_t token) {
   BFloat16* const to = args.y + token * args.ldY;
   if (args.position[token] < 0)
@@ -60,7 +63,8 @@ void weightedSumOfTokens(const WeightedSumArgs& args) {
 template <class V>
 void weightedSumLoop(const WeightedSumArgs& args) {
   if (args.parts > 1) return weightedSumOfTokens<V, true>(args);
-  if (args.topK != 1 || args.weight != nullptr) return weightedSumOfTokens<V, false>(args);
+  if (args.topK != 1 || args.weight != nullptr || args.bias != nullptr)
+    return weightedSumOfTokens<V, false>(args);
   for (int32_t token = 0; token < args.tokens; ++token) copyRow(args, token);
 }
 

@@ -17,6 +17,8 @@ void weightedSum(const WeightedSumArgs& args);
 void sumScalars(const SumScalarsArgs& args);
 void add(const AddArgs& args);
 void scale(const ScaleArgs& args);
+void columnSum(const ColumnSumArgs& args);
+void rowDot(const RowDotArgs& args);
 }  // namespace portable
 
 namespace avx2 {
@@ -26,6 +28,8 @@ void activationGrad(const ActivationGradArgs& args);
 void weightedSum(const WeightedSumArgs& args);
 void add(const AddArgs& args);
 void scale(const ScaleArgs& args);
+void columnSum(const ColumnSumArgs& args);
+void rowDot(const RowDotArgs& args);
 }  // namespace avx2
 
 namespace avx512 {
@@ -35,6 +39,8 @@ void activationGrad(const ActivationGradArgs& args);
 void weightedSum(const WeightedSumArgs& args);
 void add(const AddArgs& args);
 void scale(const ScaleArgs& args);
+void columnSum(const ColumnSumArgs& args);
+void rowDot(const RowDotArgs& args);
 }  // namespace avx512
 
 namespace amx {

@@ -25,6 +25,15 @@ const float* timesAlpha(const float* row, int32_t cols, float alpha, float (&sca
   return scaled;
 }
 
+// The row of a finished tile times alpha, plus the bias of its columns unless that is null.
+template <int32_t kNr>
+const float* withBias(const float* row, int32_t cols, float alpha, const BFloat16* bias,
+                      float (&scaled)[kNr]) {
+  if (bias == nullptr) return timesAlpha(row, cols, alpha, scaled);
+  for (int32_t j = 0; j < cols; ++j) scaled[j] = row[j] * alpha + widenBf16(bias[j].bits);
+  return scaled;
+}
+
 // The number of elements of a packed weight before the columns from `col` on (a multiple of kNr) and the
 // elements of the sum from k0 on (a multiple of kKc). Each panel has kNr columns over the whole sum of k, and
 // spare room at its end because packers write whole squares.
@@ -70,9 +79,10 @@ struct GmmSource {
   }
   void store(int32_t row, int32_t rows, int32_t col, int32_t cols, const float* tile) const {
     float scaled[Unit::kNr];
+    const BFloat16* const bias = args.bias == nullptr ? nullptr : args.bias + col;
     for (int32_t i = 0; i < rows; ++i, tile += Unit::kNr) {
       BFloat16* const to = c + (row + i) * args.c.ld + col;
-      const float* const from = timesAlpha(tile, cols, args.alpha, scaled);
+      const float* const from = withBias(tile, cols, args.alpha, bias, scaled);
       if (cols == Unit::kNr)
         roundRow(from, Unit::kNr, to);
       else

@@ -12,7 +12,8 @@ void gmmReference(const GmmArgs& args, double* result) {
         const double weight = args.transposeB ? args.b.at(j, i) : args.b.at(i, j);
         sum += flushed(args.a.at(r, i)) * flushed(weight);
       }
-      result[r * args.n + j] = flushed(double{args.alpha} * sum);
+      const double bias = args.bias == nullptr ? 0 : flushed(double{toFloat(args.bias[j])});
+      result[r * args.n + j] = flushed(flushed(double{args.alpha} * sum) + bias);
     }
 }
 

@@ -79,6 +79,42 @@ TEST_CASE("one row without a weight is its own sum, bit by bit") {
   }
 }
 
+TEST_CASE("every weighted sum adds its bias once to each token, also where nothing else is added") {
+  Random random(4);
+  for (const Implementation& by : implementations())
+    for (int32_t topK : {0, 1, 3})
+      for (int32_t n : {0, 1, 7, 16, 33, 64, 100, 257})
+        for (const auto& [weighted, parts] : {std::pair(false, 1), {true, 1}, {false, 3}, {true, 2}}) {
+          constexpr int32_t kTokens = 9, kSourceRows = 5;
+          const Bf16Matrix src = randomInput(random, kSourceRows * parts, n, n + 5);
+          const Bf16Matrix bias = randomInput(random, 1, n, n);
+          std::vector<int32_t> position(static_cast<size_t>(kTokens) * topK);
+          for (int32_t& p : position) p = static_cast<int32_t>(random() % (kSourceRows + 1)) - 1;
+          for (int32_t j = 0; j < topK; ++j) position[j] = -1;
+          const std::vector<float> weight = randomFloats(random, kTokens * topK);
+          Bf16Matrix y(kTokens, n, n + 3, kBf16Canary, true);
+          const WeightedSumArgs args = {
+              src.data(), src.ld(), position.data(), weighted ? weight.data() : nullptr,
+              y.data(),   y.ld(),   kTokens,         topK,
+              n,          parts,    kSourceRows,     bias.data()};
+          by.kernels.weightedSum(args);
+          std::vector<double> want(static_cast<size_t>(kTokens) * n);
+          weightedSumReference(args, want.data());
+          int wrong = 0;
+          for (int32_t t = 0; t < kTokens; ++t)
+            for (int32_t i = 0; i < n; ++i) {
+              const double value = want[static_cast<size_t>(t) * n + i];
+              const double tolerance =
+                  kBf16Rounding * std::abs(value) + (topK + 2) * (topK + 1) * 2 * parts * kF32Rounding;
+              wrong += !agrees(toFloat(y.at(t, i)), value, tolerance);
+              wrong += t == 0 && toFloat(y.at(0, i)) != toFloat(bias.at(0, i));
+            }
+          INFO(by.name << " topK " << topK << " n " << n << " parts " << parts);
+          CHECK(wrong == 0);
+          CHECK(y.gapsAreUntouched());
+        }
+}
+
 TEST_CASE("the weighted sum gives an element the same bits at any column and any alignment") {
   for (const Implementation& by : implementations()) {
     INFO(by.name);

@@ -17,6 +17,7 @@ struct Case {
   bool transposed;
   Bf16Matrix a, b;
   float alpha = 1;
+  std::vector<BFloat16> bias;  // empty for none
 
   Case(Random& random, Shape s, bool transposeB, int64_t gap = 5, int64_t offset = 0)
       : shape(s),
@@ -38,7 +39,9 @@ struct Case {
             shape.k,
             transposed,
             scratch,
-            alpha};
+            alpha,
+            nullptr,
+            bias.empty() ? nullptr : bias.data()};
   }
 
   void run(const Implementation& by, Bf16Matrix& c, int fill = 0xff) const {
@@ -59,6 +62,7 @@ struct Case {
     positive.alpha = std::abs(alpha);
     positive.a = magnitudes(a, shape.rows, shape.k);
     positive.b = transposed ? magnitudes(b, shape.n, shape.k) : magnitudes(b, shape.k, shape.n);
+    for (BFloat16& value : positive.bias) value.bits &= 0x7fff;
     return positive.reference();
   }
 };
@@ -160,6 +164,52 @@ TEST_CASE("every gmm multiplies its sum by alpha before the one rounding") {
       CHECK(wrong == 0);
       test.alpha = 0.37f;
       checkCase(by, test);
+    }
+}
+
+std::vector<BFloat16> randomBias(Random& random, int32_t n) {
+  std::vector<BFloat16> bias;
+  for (int32_t j = 0; j < n; ++j) bias.push_back(toBFloat16(uniform(random, -3, 3)));
+  return bias;
+}
+
+TEST_CASE(
+    "every gmm adds its bias to alpha times the sum, for few and many rows and whole and ragged tiles") {
+  Random random(10);
+  for (const Implementation& by : implementations())
+    for (int32_t rows : {0, 1, 3, 4, 7, 16, 17, 50, 130})
+      for (auto [n, k] :
+           {std::pair{1, 1}, {7, 2}, {33, 31}, {64, 64}, {100, 300}, {130, 1061}, {5, 0}, {0, 5}})
+        for (bool transposed : {false, true})
+          for (float alpha : {1.0f, -0.37f}) {
+            Case test(random, {rows, n, k}, transposed);
+            test.alpha = alpha;
+            test.bias = randomBias(random, n);
+            checkCase(by, test);
+          }
+}
+
+TEST_CASE("a bias is added in fp32 before the one rounding, and a bias of zeros changes no sum") {
+  for (const Implementation& by : implementations())
+    for (int32_t rows : {1, 40}) {
+      INFO(by.name << " rows " << rows);
+      Random random(11);
+      Case test(random, {rows, 37, 1}, true);
+      for (int32_t r = 0; r < rows; ++r) test.a.at(r, 0) = toBFloat16(1.0f + 0x1p-7f);
+      for (int32_t j = 0; j < 37; ++j) test.b.at(j, 0) = toBFloat16(1.0f + 0x1p-7f);
+      test.bias.assign(37, toBFloat16(0x1p-8f));  // a tie, unless the 2^-14 of the product is left
+      Bf16Matrix c = test.output(), plain = test.output(), zero = test.output();
+      test.run(by, c);
+      const float exact = (1.0f + 0x1p-7f) * (1.0f + 0x1p-7f) + 0x1p-8f;
+      int wrong = 0;
+      for (int32_t r = 0; r < rows; ++r)
+        for (int32_t j = 0; j < 37; ++j) wrong += c.at(r, j) != toBFloat16(exact);
+      CHECK(wrong == 0);
+      test.bias.assign(37, BFloat16{});
+      test.run(by, zero);
+      test.bias.clear();
+      test.run(by, plain);
+      CHECK(zero.sameBits(plain));
     }
 }
 

@@ -22,7 +22,7 @@ struct Case {
   }
 
   Bf16Matrix multiply(const Implementation& by, const Bf16Matrix& a, int32_t rows, const void* packed,
-                      float alpha = 1) const {
+                      float alpha = 1, const BFloat16* bias = nullptr) const {
     Bf16Matrix c(rows, n, n + 3, kBf16Canary, true);
     Scratch scratch(by.kernels.gmmScratchBytes(n, k));
     by.kernels.gmm({.a = {a.data(), a.ld()},
@@ -34,7 +34,8 @@ struct Case {
                     .transposeB = transposed,
                     .scratch = scratch.data(),
                     .alpha = alpha,
-                    .packedB = packed});
+                    .packedB = packed,
+                    .bias = bias});
     return c;
   }
 };
@@ -49,6 +50,11 @@ void checkCase(const Implementation& by, const Case& test, Random& random) {
     const float alpha = rows == 17 ? 0.37f : 1;
     const Bf16Matrix c = test.multiply(by, a, rows, packed.data(), alpha);
     CHECK(c.sameBits(test.multiply(by, a, rows, nullptr, alpha)));
+    const Bf16Matrix bias = randomInput(random, 1, test.n, test.n);
+    const Bf16Matrix biased = test.multiply(by, a, rows, packed.data(), alpha, bias.data());
+    CHECK(biased.sameBits(test.multiply(by, a, rows, nullptr, alpha, bias.data())));
+    CHECK((rows == 0 || test.n == 0 || !biased.sameBits(c)));
+    CHECK(biased.gapsAreUntouched());
     CHECK(c.gapsAreUntouched());
   }
 }

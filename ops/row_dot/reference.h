@@ -1,0 +1,11 @@
+// What dot products of rows with one vector mean, in double and plain loops.
+#pragma once
+
+#include "ops/abi/kernels.h"
+
+namespace sluice::ops {
+
+// result[rows], not rounded to fp32; args.c is not touched.
+void rowDotReference(const RowDotArgs& args, double* result);
+
+}  // namespace sluice::ops
