@@ -90,10 +90,11 @@ inline FamilyId realFamily(TaskProgram& p, Random& random) {
   return FamilyId{static_cast<uint32_t>(below(random, static_cast<int64_t>(p.families.size())))};
 }
 
+// An event of the entry; of another one if it has none.
 inline EventId realEvent(TaskProgram& p, EntryId entry, Random& random) {
-  for (;;) {
+  for (int tries = 0;; ++tries) {
     const EventId id{static_cast<uint32_t>(below(random, static_cast<int64_t>(p.events.size())))};
-    if (p.at(id).entry == entry) return id;
+    if (p.at(id).entry == entry || tries == 100) return id;
   }
 }
 

@@ -189,7 +189,9 @@ void changeTiles(TaskProgram& p, Random& random) {
   family.tiles = ceilDiv(family.tiling.n, family.tiling.tileN);
   if (family.op == OpKind::kGmmWeightGrad) family.tiles *= ceilDiv(family.tiling.m, family.tiling.tileM);
   for (auto& seat : lane->seats) seat.clear();
-  for (int64_t task = 0; task < int64_t{p.at(family.space).window} * family.tiles; ++task) {
+  // earlier changes may have made sizes enormous
+  const int64_t tasks = std::min<int64_t>(int64_t{p.at(family.space).window} * family.tiles, 1 << 16);
+  for (int64_t task = 0; task < tasks; ++task) {
     const auto slot = static_cast<uint32_t>(task / family.tiles);
     const auto tile = static_cast<uint32_t>(task % family.tiles);
     lane->seats[task % lane->seats.size()].push_back({id, slot, tile});
