@@ -109,10 +109,11 @@ void declare(CLI::App& app, Arguments& arguments) {
                  "LIST of inputs, or all: derives the entry backward, which computes their gradients")
       ->delimiter(',')
       ->allow_extra_args(false);
-  app.add_option(
-         "--keep", arguments.options.keep,
-         "all (default) or minimal: what is kept for a derived backward; minimal computes activations again")
-      ->check(CLI::IsMember({"all", "minimal"}));
+  app.add_option("--keep", arguments.options.keep,
+                 "all (default), minimal or regather: what is kept for a derived backward; minimal computes "
+                 "activations "
+                 "again, and regather also dispatches rows again")
+      ->check(CLI::IsMember({"all", "minimal", "regather"}));
   app.add_option("--grads", arguments.options.grads,
                  "F32 (default) or BF16: type of derived weight gradients")
       ->check(CLI::IsMember({"F32", "BF16"}));

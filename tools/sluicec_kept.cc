@@ -23,10 +23,11 @@ std::string rowsAndTokens(const KeptBytes& kept, const char* row, const char* to
 }  // namespace
 
 std::string keptText(const Ir& graph, const std::string& keep) {
-  const bool minimal = keep == "minimal";
+  const bool keepsLittle = keep != "all";
   const moe::GraphOp op = *graph.module.get().getOps<moe::GraphOp>().begin();
   return fmt::format("keeps {} ({}: {})", rowsAndTokens(keptBytes(op), " bytes per row", " per token"),
-                     minimal ? "all" : "minimal", rowsAndTokens(keptBytesOtherwise(op, minimal), "", ""));
+                     keepsLittle ? "all" : "minimal",
+                     rowsAndTokens(keptBytesOtherwise(op, keepsLittle), "", ""));
 }
 
 }  // namespace sluice

@@ -44,7 +44,8 @@ class ScaleFolder {
 
  private:
   bool isProduct(size_t n) const {
-    return graph_.nodes[n].role == FusionRole::kGmm || graph_.nodes[n].role == FusionRole::kWeightGrad;
+    const FusionRole role = graph_.nodes[n].role;
+    return role == FusionRole::kGmm || role == FusionRole::kBiasedGmm || role == FusionRole::kWeightGrad;
   }
 
   bool visit(size_t scale) {
@@ -95,10 +96,13 @@ std::vector<FusedPair> fuseReaders(const FusionGraph& graph, FusionRole role, bo
   std::vector<FusedPair> pairs;
   for (size_t n = 0; n < graph.nodes.size(); ++n) {
     if (graph.nodes[n].role != role) continue;
-    const size_t product = graph.nodes[n].reads[0];
-    const std::optional<size_t> gmm = uses.writer[product];
-    if (!gmm || graph.nodes[*gmm].role != FusionRole::kGmm || taken[*gmm]) continue;
-    const bool keepsProduct = graph.kept[product] || uses.readers[product].size() > 1;
+    const size_t tensor = graph.nodes[n].reads[0];
+    const std::optional<size_t> gmm = uses.writer[tensor];
+    if (!gmm || taken[*gmm]) continue;
+    const FusionRole product = graph.nodes[*gmm].role;
+    const bool isBiased = product == FusionRole::kBiasedGmm;
+    if (product != FusionRole::kGmm && !(isBiased && role == FusionRole::kActivation)) continue;
+    const bool keepsProduct = graph.kept[tensor] || uses.readers[tensor].size() > 1;
     if (keepsProduct && !mayKeepProduct) continue;
     taken[*gmm] = true;
     pairs.push_back({*gmm, n, keepsProduct});

@@ -20,6 +20,7 @@ enum class FusionRole : uint8_t {
   kActivationGrad = 3,  // reads act_grad, gate_up, perhaps weights
   kScale = 4,           // reads a value
   kOther = 5,
+  kBiasedGmm = 6,  // a gmm that adds a bias after its factor: its result cannot take another factor
 };
 
 // A node in topological order; tensors are numbered from 0 to FusionGraph::kept.size() - 1.
@@ -55,7 +56,8 @@ struct FusedPair {
 // A gmm and an activation of its product.
 std::vector<FusedPair> fuseActivations(const FusionGraph& graph);
 
-// A gmm and an activation gradient that is the only reader of its product, as the incoming gradient.
+// A gmm without a bias and an activation gradient that is the only reader of its product, as the incoming
+// gradient.
 std::vector<FusedPair> fuseActivationGrads(const FusionGraph& graph);
 
 // What the pass fuse may fuse; --fuse=all|none|LIST.

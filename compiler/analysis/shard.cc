@@ -5,6 +5,7 @@
 #include "compiler/analysis/finding.h"
 #include "runtime/program/op_table.h"
 #include "runtime/program/sharding.h"
+#include "runtime/program/words.h"
 
 namespace sluice {
 
@@ -21,6 +22,12 @@ Expected<TaskProgram> shardTensors(TaskProgram program) {
     for (size_t i = 0; i < written->size(); ++i) {
       if (!has(family.writes, i)) continue;
       Buffer& buffer = program.buffers[family.writes[i].value];
+      if (buffer.sharding != Sharding::kWhole && buffer.sharding != (*written)[i])
+        return errorAt(family,
+                       fmt::format("node '{}' writes output '{}', {} at each of {} ranks, but the graph "
+                                   "declares it as {}",
+                                   family.name, buffer.name, text::word((*written)[i]), program.mesh.tp,
+                                   text::word(buffer.sharding)));
       buffer.sharding = (*written)[i];
       if (Status status = checkSharding(buffer); !status) return errorAt(family, status.error().message);
     }

@@ -54,8 +54,8 @@ Status checkOptions(const CompileOptions& options) {
   if (Status status = check("the number of cores", options.cores, 4096); !status) return status;
   if (options.trainable && options.trainable->empty())
     return Error{"error: no tensor is trainable, expected names of inputs or 'all'"};
-  if (options.keep != "all" && options.keep != "minimal")
-    return Error{fmt::format("error: cannot keep '{}', expected all or minimal", options.keep)};
+  if (options.keep != "all" && options.keep != "minimal" && options.keep != "regather")
+    return Error{fmt::format("error: cannot keep '{}', expected all, minimal or regather", options.keep)};
   FusionKinds kinds;
   if (const std::string wrong = parseFusionKinds(options.fuse, kinds); !wrong.empty())
     return Error{fmt::format(
@@ -85,10 +85,6 @@ std::string optionLine(const CompileOptions& options) {
   if (!options.fuse.empty()) add(fmt::format("--fuse {}", fmt::join(options.fuse, ",")));
   if (options.trainable) add(fmt::format("--trainable {}", fmt::join(*options.trainable, ",")));
   return line;
-}
-
-void accumulateAll(mlir::ModuleOp module) {
-  module.walk([](moe::GmmWeightGradOp node) { node.setAccumulate(true); });
 }
 
 // An empty list of names means all inputs to the pass.
@@ -201,7 +197,7 @@ class Compilation {
                               : text_ ? readGraphText(*text_, path_, sets, *context_)
                                       : readGraph(path_, sets, *context_);
     if (!module) return module.error();
-    if (*module && options_.accumulate) accumulateAll(module->get());
+    if (*module && options_.accumulate) moe::accumulateAll(module->get());
     if (!*module || failed(mlir::verify(module->get()))) return report_.error();
     module_ = std::move(*module);
     return {};

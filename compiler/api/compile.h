@@ -44,7 +44,8 @@ struct CompileOptions {
   // Inputs of the graph's only entry: an entry `backward` is derived that computes their gradients. "all":
   // every input that has one. If not given, the graph is used unchanged.
   std::optional<std::vector<std::string>> trainable = {};
-  // What the forward keeps for a derived entry: all it reads, or minimal, which recomputes activations.
+  // What the forward keeps for a derived entry: all it reads; minimal, which recomputes activations; or
+  // regather, which also dispatches rows again.
   std::string keep = "all";
   std::string grads = "F32";  // or BF16: the type of derived weight gradients
   // What is fused: all, none, or some of activation, activation-grad, scale; empty: all. The bits of the

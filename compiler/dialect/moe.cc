@@ -164,6 +164,13 @@ void nameResults(NodeOp node, mlir::OpAsmSetValueNameFn setName) {
   }
 }
 
+void accumulateAll(mlir::Operation* root) {
+  root->walk([](mlir::Operation* op) {
+    if (mlir::isa<GmmWeightGradOp, ColumnSumOp>(op))
+      op->setAttr(kAccumulate, mlir::UnitAttr::get(op->getContext()));
+  });
+}
+
 StringRef tensorName(mlir::Value value) {
   mlir::Operation* op = value.getDefiningOp();
   if (auto input = mlir::dyn_cast_if_present<InputOp>(op)) return input.getTensor();

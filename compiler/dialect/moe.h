@@ -41,6 +41,12 @@ mlir::LogicalResult verifyNode(mlir::Operation* op);
 
 namespace sluice::moe {
 
+// The attribute of nodes that add to the old content of an output.
+inline constexpr llvm::StringLiteral kAccumulate = "accumulate";
+
+// Gives it to all nodes in `root` that can have it: gradients of weights and of biases.
+void accumulateAll(mlir::Operation* root);
+
 // Names the results of a node after their tensors, for readable IR.
 void nameResults(NodeOp node, mlir::OpAsmSetValueNameFn setName);
 

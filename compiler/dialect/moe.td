@@ -96,7 +96,15 @@ def Moe_SavedOp : Moe_SourceOp<"saved"> {
 
 def Moe_OutputOp : Moe_SinkOp<"output"> {
   let summary = "returns a tensor that a node of this entry produced to the caller";
-  let arguments = (ins StrAttr:$tensor, Moe_Tensor:$value, OptionalAttr<StrAttr>:$alias);
+  let description = [{
+    An output of rows may declare, with `shard`, which part of the tensor this is at each of the ranks that share
+    experts: the phase shard-tensors checks it, and the gradient of this output in a derived entry has it.
+  }];
+  let arguments = (ins StrAttr:$tensor, Moe_Tensor:$value, OptionalAttr<StrAttr>:$alias,
+                       OptionalAttr<Moe_ShardingAttr>:$sharding);
+  let assemblyFormat =
+      "$tensor `,` $value (`alias` $alias^)? (`shard` $sharding^)? attr-dict `:` qualified(type($value))";
+  let hasVerifier = 1;
 }
 
 def Moe_SaveOp : Moe_SinkOp<"save"> {
@@ -124,14 +132,14 @@ class Moe_Differentiable<string mnemonic, list<Trait> traits = [], list<string> 
     : Moe_Node<mnemonic, traits # [DeclareOpInterfaceMethods<Moe_DifferentiableOpInterface, overrides>]>;
 
 def Moe_RouteOp : Moe_Node<"route"> {
-  let summary = "expert ids [T,K] -> routing";
+  let summary = "expert ids [T,K] -> routing; without ids, every token goes to every expert";
   let description = [{
     Ids are global and distinct within a row; -1 means no expert. The ids must be a `moe.input`, because they are
-    read before the step begins.
+    read before the step begins. Without ids, top_k of the graph is its number of experts.
   }];
-  let arguments = !con((ins Moe_Tensor:$ids), nodeAttrs);
+  let arguments = !con((ins Optional<Moe_Tensor>:$ids), nodeAttrs);
   let results = (outs Moe_Routing:$routing);
-  let assemblyFormat = "$node `(` $ids `)`" # tail;
+  let assemblyFormat = "$node (`(` $ids^ `)`)?" # tail;
 }
 
 def Moe_DispatchOp : Moe_Differentiable<"dispatch"> {
@@ -148,12 +156,14 @@ def Moe_GmmOp : Moe_Differentiable<"gmm"> {
   let summary = "rows [R,C] times the weight [E,C,N] of their expert -> [R,N]; `transpose`: weight [E,N,C]";
   let description = [{
     A dense layer on tokens has [T,C] as rows and one weight [C,N] or [N,C], and gives [T,N]. `alpha`, finite and
-    not 0, is a factor of the product, applied in f32 before rounding.
+    not 0, is a factor of the product, applied in f32 before rounding. A `bias` [E,N], or [N] of tokens, is added to
+    that, also before rounding.
   }];
-  let arguments = !con((ins Moe_Tensor:$rows, Moe_Tensor:$weight, UnitAttr:$transpose, OptionalAttr<F32Attr>:$alpha),
-                       nodeAttrs);
+  let arguments = !con((ins Moe_Tensor:$rows, Moe_Tensor:$weight, Optional<Moe_Tensor>:$bias, UnitAttr:$transpose,
+                            OptionalAttr<F32Attr>:$alpha), nodeAttrs);
   let results = (outs Moe_Tensor:$product);
-  let assemblyFormat = "$node `(` $rows `,` $weight `)` (`transpose` $transpose^)? (`alpha` $alpha^)?" # tail;
+  let assemblyFormat = "$node `(` $rows `,` $weight `)` (`bias` `(` $bias^ `)`)? (`transpose` $transpose^)? "
+                       "(`alpha` $alpha^)?" # tail;
 }
 
 def Moe_GmmWeightGradOp : Moe_Node<"gmm_weight_grad"> {
@@ -169,6 +179,27 @@ def Moe_GmmWeightGradOp : Moe_Node<"gmm_weight_grad"> {
   let results = (outs Moe_Tensor:$grad);
   let assemblyFormat = "$node `(` $a `,` $b `)` (`scale` `(` $row_scale^ `)`)? (`alpha` $alpha^)? "
                        "(`accumulate` $accumulate^)?" # tail;
+}
+
+def Moe_ColumnSumOp : Moe_Node<"column_sum"> {
+  let summary = "a [R,N], optional row scale [R] -> sum over the rows of each expert [E,N]";
+  let description = [{
+    The gradient of a bias. The result is f32 or bf16; sums are f32 and rounded once. For tokens, a [T,N], it is the
+    sum over this rank's tokens [N]. `accumulate` as for moe.gmm_weight_grad.
+  }];
+  let arguments = !con((ins Moe_Tensor:$a, Optional<Moe_Tensor>:$row_scale, UnitAttr:$accumulate), nodeAttrs);
+  let results = (outs Moe_Tensor:$sums);
+  let assemblyFormat = "$node `(` $a `)` (`scale` `(` $row_scale^ `)`)? (`accumulate` $accumulate^)?" # tail;
+}
+
+def Moe_RowDotOp : Moe_Node<"row_dot"> {
+  let summary = "a [R,N], b [E,N], optional addend [R] -> addend + dot product of each row with that of its expert [R]";
+  let description = [{
+    The part of a bias in the gradient of a routing weight. On tokens, a [T,N], b is [N]. Sums are f32.
+  }];
+  let arguments = !con((ins Moe_Tensor:$a, Moe_Tensor:$b, Optional<Moe_Tensor>:$addend), nodeAttrs);
+  let results = (outs Moe_Tensor:$dots);
+  let assemblyFormat = "$node `(` $a `,` $b `)` (`add` `(` $addend^ `)`)?" # tail;
 }
 
 def Moe_ActivationOp : Moe_Differentiable<"activation", [], ["isRecomputable"]> {
@@ -201,13 +232,13 @@ def Moe_CombineOp : Moe_Differentiable<"combine", [AttrSizedOperandSegments]> {
   let summary = "rows [R,H] -> sum over k of weight * row [T,H], at the token and on the rank they came from";
   let description = [{
     Missing `weights` [T,K] count as 1. `scalars` [R] travel with their rows and come back as the second
-    result [T,K]; a pair without an expert gets 0.
+    result [T,K]; a pair without an expert gets 0. A `bias` [H] is added once per token, before rounding.
   }];
   let arguments = !con((ins Moe_Tensor:$rows, Moe_Routing:$routing, Optional<Moe_Tensor>:$weights,
-                            Optional<Moe_Tensor>:$scalars), nodeAttrs);
+                            Optional<Moe_Tensor>:$scalars, Optional<Moe_Tensor>:$bias), nodeAttrs);
   let results = (outs Moe_Tensor:$sum, Optional<Moe_Tensor>:$token_scalars);
   let assemblyFormat = "$node `(` $rows `,` $routing `)` (`weights` `(` $weights^ `)`)? "
-                       "(`scalars` `(` $scalars^ `)`)?" # tail;
+                       "(`scalars` `(` $scalars^ `)`)? (`bias` `(` $bias^ `)`)?" # tail;
 }
 
 def Moe_AddOp : Moe_Differentiable<"add"> {
@@ -234,11 +265,12 @@ def Moe_GmmActivationOp : Moe_Node<"gmm_activation"> {
     On rows or tokens, as moe.gmm. The product gate_up is rounded as if it were stored, so the results are those of the
     two nodes. It is a result on request.
   }];
-  let arguments = !con((ins Moe_Tensor:$rows, Moe_Tensor:$weight, UnitAttr:$transpose, OptionalAttr<F32Attr>:$alpha,
-                            Moe_ActivationKindAttr:$kind, OptionalAttr<F32Attr>:$limit), nodeAttrs);
+  let arguments = !con((ins Moe_Tensor:$rows, Moe_Tensor:$weight, Optional<Moe_Tensor>:$bias, UnitAttr:$transpose,
+                            OptionalAttr<F32Attr>:$alpha, Moe_ActivationKindAttr:$kind,
+                            OptionalAttr<F32Attr>:$limit), nodeAttrs);
   let results = (outs Moe_Tensor:$act, Optional<Moe_Tensor>:$gate_up);
-  let assemblyFormat = "$node $kind `(` $rows `,` $weight `)` (`transpose` $transpose^)? (`alpha` $alpha^)? "
-                       "(`limit` $limit^)?" # tail;
+  let assemblyFormat = "$node $kind `(` $rows `,` $weight `)` (`bias` `(` $bias^ `)`)? (`transpose` $transpose^)? "
+                       "(`alpha` $alpha^)? (`limit` $limit^)?" # tail;
 }
 
 def Moe_GmmActivationGradOp : Moe_Node<"gmm_activation_grad"> {

@@ -30,10 +30,24 @@ llvm::SmallVector<mlir::NamedAttribute> functionOf(ActivationOp op) {
   return attributes;
 }
 
+// Of tokens, or rows that no node of the entry makes: their gradients are named alike.
+bool isOfCaller(Value value) {
+  return mlir::cast<MoeTensorType>(value.getType()).hasTokens() || mlir::isa<InputOp>(value.getDefiningOp());
+}
+
 // The gradient of a weight has its shape, in f32.
 mlir::Type gradientType(mlir::OpBuilder& builder, Value weight) {
   const auto type = mlir::cast<MoeTensorType>(weight.getType());
   return MoeTensorType::get(builder.getContext(), type.getShape(), builder.getF32Type());
+}
+
+// The sum of the gradients of all rows or tokens to which the bias was added.
+LogicalResult addBiasGradient(GradientBuilder& gradients, NodeOp node, Value bias, Value gradient,
+                              Value scale) {
+  const std::string name = gradientName(bias);
+  mlir::Operation* op = gradients.create(node, "column_sum", name, {gradient, scale},
+                                         {{name, gradientType(gradients.builder(), bias)}});
+  return gradients.add(node, bias, {.value = op->getResult(0)});
 }
 
 }  // namespace
@@ -63,11 +77,10 @@ LogicalResult GmmOp::buildGradients(GradientBuilder& gradients) {
   if (gradients.needs(getRows()) || from.wantsDot) {
     // The reference names the gradient of dispatched rows after the product that they go through.
     auto dispatch = getRows().getDefiningOp<DispatchOp>();
-    const bool isOfTokens = mlir::cast<MoeTensorType>(getRows().getType()).hasTokens();
     const std::string node = dispatch ? "gate_grad" : nameOf(getRows()) + "_grad";
-    const std::string tensor = dispatch     ? "rows_" + gradientName(dispatch.getTokens())
-                               : isOfTokens ? gradientName(getRows())
-                                            : node + "_y";
+    const std::string tensor = dispatch                ? "rows_" + gradientName(dispatch.getTokens())
+                               : isOfCaller(getRows()) ? gradientName(getRows())
+                                                       : node + "_y";
     llvm::SmallVector<mlir::NamedAttribute> attributes;
     addAlpha(attributes, builder, getAlphaAttr());
     if (!getTranspose()) attributes.push_back(builder.getNamedAttr("transpose", builder.getUnitAttr()));
@@ -77,6 +90,10 @@ LogicalResult GmmOp::buildGradients(GradientBuilder& gradients) {
     rows.value = op->getResult(0);
     if (failed(gradients.add(*this, getRows(), rows))) return failure();
   }
+  if (getBias() && from.wantsDot) gradients.addDot(*this, from.value, getBias(), from.weights);
+  if (getBias() && gradients.needs(getBias()) &&
+      failed(addBiasGradient(gradients, *this, getBias(), from.value, from.scale)))
+    return failure();
   if (!gradients.needs(getWeight())) return success();
   Value a = gradients.kept(getRows()), b = from.value;
   if (getTranspose()) std::swap(a, b);
@@ -109,8 +126,11 @@ LogicalResult CombineOp::buildGradients(GradientBuilder& gradients) {
   if (getTokenScalars() && gradients.find(getTokenScalars()) != nullptr)
     return emitError("node '") << getNode() << "' gives scalars that need a gradient, expected rows only";
   const bool wantsDot = getWeights() && gradients.needs(getWeights());
-  if (!gradients.needs(getRows()) && !wantsDot) return success();
   const Gradient from = *gradients.find(getSum());
+  if (getBias() && gradients.needs(getBias()) &&
+      failed(addBiasGradient(gradients, *this, getBias(), from.value, {})))
+    return failure();
+  if (!gradients.needs(getRows()) && !wantsDot) return success();
   llvm::SmallVector<NewTensor> results = {{"rows_" + nameOf(from.value), getRows().getType()}};
   if (getWeights()) results.push_back({"row_weights", vectorOfRows(gradients.builder())});
   const Value weights = getWeights() ? gradients.kept(getWeights()) : Value();
@@ -134,13 +154,12 @@ LogicalResult AddOp::buildGradients(GradientBuilder& gradients) {
 LogicalResult ScaleOp::buildGradients(GradientBuilder& gradients) {
   Gradient value = *gradients.find(getScaled());
   if (!gradients.needs(getValue()) && !value.wantsDot) return success();
-  const bool isOfTokens = mlir::cast<MoeTensorType>(getValue().getType()).hasTokens();
   const std::string node = nameOf(getValue()) + "_grad";
   llvm::SmallVector<mlir::NamedAttribute> attributes;
   addAlpha(attributes, gradients.builder(), getAlphaAttr());
   mlir::Operation* op = gradients.create(
       *this, "scale", node, {value.value},
-      {{isOfTokens ? gradientName(getValue()) : node + "_y", getValue().getType()}}, attributes);
+      {{isOfCaller(getValue()) ? gradientName(getValue()) : node + "_y", getValue().getType()}}, attributes);
   value.value = op->getResult(0);
   return gradients.add(*this, getValue(), value);
 }

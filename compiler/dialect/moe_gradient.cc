@@ -16,21 +16,53 @@ std::string nameOf(Value value) {
   return node ? node.getNode().str() : "tensor";
 }
 
+bool isResult(OutputOp output) {
+  const auto type = mlir::cast<MoeTensorType>(output.getValue().getType());
+  const auto isNode = [](mlir::Operation* user) { return mlir::isa<NodeOp>(user); };
+  return !type.hasRows() ||
+         (type.getShape().size() == 2 && llvm::none_of(output.getValue().getUsers(), isNode));
+}
+
+namespace {
+
+// Rows that the caller gives, or gets as a result.
+bool isRowsOfCaller(Value forward) {
+  const auto type = mlir::dyn_cast<MoeTensorType>(forward.getType());
+  if (!type || !type.hasRows()) return false;
+  const auto isResultOf = [](mlir::Operation* user) {
+    auto output = mlir::dyn_cast<OutputOp>(user);
+    return output && isResult(output);
+  };
+  return mlir::isa_and_present<InputOp>(forward.getDefiningOp()) ||
+         llvm::any_of(forward.getUsers(), isResultOf);
+}
+
+// From what is at hand anyway, without a product.
+bool canRecompute(Value value, const llvm::DenseSet<Value>& left, Regather regather) {
+  auto node = value.getDefiningOp<DifferentiableOp>();
+  if (!node) return false;
+  auto dispatch = value.getDefiningOp<DispatchOp>();
+  const bool isDispatched = dispatch && !dispatch.getWeights() && regather == Regather::kYes;
+  const auto isAtHand = [&](Value operand) {
+    return mlir::isa_and_present<InputOp>(operand.getDefiningOp()) ||
+           mlir::isa<RoutingType>(operand.getType()) || left.contains(operand);
+  };
+  return (node.isRecomputable() || isDispatched) && llvm::all_of(node->getOperands(), isAtHand);
+}
+
+}  // namespace
+
 std::string gradientName(Value forward) {
   const std::string name = nameOf(forward);
   const auto type = mlir::dyn_cast<MoeTensorType>(forward.getType());
-  if (!type || !type.hasTokens()) return name + "_grad";
+  if (!type || !(type.hasTokens() || isRowsOfCaller(forward))) return name + "_grad";
   return (name.size() == 1 ? "d" : "d_") + name;
 }
 
-llvm::DenseSet<Value> recomputable(llvm::ArrayRef<Value> kept) {
+llvm::DenseSet<Value> recomputable(llvm::ArrayRef<Value> kept, Regather regather) {
   llvm::DenseSet<Value> left(kept.begin(), kept.end()), again;
   for (Value value : kept) {
-    auto node = value.getDefiningOp<DifferentiableOp>();
-    const auto isAtHand = [&](Value operand) {
-      return mlir::isa_and_present<InputOp>(operand.getDefiningOp()) || left.contains(operand);
-    };
-    if (!node || !node.isRecomputable() || !llvm::all_of(node->getOperands(), isAtHand)) continue;
+    if (!canRecompute(value, left, regather)) continue;
     left.erase(value);
     again.insert(value);
   }
@@ -59,7 +91,7 @@ LogicalResult GradientBuilder::add(NodeOp reader, Value forward, Gradient gradie
   const Recorded before = it->second;
   if (failed(checkAddable(reader, forward, gradient, before))) return failure();
   const auto type = mlir::cast<MoeTensorType>(forward.getType());
-  const std::string name = type.hasTokens() ? gradientName(forward) : nameOf(forward) + "_grad";
+  const std::string name = gradientName(forward);
   if (tensorName(before.gradient.value) == name) rename(before.gradient.value, name + "_1");
   mlir::Operation* sum = create(reader, "add", nameOf(forward) + "_grad_sum",
                                 {before.gradient.value, gradient.value}, {{name, type}});
@@ -89,11 +121,21 @@ LogicalResult GradientBuilder::checkAddable(NodeOp reader, Value forward, const 
                   << weightOf(before.gradient.weights) << ", expected the same of both";
 }
 
+void GradientBuilder::addDot(NodeOp reader, Value rows, Value bias, Value weights) {
+  dots_.push_back({reader, rows, bias, weights});
+}
+
 LogicalResult GradientBuilder::carry(NodeOp reader, Value rows, Value scalars, Value weights) {
   if (carried_)
     return reader->emitError("node '")
            << reader.getNode() << "' and node '" << carried_->reader.getNode()
            << "' both contribute to the gradients of routing weights, expected one";
+  for (Dot& dot : dots_) {
+    if (dot.weights != weights) continue;
+    const NewTensor sum{nameOf(dot.bias) + "_dot", scalars.getType()};
+    scalars = create(dot.reader, "row_dot", sum.name, {dot.rows, kept(dot.bias), scalars}, sum)->getResult(0);
+  }
+  llvm::erase_if(dots_, [&](const Dot& dot) { return dot.weights == weights; });
   carried_ = Carried{reader, rows, scalars, weights};
   return success();
 }
@@ -105,7 +147,7 @@ mlir::FailureOr<Value> GradientBuilder::combine(NodeOp reader, Value routing, Va
   llvm::SmallVector<NewTensor> results = {std::move(sum)};
   if (carried) results.push_back({gradientName(carried->weights), carried->weights.getType()});
   const auto segments =
-      builder_.getDenseI32ArrayAttr({1, 1, weights ? 1 : 0, static_cast<int32_t>(carried ? 1 : 0)});
+      builder_.getDenseI32ArrayAttr({1, 1, weights ? 1 : 0, static_cast<int32_t>(carried ? 1 : 0), 0});
   mlir::Operation* op =
       create(reader, "combine", "combine",
              {rows, kept(routing), weights ? kept(weights) : none, carried ? carried->scalars : none},

@@ -4,7 +4,8 @@
 // not yet applied. So the products of the backward run on the rows as they arrived, and the weight is applied
 // once, by the next activation or in the sum of a weight gradient. The gradient of a routing weight is the
 // dot product of the expert's output and its gradient. A product passes it on to its input, since (a W) . g =
-// a . (g W'), up to the activation, whose gradient op computes it. So expert outputs are never kept.
+// a . (g W'), up to the activation, whose gradient op computes it. So expert outputs are never kept. A bias b
+// of the product adds b . g to it.
 //
 // A tensor with several readers gets the sum of their contributions, the last reader first. Factored
 // gradients are added before their weight is applied, so all of them must have the same weight; their dot
@@ -54,8 +55,12 @@ class GradientBuilder {
   // Fails if the two are weighted differently, or no op adds such tensors: weights, row scalars.
   mlir::LogicalResult add(NodeOp reader, mlir::Value forward, Gradient gradient);
 
-  // Keeps the gradient [R] of `weights` until rows next return to the tokens; `rows` are any rows that can be
-  // sent with it. Fails if another gradient is already kept.
+  // Notes that the gradient of `weights` has a part for `bias`, of the forward: for each row its dot product
+  // with `rows`.
+  void addDot(NodeOp reader, mlir::Value rows, mlir::Value bias, mlir::Value weights);
+
+  // Keeps the gradient [R] of `weights`, to which it adds the parts for biases, until rows next return to the
+  // tokens; `rows` are any rows that can be sent with it. Fails if another gradient is already kept.
   mlir::LogicalResult carry(NodeOp reader, mlir::Value rows, mlir::Value scalars, mlir::Value weights);
 
   // Returns `rows` to their tokens, weighted by `weights` of the forward if not null, together with the kept
@@ -82,6 +87,10 @@ class GradientBuilder {
     Gradient gradient;
     NodeOp reader;  // the last one that contributed
   };
+  struct Dot {
+    NodeOp reader;
+    mlir::Value rows, bias, weights;
+  };
   struct Carried {
     NodeOp reader;
     mlir::Value rows, scalars, weights;
@@ -97,20 +106,28 @@ class GradientBuilder {
   const llvm::DenseSet<mlir::Value>& needed_;
   llvm::DenseMap<mlir::Value, Recorded> gradients_;
   llvm::DenseSet<mlir::Value> owned_;  // used by an output
+  std::vector<Dot> dots_;
   std::optional<Carried> carried_;
   llvm::StringSet<> nodes_;
   llvm::StringSet<> tensors_;
 };
 
-// Those of `kept`, values of one entry in the order of its nodes, that can be recomputed at little cost from
-// inputs and the remaining values of `kept`.
-llvm::DenseSet<mlir::Value> recomputable(llvm::ArrayRef<mlir::Value> kept);
+// Whether rows that can be dispatched again count as recomputable.
+enum class Regather : uint8_t { kNo, kYes };
+
+// Those of `kept`, values of one entry in the order of its nodes, that can be recomputed at little cost, or
+// dispatched again, from inputs, the routing and the remaining values of `kept`.
+llvm::DenseSet<mlir::Value> recomputable(llvm::ArrayRef<mlir::Value> kept, Regather regather);
+
+// Whether an output is a result of its entry: of tokens or a weight gradient, or of rows that no node reads.
+// Other outputs of rows are there for a separate backward.
+bool isResult(OutputOp output);
 
 // The tensor's name, or that of the node if it does not name its results.
 std::string nameOf(mlir::Value value);
 
-// "dx" for the tensor x of tokens; "d_expert_weights" and "down_weight_grad" for tensors that are not of
-// tokens.
+// "dx" for the tensor x of tokens, or of rows if the caller gives it or it is a result; "d_expert_weights";
+// "down_weight_grad" for all others.
 std::string gradientName(mlir::Value forward);
 
 }  // namespace sluice::moe

@@ -59,6 +59,20 @@ LogicalResult GraphOp::verify() {
   return success();
 }
 
+// Tensors of tokens are whole, and the sharding of other outputs follows from inputs that the caller knows.
+LogicalResult OutputOp::verify() {
+  if (!getSharding()) return success();
+  const auto type = mlir::cast<MoeTensorType>(getValue().getType());
+  if (!type.hasRows())
+    return emitError("output '") << getTensor() << "' is " << shapeText(type) << " and declares to be "
+                                 << text::word(*getSharding()) << ", which only outputs of rows do";
+  if (*getSharding() == Sharding::kColumns || *getSharding() == Sharding::kGateUpColumns ||
+      *getSharding() == Sharding::kWhole)
+    return success();
+  return emitError("output '") << getTensor() << "' of rows declares to be " << text::word(*getSharding())
+                               << ", expected whole, columns or gate_up_columns";
+}
+
 // --- Entries -------------------------------------------------------------------------------------------
 
 namespace {
@@ -95,12 +109,13 @@ class EntryVerifier {
 
   // Only the caller's memory has old content to which a sum can be added.
   LogicalResult visitAccumulation(mlir::Operation& op) {
-    auto node = mlir::dyn_cast<GmmWeightGradOp>(op);
     const auto isOutput = [](mlir::Operation* user) { return mlir::isa<OutputOp>(user); };
-    if (!node || !node.getAccumulate() || llvm::any_of(node.getGrad().getUsers(), isOutput)) return success();
-    return node.emitError("node '") << node.getNode()
-                                    << "' accumulates, but its gradient is not an output of entry '"
-                                    << entry_.getSymName() << "'";
+    if (!mlir::isa<GmmWeightGradOp, ColumnSumOp>(op) || !op.hasAttr(kAccumulate) ||
+        llvm::any_of(op.getResult(0).getUsers(), isOutput))
+      return success();
+    return op.emitError("node '") << mlir::cast<NodeOp>(op).getNode()
+                                  << "' accumulates, but its gradient is not an output of entry '"
+                                  << entry_.getSymName() << "'";
   }
 
   LogicalResult visitRouting(mlir::Operation& op) {

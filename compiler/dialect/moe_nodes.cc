@@ -140,6 +140,27 @@ void checkFactors(ShapeChecker& checker, Op op, StringRef columns, mlir::Type el
   checker.check(op.getTranspose() ? "transposed weight" : "weight", op.getWeight(), weight, element);
 }
 
+// The shape of a vector of that many columns per expert, or of one for all tokens.
+llvm::SmallVector<StringRef> perExpert(StringRef extent, StringRef columns) {
+  if (extent == "R") return {"E", columns};
+  return {columns};
+}
+
+template <class Op>
+void checkBias(ShapeChecker& checker, Op op, StringRef columns, mlir::Type element) {
+  if (op.getBias()) checker.check("bias", op.getBias(), perExpert(extentOf(op.getRows()), columns), element);
+}
+
+// Without ids every token goes to every expert.
+LogicalResult checkEveryExpert(RouteOp route) {
+  auto graph = route->getParentOfType<GraphOp>();
+  if (!graph || graph.getTopK() == graph.getExperts()) return success();
+  return route.emitError("node '") << route.getNode()
+                                   << "' has no ids, so that every token goes to every expert, "
+                                   << "but top_k is " << graph.getTopK() << " of " << graph.getExperts()
+                                   << " experts";
+}
+
 // Whether a node can be cut by a space: one of its tensors must have it.
 bool mayCut(mlir::Operation* op, SplitSpace space) {
   if (mlir::isa<RouteOp>(op)) return false;
@@ -148,7 +169,7 @@ bool mayCut(mlir::Operation* op, SplitSpace space) {
     case SplitSpace::tokens:
       return isOfTokens || mlir::isa<CombineOp>(op);
     case SplitSpace::experts:
-      return mlir::isa<GmmWeightGradOp>(op) && !isOfTokens;
+      return mlir::isa<GmmWeightGradOp, ColumnSumOp>(op) && !isOfTokens;
     case SplitSpace::rows:
       return !isOfTokens;
   }
@@ -180,6 +201,7 @@ LogicalResult verifyNode(mlir::Operation* op) {
 // --- Nodes ---------------------------------------------------------------------------------------------
 
 LogicalResult RouteOp::verify() {
+  if (!getIds()) return checkEveryExpert(*this);
   if (!mlir::isa_and_present<InputOp>(getIds().getDefiningOp())) {
     return emitError("node '") << getNode() << "': ids are not an input of the entry";
   }
@@ -200,6 +222,7 @@ LogicalResult GmmOp::verify() {
   if (failed(checkAlpha(*this, getAlpha()))) return failure();
   ShapeChecker checker(*this);
   checkFactors(checker, *this, "N", bf16(*this));
+  checkBias(checker, *this, "N", bf16(*this));
   return checker.check("product", getProduct(), {extentOf(getRows()), "N"}, bf16(*this)).result();
 }
 
@@ -212,6 +235,23 @@ LogicalResult GmmWeightGradOp::verify() {
   llvm::SmallVector<StringRef> grad = {"E", "M", "N"};
   if (extent == "T") grad.erase(grad.begin());
   return checker.check("grad", getGrad(), grad, {f32(*this), bf16(*this)}).result();
+}
+
+LogicalResult ColumnSumOp::verify() {
+  const StringRef extent = extentOf(getA());
+  ShapeChecker checker(*this);
+  checker.check("a", getA(), {extent, "N"}, bf16(*this));
+  if (getRowScale()) checker.check("row scale", getRowScale(), {extent}, f32(*this));
+  return checker.check("sums", getSums(), perExpert(extent, "N"), {f32(*this), bf16(*this)}).result();
+}
+
+LogicalResult RowDotOp::verify() {
+  const StringRef extent = extentOf(getA());
+  ShapeChecker checker(*this);
+  checker.check("a", getA(), {extent, "N"}, bf16(*this));
+  checker.check("b", getB(), perExpert(extent, "N"), bf16(*this));
+  if (getAddend()) checker.check("addend", getAddend(), {extent}, f32(*this));
+  return checker.check("dots", getDots(), {extent}, f32(*this)).result();
 }
 
 LogicalResult ActivationOp::verify() {
@@ -242,6 +282,7 @@ LogicalResult CombineOp::verify() {
   checker.check("rows", getRows(), {"R", "H"}, bf16(*this));
   if (getWeights()) checker.check("weights", getWeights(), {"T", "K"}, f32(*this));
   if (getScalars()) checker.check("scalars", getScalars(), {"R"}, f32(*this));
+  if (getBias()) checker.check("bias", getBias(), {"H"}, bf16(*this));
   checker.check("sum", getSum(), {"T", "H"}, bf16(*this));
   if (getTokenScalars()) checker.check("token scalars", getTokenScalars(), {"T", "K"}, f32(*this));
   return checker.result();
@@ -268,6 +309,7 @@ LogicalResult GmmActivationOp::verify() {
   const StringRef extent = extentOf(getRows());
   ShapeChecker checker(*this);
   checkFactors(checker, *this, "2I", bf16(*this));
+  checkBias(checker, *this, "2I", bf16(*this));
   checker.check("act", getAct(), {extent, "I"}, bf16(*this));
   if (getGateUp()) checker.check("gate_up", getGateUp(), {extent, "2I"}, bf16(*this));
   return checker.result();

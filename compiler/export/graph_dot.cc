@@ -30,13 +30,13 @@ std::string_view colourOf(mlir::Operation* op) {
   if (llvm::isa<moe::RouteOp>(op)) return kRouting;
   if (llvm::isa<moe::DispatchOp, moe::CombineOp>(op)) return kCommunication;
   if (llvm::isa<moe::GmmOp, moe::GmmActivationOp, moe::GmmActivationGradOp>(op)) return kProduct;
-  return llvm::isa<moe::GmmWeightGradOp>(op) ? kWeightGrad : kElementWise;
+  return llvm::isa<moe::GmmWeightGradOp, moe::ColumnSumOp>(op) ? kWeightGrad : kElementWise;
 }
 
 std::string_view colourOf(OpKind op) {
   const OpInfo& info = infoOf(op);
   if (info.weightParts > 0) return kProduct;
-  if (info.isSum()) return kWeightGrad;
+  if (info.domain == Domain::kSums) return kWeightGrad;
   return info.domain == Domain::kRows ? kElementWise : kCommunication;
 }
 

@@ -61,7 +61,7 @@ class GraphPrinter {
     for (auto save : op.getOps<moe::SaveOp>()) leaves(save);
     for (auto output : op.getOps<moe::OutputOp>()) leaves(output);
     addNames(json, "inputs", op.getOps<moe::InputOp>());
-    for (auto input : op.getOps<moe::InputOp>()) addSharding(input);
+    addShardings(op.getOps<moe::InputOp>());
     addNames(json, "saved", op.getOps<moe::SavedOp>());
     for (auto node : op.getOps<moe::NodeOp>())
       for (mlir::Value result : node->getResults())
@@ -70,15 +70,18 @@ class GraphPrinter {
     for (auto node : op.getOps<moe::NodeOp>()) json["nodes"].push_back(nodeJson(node));
     addNames(json, "save", op.getOps<moe::SaveOp>());
     addNames(json, "outputs", op.getOps<moe::OutputOp>());
+    addShardings(op.getOps<moe::OutputOp>());
     return json;
   }
 
-  // A tensor that leaves its entry goes by the name that it leaves under.
-  void addSharding(moe::InputOp input) {
-    if (const auto sharding = input.getSharding())
-      tensors_[input.getTensor().str()]["parallel"] = text::word(*sharding);
+  template <class Ops>
+  void addShardings(Ops ops) {
+    for (auto op : ops)
+      if (const auto sharding = op.getSharding())
+        tensors_[op.getTensor().str()]["parallel"] = text::word(*sharding);
   }
 
+  // A tensor that leaves its entry goes by the name that it leaves under.
   template <class Sink>
   void leaves(Sink sink) {
     names_[sink.getValue()] = sink.getTensor().str();
@@ -137,7 +140,8 @@ class GraphPrinter {
     // Operands stand in the order of the schema; only a combine may lack one before the last.
     std::vector<mlir::Value> operands(op->getOperands().begin(), op->getOperands().end());
     if (auto combine = llvm::dyn_cast<moe::CombineOp>(op.getOperation()))
-      operands = {combine.getRows(), combine.getRouting(), combine.getWeights(), combine.getScalars()};
+      operands = {combine.getRows(), combine.getRouting(), combine.getWeights(), combine.getScalars(),
+                  combine.getBias()};
     json["inputs"] = portsJson(schema->inputs, operands);
     json["outputs"] = portsJson(schema->outputs, {op->result_begin(), op->result_end()});
     if (const moe::SplitAttr split = op.getSplitAttr())

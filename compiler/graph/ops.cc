@@ -6,17 +6,23 @@ namespace {
 
 constexpr OpPort kRouting = {.name = "routing", .routing = true};
 
-constexpr OpPort kRouteIn[] = {{"expert_ids"}};
+constexpr OpPort kRouteIn[] = {{"expert_ids", false}};
 constexpr OpPort kRouteOut[] = {kRouting};
 
 constexpr OpPort kDispatchIn[] = {{"tokens"}, kRouting, {"weights", false}};
 constexpr OpPort kDispatchOut[] = {{"rows"}, {"row_weights", false}};
 
-constexpr OpPort kGmmIn[] = {{"rows"}, {"weight"}};
+constexpr OpPort kGmmIn[] = {{"rows"}, {"weight"}, {"bias", false}};
 constexpr OpPort kGmmOut[] = {{"product"}};
 
 constexpr OpPort kGmmWeightGradIn[] = {{"a"}, {"b"}, {"row_scale", false}};
 constexpr OpPort kGmmWeightGradOut[] = {{"grad"}};
+
+constexpr OpPort kColumnSumIn[] = {{"a"}, {"row_scale", false}};
+constexpr OpPort kColumnSumOut[] = {{"sums"}};
+
+constexpr OpPort kRowDotIn[] = {{"a"}, {"b"}, {"addend", false}};
+constexpr OpPort kRowDotOut[] = {{"dots"}};
 
 constexpr OpPort kActivationIn[] = {{"gate_up"}};
 constexpr OpPort kActivationOut[] = {{"act"}};
@@ -24,7 +30,7 @@ constexpr OpPort kActivationOut[] = {{"act"}};
 constexpr OpPort kActivationGradIn[] = {{"act_grad"}, {"gate_up"}, {"row_weights", false}};
 constexpr OpPort kActivationGradOut[] = {{"gate_up_grad"}, {"row_weight_grad", false}};
 
-constexpr OpPort kCombineIn[] = {{"rows"}, kRouting, {"weights", false}, {"scalars", false}};
+constexpr OpPort kCombineIn[] = {{"rows"}, kRouting, {"weights", false}, {"scalars", false}, {"bias", false}};
 constexpr OpPort kCombineOut[] = {{"tokens"}, {"token_scalars", false}};
 
 constexpr OpPort kAddIn[] = {{"a"}, {"b"}};
@@ -38,6 +44,8 @@ constexpr OpSchema kSchemas[] = {
     {"dispatch", kDispatchIn, kDispatchOut},
     {"gmm", kGmmIn, kGmmOut},
     {"gmm_weight_grad", kGmmWeightGradIn, kGmmWeightGradOut},
+    {"column_sum", kColumnSumIn, kColumnSumOut},
+    {"row_dot", kRowDotIn, kRowDotOut},
     {"activation", kActivationIn, kActivationOut},
     {"activation_grad", kActivationGradIn, kActivationGradOut},
     {"combine", kCombineIn, kCombineOut},

@@ -160,7 +160,7 @@ class GraphReader {
       const std::optional<Sharding> sharding = readEnum<Sharding>(r_, fields, "parallel");
       fields.finish();
       if (sharding == Sharding::kPartial)
-        fields.fail(item.pos, fmt::format("{} is partial, which no input is", fields.what()));
+        fields.fail(item.pos, fmt::format("{} is partial, which no input or output is", fields.what()));
       r_.tensors[item.key] = {type, std::move(alias), sharding, item.keyPos};
     }
   }
@@ -226,10 +226,11 @@ class GraphReader {
       errors_.fail(unused->second.pos,
                    fmt::format("tensor '{}' is used by no node and is no output", unused->first));
     for (const auto& [name, tensor] : r_.tensors)
-      if (tensor.sharding && !tensor.isInput)
-        errors_.fail(tensor.pos, fmt::format("tensor '{}' has 'parallel', which only inputs have: that of "
-                                             "other tensors follows from it",
-                                             name));
+      if (tensor.sharding && !tensor.mayBePart)
+        errors_.fail(tensor.pos,
+                     fmt::format("tensor '{}' has 'parallel', which only inputs and outputs of rows "
+                                 "have: that of other tensors follows from it",
+                                 name));
   }
 
   ErrorSink errors_;

@@ -190,17 +190,21 @@ class EntryReader {
     return nullptr;
   }
 
-  void readInputs(const JsonValue& list) {
+  // The part of a tensor that a rank has; null if the ranks have no parts.
+  moe::ShardingAttr shardingOf(const Reading::Tensor& tensor) {
     auto graph = llvm::cast<moe::GraphOp>(r_.builder.getBlock()->getParentOp()->getParentOp());
-    const bool isSharded = graph.getMesh().tp > 1;
+    if (graph.getMesh().tp == 1 || !tensor.sharding) return nullptr;
+    return moe::ShardingAttr::get(r_.builder.getContext(), *tensor.sharding);
+  }
+
+  void readInputs(const JsonValue& list) {
     for (const JsonValue& item : list.items) {
       const Reading::Tensor* tensor = listed(item, "inputs");
       if (tensor == nullptr) continue;
-      r_.tensors[item.text].isInput = true;
-      values_[item.text] = r_.builder.create<moe::InputOp>(
-          r_.at(item.pos), tensor->type, r_.builder.getStringAttr(item.text), r_.optional(tensor->alias),
-          isSharded && tensor->sharding ? moe::ShardingAttr::get(r_.builder.getContext(), *tensor->sharding)
-                                        : nullptr);
+      r_.tensors[item.text].mayBePart = true;
+      values_[item.text] =
+          r_.builder.create<moe::InputOp>(r_.at(item.pos), tensor->type, r_.builder.getStringAttr(item.text),
+                                          r_.optional(tensor->alias), shardingOf(*tensor));
     }
   }
 
@@ -218,11 +222,22 @@ class EntryReader {
       if (tensor == nullptr) continue;
       r_.used.insert(item.text);
       if (const auto value = values_.find(item.text); value != values_.end())
-        r_.builder.create<Op>(r_.at(item.pos), r_.builder.getStringAttr(item.text), value->second,
-                              r_.optional(tensor->alias));
+        createSink<Op>(item, *tensor, value->second);
       else
         r_.errors.fail(item.pos,
                        fmt::format("tensor '{}' is not produced by a node of {}", item.text, fields_.what()));
+    }
+  }
+
+  template <class Op>
+  void createSink(const JsonValue& item, const Reading::Tensor& tensor, mlir::Value value) {
+    const mlir::StringAttr name = r_.builder.getStringAttr(item.text), alias = r_.optional(tensor.alias);
+    if constexpr (std::is_same_v<Op, moe::OutputOp>) {
+      const auto type = llvm::dyn_cast<moe::MoeTensorType>(tensor.type);
+      if (type && type.hasRows()) r_.tensors[item.text].mayBePart = true;
+      r_.builder.create<Op>(r_.at(item.pos), name, value, alias, shardingOf(tensor));
+    } else {
+      r_.builder.create<Op>(r_.at(item.pos), name, value, alias);
     }
   }
 

@@ -25,7 +25,7 @@ struct Reading {
     std::string alias;
     std::optional<Sharding> sharding;
     SourcePos pos;
-    bool isInput = false;  // of an entry
+    bool mayBePart = false;  // an input of an entry, or an output of rows
   };
 
   std::string file;

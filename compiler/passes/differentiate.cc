@@ -30,8 +30,16 @@ bool isDifferentiable(Value value) {
   return type && llvm::isa<mlir::FloatType>(type.getElementType());
 }
 
-// Outputs of rows are for a separate backward pass; a derived one saves what it needs.
 bool isOfRows(Value value) { return tensorType(value) && tensorType(value).hasRows(); }
+
+enum class Keep : uint8_t { kAll, kMinimal, kRegather };
+
+std::optional<Keep> keepOf(llvm::StringRef word) {
+  if (word == "all") return Keep::kAll;
+  if (word == "minimal") return Keep::kMinimal;
+  if (word == "regather") return Keep::kRegather;
+  return std::nullopt;
+}
 
 llvm::StringSet<> tensorNamesOf(moe::EntryOp entry) {
   llvm::StringSet<> names;
@@ -45,15 +53,15 @@ llvm::StringSet<> tensorNamesOf(moe::EntryOp entry) {
 
 class Differentiation {
  public:
-  Differentiation(moe::EntryOp forward, std::vector<std::string> trainable, bool keepsLittle)
-      : forward_(forward), builder_(forward), names_(std::move(trainable)), keepsLittle_(keepsLittle) {}
+  Differentiation(moe::EntryOp forward, std::vector<std::string> trainable, Keep keep)
+      : forward_(forward), builder_(forward), names_(std::move(trainable)), keep_(keep) {}
 
   LogicalResult run() {
-    if (failed(findTrainable()) || failed(findNeeded())) return mlir::failure();
+    if (failed(findTrainable()) || failed(findNeeded()) || failed(checkWhole())) return mlir::failure();
     prepareBackward();
     if (failed(deriveNodes())) return mlir::failure();
     dropUnreadNodes();
-    if (keepsLittle_) recompute();
+    if (keep_ != Keep::kAll) recompute();
     dropUnreadSources();
     saveValues();
     return mlir::success();
@@ -100,7 +108,7 @@ class Differentiation {
     std::vector<Value> trained, seeds;
     for (moe::InputOp input : trainable_) trained.push_back(input.getValue());
     for (auto output : forwardBlock().getOps<moe::OutputOp>())
-      if (!isOfRows(output.getValue())) seeds.push_back(output.getValue());
+      if (moe::isResult(output)) seeds.push_back(output.getValue());
     const auto trainedNumbers = numbersOf(trained), seedNumbers = numbersOf(seeds);
     const std::vector<bool> marks = tensorsWithGradient(nodes, values.size(), trainedNumbers, seedNumbers);
     for (size_t number = 0; number < marks.size(); ++number)
@@ -120,6 +128,20 @@ class Differentiation {
            << forward_.getSymName() << "' depends on an input that can be trained";
   }
 
+  // The ranks of a group would each have a term of its gradient.
+  LogicalResult checkWhole() {
+    const int32_t tp = forward_->getParentOfType<moe::GraphOp>().getMesh().tp;
+    for (moe::InputOp input : trainable_) {
+      const Sharding sharding = input.getSharding().value_or(Sharding::kWhole);
+      if (tp == 1 || sharding != Sharding::kWhole || !isOfRows(input.getValue())) continue;
+      return input.emitError("input '") << input.getTensor() << "' of rows is whole at each of " << tp
+                                        << " ranks, so that its gradient would be a sum over them, for which "
+                                           "there is no op: expected a part "
+                                           "of its columns, or other trainable inputs";
+    }
+    return mlir::success();
+  }
+
   void prepareBackward() {
     builder_.setInsertionPointAfter(forward_);
     backward_ = builder_.create<moe::EntryOp>(forward_.getLoc(), builder_.getStringAttr(kBackward),
@@ -127,7 +149,7 @@ class Differentiation {
     builder_.setInsertionPointToEnd(&backward_.getBody().emplaceBlock());
     tensorNames_ = tensorNamesOf(forward_);
     for (auto output : forwardBlock().getOps<moe::OutputOp>())
-      if (needed_.contains(output.getValue()) && !isOfRows(output.getValue())) addSeed(output);
+      if (needed_.contains(output.getValue()) && moe::isResult(output)) addSeed(output);
     for (auto input : forwardBlock().getOps<moe::InputOp>())
       kept_.map(input.getValue(), builder_.clone(*input)->getResult(0));
     for (const bool routings : {false, true})
@@ -138,9 +160,9 @@ class Differentiation {
 
   void addSeed(moe::OutputOp output) {
     const std::string name = unusedName(moe::gradientName(output.getValue()));
-    auto input =
-        builder_.create<moe::InputOp>(output.getLoc(), output.getValue().getType(),
-                                      builder_.getStringAttr(name), mlir::StringAttr(), moe::ShardingAttr());
+    auto input = builder_.create<moe::InputOp>(output.getLoc(), output.getValue().getType(),
+                                               builder_.getStringAttr(name), mlir::StringAttr(),
+                                               output.getShardingAttr());
     seeds_.push_back({output, input.getValue()});
   }
 
@@ -181,7 +203,7 @@ class Differentiation {
         if (llvm::isa<moe::RoutingType>(result.getType())) routing = result;
       if (failed(deriveNode(node, gradients))) return mlir::failure();
     }
-    if (failed(gradients.finish(routing))) return mlir::failure();
+    if (failed(checkRowsOfCaller(gradients)) || failed(gradients.finish(routing))) return mlir::failure();
     std::vector<std::pair<moe::InputOp, Value>> outputs;
     for (moe::InputOp input : trainable_) {
       auto reader = llvm::cast<moe::NodeOp>(*llvm::find_if(
@@ -193,7 +215,24 @@ class Differentiation {
     builder_.setInsertionPointToEnd(&backwardBlock());
     for (auto [input, value] : outputs) {
       builder_.create<moe::OutputOp>(input.getLoc(), builder_.getStringAttr(moe::tensorName(value)), value,
-                                     mlir::StringAttr());
+                                     mlir::StringAttr(),
+                                     isOfRows(value) ? input.getShardingAttr() : moe::ShardingAttr());
+    }
+    return mlir::success();
+  }
+
+  // Weights are applied, and their gradients computed, by an activation or where rows return to their tokens.
+  LogicalResult checkRowsOfCaller(const moe::GradientBuilder& gradients) {
+    for (auto input : forwardBlock().getOps<moe::InputOp>()) {
+      const moe::Gradient* rows = gradients.find(input.getValue());
+      if (rows == nullptr || !rows->scale || !(rows->wantsDot || llvm::is_contained(trainable_, input)))
+        continue;
+      return input.emitError("input '")
+             << input.getTensor()
+             << "' gives rows that are weighted without an activation between, so there is no "
+             << "op for the gradient of "
+             << (rows->wantsDot ? "the weights '" : "these rows with the weights '")
+             << moe::nameOf(rows->weights) << "'";
     }
     return mlir::success();
   }
@@ -235,7 +274,8 @@ class Differentiation {
     std::vector<Value> kept;
     for (auto& [value, saved] : saved_)
       if (!saved->use_empty()) kept.push_back(value);
-    const llvm::DenseSet<Value> recomputed = moe::recomputable(kept);
+    const llvm::DenseSet<Value> recomputed =
+        moe::recomputable(kept, keep_ == Keep::kRegather ? moe::Regather::kYes : moe::Regather::kNo);
     for (auto& [value, saved] : saved_) {
       if (!recomputed.contains(value)) continue;
       const auto isBefore = [](mlir::Operation* a, mlir::Operation* b) { return a->isBeforeInBlock(b); };
@@ -277,7 +317,7 @@ class Differentiation {
     llvm::erase_if(saved_, [&](const auto& saved) { return !read.contains(saved.second); });
     for (mlir::Operation& op : llvm::make_early_inc_range(llvm::reverse(forwardBlock()))) {
       auto output = llvm::dyn_cast<moe::OutputOp>(op);
-      const bool isKept = llvm::isa<moe::SaveOp>(op) || (output && isOfRows(output.getValue()));
+      const bool isKept = llvm::isa<moe::SaveOp>(op) || (output && !moe::isResult(output));
       if (isKept) op.erase();
     }
     builder_.setInsertionPointToEnd(&forwardBlock());
@@ -291,7 +331,7 @@ class Differentiation {
   moe::EntryOp backward_;
   mlir::OpBuilder builder_;
   const std::vector<std::string> names_;
-  const bool keepsLittle_;
+  const Keep keep_;
   llvm::SmallVector<moe::InputOp> trainable_;
   llvm::DenseSet<Value> needed_;
   llvm::StringSet<> tensorNames_;
@@ -300,11 +340,14 @@ class Differentiation {
   std::vector<std::pair<Value, moe::SavedOp>> saved_;
 };
 
+bool isSum(mlir::Operation* op) { return llvm::isa<moe::GmmWeightGradOp, moe::ColumnSumOp>(op); }
+
 // Only outputs read a weight gradient, and their type is that of the value.
-void narrowGradient(moe::GmmWeightGradOp node) {
-  const moe::MoeTensorType type = tensorType(node.getGrad());
-  node.getGrad().setType(moe::MoeTensorType::get(type.getContext(), type.getShape(),
-                                                 mlir::BFloat16Type::get(type.getContext())));
+void narrowGradient(mlir::Operation* op) {
+  if (!isSum(op)) return;
+  const moe::MoeTensorType type = tensorType(op->getResult(0));
+  op->getResult(0).setType(moe::MoeTensorType::get(type.getContext(), type.getShape(),
+                                                   mlir::BFloat16Type::get(type.getContext())));
 }
 
 struct Differentiate : impl::DifferentiateBase<Differentiate> {
@@ -322,15 +365,14 @@ struct Differentiate : impl::DifferentiateBase<Differentiate> {
                                         << " entries, expected one: its backward is derived";
     if (entries.front().getSymName() == kBackward)
       return entries.front().emitError("entry '") << kBackward << "' has the name of the derived entry";
-    if (keep != "all" && keep != "minimal")
-      return graph.emitError("cannot keep '") << keep << "', expected all or minimal";
+    const std::optional<Keep> kept = keepOf(keep.getValue());
+    if (!kept) return graph.emitError("cannot keep '") << keep << "', expected all, minimal or regather";
     if (grads != "F32" && grads != "BF16")
       return graph.emitError("cannot derive weight gradients of type '")
              << grads << "', expected F32 or BF16";
-    if (failed(
-            Differentiation(entries.front(), {trainable.begin(), trainable.end()}, keep == "minimal").run()))
+    if (failed(Differentiation(entries.front(), {trainable.begin(), trainable.end()}, *kept).run()))
       return mlir::failure();
-    if (accumulate) graph.walk([](moe::GmmWeightGradOp node) { node.setAccumulate(true); });
+    if (accumulate) moe::accumulateAll(graph);
     if (grads == "BF16") graph.walk(narrowGradient);
     return mlir::success();
   }

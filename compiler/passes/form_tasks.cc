@@ -69,8 +69,8 @@ class EntryFormer {
         })
         .Case([&](moe::GmmOp op) {
           family(node, "", OpKind::kGmm, spaceOf(node, op.getProduct()),
-                 product(OpKind::kGmm, op, columns(op.getProduct())), {of(op.getRows()), of(op.getWeight())},
-                 {of(op.getProduct())});
+                 product(OpKind::kGmm, op, columns(op.getProduct())),
+                 {of(op.getRows()), of(op.getWeight()), of(op.getBias())}, {of(op.getProduct())});
         })
         .Case([&](moe::GmmWeightGradOp op) {
           family(node, "", OpKind::kGmmWeightGrad,
@@ -80,6 +80,16 @@ class EntryFormer {
                   .flags = op.getAccumulate() ? infoOf(OpKind::kGmmWeightGrad).accumulate : 0,
                   .alpha = alphaOf(op)},
                  {of(op.getA()), of(op.getB()), of(op.getRowScale())}, {of(op.getGrad())});
+        })
+        .Case([&](moe::ColumnSumOp op) {
+          family(node, "", OpKind::kColumnSum, isOfTokens(op.getA()) ? SpaceKind::kOnce : SpaceKind::kExperts,
+                 {.n = columns(op.getA()),
+                  .flags = op.getAccumulate() ? infoOf(OpKind::kColumnSum).accumulate : 0},
+                 {of(op.getA()), of(op.getRowScale())}, {of(op.getSums())});
+        })
+        .Case([&](moe::RowDotOp op) {
+          family(node, "", OpKind::kRowDot, spaceOf(node, op.getA()), {.n = columns(op.getA())},
+                 {of(op.getA()), of(op.getB()), of(op.getAddend())}, {of(op.getDots())});
         })
         .Case([&](moe::ActivationOp op) {
           family(node, "", OpKind::kActivation, spaceOf(node, op.getAct()),
@@ -104,7 +114,8 @@ class EntryFormer {
         .Case([&](moe::GmmActivationOp op) {
           family(node, "", OpKind::kGmmActivation, spaceOf(node, op.getAct()),
                  withActivation(op, product(OpKind::kGmmActivation, op, columns(op.getAct()))),
-                 {of(op.getRows()), of(op.getWeight())}, {of(op.getAct()), of(op.getGateUp())});
+                 {of(op.getRows()), of(op.getWeight()), of(op.getBias())},
+                 {of(op.getAct()), of(op.getGateUp())});
         })
         .Case([&](moe::GmmActivationGradOp op) {
           family(node, "", OpKind::kGmmActivationGrad, spaceOf(node, op.getGateUpGrad()),
@@ -131,7 +142,8 @@ class EntryFormer {
     family(node, ".return", OpKind::kCombineReturn, SpaceKind::kReturns, {.n = hidden},
            {of(op.getRows()), of(op.getScalars())}, {returned, scalars});
     family(node, ".sum", OpKind::kCombineSum, SpaceKind::kTokens, {.n = hidden, .k = program_.topK},
-           {returned, of(op.getWeights()), scalars}, {of(op.getSum()), of(op.getTokenScalars())});
+           {returned, of(op.getWeights()), scalars, of(op.getBias())},
+           {of(op.getSum()), of(op.getTokenScalars())});
   }
 
   void family(moe::NodeOp node, llvm::StringRef suffix, OpKind op, SpaceKind space, const Tiling& tiling,
@@ -199,7 +211,7 @@ std::vector<Space> spacesOf(moe::GraphOp graph, int32_t slotRows) {
   int32_t tokens = 1, groups = 0;
   bool hasOnce = false;
   graph.walk([&](moe::NodeOp node) {
-    if (auto grad = llvm::dyn_cast<moe::GmmWeightGradOp>(*node)) hasOnce |= isOfTokens(grad.getA());
+    if (llvm::isa<moe::GmmWeightGradOp, moe::ColumnSumOp>(*node)) hasOnce |= isOfTokens(node->getOperand(0));
     const moe::SplitAttr split = node.getSplitAttr();
     if (split && split.getSpace() == moe::SplitSpace::tokens) tokens = static_cast<int32_t>(split.getSize());
     if (isOfGroups(node, slotRows)) groups = static_cast<int32_t>(split.getSize());
@@ -233,11 +245,11 @@ TaskProgram headerOf(moe::GraphOp graph, const FormTasksOptions& options) {
   return program;
 }
 
-// The ids that an entry routes by, or the earlier entry that saved its routing.
+// The ids that an entry routes by, if its route has any, or the earlier entry that saved its routing.
 Entry entryOf(moe::EntryOp op, const GraphBuffers& buffers, const llvm::StringMap<EntryId>& routings) {
   Entry entry{op.getSymName().str(), {}, {}};
   for (auto route : op.getOps<moe::RouteOp>()) {
-    entry.expertIds = buffers.of(route.getIds());
+    entry.expertIds = buffers.of(route.getIds());  // none: every token goes to every expert
     return entry;
   }
   for (auto saved : op.getOps<moe::SavedOp>())

@@ -15,7 +15,8 @@ using mlir::Operation;
 using mlir::Value;
 
 FusionRole roleOf(Operation* op) {
-  if (llvm::isa<moe::GmmOp>(op)) return FusionRole::kGmm;
+  if (auto gmm = llvm::dyn_cast<moe::GmmOp>(op))
+    return gmm.getBias() ? FusionRole::kBiasedGmm : FusionRole::kGmm;
   if (llvm::isa<moe::GmmWeightGradOp>(op)) return FusionRole::kWeightGrad;
   if (llvm::isa<moe::ActivationOp>(op)) return FusionRole::kActivation;
   if (llvm::isa<moe::ActivationGradOp>(op)) return FusionRole::kActivationGrad;
@@ -98,8 +99,9 @@ class EntryFuser {
     auto fused = builder_.create<moe::GmmActivationOp>(
         locationOf(gmm, activation), activation.getAct().getType(),
         keepsProduct ? gmm.getProduct().getType() : mlir::Type(), gmm.getRows(), gmm.getWeight(),
-        gmm.getTransposeAttr(), gmm.getAlphaAttr(), activation.getKindAttr(), activation.getLimitAttr(),
-        nameOf(gmm, activation), aliasOf(gmm, activation), arrayOf(tensors), splitOf(gmm, activation));
+        gmm.getBias(), gmm.getTransposeAttr(), gmm.getAlphaAttr(), activation.getKindAttr(),
+        activation.getLimitAttr(), nameOf(gmm, activation), aliasOf(gmm, activation), arrayOf(tensors),
+        splitOf(gmm, activation));
     activation.getAct().replaceAllUsesWith(fused.getAct());
     activation.erase();
     if (keepsProduct) gmm.getProduct().replaceAllUsesWith(fused.getGateUp());

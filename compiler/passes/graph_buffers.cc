@@ -68,6 +68,8 @@ void GraphBuffers::addResults(moe::EntryOp entry, moe::NodeOp node) {
       buffer.alias = user.getAlias().value_or("").str();
     };
     for (mlir::Operation* user : result.getUsers()) {
+      if (auto output = llvm::dyn_cast<moe::OutputOp>(user))
+        buffer.sharding = output.getSharding().value_or(Sharding::kWhole);
       goesTo(llvm::dyn_cast<moe::OutputOp>(user), Role::kOutput);
       goesTo(llvm::dyn_cast<moe::SaveOp>(user), Role::kSaved);
     }

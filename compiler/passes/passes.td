@@ -8,17 +8,19 @@ def Differentiate : Pass<"differentiate", "::mlir::ModuleOp"> {
   let summary = "derives the entry that computes gradients";
   let description = [{
     Before: a moe.graph with one entry. After: an entry `backward` after it, with an input `d<output>` for each output
-    of tokens and an output for each trainable tensor. The first entry saves what the second reads, and loses its
-    outputs of rows, which are meant for a separate backward pass. If it keeps `minimal`, an activation that is read
-    again is recomputed from gate_up, provided that gate_up is kept anyway. Fails: more than one entry; a trainable
-    tensor that is not an input, has no gradient or does not reach an output; a node that has no derivative; gradients
-    of one tensor that cannot be added (of weights, or weighted differently).
+    of tokens or of rows that no node reads, and an output for each trainable tensor. The first entry saves what the
+    second reads, and loses its other outputs of rows, which are meant for a separate backward pass. If it keeps
+    `minimal`, an activation that is read again is recomputed from gate_up, provided that gate_up is kept anyway. With
+    `regather`, rows are dispatched again, too, if their tokens are inputs or kept anyway. Fails: more than one entry;
+    a trainable tensor that is not an input, has no gradient or does not reach an output; a trainable input of rows
+    that all ranks of a group have whole; a node that has no derivative; gradients of one tensor that cannot be added
+    (of weights, or weighted differently); rows of the caller that are weighted.
     Test: tests/compiler/passes/differentiate.mlir.
   }];
   let options = [
     ListOption<"trainable", "trainable", "std::string", "inputs to give gradients of; none: all that have one">,
     Option<"accumulate", "accumulate", "bool", "false", "derived weight gradients add to what their outputs hold">,
-    Option<"keep", "keep", "std::string", "\"all\"", "all or minimal: what the first entry saves">,
+    Option<"keep", "keep", "std::string", "\"all\"", "all, minimal or regather: what the first entry saves">,
     Option<"grads", "grads", "std::string", "\"F32\"", "F32 or BF16: the type of derived weight gradients">,
   ];
 }

@@ -18,7 +18,8 @@ struct PipelineOptions {
   std::optional<std::vector<std::string>> trainable = {};
   bool accumulate = false;  // derived weight gradients are added to the old content of their outputs
   std::vector<std::string> fuse = {};  // as given to --fuse; empty: all
-  // What the forward keeps for a derived entry: all, or minimal, which recomputes activations.
+  // What the forward keeps for a derived entry: all; minimal, which recomputes activations; or regather,
+  // which also dispatches rows again.
   std::string keep = "all";
   std::string grads = "F32";  // or BF16: the type of derived weight gradients
 };

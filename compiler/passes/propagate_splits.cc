@@ -45,14 +45,13 @@ struct PropagateSplits : impl::PropagateSplitsBase<PropagateSplits> {
   }
   static bool writesTokens(moe::NodeOp node) { return hasTokens(node->getResult(0)); }
 
-  // The space that the node declares, else that of its result; for a weight gradient, that of the rows it
-  // sums.
+  // The space that the node declares, else that of its result; for a sum, that of what it sums.
   moe::SplitAttr splitFor(moe::NodeOp node, int32_t rowsOfNode, int32_t tokensOfSlot) {
     moe::SplitSpace space = moe::SplitSpace::rows;
     if (writesTokens(node)) {
       space = moe::SplitSpace::tokens;
-    } else if (auto grad = llvm::dyn_cast<moe::GmmWeightGradOp>(*node)) {
-      space = hasTokens(grad.getA()) ? moe::SplitSpace::tokens : moe::SplitSpace::experts;
+    } else if (llvm::isa<moe::GmmWeightGradOp, moe::ColumnSumOp>(*node)) {
+      space = hasTokens(node->getOperand(0)) ? moe::SplitSpace::tokens : moe::SplitSpace::experts;
     }
     if (const moe::SplitAttr declared = node.getSplitAttr()) space = declared.getSpace();
     int32_t size = 1;

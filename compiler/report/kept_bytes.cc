@@ -14,6 +14,18 @@ void add(KeptBytes& kept, mlir::Value value, int64_t sign) {
   (type.hasRows() ? kept.row : kept.token) += bytes;
 }
 
+// Whether a node of a derived entry dispatches tokens that an earlier entry has, too: no gradients.
+bool isDispatchedAgain(moe::DifferentiableOp node, moe::GraphOp graph) {
+  auto dispatch = llvm::dyn_cast<moe::DispatchOp>(*node);
+  if (!dispatch) return false;
+  if (dispatch.getTokens().getDefiningOp<moe::SavedOp>()) return true;
+  auto tokens = dispatch.getTokens().getDefiningOp<moe::InputOp>();
+  const auto isTokens = [&](moe::InputOp input) { return tokens && input.getTensor() == tokens.getTensor(); };
+  return llvm::any_of(graph.getOps<moe::EntryOp>(), [&](moe::EntryOp entry) {
+    return !entry.getAfter() && llvm::any_of(entry.getOps<moe::InputOp>(), isTokens);
+  });
+}
+
 }  // namespace
 
 KeptBytes keptBytes(moe::GraphOp graph) {
@@ -22,19 +34,20 @@ KeptBytes keptBytes(moe::GraphOp graph) {
   return kept;
 }
 
-// 1. If activations are recomputed, the recomputable nodes of the derived entry would be saved instead.
-// 2. Else the forward has saved everything, in the order of its nodes.
-KeptBytes keptBytesOtherwise(moe::GraphOp graph, bool minimal) {
+// 1. If activations are recomputed, or rows dispatched again, these nodes of the derived entry would be saved
+// instead. 2. Else the forward has saved everything, in the order of its nodes.
+KeptBytes keptBytesOtherwise(moe::GraphOp graph, bool keepsLittle) {
   KeptBytes kept = keptBytes(graph);
   for (auto entry : graph.getOps<moe::EntryOp>()) {
-    if (minimal) {
+    if (keepsLittle) {
       for (auto node : entry.getOps<moe::DifferentiableOp>())
-        if (entry.getAfter() && node.isRecomputable()) add(kept, node->getResult(0), 1);
+        if (entry.getAfter() && (node.isRecomputable() || isDispatchedAgain(node, graph)))
+          add(kept, node->getResult(0), 1);
       continue;
     }
     std::vector<mlir::Value> saved;
     for (auto save : entry.getOps<moe::SaveOp>()) saved.push_back(save.getValue());
-    for (mlir::Value value : moe::recomputable(saved)) add(kept, value, -1);
+    for (mlir::Value value : moe::recomputable(saved, moe::Regather::kNo)) add(kept, value, -1);
   }
   return kept;
 }

@@ -17,8 +17,8 @@ struct KeptBytes {
 // Summed over all entries of the graph.
 KeptBytes keptBytes(moe::GraphOp graph);
 
-// What the graph would keep if its derived backward had been derived with the other of all and minimal.
-// `minimal`: the actual choice.
-KeptBytes keptBytesOtherwise(moe::GraphOp graph, bool minimal);
+// What the graph would keep if its derived backward had been derived with minimal, or with all if it keeps
+// little: minimal or regather.
+KeptBytes keptBytesOtherwise(moe::GraphOp graph, bool keepsLittle);
 
 }  // namespace sluice

@@ -162,6 +162,18 @@ sluice_status sluice_context_bind(sluice_context* context, const char* name, con
   });
 }
 
+sluice_status sluice_context_bind_rows(sluice_context* context, const char* name, sluice_row_memory memory,
+                                       void* user) {
+  return guarded(context ? &context->error : nullptr, [&]() -> Outcome {
+    if (Outcome outcome = checkContext(context); outcome.status != SLUICE_OK) return outcome;
+    if (!name) return badArgument("name is null");
+    sluice::RowMemory rows;
+    if (memory) rows = [memory, user](int64_t count) { return memory(user, count); };
+    sluice::Status bound = context->context->bindRows(name, std::move(rows));
+    return bound ? Outcome{} : failed(bound.error());
+  });
+}
+
 sluice_status sluice_context_run(sluice_context* context, const char* entry, uint32_t saved) {
   return guardedCollective(context, [&]() -> Outcome {
     if (Outcome outcome = checkRun(entry, saved); outcome.status != SLUICE_OK) {

@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "runtime/api/bindable.h"
 #include "runtime/api/context_impl.h"
@@ -89,7 +91,26 @@ Status Context::bind(std::string_view name, const TensorView& tensor, Weights we
   }
   impl_->unbindable.erase(id->value);
   impl_->bound[id->value] = {static_cast<std::byte*>(tensor.data), tensor.shape.empty() ? 1 : tensor.shape[0],
-                             ++impl_->bindings, weights == Weights::kConstant};
+                             ++impl_->bindings, weights == Weights::kConstant, nullptr};
+  return {};
+}
+
+Status Context::bindRows(std::string_view name, RowMemory memory) {
+  const TaskProgram& program = impl_->program.tables();
+  const auto id = findBindable(program, name);
+  if (!id) return unknownBindable(program, name);
+  const Plan& plan = impl_->rank->plan();
+  bool fits = false;
+  for (uint32_t e = 0; e < program.entries.size(); ++e) {
+    const auto& rows = plan.at(EntryId{e}).rowWrites;
+    fits = fits || std::find(rows.begin(), rows.end(), *id) != rows.end();
+  }
+  if (!fits)
+    return Error{
+        fmt::format("tensor '{}' cannot be bound as rows, expected an output of rows that tasks of "
+                    "this rank write",
+                    name)};
+  impl_->bound[id->value].rows = memory ? std::make_shared<const RowMemory>(std::move(memory)) : nullptr;
   return {};
 }
 

@@ -23,6 +23,7 @@
 #include "runtime/api/workspace.h"
 #include "runtime/base/huge_pages.h"
 #include "runtime/exec/packed_weights.h"
+#include "runtime/exec/row_memory.h"
 #include "runtime/exec/trace_span.h"
 #include "runtime/exec/work.h"
 
@@ -92,6 +93,12 @@ class Context {
 
   // Has the same effect as a bind that failed with this message; for callers that check tensors themselves.
   void unbind(std::string_view name, const std::string& why);
+
+  // Has the rows of an output, one with extent R that tasks of this rank write, written to memory of the
+  // caller instead of the context's own: in each step that writes them, `memory` is asked once for room for
+  // all rows, without gaps, as soon as their number is known. Null: the context's memory again. Errors: an
+  // unknown name, a tensor that is not such an output.
+  Status bindRows(std::string_view name, RowMemory memory);
 
   // Runs one entry; collective. Errors: unbound tensors; ids out of range or repeated; saved tensors that do
   // not exist yet; a peer that failed, died or left; a wait past the time limit (the message has rank, core,

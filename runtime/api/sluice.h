@@ -38,7 +38,7 @@
 #include <stdint.h>
 
 #define SLUICE_ABI_MAJOR 1
-#define SLUICE_ABI_MINOR 1
+#define SLUICE_ABI_MINOR 2
 #define SLUICE_ABI_VERSION (SLUICE_ABI_MAJOR * 65536 + SLUICE_ABI_MINOR)
 
 #if defined(__GNUC__)
@@ -101,7 +101,7 @@ typedef struct sluice_entry_info {
   size_t size;
   const char* name;
   const char* expert_ids;  /* the tensor that routes it, or NULL: then it uses the routing of ... */
-  const char* routed_as;   /* ... this entry, or NULL */
+  const char* routed_as;   /* ... this entry or, where that is NULL too, sends every token to every expert */
   const uint32_t* tensors; /* the inputs and outputs that it reads or writes, ascending */
   uint32_t tensor_count;
   int32_t saves;      /* 1: it fills a saved set */
@@ -266,6 +266,16 @@ typedef struct sluice_tensor {
    bind fails, the tensor is no longer bound: runs that need it fail, at all ranks, with the same message. */
 SLUICE_API sluice_status sluice_context_bind(sluice_context* context, const char* name,
                                              const sluice_tensor* tensor);
+
+/* Returns where the rows of an output are to be written, which needs room for all of them without gaps, at a
+   multiple of the type's size. Called once per step that writes them, when their number is known, by a thread
+   of the context. NULL fails the step, which ends the work of all ranks, except for 0 rows. */
+typedef void* (*sluice_row_memory)(void* user, int64_t rows);
+/* Has the rows of an output written to memory of the caller instead of the context's, where
+   sluice_context_output finds them. Fails for rows that other ranks write, such as those of a dispatch.
+   `memory` NULL: the context's memory again. Since 1.2. */
+SLUICE_API sluice_status sluice_context_bind_rows(sluice_context* context, const char* name,
+                                                  sluice_row_memory memory, void* user);
 
 /* What a forward keeps for its backward: the number of a set, 0 to SLUICE_SAVED_LAST. Sets are made when they
    are first used, so several forwards may come before their backwards. */

@@ -16,6 +16,9 @@
 
 #include <sluice.h>
 
+#include <cstdint>
+#include <functional>
+#include <map>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -228,6 +231,17 @@ class Context {
     given.flags = tensor.constant ? SLUICE_CONSTANT : 0;
     detail::check(sluice_context_bind(get(), name.c_str(), &given));
   }
+  // As sluice_context_bind_rows(); memory(rows) must not throw. An empty function: the context's memory
+  // again.
+  void bindRows(const std::string& name, std::function<void*(int64_t)> memory) {
+    if (!memory) return detail::check(sluice_context_bind_rows(get(), name.c_str(), nullptr, nullptr));
+    const auto call = [](void* user, int64_t rows) {
+      return (*static_cast<std::function<void*(int64_t)>*>(user))(rows);
+    };
+    auto kept = std::make_unique<std::function<void*(int64_t)>>(std::move(memory));
+    detail::check(sluice_context_bind_rows(get(), name.c_str(), call, kept.get()));
+    rows_[name] = std::move(kept);
+  }
   void run(const std::string& entry, uint32_t saved = SLUICE_SAVED_DEFAULT) {
     detail::check(sluice_context_run(get(), entry.c_str(), saved));
   }
@@ -269,7 +283,8 @@ class Context {
   sluice_context* get() const { return handle_.get(); }
 
  private:
-  int32_t experts_;  // of all ranks
+  int32_t experts_;                                                             // of all ranks
+  std::map<std::string, std::unique_ptr<std::function<void*(int64_t)>>> rows_;  // must outlive the handle
   detail::Handle<sluice_context, sluice_context_free> handle_;
 };
 

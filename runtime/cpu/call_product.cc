@@ -39,6 +39,10 @@ class Product {
         weight_(elements<std::byte>(step.at(family_.reads[1]), range_.expert),
                 transposed_ ? tiling_.k : infoOf(family_.op).weightParts * tiling_.n,
                 step.program().at(family_.reads[1]).type),
+        bias_(infoOf(family_.op).vector == VectorWork::kActivationGrad
+                  ? nullptr
+                  : biasOf(step, family_.reads[2], family_.writes[0], range_.expert,
+                           int64_t{infoOf(family_.op).weightParts} * tiling_.n, columns_.begin)),
         scratch_(scratch) {
     if (step.panels != nullptr && range_.rows > 0) packed_ = findPanel(step, task);
   }
@@ -63,7 +67,8 @@ class Product {
                   .transposeB = transposed_,
                   .scratch = scratch_,
                   .alpha = alphaOf(tiling_),
-                  .packedB = packed_ == nullptr ? nullptr : packed_ + part * partBytes()});
+                  .packedB = packed_ == nullptr ? nullptr : packed_ + part * partBytes(),
+                  .bias = bias_ == nullptr ? nullptr : bias_ + int64_t{part} * tiling_.n});
   }
 
  private:
@@ -97,6 +102,7 @@ class Product {
   const ops::Operand a_;
   const bool transposed_;
   const ops::Operand weight_;
+  const BFloat16* const bias_;  // from the task's columns of the first part on; or null
   std::byte* const scratch_;
   const std::byte* packed_ = nullptr;
 };

@@ -2,6 +2,7 @@
 
 #include "runtime/cpu/call_product.h"
 #include "runtime/cpu/operands.h"
+#include "runtime/program/op_table.h"
 
 namespace sluice {
 namespace {
@@ -145,6 +146,38 @@ void scale(const CpuStep& step, const Family& family, const Task& task) {
                         .alpha = alphaOf(family.tiling)});
 }
 
+void columnSum(const CpuStep& step, const Family& family, const Task& task) {
+  const RowRange range = rowsOf(step, task);
+  const TileRange columns = tileOf(family.op, family.tiling, task.tile).n;
+  const BufferAddress& a = step.at(family.reads[0]);
+  const ops::Result sums{elements<std::byte>(step.at(family.writes[0]), 0), family.tiling.n,
+                         step.program().at(family.writes[0]).type};
+  step.kernels().columnSum({.a = elements<BFloat16>(a, range.begin) + columns.begin,
+                            .lda = leading<BFloat16>(a),
+                            .scale = optionalFloats(step, family.reads[1], range.begin),
+                            .c = sums.from(range.expert, columns.begin),
+                            .rows = range.rows,
+                            .n = columns.length(),
+                            .accumulate = accumulates(family)});
+}
+
+void rowDot(const CpuStep& step, const Family& family, const Task& task) {
+  const RowRange range = rowsOf(step, task);
+  const BufferAddress& a = step.at(family.reads[0]);
+  const BFloat16* const b =
+      elements<BFloat16>(step.at(family.reads[1]), 0) + int64_t{range.expert} * family.tiling.n;
+  // of whole operands each rank of a group has the same product
+  const bool counts =
+      step.program().at(family.reads[0]).sharding != Sharding::kWhole || countsOnce(step, family.writes[0]);
+  step.kernels().rowDot({.a = elements<BFloat16>(a, range.begin),
+                         .lda = leading<BFloat16>(a),
+                         .b = b,
+                         .addend = optionalFloats(step, family.reads[2], range.begin),
+                         .c = optionalFloats(step, family.writes[0], range.begin),
+                         .rows = range.rows,
+                         .n = counts ? family.tiling.n : 0});
+}
+
 void combineSum(const CpuStep& step, const Family& family, const Task& task) {
   const int32_t topK = step.program().topK;
   const auto [begin, tokens, expert] = rowsOf(step, task);
@@ -162,7 +195,8 @@ void combineSum(const CpuStep& step, const Family& family, const Task& task) {
                               .topK = topK,
                               .n = family.tiling.n,
                               .parts = step.program().mesh.tp,
-                              .partRows = step.tables->pairs});
+                              .partRows = step.tables->pairs,
+                              .bias = biasOf(step, family.reads[3], family.writes[0], 0, 0, 0)});
   if (!family.writes[1]) return;
   const BufferAddress& scalars = step.at(family.reads[2]);
   step.kernels().sumScalars({.src = elements<float>(scalars, 0),
@@ -200,6 +234,10 @@ void callKernel(const CpuStep& step, const Task& task, std::byte* scratch) {
       return callGmmActivation(step, task, scratch);
     case OpKind::kGmmActivationGrad:
       return callGmmActivationGrad(step, task, scratch);
+    case OpKind::kColumnSum:
+      return columnSum(step, family, task);
+    case OpKind::kRowDot:
+      return rowDot(step, family, task);
   }
 }
 

@@ -11,6 +11,13 @@ T* elements(const BufferAddress& address, int64_t row) {
   return reinterpret_cast<T*>(address.data + row * address.stride);
 }
 
+// Whether what all ranks of a group have whole counts in this rank's `result`: if that is one of the terms of
+// a sum, at shard 0 only.
+inline bool countsOnce(const Step& step, BufferId result) {
+  return step.program().at(result).sharding != Sharding::kPartial ||
+         step.program().mesh.shardOf(step.rank) == 0;
+}
+
 template <class T>
 int64_t leading(const BufferAddress& address) {
   return address.stride / static_cast<int64_t>(sizeof(T));
@@ -22,6 +29,14 @@ Matrix matrixAt(const Step& step, BufferId buffer, int64_t row) {
   const BufferAddress& address = step.at(buffer);
   const DType type = step.program().at(buffer).type;
   return {elements<std::byte>(address, row), address.stride / dtypeBytes(type), type};
+}
+
+// The columns from `column` on of the bias for `expert`, which has `width` of them; null where the operand is
+// absent, or where `result` is one of the terms of a sum and another rank adds the bias to its own.
+inline const BFloat16* biasOf(const Step& step, BufferId bias, BufferId result, int32_t expert, int64_t width,
+                              int32_t column) {
+  if (!bias || !countsOnce(step, result)) return nullptr;
+  return elements<BFloat16>(step.at(bias), 0) + expert * width + column;
 }
 
 // Row `row` of an optional vector; null where the operand is absent.

@@ -18,6 +18,7 @@
 
 #include "runtime/base/expected.h"
 #include "runtime/exec/packed_weights.h"
+#include "runtime/exec/row_memory.h"
 #include "runtime/exec/step.h"
 
 namespace sluice {
@@ -35,9 +36,10 @@ struct DeviceMemory {
 // A tensor of the caller, as bound.
 struct BoundTensor {
   std::byte* data = nullptr;
-  int64_t extent = 0;     // its first dimension
-  uint64_t version = 0;   // of the binding: grows; 0 where it is not bound
-  bool constant = false;  // the content stays until the tensor is bound again
+  int64_t extent = 0;                     // its first dimension
+  uint64_t version = 0;                   // of the binding: grows; 0 where it is not bound
+  bool constant = false;                  // the content stays until the tensor is bound again
+  std::shared_ptr<const RowMemory> rows;  // of an output of rows; null: the context's own memory
 
   bool bound() const { return version > 0; }
 };

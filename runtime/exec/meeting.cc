@@ -25,6 +25,7 @@ struct Meeting::Header {
   uint64_t routing;
   uint64_t memory;
   int64_t tokens;
+  int64_t rows;
   uint32_t kind;
   uint32_t context;
   uint32_t entry;
@@ -40,7 +41,7 @@ struct Meeting::Header {
 };
 
 Expected<Meeting> Meeting::create(Transport& transport) {
-  static_assert(sizeof(Header) == 520);
+  static_assert(sizeof(Header) == 528);
   Meeting meeting;
   meeting.transport_ = &transport;
   auto boards = AllGather::create(transport, sizeof(Header));
@@ -54,6 +55,7 @@ Status Meeting::hold(const StepOffer& offer, double timeoutSeconds) {
                 offer.routing,
                 offer.memory,
                 offer.tokens,
+                offer.rows,
                 static_cast<uint32_t>(offer.kind),
                 offer.context,
                 offer.entry.value,
@@ -84,6 +86,7 @@ Status Meeting::hold(const StepOffer& offer, double timeoutSeconds) {
 }
 
 int64_t Meeting::tokensOf(int rank) const { return headerOf(rank).tokens; }
+int64_t Meeting::rowsOf(int rank) const { return headerOf(rank).rows; }
 
 Meeting::Header Meeting::headerOf(int rank) const {
   Header header;

@@ -30,6 +30,7 @@ struct StepOffer {
   uint32_t context = 0;
   EntryId entry;
   int64_t tokens = 0;
+  int64_t rows = -1;     // of the inputs of rows of an entry that routes; -1: it has none
   uint64_t routing = 0;  // digest() of the routing that the entry uses, if an earlier step made it
   uint64_t memory = 0;   // digest of the symmetric memory that the step writes to
   uint32_t saved = 0;    // number of the saved set, which may differ if the memory is the same
@@ -47,6 +48,7 @@ class Meeting {
 
   // From the last meeting; a peer may have sent any number.
   int64_t tokensOf(int rank) const;
+  int64_t rowsOf(int rank) const;
 
  private:
   struct Header;

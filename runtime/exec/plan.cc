@@ -77,13 +77,21 @@ void Plan::deriveEntries() {
     for (BufferId id : family.writes) {
       if (!id) continue;
       writer[id.value] = family.entry;
-      if (p.at(id).role == Role::kOutput && !p.at(id).region) addOnce(entry.writes, id);
+      if (p.at(id).role != Role::kOutput) continue;
+      if (!p.at(id).region) addOnce(entry.writes, id);
+      if (p.at(id).region && !isRemote(at(FamilyId{f}).space)) addOnce(entry.rowWrites, id);
     }
   }
   for (uint32_t e = 0; e < p.entries.size(); ++e) {
     EntryPlan& entry = entries_[e];
     const Entry& source = p.entries[e];
-    entry.routing = source.expertIds ? EntryId{e} : source.routing;
+    const auto has = [&](SpaceKind space) {
+      return std::any_of(entry.families.begin(), entry.families.end(),
+                         [&](FamilyId id) { return at(id).space == space; });
+    };
+    entry.ownLast = has(SpaceKind::kReturns) && !has(SpaceKind::kSends);
+    entry.routing = source.routes() ? EntryId{e} : source.routing;
+    entry.tables = entry.ownLast == entries_[entry.routing.value].ownLast ? entry.routing : EntryId{e};
     if (source.expertIds) addOnce(entry.reads, source.expertIds);
     if (entry.routing != EntryId{e}) addOnce(entry.savedFrom, entry.routing);
     std::stable_sort(entry.lanes.begin(), entry.lanes.end(),

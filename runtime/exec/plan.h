@@ -17,12 +17,16 @@ struct FamilyPlan {
 };
 
 struct EntryPlan {
-  std::vector<LaneId> lanes;       // by priority
-  std::vector<FamilyId> families;  // by (segment, stage)
-  std::vector<BufferId> reads;     // the caller's inputs that the entry's tasks read, and its expert ids
-  std::vector<BufferId> writes;    // outputs of the caller
-  std::vector<EntryId> savedFrom;  // entries that write saved buffers read here, and the entry that routes
-  EntryId routing;                 // the entry whose tables are used: the entry itself if it has expert ids
+  std::vector<LaneId> lanes;        // by priority
+  std::vector<FamilyId> families;   // by (segment, stage)
+  std::vector<BufferId> reads;      // the caller's inputs that the entry's tasks read, and its expert ids
+  std::vector<BufferId> writes;     // outputs of the caller
+  std::vector<EntryId> savedFrom;   // entries that write saved buffers read here, and the entry that routes
+  std::vector<BufferId> rowWrites;  // outputs of rows that only this rank writes: the caller may bind them
+  EntryId routing;                  // the entry that routes: possibly the entry itself
+  EntryId tables;        // the entry for which the tables that it uses are made: if it takes the slots in
+                         // the same order as `routing` does, that one, else the entry itself
+  bool ownLast = false;  // it returns rows, but gets none: its own rows can wait
   std::vector<EntryId> savedFor;  // entries that read what this one saves, and those that read what they save
 };
 

@@ -11,8 +11,6 @@
 namespace sluice {
 namespace {
 
-bool isTokens(const Buffer& buffer) { return buffer.shape.front().extent == Extent::kTokens; }
-
 int64_t elementsOf(const Plan& plan, int rank, Extent extent, const RoutingTables& tables) {
   switch (extent) {
     case Extent::kFixed:
@@ -27,6 +25,13 @@ int64_t elementsOf(const Plan& plan, int rank, Extent extent, const RoutingTable
       return plan.program().expertsOf(rank);
   }
   return 0;
+}
+
+bool isOfRows(const Buffer& buffer) { return buffer.shape.front().extent == Extent::kRows; }
+
+Error rowsDiffer(const Buffer& buffer, int rank, int64_t found, int64_t expected) {
+  return Error{fmt::format("rank {}: tensor '{}' has {} rows, but this routing gives the rank {}", rank,
+                           buffer.name, found, expected)};
 }
 
 // The regions that the tasks of each entry read or write.
@@ -83,10 +88,20 @@ int64_t RankState::savedBytes() const {
   return bytes;
 }
 
-Status RankState::checkBound(const StepRequest& request, int64_t& tokens) const {
+Status RankState::checkBound(const StepRequest& request, Sizes& sizes) const {
   const TaskProgram& program = plan_->program();
   const EntryPlan& entryPlan = plan_->at(request.entry);
-  const Buffer* first = nullptr;
+  const bool routes = entryPlan.routing == request.entry;
+  const Buffer *firstOfTokens = nullptr, *firstOfRows = nullptr;
+  const auto agree = [](const Buffer& buffer, int64_t found, const char* unit, const Buffer*& first,
+                        int64_t& size) -> Status {
+    if (first && found != size)
+      return Error{
+          fmt::format("tensor '{}' has {} {}, but '{}' has {}", buffer.name, found, unit, first->name, size)};
+    first = &buffer;
+    size = found;
+    return {};
+  };
   for (const auto* list : {&entryPlan.reads, &entryPlan.writes}) {
     for (BufferId id : *list) {
       const Buffer& buffer = program.at(id);
@@ -94,18 +109,19 @@ Status RankState::checkBound(const StepRequest& request, int64_t& tokens) const 
       if (!bound.bound())
         return Error{fmt::format("entry '{}' needs tensor '{}', which is not bound",
                                  program.at(request.entry).name, buffer.name)};
-      if (!isTokens(buffer)) continue;
-      if (first && bound.extent != tokens)
-        return Error{fmt::format("tensor '{}' has {} tokens, but '{}' has {}", buffer.name, bound.extent,
-                                 first->name, tokens)};
-      first = &buffer;
-      tokens = bound.extent;
+      const Extent extent = buffer.shape.front().extent;
+      Status same;
+      if (extent == Extent::kTokens)
+        same = agree(buffer, bound.extent, "tokens", firstOfTokens, sizes.tokens);
+      if (extent == Extent::kRows && routes)
+        same = agree(buffer, bound.extent, "rows", firstOfRows, sizes.rows);
+      if (!same) return same;
     }
   }
   return {};
 }
 
-Status RankState::checkSaved(const StepRequest& request, int64_t tokens) const {
+Status RankState::checkSaved(const StepRequest& request, const Sizes& sizes) const {
   const TaskProgram& program = plan_->program();
   const SavedState& saved = *request.saved;
   const std::string& name = program.at(request.entry).name;
@@ -119,36 +135,82 @@ Status RankState::checkSaved(const StepRequest& request, int64_t tokens) const {
                                program.at(from).name, set, saved.number > 0 ? " on that set" : "", since)};
     }
     const int32_t ran = saved.tables[plan_->at(from).routing.value].tokens;
-    if (ran != tokens)
-      return Error{fmt::format("entry '{}' has {} tokens, but entry '{}' ran with {}{}", name, tokens,
+    if (ran != sizes.tokens)
+      return Error{fmt::format("entry '{}' has {} tokens, but entry '{}' ran with {}{}", name, sizes.tokens,
                                program.at(from).name, ran, set)};
   }
+  const EntryPlan& entryPlan = plan_->at(request.entry);
+  if (entryPlan.routing == request.entry) return {};
+  const int64_t rows = saved.tables[entryPlan.routing.value].rows;
+  for (BufferId id : entryPlan.reads)
+    if (const int64_t bound = (*request.bound)[id.value].extent; isOfRows(program.at(id)) && bound != rows)
+      return rowsDiffer(program.at(id), transport_->rank(), bound, rows);
   return {};
 }
 
 Status RankState::route(const StepRequest& request, int64_t tokens) {
   const EntryId entry = request.entry;
-  const BufferId ids = plan_->program().at(entry).expertIds;
-  if (!ids) return {};
+  if (plan_->at(entry).routing != entry) return {};
   // the tables are refilled, so they are stale until this entry has run again, even if another rank refuses
   // the step
   request.saved->forget(*plan_, entry);
+  const BufferId ids = plan_->program().at(entry).expertIds;
+  RoutingTables& tables = request.saved->tables[entry.value];
+  if (!ids) {
+    countAllPairs(plan_->routingShape(), static_cast<int32_t>(tokens), tables, counts_);
+    return {};
+  }
   const int64_t topK = plan_->routingShape().topK;
   const std::span data(reinterpret_cast<const int32_t*>((*request.bound)[ids.value].data),
                        static_cast<size_t>(tokens * topK));
   if (plan_->routingShape().mesh.tokens == TokenHolders::kSame) idsDigest_ = hashOf(data);
-  return countPairs(plan_->routingShape(), data, static_cast<int32_t>(tokens),
-                    request.saved->tables[entry.value], counts_);
+  return countPairs(plan_->routingShape(), data, static_cast<int32_t>(tokens), tables, counts_);
 }
 
+// The rows that all ranks have bound, with the counts of all ranks: each gets the same result.
 Status RankState::checkRows(const StepRequest& request) const {
-  const int32_t rows = request.saved->tables[plan_->at(request.entry).routing.value].rows;
-  for (BufferId id : plan_->at(request.entry).reads) {
+  const TaskProgram& program = plan_->program();
+  const auto& reads = plan_->at(request.entry).reads;
+  const auto first =
+      std::find_if(reads.begin(), reads.end(), [&](BufferId id) { return isOfRows(program.at(id)); });
+  if (first == reads.end()) return {};
+  for (int rank = 0; rank < transport_->size(); ++rank) {
+    const int64_t bound = request.meeting->rowsOf(rank);
+    const int64_t rows = rowsAt(plan_->routingShape(), rank, exchange_.all());
+    if (bound != rows) return rowsDiffer(program.at(*first), rank, bound, rows);
+  }
+  return {};
+}
+
+// Of the entry, and of later ones that take its slots in another order.
+void RankState::buildAllTables(const StepRequest& request) {
+  const EntryId entry = request.entry;
+  auto& tables = request.saved->tables;
+  for (uint32_t e = entry.value; e < tables.size(); ++e) {
+    const EntryPlan& user = plan_->at(EntryId{e});
+    if (user.routing != entry || user.tables != EntryId{e}) continue;
+    if (e != entry.value) tables[e] = tables[entry.value];
+    RoutingShape shape = plan_->routingShape();
+    shape.ownLast = user.ownLast;
+    buildTables(shape, transport_->rank(), exchange_.all(), tables[e]);
+  }
+}
+
+// Asks the caller for the memory of the outputs of rows that it has bound.
+Status RankState::placeRows(const StepRequest& request) {
+  for (const BufferId id : plan_->at(request.entry).rowWrites) {
+    const auto& memory = (*request.bound)[id.value].rows;
+    if (!memory) continue;
     const Buffer& buffer = plan_->program().at(id);
-    const int64_t bound = (*request.bound)[id.value].extent;
-    if (buffer.shape.front().extent != Extent::kRows || bound == rows) continue;
-    return Error{fmt::format("rank {}: tensor '{}' has {} rows, but this routing gives the rank {}",
-                             transport_->rank(), buffer.name, bound, rows)};
+    const int64_t rows = step_.tables->rows;
+    auto* const data = static_cast<std::byte*>((*memory)(rows));
+    const auto address = reinterpret_cast<uintptr_t>(data);
+    if (!data ? rows > 0 : address % static_cast<uintptr_t>(dtypeBytes(buffer.type)) != 0)
+      return Error{
+          fmt::format("rank {}: tensor '{}' got {} for {} rows, expected memory of {} bytes, aligned to {}",
+                      transport_->rank(), buffer.name, data ? "an address that is not aligned" : "no memory",
+                      rows, rows * rowBytes(buffer), dtypeBytes(buffer.type))};
+    buffers_[id.value] = {data, rowBytes(buffer), {}, 0};
   }
   return {};
 }
@@ -200,7 +262,7 @@ void RankState::fillAddresses(const StepRequest& request) {
   step_.rank = transport_->rank();
   step_.transport = transport_;
   step_.events = &events_;
-  step_.tables = &request.saved->tables[plan_->at(request.entry).routing.value];
+  step_.tables = &request.saved->tables[plan_->at(request.entry).tables.value];
   step_.entry = request.entry;
   step_.buffers = buffers_;
 }
@@ -212,30 +274,33 @@ Expected<const Step*> RankState::bindStep(const StepRequest& request, double tim
   if (Status same = identities_.await(name, timeoutSeconds); !same) return same.error();
   // if no tensor of tokens is bound, the number with which the routing was made
   const EntryId routing = plan_->at(entry).routing;
-  int64_t tokens = routing == entry ? 0 : saved.tables[routing.value].tokens;
-  Status own = checkBound(request, tokens);
-  if (own) own = checkSaved(request, tokens);
+  Sizes sizes;
+  if (routing != entry) sizes.tokens = saved.tables[routing.value].tokens;
+  Status own = checkBound(request, sizes);
+  if (own) own = checkSaved(request, sizes);
   if (own) own = executor_->prepare(*request.bound);
-  if (own) own = route(request, tokens);
-  if (Status all = meet(request, tokens, own, timeoutSeconds); !all) return all.error();
+  if (own) own = route(request, sizes.tokens);
+  if (Status all = meet(request, sizes, own, timeoutSeconds); !all) return all.error();
   saved.forget(*plan_, entry);
   if (routing == entry) {
     if (Status fits = checkTotals(); !fits) return fits.error();
-    buildTables(plan_->routingShape(), transport_->rank(), exchange_.all(), saved.tables[entry.value]);
+    if (Status fits = checkRows(request); !fits) return fits.error();
+    buildAllTables(request);
     saved.digests[entry.value] = exchange_.digest();
   }
-  if (Status rows = checkRows(request); !rows) {
+  fillAddresses(request);
+  if (Status placed = placeRows(request); !placed) {
     // peers may already be writing here, so the step cannot be abandoned without an abort
-    transport_->abort(rows.error().message);
+    transport_->abort(placed.error().message);
     return Error{transport_->abortMessage()};
   }
-  fillAddresses(request);
   events_.setThresholds(*plan_, entry, *step_.tables);
   return &step_;
 }
 
 // `own` is the error that this rank found: even then it joins the meeting.
-Status RankState::meet(const StepRequest& request, int64_t tokens, const Status& own, double timeoutSeconds) {
+Status RankState::meet(const StepRequest& request, const Sizes& sizes, const Status& own,
+                       double timeoutSeconds) {
   const EntryId entry = request.entry;
   const EntryId routing = plan_->at(entry).routing;
   const bool routes = routing == entry;
@@ -244,7 +309,8 @@ Status RankState::meet(const StepRequest& request, int64_t tokens, const Status&
   offer.name = plan_->program().at(entry).name;
   offer.context = request.context;
   offer.entry = entry;
-  offer.tokens = tokens;
+  offer.tokens = sizes.tokens;
+  offer.rows = sizes.rows;
   offer.routing = routes ? 0 : request.saved->digests[routing.value];
   offer.memory = digestOfMemory(request);
   offer.saved = request.saved->number;

@@ -51,9 +51,10 @@ class RankState {
   // Applies to future steps.
   void setWork(WorkKind work) { step_.work = work; }
 
-  // Everything between run() and the first task. Errors: tensors that are not bound or have different T, ids
-  // out of range or repeated, saved tensors that do not exist; a refusal by a peer. Errors found before the
-  // meeting of the step make it fail at all ranks and leave them usable.
+  // Everything between run() and the first task. Errors: tensors that are not bound or have different T or
+  // another R than the routing gives, ids out of range or repeated, saved tensors that do not exist; a
+  // refusal by a peer. They make the step fail at all ranks and leave them usable. No memory for the rows of
+  // an output aborts the transport, because other ranks may already write here.
   Expected<const Step*> bindStep(const StepRequest& request, double timeoutSeconds);
 
   // Call it after the last task: what the entry saved is then available to later entries. Returns true if the
@@ -70,12 +71,20 @@ class RankState {
 
  private:
   RankState() = default;
-  Status checkBound(const StepRequest& request, int64_t& tokens) const;
-  Status checkSaved(const StepRequest& request, int64_t tokens) const;
+  // Of the tensors that are bound for a step.
+  struct Sizes {
+    int64_t tokens = 0;
+    int64_t rows = -1;  // of an entry that routes; -1: no input has rows
+  };
+
+  Status checkBound(const StepRequest& request, Sizes& sizes) const;
+  Status checkSaved(const StepRequest& request, const Sizes& sizes) const;
   Status route(const StepRequest& request, int64_t tokens);
-  Status meet(const StepRequest& request, int64_t tokens, const Status& own, double timeoutSeconds);
+  Status meet(const StepRequest& request, const Sizes& sizes, const Status& own, double timeoutSeconds);
   Status checkTotals() const;
   Status checkRows(const StepRequest& request) const;
+  void buildAllTables(const StepRequest& request);
+  Status placeRows(const StepRequest& request);
   BufferAddress regionAddress(const StepRequest& request, RegionId region) const;
   uint64_t digestOfMemory(const StepRequest& request) const;
   void fillAddresses(const StepRequest& request);

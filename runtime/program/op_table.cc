@@ -26,7 +26,7 @@ constexpr OperandInfo optional(std::string_view name, std::string_view shape) {
 constexpr OperandInfo kDispatchReads[] = {{"tokens", "Tn"}, scalars("weights", "TK")};
 constexpr OperandInfo kDispatchWrites[] = {{"rows", "Rn"}, scalars("row weights", "R", 1)};
 
-constexpr OperandInfo kGmmReads[] = {{"a", "Xk"}, weight("Ekn")};
+constexpr OperandInfo kGmmReads[] = {{"a", "Xk"}, weight("Ekn"), optional("bias", "En")};
 constexpr OperandInfo kGmmWrites[] = {{"c", "Xn"}};
 
 constexpr OperandInfo kWeightGradReads[] = {{"a", "Xm"}, {"b", "Xn"}, scalars("row scale", "X")};
@@ -43,17 +43,23 @@ constexpr OperandInfo kCombineReturnReads[] = {{"rows", "Rn"}, scalars("row scal
 constexpr OperandInfo kCombineReturnWrites[] = {{"returned", "Pn"}, scalars("returned scalars", "P", 1)};
 
 constexpr OperandInfo kCombineSumReads[] = {
-    {"returned", "Pn"}, scalars("weights", "TK"), scalars("returned scalars", "P")};
+    {"returned", "Pn"}, scalars("weights", "TK"), scalars("returned scalars", "P"), optional("bias", "n")};
 constexpr OperandInfo kCombineSumWrites[] = {{"tokens", "Tn"}, scalars("token scalars", "TK", 2)};
 
 constexpr OperandInfo kAddReads[] = {{"a", "Xn"}, {"b", "Xn"}};
 constexpr OperandInfo kScaleReads[] = {{"a", "Xn"}};
 
-constexpr OperandInfo kGmmActivationReads[] = {{"a", "Xk"}, weight("Ek2")};
+constexpr OperandInfo kGmmActivationReads[] = {{"a", "Xk"}, weight("Ek2"), optional("bias", "E2")};
 constexpr OperandInfo kGmmActivationWrites[] = {{"act", "Xn"}, optional("gate_up", "X2")};
 
 constexpr OperandInfo kGmmActivationGradReads[] = {
     {"a", "Xk"}, weight("Ekn"), {"gate_up", "X2"}, scalars("row weights", "X")};
+
+constexpr OperandInfo kColumnSumReads[] = {{"a", "Xn"}, scalars("row scale", "X")};
+constexpr OperandInfo kColumnSumWrites[] = {{.name = "c", .shape = "En", .types = kOfGradients}};
+
+constexpr OperandInfo kRowDotReads[] = {{"a", "Xn"}, {"b", "En"}, scalars("addend", "X")};
+constexpr OperandInfo kRowDotWrites[] = {{.name = "c", .shape = "X", .types = kF32Only}};
 
 // --- The tables -----------------------------------------------------------------------------------------
 
@@ -78,6 +84,10 @@ constexpr std::array<OpInfo, static_cast<size_t>(OpKind::MAX) + 1> kOps = {{
      kGmmActivationWrites},
     {CoreKind::kUnified, Domain::kRows, Cut::kColumns, VectorWork::kActivationGrad, 1, 4, 0,
      kGmmActivationGradReads, kActivationGradWrites},
+    {CoreKind::kVector, Domain::kSums, Cut::kColumns, VectorWork::kColumnSum, 0, 0, 1, kColumnSumReads,
+     kColumnSumWrites},
+    {CoreKind::kVector, Domain::kRows, Cut::kWhole, VectorWork::kRowDot, 0, 0, 0, kRowDotReads,
+     kRowDotWrites},
 }};
 
 // By ActivationKind: limit, operations.
@@ -125,6 +135,15 @@ bool accumulates(const Family& family) { return (family.tiling.flags & infoOf(fa
 bool isAccumulated(const TaskProgram& program, BufferId buffer) {
   return std::any_of(program.families.begin(), program.families.end(),
                      [&](const Family& family) { return accumulates(family) && family.writes[0] == buffer; });
+}
+
+void completeOperands(Family& family) {
+  const auto complete = [](std::vector<BufferId>& ids, std::span<const OperandInfo> operands) {
+    while (ids.size() < operands.size() && operands[ids.size()].optional) ids.emplace_back();
+  };
+  if (family.op > OpKind::MAX) return;
+  complete(family.reads, infoOf(family.op).reads);
+  complete(family.writes, infoOf(family.op).writes);
 }
 
 bool has(const std::vector<BufferId>& operands, size_t index) {
@@ -196,7 +215,10 @@ int64_t vectorFlops(const Family& family) {
       return n * (activation.gradFlops + (family.reads.back() ? 2 : 0) + (has(family.writes, 1) ? 3 : 0));
     case VectorWork::kScale:
     case VectorWork::kAdd:
+    case VectorWork::kColumnSum:
       return n;
+    case VectorWork::kRowDot:
+      return 2 * n;
     case VectorWork::kWeightedSum:
       return has(family.reads, 1) ? 2 * n : n;
   }

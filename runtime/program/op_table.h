@@ -5,7 +5,10 @@
 // dispatch and combine_return write at the rank at the other end of the piece. gmm_activation and
 // gmm_activation_grad fuse a gmm with the op that reads its product. The product stays in the task, rounded
 // to bf16 as if it were stored, so that the bits are those of two families. A weight gradient sums over all
-// rows of its expert, or over all tokens of this rank (space once).
+// rows of its expert, or over all tokens of this rank (space once), and so does a column sum.
+//
+// A bias, or the second operand of row_dot, that all ranks of a group have whole counts once where the result
+// is one of tp terms of a sum (sharding.h): at shard 0.
 //
 // Constant tables and pure functions.
 #pragma once
@@ -38,7 +41,16 @@ enum class Cut : uint8_t {
 };
 
 // The work of an op element by element, for each of its n columns.
-enum class VectorWork : uint8_t { kNone, kActivation, kActivationGrad, kScale, kAdd, kWeightedSum };
+enum class VectorWork : uint8_t {
+  kNone,
+  kActivation,
+  kActivationGrad,
+  kScale,
+  kAdd,
+  kWeightedSum,
+  kColumnSum,
+  kRowDot
+};
 
 // `shape` has one letter per dimension: T, R and P for the extents; X for T in families over tokens, else R;
 // E for the expert axis, which weights of tokens lack; K for top_k; m, n and k for the fields of the tiling;
@@ -66,7 +78,7 @@ struct OpInfo {
   std::span<const OperandInfo> reads;
   std::span<const OperandInfo> writes;
 
-  bool isSum() const { return cut == Cut::kRectangles; }
+  bool isSum() const { return cut == Cut::kRectangles; }  // of products
   // The fields of the tiling that it uses, besides n; all others are 0.
   bool usesM() const { return isSum(); }
   bool usesK() const { return weightParts > 0 || vector == VectorWork::kWeightedSum; }
@@ -83,6 +95,10 @@ bool isTransposed(OpKind op, const Tiling& tiling);
 bool accumulates(const Family& family);
 // Whether the buffer is a gradient that a family adds to.
 bool isAccumulated(const TaskProgram& program, BufferId buffer);
+
+// Appends "none" for the optional operands that lists leave out at their ends, as those of files do that were
+// written before an op had them. verify() does this first.
+void completeOperands(Family& family);
 
 // Whether operand `index` is present.
 bool has(const std::vector<BufferId>& operands, size_t index);

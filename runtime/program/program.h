@@ -20,7 +20,7 @@
 namespace sluice {
 
 inline constexpr uint32_t kFormatMajor = 1;
-inline constexpr uint32_t kFormatMinor = 5;
+inline constexpr uint32_t kFormatMinor = 6;
 
 // Upper limits that every program keeps; decode and verify refuse more.
 inline constexpr int64_t kMaxRanks = 4096;
@@ -142,12 +142,13 @@ struct Lane {
 
 // --- Program -------------------------------------------------------------------------------------------
 
-// The unit that the caller runs. Tensors are bound by name; `routing` names the entry whose slot tables are
-// used.
+// The unit that the caller runs. Tensors are bound by name. It routes by expert ids, or as an earlier entry
+// did, whose slot tables it then uses, or, with neither, sends every token to every expert.
 struct Entry {
   std::string name;
-  BufferId expertIds;  // I32 [T,K]: this entry routes by it; none: it uses the tables of entry `routing`
-  EntryId routing;     // none if expertIds is given; else an earlier entry that has expertIds
+  BufferId expertIds;  // I32 [T,K]
+  EntryId routing;     // none if expertIds is given; else an earlier entry that routes
+  bool routes() const { return routing.none(); }
   friend bool operator==(const Entry&, const Entry&) = default;
 };
 

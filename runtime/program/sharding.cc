@@ -31,6 +31,8 @@ class FamilyRule {
   std::vector<S> results() {
     if (infoOf(program_.at(family_.space).kind).dense) return ofTokens();
     if (op_.isSum()) return {sumOfRows()};
+    if (op_.vector == VectorWork::kColumnSum) return {columnSum()};
+    if (op_.vector == VectorWork::kRowDot) return {rowDot()};
     if (op_.weightParts > 0) return ofProduct();
     switch (op_.vector) {
       case VectorWork::kActivation:
@@ -42,8 +44,7 @@ class FamilyRule {
         return {read(0)};
       case VectorWork::kScale:
         return {read(0)};
-      case VectorWork::kNone:
-      case VectorWork::kWeightedSum:
+      default:
         break;
     }
     return op_.domain == Domain::kReturns ? ofReturns() : allWhole();
@@ -53,7 +54,7 @@ class FamilyRule {
   std::vector<S> ofTokens() {
     const bool adds = op_.vector == VectorWork::kWeightedSum;
     for (size_t i = 0; i < op_.reads.size(); ++i)
-      if (has(family_.reads, i)) require(i, {adds && i != 1 ? S::kPartial : S::kWhole});
+      if (has(family_.reads, i)) require(i, {adds && i % 2 == 0 ? S::kPartial : S::kWhole});
     return std::vector<S>(op_.writes.size(), S::kWhole);
   }
 
@@ -84,8 +85,25 @@ class FamilyRule {
     }
   }
 
+  // Each rank has all rows of its columns.
+  S columnSum() {
+    if (has(family_.reads, 1)) require(1, {S::kWhole});
+    return require(0, {S::kWhole, S::kColumns, S::kGateUpColumns, S::kPartial});
+  }
+
+  S rowDot() {
+    const S a = require(0, {S::kWhole, S::kColumns});
+    require(1, {a});
+    const S product = a == S::kWhole ? S::kWhole : S::kPartial;
+    if (!has(family_.reads, 2)) return product;
+    // the product of whole operands is a term of shard 0 only
+    return a == S::kWhole ? require(2, {S::kWhole, S::kPartial}) : require(2, {S::kPartial});
+  }
+
   std::vector<S> ofProduct() {
     const S product = productWith(read(1));
+    if (op_.vector != VectorWork::kActivationGrad && has(family_.reads, 2))
+      require(2, {product == S::kPartial ? S::kWhole : product});
     switch (op_.vector) {
       case VectorWork::kActivation:
         if (product != S::kGateUpColumns && product != S::kWhole)

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "runtime/program/op_table.h"
 #include "runtime/program/verify_internal.h"
 
 namespace sluice {
@@ -11,6 +12,7 @@ using namespace verify_parts;
 Expected<VerifiedProgram> verify(TaskProgram program) {
   // first, since the others quote them
   if (Status status = checkNames(program); !status) return status.error();
+  for (Family& family : program.families) completeOperands(family);
   for (const auto check : {checkLimits, checkSpaces, checkBuffers, checkEntries, checkFamilies, checkLanes})
     if (Status status = check(program); !status) return status.error();
 

@@ -18,10 +18,9 @@ bool isRouted(const Buffer& buffer) {
   return extent != Extent::kFixed && extent != Extent::kExperts;
 }
 
-// The entry whose expert ids determine the slots of this entry.
+// The entry that makes the slots of this entry.
 EntryId routingOf(const TaskProgram& program, EntryId id) {
-  const Entry& entry = program.at(id);
-  return entry.expertIds ? id : entry.routing;
+  return program.at(id).routes() ? id : program.at(id).routing;
 }
 
 Status addWriter(const TaskProgram& program, FamilyId id, BufferId bufferId, Writers& writers) {

@@ -209,18 +209,24 @@ Status checkEntries(const TaskProgram& program) {
     const bool used = std::any_of(program.families.begin(), program.families.end(),
                                   [i](const Family& family) { return family.entry.value == i; });
     if (!used) return fail("entry '{}' has no families", entry.name);
-    if (entry.expertIds.none()) {
-      if (entry.routing.none())
-        return fail("entry '{}' has neither expert ids nor an entry whose routing it uses", entry.name);
+    if (!entry.routes()) {
+      if (entry.expertIds)
+        return fail("entry '{}' has expert ids and the routing of another entry", entry.name);
       if (entry.routing.value >= i)
         return fail("entry '{}' uses the routing of entry {}, expected an earlier one than {}", entry.name,
                     entry.routing.value, i);
-      if (program.at(entry.routing).expertIds.none())
-        return fail("entry '{}' uses the routing of entry '{}', which has no expert ids", entry.name,
+      if (!program.at(entry.routing).routes())
+        return fail("entry '{}' uses the routing of entry '{}', which does not route itself", entry.name,
                     program.at(entry.routing).name);
       continue;
     }
-    if (entry.routing) return fail("entry '{}' has expert ids and the routing of another entry", entry.name);
+    if (entry.expertIds.none()) {
+      if (program.topK == program.experts) continue;
+      return fail(
+          "entry '{}' has no expert ids, so that every token goes to every expert, but top_k is {} of {} "
+          "experts",
+          entry.name, program.topK, program.experts);
+    }
     if (!inRange(entry.expertIds, program.buffers))
       return fail("entry '{}' routes by buffer {}, but the program declares {} buffers", entry.name,
                   entry.expertIds.value, program.buffers.size());

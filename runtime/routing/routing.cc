@@ -91,6 +91,7 @@ class RoutingBuilder {
       }
     }
     std::sort(order.begin(), order.end());
+    if (shape_.ownLast) std::reverse(order.begin(), order.end());
     // order[number] -> numberOf[storage index], kept in the upper half of the scratch
     const size_t slots = order.size();
     order.resize(2 * slots);
@@ -290,6 +291,18 @@ class RoutingBuilder {
   RoutingTables& tables_;
 };
 
+namespace {
+
+void setSizes(const RoutingShape& shape, int32_t tokens, int32_t pairs, RoutingTables& tables) {
+  tables.tokens = tokens;
+  tables.tokenSlots = (tokens + shape.tokenSlot - 1) / shape.tokenSlot;
+  tables.pairs = pairs;
+  tables.pairOf.resize(pairs);
+  tables.positionOf.resize(int64_t{tokens} * shape.topK);
+}
+
+}  // namespace
+
 Status countPairs(const RoutingShape& shape, std::span<const int32_t> expertIds, int32_t tokens,
                   RoutingTables& tables, std::span<int32_t> counts) {
   const int32_t topK = shape.topK;
@@ -315,11 +328,7 @@ Status countPairs(const RoutingShape& shape, std::span<const int32_t> expertIds,
     pairs += count;
     count = begin;
   }
-  tables.tokens = tokens;
-  tables.tokenSlots = (tokens + shape.tokenSlot - 1) / shape.tokenSlot;
-  tables.pairs = pairs;
-  tables.pairOf.resize(pairs);
-  tables.positionOf.resize(int64_t{tokens} * topK);
+  setSizes(shape, tokens, pairs, tables);
   for (int32_t pair = 0; pair < tokens * topK; ++pair) {
     const int32_t id = expertIds[pair];
     tables.positionOf[pair] = id < 0 ? -1 : counts[id];
@@ -328,6 +337,29 @@ Status countPairs(const RoutingShape& shape, std::span<const int32_t> expertIds,
   // counts[e] is now the end of e: back to lengths
   for (int32_t e = shape.experts - 1; e > 0; --e) counts[e] -= counts[e - 1];
   return {};
+}
+
+void countAllPairs(const RoutingShape& shape, int32_t tokens, RoutingTables& tables,
+                   std::span<int32_t> counts) {
+  const int32_t topK = shape.topK;
+  std::fill(counts.begin(), counts.end(), tokens);
+  setSizes(shape, tokens, tokens * topK, tables);
+  for (int32_t expert = 0; expert < topK; ++expert)
+    for (int32_t token = 0; token < tokens; ++token) {
+      const int32_t position = expert * tokens + token, pair = token * topK + expert;
+      tables.positionOf[pair] = position;
+      tables.pairOf[position] = pair;
+    }
+}
+
+int64_t rowsAt(const RoutingShape& shape, int32_t rank, const AllCounts& counts) {
+  const ExpertDeal deal = shape.deal();
+  const int32_t first = deal.first(rank);
+  int64_t rows = 0;
+  for (int32_t source = 0; source < shape.mesh.peers(); ++source)
+    if (shape.mesh.sends(source, rank))
+      rows = std::accumulate(counts.of(source) + first, counts.of(source) + first + deal.of(rank), rows);
+  return rows;
 }
 
 void buildTables(const RoutingShape& shape, int32_t rank, const AllCounts& counts, RoutingTables& tables) {

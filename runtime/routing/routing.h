@@ -24,6 +24,9 @@ struct RoutingShape {
   int32_t slotRows = 128;
   int32_t groupSlots = 0;  // maximum slots per group; 0: slots are not grouped
   int32_t tokenSlot = 1;   // tokens per slot of tokens
+  // The order of slots: those of own rows come first, because these rows are there first; or last, so that
+  // the others return meanwhile.
+  bool ownLast = false;
 
   ExpertDeal deal() const { return {mesh, experts}; }
 };
@@ -107,6 +110,13 @@ struct AllCounts {
 // Errors: an id outside -1 .. experts-1, or twice in one row (token, k and id are named).
 Status countPairs(const RoutingShape& shape, std::span<const int32_t> expertIds, int32_t tokens,
                   RoutingTables& tables, std::span<int32_t> counts);
+
+// As countPairs(), if every token goes to every expert, topK of them.
+void countAllPairs(const RoutingShape& shape, int32_t tokens, RoutingTables& tables,
+                   std::span<int32_t> counts);
+
+// R of a rank.
+int64_t rowsAt(const RoutingShape& shape, int32_t rank, const AllCounts& counts);
 
 // Fills the remaining tables from the counts of all ranks.
 void buildTables(const RoutingShape& shape, int32_t rank, const AllCounts& counts, RoutingTables& tables);

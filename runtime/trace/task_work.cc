@@ -1,5 +1,8 @@
 #include "runtime/trace/task_work.h"
 
+#include <span>
+#include <string_view>
+
 #include "runtime/program/op_table.h"
 
 namespace sluice {
@@ -18,9 +21,16 @@ double rowBytes(const TaskProgram& program, BufferId id) {
   return bytes;
 }
 
-double rowBytes(const TaskProgram& program, const std::vector<BufferId>& ids) {
+// Whether the operand has rows, tokens or pairs; weights and biases do not.
+bool isByRow(const OperandInfo& operand) {
+  return std::string_view("TRPX").find(operand.shape.front()) != std::string_view::npos;
+}
+
+double rowBytes(const TaskProgram& program, const std::vector<BufferId>& ids,
+                std::span<const OperandInfo> operands) {
   double bytes = 0;
-  for (BufferId id : ids) bytes += rowBytes(program, id);
+  for (size_t i = 0; i < ids.size(); ++i)
+    if (isByRow(operands[i])) bytes += rowBytes(program, ids[i]);
   return bytes;
 }
 
@@ -37,12 +47,21 @@ TaskWork weightGradWork(const TaskProgram& program, const Family& family, int32_
 // reads besides a and the weight.
 double matrixBytes(const TaskProgram& program, const Family& family, double columns) {
   double bytes = 0;
-  const auto add = [&](BufferId id) {
-    if (id && program.at(id).shape.size() == 2) bytes += rowBytes(program, id) * columns / family.tiling.n;
+  const auto add = [&](BufferId id, const OperandInfo& operand) {
+    if (id && isByRow(operand) && program.at(id).shape.size() == 2)
+      bytes += rowBytes(program, id) * columns / family.tiling.n;
   };
-  for (size_t i = 2; i < family.reads.size(); ++i) add(family.reads[i]);
-  for (BufferId id : family.writes) add(id);
+  const OpInfo& op = infoOf(family.op);
+  for (size_t i = 2; i < family.reads.size(); ++i) add(family.reads[i], op.reads[i]);
+  for (size_t i = 0; i < family.writes.size(); ++i) add(family.writes[i], op.writes[i]);
   return bytes;
+}
+
+TaskWork columnSumWork(const TaskProgram& program, const Family& family, int32_t tile, double rows) {
+  const double columns = tileOf(family.op, family.tiling, tile).n.length();
+  const double passes = accumulates(family) ? 2 : 1;
+  return {0, rows * (columns * elementBytes(program, family.reads[0]) + rowBytes(program, family.reads[1])) +
+                 passes * columns * elementBytes(program, family.writes[0])};
 }
 
 TaskWork productWork(const TaskProgram& program, const Family& family, int32_t tile, double rows) {
@@ -61,7 +80,9 @@ TaskWork workOf(const TaskProgram& program, FamilyId id, int32_t tile, int64_t r
   const OpInfo& op = infoOf(family.op);
   if (op.weightParts > 0) return productWork(program, family, tile, rows);
   if (op.isSum()) return weightGradWork(program, family, tile, rows);
-  const double read = rowBytes(program, family.reads), written = rowBytes(program, family.writes);
+  if (op.vector == VectorWork::kColumnSum) return columnSumWork(program, family, tile, rows);
+  const double read = rowBytes(program, family.reads, op.reads),
+               written = rowBytes(program, family.writes, op.writes);
   if (op.vector == VectorWork::kNone) return {0, 2 * rows * written};
   if (op.vector == VectorWork::kWeightedSum)
     return {0, rows * (program.topK * program.mesh.tp * rowBytes(program, family.reads[0]) + written +

@@ -115,13 +115,15 @@ TEST_CASE("the derived backward of every graph computes the gradients of its for
       {"lora.json", adapters, {rank}},
       {"lora.json", with(adapters), {rank}},
       {"two_gmms.json", with({"second_down_weight"})},
+      {"biased.json", with({"gate_up_bias", "down_bias"}), {}, 6},
+      {"biased.json", {"expert_weights", "gate_up_bias"}},
       {"forward.json", layer, {}, 6, "swiglu_clamp"},
       {"forward.json", layer, {}, 6, "swiglu_oai"},
       {"forward.json", layer, {}, 1, "geglu"},
       {"forward.json", layer, {}, 1, "reglu"},
   };
   for (const Case& c : cases)
-    for (const char* keep : {"all", "minimal"}) checkGradients(c, keep);
+    for (const char* keep : {"all", "minimal", "regather"}) checkGradients(c, keep);
 }
 
 }  // namespace

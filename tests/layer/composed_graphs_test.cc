@@ -31,6 +31,7 @@ const Graph kGraphs[] = {
     {"shared_expert.json", {{"all"}}, {{"shared_intermediate", 29}}},
     {"lora.json", {{"gate_up_a", "gate_up_b", "down_a", "down_b", "x"}}, {{"lora_rank", 5}}},
     {"two_gmms.json"},
+    {"biased.json"},
     {"forward.json", {{"all"}}, {}, {{"activation", "swiglu_clamp"}}},
     {"forward.json", {{"all"}}, {}, {{"activation", "swiglu_oai"}}},
     {"forward.json", {{"all"}}, {}, {{"activation", "geglu"}}},
@@ -115,6 +116,7 @@ TEST_CASE("what is fused and what is kept makes no difference to a bit") {
     CHECK(hashWith({"none"}, "all") == expected);
     if (!graph.trainable) continue;
     CHECK(hashWith({}, "minimal") == expected);
+    CHECK(hashWith({}, "regather") == expected);
     CHECK(hashWith({"none"}, "minimal") == expected);
   }
 }

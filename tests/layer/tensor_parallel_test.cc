@@ -3,18 +3,13 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
-#include <cstdlib>
-#include <cstring>
 #include <random>
 
-#include "ops/abi/kernels.h"
 #include "tests/layer/whole_layer.h"
-#include "tools/evaluate/output_errors.h"
 
 namespace sluice {
 namespace {
 
-constexpr double kTolerance = 1.2e-2;
 const ContextOptions kSerial{.executor = ExecutorKind::kSerial};
 
 using Names = std::vector<std::string>;
@@ -62,47 +57,6 @@ std::ostream& operator<<(std::ostream& out, const Layer& l) {
              << l.activation;
 }
 
-// Runs forward, then backward, with outputs as they are in `before`.
-LayerData runOf(const Program& program, const ContextOptions& options, const LayerData& before) {
-  LayerData data;
-  data.tokens = before.tokens;
-  for (const auto& [from, to] : {std::pair(&before.inputs, &data.inputs), {&before.outputs, &data.outputs}})
-    for (const tools::TensorMap& map : *from) {
-      to->emplace_back();
-      for (const auto& [name, tensor] : map) {
-        tools::Tensor copy(tensor.type(), tensor.shape());
-        if (copy.bytes() > 0) std::memcpy(copy.data(), tensor.data(), copy.bytes());
-        to->back().emplace(name, std::move(copy));
-      }
-    }
-  const auto body = [&](int rank, Context& context) -> Status {
-    for (auto& [name, tensor] : data.outputs[rank])
-      if (Status bound = context.bind(name, viewOf(tensor)); !bound) return bound;
-    for (auto& [name, tensor] : data.inputs[rank])
-      if (!data.outputs[rank].contains(name))
-        if (Status bound = context.bind(name, viewOf(tensor)); !bound) return bound;
-    for (const Entry& entry : program.tables().entries)
-      if (Status ran = context.run(entry.name); !ran) return ran;
-    return {};
-  };
-  for (const Status& result : runRanks(program, options, body)) {
-    INFO((result ? "" : result.error().message));
-    REQUIRE(result.ok());
-  }
-  return data;
-}
-
-// Once per instruction set of this machine.
-template <class Body>
-void onEveryIsa(const Body& body) {
-  for (const ops::Isa isa : ops::supportedIsas()) {
-    INFO(ops::isaName(isa));
-    setenv("SLUICE_ISA", std::string(ops::isaName(isa)).c_str(), 1);
-    body();
-    unsetenv("SLUICE_ISA");
-  }
-}
-
 tools::MoeDims dimsOf(const Layer& layer) { return *tools::moeDimsOf(compileLayer(layer.alone()).tables()); }
 
 // The outputs of the whole layer against its formulas.
@@ -113,21 +67,6 @@ std::vector<tools::OutputError> errorsOfWhole(const tools::MoeDims& dims, const 
   if (!errors) FAIL(errors.error().message);
   REQUIRE(errors->size() == 5);
   return *errors;
-}
-
-// Where numbers nearly cancel, rounding alone may exceed the tolerance; then its effect is measured.
-void checkErrors(const std::vector<tools::OutputError>& errors, const Program& program,
-                 const LayerData& data) {
-  for (const tools::OutputError& error : errors) {
-    if (error.relative <= kTolerance) continue;
-    const auto rounding = tools::roundingErrors(program.verified(), data.inputs, data.outputs, 1);
-    REQUIRE(rounding.ok());
-    for (const tools::OutputError& average : *rounding)
-      if (average.name == error.name) {
-        INFO(error.name << ": found " << error.relative << ", rounding gives " << average.relative);
-        CHECK(tools::isAccepted(error.relative, kTolerance, average.relative));
-      }
-  }
 }
 
 class RandomLayers {
@@ -267,10 +206,11 @@ TEST_CASE("where bf16 is exact, any number of ranks per expert gives the bits of
   });
 }
 
-TEST_CASE("adapters and shared experts compute, put together, what one rank that has all computes") {
+TEST_CASE("adapters, biases and shared experts compute, put together, what one rank that has all computes") {
   for (const char* tokens : {"own", "same"})
     for (const bool accumulate : {false, true})
-      for (Layer layer : {Layer{.graph = "lora.json", .sets = {{"lora_rank", 5}}},
+      for (Layer layer : {Layer{.graph = "biased.json"},
+                          Layer{.graph = "lora.json", .sets = {{"lora_rank", 5}}},
                           {.graph = "shared_expert.json", .sets = {{"shared_intermediate", 29}}}}) {
         layer.ep = layer.tp = 2;
         layer.tokens = tokens;

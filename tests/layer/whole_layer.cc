@@ -1,8 +1,11 @@
 #include "tests/layer/whole_layer.h"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <cstring>
 
+#include "runtime/program/op_table.h"
+#include "runtime/program/space_table.h"
 #include "tools/moe/shard.h"
 
 namespace sluice {
@@ -43,16 +46,28 @@ Tensor sliceOf(const Tensor& tensor, int64_t first, int64_t count) {
 }
 
 bool isOfTokens(const Buffer& buffer) { return buffer.shape[0].extent == Extent::kTokens; }
-bool isOfExperts(const Buffer& buffer) { return buffer.shape.size() == 3; }
+bool isOfRows(const Buffer& buffer) { return buffer.shape[0].extent == Extent::kRows; }
+
+// Weights and biases of experts, and their gradients: families of rows read or write them.
+bool isOfExperts(const TaskProgram& program, const Buffer& buffer) {
+  if (isOfTokens(buffer) || isOfRows(buffer)) return false;
+  const auto isThis = [&](BufferId id) { return id && &program.at(id) == &buffer; };
+  return std::any_of(program.families.begin(), program.families.end(), [&](const Family& family) {
+    return !infoOf(program.at(family.space).kind).dense &&
+           (std::any_of(family.reads.begin(), family.reads.end(), isThis) ||
+            std::any_of(family.writes.begin(), family.writes.end(), isThis));
+  });
+}
 
 class Joining {
  public:
   Joining(const Program& program, const std::vector<tools::TensorMap>& ranks)
-      : mesh_(program.tables().mesh), ranks_(ranks) {}
+      : program_(program.tables()), mesh_(program_.mesh), ranks_(ranks) {}
 
   Tensor join(const Buffer& buffer) const {
     INFO("tensor " << buffer.name);
-    if (isOfExperts(buffer)) return joinExperts(buffer);
+    if (isOfRows(buffer)) return joinGroup(buffer, 0);
+    if (isOfExperts(program_, buffer)) return joinExperts(buffer);
     if (isOfTokens(buffer)) return joinTokens(buffer.name);
     return buffer.role == Role::kInput ? theSame(buffer.name) : sum(buffer.name);
   }
@@ -62,17 +77,19 @@ class Joining {
 
   Tensor joinExperts(const Buffer& buffer) const {
     std::vector<Tensor> groups;
-    for (int group = 0; group < mesh_.ep; ++group) {
-      Tensors parts;
-      for (int shard = 0; shard < mesh_.tp; ++shard)
-        parts.push_back(&at(group * mesh_.tp + shard, buffer.name));
-      if (buffer.sharding == Sharding::kWhole)
-        for (const Tensor* part : parts) CHECK(sameBits(*part, *parts[0]));
-      groups.push_back(tools::joinParts(parts, buffer.sharding));
-    }
+    for (int group = 0; group < mesh_.ep; ++group) groups.push_back(joinGroup(buffer, group));
     Tensors pointers;
     for (const Tensor& group : groups) pointers.push_back(&group);
     return concatenated(pointers);
+  }
+
+  Tensor joinGroup(const Buffer& buffer, int group) const {
+    Tensors parts;
+    for (int shard = 0; shard < mesh_.tp; ++shard)
+      parts.push_back(&at(group * mesh_.tp + shard, buffer.name));
+    if (buffer.sharding == Sharding::kWhole)
+      for (const Tensor* part : parts) CHECK(sameBits(*part, *parts[0]));
+    return tools::joinParts(parts, buffer.sharding);
   }
 
   Tensor joinTokens(const std::string& name) const {
@@ -95,6 +112,7 @@ class Joining {
     return tools::joinParts(terms, Sharding::kPartial);
   }
 
+  const TaskProgram& program_;
   const Mesh& mesh_;
   const std::vector<tools::TensorMap>& ranks_;
 };
@@ -133,7 +151,9 @@ LayerData splitLayer(const Program& program, const LayerData& whole, std::vector
       Tensor& part = data.inputs[rank].at(buffer.name);
       if (isOfTokens(buffer))
         part = sliceOf(all, firstToken, data.tokens[rank]);
-      else if (isOfExperts(buffer))
+      else if (isOfRows(buffer))
+        part = tools::cutPart(all, buffer.sharding, tables.mesh.tp, tables.mesh.shardOf(rank));
+      else if (isOfExperts(tables, buffer))
         part = tools::cutPart(sliceOf(all, tables.firstExpertOf(rank), tables.expertsOf(rank)),
                               buffer.sharding, tables.mesh.tp, tables.mesh.shardOf(rank));
       else

@@ -2,8 +2,9 @@
 // and cut into those of ranks.
 //
 // Tensors of tokens are one after the other, by rank, or by group if the ranks of a group have the same
-// tokens; tensors of experts (three dimensions) by group, each from the parts of its ranks. Other weights are
-// the same at every rank, and their gradients are sums over the ranks that have different tokens.
+// tokens; tensors of experts by group, each from the parts of its ranks; tensors of rows, only of programs
+// with one group, from the parts of the ranks. Other weights are the same at every rank, and their gradients
+// are sums over the ranks that have different tokens.
 //
 // Free functions on values.
 #pragma once

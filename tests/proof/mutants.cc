@@ -6,6 +6,7 @@
 
 #include "tests/runtime/program/dense_program.h"
 #include "tests/runtime/program/mutation_shapes.h"
+#include "tests/testing/linear_program.h"
 #include "tests/testing/packed_regions.h"
 #include "tests/testing/separate_cores.h"
 #include "tools/evaluate/evaluate.h"
@@ -73,7 +74,9 @@ std::vector<TaskProgram> mutantBases() {
           buildMoeProgram(grouped),
           separateCores(buildDenseProgram(two, false), 2, 3, 1),
           buildMoeProgram(uneven),
-          buildDenseProgram(few, false)};
+          buildDenseProgram(few, false),
+          buildLinearProgram({}),
+          packRegions(buildLinearProgram({.column = false, .sameTokens = true, .in = 9, .out = 20}))};
 }
 
 bool saysTheSame(const TaskProgram& program, const TaskProgram& base) {

@@ -55,8 +55,10 @@ tools::Tensor randomTensor(const Buffer& buffer, std::vector<int64_t> shape, Ran
   return tensor;
 }
 
-// Rows that `rank` receives by the ids of all ranks.
-int64_t rowsOf(const TaskProgram& program, const std::vector<const tools::Tensor*>& ids, int rank) {
+// Rows that `rank` receives by the ids of all ranks, or without ids.
+int64_t rowsOf(const TaskProgram& program, const std::vector<const tools::Tensor*>& ids,
+               const std::vector<int64_t>& tokens, int rank) {
+  if (ids.empty()) return tools::rowsWithoutIds(program, rank, tokens);
   int64_t rows = 0;
   for (size_t source = 0; source < ids.size(); ++source) {
     if (!program.mesh.sends(static_cast<int32_t>(source), rank)) continue;
@@ -128,7 +130,7 @@ RandomStep randomStep(const TaskProgram& program, uint64_t seed) {
     for (uint32_t b = 0; b < program.buffers.size(); ++b) {
       const Buffer& buffer = program.buffers[b];
       const std::vector<int64_t> shape =
-          shapeOf(program, buffer, rank, tokens[rank], rowsOf(program, ids, rank));
+          shapeOf(program, buffer, rank, tokens[rank], rowsOf(program, ids, tokens, rank));
       if (buffer.role == Role::kInput && !step.inputs[rank].contains(buffer.name))
         step.inputs[rank].emplace(buffer.name, randomTensor(buffer, shape, random));
       if (buffer.role != Role::kOutput || buffer.region) continue;

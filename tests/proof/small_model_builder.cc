@@ -6,6 +6,7 @@
 #include <set>
 #include <tuple>
 
+#include "runtime/program/op_table.h"
 #include "tests/proof/small_model.h"
 #include "tests/runtime/program/verify_oracle_accesses.h"
 #include "tests/runtime/program/verify_oracle_events.h"
@@ -211,7 +212,9 @@ class SmallModelBuilder {
 };
 
 SmallModel::SmallModel(const TaskProgram& program, EntryId entry, const std::vector<OracleRank>& routing) {
-  SmallModelBuilder(*this, program, entry, routing).build();
+  TaskProgram complete = program;
+  for (Family& family : complete.families) completeOperands(family);
+  SmallModelBuilder(*this, complete, entry, routing).build();
 }
 
 }  // namespace sluice

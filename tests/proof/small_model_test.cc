@@ -15,6 +15,7 @@
 #include "tests/runtime/program/dense_program.h"
 #include "tests/runtime/program/proof_rounds.h"
 #include "tests/runtime/program/verify_mutations.h"
+#include "tests/testing/linear_program.h"
 #include "tests/testing/moe_program.h"
 #include "tests/testing/separate_cores.h"
 
@@ -43,11 +44,21 @@ MoeShape shapeOf(const Small& small) {
 }
 
 // The plain layer, dense families beside it, apart and fused, products on groups of two slots, which the
-// model cuts to one row each, apart and fused, a sum that waits for a gradient of all experts, and experts
-// that two ranks share, which have tokens of their own or the same.
-constexpr int kKinds = 8, kSumLast = 5, kShared = 6, kSharedSame = 7;
+// model cuts to one row each, apart and fused, a sum that waits for a gradient of all experts, experts that
+// two ranks share, which have tokens of their own or the same, and column- and row-parallel linear layers.
+constexpr int kKinds = 10, kSumLast = 5, kShared = 6, kSharedSame = 7, kColumn = 8;
 
 TaskProgram programOfKind(int kind, const Small& small) {
+  if (kind >= kColumn)
+    return buildLinearProgram({.column = kind == kColumn,
+                               .in = 2,
+                               .out = 3,
+                               .maxTokens = small.tokens,
+                               .cores = small.cores,
+                               .window = small.window,
+                               .tokenSlot = 1,
+                               .tileN = small.tileN,
+                               .tileM = 2});
   MoeShape shape = shapeOf(small);
   if (kind == 1 || kind == 2) return buildDenseProgram(shape, kind == 2);
   if (kind == 3 || kind == 4) shape.groupSlots = 2;
@@ -115,7 +126,7 @@ TEST_CASE("in every state that a small program can reach all is well, for every 
       const Small atOneRank{1, 1, 2, cores, 1, 2, slotRows};  // the other rank owns no expert
       explore(verified(programOfKind(kSumLast, atOneRank)), atOneRank);
       const Small shared{1, 1, 1, cores, 1, 2, slotRows};
-      for (const int kind : {kShared, kSharedSame}) explore(verified(programOfKind(kind, shared)), shared);
+      for (int kind = kShared; kind < kKinds; ++kind) explore(verified(programOfKind(kind, shared)), shared);
     }
   }
   const Small twice{2, 2, 2, 1, 2, 2, 16};

@@ -34,7 +34,8 @@ Expected<int> makeAll(const Options& options) {
   std::string summary;
   for (int rank = 0; rank < program.mesh.peers(); ++rank) {
     const auto r = static_cast<size_t>(rank);
-    const Expected<TensorMap> tensors = makeProgramInputs(program, spec, rank, (*tokens)[r]);
+    const Expected<TensorMap> tensors =
+        makeProgramInputs(program, spec, rank, (*tokens)[r], rowsWithoutIds(program, rank, *tokens));
     if (!tensors) return inProgram(tensors.error());
     Expected<PendingFile> file = stageSafetensors((*paths)[r], tensorRefs(*tensors));
     if (!file) return file.error();

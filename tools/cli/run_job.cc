@@ -115,7 +115,8 @@ Expected<TensorMap> makeTensors(const Job& job, int rank) {
   const TaskProgram& program = job.program.tables();
   const Expected<std::vector<int64_t>> tokens = tokensOfRanks(program, *job.made);
   if (!tokens) return tokens.error();
-  return makeProgramInputs(program, *job.made, rank, (*tokens)[static_cast<size_t>(rank)]);
+  return makeProgramInputs(program, *job.made, rank, (*tokens)[static_cast<size_t>(rank)],
+                           rowsWithoutIds(program, rank, *tokens));
 }
 
 class Writer {

@@ -22,6 +22,7 @@ class Evaluation {
     assert(std::ssize(inputs_) == p_.mesh.peers());
     ranks_.resize(inputs_.size());
     for (RankState& rank : ranks_) rank.buffers.resize(p_.buffers.size());
+    findTokens();
   }
 
   Status run(EntryId entry) {
@@ -55,6 +56,17 @@ class Evaluation {
     for (const Family& family : p_.families)
       if (family.entry == entry) families.push_back(&family);
     return families;
+  }
+
+  void findTokens() {
+    for (size_t rank = 0; rank < options_.tokens.size(); ++rank) ranks_[rank].tokens = options_.tokens[rank];
+    for (const Buffer& buffer : p_.buffers) {
+      if (buffer.role != Role::kInput || buffer.shape[0].extent != Extent::kTokens) continue;
+      for (size_t rank = 0; rank < ranks_.size(); ++rank)
+        if (const auto it = inputs_[rank].find(buffer.name);
+            it != inputs_[rank].end() && !it->second.shape.empty())
+          ranks_[rank].tokens = it->second.shape[0];
+    }
   }
 
   // Binds what the caller gives for an entry: its inputs, and the gradients that it adds to.
@@ -100,8 +112,14 @@ class Evaluation {
 
   // The tables of the entry whose routing this one uses.
   Expected<std::vector<RankRows>> route(EntryId entry) {
-    while (!p_.at(entry).expertIds) entry = p_.at(entry).routing;
+    if (!p_.at(entry).routes()) entry = p_.at(entry).routing;
     std::vector<const Values*> ids;
+    if (!p_.at(entry).expertIds) {
+      everyId_.clear();
+      for (const RankState& rank : ranks_) everyId_.push_back(everyExpert(p_, rank.tokens));
+      for (const Values& all : everyId_) ids.push_back(&all);
+      return routeRows(p_, ids);
+    }
     for (size_t rank = 0; rank < ranks_.size(); ++rank) {
       if (Status status = bindTensor(rank, p_.at(entry).expertIds, true); !status) return status.error();
       ids.push_back(&ranks_[rank].buffers[p_.at(entry).expertIds.value]);
@@ -155,6 +173,7 @@ class Evaluation {
   std::vector<ValueMap> inputs_;  // those that no entry has taken yet
   const EvaluateOptions& options_;
   std::vector<RankState> ranks_;
+  std::vector<Values> everyId_;         // by rank, of an entry without ids
   std::map<size_t, int64_t> tokensOf_;  // of the ranks that have a tensor of tokens bound
   std::set<BufferId> written_;
   std::mt19937_64 noise_;

@@ -50,6 +50,10 @@ class FamilyAtRank {
       }
       case OpKind::kGmmActivationGrad:
         return activationGrad(product(), *read(2), read(3));
+      case OpKind::kColumnSum:
+        return columnSum();
+      case OpKind::kRowDot:
+        return put(0, rowDot());
     }
   }
 
@@ -123,9 +127,66 @@ class FamilyAtRank {
              c_.threads);
     }
     for (double& value : c.data) value *= factorOf(f_);
+    if (f_.op != OpKind::kGmmActivationGrad) addBias(read(2), c);
     // results inside a fused task are rounded as if they were stored
     store(DType::kBF16, c.data);
     return c;
+  }
+
+  // Whether what every shard has whole counts in this rank's result: in the terms of a sum, once.
+  bool countsHere() const {
+    return c_.program.at(f_.writes[0]).sharding != Sharding::kPartial ||
+           c_.program.mesh.shardOf(static_cast<int32_t>(rank_)) == 0;
+  }
+
+  // The bias of its expert to each row.
+  void addBias(const Values* bias, Values& rows) const {
+    if (bias == nullptr || !countsHere()) return;
+    const int64_t n = rows.rowLength();
+    for (const Group& group : groups())
+      for (int64_t at = group.begin * n; at < group.end * n; ++at)
+        rows.data[static_cast<size_t>(at)] += bias->data[static_cast<size_t>(group.weight * n + at % n)];
+  }
+
+  void columnSum() {
+    const Values& a = *read(0);
+    const Values* scale = read(1);
+    const int64_t n = a.rowLength();
+    Values sums = zeroGradient();
+    for (const Group& group : groups())
+      for (int64_t at = group.begin * n; at < group.end * n; ++at)
+        sums.data[static_cast<size_t>(group.weight * n + at % n)] +=
+            a.data[static_cast<size_t>(at)] * (scale ? scale->data[static_cast<size_t>(at / n)] : 1.0);
+    putGradient(std::move(sums));
+  }
+
+  Values rowDot() const {
+    const Values &a = *read(0), &b = *read(1);
+    const Values* addend = read(2);
+    const int64_t n = a.rowLength();
+    Values dots = zeros({a.shape[0]});
+    if (addend) dots = *addend;
+    if (c_.program.at(f_.reads[0]).sharding == Sharding::kWhole && !countsHere()) return dots;
+    for (const Group& group : groups())
+      for (int64_t at = group.begin * n; at < group.end * n; ++at)
+        dots.data[static_cast<size_t>(at / n)] +=
+            a.data[static_cast<size_t>(at)] * b.data[static_cast<size_t>(group.weight * n + at % n)];
+    return dots;
+  }
+
+  // Stores a gradient, added to the content of its tensor if the family does that.
+  void putGradient(Values grad) {
+    const Values& before = *bufferAt(rank_, f_.writes[0]);
+    if (accumulates(f_) && !before.shape.empty())
+      for (size_t i = 0; i < grad.data.size(); ++i) grad.data[i] += before.data[i];
+    put(0, std::move(grad));
+  }
+
+  Values zeroGradient() const {
+    std::vector<int64_t> shape;
+    for (const Dim& dim : c_.program.at(f_.writes[0]).shape)
+      shape.push_back(c_.program.sizeAt(static_cast<int32_t>(rank_), dim, 0));
+    return zeros(std::move(shape));
   }
 
   void weightGrad() {
@@ -137,11 +198,7 @@ class FamilyAtRank {
       scaled[i] *= factorOf(f_) * (rowScale ? rowScale->data[i / static_cast<size_t>(m)] : 1.0);
     // kernels round scaled rows, which changes no bit if the scale is a power of two
     if (rowScale && c_.noise != nullptr) addNoise(DType::kBF16, scaled, *c_.noise);
-    const Buffer& buffer = c_.program.at(f_.writes[0]);
-    std::vector<int64_t> shape;
-    for (const Dim& dim : buffer.shape)
-      shape.push_back(c_.program.sizeAt(static_cast<int32_t>(rank_), dim, 0));
-    Values grad = zeros(std::move(shape));
+    Values grad = zeroGradient();
     for (const Group& group : groups())
       matmul({.a = MatrixView{scaled.data() + group.begin * m, m, 1}.transposed(),
               .b = {b.data.data() + group.begin * n, n, 1},
@@ -151,10 +208,7 @@ class FamilyAtRank {
               .n = n,
               .k = group.end - group.begin},
              c_.threads);
-    const Values& before = *bufferAt(rank_, f_.writes[0]);
-    if (accumulates(f_) && !before.shape.empty())
-      for (size_t i = 0; i < grad.data.size(); ++i) grad.data[i] += before.data[i];
-    put(0, std::move(grad));
+    putGradient(std::move(grad));
   }
 
   ops::ActivationPoint point(const Values& gateUp, int64_t row, int64_t i) const {
@@ -230,6 +284,8 @@ class FamilyAtRank {
       for (int64_t i = 0; i < length; ++i) to[i] += weight * from[i];
       if (scalars) scalarSum.data[static_cast<size_t>(pair)] += scalars->data[static_cast<size_t>(place)];
     });
+    if (const Values* bias = read(3))
+      for (size_t i = 0; i < sum.data.size(); ++i) sum.data[i] += bias->data[i % static_cast<size_t>(length)];
     put(0, std::move(sum));
     if (scalars) put(1, std::move(scalarSum));
   }

@@ -26,6 +26,18 @@ Status compareShape(size_t rank, const Buffer& buffer, const Tensor& found, cons
                            describeTensor(buffer.type, expected.shape))};
 }
 
+// The tokens of each rank, as far as a result shows them.
+std::vector<int64_t> tokensOf(const TaskProgram& program, const std::vector<TensorMap>& outputs) {
+  std::vector<int64_t> tokens(outputs.size());
+  for (const Buffer& buffer : program.buffers)
+    for (size_t rank = 0; rank < outputs.size(); ++rank)
+      if (const auto it = outputs[rank].find(buffer.name); it != outputs[rank].end() &&
+                                                           buffer.shape[0].extent == Extent::kTokens &&
+                                                           !it->second.shape().empty())
+        tokens[rank] = it->second.shape()[0];
+  return tokens;
+}
+
 // The outputs of the entries that `outputs` needs.
 Expected<std::vector<ValueMap>> evaluateFor(const VerifiedProgram& program,
                                             const std::vector<TensorMap>& inputs,
@@ -36,7 +48,9 @@ Expected<std::vector<ValueMap>> evaluateFor(const VerifiedProgram& program,
       return Error{fmt::format("tensor '{}' is no output of program '{}'", name, program->name)};
   std::vector<ValueMap> given;
   for (const TensorMap& tensors : inputs) given.push_back(toValues(tensors));
-  return evaluate(program, entriesFor(*program, outputs.front()), std::move(given), options);
+  EvaluateOptions complete = options;
+  complete.tokens = tokensOf(*program, outputs);
+  return evaluate(program, entriesFor(*program, outputs.front()), std::move(given), complete);
 }
 
 std::vector<const Buffer*> comparedBuffers(const TaskProgram& program,

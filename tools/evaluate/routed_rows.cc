@@ -29,6 +29,13 @@ bool returnsTo(const TaskProgram& program, int32_t source, size_t rank) {
   return hasSameTokens(program) ? source / program.mesh.tp == to / program.mesh.tp : source == to;
 }
 
+Values everyExpert(const TaskProgram& program, int64_t tokens) {
+  Values ids{{tokens, program.topK}, {}};
+  for (int64_t pair = 0; pair < tokens * program.topK; ++pair)
+    ids.data.push_back(static_cast<double>(pair % program.topK));
+  return ids;
+}
+
 Expected<std::vector<RankRows>> routeRows(const TaskProgram& program, std::span<const Values* const> ids) {
   const int64_t topK = program.topK;
   if (Status same = checkGroups(program, ids); !same) return same.error();

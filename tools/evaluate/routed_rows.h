@@ -29,6 +29,9 @@ struct RankRows {
 // Where the rows of a source return: to it, or to all ranks of its group if they have the same tokens.
 bool returnsTo(const TaskProgram& program, int32_t source, size_t rank);
 
+// The ids [T, K] that send every token to every expert.
+Values everyExpert(const TaskProgram& program, int64_t tokens);
+
 // `ids` [T, K], one per rank. Errors: an expert id out of range or repeated (rank, token); other ids at ranks
 // that must have the same tokens.
 Expected<std::vector<RankRows>> routeRows(const TaskProgram& program, std::span<const Values* const> ids);

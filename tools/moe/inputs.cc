@@ -133,15 +133,19 @@ const Family* productWith(const TaskProgram& program, BufferId id) {
   return nullptr;
 }
 
+bool hasIds(const TaskProgram& program) {
+  return std::any_of(program.entries.begin(), program.entries.end(),
+                     [](const Entry& entry) { return !entry.expertIds.none(); });
+}
+
 bool canMake(const TaskProgram& program, BufferId id) {
   const Buffer& buffer = program.at(id);
   if (buffer.type == DType::kI32)
     return std::any_of(program.entries.begin(), program.entries.end(),
                        [&](const Entry& entry) { return entry.expertIds == id; });
-  return (buffer.type == DType::kBF16 || buffer.type == DType::kF32) &&
-         std::none_of(buffer.shape.begin(), buffer.shape.end(), [](const Dim& dim) {
-           return dim.extent == Extent::kRows || dim.extent == Extent::kPairs;
-         });
+  if (buffer.type != DType::kBF16 && buffer.type != DType::kF32) return false;
+  const Extent extent = buffer.shape[0].extent;
+  return extent != Extent::kPairs && (extent != Extent::kRows || !hasIds(program));
 }
 
 // The length of the sums that the product adds, over all ranks of a group.
@@ -245,8 +249,16 @@ Expected<std::vector<int64_t>> tokensOfRanks(const TaskProgram& program, const I
   return counts;
 }
 
+int64_t rowsWithoutIds(const TaskProgram& program, int rank, const std::vector<int64_t>& tokens) {
+  int64_t rows = 0;
+  for (int source = 0; source < program.mesh.peers(); ++source)
+    if (program.mesh.sends(source, rank))
+      rows += tokens[static_cast<size_t>(source)] * program.expertsOf(rank);
+  return rows;
+}
+
 Expected<TensorMap> makeProgramInputs(const TaskProgram& program, const InputsSpec& spec, int rank,
-                                      int64_t tokens) {
+                                      int64_t tokens, int64_t rows) {
   TensorMap map;
   for (uint32_t i = 0; i < program.buffers.size(); ++i) {
     const Buffer& buffer = program.buffers[i];
@@ -255,7 +267,7 @@ Expected<TensorMap> makeProgramInputs(const TaskProgram& program, const InputsSp
       return Error{fmt::format("cannot make tensor '{}': it is the result of another run, or no op reads it",
                                buffer.name)};
     std::vector<int64_t> shape;
-    for (const Dim& dim : buffer.shape) shape.push_back(program.sizeAt(rank, dim, tokens));
+    for (const Dim& dim : buffer.shape) shape.push_back(program.sizeAt(rank, dim, tokens, rows));
     Tensor tensor(buffer.type, std::move(shape));
     fillInput(program, {i}, spec, rank, tensor);
     map.emplace(buffer.name, std::move(tensor));

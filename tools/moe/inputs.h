@@ -50,14 +50,17 @@ struct InputsSpec {
 // or has different ones for ranks that must have the same tokens.
 Expected<std::vector<int64_t>> tokensOfRanks(const TaskProgram& program, const InputsSpec& spec);
 
+// R of a rank if every token goes to every expert, from T of every rank.
+int64_t rowsWithoutIds(const TaskProgram& program, int rank, const std::vector<int64_t>& tokens);
+
 // All inputs of one rank, and a start for each gradient that a run adds to. Weights of products have variance
 // 1 / fan-in and other tensors variance 1, so that all intermediate tensors are of order 1; expert weights of
 // one token are positive and sum to 1. The ranks of a group have parts of the same tensors
 // (tools/moe/shard.h), and the same tokens if the program says so. A whole tensor's bits depend only on its
 // name, type, shape and group (tensors of tokens of its own: rank), and the seed; the weights of a product of
-// tokens are the same at every rank. Errors: an input with extent rows, which only a run can make; an input
-// that no op can read.
+// tokens are the same at every rank. Errors: an input with extent rows of a program with expert ids, which
+// only a run can make (else `rows` is rowsWithoutIds()); an input that no op can read.
 Expected<TensorMap> makeProgramInputs(const TaskProgram& program, const InputsSpec& spec, int rank,
-                                      int64_t tokens);
+                                      int64_t tokens, int64_t rows = 0);
 
 }  // namespace sluice::tools

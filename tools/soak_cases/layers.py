@@ -5,8 +5,10 @@ import subprocess
 import time
 
 # graph, whether it has its own backward
-GRAPHS = [("train", True), ("forward", False), ("forward", False), ("lora", False), ("shared_expert", False),
-          ("two_gmms", False)]
+GRAPHS = [("moe_ffn/train", True), ("moe_ffn/forward", False), ("moe_ffn/forward", False), ("moe_ffn/lora", False),
+          ("moe_ffn/shared_expert", False), ("moe_ffn/two_gmms", False), ("moe_ffn/biased", False),
+          ("linear/column_parallel", False), ("linear/column_parallel_bias", False), ("linear/row_parallel", False),
+          ("linear/row_parallel_bias", False)]
 ROUTINGS = ["uniform", "zipf:1.2", "zipf:2.5", "onehot", "half-empty", "masked"]
 PATIENT = "60"  # --timeout of undisturbed runs, for a machine that may be busy
 
@@ -36,13 +38,16 @@ class Layer:
         self.program = os.path.join(folder, "layer.slp")
         self.inputs = os.path.join(folder, "in-{rank}")
         self.ranks = rng.randint(1, most_ranks)
+        graph, has_backward = rng.choice(GRAPHS)
         # ranks that share experts, and whether these have the same tokens
         self.tp = rng.choice([tp for tp in range(1, self.ranks + 1) if self.ranks % tp == 0])
+        if graph.startswith("linear/"):
+            self.tp = self.ranks
         self.same = self.tp > 1 and rng.random() < 0.5
-        graph, has_backward = rng.choice(GRAPHS)
         symbols = self._symbols(rng, graph)
         options = [f"--set={name}={value}" for name, value in symbols.items()]
-        if not has_backward and rng.random() < 0.7:
+        # the forward of a row-parallel layer has no tokens among its inputs: `sluice run` finds their number by dy
+        if not has_backward and (rng.random() < 0.7 or graph.startswith("linear/row")):
             options += ["--trainable", "all", *self._derived(rng)]
         if rng.random() < 0.2:
             options.append("--fuse=none")
@@ -51,7 +56,7 @@ class Layer:
         self.tokens = self._tokens(rng, symbols["max_tokens"])
         self.routing = rng.choice(ROUTINGS)
         self.description = f"{graph} {' '.join(options)}; tokens {self.tokens}, routing {self.routing}"
-        compile_command = [tools.sluicec, os.path.join(root, "graphs/moe_ffn", graph + ".json"), *options, "-o", self.program]
+        compile_command = [tools.sluicec, os.path.join(root, "graphs", graph + ".json"), *options, "-o", self.program]
         run_tool(compile_command, env={"SLUICE_TARGETS": os.path.join(root, "targets"), **os.environ})
         run_tool([tools.sluice, "make-inputs", self.program, "--out", self.inputs, "--tokens", self.tokens,
                   "--routing", self.routing, "--seed", str(rng.randint(1, 1 << 30))])
@@ -60,24 +65,28 @@ class Layer:
     def _symbols(self, rng, graph):
         odd = rng.random() < 0.5
         sizes = [1, 3, 7, 17, 31, 33, 65, 127, 129, 191] if odd else [16, 32, 64, 96, 128, 256]
+        tokens, max_tokens = "same" if self.same else "own", rng.choice([1, 2, 5, 16, 37, 64, 129, 300])
+        if graph.startswith("linear/"):
+            return {"tp": self.tp, "tokens": tokens, "in": self.tp * rng.choice(sizes), "out": self.tp * rng.choice(sizes),
+                    "max_tokens": max_tokens}
         groups = self.ranks // self.tp
         experts = rng.randint(groups, groups * rng.choice([1, 2, 5]) + 3)
-        symbols = {"ep": groups, "tp": self.tp, "tokens": "same" if self.same else "own", "experts": experts,
+        symbols = {"ep": groups, "tp": self.tp, "tokens": tokens, "experts": experts,
                    "top_k": rng.randint(1, min(experts, 6)), "hidden": rng.choice(sizes),
-                   "intermediate": self.tp * rng.choice(sizes), "max_tokens": rng.choice([1, 2, 5, 16, 37, 64, 129, 300])}
-        if graph == "forward":
+                   "intermediate": self.tp * rng.choice(sizes), "max_tokens": max_tokens}
+        if graph == "moe_ffn/forward":
             symbols["activation"] = rng.choice(["swiglu", "swiglu_clamp", "geglu", "reglu", "squared_reglu", "swiglu_oai"])
-        if graph == "lora":
+        if graph == "moe_ffn/lora":
             symbols["lora_rank"] = rng.choice([1, 3, 4, 16])
-        if graph == "shared_expert":
+        if graph == "moe_ffn/shared_expert":
             symbols["shared_intermediate"] = rng.choice(sizes)
         return symbols
 
     @staticmethod
     def _derived(rng):
         options = []
-        if rng.random() < 0.4:
-            options.append("--keep=minimal")
+        if rng.random() < 0.5:
+            options.append(rng.choice(["--keep=minimal", "--keep=regather"]))
         if rng.random() < 0.3:
             options.append("--accumulate")
         if rng.random() < 0.3:

@@ -48,8 +48,8 @@ class Layer:
 
     def bad_ids(self, rank, value):
         """The ids of a rank, one of them replaced by an expert that does not exist; None if the rank has none."""
-        ids = self.inputs[rank]["expert_ids"]
-        if not ids.start:
+        ids = self.inputs[rank].get("expert_ids")
+        if ids is None or not ids.start:
             return None
         return Bound(ids.view.type, ids.dims[:ids.view.dim_count], struct.pack("<i", value) + ids.start[4:])
 
@@ -129,7 +129,7 @@ class Rank(threading.Thread):
     def _refused(self, context):
         """A step that one rank refuses fails at all ranks; no later step fails."""
         library, layer, plan = self.life.library, self.layer, self.plan
-        entry, ids, x = layer.entries[0].encode(), layer.inputs[self.rank]["expert_ids"], layer.inputs[self.rank].get("x")
+        entry, ids, x = layer.entries[0].encode(), layer.inputs[self.rank].get("expert_ids"), layer.inputs[self.rank].get("x")
         bad = layer.bad_ids(plan.victim, 1 << 20)
         how = plan.refusals.pop(0) if self.rank == plan.victim else ""
         self._together()  # the victim has chosen its way to refuse

@@ -72,11 +72,10 @@ class Scene:
 
 
 def overwrite_int32(path, name, index, value):
-    """Changes one element of a tensor of a safetensors file; returns False if the tensor has none."""
+    """Changes one element of a tensor of a safetensors file; returns False if the file or the tensor has none."""
     with open(path, "r+b") as file:
         size, = struct.unpack("<Q", file.read(8))
-        tensor = json.loads(file.read(size))[name]
-        begin, end = tensor["data_offsets"]
+        begin, end = json.loads(file.read(size)).get(name, {"data_offsets": (0, 0)})["data_offsets"]
         if begin == end:
             return False
         file.seek(8 + size + begin + index * 4 % (end - begin))

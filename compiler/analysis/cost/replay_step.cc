@@ -56,7 +56,17 @@ std::vector<int32_t> countsOf(const std::vector<int32_t>& rowsOfExperts, const M
 
 }  // namespace
 
-ReplayStep replayStepOf(const CostProblem& problem, const ExpectedRows& rows, int32_t experts) {
+bool takesOwnLast(const CostProblem& problem, uint32_t entry) {
+  const auto has = [&](SpaceKind space) {
+    const std::vector<Family>& families = problem.program.families;
+    return std::any_of(families.begin(), families.end(), [&](const Family& family) {
+      return family.entry.value == entry && problem.spaceOf(family) == space;
+    });
+  };
+  return has(SpaceKind::kReturns) && !has(SpaceKind::kSends);
+}
+
+ReplayStep replayStepOf(const CostProblem& problem, const ExpectedRows& rows, int32_t experts, bool ownLast) {
   const Mesh& mesh = problem.program.mesh;
   const int32_t peers = mesh.peers(), slotRows = problem.slotSize(SpaceKind::kRows),
                 tokenSlot = problem.slotSize(SpaceKind::kTokens),
@@ -70,7 +80,8 @@ ReplayStep replayStepOf(const CostProblem& problem, const ExpectedRows& rows, in
   const RoutingShape shape{.mesh = mesh,
                            .experts = mesh.ep * experts,
                            .slotRows = slotRows,
-                           .groupSlots = groupRows > slotRows ? groupRows / slotRows : 0};
+                           .groupSlots = groupRows > slotRows ? groupRows / slotRows : 0,
+                           .ownLast = ownLast};
   const std::vector<int32_t> counts = countsOf(pickExperts(rows, experts), mesh);
   buildReceived(shape, step.rank, {counts.data(), static_cast<size_t>(experts)}, tables);
   // the rank as far after this one as the source is before it

@@ -18,8 +18,13 @@ struct ReplayStep {
   RoutingTables tables;  // of that rank, as far as a replay needs them
 };
 
-// Replays `experts` of the rank's experts, at least 1, and their share of the tokens.
-ReplayStep replayStepOf(const CostProblem& problem, const ExpectedRows& rows, int32_t experts);
+// Replays `experts` of the rank's experts, at least 1, and their share of the tokens, with own rows first or
+// last.
+ReplayStep replayStepOf(const CostProblem& problem, const ExpectedRows& rows, int32_t experts,
+                        bool ownLast = false);
+
+// Whether an entry takes own rows last: it returns rows, but gets none (runtime/exec/plan.h).
+bool takesOwnLast(const CostProblem& problem, uint32_t entry);
 
 // The work of the tasks of one slot of a space.
 struct ReplayView {

@@ -84,9 +84,9 @@ class Scheduler {
   // of them less well, and replays of different parts of a step cannot be compared.
   double replayAll(size_t candidate) {
     if (expertsFor(candidate) < experts_) return kNever;
-    const ReplayStep step = replayStepOf(problem_, rows_, experts_);
     double seconds = 0;
     for (uint32_t entry = 0; entry < entries().size(); ++entry) {
+      const ReplayStep step = replayStepOf(problem_, rows_, experts_, takesOwnLast(problem_, entry));
       const std::optional<Replay> replay = replayEntry(problem_, entry, LaneRule::kFromEnd, rates_, step);
       if (!replay) return kNever;
       seconds += replay->seconds;
@@ -114,9 +114,8 @@ class Scheduler {
   }
 
   void chooseRules() {
-    const ReplayStep step = replayStepOf(problem_, rows_, experts_);
     for (uint32_t entry = 0; entry < entries().size(); ++entry)
-      if (!chooseRule(entry, step)) return;
+      if (!chooseRule(entry, replayStepOf(problem_, rows_, experts_, takesOwnLast(problem_, entry)))) return;
   }
 
   // Rules that give the same order count as one.

@@ -115,6 +115,9 @@ double vectorSeconds(VectorWork work, double elements, int32_t summands, const V
       return 2 * elements / rates.sum;
     case VectorWork::kWeightedSum:
       return elements * std::max(1, summands) / rates.sum;
+    case VectorWork::kColumnSum:
+    case VectorWork::kRowDot:
+      return elements / rates.sum;
   }
   return 0;
 }

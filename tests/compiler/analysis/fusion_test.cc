@@ -45,6 +45,18 @@ TEST_CASE("an activation gradient goes into a gmm whose product only it reads, a
   CHECK(fuseActivationGrads(graphOf({gmm(0, 2), grad})).empty());
 }
 
+TEST_CASE(
+    "a gmm with a bias takes the activation after it, but neither an activation gradient nor a factor of "
+    "both") {
+  const FusionNode biased = node(FusionRole::kBiasedGmm, {0, 99, 98}, {1});
+  CHECK(fuseActivations(graphOf({biased, node(FusionRole::kActivation, {1}, {2})})).size() == 1);
+  CHECK(fuseActivationGrads(graphOf({biased, node(FusionRole::kActivationGrad, {1, 2}, {3})})).empty());
+  CHECK(foldScales(graphOf({biased, scale(1, 2, 0.5F)}, {2})).empty());
+  const auto folded = foldScales(graphOf({scale(5, 0, 0.5F), biased}));
+  REQUIRE(folded.size() == 1);
+  CHECK(folded[0].into == Tensors{1});
+}
+
 TEST_CASE("a scale goes into the gmm before it if nobody else reads the product") {
   const auto folded = foldScales(graphOf({gmm(0, 1), scale(1, 2, 0.5F)}, {2}));
   REQUIRE(folded.size() == 1);

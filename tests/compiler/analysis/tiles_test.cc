@@ -40,6 +40,12 @@ TEST_CASE("a weight gradient is cut both ways") {
   CHECK(tilesOf(OpKind::kGmmWeightGrad, tiling) == 3 * 9);
 }
 
+TEST_CASE("a column sum is cut like the columns of a product") {
+  const Tiling tiling = cut(OpKind::kColumnSum, {.n = 1536});
+  CHECK(tiling.tileN == 256);
+  CHECK(tilesOf(OpKind::kColumnSum, tiling) == 6);
+}
+
 TEST_CASE("the number of tiles does not wrap around") {
   const Tiling tiling = cut(OpKind::kGmmWeightGrad, {.m = 1 << 20, .n = 1 << 20}, false, {1, 1, 1});
   CHECK(tilesOf(OpKind::kGmmWeightGrad, tiling) == int64_t{1} << 40);
@@ -57,7 +63,8 @@ TEST_CASE("a fused gmm keeps tiles of 16 columns where those of a gmm have fewer
 }
 
 TEST_CASE("what is not a product has one tile") {
-  for (OpKind op : {OpKind::kDispatch, OpKind::kActivation, OpKind::kCombineSum, OpKind::kScale}) {
+  for (OpKind op :
+       {OpKind::kDispatch, OpKind::kActivation, OpKind::kCombineSum, OpKind::kScale, OpKind::kRowDot}) {
     CHECK(cut(op, {.n = 2048, .k = 8}) == Tiling{0, 2048, 8});
     CHECK(tilesOf(op, {.n = 2048, .k = 8}) == 1);
   }

@@ -79,8 +79,8 @@ std::string edited(std::string text, const std::string& from, const std::string&
 TEST_CASE("a graph file that was written reads to the same graph") {
   GraphJson graphs;
   const std::array even = {Set("ep", 4), Set("hidden", 96)}, uneven = {Set("ep", 3), Set("experts", 8)};
-  for (const char* name :
-       {"train.json", "forward.json", "backward.json", "shared_expert.json", "lora.json", "two_gmms.json"}) {
+  for (const char* name : {"train.json", "forward.json", "backward.json", "shared_expert.json", "lora.json",
+                           "two_gmms.json", "biased.json"}) {
     INFO(name);
     for (const SymbolSets sets : {SymbolSets{}, SymbolSets{even}, SymbolSets{uneven}}) {
       const Module graph = graphs.file(name, sets);
@@ -89,6 +89,24 @@ TEST_CASE("a graph file that was written reads to the same graph") {
   }
   CHECK_THAT(goodJsonOf(graphs.file("train.json", {uneven})),
              Contains("\"gate_up_weight\": {\"type\":\"BF16\",\"shape\":[\"E\",2048"));
+}
+
+TEST_CASE("a route without ids, the parts of rows and biases are kept") {
+  GraphJson graphs;
+  const std::array halves = {Set("tp", 2)};
+  for (const char* name : {"column_parallel", "row_parallel", "column_parallel_bias", "row_parallel_bias"}) {
+    INFO(name);
+    const Module graph = graphs.file("../linear/" + std::string(name) + ".json", {halves});
+    CHECK(irOf(graphs.json(goodJsonOf(graph))) == irOf(graph));
+  }
+  const nlohmann::json column =
+      nlohmann::json::parse(goodJsonOf(graphs.file("../linear/column_parallel.json", {halves})));
+  CHECK(column["tensors"]["y"]["parallel"] == "columns");
+  CHECK(column["entries"][0]["nodes"][0]["inputs"] == nlohmann::json::object());
+  const nlohmann::json row =
+      nlohmann::json::parse(goodJsonOf(graphs.file("../linear/row_parallel_bias.json", {halves})));
+  CHECK(row["entries"][0]["nodes"][2]["inputs"] ==
+        nlohmann::json{{"rows", "rows_y"}, {"routing", "routing"}, {"bias", "bias"}});
 }
 
 TEST_CASE("tensors without a name get one, and one that leaves has the name that it leaves under") {

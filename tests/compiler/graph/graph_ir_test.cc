@@ -50,19 +50,27 @@ TEST_CASE("the training graph is read with all its parts") {
   }
 }
 
+void expectParsesAgain(const std::string& ir) {
+  mlir::MLIRContext context;
+  context.loadDialect<moe::MoeDialect>();
+  const auto again = mlir::parseSourceString<mlir::ModuleOp>(ir, &context);
+  REQUIRE(again);
+  std::string text;
+  llvm::raw_string_ostream stream(text);
+  again.get().print(stream);
+  CHECK(text == ir);
+}
+
 TEST_CASE("what is read parses again to the same") {
-  for (const char* name :
-       {"forward.json", "backward.json", "train.json", "shared_expert.json", "lora.json", "two_gmms.json"}) {
+  for (const char* name : {"forward.json", "backward.json", "train.json", "shared_expert.json", "lora.json",
+                           "two_gmms.json", "biased.json"}) {
     INFO(name);
-    mlir::MLIRContext context;
-    context.loadDialect<moe::MoeDialect>();
-    const std::string ir = irOfFile(name);
-    const auto again = mlir::parseSourceString<mlir::ModuleOp>(ir, &context);
-    REQUIRE(again);
-    std::string text;
-    llvm::raw_string_ostream stream(text);
-    again.get().print(stream);
-    CHECK(text == ir);
+    expectParsesAgain(irOfFile(name));
+  }
+  const std::array halves = {std::pair<std::string, int64_t>("tp", 2)};
+  for (const char* name : {"column_parallel", "column_parallel_bias", "row_parallel", "row_parallel_bias"}) {
+    INFO(name);
+    expectParsesAgain(testing::irOfFile("../linear/" + std::string(name) + ".json", {halves}));
   }
 }
 

@@ -47,8 +47,8 @@ TEST_CASE("the backward graph has the seven nodes of the reference and a route")
 TEST_CASE("the graphs take every allowed size of a large model") {
   const std::array sets = {Set("ep", 64), Set("experts", 256), Set("hidden", 7168),
                            Set("intermediate", 2048)};
-  for (const char* name :
-       {"forward.json", "backward.json", "train.json", "shared_expert.json", "lora.json", "two_gmms.json"}) {
+  for (const char* name : {"forward.json", "backward.json", "train.json", "shared_expert.json", "lora.json",
+                           "two_gmms.json", "biased.json"}) {
     INFO(name);
     const std::string ir = irOfFile(name, {sets});
     CHECK(ir.find("ranks = 64 experts = 256") != std::string::npos);

@@ -157,10 +157,12 @@ TEST_CASE("types and shapes of tensors are checked") {
 TEST_CASE("ops and their operands are checked") {
   expectError(
       "\"op\": \"route\"", "\"op\": \"rout\"", "\"rout\"",
-      "node 'route' has an unknown op 'rout', expected route, dispatch, gmm, gmm_weight_grad, activation, "
-      "activation_grad, combine, add, scale");
-  expectError("{\"expert_ids\": \"ids\"}", "{}", "{}, \"outputs\"",
-              "inputs of node 'route' lack 'expert_ids', expected expert_ids");
+      "node 'route' has an unknown op 'rout', expected route, dispatch, gmm, gmm_weight_grad, column_sum, "
+      "row_dot, activation, activation_grad, combine, add, scale");
+  expectError("{\"expert_ids\": \"ids\"}", "{\"ids\": \"ids\"}", "\"ids\": \"ids\"}",
+              "unknown 'ids' in the inputs of node 'route', expected expert_ids (optional)");
+  expectError("{\"tokens\": \"x\", ", "{", "{\"routing\": \"routing\"},\n         \"outputs\": {\"rows\"",
+              "inputs of node 'dispatch' lack 'tokens', expected tokens, routing, weights (optional)");
   expectError(
       "\"tokens\": \"x\"", "\"tokens\": \"x\", \"mask\": \"x\"", "\"mask\"",
       "unknown 'mask' in the inputs of node 'dispatch', expected tokens, routing, weights (optional)");
@@ -197,6 +199,44 @@ TEST_CASE("factors are numbers, of products and of scale, which has to have one"
   expectError(
       "\"op\": \"route\"", "\"op\": \"route\", \"alpha\": 2", "\"alpha\"",
       "node 'route' has an unknown field 'alpha', expected name, alias, doc, op, inputs, outputs, split");
+}
+
+TEST_CASE("without expert ids, a route sends every token to every expert, which top_k says, too") {
+  std::string text = edited(edited("{\"expert_ids\": \"ids\"}", "{}"), "\"x\", \"ids\", ", "\"x\", ");
+  text = edited(text, "    \"ids\": {\"type\": \"I32\", \"shape\": [\"T\", 2]},\n", "");
+  CHECK(errorOf(text) ==
+        errorAtText(text, "{\"name\": \"route\"",
+                    "node 'route' has no ids, so that every token goes to every expert, but top_k "
+                    "is 2 of 8 experts"));
+  checkHolds(testing::irOf(edited(text, "\"top_k\": 2", "\"top_k\": 8")), "moe.route \"route\" {");
+}
+
+// smallGraph() in groups of two ranks; its rows `out` are also an output, whose field `parallel` is given.
+std::string withOutputOfRows(std::string_view parallel) {
+  std::string text = edited("\"ranks\": \"ep\",", "\"ranks\": \"ep\", \"tp\": 2,");
+  text = edited(edited(text, "8/ep", "8"), "8/ep", "8");
+  text = edited(text, "\"outputs\": [\"y\"]", "\"outputs\": [\"y\", \"out\"]");
+  return edited(text, "\"out\": {", "\"out\": {" + std::string(parallel));
+}
+
+TEST_CASE("an output of rows may declare which part of it a rank has; other tensors of nodes may not") {
+  checkHolds(testing::irOf(withOutputOfRows("")), "moe.output \"out\", %out : ");
+  checkHolds(testing::irOf(withOutputOfRows("\"parallel\": \"columns\", ")),
+             "moe.output \"out\", %out shard  columns : ");
+  std::string text = edited(withOutputOfRows(""), "\"mid\": {", "\"mid\": {\"parallel\": \"columns\", ");
+  CHECK(errorOf(text) ==
+        errorAtText(text, "\"mid\"",
+                    "tensor 'mid' has 'parallel', which only inputs and outputs of rows have: that "
+                    "of other tensors follows from it"));
+  text = edited(withOutputOfRows(""), "\"y\": {", "\"y\": {\"parallel\": \"columns\", ");
+  CHECK(errorOf(text).find("'y' has 'parallel', which only inputs and outputs of rows have") !=
+        std::string::npos);
+  text = withOutputOfRows("\"parallel\": \"rows\", ");
+  CHECK(errorOf(text) == errorAtText(text, "\"out\"]",
+                                     "output 'out' of rows declares to be rows, expected whole, "
+                                     "columns or gate_up_columns"));
+  text = withOutputOfRows("\"parallel\": \"partial\", ");
+  CHECK(errorOf(text).find("tensor 'out' is partial, which no input or output is") != std::string::npos);
 }
 
 TEST_CASE("a file that cannot be read is named") {

@@ -121,7 +121,8 @@ TEST_CASE("two products of one activation add their gradients before its own") {
 }
 
 TEST_CASE("keeping little, no activation is saved, and all that are read are computed again") {
-  for (const char* file : {"forward.json", "shared_expert.json", "lora.json", "two_gmms.json"}) {
+  for (const char* file :
+       {"forward.json", "shared_expert.json", "lora.json", "two_gmms.json", "biased.json"}) {
     INFO(file);
     Derived derived(file, {}, "minimal");
     const Names saved = derived.tensors<moe::SaveOp>("forward");
@@ -133,6 +134,38 @@ TEST_CASE("keeping little, no activation is saved, and all that are read are com
     CHECK(std::count(nodes.begin(), nodes.end(), "activation shared_act_again") ==
           (std::string(file) == "shared_expert.json"));
   }
+}
+
+TEST_CASE(
+    "the gradients of biases are sums of columns, and the routing weights get their part by a dot product") {
+  Derived derived("biased.json", {});
+  CHECK(derived.nodes() == Names{"dispatch dispatch", "gmm act_grad", "column_sum down_bias_grad",
+                                 "gmm_weight_grad down_weight_grad", "activation_grad activation_grad",
+                                 "row_dot down_bias_dot", "gmm gate_grad", "column_sum gate_up_bias_grad",
+                                 "gmm_weight_grad gate_up_weight_grad", "combine combine"});
+  CHECK(derived.tensors<moe::SaveOp>("forward") == Names{"rows_x", "gate_up", "act", "routing"});
+}
+
+TEST_CASE(
+    "the backward of a linear layer returns its rows the other way, and keeps rows only if they are "
+    "gathered") {
+  Derived column("../linear/column_parallel_bias.json", {});
+  CHECK(column.nodes() ==
+        Names{"gmm gate_grad", "column_sum bias_grad", "gmm_weight_grad weight_grad", "combine combine"});
+  CHECK(column.tensors<moe::InputOp>("backward") == Names{"dy", "weight"});
+  CHECK(column.tensors<moe::OutputOp>("backward") == Names{"dx", "weight_grad", "bias_grad"});
+  CHECK(column.tensors<moe::SaveOp>("forward") == Names{"rows_x", "routing"});
+  Derived again("../linear/column_parallel_bias.json", {}, "regather");
+  CHECK(again.nodes() == Names{"gmm gate_grad", "column_sum bias_grad", "dispatch rows_x_again",
+                               "gmm_weight_grad weight_grad", "combine combine"});
+  CHECK(again.tensors<moe::InputOp>("backward") == Names{"dy", "x", "weight"});
+  CHECK(again.tensors<moe::SaveOp>("forward") == Names{"routing"});
+  Derived row("../linear/row_parallel_bias.json", {});
+  CHECK(row.nodes() ==
+        Names{"column_sum bias_grad", "dispatch dispatch", "gmm x_grad", "gmm_weight_grad weight_grad"});
+  CHECK(row.tensors<moe::InputOp>("backward") == Names{"dy", "x", "weight"});
+  CHECK(row.tensors<moe::OutputOp>("backward") == Names{"dx", "weight_grad", "bias_grad"});
+  CHECK(row.tensors<moe::SaveOp>("forward") == Names{"routing"});
 }
 
 }  // namespace

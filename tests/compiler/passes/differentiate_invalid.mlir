@@ -178,7 +178,7 @@ moe.graph @second_order ranks = 1 experts = 2 top_k = 2 max_tokens = 64 symbols 
 
 // -----
 
-// Outputs of rows are kept for the caller's backward: they cannot be differentiated.
+// Outputs of rows that a node reads are kept for the caller's backward: they cannot be differentiated.
 moe.graph @only_rows ranks = 1 experts = 2 top_k = 2 max_tokens = 64 symbols {} {
   // expected-error @+1 {{no output of entry 'forward' depends on an input that can be trained}}
   moe.entry @forward {
@@ -191,6 +191,41 @@ moe.graph @only_rows ranks = 1 experts = 2 top_k = 2 max_tokens = 64 symbols {} 
         : (!moe.tensor<T x 32 x bf16>, !moe.routing) -> !moe.tensor<R x 32 x bf16>
     %up = moe.gmm "up"(%rows, %w)
         : (!moe.tensor<R x 32 x bf16>, !moe.tensor<2 x 32 x 32 x bf16>) -> !moe.tensor<R x 32 x bf16>
+    %half = moe.scale "half"(%up) by 0.5 : (!moe.tensor<R x 32 x bf16>) -> !moe.tensor<R x 32 x bf16>
     moe.output "rows", %up : !moe.tensor<R x 32 x bf16>
+  }
+}
+
+// -----
+
+// The ranks of a group would each have a term of the gradient.
+moe.graph @whole_rows ranks = 2 tp = 2 experts = 1 top_k = 1 max_tokens = 64 symbols {} {
+  moe.entry @forward {
+    // expected-error @+1 {{input 'x' of rows is whole at each of 2 ranks, so that its gradient would be a sum over them, for which there is no op: expected a part of its columns, or other trainable inputs}}
+    %x = moe.input "x" : !moe.tensor<R x 32 x bf16>
+    %w = moe.input "w" shard columns : !moe.tensor<1 x 32 x 16 x bf16>
+    %r = moe.route "route" : () -> !moe.routing
+    %y = moe.gmm "up"(%x, %w)
+        : (!moe.tensor<R x 32 x bf16>, !moe.tensor<1 x 32 x 16 x bf16>) -> !moe.tensor<R x 16 x bf16>
+    moe.output "y", %y shard columns : !moe.tensor<R x 16 x bf16>
+  }
+}
+
+// -----
+
+// No op multiplies rows with the routing weights, and none has the gradient of these without an activation.
+moe.graph @weighted_rows ranks = 1 experts = 2 top_k = 2 max_tokens = 64 symbols {} {
+  moe.entry @forward {
+    // expected-error @+1 {{input 'x' gives rows that are weighted without an activation between, so there is no op for the gradient of the weights 'expert_weights'}}
+    %x = moe.input "x" : !moe.tensor<R x 32 x bf16>
+    %ids = moe.input "expert_ids" : !moe.tensor<T x 2 x i32>
+    %weights = moe.input "expert_weights" : !moe.tensor<T x 2 x f32>
+    %w = moe.input "w" : !moe.tensor<2 x 32 x 16 x bf16>
+    %r = moe.route "route"(%ids) : (!moe.tensor<T x 2 x i32>) -> !moe.routing
+    %rows = moe.gmm "up"(%x, %w)
+        : (!moe.tensor<R x 32 x bf16>, !moe.tensor<2 x 32 x 16 x bf16>) -> !moe.tensor<R x 16 x bf16>
+    %y = moe.combine "combine"(%rows, %r) weights(%weights)
+        : (!moe.tensor<R x 16 x bf16>, !moe.routing, !moe.tensor<T x 2 x f32>) -> !moe.tensor<T x 16 x bf16>
+    moe.output "y", %y : !moe.tensor<T x 16 x bf16>
   }
 }

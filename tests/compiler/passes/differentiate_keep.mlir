@@ -31,7 +31,7 @@
 // X: moe.entry @backward
 // X-NOT: again
 
-// WRONG: error: cannot keep 'nothing', expected all or minimal
+// WRONG: error: cannot keep 'nothing', expected all, minimal or regather
 
 moe.graph @layer ranks = 2 experts = 4 top_k = 2 max_tokens = 64 symbols {} {
   moe.entry @forward {

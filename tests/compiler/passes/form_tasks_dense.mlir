@@ -18,7 +18,7 @@ moe.graph @dense ranks = 2 experts = 4 top_k = 2 max_tokens = 64 symbols {} {
     %wt = moe.input "wt" : !moe.tensor<32 x 20 x bf16>
     %r = moe.route "route"(%ids) : (!moe.tensor<T x 2 x i32>) -> !moe.routing
     // CHECK: family forward/dense : gmm over tokens tiles 3 on unified
-    // CHECK-NEXT: reads x, wu{{$}}
+    // CHECK-NEXT: reads x, wu, none{{$}}
     // CHECK-NEXT: writes dense.0{{$}}
     // CHECK-NEXT: tiling n=40 k=32 tile_n=16 alpha=0.5{{$}}
     %up = moe.gmm "dense"(%x, %wu) alpha 0.5 split <tokens, 8>
@@ -42,7 +42,7 @@ moe.graph @dense ranks = 2 experts = 4 top_k = 2 max_tokens = 64 symbols {} {
     %dwu = moe.gmm_weight_grad "dense_grad"(%x, %dup) alpha -2.0 accumulate split <tokens, 8>
         : (!moe.tensor<T x 32 x bf16>, !moe.tensor<T x 40 x bf16>) -> !moe.tensor<32 x 40 x bf16>
     // CHECK: family forward/dense_down : gmm over tokens tiles 2 on unified
-    // CHECK-NEXT: reads dense_act.0, wt{{$}}
+    // CHECK-NEXT: reads dense_act.0, wt, none{{$}}
     // CHECK-NEXT: writes dense_down.0{{$}}
     // CHECK-NEXT: tiling n=32 k=20 tile_n=16 flags=1{{$}}
     %down = moe.gmm "dense_down"(%act, %wt) transpose split <tokens, 8>
@@ -51,7 +51,7 @@ moe.graph @dense ranks = 2 experts = 4 top_k = 2 max_tokens = 64 symbols {} {
     %rows = moe.dispatch "dispatch"(%x, %r) split <rows, 48>
         : (!moe.tensor<T x 32 x bf16>, !moe.routing) -> !moe.tensor<R x 32 x bf16>
     // CHECK: family forward/up_swiglu : gmm_activation over rows tiles 2 on unified
-    // CHECK-NEXT: reads dispatch.0, w{{$}}
+    // CHECK-NEXT: reads dispatch.0, w, none{{$}}
     // CHECK-NEXT: writes up_swiglu.0, up_swiglu.1{{$}}
     // CHECK-NEXT: tiling n=20 k=32 tile_n=16{{$}}
     %ract, %gate_up = moe.gmm_activation "up_swiglu" swiglu(%rows, %w) split <rows, 48>
@@ -81,7 +81,7 @@ moe.graph @dense ranks = 2 experts = 4 top_k = 2 max_tokens = 64 symbols {} {
         : (!moe.tensor<R x 20 x bf16>, !moe.tensor<2 x 32 x 20 x bf16>) -> !moe.tensor<R x 32 x bf16>
     // CHECK: family forward/{{.*}} : combine_return over
     // CHECK: family forward/combine.sum : combine_sum over tokens tiles 1 on unified
-    // CHECK-NEXT: reads combine.returned, none, none{{$}}
+    // CHECK-NEXT: reads combine.returned, none, none, none{{$}}
     // CHECK-NEXT: writes combine.0, none{{$}}
     // CHECK-NEXT: tiling n=32 k=2{{$}}
     %back = moe.combine "combine"(%last, %r) split <tokens, 8>

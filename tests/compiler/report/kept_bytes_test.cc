@@ -40,6 +40,11 @@ TEST_CASE("what the other choice would keep is what it keeps") {
     }
   CompileOptions options;
   options.trainable = {"all"};
+  options.keep = "regather";
+  const IrPointer again = derived("biased.json", options);
+  CHECK(keptBytes(graphOf(again)) == KeptBytes{.row = 2 * 2 * 768, .token = 0});
+  CHECK(keptBytesOtherwise(graphOf(again), true) == KeptBytes{.row = 2 * (2048 + 2 * 768 + 768), .token = 0});
+  options.keep = "all";
   const IrPointer shared = derived("shared_expert.json", options);
   CHECK(keptBytes(graphOf(shared)) == KeptBytes{.row = 8704, .token = 4608});
   CHECK(keptBytesOtherwise(graphOf(shared), false) == KeptBytes{.row = 7168, .token = 3072});

@@ -162,6 +162,10 @@ const std::map<std::string, Call>& calls() {
          const sluice_tensor view = tensorOf(of.data.inputs[0].at("x"));
          return refused(sluice_context_bind(of.context.get(), "x", &view));
        }},
+      {"sluice_context_bind_rows",
+       [](Handles& of) {
+         return refused(sluice_context_bind_rows(of.context.get(), "act", nullptr, nullptr));
+       }},
       {"sluice_context_run",
        [](Handles& of) { return refused(sluice_context_run(of.context.get(), "forward", 0)); }},
       {"sluice_context_refuse",

@@ -9,6 +9,7 @@
 #include "runtime/program/op_table.h"
 #include "runtime/program/verify.h"
 #include "tests/runtime/program/random_program.h"
+#include "tests/testing/linear_program.h"
 #include "tests/testing/moe_program.h"
 
 namespace sluice {
@@ -51,17 +52,18 @@ std::vector<std::byte> golden(const std::string& name) {
 // the same for as long as the version is the same. SLUICE_WRITE_GOLDEN=FILE writes one for a new version.
 TEST_CASE("golden files decode, and that of the newest version encodes to the same bytes") {
   if (const char* path = std::getenv("SLUICE_WRITE_GOLDEN"))
-    REQUIRE(writeProgram(shardedProgram(), path).ok());
-  for (const std::string version : {"1.0", "1.1", "1.2", "1.3", "1.4", "1.5"}) {
+    REQUIRE(writeProgram(buildLinearProgram({}), path).ok());
+  for (const std::string version : {"1.0", "1.1", "1.2", "1.3", "1.4", "1.5", "1.6"}) {
     INFO(version);
     const std::vector<std::byte> bytes = golden("v" + version);
     const Expected<TaskProgram> program = decode(bytes);
     REQUIRE((program.ok() ? "" : program.error().message) == "");
-    CHECK(*program == (version == "1.5"   ? shardedProgram()
+    CHECK(*program == (version == "1.6"   ? buildLinearProgram({})
+                       : version == "1.5" ? shardedProgram()
                        : version == "1.4" ? activationProgram()
                        : version == "1.3" ? raggedProgram()
                                           : smallProgram()));
-    CHECK((encode(*program) == bytes) == (version == "1.5"));
+    CHECK((encode(*program) == bytes) == (version == "1.6"));
   }
 }
 

@@ -5,6 +5,7 @@
 
 #include "runtime/program/verify.h"
 #include "runtime/program/words.h"
+#include "tests/testing/linear_program.h"
 #include "tests/testing/moe_program.h"
 
 namespace sluice {
@@ -89,6 +90,41 @@ TEST_CASE("operands that do not fit are refused with the node and the one that w
   CHECK_THAT(refusal(program),
              Contains("'combine.return' of entry 'forward': rows is 'down_out', whole at each of 2 ranks "
                       "as node 'down_proj' writes it, expected partial"));
+}
+
+TEST_CASE("a linear layer has columns or terms, and a bias goes with what it is added to") {
+  for (const bool column : {true, false}) {
+    const TaskProgram base = buildLinearProgram({.column = column});
+    REQUIRE(refusal(base) == "");
+    const std::vector<std::pair<const char*, S>> expected =
+        column
+            ? std::vector<std::pair<const char*, S>>{{"rows_x", S::kWhole},        {"y", S::kColumns},
+                                                     {"rows_dx", S::kPartial},     {"dx", S::kWhole},
+                                                     {"weight_grad", S::kColumns}, {"bias_grad", S::kColumns},
+                                                     {"dots", S::kPartial}}
+            : std::vector<std::pair<const char*, S>>{{"terms", S::kPartial},    {"y", S::kWhole},
+                                                     {"rows_dy", S::kWhole},    {"dx", S::kColumns},
+                                                     {"weight_grad", S::kRows}, {"bias_grad", S::kWhole}};
+    for (const auto& [name, sharding] : expected) {
+      INFO(name);
+      TaskProgram program = base;
+      CHECK(text::word(bufferOf(program, name).sharding) == text::word(sharding));
+    }
+    for (size_t b = 0; b < base.buffers.size(); ++b)
+      for (const S other :
+           {S::kWhole, S::kColumns, S::kGateUpColumns, S::kRows, S::kPartial, S::kGateUpRows}) {
+        if (other == base.buffers[b].sharding) continue;
+        TaskProgram program = base;
+        program.buffers[b].sharding = other;
+        INFO(base.buffers[b].name << " as " << text::word(other));
+        CHECK(refusal(program) != "");
+      }
+  }
+  TaskProgram program = buildLinearProgram({});
+  bufferOf(program, "bias").sharding = S::kWhole;
+  CHECK_THAT(refusal(program),
+             Contains("'product' of entry 'forward': bias is 'bias', whole at each of 2 ranks, "
+                      "expected columns"));
 }
 
 TEST_CASE("without ranks that share experts everything is whole") {

@@ -11,6 +11,7 @@
 #include "tests/runtime/program/proof_rounds.h"
 #include "tests/runtime/program/verify_mutations.h"
 #include "tests/runtime/program/verify_oracle.h"
+#include "tests/testing/linear_program.h"
 #include "tests/testing/packed_regions.h"
 #include "tests/testing/separate_cores.h"
 
@@ -41,7 +42,9 @@ std::vector<TaskProgram> bases() {
           packRegions(buildMoeProgram(fused)),
           separateCores(buildMoeProgram(two), 2, 3, 1),
           buildMoeProgram(uneven),
-          buildDenseProgram(few, false)};
+          buildDenseProgram(few, false),
+          packRegions(buildLinearProgram({.ranks = 3, .in = 9, .out = 20, .cores = 1})),
+          packRegions(buildLinearProgram({.column = false, .sameTokens = true, .in = 9, .out = 20}))};
 }
 
 // The first misbehaviour found in `runs` runs of the program, or "".

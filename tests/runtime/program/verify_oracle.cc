@@ -6,6 +6,7 @@
 #include <random>
 #include <vector>
 
+#include "runtime/program/op_table.h"
 #include "tests/runtime/program/verify_oracle_accesses.h"
 #include "tests/runtime/program/verify_oracle_events.h"
 #include "tests/runtime/program/verify_oracle_routing.h"
@@ -161,7 +162,7 @@ class Oracle {
   // --- an entry ----------------------------------------------------------------------------------------
 
   void begin(EntryId entry) {
-    const EntryId by = p_.at(entry).expertIds ? entry : p_.at(entry).routing;
+    const EntryId by = p_.at(entry).routes() ? entry : p_.at(entry).routing;
     routing_ = &routings_[by.value];
     remaining_.assign(p_.mesh.peers(), 0);
     counters_.assign(p_.mesh.peers(), std::vector<std::vector<int64_t>>(p_.events.size()));
@@ -246,7 +247,9 @@ class Oracle {
 }  // namespace
 
 std::string runOracle(const TaskProgram& program, uint64_t seed, uint32_t hold) {
-  return Oracle(program, seed, hold).run();
+  TaskProgram complete = program;
+  for (Family& family : complete.families) completeOperands(family);
+  return Oracle(complete, seed, hold).run();
 }
 
 }  // namespace sluice

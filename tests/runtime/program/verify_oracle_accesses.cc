@@ -88,8 +88,16 @@ class Footprint {
     const bool fused = f.op == OpKind::kGmmActivation || f.op == OpKind::kGmmActivationGrad;
     if (f.op == OpKind::kGmm || fused)
       read(f.reads[1], rows.expert, 0, n * k * (f.op == OpKind::kGmmActivation ? 4 : 2));
+    if (f.op == OpKind::kGmm) read(f.reads[2], rows.expert, columns.first * 2, columns.count * 2);
+    if (f.op == OpKind::kGmmActivation) both(columns, f.reads[2], rows.expert, false);
+    if (f.op == OpKind::kRowDot) read(f.reads[1], rows.expert, 0, n * 2);
     for (int row = rows.row; row < rows.row + rows.rows; ++row) {
       switch (f.op) {
+        case OpKind::kRowDot:
+          read(f.reads[0], row, 0, n * 2);
+          read(f.reads[2], row, 0, 4);
+          write(f.writes[0], row, 0, 4);
+          break;
         case OpKind::kGmm:
           read(f.reads[0], row, 0, k * 2);
           write(f.writes[0], row, columns.first * 2, columns.count * 2);
@@ -133,6 +141,7 @@ class Footprint {
   // Of all rows of one expert, or of all tokens.
   void ofGrad(const Family& f, const OracleSlot& rows, int tile) {
     const Tiling& t = f.tiling;
+    if (f.op == OpKind::kColumnSum) return ofColumnSum(f, rows, tile);
     const int64_t across = (t.n + t.tileN - 1) / t.tileN;
     const int64_t m = tile / across * t.tileM, n = tile % across * t.tileN;
     const int64_t height = std::min<int64_t>(t.m - m, t.tileM), width = std::min<int64_t>(t.n - n, t.tileN);
@@ -146,7 +155,19 @@ class Footprint {
       write(f.writes[0], rows.expert, (i * t.n + n) * size, width * size);
   }
 
+  void ofColumnSum(const Family& f, const OracleSlot& rows, int tile) {
+    const int64_t first = int64_t{tile} * f.tiling.tileN,
+                  count = std::min<int64_t>(f.tiling.n - first, f.tiling.tileN);
+    for (int row = rows.row; row < rows.row + rows.rows; ++row) {
+      read(f.reads[0], row, first * 2, count * 2);
+      read(f.reads[1], row, 0, 4);
+    }
+    const int64_t size = dtypeBytes(program_.at(f.writes[0]).type);
+    write(f.writes[0], rows.expert, first * size, count * size);
+  }
+
   void ofSum(const Family& f, const OracleSlot& tokens) {
+    read(f.reads[3], 0, 0, f.tiling.n * 2);
     const auto& pairs = routing_[rank_].pairs;
     const int end = tokens.row + tokens.rows;
     for (int i = 0; i < routing_[rank_].returned; ++i) {

@@ -31,7 +31,9 @@ World makeWorld(std::mt19937& random, int groupSlots = 0) {
   shape.topK = 1 + random() % std::min(4, shape.experts);
   shape.slotRows = std::vector<int32_t>{16, 32, 48, 128, 7}[random() % 5];
   shape.groupSlots = groupSlots;
+  shape.ownLast = random() % 3 == 0;
   const int kind = random() % 4;
+  if (kind == 1 && random() % 2 == 0 && shape.experts <= 6) shape.topK = shape.experts;
   std::vector<int32_t> counts;
   for (int rank = 0; rank < shape.mesh.peers(); ++rank) {
     const int32_t tokens = random() % 3 == 0 ? 0 : random() % 200;
@@ -55,10 +57,24 @@ World makeWorld(std::mt19937& random, int groupSlots = 0) {
     std::vector<int32_t> own(shape.experts);
     const auto count = static_cast<int32_t>(ids.size()) / shape.topK;
     REQUIRE(countPairs(shape, ids, count, world.tables.back(), own).ok());
+    if (kind == 1 && shape.topK == shape.experts) {
+      // every token to every expert: the same without ids
+      RoutingTables without;
+      std::vector<int32_t> all(shape.experts);
+      countAllPairs(shape, count, without, all);
+      REQUIRE(all == own);
+      REQUIRE(without.pairs == world.tables.back().pairs);
+      REQUIRE(without.tokenSlots == world.tables.back().tokenSlots);
+      REQUIRE(without.pairOf == world.tables.back().pairOf);
+      REQUIRE(without.positionOf == world.tables.back().positionOf);
+    }
     counts.insert(counts.end(), own.begin(), own.end());
   }
-  for (int rank = 0; rank < shape.mesh.peers(); ++rank)
-    buildTables(shape, rank, {counts.data(), static_cast<size_t>(shape.experts)}, world.tables[rank]);
+  for (int rank = 0; rank < shape.mesh.peers(); ++rank) {
+    const AllCounts all{counts.data(), static_cast<size_t>(shape.experts)};
+    buildTables(shape, rank, all, world.tables[rank]);
+    REQUIRE(rowsAt(shape, rank, all) == world.tables[rank].rows);
+  }
   return world;
 }
 
@@ -186,7 +202,7 @@ TEST_CASE("every part of every pair returns to its place exactly once") {
   }
 }
 
-TEST_CASE("own pieces are sent first and own-only slots come first") {
+TEST_CASE("own pieces are sent first, and own-only slots come first, or last where they can wait") {
   std::mt19937 random(17);
   for (int trial = 0; trial < 100; ++trial) {
     const World world = makeWorld(random);
@@ -198,6 +214,7 @@ TEST_CASE("own pieces are sent first and own-only slots come first") {
       for (int source = 0; source < world.shape.mesh.peers(); ++source)
         for (const Piece& piece : world.tables[source].sends)
           if (source != rank && piece.peer == rank) foreign[piece.slot] = true;
+      if (world.shape.ownLast) std::reverse(foreign.begin(), foreign.end());
       REQUIRE(std::is_sorted(foreign.begin(), foreign.end()));
     }
   }
