@@ -63,6 +63,22 @@ Status LayerState::run(std::string_view entry, std::span<const NamedTensor> tens
   return outputs ? outputs->look(*context_) : Status{};
 }
 
+Status LayerState::run(std::string_view entry, std::span<const NamedTensor> tensors,
+                       std::span<const NamedRows> rows, uint32_t set) {
+  if (Status here = checkProcess(); !here) return here;
+  const std::lock_guard<std::mutex> lock(turn_);
+  for (const NamedRows& each : rows)
+    if (Status bound = context_->bindRows(each.name, each.memory); !bound) {
+      static_cast<void>(refuse(bound.error().message));
+      return bound;
+    }
+  Status ran = prepare(tensors, set);
+  if (ran) ran = context_->run(entry, SavedSet{set});
+  // what the functions refer to ends with this call
+  for (const NamedRows& each : rows) static_cast<void>(context_->bindRows(each.name, {}));
+  return ran;
+}
+
 Expected<PendingStep> LayerState::submit(std::string_view entry, std::span<const NamedTensor> tensors,
                                          uint32_t set) {
   if (Status here = checkProcess(); !here) return here.error();

@@ -30,6 +30,12 @@ struct NamedTensor {
   uint64_t content = 0;
 };
 
+// An output of rows, and where they are to be written.
+struct NamedRows {
+  std::string_view name;
+  RowMemory memory;
+};
+
 // Reads the tensors of a step that the context owns, before any other step runs.
 class StepOutputs {
  public:
@@ -62,6 +68,9 @@ class LayerState {
   // Tensors that cannot be bound fail the step at all ranks, like every other error that a rank finds.
   Status run(std::string_view entry, std::span<const NamedTensor> tensors, uint32_t set,
              StepOutputs* outputs = nullptr);
+  // The same with rows that are written to the caller's memory.
+  Status run(std::string_view entry, std::span<const NamedTensor> tensors, std::span<const NamedRows> rows,
+             uint32_t set);
   // Like run(), but returns at once. The tensors must live until the step is done.
   Expected<PendingStep> submit(std::string_view entry, std::span<const NamedTensor> tensors, uint32_t set);
 

@@ -6,12 +6,14 @@
 #include <torch/library.h>
 
 #include "ops/torch/dispatch.h"
+#include "ops/torch/linear_op.h"
 #include "ops/torch/moe_op.h"
 #include "ops/torch/pending.h"
 
 namespace {
 
 using sluice::Layer;
+using sluice::LinearLayer;
 using sluice::Pending;
 using sluice::Ranks;
 using sluice::TokenExchange;
@@ -46,6 +48,15 @@ TORCH_LIBRARY(sluice, m) {
   m.def(("moe" + arguments + ", Tensor?[] main_grads) -> Tensor").c_str(), sluice::moe);
   m.def(("submit_moe" + arguments + ") -> __torch__.torch.classes.sluice.Pending").c_str(),
         sluice::submitMoe);
+  m.class_<LinearLayer>("Linear")
+      .def(torch::init<c10::intrusive_ptr<Ranks>, const std::string&>())
+      .def("saved_sets", &LinearLayer::savedSets)
+      .def("saved_in_use", &LinearLayer::savedInUse)
+      .def("saved_bytes", &LinearLayer::savedBytes);
+  m.def(
+      "linear(__torch__.torch.classes.sluice.Linear layer, Tensor x, Tensor weight, Tensor? bias, "
+      "Tensor? main_grad, int tokens) -> Tensor",
+      sluice::linear);
   m.class_<TokenExchange>("Exchange")
       .def(torch::init<c10::intrusive_ptr<Ranks>, const std::string&>())
       .def("saved_sets", &TokenExchange::savedSets)

@@ -23,7 +23,7 @@ _EXPORTS = {
 }
 
 # Modules whose functions users call as sluice_torch.MODULE.FUNCTION.
-_MODULES = ("cache", "graphs", "lora", "state")
+_MODULES = ("cache", "graphs", "lora", "state", "te")
 
 __all__ = [*_EXPORTS, *_MODULES]
 

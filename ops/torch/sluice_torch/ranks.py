@@ -199,6 +199,10 @@ class Shared:
             held.op.pack_frozen(True)
         return held
 
+    def linear(self, path: str) -> "Held":
+        """The linear layer of a program; made collectively at first use."""
+        return self._hold(("linear", path), lambda: torch.classes.sluice.Linear(self.ranks, path))
+
     def exchange(self, path: str) -> "Held":
         """The exchange that runs the program of fused_dispatch and fused_combine; made collectively at first use. It
         lives until clear_cache(), because between two steps no object refers to it."""

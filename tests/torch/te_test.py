@@ -1,0 +1,267 @@
+"""sluice_torch.te: column- and row-parallel linear layers of 1 to 4 ranks against whole linear layers in float32."""
+
+import copy
+import itertools
+import types
+import unittest
+
+import core_jobs
+import torch
+import torch.distributed as dist
+from moe_eager import BOUND, error
+from sluice_torch.te import ColumnParallelLinear, RowParallelLinear
+
+INS, OUTS, MIDDLE = 36, 48, 3
+OPTIONS = {"threads": 1, "timeout": 20}
+
+
+def config_of(sequence_parallel=True, **more):
+    return types.SimpleNamespace(sequence_parallel=sequence_parallel, **more)
+
+
+def group():
+    return dist.group.WORLD if dist.is_initialized() else None
+
+
+def make(column, *, sequence_parallel=True, dtype=torch.bfloat16, fused=False, **options):
+    config = config_of(sequence_parallel, params_dtype=dtype, gradient_accumulation_fusion=fused)
+    layer = (ColumnParallelLinear if column else RowParallelLinear)(
+        INS, OUTS, config=config, tp_group=group(), **OPTIONS, **options
+    )
+    with torch.no_grad():
+        weight, bias = whole_parameters()
+        rank, tp = layer._group.rank, layer.shape.tp
+        if layer.weight is not None:
+            layer.weight.copy_(weight.chunk(tp, 0 if column else 1)[rank])
+        if layer.bias is not None:
+            layer.bias.copy_(bias.chunk(tp)[rank] if column else bias)
+    return layer
+
+
+def whole_parameters():
+    made = torch.Generator().manual_seed(3)
+    return tuple((0.2 * torch.randn(shape, generator=made)).bfloat16().float() for shape in ((OUTS, INS), (OUTS,)))
+
+
+def data(lengths, seed):
+    """x and dy of all tokens, in which rank r has lengths[r] of the first dimension."""
+    made = torch.Generator().manual_seed(seed)
+    return tuple(torch.randn(sum(lengths), MIDDLE, size, generator=made).bfloat16() for size in (INS, OUTS))
+
+
+def check_close(found, expected, name):
+    assert found.shape == expected.shape, (name, found.shape, expected.shape)
+    assert error(found.float(), expected.float()) < BOUND, (name, error(found.float(), expected.float()))
+
+
+class Expected:
+    """The whole layer in float32: y, dx and gradients."""
+
+    def __init__(self, x, dy, bias):
+        weight, all_bias = (each.requires_grad_() for each in whole_parameters())
+        x = x.float().requires_grad_()
+        self.y = torch.nn.functional.linear(x, weight, all_bias if bias else None)
+        self.dx, self.weight = torch.autograd.grad(self.y, [x, weight], dy.float())
+        self.y = self.y.detach()
+
+
+def check_step(layer, column, rank, lengths, seed, bias):
+    """One step of this rank, which has lengths[rank] of the sequence where it is shared."""
+    tp, own = layer.shape.tp, layer.shape.tokens == "own"
+    if not own:
+        lengths = [max(lengths)]
+    elif not column:  # rows are shared evenly
+        lengths = [sum(lengths) // tp + (r < sum(lengths) % tp) for r in range(tp)]
+    x, dy = data(lengths, seed)
+    want = Expected(x, dy, bias)
+    first = sum(lengths[:rank]) if own else 0
+    part = slice(first, first + lengths[rank if own else 0])
+
+    def columns(tensor):
+        return tensor.chunk(tp, -1)[rank]
+
+    given = (x[part] if column else columns(x)).clone().requires_grad_()
+    dy_here = columns(dy) if column else dy[part]
+    y, returned = layer(given)
+    assert (returned is layer.bias) == layer.skip_bias_add or layer.bias is None
+    check_close(y, columns(want.y) if column else want.y[part], "y")
+    y.backward(dy_here)
+    check_close(given.grad, want.dx[part] if column else columns(want.dx), "dx")
+    check_close(layer.weight.grad, want.weight.chunk(tp, 0 if column else 1)[rank], "weight")
+    assert layer.weight.grad.dtype == layer.weight.dtype
+    if bias:
+        check_close(layer.bias.grad, dy_here.float().sum((0, 1)), "bias")
+    layer.zero_grad()
+
+
+def steps(rank, size):
+    for column, sequence_parallel in itertools.product((True, False), (True, False)):
+        for number, options in enumerate(
+            ({}, {"bias": False}, {"skip_bias_add": True}, {"keep": "regather"}, {"dtype": torch.float32})
+        ):
+            layer = make(column, sequence_parallel=sequence_parallel, **options)
+            bias = options.get("bias", True) and not options.get("skip_bias_add", False)
+            for seed in range(3):
+                lengths = [(5, 0, 7, 2)[(seed + number + r) % 4] for r in range(size)]
+                check_step(layer, column, rank, lengths, seed, bias)
+
+
+def same_bits(rank, size):
+    """Without sequence parallelism all ranks get the same y and dx, bit for bit, with and without gradients."""
+    layer = make(False, sequence_parallel=False)
+    x = data([6], 1)[0].chunk(size, -1)[rank]
+    with torch.no_grad():
+        y = layer(x)[0]
+    found = [None] * size
+    dist.all_gather_object(found, y)
+    assert all(torch.equal(y, each) for each in found) and torch.equal(layer(x.clone().requires_grad_())[0], y)
+
+
+def main_grads(rank, size):
+    for column in (True, False):
+        layer = make(column, fused=True)
+        x, dy = data([4] * size, 2)
+        plain = make(column)
+        here, dy_here = (x[4 * rank :][:4], dy.chunk(size, -1)[rank]) if column else (x.chunk(size, -1)[rank], dy[4 * rank :][:4])
+        plain(here)[0].backward(dy_here)
+        layer.weight.main_grad = torch.ones_like(layer.weight, dtype=torch.float32)
+        layer.weight.grad_added_to_main_grad = False
+        for step in range(2):
+            layer(here)[0].backward(dy_here)
+            check_close(layer.weight.main_grad, 1 + (step + 1) * plain.weight.grad.float(), "main_grad")
+        assert layer.weight.grad_added_to_main_grad and layer.weight.grad is not None  # a placeholder
+        check_close(layer.bias.grad, 2 * plain.bias.grad, "bias")
+        layer.weight.grad, layer.weight.zero_out_wgrad = None, True
+        layer(here)[0].backward(dy_here)
+        assert not layer.weight.grad.any()
+        del layer.weight.grad_added_to_main_grad
+        layer.weight.grad = None
+        layer(here)[0].backward(dy_here)
+        assert layer.weight.grad is None
+        check_close(layer.weight.main_grad, 1 + 4 * plain.weight.grad.float(), "main_grad")
+
+
+def refusals(rank, size):
+    """What one rank refuses fails the step at all, and the next step is right."""
+    layer = make(True)
+    x = data([4] * size, 3)[0][4 * rank :][:4]
+    y = layer(x)[0]
+    bare = make(True, skip_weight_param_allocation=True)
+    bare(x, layer.weight)
+    wrong = (
+        (layer, x[..., :-1], None, f"x has shape [4, {MIDDLE}, {INS - 1}], expected [s, ..., {INS}]"),
+        (layer, x.double(), None, "x is torch.float64, expected torch.bfloat16 or torch.float32"),
+        (bare, x, None, "weight is not given, and the layer has none"),
+        (bare, x, layer.weight[:-1], f"weight has shape [{OUTS // size - 1}, {INS}], expected [{OUTS // size}, {INS}]"),
+        (bare, x, layer.weight.double(), "weight is torch.float64, expected torch.bfloat16 or torch.float32"),
+    )
+    for of, bad, weight, message in wrong:
+        good = layer.weight if of is bare else None
+        try:
+            of(bad, weight) if rank == size - 1 else of(x, good)
+            raise AssertionError(f"not refused: {message}")
+        except (ValueError, RuntimeError) as refused:
+            assert message in str(refused), str(refused)
+            assert rank == size - 1 or f"rank {size - 1}: " in str(refused), str(refused)
+        assert torch.equal(of(x, good)[0], y)
+    fused = make(True, fused=True)
+    fused.weight.main_grad = torch.zeros(fused.weight.shape, dtype=torch.bfloat16 if rank == 0 else torch.float32)
+    try:
+        fused(x.clone().requires_grad_())
+        raise AssertionError("not refused: main_grad")
+    except (ValueError, RuntimeError) as refused:
+        assert "main_grad of weight is torch.bfloat16, expected torch.float32" in str(refused), str(refused)
+
+
+def initial(rank, size):
+    """Parts of one whole weight, attributes, and shards for checkpoints."""
+    for column, layer in ((True, ColumnParallelLinear), (False, RowParallelLinear)):
+        torch.manual_seed(rank)
+        made = layer(
+            INS, OUTS, config=config_of(), tp_group=group(), keep_master_weight_for_test=True,
+            init_method=torch.nn.init.normal_, **OPTIONS,
+        )  # fmt: skip
+        dimension = 0 if column else 1
+        assert torch.equal(made.weight, made.master_weight.chunk(size, dimension)[rank])
+        weight, bias = made.weight, made.bias
+        assert (weight.tensor_model_parallel, weight.partition_dim, weight.partition_stride) == (True, dimension, 1)
+        assert weight.allreduce and bias.allreduce and (column or bias.sequence_parallel)
+        shards = made.sharded_state_dict("layer.", ((0, 2, 5),))
+        described = shards["layer.weight"]
+        part = [OUTS, INS][dimension] // size * rank
+        assert described.global_shape == (5, OUTS, INS), described.global_shape
+        assert described.global_offset == ((2, part, 0) if column else (2, 0, part))
+        assert described.data.data_ptr() == weight.data_ptr()
+        assert shards["layer.bias"].replica == (0 if column else rank)
+        again = copy.deepcopy(made)
+        again.load_state_dict(made.state_dict())
+        x = data([4] * size, 1)[0].bfloat16()
+        x = x[4 * rank :][:4] if column else x.chunk(size, -1)[rank]
+        assert torch.equal(again(x)[0], made(x)[0])
+        expert = layer(INS, OUTS, config=config_of(), tp_group=group(), is_expert=True, **OPTIONS)
+        assert expert.weight.shape == (OUTS, INS) and not expert.weight.allreduce
+        if rank == 0:  # no other rank takes part
+            found = expert(data([3], 1)[0])[0]
+            check_close(found, torch.nn.functional.linear(data([3], 1)[0].float(), expert.weight.float()), "expert")
+
+
+FUNCTIONS = {each.__name__: each for each in (steps, same_bits, main_grads, refusals, initial)}
+
+
+class Ranks(unittest.TestCase):
+    def test_layers_compute_what_a_whole_layer_computes(self):
+        for size in (2, 3, 4):
+            with self.subTest(ranks=size):
+                core_jobs.run_ranks(self, "steps", size)
+
+    def test_without_sequence_parallelism_all_ranks_get_the_same_bits(self):
+        core_jobs.run_ranks(self, "same_bits", 3)
+
+    def test_gradients_are_added_to_main_grad(self):
+        core_jobs.run_ranks(self, "main_grads", 2)
+
+    def test_what_one_rank_refuses_fails_the_step_at_all(self):
+        core_jobs.run_ranks(self, "refusals", 2)
+
+    def test_parameters_are_parts_of_one_weight(self):
+        core_jobs.run_ranks(self, "initial", 2)
+
+
+class OneRank(unittest.TestCase):
+    def test_one_rank_has_the_whole_layer(self):
+        for column in (True, False):
+            for options in ({}, {"keep": "regather"}, {"sequence_parallel": False}):
+                check_step(make(column, **options), column, 0, [9], 4, True)
+
+    def test_rows_of_two_dimensions(self):
+        layer = make(True)
+        x = data([4], 1)[0][:, 0]
+        self.assertEqual(layer(x)[0].shape, (4, OUTS))
+        self.assertEqual(layer(x[:0])[0].shape, (0, OUTS))
+
+    def test_what_is_not_supported_is_refused_when_the_layer_is_made(self):
+        for make_layer, message in (
+            (lambda: ColumnParallelLinear(INS, OUTS, gather_output=True), "gather_output is True, expected False"),
+            (lambda: RowParallelLinear(INS, OUTS, input_is_parallel=False), "input_is_parallel is False, expected True"),
+            (lambda: RowParallelLinear(INS, OUTS, stride=2), "stride is 2, expected 1"),
+            (lambda: ColumnParallelLinear(INS, OUTS, keep="some"), "keep is 'some', expected 'all', 'minimal' or 'regather'"),
+            (
+                lambda: ColumnParallelLinear(INS, OUTS, config=config_of(params_dtype=torch.float16)),
+                "params_dtype is torch.float16, expected torch.bfloat16 or torch.float32",
+            ),
+        ):
+            with self.assertRaisesRegex(ValueError, message):
+                make_layer()
+        with self.assertRaisesRegex(TypeError, "no argument 'tp'"):
+            ColumnParallelLinear(INS, OUTS, tp=2)
+
+    def test_a_model_without_second_derivative_says_so(self):
+        layer = make(True)
+        x = data([2], 1)[0].requires_grad_()
+        y = layer(x)[0]
+        with self.assertRaisesRegex(RuntimeError, "no second derivative"):
+            torch.autograd.grad(y.sum(), x, create_graph=True)
+
+
+if __name__ == "__main__" and not core_jobs.main(FUNCTIONS):
+    unittest.main()
