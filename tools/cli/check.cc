@@ -59,7 +59,8 @@ Expected<std::vector<OutputError>> errorsOf(const Program& program, const Files&
   for (size_t r = 0; r < files.in.size(); ++r) {
     const int rank = static_cast<int>(r);
     const EntryTensors given = tensorsOf(tables, entriesFor(tables, files.outputs[r]));
-    const Expected<int64_t> tokens = checkInputs(tables, rank, given.inputs, files.inputs[r]);
+    const Expected<int64_t> tokens = checkInputs(tables, rank, given.inputs, files.inputs[r],
+                                                 tokensOfOutputs(tables, given.inputs, files.outputs));
     if (!tokens) return inFile(files.in[r], tokens.error());
     if (Status outputs = checkOutputs(tables, rank, *tokens, files.outputs[r]); !outputs)
       return inFile(files.out[r], outputs.error());

@@ -95,8 +95,9 @@ void addFiles(CLI::App& app, RunOptions& options) {
                               "and without --out nothing is written")
                    ->excludes(in)
                    ->type_name("N");
-  app.add_option("--tokens", options.tokens, "tokens of the inputs that --seed makes (default: max_tokens)")
-      ->needs(seed)
+  app.add_option("--tokens", options.tokens,
+                 "tokens of every rank, or one number per rank: of the inputs that --seed makes (default: "
+                 "max_tokens), or of inputs that show only the rows of all ranks (default: shared evenly)")
       ->check(parsesBy(parseTokens))
       ->type_name("N|ragged:N|A,B");
   app.add_option("--routing", options.routing, "routing of the inputs that --seed makes (default: uniform)")
@@ -170,6 +171,10 @@ Command addRun(CLI::App& parent) {
       "mean:\n"
       "if every rank has its own cores, no schedule is faster than the step of an even routing times\n"
       "the skew. Writes the outputs of all ranks, or none.\n\n"
+      "A linear layer that is cut by columns reads the rows of all ranks. If no tensor in the file shows "
+      "how\n"
+      "many tokens each rank has, they are shared evenly, the first ranks with one more; --tokens 0,17\n"
+      "sets other numbers. Ranks with the same tokens have as many as rows.\n\n"
       "--transport shm starts one process per rank. If RANK and WORLD_SIZE are set, as by torchrun, this\n"
       "process is that rank, and finds the others by SLUICE_JOB or MASTER_ADDR and MASTER_PORT.\n\n"
       "examples:\n"

@@ -21,12 +21,16 @@ ContextOptions contextOptions(const RunOptions& options) {
   return result;
 }
 
-Expected<std::optional<InputsSpec>> inputsToMake(const RunOptions& options, const TaskProgram& program) {
-  if (!options.seed) return std::optional<InputsSpec>();
-  const InputsSpec spec = inputsSpec(program, options.tokens, options.routing, *options.seed);
-  const Expected<std::vector<int64_t>> tokens = tokensOfRanks(program, spec);
+// T of every rank, if the inputs are made from `spec` or the user gave it; otherwise empty.
+Expected<std::vector<int64_t>> findTokens(const RunOptions& options, const TaskProgram& program,
+                                          const InputsSpec& spec) {
+  if (!options.seed && options.tokens.empty()) return std::vector<int64_t>();
+  if (!options.seed && spec.tokens.ragged)
+    return Error{fmt::format(
+        "--tokens: found {}, expected numbers of tokens, because the inputs are not made", options.tokens)};
+  Expected<std::vector<int64_t>> tokens = tokensOfRanks(program, spec);
   if (!tokens) return Error{fmt::format("{}: {}", options.program, tokens.error().message)};
-  return std::optional<InputsSpec>(spec);
+  return tokens;
 }
 
 // One path per rank; none if the option was not given.
@@ -113,10 +117,8 @@ Status measureOverlap(const Job& job, Transport& transport, Context& context, Ra
 
 Expected<TensorMap> makeTensors(const Job& job, int rank) {
   const TaskProgram& program = job.program.tables();
-  const Expected<std::vector<int64_t>> tokens = tokensOfRanks(program, *job.made);
-  if (!tokens) return tokens.error();
-  return makeProgramInputs(program, *job.made, rank, (*tokens)[static_cast<size_t>(rank)],
-                           rowsWithoutIds(program, rank, *tokens));
+  return makeProgramInputs(program, *job.made, rank, job.tokens[static_cast<size_t>(rank)],
+                           rowsWithoutIds(program, rank, job.tokens));
 }
 
 class Writer {
@@ -206,24 +208,21 @@ Expected<Job> makeJob(const RunOptions& options) {
                              options.ranks, program->ranks(), options.program)};
   Expected<std::vector<EntryId>> entries = findEntries(program->tables(), options.entries);
   if (!entries) return Error{fmt::format("{}: {}", options.program, entries.error().message)};
-  Expected<std::optional<InputsSpec>> made = inputsToMake(options, program->tables());
-  if (!made) return made.error();
+  const InputsSpec spec =
+      inputsSpec(program->tables(), options.tokens, options.routing, options.seed.value_or(1));
+  Expected<std::vector<int64_t>> tokens = findTokens(options, program->tables(), spec);
+  if (!tokens) return tokens.error();
   Expected<std::vector<std::string>> in = pathsOf(options.in, program->ranks());
   if (!in) return in.error();
   Expected<std::vector<std::string>> out = pathsOf(options.out, program->ranks());
   if (!out) return out.error();
   EntryTensors tensors = tensorsOf(program->tables(), *entries);
-  return Job{std::move(*program),
-             std::move(*entries),
-             std::move(tensors),
-             std::move(*made),
-             std::move(*in),
-             std::move(*out),
-             options.trace,
-             contextOptions(options),
-             options.pack == "once" ? Weights::kConstant : Weights::kOrdinary,
-             options.repeat,
-             options.overlap,
+  return Job{std::move(*program),     std::move(*entries),
+             std::move(tensors),      options.seed ? std::optional(spec) : std::nullopt,
+             std::move(*tokens),      std::move(*in),
+             std::move(*out),         options.trace,
+             contextOptions(options), options.pack == "once" ? Weights::kConstant : Weights::kOrdinary,
+             options.repeat,          options.overlap,
              options.overlapJson};
 }
 
@@ -233,7 +232,7 @@ Expected<Rank> loadRank(const Job& job, int number) {
   Expected<TensorMap> tensors = job.made ? makeTensors(job, number) : readSafetensors(path);
   if (!tensors) return tensors.error();
   const TaskProgram& program = job.program.tables();
-  const Expected<int64_t> tokens = checkInputs(program, number, job.tensors.inputs, *tensors);
+  const Expected<int64_t> tokens = checkInputs(program, number, job.tensors.inputs, *tensors, job.tokens);
   if (!tokens) return Error{fmt::format("{}: {}", path, tokens.error().message)};
   Rank rank;
   rank.inputs = std::move(*tensors);

@@ -18,10 +18,11 @@ namespace sluice::tools {
 
 struct RunOptions {
   std::string program, in, out, entries, executor = "parallel", pack = "task", trace, overlapJson;
-  std::string transport;                    // empty: determined by the launcher of this process
-  std::optional<uint64_t> seed;             // inputs are made, instead of read from `in`
-  std::string tokens, routing = "uniform";  // of made inputs, with the words of `sluice make-inputs`
-  int ranks = 0;                            // 0: those of the program
+  std::string transport;         // empty: determined by the launcher of this process
+  std::optional<uint64_t> seed;  // inputs are made, instead of read from `in`
+  // with the words of `sluice make-inputs`; tokens also of inputs that are read
+  std::string tokens, routing = "uniform";
+  int ranks = 0;  // 0: those of the program
   int threads = 0;
   double timeout = 30;
   int repeat = 1;
@@ -34,6 +35,7 @@ struct Job {
   std::vector<EntryId> entries;
   EntryTensors tensors;
   std::optional<InputsSpec> made;    // each rank makes its inputs instead of reading them
+  std::vector<int64_t> tokens;       // T of every rank, or empty if files show it
   std::vector<std::string> in, out;  // by rank; without `out` nothing is written
   std::string trace;                 // empty: no trace
   ContextOptions options;
@@ -44,7 +46,7 @@ struct Job {
 };
 
 // Errors: the program cannot be loaded; a number of ranks other than the program's; unknown entries; file
-// names that ranks would share; inputs that the program does not have. Reads only the program.
+// names that ranks would share; numbers of tokens that the program does not take. Reads only the program.
 Expected<Job> makeJob(const RunOptions& options);
 
 struct RankFigures {

@@ -10,13 +10,15 @@ namespace {
 
 constexpr double kGiB = 1 << 30;
 
-// The bytes of the caller's tensors for these buffers at a rank; rows are in the memory of the step.
-double bytesOf(const TaskProgram& program, const std::vector<BufferId>& buffers, int rank, int64_t tokens) {
+// The bytes of the caller's tensors for these buffers at a rank. Rows of outputs are in the memory of the
+// step.
+double bytesOf(const TaskProgram& program, const std::vector<BufferId>& buffers, int rank, int64_t tokens,
+               int64_t rows = 0) {
   double bytes = 0;
   for (const BufferId id : buffers) {
     const Buffer& buffer = program.at(id);
     double size = dtypeBytes(buffer.type);
-    for (const Dim& dim : buffer.shape) size *= static_cast<double>(program.sizeAt(rank, dim, tokens));
+    for (const Dim& dim : buffer.shape) size *= static_cast<double>(program.sizeAt(rank, dim, tokens, rows));
     bytes += size;
   }
   return bytes;
@@ -62,15 +64,15 @@ double elementsOf(const TaskProgram& program, Extent extent, int rank, double to
 RunMemory memoryOf(const Job& job) {
   const TaskProgram& program = job.program.tables();
   const int ranks = job.program.ranks();
-  std::vector<int64_t> tokens(static_cast<size_t>(ranks));
-  if (job.made)
-    if (auto known = tokensOfRanks(program, *job.made)) tokens = std::move(*known);
+  std::vector<int64_t> tokens = job.tokens;
+  tokens.resize(static_cast<size_t>(ranks));
   const std::set<RegionId> regions = regionsOf(program, job.entries);
   RunMemory memory;
   for (int rank = 0; rank < ranks; ++rank) {
     const int64_t own = tokens[static_cast<size_t>(rank)];
     const double pairs = job.made ? pairsOf(*job.made, program.topK, static_cast<double>(own)) : 0;
-    memory.inputs += bytesOf(program, job.tensors.inputs, rank, own);
+    const int64_t rows = hasExpertIds(program) ? 0 : rowsWithoutIds(program, rank, tokens);
+    memory.inputs += bytesOf(program, job.tensors.inputs, rank, own, rows);
     memory.outputs += bytesOf(program, job.tensors.outputs, rank, own);
     for (const RegionId id : regions)
       memory.steps += elementsOf(program, program.at(id).extent, rank, static_cast<double>(own), pairs) *

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <set>
 
 #include "runtime/program/op_table.h"
@@ -44,21 +45,59 @@ Error misfit(const TaskProgram& program, int rank, const Buffer& buffer, const T
                            describeBuffer(program, rank, buffer))};
 }
 
-Status checkTokens(const TaskProgram& program, const Buffer& buffer, const Tensor& tensor,
-                   const Buffer*& first, int64_t& tokens) {
-  if (buffer.shape.empty() || buffer.shape[0].extent != Extent::kTokens) return {};
-  const int64_t found = tensor.shape()[0];
-  if (found > program.maxTokens)
-    return Error{fmt::format("tensor '{}': found {} tokens, expected at most {}, the program's max_tokens",
-                             buffer.name, found, program.maxTokens)};
-  if (first && found != tokens)
-    return Error{fmt::format("tensor '{}': found {} tokens, expected {} as in tensor '{}'", buffer.name,
-                             found, tokens, first->name)};
-  if (first) return {};
-  first = &buffer;
-  tokens = found;
-  return {};
+bool hasTokens(const Buffer& buffer) {
+  return !buffer.shape.empty() && buffer.shape[0].extent == Extent::kTokens;
 }
+
+// The tokens and rows of one rank, from whatever shows them first.
+class RankSizes {
+ public:
+  RankSizes(const TaskProgram& program, int rank, const std::vector<int64_t>& tokens)
+      : program_(program), rank_(rank), hasIds_(hasExpertIds(program)) {
+    if (tokens.empty()) return;
+    tokens_ = {tokens[static_cast<size_t>(rank)], fmt::format("the tokens of rank {}", rank)};
+    if (!hasIds_) rows_ = {rowsWithoutIds(program, rank, tokens), "those of the tokens of all ranks"};
+  }
+
+  Status add(const Buffer& buffer, const Tensor& tensor) {
+    if (hasTokens(buffer)) return addTokens(buffer.name, tensor.shape()[0]);
+    // rows of different routings may have different numbers
+    return isRowTensor(buffer) && !hasIds_ ? addSize(rows_, buffer.name, tensor.shape()[0], "rows")
+                                           : Status{};
+  }
+  Expected<int64_t> tokens() const {
+    if (tokens_ || !rows_) return tokens_ ? tokens_->count : 0;
+    Expected<int64_t> share = tokensOfRows(program_, rank_, rows_->count);
+    if (share) return share;
+    return Error{fmt::format("{}: {}", rows_->from, share.error().message)};
+  }
+  bool knowsTokens() const { return tokens_.has_value(); }
+
+ private:
+  struct Size {
+    int64_t count;
+    std::string from;  // as in an error
+  };
+
+  Status addTokens(const std::string& name, int64_t found) {
+    if (found > program_.maxTokens)
+      return Error{fmt::format("tensor '{}': found {} tokens, expected at most {}, the program's max_tokens",
+                               name, found, program_.maxTokens)};
+    return addSize(tokens_, name, found, "tokens");
+  }
+  Status addSize(std::optional<Size>& size, const std::string& name, int64_t found, std::string_view what) {
+    if (size && found != size->count)
+      return Error{fmt::format("tensor '{}': found {} {}, expected {}{} {}", name, found, what, size->count,
+                               size->from.starts_with("tensor") ? " as in" : ",", size->from)};
+    if (!size) size = {found, fmt::format("tensor '{}'", name)};
+    return {};
+  }
+
+  const TaskProgram& program_;
+  int rank_;
+  bool hasIds_;
+  std::optional<Size> tokens_, rows_;
+};
 
 }  // namespace
 
@@ -103,7 +142,7 @@ std::string describeBuffer(const TaskProgram& program, int rank, const Buffer& b
 }
 
 Expected<int64_t> checkInputs(const TaskProgram& program, int rank, const std::vector<BufferId>& inputs,
-                              const TensorMap& tensors) {
+                              const TensorMap& tensors, const std::vector<int64_t>& tokens) {
   for (const auto& [name, tensor] : tensors) {
     const Buffer* given = findGiven(program, name);
     if (!given)
@@ -112,8 +151,7 @@ Expected<int64_t> checkInputs(const TaskProgram& program, int rank, const std::v
     if (given->role != Role::kInput && !fits(program, rank, *given, tensor))
       return misfit(program, rank, *given, tensor);
   }
-  const Buffer* first = nullptr;
-  int64_t tokens = 0;
+  RankSizes sizes(program, rank, tokens);
   for (BufferId id : inputs) {
     const Buffer& buffer = program.at(id);
     const auto it = tensors.find(buffer.name);
@@ -121,10 +159,30 @@ Expected<int64_t> checkInputs(const TaskProgram& program, int rank, const std::v
       return Error{fmt::format("tensor '{}' is missing, expected {}", buffer.name,
                                describeBuffer(program, rank, buffer))};
     if (!fits(program, rank, buffer, it->second)) return misfit(program, rank, buffer, it->second);
-    if (Status status = checkTokens(program, buffer, it->second, first, tokens); !status)
-      return status.error();
+    if (Status status = sizes.add(buffer, it->second); !status) return status.error();
   }
-  return tokens;
+  if (sizes.knowsTokens()) return sizes.tokens();
+  // a tensor of tokens that only another entry reads shows T as well
+  for (const auto& [name, tensor] : tensors)
+    if (const Buffer& buffer = *findGiven(program, name);
+        hasTokens(buffer) && fits(program, rank, buffer, tensor))
+      if (Status status = sizes.add(buffer, tensor); !status) return status.error();
+  return sizes.tokens();
+}
+
+std::vector<int64_t> tokensOfOutputs(const TaskProgram& program, const std::vector<BufferId>& inputs,
+                                     const std::vector<TensorMap>& outputs) {
+  for (BufferId id : inputs)
+    if (hasTokens(program.at(id))) return {};
+  for (const Buffer& buffer : program.buffers) {
+    if (buffer.role != Role::kOutput || !hasTokens(buffer)) continue;
+    std::vector<int64_t> tokens;
+    for (const TensorMap& tensors : outputs)
+      if (const auto it = tensors.find(buffer.name); it != tensors.end() && !it->second.shape().empty())
+        tokens.push_back(it->second.shape()[0]);
+    if (tokens.size() == outputs.size()) return tokens;
+  }
+  return {};
 }
 
 Status checkOutputs(const TaskProgram& program, int rank, int64_t tokens, const TensorMap& tensors) {

@@ -29,10 +29,16 @@ EntryTensors tensorsOf(const TaskProgram& program, const std::vector<EntryId>& e
 std::string describeBuffer(const TaskProgram& program, int rank, const Buffer& buffer);
 
 // Returns T of rank `rank`. `tensors` are those of its file: inputs of the program, and starts of gradients
-// that a run adds to. Errors: a missing input; a tensor that is neither; a wrong type or shape; a T above
-// max_tokens, or different from that of the other tensors (tensor, found, expected).
+// that a run adds to. `tokens` is T of every rank, if the caller knows it, or empty. If neither it nor a
+// tensor in the file shows T, and the program has no expert ids, T follows from R as in tokensOfRows().
+// Errors: a missing input; a tensor that is neither; a wrong type or shape; a T above max_tokens; a T, or
+// without expert ids an R, that is not that of the other tensors or of `tokens` (tensor, found, expected).
 Expected<int64_t> checkInputs(const TaskProgram& program, int rank, const std::vector<BufferId>& inputs,
-                              const TensorMap& tensors);
+                              const TensorMap& tensors, const std::vector<int64_t>& tokens = {});
+
+// T of every rank as results show it; empty if inputs do, or if no result has tokens. `outputs` is by rank.
+std::vector<int64_t> tokensOfOutputs(const TaskProgram& program, const std::vector<BufferId>& inputs,
+                                     const std::vector<TensorMap>& outputs);
 
 // Checks that each tensor is an output of the program, with the type and shape that it has at this rank.
 // Errors: tensor, found, expected.

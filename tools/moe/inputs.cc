@@ -133,11 +133,6 @@ const Family* productWith(const TaskProgram& program, BufferId id) {
   return nullptr;
 }
 
-bool hasIds(const TaskProgram& program) {
-  return std::any_of(program.entries.begin(), program.entries.end(),
-                     [](const Entry& entry) { return !entry.expertIds.none(); });
-}
-
 bool canMake(const TaskProgram& program, BufferId id) {
   const Buffer& buffer = program.at(id);
   if (buffer.type == DType::kI32)
@@ -145,7 +140,7 @@ bool canMake(const TaskProgram& program, BufferId id) {
                        [&](const Entry& entry) { return entry.expertIds == id; });
   if (buffer.type != DType::kBF16 && buffer.type != DType::kF32) return false;
   const Extent extent = buffer.shape[0].extent;
-  return extent != Extent::kPairs && (extent != Extent::kRows || !hasIds(program));
+  return extent != Extent::kPairs && (extent != Extent::kRows || !hasExpertIds(program));
 }
 
 // The length of the sums that the product adds, over all ranks of a group.
@@ -249,12 +244,30 @@ Expected<std::vector<int64_t>> tokensOfRanks(const TaskProgram& program, const I
   return counts;
 }
 
+bool hasExpertIds(const TaskProgram& program) {
+  return std::any_of(program.entries.begin(), program.entries.end(),
+                     [](const Entry& entry) { return !entry.expertIds.none(); });
+}
+
 int64_t rowsWithoutIds(const TaskProgram& program, int rank, const std::vector<int64_t>& tokens) {
   int64_t rows = 0;
   for (int source = 0; source < program.mesh.peers(); ++source)
     if (program.mesh.sends(source, rank))
       rows += tokens[static_cast<size_t>(source)] * program.expertsOf(rank);
   return rows;
+}
+
+Expected<int64_t> tokensOfRows(const TaskProgram& program, int rank, int64_t rows) {
+  const Mesh& mesh = program.mesh;
+  const int64_t experts = program.expertsOf(rank), sources = mesh.sources();
+  if (experts == 0 ? rows != 0 : rows % experts != 0)
+    return Error{
+        fmt::format("found {} rows, expected a multiple of {}, the experts of the rank", rows, experts)};
+  const int64_t tokens = experts == 0 ? 0 : rows / experts, most = sources * program.maxTokens;
+  if (tokens > most)
+    return Error{fmt::format("found {} rows, expected at most {}, from max_tokens of {} ranks", rows,
+                             most * experts, sources)};
+  return tokens / sources + (ownerOfTokens(mesh, rank) < tokens % sources ? 1 : 0);
 }
 
 Expected<TensorMap> makeProgramInputs(const TaskProgram& program, const InputsSpec& spec, int rank,

@@ -50,8 +50,16 @@ struct InputsSpec {
 // or has different ones for ranks that must have the same tokens.
 Expected<std::vector<int64_t>> tokensOfRanks(const TaskProgram& program, const InputsSpec& spec);
 
+// Whether an entry reads expert ids; otherwise every token goes to every expert.
+bool hasExpertIds(const TaskProgram& program);
+
 // R of a rank if every token goes to every expert, from T of every rank.
 int64_t rowsWithoutIds(const TaskProgram& program, int rank, const std::vector<int64_t>& tokens);
+
+// The inverse where only R is known: T of a rank if ranks (groups, if their ranks have the same tokens) share
+// the tokens evenly, the first ones one more. Errors: rows that are not a multiple of the rank's experts, or
+// more than max_tokens allows (found, expected).
+Expected<int64_t> tokensOfRows(const TaskProgram& program, int rank, int64_t rows);
 
 // All inputs of one rank, and a start for each gradient that a run adds to. Weights of products have variance
 // 1 / fan-in and other tensors variance 1, so that all intermediate tensors are of order 1; expert weights of

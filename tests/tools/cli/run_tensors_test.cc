@@ -63,6 +63,67 @@ TEST_CASE("a file has as many experts as its rank owns") {
         "tensor 'down_weight' is missing, expected BF16 [3, 24, 32]");
 }
 
+// A program without expert ids and with one input of rows.
+TaskProgram withoutIds(TokenHolders tokens) {
+  TaskProgram program = buildMoeProgram({.ranks = 3, .experts = 3});
+  for (Entry& entry : program.entries) entry.expertIds = {};
+  program.mesh = {1, 3, tokens};
+  program.experts = 1;
+  program.maxTokens = 20;
+  program.buffers[0].shape[0].extent = Extent::kRows;
+  return program;
+}
+
+TEST_CASE("where nothing shows the tokens of a rank, ranks share the rows of all") {
+  const TaskProgram own = withoutIds(TokenHolders::kOwn), same = withoutIds(TokenHolders::kSame);
+  const std::string name = own.buffers[0].name;
+  const auto tokensOf = [&](const TaskProgram& program, int rank, int64_t rows,
+                            const std::vector<int64_t>& tokens = {}) {
+    TensorMap file;
+    file.emplace(name, Tensor(DType::kBF16, {rows, program.buffers[0].shape[1].size}));
+    return checkInputs(program, rank, {{0}}, file, tokens);
+  };
+  CHECK(*tokensOf(own, 0, 17) == 6);
+  CHECK(*tokensOf(own, 1, 17) == 6);
+  CHECK(*tokensOf(own, 2, 17) == 5);
+  CHECK(*tokensOf(own, 2, 0) == 0);
+  CHECK(*tokensOf(same, 2, 17) == 17);
+  CHECK(*tokensOf(own, 1, 17, {0, 2, 15}) == 2);
+  CHECK(tokensOf(own, 1, 17, {0, 2, 14}).error().message ==
+        "tensor '" + name + "': found 17 rows, expected 16, those of the tokens of all ranks");
+  CHECK(*tokensOf(own, 1, 60) == 20);
+  CHECK(tokensOf(own, 1, 61).error().message ==
+        "tensor '" + name + "': found 61 rows, expected at most 60, from max_tokens of 3 ranks");
+  CHECK(tokensOf(same, 1, 21).error().message ==
+        "tensor '" + name + "': found 21 rows, expected at most 20, from max_tokens of 1 ranks");
+  TaskProgram two = own;
+  two.experts = 2;
+  CHECK(*tokensOf(two, 1, 8) == 1);
+  CHECK(tokensOf(two, 1, 7).error().message ==
+        "tensor '" + name + "': found 7 rows, expected a multiple of 2, the experts of the rank");
+}
+
+TEST_CASE("tokens that are known must be those of every tensor of tokens") {
+  const TaskProgram program = buildMoeProgram({});
+  TensorMap file;
+  file.emplace("x", Tensor(DType::kBF16, {7, 32}));
+  const std::vector<BufferId> x = {tensorsOf(program, *findEntries(program, "forward")).inputs[0]};
+  CHECK(*checkInputs(program, 0, x, file, {7}) == 7);
+  CHECK(checkInputs(program, 0, x, file, {8}).error().message ==
+        "tensor 'x': found 7 tokens, expected 8, the tokens of rank 0");
+}
+
+TEST_CASE("results show the tokens of ranks if no input does") {
+  const TaskProgram program = buildMoeProgram({});
+  std::vector<TensorMap> outputs(2);
+  outputs[0].emplace("y", Tensor(DType::kBF16, {7, 32}));
+  CHECK(tokensOfOutputs(program, {}, outputs).empty());
+  outputs[1].emplace("y", Tensor(DType::kBF16, {3, 32}));
+  CHECK(tokensOfOutputs(program, {}, outputs) == std::vector<int64_t>{7, 3});
+  const EntryTensors all = tensorsOf(program, *findEntries(program, ""));
+  CHECK(tokensOfOutputs(program, all.inputs, outputs).empty());
+}
+
 TEST_CASE("the operations of a row are 6 H I forward and 12 H I backward") {
   const TaskProgram program = buildMoeProgram({});
   CHECK(flopsOf(program, {0}, 10, 7) == 10 * 6 * 32 * 24);
