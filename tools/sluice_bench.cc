@@ -5,6 +5,7 @@
 #include <llvm/Config/llvm-config.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -32,6 +33,9 @@ gradients in fp32:
   c  H 1024 I 512, 8 experts, 1024 rows      f  H 4096 I 1536, 8 experts, 8192 rows
   layer  512 tokens per rank, 8 of 64 experts each, H 2048 I 768: routing, dispatch, products, combine,
          with --ranks as threads of this process, compared with its products alone
+  linear  a column-parallel and a row-parallel linear layer, 4096 columns in and 8192 out (--in, --out), 4096
+         tokens (--rows) that --tp ranks share, or have all with --same-tokens: rows are gathered and sums are
+         scattered while products run, always measured as with --transport
 --model has the sizes of a known model: what one rank of --ep computes, or with --ranks the whole layer.
 
 --transport measures a whole layer on ranks that are threads of a process (threads), processes that share
@@ -50,6 +54,8 @@ examples:
   sluice bench --case layer --ranks 2 --threads 2
   sluice bench --transport threads --ep 2,16
   sluice bench --transport mpi --ep 2,4
+  sluice bench --case linear --transport shm --tp 2,4
+  sluice bench --case linear --tp 4 --same-tokens --pass forward
   sluice bench --model deepseek-v3 --tokens 4096 --ep 64 --skew zipf:1.2 --pass forward
 
 exit status: 0 done, 1 bad input or failure, 2 wrong usage)";
@@ -59,9 +65,10 @@ struct Arguments {
   std::string name, pass = "both", clock = "wall", isa, json, model, skew = "uniform", weights = "ordinary",
                     transport;
   int64_t tokens = 4096;
-  std::vector<int> ep;
-  int ranks = 0, tp = 1;
-  bool noScaling = false, markdown = false, threadsGiven = false;
+  std::vector<int> ep, tp;
+  LinearSize linear;
+  int ranks = 0;
+  bool sameTokens = false, noScaling = false, markdown = false, threadsGiven = false;
 };
 
 int fail(const std::string& message, int status) {
@@ -71,12 +78,25 @@ int fail(const std::string& message, int status) {
 
 // The error for CLI11, or an empty text. "tiny" is a further case, for tests.
 std::string checkCase(const std::string& name) {
-  if (name == "layer" || name == "all" || rowsCase(name)) return {};
-  return fmt::format("found '{}', expected a, b, c, d, e, f, all or layer", name);
+  if (name == "layer" || name == "linear" || name == "all" || rowsCase(name)) return {};
+  return fmt::format("found '{}', expected a, b, c, d, e, f, all, layer or linear", name);
+}
+
+void declareLinear(CLI::App& app, Arguments& a) {
+  for (auto [option, size, what] :
+       {std::tuple("--rows", &a.linear.rows, "tokens of all ranks (default: 4096)"),
+        std::tuple("--in", &a.linear.in, "columns of the input (default: 4096)"),
+        std::tuple("--out", &a.linear.out, "columns of the output (default: 8192)")})
+    app.add_option(option, *size, fmt::format("with --case linear: {}", what))
+        ->check(CLI::Range(1, 1 << 20))
+        ->type_name("N");
+  app.add_flag("--same-tokens", a.sameTokens,
+               "with --case linear: all ranks have all tokens, and sums of a row-parallel layer go to all");
 }
 
 void declare(CLI::App& app, Arguments& a) {
-  auto* name = app.add_option("--case", a.name, "a, b, c, d, e, f, all of these, or layer (default: a)");
+  auto* name =
+      app.add_option("--case", a.name, "a, b, c, d, e, f, all of these, layer or linear (default: a)");
   name->check(&checkCase)->type_name("CASE");
   auto* model = app.add_option("--model", a.model, fmt::format("{}", fmt::join(modelNames(), ", ")));
   model->check(CLI::IsMember(modelNames()))->type_name("NAME")->excludes(name);
@@ -98,10 +118,12 @@ void declare(CLI::App& app, Arguments& a) {
                                "measure a whole layer on this number of ranks, as threads of this process");
   ranks->check(CLI::Range(1, 64))->excludes(ep)->excludes(transport)->type_name("N");
   app.add_option("--tp", a.tp,
-                 "with --ranks: each expert is shared by this number of ranks, a divisor (default: 1)")
+                 "with --ranks: each expert is shared by this number of ranks, a divisor (default: 1); with "
+                 "--case linear: numbers of ranks that share the layers, in turn (default: 2,4)")
       ->check(CLI::Range(1, 64))
-      ->needs(ranks)
-      ->type_name("N");
+      ->delimiter(',')
+      ->type_name("N,M");
+  declareLinear(app, a);
   app.add_option("--pass", a.pass, "forward, backward or both (default)")
       ->check(CLI::IsMember({"forward", "backward", "both"}))
       ->type_name("PASS");
@@ -133,14 +155,26 @@ void declare(CLI::App& app, Arguments& a) {
   app.footer(kFooter);
 }
 
-// The error if options contradict each other, or an empty text.
+// The errors if options contradict each other, or an empty text.
+std::string checkLinear(const Arguments& a, const CLI::App& app) {
+  if (a.name != "linear") {
+    for (const char* option : {"--rows", "--in", "--out", "--same-tokens"})
+      if (app.get_option(option)->count() > 0) return fmt::format("{}: for --case linear only", option);
+    if (!a.tp.empty() && a.ranks == 0) return "--tp requires --ranks or --case linear";
+    return a.tp.size() > 1 ? "--tp: several numbers with --case linear only" : "";
+  }
+  if (!a.ep.empty()) return "--ep: --case linear has no experts; expected --tp";
+  if (a.ranks > 0) return "--ranks: for --model or --case layer only";
+  return "";
+}
+
 std::string checkTransport(const Arguments& a) {
   if (a.transport.empty()) {
     if (!a.ep.empty() && a.model.empty()) return "--ep: for --model or --transport only";
     return a.ep.size() > 1 ? "--ep: several numbers with --transport only" : "";
   }
-  if (!a.name.empty() && a.name != "layer" && a.name != "tiny")
-    return fmt::format("--transport: found --case {}, expected --case layer or --model", a.name);
+  if (!a.name.empty() && a.name != "layer" && a.name != "linear" && a.name != "tiny")
+    return fmt::format("--transport: found --case {}, expected --case layer, linear or --model", a.name);
   return a.bench.peer.empty() ? "" : "--transport: a whole layer has no peer to compare with";
 }
 
@@ -168,8 +202,8 @@ Expected<Plan> planOf(const Arguments& a) {
     plan.rows.push_back(*rowsCase(a.name.empty() ? "a" : a.name));
   }
   for (LayerCase& layer : plan.layers) {
-    layer.tp = a.tp;
-    if (a.tp > 1) layer.name += fmt::format(", each expert on {}", a.tp);
+    layer.tp = a.tp.empty() ? 1 : a.tp.front();
+    if (layer.tp > 1) layer.name += fmt::format(", each expert on {}", layer.tp);
   }
   return plan;
 }
@@ -200,8 +234,22 @@ Status measureAll(const Arguments& a, const Plan& plan, ops::Isa isa, const Mach
   return a.json.empty() ? Status{} : writeText(a.json, jsonOf(all, a.bench, machine));
 }
 
+// The linear layers: all numbers of ranks of one layer, then of the other.
+Expected<std::vector<LayerCase>> linearLayersOf(const Arguments& a) {
+  std::vector<LayerCase> layers;
+  for (int ranks : a.tp.empty() ? std::vector<int>{2, 4} : a.tp) {
+    const Expected<std::vector<LayerCase>> cases = linearCases(a.linear, ranks, a.sameTokens);
+    if (!cases) return cases.error();
+    layers.insert(layers.end(), cases->begin(), cases->end());
+  }
+  std::stable_sort(layers.begin(), layers.end(),
+                   [](const LayerCase& one, const LayerCase& other) { return one.kind < other.kind; });
+  return layers;
+}
+
 // The layers of --transport: one per number of ranks, with the same work.
 Expected<std::vector<LayerCase>> layersOf(const Arguments& a) {
+  if (a.name == "linear") return linearLayersOf(a);
   const std::vector<int> ep = a.ep.empty() ? std::vector<int>{2, 4} : a.ep;
   LayerCase first = a.name == "tiny" ? tinyLayer(ep.front()) : layerCase(ep.front());
   if (!a.model.empty()) {
@@ -282,9 +330,12 @@ int runTool(int argc, char** argv) {
   }
   if (arguments.ranks > 0 && arguments.model.empty() && arguments.name != "layer")
     return fail("--ranks: for --model or --case layer only", kExitUsage);
-  if (arguments.ranks % arguments.tp != 0)
-    return fail(fmt::format("--tp: found {}, expected a divisor of {} ranks", arguments.tp, arguments.ranks),
-                kExitUsage);
+  if (const std::string wrong = checkLinear(arguments, app); !wrong.empty()) return fail(wrong, kExitUsage);
+  if (arguments.ranks > 0 && !arguments.tp.empty() && arguments.ranks % arguments.tp.front() != 0)
+    return fail(
+        fmt::format("--tp: found {}, expected a divisor of {} ranks", arguments.tp.front(), arguments.ranks),
+        kExitUsage);
+  if (arguments.name == "linear" && arguments.transport.empty()) arguments.transport = "threads";
   if (const std::string wrong = checkTransport(arguments); !wrong.empty()) return fail(wrong, kExitUsage);
   arguments.threadsGiven = app.get_option("--threads")->count() > 0;
   arguments.bench.targetFolders = targetFolders(argv[0]);

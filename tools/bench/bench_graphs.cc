@@ -17,6 +17,12 @@ constexpr std::string_view kRowsGraph =
 constexpr std::string_view kLayerGraph =
 #include "tools/bench/train.inc"
     ;
+constexpr std::string_view kColumnParallelGraph =
+#include "tools/bench/column_parallel.inc"
+    ;
+constexpr std::string_view kRowParallelGraph =
+#include "tools/bench/row_parallel.inc"
+    ;
 
 Expected<Program> compileGraph(std::string_view graph, const CompileOptions& compile,
                                const BenchOptions& options) {
@@ -38,6 +44,16 @@ CompileOptions layerOptions(const LayerCase& c, int threads) {
   return options;
 }
 
+Expected<Program> compileLinear(const LayerCase& c, int threads, const BenchOptions& options) {
+  CompileOptions compile;
+  compile.sets = {{"tp", c.ranks}, {"in", c.hidden}, {"out", c.inter}, {"max_tokens", c.tokens}};
+  compile.words = {{"tokens", c.sameTokens ? "same" : "own"}};
+  compile.trainable = std::vector<std::string>{"all"};
+  compile.cores = threads;
+  return compileGraph(c.kind == LayerKind::kColumnParallel ? kColumnParallelGraph : kRowParallelGraph,
+                      compile, options);
+}
+
 }  // namespace
 
 Expected<Program> compileRows(const RowsCase& c, int threads, const BenchOptions& options) {
@@ -54,7 +70,8 @@ Expected<Program> compileRows(const RowsCase& c, int threads, const BenchOptions
 }
 
 Expected<Program> compileLayer(const LayerCase& c, int threads, const BenchOptions& options) {
-  return compileGraph(kLayerGraph, layerOptions(c, threads), options);
+  return c.isLinear() ? compileLinear(c, threads, options)
+                      : compileGraph(kLayerGraph, layerOptions(c, threads), options);
 }
 
 Expected<Program> compileRowsOf(const LayerCase& c, int threads, const BenchOptions& options) {

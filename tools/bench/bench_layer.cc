@@ -120,7 +120,8 @@ Status checkBytes(double bytes) {
 }
 
 double bytesOfLayer(const Program& program, const LayerCase& c) {
-  return 2 * bytesOf(program, c.tokens, c.tokens * c.topK);
+  const int64_t rows = c.isLinear() ? c.allTokens() : c.tokens * c.topK;
+  return 2 * bytesOf(program, c.tokens, rows);
 }
 
 std::string_view weightsName(WeightsMode mode) {

@@ -82,6 +82,30 @@ LayerCase tinyLayer(int ranks) {
           .ranks = ranks};
 }
 
+Expected<std::vector<LayerCase>> linearCases(const LinearSize& size, int ranks, bool sameTokens) {
+  if (!sameTokens && size.rows % ranks != 0)
+    return Error{fmt::format("{} ranks cannot share {} tokens evenly", ranks, size.rows)};
+  LayerCase layer{.name = {},
+                  .hidden = size.in,
+                  .inter = size.out,
+                  .tokens = sameTokens ? size.rows : size.rows / ranks,
+                  .ranks = ranks,
+                  .tp = ranks,
+                  .sameTokens = sameTokens};
+  std::vector<LayerCase> cases;
+  for (LayerKind kind : {LayerKind::kColumnParallel, LayerKind::kRowParallel}) {
+    const bool column = kind == LayerKind::kColumnParallel;
+    const int64_t shared = column ? size.out : size.in;
+    if (shared % ranks != 0)
+      return Error{fmt::format("{} ranks cannot share {} columns {} evenly", ranks, shared,
+                               column ? "of the output" : "of the input")};
+    layer.name = column ? "column parallel" : "row parallel";
+    layer.kind = kind;
+    cases.push_back(layer);
+  }
+  return cases;
+}
+
 std::vector<std::string> modelNames() {
   std::vector<std::string> names;
   for (const Model& model : kModels) names.emplace_back(model.name);

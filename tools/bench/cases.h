@@ -29,7 +29,12 @@ struct RowsCase {
   int64_t experts() const { return std::ssize(rows); }
 };
 
-// A whole layer: routing, dispatch, products, combine; ranks are threads of one process.
+// What a layer computes: routed experts, or a linear layer whose weight the ranks share by rows or columns
+// (graphs/linear).
+enum class LayerKind : uint8_t { kExperts, kColumnParallel, kRowParallel };
+
+// A whole layer: routing, dispatch, products, combine. Layers of the same name are the same layer on other
+// numbers of ranks. A linear layer has one expert, K 1, tp = ranks, and hidden columns in, inter columns out.
 struct LayerCase {
   std::string name;
   int64_t hidden = 1;
@@ -40,6 +45,11 @@ struct LayerCase {
   int ranks = 1;
   int tp = 1;                    // ranks of a group, which share its experts
   std::string skew = "uniform";  // routing, with the words of `sluice make-inputs`
+  LayerKind kind = LayerKind::kExperts;
+  bool sameTokens = false;  // of all ranks; linear layers only
+
+  bool isLinear() const { return kind != LayerKind::kExperts; }
+  int64_t allTokens() const { return sameTokens ? tokens : tokens * ranks; }
 };
 
 // "a" to "f", the cases of docs/performance.md, or "tiny", which is small enough for a test.
@@ -48,6 +58,14 @@ std::optional<RowsCase> rowsCase(std::string_view name);
 // "layer", with 512 tokens per rank; and one that is small enough for a test.
 LayerCase layerCase(int ranks);
 LayerCase tinyLayer(int ranks);
+
+// A column-parallel and a row-parallel linear layer of `in` columns in and `out` columns out, for `rows`
+// tokens of all ranks together, or of each if they have the same tokens. Errors: ranks that cannot share the
+// tokens or the columns evenly.
+struct LinearSize {
+  int64_t rows = 4096, in = 4096, out = 8192;
+};
+Expected<std::vector<LayerCase>> linearCases(const LinearSize& size, int ranks, bool sameTokens);
 
 // The work of one rank of `ep` on a layer of a known model: of the rank with the most rows, when each rank
 // has `tokens` tokens. `skew` is "uniform" or "zipf:S": the n-th most popular expert is chosen in proportion

@@ -21,8 +21,8 @@ struct RanksSamples {
   std::vector<EntryOverlap> entries;
 };
 
-// The layer of each of `ranks` ranks when they share the work of `first`: the same total of tokens and
-// experts. Errors: they cannot be shared evenly.
+// The layer of each of `ranks` ranks when they share the work of `first`, whose experts are routed: the same
+// total of tokens and experts. Errors: they cannot be shared evenly.
 Expected<LayerCase> sharedAmong(const LayerCase& first, int ranks);
 
 // How a job is started.

@@ -25,8 +25,51 @@ Json linkJson(const LinkFigures& figures) {
           {"least_signal_seconds", {{"looking", figures.leastSpinning}, {"sleeping", figures.leastParked}}}};
 }
 
+// The first sample of the same layer.
+const RanksSamples& firstOf(const RanksReport& report, const RanksSamples& samples) {
+  return *std::find_if(report.samples.begin(), report.samples.end(),
+                       [&](const RanksSamples& each) { return each.layer.name == samples.layer.name; });
+}
+
+bool areLinear(const RanksReport& report) {
+  return !report.samples.empty() && report.samples.front().layer.isLinear();
+}
+
+// The number of ranks is named after what they share.
+std::string_view ranksName(const LayerCase& c) { return c.isLinear() ? "TP" : "EP"; }
+
+std::string describe(const LayerCase& c) {
+  if (!c.isLinear())
+    return fmt::format("H {}, I {}, {} experts, K {}, {} tokens in all, {}", c.hidden, c.inter, c.experts,
+                       c.topK, c.allTokens(), c.skew);
+  return fmt::format("{}, {} -> {}, {} tokens in all, {}", c.name, c.hidden, c.inter, c.allTokens(),
+                     c.sameTokens ? "the same at all ranks" : "each at one rank");
+}
+
+Json layerJson(const LayerCase& c) {
+  if (c.isLinear())
+    return {{"layer", c.name},
+            {"tp", c.ranks},
+            {"tokens", c.sameTokens ? "same" : "own"},
+            {"tokens_of_rank", c.tokens},
+            {"in", c.hidden},
+            {"out", c.inter}};
+  return {{"ep", c.ranks},           {"tokens_of_rank", c.tokens}, {"hidden", c.hidden},
+          {"intermediate", c.inter}, {"experts", c.experts},       {"top_k", c.topK},
+          {"skew", c.skew}};
+}
+
 std::string_view clockText(ClockKind clock) {
   return clock == ClockKind::kWall ? "wall time of the slowest rank" : "processor time of all ranks / units";
+}
+
+std::string headOf(const LayerCase& c, size_t number, std::string_view transport, const BenchOptions& options,
+                   const Machine& machine) {
+  return fmt::format("{}{}\n  transport {}, {} kernels, {} weights, {} repetitions in turn, {}\n",
+                     number > 0 ? "\n" : "", describe(c), transport, machine.isa,
+                     weightsName(options.weights), options.repeat, clockText(options.clock)) +
+         fmt::format("  {:>3}{:>9}  {:<9}{}{:>11}\n", ranksName(c), "threads", "pass", overlapHeads(),
+                     fmt::format("over {} {}", ranksName(c), c.ranks));
 }
 
 }  // namespace
@@ -40,22 +83,16 @@ double overFirst(const RanksReport& report, size_t ranks, size_t entry, ClockKin
   const auto secondsOf = [&](const RanksSamples& samples) {
     return figuresOf(samples.entries[entry], cpuUnitsOf(samples, clock)).all;
   };
-  const double first = secondsOf(report.samples.front());
+  const double first = secondsOf(firstOf(report, report.samples[ranks]));
   return first > 0 ? secondsOf(report.samples[ranks]) / first : 0;
 }
 
 std::string textOf(const RanksReport& report, const BenchOptions& options, const Machine& machine) {
-  if (report.samples.empty()) return {};
-  const LayerCase& c = report.samples.front().layer;
-  std::string text = fmt::format("H {}, I {}, {} experts, K {}, {} tokens in all, {}\n", c.hidden, c.inter,
-                                 c.experts, c.topK, c.tokens * c.ranks, c.skew);
-  text +=
-      fmt::format("  transport {}, {} kernels, {} weights, {} repetitions in turn, {}\n", report.transport,
-                  machine.isa, weightsName(options.weights), options.repeat, clockText(options.clock));
-  text += fmt::format("  {:>3}{:>9}  {:<9}{}{:>11}\n", "EP", "threads", "pass", overlapHeads(),
-                      fmt::format("over EP {}", c.ranks));
+  std::string text;
   for (size_t n = 0; n < report.samples.size(); ++n) {
     const RanksSamples& samples = report.samples[n];
+    if (&firstOf(report, samples) == &samples)
+      text += headOf(samples.layer, n, report.transport, options, machine);
     for (size_t i = 0; i < samples.entries.size(); ++i)
       text += fmt::format("  {:>3}{:>9}  {:<9}{}{:>11.2f}\n", samples.layer.ranks, samples.threads,
                           samples.entries[i].entry,
@@ -66,16 +103,20 @@ std::string textOf(const RanksReport& report, const BenchOptions& options, const
 }
 
 std::string markdownOf(const RanksReport& report, const BenchOptions& options) {
-  std::string text =
-      "| transport | EP | pass | T ms | Tcomm ms | Tcompute ms | overlap | MB sent | orders | puts | "
-      "signals | messages | flushes | over the first EP |\n"
-      "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n";
+  const bool linear = areLinear(report);
+  const std::string_view shared = linear ? "TP" : "EP";
+  std::string text = fmt::format(
+      "{}| transport | {} | pass | T ms | Tcomm ms | Tcompute ms | overlap | MB sent | orders | puts | "
+      "signals | messages | flushes | over the first {} |\n"
+      "{}|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n",
+      linear ? "| layer " : "", shared, shared, linear ? "|---" : "");
   for (size_t n = 0; n < report.samples.size(); ++n) {
     const RanksSamples& samples = report.samples[n];
     for (size_t i = 0; i < samples.entries.size(); ++i) {
       const EntryOverlap& entry = samples.entries[i];
       const OverlapFigures f = figuresOf(entry, cpuUnitsOf(samples, options.clock));
       const Traffic traffic = entry.samples.empty() ? Traffic{} : entry.samples.back().traffic;
+      if (linear) text += fmt::format("| {} ", samples.layer.name);
       text += fmt::format(
           "| {} | {} | {} | {:.2f} | {:.2f} | {:.2f} | {:.2f} | {:.2f} | {} | {} | {} | {} | {} | {:.2f} |\n",
           report.transport, samples.layer.ranks, entry.entry, f.all * 1e3, f.communication * 1e3,
@@ -97,15 +138,10 @@ std::string jsonOf(const RanksReport& report, const BenchOptions& options, const
       pass["over_first"] = overFirst(report, n, i, options.clock);
       passes.push_back(std::move(pass));
     }
-    cases.push_back({{"ep", samples.layer.ranks},
-                     {"threads_of_rank", samples.threads},
-                     {"tokens_of_rank", samples.layer.tokens},
-                     {"hidden", samples.layer.hidden},
-                     {"intermediate", samples.layer.inter},
-                     {"experts", samples.layer.experts},
-                     {"top_k", samples.layer.topK},
-                     {"skew", samples.layer.skew},
-                     {"passes", std::move(passes)}});
+    Json layer = layerJson(samples.layer);
+    layer["threads_of_rank"] = samples.threads;
+    layer["passes"] = std::move(passes);
+    cases.push_back(std::move(layer));
   }
   Json root = {{"transport", report.transport},
                {"cpu", machine.cpu},

@@ -22,7 +22,8 @@ struct RanksReport {
 // of the machine; 0 for wall time, as in figuresOf().
 int cpuUnitsOf(const RanksSamples& samples, ClockKind clock);
 
-// An entry's time relative to that with the first number of ranks; 0 if that was not measured.
+// An entry's time relative to that of the same layer on the first number of ranks; 0 if that was not
+// measured.
 double overFirst(const RanksReport& report, size_t ranks, size_t entry, ClockKind clock);
 
 std::string textOf(const RanksReport& report, const BenchOptions& options, const Machine& machine);

@@ -63,6 +63,25 @@ TEST_CASE("a rank of a model has its share of experts, and no rank has more rows
   CHECK(all->allRows() == 200);
 }
 
+TEST_CASE("ranks share the tokens and the columns of linear layers, or have all tokens") {
+  const auto own = linearCases({64, 48, 96}, 4, false), same = linearCases({64, 48, 96}, 3, true);
+  REQUIRE(own);
+  REQUIRE(same);
+  CHECK(own->at(0).kind == LayerKind::kColumnParallel);
+  CHECK(own->at(1).kind == LayerKind::kRowParallel);
+  for (const LayerCase& c : *own) {
+    CHECK(c.tokens == 16);
+    CHECK(c.allTokens() == 64);
+  }
+  CHECK(same->at(0).tokens == 64);
+  CHECK(same->at(0).allTokens() == 64);
+  CHECK(linearCases({64, 48, 96}, 3, false).error().message == "3 ranks cannot share 64 tokens evenly");
+  CHECK(linearCases({64, 48, 97}, 4, false).error().message ==
+        "4 ranks cannot share 97 columns of the output evenly");
+  CHECK(linearCases({64, 46, 96}, 4, false).error().message ==
+        "4 ranks cannot share 46 columns of the input evenly");
+}
+
 TEST_CASE("a model, a skew or a number of ranks that cannot be is refused with what was expected") {
   CHECK(modelRows("gpt", 1, 1, "uniform").error().message ==
         "found model 'gpt', expected one of deepseek-v3, qwen3-235b, qwen3-30b, mixtral-8x7b");

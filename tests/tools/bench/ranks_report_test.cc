@@ -43,6 +43,30 @@ TEST_CASE("each number of ranks is told beside the first") {
   CHECK(text.find("1.20\n") != std::string::npos);
 }
 
+TEST_CASE("each linear layer is compared with itself on the first number of ranks") {
+  const LinearSize size{64, 48, 96};
+  const auto two = *linearCases(size, 2, false), four = *linearCases(size, 4, false);
+  const RanksReport report{"shm",
+                           {{two[0], 1, {entryOf(0.010, 0.001, 0.009)}},
+                            {four[0], 1, {entryOf(0.012, 0.002, 0.009)}},
+                            {two[1], 1, {entryOf(0.020, 0.001, 0.009)}},
+                            {four[1], 1, {entryOf(0.030, 0.002, 0.009)}}},
+                           {}};
+  CHECK(overFirst(report, 1, 0, ClockKind::kWall) == Approx(1.2));
+  CHECK(overFirst(report, 2, 0, ClockKind::kWall) == Approx(1));
+  CHECK(overFirst(report, 3, 0, ClockKind::kWall) == Approx(1.5));
+  const std::string text = textOf(report, {}, {"a cpu", "avx512", ""});
+  CHECK(text.find("column parallel, 48 -> 96, 64 tokens in all, each at one rank\n") == 0);
+  CHECK(text.find("\nrow parallel, 48 -> 96, 64 tokens in all, each at one rank\n") != std::string::npos);
+  CHECK(text.find("over TP 2") != std::string::npos);
+  CHECK(markdownOf(report, {}).find("| row parallel | shm | 4 | forward | 30.00 |") != std::string::npos);
+  const auto root = nlohmann::json::parse(jsonOf(report, {}, {"a cpu", "avx512", ""}));
+  CHECK(root["cases"][3]["layer"] == "row parallel");
+  CHECK(root["cases"][3]["tp"] == 4);
+  CHECK(root["cases"][3]["tokens_of_rank"] == 16);
+  CHECK(root["cases"][3]["passes"][0]["over_first"] == Approx(1.5));
+}
+
 TEST_CASE("units that share processor time are no more than the threads of all ranks") {
   RanksSamples samples{tinyLayer(1), 1, {}};
   CHECK(cpuUnitsOf(samples, ClockKind::kCpu) == 1);
