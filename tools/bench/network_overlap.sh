@@ -4,16 +4,23 @@
 # rate of the link, which determines the order of tasks and the size of slots. Prints the table of `sluice run --overlap`
 # for each rate, and for the last one also with a flush per signal and for the unchanged target. Needs root, tc, mpirun.
 #
-# usage: tools/bench/network_overlap.sh [--build DIR] [--repeat N] [--own-cores yes] [--timeline FILE.svg] [RATE...]
+# usage: tools/bench/network_overlap.sh [--layer LAYER] [--tokens own|same] [--rows N] [--build DIR] [--repeat N]
+#            [--own-cores yes] [--timeline FILE.svg] [RATE...]
 #        rates in tc's format, in Mbit/s or Gbit/s (default: 2gbit 1gbit 500mbit 250mbit 125mbit)
+#        --layer: moe_ffn (default), or a linear layer that both ranks share: column_parallel, row_parallel (4096 columns
+#        in, 8192 out); --tokens same: both ranks have all tokens, and the sums of row_parallel go to both
+#        --rows: tokens of both ranks together (default: 1024)
 #        --own-cores: each rank has half of the cores for its workers and its communication; otherwise both workers
 #        share the first core, and the others are for communication
 #        --timeline: draws a step at the first rate (tools/trace/draw_timeline.py) and measures nothing else
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-build="" repeat=15 own_cores="" timeline=""
+layer=moe_ffn tokens=own rows=1024 build="" repeat=15 own_cores="" timeline=""
 while [[ "${1:-}" == --* ]]; do
   case "$1" in
+    --layer) layer=$2 ;;
+    --tokens) tokens=$2 ;;
+    --rows) rows=$2 ;;
     --build) build=$2 ;;
     --repeat) repeat=$2 ;;
     --own-cores) own_cores=$2 ;;
@@ -22,6 +29,11 @@ while [[ "${1:-}" == --* ]]; do
   esac
   shift 2
 done
+case "$layer $tokens" in
+  "moe_ffn own" | column_parallel\ * | row_parallel\ *) ;;
+  *) echo "network_overlap: error: found --layer $layer --tokens $tokens, expected moe_ffn, column_parallel or" \
+       "row_parallel, and the same tokens only for the last two" >&2; exit 2 ;;
+esac
 rates=("$@")
 [ ${#rates[@]} -gt 0 ] || rates=(2gbit 1gbit 500mbit 250mbit 125mbit)
 if [ -z "$build" ]; then
@@ -32,11 +44,18 @@ fi
 work=$(mktemp -d /tmp/sl_net_XXXXXX)
 trap 'rm -rf "$work"' EXIT
 
+each=$((rows / 2)) # tokens of one rank
+[ "$tokens" = own ] || each=$rows
+
 compile() { # target, program, options
   local target=$1 program=$2
   shift 2
-  "$build/sluicec" graphs/moe_ffn/train.json --target "$target" --set ep=2 --set experts=16 --set top_k=8 \
-    --set hidden=2048 --set intermediate=768 --set max_tokens=512 "$@" -o "$program"
+  if [ "$layer" = moe_ffn ]; then
+    set -- graphs/moe_ffn/train.json --set ep=2 --set experts=16 --set top_k=8 --set hidden=2048 --set intermediate=768 "$@"
+  else
+    set -- "graphs/linear/$layer.json" --set tp=2 --set tokens="$tokens" --set in=4096 --set out=8192 --trainable all "$@"
+  fi
+  "$build/sluicec" --target "$target" --set max_tokens="$each" "$@" -o "$program"
 }
 
 # the target cpu with a link of this rate and a latency of 0.1 ms
@@ -59,7 +78,7 @@ measure() { # rate, program, what to measure (--overlap)
 }
 
 compile cpu "$work/as_it_is.slp"
-"$build/sluice" make-inputs "$work/as_it_is.slp" --out "$work/in-{rank}" --tokens 512 --seed 1 > "$work/made"
+"$build/sluice" make-inputs "$work/as_it_is.slp" --out "$work/in-{rank}" --tokens "$each" --seed 1 > "$work/made"
 export SLUICE_MPI_SIGNALS=batched
 for rate in "${rates[@]}"; do
   printf '\n== %s\n' "$rate"

@@ -5,10 +5,11 @@ import subprocess
 import time
 
 # graph, whether it has its own backward
-GRAPHS = [("moe_ffn/train", True), ("moe_ffn/forward", False), ("moe_ffn/forward", False), ("moe_ffn/lora", False),
-          ("moe_ffn/shared_expert", False), ("moe_ffn/two_gmms", False), ("moe_ffn/biased", False),
-          ("linear/column_parallel", False), ("linear/column_parallel_bias", False), ("linear/row_parallel", False),
-          ("linear/row_parallel_bias", False)]
+GRAPHS = [("train", True), ("forward", False), ("forward", False), ("lora", False), ("shared_expert", False),
+          ("two_gmms", False), ("biased", False)]
+# linear layers, which all ranks share: without experts and routing
+LINEARS = ["column_parallel", "column_parallel_bias", "row_parallel", "row_parallel_bias"]
+LINEAR_SHARE = 0.3  # of all layers
 ROUTINGS = ["uniform", "zipf:1.2", "zipf:2.5", "onehot", "half-empty", "masked"]
 PATIENT = "60"  # --timeout of undisturbed runs, for a machine that may be busy
 
@@ -38,16 +39,18 @@ class Layer:
         self.program = os.path.join(folder, "layer.slp")
         self.inputs = os.path.join(folder, "in-{rank}")
         self.ranks = rng.randint(1, most_ranks)
-        graph, has_backward = rng.choice(GRAPHS)
         # ranks that share experts, and whether these have the same tokens
         self.tp = rng.choice([tp for tp in range(1, self.ranks + 1) if self.ranks % tp == 0])
-        if graph.startswith("linear/"):
-            self.tp = self.ranks
         self.same = self.tp > 1 and rng.random() < 0.5
-        symbols = self._symbols(rng, graph)
+        graph, has_backward = rng.choice(GRAPHS)
+        self.linear = rng.random() < LINEAR_SHARE
+        if self.linear:
+            graph, has_backward = rng.choice(LINEARS), False
+            self.tp, self.same = self.ranks, rng.random() < 0.5
+        symbols = self._linear_symbols(rng, graph) if self.linear else self._symbols(rng, graph)
         options = [f"--set={name}={value}" for name, value in symbols.items()]
-        # the forward of a row-parallel layer has no tokens among its inputs: `sluice run` finds their number by dy
-        if not has_backward and (rng.random() < 0.7 or graph.startswith("linear/row")):
+        trained = not has_backward and rng.random() < 0.7
+        if trained:
             options += ["--trainable", "all", *self._derived(rng)]
         if rng.random() < 0.2:
             options.append("--fuse=none")
@@ -55,8 +58,15 @@ class Layer:
             options += ["--target", "ascend910b"]
         self.tokens = self._tokens(rng, symbols["max_tokens"])
         self.routing = rng.choice(ROUTINGS)
+        # the tokens of a rank cannot be seen in the inputs of a row-parallel forward alone
+        needs_tokens = self.linear and (graph.startswith("row") and not trained or rng.random() < 0.3)
+        self.rows_input = None  # the input that has the rows of all ranks
+        if self.linear:
+            self.rows_input = "x" if graph.startswith("row") else "dy" if trained else None
+        self.run_options = ["--tokens", self.tokens] if needs_tokens else []
         self.description = f"{graph} {' '.join(options)}; tokens {self.tokens}, routing {self.routing}"
-        compile_command = [tools.sluicec, os.path.join(root, "graphs", graph + ".json"), *options, "-o", self.program]
+        folder_of = "linear" if self.linear else "moe_ffn"
+        compile_command = [tools.sluicec, os.path.join(root, "graphs", folder_of, graph + ".json"), *options, "-o", self.program]
         run_tool(compile_command, env={"SLUICE_TARGETS": os.path.join(root, "targets"), **os.environ})
         run_tool([tools.sluice, "make-inputs", self.program, "--out", self.inputs, "--tokens", self.tokens,
                   "--routing", self.routing, "--seed", str(rng.randint(1, 1 << 30))])
@@ -65,21 +75,24 @@ class Layer:
     def _symbols(self, rng, graph):
         odd = rng.random() < 0.5
         sizes = [1, 3, 7, 17, 31, 33, 65, 127, 129, 191] if odd else [16, 32, 64, 96, 128, 256]
-        tokens, max_tokens = "same" if self.same else "own", rng.choice([1, 2, 5, 16, 37, 64, 129, 300])
-        if graph.startswith("linear/"):
-            return {"tp": self.tp, "tokens": tokens, "in": self.tp * rng.choice(sizes), "out": self.tp * rng.choice(sizes),
-                    "max_tokens": max_tokens}
         groups = self.ranks // self.tp
         experts = rng.randint(groups, groups * rng.choice([1, 2, 5]) + 3)
-        symbols = {"ep": groups, "tp": self.tp, "tokens": tokens, "experts": experts,
+        symbols = {"ep": groups, "tp": self.tp, "tokens": "same" if self.same else "own", "experts": experts,
                    "top_k": rng.randint(1, min(experts, 6)), "hidden": rng.choice(sizes),
-                   "intermediate": self.tp * rng.choice(sizes), "max_tokens": max_tokens}
-        if graph == "moe_ffn/forward":
+                   "intermediate": self.tp * rng.choice(sizes), "max_tokens": rng.choice([1, 2, 5, 16, 37, 64, 129, 300])}
+        if graph == "forward":
             symbols["activation"] = rng.choice(["swiglu", "swiglu_clamp", "geglu", "reglu", "squared_reglu", "swiglu_oai"])
-        if graph == "moe_ffn/lora":
+        if graph == "lora":
             symbols["lora_rank"] = rng.choice([1, 3, 4, 16])
-        if graph == "moe_ffn/shared_expert":
+        if graph == "shared_expert":
             symbols["shared_intermediate"] = rng.choice(sizes)
+        return symbols
+
+    def _linear_symbols(self, rng, graph):
+        sizes = [1, 3, 7, 17, 31, 33, 65, 127, 129, 191] if rng.random() < 0.5 else [16, 32, 64, 96, 128, 256]
+        symbols = {"tp": self.tp, "tokens": "same" if self.same else "own", "in": rng.choice(sizes), "out": rng.choice(sizes),
+                   "max_tokens": rng.choice([1, 2, 5, 16, 37, 64, 129, 300])}
+        symbols["out" if graph.startswith("column") else "in"] *= self.tp
         return symbols
 
     @staticmethod
@@ -106,14 +119,14 @@ class Layer:
     def _make_reference(self, tools):
         """Makes the serial executor's outputs, which `sluice check` compares with double precision."""
         out = os.path.join(self.folder, "reference-{rank}")
-        run_tool([tools.sluice, "run", self.program, "--in", self.inputs, "--out", out, "--executor", "serial",
-                  "--timeout", PATIENT])
+        command = [tools.sluice, "run", self.program, "--in", self.inputs, "--out", out, "--timeout", PATIENT,
+                   *self.run_options]
+        run_tool([*command, "--executor", "serial"])
         run_tool([tools.sluice, "check", self.program, "--in", self.inputs, "--out", out])
         self.digests = [digest(out.replace("{rank}", str(rank))) for rank in range(self.ranks)]
         self.out_bytes = max(os.path.getsize(out.replace("{rank}", str(rank))) for rank in range(self.ranks))
         began = time.monotonic()
-        run_tool([tools.sluice, "run", self.program, "--in", self.inputs, "--out", out, "--transport", "shm",
-                  "--timeout", PATIENT])
+        run_tool([*command, "--transport", "shm"])
         self.seconds = time.monotonic() - began  # of an undisturbed run whose ranks are processes
         for rank, expected in enumerate(self.digests):
             if digest(out.replace("{rank}", str(rank))) != expected:

@@ -32,6 +32,7 @@ class Layer:
 
     def __init__(self, about):
         self.program, self.ranks, self.entries = about["program"], about["ranks"], about["entries"]
+        self.rows_input = about["rows_input"]
         self.owned = about["owned"]  # outputs in the context's memory: those of the last entry that ran
         with open(self.program, "rb") as file:
             self.bytes = file.read()
@@ -46,12 +47,18 @@ class Layer:
                                  for name, (kind, shape, content) in outputs.items()})
             self.inputs.append({name: Bound(*tensor) for name, tensor in inputs.items() if name not in outputs})
 
-    def bad_ids(self, rank, value):
-        """The ids of a rank, one of them replaced by an expert that does not exist; None if the rank has none."""
-        ids = self.inputs[rank].get("expert_ids")
-        if ids is None or not ids.start:
-            return None
-        return Bound(ids.view.type, ids.dims[:ids.view.dim_count], struct.pack("<i", value) + ids.start[4:])
+    def bad_input(self, rank, value):
+        """(name, tensor): the ids of a rank, one of them replaced by an expert that does not exist; without ids, its rows
+        without the last one, if the first entry reads them. (None, None) if the rank has neither."""
+        name = "expert_ids" if "expert_ids" in self.inputs[rank] else self.rows_input
+        if name not in ("expert_ids", "x") or not self.inputs[rank][name].start:
+            return None, None
+        good = self.inputs[rank][name]
+        kind, dims = good.view.type, good.dims[:good.view.dim_count]
+        if name == "expert_ids":
+            return name, Bound(kind, dims, struct.pack("<i", value) + good.start[4:])
+        rows = dims[0]
+        return name, Bound(kind, [rows - 1, *dims[1:]], good.start[:len(good.start) // rows * (rows - 1)])
 
 
 class Rank(threading.Thread):
@@ -129,14 +136,14 @@ class Rank(threading.Thread):
     def _refused(self, context):
         """A step that one rank refuses fails at all ranks; no later step fails."""
         library, layer, plan = self.life.library, self.layer, self.plan
-        entry, ids, x = layer.entries[0].encode(), layer.inputs[self.rank].get("expert_ids"), layer.inputs[self.rank].get("x")
-        bad = layer.bad_ids(plan.victim, 1 << 20)
+        entry, x = layer.entries[0].encode(), layer.inputs[self.rank].get("x")
+        name, bad = layer.bad_input(plan.victim, 1 << 20)
         how = plan.refusals.pop(0) if self.rank == plan.victim else ""
         self._together()  # the victim has chosen its way to refuse
         if how == "ids" and bad is None or how == "type" and x is None:
             how = "set"
         if how == "ids":
-            library.call("context_bind", context, b"expert_ids", ctypes.byref(bad.view))
+            library.call("context_bind", context, name.encode(), ctypes.byref(bad.view))
         if how == "type":
             library.status("context_bind", context, b"x", ctypes.byref(x.of_type(c_library.TYPES["I32"])))
         if how == "words":
@@ -145,7 +152,7 @@ class Rank(threading.Thread):
             asked = b"sideways" if how == "entry" else entry
             status = library.status("context_run", context, asked, PAST_SETS if how == "set" else plan.saved)
         if how == "ids":
-            library.call("context_bind", context, b"expert_ids", ctypes.byref(ids.view))
+            library.call("context_bind", context, name.encode(), ctypes.byref(layer.inputs[self.rank][name].view))
         if how == "type":
             library.call("context_bind", context, b"x", ctypes.byref(x.view))
         if status not in ((FAILED, ARGUMENT) if how else (FAILED,)):

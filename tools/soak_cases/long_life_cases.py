@@ -15,9 +15,11 @@ LAYERS = 4
 def describe(tools, layer):
     """The fields that long_life.py needs of a layer."""
     text = run_tool([tools.sluice, "dump", layer.program, "--show", "header"])
-    outputs = re.findall(r"^buffer (\S+) : .* output(?: shard \w+)?( in)?", run_tool([tools.sluice, "dump", layer.program, "--show", "buffers"]), re.M)
-    return {"owned": [name for name, inside in outputs if inside], "program": layer.program, "inputs": layer.inputs, "outputs": os.path.join(layer.folder, "reference-{rank}"),
-            "ranks": layer.ranks, "entries": re.findall(r"^entry (\w+)", text, re.M)}
+    buffers = run_tool([tools.sluice, "dump", layer.program, "--show", "buffers"])
+    outputs = re.findall(r"^buffer (\S+) : .* output(?: shard \w+)?( in)?", buffers, re.M)
+    return {"owned": [name for name, inside in outputs if inside], "program": layer.program, "inputs": layer.inputs,
+            "outputs": os.path.join(layer.folder, "reference-{rank}"), "ranks": layer.ranks,
+            "rows_input": layer.rows_input, "entries": re.findall(r"^entry (\w+)", text, re.M)}
 
 
 def run(soak, seconds):

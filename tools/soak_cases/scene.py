@@ -41,7 +41,7 @@ class Scene:
         command = [self.tools.sluice, "run", self.layer.program, "--in", self.inputs, "--out",
                    os.path.join(self.out_folder, "out-{rank}"), "--transport", transport, "--timeout", str(timeout),
                    "--threads", str(threads or rng.choice([1, 1, 2, 3])), "--pack-weights",
-                   rng.choice(["task", "task", "once"]), *more]
+                   rng.choice(["task", "task", "once"]), *self.layer.run_options, *more]
         if rng.random() < 0.2:
             command += ["--executor", "serial"]
         if rng.random() < 0.15:
@@ -69,6 +69,34 @@ class Scene:
         """Files other than outputs and trace."""
         known = {os.path.basename(path) for path in self.outs()} | {"trace.json"}
         return sorted(set(os.listdir(self.out_folder)) - known)
+
+
+def _read_tensors(path):
+    """{name: [type, shape, bytes]} of a safetensors file."""
+    with open(path, "rb") as file:
+        size, = struct.unpack("<Q", file.read(8))
+        header, body = json.loads(file.read(size)), file.read()
+    header.pop("__metadata__", None)
+    return {name: [about["dtype"], about["shape"], body[slice(*about["data_offsets"])]] for name, about in header.items()}
+
+
+def drop_row(path, name):
+    """Removes the last row of a tensor of a safetensors file; returns False if the file has no such row."""
+    tensors = _read_tensors(path)
+    if name not in tensors or tensors[name][1][0] == 0:
+        return False
+    _, shape, content = tensors[name]
+    tensors[name][2] = content[:len(content) - len(content) // shape[0]]
+    shape[0] -= 1
+    header, body = {}, b""
+    for each, (kind, dims, data) in tensors.items():
+        header[each] = {"dtype": kind, "shape": dims, "data_offsets": [len(body), len(body) + len(data)]}
+        body += data
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with open(path, "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text + body)
+    return True
 
 
 def overwrite_int32(path, name, index, value):

@@ -8,7 +8,7 @@ import time
 
 import processes
 from soak_cases.jobs import NOBODY, can_be_nobody, send
-from soak_cases.scene import LIMIT, overwrite_int32
+from soak_cases.scene import LIMIT, drop_row, overwrite_int32
 from soak_cases.verdicts import Expected
 
 LOST = ("killed", "died", "waited", "left", "late")  # how the other ranks of a lost rank end
@@ -185,14 +185,26 @@ def few_files(scene):
 
 
 def bad_ids(scene):
-    """One rank routes to an expert that does not exist: all fail, with its message."""
+    """One rank routes to an expert that does not exist, or lacks a row: all fail, with its message."""
     mine, victim = scene.copy_inputs(), scene.rng.randrange(scene.layer.ranks)
+    if scene.layer.linear:
+        return _bad_rows(scene, mine.replace("{rank}", str(victim)), victim)
     value = scene.rng.choice([-2, -1000, 1 << 20, 2147483647])
     scene.note(f"rank {victim} has id {value}")
     hit = overwrite_int32(mine.replace("{rank}", str(victim)), "expert_ids", scene.rng.randrange(1 << 20), value)
     job = scene.start(scene.command(scene.local_transport(), "--repeat", str(scene.rng.choice([1, 3]))))
     job.wait(LIMIT)
     return Expected("refused", right=not hit)
+
+
+def _bad_rows(scene, path, victim):
+    """The rows of all ranks, one missing: at a single rank they may be those of fewer tokens."""
+    name = scene.layer.rows_input
+    hit = name is not None and scene.layer.ranks > 1 and drop_row(path, name)
+    scene.note(f"rank {victim} lacks a row of {name}" if hit else "no rows to lack")
+    job = scene.start(scene.command(scene.local_transport(), "--repeat", str(scene.rng.choice([1, 3]))))
+    job.wait(LIMIT)
+    return Expected("refused", "input", right=not hit)
 
 
 def bad_file(scene):

@@ -12,7 +12,9 @@ FORMS = {
               r"|(rank \d+: )?cannot send to rank \d+: .+ did not drain within [\d.e+]+ s",
     "left": r"(rank \d+[^:]*: )?rank \d+ (has left|left)\b.+",
     "late": r"rank \d+ did not end within [\d.]+ s after rank \d+ had failed, and was killed",
-    "refused": r"rank \d+: expert_ids\[\d+,\d+\] is -?\d+.*",
+    "refused": r"rank \d+: expert_ids\[\d+,\d+\] is -?\d+.*"
+               r"|(rank \d+: )+tensor '\w+' has \d+ rows, but this routing gives the rank \d+"
+               r"|rank \d+ has \d+ tokens, but rank \d+ of its group, which must have the same tokens, has \d+",
     "input": r"(rank \d+: )?.*: (cannot read|found|tensor|expected|header|not a).*",
     "disk": r"(rank \d+: )?.*cannot (write|make).*(No space left on device|File too large).*"
             r"|the limit of file sizes is \d+ bytes, but shared memory needs at least \d+",

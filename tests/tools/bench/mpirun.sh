@@ -41,6 +41,12 @@ bench "$work/with/sluice-bench" --transport mpi --case tiny --ep 2 --repeat 1 --
   fail "the bench ended with status $?"
 found '^\| mpi \| 2 \| backward \|' out
 
+SLUICE_MPI_NEIGHBOURS=messages bench "$work/with/sluice-bench" --transport mpi --case linear --rows 64 --in 48 --out 96 \
+  --tp 2 --repeat 1 || fail "the bench ended with status $?"
+found '^column parallel, 48 -> 96, 64 tokens in all, each at one rank$' out
+found '^row parallel, 48 -> 96, 64 tokens in all, each at one rank$' out
+found '^ +2 +[0-9]+ +backward ' out
+
 bench env PATH="$work/bin" "$work/with/sluice-bench" --transport mpi --case tiny --ep 2 && fail "found an mpirun"
 found '^sluice: error: --transport mpi: there is no mpirun on the PATH' err
 bench "$work/without/sluice-bench" --transport mpi --case tiny --ep 2 && fail "found a sluice-mpi"
