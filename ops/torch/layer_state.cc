@@ -64,7 +64,7 @@ Status LayerState::run(std::string_view entry, std::span<const NamedTensor> tens
 }
 
 Status LayerState::run(std::string_view entry, std::span<const NamedTensor> tensors,
-                       std::span<const NamedRows> rows, uint32_t set) {
+                       std::span<const NamedRows> rows, uint32_t set, int64_t common) {
   if (Status here = checkProcess(); !here) return here;
   const std::lock_guard<std::mutex> lock(turn_);
   for (const NamedRows& each : rows)
@@ -73,7 +73,7 @@ Status LayerState::run(std::string_view entry, std::span<const NamedTensor> tens
       return bound;
     }
   Status ran = prepare(tensors, set);
-  if (ran) ran = context_->run(entry, SavedSet{set});
+  if (ran) ran = context_->run(entry, SavedSet{set}, common);
   // what the functions refer to ends with this call
   for (const NamedRows& each : rows) static_cast<void>(context_->bindRows(each.name, {}));
   return ran;

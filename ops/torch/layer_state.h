@@ -68,9 +68,9 @@ class LayerState {
   // Tensors that cannot be bound fail the step at all ranks, like every other error that a rank finds.
   Status run(std::string_view entry, std::span<const NamedTensor> tensors, uint32_t set,
              StepOutputs* outputs = nullptr);
-  // The same with rows that are written to the caller's memory.
+  // The same with rows that are written to the caller's memory, and a number that all ranks must have alike.
   Status run(std::string_view entry, std::span<const NamedTensor> tensors, std::span<const NamedRows> rows,
-             uint32_t set);
+             uint32_t set, int64_t common);
   // Like run(), but returns at once. The tensors must live until the step is done.
   Expected<PendingStep> submit(std::string_view entry, std::span<const NamedTensor> tensors, uint32_t set);
 

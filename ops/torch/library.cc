@@ -55,7 +55,7 @@ TORCH_LIBRARY(sluice, m) {
       .def("saved_bytes", &LinearLayer::savedBytes);
   m.def(
       "linear(__torch__.torch.classes.sluice.Linear layer, Tensor x, Tensor weight, Tensor? bias, "
-      "Tensor? main_grad, int tokens) -> Tensor",
+      "Tensor? main_grad, int tokens, int width) -> Tensor",
       sluice::linear);
   m.class_<TokenExchange>("Exchange")
       .def(torch::init<c10::intrusive_ptr<Ranks>, const std::string&>())

@@ -58,8 +58,8 @@ class Step {
                        return result.data_ptr();
                      }});
   }
-  Status run(std::string_view entry, uint32_t set) const {
-    return layer_.state().run(entry, tensors_, rows_, set);
+  Status run(std::string_view entry, uint32_t set, int64_t common = 0) const {
+    return layer_.state().run(entry, tensors_, rows_, set, common);
   }
 
  private:
@@ -71,12 +71,12 @@ class Step {
 // A forward step that has been checked.
 struct Ready {
   at::Tensor x, weight, bias;
-  int64_t tokens = 0;
+  int64_t tokens = 0, width = 1;
   HeldSet held;
 };
 
 Ready prepare(LinearLayer& layer, const at::Tensor& x, const at::Tensor& weight, const OptionalTensor& bias,
-              const OptionalTensor& mainGrad, int64_t tokens, bool asked) {
+              const OptionalTensor& mainGrad, int64_t tokens, int64_t width, bool asked) {
   const at::NoGradGuard isNoStepOfAutograd;
   if (asked && !layer.find("dy"))
     throwRuntime("a gradient is required, but the program has no entry 'backward'");
@@ -85,7 +85,7 @@ Ready prepare(LinearLayer& layer, const at::Tensor& x, const at::Tensor& weight,
   if (tokens < 0 || tokens > most)
     throwValue(
         fmt::format("x gives this rank {} tokens, but the layer was compiled for at most {}", tokens, most));
-  Ready ready{x, stored("weight", weight, shapeOf(layer.at("weight"), false)), {}, tokens, {}};
+  Ready ready{x, stored("weight", weight, shapeOf(layer.at("weight"), false)), {}, tokens, width, {}};
   if (layer.find("bias"))
     ready.bias = stored("bias", bias.value_or(at::Tensor()), shapeOf(layer.at("bias"), true));
   if (mainGrad.has_value()) {
@@ -103,7 +103,7 @@ at::Tensor runForward(LinearLayer& layer, const Ready& ready) {
   step.bind("weight", ready.weight);
   if (ready.bias.defined()) step.bind("bias", ready.bias);
   step.makeResult("y", ready.tokens, y);
-  if (const Status ran = step.run("forward", ready.held.set); !ran) {
+  if (const Status ran = step.run("forward", ready.held.set, ready.width); !ran) {
     layer.state().savedSets().release(ready.held);
     throwRuntime(ran.error().message);
   }
@@ -117,7 +117,10 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
                             const Ready& ready) {
     const at::Tensor y = runForward(*layer, ready);
     const at::Tensor token = makeToken(layer, layer->state(), {ready.held, ready.tokens, 0});
-    ctx->save_for_backward({token, ready.weight, layer->backwardReadsX() ? ready.x : at::Tensor()});
+    // saves only the tensors that backward reads, so that others may be changed in place meanwhile
+    const at::Tensor none;
+    ctx->save_for_backward(
+        {token, layer->find("dx") ? ready.weight : none, layer->backwardReadsX() ? ready.x : none});
     ctx->saved_data["layer"] = layer;
     ctx->saved_data["main_grad"] = mainGrad;
     return y;
@@ -203,13 +206,13 @@ const Buffer* LinearLayer::find(std::string_view name) const {
 }
 
 at::Tensor linear(const c10::intrusive_ptr<LinearLayer>& layer, const at::Tensor& x, const at::Tensor& weight,
-                  const OptionalTensor& bias, const OptionalTensor& mainGrad, int64_t tokens) {
+                  const OptionalTensor& bias, const OptionalTensor& mainGrad, int64_t tokens, int64_t width) {
   LayerState& state = layer->state();
   throwIfFailed(state.checkProcess());
   const bool ofBias = bias.has_value() && bias->requires_grad();
   const bool asked = (x.requires_grad() || weight.requires_grad() || ofBias) && at::GradMode::is_enabled();
   const Ready ready =
-      refusing(state, [&] { return prepare(*layer, x, weight, bias, mainGrad, tokens, asked); });
+      refusing(state, [&] { return prepare(*layer, x, weight, bias, mainGrad, tokens, width, asked); });
   if (asked) return LinearFunction::apply(layer, x, weight, bias, mainGrad, ready);
   const at::Tensor y = runForward(*layer, ready);
   state.savedSets().release(ready.held);

@@ -51,9 +51,10 @@ class LinearLayer : public torch::CustomClassHolder {
 };
 
 // Returns y [R or T, N] for x [T or R, C], weight [N, C] and a bias [N] if the program has one. `tokens`: T
-// of this rank. Weights may be float32: they are rounded. If main_grad [N, C] is given, the weight's gradient
-// is added to it, and autograd gets none. ValueError and RuntimeError fail the step at all ranks.
+// of this rank; `width`: tokens per index of the caller's first dimension, the same at all ranks. Weights may
+// be float32: they are rounded. If main_grad [N, C] is given, the weight's gradient is added to it, and
+// autograd gets none. ValueError and RuntimeError fail the step at all ranks.
 at::Tensor linear(const c10::intrusive_ptr<LinearLayer>& layer, const at::Tensor& x, const at::Tensor& weight,
-                  const OptionalTensor& bias, const OptionalTensor& mainGrad, int64_t tokens);
+                  const OptionalTensor& bias, const OptionalTensor& mainGrad, int64_t tokens, int64_t width);
 
 }  // namespace sluice

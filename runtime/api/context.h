@@ -112,7 +112,8 @@ class Context {
   // set leaves it empty.
   //
   // An entry that saves fills the set; one that reads saved tensors reads the set and uses its routing.
-  Status run(std::string_view entry, SavedSet saved = {});
+  // `common` is a number of the caller that must be the same at all ranks; if it is not, the step is refused.
+  Status run(std::string_view entry, SavedSet saved = {}, int64_t common = 0);
 
   // Like run(), but returns at once. Uses the tensors that are bound now. Steps of a workspace run in the
   // order of the run() and submit() calls of all its contexts; all ranks call them in the same order. A step

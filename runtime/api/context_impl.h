@@ -25,6 +25,7 @@ struct Context::Impl {
     SavedState* saved = nullptr;
     std::shared_ptr<const WorkMemory> memory;
     uint64_t ticket = 0;
+    int64_t common = 0;
   };
 
   Impl(Program of, Transport& by, const ContextOptions& with, std::shared_ptr<Workspace> in, uint32_t place,

@@ -58,7 +58,7 @@ Expected<Context::Impl::QueuedRun> Context::Impl::ask(EntryId entry, SavedSet se
   if (Status there = area().ensureMemory(); !there) return fail(rank->explain(there.error()));
   auto saved = rank->savedState(set.value);
   if (!saved) return fail(saved.error());
-  return QueuedRun{entry, *saved, area().memory, area().turns.take()};
+  return QueuedRun{entry, *saved, area().memory, area().turns.take(), 0};
 }
 
 // The caller must have the turn.
@@ -71,7 +71,8 @@ Status Context::Impl::step(const QueuedRun& asked, const std::vector<BoundTensor
                             asked.saved,
                             asked.memory.get(),
                             area().meeting.get(),
-                            &tensors};
+                            &tensors,
+                            asked.common};
   auto step = rank->bindStep(request, options.timeoutSeconds);
   if (!step) return fail(step.error());
   area().beginStep(this, asked.memory);
@@ -104,7 +105,7 @@ void Context::Impl::recordStep(EntryId entry, int64_t begin, int64_t bound, int6
   record(SpanKind::kExchange, rank->lastExchange().first, rank->lastExchange().second);
 }
 
-Status Context::run(std::string_view name, SavedSet saved) {
+Status Context::run(std::string_view name, SavedSet saved, int64_t common) {
   if (Status ours = impl_->origin.check("the context"); !ours) return ours;
   const auto entry = impl_->check(name, saved);
   if (!entry) {
@@ -115,6 +116,7 @@ Status Context::run(std::string_view name, SavedSet saved) {
   auto asked = impl_->ask(*entry, saved);
   lock.unlock();
   if (!asked) return asked.error();
+  asked->common = common;
   Turns& turns = impl_->area().turns;
   turns.await(asked->ticket);
   Status status = impl_->step(*asked, impl_->bound);

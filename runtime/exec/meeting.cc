@@ -26,6 +26,7 @@ struct Meeting::Header {
   uint64_t memory;
   int64_t tokens;
   int64_t rows;
+  int64_t common;
   uint32_t kind;
   uint32_t context;
   uint32_t entry;
@@ -41,7 +42,7 @@ struct Meeting::Header {
 };
 
 Expected<Meeting> Meeting::create(Transport& transport) {
-  static_assert(sizeof(Header) == 528);
+  static_assert(sizeof(Header) == 536);
   Meeting meeting;
   meeting.transport_ = &transport;
   auto boards = AllGather::create(transport, sizeof(Header));
@@ -56,6 +57,7 @@ Status Meeting::hold(const StepOffer& offer, double timeoutSeconds) {
                 offer.memory,
                 offer.tokens,
                 offer.rows,
+                offer.common,
                 static_cast<uint32_t>(offer.kind),
                 offer.context,
                 offer.entry.value,
@@ -106,6 +108,10 @@ Status Meeting::compare(int source) const {
   if (header.context != first.context)
     return Error{fmt::format("rank {} {} of context {} of its workspace, but rank 0 of context {}", source,
                              header.does(), header.context, first.context)};
+  if (header.common != first.common)
+    return Error{
+        fmt::format("rank {} {} with {} as the number that all ranks must have alike, but rank 0 with {}",
+                    source, header.does(), header.common, first.common)};
   if (header.memory != first.memory)
     return Error{
         fmt::format("rank {} {} on other memory (saved set {}) than rank 0 (saved set {}): ranks must "

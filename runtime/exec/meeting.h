@@ -34,6 +34,7 @@ struct StepOffer {
   uint64_t routing = 0;  // digest() of the routing that the entry uses, if an earlier step made it
   uint64_t memory = 0;   // digest of the symmetric memory that the step writes to
   uint32_t saved = 0;    // number of the saved set, which may differ if the memory is the same
+  int64_t common = 0;    // a number that the callers of all ranks must have alike
   std::string failure;   // not empty: the reason why the rank refuses the step
 };
 

@@ -311,6 +311,7 @@ Status RankState::meet(const StepRequest& request, const Sizes& sizes, const Sta
   offer.entry = entry;
   offer.tokens = sizes.tokens;
   offer.rows = sizes.rows;
+  offer.common = request.common;
   offer.routing = routes ? 0 : request.saved->digests[routing.value];
   offer.memory = digestOfMemory(request);
   offer.saved = request.saved->number;

@@ -29,6 +29,7 @@ struct StepRequest {
   const WorkMemory* memory = nullptr;
   Meeting* meeting = nullptr;                       // of the workspace
   const std::vector<BoundTensor>* bound = nullptr;  // by buffer
+  int64_t common = 0;                               // StepOffer::common
 };
 
 class RankState {

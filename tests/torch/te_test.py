@@ -101,6 +101,7 @@ def steps(rank, size):
         ):
             layer = make(column, sequence_parallel=sequence_parallel, **options)
             bias = options.get("bias", True) and not options.get("skip_bias_add", False)
+            check_step(layer, column, rank, [0] * size, 9, bias)
             for seed in range(3):
                 lengths = [(5, 0, 7, 2)[(seed + number + r) % 4] for r in range(size)]
                 check_step(layer, column, rank, lengths, seed, bias)
@@ -154,6 +155,7 @@ def refusals(rank, size):
         (bare, x, None, "weight is not given, and the layer has none"),
         (bare, x, layer.weight[:-1], f"weight has shape [{OUTS // size - 1}, {INS}], expected [{OUTS // size}, {INS}]"),
         (bare, x, layer.weight.double(), "weight is torch.float64, expected torch.bfloat16 or torch.float32"),
+        (layer, x[:, :0], None, f"x has shape [4, 0, {INS}], expected only its first dimension to be 0"),
     )
     for of, bad, weight, message in wrong:
         good = layer.weight if of is bare else None
@@ -164,6 +166,21 @@ def refusals(rank, size):
             assert message in str(refused), str(refused)
             assert rank == size - 1 or f"rank {size - 1}: " in str(refused), str(refused)
         assert torch.equal(of(x, good)[0], y)
+    row = make(False)
+    columns = data([4] * size, 3)[0].chunk(size, -1)[rank]
+    y = row(columns)[0]
+    narrow = columns[..., :-1] if rank == 0 else columns
+    for of, given, message in (
+        (layer, x[:, : 2 + (rank == 0)], "2 as the number that all ranks must have alike, but rank 0 with 3"),
+        (row, narrow, f"x has shape [{4 * size}, {MIDDLE}, {INS // size - 1}], expected [s, ..., {INS // size}]"),
+        (row, columns[: 3 + rank], "tensor 'x' has"),
+    ):
+        try:
+            of(given)
+            raise AssertionError(f"not refused: {message}")
+        except (ValueError, RuntimeError) as refused:
+            assert message in str(refused), str(refused)
+        assert torch.equal(row(columns)[0], y)
     fused = make(True, fused=True)
     fused.weight.main_grad = torch.zeros(fused.weight.shape, dtype=torch.bfloat16 if rank == 0 else torch.float32)
     try:
@@ -171,6 +188,19 @@ def refusals(rank, size):
         raise AssertionError("not refused: main_grad")
     except (ValueError, RuntimeError) as refused:
         assert "main_grad of weight is torch.bfloat16, expected torch.float32" in str(refused), str(refused)
+    fused.weight.main_grad = torch.zeros_like(fused.weight, dtype=torch.float32)
+    assert torch.equal(fused(x)[0], make(True)(x)[0])
+    failing = "no numbers today"
+
+    def init_method(weight):
+        if rank == 0:
+            raise ArithmeticError(failing)
+
+    try:
+        RowParallelLinear(INS, OUTS, config=config_of(), tp_group=group(), init_method=init_method, **OPTIONS)
+        raise AssertionError("not refused: init_method")
+    except (ArithmeticError, RuntimeError) as refused:
+        assert failing in str(refused), str(refused)
 
 
 def initial(rank, size):
@@ -254,6 +284,25 @@ class OneRank(unittest.TestCase):
                 make_layer()
         with self.assertRaisesRegex(TypeError, "no argument 'tp'"):
             ColumnParallelLinear(INS, OUTS, tp=2)
+
+    def test_a_weight_that_no_backward_reads_may_change(self):
+        layer = make(True)
+        y = layer(data([2], 1)[0])[0]
+        with torch.no_grad():
+            layer.weight.add_(1)
+        y.sum().backward()
+        self.assertIsNotNone(layer.weight.grad)
+
+    def test_gradients_have_the_precision_of_each_parameter(self):
+        layer = make(True, dtype=torch.float32)
+        x, dy = data([50], 1)
+        layer(x, layer.weight.detach().bfloat16())[0].backward(dy)
+        exact = dy.double().sum((0, 1))
+        self.assertLess((layer.bias.grad.double() - exact).norm() / exact.norm(), 1e-5)
+
+    def test_offsets_of_other_axes_are_refused(self):
+        with self.assertRaisesRegex(ValueError, r"sharded_offsets have axes \[1\], expected \[0\]"):
+            make(True).sharded_state_dict("", ((1, 0, 2),))
 
     def test_a_model_without_second_derivative_says_so(self):
         layer = make(True)

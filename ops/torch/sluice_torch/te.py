@@ -120,12 +120,20 @@ class _ParallelLinear(torch.nn.Module):
     def _initial(self, init_method, dtype) -> torch.Tensor:
         """The whole weight, the same at all ranks: that of rank 0."""
         whole = torch.empty(self.shape.outs, self.shape.ins, dtype=torch.float32)
-        if init_method is None:
-            torch.nn.init.uniform_(whole, -1 / math.sqrt(self.shape.ins), 1 / math.sqrt(self.shape.ins))
-        else:
-            init_method(whole)
+        bound = 1 / math.sqrt(self.shape.ins)
+        failure = None
+        try:
+            init_method(whole) if init_method is not None else torch.nn.init.uniform_(whole, -bound, bound)
+        except Exception as error:
+            failure = error  # raised after the others know
         if self._group.size > 1:
-            dist.broadcast(whole, dist.get_global_rank(self._group.levels[0], 0), group=self._group.levels[0])
+            failures = self._group.gather_objects(failure and str(failure))
+            if failure is None and any(failures):
+                raise RuntimeError(next(f"rank {rank}: {each}" for rank, each in enumerate(failures) if each))
+        if failure is not None:
+            raise failure
+        if self._group.size > 1:
+            dist.broadcast(whole, self._group.members()[0], group=self._group.levels[0])
         return whole.to(dtype)
 
     @recording.outside_graphs
@@ -137,16 +145,13 @@ class _ParallelLinear(torch.nn.Module):
             weight, main_grad = self._weight(weight)
             self._check(x, weight)
             bias = self.bias if self.shape.bias else None
-            rows = as_stored(x.reshape(-1, x.shape[-1]).to(torch.bfloat16))
-            if x.numel() == 0:
-                rows = rows.reshape(x.shape[:-1].numel(), x.shape[-1])
-            tokens = self._tokens(x)
+            rows = as_stored(x.reshape(x.shape[:-1].numel(), x.shape[-1]).to(torch.bfloat16))
+            tokens, lead = self._tokens(x), x.shape[1:-1]
             key, path = self._program(rows, weight, bias, main_grad is not None)
         if path is not None:
             self._layers[key] = shared.linear(path)
-        y = torch.ops.sluice.linear(self._layers[key].op, rows, weight, bias, main_grad, tokens)
-        lead = x.shape[1:-1]
-        y = y.view(y.shape[0] // max(1, lead.numel()), *lead, y.shape[1]).to(x.dtype)
+        y = torch.ops.sluice.linear(self._layers[key].op, rows, weight, bias, main_grad, tokens, lead.numel())
+        y = y.view(y.shape[0] // lead.numel(), *lead, y.shape[1]).to(x.dtype)
         return y, self.bias if self.skip_bias_add else None
 
     def _weight(self, weight: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor | None]:
@@ -169,6 +174,8 @@ class _ParallelLinear(torch.nn.Module):
         if not isinstance(x, torch.Tensor) or x.dim() < 2 or x.shape[-1] != self.shape.ins_here:
             found = list(x.shape) if isinstance(x, torch.Tensor) else type(x).__name__
             raise ValueError(f"x has shape {found}, expected [s, ..., {self.shape.ins_here}]")
+        if x.shape[1:-1].numel() == 0:
+            raise ValueError(f"x has shape {list(x.shape)}, expected only its first dimension to be 0")
         if x.dtype not in _DTYPES:
             raise ValueError(f"x is {x.dtype}, expected torch.bfloat16 or torch.float32")
 
@@ -184,7 +191,7 @@ class _ParallelLinear(torch.nn.Module):
         """The program for the needed gradients: its key in _layers, and its path if its layer does not exist yet."""
         asked = [("x", x), ("weight", weight), ("bias", bias)] if torch.is_grad_enabled() else []
         trainable = tuple(name for name, tensor in asked if tensor is not None and tensor.requires_grad)
-        narrow = not accumulate and weight.dtype == torch.bfloat16
+        narrow = not accumulate and all(t.dtype == torch.bfloat16 for name, t in asked[1:] if name in trainable)
         key = (os.getpid(), trainable, narrow, accumulate)
         if key in self._layers:
             return key, None
@@ -192,9 +199,12 @@ class _ParallelLinear(torch.nn.Module):
         return key, cache.compile_graph(linear_graph(self.shape), trainable=trainable, **options)
 
     def sharded_state_dict(self, prefix: str = "", sharded_offsets: tuple = (), metadata: dict | None = None) -> dict:
-        """A description of this rank's part of each parameter. `sharded_offsets` are (axis, offset, count) of axes before
-        the parameter's own, such as that of stacked layers."""
+        """A description of this rank's part of each parameter. `sharded_offsets` are (axis, offset, count) of axes 0, 1,
+        ... before the parameter's own, such as that of stacked layers."""
         del metadata
+        axes = [axis for axis, _, _ in sharded_offsets]
+        if axes != list(range(len(axes))):
+            raise ValueError(f"sharded_offsets have axes {axes}, expected {list(range(len(axes)))}: before the parameter's own")
         described = {}
         for name, parameter in self.named_parameters(recurse=False):
             dimension = getattr(parameter, "partition_dim", None)
