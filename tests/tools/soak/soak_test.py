@@ -50,6 +50,11 @@ class SoakTest(unittest.TestCase):
         self.assertTrue(passed and int(passed[1]) > 5, done.stdout)
         self.assertRegex(done.stdout, r"(?m)^life: .* good, .* refused, .* rounds")
 
+    def test_linear_layers_are_among_them_and_a_missing_row_is_refused(self):
+        done = soak(self.folder, "--case", "90", "--trouble", "bad_ids", "--verbose")
+        self.assertEqual(done.returncode, 0, done.stdout)
+        self.assertRegex(done.stdout, r"(?m)^bad_ids: named error: row_parallel .*; rank \d lacks a row of x;")
+
     def test_each_wrong_outcome_is_found_and_can_be_repeated(self):
         real = os.path.join(self.folder, "real-sluice")
         os.rename(os.path.join(self.folder, "sluice"), real)
