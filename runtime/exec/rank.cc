@@ -29,9 +29,9 @@ int64_t elementsOf(const Plan& plan, int rank, Extent extent, const RoutingTable
 
 bool isOfRows(const Buffer& buffer) { return buffer.shape.front().extent == Extent::kRows; }
 
-Error rowsDiffer(const Buffer& buffer, int rank, int64_t found, int64_t expected) {
-  return Error{fmt::format("rank {}: tensor '{}' has {} rows, but this routing gives the rank {}", rank,
-                           buffer.name, found, expected)};
+Error rowsDiffer(const Buffer& buffer, int64_t found, int64_t expected) {
+  return Error{fmt::format("tensor '{}' has {} rows, but this routing gives the rank {}", buffer.name, found,
+                           expected)};
 }
 
 // The regions that the tasks of each entry read or write.
@@ -144,7 +144,7 @@ Status RankState::checkSaved(const StepRequest& request, const Sizes& sizes) con
   const int64_t rows = saved.tables[entryPlan.routing.value].rows;
   for (BufferId id : entryPlan.reads)
     if (const int64_t bound = (*request.bound)[id.value].extent; isOfRows(program.at(id)) && bound != rows)
-      return rowsDiffer(program.at(id), transport_->rank(), bound, rows);
+      return rowsDiffer(program.at(id), bound, rows);
   return {};
 }
 
@@ -177,7 +177,8 @@ Status RankState::checkRows(const StepRequest& request) const {
   for (int rank = 0; rank < transport_->size(); ++rank) {
     const int64_t bound = request.meeting->rowsOf(rank);
     const int64_t rows = rowsAt(plan_->routingShape(), rank, exchange_.all());
-    if (bound != rows) return rowsDiffer(program.at(*first), rank, bound, rows);
+    if (bound != rows)
+      return Error{fmt::format("rank {}: {}", rank, rowsDiffer(program.at(*first), bound, rows).message)};
   }
   return {};
 }

@@ -15,11 +15,17 @@ def main(arguments: list[str], usage: str) -> int:
     if arguments[:1] in (["-h"], ["--help"]):
         print(usage.strip())
         return 0
-    commands = {"layer": run_layer, "train": run_train, "memory-child": run_memory_child}
+    commands = {
+        "layer": run_layer,
+        "train": run_train,
+        "linear": run_linear,
+        "memory-child": run_memory_child,
+        "linear-child": run_linear_child,
+    }
     name = arguments[0] if arguments and not arguments[0].startswith("-") else "layer"
     rest = arguments[1:] if arguments and arguments[0] == name else arguments
     if name not in commands:
-        print(f"bench-torch: error: found command '{name}', expected layer or train", file=sys.stderr)
+        print(f"bench-torch: error: found command '{name}', expected layer, train or linear", file=sys.stderr)
         return 2
     try:
         return commands[name](rest)
@@ -112,6 +118,43 @@ def run_memory_child(arguments: list[str]) -> int:
     from bench_torch.memory import child
 
     child(given.variant, _shape(given), given.threads)
+    return 0
+
+
+def _linear_parser(name: str, about: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog=f"bench-torch {name}", description=about)
+    for option, default, meaning in (
+        ("rows", 4096, "rows of all ranks"),
+        ("ins", 4096, "columns of x"),
+        ("outs", 8192, "columns of y"),
+        ("ranks", 2, "processes"),
+        ("threads", 1, "threads of each process"),
+        ("repetitions", 5, "repetitions, whose medians are printed"),
+    ):
+        parser.add_argument("--" + option, type=_positive, default=default, help=f"{meaning} (default {default})")
+    return parser
+
+
+def run_linear(arguments: list[str]) -> int:
+    parser = _linear_parser("linear", "Parallel linear layers against torch.matmul in bfloat16 and gloo.")
+    given = parser.parse_args(arguments)
+    for name in ("rows", "ins", "outs"):
+        if getattr(given, name) % given.ranks:
+            raise ValueError(f"--{name} is {getattr(given, name)}, expected a multiple of the {given.ranks} ranks")
+    build_needed()
+    from bench_torch.linear import run_all
+
+    return run_all(given, os.path.abspath(sys.argv[0]))
+
+
+def run_linear_child(arguments: list[str]) -> int:
+    parser = _linear_parser("linear-child", "One rank of bench-torch linear.")
+    parser.add_argument("--store", required=True)
+    parser.add_argument("--rank", type=int, required=True)
+    given = parser.parse_args(arguments)
+    from bench_torch.linear import run_child
+
+    run_child(given.rank, given.ranks, given.store, given)
     return 0
 
 
