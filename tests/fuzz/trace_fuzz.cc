@@ -14,7 +14,8 @@ namespace {
 constexpr int kWorkers = 3;
 constexpr size_t kMostSpans = 200;
 
-// Times are those of one machine, where no clock runs backwards and all spans together take less than a century.
+// Times are those of one machine, where no clock runs backwards and all spans together take less than a
+// century.
 constexpr uint64_t kLatest = uint64_t{1} << 54;
 
 TraceSpan spanOf(const TaskProgram& program, fuzz::Choices& choices) {
