@@ -22,12 +22,13 @@ class Peer:
 
     def _gather(self, part):
         parts = [torch.empty_like(part) for _ in range(self.ranks)]
-        dist.all_gather(parts, part)
+        dist.all_gather([each.view(torch.uint8) for each in parts], part.contiguous().view(torch.uint8))
         return torch.cat(parts)
 
-    def _scatter(self, terms):  # gloo has no reduce_scatter
+    def _scatter(self, terms):
+        terms = terms.float()  # gloo of PyTorch 1.13 adds no bfloat16, and has no reduce_scatter
         dist.all_reduce(terms)
-        return terms.chunk(self.ranks)[self.rank]
+        return terms.chunk(self.ranks)[self.rank].bfloat16()
 
     def forward(self, x):
         if self.column:
