@@ -59,7 +59,7 @@ class BenchTest(unittest.TestCase):
 
     def test_wrong_options_are_errors_with_their_values(self):
         for arguments, status, words in (
-            (["nothing"], 2, "found command 'nothing', expected layer or train"),
+            (["nothing"], 2, "found command 'nothing', expected layer, train or linear"),
             (["layer", "--tokens", "0"], 2, "found 0, expected a whole number from 1 on"),
             (["layer", "--tokens", "4", "--experts", "4", "--top-k", "5"], 1, "--top-k is 5"),
             (["train", "--out", "/nowhere/loss.png"], 1, "/nowhere/loss.png"),
