@@ -1,26 +1,28 @@
 #!/bin/bash
-# Overlap over a slow network: a layer on two ranks in two network namespaces whose link tc limits; the rate is halved
+# Overlap over a slow network: a layer on ranks in two network namespaces whose link tc limits; the rate is halved
 # until communication alone takes as long as computation alone. The layer is compiled for one core per rank and for the
 # rate of the link, which determines the order of tasks and the size of slots. Prints the table of `sluice run --overlap`
 # for each rate, and for the last one also with a flush per signal and for the unchanged target. Needs root, tc, mpirun.
 #
-# usage: tools/bench/network_overlap.sh [--layer LAYER] [--tokens own|same] [--rows N] [--build DIR] [--repeat N]
-#            [--own-cores yes] [--timeline FILE.svg] [RATE...]
+# usage: tools/bench/network_overlap.sh [--layer LAYER] [--tokens own|same] [--rows N] [--ranks N] [--build DIR]
+#            [--repeat N] [--own-cores yes] [--timeline FILE.svg] [RATE...]
 #        rates in tc's format, in Mbit/s or Gbit/s (default: 2gbit 1gbit 500mbit 250mbit 125mbit)
-#        --layer: moe_ffn (default), or a linear layer that both ranks share: column_parallel, row_parallel (4096 columns
-#        in, 8192 out); --tokens same: both ranks have all tokens, and the sums of row_parallel go to both
-#        --rows: tokens of both ranks together (default: 1024)
-#        --own-cores: each rank has half of the cores for its workers and its communication; otherwise both workers
-#        share the first core, and the others are for communication
+#        --layer: moe_ffn (default), or a linear layer that all ranks share: column_parallel, row_parallel (4096 columns
+#        in, 8192 out); --tokens same: all ranks have all tokens, and the sums of row_parallel go to all
+#        --rows: tokens of all ranks together (default: 1024)
+#        --ranks: an even number, half of them in each namespace (default: 2)
+#        --own-cores: each rank has half of the cores for its workers and its communication; otherwise the workers
+#        share the first cores, and the others are for communication
 #        --timeline: draws a step at the first rate (tools/trace/draw_timeline.py) and measures nothing else
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-layer=moe_ffn tokens=own rows=1024 build="" repeat=15 own_cores="" timeline=""
+layer=moe_ffn tokens=own rows=1024 ranks=2 build="" repeat=15 own_cores="" timeline=""
 while [[ "${1:-}" == --* ]]; do
   case "$1" in
     --layer) layer=$2 ;;
     --tokens) tokens=$2 ;;
     --rows) rows=$2 ;;
+    --ranks) ranks=$2 ;;
     --build) build=$2 ;;
     --repeat) repeat=$2 ;;
     --own-cores) own_cores=$2 ;;
@@ -34,6 +36,8 @@ case "$layer $tokens" in
   *) echo "network_overlap: error: found --layer $layer --tokens $tokens, expected moe_ffn, column_parallel or" \
        "row_parallel, and the same tokens only for the last two" >&2; exit 2 ;;
 esac
+((ranks >= 2 && ranks % 2 == 0)) ||
+  { echo "network_overlap: error: found --ranks $ranks, expected an even number from 2 on" >&2; exit 2; }
 rates=("$@")
 [ ${#rates[@]} -gt 0 ] || rates=(2gbit 1gbit 500mbit 250mbit 125mbit)
 if [ -z "$build" ]; then
@@ -44,16 +48,16 @@ fi
 work=$(mktemp -d /tmp/sl_net_XXXXXX)
 trap 'rm -rf "$work"' EXIT
 
-each=$((rows / 2)) # tokens of one rank
+each=$((rows / ranks)) # tokens of one rank
 [ "$tokens" = own ] || each=$rows
 
 compile() { # target, program, options
   local target=$1 program=$2
   shift 2
   if [ "$layer" = moe_ffn ]; then
-    set -- graphs/moe_ffn/train.json --set ep=2 --set experts=16 --set top_k=8 --set hidden=2048 --set intermediate=768 "$@"
+    set -- graphs/moe_ffn/train.json --set ep="$ranks" --set experts=16 --set top_k=8 --set hidden=2048 --set intermediate=768 "$@"
   else
-    set -- "graphs/linear/$layer.json" --set tp=2 --set tokens="$tokens" --set in=4096 --set out=8192 --trainable all "$@"
+    set -- "graphs/linear/$layer.json" --set tp="$ranks" --set tokens="$tokens" --set in=4096 --set out=8192 --trainable all "$@"
   fi
   "$build/sluicec" --target "$target" --set max_tokens="$each" "$@" -o "$program"
 }
@@ -72,7 +76,7 @@ MAKE
 }
 
 measure() { # rate, program, what to measure (--overlap)
-  SLUICE_TEST_SECONDS=600 tests/tools/mpi/two_nodes.sh --rate "$1" --own-cores "$own_cores" \
+  SLUICE_TEST_SECONDS=600 tests/tools/mpi/two_nodes.sh --rate "$1" --per-node $((ranks / 2)) --own-cores "$own_cores" \
     --mpirun "-x SLUICE_MPI_SIGNALS" "$build/sluice-mpi" run "$2" --in "$work/in-{rank}" --out "$work/out-{rank}" \
     --threads 1 --timeout 120 --repeat "$repeat" "${@:3}"
 }
