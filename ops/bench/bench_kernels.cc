@@ -5,13 +5,10 @@
 //
 // Usage: bench_kernels [ROWS [H [I [COLUMNS]]]]   (defaults 256 2048 768 256; COLUMNS of one gmm task)
 #include <fmt/format.h>
-#include <time.h>
 
 #include <algorithm>
 #include <charconv>
-#include <cstring>
 #include <functional>
-#include <memory>
 #include <random>
 #include <string_view>
 #include <vector>
@@ -19,6 +16,7 @@
 #include "ops/abi/kernels.h"
 #include "ops/bench/peak.h"
 #include "ops/bench/probes.h"
+#include "runtime/base/seconds.h"
 #include "runtime/base/tiling.h"
 
 namespace sluice::ops {
@@ -28,17 +26,11 @@ struct Sizes {
   int32_t rows = 256, hidden = 2048, inter = 768, columns = 256;
 };
 
-// Time that others use on this core does not count.
-double threadSeconds() {
-  timespec now = {};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
-}
-
+// On the thread's CPU clock.
 double seconds(const std::function<void()>& work) {
-  const double begin = threadSeconds();
+  const double begin = secondsNow(CLOCK_THREAD_CPUTIME_ID);
   work();
-  return threadSeconds() - begin;
+  return secondsNow(CLOCK_THREAD_CPUTIME_ID) - begin;
 }
 
 struct Time {
@@ -51,32 +43,17 @@ Time timeOf(const std::function<void()>& work) {
   std::vector<double> times;
   for (double total = 0; times.size() < 5 || total < 0.3; total += times.back())
     times.push_back(seconds(work));
-  std::sort(times.begin(), times.end());
-  return {times.front(), times[times.size() / 2]};
+  return {*std::min_element(times.begin(), times.end()), medianOf(times)};
 }
 
-double peakFlops(double (*run)(int64_t)) {
+double peakFlops(Isa isa) {
   double best = 0;
   for (int i = 0; i < 10; ++i) {
     double operations = 0;
-    const double time = seconds([&] { operations = run(1 << 18); });
+    const double time = seconds([&] { operations = runPeak(isa, 1 << 18); });
     best = std::max(best, operations / time);
   }
   return best;
-}
-
-double peakOf(Isa isa) {
-  switch (isa) {
-    case Isa::kPortable:
-      return peakFlops(runPortablePeak);
-    case Isa::kAvx2:
-      return peakFlops(runAvx2FmaPeak);
-    case Isa::kAvx512Bf16:
-      return peakFlops(runAvx512DotPeak);
-    case Isa::kAmx:
-      return peakFlops(runAmxDotPeak);
-  }
-  return 0;
 }
 
 std::vector<BFloat16> randomMatrix(int64_t rows, int64_t cols) {
@@ -87,21 +64,17 @@ std::vector<BFloat16> randomMatrix(int64_t rows, int64_t cols) {
   return values;
 }
 
-struct FreeAligned {
-  void operator()(std::byte* p) const { ::operator delete(p, std::align_val_t{64}); }
-};
-
 // Of one thread, in bytes per second.
 struct Memory {
   double read, write;
 };
 
 Memory probeMemory() {
-  constexpr size_t kBytes = size_t{128} << 20;
-  const std::unique_ptr<std::byte, FreeAligned> memory(
-      static_cast<std::byte*>(::operator new(kBytes, std::align_val_t{64})));
-  std::memset(memory.get(), 1, kBytes);
-  return {readBandwidth({memory.get(), kBytes}, 5).median, streamBandwidth({memory.get(), kBytes}, 5).median};
+  constexpr int kBytes = 128 << 20;
+  std::vector<CacheLine> memory(kBytes / sizeof(CacheLine));
+  volatile uint64_t words;  // uses what was read
+  return {kBytes / timeOf([&] { words = readMemory(memory); }).median,
+          kBytes / timeOf([&] { streamMemory(memory, 0x3f8ccccd3f8ccccd); }).median};
 }
 
 // The number of experts whose matrices of `bytes` bytes are together larger than any cache.
@@ -114,8 +87,7 @@ class Bench {
     const int32_t widest = std::max(s_.hidden, 2 * s_.inter);
     const size_t bytes =
         std::max(kernels.gmmScratchBytes(widest, widest), kernels.weightGradScratchBytes(widest, widest));
-    scratch_.reset(static_cast<std::byte*>(::operator new(bytes, std::align_val_t{64})));
-    std::memset(scratch_.get(), 0, bytes);
+    scratch_.resize(bytes / sizeof(CacheLine) + 1);
   }
 
   void run() {
@@ -134,7 +106,7 @@ class Bench {
     fmt::print("{:<9} {:<28} {:>9.1f} us, median {:>9.1f}", isaName(kernels_.isa), op, time.best * 1e6,
                time.median * 1e6);
     if (operations > 0) fmt::print("  {:>7.3f} TFLOP/s", operations / time.median / 1e12);
-    if (operations > 0 && peak_ > 0) fmt::print(" {:>3.0f}% of peak", 100 * operations / time.median / peak_);
+    if (operations > 0) fmt::print(" {:>3.0f}% of peak", 100 * operations / time.median / peak_);
     if (bytes > 0) fmt::print("  {:>6.1f} GB/s", bytes / time.median / 1e9);
     if (bytes > 0 && bandwidth > 0) fmt::print(" {:>3.0f}% of memory", 100 * bytes / time.median / bandwidth);
     fmt::print("\n");
@@ -154,7 +126,7 @@ class Bench {
           const int64_t at = expert * weight + (transposed ? int64_t{columns.begin} * k : columns.begin);
           const Operand part(b.data() + at, transposed ? k : n);
           kernels_.gmm({rows, part, product.from(0, columns.begin), s_.rows, columns.length(), k, transposed,
-                        scratch_.get()});
+                        scratch_.data()});
         }
     });
     print(name, 2.0 * experts * s_.rows * weight, 2.0 * experts * weight, memory_.read, time);
@@ -169,7 +141,7 @@ class Bench {
     const Operand all(a.data(), k), weight(b.data(), 2 * n);
     const auto product = [&](int32_t row, int32_t rows, TileRange columns, const Result& c) {
       kernels_.gmm({all.from(row, 0), weight.from(0, columns.begin), c, rows, columns.length(), k, false,
-                    scratch_.get()});
+                    scratch_.data()});
     };
     const double operations = 4.0 * s_.rows * n * k;
     Time time = timeOf([&] {
@@ -199,9 +171,8 @@ class Bench {
     const int64_t experts = expertsFor(int64_t{4} * m * n), gradient = int64_t{m} * n;
     const std::vector<BFloat16> a = randomMatrix(s_.rows, m), b = randomMatrix(s_.rows, n);
     const std::vector<float> scale(s_.rows, 0.7f);
-    const std::unique_ptr<std::byte, FreeAligned> memory(static_cast<std::byte*>(
-        ::operator new(static_cast<size_t>(experts * gradient) * 4, std::align_val_t{64})));
-    auto* const c = reinterpret_cast<float*>(memory.get());
+    std::vector<CacheLine> memory(static_cast<size_t>(experts * gradient) / 16 + 1);
+    auto* const c = reinterpret_cast<float*>(memory.data());
     const Operand rows(a.data(), m), others(b.data(), n);
     for (const bool accumulate : {false, true}) {
       const Time time = timeOf([&] {
@@ -211,7 +182,7 @@ class Bench {
               kernels_.gmmWeightGrad({rows.from(0, i), others.from(0, j), scale.data(),
                                       Result(c + expert * gradient, n).from(i, j), s_.rows,
                                       std::min(s_.columns, m - i), std::min(s_.columns, n - j),
-                                      scratch_.get(), accumulate});
+                                      scratch_.data(), accumulate});
       });
       print(accumulate ? "gmm_weight_grad, added" : "gmm_weight_grad gate_up",
             2.0 * experts * s_.rows * gradient, 4.0 * experts * gradient, accumulate ? 0 : memory_.write,
@@ -251,7 +222,7 @@ class Bench {
   Sizes s_;
   double peak_;
   Memory memory_;
-  std::unique_ptr<std::byte, FreeAligned> scratch_;
+  std::vector<CacheLine> scratch_;
 };
 
 // The value of `text`, or 0.
@@ -277,8 +248,8 @@ int runBench(int argc, char** argv) {
   fmt::print("memory    read {:.1f} GB/s, written past the caches {:.1f} GB/s\n", memory.read / 1e9,
              memory.write / 1e9);
   for (Isa isa : supportedIsas()) {
-    const double peak = peakOf(isa);
-    if (peak > 0) fmt::print("{:<9} register peak {:.3f} TFLOP/s\n", isaName(isa), peak / 1e12);
+    const double peak = peakFlops(isa);
+    fmt::print("{:<9} register peak {:.3f} TFLOP/s\n", isaName(isa), peak / 1e12);
     Bench(**kernelsFor(isa), sizes, peak, memory).run();
   }
   return 0;

@@ -1,10 +1,15 @@
-// The register peaks that bench_kernels compares with: loops of independent multiply-adds and nothing else.
-// Each returns the number of floating-point operations that it did (a multiply-add is two).
+// The register peaks that measurements are compared with: loops of independent multiply-adds and nothing
+// else. Each returns the number of floating-point operations that it did (a multiply-add is two).
 #pragma once
 
 #include <cstdint>
 
+#include "ops/abi/kernels.h"
+
 namespace sluice::ops {
+
+// The loop of the instruction set.
+double runPeak(Isa isa, int64_t loops);
 
 double runPortablePeak(int64_t loops);  // vectors of four, multiplied and added
 double runAvx2FmaPeak(int64_t loops);

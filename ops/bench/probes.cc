@@ -1,10 +1,6 @@
 #include "ops/bench/probes.h"
 
-#include <time.h>
-
 #include <algorithm>
-#include <cassert>
-#include <vector>
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
@@ -12,11 +8,9 @@
 namespace sluice::ops {
 namespace {
 
-constexpr size_t kLine = 64;
-
 #if defined(__x86_64__)
 
-__attribute__((target("avx512f"))) uint64_t readWide(const std::byte* from, size_t lines) {
+__attribute__((target("avx512f"))) uint64_t readWide(const CacheLine* from, size_t lines) {
   __m512i sum[4] = {};
   const auto* line = reinterpret_cast<const __m512i*>(from);
   for (; lines >= 4; lines -= 4, line += 4)
@@ -29,7 +23,7 @@ __attribute__((target("avx512f"))) uint64_t readWide(const std::byte* from, size
   return all;
 }
 
-__attribute__((target("avx512f"))) void streamWide(std::byte* to, size_t lines, uint64_t word) {
+__attribute__((target("avx512f"))) void streamWide(CacheLine* to, size_t lines, uint64_t word) {
   const __m512i value = _mm512_set1_epi64(static_cast<int64_t>(word));
   for (auto* line = reinterpret_cast<__m512i*>(to); lines > 0; --lines, ++line)
     _mm512_stream_si512(line, value);
@@ -37,7 +31,7 @@ __attribute__((target("avx512f"))) void streamWide(std::byte* to, size_t lines, 
 
 bool hasWide() { return __builtin_cpu_supports("avx512f") != 0; }
 
-uint64_t readNarrow(const std::byte* from, size_t lines) {
+uint64_t readNarrow(const CacheLine* from, size_t lines) {
   __m128i sum[4] = {};
   const auto* part = reinterpret_cast<const __m128i*>(from);
   for (; lines > 0; --lines, part += 4)
@@ -46,7 +40,7 @@ uint64_t readNarrow(const std::byte* from, size_t lines) {
   return static_cast<uint64_t>(_mm_cvtsi128_si64(_mm_xor_si128(all, _mm_unpackhi_epi64(all, all))));
 }
 
-void streamNarrow(std::byte* to, size_t lines, uint64_t word) {
+void streamNarrow(CacheLine* to, size_t lines, uint64_t word) {
   const __m128i value = _mm_set1_epi64x(static_cast<int64_t>(word));
   auto* part = reinterpret_cast<__m128i*>(to);
   for (; lines > 0; --lines, part += 4)
@@ -57,11 +51,11 @@ void fence() { _mm_sfence(); }
 
 #else
 
-uint64_t readWide(const std::byte*, size_t) { return 0; }
-void streamWide(std::byte*, size_t, uint64_t) {}
+uint64_t readWide(const CacheLine*, size_t) { return 0; }
+void streamWide(CacheLine*, size_t, uint64_t) {}
 bool hasWide() { return false; }
 
-uint64_t readNarrow(const std::byte* from, size_t lines) {
+uint64_t readNarrow(const CacheLine* from, size_t lines) {
   uint64_t sum[8] = {}, all = 0;
   const auto* word = reinterpret_cast<const uint64_t*>(from);
   for (; lines > 0; --lines, word += 8)
@@ -70,7 +64,7 @@ uint64_t readNarrow(const std::byte* from, size_t lines) {
   return all;
 }
 
-void streamNarrow(std::byte* to, size_t lines, uint64_t word) {
+void streamNarrow(CacheLine* to, size_t lines, uint64_t word) {
   auto* words = reinterpret_cast<uint64_t*>(to);
   std::fill(words, words + lines * 8, word);
 }
@@ -79,47 +73,16 @@ void fence() {}
 
 #endif
 
-double threadSeconds() {
-  timespec now = {};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
-}
-
-template <class Work>
-Bandwidth measure(size_t bytes, int repeats, const Work& work) {
-  assert(repeats > 0);
-  std::vector<double> rates;
-  for (int i = 0; i < repeats; ++i) {
-    const double begin = threadSeconds();
-    work();
-    rates.push_back(static_cast<double>(bytes) / std::max(threadSeconds() - begin, 1e-9));
-  }
-  std::sort(rates.begin(), rates.end());
-  return {rates.back(), rates[rates.size() / 2]};
-}
-
 }  // namespace
 
-uint64_t readMemory(std::span<const std::byte> memory) {
-  const size_t lines = memory.size() / kLine;
-  return hasWide() ? readWide(memory.data(), lines) : readNarrow(memory.data(), lines);
+uint64_t readMemory(std::span<const CacheLine> memory) {
+  return hasWide() ? readWide(memory.data(), memory.size()) : readNarrow(memory.data(), memory.size());
 }
 
-void streamMemory(std::span<std::byte> memory, uint64_t word) {
-  const size_t lines = memory.size() / kLine;
-  hasWide() ? streamWide(memory.data(), lines, word) : streamNarrow(memory.data(), lines, word);
+void streamMemory(std::span<CacheLine> memory, uint64_t word) {
+  hasWide() ? streamWide(memory.data(), memory.size(), word)
+            : streamNarrow(memory.data(), memory.size(), word);
   fence();
-}
-
-Bandwidth readBandwidth(std::span<const std::byte> memory, int repeats) {
-  return measure(memory.size() / kLine * kLine, repeats, [&] {
-    volatile uint64_t all = readMemory(memory);
-    (void)all;
-  });
-}
-
-Bandwidth streamBandwidth(std::span<std::byte> memory, int repeats) {
-  return measure(memory.size() / kLine * kLine, repeats, [&] { streamMemory(memory, 0x3f8ccccd3f8ccccd); });
 }
 
 }  // namespace sluice::ops

@@ -1,8 +1,5 @@
 // Probes of memory bandwidth, next to the register peaks of peak.h: what a kernel reaches on this machine
-// that only reads, or only writes past the caches.
-//
-// Rates are bytes per second of the calling thread's CPU time, so time that others use on its core does not
-// count. No state; any thread may call.
+// that only reads, or only writes past the caches. No state; any thread may call.
 #pragma once
 
 #include <cstddef>
@@ -11,22 +8,17 @@
 
 namespace sluice::ops {
 
-// Reads every whole cache line of `memory` once, in order, with the widest loads of this machine, and returns
-// the exclusive or of their words. `memory` must be 64-byte aligned.
-uint64_t readMemory(std::span<const std::byte> memory);
-
-// Writes `word` to every whole cache line of `memory` with non-temporal stores (ordinary stores if the
-// machine has none), then a fence. `memory` must be 64-byte aligned.
-void streamMemory(std::span<std::byte> memory, uint64_t word);
-
-struct Bandwidth {
-  double best;    // bytes per second of the fastest repetition
-  double median;  // over the repetitions
+// A std::vector of these is memory with the alignment that kernels and probes need.
+struct alignas(64) CacheLine {
+  std::byte bytes[64] = {};
 };
 
-// Over all of `memory`, `repeats` (at least 1) times. `memory` must be far larger than the caches and already
-// written, because a first touch is no measurement. streamBandwidth overwrites it.
-Bandwidth readBandwidth(std::span<const std::byte> memory, int repeats);
-Bandwidth streamBandwidth(std::span<std::byte> memory, int repeats);
+// Reads every line once, in order, with the widest loads of this machine, and returns the exclusive or of
+// their words.
+uint64_t readMemory(std::span<const CacheLine> memory);
+
+// Writes `word` to every line with non-temporal stores (ordinary stores if the machine has none), then a
+// fence. A first touch is no measurement.
+void streamMemory(std::span<CacheLine> memory, uint64_t word);
 
 }  // namespace sluice::ops

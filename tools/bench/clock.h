@@ -5,11 +5,10 @@
 // not wait for each other.
 #pragma once
 
-#include <algorithm>
-#include <chrono>
 #include <cstdint>
-#include <ctime>
 #include <vector>
+
+#include "runtime/base/seconds.h"
 
 namespace sluice::tools {
 
@@ -24,19 +23,6 @@ struct Duration {
   }
 };
 
-// Seconds since an arbitrary time.
-inline double wallNow() {
-  const auto wall = std::chrono::steady_clock::now().time_since_epoch();
-  return std::chrono::duration<double>(wall).count();
-}
-
-// Seconds of processor time, of the process or of this thread, depending on the clock.
-inline double cpuNow(clockid_t clock) {
-  timespec cpu{};
-  clock_gettime(clock, &cpu);
-  return static_cast<double>(cpu.tv_sec) + 1e-9 * static_cast<double>(cpu.tv_nsec);
-}
-
 class Timer {
  public:
   Duration elapsed() const {
@@ -45,7 +31,7 @@ class Timer {
   }
 
  private:
-  static Duration now() { return {wallNow(), cpuNow(CLOCK_PROCESS_CPUTIME_ID)}; }
+  static Duration now() { return {secondsNow(), secondsNow(CLOCK_PROCESS_CPUTIME_ID)}; }
 
   Duration begin_ = now();
 };

@@ -9,46 +9,15 @@
 #include <utility>
 
 #include "ops/bench/peak.h"
-#include "ops/bench/probes.h"
+#include "runtime/base/seconds.h"
 #include "runtime/workers/cores.h"
 
 namespace sluice::tools {
 namespace {
 
-constexpr size_t kProbeBytes = size_t{256} << 20;
-constexpr size_t kLine = 64;
+constexpr size_t kProbeLines = (size_t{256} << 20) / sizeof(ops::CacheLine);
 
 std::atomic<uint64_t> sink;  // uses what was read, so that reads are not optimised away
-
-// Four lanes and no fused multiply-add: instructions that a compiler may use on every machine.
-double runPortablePeak(int64_t loops) {
-  using Lanes [[gnu::vector_size(16)]] = float;
-  const Lanes half = {0.5f, 0.5f, 0.5f, 0.5f};
-  Lanes a{}, b{}, c{}, d{}, e{}, f{}, g{}, h{}, i{}, j{}, k{}, l{}, m{}, n{};  // an array would be in memory
-  const auto step = [&](Lanes& sum) __attribute__((always_inline)) {
-    sum = sum * half + half;
-    asm volatile("" : "+x"(sum));  // prevents merging with another loop
-  };
-  for (int64_t loop = 0; loop < loops; ++loop) {
-    step(a), step(b), step(c), step(d), step(e), step(f);
-    step(g), step(h), step(i), step(j), step(k), step(l), step(m), step(n);
-  }
-  return static_cast<double>(loops) * 14 * 4 * 2;
-}
-
-double (*peakLoop(ops::Isa isa))(int64_t) {
-  switch (isa) {
-    case ops::Isa::kPortable:
-      return runPortablePeak;
-    case ops::Isa::kAvx2:
-      return ops::runAvx2FmaPeak;
-    case ops::Isa::kAvx512Bf16:
-      return ops::runAvx512DotPeak;
-    case ops::Isa::kAmx:
-      return ops::runAmxDotPeak;
-  }
-  return runPortablePeak;
-}
 
 int64_t loopsOf(ops::Isa isa) { return isa == ops::Isa::kAmx ? 1 << 18 : 1 << 21; }
 
@@ -65,11 +34,11 @@ double rateOf(Workers& workers, ClockKind clock, const std::function<double(int)
   auto run = [&](int worker) {
     Part& part = parts[static_cast<size_t>(worker)];
     ready.arrive_and_wait();
-    const double cpu = cpuNow(CLOCK_THREAD_CPUTIME_ID);
-    part.begin = wallNow();
+    const double cpu = secondsNow(CLOCK_THREAD_CPUTIME_ID);
+    part.begin = secondsNow();
     part.done = work(worker);
-    part.end = wallNow();
-    part.cpu = cpuNow(CLOCK_THREAD_CPUTIME_ID) - cpu;
+    part.end = secondsNow();
+    part.cpu = secondsNow(CLOCK_THREAD_CPUTIME_ID) - cpu;
   };
   workers.run([](void* context, int worker) { (*static_cast<decltype(run)*>(context))(worker); }, &run);
   Part all = parts[0];
@@ -78,11 +47,6 @@ double rateOf(Workers& workers, ClockKind clock, const std::function<double(int)
            all.done + part.done};
   const Duration duration{all.end - all.begin, all.cpu};
   return all.done / duration.seconds(clock, threads);
-}
-
-double middle(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
 }
 
 }  // namespace
@@ -96,38 +60,38 @@ Expected<MachineProbes> MachineProbes::create(ops::Isa isa, int threads, ClockKi
   probes.one_ = std::move(*one);
   probes.all_ = std::move(*all);
   probes.clock_ = clock;
-  probes.memory_.assign(kProbeBytes + kLine, std::byte{1});
+  probes.memory_.resize(kProbeLines);
   return probes;
 }
 
 ProbeRates MachineProbes::probe(Workers& workers) {
   const int threads = workers.count();
-  const size_t shift = (kLine - reinterpret_cast<uintptr_t>(memory_.data()) % kLine) % kLine;
-  const size_t each = kProbeBytes / static_cast<size_t>(threads) / kLine * kLine;
+  const size_t each = kProbeLines / static_cast<size_t>(threads);
   const auto part = [&](int thread) {
-    return std::span(memory_).subspan(shift + static_cast<size_t>(thread) * each, each);
+    return std::span(memory_).subspan(static_cast<size_t>(thread) * each, each);
   };
+  const double bytes = static_cast<double>(each * sizeof(ops::CacheLine));
   ProbeRates rates;
-  rates.flops = rateOf(workers, clock_, [&](int) { return peakLoop(isa_)(loopsOf(isa_)); });
+  rates.flops = rateOf(workers, clock_, [&](int) { return ops::runPeak(isa_, loopsOf(isa_)); });
   rates.read = rateOf(workers, clock_, [&](int thread) {
     sink += ops::readMemory(part(thread));
-    return static_cast<double>(each);
+    return bytes;
   });
   rates.stream = rateOf(workers, clock_, [&](int thread) {
     ops::streamMemory(part(thread), 1);
-    return static_cast<double>(each);
+    return bytes;
   });
   return rates;
 }
 
 ProbeRates medianRates(const std::vector<ProbeRates>& rates) {
-  std::vector<double> flops, read, stream;
-  for (const ProbeRates& one : rates) {
-    flops.push_back(one.flops);
-    read.push_back(one.read);
-    stream.push_back(one.stream);
+  ProbeRates medians;
+  for (double ProbeRates::* rate : {&ProbeRates::flops, &ProbeRates::read, &ProbeRates::stream}) {
+    std::vector<double> values;
+    for (const ProbeRates& each : rates) values.push_back(each.*rate);
+    medians.*rate = medianOf(std::move(values));
   }
-  return {middle(std::move(flops)), middle(std::move(read)), middle(std::move(stream))};
+  return medians;
 }
 
 std::string cpuName() {

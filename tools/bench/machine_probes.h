@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "ops/abi/kernels.h"
+#include "ops/bench/probes.h"
 #include "runtime/workers/workers.h"
 #include "tools/bench/clock.h"
 
@@ -31,8 +32,6 @@ class MachineProbes {
   ProbeRates one() { return probe(*one_); }
   ProbeRates all() { return probe(*all_); }
 
-  int threads() const { return all_->count(); }
-
  private:
   MachineProbes() = default;
   ProbeRates probe(Workers& workers);
@@ -40,7 +39,7 @@ class MachineProbes {
   ops::Isa isa_{};
   std::unique_ptr<Workers> one_, all_;  // one core each
   ClockKind clock_{};
-  std::vector<std::byte> memory_;
+  std::vector<ops::CacheLine> memory_;
 };
 
 // The median of each rate. At least one repetition.

@@ -1,9 +1,8 @@
 #include <algorithm>
-#include <cstring>
 #include <functional>
-#include <memory>
 #include <vector>
 
+#include "ops/bench/probes.h"
 #include "tools/calibrate/fit_product.h"
 #include "tools/calibrate/measure.h"
 #include "tools/calibrate/stopwatch.h"
@@ -16,16 +15,9 @@ constexpr int32_t kColumnUnit = 64;
 constexpr int32_t kRowBlock = 384;
 constexpr int32_t sumBlockOf(ops::Isa isa) { return isa == ops::Isa::kAvx512Bf16 ? 512 : 256; }
 
-struct FreeAligned {
-  void operator()(std::byte* p) const { ::operator delete(p, std::align_val_t{64}); }
-};
-using Scratch = std::unique_ptr<std::byte, FreeAligned>;
+using Scratch = std::vector<ops::CacheLine>;
 
-Scratch makeScratch(size_t bytes) {
-  Scratch scratch(static_cast<std::byte*>(::operator new(bytes, std::align_val_t{64})));
-  std::memset(scratch.get(), 0, bytes);
-  return scratch;
-}
+Scratch makeScratch(size_t bytes) { return Scratch(bytes / sizeof(ops::CacheLine) + 1); }
 
 std::vector<BFloat16> randomMatrix(int64_t elements) {
   std::vector<BFloat16> values(static_cast<size_t>(elements));
@@ -45,7 +37,7 @@ std::vector<TimedProduct> timeGmm(const ops::KernelSet& kernels, bool transposed
   const std::vector<BFloat16> a = randomMatrix(int64_t{kMostRows} * kLongest);
   const std::vector<BFloat16> b = randomMatrix(int64_t{kWidest} * kLongest);
   std::vector<BFloat16> c(size_t{kMostRows} * kWidest);
-  const Scratch scratch = makeScratch(kernels.gmmScratchBytes(kWidest, kLongest));
+  Scratch scratch = makeScratch(kernels.gmmScratchBytes(kWidest, kLongest));
   std::vector<TimedProduct> timed;
   for (int32_t k : {256, 768, 2048})
     for (int32_t n : {64, 128, 256, 512})
@@ -59,7 +51,7 @@ std::vector<TimedProduct> timeGmm(const ops::KernelSet& kernels, bool transposed
                        .n = n,
                        .k = k,
                        .transposeB = transposed,
-                       .scratch = scratch.get()});
+                       .scratch = scratch.data()});
         });
         timed.push_back({double(rows), double(n), double(k), passesOf(rows), seconds});
       }
@@ -71,7 +63,7 @@ std::vector<TimedProduct> timeWeightGrad(const ops::KernelSet& kernels, const Ef
   const std::vector<BFloat16> a = randomMatrix(int64_t{kMost} * kMostRows);
   const std::vector<BFloat16> b = randomMatrix(int64_t{kMost} * kMostRows);
   std::vector<float> c(size_t{kMost} * kMost);
-  const Scratch scratch = makeScratch(kernels.weightGradScratchBytes(kMost, kMost));
+  Scratch scratch = makeScratch(kernels.weightGradScratchBytes(kMost, kMost));
   std::vector<TimedProduct> timed;
   for (int32_t rows : {16, 64, 256, 512})
     for (int32_t m : {64, 128, 256, 512})
@@ -85,7 +77,7 @@ std::vector<TimedProduct> timeWeightGrad(const ops::KernelSet& kernels, const Ef
                                  .rows = rows,
                                  .m = m,
                                  .n = n,
-                                 .scratch = scratch.get()});
+                                 .scratch = scratch.data()});
         });
         timed.push_back({double(m), double(n), double(rows), passesOf(m), seconds});
       }

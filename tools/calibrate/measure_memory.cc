@@ -8,6 +8,7 @@
 #include <memory>
 #include <vector>
 
+#include "ops/bench/probes.h"
 #include "runtime/base/threads.h"
 #include "tools/calibrate/measure.h"
 #include "tools/calibrate/stopwatch.h"
@@ -81,7 +82,7 @@ class ColdProducts {
         weights_(std::max<size_t>(effort.bytes / 2, kRow * kSum), toBFloat16(0.01f)),
         rows_(size_t{kRows} * kSum, toBFloat16(0.5f)),
         out_(size_t{kRows} * kColumns),
-        scratch_(kernels.gmmScratchBytes(kColumns, kSum) + 64) {}
+        scratch_(kernels.gmmScratchBytes(kColumns, kSum) / sizeof(ops::CacheLine) + 1) {}
 
   // The seconds that a product with a new weight of `columns` columns takes longer than one with a known
   // weight; `warm` gets the time of the latter. The weight is separate, or a tile of a matrix with rows of
@@ -94,7 +95,6 @@ class ColdProducts {
       const size_t matrix = index / tiles * kRow * kSum, tile = index % tiles;
       const size_t offset =
           isTile ? tile * static_cast<size_t>(columns) : tile * static_cast<size_t>(columns) * kSum;
-      void* const aligned = scratch_.data() + (64 - reinterpret_cast<uintptr_t>(scratch_.data()) % 64) % 64;
       kernels_.gmm({.a = {rows_.data(), kSum},
                     .b = {weights_.data() + matrix + offset, static_cast<int64_t>(ld)},
                     .c = {out_.data(), columns},
@@ -102,7 +102,7 @@ class ColdProducts {
                     .n = columns,
                     .k = kSum,
                     .transposeB = false,
-                    .scratch = aligned});
+                    .scratch = scratch_.data()});
     };
     warm = bestSeconds(effort_.run * 2, [&] { product(0); });
     std::vector<double> cold;
@@ -127,7 +127,7 @@ class ColdProducts {
   const std::vector<BFloat16> weights_;
   const std::vector<BFloat16> rows_;
   std::vector<BFloat16> out_;
-  std::vector<std::byte> scratch_;
+  std::vector<ops::CacheLine> scratch_;
 };
 
 // The part of the reading time that does not show was hidden; the extra time of a tile is due to its short

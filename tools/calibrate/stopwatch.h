@@ -4,14 +4,10 @@
 #pragma once
 
 #include <algorithm>
-#include <chrono>
-#include <vector>
+
+#include "runtime/base/seconds.h"
 
 namespace sluice::tools {
-
-inline double secondsNow() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 // The best time in seconds of `work`, which is run for `budget` seconds and at least 5 times.
 template <class Work>

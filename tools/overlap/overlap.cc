@@ -3,7 +3,8 @@
 #include <sys/resource.h>
 
 #include <algorithm>
-#include <ctime>
+
+#include "runtime/base/seconds.h"
 
 namespace sluice::tools {
 namespace {
@@ -15,19 +16,9 @@ struct Usage {
 };
 
 Usage usageNow() {
-  timespec cpu{};
-  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &cpu);
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
-  return {static_cast<double>(cpu.tv_sec) + 1e-9 * static_cast<double>(cpu.tv_nsec),
-          int64_t{usage.ru_nvcsw} + int64_t{usage.ru_nivcsw}};
-}
-
-// The median; of two in the middle, the upper one.
-double median(std::vector<double> values) {
-  if (values.empty()) return 0;
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
+  return {secondsNow(CLOCK_PROCESS_CPUTIME_ID), int64_t{usage.ru_nvcsw} + int64_t{usage.ru_nivcsw}};
 }
 
 }  // namespace
@@ -42,26 +33,26 @@ struct OverlapProbe::Sample {
 };
 
 OverlapFigures figuresOf(const EntryOverlap& overlap, int cpuUnits) {
-  const auto medianOf = [&](const auto& value) {
+  const auto middleOf = [&](const auto& value) {
     std::vector<double> values;
     for (const EntrySample& sample : overlap.samples) values.push_back(static_cast<double>(value(sample)));
-    return median(std::move(values));
+    return medianOf(std::move(values));
   };
   const auto secondsOf = [&](WorkKind work) {
     const auto i = static_cast<size_t>(work);
-    return medianOf([&](const EntrySample& s) { return cpuUnits > 0 ? s.cpu[i] / cpuUnits : s.wall[i]; });
+    return middleOf([&](const EntrySample& s) { return cpuUnits > 0 ? s.cpu[i] / cpuUnits : s.wall[i]; });
   };
   OverlapFigures f;
   f.all = secondsOf(WorkKind::kAll);
   f.communication = secondsOf(WorkKind::kCommunication);
   f.compute = secondsOf(WorkKind::kCompute);
   f.efficiency = f.all > 0 ? std::max(f.communication, f.compute) / f.all : 0;
-  f.cpu = medianOf([](const EntrySample& s) { return s.cpu[0]; });
-  f.switches = medianOf([](const EntrySample& s) { return s.switches[0]; });
-  f.puts = medianOf([](const EntrySample& s) { return s.stats.puts; });
-  f.signals = medianOf([](const EntrySample& s) { return s.stats.signals; });
-  f.flushes = medianOf([](const EntrySample& s) { return s.stats.flushes; });
-  f.messages = medianOf([](const EntrySample& s) { return s.stats.messages; });
+  f.cpu = middleOf([](const EntrySample& s) { return s.cpu[0]; });
+  f.switches = middleOf([](const EntrySample& s) { return s.switches[0]; });
+  f.puts = middleOf([](const EntrySample& s) { return s.stats.puts; });
+  f.signals = middleOf([](const EntrySample& s) { return s.stats.signals; });
+  f.flushes = middleOf([](const EntrySample& s) { return s.stats.flushes; });
+  f.messages = middleOf([](const EntrySample& s) { return s.stats.messages; });
   return f;
 }
 

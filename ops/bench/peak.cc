@@ -1,0 +1,19 @@
+#include "ops/bench/peak.h"
+
+namespace sluice::ops {
+
+double runPeak(Isa isa, int64_t loops) {
+  switch (isa) {
+    case Isa::kPortable:
+      return runPortablePeak(loops);
+    case Isa::kAvx2:
+      return runAvx2FmaPeak(loops);
+    case Isa::kAvx512Bf16:
+      return runAvx512DotPeak(loops);
+    case Isa::kAmx:
+      return runAmxDotPeak(loops);
+  }
+  return 0;
+}
+
+}  // namespace sluice::ops
