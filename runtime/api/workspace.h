@@ -23,10 +23,11 @@ struct WorkspaceOptions {
   bool pin = true;  // bind workers to cores that no other process has claimed, if there are enough
 };
 
-// Worker threads, and memory whose content is not kept between steps: each region is as large as the largest
-// program needs. Thread-safe: different threads may use contexts of one workspace; their steps run one at a
-// time, in the order in which they were requested. All ranks must make the same contexts and request the same
-// steps in the same order. The transport must outlive it.
+// Worker threads, which workspaces of a process share in turn (worker_pool.h), and memory whose content is
+// not kept between steps: each region is as large as the largest program needs. Thread-safe: different
+// threads may use contexts of one workspace; their steps run one at a time, in the order in which they were
+// requested. All ranks must make the same contexts and request the same steps in the same order. The
+// transport must outlive it.
 class Workspace {
  public:
   // Errors: threads out of range, or more than the system has. No other rank waits for this one meanwhile.

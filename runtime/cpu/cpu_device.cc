@@ -22,16 +22,15 @@ Expected<std::unique_ptr<Device>> CpuDevice::startFor(const Plan& plan, const Lo
 
 Expected<std::unique_ptr<Device>> CpuDevice::start(Transport& transport, const CpuOptions& options,
                                                    int useful) {
-  int threads = 0;
-  CoreShare share;
-  if (useful > 0) {
-    const LocalPlace place = {transport.localRank(), transport.localRanks(), transport.kind() != "threads"};
-    share = shareOf(usableCores(), place, options.threads);
-    threads = std::min(share.threads, useful);
-  }
-  auto workers = options.pin ? Workers::start(threads, share.units) : Workers::start(threads);
-  if (!workers) return workers.error();
-  return std::unique_ptr<Device>(new CpuDevice(transport, std::move(*workers)));
+  const LocalPlace place = {transport.localRank(), transport.localRanks(), transport.kind() != "threads"};
+  CoreShare share{0, {}};
+  if (useful > 0) share = shareOf(usableCores(), place, options.threads);
+  if (!options.pin) share.units.clear();
+  auto workers =
+      WorkerPool::of(std::min(share.threads, useful), share.units, place.isProcess ? 0 : place.rank);
+  // where the system has too few threads for a set, that is an error here already
+  if (const auto first = workers->lease(); !first) return first.error();
+  return std::unique_ptr<Device>(new CpuDevice(transport, std::move(workers)));
 }
 
 Expected<DeviceMemory> CpuDevice::reserve(size_t bytes) {

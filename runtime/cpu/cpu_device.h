@@ -1,4 +1,5 @@
-// CpuDevice: the device whose workers are threads of this process, and whose memory is that of the host.
+// CpuDevice: the device whose workers are threads of this process, and whose memory is that of the host. Its
+// steps lease the workers, so that devices of several transports share them.
 //
 // Symmetric memory is the transport's, which CPU threads store to and signal in.
 #pragma once
@@ -7,7 +8,7 @@
 
 #include "runtime/comm/transport.h"
 #include "runtime/exec/device.h"
-#include "runtime/workers/workers.h"
+#include "runtime/workers/worker_pool.h"
 
 namespace sluice {
 
@@ -32,12 +33,12 @@ class CpuDevice final : public Device {
                                            const LoadOptions& options) override;
 
  private:
-  CpuDevice(Transport& transport, std::unique_ptr<Workers> workers)
+  CpuDevice(Transport& transport, std::shared_ptr<WorkerPool> workers)
       : transport_(transport), workers_(std::move(workers)) {}
   static Expected<std::unique_ptr<Device>> start(Transport& transport, const CpuOptions& options, int useful);
 
   Transport& transport_;
-  const std::unique_ptr<Workers> workers_;
+  const std::shared_ptr<WorkerPool> workers_;
 };
 
 }  // namespace sluice

@@ -14,14 +14,14 @@
 #include "runtime/exec/device.h"
 #include "runtime/exec/lane_cursor.h"
 #include "runtime/exec/trace.h"
-#include "runtime/workers/workers.h"
+#include "runtime/workers/worker_pool.h"
 
 namespace sluice {
 
 class CpuExecutor : public Executor {
  public:
   size_t scratchBytes() const final;
-  Status prepare(std::span<const BoundTensor> bound) final;
+  Status prepare(std::span<const BoundTensor> bound) override;
   Expected<int64_t> run(const Step& step, const RunOptions& options) final;
   PackedWeights packedWeights() const final { return panels_.packed(); }
 
@@ -57,13 +57,15 @@ class SerialExecutor final : public CpuExecutor {
 
 // Workers that try the head of every lane they serve, in priority order.
 //
-// The workers belong to the device, which outlives this: executors of several programs use them in turn.
+// Each step leases them, from its prepare() on, from the pool of the device, which outlives this.
 class ParallelExecutor final : public CpuExecutor {
  public:
   ParallelExecutor(std::shared_ptr<const Plan> plan, const ops::KernelSet& kernels, int64_t panelBytes,
-                   Workers& workers);
+                   WorkerPool& pool);
 
   int workers() const override { return threads_; }
+  Status prepare(std::span<const BoundTensor> bound) override;
+  void release() override { workers_.reset(); }
 
  private:
   // What the workers of a run share.
@@ -81,7 +83,8 @@ class ParallelExecutor final : public CpuExecutor {
   void abort(const Run& run, const LaneCursor& waiting, int left) const;
   std::string failure(const Step& step) const;
 
-  Workers* workers_;
+  WorkerPool& pool_;
+  WorkerPool::Lease workers_;  // null between steps
   int threads_;
   LaneProgress progress_;
   std::vector<std::vector<LaneCursors>> cursors_;  // [worker][entry]

@@ -8,10 +8,10 @@
 
 namespace sluice {
 ParallelExecutor::ParallelExecutor(std::shared_ptr<const Plan> of, const ops::KernelSet& kernels,
-                                   int64_t panelBytes, Workers& workers)
+                                   int64_t panelBytes, WorkerPool& pool)
     : CpuExecutor(std::move(of), kernels, panelBytes),
-      workers_(&workers),
-      threads_(std::min(workers.count(), countCores(plan().program()))),
+      pool_(pool),
+      threads_(std::min(pool.count(), countCores(plan().program()))),
       progress_(plan().program()) {
   for (int worker = 0; worker < threads_; ++worker) {
     std::vector<LaneCursors> entries;
@@ -21,6 +21,19 @@ ParallelExecutor::ParallelExecutor(std::shared_ptr<const Plan> of, const ops::Ke
   }
   tasks_.resize(threads_);
   ends_.resize(threads_);
+}
+
+// Here, and not in run(), so that a step for which no workers can be started is refused at all ranks.
+Status ParallelExecutor::prepare(std::span<const BoundTensor> bound) {
+  if (Status ready = CpuExecutor::prepare(bound); !ready) return ready;
+  try {
+    auto leased = pool_.lease();
+    if (!leased) return leased.error();
+    workers_ = std::move(*leased);
+  } catch (const std::bad_alloc&) {
+    return Error{"out of memory"};
+  }
+  return {};
 }
 
 Expected<int64_t> ParallelExecutor::runTasks(const CpuStep& step, const RunOptions& options) {
@@ -41,6 +54,7 @@ Expected<int64_t> ParallelExecutor::runTasks(const CpuStep& step, const RunOptio
         job->executor->work(*job->run, worker);
       },
       &job);
+  release();
   if (trace) {
     const int64_t end = trace->clock().ticks();
     for (int worker = 0; worker < threads_; ++worker)

@@ -7,8 +7,8 @@
 // goes through the transport, and only the host touches it; the host also reads the caller's expert ids.
 //
 // A Device belongs to a workspace, and outlives the executors that it makes. An Executor belongs to one
-// program at one rank. Executors of one device never run at the same time: the workspace has turns. Virtual
-// calls are per step or rarer, never per task.
+// program at one rank. Executors of one device never run at the same time, because the workspace has turns;
+// those of several devices may. Virtual calls are per step or rarer, never per task.
 #pragma once
 
 #include <cstdint>
@@ -51,7 +51,8 @@ struct RunOptions {
   TraceRecorder* trace = nullptr;  // null: not recorded. It has a ring per worker
 };
 
-// Runs the tasks of one program. One thread at a time calls prepare() and run(), in the order of steps.
+// Runs the tasks of one program. One thread at a time makes the calls of a step, in the order of steps:
+// prepare(), then run(), or release() where the step does not take place.
 class Executor {
  public:
   virtual ~Executor() = default;
@@ -63,8 +64,12 @@ class Executor {
   virtual size_t scratchBytes() const = 0;
 
   // Called before the meeting of a step with what is bound, by buffer. Here a device notices a binding that
-  // changed: it packs a weight anew, or makes a descriptor of it. Error: this rank refuses the step.
+  // changed: it packs a weight anew, or makes a descriptor of it; and it takes what several devices share.
+  // Error: this rank refuses the step.
   virtual Status prepare(std::span<const BoundTensor> bound) = 0;
+
+  // Gives back what prepare() took, as run() does at its end.
+  virtual void release() {}
 
   // Runs all tasks of the step and returns their number. The same bits for any executor on the same kernels.
   // When it returns, even with an error, nothing of this rank uses bound memory any more; after success the
@@ -86,7 +91,7 @@ class Device {
  public:
   virtual ~Device() = default;
 
-  // Workers that its executors use in turn; 0 where the calling thread runs all tasks.
+  // Workers of its executors; 0 where the calling thread runs all tasks.
   virtual int workers() const = 0;
 
   // Memory for a region, of the size that the largest step needs: most of it is never touched. Any thread.

@@ -269,10 +269,18 @@ void RankState::fillAddresses(const StepRequest& request) {
 }
 
 Expected<const Step*> RankState::bindStep(const StepRequest& request, double timeoutSeconds) {
+  if (Status bound = bind(request, timeoutSeconds); !bound) {
+    executor_->release();
+    return bound.error();
+  }
+  return &step_;
+}
+
+Status RankState::bind(const StepRequest& request, double timeoutSeconds) {
   const EntryId entry = request.entry;
   SavedState& saved = *request.saved;
   const std::string& name = plan_->program().at(entry).name;
-  if (Status same = identities_.await(name, timeoutSeconds); !same) return same.error();
+  if (Status same = identities_.await(name, timeoutSeconds); !same) return same;
   // if no tensor of tokens is bound, the number with which the routing was made
   const EntryId routing = plan_->at(entry).routing;
   Sizes sizes;
@@ -281,11 +289,11 @@ Expected<const Step*> RankState::bindStep(const StepRequest& request, double tim
   if (own) own = checkSaved(request, sizes);
   if (own) own = executor_->prepare(*request.bound);
   if (own) own = route(request, sizes.tokens);
-  if (Status all = meet(request, sizes, own, timeoutSeconds); !all) return all.error();
+  if (Status all = meet(request, sizes, own, timeoutSeconds); !all) return all;
   saved.forget(*plan_, entry);
   if (routing == entry) {
-    if (Status fits = checkTotals(); !fits) return fits.error();
-    if (Status fits = checkRows(request); !fits) return fits.error();
+    if (Status fits = checkTotals(); !fits) return fits;
+    if (Status fits = checkRows(request); !fits) return fits;
     buildAllTables(request);
     saved.digests[entry.value] = exchange_.digest();
   }
@@ -296,7 +304,7 @@ Expected<const Step*> RankState::bindStep(const StepRequest& request, double tim
     return Error{transport_->abortMessage()};
   }
   events_.setThresholds(*plan_, entry, *step_.tables);
-  return &step_;
+  return {};
 }
 
 // `own` is the error that this rank found: even then it joins the meeting.

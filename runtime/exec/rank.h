@@ -78,6 +78,7 @@ class RankState {
     int64_t rows = -1;  // of an entry that routes; -1: no input has rows
   };
 
+  Status bind(const StepRequest& request, double timeoutSeconds);
   Status checkBound(const StepRequest& request, Sizes& sizes) const;
   Status checkSaved(const StepRequest& request, const Sizes& sizes) const;
   Status route(const StepRequest& request, int64_t tokens);

@@ -1,4 +1,4 @@
-// Workers: persistent threads of one rank, each bound to its own processing unit if there are enough.
+// Workers: a set of persistent threads, each bound to its own processing unit if there are enough.
 //
 // Resource type. One thread at a time calls run(), which allocates nothing.
 #pragma once

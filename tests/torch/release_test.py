@@ -2,6 +2,7 @@
 
 import gc
 import os
+import time
 import unittest
 
 import core_jobs
@@ -70,6 +71,39 @@ def forget_together(rank, size):
     del rows, handle
     sluice_torch.clear_cache()
     assert layers() == 0, layers()
+
+
+def threads():
+    """Of this process; one that has ended may be listed for a moment."""
+    counts = []
+    for _ in range(20):
+        counts.append(len(os.listdir("/proc/self/task")))
+        time.sleep(0.001)
+    return min(counts)
+
+
+def share_workers(rank, size):
+    """Three groups of two of three ranks: each rank is in two, and rank 1 at different places. The one worker serves
+    both in turn; steps at the same time, which ranks begin in an order that is a circle, end."""
+    made, counts = [], []
+    x, ids, weights = torch.randn(40, 64).bfloat16(), torch.tensor([[0, 1]] * 40), torch.rand(40, 2)
+    groups = [(pair, dist.new_group(pair)) for pair in ((0, 1), (1, 2), (0, 2))]
+    for pair, group in groups:
+        if rank in pair:
+            made.append(make(64, group))
+            with torch.no_grad():
+                made[-1](x, ids, weights)
+            counts.append(threads())
+    assert counts[1] == counts[0] + 1, counts  # a group has a thread that watches its ranks
+    with torch.no_grad():
+        pending = [layer.submit_forward(x, ids, weights) for layer in (made if rank == 0 else reversed(made))]
+        for step in pending:
+            step.wait()
+    counts.append(threads())
+    assert counts[2] - counts[1] in (2, 3), counts  # one that submits, per group; a second worker if both ran at once
+    del made, pending, step
+    sluice_torch.clear_cache()
+    assert threads() == counts[0] - 2, (counts, threads())
 
 
 class ReleaseTest(unittest.TestCase):
@@ -146,6 +180,9 @@ class ReleaseTest(unittest.TestCase):
         del handle, _
         sluice_torch.clear_cache()
         self.assertEqual(layers(), 0)
+
+    def test_groups_of_a_process_share_workers_in_turn(self):
+        core_jobs.run_ranks(self, "share_workers", 3)
 
     def test_ranks_forget_together(self):
         core_jobs.run_ranks(self, "forget_together", 2)

@@ -55,7 +55,7 @@ TEST_CASE("programs with separate cube and vector cores give the bits of unified
 TEST_CASE("a worker is of use for every core of any kind, and for no more") {
   const auto workersOf = [](const TaskProgram& program, int threads) {
     const auto plan = std::make_shared<const Plan>(Plan::make(*verify(program)));
-    const auto workers = *Workers::start(threads);
+    const auto workers = WorkerPool::of(threads, {}, 0);
     return ParallelExecutor(plan, **ops::selectKernels(), {}, *workers).workers();
   };
   const TaskProgram unified = buildMoeProgram({.cores = 5});
