@@ -85,11 +85,7 @@ void Plan::deriveEntries() {
   for (uint32_t e = 0; e < p.entries.size(); ++e) {
     EntryPlan& entry = entries_[e];
     const Entry& source = p.entries[e];
-    const auto has = [&](SpaceKind space) {
-      return std::any_of(entry.families.begin(), entry.families.end(),
-                         [&](FamilyId id) { return at(id).space == space; });
-    };
-    entry.ownLast = has(SpaceKind::kReturns) && !has(SpaceKind::kSends);
+    entry.ownLast = takesOwnLast(p, EntryId{e});
     entry.routing = source.routes() ? EntryId{e} : source.routing;
     entry.tables = entry.ownLast == entries_[entry.routing.value].ownLast ? entry.routing : EntryId{e};
     if (source.expertIds) addOnce(entry.reads, source.expertIds);

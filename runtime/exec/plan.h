@@ -26,7 +26,7 @@ struct EntryPlan {
   EntryId routing;                  // the entry that routes: possibly the entry itself
   EntryId tables;        // the entry for which the tables that it uses are made: if it takes the slots in
                          // the same order as `routing` does, that one, else the entry itself
-  bool ownLast = false;  // it returns rows, but gets none: its own rows can wait
+  bool ownLast = false;  // takesOwnLast() of space_table.h
   std::vector<EntryId> savedFor;  // entries that read what this one saves, and those that read what they save
 };
 

@@ -95,6 +95,15 @@ Threshold delivered(const TaskProgram& program, EventSpace event, EventUnit unit
   return {ThresholdRule::kConstant, tiles * program.mostExperts()};
 }
 
+bool takesOwnLast(const TaskProgram& program, EntryId entry) {
+  const auto has = [&](SpaceKind space) {
+    return std::ranges::any_of(program.families, [&](const Family& family) {
+      return family.entry == entry && program.at(family.space).kind == space;
+    });
+  };
+  return has(SpaceKind::kReturns) && !has(SpaceKind::kSends);
+}
+
 const Space* findSpace(const TaskProgram& program, SpaceKind kind) {
   for (const Space& space : program.spaces)
     if (space.kind == kind) return &space;

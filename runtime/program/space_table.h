@@ -57,6 +57,9 @@ struct Threshold {
 Threshold delivered(const TaskProgram& program, EventSpace event, EventUnit unit, SpaceKind producers,
                     int64_t tiles);
 
+// Whether an entry takes its own rows last: it returns rows, but gets none, so its own rows can wait.
+bool takesOwnLast(const TaskProgram& program, EntryId entry);
+
 // The space of that kind, or null.
 const Space* findSpace(const TaskProgram& program, SpaceKind kind);
 

@@ -56,16 +56,6 @@ std::vector<int32_t> countsOf(const std::vector<int32_t>& rowsOfExperts, const M
 
 }  // namespace
 
-bool takesOwnLast(const CostProblem& problem, uint32_t entry) {
-  const auto has = [&](SpaceKind space) {
-    const std::vector<Family>& families = problem.program.families;
-    return std::any_of(families.begin(), families.end(), [&](const Family& family) {
-      return family.entry.value == entry && problem.spaceOf(family) == space;
-    });
-  };
-  return has(SpaceKind::kReturns) && !has(SpaceKind::kSends);
-}
-
 ReplayStep replayStepOf(const CostProblem& problem, const ExpectedRows& rows, int32_t experts, bool ownLast) {
   const Mesh& mesh = problem.program.mesh;
   const int32_t peers = mesh.peers(), slotRows = problem.slotSize(SpaceKind::kRows),

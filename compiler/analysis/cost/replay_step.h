@@ -23,9 +23,6 @@ struct ReplayStep {
 ReplayStep replayStepOf(const CostProblem& problem, const ExpectedRows& rows, int32_t experts,
                         bool ownLast = false);
 
-// Whether an entry takes own rows last: it returns rows, but gets none (runtime/exec/plan.h).
-bool takesOwnLast(const CostProblem& problem, uint32_t entry);
-
 // The work of the tasks of one slot of a space.
 struct ReplayView {
   double rows = 0;      // or tokens

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <limits>
@@ -85,13 +86,25 @@ class Scheduler {
   double replayAll(size_t candidate) {
     if (expertsFor(candidate) < experts_) return kNever;
     double seconds = 0;
-    for (uint32_t entry = 0; entry < entries().size(); ++entry) {
-      const ReplayStep step = replayStepOf(problem_, rows_, experts_, takesOwnLast(problem_, entry));
+    const bool isWhole = forEntries([&](uint32_t entry, const ReplayStep& step) {
       const std::optional<Replay> replay = replayEntry(problem_, entry, LaneRule::kFromEnd, rates_, step);
-      if (!replay) return kNever;
-      seconds += replay->seconds;
+      if (replay) seconds += replay->seconds;
+      return replay.has_value();
+    });
+    return isWhole ? seconds : kNever;
+  }
+
+  // Calls use(entry, step) for each entry, as long as calls return true; returns whether all did.
+  template <class Use>
+  bool forEntries(const Use& use) const {
+    std::array<std::optional<ReplayStep>, 2> steps;  // by whether own rows are last
+    for (uint32_t entry = 0; entry < entries().size(); ++entry) {
+      const bool ownLast = takesOwnLast(problem_.program, EntryId{entry});
+      std::optional<ReplayStep>& step = steps[ownLast];
+      if (!step) step = replayStepOf(problem_, rows_, experts_, ownLast);
+      if (!use(entry, *step)) return false;
     }
-    return seconds;
+    return true;
   }
 
   void chooseSizes() {
@@ -114,8 +127,7 @@ class Scheduler {
   }
 
   void chooseRules() {
-    for (uint32_t entry = 0; entry < entries().size(); ++entry)
-      if (!chooseRule(entry, replayStepOf(problem_, rows_, experts_, takesOwnLast(problem_, entry)))) return;
+    forEntries([&](uint32_t entry, const ReplayStep& step) { return chooseRule(entry, step); });
   }
 
   // Rules that give the same order count as one.

@@ -101,5 +101,24 @@ TEST_CASE("the finest event between two spaces is that of the slots, group or ex
   CHECK_FALSE(isSlotLocal(SpaceKind::kOnce, SpaceKind::kOnce, EventSpace::kOne));
 }
 
+TEST_CASE("an entry that returns rows, but gets none, takes its own rows last") {
+  TaskProgram program;
+  const auto add = [&](SpaceKind kind) {
+    Family family;
+    family.entry = EntryId{0};
+    family.space = SpaceId{static_cast<uint32_t>(program.spaces.size())};
+    program.spaces.push_back({"", kind, 1, 1});
+    program.families.push_back(family);
+  };
+  const auto isOwnLast = [&](uint32_t entry) { return takesOwnLast(program, EntryId{entry}); };
+  add(SpaceKind::kRows);
+  CHECK_FALSE(isOwnLast(0));
+  add(SpaceKind::kReturns);
+  CHECK(isOwnLast(0));
+  CHECK_FALSE(isOwnLast(1));
+  add(SpaceKind::kSends);
+  CHECK_FALSE(isOwnLast(0));
+}
+
 }  // namespace
 }  // namespace sluice
