@@ -144,7 +144,11 @@ class Planner {
     const auto isSaved = [&](BufferId id) { return program_.at(id).role == Role::kSaved; };
     if (isSaved(b) != isSaved(home.tenants.front().buffer)) return std::nullopt;
     // Scalars have no gaps: the stride of their region equals theirs.
-    const auto isScalar = [&](BufferId id) { return program_.at(id).type == DType::kF32; };
+    const auto isScalar = [&](BufferId id) {
+      const Buffer& buffer = program_.at(id);
+      return buffer.type == DType::kF32 &&
+             (buffer.shape.size() == 1 || buffer.shape[1].size == program_.topK);
+    };
     const bool anyScalar = isScalar(b) || std::any_of(home.tenants.begin(), home.tenants.end(),
                                                       [&](const Tenant& t) { return isScalar(t.buffer); });
     if (anyScalar && stride != home.stride) return std::nullopt;

@@ -145,7 +145,8 @@ def Moe_RouteOp : Moe_Node<"route"> {
 def Moe_DispatchOp : Moe_Differentiable<"dispatch"> {
   let summary = "tokens [T,H] -> rows [R,H] on the rank that owns the expert";
   let description = [{
-    With `weights` [T,K], the second result [R] is the weight of each row; the rows are not scaled.
+    Tokens are bf16 or f32, and rows have their bits. With `weights` [T,K], the second result [R] is the weight of
+    each row; the rows are not scaled.
   }];
   let arguments = !con((ins Moe_Tensor:$tokens, Moe_Routing:$routing, Optional<Moe_Tensor>:$weights), nodeAttrs);
   let results = (outs Moe_Tensor:$rows, Optional<Moe_Tensor>:$row_weights);
@@ -231,7 +232,7 @@ def Moe_ActivationGradOp : Moe_Node<"activation_grad"> {
 def Moe_CombineOp : Moe_Differentiable<"combine", [AttrSizedOperandSegments]> {
   let summary = "rows [R,H] -> sum over k of weight * row [T,H], at the token and on the rank they came from";
   let description = [{
-    Missing `weights` [T,K] count as 1. `scalars` [R] travel with their rows and come back as the second
+    Rows are bf16 or f32, and the sum and the bias are of that type. Missing `weights` [T,K] count as 1. `scalars` [R] travel with their rows and come back as the second
     result [T,K]; a pair without an expert gets 0. A `bias` [H] is added once per token, before rounding.
   }];
   let arguments = !con((ins Moe_Tensor:$rows, Moe_Routing:$routing, Optional<Moe_Tensor>:$weights,
@@ -249,7 +250,7 @@ def Moe_AddOp : Moe_Differentiable<"add"> {
 }
 
 def Moe_ScaleOp : Moe_Differentiable<"scale"> {
-  let summary = "alpha times rows [R,N] or tokens [T,N]; alpha is finite and not 0";
+  let summary = "alpha times rows [R,N] or tokens [T,N], bf16 or f32; alpha is finite and not 0";
   let arguments = !con((ins Moe_Tensor:$value, F32Attr:$alpha), nodeAttrs);
   let results = (outs Moe_Tensor:$scaled);
   let assemblyFormat = "$node `(` $value `)` `by` $alpha" # tail;

@@ -92,6 +92,9 @@ class ShapeChecker {
 
 mlir::Type bf16(mlir::Operation* op) { return mlir::BFloat16Type::get(op->getContext()); }
 mlir::Type f32(mlir::Operation* op) { return mlir::Float32Type::get(op->getContext()); }
+mlir::Type elementOf(mlir::Value value) {
+  return mlir::cast<MoeTensorType>(value.getType()).getElementType();
+}
 mlir::Type i32(mlir::Operation* op) { return mlir::IntegerType::get(op->getContext(), 32); }
 
 // An optional result and its optional operand must both be present or both be absent.
@@ -211,8 +214,8 @@ LogicalResult RouteOp::verify() {
 LogicalResult DispatchOp::verify() {
   if (failed(checkTogether(*this, "weights", getWeights(), "row weights", getRowWeights()))) return failure();
   ShapeChecker checker(*this);
-  checker.check("tokens", getTokens(), {"T", "H"}, bf16(*this));
-  checker.check("rows", getRows(), {"R", "H"}, bf16(*this));
+  checker.check("tokens", getTokens(), {"T", "H"}, {bf16(*this), f32(*this)});
+  checker.check("rows", getRows(), {"R", "H"}, elementOf(getTokens()));
   if (getWeights()) checker.check("weights", getWeights(), {"T", "K"}, f32(*this));
   if (getRowWeights()) checker.check("row weights", getRowWeights(), {"R"}, f32(*this));
   return checker.result();
@@ -279,11 +282,12 @@ LogicalResult CombineOp::verify() {
     return failure();
   }
   ShapeChecker checker(*this);
-  checker.check("rows", getRows(), {"R", "H"}, bf16(*this));
+  const mlir::Type element = elementOf(getRows());
+  checker.check("rows", getRows(), {"R", "H"}, {bf16(*this), f32(*this)});
   if (getWeights()) checker.check("weights", getWeights(), {"T", "K"}, f32(*this));
   if (getScalars()) checker.check("scalars", getScalars(), {"R"}, f32(*this));
-  if (getBias()) checker.check("bias", getBias(), {"H"}, bf16(*this));
-  checker.check("sum", getSum(), {"T", "H"}, bf16(*this));
+  if (getBias()) checker.check("bias", getBias(), {"H"}, element);
+  checker.check("sum", getSum(), {"T", "H"}, element);
   if (getTokenScalars()) checker.check("token scalars", getTokenScalars(), {"T", "K"}, f32(*this));
   return checker.result();
 }
@@ -299,8 +303,8 @@ LogicalResult ScaleOp::verify() {
   if (failed(checkAlpha(*this, getAlpha()))) return failure();
   const StringRef extent = extentOf(getValue());
   ShapeChecker checker(*this);
-  checker.check("value", getValue(), {extent, "N"}, bf16(*this));
-  return checker.check("scaled", getScaled(), {extent, "N"}, bf16(*this)).result();
+  checker.check("value", getValue(), {extent, "N"}, {bf16(*this), f32(*this)});
+  return checker.check("scaled", getScaled(), {extent, "N"}, elementOf(getValue())).result();
 }
 
 LogicalResult GmmActivationOp::verify() {

@@ -133,8 +133,9 @@ class EntryFormer {
   void addCombine(moe::NodeOp node, moe::CombineOp op) {
     const int32_t hidden = columns(op.getRows());
     const Dim pairs{Extent::kPairs, 0};
-    const BufferId returned = buffers_.addTemp(entry_.getSymName(), node.getNode().str() + ".returned",
-                                               {pairs, {Extent::kFixed, hidden}}, DType::kBF16);
+    const BufferId returned =
+        buffers_.addTemp(entry_.getSymName(), node.getNode().str() + ".returned",
+                         {pairs, {Extent::kFixed, hidden}}, buffers_.all()[of(op.getRows()).value].type);
     BufferId scalars;
     if (op.getScalars())
       scalars = buffers_.addTemp(entry_.getSymName(), buffers_.all()[returned.value].name + "_scalars",

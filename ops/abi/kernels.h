@@ -134,16 +134,20 @@ struct AddArgs {
   int32_t n;
 };
 
-// c[r, j] = alpha * a[r, j], multiplied in fp32 and rounded once. c may be a.
-struct ScaleArgs {
-  const BFloat16* a;
+// c[r, j] = alpha * a[r, j], multiplied in fp32 and rounded once; with an alpha of 1 the bits of a. c may be
+// a.
+template <class T>
+struct ScaleOf {
+  const T* a;
   int64_t lda;
-  BFloat16* c;
+  T* c;
   int64_t ldc;
   int32_t rows;
   int32_t n;
   float alpha;
 };
+using ScaleArgs = ScaleOf<BFloat16>;
+using ScaleF32Args = ScaleOf<float>;
 
 // dst[i, :] = src[index[i] / divisor, :] for i < rows; rows of `bytes` bytes, strides in bytes. A row whose
 // index is -1 is filled with zeros.
@@ -160,21 +164,25 @@ struct GatherRowsArgs {
 
 // y[t, :] = bias + sum over j < topK, in order, of weight[t, j] * row(position[t * topK + j]), where row(p)
 // is the sum over i < parts, in order, of src[p + i * partRows, :]; position -1 adds nothing. fp32 sums, to
-// which the bias is added last; rounded once.
-struct WeightedSumArgs {
-  const BFloat16* src;
+// which the bias is added last; rounded once. A single row without weight and bias is its own sum, bit by
+// bit.
+template <class T>
+struct WeightedSumOf {
+  const T* src;
   int64_t ldSrc;
   const int32_t* position;  // [tokens, topK]
   const float* weight;      // [tokens, topK], or null for 1
-  BFloat16* y;
+  T* y;
   int64_t ldY;
   int32_t tokens;
   int32_t topK;
   int32_t n;
   int32_t parts = 1;
   int64_t partRows = 0;
-  const BFloat16* bias = nullptr;  // [n], or null for 0
+  const T* bias = nullptr;  // [n], or null for 0
 };
+using WeightedSumArgs = WeightedSumOf<BFloat16>;
+using WeightedSumF32Args = WeightedSumOf<float>;
 
 // dst[i] = sum over j < parts, in order, of src[position[i] + j * partElements]; position -1 gives 0.
 struct SumScalarsArgs {
@@ -211,9 +219,11 @@ struct KernelSet : ProductKernels {
   void (*activationGrad)(const ActivationGradArgs&);
   void (*gatherRows)(const GatherRowsArgs&);
   void (*weightedSum)(const WeightedSumArgs&);
+  void (*weightedSumF32)(const WeightedSumF32Args&);
   void (*sumScalars)(const SumScalarsArgs&);
   void (*add)(const AddArgs&);
   void (*scale)(const ScaleArgs&);
+  void (*scaleF32)(const ScaleF32Args&);
   void (*columnSum)(const ColumnSumArgs&);
   void (*rowDot)(const RowDotArgs&);
 };

@@ -6,5 +6,6 @@
 namespace sluice::ops::avx2 {
 
 void weightedSum(const WeightedSumArgs& args) { weightedSumLoop<Vector>(args); }
+void weightedSumF32(const WeightedSumF32Args& args) { weightedSumLoop<Vector>(args); }
 
 }  // namespace sluice::ops::avx2

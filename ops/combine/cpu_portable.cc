@@ -6,6 +6,7 @@
 namespace sluice::ops::portable {
 
 void weightedSum(const WeightedSumArgs& args) { weightedSumLoop<Vector>(args); }
+void weightedSumF32(const WeightedSumF32Args& args) { weightedSumLoop<Vector>(args); }
 
 void sumScalars(const SumScalarsArgs& args) {
   for (int64_t i = 0; i < args.count; ++i) {

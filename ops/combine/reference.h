@@ -6,6 +6,7 @@
 namespace sluice::ops {
 
 // result[tokens, n] without gaps, not rounded to bf16; args.y is not touched.
-void weightedSumReference(const WeightedSumArgs& args, double* result);
+template <class T>
+void weightedSumReference(const WeightedSumOf<T>& args, double* result);
 
 }  // namespace sluice::ops

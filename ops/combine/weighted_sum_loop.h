@@ -11,8 +11,8 @@ namespace sluice::ops {
 namespace {
 
 // Columns [col, col + kVectors vectors) of one token; only a single vector may be shorter than whole.
-template <class V, int kVectors, bool kHasParts>
-void weightedSumColumns(const WeightedSumArgs& args, int32_t token, int32_t col, int32_t count) {
+template <class V, int kVectors, bool kHasParts, class T>
+void weightedSumColumns(const WeightedSumOf<T>& args, int32_t token, int32_t col, int32_t count) {
   typename V::F sum[kVectors];
   for (int v = 0; v < kVectors; ++v) sum[v] = V::set(0.0f);
   for (int32_t j = 0; j < args.topK; ++j) {
@@ -20,7 +20,7 @@ void weightedSumColumns(const WeightedSumArgs& args, int32_t token, int32_t col,
     const int32_t position = args.position[pair];
     if (position < 0) continue;
     const typename V::F weight = V::set(args.weight == nullptr ? 1.0f : args.weight[pair]);
-    const BFloat16* const from = args.src + position * args.ldSrc + col;
+    const T* const from = args.src + position * args.ldSrc + col;
     for (int v = 0; v < kVectors; ++v) {
       typename V::F row = V::load(from + v * V::kWidth, count);
       for (int32_t part = 1; kHasParts && part < args.parts; ++part)
@@ -31,22 +31,23 @@ void weightedSumColumns(const WeightedSumArgs& args, int32_t token, int32_t col,
   if (args.bias != nullptr)
     for (int v = 0; v < kVectors; ++v)
       sum[v] = V::add(sum[v], V::load(args.bias + col + v * V::kWidth, count));
-  BFloat16* const to = args.y + token * args.ldY + col;
+  T* const to = args.y + token * args.ldY + col;
   for (int v = 0; v < kVectors; ++v) V::store(to + v * V::kWidth, sum[v], count);
 }
 
 // The sum of a single row without a weight or a bias is that row: its bits are copied unchanged and need not
-// be bf16 numbers.
-inline void copyRow(const WeightedSumArgs& args, int32_t token) {
-  BFloat16* const to = args.y + token * args.ldY;
+// be numbers.
+template <class T>
+void copyRow(const WeightedSumOf<T>& args, int32_t token) {
+  T* const to = args.y + token * args.ldY;
   if (args.position[token] < 0)
-    std::fill_n(to, args.n, BFloat16{});
+    std::fill_n(to, args.n, T{});
   else
     std::copy_n(args.src + args.position[token] * args.ldSrc, args.n, to);
 }
 
-template <class V, bool kHasParts>
-void weightedSumOfTokens(const WeightedSumArgs& args) {
+template <class V, bool kHasParts, class T>
+void weightedSumOfTokens(const WeightedSumOf<T>& args) {
   constexpr int32_t kVectors = 4;
   constexpr int32_t kBlock = kVectors * V::kWidth;
   for (int32_t token = 0; token < args.tokens; ++token) {
@@ -60,8 +61,8 @@ void weightedSumOfTokens(const WeightedSumArgs& args) {
   }
 }
 
-template <class V>
-void weightedSumLoop(const WeightedSumArgs& args) {
+template <class V, class T>
+void weightedSumLoop(const WeightedSumOf<T>& args) {
   if (args.parts > 1) return weightedSumOfTokens<V, true>(args);
   if (args.topK != 1 || args.weight != nullptr || args.bias != nullptr)
     return weightedSumOfTokens<V, false>(args);

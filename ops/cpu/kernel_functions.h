@@ -14,9 +14,11 @@ void activation(const ActivationArgs& args);
 void activationGrad(const ActivationGradArgs& args);
 void gatherRows(const GatherRowsArgs& args);
 void weightedSum(const WeightedSumArgs& args);
+void weightedSumF32(const WeightedSumF32Args& args);
 void sumScalars(const SumScalarsArgs& args);
 void add(const AddArgs& args);
 void scale(const ScaleArgs& args);
+void scaleF32(const ScaleF32Args& args);
 void columnSum(const ColumnSumArgs& args);
 void rowDot(const RowDotArgs& args);
 }  // namespace portable
@@ -26,8 +28,10 @@ extern const ProductKernels products;
 void activation(const ActivationArgs& args);
 void activationGrad(const ActivationGradArgs& args);
 void weightedSum(const WeightedSumArgs& args);
+void weightedSumF32(const WeightedSumF32Args& args);
 void add(const AddArgs& args);
 void scale(const ScaleArgs& args);
+void scaleF32(const ScaleF32Args& args);
 void columnSum(const ColumnSumArgs& args);
 void rowDot(const RowDotArgs& args);
 }  // namespace avx2
@@ -37,8 +41,10 @@ extern const ProductKernels products;
 void activation(const ActivationArgs& args);
 void activationGrad(const ActivationGradArgs& args);
 void weightedSum(const WeightedSumArgs& args);
+void weightedSumF32(const WeightedSumF32Args& args);
 void add(const AddArgs& args);
 void scale(const ScaleArgs& args);
+void scaleF32(const ScaleF32Args& args);
 void columnSum(const ColumnSumArgs& args);
 void rowDot(const RowDotArgs& args);
 }  // namespace avx512

@@ -45,6 +45,16 @@ struct Vector {
     __builtin_memcpy(to, edge, static_cast<size_t>(count) * 2);
   }
 
+  static F load(const float* from, int32_t count) {
+    return count == kWidth ? _mm256_loadu_ps(from) : _mm256_maskload_ps(from, mask(count));
+  }
+  static void store(float* to, F x, int32_t count) {
+    if (count == kWidth)
+      _mm256_storeu_ps(to, x);
+    else
+      _mm256_maskstore_ps(to, mask(count), x);
+  }
+
   static F set(float x) { return _mm256_set1_ps(x); }
   static F add(F x, F y) { return _mm256_add_ps(x, y); }
   static F sub(F x, F y) { return _mm256_sub_ps(x, y); }
@@ -80,6 +90,9 @@ struct Vector {
   }
 
  private:
+  static __m256i mask(int32_t count) {
+    return _mm256_cmpgt_epi32(_mm256_set1_epi32(count), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+  }
   static F powerOfTwo(__m256i n) {
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(n, _mm256_set1_epi32(127)), 23));
   }

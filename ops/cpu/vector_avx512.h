@@ -1,7 +1,7 @@
 // Vector: kWidth fp32 elements and the operations of the element-wise kernels. AVX-512 form.
 //
-// load and store move the first `count` elements (1 to kWidth) as bf16, the rest loads as zero; store rounds
-// to nearest even. sum adds in a fixed order. Internal linkage: see blocked_product.h.
+// load and store move the first `count` elements (1 to kWidth), the rest loads as zero; a store of bf16
+// rounds to nearest even. sum adds in a fixed order. Internal linkage: see blocked_product.h.
 #pragma once
 
 #include <immintrin.h>
@@ -36,6 +36,9 @@ struct Vector {
     else
       _mm256_mask_storeu_epi16(to, mask(count), half);
   }
+
+  static F load(const float* from, int32_t count) { return _mm512_maskz_loadu_ps(mask(count), from); }
+  static void store(float* to, F x, int32_t count) { _mm512_mask_storeu_ps(to, mask(count), x); }
 
   static F set(float x) { return _mm512_set1_ps(x); }
   static F add(F x, F y) { return _mm512_add_ps(x, y); }

@@ -16,6 +16,8 @@ struct Vector {
 
   static F load(const BFloat16* from, int32_t) { return widenBf16(from->bits); }
   static void store(BFloat16* to, F x, int32_t) { to->bits = roundToBf16(x); }
+  static F load(const float* from, int32_t) { return *from; }
+  static void store(float* to, F x, int32_t) { *to = x; }
   static F set(float x) { return x; }
   static F add(F x, F y) { return x + y; }
   static F sub(F x, F y) { return x - y; }

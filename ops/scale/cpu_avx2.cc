@@ -6,5 +6,6 @@
 namespace sluice::ops::avx2 {
 
 void scale(const ScaleArgs& args) { scaleLoop<Vector>(args); }
+void scaleF32(const ScaleF32Args& args) { scaleLoop<Vector>(args); }
 
 }  // namespace sluice::ops::avx2

@@ -6,6 +6,7 @@
 namespace sluice::ops {
 
 // result[rows, n] without gaps, not rounded to bf16; args.c is not touched.
-void scaleReference(const ScaleArgs& args, double* result);
+template <class T>
+void scaleReference(const ScaleOf<T>& args, double* result);
 
 }  // namespace sluice::ops

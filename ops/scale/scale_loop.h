@@ -10,13 +10,13 @@
 namespace sluice::ops {
 namespace {
 
-template <class V>
-void scaleLoop(const ScaleArgs& args) {
+template <class V, class T>
+void scaleLoop(const ScaleOf<T>& args) {
   const typename V::F alpha = V::set(args.alpha);
   for (int32_t r = 0; r < args.rows; ++r) {
-    const BFloat16* const a = args.a + r * args.lda;
-    BFloat16* const c = args.c + r * args.ldc;
-    if (args.alpha == 1.0f) {  // bits pass unchanged and need not be bf16 numbers
+    const T* const a = args.a + r * args.lda;
+    T* const c = args.c + r * args.ldc;
+    if (args.alpha == 1.0f) {  // bits pass unchanged and need not be numbers
       std::copy_n(a, args.n, c);
       continue;
     }

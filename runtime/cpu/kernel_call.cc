@@ -133,17 +133,26 @@ void add(const CpuStep& step, const Family& family, const Task& task) {
                       .n = family.tiling.n});
 }
 
-void scale(const CpuStep& step, const Family& family, const Task& task) {
+bool isF32(const Step& step, BufferId buffer) { return step.program().at(buffer).type == DType::kF32; }
+
+template <class T>
+void scaleWith(void (*kernel)(const ops::ScaleOf<T>&), const CpuStep& step, const Family& family,
+               const Task& task) {
   const RowRange range = rowsOf(step, task);
   const BufferAddress& a = step.at(family.reads[0]);
   const BufferAddress& c = step.at(family.writes[0]);
-  step.kernels().scale({.a = elements<BFloat16>(a, range.begin),
-                        .lda = leading<BFloat16>(a),
-                        .c = elements<BFloat16>(c, range.begin),
-                        .ldc = leading<BFloat16>(c),
-                        .rows = range.rows,
-                        .n = family.tiling.n,
-                        .alpha = alphaOf(family.tiling)});
+  kernel({.a = elements<T>(a, range.begin),
+          .lda = leading<T>(a),
+          .c = elements<T>(c, range.begin),
+          .ldc = leading<T>(c),
+          .rows = range.rows,
+          .n = family.tiling.n,
+          .alpha = alphaOf(family.tiling)});
+}
+
+void scale(const CpuStep& step, const Family& family, const Task& task) {
+  if (isF32(step, family.reads[0])) return scaleWith(step.kernels().scaleF32, step, family, task);
+  scaleWith(step.kernels().scale, step, family, task);
 }
 
 void columnSum(const CpuStep& step, const Family& family, const Task& task) {
@@ -178,31 +187,41 @@ void rowDot(const CpuStep& step, const Family& family, const Task& task) {
                          .n = counts ? family.tiling.n : 0});
 }
 
-void combineSum(const CpuStep& step, const Family& family, const Task& task) {
-  const int32_t topK = step.program().topK;
-  const auto [begin, tokens, expert] = rowsOf(step, task);
-  const int32_t* position = step.tables->positionOf.data() + int64_t{begin} * topK;
+// `position` is that of the first token.
+template <class T>
+void sumWith(void (*kernel)(const ops::WeightedSumOf<T>&), const CpuStep& step, const Family& family,
+             const RowRange& range, const int32_t* position) {
   const BufferAddress& source = step.at(family.reads[0]);
   const BufferAddress& y = step.at(family.writes[0]);
   const BufferId weight = family.reads[1];
-  step.kernels().weightedSum({.src = elements<BFloat16>(source, 0),
-                              .ldSrc = leading<BFloat16>(source),
-                              .position = position,
-                              .weight = weight ? elements<float>(step.at(weight), begin) : nullptr,
-                              .y = elements<BFloat16>(y, begin),
-                              .ldY = leading<BFloat16>(y),
-                              .tokens = tokens,
-                              .topK = topK,
-                              .n = family.tiling.n,
-                              .parts = step.program().mesh.tp,
-                              .partRows = step.tables->pairs,
-                              .bias = biasOf(step, family.reads[3], family.writes[0], 0, 0, 0)});
+  kernel({.src = elements<T>(source, 0),
+          .ldSrc = leading<T>(source),
+          .position = position,
+          .weight = weight ? elements<float>(step.at(weight), range.begin) : nullptr,
+          .y = elements<T>(y, range.begin),
+          .ldY = leading<T>(y),
+          .tokens = range.rows,
+          .topK = step.program().topK,
+          .n = family.tiling.n,
+          .parts = step.program().mesh.tp,
+          .partRows = step.tables->pairs,
+          .bias = biasOf<T>(step, family.reads[3], family.writes[0], 0, 0, 0)});
+}
+
+void combineSum(const CpuStep& step, const Family& family, const Task& task) {
+  const int32_t topK = step.program().topK;
+  const RowRange range = rowsOf(step, task);
+  const int32_t* position = step.tables->positionOf.data() + int64_t{range.begin} * topK;
+  if (isF32(step, family.reads[0]))
+    sumWith(step.kernels().weightedSumF32, step, family, range, position);
+  else
+    sumWith(step.kernels().weightedSum, step, family, range, position);
   if (!family.writes[1]) return;
   const BufferAddress& scalars = step.at(family.reads[2]);
   step.kernels().sumScalars({.src = elements<float>(scalars, 0),
                              .position = position,
-                             .dst = elements<float>(step.at(family.writes[1]), begin),
-                             .count = int64_t{tokens} * topK,
+                             .dst = elements<float>(step.at(family.writes[1]), range.begin),
+                             .count = int64_t{range.rows} * topK,
                              .parts = step.program().mesh.tp,
                              .partElements = step.tables->pairs});
 }

@@ -33,10 +33,11 @@ Matrix matrixAt(const Step& step, BufferId buffer, int64_t row) {
 
 // The columns from `column` on of the bias for `expert`, which has `width` of them; null where the operand is
 // absent, or where `result` is one of the terms of a sum and another rank adds the bias to its own.
-inline const BFloat16* biasOf(const Step& step, BufferId bias, BufferId result, int32_t expert, int64_t width,
-                              int32_t column) {
+template <class T = BFloat16>
+const T* biasOf(const Step& step, BufferId bias, BufferId result, int32_t expert, int64_t width,
+                int32_t column) {
   if (!bias || !countsOnce(step, result)) return nullptr;
-  return elements<BFloat16>(step.at(bias), 0) + expert * width + column;
+  return elements<T>(step.at(bias), 0) + expert * width + column;
 }
 
 // Row `row` of an optional vector; null where the operand is absent.

@@ -12,6 +12,7 @@ namespace {
 
 constexpr DType kF32Only[] = {DType::kF32};
 constexpr DType kOfGradients[] = {DType::kF32, DType::kBF16};
+constexpr DType kOfRows[] = {DType::kBF16, DType::kF32};  // where they are moved, scaled or summed
 
 constexpr OperandInfo scalars(std::string_view name, std::string_view shape, int8_t with = -1) {
   return {.name = name, .shape = shape, .types = kF32Only, .optional = true, .with = with};
@@ -19,12 +20,15 @@ constexpr OperandInfo scalars(std::string_view name, std::string_view shape, int
 constexpr OperandInfo weight(std::string_view shape) {
   return {.name = "b", .shape = shape, .isWeight = true};
 }
+constexpr OperandInfo rows(std::string_view name, std::string_view shape, bool isOptional = false) {
+  return {.name = name, .shape = shape, .types = kOfRows, .optional = isOptional};
+}
 constexpr OperandInfo optional(std::string_view name, std::string_view shape) {
   return {.name = name, .shape = shape, .optional = true};
 }
 
-constexpr OperandInfo kDispatchReads[] = {{"tokens", "Tn"}, scalars("weights", "TK")};
-constexpr OperandInfo kDispatchWrites[] = {{"rows", "Rn"}, scalars("row weights", "R", 1)};
+constexpr OperandInfo kDispatchReads[] = {rows("tokens", "Tn"), scalars("weights", "TK")};
+constexpr OperandInfo kDispatchWrites[] = {rows("rows", "Rn"), scalars("row weights", "R", 1)};
 
 constexpr OperandInfo kGmmReads[] = {{"a", "Xk"}, weight("Ekn"), optional("bias", "En")};
 constexpr OperandInfo kGmmWrites[] = {{"c", "Xn"}};
@@ -39,15 +43,16 @@ constexpr OperandInfo kActivationGradReads[] = {
     {"act_grad", "Xn"}, {"gate_up", "X2"}, scalars("row weights", "X")};
 constexpr OperandInfo kActivationGradWrites[] = {{"gate_up_grad", "X2"}, scalars("row weight grad", "X")};
 
-constexpr OperandInfo kCombineReturnReads[] = {{"rows", "Rn"}, scalars("row scalars", "R")};
-constexpr OperandInfo kCombineReturnWrites[] = {{"returned", "Pn"}, scalars("returned scalars", "P", 1)};
+constexpr OperandInfo kCombineReturnReads[] = {rows("rows", "Rn"), scalars("row scalars", "R")};
+constexpr OperandInfo kCombineReturnWrites[] = {rows("returned", "Pn"), scalars("returned scalars", "P", 1)};
 
-constexpr OperandInfo kCombineSumReads[] = {
-    {"returned", "Pn"}, scalars("weights", "TK"), scalars("returned scalars", "P"), optional("bias", "n")};
-constexpr OperandInfo kCombineSumWrites[] = {{"tokens", "Tn"}, scalars("token scalars", "TK", 2)};
+constexpr OperandInfo kCombineSumReads[] = {rows("returned", "Pn"), scalars("weights", "TK"),
+                                            scalars("returned scalars", "P"), rows("bias", "n", true)};
+constexpr OperandInfo kCombineSumWrites[] = {rows("tokens", "Tn"), scalars("token scalars", "TK", 2)};
 
 constexpr OperandInfo kAddReads[] = {{"a", "Xn"}, {"b", "Xn"}};
-constexpr OperandInfo kScaleReads[] = {{"a", "Xn"}};
+constexpr OperandInfo kScaleReads[] = {rows("a", "Xn")};
+constexpr OperandInfo kScaleWrites[] = {rows("c", "Xn")};
 
 constexpr OperandInfo kGmmActivationReads[] = {{"a", "Xk"}, weight("Ek2"), optional("bias", "E2")};
 constexpr OperandInfo kGmmActivationWrites[] = {{"act", "Xn"}, optional("gate_up", "X2")};
@@ -79,7 +84,7 @@ constexpr std::array<OpInfo, static_cast<size_t>(OpKind::MAX) + 1> kOps = {{
     {CoreKind::kVector, Domain::kTokens, Cut::kWhole, VectorWork::kWeightedSum, 0, 0, 0, kCombineSumReads,
      kCombineSumWrites},
     {CoreKind::kVector, Domain::kRows, Cut::kWhole, VectorWork::kAdd, 0, 0, 0, kAddReads, kGmmWrites},
-    {CoreKind::kVector, Domain::kRows, Cut::kWhole, VectorWork::kScale, 0, 0, 0, kScaleReads, kGmmWrites},
+    {CoreKind::kVector, Domain::kRows, Cut::kWhole, VectorWork::kScale, 0, 0, 0, kScaleReads, kScaleWrites},
     {CoreKind::kUnified, Domain::kRows, Cut::kColumns, VectorWork::kActivation, 2, 4, 0, kGmmActivationReads,
      kGmmActivationWrites},
     {CoreKind::kUnified, Domain::kRows, Cut::kColumns, VectorWork::kActivationGrad, 1, 4, 0,

@@ -59,7 +59,9 @@ inline constexpr DType kBf16Only[] = {DType::kBF16};
 struct OperandInfo {
   std::string_view name;
   std::string_view shape;
-  std::span<const DType> types = kBf16Only;  // the types that are allowed; messages name the first
+  // The types that are allowed; messages name the first. All operands of a family for which there are several
+  // have the same one.
+  std::span<const DType> types = kBf16Only;
   bool optional = false;
   int8_t with = -1;       // of a result: it is present exactly if the operand read at this position is
   bool isWeight = false;  // the last two dimensions are swapped if the op is transposed

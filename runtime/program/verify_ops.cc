@@ -43,7 +43,7 @@ Status checkTiling(const TaskProgram& program, const Family& family, const std::
 Status checkGaps(const TaskProgram& program, const Buffer& buffer, const OperandInfo& operand,
                  const std::string& where) {
   const Extent extent = buffer.shape[0].extent;
-  if (buffer.type != DType::kF32 || !buffer.region) return {};
+  if (buffer.type != DType::kF32 || operand.types.size() > 1 || !buffer.region) return {};
   if (extent == Extent::kFixed || extent == Extent::kExperts) return {};
   const int64_t bytes = dtypeBytes(DType::kF32) * (buffer.shape.size() > 1 ? buffer.shape[1].size : 1);
   const Region& region = program.at(buffer.region);
@@ -77,6 +77,25 @@ Status checkOperands(const TaskProgram& program, const Family& family, const std
   for (size_t i = 0; i < ids.size(); ++i)
     if (Status status = checkOperand(program, family, ids[i], operands[i], where); !status) return status;
   return {};
+}
+
+// Operands for which the op allows several types have the same one.
+Status checkTypes(const TaskProgram& program, const Family& family, const std::string& where) {
+  const Buffer* first = nullptr;
+  const auto check = [&](const std::vector<BufferId>& ids, std::span<const OperandInfo> operands) -> Status {
+    for (size_t i = 0; i < ids.size(); ++i) {
+      if (!ids[i] || operands[i].types.size() == 1) continue;
+      const Buffer& buffer = program.at(ids[i]);
+      if (first == nullptr) first = &buffer;
+      if (buffer.type != first->type)
+        return fail("{}: operand '{}' is buffer '{}' of type {}, expected {} as buffer '{}'", where,
+                    operands[i].name, buffer.name, dtypeName(buffer.type), dtypeName(first->type),
+                    first->name);
+    }
+    return {};
+  };
+  const Status status = check(family.reads, infoOf(family.op).reads);
+  return status ? check(family.writes, infoOf(family.op).writes) : status;
 }
 
 // Scalars that pass through an op are both read and written, or neither.
@@ -193,6 +212,8 @@ Status checkFamily(const TaskProgram& program, FamilyId id) {
   Status status = checkOperands(program, family, family.reads, op.reads, "operands that it reads", where);
   if (!status) return status;
   status = checkOperands(program, family, family.writes, op.writes, "operands that it writes", where);
+  if (!status) return status;
+  status = checkTypes(program, family, where);
   if (!status) return status;
   status = checkLinks(program, family, family.waits, "waits for", where);
   if (!status) return status;

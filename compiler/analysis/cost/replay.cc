@@ -12,7 +12,6 @@ namespace sluice {
 namespace {
 
 constexpr int64_t kMostHeads = 1 << 24;  // lane heads that one replay may examine
-constexpr double kBf16 = 2;
 constexpr int64_t kNone = -1;
 
 struct Counter {
@@ -123,7 +122,7 @@ class Replayer {
     SlotRun run;
     run.seconds = taskCost(program(), family, view.rows, view.reuse, rates).seconds();
     if (isRemote(space)) run.amount = view.rows;
-    if (view.leaves) run.bytes = view.rows * family.tiling.n * kBf16;
+    if (view.leaves) run.bytes = view.rows * family.tiling.n * elementBytes(program(), family);
     const auto find = [&](const std::vector<EventId>& events, std::array<int64_t, 2>& out) {
       for (size_t i = 0; i < std::min<size_t>(events.size(), 2); ++i)
         out[i] = firstCounter_[events[i].value] +

@@ -90,6 +90,10 @@ TaskRates::TaskRates(const Rates& rates, int32_t cores)
       read(std::min(rates.memory.coreRead, rates.memory.sharedRead / cores)),
       write(std::min(rates.memory.coreWrite, rates.memory.sharedWrite / cores)) {}
 
+double elementBytes(const TaskProgram& program, const Family& family) {
+  return has(family.reads, 0) ? static_cast<double>(dtypeBytes(program.at(family.reads[0]).type)) : kBf16;
+}
+
 double productSeconds(const MatrixRates& matrix, const ProductRate& rate, double m, double n, double k) {
   const double rows = std::ceil(m / matrix.rowUnit) * matrix.rowUnit;
   const double columns = std::ceil(n / matrix.columnUnit) * matrix.columnUnit;
@@ -141,9 +145,11 @@ TaskCost taskCost(const TaskProgram& program, const Family& family, double rows,
     const int64_t bytes = has(family.writes, 0) ? dtypeBytes(program.at(family.writes[0]).type) : 2;
     traffic = weightGradTraffic(family, rows, m, columns, static_cast<double>(bytes), all);
   } else if (op.vector == VectorWork::kNone) {
-    traffic.read = traffic.written = rows * n * kBf16;
+    traffic.read = traffic.written = rows * n * elementBytes(program, family);
   }
-  cost.vector = vectorSeconds(op.vector, rows * columns, family.tiling.k, all.vector);
+  // rates are of bf16, and what an element takes is in proportion to its bytes
+  const double elements = rows * columns * elementBytes(program, family) / kBf16;
+  cost.vector = vectorSeconds(op.vector, elements, family.tiling.k, all.vector);
   const double moved = traffic.read / rates.read + traffic.written / rates.write +
                        (traffic.spilled > 0 ? traffic.spilled / all.caches.coreSpill : 0);
   cost.memory = std::max(0.0, moved - all.memory.overlap * (cost.product + cost.vector));

@@ -23,6 +23,9 @@ struct TaskCost {
   double seconds() const { return product + vector + memory + task; }
 };
 
+// Bytes of an element of the first operand of `family`; 2 if it has none.
+double elementBytes(const TaskProgram& program, const Family& family);
+
 // The time of a task of `family` of `program` with that many rows; `reuse` consecutive tasks read the same
 // weight.
 TaskCost taskCost(const TaskProgram& program, const Family& family, double rows, double reuse,

@@ -73,6 +73,18 @@ TEST_CASE("regions hold their buffers, are aligned, and symmetric where other ra
   CHECK_FALSE(plan.regions[regionOf(plan, "row_weight_grad").value].symmetric);
 }
 
+TEST_CASE("rows of float32 begin on cache lines as others do, unless they are narrow") {
+  for (const auto& [hidden, stride] : {std::pair(5, 20), {21, 128}, {50, 256}}) {
+    MoeShape shape;
+    shape.hidden = hidden;
+    TaskProgram program = buildMoeProgram(shape);
+    for (Buffer& buffer : program.buffers)
+      if (buffer.name == "combine.returned") buffer.type = DType::kF32;
+    const TaskProgram plan = planned(std::move(program));
+    CHECK(plan.at(regionOf(plan, "combine.returned")).stride == stride);
+  }
+}
+
 TEST_CASE("outputs of rows get regions of their own, inputs none") {
   TaskProgram program = buildMoeProgram({});
   for (Buffer& buffer : program.buffers) {

@@ -231,10 +231,51 @@ moe.graph @g ranks = 1 experts = 8 top_k = 2 max_tokens = 1 symbols {} {
 moe.graph @g ranks = 1 experts = 8 top_k = 2 max_tokens = 1 symbols {} {
   moe.entry @e {
     %ids = moe.input "ids" : !moe.tensor<T x 2 x i32>
+    %x = moe.input "x" : !moe.tensor<T x 2 x i32>
+    %routing = moe.route "route"(%ids) : (!moe.tensor<T x 2 x i32>) -> !moe.routing
+    // expected-error@+1 {{node 'd': tokens is [T x 2 x i32], expected [T x H x bf16 or f32]}}
+    moe.dispatch "d"(%x, %routing) : (!moe.tensor<T x 2 x i32>, !moe.routing) -> !moe.tensor<R x 2 x i32>
+  }
+}
+
+// -----
+
+// Rows have the type of their tokens.
+moe.graph @g ranks = 1 experts = 8 top_k = 2 max_tokens = 1 symbols {} {
+  moe.entry @e {
+    %ids = moe.input "ids" : !moe.tensor<T x 2 x i32>
     %x = moe.input "x" : !moe.tensor<T x 4 x f32>
     %routing = moe.route "route"(%ids) : (!moe.tensor<T x 2 x i32>) -> !moe.routing
-    // expected-error@+1 {{node 'd': tokens is [T x 4 x f32], expected [T x H x bf16]}}
-    moe.dispatch "d"(%x, %routing) : (!moe.tensor<T x 4 x f32>, !moe.routing) -> !moe.tensor<R x 4 x f32>
+    // expected-error@+1 {{node 'd': rows is [R x 4 x bf16], expected [R x H x f32] with H = 4 (tokens)}}
+    moe.dispatch "d"(%x, %routing) : (!moe.tensor<T x 4 x f32>, !moe.routing) -> !moe.tensor<R x 4 x bf16>
+  }
+}
+
+// -----
+
+// A sum has the type of its rows, and so has its bias.
+moe.graph @g ranks = 1 experts = 8 top_k = 2 max_tokens = 1 symbols {} {
+  moe.entry @e {
+    %ids = moe.input "ids" : !moe.tensor<T x 2 x i32>
+    %x = moe.input "x" : !moe.tensor<T x 4 x f32>
+    %b = moe.input "b" : !moe.tensor<4 x bf16>
+    %routing = moe.route "route"(%ids) : (!moe.tensor<T x 2 x i32>) -> !moe.routing
+    %rows = moe.dispatch "d"(%x, %routing) : (!moe.tensor<T x 4 x f32>, !moe.routing) -> !moe.tensor<R x 4 x f32>
+    // expected-error@+1 {{node 'c': bias is [4 x bf16], expected [H x f32] with H = 4 (rows)}}
+    moe.combine "c"(%rows, %routing) bias(%b) : (!moe.tensor<R x 4 x f32>, !moe.routing, !moe.tensor<4 x bf16>) -> !moe.tensor<T x 4 x f32>
+  }
+}
+
+// -----
+
+moe.graph @g ranks = 1 experts = 8 top_k = 2 max_tokens = 1 symbols {} {
+  moe.entry @e {
+    %ids = moe.input "ids" : !moe.tensor<T x 2 x i32>
+    %x = moe.input "x" : !moe.tensor<T x 4 x f32>
+    %routing = moe.route "route"(%ids) : (!moe.tensor<T x 2 x i32>) -> !moe.routing
+    %rows = moe.dispatch "d"(%x, %routing) : (!moe.tensor<T x 4 x f32>, !moe.routing) -> !moe.tensor<R x 4 x f32>
+    // expected-error@+1 {{node 'c': sum is [T x 4 x bf16], expected [T x H x f32] with H = 4 (rows)}}
+    moe.combine "c"(%rows, %routing) : (!moe.tensor<R x 4 x f32>, !moe.routing) -> !moe.tensor<T x 4 x bf16>
   }
 }
 

@@ -1,4 +1,5 @@
 // Every implementation of add and of scale against their references.
+#include <bit>
 #include <catch2/catch.hpp>
 
 #include "ops/add/reference.h"
@@ -68,6 +69,33 @@ TEST_CASE("scale by one passes all bits") {
     CHECK(own.sameBits(a));
     CHECK(c.gapsAreUntouched());
   }
+}
+
+TEST_CASE("every scale of float32 is its reference rounded, and scale by one passes all bits") {
+  Random random(3);
+  for (const Implementation& by : implementations())
+    for (int32_t rows : {0, 1, 5})
+      for (int32_t n : {0, 1, 7, 8, 15, 16, 33, 100}) {
+        INFO(by.name << " rows " << rows << " n " << n);
+        std::vector<float> a = randomFloats(random, rows * (n + 5));
+        F32Matrix c(rows, n, n + 3, kF32Canary, true);
+        ScaleF32Args args = {a.data(), n + 5, c.data(), c.ld(), rows, n, -0.37f};
+        by.kernels.scaleF32(args);
+        std::vector<double> want(static_cast<size_t>(rows) * n);
+        scaleReference(args, want.data());
+        int wrong = 0;
+        for (int32_t r = 0; r < rows; ++r)
+          for (int32_t j = 0; j < n; ++j)
+            wrong += c.at(r, j) != static_cast<float>(want[static_cast<size_t>(r) * n + j]);
+        CHECK(wrong == 0);
+        CHECK(c.gapsAreUntouched());
+        for (float& value : a) value = std::bit_cast<float>(static_cast<uint32_t>(random()) | 0x7f800000u);
+        args.alpha = 1;
+        by.kernels.scaleF32(args);
+        for (int32_t r = 0; r < rows; ++r)
+          wrong += std::memcmp(&c.at(r, 0), a.data() + r * (n + 5), static_cast<size_t>(n) * 4) != 0;
+        CHECK(wrong == 0);
+      }
 }
 
 TEST_CASE("add and scale may write where they read") {

@@ -1,5 +1,7 @@
 // Every implementation of the weighted sum of rows against the reference.
+#include <bit>
 #include <catch2/catch.hpp>
+#include <tuple>
 
 #include "ops/combine/reference.h"
 #include "tests/ops/testing/kernel_testing.h"
@@ -113,6 +115,56 @@ TEST_CASE("every weighted sum adds its bias once to each token, also where nothi
           CHECK(wrong == 0);
           CHECK(y.gapsAreUntouched());
         }
+}
+
+TEST_CASE("every weighted sum of float32 rows agrees with the reference, and none of it is rounded to bf16") {
+  Random random(5);
+  for (const Implementation& by : implementations())
+    for (int32_t tokens : {0, 1, 9})
+      for (int32_t topK : {0, 1, 3})
+        for (int32_t n : {0, 1, 3, 7, 8, 16, 31, 33, 64, 257})
+          for (const auto& [weighted, biased, parts] :
+               {std::tuple(false, false, 1), {true, false, 1}, {false, true, 3}, {true, true, 2}}) {
+            INFO(by.name << " tokens " << tokens << " topK " << topK << " n " << n << " parts " << parts);
+            constexpr int32_t kSourceRows = 11;
+            const std::vector<float> src = randomFloats(random, kSourceRows * parts * (n + 3)),
+                                     weight = randomFloats(random, tokens * topK),
+                                     bias = randomFloats(random, n);
+            std::vector<int32_t> position(static_cast<size_t>(tokens) * topK);
+            for (int32_t& p : position) p = static_cast<int32_t>(random() % (kSourceRows + 1)) - 1;
+            F32Matrix y(tokens, n, n + 3, kF32Canary, true);
+            const WeightedSumF32Args args = {
+                src.data(), n + 3,  position.data(), weighted ? weight.data() : nullptr,
+                y.data(),   y.ld(), tokens,          topK,
+                n,          parts,  kSourceRows,     biased ? bias.data() : nullptr};
+            by.kernels.weightedSumF32(args);
+            std::vector<double> want(static_cast<size_t>(tokens) * n);
+            weightedSumReference(args, want.data());
+            int wrong = 0;
+            for (int32_t t = 0; t < tokens; ++t)
+              for (int32_t i = 0; i < n; ++i)
+                wrong += !agrees(y.at(t, i), want[static_cast<size_t>(t) * n + i],
+                                 (topK + 2) * (topK + 1) * 2 * parts * kF32Rounding);
+            CHECK(wrong == 0);
+            CHECK(y.gapsAreUntouched());
+          }
+}
+
+TEST_CASE("one float32 row without a weight is its own sum, bit by bit") {
+  Random random(6);
+  constexpr int32_t kCount = 1000;
+  std::vector<float> src(kCount);
+  for (float& value : src) value = std::bit_cast<float>(static_cast<uint32_t>(random()));
+  src[0] = std::bit_cast<float>(0x7f800001u);  // NaN that signals
+  const std::vector<int32_t> position = {0, -1};
+  for (const Implementation& by : implementations()) {
+    INFO(by.name);
+    F32Matrix y(2, kCount, kCount + 3, kF32Canary, true);
+    by.kernels.weightedSumF32({src.data(), kCount, position.data(), nullptr, y.data(), y.ld(), 2, 1, kCount});
+    CHECK(std::memcmp(y.data(), src.data(), kCount * sizeof(float)) == 0);
+    CHECK(std::all_of(&y.at(1, 0), &y.at(1, 0) + kCount, [](float value) { return value == 0; }));
+    CHECK(y.gapsAreUntouched());
+  }
 }
 
 TEST_CASE("the weighted sum gives an element the same bits at any column and any alignment") {

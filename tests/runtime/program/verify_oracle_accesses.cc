@@ -49,22 +49,26 @@ class Footprint {
     if (buffer) visit_({rank, buffer, index, begin, bytes, true});
   }
 
+  // Bytes of a row of the first operand.
+  int64_t rowBytes(const Family& f) const { return f.tiling.n * dtypeBytes(program_.at(f.reads[0]).type); }
+
   void ofPiece(const Family& f, const OraclePiece& piece) {
+    const int64_t bytes = rowBytes(f);
     const bool send = f.op == OpKind::kDispatch;
     for (int i = 0; i < piece.rows; ++i) {
       if (send) {
         const OraclePair& pair = routing_[piece.from].pairs[piece.pair + i];
-        read(f.reads[0], pair.token, 0, f.tiling.n * 2);
+        read(f.reads[0], pair.token, 0, bytes);
         read(f.reads[1], pair.token, pair.k * 4, 4);
       } else {
-        read(f.reads[0], piece.row + i, 0, f.tiling.n * 2);
+        read(f.reads[0], piece.row + i, 0, bytes);
         read(f.reads[1], piece.row + i, 0, 4);
       }
     }
     for (int i = 0; i < piece.rows; ++i) {
       const int to = send ? piece.to : piece.from;
       const int64_t index = send ? piece.row + i : piece.pair + i;
-      put(to, f.writes[0], index, 0, f.tiling.n * 2);
+      put(to, f.writes[0], index, 0, bytes);
       put(to, f.writes[1], index, 0, 4);
     }
   }
@@ -117,8 +121,8 @@ class Footprint {
           read(f.reads[1], row, 0, n * 2);
           [[fallthrough]];
         case OpKind::kScale:
-          read(f.reads[0], row, 0, n * 2);
-          write(f.writes[0], row, 0, n * 2);
+          read(f.reads[0], row, 0, rowBytes(f));
+          write(f.writes[0], row, 0, rowBytes(f));
           break;
         case OpKind::kGmmActivation:
           read(f.reads[0], row, 0, k * 2);
@@ -167,18 +171,19 @@ class Footprint {
   }
 
   void ofSum(const Family& f, const OracleSlot& tokens) {
-    read(f.reads[3], 0, 0, f.tiling.n * 2);
+    const int64_t bytes = rowBytes(f);
+    read(f.reads[3], 0, 0, bytes);
     const auto& pairs = routing_[rank_].pairs;
     const int end = tokens.row + tokens.rows;
     for (int i = 0; i < routing_[rank_].returned; ++i) {
       const int token = pairs[i % pairs.size()].token;
       if (token < tokens.row || token >= end) continue;
-      read(f.reads[0], i, 0, f.tiling.n * 2);
+      read(f.reads[0], i, 0, bytes);
       read(f.reads[2], i, 0, 4);
     }
     for (int token = tokens.row; token < end; ++token) {
       read(f.reads[1], token, 0, f.tiling.k * 4);
-      write(f.writes[0], token, 0, f.tiling.n * 2);
+      write(f.writes[0], token, 0, bytes);
       write(f.writes[1], token, 0, f.tiling.k * 4);
     }
   }

@@ -358,6 +358,32 @@ TEST_CASE("scalars lie without gaps") {
         std::string::npos);
 }
 
+TEST_CASE("rows that are moved or summed are of bf16 or float32, all of one type in a family") {
+  const auto with = [](std::initializer_list<const char*> names, DType type) {
+    return refusal([&](TaskProgram& p) {
+      for (const char* name : names) {
+        Buffer& buffer = named(p.buffers, name);
+        const int64_t unit = buffer.shape[1].size * dtypeBytes(type);
+        buffer.type = type;
+        if (buffer.region) p.regions[buffer.region.value].stride = unit;
+      }
+    });
+  };
+  CHECK(
+      with({"y"}, DType::kF32) ==
+      "family 'combine.sum' of entry 'forward': operand 'tokens' is buffer 'y' of type F32, expected BF16 as "
+      "buffer 'combine.returned'");
+  CHECK(with({"x"}, DType::kI32) ==
+        "family 'dispatch' of entry 'forward': operand 'tokens' is buffer 'x' I32 [T, 32], expected BF16 [T, "
+        "32]");
+  CHECK(with({"x"}, DType::kF32).find("operand 'rows' is buffer 'rows_x' of type BF16, expected F32 as") !=
+        std::string::npos);
+  // a product reads the rows
+  CHECK(with({"x", "rows_x"}, DType::kF32) ==
+        "family 'up_proj' of entry 'forward': operand 'a' is buffer 'rows_x' F32 [R, 32], expected BF16 [R, "
+        "32]");
+}
+
 TEST_CASE("an activation has a limit where it clamps, and only there") {
   const auto swiglu = [](ActivationKind kind, float limit) {
     return refusal([&](TaskProgram& p) {

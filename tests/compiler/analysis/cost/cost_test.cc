@@ -1,5 +1,6 @@
 #include "compiler/analysis/cost/cost.h"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 
 #include "compiler/analysis/cost/task.h"
@@ -49,6 +50,27 @@ TEST_CASE("a tile of a wide weight is read in short runs, a whole or transposed 
   CHECK(memory(whole) == wholeBefore);
   tile.tiling.flags = infoOf(tile.op).transposed;
   CHECK(memory(tile) == Approx(tileBefore));
+}
+
+TEST_CASE("rows of float32 take twice the memory and link time of bf16, and so do their sums") {
+  Rates rates = cpuRates();
+  rates.memory.overlap = 0;
+  TaskProgram narrow = buildMoeProgram({.ranks = 2}), wide = narrow;
+  for (Buffer& buffer : wide.buffers)
+    if (buffer.type == DType::kBF16) buffer.type = DType::kF32;
+  for (const OpKind op : {OpKind::kDispatch, OpKind::kCombineReturn, OpKind::kCombineSum}) {
+    const auto family = std::find_if(narrow.families.begin(), narrow.families.end(),
+                                     [&](const Family& f) { return f.op == op; });
+    REQUIRE(family != narrow.families.end());
+    const auto cost = [&](const TaskProgram& program) {
+      return taskCost(program, *family, 16, 1, TaskRates(rates, 1));
+    };
+    CHECK(cost(wide).memory == Approx(2 * cost(narrow).memory));
+    CHECK(cost(wide).vector == Approx(2 * cost(narrow).vector));
+    CHECK(cost(wide).memory + cost(wide).vector > 0);
+    const auto sent = [&](const TaskProgram& program) { return elementBytes(program, *family); };
+    CHECK(sent(wide) == 2 * sent(narrow));
+  }
 }
 
 TEST_CASE("more rows, columns or a longer sum take longer, and never less for each of them") {
