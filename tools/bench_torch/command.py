@@ -15,13 +15,7 @@ def main(arguments: list[str], usage: str) -> int:
     if arguments[:1] in (["-h"], ["--help"]):
         print(usage.strip())
         return 0
-    commands = {
-        "layer": run_layer,
-        "train": run_train,
-        "linear": run_linear,
-        "memory-child": run_memory_child,
-        "linear-child": run_linear_child,
-    }
+    commands = {"layer": run_layer, "train": run_train, "linear": run_linear}
     name = arguments[0] if arguments and not arguments[0].startswith("-") else "layer"
     rest = arguments[1:] if arguments and arguments[0] == name else arguments
     if name not in commands:
@@ -48,7 +42,9 @@ def _parser(name: str, about: str) -> argparse.ArgumentParser:
 
 def run_layer(arguments: list[str]) -> int:
     parser = _parser("layer", "Times and peak memory of one layer, against the same layer in eager PyTorch.")
-    _add_sizes(parser, required=False)
+    parser.add_argument("--tokens", type=_positive, help="measure one layer with this number of tokens")
+    for name, default in (("hidden", 2048), ("intermediate", 768), ("experts", 16), ("top-k", 8)):
+        parser.add_argument("--" + name, type=_positive, default=default)
     parser.add_argument("--repetitions", type=_positive, default=9, help="repetitions, whose medians are printed (default 9)")
     parser.add_argument(
         "--clock", choices=("wall", "cpu"), default="wall", help="cpu: processor time of all threads of the process"
@@ -56,7 +52,10 @@ def run_layer(arguments: list[str]) -> int:
     parser.add_argument("--skip", action="append", default=[], choices=("memory", "overhead", "eager fp32"))
     parser.add_argument("--json", action="store_true", help="print everything as JSON")
     given = parser.parse_args(arguments)
-    shapes = [_shape(given)] if given.tokens else SHAPES
+    if given.top_k > given.experts:
+        raise ValueError(f"--top-k is {given.top_k}, expected at most the {given.experts} experts")
+    one = Shape(given.tokens, given.hidden, given.intermediate, given.experts, given.top_k)
+    shapes = [one] if given.tokens else SHAPES
     variants = [variant for variant in VARIANTS if variant not in given.skip]
     build_needed()
     results = measure_layers(given, shapes, variants)
@@ -79,8 +78,7 @@ def measure_layers(given, shapes: list[Shape], variants: list[str]) -> dict:
         if "memory" not in given.skip:  # first, while this process is still small
             from bench_torch.memory import peak_of
 
-            script = os.path.abspath(sys.argv[0])
-            layer["memory"] = {variant: peak_of(variant, shape, given.threads, script) for variant in variants}
+            layer["memory"] = {variant: peak_of(variant, shape, given.threads) for variant in variants}
         layer["differences"] = check_agreement(shape, variants, given.threads)
         layer["times"] = measure_times(shape, variants, given.repetitions, given.threads, given.clock)
         results["layers"].append(layer)
@@ -98,31 +96,9 @@ def measure_layers(given, shapes: list[Shape], variants: list[str]) -> dict:
     return results
 
 
-def _add_sizes(parser: argparse.ArgumentParser, required: bool):
-    parser.add_argument("--tokens", type=_positive, required=required, help="measure one layer with this number of tokens")
-    for name, default in (("hidden", 2048), ("intermediate", 768), ("experts", 16), ("top-k", 8)):
-        parser.add_argument("--" + name, type=_positive, default=default)
-
-
-def _shape(given) -> Shape:
-    if given.top_k > given.experts:
-        raise ValueError(f"--top-k is {given.top_k}, expected at most the {given.experts} experts")
-    return Shape(given.tokens, given.hidden, given.intermediate, given.experts, given.top_k)
-
-
-def run_memory_child(arguments: list[str]) -> int:
-    parser = _parser("memory-child", "Measures the peak memory of one variant in this process.")
-    _add_sizes(parser, required=True)
-    parser.add_argument("--variant", choices=VARIANTS, required=True)
-    given = parser.parse_args(arguments)
-    from bench_torch.memory import child
-
-    child(given.variant, _shape(given), given.threads)
-    return 0
-
-
-def _linear_parser(name: str, about: str) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog=f"bench-torch {name}", description=about)
+def run_linear(arguments: list[str]) -> int:
+    about = "Parallel linear layers against torch.matmul in bfloat16 and gloo."
+    parser = argparse.ArgumentParser(prog="bench-torch linear", description=about)
     for option, default, meaning in (
         ("rows", 4096, "rows of all ranks"),
         ("ins", 4096, "columns of x"),
@@ -132,11 +108,6 @@ def _linear_parser(name: str, about: str) -> argparse.ArgumentParser:
         ("repetitions", 5, "repetitions, whose medians are printed"),
     ):
         parser.add_argument("--" + option, type=_positive, default=default, help=f"{meaning} (default {default})")
-    return parser
-
-
-def run_linear(arguments: list[str]) -> int:
-    parser = _linear_parser("linear", "Parallel linear layers against torch.matmul in bfloat16 and gloo.")
     given = parser.parse_args(arguments)
     for name in ("rows", "ins", "outs"):
         if getattr(given, name) % given.ranks:
@@ -144,18 +115,7 @@ def run_linear(arguments: list[str]) -> int:
     build_needed()
     from bench_torch.linear import run_all
 
-    return run_all(given, os.path.abspath(sys.argv[0]))
-
-
-def run_linear_child(arguments: list[str]) -> int:
-    parser = _linear_parser("linear-child", "One rank of bench-torch linear.")
-    parser.add_argument("--store", required=True)
-    parser.add_argument("--rank", type=int, required=True)
-    given = parser.parse_args(arguments)
-    from bench_torch.linear import run_child
-
-    run_child(given.rank, given.ranks, given.store, given)
-    return 0
+    return run_all(given)
 
 
 def run_train(arguments: list[str]) -> int:

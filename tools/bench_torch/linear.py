@@ -1,9 +1,8 @@
 """Column- and row-parallel linear layers against torch.matmul in bfloat16 and gloo, with one process per rank."""
 
+import multiprocessing
 import os
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 import types
@@ -44,13 +43,13 @@ class Peer:
         return dy @ self.weight, dy.t() @ self.rows
 
 
-def run_child(rank: int, ranks: int, store: str, given) -> None:
+def run_rank(rank: int, store: str, given) -> None:
     """One rank: prints the results at rank 0."""
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     torch.set_num_threads(given.threads)
-    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=ranks)
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=given.ranks)
     for column in (True, False):
-        measure(column, rank, ranks, given)
+        measure(column, rank, given.ranks, given)
     dist.destroy_process_group()
 
 
@@ -112,13 +111,15 @@ def _overhead(column: bool, given) -> float:
     return best * 1e6
 
 
-def run_all(given, script: str) -> int:
-    """Starts a process per rank. The first failure's status."""
+def run_all(given) -> int:
+    """Starts a process per rank. The exit status: 1 if one failed."""
     print(f"{given.rows} rows, {given.ins} -> {given.outs}, {given.ranks} processes of {given.threads} threads; milliseconds, medians")
     print(f"{'layer':<16}{'pass':<10}{'sluice':>10}{'matmul and gloo':>18}{'ratio':>10}", flush=True)
     with tempfile.TemporaryDirectory() as folder:
-        sizes = [f"--{name}={getattr(given, name)}" for name in ("rows", "ins", "outs", "ranks", "threads", "repetitions")]
-        place = os.path.join(folder, "store")
-        command = [sys.executable, script, "linear-child", *sizes, "--store", place, "--rank"]
-        children = [subprocess.Popen([*command, str(rank)]) for rank in range(given.ranks)]
-        return max(child.wait() for child in children)
+        place, context = os.path.join(folder, "store"), multiprocessing.get_context("spawn")
+        ranks = [context.Process(target=run_rank, args=(rank, place, given)) for rank in range(given.ranks)]
+        for rank in ranks:
+            rank.start()
+        for rank in ranks:
+            rank.join()
+    return int(any(rank.exitcode for rank in ranks))

@@ -1,8 +1,7 @@
 """Peak memory of a training step; each variant runs in its own process."""
 
-import json
-import subprocess
-import sys
+import concurrent.futures
+import multiprocessing
 
 import torch
 
@@ -11,19 +10,13 @@ from bench_torch.layers import Shape, dtype_of, forget, forward, make_inputs, ma
 STEPS = 3
 
 
-def peak_of(variant: str, shape: Shape, threads: int, script: str) -> dict:
+def peak_of(variant: str, shape: Shape, threads: int) -> dict:
     """MiB: {"before": with weights and inputs, "peak": of forward and backward steps, including gradients}."""
-    command = [sys.executable, script, "memory-child", "--variant", variant, "--threads", str(threads)]
-    for name in ("tokens", "hidden", "intermediate", "experts", "top_k"):
-        command += ["--" + name.replace("_", "-"), str(getattr(shape, name))]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=600)
-    if done.returncode != 0:
-        raise RuntimeError(f"measuring the memory of {variant} ended with status {done.returncode}")
-    return json.loads(done.stdout.splitlines()[-1])
+    with concurrent.futures.ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
+        return process.submit(_measure, variant, shape, threads).result(timeout=600)
 
 
-def child(variant: str, shape: Shape, threads: int):
-    """Prints the figures that peak_of() reads."""
+def _measure(variant: str, shape: Shape, threads: int) -> dict:
     torch.set_num_threads(threads)
     layer, inputs = make_layer(variant, shape, threads), make_inputs(shape, dtype_of(variant))
     before = _field("VmRSS")
@@ -32,7 +25,7 @@ def child(variant: str, shape: Shape, threads: int):
     for _ in range(STEPS):
         forget(layer, inputs)
         forward(layer, inputs).backward(inputs[3])
-    print(json.dumps({"before": before, "peak": _field("VmHWM")}))
+    return {"before": before, "peak": _field("VmHWM")}
 
 
 def _field(name: str) -> float:

@@ -1,7 +1,5 @@
 """The C interface (runtime/api/sluice.h) through ctypes, as far as the soak uses it."""
 import ctypes
-import json
-import struct
 
 OK, ARGUMENT, FAILED, ABORTED, CANCELLED = 0, 1, 2, 3, 5
 TYPES = {"F32": 0, "BF16": 1, "F16": 2, "I32": 3, "I64": 4}
@@ -86,33 +84,18 @@ class Library:
         self._functions[kind + "_free"](handle)
 
 
-class TensorFile:
-    """The tensors of a safetensors file, each in its own memory."""
-
-    def __init__(self, path):
-        with open(path, "rb") as file:
-            size, = struct.unpack("<Q", file.read(8))
-            header = json.loads(file.read(size))
-            content = file.read()
-        header.pop("__metadata__", None)
-        self.tensors = {}
-        for name, about in header.items():
-            begin, end = about["data_offsets"]
-            self.tensors[name] = (TYPES[about["dtype"]], about["shape"], content[begin:end])
-
-
 class Bound:
-    """A tensor of the caller: memory that does not move."""
+    """A tensor of the caller, of a type of TYPES: memory that does not move."""
 
     def __init__(self, kind, shape, content):
-        self.start = content
+        self.kind, self.shape, self.start = kind, shape, content
         self.memory = ctypes.create_string_buffer(content, max(1, len(content)))
         self.dims = (ctypes.c_int64 * max(1, len(shape)))(*shape)
-        self.view = Tensor(ctypes.sizeof(Tensor), kind, len(shape), self.dims, ctypes.addressof(self.memory), 0, 0)
+        self.view = Tensor(ctypes.sizeof(Tensor), TYPES[kind], len(shape), self.dims, ctypes.addressof(self.memory), 0, 0)
 
     def of_type(self, kind):
         """The same tensor, declared with another type."""
-        return Tensor(self.view.size, kind, self.view.dim_count, self.dims, self.view.data, 0, 0)
+        return Tensor(self.view.size, TYPES[kind], self.view.dim_count, self.dims, self.view.data, 0, 0)
 
     def reset(self):
         ctypes.memmove(self.memory, self.start, len(self.start))

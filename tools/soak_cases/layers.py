@@ -47,7 +47,7 @@ class Layer:
         if self.linear:
             graph, has_backward = rng.choice(LINEARS), False
             self.tp, self.same = self.ranks, rng.random() < 0.5
-        symbols = self._linear_symbols(rng, graph) if self.linear else self._symbols(rng, graph)
+        symbols = self._symbols(rng, graph)
         options = [f"--set={name}={value}" for name, value in symbols.items()]
         trained = not has_backward and rng.random() < 0.7
         if trained:
@@ -60,9 +60,8 @@ class Layer:
         self.routing = rng.choice(ROUTINGS)
         # the tokens of a rank cannot be seen in the inputs of a row-parallel forward alone
         needs_tokens = self.linear and (graph.startswith("row") and not trained or rng.random() < 0.3)
-        self.rows_input = None  # the input that has the rows of all ranks
-        if self.linear:
-            self.rows_input = "x" if graph.startswith("row") else "dy" if trained else None
+        # the input that has the rows of all ranks
+        self.rows_input = ("x" if graph.startswith("row") else "dy" if trained else None) if self.linear else None
         self.run_options = ["--tokens", self.tokens] if needs_tokens else []
         self.description = f"{graph} {' '.join(options)}; tokens {self.tokens}, routing {self.routing}"
         folder_of = "linear" if self.linear else "moe_ffn"
@@ -73,26 +72,23 @@ class Layer:
         self._make_reference(tools)
 
     def _symbols(self, rng, graph):
-        odd = rng.random() < 0.5
-        sizes = [1, 3, 7, 17, 31, 33, 65, 127, 129, 191] if odd else [16, 32, 64, 96, 128, 256]
-        groups = self.ranks // self.tp
-        experts = rng.randint(groups, groups * rng.choice([1, 2, 5]) + 3)
-        symbols = {"ep": groups, "tp": self.tp, "tokens": "same" if self.same else "own", "experts": experts,
-                   "top_k": rng.randint(1, min(experts, 6)), "hidden": rng.choice(sizes),
-                   "intermediate": self.tp * rng.choice(sizes), "max_tokens": rng.choice([1, 2, 5, 16, 37, 64, 129, 300])}
+        sizes = [1, 3, 7, 17, 31, 33, 65, 127, 129, 191] if rng.random() < 0.5 else [16, 32, 64, 96, 128, 256]
+        symbols = {"tp": self.tp, "tokens": "same" if self.same else "own"}
+        if self.linear:
+            symbols |= {"in": rng.choice(sizes), "out": rng.choice(sizes)}
+            symbols["out" if graph.startswith("column") else "in"] *= self.tp
+        else:
+            groups = self.ranks // self.tp
+            experts = rng.randint(groups, groups * rng.choice([1, 2, 5]) + 3)
+            symbols |= {"ep": groups, "experts": experts, "top_k": rng.randint(1, min(experts, 6)),
+                        "hidden": rng.choice(sizes), "intermediate": self.tp * rng.choice(sizes)}
+        symbols["max_tokens"] = rng.choice([1, 2, 5, 16, 37, 64, 129, 300])
         if graph == "forward":
             symbols["activation"] = rng.choice(["swiglu", "swiglu_clamp", "geglu", "reglu", "squared_reglu", "swiglu_oai"])
         if graph == "lora":
             symbols["lora_rank"] = rng.choice([1, 3, 4, 16])
         if graph == "shared_expert":
             symbols["shared_intermediate"] = rng.choice(sizes)
-        return symbols
-
-    def _linear_symbols(self, rng, graph):
-        sizes = [1, 3, 7, 17, 31, 33, 65, 127, 129, 191] if rng.random() < 0.5 else [16, 32, 64, 96, 128, 256]
-        symbols = {"tp": self.tp, "tokens": "same" if self.same else "own", "in": rng.choice(sizes), "out": rng.choice(sizes),
-                   "max_tokens": rng.choice([1, 2, 5, 16, 37, 64, 129, 300])}
-        symbols["out" if graph.startswith("column") else "in"] *= self.tp
         return symbols
 
     @staticmethod
@@ -119,15 +115,15 @@ class Layer:
     def _make_reference(self, tools):
         """Makes the serial executor's outputs, which `sluice check` compares with double precision."""
         out = os.path.join(self.folder, "reference-{rank}")
+        outs = [out.replace("{rank}", str(rank)) for rank in range(self.ranks)]
         command = [tools.sluice, "run", self.program, "--in", self.inputs, "--out", out, "--timeout", PATIENT,
                    *self.run_options]
         run_tool([*command, "--executor", "serial"])
         run_tool([tools.sluice, "check", self.program, "--in", self.inputs, "--out", out])
-        self.digests = [digest(out.replace("{rank}", str(rank))) for rank in range(self.ranks)]
-        self.out_bytes = max(os.path.getsize(out.replace("{rank}", str(rank))) for rank in range(self.ranks))
+        self.digests = [digest(path) for path in outs]
+        self.out_bytes = max(os.path.getsize(path) for path in outs)
         began = time.monotonic()
         run_tool([*command, "--transport", "shm"])
         self.seconds = time.monotonic() - began  # of an undisturbed run whose ranks are processes
-        for rank, expected in enumerate(self.digests):
-            if digest(out.replace("{rank}", str(rank))) != expected:
-                raise Refused("ranks as processes give other bits than the serial executor")
+        if [digest(path) for path in outs] != self.digests:
+            raise Refused("ranks as processes give other bits than the serial executor")

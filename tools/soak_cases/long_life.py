@@ -18,8 +18,8 @@ import time
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
-from soak_cases import c_library  # noqa: E402: found by the path above
-from soak_cases.c_library import ABORTED, ARGUMENT, CANCELLED, FAILED, OK, Bound, Handle, Library, TensorFile  # noqa: E402
+from soak_cases import c_library, safetensors  # noqa: E402: found by the path above
+from soak_cases.c_library import ABORTED, ARGUMENT, CANCELLED, FAILED, OK, Bound, Handle, Library  # noqa: E402
 
 GROWTH = 8 << 20  # bytes of resident memory: more than the noise of an allocator, less than one leaked layer
 SETTLED = 0.4  # share of the time after which all lasting memory has been allocated
@@ -38,8 +38,7 @@ class Layer:
             self.bytes = file.read()
         self.inputs, self.outputs, self.expected = [], [], []
         for rank in range(self.ranks):
-            inputs = TensorFile(about["inputs"].replace("{rank}", str(rank))).tensors
-            outputs = TensorFile(about["outputs"].replace("{rank}", str(rank))).tensors
+            inputs, outputs = (safetensors.read(about[kind].replace("{rank}", str(rank))) for kind in ("inputs", "outputs"))
             self.expected.append({name: content for name, (_, _, content) in outputs.items()})
             outputs = {name: tensor for name, tensor in outputs.items() if name not in self.owned}
             starts = {name: inputs[name][2] for name in outputs if name in inputs}
@@ -54,11 +53,10 @@ class Layer:
         if name not in ("expert_ids", "x") or not self.inputs[rank][name].start:
             return None, None
         good = self.inputs[rank][name]
-        kind, dims = good.view.type, good.dims[:good.view.dim_count]
         if name == "expert_ids":
-            return name, Bound(kind, dims, struct.pack("<i", value) + good.start[4:])
-        rows = dims[0]
-        return name, Bound(kind, [rows - 1, *dims[1:]], good.start[:len(good.start) // rows * (rows - 1)])
+            return name, Bound(good.kind, good.shape, struct.pack("<i", value) + good.start[4:])
+        rows, *others = good.shape
+        return name, Bound(good.kind, [rows - 1, *others], good.start[:len(good.start) // rows * (rows - 1)])
 
 
 class Rank(threading.Thread):
@@ -145,7 +143,7 @@ class Rank(threading.Thread):
         if how == "ids":
             library.call("context_bind", context, name.encode(), ctypes.byref(bad.view))
         if how == "type":
-            library.status("context_bind", context, b"x", ctypes.byref(x.of_type(c_library.TYPES["I32"])))
+            library.status("context_bind", context, b"x", ctypes.byref(x.of_type("I32")))
         if how == "words":
             status = library.status("context_refuse", context, plan.saved, b"there is no batch left") or FAILED
         else:

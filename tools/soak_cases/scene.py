@@ -1,8 +1,6 @@
 """One case: a layer, its own folder, and what a fault needs to start runs in it."""
-import json
 import os
 import shutil
-import struct
 import tempfile
 
 from soak_cases.jobs import Job
@@ -57,6 +55,12 @@ class Scene:
     def local_transport(self):
         return self.rng.choice(["threads", "shm"])
 
+    def run(self, repeats=None, limits=(), user=None, **settings):
+        """A whole run of ranks on this machine, with one of the numbers of repetitions."""
+        transport = self.local_transport()
+        more = ["--repeat", str(self.rng.choice(repeats))] if repeats else []
+        self.start(self.command(transport, *more, **settings), limits=limits, user=user).wait(LIMIT)
+
     def copy_inputs(self):
         """Copies the inputs, so that the case can change them."""
         mine = os.path.join(self.folder, "in-{rank}")
@@ -69,46 +73,6 @@ class Scene:
         """Files other than outputs and trace."""
         known = {os.path.basename(path) for path in self.outs()} | {"trace.json"}
         return sorted(set(os.listdir(self.out_folder)) - known)
-
-
-def _read_tensors(path):
-    """{name: [type, shape, bytes]} of a safetensors file."""
-    with open(path, "rb") as file:
-        size, = struct.unpack("<Q", file.read(8))
-        header, body = json.loads(file.read(size)), file.read()
-    header.pop("__metadata__", None)
-    return {name: [about["dtype"], about["shape"], body[slice(*about["data_offsets"])]] for name, about in header.items()}
-
-
-def drop_row(path, name):
-    """Removes the last row of a tensor of a safetensors file; returns False if the file has no such row."""
-    tensors = _read_tensors(path)
-    if name not in tensors or tensors[name][1][0] == 0:
-        return False
-    _, shape, content = tensors[name]
-    tensors[name][2] = content[:len(content) - len(content) // shape[0]]
-    shape[0] -= 1
-    header, body = {}, b""
-    for each, (kind, dims, data) in tensors.items():
-        header[each] = {"dtype": kind, "shape": dims, "data_offsets": [len(body), len(body) + len(data)]}
-        body += data
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    with open(path, "wb") as file:
-        file.write(struct.pack("<Q", len(text)) + text + body)
-    return True
-
-
-def overwrite_int32(path, name, index, value):
-    """Changes one element of a tensor of a safetensors file; returns False if the file or the tensor has none."""
-    with open(path, "r+b") as file:
-        size, = struct.unpack("<Q", file.read(8))
-        begin, end = json.loads(file.read(size)).get(name, {"data_offsets": (0, 0)})["data_offsets"]
-        if begin == end:
-            return False
-        file.seek(8 + size + begin + index * 4 % (end - begin))
-        file.write(struct.pack("<i", value))
-    return True
 
 
 def new_folder(parent, name):

@@ -8,7 +8,8 @@ import time
 
 import processes
 from soak_cases.jobs import NOBODY, can_be_nobody, send
-from soak_cases.scene import LIMIT, drop_row, overwrite_int32
+from soak_cases.safetensors import drop_row, overwrite_int32
+from soak_cases.scene import LIMIT
 from soak_cases.verdicts import Expected
 
 LOST = ("killed", "died", "waited", "left", "late")  # how the other ranks of a lost rank end
@@ -30,8 +31,7 @@ def sleep_while(job, seconds):
 
 def nothing(scene):
     """No fault: the right bits, whatever the options."""
-    job = scene.start(scene.command(scene.local_transport(), "--repeat", str(scene.rng.choice([1, 1, 2, 5]))))
-    job.wait(LIMIT)
+    scene.run(repeats=[1, 1, 2, 5])
     return Expected()
 
 
@@ -51,29 +51,26 @@ def killed_rank(scene):
     return Expected(*LOST, torn=True)
 
 
+def _signal_launcher(scene, *numbers):
+    more, moment = _moment(scene)
+    job = scene.start(scene.command(scene.local_transport(), *more, timeout=5))
+    number = scene.rng.choice(numbers)
+    scene.note(f"{number.name} of the launcher after {moment:.3f} s")
+    sleep_while(job, moment)
+    send(job.pid, number)
+    job.wait(LIMIT)
+    handled = () if number == signal.SIGKILL else (128 + number,)
+    return Expected(*LOST, statuses=(*handled, -number), torn=True, silent=True)
+
+
 def killed_launcher(scene):
     """kill -9 of `sluice run` itself."""
-    more, moment = _moment(scene)
-    transport = scene.local_transport()
-    job = scene.start(scene.command(transport, *more, timeout=5))
-    scene.note(f"kill -9 of the launcher after {moment:.3f} s")
-    sleep_while(job, moment)
-    send(job.pid, signal.SIGKILL)
-    job.wait(LIMIT)
-    return Expected(*LOST, statuses=(-signal.SIGKILL,), torn=True, silent=True)
+    return _signal_launcher(scene, signal.SIGKILL)
 
 
 def told_to_end(scene):
     """SIGINT, SIGTERM or SIGHUP to `sluice run`."""
-    more, moment = _moment(scene)
-    transport = scene.local_transport()
-    job = scene.start(scene.command(transport, *more, timeout=5))
-    number = scene.rng.choice([signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-    scene.note(f"{number.name} after {moment:.3f} s")
-    sleep_while(job, moment)
-    send(job.pid, number)
-    job.wait(LIMIT)
-    return Expected(*LOST, statuses=(128 + number, -number), torn=True, silent=True)
+    return _signal_launcher(scene, signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def stopped_rank(scene):
@@ -134,8 +131,7 @@ def full_disk(scene):
     scene.mounted = mounted
     if mounted:  # hides the files that were in the folder
         scene.before = [None] * scene.layer.ranks
-    job = scene.start(scene.command(scene.local_transport()))
-    job.wait(LIMIT)
+    scene.run()
     return Expected("disk")
 
 
@@ -143,8 +139,7 @@ def small_files(scene):
     """A limit on the size of files (ulimit -f), which also limits shared memory."""
     size = max(8192, int(scene.layer.out_bytes * scene.rng.uniform(0, 1.5)))
     scene.note(f"RLIMIT_FSIZE {size}")
-    job = scene.start(scene.command(scene.local_transport()), limits=[(resource.RLIMIT_FSIZE, size)])
-    job.wait(LIMIT)
+    scene.run(limits=[(resource.RLIMIT_FSIZE, size)])
     return Expected("disk", "memory")
 
 
@@ -153,8 +148,7 @@ def little_memory(scene):
     which, name = scene.rng.choice([(resource.RLIMIT_AS, "RLIMIT_AS"), (resource.RLIMIT_DATA, "RLIMIT_DATA")])
     size = int(2 ** scene.rng.uniform(23.5, 31))  # with less the system cannot start a program
     scene.note(f"{name} {size}")
-    job = scene.start(scene.command(scene.local_transport(), timeout=5), limits=[(which, size)])
-    job.wait(LIMIT)
+    scene.run(timeout=5, limits=[(which, size)])
     return Expected("memory", "threads", "ended", *LOST, statuses=(127,))
 
 
@@ -169,9 +163,7 @@ def few_threads(scene):
     for path in scene.outs():
         if os.path.exists(path):
             os.chown(path, NOBODY, NOBODY)
-    command = scene.command(scene.local_transport(), timeout=5, threads=scene.rng.randint(1, 8))
-    job = scene.start(command, limits=[(resource.RLIMIT_NPROC, count)], user=NOBODY)
-    job.wait(LIMIT)
+    scene.run(timeout=5, threads=scene.rng.randint(1, 8), limits=[(resource.RLIMIT_NPROC, count)], user=NOBODY)
     return Expected("threads", "ended", *LOST)
 
 
@@ -179,8 +171,7 @@ def few_files(scene):
     """A limit on open files."""
     count = scene.rng.randint(4, 40)
     scene.note(f"RLIMIT_NOFILE {count}")
-    job = scene.start(scene.command(scene.local_transport(), timeout=5), limits=[(resource.RLIMIT_NOFILE, count)])
-    job.wait(LIMIT)
+    scene.run(timeout=5, limits=[(resource.RLIMIT_NOFILE, count)])
     return Expected("files", "ended", *LOST, statuses=(127,))
 
 
@@ -192,8 +183,7 @@ def bad_ids(scene):
     value = scene.rng.choice([-2, -1000, 1 << 20, 2147483647])
     scene.note(f"rank {victim} has id {value}")
     hit = overwrite_int32(mine.replace("{rank}", str(victim)), "expert_ids", scene.rng.randrange(1 << 20), value)
-    job = scene.start(scene.command(scene.local_transport(), "--repeat", str(scene.rng.choice([1, 3]))))
-    job.wait(LIMIT)
+    scene.run(repeats=[1, 3])
     return Expected("refused", right=not hit)
 
 
@@ -202,8 +192,7 @@ def _bad_rows(scene, path, victim):
     name = scene.layer.rows_input
     hit = name is not None and scene.layer.ranks > 1 and drop_row(path, name)
     scene.note(f"rank {victim} lacks a row of {name}" if hit else "no rows to lack")
-    job = scene.start(scene.command(scene.local_transport(), "--repeat", str(scene.rng.choice([1, 3]))))
-    job.wait(LIMIT)
+    scene.run(repeats=[1, 3])
     return Expected("refused", "input", right=not hit)
 
 
@@ -216,8 +205,7 @@ def bad_file(scene):
         os.unlink(mine)
     else:
         os.truncate(mine, 0 if kind == "empty" else scene.rng.randrange(os.path.getsize(mine)))
-    job = scene.start(scene.command(scene.local_transport()))
-    job.wait(LIMIT)
+    scene.run()
     return Expected("input", right=False)
 
 
