@@ -6,12 +6,11 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <cstdio>
 #include <cstdlib>
-#include <filesystem>
+#include <memory>
+#include <optional>
 
 #include "compiler/target/target.h"
-#include "runtime/base/pending_file.h"
 #include "runtime/workers/cores.h"
 #include "tools/bench/measure_case.h"
 #include "tools/bench/peer.h"
@@ -19,7 +18,7 @@
 #include "tools/bench/report.h"
 #include "tools/cli/command.h"
 #include "tools/cli/files.h"
-#include "tools/command_line.h"
+#include "tools/cli/run_main.h"
 #include "tools/version.h"
 
 namespace sluice::tools {
@@ -68,13 +67,9 @@ struct Arguments {
   std::vector<int> ep, tp;
   LinearSize linear;
   int ranks = 0;
-  bool sameTokens = false, noScaling = false, markdown = false, threadsGiven = false;
+  std::optional<int> threads;
+  bool sameTokens = false, noScaling = false, markdown = false;
 };
-
-int fail(const std::string& message, int status) {
-  fmt::print(stderr, "sluice: error: {}\n", printable(message));
-  return status;
-}
 
 // The error for CLI11, or an empty text. "tiny" is a further case, for tests.
 std::string checkCase(const std::string& name) {
@@ -127,7 +122,7 @@ void declare(CLI::App& app, Arguments& a) {
   app.add_option("--pass", a.pass, "forward, backward or both (default)")
       ->check(CLI::IsMember({"forward", "backward", "both"}))
       ->type_name("PASS");
-  app.add_option("--threads", a.bench.threads,
+  app.add_option("--threads", a.threads,
                  "total threads of all ranks (default: 1; with --transport those of this machine)")
       ->check(CLI::Range(1, 1024))
       ->type_name("N");
@@ -155,7 +150,7 @@ void declare(CLI::App& app, Arguments& a) {
   app.footer(kFooter);
 }
 
-// The errors if options contradict each other, or an empty text.
+// The error if options contradict each other, or an empty text.
 std::string checkLinear(const Arguments& a, const CLI::App& app) {
   if (a.name != "linear") {
     for (const char* option : {"--rows", "--in", "--out", "--same-tokens"})
@@ -163,9 +158,7 @@ std::string checkLinear(const Arguments& a, const CLI::App& app) {
     if (!a.tp.empty() && a.ranks == 0) return "--tp requires --ranks or --case linear";
     return a.tp.size() > 1 ? "--tp: several numbers with --case linear only" : "";
   }
-  if (!a.ep.empty()) return "--ep: --case linear has no experts; expected --tp";
-  if (a.ranks > 0) return "--ranks: for --model or --case layer only";
-  return "";
+  return a.ep.empty() ? "" : "--ep: --case linear has no experts; expected --tp";
 }
 
 std::string checkTransport(const Arguments& a) {
@@ -176,6 +169,15 @@ std::string checkTransport(const Arguments& a) {
   if (!a.name.empty() && a.name != "layer" && a.name != "linear" && a.name != "tiny")
     return fmt::format("--transport: found --case {}, expected --case layer, linear or --model", a.name);
   return a.bench.peer.empty() ? "" : "--transport: a whole layer has no peer to compare with";
+}
+
+std::string checkUsage(Arguments& a, const CLI::App& app) {
+  if (a.ranks > 0 && a.model.empty() && a.name != "layer") return "--ranks: for --model or --case layer only";
+  if (const std::string wrong = checkLinear(a, app); !wrong.empty()) return wrong;
+  if (a.ranks > 0 && !a.tp.empty() && a.ranks % a.tp.front() != 0)
+    return fmt::format("--tp: found {}, expected a divisor of {} ranks", a.tp.front(), a.ranks);
+  if (a.name == "linear" && a.transport.empty()) a.transport = "threads";
+  return checkTransport(a);
 }
 
 // The requested measurements, in order.
@@ -206,10 +208,6 @@ Expected<Plan> planOf(const Arguments& a) {
     if (layer.tp > 1) layer.name += fmt::format(", each expert on {}", layer.tp);
   }
   return plan;
-}
-
-Status writeText(const std::string& path, const std::string& text) {
-  return replaceFile(path, std::as_bytes(std::span(text)));
 }
 
 // Prints the figures as soon as a case is done.
@@ -286,7 +284,7 @@ Status measureTransport(const Arguments& a, const Machine& machine) {
   const Expected<std::vector<LayerCase>> layers = layersOf(a);
   if (!layers) return layers.error();
   BenchOptions options = a.bench;
-  if (!a.threadsGiven) options.threads = usableCores().count;
+  options.threads = a.threads.value_or(usableCores().count);
   const Expected<RanksReport> report = measureOn(a.transport, *layers, options);
   if (!report) return report.error();
   const std::string text = a.markdown ? markdownOf(*report, options) : textOf(*report, options, machine);
@@ -295,11 +293,12 @@ Status measureTransport(const Arguments& a, const Machine& machine) {
 }
 
 Status bench(Arguments& a) {
+  a.bench.threads = a.threads.value_or(1);
   a.bench.forward = a.pass != "backward";
   a.bench.backward = a.pass != "forward";
   a.bench.clock = a.clock == "cpu" ? ClockKind::kCpu : ClockKind::kWall;
   a.bench.scaling = !a.noScaling;
-  if (a.weights == "constant") a.bench.weights = WeightsMode::kConstant;
+  if (a.weights == "constant") a.bench.weights = Weights::kConstant;
   // contexts choose their kernels from this variable
   if (!a.isa.empty()) setenv("SLUICE_ISA", a.isa.c_str(), 1);
   const Expected<const ops::KernelSet*> kernels = ops::selectKernels();
@@ -309,48 +308,27 @@ Status bench(Arguments& a) {
   if (!a.json.empty())
     if (Status status = probeWritable({a.json}); !status) return status;
   const Machine machine{cpuName(), std::string(ops::isaName((*kernels)->isa)),
-                        a.bench.peer.empty() ? "" : peerVersion(a.bench.peer)};
+                        a.bench.peer.empty() ? "" : peerVersion()};
   if (!a.transport.empty()) return measureTransport(a, machine);
   return measureAll(a, *plan, (*kernels)->isa, machine);
-}
-
-int runTool(int argc, char** argv) {
-  if (const std::string empty = findEmptyArgument(argc, argv); !empty.empty()) return fail(empty, kExitUsage);
-  removeNamedFilesOnSignals();
-  CLI::App app("sluice bench: measures how fast this machine computes layers, compared with its limits",
-               "sluice bench");
-  Arguments arguments;
-  declare(app, arguments);
-  app.set_version_flag("--version", versionText("sluice-bench", "LLVM " LLVM_VERSION_STRING), kVersionHelp);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
-    return fail(error.what(), kExitUsage);
-  }
-  if (arguments.ranks > 0 && arguments.model.empty() && arguments.name != "layer")
-    return fail("--ranks: for --model or --case layer only", kExitUsage);
-  if (const std::string wrong = checkLinear(arguments, app); !wrong.empty()) return fail(wrong, kExitUsage);
-  if (arguments.ranks > 0 && !arguments.tp.empty() && arguments.ranks % arguments.tp.front() != 0)
-    return fail(
-        fmt::format("--tp: found {}, expected a divisor of {} ranks", arguments.tp.front(), arguments.ranks),
-        kExitUsage);
-  if (arguments.name == "linear" && arguments.transport.empty()) arguments.transport = "threads";
-  if (const std::string wrong = checkTransport(arguments); !wrong.empty()) return fail(wrong, kExitUsage);
-  arguments.threadsGiven = app.get_option("--threads")->count() > 0;
-  arguments.bench.targetFolders = targetFolders(argv[0]);
-  const Status status = bench(arguments);
-  return status ? kExitSuccess : fail(status.error().message, kExitFailure);
 }
 
 }  // namespace
 }  // namespace sluice::tools
 
 int main(int argc, char** argv) {
-  // nothing throws for bad input, so an exception means that the machine is out of memory
-  try {
-    return sluice::tools::runTool(argc, argv);
-  } catch (const std::exception& error) {
-    return sluice::tools::fail(error.what(), sluice::tools::kExitFailure);
-  }
+  using namespace sluice::tools;
+  const auto declareAll = [&](CLI::App& app) -> std::function<sluice::Expected<int>()> {
+    const auto arguments = std::make_shared<Arguments>();
+    declare(app, *arguments);
+    app.set_version_flag("--version", versionText("sluice-bench", "LLVM " LLVM_VERSION_STRING), kVersionHelp);
+    app.callback([arguments, &app] {
+      if (const std::string wrong = checkUsage(*arguments, app); !wrong.empty())
+        throw CLI::ValidationError(wrong);
+    });
+    arguments->bench.targetFolders = sluice::targetFolders(argv[0]);
+    return [arguments] { return succeededIf(bench(*arguments)); };
+  };
+  return runMain("sluice bench: measures how fast this machine computes layers, compared with its limits",
+                 "sluice bench", argc, argv, declareAll);
 }

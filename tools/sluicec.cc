@@ -16,7 +16,6 @@
 #include "runtime/program/codec.h"
 #include "runtime/program/text.h"
 #include "tools/command_line.h"
-#include "tools/sluicec_kept.h"
 #include "tools/sluicec_report.h"
 #include "tools/version.h"
 
@@ -216,7 +215,7 @@ int makeProgram(const Arguments& arguments, const Target& target) {
   if (!arguments.emit.empty() || !arguments.explain.empty()) return 0;
   show(summary(arguments, program) + "\n");
   if (!arguments.options.trainable) return 0;
-  show(keptText(*compiled->graph, arguments.options.keep) + "\n");
+  show(keptText(*compiled, arguments.options.keep));
   return 0;
 }
 

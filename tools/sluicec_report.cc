@@ -5,12 +5,26 @@
 #include "compiler/api/ir.h"
 #include "compiler/export/graph_dot.h"
 #include "compiler/report/explain.h"
+#include "compiler/report/kept_bytes.h"
 
 namespace sluice {
 namespace {
 
 moe::GraphOp graphOf(const Compiled& compiled) {
   return *compiled.graph->module.get().getOps<moe::GraphOp>().begin();
+}
+
+// 6144 as "6,144".
+std::string grouped(int64_t number) {
+  std::string text = std::to_string(number);
+  for (int64_t at = static_cast<int64_t>(text.size()) - 3; at > 0; at -= 3)
+    text.insert(static_cast<size_t>(at), 1, ',');
+  return text;
+}
+
+std::string rowsAndTokens(const KeptBytes& kept, const char* row, const char* token) {
+  if (kept.token == 0) return grouped(kept.row) + row;
+  return fmt::format("{}{} and {}{}", grouped(kept.row), row, grouped(kept.token), token);
 }
 
 }  // namespace
@@ -22,6 +36,14 @@ std::string explanationOf(const Compiled& compiled, const std::string& kind) {
 }
 
 std::string dotOf(const Compiled& compiled) { return printDot(graphOf(compiled), *compiled.program); }
+
+std::string keptText(const Compiled& compiled, const std::string& keep) {
+  const bool keepsLittle = keep != "all";
+  const moe::GraphOp op = graphOf(compiled);
+  return fmt::format("keeps {} ({}: {})\n", rowsAndTokens(keptBytes(op), " bytes per row", " per token"),
+                     keepsLittle ? "all" : "minimal",
+                     rowsAndTokens(keptBytesOtherwise(op, keepsLittle), "", ""));
+}
 
 std::string timesOf(const Compiled& compiled) {
   std::string text;

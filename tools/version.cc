@@ -13,11 +13,10 @@ constexpr int kPatch = 0;
 
 }  // namespace
 
-std::string releaseVersion() { return fmt::format("{}.{}.{}", SLUICE_ABI_MAJOR, SLUICE_ABI_MINOR, kPatch); }
-
 std::string versionText(std::string_view tool, std::string_view other) {
-  std::string text =
-      fmt::format("{} {}\nprogram format {}.{}", tool, releaseVersion(), kFormatMajor, kFormatMinor);
+  // pkg-config and CMake read the version of the C interface in its header, too
+  std::string text = fmt::format("{} {}.{}.{}\nprogram format {}.{}", tool, SLUICE_ABI_MAJOR,
+                                 SLUICE_ABI_MINOR, kPatch, kFormatMajor, kFormatMinor);
   return other.empty() ? text : fmt::format("{}\n{}", text, other);
 }
 

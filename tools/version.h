@@ -6,10 +6,6 @@
 
 namespace sluice::tools {
 
-// "MAJOR.MINOR.PATCH". The first two are the version of the C interface (runtime/api/sluice.h); pkg-config
-// and CMake read it there, too.
-std::string releaseVersion();
-
 // The help text of the flag --version.
 inline constexpr const char* kVersionHelp =
     "print the versions of the tool and of the format of programs and exit";

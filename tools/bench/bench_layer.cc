@@ -1,15 +1,12 @@
 #include "tools/bench/bench_layer.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <cmath>
-#include <cstdlib>
-#include <fstream>
 #include <functional>
-#include <mutex>
 #include <numeric>
 
+#include "runtime/base/memory_left.h"
 #include "runtime/base/threads.h"
 #include "tools/moe/inputs.h"
 #include "tools/moe/random.h"
@@ -52,14 +49,6 @@ double bytesOf(const Program& program, int64_t tokens, int64_t rows) {
     bytes += size * program.ranks();
   }
   return bytes;
-}
-
-// The memory that is available without taking it from other processes.
-double availableMemory() {
-  std::ifstream info("/proc/meminfo");
-  for (std::string line; std::getline(info, line);)
-    if (line.starts_with("MemAvailable:")) return 1024 * std::strtod(line.c_str() + 13, nullptr);
-  return static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGE_SIZE));
 }
 
 // The tensors of rank `rank`, which receives `rows` rows.
@@ -113,10 +102,10 @@ Status bindTensors(const TaskProgram& program, int rank, Weights weights, Tensor
 
 // A machine that runs out of memory kills arbitrary processes.
 Status checkBytes(double bytes) {
-  const double memory = availableMemory();
-  if (bytes <= 0.8 * memory) return {};
-  return Error{fmt::format("needs about {:.1f} GiB of memory, found {:.1f} GiB available", bytes / (1 << 30),
-                           memory / (1 << 30))};
+  const MemoryLeft left = memoryLeft();
+  if (bytes <= 0.8 * static_cast<double>(left.bytes)) return {};
+  return Error{fmt::format("needs about {:.1f} GiB of memory, found {:.1f} GiB available on {}",
+                           bytes / (1 << 30), static_cast<double>(left.bytes) / (1 << 30), left.of)};
 }
 
 double bytesOfLayer(const Program& program, const LayerCase& c) {
@@ -124,8 +113,8 @@ double bytesOfLayer(const Program& program, const LayerCase& c) {
   return 2 * bytesOf(program, c.tokens, rows);
 }
 
-std::string_view weightsName(WeightsMode mode) {
-  return mode == WeightsMode::kConstant ? "constant" : "ordinary";
+std::string_view weightsName(Weights weights) {
+  return weights == Weights::kConstant ? "constant" : "ordinary";
 }
 
 Expected<BenchTensors> makeRowsTensors(const Program& program, const RowsCase& c,
@@ -182,7 +171,7 @@ BenchTensors makeRowsOfLayer(const Program& program, const BenchTensors& layer) 
   return tensors;
 }
 
-Expected<std::unique_ptr<BenchLayer>> BenchLayer::create(Program program, int threads, WeightsMode weights,
+Expected<std::unique_ptr<BenchLayer>> BenchLayer::create(Program program, int threads, Weights weights,
                                                          BenchTensors& own, BenchTensors* shared) {
   std::unique_ptr<BenchLayer> layer(new BenchLayer(std::move(program)));
   const int ranks = layer->program_.ranks();
@@ -194,14 +183,13 @@ Expected<std::unique_ptr<BenchLayer>> BenchLayer::create(Program program, int th
       transport.abort(error.message);  // the others must not wait for a rank that has failed
       return error;
     };
-    ContextOptions contextOptions;
-    contextOptions.threads = threads;
-    contextOptions.timeoutSeconds = 600;
-    auto context = Context::create(layer->program_, transport, contextOptions);
+    ContextOptions options;
+    options.threads = threads;
+    options.timeoutSeconds = 600;
+    auto context = Context::create(layer->program_, transport, options);
     if (!context) return failed(context.error());
     layer->contexts_[r] = std::move(*context);
-    const Weights promise = weights == WeightsMode::kConstant ? Weights::kConstant : Weights::kOrdinary;
-    const Status bound = bindTensors(layer->program_.tables(), rank, promise, own[r],
+    const Status bound = bindTensors(layer->program_.tables(), rank, weights, own[r],
                                      shared == nullptr ? nullptr : &(*shared)[r], *layer->contexts_[r]);
     return bound ? bound : failed(bound.error());
   });

@@ -17,12 +17,8 @@
 
 namespace sluice::tools {
 
-// What Sluice may assume about the weights.
-enum class WeightsMode : uint8_t {
-  kOrdinary,  // they may change in each step
-  kConstant,  // they do not change: packed before anything is measured
-};
-std::string_view weightsName(WeightsMode mode);
+// "ordinary" or "constant".
+std::string_view weightsName(Weights weights);
 
 struct BenchOptions {
   int threads = 1;  // total of all ranks
@@ -30,10 +26,10 @@ struct BenchOptions {
   bool forward = true;
   bool backward = true;
   ClockKind clock = ClockKind::kWall;
-  bool scaling = true;  // also measure with one thread
-  WeightsMode weights = WeightsMode::kOrdinary;
-  std::string peer;            // "onednn", or empty
-  std::string target = "cpu";  // device model of the compiler
+  bool scaling = true;                   // also measure with one thread
+  Weights weights = Weights::kOrdinary;  // constant: packed before anything is measured
+  std::string peer;                      // "onednn", or empty
+  std::string target = "cpu";            // device model of the compiler
   std::vector<std::string> targetFolders;
 };
 
@@ -68,7 +64,7 @@ class BenchLayer {
  public:
   // For each rank, binds the tensors of `own`, or of `shared` if `own` has none that fits, by name and
   // extent. Errors: like Context.
-  static Expected<std::unique_ptr<BenchLayer>> create(Program program, int threads, WeightsMode weights,
+  static Expected<std::unique_ptr<BenchLayer>> create(Program program, int threads, Weights weights,
                                                       BenchTensors& own, BenchTensors* shared = nullptr);
   ~BenchLayer();
 
@@ -77,9 +73,6 @@ class BenchLayer {
 
   // An output with extent rows of rank 0; valid until the next run.
   Expected<TensorView> output(std::string_view name) { return contexts_.front()->output(name); }
-
-  const Program& program() const { return program_; }
-  const RunStats& lastRun() const { return contexts_.front()->lastRun(); }
 
  private:
   explicit BenchLayer(Program program) : program_(std::move(program)), local_(program_.ranks()) {}

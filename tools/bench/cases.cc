@@ -43,6 +43,16 @@ Status checkRanks(const Model& model, int64_t ranks) {
                            model.experts, model.name, model.experts)};
 }
 
+LayerCase routedLayer(std::string name, const Model& model, int64_t tokens, int ranks) {
+  return {.name = std::move(name),
+          .hidden = model.hidden,
+          .inter = model.inter,
+          .experts = model.experts,
+          .topK = model.topK,
+          .tokens = tokens,
+          .ranks = ranks};
+}
+
 }  // namespace
 
 std::string_view passName(Pass pass) { return pass == Pass::kForward ? "forward" : "backward"; }
@@ -63,23 +73,11 @@ std::optional<RowsCase> rowsCase(std::string_view name) {
 }
 
 LayerCase layerCase(int ranks) {
-  return {.name = fmt::format("layer, {} ranks", ranks),
-          .hidden = 2048,
-          .inter = 768,
-          .experts = 64,
-          .topK = 8,
-          .tokens = 512,
-          .ranks = ranks};
+  return routedLayer(fmt::format("layer, {} ranks", ranks), {"", 2048, 768, 64, 8}, 512, ranks);
 }
 
 LayerCase tinyLayer(int ranks) {
-  return {.name = fmt::format("tiny, {} ranks", ranks),
-          .hidden = 64,
-          .inter = 48,
-          .experts = 16,
-          .topK = 2,
-          .tokens = 64,
-          .ranks = ranks};
+  return routedLayer(fmt::format("tiny, {} ranks", ranks), {"", 64, 48, 16, 2}, 64, ranks);
 }
 
 Expected<std::vector<LayerCase>> linearCases(const LinearSize& size, int ranks, bool sameTokens) {
@@ -138,15 +136,10 @@ Expected<LayerCase> modelLayer(std::string_view name, int64_t tokens, int ranks,
   if (!model) return model.error();
   if (const Expected<double> exponent = skewExponent(skew); !exponent) return exponent.error();
   if (Status status = checkRanks(*model, ranks); !status) return status.error();
-  return LayerCase{fmt::format("{}, {} tokens per rank, {} ranks, {}", name, tokens, ranks, skew),
-                   model->hidden,
-                   model->inter,
-                   model->experts,
-                   model->topK,
-                   tokens,
-                   ranks,
-                   1,
-                   std::string(skew)};
+  LayerCase layer = routedLayer(
+      fmt::format("{}, {} tokens per rank, {} ranks, {}", name, tokens, ranks, skew), *model, tokens, ranks);
+  layer.skew = skew;
+  return layer;
 }
 
 std::vector<int64_t> spreadRows(int64_t tokens, int64_t topK, int64_t experts, double exponent) {

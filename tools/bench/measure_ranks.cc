@@ -40,31 +40,23 @@ std::string findProgram(const std::string& name, const std::string& path) {
   return {};
 }
 
-// A temporary folder of this process. It is removed with its content when the object is destroyed.
-class ScratchFolder {
- public:
-  static Expected<ScratchFolder> create() {
-    std::error_code failed;
-    const std::filesystem::path parent = std::filesystem::temp_directory_path(failed);
-    std::string name = ((failed ? "/tmp" : parent) / "sluice-bench-XXXXXX").string();
-    if (mkdtemp(name.data()) == nullptr)
-      return Error{fmt::format("{}: cannot make the folder: {}", name, std::strerror(errno))};
-    return ScratchFolder(std::move(name));
-  }
-  ScratchFolder(ScratchFolder&& other) noexcept : path_(std::exchange(other.path_, {})) {}
-  ScratchFolder& operator=(ScratchFolder&&) = delete;
-  ~ScratchFolder() {
+// Removes a folder with its content.
+struct RemoveFolder {
+  void operator()(const std::string* path) const {
     std::error_code ignored;
-    if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
+    std::filesystem::remove_all(*path, ignored);
+    delete path;
   }
-
-  std::string file(std::string_view name) const { return fmt::format("{}/{}", path_, name); }
-
- private:
-  explicit ScratchFolder(std::string path) : path_(std::move(path)) {}
-
-  std::string path_;
 };
+using ScratchFolder = std::unique_ptr<const std::string, RemoveFolder>;
+
+Expected<ScratchFolder> makeScratchFolder() {
+  std::error_code failed;
+  const std::filesystem::path parent = std::filesystem::temp_directory_path(failed);
+  std::string name = ((failed ? "/tmp" : parent) / "sluice-bench-XXXXXX").string();
+  if (mkdtemp(name.data()) != nullptr) return ScratchFolder(new std::string(std::move(name)));
+  return Error{fmt::format("{}: cannot make the folder: {}", name, std::strerror(errno))};
+}
 
 // Runs the command to its end. Drops its standard output, the report of the run.
 Status runProgram(const std::vector<std::string>& arguments) {
@@ -108,28 +100,18 @@ std::vector<std::string> commandOf(const RanksStarter& starter, const RanksSampl
   std::vector<std::string> command;
   if (!starter.mpirun.empty())
     command = {starter.mpirun, "-n", std::to_string(layer.ranks), "--oversubscribe", "--bind-to", "none"};
-  for (const std::string& argument :
-       std::initializer_list<std::string>{starter.sluice,
-                                          "run",
-                                          program,
-                                          "--transport",
-                                          starter.transport,
-                                          "--seed",
-                                          "1",
-                                          "--tokens",
-                                          std::to_string(layer.tokens),
-                                          "--routing",
-                                          layer.skew,
-                                          "--entry",
-                                          options.backward ? "forward,backward" : "forward",
-                                          "--threads",
-                                          std::to_string(samples.threads),
-                                          "--pack-weights",
-                                          options.weights == WeightsMode::kConstant ? "once" : "task",
-                                          "--timeout",
-                                          "600",
-                                          "--overlap"})
-    command.push_back(argument);
+  const bool once = options.weights == Weights::kConstant;
+  const std::pair<const char*, std::string> settings[] = {
+      {"--transport", starter.transport},
+      {"--seed", "1"},
+      {"--tokens", std::to_string(layer.tokens)},
+      {"--routing", layer.skew},
+      {"--entry", options.backward ? "forward,backward" : "forward"},
+      {"--threads", std::to_string(samples.threads)},
+      {"--pack-weights", once ? "once" : "task"},
+      {"--timeout", "600"}};
+  command.insert(command.end(), {starter.sluice, "run", program, "--overlap"});
+  for (const auto& [name, value] : settings) command.insert(command.end(), {name, value});
   return command;
 }
 
@@ -165,9 +147,9 @@ Expected<RanksStarter> findStarter(const std::string& transport, const std::stri
 Expected<std::vector<RanksSamples>> measureRanks(const RanksStarter& starter,
                                                  const std::vector<LayerCase>& layers,
                                                  const BenchOptions& options) {
-  const Expected<ScratchFolder> folder = ScratchFolder::create();
+  const Expected<ScratchFolder> folder = makeScratchFolder();
   if (!folder) return folder.error();
-  const auto fileOf = [&](size_t layer) { return folder->file(fmt::format("layer{}.slp", layer)); };
+  const auto fileOf = [&](size_t layer) { return fmt::format("{}/layer{}.slp", **folder, layer); };
   std::vector<RanksSamples> result;
   for (const LayerCase& layer : layers) {
     const int threads = std::max(1, options.threads / layer.ranks);
@@ -179,15 +161,13 @@ Expected<std::vector<RanksSamples>> measureRanks(const RanksStarter& starter,
     result.push_back({layer, threads, {{"forward", {}}}});
     if (options.backward) result.back().entries.push_back({"backward", {}});
   }
-  const std::string figures = folder->file("overlap.json");
+  const std::string figures = **folder + "/overlap.json";
   const int turns = std::min(options.repeat, kMaxTurns);
   for (int turn = 0; turn < turns; ++turn) {
     const int repeat = options.repeat / turns + (turn < options.repeat % turns ? 1 : 0);
     for (size_t i = 0; i < result.size(); ++i) {
       std::vector<std::string> command = commandOf(starter, result[i], options, fileOf(i));
-      for (const std::string& argument :
-           std::initializer_list<std::string>{"--repeat", std::to_string(repeat), "--overlap-json", figures})
-        command.push_back(argument);
+      command.insert(command.end(), {"--repeat", std::to_string(repeat), "--overlap-json", figures});
       if (Status ran = runProgram(command); !ran) return ran.error();
       if (Status read = addFigures(figures, result[i].entries); !read) return read.error();
     }

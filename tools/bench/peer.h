@@ -5,7 +5,6 @@
 
 #include <memory>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "runtime/base/dtype.h"
@@ -24,7 +23,7 @@ struct PeerInputs {
   int threads = 1;
 };
 
-// The results of a run, in Sluice's layouts, written by the peer.
+// The results of a run, in Sluice's layouts, written by the peer, with the shapes for the rows.
 struct PeerResults {
   std::vector<BFloat16> gateUp, act, y;                 // forward
   std::vector<BFloat16> actGrad, gateUpGrad, dx;        // backward
@@ -37,7 +36,6 @@ struct PeerMode {
   bool packed = false;
   bool expertsInParallel = false;
 };
-std::string peerModeName(const PeerMode& mode);
 
 class Peer {
  public:
@@ -45,19 +43,12 @@ class Peer {
   virtual Status run(Pass pass) = 0;  // a backward needs a forward before it
 };
 
-// The names of the peers in this build.
-std::vector<std::string> peerNames();
-
 // Makes everything that does not depend on the values of rows: primitives, packed weights. `results` must
-// outlive the peer. Errors: this build has no such peer (the message explains how to get it); the library
-// refuses.
-Expected<std::unique_ptr<Peer>> makePeer(std::string_view name, const PeerInputs& inputs,
-                                         const PeerMode& mode, bool backward, PeerResults& results);
+// outlive the peer. Errors: this build has no peer (the message explains how to get it); the library refuses.
+Expected<std::unique_ptr<Peer>> makePeer(const PeerInputs& inputs, const PeerMode& mode, bool backward,
+                                         PeerResults& results);
 
 // For example "oneDNN 2.6.3".
-std::string peerVersion(std::string_view name);
-
-// Zero-filled results with the shapes for these rows.
-PeerResults makePeerResults(const RowsCase& rows, bool backward);
+std::string peerVersion();
 
 }  // namespace sluice::tools

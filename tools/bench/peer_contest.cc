@@ -13,6 +13,27 @@ constexpr double kMostDifference = 0.03;
 
 constexpr int kTrials = 3;
 
+std::string peerModeName(const PeerMode& mode) {
+  return std::string(mode.packed ? "packed weights" : "plain weights") +
+         (mode.expertsInParallel ? ", a thread per expert" : ", threads in products");
+}
+
+PeerResults makePeerResults(const RowsCase& c, bool backward) {
+  const auto rows = static_cast<size_t>(c.allRows()), hidden = static_cast<size_t>(c.hidden);
+  const auto inter = static_cast<size_t>(c.inter), weight = static_cast<size_t>(c.experts()) * hidden * inter;
+  PeerResults results;
+  results.gateUp.resize(rows * 2 * inter);
+  results.act.resize(rows * inter);
+  results.y.resize(rows * hidden);
+  if (!backward) return results;
+  results.actGrad.resize(rows * inter);
+  results.gateUpGrad.resize(rows * 2 * inter);
+  results.dx.resize(rows * hidden);
+  results.gateUpWeightGrad.resize(2 * weight);
+  results.downWeightGrad.resize(weight);
+  return results;
+}
+
 float valueOf(BFloat16 x) { return toFloat(x); }
 float valueOf(float x) { return x; }
 
@@ -53,7 +74,7 @@ Status PeerContest::chooseModes(const BenchOptions& options, CaseSamples& result
   std::array<double, 2> best{HUGE_VAL, HUGE_VAL};
   for (int mode = 0; mode < (options.threads > 1 ? 4 : 2); ++mode) {
     const PeerMode words{.packed = mode % 2 == 1, .expertsInParallel = mode >= 2};
-    Expected<std::unique_ptr<Peer>> made = makePeer(options.peer, inputs_, words, options.backward, results_);
+    Expected<std::unique_ptr<Peer>> made = makePeer(inputs_, words, options.backward, results_);
     if (!made) return made.error();
     const std::shared_ptr<Peer> peer = std::move(*made);
     // a backward needs the results of a forward; the first run of each is not counted
@@ -92,8 +113,7 @@ Status PeerContest::compare(BenchLayer& layer, const TensorMap& own, CaseSamples
     }
     if (most > kMostDifference)
       return Error{fmt::format("{} of case {}: {} differs from Sluice by {:.2g}, expected at most {}",
-                               passName(pass.pass), result.name, peerVersion("onednn"), most,
-                               kMostDifference)};
+                               passName(pass.pass), result.name, peerVersion(), most, kMostDifference)};
   }
   return {};
 }

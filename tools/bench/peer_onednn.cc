@@ -8,10 +8,10 @@
 #include <map>
 #include <mutex>
 #include <numeric>
+#include <oneapi/dnnl/dnnl.hpp>
 #include <tuple>
 
 #include "ops/abi/kernels.h"
-#include "tools/bench/onednn_matmul.h"
 #include "tools/bench/peer.h"
 
 namespace sluice::tools {
@@ -49,6 +49,17 @@ bool isWeightGrad(Product product) { return product >= Product::kDownWeightGrad;
 
 memory::desc matrix(int64_t rows, int64_t columns, bool transposed, memory::data_type type) {
   return {{rows, columns}, type, transposed ? memory::dims{1, rows} : memory::dims{columns, 1}};
+}
+
+// Versions 2 and 3 describe a product differently.
+dnnl::matmul::primitive_desc matmulDesc(const dnnl::engine& engine, const dnnl::memory::desc& a,
+                                        const dnnl::memory::desc& b, const dnnl::memory::desc& c,
+                                        const dnnl::primitive_attr& attributes) {
+#if DNNL_VERSION_MAJOR >= 3
+  return {engine, a, b, c, attributes};
+#else
+  return {dnnl::matmul::desc(a, b, c), attributes, engine};
+#endif
 }
 
 struct Primitive {
@@ -231,16 +242,13 @@ class OneDnn : public Peer {
 
 }  // namespace
 
-std::vector<std::string> peerNames() { return {"onednn"}; }
-
-std::string peerVersion(std::string_view) {
+std::string peerVersion() {
   const dnnl_version_t* const version = dnnl_version();
   return fmt::format("oneDNN {}.{}.{}", version->major, version->minor, version->patch);
 }
 
-Expected<std::unique_ptr<Peer>> makePeer(std::string_view name, const PeerInputs& inputs,
-                                         const PeerMode& mode, bool backward, PeerResults& results) {
-  if (name != "onednn") return Error{fmt::format("found peer '{}', expected onednn", name)};
+Expected<std::unique_ptr<Peer>> makePeer(const PeerInputs& inputs, const PeerMode& mode, bool backward,
+                                         PeerResults& results) {
   try {
     return std::unique_ptr<Peer>(new OneDnn(inputs, mode, backward, results));
   } catch (const std::exception& failure) {

@@ -31,10 +31,6 @@ const RanksSamples& firstOf(const RanksReport& report, const RanksSamples& sampl
                        [&](const RanksSamples& each) { return each.layer.name == samples.layer.name; });
 }
 
-bool areLinear(const RanksReport& report) {
-  return !report.samples.empty() && report.samples.front().layer.isLinear();
-}
-
 // The number of ranks is named after what they share.
 std::string_view ranksName(const LayerCase& c) { return c.isLinear() ? "TP" : "EP"; }
 
@@ -68,7 +64,8 @@ std::string headOf(const LayerCase& c, size_t number, std::string_view transport
   return fmt::format("{}{}\n  transport {}, {} kernels, {} weights, {} repetitions in turn, {}\n",
                      number > 0 ? "\n" : "", describe(c), transport, machine.isa,
                      weightsName(options.weights), options.repeat, clockText(options.clock)) +
-         fmt::format("  {:>3}{:>9}  {:<9}{}{:>11}\n", ranksName(c), "threads", "pass", overlapHeads(),
+         fmt::format("  {:>3}{:>9}  {:<9}{}{:>11}\n", ranksName(c), "threads", "pass",
+                     textLine(overlapColumns(), headsOf(overlapColumns())),
                      fmt::format("over {} {}", ranksName(c), c.ranks));
 }
 
@@ -94,35 +91,30 @@ std::string textOf(const RanksReport& report, const BenchOptions& options, const
     if (&firstOf(report, samples) == &samples)
       text += headOf(samples.layer, n, report.transport, options, machine);
     for (size_t i = 0; i < samples.entries.size(); ++i)
-      text += fmt::format("  {:>3}{:>9}  {:<9}{}{:>11.2f}\n", samples.layer.ranks, samples.threads,
-                          samples.entries[i].entry,
-                          overlapLine(samples.entries[i], cpuUnitsOf(samples, options.clock)),
-                          overFirst(report, n, i, options.clock));
+      text += fmt::format(
+          "  {:>3}{:>9}  {:<9}{}{:>11.2f}\n", samples.layer.ranks, samples.threads, samples.entries[i].entry,
+          textLine(overlapColumns(), overlapCells(samples.entries[i], cpuUnitsOf(samples, options.clock))),
+          overFirst(report, n, i, options.clock));
   }
   return report.link ? text + textOf(*report.link) : text;
 }
 
 std::string markdownOf(const RanksReport& report, const BenchOptions& options) {
-  const bool linear = areLinear(report);
-  const std::string_view shared = linear ? "TP" : "EP";
-  std::string text = fmt::format(
-      "{}| transport | {} | pass | T ms | Tcomm ms | Tcompute ms | overlap | MB sent | orders | puts | "
-      "signals | messages | flushes | over the first {} |\n"
-      "{}|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n",
-      linear ? "| layer " : "", shared, shared, linear ? "|---" : "");
+  const LayerCase& first = report.samples.front().layer;
+  std::vector<std::string> heads = headsOf(overlapColumns());
+  heads.insert(heads.begin(), {"transport", std::string(ranksName(first)), "pass"});
+  if (first.isLinear()) heads.insert(heads.begin(), "layer");
+  heads.push_back(fmt::format("over the first {}", ranksName(first)));
+  std::string text = markdownHeads(heads);
   for (size_t n = 0; n < report.samples.size(); ++n) {
     const RanksSamples& samples = report.samples[n];
     for (size_t i = 0; i < samples.entries.size(); ++i) {
-      const EntryOverlap& entry = samples.entries[i];
-      const OverlapFigures f = figuresOf(entry, cpuUnitsOf(samples, options.clock));
-      const Traffic traffic = entry.samples.empty() ? Traffic{} : entry.samples.back().traffic;
-      if (linear) text += fmt::format("| {} ", samples.layer.name);
-      text += fmt::format(
-          "| {} | {} | {} | {:.2f} | {:.2f} | {:.2f} | {:.2f} | {:.2f} | {} | {} | {} | {} | {} | {:.2f} |\n",
-          report.transport, samples.layer.ranks, entry.entry, f.all * 1e3, f.communication * 1e3,
-          f.compute * 1e3, f.efficiency, static_cast<double>(traffic.bytes) * 1e-6,
-          traffic.pieces + traffic.signals, f.puts, f.signals, f.messages, f.flushes,
-          overFirst(report, n, i, options.clock));
+      std::vector<std::string> cells = overlapCells(samples.entries[i], cpuUnitsOf(samples, options.clock));
+      cells.insert(cells.begin(),
+                   {report.transport, std::to_string(samples.layer.ranks), samples.entries[i].entry});
+      if (first.isLinear()) cells.insert(cells.begin(), samples.layer.name);
+      cells.push_back(fmt::format("{:.2f}", overFirst(report, n, i, options.clock)));
+      text += markdownLine(cells);
     }
   }
   return text;

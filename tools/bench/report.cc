@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "tools/overlap/columns.h"
+
 namespace sluice::tools {
 namespace {
 
@@ -30,6 +32,24 @@ std::string peakText(const ProbeRates& all, const ProbeRates& one, int threads) 
 
 std::string percent(double share) { return share > 0 ? fmt::format("{:.0f}%", 100 * share) : "-"; }
 std::string times(double factor) { return factor > 0 ? fmt::format("{:.2f}", factor) : "-"; }
+
+constexpr Column kColumns[] = {{"median ms", 11}, {"min", 10},      {"max", 10},
+                               {"TFLOP/s", 9},    {"of peak", 8},   {"MB in+out", 11},
+                               {"of read", 9},    {"bound ms", 10}, {"times", 7}};
+
+std::vector<std::string> cellsOf(const CaseSamples& c, const PassSamples& pass, ClockKind clock) {
+  const PassFigures f = figuresOf(c, pass, clock);
+  const auto milli = [](double seconds) { return fmt::format("{:.3f}", seconds * 1e3); };
+  return {milli(f.median),
+          milli(f.least),
+          milli(f.most),
+          fmt::format("{:.4f}", f.flops * 1e-12),
+          percent(f.shareOfPeak),
+          fmt::format("{:.0f}+{:.0f}", pass.work.readBytes * 1e-6, pass.work.writtenBytes * 1e-6),
+          percent(f.shareOfRead),
+          milli(f.bound),
+          times(f.overBound)};
+}
 
 }  // namespace
 
@@ -66,16 +86,10 @@ std::string textOf(const CaseSamples& c, const BenchOptions& options, const Mach
                       options.repeat,
                       options.clock == ClockKind::kWall ? "wall time" : "processor time / threads");
   text += fmt::format("  {}\n", peakText(medianRates(c.probesOfAll), medianRates(c.probesOfOne), threads));
-  text += fmt::format("  {:<9}{:>11}{:>10}{:>10}{:>9}{:>8}{:>11}{:>9}{:>10}{:>7}\n", "pass", "median ms",
-                      "min", "max", "TFLOP/s", "of peak", "MB in+out", "of read", "bound ms", "times");
-  for (const PassSamples& pass : c.passes) {
-    const PassFigures f = figuresOf(c, pass, options.clock);
-    text += fmt::format(
-        "  {:<9}{:>11.3f}{:>10.3f}{:>10.3f}{:>9.4f}{:>8}{:>11}{:>9}{:>10.3f}{:>7}\n", passName(pass.pass),
-        f.median * 1e3, f.least * 1e3, f.most * 1e3, f.flops * 1e-12, percent(f.shareOfPeak),
-        fmt::format("{:.0f}+{:.0f}", pass.work.readBytes * 1e-6, pass.work.writtenBytes * 1e-6),
-        percent(f.shareOfRead), f.bound * 1e3, times(f.overBound));
-  }
+  text += fmt::format("  {:<9}{}\n", "pass", textLine(kColumns, headsOf(kColumns)));
+  for (const PassSamples& pass : c.passes)
+    text +=
+        fmt::format("  {:<9}{}\n", passName(pass.pass), textLine(kColumns, cellsOf(c, pass, options.clock)));
   for (const PassSamples& pass : c.passes) {
     const PassFigures f = figuresOf(c, pass, options.clock);
     if (pass.peer)
@@ -96,22 +110,21 @@ std::string textOf(const CaseSamples& c, const BenchOptions& options, const Mach
 }
 
 std::string markdownHeader() {
-  return "| case | pass | median ms | min | max | TFLOP/s | of peak | of read | bound ms | times bound | "
-         "peer ms "
-         "| peer / Sluice | gain of threads | of the peak's |\n"
-         "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n";
+  std::vector<std::string> heads = headsOf(kColumns);
+  heads.insert(heads.begin(), {"case", "pass"});
+  heads.insert(heads.end(), {"peer ms", "peer / Sluice", "gain of threads", "of the peak's"});
+  return markdownHeads(heads);
 }
 
 std::string markdownOf(const CaseSamples& c, const BenchOptions& options) {
   std::string text;
   for (const PassSamples& pass : c.passes) {
     const PassFigures f = figuresOf(c, pass, options.clock);
-    text += fmt::format(
-        "| {} | {} | {:.2f} | {:.2f} | {:.2f} | {:.3f} | {} | {} | {:.2f} | {} | {} | {} | {} | {} |\n",
-        c.name, passName(pass.pass), f.median * 1e3, f.least * 1e3, f.most * 1e3, f.flops * 1e-12,
-        percent(f.shareOfPeak), percent(f.shareOfRead), f.bound * 1e3, times(f.overBound),
-        pass.peer ? fmt::format("{:.2f}", f.peerMedian * 1e3) : "-", times(f.peerOverSluice), times(f.gain),
-        times(ratio(f.gain, f.gainOfProbe)));
+    std::vector<std::string> cells = cellsOf(c, pass, options.clock);
+    cells.insert(cells.begin(), {c.name, std::string(passName(pass.pass))});
+    cells.insert(cells.end(), {times(f.peerMedian * 1e3), times(f.peerOverSluice), times(f.gain),
+                               times(ratio(f.gain, f.gainOfProbe))});
+    text += markdownLine(cells);
   }
   return text;
 }

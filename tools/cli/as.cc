@@ -18,8 +18,7 @@ Expected<int> assemble(const Options& options) {
   if (!text) return text.error();
   const Expected<TaskProgram> program = parseProgram(*text, options.text == "-" ? "<stdin>" : options.text);
   if (!program) return program.error();
-  if (Status status = writeProgram(*program, options.out); !status) return status.error();
-  return kExitSuccess;
+  return succeededIf(writeProgram(*program, options.out));
 }
 
 }  // namespace
@@ -32,14 +31,14 @@ Command addAs(CLI::App& parent) {
       ->type_name("TEXT");
   app->add_option("-o,--output", options->out, "program file to write")->required()->type_name("layer.slp");
   app->footer(
-      "The text of `sluice dump` gives the dumped bytes again. The program is not verified here, so "
-      "that\n"
-      "wrong ones can be made for tests: `sluice verify` and `sluice run` do that.\n\n"
-      "examples:\n"
-      "  sluice dump layer.slp > layer.txt && sluice as layer.txt -o same.slp && cmp layer.slp same.slp\n"
-      "  sluice dump layer.slp | sluice as - -o same.slp\n\n"
-      "exit status: 0 written, 1 bad text (file:line:column) or an output that cannot be written, 2 wrong "
-      "usage");
+      R"(The text of `sluice dump` gives the dumped bytes again. The program is not verified here, so that
+wrong ones can be made for tests: `sluice verify` and `sluice run` do that.
+
+examples:
+  sluice dump layer.slp > layer.txt && sluice as layer.txt -o same.slp && cmp layer.slp same.slp
+  sluice dump layer.slp | sluice as - -o same.slp
+
+exit status: 0 written, 1 bad text (file:line:column) or an output that cannot be written, 2 wrong usage)");
   return {app, [options] { return assemble(*options); }};
 }
 

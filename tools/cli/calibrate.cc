@@ -6,7 +6,6 @@
 #include <nlohmann/json.hpp>
 
 #include "compiler/target/target.h"
-#include "runtime/base/pending_file.h"
 #include "tools/calibrate/measure.h"
 #include "tools/cli/command.h"
 #include "tools/cli/files.h"
@@ -141,10 +140,6 @@ std::string summary(const Measured& m) {
          fmt::format("{:<16}{:>9.2f} us\n", "task", r.task * 1e6);
 }
 
-Status write(const std::string& path, const std::string& text) {
-  return replaceFile(path, std::as_bytes(std::span(text)));
-}
-
 Expected<int> calibrate(const Options& options) {
   const Expected<const ops::KernelSet*> kernels = ops::selectKernels();
   if (!kernels) return kernels.error();
@@ -159,10 +154,8 @@ Expected<int> calibrate(const Options& options) {
                                      options.quick ? " quickly" : "", ops::isaName((*kernels)->isa));
   const std::string text = targetJson(*measured, stem.empty() ? "cpu" : stem, by);
   if (!options.output.empty())
-    if (Status status = write(options.output, text); !status) return status.error();
-  if (Status status = printText(options.output.empty() ? text : summary(*measured)); !status)
-    return status.error();
-  return kExitSuccess;
+    if (Status status = writeText(options.output, text); !status) return status.error();
+  return succeededIf(printText(options.output.empty() ? text : summary(*measured)));
 }
 
 }  // namespace
@@ -174,14 +167,14 @@ Command addCalibrate(CLI::App& parent) {
       ->type_name("cpu.json");
   app->add_flag("--quick", options->quick, "takes one second instead of ten and is less exact");
   app->footer(
-      "Measures products, element-wise kernels, memory, caches and the cost of a task; takes the best of "
-      "many\n"
-      "short runs, so that other work on the machine matters little. The file is complete or does not "
-      "exist.\n\n"
-      "examples:\n"
-      "  sluice calibrate -o here.json\n"
-      "  sluicec graphs/moe_ffn/train.json --target ./here.json -o layer.slp\n\n"
-      "exit status: 0 done, 1 a file that cannot be written, 2 wrong usage");
+      R"(Measures products, element-wise kernels, memory, caches and the cost of a task; takes the best of many
+short runs, so that other work on the machine matters little. The file is complete or does not exist.
+
+examples:
+  sluice calibrate -o here.json
+  sluicec graphs/moe_ffn/train.json --target ./here.json -o layer.slp
+
+exit status: 0 done, 1 a file that cannot be written, 2 wrong usage)");
   return {app, [options] { return calibrate(*options); }};
 }
 

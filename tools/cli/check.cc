@@ -134,7 +134,7 @@ Expected<int> check(const Options& options) {
 Command addCheck(CLI::App& parent) {
   CLI::App* app = parent.add_subcommand("check", "compare outputs with a double-precision reference");
   const auto options = std::make_shared<Options>();
-  app->add_option("program", options->program, "program file")->required()->type_name("layer.slp");
+  addProgram(*app, options->program);
   app->add_option("--in", options->in, "inputs of each rank")->required()->type_name("in-{rank}.safetensors");
   app->add_option("--out", options->out, "outputs of each rank")
       ->required()
@@ -149,12 +149,14 @@ Command addCheck(CLI::App& parent) {
       ->check(CLI::Range(1, 1024))
       ->type_name("N");
   app->footer(
-      "Prints |found - reference| / |reference| (L2, over all ranks) of each output in the files. The\n"
-      "reference evaluates the program family by family in double precision: without slots, tasks, events\n"
-      "or kernels.\n\n"
-      "example:\n"
-      "  sluice check layer.slp --in 'in-{rank}.safetensors' --out 'out-{rank}.safetensors'\n\n"
-      "exit status: 0 all within the tolerance, 1 an error above it or bad input, 2 wrong usage");
+      R"(Prints |found - reference| / |reference| (L2, over all ranks) of each output in the files. The
+reference evaluates the program family by family in double precision: without slots, tasks, events
+or kernels.
+
+example:
+  sluice check layer.slp --in 'in-{rank}.safetensors' --out 'out-{rank}.safetensors'
+
+exit status: 0 all within the tolerance, 1 an error above it or bad input, 2 wrong usage)");
   return {app, [options] { return check(*options); }};
 }
 

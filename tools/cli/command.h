@@ -24,6 +24,15 @@ struct Command {
   std::function<Expected<int>()> action;
 };
 
+inline Expected<int> succeededIf(const Status& done) {
+  return done ? Expected<int>(kExitSuccess) : done.error();
+}
+
+// The parameter of commands that take one program.
+inline void addProgram(CLI::App& app, std::string& path) {
+  app.add_option("program", path, "program file")->required()->type_name("layer.slp");
+}
+
 // Makes a CLI11 validator from a parser.
 template <class Parser>
 auto parsesBy(Parser parser) {

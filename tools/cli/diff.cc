@@ -32,13 +32,13 @@ Command addDiff(CLI::App& parent) {
   const auto options = std::make_shared<Options>();
   app->add_option("first", options->first, "program file")->required()->type_name("a.slp");
   app->add_option("second", options->second, "program file")->required()->type_name("b.slp");
-  app->footer(
-      "Prints one line per difference: where, the value in the first, the value in the second.\n\n"
-      "example:\n"
-      "  sluice diff before.slp after.slp\n\n"
-      "exit status: 0 the same, 1 different, or a program that cannot be read (a message on standard "
-      "error),\n"
-      "2 wrong usage");
+  app->footer(R"(Prints one line per difference: where, the value in the first, the value in the second.
+
+example:
+  sluice diff before.slp after.slp
+
+exit status: 0 the same, 1 different, or a program that cannot be read (a message on standard error),
+2 wrong usage)");
   return {app, [options] { return diff(*options); }};
 }
 

@@ -1,6 +1,7 @@
 // sluice dump: prints a program as text or JSON.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 
@@ -27,18 +28,17 @@ constexpr std::pair<const char*, bool TextSelection::*> kSections[] = {
     {"families", &TextSelection::families}, {"tasks", &TextSelection::tasks},
     {"tiling", &TextSelection::tiling}};
 
+constexpr const char* kSectionNames = "header, spaces, buffers, events, families, tasks, tiling";
+
 Expected<TextSelection> parseSections(const std::string& list) {
   TextSelection selection;
   for (const auto& [name, member] : kSections) selection.*member = false;
   for (const std::string& part : splitList(list)) {
-    bool known = false;
-    for (const auto& [name, member] : kSections) {
-      if (part != name) continue;
-      selection.*member = known = true;
-    }
-    if (!known)
-      return Error{fmt::format(
-          "found '{}', expected a list of header, spaces, buffers, events, families, tasks, tiling", part)};
+    const auto section = std::find_if(std::begin(kSections), std::end(kSections),
+                                      [&](const auto& each) { return part == each.first; });
+    if (section == std::end(kSections))
+      return Error{fmt::format("found '{}', expected a list of {}", part, kSectionNames)};
+    selection.*section->second = true;
   }
   return selection;
 }
@@ -66,8 +66,7 @@ Expected<int> dump(const Options& options) {
   std::string text =
       options.format == "json" ? printJson(*program, selection) : printSections(*program, selection);
   if (options.format != "json" && !options.show.empty() && selection.buffers) text += memoryOf(*program);
-  if (Status status = printText(text); !status) return status.error();
-  return kExitSuccess;
+  return succeededIf(printText(text));
 }
 
 }  // namespace
@@ -75,13 +74,9 @@ Expected<int> dump(const Options& options) {
 Command addDump(CLI::App& parent) {
   CLI::App* app = parent.add_subcommand("dump", "print a program as text or JSON");
   const auto options = std::make_shared<Options>();
-  app->add_option("program", options->program, "program file")->required()->type_name("layer.slp");
-  app->add_option("--show", options->show,
-                  "sections: header, spaces, buffers, events, families, tasks, tiling (default: all)")
-      ->check([](const std::string& list) {
-        const Expected<TextSelection> selection = parseSections(list);
-        return selection ? std::string() : selection.error().message;
-      })
+  addProgram(*app, options->program);
+  app->add_option("--show", options->show, fmt::format("sections: {} (default: all)", kSectionNames))
+      ->check(parsesBy(parseSections))
       ->type_name("A,B");
   app->add_option("--core", options->core, "tasks of one core only: its number, or a kind and a number")
       ->type_name("cube3");
@@ -90,15 +85,16 @@ Command addDump(CLI::App& parent) {
       ->type_name("FORMAT");
   app->add_flag("--tables", options->tables, "write out tables of tasks that are dealt by formula");
   app->footer(
-      "The whole text is complete: `sluice as` makes the same bytes from it. docs/PROGRAM.md describes "
-      "it.\n\n"
-      "examples:\n"
-      "  sluice dump layer.slp | less\n"
-      "  sluice dump layer.slp --show families,tiling\n"
-      "  sluice dump layer.slp --show tasks --core 3\n"
-      "  sluice dump layer.slp --show buffers        (with their sizes, as formulas)\n"
-      "  sluice dump layer.slp --show events --format json\n\n"
-      "exit status: 0 printed, 1 the program cannot be read, 2 wrong usage");
+      R"(The whole text is complete: `sluice as` makes the same bytes from it. docs/PROGRAM.md describes it.
+
+examples:
+  sluice dump layer.slp | less
+  sluice dump layer.slp --show families,tiling
+  sluice dump layer.slp --show tasks --core 3
+  sluice dump layer.slp --show buffers        (with their sizes, as formulas)
+  sluice dump layer.slp --show events --format json
+
+exit status: 0 printed, 1 the program cannot be read, 2 wrong usage)");
   return {app, [options] { return dump(*options); }};
 }
 

@@ -77,6 +77,10 @@ Expected<std::string> readText(const std::string& path) {
   return readAll(file.get(), path);
 }
 
+Status writeText(const std::string& path, std::string_view text) {
+  return replaceFile(path, std::as_bytes(std::span(text)));
+}
+
 Status printText(std::string_view text) {
   const bool written = std::fwrite(text.data(), 1, text.size(), stdout) == text.size();
   if (std::fflush(stdout) != 0 || !written)

@@ -25,6 +25,9 @@ Status commitAll(std::vector<PendingFile>& files);
 // Reads a whole file, or standard input if the path is "-".
 Expected<std::string> readText(const std::string& path);
 
+// Writes a whole file, which is complete or as it was before.
+Status writeText(const std::string& path, std::string_view text);
+
 // Writes to standard output. Errors: it cannot be written, for example because a disk is full.
 Status printText(std::string_view text);
 

@@ -43,8 +43,7 @@ Expected<int> makeAll(const Options& options) {
     summary += fmt::format("{}: {} tokens\n", (*paths)[r], (*tokens)[r]);
   }
   if (Status status = commitAll(files); !status) return status.error();
-  if (Status status = printText(summary); !status) return status.error();
-  return kExitSuccess;
+  return succeededIf(printText(summary));
 }
 
 }  // namespace
@@ -52,7 +51,7 @@ Expected<int> makeAll(const Options& options) {
 Command addMakeInputs(CLI::App& parent) {
   CLI::App* app = parent.add_subcommand("make-inputs", "make random inputs of a program for all ranks");
   const auto options = std::make_shared<Options>();
-  app->add_option("program", options->program, "program file")->required()->type_name("layer.slp");
+  addProgram(*app, options->program);
   app->add_option("--out", options->out, "inputs of each rank")
       ->required()
       ->type_name("in-{rank}.safetensors");
@@ -66,16 +65,16 @@ Command addMakeInputs(CLI::App& parent) {
       ->type_name("KIND");
   app->add_option("--seed", options->seed, "the same seed gives the same bytes (default: 1)")->type_name("N");
   app->footer(
-      "Weights have variance 1 / fan-in, tokens variance 1; weights of products of tokens are the same at\n"
-      "every rank. Ranks that share experts get parts of the same weights. A gradient that a run adds to "
-      "gets\n"
-      "random start values.\n\n"
-      "examples:\n"
-      "  sluice make-inputs layer.slp --out 'in-{rank}.safetensors'\n"
-      "  sluice make-inputs layer.slp --out 'in-{rank}.safetensors' --tokens ragged:384 --routing zipf:1.2 "
-      "--seed 7\n"
-      "  sluice make-inputs layer.slp --out 'in-{rank}.safetensors' --tokens 0,17,128,1\n\n"
-      "exit status: 0 written, 1 bad input or an output that cannot be written, 2 wrong usage");
+      R"(Weights have variance 1 / fan-in, tokens variance 1; weights of products of tokens are the same at
+every rank. Ranks that share experts get parts of the same weights. A gradient that a run adds to gets
+random start values.
+
+examples:
+  sluice make-inputs layer.slp --out 'in-{rank}.safetensors'
+  sluice make-inputs layer.slp --out 'in-{rank}.safetensors' --tokens ragged:384 --routing zipf:1.2 --seed 7
+  sluice make-inputs layer.slp --out 'in-{rank}.safetensors' --tokens 0,17,128,1
+
+exit status: 0 written, 1 bad input or an output that cannot be written, 2 wrong usage)");
   return {app, [options] { return makeAll(*options); }};
 }
 

@@ -114,7 +114,7 @@ void addFiles(CLI::App& app, RunOptions& options) {
 Command addRun(CLI::App& parent) {
   CLI::App* app = parent.add_subcommand("run", "run entries of a program; ranks are threads or processes");
   const auto options = std::make_shared<RunOptions>();
-  app->add_option("program", options->program, "program file")->required()->type_name("layer.slp");
+  addProgram(*app, options->program);
   addFiles(*app, *options);
   app->add_option("--entry", options->entries, "entries to run, in this order (default: all)")
       ->type_name("A,B");
@@ -165,28 +165,29 @@ Command addRun(CLI::App& parent) {
       ->needs(overlap)
       ->type_name("FILE");
   app->footer(
-      "Binds inputs and outputs by name. Prints, for each entry, rows of all ranks, their skew, tasks, time "
-      "of\n"
-      "the slowest rank and TFLOP/s of the matrix products. Skew is the rows of the hottest rank over the "
-      "mean:\n"
-      "if every rank has its own cores, no schedule is faster than the step of an even routing times\n"
-      "the skew. Writes the outputs of all ranks, or none.\n\n"
-      "A linear layer that is cut by columns reads the rows of all ranks. If no tensor in the file shows "
-      "how\n"
-      "many tokens each rank has, they are shared evenly, the first ranks with one more; --tokens 0,17\n"
-      "sets other numbers. Ranks with the same tokens have as many as rows.\n\n"
-      "--transport shm starts one process per rank. If RANK and WORLD_SIZE are set, as by torchrun, this\n"
-      "process is that rank, and finds the others by SLUICE_JOB or MASTER_ADDR and MASTER_PORT.\n\n"
-      "examples:\n"
-      "  sluice run layer.slp --in 'in-{rank}.safetensors' --out 'out-{rank}.safetensors'\n"
-      "  sluice run layer.slp --in 'in-{rank}.safetensors' --out 'out-{rank}.safetensors' \\\n"
-      "      --entry forward --threads 4 --repeat 10\n"
-      "  sluice run layer.slp --in 'in-{rank}.safetensors' --out 'out-{rank}.safetensors' \\\n"
-      "      --repeat 3 --trace trace.json\n"
-      "  sluice run layer.slp --in 'in-{rank}.safetensors' --out 'out-{rank}.safetensors' --transport shm\n"
-      "  sluice run layer.slp --seed 1 --tokens 512 --routing zipf:1.2 --transport shm --overlap\n"
-      "  mpirun -n 2 sluice run layer.slp --in 'in-{rank}.safetensors' --out 'out-{rank}.safetensors'\n\n"
-      "exit status: 0 done, 1 bad input or a failed run, 2 wrong usage");
+      R"(Binds inputs and outputs by name. Prints, for each entry, rows of all ranks, their skew, tasks, time of
+the slowest rank and TFLOP/s of the matrix products. Skew is the rows of the hottest rank over the mean:
+if every rank has its own cores, no schedule is faster than the step of an even routing times
+the skew. Writes the outputs of all ranks, or none.
+
+A linear layer that is cut by columns reads the rows of all ranks. If no tensor in the file shows how
+many tokens each rank has, they are shared evenly, the first ranks with one more; --tokens 0,17
+sets other numbers. Ranks with the same tokens have as many as rows.
+
+--transport shm starts one process per rank. If RANK and WORLD_SIZE are set, as by torchrun, this
+process is that rank, and finds the others by SLUICE_JOB or MASTER_ADDR and MASTER_PORT.
+
+examples:
+  sluice run layer.slp --in 'in-{rank}.safetensors' --out 'out-{rank}.safetensors'
+  sluice run layer.slp --in 'in-{rank}.safetensors' --out 'out-{rank}.safetensors' \
+      --entry forward --threads 4 --repeat 10
+  sluice run layer.slp --in 'in-{rank}.safetensors' --out 'out-{rank}.safetensors' \
+      --repeat 3 --trace trace.json
+  sluice run layer.slp --in 'in-{rank}.safetensors' --out 'out-{rank}.safetensors' --transport shm
+  sluice run layer.slp --seed 1 --tokens 512 --routing zipf:1.2 --transport shm --overlap
+  mpirun -n 2 sluice run layer.slp --in 'in-{rank}.safetensors' --out 'out-{rank}.safetensors'
+
+exit status: 0 done, 1 bad input or a failed run, 2 wrong usage)");
   return {app, [options] { return run(*options); }};
 }
 

@@ -56,10 +56,14 @@ class RankRun {
   bool isFirst() const { return transport_.rank() == 0; }
   Status prepare();
   Expected<std::optional<RankFailure>> compareSettings();
-  Status gatherResults();
+  template <class T>
+  Status gatherAtFirst(const char* what, const std::string& own, Expected<T> (*decode)(std::string_view),
+                       std::vector<T>& all);
+  Status runSteps();
   Status gatherTraces();
   Status stage();
   Status stageText(const std::string& path, std::string_view text);
+  Expected<std::optional<RankFailure>> runAll();
   Expected<int> fail(const RankFailure& failure);
 
   const Expected<Job>& job_;
@@ -102,16 +106,27 @@ Expected<std::optional<RankFailure>> RankRun::compareSettings() {
   return std::optional<RankFailure>();
 }
 
-Status RankRun::gatherResults() {
-  const Awaited awaited = {"the figures", "after the last step"};
-  const auto all = gather_.gather(encodeFigures(rank_.figures), awaited, 0);
-  if (!all) return all.error();
-  for (const std::string& bytes : *all) {
+template <class T>
+Status RankRun::gatherAtFirst(const char* what, const std::string& own,
+                              Expected<T> (*decode)(std::string_view), std::vector<T>& all) {
+  const auto gathered = gather_.gather(own, {what, "after the last step"}, 0);
+  if (!gathered) return gathered.error();
+  for (const std::string& bytes : *gathered) {
     if (!isFirst()) break;
-    Expected<RankFigures> figures = decodeFigures(bytes);
-    if (!figures) return figures.error();
-    figures_.push_back(std::move(*figures));
+    Expected<T> one = decode(bytes);
+    if (!one) return one.error();
+    all.push_back(std::move(*one));
   }
+  return {};
+}
+
+Status RankRun::runSteps() {
+  if (Status status = runRank(*job_, transport_, rank_); !status) {
+    transport_.abort(status.error().message);
+    return status;
+  }
+  if (Status all = gatherAtFirst("the figures", encodeFigures(rank_.figures), decodeFigures, figures_); !all)
+    return all;
   return job_->trace.empty() ? Status{} : gatherTraces();
 }
 
@@ -124,16 +139,7 @@ Status RankRun::gatherTraces() {
       span.end -= now;
     }
   }
-  const Awaited awaited = {"the trace", "after the last step"};
-  const auto all = gather_.gather(encodeTrace(rank_.trace), awaited, 0);
-  if (!all) return all.error();
-  for (const std::string& bytes : *all) {
-    if (!isFirst()) break;
-    Expected<Trace> trace = decodeTrace(bytes);
-    if (!trace) return trace.error();
-    traces_.push_back(std::move(*trace));
-  }
-  return {};
+  return gatherAtFirst("the trace", encodeTrace(rank_.trace), decodeTrace, traces_);
 }
 
 Status RankRun::stageText(const std::string& path, std::string_view text) {
@@ -172,33 +178,27 @@ Expected<int> RankRun::fail(const RankFailure& failure) {
   return said ? Expected<int>(kExitFailure) : said.error();
 }
 
-Expected<int> RankRun::run() {
+// Errors: those after which no rank can reach the others.
+Expected<std::optional<RankFailure>> RankRun::runAll() {
   auto failure = gather_.agree(prepare(), {"the inputs", "before the first step"});
-  if (!failure) return failure.error();
-  if (*failure) return fail(**failure);
+  if (!failure || *failure) return failure;
   failure = compareSettings();
-  if (!failure) return failure.error();
-  if (*failure) return fail(**failure);
-
-  if (Status status = runRank(*job_, transport_, rank_); !status) {
-    transport_.abort(status.error().message);
-    return status.error();
-  }
-  if (Status status = gatherResults(); !status) return status.error();
-
+  if (!failure || *failure) return failure;
+  if (Status done = runSteps(); !done) return done.error();
   failure = gather_.agree(stage(), {"the outputs", "after the last step"});
-  if (!failure) return failure.error();
-  if (*failure) return fail(**failure);
-  failure = gather_.agree(commitAll(files_), {"the end", "after the outputs were there"});
+  if (!failure || *failure) return failure;
+  return gather_.agree(commitAll(files_), {"the end", "after the outputs were there"});
+}
+
+Expected<int> RankRun::run() {
+  const auto failure = runAll();
   if (!failure) return failure.error();
   if (*failure) return fail(**failure);
   if (!isFirst()) return kExitSuccess;
-
   std::string text = reportRun(*job_, figures_, transport_.kind() != "threads");
   if (!job_->trace.empty()) text += "\n" + traceSummary(job_->program.tables(), traces_);
   if (job_->overlap) text += overlapText(rank_.overlap);
-  if (Status status = printText(text); !status) return status.error();
-  return kExitSuccess;
+  return succeededIf(printText(text));
 }
 
 }  // namespace

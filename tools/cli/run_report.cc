@@ -77,15 +77,16 @@ std::string reportRun(const Job& job, const std::vector<RankFigures>& ranks, boo
 }
 
 std::string overlapText(const std::vector<EntryOverlap>& overlap) {
-  std::string text = fmt::format("\n{:<12}{}\n", "overlap", overlapHeads());
+  const std::span<const Column> columns = overlapColumns();
+  std::string text = fmt::format("\n{:<12}{}\n", "overlap", textLine(columns, headsOf(columns)));
   for (const EntryOverlap& entry : overlap)
-    text += fmt::format("{:<12}{}\n", entry.entry, overlapLine(entry));
+    text += fmt::format("{:<12}{}\n", entry.entry, textLine(columns, overlapCells(entry)));
   return text +
-         "T: a step; Tcomm, Tcompute: with communication or computation alone; medians of the slowest rank.\n"
-         "Overlap is the larger part over T. Orders are the pieces of rows and signals to other ranks; "
-         "puts,\n"
-         "signals, messages and flushes are counted by the transport. Messages are puts, and signals that\n"
-         "went out together.\n";
+         R"(T: a step; Tcomm, Tcompute: with communication or computation alone; medians of the slowest rank.
+Overlap is the larger part over T. Orders are the pieces of rows and signals to other ranks; puts,
+signals, messages and flushes are counted by the transport. Messages are puts, and signals that
+went out together.
+)";
 }
 
 }  // namespace sluice::tools

@@ -170,21 +170,6 @@ Expected<int64_t> checkInputs(const TaskProgram& program, int rank, const std::v
   return sizes.tokens();
 }
 
-std::vector<int64_t> tokensOfOutputs(const TaskProgram& program, const std::vector<BufferId>& inputs,
-                                     const std::vector<TensorMap>& outputs) {
-  for (BufferId id : inputs)
-    if (hasTokens(program.at(id))) return {};
-  for (const Buffer& buffer : program.buffers) {
-    if (buffer.role != Role::kOutput || !hasTokens(buffer)) continue;
-    std::vector<int64_t> tokens;
-    for (const TensorMap& tensors : outputs)
-      if (const auto it = tensors.find(buffer.name); it != tensors.end() && !it->second.shape().empty())
-        tokens.push_back(it->second.shape()[0]);
-    if (tokens.size() == outputs.size()) return tokens;
-  }
-  return {};
-}
-
 Status checkOutputs(const TaskProgram& program, int rank, int64_t tokens, const TensorMap& tensors) {
   for (const auto& [name, tensor] : tensors) {
     const auto it = std::find_if(program.buffers.begin(), program.buffers.end(), [&](const Buffer& buffer) {

@@ -36,10 +36,6 @@ std::string describeBuffer(const TaskProgram& program, int rank, const Buffer& b
 Expected<int64_t> checkInputs(const TaskProgram& program, int rank, const std::vector<BufferId>& inputs,
                               const TensorMap& tensors, const std::vector<int64_t>& tokens = {});
 
-// T of every rank as results show it; empty if inputs do, or if no result has tokens. `outputs` is by rank.
-std::vector<int64_t> tokensOfOutputs(const TaskProgram& program, const std::vector<BufferId>& inputs,
-                                     const std::vector<TensorMap>& outputs);
-
 // Checks that each tensor is an output of the program, with the type and shape that it has at this rank.
 // Errors: tensor, found, expected.
 Status checkOutputs(const TaskProgram& program, int rank, int64_t tokens, const TensorMap& tensors);

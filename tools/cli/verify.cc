@@ -26,13 +26,11 @@ Expected<int> verifyFile(const std::string& path) {
   size_t records = 0;
   for (const Lane& lane : p.lanes)
     for (const auto& seat : lane.seats) records += seat.size();
-  const Status status = printText(
+  return succeededIf(printText(
       fmt::format("{}: verified: {} entries, {} families, {} events, {} tasks per window, {}, {} ranks; "
                   "in {:.1f} ms\n",
                   path, p.entries.size(), p.families.size(), p.events.size(), records, countCores(p),
-                  p.mesh.peers(), time.count()));
-  if (!status) return status.error();
-  return kExitSuccess;
+                  p.mesh.peers(), time.count())));
 }
 
 }  // namespace
@@ -41,12 +39,13 @@ Command addVerify(CLI::App& parent) {
   CLI::App* app =
       parent.add_subcommand("verify", "prove that a program is complete, in order, and cannot hang");
   const auto path = std::make_shared<std::string>();
-  app->add_option("program", *path, "program file")->required()->type_name("layer.slp");
-  app->footer(
-      "The proof holds for every routing; docs/SCHEDULE.md explains it.\n\n"
-      "example:\n"
-      "  sluice verify layer.slp\n\n"
-      "exit status: 0 verified, 1 refused (the message names family, task, event and core), 2 wrong usage");
+  addProgram(*app, *path);
+  app->footer(R"(The proof holds for every routing; docs/SCHEDULE.md explains it.
+
+example:
+  sluice verify layer.slp
+
+exit status: 0 verified, 1 refused (the message names family, task, event and core), 2 wrong usage)");
   return {app, [path] { return verifyFile(*path); }};
 }
 

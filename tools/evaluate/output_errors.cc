@@ -26,18 +26,6 @@ Status compareShape(size_t rank, const Buffer& buffer, const Tensor& found, cons
                            describeTensor(buffer.type, expected.shape))};
 }
 
-// The tokens of each rank, as far as a result shows them.
-std::vector<int64_t> tokensOf(const TaskProgram& program, const std::vector<TensorMap>& outputs) {
-  std::vector<int64_t> tokens(outputs.size());
-  for (const Buffer& buffer : program.buffers)
-    for (size_t rank = 0; rank < outputs.size(); ++rank)
-      if (const auto it = outputs[rank].find(buffer.name); it != outputs[rank].end() &&
-                                                           buffer.shape[0].extent == Extent::kTokens &&
-                                                           !it->second.shape().empty())
-        tokens[rank] = it->second.shape()[0];
-  return tokens;
-}
-
 // The outputs of the entries that `outputs` needs.
 Expected<std::vector<ValueMap>> evaluateFor(const VerifiedProgram& program,
                                             const std::vector<TensorMap>& inputs,
@@ -49,7 +37,7 @@ Expected<std::vector<ValueMap>> evaluateFor(const VerifiedProgram& program,
   std::vector<ValueMap> given;
   for (const TensorMap& tensors : inputs) given.push_back(toValues(tensors));
   EvaluateOptions complete = options;
-  complete.tokens = tokensOf(*program, outputs);
+  complete.tokens = tokensOfOutputs(*program, {}, outputs);
   return evaluate(program, entriesFor(*program, outputs.front()), std::move(given), complete);
 }
 
@@ -67,7 +55,26 @@ std::vector<const Values*> ofRanks(const std::vector<ValueMap>& maps, const std:
   return values;
 }
 
+bool hasTokens(const Buffer& buffer) {
+  return !buffer.shape.empty() && buffer.shape[0].extent == Extent::kTokens;
+}
+
 }  // namespace
+
+std::vector<int64_t> tokensOfOutputs(const TaskProgram& program, const std::vector<BufferId>& inputs,
+                                     const std::vector<TensorMap>& outputs) {
+  for (BufferId id : inputs)
+    if (hasTokens(program.at(id))) return {};
+  for (const Buffer& buffer : program.buffers) {
+    if (buffer.role != Role::kOutput || !hasTokens(buffer)) continue;
+    std::vector<int64_t> tokens;
+    for (const TensorMap& tensors : outputs)
+      if (const auto it = tensors.find(buffer.name); it != tensors.end() && !it->second.shape().empty())
+        tokens.push_back(it->second.shape()[0]);
+    if (tokens.size() == outputs.size()) return tokens;
+  }
+  return {};
+}
 
 std::vector<EntryId> entriesFor(const TaskProgram& program, const TensorMap& outputs) {
   std::vector<EntryId> entries;

@@ -14,6 +14,10 @@ namespace sluice::tools {
 // The entries that compute tensors of `outputs`, and those that these entries need, in the program's order.
 std::vector<EntryId> entriesFor(const TaskProgram& program, const TensorMap& outputs);
 
+// T of every rank as results show it; empty if inputs do, or if no result has tokens. `outputs` is by rank.
+std::vector<int64_t> tokensOfOutputs(const TaskProgram& program, const std::vector<BufferId>& inputs,
+                                     const std::vector<TensorMap>& outputs);
+
 // The error of each tensor of `outputs`, in the program's order. Names refer to those of the program's
 // buffers, which must outlive them. Both lists are by rank, and all ranks must have the same outputs. Errors:
 // those of evaluate(), with the tensors' names; a tensor that is no output of the program; a wrong type or

@@ -11,6 +11,12 @@ using Json = nlohmann::ordered_json;
 
 constexpr std::array kNames = {"all", "communication", "compute"};  // by WorkKind
 
+constexpr std::pair<const char*, int64_t CommStats::*> kStats[] = {{"puts", &CommStats::puts},
+                                                                   {"put_bytes", &CommStats::putBytes},
+                                                                   {"signals", &CommStats::signals},
+                                                                   {"flushes", &CommStats::flushes},
+                                                                   {"messages", &CommStats::messages}};
+
 template <class Value>
 Json samplesJson(const EntryOverlap& overlap, const Value& value) {
   Json json = Json::array();
@@ -20,20 +26,32 @@ Json samplesJson(const EntryOverlap& overlap, const Value& value) {
 
 }  // namespace
 
-std::string overlapHeads() {
-  return fmt::format("{:>10}{:>10}{:>10}{:>9}{:>9}{:>10}{:>9}{:>9}{:>9}{:>10}{:>9}{:>10}{:>10}", "T ms",
-                     "Tcomm", "Tcompute", "overlap", "rows", "MB sent", "orders", "puts", "signals",
-                     "messages", "flushes", "cpu ms", "switches");
+std::span<const Column> overlapColumns() {
+  static constexpr Column kColumns[] = {{"T ms", 10},    {"Tcomm", 10},    {"Tcompute", 10}, {"overlap", 9},
+                                        {"rows", 9},     {"MB sent", 10},  {"orders", 9},    {"puts", 9},
+                                        {"signals", 9},  {"messages", 10}, {"flushes", 9},   {"cpu ms", 10},
+                                        {"switches", 10}};
+  return kColumns;
 }
 
-std::string overlapLine(const EntryOverlap& overlap, int cpuUnits) {
+std::vector<std::string> overlapCells(const EntryOverlap& overlap, int cpuUnits) {
   const OverlapFigures f = figuresOf(overlap, cpuUnits);
   const EntrySample last = overlap.samples.empty() ? EntrySample{} : overlap.samples.back();
-  return fmt::format(
-      "{:>10.3f}{:>10.3f}{:>10.3f}{:>9.2f}{:>9}{:>10.2f}{:>9}{:>9}{:>9}{:>10}{:>9}{:>10.3f}{:>10}",
-      f.all * 1e3, f.communication * 1e3, f.compute * 1e3, f.efficiency, last.rows,
-      static_cast<double>(last.traffic.bytes) * 1e-6, last.traffic.pieces + last.traffic.signals, f.puts,
-      f.signals, f.messages, f.flushes, f.cpu * 1e3, f.switches);
+  const auto milli = [](double seconds) { return fmt::format("{:.3f}", seconds * 1e3); };
+  const auto count = [](auto number) { return fmt::format("{}", number); };
+  return {milli(f.all),
+          milli(f.communication),
+          milli(f.compute),
+          fmt::format("{:.2f}", f.efficiency),
+          count(last.rows),
+          fmt::format("{:.2f}", static_cast<double>(last.traffic.bytes) * 1e-6),
+          count(last.traffic.pieces + last.traffic.signals),
+          count(f.puts),
+          count(f.signals),
+          count(f.messages),
+          count(f.flushes),
+          milli(f.cpu),
+          count(f.switches)};
 }
 
 Json overlapJson(const EntryOverlap& overlap, int cpuUnits) {
@@ -46,14 +64,9 @@ Json overlapJson(const EntryOverlap& overlap, int cpuUnits) {
                {"bytes", last.traffic.bytes},
                {"pieces", last.traffic.pieces},
                {"signals", last.traffic.signals}};
-  const auto statsOf = [&](int64_t CommStats::* field) {
-    return samplesJson(overlap, [field](const EntrySample& s) { return s.stats.*field; });
-  };
-  json["transport"] = {{"puts", statsOf(&CommStats::puts)},
-                       {"put_bytes", statsOf(&CommStats::putBytes)},
-                       {"signals", statsOf(&CommStats::signals)},
-                       {"flushes", statsOf(&CommStats::flushes)},
-                       {"messages", statsOf(&CommStats::messages)}};
+  for (const auto& [name, field] : kStats)
+    json["transport"][name] =
+        samplesJson(overlap, [field = field](const EntrySample& s) { return s.stats.*field; });
   for (size_t i = 0; i < kNames.size(); ++i) {
     json["wall_seconds"][kNames[i]] = samplesJson(overlap, [i](const EntrySample& s) { return s.wall[i]; });
     json["cpu_seconds"][kNames[i]] = samplesJson(overlap, [i](const EntrySample& s) { return s.cpu[i]; });
@@ -72,10 +85,8 @@ Expected<EntryOverlap> overlapFromJson(const Json& json) {
       sample.rows = json.at("rows").get<int64_t>();
       sample.traffic = {json.at("pieces").get<int64_t>(), json.at("bytes").get<int64_t>(),
                         json.at("signals").get<int64_t>()};
-      const Json& stats = json.at("transport");
-      sample.stats = {stats.at("puts").at(n).get<int64_t>(), stats.at("put_bytes").at(n).get<int64_t>(),
-                      stats.at("signals").at(n).get<int64_t>(), stats.at("flushes").at(n).get<int64_t>(),
-                      stats.at("messages").at(n).get<int64_t>()};
+      for (const auto& [name, field] : kStats)
+        sample.stats.*field = json.at("transport").at(name).at(n).get<int64_t>();
       for (size_t i = 0; i < kNames.size(); ++i) {
         sample.wall[i] = json.at("wall_seconds").at(kNames[i]).at(n).get<double>();
         sample.cpu[i] = json.at("cpu_seconds").at(kNames[i]).at(n).get<double>();

@@ -4,15 +4,15 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
+#include "tools/overlap/columns.h"
 #include "tools/overlap/overlap.h"
 
 namespace sluice::tools {
 
-// Column heads and one line, of equal widths, without an end of line: the three times in ms, overlap
-// efficiency, rows, MB and orders (pieces and signals) to other ranks, what the transport counted, processor
-// time and switches of threads. `cpuUnits` as in figuresOf().
-std::string overlapHeads();
-std::string overlapLine(const EntryOverlap& overlap, int cpuUnits = 0);
+// The three times in ms, overlap efficiency, rows, MB and orders (pieces and signals) to other ranks, what
+// the transport counted, processor time and switches of threads. `cpuUnits` as in figuresOf().
+std::span<const Column> overlapColumns();
+std::vector<std::string> overlapCells(const EntryOverlap& overlap, int cpuUnits = 0);
 
 // The figures and every sample.
 nlohmann::ordered_json overlapJson(const EntryOverlap& overlap, int cpuUnits = 0);

@@ -59,7 +59,7 @@ TEST_CASE("each linear layer is compared with itself on the first number of rank
   CHECK(text.find("column parallel, 48 -> 96, 64 tokens in all, each at one rank\n") == 0);
   CHECK(text.find("\nrow parallel, 48 -> 96, 64 tokens in all, each at one rank\n") != std::string::npos);
   CHECK(text.find("over TP 2") != std::string::npos);
-  CHECK(markdownOf(report, {}).find("| row parallel | shm | 4 | forward | 30.00 |") != std::string::npos);
+  CHECK(markdownOf(report, {}).find("| row parallel | shm | 4 | forward | 30.000 |") != std::string::npos);
   const auto root = nlohmann::json::parse(jsonOf(report, {}, {"a cpu", "avx512", ""}));
   CHECK(root["cases"][3]["layer"] == "row parallel");
   CHECK(root["cases"][3]["tp"] == 4);
@@ -76,9 +76,9 @@ TEST_CASE("units that share processor time are no more than the threads of all r
 TEST_CASE("the table has a row for each number of ranks, the JSON every sample") {
   RanksReport report = measured();
   const std::string table = markdownOf(report, {});
-  CHECK(table.find("| shm | 2 | forward | 10.00 | 1.00 | 9.00 | 0.90 | 1.00 | 12 | 5 | 9 | 7 | 6 |") !=
-        std::string::npos);
-  CHECK(table.find("| shm | 4 | forward | 12.00 |") != std::string::npos);
+  CHECK(table.find("| shm | 2 | forward | 10.000 | 1.000 | 9.000 | 0.90 | 256 | 1.00 | 12 | 5 | 9 | 7 | 6 | "
+                   "20.000 |") != std::string::npos);
+  CHECK(table.find("| shm | 4 | forward | 12.000 |") != std::string::npos);
   report.link.emplace();
   const auto root = nlohmann::json::parse(jsonOf(report, {}, {"a cpu", "avx512", ""}));
   CHECK(root["transport"] == "shm");

@@ -3,6 +3,7 @@
 #include <catch2/catch.hpp>
 
 #include "tests/testing/moe_program.h"
+#include "tools/evaluate/output_errors.h"
 
 namespace sluice::tools {
 namespace {

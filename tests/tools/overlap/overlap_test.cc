@@ -52,12 +52,13 @@ TEST_CASE("where nothing was measured, figures are zero") {
   const OverlapFigures f = figuresOf({"forward", {}});
   CHECK(f.all == 0);
   CHECK(f.efficiency == 0);
-  CHECK(overlapLine({"forward", {}}).size() == overlapHeads().size());
+  CHECK(overlapCells({"forward", {}}).size() == overlapColumns().size());
 }
 
 TEST_CASE("a line has the figures under their heads") {
-  const std::string line = overlapLine(measured());
-  CHECK(line.size() == overlapHeads().size());
+  const auto columns = overlapColumns();
+  const std::string line = textLine(columns, overlapCells(measured()));
+  CHECK(line.size() == textLine(columns, headsOf(columns)).size());
   for (const char* figure : {"10.000", "2.000", "9.000", "0.90", "64", "4.00", "21", "30", "42"})
     CHECK(line.find(figure) != std::string::npos);
 }
@@ -69,7 +70,7 @@ TEST_CASE("the JSON has every sample, and gives them back") {
   const auto back = overlapFromJson(nlohmann::ordered_json::parse(json.dump()));
   REQUIRE(back.ok());
   CHECK(back->entry == "forward");
-  CHECK(overlapLine(*back) == overlapLine(overlap));
+  CHECK(overlapCells(*back) == overlapCells(overlap));
   CHECK(overlapJson(*back) == json);
 }
 
