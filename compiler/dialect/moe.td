@@ -67,14 +67,14 @@ def Moe_EntryOp : Moe_Op<"entry", [HasParent<"GraphOp">, NoRegionArguments, NoTe
 
 class Moe_SourceOp<string mnemonic> : Moe_Op<mnemonic, [HasParent<"EntryOp">,
                                              DeclareOpInterfaceMethods<OpAsmOpInterface, ["getAsmResultNames"]>]> {
-  let assemblyFormat = "$tensor (`alias` $alias^)? attr-dict `:` qualified(type($value))";
+  let assemblyFormat = "$tensor attr-dict `:` qualified(type($value))";
   let extraClassDefinition = [{
     void $cppClass::getAsmResultNames(::mlir::OpAsmSetValueNameFn setName) { setName(getValue(), getTensor()); }
   }];
 }
 
 class Moe_SinkOp<string mnemonic> : Moe_Op<mnemonic, [HasParent<"EntryOp">]> {
-  let assemblyFormat = "$tensor `,` $value (`alias` $alias^)? attr-dict `:` qualified(type($value))";
+  let assemblyFormat = "$tensor `,` $value attr-dict `:` qualified(type($value))";
 }
 
 def Moe_InputOp : Moe_SourceOp<"input"> {
@@ -83,14 +83,14 @@ def Moe_InputOp : Moe_SourceOp<"input"> {
     If ranks share experts, `shard` says which part of a tensor this is at each of them; without it they have all of
     it. The shapes are those of the part.
   }];
-  let arguments = (ins StrAttr:$tensor, OptionalAttr<StrAttr>:$alias, OptionalAttr<Moe_ShardingAttr>:$sharding);
+  let arguments = (ins StrAttr:$tensor, OptionalAttr<Moe_ShardingAttr>:$sharding);
   let results = (outs Moe_Tensor:$value);
-  let assemblyFormat = "$tensor (`alias` $alias^)? (`shard` $sharding^)? attr-dict `:` qualified(type($value))";
+  let assemblyFormat = "$tensor (`shard` $sharding^)? attr-dict `:` qualified(type($value))";
 }
 
 def Moe_SavedOp : Moe_SourceOp<"saved"> {
   let summary = "a value that `moe.save` kept under this name in an entry that this one runs after";
-  let arguments = (ins StrAttr:$tensor, OptionalAttr<StrAttr>:$alias);
+  let arguments = (ins StrAttr:$tensor);
   let results = (outs AnyTypeOf<[Moe_Tensor, Moe_Routing]>:$value);
 }
 
@@ -100,25 +100,25 @@ def Moe_OutputOp : Moe_SinkOp<"output"> {
     An output of rows may declare, with `shard`, which part of the tensor this is at each of the ranks that share
     experts: the phase shard-tensors checks it, and the gradient of this output in a derived entry has it.
   }];
-  let arguments = (ins StrAttr:$tensor, Moe_Tensor:$value, OptionalAttr<StrAttr>:$alias,
+  let arguments = (ins StrAttr:$tensor, Moe_Tensor:$value,
                        OptionalAttr<Moe_ShardingAttr>:$sharding);
   let assemblyFormat =
-      "$tensor `,` $value (`alias` $alias^)? (`shard` $sharding^)? attr-dict `:` qualified(type($value))";
+      "$tensor `,` $value (`shard` $sharding^)? attr-dict `:` qualified(type($value))";
   let hasVerifier = 1;
 }
 
 def Moe_SaveOp : Moe_SinkOp<"save"> {
   let summary = "keeps a tensor or the routing of this entry for a later entry";
-  let arguments = (ins StrAttr:$tensor, AnyTypeOf<[Moe_Tensor, Moe_Routing]>:$value, OptionalAttr<StrAttr>:$alias);
+  let arguments = (ins StrAttr:$tensor, AnyTypeOf<[Moe_Tensor, Moe_Routing]>:$value);
 }
 
 // --- Nodes ---------------------------------------------------------------------------------------------
 
-// `node` names the node, `alias` is the reference's name for it, `tensors` names its results.
+// `node` names the node, `tensors` names its results.
 class Moe_Node<string mnemonic, list<Trait> traits = []>
     : Moe_Op<mnemonic, traits # [HasParent<"EntryOp">, Pure, Moe_NodeOpInterface,
                                  DeclareOpInterfaceMethods<OpAsmOpInterface, ["getAsmResultNames"]>]> {
-  dag nodeAttrs = (ins StrAttr:$node, OptionalAttr<StrAttr>:$alias, OptionalAttr<StrArrayAttr>:$tensors,
+  dag nodeAttrs = (ins StrAttr:$node, OptionalAttr<StrArrayAttr>:$tensors,
                        OptionalAttr<Moe_Split>:$split);
   string tail = " (`split` $split^)? attr-dict `:` functional-type(operands, results)";
   let hasVerifier = 1;

@@ -100,7 +100,6 @@ def Moe_NodeOpInterface : OpInterface<"NodeOp"> {
   }];
   let methods = [
     InterfaceMethod<"Name, unique in the entry.", "::llvm::StringRef", "getNode">,
-    InterfaceMethod<"The reference's name, if any.", "::std::optional<::llvm::StringRef>", "getAlias">,
     InterfaceMethod<"Names of the result tensors, one per result, or null.", "::mlir::ArrayAttr", "getTensorsAttr">,
     InterfaceMethod<"How this node is cut, or null.", "::sluice::moe::SplitAttr", "getSplitAttr">,
     InterfaceMethod<"Sets how this node is cut.", "void", "setSplitAttr", (ins "::sluice::moe::SplitAttr":$split)>,

@@ -23,7 +23,7 @@ void addAlpha(llvm::SmallVector<mlir::NamedAttribute>& attributes, mlir::OpBuild
 
 // The attributes that select an activation's function: all that are not common to all nodes.
 llvm::SmallVector<mlir::NamedAttribute> functionOf(ActivationOp op) {
-  const llvm::StringSet<> common = {"node", "alias", "tensors", "split"};
+  const llvm::StringSet<> common = {"node", "tensors", "split"};
   llvm::SmallVector<mlir::NamedAttribute> attributes;
   for (mlir::NamedAttribute attribute : op->getAttrDictionary())
     if (!common.contains(attribute.getName())) attributes.push_back(attribute);

@@ -16,8 +16,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-std::string textOf(std::optional<llvm::StringRef> text) { return text ? text->str() : std::string(); }
-
 Json shapeJson(moe::MoeTensorType type) {
   Json shape = Json::array();
   for (int64_t dim : type.getShape())
@@ -64,8 +62,7 @@ class GraphPrinter {
     addShardings(op.getOps<moe::InputOp>());
     addNames(json, "saved", op.getOps<moe::SavedOp>());
     for (auto node : op.getOps<moe::NodeOp>())
-      for (mlir::Value result : node->getResults())
-        define(result, nameOf(node, result), aliases_.lookup(result));
+      for (mlir::Value result : node->getResults()) define(result, nameOf(node, result));
     json["nodes"] = Json::array();
     for (auto node : op.getOps<moe::NodeOp>()) json["nodes"].push_back(nodeJson(node));
     addNames(json, "save", op.getOps<moe::SaveOp>());
@@ -85,7 +82,6 @@ class GraphPrinter {
   template <class Sink>
   void leaves(Sink sink) {
     names_[sink.getValue()] = sink.getTensor().str();
-    aliases_[sink.getValue()] = textOf(sink.getAlias());
   }
 
   template <class Ops>
@@ -93,7 +89,7 @@ class GraphPrinter {
     Json names = Json::array();
     for (auto op : ops) {
       names.push_back(op.getTensor().str());
-      if (op->getNumResults() > 0) define(op.getValue(), op.getTensor().str(), textOf(op.getAlias()));
+      if (op->getNumResults() > 0) define(op.getValue(), op.getTensor().str());
     }
     if (!names.empty()) entry[field] = std::move(names);
   }
@@ -113,15 +109,11 @@ class GraphPrinter {
   }
 
   // `value` is the tensor of this name, which gets into the table when it is new.
-  void define(mlir::Value value, const std::string& name, const std::string& alias) {
+  void define(mlir::Value value, const std::string& name) {
     names_[value] = name;
     if (value.use_empty()) unread_.emplace(name, value.getDefiningOp());
     if (!value.use_empty()) read_.insert(name);
-    if (!alias.empty() && !moe::isValidName(alias))
-      fail(value.getDefiningOp(), fmt::format("tensor '{}' has alias '{}', which is no name", name, alias));
-    if (tensors_.contains(name)) return;
-    tensors_[name] = typeJson(value.getType());
-    if (!alias.empty()) tensors_[name]["alias"] = alias;
+    if (!tensors_.contains(name)) tensors_[name] = typeJson(value.getType());
   }
 
   Json nodeJson(moe::NodeOp op) {
@@ -132,9 +124,6 @@ class GraphPrinter {
       fail(op, fmt::format("node '{}' is a {}, which graph files do not have", name, word));
       return json;
     }
-    if (op.getAlias()) json["alias"] = op.getAlias()->str();
-    if (op.getAlias() && !moe::isValidName(*op.getAlias()))
-      fail(op, fmt::format("node '{}' has alias '{}', which is no name", name, op.getAlias()->str()));
     json["op"] = word;
     addAttributes(op, json);
     // Operands stand in the order of the schema; only a combine may lack one before the last.
@@ -178,7 +167,6 @@ class GraphPrinter {
   std::set<std::string> read_;      // likewise, of those that something reads in some entry
   std::map<std::string, mlir::Operation*> unread_;
   llvm::DenseMap<mlir::Value, std::string> names_;
-  llvm::DenseMap<mlir::Value, std::string> aliases_;  // of what leaves its entry
 };
 
 std::string indented(const std::string& text, int spaces) { return std::string(spaces, ' ') + text; }

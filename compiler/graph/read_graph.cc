@@ -154,14 +154,13 @@ class GraphReader {
     for (const JsonValue& item : object.items) {
       checkName(errors_, item.keyPos, "a tensor", item.key);
       Fields fields(errors_, item, fmt::format("tensor '{}'", item.key));
-      std::string alias = fields.optionalName("alias");
       fields.find("doc", JsonKind::kString);
       const mlir::Type type = readType(fields);
       const std::optional<Sharding> sharding = readEnum<Sharding>(r_, fields, "parallel");
       fields.finish();
       if (sharding == Sharding::kPartial)
         fields.fail(item.pos, fmt::format("{} is partial, which no input or output is", fields.what()));
-      r_.tensors[item.key] = {type, std::move(alias), sharding, item.keyPos};
+      r_.tensors[item.key] = {type, sharding, item.keyPos};
     }
   }
 

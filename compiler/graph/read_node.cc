@@ -202,17 +202,16 @@ class EntryReader {
       const Reading::Tensor* tensor = listed(item, "inputs");
       if (tensor == nullptr) continue;
       r_.tensors[item.text].mayBePart = true;
-      values_[item.text] =
-          r_.builder.create<moe::InputOp>(r_.at(item.pos), tensor->type, r_.builder.getStringAttr(item.text),
-                                          r_.optional(tensor->alias), shardingOf(*tensor));
+      values_[item.text] = r_.builder.create<moe::InputOp>(
+          r_.at(item.pos), tensor->type, r_.builder.getStringAttr(item.text), shardingOf(*tensor));
     }
   }
 
   void readSaved(const JsonValue& list) {
     for (const JsonValue& item : list.items)
       if (const Reading::Tensor* tensor = listed(item, "saved"))
-        values_[item.text] = r_.builder.create<moe::SavedOp>(
-            r_.at(item.pos), tensor->type, r_.builder.getStringAttr(item.text), r_.optional(tensor->alias));
+        values_[item.text] = r_.builder.create<moe::SavedOp>(r_.at(item.pos), tensor->type,
+                                                             r_.builder.getStringAttr(item.text));
   }
 
   template <class Op>
@@ -231,13 +230,13 @@ class EntryReader {
 
   template <class Op>
   void createSink(const JsonValue& item, const Reading::Tensor& tensor, mlir::Value value) {
-    const mlir::StringAttr name = r_.builder.getStringAttr(item.text), alias = r_.optional(tensor.alias);
+    const mlir::StringAttr name = r_.builder.getStringAttr(item.text);
     if constexpr (std::is_same_v<Op, moe::OutputOp>) {
       const auto type = llvm::dyn_cast<moe::MoeTensorType>(tensor.type);
       if (type && type.hasRows()) r_.tensors[item.text].mayBePart = true;
-      r_.builder.create<Op>(r_.at(item.pos), name, value, alias, shardingOf(tensor));
+      r_.builder.create<Op>(r_.at(item.pos), name, value, shardingOf(tensor));
     } else {
-      r_.builder.create<Op>(r_.at(item.pos), name, value, alias);
+      r_.builder.create<Op>(r_.at(item.pos), name, value);
     }
   }
 
@@ -269,7 +268,6 @@ class EntryReader {
     const std::string name = nameOf(value);
     Fields fields(r_.errors, value, name.empty() ? "a node" : fmt::format("node '{}'", name));
     fields.name("name");
-    const std::string alias = fields.optionalName("alias");
     fields.find("doc", JsonKind::kString);
     const JsonValue& op = fields.require("op", JsonKind::kString);
     const OpSchema* schema = findOp(op.text);
@@ -278,7 +276,6 @@ class EntryReader {
           op.pos, fmt::format("{} has an unknown op '{}', expected {}", fields.what(), op.text, opNames()));
     mlir::OperationState state(r_.at(value.pos), "moe." + op.text);
     state.addAttribute("node", r_.builder.getStringAttr(name));
-    if (!alias.empty()) state.addAttribute("alias", r_.builder.getStringAttr(alias));
     readOperands(fields, *schema, name, state);
     const std::vector<std::string> results = readResults(fields, *schema, state);
     readAttributes(fields, value, state);

@@ -22,7 +22,6 @@ inline constexpr size_t kMaxGraphNodes = 1024;  // per entry
 struct Reading {
   struct Tensor {
     mlir::Type type;
-    std::string alias;
     std::optional<Sharding> sharding;
     SourcePos pos;
     bool mayBePart = false;  // an input of an entry, or an output of rows
@@ -38,10 +37,6 @@ struct Reading {
   mlir::Location at(SourcePos pos) {
     return mlir::FileLineColLoc::get(builder.getContext(), file, static_cast<unsigned>(pos.line),
                                      static_cast<unsigned>(pos.column));
-  }
-  // Null if the text is empty.
-  mlir::StringAttr optional(const std::string& text) {
-    return text.empty() ? mlir::StringAttr() : builder.getStringAttr(text);
   }
 };
 

@@ -161,16 +161,14 @@ class Differentiation {
   void addSeed(moe::OutputOp output) {
     const std::string name = unusedName(moe::gradientName(output.getValue()));
     auto input = builder_.create<moe::InputOp>(output.getLoc(), output.getValue().getType(),
-                                               builder_.getStringAttr(name), mlir::StringAttr(),
-                                               output.getShardingAttr());
+                                               builder_.getStringAttr(name), output.getShardingAttr());
     seeds_.push_back({output, input.getValue()});
   }
 
   void addSaved(moe::NodeOp node, Value value) {
     std::string name = moe::tensorName(value).str();
     if (name.empty()) name = unusedName(node.getNode());
-    auto saved = builder_.create<moe::SavedOp>(value.getLoc(), value.getType(), builder_.getStringAttr(name),
-                                               aliasOf(value));
+    auto saved = builder_.create<moe::SavedOp>(value.getLoc(), value.getType(), builder_.getStringAttr(name));
     kept_.map(value, saved.getValue());
     saved_.push_back({value, saved});
   }
@@ -180,14 +178,6 @@ class Differentiation {
     for (int number = 2; !tensorNames_.insert(candidate).second; ++number)
       candidate = name.str() + "_" + std::to_string(number);
     return candidate;
-  }
-
-  static mlir::StringAttr aliasOf(Value value) {
-    for (mlir::Operation* user : value.getUsers()) {
-      if (auto output = llvm::dyn_cast<moe::OutputOp>(user)) return output.getAliasAttr();
-      if (auto save = llvm::dyn_cast<moe::SaveOp>(user)) return save.getAliasAttr();
-    }
-    return {};
   }
 
   LogicalResult deriveNodes() {
@@ -215,7 +205,6 @@ class Differentiation {
     builder_.setInsertionPointToEnd(&backwardBlock());
     for (auto [input, value] : outputs) {
       builder_.create<moe::OutputOp>(input.getLoc(), builder_.getStringAttr(moe::tensorName(value)), value,
-                                     mlir::StringAttr(),
                                      isOfRows(value) ? input.getShardingAttr() : moe::ShardingAttr());
     }
     return mlir::success();
@@ -285,7 +274,7 @@ class Differentiation {
       const std::string name = moe::nameOf(value) + "_again";
       again->setAttr("node", builder_.getStringAttr(unusedNode(name)));
       again->setAttr("tensors", builder_.getStrArrayAttr({unusedName(name)}));
-      for (const char* forwardOnly : {"alias", "split"}) again->removeAttr(forwardOnly);
+      again->removeAttr("split");
       saved.getValue().replaceAllUsesWith(again->getResult(0));
     }
   }
@@ -304,8 +293,7 @@ class Differentiation {
     const auto tensors = builder.getArrayAttr(dispatch.getTensorsAttr().getValue().drop_back());
     auto plain = builder.create<moe::DispatchOp>(
         dispatch.getLoc(), mlir::TypeRange{dispatch.getRows().getType()}, dispatch.getTokens(),
-        dispatch.getRouting(), Value(), dispatch.getNodeAttr(), dispatch.getAliasAttr(), tensors,
-        dispatch.getSplitAttr());
+        dispatch.getRouting(), Value(), dispatch.getNodeAttr(), tensors, dispatch.getSplitAttr());
     dispatch.getRows().replaceAllUsesWith(plain.getRows());
     dispatch.erase();
   }
@@ -322,7 +310,7 @@ class Differentiation {
     }
     builder_.setInsertionPointToEnd(&forwardBlock());
     for (auto& [value, saved] : saved_)
-      builder_.create<moe::SaveOp>(saved.getLoc(), saved.getTensorAttr(), value, saved.getAliasAttr());
+      builder_.create<moe::SaveOp>(saved.getLoc(), saved.getTensorAttr(), value);
     for (mlir::Operation& op : llvm::make_early_inc_range(llvm::reverse(forwardBlock())))
       if (llvm::isa<moe::NodeOp>(op) && op.use_empty()) op.erase();
   }

@@ -151,7 +151,6 @@ class EntryFormer {
               std::vector<BufferId> reads, std::vector<BufferId> writes) {
     Family family;
     family.name = (node.getNode() + suffix).str();
-    family.alias = node.getAlias().value_or("").str();
     family.source = sourceOf(node->getLoc());
     family.entry = EntryId{static_cast<uint32_t>(program_.entries.size() - 1)};
     family.op = op;

@@ -100,8 +100,7 @@ class EntryFuser {
         locationOf(gmm, activation), activation.getAct().getType(),
         keepsProduct ? gmm.getProduct().getType() : mlir::Type(), gmm.getRows(), gmm.getWeight(),
         gmm.getBias(), gmm.getTransposeAttr(), gmm.getAlphaAttr(), activation.getKindAttr(),
-        activation.getLimitAttr(), nameOf(gmm, activation), aliasOf(gmm, activation), arrayOf(tensors),
-        splitOf(gmm, activation));
+        activation.getLimitAttr(), nameOf(gmm, activation), arrayOf(tensors), splitOf(gmm, activation));
     activation.getAct().replaceAllUsesWith(fused.getAct());
     activation.erase();
     if (keepsProduct) gmm.getProduct().replaceAllUsesWith(fused.getGateUp());
@@ -116,8 +115,8 @@ class EntryFuser {
     auto fused = builder_.create<moe::GmmActivationGradOp>(
         locationOf(gmm, grad), grad.getGateUpGrad().getType(), ofWeights ? ofWeights.getType() : mlir::Type(),
         gmm.getRows(), gmm.getWeight(), grad.getGateUp(), grad.getRowWeights(), gmm.getTransposeAttr(),
-        gmm.getAlphaAttr(), grad.getKindAttr(), grad.getLimitAttr(), nameOf(gmm, grad), aliasOf(gmm, grad),
-        grad.getTensorsAttr(), splitOf(gmm, grad));
+        gmm.getAlphaAttr(), grad.getKindAttr(), grad.getLimitAttr(), nameOf(gmm, grad), grad.getTensorsAttr(),
+        splitOf(gmm, grad));
     grad.replaceAllUsesWith(fused);
     grad.erase();
     gmm.erase();
@@ -142,11 +141,6 @@ class EntryFuser {
     std::string name = both;
     for (int number = 2; !names_.insert(name).second; ++number) name = both + "_" + std::to_string(number);
     return builder_.getStringAttr(name);
-  }
-
-  mlir::StringAttr aliasOf(moe::NodeOp a, moe::NodeOp b) {
-    if (!a.getAlias() || !b.getAlias()) return {};
-    return builder_.getStringAttr(*a.getAlias() + "+" + *b.getAlias());
   }
 
   mlir::StringAttr tensorOf(Value value) {

@@ -14,11 +14,10 @@ Dim dimOf(int64_t size) {
   return size >= 0 ? Dim{Extent::kFixed, size} : Dim{static_cast<Extent>(-size), 0};
 }
 
-Buffer bufferOf(mlir::Value value, std::string name, Role role, std::optional<llvm::StringRef> alias = {}) {
+Buffer bufferOf(mlir::Value value, std::string name, Role role) {
   const auto type = llvm::cast<moe::MoeTensorType>(value.getType());
   Buffer buffer;
   buffer.name = std::move(name);
-  if (alias) buffer.alias = alias->str();
   buffer.type = *dtypeOf(type.getElementType());
   for (int64_t size : type.getShape()) buffer.shape.push_back(dimOf(size));
   buffer.role = role;
@@ -53,7 +52,7 @@ void GraphBuffers::addInput(moe::InputOp input) {
     ids_[input.getValue()] = known->second;
     return;
   }
-  Buffer buffer = bufferOf(input.getValue(), input.getTensor().str(), Role::kInput, input.getAlias());
+  Buffer buffer = bufferOf(input.getValue(), input.getTensor().str(), Role::kInput);
   buffer.sharding = input.getSharding().value_or(Sharding::kWhole);
   ids_[input.getValue()] = add(std::move(buffer));
 }
@@ -65,7 +64,6 @@ void GraphBuffers::addResults(moe::EntryOp entry, moe::NodeOp node) {
       if (!user) return;
       buffer.name = user.getTensor().str();
       buffer.role = role;
-      buffer.alias = user.getAlias().value_or("").str();
     };
     for (mlir::Operation* user : result.getUsers()) {
       if (auto output = llvm::dyn_cast<moe::OutputOp>(user))

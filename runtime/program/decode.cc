@@ -155,7 +155,6 @@ std::vector<Dim> loadShape(const fbs::Buffer& stored, const Record& record) {
 
 Buffer load(const fbs::Buffer& stored, const Record& record) {
   return {.name = record.text(stored.name(), "name"),
-          .alias = record.text(stored.alias(), "alias"),
           .type = record.known(stored.type(), "type"),
           .shape = loadShape(stored, record),
           .role = record.known(stored.role(), "role"),
@@ -183,7 +182,6 @@ EventArray load(const fbs::EventArray& stored, const Record& record) {
 
 Family load(const fbs::Family& stored, const Record& record) {
   return {.name = record.text(stored.name(), "name"),
-          .alias = record.text(stored.alias(), "alias"),
           .source = record.text(stored.source(), "source"),
           .entry = {stored.entry()},
           .op = record.known(stored.op(), "op"),

@@ -96,8 +96,7 @@ void Flattener::memory() {
                                              {"role", word(buffer.role)},
                                              {"sharding", word(buffer.sharding)},
                                              {"region", names_.of(buffer.region)},
-                                             {"offset", fmt::format("{}", buffer.offset)},
-                                             {"alias", quote(buffer.alias)}});
+                                             {"offset", fmt::format("{}", buffer.offset)}});
 }
 
 void Flattener::schedule() {
@@ -120,7 +119,6 @@ void Flattener::schedule() {
                                                {"waits", list(family.waits, family.entry)},
                                                {"signals", list(family.signals, family.entry)},
                                                {"tiling", text::tilingText(family.tiling)},
-                                               {"alias", quote(family.alias)},
                                                {"source", quote(family.source)}});
 }
 

@@ -50,7 +50,7 @@ Offset<fbs::Buffer> store(Builder& builder, const Buffer& buffer) {
   std::vector<fbs::Dim> shape;
   for (const Dim& dim : buffer.shape) shape.emplace_back(dim.size, dim.extent);
   const auto name = builder.CreateString(buffer.name);
-  const auto alias = builder.CreateString(buffer.alias);
+  const auto alias = builder.CreateString("");
   const auto dims = builder.CreateVectorOfStructs(shape.data(), shape.size());
   return fbs::CreateBuffer(builder, name, alias, buffer.type, dims, buffer.role, buffer.region.value,
                            buffer.offset, buffer.sharding);
@@ -69,7 +69,7 @@ Offset<fbs::EventArray> store(Builder& builder, const EventArray& event) {
 
 Offset<fbs::Family> store(Builder& builder, const Family& family) {
   const auto name = builder.CreateString(family.name);
-  const auto alias = builder.CreateString(family.alias);
+  const auto alias = builder.CreateString("");
   const auto source = builder.CreateString(family.source);
   const auto reads = storeIds(builder, family.reads);
   const auto writes = storeIds(builder, family.writes);

@@ -54,8 +54,7 @@ struct Region {
 };
 
 struct Buffer {
-  std::string name;   // unique in the program; of inputs and outputs, the name of the tensor in the graph
-  std::string alias;  // the reference name, or empty
+  std::string name;  // unique in the program; of inputs and outputs, the name of the tensor in the graph
   DType type = DType::kF32;
   std::vector<Dim> shape;  // outermost first; only the first may be a run-time extent
   Role role = Role::kTemp;
@@ -99,7 +98,6 @@ struct EventArray {
 struct Family {
   std::string
       name;  // unique in its entry: the node's name, with ".return", ".sum" for the halves of a combine
-  std::string alias;   // the reference name of the node, or empty
   std::string source;  // "file:line:column" of the node, or empty
   EntryId entry;
   OpKind op = OpKind::kGmm;

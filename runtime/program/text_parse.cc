@@ -192,7 +192,6 @@ void Parser::buffer() {
   if (cursor_.accept("shard")) buffer.sharding = cursor_.word<Sharding>("a sharding");
   if (cursor_.accept("in")) buffer.region = reference(regions_, "a region");
   if (cursor_.accept("at")) buffer.offset = cursor_.number<int64_t>("a number of bytes");
-  if (cursor_.accept("alias")) buffer.alias = cursor_.name("an alias");
   buffers_.declare(buffer.name);
   program_.buffers.push_back(std::move(buffer));
 }
@@ -286,7 +285,6 @@ void Parser::family() {
   family.tiles = cursor_.number<int32_t>("a number of tiles");
   cursor_.expect("on");
   family.core = cursor_.word<CoreKind>("a kind of core");
-  if (cursor_.accept("alias")) family.alias = cursor_.name("an alias");
   if (cursor_.accept("source")) family.source = cursor_.name("a place in a source");
   if (cursor_.accept("reads")) family.reads = references(buffers_, "a buffer");
   if (cursor_.accept("writes")) family.writes = references(buffers_, "a buffer");

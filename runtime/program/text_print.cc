@@ -87,7 +87,6 @@ void Printer::memory() {
     if (buffer.sharding != Sharding::kWhole) put(" shard {}", word(buffer.sharding));
     if (buffer.region) put(" in {}", names_.of(buffer.region));
     if (buffer.offset != 0) put(" at {}", buffer.offset);
-    if (!buffer.alias.empty()) put(" alias {}", quoteName(buffer.alias));
     put("\n");
   }
 }
@@ -132,7 +131,6 @@ void Printer::family(const Family& family) {
   }
   put("family {} : {} over {} tiles {} on {}", names_.qualified(family), word(family.op),
       names_.of(family.space), family.tiles, word(family.core));
-  if (!family.alias.empty()) put(" alias {}", quoteName(family.alias));
   if (!family.source.empty()) put(" source {}", quoteName(family.source));
   put("\n");
   list("reads", family.reads);

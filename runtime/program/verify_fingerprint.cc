@@ -46,7 +46,7 @@ class Hash {
     add(r.name), value(r.extent), value(r.stride), value(r.symmetric), value(r.saved);
   }
   void one(const Buffer& b) {
-    add(b.name), add(b.alias), value(b.type), list(b.shape), value(b.role), add(b.region);
+    add(b.name), value(b.type), list(b.shape), value(b.role), add(b.region);
     value(b.offset), value(b.sharding);
   }
   void one(const Space& s) { add(s.name), value(s.kind), value(s.slotSize), value(s.window); }
@@ -58,7 +58,7 @@ class Hash {
     value(std::bit_cast<int32_t>(t.alpha)), value(t.activation), value(t.limit.bits);
   }
   void one(const Family& f) {
-    add(f.name), add(f.alias), add(f.source), add(f.entry), value(f.op), value(f.core), add(f.space);
+    add(f.name), add(f.source), add(f.entry), value(f.op), value(f.core), add(f.space);
     value(f.tiles), one(f.tiling), list(f.reads), list(f.writes), list(f.waits), list(f.signals);
   }
   void one(const TaskRecord& r) { add(r.family), value(r.slot), value(r.tile); }

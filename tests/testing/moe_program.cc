@@ -297,8 +297,7 @@ class Builder : private ProgramBuilder {
             {b.downWeightGrad},
             {ofExpert},
             {allGrads},
-            6,
-            "w1_grad"});
+            6});
     swigluGradient(b, actDone, {swigluDone, expertSwiglu});
     family({"gate_grad",
             OpKind::kGmm,
@@ -339,8 +338,7 @@ class Builder : private ProgramBuilder {
             {b.gateUpWeightGrad},
             {expertSwiglu},
             {},
-            7,
-            "w2_grad"});
+            7});
   }
 
   const MoeShape s_;

@@ -29,7 +29,7 @@ RegionId ProgramBuilder::region(const char* name, Extent extent, int64_t rowByte
 
 BufferId ProgramBuilder::buffer(const char* name, DType type, std::vector<Dim> shape, Role role,
                                 RegionId region) {
-  return append<BufferId>(program.buffers, Buffer{name, "", type, std::move(shape), role, region});
+  return append<BufferId>(program.buffers, Buffer{name, type, std::move(shape), role, region});
 }
 
 BufferId ProgramBuilder::own(const char* name, DType type, std::vector<Dim> shape, Role role,
@@ -84,9 +84,9 @@ void ProgramBuilder::family(FamilySpec spec) {
     return list;
   };
   const FamilyId id = append<FamilyId>(
-      program.families, Family{spec.name, spec.alias, "", entry, spec.op, CoreKind::kUnified, spec.space,
-                               spec.tiles, spec.tiling, std::move(spec.reads), std::move(spec.writes),
-                               given(spec.waits), given(spec.signals)});
+      program.families,
+      Family{spec.name, "", entry, spec.op, CoreKind::kUnified, spec.space, spec.tiles, spec.tiling,
+             std::move(spec.reads), std::move(spec.writes), given(spec.waits), given(spec.signals)});
   const int64_t tasks = int64_t{program.at(spec.space).window} * spec.tiles;
   Lane lane{spec.name, entry, spec.space, CoreKind::kUnified, spec.priority, 0, {}};
   lane.rotation = static_cast<int32_t>(tasks % program.cores);

@@ -31,7 +31,6 @@ struct FamilySpec {
   std::array<EventId, 2> waits;  // those that are none do not count
   std::array<EventId, 2> signals;
   int32_t priority;
-  const char* alias = "";
 };
 
 class ProgramBuilder {

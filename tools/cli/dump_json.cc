@@ -71,7 +71,6 @@ void addBuffers(const TaskProgram& p, Json& json) {
   });
   json["buffers"] = table(p.buffers, [](const Buffer& b) {
     return Json{{"name", b.name},
-                {"alias", b.alias},
                 {"type", dtypeName(b.type)},
                 {"shape", table(b.shape, dimOf)},
                 {"role", text::word(b.role)},
@@ -115,7 +114,6 @@ void addFamilies(const TaskProgram& p, const TextSelection& selection, Json& jso
   json["families"] = table(p.families, [&](const Family& f) {
     Json family{{"name", f.name}, {"entry", index(f.entry)}};
     if (selection.families) {
-      family["alias"] = f.alias;
       family["source"] = f.source;
       family["op"] = text::word(f.op);
       family["core"] = text::word(f.core);

@@ -63,7 +63,7 @@ class DenseProgram {
 
   BufferId addBuffer(const char* name, Extent extent, Role role = Role::kTemp) {
     program.buffers.push_back(
-        {name, "", DType::kBF16, {Dim{extent, extent == Extent::kFixed ? 8 : 0}, Dim{}}, role, {}});
+        {name, DType::kBF16, {Dim{extent, extent == Extent::kFixed ? 8 : 0}, Dim{}}, role, {}});
     return BufferId{static_cast<uint32_t>(program.buffers.size() - 1)};
   }
 

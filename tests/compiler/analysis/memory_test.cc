@@ -107,7 +107,7 @@ TaskProgram chainOf(const std::vector<int64_t>& bytes) {
   program.spaces.push_back({"rows", SpaceKind::kRows, 16, 4});
   const auto add = [&](const std::string& name, int64_t columns, Role role) {
     program.buffers.push_back(
-        {name, "", DType::kBF16, {{Extent::kRows, 0}, {Extent::kFixed, columns}}, role, {}});
+        {name, DType::kBF16, {{Extent::kRows, 0}, {Extent::kFixed, columns}}, role, {}});
   };
   add("in", 32, Role::kInput);
   for (size_t i = 0; i < bytes.size(); ++i) add("b" + std::to_string(i), bytes[i] / 2, Role::kTemp);

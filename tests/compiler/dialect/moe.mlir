@@ -8,17 +8,17 @@ moe.graph @train ranks = 4 experts = 64 top_k = 8 max_tokens = 4096 symbols {ep 
   // CHECK-NEXT: moe.entry @forward {
   moe.entry @forward {
     // CHECK-NEXT: %x = moe.input "x" : !moe.tensor<T x 32 x bf16>
-    // CHECK-NEXT: %expert_ids = moe.input "expert_ids" alias "ids" : !moe.tensor<T x 8 x i32>
+    // CHECK-NEXT: %expert_ids = moe.input "expert_ids" : !moe.tensor<T x 8 x i32>
     %x = moe.input "x" : !moe.tensor<T x 32 x bf16>
-    %ids = moe.input "expert_ids" alias "ids" : !moe.tensor<T x 8 x i32>
+    %ids = moe.input "expert_ids" : !moe.tensor<T x 8 x i32>
     %probs = moe.input "expert_weights" : !moe.tensor<T x 8 x f32>
     %w_up = moe.input "gate_up_weight" : !moe.tensor<16 x 32 x 48 x bf16>
     %w_down = moe.input "down_weight" : !moe.tensor<16 x 24 x 32 x bf16>
     // CHECK: %routing = moe.route "route"(%expert_ids) {tensors = ["routing"]} : (!moe.tensor<T x 8 x i32>) -> !moe.routing
     %routing = moe.route "route"(%ids) {tensors = ["routing"]} : (!moe.tensor<T x 8 x i32>) -> !moe.routing
-    // CHECK-NEXT: %rows_x = moe.dispatch "dispatch"(%x, %routing) split <rows, 128> {alias = "d", tensors = ["rows_x"]} : (!moe.tensor<T x 32 x bf16>, !moe.routing) -> !moe.tensor<R x 32 x bf16>
+    // CHECK-NEXT: %rows_x = moe.dispatch "dispatch"(%x, %routing) split <rows, 128> {tensors = ["rows_x"]} : (!moe.tensor<T x 32 x bf16>, !moe.routing) -> !moe.tensor<R x 32 x bf16>
     %rows_x = moe.dispatch "dispatch"(%x, %routing) split <rows, 128>
-        {alias = "d", tensors = ["rows_x"]}
+        {tensors = ["rows_x"]}
         : (!moe.tensor<T x 32 x bf16>, !moe.routing) -> !moe.tensor<R x 32 x bf16>
     // CHECK-NEXT: %gate_up = moe.gmm "up_proj"(%rows_x, %gate_up_weight) {tensors = ["gate_up"]} :
     %gate_up = moe.gmm "up_proj"(%rows_x, %w_up) {tensors = ["gate_up"]}
@@ -34,8 +34,8 @@ moe.graph @train ranks = 4 experts = 64 top_k = 8 max_tokens = 4096 symbols {ep 
         : (!moe.tensor<R x 32 x bf16>, !moe.routing, !moe.tensor<T x 8 x f32>) -> !moe.tensor<T x 32 x bf16>
     // CHECK-NEXT: moe.output "y", %y : !moe.tensor<T x 32 x bf16>
     moe.output "y", %y : !moe.tensor<T x 32 x bf16>
-    // CHECK-NEXT: moe.save "rows_x", %rows_x alias "w2_grad_x1" : !moe.tensor<R x 32 x bf16>
-    moe.save "rows_x", %rows_x alias "w2_grad_x1" : !moe.tensor<R x 32 x bf16>
+    // CHECK-NEXT: moe.save "rows_x", %rows_x : !moe.tensor<R x 32 x bf16>
+    moe.save "rows_x", %rows_x : !moe.tensor<R x 32 x bf16>
     moe.save "gate_up", %gate_up : !moe.tensor<R x 48 x bf16>
     moe.save "act", %act : !moe.tensor<R x 24 x bf16>
     // CHECK: moe.save "routing", %routing : !moe.routing

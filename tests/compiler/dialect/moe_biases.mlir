@@ -48,8 +48,8 @@ moe.graph @biases ranks = 2 tp = 2 experts = 2 top_k = 2 max_tokens = 64 symbols
     // CHECK-NEXT: moe.row_dot "dots_of_tokens"(%u, %dense_b) : (!moe.tensor<T x 48 x bf16>, !moe.tensor<48 x bf16>) -> !moe.tensor<T x f32>
     %dots_of_tokens = moe.row_dot "dots_of_tokens"(%u, %dense_b)
         : (!moe.tensor<T x 48 x bf16>, !moe.tensor<48 x bf16>) -> !moe.tensor<T x f32>
-    // CHECK-NEXT: moe.output "y", %y alias "reference" shard columns : !moe.tensor<R x 48 x bf16>
-    moe.output "y", %y alias "reference" shard columns : !moe.tensor<R x 48 x bf16>
+    // CHECK-NEXT: moe.output "y", %y shard columns : !moe.tensor<R x 48 x bf16>
+    moe.output "y", %y shard columns : !moe.tensor<R x 48 x bf16>
     // CHECK-NEXT: moe.output "b_grad", %b_grad : !moe.tensor<2 x 48 x f32>
     moe.output "b_grad", %db : !moe.tensor<2 x 48 x f32>
   }

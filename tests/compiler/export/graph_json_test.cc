@@ -66,7 +66,7 @@ moe.graph @layer ranks = 1 experts = 4 top_k = 2 max_tokens = 8 symbols {hidden 
     %rows = moe.dispatch "dispatch"(%x, %routing) : (!moe.tensor<T x 32 x bf16>, !moe.routing) -> !moe.tensor<R x 32 x bf16>
     %up = moe.gmm "up"(%rows, %w) split <rows, 32> : (!moe.tensor<R x 32 x bf16>, !moe.tensor<4 x 32 x 64 x bf16>) -> !moe.tensor<R x 64 x bf16>
     %sum = moe.combine "combine"(%up, %routing) : (!moe.tensor<R x 64 x bf16>, !moe.routing) -> !moe.tensor<T x 64 x bf16>
-    moe.output "y", %sum alias "out" : !moe.tensor<T x 64 x bf16>
+    moe.output "y", %sum : !moe.tensor<T x 64 x bf16>
   }
 }
 )";
@@ -116,7 +116,6 @@ TEST_CASE("tensors without a name get one, and one that leaves has the name that
   CHECK(json["entries"][0]["nodes"][2]["outputs"]["product"] == "up_0");
   CHECK(json["entries"][0]["nodes"][2]["split"] == nlohmann::json{{"space", "rows"}, {"size", 32}});
   CHECK(json["entries"][0]["nodes"][3]["outputs"]["tokens"] == "y");
-  CHECK(json["tensors"]["y"]["alias"] == "out");
   // After the first round trip nothing changes.
   CHECK(goodJsonOf(graphs.json(text)) == text);
 }
@@ -162,8 +161,6 @@ TEST_CASE("what no graph file can express is an error with its place") {
   CHECK(errorOf(edited(kUnnamed, "%w = moe.input",
                        "%z = moe.input \"z\" : !moe.tensor<T x 8 x bf16>\n    %w = moe.input")) ==
         "layer.mlir:6:10: error: tensor 'z' is used by no node and is no output");
-  CHECK(errorOf(edited(kUnnamed, "alias \"out\"", "alias \"o u t\"")) ==
-        "layer.mlir:10:12: error: tensor 'y' has alias 'o u t', which is no name");
 }
 
 }  // namespace

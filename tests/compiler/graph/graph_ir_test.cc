@@ -32,16 +32,16 @@ TEST_CASE("the training graph is read with all its parts") {
            "%routing = moe.route \"route\"(%expert_ids) {tensors = [\"routing\"]}",
            "%y = moe.combine \"combine\"(%down_out, %routing) weights(%expert_weights) {",
            "moe.output \"y\", %y : !moe.tensor<T x 2048 x bf16>",
-           "moe.save \"rows_x\", %rows_x alias \"w2_grad_x1\" : !moe.tensor<R x 2048 x bf16>",
+           "moe.save \"rows_x\", %rows_x : !moe.tensor<R x 2048 x bf16>",
            "moe.save \"routing\", %routing : !moe.routing",
            "moe.entry @backward after @forward {",
            "%routing = moe.saved \"routing\" : !moe.routing",
            "%rows_dy, %row_weights = moe.dispatch \"dispatch\"(%dy, %routing) weights(%expert_weights) {",
-           "%act_grad_y = moe.gmm \"act_grad\"(%rows_dy, %down_weight) transpose {alias = \"act_grad\", "
-           "tensors = [\"act_grad_y\"]}",
-           "moe.gmm_weight_grad \"down_weight_grad\"(%act, %rows_dy) scale(%row_weights) {alias = "
-           "\"w1_grad\"",
-           "moe.gmm_weight_grad \"gate_up_weight_grad\"(%rows_x, %gate_up_grad) {alias = \"w2_grad\"",
+           "%act_grad_y = moe.gmm \"act_grad\"(%rows_dy, %down_weight) transpose {tensors = "
+           "[\"act_grad_y\"]}",
+           "moe.gmm_weight_grad \"down_weight_grad\"(%act, %rows_dy) scale(%row_weights) {"
+           "tensors",
+           "moe.gmm_weight_grad \"gate_up_weight_grad\"(%rows_x, %gate_up_grad) {tensors",
            "%dx, %d_expert_weights = moe.combine \"combine\"(%rows_dx, %routing) scalars(%row_weight_grad) {",
            "moe.output \"gate_up_weight_grad\", %gate_up_weight_grad : !moe.tensor<16 x 2048 x 1536 x f32>",
        }) {

@@ -19,7 +19,7 @@ std::string smallGraph() {
   },
   "limits": {"ranks": "ep", "experts": 8, "top_k": 2, "max_tokens": 128},
   "tensors": {
-    "x": {"type": "BF16", "shape": ["T", "hidden"], "alias": "src"},
+    "x": {"type": "BF16", "shape": ["T", "hidden"]},
     "ids": {"type": "I32", "shape": ["T", 2]},
     "up": {"type": "BF16", "shape": ["8/ep", "hidden", "2*hidden"]},
     "down": {"type": "BF16", "shape": ["8/ep", "2*hidden", "hidden"]},

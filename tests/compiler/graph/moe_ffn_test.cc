@@ -28,19 +28,11 @@ std::string textOf(const std::string& path) {
 TEST_CASE("the backward graph has the seven nodes of the reference and a route") {
   const std::string ir = irOfFile("backward.json");
   size_t at = 0;
-  for (const auto& [node, alias] : {std::pair("route", ""),
-                                    {"dispatch", "dispatch"},
-                                    {"act_grad", "act_grad"},
-                                    {"down_weight_grad", "w1_grad"},
-                                    {"swiglu_grad", "swiglu_grad"},
-                                    {"gate_grad", "gate_grad"},
-                                    {"combine", "combine"},
-                                    {"gate_up_weight_grad", "w2_grad"}}) {
+  for (const char* node : {"route", "dispatch", "act_grad", "down_weight_grad", "swiglu_grad", "gate_grad",
+                           "combine", "gate_up_weight_grad"}) {
     INFO(node);
     at = ir.find("\"" + std::string(node) + "\"", at);
     REQUIRE(at != std::string::npos);
-    const size_t end = ir.find('\n', at), found = ir.find("alias = \"" + std::string(alias) + "\"", at);
-    CHECK((found < end) == (std::string(alias) != ""));
   }
 }
 

@@ -45,7 +45,7 @@ moe.graph @layer ranks = 2 experts = 4 top_k = 2 max_tokens = 64 symbols {} {
         : (!moe.tensor<T x 32 x bf16>, !moe.routing) -> !moe.tensor<R x 32 x bf16>
     %up = moe.gmm "up_proj"(%rows, %wu) {tensors = ["gate_up"]}
         : (!moe.tensor<R x 32 x bf16>, !moe.tensor<2 x 32 x 48 x bf16>) -> !moe.tensor<R x 48 x bf16>
-    %act = moe.activation "swiglu" swiglu_clamp(%up) limit 7.0 {alias = "s", tensors = ["act"]}
+    %act = moe.activation "swiglu" swiglu_clamp(%up) limit 7.0 {tensors = ["act"]}
         : (!moe.tensor<R x 48 x bf16>) -> !moe.tensor<R x 24 x bf16>
     %down = moe.gmm "down_proj"(%act, %wd) {tensors = ["down_out"]}
         : (!moe.tensor<R x 24 x bf16>, !moe.tensor<2 x 24 x 32 x bf16>) -> !moe.tensor<R x 32 x bf16>

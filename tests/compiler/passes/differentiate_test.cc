@@ -45,13 +45,11 @@ std::string originOf(mlir::Value value) {
   return node.getNode().str() + "#" + std::to_string(number);
 }
 
-// Op, name, attributes, operands by origin, and results by name and type, without the reference's name.
+// Op, name, attributes, operands by origin, and results by name and type.
 std::string describe(moe::NodeOp node) {
   std::string text = node->getName().getStringRef().str();
   for (mlir::NamedAttribute attribute : node->getAttrDictionary()) {
-    const llvm::StringRef name = attribute.getName();
-    if (name == "alias") continue;
-    text += " " + name.str() + "=";
+    text += " " + attribute.getName().str() + "=";
     llvm::raw_string_ostream(text) << attribute.getValue();
   }
   for (mlir::Value operand : node->getOperands()) text += " <- " + originOf(operand);

@@ -16,7 +16,7 @@
 // CHECK-NEXT: graph 0x{{[0-9a-f]*[1-9a-f]}}
 // CHECK-NEXT: symbol hidden = 32
 // CHECK-NEXT: limits ranks 2 experts 4 top_k 2 max_tokens 64 cores 3{{$}}
-// CHECK: buffer x : BF16 [T, 32] input alias tokens{{$}}
+// CHECK: buffer x : BF16 [T, 32] input{{$}}
 // CHECK-NEXT: buffer expert_ids : I32 [T, 2] input{{$}}
 // CHECK-NEXT: buffer probs : F32 [T, 2] input{{$}}
 // CHECK-NEXT: buffer w : BF16 [2, 32, 40] input{{$}}
@@ -47,7 +47,7 @@
 // CHECK-NEXT: space experts : experts of 1 window 1
 moe.graph @train ranks = 2 experts = 4 top_k = 2 max_tokens = 64 symbols {hidden = 32 : i64} {
   moe.entry @forward {
-    %x = moe.input "x" alias "tokens" : !moe.tensor<T x 32 x bf16>
+    %x = moe.input "x" : !moe.tensor<T x 32 x bf16>
     %ids = moe.input "expert_ids" : !moe.tensor<T x 2 x i32>
     %probs = moe.input "probs" : !moe.tensor<T x 2 x f32>
     %w = moe.input "w" : !moe.tensor<2 x 32 x 40 x bf16>
@@ -65,11 +65,11 @@ moe.graph @train ranks = 2 experts = 4 top_k = 2 max_tokens = 64 symbols {hidden
     // CHECK-NEXT: tiling n=40 k=32 tile_n=16{{$}}
     %up = moe.gmm "up"(%rows, %w) split <rows, 48>
         : (!moe.tensor<R x 32 x bf16>, !moe.tensor<2 x 32 x 40 x bf16>) -> !moe.tensor<R x 40 x bf16>
-    // CHECK: family forward/swiglu : activation over rows tiles 1 on unified alias silu 
+    // CHECK: family forward/swiglu : activation over rows tiles 1 on unified 
     // CHECK-NEXT: reads gate_up{{$}}
     // CHECK-NEXT: writes act{{$}}
     // CHECK-NEXT: tiling n=20{{$}}
-    %act = moe.activation "swiglu" swiglu(%up) split <rows, 48> {alias = "silu", tensors = ["act"]}
+    %act = moe.activation "swiglu" swiglu(%up) split <rows, 48> {tensors = ["act"]}
         : (!moe.tensor<R x 40 x bf16>) -> !moe.tensor<R x 20 x bf16>
     // CHECK: family forward/down : gmm over rows tiles 2
     // CHECK: tiling n=32 k=20 tile_n=16{{$}}

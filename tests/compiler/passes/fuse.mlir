@@ -18,13 +18,13 @@ moe.graph @layer ranks = 1 experts = 4 top_k = 2 max_tokens = 64 symbols {} {
     %rows = moe.dispatch "dispatch"(%x, %r)
         : (!moe.tensor<T x 32 x bf16>, !moe.routing) -> !moe.tensor<R x 32 x bf16>
     // The product is kept for the backward pass.
-    // CHECK: %act, %gate_up = moe.gmm_activation "up_proj_swiglu" swiglu(%{{.*}}, %w) split <rows, 64> {alias = "up+silu", tensors = ["act", "gate_up"]}
+    // CHECK: %act, %gate_up = moe.gmm_activation "up_proj_swiglu" swiglu(%{{.*}}, %w) split <rows, 64> {tensors = ["act", "gate_up"]}
     // CHECK-NOT: moe.activation
     // LIST: moe.gmm "up_proj"
     // LIST: moe.activation "swiglu"
-    %up = moe.gmm "up_proj"(%rows, %w) {alias = "up", tensors = ["gate_up"]}
+    %up = moe.gmm "up_proj"(%rows, %w) {tensors = ["gate_up"]}
         : (!moe.tensor<R x 32 x bf16>, !moe.tensor<4 x 32 x 40 x bf16>) -> !moe.tensor<R x 40 x bf16>
-    %act = moe.activation "swiglu" swiglu(%up) split <rows, 64> {alias = "silu", tensors = ["act"]}
+    %act = moe.activation "swiglu" swiglu(%up) split <rows, 64> {tensors = ["act"]}
         : (!moe.tensor<R x 40 x bf16>) -> !moe.tensor<R x 20 x bf16>
     %down = moe.gmm "down_proj"(%act, %wd)
         : (!moe.tensor<R x 20 x bf16>, !moe.tensor<4 x 20 x 32 x bf16>) -> !moe.tensor<R x 32 x bf16>

@@ -35,7 +35,7 @@ TEST_CASE("a changed field is named with both values") {
   changed.buffers[2].region = {};
   changed.events[1].factor = 3;
   changed.families[1].tiling.tileN = 32;
-  changed.families[1].alias.clear();
+  changed.families[1].source.clear();
   changed.families[1].signals.pop_back();
   changed.lanes[1].seats[1][0].tile = 7;
   CHECK(
@@ -46,7 +46,7 @@ TEST_CASE("a changed field is named with both values") {
             "event forward/up.done: [rows] counts tasks to constant(2) -> [rows] counts tasks to constant(3)",
             "family forward/up signals: up.done, #2 -> up.done",
             "family forward/up tiling: n=96 k=64 tile_n=48 flags=1 -> n=96 k=64 tile_n=32 flags=1",
-            "family forward/up alias: \"gmm1\" -> \"\"",
+            "family forward/up source: \"f.json:3:5\" -> \"\"",
             "lane forward/up seat 1 task 0: up[0,1] -> up[0,7]"});
 }
 

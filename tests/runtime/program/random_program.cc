@@ -86,7 +86,6 @@ class Maker {
 
 Buffer Maker::buffer() {
   return {.name = name(),
-          .alias = name(),
           .type = oneOf(DType::MAX),
           .shape = some(4, [&] { return dim(); }),
           .role = oneOf(Role::MAX),
@@ -116,7 +115,6 @@ Family Maker::family() {
     tiling.limit = {number<uint16_t>()};
   }
   return {.name = name(),
-          .alias = name(),
           .source = name(),
           .entry = id<EntryTag>(),
           .op = oneOf(OpKind::MAX),
@@ -215,17 +213,16 @@ TaskProgram smallProgram() {
                      {"kept", Extent::kFixed, 4096, false, true}};
   const Dim tokens{Extent::kTokens, 0};
   const Dim rows{Extent::kRows, 0};
-  program.buffers = {{"expert_ids", "", DType::kI32, {tokens, {Extent::kFixed, 2}}, Role::kInput, {}},
-                     {"x_rows", "dispatched", DType::kBF16, {rows, {Extent::kFixed, 64}}, Role::kTemp, {0}},
-                     {"up", "", DType::kBF16, {rows, {Extent::kFixed, 96}}, Role::kSaved, {1}},
-                     {"dx", "", DType::kBF16, {rows, {Extent::kFixed, 64}}, Role::kOutput, {}}};
+  program.buffers = {{"expert_ids", DType::kI32, {tokens, {Extent::kFixed, 2}}, Role::kInput, {}},
+                     {"x_rows", DType::kBF16, {rows, {Extent::kFixed, 64}}, Role::kTemp, {0}},
+                     {"up", DType::kBF16, {rows, {Extent::kFixed, 96}}, Role::kSaved, {1}},
+                     {"dx", DType::kBF16, {rows, {Extent::kFixed, 64}}, Role::kOutput, {}}};
   program.spaces = {{"rows", SpaceKind::kRows, 32, 2}, {"sends", SpaceKind::kSends, 32, 4}};
   program.events = {
       {"arrived", {0}, EventSpace::kRows, EventUnit::kRows, ThresholdRule::kRowsOfSlot, 0, true},
       {"up.done", {0}, EventSpace::kRows, EventUnit::kTasks, ThresholdRule::kConstant, 2, false},
       {"arrived", {1}, EventSpace::kExperts, EventUnit::kTasks, ThresholdRule::kSlotsOfExpert, 3, false}};
   program.families = {{"send",
-                       "",
                        "",
                        {0},
                        OpKind::kDispatch,
@@ -238,7 +235,6 @@ TaskProgram smallProgram() {
                        {},
                        {{0}}},
                       {"up",
-                       "gmm1",
                        "f.json:3:5",
                        {0},
                        OpKind::kGmm,
@@ -283,14 +279,10 @@ TaskProgram raggedProgram() {
   program.experts = 7;
   const Dim ofRank = program.expertDim();
   program.regions.push_back({"grads", ofRank.extent, 24576, false, false});
-  program.buffers.push_back({"up_weight",
-                             "",
-                             DType::kBF16,
-                             {ofRank, {Extent::kFixed, 64}, {Extent::kFixed, 96}},
-                             Role::kInput,
-                             {}});
   program.buffers.push_back(
-      {"up_grad", "", DType::kF32, {ofRank, {Extent::kFixed, 64}, {Extent::kFixed, 96}}, Role::kTemp, {2}});
+      {"up_weight", DType::kBF16, {ofRank, {Extent::kFixed, 64}, {Extent::kFixed, 96}}, Role::kInput, {}});
+  program.buffers.push_back(
+      {"up_grad", DType::kF32, {ofRank, {Extent::kFixed, 64}, {Extent::kFixed, 96}}, Role::kTemp, {2}});
   program.events.push_back(
       {"grads", {1}, EventSpace::kOne, EventUnit::kTasks, ThresholdRule::kExpertsOfRank, 4, false});
   return program;

@@ -43,7 +43,7 @@ region received : R * 128 bytes symmetric
 region kept : 4096 bytes saved
 
 buffer expert_ids : I32 [T, 2] input
-buffer x_rows : BF16 [R, 64] temp in received alias dispatched
+buffer x_rows : BF16 [R, 64] temp in received
 buffer up : BF16 [R, 96] saved in kept
 buffer dx : BF16 [R, 64] output
 
@@ -62,7 +62,7 @@ family forward/send : dispatch over sends tiles 1 on unified
   writes x_rows, none
   signals arrived
   tiling n=64
-family forward/up : gmm over rows tiles 2 on cube alias gmm1 source "f.json:3:5"
+family forward/up : gmm over rows tiles 2 on cube source "f.json:3:5"
   reads x_rows, expert_ids
   writes up
   waits arrived

@@ -34,7 +34,6 @@ BufferId addSharedRows(TaskProgram& p, Random& random, int64_t columns, bool sym
   shared.stride = std::max(shared.stride, (columns * 2 + 63) / 64 * 64);
   shared.symmetric = shared.symmetric || symmetric;
   p.buffers.push_back({"late_" + std::to_string(size),
-                       "",
                        DType::kBF16,
                        {{Extent::kRows, 0}, {Extent::kFixed, columns}},
                        Role::kTemp,

@@ -38,7 +38,7 @@ TEST_CASE("a program with more than the layer has is no MoE-FFN layer") {
   CHECK(moeDimsOf(program).error().message ==
         "program 'moe_ffn' is not a MoE-FFN layer: found family 'down_proj'");
   program = buildMoeProgram({});
-  program.buffers.push_back({"bias", "", DType::kBF16, {{Extent::kFixed, 3}}, Role::kInput, {}});
+  program.buffers.push_back({"bias", DType::kBF16, {{Extent::kFixed, 3}}, Role::kInput, {}});
   CHECK(moeDimsOf(program).error().message ==
         "program 'moe_ffn' is not a MoE-FFN layer: found a tensor 'bias'");
 }

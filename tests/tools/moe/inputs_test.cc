@@ -149,7 +149,7 @@ TaskProgram sharedBy(int tp, TokenHolders tokens) {
     if (family.tiling.k == kDims.inter) family.tiling.k /= tp;
   const auto fixed = [](int64_t size) { return Dim{Extent::kFixed, size}; };
   const auto add = [&](const char* name, Role role, Sharding sharding, std::vector<Dim> shape) {
-    program.buffers.push_back({name, "", DType::kF32, std::move(shape), role, {}, 0, sharding});
+    program.buffers.push_back({name, DType::kF32, std::move(shape), role, {}, 0, sharding});
     return BufferId{static_cast<uint32_t>(program.buffers.size() - 1)};
   };
   const Dim experts{Extent::kExperts, 0};
@@ -248,7 +248,7 @@ TEST_CASE("a program of the layer has the inputs of the layer, bit for bit") {
 TEST_CASE("inputs of other names have bits of their own, and rows cannot be made") {
   TaskProgram program = buildMoeProgram({.ranks = 2});
   const auto add = [&](const char* name, DType type, std::vector<Dim> shape) {
-    program.buffers.push_back({name, "", type, std::move(shape), Role::kInput, {}});
+    program.buffers.push_back({name, type, std::move(shape), Role::kInput, {}});
   };
   const Dim tokens{Extent::kTokens, 0}, wide{Extent::kFixed, 32};
   add("a", DType::kBF16, {tokens, wide});
