@@ -6,12 +6,12 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <random>
 #include <set>
 #include <sstream>
 #include <thread>
 
 #include "tests/layer/graph_run.h"
+#include "tests/layer/random_draws.h"
 
 namespace sluice {
 namespace {
@@ -71,8 +71,8 @@ TEST_CASE("every graph that is shipped has its test here") {
 
 TEST_CASE(
     "every graph computes its outputs and gradients on 1 to 3 ranks, with odd sizes and ragged tokens") {
-  std::mt19937 random(4);
-  const auto pick = [&](int low, int high) { return low + static_cast<int>(random() % (high - low + 1)); };
+  RandomDraws draws(4);
+  const auto pick = [&](int low, int high) { return draws.pick(low, high); };
   for (const Graph& graph : kGraphs)
     for (int ranks = 1; ranks <= 3; ++ranks) {
       Sizes s{.ranks = ranks, .experts = ranks * pick(1, 5)};
@@ -80,12 +80,8 @@ TEST_CASE(
       s.hidden = pick(17, 90);
       s.intermediate = pick(17, 70);
       s.maxTokens = pick(20, 90);
-      CompileOptions options = optionsFor(graph, s);
-      options.cores = pick(0, 4);
-      options.slotRows = 16 * pick(0, 3);
-      options.tile = 16 * pick(0, 3);
-      const Program program = compileGraph(graph.file, options);
-      tools::InputsSpec spec{.routing = {tools::RoutingKind::kMasked, 0}, .seed = random()};
+      const Program program = compileGraph(graph.file, draws.cut(optionsFor(graph, s)));
+      tools::InputsSpec spec{.routing = {tools::RoutingKind::kMasked, 0}, .seed = draws.seed()};
       for (int rank = 0; rank < ranks; ++rank)
         spec.tokens.counts.push_back(rank == 1 ? 0 : pick(s.maxTokens / 2, s.maxTokens));
       spec.tokens.most = s.maxTokens;

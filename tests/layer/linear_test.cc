@@ -4,8 +4,8 @@
 #include <cmath>
 #include <cstring>
 #include <map>
-#include <random>
 
+#include "tests/layer/random_draws.h"
 #include "tests/layer/whole_layer.h"
 
 namespace sluice {
@@ -52,11 +52,9 @@ CompileOptions optionsOf(const Linear& l) {
 
 Program compileLinear(const Linear& l) { return compileGraph(l.graph(), optionsOf(l)); }
 
-class RandomLinears {
+class RandomLinears : RandomDraws {
  public:
-  explicit RandomLinears(uint32_t seed) : random_(seed) {}
-
-  int pick(int low, int high) { return low + static_cast<int>(random_() % (high - low + 1)); }
+  using RandomDraws::RandomDraws;
 
   Linear linear(int number) {
     static constexpr const char* kKeeps[] = {"all", "minimal", "regather"};
@@ -71,25 +69,10 @@ class RandomLinears {
   }
 
   tools::InputsSpec spec(const Linear& l) {
-    tools::InputsSpec spec{.seed = random_()};
-    spec.tokens.most = l.maxTokens;
-    for (int rank = 0; rank < l.tp; ++rank)
-      spec.tokens.counts.push_back(l.hasSameTokens() && rank > 0 ? spec.tokens.counts.back()
-                                   : pick(0, 3) == 0             ? 0
-                                                                 : pick(1, l.maxTokens));
-    return spec;
+    return {.tokens = tokens(l.tp, l.maxTokens, l.hasSameTokens() ? l.tp : 1), .seed = seed()};
   }
 
-  CompileOptions options(const Linear& l) {
-    CompileOptions options = optionsOf(l);
-    options.cores = pick(0, 4);
-    options.slotRows = 16 * pick(0, 3);
-    options.tile = 16 * pick(0, 3);
-    return options;
-  }
-
- private:
-  std::mt19937 random_;
+  CompileOptions options(const Linear& l) { return cut(optionsOf(l)); }
 };
 
 using Numbers = std::vector<double>;

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
-#include <random>
 
+#include "tests/layer/random_draws.h"
 #include "tests/layer/whole_layer.h"
 
 namespace sluice {
@@ -69,11 +69,9 @@ std::vector<tools::OutputError> errorsOfWhole(const tools::MoeDims& dims, const 
   return *errors;
 }
 
-class RandomLayers {
+class RandomLayers : RandomDraws {
  public:
-  explicit RandomLayers(uint32_t seed) : random_(seed) {}
-
-  int pick(int low, int high) { return low + static_cast<int>(random_() % (high - low + 1)); }
+  using RandomDraws::RandomDraws;
 
   Layer layer(int number) {
     static constexpr const char* kActivations[] = {"swiglu", "swiglu_clamp",  "geglu",
@@ -91,25 +89,12 @@ class RandomLayers {
   tools::InputsSpec spec(const Layer& l) {
     constexpr tools::RoutingKind kKinds[] = {tools::RoutingKind::kMasked, tools::RoutingKind::kZipf,
                                              tools::RoutingKind::kHalfEmpty, tools::RoutingKind::kOneHot};
-    tools::InputsSpec spec{.routing = {kKinds[pick(0, 3)], 1.2}, .seed = random_()};
-    spec.tokens.most = l.maxTokens;
-    for (int rank = 0; rank < l.ranks(); ++rank)
-      spec.tokens.counts.push_back(l.hasSameTokens() && rank % l.tp != 0 ? spec.tokens.counts.back()
-                                   : pick(0, 3) == 0                     ? 0
-                                                                         : pick(1, l.maxTokens));
-    return spec;
+    return {.tokens = tokens(l.ranks(), l.maxTokens, l.hasSameTokens() ? l.tp : 1),
+            .routing = {kKinds[pick(0, 3)], 1.2},
+            .seed = seed()};
   }
 
-  CompileOptions options(const Layer& l) {
-    CompileOptions options = optionsOf(l);
-    options.cores = pick(0, 4);
-    options.slotRows = 16 * pick(0, 3);
-    options.tile = 16 * pick(0, 3);
-    return options;
-  }
-
- private:
-  std::mt19937 random_;
+  CompileOptions options(const Layer& l) { return cut(optionsOf(l)); }
 };
 
 TEST_CASE("random layers compute, put together, what the formulas give for whole weights") {
