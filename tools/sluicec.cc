@@ -89,6 +89,11 @@ void declare(CLI::App& app, Arguments& arguments) {
       ->check(CLI::IsMember(phases));
   app.add_option("--cores", arguments.cores,
                  "cores instead of the target's: N, or cube=N,vector=N,communication=N for separate cores");
+  app.add_option("--send-cores", arguments.options.sendCores,
+                 "cores that share the sends of a dispatch; default: all that may communicate")
+      ->check(CLI::Range(1, 4096));
+  app.add_option("--return-cores", arguments.options.returnCores, "likewise the returns of a combine")
+      ->check(CLI::Range(1, 4096));
   app.add_option("--slot-rows", arguments.options.slotRows, "rows per slot, a multiple of 16")
       ->check(CLI::Range(16, 65536));
   app.add_option("--tile", arguments.options.tile, "maximum rows and columns per task of a product")

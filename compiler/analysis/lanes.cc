@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include "compiler/analysis/cores.h"
 #include "runtime/program/deal.h"
 
 namespace sluice {
@@ -12,7 +11,7 @@ constexpr int64_t kMaxTasks = 1 << 20;  // of a lane's window
 
 }  // namespace
 
-Expected<TaskProgram> assignCores(TaskProgram program, int32_t communicationCores) {
+Expected<TaskProgram> assignCores(TaskProgram program, const CommunicationCores& communication) {
   if (!program.lanes.empty()) return Error{reportLine("", "error", "the program has lanes already")};
   for (uint32_t f = 0; f < program.families.size(); ++f) {
     const Family& family = program.families[f];
@@ -22,7 +21,7 @@ Expected<TaskProgram> assignCores(TaskProgram program, int32_t communicationCore
       return errorAt(family, fmt::format("family '{}' has {} tasks in a window, expected at most {}: choose "
                                          "larger tiles or a smaller window",
                                          family.name, tasks, kMaxTasks));
-    const CoreRange cores = coresFor(program, family, communicationCores);
+    const CoreRange cores = coresFor(program, family, communication);
     Deal deal = dealTasks(FamilyId{f}, window, family.tiles, cores.count);
     program.lanes.push_back({family.name, family.entry, family.space, family.core, 0, deal.rotation,
                              std::move(deal.seats), cores.first});

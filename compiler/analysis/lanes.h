@@ -4,14 +4,14 @@
 #include <cstdint>
 #include <vector>
 
+#include "compiler/analysis/cores.h"
 #include "compiler/analysis/finding.h"
 
 namespace sluice {
 
-// `program` has no lanes; after this it has a lane of priority 0 for each family, of the cores of the
-// family's kind. With `communicationCores`, that many vector cores only send and return, and the others do
-// everything else. Errors: more than 2^20 tasks of a family in a window, by its place; a program that has
+// `program` has no lanes; after this it has a lane of priority 0 for each family, of the cores that
+// coresFor() gives it. Errors: more than 2^20 tasks of a family in a window, by its place; a program that has
 // lanes.
-Expected<TaskProgram> assignCores(TaskProgram program, int32_t communicationCores);
+Expected<TaskProgram> assignCores(TaskProgram program, const CommunicationCores& communication);
 
 }  // namespace sluice

@@ -22,7 +22,7 @@ constexpr TaskPhase kPhases[] = {
      [](TaskProgram program, const TaskOptions&) -> Made { return insertEvents(std::move(program)); }},
     {"assign-cores",
      [](TaskProgram program, const TaskOptions& options) -> Made {
-       return assignCores(std::move(program), options.communicationCores);
+       return assignCores(std::move(program), options.communication);
      }},
     {"order-queues",
      [](TaskProgram program, const TaskOptions& options) -> Made {

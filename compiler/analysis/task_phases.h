@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "compiler/analysis/cores.h"
 #include "compiler/analysis/finding.h"
 #include "compiler/analysis/lane_order.h"
 #include "compiler/analysis/tiles.h"
@@ -17,7 +18,7 @@ namespace sluice {
 struct TaskOptions {
   CutSizes sizes;
   Windows windows;
-  int32_t communicationCores = 0;   // vector cores that only send and return rows
+  CommunicationCores communication;
   std::vector<LaneRule> laneRules;  // by EntryId; missing: kFromEnd
 };
 

@@ -25,7 +25,7 @@ Status chooseByModel(const TaskProgram& program, const Target& target, const Com
                              shares.size(), program.experts)};
   Expected<TaskProgram> ordered = insertEvents(program);
   if (!ordered) return ordered.error();
-  CostProblem problem{std::move(*ordered), program.cubeCores > 0 ? target.communicationCores : 0};
+  CostProblem problem{std::move(*ordered), chosen.communication};
   SizeChoice choice =
       chooseSizes(std::move(problem), *target.rates, options.expect, chosen.sizes, fixed, target.windows);
   chosen.sizes = choice.sizes;
@@ -40,11 +40,12 @@ Status chooseByModel(const TaskProgram& program, const Target& target, const Com
 Expected<TaskOptions> chooseTaskOptions(const TaskProgram& program, const DeclaredSlots& declared,
                                         const Target& target, const CompileOptions& options,
                                         std::vector<Decision>& decisions) {
-  TaskOptions chosen{{declared.rows != 0 ? declared.rows : target.slotRows,
-                      declared.tokens != 0 ? declared.tokens : target.tokenSlot, target.tiles},
-                     target.windows,
-                     target.communicationCores,
-                     {}};
+  TaskOptions chosen{
+      {declared.rows != 0 ? declared.rows : target.slotRows,
+       declared.tokens != 0 ? declared.tokens : target.tokenSlot, target.tiles},
+      target.windows,
+      {program.cubeCores > 0 ? target.communicationCores : 0, options.sendCores, options.returnCores},
+      {}};
   if (target.rates) {
     const FixedSizes fixed{.slotRows = declared.rows != 0 || options.slotRows != 0 || !hasRows(program),
                            .tokenSlot = declared.tokens != 0,

@@ -76,6 +76,8 @@ std::string optionLine(const CompileOptions& options) {
   for (const auto& [name, word] : options.words) add(fmt::format("--set {}={}", name, word));
   if (options.cores != 0) add(fmt::format("--cores {}", options.cores));
   if (options.separate != SeparateCores{}) add("--cores " + coresText(options.separate));
+  if (options.sendCores != 0) add(fmt::format("--send-cores {}", options.sendCores));
+  if (options.returnCores != 0) add(fmt::format("--return-cores {}", options.returnCores));
   if (options.slotRows != 0) add(fmt::format("--slot-rows {}", options.slotRows));
   if (options.tile != 0) add(fmt::format("--tile {}", options.tile));
   if (options.accumulate) add("--accumulate");
@@ -161,7 +163,7 @@ class Compilation {
   Status run(const std::string& stopAfter) {
     if (Status status = checkOptions(options_); !status) return status;
     if (Status status = checkCoreOptions(target_, options_); !status) return status;
-    if (target_.cubeCores != 0) describeCores(target_, decisions_);
+    describeCores(target_, options_, decisions_);
     const bool isMlir = path_.ends_with(".mlir");
     if (!isMlir && !path_.ends_with(".json"))
       return Error{fmt::format("{}: error: is neither .json nor .mlir", path_)};

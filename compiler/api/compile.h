@@ -38,6 +38,8 @@ struct CompileOptions {
   std::vector<std::pair<std::string, std::string>> words = {};  // likewise for symbols whose value is a word
   int32_t cores = 0;                                            // seats of a lane; 0: the target's number
   SeparateCores separate = {};  // instead of `cores`, if they are of two kinds
+  int32_t sendCores = 0;        // the most cores that share sends; 0: all that may communicate
+  int32_t returnCores = 0;      // likewise returns
   int32_t slotRows = 0;         // rows per slot; 0: chosen, or the target's
   int32_t tile = 0;             // most rows and columns of a product's task; 0: likewise
   bool accumulate = false;      // all weight gradients are added to the old content of their outputs

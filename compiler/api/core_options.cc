@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <set>
 #include <string_view>
@@ -36,6 +37,48 @@ std::string fusedWords(const std::vector<std::string>& fuse) {
     if (word == "all" || word == "activation" || word == "activation-grad")
       words += (words.empty() ? "" : ",") + word;
   return words;
+}
+
+// The sends and returns of which the options limit the cores.
+struct Limit {
+  const char *option, *tasks;
+  int32_t cores;
+};
+std::array<Limit, 2> limitsOf(const CompileOptions& options) {
+  return {{{"--send-cores", "sends", options.sendCores}, {"--return-cores", "returns", options.returnCores}}};
+}
+
+Status checkLimits(const Target& target, const CompileOptions& options) {
+  const int32_t cores = target.cubeCores == 0            ? target.cores
+                        : target.communicationCores == 0 ? target.vectorCores
+                                                         : target.communicationCores;
+  for (const Limit& limit : limitsOf(options))
+    if (limit.cores < 0 || limit.cores > cores)
+      return Error{fmt::format("error: {} is {}, expected 1 to {}, the cores that may communicate",
+                               limit.option, limit.cores, cores)};
+  return {};
+}
+
+Status checkSeparate(const Target& target, const CompileOptions& options) {
+  if (options.cores != 0)
+    return Error{
+        fmt::format("error: target '{}' has separate cube and vector cores, expected cube=N,vector=N, not {}",
+                    target.name, options.cores)};
+  for (const auto& [name, value] :
+       {std::pair("cube", target.cubeCores), std::pair("vector", target.vectorCores)})
+    if (value < 1 || value > kMostCores)
+      return Error{
+          fmt::format("error: the number of {} cores is {}, expected 1 to {}", name, value, kMostCores)};
+  if (target.communicationCores < 0 || target.communicationCores >= target.vectorCores)
+    return Error{fmt::format("error: {} of {} vector cores are reserved for communication, expected 0 to {}",
+                             target.communicationCores, target.vectorCores, target.vectorCores - 1)};
+  if (const std::string words = fusedWords(options.fuse); !words.empty())
+    return Error{
+        fmt::format("error: cannot fuse {} for target '{}', whose products run on cube cores and all else on "
+                    "vector cores, "
+                    "expected none or scale",
+                    words, target.name)};
+  return {};
 }
 
 }  // namespace
@@ -83,44 +126,32 @@ void adjustSeparateCores(Target& target, const SeparateCores& cores) {
 
 Status checkCoreOptions(const Target& target, const CompileOptions& options) {
   const SeparateCores& given = options.separate;
-  if (target.cubeCores == 0) {
-    if (given == SeparateCores{}) return {};
+  if (target.cubeCores != 0) {
+    if (Status status = checkSeparate(target, options); !status) return status;
+  } else if (given != SeparateCores{}) {
     return Error{fmt::format("error: the cores of target '{}' are unified, expected their number, not {}",
                              target.name, coresText(given))};
   }
-  if (options.cores != 0)
-    return Error{
-        fmt::format("error: target '{}' has separate cube and vector cores, expected cube=N,vector=N, not {}",
-                    target.name, options.cores)};
-  for (const auto& [name, value] :
-       {std::pair("cube", target.cubeCores), std::pair("vector", target.vectorCores)})
-    if (value < 1 || value > kMostCores)
-      return Error{
-          fmt::format("error: the number of {} cores is {}, expected 1 to {}", name, value, kMostCores)};
-  if (target.communicationCores < 0 || target.communicationCores >= target.vectorCores)
-    return Error{fmt::format("error: {} of {} vector cores are reserved for communication, expected 0 to {}",
-                             target.communicationCores, target.vectorCores, target.vectorCores - 1)};
-  if (const std::string words = fusedWords(options.fuse); !words.empty())
-    return Error{
-        fmt::format("error: cannot fuse {} for target '{}', whose products run on cube cores and all else on "
-                    "vector cores, "
-                    "expected none or scale",
-                    words, target.name)};
-  return {};
+  return checkLimits(target, options);
 }
 
-void describeCores(const Target& target, std::vector<Decision>& decisions) {
-  decisions.push_back(
-      {"",
-       fmt::format("products on {} cube cores, all else on {} vector cores; no product is fused "
-                   "with vector work",
-                   target.cubeCores, target.vectorCores),
-       fmt::format("target '{}' has separate matrix and vector cores", target.name)});
-  if (target.communicationCores > 0)
-    decisions.push_back({"",
-                         fmt::format("{} of the {} vector cores only send and return rows",
-                                     target.communicationCores, target.vectorCores),
-                         "as the target or --cores says"});
+void describeCores(const Target& target, const CompileOptions& options, std::vector<Decision>& decisions) {
+  const auto add = [&](std::string what, std::string why) {
+    decisions.push_back({"", std::move(what), std::move(why)});
+  };
+  if (target.cubeCores != 0)
+    add(fmt::format("products on {} cube cores, all else on {} vector cores; no product is fused "
+                    "with vector work",
+                    target.cubeCores, target.vectorCores),
+        fmt::format("target '{}' has separate matrix and vector cores", target.name));
+  if (target.cubeCores != 0 && target.communicationCores > 0)
+    add(fmt::format("{} of the {} vector cores only send and return rows", target.communicationCores,
+                    target.vectorCores),
+        "as the target or --cores says");
+  for (const Limit& limit : limitsOf(options))
+    if (limit.cores > 0)
+      add(fmt::format("{} on the first {} of the cores that may communicate", limit.tasks, limit.cores),
+          fmt::format("as {} says", limit.option));
 }
 
 }  // namespace sluice

@@ -19,10 +19,11 @@ std::string coresText(const SeparateCores& cores);
 // communication cores is not given, it keeps its share of them.
 void adjustSeparateCores(Target& target, const SeparateCores& cores);
 
-// Adjusts `target`. Errors: numbers out of range; cores or fused nodes that the target does not have.
+// `target` has the numbers of cores that the options give. Errors: numbers out of range; cores or fused nodes
+// that the target does not have.
 Status checkCoreOptions(const Target& target, const CompileOptions& options);
 
-// Adds the consequences of separate cores to `decisions`.
-void describeCores(const Target& target, std::vector<Decision>& decisions);
+// Adds the consequences of separate cores, and of limits on those that communicate, to `decisions`.
+void describeCores(const Target& target, const CompileOptions& options, std::vector<Decision>& decisions);
 
 }  // namespace sluice

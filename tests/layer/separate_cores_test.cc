@@ -1,5 +1,6 @@
 // Layers for devices with separate matrix and vector cores: compiled, loaded and run on threads that play
 // those cores, they give the bits that unified cores give.
+#include <algorithm>
 #include <catch2/catch.hpp>
 
 #include "runtime/program/codec.h"
@@ -95,6 +96,37 @@ TEST_CASE("cores that only communicate run all sends and returns and nothing els
     const bool sends = space == SpaceKind::kSends || space == SpaceKind::kReturns;
     CHECK(lane.firstCore == (lane.core == CoreKind::kVector && !sends ? 2 : 0));
     CHECK(lane.seats.size() == (lane.core == CoreKind::kCube || sends ? 2 : 3));
+  }
+}
+
+TEST_CASE("few cores send and return, and the bits stay the same") {
+  const std::string train = "graphs/moe_ffn/train.json";
+  for (const Target& target : {smallTarget(), separate(2, 5, 0), separate(2, 5, 3)}) {
+    INFO(target.cubeCores << " cube cores, " << target.communicationCores << " for communication");
+    const Program all = compileFor(train, target, layerOf(2));
+    const uint64_t expected = bitsOf(all, kSerial);
+    CompileOptions options = layerOf(2);
+    options.sendCores = 2, options.returnCores = 1;
+    const Program few = compileFor(train, target, options);
+    CHECK(few.tables().options == all.tables().options + " --send-cores 2 --return-cores 1");
+    int limited = 0;
+    for (const Lane& lane : few.tables().lanes) {
+      INFO(lane.name);
+      const SpaceKind space = few.tables().at(lane.space).kind;
+      const auto same = std::find_if(all.tables().lanes.begin(), all.tables().lanes.end(),
+                                     [&](const Lane& other) { return other.name == lane.name; });
+      REQUIRE(same != all.tables().lanes.end());
+      CHECK(lane.firstCore == same->firstCore);
+      if (space != SpaceKind::kSends && space != SpaceKind::kReturns) {
+        CHECK(lane.seats.size() == same->seats.size());
+        continue;
+      }
+      CHECK(lane.seats.size() == (space == SpaceKind::kSends ? 2 : 1));
+      limited += lane.seats.size() < same->seats.size() ? 1 : 0;
+    }
+    CHECK(limited == 4);
+    CHECK(bitsOf(few, kSerial) == expected);
+    for (int threads : {1, 2, 3, 5}) CHECK(bitsOf(few, {.threads = threads}) == expected);
   }
 }
 

@@ -1,7 +1,7 @@
-// run-phase PHASE [--communication-cores N] [--rule end|begin|end-grads|begin-grads]...   for tests: reads
-// the text of a program from standard input, runs one phase of the compiler on it and prints the program that
-// it makes. A rule is for one entry. Exit status: 0 done, 1 an error of the text, of its ids or of the phase,
-// 2 wrong usage.
+// run-phase PHASE [--communication-cores N] [--send-cores N] [--return-cores N] [--rule
+// end|begin|end-grads|begin-grads]...   for tests: reads the text of a program from standard input, runs one
+// phase of the compiler on it and prints the program that it makes. A rule is for one entry. Exit status: 0
+// done, 1 an error of the text, of its ids or of the phase, 2 wrong usage.
 #include <algorithm>
 #include <array>
 #include <cstdio>
@@ -27,7 +27,12 @@ constexpr std::array<std::string_view, 4> kRules = {"end", "begin", "end-grads",
 
 bool take(std::string_view name, const std::string& value, TaskOptions& options) {
   if (name == "--communication-cores") {
-    options.communicationCores = std::atoi(value.c_str());
+    options.communication.reserved = std::atoi(value.c_str());
+    return true;
+  }
+  if (name == "--send-cores" || name == "--return-cores") {
+    int32_t& most = name == "--send-cores" ? options.communication.sends : options.communication.returns;
+    most = std::atoi(value.c_str());
     return true;
   }
   const auto rule = std::find(kRules.begin(), kRules.end(), value);

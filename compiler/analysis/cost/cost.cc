@@ -106,6 +106,7 @@ double chainEnd(const Family& family, SpaceKind space, const FamilyCost& cost, d
 // The time of the cores of a pool in an entry, in seconds summed over the cores.
 struct PoolCost {
   double busy = 0;
+  double few = 0;    // of sends and returns that only some of its cores share
   double rest = 0;   // added by the uneven deal
   double chain = 0;  // ends of chains
   double fill = 0;   // weight gradients, which fill the gaps of the chains
@@ -120,8 +121,9 @@ double entryCost(const CostProblem& problem, uint32_t entry, const Rates& rates,
     const Family& family = problem.program.families[f];
     if (family.entry.value != entry) continue;
     const size_t pool = poolOf(pools, problem, family);
-    const double cores = pools[pool].cores;
-    costs[pool].busy += families[f].seconds / cores;
+    const double all = pools[pool].cores, cores = coresOf(problem, family);
+    costs[pool].busy += families[f].seconds / all;
+    if (cores < all) costs[pool].few += families[f].seconds / cores;
     costs[pool].rest += uneven(families[f], cores) + doubt(families[f], cores);
     costs[pool].chain += chainEnd(family, problem.spaceOf(family), families[f], cores);
     link += families[f].link;
@@ -130,7 +132,7 @@ double entryCost(const CostProblem& problem, uint32_t entry, const Rates& rates,
   PoolCost most;
   double chain = 0;
   for (const PoolCost& cost : costs) {
-    most.busy = std::max(most.busy, cost.busy);
+    most.busy = std::max({most.busy, cost.busy, cost.few});
     most.rest = std::max(most.rest, cost.rest);
     chain += std::max(0.0, cost.chain - cost.fill);
   }
@@ -154,8 +156,9 @@ std::vector<CorePool> poolsOf(const CostProblem& problem) {
   if (program.cubeCores == 0) return {{CoreKind::kUnified, false, program.cores}};
   std::vector<CorePool> pools = {
       {CoreKind::kCube, false, program.cubeCores},
-      {CoreKind::kVector, false, program.vectorCores - problem.communicationCores}};
-  if (problem.communicationCores > 0) pools.push_back({CoreKind::kVector, true, problem.communicationCores});
+      {CoreKind::kVector, false, program.vectorCores - problem.communication.reserved}};
+  if (problem.communication.reserved > 0)
+    pools.push_back({CoreKind::kVector, true, problem.communication.reserved});
   return pools;
 }
 
@@ -163,6 +166,10 @@ size_t poolOf(const std::vector<CorePool>& pools, const CostProblem& problem, co
   if (pools.size() == 1) return 0;
   if (family.core == CoreKind::kCube) return 0;
   return isRemote(problem.spaceOf(family)) ? pools.size() - 1 : 1;
+}
+
+int32_t coresOf(const CostProblem& problem, const Family& family) {
+  return coresFor(problem.program, family, problem.communication).count;
 }
 
 int32_t coresOfKind(const CostProblem& problem, const Family& family) {

@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "compiler/analysis/cores.h"
 #include "compiler/analysis/cost/rates.h"
 #include "compiler/analysis/cost/routing.h"
 #include "compiler/analysis/tiles.h"
@@ -25,7 +26,7 @@ namespace sluice {
 // sizes. Lanes and regions are ignored. Without events a replay is impossible.
 struct CostProblem {
   TaskProgram program;
-  int32_t communicationCores = 0;  // vector cores that only communicate; 0: none are reserved
+  CommunicationCores communication;
 
   SpaceKind spaceOf(const Family& family) const { return program.at(family.space).kind; }
   // The size of a slot of that space; 0 if the program has no such space.
@@ -33,8 +34,8 @@ struct CostProblem {
   StepShape step() const;
 };
 
-// Cores that run the same families: all cores if they are unified; else the cube cores, the vector cores, or
-// the vector cores that only communicate.
+// Cores that run the same families, but for limits on those that send and return: all cores if they are
+// unified; else the cube cores, the vector cores, or the vector cores that only communicate.
 struct CorePool {
   CoreKind kind = CoreKind::kUnified;
   bool communication = false;
@@ -44,6 +45,9 @@ std::vector<CorePool> poolsOf(const CostProblem& problem);
 
 // The index of the pool that runs the family.
 size_t poolOf(const std::vector<CorePool>& pools, const CostProblem& problem, const Family& family);
+
+// The cores of its pool that share the family's tasks.
+int32_t coresOf(const CostProblem& problem, const Family& family);
 
 // Cores of the family's kind, at least 1.
 int32_t coresOfKind(const CostProblem& problem, const Family& family);

@@ -32,6 +32,7 @@ struct SlotRun {
 struct FamilyRun {
   size_t family = 0;  // in the problem
   int64_t tiles = 1;
+  int64_t cores = 1;  // the first ones of the pool, which share its tasks
   int64_t tasks = 0;
   std::vector<SlotRun> slots;
 };
@@ -98,7 +99,7 @@ class Replayer {
     for (size_t f = 0; f < replay_.families.size(); ++f) {
       const Family& family = program().families[f];
       if (family.entry.value != entry_) continue;
-      FamilyRun run{f, tilesOf(family), 0, {}};
+      FamilyRun run{f, tilesOf(family), coresOf(problem_, family), 0, {}};
       const TaskRates rates(rates_, coresOfKind(problem_, family));
       const int64_t slots = liveSlots(step_.tables, problem_.spaceOf(family));
       for (int64_t slot = 0; slot < slots; ++slot) {
@@ -146,7 +147,7 @@ class Replayer {
       for (int32_t c = 0; c < pools_[p].cores; ++c) {
         Core core;
         core.pool = p;
-        core.next.assign(lanes.size(), c);
+        for (size_t lane : lanes) core.next.push_back(c < runs_[lane].cores ? c : runs_[lane].tasks);
         cores_.push_back(std::move(core));
       }
     }
@@ -167,7 +168,7 @@ class Replayer {
       const auto slot = static_cast<size_t>(core.next[lane] / run.tiles);
       const SlotRun& task = run.slots[slot];
       if (!isDone(task.waits[0]) || !isDone(task.waits[1])) continue;
-      core.next[lane] += pools_[core.pool].cores;
+      core.next[lane] += run.cores;
       begin(core, task);
       core.run = lanes[lane];
       core.slot = slot;

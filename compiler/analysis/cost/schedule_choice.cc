@@ -186,13 +186,12 @@ class Scheduler {
 };
 
 int32_t windowOf(int32_t window, const CostProblem& problem, const LayerCost& cost, SpaceKind kind) {
-  const std::vector<CorePool> pools = poolsOf(problem);
   int64_t mostTiles = 1, fill = 1;
   double slots = 0;
   for (size_t f = 0; f < problem.program.families.size(); ++f) {
     const Family& family = problem.program.families[f];
     if (problem.spaceOf(family) != kind) continue;
-    const int64_t tiles = tilesOf(family), cores = pools[poolOf(pools, problem, family)].cores;
+    const int64_t tiles = tilesOf(family), cores = coresOf(problem, family);
     mostTiles = std::max(mostTiles, tiles);
     fill = std::max(fill, (cores + tiles - 1) / tiles);
     slots = std::max(slots, cost.families[f].tasks / static_cast<double>(tiles));

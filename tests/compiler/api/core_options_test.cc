@@ -83,6 +83,30 @@ TEST_CASE("a target with other numbers of cores keeps its share of those that on
   CHECK(most.communicationCores == 1);
 }
 
+TEST_CASE("the cores that send or return are at least one, and no more than may communicate") {
+  const auto limited = [](const Target& target, int32_t sends, int32_t returns) {
+    CompileOptions options;
+    options.sendCores = sends, options.returnCores = returns;
+    return refusal(target, options);
+  };
+  const auto wrong = [](const char* option, int32_t cores, int32_t most) {
+    return "error: " + std::string(option) + " is " + std::to_string(cores) + ", expected 1 to " +
+           std::to_string(most) + ", the cores that may communicate";
+  };
+  const Target unified{.name = "cpu", .cores = 6};
+  CHECK(limited(unified, 6, 6) == "accepted");
+  CHECK(limited(unified, 1, 0) == "accepted");
+  CHECK(limited(unified, 7, 0) == wrong("--send-cores", 7, 6));
+  CHECK(limited(unified, 0, 7) == wrong("--return-cores", 7, 6));
+  CHECK(limited(unified, -1, 2) == wrong("--send-cores", -1, 6));
+  CHECK(limited(separate(), 8, 8) == "accepted");
+  CHECK(limited(separate(), 9, 8) == wrong("--send-cores", 9, 8));
+  Target shared = separate();
+  shared.communicationCores = 0;
+  CHECK(limited(shared, 48, 9) == "accepted");
+  CHECK(limited(shared, 4, 49) == wrong("--return-cores", 49, 48));
+}
+
 TEST_CASE("cores that a target has not are refused, and so is what none of its cores can run") {
   CompileOptions number, kinds, fused;
   number.cores = 4;

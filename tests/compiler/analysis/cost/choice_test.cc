@@ -22,7 +22,7 @@ Target cpu() {
 CostProblem layer(int32_t hidden, int32_t inter, const StepShape& step, int32_t cores = 8) {
   MoeShape shape;
   shape.ranks = step.mesh.peers() > 1 ? 2 : 1;
-  CostProblem problem{buildMoeProgram(shape)};
+  CostProblem problem{buildMoeProgram(shape), {}};
   setStep(step, problem);
   problem.program.cores = cores;
   const auto scaled = [&](int32_t& size) {

@@ -114,7 +114,7 @@ TEST_CASE("a program is costed by entry and by family") {
   MoeShape shape;
   shape.ranks = 2;
   shape.maxTokens = 512;
-  const CostProblem problem{buildMoeProgram(shape)};
+  const CostProblem problem{buildMoeProgram(shape), {}};
   CHECK(problem.slotSize(SpaceKind::kRows) == 16);
   CHECK(problem.slotSize(SpaceKind::kTokens) == 8);
   CHECK(problem.slotSize(SpaceKind::kGroups) == 0);
@@ -140,7 +140,7 @@ TEST_CASE("a fused program costs less tasks and the same products") {
   shape.maxTokens = 512;
   const auto productsOf = [&](bool fused, double& tasks) {
     shape.fused = fused;
-    const CostProblem problem{buildMoeProgram(shape)};
+    const CostProblem problem{buildMoeProgram(shape), {}};
     const LayerCost cost = costOf(problem, cpuRates(), expectRows({}, problem.step()));
     double product = 0;
     tasks = 0;

@@ -112,7 +112,7 @@ TEST_CASE("cores of two kinds run their families side by side, and some only com
   CHECK(shared.pools[0].busy == Approx(128));
   CHECK(shared.pools[1].busy == Approx(128));
   CHECK(shared.seconds == Approx(128 + 16));
-  problem.communicationCores = 1;
+  problem.communication.reserved = 1;
   const Replay separate = replay(problem, secondsByRow(2));
   REQUIRE(separate.pools.size() == 3);
   CHECK(separate.pools[1].pool.cores == 1);
@@ -121,18 +121,40 @@ TEST_CASE("cores of two kinds run their families side by side, and some only com
   CHECK(separate.seconds == Approx(128 + 16));
 }
 
+TEST_CASE("fewer cores for sends or returns keep others free, and take longer for what they do") {
+  for (const SpaceKind limited : {SpaceKind::kSends, SpaceKind::kReturns}) {
+    CostProblem problem = oneExpert(8, 0);
+    problem.program.cores = 4;
+    problem.program.families = {
+        family(limited, {}, {}, limited == SpaceKind::kSends ? OpKind::kDispatch : OpKind::kCombineReturn)};
+    problem.program.families[0].tiling.n = 1 << 20;
+    Rates rates = secondsByRow(2);
+    rates.memory.coreRead = rates.memory.coreWrite = 1e9;
+    rates.memory.sharedRead = rates.memory.sharedWrite = 1e12;
+    const ExpectedRows rows = expectRows({}, problem.step());
+    const double all = replay(problem, rates).seconds, cost = costOf(problem, rates, rows).seconds;
+    REQUIRE(all > 0);
+    (limited == SpaceKind::kSends ? problem.communication.returns : problem.communication.sends) = 1;
+    CHECK(replay(problem, rates).seconds == all);
+    CHECK(costOf(problem, rates, rows).seconds == cost);
+    (limited == SpaceKind::kSends ? problem.communication.sends : problem.communication.returns) = 1;
+    CHECK(replay(problem, rates).seconds == Approx(4 * all));
+    CHECK(costOf(problem, rates, rows).seconds > 2 * cost);
+  }
+}
+
 // The layer of docs/SCHEDULE.md, of slots of one size or two, on cores of one kind or two.
 CostProblem layer(int64_t ranks, int32_t groupSlots, bool separate) {
   MoeShape shape;
   shape.ranks = ranks > 1 ? 2 : 1;
   shape.groupSlots = groupSlots;
-  CostProblem problem{buildMoeProgram(shape)};
+  CostProblem problem{buildMoeProgram(shape), {}};
   setStep({{static_cast<int32_t>(ranks)}, 8 * ranks, 2, 200}, problem);
   if (!separate) return problem;
   problem.program.cores = 0;
   problem.program.cubeCores = 2;
   problem.program.vectorCores = 3;
-  problem.communicationCores = 1;
+  problem.communication.reserved = 1;
   for (Family& family : problem.program.families)
     family.core = family.op == OpKind::kGmm || family.op == OpKind::kGmmWeightGrad ? CoreKind::kCube
                                                                                    : CoreKind::kVector;
@@ -196,7 +218,7 @@ TEST_CASE("over all windows the deal is that of one endless window") {
 
 TEST_CASE("of a large step some experts are replayed, and the rest keeps the cores busy") {
   MoeShape shape;
-  CostProblem problem{buildMoeProgram(shape)};
+  CostProblem problem{buildMoeProgram(shape), {}};
   setStep({{1}, 64, 2, 2048}, problem);
   problem.program.cores = 3;
   const ExpectedRows rows = expectRows({}, problem.step());
