@@ -4,6 +4,8 @@
 // TORCH_CHECK is not used, because its errors carry a C++ stack trace to the caller of torch.ops.
 #pragma once
 
+#include <cstdint>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -30,6 +32,18 @@ inline void throwIfFailed(const Status& status) {
 
 // The message of the exception in flight, without the prefix that the functions above add.
 std::string messageOfException();
+
+// A RowMemory of a function that may throw.
+template <class Make>
+auto rowMemory(Make make) {
+  return [make = std::move(make)](std::span<const int32_t> firstRows) -> Expected<void*> {
+    try {
+      return static_cast<void*>(make(firstRows));
+    } catch (...) {
+      return Error{messageOfException()};
+    }
+  };
+}
 
 // Runs `body`, which prepares a step and does nothing collective. If it throws, `ranks` also refuse the step
 // with its message, so that the others do not mistake this rank's next step for this one.

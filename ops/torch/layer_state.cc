@@ -33,17 +33,22 @@ Status LayerState::refuse(const std::string& why) {
 }
 
 // The caller must have the turn. The context makes all remaining checks of the step.
-Status LayerState::prepare(std::span<const NamedTensor> tensors, uint32_t set) {
+Status LayerState::prepare(std::span<const NamedTensor> tensors, std::span<const NamedRows> rows,
+                           uint32_t set) {
+  Status bound;
+  for (const NamedRows& each : rows)
+    if (bound) bound = context_->bindRows(each.name, each.memory);
   for (const NamedTensor& tensor : tensors) {
     const auto known = contents_.find(tensor.name);
-    if (known != contents_.end() && known->second == tensor.content) continue;
+    if (!bound || (known != contents_.end() && known->second == tensor.content)) continue;
     if (known != contents_.end()) contents_.erase(known);
     const Weights promise = tensor.content != 0 ? Weights::kConstant : Weights::kOrdinary;
-    if (Status bound = context_->bind(tensor.name, tensor.view, promise); !bound) {
-      static_cast<void>(refuse(bound.error().message));
-      return bound;
-    }
-    if (tensor.content != 0) contents_.emplace(tensor.name, tensor.content);
+    bound = context_->bind(tensor.name, tensor.view, promise);
+    if (bound && tensor.content != 0) contents_.emplace(tensor.name, tensor.content);
+  }
+  if (!bound) {
+    static_cast<void>(refuse(bound.error().message));
+    return bound;
   }
   if (set < sets_) return {};
   // all ranks make memory for it, or none does
@@ -54,37 +59,31 @@ Status LayerState::prepare(std::span<const NamedTensor> tensors, uint32_t set) {
   return {};
 }
 
-Status LayerState::run(std::string_view entry, std::span<const NamedTensor> tensors, uint32_t set,
-                       StepOutputs* outputs) {
-  if (Status here = checkProcess(); !here) return here;
-  const std::lock_guard<std::mutex> lock(turn_);
-  if (Status ready = prepare(tensors, set); !ready) return ready;
-  if (Status ran = context_->run(entry, SavedSet{set}); !ran) return ran;
-  return outputs ? outputs->look(*context_) : Status{};
+// What the functions refer to may end with the call that bound them.
+void LayerState::release(std::span<const NamedRows> rows) {
+  for (const NamedRows& each : rows) static_cast<void>(context_->bindRows(each.name, {}));
 }
 
-Status LayerState::run(std::string_view entry, std::span<const NamedTensor> tensors,
-                       std::span<const NamedRows> rows, uint32_t set, int64_t common) {
+Status LayerState::run(std::string_view entry, std::span<const NamedTensor> tensors, uint32_t set,
+                       const StepExtras& extras) {
   if (Status here = checkProcess(); !here) return here;
   const std::lock_guard<std::mutex> lock(turn_);
-  for (const NamedRows& each : rows)
-    if (Status bound = context_->bindRows(each.name, each.memory); !bound) {
-      static_cast<void>(refuse(bound.error().message));
-      return bound;
-    }
-  Status ran = prepare(tensors, set);
-  if (ran) ran = context_->run(entry, SavedSet{set}, common);
-  // what the functions refer to ends with this call
-  for (const NamedRows& each : rows) static_cast<void>(context_->bindRows(each.name, {}));
-  return ran;
+  Status ran = prepare(tensors, extras.rows, set);
+  if (ran) ran = context_->run(entry, SavedSet{set}, extras.common);
+  release(extras.rows);
+  if (!extras.watcher) return ran;
+  return extras.watcher->ended(ran, [this](std::string_view name) { return context_->output(name); });
 }
 
 Expected<PendingStep> LayerState::submit(std::string_view entry, std::span<const NamedTensor> tensors,
-                                         uint32_t set) {
+                                         uint32_t set, const StepExtras& extras) {
   if (Status here = checkProcess(); !here) return here.error();
   const std::lock_guard<std::mutex> lock(turn_);
-  if (Status ready = prepare(tensors, set); !ready) return ready.error();
-  return context_->submit(entry, SavedSet{set});
+  Status ready = prepare(tensors, extras.rows, set);
+  auto pending =
+      ready ? context_->submit(entry, SavedSet{set}, extras.watcher) : Expected<PendingStep>(ready.error());
+  release(extras.rows);
+  return pending;
 }
 
 int64_t LayerState::savedBytes() const { return context_->savedBytes(); }

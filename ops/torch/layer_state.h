@@ -36,11 +36,11 @@ struct NamedRows {
   RowMemory memory;
 };
 
-// Reads the tensors of a step that the context owns, before any other step runs.
-class StepOutputs {
- public:
-  virtual ~StepOutputs() = default;
-  virtual Status look(Context& context) = 0;
+// What some steps have besides tensors.
+struct StepExtras {
+  std::span<const NamedRows> rows;       // in the caller's memory
+  std::shared_ptr<StepWatcher> watcher;  // of a step that is not submitted, only ended() is called
+  int64_t common = 0;                    // a number that all ranks must have alike, if it is not submitted
 };
 
 class LayerState {
@@ -64,15 +64,13 @@ class LayerState {
   // reason.
   Status refuse(const std::string& why);
 
-  // Binds the tensors and runs the entry; `outputs`, if given, reads the results that the context owns.
-  // Tensors that cannot be bound fail the step at all ranks, like every other error that a rank finds.
+  // Binds the tensors and runs the entry. Tensors that cannot be bound fail the step at all ranks, like every
+  // other error that a rank finds.
   Status run(std::string_view entry, std::span<const NamedTensor> tensors, uint32_t set,
-             StepOutputs* outputs = nullptr);
-  // The same with rows that are written to the caller's memory, and a number that all ranks must have alike.
-  Status run(std::string_view entry, std::span<const NamedTensor> tensors, std::span<const NamedRows> rows,
-             uint32_t set, int64_t common);
-  // Like run(), but returns at once. The tensors must live until the step is done.
-  Expected<PendingStep> submit(std::string_view entry, std::span<const NamedTensor> tensors, uint32_t set);
+             const StepExtras& extras = {});
+  // Like run(), but returns at once. What the step uses must live until it is done.
+  Expected<PendingStep> submit(std::string_view entry, std::span<const NamedTensor> tensors, uint32_t set,
+                               const StepExtras& extras = {});
 
   // Fails in a forked child of the process that made this.
   Status checkProcess() const { return origin_.check("the layer"); }
@@ -80,7 +78,8 @@ class LayerState {
  private:
   LayerState(Program program, int rank, std::unique_ptr<Context> context,
              std::shared_ptr<Workspace> workspace, std::mutex& turn, double timeoutSeconds);
-  Status prepare(std::span<const NamedTensor> tensors, uint32_t set);
+  Status prepare(std::span<const NamedTensor> tensors, std::span<const NamedRows> rows, uint32_t set);
+  void release(std::span<const NamedRows> rows);
 
   Program program_;
   const int rank_;

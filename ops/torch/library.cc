@@ -27,6 +27,7 @@ TORCH_LIBRARY(sluice, m) {
       .def("size", &Ranks::size)
       .def("threads", &Ranks::threads)
       .def("refuse", &Ranks::refuse)
+      .def("largest", &Ranks::largest)
       .def("bytes", &Ranks::bytes)
       .def("grad_bytes", &Ranks::gradBytes)
       .def("trim", &Ranks::trim);
@@ -58,15 +59,19 @@ TORCH_LIBRARY(sluice, m) {
       "Tensor? main_grad, int tokens, int width) -> Tensor",
       sluice::linear);
   m.class_<TokenExchange>("Exchange")
-      .def(torch::init<c10::intrusive_ptr<Ranks>, const std::string&>())
+      .def(torch::init<c10::intrusive_ptr<Ranks>, const std::string&, int64_t, int64_t>())
       .def("saved_sets", &TokenExchange::savedSets)
       .def("saved_in_use", &TokenExchange::savedInUse)
       .def("saved_bytes", &TokenExchange::savedBytes);
+  const std::string pending = "__torch__.torch.classes.sluice.Pending? step)";
   const std::string exchange = "(__torch__.torch.classes.sluice.Exchange exchange, ";
   m.def(("dispatch" + exchange +
-         "Tensor x, Tensor expert_ids, Tensor probs) -> "
-         "(Tensor rows, Tensor row_experts, Tensor row_probs, Tensor tokens_per_expert, Tensor handle)")
+         "Tensor x, Tensor expert_ids, Tensor probs, int rows, int multiple, bool submit) -> "
+         "(Tensor rows, Tensor row_experts, Tensor row_probs, Tensor counts, Tensor handle, " +
+         pending)
             .c_str(),
         sluice::dispatchRows);
-  m.def(("combine" + exchange + "Tensor rows, Tensor handle) -> Tensor").c_str(), sluice::combineRows);
+  m.def(("combine" + exchange + "Tensor rows, Tensor handle, bool submit) -> (Tensor tokens, " + pending)
+            .c_str(),
+        sluice::combineRows);
 }

@@ -53,13 +53,13 @@ class Step {
       result = makeTensor(type, {tokens, columns});
       return bind(name, result);
     }
-    rows_.push_back({name, [&result, type, columns](int64_t rows) -> void* {
-                       result = makeTensor(type, {rows, columns});
+    rows_.push_back({name, rowMemory([&result, type, columns](std::span<const int32_t> first) {
+                       result = makeTensor(type, {first.back(), columns});
                        return result.data_ptr();
-                     }});
+                     })});
   }
   Status run(std::string_view entry, uint32_t set, int64_t common = 0) const {
-    return layer_.state().run(entry, tensors_, rows_, set, common);
+    return layer_.state().run(entry, tensors_, set, {rows_, nullptr, common});
   }
 
  private:

@@ -5,18 +5,18 @@
 namespace sluice {
 
 at::Tensor Pending::wait() {
-  throwIfFailed(layer_->state().checkProcess());
+  throwIfFailed(state_.checkProcess());
   throwIfFailed(pending_.wait());
-  return step_.y;
+  return tensors_.front();
 }
 
 bool Pending::done() const {
-  throwIfFailed(layer_->state().checkProcess());
+  throwIfFailed(state_.checkProcess());
   return pending_.isDone();
 }
 
 void Pending::cancel() {
-  throwIfFailed(layer_->state().checkProcess());
+  throwIfFailed(state_.checkProcess());
   pending_.cancel();
 }
 
@@ -35,7 +35,9 @@ c10::intrusive_ptr<Pending> submitMoe(const c10::intrusive_ptr<Layer>& layer, co
   // no step reads what this one saves, and steps run in order: the next user of the set fills it after this
   // step
   state.savedSets().release(held);
-  return c10::make_intrusive<Pending>(layer, std::move(step), valueOf(std::move(pending)));
+  std::vector<at::Tensor> tensors = {step.y, step.x, step.expertIds, step.expertWeights};
+  tensors.insert(tensors.end(), step.weights.begin(), step.weights.end());
+  return c10::make_intrusive<Pending>(layer, state, std::move(tensors), valueOf(std::move(pending)));
 }
 
 }  // namespace sluice

@@ -1,4 +1,4 @@
-// Pending: the class torch.classes.sluice.Pending, a forward step that was submitted.
+// Pending: the class torch.classes.sluice.Pending, a step that was submitted.
 //
 // Keeps the step's tensors alive; its destructor waits for the step. Any thread may use it. Errors are
 // exceptions.
@@ -12,17 +12,20 @@ namespace sluice {
 
 class Pending : public torch::CustomClassHolder {
  public:
-  Pending(c10::intrusive_ptr<Layer> layer, ForwardStep step, PendingStep pending)
-      : layer_(std::move(layer)), step_(std::move(step)), pending_(std::move(pending)) {}
+  // `owner` keeps `state` alive. `tensors` are what the step uses, from its result on.
+  Pending(c10::intrusive_ptr<torch::CustomClassHolder> owner, LayerState& state,
+          std::vector<at::Tensor> tensors, PendingStep pending)
+      : owner_(std::move(owner)), state_(state), tensors_(std::move(tensors)), pending_(std::move(pending)) {}
 
-  // Waits for the step and returns y. May be called again.
+  // Waits for the step and returns its result. May be called again.
   at::Tensor wait();
   bool done() const;
   void cancel();
 
  private:
-  c10::intrusive_ptr<Layer> layer_;
-  ForwardStep step_;
+  c10::intrusive_ptr<torch::CustomClassHolder> owner_;
+  LayerState& state_;
+  std::vector<at::Tensor> tensors_;
   PendingStep pending_;  // destroyed first: it waits until nothing uses the other members
 };
 

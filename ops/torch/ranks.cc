@@ -36,6 +36,11 @@ void Ranks::refuse(const std::string& why) {
   if (!origin_.isForked()) static_cast<void>(workspace_->refuse(why, timeoutSeconds_));
 }
 
+int64_t Ranks::largest(const std::string& what, int64_t number) {
+  checkProcess();
+  return valueOf(workspace_->largest(what, number, timeoutSeconds_));
+}
+
 void Ranks::checkProcess() const { throwIfFailed(origin_.check("the group of ranks")); }
 
 Program loadProgram(const Ranks& ranks, const std::string& path) {

@@ -43,6 +43,9 @@ class Ranks : public torch::CustomClassHolder {
   // reason. Waits for them. Reports no further error, because the caller already has one.
   void refuse(const std::string& why);
 
+  // The largest of the numbers that all ranks give for `what`. Collective.
+  int64_t largest(const std::string& what, int64_t number);
+
   // Throws in a forked child of the process that made this.
   void checkProcess() const;
 

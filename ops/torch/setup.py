@@ -1,4 +1,4 @@
-"""Adds what Bazel builds to the Python package: the op's library, the compiler and the device model of CPUs.
+"""Adds what Bazel builds to the Python package: the op's library, the compiler, the device model of CPUs and graphs.
 
 They are the files $SLUICE_TORCH_LIBRARY and $SLUICEC, and cpu.json in $SLUICE_TARGETS, if these three are set.
 Otherwise `bazel build` runs in the tree that contains this folder, which is quick if everything is up to date.
@@ -33,7 +33,9 @@ def built_files() -> dict[str, Path]:
         targets = TREE / "targets"
     else:
         raise SystemExit(f"no Bazel tree around {HERE}: set {', '.join(VARIABLES)} to what Bazel has built")
+    graphs = [f"graphs/exchange/{name}.json" for name in ("pairs", "ranks")]
     return {
+        **{f"bin/{graph}": targets.parent / graph for graph in graphs},
         "lib/libsluice_torch.so": library,
         "bin/sluicec": compiler,
         "bin/targets/cpu.json": targets / "cpu.json",

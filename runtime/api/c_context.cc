@@ -168,7 +168,7 @@ sluice_status sluice_context_bind_rows(sluice_context* context, const char* name
     if (Outcome outcome = checkContext(context); outcome.status != SLUICE_OK) return outcome;
     if (!name) return badArgument("name is null");
     sluice::RowMemory rows;
-    if (memory) rows = [memory, user](int64_t count) { return memory(user, count); };
+    if (memory) rows = [memory, user](std::span<const int32_t> first) { return memory(user, first.back()); };
     sluice::Status bound = context->context->bindRows(name, std::move(rows));
     return bound ? Outcome{} : failed(bound.error());
   });

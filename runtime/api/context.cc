@@ -125,15 +125,19 @@ void Context::unbind(std::string_view name, const std::string& why) {
 Expected<TensorView> Context::output(std::string_view name) {
   if (Status ours = impl_->origin.check("the context"); !ours) return ours.error();
   impl_->settle();
-  const TaskProgram& program = impl_->program.tables();
-  const auto id = findBindable(program, name);
-  if (!id) return unknownBindable(program, name);
-  const Buffer& buffer = program.at(*id);
+  return impl_->output(name);
+}
+
+Expected<TensorView> Context::Impl::output(std::string_view name) {
+  const TaskProgram& tables = program.tables();
+  const auto id = findBindable(tables, name);
+  if (!id) return unknownBindable(tables, name);
+  const Buffer& buffer = tables.at(*id);
   if (!buffer.region)
     return Error{fmt::format("tensor '{}' is in the caller's memory, where it was bound", name)};
-  const Step& step = impl_->rank->step();
+  const Step& step = rank->step();
   if (!step.plan) return Error{fmt::format("tensor '{}' does not exist before a run", name)};
-  if (!program.at(buffer.region).saved && impl_->area().last.load(std::memory_order_relaxed) != impl_.get())
+  if (!tables.at(buffer.region).saved && area().last.load(std::memory_order_relaxed) != this)
     return Error{fmt::format("tensor '{}' is gone: another context of the workspace has run since", name)};
   const BufferAddress& address = step.at(*id);
   TensorView view{buffer.type, {step.tables->rows}, address.data};
@@ -141,11 +145,11 @@ Expected<TensorView> Context::output(std::string_view name) {
   const int64_t rowBytes = view.shape[0] > 0 ? view.bytes() / view.shape[0] : 0;
   if (view.shape[0] == 0 || rowBytes == address.stride) return view;
   // the region has gaps between rows, so the caller gets a packed copy
-  auto& packed = impl_->packed[id->value];
-  packed.resize(view.bytes());
+  auto& copy = packed[id->value];
+  copy.resize(view.bytes());
   for (int64_t row = 0; row < view.shape[0]; ++row)
-    std::memcpy(packed.data() + row * rowBytes, address.data + row * address.stride, rowBytes);
-  view.data = packed.data();
+    std::memcpy(copy.data() + row * rowBytes, address.data + row * address.stride, rowBytes);
+  view.data = copy.data();
   return view;
 }
 

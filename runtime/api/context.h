@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <string>
@@ -47,6 +48,19 @@ inline constexpr uint32_t kMostSavedSets = 1024;  // per context
 // same order.
 struct SavedSet {
   uint32_t value = 0;
+};
+
+// Returns an output of rows that the context owns, by name.
+using OutputReader = std::function<Expected<TensorView>(std::string_view name)>;
+
+// Watches one submitted step, in the thread that runs it. Must not throw or call the context.
+class StepWatcher {
+ public:
+  virtual ~StepWatcher() = default;
+  // The rows are known, and no rank refuses the step any more.
+  virtual void begun() {}
+  // The step has ended, and no other has begun: outputs can be read until this returns the step's status.
+  virtual Status ended(const Status& ran, const OutputReader& output) = 0;
 };
 
 struct ContextOptions {
@@ -96,8 +110,8 @@ class Context {
 
   // Has the rows of an output, one with extent R that tasks of this rank write, written to memory of the
   // caller instead of the context's own: in each step that writes them, `memory` is asked once for room for
-  // all rows, without gaps, as soon as their number is known. Null: the context's memory again. Errors: an
-  // unknown name, a tensor that is not such an output.
+  // all rows, without gaps, as soon as their number is known; if it fails, the step is refused at all ranks.
+  // Null: the context's memory again. Errors: an unknown name, a tensor that is not such an output.
   Status bindRows(std::string_view name, RowMemory memory);
 
   // Runs one entry; collective. Errors: unbound tensors; ids out of range or repeated; saved tensors that do
@@ -118,7 +132,8 @@ class Context {
   // Like run(), but returns at once. Uses the tensors that are bound now. Steps of a workspace run in the
   // order of the run() and submit() calls of all its contexts; all ranks call them in the same order. A step
   // that is refused here is refused at the other ranks in its turn.
-  Expected<PendingStep> submit(std::string_view entry, SavedSet saved = {});
+  Expected<PendingStep> submit(std::string_view entry, SavedSet saved = {},
+                               std::shared_ptr<StepWatcher> watcher = nullptr);
 
   // Replaces run() for a caller that finds itself that it cannot take part, for example because it has no
   // input: the step fails at all other ranks with "rank N: WHY". With one rank it does nothing. `saved` is

@@ -46,7 +46,10 @@ struct Context::Impl {
   // Refuses this rank's step, in the step's place, with a reason. kNow: returns when the other ranks know it.
   enum class Refusal : uint8_t { kNow, kInTurn };
   Status refuse(std::string_view entry, SavedSet set, const std::string& why, Refusal when);
-  Status step(const QueuedRun& asked, const std::vector<BoundTensor>& tensors);
+  Status step(const QueuedRun& asked, const std::vector<BoundTensor>& tensors,
+              StepWatcher* watcher = nullptr);
+  Status watchedStep(const QueuedRun& asked, const std::vector<BoundTensor>& tensors, StepWatcher* watcher);
+  Expected<TensorView> output(std::string_view name);
   void recordStep(EntryId entry, int64_t begin, int64_t bound, int64_t end);
 
   // The error of the transport, if it was aborted.

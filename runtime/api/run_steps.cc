@@ -62,7 +62,8 @@ Expected<Context::Impl::QueuedRun> Context::Impl::ask(EntryId entry, SavedSet se
 }
 
 // The caller must have the turn.
-Status Context::Impl::step(const QueuedRun& asked, const std::vector<BoundTensor>& tensors) {
+Status Context::Impl::step(const QueuedRun& asked, const std::vector<BoundTensor>& tensors,
+                           StepWatcher* watcher) {
   if (Status going = checkAborted(); !going) return going;
   const int64_t begin = monotonicNanoseconds();
   const StepRequest request{Workspace::Impl::stepOf(asked.ticket),
@@ -77,6 +78,7 @@ Status Context::Impl::step(const QueuedRun& asked, const std::vector<BoundTensor
   if (!step) return fail(step.error());
   area().beginStep(this, asked.memory);
   const int64_t bound = monotonicNanoseconds();
+  if (watcher) watcher->begun();
   auto tasks = rank->executor().run(
       **step, {asked.memory->scratch.data, options.timeoutSeconds, trace ? &*trace : nullptr});
   if (!tasks) return fail(tasks.error());
@@ -87,6 +89,12 @@ Status Context::Impl::step(const QueuedRun& asked, const std::vector<BoundTensor
            (*step)->tables->rows};
   if (trace) recordStep(asked.entry, begin, bound, end);
   return {};
+}
+
+Status Context::Impl::watchedStep(const QueuedRun& asked, const std::vector<BoundTensor>& tensors,
+                                  StepWatcher* watcher) {
+  Status ran = step(asked, tensors, watcher);
+  return watcher ? watcher->ended(ran, [this](std::string_view name) { return output(name); }) : ran;
 }
 
 // Spans of the rank: a run contains its bind, which contains its exchange.
@@ -124,7 +132,8 @@ Status Context::run(std::string_view name, SavedSet saved, int64_t common) {
   return status;
 }
 
-Expected<PendingStep> Context::submit(std::string_view name, SavedSet saved) {
+Expected<PendingStep> Context::submit(std::string_view name, SavedSet saved,
+                                      std::shared_ptr<StepWatcher> watcher) {
   if (Status ours = impl_->origin.check("the context"); !ours) return ours.error();
   const auto entry = impl_->check(name, saved);
   if (!entry) {
@@ -137,10 +146,10 @@ Expected<PendingStep> Context::submit(std::string_view name, SavedSet saved) {
   }
   auto pending = std::make_shared<PendingStep::Impl>(impl_->transport, std::string(name));
   const auto asked = std::make_shared<Impl::QueuedRun>();  // filled before the job can run
-  auto job =
-      Workspace::Impl::makeJob([context = impl_.get(), asked, bound = impl_->bound, pending](uint64_t) {
+  auto job = Workspace::Impl::makeJob(
+      [context = impl_.get(), asked, bound = impl_->bound, pending, watcher](uint64_t) {
         if (pending->begin())
-          pending->finish(context->step(*asked, bound));
+          pending->finish(context->watchedStep(*asked, bound, watcher.get()));
         else
           // the other ranks receive the refusal in the step's place, so that they fail this step and not a
           // later one

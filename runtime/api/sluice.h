@@ -269,7 +269,7 @@ SLUICE_API sluice_status sluice_context_bind(sluice_context* context, const char
 
 /* Returns where the rows of an output are to be written, which needs room for all of them without gaps, at a
    multiple of the type's size. Called once per step that writes them, when their number is known, by a thread
-   of the context. NULL fails the step, which ends the work of all ranks, except for 0 rows. */
+   of the context. NULL fails the step at all ranks, and their next steps match again, except for 0 rows. */
 typedef void* (*sluice_row_memory)(void* user, int64_t rows);
 /* Has the rows of an output written to memory of the caller instead of the context's, where
    sluice_context_output finds them. Fails for rows that other ranks write, such as those of a dispatch.

@@ -163,6 +163,22 @@ Status Workspace::agree(std::string_view what, uint64_t digest, double timeoutSe
   });
 }
 
+Expected<int64_t> Workspace::largest(std::string_view what, int64_t number, double timeoutSeconds) {
+  Status all = impl_->meetInTurn([&](uint64_t ticket) {
+    StepOffer offer;
+    offer.kind = StepOffer::Kind::kAgree;
+    offer.step = Impl::stepOf(ticket);
+    offer.name = what;
+    offer.tokens = number;
+    Status held = impl_->meeting->hold(offer, timeoutSeconds);
+    for (int rank = 0; held && rank < impl_->transport.size(); ++rank)
+      number = std::max(number, impl_->meeting->tokensOf(rank));
+    return held;
+  });
+  if (!all) return all.error();
+  return number;
+}
+
 Status Workspace::reserve() {
   if (Status ours = impl_->origin.check("the workspace"); !ours) return ours;
   const std::lock_guard lock(impl_->asking);

@@ -48,6 +48,9 @@ class Workspace {
   // refuses. Collective, and waits. Errors: a rank refuses, or is about to do something else; the ranks
   // cannot continue.
   Status agree(std::string_view what, uint64_t digest, double timeoutSeconds = 30);
+  // The largest of the ranks' numbers, which all of them give for `what`. Collective and with errors like
+  // agree().
+  Expected<int64_t> largest(std::string_view what, int64_t number, double timeoutSeconds = 30);
 
   // Makes the memory that all contexts made so far need, which otherwise happens in their next step.
   // Collective, like creating a context. Errors abort the transport.

@@ -32,8 +32,9 @@ struct Meeting::Header {
   uint32_t entry;
   uint32_t saved;
   uint32_t refuses;
+  uint32_t asks;
   char name[64];
-  char failure[404];
+  char failure[400];
 
   std::string does() const {
     return kind == static_cast<uint32_t>(StepOffer::Kind::kRun) ? fmt::format("runs entry '{}'", name)
@@ -63,6 +64,7 @@ Status Meeting::hold(const StepOffer& offer, double timeoutSeconds) {
                 offer.entry.value,
                 offer.saved,
                 !offer.failure.empty(),
+                offer.asks,
                 {},
                 {}};
   copyText(offer.name, header.name);
@@ -89,6 +91,12 @@ Status Meeting::hold(const StepOffer& offer, double timeoutSeconds) {
 
 int64_t Meeting::tokensOf(int rank) const { return headerOf(rank).tokens; }
 int64_t Meeting::rowsOf(int rank) const { return headerOf(rank).rows; }
+
+bool Meeting::anyAsks() const {
+  for (int rank = 0; rank < transport_->size(); ++rank)
+    if (headerOf(rank).asks) return true;
+  return false;
+}
 
 Meeting::Header Meeting::headerOf(int rank) const {
   Header header;

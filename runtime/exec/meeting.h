@@ -35,6 +35,7 @@ struct StepOffer {
   uint64_t memory = 0;   // digest of the symmetric memory that the step writes to
   uint32_t saved = 0;    // number of the saved set, which may differ if the memory is the same
   int64_t common = 0;    // a number that the callers of all ranks must have alike
+  bool asks = false;     // what follows may still fail at this rank, so that all ranks meet again
   std::string failure;   // not empty: the reason why the rank refuses the step
 };
 
@@ -50,6 +51,7 @@ class Meeting {
   // From the last meeting; a peer may have sent any number.
   int64_t tokensOf(int rank) const;
   int64_t rowsOf(int rank) const;
+  bool anyAsks() const;
 
  private:
   struct Header;

@@ -204,13 +204,14 @@ Status RankState::placeRows(const StepRequest& request) {
     if (!memory) continue;
     const Buffer& buffer = plan_->program().at(id);
     const int64_t rows = step_.tables->rows;
-    auto* const data = static_cast<std::byte*>((*memory)(rows));
+    auto given = (*memory)(step_.tables->expertRow);
+    if (!given) return given.error();
+    auto* const data = static_cast<std::byte*>(*given);
     const auto address = reinterpret_cast<uintptr_t>(data);
     if (!data ? rows > 0 : address % static_cast<uintptr_t>(dtypeBytes(buffer.type)) != 0)
-      return Error{
-          fmt::format("rank {}: tensor '{}' got {} for {} rows, expected memory of {} bytes, aligned to {}",
-                      transport_->rank(), buffer.name, data ? "an address that is not aligned" : "no memory",
-                      rows, rows * rowBytes(buffer), dtypeBytes(buffer.type))};
+      return Error{fmt::format("tensor '{}' got {} for {} rows, expected memory of {} bytes, aligned to {}",
+                               buffer.name, data ? "an address that is not aligned" : "no memory", rows,
+                               rows * rowBytes(buffer), dtypeBytes(buffer.type))};
     buffers_[id.value] = {data, rowBytes(buffer), {}, 0};
   }
   return {};
@@ -289,7 +290,8 @@ Status RankState::bind(const StepRequest& request, double timeoutSeconds) {
   if (own) own = checkSaved(request, sizes);
   if (own) own = executor_->prepare(*request.bound);
   if (own) own = route(request, sizes.tokens);
-  if (Status all = meet(request, sizes, own, timeoutSeconds); !all) return all;
+  StepOffer offer = offerOf(request, sizes, own);
+  if (Status all = meet(request, offer, timeoutSeconds); !all) return all;
   saved.forget(*plan_, entry);
   if (routing == entry) {
     if (Status fits = checkTotals(); !fits) return fits;
@@ -298,21 +300,18 @@ Status RankState::bind(const StepRequest& request, double timeoutSeconds) {
     saved.digests[entry.value] = exchange_.digest();
   }
   fillAddresses(request);
-  if (Status placed = placeRows(request); !placed) {
-    // peers may already be writing here, so the step cannot be abandoned without an abort
-    transport_->abort(placed.error().message);
-    return Error{transport_->abortMessage()};
+  if (request.meeting->anyAsks()) {
+    if (Status placed = placeRows(request); !placed) offer.failure = placed.error().message;
+    if (Status all = request.meeting->hold(offer, timeoutSeconds); !all) return all;
   }
   events_.setThresholds(*plan_, entry, *step_.tables);
   return {};
 }
 
 // `own` is the error that this rank found: even then it joins the meeting.
-Status RankState::meet(const StepRequest& request, const Sizes& sizes, const Status& own,
-                       double timeoutSeconds) {
+StepOffer RankState::offerOf(const StepRequest& request, const Sizes& sizes, const Status& own) const {
   const EntryId entry = request.entry;
   const EntryId routing = plan_->at(entry).routing;
-  const bool routes = routing == entry;
   StepOffer offer;
   offer.step = request.number;
   offer.name = plan_->program().at(entry).name;
@@ -321,12 +320,21 @@ Status RankState::meet(const StepRequest& request, const Sizes& sizes, const Sta
   offer.tokens = sizes.tokens;
   offer.rows = sizes.rows;
   offer.common = request.common;
-  offer.routing = routes ? 0 : request.saved->digests[routing.value];
+  offer.routing = routing == entry ? 0 : request.saved->digests[routing.value];
   offer.memory = digestOfMemory(request);
   offer.saved = request.saved->number;
+  const auto& rows = plan_->at(entry).rowWrites;
+  offer.asks = std::any_of(rows.begin(), rows.end(),
+                           [&](BufferId id) { return (*request.bound)[id.value].rows != nullptr; });
   if (!own) offer.failure = own.error().message;
+  return offer;
+}
+
+Status RankState::meet(const StepRequest& request, const StepOffer& offer, double timeoutSeconds) {
+  const EntryId entry = request.entry;
+  const bool routes = plan_->at(entry).routing == entry;
   exchanged_.first = monotonicNanoseconds();
-  if (own && routes) exchange_.put(request.number, counts_, idsDigest_);
+  if (offer.failure.empty() && routes) exchange_.put(request.number, counts_, idsDigest_);
   if (Status all = request.meeting->hold(offer, timeoutSeconds); !all) return all;
   if (routes)
     if (Status sane = exchange_.take(request.number, entry, *request.meeting); !sane) return sane;

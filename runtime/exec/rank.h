@@ -54,8 +54,8 @@ class RankState {
 
   // Everything between run() and the first task. Errors: tensors that are not bound or have different T or
   // another R than the routing gives, ids out of range or repeated, saved tensors that do not exist; a
-  // refusal by a peer. They make the step fail at all ranks and leave them usable. No memory for the rows of
-  // an output aborts the transport, because other ranks may already write here.
+  // refusal by a peer; no memory for the rows of an output. They make the step fail at all ranks and leave
+  // them usable.
   Expected<const Step*> bindStep(const StepRequest& request, double timeoutSeconds);
 
   // Call it after the last task: what the entry saved is then available to later entries. Returns true if the
@@ -82,7 +82,8 @@ class RankState {
   Status checkBound(const StepRequest& request, Sizes& sizes) const;
   Status checkSaved(const StepRequest& request, const Sizes& sizes) const;
   Status route(const StepRequest& request, int64_t tokens);
-  Status meet(const StepRequest& request, const Sizes& sizes, const Status& own, double timeoutSeconds);
+  StepOffer offerOf(const StepRequest& request, const Sizes& sizes, const Status& own) const;
+  Status meet(const StepRequest& request, const StepOffer& offer, double timeoutSeconds);
   Status checkTotals() const;
   Status checkRows(const StepRequest& request) const;
   void buildAllTables(const StepRequest& request);

@@ -58,8 +58,8 @@ void runGraph(const Program& program, const ContextOptions& options, LayerData& 
   };
   const auto body = [&](int rank, Context& context) -> Status {
     for (auto& [name, tensor] : data.outputs[rank]) {
-      const auto place = [to = &tensor](int64_t rows) {
-        return rows == to->shape()[0] ? to->data() : nullptr;
+      const auto place = [to = &tensor](std::span<const int32_t> firstRows) -> void* {
+        return firstRows.back() == to->shape()[0] ? to->data() : nullptr;
       };
       Status bound = isOfRows(name) ? context.bindRows(name, place) : context.bind(name, viewOf(tensor));
       if (!bound) return bound;

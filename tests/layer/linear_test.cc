@@ -244,5 +244,95 @@ TEST_CASE("rows that a rank binds must be as many as the routing gives it, at al
   CHECK(sameBits(y1, data[0].outputs[1].at("y")));
 }
 
+// One rank's step of a forward whose y is placed by `memory`, run or submitted.
+Status forwardWith(Context& context, LayerData& data, int rank, const RowMemory& memory, bool submits) {
+  for (auto& [name, tensor] : data.inputs[rank])
+    if (Status bound = context.bind(name, viewOf(tensor)); !bound) return bound;
+  if (Status bound = context.bindRows("y", memory); !bound) return bound;
+  if (!submits) return context.run("forward");
+  auto step = context.submit("forward");
+  return step ? step->wait() : Status(step.error());
+}
+
+TEST_CASE("a rank without memory for rows refuses the step at all ranks, and the next step is right") {
+  const Linear linear{.tp = 2};
+  const Program program = compileLinear(linear);
+  LayerData data = makeGraphData(program, {.tokens = {.counts = {9, 14}}, .seed = 3});
+  const LayerData expected = runOf(program, kSerial, data);
+  for (const bool submits : {false, true}) {
+    const auto body = [&](int rank, Context& context) -> Status {
+      tools::Tensor& y = data.outputs[rank].at("y");
+      const RowMemory good = [&](std::span<const int32_t> firstRows) -> Expected<void*> {
+        if (firstRows.size() != 2 || firstRows.back() != 23) return Error{"other rows than 9 + 14"};
+        return static_cast<void*>(y.data());
+      };
+      const std::vector<std::pair<RowMemory, std::string>> refusals = {
+          {[](auto) { return nullptr; },
+           "tensor 'y' got no memory for 23 rows, expected memory of 552 bytes"},
+          {[&](auto) { return static_cast<void*>(y.data() + 1); }, "got an address that is not aligned"},
+          {[](auto) { return Error{"at most 22 rows"}; }, "rank 1: at most 22 rows"}};
+      for (const auto& [memory, message] : refusals) {
+        Status refused = forwardWith(context, data, rank, rank == 1 ? memory : good, submits);
+        if (refused || refused.error().message.find("rank 1: ") != 0 ||
+            refused.error().message.find(message) == std::string::npos)
+          return Error{"not refused: " + (refused ? message : refused.error().message)};
+        if (Status next = forwardWith(context, data, rank, good, submits); !next) return next;
+        const tools::Tensor& wanted = expected.outputs[rank].at("y");
+        if (std::memcmp(y.data(), wanted.data(), y.bytes()) != 0) return Error{"another y after a refusal"};
+        std::memset(y.data(), 0, y.bytes());
+      }
+      return {};
+    };
+    for (const Status& result : runRanks(program, kSerial, body)) {
+      INFO((result ? "" : result.error().message));
+      CHECK(result.ok());
+    }
+  }
+}
+
+class Watcher : public StepWatcher {
+ public:
+  void begun() override { begun_ = true; }
+  Status ended(const Status& ran, const OutputReader& output) override {
+    ended_ = true;
+    if (!ran) return ran;
+    if (auto unknown = output("z"); unknown || !begun_) return Error{"z was read"};
+    auto y = output("y");
+    if (!y) return y.error();
+    found.assign(static_cast<std::byte*>(y->data), static_cast<std::byte*>(y->data) + y->bytes());
+    return {};
+  }
+
+  std::vector<std::byte> found;
+  bool begun_ = false, ended_ = false;
+};
+
+TEST_CASE("a watcher reads what the context owns when a submitted step has ended") {
+  const Program program = compileLinear({.tp = 2});
+  LayerData data = makeGraphData(program, {.tokens = {.counts = {9, 14}}, .seed = 3});
+  const LayerData expected = runOf(program, kSerial, data);
+  const auto body = [&](int rank, Context& context) -> Status {
+    for (auto& [name, tensor] : data.inputs[rank])
+      if (Status bound = context.bind(name, viewOf(tensor)); !bound) return bound;
+    const auto watcher = std::make_shared<Watcher>();
+    auto step = context.submit("forward", {}, watcher);
+    if (!step) return step.error();
+    if (Status ended = step->wait(); !ended) return ended;
+    const tools::Tensor& y = expected.outputs[rank].at("y");
+    if (watcher->found != std::vector<std::byte>(y.data(), y.data() + y.bytes())) return Error{"another y"};
+    // a refused step does not begin, and its watcher has the last word
+    const auto refusing = std::make_shared<Watcher>();
+    if (Status bound = context.bindRows("y", [](auto) { return Error{"no rows"}; }); !bound) return bound;
+    auto refused = context.submit("forward", {}, refusing);
+    if (!refused) return refused.error();
+    if (refused->wait() || refusing->begun_ || !refusing->ended_) return Error{"it was not refused"};
+    return {};
+  };
+  for (const Status& result : runRanks(program, kSerial, body)) {
+    INFO((result ? "" : result.error().message));
+    CHECK(result.ok());
+  }
+}
+
 }  // namespace
 }  // namespace sluice

@@ -23,6 +23,7 @@ def torch_test(name, src = None, data = [], args = [], size = "medium", tags = [
         data = [
             src,
             "//ops/torch:libsluice_torch.so",
+            "//graphs",
             "//ops/torch:sluice_torch",
             "//targets",
             "//tools:sluicec",

@@ -49,7 +49,7 @@ class WheelTest(unittest.TestCase):
             self.assertEqual(wheel.name.split("-")[1], said.stdout.split()[1])
             with zipfile.ZipFile(wheel) as archive:
                 names = set(archive.namelist())
-            for name in ("moe.py", "lib/libsluice_torch.so", "bin/sluicec", "bin/targets/cpu.json"):
+            for name in ("moe.py", "lib/libsluice_torch.so", "bin/sluicec", "bin/targets/cpu.json", "bin/graphs/exchange/pairs.json"):
                 self.assertIn(f"sluice_torch/{name}", names)
             site = os.path.join(folder, "site")
             self.run_python("-m", "pip", "install", *offline, "--target", site, str(wheel), env=home, cwd=folder)

@@ -77,6 +77,16 @@ def find_target(compiler: str, name: str) -> str:
     return name  # of a model that is built into the compiler
 
 
+def find_graph(name: str) -> Path:
+    """The file of a graph that belongs to Sluice: in this package, or in the tree that contains it."""
+    package = Path(os.path.abspath(__file__)).parent
+    places = [folder / "graphs" / name for folder in (package / "bin", *list(package.parents)[2:3])]
+    for place in places:
+        if place.is_file():
+            return place
+    raise RuntimeError(f"the graph {name} was not found (looked at {', '.join(map(str, places))})")
+
+
 def compile_graph(
     graph: dict,
     sets: dict | None = None,

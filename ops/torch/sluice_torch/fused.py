@@ -5,144 +5,228 @@ For models that compute their experts themselves; sluice_torch.MoE does everythi
 
 import torch
 
-from . import cache, payloads, ranks, recording
+from . import buffers, ranks, recording
 from .tensors import as_stored
 
-# Rows of 16 bits arrive in memory that other ranks write. This node waits for them and copies them.
-_HAND_OVER = {"name": "hand_over", "op": "scale", "alpha": 1}
+
+class Event:
+    """The end of a step."""
+
+    def __init__(self, pending=None):
+        self._pending = pending  # None: it has ended
+
+    def wait(self):
+        """Returns when the step has ended and its results can be read. RuntimeError: the step failed."""
+        if self._pending is not None:
+            self._pending.wait()
+
+    def done(self) -> bool:
+        """Whether wait() would return at once."""
+        return self._pending is None or self._pending.done()
 
 
 class Handle:
     """The routing of a dispatch, for its combine. A routing is kept as long as its handle, or the graph of a result,
-    exists."""
+    exists.
 
-    def __init__(self, exchange, token: torch.Tensor, rows: torch.Tensor, top_k: int):
-        self._exchange, self._token = exchange, token
-        self._dtype, self._shape, self._top_k = rows.dtype, rows.shape, top_k
+    event: the end of the last dispatch or combine with this handle. rows_per_expert [E of this rank], int64: the rows of
+    each expert, without pads.
+    """
+
+    def __init__(self, exchange: ranks.Held, token: torch.Tensor, dtype: torch.dtype, rows_per_expert, event: Event):
+        self.event, self.rows_per_expert = event, rows_per_expert
+        self._exchange, self._token, self._dtype = exchange, token, dtype
+
+    def release(self):
+        """Lets the routing go before the handle ends. The backward of what was computed with it is still possible."""
+        self._token = None
 
 
 @recording.outside_graphs
 def fused_dispatch(
     x: torch.Tensor,
-    token_indices: torch.Tensor,
-    token_probs: torch.Tensor,
-    num_experts: int,
+    token_indices: torch.Tensor | None = None,
+    token_probs: torch.Tensor | None = None,
+    num_experts: int | None = None,
     group=None,
     *,
+    routing_map: torch.Tensor | None = None,
+    probs: torch.Tensor | None = None,
+    top_k: int | None = None,
+    rows_per: str = "expert",
+    num_permuted_tokens: int | None = None,
+    pad_multiple: int = 1,
+    async_finish: bool = False,
+    previous_event=None,
+    allocate_on_comm_stream: bool = False,
     threads: int = 0,
-    max_tokens: int = 65536,
+    max_tokens: int | None = None,
     timeout: float = 30.0,
 ):
     """Returns rows, their experts and probabilities, the number of rows per expert of this rank, and a handle.
 
-    x [T, H] is bfloat16, float32 or float16, and rows have its bits; token_indices [T, K] is int32 or int64, distinct
-    within a token, -1 for none; token_probs [T, K] is float32. Each (token, k) becomes a row at the rank of `group` that
-    owns the expert: rows [R, H] are ordered by expert, then by source rank, then by token. row_experts [R] and
-    tokens_per_expert [E] are int64, row_probs [R] is float32. Gradients flow to x and token_probs, through a combine.
-    Collective, and so is its backward.
+    x [T, H] is bfloat16, float32 or float16, and rows have its values (T differs between ranks). The routing is either
+      token_indices [T, K], int32 or int64, distinct within a token, -1 for none, and token_probs [T, K], float32, with
+        num_experts, the experts of all ranks; or
+      routing_map [T, num_experts], bool, and probs of that shape, float32. K is then top_k, the most experts of a token;
+        without it, the largest number in this step, on which the ranks agree (each K has its own program).
+
+    rows_per="expert": each (token, k) becomes a row at the rank of `group` that owns the expert. rows [R, H] are ordered by
+    expert, then by source rank, then by token; row_experts [R], int64, numbered over all ranks; row_probs [R], float32.
+    rows_per="rank": each token becomes one row at each rank that owns one of its experts, ordered by source rank, then by
+    token. row_experts [R, S], int64, are its experts at this rank, numbered from the first of the rank, in the order of k,
+    -1 for none; row_probs [R, S], float32, is 0 there; S = min(K, experts of this rank).
+
+    num_permuted_tokens: rows have that number of rows, the last of them zero. pad_multiple: the rows of an expert begin at
+    a multiple of it (not with rows_per="rank"). Pads are zero, with expert -1 and probability 0, and a combine ignores
+    them. tokens_per_expert [E of this rank], int64, counts pads after an expert's rows, handle.rows_per_expert does not.
+
+    async_finish: the call returns when the counts are known. All other results can be read after handle.event.wait(),
+    which also gives the step's errors. previous_event is waited for first. allocate_on_comm_stream needs async_finish,
+    and has no other effect. Backwards always wait. Not for float16.
+    max_tokens: the most tokens of a rank; without it the group's buffer (get_buffer()) grows where a step needs it.
+
+    Gradients flow to x and token_probs or probs, through a combine. Collective, and so is its backward. ValueError or
+    RuntimeError, at all ranks and before anything is sent: tensors of other types, shapes or devices; an id that is no
+    expert, or twice in a token; more experts in routing_map than top_k; more rows than num_permuted_tokens; more tokens
+    than max_tokens; what another rank refuses. The next step is right.
     """
-    recording.refuse("fused_dispatch", x, token_indices, token_probs)
+    recording.refuse("fused_dispatch", x, token_indices, token_probs, routing_map, probs)
     members = ranks.Group(group)
     shared = ranks.shared_by(members, threads, timeout)
     with shared.refusing():
-        if not isinstance(token_indices, torch.Tensor) or token_indices.dim() != 2:
-            raise ValueError("token_indices is no tensor [T, K]")
-        if not isinstance(x, torch.Tensor) or x.dim() != 2:
-            raise ValueError("x is no tensor [T, H]")
-        if not isinstance(token_probs, torch.Tensor):
-            raise ValueError(f"token_probs is of type {type(token_probs).__name__}, expected a tensor")
-        top_k, exact = token_indices.shape[1], x.dtype in payloads.EXACT
-        sizes = (x.shape[1], num_experts, top_k, members.size, max_tokens)
-        if exact:
-            payloads.check(x, token_indices, token_probs, num_experts, max_tokens)
-            sizes = (payloads.columns_of(x), num_experts, 1, members.size, max_tokens * top_k)
-        program = cache.compile_graph(exchange_graph(*sizes))
-        operands = [as_stored(tensor) for tensor in (x, token_indices, token_probs)]
-    exchange = shared.exchange(program)
-    dispatch = payloads.Dispatch.apply if exact else torch.ops.sluice.dispatch
-    *made, token = dispatch(exchange.op, *operands)
-    return *made, Handle(exchange, token, made[0], top_k)
+        _check_async(async_finish, allocate_on_comm_stream, previous_event, x)
+        _check_tensor("x", x, "[T, H]")
+        given = (token_indices, token_probs) if routing_map is None else (routing_map, probs)
+        names = ("token_indices", "token_probs") if routing_map is None else ("routing_map", "probs")
+        for name, tensor in zip(names, given):
+            _check_tensor(name, tensor, "[T, K]" if routing_map is None else "[T, E]")
+        if routing_map is None:
+            ids, weights, most = token_indices, token_probs, token_indices.shape[1]
+            if not isinstance(num_experts, int):
+                raise ValueError(f"num_experts is {num_experts!r}, expected the number of experts of all ranks")
+        else:
+            num_experts, most = _experts_of_map(x, routing_map, probs, num_experts, top_k, token_indices, token_probs)
+        fixed = -1 if num_permuted_tokens is None else num_permuted_tokens
+        if not isinstance(fixed, int) or (num_permuted_tokens is not None and fixed < 0):
+            raise ValueError(f"num_permuted_tokens is {num_permuted_tokens!r}, expected a whole number from 0 on, or None")
+        if not isinstance(pad_multiple, int) or pad_multiple < 1:
+            raise ValueError(f"pad_multiple is {pad_multiple!r}, expected a whole number from 1 on")
+        if rows_per not in ("expert", "rank"):
+            raise ValueError(f"rows_per is {rows_per!r}, expected 'expert' or 'rank'")
+        if rows_per == "rank" and pad_multiple != 1:
+            raise ValueError(f"pad_multiple is {pad_multiple}, but with rows_per='rank' no rows are those of one expert")
+    if routing_map is not None and top_k is None:
+        most = shared.largest("dispatch tokens of a routing_map", most)
+    if max_tokens is None:
+        max_tokens = buffers.max_tokens_for(shared, len(x))
+    with shared.refusing():
+        if routing_map is not None:
+            ids, weights = _ids_of_map(routing_map, probs, most)
+        is_float32 = x.dtype in (torch.float32, torch.float16)
+        shape = buffers.ExchangeShape(
+            rows_per, x.shape[1], num_experts, ids.shape[1], members.size, max_tokens, is_float32
+        )
+        owners = ids
+        if rows_per == "rank":
+            buffers.check_ids(x, ids, weights, num_experts)
+            owners, weights = shape.owners(ids), torch.cat([ids.float(), weights], dim=1)
+        payload = x.float() if x.dtype == torch.float16 else x
+        operands = [as_stored(tensor) for tensor in (payload, owners, weights)]
+        program = shape.compile()
+    exchange = shared.exchange(program, *shape.own_experts(members.rank))
+    rows, experts, row_probs, counts, token, pending = torch.ops.sluice.dispatch(
+        exchange.op, *operands, fixed, pad_multiple, bool(async_finish)
+    )
+    handle = Handle(exchange, token, x.dtype, counts[0], Event(pending))
+    return rows.half() if x.dtype == torch.float16 else rows, experts, row_probs, counts[1], handle
 
 
 @recording.outside_graphs
-def fused_combine(rows: torch.Tensor, group, handle: Handle) -> torch.Tensor:
+def fused_combine(
+    rows: torch.Tensor,
+    group,
+    handle: Handle,
+    *,
+    async_finish: bool = False,
+    previous_event=None,
+    allocate_on_comm_stream: bool = False,
+) -> torch.Tensor:
     """[T, H]: the sum of each token's rows [R, H], in float32, rounded once to their type, which must be the dispatched
-    one. Rows are in the order in which fused_dispatch() returned them.
+    one. Rows are in the order in which fused_dispatch() returned them; pads are ignored.
 
-    `group` is that of the dispatch. The gradient of rows is a dispatch. Collective, and so is its backward.
+    `group` is that of the dispatch. The options are those of fused_dispatch(): with async_finish the result can be read
+    after handle.event.wait(), and rows must not be changed before. The gradient of rows is a dispatch. Collective, and so
+    is its backward. ValueError or RuntimeError, at all ranks: rows of another type or shape; a handle of another group,
+    or one that was released; what another rank refuses.
     """
     recording.refuse("fused_combine", rows)
-    with ranks.shared_by(ranks.Group(group)).refusing():
+    members = ranks.Group(group)
+    # whose ranks are waiting
+    shared = handle._exchange.shared if isinstance(handle, Handle) else ranks.shared_by(members)
+    with shared.refusing():
         if not isinstance(handle, Handle):
             raise ValueError(f"handle is of type {type(handle).__name__}, expected what fused_dispatch gave")
+        if members.size != shared.group.size or (members.size > 1 and members.levels != shared.group.levels):
+            raise ValueError(f"handle is of another group (of {shared.group.size} ranks), not of group ({members.size})")
+        if handle._token is None:
+            raise ValueError("handle was released, expected one that still has its routing")
+        _check_async(async_finish, allocate_on_comm_stream, previous_event, rows)
         if not isinstance(rows, torch.Tensor):
             raise ValueError(f"rows is of type {type(rows).__name__}, expected a tensor")
-        rows = as_stored(rows)
-        if handle._dtype in payloads.EXACT:
-            payloads.check_rows(rows, handle._dtype, handle._shape)
-    if handle._dtype in payloads.EXACT:
-        return payloads.Combine.apply(handle._exchange.op, rows, handle._token, handle._top_k)
-    return torch.ops.sluice.combine(handle._exchange.op, rows, handle._token)
+        if torch.float16 in (handle._dtype, rows.dtype) and rows.dtype != handle._dtype:
+            raise ValueError(f"rows has type {rows.dtype}, expected {handle._dtype}, which was dispatched")
+        payload = as_stored(rows.float() if rows.dtype == torch.float16 else rows)
+    tokens, pending = torch.ops.sluice.combine(handle._exchange.op, payload, handle._token, bool(async_finish))
+    handle.event = Event(pending)
+    return tokens.half() if handle._dtype == torch.float16 else tokens
 
 
-def exchange_graph(hidden: int, experts: int, top_k: int, ranks: int, max_tokens: int) -> dict:
-    """The four entries; all share the routing of the first."""
+def _check_async(async_finish, allocate_on_comm_stream, previous_event, rows):
+    if allocate_on_comm_stream and not async_finish:
+        raise ValueError("allocate_on_comm_stream is True, expected False without async_finish")
+    if async_finish and getattr(rows, "dtype", None) == torch.float16:
+        raise ValueError("async_finish is True for torch.float16, expected torch.bfloat16 or torch.float32")
+    if previous_event is None:
+        return
+    if not callable(getattr(previous_event, "wait", None)):
+        raise ValueError(f"previous_event is of type {type(previous_event).__name__}, expected the event of a handle")
+    previous_event.wait()
 
-    def tensor(*shape, type="BF16"):
-        return {"type": type, "shape": list(shape)}
 
-    def dispatch(rows, **tensors):
-        outputs = {"rows": rows + "_arrived"}
-        if "weights" in tensors:
-            outputs["row_weights"] = "row_probs"
-        inputs = {**tensors, "routing": "routing"}
-        hand_over = {**_HAND_OVER, "inputs": {"value": rows + "_arrived"}, "outputs": {"scaled": rows}}
-        return [{"name": "dispatch", "op": "dispatch", "inputs": inputs, "outputs": outputs}, hand_over]
+def _check_tensor(name: str, tensor, shape: str):
+    if not isinstance(tensor, torch.Tensor):
+        raise ValueError(f"{name} is of type {type(tensor).__name__}, expected a tensor {shape}")
+    if tensor.dim() != 2:
+        raise ValueError(f"{name} is no tensor {shape}, but of shape {list(tensor.shape)}")
 
-    def combine(outputs, **tensors):
-        return [{"name": "combine", "op": "combine", "inputs": {**tensors, "routing": "routing"}, "outputs": outputs}]
 
-    def later(name, inputs, nodes, outputs):
-        return {
-            "name": name,
-            "after": "dispatch",
-            "inputs": inputs,
-            "saved": ["routing"],
-            "nodes": nodes,
-            "outputs": outputs,
-        }
+def _experts_of_map(x, routing_map, probs, num_experts, top_k, token_indices, token_probs) -> tuple[int, int]:
+    """The number of experts of all ranks, and the most experts of a token: top_k where it is given."""
+    for name, tensor in (("token_indices", token_indices), ("token_probs", token_probs)):
+        if tensor is not None:
+            raise ValueError(f"{name} is given together with routing_map, expected one of both")
+    experts = routing_map.shape[1] if num_experts is None else num_experts
+    for name, tensor, dtype in (("routing_map", routing_map, torch.bool), ("probs", probs, torch.float32)):
+        if tensor.dtype != dtype:
+            raise ValueError(f"{name} has type {tensor.dtype}, expected {dtype}")
+        if tensor.shape != (len(x), experts):
+            raise ValueError(f"{name} has shape {list(tensor.shape)}, expected [{len(x)}, {experts}]")
+        if tensor.device.type != "cpu":
+            raise ValueError(f"{name} is on device {tensor.device}, expected cpu")
+    numbers = routing_map.sum(1)
+    most = int(numbers.max()) if len(x) else 0
+    if top_k is None:
+        return experts, most
+    if not isinstance(top_k, int) or not 1 <= top_k <= experts:
+        raise ValueError(f"top_k is {top_k!r}, expected 1 to the {experts} experts")
+    if most > top_k:
+        raise ValueError(f"token {int(numbers.argmax())} has {most} experts in routing_map, but top_k is {top_k}")
+    return experts, top_k
 
-    route = {"name": "route", "op": "route", "inputs": {"expert_ids": "expert_ids"}, "outputs": {"routing": "routing"}}
-    rows = ("rows", "rows_arrived", "out_rows", "d_out_rows", "d_out_rows_arrived", "d_rows")
-    sent_back = {"tokens": "dx", "token_scalars": "d_probs"}
-    return {
-        "format": 1,
-        "name": "exchange",
-        "symbols": {},
-        "limits": {"ranks": ranks, "experts": experts, "top_k": top_k, "max_tokens": max_tokens},
-        "tensors": {
-            **{name: tensor("T", hidden) for name in ("x", "y", "dy", "dx")},
-            **{name: tensor("R", hidden) for name in rows},
-            **{name: tensor("T", top_k, type="F32") for name in ("probs", "d_probs")},
-            **{name: tensor("R", type="F32") for name in ("row_probs", "d_row_probs")},
-            "expert_ids": tensor("T", top_k, type="I32"),
-            "routing": {"type": "routing"},
-        },
-        "entries": [
-            {
-                "name": "dispatch",
-                "inputs": ["x", "expert_ids", "probs"],
-                "nodes": [route, *dispatch("rows", tokens="x", weights="probs")],
-                "save": ["routing"],
-                "outputs": ["rows", "row_probs"],
-            },
-            later("combine", ["out_rows"], combine({"tokens": "y"}, rows="out_rows"), ["y"]),
-            later("combine_backward", ["dy"], dispatch("d_out_rows", tokens="dy"), ["d_out_rows"]),
-            later(
-                "dispatch_backward",
-                ["d_rows", "d_row_probs"],
-                combine(sent_back, rows="d_rows", scalars="d_row_probs"),
-                ["dx", "d_probs"],
-            ),
-        ],
-    }
+
+def _ids_of_map(routing_map, probs, most: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """token_indices and token_probs [T, K]: a token's experts in order. K is `most`, but at least 1."""
+    order = torch.arange(routing_map.shape[1], 0, -1)
+    places, ids = (routing_map * order).topk(min(max(most, 1), len(order)), dim=1)
+    return ids.masked_fill(places == 0, -1), probs.gather(1, ids) * (places > 0)

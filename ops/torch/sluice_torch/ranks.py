@@ -163,6 +163,8 @@ class Shared:
     """Ranks and the layers made for them. Made collectively by the ranks of the group."""
 
     def __init__(self, key: tuple, group: Group, threads: int, timeout: float):
+        from . import buffers  # which needs this module
+
         failure = None
         try:
             library.load()
@@ -175,6 +177,7 @@ class Shared:
         self.ranks = torch.classes.sluice.Ranks(job, group.rank, group.size, threads, timeout)
         self.key, self.group = key, group
         self._held: "weakref.WeakValueDictionary[tuple, Held]" = weakref.WeakValueDictionary()
+        self.buffer = buffers.Buffer()
         self._lasting = {}  # objects that live independently of modules, by key
         self._packing = itertools.count()  # numbers of the layers that keep weights packed; equal at all ranks
 
@@ -203,13 +206,29 @@ class Shared:
         """The linear layer of a program; made collectively at first use."""
         return self._hold(("linear", path), lambda: torch.classes.sluice.Linear(self.ranks, path))
 
-    def exchange(self, path: str) -> "Held":
+    def largest(self, what: str, number: int) -> int:
+        """The largest of the numbers that all ranks give for `what`. Collective."""
+        return self.ranks.largest(what, number)
+
+    def exchange(self, path: str, first_expert: int = 0, experts: int = -1) -> "Held":
         """The exchange that runs the program of fused_dispatch and fused_combine; made collectively at first use. It
         lives until clear_cache(), because between two steps no object refers to it."""
-        held = self._hold((path,), lambda: torch.classes.sluice.Exchange(self.ranks, path))
-        self._lasting[(path,)] = held.op
-        _lasting[self.key] = self
+        key = ("exchange", path)
+        held = self._hold(key, lambda: torch.classes.sluice.Exchange(self.ranks, path, first_expert, experts))
+        self._lasting[key] = held.op
+        self.keep()
         return held
+
+    def keep(self):
+        """Keeps this until clear_cache()."""
+        _lasting[self.key] = self
+
+    def forget_exchanges(self):
+        """Frees the exchanges; collective. Those that a handle or graph uses end with it, and are not found again."""
+        with _guard:
+            for kept in (self._lasting, self._held):
+                for key in [key for key in kept if key[0] == "exchange"]:
+                    del kept[key]
 
     def _hold(self, key: tuple, make) -> "Held":
         with _guard:
@@ -241,7 +260,7 @@ class Held:
     """A module's reference to a layer. The last reference frees it, and the last layer frees what all layers share."""
 
     def __init__(self, op, shared: Shared):
-        self.op, self._shared = op, shared
+        self.op, self.shared = op, shared
 
 
 def shared_by(group: Group, threads: int = 0, timeout: float = 30.0) -> Shared:

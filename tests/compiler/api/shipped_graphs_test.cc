@@ -30,13 +30,14 @@ struct Shipped {
 };
 
 bool hasBackward(const std::string& path) {
-  return path.ends_with("/train.json") || path.ends_with("/backward.json");
+  return path.ends_with("/train.json") || path.ends_with("/backward.json") ||
+         path.find("/exchange/") != std::string::npos;
 }
 
 // The graphs themselves, and with a derived backward if they have none.
 std::vector<Shipped> shippedGraphs() {
   std::vector<Shipped> graphs;
-  for (const char* folder : {"graphs/moe_ffn", "graphs/linear"})
+  for (const char* folder : {"graphs/moe_ffn", "graphs/linear", "graphs/exchange"})
     for (const auto& file : std::filesystem::directory_iterator(folder)) {
       const std::string path = file.path().string();
       if (!path.ends_with(".json")) continue;

@@ -1,0 +1,172 @@
+"""What fused_dispatch and fused_combine make once per group and use again: programs, and the memory that they need.
+
+A Buffer belongs to the ranks of a group. Memory is taken as steps touch it, and grows only.
+"""
+
+import dataclasses
+import json
+
+import torch
+
+from . import cache, ranks
+
+MOST_TOKENS = 4194304  # of a program, graphs/FORMAT.md
+
+
+@dataclasses.dataclass(frozen=True)
+class ExchangeShape:
+    """What the program of an exchange depends on."""
+
+    rows_per: str  # "expert" or "rank"
+    hidden: int
+    experts: int  # of all ranks
+    top_k: int
+    ranks: int = 1
+    max_tokens: int = 65536
+    is_float32: bool = False
+
+    def compile(self) -> str:
+        """The path of the program: graphs/exchange with these sizes. ValueError: a size that is none."""
+        for name, least in (("hidden", 1), ("experts", 1), ("top_k", 1), ("max_tokens", 1)):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < least:
+                raise ValueError(f"{name} is {value!r}, expected a whole number from {least} on")
+        by_rank = self.rows_per == "rank"
+        graph = json.loads(cache.find_graph(f"exchange/{'ranks' if by_rank else 'pairs'}.json").read_text())
+        if by_rank:  # whose program does not depend on experts, but all ranks must have the same
+            graph["name"] += f"_{self.experts}"
+        if self.is_float32:
+            for tensor in graph["tensors"].values():
+                if tensor["type"] == "BF16":
+                    tensor["type"] = "F32"
+        sizes = {name: getattr(self, name) for name in ("hidden", "top_k", "ranks", "max_tokens")}
+        sizes.update({"owners": self.most_owners} if by_rank else {"experts": self.experts})
+        return cache.compile_graph(graph, sizes)
+
+    @property
+    def most_owners(self) -> int:
+        """The most ranks of a token."""
+        return min(self.top_k, self.ranks)
+
+    def own_experts(self, rank: int) -> tuple[int, int]:
+        """The first expert of a rank and their number, if rows are those of ranks; else 0 and -1."""
+        if self.rows_per != "rank":
+            return 0, -1
+        few, more = divmod(self.experts, self.ranks)
+        return rank * few + min(rank, more), few + (rank < more)
+
+    def owners(self, ids: torch.Tensor) -> torch.Tensor:
+        """[T, most_owners]: the distinct ranks that own the experts of each token, -1 for none."""
+        few, more = divmod(self.experts, self.ranks)
+        border = more * (few + 1)
+        of_few = more + torch.div(ids - border, max(few, 1), rounding_mode="floor")
+        owners = torch.where(ids < border, torch.div(ids, few + 1, rounding_mode="floor"), of_few)
+        owners = torch.where(ids < 0, ids, owners).sort(dim=1, descending=True).values
+        owners[:, 1:].masked_fill_(owners[:, 1:] == owners[:, :-1].clone(), -1)
+        return owners.sort(dim=1, descending=True).values[:, : self.most_owners]
+
+
+def check_ids(x: torch.Tensor, ids: torch.Tensor, probs: torch.Tensor, experts: int):
+    """ValueError: ids and probabilities that do not fit; like the op's errors, which sees only the ranks of ids."""
+    for name, tensor in (("x", x), ("expert_ids", ids), ("probs", probs)):
+        if tensor.device.type != "cpu":
+            raise ValueError(f"{name} is on device {tensor.device}, expected cpu")
+    tokens, top_k = len(x), ids.shape[1]
+    for name, tensor in (("expert_ids", ids), ("probs", probs)):
+        if tensor.shape != (tokens, top_k):
+            raise ValueError(f"{name} has shape {list(tensor.shape)}, expected [{tokens}, {top_k}]")
+    if probs.dtype != torch.float32:
+        raise ValueError(f"probs has type {probs.dtype}, expected torch.float32")
+    if ids.dtype not in (torch.int32, torch.int64):
+        raise ValueError(f"expert_ids has type {ids.dtype}, expected torch.int32 or torch.int64")
+    for token, place in ((ids < -1) | (ids >= experts)).nonzero()[:1].tolist():
+        raise ValueError(
+            f"expert_ids[{token}, {place}] is {ids[token, place].item()}, expected 0 to {experts - 1}, or -1 for none"
+        )
+    ordered = ids.sort(dim=1).values
+    for token, place in ((ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] >= 0)).nonzero()[:1].tolist():
+        raise ValueError(f"token {token} has expert {ordered[token, place].item()} twice, expected distinct experts")
+
+
+@dataclasses.dataclass
+class Buffer:
+    """What the exchanges of a group share. hidden_bytes: the widest rows it was asked for; max_tokens: the most tokens of
+    a rank without a larger program."""
+
+    hidden_bytes: int = 0
+    max_tokens: int = 65536
+
+
+def max_tokens_for(shared: ranks.Shared, tokens: int) -> int:
+    """The tokens for which a step with so many at this rank is compiled. Where a rank has more than max_tokens, that
+    grows to a power of two at all ranks, and the programs for fewer are freed. Collective. ValueError, at all ranks: too
+    many."""
+    tokens = shared.largest("dispatch tokens", tokens)
+    if tokens > MOST_TOKENS:
+        raise ValueError(f"a rank has {tokens} tokens, expected at most {MOST_TOKENS}")
+    if tokens > shared.buffer.max_tokens:
+        shared.buffer.max_tokens = 1 << (tokens - 1).bit_length()
+        shared.forget_exchanges()
+    return shared.buffer.max_tokens
+
+
+def get_hidden_bytes(x: torch.Tensor) -> int:
+    """The bytes of a row of x [T, H]."""
+    if not isinstance(x, torch.Tensor) or x.dim() != 2:
+        raise ValueError("x is no tensor [T, H]")
+    return x.shape[1] * max(x.element_size(), 2)
+
+
+def get_buffer(group=None, hidden_bytes: int = 0, *, threads: int = 0, timeout: float = 30.0) -> Buffer:
+    """The buffer of a group, for rows of that many bytes or fewer. Collective the first time."""
+    shared = ranks.shared_by(ranks.Group(group), threads, timeout)
+    if not isinstance(hidden_bytes, int) or hidden_bytes < 0:
+        raise ValueError(f"hidden_bytes is {hidden_bytes!r}, expected a whole number from 0 on")
+    shared.keep()
+    shared.buffer.hidden_bytes = max(shared.buffer.hidden_bytes, hidden_bytes)
+    return shared.buffer
+
+
+def init_buffer(
+    group,
+    hidden_bytes: int,
+    num_experts: int | None = None,
+    top_k: int | None = None,
+    *,
+    max_tokens: int = 65536,
+    dtype: torch.dtype = torch.bfloat16,
+    rows_per: str = "expert",
+    threads: int = 0,
+    timeout: float = 30.0,
+) -> Buffer:
+    """Makes the buffer of a group, for steps of up to max_tokens tokens per rank (the largest that a rank gives). With
+    num_experts and top_k it also compiles the program for rows of hidden_bytes, so that the first step need not.
+
+    Collective. ValueError, at all ranks: sizes that are none. RuntimeError: what another rank refuses.
+    """
+    members = ranks.Group(group)
+    shared = ranks.shared_by(members, threads, timeout)
+    with shared.refusing():
+        buffer = get_buffer(group, hidden_bytes)
+        if not isinstance(max_tokens, int) or not 1 <= max_tokens <= MOST_TOKENS:
+            raise ValueError(f"max_tokens is {max_tokens!r}, expected 1 to {MOST_TOKENS}")
+        if (num_experts is None) != (top_k is None):
+            raise ValueError(f"num_experts is {num_experts!r}, but top_k is {top_k!r}, expected both or none")
+    buffer.max_tokens = shared.largest("make a buffer", max_tokens)
+    if num_experts is not None:
+        with shared.refusing():
+            is_float32 = dtype in (torch.float32, torch.float16)
+            hidden = hidden_bytes // torch.empty(0, dtype=dtype).element_size()
+            shape = ExchangeShape(rows_per, hidden, num_experts, top_k, members.size, buffer.max_tokens, is_float32)
+            program = shape.compile()
+        shared.exchange(program, *shape.own_experts(members.rank))
+    return buffer
+
+
+def reset_buffer(group=None):
+    """Frees what fused_dispatch and fused_combine made for a group; what handles and graphs use is freed with them. The
+    next step makes it again. Collective."""
+    shared = ranks.shared_by(ranks.Group(group))
+    shared.largest("free a buffer", 0)
+    shared.forget_exchanges()
+    shared.buffer = Buffer()
