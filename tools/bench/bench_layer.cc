@@ -104,7 +104,7 @@ Status bindTensors(const TaskProgram& program, int rank, Weights weights, Tensor
 Status checkBytes(double bytes) {
   const MemoryLeft left = memoryLeft();
   if (bytes <= 0.8 * static_cast<double>(left.bytes)) return {};
-  return Error{fmt::format("needs about {:.1f} GiB of memory, found {:.1f} GiB available on {}",
+  return Error{fmt::format("needs about {:.1f} GiB of memory, found {:.1f} GiB that {} has left",
                            bytes / (1 << 30), static_cast<double>(left.bytes) / (1 << 30), left.of)};
 }
 

@@ -167,8 +167,8 @@ Command addCalibrate(CLI::App& parent) {
       ->type_name("cpu.json");
   app->add_flag("--quick", options->quick, "takes one second instead of ten and is less exact");
   app->footer(
-      R"(Measures products, element-wise kernels, memory, caches and the cost of a task; takes the best of many
-short runs, so that other work on the machine matters little. The file is complete or does not exist.
+      R"(Measures products, element-wise kernels, memory, caches and the cost of a task; takes the best of
+many short runs, so that other work on the machine matters little. The file is complete or does not exist.
 
 examples:
   sluice calibrate -o here.json

@@ -165,8 +165,8 @@ Command addRun(CLI::App& parent) {
       ->needs(overlap)
       ->type_name("FILE");
   app->footer(
-      R"(Binds inputs and outputs by name. Prints, for each entry, rows of all ranks, their skew, tasks, time of
-the slowest rank and TFLOP/s of the matrix products. Skew is the rows of the hottest rank over the mean:
+      R"(Binds inputs and outputs by name. Prints, for each entry, rows of all ranks, their skew, tasks, time
+of the slowest rank and TFLOP/s of the matrix products. Skew is the rows of the hottest rank over the mean:
 if every rank has its own cores, no schedule is faster than the step of an even routing times
 the skew. Writes the outputs of all ranks, or none.
 
