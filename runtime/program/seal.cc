@@ -69,6 +69,8 @@ void sealFile(std::span<std::byte> bytes) {
   std::memcpy(bytes.data() + at, &sum, sizeof sum);
 }
 
+uint64_t checksumOf(std::span<const std::byte> sealedFile) { return findSeal(sealedFile)->checksum(); }
+
 Status checkSeal(std::span<const std::byte> bytes) {
   if (bytes.empty()) return Error{"the file is empty, expected a program file"};
   if (bytes.size() < kIdentifierOffset + kIdentifierBytes)

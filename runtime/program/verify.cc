@@ -2,7 +2,9 @@
 
 #include <utility>
 
+#include "runtime/program/codec.h"
 #include "runtime/program/op_table.h"
+#include "runtime/program/seal.h"
 #include "runtime/program/verify_internal.h"
 
 namespace sluice {
@@ -28,7 +30,7 @@ Expected<VerifiedProgram> verify(TaskProgram program) {
   if (Status status = checkSharing(program, coverage); !status) return status.error();
 
   VerifiedProgram verified;
-  verified.fingerprint_ = fingerprintOf(program);
+  verified.fingerprint_ = checksumOf(encode(program));
   verified.order_ = std::move(*order);
   verified.program_ = std::make_shared<const TaskProgram>(std::move(program));
   return verified;

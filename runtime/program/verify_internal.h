@@ -113,7 +113,4 @@ Status checkAccesses(const TaskProgram& program, const Coverage& coverage);
 // verify_regions.cc: what buffers may share a region.
 Status checkSharing(const TaskProgram& program, const Coverage& coverage);
 
-// verify_fingerprint.cc
-uint64_t fingerprintOf(const TaskProgram& program);
-
 }  // namespace sluice::verify_parts
