@@ -47,27 +47,23 @@ class FamilyRule {
       default:
         break;
     }
-    return op_.domain == Domain::kReturns ? ofReturns() : allWhole();
+    return all(op_.domain == Domain::kReturns ? S::kPartial : S::kWhole);
   }
 
-  // Ops on tokens have all of them; the sum of a combine adds the terms that the ranks of a group returned.
+  // Tensors of tokens are whole; what the ranks of a group returned for a (token, k) pair are terms of a sum.
   std::vector<S> ofTokens() {
-    const bool adds = op_.vector == VectorWork::kWeightedSum;
-    for (size_t i = 0; i < op_.reads.size(); ++i)
-      if (has(family_.reads, i)) require(i, {adds && i % 2 == 0 ? S::kPartial : S::kWhole});
+    for (size_t i = 0; i < op_.reads.size(); ++i) {
+      const bool isOfPairs = op_.reads[i].shape.starts_with('P');
+      if (has(family_.reads, i)) require(i, {isOfPairs ? S::kPartial : S::kWhole});
+    }
     return std::vector<S>(op_.writes.size(), S::kWhole);
   }
 
-  std::vector<S> allWhole() {
+  // Every operand and every result.
+  std::vector<S> all(S sharding) {
     for (size_t i = 0; i < op_.reads.size(); ++i)
-      if (has(family_.reads, i)) require(i, {S::kWhole});
-    return std::vector<S>(op_.writes.size(), S::kWhole);
-  }
-
-  std::vector<S> ofReturns() {
-    for (size_t i = 0; i < op_.reads.size(); ++i)
-      if (has(family_.reads, i)) require(i, {S::kPartial});
-    return std::vector<S>(op_.writes.size(), S::kPartial);
+      if (has(family_.reads, i)) require(i, {sharding});
+    return std::vector<S>(op_.writes.size(), sharding);
   }
 
   // Sum over rows of a times b: each rank has all rows.
@@ -151,7 +147,7 @@ class FamilyRule {
   // The operand's sharding, which must be one of `allowed`.
   S require(size_t operand, std::initializer_list<S> allowed) {
     const S found = read(operand);
-    if (std::find(allowed.begin(), allowed.end(), found) == allowed.end()) refuse(operand, allowed);
+    if (std::ranges::find(allowed, found) == allowed.end()) refuse(operand, allowed);
     return found;
   }
 
@@ -167,7 +163,7 @@ class FamilyRule {
 
   std::string writerOf(BufferId id) const {
     for (const Family& writer : program_.families)
-      if (std::find(writer.writes.begin(), writer.writes.end(), id) != writer.writes.end())
+      if (std::ranges::find(writer.writes, id) != writer.writes.end())
         return fmt::format(" as node '{}' writes it", writer.name);
     return {};
   }
