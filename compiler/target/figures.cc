@@ -11,13 +11,16 @@ void Figures::fail(const std::string& field, const std::string& expected) {
     error_ = fmt::format("{}: error: '{}' is missing or wrong, expected {}", path_, field, expected);
 }
 
-void Figures::allowOnly(std::initializer_list<std::string_view> keys) { allowOnly(root_, "", keys); }
+bool Figures::has(const char* field) {
+  known_.push_back(field);
+  return root_.contains(field);
+}
 
 void Figures::allowOnly(const Json& object, const std::string& field,
-                        std::initializer_list<std::string_view> keys) {
+                        const std::vector<std::string_view>& keys) {
   if (!object.is_object()) return;
   for (const auto& [key, unused] : object.items())
-    if (std::find(keys.begin(), keys.end(), key) == keys.end() && error_.empty())
+    if (std::ranges::find(keys, key) == keys.end() && error_.empty())
       error_ = fmt::format("{}: error: unknown '{}{}{}', expected {}", path_, field, field.empty() ? "" : ".",
                            key, fmt::join(keys, ", "));
 }
@@ -29,6 +32,7 @@ const Figures::Json& Figures::member(const Json& object, const char* name) {
 }
 
 const Figures::Json& Figures::value(const char* field) {
+  known_.push_back(field);
   const Json& figure = member(root_, field);
   if (!member(figure, "source").is_string()) fail(field, "an object with 'value' and 'source'");
   allowOnly(figure, field, {"value", "source"});
@@ -36,6 +40,7 @@ const Figures::Json& Figures::value(const char* field) {
 }
 
 std::string Figures::text(const char* field) {
+  known_.push_back(field);
   const Json& found = member(root_, field);
   if (found.is_string()) return found.get<std::string>();
   fail(field, "a string");
@@ -56,9 +61,12 @@ void Figures::real(const Json& found, const std::string& field, double least, do
   out = value;
 }
 
-void Figures::real(const Json& object, const std::string& field, const char* name, double least, double most,
-                   double& out) {
-  real(member(object, name), fmt::format("{}.{}", field, name), least, most, out);
+void Figures::reals(const Json& object, const std::string& field, std::initializer_list<Real> members,
+                    std::vector<std::string_view> objects) {
+  for (const Real& real : members) objects.push_back(real.name);
+  allowOnly(object, field, objects);
+  for (const auto& [name, least, most, out] : members)
+    real(member(object, name), fmt::format("{}.{}", field, name), least, most, out);
 }
 
 }  // namespace sluice

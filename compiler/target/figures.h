@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace sluice {
 
@@ -22,11 +23,10 @@ class Figures {
   const std::string& error() const { return error_; }
   void fail(const std::string& field, const std::string& expected);
 
-  bool has(const char* field) const { return root_.contains(field); }
+  bool has(const char* field);
 
-  // Fails if the file has another key at the top level, or `object`, the value of `field`, has one.
-  void allowOnly(std::initializer_list<std::string_view> keys);
-  void allowOnly(const Json& object, const std::string& field, std::initializer_list<std::string_view> keys);
+  // Fails if the file has a key at the top level for which nobody asked.
+  void finish() { allowOnly(root_, "", known_); }
 
   // The value of a figure with a source, or null after an error.
   const Json& value(const char* field);
@@ -34,9 +34,18 @@ class Figures {
 
   void number(const Json& found, const std::string& field, int64_t least, int64_t most, int32_t& out);
   void real(const Json& found, const std::string& field, double least, double most, double& out);
-  // Member `name` of the value of `field`.
-  void real(const Json& object, const std::string& field, const char* name, double least, double most,
-            double& out);
+
+  struct Real {
+    const char* name;
+    double least, most;
+    double& out;
+  };
+  // The members of `object`, the value of `field`, which has no others but `objects`.
+  void reals(const Json& object, const std::string& field, std::initializer_list<Real> members,
+             std::vector<std::string_view> objects = {});
+
+  // Fails if `object`, the value of `field`, has another key.
+  void allowOnly(const Json& object, const std::string& field, const std::vector<std::string_view>& keys);
 
   // The member of an object, or null.
   static const Json& member(const Json& object, const char* name);
@@ -44,6 +53,7 @@ class Figures {
  private:
   const std::string path_;
   const Json& root_;
+  std::vector<std::string_view> known_;  // fields at the top level
   std::string error_;
 };
 

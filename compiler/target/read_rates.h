@@ -9,6 +9,7 @@
 namespace sluice {
 
 // The rates, if the file has any: then all of matrix, vector, memory, caches, link and task are required.
+// They are the last fields of a file to be read: fails if it has others that nobody read.
 std::optional<Rates> readRates(Figures& figures);
 
 }  // namespace sluice
