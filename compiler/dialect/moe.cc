@@ -104,9 +104,8 @@ void MoeTensorType::print(mlir::AsmPrinter& printer) const {
 
 LogicalResult MoeTensorType::verify(llvm::function_ref<mlir::InFlightDiagnostic()> emitError,
                                     ArrayRef<int64_t> shape, mlir::Type elementType) {
-  if (shape.empty() || shape.size() > 3) {
+  if (shape.empty() || shape.size() > 3)
     return emitError() << "tensor has " << shape.size() << " dimensions, expected 1 to 3";
-  }
   const auto isExtent = [](int64_t dim) { return dim == kTokens || dim == kRows || dim == kExperts; };
   for (int64_t dim : shape.drop_front()) {
     if (isExtent(dim)) return emitError() << "only the leading dimension may be T, R or E";
@@ -139,13 +138,11 @@ std::string shapeText(mlir::Type type) {
 
 LogicalResult SplitAttr::verify(llvm::function_ref<mlir::InFlightDiagnostic()> emitError, SplitSpace space,
                                 int64_t size) {
-  if (size < 0 || size > kMaxTokens) {
+  if (size < 0 || size > kMaxTokens)
     return emitError() << "split of '" << stringifySplitSpace(space) << "' has size " << size
                        << ", expected 0 (the producer's) to " << kMaxTokens;
-  }
-  if (space == SplitSpace::experts && size > 1) {
+  if (space == SplitSpace::experts && size > 1)
     return emitError() << "split of 'experts' has size " << size << ", expected 0 or 1";
-  }
   return success();
 }
 
@@ -159,15 +156,17 @@ bool isValidName(StringRef name) {
 void nameResults(NodeOp node, mlir::OpAsmSetValueNameFn setName) {
   const mlir::ArrayAttr tensors = node.getTensorsAttr();
   if (!tensors || tensors.size() != node->getNumResults()) return;
-  for (auto [result, name] : llvm::zip(node->getResults(), tensors.getAsValueRange<mlir::StringAttr>())) {
+  for (auto [result, name] : llvm::zip(node->getResults(), tensors.getAsValueRange<mlir::StringAttr>()))
     setName(result, name);
-  }
 }
+
+mlir::InFlightDiagnostic nodeError(NodeOp node) { return node->emitError("node '") << node.getNode() << "'"; }
+
+bool isSum(mlir::Operation* op) { return mlir::isa<GmmWeightGradOp, ColumnSumOp>(op); }
 
 void accumulateAll(mlir::Operation* root) {
   root->walk([](mlir::Operation* op) {
-    if (mlir::isa<GmmWeightGradOp, ColumnSumOp>(op))
-      op->setAttr(kAccumulate, mlir::UnitAttr::get(op->getContext()));
+    if (isSum(op)) op->setAttr(kAccumulate, mlir::UnitAttr::get(op->getContext()));
   });
 }
 

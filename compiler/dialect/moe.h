@@ -44,7 +44,13 @@ namespace sluice::moe {
 // The attribute of nodes that add to the old content of an output.
 inline constexpr llvm::StringLiteral kAccumulate = "accumulate";
 
-// Gives it to all nodes in `root` that can have it: gradients of weights and of biases.
+// An error at the node, which begins with "node 'NAME'".
+mlir::InFlightDiagnostic nodeError(NodeOp node);
+
+// Whether the op sums over the rows of each expert, or over all tokens: the gradient of a weight or a bias.
+bool isSum(mlir::Operation* op);
+
+// Gives the attribute to all sums in `root`.
 void accumulateAll(mlir::Operation* root);
 
 // Names the results of a node after their tensors, for readable IR.

@@ -56,12 +56,11 @@ LogicalResult addBiasGradient(GradientBuilder& gradients, NodeOp node, Value bia
 LogicalResult DispatchOp::buildGradients(GradientBuilder& gradients) {
   const Gradient* rows = gradients.find(getRows());
   if (rows == nullptr || gradients.find(getRowWeights()) != nullptr)
-    return emitError("node '") << getNode() << "' gives row weights that need a gradient, expected rows only";
+    return nodeError(*this) << " gives row weights that need a gradient, expected rows only";
   if (rows->wantsDot)
-    return emitError("node '") << getNode()
-                               << "' gives rows that are weighted without an activation between, "
-                               << "so there is no op for the gradient of the weights '"
-                               << nameOf(rows->weights) << "'";
+    return nodeError(*this) << " gives rows that are weighted without an activation between, "
+                            << "so there is no op for the gradient of the weights '" << nameOf(rows->weights)
+                            << "'";
   if (!gradients.needs(getTokens())) return success();
   const Gradient from = *rows;
   const mlir::FailureOr<Value> sum = gradients.combine(*this, getRouting(), from.value, from.weights,
@@ -124,7 +123,7 @@ LogicalResult ActivationOp::buildGradients(GradientBuilder& gradients) {
 // Dispatches rows that went back to tokens to the experts again, with the weights that they were summed with.
 LogicalResult CombineOp::buildGradients(GradientBuilder& gradients) {
   if (getTokenScalars() && gradients.find(getTokenScalars()) != nullptr)
-    return emitError("node '") << getNode() << "' gives scalars that need a gradient, expected rows only";
+    return nodeError(*this) << " gives scalars that need a gradient, expected rows only";
   const bool wantsDot = getWeights() && gradients.needs(getWeights());
   const Gradient from = *gradients.find(getSum());
   if (getBias() && gradients.needs(getBias()) &&

@@ -38,11 +38,11 @@ bool isRowsOfCaller(Value forward) {
 }
 
 // From what is at hand anyway, without a product.
-bool canRecompute(Value value, const llvm::DenseSet<Value>& left, Regather regather) {
+bool canRecompute(Value value, const llvm::DenseSet<Value>& left, Keep keep) {
   auto node = value.getDefiningOp<DifferentiableOp>();
   if (!node) return false;
   auto dispatch = value.getDefiningOp<DispatchOp>();
-  const bool isDispatched = dispatch && !dispatch.getWeights() && regather == Regather::kYes;
+  const bool isDispatched = dispatch && !dispatch.getWeights() && keep == Keep::kRegather;
   const auto isAtHand = [&](Value operand) {
     return mlir::isa_and_present<InputOp>(operand.getDefiningOp()) ||
            mlir::isa<RoutingType>(operand.getType()) || left.contains(operand);
@@ -59,14 +59,22 @@ std::string gradientName(Value forward) {
   return (name.size() == 1 ? "d" : "d_") + name;
 }
 
-llvm::DenseSet<Value> recomputable(llvm::ArrayRef<Value> kept, Regather regather) {
+llvm::DenseSet<Value> recomputable(llvm::ArrayRef<Value> kept, Keep keep) {
+  if (keep == Keep::kAll) return {};
   llvm::DenseSet<Value> left(kept.begin(), kept.end()), again;
   for (Value value : kept) {
-    if (!canRecompute(value, left, regather)) continue;
+    if (!canRecompute(value, left, keep)) continue;
     left.erase(value);
     again.insert(value);
   }
   return again;
+}
+
+std::string takeName(llvm::StringSet<>& taken, StringRef name) {
+  std::string candidate = name.str();
+  for (int number = 2; !taken.insert(candidate).second; ++number)
+    candidate = name.str() + "_" + std::to_string(number);
+  return candidate;
 }
 
 // --- GradientBuilder -----------------------------------------------------------------------------------
@@ -127,9 +135,8 @@ void GradientBuilder::addDot(NodeOp reader, Value rows, Value bias, Value weight
 
 LogicalResult GradientBuilder::carry(NodeOp reader, Value rows, Value scalars, Value weights) {
   if (carried_)
-    return reader->emitError("node '")
-           << reader.getNode() << "' and node '" << carried_->reader.getNode()
-           << "' both contribute to the gradients of routing weights, expected one";
+    return nodeError(reader) << " and node '" << carried_->reader.getNode()
+                             << "' both contribute to the gradients of routing weights, expected one";
   for (Dot& dot : dots_) {
     if (dot.weights != weights) continue;
     const NewTensor sum{nameOf(dot.bias) + "_dot", scalars.getType()};
@@ -180,15 +187,8 @@ void GradientBuilder::rename(Value value, StringRef name) {
   llvm::SmallVector<mlir::Attribute> names(node.getTensorsAttr().getValue());
   mlir::Attribute& entry = names[mlir::cast<mlir::OpResult>(value).getResultNumber()];
   tensors_.erase(tensorName(value));
-  entry = builder_.getStringAttr(unused(tensors_, name));
+  entry = builder_.getStringAttr(takeName(tensors_, name));
   node->setAttr("tensors", builder_.getArrayAttr(names));
-}
-
-std::string GradientBuilder::unused(llvm::StringSet<>& names, StringRef name) {
-  std::string candidate = name.str();
-  for (int number = 2; !names.insert(candidate).second; ++number)
-    candidate = name.str() + "_" + std::to_string(number);
-  return candidate;
 }
 
 mlir::Operation* GradientBuilder::create(NodeOp reader, StringRef op, StringRef node,
@@ -200,9 +200,9 @@ mlir::Operation* GradientBuilder::create(NodeOp reader, StringRef op, StringRef 
   llvm::SmallVector<mlir::Attribute> names;
   for (const NewTensor& result : results) {
     state.addTypes(result.type);
-    names.push_back(builder_.getStringAttr(unused(tensors_, result.name)));
+    names.push_back(builder_.getStringAttr(takeName(tensors_, result.name)));
   }
-  state.addAttribute("node", builder_.getStringAttr(unused(nodes_, node)));
+  state.addAttribute("node", builder_.getStringAttr(takeName(nodes_, node)));
   state.addAttribute("tensors", builder_.getArrayAttr(names));
   state.addAttributes(attributes);
   return builder_.create(state);

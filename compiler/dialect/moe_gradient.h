@@ -99,7 +99,6 @@ class GradientBuilder {
   mlir::LogicalResult checkAddable(NodeOp reader, mlir::Value forward, const Gradient& gradient,
                                    const Recorded& before);
   void rename(mlir::Value value, llvm::StringRef name);
-  std::string unused(llvm::StringSet<>& names, llvm::StringRef name);
 
   mlir::OpBuilder builder_;
   const mlir::IRMapping& kept_;
@@ -112,12 +111,16 @@ class GradientBuilder {
   llvm::StringSet<> tensors_;
 };
 
-// Whether rows that can be dispatched again count as recomputable.
-enum class Regather : uint8_t { kNo, kYes };
+// What a forward keeps for its backward: all; what cannot be recomputed at little cost; or, of that, only rows
+// that cannot be dispatched again.
+enum class Keep : uint8_t { kAll, kMinimal, kRegather };
 
-// Those of `kept`, values of one entry in the order of its nodes, that can be recomputed at little cost, or
-// dispatched again, from inputs, the routing and the remaining values of `kept`.
-llvm::DenseSet<mlir::Value> recomputable(llvm::ArrayRef<mlir::Value> kept, Regather regather);
+// Those of `kept`, values of one entry in the order of its nodes, that need not be kept: they follow from
+// inputs, the routing and the remaining values of `kept`.
+llvm::DenseSet<mlir::Value> recomputable(llvm::ArrayRef<mlir::Value> kept, Keep keep);
+
+// The name, with a number appended if it is taken; it is taken from then on.
+std::string takeName(llvm::StringSet<>& taken, llvm::StringRef name);
 
 // Whether an output is a result of its entry: of tokens or a weight gradient, or of rows that no node reads.
 // Other outputs of rows are there for a separate backward.

@@ -37,17 +37,14 @@ LogicalResult GraphOp::verify() {
       failed(checkRange(*this, "tp", getTp().value_or(1), ranks)) ||
       failed(checkRange(*this, "experts", experts, kMaxExperts)) ||
       failed(checkRange(*this, "top_k", getTopK(), kMaxTopK)) ||
-      failed(checkRange(*this, "max_tokens", getMaxTokens(), kMaxTokens))) {
+      failed(checkRange(*this, "max_tokens", getMaxTokens(), kMaxTokens)))
     return mlir::failure();
-  }
-  if (ranks % static_cast<int64_t>(getTp().value_or(1)) != 0) {
+  if (ranks % static_cast<int64_t>(getTp().value_or(1)) != 0)
     return emitError("graph '") << getSymName() << "': tp is " << *getTp() << ", expected a divisor of "
                                 << ranks << " ranks";
-  }
-  if (static_cast<int64_t>(getTopK()) > experts) {
+  if (static_cast<int64_t>(getTopK()) > experts)
     return emitError("graph '") << getSymName() << "': top_k is " << getTopK() << ", but there are only "
                                 << experts << " experts";
-  }
   for (mlir::NamedAttribute symbol : getSymbols()) {
     if (failed(checkName(*this, "symbol", symbol.getName()))) return mlir::failure();
     const auto value = mlir::dyn_cast<mlir::IntegerAttr>(symbol.getValue());
@@ -87,10 +84,9 @@ class EntryVerifier {
     for (mlir::Operation& op : entry_.getBody().front()) {
       if (failed(visit(op)) || failed(visitAccumulation(op))) return mlir::failure();
     }
-    if (routing_ == nullptr) {
+    if (routing_ == nullptr)
       return entry_.emitError("entry '")
              << entry_.getSymName() << "' has no routing, expected a route node or a saved routing";
-    }
     return success();
   }
 
@@ -110,12 +106,10 @@ class EntryVerifier {
   // Only the caller's memory has old content to which a sum can be added.
   LogicalResult visitAccumulation(mlir::Operation& op) {
     const auto isOutput = [](mlir::Operation* user) { return mlir::isa<OutputOp>(user); };
-    if (!mlir::isa<GmmWeightGradOp, ColumnSumOp>(op) || !op.hasAttr(kAccumulate) ||
-        llvm::any_of(op.getResult(0).getUsers(), isOutput))
+    if (!isSum(&op) || !op.hasAttr(kAccumulate) || llvm::any_of(op.getResult(0).getUsers(), isOutput))
       return success();
-    return op.emitError("node '") << mlir::cast<NodeOp>(op).getNode()
-                                  << "' accumulates, but its gradient is not an output of entry '"
-                                  << entry_.getSymName() << "'";
+    return nodeError(mlir::cast<NodeOp>(op))
+           << " accumulates, but its gradient is not an output of entry '" << entry_.getSymName() << "'";
   }
 
   LogicalResult visitRouting(mlir::Operation& op) {
@@ -135,10 +129,9 @@ class EntryVerifier {
   // Each output and each saved tensor has its own memory: a node of this entry writes it, and a value goes to
   // only one of them.
   LogicalResult visitSink(mlir::Operation& op, StringRef name, mlir::Value value) {
-    if (!mlir::isa_and_present<NodeOp>(value.getDefiningOp())) {
+    if (!mlir::isa_and_present<NodeOp>(value.getDefiningOp()))
       return op.emitError("tensor '")
              << name << "' is not produced by a node of entry '" << entry_.getSymName() << "'";
-    }
     const auto [it, isNew] = sinks_.try_emplace(value, &op);
     if (!isNew) {
       mlir::InFlightDiagnostic diagnostic = op.emitError("tensor '")
@@ -191,10 +184,9 @@ class GraphVerifier {
 
  private:
   LogicalResult visit(EntryOp entry) {
-    if (entry.getAfter() && !entries_.contains(*entry.getAfter())) {
+    if (entry.getAfter() && !entries_.contains(*entry.getAfter()))
       return entry.emitError("entry '") << entry.getSymName() << "' runs after '" << *entry.getAfter()
                                         << "', which is not an earlier entry";
-    }
     entries_.try_emplace(entry.getSymName(), entry);
     for (mlir::Operation& op : entry.getBody().front()) {
       if (auto saved = mlir::dyn_cast<SavedOp>(op)) {

@@ -80,8 +80,7 @@ class ShapeChecker {
     }
     llvm::interleave(elements, os, " or ");
     os << "]";
-    node_->emitError("node '") << node_.getNode() << "': " << what << " is " << shapeText(type)
-                               << ", expected " << expected << where;
+    nodeError(node_) << ": " << what << " is " << shapeText(type) << ", expected " << expected << where;
   }
 
   NodeOp node_;
@@ -101,30 +100,27 @@ mlir::Type i32(mlir::Operation* op) { return mlir::IntegerType::get(op->getConte
 LogicalResult checkTogether(NodeOp node, StringRef operand, mlir::Value given, StringRef result,
                             mlir::Value asked) {
   if (static_cast<bool>(given) == static_cast<bool>(asked)) return success();
-  return node->emitError("node '") << node.getNode() << "' has " << (given ? operand : result) << " but no "
-                                   << (given ? result : operand) << ", expected both or neither";
+  return nodeError(node) << " has " << (given ? operand : result) << " but no " << (given ? result : operand)
+                         << ", expected both or neither";
 }
 
 // Only kinds that clamp have a limit; kernels get it as bf16.
 LogicalResult checkLimit(NodeOp node, ActivationKind kind, std::optional<llvm::APFloat> limit) {
   const bool clamps = infoOf(kind).hasLimit;
   if (!clamps && !limit) return success();
-  if (clamps != limit.has_value()) {
-    return node->emitError("node '") << node.getNode() << "' of kind '" << text::word(kind) << "' has "
-                                     << (limit ? "a" : "no") << " limit, expected "
-                                     << (clamps ? "one" : "none");
-  }
+  if (clamps != limit.has_value())
+    return nodeError(node) << " of kind '" << text::word(kind) << "' has " << (limit ? "a" : "no")
+                           << " limit, expected " << (clamps ? "one" : "none");
   const float value = limit->convertToFloat();
   if (value > 0 && limit->isFinite() && toFloat(toBFloat16(value)) == value) return success();
-  return node->emitError("node '") << node.getNode() << "' has limit " << value
-                                   << ", expected a positive number that bf16 holds";
+  return nodeError(node) << " has limit " << value << ", expected a positive number that bf16 holds";
 }
 
 // In a program a factor of 0 means that there is none.
 LogicalResult checkAlpha(NodeOp node, const std::optional<llvm::APFloat>& alpha) {
   if (!alpha || (alpha->isFinite() && !alpha->isZero())) return success();
-  return node->emitError("node '") << node.getNode() << "' has alpha " << alpha->convertToFloat()
-                                   << ", expected a finite number other than 0";
+  return nodeError(node) << " has alpha " << alpha->convertToFloat()
+                         << ", expected a finite number other than 0";
 }
 
 // "T" if the node works on tokens, "R" if it works on rows or, wrongly, on neither.
@@ -158,10 +154,8 @@ void checkBias(ShapeChecker& checker, Op op, StringRef columns, mlir::Type eleme
 LogicalResult checkEveryExpert(RouteOp route) {
   auto graph = route->getParentOfType<GraphOp>();
   if (!graph || graph.getTopK() == graph.getExperts()) return success();
-  return route.emitError("node '") << route.getNode()
-                                   << "' has no ids, so that every token goes to every expert, "
-                                   << "but top_k is " << graph.getTopK() << " of " << graph.getExperts()
-                                   << " experts";
+  return nodeError(route) << " has no ids, so that every token goes to every expert, "
+                          << "but top_k is " << graph.getTopK() << " of " << graph.getExperts() << " experts";
 }
 
 // Whether a node can be cut by a space: one of its tensors must have it.
@@ -172,7 +166,7 @@ bool mayCut(mlir::Operation* op, SplitSpace space) {
     case SplitSpace::tokens:
       return isOfTokens || mlir::isa<CombineOp>(op);
     case SplitSpace::experts:
-      return mlir::isa<GmmWeightGradOp, ColumnSumOp>(op) && !isOfTokens;
+      return isSum(op) && !isOfTokens;
     case SplitSpace::rows:
       return !isOfTokens;
   }
@@ -183,21 +177,15 @@ bool mayCut(mlir::Operation* op, SplitSpace space) {
 
 LogicalResult verifyNode(mlir::Operation* op) {
   auto node = mlir::cast<NodeOp>(op);
-  if (const auto split = node.getSplitAttr(); split && !mayCut(op, split.getSpace())) {
-    return op->emitError("node '") << node.getNode() << "' cannot be cut by '"
-                                   << stringifySplitSpace(split.getSpace()) << "'";
-  }
+  if (const auto split = node.getSplitAttr(); split && !mayCut(op, split.getSpace()))
+    return nodeError(node) << " cannot be cut by '" << stringifySplitSpace(split.getSpace()) << "'";
   const mlir::ArrayAttr tensors = node.getTensorsAttr();
   if (!tensors) return success();
-  if (tensors.size() != op->getNumResults()) {
-    return op->emitError("node '") << node.getNode() << "' names " << tensors.size() << " tensors, but has "
-                                   << op->getNumResults() << " results";
-  }
-  for (StringRef name : tensors.getAsValueRange<mlir::StringAttr>()) {
-    if (!isValidName(name)) {
-      return op->emitError("node '") << node.getNode() << "' has a bad tensor name '" << name << "'";
-    }
-  }
+  if (tensors.size() != op->getNumResults())
+    return nodeError(node) << " names " << tensors.size() << " tensors, but has " << op->getNumResults()
+                           << " results";
+  for (StringRef name : tensors.getAsValueRange<mlir::StringAttr>())
+    if (!isValidName(name)) return nodeError(node) << " has a bad tensor name '" << name << "'";
   return success();
 }
 
@@ -205,9 +193,8 @@ LogicalResult verifyNode(mlir::Operation* op) {
 
 LogicalResult RouteOp::verify() {
   if (!getIds()) return checkEveryExpert(*this);
-  if (!mlir::isa_and_present<InputOp>(getIds().getDefiningOp())) {
-    return emitError("node '") << getNode() << "': ids are not an input of the entry";
-  }
+  if (!mlir::isa_and_present<InputOp>(getIds().getDefiningOp()))
+    return nodeError(*this) << ": ids are not an input of the entry";
   return ShapeChecker(*this).check("ids", getIds(), {"T", "K"}, i32(*this)).result();
 }
 
@@ -278,9 +265,8 @@ LogicalResult ActivationGradOp::verify() {
 }
 
 LogicalResult CombineOp::verify() {
-  if (failed(checkTogether(*this, "scalars", getScalars(), "token scalars", getTokenScalars()))) {
+  if (failed(checkTogether(*this, "scalars", getScalars(), "token scalars", getTokenScalars())))
     return failure();
-  }
   ShapeChecker checker(*this);
   const mlir::Type element = elementOf(getRows());
   checker.check("rows", getRows(), {"R", "H"}, {bf16(*this), f32(*this)});

@@ -30,7 +30,7 @@ std::string_view colourOf(mlir::Operation* op) {
   if (llvm::isa<moe::RouteOp>(op)) return kRouting;
   if (llvm::isa<moe::DispatchOp, moe::CombineOp>(op)) return kCommunication;
   if (llvm::isa<moe::GmmOp, moe::GmmActivationOp, moe::GmmActivationGradOp>(op)) return kProduct;
-  return llvm::isa<moe::GmmWeightGradOp, moe::ColumnSumOp>(op) ? kWeightGrad : kElementWise;
+  return moe::isSum(op) ? kWeightGrad : kElementWise;
 }
 
 std::string_view colourOf(OpKind op) {

@@ -9,6 +9,7 @@
 #include "compiler/passes/passes.h"
 #include "llvm/ADT/MapVector.h"
 #include "llvm/ADT/STLExtras.h"
+#include "llvm/ADT/StringSwitch.h"
 
 namespace sluice {
 
@@ -32,13 +33,12 @@ bool isDifferentiable(Value value) {
 
 bool isOfRows(Value value) { return tensorType(value) && tensorType(value).hasRows(); }
 
-enum class Keep : uint8_t { kAll, kMinimal, kRegather };
-
-std::optional<Keep> keepOf(llvm::StringRef word) {
-  if (word == "all") return Keep::kAll;
-  if (word == "minimal") return Keep::kMinimal;
-  if (word == "regather") return Keep::kRegather;
-  return std::nullopt;
+std::optional<moe::Keep> keepOf(llvm::StringRef word) {
+  return llvm::StringSwitch<std::optional<moe::Keep>>(word)
+      .Case("all", moe::Keep::kAll)
+      .Case("minimal", moe::Keep::kMinimal)
+      .Case("regather", moe::Keep::kRegather)
+      .Default(std::nullopt);
 }
 
 llvm::StringSet<> tensorNamesOf(moe::EntryOp entry) {
@@ -53,7 +53,7 @@ llvm::StringSet<> tensorNamesOf(moe::EntryOp entry) {
 
 class Differentiation {
  public:
-  Differentiation(moe::EntryOp forward, std::vector<std::string> trainable, Keep keep)
+  Differentiation(moe::EntryOp forward, std::vector<std::string> trainable, moe::Keep keep)
       : forward_(forward), builder_(forward), names_(std::move(trainable)), keep_(keep) {}
 
   LogicalResult run() {
@@ -61,7 +61,7 @@ class Differentiation {
     prepareBackward();
     if (failed(deriveNodes())) return mlir::failure();
     dropUnreadNodes();
-    if (keep_ != Keep::kAll) recompute();
+    recompute();
     dropUnreadSources();
     saveValues();
     return mlir::success();
@@ -159,7 +159,7 @@ class Differentiation {
   }
 
   void addSeed(moe::OutputOp output) {
-    const std::string name = unusedName(moe::gradientName(output.getValue()));
+    const std::string name = moe::takeName(tensorNames_, moe::gradientName(output.getValue()));
     auto input = builder_.create<moe::InputOp>(output.getLoc(), output.getValue().getType(),
                                                builder_.getStringAttr(name), output.getShardingAttr());
     seeds_.push_back({output, input.getValue()});
@@ -167,17 +167,10 @@ class Differentiation {
 
   void addSaved(moe::NodeOp node, Value value) {
     std::string name = moe::tensorName(value).str();
-    if (name.empty()) name = unusedName(node.getNode());
+    if (name.empty()) name = moe::takeName(tensorNames_, node.getNode());
     auto saved = builder_.create<moe::SavedOp>(value.getLoc(), value.getType(), builder_.getStringAttr(name));
     kept_.map(value, saved.getValue());
     saved_.push_back({value, saved});
-  }
-
-  std::string unusedName(llvm::StringRef name) {
-    std::string candidate = name.str();
-    for (int number = 2; !tensorNames_.insert(candidate).second; ++number)
-      candidate = name.str() + "_" + std::to_string(number);
-    return candidate;
   }
 
   LogicalResult deriveNodes() {
@@ -230,8 +223,8 @@ class Differentiation {
     const auto hasGradient = [&](Value result) { return gradients.find(result) != nullptr; };
     if (llvm::none_of(node->getResults(), hasGradient)) return mlir::success();
     if (auto op = llvm::dyn_cast<moe::DifferentiableOp>(*node)) return op.buildGradients(gradients);
-    return node->emitError("node '") << node.getNode() << "' (" << node->getName()
-                                     << ") has no derivative, but a trainable tensor needs one";
+    return moe::nodeError(node) << " (" << node->getName()
+                                << ") has no derivative, but a trainable tensor needs one";
   }
 
   // Users come after the values they use: one pass from the end is enough.
@@ -263,28 +256,21 @@ class Differentiation {
     std::vector<Value> kept;
     for (auto& [value, saved] : saved_)
       if (!saved->use_empty()) kept.push_back(value);
-    const llvm::DenseSet<Value> recomputed =
-        moe::recomputable(kept, keep_ == Keep::kRegather ? moe::Regather::kYes : moe::Regather::kNo);
+    const llvm::DenseSet<Value> recomputed = moe::recomputable(kept, keep_);
+    llvm::StringSet<> nodes;
+    for (auto node : backwardBlock().getOps<moe::NodeOp>()) nodes.insert(node.getNode());
     for (auto& [value, saved] : saved_) {
       if (!recomputed.contains(value)) continue;
       const auto isBefore = [](mlir::Operation* a, mlir::Operation* b) { return a->isBeforeInBlock(b); };
       const auto users = llvm::to_vector(saved->getUsers());
-      builder_.setInsertionPoint(*std::min_element(users.begin(), users.end(), isBefore));
+      builder_.setInsertionPoint(*std::ranges::min_element(users, isBefore));
       mlir::Operation* again = builder_.clone(*value.getDefiningOp(), kept_);
       const std::string name = moe::nameOf(value) + "_again";
-      again->setAttr("node", builder_.getStringAttr(unusedNode(name)));
-      again->setAttr("tensors", builder_.getStrArrayAttr({unusedName(name)}));
+      again->setAttr("node", builder_.getStringAttr(moe::takeName(nodes, name)));
+      again->setAttr("tensors", builder_.getStrArrayAttr({moe::takeName(tensorNames_, name)}));
       again->removeAttr("split");
       saved.getValue().replaceAllUsesWith(again->getResult(0));
     }
-  }
-
-  std::string unusedNode(const std::string& name) {
-    std::string candidate = name;
-    const auto isTaken = [&](moe::NodeOp node) { return node.getNode() == candidate; };
-    for (int number = 2; llvm::any_of(backwardBlock().getOps<moe::NodeOp>(), isTaken); ++number)
-      candidate = name + "_" + std::to_string(number);
-    return candidate;
   }
 
   void dropRowWeights(moe::DispatchOp dispatch) {
@@ -319,7 +305,7 @@ class Differentiation {
   moe::EntryOp backward_;
   mlir::OpBuilder builder_;
   const std::vector<std::string> names_;
-  const Keep keep_;
+  const moe::Keep keep_;
   llvm::SmallVector<moe::InputOp> trainable_;
   llvm::DenseSet<Value> needed_;
   llvm::StringSet<> tensorNames_;
@@ -328,11 +314,9 @@ class Differentiation {
   std::vector<std::pair<Value, moe::SavedOp>> saved_;
 };
 
-bool isSum(mlir::Operation* op) { return llvm::isa<moe::GmmWeightGradOp, moe::ColumnSumOp>(op); }
-
 // Only outputs read a weight gradient, and their type is that of the value.
 void narrowGradient(mlir::Operation* op) {
-  if (!isSum(op)) return;
+  if (!moe::isSum(op)) return;
   const moe::MoeTensorType type = tensorType(op->getResult(0));
   op->getResult(0).setType(moe::MoeTensorType::get(type.getContext(), type.getShape(),
                                                    mlir::BFloat16Type::get(type.getContext())));
@@ -353,7 +337,7 @@ struct Differentiate : impl::DifferentiateBase<Differentiate> {
                                         << " entries, expected one: its backward is derived";
     if (entries.front().getSymName() == kBackward)
       return entries.front().emitError("entry '") << kBackward << "' has the name of the derived entry";
-    const std::optional<Keep> kept = keepOf(keep.getValue());
+    const std::optional<moe::Keep> kept = keepOf(keep.getValue());
     if (!kept) return graph.emitError("cannot keep '") << keep << "', expected all, minimal or regather";
     if (grads != "F32" && grads != "BF16")
       return graph.emitError("cannot derive weight gradients of type '")

@@ -1,6 +1,7 @@
 // Per entry: folds scales into products, then fuses gmms with activation gradients, then gmms with
 // activations. Each step sees the result of the previous one.
 #include "compiler/analysis/fusion.h"
+#include "compiler/dialect/moe_gradient.h"
 #include "compiler/passes/passes.h"
 #include "llvm/ADT/StringSet.h"
 
@@ -138,9 +139,7 @@ class EntryFuser {
   mlir::StringAttr nameOf(moe::NodeOp a, moe::NodeOp b) {
     constexpr size_t kMostOfBoth = 56;  // leaves room for the number in what a name may have
     const std::string both = (a.getNode() + "_" + b.getNode()).str().substr(0, kMostOfBoth);
-    std::string name = both;
-    for (int number = 2; !names_.insert(name).second; ++number) name = both + "_" + std::to_string(number);
-    return builder_.getStringAttr(name);
+    return builder_.getStringAttr(moe::takeName(names_, both));
   }
 
   mlir::StringAttr tensorOf(Value value) {

@@ -50,7 +50,7 @@ struct PropagateSplits : impl::PropagateSplitsBase<PropagateSplits> {
     moe::SplitSpace space = moe::SplitSpace::rows;
     if (writesTokens(node)) {
       space = moe::SplitSpace::tokens;
-    } else if (llvm::isa<moe::GmmWeightGradOp, moe::ColumnSumOp>(*node)) {
+    } else if (moe::isSum(node)) {
       space = hasTokens(node->getOperand(0)) ? moe::SplitSpace::tokens : moe::SplitSpace::experts;
     }
     if (const moe::SplitAttr declared = node.getSplitAttr()) space = declared.getSpace();

@@ -69,7 +69,7 @@ std::vector<llvm::StringRef> resplitsOf(const SplitNodes& nodes, size_t i) {
   // Space and, for rows, the size: two sizes are two ways to cut.
   const auto cutOf = [](mlir::Operation* node) -> std::pair<moe::SplitSpace, int64_t> {
     // sums over tokens have no slots, though they take their size from them
-    if (llvm::isa<moe::GmmWeightGradOp, moe::ColumnSumOp>(node)) return {moe::SplitSpace::experts, 0};
+    if (moe::isSum(node)) return {moe::SplitSpace::experts, 0};
     if (llvm::isa<moe::CombineOp>(node)) return {moe::SplitSpace::tokens, 0};  // whatever it declares
     const moe::SplitAttr split = llvm::cast<moe::NodeOp>(node).getSplitAttr();
     return {split.getSpace(), split.getSpace() == moe::SplitSpace::rows ? split.getSize() : 0};

@@ -47,7 +47,7 @@ KeptBytes keptBytesOtherwise(moe::GraphOp graph, bool keepsLittle) {
     }
     std::vector<mlir::Value> saved;
     for (auto save : entry.getOps<moe::SaveOp>()) saved.push_back(save.getValue());
-    for (mlir::Value value : moe::recomputable(saved, moe::Regather::kNo)) add(kept, value, -1);
+    for (mlir::Value value : moe::recomputable(saved, moe::Keep::kMinimal)) add(kept, value, -1);
   }
   return kept;
 }
