@@ -169,36 +169,27 @@ class GraphPrinter {
   llvm::DenseMap<mlir::Value, std::string> names_;
 };
 
-std::string indented(const std::string& text, int spaces) { return std::string(spaces, ' ') + text; }
-
-// One line a member of an object or array, as graph files are written by hand.
-std::string linesOf(const Json& json, int indent) {
-  std::string text = json.is_object() ? "{" : "[";
-  bool first = true;
+// One line per member, as graph files are written by hand: of the file, of its symbols and tensors, of its
+// entries and of their nodes, which are at these indents.
+std::string linesOf(const Json& json, int indent = 0) {
+  const auto isLong = [&](const std::string& key) {
+    if (indent == 0) return key == "entries" || key == "symbols" || key == "tensors";
+    return indent == 2 ? json.is_array() : indent == 4 && key == "nodes";
+  };
+  const std::string margin(static_cast<size_t>(indent), ' ');
+  std::string text;
   for (const auto& item : json.items()) {
-    text += first ? "\n" : ",\n";
-    first = false;
     const std::string key = json.is_object() ? Json(item.key()).dump() + ": " : "";
-    text += indented(key + item.value().dump(), indent + 2);
+    text += fmt::format("{}\n  {}{}{}", text.empty() ? "" : ",", margin, key,
+                        isLong(item.key()) ? linesOf(item.value(), indent + 2) : item.value().dump());
   }
-  return text + (first ? "" : "\n" + std::string(static_cast<size_t>(indent), ' ')) +
-         (json.is_object() ? "}" : "]");
-}
-
-std::string entryText(const Json& entry) {
-  std::string text = "    {";
-  bool first = true;
-  for (const auto& item : entry.items()) {
-    const std::string value = item.key() == "nodes" ? linesOf(item.value(), 6) : item.value().dump();
-    text += fmt::format("{}\n      \"{}\": {}", first ? "" : ",", item.key(), value);
-    first = false;
-  }
-  return text + "\n    }";
+  if (!text.empty()) text += "\n" + margin;
+  return json.is_object() ? "{" + text + "}" : "[" + text + "]";
 }
 
 Expected<std::string> GraphPrinter::run() {
   graph_.walk([&](mlir::Operation* op) { reserveNames(op); });
-  std::vector<Json> entries;
+  Json entries = Json::array();
   for (auto entry : graph_.getOps<moe::EntryOp>()) entries.push_back(entryJson(entry));
   for (const auto& [name, op] : unread_)
     if (!read_.contains(name)) fail(op, fmt::format("tensor '{}' is used by no node and is no output", name));
@@ -214,16 +205,10 @@ Expected<std::string> GraphPrinter::run() {
   limits["experts"] = graph_.getExperts();
   limits["top_k"] = graph_.getTopK();
   limits["max_tokens"] = graph_.getMaxTokens();
-  std::string text =
-      fmt::format("{{\n  \"format\": 1,\n  \"name\": {},\n  \"symbols\": {},\n  \"limits\": {},\n",
-                  Json(graph_.getSymName().str()).dump(), linesOf(symbols, 2), limits.dump());
-  text += fmt::format("  \"tensors\": {},\n  \"entries\": [", linesOf(tensors_, 2));
-  bool first = true;
-  for (const Json& entry : entries) {
-    text += (first ? "\n" : ",\n") + entryText(entry);
-    first = false;
-  }
-  return text + "\n  ]\n}\n";
+  const Json file{{"format", 1},         {"name", graph_.getSymName().str()},
+                  {"symbols", symbols},  {"limits", limits},
+                  {"tensors", tensors_}, {"entries", entries}};
+  return linesOf(file) + "\n";
 }
 
 }  // namespace
