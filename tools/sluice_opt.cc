@@ -1,6 +1,6 @@
 // sluice-opt: reads a moe.graph as MLIR, runs passes on it, prints it.
 #include "compiler/dialect/moe.h"
-#include "compiler/import/mlir_text.h"
+#include "compiler/graph/mlir_text.h"
 #include "compiler/passes/passes.h"
 #include "llvm/Config/llvm-config.h"
 #include "llvm/Support/CommandLine.h"

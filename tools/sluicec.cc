@@ -10,7 +10,7 @@
 
 #include "compiler/api/compile.h"
 #include "compiler/api/core_options.h"
-#include "compiler/passes/pipeline.h"
+#include "compiler/api/pipeline.h"
 #include "compiler/target/expect.h"
 #include "runtime/base/pending_file.h"
 #include "runtime/program/codec.h"

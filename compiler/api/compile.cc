@@ -14,14 +14,13 @@
 #include "compiler/api/choose.h"
 #include "compiler/api/core_options.h"
 #include "compiler/api/ir.h"
-#include "compiler/api/pass_timer.h"
+#include "compiler/api/pipeline.h"
 #include "compiler/dialect/diagnostics.h"
 #include "compiler/dialect/moe.h"
 #include "compiler/export/graph_json.h"
+#include "compiler/graph/mlir_text.h"
 #include "compiler/graph/read_graph.h"
-#include "compiler/import/mlir_text.h"
 #include "compiler/passes/form_tasks.h"
-#include "compiler/passes/pipeline.h"
 #include "compiler/passes/split_nodes.h"
 #include "llvm/Support/MemoryBuffer.h"
 #include "llvm/Support/SourceMgr.h"
@@ -29,6 +28,8 @@
 #include "mlir/IR/MLIRContext.h"
 #include "mlir/IR/Verifier.h"
 #include "mlir/Parser/Parser.h"
+#include "mlir/Pass/Pass.h"
+#include "mlir/Pass/PassInstrumentation.h"
 #include "mlir/Pass/PassManager.h"
 #include "runtime/program/text.h"
 #include "runtime/program/verify.h"
@@ -89,12 +90,6 @@ std::string optionLine(const CompileOptions& options) {
   return line;
 }
 
-// An empty list of names means all inputs to the pass.
-std::optional<std::vector<std::string>> trainableOf(const CompileOptions& options) {
-  if (options.trainable == std::vector<std::string>{"all"}) return std::vector<std::string>{};
-  return options.trainable;
-}
-
 std::string printed(mlir::Operation* op) {
   std::string text;
   llvm::raw_string_ostream stream(text);
@@ -142,6 +137,27 @@ class Stopwatch {
   std::vector<PhaseTime>& times_;
   std::string phase_;
   const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
+// Times passes, and counts how often each one ran, for a manager that does not run them in parallel. Managers
+// of nested passes have no time of their own.
+class PassTimer : public mlir::PassInstrumentation {
+ public:
+  PassTimer(std::vector<PhaseTime>& times, std::map<std::string, int>& runs) : times_(times), runs_(runs) {}
+
+  void runBeforePass(mlir::Pass* pass, mlir::Operation*) override {
+    if (!pass->getArgument().empty()) watch_.emplace(times_, pass->getArgument().str());
+  }
+  void runAfterPass(mlir::Pass* pass, mlir::Operation*) override {
+    if (pass->getArgument().empty()) return;
+    ++runs_[pass->getArgument().str()];
+    watch_.reset();
+  }
+
+ private:
+  std::vector<PhaseTime>& times_;
+  std::map<std::string, int>& runs_;
+  std::optional<Stopwatch> watch_;
 };
 
 // One compilation: a context, the module in it, and the program made from it. Every phase runs at most once.
@@ -206,17 +222,12 @@ class Compilation {
   }
 
   Status runGraphPhases(const std::string& stopAfter) {
-    const PipelineOptions pipeline = {.trainable = trainableOf(options_),
-                                      .accumulate = options_.accumulate,
-                                      .fuse = options_.fuse,
-                                      .keep = options_.keep,
-                                      .grads = options_.grads};
     for (std::string_view phase : phaseNames()) {
       if (!isGraphPhase(phase)) break;
       if (phase == "propagate-splits")
         for (auto graph : module_->getOps<moe::GraphOp>()) declared_ = declaredSlotsOf(graph);
       mlir::PassManager passes(context_.get());
-      addGraphPhase(passes, phase, target_, pipeline);
+      addGraphPhase(passes, phase, target_, options_);
       passes.addInstrumentation(std::make_unique<PassTimer>(times_, runs_));
       if (failed(passes.run(*module_))) return report_.error();
       if (phase == "differentiate") graph_ = snapshot();
@@ -226,13 +237,8 @@ class Compilation {
   }
 
   Status runTaskPhases(const std::string& stopAfter) {
-    const FormTasksOptions form = {.target = target_.name,
-                                   .optionLine = optionLine(options_),
-                                   .graphHash = graphHash_,
-                                   .cores = target_.cores,
-                                   .cubeCores = target_.cubeCores,
-                                   .vectorCores = target_.vectorCores};
-    if (Status status = take("form-tasks", [&] { return formTasks(*module_, form); }); !status) return status;
+    const auto form = [&] { return formTasks(*module_, target_, optionLine(options_), graphHash_); };
+    if (Status status = take("form-tasks", form); !status) return status;
     if (stopAfter == "form-tasks") return {};
     const Expected<TaskOptions> chosen = timed("choose sizes", [&] {
       return chooseTaskOptions(*program_, declared_, target_, options_, decisions_);
@@ -325,7 +331,7 @@ std::string printIr(const Ir& ir) { return printed(*ir.module); }
 Expected<std::string> lower(const std::string& path, const Target& target, const CompileOptions& options,
                             const std::string& stopAfter) {
   const std::vector<std::string_view> phases = phaseNames();
-  if (!stopAfter.empty() && std::find(phases.begin(), phases.end(), stopAfter) == phases.end())
+  if (!stopAfter.empty() && std::ranges::find(phases, stopAfter) == phases.end())
     return Error{
         fmt::format("error: unknown phase '{}', expected one of {}", stopAfter, fmt::join(phases, ", "))};
   Compilation compilation(path, target, options);

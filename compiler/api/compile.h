@@ -16,7 +16,6 @@
 
 #include "compiler/analysis/cost/routing.h"
 #include "compiler/analysis/decision.h"
-#include "compiler/api/phase_time.h"
 #include "compiler/target/target.h"
 #include "runtime/base/expected.h"
 #include "runtime/program/program.h"
@@ -67,6 +66,12 @@ Expected<TaskProgram> compileText(std::string_view text, const std::string& name
 // The graph as IR; ir.h.
 struct Ir;
 using IrPointer = std::shared_ptr<const Ir>;
+
+// How long one phase of a compilation took.
+struct PhaseTime {
+  std::string phase;  // name of a pass or phase, or of the work before, between and after them
+  double seconds = 0;
+};
 
 // A program and the record of how it was compiled: everything that a caller can learn of one compilation.
 struct Compiled {

@@ -93,9 +93,8 @@ class TreeBuilder {
   bool boolean(bool value) { return add({.kind = JsonKind::kBool, .boolean = value}); }
   bool number_integer(number_integer_t value) { return add({.kind = JsonKind::kInteger, .integer = value}); }
   bool number_unsigned(number_unsigned_t value) {
-    if (value > static_cast<number_unsigned_t>(std::numeric_limits<int64_t>::max())) {
+    if (value > static_cast<number_unsigned_t>(std::numeric_limits<int64_t>::max()))
       return fail(tokenStart(), fmt::format("number {} is out of range", value));
-    }
     return add({.kind = JsonKind::kInteger, .integer = static_cast<int64_t>(value)});
   }
   bool number_float(number_float_t, const string_t& text) {
@@ -112,9 +111,8 @@ class TreeBuilder {
     keyPos_ = tokenStart();
     key_ = name;
     event_ = taken;
-    if (open_.back().items.size() >= kMaxJsonFields) {
+    if (open_.back().items.size() >= kMaxJsonFields)
       return fail(keyPos_, fmt::format("object has more than {} fields", kMaxJsonFields));
-    }
     for (const JsonValue& item : open_.back().items) {
       if (item.key != name) continue;
       return fail(keyPos_,

@@ -175,7 +175,7 @@ class EntryFormer {
 
   SpaceId idOf(SpaceKind kind) const {
     const auto isOf = [kind](const Space& space) { return space.kind == kind; };
-    const auto space = std::find_if(program_.spaces.begin(), program_.spaces.end(), isOf);
+    const auto space = std::ranges::find_if(program_.spaces, isOf);
     return SpaceId{static_cast<uint32_t>(space - program_.spaces.begin())};
   }
 
@@ -211,7 +211,7 @@ std::vector<Space> spacesOf(moe::GraphOp graph, int32_t slotRows) {
   int32_t tokens = 1, groups = 0;
   bool hasOnce = false;
   graph.walk([&](moe::NodeOp node) {
-    if (llvm::isa<moe::GmmWeightGradOp, moe::ColumnSumOp>(*node)) hasOnce |= isOfTokens(node->getOperand(0));
+    if (moe::isSum(node)) hasOnce |= isOfTokens(node->getOperand(0));
     const moe::SplitAttr split = node.getSplitAttr();
     if (split && split.getSpace() == moe::SplitSpace::tokens) tokens = static_cast<int32_t>(split.getSize());
     if (isOfGroups(node, slotRows)) groups = static_cast<int32_t>(split.getSize());
@@ -226,12 +226,10 @@ std::vector<Space> spacesOf(moe::GraphOp graph, int32_t slotRows) {
   return spaces;
 }
 
-TaskProgram headerOf(moe::GraphOp graph, const FormTasksOptions& options) {
+TaskProgram headerOf(moe::GraphOp graph, const Target& target) {
   TaskProgram program;
   program.name = graph.getSymName().str();
-  program.target = options.target;
-  program.options = options.optionLine;
-  program.graphHash = options.graphHash;
+  program.target = target.name;
   for (const mlir::NamedAttribute& symbol : graph.getSymbols())
     program.symbols.push_back(
         {symbol.getName().str(), llvm::cast<mlir::IntegerAttr>(symbol.getValue()).getInt()});
@@ -239,9 +237,9 @@ TaskProgram headerOf(moe::GraphOp graph, const FormTasksOptions& options) {
   program.experts = static_cast<int32_t>(graph.getExperts());
   program.topK = static_cast<int32_t>(graph.getTopK());
   program.maxTokens = static_cast<int32_t>(graph.getMaxTokens());
-  program.cores = options.cubeCores == 0 ? options.cores : 0;
-  program.cubeCores = options.cubeCores;
-  program.vectorCores = options.vectorCores;
+  program.cores = target.cubeCores == 0 ? target.cores : 0;
+  program.cubeCores = target.cubeCores;
+  program.vectorCores = target.vectorCores;
   return program;
 }
 
@@ -260,8 +258,7 @@ Entry entryOf(moe::EntryOp op, const GraphBuffers& buffers, const llvm::StringMa
   return entry;
 }
 
-Expected<TaskProgram> form(moe::GraphOp graph, const FormTasksOptions& options) {
-  TaskProgram program = headerOf(graph, options);
+Expected<TaskProgram> form(moe::GraphOp graph, TaskProgram program) {
   const int32_t slotRows = slotRowsOf(graph);
   program.spaces = spacesOf(graph, slotRows);
   GraphBuffers buffers(graph);
@@ -282,11 +279,16 @@ Expected<TaskProgram> form(moe::GraphOp graph, const FormTasksOptions& options) 
 
 }  // namespace
 
-Expected<TaskProgram> formTasks(mlir::ModuleOp module, const FormTasksOptions& options) {
+Expected<TaskProgram> formTasks(mlir::ModuleOp module, const Target& target, std::string optionLine,
+                                uint64_t graphHash) {
   const auto graphs = llvm::to_vector(module.getOps<moe::GraphOp>());
-  if (graphs.size() == 1) return form(graphs.front(), options);
-  return Error{reportLine(sourceOf(module.getLoc()), "error",
-                          fmt::format("has {} moe.graph ops, expected one", graphs.size()))};
+  if (graphs.size() != 1)
+    return Error{reportLine(sourceOf(module.getLoc()), "error",
+                            fmt::format("has {} moe.graph ops, expected one", graphs.size()))};
+  TaskProgram program = headerOf(graphs.front(), target);
+  program.options = std::move(optionLine);
+  program.graphHash = graphHash;
+  return form(graphs.front(), std::move(program));
 }
 
 }  // namespace sluice

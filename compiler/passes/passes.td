@@ -1,4 +1,4 @@
-// The passes of the compiler, in the order in which pipeline.cc runs them.
+// The passes of the compiler, in the order in which compiler/api/pipeline.cc runs them.
 #ifndef SLUICE_COMPILER_PASSES_TD
 #define SLUICE_COMPILER_PASSES_TD
 

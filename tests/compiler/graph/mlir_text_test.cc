@@ -1,4 +1,4 @@
-#include "compiler/import/mlir_text.h"
+#include "compiler/graph/mlir_text.h"
 
 #include <catch2/catch.hpp>
 #include <string>

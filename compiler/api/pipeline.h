@@ -3,26 +3,13 @@
 // (analysis/task_phases.h).
 #pragma once
 
-#include <optional>
-#include <string>
 #include <string_view>
 #include <vector>
 
-#include "compiler/target/target.h"
+#include "compiler/api/compile.h"
 #include "mlir/Pass/PassManager.h"
 
 namespace sluice {
-
-struct PipelineOptions {
-  // If set, derives a backward entry for these inputs; empty: for all that have a gradient.
-  std::optional<std::vector<std::string>> trainable = {};
-  bool accumulate = false;  // derived weight gradients are added to the old content of their outputs
-  std::vector<std::string> fuse = {};  // as given to --fuse; empty: all
-  // What the forward keeps for a derived entry: all; minimal, which recomputes activations; or regather,
-  // which also dispatches rows again.
-  std::string keep = "all";
-  std::string grads = "F32";  // or BF16: the type of derived weight gradients
-};
 
 // All phases in order; check-splits is part of propagate-splits.
 std::vector<std::string_view> phaseNames();
@@ -33,6 +20,6 @@ bool isGraphPhase(std::string_view phase);
 // Adds the passes of a phase of the graph, if the options request it, to a manager of builtin.module.
 // `import` has no passes.
 void addGraphPhase(mlir::OpPassManager& manager, std::string_view phase, const Target& target,
-                   const PipelineOptions& options);
+                   const CompileOptions& options);
 
 }  // namespace sluice

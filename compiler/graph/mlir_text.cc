@@ -1,4 +1,4 @@
-#include "compiler/import/mlir_text.h"
+#include "compiler/graph/mlir_text.h"
 
 #include <fmt/format.h>
 
@@ -67,7 +67,7 @@ class Scanner {
 
   Status fail(size_t at, std::string_view what) const {
     const std::string_view before = text_.substr(0, at);
-    const auto line = firstLine_ + std::count(before.begin(), before.end(), '\n');
+    const auto line = firstLine_ + std::ranges::count(before, '\n');
     const size_t column = at - (before.rfind('\n') + 1) + 1;  // npos + 1 is 0
     return Error{fmt::format("{}:{}:{}: error: {}", file_, line, column, what)};
   }
@@ -213,7 +213,7 @@ Status checkMlirText(std::string_view text, std::string_view file, std::string_v
     const std::string_view chunk = text.substr(0, end);
     if (Status status = Scanner(chunk, file, line).run(); !status) return status;
     if (end == text.npos) return {};
-    line += std::count(chunk.begin(), chunk.end(), '\n');
+    line += std::ranges::count(chunk, '\n');
     text.remove_prefix(end + marker.size());
   }
 }

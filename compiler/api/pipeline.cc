@@ -1,4 +1,4 @@
-#include "compiler/passes/pipeline.h"
+#include "compiler/api/pipeline.h"
 
 #include <algorithm>
 
@@ -24,10 +24,10 @@ bool isGraphPhase(std::string_view phase) {
 }
 
 void addGraphPhase(mlir::OpPassManager& manager, std::string_view phase, const Target& target,
-                   const PipelineOptions& options) {
+                   const CompileOptions& options) {
   if (phase == "differentiate" && options.trainable) {
     DifferentiateOptions differentiate;
-    differentiate.trainable = *options.trainable;
+    if (*options.trainable != std::vector<std::string>{"all"}) differentiate.trainable = *options.trainable;
     differentiate.accumulate = options.accumulate;
     differentiate.keep = options.keep;
     differentiate.grads = options.grads;
