@@ -111,8 +111,8 @@ class GradientBuilder {
   llvm::StringSet<> tensors_;
 };
 
-// What a forward keeps for its backward: all; what cannot be recomputed at little cost; or, of that, only rows
-// that cannot be dispatched again.
+// What a forward keeps for its backward: all; what cannot be recomputed at little cost; or, of that, only
+// rows that cannot be dispatched again.
 enum class Keep : uint8_t { kAll, kMinimal, kRegather };
 
 // Those of `kept`, values of one entry in the order of its nodes, that need not be kept: they follow from
