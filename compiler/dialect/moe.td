@@ -28,16 +28,18 @@ def Moe_GraphOp : Moe_Op<"graph", [IsolatedFromAbove, NoRegionArguments, NoTermi
     r * E .. (r + 1) * E - 1 with E = experts / ranks; else the first (experts mod ranks) ranks own one more than the
     others, and E is an extent. With `tp`, a divisor of `ranks`, this holds for the groups of tp neighbouring ranks
     instead: the ranks of a group share its experts, each with a shard of their weights. `tokens` says whether these
-    ranks have tokens of their `own` or the `same`. `symbols` are the values that gave the graph its sizes, for information only. Tensor
+    ranks have tokens of their `own` or the `same`. With `spare`, `experts` counts places of experts, of which so many
+    are beyond one per expert; the placement of `moe.route` says which expert is where. `symbols` are the values that gave the graph its sizes, for information only. Tensor
     names are unique in the graph, except that entries may share an input, and that `moe.saved` has the name of a
     tensor that an earlier entry saved.
   }];
   let arguments = (ins SymbolNameAttr:$sym_name, I64Attr:$ranks, OptionalAttr<I64Attr>:$tp,
-                       OptionalAttr<Moe_TokenHoldersAttr>:$tokens, I64Attr:$experts, I64Attr:$top_k,
-                       I64Attr:$max_tokens, DictionaryAttr:$symbols);
+                       OptionalAttr<Moe_TokenHoldersAttr>:$tokens, I64Attr:$experts, OptionalAttr<I64Attr>:$spare,
+                       I64Attr:$top_k, I64Attr:$max_tokens, DictionaryAttr:$symbols);
   let regions = (region SizedRegion<1>:$body);
   let assemblyFormat = [{
-    $sym_name `ranks` `=` $ranks (`tp` `=` $tp^)? (`tokens` `=` $tokens^)? `experts` `=` $experts `top_k` `=` $top_k `max_tokens` `=` $max_tokens
+    $sym_name `ranks` `=` $ranks (`tp` `=` $tp^)? (`tokens` `=` $tokens^)? `experts` `=` $experts
+    (`spare` `=` $spare^)? `top_k` `=` $top_k `max_tokens` `=` $max_tokens
     `symbols` $symbols attr-dict-with-keyword $body
   }];
   let hasVerifier = 1;
@@ -131,15 +133,18 @@ class Moe_Node<string mnemonic, list<Trait> traits = []>
 class Moe_Differentiable<string mnemonic, list<Trait> traits = [], list<string> overrides = []>
     : Moe_Node<mnemonic, traits # [DeclareOpInterfaceMethods<Moe_DifferentiableOpInterface, overrides>]>;
 
-def Moe_RouteOp : Moe_Node<"route"> {
+def Moe_RouteOp : Moe_Node<"route", [AttrSizedOperandSegments]> {
   let summary = "expert ids [T,K] -> routing; without ids, every token goes to every expert";
   let description = [{
     Ids are global and distinct within a row; -1 means no expert. The ids must be a `moe.input`, because they are
     read before the step begins. Without ids, top_k of the graph is its number of experts.
+
+    If the graph has spare places, `placement` [experts], also an input, is the id of the expert at each place. The rows of
+    an expert are dealt to its places.
   }];
-  let arguments = !con((ins Optional<Moe_Tensor>:$ids), nodeAttrs);
+  let arguments = !con((ins Optional<Moe_Tensor>:$ids, Optional<Moe_Tensor>:$placement), nodeAttrs);
   let results = (outs Moe_Routing:$routing);
-  let assemblyFormat = "$node (`(` $ids^ `)`)?" # tail;
+  let assemblyFormat = "$node (`(` $ids^ `)`)? (`placement` `(` $placement^ `)`)?" # tail;
 }
 
 def Moe_DispatchOp : Moe_Differentiable<"dispatch"> {

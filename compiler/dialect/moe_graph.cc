@@ -32,6 +32,7 @@ LogicalResult checkName(mlir::Operation* op, StringRef what, StringRef name) {
 
 LogicalResult GraphOp::verify() {
   const int64_t ranks = getRanks(), experts = getExperts();
+  const auto spare = static_cast<int64_t>(getSpare().value_or(0));
   if (failed(checkName(*this, "graph", getSymName())) ||
       failed(checkRange(*this, "ranks", ranks, kMaxRanks)) ||
       failed(checkRange(*this, "tp", getTp().value_or(1), ranks)) ||
@@ -42,9 +43,12 @@ LogicalResult GraphOp::verify() {
   if (ranks % static_cast<int64_t>(getTp().value_or(1)) != 0)
     return emitError("graph '") << getSymName() << "': tp is " << *getTp() << ", expected a divisor of "
                                 << ranks << " ranks";
-  if (static_cast<int64_t>(getTopK()) > experts)
+  if (spare < 0 || spare >= experts)
+    return emitError("graph '") << getSymName() << "': " << spare << " of " << experts
+                                << " places are spare, expected at least one that is not";
+  if (static_cast<int64_t>(getTopK()) > experts - spare)
     return emitError("graph '") << getSymName() << "': top_k is " << getTopK() << ", but there are only "
-                                << experts << " experts";
+                                << experts - spare << " experts";
   for (mlir::NamedAttribute symbol : getSymbols()) {
     if (failed(checkName(*this, "symbol", symbol.getName()))) return mlir::failure();
     const auto value = mlir::dyn_cast<mlir::IntegerAttr>(symbol.getValue());

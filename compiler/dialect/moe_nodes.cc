@@ -32,6 +32,7 @@ class ShapeChecker {
       bound_["E"] = {graph.getExpertsOfRank(),
                      graph.getMesh().tp == 1 ? "experts / ranks" : "experts / groups"};
     bound_["K"] = {static_cast<int64_t>(graph.getTopK()), "top_k"};
+    bound_["places"] = {static_cast<int64_t>(graph.getExperts()), "experts + spare"};
   }
 
   ShapeChecker& check(StringRef what, mlir::Value value, ArrayRef<StringRef> pattern,
@@ -158,6 +159,16 @@ LogicalResult checkEveryExpert(RouteOp route) {
                           << "but top_k is " << graph.getTopK() << " of " << graph.getExperts() << " experts";
 }
 
+// Ids name experts, and a placement says where they are, if the graph has spare places.
+LogicalResult checkPlacement(RouteOp route) {
+  auto graph = route->getParentOfType<GraphOp>();
+  if (!graph || (graph.getSpare().value_or(0) > 0) == static_cast<bool>(route.getPlacement()))
+    return success();
+  return nodeError(route) << " has " << (route.getPlacement() ? "a" : "no")
+                          << " placement, but the graph has " << graph.getSpare().value_or(0)
+                          << " spare places";
+}
+
 // Whether a node can be cut by a space: one of its tensors must have it.
 bool mayCut(mlir::Operation* op, SplitSpace space) {
   if (mlir::isa<RouteOp>(op)) return false;
@@ -192,10 +203,16 @@ LogicalResult verifyNode(mlir::Operation* op) {
 // --- Nodes ---------------------------------------------------------------------------------------------
 
 LogicalResult RouteOp::verify() {
+  if (failed(checkPlacement(*this))) return failure();
   if (!getIds()) return checkEveryExpert(*this);
-  if (!mlir::isa_and_present<InputOp>(getIds().getDefiningOp()))
-    return nodeError(*this) << ": ids are not an input of the entry";
-  return ShapeChecker(*this).check("ids", getIds(), {"T", "K"}, i32(*this)).result();
+  ShapeChecker checker(*this);
+  checker.check("ids", getIds(), {"T", "K"}, i32(*this));
+  if (getPlacement()) checker.check("placement", getPlacement(), {"places"}, i32(*this));
+  for (mlir::Value operand : getOperands())
+    if (!mlir::isa_and_present<InputOp>(operand.getDefiningOp()))
+      return nodeError(*this) << ": " << (operand == getIds() ? "ids are" : "placement is")
+                              << " not an input of the entry";
+  return checker.result();
 }
 
 LogicalResult DispatchOp::verify() {

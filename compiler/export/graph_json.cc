@@ -202,7 +202,8 @@ Expected<std::string> GraphPrinter::run() {
   Json limits{{"ranks", graph_.getRanks()}};
   if (graph_.getTp()) limits["tp"] = *graph_.getTp();
   if (graph_.getTokens()) limits["tokens"] = text::word(*graph_.getTokens());
-  limits["experts"] = graph_.getExperts();
+  limits["experts"] = graph_.getExperts() - graph_.getSpare().value_or(0);
+  if (graph_.getSpare()) limits["spare"] = *graph_.getSpare();
   limits["top_k"] = graph_.getTopK();
   limits["max_tokens"] = graph_.getMaxTokens();
   const Json file{{"format", 1},         {"name", graph_.getSymName().str()},

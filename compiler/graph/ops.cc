@@ -6,7 +6,7 @@ namespace {
 
 constexpr OpPort kRouting = {.name = "routing", .routing = true};
 
-constexpr OpPort kRouteIn[] = {{"expert_ids", false}};
+constexpr OpPort kRouteIn[] = {{"expert_ids", false}, {"placement", false}};
 constexpr OpPort kRouteOut[] = {kRouting};
 
 constexpr OpPort kDispatchIn[] = {{"tokens"}, kRouting, {"weights", false}};

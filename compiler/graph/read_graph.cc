@@ -127,6 +127,9 @@ class GraphReader {
     const int64_t shards = tp == nullptr ? 1 : readSize(r_, *tp, "limit 'tp'", 1, kMaxRanks);
     const std::optional<TokenHolders> holders = readEnum<TokenHolders>(r_, fields, "tokens");
     const int64_t experts = readLimit(fields, "experts", kMaxExperts);
+    const JsonValue* spares = fields.findAny("spare");
+    const int64_t spare =
+        spares == nullptr ? 0 : readSize(r_, *spares, "limit 'spare'", 0, kMaxExperts - experts);
     const int64_t topK = readLimit(fields, "top_k", kMaxTopK);
     const int64_t maxTokens = readLimit(fields, "max_tokens", kMaxTokens);
     fields.finish();
@@ -145,7 +148,8 @@ class GraphReader {
         shards == 1 || holders != TokenHolders::kSame
             ? nullptr
             : moe::TokenHoldersAttr::get(r_.builder.getContext(), *holders),
-        r_.builder.getI64IntegerAttr(experts), r_.builder.getI64IntegerAttr(topK),
+        r_.builder.getI64IntegerAttr(experts + spare),
+        spare == 0 ? nullptr : r_.builder.getI64IntegerAttr(spare), r_.builder.getI64IntegerAttr(topK),
         r_.builder.getI64IntegerAttr(maxTokens), r_.builder.getDictionaryAttr(values));
     r_.builder.setInsertionPointToEnd(&graph_.getBody().emplaceBlock());
   }
@@ -156,11 +160,14 @@ class GraphReader {
       Fields fields(errors_, item, fmt::format("tensor '{}'", item.key));
       fields.find("doc", JsonKind::kString);
       const mlir::Type type = readType(fields);
+      const JsonValue* condition = fields.findAny("if");
+      const bool absent = condition != nullptr &&
+                          readSize(r_, *condition, fmt::format("'if' of {}", fields.what()), 0, kMaxDim) == 0;
       const std::optional<Sharding> sharding = readEnum<Sharding>(r_, fields, "parallel");
       fields.finish();
       if (sharding == Sharding::kPartial)
         fields.fail(item.pos, fmt::format("{} is partial, which no input or output is", fields.what()));
-      r_.tensors[item.key] = {type, sharding, item.keyPos};
+      r_.tensors[item.key] = {type, sharding, item.keyPos, absent};
     }
   }
 

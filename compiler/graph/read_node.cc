@@ -179,6 +179,11 @@ class EntryReader {
     return nullptr;
   }
 
+  bool isAbsent(const JsonValue& use) const {
+    const auto it = r_.tensors.find(use.text);
+    return it != r_.tensors.end() && it->second.absent;
+  }
+
   // As tensorOf(), for a list of sources or sinks; only saved ones may be a routing.
   const Reading::Tensor* listed(const JsonValue& item, std::string_view list) {
     const Reading::Tensor* tensor =
@@ -201,6 +206,10 @@ class EntryReader {
     for (const JsonValue& item : list.items) {
       const Reading::Tensor* tensor = listed(item, "inputs");
       if (tensor == nullptr) continue;
+      if (tensor->absent) {
+        r_.used.insert(item.text);
+        continue;
+      }
       r_.tensors[item.text].mayBePart = true;
       values_[item.text] = r_.builder.create<moe::InputOp>(
           r_.at(item.pos), tensor->type, r_.builder.getStringAttr(item.text), shardingOf(*tensor));
@@ -246,6 +255,7 @@ class EntryReader {
                  Visit visit) {
     for (const OpPort& port : ports) {
       const JsonValue* value = memberOf(object, port.name);
+      if (value != nullptr && isAbsent(*value)) value = nullptr;
       if (value == nullptr && port.required)
         r_.errors.fail(object.pos,
                        fmt::format("{} lack '{}', expected {}", what, port.name, portNames(ports)));

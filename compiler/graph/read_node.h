@@ -24,6 +24,7 @@ struct Reading {
     mlir::Type type;
     std::optional<Sharding> sharding;
     SourcePos pos;
+    bool absent = false;     // its "if" is 0: where it is named, nothing is
     bool mayBePart = false;  // an input of an entry, or an output of rows
   };
 

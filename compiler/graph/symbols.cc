@@ -39,6 +39,27 @@ Expected<int64_t> evaluateFactor(std::string_view factor, std::span<const GraphS
   return Error{fmt::format("unknown symbol '{}', the symbols are:\n{}", factor, describeSymbols(symbols))};
 }
 
+Expected<int64_t> evaluateProduct(std::string_view text, std::span<const GraphSymbol> symbols) {
+  int64_t value = 1;
+  char op = '*';
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find_first_of("*/", begin), text.size());
+    const Expected<int64_t> factor = evaluateFactor(trim(text.substr(begin, end - begin)), symbols);
+    if (!factor) return factor.error();
+    if (op == '*' && __builtin_mul_overflow(value, *factor, &value))
+      return Error{"the product is out of range"};
+    if (op == '/') {
+      if (*factor == 0) return Error{"division by 0"};
+      if (value % *factor != 0) return Error{fmt::format("{} is not divisible by {}", value, *factor)};
+      value /= *factor;
+    }
+    if (end == text.size()) break;
+    op = text[end];
+    begin = end + 1;
+  }
+  return value;
+}
+
 // "1 to 8", or "swiglu, geglu".
 std::string valuesOf(const GraphSymbol& symbol) {
   if (symbol.words.empty()) return fmt::format("{} to {}", symbol.min, symbol.max);
@@ -91,24 +112,15 @@ const GraphSymbol* findWord(std::span<const GraphSymbol> symbols, std::string_vi
 }
 
 Expected<int64_t> evaluateSize(std::string_view text, std::span<const GraphSymbol> symbols) {
-  int64_t value = 1;
-  char op = '*';
+  int64_t sum = 0;
   for (size_t begin = 0; begin <= text.size();) {
-    const size_t end = std::min(text.find_first_of("*/", begin), text.size());
-    const Expected<int64_t> factor = evaluateFactor(trim(text.substr(begin, end - begin)), symbols);
-    if (!factor) return factor.error();
-    if (op == '*' && __builtin_mul_overflow(value, *factor, &value))
-      return Error{"the product is out of range"};
-    if (op == '/') {
-      if (*factor == 0) return Error{"division by 0"};
-      if (value % *factor != 0) return Error{fmt::format("{} is not divisible by {}", value, *factor)};
-      value /= *factor;
-    }
-    if (end == text.size()) break;
-    op = text[end];
+    const size_t end = std::min(text.find('+', begin), text.size());
+    const Expected<int64_t> term = evaluateProduct(text.substr(begin, end - begin), symbols);
+    if (!term) return term.error();
+    if (__builtin_add_overflow(sum, *term, &sum)) return Error{"the sum is out of range"};
     begin = end + 1;
   }
-  return value;
+  return sum;
 }
 
 }  // namespace sluice

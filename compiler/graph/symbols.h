@@ -42,8 +42,8 @@ Status setSymbols(std::span<GraphSymbol> symbols, SymbolSets sets);
 // The symbol of this name whose value is a word; null if there is none.
 const GraphSymbol* findWord(std::span<const GraphSymbol> symbols, std::string_view name);
 
-// The value of a size: numbers and symbols joined by `*` and `/`, from left to right. Quotients must be
-// exact.
+// The value of a size: numbers and symbols joined by `*` and `/`, from left to right, in sums with `+`.
+// Quotients must be exact.
 Expected<int64_t> evaluateSize(std::string_view text, std::span<const GraphSymbol> symbols);
 
 }  // namespace sluice

@@ -235,6 +235,7 @@ TaskProgram headerOf(moe::GraphOp graph, const Target& target) {
         {symbol.getName().str(), llvm::cast<mlir::IntegerAttr>(symbol.getValue()).getInt()});
   program.mesh = graph.getMesh();
   program.experts = static_cast<int32_t>(graph.getExperts());
+  program.spare = static_cast<int32_t>(graph.getSpare().value_or(0));
   program.topK = static_cast<int32_t>(graph.getTopK());
   program.maxTokens = static_cast<int32_t>(graph.getMaxTokens());
   program.cores = target.cubeCores == 0 ? target.cores : 0;
@@ -245,9 +246,10 @@ TaskProgram headerOf(moe::GraphOp graph, const Target& target) {
 
 // The ids that an entry routes by, if its route has any, or the earlier entry that saved its routing.
 Entry entryOf(moe::EntryOp op, const GraphBuffers& buffers, const llvm::StringMap<EntryId>& routings) {
-  Entry entry{op.getSymName().str(), {}, {}};
+  Entry entry{.name = op.getSymName().str(), .expertIds = {}, .routing = {}, .placement = {}};
   for (auto route : op.getOps<moe::RouteOp>()) {
     entry.expertIds = buffers.of(route.getIds());  // none: every token goes to every expert
+    entry.placement = buffers.of(route.getPlacement());
     return entry;
   }
   for (auto saved : op.getOps<moe::SavedOp>())

@@ -48,7 +48,7 @@ std::vector<EntryFacts> entriesOf(const TaskProgram& program, const std::vector<
       mark(writes, family.writes);
     }
     const Entry& entry = program.entries[e];
-    mark(reads, {entry.expertIds});
+    mark(reads, {entry.expertIds, entry.placement});
     for (uint32_t t = 0; t < tensors.size(); ++t)
       if (reads[tensors[t].buffer.value] || writes[tensors[t].buffer.value]) entries[e].tensors.push_back(t);
     for (uint32_t b = 0; b < program.buffers.size(); ++b) {

@@ -31,6 +31,10 @@ struct Mesh {
   }
   // How many ranks send to a rank.
   constexpr int32_t sources() const { return tokens == TokenHolders::kOwn ? peers() : ep; }
+  // The number of a rank's tokens among those: equal at ranks that have the same tokens.
+  constexpr int32_t sourceOf(int32_t peer) const {
+    return tokens == TokenHolders::kOwn ? peer : groupOf(peer);
+  }
 
   // Results of the rows that came from `source` return to `count` ranks from `first` on: to it, or to all
   // that have its tokens.

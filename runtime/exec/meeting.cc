@@ -23,6 +23,7 @@ void copyText(std::string_view text, std::span<char> to) {
 struct Meeting::Header {
   uint64_t step;
   uint64_t routing;
+  uint64_t placement;
   uint64_t memory;
   int64_t tokens;
   int64_t rows;
@@ -34,7 +35,7 @@ struct Meeting::Header {
   uint32_t refuses;
   uint32_t asks;
   char name[64];
-  char failure[400];
+  char failure[392];
 
   std::string does() const {
     return kind == static_cast<uint32_t>(StepOffer::Kind::kRun) ? fmt::format("runs entry '{}'", name)
@@ -55,6 +56,7 @@ Expected<Meeting> Meeting::create(Transport& transport) {
 Status Meeting::hold(const StepOffer& offer, double timeoutSeconds) {
   Header header{offer.step,
                 offer.routing,
+                offer.placement,
                 offer.memory,
                 offer.tokens,
                 offer.rows,
@@ -120,6 +122,9 @@ Status Meeting::compare(int source) const {
     return Error{
         fmt::format("rank {} {} with {} as the number that all ranks must have alike, but rank 0 with {}",
                     source, header.does(), header.common, first.common)};
+  if (header.placement != first.placement)
+    return Error{
+        fmt::format("rank {} {} with another placement of experts than rank 0", source, header.does())};
   if (header.memory != first.memory)
     return Error{
         fmt::format("rank {} {} on other memory (saved set {}) than rank 0 (saved set {}): ranks must "

@@ -30,13 +30,14 @@ struct StepOffer {
   uint32_t context = 0;
   EntryId entry;
   int64_t tokens = 0;
-  int64_t rows = -1;     // of the inputs of rows of an entry that routes; -1: it has none
-  uint64_t routing = 0;  // digest() of the routing that the entry uses, if an earlier step made it
-  uint64_t memory = 0;   // digest of the symmetric memory that the step writes to
-  uint32_t saved = 0;    // number of the saved set, which may differ if the memory is the same
-  int64_t common = 0;    // a number that the callers of all ranks must have alike
-  bool asks = false;     // what follows may still fail at this rank, so that all ranks meet again
-  std::string failure;   // not empty: the reason why the rank refuses the step
+  int64_t rows = -1;       // of the inputs of rows of an entry that routes; -1: it has none
+  uint64_t routing = 0;    // digest() of the routing that the entry uses, if an earlier step made it
+  uint64_t placement = 0;  // digest of the experts of all places; 0: experts have one place each
+  uint64_t memory = 0;     // digest of the symmetric memory that the step writes to
+  uint32_t saved = 0;      // number of the saved set, which may differ if the memory is the same
+  int64_t common = 0;      // a number that the callers of all ranks must have alike
+  bool asks = false;       // what follows may still fail at this rank, so that all ranks meet again
+  std::string failure;     // not empty: the reason why the rank refuses the step
 };
 
 class Meeting {

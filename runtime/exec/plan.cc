@@ -88,7 +88,8 @@ void Plan::deriveEntries() {
     entry.ownLast = takesOwnLast(p, EntryId{e});
     entry.routing = source.routes() ? EntryId{e} : source.routing;
     entry.tables = entry.ownLast == entries_[entry.routing.value].ownLast ? entry.routing : EntryId{e};
-    if (source.expertIds) addOnce(entry.reads, source.expertIds);
+    for (const BufferId id : {source.expertIds, source.placement})
+      if (id) addOnce(entry.reads, id);
     if (entry.routing != EntryId{e}) addOnce(entry.savedFrom, entry.routing);
     std::stable_sort(entry.lanes.begin(), entry.lanes.end(),
                      [&](LaneId a, LaneId b) { return p.at(a).priority < p.at(b).priority; });

@@ -154,17 +154,31 @@ Status RankState::route(const StepRequest& request, int64_t tokens) {
   // the tables are refilled, so they are stale until this entry has run again, even if another rank refuses
   // the step
   request.saved->forget(*plan_, entry);
-  const BufferId ids = plan_->program().at(entry).expertIds;
+  const TaskProgram& program = plan_->program();
+  const BufferId ids = program.at(entry).expertIds, placement = program.at(entry).placement;
   RoutingTables& tables = request.saved->tables[entry.value];
+  placementDigest_ = 0;
   if (!ids) {
     countAllPairs(plan_->routingShape(), static_cast<int32_t>(tokens), tables, counts_);
     return {};
   }
-  const int64_t topK = plan_->routingShape().topK;
-  const std::span data(reinterpret_cast<const int32_t*>((*request.bound)[ids.value].data),
-                       static_cast<size_t>(tokens * topK));
-  if (plan_->routingShape().mesh.tokens == TokenHolders::kSame) idsDigest_ = hashOf(data);
-  return countPairs(plan_->routingShape(), data, static_cast<int32_t>(tokens), tables, counts_);
+  const RoutingShape& shape = plan_->routingShape();
+  const auto numbers = [&](BufferId id, int64_t count) {
+    return std::span(reinterpret_cast<const int32_t*>((*request.bound)[id.value].data),
+                     static_cast<size_t>(count));
+  };
+  std::span<const int32_t> data = numbers(ids, tokens * shape.topK);
+  if (shape.mesh.tokens == TokenHolders::kSame) idsDigest_ = hashOf(data);
+  if (placement) {
+    const std::span<const int32_t> expertAt = numbers(placement, shape.experts);
+    const int32_t experts = shape.experts - program.spare;
+    if (Status legal = placement_.set(expertAt, experts); !legal)
+      return Error{fmt::format("tensor '{}': {}", program.at(placement).name, legal.error().message)};
+    if (Status legal = checkIds(data, shape.topK, experts); !legal) return legal;
+    data = placement_.place(data, shape.mesh.sourceOf(transport_->rank()));
+    placementDigest_ = hashOf(expertAt);
+  }
+  return countPairs(shape, data, static_cast<int32_t>(tokens), tables, counts_);
 }
 
 // The rows that all ranks have bound, with the counts of all ranks: each gets the same result.
@@ -320,6 +334,7 @@ StepOffer RankState::offerOf(const StepRequest& request, const Sizes& sizes, con
   offer.tokens = sizes.tokens;
   offer.rows = sizes.rows;
   offer.common = request.common;
+  offer.placement = routing == entry ? placementDigest_ : 0;
   offer.routing = routing == entry ? 0 : request.saved->digests[routing.value];
   offer.memory = digestOfMemory(request);
   offer.saved = request.saved->number;

@@ -17,6 +17,7 @@
 #include "runtime/exec/saved_state.h"
 #include "runtime/exec/step.h"
 #include "runtime/exec/work_memory.h"
+#include "runtime/routing/placement.h"
 
 namespace sluice {
 
@@ -104,6 +105,8 @@ class RankState {
   std::map<uint32_t, std::unique_ptr<SavedState>> saved_;
   std::vector<int32_t> counts_;
   uint64_t idsDigest_ = 0;  // if the ranks of a group must have the same
+  Placement placement_;
+  uint64_t placementDigest_ = 0;  // of the step; all ranks must have the same
   std::pair<int64_t, int64_t> exchanged_;
   std::vector<BufferAddress> buffers_;  // of the current step
   Step step_;

@@ -134,7 +134,8 @@ Symbol load(const fbs::Symbol& stored, const Record& record) {
 Entry load(const fbs::Entry& stored, const Record& record) {
   return {.name = record.text(stored.name(), "name"),
           .expertIds = {stored.expert_ids()},
-          .routing = {stored.routing()}};
+          .routing = {stored.routing()},
+          .placement = {stored.placement()}};
 }
 
 Region load(const fbs::Region& stored, const Record& record) {
@@ -312,7 +313,9 @@ TaskProgram load(const fbs::Program& stored, Findings& findings) {
   program.graphHash = stored.graph_hash();
   program.symbols = loadAll<Symbol>(stored.symbols(), findings, "symbol", "symbols", kMaxSymbols);
   program.mesh = loadMesh(stored, header);
-  program.experts = header.atMost(stored.experts(), kMaxExperts, "number of experts");
+  program.experts = header.atMost(stored.spare() == 0 ? stored.experts() : stored.places(), kMaxExperts,
+                                  "number of experts");
+  program.spare = header.atMost(stored.spare(), kMaxExperts, "number of spare places");
   program.topK = header.atMost(stored.top_k(), kMaxTopK, "experts of a token");
   program.maxTokens = header.atMost(stored.max_tokens(), kMaxTokens, "tokens of a rank");
   program.cores = header.atMost(stored.cores(), int64_t{kMaxCores}, "number of cores");

@@ -79,6 +79,7 @@ void Flattener::header() {
                   {"tp", number(program_.mesh.tp)},
                   {"tokens", word(program_.mesh.tokens)},
                   {"experts", number(program_.experts)},
+                  {"spare", number(program_.spare)},
                   {"top_k", number(program_.topK)},
                   {"max_tokens", number(program_.maxTokens)},
                   {"cores", number(program_.cores)},
@@ -101,8 +102,9 @@ void Flattener::memory() {
 
 void Flattener::schedule() {
   for (const Entry& entry : program_.entries)
-    add("entry " + quoteName(entry.name),
-        {{"routed by", names_.of(entry.expertIds)}, {"routed as", names_.of(entry.routing)}});
+    add("entry " + quoteName(entry.name), {{"routed by", names_.of(entry.expertIds)},
+                                           {"placed by", names_.of(entry.placement)},
+                                           {"routed as", names_.of(entry.routing)}});
   for (const Space& space : program_.spaces)
     add("space " + quoteName(space.name), {{"kind", word(space.kind)},
                                            {"slot size", fmt::format("{}", space.slotSize)},

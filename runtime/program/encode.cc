@@ -38,7 +38,7 @@ Offset<fbs::Symbol> store(Builder& builder, const Symbol& symbol) {
 
 Offset<fbs::Entry> store(Builder& builder, const Entry& entry) {
   const auto name = builder.CreateString(entry.name);
-  return fbs::CreateEntry(builder, name, entry.expertIds.value, entry.routing.value);
+  return fbs::CreateEntry(builder, name, entry.expertIds.value, entry.routing.value, entry.placement.value);
 }
 
 Offset<fbs::Region> store(Builder& builder, const Region& region) {
@@ -134,11 +134,11 @@ Offset<fbs::Program> store(Builder& builder, const TaskProgram& program) {
   const auto lanes = storeLanes(builder, program);
   const Mesh& mesh = program.mesh;
   const bool isPlain = mesh.tp == 1;
-  return fbs::CreateProgram(builder, &seal, name, target, options, program.graphHash, symbols,
-                            isPlain ? mesh.ep : 0, program.experts, program.topK, program.maxTokens,
-                            program.cores, entries, regions, buffers, spaces, events, families, tilings,
-                            lanes, program.cubeCores, program.vectorCores, isPlain ? 0 : mesh.ep, mesh.tp,
-                            mesh.tokens);
+  return fbs::CreateProgram(
+      builder, &seal, name, target, options, program.graphHash, symbols, isPlain ? mesh.ep : 0,
+      program.spare == 0 ? program.experts : 0, program.topK, program.maxTokens, program.cores, entries,
+      regions, buffers, spaces, events, families, tilings, lanes, program.cubeCores, program.vectorCores,
+      isPlain ? 0 : mesh.ep, mesh.tp, mesh.tokens, program.spare == 0 ? 0 : program.experts, program.spare);
 }
 
 }  // namespace

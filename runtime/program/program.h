@@ -20,7 +20,7 @@
 namespace sluice {
 
 inline constexpr uint32_t kFormatMajor = 1;
-inline constexpr uint32_t kFormatMinor = 6;
+inline constexpr uint32_t kFormatMinor = 7;
 
 // Upper limits that every program keeps; decode and verify refuse more.
 inline constexpr int64_t kMaxRanks = 4096;
@@ -144,8 +144,9 @@ struct Lane {
 // did, whose slot tables it then uses, or, with neither, sends every token to every expert.
 struct Entry {
   std::string name;
-  BufferId expertIds;  // I32 [T,K]
-  EntryId routing;     // none if expertIds is given; else an earlier entry that routes
+  BufferId expertIds;       // I32 [T,K]
+  EntryId routing;          // none if expertIds is given; else an earlier entry that routes
+  BufferId placement = {};  // I32 [experts]: the id of the expert at each place, if there are spare places
   bool routes() const { return routing.none(); }
   friend bool operator==(const Entry&, const Entry&) = default;
 };
@@ -167,6 +168,9 @@ struct TaskProgram {
   // limits
   Mesh mesh;
   int32_t experts = 1;  // of all ranks; deal() has their owners
+  // With spare places, `experts` counts places; ids name `experts` - `spare` experts, each of which has one
+  // place or more (routing/placement.h).
+  int32_t spare = 0;
   int32_t topK = 1;
   int32_t maxTokens = 1;  // of one rank
   // Cores of one rank: `cores` unified ones or, if matrix and vector cores are separate, the other two.

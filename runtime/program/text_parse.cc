@@ -134,10 +134,11 @@ void Parser::mesh() {
 
 void Parser::limits() {
   mesh();
-  const std::pair<std::string_view, int32_t*> fields[] = {{"experts", &program_.experts},
-                                                          {"top_k", &program_.topK},
-                                                          {"max_tokens", &program_.maxTokens},
-                                                          {"cores", &program_.cores}};
+  cursor_.expect("experts");
+  program_.experts = cursor_.number<int32_t>("a number");
+  if (cursor_.accept("spare")) program_.spare = cursor_.number<int32_t>("a number");
+  const std::pair<std::string_view, int32_t*> fields[] = {
+      {"top_k", &program_.topK}, {"max_tokens", &program_.maxTokens}, {"cores", &program_.cores}};
   for (const auto& [word, field] : fields) {
     cursor_.expect(word);
     *field = cursor_.number<int32_t>("a number");
@@ -205,6 +206,10 @@ void Parser::entry() {
     } else {
       cursor_.expect("by");
       entry.expertIds = reference(buffers_, "a buffer");
+      if (cursor_.accept("placed")) {
+        cursor_.expect("by");
+        entry.placement = reference(buffers_, "a buffer");
+      }
     }
   }
   entries_.declare(entry.name);

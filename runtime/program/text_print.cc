@@ -70,8 +70,9 @@ void Printer::header() {
   const Mesh& mesh = program_.mesh;
   put("limits ranks {}", int64_t{mesh.ep} * mesh.tp);
   if (mesh.tp != 1 || mesh.tokens != TokenHolders::kOwn) put(" tp {} tokens {}", mesh.tp, word(mesh.tokens));
-  put(" experts {} top_k {} max_tokens {} cores {}", program_.experts, program_.topK, program_.maxTokens,
-      program_.cores);
+  put(" experts {}", program_.experts);
+  if (program_.spare != 0) put(" spare {}", program_.spare);
+  put(" top_k {} max_tokens {} cores {}", program_.topK, program_.maxTokens, program_.cores);
   if (program_.cubeCores != 0 || program_.vectorCores != 0)
     put(" cube {} vector {}", program_.cubeCores, program_.vectorCores);
   put("\n");
@@ -97,6 +98,7 @@ void Printer::entries() {
     const Entry& entry = program_.entries[i];
     put("entry {}", quoteName(entry.name));
     if (entry.expertIds) put(" routed by {}", names_.of(entry.expertIds));
+    if (entry.placement) put(" placed by {}", names_.of(entry.placement));
     // A name can be used only after its record.
     if (entry.routing)
       put(" routed as {}",

@@ -122,8 +122,9 @@ Status checkLimits(const TaskProgram& program) {
         Limit{"max_tokens", program.maxTokens, kMaxTokens}})
     if (Status status = checkRange(what, value, 1, high); !status) return status;
   if (Status status = checkCores(program); !status) return status;
-  if (program.topK > program.experts)
-    return fail("top_k is {}, but there are {} experts", program.topK, program.experts);
+  if (Status status = checkRange("spare", program.spare, 0, program.experts - 1); !status) return status;
+  if (program.topK > program.experts - program.spare)
+    return fail("top_k is {}, but there are {} experts", program.topK, program.experts - program.spare);
   if (program.mesh.tokens > TokenHolders::MAX)
     return fail("tokens {} is not known", static_cast<int>(program.mesh.tokens));
   for (Extent extent : {Extent::kRows, Extent::kPairs})
@@ -200,6 +201,22 @@ Status checkBuffers(const TaskProgram& program) {
   return {};
 }
 
+namespace {
+
+Status checkPlacement(const TaskProgram& program, const Entry& entry) {
+  if (entry.placement.none()) return {};
+  if (!inRange(entry.placement, program.buffers))
+    return fail("entry '{}' places experts by buffer {}, but the program declares {} buffers", entry.name,
+                entry.placement.value, program.buffers.size());
+  const Buffer& placement = program.at(entry.placement);
+  const std::vector<Dim> shape = {{Extent::kFixed, program.experts}};
+  if (placement.role == Role::kInput && placement.type == DType::kI32 && placement.shape == shape) return {};
+  return fail("entry '{}' places experts by buffer '{}' {}, expected an input {}", entry.name, placement.name,
+              shapeText(placement.type, placement.shape), shapeText(DType::kI32, shape));
+}
+
+}  // namespace
+
 Status checkEntries(const TaskProgram& program) {
   std::set<std::string_view> names;
   for (size_t i = 0; i < program.entries.size(); ++i) {
@@ -210,8 +227,9 @@ Status checkEntries(const TaskProgram& program) {
                                   [i](const Family& family) { return family.entry.value == i; });
     if (!used) return fail("entry '{}' has no families", entry.name);
     if (!entry.routes()) {
-      if (entry.expertIds)
-        return fail("entry '{}' has expert ids and the routing of another entry", entry.name);
+      if (entry.expertIds || entry.placement)
+        return fail("entry '{}' has {} and the routing of another entry", entry.name,
+                    entry.expertIds ? "expert ids" : "a placement");
       if (entry.routing.value >= i)
         return fail("entry '{}' uses the routing of entry {}, expected an earlier one than {}", entry.name,
                     entry.routing.value, i);
@@ -221,6 +239,7 @@ Status checkEntries(const TaskProgram& program) {
       continue;
     }
     if (entry.expertIds.none()) {
+      if (entry.placement) return fail("entry '{}' has a placement, but no expert ids", entry.name);
       if (program.topK == program.experts) continue;
       return fail(
           "entry '{}' has no expert ids, so that every token goes to every expert, but top_k is {} of {} "
@@ -235,6 +254,10 @@ Status checkEntries(const TaskProgram& program) {
     if (ids.role != Role::kInput || ids.type != DType::kI32 || ids.shape != shape)
       return fail("entry '{}' routes by buffer '{}' {}, expected an input {}", entry.name, ids.name,
                   shapeText(ids.type, ids.shape), shapeText(DType::kI32, shape));
+    if (entry.placement.none() != (program.spare == 0))
+      return fail("entry '{}' has {} placement, but the program has {} spare places", entry.name,
+                  entry.placement ? "a" : "no", program.spare);
+    if (Status status = checkPlacement(program, entry); !status) return status;
   }
   return {};
 }

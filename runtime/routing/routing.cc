@@ -303,25 +303,32 @@ void setSizes(const RoutingShape& shape, int32_t tokens, int32_t pairs, RoutingT
 
 }  // namespace
 
+Status checkIds(std::span<const int32_t> expertIds, int32_t topK, int32_t experts) {
+  for (size_t row = 0; row < expertIds.size(); row += static_cast<size_t>(topK)) {
+    const std::span ids = expertIds.subspan(row, static_cast<size_t>(topK));
+    const auto name = [&](int32_t k) {
+      return fmt::format("expert_ids[{},{}]", row / static_cast<size_t>(topK), k);
+    };
+    for (int32_t k = 0; k < topK; ++k) {
+      const int32_t id = ids[k];
+      if (id == -1) continue;
+      if (id < 0 || id >= experts)
+        return Error{fmt::format("{} is {}, expected -1 (masked) or 0 to {}", name(k), id, experts - 1)};
+      for (int32_t before = 0; before < k; ++before)
+        if (ids[before] == id)
+          return Error{fmt::format("{} is {}, as is {}; expected distinct ids", name(k), id, name(before))};
+    }
+  }
+  return {};
+}
+
 Status countPairs(const RoutingShape& shape, std::span<const int32_t> expertIds, int32_t tokens,
                   RoutingTables& tables, std::span<int32_t> counts) {
   const int32_t topK = shape.topK;
+  if (Status legal = checkIds(expertIds, topK, shape.experts); !legal) return legal;
   std::fill(counts.begin(), counts.end(), 0);
-  for (int32_t token = 0; token < tokens; ++token) {
-    const int32_t* row = expertIds.data() + int64_t{token} * topK;
-    for (int32_t k = 0; k < topK; ++k) {
-      const int32_t id = row[k];
-      if (id == -1) continue;
-      if (id < 0 || id >= shape.experts)
-        return Error{fmt::format("expert_ids[{},{}] is {}, expected -1 (masked) or 0 to {}", token, k, id,
-                                 shape.experts - 1)};
-      for (int32_t before = 0; before < k; ++before)
-        if (row[before] == id)
-          return Error{fmt::format("expert_ids[{},{}] is {}, as is expert_ids[{},{}]; expected distinct ids",
-                                   token, k, id, token, before)};
-      ++counts[id];
-    }
-  }
+  for (const int32_t id : expertIds)
+    if (id >= 0) ++counts[id];
   int32_t pairs = 0;
   for (int32_t& count : counts) {
     const int32_t begin = pairs;

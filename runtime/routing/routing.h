@@ -106,8 +106,11 @@ struct AllCounts {
   const int32_t* of(int32_t rank) const { return first + static_cast<size_t>(rank) * stride; }
 };
 
-// Sorts this rank's pairs by expert: fills tokens, pairs, pairOf, positionOf and `counts` [experts].
 // Errors: an id outside -1 .. experts-1, or twice in one row (token, k and id are named).
+Status checkIds(std::span<const int32_t> expertIds, int32_t topK, int32_t experts);
+
+// Sorts this rank's pairs by expert: fills tokens, pairs, pairOf, positionOf and `counts` [experts]. Errors
+// as of checkIds().
 Status countPairs(const RoutingShape& shape, std::span<const int32_t> expertIds, int32_t tokens,
                   RoutingTables& tables, std::span<int32_t> counts);
 

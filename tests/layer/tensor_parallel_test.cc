@@ -118,24 +118,6 @@ TEST_CASE("random layers compute, put together, what the formulas give for whole
   CHECK(shared >= 20);
 }
 
-// Small integers, so that bf16 stores every number of a layer with reglu exactly: -1, 0 and 1, most of them
-// 0; powers of two as expert weights.
-void makeExact(LayerData& whole) {
-  for (auto& [name, tensor] : whole.inputs[0]) {
-    if (tensor.type() == DType::kI32) continue;
-    const bool isExpertWeight = name == "expert_weights";
-    // weights have variance 1 / fan-in, which is the last dimension but one
-    const bool isWeight = tensor.shape().size() == 3;
-    const double scale = isWeight ? 1 / std::sqrt(static_cast<double>(tensor.shape()[1])) : 1;
-    for (int64_t i = 0; i < tensor.elements(); ++i) {
-      const double value = elementAt(tensor.type(), tensor.data(), i) / scale;
-      const double power = value < 0.3 ? 0.5 : value < 0.6 ? 1 : 2;
-      const double sign = value < -1.2 ? -1 : value > 1.2 ? 1 : 0;
-      setElement(tensor.type(), tensor.data(), i, static_cast<float>(isExpertWeight ? power : sign));
-    }
-  }
-}
-
 int64_t nonZeros(const tools::Tensor& tensor) {
   int64_t count = 0;
   for (int64_t i = 0; i < tensor.elements(); ++i)

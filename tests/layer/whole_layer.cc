@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <catch2/catch.hpp>
+#include <cmath>
 #include <cstring>
 
 #include "runtime/program/op_table.h"
@@ -118,6 +119,22 @@ class Joining {
 };
 
 }  // namespace
+
+void makeExact(LayerData& whole) {
+  for (auto& [name, tensor] : whole.inputs[0]) {
+    if (tensor.type() == DType::kI32) continue;
+    const bool isExpertWeight = name == "expert_weights";
+    // weights have variance 1 / fan-in, which is the last dimension but one
+    const bool isWeight = tensor.shape().size() == 3;
+    const double scale = isWeight ? 1 / std::sqrt(static_cast<double>(tensor.shape()[1])) : 1;
+    for (int64_t i = 0; i < tensor.elements(); ++i) {
+      const double value = elementAt(tensor.type(), tensor.data(), i) / scale;
+      const double power = value < 0.3 ? 0.5 : value < 0.6 ? 1 : 2;
+      const double sign = value < -1.2 ? -1 : value > 1.2 ? 1 : 0;
+      setElement(tensor.type(), tensor.data(), i, static_cast<float>(isExpertWeight ? power : sign));
+    }
+  }
+}
 
 bool sameBits(const Tensor& a, const Tensor& b) {
   return a.type() == b.type() && a.shape() == b.shape() &&

@@ -46,13 +46,17 @@ void addHeader(const TaskProgram& p, Json& json) {
       table(p.symbols, [](const Symbol& s) { return Json{{"name", s.name}, {"value", s.value}}; });
   json["ranks"] = p.mesh.peers();
   json["experts"] = p.experts;
+  json["spare"] = p.spare;
   json["top_k"] = p.topK;
   json["max_tokens"] = p.maxTokens;
   json["cores"] = p.cores;
   json["cube_cores"] = p.cubeCores;
   json["vector_cores"] = p.vectorCores;
   json["entries"] = table(p.entries, [](const Entry& e) {
-    return Json{{"name", e.name}, {"expert_ids", index(e.expertIds)}, {"routing", index(e.routing)}};
+    return Json{{"name", e.name},
+                {"expert_ids", index(e.expertIds)},
+                {"placement", index(e.placement)},
+                {"routing", index(e.routing)}};
   });
 }
 

@@ -123,6 +123,7 @@ EntryTensors tensorsOf(const TaskProgram& program, const std::vector<EntryId>& e
   };
   for (EntryId entry : entries) {
     add(program.at(entry).expertIds);
+    add(program.at(entry).placement);
     for (const Family& family : program.families) {
       if (family.entry != entry) continue;
       std::for_each(family.reads.begin(), family.reads.end(), add);

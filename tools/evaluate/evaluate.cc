@@ -72,7 +72,8 @@ class Evaluation {
   // Binds what the caller gives for an entry: its inputs, and the gradients that it adds to.
   Status bind(EntryId entry) {
     std::set<BufferId> needed, added;
-    if (p_.at(entry).expertIds) needed.insert(p_.at(entry).expertIds);
+    for (BufferId id : {p_.at(entry).expertIds, p_.at(entry).placement})
+      if (id) needed.insert(id);
     for (const Family* family : familiesOf(entry)) {
       for (BufferId id : family->reads)
         if (id && p_.at(id).role == Role::kInput) needed.insert(id);
@@ -113,7 +114,7 @@ class Evaluation {
   // The tables of the entry whose routing this one uses.
   Expected<std::vector<RankRows>> route(EntryId entry) {
     if (!p_.at(entry).routes()) entry = p_.at(entry).routing;
-    std::vector<const Values*> ids;
+    std::vector<const Values*> ids, placements;
     if (!p_.at(entry).expertIds) {
       everyId_.clear();
       for (const RankState& rank : ranks_) everyId_.push_back(everyExpert(p_, rank.tokens));
@@ -124,8 +125,12 @@ class Evaluation {
       if (Status status = bindTensor(rank, p_.at(entry).expertIds, true); !status) return status.error();
       ids.push_back(&ranks_[rank].buffers[p_.at(entry).expertIds.value]);
       ranks_[rank].tokens = ids.back()->shape[0];
+      const BufferId placement = p_.at(entry).placement;
+      if (!placement) continue;
+      if (Status status = bindTensor(rank, placement, true); !status) return status.error();
+      placements.push_back(&ranks_[rank].buffers[placement.value]);
     }
-    return routeRows(p_, ids);
+    return routeRows(p_, ids, placements);
   }
 
   Status checkRows(EntryId entry, const std::vector<RankRows>& routing) const {

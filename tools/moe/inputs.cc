@@ -11,6 +11,7 @@
 
 #include "runtime/base/one_line.h"
 #include "runtime/program/op_table.h"
+#include "runtime/routing/placement.h"
 #include "tools/moe/random.h"
 #include "tools/moe/shard.h"
 
@@ -72,10 +73,10 @@ void fillNormal(Tensor& tensor, double scale, Random random, Sharding sharding, 
 // Log of the probability of each expert, up to a constant.
 std::vector<double> expertLogWeights(const TaskProgram& program, const InputsSpec& spec) {
   const RoutingSpec& routing = spec.routing;
-  std::vector<double> weights(static_cast<size_t>(program.experts), 0.0);
+  std::vector<double> weights(static_cast<size_t>(program.experts - program.spare), 0.0);
   if (routing.kind == RoutingKind::kHalfEmpty) {
-    const int used = std::max(program.topK, program.experts / 2);
-    std::fill(weights.begin() + std::min(used, program.experts), weights.end(), -HUGE_VAL);
+    const auto used = std::max<std::ptrdiff_t>(program.topK, std::ssize(weights) / 2);
+    std::fill(weights.begin() + used, weights.end(), -HUGE_VAL);
   }
   if (routing.kind != RoutingKind::kZipf) return weights;
   Random random = streamOf(spec, Stream::kPopularity, 0);
@@ -99,11 +100,28 @@ void drawExperts(const std::vector<double>& logWeights, Random& random, std::spa
   for (size_t k = 0; k < ids.size(); ++k) ids[k] = scratch[k].second;
 }
 
+// The expert that every token has, of those that have one.
+int32_t hotExpert(const TaskProgram& program, const InputsSpec& spec) {
+  return static_cast<int32_t>(streamOf(spec, Stream::kPopularity, 0).below(program.experts - program.spare));
+}
+
+// For the rows that this routing gives each expert, up to a factor.
+void fillPlacement(const TaskProgram& program, const InputsSpec& spec, Tensor& tensor) {
+  std::vector<double> rows = expertLogWeights(program, spec);
+  for (double& weight : rows) weight = std::exp(weight);
+  if (spec.routing.kind == RoutingKind::kOneHot) {
+    std::fill(rows.begin(), rows.end(), 0.0);
+    rows[static_cast<size_t>(hotExpert(program, spec))] = 1;
+  }
+  const std::vector<int32_t> experts = choosePlaces(rows, program.deal());
+  std::copy(experts.begin(), experts.end(), tensor.as<int32_t>());
+}
+
 void fillIds(const TaskProgram& program, const InputsSpec& spec, Tensor& tensor, Random random) {
   const auto k = static_cast<size_t>(program.topK);
   const std::span<int32_t> all(tensor.as<int32_t>(), static_cast<size_t>(tensor.elements()));
   if (spec.routing.kind == RoutingKind::kOneHot) {
-    const auto hot = static_cast<int32_t>(streamOf(spec, Stream::kPopularity, 0).below(program.experts));
+    const int32_t hot = hotExpert(program, spec);
     for (size_t i = 0; i < all.size(); ++i) all[i] = i % k == 0 ? hot : -1;
     return;
   }
@@ -137,7 +155,7 @@ bool canMake(const TaskProgram& program, BufferId id) {
   const Buffer& buffer = program.at(id);
   if (buffer.type == DType::kI32)
     return std::any_of(program.entries.begin(), program.entries.end(),
-                       [&](const Entry& entry) { return entry.expertIds == id; });
+                       [&](const Entry& entry) { return entry.expertIds == id || entry.placement == id; });
   if (buffer.type != DType::kBF16 && buffer.type != DType::kF32) return false;
   const Extent extent = buffer.shape[0].extent;
   return extent != Extent::kPairs && (extent != Extent::kRows || !hasExpertIds(program));
@@ -163,16 +181,12 @@ Status checkGroups(const Mesh& mesh, const std::vector<int64_t>& counts) {
   return {};
 }
 
-// The rank, or the group if its ranks have the same tokens.
-int ownerOfTokens(const Mesh& mesh, int rank) {
-  return mesh.tokens == TokenHolders::kSame ? mesh.groupOf(rank) : rank;
-}
-
 void fillInput(const TaskProgram& program, BufferId id, const InputsSpec& spec, int rank, Tensor& tensor) {
   const Buffer& buffer = program.at(id);
   const Mesh& mesh = program.mesh;
   const bool ofTokens = !buffer.shape.empty() && buffer.shape[0].extent == Extent::kTokens;
-  const int owner = ofTokens ? ownerOfTokens(mesh, rank) : mesh.groupOf(rank);
+  const int owner = ofTokens ? mesh.sourceOf(rank) : mesh.groupOf(rank);
+  if (buffer.type == DType::kI32 && !ofTokens) return fillPlacement(program, spec, tensor);
   if (buffer.type == DType::kI32) return fillIds(program, spec, tensor, streamOf(spec, buffer.name, owner));
   const std::vector<Dim> ofPairs = {{Extent::kTokens, 0}, {Extent::kFixed, program.topK}};
   if (buffer.type == DType::kF32 && buffer.shape == ofPairs)
@@ -238,7 +252,7 @@ Expected<std::vector<int64_t>> tokensOfRanks(const TaskProgram& program, const I
   if (!tokens.ragged) return counts;
   for (size_t r = 0; r < ranks; ++r) {
     const int64_t least = tokens.most / 4;
-    Random random = streamOf(spec, Stream::kTokens, ownerOfTokens(program.mesh, static_cast<int>(r)));
+    Random random = streamOf(spec, Stream::kTokens, program.mesh.sourceOf(static_cast<int32_t>(r)));
     counts[r] = least + random.below(tokens.most - least + 1);
   }
   return counts;
@@ -267,7 +281,7 @@ Expected<int64_t> tokensOfRows(const TaskProgram& program, int rank, int64_t row
   if (tokens > most)
     return Error{fmt::format("found {} rows, expected at most {}, from max_tokens of {} ranks", rows,
                              most * experts, sources)};
-  return tokens / sources + (ownerOfTokens(mesh, rank) < tokens % sources ? 1 : 0);
+  return tokens / sources + (mesh.sourceOf(rank) < tokens % sources ? 1 : 0);
 }
 
 Expected<TensorMap> makeProgramInputs(const TaskProgram& program, const InputsSpec& spec, int rank,

@@ -82,6 +82,8 @@ class Layer:
             experts = rng.randint(groups, groups * rng.choice([1, 2, 5]) + 3)
             symbols |= {"ep": groups, "experts": experts, "top_k": rng.randint(1, min(experts, 6)),
                         "hidden": rng.choice(sizes), "intermediate": self.tp * rng.choice(sizes)}
+            if rng.random() < 0.25:
+                symbols["spare"] = rng.randint(1, 6)
         symbols["max_tokens"] = rng.choice([1, 2, 5, 16, 37, 64, 129, 300])
         if graph == "forward":
             symbols["activation"] = rng.choice(["swiglu", "swiglu_clamp", "geglu", "reglu", "squared_reglu", "swiglu_oai"])

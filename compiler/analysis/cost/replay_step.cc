@@ -47,7 +47,7 @@ std::vector<int32_t> countsOf(const std::vector<int32_t>& rowsOfExperts, const M
   std::vector<int32_t> counts;
   for (int32_t peer = 0; peer < mesh.peers(); ++peer)
     for (const int32_t rows : rowsOfExperts) {
-      const int32_t source = mesh.tokens == TokenHolders::kOwn ? peer : mesh.groupOf(peer);
+      const int32_t source = mesh.sourceOf(peer);
       counts.push_back(rowsBefore(rows, source + 1, mesh.sources()) -
                        rowsBefore(rows, source, mesh.sources()));
     }

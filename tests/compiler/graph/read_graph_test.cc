@@ -210,6 +210,48 @@ TEST_CASE("without expert ids, a route sends every token to every expert, which 
   checkHolds(testing::irOf(edited(text, "\"top_k\": 2", "\"top_k\": 8")), "moe.route \"route\" {");
 }
 
+// smallGraph() with a symbol `spare` of this value and a placement that exists if it is not 0.
+std::string withSpare(int spare, const std::string& placement = R"("shape": ["8 + spare"], "if": "spare")") {
+  std::string text = edited("\"hidden\": {", "\"spare\": {\"default\": " + std::to_string(spare) +
+                                                 ", \"min\": 0, \"max\": 9},\n    \"hidden\": {");
+  text = edited(text, "\"experts\": 8,", "\"experts\": 8, \"spare\": \"spare\",");
+  text = edited(text, "\"up\": {", "\"places\": {\"type\": \"I32\", " + placement + "},\n    \"up\": {");
+  text = edited(text, "\"ids\", \"up\"", "\"ids\", \"places\", \"up\"");
+  text = edited(text, "\"expert_ids\": \"ids\"", "\"expert_ids\": \"ids\", \"placement\": \"places\"");
+  return edited(edited(text, "\"8/ep\"", "\"E\""), "\"8/ep\"", "\"E\"");
+}
+
+TEST_CASE("a tensor whose `if` is 0 does not exist") {
+  const std::string with = testing::irOf(withSpare(4)), without = testing::irOf(withSpare(0));
+  checkHolds(with, "experts = 12 spare = 4 top_k = 2");
+  checkHolds(with, "moe.input \"places\" : !moe.tensor<12 x i32>");
+  checkHolds(with, "moe.route \"route\"(%ids) placement(%places)");
+  checkHolds(with, "%up = moe.input \"up\" : !moe.tensor<6 x 64 x 128 x bf16>");
+  checkHolds(without, "experts = 8 top_k = 2");
+  checkHolds(without, "moe.route \"route\"(%ids) {");
+  CHECK(without.find("places") == std::string::npos);
+}
+
+TEST_CASE("placements and spare places belong together") {
+  std::string text = edited(withSpare(4), ", \"if\": \"spare\"", "");
+  checkHolds(testing::irOf(text), "placement(%places)");
+  text = edited(text, "\"default\": 4", "\"default\": 0");
+  CHECK(errorOf(text) == errorAtText(text, "{\"name\": \"route\"",
+                                     "node 'route' has a placement, but the graph has 0 spare places"));
+  text = edited(withSpare(4), "\"if\": \"spare\"", "\"if\": \"0*spare\"");
+  CHECK(errorOf(text) == errorAtText(text, "{\"name\": \"route\"",
+                                     "node 'route' has no placement, but the graph has 4 spare places"));
+  text = withSpare(4, R"("shape": ["7 + spare"], "if": "spare")");
+  checkHolds(errorOf(text),
+             "placement is [11 x i32], expected [places x i32] with places = 12 (experts + spare)");
+  text = edited(withSpare(4), "\"spare\": \"spare\"", "\"spare\": 65530");
+  CHECK(errorOf(text) == errorAtText(text, "65530", "limit 'spare' is 65530, expected 0 to 65528"));
+  text = edited(withSpare(4), "\"if\": \"spare\"", "\"if\": \"space\"");
+  checkHolds(errorOf(text), "'if' of tensor 'places' ('space'): unknown symbol 'space'");
+  text = edited(withSpare(0), "\"weight\": \"up\"", "\"weight\": \"places\"");
+  checkHolds(errorOf(text), "inputs of node 'up_proj' lack 'weight'");
+}
+
 // smallGraph() in groups of two ranks; its rows `out` are also an output, whose field `parallel` is given.
 std::string withOutputOfRows(std::string_view parallel) {
   std::string text = edited("\"ranks\": \"ep\",", "\"ranks\": \"ep\", \"tp\": 2,");

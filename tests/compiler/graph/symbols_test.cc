@@ -23,11 +23,12 @@ std::string errorOf(std::string_view text) {
   return value ? "no error" : value.error().message;
 }
 
-TEST_CASE("sizes are numbers, symbols, products and exact quotients") {
+TEST_CASE("sizes are numbers, symbols, sums, products and exact quotients") {
   CHECK(valueOf("12") == 12);
   CHECK(valueOf("experts") == 64);
   CHECK(valueOf("experts/ep") == 16);
   CHECK(valueOf(" 2 * experts / ep * 3 ") == 96);
+  CHECK(valueOf("experts + 2*ep + 1") == 73);
 }
 
 TEST_CASE("sizes that are none say why") {
@@ -39,7 +40,9 @@ TEST_CASE("sizes that are none say why") {
   CHECK(errorOf("experts/0") == "division by 0");
   CHECK(errorOf("experts/7") == "64 is not divisible by 7");
   CHECK(errorOf("9223372036854775807*2") == "the product is out of range");
-  CHECK(errorOf("2+2") == "'2+2' is not a whole number in range");
+  CHECK(errorOf("9223372036854775807 + 1") == "the sum is out of range");
+  CHECK(errorOf("2+") == "a number or symbol is missing");
+  CHECK(errorOf("2-2") == "'2-2' is not a whole number in range");
   CHECK(errorOf("k") ==
         "unknown symbol 'k', the symbols are:\n  ep = 4 (1 to 16): ranks\n  experts = 64 (1 to 256)");
 }

@@ -52,18 +52,19 @@ std::vector<std::byte> golden(const std::string& name) {
 // the same for as long as the version is the same. SLUICE_WRITE_GOLDEN=FILE writes one for a new version.
 TEST_CASE("golden files decode, and that of the newest version encodes to the same bytes") {
   if (const char* path = std::getenv("SLUICE_WRITE_GOLDEN"))
-    REQUIRE(writeProgram(buildLinearProgram({}), path).ok());
-  for (const std::string version : {"1.0", "1.1", "1.2", "1.3", "1.4", "1.5", "1.6"}) {
+    REQUIRE(writeProgram(placedProgram(), path).ok());
+  for (const std::string version : {"1.0", "1.1", "1.2", "1.3", "1.4", "1.5", "1.6", "1.7"}) {
     INFO(version);
     const std::vector<std::byte> bytes = golden("v" + version);
     const Expected<TaskProgram> program = decode(bytes);
     REQUIRE((program.ok() ? "" : program.error().message) == "");
-    CHECK(*program == (version == "1.6"   ? buildLinearProgram({})
+    CHECK(*program == (version == "1.7"   ? placedProgram()
+                       : version == "1.6" ? buildLinearProgram({})
                        : version == "1.5" ? shardedProgram()
                        : version == "1.4" ? activationProgram()
                        : version == "1.3" ? raggedProgram()
                                           : smallProgram()));
-    CHECK((encode(*program) == bytes) == (version == "1.6"));
+    CHECK((encode(*program) == bytes) == (version == "1.7"));
   }
 }
 

@@ -167,11 +167,12 @@ TaskProgram Maker::make() {
   if (flip()) program.mesh.tp = static_cast<int32_t>(1 + below(kMaxRanks));
   program.mesh.tokens = oneOf(TokenHolders::MAX);
   program.experts = atMost(kMaxExperts);
+  if (flip()) program.spare = atMost(kMaxExperts);
   program.topK = atMost(kMaxTopK);
   program.maxTokens = atMost(kMaxTokens);
   program.cores = atMost(1000);
   if (flip()) program.cubeCores = atMost(1000), program.vectorCores = atMost(1000);
-  program.entries = some(4, [&] { return Entry{name(), id<BufferTag>(), id<EntryTag>()}; });
+  program.entries = some(4, [&] { return Entry{name(), id<BufferTag>(), id<EntryTag>(), id<BufferTag>()}; });
   program.regions =
       some(5, [&] { return Region{name(), oneOf(Extent::MAX), number<int64_t>(), flip(), flip()}; });
   program.buffers = some(5, [&] { return buffer(); });
@@ -270,6 +271,16 @@ TaskProgram shardedProgram() {
   program.mesh = {2, 3, TokenHolders::kSame};
   program.buffers[1].sharding = Sharding::kPartial;
   program.buffers.back().sharding = Sharding::kGateUpColumns;
+  return program;
+}
+
+TaskProgram placedProgram() {
+  TaskProgram program = shardedProgram();
+  program.name = "placed";
+  program.spare = 3;
+  program.entries[0].placement = {static_cast<uint32_t>(program.buffers.size())};
+  program.buffers.push_back(
+      {"placement", DType::kI32, {{Extent::kFixed, program.experts}}, Role::kInput, {}});
   return program;
 }
 

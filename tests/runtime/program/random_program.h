@@ -20,6 +20,9 @@ TaskProgram activationProgram();
 // The same with what format 1.5 added: ranks that share experts, and what they have of tensors.
 TaskProgram shardedProgram();
 
+// The same with what format 1.7 added: spare places of experts.
+TaskProgram placedProgram();
+
 // Fields filled at random with anything that the file can hold: odd names (empty, equal, keywords, quotes,
 // control bytes), ids of nothing, extreme numbers. The seed says which; the same on every machine.
 TaskProgram randomProgram(uint32_t seed);

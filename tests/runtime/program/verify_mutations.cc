@@ -209,6 +209,8 @@ std::vector<Mutation> tableMutations() {
       {"space kind", [](auto& p, auto& r) { anyEnum(any(p.spaces, r).kind, 7, r); }},
       {"entry ids", [](auto& p, auto& r) { any(p.entries, r).expertIds = anyId<BufferId>(p.buffers, r); }},
       {"entry routing", [](auto& p, auto& r) { any(p.entries, r).routing = anyId<EntryId>(p.entries, r); }},
+      {"placement", [](auto& p, auto& r) { any(p.entries, r).placement = anyId<BufferId>(p.buffers, r); }},
+      {"spare", [](auto& p, auto& r) { p.spare = static_cast<int32_t>(r() % 4) - 1; }},
       {"own routing", [](auto& p, auto&) { p.entries[1] = {"backward", p.entries[0].expertIds, {}}; }},
       {"swapped entries", [](auto& p, auto&) { std::swap(p.entries[0], p.entries[1]); }},
       {"limit", changeLimit},
