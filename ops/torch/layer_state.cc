@@ -37,7 +37,7 @@ Status LayerState::prepare(std::span<const NamedTensor> tensors, std::span<const
                            uint32_t set) {
   Status bound;
   for (const NamedRows& each : rows)
-    if (bound) bound = context_->bindRows(each.name, each.memory);
+    if (bound) bound = context_->bindRows(each.name, each.memory, each.mayFail);
   for (const NamedTensor& tensor : tensors) {
     const auto known = contents_.find(tensor.name);
     if (!bound || (known != contents_.end() && known->second == tensor.content)) continue;

@@ -34,6 +34,7 @@ struct NamedTensor {
 struct NamedRows {
   std::string_view name;
   RowMemory memory;
+  bool mayFail = true;  // Context::bindRows()
 };
 
 // What some steps have besides tensors.

@@ -56,7 +56,8 @@ class Step {
     rows_.push_back({name, rowMemory([&result, type, columns](std::span<const int32_t> first) {
                        result = makeTensor(type, {first.back(), columns});
                        return result.data_ptr();
-                     })});
+                     }),
+                     false});
   }
   Status run(std::string_view entry, uint32_t set, int64_t common = 0) const {
     return layer_.state().run(entry, tensors_, set, {rows_, nullptr, common});

@@ -95,7 +95,7 @@ Status Context::bind(std::string_view name, const TensorView& tensor, Weights we
   return {};
 }
 
-Status Context::bindRows(std::string_view name, RowMemory memory) {
+Status Context::bindRows(std::string_view name, RowMemory memory, bool mayFail) {
   const TaskProgram& program = impl_->program.tables();
   const auto id = findBindable(program, name);
   if (!id) return unknownBindable(program, name);
@@ -110,6 +110,7 @@ Status Context::bindRows(std::string_view name, RowMemory memory) {
         fmt::format("tensor '{}' cannot be bound as rows, expected an output of rows that tasks of "
                     "this rank write",
                     name)};
+  impl_->bound[id->value].rowsMayFail = memory && mayFail;
   impl_->bound[id->value].rows = memory ? std::make_shared<const RowMemory>(std::move(memory)) : nullptr;
   return {};
 }

@@ -110,9 +110,11 @@ class Context {
 
   // Has the rows of an output, one with extent R that tasks of this rank write, written to memory of the
   // caller instead of the context's own: in each step that writes them, `memory` is asked once for room for
-  // all rows, without gaps, as soon as their number is known; if it fails, the step is refused at all ranks.
-  // Null: the context's memory again. Errors: an unknown name, a tensor that is not such an output.
-  Status bindRows(std::string_view name, RowMemory memory);
+  // all rows, without gaps, as soon as their number is known. If it fails, the step is refused at all ranks,
+  // for which they meet once more; a caller whose function never fails says so (`mayFail` false), which saves
+  // that meeting: if it fails nevertheless, the transport is aborted. Null: the context's memory again.
+  // Errors: an unknown name, a tensor that is not such an output.
+  Status bindRows(std::string_view name, RowMemory memory, bool mayFail = true);
 
   // Runs one entry; collective. Errors: unbound tensors; ids out of range or repeated; saved tensors that do
   // not exist yet; a peer that failed, died or left; a wait past the time limit (the message has rank, core,

@@ -40,6 +40,7 @@ struct BoundTensor {
   uint64_t version = 0;                   // of the binding: grows; 0 where it is not bound
   bool constant = false;                  // the content stays until the tensor is bound again
   std::shared_ptr<const RowMemory> rows;  // of an output of rows; null: the context's own memory
+  bool rowsMayFail = false;               // so that all ranks must meet after `rows` was asked
 
   bool bound() const { return version > 0; }
 };

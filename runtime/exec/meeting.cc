@@ -35,7 +35,7 @@ struct Meeting::Header {
   uint32_t refuses;
   uint32_t asks;
   char name[64];
-  char failure[392];
+  char failure[408];
 
   std::string does() const {
     return kind == static_cast<uint32_t>(StepOffer::Kind::kRun) ? fmt::format("runs entry '{}'", name)
@@ -44,7 +44,7 @@ struct Meeting::Header {
 };
 
 Expected<Meeting> Meeting::create(Transport& transport) {
-  static_assert(sizeof(Header) == 536);
+  static_assert(sizeof(Header) == 552);
   Meeting meeting;
   meeting.transport_ = &transport;
   auto boards = AllGather::create(transport, sizeof(Header));

@@ -314,10 +314,16 @@ Status RankState::bind(const StepRequest& request, double timeoutSeconds) {
     saved.digests[entry.value] = exchange_.digest();
   }
   fillAddresses(request);
-  if (request.meeting->anyAsks()) {
-    if (Status placed = placeRows(request); !placed) offer.failure = placed.error().message;
-    if (Status all = request.meeting->hold(offer, timeoutSeconds); !all) return all;
+  const bool meetsAgain = request.meeting->anyAsks();
+  if (Status placed = placeRows(request); !placed) {
+    offer.failure = placed.error().message;
+    if (!meetsAgain) {  // peers may already be writing here
+      transport_->abort(fmt::format("rank {}: {}", transport_->rank(), offer.failure));
+      return Error{transport_->abortMessage()};
+    }
   }
+  if (meetsAgain)
+    if (Status all = request.meeting->hold(offer, timeoutSeconds); !all) return all;
   events_.setThresholds(*plan_, entry, *step_.tables);
   return {};
 }
@@ -340,7 +346,7 @@ StepOffer RankState::offerOf(const StepRequest& request, const Sizes& sizes, con
   offer.saved = request.saved->number;
   const auto& rows = plan_->at(entry).rowWrites;
   offer.asks = std::any_of(rows.begin(), rows.end(),
-                           [&](BufferId id) { return (*request.bound)[id.value].rows != nullptr; });
+                           [&](BufferId id) { return (*request.bound)[id.value].rowsMayFail; });
   if (!own) offer.failure = own.error().message;
   return offer;
 }

@@ -93,7 +93,7 @@ TEST_CASE("where bf16 is exact, any placement gives the bits of the layer withou
   const Program one = compileLayer(kAlone, 0);
   LayerData before = makeGraphData(
       one, {.tokens = {.counts = kAlone.counts}, .routing = {tools::RoutingKind::kZipf, 1.5}, .seed = 5});
-  makeExact(before);
+  makeLayerExact(before);
   const LayerData expected = runOf(one, ContextOptions{.executor = ExecutorKind::kSerial}, before);
   const Ranks kRanks[] = {kAlone,
                           {2, 1, "own", {60, 30}},

@@ -131,7 +131,7 @@ TEST_CASE("where bf16 is exact, any number of ranks per expert gives the bits of
   const Program one = compileLayer(alone);
   LayerData before = makeGraphData(
       one, {.tokens = {.counts = {120}}, .routing = {tools::RoutingKind::kMasked, 0}, .seed = 12});
-  makeExact(before);
+  makeLayerExact(before);
   struct Ranks {
     int ep, tp;
     const char* tokens;

@@ -120,7 +120,7 @@ class Joining {
 
 }  // namespace
 
-void makeExact(LayerData& whole) {
+void makeLayerExact(LayerData& whole) {
   for (auto& [name, tensor] : whole.inputs[0]) {
     if (tensor.type() == DType::kI32) continue;
     const bool isExpertWeight = name == "expert_weights";

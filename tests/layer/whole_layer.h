@@ -15,7 +15,7 @@ namespace sluice {
 
 // Gives one rank small integers, so that bf16 stores every number of a layer with reglu exactly: -1, 0 and 1,
 // most of them 0; powers of two as expert weights.
-void makeExact(LayerData& whole);
+void makeLayerExact(LayerData& whole);
 
 bool sameBits(const tools::Tensor& a, const tools::Tensor& b);
 

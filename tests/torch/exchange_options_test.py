@@ -196,6 +196,14 @@ def by_rank(rank, size):
         Case(rank, counts[:size], group=group_of(size), form="rank", num_permuted_tokens=most + 3).check()
 
 
+def few_cores(rank, size):
+    counts, group = TOKENS[0][:size], group_of(size)
+    expected = Case(rank, counts, group=group).check()
+    for cores in ({"num_sms_dispatch_api": 1}, {"num_sms_combine_api": 2}, {"num_sms_dispatch_api": 1, "num_sms_combine_api": 1}):
+        for a, b in zip(Case(rank, counts, group=group, **cores).check(), expected):
+            assert torch.equal(a, b)
+
+
 def waited(case, **options):
     made = case.dispatch(async_finish=True, **options)
     made[-1].event.wait()
@@ -294,6 +302,16 @@ REFUSALS = {
         lambda c: spoil(c, x=torch.zeros(65, HIDDEN).bfloat16()),
         "x has 65 tokens, but the exchange is for at most 64",
     ),
+    "no core that sends": (
+        {},
+        lambda c: c.dispatch(num_sms_dispatch_api=0),
+        "num_sms_dispatch_api is 0, expected a whole number from 1 on",
+    ),
+    "more cores than there are": (
+        {},
+        lambda c: c.dispatch(num_sms_combine_api=1000),
+        "--return-cores is 1000, expected 1 to",
+    ),
     "far too many tokens": ({}, lambda c: spoil(c, x=torch.zeros(5000000, 1).bfloat16()), "a rank has 5000000 tokens, expected at most"),
 }
 
@@ -356,7 +374,7 @@ def lost(rank, size):
     dist.barrier()
 
 
-JOBS = (maps, pads, by_rank, asynchronous, regrown, refusals)
+JOBS = (maps, pads, by_rank, few_cores, asynchronous, regrown, refusals)
 
 
 class OptionsTest(unittest.TestCase):

@@ -113,7 +113,7 @@ class OneRankTest(unittest.TestCase):
                 check_step(0, [tokens], 6, None, 1, dtype)
 
     def test_all_bits_of_any_type_arrive_and_return(self):
-        """Also subnormal numbers and signed zeros; NaN stays NaN."""
+        """Also the bits of NaN of float32, subnormal numbers and signed zeros; NaN of float16 stays NaN."""
         made = torch.Generator().manual_seed(2)
         for dtype, whole in ((torch.float16, torch.int16), (torch.float32, torch.int32)):
             limit = torch.iinfo(whole).max + 1
@@ -124,7 +124,8 @@ class OneRankTest(unittest.TestCase):
             ids[:, 1:] = -1
             rows, experts, _, _, handle = fused_dispatch(x, ids, torch.ones(ids.shape), 6)
             order = ids[:, 0].argsort(stable=True)
-            self.assertTrue(((rows.view(whole) == drawn[order]) | (rows.isnan() & x[order].isnan())).all())
+            both_nan = rows.isnan() & x[order].isnan() & (dtype == torch.float16)
+            self.assertTrue(((rows.view(whole) == drawn[order]) | both_nan).all())
             y = fused_combine(rows, None, handle)
             same = (y.view(whole) == drawn) | (x.isnan() & y.isnan()) | ((x == 0) & (y == 0))
             self.assertTrue(same.all())

@@ -24,6 +24,8 @@ class ExchangeShape:
     ranks: int = 1
     max_tokens: int = 65536
     is_float32: bool = False
+    send_cores: int | None = None
+    return_cores: int | None = None
 
     def compile(self) -> str:
         """The path of the program: graphs/exchange with these sizes. ValueError: a size that is none."""
@@ -41,7 +43,18 @@ class ExchangeShape:
                     tensor["type"] = "F32"
         sizes = {name: getattr(self, name) for name in ("hidden", "top_k", "ranks", "max_tokens")}
         sizes.update({"owners": self.most_owners} if by_rank else {"experts": self.experts})
-        return cache.compile_graph(graph, sizes)
+        return cache.compile_graph(graph, sizes, options=self._options())
+
+    def _options(self) -> tuple[str, ...]:
+        options = []
+        for name, option in (("num_sms_dispatch_api", "send"), ("num_sms_combine_api", "return")):
+            cores = getattr(self, f"{option}_cores")
+            if cores is None:
+                continue
+            if not isinstance(cores, int) or isinstance(cores, bool) or cores < 1:
+                raise ValueError(f"{name} is {cores!r}, expected a whole number from 1 on")
+            options.append(f"--{option}-cores={cores}")
+        return tuple(options)
 
     @property
     def most_owners(self) -> int:
@@ -136,6 +149,8 @@ def init_buffer(
     max_tokens: int = 65536,
     dtype: torch.dtype = torch.bfloat16,
     rows_per: str = "expert",
+    num_sms_dispatch_api: int | None = None,
+    num_sms_combine_api: int | None = None,
     threads: int = 0,
     timeout: float = 30.0,
 ) -> Buffer:
@@ -157,7 +172,10 @@ def init_buffer(
         with shared.refusing():
             is_float32 = dtype in (torch.float32, torch.float16)
             hidden = hidden_bytes // torch.empty(0, dtype=dtype).element_size()
-            shape = ExchangeShape(rows_per, hidden, num_experts, top_k, members.size, buffer.max_tokens, is_float32)
+            shape = ExchangeShape(
+                rows_per, hidden, num_experts, top_k, members.size, buffer.max_tokens, is_float32,
+                num_sms_dispatch_api, num_sms_combine_api,
+            )  # fmt: skip
             program = shape.compile()
         shared.exchange(program, *shape.own_experts(members.rank))
     return buffer

@@ -220,5 +220,6 @@ def _run(command: list[str], work: Path, text: str):
         raise RuntimeError(f"{compiler} took longer than {_COMPILE_SECONDS} s") from error
     if done.returncode != 0:
         said = (done.stderr or done.stdout).strip() or f"exit status {done.returncode}"
-        raise RuntimeError(f"sluicec {' '.join(command[1:])} in {work.parent}: {said}\ngraph: {text[:2000]}")
+        # the reason first: other ranks get only the beginning
+        raise RuntimeError(f"sluicec: {said}\nfrom sluicec {' '.join(command[1:])} in {work.parent}\ngraph: {text[:2000]}")
 

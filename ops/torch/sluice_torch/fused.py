@@ -59,6 +59,8 @@ def fused_dispatch(
     async_finish: bool = False,
     previous_event=None,
     allocate_on_comm_stream: bool = False,
+    num_sms_dispatch_api: int | None = None,
+    num_sms_combine_api: int | None = None,
     threads: int = 0,
     max_tokens: int | None = None,
     timeout: float = 30.0,
@@ -84,6 +86,8 @@ def fused_dispatch(
     async_finish: the call returns when the counts are known. All other results can be read after handle.event.wait(),
     which also gives the step's errors. previous_event is waited for first. allocate_on_comm_stream needs async_finish,
     and has no other effect. Backwards always wait. Not for float16.
+    num_sms_dispatch_api, num_sms_combine_api: the number of cores that send rows, and that return them; None: all. The
+    program is compiled for the cores of the target (sluicec --send-cores).
     max_tokens: the most tokens of a rank; without it the group's buffer (get_buffer()) grows where a step needs it.
 
     Gradients flow to x and token_probs or probs, through a combine. Collective, and so is its backward. ValueError or
@@ -125,8 +129,9 @@ def fused_dispatch(
             ids, weights = _ids_of_map(routing_map, probs, most)
         is_float32 = x.dtype in (torch.float32, torch.float16)
         shape = buffers.ExchangeShape(
-            rows_per, x.shape[1], num_experts, ids.shape[1], members.size, max_tokens, is_float32
-        )
+            rows_per, x.shape[1], num_experts, ids.shape[1], members.size, max_tokens, is_float32,
+            num_sms_dispatch_api, num_sms_combine_api,
+        )  # fmt: skip
         owners = ids
         if rows_per == "rank":
             buffers.check_ids(x, ids, weights, num_experts)

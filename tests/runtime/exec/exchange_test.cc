@@ -155,11 +155,11 @@ TEST_CASE("what a rank refuses is said rather than what it does differently, and
   other.offer.step = 4;
   other.offer.failure = "no";
   CHECK(exchange(program(), {good(), other}).messages == both("rank 1: no"));
-  other.offer.failure = std::string(402, 'a') + "\xc3\xa9";
-  CHECK(exchange(program(), {good(), other}).messages == both("rank 1: " + std::string(402, 'a')));
-  other.offer.failure = std::string(401, 'a') + "\xc3\xa9\xc3\xa9";
+  other.offer.failure = std::string(406, 'a') + "\xc3\xa9";
+  CHECK(exchange(program(), {good(), other}).messages == both("rank 1: " + std::string(406, 'a')));
+  other.offer.failure = std::string(405, 'a') + "\xc3\xa9\xc3\xa9";
   CHECK(exchange(program(), {other, good()}).messages ==
-        both("rank 0: " + std::string(401, 'a') + "\xc3\xa9"));
+        both("rank 0: " + std::string(405, 'a') + "\xc3\xa9"));
 }
 
 TEST_CASE("an entry that uses an earlier routing posts counts that nobody looks at") {

@@ -329,6 +329,32 @@ TEST_CASE("roles of buffers are kept") {
         }).find("under another routing") != std::string::npos);
 }
 
+TEST_CASE("a program with spare places has a placement, and no other has one") {
+  const auto place = [](TaskProgram& p, DType type, int64_t places) {
+    p.spare = 1;
+    p.entries[0].placement = {static_cast<uint32_t>(p.buffers.size())};
+    p.buffers.push_back({"placement", type, {{Extent::kFixed, places}}, Role::kInput, {}});
+  };
+  CHECK(refusal([&](TaskProgram& p) { place(p, DType::kI32, p.experts); }) == "accepted");
+  CHECK(refusal([&](TaskProgram& p) { p.spare = 1; }) ==
+        "entry 'forward' has no placement, but the program has 1 spare places");
+  CHECK(refusal([&](TaskProgram& p) { place(p, DType::kI32, p.experts), p.spare = 0; }) ==
+        "entry 'forward' has a placement, but the program has 0 spare places");
+  CHECK(refusal([&](TaskProgram& p) {
+          place(p, DType::kI32, p.experts + 1);
+        }).starts_with("entry 'forward' places experts by buffer 'placement' I32 ["));
+  CHECK(refusal([&](TaskProgram& p) {
+          place(p, DType::kF32, p.experts);
+        }).starts_with("entry 'forward' places experts by buffer 'placement' F32 ["));
+  CHECK(refusal([&](TaskProgram& p) {
+          p.entries[0].placement = {1000}, p.spare = 1;
+        }).starts_with("entry 'forward' places experts by buffer 1000, but the program declares "));
+  CHECK(refusal([&](TaskProgram& p) { p.entries[1].placement = {0}; }) ==
+        "entry 'backward' has a placement and the routing of another entry");
+  CHECK(refusal([&](TaskProgram& p) { p.spare = p.experts; }).starts_with("spare is "));
+  CHECK(refusal([&](TaskProgram& p) { p.spare = -1; }).starts_with("spare is -1"));
+}
+
 TEST_CASE("a weight gradient accumulates into an output only") {
   const auto accumulate = [](TaskProgram& p) {
     Family& family = p.families[familyOf(p, 1, "down_weight_grad").value];
