@@ -57,10 +57,11 @@ std::string misbehaviour(const TaskProgram& program, uint64_t seed, int runs) {
 
 // Whether a message says where: every one names what it is about in quotes, or the limit.
 bool namesPlace(const std::string& message) {
-  for (const char* place :
-       {"task ", "lane '", "family '", "families of entry '", "event '", "buffer '", "buffers '", "region '",
-        "space '", "spaces '", "entry '", "output '", "have the name '", "ranks", "experts", "top_k",
-        "max_tokens", "cores", "a rank may receive"})
+  for (const char* place : {"task ",           "lane '",     "family '",  "families of entry '",
+                            "event '",         "buffer '",   "buffers '", "region '",
+                            "space '",         "spaces '",   "entry '",   "output '",
+                            "have the name '", "ranks",      "experts",   "spare",
+                            "top_k",           "max_tokens", "cores",     "a rank may receive"})
     if (message.find(place) != std::string::npos) return true;
   return false;
 }
