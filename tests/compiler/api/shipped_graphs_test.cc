@@ -92,7 +92,7 @@ TEST_CASE("the shipped graphs compile and are planned alike where ranks own diff
     for (const int64_t experts : {7, 2}) {
       INFO(graph.path << " " << graph.activation << (graph.trained ? ", trained, " : ", ") << experts
                       << " experts");
-      if (graph.path.find("linear") != std::string::npos) continue;  // has one expert
+      if (graph.path.find("moe_ffn") == std::string::npos) continue;  // the others have no weights of experts
       CompileOptions options = graph.options();
       options.sets = {{"ep", 3}, {"experts", experts}, {"top_k", 2}};
       const Expected<TaskProgram> program = compile(graph.path, Target{}, options);
