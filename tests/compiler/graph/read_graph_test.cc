@@ -74,7 +74,7 @@ TEST_CASE("syntax errors have a position") {
 
 TEST_CASE("fields that are unknown, missing or of a wrong kind are errors where they stand") {
   expectError("\"x\": {", "\"x\": {\"alias\": \"src\", ", "\"alias\"",
-              "tensor 'x' has an unknown field 'alias', expected doc, type, shape, parallel");
+              "tensor 'x' has an unknown field 'alias', expected doc, type, shape, if, parallel");
   expectError("\"name\": \"small\",\n", "", "{", "the graph has no field 'name'");
   expectError("\"name\": \"small\"", "\"name\": 7", "7",
               "field 'name' of the graph is a whole number, expected a string");
@@ -159,8 +159,9 @@ TEST_CASE("ops and their operands are checked") {
       "\"op\": \"route\"", "\"op\": \"rout\"", "\"rout\"",
       "node 'route' has an unknown op 'rout', expected route, dispatch, gmm, gmm_weight_grad, column_sum, "
       "row_dot, activation, activation_grad, combine, add, scale");
-  expectError("{\"expert_ids\": \"ids\"}", "{\"ids\": \"ids\"}", "\"ids\": \"ids\"}",
-              "unknown 'ids' in the inputs of node 'route', expected expert_ids (optional)");
+  expectError(
+      "{\"expert_ids\": \"ids\"}", "{\"ids\": \"ids\"}", "\"ids\": \"ids\"}",
+      "unknown 'ids' in the inputs of node 'route', expected expert_ids (optional), placement (optional)");
   expectError("{\"tokens\": \"x\", ", "{", "{\"routing\": \"routing\"},\n         \"outputs\": {\"rows\"",
               "inputs of node 'dispatch' lack 'tokens', expected tokens, routing, weights (optional)");
   expectError(
