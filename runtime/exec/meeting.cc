@@ -82,9 +82,12 @@ Status Meeting::hold(const StepOffer& offer, double timeoutSeconds) {
   if (Status all = boards_.gather(own, {"the counts", when_}, timeoutSeconds); !all) return all;
   // report a refusal rather than a difference between ranks, because it may be the cause
   const int ranks = transport_->size();
-  for (int source = 0; source < ranks; ++source)
-    if (const Header found = headerOf(source); found.refuses)
-      return Error{fmt::format("rank {}: {}", source, found.failure)};
+  anyAsks_ = false;
+  for (int source = 0; source < ranks; ++source) {
+    const Header found = headerOf(source);
+    if (found.refuses) return Error{fmt::format("rank {}: {}", source, found.failure)};
+    anyAsks_ |= found.asks != 0;
+  }
   // every rank compares with rank 0, so that all get the same result
   for (int source = 1; source < ranks; ++source)
     if (Status same = compare(source); !same) return same;
@@ -93,12 +96,6 @@ Status Meeting::hold(const StepOffer& offer, double timeoutSeconds) {
 
 int64_t Meeting::tokensOf(int rank) const { return headerOf(rank).tokens; }
 int64_t Meeting::rowsOf(int rank) const { return headerOf(rank).rows; }
-
-bool Meeting::anyAsks() const {
-  for (int rank = 0; rank < transport_->size(); ++rank)
-    if (headerOf(rank).asks) return true;
-  return false;
-}
 
 Meeting::Header Meeting::headerOf(int rank) const {
   Header header;

@@ -52,7 +52,7 @@ class Meeting {
   // From the last meeting; a peer may have sent any number.
   int64_t tokensOf(int rank) const;
   int64_t rowsOf(int rank) const;
-  bool anyAsks() const;
+  bool anyAsks() const { return anyAsks_; }
 
  private:
   struct Header;
@@ -62,6 +62,7 @@ class Meeting {
 
   Transport* transport_ = nullptr;
   AllGather boards_;
+  bool anyAsks_ = false;
   std::string when_;  // of the step, for messages
 };
 

@@ -169,16 +169,17 @@ Status RankState::route(const StepRequest& request, int64_t tokens) {
   };
   std::span<const int32_t> data = numbers(ids, tokens * shape.topK);
   if (shape.mesh.tokens == TokenHolders::kSame) idsDigest_ = hashOf(data);
+  const int32_t experts = shape.experts - program.spare;
+  if (Status legal = checkIds(data, shape.topK, experts); !legal) return legal;
   if (placement) {
     const std::span<const int32_t> expertAt = numbers(placement, shape.experts);
-    const int32_t experts = shape.experts - program.spare;
     if (Status legal = placement_.set(expertAt, experts); !legal)
       return Error{fmt::format("tensor '{}': {}", program.at(placement).name, legal.error().message)};
-    if (Status legal = checkIds(data, shape.topK, experts); !legal) return legal;
     data = placement_.place(data, shape.mesh.sourceOf(transport_->rank()));
     placementDigest_ = hashOf(expertAt);
   }
-  return countPairs(shape, data, static_cast<int32_t>(tokens), tables, counts_);
+  countPairs(shape, data, static_cast<int32_t>(tokens), tables, counts_);
+  return {};
 }
 
 // The rows that all ranks have bound, with the counts of all ranks: each gets the same result.
@@ -328,7 +329,7 @@ Status RankState::bind(const StepRequest& request, double timeoutSeconds) {
   return {};
 }
 
-// `own` is the error that this rank found: even then it joins the meeting.
+// `own` is what this rank found in its own part; with an error, too, it joins the meeting.
 StepOffer RankState::offerOf(const StepRequest& request, const Sizes& sizes, const Status& own) const {
   const EntryId entry = request.entry;
   const EntryId routing = plan_->at(entry).routing;

@@ -56,7 +56,7 @@ class RankState {
   // Everything between run() and the first task. Errors: tensors that are not bound or have different T or
   // another R than the routing gives, ids out of range or repeated, saved tensors that do not exist; a
   // refusal by a peer; no memory for the rows of an output. They make the step fail at all ranks and leave
-  // them usable.
+  // them usable, except that memory whose provider had promised not to fail aborts the transport.
   Expected<const Step*> bindStep(const StepRequest& request, double timeoutSeconds);
 
   // Call it after the last task: what the entry saved is then available to later entries. Returns true if the

@@ -59,8 +59,7 @@ std::vector<int32_t> choosePlaces(std::span<const double> rows, const ExpertDeal
     ++experts.back().places;
     std::push_heap(experts.begin(), experts.end(), fewer);
   }
-  std::sort_heap(experts.begin(), experts.end(), fewer);
-  std::reverse(experts.begin(), experts.end());
+  std::sort(experts.rbegin(), experts.rend(), fewer);
 
   struct Group {
     double rows = 0;

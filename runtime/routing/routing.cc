@@ -322,10 +322,8 @@ Status checkIds(std::span<const int32_t> expertIds, int32_t topK, int32_t expert
   return {};
 }
 
-Status countPairs(const RoutingShape& shape, std::span<const int32_t> expertIds, int32_t tokens,
-                  RoutingTables& tables, std::span<int32_t> counts) {
-  const int32_t topK = shape.topK;
-  if (Status legal = checkIds(expertIds, topK, shape.experts); !legal) return legal;
+void countPairs(const RoutingShape& shape, std::span<const int32_t> expertIds, int32_t tokens,
+                RoutingTables& tables, std::span<int32_t> counts) {
   std::fill(counts.begin(), counts.end(), 0);
   for (const int32_t id : expertIds)
     if (id >= 0) ++counts[id];
@@ -336,14 +334,13 @@ Status countPairs(const RoutingShape& shape, std::span<const int32_t> expertIds,
     count = begin;
   }
   setSizes(shape, tokens, pairs, tables);
-  for (int32_t pair = 0; pair < tokens * topK; ++pair) {
+  for (int32_t pair = 0; pair < tokens * shape.topK; ++pair) {
     const int32_t id = expertIds[pair];
     tables.positionOf[pair] = id < 0 ? -1 : counts[id];
     if (id >= 0) tables.pairOf[counts[id]++] = pair;
   }
   // counts[e] is now the end of e: back to lengths
   for (int32_t e = shape.experts - 1; e > 0; --e) counts[e] -= counts[e - 1];
-  return {};
 }
 
 void countAllPairs(const RoutingShape& shape, int32_t tokens, RoutingTables& tables,

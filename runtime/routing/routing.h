@@ -109,10 +109,10 @@ struct AllCounts {
 // Errors: an id outside -1 .. experts-1, or twice in one row (token, k and id are named).
 Status checkIds(std::span<const int32_t> expertIds, int32_t topK, int32_t experts);
 
-// Sorts this rank's pairs by expert: fills tokens, pairs, pairOf, positionOf and `counts` [experts]. Errors
-// as of checkIds().
-Status countPairs(const RoutingShape& shape, std::span<const int32_t> expertIds, int32_t tokens,
-                  RoutingTables& tables, std::span<int32_t> counts);
+// Sorts this rank's pairs by expert: fills tokens, pairs, pairOf, positionOf and `counts` [experts].
+// checkIds() has found no error in the ids.
+void countPairs(const RoutingShape& shape, std::span<const int32_t> expertIds, int32_t tokens,
+                RoutingTables& tables, std::span<int32_t> counts);
 
 // As countPairs(), if every token goes to every expert, topK of them.
 void countAllPairs(const RoutingShape& shape, int32_t tokens, RoutingTables& tables,

