@@ -29,9 +29,9 @@ def Moe_GraphOp : Moe_Op<"graph", [IsolatedFromAbove, NoRegionArguments, NoTermi
     others, and E is an extent. With `tp`, a divisor of `ranks`, this holds for the groups of tp neighbouring ranks
     instead: the ranks of a group share its experts, each with a shard of their weights. `tokens` says whether these
     ranks have tokens of their `own` or the `same`. With `spare`, `experts` counts places of experts, of which so many
-    are beyond one per expert; the placement of `moe.route` says which expert is where. `symbols` are the values that gave the graph its sizes, for information only. Tensor
-    names are unique in the graph, except that entries may share an input, and that `moe.saved` has the name of a
-    tensor that an earlier entry saved.
+    are beyond one per expert; the placement of `moe.route` says which expert is where. `symbols` are the values that
+    gave the graph its sizes, for information only. Tensor names are unique in the graph, except that entries may share
+    an input, and that `moe.saved` has the name of a tensor that an earlier entry saved.
   }];
   let arguments = (ins SymbolNameAttr:$sym_name, I64Attr:$ranks, OptionalAttr<I64Attr>:$tp,
                        OptionalAttr<Moe_TokenHoldersAttr>:$tokens, I64Attr:$experts, OptionalAttr<I64Attr>:$spare,

@@ -205,13 +205,13 @@ LogicalResult verifyNode(mlir::Operation* op) {
 LogicalResult RouteOp::verify() {
   if (failed(checkPlacement(*this))) return failure();
   if (!getIds()) return checkEveryExpert(*this);
-  ShapeChecker checker(*this);
-  checker.check("ids", getIds(), {"T", "K"}, i32(*this));
-  if (getPlacement()) checker.check("placement", getPlacement(), {"places"}, i32(*this));
   for (mlir::Value operand : getOperands())
     if (!mlir::isa_and_present<InputOp>(operand.getDefiningOp()))
       return nodeError(*this) << ": " << (operand == getIds() ? "ids are" : "placement is")
                               << " not an input of the entry";
+  ShapeChecker checker(*this);
+  checker.check("ids", getIds(), {"T", "K"}, i32(*this));
+  if (getPlacement()) checker.check("placement", getPlacement(), {"places"}, i32(*this));
   return checker.result();
 }
 

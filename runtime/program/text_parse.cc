@@ -200,17 +200,17 @@ void Parser::buffer() {
 void Parser::entry() {
   Entry entry;
   entry.name = cursor_.name("the name of an entry");
-  for (bool more = true; more;) {
-    more = cursor_.accept("routed");
-    if (more && cursor_.accept("as")) {
-      entry.routing = reference(entries_, "an entry");
-    } else if (more) {
-      cursor_.expect("by");
-      entry.expertIds = reference(buffers_, "a buffer");
-    } else if (cursor_.accept("placed")) {
-      more = true;
+  while (true) {
+    if (cursor_.accept("placed")) {
       cursor_.expect("by");
       entry.placement = reference(buffers_, "a buffer");
+    } else if (!cursor_.accept("routed")) {
+      break;
+    } else if (cursor_.accept("as")) {
+      entry.routing = reference(entries_, "an entry");
+    } else {
+      cursor_.expect("by");
+      entry.expertIds = reference(buffers_, "a buffer");
     }
   }
   entries_.declare(entry.name);
