@@ -72,8 +72,8 @@ using OptionalPending = c10::optional<c10::intrusive_ptr<Pending>>;
 //   counts per expert of this rank (I64 [2,E]): rows, and rows with pads
 //   a handle. The routing is kept until the handle and the graph are freed
 //   if `submit`, the step: then the function returns when the number of rows is known, and the contents of
-//   the
-//     results are there when the step has ended (of one row per (token, expert), experts and counts at once).
+//     the results are there when the step has ended (of one row per (token, expert), experts and counts at
+//     once).
 // Differentiable in x and probs. Collective, and so is its backward.
 std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor, OptionalPending> dispatchRows(
     const c10::intrusive_ptr<TokenExchange>& exchange, const at::Tensor& x, const at::Tensor& expertIds,
