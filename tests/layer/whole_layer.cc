@@ -7,7 +7,7 @@
 
 #include "runtime/program/op_table.h"
 #include "runtime/program/space_table.h"
-#include "tools/moe/shard.h"
+#include "tests/testing/parts.h"
 
 namespace sluice {
 namespace {
@@ -90,7 +90,7 @@ class Joining {
       parts.push_back(&at(group * mesh_.tp + shard, buffer.name));
     if (buffer.sharding == Sharding::kWhole)
       for (const Tensor* part : parts) CHECK(sameBits(*part, *parts[0]));
-    return tools::joinParts(parts, buffer.sharding);
+    return joinParts(parts, buffer.sharding);
   }
 
   Tensor joinTokens(const std::string& name) const {
@@ -110,7 +110,7 @@ class Joining {
   Tensor sum(const std::string& name) const {
     Tensors terms;
     for (int rank : tokenRanks(mesh_)) terms.push_back(&at(rank, name));
-    return tools::joinParts(terms, Sharding::kPartial);
+    return joinParts(terms, Sharding::kPartial);
   }
 
   const TaskProgram& program_;
@@ -169,10 +169,10 @@ LayerData splitLayer(const Program& program, const LayerData& whole, std::vector
       if (isOfTokens(buffer))
         part = sliceOf(all, firstToken, data.tokens[rank]);
       else if (isOfRows(buffer))
-        part = tools::cutPart(all, buffer.sharding, tables.mesh.tp, tables.mesh.shardOf(rank));
+        part = cutPart(all, buffer.sharding, tables.mesh.tp, tables.mesh.shardOf(rank));
       else if (isOfExperts(tables, buffer))
-        part = tools::cutPart(sliceOf(all, tables.firstExpertOf(rank), tables.expertsOf(rank)),
-                              buffer.sharding, tables.mesh.tp, tables.mesh.shardOf(rank));
+        part = cutPart(sliceOf(all, tables.firstExpertOf(rank), tables.expertsOf(rank)), buffer.sharding,
+                       tables.mesh.tp, tables.mesh.shardOf(rank));
       else
         part = sliceOf(all, 0, all.shape()[0]);
     }

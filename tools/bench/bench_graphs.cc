@@ -6,7 +6,6 @@
 #include "compiler/api/compile.h"
 #include "compiler/target/target.h"
 #include "tools/bench/bench_layer.h"
-#include "tools/bench/skew.h"
 
 namespace sluice::tools {
 namespace {

@@ -8,7 +8,7 @@
 #include <numeric>
 
 #include "runtime/base/mesh.h"
-#include "tools/bench/skew.h"
+#include "tools/moe/inputs.h"
 #include "tools/moe/random.h"
 
 namespace sluice::tools {
@@ -108,6 +108,14 @@ std::vector<std::string> modelNames() {
   std::vector<std::string> names;
   for (const Model& model : kModels) names.emplace_back(model.name);
   return names;
+}
+
+Expected<double> skewExponent(std::string_view skew) {
+  const Expected<RoutingSpec> routing = parseRouting(skew);
+  if (routing && routing->exponent <= 10 &&
+      (routing->kind == RoutingKind::kUniform || routing->kind == RoutingKind::kZipf))
+    return routing->exponent;
+  return Error{fmt::format("found skew '{}', expected uniform or zipf:S with S from 0 to 10", skew)};
 }
 
 Expected<RowsCase> modelRows(std::string_view name, int64_t tokens, int64_t ep, std::string_view skew) {

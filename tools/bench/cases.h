@@ -67,6 +67,9 @@ struct LinearSize {
 };
 Expected<std::vector<LayerCase>> linearCases(const LinearSize& size, int ranks, bool sameTokens);
 
+// The exponent S of "zipf:S"; 0 for "uniform". Errors: neither of these, or S outside 0 to 10.
+Expected<double> skewExponent(std::string_view skew);
+
 // The work of one rank of `ep` on a layer of a known model: of the rank with the most rows, when each rank
 // has `tokens` tokens. `skew` is "uniform" or "zipf:S": the n-th most popular expert is chosen in proportion
 // to 1 / n^S, and popularity is a random order. Errors: an unknown model (lists the known ones), another

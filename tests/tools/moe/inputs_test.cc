@@ -8,6 +8,7 @@
 
 #include "tests/testing/moe/dims.h"
 #include "tests/testing/moe_program.h"
+#include "tests/testing/parts.h"
 #include "tools/moe/random.h"
 #include "tools/moe/shard.h"
 

@@ -4,6 +4,8 @@
 #include <cstring>
 #include <vector>
 
+#include "tests/testing/parts.h"
+
 namespace sluice::tools {
 namespace {
 
