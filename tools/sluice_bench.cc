@@ -136,6 +136,12 @@ void declare(CLI::App& app, Arguments& a) {
                  "wall (default), or cpu: processor time / threads, for a machine that does other work")
       ->check(CLI::IsMember({"wall", "cpu"}))
       ->type_name("CLOCK");
+  app.add_option(
+         "--precision", a.bench.precision,
+         "with cases a to f and --model, forward: bf16 (default), int8 or int8-weights; the peak is that of "
+         "the unit that multiplies")
+      ->check(CLI::IsMember({"bf16", "int8", "int8-weights"}))
+      ->type_name("PRECISION");
   app.add_option("--isa", a.isa, "kernels: portable, avx2, avx512 or amx (default: the best)")
       ->type_name("ISA");
   app.add_option("--weights", a.weights,
@@ -171,7 +177,20 @@ std::string checkTransport(const Arguments& a) {
   return a.bench.peer.empty() ? "" : "--transport: a whole layer has no peer to compare with";
 }
 
+std::string checkPrecision(const Arguments& a) {
+  if (a.bench.precision == "bf16") return {};
+  if (!a.transport.empty() || a.ranks > 0 || a.name == "layer" || a.name == "linear")
+    return fmt::format("--precision {}: for cases a to f and --model without ranks only", a.bench.precision);
+  if (!a.bench.peer.empty())
+    return fmt::format("--precision {}: the peer multiplies bf16", a.bench.precision);
+  if (a.pass != "forward")
+    return fmt::format("--precision {}: weights of codes are not trained, expected --pass forward",
+                       a.bench.precision);
+  return {};
+}
+
 std::string checkUsage(Arguments& a, const CLI::App& app) {
+  if (const std::string wrong = checkPrecision(a); !wrong.empty()) return wrong;
   if (a.ranks > 0 && a.model.empty() && a.name != "layer") return "--ranks: for --model or --case layer only";
   if (const std::string wrong = checkLinear(a, app); !wrong.empty()) return wrong;
   if (a.ranks > 0 && !a.tp.empty() && a.ranks % a.tp.front() != 0)

@@ -121,6 +121,11 @@ void declare(CLI::App& app, Arguments& arguments) {
   app.add_option("--grads", arguments.options.grads,
                  "F32 (default) or BF16: type of derived weight gradients")
       ->check(CLI::IsMember({"F32", "BF16"}));
+  app.add_option(
+         "--precision", arguments.options.precision,
+         "bf16 (default), int8 or int8-weights: weights that are not trained become codes with a scale "
+         "NAME_scale; with int8 the rows that they multiply become codes, too")
+      ->check(CLI::IsMember({"bf16", "int8", "int8-weights"}));
   app.set_version_flag("--version", tools::versionText("sluicec", "LLVM " LLVM_VERSION_STRING),
                        tools::kVersionHelp);
   app.footer(kFooter);

@@ -111,10 +111,12 @@ Analyzed<SplitSizes> propagateSplits(std::span<const SplitNode> nodes, SplitSize
   if (auto finding = agreeOnRows(nodes, sizes)) return *finding;
   if (auto finding = agreeOnTokens(nodes, sizes.tokens)) return *finding;
   if (sizes.rows % kRowUnit == 0) return sizes;
+  const auto cut = std::ranges::find(nodes, sizes.rows, &SplitNode::rows);
+  const bool isNode = cut != nodes.end();  // else the size is that of the options
   Finding finding;
-  finding.message = fmt::format("'rows' is cut by {}, expected a multiple of {}", sizes.rows, kRowUnit);
-  for (size_t i = 0; i < nodes.size() && finding.at == Finding::kNowhere; ++i)
-    if (nodes[i].rows == sizes.rows) finding.at = i;
+  const std::string what = isNode ? fmt::format("node '{}' cuts 'rows'", cut->name) : "'rows' is cut";
+  finding.message = fmt::format("{} by {}, expected a multiple of {}", what, sizes.rows, kRowUnit);
+  if (isNode) finding.at = static_cast<size_t>(cut - nodes.begin());
   return finding;
 }
 

@@ -55,6 +55,14 @@ Status checkOptions(const CompileOptions& options) {
   if (Status status = check("the number of cores", options.cores, 4096); !status) return status;
   if (options.trainable && options.trainable->empty())
     return Error{"error: no tensor is trainable, expected names of inputs or 'all'"};
+  if (options.precision != "bf16" && options.precision != "int8" && options.precision != "int8-weights")
+    return Error{
+        fmt::format("error: unknown precision '{}', expected bf16, int8 or int8-weights", options.precision)};
+  if (options.precision != "bf16" && options.trainable == std::vector<std::string>{"all"})
+    return Error{fmt::format(
+        "error: precision {} leaves weights that are trained as they are, and all are: expected the names of "
+        "the inputs that are trained",
+        options.precision)};
   if (options.keep != "all" && options.keep != "minimal" && options.keep != "regather")
     return Error{fmt::format("error: cannot keep '{}', expected all, minimal or regather", options.keep)};
   FusionKinds kinds;
@@ -85,6 +93,7 @@ std::string optionLine(const CompileOptions& options) {
   if (options.expect != Expectation{}) add(fmt::format("--expect {}", options.expect.name));
   if (options.keep != "all") add(fmt::format("--keep {}", options.keep));
   if (options.grads != "F32") add(fmt::format("--grads {}", options.grads));
+  if (options.precision != "bf16") add(fmt::format("--precision {}", options.precision));
   if (!options.fuse.empty()) add(fmt::format("--fuse {}", fmt::join(options.fuse, ",")));
   if (options.trainable) add(fmt::format("--trainable {}", fmt::join(*options.trainable, ",")));
   return line;

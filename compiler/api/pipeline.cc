@@ -8,7 +8,8 @@
 namespace sluice {
 namespace {
 
-constexpr std::string_view kGraphPhases[] = {"import", "differentiate", "fuse", "propagate-splits"};
+constexpr std::string_view kGraphPhases[] = {"import", "quantize-weights", "differentiate",
+                                             "fuse",   "quantize-rows",    "propagate-splits"};
 
 }  // namespace
 
@@ -25,7 +26,11 @@ bool isGraphPhase(std::string_view phase) {
 
 void addGraphPhase(mlir::OpPassManager& manager, std::string_view phase, const Target& target,
                    const CompileOptions& options) {
-  if (phase == "differentiate" && options.trainable) {
+  if (phase == "quantize-weights" && options.precision != "bf16") {
+    manager.addPass(createQuantizeWeights({options.trainable.value_or(std::vector<std::string>())}));
+  } else if (phase == "quantize-rows" && options.precision == "int8") {
+    manager.addPass(createQuantizeRows());
+  } else if (phase == "differentiate" && options.trainable) {
     DifferentiateOptions differentiate;
     if (*options.trainable != std::vector<std::string>{"all"}) differentiate.trainable = *options.trainable;
     differentiate.accumulate = options.accumulate;

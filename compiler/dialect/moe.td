@@ -122,6 +122,7 @@ class Moe_Node<string mnemonic, list<Trait> traits = []>
                                  DeclareOpInterfaceMethods<OpAsmOpInterface, ["getAsmResultNames"]>]> {
   dag nodeAttrs = (ins StrAttr:$node, OptionalAttr<StrArrayAttr>:$tensors,
                        OptionalAttr<Moe_Split>:$split);
+  string scales = "(`row_scale` `(` $row_scale^ `)`)? (`weight_scale` `(` $weight_scale^ `)`)? ";
   string tail = " (`split` $split^)? attr-dict `:` functional-type(operands, results)";
   let hasVerifier = 1;
   let extraClassDefinition = [{
@@ -139,8 +140,8 @@ def Moe_RouteOp : Moe_Node<"route", [AttrSizedOperandSegments]> {
     Ids are global and distinct within a row; -1 means no expert. The ids must be a `moe.input`, because they are
     read before the step begins. Without ids, top_k of the graph is its number of experts.
 
-    If the graph has spare places, `placement` [experts], also an input, is the id of the expert at each place. The rows of
-    an expert are dealt to its places.
+    `placement` [experts], also an input, is the id of the expert at each place; without it, expert i is at place i. The
+    rows of an expert with several places, for which the graph has spare ones, are dealt to them.
   }];
   let arguments = !con((ins Optional<Moe_Tensor>:$ids, Optional<Moe_Tensor>:$placement), nodeAttrs);
   let results = (outs Moe_Routing:$routing);
@@ -158,17 +159,22 @@ def Moe_DispatchOp : Moe_Differentiable<"dispatch"> {
   let assemblyFormat = "$node `(` $tokens `,` $routing `)` (`weights` `(` $weights^ `)`)?" # tail;
 }
 
-def Moe_GmmOp : Moe_Differentiable<"gmm"> {
+def Moe_GmmOp : Moe_Differentiable<"gmm", [AttrSizedOperandSegments]> {
   let summary = "rows [R,C] times the weight [E,C,N] of their expert -> [R,N]; `transpose`: weight [E,N,C]";
   let description = [{
     A dense layer on tokens has [T,C] as rows and one weight [C,N] or [N,C], and gives [T,N]. `alpha`, finite and
     not 0, is a factor of the product, applied in f32 before rounding. A `bias` [E,N], or [N] of tokens, is added to
     that, also before rounding.
+
+    A weight of codes has a `weight_scale`, whose dimensions divide those of the weight: [E,1,N] is one per column of the
+    product, or [E,N,1] with `transpose`. bf16 rows are multiplied by its numbers in bf16. Rows of codes, which need such a
+    weight, have a `row_scale` [R]; their sums are exact.
   }];
-  let arguments = !con((ins Moe_Tensor:$rows, Moe_Tensor:$weight, Optional<Moe_Tensor>:$bias, UnitAttr:$transpose,
+  let arguments = !con((ins Moe_Tensor:$rows, Moe_Tensor:$weight, Optional<Moe_Tensor>:$bias,
+                            Optional<Moe_Tensor>:$row_scale, Optional<Moe_Tensor>:$weight_scale, UnitAttr:$transpose,
                             OptionalAttr<F32Attr>:$alpha), nodeAttrs);
   let results = (outs Moe_Tensor:$product);
-  let assemblyFormat = "$node `(` $rows `,` $weight `)` (`bias` `(` $bias^ `)`)? (`transpose` $transpose^)? "
+  let assemblyFormat = "$node `(` $rows `,` $weight `)` (`bias` `(` $bias^ `)`)? " # scales # "(`transpose` $transpose^)? "
                        "(`alpha` $alpha^)?" # tail;
 }
 
@@ -261,35 +267,49 @@ def Moe_ScaleOp : Moe_Differentiable<"scale"> {
   let assemblyFormat = "$node `(` $value `)` `by` $alpha" # tail;
 }
 
+def Moe_QuantizeOp : Moe_Node<"quantize"> {
+  let summary = "rows [R,N] or tokens [T,N] -> codes i8 of that shape, and their scale [R] or [T]";
+  let description = [{
+    The scale of a row is its largest magnitude divided by 127, and its codes are the nearest whole numbers.
+    docs/PRECISION.md has the formula.
+  }];
+  let arguments = !con((ins Moe_Tensor:$value), nodeAttrs);
+  let results = (outs Moe_Tensor:$codes, Moe_Tensor:$scale);
+  let assemblyFormat = "$node `(` $value `)`" # tail;
+}
+
 // --- Fused nodes ---------------------------------------------------------------------------------------
 
 // Made by the pass fuse; they have no derivative, because differentiation comes first.
 
-def Moe_GmmActivationOp : Moe_Node<"gmm_activation"> {
+def Moe_GmmActivationOp : Moe_Node<"gmm_activation", [AttrSizedOperandSegments]> {
   let summary = "a gmm and the activation of its product, which need not be kept";
   let description = [{
     On rows or tokens, as moe.gmm. The product gate_up is rounded as if it were stored, so the results are those of the
     two nodes. It is a result on request.
   }];
-  let arguments = !con((ins Moe_Tensor:$rows, Moe_Tensor:$weight, Optional<Moe_Tensor>:$bias, UnitAttr:$transpose,
+  let arguments = !con((ins Moe_Tensor:$rows, Moe_Tensor:$weight, Optional<Moe_Tensor>:$bias,
+                            Optional<Moe_Tensor>:$row_scale, Optional<Moe_Tensor>:$weight_scale, UnitAttr:$transpose,
                             OptionalAttr<F32Attr>:$alpha, Moe_ActivationKindAttr:$kind,
                             OptionalAttr<F32Attr>:$limit), nodeAttrs);
   let results = (outs Moe_Tensor:$act, Optional<Moe_Tensor>:$gate_up);
-  let assemblyFormat = "$node $kind `(` $rows `,` $weight `)` (`bias` `(` $bias^ `)`)? (`transpose` $transpose^)? "
+  let assemblyFormat = "$node $kind `(` $rows `,` $weight `)` (`bias` `(` $bias^ `)`)? " # scales #
+                       "(`transpose` $transpose^)? "
                        "(`alpha` $alpha^)? (`limit` $limit^)?" # tail;
 }
 
-def Moe_GmmActivationGradOp : Moe_Node<"gmm_activation_grad"> {
+def Moe_GmmActivationGradOp : Moe_Node<"gmm_activation_grad", [AttrSizedOperandSegments]> {
   let summary = "a gmm and the activation_grad that reads its product as act_grad, which is not kept";
   let description = [{
     On rows or tokens, as moe.gmm. The product is rounded as if it were stored, so the results are those of the two
     nodes.
   }];
   let arguments = !con((ins Moe_Tensor:$rows, Moe_Tensor:$weight, Moe_Tensor:$gate_up,
-                            Optional<Moe_Tensor>:$row_weights, UnitAttr:$transpose, OptionalAttr<F32Attr>:$alpha,
+                            Optional<Moe_Tensor>:$row_weights, Optional<Moe_Tensor>:$row_scale,
+                            Optional<Moe_Tensor>:$weight_scale, UnitAttr:$transpose, OptionalAttr<F32Attr>:$alpha,
                             Moe_ActivationKindAttr:$kind, OptionalAttr<F32Attr>:$limit), nodeAttrs);
   let results = (outs Moe_Tensor:$gate_up_grad, Optional<Moe_Tensor>:$row_weight_grad);
-  let assemblyFormat = "$node $kind `(` $rows `,` $weight `,` $gate_up `)` (`weights` `(` $row_weights^ `)`)? "
+  let assemblyFormat = "$node $kind `(` $rows `,` $weight `,` $gate_up `)` (`weights` `(` $row_weights^ `)`)? " # scales #
                        "(`transpose` $transpose^)? (`alpha` $alpha^)? (`limit` $limit^)?" # tail;
 }
 

@@ -13,7 +13,9 @@ def Moe_Dialect : Dialect {
   let description = [{
     Tensors have symbolic leading extents: `T`, the tokens of this rank; `R`, the rows it receives; and `E`, the experts
     it owns, if ranks own different numbers. All other dimensions are numbers. Activations and weights are bf16, routing
-    weights and row scalars f32, weight gradients f32 or bf16, expert ids i32; the verifiers refuse anything else.
+    weights and row scalars f32, weight gradients f32 or bf16, expert ids i32; the verifiers refuse anything else. Factors
+    of products may also be codes, i8, which count times a scale, f32: one per row, or one for each of equal blocks of a
+    weight.
   }];
   let useDefaultTypePrinterParser = 1;
   let useDefaultAttributePrinterParser = 1;

@@ -69,7 +69,8 @@ LogicalResult DispatchOp::buildGradients(GradientBuilder& gradients) {
   return gradients.add(*this, getTokens(), {.value = *sum});
 }
 
-// The product's gradient times the transposed weight and, per expert, the outer product of both.
+// The product's gradient times the transposed weight and, per expert, the outer product of both. Rows of
+// codes are made only after derivation.
 LogicalResult GmmOp::buildGradients(GradientBuilder& gradients) {
   const Gradient from = *gradients.find(getProduct());
   mlir::OpBuilder& builder = gradients.builder();
@@ -83,8 +84,10 @@ LogicalResult GmmOp::buildGradients(GradientBuilder& gradients) {
     llvm::SmallVector<mlir::NamedAttribute> attributes;
     addAlpha(attributes, builder, getAlphaAttr());
     if (!getTranspose()) attributes.push_back(builder.getNamedAttr("transpose", builder.getUnitAttr()));
-    mlir::Operation* op = gradients.create(*this, "gmm", node, {from.value, gradients.kept(getWeight())},
-                                           {{tensor, getRows().getType()}}, attributes);
+    const Value scale = getWeightScale() ? gradients.kept(getWeightScale()) : Value();
+    mlir::Operation* op =
+        gradients.create(*this, "gmm", node, {from.value, gradients.kept(getWeight()), {}, {}, scale},
+                         {{tensor, getRows().getType()}}, attributes);
     Gradient rows = from;
     rows.value = op->getResult(0);
     if (failed(gradients.add(*this, getRows(), rows))) return failure();

@@ -153,12 +153,10 @@ mlir::FailureOr<Value> GradientBuilder::combine(NodeOp reader, Value routing, Va
   const std::optional<Carried> carried = std::exchange(carried_, std::nullopt);
   llvm::SmallVector<NewTensor> results = {std::move(sum)};
   if (carried) results.push_back({gradientName(carried->weights), carried->weights.getType()});
-  const auto segments =
-      builder_.getDenseI32ArrayAttr({1, 1, weights ? 1 : 0, static_cast<int32_t>(carried ? 1 : 0), 0});
   mlir::Operation* op =
       create(reader, "combine", "combine",
-             {rows, kept(routing), weights ? kept(weights) : none, carried ? carried->scalars : none},
-             results, {builder_.getNamedAttr(CombineOp::getOperandSegmentSizeAttr(), segments)});
+             {rows, kept(routing), weights ? kept(weights) : none, carried ? carried->scalars : none, none},
+             results);
   if (carried && failed(add(reader, carried->weights, {.value = op->getResult(1)}))) return failure();
   return op->getResult(0);
 }
@@ -195,8 +193,13 @@ mlir::Operation* GradientBuilder::create(NodeOp reader, StringRef op, StringRef 
                                          llvm::ArrayRef<Value> operands, llvm::ArrayRef<NewTensor> results,
                                          llvm::ArrayRef<mlir::NamedAttribute> attributes) {
   mlir::OperationState state(reader->getLoc(), "moe." + op.str());
-  for (Value operand : operands)
+  llvm::SmallVector<int32_t> segments;
+  for (Value operand : operands) {
+    segments.push_back(operand ? 1 : 0);
     if (operand) state.addOperands(operand);
+  }
+  if (state.name.hasTrait<mlir::OpTrait::AttrSizedOperandSegments>())
+    state.addAttribute("operandSegmentSizes", builder_.getDenseI32ArrayAttr(segments));
   llvm::SmallVector<mlir::Attribute> names;
   for (const NewTensor& result : results) {
     state.addTypes(result.type);

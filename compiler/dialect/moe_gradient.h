@@ -71,7 +71,7 @@ class GradientBuilder {
   // Sends the remaining kept gradients with rows that no node reads, because scalars do not travel alone.
   mlir::LogicalResult finish(mlir::Value routing);
 
-  // Adds a node after all others, with the location of `reader`.
+  // Adds a node after all others, with the location of `reader`. Absent operands are null.
   mlir::Operation* create(NodeOp reader, llvm::StringRef op, llvm::StringRef node,
                           llvm::ArrayRef<mlir::Value> operands, llvm::ArrayRef<NewTensor> results,
                           llvm::ArrayRef<mlir::NamedAttribute> attributes = {});

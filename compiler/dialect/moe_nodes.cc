@@ -96,6 +96,8 @@ mlir::Type elementOf(mlir::Value value) {
   return mlir::cast<MoeTensorType>(value.getType()).getElementType();
 }
 mlir::Type i32(mlir::Operation* op) { return mlir::IntegerType::get(op->getContext(), 32); }
+mlir::Type i8(mlir::Operation* op) { return mlir::IntegerType::get(op->getContext(), 8); }
+bool hasCodes(mlir::Value value) { return elementOf(value).isInteger(8); }
 
 // An optional result and its optional operand must both be present or both be absent.
 LogicalResult checkTogether(NodeOp node, StringRef operand, mlir::Value given, StringRef result,
@@ -129,11 +131,58 @@ StringRef extentOf(mlir::Value value) {
   return mlir::cast<MoeTensorType>(value.getType()).hasTokens() ? "T" : "R";
 }
 
+// Codes have a scale, and nothing else has.
+LogicalResult checkScaled(NodeOp node, StringRef what, mlir::Value value, mlir::Value scale) {
+  if (hasCodes(value) == static_cast<bool>(scale)) return success();
+  return nodeError(node) << " has " << (scale ? "a" : "no") << " " << what << " scale, but its " << what
+                         << (what == "row" ? "s are " : " is ") << shapeText(value.getType());
+}
+
+// Whether every dimension of the scale but that of experts divides that of the weight.
+bool isOfBlocks(mlir::Value weight, mlir::Value scale) {
+  const auto whole = mlir::cast<MoeTensorType>(weight.getType()).getShape();
+  const auto type = mlir::cast<MoeTensorType>(scale.getType());
+  const ArrayRef<int64_t> blocks = type.getShape();
+  if (!type.getElementType().isF32() || blocks.size() != whole.size()) return false;
+  const size_t first = whole.size() - 2;
+  if (first == 1 && blocks[0] != whole[0]) return false;
+  return blocks[first] > 0 && blocks[first + 1] > 0 && whole[first] % blocks[first] == 0 &&
+         whole[first + 1] % blocks[first + 1] == 0;
+}
+
+// The scales of a product's factors. Exact sums of products of codes need one scale per column of the
+// product.
+template <class Op>
+LogicalResult checkScales(Op op) {
+  const mlir::Value rows = op.getRows(), weight = op.getWeight(), scale = op.getWeightScale();
+  if (failed(checkScaled(op, "row", rows, op.getRowScale())) ||
+      failed(checkScaled(op, "weight", weight, scale)))
+    return failure();
+  if (hasCodes(rows) && !hasCodes(weight))
+    return nodeError(op) << " has rows of codes, but its weight is " << shapeText(weight.getType());
+  if (!scale) return success();
+  if (!isOfBlocks(weight, scale))
+    return nodeError(op) << ": weight scale is " << shapeText(scale.getType())
+                         << ", expected f32 with dimensions "
+                         << "that divide those of the weight " << shapeText(weight.getType());
+  if (!hasCodes(rows)) return success();
+  const auto ofWeight = mlir::cast<MoeTensorType>(weight.getType()).getShape().take_back(2);
+  const auto ofScale = mlir::cast<MoeTensorType>(scale.getType()).getShape().take_back(2);
+  const size_t sum = op.getTranspose() ? 1 : 0;
+  if (ofScale[sum] != 1 || ofScale[1 - sum] != ofWeight[1 - sum])
+    return nodeError(op) << ": weight scale is " << shapeText(scale.getType())
+                         << ", expected one number per column of the product, because its rows have codes";
+  if (ofWeight[sum] <= kMostCodes) return success();
+  return nodeError(op) << " adds " << ofWeight[sum] << " products of codes, expected at most " << kMostCodes;
+}
+
 // Checks the operands of a product, in the op's words: one weight per expert, or one for all tokens.
 template <class Op>
-void checkFactors(ShapeChecker& checker, Op op, StringRef columns, mlir::Type element) {
+void checkFactors(ShapeChecker& checker, Op op, StringRef columns) {
   const StringRef extent = extentOf(op.getRows());
+  const mlir::Type element[] = {bf16(op), i8(op)};
   checker.check("rows", op.getRows(), {extent, "C"}, element);
+  if (op.getRowScale()) checker.check("row scale", op.getRowScale(), {extent}, f32(op));
   llvm::SmallVector<StringRef> weight = {"C", columns};
   if (op.getTranspose()) std::swap(weight[0], weight[1]);
   if (extent == "R") weight.insert(weight.begin(), "E");
@@ -159,14 +208,11 @@ LogicalResult checkEveryExpert(RouteOp route) {
                           << "but top_k is " << graph.getTopK() << " of " << graph.getExperts() << " experts";
 }
 
-// Ids name experts, and a placement says where they are, if the graph has spare places.
+// Ids name experts, and only a placement says which of them have the graph's spare places.
 LogicalResult checkPlacement(RouteOp route) {
   auto graph = route->getParentOfType<GraphOp>();
-  if (!graph || (graph.getSpare().value_or(0) > 0) == static_cast<bool>(route.getPlacement()))
-    return success();
-  return nodeError(route) << " has " << (route.getPlacement() ? "a" : "no")
-                          << " placement, but the graph has " << graph.getSpare().value_or(0)
-                          << " spare places";
+  if (!graph || graph.getSpare().value_or(0) == 0 || route.getPlacement()) return success();
+  return nodeError(route) << " has no placement, but the graph has " << *graph.getSpare() << " spare places";
 }
 
 // Whether a node can be cut by a space: one of its tensors must have it.
@@ -228,9 +274,10 @@ LogicalResult DispatchOp::verify() {
 LogicalResult GmmOp::verify() {
   if (failed(checkAlpha(*this, getAlpha()))) return failure();
   ShapeChecker checker(*this);
-  checkFactors(checker, *this, "N", bf16(*this));
+  checkFactors(checker, *this, "N");
   checkBias(checker, *this, "N", bf16(*this));
-  return checker.check("product", getProduct(), {extentOf(getRows()), "N"}, bf16(*this)).result();
+  checker.check("product", getProduct(), {extentOf(getRows()), "N"}, bf16(*this));
+  return failed(checker.result()) ? failure() : checkScales(*this);
 }
 
 LogicalResult GmmWeightGradOp::verify() {
@@ -310,16 +357,24 @@ LogicalResult ScaleOp::verify() {
   return checker.check("scaled", getScaled(), {extent, "N"}, elementOf(getValue())).result();
 }
 
+LogicalResult QuantizeOp::verify() {
+  const StringRef extent = extentOf(getValue());
+  ShapeChecker checker(*this);
+  checker.check("value", getValue(), {extent, "N"}, bf16(*this));
+  checker.check("codes", getCodes(), {extent, "N"}, i8(*this));
+  return checker.check("scale", getScale(), {extent}, f32(*this)).result();
+}
+
 LogicalResult GmmActivationOp::verify() {
   if (failed(checkAlpha(*this, getAlpha())) || failed(checkLimit(*this, getKind(), getLimit())))
     return failure();
   const StringRef extent = extentOf(getRows());
   ShapeChecker checker(*this);
-  checkFactors(checker, *this, "2I", bf16(*this));
+  checkFactors(checker, *this, "2I");
   checkBias(checker, *this, "2I", bf16(*this));
   checker.check("act", getAct(), {extent, "I"}, bf16(*this));
   if (getGateUp()) checker.check("gate_up", getGateUp(), {extent, "2I"}, bf16(*this));
-  return checker.result();
+  return failed(checker.result()) ? failure() : checkScales(*this);
 }
 
 LogicalResult GmmActivationGradOp::verify() {
@@ -327,12 +382,12 @@ LogicalResult GmmActivationGradOp::verify() {
     return failure();
   const StringRef extent = extentOf(getRows());
   ShapeChecker checker(*this);
-  checkFactors(checker, *this, "I", bf16(*this));
+  checkFactors(checker, *this, "I");
   checker.check("gate_up", getGateUp(), {extent, "2I"}, bf16(*this));
   if (getRowWeights()) checker.check("row weights", getRowWeights(), {extent}, f32(*this));
   checker.check("gate_up_grad", getGateUpGrad(), {extent, "2I"}, bf16(*this));
   if (getRowWeightGrad()) checker.check("row weight grad", getRowWeightGrad(), {extent}, f32(*this));
-  return checker.result();
+  return failed(checker.result()) ? failure() : checkScales(*this);
 }
 
 }  // namespace sluice::moe

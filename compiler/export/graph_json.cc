@@ -126,17 +126,22 @@ class GraphPrinter {
     }
     json["op"] = word;
     addAttributes(op, json);
-    // Operands stand in the order of the schema; only a combine may lack one before the last.
-    std::vector<mlir::Value> operands(op->getOperands().begin(), op->getOperands().end());
-    if (auto combine = llvm::dyn_cast<moe::CombineOp>(op.getOperation()))
-      operands = {combine.getRows(), combine.getRouting(), combine.getWeights(), combine.getScalars(),
-                  combine.getBias()};
-    json["inputs"] = portsJson(schema->inputs, operands);
+    json["inputs"] = portsJson(schema->inputs, operandsOf(op));
     json["outputs"] = portsJson(schema->outputs, {op->result_begin(), op->result_end()});
     if (const moe::SplitAttr split = op.getSplitAttr())
       json["split"] = {{"space", moe::stringifySplitSpace(split.getSpace()).str()},
                        {"size", split.getSize()}};
     return json;
+  }
+
+  // In the order of the schema; null where one is absent before the last.
+  static std::vector<mlir::Value> operandsOf(moe::NodeOp op) {
+    const auto segments = op->getAttrOfType<mlir::DenseI32ArrayAttr>("operandSegmentSizes");
+    if (!segments) return {op->operand_begin(), op->operand_end()};
+    std::vector<mlir::Value> operands;
+    auto next = op->operand_begin();
+    for (const int32_t count : segments.asArrayRef()) operands.push_back(count > 0 ? *next++ : mlir::Value());
+    return operands;
   }
 
   static void addAttributes(moe::NodeOp op, Json& json) {

@@ -12,7 +12,8 @@ constexpr OpPort kRouteOut[] = {kRouting};
 constexpr OpPort kDispatchIn[] = {{"tokens"}, kRouting, {"weights", false}};
 constexpr OpPort kDispatchOut[] = {{"rows"}, {"row_weights", false}};
 
-constexpr OpPort kGmmIn[] = {{"rows"}, {"weight"}, {"bias", false}};
+constexpr OpPort kGmmIn[] = {
+    {"rows"}, {"weight"}, {"bias", false}, {"row_scale", false}, {"weight_scale", false}};
 constexpr OpPort kGmmOut[] = {{"product"}};
 
 constexpr OpPort kGmmWeightGradIn[] = {{"a"}, {"b"}, {"row_scale", false}};
@@ -39,6 +40,9 @@ constexpr OpPort kAddOut[] = {{"sum"}};
 constexpr OpPort kScaleIn[] = {{"value"}};
 constexpr OpPort kScaleOut[] = {{"scaled"}};
 
+constexpr OpPort kQuantizeIn[] = {{"value"}};
+constexpr OpPort kQuantizeOut[] = {{"codes"}, {"scale"}};
+
 constexpr OpSchema kSchemas[] = {
     {"route", kRouteIn, kRouteOut},
     {"dispatch", kDispatchIn, kDispatchOut},
@@ -51,6 +55,7 @@ constexpr OpSchema kSchemas[] = {
     {"combine", kCombineIn, kCombineOut},
     {"add", kAddIn, kAddOut},
     {"scale", kScaleIn, kScaleOut},
+    {"quantize", kQuantizeIn, kQuantizeOut},
 };
 
 }  // namespace

@@ -25,10 +25,14 @@ constexpr llvm::StringLiteral kBackward = "backward";
 
 moe::MoeTensorType tensorType(Value value) { return llvm::dyn_cast<moe::MoeTensorType>(value.getType()); }
 
-// Routings and ids have no gradient.
+// Routings, ids, codes and their scales have no gradient.
 bool isDifferentiable(Value value) {
   const moe::MoeTensorType type = tensorType(value);
-  return type && llvm::isa<mlir::FloatType>(type.getElementType());
+  if (!type || !llvm::isa<mlir::FloatType>(type.getElementType())) return false;
+  return llvm::none_of(value.getUsers(), [&](mlir::Operation* user) {
+    auto product = llvm::dyn_cast<moe::GmmOp>(user);
+    return product && (product.getWeightScale() == value || product.getRowScale() == value);
+  });
 }
 
 bool isOfRows(Value value) { return tensorType(value) && tensorType(value).hasRows(); }

@@ -70,7 +70,9 @@ class EntryFormer {
         .Case([&](moe::GmmOp op) {
           family(node, "", OpKind::kGmm, spaceOf(node, op.getProduct()),
                  product(OpKind::kGmm, op, columns(op.getProduct())),
-                 {of(op.getRows()), of(op.getWeight()), of(op.getBias())}, {of(op.getProduct())});
+                 {of(op.getRows()), of(op.getWeight()), of(op.getBias()), of(op.getRowScale()),
+                  of(op.getWeightScale())},
+                 {of(op.getProduct())});
         })
         .Case([&](moe::GmmWeightGradOp op) {
           family(node, "", OpKind::kGmmWeightGrad,
@@ -111,16 +113,22 @@ class EntryFormer {
                  {.n = columns(op.getScaled()), .alpha = alphaOf(op.getAlpha())}, {of(op.getValue())},
                  {of(op.getScaled())});
         })
+        .Case([&](moe::QuantizeOp op) {
+          family(node, "", OpKind::kQuantize, spaceOf(node, op.getCodes()), {.n = columns(op.getCodes())},
+                 {of(op.getValue())}, {of(op.getCodes()), of(op.getScale())});
+        })
         .Case([&](moe::GmmActivationOp op) {
           family(node, "", OpKind::kGmmActivation, spaceOf(node, op.getAct()),
                  withActivation(op, product(OpKind::kGmmActivation, op, columns(op.getAct()))),
-                 {of(op.getRows()), of(op.getWeight()), of(op.getBias())},
+                 {of(op.getRows()), of(op.getWeight()), of(op.getBias()), of(op.getRowScale()),
+                  of(op.getWeightScale())},
                  {of(op.getAct()), of(op.getGateUp())});
         })
         .Case([&](moe::GmmActivationGradOp op) {
           family(node, "", OpKind::kGmmActivationGrad, spaceOf(node, op.getGateUpGrad()),
                  withActivation(op, product(OpKind::kGmmActivationGrad, op, columns(op.getGateUp()) / 2)),
-                 {of(op.getRows()), of(op.getWeight()), of(op.getGateUp()), of(op.getRowWeights())},
+                 {of(op.getRows()), of(op.getWeight()), of(op.getGateUp()), of(op.getRowWeights()),
+                  of(op.getRowScale()), of(op.getWeightScale())},
                  {of(op.getGateUpGrad()), of(op.getRowWeightGrad())});
         });
   }
@@ -158,6 +166,7 @@ class EntryFormer {
     family.tiling = tiling;
     family.reads = std::move(reads);
     family.writes = std::move(writes);
+    trimOperands(family);
     if (program_.cubeCores != 0) {
       family.core = infoOf(op).core;
       if (family.core == CoreKind::kUnified) refuse(family);

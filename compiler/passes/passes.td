@@ -4,6 +4,19 @@
 
 include "mlir/Pass/PassBase.td"
 
+def QuantizeWeights : Pass<"quantize-weights", "::mlir::ModuleOp"> {
+  let summary = "gives weights of products codes, and a scale for each column of the product";
+  let description = [{
+    Before: a moe.graph. After: every input of bf16 that is the weight of a product, except those of `keep`, is i8, and
+    there is an input NAME_scale, f32, whose dimension of the sum is 1. Products with a weight in the opposite direction,
+    as in a backward, read the same two inputs. A graph that has weights of codes stays as it is. Fails: no such input; another reader of one; a scale whose name is taken.
+    Test: tests/compiler/passes/quantize.mlir.
+  }];
+  let options = [
+    ListOption<"keep", "keep", "std::string", "inputs that keep their type, because they are trained">,
+  ];
+}
+
 def Differentiate : Pass<"differentiate", "::mlir::ModuleOp"> {
   let summary = "derives the entry that computes gradients";
   let description = [{
@@ -37,6 +50,15 @@ def Fuse : Pass<"fuse", "::mlir::ModuleOp"> {
   let options = [
     ListOption<"kinds", "kinds", "std::string", "all, none, or of activation, activation-grad, scale; none given: all">,
   ];
+}
+
+def QuantizeRows : Pass<"quantize-rows", "::mlir::ModuleOp"> {
+  let summary = "gives codes to rows that are multiplied by codes";
+  let description = [{
+    Before: a moe.graph. After: products of bf16 rows with a weight that has one scale per column of the product read the
+    codes and scales of a moe.quantize of these rows; products that read the same rows share it. Others keep bf16
+    rows. Test: tests/compiler/passes/quantize.mlir.
+  }];
 }
 
 def PropagateSplits : Pass<"propagate-splits", "::mlir::ModuleOp"> {

@@ -19,8 +19,22 @@
 
 namespace sluice::ops {
 
+// Of a matrix of codes: element (i, j), as it lies, is its code times data[i / rows * ld + j / columns].
+struct BlockScales {
+  const float* data = nullptr;
+  int64_t ld = 0;
+  int32_t rows = 1;  // of a block
+  int32_t columns = 1;
+  int32_t firstRow = 0;  // where the operand begins in that matrix
+  int32_t firstColumn = 0;
+};
+
 // c[rows, n] = alpha * a[rows, k] * b + bias, where b is [k, n], or [n, k] when transposeB; alpha multiplies
 // the sum in fp32, to which the bias is then added before it is rounded.
+//
+// b of codes (I8) is multiplied by bf16 rows as the bf16 numbers next to its elements. If a has codes, too,
+// b has one scale per column of the result, and c[r, n] = sum * (alpha * rowScale[r]) * scale[n] + bias[n],
+// each step rounded to fp32, with the exact sum of the products of codes; k is then at most kMostCodes.
 struct GmmArgs {
   Operand a;
   Operand b;
@@ -29,10 +43,12 @@ struct GmmArgs {
   int32_t n;
   int32_t k;
   bool transposeB;
-  void* scratch;  // KernelSet::gmmScratchBytes(n, k), 64-byte aligned; overwritten
+  void* scratch;  // KernelSet::gmmScratchBytes(n, k, types), 64-byte aligned; overwritten
   float alpha = 1;
   const void* packedB = nullptr;  // the result of packWeight() for b, n, k and transposeB; b is then not read
-  const BFloat16* bias = nullptr;  // [n], or null for 0
+  const BFloat16* bias = nullptr;   // [n], or null for 0
+  const float* rowScale = nullptr;  // [rows], of codes a
+  BlockScales scaleB = {};          // of codes b
 };
 
 // packed = b in the form in which gmm multiplies by it, for any rows and alpha; products with it have the
@@ -42,7 +58,8 @@ struct PackWeightArgs {
   int32_t n;
   int32_t k;
   bool transposeB;
-  void* packed;  // KernelSet::packedWeightBytes(n, k), 64-byte aligned; read by the same set only
+  void* packed;  // KernelSet::packedWeightBytes(n, k, types), 64-byte aligned; read by the same set only
+  DType a = DType::kBF16;
 };
 
 // c[m, n] = alpha * (sum over r of a[r, m] * scale[r] * b[r, n]), in fp32. rows == 0 writes zeros. The
@@ -149,6 +166,21 @@ struct ScaleOf {
 using ScaleArgs = ScaleOf<BFloat16>;
 using ScaleF32Args = ScaleOf<float>;
 
+// With amax, the largest magnitude of row r: scale[r] = amax / 127 and codes[r, j] = the whole number nearest
+// to a[r, j] * (127 / amax), ties to even, where both quotients and the product are rounded to fp32. A row
+// whose amax is below kLeastQuantised has codes 0 and scale 1; one with a NaN or an infinity has codes 0 and
+// scale NaN.
+struct QuantizeArgs {
+  const BFloat16* a;
+  int64_t lda;
+  int8_t* codes;
+  int64_t ldCodes;
+  float* scale;  // [rows]
+  int32_t rows;
+  int32_t n;
+};
+inline constexpr float kLeastQuantised = 0x1p-119F;  // so that no scale is subnormal
+
 // dst[i, :] = src[index[i] / divisor, :] for i < rows; rows of `bytes` bytes, strides in bytes. A row whose
 // index is -1 is filled with zeros.
 struct GatherRowsArgs {
@@ -200,16 +232,43 @@ enum class Isa : uint8_t { kPortable = 0, kAvx2 = 1, kAvx512Bf16 = 2, kAmx = 3 }
 std::string_view isaName(Isa isa);
 std::optional<Isa> isaFromName(std::string_view name);
 
+inline constexpr ProductTypes kBf16Product = {DType::kBF16, DType::kBF16, DType::kBF16};
+inline constexpr ProductTypes kDecodedProduct = {DType::kBF16, DType::kI8, DType::kBF16};
+inline constexpr ProductTypes kCodesProduct = {DType::kI8, DType::kI8, DType::kBF16};
+
+// gmm for operands of these types.
+struct GmmKernels {
+  ProductTypes types;
+  void (*multiply)(const GmmArgs&);
+  void (*packWeight)(const PackWeightArgs&);  // null if b is never packed
+  size_t (*scratchBytes)(int32_t n, int32_t k);
+  size_t (*packedBytes)(int32_t n, int32_t k);  // 0 if b is never packed
+};
+
 // The kernels that multiply, and the element types that they accept.
 struct ProductKernels {
-  std::span<const ProductTypes> gmmTypes;  // of gmm and packWeight
+  std::span<const GmmKernels> gmms;
   std::span<const ProductTypes> weightGradTypes;
-  void (*gmm)(const GmmArgs&);
-  void (*packWeight)(const PackWeightArgs&);
   void (*gmmWeightGrad)(const GmmWeightGradArgs&);
-  size_t (*gmmScratchBytes)(int32_t n, int32_t k);
-  size_t (*packedWeightBytes)(int32_t n, int32_t k);
   size_t (*weightGradScratchBytes)(int32_t m, int32_t n);
+
+  // Null if there are none.
+  const GmmKernels* find(const ProductTypes& types) const {
+    for (const GmmKernels& each : gmms)
+      if (each.types == types) return &each;
+    return nullptr;
+  }
+  // The following need kernels for the types.
+  void gmm(const GmmArgs& args) const { find({args.a.type, args.b.type, args.c.type})->multiply(args); }
+  void packWeight(const PackWeightArgs& args) const {
+    find({args.a, args.b.type, DType::kBF16})->packWeight(args);
+  }
+  size_t gmmScratchBytes(int32_t n, int32_t k, const ProductTypes& types = kBf16Product) const {
+    return find(types)->scratchBytes(n, k);
+  }
+  size_t packedWeightBytes(int32_t n, int32_t k, const ProductTypes& types = kBf16Product) const {
+    return find(types)->packedBytes(n, k);
+  }
 };
 
 // All kernels of one instruction set. Immutable; never destroyed.
@@ -226,6 +285,7 @@ struct KernelSet : ProductKernels {
   void (*scaleF32)(const ScaleF32Args&);
   void (*columnSum)(const ColumnSumArgs&);
   void (*rowDot)(const RowDotArgs&);
+  void (*quantize)(const QuantizeArgs&);
 };
 
 // The instruction sets of this machine, best last, by CPUID and the OS (XCR0); for AMX it also requests the

@@ -4,10 +4,12 @@
 // repetitions. Products run over enough experts that their weights or gradients are larger than the caches.
 //
 // Usage: bench_kernels [ROWS [H [I [COLUMNS]]]]   (defaults 256 2048 768 256; COLUMNS of one gmm task)
+// SLUICE_ISA restricts it to one instruction set.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <charconv>
+#include <cstdlib>
 #include <functional>
 #include <random>
 #include <string_view>
@@ -46,11 +48,11 @@ Time timeOf(const std::function<void()>& work) {
   return {*std::min_element(times.begin(), times.end()), medianOf(times)};
 }
 
-double peakFlops(Isa isa) {
+double peakOf(Isa isa, double (*run)(Isa isa, int64_t loops)) {
   double best = 0;
   for (int i = 0; i < 10; ++i) {
     double operations = 0;
-    const double time = seconds([&] { operations = runPeak(isa, 1 << 18); });
+    const double time = seconds([&] { operations = run(isa, 1 << 18); });
     best = std::max(best, operations / time);
   }
   return best;
@@ -82,11 +84,11 @@ int64_t expertsFor(int64_t bytes) { return std::clamp<int64_t>((int64_t{96} << 2
 
 class Bench {
  public:
-  Bench(const KernelSet& kernels, const Sizes& sizes, double peak, const Memory& memory)
-      : kernels_(kernels), s_(sizes), peak_(peak), memory_(memory) {
+  Bench(const KernelSet& kernels, const Sizes& sizes, double peak, double codesPeak, const Memory& memory)
+      : kernels_(kernels), s_(sizes), peak_(peak), codesPeak_(codesPeak), memory_(memory) {
     const int32_t widest = std::max(s_.hidden, 2 * s_.inter);
-    const size_t bytes =
-        std::max(kernels.gmmScratchBytes(widest, widest), kernels.weightGradScratchBytes(widest, widest));
+    size_t bytes = kernels.weightGradScratchBytes(widest, widest);
+    for (const GmmKernels& gmm : kernels.gmms) bytes = std::max(bytes, gmm.scratchBytes(widest, widest));
     scratch_.resize(bytes / sizeof(CacheLine) + 1);
   }
 
@@ -96,17 +98,25 @@ class Bench {
     gmm("gmm down", s_.inter, s_.hidden, false);
     gmm("gmm act_grad (transposed)", s_.hidden, s_.inter, true);
     gmm("gmm gate_grad (transposed)", 2 * s_.inter, s_.hidden, true);
+    for (const bool packed : {false, true}) {
+      packedGmm("gmm up, bf16", kBf16Product, packed);
+      if (!packed) packedGmm("gmm up, bf16 by codes", kDecodedProduct, packed);
+      packedGmm("gmm up, codes", kCodesProduct, packed);
+    }
+    quantize();
     weightGrad();
     elementWise();
   }
 
  private:
   // `bytes`: those that must come from or go to memory; `bandwidth`: the bound for them, or 0 if not shown.
-  void print(std::string_view op, double operations, double bytes, double bandwidth, const Time& time) {
+  void print(std::string_view op, double operations, double bytes, double bandwidth, const Time& time,
+             double peak = 0) {
+    if (peak == 0) peak = peak_;
     fmt::print("{:<9} {:<28} {:>9.1f} us, median {:>9.1f}", isaName(kernels_.isa), op, time.best * 1e6,
                time.median * 1e6);
     if (operations > 0) fmt::print("  {:>7.3f} TFLOP/s", operations / time.median / 1e12);
-    if (operations > 0) fmt::print(" {:>3.0f}% of peak", 100 * operations / time.median / peak_);
+    if (operations > 0) fmt::print(" {:>3.0f}% of peak", 100 * operations / time.median / peak);
     if (bytes > 0) fmt::print("  {:>6.1f} GB/s", bytes / time.median / 1e9);
     if (bytes > 0 && bandwidth > 0) fmt::print(" {:>3.0f}% of memory", 100 * bytes / time.median / bandwidth);
     fmt::print("\n");
@@ -130,6 +140,62 @@ class Bench {
         }
     });
     print(name, 2.0 * experts * s_.rows * weight, 2.0 * experts * weight, memory_.read, time);
+  }
+
+  // The first product with transposed weights of either type, which are packed beforehand or in each task.
+  void packedGmm(std::string_view name, const ProductTypes& types, bool packed) {
+    const int32_t k = s_.hidden, n = 2 * s_.inter;
+    const int64_t bytes = dtypeBytes(types.b) * n * k, experts = expertsFor(bytes);
+    // the bits of bf16 numbers serve as codes, too
+    const std::vector<BFloat16> a = randomMatrix(s_.rows, k), b = randomMatrix(experts * n, k);
+    const std::vector<float> scale(static_cast<size_t>(std::max(n, s_.rows)), 0.01F);
+    std::vector<BFloat16> c(static_cast<size_t>(s_.rows) * n);
+    const int32_t tiles = tileCount(n, s_.columns);
+    const size_t ofTile = kernels_.packedWeightBytes(s_.columns, k, types);
+    std::vector<CacheLine> panels(packed ? ofTile * experts * tiles / sizeof(CacheLine) + 1 : 0);
+    const auto panelOf = [&](int64_t expert, int32_t tile) {
+      return reinterpret_cast<std::byte*>(panels.data()) + (expert * tiles + tile) * ofTile;
+    };
+    const auto forTiles = [&](const auto& body) {
+      for (int64_t expert = 0; expert < experts; ++expert)
+        for (int32_t t = 0; t < tiles; ++t) {
+          const TileRange columns = tileRange(n, s_.columns, t);
+          body(Operand(b.data(), k, types.b).from(expert * n + columns.begin, 0), columns,
+               panelOf(expert, t));
+        }
+    };
+    if (packed)
+      forTiles([&](const Operand& part, TileRange columns, std::byte* panel) {
+        kernels_.packWeight({part, columns.length(), k, true, panel, types.a});
+      });
+    const Time time = timeOf([&] {
+      forTiles([&](const Operand& part, TileRange columns, std::byte* panel) {
+        kernels_.gmm({.a = {a.data(), k, types.a},
+                      .b = part,
+                      .c = Result(c.data(), n).from(0, columns.begin),
+                      .rows = s_.rows,
+                      .n = columns.length(),
+                      .k = k,
+                      .transposeB = true,
+                      .scratch = scratch_.data(),
+                      .packedB = packed ? panel : nullptr,
+                      .rowScale = scale.data(),
+                      .scaleB = {scale.data(), 1, 1, k, columns.begin, 0}});
+      });
+    });
+    print(fmt::format("{}{}", name, packed ? ", packed" : ""), 2.0 * experts * s_.rows * n * k,
+          static_cast<double>(experts * bytes), memory_.read, time,
+          types == kCodesProduct ? codesPeak_ : peak_);
+  }
+
+  void quantize() {
+    const int32_t n = s_.hidden;
+    const std::vector<BFloat16> a = randomMatrix(s_.rows, n);
+    std::vector<int8_t> codes(a.size());
+    std::vector<float> scale(static_cast<size_t>(s_.rows));
+    const Time time =
+        timeOf([&] { kernels_.quantize({a.data(), n, codes.data(), n, scale.data(), s_.rows, n}); });
+    print("quantize", 0, 3.0 * s_.rows * n, 0, time);
   }
 
   // gmm and activation as two families, and as one that keeps at most 256 rows of its product in scratch.
@@ -221,6 +287,7 @@ class Bench {
   const KernelSet& kernels_;
   Sizes s_;
   double peak_;
+  double codesPeak_;
   Memory memory_;
   std::vector<CacheLine> scratch_;
 };
@@ -247,10 +314,20 @@ int runBench(int argc, char** argv) {
   const Memory memory = probeMemory();
   fmt::print("memory    read {:.1f} GB/s, written past the caches {:.1f} GB/s\n", memory.read / 1e9,
              memory.write / 1e9);
-  for (Isa isa : supportedIsas()) {
-    const double peak = peakFlops(isa);
-    fmt::print("{:<9} register peak {:.3f} TFLOP/s\n", isaName(isa), peak / 1e12);
-    Bench(**kernelsFor(isa), sizes, peak, memory).run();
+  std::vector<Isa> isas = supportedIsas();
+  if (const char* const name = std::getenv("SLUICE_ISA"); name != nullptr && *name != '\0') {
+    const Expected<const KernelSet*> chosen = selectKernels();
+    if (!chosen) {
+      fmt::print(stderr, "bench_kernels: error: {}\n", chosen.error().message);
+      return 1;
+    }
+    isas = {(*chosen)->isa};
+  }
+  for (Isa isa : isas) {
+    const double peak = peakOf(isa, runPeak), codesPeak = peakOf(isa, runCodesPeak);
+    fmt::print("{:<9} register peak {:.3f} TFLOP/s, of codes {:.3f}\n", isaName(isa), peak / 1e12,
+               codesPeak / 1e12);
+    Bench(**kernelsFor(isa), sizes, peak, codesPeak, memory).run();
   }
   return 0;
 }

@@ -16,4 +16,18 @@ double runPeak(Isa isa, int64_t loops) {
   return 0;
 }
 
+double runCodesPeak(Isa isa, int64_t loops) {
+  switch (isa) {
+    case Isa::kPortable:
+      return runPortablePeak(loops);  // codes are multiplied in fp32
+    case Isa::kAvx2:
+      return runAvx2CodesPeak(loops);
+    case Isa::kAvx512Bf16:
+      return runAvx512CodesPeak(loops);
+    case Isa::kAmx:
+      return runAmxCodesPeak(loops);
+  }
+  return 0;
+}
+
 }  // namespace sluice::ops

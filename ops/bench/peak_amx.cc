@@ -3,15 +3,23 @@
 
 namespace sluice::ops {
 
-double runAmxDotPeak(int64_t loops) {
+namespace {
+
+template <class Element>
+double runTiles(int64_t loops) {
   TileUnit tiles;
   for (int64_t i = 0; i < loops; ++i) {
-    tiles.multiply<0, 4, 6>();
-    tiles.multiply<1, 4, 7>();
-    tiles.multiply<2, 5, 6>();
-    tiles.multiply<3, 5, 7>();
+    tiles.multiply<Element, 0, 4, 6>();
+    tiles.multiply<Element, 1, 4, 7>();
+    tiles.multiply<Element, 2, 5, 6>();
+    tiles.multiply<Element, 3, 5, 7>();
   }
-  return static_cast<double>(loops) * 4 * 16 * 16 * 32 * 2;
+  return static_cast<double>(loops) * 4 * 16 * 16 * 2 * (kTileRowBytes / sizeof(Element));
 }
+
+}  // namespace
+
+double runAmxDotPeak(int64_t loops) { return runTiles<uint16_t>(loops); }
+double runAmxCodesPeak(int64_t loops) { return runTiles<int8_t>(loops); }
 
 }  // namespace sluice::ops

@@ -1,9 +1,9 @@
 // The tile unit that the AMX kernels use: eight tiles of 16 rows of 64 bytes, all configured alike.
 //
 // TileUnit has two forms. The real one is AMX. With SLUICE_AMX_EMULATED it is a software unit that computes
-// TDPBF16PS as the instruction set reference defines it, so that the kernels are tested on machines without
-// AMX. A TileUnit configures the tiles when it is constructed and releases them when it is destroyed; a
-// thread has one at a time. Internal linkage: see blocked_product.h.
+// TDPBF16PS and TDPBSSD as the instruction set reference defines them, so that the kernels are tested on
+// machines without AMX. A TileUnit configures the tiles when it is constructed and releases them when it is
+// destroyed; a thread has one at a time. Internal linkage: see blocked_product.h.
 #pragma once
 
 #include <cstdint>
@@ -39,10 +39,12 @@ class TileUnit {
       __builtin_memcpy(static_cast<char*>(to) + i * stride, tiles_[kTile][i], kTileRowBytes);
   }
 
-  // sum[m][n] += (sum over k of a[m][2k] * b[k][2n]) + (sum over k of a[m][2k + 1] * b[k][2n + 1]), fused,
-  // with denormal inputs and results treated as zero.
-  template <int kSum, int kA, int kB>
+  // Of pairs of bf16: sum[m][n] += (sum over k of a[m][2k] * b[k][2n]) + (sum over k of a[m][2k + 1] *
+  // b[k][2n + 1]), fused, with denormal inputs and results treated as zero. Of four codes: sum[m][n] += sum
+  // over k, h of a[m][4k + h] * b[k][4n + h].
+  template <class Element, int kSum, int kA, int kB>
   void multiply() {
+    if constexpr (sizeof(Element) == 1) return multiplyCodes<kSum, kA, kB>();
     for (int m = 0; m < kTileRows; ++m)
       for (int n = 0; n < 16; ++n) {
         float half[2] = {0, 0};
@@ -58,6 +60,17 @@ class TileUnit {
   }
 
  private:
+  template <int kSum, int kA, int kB>
+  void multiplyCodes() {
+    for (int m = 0; m < kTileRows; ++m)
+      for (int n = 0; n < 16; ++n)
+        for (int k = 0; k < 16; ++k)
+          for (int byte = 0; byte < 4; ++byte)
+            tiles_[kSum][m][n] +=
+                static_cast<uint32_t>(codeOf(tiles_[kA][m][k], byte) * codeOf(tiles_[kB][k][n], byte));
+  }
+  static int32_t codeOf(uint32_t word, int byte) { return static_cast<int8_t>(word >> 8 * byte); }
+
   static float widen(uint32_t pair, int half) {
     return __builtin_bit_cast(float, half == 0 ? pair << 16 : pair & 0xffff0000u);
   }
@@ -105,9 +118,12 @@ class TileUnit {
     asm volatile("tilestored %%tmm%c2, (%0,%1,1)" ::"r"(to), "r"(stride), "i"(kTile) : "memory");
   }
   // sum += a * b; AT&T order names b first.
-  template <int kSum, int kA, int kB>
+  template <class Element, int kSum, int kA, int kB>
   void multiply() {
-    asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(kSum), "i"(kA), "i"(kB));
+    if constexpr (sizeof(Element) == 1)
+      asm volatile("tdpbssd %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(kSum), "i"(kA), "i"(kB));
+    else
+      asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(kSum), "i"(kA), "i"(kB));
   }
 };
 

@@ -5,8 +5,12 @@
 //     for blocks of kKc of the sum
 //       pack the rows of a
 //       for panels of kNr columns of c
-//         pack the panel of b
-//         for groups of kMr rows: tile[kMr, kNr] += a group * b panel; after the last block, store the tile
+//         for parts of kKPart of the block of the sum
+//           pack that part of the panel of b
+//           for groups of kMr rows: tile[kMr, kNr] += a group * b panel; after the last part, store the tile
+//
+// A part of a panel stays in the first cache level; meanwhile the Unit prefetches the next part, a few lines
+// at a time. The packed a stays in the second level.
 //
 // The sum of one element of c runs over k in the same order for all m, n and blocks, so its bits depend only
 // on its row of a, its column of b, and k.
@@ -36,61 +40,105 @@ inline void fetchSoon(const void* line) { __builtin_prefetch(line, 0, 2); }
 constexpr int32_t kLineBytes = 64;
 constexpr int32_t kLineOfBf16 = kLineBytes / 2;
 
-// From this number of row groups on, a product takes so long per panel of b that software prefetches the next
-// one. With fewer groups it reads panels one after another, and the hardware prefetches them.
-constexpr int32_t kGroupsToFetch = 8;
+// The cache lines of some rows of memory, to be prefetched one after another.
+class Lines {
+ public:
+  Lines() = default;
+  // `bytes` bytes of each of `rows` rows that begin `stride` bytes apart.
+  Lines(const void* from, int32_t rows, int64_t stride, int64_t bytes) : at_(static_cast<const char*>(from)) {
+    const int64_t ofRow =
+        (__builtin_bit_cast(intptr_t, from) % kLineBytes + bytes + kLineBytes - 1) / kLineBytes;
+    inRow_ = leftInRow_ = static_cast<int32_t>(ofRow);
+    left_ = static_cast<int32_t>(rows * ofRow);
+    toNextRow_ = stride - ofRow * kLineBytes;
+  }
 
-// The members of a Unit, which is constructed once per product: kMr, kNr (a tile), kMc and kKc (blocks of the
-// rows and of the sum), kAStride (elements between two rows of the packed a), kKUnit (both panels are padded
-// with zeros to a multiple of it), Element (of the panels); for few_rows.h kFewKc, kRowsKc, kMostInPlace (the
-// largest number of rows of a for which b is read in place); for columns.h optionally Square; and
-//   multiply(a, b, k, rows, cols, first, tile): the first rows x cols elements of tile[kMr, kNr] += a * b
-//   over the k padded elements; if `first`, the tile has no content yet.
-// The members of a Source:
-//   packA(row, rows, k0, k, dst): rows of a, [rows][kAStride], elements k0 to k0 + k, padded with zeros
-//   readyB(col, k0): that panel of b if it was packed before; otherwise null, and then
-//   sourceB(col, k0): where that panel of b begins in memory
-//   fetchA(row, rows, k0): prefetches what packA will read of these rows from k0 on
-//   packB(col, cols, k0, k, dst, ahead): a panel of b as Unit::multiply reads it, padded with zeros;
-//   meanwhile prefetches the panel that begins at `ahead`, unless null
-//   store(row, rows, col, cols, tile): the finished tile, [kMr][kNr] of fp32
+  // The lines shall be prefetched by this number of calls of fetch().
+  void spreadOver(int32_t calls) { perCall_ = calls > 0 ? (left_ + calls - 1) / calls : left_; }
+  void fetch() {
+    for (int32_t i = 0; i < perCall_ && left_ > 0; ++i, --left_) {
+      fetchSoon(at_);
+      at_ += kLineBytes;
+      if (--leftInRow_ > 0) continue;
+      leftInRow_ = inRow_;
+      at_ += toNextRow_;
+    }
+  }
 
-template <class Unit>
-struct ScratchLayout {
-  static constexpr int64_t kABytes = int64_t{Unit::kMc} * Unit::kAStride * sizeof(typename Unit::Element);
-  static constexpr int64_t kBBytes = int64_t{Unit::kNr} * Unit::kKc * sizeof(typename Unit::Element);
-  static constexpr int64_t kTileFloats = int64_t{Unit::kMr} * Unit::kNr;
-  static_assert(kABytes % 64 == 0 && kBBytes % 64 == 0 && Unit::kMc % Unit::kMr == 0 && Unit::kMc % 16 == 0);
+ private:
+  const char* at_ = nullptr;
+  int32_t left_ = 0, inRow_ = 0, leftInRow_ = 0, perCall_ = 0;
+  int64_t toNextRow_ = 0;
+};
 
-  // With one block of the sum one tile at a time is needed; with several, the tiles of a whole block of rows.
-  static size_t bytes(int32_t n, bool manyBlocks) {
-    const int64_t tiles = manyBlocks ? roundUp(n, Unit::kNr) / Unit::kNr * (Unit::kMc / Unit::kMr) : 1;
-    return static_cast<size_t>(kABytes + kBBytes + (tiles > 0 ? tiles : 1) * kTileFloats * 4);
+// What a Unit prefetches while it multiplies: of b, and of the result.
+struct Ahead {
+  Lines b, c;
+  void fetch() {
+    b.fetch();
+    c.fetch();
   }
 };
 
-// The panel of b to pack after that of col and k0, or null.
+// The tile of c that is stored after that of `row` and `col`, in its panel and then in the next one.
 template <class Unit, class Source>
-auto nextPanel(const Source& source, int32_t col, int32_t n, int32_t k0, int32_t k, bool last)
-    -> decltype(source.sourceB(0, 0)) {
-  if (col + Unit::kNr < n) return source.sourceB(col + Unit::kNr, k0);
-  return last ? nullptr : source.sourceB(0, k0 + k);
+Lines nextOfC(const Source& source, int32_t row, int32_t firstRow, int32_t endRow, int32_t col, int32_t n) {
+  if (row + Unit::kMr < endRow)
+    row += Unit::kMr;
+  else if (col + Unit::kNr < n)
+    row = firstRow, col += Unit::kNr;
+  else
+    return {};
+  return source.linesC(row, smaller(Unit::kMr, endRow - row), col, smaller(Unit::kNr, n - col));
 }
 
-// The panel of b that is needed after that of col and k0, if it was packed before; otherwise null.
-template <class Unit, class Source>
-const typename Unit::Element* nextReady(const Source& source, int32_t col, int32_t n, int32_t k0, int32_t k,
-                                        bool last) {
-  if (col + Unit::kNr < n) return source.readyB(col + Unit::kNr, k0);
-  return last ? nullptr : source.readyB(0, k0 + k);
-}
+// The members of a Unit, which is constructed once per product: kMr, kNr (a tile), kMc, kKc and kKPart
+// (blocks of the rows and of the sum, and parts of the latter), kAStride (elements between two rows of a part
+// of the packed a), kKUnit (both panels are padded with zeros to a multiple of it), Element (of the panels),
+// Sum (4 bytes), kFetchEvery (see multiply); for few_rows.h kFewKc, kRowsKc, kMostInPlace (the largest number
+// of rows of a for which b is read in place; 0: it is always packed); for columns.h optionally Square; and
+//   multiply(a, b, k, rows, cols, first, tile, ahead): the first rows x cols elements of tile[kMr, kNr] +=
+//   a * b over the k padded elements; if `first`, the tile has no content yet. It calls ahead.fetch() about
+//   every kFetchEvery elements of the sum.
+// The members of a Source:
+//   packA(row, rows, k0, k, dst): rows of a, [rows][kAStride], elements k0 to k0 + k, padded with zeros
+//   readyB(col, k0): that panel of b if it was packed before; otherwise null
+//   linesB(col, k0): the memory that is read for the part of that panel of b
+//   fetchA(row, rows, k0): prefetches what packA will read of these rows from k0 on
+//   linesC(row, rows, col, cols): the memory of the result that store() will read or write
+//   packB(col, cols, k0, k, dst, ahead): a panel of b as Unit::multiply reads it, padded with zeros;
+//   meanwhile prefetches the panel that begins at `ahead`, unless null
+//   store(row, rows, col, cols, tile): the finished tile, [kMr][kNr] sums
+// and for few_rows.h sourceB(col, k0): where that panel of b begins in memory.
 
-// Prefetches part `part` of `parts` of the `bytes` bytes from `from` on.
-inline void fetchPart(const void* from, int64_t bytes, int32_t part, int32_t parts) {
-  const auto* const begin = static_cast<const char*>(from);
-  const int64_t end = bytes * (part + 1) / parts;
-  for (int64_t at = bytes * part / parts / kLineBytes * kLineBytes; at < end; at += kLineBytes)
-    fetchSoon(begin + at);
+template <class Unit>
+struct ScratchLayout {
+  static constexpr int32_t kParts = Unit::kKc / Unit::kKPart;
+  static constexpr int64_t kABytes =
+      int64_t{Unit::kMc} * kParts * Unit::kAStride * sizeof(typename Unit::Element);
+  static constexpr int64_t kBBytes = int64_t{Unit::kNr} * Unit::kKPart * sizeof(typename Unit::Element);
+  static constexpr int64_t kTileSums = int64_t{Unit::kMr} * Unit::kNr;
+  static_assert(sizeof(typename Unit::Sum) == 4 && Unit::kKc % Unit::kKPart == 0);
+  static_assert(kABytes % 64 == 0 && kBBytes % 64 == 0 && Unit::kMc % Unit::kMr == 0 && Unit::kMc % 16 == 0);
+
+  // With one part of the sum one tile at a time is needed, with several those of a panel of columns; with
+  // several blocks those of all panels.
+  static size_t bytes(int32_t n, int32_t k) {
+    const int64_t panels = k > Unit::kKc && n > 0 ? roundUp(n, Unit::kNr) / Unit::kNr : 1;
+    const int64_t tiles = k > Unit::kKPart ? panels * (Unit::kMc / Unit::kMr) : 1;
+    return static_cast<size_t>(kABytes + kBBytes + tiles * kTileSums * 4);
+  }
+};
+
+// What is read of b after the part of the panel of col that ends at `end`, in a block of the sum from k0 to
+// k1.
+template <class Unit, class Source>
+Lines linesAfter(const Source& source, int32_t col, int32_t n, int32_t end, int32_t k0, int32_t k1,
+                 bool last) {
+  if (k0 == k1) return {};  // an empty operand may be null
+  if (end < k1) return source.linesB(col, end);
+  if (col + Unit::kNr < n) return source.linesB(col + Unit::kNr, k0);
+  return last ? Lines() : source.linesB(0, k1);
 }
 
 // Rows [row, row + rows) against all columns, for the elements [k0, k0 + k) of the sum.
@@ -101,29 +149,41 @@ void multiplyBlock(Unit& unit, const Source& source, int32_t row, int32_t rows, 
   using Layout = ScratchLayout<Unit>;
   auto* const a = reinterpret_cast<Element*>(scratch);
   auto* const b = reinterpret_cast<Element*>(scratch + Layout::kABytes);
-  auto* const tiles = reinterpret_cast<float*>(scratch + Layout::kABytes + Layout::kBBytes);
-  const bool first = k0 == 0;
-  const int64_t tileStride = first && last ? 0 : Layout::kTileFloats;
+  auto* const tiles = reinterpret_cast<typename Unit::Sum*>(scratch + Layout::kABytes + Layout::kBBytes);
+  const bool oneBlock = k0 == 0 && last;
   const int32_t groups = (rows + Unit::kMr - 1) / Unit::kMr;
-  if (k > 0) source.packA(row, rows, k0, k, a);  // an empty operand may be null
+  const int64_t tileStride = oneBlock && k <= Unit::kKPart ? 0 : Layout::kTileSums;
+  const int64_t panelStride = oneBlock ? 0 : groups * tileStride;
+  const int64_t partOfA = int64_t{rows} * Unit::kAStride;
+  for (int32_t at = 0; at < k; at += Unit::kKPart)  // an empty operand may be null
+    source.packA(row, rows, k0 + at, smaller(Unit::kKPart, k - at), a + at / Unit::kKPart * partOfA);
   for (int32_t col = 0, panel = 0; col < n; col += Unit::kNr, ++panel) {
     const int32_t cols = smaller(Unit::kNr, n - col);
-    const Element* panelB = source.readyB(col, k0);
-    const Element* const next =
-        groups < kGroupsToFetch ? nullptr : nextReady<Unit>(source, col, n, k0, k, last);
-    if (panelB == nullptr) {
-      if (k > 0) source.packB(col, cols, k0, k, b, nextPanel<Unit>(source, col, n, k0, k, last));
-      panelB = b;
-    }
-    for (int32_t group = 0; group < groups; ++group) {
-      const int32_t groupRow = group * Unit::kMr;
-      const int32_t groupRows = smaller(Unit::kMr, rows - groupRow);
-      if (next != nullptr) fetchPart(next, int64_t{Unit::kNr} * k * sizeof(Element), group, groups);
-      if (!last && col + Unit::kNr >= n) source.fetchA(row + groupRow, groupRows, k0 + k);
-      float* const tile = tiles + (int64_t{panel} * groups + group) * tileStride;
-      unit.multiply(a + int64_t{groupRow} * Unit::kAStride, panelB, k, groupRows, cols, first, tile);
-      if (last) source.store(row + groupRow, groupRows, col, cols, tile);
-    }
+    int32_t at = 0;
+    do {
+      const int32_t length = smaller(Unit::kKPart, k - at);
+      const bool first = k0 + at == 0, ends = at + length >= k;
+      const Element* panelB = source.readyB(col, k0 + at);
+      if (panelB == nullptr) {
+        if (length > 0) source.packB(col, cols, k0 + at, length, b, nullptr);
+        panelB = b;
+      }
+      Ahead ahead = {linesAfter<Unit>(source, col, n, k0 + at + length, k0, k0 + k, last), {}};
+      ahead.b.spreadOver(groups * (length / Unit::kFetchEvery));
+      const Element* partA = a + at / Unit::kKPart * partOfA;
+      auto* tile = tiles + panel * panelStride;
+      for (int32_t from = 0; from < rows; from += Unit::kMr) {
+        const int32_t groupRows = smaller(Unit::kMr, rows - from);
+        if (!last && ends && col + Unit::kNr >= n) source.fetchA(row + from, groupRows, k0 + k);
+        if (last && ends) ahead.c = nextOfC<Unit>(source, row + from, row, row + rows, col, n);
+        ahead.c.spreadOver(length / Unit::kFetchEvery);
+        unit.multiply(partA, panelB, length, groupRows, cols, first, tile, ahead);
+        if (last && ends) source.store(row + from, groupRows, col, cols, tile);
+        partA += int64_t{Unit::kMr} * Unit::kAStride;
+        tile += tileStride;
+      }
+      at += length;
+    } while (at < k);
   }
 }
 

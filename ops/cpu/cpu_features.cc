@@ -42,12 +42,12 @@ CpuFeatures detect() {
   if (!osxsave || !avx || !__get_cpuid_count(7, 0, &a, &b, &c, &d)) return cpu;
   const uint64_t saved = savedState();
   cpu.avx2 = fma && hasBit(b, 5) && (saved & kYmmState) == kYmmState;
-  const bool avx512 = hasBit(b, 16) && hasBit(b, 17) && hasBit(b, 30) && hasBit(b, 31);
-  const bool amx = hasBit(d, 22) && hasBit(d, 24);
+  const bool avx512 = hasBit(b, 16) && hasBit(b, 17) && hasBit(b, 30) && hasBit(b, 31) && hasBit(c, 11);
+  const bool amx = hasBit(d, 22) && hasBit(d, 24) && hasBit(d, 25);
   if (!cpu.avx2 || !avx512 || (saved & kZmmState) != kZmmState) return cpu;
   if (a < 1 || !__get_cpuid_count(7, 1, &a, &b, &c, &d) || !hasBit(a, 5)) return cpu;
   cpu.avx512Bf16 = true;
-  cpu.amxBf16 = amx && (saved & kTileState) == kTileState && requestTilePermission();
+  cpu.amx = amx && (saved & kTileState) == kTileState && requestTilePermission();
   return cpu;
 }
 

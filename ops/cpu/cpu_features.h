@@ -7,8 +7,8 @@ namespace sluice::ops {
 
 struct CpuFeatures {
   bool avx2 = false;        // AVX2, FMA, and the system saves ymm
-  bool avx512Bf16 = false;  // AVX-512 F, BW, VL, DQ, BF16, and the system saves zmm
-  bool amxBf16 = false;     // AMX tiles and bf16, and the system granted this process the tile state
+  bool avx512Bf16 = false;  // AVX-512 F, BW, VL, DQ, BF16, VNNI, and the system saves zmm
+  bool amx = false;         // AMX tiles, bf16 and int8, and the system granted this process the tile state
 };
 
 const CpuFeatures& cpuFeatures();

@@ -2,7 +2,7 @@
 // first cache level while the next blocks are prefetched. The sums run in the order of blocked_product.h, so
 // both give the same bits.
 //
-// If b is [k, n] and the Unit can read that, it is not packed:
+// If b is [k, n] and the Unit can read that (kMostInPlace), it is not packed:
 //
 //   for blocks of kRowsKc of the sum
 //     for panels of kNr columns of c
@@ -10,8 +10,15 @@
 //
 // A transposed b is not packed either if the Unit has a Square: see columns.h.
 //
-// Otherwise panels are packed, kFewKc elements of the sum at a time, so that they are read back from the
-// first cache level:
+// Otherwise panels are packed, a few elements of the sum at a time, so that they are read back from the first
+// cache level. If b is [k, n], it is read in runs of its rows:
+//
+//   for blocks of kRowsKc of the sum
+//     pack the block of a
+//     for panels of kNr columns of c
+//       pack the block of b; tile += a * b block; after the last block, store the tile
+//
+// If b is transposed:
 //
 //   pack all of a
 //   for panels of kNr columns of c
@@ -39,11 +46,11 @@ constexpr int32_t kFewAhead = 64;
 template <class Unit>
 struct FewRowsLayout {
   using Element = typename Unit::Element;
-  static_assert(Unit::kKc % Unit::kFewKc == 0 && Unit::kFewKc % Unit::kKUnit == 0 && kFewRows % 16 == 0);
+  static_assert(Unit::kKPart % Unit::kFewKc == 0 && Unit::kFewKc % Unit::kKUnit == 0 && kFewRows % 16 == 0);
   static constexpr int32_t kGroups = (kFewRows + Unit::kMr - 1) / Unit::kMr;
   static constexpr int64_t kTileFloats = int64_t{Unit::kMr} * Unit::kNr;
   static constexpr int64_t kBBytes = int64_t{Unit::kNr} * Unit::kFewKc * sizeof(Element);
-  static constexpr int64_t kABlock = int64_t{kFewRows} * Unit::kAStride;  // elements for kKc of the sum
+  static constexpr int64_t kABlock = int64_t{kFewRows} * Unit::kAStride;  // elements for kKPart of the sum
   static_assert(kBBytes % 64 == 0 && kABlock * sizeof(Element) % 64 == 0 && kTileFloats * 4 % 64 == 0);
 
   // Scratch: the tiles, then a block of b, then a.
@@ -51,7 +58,7 @@ struct FewRowsLayout {
     return roundUp(n, Unit::kNr) / Unit::kNr * kGroups * kTileFloats * 4;
   }
   static size_t bytes(int32_t n, int32_t k) {
-    const int64_t blocks = roundUp(k, Unit::kKc) / Unit::kKc;
+    const int64_t blocks = roundUp(k, Unit::kKPart) / Unit::kKPart;
     return static_cast<size_t>(tileBytes(n) + kBBytes + blocks * kABlock * sizeof(Element));
   }
 };
@@ -83,13 +90,14 @@ void productByBlocks(const Source& source, int32_t m, int32_t n, int32_t k, std:
   using Element = typename Unit::Element;
   using Layout = FewRowsLayout<Unit>;
   Unit unit;
+  Ahead fetched;  // none: packing prefetches
   auto* const tiles = reinterpret_cast<float*>(scratch);
   auto* const b = reinterpret_cast<Element*>(scratch + Layout::tileBytes(n));
   auto* const a = reinterpret_cast<Element*>(scratch + Layout::tileBytes(n) + Layout::kBBytes);
   // no gap for missing rows, because blocks of a power of two would share sets of the cache
   const int64_t aBlock = int64_t{m} * Unit::kAStride;
-  for (int32_t k0 = 0; k0 < k; k0 += Unit::kKc)
-    source.packA(0, m, k0, smaller(Unit::kKc, k - k0), a + k0 / Unit::kKc * aBlock);
+  for (int32_t k0 = 0; k0 < k; k0 += Unit::kKPart)
+    source.packA(0, m, k0, smaller(Unit::kKPart, k - k0), a + k0 / Unit::kKPart * aBlock);
   for (int32_t col = 0; col < n; col += Unit::kNr) {
     const int32_t cols = smaller(Unit::kNr, n - col);
     int32_t k0 = 0;
@@ -100,16 +108,41 @@ void productByBlocks(const Source& source, int32_t m, int32_t n, int32_t k, std:
       const auto* const ahead =
           later < k ? source.sourceB(col, later) : source.sourceB(col + Unit::kNr, later - k);
       if (length > 0) source.packB(col, cols, k0, length, b, ahead);
-      const Element* const block = a + k0 / Unit::kKc * aBlock + k0 % Unit::kKc;
+      const Element* const block = a + k0 / Unit::kKPart * aBlock + k0 % Unit::kKPart;
       for (int32_t row = 0; row < m; row += Unit::kMr) {
         float* const tile = tiles + row / Unit::kMr * Layout::kTileFloats;
         const int32_t rows = smaller(Unit::kMr, m - row);
-        unit.multiply(block + int64_t{row} * Unit::kAStride, b, length, rows, cols, k0 == 0, tile);
+        unit.multiply(block + int64_t{row} * Unit::kAStride, b, length, rows, cols, k0 == 0, tile, fetched);
         if (last) source.store(row, rows, col, cols, tile);
       }
       k0 += length;
     } while (k0 < k);
   }
+}
+
+template <class Unit, class Source>
+void productByRows(const Source& source, int32_t m, int32_t n, int32_t k, std::byte* scratch) {
+  using Element = typename Unit::Element;
+  using Layout = FewRowsLayout<Unit>;
+  static_assert(Unit::kRowsKc <= Unit::kFewKc && kFewRows <= Unit::kMr);
+  Unit unit;
+  Ahead fetched;  // none: packing prefetches
+  auto* const tiles = reinterpret_cast<float*>(scratch);
+  auto* const b = reinterpret_cast<Element*>(scratch + Layout::tileBytes(n));
+  auto* const a = reinterpret_cast<Element*>(scratch + Layout::tileBytes(n) + Layout::kBBytes);
+  int32_t k0 = 0;
+  do {
+    const int32_t length = smaller(Unit::kRowsKc, k - k0);
+    if (length > 0) source.packA(0, m, k0, length, a);
+    for (int32_t col = 0; col < n; col += Unit::kNr) {
+      const int32_t cols = smaller(Unit::kNr, n - col);
+      float* const tile = tiles + col / Unit::kNr * Layout::kGroups * Layout::kTileFloats;
+      if (length > 0) source.packB(col, cols, k0, length, b, source.sourceB(col, k0 + kFewAhead));
+      unit.multiply(a, b, length, m, cols, k0 == 0, tile, fetched);
+      if (k0 + length >= k) source.store(0, m, col, cols, tile);
+    }
+    k0 += length;
+  } while (k0 < k);
 }
 
 // c[m, n] = a[m, k] * b[k, n] for m up to kFewRows; with k == 0 it stores zeros. Returns false where
@@ -127,12 +160,13 @@ bool fewRowsProduct(const Source& source, int32_t m, int32_t n, int32_t k, void*
     productByBlocks<Unit>(source, m, n, k, static_cast<std::byte*>(scratch));
     return true;
   }
-  if constexpr (Unit::kRowsKc > 0) {
+  if constexpr (Unit::kMostInPlace == 0) {
+    productByRows<Unit>(source, m, n, k, static_cast<std::byte*>(scratch));
+  } else {
     if (m > Unit::kMostInPlace) return false;
     productInPlace<Unit>(source, m, n, k, static_cast<float*>(scratch));
-    return true;
   }
-  return false;
+  return true;
 }
 
 }  // namespace

@@ -21,6 +21,7 @@ void scale(const ScaleArgs& args);
 void scaleF32(const ScaleF32Args& args);
 void columnSum(const ColumnSumArgs& args);
 void rowDot(const RowDotArgs& args);
+void quantize(const QuantizeArgs& args);
 }  // namespace portable
 
 namespace avx2 {
@@ -34,6 +35,7 @@ void scale(const ScaleArgs& args);
 void scaleF32(const ScaleF32Args& args);
 void columnSum(const ColumnSumArgs& args);
 void rowDot(const RowDotArgs& args);
+void quantize(const QuantizeArgs& args);
 }  // namespace avx2
 
 namespace avx512 {
@@ -47,6 +49,7 @@ void scale(const ScaleArgs& args);
 void scaleF32(const ScaleF32Args& args);
 void columnSum(const ColumnSumArgs& args);
 void rowDot(const RowDotArgs& args);
+void quantize(const QuantizeArgs& args);
 }  // namespace avx512
 
 namespace amx {

@@ -32,13 +32,14 @@ struct PackBf16 {
   static void transposeScaled(const BFloat16* src, int64_t ld, const float* scale, int32_t rows, int32_t k,
                               Element* dst) {
     alignas(64) uint32_t square[kSquare][kSquare];
-    for (int32_t i = 0; i < rows; i += kSquare)
-      for (int32_t r = 0; r < k; r += 2 * kSquare) {
-        const float* const scaleHere = scale == nullptr ? nullptr : scale + r;
+    for (int32_t r = 0; r < k; r += 2 * kSquare) {
+      const float* const scaleHere = scale == nullptr ? nullptr : scale + r;
+      for (int32_t i = 0; i < rows; i += kSquare) {
         pairSquare(src + r * ld + i, ld, scaleHere, smaller(kSquare, rows - i), smaller(2 * kSquare, k - r),
                    square);
         transposeSquare(square, sizeof square[0], dst + int64_t{i} * Unit::kAStride + r, Unit::kAStride * 2);
       }
+    }
   }
 
   // The panel of b [k, cols] with rows in memory.

@@ -1,4 +1,5 @@
-// Packing for the units that multiply fp32 (portable and AVX2): bf16 is widened here, once per block.
+// Packing for the units that multiply fp32 (portable and AVX2): bf16 and codes are widened here, once per
+// block.
 //
 // A packed: [rows][kAStride] fp32. B packed: [k][kNr] fp32, columns beyond the matrix zero. Internal linkage:
 // see blocked_product.h.
@@ -17,7 +18,8 @@ struct PackF32 {
   using Element = float;
 
   // dst[i][0, k) = src[i][0, k).
-  static void copyRows(const BFloat16* src, int64_t ld, int32_t rows, int32_t k, Element* dst) {
+  template <class T>
+  static void copyRows(const T* src, int64_t ld, int32_t rows, int32_t k, Element* dst) {
     for (int32_t i = 0; i < rows; ++i) widen(src + i * ld, k, dst + int64_t{i} * Unit::kAStride);
   }
 
@@ -42,8 +44,8 @@ struct PackF32 {
   }
 
   // The panel of b [k, cols] with rows in memory.
-  static void panelOfRows(const BFloat16* src, int64_t ld, int32_t cols, int32_t k, Element* dst,
-                          const BFloat16* ahead) {
+  template <class T>
+  static void panelOfRows(const T* src, int64_t ld, int32_t cols, int32_t k, Element* dst, const T* ahead) {
     for (int32_t r = 0; r < k; ++r, dst += Unit::kNr) {
       if (ahead != nullptr) fetchSoon(ahead + r * ld);
       if (cols == Unit::kNr) {
@@ -56,14 +58,15 @@ struct PackF32 {
   }
 
   // The panel of b with columns in memory: src is [cols, k].
-  static void panelOfColumns(const BFloat16* src, int64_t ld, int32_t cols, int32_t k, Element* dst,
-                             const BFloat16* ahead) {
+  template <class T>
+  static void panelOfColumns(const T* src, int64_t ld, int32_t cols, int32_t k, Element* dst,
+                             const T* ahead) {
     for (int32_t r = 0; r < k; r += kSide) {
       const int32_t rEnd = smaller(r + kSide, k);
       for (int32_t j = 0; ahead != nullptr && j < cols; ++j) fetchSoon(ahead + j * ld + r);
       for (int32_t j = 0; j < Unit::kNr; ++j)
         for (int32_t s = r; s < rEnd; ++s)
-          dst[int64_t{s} * Unit::kNr + j] = j < cols ? widenBf16(src[j * ld + s].bits) : 0.0f;
+          dst[int64_t{s} * Unit::kNr + j] = j < cols ? widened(src[j * ld + s]) : 0.0f;
     }
   }
 
@@ -98,8 +101,11 @@ struct PackF32 {
       }
   }
 
-  static void widen(const BFloat16* __restrict src, int32_t count, float* __restrict dst) {
-    for (int32_t j = 0; j < count; ++j) dst[j] = widenBf16(src[j].bits);
+  static float widened(BFloat16 x) { return widenBf16(x.bits); }
+  static float widened(int8_t code) { return code; }
+  template <class T>
+  static void widen(const T* __restrict src, int32_t count, float* __restrict dst) {
+    for (int32_t j = 0; j < count; ++j) dst[j] = widened(src[j]);
   }
 };
 

@@ -1,21 +1,29 @@
 // gmm, the packing of its weights and gmm_weight_grad written once over (Unit, Pack): each instruction set
-// instantiates them with its own. Internal linkage: see blocked_product.h.
+// instantiates them with its own. There are three products: of bf16; of bf16 and codes, which are decoded to
+// bf16 as they are packed; and of codes, whose sums are exact. Internal linkage: see blocked_product.h.
 #pragma once
 
 #include <cstdint>
+#include <limits>
+#if defined(__AVX512BF16__)
+#include <immintrin.h>
+#endif
 
 #include "ops/abi/kernels.h"
 #include "ops/cpu/bits.h"
 #include "ops/cpu/blocked_product.h"
+#include "ops/cpu/decode.h"
 #include "ops/cpu/few_rows.h"
 #include "ops/cpu/flush_subnormals.h"
+#include "ops/cpu/pack_parts.h"
 #include "ops/cpu/stream.h"
 
 namespace sluice::ops {
 namespace {
 
-// Packed weights are padded to a multiple of this.
-constexpr int32_t kPackedKUnit = 32;
+// Packed weights are padded to a multiple of this, because packers write whole squares.
+template <class Unit>
+constexpr int32_t kPackedKUnit = sizeof(typename Unit::Element) == 1 ? 64 : 32;
 
 // The row of a finished tile times alpha, stored in `scaled`; if alpha is 1, the row itself.
 template <int32_t kNr>
@@ -35,20 +43,50 @@ const float* withBias(const float* row, int32_t cols, float alpha, const BFloat1
 }
 
 // The number of elements of a packed weight before the columns from `col` on (a multiple of kNr) and the
-// elements of the sum from k0 on (a multiple of kKc). Each panel has kNr columns over the whole sum of k, and
-// spare room at its end because packers write whole squares.
+// elements of the sum from k0 on (a multiple of kKPart). Each panel has kNr columns over the whole sum of k,
+// and spare room at its end.
 template <class Unit>
 int64_t packedOffset(int32_t col, int32_t k0, int32_t k) {
-  static_assert(kPackedKUnit % Unit::kKUnit == 0 && Unit::kKc % kPackedKUnit == 0);
-  return col * roundUp(k, kPackedKUnit) + int64_t{k0} * Unit::kNr;
+  static_assert(kPackedKUnit<Unit> % Unit::kKUnit == 0 && Unit::kKPart % kPackedKUnit<Unit> == 0);
+  return col * roundUp(k, kPackedKUnit<Unit>) + int64_t{k0} * Unit::kNr;
 }
 
-template <class Unit, class Pack>
+// Sums to bf16. They are not subnormal, so vcvtneps2bf16, which would make those zero, rounds like
+// roundToBf16.
+inline void roundRow(const float* __restrict from, int32_t count, BFloat16* __restrict to) {
+#if defined(__AVX512BF16__)
+  for (int32_t j = 0; j < count; j += 16) {
+    const auto some = static_cast<__mmask16>(count - j < 16 ? (1u << (count - j)) - 1 : 0xffffu);
+    _mm256_mask_storeu_epi16(to + j, some,
+                             (__m256i)_mm512_cvtneps_pbh(_mm512_maskz_loadu_ps(some, from + j)));
+  }
+#else
+  for (int32_t j = 0; j < count; ++j) to[j].bits = roundToBf16(from[j]);
+#endif
+}
+
+// The memory of rows x columns elements.
+template <class T>
+Lines linesOf(const T* from, int64_t ld, int32_t rows, int32_t columns) {
+  constexpr auto kBytes = static_cast<int64_t>(sizeof(T));
+  return {from, rows, ld * kBytes, columns * kBytes};
+}
+
+// Whether a tile or panel that begins at this column shares its lines with the one before, which fetched
+// them.
+template <class T>
+bool sharesLines(int32_t col) {
+  return col * sizeof(T) % kLineBytes != 0;
+}
+
+// What the sources of gmm have in common, by the types of a and b.
+template <class Unit, class Pack, class A, class B>
 struct GmmSource {
   using Element = typename Unit::Element;
+  using Sum = typename Unit::Sum;
   const GmmArgs& args;
-  const BFloat16* const a = static_cast<const BFloat16*>(args.a.data);
-  const BFloat16* const b = static_cast<const BFloat16*>(args.b.data);
+  const A* const a = static_cast<const A*>(args.a.data);
+  const B* const b = static_cast<const B*>(args.b.data);
   BFloat16* const c = static_cast<BFloat16*>(args.c.data);
 
   const Element* readyB(int32_t col, int32_t k0) const {
@@ -60,29 +98,44 @@ struct GmmSource {
     Pack::copyRows(sourceA(row, k0), args.a.ld, rows, k, dst);
   }
   void fetchA(int32_t row, int32_t rows, int32_t k0) const {
+    constexpr int32_t kLine = kLineBytes / sizeof(A);
     const int32_t length = smaller(Unit::kKc, args.k - k0);
     for (int32_t i = 0; i < rows; ++i)
-      for (int32_t j = 0; j < length; j += kLineOfBf16) fetchSoon(sourceA(row + i, k0 + j));
+      for (int32_t j = 0; j < length; j += kLine) fetchSoon(sourceA(row + i, k0 + j));
   }
-  const BFloat16* sourceA(int32_t row, int32_t k0) const { return a + row * args.a.ld + k0; }
+  Lines linesC(int32_t row, int32_t rows, int32_t col, int32_t cols) const {
+    if (sharesLines<BFloat16>(col)) return {};
+    return linesOf(c + row * args.c.ld + col, args.c.ld, rows, cols);
+  }
+  const A* sourceA(int32_t row, int32_t k0) const { return a + row * args.a.ld + k0; }
   int64_t strideA() const { return args.a.ld; }
   int64_t strideB() const { return args.b.ld; }
   bool liesTransposed() const { return args.transposeB; }
-  const BFloat16* sourceB(int32_t col, int32_t k0) const {
+  Lines linesB(int32_t col, int32_t k0) const {
+    const int32_t cols = smaller(Unit::kNr, args.n - col), length = smaller(Unit::kKPart, args.k - k0);
+    if (const Element* const ready = readyB(col, k0)) return linesOf(ready, 0, 1, Unit::kNr * length);
+    if (args.transposeB) return linesOf(sourceB(col, k0), args.b.ld, cols, length);
+    return sharesLines<B>(col) ? Lines() : linesOf(sourceB(col, k0), args.b.ld, length, cols);
+  }
+  const B* sourceB(int32_t col, int32_t k0) const {
     return b + (args.transposeB ? col * args.b.ld + k0 : k0 * args.b.ld + col);
   }
-  void packB(int32_t col, int32_t cols, int32_t k0, int32_t k, Element* dst, const BFloat16* ahead) const {
+  void packB(int32_t col, int32_t cols, int32_t k0, int32_t k, Element* dst, const B* ahead) const {
     if (args.transposeB)
       Pack::panelOfColumns(sourceB(col, k0), args.b.ld, cols, k, dst, ahead);
     else
       Pack::panelOfRows(sourceB(col, k0), args.b.ld, cols, k, dst, ahead);
   }
-  void store(int32_t row, int32_t rows, int32_t col, int32_t cols, const float* tile) const {
+  void store(int32_t row, int32_t rows, int32_t col, int32_t cols, const Sum* tile) const {
     float scaled[Unit::kNr];
     const BFloat16* const bias = args.bias == nullptr ? nullptr : args.bias + col;
     for (int32_t i = 0; i < rows; ++i, tile += Unit::kNr) {
       BFloat16* const to = c + (row + i) * args.c.ld + col;
-      const float* const from = withBias(tile, cols, args.alpha, bias, scaled);
+      const float* from = scaled;
+      if constexpr (sizeof(A) == 1)
+        from = withBias(dequantised(tile, row + i, col, cols, scaled), cols, 1, bias, scaled);
+      else
+        from = withBias(tile, cols, args.alpha, bias, scaled);
       if (cols == Unit::kNr)
         roundRow(from, Unit::kNr, to);
       else
@@ -91,8 +144,31 @@ struct GmmSource {
   }
 
  private:
-  static void roundRow(const float* __restrict from, int32_t count, BFloat16* __restrict to) {
-    for (int32_t j = 0; j < count; ++j) to[j].bits = roundToBf16(from[j]);
+  // A row of sums of codes times its scale and alpha, and then times the scales of its columns.
+  const float* dequantised(const int32_t* sums, int32_t row, int32_t col, int32_t cols,
+                           float (&scaled)[Unit::kNr]) const {
+    const float ofRow = args.alpha * args.rowScale[row];
+    const BlockScales& of = args.scaleB;
+    const float* const ofColumns =
+        of.data + (args.transposeB ? (of.firstRow + col) * of.ld : of.firstColumn + col);
+    for (int32_t j = 0; j < cols; ++j) scaled[j] = static_cast<float>(sums[j]) * ofRow * ofColumns[j];
+    return scaled;
+  }
+};
+
+// b has codes, which become bf16 numbers as they are packed.
+template <class Unit, class Pack>
+struct DecodedSource : GmmSource<Unit, Pack, BFloat16, int8_t> {
+  using Element = typename Unit::Element;
+  static const Element* readyB(int32_t, int32_t) { return nullptr; }
+  void packB(int32_t col, int32_t cols, int32_t k0, int32_t k, Element* dst, const int8_t* ahead) const {
+    const GmmArgs& args = this->args;
+    packParts<Unit, Pack>(args.transposeB, this->sourceB(col, k0), args.b.ld, cols, k, dst, ahead,
+                          [&args, col, k0](const int8_t* codes, int32_t r, int32_t rows, int32_t columns,
+                                           BFloat16* to, int64_t ldTo) {
+                            const Place first = args.transposeB ? Place{col, k0 + r} : Place{k0 + r, col};
+                            decode(codes, args.b.ld, args.scaleB, first, rows, columns, to, ldTo);
+                          });
   }
 };
 
@@ -107,9 +183,21 @@ struct WeightGradSource {
   const bool streams = canStream();
 
   static const Element* readyB(int32_t, int32_t) { return nullptr; }
+  Lines linesB(int32_t col, int32_t k0) const {
+    if (sharesLines<BFloat16>(col)) return {};
+    return linesOf(sourceB(col, k0), args.b.ld, smaller(Unit::kKPart, args.rows - k0),
+                   smaller(Unit::kNr, args.n - col));
+  }
   void packA(int32_t row, int32_t rows, int32_t k0, int32_t k, Element* dst) const {
     const float* const scale = args.scale == nullptr ? nullptr : args.scale + k0;
     Pack::transposeScaled(a + k0 * args.a.ld + row, args.a.ld, scale, rows, k, dst);
+  }
+  Lines linesC(int32_t row, int32_t rows, int32_t col, int32_t cols) const {
+    const int64_t at = row * args.c.ld + col;
+    if (!args.accumulate || (narrow == nullptr ? sharesLines<float>(col) : sharesLines<BFloat16>(col)))
+      return {};
+    return narrow == nullptr ? linesOf(wide + at, args.c.ld, rows, cols)
+                             : linesOf(narrow + at, args.c.ld, rows, cols);
   }
   static void fetchA(int32_t, int32_t, int32_t) {}  // its lines are whole rows, which the hardware prefetches
   const BFloat16* sourceB(int32_t col, int32_t k0) const { return b + k0 * args.b.ld + col; }
@@ -150,23 +238,39 @@ struct WeightGradSource {
     if constexpr (kLinesOfBf16)
       if (streams && count == Unit::kNr) {
         BFloat16 rounded[Unit::kNr];
-        for (int32_t j = 0; j < Unit::kNr; ++j) rounded[j].bits = roundToBf16(from[j]);
+        roundRow(from, Unit::kNr, rounded);
         streamRow<Unit::kNr>(rounded, to);
         return;
       }
     if (args.accumulate)
       for (int32_t j = 0; j < count; ++j) to[j].bits = roundToBf16(widenBf16(to[j].bits) + from[j]);
     else
-      for (int32_t j = 0; j < count; ++j) to[j].bits = roundToBf16(from[j]);
+      roundRow(from, count, to);
   }
 };
 
 template <class Unit, class Pack>
 void gmmBy(const GmmArgs& args) {
   const FlushSubnormals meaning;
-  const GmmSource<Unit, Pack> source{args};
+  const GmmSource<Unit, Pack, BFloat16, BFloat16> source{args};
   if (fewRowsProduct<Unit>(source, args.rows, args.n, args.k, args.scratch)) return;
   blockedProduct<Unit>(source, args.rows, args.n, args.k, args.scratch);
+}
+
+template <class Unit, class Pack>
+void decodedGmmBy(const GmmArgs& args) {
+  const FlushSubnormals meaning;
+  const DecodedSource<Unit, Pack> source{{args}};
+  if (args.rows <= kFewRows && args.rows > 0)
+    productByBlocks<Unit>(source, args.rows, args.n, args.k, static_cast<std::byte*>(args.scratch));
+  else
+    blockedProduct<Unit>(source, args.rows, args.n, args.k, args.scratch);
+}
+
+template <class Unit, class Pack>
+void codesGmmBy(const GmmArgs& args) {
+  const FlushSubnormals meaning;
+  blockedProduct<Unit>(GmmSource<Unit, Pack, int8_t, int8_t>{args}, args.rows, args.n, args.k, args.scratch);
 }
 
 // A packed weight has the panels that the Unit reads, one after another, each over the whole sum, as packB()
@@ -177,13 +281,14 @@ size_t packedBytesBy(int32_t n, int32_t k) {
   return static_cast<size_t>(packedOffset<Unit>(static_cast<int32_t>(roundUp(n, Unit::kNr)), 0, k)) *
          sizeof(typename Unit::Element);
 }
+inline size_t notPacked(int32_t, int32_t) { return 0; }
 
-template <class Unit, class Pack>
+template <class Unit, class Pack, class T>
 void packWeightBy(const PackWeightArgs& args) {
   GmmArgs product = {};
   product.b = args.b;
   product.transposeB = args.transposeB;
-  const GmmSource<Unit, Pack> source{product};
+  const GmmSource<Unit, Pack, T, T> source{product};
   auto* const packed = static_cast<typename Unit::Element*>(args.packed);
   for (int32_t col = 0; col < args.n; col += Unit::kNr)
     for (int32_t k0 = 0; k0 < args.k; k0 += Unit::kKc)
@@ -192,8 +297,13 @@ void packWeightBy(const PackWeightArgs& args) {
 }
 
 template <class Unit>
+size_t blockedScratchBytesBy(int32_t n, int32_t k) {
+  return ScratchLayout<Unit>::bytes(n, k);
+}
+
+template <class Unit>
 size_t gmmScratchBytesBy(int32_t n, int32_t k) {
-  const size_t blocked = ScratchLayout<Unit>::bytes(n, k > Unit::kKc);
+  const size_t blocked = blockedScratchBytesBy<Unit>(n, k);
   const size_t few = FewRowsLayout<Unit>::bytes(n, k);
   return blocked > few ? blocked : few;
 }
@@ -211,24 +321,24 @@ void weightGradBy(const GmmWeightGradArgs& args) {
 template <class Unit>
 size_t weightGradScratchBytesBy(int32_t m, int32_t n) {
   (void)m;
-  return ScratchLayout<Unit>::bytes(n, true);
+  return ScratchLayout<Unit>::bytes(n, std::numeric_limits<int32_t>::max());
 }
 
-constexpr ProductTypes kGmmTypes[] = {{DType::kBF16, DType::kBF16, DType::kBF16}};
 constexpr ProductTypes kWeightGradTypes[] = {{DType::kBF16, DType::kBF16, DType::kF32},
                                              {DType::kBF16, DType::kBF16, DType::kBF16}};
 
-template <class Unit, class Pack>
-consteval ProductKernels productsBy() {
-  return {kGmmTypes,
-          kWeightGradTypes,
-          gmmBy<Unit, Pack>,
-          packWeightBy<Unit, Pack>,
-          weightGradBy<Unit, Pack>,
-          gmmScratchBytesBy<Unit>,
-          packedBytesBy<Unit>,
-          weightGradScratchBytesBy<Unit>};
-}
+// By (Unit, Pack) of bf16 and of codes.
+template <class Unit, class Pack, class CodesUnit, class CodesPack>
+struct ProductsBy {
+  static constexpr GmmKernels kGmms[] = {
+      {kBf16Product, gmmBy<Unit, Pack>, packWeightBy<Unit, Pack, BFloat16>, gmmScratchBytesBy<Unit>,
+       packedBytesBy<Unit>},
+      {kDecodedProduct, decodedGmmBy<Unit, Pack>, nullptr, gmmScratchBytesBy<Unit>, notPacked},
+      {kCodesProduct, codesGmmBy<CodesUnit, CodesPack>, packWeightBy<CodesUnit, CodesPack, int8_t>,
+       blockedScratchBytesBy<CodesUnit>, packedBytesBy<CodesUnit>}};
+  static constexpr ProductKernels kAll = {kGmms, kWeightGradTypes, weightGradBy<Unit, Pack>,
+                                          weightGradScratchBytesBy<Unit>};
+};
 
 }  // namespace
 }  // namespace sluice::ops

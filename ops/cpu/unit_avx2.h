@@ -1,5 +1,4 @@
-// The AVX2 unit: tiles of 6 rows and 2 vectors of columns in fp32, 12 accumulators of fused multiply-adds.
-// Internal linkage: see blocked_product.h.
+// The AVX2 unit, by fused multiply-adds in fp32. Internal linkage: see blocked_product.h.
 #pragma once
 
 #include <immintrin.h>
@@ -8,34 +7,32 @@
 
 #include "ops/cpu/blocked_product.h"
 #include "ops/cpu/columns_avx2.h"
+#include "ops/cpu/panels_avx2.h"
 #include "ops/cpu/unroll.h"
 
 namespace sluice::ops {
 namespace {
 
-struct UnitAvx2 {
+struct DotAvx2 {
   using Element = float;
-  using Square = SquareAvx2;
-  static constexpr int32_t kMr = 6;
-  static constexpr int32_t kNr = 16;
-  static constexpr int32_t kMc = 384;
+  using Sum = float;
+  using Vector = __m256;
   static constexpr int32_t kKc = 256;
   static constexpr int32_t kAStride = kKc;
   static constexpr int32_t kKUnit = 1;
+
+  static Vector add(Vector sum, __m256i column, __m256i row) {
+    return _mm256_fmadd_ps(_mm256_castsi256_ps(row), _mm256_castsi256_ps(column), sum);
+  }
+};
+
+struct UnitAvx2 : PanelsAvx2<DotAvx2> {
+  using Square = SquareAvx2;
   static constexpr int32_t kFewKc = 64;
   static constexpr int32_t kRowsKc = 64;
   static constexpr int32_t kMostInPlace = 16;
 
-  static void multiply(const Element* a, const Element* b, int32_t k, int32_t rows, int32_t cols, bool first,
-                       float* tile) {
-    using Function = void (*)(const Element*, const Element*, int32_t, bool, float*);
-    static constexpr Function kBySize[6][2] = {{sized<1, 1>, sized<1, 2>}, {sized<2, 1>, sized<2, 2>},
-                                               {sized<3, 1>, sized<3, 2>}, {sized<4, 1>, sized<4, 2>},
-                                               {sized<5, 1>, sized<5, 2>}, {sized<6, 1>, sized<6, 2>}};
-    kBySize[rows - 1][(cols - 1) / 8](a, b, k, first, tile);
-  }
-
-  // The same for rows of a and b [k, n] in place, from element k0 of the sum on; both are widened in
+  // multiply() for rows of a and b [k, n] in place, from element k0 of the sum on; both are widened in
   // registers.
   template <class Source>
   static void multiplyRows(const Source& source, int32_t row, int32_t rows, int32_t col, int32_t cols,
@@ -131,33 +128,6 @@ struct UnitAvx2 {
     unroll<kRows>([&](auto i) SLUICE_UNROLLED {
       _mm256_storeu_ps(tile + i.value * kNr, sum[i.value][0]);
       _mm256_storeu_ps(tile + i.value * kNr + 8, sum[i.value][1]);
-    });
-  }
-
-  template <int kRows, int kVectors>
-  static void sized(const Element* a, const Element* b, int32_t k, bool first, float* tile) {
-    // Loading zeros that were just stored is cheaper than g++'s code for two ways to begin.
-    if (first) __builtin_memset(tile, 0, sizeof(float) * kRows * kNr);
-    __m256 sum[kRows][kVectors];
-    unroll<kRows>([&](auto i) SLUICE_UNROLLED {
-      unroll<kVectors>([&](auto v) SLUICE_UNROLLED {
-        sum[i.value][v.value] = _mm256_loadu_ps(tile + i.value * kNr + v.value * 8);
-      });
-    });
-    for (int32_t s = 0; s < k; ++s, ++a, b += kNr) {
-      __m256 column[kVectors];
-      unroll<kVectors>([&](auto v) SLUICE_UNROLLED { column[v.value] = _mm256_loadu_ps(b + v.value * 8); });
-      unroll<kRows>([&](auto i) SLUICE_UNROLLED {
-        const __m256 row = _mm256_broadcast_ss(a + i.value * kAStride);
-        unroll<kVectors>([&](auto v) SLUICE_UNROLLED {
-          sum[i.value][v.value] = _mm256_fmadd_ps(row, column[v.value], sum[i.value][v.value]);
-        });
-      });
-    }
-    unroll<kRows>([&](auto i) SLUICE_UNROLLED {
-      unroll<kVectors>([&](auto v) SLUICE_UNROLLED {
-        _mm256_storeu_ps(tile + i.value * kNr + v.value * 8, sum[i.value][v.value]);
-      });
     });
   }
 };

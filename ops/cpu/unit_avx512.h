@@ -1,5 +1,4 @@
-// The AVX-512 BF16 unit: tiles of 6 rows and 4 vectors of columns, 24 accumulators of vdpbf16ps.
-// Internal linkage: see blocked_product.h.
+// The AVX-512 BF16 unit, by vdpbf16ps. Internal linkage: see blocked_product.h.
 #pragma once
 
 #include <immintrin.h>
@@ -8,31 +7,34 @@
 
 #include "ops/cpu/blocked_product.h"
 #include "ops/cpu/columns_avx512.h"
+#include "ops/cpu/panels_avx512.h"
 #include "ops/cpu/unroll.h"
 
 namespace sluice::ops {
 namespace {
 
-struct UnitAvx512 {
+struct DotAvx512 {
   using Element = uint16_t;
-  using Square = SquareAvx512;
-  static constexpr int32_t kMr = 6;
-  static constexpr int32_t kNr = 64;
-  static constexpr int32_t kMc = 384;
+  using Sum = float;
+  using Vector = __m512;
   static constexpr int32_t kKc = 512;
   static constexpr int32_t kAStride = kKc;
   static constexpr int32_t kKUnit = 2;
+
+  static Vector start(const Element*, int32_t, Vector before) { return before; }
+  static Vector add(Vector sum, __m512i column, __m512i row) {
+    return _mm512_dpbf16_ps(sum, (__m512bh)row, (__m512bh)column);
+  }
+};
+
+struct UnitAvx512 : PanelsAvx512<DotAvx512> {
+  using Square = SquareAvx512;
   static constexpr int32_t kFewKc = 32;
   static constexpr int32_t kRowsKc = 128;
   static constexpr int32_t kMostInPlace = 16;
 
-  static void multiply(const Element* a, const Element* b, int32_t k, int32_t rows, int32_t cols, bool first,
-                       float* tile) {
-    first ? multiplyFrom<true>(a, b, k, rows, cols, tile) : multiplyFrom<false>(a, b, k, rows, cols, tile);
-  }
-
-  // The same for rows of a and b [k, n] in place, from element k0 of the sum on. An unfinished tile has each
-  // 32 columns in the order of Interleaved.
+  // multiply() for rows of a and b [k, n] in place, from element k0 of the sum on. An unfinished tile has
+  // each 32 columns in the order of Interleaved.
   template <class Source>
   static void multiplyRows(const Source& source, int32_t row, int32_t rows, int32_t col, int32_t cols,
                            int32_t k0, int32_t k, bool last, float* tile) {
@@ -136,51 +138,6 @@ struct UnitAvx512 {
         if (of.last) putInOrder(sum[i.value][2 * h.value], sum[i.value][2 * h.value + 1]);
       });
       unroll<2 * kHalves>([&](auto v) SLUICE_UNROLLED {
-        _mm512_storeu_ps(tile + i.value * kNr + v.value * 16, sum[i.value][v.value]);
-      });
-    });
-  }
-
-  template <bool kFirst>
-  static void multiplyFrom(const Element* a, const Element* b, int32_t k, int32_t rows, int32_t cols,
-                           float* tile) {
-    using Function = void (*)(const Element*, const Element*, int32_t, float*);
-    static constexpr Function kBySize[6][4] = {
-        {sized<1, 1, kFirst>, sized<1, 2, kFirst>, sized<1, 3, kFirst>, sized<1, 4, kFirst>},
-        {sized<2, 1, kFirst>, sized<2, 2, kFirst>, sized<2, 3, kFirst>, sized<2, 4, kFirst>},
-        {sized<3, 1, kFirst>, sized<3, 2, kFirst>, sized<3, 3, kFirst>, sized<3, 4, kFirst>},
-        {sized<4, 1, kFirst>, sized<4, 2, kFirst>, sized<4, 3, kFirst>, sized<4, 4, kFirst>},
-        {sized<5, 1, kFirst>, sized<5, 2, kFirst>, sized<5, 3, kFirst>, sized<5, 4, kFirst>},
-        {sized<6, 1, kFirst>, sized<6, 2, kFirst>, sized<6, 3, kFirst>, sized<6, 4, kFirst>}};
-    kBySize[rows - 1][(cols - 1) / 16](a, b, (k + 1) / 2, tile);
-  }
-
-  template <int kRows, int kVectors, bool kFirst>
-  static void sized(const Element* a, const Element* b, int32_t pairs, float* tile) {
-    __m512 sum[kRows][kVectors];
-    unroll<kRows>([&](auto i) SLUICE_UNROLLED {
-      unroll<kVectors>([&](auto v) SLUICE_UNROLLED {
-        if constexpr (kFirst)
-          sum[i.value][v.value] = _mm512_setzero_ps();
-        else
-          sum[i.value][v.value] = _mm512_loadu_ps(tile + i.value * kNr + v.value * 16);
-      });
-    });
-    for (int32_t p = 0; p < pairs; ++p, a += 2, b += 2 * kNr) {
-      __m512i column[kVectors];
-      unroll<kVectors>([&](auto v)
-                           SLUICE_UNROLLED { column[v.value] = _mm512_loadu_si512(b + v.value * 32); });
-      unroll<kRows>([&](auto i) SLUICE_UNROLLED {
-        int32_t pair;
-        __builtin_memcpy(&pair, a + i.value * kAStride, 4);
-        const auto row = (__m512bh)_mm512_set1_epi32(pair);
-        unroll<kVectors>([&](auto v) SLUICE_UNROLLED {
-          sum[i.value][v.value] = _mm512_dpbf16_ps(sum[i.value][v.value], row, (__m512bh)column[v.value]);
-        });
-      });
-    }
-    unroll<kRows>([&](auto i) SLUICE_UNROLLED {
-      unroll<kVectors>([&](auto v) SLUICE_UNROLLED {
         _mm512_storeu_ps(tile + i.value * kNr + v.value * 16, sum[i.value][v.value]);
       });
     });

@@ -12,10 +12,13 @@ namespace {
 
 struct UnitPortable {
   using Element = float;
+  using Sum = float;
   static constexpr int32_t kMr = 6;
   static constexpr int32_t kNr = 8;
   static constexpr int32_t kMc = 384;
   static constexpr int32_t kKc = 256;
+  static constexpr int32_t kKPart = kKc;
+  static constexpr int32_t kFetchEvery = 32;
   static constexpr int32_t kAStride = kKc;
   static constexpr int32_t kKUnit = 1;
   static constexpr int32_t kFewKc = 64;
@@ -24,11 +27,11 @@ struct UnitPortable {
   static constexpr int32_t kMostInPlace = 3;
 
   static void multiply(const Element* a, const Element* b, int32_t k, int32_t rows, int32_t cols, bool first,
-                       float* tile) {
+                       float* tile, Ahead& ahead) {
     (void)cols;  // the pad of the panel is zeros: eight columns cost as much as five
-    using Function = void (*)(const Element*, const Element*, int32_t, bool, float*);
+    using Function = void (*)(const Element*, const Element*, int32_t, bool, float*, Ahead&);
     static constexpr Function kBySize[6] = {sized<1>, sized<2>, sized<3>, sized<4>, sized<5>, sized<6>};
-    kBySize[rows - 1](a, b, k, first, tile);
+    kBySize[rows - 1](a, b, k, first, tile, ahead);
   }
 
   // The same for rows of a and b [k, n] in place, from element k0 of the sum on; both are widened in
@@ -104,7 +107,7 @@ struct UnitPortable {
   static void store(float* to, Vector v) { __builtin_memcpy(to, &v, sizeof v); }
 
   template <int kRows>
-  static void sized(const Element* a, const Element* b, int32_t k, bool first, float* tile) {
+  static void sized(const Element* a, const Element* b, int32_t k, bool first, float* tile, Ahead& ahead) {
     // Loading zeros that were just stored is cheaper than g++'s code for two ways to begin.
     if (first) __builtin_memset(tile, 0, sizeof(float) * kRows * kNr);
     Vector sum[kRows][2];
@@ -112,14 +115,17 @@ struct UnitPortable {
       unroll<2>([&](auto v)
                     SLUICE_UNROLLED { sum[i.value][v.value] = load(tile + i.value * kNr + v.value * 4); });
     });
-    for (int32_t s = 0; s < k; ++s, ++a, b += kNr) {
-      const Vector column[2] = {load(b), load(b + 4)};
-      unroll<kRows>([&](auto i) SLUICE_UNROLLED {
-        const float x = a[i.value * kAStride];
-        const Vector row = {x, x, x, x};
-        sum[i.value][0] += row * column[0];
-        sum[i.value][1] += row * column[1];
-      });
+    for (int32_t s = 0; s < k;) {
+      ahead.fetch();
+      for (const int32_t end = smaller(s + kFetchEvery, k); s < end; ++s, ++a, b += kNr) {
+        const Vector column[2] = {load(b), load(b + 4)};
+        unroll<kRows>([&](auto i) SLUICE_UNROLLED {
+          const float x = a[i.value * kAStride];
+          const Vector row = {x, x, x, x};
+          sum[i.value][0] += row * column[0];
+          sum[i.value][1] += row * column[1];
+        });
+      }
     }
     unroll<kRows>([&](auto i) SLUICE_UNROLLED {
       unroll<2>([&](auto v)

@@ -55,7 +55,8 @@ uint64_t Layer::keepContentOf(size_t w, const at::Tensor& weight) {
 }
 
 ForwardStep prepareForward(Layer& layer, const at::Tensor& x, const at::Tensor& ids,
-                           const at::Tensor& expertWeights, at::TensorList weights) {
+                           const at::Tensor& expertWeights, at::TensorList weights,
+                           const OptionalTensor& placement) {
   const LayerSignature& signature = layer.signature();
   if (weights.size() != signature.weights.size())
     throwValue(
@@ -68,6 +69,12 @@ ForwardStep prepareForward(Layer& layer, const at::Tensor& x, const at::Tensor& 
   ForwardStep step;
   step.x = x;
   step.expertIds = expertIds(ids, tokens, signature.topK, signature.experts);
+  if (signature.places > 0) {
+    step.placement = placement.value_or(at::Tensor());
+    checkTensor("placement", step.placement, at::kInt, {signature.places});
+  } else if (placement.has_value() && placement->defined()) {
+    throwValue("a placement is given, but the layer was compiled without");
+  }
   checkTensor("expert_weights", expertWeights, at::kFloat, {tokens, signature.topK});
   step.expertWeights = expertWeights;
   for (size_t w = 0; w < weights.size(); ++w) {
@@ -82,6 +89,7 @@ ForwardStep prepareForward(Layer& layer, const at::Tensor& x, const at::Tensor& 
 
 std::vector<NamedTensor> ForwardStep::named(const LayerSignature& signature) const {
   std::vector<NamedTensor> tensors = {{"x", viewOf(x)}, {"expert_ids", viewOf(expertIds)}, {"y", viewOf(y)}};
+  if (placement.defined()) tensors.push_back({"placement", viewOf(placement)});
   if (signature.readsExpertWeights) tensors.push_back({"expert_weights", viewOf(expertWeights)});
   for (size_t w = 0; w < weights.size(); ++w)
     if (signature.weights[w].readByForward)

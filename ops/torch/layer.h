@@ -63,7 +63,7 @@ class Layer : public torch::CustomClassHolder {
 
 // The checked tensors of a forward step, and its result.
 struct ForwardStep {
-  at::Tensor x, expertIds, expertWeights, y;
+  at::Tensor x, expertIds, placement, expertWeights, y;  // placement: undefined if the layer takes none
   std::vector<at::Tensor> weights;
   std::vector<uint64_t> contents;  // of the weights
 
@@ -71,6 +71,7 @@ struct ForwardStep {
 };
 // Throws if the layer does not accept the tensors.
 ForwardStep prepareForward(Layer& layer, const at::Tensor& x, const at::Tensor& ids,
-                           const at::Tensor& expertWeights, at::TensorList weights);
+                           const at::Tensor& expertWeights, at::TensorList weights,
+                           const OptionalTensor& placement);
 
 }  // namespace sluice

@@ -28,13 +28,14 @@ class Reader {
 
   Expected<LayerSignature> read(const std::vector<std::string>& weights) {
     signature_.topK = program_.topK;
-    signature_.experts = program_.experts;
+    signature_.experts = program_.experts - program_.spare;
     signature_.maxTokens = program_.maxTokens;
     signature_.hasBackward = !backwardReads_.empty();
     const std::vector<int64_t> pair = {-1, program_.topK};
     const Buffer* x = take(forwardReads_, "x");
     if (!x || !take(forwardReads_, "expert_ids"))
       return Error{"entry 'forward' has no inputs 'x' and 'expert_ids'"};
+    if (take(forwardReads_, "placement")) signature_.places = program_.experts;
     const Buffer* y = take(forwardWrites_, "y");
     if (!y) return Error{"entry 'forward' has no output 'y'"};
     signature_.hidden = x->shape.back().size;
@@ -150,7 +151,8 @@ std::vector<BufferId> callersTensors(const TaskProgram& program, EntryId entry, 
       for (BufferId id : *list)
         if (id) used[id.value] = true;
   }
-  if (const BufferId ids = program.at(entry).expertIds) used[ids.value] = true;
+  for (const BufferId id : {program.at(entry).expertIds, program.at(entry).placement})
+    if (id) used[id.value] = true;
   std::vector<BufferId> tensors;
   for (uint32_t b = 0; b < used.size(); ++b)
     if (used[b] && program.buffers[b].role == role) tensors.push_back({b});

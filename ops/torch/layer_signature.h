@@ -1,8 +1,9 @@
 // LayerSignature: a task program as the PyTorch op sees it: a layer with tensors of known names and shapes.
 //
-// A value type without pointers. The program has an entry `forward`, from x, expert_ids, expert_weights and
-// the weights to y. For training it also has an entry `backward`, from dy and those of the forward tensors
-// that it reads to the gradients dx, d_expert_weights and WEIGHT_grad, as far as the program has them.
+// A value type without pointers. The program has an entry `forward`, from x, expert_ids, expert_weights, the
+// weights and possibly placement to y. For training it also has an entry `backward`, from dy and those of the
+// forward tensors that it reads to the gradients dx, d_expert_weights and WEIGHT_grad, as far as the program
+// has them.
 #pragma once
 
 #include <cstdint>
@@ -32,6 +33,7 @@ struct LayerSignature {
   int64_t outHidden = 0;  // of y
   int64_t topK = 0;
   int64_t experts = 0;  // of all ranks
+  int64_t places = 0;   // of experts, if forward takes a `placement` [places]
   int64_t maxTokens = 0;
   bool hasBackward = false;
   bool readsExpertWeights = false;

@@ -5,15 +5,18 @@
 // its own message. torch.ops and methods of torch.classes are called without Python's global lock.
 #include <torch/library.h>
 
+#include "ops/torch/choose_places.h"
 #include "ops/torch/dispatch.h"
 #include "ops/torch/linear_op.h"
 #include "ops/torch/moe_op.h"
+#include "ops/torch/network.h"
 #include "ops/torch/pending.h"
 
 namespace {
 
 using sluice::Layer;
 using sluice::LinearLayer;
+using sluice::Network;
 using sluice::Pending;
 using sluice::Ranks;
 using sluice::TokenExchange;
@@ -31,6 +34,10 @@ TORCH_LIBRARY(sluice, m) {
       .def("bytes", &Ranks::bytes)
       .def("grad_bytes", &Ranks::gradBytes)
       .def("trim", &Ranks::trim);
+  m.class_<Network>("Network")
+      .def(torch::init<>())
+      .def("address", &Network::address)
+      .def("join", &Network::join);
   m.class_<Layer>("Layer")
       .def(torch::init<c10::intrusive_ptr<Ranks>, const std::string&, const std::vector<std::string>&>())
       .def("describe", &Layer::describe)
@@ -46,9 +53,11 @@ TORCH_LIBRARY(sluice, m) {
   const std::string arguments =
       "(__torch__.torch.classes.sluice.Layer layer, Tensor x, Tensor expert_ids, Tensor expert_weights, "
       "Tensor[] weights";
-  m.def(("moe" + arguments + ", Tensor?[] main_grads) -> Tensor").c_str(), sluice::moe);
-  m.def(("submit_moe" + arguments + ") -> __torch__.torch.classes.sluice.Pending").c_str(),
+  const std::string placement = ", Tensor? placement=None)";
+  m.def(("moe" + arguments + ", Tensor?[] main_grads" + placement + " -> Tensor").c_str(), sluice::moe);
+  m.def(("submit_moe" + arguments + placement + " -> __torch__.torch.classes.sluice.Pending").c_str(),
         sluice::submitMoe);
+  m.def("choose_places(Tensor rows, int places, int groups) -> Tensor", sluice::choosePlacesFor);
   m.class_<LinearLayer>("Linear")
       .def(torch::init<c10::intrusive_ptr<Ranks>, const std::string&>())
       .def("saved_sets", &LinearLayer::savedSets)

@@ -175,28 +175,30 @@ struct MoeFunction : torch::autograd::Function<MoeFunction> {
 // Checks everything that can be wrong with a forward step. `asked`: autograd needs its backward.
 ReadyForward readyForward(Layer& layer, const at::Tensor& x, const at::Tensor& ids,
                           const at::Tensor& expertWeights, at::TensorList weights, const MainGrads& mainGrads,
-                          bool asked) {
+                          const OptionalTensor& placement, bool asked) {
   const at::NoGradGuard isNoStepOfAutograd;
   const LayerSignature& signature = layer.signature();
   checkMainGrads(signature, mainGrads);
   // wrong numbers of weights are refused by prepareForward()
   if (asked && weights.size() == signature.weights.size())
     checkTrainable(signature, x, expertWeights, weights);
-  ForwardStep step = prepareForward(layer, x, ids, expertWeights, weights);
+  ForwardStep step = prepareForward(layer, x, ids, expertWeights, weights, placement);
   return {std::move(step), valueOf(layer.state().savedSets().take())};
 }
 
 }  // namespace
 
 at::Tensor moe(const c10::intrusive_ptr<Layer>& layer, const at::Tensor& x, const at::Tensor& ids,
-               const at::Tensor& expertWeights, at::TensorList weights, const MainGrads& mainGrads) {
+               const at::Tensor& expertWeights, at::TensorList weights, const MainGrads& mainGrads,
+               const OptionalTensor& placement) {
   LayerState& state = layer->state();
   throwIfFailed(state.checkProcess());
   bool asked = x.requires_grad() || expertWeights.requires_grad();
   for (const at::Tensor& weight : weights) asked = asked || weight.requires_grad();
   asked = asked && at::GradMode::is_enabled();
-  const ReadyForward ready =
-      refusing(state, [&] { return readyForward(*layer, x, ids, expertWeights, weights, mainGrads, asked); });
+  const ReadyForward ready = refusing(state, [&] {
+    return readyForward(*layer, x, ids, expertWeights, weights, mainGrads, placement, asked);
+  });
   if (asked) return MoeFunction::apply(layer, x, ids, expertWeights, weights, mainGrads, ready);
   runForward(*layer, ready);
   state.savedSets().release(ready.held);

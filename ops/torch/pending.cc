@@ -22,12 +22,12 @@ void Pending::cancel() {
 
 c10::intrusive_ptr<Pending> submitMoe(const c10::intrusive_ptr<Layer>& layer, const at::Tensor& x,
                                       const at::Tensor& ids, const at::Tensor& expertWeights,
-                                      at::TensorList weights) {
+                                      at::TensorList weights, const OptionalTensor& placement) {
   LayerState& state = layer->state();
   throwIfFailed(state.checkProcess());
   HeldSet held;
   ForwardStep step = refusing(state, [&] {
-    ForwardStep prepared = prepareForward(*layer, x, ids, expertWeights, weights);
+    ForwardStep prepared = prepareForward(*layer, x, ids, expertWeights, weights, placement);
     held = valueOf(state.savedSets().take());
     return prepared;
   });
@@ -35,7 +35,7 @@ c10::intrusive_ptr<Pending> submitMoe(const c10::intrusive_ptr<Layer>& layer, co
   // no step reads what this one saves, and steps run in order: the next user of the set fills it after this
   // step
   state.savedSets().release(held);
-  std::vector<at::Tensor> tensors = {step.y, step.x, step.expertIds, step.expertWeights};
+  std::vector<at::Tensor> tensors = {step.y, step.x, step.expertIds, step.placement, step.expertWeights};
   tensors.insert(tensors.end(), step.weights.begin(), step.weights.end());
   return c10::make_intrusive<Pending>(layer, state, std::move(tensors), valueOf(std::move(pending)));
 }

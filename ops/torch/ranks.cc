@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <utility>
+
 #include "ops/torch/errors.h"
 #include "runtime/api/make_transport.h"
 #include "runtime/base/clock.h"
@@ -11,10 +13,24 @@ namespace {
 
 constexpr int64_t kMaxJobRanks = 240;  // processes of one job, see shared_memory.h
 
+std::shared_ptr<Transport> join(const std::string& job, int64_t rank, int64_t size, int64_t threads,
+                                double timeoutSeconds) {
+  Ranks::check(rank, size, threads, timeoutSeconds);
+  return valueOf(makeTransport(
+      {size == 1 ? "threads" : "shm", static_cast<int>(size), static_cast<int>(rank), job, timeoutSeconds}));
+}
+
 }  // namespace
 
 Ranks::Ranks(const std::string& job, int64_t rank, int64_t size, int64_t threads, double timeoutSeconds)
-    : rank_(rank), size_(size), timeoutSeconds_(timeoutSeconds) {
+    : Ranks(join(job, rank, size, threads, timeoutSeconds), threads, timeoutSeconds) {}
+
+Ranks::Ranks(std::shared_ptr<Transport> transport, int64_t threads, double timeoutSeconds)
+    : timeoutSeconds_(timeoutSeconds), transport_(std::move(transport)) {
+  workspace_ = valueOf(Workspace::create(*transport_, {.threads = static_cast<int>(threads)}));
+}
+
+void Ranks::check(int64_t rank, int64_t size, int64_t threads, double timeoutSeconds) {
   if (size < 1 || size > kMaxJobRanks)
     throwValue(fmt::format("{} ranks, expected 1 to {}", size, kMaxJobRanks));
   if (rank < 0 || rank >= size) throwValue(fmt::format("rank {} of {}", rank, size));
@@ -22,14 +38,11 @@ Ranks::Ranks(const std::string& job, int64_t rank, int64_t size, int64_t threads
     throwValue(
         fmt::format("{} threads, expected 1 to {}, or 0 for this machine's share", threads, kMostThreads));
   if (const Status sane = checkTimeLimit(timeoutSeconds); !sane) throwValue(sane.error().message);
-  transport_ = valueOf(makeTransport(
-      {size == 1 ? "threads" : "shm", static_cast<int>(size), static_cast<int>(rank), job, timeoutSeconds}));
-  workspace_ = valueOf(Workspace::create(*transport_, {.threads = static_cast<int>(threads)}));
 }
 
 Ranks::~Ranks() {
   // a fork copies no threads, so nothing would release the locks that they held
-  if (origin_.isForked() && size_ == 1) static_cast<void>(new std::shared_ptr<Transport>(transport_));
+  if (origin_.isForked() && size() == 1) static_cast<void>(new std::shared_ptr<Transport>(transport_));
 }
 
 void Ranks::refuse(const std::string& why) {

@@ -14,6 +14,7 @@
 #include "ops/torch/layer_state.h"
 #include "runtime/api/context.h"
 #include "runtime/api/origin.h"
+#include "runtime/comm/transport.h"
 
 namespace sluice {
 
@@ -22,10 +23,14 @@ class Ranks : public torch::CustomClassHolder {
   // Size 1: `job` is not used. Otherwise the ranks are processes of this machine, and no other job may have
   // the name `job`. Threads 0: one per processing unit of this machine, divided among its ranks.
   Ranks(const std::string& job, int64_t rank, int64_t size, int64_t threads, double timeoutSeconds);
+  Ranks(std::shared_ptr<Transport> transport, int64_t threads, double timeoutSeconds);
   ~Ranks() override;
 
-  int64_t rank() const { return rank_; }
-  int64_t size() const { return size_; }
+  // Throws if there are no such ranks.
+  static void check(int64_t rank, int64_t size, int64_t threads, double timeoutSeconds);
+
+  int64_t rank() const { return transport_->rank(); }
+  int64_t size() const { return transport_->size(); }
   int64_t threads() const { return workspace_->threads(); }
   int64_t bytes() const { return workspace_->bytes(); }
   int64_t gradBytes() const { return grads_->bytes(); }
@@ -50,8 +55,7 @@ class Ranks : public torch::CustomClassHolder {
   void checkProcess() const;
 
  private:
-  int64_t rank_, size_;
-  double timeoutSeconds_;
+  const double timeoutSeconds_;
   const Origin origin_;
   std::shared_ptr<Transport> transport_;
   std::shared_ptr<Workspace> workspace_;

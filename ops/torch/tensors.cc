@@ -54,6 +54,8 @@ at::ScalarType torchType(DType type) {
       return at::kInt;
     case DType::kI64:
       return at::kLong;
+    case DType::kI8:
+      return at::kChar;
   }
   throwRuntime("a type that PyTorch does not have");
 }

@@ -1,4 +1,5 @@
-// makeTransports: the only function that knows every way in which ranks can reach each other.
+// makeTransports: the only function that knows every way in which ranks can reach each other that have a
+// launcher. (Those that exchange addresses themselves have UCX, too: comm/ucx.)
 //
 // Only programs linked with //runtime/comm/mpi have MPI; other users of this library link
 // //runtime/comm/mpi:without.

@@ -23,11 +23,13 @@ constexpr int64_t dtypeBytes(DType type) {
       return 2;
     case DType::kI64:
       return 8;
+    case DType::kI8:
+      return 1;
   }
   return 0;
 }
 
-// The names of safetensors: F32, BF16, F16, I32, I64.
+// The names of safetensors: F32, BF16, F16, I32, I64, I8.
 inline std::string_view dtypeName(DType type) {
   return type > DType::MAX ? "?" : enumNames(type)[static_cast<size_t>(type)] + 1;  // without the k
 }
@@ -37,6 +39,11 @@ inline std::optional<DType> dtypeFromName(std::string_view name) {
     if (const auto type = static_cast<DType>(value); dtypeName(type) == name) return type;
   return std::nullopt;
 }
+
+// Whether elements are codes, which count times a scale.
+constexpr bool isCodes(DType type) { return type == DType::kI8; }
+// Products of two codes whose sum is exact in int32.
+inline constexpr int64_t kMostCodes = 65536;
 
 // The upper half of an IEEE binary32. A trivial type: it may be copied with memcpy, and tensors contain it as
 // it is.
@@ -56,6 +63,7 @@ constexpr BFloat16 toBFloat16(float x) {
 
 constexpr DType dtypeOf(const float*) { return DType::kF32; }
 constexpr DType dtypeOf(const BFloat16*) { return DType::kBF16; }
+constexpr DType dtypeOf(const int8_t*) { return DType::kI8; }
 
 // Element `index` as a number; NaN for F16, with which no op computes.
 inline double elementAt(DType type, const void* data, int64_t index) {
@@ -68,6 +76,8 @@ inline double elementAt(DType type, const void* data, int64_t index) {
       return static_cast<const int32_t*>(data)[index];
     case DType::kI64:
       return static_cast<double>(static_cast<const int64_t*>(data)[index]);
+    case DType::kI8:
+      return static_cast<const int8_t*>(data)[index];
     case DType::kF16:
       break;
   }
@@ -89,6 +99,9 @@ inline void setElement(DType type, void* data, int64_t index, float value) {
       break;
     case DType::kI64:
       static_cast<int64_t*>(data)[index] = static_cast<int64_t>(value);
+      break;
+    case DType::kI8:
+      static_cast<int8_t*>(data)[index] = static_cast<int8_t>(value);
       break;
     case DType::kF16:
       static_cast<uint16_t*>(data)[index] = kNanOfF16;

@@ -83,7 +83,7 @@ class Transport {
  public:
   virtual ~Transport() = default;
 
-  // "threads", "shm" or "mpi", for messages.
+  // "threads", "shm", "ucx" or "mpi", for messages.
   virtual std::string_view kind() const = 0;
   virtual int rank() const = 0;
   virtual int size() const = 0;

@@ -20,8 +20,8 @@ constexpr int32_t kRowsInScratch = 256;
 constexpr size_t roundUpToLine(size_t bytes) { return (bytes + 63) / 64 * 64; }
 
 // Bytes of the kernel's own scratch; the product of a fused task follows it.
-size_t kernelScratchBytes(const ops::KernelSet& kernels, const Tiling& tiling) {
-  return roundUpToLine(kernels.gmmScratchBytes(std::min(tiling.tileN, tiling.n), tiling.k));
+size_t kernelScratchBytes(const ops::GmmKernels& gmm, const Tiling& tiling) {
+  return roundUpToLine(gmm.scratchBytes(std::min(tiling.tileN, tiling.n), tiling.k));
 }
 
 // The products of one task with the weight of its expert: the task's columns of each part of the weight,
@@ -29,8 +29,8 @@ size_t kernelScratchBytes(const ops::KernelSet& kernels, const Tiling& tiling) {
 class Product {
  public:
   Product(const CpuStep& step, const Task& task, std::byte* scratch)
-      : kernels_(step.kernels()),
-        family_(step.program().at(task.family)),
+      : family_(step.program().at(task.family)),
+        kernels_(*step.kernels().find(productTypesOf(step.program(), family_))),
         tiling_(family_.tiling),
         range_(rowsOf(step, task)),
         columns_(tileOf(family_.op, tiling_, task.tile).n),
@@ -41,8 +41,10 @@ class Product {
                 step.program().at(family_.reads[1]).type),
         bias_(infoOf(family_.op).vector == VectorWork::kActivationGrad
                   ? nullptr
-                  : biasOf(step, family_.reads[2], family_.writes[0], range_.expert,
+                  : biasOf(step, operandAt(family_.reads, 2), family_.writes[0], range_.expert,
                            int64_t{infoOf(family_.op).weightParts} * tiling_.n, columns_.begin)),
+        rowScale_(scaleAt(step, 0, 0)),
+        scales_(scalesOf(step)),
         scratch_(scratch) {
     if (step.panels != nullptr && range_.rows > 0) packed_ = findPanel(step, task);
   }
@@ -58,25 +60,45 @@ class Product {
 
   // c = rows [row, row + rows) times the columns of a part.
   void multiply(int64_t row, int32_t rows, int32_t part, const ops::Result& c) const {
-    kernels_.gmm({.a = a_.from(row, 0),
-                  .b = weightOf(part),
-                  .c = c,
-                  .rows = rows,
-                  .n = columns_.length(),
-                  .k = tiling_.k,
-                  .transposeB = transposed_,
-                  .scratch = scratch_,
-                  .alpha = alphaOf(tiling_),
-                  .packedB = packed_ == nullptr ? nullptr : packed_ + part * partBytes(),
-                  .bias = bias_ == nullptr ? nullptr : bias_ + int64_t{part} * tiling_.n});
+    ops::BlockScales scales = scales_;
+    (transposed_ ? scales.firstRow : scales.firstColumn) = columnOf(part);
+    kernels_.multiply({.a = a_.from(row, 0),
+                       .b = weightOf(part),
+                       .c = c,
+                       .rows = rows,
+                       .n = columns_.length(),
+                       .k = tiling_.k,
+                       .transposeB = transposed_,
+                       .scratch = scratch_,
+                       .alpha = alphaOf(tiling_),
+                       .packedB = packed_ == nullptr ? nullptr : packed_ + part * partBytes(),
+                       .bias = bias_ == nullptr ? nullptr : bias_ + int64_t{part} * tiling_.n,
+                       .rowScale = rowScale_ == nullptr ? nullptr : rowScale_ + row,
+                       .scaleB = scales});
   }
 
  private:
   ops::Operand weightOf(int32_t part) const {
-    const int64_t column = int64_t{part} * tiling_.n + columns_.begin;
-    return transposed_ ? weight_.from(column, 0) : weight_.from(0, column);
+    return transposed_ ? weight_.from(columnOf(part), 0) : weight_.from(0, columnOf(part));
   }
-  size_t partBytes() const { return kernels_.packedWeightBytes(columns_.length(), tiling_.k); }
+  int32_t columnOf(int32_t part) const { return part * tiling_.n + columns_.begin; }
+  size_t partBytes() const { return kernels_.packedBytes(columns_.length(), tiling_.k); }
+
+  // Row `row` of the scale of operand `scaled`; null where it has none.
+  const float* scaleAt(const Step& step, size_t scaled, int64_t row) const {
+    return optionalFloats(step, operandAt(family_.reads, *scaleOf(family_.op, scaled)), row);
+  }
+  // Those of this expert's weight.
+  ops::BlockScales scalesOf(const Step& step) const {
+    const float* const data = scaleAt(step, 1, range_.expert);
+    if (data == nullptr) return {};
+    const Buffer& scale = step.program().at(family_.reads[*scaleOf(family_.op, 1)]);
+    const Block block = *blockOf(step.program().at(family_.reads[1]), scale);
+    return {.data = data,
+            .ld = scale.shape.back().size,
+            .rows = static_cast<int32_t>(block.rows),
+            .columns = static_cast<int32_t>(block.columns)};
+  }
 
   // The packed columns of all parts, packed here if this task is the first to need them; or null.
   const std::byte* findPanel(const CpuStep& step, const Task& task) const {
@@ -89,20 +111,23 @@ class Product {
                            .n = columns_.length(),
                            .k = tiling_.k,
                            .transposeB = transposed_,
-                           .packed = panel.data + part * partBytes()});
+                           .packed = panel.data + part * partBytes(),
+                           .a = a_.type});
     WeightPanels::publish(panel);
     return panel.data;
   }
 
-  const ops::KernelSet& kernels_;
   const Family& family_;
+  const ops::GmmKernels& kernels_;
   const Tiling& tiling_;
   const RowRange range_;
   const TileRange columns_;
   const ops::Operand a_;
   const bool transposed_;
   const ops::Operand weight_;
-  const BFloat16* const bias_;  // from the task's columns of the first part on; or null
+  const BFloat16* const bias_;   // from the task's columns of the first part on; or null
+  const float* const rowScale_;  // of codes, else null
+  const ops::BlockScales scales_;
   std::byte* const scratch_;
   const std::byte* packed_ = nullptr;
 };
@@ -136,7 +161,7 @@ void callGmmWeightGrad(const CpuStep& step, const Task& task, std::byte* scratch
   step.kernels().gmmWeightGrad(
       {.a = matrixAt<ops::Operand>(step, family.reads[0], range.begin).from(0, m.begin),
        .b = matrixAt<ops::Operand>(step, family.reads[1], range.begin).from(0, n.begin),
-       .scale = optionalFloats(step, family.reads[2], range.begin),
+       .scale = optionalFloats(step, operandAt(family.reads, 2), range.begin),
        .c = grad.from(m.begin, n.begin),
        .rows = range.rows,
        .m = m.length(),
@@ -152,7 +177,7 @@ void callGmmActivation(const CpuStep& step, const Task& task, std::byte* scratch
   const Tiling& tiling = family.tiling;
   const int32_t column = product.columns().begin, width = product.columns().length();
   const BufferAddress& act = step.at(family.writes[0]);
-  const bool keeps = !family.writes[1].none();
+  const bool keeps = has(family.writes, 1);
   forParts(product.range(), [&](int64_t row, int32_t rows) {
     // gate and up: where they are kept, else side by side in scratch
     BFloat16* gate = product.inScratch();
@@ -192,10 +217,10 @@ void callGmmActivationGrad(const CpuStep& step, const Task& task, std::byte* scr
                                    .ldActGrad = width,
                                    .gateUp = elements<BFloat16>(gateUp, row) + column,
                                    .ldGateUp = leading<BFloat16>(gateUp),
-                                   .rowWeight = optionalFloats(step, family.reads[3], row),
+                                   .rowWeight = optionalFloats(step, operandAt(family.reads, 3), row),
                                    .gateUpGrad = elements<BFloat16>(out, row) + column,
                                    .ldGateUpGrad = leading<BFloat16>(out),
-                                   .rowWeightGrad = optionalFloats(step, family.writes[1], row),
+                                   .rowWeightGrad = optionalFloats(step, operandAt(family.writes, 1), row),
                                    .rows = rows,
                                    .inter = width,
                                    .kind = tiling.activation,
@@ -205,6 +230,13 @@ void callGmmActivationGrad(const CpuStep& step, const Task& task, std::byte* scr
   });
 }
 
+ops::ProductTypes productTypesOf(const TaskProgram& program, const Family& family) {
+  // what stays in the task is read by a kernel of activations
+  const bool isStored = infoOf(family.op).vector == VectorWork::kNone;
+  return {program.at(family.reads[0]).type, program.at(family.reads[1]).type,
+          isStored ? program.at(family.writes[0]).type : DType::kBF16};
+}
+
 Status checkProducts(const TaskProgram& program, const ops::KernelSet& kernels) {
   const auto words = [](const ops::ProductTypes& types) {
     return fmt::format("{} by {} into {}", dtypeName(types.a), dtypeName(types.b), dtypeName(types.c));
@@ -212,11 +244,12 @@ Status checkProducts(const TaskProgram& program, const ops::KernelSet& kernels) 
   for (const Family& family : program.families) {
     const OpInfo& op = infoOf(family.op);
     if (op.weightParts == 0 && !op.isSum()) continue;
-    const auto typeOf = [&](BufferId id) { return program.at(id).type; };
-    // what stays in the task is read by a kernel of activations
-    const DType c = op.vector == VectorWork::kNone ? typeOf(family.writes[0]) : DType::kBF16;
-    const ops::ProductTypes types{typeOf(family.reads[0]), typeOf(family.reads[1]), c};
-    const auto known = op.isSum() ? kernels.weightGradTypes : kernels.gmmTypes;
+    const ops::ProductTypes types = productTypesOf(program, family);
+    std::vector<ops::ProductTypes> known(kernels.weightGradTypes.begin(), kernels.weightGradTypes.end());
+    if (!op.isSum()) {
+      known.clear();
+      for (const ops::GmmKernels& each : kernels.gmms) known.push_back(each.types);
+    }
     if (std::find(known.begin(), known.end(), types) != known.end()) continue;
     std::string expected;
     for (const ops::ProductTypes& each : known) expected += (expected.empty() ? "" : ", ") + words(each);
@@ -226,7 +259,8 @@ Status checkProducts(const TaskProgram& program, const ops::KernelSet& kernels) 
   return {};
 }
 
-size_t productScratchBytes(const ops::KernelSet& kernels, const Family& family, int32_t slotSize) {
+size_t productScratchBytes(const TaskProgram& program, const ops::KernelSet& kernels, const Family& family,
+                           int32_t slotSize) {
   const Tiling& t = family.tiling;
   const size_t rows = std::min(slotSize, kRowsInScratch);
   const size_t columns = std::min(t.tileN, t.n);
@@ -235,7 +269,8 @@ size_t productScratchBytes(const ops::KernelSet& kernels, const Family& family, 
   if (op.weightParts == 0) return 0;
   const bool keeps =
       op.vector == VectorWork::kNone || (op.vector == VectorWork::kActivation && has(family.writes, 1));
-  return kernelScratchBytes(kernels, t) + (keeps ? 0 : rows * op.weightParts * columns * sizeof(BFloat16));
+  return kernelScratchBytes(*kernels.find(productTypesOf(program, family)), t) +
+         (keeps ? 0 : rows * op.weightParts * columns * sizeof(BFloat16));
 }
 
 }  // namespace sluice

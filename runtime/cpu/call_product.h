@@ -10,11 +10,15 @@ void callGmmWeightGrad(const CpuStep& step, const Task& task, std::byte* scratch
 void callGmmActivation(const CpuStep& step, const Task& task, std::byte* scratch);
 void callGmmActivationGrad(const CpuStep& step, const Task& task, std::byte* scratch);
 
+// The types of a product or sum of products.
+ops::ProductTypes productTypesOf(const TaskProgram& program, const Family& family);
+
 // Whether the kernels have the products of all families, by the types of their operands; an error names a
 // family that they have not, and what they multiply.
 Status checkProducts(const TaskProgram& program, const ops::KernelSet& kernels);
 
 // Bytes of scratch a task of the family needs for the calls above; `slotSize` rows at most. 0 for other ops.
-size_t productScratchBytes(const ops::KernelSet& kernels, const Family& family, int32_t slotSize);
+size_t productScratchBytes(const TaskProgram& program, const ops::KernelSet& kernels, const Family& family,
+                           int32_t slotSize);
 
 }  // namespace sluice

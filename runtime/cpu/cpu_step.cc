@@ -11,7 +11,7 @@ size_t scratchBytesOf(const Plan& plan, const ops::KernelSet& kernels) {
   const TaskProgram& p = plan.program();
   size_t most = 0;
   for (const Family& family : p.families) {
-    size_t bytes = productScratchBytes(kernels, family, p.at(family.space).slotSize);
+    size_t bytes = productScratchBytes(p, kernels, family, p.at(family.space).slotSize);
     // pieces are gathered here if the receiver's memory cannot be written directly
     if (isRemote(p.at(family.space).kind))
       for (BufferId id : family.writes)

@@ -69,7 +69,7 @@ void dispatch(const CpuStep& step, const Family& family, const Task& task, std::
   const BufferAddress& tokens = step.at(family.reads[0]);
   sendRows(step, piece, family.writes[0], piece.row, tokens.data, tokens.stride, pairs, step.program().topK,
            scratch);
-  if (!family.writes[1]) return;
+  if (!has(family.writes, 1)) return;
   const std::byte* weights = step.at(family.reads[1]).data;  // [T,K]: one float per pair
   sendRows(step, piece, family.writes[1], piece.row, weights, sizeof(float), pairs, 1, scratch);
 }
@@ -77,7 +77,7 @@ void dispatch(const CpuStep& step, const Family& family, const Task& task, std::
 void combineReturn(const CpuStep& step, const Family& family, const Task& task, std::byte* scratch) {
   const Piece& piece = step.tables->returns[task.slot];
   for (int operand = 0; operand < 2; ++operand) {
-    const BufferId from = family.reads[operand], to = family.writes[operand];
+    const BufferId from = operandAt(family.reads, operand), to = operandAt(family.writes, operand);
     if (!to) continue;
     const BufferAddress& source = step.at(from);
     sendRows(step, piece, to, piece.pair, elements<std::byte>(source, piece.row), source.stride, nullptr, 1,
@@ -104,18 +104,19 @@ void activationGrad(const CpuStep& step, const Family& family, const Task& task)
   const BufferAddress& grad = step.at(family.reads[0]);
   const BufferAddress& gateUp = step.at(family.reads[1]);
   const BufferAddress& out = step.at(family.writes[0]);
-  step.kernels().activationGrad({.actGrad = elements<BFloat16>(grad, range.begin),
-                                 .ldActGrad = leading<BFloat16>(grad),
-                                 .gateUp = elements<BFloat16>(gateUp, range.begin),
-                                 .ldGateUp = leading<BFloat16>(gateUp),
-                                 .rowWeight = optionalFloats(step, family.reads[2], range.begin),
-                                 .gateUpGrad = elements<BFloat16>(out, range.begin),
-                                 .ldGateUpGrad = leading<BFloat16>(out),
-                                 .rowWeightGrad = optionalFloats(step, family.writes[1], range.begin),
-                                 .rows = range.rows,
-                                 .inter = family.tiling.n,
-                                 .kind = family.tiling.activation,
-                                 .limit = toFloat(family.tiling.limit)});
+  step.kernels().activationGrad(
+      {.actGrad = elements<BFloat16>(grad, range.begin),
+       .ldActGrad = leading<BFloat16>(grad),
+       .gateUp = elements<BFloat16>(gateUp, range.begin),
+       .ldGateUp = leading<BFloat16>(gateUp),
+       .rowWeight = optionalFloats(step, operandAt(family.reads, 2), range.begin),
+       .gateUpGrad = elements<BFloat16>(out, range.begin),
+       .ldGateUpGrad = leading<BFloat16>(out),
+       .rowWeightGrad = optionalFloats(step, operandAt(family.writes, 1), range.begin),
+       .rows = range.rows,
+       .inter = family.tiling.n,
+       .kind = family.tiling.activation,
+       .limit = toFloat(family.tiling.limit)});
 }
 
 void add(const CpuStep& step, const Family& family, const Task& task) {
@@ -163,7 +164,7 @@ void columnSum(const CpuStep& step, const Family& family, const Task& task) {
                          step.program().at(family.writes[0]).type};
   step.kernels().columnSum({.a = elements<BFloat16>(a, range.begin) + columns.begin,
                             .lda = leading<BFloat16>(a),
-                            .scale = optionalFloats(step, family.reads[1], range.begin),
+                            .scale = optionalFloats(step, operandAt(family.reads, 1), range.begin),
                             .c = sums.from(range.expert, columns.begin),
                             .rows = range.rows,
                             .n = columns.length(),
@@ -181,10 +182,23 @@ void rowDot(const CpuStep& step, const Family& family, const Task& task) {
   step.kernels().rowDot({.a = elements<BFloat16>(a, range.begin),
                          .lda = leading<BFloat16>(a),
                          .b = b,
-                         .addend = optionalFloats(step, family.reads[2], range.begin),
+                         .addend = optionalFloats(step, operandAt(family.reads, 2), range.begin),
                          .c = optionalFloats(step, family.writes[0], range.begin),
                          .rows = range.rows,
                          .n = counts ? family.tiling.n : 0});
+}
+
+void quantize(const CpuStep& step, const Family& family, const Task& task) {
+  const RowRange range = rowsOf(step, task);
+  const BufferAddress& a = step.at(family.reads[0]);
+  const BufferAddress& codes = step.at(family.writes[0]);
+  step.kernels().quantize({.a = elements<BFloat16>(a, range.begin),
+                           .lda = leading<BFloat16>(a),
+                           .codes = elements<int8_t>(codes, range.begin),
+                           .ldCodes = leading<int8_t>(codes),
+                           .scale = optionalFloats(step, family.writes[1], range.begin),
+                           .rows = range.rows,
+                           .n = family.tiling.n});
 }
 
 // `position` is that of the first token.
@@ -193,7 +207,7 @@ void sumWith(void (*kernel)(const ops::WeightedSumOf<T>&), const CpuStep& step, 
              const RowRange& range, const int32_t* position) {
   const BufferAddress& source = step.at(family.reads[0]);
   const BufferAddress& y = step.at(family.writes[0]);
-  const BufferId weight = family.reads[1];
+  const BufferId weight = operandAt(family.reads, 1);
   kernel({.src = elements<T>(source, 0),
           .ldSrc = leading<T>(source),
           .position = position,
@@ -205,7 +219,7 @@ void sumWith(void (*kernel)(const ops::WeightedSumOf<T>&), const CpuStep& step, 
           .n = family.tiling.n,
           .parts = step.program().mesh.tp,
           .partRows = step.tables->pairs,
-          .bias = biasOf<T>(step, family.reads[3], family.writes[0], 0, 0, 0)});
+          .bias = biasOf<T>(step, operandAt(family.reads, 3), family.writes[0], 0, 0, 0)});
 }
 
 void combineSum(const CpuStep& step, const Family& family, const Task& task) {
@@ -216,7 +230,7 @@ void combineSum(const CpuStep& step, const Family& family, const Task& task) {
     sumWith(step.kernels().weightedSumF32, step, family, range, position);
   else
     sumWith(step.kernels().weightedSum, step, family, range, position);
-  if (!family.writes[1]) return;
+  if (!has(family.writes, 1)) return;
   const BufferAddress& scalars = step.at(family.reads[2]);
   step.kernels().sumScalars({.src = elements<float>(scalars, 0),
                              .position = position,
@@ -257,6 +271,8 @@ void callKernel(const CpuStep& step, const Task& task, std::byte* scratch) {
       return columnSum(step, family, task);
     case OpKind::kRowDot:
       return rowDot(step, family, task);
+    case OpKind::kQuantize:
+      return quantize(step, family, task);
   }
 }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "runtime/cpu/call_product.h"
 #include "runtime/program/op_table.h"
 
 namespace sluice {
@@ -15,15 +16,19 @@ constexpr uint64_t stateOf(uint64_t generation, uint64_t state) { return generat
 
 size_t roundUpToLine(size_t bytes) { return (bytes + 63) / 64 * 64; }
 
+// Whether the family reads a weight of the caller that kernels can pack.
+bool isPackable(const TaskProgram& program, const ops::KernelSet& kernels, const Family& family) {
+  if (infoOf(family.op).weightParts == 0 || program.at(family.reads[1]).role != Role::kInput) return false;
+  return kernels.find(productTypesOf(program, family))->packWeight != nullptr;
+}
+
 }  // namespace
 
 WeightPanels::WeightPanels(const Plan& plan, const ops::KernelSet& kernels, int64_t limit)
     : limit_(limit), setOf_(plan.program().families.size(), kNone) {
   for (size_t f = 0; f < setOf_.size(); ++f) {
     const Family& family = plan.program().families[f];
-    const bool ofCaller =
-        infoOf(family.op).weightParts > 0 && plan.program().at(family.reads[1]).role == Role::kInput;
-    if (ofCaller && limit > 0) setOf_[f] = addSet(plan, kernels, family);
+    if (limit > 0 && isPackable(plan.program(), kernels, family)) setOf_[f] = addSet(plan, kernels, family);
   }
 }
 
@@ -37,8 +42,13 @@ uint32_t WeightPanels::addWeight(BufferId buffer) {
 
 uint32_t WeightPanels::addSet(const Plan& plan, const ops::KernelSet& kernels, const Family& family) {
   const Tiling& t = family.tiling;
-  const Cut cut{addWeight(family.reads[1]), t.n, t.k, t.tileN, infoOf(family.op).weightParts,
-                isTransposed(family.op, t)};
+  const Cut cut{addWeight(family.reads[1]),
+                t.n,
+                t.k,
+                t.tileN,
+                infoOf(family.op).weightParts,
+                isTransposed(family.op, t),
+                productTypesOf(plan.program(), family)};
   const auto same = [&](const Set& set) { return set.cut == cut; };
   const auto found = std::find_if(sets_.begin(), sets_.end(), same);
   if (found != sets_.end()) return static_cast<uint32_t>(found - sets_.begin());
@@ -46,7 +56,7 @@ uint32_t WeightPanels::addSet(const Plan& plan, const ops::KernelSet& kernels, c
   const size_t count = size_t(family.tiles) * (dense ? 1 : plan.program().mostExperts());
   sets_.push_back({cut, family.tiles, panelCount_});
   panelCount_ += count;
-  const size_t part = kernels.packedWeightBytes(std::min(t.tileN, t.n), t.k);
+  const size_t part = kernels.packedWeightBytes(std::min(t.tileN, t.n), t.k, cut.types);
   mostBytes_ += static_cast<int64_t>(count * roundUpToLine(cut.parts * part));
   return static_cast<uint32_t>(sets_.size() - 1);
 }

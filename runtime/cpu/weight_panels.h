@@ -71,6 +71,7 @@ class WeightPanels {
     int32_t tileN = 0;
     int32_t parts = 0;  // ranges of columns of one tile: two where it covers gate and up
     bool transposed = false;
+    ops::ProductTypes types = {};
     friend bool operator==(const Cut&, const Cut&) = default;
   };
   struct Set {

@@ -313,7 +313,7 @@ TaskProgram load(const fbs::Program& stored, Findings& findings) {
   program.graphHash = stored.graph_hash();
   program.symbols = loadAll<Symbol>(stored.symbols(), findings, "symbol", "symbols", kMaxSymbols);
   program.mesh = loadMesh(stored, header);
-  program.experts = header.atMost(stored.spare() == 0 ? stored.experts() : stored.places(), kMaxExperts,
+  program.experts = header.atMost(stored.places() == 0 ? stored.experts() : stored.places(), kMaxExperts,
                                   "number of experts");
   program.spare = header.atMost(stored.spare(), kMaxExperts, "number of spare places");
   program.topK = header.atMost(stored.top_k(), kMaxTopK, "experts of a token");

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstring>
 #include <type_traits>
 #include <utility>
@@ -134,11 +135,13 @@ Offset<fbs::Program> store(Builder& builder, const TaskProgram& program) {
   const auto lanes = storeLanes(builder, program);
   const Mesh& mesh = program.mesh;
   const bool isPlain = mesh.tp == 1;
+  const bool isPlaced = std::any_of(program.entries.begin(), program.entries.end(),
+                                    [](const Entry& entry) { return bool{entry.placement}; });
   return fbs::CreateProgram(
       builder, &seal, name, target, options, program.graphHash, symbols, isPlain ? mesh.ep : 0,
-      program.spare == 0 ? program.experts : 0, program.topK, program.maxTokens, program.cores, entries,
-      regions, buffers, spaces, events, families, tilings, lanes, program.cubeCores, program.vectorCores,
-      isPlain ? 0 : mesh.ep, mesh.tp, mesh.tokens, program.spare == 0 ? 0 : program.experts, program.spare);
+      isPlaced ? 0 : program.experts, program.topK, program.maxTokens, program.cores, entries, regions,
+      buffers, spaces, events, families, tilings, lanes, program.cubeCores, program.vectorCores,
+      isPlain ? 0 : mesh.ep, mesh.tp, mesh.tokens, isPlaced ? program.experts : 0, program.spare);
 }
 
 }  // namespace

@@ -17,9 +17,15 @@ constexpr DType kOfRows[] = {DType::kBF16, DType::kF32};  // where they are move
 constexpr OperandInfo scalars(std::string_view name, std::string_view shape, int8_t with = -1) {
   return {.name = name, .shape = shape, .types = kF32Only, .optional = true, .with = with};
 }
+constexpr DType kOfFactors[] = {DType::kBF16, DType::kI8};
+constexpr OperandInfo kFactor = {.name = "a", .shape = "Xk", .types = kOfFactors, .isFactor = true};
 constexpr OperandInfo weight(std::string_view shape) {
-  return {.name = "b", .shape = shape, .isWeight = true};
+  return {.name = "b", .shape = shape, .types = kOfFactors, .isFactor = true, .isWeight = true};
 }
+constexpr OperandInfo kRowScale = {
+    .name = "row scale", .shape = "X", .types = kF32Only, .optional = true, .scales = 0};
+constexpr OperandInfo kWeightScale = {
+    .name = "weight scale", .shape = "", .types = kF32Only, .optional = true, .scales = 1};
 constexpr OperandInfo rows(std::string_view name, std::string_view shape, bool isOptional = false) {
   return {.name = name, .shape = shape, .types = kOfRows, .optional = isOptional};
 }
@@ -30,7 +36,7 @@ constexpr OperandInfo optional(std::string_view name, std::string_view shape) {
 constexpr OperandInfo kDispatchReads[] = {rows("tokens", "Tn"), scalars("weights", "TK")};
 constexpr OperandInfo kDispatchWrites[] = {rows("rows", "Rn"), scalars("row weights", "R", 1)};
 
-constexpr OperandInfo kGmmReads[] = {{"a", "Xk"}, weight("Ekn"), optional("bias", "En")};
+constexpr OperandInfo kGmmReads[] = {kFactor, weight("Ekn"), optional("bias", "En"), kRowScale, kWeightScale};
 constexpr OperandInfo kGmmWrites[] = {{"c", "Xn"}};
 
 constexpr OperandInfo kWeightGradReads[] = {{"a", "Xm"}, {"b", "Xn"}, scalars("row scale", "X")};
@@ -54,17 +60,23 @@ constexpr OperandInfo kAddReads[] = {{"a", "Xn"}, {"b", "Xn"}};
 constexpr OperandInfo kScaleReads[] = {rows("a", "Xn")};
 constexpr OperandInfo kScaleWrites[] = {rows("c", "Xn")};
 
-constexpr OperandInfo kGmmActivationReads[] = {{"a", "Xk"}, weight("Ek2"), optional("bias", "E2")};
+constexpr OperandInfo kGmmActivationReads[] = {kFactor, weight("Ek2"), optional("bias", "E2"), kRowScale,
+                                               kWeightScale};
 constexpr OperandInfo kGmmActivationWrites[] = {{"act", "Xn"}, optional("gate_up", "X2")};
 
 constexpr OperandInfo kGmmActivationGradReads[] = {
-    {"a", "Xk"}, weight("Ekn"), {"gate_up", "X2"}, scalars("row weights", "X")};
+    kFactor, weight("Ekn"), {"gate_up", "X2"}, scalars("row weights", "X"), kRowScale, kWeightScale};
 
 constexpr OperandInfo kColumnSumReads[] = {{"a", "Xn"}, scalars("row scale", "X")};
 constexpr OperandInfo kColumnSumWrites[] = {{.name = "c", .shape = "En", .types = kOfGradients}};
 
 constexpr OperandInfo kRowDotReads[] = {{"a", "Xn"}, {"b", "En"}, scalars("addend", "X")};
 constexpr OperandInfo kRowDotWrites[] = {{.name = "c", .shape = "X", .types = kF32Only}};
+
+constexpr DType kI8Only[] = {DType::kI8};
+constexpr OperandInfo kQuantizeReads[] = {{"a", "Xn"}};
+constexpr OperandInfo kQuantizeWrites[] = {{.name = "codes", .shape = "Xn", .types = kI8Only},
+                                           {.name = "scale", .shape = "X", .types = kF32Only}};
 
 // --- The tables -----------------------------------------------------------------------------------------
 
@@ -93,6 +105,8 @@ constexpr std::array<OpInfo, static_cast<size_t>(OpKind::MAX) + 1> kOps = {{
      kColumnSumWrites},
     {CoreKind::kVector, Domain::kRows, Cut::kWhole, VectorWork::kRowDot, 0, 0, 0, kRowDotReads,
      kRowDotWrites},
+    {CoreKind::kVector, Domain::kRows, Cut::kWhole, VectorWork::kQuantize, 0, 0, 0, kQuantizeReads,
+     kQuantizeWrites},
 }};
 
 // By ActivationKind: limit, operations.
@@ -142,17 +156,13 @@ bool isAccumulated(const TaskProgram& program, BufferId buffer) {
                      [&](const Family& family) { return accumulates(family) && family.writes[0] == buffer; });
 }
 
-void completeOperands(Family& family) {
-  const auto complete = [](std::vector<BufferId>& ids, std::span<const OperandInfo> operands) {
-    while (ids.size() < operands.size() && operands[ids.size()].optional) ids.emplace_back();
-  };
-  if (family.op > OpKind::MAX) return;
-  complete(family.reads, infoOf(family.op).reads);
-  complete(family.writes, infoOf(family.op).writes);
+void trimOperands(Family& family) {
+  for (std::vector<BufferId>* ids : {&family.reads, &family.writes})
+    while (!ids->empty() && ids->back().none()) ids->pop_back();
 }
 
-bool has(const std::vector<BufferId>& operands, size_t index) {
-  return index < operands.size() && operands[index];
+BufferId operandAt(const std::vector<BufferId>& operands, size_t index) {
+  return index < operands.size() ? operands[index] : BufferId{};
 }
 
 bool needsWholeRows(const Family& family) {
@@ -201,6 +211,26 @@ Tile tileOf(OpKind op, const Tiling& tiling, int32_t tile) {
           tileRange(tiling.n, tiling.tileN, tile % columns)};
 }
 
+std::optional<Block> blockOf(const Buffer& weight, const Buffer& scale) {
+  const size_t count = weight.shape.size();
+  if (count < 2 || scale.shape.size() != count || (count == 3 && scale.shape[0] != weight.shape[0]))
+    return {};
+  int64_t size[2];
+  for (size_t i = 0; i < 2; ++i) {
+    const Dim &whole = weight.shape[count - 2 + i], &blocks = scale.shape[count - 2 + i];
+    if (blocks.extent != Extent::kFixed || blocks.size < 1 || whole.size % blocks.size != 0) return {};
+    size[i] = whole.size / blocks.size;
+  }
+  return Block{size[0], size[1]};
+}
+
+std::optional<size_t> scaleOf(OpKind op, size_t scaled) {
+  const std::span<const OperandInfo> reads = infoOf(op).reads;
+  for (size_t i = 0; i < reads.size(); ++i)
+    if (reads[i].scales == static_cast<int8_t>(scaled)) return i;
+  return {};
+}
+
 int64_t productFlops(OpKind op, const Tiling& tiling) {
   const OpInfo& info = infoOf(op);
   if (info.isSum()) return int64_t{2} * tiling.m * tiling.n;
@@ -217,12 +247,15 @@ int64_t vectorFlops(const Family& family) {
       return n * activation.flops;
     case VectorWork::kActivationGrad:  // gate and up gradient times the weight; the activation times the
                                        // gradient
-      return n * (activation.gradFlops + (family.reads.back() ? 2 : 0) + (has(family.writes, 1) ? 3 : 0));
+      return n *
+             (activation.gradFlops + (has(family.reads, infoOf(family.op).weightParts == 0 ? 2 : 3) ? 2 : 0) +
+              (has(family.writes, 1) ? 3 : 0));
     case VectorWork::kScale:
     case VectorWork::kAdd:
     case VectorWork::kColumnSum:
       return n;
     case VectorWork::kRowDot:
+    case VectorWork::kQuantize:
       return 2 * n;
     case VectorWork::kWeightedSum:
       return has(family.reads, 1) ? 2 * n : n;

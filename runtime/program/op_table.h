@@ -14,6 +14,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -49,22 +50,25 @@ enum class VectorWork : uint8_t {
   kAdd,
   kWeightedSum,
   kColumnSum,
-  kRowDot
+  kRowDot,
+  kQuantize
 };
 
 // `shape` has one letter per dimension: T, R and P for the extents; X for T in families over tokens, else R;
 // E for the expert axis, which weights of tokens lack; K for top_k; m, n and k for the fields of the tiling;
-// and 2 for twice n.
+// and 2 for twice n. The scale of a weight has a number for each of equal blocks of it instead.
 inline constexpr DType kBf16Only[] = {DType::kBF16};
 struct OperandInfo {
   std::string_view name;
   std::string_view shape;
   // The types that are allowed; messages name the first. All operands of a family for which there are several
-  // have the same one.
+  // have the same one, except factors of products: a has codes only if b has, and its kernels must exist.
   std::span<const DType> types = kBf16Only;
   bool optional = false;
-  int8_t with = -1;       // of a result: it is present exactly if the operand read at this position is
+  int8_t with = -1;  // of a result: it is present exactly if the operand read at this position is
+  bool isFactor = false;
   bool isWeight = false;  // the last two dimensions are swapped if the op is transposed
+  int8_t scales = -1;     // of a scale: it is present exactly if the operand read at this position has codes
 };
 
 struct OpInfo {
@@ -98,12 +102,15 @@ bool accumulates(const Family& family);
 // Whether the buffer is a gradient that a family adds to.
 bool isAccumulated(const TaskProgram& program, BufferId buffer);
 
-// Appends "none" for the optional operands that lists leave out at their ends, as those of files do that were
-// written before an op had them. verify() does this first.
-void completeOperands(Family& family);
+// Removes the absent operands at the ends of both lists, as those of files that were written before an op had
+// them. verify() does this first.
+void trimOperands(Family& family);
 
-// Whether operand `index` is present.
-bool has(const std::vector<BufferId>& operands, size_t index);
+// Operand `index`, or none if it is absent.
+BufferId operandAt(const std::vector<BufferId>& operands, size_t index);
+inline bool has(const std::vector<BufferId>& operands, size_t index) {
+  return !operandAt(operands, index).none();
+}
 // Whether a task must have all columns: a fused gradient may also sum over the columns of each row.
 bool needsWholeRows(const Family& family);
 
@@ -118,6 +125,16 @@ struct Tile {
   TileRange m, n;
 };
 Tile tileOf(OpKind op, const Tiling& tiling, int32_t tile);
+
+// Of a scale of a weight: the elements per block, in the last two dimensions of the weight as it lies. None
+// if the shapes do not fit, or there is no scale.
+struct Block {
+  int64_t rows = 0;
+  int64_t columns = 0;
+};
+std::optional<Block> blockOf(const Buffer& weight, const Buffer& scale);
+// The position of the scale of operand `scaled`, if the op has one.
+std::optional<size_t> scaleOf(OpKind op, size_t scaled);
 
 // Operations per row or token in all tiles together: those of the product, and those element by element.
 int64_t productFlops(OpKind op, const Tiling& tiling);

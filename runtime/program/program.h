@@ -20,7 +20,7 @@
 namespace sluice {
 
 inline constexpr uint32_t kFormatMajor = 1;
-inline constexpr uint32_t kFormatMinor = 7;
+inline constexpr uint32_t kFormatMinor = 8;
 
 // Upper limits that every program keeps; decode and verify refuse more.
 inline constexpr int64_t kMaxRanks = 4096;
@@ -146,7 +146,7 @@ struct Entry {
   std::string name;
   BufferId expertIds;       // I32 [T,K]
   EntryId routing;          // none if expertIds is given; else an earlier entry that routes
-  BufferId placement = {};  // I32 [experts]: the id of the expert at each place, if there are spare places
+  BufferId placement = {};  // I32 [experts]: the id of the expert at each place; none: expert i is at place i
   bool routes() const { return routing.none(); }
   friend bool operator==(const Entry&, const Entry&) = default;
 };

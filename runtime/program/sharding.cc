@@ -33,6 +33,8 @@ class FamilyRule {
     if (op_.isSum()) return {sumOfRows()};
     if (op_.vector == VectorWork::kColumnSum) return {columnSum()};
     if (op_.vector == VectorWork::kRowDot) return {rowDot()};
+    if (op_.vector == VectorWork::kQuantize)
+      return {require(0, {S::kWhole, S::kColumns, S::kGateUpColumns}), S::kWhole};
     if (op_.weightParts > 0) return ofProduct();
     switch (op_.vector) {
       case VectorWork::kActivation:
@@ -98,6 +100,7 @@ class FamilyRule {
 
   std::vector<S> ofProduct() {
     const S product = productWith(read(1));
+    requireScales();
     if (op_.vector != VectorWork::kActivationGrad && has(family_.reads, 2))
       require(2, {product == S::kPartial ? S::kWhole : product});
     switch (op_.vector) {
@@ -112,6 +115,18 @@ class FamilyRule {
       default:
         return {product};
     }
+  }
+
+  // The scales of rows, and those of the part of the weight that a rank has.
+  void requireScales() {
+    if (const auto ofRows = scaleOf(family_.op, 0); ofRows && has(family_.reads, *ofRows))
+      require(*ofRows, {S::kWhole});
+    const auto ofWeight = scaleOf(family_.op, 1);
+    if (!ofWeight || !has(family_.reads, *ofWeight)) return;
+    const Buffer &weight = program_.at(family_.reads[1]), &scale = program_.at(family_.reads[*ofWeight]);
+    const bool rows = weight.sharding == S::kRows || weight.sharding == S::kGateUpRows;
+    const Dim& shared = scale.shape[scale.shape.size() - (rows ? 2 : 1)];
+    require(*ofWeight, {shared.size == 1 ? S::kWhole : weight.sharding});
   }
 
   S productWith(S weight) {

@@ -14,7 +14,7 @@ using namespace verify_parts;
 Expected<VerifiedProgram> verify(TaskProgram program) {
   // first, since the others quote them
   if (Status status = checkNames(program); !status) return status.error();
-  for (Family& family : program.families) completeOperands(family);
+  for (Family& family : program.families) trimOperands(family);
   for (const auto check : {checkLimits, checkSpaces, checkBuffers, checkEntries, checkFamilies, checkLanes})
     if (Status status = check(program); !status) return status.error();
 

@@ -63,7 +63,7 @@ Status checkOperand(const TaskProgram& program, const Family& family, BufferId i
   const bool isOneOf =
       std::find(operand.types.begin(), operand.types.end(), buffer.type) != operand.types.end();
   const DType type = isOneOf ? buffer.type : operand.types.front();
-  const std::vector<Dim> shape = shapeOf(operand, program, family);
+  const std::vector<Dim> shape = operand.shape.empty() ? buffer.shape : shapeOf(operand, program, family);
   if (buffer.type != type || buffer.shape != shape)
     return fail("{}: operand '{}' is buffer '{}' {}, expected {}", where, operand.name, buffer.name,
                 shapeText(buffer.type, buffer.shape), shapeText(type, shape));
@@ -72,10 +72,11 @@ Status checkOperand(const TaskProgram& program, const Family& family, BufferId i
 
 Status checkOperands(const TaskProgram& program, const Family& family, const std::vector<BufferId>& ids,
                      std::span<const OperandInfo> operands, std::string_view side, const std::string& where) {
-  if (ids.size() != operands.size())
+  if (ids.size() > operands.size())
     return fail("{} has {} {}, expected {}", where, ids.size(), side, operands.size());
-  for (size_t i = 0; i < ids.size(); ++i)
-    if (Status status = checkOperand(program, family, ids[i], operands[i], where); !status) return status;
+  for (size_t i = 0; i < operands.size(); ++i)
+    if (Status status = checkOperand(program, family, operandAt(ids, i), operands[i], where); !status)
+      return status;
   return {};
 }
 
@@ -84,7 +85,7 @@ Status checkTypes(const TaskProgram& program, const Family& family, const std::s
   const Buffer* first = nullptr;
   const auto check = [&](const std::vector<BufferId>& ids, std::span<const OperandInfo> operands) -> Status {
     for (size_t i = 0; i < ids.size(); ++i) {
-      if (!ids[i] || operands[i].types.size() == 1) continue;
+      if (!ids[i] || operands[i].types.size() == 1 || operands[i].isFactor) continue;
       const Buffer& buffer = program.at(ids[i]);
       if (first == nullptr) first = &buffer;
       if (buffer.type != first->type)
@@ -98,6 +99,43 @@ Status checkTypes(const TaskProgram& program, const Family& family, const std::s
   return status ? check(family.writes, infoOf(family.op).writes) : status;
 }
 
+// Codes have a scale, and nothing else has: rows one per row, a weight one per block. Exact sums of products
+// of codes need a scale that is the same along the whole sum.
+Status checkScales(const TaskProgram& program, const Family& family, const std::string& where) {
+  const OpInfo& op = infoOf(family.op);
+  for (size_t i = 0; i < op.reads.size(); ++i) {
+    if (op.reads[i].scales < 0) continue;
+    const auto scaled = static_cast<size_t>(op.reads[i].scales);
+    const Buffer& codes = program.at(family.reads[scaled]);
+    if (has(family.reads, i) != isCodes(codes.type))
+      return fail("{} has {} '{}', but operand '{}' is buffer '{}' of type {}", where,
+                  has(family.reads, i) ? "a" : "no", op.reads[i].name, op.reads[scaled].name, codes.name,
+                  dtypeName(codes.type));
+    if (!has(family.reads, i) || !op.reads[scaled].isWeight) continue;
+    const Buffer& scale = program.at(family.reads[i]);
+    const std::optional<Block> block = blockOf(codes, scale);
+    if (!block)
+      return fail(
+          "{}: operand '{}' is buffer '{}' {}, expected the shape of '{}' {} with dimensions that divide it",
+          where, op.reads[i].name, scale.name, shapeText(scale.type, scale.shape), codes.name,
+          shapeText(codes.type, codes.shape));
+    if (!isCodes(program.at(family.reads[0]).type)) continue;
+    const int64_t along = isTransposed(family.op, family.tiling) ? block->columns : block->rows;
+    const int64_t across = isTransposed(family.op, family.tiling) ? block->rows : block->columns;
+    if (along != family.tiling.k || across != 1)
+      return fail(
+          "{} multiplies codes of rows by a weight with blocks of {} by {}, expected 1 scale per column",
+          where, block->rows, block->columns);
+    if (family.tiling.k > kMostCodes)
+      return fail("{} adds {} products of codes, expected at most {}", where, family.tiling.k, kMostCodes);
+  }
+  if (op.weightParts > 0 && isCodes(program.at(family.reads[0]).type) &&
+      !isCodes(program.at(family.reads[1]).type))
+    return fail("{} multiplies codes of rows by a weight of type {}, expected codes", where,
+                dtypeName(program.at(family.reads[1]).type));
+  return {};
+}
+
 // Scalars that pass through an op are both read and written, or neither.
 Status checkPairedOptions(const Family& family, const std::string& where) {
   const OpInfo& op = infoOf(family.op);
@@ -105,10 +143,10 @@ Status checkPairedOptions(const Family& family, const std::string& where) {
     const OperandInfo& out = op.writes[write];
     if (out.with < 0) continue;
     const auto read = static_cast<size_t>(out.with);
-    if (family.reads[read].none() == family.writes[write].none()) continue;
+    const bool isRead = has(family.reads, read);
+    if (isRead == has(family.writes, write)) continue;
     const std::string_view in = op.reads[read].name;
-    return fail("{} has {} without {}", where, family.reads[read] ? in : out.name,
-                family.reads[read] ? out.name : in);
+    return fail("{} has {} without {}", where, isRead ? in : out.name, isRead ? out.name : in);
   }
   return {};
 }
@@ -213,8 +251,8 @@ Status checkFamily(const TaskProgram& program, FamilyId id) {
   if (!status) return status;
   status = checkOperands(program, family, family.writes, op.writes, "operands that it writes", where);
   if (!status) return status;
-  status = checkTypes(program, family, where);
-  if (!status) return status;
+  for (const auto check : {checkTypes, checkScales})
+    if (status = check(program, family, where); !status) return status;
   status = checkLinks(program, family, family.waits, "waits for", where);
   if (!status) return status;
   status = checkLinks(program, family, family.signals, "signals", where);

@@ -254,9 +254,9 @@ Status checkEntries(const TaskProgram& program) {
     if (ids.role != Role::kInput || ids.type != DType::kI32 || ids.shape != shape)
       return fail("entry '{}' routes by buffer '{}' {}, expected an input {}", entry.name, ids.name,
                   shapeText(ids.type, ids.shape), shapeText(DType::kI32, shape));
-    if (entry.placement.none() != (program.spare == 0))
-      return fail("entry '{}' has {} placement, but the program has {} spare places", entry.name,
-                  entry.placement ? "a" : "no", program.spare);
+    if (entry.placement.none() && program.spare != 0)
+      return fail("entry '{}' has no placement, but the program has {} spare places", entry.name,
+                  program.spare);
     if (Status status = checkPlacement(program, entry); !status) return status;
   }
   return {};

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 #include <numeric>
-#include <tuple>
+#include <utility>
 
 namespace sluice {
 
@@ -64,17 +64,15 @@ std::vector<int32_t> choosePlaces(std::span<const double> rows, const ExpertDeal
   struct Group {
     double rows = 0;
     int32_t used = 0;
-    int32_t last = -1;  // expert
   };
   std::vector<Group> groups(static_cast<size_t>(deal.mesh.ep));
   std::vector<int32_t> expertAt(static_cast<size_t>(deal.experts));
   for (const Expert& expert : experts)
     for (int32_t i = 0; i < expert.places; ++i) {
-      // a second place in a group takes no rows from another group
       const auto cost = [&](size_t g) {
         const Group& group = groups[g];
         const bool isFull = group.used == deal.of(static_cast<int32_t>(g) * deal.mesh.tp);
-        return std::tuple(isFull, group.last == expert.id, group.rows);
+        return std::pair(isFull, group.rows);
       };
       size_t best = 0;
       for (size_t g = 1; g < groups.size(); ++g)
@@ -82,7 +80,6 @@ std::vector<int32_t> choosePlaces(std::span<const double> rows, const ExpertDeal
       const int32_t first = deal.first(static_cast<int32_t>(best) * deal.mesh.tp);
       expertAt[static_cast<size_t>(first + groups[best].used++)] = expert.id;
       groups[best].rows += expert.perPlace();
-      groups[best].last = expert.id;
     }
   return expertAt;
 }

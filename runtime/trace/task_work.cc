@@ -23,7 +23,8 @@ double rowBytes(const TaskProgram& program, BufferId id) {
 
 // Whether the operand has rows, tokens or pairs; weights and biases do not.
 bool isByRow(const OperandInfo& operand) {
-  return std::string_view("TRPX").find(operand.shape.front()) != std::string_view::npos;
+  return !operand.shape.empty() &&
+         std::string_view("TRPX").find(operand.shape.front()) != std::string_view::npos;
 }
 
 double rowBytes(const TaskProgram& program, const std::vector<BufferId>& ids,
@@ -39,7 +40,7 @@ TaskWork weightGradWork(const TaskProgram& program, const Family& family, int32_
   const double m = mRange.length(), n = nRange.length();
   const double ofA = elementBytes(program, family.reads[0]), ofB = elementBytes(program, family.reads[1]);
   const double passes = accumulates(family) ? 2 : 1;
-  return {2 * rows * m * n, rows * (ofA * m + ofB * n + rowBytes(program, family.reads[2])) +
+  return {2 * rows * m * n, rows * (ofA * m + ofB * n + rowBytes(program, operandAt(family.reads, 2))) +
                                 passes * elementBytes(program, family.writes[0]) * m * n};
 }
 
@@ -60,7 +61,8 @@ double matrixBytes(const TaskProgram& program, const Family& family, double colu
 TaskWork columnSumWork(const TaskProgram& program, const Family& family, int32_t tile, double rows) {
   const double columns = tileOf(family.op, family.tiling, tile).n.length();
   const double passes = accumulates(family) ? 2 : 1;
-  return {0, rows * (columns * elementBytes(program, family.reads[0]) + rowBytes(program, family.reads[1])) +
+  return {0, rows * (columns * elementBytes(program, family.reads[0]) +
+                     rowBytes(program, operandAt(family.reads, 1))) +
                  passes * columns * elementBytes(program, family.writes[0])};
 }
 
@@ -86,7 +88,7 @@ TaskWork workOf(const TaskProgram& program, FamilyId id, int32_t tile, int64_t r
   if (op.vector == VectorWork::kNone) return {0, 2 * rows * written};
   if (op.vector == VectorWork::kWeightedSum)
     return {0, rows * (program.topK * program.mesh.tp * rowBytes(program, family.reads[0]) + written +
-                       rowBytes(program, family.reads[1]))};
+                       rowBytes(program, operandAt(family.reads, 1)))};
   return {0, rows * (read + written)};
 }
 

@@ -212,9 +212,7 @@ class SmallModelBuilder {
 };
 
 SmallModel::SmallModel(const TaskProgram& program, EntryId entry, const std::vector<OracleRank>& routing) {
-  TaskProgram complete = program;
-  for (Family& family : complete.families) completeOperands(family);
-  SmallModelBuilder(*this, complete, entry, routing).build();
+  SmallModelBuilder(*this, program, entry, routing).build();
 }
 
 }  // namespace sluice

@@ -16,7 +16,7 @@ class Builder : private ProgramBuilder {
   TaskProgram build() {
     header();
     s_.column ? column() : row();
-    for (Family& family : program.families) completeOperands(family);
+    for (Family& family : program.families) trimOperands(family);
     if (s_.ranks > 1) shard();
     return std::move(program);
   }

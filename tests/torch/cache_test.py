@@ -229,8 +229,8 @@ class GraphsTest(unittest.TestCase):
 
     def test_experts_that_ranks_do_not_divide_are_dealt_like_in_programs(self):
         shape = graphs.LayerShape(64, 32, 7, 2, ranks=3)
-        self.assertEqual([shape.experts_of(rank) for rank in range(3)], [3, 2, 2])
-        self.assertEqual([shape.first_expert_of(rank) for rank in range(3)], [0, 3, 5])
+        self.assertEqual([len(shape.places_of(rank)) for rank in range(3)], [3, 2, 2])
+        self.assertEqual([shape.places_of(rank).start for rank in range(3)], [0, 3, 5])
         cache.compile_graph(graphs.forward_graph(shape), trainable=("x",))
 
 

@@ -1,11 +1,13 @@
 """Jobs of tests: the test's file, as processes with a torch.distributed group over gloo, or as a single process."""
 
+import gc
 import os
 import pathlib
 import signal
 import subprocess
 import sys
 import tempfile
+import weakref
 
 import torch
 import torch.distributed as dist
@@ -53,6 +55,11 @@ def main(functions):
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=size)
     function(rank, size)
-    dist.barrier()
-    dist.destroy_process_group()
+    if dist.is_initialized():
+        group = weakref.ref(dist.group.WORLD)
+        dist.barrier()
+        dist.destroy_process_group()
+        if group() is not None:
+            gc.collect()
+        assert group() is None, "something keeps the process group, so that its threads may abort the process as it ends"
     return True

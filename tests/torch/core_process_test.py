@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+import tempfile
 import threading
 import time
 import unittest
@@ -71,28 +72,36 @@ def exits_with_steps_in_flight(how):
     sys.exit(7)
 
 
-def cancels():
-    made, tensors = layer(), Tensors(128)
-    kept = [submitted(made, tensors) for _ in range(50)]
-    kept[-1].cancel()
-    done = 0
-    for step in kept[:-1]:
-        step.wait()
-        done += step.done()
-    assert done == 49, done
+def cancels(rank, job, go):
+    """Two ranks. The first step of rank 0 waits for rank 1, which starts when rank 0 has cancelled its second."""
+    made, tensors = rank_of(rank, job)
+    if int(rank) == 1:
+        while not os.path.exists(go):
+            time.sleep(0.01)
+    first, second = submitted(made, tensors), submitted(made, tensors)
+    if int(rank) == 0:
+        second.cancel()
+        open(go, "w").close()
+    y = first.wait()
     try:
-        kept[-1].wait()
+        second.wait()
     except RuntimeError as error:
-        assert "cancel" in str(error), error
-    print("went on:", tensors.run(made).shape)
+        assert "cancelled" in str(error) and ("rank 0: " in str(error)) == (int(rank) == 1), error
+    else:
+        raise AssertionError("a step that was cancelled before it began gave a result")
+    assert torch.equal(submitted(made, tensors).wait(), y)
+
+
+def rank_of(rank, job):
+    """The layer and tensors of one of two ranks."""
+    ranks = torch.classes.sluice.Ranks(job, int(rank), 2, 1, 20.0)
+    made = torch.classes.sluice.Layer(ranks, program(ranks=2), WEIGHTS)
+    return made, Tensors(experts=range(0, 4) if int(rank) == 0 else range(4, 8))
 
 
 def rank_of_a_job(rank, how, job):
     """Two ranks; rank 1 ends before the second step."""
-    ranks = torch.classes.sluice.Ranks(job, int(rank), 2, 1, 20.0)
-    made = torch.classes.sluice.Layer(ranks, program(ranks=2), WEIGHTS)
-    own = range(0, 4) if int(rank) == 0 else range(4, 8)
-    tensors = Tensors(experts=own)
+    made, tensors = rank_of(rank, job)
     tensors.run(made)
     if int(rank) == 1:
         if how == "kill":
@@ -134,7 +143,11 @@ class ProcessesTest(unittest.TestCase):
         self.assertIn("ValueError: on purpose", said)
 
     def test_a_cancelled_step_does_not_run_and_the_next_does(self):
-        self.child("cancels")
+        job = job_name()
+        with tempfile.TemporaryDirectory() as folder:
+            pair = [core_jobs.start("cancels", rank, job, os.path.join(folder, "go")) for rank in (0, 1)]
+            for said, ended in [core_jobs.finish(process, 60) for process in pair]:
+                self.assertEqual(ended, 0, said)
 
     def test_a_rank_that_ends_is_named_by_the_other(self):
         for how, ended in (("exit", 0), ("error", 1), ("kill", "SIGKILL")):

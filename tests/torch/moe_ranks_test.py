@@ -1,5 +1,6 @@
 """sluice_torch.MoE at several ranks, which are processes with a torch.distributed group over gloo."""
 
+import contextlib
 import copy
 import io
 import os
@@ -9,11 +10,13 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import unittest.mock
 
 import sluice_torch
 import torch
 import torch.distributed as dist
 from moe_eager import BOUND, eager, error, route
+from sluice_torch import library, ranks
 
 HIDDEN, INTERMEDIATE, TOP_K = 64, 48, 2
 LIMIT = 120  # seconds for a job
@@ -34,8 +37,8 @@ def all_weights(experts):
     return gate_up.bfloat16(), down.bfloat16()
 
 
-def make(group, experts, **options):
-    layer = sluice_torch.MoE(HIDDEN, INTERMEDIATE, experts, TOP_K, ep_group=group, timeout=20, **options)
+def make(group, experts, timeout=20, **options):
+    layer = sluice_torch.MoE(HIDDEN, INTERMEDIATE, experts, TOP_K, ep_group=group, timeout=timeout, **options)
     first, count = layer.first_expert, layer.gate_up_weight.shape[0]
     with torch.no_grad():
         for weight, whole in zip((layer.gate_up_weight, layer.down_weight), all_weights(experts)):
@@ -61,9 +64,18 @@ def check_step(layer, rank, counts, experts, seed):
         assert a.shape == b[own].shape and error(a, b[own]) < BOUND, (name, error(a, b[own]))
 
 
+def has_ucx():
+    library.load()
+    try:
+        return bool(torch.classes.sluice.Network().address())
+    except RuntimeError as error:
+        assert "built without UCX" in str(error), error
+        return False
+
+
 def steps(rank, size):
     layer = make(dist.group.WORLD, 8)
-    for seed, counts in enumerate(([37, 20, 9], [0, 64, 1], [100, 3, 50])):
+    for seed, counts in enumerate(([37, 20, 9, 12], [0, 64, 1, 5], [100, 3, 50, 0])):
         check_step(layer, rank, counts[:size], 8, seed)
 
 
@@ -96,18 +108,76 @@ def inference(rank, size):
             assert torch.equal(step.wait(), y)
 
 
-def several_machines(rank, size):
-    from sluice_torch import ranks
+@contextlib.contextmanager
+def on_machine(number):
+    """What this process believes to be its machine, until its layers are freed."""
+    with unittest.mock.patch.object(ranks, "_machine", lambda: f"machine-{number}"):
+        yield
+        sluice_torch.clear_cache()
 
-    ranks._machine = lambda: f"machine-{rank}"
-    layer = make(dist.new_group(), 8)
-    x, ids, weights, _ = batch(rank, 5, 8, 1)
-    try:
-        layer(x, ids, weights)
-    except RuntimeError as refused:
-        assert "on several machines: rank 0 on machine-0, rank 1 on machine-1" in str(refused), refused
+
+def several_machines(rank, size):
+    """Rows go by UCX between ranks that believe to be on two machines, and a refusal goes there, too."""
+    if not has_ucx():
         return
-    raise AssertionError("ranks of several machines made a layer")
+    with on_machine(rank % 2):
+        layer = make(dist.new_group(), 8)
+        for seed, counts in enumerate(([37, 20, 9], [0, 64, 1])):
+            check_step(layer, rank, counts[:size], 8, seed)
+        x, ids, weights, _ = batch(rank, 5, 8, 1)
+        ids[0, 0] = 99 if rank == 1 else ids[0, 0]
+        try:
+            layer(x, ids, weights)
+        except (RuntimeError, ValueError) as refused:
+            assert "expert_ids[0, 0] is 99" in str(refused), refused
+        else:
+            raise AssertionError("a step with an expert that does not exist")
+        check_step(layer, rank, [3, 2, 1][:size], 8, 3)
+        del layer
+
+
+def without_ucx(rank, size):
+    """Ranks of several machines, one of which lacks UCX: an error at all of them."""
+
+    def missing():
+        raise RuntimeError("sluice: there is none")
+
+    if not has_ucx():
+        return
+    network = missing if rank == 1 else ranks._network
+    with on_machine(rank % 2), unittest.mock.patch.object(ranks, "_network", network):
+        try:
+            make(dist.new_group(), 8)(*batch(rank, 5, 8, 1)[:3])
+        except RuntimeError as refused:
+            assert "on several machines: rank 0 on machine-0, rank 1 on machine-1; that needs UCX" in str(refused), refused
+            assert "which these ranks lack: 1 (rank 1: sluice: there is none)" in str(refused), refused
+            return
+    raise AssertionError("ranks of several machines made a layer without UCX")
+
+
+def not_reached(rank, size):
+    """One rank gives a damaged address, then one where nobody is: an error at all ranks, and no rank waits for ever."""
+    if not has_ucx():
+        return
+
+    class Elsewhere:
+        """The network of this process, as if it were at another address."""
+
+        def __init__(self, address):
+            self.real = ranks._network()
+            self.given = address if rank == 1 else self.real.address()
+
+        def address(self):
+            return self.given
+
+        def join(self, *arguments):
+            return self.real.join(*arguments)
+
+    left = ranks._network().address()
+    for address, expected in (left[:-2], "UCX: the address of rank 1 is damaged"), (left, "UCX: "):
+        with on_machine(rank % 2), unittest.mock.patch.object(ranks, "_network", lambda: Elsewhere(address)):
+            with unittest.TestCase().assertRaisesRegex(RuntimeError, expected):
+                make(dist.new_group(), 8, timeout=5)(*batch(rank, 5, 8, 1)[:3])
 
 
 def copies(rank, size):
@@ -155,10 +225,16 @@ class RanksTest(unittest.TestCase):
             self.assertEqual(process.returncode, 0, f"rank {rank}: {said[rank]}")
 
     def test_two_ranks_do_what_one_process_does(self):
-        self.job(2, steps, inference, copies, several_machines)
+        self.job(2, steps, inference, copies)
 
     def test_three_ranks_do_what_one_process_does(self):
         self.job(3, steps, uneven, part_of_the_ranks)
+
+    def test_ranks_of_several_machines_do_what_one_process_does(self):
+        self.job(3, several_machines, without_ucx)
+        self.job(2, several_machines, not_reached)
+        if not has_ucx():
+            self.skipTest("built without UCX (libucx-dev is not installed)")
 
     def test_a_group_before_torch_distributed_is_refused(self):
         with self.assertRaisesRegex(ValueError, "torch.distributed is not initialized"):

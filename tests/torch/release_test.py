@@ -4,6 +4,7 @@ import gc
 import os
 import time
 import unittest
+import weakref
 
 import core_jobs
 import sluice_torch
@@ -106,6 +107,28 @@ def share_workers(rank, size):
     assert threads() == counts[0] - 2, (counts, threads())
 
 
+def destroy_group(rank, size):
+    """A layer does not keep a process group, and runs without it; what needs the group says so."""
+    group = weakref.ref(dist.group.WORLD)
+    layer = make(64, dist.group.WORLD)
+    run(layer)
+    dist.barrier()
+    dist.destroy_process_group()
+    assert group() is None, "a process group outlives destroy_process_group()"
+    run(layer)
+    try:
+        sluice_torch.clip_grad_norm_(layer.parameters(), 1.0)
+    except RuntimeError as error:
+        assert "the ep_group of a layer was destroyed" in str(error), error
+    else:
+        raise AssertionError("a norm over the ranks of a destroyed group")
+    sluice_torch.clear_cache()
+    assert layers() == 1
+    del layer
+    sluice_torch.clear_cache()
+    assert layers() == 0
+
+
 class ReleaseTest(unittest.TestCase):
     def setUp(self):
         sluice_torch.clear_cache()
@@ -183,6 +206,9 @@ class ReleaseTest(unittest.TestCase):
 
     def test_groups_of_a_process_share_workers_in_turn(self):
         core_jobs.run_ranks(self, "share_workers", 3)
+
+    def test_layers_do_not_keep_a_process_group(self):
+        core_jobs.run_ranks(self, "destroy_group", 2)
 
     def test_ranks_forget_together(self):
         core_jobs.run_ranks(self, "forget_together", 2)

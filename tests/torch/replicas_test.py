@@ -7,6 +7,7 @@ process with all of both: the experts keep their values, and gradients are those
 import copy
 import re
 import unittest
+import weakref
 
 import core_jobs
 import sluice_torch
@@ -15,6 +16,7 @@ import torch.distributed as dist
 from models import layouts
 from models.eager_moe import EagerMoE
 from torch import nn
+from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
@@ -318,7 +320,7 @@ def fewer_ranks(model, rank):
 def more_ranks(model, rank):
     """Experts that two ep_groups would hold copies of."""
     groups = [dist.new_group([each]) for each in range(2)]
-    model.blocks[0].moe._group.levels = [groups[rank]]
+    model.blocks[0].moe._group.key = (weakref.ref(groups[rank]),)
     DistributedDataParallel(model)
 
 
@@ -334,13 +336,13 @@ def parameters_alone(model, rank):
 
 
 def zero_redundancy(model, rank):
-    torch.distributed.optim.ZeroRedundancyOptimizer(model.parameters(), torch.optim.Adam)
+    ZeroRedundancyOptimizer(model.parameters(), torch.optim.Adam)
 
 
 def zero_redundancy_groups(model, rank):
     block = model.blocks[0]
     groups = [{"params": list(block.inner.parameters())}, {"params": list(block.moe.parameters()), "lr": 0.1}]
-    torch.distributed.optim.ZeroRedundancyOptimizer(groups, torch.optim.Adam)
+    ZeroRedundancyOptimizer(groups, torch.optim.Adam)
 
 
 def averaging(model, rank):

@@ -60,7 +60,7 @@ def all_weights(experts):
 def part_of(layer, name, whole):
     """This rank's part of a parameter, or of its gradient."""
     first, shape = layer.first_expert, layer.shape
-    whole = whole[first : first + shape.experts_of(layer._group.rank)]
+    whole = whole[first : first + len(shape.places_of(layer._group.rank))]
     columns = range(layer.shard * shape.part, (layer.shard + 1) * shape.part)
     if name == "gate_up_weight":
         return whole[:, [*columns, *(INTERMEDIATE + column for column in columns)]]

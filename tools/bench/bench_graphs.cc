@@ -65,6 +65,7 @@ Expected<Program> compileRows(const RowsCase& c, int threads, const BenchOptions
   compile.expect.name = "the rows of the case";
   compile.expect.shares.assign(c.rows.begin(), c.rows.end());
   if (c.allRows() == 0) compile.expect = {};
+  compile.precision = options.precision;
   return compileGraph(kRowsGraph, compile, options);
 }
 

@@ -33,11 +33,25 @@ bool fits(const TaskProgram& program, const Buffer& buffer, int rank, const Tens
   return shapeOf(program, buffer, rank, tensor.shape().front(), tensor.shape().front()) == tensor.shape();
 }
 
-void fillRandom(Tensor& tensor, double scale, uint64_t stream) {
+// Codes are -127 to 127, evenly: of this size on average.
+constexpr int64_t kCodes = 255;
+constexpr double kSizeOfCodes = 73.6;
+
+// Numbers of about this size. Codes are of any size, and of scales `scale` is that of codes times them: a
+// layer with other numbers than those of use may run slowly (exp of large ones has subnormal results).
+void fillRandom(Tensor& tensor, double scale, uint64_t stream, bool ofCodes) {
   Random random(1, stream);
   const auto factor = static_cast<float>(scale);
-  auto* const data = tensor.as<BFloat16>();
-  for (int64_t i = 0; i < tensor.elements(); ++i) data[i] = toBFloat16(random.normal() * factor);
+  for (int64_t i = 0; i < tensor.elements(); ++i) {
+    float value;
+    if (isCodes(tensor.type()))
+      value = static_cast<float>(random.below(kCodes) - kCodes / 2);
+    else if (ofCodes)
+      value = static_cast<float>((0.5 + random.uniform()) * scale / kSizeOfCodes);
+    else
+      value = random.normal() * factor;
+    setElement(tensor.type(), tensor.data(), i, value);
+  }
 }
 
 // The bytes of all ranks, including those that the runtime holds.
@@ -60,9 +74,12 @@ TensorMap makeRows(const TaskProgram& program, int rank, int64_t tokens, int64_t
     const bool ofRows = buffer.shape.front().extent == Extent::kRows;
     if (!isCallers(buffer) || (shared != nullptr && !ofRows)) continue;
     Tensor tensor(buffer.type, shapeOf(program, buffer, rank, tokens, rows));
-    const double fanIn = ofRows ? 1.0 : static_cast<double>(tensor.shape()[1 % tensor.shape().size()]);
-    if (buffer.role == Role::kInput && buffer.type == DType::kBF16)
-      fillRandom(tensor, 1 / std::sqrt(fanIn), b << 16 | static_cast<uint32_t>(rank));
+    const bool ofCodes = buffer.name.ends_with("_scale");
+    const size_t last = tensor.shape().size() - 1;
+    const double fanIn =
+        ofRows ? 1.0 : static_cast<double>(tensor.shape()[ofCodes ? last : std::min<size_t>(1, last)]);
+    if (buffer.role == Role::kInput && buffer.type != DType::kI32)
+      fillRandom(tensor, 1 / std::sqrt(fanIn), b << 16 | static_cast<uint32_t>(rank), ofCodes);
     tensors.emplace(buffer.name, std::move(tensor));
   }
   return tensors;

@@ -28,6 +28,7 @@ struct BenchOptions {
   ClockKind clock = ClockKind::kWall;
   bool scaling = true;                   // also measure with one thread
   Weights weights = Weights::kOrdinary;  // constant: packed before anything is measured
+  std::string precision = "bf16";        // of weights: a word of the compiler
   std::string peer;                      // "onednn", or empty
   std::string target = "cpu";            // device model of the compiler
   std::vector<std::string> targetFolders;

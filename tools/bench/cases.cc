@@ -172,7 +172,7 @@ std::vector<int64_t> spreadRows(int64_t tokens, int64_t topK, int64_t experts, d
   return rows;
 }
 
-Work workOf(const RowsCase& c, Pass pass) {
+Work workOf(const RowsCase& c, Pass pass, double weightBytes) {
   const auto hidden = static_cast<double>(c.hidden), inter = static_cast<double>(c.inter);
   const auto rows = static_cast<double>(c.allRows());
   const auto busy =
@@ -180,8 +180,9 @@ Work workOf(const RowsCase& c, Pass pass) {
   const double elements = 3 * hidden * inter;  // of the weights of one expert
   const double rowBytes = 2 * rows * hidden, productBytes = 4 * rows * inter;
   const double flops = 2 * elements * rows;
-  if (pass == Pass::kForward) return {flops, 2 * busy * elements + rowBytes, rowBytes + productBytes};
-  return {2 * flops, 2 * busy * elements + 2 * rowBytes + productBytes,
+  if (pass == Pass::kForward)
+    return {flops, weightBytes * busy * elements + rowBytes, rowBytes + productBytes};
+  return {2 * flops, weightBytes * busy * elements + 2 * rowBytes + productBytes,
           4 * static_cast<double>(c.experts()) * elements + rowBytes};
 }
 

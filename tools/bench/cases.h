@@ -91,6 +91,6 @@ struct Work {
   double readBytes = 0;
   double writtenBytes = 0;
 };
-Work workOf(const RowsCase& rows, Pass pass);
+Work workOf(const RowsCase& rows, Pass pass, double weightBytes = 2);  // of an element
 
 }  // namespace sluice::tools

@@ -51,12 +51,13 @@ double rateOf(Workers& workers, ClockKind clock, const std::function<double(int)
 
 }  // namespace
 
-Expected<MachineProbes> MachineProbes::create(ops::Isa isa, int threads, ClockKind clock) {
+Expected<MachineProbes> MachineProbes::create(ops::Isa isa, int threads, ClockKind clock, bool ofCodes) {
   auto one = Workers::start(1, usableCores().units);
   auto all = one ? Workers::start(threads, usableCores().units) : one.error();
   if (!all) return all.error();
   MachineProbes probes;
   probes.isa_ = isa;
+  probes.ofCodes_ = ofCodes;
   probes.one_ = std::move(*one);
   probes.all_ = std::move(*all);
   probes.clock_ = clock;
@@ -72,7 +73,9 @@ ProbeRates MachineProbes::probe(Workers& workers) {
   };
   const double bytes = static_cast<double>(each * sizeof(ops::CacheLine));
   ProbeRates rates;
-  rates.flops = rateOf(workers, clock_, [&](int) { return ops::runPeak(isa_, loopsOf(isa_)); });
+  rates.flops = rateOf(workers, clock_, [&](int) {
+    return (ofCodes_ ? ops::runCodesPeak : ops::runPeak)(isa_, loopsOf(isa_));
+  });
   rates.read = rateOf(workers, clock_, [&](int thread) {
     sink += ops::readMemory(part(thread));
     return bytes;

@@ -25,8 +25,8 @@ struct ProbeRates {
 
 class MachineProbes {
  public:
-  // Error: the system cannot start its threads.
-  static Expected<MachineProbes> create(ops::Isa isa, int threads, ClockKind clock);
+  // The peak is that of products of bf16, or of codes. Error: the system cannot start its threads.
+  static Expected<MachineProbes> create(ops::Isa isa, int threads, ClockKind clock, bool ofCodes = false);
 
   // Each takes about 20 ms.
   ProbeRates one() { return probe(*one_); }
@@ -37,6 +37,7 @@ class MachineProbes {
   ProbeRates probe(Workers& workers);
 
   ops::Isa isa_{};
+  bool ofCodes_ = false;
   std::unique_ptr<Workers> one_, all_;  // one core each
   ClockKind clock_{};
   std::vector<ops::CacheLine> memory_;

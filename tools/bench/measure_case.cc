@@ -53,13 +53,13 @@ Status repeatAll(const std::vector<Contender>& contenders, MachineProbes& probes
 
 CaseSamples emptyResult(const RowsCase& rows, const BenchOptions& options) {
   CaseSamples result;
-  result.name = rows.name;
+  result.name = rows.name + (options.precision == "bf16" ? "" : ", " + options.precision);
   result.rows = rows;
   for (Pass pass : {Pass::kForward, Pass::kBackward}) {
     if (pass == Pass::kForward ? !options.forward : !options.backward) continue;
     PassSamples samples;
     samples.pass = pass;
-    samples.work = workOf(rows, pass);
+    samples.work = workOf(rows, pass, options.precision == "bf16" ? 2 : 1);
     result.passes.push_back(std::move(samples));
   }
   return result;
@@ -110,7 +110,7 @@ Expected<CaseSamples> measureRows(const RowsCase& c, const BenchOptions& options
     contenders.push_back({[&](Pass pass) { return single->run(pass); }, 1,
                           [](PassSamples& pass) -> Samples& { return initialized(pass.single); }});
   }
-  auto probes = MachineProbes::create(isa, options.threads, options.clock);
+  auto probes = MachineProbes::create(isa, options.threads, options.clock, options.precision == "int8");
   if (!probes) return probes.error();
   if (Status done = repeatAll(contenders, *probes, options, !options.peer.empty(), result); !done)
     return done.error();

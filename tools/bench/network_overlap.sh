@@ -2,9 +2,10 @@
 # Overlap over a slow network: a layer on ranks in two network namespaces whose link tc limits; the rate is halved
 # until communication alone takes as long as computation alone. The layer is compiled for one core per rank and for the
 # rate of the link, which determines the order of tasks and the size of slots. Prints the table of `sluice run --overlap`
-# for each rate, and for the last one also with a flush per signal and for the unchanged target. Needs root, tc, mpirun.
+# for each rate, and for the last one also with a flush per signal and for the unchanged target. Needs root, tc, and
+# mpirun or (--engine ucx, without the last two tables) torchrun and UCX.
 #
-# usage: tools/bench/network_overlap.sh [--layer LAYER] [--tokens own|same] [--rows N] [--ranks N] [--build DIR]
+# usage: tools/bench/network_overlap.sh [--engine mpi|ucx] [--layer LAYER] [--tokens own|same] [--rows N] [--ranks N] [--build DIR]
 #            [--repeat N] [--own-cores yes] [--timeline FILE.svg] [RATE...]
 #        rates in tc's format, in Mbit/s or Gbit/s (default: 2gbit 1gbit 500mbit 250mbit 125mbit)
 #        --layer: moe_ffn (default), or a linear layer that all ranks share: column_parallel, row_parallel (4096 columns
@@ -16,9 +17,10 @@
 #        --timeline: draws a step at the first rate (tools/trace/draw_timeline.py) and measures nothing else
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-layer=moe_ffn tokens=own rows=1024 ranks=2 build="" repeat=15 own_cores="" timeline=""
+engine=mpi layer=moe_ffn tokens=own rows=1024 ranks=2 build="" repeat=15 own_cores="" timeline=""
 while [[ "${1:-}" == --* ]]; do
   case "$1" in
+    --engine) engine=$2 ;;
     --layer) layer=$2 ;;
     --tokens) tokens=$2 ;;
     --rows) rows=$2 ;;
@@ -36,12 +38,14 @@ case "$layer $tokens" in
   *) echo "network_overlap: error: found --layer $layer --tokens $tokens, expected moe_ffn, column_parallel or" \
        "row_parallel, and the same tokens only for the last two" >&2; exit 2 ;;
 esac
+[ "$engine" = mpi ] || [ "$engine$timeline" = ucx ] ||
+  { echo "network_overlap: error: found --engine $engine, expected mpi, or ucx without --timeline" >&2; exit 2; }
 ((ranks >= 2 && ranks % 2 == 0)) ||
   { echo "network_overlap: error: found --ranks $ranks, expected an even number from 2 on" >&2; exit 2; }
 rates=("$@")
 [ ${#rates[@]} -gt 0 ] || rates=(2gbit 1gbit 500mbit 250mbit 125mbit)
 if [ -z "$build" ]; then
-  bazel build //tools:sluicec //tools:sluice //tools:sluice-mpi
+  bazel build //tools:sluicec //tools:sluice "$([ "$engine" = mpi ] && echo //tools:sluice-mpi || echo //tools/bench:ucx-run)"
   build=$(bazel info bazel-bin 2> /dev/null)/tools
 fi
 
@@ -76,6 +80,13 @@ MAKE
 }
 
 measure() { # rate, program, what to measure (--overlap)
+  if [ "$engine" = ucx ]; then
+    rm -rf "$work/addresses"
+    mkdir "$work/addresses"
+    SLUICE_TEST_SECONDS=600 tests/torch/two_machines.sh --rate "$1" --per-node $((ranks / 2)) --own-cores "$own_cores" \
+      "$build/bench/ucx-run" "$work/addresses" 1 "$repeat" "$2"
+    return
+  fi
   SLUICE_TEST_SECONDS=600 tests/tools/mpi/two_nodes.sh --rate "$1" --per-node $((ranks / 2)) --own-cores "$own_cores" \
     --mpirun "-x SLUICE_MPI_SIGNALS" "$build/sluice-mpi" run "$2" --in "$work/in-{rank}" --out "$work/out-{rank}" \
     --threads 1 --timeout 120 --repeat "$repeat" "${@:3}"
@@ -95,6 +106,7 @@ for rate in "${rates[@]}"; do
   fi
   measure "$rate" "$work/layer.slp" --overlap
 done
+[ "$engine" = mpi ] || exit 0
 printf '\n== %s, a flush for each signal\n' "${rates[-1]}"
 SLUICE_MPI_SIGNALS=each measure "${rates[-1]}" "$work/layer.slp" --overlap
 printf '\n== %s, compiled for 8 cores and shared memory\n' "${rates[-1]}"

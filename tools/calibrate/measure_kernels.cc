@@ -12,8 +12,10 @@ namespace {
 
 // The blocks of rows (kMc) and of the sum (kKc) of the units in ops/cpu, and the panels of the widest one.
 constexpr int32_t kColumnUnit = 64;
-constexpr int32_t kRowBlock = 384;
-constexpr int32_t sumBlockOf(ops::Isa isa) { return isa == ops::Isa::kAvx512Bf16 ? 512 : 256; }
+constexpr int32_t rowBlockOf(ops::Isa isa) { return isa == ops::Isa::kAmx ? 256 : 384; }
+constexpr int32_t sumBlockOf(ops::Isa isa) {
+  return isa == ops::Isa::kAmx ? 2048 : isa == ops::Isa::kAvx512Bf16 ? 512 : 256;
+}
 
 using Scratch = std::vector<ops::CacheLine>;
 
@@ -29,7 +31,7 @@ std::vector<BFloat16> randomMatrix(int64_t elements) {
   return values;
 }
 
-double passesOf(int32_t m) { return (m + kRowBlock - 1) / kRowBlock; }
+double passesOf(int32_t m, int32_t rowBlock) { return (m + rowBlock - 1) / rowBlock; }
 
 // Products that stay in the caches, with a few rows up to more than one block.
 std::vector<TimedProduct> timeGmm(const ops::KernelSet& kernels, bool transposed, const Effort& effort) {
@@ -53,7 +55,8 @@ std::vector<TimedProduct> timeGmm(const ops::KernelSet& kernels, bool transposed
                        .transposeB = transposed,
                        .scratch = scratch.data()});
         });
-        timed.push_back({double(rows), double(n), double(k), passesOf(rows), seconds});
+        timed.push_back(
+            {double(rows), double(n), double(k), passesOf(rows, rowBlockOf(kernels.isa)), seconds});
       }
   return timed;
 }
@@ -79,7 +82,7 @@ std::vector<TimedProduct> timeWeightGrad(const ops::KernelSet& kernels, const Ef
                                  .n = n,
                                  .scratch = scratch.data()});
         });
-        timed.push_back({double(m), double(n), double(rows), passesOf(m), seconds});
+        timed.push_back({double(m), double(n), double(rows), passesOf(m, rowBlockOf(kernels.isa)), seconds});
       }
   return timed;
 }
@@ -98,7 +101,7 @@ MeasuredMatrix measureMatrix(const ops::KernelSet& kernels, const Effort& effort
   out.rates.weightGrad = fit(timeWeightGrad(kernels, effort));
   out.rates.rowUnit = 1;
   out.rates.columnUnit = kColumnUnit;
-  out.rates.rowBlock = kRowBlock;
+  out.rates.rowBlock = rowBlockOf(kernels.isa);
   out.rates.sumBlock = sumBlockOf(kernels.isa);
   return out;
 }

@@ -21,13 +21,13 @@ RUNTIME_TESTS = ["//tests/runtime/...", "//tests/ops/...", "//tests/proof/...", 
 EXECUTOR_TESTS = ["//tests/runtime/workers/...", "//tests/runtime/exec/...", "//tests/runtime/cpu/...",
                   "//tests/runtime/comm/...", "//tests/runtime/api/..."]
 # tests that need libraries which a machine may lack
-OPTIONAL_TESTS = ["//tests/runtime/comm/mpi/...", "//tests/tools/mpi/...", "//tests/torch/..."]
-WITHOUT = ["--repo_env=SLUICE_WITHOUT=openmpi,onednn,torch"]
+OPTIONAL_TESTS = ["//tests/runtime/comm/mpi/...", "//tests/runtime/comm/ucx/...", "//tests/tools/mpi/...", "//tests/torch/..."]
+WITHOUT = ["--repo_env=SLUICE_WITHOUT=openmpi,onednn,torch,ucx"]
 # MPI is not instrumented: its programs would be compiled and then skip themselves
 THREADS_ONLY = ["--test_tag_filters=-mpi", "--build_tag_filters=-mpi"]
 # tests that newer libraries may affect
-LIBRARY_TESTS = ["//tests/torch/...", "//tests/runtime/comm/mpi/...", "//tests/tools/mpi/...", "//tests/tools/ranks/...",
-                 "//tests/tools/bench/...", "//tests/tools/install/...",
+LIBRARY_TESTS = ["//tests/torch/...", "//tests/runtime/comm/mpi/...", "//tests/runtime/comm/ucx/...", "//tests/tools/mpi/...",
+                 "//tests/tools/ranks/...", "//tests/tools/bench/...", "//tests/tools/install/...",
                  "-//tests/torch/models:state_test"]  # minutes of rearranging weights, the same with any library
 COMPILER_TESTS = ["//tests/compiler/...", "//tests/layer/...", "//tests/tools/..."]
 

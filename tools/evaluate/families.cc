@@ -1,8 +1,10 @@
 #include "tools/evaluate/families.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "ops/abi/activation.h"
+#include "ops/abi/kernels.h"
 #include "runtime/program/op_table.h"
 #include "runtime/program/space_table.h"
 #include "tools/moe/matmul.h"
@@ -54,6 +56,8 @@ class FamilyAtRank {
         return columnSum();
       case OpKind::kRowDot:
         return put(0, rowDot());
+      case OpKind::kQuantize:
+        return quantize();
     }
   }
 
@@ -62,11 +66,11 @@ class FamilyAtRank {
   const Values* bufferAt(size_t rank, BufferId id) const {
     return id ? &c_.ranks[rank].buffers[id.value] : nullptr;
   }
-  const Values* read(size_t operand) const { return bufferAt(rank_, f_.reads[operand]); }
+  const Values* read(size_t operand) const { return bufferAt(rank_, operandAt(f_.reads, operand)); }
 
   // Stores an operand if the family has it.
   void put(size_t operand, Values values) {
-    const BufferId id = f_.writes[operand];
+    const BufferId id = operandAt(f_.writes, operand);
     if (!id) return;
     store(c_.program.at(id).type, values.data);
     state().buffers[id.value] = std::move(values);
@@ -101,16 +105,58 @@ class FamilyAtRank {
       const int64_t pair = rows_.rows[row].pair;
       const double* from = bufferAt(source, f_.reads[0])->data.data() + pair / topK * length;
       std::copy_n(from, length, rows.data.data() + static_cast<int64_t>(row) * length);
-      if (const Values* given = bufferAt(source, f_.reads[1]))
+      if (const Values* given = bufferAt(source, operandAt(f_.reads, 1)))
         weights.data[row] = given->data[static_cast<size_t>(pair)];
     }
     put(0, std::move(rows));
     put(1, std::move(weights));
   }
 
+  // A factor of a product; codes count times their scale, by row of a or by block of the weight.
+  Values factor(size_t operand) const {
+    Values values = *read(operand);
+    const BufferId codes = f_.reads[operand], scale = operandAt(f_.reads, *scaleOf(f_.op, operand));
+    if (!scale) return values;
+    const std::vector<double>& scales = bufferAt(rank_, scale)->data;
+    Block block{1, values.rowLength()};
+    int64_t height = values.shape[0];
+    if (operand == 1) {
+      block = *blockOf(c_.program.at(codes), c_.program.at(scale));
+      height = values.shape[values.shape.size() - 2];
+    }
+    const int64_t width = values.shape.back(), across = width / block.columns;
+    for (int64_t i = 0; i < std::ssize(values.data); ++i) {
+      const int64_t row = i / width % height, whole = i / width / height;
+      const int64_t at =
+          (whole * (height / block.rows) + row / block.rows) * across + i % width / block.columns;
+      values.data[static_cast<size_t>(i)] *= scales[static_cast<size_t>(at)];
+    }
+    // a weight that bf16 rows are multiplied by becomes bf16
+    if (operand == 1 && !has(f_.reads, *scaleOf(f_.op, 0))) store(DType::kBF16, values.data);
+    return values;
+  }
+
+  void quantize() {
+    const Values& a = *read(0);
+    Values codes = a, scale = zeros({a.shape[0]});
+    const int64_t n = a.rowLength();
+    for (int64_t row = 0; row < a.shape[0]; ++row) {
+      double* const line = codes.data.data() + row * n;
+      double amax = 0;
+      for (int64_t j = 0; j < n; ++j) amax = std::max(amax, std::abs(line[j]));
+      const bool isTiny = amax < ops::kLeastQuantised;
+      const double step = isTiny ? 1 : amax / 127;
+      for (int64_t j = 0; j < n; ++j)
+        line[j] = c_.exactCodes ? line[j] / step : isTiny ? 0 : std::nearbyint(line[j] / step);
+      scale.data[static_cast<size_t>(row)] = step;
+    }
+    put(0, std::move(codes));
+    put(1, std::move(scale));
+  }
+
   Values product() const {
     const bool transposed = isTransposed(f_.op, f_.tiling);
-    const Values &a = *read(0), &b = *read(1);
+    const Values a = factor(0), b = factor(1);
     const int64_t k = a.rowLength();
     const int64_t n = b.shape[b.shape.size() - (transposed ? 2 : 1)];
     Values c = zeros({a.shape[0], n});
@@ -265,7 +311,7 @@ class FamilyAtRank {
     forReturnedRows([&](size_t owner, size_t row, int64_t, int64_t place) {
       const double* from = bufferAt(owner, f_.reads[0])->data.data() + static_cast<int64_t>(row) * length;
       std::copy_n(from, length, returned.data.data() + place * length);
-      if (const Values* given = bufferAt(owner, f_.reads[1]))
+      if (const Values* given = bufferAt(owner, operandAt(f_.reads, 1)))
         scalars.data[static_cast<size_t>(place)] = given->data[row];
     });
     put(0, std::move(returned));

@@ -99,9 +99,10 @@ std::vector<EntryId> entriesFor(const TaskProgram& program, const TensorMap& out
 
 Expected<std::vector<OutputError>> outputErrors(const VerifiedProgram& program,
                                                 const std::vector<TensorMap>& inputs,
-                                                const std::vector<TensorMap>& outputs, int threads) {
+                                                const std::vector<TensorMap>& outputs, int threads,
+                                                bool exactCodes) {
   const Expected<std::vector<ValueMap>> expected =
-      evaluateFor(program, inputs, outputs, {.threads = threads});
+      evaluateFor(program, inputs, outputs, {.threads = threads, .exactCodes = exactCodes});
   if (!expected) return expected.error();
   std::vector<OutputError> errors;
   for (const Buffer* buffer : comparedBuffers(*program, outputs)) {
@@ -117,6 +118,11 @@ Expected<std::vector<OutputError>> outputErrors(const VerifiedProgram& program,
     errors.push_back({buffer->name, relativeError(pointers, ofRanks(*expected, buffer->name))});
   }
   return errors;
+}
+
+bool makesCodes(const TaskProgram& program) {
+  return std::any_of(program.families.begin(), program.families.end(),
+                     [](const Family& family) { return family.op == OpKind::kQuantize; });
 }
 
 Expected<std::vector<OutputError>> roundingErrors(const VerifiedProgram& program,

@@ -18,13 +18,18 @@ std::vector<EntryId> entriesFor(const TaskProgram& program, const TensorMap& out
 std::vector<int64_t> tokensOfOutputs(const TaskProgram& program, const std::vector<BufferId>& inputs,
                                      const std::vector<TensorMap>& outputs);
 
-// The error of each tensor of `outputs`, in the program's order. Names refer to those of the program's
-// buffers, which must outlive them. Both lists are by rank, and all ranks must have the same outputs. Errors:
-// those of evaluate(), with the tensors' names; a tensor that is no output of the program; a wrong type or
-// shape.
+// The error of each tensor of `outputs`, in the program's order; with `exactCodes` from what the program
+// would give if codes of rows were not rounded, so that it includes what they cost. Names refer to those of
+// the program's buffers, which must outlive them. Both lists are by rank, and all ranks must have the same
+// outputs. Errors: those of evaluate(), with the tensors' names; a tensor that is no output of the program; a
+// wrong type or shape.
 Expected<std::vector<OutputError>> outputErrors(const VerifiedProgram& program,
                                                 const std::vector<TensorMap>& inputs,
-                                                const std::vector<TensorMap>& outputs, int threads);
+                                                const std::vector<TensorMap>& outputs, int threads,
+                                                bool exactCodes = false);
+
+// Whether the program makes codes of rows.
+bool makesCodes(const TaskProgram& program);
 
 // The effect of rounding alone: for each tensor of `outputs`, in the order of outputErrors(), the average
 // relative error of a correct run, by repeated evaluation with random errors of the size of rounding wherever

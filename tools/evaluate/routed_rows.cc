@@ -22,7 +22,7 @@ Status checkGroups(const TaskProgram& program, std::span<const Values* const> id
   return {};
 }
 
-// The places of each expert; without spare ones, its own.
+// The places of each expert; without a placement, its own.
 Expected<std::vector<std::vector<size_t>>> placesOf(const TaskProgram& program,
                                                     std::span<const Values* const> placements) {
   std::vector<std::vector<size_t>> places(static_cast<size_t>(program.experts - program.spare));

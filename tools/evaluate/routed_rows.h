@@ -32,7 +32,7 @@ bool returnsTo(const TaskProgram& program, int32_t source, size_t rank);
 // The ids [T, K] that send every token to every expert.
 Values everyExpert(const TaskProgram& program, int64_t tokens);
 
-// `ids` [T, K] and, with spare places, `placements` [experts], one per rank. Errors: an expert id out of
+// `ids` [T, K] and, if it has one, `placements` [experts], one per rank. Errors: an expert id out of
 // range or repeated (rank, token); other ids at ranks that must have the same tokens; placements that differ,
 // or lack an expert.
 Expected<std::vector<RankRows>> routeRows(const TaskProgram& program, std::span<const Values* const> ids,

@@ -56,7 +56,11 @@ std::optional<T> parseNumber(std::string_view text) {
 void fillNormal(Tensor& tensor, double scale, Random random, Sharding sharding, int tp, int part) {
   if (sharding == Sharding::kWhole) tp = 1, part = 0;
   const auto factor = static_cast<float>(scale);
-  const auto fill = [&](int64_t i) { setElement(tensor.type(), tensor.data(), i, random.normal() * factor); };
+  const auto fill = [&](int64_t i) {
+    const float value = random.normal() * factor;
+    setElement(tensor.type(), tensor.data(), i,
+               isCodes(tensor.type()) ? std::clamp(std::nearbyint(value), -127.0F, 127.0F) : value);
+  };
   if (sharding == Sharding::kPartial) {
     random.skip(part);
     for (int64_t i = part; i < tensor.elements(); i += tp, random.skip(tp - 1)) fill(i);
@@ -68,6 +72,12 @@ void fillNormal(Tensor& tensor, double scale, Random random, Sharding sharding, 
     for (int64_t i = 0; i < stretches.length; ++i) fill(block * stretches.length + i);
     random.skip((tp - 1 - part) * stretches.length);
   }
+}
+
+// Scales around `scale`, the same at all shards of a group.
+void fillScales(Tensor& tensor, double scale, Random random) {
+  for (int64_t i = 0; i < tensor.elements(); ++i)
+    tensor.as<float>()[i] = static_cast<float>(scale) * (0.75F + 0.5F * static_cast<float>(random.uniform()));
 }
 
 // Log of the probability of each expert, up to a constant.
@@ -144,10 +154,13 @@ void fillWeights(const TaskProgram& program, Tensor& tensor, Random random) {
   }
 }
 
-// The first product whose weight is `id`; a forward entry comes before the backward. Null if there is none.
-const Family* productWith(const TaskProgram& program, BufferId id) {
+// The first product whose weight is `id`, or whose weight has these scales; a forward entry comes before the
+// backward. Null if there is none.
+const Family* productWith(const TaskProgram& program, BufferId id, bool asScale = false) {
   for (const Family& family : program.families)
-    if (infoOf(family.op).weightParts > 0 && family.reads[1] == id) return &family;
+    if (infoOf(family.op).weightParts > 0 &&
+        operandAt(family.reads, asScale ? *scaleOf(family.op, 1) : 1) == id)
+      return &family;
   return nullptr;
 }
 
@@ -156,6 +169,7 @@ bool canMake(const TaskProgram& program, BufferId id) {
   if (buffer.type == DType::kI32)
     return std::any_of(program.entries.begin(), program.entries.end(),
                        [&](const Entry& entry) { return entry.expertIds == id || entry.placement == id; });
+  if (isCodes(buffer.type)) return productWith(program, id) != nullptr;
   if (buffer.type != DType::kBF16 && buffer.type != DType::kF32) return false;
   const Extent extent = buffer.shape[0].extent;
   return extent != Extent::kPairs && (extent != Extent::kRows || !hasExpertIds(program));
@@ -191,9 +205,13 @@ void fillInput(const TaskProgram& program, BufferId id, const InputsSpec& spec, 
   const std::vector<Dim> ofPairs = {{Extent::kTokens, 0}, {Extent::kFixed, program.topK}};
   if (buffer.type == DType::kF32 && buffer.shape == ofPairs)
     return fillWeights(program, tensor, streamOf(spec, buffer.name, owner));
-  const Family* product = productWith(program, id);
+  const Family* scaled = productWith(program, id, true);
+  const Family* product = scaled ? scaled : productWith(program, id);
   const bool dense = product && program.at(product->space).kind == SpaceKind::kTokens;
-  const double scale = product ? 1 / std::sqrt(fanIn(program, *product)) : 1.0;
+  // codes are of numbers whose standard deviation is a quarter of the largest
+  double scale = product ? 1 / std::sqrt(fanIn(program, *product)) : 1.0;
+  if (scaled) return fillScales(tensor, scale * 4 / 127, streamOf(spec, buffer.name, dense ? 0 : owner));
+  if (isCodes(buffer.type)) scale = 127.0 / 4;
   fillNormal(tensor, scale, streamOf(spec, buffer.name, dense ? 0 : owner), buffer.sharding, mesh.tp,
              mesh.shardOf(rank));
 }

@@ -23,11 +23,11 @@ struct Traffic {
 };
 
 // Sums of a block of rows wait for the next block of the sum in the core's cache, or are spilled from it.
-double spilledBytes(const Rates& rates, double rows, double columns, double k) {
+double spilledBytes(const Rates& rates, double rows, double columns, double k, double ofRows = kBf16) {
   const MatrixRates& matrix = rates.matrix;
   if (matrix.sumBlock <= 0 || k <= matrix.sumBlock) return 0;
   const double block = matrix.rowBlock > 0 ? std::min(rows, matrix.rowBlock) : rows;
-  const double kept = block * columns * kF32 + block * matrix.sumBlock * kBf16;
+  const double kept = block * columns * kF32 + block * matrix.sumBlock * ofRows;
   if (kept <= rates.caches.core) return 0;
   return 2 * rows * columns * kF32 * std::ceil(k / matrix.sumBlock);
 }
@@ -41,28 +41,33 @@ double inRuns(const Rates& rates, double bytes, double run, bool isWhole) {
 // A weight that stays in the last cache is read from memory by the first of its slots, and from the cache by
 // the others. Rows that do not fit half of the core's cache beside the weight's columns are read again for
 // each tile.
-Traffic gmmTraffic(const Family& family, double rows, double columns, double width, double reuse,
-                   const Rates& rates) {
+Traffic gmmTraffic(const TaskProgram& program, const Family& family, double rows, double columns,
+                   double width, double reuse, const Rates& rates) {
   Traffic traffic;
-  const double weight = columns * family.tiling.k * kBf16, whole = width * family.tiling.k * kBf16;
-  const double a = rows * family.tiling.k * kBf16, tiles = std::max(1.0, width / columns);
+  const double ofRows = elementBytes(program, family), ofWeight = elementBytes(program, family, 1);
+  const double weight = columns * family.tiling.k * ofWeight, whole = width * family.tiling.k * ofWeight;
+  const double a = rows * family.tiling.k * ofRows, tiles = std::max(1.0, width / columns);
   const double first = 2 * whole <= rates.caches.shared ? 1 / reuse : 1;
   const bool isWhole =
       isTransposed(family.op, family.tiling) || tiles <= 1;  // a transposed weight has the sum in its rows
-  traffic.read = inRuns(rates, weight * first, columns * kBf16, isWhole) + a / tiles;
+  traffic.read = inRuns(rates, weight * first, columns * ofWeight, isWhole) + a / tiles;
   if (whole > rates.caches.core) traffic.spilled += weight * (1 - first);
   if (a + weight > rates.caches.core / 2) traffic.spilled += a * (1 - 1 / tiles);
-  traffic.spilled += spilledBytes(rates, rows, columns, family.tiling.k);
+  traffic.spilled += spilledBytes(rates, rows, columns, family.tiling.k, ofRows);
   return traffic;
 }
 
-void addGmm(const Family& family, double rows, double columns, double width, double reuse, const Rates& rates,
-            TaskCost& cost, Traffic& traffic) {
+// Units multiply codes by codes twice as fast as bf16 numbers.
+constexpr double kCodesSpeed = 2;
+
+void addGmm(const TaskProgram& program, const Family& family, double rows, double columns, double width,
+            double reuse, const Rates& rates, TaskCost& cost, Traffic& traffic) {
   const MatrixRates& matrix = rates.matrix;
   cost.product =
       productSeconds(matrix, isTransposed(family.op, family.tiling) ? matrix.gmmTransposed : matrix.gmm, rows,
                      columns, family.tiling.k);
-  traffic = gmmTraffic(family, rows, columns, width, reuse, rates);
+  if (elementBytes(program, family) < kBf16) cost.product /= kCodesSpeed;
+  traffic = gmmTraffic(program, family, rows, columns, width, reuse, rates);
 }
 
 // Each element of a gradient is written once; the rows are read by all tiles of the expert, and only once
@@ -90,8 +95,9 @@ TaskRates::TaskRates(const Rates& rates, int32_t cores)
       read(std::min(rates.memory.coreRead, rates.memory.sharedRead / cores)),
       write(std::min(rates.memory.coreWrite, rates.memory.sharedWrite / cores)) {}
 
-double elementBytes(const TaskProgram& program, const Family& family) {
-  return has(family.reads, 0) ? static_cast<double>(dtypeBytes(program.at(family.reads[0]).type)) : kBf16;
+double elementBytes(const TaskProgram& program, const Family& family, size_t operand) {
+  const BufferId id = operandAt(family.reads, operand);
+  return id ? static_cast<double>(dtypeBytes(program.at(id).type)) : kBf16;
 }
 
 double productSeconds(const MatrixRates& matrix, const ProductRate& rate, double m, double n, double k) {
@@ -114,6 +120,7 @@ double vectorSeconds(VectorWork work, double elements, int32_t summands, const V
     case VectorWork::kActivationGrad:
       return elements / rates.activationGrad;
     case VectorWork::kScale:
+    case VectorWork::kQuantize:
       return elements / rates.copy;
     case VectorWork::kAdd:
       return 2 * elements / rates.sum;
@@ -138,7 +145,7 @@ TaskCost taskCost(const TaskProgram& program, const Family& family, double rows,
   const OpInfo& op = infoOf(family.op);
   const double columns = op.usesTileN() ? tileLength(n, family.tiling.tileN) : n;
   if (op.weightParts > 0) {
-    addGmm(family, rows, op.weightParts * columns, op.weightParts * n, reuse, all, cost, traffic);
+    addGmm(program, family, rows, op.weightParts * columns, op.weightParts * n, reuse, all, cost, traffic);
   } else if (op.isSum()) {
     const double m = tileLength(family.tiling.m, family.tiling.tileM);
     cost.product = productSeconds(all.matrix, all.matrix.weightGrad, m, columns, rows);

@@ -24,7 +24,7 @@ struct TaskCost {
 };
 
 // Bytes of an element of the first operand of `family`; 2 if it has none.
-double elementBytes(const TaskProgram& program, const Family& family);
+double elementBytes(const TaskProgram& program, const Family& family, size_t operand = 0);
 
 // The time of a task of `family` of `program` with that many rows; `reuse` consecutive tasks read the same
 // weight.

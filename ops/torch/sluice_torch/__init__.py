@@ -1,7 +1,7 @@
 """Sluice in PyTorch: fused MoE layers that are compiled ahead of time (docs/PYTORCH.md).
 
 sluice_torch.MoE is the layer; the table below lists all other names. A module is imported when it is first used, so
-sluice_torch.cache and sluice_torch.graphs work without PyTorch.
+sluice_torch.Graph, sluice_torch.cache and sluice_torch.graphs work without PyTorch.
 """
 
 import importlib
@@ -17,9 +17,12 @@ _EXPORTS = {
     "get_buffer": "buffers",
     "get_hidden_bytes": "buffers",
     "reset_buffer": "buffers",
+    "Graph": "builder",
     "FineTuning": "finetune",
     "LoRAConfig": "lora",
     "replace_moe": "replace",
+    "quantize": "codes",
+    "balance": "placement",
     "clip_grad_norm_": "clipping",
     "ExpertParallel": "styles",
     "TensorParallel": "styles",

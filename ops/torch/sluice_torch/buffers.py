@@ -9,8 +9,7 @@ import json
 import torch
 
 from . import cache, ranks
-
-MOST_TOKENS = 4194304  # of a program, graphs/FORMAT.md
+from .graphs import MOST_TOKENS, dealt
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,8 +64,8 @@ class ExchangeShape:
         """The first expert of a rank and their number, if rows are those of ranks; else 0 and -1."""
         if self.rows_per != "rank":
             return 0, -1
-        few, more = divmod(self.experts, self.ranks)
-        return rank * few + min(rank, more), few + (rank < more)
+        own = dealt(self.experts, self.ranks, rank)
+        return own.start, len(own)
 
     def owners(self, ids: torch.Tensor) -> torch.Tensor:
         """[T, most_owners]: the distinct ranks that own the experts of each token, -1 for none."""

@@ -22,25 +22,27 @@ def clip_grad_norm_(
     parameters = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
     kind = float(norm_type)
     experts = replicas.experts()
-    # gradients, with the number of ranks that have the same one, by the groups whose ranks have different experts
+    # gradients, and their parts with the number of times that the ranks have each, by the groups whose ranks have
+    # different experts
     parts, groups = {None: []}, {None: None}
     for parameter in parameters:
         layer = experts.get(id(parameter))
-        levels = tuple(layer._group.levels) if layer else None
-        groups[levels] = layer and layer._group
-        part = parts.setdefault(levels, [])
+        key = layer._group.key if layer else None
+        groups[key] = layer and layer._group
+        part = parts.setdefault(key, [])
         if parameter.grad is not None:
-            part.append((parameter.grad, layer.copies_of(parameter) if layer else 1))
+            part.append((parameter.grad, layer.by_copies(parameter, parameter.grad) if layer else [(parameter.grad, 1)]))
     total = torch.zeros((), dtype=torch.float64)
-    for levels, gradients in parts.items():
-        norms = [torch.linalg.vector_norm(grad, kind, dtype=torch.float32).double() for grad, _ in gradients]
+    for key, gradients in parts.items():
+        pieces = [piece for _, each in gradients for piece in each]
+        norms = [torch.linalg.vector_norm(piece, kind, dtype=torch.float32).double() for piece, _ in pieces]
         if math.isinf(kind):
             own = torch.stack(norms).amax() if norms else torch.zeros((), dtype=torch.float64)
         else:
-            powers = (norm**kind / copies for norm, (_, copies) in zip(norms, gradients))
+            powers = (norm**kind / copies for norm, (_, copies) in zip(norms, pieces))
             own = sum(powers, torch.zeros((), dtype=torch.float64))
-        if levels is not None:
-            groups[levels].all_reduce(own, dist.ReduceOp.MAX if math.isinf(kind) else dist.ReduceOp.SUM)
+        if key is not None:
+            groups[key].all_reduce(own, dist.ReduceOp.MAX if math.isinf(kind) else dist.ReduceOp.SUM)
         total = torch.maximum(total, own) if math.isinf(kind) else total + own
     if not math.isinf(kind):
         total = total ** (1 / kind)

@@ -6,6 +6,7 @@ import os
 
 import torch
 
+from .codes import set_expert
 from .lora import LoRAConfig
 from .moe import MoE
 
@@ -59,8 +60,8 @@ class FineTuning:
         for (name, place), given in zip(places.items(), (gate, up, down)):
             if given.shape != place.shape:
                 raise ValueError(f"{name} has shape {list(given.shape)}, expected {list(place.shape)}")
-        for place, given in zip(places.values(), (gate, up, down)):
-            place.copy_(given)
+        for row in range(len(own)):
+            set_expert(self.layer, row, gate[row], up[row], down[row])
         self._loaded = True
 
     @property

@@ -172,7 +172,7 @@ def fused_combine(
     with shared.refusing():
         if not isinstance(handle, Handle):
             raise ValueError(f"handle is of type {type(handle).__name__}, expected what fused_dispatch gave")
-        if members.size != shared.group.size or (members.size > 1 and members.levels != shared.group.levels):
+        if members.size != shared.group.size or (members.size > 1 and members.key != shared.group.key):
             raise ValueError(f"handle is of another group (of {shared.group.size} ranks), not of group ({members.size})")
         if handle._token is None:
             raise ValueError("handle was released, expected one that still has its routing")

@@ -8,13 +8,34 @@ import dataclasses
 import math
 import struct
 
+from .builder import Graph
 from .structure import ACTIVATIONS, LIMITED
 
 # The names of gradients among the outputs of "backward", by input.
 GRADIENTS = {"x": "dx", "expert_weights": "d_expert_weights"}
 
+# What weights are: bfloat16 (or float32 parameters); codes of 8 bits that multiply rows of codes; codes that multiply
+# rows of bfloat16.
+PRECISIONS = ("bf16", "int8", "int8-weights")
+
 # The tokens of the ranks that share experts: those of each rank, or the same at all of them.
 TOKENS = ("own", "same")
+
+# The largest max_tokens of a graph.
+MOST_TOKENS = 4194304
+
+
+def scale_name(weight: str) -> str:
+    """The name of the scale of a weight of codes."""
+    return weight + "_scale"
+
+
+def dealt(count: int, groups: int, group: int) -> range:
+    """Which of `count` things, dealt in order over groups, a group has: the first groups have one more if they do not
+    divide evenly."""
+    few, more = divmod(count, groups)
+    first = group * few + min(group, more)
+    return range(first, first + few + (group < more))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,12 +52,16 @@ class LayerShape:
     limit: float | None = None  # only for activations of LIMITED
     tp: int = 1  # ranks that share an expert; rank r has shard r % tp of the experts of group r // tp
     tokens: str = "own"
+    spare: int | None = None  # places for copies of experts; None: expert i is at place i
+    weights: str = "bf16"  # one of PRECISIONS
 
     def __post_init__(self):
         for name in ("hidden", "intermediate", "experts", "top_k", "ranks", "max_tokens", "tp"):
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise ValueError(f"{name} is {value!r}, expected a whole number from 1 on")
+        if self.spare is not None and (not isinstance(self.spare, int) or isinstance(self.spare, bool) or self.spare < 0):
+            raise ValueError(f"spare is {self.spare!r}, expected a whole number from 0 on, or None")
         if self.top_k > self.experts:
             raise ValueError(f"top_k is {self.top_k}, expected at most the {self.experts} experts")
         if self.activation not in ACTIVATIONS:
@@ -46,6 +71,8 @@ class LayerShape:
             raise ValueError(f"tp is {self.tp}, expected a divisor of the {self.ranks} ranks")
         if self.intermediate % self.tp:
             raise ValueError(f"tp is {self.tp}, expected a divisor of the intermediate size {self.intermediate}")
+        if self.weights not in PRECISIONS:
+            raise ValueError(f"weights is {self.weights!r}, expected one of {', '.join(PRECISIONS)}")
         if self.tokens not in TOKENS:
             raise ValueError(f"tokens is {self.tokens!r}, expected 'own' or 'same'")
 
@@ -69,13 +96,22 @@ class LayerShape:
         """The intermediate columns of a rank."""
         return self.intermediate // self.tp
 
-    def experts_of(self, rank: int) -> int:
-        """The number of experts of a rank: the first groups own one more if the experts do not divide evenly."""
-        return self.experts // self.ep + (rank // self.tp < self.experts % self.ep)
+    @property
+    def has_codes(self) -> bool:
+        return self.weights != "bf16"
 
-    def first_expert_of(self, rank: int) -> int:
-        group = rank // self.tp
-        return group * (self.experts // self.ep) + min(group, self.experts % self.ep)
+    @property
+    def places(self) -> int:
+        """Places of experts, which are dealt over the groups."""
+        return self.experts + (self.spare or 0)
+
+    def of_sorted_rows(self) -> "LayerShape":
+        """That of steps whose tokens are rows of one expert each, as many as the pairs of a step of this shape."""
+        return dataclasses.replace(self, top_k=1, max_tokens=min(self.max_tokens * self.top_k, MOST_TOKENS))
+
+    def places_of(self, rank: int) -> range:
+        """The places of a rank; without `spare` they are its experts."""
+        return dealt(self.places, self.ep, rank // self.tp)
 
 
 def _is_bfloat16(value: float) -> bool:
@@ -86,86 +122,54 @@ def _is_bfloat16(value: float) -> bool:
     return packed[:2] == b"\0\0" and struct.unpack("<f", packed)[0] == value
 
 
-def product(name: str, rows: str, weight: str, result: str) -> dict:
-    """A node rows x weight^T; weights are [E, out, in]."""
-    return {
-        "name": name,
-        "op": "gmm",
-        "transpose": True,
-        "inputs": {"rows": rows, "weight": weight},
-        "outputs": {"product": result},
-    }
+def add_product(graph: Graph, name: str, rows: str, weight: str, result: str, **operands: str | None):
+    """Adds rows x weight^T, where weights are [E, out, in]. Operands that are None are absent."""
+    inputs = {"rows": rows, "weight": weight, **{key: each for key, each in operands.items() if each is not None}}
+    graph.add_op("gmm", inputs, {"product": result}, name, transpose=True)
 
 
 def forward_graph(shape: LayerShape) -> dict:
     """The entry "forward" of a layer; a backward is derived from it (`trainable` of compile_graph())."""
-    activation = {
-        "name": "activation",
-        "op": "activation",
-        "kind": shape.activation,
-        "inputs": {"gate_up": "gate_up"},
-        "outputs": {"act": "act"},
-    }
-    if shape.limit is not None:
-        activation["limit"] = shape.limit
-    nodes = [
-        {"name": "route", "op": "route", "inputs": {"expert_ids": "expert_ids"}, "outputs": {"routing": "routing"}},
-        {
-            "name": "dispatch",
-            "op": "dispatch",
-            "inputs": {"tokens": "x", "routing": "routing"},
-            "outputs": {"rows": "rows_x"},
-        },
-        product("up_proj", "rows_x", "gate_up_weight", "gate_up"),
-        activation,
-        product("down_proj", "act", "down_weight", "down_out"),
-        {
-            "name": "combine",
-            "op": "combine",
-            "inputs": {"rows": "down_out", "routing": "routing", "weights": "expert_weights"},
-            "outputs": {"tokens": "y"},
-        },
-    ]
-    return {
-        "format": 1,
-        "name": "moe_layer" + (f"_tp{shape.tp}_{shape.tokens}" if shape.tp > 1 else ""),
-        "symbols": {},
-        "limits": {
-            "ranks": shape.ranks,
-            "experts": shape.experts,
-            "top_k": shape.top_k,
-            "max_tokens": shape.max_tokens,
-            **({"tp": shape.tp, "tokens": shape.tokens} if shape.tp > 1 else {}),
-        },
-        "tensors": forward_tensors(shape),
-        "entries": [
-            {
-                "name": "forward",
-                "inputs": ["x", "expert_ids", "expert_weights", "gate_up_weight", "down_weight"],
-                "nodes": nodes,
-                "outputs": ["y"],
-            }
-        ],
-    }
+    graph = _tensors(shape)
+    scales = {weight: scale_name(weight) for weight in ("gate_up_weight", "down_weight") if shape.has_codes}
+    routed_by = ["expert_ids"] if shape.spare is None else ["expert_ids", "placement"]
+    inputs = ["x", *routed_by, "expert_weights", "gate_up_weight", "down_weight", *scales.values()]
+    graph.add_entry("forward", inputs=inputs, outputs=["y"])
+    graph.add_op("route", {name: name for name in routed_by}, {"routing": "routing"})
+    graph.add_op("dispatch", {"tokens": "x", "routing": "routing"}, {"rows": "rows_x"})
+    scale = scales.get("gate_up_weight")
+    add_product(graph, "up_proj", "rows_x", "gate_up_weight", "gate_up", weight_scale=scale)
+    graph.add_op("activation", {"gate_up": "gate_up"}, {"act": "act"}, kind=shape.activation, limit=shape.limit)
+    add_product(graph, "down_proj", "act", "down_weight", "down_out", weight_scale=scales.get("down_weight"))
+    inputs = {"rows": "down_out", "routing": "routing", "weights": "expert_weights"}
+    graph.add_op("combine", inputs, {"tokens": "y"})
+    return graph.to_dict()
 
 
-def forward_tensors(shape: LayerShape) -> dict:
-    """The tensors of forward_graph() by name."""
+def _tensors(shape: LayerShape) -> Graph:
+    """A graph with the tensors of a layer."""
+    shared = shape.tp > 1
+    mesh = {"tp": shape.tp, "tokens": shape.tokens} if shared else {}
+    sizes = {name: getattr(shape, name) for name in ("ranks", "experts", "top_k", "max_tokens")}
+    name = "moe_layer" + (f"_tp{shape.tp}_{shape.tokens}" if shared else "")
+    graph = Graph(name, **sizes, **mesh, spare=shape.spare or None)
 
-    def bf16(*sizes, parallel=None):
-        tensor = {"type": "BF16", "shape": list(sizes)}
-        return dict(tensor, parallel=parallel) if parallel and shape.tp > 1 else tensor
+    def weight(name: str, *sizes, parallel: str | None, type: str):
+        graph.add_tensor(name, type, "E", *sizes, parallel=parallel if shared else None)
 
-    return {
-        "x": bf16("T", shape.hidden),
-        "expert_ids": {"type": "I32", "shape": ["T", shape.top_k]},
-        "expert_weights": {"type": "F32", "shape": ["T", shape.top_k]},
-        "gate_up_weight": bf16("E", 2 * shape.part, shape.hidden, parallel="gate_up_rows"),
-        "down_weight": bf16("E", shape.hidden, shape.part, parallel="columns"),
-        "routing": {"type": "routing"},
-        "rows_x": bf16("R", shape.hidden),
-        "gate_up": bf16("R", 2 * shape.part),
-        "act": bf16("R", shape.part),
-        "down_out": bf16("R", shape.hidden),
-        "y": bf16("T", shape.hidden),
-    }
+    hidden, columns, both = shape.hidden, shape.part, 2 * shape.part
+    of_weights = "I8" if shape.has_codes else "BF16"
+    graph.add_tensor("x", "BF16", "T", hidden)
+    graph.add_tensor("expert_ids", "I32", "T", shape.top_k)
+    graph.add_tensor("expert_weights", "F32", "T", shape.top_k)
+    weight("gate_up_weight", both, hidden, parallel="gate_up_rows", type=of_weights)
+    weight("down_weight", hidden, columns, parallel="columns", type=of_weights)
+    if shape.has_codes:
+        weight(scale_name("gate_up_weight"), both, 1, parallel="gate_up_rows", type="F32")
+        weight(scale_name("down_weight"), hidden, 1, parallel=None, type="F32")
+    if shape.spare is not None:
+        graph.add_tensor("placement", "I32", shape.places)
+    graph.add_tensor("routing", "routing")
+    for rows, size in {"rows_x": hidden, "gate_up": both, "act": columns, "down_out": hidden}.items():
+        graph.add_tensor(rows, "BF16", "R", size)
+    return graph.add_tensor("y", "BF16", "T", hidden)

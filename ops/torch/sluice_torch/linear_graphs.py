@@ -4,7 +4,8 @@ graphs/linear, with the sizes of one layer.
 
 import dataclasses
 
-from .graphs import product
+from .builder import Graph
+from .graphs import add_product
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,74 +30,42 @@ class LinearShape:
         """The columns of y at a rank."""
         return self.outs // self.tp if self.column else self.outs
 
+    def cut(self, part: str) -> str | None:
+        """The field `parallel` of a tensor of which each rank has a part."""
+        return part if self.tp > 1 else None
+
 
 def linear_graph(shape: LinearShape) -> dict:
     """The entry "forward" of a layer; a backward is derived from it (`trainable` of compile_graph())."""
-    tensors, nodes = _column(shape) if shape.column else _row(shape)
-    route = {"name": "route", "op": "route", "inputs": {}, "outputs": {"routing": "routing"}}
-    return {
-        "format": 1,
-        "name": f"{'column' if shape.column else 'row'}_parallel_tp{shape.tp}_{shape.tokens}",
-        "symbols": {},
-        "limits": {
-            "ranks": shape.tp,
-            "tp": shape.tp,
-            "tokens": shape.tokens,
-            "experts": 1,
-            "top_k": 1,
-            "max_tokens": shape.max_tokens,
-        },
-        "tensors": {"routing": {"type": "routing"}, **tensors},
-        "entries": [
-            {
-                "name": "forward",
-                "inputs": ["x", "weight", *(["bias"] if shape.bias else [])],
-                "nodes": [route, *nodes],
-                "outputs": ["y"],
-            }
-        ],
-    }
+    sizes = {"ranks": shape.tp, "tp": shape.tp, "tokens": shape.tokens, "max_tokens": shape.max_tokens}
+    kind = "column" if shape.column else "row"
+    graph = Graph(f"{kind}_parallel_tp{shape.tp}_{shape.tokens}", experts=1, top_k=1, **sizes)
+    graph.add_tensor("routing", "routing")
+    graph.add_entry("forward", inputs=["x", "weight", *(["bias"] if shape.bias else [])], outputs=["y"])
+    graph.add_op("route", {}, {"routing": "routing"})
+    (_add_column if shape.column else _add_row)(graph, shape)
+    return graph.to_dict()
 
 
-def _bf16(shape: LinearShape, *sizes, parallel: str | None = None) -> dict:
-    tensor = {"type": "BF16", "shape": list(sizes)}
-    return dict(tensor, parallel=parallel) if parallel and shape.tp > 1 else tensor
-
-
-def _column(shape: LinearShape) -> tuple[dict, list]:
-    tensors = {
-        "x": _bf16(shape, "T", shape.ins),
-        "weight": _bf16(shape, "E", shape.outs_here, shape.ins, parallel="rows"),
-        "rows_x": _bf16(shape, "R", shape.ins),
-        "y": _bf16(shape, "R", shape.outs_here, parallel="columns"),
-    }
-    gather = {
-        "name": "gather",
-        "op": "dispatch",
-        "inputs": {"tokens": "x", "routing": "routing"},
-        "outputs": {"rows": "rows_x"},
-    }
-    multiply = product("product", "rows_x", "weight", "y")
+def _add_column(graph: Graph, shape: LinearShape):
+    graph.add_tensor("x", "BF16", "T", shape.ins)
+    graph.add_tensor("weight", "BF16", "E", shape.outs_here, shape.ins, parallel=shape.cut("rows"))
+    graph.add_tensor("rows_x", "BF16", "R", shape.ins)
+    graph.add_tensor("y", "BF16", "R", shape.outs_here, parallel=shape.cut("columns"))
     if shape.bias:
-        tensors["bias"] = _bf16(shape, "E", shape.outs_here, parallel="columns")
-        multiply["inputs"]["bias"] = "bias"
-    return tensors, [gather, multiply]
+        graph.add_tensor("bias", "BF16", "E", shape.outs_here, parallel=shape.cut("columns"))
+    graph.add_op("dispatch", {"tokens": "x", "routing": "routing"}, {"rows": "rows_x"}, "gather")
+    add_product(graph, "product", "rows_x", "weight", "y", bias="bias" if shape.bias else None)
 
 
-def _row(shape: LinearShape) -> tuple[dict, list]:
-    tensors = {
-        "x": _bf16(shape, "R", shape.ins_here, parallel="columns"),
-        "weight": _bf16(shape, "E", shape.outs, shape.ins_here, parallel="columns"),
-        "terms": _bf16(shape, "R", shape.outs),
-        "y": _bf16(shape, "T", shape.outs),
-    }
-    scatter = {
-        "name": "scatter",
-        "op": "combine",
-        "inputs": {"rows": "terms", "routing": "routing"},
-        "outputs": {"tokens": "y"},
-    }
+def _add_row(graph: Graph, shape: LinearShape):
+    graph.add_tensor("x", "BF16", "R", shape.ins_here, parallel=shape.cut("columns"))
+    graph.add_tensor("weight", "BF16", "E", shape.outs, shape.ins_here, parallel=shape.cut("columns"))
+    graph.add_tensor("terms", "BF16", "R", shape.outs)
+    graph.add_tensor("y", "BF16", "T", shape.outs)
+    inputs = {"rows": "terms", "routing": "routing"}
     if shape.bias:
-        tensors["bias"] = _bf16(shape, shape.outs)
-        scatter["inputs"]["bias"] = "bias"
-    return tensors, [product("product", "x", "weight", "terms"), scatter]
+        graph.add_tensor("bias", "BF16", shape.outs)
+        inputs["bias"] = "bias"
+    add_product(graph, "product", "x", "weight", "terms")
+    graph.add_op("combine", inputs, {"tokens": "y"}, "scatter")

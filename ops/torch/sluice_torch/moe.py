@@ -7,13 +7,15 @@ import weakref
 
 import torch
 
-from . import cache, graphs, pairs, ranks, recording, replicas, sharding
+from . import cache, codes, graphs, pairs, placement, ranks, recording, replicas, sharding
 from .main_grad import AddToMainGrad, main_grad_of
 from .tensors import as_stored
 
 # In a state_dict of a rank that has part of the experts: its first expert, the end of its range, and the total number;
 # where ranks share experts, then the number of its shard, and tp.
 EXPERT_RANGE = "expert_range"
+# In the state of a layer whose experts have places: the expert at each of them.
+PLACEMENT = "placement"
 _DTYPES = (torch.bfloat16, torch.float32)
 
 
@@ -36,6 +38,10 @@ class MoE(torch.nn.Module):
     evenly). Without a group this process owns all. Ranks must call their layers in the same order, each with its own
     tokens (possibly none), and must request the same gradients.
 
+    With `spare`, a number, experts are not bound to ranks: there are num_experts + spare places, dealt like experts, E are
+    this rank's places, and `local_experts` says which experts are there. sluice_torch.balance() moves experts to other
+    places, and gives those with the most rows several (placement.py). Making such a layer is collective.
+
     With `tp` above 1, tp ranks share each expert: rank r has shard r % tp of the experts of group r // tp, with I / tp
     instead of I columns (sharding.py). The ranks are given as one group and `tp`; as `tp_group` (those that share this
     rank's experts) and `ep_group` (those with its shard), either of which may be absent; or as `mesh`, a DeviceMesh with
@@ -52,6 +58,11 @@ class MoE(torch.nn.Module):
 
     activation   "swiglu" or another of structure.ACTIVATIONS; those of structure.LIMITED have a `limit`
     lora         sluice_torch.LoRAConfig: low-rank adapters, whose parameters are trained instead of the weights
+    weights      "bf16": parameters of `dtype`. "int8": codes of 8 bits with a float32 scale per output channel, as frozen
+                 parameters (gate_up_weight_scale [E, 2 I, 1], down_weight_scale [E, H, 1]); rows that they multiply become
+                 codes, too. "int8-weights": rows stay bfloat16. docs/PRECISION.md
+    spare        places for copies of experts. 0: experts can move, but have one place each. None: rank r has the r-th
+                 range of experts
     threads      workers, shared by all layers of a group; 0: this rank's share of the machine
     max_tokens   limit of tokens per step; memory is taken only for actual tokens
     tokens       "own": each rank has other tokens. "same": the ranks that share experts pass the same tokens, ids, weights
@@ -86,6 +97,8 @@ class MoE(torch.nn.Module):
         mesh=None,
         tp: int = 1,
         tokens: str = "own",
+        spare: int | None = None,
+        weights: str = "bf16",
     ):
         super().__init__()
         if dtype not in _DTYPES:
@@ -94,31 +107,80 @@ class MoE(torch.nn.Module):
             raise ValueError(f"keep is {keep!r}, expected 'all' or 'minimal'")
         group = ranks.Group(ep_group, tp_group, mesh, tp, tokens)
         sizes = (hidden, intermediate, num_experts, top_k, group.size, max_tokens)
-        self.shape = graphs.LayerShape(*sizes, activation, limit, group.tp, tokens)
+        self.shape = graphs.LayerShape(*sizes, activation, limit, group.tp, tokens, spare, weights)
         self._group = group
         self._watch()
+        self.places = None  # placement.Places, if experts can move
+        if spare is not None:
+            self.set_places(placement.choose(self.shape, torch.ones(num_experts)))
+            self._rows_seen = torch.zeros(num_experts, dtype=torch.int64)
         self.lora, self.threads, self.timeout, self.keep = lora, threads, timeout, keep
         self.pack_frozen = pack_frozen
         self._layers = {}
-        own, part = self.shape.experts_of(group.rank), self.shape.part
-        self.gate_up_weight = torch.nn.Parameter(torch.empty(own, 2 * part, hidden, dtype=dtype))
-        self.down_weight = torch.nn.Parameter(torch.empty(own, hidden, part, dtype=dtype))
+        own, part = len(self.shape.places_of(group.rank)), self.shape.part
+        self._add_weight("gate_up_weight", (own, 2 * part, hidden), dtype)
+        self._add_weight("down_weight", (own, hidden, part), dtype)
         if initialise:
             self.reset_parameters()
         if lora is not None:
             self._add_adapters(dtype)
 
+    def _add_weight(self, name: str, sizes: tuple, dtype: torch.dtype):
+        if not self.shape.has_codes:
+            self.register_parameter(name, torch.nn.Parameter(torch.empty(sizes, dtype=dtype)))
+            return
+        for each, tensor in (
+            (name, torch.empty(sizes, dtype=torch.int8)),
+            (graphs.scale_name(name), torch.empty(*sizes[:2], 1)),
+        ):
+            self.register_parameter(each, torch.nn.Parameter(tensor, requires_grad=False))
+
     def become(self, group: ranks.Group, shape: graphs.LayerShape, parameters: dict[str, torch.nn.Parameter]):
         """Makes this layer that of another rank or mesh, with these parameters."""
         self._group, self.shape, self._layers = group, shape, {}
+        if self.places is not None:
+            self.set_places(placement.Places(shape, self.places.expert_at))
         for name, parameter in parameters.items():
             setattr(self, name, parameter)
         self._watch()
 
-    def copies_of(self, parameter: torch.nn.Parameter) -> int:
-        """The number of ranks that have this parameter of the layer: tp for adapters that each shard has whole."""
+    def by_copies(self, parameter: torch.nn.Parameter, grad: torch.Tensor) -> list[tuple[torch.Tensor, int]]:
+        """The gradient of a parameter of the layer in parts, each with the number of times that the ranks have it: tp for
+        adapters that each shard has whole, times the places of an expert."""
         name = next(name for name, own in self.named_parameters(recurse=False) if own is parameter)
-        return self.shape.tp if sharding.is_whole(name) else 1
+        shards = self.shape.tp if sharding.is_whole(name) else 1
+        if self.places is None or not self.places.have_copies:
+            return [(grad, shards)]
+        copies = self.places.copies(self._group.rank // self.shape.tp)
+        return [(grad[copies == number], number * shards) for number in copies.unique().tolist()]
+
+    def set_places(self, places: placement.Places):
+        self.places = places
+        self.register_buffer(PLACEMENT, torch.tensor(places.expert_at, dtype=torch.int32))
+
+    def place(self, expert_at, *optimizers: torch.optim.Optimizer):
+        """Moves experts: place p gets expert expert_at[p], with its weights, gradients, main_grads and what the optimizers
+        keep in the shape of its weights. Between steps; collective, with the same places at all ranks.
+
+        ValueError: a layer without `spare`; an expert without a place; ranks that differ in what has to move.
+        """
+        placement.move_experts(self, expert_at, optimizers)
+
+    def mover(self) -> placement.Mover:
+        return placement.Mover(self._group, self.shape, self.places)
+
+    def take_rows_seen(self) -> torch.Tensor:
+        """[num_experts] float64: the (token, k) pairs of all ranks for each expert since the last call, in forward steps.
+        Only of a layer with `spare`. Collective."""
+        rows = self._rows_seen.clone()
+        self._rows_seen.zero_()
+        self._group.all_reduce(rows)
+        return rows.double()
+
+    def _count(self, ids: torch.Tensor):
+        if self.places is not None:
+            own = ids[(ids >= 0) & (ids < self.shape.experts)].long()
+            self._rows_seen += torch.bincount(own, minlength=self.shape.experts)
 
     def _watch(self):
         """For a layer that shares its experts: prevents code from treating them as copies of other ranks'
@@ -142,18 +204,34 @@ class MoE(torch.nn.Module):
         for name, parameter in made.items():
             self.register_parameter(name, parameter)
             if self.shape.tp > 1 and sharding.is_whole(name):  # must be the same at all shards
-                parameter.data = self._group.gather_shards(parameter.detach(), self.shape.experts_of(0))[0]
+                parameter.data = self._group.gather_shards(parameter.detach(), len(self.shape.places_of(0)))[0]
+        placement.make_copies_equal(self)
 
     def reset_parameters(self):
-        """Initialises parameters uniformly, like torch.nn.Linear."""
-        for weight, ins in ((self.gate_up_weight, self.shape.hidden), (self.down_weight, self.shape.intermediate)):
-            bound = 1 / math.sqrt(ins)
-            torch.nn.init.uniform_(weight, -bound, bound)
+        """Initialises parameters uniformly, like torch.nn.Linear. With `spare`, collective."""
+        hidden, part = self.shape.hidden, self.shape.part
+        bounds = (1 / math.sqrt(hidden), 1 / math.sqrt(self.shape.intermediate))
+        if self.shape.has_codes:
+            for row in range(len(self.gate_up_weight)):
+                gate, up, down = torch.empty(part, hidden), torch.empty(part, hidden), torch.empty(hidden, part)
+                for weight, bound in ((gate, bounds[0]), (up, bounds[0]), (down, bounds[1])):
+                    weight.uniform_(-bound, bound)
+                codes.set_expert(self, row, gate, up, down)
+        else:
+            for weight, bound in zip((self.gate_up_weight, self.down_weight), bounds):
+                torch.nn.init.uniform_(weight, -bound, bound)
+        placement.make_copies_equal(self)
 
     @property
     def first_expert(self) -> int:
-        """The number of this rank's first expert, counted over all ranks."""
-        return self.shape.first_expert_of(self._group.rank)
+        """The number of this rank's first expert, counted over all ranks; with `spare`, of its first place."""
+        return self.shape.places_of(self._group.rank).start
+
+    @property
+    def local_experts(self) -> list[int]:
+        """The expert at each row of this rank's parameters."""
+        own = self.shape.places_of(self._group.rank)
+        return list(own) if self.places is None else [self.places.expert_at[place] for place in own]
 
     @property
     def shard(self) -> int:
@@ -170,13 +248,32 @@ class MoE(torch.nn.Module):
         token. A step that one rank refuses fails at all ranks, and their next steps match again.
         """
         recording.refuse("sluice_torch.MoE", x, expert_ids, expert_weights)
+        return self._step(self.shape, x, expert_ids, expert_weights)
+
+    @recording.outside_graphs
+    def forward_sorted(self, rows: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
+        """Returns y [R, H] for rows [R, H] that are sorted by expert already: `counts` [num_experts] (int32 or int64) are
+        the rows of this rank for each expert of all ranks. y[i] is what the expert of row i gives for it, unweighted.
+
+        Collective; ranks may have different numbers of rows. ValueError and RuntimeError like forward(); counts of another
+        shape or type, below 0, or whose sum is not R.
+        """
+        recording.refuse("sluice_torch.MoE", rows, counts)
+        with self._shared().refusing():
+            ids = pairs.ids_of_sorted(rows, counts, self.shape.experts)
+        return self._step(self.shape.of_sorted_rows(), rows, ids, torch.ones(ids.shape))
+
+    def _step(self, shape: graphs.LayerShape, x, expert_ids, expert_weights) -> torch.Tensor:
+        """A forward of this layer's experts with the top_k of `shape`."""
         shared = self._shared()
         with shared.refusing():
-            operands = self._operands(x, expert_ids, expert_weights)
-            weights = self._weights()
-            grads = self._main_grads() if torch.is_grad_enabled() else []
-            program = self._program(self._needed(operands, weights), weights, bool(grads))
-        y = torch.ops.sluice.moe(self._layer(shared, program), *operands, weights, grads)
+            operands = self._operands(shape, x, expert_ids, expert_weights)
+            weights, grads = self._weights(), []
+            if torch.is_grad_enabled():
+                weights, grads = self._over_copies(weights, self._main_grads())
+            program = self._program(shape, self._needed(operands, weights), weights, bool(grads))
+        y = torch.ops.sluice.moe(self._layer(shared, program), *operands, weights, grads, *self._placement())
+        self._count(operands[1])
         return y.to(x.dtype).view(x.shape)
 
     @recording.outside_graphs
@@ -192,16 +289,19 @@ class MoE(torch.nn.Module):
         with shared.refusing():
             if torch.is_grad_enabled():
                 raise RuntimeError("submit_forward has no gradients: call it under torch.no_grad()")
-            operands = self._operands(x, expert_ids, expert_weights)
+            operands = self._operands(self.shape, x, expert_ids, expert_weights)
             weights = self._weights()
-            program = self._program((), weights, False)
-        pending = torch.ops.sluice.submit_moe(self._layer(shared, program), *operands, weights)
+            program = self._program(self.shape, (), weights, False)
+        pending = torch.ops.sluice.submit_moe(self._layer(shared, program), *operands, weights, *self._placement())
+        self._count(operands[1])
         return PendingForward(pending, x.shape, x.dtype)
 
     def order_pairs(self, expert_ids: torch.Tensor) -> pairs.Pairs:
         """The order in which a step with these ids sends its (token, k) pairs: `indices` into the flattened ids, by
         expert, then by token, without those of -1; and `counts` of pairs by source rank and expert. Collective, but no
-        step."""
+        step. RuntimeError: a layer with `spare`, which orders them by place."""
+        if self.places is not None:
+            raise RuntimeError("order_pairs orders pairs by expert, but this layer has places (spare)")
         return pairs.order_pairs(self._group, expert_ids, self.shape.top_k, self.shape.experts)
 
     def refuse(self, why: str):
@@ -214,7 +314,7 @@ class MoE(torch.nn.Module):
         not use it around the call itself."""
         return self._shared().refusing()
 
-    def _operands(self, x, expert_ids, expert_weights) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    def _operands(self, shape: graphs.LayerShape, x, expert_ids, expert_weights) -> tuple[torch.Tensor, ...]:
         """x [T, H], ids [T, K] and weights [T, K], in types that the op accepts if the tensors are otherwise
         correct."""
         for name, tensor in (("x", x), ("expert_ids", expert_ids), ("expert_weights", expert_weights)):
@@ -224,7 +324,7 @@ class MoE(torch.nn.Module):
                 raise ValueError(f"{name} is on {tensor.device}, expected cpu")
             if tensor.layout != torch.strided:
                 raise ValueError(f"{name} has layout {tensor.layout}, expected a dense tensor: call to_dense()")
-        hidden, top_k = self.shape.hidden, self.shape.top_k
+        hidden, top_k = shape.hidden, shape.top_k
         if x.dim() == 0 or x.shape[-1] != hidden:
             raise ValueError(f"x has shape {list(x.shape)}, expected [..., {hidden}]")
         if x.dtype not in _DTYPES:
@@ -246,18 +346,19 @@ class MoE(torch.nn.Module):
     def _weights(self) -> list[torch.Tensor]:
         """The program's weights, in the order of _weight_names()."""
         divisor = replicas.divisor_of(self) if self._group.size > 1 else 1
+        scales = [getattr(self, name) for name in self._scale_names()]
         own = {name: getattr(self, name) for name in ("gate_up_weight", "down_weight", *self._adapter_names())}
         for name, weight in own.items():
             if replicas.is_distributed(weight):
                 raise RuntimeError(f"{name} is a {type(weight).__name__}, expected a tensor that this process has whole")
-            if divisor > 1 and torch.is_grad_enabled():
+            if divisor > 1 and torch.is_grad_enabled() and weight.is_floating_point():
                 own[name] = replicas.Divided.apply(weight, divisor)
         weights = [own.pop("gate_up_weight"), own.pop("down_weight")]
         if self.lora is not None:
             from . import lora
 
             weights += self._summed(lora.adapter_weights(self.lora, *self._adapters(own)))
-        return weights
+        return weights + scales
 
     def _summed(self, adapters: list[torch.Tensor]) -> list[torch.Tensor]:
         """Adapters, with gradients that are summed over the shards if each shard has a term of them."""
@@ -266,21 +367,30 @@ class MoE(torch.nn.Module):
             place for place, name in enumerate(names) if name in sharding.WHOLE_INPUTS and adapters[place].requires_grad
         ]
         if self.shape.tp > 1 and places:
-            gather = functools.partial(self._group.gather_shards, longest=self.shape.experts_of(0))
+            gather = functools.partial(self._group.gather_shards, longest=len(self.shape.places_of(0)))
             for place, each in zip(places, sharding.SumOverShards.apply(gather, *(adapters[p] for p in places))):
                 adapters[place] = each
         return adapters
+
+    def _over_copies(self, weights: list, grads: list) -> tuple[list, list]:
+        """Weights and main_grads, such that gradients are summed over copies of experts if there are any."""
+        if self.places is None or not self.places.have_copies:
+            return weights, grads
+        return placement.sum_over_copies(self.mover(), weights, grads)
+
+    def _placement(self) -> tuple:
+        return () if self.places is None else (self.placement,)
 
     def _adapter_names(self) -> list[str]:
         return [] if self.lora is None else self.lora.names()
 
     def _adapters(self, parameters: dict[str, torch.Tensor]) -> tuple[dict[str, torch.Tensor], torch.dtype]:
         """The adapters by name, and the type in which the op gets them: float32 if there is a main_grad, or if their
-        gradients are summed over shards."""
+        gradients are summed over shards or copies."""
         dtype = next(iter(parameters.values())).dtype
         if not torch.is_grad_enabled():
             return parameters, dtype
-        if self.shape.tp > 1:
+        if self.shape.tp > 1 or self.places is not None and self.places.have_copies:
             dtype = torch.float32
         for name, parameter in list(parameters.items()):
             grad = main_grad_of(name, parameter)
@@ -295,7 +405,10 @@ class MoE(torch.nn.Module):
             from . import lora
 
             names += lora.weight_names(self.lora)
-        return names
+        return names + self._scale_names()
+
+    def _scale_names(self) -> list[str]:
+        return [graphs.scale_name(name) for name in sharding.WEIGHTS] if self.shape.has_codes else []
 
     def _main_grads(self) -> list:
         """The tensors to which the op adds weight gradients; empty if there are none. The op has the adapters only in
@@ -317,13 +430,15 @@ class MoE(torch.nn.Module):
     def _shared(self) -> ranks.Shared:
         return ranks.shared_by(self._group, self.threads, self.timeout)
 
-    def _program(self, needed: tuple[bool, ...], weights: list[torch.Tensor], accumulate: bool) -> tuple:
-        """The program for the needed gradients: its key in _layers, and its path if its layer does not exist yet."""
+    def _program(self, shape: graphs.LayerShape, needed: tuple[bool, ...], weights: list, accumulate: bool) -> tuple:
+        """The program of `shape` for the needed gradients: its key in _layers, and its path if its layer does not exist yet."""
         precise = accumulate or any(
             asked and weight.dtype == torch.float32 for asked, weight in zip(needed[2:], weights)
         )
-        key = (os.getpid(), needed, precise, accumulate)
-        return key, None if key in self._layers else self._compile(needed, "F32" if precise else "BF16", accumulate)
+        key = (os.getpid(), shape, needed, precise, accumulate)
+        if key in self._layers:
+            return key, None
+        return key, self._compile(shape, needed, "F32" if precise else "BF16", accumulate)
 
     def _layer(self, shared: ranks.Shared, program: tuple):
         """The layer for the result of _program(). Collective if it does not exist yet."""
@@ -332,23 +447,27 @@ class MoE(torch.nn.Module):
             self._layers[key] = shared.layer(path, self._weight_names(), self.pack_frozen)
         return self._layers[key].op
 
-    def _compile(self, needed: tuple[bool, ...], grads: str, accumulate: bool) -> str:
+    def _compile(self, shape: graphs.LayerShape, needed: tuple[bool, ...], grads: str, accumulate: bool) -> str:
         names = self._weight_names()
         trainable = tuple(n for n, asked in zip(("x", "expert_weights", *names), needed) if asked)
-        graph = graphs.forward_graph(self.shape)
+        graph = graphs.forward_graph(shape)
         if self.lora is not None:
             from . import lora
 
             graph = lora.adapted_graph(graph, self.lora)
-        return cache.compile_graph(graph, trainable=trainable, grads=grads, accumulate=accumulate, keep=self.keep)
+        rows = ("--precision=int8",) if shape.weights == "int8" else ()
+        return cache.compile_graph(
+            graph, trainable=trainable, grads=grads, accumulate=accumulate, keep=self.keep, options=rows
+        )
 
     def __prepare_scriptable__(self):
         recording.refuse_script("sluice_torch.MoE")
 
     def _experts_here(self) -> list[int]:
-        """First expert, the end of the range, and the number of all; where ranks share experts also shard and tp."""
-        first = self.first_expert
-        own = [first, first + self.shape.experts_of(self._group.rank), self.shape.experts]
+        """First expert or place, the end of the range, and the number of all; where ranks share experts also shard and
+        tp."""
+        places = self.shape.places_of(self._group.rank)
+        own = [places.start, places.stop, self.shape.places]
         return own + [self.shard, self.shape.tp] if self.shape.tp > 1 else own
 
     def _save_to_state_dict(self, destination, prefix: str, keep_vars: bool):
@@ -368,6 +487,13 @@ class MoE(torch.nn.Module):
                 )
                 return
             state_dict = {name: value for name, value in state_dict.items() if name != key}
+        given = state_dict.get(prefix + PLACEMENT)
+        if self.places is not None and given is not None:
+            try:
+                self.set_places(placement.Places(self.shape, given.tolist()))
+            except ValueError as error:
+                errors.append(f"{prefix}{PLACEMENT}: {error}")
+                return
         super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, missing, unexpected, errors)
 
     def __getstate__(self):
@@ -385,6 +511,10 @@ class MoE(torch.nn.Module):
         text += f", top_k={shape.top_k}, activation={shape.activation!r}"
         if shape.ranks > 1:
             text += f", rank {self._group.rank} of {shape.ranks}"
+        if shape.spare is not None:
+            text += f", spare={shape.spare}"
+        if shape.has_codes:
+            text += f", weights={shape.weights!r}"
         if shape.tp > 1:
             text += f", tp={shape.tp}, tokens={shape.tokens!r}"
         return text if self.lora is None else f"{text}, lora={self.lora}"

@@ -1,4 +1,5 @@
-"""The pairs (token, k) of a step as a layer orders them, for code that inspects or repeats its routing."""
+"""The pairs (token, k) of a step as a layer orders them, for code that inspects or repeats its routing, and steps whose
+rows have that order already."""
 
 import typing
 
@@ -28,6 +29,23 @@ def order_pairs(group: Group, expert_ids: torch.Tensor, top_k: int, experts: int
             raise RuntimeError(f"rank {rank}: {failed}")
     sources = [counts for _, counts in said]
     return Pairs(indices, torch.stack(sources[:: group.size // group.sources]))
+
+
+@torch.no_grad()
+def ids_of_sorted(rows: torch.Tensor, counts: torch.Tensor, experts: int) -> torch.Tensor:
+    """[R, 1] int32: the expert of each row, of rows sorted by expert. ValueError: counts that do not fit."""
+    if not isinstance(counts, torch.Tensor) or counts.dtype not in (torch.int32, torch.int64):
+        kind = counts.dtype if isinstance(counts, torch.Tensor) else type(counts).__name__
+        raise ValueError(f"counts is {kind}, expected torch.int32 or torch.int64")
+    if counts.shape != (experts,):
+        raise ValueError(f"counts has shape {list(counts.shape)}, expected [{experts}]")
+    if not isinstance(rows, torch.Tensor) or rows.dim() != 2:
+        raise ValueError(f"rows is {list(rows.shape) if isinstance(rows, torch.Tensor) else type(rows)}, expected [R, H]")
+    for expert in (counts < 0).nonzero()[:1].flatten().tolist():
+        raise ValueError(f"counts[{expert}] is {counts[expert].item()}, expected 0 or more")
+    if counts.sum() != len(rows):
+        raise ValueError(f"counts sum to {counts.sum().item()}, expected the {len(rows)} rows")
+    return torch.arange(experts, dtype=torch.int32).repeat_interleave(counts.long()).unsqueeze(1)
 
 
 def _sort(expert_ids: torch.Tensor, top_k: int, experts: int) -> tuple[torch.Tensor, torch.Tensor]:

@@ -34,6 +34,9 @@ class Group:
     They are ep groups of tp ranks that share experts: rank r is shard r % tp of group r // tp. `levels` are process
     groups of torch.distributed from the inner to the outer one: either one with all ranks in order, or the tp_group and
     the ep_group of this process. Collective calls over all ranks run on one level after the other.
+
+    PyTorch keeps process groups until destroy_process_group(), which ends their threads if nothing else refers to them. A
+    thread that ended later could need the interpreter while it shuts down, which aborts the process: so no layer keeps one.
     """
 
     def __init__(self, ep_group=None, tp_group=None, mesh=None, tp: int = 1, tokens: str = "own"):
@@ -47,7 +50,7 @@ class Group:
         places = {name: _place(name, group) for name, group in given.items() if group is not None}
         if tp_group is not None and tp not in (1, places["tp_group"][1]):
             raise ValueError(f"tp is {tp}, but tp_group has {places['tp_group'][1]} ranks")
-        self.levels = [given[name] for name in places]
+        self.key = tuple(weakref.ref(given[name]) for name in places)  # equal for the same process groups
         self.rank, self.size = 0, 1
         for rank, size in places.values():
             self.rank, self.size = self.rank + rank * self.size, self.size * size
@@ -59,6 +62,17 @@ class Group:
 
     def __str__(self) -> str:
         return f"{self.size // self.tp} x {self.tp} ranks (ep x tp) with {self.tokens} tokens"
+
+    @property
+    def levels(self) -> list:
+        """RuntimeError: one was destroyed."""
+        if self.is_destroyed:
+            raise RuntimeError("the ep_group of a layer was destroyed (destroy_process_group), and this needs it")
+        return [group() for group in self.key]
+
+    @property
+    def is_destroyed(self) -> bool:
+        return any(group() is None for group in self.key)
 
     @property
     def shard(self) -> int:
@@ -123,7 +137,7 @@ class Group:
         return self
 
     def __reduce__(self):
-        if self.levels:
+        if self.key:
             raise TypeError("a layer with an ep_group cannot be pickled: save its state_dict()")
         return (Group, ())
 
@@ -172,9 +186,8 @@ class Shared:
             if group.size == 1:
                 raise
             failure = str(error)  # raised at all ranks, because the others would wait for this one
-        job = _agree_on_job(group, failure) if group.size > 1 else ""
         self.threads, self.timeout = threads, timeout
-        self.ranks = torch.classes.sluice.Ranks(job, group.rank, group.size, threads, timeout)
+        self.ranks = _join(group, failure, threads, timeout)
         self.key, self.group = key, group
         self._held: "weakref.WeakValueDictionary[tuple, Held]" = weakref.WeakValueDictionary()
         self.buffer = buffers.Buffer()
@@ -244,9 +257,10 @@ class Shared:
         return list({**self._lasting, **{key: held.op for key, held in list(self._held.items())}}.values())
 
     def forget(self):
-        """Frees the layers that no module uses at any rank; collective. If no layer remains, frees everything else."""
+        """Frees the layers that no module uses at any rank, or at this one if the process group is gone; otherwise
+        collective. If no layer remains, frees everything else."""
         unused = {key for key in self._lasting if key not in self._held}
-        if self.group.size > 1:
+        if self.group.size > 1 and not self.group.is_destroyed:
             unused = set.intersection(*self.group.gather_objects(unused))
         with _guard:
             for key in unused:
@@ -267,9 +281,9 @@ def shared_by(group: Group, threads: int = 0, timeout: float = 30.0) -> Shared:
     """What the layers of a group share. The first layer that runs sets the number of threads and the time limit.
 
     Collective the first time. ValueError, which refuses a step: the requested number of threads differs from the present
-    one. RuntimeError: ranks on several machines.
+    one. RuntimeError, at all ranks: a rank cannot be reached.
     """
-    key = (os.getpid(), tuple(group.levels) if group.size > 1 else None)  # a forked child has its own workers
+    key = (os.getpid(), group.key if group.size > 1 else None)  # a forked child has its own workers
     with _guard:
         shared = _shared.get(key)
         if shared is None:
@@ -305,7 +319,7 @@ def memory() -> dict[str, int]:
 
 def clear_cache():
     """Frees what no module needs: layers whose modules are gone, memory of gradients that are gone, and, if no layer
-    remains, workers and their memory. Collective over each ep_group whose layers have run."""
+    remains, workers and their memory. Collective over each ep_group whose layers have run, unless it was destroyed."""
     gc.collect()  # frees modules that are part of a cycle
     for (process, _), shared in list(_lasting.items()):
         if process == os.getpid():
@@ -317,33 +331,69 @@ def clear_cache():
 
 
 def _machine() -> str:
+    """Equal at processes that can share memory. They meet at a socket that has its name in the network namespace."""
     try:
         with open("/proc/sys/kernel/random/boot_id") as file:
-            return f"{os.uname().nodename} ({file.read().strip()})"
+            return f"{os.uname().nodename} ({file.read().strip()}, {os.readlink('/proc/self/ns/net')})"
     except OSError:
         return os.uname().nodename
 
 
-def _agree_on_job(group: Group, failure: str | None) -> str:
-    """A name that no other job has, from the first rank. RuntimeError, at all ranks: several machines, other meshes, or
-    a rank cannot continue, with its reason."""
+def _join(group: Group, failure: str | None, threads: int, timeout: float):
+    """The torch.classes.sluice.Ranks of this process: by the memory of one machine or, if there are several, by UCX between
+    them. Collective. RuntimeError, at all ranks, if one cannot join; `failure` is why this one cannot."""
+    if group.size == 1:
+        return torch.classes.sluice.Ranks("", 0, 1, threads, timeout)
+    machines, job = _agree_on_job(group, failure)
+    if len(set(machines)) == 1:
+        return torch.classes.sluice.Ranks(job, group.rank, group.size, threads, timeout)
+    network, failure = _outcome(_network)
+    said = group.gather_objects((None if network is None else network.address(), failure))
+    without = [rank for rank, (address, _) in enumerate(said) if address is None]
+    if without:
+        other = next(rank for rank, machine in enumerate(machines) if machine != machines[0])
+        raise RuntimeError(
+            f"ranks of ep_group are on several machines: rank 0 on {machines[0]}, rank {other} on {machines[other]}; "
+            f"that needs UCX, which these ranks lack: {', '.join(map(str, without))} "
+            f"(rank {without[0]}: {said[without[0]][1]})"
+        )
+    addresses = [address for address, _ in said]
+    ranks, failure = _outcome(lambda: network.join(job, group.rank, addresses, machines, threads, timeout))
+    _raise_any(group, group.gather_objects(failure))
+    return ranks
+
+
+def _network():
+    return torch.classes.sluice.Network()
+
+
+def _outcome(make) -> tuple:
+    """What make() returns and None, or None and its error."""
+    try:
+        return make(), None
+    except (RuntimeError, ValueError) as error:
+        return None, str(error)
+
+
+def _raise_any(group: Group, failures: list):
+    """Raises the first of the failures of all ranks at each of them."""
+    for rank, failure in enumerate(failures):
+        if failure is not None:
+            raise RuntimeError(failure if rank == group.rank else f"rank {rank}: {failure}")
+
+
+def _agree_on_job(group: Group, failure: str | None) -> tuple[list[str], str]:
+    """The machines of all ranks, and a name that no other job has, from the first rank. RuntimeError, at all ranks: other
+    meshes, or a rank cannot continue, with its reason."""
     said = group.gather_objects((_machine(), f"sluice-{secrets.token_hex(8)}", failure, str(group), group.rank))
-    for rank, (_, _, failed, _, _) in enumerate(said):
-        if failed is not None:
-            raise RuntimeError(failed if rank == group.rank else f"rank {rank}: {failed}")
+    _raise_any(group, [failed for _, _, failed, _, _ in said])
     for place, (_, _, _, mesh, rank) in enumerate(said):
         if mesh != said[0][3] or rank != place:
             raise RuntimeError(
                 f"ranks of a layer have other meshes: the first is rank {said[0][4]} of {said[0][3]}, number {place} is "
                 f"rank {rank} of {mesh}"
             )
-    for rank, (machine, *_) in enumerate(said):
-        if machine != said[0][0]:
-            raise RuntimeError(
-                f"ranks of ep_group are on several machines: rank 0 on {said[0][0]}, rank {rank} on {machine}; "
-                "layers exchange rows by the memory of one machine"
-            )
-    return said[0][1]
+    return [machine for machine, *_ in said], said[0][1]
 
 
 @atexit.register

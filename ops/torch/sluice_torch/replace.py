@@ -19,6 +19,7 @@ import warnings
 
 import torch
 
+from .codes import set_expert
 from .experts import recognise_list, recognise_stack
 from .lookalikes import CONTAINERS, find_lookalikes
 from .replaced import ReplacedBlock, ReplacedExperts
@@ -129,7 +130,7 @@ def replace_moe(
 
     With `ep_group` each rank keeps its own experts, with `tp`, `tp_group` or `mesh` (those of sluice_torch.MoE) its shard
     of them; every rank must pass the whole model. With `lora` the experts'
-    weights are frozen and adapters added. `options` are passed to `layer`, by default sluice_torch.MoE. Make the
+    weights are frozen and adapters added; with `weights` of codes they are frozen, too. `options` are passed to `layer`, by default sluice_torch.MoE. Make the
     optimizer afterwards, because the experts' parameters are new. Other parts of the model, including the routers'
     parameters, stay the same.
 
@@ -219,24 +220,23 @@ def _replace(model: torch.nn.Module, found: _Found, made: torch.nn.Module, optio
 @torch.no_grad()
 def _move(experts: Experts, layer: torch.nn.Module, trains: tuple[bool, bool], frozen: bool):
     """Moves the experts' weights to a layer, and empties the old parameters."""
-    first, count, part = getattr(layer, "first_expert", 0), len(layer.down_weight), layer.down_weight.shape[2]
+    local, part = getattr(layer, "local_experts", list(range(experts.count))), layer.down_weight.shape[2]
     columns = slice(getattr(layer, "shard", 0) * part, (getattr(layer, "shard", 0) + 1) * part)
     own = dict(experts.module.named_parameters()) if experts.stacked else {}
-    if experts.stacked and not experts.transposed and count == experts.count and part == experts.intermediate:
-        gate_up, down = own[experts.gate].detach(), own[experts.down].detach()
+    whole = local == [*range(experts.count)] and part == experts.intermediate
+    if experts.stacked and not experts.transposed and whole and layer.gate_up_weight.is_floating_point():
+        layer.gate_up_weight = torch.nn.Parameter(own[experts.gate].detach())
+        layer.down_weight = torch.nn.Parameter(own[experts.down].detach())
     else:
-        gate_up, down = layer.gate_up_weight.detach(), layer.down_weight.detach()
         for expert in range(experts.count):
-            if first <= expert < first + count:
+            for row in [row for row, own in enumerate(local) if own == expert]:
                 gate, up, out = experts.matrices(expert)
-                gate_up[expert - first, :part] = gate[columns]
-                gate_up[expert - first, part:] = up[columns]
-                down[expert - first] = out[:, columns]
+                set_expert(layer, row, gate[columns], up[columns], out[:, columns])
             if not experts.stacked:
                 _empty(experts.module[expert].parameters())
         _empty(own.values())
-    layer.gate_up_weight = torch.nn.Parameter(gate_up, requires_grad=trains[0] and not frozen)
-    layer.down_weight = torch.nn.Parameter(down, requires_grad=trains[1] and not frozen)
+    for weight, trained in ((layer.gate_up_weight, trains[0]), (layer.down_weight, trains[1])):
+        weight.requires_grad_(trained and not frozen and weight.is_floating_point())
 
 
 def _empty(parameters):

@@ -28,6 +28,7 @@ _CLIP = (
     "with experts of an ep_group the norm differs from rank to rank, and so would the other parameters afterwards: "
     "call sluice_torch.clip_grad_norm_"
 )
+_ZERO = "ZeroRedundancyOptimizer would send experts of an ep_group from one rank to all: give them their own optimizer"
 _MAIN_GRAD = "{} has a main_grad, to which DistributedDataParallel could not give the mean over ranks: leave its .grad"
 
 
@@ -104,24 +105,18 @@ def is_distributed(value) -> bool:
 
 
 def _guard():
-    """Wraps the entry points once."""
+    """Wraps the entry points once. A module of PyTorch whose import would keep the process group (Group) is not imported."""
     global _guarded
     if _guarded:
         return
     _guarded = True
     from torch.distributed.algorithms.model_averaging import utils as averaging
-    from torch.distributed.optim import ZeroRedundancyOptimizer
 
     wrapped = torch.nn.parallel.DistributedDataParallel
     wrapped.__init__ = _preparing(wrapped.__init__)
     # Parameters are the first argument of each, after self for a method; groups have theirs under "params".
+    torch.optim.Optimizer.add_param_group = _refusing_zero(torch.optim.Optimizer.add_param_group)
     for owner, name, place, message in (
-        (
-            ZeroRedundancyOptimizer,
-            "add_param_group",
-            1,
-            "ZeroRedundancyOptimizer would send experts of an ep_group from one rank to all: give them their own optimizer",
-        ),
         (
             averaging,
             "average_parameters",
@@ -150,6 +145,18 @@ def _refusing(original, place: int, message: str):
         return original(*given.args, **given.kwargs)
 
     return checked
+
+
+def _refusing_zero(original):
+    """Wraps Optimizer.add_param_group(), which all optimizers call, for ZeroRedundancyOptimizer."""
+    refusing = _refusing(original, 1, _ZERO)
+
+    @functools.wraps(original)
+    def add_param_group(self, *arguments, **options):
+        is_zero = any(each.__name__ == "ZeroRedundancyOptimizer" for each in type(self).mro())
+        return (refusing if is_zero else original)(self, *arguments, **options)
+
+    return add_param_group
 
 
 def _preparing(original):

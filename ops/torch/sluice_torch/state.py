@@ -3,7 +3,8 @@ of the model before replace_moe().
 
 A rank's state_dict() has only its own experts, and their range in "expert_range"; with tp above 1 only its shard of them
 (sharding.py), whose number and tp follow the range. A whole state has all experts, like
-that of a model without ep_group. An original state has the names and shapes of the checkpoint of the original model.
+that of a model without ep_group: each expert once, in order, where a rank's state of a layer with `spare` has those of its
+places, and their "placement". An original state has the names and shapes of the checkpoint of the original model.
 
     on files, without a process group       whole = reshard(shards, 1)[0]; original = to_original(model, whole)
     in a job, collectively                  whole = full(model); original = to_original(model)
@@ -15,15 +16,16 @@ All of them copy bits, except when they merge adapters. They do not convert stat
 import torch
 import torch.distributed as dist
 
-from . import graphs, lora, sharding
-from .moe import EXPERT_RANGE, MoE, describe_range
+from . import codes, graphs, lora, placement, sharding
+from .graphs import scale_name
+from .moe import EXPERT_RANGE, PLACEMENT, MoE, describe_range
 from .sharding import OF_EXPERTS, WEIGHTS
 from .structure import Layout
 
 
-def reshard(shards, ranks: int, rank: int | None = None, *, tp: int = 1):
+def reshard(shards, ranks: int, rank: int | None = None, *, tp: int = 1, spare: int | None = None):
     """The states of `ranks` ranks, `tp` of which share an expert, from the states of any number of ranks with any tp, in
-    any order; with `rank` only that rank's.
+    any order; with `rank` only that rank's. With `spare` they are for layers with that many spare places.
 
     ValueError: experts or shards of them are missing or repeated, or other tensors differ; the message names them.
     """
@@ -32,9 +34,9 @@ def reshard(shards, ranks: int, rank: int | None = None, *, tp: int = 1):
     if ranks < 1 or rank is not None and not 0 <= rank < ranks:
         raise ValueError(f"rank {rank} of {ranks} ranks, expected 0 to {max(ranks, 1) - 1}")
     whole = _join(list(shards))
-    if ranks == 1:
+    if ranks == 1 and spare is None:
         return whole if rank is not None else [whole]
-    parts = [_part(whole, each, ranks, tp) for each in (range(ranks) if rank is None else [rank])]
+    parts = [_part(whole, each, ranks, tp, spare) for each in (range(ranks) if rank is None else [rank])]
     return parts if rank is None else parts[0]
 
 
@@ -45,10 +47,11 @@ def full(model: torch.nn.Module, rank: int | None = None) -> dict | None:
     """
     state = dict(model.state_dict())
     for name, layer in model.named_modules(remove_duplicate=False):
-        if not isinstance(layer, MoE) or layer._group.size == 1:
+        if not isinstance(layer, MoE) or layer._group.size == 1 and layer.places is None:
             continue
         prefix = f"{name}." if name else ""
-        del state[prefix + EXPERT_RANGE]
+        for extra in (EXPERT_RANGE, PLACEMENT):
+            state.pop(prefix + extra, None)
         for own in OF_EXPERTS:
             if prefix + own in state:
                 state[prefix + own] = _gather(own, state[prefix + own], layer, rank)
@@ -58,7 +61,8 @@ def full(model: torch.nn.Module, rank: int | None = None) -> dict | None:
 def to_original(model: torch.nn.Module, state: dict | None = None, *, merge: bool = False, rank: int | None = None):
     """The state in the form before replace_moe(): of `state`, a whole state of the model, or of full(model, rank).
 
-    Adapters, which an original model does not have, keep their names; with `merge` they are added to the weights.
+    Adapters, which an original model does not have, keep their names; with `merge` they are added to the weights. Weights
+    of codes become bfloat16.
     ValueError: a state that is not whole.
     """
     state = full(model, rank) if state is None else dict(state)
@@ -73,6 +77,10 @@ def to_original(model: torch.nn.Module, state: dict | None = None, *, merge: boo
         if missing:
             raise ValueError(f"the state has no {prefix}{missing[0]}")
         gate_up, down = (weights.pop(own) for own in WEIGHTS)
+        if layer.shape.has_codes:
+            gate_up, down = (
+                codes.dequantize(each, weights.pop(scale_name(own))) for own, each in zip(WEIGHTS, (gate_up, down))
+            )
         if merge and layer.lora is not None:
             gate_up, down = gate_up.clone(), down.clone()
             lora.merge_adapters(layer.lora, weights, gate_up, down)
@@ -92,19 +100,23 @@ def from_original(model: torch.nn.Module, original) -> dict:
     taken = set()
     for place, prefix, layout, layer in _replaced(model):
         taken.update(_names(place, layout))
-        first, count = layer.first_expert, len(layer.gate_up_weight)
         gate_up, down = _out_of_layout(original, place, layout, layer)
-        state.update({prefix + "gate_up_weight": gate_up, prefix + "down_weight": down})
+        for own, each in zip(WEIGHTS, (gate_up, down)):
+            if layer.shape.has_codes:
+                each, state[prefix + scale_name(own)] = codes.quantize(each)
+            state[prefix + own] = each
         for own, parameter in layer.named_parameters(recurse=False):
-            if own in WEIGHTS:
+            if prefix + own in state:
                 continue
             taken.add(prefix + own)
             state[prefix + own] = parameter.detach()
             if prefix + own in original:
-                given = original[prefix + own][first : first + count]
+                given = original[prefix + own][layer.local_experts]
                 state[prefix + own] = sharding.take(own, given, layer.shard, layer.shape.tp).clone()
         if layer._group.size > 1:
             state[prefix + EXPERT_RANGE] = torch.tensor(layer._experts_here())
+        if layer.places is not None:
+            state[prefix + PLACEMENT] = layer.placement.clone()
     for name in original.keys():
         if name not in taken:
             state[name] = original[name]
@@ -141,28 +153,28 @@ def _in_layout(place: str, layout: Layout, gate_up: torch.Tensor, down: torch.Te
 
 def _out_of_layout(original, place: str, layout: Layout, layer: MoE):
     """gate_up and down of this rank's experts, its shard of them."""
-    first, count, shape = layer.first_expert, len(layer.gate_up_weight), layer.shape
+    local, shape = layer.local_experts, layer.shape
     half, hidden = layout.intermediate, layout.hidden
     names = _names(place, layout)
     if layout.stacked:
         shapes = [(layout.count, 2 * half, hidden), (layout.count, hidden, half)]
         shapes = [(shape[0], shape[2], shape[1]) if layout.transposed else shape for shape in shapes]
-        own = [_take(original, *pair)[first : first + count] for pair in zip(names, shapes)]
+        own = [_take(original, *pair)[local] for pair in zip(names, shapes)]
         own = [each.transpose(1, 2) if layout.transposed else each for each in own]
         own = [sharding.take(name, each, layer.shard, shape.tp) for name, each in zip(WEIGHTS, own)]
         return [each.clone().contiguous() for each in own]
     gate_up = down = None
     part, columns = shape.part, slice(layer.shard * shape.part, (layer.shard + 1) * shape.part)
-    for expert in range(first, first + count):
+    for row, expert in enumerate(local):
         shapes = [(half, hidden), (half, hidden), (hidden, half)]
         gate, up, out = (_take(original, *pair) for pair in zip(names[3 * expert : 3 * expert + 3], shapes))
         if gate_up is None:
-            gate_up = torch.empty(count, 2 * part, hidden, dtype=gate.dtype)
-            down = torch.empty(count, hidden, part, dtype=out.dtype)
+            gate_up = torch.empty(len(local), 2 * part, hidden, dtype=gate.dtype)
+            down = torch.empty(len(local), hidden, part, dtype=out.dtype)
         if {gate.dtype, up.dtype} != {gate_up.dtype} or out.dtype != down.dtype:
             raise ValueError(f"{names[3 * expert]} is {gate.dtype}, but an earlier expert's is {gate_up.dtype}")
-        gate_up[expert - first, :part], gate_up[expert - first, part:] = gate[columns], up[columns]
-        down[expert - first] = out[:, columns]
+        gate_up[row, :part], gate_up[row, part:] = gate[columns], up[columns]
+        down[row] = out[:, columns]
     return gate_up, down
 
 
@@ -194,7 +206,25 @@ def _join(shards: list[dict]) -> dict:
         elif own != EXPERT_RANGE or prefix not in prefixes:
             _check_same(name, [shard[name] for shard in shards])
             whole[name] = first
-    return whole
+    return _without_copies(whole)
+
+
+def _without_copies(state: dict) -> dict:
+    """A state with one expert after the other, from one of all places. ValueError: copies of an expert that differ."""
+    for prefix in [name[: -len(PLACEMENT)] for name in state if name.rpartition(".")[2] == PLACEMENT]:
+        if not _is_layer(state, prefix):
+            continue
+        expert_at = state.pop(prefix + PLACEMENT).tolist()
+        for name in [prefix + own for own in OF_EXPERTS if prefix + own in state]:
+            firsts = [expert_at.index(expert) for expert in range(max(expert_at) + 1)]
+            for place, expert in enumerate(expert_at):
+                if not _same_bits(state[name][place], state[name][firsts[expert]]):
+                    raise ValueError(
+                        f"{name}: expert {expert} at place {place} differs from that at place {firsts[expert]}: are they of "
+                        "one step?"
+                    )
+            state[name] = state[name][firsts]
+    return state
 
 
 def _join_shards(name: str, own: str, shards: list[torch.Tensor]) -> torch.Tensor:
@@ -247,7 +277,7 @@ def _same_bits(a, b) -> bool:
     return a is b or torch.equal(*(each.contiguous().reshape(-1).view(torch.uint8) for each in (a, b)))
 
 
-def _part(whole: dict, rank: int, ranks: int, tp: int) -> dict:
+def _part(whole: dict, rank: int, ranks: int, tp: int, spare: int | None) -> dict:
     part = {}
     for name, value in whole.items():
         prefix, _, own = name.rpartition(".")
@@ -255,12 +285,18 @@ def _part(whole: dict, rank: int, ranks: int, tp: int) -> dict:
         if own not in OF_EXPERTS or not _is_layer(whole, prefix):
             part[name] = value
             continue
-        shape = graphs.LayerShape(1, tp, len(value), 1, ranks, tp=tp)
-        first, count = shape.first_expert_of(rank), shape.experts_of(rank)
-        taken = sharding.take(own, value[first : first + count], rank % tp, tp)
-        part[name] = taken.clone()  # a view would be saved with its whole storage
+        shape = graphs.LayerShape(1, tp, len(value), 1, ranks, tp=tp, spare=spare)
+        own_places = shape.places_of(rank)
+        if spare is None:
+            experts = value[own_places.start : own_places.stop]
+        else:
+            expert_at = placement.choose(shape, torch.ones(len(value))).expert_at
+            experts = value[expert_at[own_places.start : own_places.stop]]
+            part[prefix + PLACEMENT] = torch.tensor(expert_at, dtype=torch.int32)
+        part[name] = sharding.take(own, experts, rank % tp, tp).clone()  # a view would be saved with its whole storage
         shard = [rank % tp, tp] if tp > 1 else []
-        part[prefix + EXPERT_RANGE] = torch.tensor([first, first + count, len(value), *shard])
+        if ranks > 1:
+            part[prefix + EXPERT_RANGE] = torch.tensor([own_places.start, own_places.stop, shape.places, *shard])
     return part
 
 
@@ -276,11 +312,18 @@ def _is_layer(state: dict, prefix: str) -> bool:
 def _gather(name: str, own: torch.Tensor, layer: MoE, rank: int | None) -> torch.Tensor | None:
     """A whole parameter of a layer, from all its ranks, at `rank` or at all."""
     shape = layer.shape
-    counts = [shape.experts_of(each) for each in range(shape.ranks)]
+    if shape.ranks == 1:
+        return _first_places(layer, own)
+    counts = [len(shape.places_of(each)) for each in range(shape.ranks)]
     padded = torch.zeros(max(counts), *own.shape[1:], dtype=own.dtype)
     padded[: len(own)] = own
     found = layer._group.gather(padded, rank)
     if found is None:
         return None
     groups = [found[first : first + shape.tp] for first in range(0, shape.ranks, shape.tp)]
-    return torch.cat([sharding.join(name, group)[:count] for group, count in zip(groups, counts[:: shape.tp])])
+    whole = [sharding.join(name, group)[:count] for group, count in zip(groups, counts[:: shape.tp])]
+    return _first_places(layer, torch.cat(whole))
+
+
+def _first_places(layer: MoE, placed: torch.Tensor) -> torch.Tensor:
+    return placed if layer.places is None else placed[[places[0] for places in layer.places.of]]

@@ -110,9 +110,9 @@ class _Part:
     @torch.no_grad()
     def take(self):
         rank, tp = self.group.rank, self.shape.tp
-        first, count = self.shape.first_expert_of(rank), self.shape.experts_of(rank)
+        places = self.shape.places_of(rank)
         made = {}
         for name, whole in self.layer.named_parameters(recurse=False):
-            own = sharding.take(name, whole[first : first + count], rank % tp, tp).clone()
+            own = sharding.take(name, whole[places.start : places.stop], rank % tp, tp).clone()
             made[name] = torch.nn.Parameter(own, requires_grad=whole.requires_grad)
         self.layer.become(self.group, self.shape, made)

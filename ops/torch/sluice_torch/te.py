@@ -15,6 +15,7 @@ import torch
 import torch.distributed as dist
 
 from . import cache, ranks, recording
+from .graphs import dealt
 from .linear_graphs import LinearShape, linear_graph
 from .main_grad import main_grad_of
 from .tensors import as_stored
@@ -184,8 +185,7 @@ class _ParallelLinear(torch.nn.Module):
         tokens = x.shape[:-1].numel()
         if self._column or self.shape.tokens == "same":
             return tokens
-        length, (rank, tp) = x.shape[0], (self._group.rank, self.shape.tp)
-        return (length // tp + (rank < length % tp)) * x.shape[1:-1].numel()
+        return len(dealt(x.shape[0], self.shape.tp, self._group.rank)) * x.shape[1:-1].numel()
 
     def _program(self, x, weight, bias, accumulate: bool) -> tuple:
         """The program for the needed gradients: its key in _layers, and its path if its layer does not exist yet."""

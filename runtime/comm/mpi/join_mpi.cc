@@ -5,34 +5,23 @@
 
 #include "runtime/base/clock.h"
 #include "runtime/comm/mpi/call_limit.h"
-#include "runtime/comm/mpi/mpi_transport.h"
-#include "runtime/comm/shm/shared_memory.h"
+#include "runtime/comm/mpi/mpi.h"
+#include "runtime/comm/mpi/mpi_engine.h"
+#include "runtime/comm/network/network_transport.h"
 
 namespace sluice {
 namespace {
 
-// Null if no other rank is on this machine, or if neighbours are to use messages.
-Expected<std::unique_ptr<Transport>> joinNeighbours(const mpi::Session& session, const MpiJob& job) {
-  auto name = session.makeLocalName();  // collective
-  if (!name) return name.error();
-  const int ranks = static_cast<int>(session.localRanks().size());
-  if (!job.sharedMemory || ranks == 1) return std::unique_ptr<Transport>();
-  auto localTransport = joinSharedMemory({*name, session.localRank(), ranks, job.timeoutSeconds});
-  if (!localTransport)
-    return Error{fmt::format("between the ranks of one machine: {}", localTransport.error().message)};
-  return localTransport;
-}
-
 // Gives all ranks the same result, so that none continues alone into a call that waits for the others.
 Status agree(const mpi::Session& session, const Status& own) {
-  const int failed = own ? session.size() : session.rank();
+  const int failed = own ? session.place().size : session.place().rank;
   int first = 0;
   if (Status ok =
           mpi::checked(MPI_Allreduce(&failed, &first, 1, MPI_INT, MPI_MIN, session.comm()), "agreement");
       !ok)
     return ok;
   if (!own) return own;
-  if (first == session.size()) return {};
+  if (first == session.place().size) return {};
   return Error{fmt::format("rank {} could not join the ranks of its machine", first)};
 }
 
@@ -65,11 +54,18 @@ Expected<std::unique_ptr<Transport>> joinMpi(const MpiJob& asked) {
   const Expected<MpiJob> job = withVariables(asked);
   // if the ranks of one machine do not meet within their own limit, their message names the missing ones
   (*limit)->enter("the meeting of all ranks");
-  auto localTransport = joinNeighbours(**session, job ? *job : asked);
+  const network::Place place = (*session)->place();
+  auto name = (*session)->makeLocalName();  // collective
+  if (!name) return name.error();
+  Expected<std::unique_ptr<Transport>> localTransport = std::unique_ptr<Transport>();
+  if (job && job->sharedMemory) localTransport = network::joinNeighbours(place, *name, job->timeoutSeconds);
   Status own = job ? Status() : Status(job.error());
   if (own && !localTransport) own = localTransport.error();
   if (Status all = agree(**session, own); !all) return all.error();
-  return mpi::MpiTransport::create(std::move(*session), std::move(*localTransport), std::move(*limit), *job);
+  auto engine = mpi::MpiEngine::create(std::move(*session), std::move(*limit), {.share = job->batchSignals});
+  if (!engine) return engine.error();
+  return network::NetworkTransport::create(std::move(*engine), place, std::move(*localTransport),
+                                           job->timeoutSeconds);
 }
 
 }  // namespace sluice

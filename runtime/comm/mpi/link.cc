@@ -56,7 +56,7 @@ size_t Link::sendable() const {
 void Link::load(Outbox& outbox) {
   if (abort_) {
     PutOrder text{kControl, ControlMemory::kAbortOffset,
-                  std::min(abort_->text.size(), ControlMemory::kAbortBytes), nullptr};
+                  std::min(abort_->text.size(), network::kMaxAbortText), nullptr};
     text.data = std::make_unique<std::byte[]>(text.bytes);
     std::memcpy(text.data.get(), abort_->text.data(), text.bytes);
     flight_.after.push_back({MessageKind::kAborted, 0, static_cast<uint64_t>(abort_->lost + 1), text.bytes});
@@ -123,14 +123,14 @@ Status Link::sendPuts(RemoteMemory& memory) {
 }
 
 void Link::setAddress(uint32_t handle, uint64_t address) {
-  if (handle >= kMaxHandles) return;
+  if (handle >= network::kMaxHandles) return;
   if (addresses_.size() <= handle) addresses_.resize(handle + 1);
   addresses_[handle] = address;
 }
 
 std::string Link::abortText(uint64_t bytes) const {
   const auto* text = reinterpret_cast<const char*>(local_ + ControlMemory::kAbortOffset);
-  return {text, std::min<size_t>(bytes, ControlMemory::kAbortBytes)};
+  return {text, std::min<size_t>(bytes, network::kMaxAbortText)};
 }
 
 }  // namespace sluice::mpi

@@ -17,17 +17,17 @@
 #include "runtime/base/expected.h"
 #include "runtime/comm/mpi/control_memory.h"
 #include "runtime/comm/mpi/flight_length.h"
-#include "runtime/comm/mpi/outbox.h"
 #include "runtime/comm/mpi/remote_memory.h"
+#include "runtime/comm/network/outbox.h"
 #include "runtime/comm/transport.h"
 
 namespace sluice::mpi {
 
-// Why a step ended.
-struct Abort {
-  std::string text;
-  int lost = -1;  // the rank that was lost, if that was the cause
-};
+using network::Abort;
+using network::Batch;
+using network::BatchLimits;
+using network::Outbox;
+using network::PutOrder;
 
 class Link {
  public:
@@ -54,9 +54,6 @@ class Link {
 
   // Sends the abort to the peer, ahead of all traffic that is not yet under way, which is dropped.
   void abort(const Abort& abort) { abort_ = abort; }
-  // Completes operations that are not complete yet by MPI's rules.
-  Status flush(RemoteMemory& memory) { return memory.flush(peer_); }
-
   bool isFlying() const { return flying_; }
   bool isIdle(Outbox& outbox) const {
     return !isFlying() && ready_.empty() && !abort_ && outbox.isEmpty(peer_);

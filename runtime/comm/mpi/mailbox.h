@@ -13,26 +13,12 @@
 #include <cstdint>
 #include <optional>
 
+#include "runtime/comm/network/message.h"
+
 namespace sluice::mpi {
 
-enum class MessageKind : uint16_t {
-  kSignal = 1,    // adds `value` to the counter at `offset` of allocation `handle`
-  kPost = 2,      // stores `value` there
-  kAddress = 3,   // allocation `handle` is at address `value` of the sender
-  kAllocate = 4,  // the sender makes allocation `handle` of `value` bytes; its address follows
-  kAborted = 5,   // because rank `offset` - 1 was lost, if not 0; the text of `value` bytes was put before
-  kLeft = 6,      // the last message of the sender
-};
-
-struct Message {
-  MessageKind kind = MessageKind::kSignal;
-  uint32_t handle = 0;
-  uint64_t offset = 0;  // 48 bits
-  uint64_t value = 0;
-  friend bool operator==(const Message&, const Message&) = default;
-};
-
-inline constexpr uint32_t kMaxHandles = 4096;  // every `handle` is below this
+using network::Message;
+using network::MessageKind;
 
 inline constexpr size_t kMessageWords = 4;
 inline constexpr size_t kMailboxMessages = 512;

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "runtime/comm/mpi/mpi.h"
 
@@ -55,23 +56,24 @@ Expected<std::unique_ptr<Session>> Session::open(CallLimit& limit) {
   if (Status ok = checked(MPI_Comm_dup(MPI_COMM_WORLD, &session->comm_), "copy of the communicator"); !ok)
     return ok.error();
   MPI_Comm_set_errhandler(session->comm_, MPI_ERRORS_RETURN);
-  MPI_Comm_rank(session->comm_, &session->rank_);
-  MPI_Comm_size(session->comm_, &session->size_);
+  MPI_Comm_rank(session->comm_, &session->place_.rank);
+  MPI_Comm_size(session->comm_, &session->place_.size);
   if (Status ok = session->findNeighbours(); !ok) return ok.error();
   return session;
 }
 
 Status Session::findNeighbours() {
   MPI_Comm machine = MPI_COMM_NULL;
-  if (Status ok = checked(MPI_Comm_split_type(comm_, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &machine),
-                          "ranks of this machine");
+  if (Status ok =
+          checked(MPI_Comm_split_type(comm_, MPI_COMM_TYPE_SHARED, place_.rank, MPI_INFO_NULL, &machine),
+                  "ranks of this machine");
       !ok)
     return ok;
   int neighbours = 0;
-  MPI_Comm_rank(machine, &localRank_);
+  MPI_Comm_rank(machine, &place_.localRank);
   MPI_Comm_size(machine, &neighbours);
-  localRanks_.resize(static_cast<size_t>(neighbours));
-  const int code = MPI_Allgather(&rank_, 1, MPI_INT, localRanks_.data(), 1, MPI_INT, machine);
+  place_.localRanks.resize(static_cast<size_t>(neighbours));
+  const int code = MPI_Allgather(&place_.rank, 1, MPI_INT, place_.localRanks.data(), 1, MPI_INT, machine);
   MPI_Comm_free(&machine);
   return checked(code, "ranks of this machine");
 }
@@ -82,13 +84,13 @@ Expected<std::string> Session::makeLocalName() const {
   std::array<unsigned char, 16> own{};
   if (getrandom(own.data(), own.size(), 0) != static_cast<ssize_t>(own.size()))
     return Error{"no random bytes for the name of the job"};
-  std::vector<unsigned char> all(own.size() * static_cast<size_t>(size_));
+  std::vector<unsigned char> all(own.size() * static_cast<size_t>(place_.size));
   if (Status ok = checked(MPI_Allgather(own.data(), 16, MPI_BYTE, all.data(), 16, MPI_BYTE, comm_), "names");
       !ok)
     return ok.error();
   std::string name = "mpi-";
   for (size_t i = 0; i < own.size(); ++i)
-    name += fmt::format("{:02x}", all[own.size() * static_cast<size_t>(localRanks_.front()) + i]);
+    name += fmt::format("{:02x}", all[own.size() * static_cast<size_t>(place_.localRanks.front()) + i]);
   return name;
 }
 

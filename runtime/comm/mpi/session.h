@@ -7,10 +7,10 @@
 
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "runtime/base/expected.h"
 #include "runtime/comm/mpi/call_limit.h"
+#include "runtime/comm/network/engine.h"
 
 namespace sluice::mpi {
 
@@ -27,11 +27,7 @@ class Session {
   Session& operator=(const Session&) = delete;
 
   MPI_Comm comm() const { return comm_; }
-  int rank() const { return rank_; }
-  int size() const { return size_; }
-  // The ranks of this machine in ascending order; this rank is localRanks()[localRank()].
-  const std::vector<int>& localRanks() const { return localRanks_; }
-  int localRank() const { return localRank_; }
+  const network::Place& place() const { return place_; }
 
   // The same random name at all ranks of this machine; no other job has it.
   Expected<std::string> makeLocalName() const;
@@ -45,10 +41,7 @@ class Session {
 
   bool initialised_ = false;  // whether this session initialised MPI
   MPI_Comm comm_ = MPI_COMM_NULL;
-  int rank_ = 0;
-  int size_ = 1;
-  std::vector<int> localRanks_;
-  int localRank_ = 0;
+  network::Place place_;
 };
 
 }  // namespace sluice::mpi

@@ -49,7 +49,7 @@ TEST_CASE("a slot of rows is a multiple of 16") {
   const std::vector<SplitNode> nodes = {node("dispatch", {}), node("up_proj", {0}, 100)};
   const Finding finding = std::get<Finding>(propagateSplits(nodes, {128, 32}));
   CHECK(finding.at == 1);
-  CHECK_THAT(finding.message, Contains("'rows' is cut by 100, expected a multiple of 16"));
+  CHECK_THAT(finding.message, Contains("node 'up_proj' cuts 'rows' by 100, expected a multiple of 16"));
 }
 
 TEST_CASE("rows are cut by two sizes where one is a multiple of the other") {

@@ -34,7 +34,7 @@ moe.graph @biases ranks = 2 tp = 2 experts = 2 top_k = 2 max_tokens = 64 symbols
         -> !moe.tensor<R x 40 x bf16>
     // CHECK: family forward/gate_act : gmm_activation over rows
     // CHECK-NEXT: reads rows, wu, bu{{$}}
-    // CHECK-NEXT: writes act, none{{$}}
+    // CHECK-NEXT: writes act{{$}}
     %gate_up = moe.gmm "gate"(%rows, %wu) bias(%bu) {tensors = ["gate_up"]}
         : (!moe.tensor<R x 32 x bf16>, !moe.tensor<2 x 32 x 48 x bf16>, !moe.tensor<2 x 48 x bf16>)
         -> !moe.tensor<R x 48 x bf16>
@@ -47,23 +47,23 @@ moe.graph @biases ranks = 2 tp = 2 experts = 2 top_k = 2 max_tokens = 64 symbols
     %z = moe.combine "combine"(%down, %r) bias(%bo) {tensors = ["z"]}
         : (!moe.tensor<R x 32 x bf16>, !moe.routing, !moe.tensor<32 x bf16>) -> !moe.tensor<T x 32 x bf16>
     // CHECK: family forward/b_grad : column_sum over experts tiles 3 on unified
-    // CHECK-NEXT: reads y, none{{$}}
+    // CHECK-NEXT: reads y{{$}}
     // CHECK-NEXT: writes b_grad{{$}}
     // CHECK-NEXT: tiling n=40 tile_n=16 flags=1{{$}}
     %db = moe.column_sum "b_grad"(%y) accumulate {tensors = ["b_grad"]}
         : (!moe.tensor<R x 40 x bf16>) -> !moe.tensor<2 x 40 x f32>
     // CHECK: family forward/dots : row_dot over rows tiles 1
-    // CHECK-NEXT: reads y, b, none{{$}}
+    // CHECK-NEXT: reads y, b{{$}}
     // CHECK-NEXT: writes dots{{$}}
     // CHECK-NEXT: tiling n=40{{$}}
     %dots = moe.row_dot "dots"(%y, %b) {tensors = ["dots"]}
         : (!moe.tensor<R x 40 x bf16>, !moe.tensor<2 x 40 x bf16>) -> !moe.tensor<R x f32>
     // CHECK: family forward/of_tokens : column_sum over once tiles 2
-    // CHECK-NEXT: reads z, none{{$}}
+    // CHECK-NEXT: reads z{{$}}
     %of_tokens = moe.column_sum "of_tokens"(%z) {tensors = ["of_tokens"]}
         : (!moe.tensor<T x 32 x bf16>) -> !moe.tensor<32 x bf16>
     // CHECK: family forward/dots_of_tokens : row_dot over tokens tiles 1
-    // CHECK-NEXT: reads z, bo, none{{$}}
+    // CHECK-NEXT: reads z, bo{{$}}
     %dots_of_tokens = moe.row_dot "dots_of_tokens"(%z, %bo) {tensors = ["dots_of_tokens"]}
         : (!moe.tensor<T x 32 x bf16>, !moe.tensor<32 x bf16>) -> !moe.tensor<T x f32>
     moe.output "y", %y shard columns : !moe.tensor<R x 40 x bf16>

@@ -50,7 +50,7 @@ moe.graph @unit ranks = 1 experts = 4 top_k = 2 max_tokens = 4096 symbols {} {
     %x = moe.input "x" : !moe.tensor<T x 32 x bf16>
     %ids = moe.input "expert_ids" : !moe.tensor<T x 2 x i32>
     %r = moe.route "route"(%ids) : (!moe.tensor<T x 2 x i32>) -> !moe.routing
-    // expected-error @+1 {{'rows' is cut by 100, expected a multiple of 16}}
+    // expected-error @+1 {{node 'dispatch' cuts 'rows' by 100, expected a multiple of 16}}
     %rows = moe.dispatch "dispatch"(%x, %r) split <rows, 100>
         : (!moe.tensor<T x 32 x bf16>, !moe.routing) -> !moe.tensor<R x 32 x bf16>
     %y = moe.combine "combine"(%rows, %r)

@@ -118,6 +118,8 @@ TEST_CASE("every gmm agrees with the reference where rows, columns and sum take 
       checkCase(by, Case(random, {385, 3, 7}, transposed));
       checkCase(by, Case(random, {35, 130, 1061}, transposed));
       checkCase(by, Case(random, {7, 70, 2049}, transposed));
+      // more than the longest block of the sum, that of AMX
+      checkCase(by, Case(random, {20, 70, 2081}, transposed));
     }
 }
 

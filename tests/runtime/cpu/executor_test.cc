@@ -79,13 +79,13 @@ TEST_CASE("kernels that do not multiply the types of a program are refused with 
   ops::KernelSet kernels = **ops::selectKernels();
   const auto refusal = [&] { return checkProducts(program, kernels).error().message; };
   const std::string isa(ops::isaName(kernels.isa));
-  const ops::ProductTypes others[] = {{DType::kBF16, DType::kF16, DType::kBF16},
-                                      {DType::kF16, DType::kBF16, DType::kBF16}};
+  const ops::GmmKernels others[] = {{.types = {DType::kBF16, DType::kF16, DType::kBF16}},
+                                    {.types = {DType::kF16, DType::kBF16, DType::kBF16}}};
   CHECK(checkProducts(program, kernels).ok());
   kernels.weightGradTypes = kernels.weightGradTypes.last(1);
   CHECK(refusal() == "family 'down_weight_grad' multiplies BF16 by BF16 into F32, but the " + isa +
                          " kernels multiply BF16 by BF16 into BF16");
-  kernels.gmmTypes = others;
+  kernels.gmms = others;
   CHECK(refusal() == "family 'up_proj' multiplies BF16 by BF16 into BF16, but the " + isa +
                          " kernels multiply BF16 by F16 into BF16, F16 by BF16 into BF16");
 }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <regex>
 #include <sstream>
 #include <stdexcept>
 #include <thread>
@@ -81,6 +82,29 @@ FaultCase makeCase(const std::string& name, const TaskProgram& tables,
     layer.operations = std::max(layer.operations, ranks.transport(rank).operations());
   }
   return layer;
+}
+
+// Ranks that miss data of a rank that left in good order name it; a rank that left after a failure is not
+// named.
+bool namesConsequence(const std::string& error, const std::vector<RankEnd>& ends) {
+  std::smatch left;
+  if (!std::regex_search(error, left, std::regex("rank (\\d) (has left|left)"))) return false;
+  return !ends.at(std::stoul(left[1])).error.empty();
+}
+
+// The error in the message of an end, or "". Ranks that fail at the same time may each keep their own
+// message.
+std::string judgeWords(const FaultPlan& plan, const std::string& error, const std::vector<RankEnd>& ends) {
+  if (plan.isHarmless()) return "failed: " + error;
+  if (plan.corrupt > 0)
+    return error.find("arrived damaged") == std::string::npos ? "names no damage: " + error : "";
+  if (plan.die > 0 && std::regex_search(error, std::regex(fmt::format("^rank {} .*has died", plan.rank))))
+    return "";
+  if (namesConsequence(error, ends)) return "names a consequence: " + error;
+  // without notice of a death, a rank that waits for a waiting survivor names that survivor
+  if (std::regex_search(error, std::regex("rank \\d.*(: .*waited|still waiting) .* (ranks? \\d|task )")))
+    return "";
+  return "does not say what it waited for: " + error;
 }
 
 }  // namespace
@@ -182,6 +206,20 @@ ContextOptions executorOf(uint64_t number, const FaultPlan& plan) {
       .threads = static_cast<int>(number % 4), .timeoutSeconds = limitFor(plan), .pin = false};
   if (options.threads == 0) options.executor = ExecutorKind::kSerial;
   return options;
+}
+
+std::string judgeEach(const FaultCase& layer, const FaultPlan& plan, std::vector<RankEnd> ends) {
+  const std::vector<RankEnd> asTheyEnded = ends;
+  for (size_t rank = 0; rank < ends.size(); ++rank) {
+    std::string& error = ends[rank].error;
+    if (error.empty()) continue;
+    if (error != kGone)
+      if (const std::string wrong = judgeWords(plan, error, asTheyEnded); !wrong.empty())
+        return fmt::format("rank {} {}", rank, wrong);
+    // it has been checked: from here on only bits matter
+    error = fmt::format("rank {} waited: arrived damaged, has died", plan.rank);
+  }
+  return judge(layer, plan, ends);
 }
 
 }  // namespace sluice

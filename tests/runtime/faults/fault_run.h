@@ -41,6 +41,12 @@ double limitFor(const FaultPlan& plan);
 // What is wrong with these ends, or "".
 std::string judge(const FaultCase& layer, const FaultPlan& plan, const std::vector<RankEnd>& ends);
 
+// The error of a rank of which no end is known.
+inline constexpr const char* kGone = "gone";
+
+// The same for ranks of several machines: those that fail at the same time may each keep their own message.
+std::string judgeEach(const FaultCase& layer, const FaultPlan& plan, std::vector<RankEnd> ends);
+
 // Small layers of 2 to 4 ranks: plain, fused, in groups, wide, with experts that the ranks do not divide;
 // ragged, masked, with ranks that have nothing.
 std::vector<FaultCase> makeFaultCases();

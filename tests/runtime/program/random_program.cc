@@ -284,6 +284,18 @@ TaskProgram placedProgram() {
   return program;
 }
 
+TaskProgram codesProgram() {
+  TaskProgram program = placedProgram();
+  program.name = "codes";
+  program.buffers[1].type = DType::kI8;
+  const auto scale = static_cast<uint32_t>(program.buffers.size());
+  program.buffers.push_back({"x_scale", DType::kF32, {{Extent::kRows, 0}}, Role::kTemp, {0}});
+  program.families[0].op = OpKind::kQuantize;
+  program.families[0].writes = {{1}, {scale}};
+  program.families[1].reads = {{1}, {0}, {}, {scale}, {scale}};
+  return program;
+}
+
 TaskProgram raggedProgram() {
   TaskProgram program = smallProgram();
   program.name = "ragged";

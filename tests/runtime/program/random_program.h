@@ -22,6 +22,8 @@ TaskProgram shardedProgram();
 
 // The same with what format 1.7 added: spare places of experts.
 TaskProgram placedProgram();
+// With codes: an element type, an op and operands of 1.8.
+TaskProgram codesProgram();
 
 // Fields filled at random with anything that the file can hold: odd names (empty, equal, keywords, quotes,
 // control bytes), ids of nothing, extreme numbers. The seed says which; the same on every machine.

@@ -6,7 +6,6 @@
 #include <random>
 #include <vector>
 
-#include "runtime/program/op_table.h"
 #include "tests/runtime/program/verify_oracle_accesses.h"
 #include "tests/runtime/program/verify_oracle_events.h"
 #include "tests/runtime/program/verify_oracle_routing.h"
@@ -247,9 +246,7 @@ class Oracle {
 }  // namespace
 
 std::string runOracle(const TaskProgram& program, uint64_t seed, uint32_t hold) {
-  TaskProgram complete = program;
-  for (Family& family : complete.families) completeOperands(family);
-  return Oracle(complete, seed, hold).run();
+  return Oracle(program, seed, hold).run();
 }
 
 }  // namespace sluice

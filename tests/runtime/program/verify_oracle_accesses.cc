@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <functional>
 
+#include "runtime/program/op_table.h"
+
 namespace sluice {
 namespace {
 
@@ -49,8 +51,9 @@ class Footprint {
     if (buffer) visit_({rank, buffer, index, begin, bytes, true});
   }
 
+  int64_t elementBytes(BufferId buffer) const { return dtypeBytes(program_.at(buffer).type); }
   // Bytes of a row of the first operand.
-  int64_t rowBytes(const Family& f) const { return f.tiling.n * dtypeBytes(program_.at(f.reads[0]).type); }
+  int64_t rowBytes(const Family& f) const { return f.tiling.n * elementBytes(f.reads[0]); }
 
   void ofPiece(const Family& f, const OraclePiece& piece) {
     const int64_t bytes = rowBytes(f);
@@ -90,20 +93,28 @@ class Footprint {
     const int64_t width = f.tiling.tileN > 0 ? f.tiling.tileN : n, first = tile * width;
     const Columns columns{first, std::min(n - first, width), n}, all{0, n, n};
     const bool fused = f.op == OpKind::kGmmActivation || f.op == OpKind::kGmmActivationGrad;
+    const int64_t ofA = elementBytes(f.reads[0]) * k;
     if (f.op == OpKind::kGmm || fused)
-      read(f.reads[1], rows.expert, 0, n * k * (f.op == OpKind::kGmmActivation ? 4 : 2));
+      read(f.reads[1], rows.expert, 0,
+           n * k * elementBytes(f.reads[1]) * (f.op == OpKind::kGmmActivation ? 2 : 1));
     if (f.op == OpKind::kGmm) read(f.reads[2], rows.expert, columns.first * 2, columns.count * 2);
     if (f.op == OpKind::kGmmActivation) both(columns, f.reads[2], rows.expert, false);
     if (f.op == OpKind::kRowDot) read(f.reads[1], rows.expert, 0, n * 2);
     for (int row = rows.row; row < rows.row + rows.rows; ++row) {
+      if (const auto scale = scaleOf(f.op, 0)) read(f.reads[*scale], row, 0, 4);
       switch (f.op) {
+        case OpKind::kQuantize:
+          read(f.reads[0], row, 0, n * 2);
+          write(f.writes[0], row, 0, n);
+          write(f.writes[1], row, 0, 4);
+          break;
         case OpKind::kRowDot:
           read(f.reads[0], row, 0, n * 2);
           read(f.reads[2], row, 0, 4);
           write(f.writes[0], row, 0, 4);
           break;
         case OpKind::kGmm:
-          read(f.reads[0], row, 0, k * 2);
+          read(f.reads[0], row, 0, ofA);
           write(f.writes[0], row, columns.first * 2, columns.count * 2);
           break;
         case OpKind::kActivation:
@@ -125,12 +136,12 @@ class Footprint {
           write(f.writes[0], row, 0, rowBytes(f));
           break;
         case OpKind::kGmmActivation:
-          read(f.reads[0], row, 0, k * 2);
+          read(f.reads[0], row, 0, ofA);
           write(f.writes[0], row, columns.first * 2, columns.count * 2);
           both(columns, f.writes[1], row, true);
           break;
         case OpKind::kGmmActivationGrad:
-          read(f.reads[0], row, 0, k * 2);
+          read(f.reads[0], row, 0, ofA);
           both(columns, f.reads[2], row, false);
           read(f.reads[3], row, 0, 4);
           both(columns, f.writes[0], row, true);
@@ -199,7 +210,10 @@ class Footprint {
 void forEachAccess(const TaskProgram& program, const std::vector<OracleRank>& routing, int rank,
                    const Family& family, int slot, int tile,
                    const std::function<void(const OracleAccess&)>& visit) {
-  Footprint(program, routing, rank, visit).ofTask(family, slot, tile);
+  Family complete = family;  // absent operands may be missing at the ends
+  complete.reads.resize(infoOf(family.op).reads.size());
+  complete.writes.resize(infoOf(family.op).writes.size());
+  Footprint(program, routing, rank, visit).ofTask(complete, slot, tile);
 }
 
 }  // namespace sluice

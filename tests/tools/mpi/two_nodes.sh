@@ -20,8 +20,7 @@ while [[ "${1:-}" == --* ]]; do
 done
 
 skip() { echo "SKIP: $1"; exit 0; }
-[ "$(id -u)" -eq 0 ] || skip "network namespaces need root"
-for tool in ip tc mpirun unshare; do command -v $tool > /dev/null || skip "there is no $tool"; done
+for tool in mpirun unshare; do command -v $tool > /dev/null || skip "there is no $tool"; done
 if [[ "$options" == *"pml ucx"* ]]; then
   why=$(why_without "pml ucx")
   [ -z "$why" ] || skip "$why"
@@ -30,42 +29,9 @@ fi
 # ThreadSanitizer does not see how MPI's own threads and memory agree
 if grep -aq __tsan_init "$1" 2> /dev/null; then skip "MPI is not instrumented"; fi
 
-# names of this run, because others may be running. The kernel allows 15 letters for an interface.
-id=$(printf '%05x%03x' $(($$ & 0xfffff)) $((RANDOM & 0xfff)))
-a=sl${id}a b=sl${id}b
-net=10.$((RANDOM % 200 + 20)).$((RANDOM % 250 + 1))
-work=$(mktemp -d /tmp/sl_XXXXXX)
-cleanup() {
-  ip netns del "$a" 2> /dev/null
-  ip netns del "$b" 2> /dev/null
-  ip link del "$a" 2> /dev/null
-  rm -rf "$work"
-}
-trap cleanup EXIT
-trap 'exit 130' INT TERM
-
-ip netns add "$a" 2> "$work/why" && ip netns add "$b" 2>> "$work/why" ||
-  skip "network namespaces are not permitted: $(tail -1 "$work/why")"
-ip link add "$a" type veth peer name "$b" 2> "$work/why" || skip "no veth: $(tail -1 "$work/why")"
-number=1
-for node in "$a" "$b"; do
-  ip link set "$node" netns "$node"
-  ip -n "$node" addr add "$net.$number/24" dev "$node"
-  ip -n "$node" link set "$node" up
-  ip -n "$node" link set lo up
-  echo "$net.$number $node" >> "$work/hosts"
-  if [ -n "$rate" ]; then
-    ip netns exec "$node" tc qdisc add dev "$node" root tbf rate "$rate" burst 128kb latency 20ms ||
-      skip "tc cannot limit the rate"
-  fi
-  number=$((number + 1))
-done
-echo "127.0.0.1 localhost" >> "$work/hosts"
-
-bind_a="" bind_b="" half=$(($(nproc) / 2))
-if [ -n "$own_cores" ] && [ "$half" -gt 0 ]; then
-  bind_a="taskset -c 0-$((half - 1))" bind_b="taskset -c $half-$((2 * half - 1))"
-fi
+. "$(dirname "$0")/../../testing/two_namespaces.sh"
+make_namespaces "$rate"
+bind_cores "$own_cores"
 
 # in place of ssh: HOST COMMAND... in that host's network, with its name
 cat > "$work/agent" << AGENT

@@ -14,7 +14,6 @@
 #include <fstream>
 #include <iterator>
 #include <map>
-#include <regex>
 #include <set>
 #include <stdexcept>
 
@@ -79,36 +78,13 @@ void list(uint64_t first, uint64_t last, std::vector<FaultCase>& cases) {
   }
 }
 
-// Ranks that miss data of a rank that left in good order name it; a rank that left after a failure is not
-// named.
-bool namesConsequence(const std::string& error, const std::vector<RankEnd>& ends) {
-  std::smatch left;
-  if (!std::regex_search(error, left, std::regex("rank (\\d) (has left|left)"))) return false;
-  return !ends.at(std::stoul(left[1])).error.empty();
-}
-
-// The error in the message of an end, or "". Ranks that fail at the same time may each keep their own
-// message.
-std::string judgeWords(const FaultPlan& plan, const std::string& error, const std::vector<RankEnd>& ends) {
-  if (plan.isHarmless()) return "failed: " + error;
-  if (plan.corrupt > 0)
-    return error.find("arrived damaged") == std::string::npos ? "names no damage: " + error : "";
-  if (plan.die > 0 && std::regex_search(error, std::regex(fmt::format("^rank {} .*has died", plan.rank))))
-    return "";
-  if (namesConsequence(error, ends)) return "names a consequence: " + error;
-  // without notice of a death, a rank that waits for a waiting survivor names that survivor
-  if (std::regex_search(error, std::regex("rank \\d.*(: .*waited|still waiting) .* (ranks? \\d|task )")))
-    return "";
-  return "does not say what it waited for: " + error;
-}
-
 // The ends as ranks recorded them; the error "gone" if there is none.
 std::vector<RankEnd> readEnds(const Planned& planned, const std::string& folder) {
   std::vector<RankEnd> ends;
   for (int rank = 0; rank < planned.layer->program.ranks(); ++rank) {
     std::ifstream file(fileOf(folder, planned.seed, rank));
     const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-    ends.push_back(text.empty() ? RankEnd{{}, "gone"} : rankEndOf(text));
+    ends.push_back(text.empty() ? RankEnd{{}, kGone} : rankEndOf(text));
   }
   return ends;
 }
@@ -117,22 +93,17 @@ std::string judgeFiles(const Planned& planned, const std::string& folder,
                        std::map<std::string, int>& counts) {
   const FaultPlan& plan = planned.plan;
   const std::vector<RankEnd> ends = readEnds(planned, folder);
-  std::vector<RankEnd> judged = ends;
   int failed = 0, missing = 0;
   for (size_t rank = 0; rank < ends.size(); ++rank) {
     const std::string& error = ends[rank].error;
     if (error.empty()) continue;
-    const bool gone = error == "gone";
+    const bool gone = error == kGone;
     ++(gone ? missing : failed);
-    if (const std::string wrong = gone ? "" : judgeWords(plan, error, ends); !wrong.empty())
-      return fmt::format("rank {} {}", rank, wrong);
-    // the errors have been checked: from here on only bits matter
-    judged[rank].error = fmt::format("rank {} waited: arrived damaged, has died", plan.rank);
   }
   // the first survivor that failed ends the job, possibly before all have failed
   if (missing > 0 && (plan.die == 0 || failed == 0)) return fmt::format("{} ranks left no end", missing);
   ++counts[failed == 0 ? "well" : "badly"];
-  return judge(*planned.layer, plan, judged);
+  return judgeEach(*planned.layer, plan, ends);
 }
 
 int judgeAll(uint64_t first, uint64_t last, const std::string& folder, std::vector<FaultCase>& cases) {

@@ -46,7 +46,7 @@ run block MPI_Win_attach &
 wait
 
 if [ "$(cat status.none.-)" = 0 ]; then passed=1; else failed=1; cat said.none.-; fi
-check block MPI_Win_attach "waited 5 s for MPI_Win_attach"
+check block MPI_Win_attach "waited 5 s until other ranks can reach new memory"
 check stop MPI_Init_thread "rank [02]: waited 25 s in MPI_Init;"
 check stop MPI_Comm_dup "rank [02]: waited 25 s in the first calls of MPI to all ranks;"
 check stop MPI_Win_create_dynamic "rank [02]: waited 25 s in the meeting of all ranks;"

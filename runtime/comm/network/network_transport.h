@@ -1,7 +1,7 @@
-// MpiTransport: the transport that joinMpi() makes. It reaches ranks of this machine through the local
-// transport, if there is one, and all others through the courier.
+// NetworkTransport: the transport between ranks of several machines, whatever the network. It reaches ranks
+// of this machine through the local transport, if there is one, and all others through the courier.
 //
-// The local transport owns the memory, so that neighbours store to it directly; MPI's windows cover the same
+// The local transport owns the memory, so that neighbours store to it directly; the engine writes to the same
 // memory. All additions to counters are native: by neighbours, and by the courier for ranks of other
 // machines.
 #pragma once
@@ -15,27 +15,30 @@
 #include <string>
 #include <vector>
 
-#include "runtime/comm/mpi/courier.h"
-#include "runtime/comm/mpi/mpi.h"
+#include "runtime/comm/network/courier.h"
 #include "runtime/comm/reservation.h"
 
-namespace sluice::mpi {
+namespace sluice::network {
 
-class MpiTransport final : public Transport, private Receiver {
+// Joins the ranks of this machine through shared memory, under a name that no other job has. Null if there is
+// only one.
+Expected<std::unique_ptr<Transport>> joinNeighbours(const Place& place, const std::string& name,
+                                                    double timeoutSeconds);
+
+class NetworkTransport final : public Transport, private Receiver {
  public:
-  // Collective. `localTransport` joins the ranks of this machine in the order of session->localRanks(), or is
-  // null; `limit` must be in the phase in which all ranks meet.
-  static Expected<std::unique_ptr<Transport>> create(std::unique_ptr<Session> session,
+  // `localTransport` joins the ranks of this machine in the order of place.localRanks, or is null.
+  static Expected<std::unique_ptr<Transport>> create(std::unique_ptr<Engine> engine, const Place& place,
                                                      std::unique_ptr<Transport> localTransport,
-                                                     std::unique_ptr<CallLimit> limit, const MpiJob& job);
-  // Collective: returns when all ranks have left; ends the job if one does not leave within the time limit.
-  ~MpiTransport() override;
+                                                     double timeoutSeconds);
+  // Leaves (Courier::finish).
+  ~NetworkTransport() override;
 
-  std::string_view kind() const override { return "mpi"; }
-  int rank() const override { return session_->rank(); }
-  int size() const override { return session_->size(); }
-  int localRanks() const override { return static_cast<int>(session_->localRanks().size()); }
-  int localRank() const override { return session_->localRank(); }
+  std::string_view kind() const override { return kind_; }
+  int rank() const override { return place_.rank; }
+  int size() const override { return place_.size; }
+  int localRanks() const override { return static_cast<int>(place_.localRanks.size()); }
+  int localRank() const override { return place_.localRank; }
   Expected<SymmetricHandle> allocate(size_t bytes) override;
   std::byte* local(SymmetricHandle handle) override { return allocations_[handle.index].data; }
   std::byte* direct(int rank, SymmetricHandle handle) override;
@@ -68,11 +71,12 @@ class MpiTransport final : public Transport, private Receiver {
     std::vector<uint64_t> addresses;
   };
 
-  MpiTransport(std::unique_ptr<Session> session, std::unique_ptr<Transport> localTransport,
-               std::unique_ptr<CallLimit> limit, const MpiJob& job);
+  NetworkTransport(const Place& place, std::string_view kind, std::unique_ptr<Transport> localTransport,
+                   double timeoutSeconds);
   void take(int source, const Message& message) override;
   void takeAbort(const Abort& abort) override;
   std::optional<Abort> aborted() override;
+  std::byte* memory(uint32_t handle, uint64_t offset, uint64_t bytes) override;
 
   // The rank as the local transport numbers it, or -1.
   int neighbourRank(int rank) const { return neighbourRanks_[static_cast<size_t>(rank)]; }
@@ -84,10 +88,10 @@ class MpiTransport final : public Transport, private Receiver {
   Status compareBytes(uint32_t index, size_t bytes);
   void applyWord(int source, const Message& message);
 
-  std::unique_ptr<CallLimit> limit_;  // declared first: it also covers the end of the session
-  std::unique_ptr<Session> session_;
+  const Place place_;
+  const std::string_view kind_;
   std::unique_ptr<Transport> localTransport_;
-  const MpiJob job_;
+  const double timeoutSeconds_;
   std::vector<int> neighbourRanks_;
   // fixed capacity: workers look up allocations while others are made
   std::vector<Allocation> allocations_;
@@ -104,4 +108,4 @@ class MpiTransport final : public Transport, private Receiver {
   std::unique_ptr<Courier> courier_;  // declared last: its thread calls this object
 };
 
-}  // namespace sluice::mpi
+}  // namespace sluice::network

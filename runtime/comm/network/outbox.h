@@ -14,9 +14,9 @@
 #include <mutex>
 #include <vector>
 
-#include "runtime/comm/mpi/mailbox.h"
+#include "runtime/comm/network/message.h"
 
-namespace sluice::mpi {
+namespace sluice::network {
 
 // Bytes for offset `offset` of allocation `handle` at another rank.
 struct PutOrder {
@@ -75,4 +75,4 @@ class Outbox {
   std::vector<std::deque<Order>> queues_;  // by rank
 };
 
-}  // namespace sluice::mpi
+}  // namespace sluice::network

@@ -1,4 +1,4 @@
-#include "runtime/comm/mpi/outbox.h"
+#include "runtime/comm/network/outbox.h"
 
 #include <algorithm>
 #include <chrono>
@@ -6,7 +6,7 @@
 
 #include "runtime/base/clock.h"
 
-namespace sluice::mpi {
+namespace sluice::network {
 
 bool Outbox::put(int rank, uint32_t handle, size_t offset, const void* data, size_t bytes, double seconds) {
   const auto* from = static_cast<const std::byte*>(data);
@@ -83,4 +83,4 @@ bool Outbox::isEmpty(int rank) {
   return queues_[static_cast<size_t>(rank)].empty();
 }
 
-}  // namespace sluice::mpi
+}  // namespace sluice::network

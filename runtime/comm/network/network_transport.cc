@@ -1,4 +1,4 @@
-#include "runtime/comm/mpi/mpi_transport.h"
+#include "runtime/comm/network/network_transport.h"
 
 #include <fmt/format.h>
 
@@ -9,8 +9,9 @@
 #include <utility>
 
 #include "runtime/base/clock.h"
+#include "runtime/comm/shm/shared_memory.h"
 
-namespace sluice::mpi {
+namespace sluice::network {
 namespace {
 
 constexpr uint64_t kNoMemory = (uint64_t{1} << 48) - 1;  // replaces the address if there is no memory
@@ -23,50 +24,52 @@ std::atomic_ref<uint64_t> wordAt(std::byte* address) {
 
 }  // namespace
 
-MpiTransport::MpiTransport(std::unique_ptr<Session> session, std::unique_ptr<Transport> localTransport,
-                           std::unique_ptr<CallLimit> limit, const MpiJob& job)
-    : limit_(std::move(limit)),
-      session_(std::move(session)),
-      localTransport_(std::move(localTransport)),
-      job_(job),
-      neighbourRanks_(static_cast<size_t>(session_->size()), -1),
-      allocations_(kMaxAllocations),
-      left_(static_cast<size_t>(session_->size())),
-      peerAllocations_(static_cast<size_t>(session_->size())) {
-  if (!localTransport_) return;
-  for (size_t i = 0; i < session_->localRanks().size(); ++i)
-    neighbourRanks_[static_cast<size_t>(session_->localRanks()[i])] = static_cast<int>(i);
+Expected<std::unique_ptr<Transport>> joinNeighbours(const Place& place, const std::string& name,
+                                                    double timeoutSeconds) {
+  const int ranks = static_cast<int>(place.localRanks.size());
+  if (ranks == 1) return std::unique_ptr<Transport>();
+  auto localTransport = joinSharedMemory({name, place.localRank, ranks, timeoutSeconds});
+  if (!localTransport)
+    return Error{fmt::format("between the ranks of one machine: {}", localTransport.error().message)};
+  return localTransport;
 }
 
-Expected<std::unique_ptr<Transport>> MpiTransport::create(std::unique_ptr<Session> session,
-                                                          std::unique_ptr<Transport> localTransport,
-                                                          std::unique_ptr<CallLimit> limit,
-                                                          const MpiJob& job) {
-  std::unique_ptr<MpiTransport> transport(
-      new MpiTransport(std::move(session), std::move(localTransport), std::move(limit), job));
-  BatchLimits limits;
-  limits.share = job.batchSignals;
-  auto courier = Courier::start(*transport->session_, *transport, limits);
+NetworkTransport::NetworkTransport(const Place& place, std::string_view kind,
+                                   std::unique_ptr<Transport> localTransport, double timeoutSeconds)
+    : place_(place),
+      kind_(kind),
+      localTransport_(std::move(localTransport)),
+      timeoutSeconds_(timeoutSeconds),
+      neighbourRanks_(static_cast<size_t>(place.size), -1),
+      allocations_(kMaxAllocations),
+      left_(static_cast<size_t>(place.size)),
+      peerAllocations_(static_cast<size_t>(place.size)) {
+  if (!localTransport_) return;
+  for (size_t i = 0; i < place.localRanks.size(); ++i)
+    neighbourRanks_[static_cast<size_t>(place.localRanks[i])] = static_cast<int>(i);
+}
+
+Expected<std::unique_ptr<Transport>> NetworkTransport::create(std::unique_ptr<Engine> engine,
+                                                              const Place& place,
+                                                              std::unique_ptr<Transport> localTransport,
+                                                              double timeoutSeconds) {
+  std::unique_ptr<NetworkTransport> transport(
+      new NetworkTransport(place, engine->kind(), std::move(localTransport), timeoutSeconds));
+  auto courier = Courier::start(std::move(engine), place, *transport);
   if (!courier) return courier.error();
   transport->courier_ = std::move(*courier);
-  transport->limit_->leave();
   return {std::unique_ptr<Transport>(std::move(transport))};
 }
 
-MpiTransport::~MpiTransport() {
+NetworkTransport::~NetworkTransport() {
+  if (isInherited()) static_cast<void>(courier_.release());  // a forked child has no such thread
   if (!courier_) return;
-  // a lost rank will not leave: the other ranks get time to report it, then the job ends
-  const double seconds = lostRank() < 0 ? job_.timeoutSeconds : std::min(job_.timeoutSeconds, kGraceSeconds);
-  if (Status finished = courier_->finish(seconds); !finished)
-    session_->end(fmt::format("rank {}: {}", rank(), finished.error().message));
-  limit_->enter("the end of MPI");
-  // windows first, then the memory below them, then MPI
-  courier_.reset();
-  localTransport_.reset();
+  // a lost rank will not leave: the other ranks get time to report it
+  courier_->finish(lostRank() < 0 ? timeoutSeconds_ : std::min(timeoutSeconds_, kGraceSeconds));
+  courier_.reset();  // before the memory that its engine uses
 }
 
-Status MpiTransport::reserve(Allocation& allocation, size_t bytes) {
-  allocation.bytes = bytes;
+Status NetworkTransport::reserve(Allocation& allocation, size_t bytes) {
   if (localTransport_) {
     auto handle = localTransport_->allocate(bytes);
     if (!handle) return handle.error();
@@ -78,11 +81,12 @@ Status MpiTransport::reserve(Allocation& allocation, size_t bytes) {
     allocation.own = std::move(*memory);
     allocation.data = allocation.own.data();
   }
-  return courier_->attach(allocation.data, bytes, job_.timeoutSeconds);
+  allocation.bytes = bytes;
+  return courier_->attach(allocation.data, bytes, timeoutSeconds_);
 }
 
 // Sizes first: after that all ranks agree on the rest, and on the allocations of the local transport.
-Expected<SymmetricHandle> MpiTransport::allocate(size_t bytes) {
+Expected<SymmetricHandle> NetworkTransport::allocate(size_t bytes) {
   if (allocated_ == kMaxAllocations)
     return Error{fmt::format("more than {} symmetric allocations", kMaxAllocations)};
   const uint32_t index = allocated_++;
@@ -101,10 +105,10 @@ Expected<SymmetricHandle> MpiTransport::allocate(size_t bytes) {
   return SymmetricHandle{index};
 }
 
-Status MpiTransport::exchange(MessageKind kind, uint32_t index, uint64_t value) {
+Status NetworkTransport::exchange(MessageKind kind, uint32_t index, uint64_t value) {
   for (int peer = 0; peer < size(); ++peer)
     if (peer != rank()) courier_->post(peer, {kind, index, 0, value});
-  const int64_t deadline = monotonicNanoseconds() + limitNanoseconds(job_.timeoutSeconds);
+  const int64_t deadline = monotonicNanoseconds() + limitNanoseconds(timeoutSeconds_);
   for (int peer = 0; peer < size(); ++peer) {
     const PeerAllocations& announced = peerAllocations_[static_cast<size_t>(peer)];
     const auto& values = kind == MessageKind::kAllocate ? announced.bytes : announced.addresses;
@@ -119,20 +123,20 @@ Status MpiTransport::exchange(MessageKind kind, uint32_t index, uint64_t value) 
   return {};
 }
 
-Status MpiTransport::checkThere(int peer, uint32_t index, int64_t deadline) {
+Status NetworkTransport::checkThere(int peer, uint32_t index, int64_t deadline) {
   if (isAborted()) return Error{abortMessage()};
   if (hasLeft(peer))
     abort(fmt::format("rank {}: rank {} has left before symmetric allocation {}", rank(), peer, index));
   else if (monotonicNanoseconds() > deadline)
     abort(fmt::format("rank {}: waited {:g} s for rank {} to make symmetric allocation {}", rank(),
-                      job_.timeoutSeconds, peer, index));
+                      timeoutSeconds_, peer, index));
   else
     return {};
   return Error{abortMessage()};
 }
 
 // All ranks see the same sizes and return the same error.
-Status MpiTransport::compareBytes(uint32_t index, size_t bytes) {
+Status NetworkTransport::compareBytes(uint32_t index, size_t bytes) {
   std::lock_guard lock(mutex_);
   const auto bytesOf = [&](int of) {
     return of == rank() ? bytes : peerAllocations_[static_cast<size_t>(of)].bytes[index];
@@ -144,49 +148,50 @@ Status MpiTransport::compareBytes(uint32_t index, size_t bytes) {
   return {};
 }
 
-std::byte* MpiTransport::direct(int rank, SymmetricHandle handle) {
-  if (rank == session_->rank()) return local(handle);
+std::byte* NetworkTransport::direct(int rank, SymmetricHandle handle) {
+  if (rank == place_.rank) return local(handle);
   const int neighbour = neighbourRank(rank);
   return neighbour < 0 ? nullptr : localTransport_->direct(neighbour, allocations_[handle.index].neighbour);
 }
 
-void MpiTransport::put(int rank, SymmetricHandle handle, size_t offset, const void* data, size_t bytes) {
+void NetworkTransport::put(int rank, SymmetricHandle handle, size_t offset, const void* data, size_t bytes) {
   assert(offset + bytes <= allocations_[handle.index].bytes);
   if (bytes == 0) return;
   if (std::byte* reachable = direct(rank, handle)) {
     std::memcpy(reachable + offset, data, bytes);
     return;
   }
-  if (!courier_->put(rank, handle.index, offset, data, bytes, job_.timeoutSeconds))
+  if (!courier_->put(rank, handle.index, offset, data, bytes, timeoutSeconds_))
     abort(fmt::format("rank {}: cannot send to rank {}: the {} MiB send queue did not drain within {:g} s",
-                      session_->rank(), rank, Outbox::kRoom >> 20, job_.timeoutSeconds));
+                      place_.rank, rank, Outbox::kRoom >> 20, timeoutSeconds_));
 }
 
-void MpiTransport::signal(int rank, SymmetricHandle handle, size_t offset, uint64_t n) {
+void NetworkTransport::signal(int rank, SymmetricHandle handle, size_t offset, uint64_t n) {
   if (const int neighbour = neighbourRank(rank); neighbour >= 0)
     return localTransport_->signal(neighbour, allocations_[handle.index].neighbour, offset, n);
   const Message message{MessageKind::kSignal, handle.index, offset, n};
-  if (rank == session_->rank()) return applyWord(rank, message);
+  if (rank == place_.rank) return applyWord(rank, message);
   courier_->post(rank, message);
 }
 
-void MpiTransport::post(int rank, SymmetricHandle handle, size_t offset, uint64_t value) {
+void NetworkTransport::post(int rank, SymmetricHandle handle, size_t offset, uint64_t value) {
   if (const int neighbour = neighbourRank(rank); neighbour >= 0)
     return localTransport_->post(neighbour, allocations_[handle.index].neighbour, offset, value);
   const Message message{MessageKind::kPost, handle.index, offset, value};
-  if (rank == session_->rank()) return applyWord(rank, message);
+  if (rank == place_.rank) return applyWord(rank, message);
   courier_->post(rank, message);
 }
 
-void MpiTransport::applyWord(int source, const Message& message) {
-  const size_t bytes = message.handle < kMaxAllocations ? allocations_[message.handle].bytes : 0;
-  if (message.offset % sizeof(uint64_t) != 0 || message.offset + sizeof(uint64_t) > bytes) {
-    takeAbort({fmt::format("rank {}: rank {} writes to byte {} of symmetric allocation {}, which has {}",
-                           rank(), source, message.offset, message.handle, bytes),
-               -1});
+void NetworkTransport::applyWord(int source, const Message& message) {
+  std::byte* const address = memory(message.handle, message.offset, sizeof(uint64_t));
+  if (!address || message.offset % sizeof(uint64_t) != 0) {
+    takeAbort(
+        {fmt::format("rank {}: rank {} writes a word to byte {} of symmetric allocation {}, where none is",
+                     rank(), source, message.offset, message.handle),
+         -1});
     return;
   }
-  const auto word = wordAt(allocations_[message.handle].data + message.offset);
+  const auto word = wordAt(address);
   // pairs with the load in EventCounter::isComplete() and with those of waiting threads
   if (message.kind == MessageKind::kSignal)
     word.fetch_add(message.value, std::memory_order_seq_cst);
@@ -195,7 +200,7 @@ void MpiTransport::applyWord(int source, const Message& message) {
   doorbell().ring();
 }
 
-void MpiTransport::take(int source, const Message& message) {
+void NetworkTransport::take(int source, const Message& message) {
   switch (message.kind) {
     case MessageKind::kSignal:
     case MessageKind::kPost:
@@ -215,19 +220,25 @@ void MpiTransport::take(int source, const Message& message) {
       doorbell().ring();
       return;
     case MessageKind::kAborted:
-      return;  // handled by the courier
+    case MessageKind::kSawLeft:
+      return;  // handled by the engine
   }
   takeAbort({fmt::format("rank {}: rank {} sent a message of kind {}", rank(), source,
                          static_cast<int>(message.kind)),
              -1});
 }
 
-void MpiTransport::takeAbort(const Abort& abort) {
+std::byte* NetworkTransport::memory(uint32_t handle, uint64_t offset, uint64_t bytes) {
+  const size_t found = handle < kMaxAllocations ? allocations_[handle].bytes : 0;
+  return offset <= found && bytes <= found - offset ? allocations_[handle].data + offset : nullptr;
+}
+
+void NetworkTransport::takeAbort(const Abort& abort) {
   {
     std::lock_guard lock(mutex_);
     // a neighbour may already have aborted the local transport with the same message, which does not name the
     // lost rank
-    if (abort.lost >= 0) lost_.store(abort.lost, std::memory_order_relaxed);
+    if (abort.lost >= 0 && abort.lost < size()) lost_.store(abort.lost, std::memory_order_relaxed);
     if (!isAborted()) {
       if (localTransport_) localTransport_->abort(abort.text);
       abort_ = abort;
@@ -238,39 +249,39 @@ void MpiTransport::takeAbort(const Abort& abort) {
   announcedMore_.notify_all();
 }
 
-void MpiTransport::abort(const std::string& message) {
+void NetworkTransport::abort(const std::string& message) {
   takeAbort({message, -1});
   courier_->wake();
 }
 
-bool MpiTransport::isAborted() const {
+bool NetworkTransport::isAborted() const {
   return localTransport_ ? localTransport_->isAborted() : aborted_.load(std::memory_order_seq_cst);
 }
 
-std::string MpiTransport::abortMessage() const {
+std::string NetworkTransport::abortMessage() const {
   if (!localTransport_) {
     std::lock_guard lock(mutex_);
     return abort_.text;
   }
   // the local transport only numbers the ranks of this machine
   const int lost = localTransport_->lostRank();
-  const int world = lost < 0 ? lost : session_->localRanks()[static_cast<size_t>(lost)];
+  const int world = lost < 0 ? lost : place_.localRanks[static_cast<size_t>(lost)];
   return world == lost ? localTransport_->abortMessage() : fmt::format("rank {} has died", world);
 }
 
-int MpiTransport::lostRank() const {
+int NetworkTransport::lostRank() const {
   const int neighbour = localTransport_ ? localTransport_->lostRank() : -1;
-  return neighbour >= 0 ? session_->localRanks()[static_cast<size_t>(neighbour)]
+  return neighbour >= 0 ? place_.localRanks[static_cast<size_t>(neighbour)]
                         : lost_.load(std::memory_order_relaxed);
 }
 
-std::optional<Abort> MpiTransport::aborted() {
+std::optional<Abort> NetworkTransport::aborted() {
   if (!isAborted()) return std::nullopt;
   return Abort{abortMessage(), lostRank()};
 }
 
-bool MpiTransport::hasLeft(int rank) const {
+bool NetworkTransport::hasLeft(int rank) const {
   return left_[static_cast<size_t>(rank)].load(std::memory_order_acquire);
 }
 
-}  // namespace sluice::mpi
+}  // namespace sluice::network

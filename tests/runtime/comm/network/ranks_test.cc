@@ -1,9 +1,4 @@
-// Run by mpirun (with_mpirun.sh): every rank runs the same cases in the same order.
-//
-// SLUICE_TEST_MESSAGES=1: neighbours, too, reach each other by messages only.
-#include <mpi.h>
-
-#define CATCH_CONFIG_RUNNER
+// What a transport over a network promises. Every rank runs the same cases in the same order.
 #include <catch2/catch.hpp>
 #include <chrono>
 #include <csignal>
@@ -11,60 +6,20 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
-#include <map>
 #include <random>
 #include <string>
 #include <thread>
 
 #include "runtime/comm/all_gather.h"
-#include "runtime/comm/mpi/mpi.h"
+#include "tests/runtime/comm/network/network_ranks.h"
 #include "tests/testing/layer_run.h"
 #include "tests/testing/moe_program.h"
 
 namespace sluice {
 namespace {
 
-MpiJob jobOfTest() {
-  MpiJob job;
-  job.timeoutSeconds = 20;
-  job.sharedMemory = !std::getenv("SLUICE_TEST_MESSAGES");
-  return job;
-}
-
-std::unique_ptr<Transport> join(const MpiJob& job = jobOfTest()) {
-  auto transport = joinMpi(job);
-  INFO((transport ? "" : transport.error().message));
-  REQUIRE(transport.ok());
-  return std::move(*transport);
-}
-
-std::atomic_ref<uint64_t> wordOf(Transport& transport, SymmetricHandle handle, size_t offset = 0) {
-  return std::atomic_ref<uint64_t>(*reinterpret_cast<uint64_t*>(transport.local(handle) + offset));
-}
-
-// Parks like the executors. Returns false if nothing came within 20 s.
-bool awaitWord(Transport& transport, SymmetricHandle handle, size_t offset, uint64_t value) {
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-  const Attention attention(transport.doorbell());
-  while (true) {
-    const uint32_t epoch = transport.doorbell().epoch();
-    if (wordOf(transport, handle, offset).load(std::memory_order_seq_cst) >= value) return true;
-    if (std::chrono::steady_clock::now() > deadline) return false;
-    transport.doorbell().park(epoch, 100'000'000);
-  }
-}
-
-// No rank continues before all have arrived.
-void meet(AllGather& gather, Transport& transport) {
-  const std::byte nothing{};
-  const Status all = gather.gather({&nothing, 1}, {"the meeting", "of the test"}, 20);
-  INFO((all ? "" : all.error().message));
-  REQUIRE(all.ok());
-  REQUIRE_FALSE(transport.isAborted());
-}
-
 TEST_CASE("what was put before a signal is visible to whoever sees the signal") {
-  auto transport = join();
+  auto transport = joinNetwork();
   const SymmetricHandle data = *transport->allocate(4096), event = *transport->allocate(64);
   const int next = (transport->rank() + 1) % transport->size();
   for (uint64_t round = 1; round <= 300; ++round) {
@@ -78,7 +33,7 @@ TEST_CASE("what was put before a signal is visible to whoever sees the signal") 
 }
 
 TEST_CASE("puts and signals of several threads to all ranks at once arrive whole and are all counted") {
-  auto transport = join();
+  auto transport = joinNetwork();
   const int ranks = transport->size(), own = transport->rank();
   constexpr int kThreads = 3, kPuts = 24;
   constexpr size_t kPart = 40'000;
@@ -124,7 +79,7 @@ TEST_CASE("puts and signals of several threads to all ranks at once arrive whole
 }
 
 TEST_CASE("more signals than a mailbox holds all count, beside those of neighbours and of the rank itself") {
-  auto transport = join();
+  auto transport = joinNetwork();
   const SymmetricHandle event = *transport->allocate(64);
   AllGather gather = *AllGather::create(*transport, 1);
   constexpr uint64_t kSignals = 5000;
@@ -136,7 +91,7 @@ TEST_CASE("more signals than a mailbox holds all count, beside those of neighbou
 }
 
 TEST_CASE("posts to one word keep their order") {
-  auto transport = join();
+  auto transport = joinNetwork();
   const SymmetricHandle words = *transport->allocate(4096);
   AllGather gather = *AllGather::create(*transport, 1);
   const int next = (transport->rank() + 1) % transport->size();
@@ -148,7 +103,7 @@ TEST_CASE("posts to one word keep their order") {
 }
 
 TEST_CASE("ranks that allocate different sizes are all told so, and can go on") {
-  auto transport = join();
+  auto transport = joinNetwork();
   const auto handle = transport->allocate(transport->rank() == 1 ? 256 : 128);
   REQUIRE_FALSE(handle.ok());
   CHECK(handle.error().message == "symmetric allocation 0 has 128 bytes at rank 0 and 256 at rank 1");
@@ -157,15 +112,19 @@ TEST_CASE("ranks that allocate different sizes are all told so, and can go on") 
 }
 
 TEST_CASE("the abort of one rank is what every rank reads, whatever was under way") {
-  auto transport = join();
-  const SymmetricHandle data = *transport->allocate(8 << 20);
+  auto transport = joinNetwork();
+  const SymmetricHandle data = *transport->allocate(8 << 20), event = *transport->allocate(64);
   CHECK_FALSE(transport->isAborted());
   AllGather gather = *AllGather::create(*transport, 1);
   meet(gather, *transport);
   const std::vector<std::byte> much(8 << 20);
   const int next = (transport->rank() + 1) % transport->size();
+  transport->signal(1, event, 0, 1);  // the abort would end a meeting that another rank has not left yet
   transport->put(next, data, 0, much.data(), much.size());
-  if (transport->rank() == 1) transport->abort("first");
+  if (transport->rank() == 1) {
+    CHECK(awaitWord(*transport, event, 0, transport->size()));
+    transport->abort("first");
+  }
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
   while (!transport->isAborted() && std::chrono::steady_clock::now() < deadline)
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -176,9 +135,7 @@ TEST_CASE("the abort of one rank is what every rank reads, whatever was under wa
 }
 
 TEST_CASE("a rank that does not come to an allocation is named at the limit") {
-  MpiJob job = jobOfTest();
-  job.timeoutSeconds = 1;
-  auto transport = join(job);
+  auto transport = joinNetwork(1);
   AllGather gather = *AllGather::create(*transport, 1);
   meet(gather, *transport);
   if (transport->rank() != 0) {
@@ -190,7 +147,7 @@ TEST_CASE("a rank that does not come to an allocation is named at the limit") {
 }
 
 TEST_CASE("a rank that has left is known to have left, and what it sent is there") {
-  auto transport = join();
+  auto transport = joinNetwork();
   const SymmetricHandle event = *transport->allocate(64);
   if (transport->rank() == 1) {
     for (int to = 0; to < transport->size(); ++to) transport->signal(to, event, 0, 1);
@@ -203,7 +160,7 @@ TEST_CASE("a rank that has left is known to have left, and what it sent is there
 }
 
 TEST_CASE("the worst case is reserved, not taken") {
-  auto transport = join();
+  auto transport = joinNetwork();
   const auto handle = transport->allocate(size_t{1} << 36);  // 64 GiB: more than a machine of the suite has
   REQUIRE(handle.ok());
   std::byte* memory = transport->local(*handle);
@@ -211,63 +168,10 @@ TEST_CASE("the worst case is reserved, not taken") {
   memory[(size_t{1} << 36) - 1] = std::byte{1};
 }
 
-TEST_CASE("defaults for MPI leave what is set, and give UCX any network where it is asked for") {
-  const auto value = [](const char* variable) {
-    const char* found = std::getenv(variable);
-    return std::string(found ? found : "");
-  };
-  const char* const variables[] = {"OMPI_MCA_pml", "OMPI_MCA_osc", "OMPI_MCA_pml_ucx_tls",
-                                   "OMPI_MCA_pml_ucx_progress_iterations"};
-  std::map<std::string, std::string> before;
-  for (const char* variable : variables) {
-    before[variable] = value(variable);
-    unsetenv(variable);
-  }
-  setMpiDefaults();
-  CHECK(value("OMPI_MCA_osc") == "^ucx");
-  CHECK(value("OMPI_MCA_pml_ucx_progress_iterations") == "1");
-  CHECK(value("OMPI_MCA_pml_ucx_tls").empty());
-  setenv("OMPI_MCA_pml", "ucx", 1);
-  setenv("OMPI_MCA_osc", "rdma", 1);
-  setMpiDefaults();
-  CHECK(value("OMPI_MCA_osc") == "rdma");
-  CHECK(value("OMPI_MCA_pml_ucx_tls") == "any");
-  for (const auto& [variable, was] : before)
-    was.empty() ? unsetenv(variable.c_str()) : setenv(variable.c_str(), was.c_str(), 1);
-}
-
-CommStats afterManySignals(bool batch) {
-  MpiJob job = jobOfTest();
-  job.sharedMemory = false;
-  job.batchSignals = batch;
-  auto transport = join(job);
-  const SymmetricHandle data = *transport->allocate(1 << 20), event = *transport->allocate(64);
-  const int next = (transport->rank() + 1) % transport->size();
-  for (uint64_t i = 0; i < 200; ++i) {
-    transport->put(next, data, i * 8, &i, sizeof(i));
-    transport->signal(next, event, 0, 1);
-  }
-  REQUIRE(awaitWord(*transport, event, 0, 200));
-  transport->signal(next, event, 8, 1);  // the other way: what was sent is counted when something moved since
-  REQUIRE(awaitWord(*transport, event, 8, 1));
-  AllGather gather = *AllGather::create(*transport, 1);
-  meet(gather, *transport);
-  return transport->stats();
-}
-
-TEST_CASE("signals to one rank share flushes and messages, unless told not to") {
-  const CommStats each = afterManySignals(false), shared = afterManySignals(true);
-  CHECK(each.puts >= 200);
-  CHECK(each.flushes >= 200);
-  CHECK(shared.flushes < each.flushes / 4);
-  CHECK(shared.messages < each.messages);
-  CHECK(shared.signals >= 200);
-}
-
 // Compares its own outputs of the layer: over the transport if there is one, else with ranks that are
 // threads.
 void compareLayer(MoeShape shape, const tools::InputsSpec& spec, int threads) {
-  auto transport = join();
+  auto transport = joinNetwork();
   shape.ranks = transport->size();
   auto program = Program::fromTaskProgram(buildMoeProgram(shape));
   REQUIRE(program.ok());
@@ -327,7 +231,7 @@ void meetForever(Transport& transport, const std::function<void(int round)>& atR
 }
 
 TEST_CASE("rank 1 is killed", "[.killed]") {
-  auto transport = join();
+  auto transport = joinNetwork();
   meetForever(*transport, [](int round) {
     if (round == 50) std::raise(SIGKILL);
   });
@@ -335,7 +239,7 @@ TEST_CASE("rank 1 is killed", "[.killed]") {
 }
 
 TEST_CASE("rank 1 exits in the middle of a step", "[.exits]") {
-  auto transport = join();
+  auto transport = joinNetwork();
   meetForever(*transport, [](int round) {
     if (round == 50) std::_Exit(3);
   });
@@ -343,9 +247,7 @@ TEST_CASE("rank 1 exits in the middle of a step", "[.exits]") {
 }
 
 TEST_CASE("rank 1 stops", "[.stops]") {
-  MpiJob job = jobOfTest();
-  job.timeoutSeconds = 2;
-  auto transport = join(job);
+  auto transport = joinNetwork(2);
   meetForever(*transport, [](int round) {
     if (round == 50) std::raise(SIGSTOP);
   });
@@ -353,7 +255,7 @@ TEST_CASE("rank 1 stops", "[.stops]") {
 }
 
 TEST_CASE("rank 1 throws out of a step", "[.throws]") {
-  auto transport = join();
+  auto transport = joinNetwork();
   meetForever(*transport, [](int round) {
     if (round == 50) FAIL("of purpose");
   });
@@ -361,16 +263,3 @@ TEST_CASE("rank 1 throws out of a step", "[.throws]") {
 
 }  // namespace
 }  // namespace sluice
-
-int main(int argc, char** argv) {
-  int level = 0;
-  sluice::setMpiDefaults();  // as joinMpi() does where it starts MPI; here it is called many times
-  MPI_Init_thread(&argc, &argv, MPI_THREAD_SERIALIZED, &level);
-  const int failed = Catch::Session().run(argc, argv);
-  if (failed) {  // mpirun ends the others, which may wait for what this rank did not do
-    std::fflush(nullptr);
-    std::_Exit(failed);
-  }
-  MPI_Finalize();
-  return failed;
-}

@@ -1,11 +1,11 @@
-#include "runtime/comm/mpi/outbox.h"
+#include "runtime/comm/network/outbox.h"
 
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <string>
 #include <thread>
 
-namespace sluice::mpi {
+namespace sluice::network {
 namespace {
 
 Message signal(uint64_t n) { return {MessageKind::kSignal, 0, 0, n}; }
@@ -116,4 +116,4 @@ TEST_CASE("when all is given up puts vanish and nobody waits") {
 }
 
 }  // namespace
-}  // namespace sluice::mpi
+}  // namespace sluice::network

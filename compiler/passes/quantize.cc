@@ -1,0 +1,171 @@
+// Codes for weights, before derivation, and for the rows that are multiplied by them, after fusion.
+#include "compiler/dialect/moe_gradient.h"
+#include "compiler/passes/passes.h"
+#include "llvm/ADT/MapVector.h"
+#include "llvm/ADT/STLExtras.h"
+#include "llvm/ADT/StringSet.h"
+
+namespace sluice {
+
+#define GEN_PASS_DEF_QUANTIZEWEIGHTS
+#define GEN_PASS_DEF_QUANTIZEROWS
+#include "compiler/passes/passes.h.inc"
+
+namespace {
+
+using mlir::LogicalResult;
+using mlir::Value;
+
+moe::MoeTensorType tensorOf(Value value) { return llvm::cast<moe::MoeTensorType>(value.getType()); }
+
+moe::MoeTensorType withElements(moe::MoeTensorType type, mlir::Type element) {
+  return moe::MoeTensorType::get(type.getContext(), type.getShape(), element);
+}
+
+mlir::Type codesType(mlir::MLIRContext* context) { return mlir::IntegerType::get(context, 8); }
+
+// The dimension of a product's weight, from the end, that its columns have.
+size_t columnsFromEnd(moe::GmmOp product) { return product.getTranspose() ? 2 : 1; }
+
+// --- Weights -------------------------------------------------------------------------------------------
+
+struct QuantizeWeights : impl::QuantizeWeightsBase<QuantizeWeights> {
+  using QuantizeWeightsBase::QuantizeWeightsBase;
+
+  void runOnOperation() override {
+    for (auto graph : getOperation().getOps<moe::GraphOp>())
+      if (failed(quantize(graph))) return signalPassFailure();
+  }
+
+  // The first product that reads a weight says along which dimension it has a scale. A graph that declares
+  // codes decides which weights have some.
+  LogicalResult quantize(moe::GraphOp graph) {
+    llvm::StringSet<> kept;
+    for (const std::string& name : keep) kept.insert(name);
+    llvm::MapVector<llvm::StringRef, size_t> columns;
+    bool declares = false;
+    graph.walk([&](moe::GmmOp product) { declares |= static_cast<bool>(product.getWeightScale()); });
+    if (declares) return mlir::success();
+    graph.walk([&](moe::GmmOp product) {
+      auto input = product.getWeight().getDefiningOp<moe::InputOp>();
+      if (input && !kept.contains(input.getTensor()) && tensorOf(input.getValue()).getElementType().isBF16())
+        columns.insert({input.getTensor(), columnsFromEnd(product)});
+    });
+    if (columns.empty())
+      return graph.emitError("graph '") << graph.getSymName()
+                                        << "' has no weight of a product that could have codes: expected an "
+                                           "input of bf16 that is not trained";
+    LogicalResult result = mlir::success();
+    graph.walk([&](moe::InputOp input) {
+      const auto found = columns.find(input.getTensor());
+      if (found != columns.end() && succeeded(result)) result = quantize(graph, input, found->second);
+    });
+    return result;
+  }
+
+  LogicalResult quantize(moe::GraphOp graph, moe::InputOp input, size_t columnsFromEnd) {
+    const moe::MoeTensorType type = tensorOf(input.getValue());
+    llvm::SmallVector<int64_t> shape(type.getShape());
+    shape[shape.size() - (3 - columnsFromEnd)] = 1;  // the dimension of the sum
+    mlir::OpBuilder builder(&getContext());
+    builder.setInsertionPointAfter(input);
+    const std::string name = (input.getTensor() + "_scale").str();
+    bool isTaken = false;
+    input->getParentOp()->walk([&](mlir::Operation* op) {
+      for (Value result : op->getResults()) isTaken |= moe::tensorName(result) == name;
+    });
+    if (isTaken || !moe::isValidName(name))
+      return input.emitError("the scale of '")
+             << input.getTensor() << "' would be '" << name << "', which is taken or no name";
+    auto scale = builder.create<moe::InputOp>(
+        input.getLoc(), moe::MoeTensorType::get(&getContext(), shape, builder.getF32Type()),
+        builder.getStringAttr(name), shardingOf(input, columnsFromEnd));
+    input.getValue().setType(withElements(type, codesType(&getContext())));
+    for (mlir::Operation* user : input.getValue().getUsers()) {
+      auto product = llvm::dyn_cast<moe::GmmOp>(user);
+      if (!product || product.getWeight() != input.getValue() || product.getRows() == input.getValue())
+        return user->emitError("node '")
+               << llvm::cast<moe::NodeOp>(user).getNode() << "' reads '" << input.getTensor()
+               << "', which has codes, but is no product with it as its weight";
+      product.getWeightScaleMutable().assign(scale.getValue());
+    }
+    return mlir::success();
+  }
+
+  // The part of a scale that a rank has: if the columns are shared, that of its columns.
+  static moe::ShardingAttr shardingOf(moe::InputOp input, size_t columnsFromEnd) {
+    const auto sharding = input.getSharding();
+    if (!sharding) return {};
+    const bool rows = *sharding == Sharding::kRows || *sharding == Sharding::kGateUpRows;
+    return rows == (columnsFromEnd == 2) ? input.getShardingAttr() : moe::ShardingAttr();
+  }
+};
+
+// --- Rows ----------------------------------------------------------------------------------------------
+
+// Of one entry.
+class RowsQuantizer {
+ public:
+  explicit RowsQuantizer(moe::EntryOp entry) : entry_(entry), builder_(entry) {
+    entry.walk([&](mlir::Operation* op) {
+      if (auto node = llvm::dyn_cast<moe::NodeOp>(op)) nodes_.insert(node.getNode());
+      for (Value result : op->getResults()) tensors_.insert(moe::tensorName(result));
+    });
+  }
+
+  void run() {
+    entry_.walk([&](moe::GmmOp product) { visit(product); });
+    entry_.walk([&](moe::GmmActivationOp product) { visit(product); });
+  }
+
+ private:
+  template <class Op>
+  void visit(Op product) {
+    if (!product.getWeightScale() || product.getRowScale() || !hasScalePerColumn(product)) return;
+    const auto [codes, scale] = codesOf(product.getRows());
+    product.getRowsMutable().assign(codes);
+    product.getRowScaleMutable().assign(scale);
+  }
+
+  template <class Op>
+  static bool hasScalePerColumn(Op product) {
+    const auto weight = tensorOf(product.getWeight()).getShape().take_back(2);
+    const auto scale = tensorOf(product.getWeightScale()).getShape().take_back(2);
+    const size_t sum = product.getTranspose() ? 1 : 0;
+    return scale[sum] == 1 && scale[1 - sum] == weight[1 - sum];
+  }
+
+  // Rows that several products read are quantised once.
+  std::pair<Value, Value> codesOf(Value rows) {
+    if (const auto found = codes_.find(rows); found != codes_.end()) return found->second;
+    const std::string name = moe::nameOf(rows);
+    const moe::MoeTensorType type = tensorOf(rows);
+    builder_.setInsertionPointAfterValue(rows);
+    const std::string node = moe::takeName(nodes_, name + "_quantize");
+    const std::string tensors[] = {moe::takeName(tensors_, name + "_codes"),
+                                   moe::takeName(tensors_, name + "_row_scale")};
+    auto made = builder_.create<moe::QuantizeOp>(
+        rows.getLoc(), withElements(type, codesType(type.getContext())),
+        moe::MoeTensorType::get(type.getContext(), type.getShape().take_front(1), builder_.getF32Type()),
+        rows, builder_.getStringAttr(node),
+        builder_.getStrArrayAttr({llvm::StringRef(tensors[0]), llvm::StringRef(tensors[1])}),
+        moe::SplitAttr());
+    return codes_[rows] = {made.getCodes(), made.getScale()};
+  }
+
+  moe::EntryOp entry_;
+  mlir::OpBuilder builder_;
+  llvm::StringSet<> nodes_, tensors_;
+  llvm::DenseMap<Value, std::pair<Value, Value>> codes_;
+};
+
+struct QuantizeRows : impl::QuantizeRowsBase<QuantizeRows> {
+  using QuantizeRowsBase::QuantizeRowsBase;
+
+  void runOnOperation() override {
+    getOperation().walk([](moe::EntryOp entry) { RowsQuantizer(entry).run(); });
+  }
+};
+
+}  // namespace
+}  // namespace sluice

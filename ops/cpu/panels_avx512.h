@@ -1,0 +1,89 @@
+// Products of packed panels with AVX-512: tiles of 6 rows and 4 vectors of columns, in 24 accumulators.
+//
+// The members of a Dot: Element, Sum, kKc, kAStride and kKUnit of the unit (a word of 4 bytes has kKUnit
+// elements); start(a): what the sums of that row begin with, before its `words` words; add(sum, column, row):
+// sum plus the products of the words of column with one of the row. Internal linkage: see blocked_product.h.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstdint>
+
+#include "ops/cpu/blocked_product.h"
+#include "ops/cpu/unroll.h"
+
+namespace sluice::ops {
+namespace {
+
+template <class Dot>
+struct PanelsAvx512 : Dot {
+  using Dot::kAStride;
+  using typename Dot::Element;
+  using typename Dot::Sum;
+  static constexpr int32_t kMr = 6;
+  static constexpr int32_t kNr = 64;
+  static constexpr int32_t kMc = 384;
+  static constexpr int32_t kKPart = Dot::kKc;
+  static constexpr int32_t kFetchEvery = 8 * Dot::kKUnit;
+
+  static void multiply(const Element* a, const Element* b, int32_t k, int32_t rows, int32_t cols, bool first,
+                       Sum* tile, Ahead& ahead) {
+    first ? multiplyFrom<true>(a, b, k, rows, cols, tile, ahead)
+          : multiplyFrom<false>(a, b, k, rows, cols, tile, ahead);
+  }
+
+ private:
+  static constexpr int32_t kWord = Dot::kKUnit;
+  static constexpr int32_t kWordsPerFetch = kFetchEvery / kWord;
+
+  template <bool kFirst>
+  static void multiplyFrom(const Element* a, const Element* b, int32_t k, int32_t rows, int32_t cols,
+                           Sum* tile, Ahead& ahead) {
+    using Function = void (*)(const Element*, const Element*, int32_t, Sum*, Ahead&);
+    static constexpr Function kBySize[6][4] = {
+        {sized<1, 1, kFirst>, sized<1, 2, kFirst>, sized<1, 3, kFirst>, sized<1, 4, kFirst>},
+        {sized<2, 1, kFirst>, sized<2, 2, kFirst>, sized<2, 3, kFirst>, sized<2, 4, kFirst>},
+        {sized<3, 1, kFirst>, sized<3, 2, kFirst>, sized<3, 3, kFirst>, sized<3, 4, kFirst>},
+        {sized<4, 1, kFirst>, sized<4, 2, kFirst>, sized<4, 3, kFirst>, sized<4, 4, kFirst>},
+        {sized<5, 1, kFirst>, sized<5, 2, kFirst>, sized<5, 3, kFirst>, sized<5, 4, kFirst>},
+        {sized<6, 1, kFirst>, sized<6, 2, kFirst>, sized<6, 3, kFirst>, sized<6, 4, kFirst>}};
+    kBySize[rows - 1][(cols - 1) / 16](a, b, (k + kWord - 1) / kWord, tile, ahead);
+  }
+
+  template <int kRows, int kVectors, bool kFirst>
+  static void sized(const Element* a, const Element* b, int32_t words, Sum* tile, Ahead& ahead) {
+    typename Dot::Vector sum[kRows][kVectors];
+    unroll<kRows>([&](auto i) SLUICE_UNROLLED {
+      unroll<kVectors>([&](auto v) SLUICE_UNROLLED {
+        typename Dot::Vector before = {};
+        if constexpr (!kFirst) __builtin_memcpy(&before, tile + i.value * kNr + v.value * 16, sizeof before);
+        sum[i.value][v.value] = Dot::start(a + i.value * kAStride, words, before);
+      });
+    });
+    for (int32_t w = 0; w < words;) {
+      ahead.fetch();
+      for (const int32_t end = smaller(w + kWordsPerFetch, words); w < end;
+           ++w, a += kWord, b += kWord * kNr) {
+        __m512i column[kVectors];
+        unroll<kVectors>(
+            [&](auto v) SLUICE_UNROLLED { column[v.value] = _mm512_loadu_si512(b + v.value * 16 * kWord); });
+        unroll<kRows>([&](auto i) SLUICE_UNROLLED {
+          int32_t word;
+          __builtin_memcpy(&word, a + i.value * kAStride, 4);
+          const __m512i row = _mm512_set1_epi32(word);
+          unroll<kVectors>([&](auto v) SLUICE_UNROLLED {
+            sum[i.value][v.value] = Dot::add(sum[i.value][v.value], column[v.value], row);
+          });
+        });
+      }
+    }
+    unroll<kRows>([&](auto i) SLUICE_UNROLLED {
+      unroll<kVectors>([&](auto v) SLUICE_UNROLLED {
+        __builtin_memcpy(tile + i.value * kNr + v.value * 16, &sum[i.value][v.value], 64);
+      });
+    });
+  }
+};
+
+}  // namespace
+}  // namespace sluice::ops

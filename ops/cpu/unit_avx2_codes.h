@@ -1,0 +1,30 @@
+// The AVX2 unit of codes, by vpmaddwd, which multiplies pairs of 16 bits and adds both products. Internal
+// linkage: see blocked_product.h.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstdint>
+
+#include "ops/cpu/panels_avx2.h"
+
+namespace sluice::ops {
+namespace {
+
+struct DotCodesAvx2 {
+  using Element = uint16_t;  // a code, widened
+  using Sum = int32_t;
+  typedef int32_t Vector __attribute__((vector_size(32)));
+  static constexpr int32_t kKc = 512;
+  static constexpr int32_t kAStride = kKc;
+  static constexpr int32_t kKUnit = 2;
+
+  static Vector add(Vector sum, __m256i column, __m256i row) {
+    return sum + (Vector)_mm256_madd_epi16(column, row);
+  }
+};
+
+using UnitAvx2Codes = PanelsAvx2<DotCodesAvx2>;
+
+}  // namespace
+}  // namespace sluice::ops

@@ -1,0 +1,62 @@
+// Weights of products become codes, and rows that are multiplied by them, too; a backward reads the same codes.
+// RUN: sluice-opt %s --quantize-weights --split-input-file | FileCheck %s --check-prefix=WEIGHTS
+// RUN: sluice-opt %s --quantize-weights="keep=wd" --split-input-file | FileCheck %s --check-prefix=KEEP
+// RUN: sluice-opt %s --quantize-weights --quantize-rows --split-input-file | FileCheck %s
+// RUN: sluice-opt %s --quantize-weights --fuse --quantize-rows --split-input-file | FileCheck %s --check-prefix=FUSED
+
+// CHECK-LABEL: @layer
+// WEIGHTS-LABEL: @layer
+// KEEP-LABEL: @layer
+// FUSED-LABEL: @layer
+moe.graph @layer ranks = 1 experts = 4 top_k = 2 max_tokens = 64 symbols {} {
+  moe.entry @forward {
+    %x = moe.input "x" : !moe.tensor<T x 32 x bf16>
+    %ids = moe.input "expert_ids" : !moe.tensor<T x 2 x i32>
+    // WEIGHTS: moe.input "w" : !moe.tensor<4 x 32 x 40 x i8>
+    // WEIGHTS-NEXT: moe.input "w_scale" : !moe.tensor<4 x 1 x 40 x f32>
+    %w = moe.input "w" : !moe.tensor<4 x 32 x 40 x bf16>
+    // WEIGHTS: moe.input "wt" : !moe.tensor<4 x 32 x 20 x i8>
+    // WEIGHTS-NEXT: moe.input "wt_scale" : !moe.tensor<4 x 32 x 1 x f32>
+    %wt = moe.input "wt" : !moe.tensor<4 x 32 x 20 x bf16>
+    // KEEP: moe.input "wd" : !moe.tensor<4 x 32 x 40 x bf16>
+    %wd = moe.input "wd" : !moe.tensor<4 x 32 x 40 x bf16>
+    %r = moe.route "route"(%ids) : (!moe.tensor<T x 2 x i32>) -> !moe.routing
+    %rows = moe.dispatch "dispatch"(%x, %r) {tensors = ["rows"]}
+        : (!moe.tensor<T x 32 x bf16>, !moe.routing) -> !moe.tensor<R x 32 x bf16>
+    // Two products read the same rows, which are quantised once.
+    // CHECK: %[[C:.*]], %[[S:.*]] = moe.quantize "rows_quantize"(%rows) {tensors = ["rows_codes", "rows_row_scale"]}
+    // CHECK-NOT: moe.quantize "rows
+    // CHECK: moe.gmm "up"(%[[C]], %w) row_scale(%[[S]]) weight_scale(%w_scale)
+    // WEIGHTS: moe.gmm "up"(%rows, %w) weight_scale(%w_scale)
+    // FUSED: moe.quantize
+    // FUSED: moe.gmm_activation "up_swiglu" swiglu(%{{.*}}, %w) row_scale(%{{.*}}) weight_scale(%w_scale)
+    %up = moe.gmm "up"(%rows, %w) : (!moe.tensor<R x 32 x bf16>, !moe.tensor<4 x 32 x 40 x bf16>) -> !moe.tensor<R x 40 x bf16>
+    // CHECK: moe.gmm "other"(%[[C]], %wd) row_scale(%[[S]])
+    // KEEP: moe.gmm "other"(%{{.*}}, %wd) :
+    %other = moe.gmm "other"(%rows, %wd) : (!moe.tensor<R x 32 x bf16>, !moe.tensor<4 x 32 x 40 x bf16>) -> !moe.tensor<R x 40 x bf16>
+    %both = moe.add "both"(%up, %other) : (!moe.tensor<R x 40 x bf16>, !moe.tensor<R x 40 x bf16>) -> !moe.tensor<R x 40 x bf16>
+    %act = moe.activation "swiglu" swiglu(%up) : (!moe.tensor<R x 40 x bf16>) -> !moe.tensor<R x 20 x bf16>
+    %act2 = moe.activation "more" swiglu(%both) : (!moe.tensor<R x 40 x bf16>) -> !moe.tensor<R x 20 x bf16>
+    %sum = moe.add "sum"(%act, %act2) : (!moe.tensor<R x 20 x bf16>, !moe.tensor<R x 20 x bf16>) -> !moe.tensor<R x 20 x bf16>
+    // CHECK: moe.gmm "down"(%{{.*}}, %wt) row_scale(%{{.*}}) weight_scale(%wt_scale) transpose
+    %down = moe.gmm "down"(%sum, %wt) transpose
+        : (!moe.tensor<R x 20 x bf16>, !moe.tensor<4 x 32 x 20 x bf16>) -> !moe.tensor<R x 32 x bf16>
+    %y = moe.combine "combine"(%down, %r)
+        : (!moe.tensor<R x 32 x bf16>, !moe.routing) -> !moe.tensor<T x 32 x bf16>
+    moe.output "y", %y : !moe.tensor<T x 32 x bf16>
+    moe.save "routing", %r : !moe.routing
+  }
+  moe.entry @backward after @forward {
+    %dy = moe.input "dy" : !moe.tensor<T x 32 x bf16>
+    // WEIGHTS: moe.input "wt" : !moe.tensor<4 x 32 x 20 x i8>
+    // WEIGHTS-NEXT: moe.input "wt_scale" : !moe.tensor<4 x 32 x 1 x f32>
+    %wt = moe.input "wt" : !moe.tensor<4 x 32 x 20 x bf16>
+    %r = moe.saved "routing" : !moe.routing
+    %rows = moe.dispatch "dispatch"(%dy, %r) : (!moe.tensor<T x 32 x bf16>, !moe.routing) -> !moe.tensor<R x 32 x bf16>
+    // The scale changes along the sum, so these rows stay bf16.
+    // CHECK: moe.gmm "grad"(%{{.*}}, %wt) weight_scale(%wt_scale) :
+    %grad = moe.gmm "grad"(%rows, %wt) : (!moe.tensor<R x 32 x bf16>, !moe.tensor<4 x 32 x 20 x bf16>) -> !moe.tensor<R x 20 x bf16>
+    %d = moe.combine "combine"(%grad, %r) : (!moe.tensor<R x 20 x bf16>, !moe.routing) -> !moe.tensor<T x 20 x bf16>
+    moe.output "d", %d : !moe.tensor<T x 20 x bf16>
+  }
+}

@@ -1,0 +1,122 @@
+// Layers whose frozen weights are codes, with rows of codes and of bf16, against double precision.
+#include <catch2/catch.hpp>
+
+#include "tests/layer/graph_run.h"
+#include "tools/evaluate/output_errors.h"
+
+namespace sluice {
+namespace {
+
+const ContextOptions kSerial{.executor = ExecutorKind::kSerial};
+
+struct Shape {
+  int ranks = 1, tp = 1, experts = 8, topK = 2, hidden = 160, intermediate = 96;
+};
+
+CompileOptions optionsOf(const Shape& s, const std::string& precision) {
+  CompileOptions options{.sets = {{"ep", s.ranks / s.tp},
+                                  {"tp", s.tp},
+                                  {"experts", s.experts},
+                                  {"top_k", s.topK},
+                                  {"hidden", s.hidden},
+                                  {"intermediate", s.intermediate},
+                                  {"max_tokens", 128}},
+                         .cores = 3,
+                         .slotRows = 32};
+  options.precision = precision;
+  return options;
+}
+
+tools::InputsSpec inputsOf(const Shape& s, uint64_t seed) {
+  tools::InputsSpec spec{.tokens = {.counts = {}}, .routing = {tools::RoutingKind::kZipf, 1.1}, .seed = seed};
+  for (int rank = 0; rank < s.ranks; ++rank) spec.tokens.counts.push_back(rank == 1 ? 0 : 90 - 17 * rank);
+  return spec;
+}
+
+// Errors without and with that of the codes of rows.
+void checkLayer(const Program& program, const tools::InputsSpec& spec, double ofCodes) {
+  const LayerData before = makeGraphData(program, spec);
+  onEveryIsa([&] {
+    const LayerData data = runOf(program, {.threads = 3, .pin = false}, before);
+    checkErrors(errorsOfGraph(program, data), program, data);
+    const auto all = tools::outputErrors(program.verified(), data.inputs, data.outputs, 1, true);
+    REQUIRE(all.ok());
+    for (const tools::OutputError& error : *all) {
+      INFO(error.name);
+      CHECK(error.relative < ofCodes);
+    }
+    CHECK(hashOutputs(runOf(program, {.threads = 1}, before)) == hashOutputs(data));
+    CHECK(hashOutputs(runOf(program, kSerial, before)) == hashOutputs(data));
+  });
+}
+
+TEST_CASE("a layer with weights of codes is what its formulas are, forward and backward, on 1 to 4 ranks") {
+  for (const Shape& shape :
+       {Shape{}, Shape{.ranks = 2}, Shape{.ranks = 3, .experts = 7, .topK = 3},
+        Shape{.ranks = 4, .hidden = 72, .intermediate = 40}, Shape{.ranks = 4, .tp = 2, .intermediate = 64}})
+    for (const std::string precision : {"int8", "int8-weights"}) {
+      INFO(shape.ranks << " ranks, tp " << shape.tp << ", " << precision);
+      CompileOptions options = optionsOf(shape, precision);
+      options.trainable = {"x", "expert_weights"};
+      checkLayer(compileGraph("forward.json", options), inputsOf(shape, 3), 0.035);
+    }
+}
+
+TEST_CASE("what is fused, the size of slots and tiles, and the transposed form change no bit of codes") {
+  const Shape shape{.ranks = 2};
+  for (const std::string precision : {"int8", "int8-weights"}) {
+    std::optional<uint64_t> bits;
+    for (const int32_t slotRows : {16, 64})
+      for (const int32_t tile : {16, 48, 0})
+        for (const std::vector<std::string>& fuse : {std::vector<std::string>{"none"}, {}}) {
+          CompileOptions options = optionsOf(shape, precision);
+          options.trainable = {"x"};
+          options.slotRows = slotRows, options.tile = tile, options.fuse = fuse;
+          const Program program = compileGraph("forward.json", options);
+          const uint64_t found = hashOutputs(
+              runOf(program, {.threads = 2, .pin = false}, makeGraphData(program, inputsOf(shape, 5))));
+          if (!bits) bits = found;
+          INFO(precision << ", slots of " << slotRows << ", tiles of " << tile);
+          CHECK(found == *bits);
+        }
+  }
+}
+
+// Two steps, the second with what the first has packed; the bytes packed.
+int64_t runTwice(const Program& program, LayerData& data, Weights weights) {
+  int64_t packed = 0;
+  const auto results =
+      runRanks(program, {.threads = 2, .pin = false}, [&](int rank, Context& context) -> Status {
+        for (auto& [name, tensor] : data.inputs[rank])
+          if (Status bound = context.bind(name, viewOf(tensor), weights); !bound) return bound;
+        for (auto& [name, tensor] : data.outputs[rank])
+          if (Status bound = context.bind(name, viewOf(tensor)); !bound) return bound;
+        for (int step = 0; step < 2; ++step)
+          if (Status ran = context.run("forward"); !ran) return ran;
+        packed = context.packedWeights().bytes;
+        return {};
+      });
+  INFO((results[0] ? "" : results[0].error().message));
+  CHECK(results[0].ok());
+  return packed;
+}
+
+TEST_CASE("packing weights of codes once changes no bit") {
+  const int64_t codes = 8 * 3 * 160 * 96;
+  for (const std::string precision : {"int8", "int8-weights"}) {
+    const Program program = compileGraph("forward.json", optionsOf({}, precision));
+    const LayerData before = makeGraphData(program, inputsOf({}, 7));
+    onEveryIsa([&] {
+      LayerData data = runOf(program, {.threads = 2, .pin = false}, before);
+      const uint64_t bits = hashOutputs(data);
+      CHECK(runTwice(program, data, Weights::kOrdinary) == 0);
+      CHECK(hashOutputs(data) == bits);
+      const int64_t packed = runTwice(program, data, Weights::kConstant);
+      CHECK(hashOutputs(data) == bits);
+      CHECK((precision == "int8" ? packed >= codes : packed == 0));
+    });
+  }
+}
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,205 @@
+// Products of codes: the same bits by every implementation. Products of bf16 and codes: those of the decoded
+// weight.
+#include <catch2/catch.hpp>
+
+#include "ops/gmm/reference.h"
+#include "tests/ops/testing/kernel_testing.h"
+
+namespace sluice::ops {
+namespace {
+
+struct Shape {
+  int32_t rows, n, k;
+};
+
+constexpr Shape kShapes[] = {{1, 1, 1},     {3, 7, 5},      {0, 5, 4},       {5, 0, 3},     {2, 3, 0},
+                             {15, 33, 64},  {16, 64, 65},   {17, 100, 31},   {33, 65, 257}, {130, 16, 1030},
+                             {7, 70, 2049}, {20, 70, 4161}, {385, 40, 1025}, {6, 256, 511}};
+
+Matrix<int8_t> randomCodes(Random& random, int64_t rows, int64_t cols, int64_t gap = 3) {
+  Matrix<int8_t> codes(rows, cols, cols + gap, 99, false);
+  for (int64_t r = 0; r < rows; ++r)
+    for (int64_t c = 0; c < cols; ++c) codes.at(r, c) = static_cast<int8_t>(random() % 256 - 128);
+  return codes;
+}
+
+std::vector<float> randomScales(Random& random, int64_t count) {
+  std::vector<float> scales(static_cast<size_t>(count));
+  for (float& scale : scales) scale = uniform(random, 0.001F, 0.01F);
+  return scales;
+}
+
+std::vector<BFloat16> randomBias(Random& random, int32_t n) {
+  std::vector<BFloat16> bias(static_cast<size_t>(n));
+  for (BFloat16& value : bias) value = toBFloat16(uniform(random, -1, 1));
+  return bias;
+}
+
+void run(const Implementation& by, GmmArgs args, bool packed) {
+  const ProductTypes types{args.a.type, args.b.type, args.c.type};
+  Scratch scratch(by.kernels.gmmScratchBytes(args.n, args.k, types));
+  Scratch weight(packed ? by.kernels.packedWeightBytes(args.n, args.k, types) : 0);
+  if (packed) {
+    by.kernels.packWeight({args.b, args.n, args.k, args.transposeB, weight.data(), args.a.type});
+    args.packedB = weight.data();
+    args.b.data = nullptr;
+  }
+  args.scratch = scratch.data();
+  by.kernels.gmm(args);
+}
+
+// The definition in kernels.h, step by step.
+void codesReference(const GmmArgs& args, const std::vector<float>& columnScales, Bf16Matrix& c) {
+  for (int32_t r = 0; r < args.rows; ++r)
+    for (int32_t j = 0; j < args.n; ++j) {
+      int64_t sum = 0;
+      for (int32_t i = 0; i < args.k; ++i) {
+        const double weight = args.transposeB ? args.b.at(j, i) : args.b.at(i, j);
+        sum += static_cast<int64_t>(args.a.at(r, i) * weight);
+      }
+      float x = static_cast<float>(sum) * (args.alpha * args.rowScale[r]);
+      x *= columnScales[static_cast<size_t>(j)];
+      if (args.bias != nullptr) x += toFloat(args.bias[j]);
+      c.at(r, j) = toBFloat16(x);
+    }
+}
+
+TEST_CASE("products of codes have the bits of exact sums, whatever multiplies them") {
+  Random random(1);
+  for (const Shape& s : kShapes)
+    for (const bool transposed : {false, true})
+      for (const bool withBias : {false, true}) {
+        const Matrix<int8_t> a = randomCodes(random, s.rows, s.k);
+        const Matrix<int8_t> b = transposed ? randomCodes(random, s.n, s.k) : randomCodes(random, s.k, s.n);
+        const std::vector<float> rowScale = randomScales(random, s.rows), scale = randomScales(random, s.n);
+        const std::vector<BFloat16> bias = randomBias(random, s.n);
+        const auto argsFor = [&](Bf16Matrix& c) {
+          const BlockScales scales = transposed ? BlockScales{scale.data(), 1, 1, std::max(s.k, 1)}
+                                                : BlockScales{scale.data(), s.n, std::max(s.k, 1), 1};
+          return GmmArgs{.a = {a.data(), a.ld()},
+                         .b = {b.data(), b.ld()},
+                         .c = {c.data(), c.ld()},
+                         .rows = s.rows,
+                         .n = s.n,
+                         .k = s.k,
+                         .transposeB = transposed,
+                         .scratch = nullptr,
+                         .alpha = 0.5F,
+                         .bias = withBias ? bias.data() : nullptr,
+                         .rowScale = rowScale.data(),
+                         .scaleB = scales};
+        };
+        Bf16Matrix want(s.rows, s.n, s.n + 3, kBf16Canary, true);
+        codesReference(argsFor(want), scale, want);
+        for (const Implementation& by : implementations())
+          for (const bool packed : {false, true}) {
+            INFO(by.name << " rows " << s.rows << " n " << s.n << " k " << s.k
+                         << (transposed ? " transposed" : "") << (packed ? " packed" : ""));
+            Bf16Matrix c(s.rows, s.n, s.n + 3, kBf16Canary, true);
+            run(by, argsFor(c), packed);
+            CHECK(c.sameBits(want));
+            CHECK(c.gapsAreUntouched());
+          }
+      }
+}
+
+TEST_CASE("the largest sums of codes are exact") {
+  constexpr auto kLongest = static_cast<int32_t>(kMostCodes);
+  Matrix<int8_t> a(1, kLongest, kLongest, 0, false), b(kLongest, 2, 2, 0, false);
+  for (int32_t i = 0; i < kLongest; ++i) a.at(0, i) = b.at(i, 0) = -128, b.at(i, 1) = 127;
+  const float one[2] = {1, 1};
+  for (const Implementation& by : implementations()) {
+    INFO(by.name);
+    Bf16Matrix c(1, 2, 2, kBf16Canary, true);
+    run(by,
+        {.a = {a.data(), a.ld()},
+         .b = {b.data(), b.ld()},
+         .c = {c.data(), c.ld()},
+         .rows = 1,
+         .n = 2,
+         .k = kLongest,
+         .transposeB = false,
+         .scratch = nullptr,
+         .rowScale = one,
+         .scaleB = {one, 2, kLongest, 1}},
+        false);
+    CHECK(toFloat(c.at(0, 0)) == 0x1p30F);
+    CHECK(toFloat(c.at(0, 1)) == toFloat(toBFloat16(-0x1p30F + 0x1p23F)));
+  }
+}
+
+TEST_CASE("a row whose scale is NaN gives NaN, and no other row does") {
+  Random random(2);
+  const Matrix<int8_t> a = randomCodes(random, 3, 9), b = randomCodes(random, 9, 4);
+  const float rowScale[] = {1, std::numeric_limits<float>::quiet_NaN(), 2};
+  const std::vector<float> scale = randomScales(random, 4);
+  for (const Implementation& by : implementations()) {
+    Bf16Matrix c(3, 4, 4, kBf16Canary, true);
+    run(by,
+        {.a = {a.data(), a.ld()},
+         .b = {b.data(), b.ld()},
+         .c = {c.data(), c.ld()},
+         .rows = 3,
+         .n = 4,
+         .k = 9,
+         .transposeB = false,
+         .scratch = nullptr,
+         .rowScale = rowScale,
+         .scaleB = {scale.data(), 4, 9, 1}},
+        false);
+    for (int32_t r = 0; r < 3; ++r)
+      for (int32_t j = 0; j < 4; ++j) CHECK(std::isnan(toFloat(c.at(r, j))) == (r == 1));
+  }
+}
+
+// Of blocks of blockRows x blockColumns elements of the weight as it lies, from (2, 3) of that matrix on.
+void checkDecoded(Random& random, const Shape& s, bool transposed, int32_t blockRows, int32_t blockColumns) {
+  const int32_t high = transposed ? s.n : s.k, wide = transposed ? s.k : s.n;
+  const Bf16Matrix a = randomInput(random, s.rows, s.k, s.k + 5);
+  const Matrix<int8_t> b = randomCodes(random, high, wide);
+  const int32_t across = (wide + 3) / blockColumns + 1;
+  const std::vector<float> scale = randomScales(random, int64_t{(high + 2) / blockRows + 1} * across);
+  Bf16Matrix decoded(high, wide, wide, kBf16NaN, false);
+  for (int32_t i = 0; i < high; ++i)
+    for (int32_t j = 0; j < wide; ++j)
+      decoded.at(i, j) = toBFloat16(
+          b.at(i, j) * scale[static_cast<size_t>((i + 2) / blockRows * across + (j + 3) / blockColumns)]);
+  const std::vector<BFloat16> bias = randomBias(random, s.n);
+  GmmArgs args{.a = {a.data(), a.ld()},
+               .b = {decoded.data(), decoded.ld()},
+               .c = {},
+               .rows = s.rows,
+               .n = s.n,
+               .k = s.k,
+               .transposeB = transposed,
+               .scratch = nullptr,
+               .alpha = 0.75F,
+               .bias = bias.data()};
+  for (const Implementation& by : implementations()) {
+    INFO(by.name << " rows " << s.rows << " n " << s.n << " k " << s.k << (transposed ? " transposed" : "")
+                 << " blocks of " << blockRows << " x " << blockColumns);
+    Bf16Matrix want(s.rows, s.n, s.n + 3, kBf16Canary, true), c = want;
+    args.b = {decoded.data(), decoded.ld()};
+    args.scaleB = {};
+    args.c = {want.data(), want.ld()};
+    run(by, args, false);
+    args.b = {b.data(), b.ld()};
+    args.scaleB = {scale.data(), across, blockRows, blockColumns, 2, 3};
+    args.c = {c.data(), c.ld()};
+    run(by, args, false);
+    CHECK(c.sameBits(want));
+    CHECK(c.gapsAreUntouched());
+  }
+}
+
+TEST_CASE("products with codes have the bits of those with the decoded weight, for any blocks of scales") {
+  Random random(3);
+  for (const Shape& s : kShapes)
+    for (const bool transposed : {false, true})
+      for (const auto& [rows, columns] :
+           {std::pair{1, 5000}, {5000, 1}, {32, 1}, {1, 32}, {128, 128}, {3, 5}})
+        checkDecoded(random, s, transposed, rows, columns);
+}
+
+}  // namespace
+}  // namespace sluice::ops

@@ -1,0 +1,2 @@
+#!/bin/bash
+echo "SKIP: built without UCX (libucx-dev is not installed)"

@@ -1,0 +1,205 @@
+"""Layers whose weights are codes of 8 bits: values, gradients, ranks, states and errors."""
+
+import unittest
+
+import core_jobs
+import sluice_torch
+import torch
+import torch.distributed as dist
+from models import layouts
+from models.decoder import Decoder
+from moe_eager import BOUND, eager, error, route
+from sluice_torch import codes
+from sluice_torch.lora import LoRAConfig
+
+HIDDEN, INTERMEDIATE, EXPERTS, TOP_K = 128, 128, 8, 2
+# What the codes of rows cost.
+OF_ROWS = 3e-2
+
+
+def all_weights(experts=EXPERTS):
+    made = torch.Generator().manual_seed(3)
+    gate_up = torch.randn(experts, 2 * INTERMEDIATE, HIDDEN, generator=made) / HIDDEN**0.5
+    return gate_up, torch.randn(experts, HIDDEN, INTERMEDIATE, generator=made) / INTERMEDIATE**0.5
+
+
+def decoded(weight):
+    return codes.dequantize(*sluice_torch.quantize(weight), torch.float32)
+
+
+def make(weights="int8", **options):
+    layer = sluice_torch.MoE(HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, weights=weights, threads=2, **options)
+    part, shard = layer.shape.part, layer.shard
+    gate_up, down = all_weights()
+    for row, expert in enumerate(layer.local_experts):
+        gate, up = gate_up[expert].chunk(2)
+        columns = slice(shard * part, (shard + 1) * part)
+        codes.set_expert(layer, row, gate[columns], up[columns], down[expert][:, columns])
+    return layer
+
+
+def batch(tokens=61, seed=1):
+    made = torch.Generator().manual_seed(seed)
+    x = torch.randn(tokens, HIDDEN, generator=made).bfloat16().requires_grad_()
+    dy = torch.randn(tokens, HIDDEN, generator=made).bfloat16()
+    ids, weights = route(tokens, EXPERTS, TOP_K, seed)
+    return x, ids, weights.requires_grad_(), dy
+
+
+def expected_of(x, ids, weights, dy):
+    """y and the gradients of x and weights, of the layer with the decoded weights, in float32."""
+    leaf = x.detach().float().requires_grad_()
+    given = weights.detach().clone().requires_grad_()
+    y = eager(leaf, ids, given, *map(decoded, all_weights()))
+    return y, *torch.autograd.grad(y, [leaf, given], dy.float())
+
+
+class CodesTest(unittest.TestCase):
+    def test_codes_are_the_nearest_numbers_of_their_channel(self):
+        weight = torch.randn(3, 5, 40, generator=torch.Generator().manual_seed(1))
+        weight[0, 0], weight[1, 1] = 0, 2.0**-125
+        made, scale = sluice_torch.quantize(weight)
+        self.assertEqual((made.dtype, scale.dtype), (torch.int8, torch.float32))
+        self.assertEqual((made.shape, scale.shape), ((3, 5, 40), (3, 5, 1)))
+        off = (made * scale - weight).abs()
+        self.assertTrue((off <= scale / 2 * (1 + 1e-5)).all())
+        self.assertEqual(made.abs().amax(-1)[2].tolist(), [127] * 5)
+        for row in ((0, 0), (1, 1)):
+            self.assertEqual((made[row].abs().max().item(), scale[row].item()), (0, 1))
+        for bad in (float("nan"), float("inf")):
+            weight[2, 3, 7] = bad
+            with self.assertRaisesRegex(ValueError, "NaN or infinity"):
+                sluice_torch.quantize(weight)
+
+    def test_values_and_gradients_are_those_of_the_decoded_weights(self):
+        for weights, bound in (("int8-weights", BOUND), ("int8", OF_ROWS)):
+            for pack_frozen in (False, True):
+                layer = make(weights, pack_frozen=pack_frozen)
+                for seed in range(2):  # the second step finds packed weights
+                    x, ids, given, dy = batch(seed=seed)
+                    y = layer(x, ids, given)
+                    for a, b in zip((y, *torch.autograd.grad(y, [x, given], dy)), expected_of(x, ids, given, dy)):
+                        self.assertLess(error(a, b), bound)
+                with torch.no_grad():
+                    self.assertTrue(torch.equal(layer(x, ids, given), y))
+                    self.assertTrue(torch.equal(layer.submit_forward(x, ids, given).wait(), y))
+
+    def test_packed_codes_take_half_of_packed_bfloat16(self):
+        x, ids, given, _ = batch(200)
+        packed = []
+        for weights in ("bf16", "int8"):
+            layer = make(weights, pack_frozen=True).requires_grad_(False)
+            with torch.no_grad():
+                layer(x, ids, given)
+            packed.append(sum(held.op.packed_bytes() for held in layer._layers.values()))
+        self.assertGreater(packed[1], 0)
+        self.assertLessEqual(packed[1], 0.52 * packed[0])
+
+    def test_adapters_are_trained_on_codes(self):
+        torch.manual_seed(1)
+        layer, other = make("int8-weights", lora=LoRAConfig(4)), make("bf16", lora=LoRAConfig(4))
+        with torch.no_grad():
+            for name, parameter in layer.named_parameters():
+                if "lora" in name:
+                    parameter.copy_(0.1 * torch.randn(parameter.shape))
+                    getattr(other, name).copy_(parameter)
+            for name, weight in zip(("gate_up_weight", "down_weight"), all_weights()):
+                getattr(other, name).copy_(decoded(weight))
+        trained = [name for name, parameter in layer.named_parameters() if parameter.requires_grad]
+        self.assertEqual(len(trained), 6)
+        x, ids, given, dy = batch()
+        steps = []
+        for each in (layer, other):
+            y = each(x, ids, given)
+            steps.append([y, *torch.autograd.grad(y, [x, given, *(getattr(each, name) for name in trained)], dy)])
+        for name, a, b in zip(["y", "x", "expert_weights", *trained], *steps):
+            self.assertLess(error(a, b), BOUND, name)
+
+    def test_states_have_codes_and_scales(self):
+        layer = make()
+        self.assertEqual(
+            sorted(layer.state_dict()), ["down_weight", "down_weight_scale", "gate_up_weight", "gate_up_weight_scale"]
+        )
+        torch.manual_seed(9)
+        other = sluice_torch.MoE(HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, weights="int8", threads=2)
+        x, ids, given, _ = batch()
+        with torch.no_grad():
+            self.assertFalse(torch.equal(other(x, ids, given), layer(x, ids, given)))
+            other.load_state_dict(layer.state_dict())
+            self.assertTrue(torch.equal(other(x, ids, given), layer(x, ids, given)))
+
+    def test_blocks_of_models_get_codes_and_give_them_back(self):
+        for name, block in layouts.LAYOUTS.items():
+            with self.subTest(layout=name):
+                torch.manual_seed(2)
+                model, plain = Decoder(block), Decoder(block)
+                plain.load_state_dict(model.state_dict())
+                names = sluice_torch.replace_moe(model, weights="int8", threads=2)
+                sluice_torch.replace_moe(plain, threads=2)
+                for module in model.modules():
+                    if isinstance(module, sluice_torch.MoE):
+                        self.assertEqual(module.gate_up_weight.dtype, torch.int8)
+                        self.assertFalse(any(parameter.requires_grad for parameter in module.parameters()))
+                rows = torch.randn(40, 64, generator=torch.Generator().manual_seed(5))
+                for path in names:
+                    made, expected = (each.get_submodule(path) for each in (model, plain))
+                    if not isinstance(made, sluice_torch.MoE) and "experts" not in path:
+                        found, wanted = (each(rows[None]) for each in (made, expected))
+                        found, wanted = (each[0] if isinstance(each, tuple) else each for each in (found, wanted))
+                        self.assertLess(error(found, wanted), 5e-2)
+                original, before = sluice_torch.state.to_original(model), sluice_torch.state.to_original(plain)
+                self.assertEqual(set(original), set(before))
+                for key, value in before.items():
+                    self.assertEqual(original[key].shape, value.shape, key)
+                    self.assertLess(error(original[key], value), 2e-2, key)
+                again = sluice_torch.state.from_original(model, before)
+                self.assertEqual(set(again), set(model.state_dict()))
+                model.load_state_dict(again)
+
+    def test_tuning_makes_codes_of_the_weights_it_loads(self):
+        tuning = sluice_torch.FineTuning(HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, weights="int8", threads=2)
+        gate_up, down = all_weights()
+        tuning.load_weights(gate_up[:, :INTERMEDIATE], gate_up[:, INTERMEDIATE:], down)
+        x, ids, given, dy = batch()
+        y, found = tuning.forward(x, ids, given), tuning.backward(dy)
+        expected = expected_of(x, ids, given, dy)
+        for a, b in zip((y, found["x"], found["expert_weights"]), expected):
+            self.assertLess(error(a, b), OF_ROWS)
+
+    def test_what_is_wrong_is_refused(self):
+        with self.assertRaisesRegex(ValueError, "weights is 'int5', expected one of bf16, int8, int8-weights"):
+            make("int5")
+        layer = make()
+        with self.assertRaisesRegex(RuntimeError, "floating point"):
+            layer.gate_up_weight.requires_grad_(True)
+        x, ids, given, _ = batch()
+        layer.gate_up_weight_scale.data = layer.gate_up_weight_scale.data.bfloat16()
+        with self.assertRaisesRegex(ValueError, "gate_up_weight_scale has type BFloat16, expected Float"):
+            layer(x, ids, given)
+        layer.gate_up_weight_scale.data = torch.ones(EXPERTS, 3, 1)
+        with self.assertRaisesRegex(ValueError, r"gate_up_weight_scale has shape \[8, 3, 1\], expected \[8, 256, 1\]"):
+            layer(x, ids, given)
+
+    def test_ranks_share_codes(self):
+        for size in (2, 4):
+            with self.subTest(ranks=size):
+                core_jobs.run_ranks(self, "ranks", size)
+
+
+def ranks(rank, size):
+    for weights, bound in (("int8-weights", BOUND), ("int8", OF_ROWS)):
+        for options in ({}, {"tp": 2}, {"tp": 2, "tokens": "same"}, {"spare": size}):
+            layer = make(weights, ep_group=dist.group.WORLD, timeout=20, **options)
+            number = rank // layer.shape.tp if layer.shape.tokens == "same" else rank
+            x, ids, given, dy = batch(tokens=(40, 0, 23, 9)[number], seed=number)
+            y = layer(x, ids, given)
+            for a, b in zip((y, *torch.autograd.grad(y, [x, given], dy)), expected_of(x, ids, given, dy)):
+                assert error(a, b) < bound or not len(x), (weights, options, error(a, b))
+            if "spare" in options:
+                layer.place([*range(EXPERTS - 1, -1, -1), *range(size)])
+                moved = layer(x, ids, given)
+                assert torch.equal(moved, y), "moved experts give other bits"
+
+
+if __name__ == "__main__" and not core_jobs.main({"ranks": ranks}):
+    unittest.main()

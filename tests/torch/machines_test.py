@@ -1,0 +1,115 @@
+"""sluice_torch.MoE at ranks that torchrun starts on two machines, which are two network namespaces."""
+
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import unittest
+
+import moe_ranks_test as moe
+import torch
+import torch.distributed as dist
+
+
+def steps(rank, size):
+    moe.steps(rank, size)
+    moe.inference(rank, size)
+
+
+def killed(rank, size):
+    """Rank 1 is killed between two steps: the others report that, and do not wait for it."""
+    layer = moe.make(dist.group.WORLD, 8)
+    moe.check_step(layer, rank, [9, 20, 7, 5][:size], 8, 1)
+    if rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    try:
+        layer(*moe.batch(rank, 5, 8, 1)[:3])
+    except RuntimeError as lost:
+        print(f"SURVIVOR {rank}: {lost}")
+
+
+def forked(rank, size):
+    """A child that frees its copies of everything leaves the layer of its parent alone."""
+    from sluice_torch import ranks
+
+    layer = moe.make(dist.group.WORLD, 8)
+    moe.check_step(layer, rank, [9, 20][:size], 8, 1)
+    child = os.fork()
+    if child == 0:
+        for shared in list(ranks._shared.values()):
+            shared._lasting.clear()
+            shared.ranks = None
+            for held in list(shared._held.values()):
+                held.op = None
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    moe.check_step(layer, rank, [7, 12][:size], 8, 2)
+
+
+def without_ucx(rank, size):
+    """No rank has UCX, as on machines that lack its library."""
+    from sluice_torch import ranks
+
+    def missing():
+        raise RuntimeError("sluice: there is none")
+
+    ranks._network = missing
+    try:
+        moe.make(dist.group.WORLD, 8)(*moe.batch(rank, 5, 8, 1)[:3])
+    except RuntimeError as refused:
+        print(f"REFUSED {rank}: {refused}")
+
+
+class MachinesTest(unittest.TestCase):
+    def run_on_two(self, part, per_node):
+        script = pathlib.Path(__file__).parent / "two_machines.sh"
+        done = subprocess.run(
+            [script, "--per-node", str(per_node), __file__, part], capture_output=True, text=True, timeout=200
+        )
+        if done.stdout.startswith("SKIP"):
+            self.skipTest(done.stdout.strip())
+        return done
+
+    def setUp(self):
+        if not moe.has_ucx():
+            self.skipTest("built without UCX (libucx-dev is not installed)")
+
+    def test_ranks_of_two_machines_do_what_one_process_does(self):
+        done = self.run_on_two("steps", 1)
+        self.assertEqual(done.returncode, 0, done.stdout)
+        self.assertEqual(done.stdout.count("steps ended"), 2, done.stdout)
+
+    def test_neighbours_share_memory_and_the_others_use_the_network(self):
+        done = self.run_on_two("steps", 2)
+        self.assertEqual(done.returncode, 0, done.stdout)
+        self.assertEqual(done.stdout.count("steps ended"), 4, done.stdout)
+
+    def test_a_rank_that_is_killed_is_named_by_the_others(self):
+        done = self.run_on_two("killed", 2)
+        for rank in (0, 2, 3):
+            self.assertRegex(done.stdout, rf"SURVIVOR {rank}: sluice: rank 1 .*died")
+
+    def test_forked_children_leave_the_ranks_alone(self):
+        done = self.run_on_two("forked", 1)
+        self.assertEqual(done.returncode, 0, done.stdout)
+        self.assertEqual(done.stdout.count("forked ended"), 2, done.stdout)
+
+    def test_ranks_without_ucx_are_all_refused(self):
+        done = self.run_on_two("without_ucx", 1)
+        for rank in (0, 1):
+            self.assertRegex(done.stdout, rf"REFUSED {rank}: .*needs UCX, which these ranks lack: 0, 1 ")
+
+
+def be_rank(part):
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    globals()[part](dist.get_rank(), dist.get_world_size())
+    print(f"rank {dist.get_rank()}: {part} ended")
+
+
+if __name__ == "__main__":
+    if "RANK" in os.environ:
+        be_rank(sys.argv[1])
+    else:
+        unittest.main()
