@@ -138,10 +138,15 @@ void declare(CLI::App& app, Arguments& a) {
       ->type_name("CLOCK");
   app.add_option(
          "--precision", a.bench.precision,
-         "with cases a to f and --model, forward: bf16 (default), int8 or int8-weights; the peak is that of "
-         "the unit that multiplies")
-      ->check(CLI::IsMember({"bf16", "int8", "int8-weights"}))
+         "with cases a to f and --model, forward: bf16 (default), int8, int4, int8-weights or int4-weights; "
+         "the peak is that of the unit that multiplies")
+      ->check(CLI::IsMember({"bf16", "int8", "int4", "int8-weights", "int4-weights"}))
       ->type_name("PRECISION");
+  app.add_option("--group", a.bench.group,
+                 "with codes of 4 bits: 32, 64 or 128 numbers along the sum share a scale (default: all)")
+      ->check(CLI::IsMember({32, 64, 128}))
+      ->type_name("NUMBERS");
+  app.add_flag("--zeros", a.bench.zeros, "with codes of 4 bits: asymmetric codes");
   app.add_option("--isa", a.isa, "kernels: portable, avx2, avx512 or amx (default: the best)")
       ->type_name("ISA");
   app.add_option("--weights", a.weights,

@@ -121,11 +121,17 @@ void declare(CLI::App& app, Arguments& arguments) {
   app.add_option("--grads", arguments.options.grads,
                  "F32 (default) or BF16: type of derived weight gradients")
       ->check(CLI::IsMember({"F32", "BF16"}));
-  app.add_option(
-         "--precision", arguments.options.precision,
-         "bf16 (default), int8 or int8-weights: weights that are not trained become codes with a scale "
-         "NAME_scale; with int8 the rows that they multiply become codes, too")
-      ->check(CLI::IsMember({"bf16", "int8", "int8-weights"}));
+  app.add_option("--precision", arguments.options.precision,
+                 "bf16 (default), int8, int4, int8-weights or int4-weights: weights that are not trained "
+                 "become codes "
+                 "with a scale NAME_scale; with int8 and int4 the rows that they multiply become codes of 8 "
+                 "bits, too")
+      ->check(CLI::IsMember({"bf16", "int8", "int4", "int8-weights", "int4-weights"}));
+  app.add_option("--group", arguments.options.group,
+                 "with codes of 4 bits: 32, 64 or 128 numbers along the sum share a scale (default: all)")
+      ->check(CLI::IsMember({32, 64, 128}));
+  app.add_flag("--zeros", arguments.options.zeros,
+               "with codes of 4 bits: scales have zeros NAME_zero beside them, for asymmetric codes");
   app.set_version_flag("--version", tools::versionText("sluicec", "LLVM " LLVM_VERSION_STRING),
                        tools::kVersionHelp);
   app.footer(kFooter);

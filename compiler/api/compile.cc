@@ -1,6 +1,7 @@
 #include "compiler/api/compile.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <chrono>
@@ -47,6 +48,24 @@ Target adjust(Target target, const CompileOptions& options) {
   return target;
 }
 
+Status checkPrecision(const CompileOptions& options) {
+  constexpr std::string_view kKnown[] = {"bf16", "int8", "int8-weights", "int4", "int4-weights"};
+  if (std::find(std::begin(kKnown), std::end(kKnown), options.precision) == std::end(kKnown))
+    return Error{fmt::format("error: unknown precision '{}', expected {}", options.precision,
+                             fmt::join(kKnown, ", "))};
+  if (options.precision != "bf16" && options.trainable == std::vector<std::string>{"all"})
+    return Error{fmt::format(
+        "error: precision {} leaves weights that are trained as they are, and all are: expected the names of "
+        "the inputs that are trained",
+        options.precision)};
+  if ((options.group != 0 || options.zeros) && !options.precision.starts_with("int4"))
+    return Error{fmt::format("error: precision {} has no {}, expected int4 or int4-weights",
+                             options.precision, options.zeros ? "zeros" : "groups")};
+  if (options.group != 0 && options.group != 32 && options.group != 64 && options.group != 128)
+    return Error{fmt::format("error: the group is {}, expected 32, 64 or 128", options.group)};
+  return {};
+}
+
 Status checkOptions(const CompileOptions& options) {
   const auto check = [](const char* name, int32_t value, int32_t most) -> Status {
     if (value >= 0 && value <= most) return {};
@@ -55,14 +74,7 @@ Status checkOptions(const CompileOptions& options) {
   if (Status status = check("the number of cores", options.cores, 4096); !status) return status;
   if (options.trainable && options.trainable->empty())
     return Error{"error: no tensor is trainable, expected names of inputs or 'all'"};
-  if (options.precision != "bf16" && options.precision != "int8" && options.precision != "int8-weights")
-    return Error{
-        fmt::format("error: unknown precision '{}', expected bf16, int8 or int8-weights", options.precision)};
-  if (options.precision != "bf16" && options.trainable == std::vector<std::string>{"all"})
-    return Error{fmt::format(
-        "error: precision {} leaves weights that are trained as they are, and all are: expected the names of "
-        "the inputs that are trained",
-        options.precision)};
+  if (Status status = checkPrecision(options); !status) return status;
   if (options.keep != "all" && options.keep != "minimal" && options.keep != "regather")
     return Error{fmt::format("error: cannot keep '{}', expected all, minimal or regather", options.keep)};
   FusionKinds kinds;
@@ -94,6 +106,8 @@ std::string optionLine(const CompileOptions& options) {
   if (options.keep != "all") add(fmt::format("--keep {}", options.keep));
   if (options.grads != "F32") add(fmt::format("--grads {}", options.grads));
   if (options.precision != "bf16") add(fmt::format("--precision {}", options.precision));
+  if (options.group != 0) add(fmt::format("--group {}", options.group));
+  if (options.zeros) add("--zeros");
   if (!options.fuse.empty()) add(fmt::format("--fuse {}", fmt::join(options.fuse, ",")));
   if (options.trainable) add(fmt::format("--trainable {}", fmt::join(*options.trainable, ",")));
   return line;

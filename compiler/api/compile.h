@@ -49,9 +49,12 @@ struct CompileOptions {
   // regather, which also dispatches rows again.
   std::string keep = "all";
   std::string grads = "F32";  // or BF16: the type of derived weight gradients
-  // Of the weights of products that are not trained: bf16; int8-weights, codes with one scale per column of
-  // the product; or int8, where rows that are multiplied by them have codes, too.
+  // Of the weights of products that are not trained: bf16; int8-weights or int4-weights, codes with one scale
+  // per column of the product; or int8 or int4, where rows that are multiplied by them have codes of 8 bits,
+  // too.
   std::string precision = "bf16";
+  int32_t group = 0;   // with 4 bits: 32, 64 or 128 numbers along the sum that share a scale; 0: all
+  bool zeros = false;  // with 4 bits: scales have zeros beside them
   // What is fused: all, none, or some of activation, activation-grad, scale; empty: all. The bits of the
   // results do not depend on it. With separate matrix and vector cores, all means scale.
   std::vector<std::string> fuse = {};

@@ -27,8 +27,13 @@ bool isGraphPhase(std::string_view phase) {
 void addGraphPhase(mlir::OpPassManager& manager, std::string_view phase, const Target& target,
                    const CompileOptions& options) {
   if (phase == "quantize-weights" && options.precision != "bf16") {
-    manager.addPass(createQuantizeWeights({options.trainable.value_or(std::vector<std::string>())}));
-  } else if (phase == "quantize-rows" && options.precision == "int8") {
+    QuantizeWeightsOptions quantize;
+    if (options.trainable) quantize.keep = *options.trainable;
+    quantize.bits = options.precision.starts_with("int4") ? 4 : 8;
+    quantize.group = options.group;
+    quantize.zeros = options.zeros;
+    manager.addPass(createQuantizeWeights(quantize));
+  } else if (phase == "quantize-rows" && (options.precision == "int8" || options.precision == "int4")) {
     manager.addPass(createQuantizeRows());
   } else if (phase == "differentiate" && options.trainable) {
     DifferentiateOptions differentiate;

@@ -24,6 +24,8 @@ inline mlir::Type elementTypeOf(mlir::MLIRContext* context, DType type) {
       return mlir::IntegerType::get(context, 64);
     case DType::kI8:
       return mlir::IntegerType::get(context, 8);
+    case DType::kU8:
+      return mlir::IntegerType::get(context, 8, mlir::IntegerType::Unsigned);
   }
   return {};
 }
@@ -36,7 +38,7 @@ inline std::optional<DType> dtypeOf(mlir::Type type) {
 }
 
 // Of tensors of a graph, in the order in which messages name them.
-inline constexpr std::array kGraphTypes = {DType::kBF16, DType::kF32, DType::kI32, DType::kI8};
+inline constexpr std::array kGraphTypes = {DType::kBF16, DType::kF32, DType::kI32, DType::kI8, DType::kU8};
 
 inline bool isGraphType(std::optional<DType> type) {
   return type && std::find(kGraphTypes.begin(), kGraphTypes.end(), *type) != kGraphTypes.end();

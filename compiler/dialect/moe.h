@@ -67,6 +67,12 @@ bool isValidName(llvm::StringRef name);
 // "[R x 2048 x bf16]", or "routing".
 std::string shapeText(mlir::Type type);
 
+// How many codes an element has: 2 of 4 bits in ui8, else 1.
+int64_t codesIn(mlir::Type element);
+
+// The shape of a tensor in numbers, of which the last dimension has codesIn() per element.
+llvm::SmallVector<int64_t> numbersIn(MoeTensorType type);
+
 }  // namespace sluice::moe
 
 #define GET_OP_CLASSES

@@ -122,7 +122,8 @@ class Moe_Node<string mnemonic, list<Trait> traits = []>
                                  DeclareOpInterfaceMethods<OpAsmOpInterface, ["getAsmResultNames"]>]> {
   dag nodeAttrs = (ins StrAttr:$node, OptionalAttr<StrArrayAttr>:$tensors,
                        OptionalAttr<Moe_Split>:$split);
-  string scales = "(`row_scale` `(` $row_scale^ `)`)? (`weight_scale` `(` $weight_scale^ `)`)? ";
+  string scales = "(`row_scale` `(` $row_scale^ `)`)? (`weight_scale` `(` $weight_scale^ `)`)? "
+                  "(`weight_zero` `(` $weight_zero^ `)`)? ";
   string tail = " (`split` $split^)? attr-dict `:` functional-type(operands, results)";
   let hasVerifier = 1;
   let extraClassDefinition = [{
@@ -168,11 +169,14 @@ def Moe_GmmOp : Moe_Differentiable<"gmm", [AttrSizedOperandSegments]> {
 
     A weight of codes has a `weight_scale`, whose dimensions divide those of the weight: [E,1,N] is one per column of the
     product, or [E,N,1] with `transpose`. bf16 rows are multiplied by its numbers in bf16. Rows of codes, which need such a
-    weight, have a `row_scale` [R]; their sums are exact.
+    weight, have a `row_scale` [R]; their sums are exact. An element of ui8 has two codes of 4 bits: the weight is
+    [E,C,N/2], or [E,N,C/2] with `transpose`. It may have a `weight_zero`, as its scales, and scales of groups along
+    the sum for rows of codes, too.
   }];
   let arguments = !con((ins Moe_Tensor:$rows, Moe_Tensor:$weight, Optional<Moe_Tensor>:$bias,
-                            Optional<Moe_Tensor>:$row_scale, Optional<Moe_Tensor>:$weight_scale, UnitAttr:$transpose,
-                            OptionalAttr<F32Attr>:$alpha), nodeAttrs);
+                            Optional<Moe_Tensor>:$row_scale, Optional<Moe_Tensor>:$weight_scale,
+                            Optional<Moe_Tensor>:$weight_zero, UnitAttr:$transpose, OptionalAttr<F32Attr>:$alpha),
+                       nodeAttrs);
   let results = (outs Moe_Tensor:$product);
   let assemblyFormat = "$node `(` $rows `,` $weight `)` (`bias` `(` $bias^ `)`)? " # scales # "(`transpose` $transpose^)? "
                        "(`alpha` $alpha^)?" # tail;
@@ -289,8 +293,8 @@ def Moe_GmmActivationOp : Moe_Node<"gmm_activation", [AttrSizedOperandSegments]>
     two nodes. It is a result on request.
   }];
   let arguments = !con((ins Moe_Tensor:$rows, Moe_Tensor:$weight, Optional<Moe_Tensor>:$bias,
-                            Optional<Moe_Tensor>:$row_scale, Optional<Moe_Tensor>:$weight_scale, UnitAttr:$transpose,
-                            OptionalAttr<F32Attr>:$alpha, Moe_ActivationKindAttr:$kind,
+                            Optional<Moe_Tensor>:$row_scale, Optional<Moe_Tensor>:$weight_scale,
+                            Optional<Moe_Tensor>:$weight_zero, UnitAttr:$transpose, OptionalAttr<F32Attr>:$alpha, Moe_ActivationKindAttr:$kind,
                             OptionalAttr<F32Attr>:$limit), nodeAttrs);
   let results = (outs Moe_Tensor:$act, Optional<Moe_Tensor>:$gate_up);
   let assemblyFormat = "$node $kind `(` $rows `,` $weight `)` (`bias` `(` $bias^ `)`)? " # scales #
@@ -306,8 +310,8 @@ def Moe_GmmActivationGradOp : Moe_Node<"gmm_activation_grad", [AttrSizedOperandS
   }];
   let arguments = !con((ins Moe_Tensor:$rows, Moe_Tensor:$weight, Moe_Tensor:$gate_up,
                             Optional<Moe_Tensor>:$row_weights, Optional<Moe_Tensor>:$row_scale,
-                            Optional<Moe_Tensor>:$weight_scale, UnitAttr:$transpose, OptionalAttr<F32Attr>:$alpha,
-                            Moe_ActivationKindAttr:$kind, OptionalAttr<F32Attr>:$limit), nodeAttrs);
+                            Optional<Moe_Tensor>:$weight_scale, Optional<Moe_Tensor>:$weight_zero,
+                            UnitAttr:$transpose, OptionalAttr<F32Attr>:$alpha, Moe_ActivationKindAttr:$kind, OptionalAttr<F32Attr>:$limit), nodeAttrs);
   let results = (outs Moe_Tensor:$gate_up_grad, Optional<Moe_Tensor>:$row_weight_grad);
   let assemblyFormat = "$node $kind `(` $rows `,` $weight `,` $gate_up `)` (`weights` `(` $row_weights^ `)`)? " # scales #
                        "(`transpose` $transpose^)? (`alpha` $alpha^)? (`limit` $limit^)?" # tail;

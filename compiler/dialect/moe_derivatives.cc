@@ -84,10 +84,11 @@ LogicalResult GmmOp::buildGradients(GradientBuilder& gradients) {
     llvm::SmallVector<mlir::NamedAttribute> attributes;
     addAlpha(attributes, builder, getAlphaAttr());
     if (!getTranspose()) attributes.push_back(builder.getNamedAttr("transpose", builder.getUnitAttr()));
-    const Value scale = getWeightScale() ? gradients.kept(getWeightScale()) : Value();
-    mlir::Operation* op =
-        gradients.create(*this, "gmm", node, {from.value, gradients.kept(getWeight()), {}, {}, scale},
-                         {{tensor, getRows().getType()}}, attributes);
+    const auto keptIf = [&](Value value) { return value ? gradients.kept(value) : Value(); };
+    mlir::Operation* op = gradients.create(
+        *this, "gmm", node,
+        {from.value, gradients.kept(getWeight()), {}, {}, keptIf(getWeightScale()), keptIf(getWeightZero())},
+        {{tensor, getRows().getType()}}, attributes);
     Gradient rows = from;
     rows.value = op->getResult(0);
     if (failed(gradients.add(*this, getRows(), rows))) return failure();

@@ -2,6 +2,7 @@
 #include <map>
 #include <string>
 
+#include "compiler/dialect/element_type.h"
 #include "compiler/dialect/moe.h"
 #include "llvm/Support/raw_ostream.h"
 #include "runtime/base/dtype.h"
@@ -14,12 +15,20 @@ using mlir::failure;
 using mlir::LogicalResult;
 using mlir::success;
 
+int64_t codesIn(mlir::Type element) { return codesPerElement(dtypeOf(element).value_or(DType::kF32)); }
+
+llvm::SmallVector<int64_t> numbersIn(MoeTensorType type) {
+  llvm::SmallVector<int64_t> shape(type.getShape());
+  if (!shape.empty()) shape.back() *= codesIn(type.getElementType());
+  return shape;
+}
+
 namespace {
 
 // Checks the tensors of one node against patterns such as {"E", "C", "N"}. "T" and "R" are extents, and so is
 // "E" (experts of the rank) if ranks own different numbers of them; any other letter is a number, bound at
-// its first use; "2I" is twice the number "I". The graph binds E, as a number, and K (top_k). The first
-// mismatch is reported; all later checks fail silently.
+// its first use; "2I" is twice the number "I". Dimensions are numbers, of which an element may have two. The
+// graph binds E, as a number, and K (top_k). The first mismatch is reported; all later checks fail silently.
 class ShapeChecker {
  public:
   explicit ShapeChecker(NodeOp node) : node_(node) {
@@ -41,7 +50,8 @@ class ShapeChecker {
     const auto type = mlir::cast<MoeTensorType>(value.getType());
     const Bindings before = bound_;
     ok_ = llvm::is_contained(elements, type.getElementType()) && type.getShape().size() == pattern.size();
-    for (size_t i = 0; ok_ && i < pattern.size(); ++i) ok_ = bind(pattern[i], type.getShape()[i], what);
+    const llvm::SmallVector<int64_t> shape = numbersIn(type);
+    for (size_t i = 0; ok_ && i < pattern.size(); ++i) ok_ = bind(pattern[i], shape[i], what);
     if (!ok_) report(what, type, pattern, elements, before);
     return *this;
   }
@@ -97,6 +107,9 @@ mlir::Type elementOf(mlir::Value value) {
 }
 mlir::Type i32(mlir::Operation* op) { return mlir::IntegerType::get(op->getContext(), 32); }
 mlir::Type i8(mlir::Operation* op) { return mlir::IntegerType::get(op->getContext(), 8); }
+mlir::Type u8(mlir::Operation* op) {
+  return mlir::IntegerType::get(op->getContext(), 8, mlir::IntegerType::Unsigned);
+}
 bool hasCodes(mlir::Value value) { return elementOf(value).isInteger(8); }
 
 // An optional result and its optional operand must both be present or both be absent.
@@ -140,7 +153,7 @@ LogicalResult checkScaled(NodeOp node, StringRef what, mlir::Value value, mlir::
 
 // Whether every dimension of the scale but that of experts divides that of the weight.
 bool isOfBlocks(mlir::Value weight, mlir::Value scale) {
-  const auto whole = mlir::cast<MoeTensorType>(weight.getType()).getShape();
+  const llvm::SmallVector<int64_t> whole = numbersIn(mlir::cast<MoeTensorType>(weight.getType()));
   const auto type = mlir::cast<MoeTensorType>(scale.getType());
   const ArrayRef<int64_t> blocks = type.getShape();
   if (!type.getElementType().isF32() || blocks.size() != whole.size()) return false;
@@ -150,13 +163,26 @@ bool isOfBlocks(mlir::Value weight, mlir::Value scale) {
          whole[first + 1] % blocks[first + 1] == 0;
 }
 
+// Zeros belong to codes of 4 bits, and lie as their scales.
+template <class Op>
+LogicalResult checkZero(Op op) {
+  const mlir::Value zero = op.getWeightZero(), scale = op.getWeightScale();
+  if (!zero) return success();
+  if (codesIn(elementOf(op.getWeight())) == 1)
+    return nodeError(op) << " has a weight zero, but its weight is " << shapeText(op.getWeight().getType())
+                         << ", expected codes of 4 bits in ui8";
+  if (scale && zero.getType() == scale.getType()) return success();
+  return nodeError(op) << ": weight zero is " << shapeText(zero.getType())
+                       << ", expected the type of the scale";
+}
+
 // The scales of a product's factors. Exact sums of products of codes need one scale per column of the
-// product.
+// product, or with codes of 4 bits per group of it.
 template <class Op>
 LogicalResult checkScales(Op op) {
   const mlir::Value rows = op.getRows(), weight = op.getWeight(), scale = op.getWeightScale();
   if (failed(checkScaled(op, "row", rows, op.getRowScale())) ||
-      failed(checkScaled(op, "weight", weight, scale)))
+      failed(checkScaled(op, "weight", weight, scale)) || failed(checkZero(op)))
     return failure();
   if (hasCodes(rows) && !hasCodes(weight))
     return nodeError(op) << " has rows of codes, but its weight is " << shapeText(weight.getType());
@@ -166,13 +192,18 @@ LogicalResult checkScales(Op op) {
                          << ", expected f32 with dimensions "
                          << "that divide those of the weight " << shapeText(weight.getType());
   if (!hasCodes(rows)) return success();
-  const auto ofWeight = mlir::cast<MoeTensorType>(weight.getType()).getShape().take_back(2);
+  const auto whole = numbersIn(mlir::cast<MoeTensorType>(weight.getType()));
+  const ArrayRef<int64_t> ofWeight = ArrayRef<int64_t>(whole).take_back(2);
   const auto ofScale = mlir::cast<MoeTensorType>(scale.getType()).getShape().take_back(2);
   const size_t sum = op.getTranspose() ? 1 : 0;
-  if (ofScale[sum] != 1 || ofScale[1 - sum] != ofWeight[1 - sum])
+  const bool inGroups = codesIn(elementOf(weight)) != 1;
+  if (ofScale[1 - sum] != ofWeight[1 - sum] ||
+      !(inGroups ? isGroup(ofWeight[sum] / ofScale[sum], ofWeight[sum]) : ofScale[sum] == 1))
     return nodeError(op) << ": weight scale is " << shapeText(scale.getType())
-                         << ", expected one number per column of the product, because its rows have codes";
-  if (ofWeight[sum] <= kMostCodes) return success();
+                         << ", expected one number per column "
+                         << (inGroups ? "or group of 32, 64, 128 or a multiple of 256 of the column " : "")
+                         << "of the product, because its rows have codes";
+  if (inGroups || ofWeight[sum] <= kMostCodes) return success();
   return nodeError(op) << " adds " << ofWeight[sum] << " products of codes, expected at most " << kMostCodes;
 }
 
@@ -180,13 +211,13 @@ LogicalResult checkScales(Op op) {
 template <class Op>
 void checkFactors(ShapeChecker& checker, Op op, StringRef columns) {
   const StringRef extent = extentOf(op.getRows());
-  const mlir::Type element[] = {bf16(op), i8(op)};
-  checker.check("rows", op.getRows(), {extent, "C"}, element);
+  checker.check("rows", op.getRows(), {extent, "C"}, {bf16(op), i8(op)});
   if (op.getRowScale()) checker.check("row scale", op.getRowScale(), {extent}, f32(op));
   llvm::SmallVector<StringRef> weight = {"C", columns};
   if (op.getTranspose()) std::swap(weight[0], weight[1]);
   if (extent == "R") weight.insert(weight.begin(), "E");
-  checker.check(op.getTranspose() ? "transposed weight" : "weight", op.getWeight(), weight, element);
+  checker.check(op.getTranspose() ? "transposed weight" : "weight", op.getWeight(), weight,
+                {bf16(op), i8(op), u8(op)});
 }
 
 // The shape of a vector of that many columns per expert, or of one for all tokens.

@@ -12,8 +12,12 @@ constexpr OpPort kRouteOut[] = {kRouting};
 constexpr OpPort kDispatchIn[] = {{"tokens"}, kRouting, {"weights", false}};
 constexpr OpPort kDispatchOut[] = {{"rows"}, {"row_weights", false}};
 
-constexpr OpPort kGmmIn[] = {
-    {"rows"}, {"weight"}, {"bias", false}, {"row_scale", false}, {"weight_scale", false}};
+constexpr OpPort kGmmIn[] = {{"rows"},
+                             {"weight"},
+                             {"bias", false},
+                             {"row_scale", false},
+                             {"weight_scale", false},
+                             {"weight_zero", false}};
 constexpr OpPort kGmmOut[] = {{"product"}};
 
 constexpr OpPort kGmmWeightGradIn[] = {{"a"}, {"b"}, {"row_scale", false}};

@@ -71,7 +71,7 @@ class EntryFormer {
           family(node, "", OpKind::kGmm, spaceOf(node, op.getProduct()),
                  product(OpKind::kGmm, op, columns(op.getProduct())),
                  {of(op.getRows()), of(op.getWeight()), of(op.getBias()), of(op.getRowScale()),
-                  of(op.getWeightScale())},
+                  of(op.getWeightScale()), of(op.getWeightZero())},
                  {of(op.getProduct())});
         })
         .Case([&](moe::GmmWeightGradOp op) {
@@ -121,14 +121,14 @@ class EntryFormer {
           family(node, "", OpKind::kGmmActivation, spaceOf(node, op.getAct()),
                  withActivation(op, product(OpKind::kGmmActivation, op, columns(op.getAct()))),
                  {of(op.getRows()), of(op.getWeight()), of(op.getBias()), of(op.getRowScale()),
-                  of(op.getWeightScale())},
+                  of(op.getWeightScale()), of(op.getWeightZero())},
                  {of(op.getAct()), of(op.getGateUp())});
         })
         .Case([&](moe::GmmActivationGradOp op) {
           family(node, "", OpKind::kGmmActivationGrad, spaceOf(node, op.getGateUpGrad()),
                  withActivation(op, product(OpKind::kGmmActivationGrad, op, columns(op.getGateUp()) / 2)),
                  {of(op.getRows()), of(op.getWeight()), of(op.getGateUp()), of(op.getRowWeights()),
-                  of(op.getRowScale()), of(op.getWeightScale())},
+                  of(op.getRowScale()), of(op.getWeightScale()), of(op.getWeightZero())},
                  {of(op.getGateUpGrad()), of(op.getRowWeightGrad())});
         });
   }

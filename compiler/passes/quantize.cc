@@ -1,4 +1,5 @@
 // Codes for weights, before derivation, and for the rows that are multiplied by them, after fusion.
+#include "compiler/dialect/element_type.h"
 #include "compiler/dialect/moe_gradient.h"
 #include "compiler/passes/passes.h"
 #include "llvm/ADT/MapVector.h"
@@ -22,7 +23,7 @@ moe::MoeTensorType withElements(moe::MoeTensorType type, mlir::Type element) {
   return moe::MoeTensorType::get(type.getContext(), type.getShape(), element);
 }
 
-mlir::Type codesType(mlir::MLIRContext* context) { return mlir::IntegerType::get(context, 8); }
+mlir::Type codesType(mlir::MLIRContext* context) { return elementTypeOf(context, DType::kI8); }
 
 // The dimension of a product's weight, from the end, that its columns have.
 size_t columnsFromEnd(moe::GmmOp product) { return product.getTranspose() ? 2 : 1; }
@@ -66,38 +67,74 @@ struct QuantizeWeights : impl::QuantizeWeightsBase<QuantizeWeights> {
   LogicalResult quantize(moe::GraphOp graph, moe::InputOp input, size_t columnsFromEnd) {
     const moe::MoeTensorType type = tensorOf(input.getValue());
     llvm::SmallVector<int64_t> shape(type.getShape());
-    shape[shape.size() - (3 - columnsFromEnd)] = 1;  // the dimension of the sum
-    mlir::OpBuilder builder(&getContext());
-    builder.setInsertionPointAfter(input);
-    const std::string name = (input.getTensor() + "_scale").str();
-    bool isTaken = false;
-    input->getParentOp()->walk([&](mlir::Operation* op) {
-      for (Value result : op->getResults()) isTaken |= moe::tensorName(result) == name;
-    });
-    if (isTaken || !moe::isValidName(name))
-      return input.emitError("the scale of '")
-             << input.getTensor() << "' would be '" << name << "', which is taken or no name";
-    auto scale = builder.create<moe::InputOp>(
-        input.getLoc(), moe::MoeTensorType::get(&getContext(), shape, builder.getF32Type()),
-        builder.getStringAttr(name), shardingOf(input, columnsFromEnd));
-    input.getValue().setType(withElements(type, codesType(&getContext())));
+    int64_t& sum = shape[shape.size() - (3 - columnsFromEnd)];
+    if (group > 0 && sum % group != 0)
+      return input.emitError("'") << input.getTensor() << "' has sums of " << sum
+                                  << ", expected a multiple of the group of " << static_cast<int64_t>(group);
+    sum = group > 0 ? sum / group : 1;
+    const mlir::FailureOr<moe::MoeTensorType> ofCodes = typeOfCodes(input, type);
+    if (failed(ofCodes)) return mlir::failure();
+    const auto sharding = shardingOf(input, columnsFromEnd, sum > 1);
+    mlir::FailureOr<moe::InputOp> scale = addInput(input, "_scale", input, shape, sharding);
+    if (failed(scale)) return mlir::failure();
+    moe::InputOp zero;
+    if (zeros) {
+      mlir::FailureOr<moe::InputOp> made = addInput(input, "_zero", *scale, shape, sharding);
+      if (failed(made)) return mlir::failure();
+      zero = *made;
+    }
+    input.getValue().setType(*ofCodes);
     for (mlir::Operation* user : input.getValue().getUsers()) {
       auto product = llvm::dyn_cast<moe::GmmOp>(user);
       if (!product || product.getWeight() != input.getValue() || product.getRows() == input.getValue())
         return user->emitError("node '")
                << llvm::cast<moe::NodeOp>(user).getNode() << "' reads '" << input.getTensor()
                << "', which has codes, but is no product with it as its weight";
-      product.getWeightScaleMutable().assign(scale.getValue());
+      product.getWeightScaleMutable().assign((*scale).getValue());
+      if (zero) product.getWeightZeroMutable().assign(zero.getValue());
     }
     return mlir::success();
   }
 
-  // The part of a scale that a rank has: if the columns are shared, that of its columns.
-  static moe::ShardingAttr shardingOf(moe::InputOp input, size_t columnsFromEnd) {
+  // Codes of 4 bits lie in pairs along the last dimension.
+  mlir::FailureOr<moe::MoeTensorType> typeOfCodes(moe::InputOp input, moe::MoeTensorType type) {
+    if (bits == 8) return withElements(type, codesType(&getContext()));
+    llvm::SmallVector<int64_t> shape(type.getShape());
+    if (shape.back() % 2 != 0) {
+      input.emitError("'") << input.getTensor() << "' is " << moe::shapeText(type)
+                           << ", expected an even last dimension, because two codes of 4 bits share a byte";
+      return mlir::failure();
+    }
+    shape.back() /= 2;
+    return moe::MoeTensorType::get(&getContext(), shape, elementTypeOf(&getContext(), DType::kU8));
+  }
+
+  // A tensor of fp32 beside the codes of `input`, after `before`.
+  mlir::FailureOr<moe::InputOp> addInput(moe::InputOp input, llvm::StringRef suffix, moe::InputOp before,
+                                         llvm::ArrayRef<int64_t> shape, moe::ShardingAttr sharding) {
+    mlir::OpBuilder builder(&getContext());
+    builder.setInsertionPointAfter(before);
+    const std::string name = (input.getTensor() + suffix).str();
+    bool isTaken = false;
+    input->getParentOp()->walk([&](mlir::Operation* op) {
+      for (Value result : op->getResults()) isTaken |= moe::tensorName(result) == name;
+    });
+    if (isTaken || !moe::isValidName(name)) {
+      input.emitError("the ") << suffix.drop_front() << " of '" << input.getTensor() << "' would be '" << name
+                              << "', which is taken or no name";
+      return mlir::failure();
+    }
+    return builder.create<moe::InputOp>(input.getLoc(),
+                                        moe::MoeTensorType::get(&getContext(), shape, builder.getF32Type()),
+                                        builder.getStringAttr(name), sharding);
+  }
+
+  // The part of a scale that a rank has: if the dimension that is shared has several, that of its part.
+  static moe::ShardingAttr shardingOf(moe::InputOp input, size_t columnsFromEnd, bool hasGroups) {
     const auto sharding = input.getSharding();
     if (!sharding) return {};
     const bool rows = *sharding == Sharding::kRows || *sharding == Sharding::kGateUpRows;
-    return rows == (columnsFromEnd == 2) ? input.getShardingAttr() : moe::ShardingAttr();
+    return hasGroups || rows == (columnsFromEnd == 2) ? input.getShardingAttr() : moe::ShardingAttr();
   }
 };
 
@@ -121,18 +158,20 @@ class RowsQuantizer {
  private:
   template <class Op>
   void visit(Op product) {
-    if (!product.getWeightScale() || product.getRowScale() || !hasScalePerColumn(product)) return;
+    if (!product.getWeightScale() || product.getRowScale() || !hasExactSums(product)) return;
     const auto [codes, scale] = codesOf(product.getRows());
     product.getRowsMutable().assign(codes);
     product.getRowScaleMutable().assign(scale);
   }
 
   template <class Op>
-  static bool hasScalePerColumn(Op product) {
-    const auto weight = tensorOf(product.getWeight()).getShape().take_back(2);
+  static bool hasExactSums(Op product) {
+    const auto weight = moe::numbersIn(tensorOf(product.getWeight()));
     const auto scale = tensorOf(product.getWeightScale()).getShape().take_back(2);
-    const size_t sum = product.getTranspose() ? 1 : 0;
-    return scale[sum] == 1 && scale[1 - sum] == weight[1 - sum];
+    const size_t sum = product.getTranspose() ? 1 : 0, first = weight.size() - 2;
+    if (scale[1 - sum] != weight[first + 1 - sum]) return false;
+    if (moe::codesIn(tensorOf(product.getWeight()).getElementType()) == 1) return scale[sum] == 1;
+    return isGroup(weight[first + sum] / scale[sum], weight[first + sum]);
   }
 
   // Rows that several products read are quantised once.

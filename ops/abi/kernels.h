@@ -19,7 +19,8 @@
 
 namespace sluice::ops {
 
-// Of a matrix of codes: element (i, j), as it lies, is its code times data[i / rows * ld + j / columns].
+// Of a matrix of codes: number (i, j), as it lies, is its code times data[s] plus zero[s], with s = i / rows
+// * ld + j / columns. Without zeros, codes of 4 bits count from 8: such a code less 8 is multiplied.
 struct BlockScales {
   const float* data = nullptr;
   int64_t ld = 0;
@@ -27,14 +28,20 @@ struct BlockScales {
   int32_t columns = 1;
   int32_t firstRow = 0;  // where the operand begins in that matrix
   int32_t firstColumn = 0;
+  const float* zero = nullptr;  // with codes of 4 bits only
 };
 
 // c[rows, n] = alpha * a[rows, k] * b + bias, where b is [k, n], or [n, k] when transposeB; alpha multiplies
 // the sum in fp32, to which the bias is then added before it is rounded.
 //
-// b of codes (I8) is multiplied by bf16 rows as the bf16 numbers next to its elements. If a has codes, too,
-// b has one scale per column of the result, and c[r, n] = sum * (alpha * rowScale[r]) * scale[n] + bias[n],
-// each step rounded to fp32, with the exact sum of the products of codes; k is then at most kMostCodes.
+// b of codes is multiplied by bf16 rows as the bf16 numbers next to its numbers. If a has codes, too, sums of
+// products of codes are exact, and every other step is rounded to fp32:
+//  * b of I8 has one scale per column of the result, and c[r, n] = sum * (alpha * rowScale[r]) * scale[n] +
+//    bias[n]; k is at most kMostCodes.
+//  * b of U8 has blocks of one column and a group of the sum that isGroup() accepts. Stretches of a group, of
+//    at most kMostStretch numbers, add up in order: c[r, n] = (alpha * rowScale[r]) * (sum over stretches of
+//    sum * scale + sumOfRow * zero) + bias[n], where sumOfRow is that of the codes of a, without zero if
+//    there are none.
 struct GmmArgs {
   Operand a;
   Operand b;
@@ -60,6 +67,7 @@ struct PackWeightArgs {
   bool transposeB;
   void* packed;  // KernelSet::packedWeightBytes(n, k, types), 64-byte aligned; read by the same set only
   DType a = DType::kBF16;
+  BlockScales scaleB = {};  // of U8, packed with its codes
 };
 
 // c[m, n] = alpha * (sum over r of a[r, m] * scale[r] * b[r, n]), in fp32. rows == 0 writes zeros. The
@@ -235,6 +243,15 @@ std::optional<Isa> isaFromName(std::string_view name);
 inline constexpr ProductTypes kBf16Product = {DType::kBF16, DType::kBF16, DType::kBF16};
 inline constexpr ProductTypes kDecodedProduct = {DType::kBF16, DType::kI8, DType::kBF16};
 inline constexpr ProductTypes kCodesProduct = {DType::kI8, DType::kI8, DType::kBF16};
+inline constexpr ProductTypes kDecodedHalvesProduct = {DType::kBF16, DType::kU8, DType::kBF16};
+inline constexpr ProductTypes kGroupsProduct = {DType::kI8, DType::kU8, DType::kBF16};
+
+// What a packed weight takes room for beside its codes.
+struct PackedScales {
+  int32_t group = 0;  // of the sum; 0: none are packed
+  bool hasZeros = false;
+  friend constexpr bool operator==(const PackedScales&, const PackedScales&) = default;
+};
 
 // gmm for operands of these types.
 struct GmmKernels {
@@ -242,7 +259,7 @@ struct GmmKernels {
   void (*multiply)(const GmmArgs&);
   void (*packWeight)(const PackWeightArgs&);  // null if b is never packed
   size_t (*scratchBytes)(int32_t n, int32_t k);
-  size_t (*packedBytes)(int32_t n, int32_t k);  // 0 if b is never packed
+  size_t (*packedBytes)(int32_t n, int32_t k, PackedScales scales);  // 0 if b is never packed
 };
 
 // The kernels that multiply, and the element types that they accept.
@@ -266,8 +283,9 @@ struct ProductKernels {
   size_t gmmScratchBytes(int32_t n, int32_t k, const ProductTypes& types = kBf16Product) const {
     return find(types)->scratchBytes(n, k);
   }
-  size_t packedWeightBytes(int32_t n, int32_t k, const ProductTypes& types = kBf16Product) const {
-    return find(types)->packedBytes(n, k);
+  size_t packedWeightBytes(int32_t n, int32_t k, const ProductTypes& types = kBf16Product,
+                           PackedScales scales = {}) const {
+    return find(types)->packedBytes(n, k, scales);
   }
 };
 

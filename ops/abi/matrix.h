@@ -9,8 +9,9 @@
 
 namespace sluice::ops {
 
-// A matrix of elements of `type` that begins at `data` and whose rows are `ld` elements apart. Value type;
-// owns nothing. Constructed from a typed pointer, it takes its type from the pointer.
+// A matrix of numbers of `type` that begins at `data` and whose rows are `ld` numbers apart; that is even
+// where an element has two codes, and so are the columns of parts. Value type; owns nothing. Constructed from
+// a typed pointer, it takes its type from the pointer.
 template <class Void>
 struct MatrixOf {
   template <class T>
@@ -29,9 +30,14 @@ struct MatrixOf {
   // The part that begins at this element.
   MatrixOf from(int64_t row, int64_t column) const {
     auto* const bytes = static_cast<Like<char>*>(data);
-    return {static_cast<Void*>(bytes + (row * ld + column) * dtypeBytes(type)), ld, type};
+    return {static_cast<Void*>(bytes + (row * ld + column) * dtypeBytes(type) / codesPerElement(type)), ld,
+            type};
   }
-  double at(int64_t row, int64_t column) const { return elementAt(type, data, row * ld + column); }
+  double at(int64_t row, int64_t column) const {
+    const int64_t number = row * ld + column;
+    if (codesPerElement(type) == 1) return elementAt(type, data, number);
+    return static_cast<const uint8_t*>(data)[number / 2] >> 4 * (number % 2) & 15;
+  }
 };
 
 using Operand = MatrixOf<const void>;

@@ -29,7 +29,7 @@ namespace sluice::ops {
 namespace {
 
 // The smaller of two sizes (std::min would be shared with other files).
-inline int32_t smaller(int32_t x, int32_t y) { return x < y ? x : y; }
+constexpr int32_t smaller(int32_t x, int32_t y) { return x < y ? x : y; }
 
 inline int64_t roundUp(int64_t x, int64_t unit) { return (x + unit - 1) / unit * unit; }
 
@@ -95,8 +95,9 @@ Lines nextOfC(const Source& source, int32_t row, int32_t firstRow, int32_t endRo
 // The members of a Unit, which is constructed once per product: kMr, kNr (a tile), kMc, kKc and kKPart
 // (blocks of the rows and of the sum, and parts of the latter), kAStride (elements between two rows of a part
 // of the packed a), kKUnit (both panels are padded with zeros to a multiple of it), Element (of the panels),
-// Sum (4 bytes), kFetchEvery (see multiply); for few_rows.h kFewKc, kRowsKc, kMostInPlace (the largest number
-// of rows of a for which b is read in place; 0: it is always packed); for columns.h optionally Square; and
+// Sum (4 bytes), kFetchEvery (see multiply), kPanelBytes (of a part of a panel of b, if it has more than its
+// elements); for few_rows.h kFewKc, kRowsKc, kMostInPlace (the largest number of rows of a for which b is
+// read in place; 0: it is always packed); for columns.h optionally Square; and
 //   multiply(a, b, k, rows, cols, first, tile, ahead): the first rows x cols elements of tile[kMr, kNr] +=
 //   a * b over the k padded elements; if `first`, the tile has no content yet. It calls ahead.fetch() about
 //   every kFetchEvery elements of the sum.
@@ -109,14 +110,24 @@ Lines nextOfC(const Source& source, int32_t row, int32_t firstRow, int32_t endRo
 //   packB(col, cols, k0, k, dst, ahead): a panel of b as Unit::multiply reads it, padded with zeros;
 //   meanwhile prefetches the panel that begins at `ahead`, unless null
 //   store(row, rows, col, cols, tile): the finished tile, [kMr][kNr] sums
+//   unit(): the Unit, if that is not constructed without arguments
 // and for few_rows.h sourceB(col, k0): where that panel of b begins in memory.
+
+// Of a packed part of a panel of b.
+template <class Unit>
+constexpr int64_t panelBytes() {
+  if constexpr (requires { Unit::kPanelBytes; })
+    return Unit::kPanelBytes;
+  else
+    return int64_t{Unit::kNr} * Unit::kKPart * sizeof(typename Unit::Element);
+}
 
 template <class Unit>
 struct ScratchLayout {
   static constexpr int32_t kParts = Unit::kKc / Unit::kKPart;
   static constexpr int64_t kABytes =
       int64_t{Unit::kMc} * kParts * Unit::kAStride * sizeof(typename Unit::Element);
-  static constexpr int64_t kBBytes = int64_t{Unit::kNr} * Unit::kKPart * sizeof(typename Unit::Element);
+  static constexpr int64_t kBBytes = panelBytes<Unit>();
   static constexpr int64_t kTileSums = int64_t{Unit::kMr} * Unit::kNr;
   static_assert(sizeof(typename Unit::Sum) == 4 && Unit::kKc % Unit::kKPart == 0);
   static_assert(kABytes % 64 == 0 && kBBytes % 64 == 0 && Unit::kMc % Unit::kMr == 0 && Unit::kMc % 16 == 0);
@@ -187,11 +198,19 @@ void multiplyBlock(Unit& unit, const Source& source, int32_t row, int32_t rows, 
   }
 }
 
+template <class Unit, class Source>
+Unit unitFor(const Source& source) {
+  if constexpr (requires { source.unit(); })
+    return source.unit();
+  else
+    return Unit();
+}
+
 // c[m, n] = a[m, k] * b[k, n]; with k == 0 it stores zeros.
 template <class Unit, class Source>
 void blockedProduct(const Source& source, int32_t m, int32_t n, int32_t k, void* scratch) {
   if (m <= 0 || n <= 0) return;
-  Unit unit;
+  Unit unit = unitFor<Unit>(source);
   const int32_t blocks = (m - 1) / Unit::kMc + 1;
   const auto blockRows = static_cast<int32_t>(roundUp((m - 1) / blocks + 1, Unit::kMr));
   for (int32_t row = 0; row < m; row += blockRows) {

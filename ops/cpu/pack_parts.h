@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "ops/cpu/blocked_product.h"
+#include "ops/cpu/nibbles.h"
 
 namespace sluice::ops {
 namespace {
@@ -12,9 +13,9 @@ namespace {
 // The panel of b [k, cols] whose codes begin at `codes`; if `transposed`, they are [cols, k]. For parts of
 // them convert(codes, first, rows, columns, to, ldTo) writes the elements: `first` is that of the part in the
 // sum, and rows and columns are those in memory.
-template <class Unit, class Pack, class Convert>
-void packParts(bool transposed, const int8_t* codes, int64_t ld, int32_t cols, int32_t k,
-               typename Unit::Element* dst, const int8_t* ahead, const Convert& convert) {
+template <class Unit, class Pack, class B, class Convert>
+void packParts(bool transposed, const B* codes, int64_t ld, int32_t cols, int32_t k,
+               typename Unit::Element* dst, const B* ahead, const Convert& convert) {
   constexpr int32_t kPart = 32;
   static_assert(kPart % Unit::kKUnit == 0);
   BFloat16 elements[kPart * Unit::kNr];
@@ -22,12 +23,12 @@ void packParts(bool transposed, const int8_t* codes, int64_t ld, int32_t cols, i
     const int32_t length = smaller(kPart, k - r);
     const int64_t offset = transposed ? r : r * ld;
     const int32_t rows = transposed ? cols : length;
-    for (int32_t i = 0; ahead != nullptr && i < rows; ++i) fetchSoon(ahead + offset + i * ld);
+    for (int32_t i = 0; ahead != nullptr && i < rows; ++i) fetchSoon(numberAt(ahead, offset + i * ld));
     if (transposed) {
-      convert(codes + offset, r, cols, length, elements, kPart);
+      convert(numberAt(codes, offset), r, cols, length, elements, kPart);
       Pack::panelOfColumns(elements, kPart, cols, length, dst, static_cast<const BFloat16*>(nullptr));
     } else {
-      convert(codes + offset, r, length, cols, elements, Unit::kNr);
+      convert(numberAt(codes, offset), r, length, cols, elements, Unit::kNr);
       Pack::panelOfRows(elements, Unit::kNr, cols, length, dst, static_cast<const BFloat16*>(nullptr));
     }
   }

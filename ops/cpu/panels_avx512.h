@@ -1,8 +1,10 @@
 // Products of packed panels with AVX-512: tiles of 6 rows and 4 vectors of columns, in 24 accumulators.
 //
 // The members of a Dot: Element, Sum, kKc, kAStride and kKUnit of the unit (a word of 4 bytes has kKUnit
-// elements); start(a): what the sums of that row begin with, before its `words` words; add(sum, column, row):
-// sum plus the products of the words of column with one of the row. Internal linkage: see blocked_product.h.
+// elements); kFetchWords: of which something is prefetched; kHalves: two elements of b share a byte, 64 of
+// them in its lower half and the next 64 in the upper one; start(a): what the sums of that row begin with,
+// before its `words` words; add(sum, column, row): sum plus the products of the words of column with one of
+// the row. Internal linkage: see blocked_product.h.
 #pragma once
 
 #include <immintrin.h>
@@ -24,7 +26,7 @@ struct PanelsAvx512 : Dot {
   static constexpr int32_t kNr = 64;
   static constexpr int32_t kMc = 384;
   static constexpr int32_t kKPart = Dot::kKc;
-  static constexpr int32_t kFetchEvery = 8 * Dot::kKUnit;
+  static constexpr int32_t kFetchEvery = Dot::kFetchWords * Dot::kKUnit;
 
   static void multiply(const Element* a, const Element* b, int32_t k, int32_t rows, int32_t cols, bool first,
                        Sum* tile, Ahead& ahead) {
@@ -35,6 +37,20 @@ struct PanelsAvx512 : Dot {
  private:
   static constexpr int32_t kWord = Dot::kKUnit;
   static constexpr int32_t kWordsPerFetch = kFetchEvery / kWord;
+
+  // A word of each column.
+  template <int kVectors>
+  __attribute__((always_inline)) static void load(const Element* b, __m512i (&column)[kVectors]) {
+    unroll<kVectors>([&](auto v) SLUICE_UNROLLED {
+      if constexpr (Dot::kHalves) {
+        const __m512i both = _mm512_loadu_si512(b + v.value / 2 * 16 * kWord);
+        column[v.value] =
+            _mm512_and_si512(v.value % 2 == 0 ? both : _mm512_srli_epi16(both, 4), _mm512_set1_epi8(15));
+      } else {
+        column[v.value] = _mm512_loadu_si512(b + v.value * 16 * kWord);
+      }
+    });
+  }
 
   template <bool kFirst>
   static void multiplyFrom(const Element* a, const Element* b, int32_t k, int32_t rows, int32_t cols,
@@ -63,10 +79,9 @@ struct PanelsAvx512 : Dot {
     for (int32_t w = 0; w < words;) {
       ahead.fetch();
       for (const int32_t end = smaller(w + kWordsPerFetch, words); w < end;
-           ++w, a += kWord, b += kWord * kNr) {
+           ++w, a += kWord, b += kWord * kNr / (Dot::kHalves ? 2 : 1)) {
         __m512i column[kVectors];
-        unroll<kVectors>(
-            [&](auto v) SLUICE_UNROLLED { column[v.value] = _mm512_loadu_si512(b + v.value * 16 * kWord); });
+        load<kVectors>(b, column);
         unroll<kRows>([&](auto i) SLUICE_UNROLLED {
           int32_t word;
           __builtin_memcpy(&word, a + i.value * kAStride, 4);

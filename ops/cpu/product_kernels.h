@@ -1,13 +1,11 @@
 // gmm, the packing of its weights and gmm_weight_grad written once over (Unit, Pack): each instruction set
-// instantiates them with its own. There are three products: of bf16; of bf16 and codes, which are decoded to
-// bf16 as they are packed; and of codes, whose sums are exact. Internal linkage: see blocked_product.h.
+// instantiates them with its own. There are four products: of bf16; of bf16 and codes, which are decoded to
+// bf16 as they are packed; of codes, whose sums are exact; and of codes in groups (groups.h). Internal
+// linkage: see blocked_product.h.
 #pragma once
 
 #include <cstdint>
 #include <limits>
-#if defined(__AVX512BF16__)
-#include <immintrin.h>
-#endif
 
 #include "ops/abi/kernels.h"
 #include "ops/cpu/bits.h"
@@ -15,7 +13,10 @@
 #include "ops/cpu/decode.h"
 #include "ops/cpu/few_rows.h"
 #include "ops/cpu/flush_subnormals.h"
+#include "ops/cpu/groups.h"
+#include "ops/cpu/nibbles.h"
 #include "ops/cpu/pack_parts.h"
+#include "ops/cpu/result_rows.h"
 #include "ops/cpu/stream.h"
 
 namespace sluice::ops {
@@ -25,23 +26,6 @@ namespace {
 template <class Unit>
 constexpr int32_t kPackedKUnit = sizeof(typename Unit::Element) == 1 ? 64 : 32;
 
-// The row of a finished tile times alpha, stored in `scaled`; if alpha is 1, the row itself.
-template <int32_t kNr>
-const float* timesAlpha(const float* row, int32_t cols, float alpha, float (&scaled)[kNr]) {
-  if (alpha == 1.0f) return row;
-  for (int32_t j = 0; j < cols; ++j) scaled[j] = row[j] * alpha;
-  return scaled;
-}
-
-// The row of a finished tile times alpha, plus the bias of its columns unless that is null.
-template <int32_t kNr>
-const float* withBias(const float* row, int32_t cols, float alpha, const BFloat16* bias,
-                      float (&scaled)[kNr]) {
-  if (bias == nullptr) return timesAlpha(row, cols, alpha, scaled);
-  for (int32_t j = 0; j < cols; ++j) scaled[j] = row[j] * alpha + widenBf16(bias[j].bits);
-  return scaled;
-}
-
 // The number of elements of a packed weight before the columns from `col` on (a multiple of kNr) and the
 // elements of the sum from k0 on (a multiple of kKPart). Each panel has kNr columns over the whole sum of k,
 // and spare room at its end.
@@ -49,34 +33,6 @@ template <class Unit>
 int64_t packedOffset(int32_t col, int32_t k0, int32_t k) {
   static_assert(kPackedKUnit<Unit> % Unit::kKUnit == 0 && Unit::kKPart % kPackedKUnit<Unit> == 0);
   return col * roundUp(k, kPackedKUnit<Unit>) + int64_t{k0} * Unit::kNr;
-}
-
-// Sums to bf16. They are not subnormal, so vcvtneps2bf16, which would make those zero, rounds like
-// roundToBf16.
-inline void roundRow(const float* __restrict from, int32_t count, BFloat16* __restrict to) {
-#if defined(__AVX512BF16__)
-  for (int32_t j = 0; j < count; j += 16) {
-    const auto some = static_cast<__mmask16>(count - j < 16 ? (1u << (count - j)) - 1 : 0xffffu);
-    _mm256_mask_storeu_epi16(to + j, some,
-                             (__m256i)_mm512_cvtneps_pbh(_mm512_maskz_loadu_ps(some, from + j)));
-  }
-#else
-  for (int32_t j = 0; j < count; ++j) to[j].bits = roundToBf16(from[j]);
-#endif
-}
-
-// The memory of rows x columns elements.
-template <class T>
-Lines linesOf(const T* from, int64_t ld, int32_t rows, int32_t columns) {
-  constexpr auto kBytes = static_cast<int64_t>(sizeof(T));
-  return {from, rows, ld * kBytes, columns * kBytes};
-}
-
-// Whether a tile or panel that begins at this column shares its lines with the one before, which fetched
-// them.
-template <class T>
-bool sharesLines(int32_t col) {
-  return col * sizeof(T) % kLineBytes != 0;
 }
 
 // What the sources of gmm have in common, by the types of a and b.
@@ -118,7 +74,7 @@ struct GmmSource {
     return sharesLines<B>(col) ? Lines() : linesOf(sourceB(col, k0), args.b.ld, length, cols);
   }
   const B* sourceB(int32_t col, int32_t k0) const {
-    return b + (args.transposeB ? col * args.b.ld + k0 : k0 * args.b.ld + col);
+    return numberAt(b, args.transposeB ? col * args.b.ld + k0 : k0 * args.b.ld + col);
   }
   void packB(int32_t col, int32_t cols, int32_t k0, int32_t k, Element* dst, const B* ahead) const {
     if (args.transposeB)
@@ -157,14 +113,14 @@ struct GmmSource {
 };
 
 // b has codes, which become bf16 numbers as they are packed.
-template <class Unit, class Pack>
-struct DecodedSource : GmmSource<Unit, Pack, BFloat16, int8_t> {
+template <class Unit, class Pack, class B>
+struct DecodedSource : GmmSource<Unit, Pack, BFloat16, B> {
   using Element = typename Unit::Element;
   static const Element* readyB(int32_t, int32_t) { return nullptr; }
-  void packB(int32_t col, int32_t cols, int32_t k0, int32_t k, Element* dst, const int8_t* ahead) const {
+  void packB(int32_t col, int32_t cols, int32_t k0, int32_t k, Element* dst, const B* ahead) const {
     const GmmArgs& args = this->args;
     packParts<Unit, Pack>(args.transposeB, this->sourceB(col, k0), args.b.ld, cols, k, dst, ahead,
-                          [&args, col, k0](const int8_t* codes, int32_t r, int32_t rows, int32_t columns,
+                          [&args, col, k0](const B* codes, int32_t r, int32_t rows, int32_t columns,
                                            BFloat16* to, int64_t ldTo) {
                             const Place first = args.transposeB ? Place{col, k0 + r} : Place{k0 + r, col};
                             decode(codes, args.b.ld, args.scaleB, first, rows, columns, to, ldTo);
@@ -257,10 +213,10 @@ void gmmBy(const GmmArgs& args) {
   blockedProduct<Unit>(source, args.rows, args.n, args.k, args.scratch);
 }
 
-template <class Unit, class Pack>
+template <class Unit, class Pack, class B>
 void decodedGmmBy(const GmmArgs& args) {
   const FlushSubnormals meaning;
-  const DecodedSource<Unit, Pack> source{{args}};
+  const DecodedSource<Unit, Pack, B> source{{args}};
   if (args.rows <= kFewRows && args.rows > 0)
     productByBlocks<Unit>(source, args.rows, args.n, args.k, static_cast<std::byte*>(args.scratch));
   else
@@ -276,12 +232,12 @@ void codesGmmBy(const GmmArgs& args) {
 // A packed weight has the panels that the Unit reads, one after another, each over the whole sum, as packB()
 // makes them: the same numbers as the weight, so that a product has the same bits with and without it.
 template <class Unit>
-size_t packedBytesBy(int32_t n, int32_t k) {
+size_t packedBytesBy(int32_t n, int32_t k, PackedScales) {
   if (n <= 0 || k <= 0) return 0;
   return static_cast<size_t>(packedOffset<Unit>(static_cast<int32_t>(roundUp(n, Unit::kNr)), 0, k)) *
          sizeof(typename Unit::Element);
 }
-inline size_t notPacked(int32_t, int32_t) { return 0; }
+inline size_t notPacked(int32_t, int32_t, PackedScales) { return 0; }
 
 template <class Unit, class Pack, class T>
 void packWeightBy(const PackWeightArgs& args) {
@@ -327,15 +283,18 @@ size_t weightGradScratchBytesBy(int32_t m, int32_t n) {
 constexpr ProductTypes kWeightGradTypes[] = {{DType::kBF16, DType::kBF16, DType::kF32},
                                              {DType::kBF16, DType::kBF16, DType::kBF16}};
 
-// By (Unit, Pack) of bf16 and of codes.
-template <class Unit, class Pack, class CodesUnit, class CodesPack>
+// By (Unit, Pack) of bf16, of codes, and of codes in groups (groups.h).
+template <class Unit, class Pack, class CodesUnit, class CodesPack, class GroupsUnit, class GroupsPack>
 struct ProductsBy {
   static constexpr GmmKernels kGmms[] = {
       {kBf16Product, gmmBy<Unit, Pack>, packWeightBy<Unit, Pack, BFloat16>, gmmScratchBytesBy<Unit>,
        packedBytesBy<Unit>},
-      {kDecodedProduct, decodedGmmBy<Unit, Pack>, nullptr, gmmScratchBytesBy<Unit>, notPacked},
+      {kDecodedProduct, decodedGmmBy<Unit, Pack, int8_t>, nullptr, gmmScratchBytesBy<Unit>, notPacked},
+      {kDecodedHalvesProduct, decodedGmmBy<Unit, Pack, Nibbles>, nullptr, gmmScratchBytesBy<Unit>, notPacked},
       {kCodesProduct, codesGmmBy<CodesUnit, CodesPack>, packWeightBy<CodesUnit, CodesPack, int8_t>,
-       blockedScratchBytesBy<CodesUnit>, packedBytesBy<CodesUnit>}};
+       blockedScratchBytesBy<CodesUnit>, packedBytesBy<CodesUnit>},
+      {kGroupsProduct, groupsGmmBy<GroupsUnit, GroupsPack>, packGroupsBy<GroupsUnit, GroupsPack>,
+       blockedScratchBytesBy<UnitGroups<GroupsUnit>>, groupsPackedBytesBy<GroupsUnit>}};
   static constexpr ProductKernels kAll = {kGmms, kWeightGradTypes, weightGradBy<Unit, Pack>,
                                           weightGradScratchBytesBy<Unit>};
 };

@@ -25,6 +25,7 @@ struct UnitAmxOf {
   static constexpr int32_t kKPart = 8 * kKUnit;
   static constexpr int32_t kAStride =
       kKPart + kKUnit;  // not a power of two, with which the 16 rows of a tile would share a cache set
+  static constexpr int32_t kSumsAt = kKPart;  // where groups.h has sums of a row
   static constexpr int32_t kFetchEvery = kKUnit / 4;
   static constexpr int32_t kFewKc = kKPart;
   static constexpr bool kShiftsCodes = false;

@@ -11,12 +11,14 @@
 namespace sluice::ops {
 namespace {
 
+template <int32_t kBlock, int32_t kStride>
 struct DotCodesAvx2 {
   using Element = uint16_t;  // a code, widened
   using Sum = int32_t;
   typedef int32_t Vector __attribute__((vector_size(32)));
-  static constexpr int32_t kKc = 512;
-  static constexpr int32_t kAStride = kKc;
+  static constexpr int32_t kKc = kBlock;
+  static constexpr int32_t kAStride = kStride;
+  static constexpr int32_t kSumsAt = kKc;
   static constexpr int32_t kKUnit = 2;
 
   static Vector add(Vector sum, __m256i column, __m256i row) {
@@ -24,7 +26,8 @@ struct DotCodesAvx2 {
   }
 };
 
-using UnitAvx2Codes = PanelsAvx2<DotCodesAvx2>;
+using UnitAvx2Codes = PanelsAvx2<DotCodesAvx2<512, 512>>;
+using UnitAvx2Groups = PanelsAvx2<DotCodesAvx2<kMostStretch, kMostStretch + 32>>;  // room for sums of a row
 
 }  // namespace
 }  // namespace sluice::ops

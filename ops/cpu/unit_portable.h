@@ -19,7 +19,8 @@ struct UnitPortable {
   static constexpr int32_t kKc = 256;
   static constexpr int32_t kKPart = kKc;
   static constexpr int32_t kFetchEvery = 32;
-  static constexpr int32_t kAStride = kKc;
+  static constexpr int32_t kAStride = kKc + 16;  // room for sums of a row
+  static constexpr int32_t kSumsAt = kKc;
   static constexpr int32_t kKUnit = 1;
   static constexpr int32_t kFewKc = 64;
   static constexpr int32_t kRowsKc = 64;

@@ -9,6 +9,7 @@ namespace sluice::ops::SLUICE_AMX_NAMESPACE {
 
 // Constant data: whoever reads it runs no code of this instruction set.
 constinit const ProductKernels products =
-    ProductsBy<UnitAmx, PackBf16<UnitAmx>, UnitAmxCodes, PackCodes<UnitAmxCodes>>::kAll;
+    ProductsBy<UnitAmx, PackBf16<UnitAmx>, UnitAmxCodes, PackCodes<UnitAmxCodes>, UnitAmxCodes,
+               PackCodes<UnitAmxCodes>>::kAll;
 
 }  // namespace sluice::ops::SLUICE_AMX_NAMESPACE

@@ -10,6 +10,7 @@ namespace sluice::ops::avx2 {
 
 // Constant data: whoever reads it runs no code of this instruction set.
 constinit const ProductKernels products =
-    ProductsBy<UnitAvx2, PackF32<UnitAvx2>, UnitAvx2Codes, PackCodePairs<UnitAvx2Codes>>::kAll;
+    ProductsBy<UnitAvx2, PackF32<UnitAvx2>, UnitAvx2Codes, PackCodePairs<UnitAvx2Codes>, UnitAvx2Groups,
+               PackCodePairs<UnitAvx2Groups>>::kAll;
 
 }  // namespace sluice::ops::avx2

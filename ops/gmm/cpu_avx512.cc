@@ -10,6 +10,7 @@ namespace sluice::ops::avx512 {
 
 // Constant data: whoever reads it runs no code of this instruction set.
 constinit const ProductKernels products =
-    ProductsBy<UnitAvx512, PackBf16<UnitAvx512>, UnitAvx512Codes, PackCodes<UnitAvx512Codes>>::kAll;
+    ProductsBy<UnitAvx512, PackBf16<UnitAvx512>, UnitAvx512Codes, PackCodes<UnitAvx512Codes>,
+               UnitAvx512Groups, PackCodes<UnitAvx512Groups>>::kAll;
 
 }  // namespace sluice::ops::avx512

@@ -9,6 +9,7 @@ namespace sluice::ops::portable {
 
 // Constant data: whoever reads it runs no code of this instruction set.
 constinit const ProductKernels products =
-    ProductsBy<UnitPortable, PackF32<UnitPortable>, UnitExact<UnitPortable>, PackF32<UnitPortable>>::kAll;
+    ProductsBy<UnitPortable, PackF32<UnitPortable>, UnitExact<UnitPortable>, PackF32<UnitPortable>,
+               UnitExact<UnitPortable>, PackF32<UnitPortable>>::kAll;
 
 }  // namespace sluice::ops::portable

@@ -56,6 +56,8 @@ at::ScalarType torchType(DType type) {
       return at::kLong;
     case DType::kI8:
       return at::kChar;
+    case DType::kU8:
+      return at::kByte;
   }
   throwRuntime("a type that PyTorch does not have");
 }

@@ -24,12 +24,13 @@ constexpr int64_t dtypeBytes(DType type) {
     case DType::kI64:
       return 8;
     case DType::kI8:
+    case DType::kU8:
       return 1;
   }
   return 0;
 }
 
-// The names of safetensors: F32, BF16, F16, I32, I64, I8.
+// The names of safetensors: F32, BF16, F16, I32, I64, I8, U8.
 inline std::string_view dtypeName(DType type) {
   return type > DType::MAX ? "?" : enumNames(type)[static_cast<size_t>(type)] + 1;  // without the k
 }
@@ -41,9 +42,21 @@ inline std::optional<DType> dtypeFromName(std::string_view name) {
 }
 
 // Whether elements are codes, which count times a scale.
-constexpr bool isCodes(DType type) { return type == DType::kI8; }
+constexpr bool isCodes(DType type) { return type == DType::kI8 || type == DType::kU8; }
+// Codes in one element: of U8 two of 4 bits, the first in the lower half.
+constexpr int64_t codesPerElement(DType type) { return type == DType::kU8 ? 2 : 1; }
+// Bytes of one number.
+constexpr double numberBytes(DType type) {
+  return static_cast<double>(dtypeBytes(type)) / static_cast<double>(codesPerElement(type));
+}
 // Products of two codes whose sum is exact in int32.
 inline constexpr int64_t kMostCodes = 65536;
+// Products of codes of 8 and of 4 bits that are added before their scale is applied.
+inline constexpr int32_t kMostStretch = 256;
+// Whether rows of codes can be multiplied by groups of this length of codes of 4 bits, along a sum of length k.
+constexpr bool isGroup(int64_t group, int64_t k) {
+  return group == k || group == 32 || group == 64 || group == 128 || (group > 0 && group % kMostStretch == 0);
+}
 
 // The upper half of an IEEE binary32. A trivial type: it may be copied with memcpy, and tensors contain it as
 // it is.
@@ -78,6 +91,8 @@ inline double elementAt(DType type, const void* data, int64_t index) {
       return static_cast<double>(static_cast<const int64_t*>(data)[index]);
     case DType::kI8:
       return static_cast<const int8_t*>(data)[index];
+    case DType::kU8:
+      return static_cast<const uint8_t*>(data)[index];
     case DType::kF16:
       break;
   }
@@ -102,6 +117,9 @@ inline void setElement(DType type, void* data, int64_t index, float value) {
       break;
     case DType::kI8:
       static_cast<int8_t*>(data)[index] = static_cast<int8_t>(value);
+      break;
+    case DType::kU8:
+      static_cast<uint8_t*>(data)[index] = static_cast<uint8_t>(value);
       break;
     case DType::kF16:
       static_cast<uint16_t*>(data)[index] = kNanOfF16;

@@ -45,6 +45,7 @@ class Product {
                            int64_t{infoOf(family_.op).weightParts} * tiling_.n, columns_.begin)),
         rowScale_(scaleAt(step, 0, 0)),
         scales_(scalesOf(step)),
+        packedScales_(packedScalesOf(step.program(), family_)),
         scratch_(scratch) {
     if (step.panels != nullptr && range_.rows > 0) packed_ = findPanel(step, task);
   }
@@ -60,8 +61,6 @@ class Product {
 
   // c = rows [row, row + rows) times the columns of a part.
   void multiply(int64_t row, int32_t rows, int32_t part, const ops::Result& c) const {
-    ops::BlockScales scales = scales_;
-    (transposed_ ? scales.firstRow : scales.firstColumn) = columnOf(part);
     kernels_.multiply({.a = a_.from(row, 0),
                        .b = weightOf(part),
                        .c = c,
@@ -74,15 +73,20 @@ class Product {
                        .packedB = packed_ == nullptr ? nullptr : packed_ + part * partBytes(),
                        .bias = bias_ == nullptr ? nullptr : bias_ + int64_t{part} * tiling_.n,
                        .rowScale = rowScale_ == nullptr ? nullptr : rowScale_ + row,
-                       .scaleB = scales});
+                       .scaleB = scalesOfPart(part)});
   }
 
  private:
   ops::Operand weightOf(int32_t part) const {
     return transposed_ ? weight_.from(columnOf(part), 0) : weight_.from(0, columnOf(part));
   }
+  ops::BlockScales scalesOfPart(int32_t part) const {
+    ops::BlockScales scales = scales_;
+    (transposed_ ? scales.firstRow : scales.firstColumn) = columnOf(part);
+    return scales;
+  }
   int32_t columnOf(int32_t part) const { return part * tiling_.n + columns_.begin; }
-  size_t partBytes() const { return kernels_.packedBytes(columns_.length(), tiling_.k); }
+  size_t partBytes() const { return kernels_.packedBytes(columns_.length(), tiling_.k, packedScales_); }
 
   // Row `row` of the scale of operand `scaled`; null where it has none.
   const float* scaleAt(const Step& step, size_t scaled, int64_t row) const {
@@ -97,7 +101,8 @@ class Product {
     return {.data = data,
             .ld = scale.shape.back().size,
             .rows = static_cast<int32_t>(block.rows),
-            .columns = static_cast<int32_t>(block.columns)};
+            .columns = static_cast<int32_t>(block.columns),
+            .zero = optionalFloats(step, operandAt(family_.reads, *zeroOf(family_.op)), range_.expert)};
   }
 
   // The packed columns of all parts, packed here if this task is the first to need them; or null.
@@ -112,7 +117,8 @@ class Product {
                            .k = tiling_.k,
                            .transposeB = transposed_,
                            .packed = panel.data + part * partBytes(),
-                           .a = a_.type});
+                           .a = a_.type,
+                           .scaleB = scalesOfPart(part)});
     WeightPanels::publish(panel);
     return panel.data;
   }
@@ -128,6 +134,7 @@ class Product {
   const BFloat16* const bias_;   // from the task's columns of the first part on; or null
   const float* const rowScale_;  // of codes, else null
   const ops::BlockScales scales_;
+  const ops::PackedScales packedScales_;
   std::byte* const scratch_;
   const std::byte* packed_ = nullptr;
 };
@@ -235,6 +242,13 @@ ops::ProductTypes productTypesOf(const TaskProgram& program, const Family& famil
   const bool isStored = infoOf(family.op).vector == VectorWork::kNone;
   return {program.at(family.reads[0]).type, program.at(family.reads[1]).type,
           isStored ? program.at(family.writes[0]).type : DType::kBF16};
+}
+
+ops::PackedScales packedScalesOf(const TaskProgram& program, const Family& family) {
+  if (productTypesOf(program, family) != ops::kGroupsProduct) return {};
+  const Block block = *blockOf(program.at(family.reads[1]), program.at(family.reads[*scaleOf(family.op, 1)]));
+  return {.group = static_cast<int32_t>(isTransposed(family.op, family.tiling) ? block.columns : block.rows),
+          .hasZeros = has(family.reads, *zeroOf(family.op))};
 }
 
 Status checkProducts(const TaskProgram& program, const ops::KernelSet& kernels) {

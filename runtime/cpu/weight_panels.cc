@@ -32,23 +32,29 @@ WeightPanels::WeightPanels(const Plan& plan, const ops::KernelSet& kernels, int6
   }
 }
 
-uint32_t WeightPanels::addWeight(BufferId buffer) {
-  const auto same = [&](const Weight& weight) { return weight.buffer == buffer; };
+uint32_t WeightPanels::addWeight(const std::array<BufferId, 3>& buffers) {
+  const auto same = [&](const Weight& weight) { return weight.buffers == buffers; };
   const auto found = std::find_if(weights_.begin(), weights_.end(), same);
   if (found != weights_.end()) return static_cast<uint32_t>(found - weights_.begin());
-  weights_.push_back({.buffer = buffer});
+  weights_.push_back({.buffers = buffers});
   return static_cast<uint32_t>(weights_.size() - 1);
 }
 
 uint32_t WeightPanels::addSet(const Plan& plan, const ops::KernelSet& kernels, const Family& family) {
   const Tiling& t = family.tiling;
-  const Cut cut{addWeight(family.reads[1]),
+  const ops::PackedScales scales = packedScalesOf(plan.program(), family);
+  std::array<BufferId, 3> buffers = {family.reads[1]};
+  if (scales.group != 0)
+    buffers = {buffers[0], operandAt(family.reads, *scaleOf(family.op, 1)),
+               operandAt(family.reads, *zeroOf(family.op))};
+  const Cut cut{addWeight(buffers),
                 t.n,
                 t.k,
                 t.tileN,
                 infoOf(family.op).weightParts,
                 isTransposed(family.op, t),
-                productTypesOf(plan.program(), family)};
+                productTypesOf(plan.program(), family),
+                scales};
   const auto same = [&](const Set& set) { return set.cut == cut; };
   const auto found = std::find_if(sets_.begin(), sets_.end(), same);
   if (found != sets_.end()) return static_cast<uint32_t>(found - sets_.begin());
@@ -56,17 +62,22 @@ uint32_t WeightPanels::addSet(const Plan& plan, const ops::KernelSet& kernels, c
   const size_t count = size_t(family.tiles) * (dense ? 1 : plan.program().mostExperts());
   sets_.push_back({cut, family.tiles, panelCount_});
   panelCount_ += count;
-  const size_t part = kernels.packedWeightBytes(std::min(t.tileN, t.n), t.k, cut.types);
+  const size_t part = kernels.packedWeightBytes(std::min(t.tileN, t.n), t.k, cut.types, scales);
   mostBytes_ += static_cast<int64_t>(count * roundUpToLine(cut.parts * part));
   return static_cast<uint32_t>(sets_.size() - 1);
 }
 
 void WeightPanels::bind(std::span<const BoundTensor> bound) {
   for (Weight& known : weights_) {
-    const BoundTensor& tensor = bound[known.buffer.value];
-    if (tensor.version == known.version) continue;
-    known.version = tensor.version;
-    known.constant = tensor.constant;
+    bool constant = true, rebound = false;
+    for (size_t i = 0; i < known.buffers.size() && known.buffers[i]; ++i) {
+      const BoundTensor& tensor = bound[known.buffers[i].value];
+      constant &= tensor.constant;
+      rebound |= tensor.version != known.versions[i];
+      known.versions[i] = tensor.version;
+    }
+    if (!rebound) continue;
+    known.constant = constant;
     known.rebound = true;
   }
 }

@@ -10,6 +10,7 @@
 // scratch as they would without panels. The bits of a product are the same either way.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <limits>
@@ -57,8 +58,9 @@ class WeightPanels {
   static constexpr uint32_t kNone = std::numeric_limits<uint32_t>::max();
 
   struct Weight {
-    BufferId buffer;
-    uint64_t version = 0;  // of the binding
+    // that of the weight, and those of scales and zeros that are packed with it
+    std::array<BufferId, 3> buffers;
+    std::array<uint64_t, 3> versions = {};  // of the bindings
     bool constant = false;
     bool rebound = true;
     uint64_t generation = 0;  // of its content; grows
@@ -72,6 +74,7 @@ class WeightPanels {
     int32_t parts = 0;  // ranges of columns of one tile: two where it covers gate and up
     bool transposed = false;
     ops::ProductTypes types = {};
+    ops::PackedScales scales = {};
     friend bool operator==(const Cut&, const Cut&) = default;
   };
   struct Set {
@@ -85,7 +88,7 @@ class WeightPanels {
     std::byte* data = nullptr;       // never changed once it has memory
   };
 
-  uint32_t addWeight(BufferId buffer);
+  uint32_t addWeight(const std::array<BufferId, 3>& buffers);
   uint32_t addSet(const Plan& plan, const ops::KernelSet& kernels, const Family& family);
   std::byte* take(size_t bytes);
 

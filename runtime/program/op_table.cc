@@ -18,14 +18,17 @@ constexpr OperandInfo scalars(std::string_view name, std::string_view shape, int
   return {.name = name, .shape = shape, .types = kF32Only, .optional = true, .with = with};
 }
 constexpr DType kOfFactors[] = {DType::kBF16, DType::kI8};
+constexpr DType kOfWeights[] = {DType::kBF16, DType::kI8, DType::kU8};
 constexpr OperandInfo kFactor = {.name = "a", .shape = "Xk", .types = kOfFactors, .isFactor = true};
 constexpr OperandInfo weight(std::string_view shape) {
-  return {.name = "b", .shape = shape, .types = kOfFactors, .isFactor = true, .isWeight = true};
+  return {.name = "b", .shape = shape, .types = kOfWeights, .isFactor = true, .isWeight = true};
 }
 constexpr OperandInfo kRowScale = {
     .name = "row scale", .shape = "X", .types = kF32Only, .optional = true, .scales = 0};
 constexpr OperandInfo kWeightScale = {
     .name = "weight scale", .shape = "", .types = kF32Only, .optional = true, .scales = 1};
+constexpr OperandInfo kWeightZero = {
+    .name = "weight zero", .shape = "", .types = kF32Only, .optional = true, .scales = 1, .isZero = true};
 constexpr OperandInfo rows(std::string_view name, std::string_view shape, bool isOptional = false) {
   return {.name = name, .shape = shape, .types = kOfRows, .optional = isOptional};
 }
@@ -36,7 +39,8 @@ constexpr OperandInfo optional(std::string_view name, std::string_view shape) {
 constexpr OperandInfo kDispatchReads[] = {rows("tokens", "Tn"), scalars("weights", "TK")};
 constexpr OperandInfo kDispatchWrites[] = {rows("rows", "Rn"), scalars("row weights", "R", 1)};
 
-constexpr OperandInfo kGmmReads[] = {kFactor, weight("Ekn"), optional("bias", "En"), kRowScale, kWeightScale};
+constexpr OperandInfo kGmmReads[] = {kFactor,   weight("Ekn"), optional("bias", "En"),
+                                     kRowScale, kWeightScale,  kWeightZero};
 constexpr OperandInfo kGmmWrites[] = {{"c", "Xn"}};
 
 constexpr OperandInfo kWeightGradReads[] = {{"a", "Xm"}, {"b", "Xn"}, scalars("row scale", "X")};
@@ -60,12 +64,13 @@ constexpr OperandInfo kAddReads[] = {{"a", "Xn"}, {"b", "Xn"}};
 constexpr OperandInfo kScaleReads[] = {rows("a", "Xn")};
 constexpr OperandInfo kScaleWrites[] = {rows("c", "Xn")};
 
-constexpr OperandInfo kGmmActivationReads[] = {kFactor, weight("Ek2"), optional("bias", "E2"), kRowScale,
-                                               kWeightScale};
+constexpr OperandInfo kGmmActivationReads[] = {kFactor,   weight("Ek2"), optional("bias", "E2"),
+                                               kRowScale, kWeightScale,  kWeightZero};
 constexpr OperandInfo kGmmActivationWrites[] = {{"act", "Xn"}, optional("gate_up", "X2")};
 
 constexpr OperandInfo kGmmActivationGradReads[] = {
-    kFactor, weight("Ekn"), {"gate_up", "X2"}, scalars("row weights", "X"), kRowScale, kWeightScale};
+    kFactor,   weight("Ekn"), {"gate_up", "X2"}, scalars("row weights", "X"),
+    kRowScale, kWeightScale,  kWeightZero};
 
 constexpr OperandInfo kColumnSumReads[] = {{"a", "Xn"}, scalars("row scale", "X")};
 constexpr OperandInfo kColumnSumWrites[] = {{.name = "c", .shape = "En", .types = kOfGradients}};
@@ -217,9 +222,10 @@ std::optional<Block> blockOf(const Buffer& weight, const Buffer& scale) {
     return {};
   int64_t size[2];
   for (size_t i = 0; i < 2; ++i) {
-    const Dim &whole = weight.shape[count - 2 + i], &blocks = scale.shape[count - 2 + i];
-    if (blocks.extent != Extent::kFixed || blocks.size < 1 || whole.size % blocks.size != 0) return {};
-    size[i] = whole.size / blocks.size;
+    const Dim& blocks = scale.shape[count - 2 + i];
+    const int64_t whole = weight.shape[count - 2 + i].size * (i == 1 ? codesPerElement(weight.type) : 1);
+    if (blocks.extent != Extent::kFixed || blocks.size < 1 || whole % blocks.size != 0) return {};
+    size[i] = whole / blocks.size;
   }
   return Block{size[0], size[1]};
 }
@@ -227,7 +233,14 @@ std::optional<Block> blockOf(const Buffer& weight, const Buffer& scale) {
 std::optional<size_t> scaleOf(OpKind op, size_t scaled) {
   const std::span<const OperandInfo> reads = infoOf(op).reads;
   for (size_t i = 0; i < reads.size(); ++i)
-    if (reads[i].scales == static_cast<int8_t>(scaled)) return i;
+    if (reads[i].scales == static_cast<int8_t>(scaled) && !reads[i].isZero) return i;
+  return {};
+}
+
+std::optional<size_t> zeroOf(OpKind op) {
+  const std::span<const OperandInfo> reads = infoOf(op).reads;
+  for (size_t i = 0; i < reads.size(); ++i)
+    if (reads[i].isZero) return i;
   return {};
 }
 

@@ -69,6 +69,7 @@ struct OperandInfo {
   bool isFactor = false;
   bool isWeight = false;  // the last two dimensions are swapped if the op is transposed
   int8_t scales = -1;     // of a scale: it is present exactly if the operand read at this position has codes
+  bool isZero = false;    // of a scale: it has the zeros of these codes, which are optional
 };
 
 struct OpInfo {
@@ -126,8 +127,8 @@ struct Tile {
 };
 Tile tileOf(OpKind op, const Tiling& tiling, int32_t tile);
 
-// Of a scale of a weight: the elements per block, in the last two dimensions of the weight as it lies. None
-// if the shapes do not fit, or there is no scale.
+// Of a scale of a weight: the numbers per block, in the last two dimensions of the weight as it lies. None if
+// the shapes do not fit, or there is no scale.
 struct Block {
   int64_t rows = 0;
   int64_t columns = 0;
@@ -135,6 +136,8 @@ struct Block {
 std::optional<Block> blockOf(const Buffer& weight, const Buffer& scale);
 // The position of the scale of operand `scaled`, if the op has one.
 std::optional<size_t> scaleOf(OpKind op, size_t scaled);
+// Likewise of the zeros of its weight.
+std::optional<size_t> zeroOf(OpKind op);
 
 // Operations per row or token in all tiles together: those of the product, and those element by element.
 int64_t productFlops(OpKind op, const Tiling& tiling);

@@ -121,12 +121,15 @@ class FamilyRule {
   void requireScales() {
     if (const auto ofRows = scaleOf(family_.op, 0); ofRows && has(family_.reads, *ofRows))
       require(*ofRows, {S::kWhole});
-    const auto ofWeight = scaleOf(family_.op, 1);
-    if (!ofWeight || !has(family_.reads, *ofWeight)) return;
-    const Buffer &weight = program_.at(family_.reads[1]), &scale = program_.at(family_.reads[*ofWeight]);
+    for (const auto ofWeight : {scaleOf(family_.op, 1), zeroOf(family_.op)})
+      if (ofWeight && has(family_.reads, *ofWeight)) requireScale(*ofWeight);
+  }
+
+  void requireScale(size_t ofWeight) {
+    const Buffer &weight = program_.at(family_.reads[1]), &scale = program_.at(family_.reads[ofWeight]);
     const bool rows = weight.sharding == S::kRows || weight.sharding == S::kGateUpRows;
     const Dim& shared = scale.shape[scale.shape.size() - (rows ? 2 : 1)];
-    require(*ofWeight, {shared.size == 1 ? S::kWhole : weight.sharding});
+    require(ofWeight, {shared.size == 1 ? S::kWhole : weight.sharding});
   }
 
   S productWith(S weight) {

@@ -63,7 +63,11 @@ Status checkOperand(const TaskProgram& program, const Family& family, BufferId i
   const bool isOneOf =
       std::find(operand.types.begin(), operand.types.end(), buffer.type) != operand.types.end();
   const DType type = isOneOf ? buffer.type : operand.types.front();
-  const std::vector<Dim> shape = operand.shape.empty() ? buffer.shape : shapeOf(operand, program, family);
+  std::vector<Dim> shape = operand.shape.empty() ? buffer.shape : shapeOf(operand, program, family);
+  if (operand.isWeight) {  // an odd number of codes has no elements
+    const int64_t codes = codesPerElement(type);
+    shape.back().size = shape.back().size % codes == 0 ? shape.back().size / codes : -1;
+  }
   if (buffer.type != type || buffer.shape != shape)
     return fail("{}: operand '{}' is buffer '{}' {}, expected {}", where, operand.name, buffer.name,
                 shapeText(buffer.type, buffer.shape), shapeText(type, shape));
@@ -99,12 +103,42 @@ Status checkTypes(const TaskProgram& program, const Family& family, const std::s
   return status ? check(family.writes, infoOf(family.op).writes) : status;
 }
 
-// Codes have a scale, and nothing else has: rows one per row, a weight one per block. Exact sums of products
-// of codes need a scale that is the same along the whole sum.
+// A weight that is multiplied by rows of codes has blocks of one column, along the whole sum, or, of codes of
+// 4 bits, along a group of it.
+Status checkSums(const Family& family, DType weight, const Block& block, const std::string& where) {
+  const bool isTurned = isTransposed(family.op, family.tiling), inGroups = codesPerElement(weight) != 1;
+  const int64_t along = isTurned ? block.columns : block.rows, across = isTurned ? block.rows : block.columns;
+  const int64_t k = family.tiling.k;
+  if (across != 1 || !(inGroups ? isGroup(along, k) : along == k))
+    return fail("{} multiplies codes of rows by a weight with blocks of {} by {}, expected {}", where,
+                block.rows, block.columns,
+                inGroups
+                    ? "those of 1 column and 32, 64, 128 or a multiple of 256 along the sum, or all of it"
+                    : "1 scale per column");
+  if (!inGroups && k > kMostCodes)
+    return fail("{} adds {} products of codes, expected at most {}", where, k, kMostCodes);
+  return {};
+}
+
+// Zeros belong to codes of 4 bits, and lie as their scales.
+Status checkZeros(const TaskProgram& program, const Family& family, const std::string& where) {
+  const std::optional<size_t> at = zeroOf(family.op);
+  if (!at || !has(family.reads, *at)) return {};
+  const Buffer &zeros = program.at(family.reads[*at]), &codes = program.at(family.reads[1]);
+  if (codesPerElement(codes.type) == 1)
+    return fail("{} has a 'weight zero', but operand 'b' is buffer '{}' of type {}, expected U8", where,
+                codes.name, dtypeName(codes.type));
+  const Buffer& scale = program.at(family.reads[*scaleOf(family.op, 1)]);
+  if (zeros.shape == scale.shape) return {};
+  return fail("{}: operand 'weight zero' is buffer '{}' {}, expected {} as buffer '{}'", where, zeros.name,
+              shapeText(zeros.type, zeros.shape), shapeText(scale.type, scale.shape), scale.name);
+}
+
+// Codes have a scale, and nothing else has: rows one per row, a weight one per block.
 Status checkScales(const TaskProgram& program, const Family& family, const std::string& where) {
   const OpInfo& op = infoOf(family.op);
   for (size_t i = 0; i < op.reads.size(); ++i) {
-    if (op.reads[i].scales < 0) continue;
+    if (op.reads[i].scales < 0 || op.reads[i].isZero) continue;
     const auto scaled = static_cast<size_t>(op.reads[i].scales);
     const Buffer& codes = program.at(family.reads[scaled]);
     if (has(family.reads, i) != isCodes(codes.type))
@@ -120,20 +154,13 @@ Status checkScales(const TaskProgram& program, const Family& family, const std::
           where, op.reads[i].name, scale.name, shapeText(scale.type, scale.shape), codes.name,
           shapeText(codes.type, codes.shape));
     if (!isCodes(program.at(family.reads[0]).type)) continue;
-    const int64_t along = isTransposed(family.op, family.tiling) ? block->columns : block->rows;
-    const int64_t across = isTransposed(family.op, family.tiling) ? block->rows : block->columns;
-    if (along != family.tiling.k || across != 1)
-      return fail(
-          "{} multiplies codes of rows by a weight with blocks of {} by {}, expected 1 scale per column",
-          where, block->rows, block->columns);
-    if (family.tiling.k > kMostCodes)
-      return fail("{} adds {} products of codes, expected at most {}", where, family.tiling.k, kMostCodes);
+    if (Status status = checkSums(family, codes.type, *block, where); !status) return status;
   }
   if (op.weightParts > 0 && isCodes(program.at(family.reads[0]).type) &&
       !isCodes(program.at(family.reads[1]).type))
     return fail("{} multiplies codes of rows by a weight of type {}, expected codes", where,
                 dtypeName(program.at(family.reads[1]).type));
-  return {};
+  return checkZeros(program, family, where);
 }
 
 // Scalars that pass through an op are both read and written, or neither.

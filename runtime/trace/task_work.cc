@@ -8,9 +8,8 @@
 namespace sluice {
 namespace {
 
-double elementBytes(const TaskProgram& program, BufferId id) {
-  return static_cast<double>(dtypeBytes(program.at(id).type));
-}
+// Bytes of a number.
+double elementBytes(const TaskProgram& program, BufferId id) { return numberBytes(program.at(id).type); }
 
 // Bytes per index of the first dimension; 0 if the operand is absent.
 double rowBytes(const TaskProgram& program, BufferId id) {

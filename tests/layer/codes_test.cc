@@ -1,4 +1,6 @@
 // Layers whose frozen weights are codes, with rows of codes and of bf16, against double precision.
+#include <fmt/format.h>
+
 #include <catch2/catch.hpp>
 
 #include "tests/layer/graph_run.h"
@@ -13,7 +15,22 @@ struct Shape {
   int ranks = 1, tp = 1, experts = 8, topK = 2, hidden = 160, intermediate = 96;
 };
 
-CompileOptions optionsOf(const Shape& s, const std::string& precision) {
+struct Precision {
+  std::string word;
+  int32_t group = 0;
+  bool zeros = false;
+
+  bool ofRows() const { return !word.ends_with("-weights"); }
+  bool fits(const Shape& s) const {
+    return group == 0 || (s.hidden % group == 0 && s.intermediate / s.tp % group == 0);
+  }
+};
+
+const std::vector<Precision> kPrecisions = {{"int8"},         {"int8-weights"},   {"int4"},
+                                            {"int4", 32},     {"int4", 32, true}, {"int4-weights", 32, true},
+                                            {"int4-weights"}, {"int4", 0, true}};
+
+CompileOptions optionsOf(const Shape& s, const Precision& precision) {
   CompileOptions options{.sets = {{"ep", s.ranks / s.tp},
                                   {"tp", s.tp},
                                   {"experts", s.experts},
@@ -23,8 +40,12 @@ CompileOptions optionsOf(const Shape& s, const std::string& precision) {
                                   {"max_tokens", 128}},
                          .cores = 3,
                          .slotRows = 32};
-  options.precision = precision;
+  options.precision = precision.word, options.group = precision.group, options.zeros = precision.zeros;
   return options;
+}
+
+std::string textOf(const Precision& precision) {
+  return fmt::format("{} {} {}", precision.word, precision.group, precision.zeros);
 }
 
 tools::InputsSpec inputsOf(const Shape& s, uint64_t seed) {
@@ -54,8 +75,9 @@ TEST_CASE("a layer with weights of codes is what its formulas are, forward and b
   for (const Shape& shape :
        {Shape{}, Shape{.ranks = 2}, Shape{.ranks = 3, .experts = 7, .topK = 3},
         Shape{.ranks = 4, .hidden = 72, .intermediate = 40}, Shape{.ranks = 4, .tp = 2, .intermediate = 64}})
-    for (const std::string precision : {"int8", "int8-weights"}) {
-      INFO(shape.ranks << " ranks, tp " << shape.tp << ", " << precision);
+    for (const Precision& precision : kPrecisions) {
+      if (!precision.fits(shape)) continue;
+      INFO(shape.ranks << " ranks, tp " << shape.tp << ", " << textOf(precision));
       CompileOptions options = optionsOf(shape, precision);
       options.trainable = {"x", "expert_weights"};
       checkLayer(compileGraph("forward.json", options), inputsOf(shape, 3), 0.035);
@@ -64,7 +86,7 @@ TEST_CASE("a layer with weights of codes is what its formulas are, forward and b
 
 TEST_CASE("what is fused, the size of slots and tiles, and the transposed form change no bit of codes") {
   const Shape shape{.ranks = 2};
-  for (const std::string precision : {"int8", "int8-weights"}) {
+  for (const Precision& precision : kPrecisions) {
     std::optional<uint64_t> bits;
     for (const int32_t slotRows : {16, 64})
       for (const int32_t tile : {16, 48, 0})
@@ -76,7 +98,7 @@ TEST_CASE("what is fused, the size of slots and tiles, and the transposed form c
           const uint64_t found = hashOutputs(
               runOf(program, {.threads = 2, .pin = false}, makeGraphData(program, inputsOf(shape, 5))));
           if (!bits) bits = found;
-          INFO(precision << ", slots of " << slotRows << ", tiles of " << tile);
+          INFO(textOf(precision) << ", slots of " << slotRows << ", tiles of " << tile);
           CHECK(found == *bits);
         }
   }
@@ -103,7 +125,7 @@ int64_t runTwice(const Program& program, LayerData& data, Weights weights) {
 
 TEST_CASE("packing weights of codes once changes no bit") {
   const int64_t codes = 8 * 3 * 160 * 96;
-  for (const std::string precision : {"int8", "int8-weights"}) {
+  for (const Precision& precision : kPrecisions) {
     const Program program = compileGraph("forward.json", optionsOf({}, precision));
     const LayerData before = makeGraphData(program, inputsOf({}, 7));
     onEveryIsa([&] {
@@ -113,7 +135,7 @@ TEST_CASE("packing weights of codes once changes no bit") {
       CHECK(hashOutputs(data) == bits);
       const int64_t packed = runTwice(program, data, Weights::kConstant);
       CHECK(hashOutputs(data) == bits);
-      CHECK((precision == "int8" ? packed >= codes : packed == 0));
+      CHECK((precision.ofRows() ? packed >= codes / (precision.word == "int4" ? 2 : 1) : packed == 0));
     });
   }
 }

@@ -160,11 +160,13 @@ def not_reached(rank, size):
     if not has_ucx():
         return
 
+    network = ranks._network
+
     class Elsewhere:
         """The network of this process, as if it were at another address."""
 
         def __init__(self, address):
-            self.real = ranks._network()
+            self.real = network()
             self.given = address if rank == 1 else self.real.address()
 
         def address(self):
@@ -173,7 +175,7 @@ def not_reached(rank, size):
         def join(self, *arguments):
             return self.real.join(*arguments)
 
-    left = ranks._network().address()
+    left = network().address()
     for address, expected in (left[:-2], "UCX: the address of rank 1 is damaged"), (left, "UCX: "):
         with on_machine(rank % 2), unittest.mock.patch.object(ranks, "_network", lambda: Elsewhere(address)):
             with unittest.TestCase().assertRaisesRegex(RuntimeError, expected):

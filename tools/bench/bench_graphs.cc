@@ -66,6 +66,8 @@ Expected<Program> compileRows(const RowsCase& c, int threads, const BenchOptions
   compile.expect.shares.assign(c.rows.begin(), c.rows.end());
   if (c.allRows() == 0) compile.expect = {};
   compile.precision = options.precision;
+  compile.group = options.group;
+  compile.zeros = options.zeros;
   return compileGraph(kRowsGraph, compile, options);
 }
 

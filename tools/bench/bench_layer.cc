@@ -33,21 +33,24 @@ bool fits(const TaskProgram& program, const Buffer& buffer, int rank, const Tens
   return shapeOf(program, buffer, rank, tensor.shape().front(), tensor.shape().front()) == tensor.shape();
 }
 
-// Codes are -127 to 127, evenly: of this size on average.
+// Codes of 8 bits are -127 to 127, evenly, and those of 4 bits -8 to 7: of this size on average.
 constexpr int64_t kCodes = 255;
-constexpr double kSizeOfCodes = 73.6;
+constexpr double kSizeOfCodes = 73.6, kSizeOfHalves = 4.6;
 
 // Numbers of about this size. Codes are of any size, and of scales `scale` is that of codes times them: a
 // layer with other numbers than those of use may run slowly (exp of large ones has subnormal results).
-void fillRandom(Tensor& tensor, double scale, uint64_t stream, bool ofCodes) {
+// `sizeOfCodes`: of the codes that the numbers are scales or, negative, zeros of; 0 if they are none.
+void fillRandom(Tensor& tensor, double scale, uint64_t stream, double sizeOfCodes) {
   Random random(1, stream);
   const auto factor = static_cast<float>(scale);
   for (int64_t i = 0; i < tensor.elements(); ++i) {
     float value;
-    if (isCodes(tensor.type()))
+    if (tensor.type() == DType::kU8)
+      value = static_cast<float>(random.below(256));
+    else if (isCodes(tensor.type()))
       value = static_cast<float>(random.below(kCodes) - kCodes / 2);
-    else if (ofCodes)
-      value = static_cast<float>((0.5 + random.uniform()) * scale / kSizeOfCodes);
+    else if (sizeOfCodes != 0)
+      value = static_cast<float>((0.5 + random.uniform()) * scale / sizeOfCodes);
     else
       value = random.normal() * factor;
     setElement(tensor.type(), tensor.data(), i, value);
@@ -65,6 +68,13 @@ double bytesOf(const Program& program, int64_t tokens, int64_t rows) {
   return bytes;
 }
 
+// Of the codes of the program's weights, by which scales are divided, and zeros: -7.5 scales.
+double sizeOf(const TaskProgram& program, bool isZero) {
+  const bool halves = std::any_of(program.buffers.begin(), program.buffers.end(),
+                                  [](const Buffer& buffer) { return buffer.type == DType::kU8; });
+  return (halves ? kSizeOfHalves : kSizeOfCodes) / (isZero ? -7.5 : 1);
+}
+
 // The tensors of rank `rank`, which receives `rows` rows.
 TensorMap makeRows(const TaskProgram& program, int rank, int64_t tokens, int64_t rows,
                    const TensorMap* shared) {
@@ -74,12 +84,14 @@ TensorMap makeRows(const TaskProgram& program, int rank, int64_t tokens, int64_t
     const bool ofRows = buffer.shape.front().extent == Extent::kRows;
     if (!isCallers(buffer) || (shared != nullptr && !ofRows)) continue;
     Tensor tensor(buffer.type, shapeOf(program, buffer, rank, tokens, rows));
-    const bool ofCodes = buffer.name.ends_with("_scale");
+    const bool isZero = buffer.name.ends_with("_zero");
+    const double sizeOfCodes = isZero || buffer.name.ends_with("_scale") ? sizeOf(program, isZero) : 0;
     const size_t last = tensor.shape().size() - 1;
     const double fanIn =
-        ofRows ? 1.0 : static_cast<double>(tensor.shape()[ofCodes ? last : std::min<size_t>(1, last)]);
+        ofRows ? 1.0
+               : static_cast<double>(tensor.shape()[sizeOfCodes != 0 ? last : std::min<size_t>(1, last)]);
     if (buffer.role == Role::kInput && buffer.type != DType::kI32)
-      fillRandom(tensor, 1 / std::sqrt(fanIn), b << 16 | static_cast<uint32_t>(rank), ofCodes);
+      fillRandom(tensor, 1 / std::sqrt(fanIn), b << 16 | static_cast<uint32_t>(rank), sizeOfCodes);
     tensors.emplace(buffer.name, std::move(tensor));
   }
   return tensors;
@@ -108,7 +120,9 @@ Status bindTensors(const TaskProgram& program, int rank, Weights weights, Tensor
       found = shared->find(buffer.name);
     Tensor& tensor = found->second;
     const TensorView view{tensor.type(), tensor.shape(), tensor.data()};
-    const bool isWeight = buffer.name.ends_with("_weight");
+    const std::string& name = buffer.name;
+    const bool isWeight =
+        name.ends_with("_weight") || name.ends_with("_weight_scale") || name.ends_with("_weight_zero");
     if (Status status = context.bind(buffer.name, view, isWeight ? weights : Weights::kOrdinary); !status)
       return status;
   }

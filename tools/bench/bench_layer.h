@@ -29,6 +29,8 @@ struct BenchOptions {
   bool scaling = true;                   // also measure with one thread
   Weights weights = Weights::kOrdinary;  // constant: packed before anything is measured
   std::string precision = "bf16";        // of weights: a word of the compiler
+  int32_t group = 0;                     // likewise
+  bool zeros = false;
   std::string peer;                      // "onednn", or empty
   std::string target = "cpu";            // device model of the compiler
   std::vector<std::string> targetFolders;

@@ -51,15 +51,30 @@ Status repeatAll(const std::vector<Contender>& contenders, MachineProbes& probes
   return {};
 }
 
+// The precision of weights, behind the name of a case.
+std::string wordsOf(const BenchOptions& options) {
+  if (options.precision == "bf16") return {};
+  return fmt::format(", {}{}{}", options.precision,
+                     options.group == 0 ? "" : fmt::format(" in groups of {}", options.group),
+                     options.zeros ? " with zeros" : "");
+}
+
+// Bytes of a number of a weight, with its part of a scale.
+double weightBytes(const BenchOptions& options) {
+  if (options.precision == "bf16") return 2;
+  const double scales = options.group == 0 ? 0 : (options.zeros ? 8.0 : 4.0) / options.group;
+  return (options.precision.starts_with("int4") ? 0.5 : 1) + scales;
+}
+
 CaseSamples emptyResult(const RowsCase& rows, const BenchOptions& options) {
   CaseSamples result;
-  result.name = rows.name + (options.precision == "bf16" ? "" : ", " + options.precision);
+  result.name = rows.name + wordsOf(options);
   result.rows = rows;
   for (Pass pass : {Pass::kForward, Pass::kBackward}) {
     if (pass == Pass::kForward ? !options.forward : !options.backward) continue;
     PassSamples samples;
     samples.pass = pass;
-    samples.work = workOf(rows, pass, options.precision == "bf16" ? 2 : 1);
+    samples.work = workOf(rows, pass, weightBytes(options));
     result.passes.push_back(std::move(samples));
   }
   return result;
@@ -110,7 +125,8 @@ Expected<CaseSamples> measureRows(const RowsCase& c, const BenchOptions& options
     contenders.push_back({[&](Pass pass) { return single->run(pass); }, 1,
                           [](PassSamples& pass) -> Samples& { return initialized(pass.single); }});
   }
-  auto probes = MachineProbes::create(isa, options.threads, options.clock, options.precision == "int8");
+  auto probes = MachineProbes::create(isa, options.threads, options.clock,
+                                      options.precision == "int8" || options.precision == "int4");
   if (!probes) return probes.error();
   if (Status done = repeatAll(contenders, *probes, options, !options.peer.empty(), result); !done)
     return done.error();

@@ -112,12 +112,29 @@ class FamilyAtRank {
     put(1, std::move(weights));
   }
 
-  // A factor of a product; codes count times their scale, by row of a or by block of the weight.
+  // The codes in elements that have two of 4 bits, less `minus`.
+  static Values expanded(const Values& elements, double minus) {
+    Values values = elements;
+    values.shape.back() *= 2;
+    values.data.clear();
+    for (const double element : elements.data) {
+      const double high = std::floor(element / 16);
+      values.data.push_back(element - 16 * high - minus);
+      values.data.push_back(high - minus);
+    }
+    return values;
+  }
+
+  // A factor of a product; codes count times their scale, by row of a or by block of the weight, plus the
+  // zero of the block. Codes of 4 bits without zeros count from 8.
   Values factor(size_t operand) const {
     Values values = *read(operand);
     const BufferId codes = f_.reads[operand], scale = operandAt(f_.reads, *scaleOf(f_.op, operand));
     if (!scale) return values;
     const std::vector<double>& scales = bufferAt(rank_, scale)->data;
+    const BufferId zero = operand == 1 ? operandAt(f_.reads, *zeroOf(f_.op)) : BufferId{};
+    const std::vector<double>* const zeroes = zero ? &bufferAt(rank_, zero)->data : nullptr;
+    if (codesPerElement(c_.program.at(codes).type) == 2) values = expanded(values, zeroes ? 0 : 8);
     Block block{1, values.rowLength()};
     int64_t height = values.shape[0];
     if (operand == 1) {
@@ -129,7 +146,9 @@ class FamilyAtRank {
       const int64_t row = i / width % height, whole = i / width / height;
       const int64_t at =
           (whole * (height / block.rows) + row / block.rows) * across + i % width / block.columns;
-      values.data[static_cast<size_t>(i)] *= scales[static_cast<size_t>(at)];
+      double& value = values.data[static_cast<size_t>(i)];
+      value *= scales[static_cast<size_t>(at)];
+      if (zeroes) value += (*zeroes)[static_cast<size_t>(at)];
     }
     // a weight that bf16 rows are multiplied by becomes bf16
     if (operand == 1 && !has(f_.reads, *scaleOf(f_.op, 0))) store(DType::kBF16, values.data);

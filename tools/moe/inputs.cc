@@ -57,6 +57,7 @@ void fillNormal(Tensor& tensor, double scale, Random random, Sharding sharding, 
   if (sharding == Sharding::kWhole) tp = 1, part = 0;
   const auto factor = static_cast<float>(scale);
   const auto fill = [&](int64_t i) {
+    if (tensor.type() == DType::kU8) return setElement(DType::kU8, tensor.data(), i, random.below(256));
     const float value = random.normal() * factor;
     setElement(tensor.type(), tensor.data(), i,
                isCodes(tensor.type()) ? std::clamp(std::nearbyint(value), -127.0F, 127.0F) : value);
@@ -74,7 +75,7 @@ void fillNormal(Tensor& tensor, double scale, Random random, Sharding sharding, 
   }
 }
 
-// Scales around `scale`, the same at all shards of a group.
+// Scales or zeros around `scale`, the same at all shards of a group.
 void fillScales(Tensor& tensor, double scale, Random random) {
   for (int64_t i = 0; i < tensor.elements(); ++i)
     tensor.as<float>()[i] = static_cast<float>(scale) * (0.75F + 0.5F * static_cast<float>(random.uniform()));
@@ -154,12 +155,16 @@ void fillWeights(const TaskProgram& program, Tensor& tensor, Random random) {
   }
 }
 
-// The first product whose weight is `id`, or whose weight has these scales; a forward entry comes before the
-// backward. Null if there is none.
-const Family* productWith(const TaskProgram& program, BufferId id, bool asScale = false) {
+// What a product reads an input as.
+enum class As { kWeight, kScale, kZero };
+
+// The first product that reads `id` so; a forward entry comes before the backward. Null if there is none.
+const Family* productWith(const TaskProgram& program, BufferId id, As as = As::kWeight) {
   for (const Family& family : program.families)
     if (infoOf(family.op).weightParts > 0 &&
-        operandAt(family.reads, asScale ? *scaleOf(family.op, 1) : 1) == id)
+        operandAt(family.reads, as == As::kWeight  ? 1
+                                : as == As::kScale ? *scaleOf(family.op, 1)
+                                                   : *zeroOf(family.op)) == id)
       return &family;
   return nullptr;
 }
@@ -205,12 +210,17 @@ void fillInput(const TaskProgram& program, BufferId id, const InputsSpec& spec, 
   const std::vector<Dim> ofPairs = {{Extent::kTokens, 0}, {Extent::kFixed, program.topK}};
   if (buffer.type == DType::kF32 && buffer.shape == ofPairs)
     return fillWeights(program, tensor, streamOf(spec, buffer.name, owner));
-  const Family* scaled = productWith(program, id, true);
-  const Family* product = scaled ? scaled : productWith(program, id);
+  const Family *scaled = productWith(program, id, As::kScale), *shifted = productWith(program, id, As::kZero);
+  const Family* product = scaled ? scaled : shifted ? shifted : productWith(program, id);
   const bool dense = product && program.at(product->space).kind == SpaceKind::kTokens;
-  // codes are of numbers whose standard deviation is a quarter of the largest
   double scale = product ? 1 / std::sqrt(fanIn(program, *product)) : 1.0;
-  if (scaled) return fillScales(tensor, scale * 4 / 127, streamOf(spec, buffer.name, dense ? 0 : owner));
+  if (scaled || shifted) {
+    // codes of 8 bits are of numbers whose standard deviation is a quarter of the largest; those of 4 bits
+    // are even, with a standard deviation of 4.6 around 7.5
+    const bool halves = codesPerElement(program.at(product->reads[1]).type) == 2;
+    scale *= halves ? 1 / 4.6 : 4.0 / 127;
+    return fillScales(tensor, scaled ? scale : -7.5 * scale, streamOf(spec, buffer.name, dense ? 0 : owner));
+  }
   if (isCodes(buffer.type)) scale = 127.0 / 4;
   fillNormal(tensor, scale, streamOf(spec, buffer.name, dense ? 0 : owner), buffer.sharding, mesh.tp,
              mesh.shardOf(rank));

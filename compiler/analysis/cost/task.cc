@@ -97,7 +97,7 @@ TaskRates::TaskRates(const Rates& rates, int32_t cores)
 
 double elementBytes(const TaskProgram& program, const Family& family, size_t operand) {
   const BufferId id = operandAt(family.reads, operand);
-  return id ? static_cast<double>(dtypeBytes(program.at(id).type)) : kBf16;
+  return id ? numberBytes(program.at(id).type) : kBf16;
 }
 
 double productSeconds(const MatrixRates& matrix, const ProductRate& rate, double m, double n, double k) {

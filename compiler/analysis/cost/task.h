@@ -23,7 +23,7 @@ struct TaskCost {
   double seconds() const { return product + vector + memory + task; }
 };
 
-// Bytes of an element of the first operand of `family`; 2 if it has none.
+// Bytes of a number of an operand of `family`; 2 if it has none.
 double elementBytes(const TaskProgram& program, const Family& family, size_t operand = 0);
 
 // The time of a task of `family` of `program` with that many rows; `reuse` consecutive tasks read the same

@@ -14,20 +14,18 @@ from .structure import ACTIVATIONS, LIMITED
 # The names of gradients among the outputs of "backward", by input.
 GRADIENTS = {"x": "dx", "expert_weights": "d_expert_weights"}
 
-# What weights are: bfloat16 (or float32 parameters); codes of 8 bits that multiply rows of codes; codes that multiply
+# What weights are: bfloat16 (or float32 parameters); codes of 8 or 4 bits that multiply rows of codes; codes that multiply
 # rows of bfloat16.
-PRECISIONS = ("bf16", "int8", "int8-weights")
+PRECISIONS = ("bf16", "int8", "int8-weights", "int4", "int4-weights")
+
+# Numbers along the sum of a product that share a scale of codes of 4 bits; 0: all.
+GROUPS = (0, 32, 64, 128)
 
 # The tokens of the ranks that share experts: those of each rank, or the same at all of them.
 TOKENS = ("own", "same")
 
 # The largest max_tokens of a graph.
 MOST_TOKENS = 4194304
-
-
-def scale_name(weight: str) -> str:
-    """The name of the scale of a weight of codes."""
-    return weight + "_scale"
 
 
 def dealt(count: int, groups: int, group: int) -> range:
@@ -54,6 +52,8 @@ class LayerShape:
     tokens: str = "own"
     spare: int | None = None  # places for copies of experts; None: expert i is at place i
     weights: str = "bf16"  # one of PRECISIONS
+    group: int = 0  # one of GROUPS
+    zeros: bool = False  # codes of 4 bits have zeros beside their scales
 
     def __post_init__(self):
         for name in ("hidden", "intermediate", "experts", "top_k", "ranks", "max_tokens", "tp"):
@@ -73,8 +73,20 @@ class LayerShape:
             raise ValueError(f"tp is {self.tp}, expected a divisor of the intermediate size {self.intermediate}")
         if self.weights not in PRECISIONS:
             raise ValueError(f"weights is {self.weights!r}, expected one of {', '.join(PRECISIONS)}")
+        self._check_codes()
         if self.tokens not in TOKENS:
             raise ValueError(f"tokens is {self.tokens!r}, expected 'own' or 'same'")
+
+    def _check_codes(self):
+        if self.group not in GROUPS:
+            raise ValueError(f"group is {self.group!r}, expected one of {', '.join(map(str, GROUPS))}")
+        if self.bits != 4:
+            if self.group or self.zeros:
+                raise ValueError(f"weights={self.weights!r} have no {'groups' if self.group else 'zeros'}, expected 'int4' or 'int4-weights'")
+            return
+        for name, size in (("hidden", self.hidden), ("intermediate columns of a rank", self.part)):
+            if size % (self.group or 2):
+                raise ValueError(f"{name}: {size}, expected a multiple of {self.group or 2} for {self.weights} weights")
 
     def _check_limit(self):
         if self.activation not in LIMITED:
@@ -99,6 +111,21 @@ class LayerShape:
     @property
     def has_codes(self) -> bool:
         return self.weights != "bf16"
+
+    @property
+    def bits(self) -> int:
+        """Of an element of a weight."""
+        return {"bf16": 16, "int8": 8, "int4": 4}[self.weights.removesuffix("-weights")]
+
+    def beside(self, weight: str) -> tuple[str, ...]:
+        """The names of what a weight of codes has beside them: its scale and, with zeros, its zero; with groups in the
+        plural, because these are sharded where those of channels are not."""
+        kinds = ("scale", "zero")[: self.has_codes + self.zeros]
+        return tuple(f"{weight}_{kind}{'s' if self.group else ''}" for kind in kinds)
+
+    def scales_along(self, length: int) -> int:
+        """The scales of codes in a sum of this length."""
+        return length // self.group if self.group else 1
 
     @property
     def places(self) -> int:
@@ -131,16 +158,16 @@ def add_product(graph: Graph, name: str, rows: str, weight: str, result: str, **
 def forward_graph(shape: LayerShape) -> dict:
     """The entry "forward" of a layer; a backward is derived from it (`trainable` of compile_graph())."""
     graph = _tensors(shape)
-    scales = {weight: scale_name(weight) for weight in ("gate_up_weight", "down_weight") if shape.has_codes}
+    beside = [shape.beside(weight) for weight in ("gate_up_weight", "down_weight")]
     routed_by = ["expert_ids"] if shape.spare is None else ["expert_ids", "placement"]
-    inputs = ["x", *routed_by, "expert_weights", "gate_up_weight", "down_weight", *scales.values()]
+    inputs = ["x", *routed_by, "expert_weights", "gate_up_weight", "down_weight", *beside[0], *beside[1]]
     graph.add_entry("forward", inputs=inputs, outputs=["y"])
     graph.add_op("route", {name: name for name in routed_by}, {"routing": "routing"})
     graph.add_op("dispatch", {"tokens": "x", "routing": "routing"}, {"rows": "rows_x"})
-    scale = scales.get("gate_up_weight")
-    add_product(graph, "up_proj", "rows_x", "gate_up_weight", "gate_up", weight_scale=scale)
+    scales = [dict(zip(("weight_scale", "weight_zero"), names)) for names in beside]
+    add_product(graph, "up_proj", "rows_x", "gate_up_weight", "gate_up", **scales[0])
     graph.add_op("activation", {"gate_up": "gate_up"}, {"act": "act"}, kind=shape.activation, limit=shape.limit)
-    add_product(graph, "down_proj", "act", "down_weight", "down_out", weight_scale=scales.get("down_weight"))
+    add_product(graph, "down_proj", "act", "down_weight", "down_out", **scales[1])
     inputs = {"rows": "down_out", "routing": "routing", "weights": "expert_weights"}
     graph.add_op("combine", inputs, {"tokens": "y"})
     return graph.to_dict()
@@ -158,15 +185,17 @@ def _tensors(shape: LayerShape) -> Graph:
         graph.add_tensor(name, type, "E", *sizes, parallel=parallel if shared else None)
 
     hidden, columns, both = shape.hidden, shape.part, 2 * shape.part
-    of_weights = "I8" if shape.has_codes else "BF16"
+    of_weights, per_element = {16: ("BF16", 1), 8: ("I8", 1), 4: ("U8", 2)}[shape.bits]
     graph.add_tensor("x", "BF16", "T", hidden)
     graph.add_tensor("expert_ids", "I32", "T", shape.top_k)
     graph.add_tensor("expert_weights", "F32", "T", shape.top_k)
-    weight("gate_up_weight", both, hidden, parallel="gate_up_rows", type=of_weights)
-    weight("down_weight", hidden, columns, parallel="columns", type=of_weights)
-    if shape.has_codes:
-        weight(scale_name("gate_up_weight"), both, 1, parallel="gate_up_rows", type="F32")
-        weight(scale_name("down_weight"), hidden, 1, parallel=None, type="F32")
+    weight("gate_up_weight", both, hidden // per_element, parallel="gate_up_rows", type=of_weights)
+    weight("down_weight", hidden, columns // per_element, parallel="columns", type=of_weights)
+    for name in shape.beside("gate_up_weight"):
+        weight(name, both, shape.scales_along(hidden), parallel="gate_up_rows", type="F32")
+    for name in shape.beside("down_weight"):
+        several = shape.scales_along(columns) > 1
+        weight(name, hidden, shape.scales_along(columns), parallel="columns" if several else None, type="F32")
     if shape.spare is not None:
         graph.add_tensor("placement", "I32", shape.places)
     graph.add_tensor("routing", "routing")

@@ -60,7 +60,12 @@ class MoE(torch.nn.Module):
     lora         sluice_torch.LoRAConfig: low-rank adapters, whose parameters are trained instead of the weights
     weights      "bf16": parameters of `dtype`. "int8": codes of 8 bits with a float32 scale per output channel, as frozen
                  parameters (gate_up_weight_scale [E, 2 I, 1], down_weight_scale [E, H, 1]); rows that they multiply become
-                 codes, too. "int8-weights": rows stay bfloat16. docs/PRECISION.md
+                 codes, too. "int4": codes of 4 bits, two per byte; rows become codes of 8 bits. "int8-weights",
+                 "int4-weights": rows stay bfloat16. docs/PRECISION.md
+    group        with codes of 4 bits: 32, 64 or 128 numbers along the sum that share a scale (parameters ..._scales, the
+                 last dimension by group); 0: all
+    zeros        with codes of 4 bits: each scale has a zero beside it, for weights that are not symmetric (..._zero, or
+                 ..._zeros with groups)
     spare        places for copies of experts. 0: experts can move, but have one place each. None: rank r has the r-th
                  range of experts
     threads      workers, shared by all layers of a group; 0: this rank's share of the machine
@@ -99,16 +104,19 @@ class MoE(torch.nn.Module):
         tokens: str = "own",
         spare: int | None = None,
         weights: str = "bf16",
+        group: int = 0,
+        zeros: bool = False,
     ):
         super().__init__()
         if dtype not in _DTYPES:
             raise ValueError(f"dtype is {dtype}, expected torch.bfloat16 or torch.float32")
         if keep not in ("all", "minimal"):
             raise ValueError(f"keep is {keep!r}, expected 'all' or 'minimal'")
-        group = ranks.Group(ep_group, tp_group, mesh, tp, tokens)
-        sizes = (hidden, intermediate, num_experts, top_k, group.size, max_tokens)
-        self.shape = graphs.LayerShape(*sizes, activation, limit, group.tp, tokens, spare, weights)
-        self._group = group
+        self._group = ranks.Group(ep_group, tp_group, mesh, tp, tokens)
+        sizes = (hidden, intermediate, num_experts, top_k, self._group.size, max_tokens)
+        self.shape = graphs.LayerShape(
+            *sizes, activation, limit, self._group.tp, tokens, spare, weights, group, zeros
+        )
         self._watch()
         self.places = None  # placement.Places, if experts can move
         if spare is not None:
@@ -117,7 +125,7 @@ class MoE(torch.nn.Module):
         self.lora, self.threads, self.timeout, self.keep = lora, threads, timeout, keep
         self.pack_frozen = pack_frozen
         self._layers = {}
-        own, part = len(self.shape.places_of(group.rank)), self.shape.part
+        own, part = len(self.shape.places_of(self._group.rank)), self.shape.part
         self._add_weight("gate_up_weight", (own, 2 * part, hidden), dtype)
         self._add_weight("down_weight", (own, hidden, part), dtype)
         if initialise:
@@ -129,10 +137,14 @@ class MoE(torch.nn.Module):
         if not self.shape.has_codes:
             self.register_parameter(name, torch.nn.Parameter(torch.empty(sizes, dtype=dtype)))
             return
-        for each, tensor in (
-            (name, torch.empty(sizes, dtype=torch.int8)),
-            (graphs.scale_name(name), torch.empty(*sizes[:2], 1)),
-        ):
+        *rows, length = sizes
+        if self.shape.bits == 8:
+            made = {name: torch.empty(sizes, dtype=torch.int8)}
+        else:
+            made = {name: torch.empty(*rows, length // 2, dtype=torch.uint8)}
+        for each in self.shape.beside(name):
+            made[each] = torch.empty(*rows, self.shape.scales_along(length))
+        for each, tensor in made.items():
             self.register_parameter(each, torch.nn.Parameter(tensor, requires_grad=False))
 
     def become(self, group: ranks.Group, shape: graphs.LayerShape, parameters: dict[str, torch.nn.Parameter]):
@@ -408,7 +420,7 @@ class MoE(torch.nn.Module):
         return names + self._scale_names()
 
     def _scale_names(self) -> list[str]:
-        return [graphs.scale_name(name) for name in sharding.WEIGHTS] if self.shape.has_codes else []
+        return [beside for name in sharding.WEIGHTS for beside in self.shape.beside(name)]
 
     def _main_grads(self) -> list:
         """The tensors to which the op adds weight gradients; empty if there are none. The op has the adapters only in
@@ -455,7 +467,7 @@ class MoE(torch.nn.Module):
             from . import lora
 
             graph = lora.adapted_graph(graph, self.lora)
-        rows = ("--precision=int8",) if shape.weights == "int8" else ()
+        rows = (f"--precision={shape.weights}",) if shape.weights in ("int8", "int4") else ()
         return cache.compile_graph(
             graph, trainable=trainable, grads=grads, accumulate=accumulate, keep=self.keep, options=rows
         )
@@ -515,6 +527,8 @@ class MoE(torch.nn.Module):
             text += f", spare={shape.spare}"
         if shape.has_codes:
             text += f", weights={shape.weights!r}"
+            text += f", group={shape.group}" if shape.group else ""
+            text += ", zeros=True" if shape.zeros else ""
         if shape.tp > 1:
             text += f", tp={shape.tp}, tokens={shape.tokens!r}"
         return text if self.lora is None else f"{text}, lora={self.lora}"

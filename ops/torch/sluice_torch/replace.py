@@ -220,7 +220,7 @@ def _replace(model: torch.nn.Module, found: _Found, made: torch.nn.Module, optio
 @torch.no_grad()
 def _move(experts: Experts, layer: torch.nn.Module, trains: tuple[bool, bool], frozen: bool):
     """Moves the experts' weights to a layer, and empties the old parameters."""
-    local, part = getattr(layer, "local_experts", list(range(experts.count))), layer.down_weight.shape[2]
+    local, part = getattr(layer, "local_experts", list(range(experts.count))), layer.gate_up_weight.shape[1] // 2
     columns = slice(getattr(layer, "shard", 0) * part, (getattr(layer, "shard", 0) + 1) * part)
     own = dict(experts.module.named_parameters()) if experts.stacked else {}
     whole = local == [*range(experts.count)] and part == experts.intermediate

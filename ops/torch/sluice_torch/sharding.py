@@ -8,20 +8,27 @@ the shards.
 import torch
 
 from . import lora
-from .graphs import scale_name
-
 # Parameters of a layer -> the dimension of intermediate columns, and whether it has those of gate and of up.
 _SHARDED = {
     "gate_up_weight": (1, True),
     "gate_up_weight_scale": (1, True),
+    "gate_up_weight_zero": (1, True),
+    "gate_up_weight_scales": (1, True),
+    "gate_up_weight_zeros": (1, True),
     "down_weight": (2, False),
+    "down_weight_scales": (2, False),
+    "down_weight_zeros": (2, False),
     "gate_lora_b": (1, False),
     "up_lora_b": (1, False),
     "down_lora_a": (2, False),
 }
 WEIGHTS = ("gate_up_weight", "down_weight")
 # All tensors of a layer whose first dimension is its experts.
-OF_EXPERTS = (*WEIGHTS, *map(scale_name, WEIGHTS), *(f"{target}_lora_{side}" for target in lora.TARGETS for side in "ab"))
+OF_EXPERTS = (
+    *WEIGHTS,
+    *(f"{weight}_{kind}" for weight in WEIGHTS for kind in ("scale", "zero", "scales", "zeros")),
+    *(f"{target}_lora_{side}" for target in lora.TARGETS for side in "ab"),
+)
 # Those inputs of a layer's program that each shard has whole.
 WHOLE_INPUTS = ("gate_up_lora_a", "down_lora_b")
 

@@ -17,7 +17,6 @@ import torch
 import torch.distributed as dist
 
 from . import codes, graphs, lora, placement, sharding
-from .graphs import scale_name
 from .moe import EXPERT_RANGE, PLACEMENT, MoE, describe_range
 from .sharding import OF_EXPERTS, WEIGHTS
 from .structure import Layout
@@ -79,7 +78,8 @@ def to_original(model: torch.nn.Module, state: dict | None = None, *, merge: boo
         gate_up, down = (weights.pop(own) for own in WEIGHTS)
         if layer.shape.has_codes:
             gate_up, down = (
-                codes.dequantize(each, weights.pop(scale_name(own))) for own, each in zip(WEIGHTS, (gate_up, down))
+                codes.dequantize(each, *(weights.pop(name) for name in layer.shape.beside(own)))
+                for own, each in zip(WEIGHTS, (gate_up, down))
             )
         if merge and layer.lora is not None:
             gate_up, down = gate_up.clone(), down.clone()
@@ -102,9 +102,7 @@ def from_original(model: torch.nn.Module, original) -> dict:
         taken.update(_names(place, layout))
         gate_up, down = _out_of_layout(original, place, layout, layer)
         for own, each in zip(WEIGHTS, (gate_up, down)):
-            if layer.shape.has_codes:
-                each, state[prefix + scale_name(own)] = codes.quantize(each)
-            state[prefix + own] = each
+            state.update({prefix + name: tensor for name, tensor in codes.tensors_of(layer.shape, own, each).items()})
         for own, parameter in layer.named_parameters(recurse=False):
             if prefix + own in state:
                 continue

@@ -3,6 +3,25 @@
 // RUN: sluice-opt %s --quantize-weights="keep=wd" --split-input-file | FileCheck %s --check-prefix=KEEP
 // RUN: sluice-opt %s --quantize-weights --quantize-rows --split-input-file | FileCheck %s
 // RUN: sluice-opt %s --quantize-weights --fuse --quantize-rows --split-input-file | FileCheck %s --check-prefix=FUSED
+// RUN: sluice-opt %s --quantize-weights="bits=4 zeros" --quantize-rows | FileCheck %s --check-prefix=HALVES
+// RUN: sluice-opt %s --quantize-weights="bits=4 group=4" --quantize-rows | FileCheck %s --check-prefix=GROUPS
+// RUN: not sluice-opt %s --quantize-weights="bits=4 group=32" 2>&1 | FileCheck %s --check-prefix=LENGTH
+// LENGTH: error: 'wt' has sums of 20, expected a multiple of the group of 32
+
+// Two codes of 4 bits lie in a byte, along the last dimension.
+// HALVES: moe.input "w" : !moe.tensor<4 x 32 x 20 x ui8>
+// HALVES-NEXT: moe.input "w_scale" : !moe.tensor<4 x 1 x 40 x f32>
+// HALVES-NEXT: moe.input "w_zero" : !moe.tensor<4 x 1 x 40 x f32>
+// HALVES: moe.input "wt" : !moe.tensor<4 x 32 x 10 x ui8>
+// HALVES: moe.input "wt_zero" : !moe.tensor<4 x 32 x 1 x f32>
+// HALVES: %[[C:.*]], %[[S:.*]] = moe.quantize "rows_quantize"
+// HALVES: moe.gmm "up"(%[[C]], %w) row_scale(%[[S]]) weight_scale(%w_scale) weight_zero(%w_zero)
+// HALVES: moe.gmm "grad"(%{{.*}}, %wt) weight_scale(%wt_scale) weight_zero(%wt_zero) :
+// Rows are not multiplied exactly by groups of 4.
+// GROUPS: moe.input "w_scale" : !moe.tensor<4 x 8 x 40 x f32>
+// GROUPS: moe.input "wt_scale" : !moe.tensor<4 x 32 x 5 x f32>
+// GROUPS-NOT: moe.quantize
+// GROUPS: moe.gmm "up"(%rows, %w) weight_scale(%w_scale)
 
 // CHECK-LABEL: @layer
 // WEIGHTS-LABEL: @layer

@@ -135,8 +135,8 @@ TEST_CASE("a value that no enum has is refused with record and field") {
   program.events[1].rule = static_cast<ThresholdRule>(9);
   CHECK(errorOf(program) == "event 1 'up.done': threshold rule 9 is not known (0 to 8)");
   program = smallProgram();
-  program.buffers[2].type = static_cast<DType>(6);
-  CHECK(errorOf(program) == "buffer 2 'up': type 6 is not known (0 to 5)");
+  program.buffers[2].type = static_cast<DType>(7);
+  CHECK(errorOf(program) == "buffer 2 'up': type 7 is not known (0 to 6)");
   program = smallProgram();
   program.families[0].op = static_cast<OpKind>(255);
   CHECK(errorOf(program) == "family 0 'send': op 255 is not known (0 to 13)");

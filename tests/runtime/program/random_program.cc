@@ -292,7 +292,8 @@ TaskProgram codesProgram() {
   program.buffers.push_back({"x_scale", DType::kF32, {{Extent::kRows, 0}}, Role::kTemp, {0}});
   program.families[0].op = OpKind::kQuantize;
   program.families[0].writes = {{1}, {scale}};
-  program.families[1].reads = {{1}, {0}, {}, {scale}, {scale}};
+  program.buffers[0].type = DType::kU8;
+  program.families[1].reads = {{1}, {0}, {}, {scale}, {scale}, {scale}};
   return program;
 }
 

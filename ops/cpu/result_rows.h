@@ -1,0 +1,62 @@
+// Rows of finished tiles on their way to the result. Internal linkage: see blocked_product.h.
+#pragma once
+
+#include <cstdint>
+#if defined(__AVX512BF16__)
+#include <immintrin.h>
+#endif
+
+#include "ops/cpu/bits.h"
+#include "ops/cpu/blocked_product.h"
+#include "ops/cpu/nibbles.h"
+
+namespace sluice::ops {
+namespace {
+
+// The row of a finished tile times alpha, stored in `scaled`; if alpha is 1, the row itself.
+template <int32_t kNr>
+const float* timesAlpha(const float* row, int32_t cols, float alpha, float (&scaled)[kNr]) {
+  if (alpha == 1.0f) return row;
+  for (int32_t j = 0; j < cols; ++j) scaled[j] = row[j] * alpha;
+  return scaled;
+}
+
+// The row of a finished tile times alpha, plus the bias of its columns unless that is null.
+template <int32_t kNr>
+const float* withBias(const float* row, int32_t cols, float alpha, const BFloat16* bias,
+                      float (&scaled)[kNr]) {
+  if (bias == nullptr) return timesAlpha(row, cols, alpha, scaled);
+  for (int32_t j = 0; j < cols; ++j) scaled[j] = row[j] * alpha + widenBf16(bias[j].bits);
+  return scaled;
+}
+
+// Sums to bf16. They are not subnormal, so vcvtneps2bf16, which would make those zero, rounds like
+// roundToBf16.
+inline void roundRow(const float* __restrict from, int32_t count, BFloat16* __restrict to) {
+#if defined(__AVX512BF16__)
+  for (int32_t j = 0; j < count; j += 16) {
+    const auto some = static_cast<__mmask16>(count - j < 16 ? (1u << (count - j)) - 1 : 0xffffu);
+    _mm256_mask_storeu_epi16(to + j, some,
+                             (__m256i)_mm512_cvtneps_pbh(_mm512_maskz_loadu_ps(some, from + j)));
+  }
+#else
+  for (int32_t j = 0; j < count; ++j) to[j].bits = roundToBf16(from[j]);
+#endif
+}
+
+// The memory of rows x columns elements.
+template <class T>
+Lines linesOf(const T* from, int64_t ld, int32_t rows, int32_t columns) {
+  constexpr auto kBytes = static_cast<int64_t>(sizeof(T));
+  return {from, rows, ld * kBytes / kPerElement<T>, columns * kBytes / kPerElement<T>};
+}
+
+// Whether a tile or panel that begins at this column shares its lines with the one before, which fetched
+// them.
+template <class T>
+bool sharesLines(int32_t col) {
+  return col * sizeof(T) / kPerElement<T> % kLineBytes != 0;
+}
+
+}  // namespace
+}  // namespace sluice::ops
