@@ -113,7 +113,15 @@ SLUICE_API sluice_status sluice_program_get_entry(const sluice_program* program,
                                                   sluice_entry_info* info);
 
 typedef int32_t sluice_type;
-enum { SLUICE_F32 = 0, SLUICE_BF16 = 1, SLUICE_F16 = 2, SLUICE_I32 = 3, SLUICE_I64 = 4, SLUICE_I8 = 5 };
+enum {
+  SLUICE_F32 = 0,
+  SLUICE_BF16 = 1,
+  SLUICE_F16 = 2,
+  SLUICE_I32 = 3,
+  SLUICE_I64 = 4,
+  SLUICE_I8 = 5,
+  SLUICE_U8 = 6
+};
 
 typedef int32_t sluice_role;
 enum { SLUICE_INPUT = 0, SLUICE_OUTPUT = 1 };

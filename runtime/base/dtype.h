@@ -53,7 +53,8 @@ constexpr double numberBytes(DType type) {
 inline constexpr int64_t kMostCodes = 65536;
 // Products of codes of 8 and of 4 bits that are added before their scale is applied.
 inline constexpr int32_t kMostStretch = 256;
-// Whether rows of codes can be multiplied by groups of this length of codes of 4 bits, along a sum of length k.
+// Whether rows of codes can be multiplied by groups of this length of codes of 4 bits, along a sum of length
+// k.
 constexpr bool isGroup(int64_t group, int64_t k) {
   return group == k || group == 32 || group == 64 || group == 128 || (group > 0 && group % kMostStretch == 0);
 }

@@ -22,7 +22,7 @@ Error systemError(const std::string& path, std::string_view what) {
 Expected<std::vector<std::byte>> readBytes(const std::string& path) {
   // Opening a pipe must not wait for a writer.
   FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  struct stat info {};
+  struct stat info{};
   if (file.get() < 0 || ::fstat(file.get(), &info) != 0) return systemError(path, "cannot open");
   if (!S_ISREG(info.st_mode))
     return Error{fmt::format("{}: not a regular file, expected a program file", path)};

@@ -140,6 +140,24 @@ class CodesTest(unittest.TestCase):
             self.assertFalse(torch.equal(layer(x, ids, given), before))
             self.assertTrue(torch.equal(layer(x, ids, given), plain(x, ids, given)))
 
+    def test_codes_cost_what_the_documentation_says(self):
+        """Of a layer on Gaussian data: docs/PRECISION.md, *What it costs*."""
+        x, ids, given, _ = batch(200)
+        with torch.no_grad():
+            expected = eager(x.float(), ids, given, *all_weights())
+            for weights, options, bound in (
+                ("int8", {}, 0.035),
+                ("int8-weights", {}, 0.02),
+                ("int4", {"group": 0}, 0.32),
+                ("int4", {"group": 128}, 0.27),
+                ("int4", {"group": 32}, 0.22),
+                ("int4", {"group": 32, "zeros": True}, 0.18),
+                ("int4-weights", {"group": 32, "zeros": False}, 0.22),
+            ):
+                found = error(make(weights, **options)(x, ids, given), expected)
+                self.assertLess(found, bound, (weights, options))
+                self.assertGreater(found, bound / 3, (weights, options))
+
     def test_adapters_are_trained_on_codes(self):
         torch.manual_seed(1)
         layer, other = make("int8-weights", lora=LoRAConfig(4)), make("bf16", lora=LoRAConfig(4))

@@ -31,8 +31,8 @@ struct BenchOptions {
   std::string precision = "bf16";        // of weights: a word of the compiler
   int32_t group = 0;                     // likewise
   bool zeros = false;
-  std::string peer;                      // "onednn", or empty
-  std::string target = "cpu";            // device model of the compiler
+  std::string peer;            // "onednn", or empty
+  std::string target = "cpu";  // device model of the compiler
   std::vector<std::string> targetFolders;
 };
 

@@ -89,7 +89,7 @@ ProbeRates MachineProbes::probe(Workers& workers) {
 
 ProbeRates medianRates(const std::vector<ProbeRates>& rates) {
   ProbeRates medians;
-  for (double ProbeRates::*rate : {&ProbeRates::flops, &ProbeRates::read, &ProbeRates::stream}) {
+  for (double ProbeRates::* rate : {&ProbeRates::flops, &ProbeRates::read, &ProbeRates::stream}) {
     std::vector<double> values;
     for (const ProbeRates& each : rates) values.push_back(each.*rate);
     medians.*rate = medianOf(std::move(values));

@@ -1,7 +1,7 @@
 """Sluice in PyTorch: fused MoE layers that are compiled ahead of time (docs/PYTORCH.md).
 
 sluice_torch.MoE is the layer; the table below lists all other names. A module is imported when it is first used, so
-sluice_torch.Graph, sluice_torch.cache and sluice_torch.graphs work without PyTorch.
+sluice_torch.Graph and sluice_torch.cache work without PyTorch.
 """
 
 import importlib
@@ -22,6 +22,8 @@ _EXPORTS = {
     "LoRAConfig": "lora",
     "replace_moe": "replace",
     "quantize": "codes",
+    "load_experts": "loading",
+    "Checkpoint": "checkpoint",
     "balance": "placement",
     "clip_grad_norm_": "clipping",
     "ExpertParallel": "styles",

@@ -83,5 +83,6 @@ def set_expert(layer: torch.nn.Module, row: int, gate: torch.Tensor, up: torch.T
         ("gate_up_weight", slice(half, 2 * half), up),
         ("down_weight", slice(None), down),
     ):
-        for each, tensor in tensors_of(layer.shape, name, given).items():
+        plain = getattr(layer, name).is_floating_point()
+        for each, tensor in ({name: given} if plain else tensors_of(layer.shape, name, given)).items():
             getattr(layer, each)[row, rows] = tensor

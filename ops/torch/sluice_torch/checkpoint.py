@@ -1,0 +1,144 @@
+"""Checkpoints in safetensors files, read tensor by tensor from mapped memory."""
+
+import collections.abc
+import json
+import math
+import mmap
+import os
+import pathlib
+import struct
+
+import torch
+
+_INDEX = "model.safetensors.index.json"
+# Names of the format -> types. Numbers of 8 bits are their codes: PyTorch 1.13 has no type for them.
+_TYPES = {
+    "F64": torch.float64,
+    "F32": torch.float32,
+    "F16": torch.float16,
+    "BF16": torch.bfloat16,
+    "I64": torch.int64,
+    "I32": torch.int32,
+    "I16": torch.int16,
+    "I8": torch.int8,
+    "U8": torch.uint8,
+    "BOOL": torch.bool,
+    "F8_E4M3": torch.uint8,
+    "F8_E5M2": torch.uint8,
+    "F8_E8M0": torch.uint8,
+}
+
+
+class _File:
+    """The header of one file, and its memory."""
+
+    def __init__(self, path: pathlib.Path):
+        self.path = path
+        try:
+            with open(path, "rb") as file:
+                size = os.fstat(file.fileno()).st_size
+                if size < 8:
+                    raise ValueError(f"{path}: {size} bytes, expected a safetensors file")
+                # pages are read when they are used, and none is ever written back
+                self.memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+        except OSError as error:
+            raise ValueError(f"{path}: cannot read: {error.strerror}") from None
+        (length,) = struct.unpack("<Q", self.memory[:8])
+        if length > size - 8:
+            raise ValueError(f"{path}: a header of {length} bytes in a file of {size}: truncated, or no safetensors file")
+        try:
+            self.tensors = json.loads(self.memory[8 : 8 + length])
+            self.tensors.pop("__metadata__", None)
+        except (ValueError, AttributeError):
+            raise ValueError(f"{path}: the header is not that of a safetensors file") from None
+        self.begin, self.size = 8 + length, size
+
+    def type_of(self, name: str) -> str:
+        return self._entry(name)[0]
+
+    def read(self, name: str) -> torch.Tensor:
+        kind, shape, first, last = self._entry(name)
+        dtype = _TYPES[kind]
+        width = torch.empty(0, dtype=dtype).element_size()
+        if last - first != math.prod(shape) * width:
+            raise ValueError(f"{self.path}: {name} is {kind} {shape} in {last - first} bytes, expected {math.prod(shape) * width}")
+        if last == first:
+            return torch.empty(shape, dtype=dtype)
+        data = torch.frombuffer(self.memory, dtype=torch.uint8, count=last - first, offset=first)
+        return (data if first % width == 0 else data.clone()).view(dtype).view(shape)
+
+    def _entry(self, name: str) -> tuple[str, list[int], int, int]:
+        try:
+            entry = self.tensors[name]
+            kind, shape, (first, last) = entry["dtype"], list(entry["shape"]), entry["data_offsets"]
+            good = all(isinstance(each, int) and each >= 0 for each in (*shape, first, last))
+        except (KeyError, TypeError, ValueError):
+            good = False
+        if not good:
+            raise ValueError(f"{self.path}: the header does not describe {name}")
+        if kind not in _TYPES:
+            raise ValueError(f"{self.path}: {name} has type {kind!r}, expected one of {', '.join(_TYPES)}")
+        if not first <= last <= self.size - self.begin:
+            raise ValueError(
+                f"{self.path}: {name} is in bytes {first} to {last} of {self.size - self.begin}: the file is truncated"
+            )
+        return kind, shape, self.begin + first, self.begin + last
+
+
+class Checkpoint(collections.abc.Mapping):
+    """The tensors of a safetensors file, or of a folder with such files, by name.
+
+    A folder has an index (model.safetensors.index.json), or all its *.safetensors files are read. Tensors are views of
+    mapped memory: pages are read when they are used, and a change of a tensor reaches no file. Numbers of 8 bits (FP8)
+    are uint8; type_of() has the name of their type.
+    ValueError: a file that is missing, truncated or something else; a tensor that several files have; at access, one
+    that its file has not. KeyError: a name that no file has.
+    """
+
+    def __init__(self, path):
+        self.path = pathlib.Path(path)
+        self._files, self._file_of = {}, {}
+        index = self.path / _INDEX
+        if index.is_file():
+            try:
+                self._file_of = {str(name): self.path / file for name, file in json.loads(index.read_bytes())["weight_map"].items()}
+            except (ValueError, KeyError, TypeError, AttributeError):
+                raise ValueError(f"{index}: no index of safetensors files: expected an object 'weight_map'") from None
+            return
+        paths = sorted(self.path.glob("*.safetensors")) if self.path.is_dir() else [self.path]
+        if not paths:
+            raise ValueError(f"{self.path}: has neither {_INDEX} nor *.safetensors")
+        for each in paths:
+            for name in self._open(each).tensors:
+                if name in self._file_of:
+                    raise ValueError(f"{name} is in {self._file_of[name]} and in {each}")
+                self._file_of[name] = each
+
+    def __getitem__(self, name: str) -> torch.Tensor:
+        return self._open(self._file_of[name]).read(name)
+
+    def __iter__(self):
+        return iter(self._file_of)
+
+    def __len__(self) -> int:
+        return len(self._file_of)
+
+    def type_of(self, name: str) -> str:
+        """The type of a tensor in the words of the format."""
+        return self._open(self._file_of[name]).type_of(name)
+
+    def config(self) -> dict:
+        """What config.json beside the files says; empty if there is none."""
+        path = (self.path if self.path.is_dir() else self.path.parent) / "config.json"
+        try:
+            found = json.loads(path.read_bytes()) if path.is_file() else {}
+        except ValueError:
+            found = None
+        if not isinstance(found, dict):
+            raise ValueError(f"{path}: expected a JSON object")
+        return found
+
+    def _open(self, path: pathlib.Path) -> _File:
+        if path not in self._files:
+            self._files[path] = _File(path)
+        return self._files[path]

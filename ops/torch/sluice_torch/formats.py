@@ -1,0 +1,151 @@
+"""Matrices of checkpoints in the formats that people have: plain numbers, FP8 in blocks, and 4-bit codes in groups.
+
+Names are those of the tools that write them; `base` is the name of a linear layer, without the last part. All matrices
+are [out, in]. docs/PYTORCH.md, *Checkpoints*, lists the formats.
+"""
+
+import dataclasses
+
+import torch
+
+from . import codes
+from .checkpoint import Checkpoint
+
+# Codes of a word of 32 bits, in GPTQ and pack-quantised files from the lowest bits on, so that their bytes are pairs of codes
+# as layers have them; AWQ has them in another order.
+_PER_WORD = 8
+_AWQ_ORDER = (0, 4, 1, 5, 2, 6, 3, 7)
+
+
+@dataclasses.dataclass
+class Matrix:
+    """Numbers, or pairs of codes of 4 bits with scale and zero: number = code * scale + zero."""
+
+    name: str
+    numbers: torch.Tensor | None = None  # [out, in], a floating type
+    pairs: torch.Tensor | None = None  # uint8 [out, in / 2], as sluice_torch.quantize() makes them
+    scale: torch.Tensor | None = None  # float32 [out, groups]
+    zero: torch.Tensor | None = None  # float32 [out, groups]
+    symmetric: bool = False  # zero = -8 * scale
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        if self.numbers is not None:
+            return tuple(self.numbers.shape)
+        return self.pairs.shape[0], 2 * self.pairs.shape[1]
+
+    @property
+    def group(self) -> int:
+        return self.shape[1] // self.scale.shape[1]
+
+    def decoded(self) -> torch.Tensor:
+        """The numbers, of codes in float32."""
+        if self.numbers is not None:
+            return self.numbers
+        return codes.dequantize(self.pairs, self.scale, self.zero, torch.float32)
+
+
+def read(checkpoint: Checkpoint, base: str) -> Matrix:
+    """The matrix of a linear layer. ValueError: none of the formats, or parts that do not fit each other."""
+    if f"{base}.weight_packed" in checkpoint:
+        return _pack_quantized(checkpoint, base)
+    if f"{base}.qweight" in checkpoint:
+        return _grouped(checkpoint, base)
+    name = f"{base}.weight"
+    if name not in checkpoint:
+        raise ValueError(f"{checkpoint.path} has no {name}, .qweight or .weight_packed")
+    weight = checkpoint[name]
+    if weight.dim() != 2:
+        raise ValueError(f"{name} has shape {list(weight.shape)}, expected a matrix")
+    if checkpoint.type_of(name) == "F8_E4M3":
+        return Matrix(name, _e4m3()[weight.long()] * _scales_of_numbers(checkpoint, base, weight))
+    if not weight.is_floating_point():
+        raise ValueError(f"{name} has type {checkpoint.type_of(name)}, expected a floating type")
+    return Matrix(name, weight)
+
+
+def _scales_of_numbers(checkpoint: Checkpoint, base: str, weight: torch.Tensor) -> torch.Tensor:
+    """Of each number of an FP8 matrix: squares of 128 in float32, or the exponents of blocks of 32 along a row."""
+    rows, columns = weight.shape
+    name = f"{base}.weight_scale_inv"
+    if name in checkpoint:
+        scale = _part(checkpoint, name, (-(-rows // 128), -(-columns // 128))).float()
+        return scale.repeat_interleave(128, 0)[:rows].repeat_interleave(128, 1)[:, :columns]
+    name = f"{base}.weight_scale"
+    if name not in checkpoint or checkpoint[name].dtype != torch.uint8:
+        raise ValueError(f"{base}.weight is F8_E4M3 without .weight_scale_inv or a .weight_scale of exponents")
+    exponents = _part(checkpoint, name, (rows, columns // 32))
+    return torch.exp2(exponents.float() - 127).repeat_interleave(32, 1)
+
+
+def _e4m3() -> torch.Tensor:
+    """The numbers of all codes of 4 bits of exponent and 3 of fraction; codes 127 and 255 are NaN."""
+    code = torch.arange(256)
+    exponent, fraction = code >> 3 & 15, (code & 7).float()
+    size = torch.where(exponent == 0, fraction / 8 * 2.0**-6, (1 + fraction / 8) * torch.exp2(exponent.float() - 7))
+    return torch.where(code & 127 == 127, float("nan"), torch.where(code < 128, size, -size))
+
+
+def _grouped(checkpoint: Checkpoint, base: str) -> Matrix:
+    """GPTQ: words along the sum, [in / 8, out]; or AWQ: words along the columns of the product, [in, out / 8]."""
+    words, scale = checkpoint[f"{base}.qweight"], _present(checkpoint, f"{base}.scales")
+    if words.dtype != torch.int32 or words.dim() != 2 or scale.dim() != 2:
+        raise ValueError(f"{base}.qweight is {words.dtype} {list(words.shape)}, expected a matrix of I32, and scales a matrix")
+    groups, outs = scale.shape
+    is_awq = words.shape[1] * _PER_WORD == outs
+    if not is_awq and words.shape[1] != outs:
+        raise ValueError(f"{base}.qweight has shape {list(words.shape)} beside scales {list(scale.shape)}: not 4 bits")
+    zeros = _part(checkpoint, f"{base}.qzeros", (groups, outs // _PER_WORD))
+    length = len(words) * (1 if is_awq else _PER_WORD)
+    if length % (2 * groups):
+        raise ValueError(f"{base}.scales has {groups} groups, expected even ones of the {length} rows of codes")
+    if is_awq:
+        each, zeros = (_split(part)[..., list(_AWQ_ORDER)].flatten(-2).to(torch.uint8) for part in (words, zeros))
+        pairs = (each[::2] | each[1::2] << 4).t()
+    else:
+        pairs, zeros = words.t().contiguous().view(torch.uint8), _split(zeros).flatten(-2)
+        _check_order(checkpoint, base, length, groups)
+        if checkpoint.config().get("quantization_config", {}).get("checkpoint_format", "gptq") != "gptq_v2":
+            zeros = zeros + 1 & 15  # the first version of the format stores zeros less 1
+    scale, zeros = scale.float().t(), zeros.float().t()
+    symmetric = bool((zeros == 8).all())
+    return Matrix(f"{base}.qweight", pairs=pairs, scale=scale, zero=-zeros * scale, symmetric=symmetric)
+
+
+def _check_order(checkpoint: Checkpoint, base: str, length: int, groups: int):
+    name = f"{base}.g_idx"
+    if name in checkpoint and not torch.equal(checkpoint[name].long(), torch.arange(length) // (length // groups or 1)):
+        raise ValueError(f"{name}: groups in another order (act-order), expected consecutive numbers")
+
+
+def _pack_quantized(checkpoint: Checkpoint, base: str) -> Matrix:
+    """compressed-tensors: words along the sum, [out, in / 8], of codes plus 8, with scales [out, groups]."""
+    name = f"{base}.weight_packed"
+    if f"{base}.weight_zero_point" in checkpoint:
+        raise ValueError(f"{base}.weight_zero_point: asymmetric pack-quantized weights are not supported")
+    words, scale = checkpoint[name], _present(checkpoint, f"{base}.weight_scale").float()
+    shape = _present(checkpoint, f"{base}.weight_shape").tolist()
+    if words.dtype != torch.int32 or len(shape) != 2 or tuple(words.shape) != (shape[0], -(-shape[1] // _PER_WORD)):
+        raise ValueError(f"{name} is {words.dtype} {list(words.shape)} of shape {shape}, expected I32 with 8 codes per word")
+    if scale.dim() != 2 or scale.shape[0] != shape[0] or not scale.shape[1] or shape[1] % (2 * scale.shape[1]):
+        raise ValueError(f"{base}.weight_scale has shape {list(scale.shape)}, expected even groups of {shape}")
+    pairs = words.view(torch.uint8)[:, : shape[1] // 2]
+    return Matrix(name, pairs=pairs, scale=scale, zero=-8 * scale, symmetric=True)
+
+
+def _split(words: torch.Tensor) -> torch.Tensor:
+    """[...] -> [..., 8]: the codes of each word, from the lowest bits on."""
+    return words.unsqueeze(-1) >> 4 * torch.arange(_PER_WORD, dtype=torch.int32) & 15
+
+
+def _present(checkpoint: Checkpoint, name: str) -> torch.Tensor:
+    if name not in checkpoint:
+        raise ValueError(f"{checkpoint.path} has no {name}")
+    return checkpoint[name]
+
+
+def _part(checkpoint: Checkpoint, name: str, shape: tuple) -> torch.Tensor:
+    found = _present(checkpoint, name)
+    if tuple(found.shape) != shape:
+        raise ValueError(f"{name} has shape {list(found.shape)}, expected {list(shape)}")
+    return found

@@ -1,0 +1,111 @@
+"""Weights of experts from the checkpoints that people have, read expert by expert."""
+
+import torch
+
+from . import codes, formats
+from .checkpoint import Checkpoint
+
+# Parts of a layer: parameter, half of its rows, and the dimension that shards of an expert share.
+_PARTS = (("gate_up_weight", 0, 0), ("gate_up_weight", 1, 0), ("down_weight", None, 1))
+
+
+@torch.no_grad()
+def load_experts(
+    path,
+    layer: torch.nn.Module,
+    prefix: str,
+    names: tuple[str, str, str] = ("gate_proj", "up_proj", "down_proj"),
+    physical_to_logical_map=None,
+    progress: bool = False,
+):
+    """Sets the weights of a layer's experts, on this rank and its shard of them, from a checkpoint.
+
+    path      a safetensors file, a folder with such files, or a Checkpoint. Expert e has `prefix`.e.NAME.weight, or what
+              a format has in its place (docs/PYTORCH.md, *Checkpoints*), for the `names` of gate, up and down.
+    layer     sluice_torch.MoE. Codes of 4 bits go into one with weights "int4" or "int4-weights" as they are, which needs
+              the group of the checkpoint and, unless all zeros are 8, zeros=True; other layers of codes take numbers,
+              which they quantise. bfloat16 and float32 layers take everything.
+    physical_to_logical_map  [experts]: which expert of the checkpoint each expert of the layer is
+    progress  True: shows a bar (package tqdm)
+
+    At any time one expert is held, beside mapped pages of the checkpoint. ValueError: a tensor that is missing, or is
+    not what the layer can have; experts before that one are set.
+    """
+    checkpoint = path if isinstance(path, Checkpoint) else Checkpoint(path)
+    shape, places = layer.shape, {}
+    if physical_to_logical_map is not None:
+        physical_to_logical_map = torch.as_tensor(physical_to_logical_map).tolist()
+        if len(physical_to_logical_map) != shape.experts:
+            raise ValueError(
+                f"physical_to_logical_map has {len(physical_to_logical_map)} experts, expected {shape.experts}"
+            )
+    for row, expert in enumerate(layer.local_experts):
+        places.setdefault(expert, []).append(row)
+    for expert, rows in _shown(places.items(), progress):
+        of_file = expert if physical_to_logical_map is None else physical_to_logical_map[expert]
+        for part, name in zip(_PARTS, names):
+            matrix = formats.read(checkpoint, f"{prefix}.{of_file}.{name}")
+            _set(layer, rows, part, _shard(layer, matrix, part))
+
+
+def _shown(experts, progress: bool):
+    if not progress:
+        return experts
+    try:
+        import tqdm
+    except ImportError:
+        raise RuntimeError("progress=True needs the package tqdm (Debian: python3-tqdm)") from None
+    return tqdm.tqdm(experts, desc="experts", unit="expert")
+
+
+def _shard(layer: torch.nn.Module, matrix: formats.Matrix, part: tuple) -> formats.Matrix:
+    """What this rank has of a whole matrix."""
+    shape, (name, _, dimension) = layer.shape, part
+    whole = (shape.hidden, shape.intermediate) if name == "down_weight" else (shape.intermediate, shape.hidden)
+    if matrix.shape != whole:
+        raise ValueError(f"{matrix.name} is a matrix of {list(matrix.shape)}, expected {list(whole)} [out, in]")
+    if shape.tp == 1:
+        return matrix
+    own = slice(layer.shard * shape.part, (layer.shard + 1) * shape.part)
+    if matrix.numbers is not None:
+        return formats.Matrix(matrix.name, matrix.numbers[own] if dimension == 0 else matrix.numbers[:, own])
+    if dimension == 0:
+        scale, zero = matrix.scale[own], matrix.zero[own]
+    elif matrix.scale.shape[1] == 1:
+        scale, zero = matrix.scale, matrix.zero
+    else:
+        if shape.part % matrix.group:
+            raise ValueError(f"{matrix.name} has groups of {matrix.group}, expected a divisor of a shard's {shape.part} columns")
+        groups = slice(own.start // matrix.group, own.stop // matrix.group)
+        scale, zero = matrix.scale[:, groups], matrix.zero[:, groups]
+    pairs = matrix.pairs[own] if dimension == 0 else matrix.pairs[:, own.start // 2 : own.stop // 2]
+    return formats.Matrix(matrix.name, None, pairs, scale, zero, matrix.symmetric)
+
+
+def _set(layer: torch.nn.Module, rows: list[int], part: tuple, matrix: formats.Matrix):
+    name, half, _ = part
+    shape = layer.shape
+    lines = slice(None) if half is None else slice(half * shape.part, (half + 1) * shape.part)
+    if not shape.has_codes:
+        tensors = {name: matrix.decoded()}
+    elif matrix.numbers is not None:
+        tensors = codes.tensors_of(shape, name, matrix.numbers)
+    else:
+        tensors = dict(zip((name, *shape.beside(name)), _as_they_are(layer, matrix)))
+    for each, tensor in tensors.items():
+        for row in rows:
+            getattr(layer, each)[row, lines] = tensor
+
+
+def _as_they_are(layer: torch.nn.Module, matrix: formats.Matrix) -> tuple[torch.Tensor, ...]:
+    """Codes of 4 bits, scale and zero as a layer has them."""
+    shape = layer.shape
+    group = 0 if matrix.scale.shape[1] == 1 and not shape.group else matrix.group
+    if shape.bits != 4 or group != shape.group:
+        raise ValueError(
+            f"{matrix.name} has 4-bit codes in groups of {matrix.group}, but the layer has weights={shape.weights!r}"
+            f"{f', group={shape.group}' if shape.bits == 4 else ''}: they would be quantised twice"
+        )
+    if not shape.zeros and not matrix.symmetric:
+        raise ValueError(f"{matrix.name} has zeros, but the layer has none: expected zeros=True")
+    return (matrix.pairs, matrix.scale, matrix.zero)[: 2 + shape.zeros]

@@ -1,0 +1,353 @@
+"""Experts from checkpoints: formats, written here by other means than they are read; shards, maps and errors."""
+
+import json
+import pathlib
+import random
+import struct
+import tempfile
+import unittest
+
+import core_jobs
+import sluice_torch
+import torch
+import torch.distributed as dist
+from sluice_torch import codes
+
+HIDDEN, INTERMEDIATE, EXPERTS, TOP_K = 128, 192, 4, 2
+PREFIX = "model.layers.3.mlp.experts"
+NAMES = ("gate_proj", "up_proj", "down_proj")
+SIZES = {"gate_proj": (INTERMEDIATE, HIDDEN), "up_proj": (INTERMEDIATE, HIDDEN), "down_proj": (HIDDEN, INTERMEDIATE)}
+
+
+# --- Writers: lists and integers, no tensors -----------------------------------------------------------------------
+
+
+def packed(kind, values):
+    """The bytes of numbers; BF16 are cut, so values must be multiples of what it holds."""
+    if kind == "BF16":
+        return b"".join(struct.pack("<f", value)[2:] for value in values)
+    return struct.pack(f"<{len(values)}{ {'F32': 'f', 'F16': 'e', 'I32': 'i', 'I64': 'q', 'F8_E4M3': 'B', 'U8': 'B'}[kind]}", *values)
+
+
+def write(path, tensors):
+    """tensors: name -> (kind, shape, flat values)."""
+    header, data = {"__metadata__": {"format": "pt"}}, b""
+    for name, (kind, shape, values) in tensors.items():
+        made = packed(kind, values)
+        header[name] = {"dtype": kind, "shape": list(shape), "data_offsets": [len(data), len(data) + len(made)]}
+        data += made
+    text = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
+
+
+def signed(word):
+    return word - 2**32 if word >= 2**31 else word
+
+
+def word(nibbles):
+    return signed(sum(nibble << 4 * place for place, nibble in enumerate(nibbles)))
+
+
+class Drawn:
+    """Codes, zeros and scales of a matrix [out, in], and the numbers they stand for."""
+
+    def __init__(self, seed, out, length, group, symmetric):
+        draw = random.Random(seed)
+        self.out, self.length, self.group = out, length, group
+        self.codes = [[draw.randrange(16) for _ in range(length)] for _ in range(out)]
+        self.zeros = [[8 if symmetric else draw.randrange(1, 16) for _ in range(length // group)] for _ in range(out)]
+        # few bits, so that float16 and bfloat16 hold them
+        self.scales = [[draw.randrange(64, 128) / 2**12 for _ in range(length // group)] for _ in range(out)]
+
+    def numbers(self):
+        return torch.tensor(
+            [
+                [(code - self.zeros[r][i // self.group]) * self.scales[r][i // self.group] for i, code in enumerate(row)]
+                for r, row in enumerate(self.codes)
+            ]
+        )
+
+
+def gptq(base, drawn, stored_less=1):
+    groups = drawn.length // drawn.group
+    words = [word([drawn.codes[o][8 * i + j] for j in range(8)]) for i in range(drawn.length // 8) for o in range(drawn.out)]
+    zeros = [word([drawn.zeros[8 * o + j][g] - stored_less for j in range(8)]) for g in range(groups) for o in range(drawn.out // 8)]
+    return {
+        f"{base}.qweight": ("I32", (drawn.length // 8, drawn.out), words),
+        f"{base}.qzeros": ("I32", (groups, drawn.out // 8), zeros),
+        f"{base}.scales": ("F16", (groups, drawn.out), [drawn.scales[o][g] for g in range(groups) for o in range(drawn.out)]),
+        f"{base}.g_idx": ("I32", (drawn.length,), [i // drawn.group for i in range(drawn.length)]),
+    }
+
+
+def awq(base, drawn):
+    order, groups = (0, 2, 4, 6, 1, 3, 5, 7), drawn.length // drawn.group
+    words = [word([drawn.codes[8 * o + j][i] for j in order]) for i in range(drawn.length) for o in range(drawn.out // 8)]
+    zeros = [word([drawn.zeros[8 * o + j][g] for j in order]) for g in range(groups) for o in range(drawn.out // 8)]
+    return {
+        f"{base}.qweight": ("I32", (drawn.length, drawn.out // 8), words),
+        f"{base}.qzeros": ("I32", (groups, drawn.out // 8), zeros),
+        f"{base}.scales": ("F16", (groups, drawn.out), [drawn.scales[o][g] for g in range(groups) for o in range(drawn.out)]),
+    }
+
+
+def pack_quantized(base, drawn):
+    words = [word(drawn.codes[o][8 * i : 8 * i + 8]) for o in range(drawn.out) for i in range(drawn.length // 8)]
+    return {
+        f"{base}.weight_packed": ("I32", (drawn.out, drawn.length // 8), words),
+        f"{base}.weight_scale": ("BF16", (drawn.out, drawn.length // drawn.group), sum(drawn.scales, [])),
+        f"{base}.weight_shape": ("I64", (2,), [drawn.out, drawn.length]),
+    }
+
+
+def plain(base, drawn):
+    return {f"{base}.weight": ("F32", (drawn.out, drawn.length), drawn.numbers().flatten().tolist())}
+
+
+def experts(writer, group=32, symmetric=False, **options):
+    """The tensors of all experts, and what each stands for, by (expert, name)."""
+    tensors, drawn = {}, {}
+    for expert in range(EXPERTS):
+        for number, name in enumerate(NAMES):
+            each = Drawn(10 * expert + number, *SIZES[name], group, symmetric)
+            tensors.update(writer(f"{PREFIX}.{expert}.{name}", each, **options))
+            drawn[expert, name] = each
+    return tensors, drawn
+
+
+def make(weights="bf16", **options):
+    return sluice_torch.MoE(HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, weights=weights, threads=2, **options)
+
+
+def numbers_of(layer, name, row):
+    """The numbers of a row of a layer, in float32."""
+    whole = [getattr(layer, each)[row].detach() for each in (name, *layer.shape.beside(name))]
+    return codes.dequantize(*whole, dtype=torch.float32) if layer.shape.has_codes else whole[0].float()
+
+
+class Folder:
+    """A folder that has been written with tensors, split over `files` files with an index."""
+
+    def __init__(self, tensors, files=0):
+        self._folder = tempfile.TemporaryDirectory()
+        self.path = pathlib.Path(self._folder.name)
+        if not files:
+            write(self.path / "model.safetensors", tensors)
+            return
+        names = list(tensors)
+        shards = {f"model-{n + 1:05}-of-{files:05}.safetensors": names[n::files] for n in range(files)}
+        for file, own in shards.items():
+            write(self.path / file, {name: tensors[name] for name in own})
+        self._write_index(shards)
+
+    def __del__(self):
+        self._folder.cleanup()
+
+    def _write_index(self, shards):
+        index = {"weight_map": {name: file for file, own in shards.items() for name in own}}
+        (self.path / "model.safetensors.index.json").write_text(json.dumps(index))
+
+
+def load(folder, layer, **options):
+    sluice_torch.load_experts(folder.path, layer, PREFIX, **options)
+
+
+class LoadingTest(unittest.TestCase):
+    def check(self, layer, drawn, exact=True, order=range(EXPERTS)):
+        for row, expert in enumerate(layer.local_experts):
+            gate, up, down = (drawn[order[expert], name].numbers() for name in NAMES)
+            for name, expected in (("gate_up_weight", torch.cat((gate, up))), ("down_weight", down)):
+                found = numbers_of(layer, name, row)
+                if exact:
+                    self.assertTrue(torch.equal(found, expected), (name, (found - expected).abs().max()))
+                else:
+                    self.assertLess((found - expected).norm() / expected.norm(), 0.02, name)
+
+    def test_codes_of_4_bits_are_taken_as_they_are(self):
+        for writer in (gptq, awq, pack_quantized):
+            for group in (32, 64):
+                symmetric = writer is pack_quantized
+                tensors, drawn = experts(writer, group, symmetric)
+                for zeros in (False, True) if symmetric else (True,):
+                    with self.subTest(format=writer.__name__, group=group, zeros=zeros):
+                        layer = make("int4", group=group, zeros=zeros)
+                        load(Folder(tensors, files=3), layer)
+                        self.check(layer, drawn)
+
+    def test_other_layers_take_the_numbers(self):
+        for writer, symmetric in ((gptq, False), (awq, False), (pack_quantized, True), (plain, False)):
+            tensors, drawn = experts(writer, 64, symmetric)
+            with self.subTest(format=writer.__name__):
+                layer = make(dtype=torch.float32)
+                load(Folder(tensors), layer)
+                self.check(layer, drawn)
+        layer = make("int8")
+        folder = Folder(tensors)
+        sluice_torch.load_experts(folder.path / "model.safetensors", layer, PREFIX)
+        self.check(layer, drawn, exact=False)
+
+    def test_the_second_version_of_gptq_stores_zeros_as_they_are(self):
+        tensors, drawn = experts(gptq, stored_less=0)
+        folder = Folder(tensors)
+        (folder.path / "config.json").write_text('{"quantization_config": {"checkpoint_format": "gptq_v2"}}')
+        layer = make("int4", group=32, zeros=True)
+        sluice_torch.load_experts(folder.path, layer, PREFIX)
+        self.check(layer, drawn)
+
+    def test_fp8_in_blocks(self):
+        draw = random.Random(1)
+
+        def number(code):
+            exponent, fraction = code >> 3 & 15, code & 7
+            size = fraction / 8 * 2.0**-6 if exponent == 0 else (1 + fraction / 8) * 2.0 ** (exponent - 7)
+            return -size if code & 128 else size
+
+        for blocks in ("squares", "rows"):
+            tensors, expected = {}, {}
+            for expert in range(EXPERTS):
+                for name in NAMES:
+                    (out, length), base = SIZES[name], f"{PREFIX}.{expert}.{name}"
+                    made = [draw.choice([c for c in range(256) if c & 127 != 127]) for _ in range(out * length)]
+                    tensors[f"{base}.weight"] = ("F8_E4M3", (out, length), made)
+                    if blocks == "squares":
+                        high, wide = -(-out // 128), -(-length // 128)
+                        scale = [draw.randrange(1, 9) / 512 for _ in range(high * wide)]
+                        tensors[f"{base}.weight_scale_inv"] = ("F32", (high, wide), scale)
+                        of = [scale[o // 128 * wide + i // 128] for o in range(out) for i in range(length)]
+                    else:
+                        scale = [draw.randrange(115, 125) for _ in range(out * length // 32)]
+                        tensors[f"{base}.weight_scale"] = ("U8", (out, length // 32), scale)
+                        of = [2.0 ** (scale[(o * length + i) // 32] - 127) for o in range(out) for i in range(length)]
+                    expected[expert, name] = torch.tensor([number(c) * s for c, s in zip(made, of)]).view(out, length)
+            layer = make(dtype=torch.float32)
+            load(Folder(tensors, files=2), layer)
+            for expert in range(EXPERTS):
+                gate, up, down = (expected[expert, name] for name in NAMES)
+                self.assertTrue(torch.equal(layer.gate_up_weight[expert], torch.cat((gate, up))), blocks)
+                self.assertTrue(torch.equal(layer.down_weight[expert], down), blocks)
+
+    def test_experts_in_another_order(self):
+        tensors, drawn = experts(plain)
+        layer = make(dtype=torch.float32)
+        order = [2, 0, 3, 1]
+        load(Folder(tensors), layer, physical_to_logical_map=torch.tensor(order))
+        self.check(layer, drawn, order=order)
+        with self.assertRaisesRegex(ValueError, "physical_to_logical_map has 3 experts, expected 4"):
+            load(Folder(tensors), layer, physical_to_logical_map=[0, 1, 2])
+
+    def test_a_loaded_layer_computes_with_the_numbers(self):
+        tensors, drawn = experts(awq, 32)
+        layer, other = make("int4-weights", group=32, zeros=True), make()
+        load(Folder(tensors), layer)
+        load(Folder(tensors), other)
+        made = torch.Generator().manual_seed(1)
+        x = torch.randn(50, HIDDEN, generator=made).bfloat16()
+        ids = torch.stack([torch.randperm(EXPERTS, generator=made)[:TOP_K] for _ in range(50)])
+        weights = torch.rand(50, TOP_K, generator=made)
+        with torch.no_grad():
+            self.assertTrue(torch.equal(layer(x, ids, weights), other(x, ids, weights)))
+
+    def test_a_checkpoint_is_a_mapping(self):
+        tensors, _ = experts(plain)
+        folder = Folder(tensors, files=2)
+        found = sluice_torch.Checkpoint(folder.path)
+        self.assertEqual(set(found), set(tensors))
+        name = f"{PREFIX}.1.down_proj.weight"
+        self.assertEqual(found[name].flatten().tolist(), packed_floats(tensors[name]))
+        self.assertEqual((len(found), found.type_of(name)), (len(tensors), "F32"))
+        self.assertNotIn("other", found)
+
+    def test_what_is_wrong_is_refused(self):
+        tensors, _ = experts(gptq, 32)
+        layer = make("int4", group=32, zeros=True)
+
+        def refused(expected, change, layer=layer, tensors=tensors):
+            folder = Folder(change(dict(tensors)))
+            with self.assertRaisesRegex(ValueError, expected):
+                sluice_torch.load_experts(folder.path, layer, PREFIX)
+
+        def same(tensors):
+            return tensors
+
+        def without(name):
+            return lambda tensors: {key: each for key, each in tensors.items() if key != f"{PREFIX}.{name}"}
+
+        refused("has no model.layers.3.mlp.experts.2.up_proj.weight, .qweight or .weight_packed", without("2.up_proj.qweight"))
+        refused("has no model.layers.3.mlp.experts.1.up_proj.scales", without("1.up_proj.scales"))
+        refused("has no model.layers.3.mlp.experts.0.down_proj.qzeros", without("0.down_proj.qzeros"))
+        refused("has 4-bit codes in groups of 32, but the layer has weights='int4', group=64", same, make("int4", group=64))
+        refused("has 4-bit codes in groups of 32, but the layer has weights='int8': they would be", same, make("int8"))
+        refused("has zeros, but the layer has none: expected zeros=True", same, make("int4", group=32))
+        order = {f"{PREFIX}.0.gate_proj.g_idx": ("I32", (HIDDEN,), [i % 4 for i in range(HIDDEN)])}
+        refused("g_idx: groups in another order", lambda tensors: {**tensors, **order})
+        small = sluice_torch.MoE(HIDDEN, 64, EXPERTS, TOP_K, weights="int4", group=32, zeros=True)
+        refused(r"is a matrix of \[192, 128\], expected \[64, 128\]", same, small)
+        zero_point = {f"{PREFIX}.0.gate_proj.weight_zero_point": ("I32", (1,), [0])}
+        refused("asymmetric pack-quantized", lambda _: {**experts(pack_quantized, 32, True)[0], **zero_point})
+
+    def test_broken_files_are_refused(self):
+        tensors, _ = experts(plain)
+        layer = make(dtype=torch.float32)
+
+        def refused(expected, path):
+            with self.assertRaisesRegex(ValueError, expected):
+                sluice_torch.load_experts(path, layer, PREFIX)
+
+        folder = Folder(tensors)
+        file = folder.path / "model.safetensors"
+        whole = file.read_bytes()
+        file.write_bytes(whole[:-100])
+        refused("is in bytes .* the file is truncated", folder.path)
+        file.write_bytes(whole[:50])
+        refused("a header of .* bytes in a file of 50: truncated, or no safetensors file", folder.path)
+        file.write_bytes(b"abc")
+        refused("3 bytes, expected a safetensors file", file)
+        file.write_bytes(struct.pack("<Q", 4) + b"nope")
+        refused("the header is not that of a safetensors file", file)
+        refused("other: cannot read: No such file", folder.path / "other")
+        for change in ({"dtype": "F7"}, {"shape": [3, -1]}, {"data_offsets": [0]}, {"shape": [5, 5]}):
+            length = struct.unpack("<Q", whole[:8])[0]
+            header = json.loads(whole[8 : 8 + length])
+            header[f"{PREFIX}.0.gate_proj.weight"].update(change)
+            text = json.dumps(header).encode()
+            file.write_bytes(struct.pack("<Q", len(text)) + text + whole[8 + length :])
+            refused("has type 'F7'|does not describe|is F32 .* bytes, expected 100", folder.path)
+        file.unlink()
+        refused("has neither model.safetensors.index.json nor", folder.path)
+        for name in ("a", "b"):
+            write(folder.path / f"{name}.safetensors", tensors)
+        refused("is in .*a.safetensors and in .*b.safetensors", folder.path)
+        indexed = Folder(tensors, files=2)
+        (indexed.path / "model-00002-of-00002.safetensors").unlink()
+        refused("00002-of-00002.safetensors: cannot read", indexed.path)
+        (indexed.path / "model.safetensors.index.json").write_text("[]")
+        refused("no index of safetensors files", indexed.path)
+
+    def test_each_rank_reads_its_part(self):
+        for size in (2, 4):
+            with self.subTest(ranks=size):
+                core_jobs.run_ranks(self, "ranks", size)
+
+
+def packed_floats(tensor):
+    kind, _, values = tensor
+    return list(struct.unpack(f"<{len(values)}f", packed(kind, values)))
+
+
+def ranks(rank, size):
+    for writer, weights, options in ((awq, "int4", {"group": 32, "zeros": True}), (plain, "bf16", {"dtype": torch.float32})):
+        tensors, drawn = experts(writer)
+        folder = Folder(tensors)
+        for mesh in ({}, {"tp": 2}, {"spare": size}):
+            layer = make(weights, ep_group=dist.group.WORLD, timeout=20, **options, **mesh)
+            sluice_torch.load_experts(folder.path, layer, PREFIX)
+            part = layer.shape.part
+            own = slice(layer.shard * part, (layer.shard + 1) * part)
+            for row, expert in enumerate(layer.local_experts):
+                gate, up, down = (drawn[expert, name].numbers() for name in NAMES)
+                assert torch.equal(numbers_of(layer, "gate_up_weight", row), torch.cat((gate[own], up[own]))), (mesh, row)
+                assert torch.equal(numbers_of(layer, "down_weight", row), down[:, own]), (mesh, row)
+
+
+if __name__ == "__main__" and not core_jobs.main({"ranks": ranks}):
+    unittest.main()
