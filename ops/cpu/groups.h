@@ -90,13 +90,16 @@ struct UnitGroups {
     }
   }
 
+  // g++ takes short loops apart before it could vectorise them.
   static void add(const int32_t* __restrict sums, int32_t minus, const float* __restrict scales,
                   float* __restrict to) {
+#pragma GCC unroll 1
     for (int32_t j = 0; j < kNr; ++j) to[j] += static_cast<float>(sums[j] - minus) * scales[j];
   }
   static void add(const int32_t* __restrict sums, int32_t ofA, const float* __restrict scales,
                   const float* __restrict zeros, float* __restrict to) {
     const auto ofRow = static_cast<float>(ofA);
+#pragma GCC unroll 1
     for (int32_t j = 0; j < kNr; ++j) to[j] += static_cast<float>(sums[j]) * scales[j] + ofRow * zeros[j];
   }
 
