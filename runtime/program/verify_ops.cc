@@ -120,6 +120,18 @@ Status checkSums(const Family& family, DType weight, const Block& block, const s
   return {};
 }
 
+// Of codes that share elements, tasks read whole elements.
+Status checkPairs(const TaskProgram& program, const Family& family, const std::string& where) {
+  const int64_t codes =
+      infoOf(family.op).weightParts == 0 ? 1 : codesPerElement(program.at(family.reads[1]).type);
+  if (isTransposed(family.op, family.tiling)) return {};
+  for (const int32_t columns : {family.tiling.n, std::min(family.tiling.n, family.tiling.tileN)})
+    if (columns % codes != 0)
+      return fail("{} has ranges of {} columns of buffer '{}' of type {}, expected even ones", where, columns,
+                  program.at(family.reads[1]).name, dtypeName(program.at(family.reads[1]).type));
+  return {};
+}
+
 // Zeros belong to codes of 4 bits, and lie as their scales.
 Status checkZeros(const TaskProgram& program, const Family& family, const std::string& where) {
   const std::optional<size_t> at = zeroOf(family.op);
@@ -160,6 +172,7 @@ Status checkScales(const TaskProgram& program, const Family& family, const std::
       !isCodes(program.at(family.reads[1]).type))
     return fail("{} multiplies codes of rows by a weight of type {}, expected codes", where,
                 dtypeName(program.at(family.reads[1]).type));
+  if (Status status = checkPairs(program, family, where); !status) return status;
   return checkZeros(program, family, where);
 }
 
