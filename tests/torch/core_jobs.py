@@ -1,5 +1,6 @@
 """Jobs of tests: the test's file, as processes with a torch.distributed group over gloo, or as a single process."""
 
+import faulthandler
 import gc
 import os
 import pathlib
@@ -47,6 +48,7 @@ def main(functions):
     if role not in ("child", "rank"):
         return False
     function, arguments = functions[sys.argv[2]], sys.argv[3:]
+    faulthandler.dump_traceback_later(LIMIT - 5)  # where a process hangs that is killed after the limit
     if role == "child":
         function(*arguments)
         return True
