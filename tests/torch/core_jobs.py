@@ -23,11 +23,16 @@ def start(name, *arguments, role="child"):
 
 
 def finish(process, limit=LIMIT):
-    """Its output, and how it ended: an exit status, or a signal's name. It is killed after the limit."""
+    """Its output, and how it ended: an exit status, or a signal's name. After the limit it is made to print the stacks
+    of its threads, and killed."""
     try:
         said = process.communicate(timeout=limit)[0]
     except subprocess.TimeoutExpired:
-        process.kill()
+        process.send_signal(signal.SIGABRT)  # faulthandler prints the stacks
+        try:
+            process.wait(5)
+        except subprocess.TimeoutExpired:
+            process.kill()
         return process.communicate()[0] + f"\nstill there after {limit} s", "hang"
     code = process.returncode
     return said, signal.Signals(-code).name if code < 0 else code
@@ -48,7 +53,7 @@ def main(functions):
     if role not in ("child", "rank"):
         return False
     function, arguments = functions[sys.argv[2]], sys.argv[3:]
-    faulthandler.dump_traceback_later(LIMIT - 5)  # where a process hangs that is killed after the limit
+    faulthandler.enable()
     if role == "child":
         function(*arguments)
         return True
