@@ -63,10 +63,16 @@ def main(functions):
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=size)
     function(rank, size)
     if dist.is_initialized():
-        group = weakref.ref(dist.group.WORLD)
+        # PyTorch 2.6 destroys a group holding the GIL and waits for its threads, one of which may need the GIL to free
+        # a tensor: a deadlock. The destructor of a backend that Python refers to releases the GIL.
+        world = dist.group.WORLD
+        backend = world._get_backend(torch.device("cpu")) if hasattr(world, "_get_backend") else None
+        group = weakref.ref(world)
+        del world
         dist.barrier()
         dist.destroy_process_group()
         if group() is not None:
             gc.collect()
         assert group() is None, "something keeps the process group, so that its threads may abort the process as it ends"
+        del backend
     return True
