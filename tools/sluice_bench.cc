@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 
+#include "compiler/api/compile.h"
 #include "compiler/target/target.h"
 #include "runtime/workers/cores.h"
 #include "tools/bench/measure_case.h"
@@ -136,11 +137,11 @@ void declare(CLI::App& app, Arguments& a) {
                  "wall (default), or cpu: processor time / threads, for a machine that does other work")
       ->check(CLI::IsMember({"wall", "cpu"}))
       ->type_name("CLOCK");
-  app.add_option(
-         "--precision", a.bench.precision,
-         "with cases a to f and --model, forward: bf16 (default), int8, int4, int8-weights or int4-weights; "
-         "the peak is that of the unit that multiplies")
-      ->check(CLI::IsMember({"bf16", "int8", "int4", "int8-weights", "int4-weights"}))
+  app.add_option("--precision", a.bench.precision,
+                 "with cases a to f and --model: bf16 (default), mxfp8, mxfp8-32x32 or, forward, int8, int4, "
+                 "int8-weights "
+                 "or int4-weights; the peak is that of the unit that multiplies")
+      ->check(CLI::IsMember(precisions()))
       ->type_name("PRECISION");
   app.add_option("--group", a.bench.group,
                  "with codes of 4 bits: 32, 64 or 128 numbers along the sum share a scale (default: all)")
@@ -188,7 +189,7 @@ std::string checkPrecision(const Arguments& a) {
     return fmt::format("--precision {}: for cases a to f and --model without ranks only", a.bench.precision);
   if (!a.bench.peer.empty())
     return fmt::format("--precision {}: the peer multiplies bf16", a.bench.precision);
-  if (a.pass != "forward")
+  if (a.pass != "forward" && makesCodes(a.bench.precision))
     return fmt::format("--precision {}: weights of codes are not trained, expected --pass forward",
                        a.bench.precision);
   return {};

@@ -125,13 +125,21 @@ void declare(CLI::App& app, Arguments& arguments) {
                  "bf16 (default), int8, int4, int8-weights or int4-weights: weights that are not trained "
                  "become codes "
                  "with a scale NAME_scale; with int8 and int4 the rows that they multiply become codes of 8 "
-                 "bits, too")
-      ->check(CLI::IsMember({"bf16", "int8", "int4", "int8-weights", "int4-weights"}));
+                 "bits, too; mxfp8 or mxfp8-32x32: products round their factors to MXFP8")
+      ->check(CLI::IsMember(precisions()));
   app.add_option("--group", arguments.options.group,
                  "with codes of 4 bits: 32, 64 or 128 numbers along the sum share a scale (default: all)")
       ->check(CLI::IsMember({32, 64, 128}));
   app.add_flag("--zeros", arguments.options.zeros,
                "with codes of 4 bits: scales have zeros NAME_zero beside them, for asymmetric codes");
+  app.add_option("--fp8-format", arguments.options.fp8Format,
+                 "with mxfp8: e4m3 (default), or hybrid, where gradients are rounded to E5M2")
+      ->check(CLI::IsMember({"e4m3", "hybrid"}));
+  app.add_option(
+         "--exponent", arguments.options.exponent,
+         "with mxfp8: ceil (default), the least power of two with which no number of a block saturates, or "
+         "floor, that of its largest number")
+      ->check(CLI::IsMember({"ceil", "floor"}));
   app.set_version_flag("--version", tools::versionText("sluicec", "LLVM " LLVM_VERSION_STRING),
                        tools::kVersionHelp);
   app.footer(kFooter);

@@ -4,13 +4,13 @@
 
 #include <algorithm>
 
+#include "runtime/base/rounding.h"
 #include "runtime/program/op_table.h"
 #include "runtime/program/space_table.h"
 
 namespace sluice {
 namespace {
 
-constexpr int32_t kTileUnit = 16;       // kernels process this many columns at once
 constexpr int64_t kMaxTiles = 1 << 20;  // more would make an unreasonably large table: use larger tiles
 
 int32_t windowOf(const Space& space, const CutSizes& sizes, const Windows& windows) {
@@ -36,8 +36,8 @@ int32_t windowOf(const Space& space, const CutSizes& sizes, const Windows& windo
 
 }  // namespace
 
-int32_t evenTile(int32_t length, int32_t most) {
-  return std::min(equalTile(length, most, std::min(most, kTileUnit)), length);
+int32_t evenTile(int32_t length, int32_t most, int32_t unit) {
+  return std::min(equalTile(length, most, std::min(most, unit)), length);
 }
 
 void cutTiles(OpKind op, bool wholeRows, const TileSizes& sizes, Tiling& tiling) {
@@ -46,9 +46,10 @@ void cutTiles(OpKind op, bool wholeRows, const TileSizes& sizes, Tiling& tiling)
     tiling.tileM = evenTile(tiling.m, sizes.weightGradRows);
     tiling.tileN = evenTile(tiling.n, sizes.weightGradColumns);
   } else if (info.cut == Cut::kColumns) {
-    const int32_t least = std::min(sizes.gmmColumns, kTileUnit);
+    const int32_t unit = infoOf(tiling.roundB).isSquare ? kMxBlock : kTileUnit;
+    const int32_t least = std::min(sizes.gmmColumns, unit);
     const int32_t most = std::max(sizes.gmmColumns / std::max<int32_t>(1, info.weightParts), least);
-    tiling.tileN = wholeRows || most >= tiling.n ? tiling.n : evenTile(tiling.n, most);
+    tiling.tileN = wholeRows || most >= tiling.n ? tiling.n : evenTile(tiling.n, most, unit);
   }
 }
 

@@ -35,9 +35,11 @@ struct Windows {
   friend bool operator==(const Windows&, const Windows&) = default;
 };
 
-// The tile that cuts `length` evenly into tiles of at most `most`, a multiple of 16 if `most` is at least 16
-// and the length allows it. length, most >= 1.
-int32_t evenTile(int32_t length, int32_t most);
+inline constexpr int32_t kTileUnit = 16;  // kernels process this many columns at once
+
+// The tile that cuts `length` evenly into tiles of at most `most`, a multiple of `unit` if `most` is at least
+// that and the length allows it. length, most >= 1.
+int32_t evenTile(int32_t length, int32_t most, int32_t unit = kTileUnit);
 
 // Sets the tiles of a tiling whose other fields specify what the op computes. An op that multiplies by
 // columns of gate and of up has tiles half as wide as other products, since each tile is computed from

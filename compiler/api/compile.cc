@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <filesystem>
 #include <memory>
@@ -36,6 +37,15 @@
 #include "runtime/program/verify.h"
 
 namespace sluice {
+
+const std::vector<std::string>& precisions() {
+  static const std::vector<std::string> words = {"bf16",         "int8",  "int8-weights", "int4",
+                                                 "int4-weights", "mxfp8", "mxfp8-32x32"};
+  return words;
+}
+
+bool makesCodes(std::string_view precision) { return precision.starts_with("int"); }
+
 namespace {
 
 using Module = mlir::OwningOpRef<mlir::ModuleOp>;
@@ -49,11 +59,11 @@ Target adjust(Target target, const CompileOptions& options) {
 }
 
 Status checkPrecision(const CompileOptions& options) {
-  constexpr std::string_view kKnown[] = {"bf16", "int8", "int8-weights", "int4", "int4-weights"};
-  if (std::find(std::begin(kKnown), std::end(kKnown), options.precision) == std::end(kKnown))
-    return Error{fmt::format("error: unknown precision '{}', expected {}", options.precision,
-                             fmt::join(kKnown, ", "))};
-  if (options.precision != "bf16" && options.trainable == std::vector<std::string>{"all"})
+  const std::vector<std::string>& known = precisions();
+  if (std::find(known.begin(), known.end(), options.precision) == known.end())
+    return Error{
+        fmt::format("error: unknown precision '{}', expected {}", options.precision, fmt::join(known, ", "))};
+  if (makesCodes(options.precision) && options.trainable == std::vector<std::string>{"all"})
     return Error{fmt::format(
         "error: precision {} leaves weights that are trained as they are, and all are: expected the names of "
         "the inputs that are trained",
@@ -63,6 +73,16 @@ Status checkPrecision(const CompileOptions& options) {
                              options.precision, options.zeros ? "zeros" : "groups")};
   if (options.group != 0 && options.group != 32 && options.group != 64 && options.group != 128)
     return Error{fmt::format("error: the group is {}, expected 32, 64 or 128", options.group)};
+  const bool isFp8 = options.precision.starts_with("mxfp8");
+  for (const auto& [name, value, usual, other] :
+       {std::array<std::string_view, 4>{"format", options.fp8Format, "e4m3", "hybrid"},
+        {"exponent", options.exponent, "ceil", "floor"}}) {
+    if (value != usual && value != other)
+      return Error{fmt::format("error: unknown {} '{}', expected {} or {}", name, value, usual, other)};
+    if (value != usual && !isFp8)
+      return Error{fmt::format("error: precision {} has no {} '{}', expected mxfp8 or mxfp8-32x32",
+                               options.precision, name, value)};
+  }
   return {};
 }
 
@@ -108,6 +128,8 @@ std::string optionLine(const CompileOptions& options) {
   if (options.precision != "bf16") add(fmt::format("--precision {}", options.precision));
   if (options.group != 0) add(fmt::format("--group {}", options.group));
   if (options.zeros) add("--zeros");
+  if (options.fp8Format != "e4m3") add(fmt::format("--fp8-format {}", options.fp8Format));
+  if (options.exponent != "ceil") add(fmt::format("--exponent {}", options.exponent));
   if (!options.fuse.empty()) add(fmt::format("--fuse {}", fmt::join(options.fuse, ",")));
   if (options.trainable) add(fmt::format("--trainable {}", fmt::join(*options.trainable, ",")));
   return line;

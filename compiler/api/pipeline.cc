@@ -8,7 +8,7 @@
 namespace sluice {
 namespace {
 
-constexpr std::string_view kGraphPhases[] = {"import", "quantize-weights", "differentiate",
+constexpr std::string_view kGraphPhases[] = {"import", "quantize-weights", "round-products",  "differentiate",
                                              "fuse",   "quantize-rows",    "propagate-splits"};
 
 }  // namespace
@@ -26,13 +26,19 @@ bool isGraphPhase(std::string_view phase) {
 
 void addGraphPhase(mlir::OpPassManager& manager, std::string_view phase, const Target& target,
                    const CompileOptions& options) {
-  if (phase == "quantize-weights" && options.precision != "bf16") {
+  if (phase == "quantize-weights" && makesCodes(options.precision)) {
     QuantizeWeightsOptions quantize;
     if (options.trainable) quantize.keep = *options.trainable;
     quantize.bits = options.precision.starts_with("int4") ? 4 : 8;
     quantize.group = options.group;
     quantize.zeros = options.zeros;
     manager.addPass(createQuantizeWeights(quantize));
+  } else if (phase == "round-products" && options.precision.starts_with("mxfp8")) {
+    RoundProductsOptions round;
+    round.squares = options.precision == "mxfp8-32x32";
+    round.floor = options.exponent == "floor";
+    round.hybrid = options.fp8Format == "hybrid";
+    manager.addPass(createRoundProducts(round));
   } else if (phase == "quantize-rows" && (options.precision == "int8" || options.precision == "int4")) {
     manager.addPass(createQuantizeRows());
   } else if (phase == "differentiate" && options.trainable) {

@@ -124,6 +124,7 @@ class Moe_Node<string mnemonic, list<Trait> traits = []>
                        OptionalAttr<Moe_Split>:$split);
   string scales = "(`row_scale` `(` $row_scale^ `)`)? (`weight_scale` `(` $weight_scale^ `)`)? "
                   "(`weight_zero` `(` $weight_zero^ `)`)? ";
+  dag roundings = (ins OptionalAttr<Moe_RoundingAttr>:$round_a, OptionalAttr<Moe_RoundingAttr>:$round_b);
   string tail = " (`split` $split^)? attr-dict `:` functional-type(operands, results)";
   let hasVerifier = 1;
   let extraClassDefinition = [{
@@ -172,11 +173,14 @@ def Moe_GmmOp : Moe_Differentiable<"gmm", [AttrSizedOperandSegments]> {
     weight, have a `row_scale` [R]; their sums are exact. An element of ui8 has two codes of 4 bits: the weight is
     [E,C,N/2], or [E,N,C/2] with `transpose`. It may have a `weight_zero`, as its scales, and scales of groups along
     the sum for rows of codes, too.
+
+    `round_a` and `round_b` say how rows and weight are rounded before they are multiplied, in blocks of 32 along the
+    sum, and `round_grads` how products of the derivative round the gradient of this one.
   }];
   let arguments = !con((ins Moe_Tensor:$rows, Moe_Tensor:$weight, Optional<Moe_Tensor>:$bias,
                             Optional<Moe_Tensor>:$row_scale, Optional<Moe_Tensor>:$weight_scale,
                             Optional<Moe_Tensor>:$weight_zero, UnitAttr:$transpose, OptionalAttr<F32Attr>:$alpha),
-                       nodeAttrs);
+                       roundings, (ins OptionalAttr<Moe_RoundingAttr>:$round_grads), nodeAttrs);
   let results = (outs Moe_Tensor:$product);
   let assemblyFormat = "$node `(` $rows `,` $weight `)` (`bias` `(` $bias^ `)`)? " # scales # "(`transpose` $transpose^)? "
                        "(`alpha` $alpha^)?" # tail;
@@ -188,10 +192,11 @@ def Moe_GmmWeightGradOp : Moe_Node<"gmm_weight_grad"> {
     The result is f32 or bf16; sums are f32 and rounded once. For tokens, a [T,M] and b [T,N], it is the sum over this
     rank's tokens [M,N]. `alpha`, finite and not 0, is a factor of the sum. With `accumulate` the sums are added to the
     content of the output that the caller has bound; for experts without rows it stays unchanged. The gradient must
-    then be a `moe.output`, because nothing else has content before the step.
+    then be a `moe.output`, because nothing else has content before the step. `round_a` and `round_b` as for moe.gmm, in
+    blocks of 32 rows of an expert; b is then rounded after it was multiplied by the row scale.
   }];
   let arguments = !con((ins Moe_Tensor:$a, Moe_Tensor:$b, Optional<Moe_Tensor>:$row_scale, UnitAttr:$accumulate,
-                            OptionalAttr<F32Attr>:$alpha), nodeAttrs);
+                            OptionalAttr<F32Attr>:$alpha), roundings, nodeAttrs);
   let results = (outs Moe_Tensor:$grad);
   let assemblyFormat = "$node `(` $a `,` $b `)` (`scale` `(` $row_scale^ `)`)? (`alpha` $alpha^)? "
                        "(`accumulate` $accumulate^)?" # tail;
@@ -295,7 +300,7 @@ def Moe_GmmActivationOp : Moe_Node<"gmm_activation", [AttrSizedOperandSegments]>
   let arguments = !con((ins Moe_Tensor:$rows, Moe_Tensor:$weight, Optional<Moe_Tensor>:$bias,
                             Optional<Moe_Tensor>:$row_scale, Optional<Moe_Tensor>:$weight_scale,
                             Optional<Moe_Tensor>:$weight_zero, UnitAttr:$transpose, OptionalAttr<F32Attr>:$alpha, Moe_ActivationKindAttr:$kind,
-                            OptionalAttr<F32Attr>:$limit), nodeAttrs);
+                            OptionalAttr<F32Attr>:$limit), roundings, nodeAttrs);
   let results = (outs Moe_Tensor:$act, Optional<Moe_Tensor>:$gate_up);
   let assemblyFormat = "$node $kind `(` $rows `,` $weight `)` (`bias` `(` $bias^ `)`)? " # scales #
                        "(`transpose` $transpose^)? "
@@ -311,7 +316,7 @@ def Moe_GmmActivationGradOp : Moe_Node<"gmm_activation_grad", [AttrSizedOperandS
   let arguments = !con((ins Moe_Tensor:$rows, Moe_Tensor:$weight, Moe_Tensor:$gate_up,
                             Optional<Moe_Tensor>:$row_weights, Optional<Moe_Tensor>:$row_scale,
                             Optional<Moe_Tensor>:$weight_scale, Optional<Moe_Tensor>:$weight_zero,
-                            UnitAttr:$transpose, OptionalAttr<F32Attr>:$alpha, Moe_ActivationKindAttr:$kind, OptionalAttr<F32Attr>:$limit), nodeAttrs);
+                            UnitAttr:$transpose, OptionalAttr<F32Attr>:$alpha, Moe_ActivationKindAttr:$kind, OptionalAttr<F32Attr>:$limit), roundings, nodeAttrs);
   let results = (outs Moe_Tensor:$gate_up_grad, Optional<Moe_Tensor>:$row_weight_grad);
   let assemblyFormat = "$node $kind `(` $rows `,` $weight `,` $gate_up `)` (`weights` `(` $row_weights^ `)`)? " # scales #
                        "(`transpose` $transpose^)? (`alpha` $alpha^)? (`limit` $limit^)?" # tail;

@@ -69,6 +69,7 @@ class Moe_EnumAttr<string name, string attrMnemonic, string about> : AttrDef<Moe
 def Moe_ActivationKindAttr : Moe_EnumAttr<"ActivationKind", "activation_kind",
                                           "element-wise function between the two products">;
 def Moe_TokenHoldersAttr : Moe_EnumAttr<"TokenHolders", "token_holders", "which ranks of a group hold which tokens">;
+def Moe_RoundingAttr : Moe_EnumAttr<"Rounding", "rounding", "how a factor of a product is rounded">;
 def Moe_ShardingAttr : Moe_EnumAttr<"Sharding", "sharding", "what a rank has of a tensor that tp ranks share">;
 
 def Moe_SplitSpace : I32EnumAttr<"SplitSpace", "index set that a split cuts", [

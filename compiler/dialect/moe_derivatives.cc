@@ -21,6 +21,13 @@ void addAlpha(llvm::SmallVector<mlir::NamedAttribute>& attributes, mlir::OpBuild
   if (alpha) attributes.push_back(builder.getNamedAttr("alpha", alpha));
 }
 
+// How a product of the derivative rounds its factors.
+void addRoundings(llvm::SmallVector<mlir::NamedAttribute>& attributes, mlir::OpBuilder& builder,
+                  RoundingAttr a, RoundingAttr b) {
+  if (a) attributes.push_back(builder.getNamedAttr("round_a", a));
+  if (b) attributes.push_back(builder.getNamedAttr("round_b", b));
+}
+
 // The attributes that select an activation's function: all that are not common to all nodes.
 llvm::SmallVector<mlir::NamedAttribute> functionOf(ActivationOp op) {
   const llvm::StringSet<> common = {"node", "tensors", "split"};
@@ -84,6 +91,7 @@ LogicalResult GmmOp::buildGradients(GradientBuilder& gradients) {
     llvm::SmallVector<mlir::NamedAttribute> attributes;
     addAlpha(attributes, builder, getAlphaAttr());
     if (!getTranspose()) attributes.push_back(builder.getNamedAttr("transpose", builder.getUnitAttr()));
+    addRoundings(attributes, builder, getRoundGradsAttr(), getRoundBAttr());
     const auto keptIf = [&](Value value) { return value ? gradients.kept(value) : Value(); };
     mlir::Operation* op = gradients.create(
         *this, "gmm", node,
@@ -99,10 +107,15 @@ LogicalResult GmmOp::buildGradients(GradientBuilder& gradients) {
     return failure();
   if (!gradients.needs(getWeight())) return success();
   Value a = gradients.kept(getRows()), b = from.value;
-  if (getTranspose()) std::swap(a, b);
+  RoundingAttr roundA = getRoundAAttr(), roundB = getRoundGradsAttr();
+  if (getTranspose()) {
+    std::swap(a, b);
+    std::swap(roundA, roundB);
+  }
   const std::string name = gradientName(getWeight());
   llvm::SmallVector<mlir::NamedAttribute> attributes;
   addAlpha(attributes, builder, getAlphaAttr());
+  addRoundings(attributes, builder, roundA, roundB);
   mlir::Operation* op = gradients.create(*this, "gmm_weight_grad", name, {a, b, from.scale},
                                          {{name, gradientType(builder, getWeight())}}, attributes);
   return gradients.add(*this, getWeight(), {.value = op->getResult(0)});

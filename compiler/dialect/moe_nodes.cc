@@ -4,6 +4,7 @@
 
 #include "compiler/dialect/element_type.h"
 #include "compiler/dialect/moe.h"
+#include "compiler/dialect/moe_factors.h"
 #include "llvm/Support/raw_ostream.h"
 #include "runtime/base/dtype.h"
 
@@ -102,15 +103,11 @@ class ShapeChecker {
 
 mlir::Type bf16(mlir::Operation* op) { return mlir::BFloat16Type::get(op->getContext()); }
 mlir::Type f32(mlir::Operation* op) { return mlir::Float32Type::get(op->getContext()); }
-mlir::Type elementOf(mlir::Value value) {
-  return mlir::cast<MoeTensorType>(value.getType()).getElementType();
-}
 mlir::Type i32(mlir::Operation* op) { return mlir::IntegerType::get(op->getContext(), 32); }
 mlir::Type i8(mlir::Operation* op) { return mlir::IntegerType::get(op->getContext(), 8); }
 mlir::Type u8(mlir::Operation* op) {
   return mlir::IntegerType::get(op->getContext(), 8, mlir::IntegerType::Unsigned);
 }
-bool hasCodes(mlir::Value value) { return elementOf(value).isInteger(8); }
 
 // An optional result and its optional operand must both be present or both be absent.
 LogicalResult checkTogether(NodeOp node, StringRef operand, mlir::Value given, StringRef result,
@@ -142,69 +139,6 @@ LogicalResult checkAlpha(NodeOp node, const std::optional<llvm::APFloat>& alpha)
 // "T" if the node works on tokens, "R" if it works on rows or, wrongly, on neither.
 StringRef extentOf(mlir::Value value) {
   return mlir::cast<MoeTensorType>(value.getType()).hasTokens() ? "T" : "R";
-}
-
-// Codes have a scale, and nothing else has.
-LogicalResult checkScaled(NodeOp node, StringRef what, mlir::Value value, mlir::Value scale) {
-  if (hasCodes(value) == static_cast<bool>(scale)) return success();
-  return nodeError(node) << " has " << (scale ? "a" : "no") << " " << what << " scale, but its " << what
-                         << (what == "row" ? "s are " : " is ") << shapeText(value.getType());
-}
-
-// Whether every dimension of the scale but that of experts divides that of the weight.
-bool isOfBlocks(mlir::Value weight, mlir::Value scale) {
-  const llvm::SmallVector<int64_t> whole = numbersIn(mlir::cast<MoeTensorType>(weight.getType()));
-  const auto type = mlir::cast<MoeTensorType>(scale.getType());
-  const ArrayRef<int64_t> blocks = type.getShape();
-  if (!type.getElementType().isF32() || blocks.size() != whole.size()) return false;
-  const size_t first = whole.size() - 2;
-  if (first == 1 && blocks[0] != whole[0]) return false;
-  return blocks[first] > 0 && blocks[first + 1] > 0 && whole[first] % blocks[first] == 0 &&
-         whole[first + 1] % blocks[first + 1] == 0;
-}
-
-// Zeros belong to codes of 4 bits, and lie as their scales.
-template <class Op>
-LogicalResult checkZero(Op op) {
-  const mlir::Value zero = op.getWeightZero(), scale = op.getWeightScale();
-  if (!zero) return success();
-  if (codesIn(elementOf(op.getWeight())) == 1)
-    return nodeError(op) << " has a weight zero, but its weight is " << shapeText(op.getWeight().getType())
-                         << ", expected codes of 4 bits in ui8";
-  if (scale && zero.getType() == scale.getType()) return success();
-  return nodeError(op) << ": weight zero is " << shapeText(zero.getType())
-                       << ", expected the type of the scale";
-}
-
-// The scales of a product's factors. Exact sums of products of codes need one scale per column of the
-// product, or with codes of 4 bits per group of it.
-template <class Op>
-LogicalResult checkScales(Op op) {
-  const mlir::Value rows = op.getRows(), weight = op.getWeight(), scale = op.getWeightScale();
-  if (failed(checkScaled(op, "row", rows, op.getRowScale())) ||
-      failed(checkScaled(op, "weight", weight, scale)) || failed(checkZero(op)))
-    return failure();
-  if (hasCodes(rows) && !hasCodes(weight))
-    return nodeError(op) << " has rows of codes, but its weight is " << shapeText(weight.getType());
-  if (!scale) return success();
-  if (!isOfBlocks(weight, scale))
-    return nodeError(op) << ": weight scale is " << shapeText(scale.getType())
-                         << ", expected f32 with dimensions "
-                         << "that divide those of the weight " << shapeText(weight.getType());
-  if (!hasCodes(rows)) return success();
-  const auto whole = numbersIn(mlir::cast<MoeTensorType>(weight.getType()));
-  const ArrayRef<int64_t> ofWeight = ArrayRef<int64_t>(whole).take_back(2);
-  const auto ofScale = mlir::cast<MoeTensorType>(scale.getType()).getShape().take_back(2);
-  const size_t sum = op.getTranspose() ? 1 : 0;
-  const bool inGroups = codesIn(elementOf(weight)) != 1;
-  if (ofScale[1 - sum] != ofWeight[1 - sum] ||
-      !(inGroups ? isGroup(ofWeight[sum] / ofScale[sum], ofWeight[sum]) : ofScale[sum] == 1))
-    return nodeError(op) << ": weight scale is " << shapeText(scale.getType())
-                         << ", expected one number per column "
-                         << (inGroups ? "or group of 32, 64, 128 or a multiple of 256 of the column " : "")
-                         << "of the product, because its rows have codes";
-  if (inGroups || ofWeight[sum] <= kMostCodes) return success();
-  return nodeError(op) << " adds " << ofWeight[sum] << " products of codes, expected at most " << kMostCodes;
 }
 
 // Checks the operands of a product, in the op's words: one weight per expert, or one for all tokens.
@@ -308,7 +242,7 @@ LogicalResult GmmOp::verify() {
   checkFactors(checker, *this, "N");
   checkBias(checker, *this, "N", bf16(*this));
   checker.check("product", getProduct(), {extentOf(getRows()), "N"}, bf16(*this));
-  return failed(checker.result()) ? failure() : checkScales(*this);
+  return failed(checker.result()) ? failure() : checkFactorForms(*this);
 }
 
 LogicalResult GmmWeightGradOp::verify() {
@@ -319,7 +253,8 @@ LogicalResult GmmWeightGradOp::verify() {
   if (getRowScale()) checker.check("row scale", getRowScale(), {extent}, f32(*this));
   llvm::SmallVector<StringRef> grad = {"E", "M", "N"};
   if (extent == "T") grad.erase(grad.begin());
-  return checker.check("grad", getGrad(), grad, {f32(*this), bf16(*this)}).result();
+  checker.check("grad", getGrad(), grad, {f32(*this), bf16(*this)});
+  return failed(checker.result()) ? failure() : checkSumRoundings(*this);
 }
 
 LogicalResult ColumnSumOp::verify() {
@@ -405,7 +340,7 @@ LogicalResult GmmActivationOp::verify() {
   checkBias(checker, *this, "2I", bf16(*this));
   checker.check("act", getAct(), {extent, "I"}, bf16(*this));
   if (getGateUp()) checker.check("gate_up", getGateUp(), {extent, "2I"}, bf16(*this));
-  return failed(checker.result()) ? failure() : checkScales(*this);
+  return failed(checker.result()) ? failure() : checkFactorForms(*this);
 }
 
 LogicalResult GmmActivationGradOp::verify() {
@@ -418,7 +353,7 @@ LogicalResult GmmActivationGradOp::verify() {
   if (getRowWeights()) checker.check("row weights", getRowWeights(), {extent}, f32(*this));
   checker.check("gate_up_grad", getGateUpGrad(), {extent, "2I"}, bf16(*this));
   if (getRowWeightGrad()) checker.check("row weight grad", getRowWeightGrad(), {extent}, f32(*this));
-  return failed(checker.result()) ? failure() : checkScales(*this);
+  return failed(checker.result()) ? failure() : checkFactorForms(*this);
 }
 
 }  // namespace sluice::moe

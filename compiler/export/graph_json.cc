@@ -153,6 +153,9 @@ class GraphPrinter {
       if (op->hasAttr(flag)) json[flag] = true;
     if (const auto alpha = op->getAttrOfType<mlir::FloatAttr>("alpha"))
       json["alpha"] = alpha.getValueAsDouble();
+    for (const char* field : kRoundingFields)
+      if (const auto rounding = op->getAttrOfType<moe::RoundingAttr>(field))
+        json[field] = text::word(rounding.getValue());
   }
 
   Json portsJson(std::span<const OpPort> ports, const std::vector<mlir::Value>& values) {

@@ -22,6 +22,9 @@ struct OpSchema {
   std::span<const OpPort> outputs;
 };
 
+// The attributes, and fields of nodes, that say how a product and its derivative round their factors.
+inline constexpr const char* kRoundingFields[] = {"round_a", "round_b", "round_grads"};
+
 // Null if there is no such op.
 const OpSchema* findOp(std::string_view name);
 

@@ -354,6 +354,9 @@ class EntryReader {
       if (!isSymbol || infoOf(*kind).hasLimit) addNumber("limit", limit);
     }
     if (has("alpha")) addNumber("alpha", readNumber(fields, "alpha"));
+    for (const char* name : kRoundingFields)
+      if (const auto rounding = has(name) ? readEnum<Rounding>(r_, fields, name) : std::nullopt)
+        state.addAttribute(name, moe::RoundingAttr::get(r_.builder.getContext(), *rounding));
     if (state.name.getStringRef() == moe::ScaleOp::getOperationName() && memberOf(node, "alpha") == nullptr)
       fields.fail(node.pos, fmt::format("{} has no field 'alpha'", fields.what()));
   }

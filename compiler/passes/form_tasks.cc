@@ -50,7 +50,9 @@ template <class Op>
 Tiling product(OpKind kind, Op op, int32_t width) {
   return {.n = width,
           .k = columns(op.getRows()),
-          .flags = op.getTranspose() ? infoOf(kind).transposed : 0,
+          .flags = op.getTranspose() ? infoOf(kind).transposed : uint16_t{0},
+          .roundA = op.getRoundA().value_or(Rounding::kNone),
+          .roundB = op.getRoundB().value_or(Rounding::kNone),
           .alpha = alphaOf(op)};
 }
 
@@ -79,14 +81,16 @@ class EntryFormer {
                  isOfTokens(op.getA()) ? SpaceKind::kOnce : SpaceKind::kExperts,
                  {.m = columns(op.getA()),
                   .n = columns(op.getB()),
-                  .flags = op.getAccumulate() ? infoOf(OpKind::kGmmWeightGrad).accumulate : 0,
+                  .flags = op.getAccumulate() ? infoOf(OpKind::kGmmWeightGrad).accumulate : uint16_t{0},
+                  .roundA = op.getRoundA().value_or(Rounding::kNone),
+                  .roundB = op.getRoundB().value_or(Rounding::kNone),
                   .alpha = alphaOf(op)},
                  {of(op.getA()), of(op.getB()), of(op.getRowScale())}, {of(op.getGrad())});
         })
         .Case([&](moe::ColumnSumOp op) {
           family(node, "", OpKind::kColumnSum, isOfTokens(op.getA()) ? SpaceKind::kOnce : SpaceKind::kExperts,
                  {.n = columns(op.getA()),
-                  .flags = op.getAccumulate() ? infoOf(OpKind::kColumnSum).accumulate : 0},
+                  .flags = op.getAccumulate() ? infoOf(OpKind::kColumnSum).accumulate : uint16_t{0}},
                  {of(op.getA()), of(op.getRowScale())}, {of(op.getSums())});
         })
         .Case([&](moe::RowDotOp op) {

@@ -101,8 +101,8 @@ class EntryFuser {
         locationOf(gmm, activation), activation.getAct().getType(),
         keepsProduct ? gmm.getProduct().getType() : mlir::Type(), gmm.getRows(), gmm.getWeight(),
         gmm.getBias(), gmm.getRowScale(), gmm.getWeightScale(), gmm.getWeightZero(), gmm.getTransposeAttr(),
-        gmm.getAlphaAttr(), activation.getKindAttr(), activation.getLimitAttr(), nameOf(gmm, activation),
-        arrayOf(tensors), splitOf(gmm, activation));
+        gmm.getAlphaAttr(), activation.getKindAttr(), activation.getLimitAttr(), gmm.getRoundAAttr(),
+        gmm.getRoundBAttr(), nameOf(gmm, activation), arrayOf(tensors), splitOf(gmm, activation));
     activation.getAct().replaceAllUsesWith(fused.getAct());
     activation.erase();
     if (keepsProduct) gmm.getProduct().replaceAllUsesWith(fused.getGateUp());
@@ -118,8 +118,8 @@ class EntryFuser {
         locationOf(gmm, grad), grad.getGateUpGrad().getType(), ofWeights ? ofWeights.getType() : mlir::Type(),
         gmm.getRows(), gmm.getWeight(), grad.getGateUp(), grad.getRowWeights(), gmm.getRowScale(),
         gmm.getWeightScale(), gmm.getWeightZero(), gmm.getTransposeAttr(), gmm.getAlphaAttr(),
-        grad.getKindAttr(), grad.getLimitAttr(), nameOf(gmm, grad), grad.getTensorsAttr(),
-        splitOf(gmm, grad));
+        grad.getKindAttr(), grad.getLimitAttr(), gmm.getRoundAAttr(), gmm.getRoundBAttr(), nameOf(gmm, grad),
+        grad.getTensorsAttr(), splitOf(gmm, grad));
     grad.replaceAllUsesWith(fused);
     grad.erase();
     gmm.erase();

@@ -57,6 +57,21 @@ def Fuse : Pass<"fuse", "::mlir::ModuleOp"> {
   ];
 }
 
+def RoundProducts : Pass<"round-products", "::mlir::ModuleOp"> {
+  let summary = "rounds the factors of products as MXFP8 has them";
+  let description = [{
+    Before: a moe.graph of one entry without weight gradients. After: every moe.gmm rounds its rows and its weight to
+    E4M3 in blocks of 32 along the sum, and its derivative will round gradients to E4M3, or E5M2 if hybrid. Fails: a
+    graph that has more entries, or weight gradients, whose roles are unknown; factors that cannot be rounded.
+    Test: tests/compiler/passes/round_products.mlir.
+  }];
+  let options = [
+    Option<"squares", "squares", "bool", "false", "blocks of a weight are squares of 32 by 32">,
+    Option<"floor", "floor", "bool", "false", "the power of a block is that of its largest number">,
+    Option<"hybrid", "hybrid", "bool", "false", "gradients are rounded to E5M2">,
+  ];
+}
+
 def QuantizeRows : Pass<"quantize-rows", "::mlir::ModuleOp"> {
   let summary = "gives codes to rows that are multiplied by codes";
   let description = [{

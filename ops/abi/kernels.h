@@ -56,6 +56,10 @@ struct GmmArgs {
   const BFloat16* bias = nullptr;   // [n], or null for 0
   const float* rowScale = nullptr;  // [rows], of codes a
   BlockScales scaleB = {};          // of codes b
+  // Of a and b if both are bf16: their numbers are rounded (rounding.h) in blocks of kMxBlock of the sum,
+  // squares of b also of kMxBlock columns of the result, both from the operand's first number on.
+  Rounding roundA = Rounding::kNone;
+  Rounding roundB = Rounding::kNone;
 };
 
 // packed = b in the form in which gmm multiplies by it, for any rows and alpha; products with it have the
@@ -67,13 +71,17 @@ struct PackWeightArgs {
   bool transposeB;
   void* packed;  // KernelSet::packedWeightBytes(n, k, types), 64-byte aligned; read by the same set only
   DType a = DType::kBF16;
-  BlockScales scaleB = {};  // of U8, packed with its codes
+  BlockScales scaleB = {};           // of U8, packed with its codes
+  Rounding round = Rounding::kNone;  // of b: packed when it is rounded
 };
 
 // c[m, n] = alpha * (sum over r of a[r, m] * scale[r] * b[r, n]), in fp32. rows == 0 writes zeros. The
 // product a * scale is rounded to bf16 if the unit multiplies bf16. With accumulate the sum, once complete,
 // is added to c in one addition, and rows == 0 touches nothing. A bf16 c is widened, added to in fp32 and
 // rounded once.
+//
+// If a or b is rounded, in blocks of kMxBlock rows, scale multiplies b instead: the bf16 numbers next to
+// scale[r] * b[r, n] are rounded. Squares are not rounded here.
 struct GmmWeightGradArgs {
   Operand a;
   Operand b;
@@ -85,6 +93,8 @@ struct GmmWeightGradArgs {
   void* scratch;  // KernelSet::weightGradScratchBytes(m, n)
   bool accumulate = false;
   float alpha = 1;
+  Rounding roundA = Rounding::kNone;
+  Rounding roundB = Rounding::kNone;
 };
 
 // c[j] = sum over r of a[r, j] * scale[r], in order, in fp32. rows == 0 writes zeros. With accumulate the

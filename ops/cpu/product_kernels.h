@@ -1,7 +1,7 @@
 // gmm, the packing of its weights and gmm_weight_grad written once over (Unit, Pack): each instruction set
-// instantiates them with its own. There are four products: of bf16; of bf16 and codes, which are decoded to
-// bf16 as they are packed; of codes, whose sums are exact; and of codes in groups (groups.h). Internal
-// linkage: see blocked_product.h.
+// instantiates them with its own. There are four products: of bf16, which may be rounded in blocks as they
+// are packed; of bf16 and codes, which are decoded to bf16 as they are packed; of codes, whose sums are
+// exact; and of codes in groups (groups.h). Internal linkage: see blocked_product.h.
 #pragma once
 
 #include <cstdint>
@@ -17,6 +17,7 @@
 #include "ops/cpu/nibbles.h"
 #include "ops/cpu/pack_parts.h"
 #include "ops/cpu/result_rows.h"
+#include "ops/cpu/rounding.h"
 #include "ops/cpu/stream.h"
 
 namespace sluice::ops {
@@ -128,6 +129,44 @@ struct DecodedSource : GmmSource<Unit, Pack, BFloat16, B> {
   }
 };
 
+// Both factors are bf16 numbers, rounded in blocks as they are packed.
+template <class Unit, class Pack>
+struct RoundedSource : GmmSource<Unit, Pack, BFloat16, BFloat16> {
+  using Element = typename Unit::Element;
+  void packA(int32_t row, int32_t rows, int32_t k0, int32_t k, Element* dst) const {
+    const GmmArgs& args = this->args;
+    if (args.roundA == Rounding::kNone)
+      return Pack::copyRows(this->sourceA(row, k0), args.a.ld, rows, k, dst);
+    static_assert(Unit::kKPart % kMxBlock == 0);
+    BFloat16 rounded[Unit::kKPart];
+    for (int32_t i = 0; i < rows; ++i) {
+      roundAlong(factsOf(args.roundA), this->sourceA(row + i, k0), k, rounded);
+      Pack::copyRows(static_cast<const BFloat16*>(rounded), 0, 1, k, dst + int64_t{i} * Unit::kAStride);
+    }
+  }
+  void packB(int32_t col, int32_t cols, int32_t k0, int32_t k, Element* dst, const BFloat16* ahead) const {
+    const GmmArgs& args = this->args;
+    const RoundingInfo& info = factsOf(args.roundB);
+    const Numbers whole = {this->b, args.b.ld, args.transposeB ? args.n : args.k,
+                           args.transposeB ? args.k : args.n};
+    const auto round = [&](const BFloat16* from, int32_t r, int32_t rows, int32_t columns, BFloat16* to,
+                           int64_t ldTo) {
+      if (info.isSquare) {
+        const Place first = args.transposeB ? Place{col, k0 + r} : Place{k0 + r, col};
+        roundSquares(info, whole, first, rows, columns, to, ldTo);
+      } else if (args.transposeB) {
+        for (int32_t i = 0; i < rows; ++i) roundAlong(info, from + i * args.b.ld, columns, to + i * ldTo);
+      } else {
+        roundDown(info, from, args.b.ld, rows, columns, to, ldTo);
+      }
+    };
+    if (args.roundB == Rounding::kNone)
+      GmmSource<Unit, Pack, BFloat16, BFloat16>::packB(col, cols, k0, k, dst, ahead);
+    else
+      packParts<Unit, Pack>(args.transposeB, this->sourceB(col, k0), args.b.ld, cols, k, dst, ahead, round);
+  }
+};
+
 template <class Unit, class Pack>
 struct WeightGradSource {
   using Element = typename Unit::Element;
@@ -205,9 +244,67 @@ struct WeightGradSource {
   }
 };
 
+// Both factors are rounded in blocks of rows as they are packed, b after it was scaled.
+template <class Unit, class Pack>
+struct RoundedWeightGradSource : WeightGradSource<Unit, Pack> {
+  using Element = typename Unit::Element;
+  void packA(int32_t row, int32_t rows, int32_t k0, int32_t k, Element* dst) const {
+    const GmmWeightGradArgs& args = this->args;
+    BFloat16 rounded[kMxBlock * kMostDown];
+    for (int32_t r = 0; r < k; r += kMxBlock) {
+      const int32_t length = smaller(kMxBlock, k - r);
+      for (int32_t i = 0; i < rows; i += kMostDown) {
+        const int32_t count = smaller(kMostDown, rows - i);
+        roundRows(args.roundA, this->a + (k0 + r) * args.a.ld + row + i, args.a.ld, length, count, rounded,
+                  kMostDown);
+        Pack::transposeScaled(rounded, kMostDown, nullptr, count, length,
+                              dst + int64_t{i} * Unit::kAStride + r);
+      }
+    }
+  }
+  void packB(int32_t col, int32_t cols, int32_t k0, int32_t k, Element* dst, const BFloat16* ahead) const {
+    const GmmWeightGradArgs& args = this->args;
+    packParts<Unit, Pack>(false, this->sourceB(col, k0), args.b.ld, cols, k, dst, ahead,
+                          [&args, k0](const BFloat16* from, int32_t r, int32_t rows, int32_t columns,
+                                      BFloat16* to, int64_t ldTo) {
+                            if (args.scale == nullptr)
+                              return roundRows(args.roundB, from, args.b.ld, rows, columns, to, ldTo);
+                            BFloat16 scaled[kMxBlock * Unit::kNr];
+                            for (int32_t i = 0; i < rows; ++i)
+                              scaleRow(from + i * args.b.ld, columns, args.scale[k0 + r + i],
+                                       scaled + i * Unit::kNr);
+                            roundRows(args.roundB, scaled, Unit::kNr, rows, columns, to, ldTo);
+                          });
+  }
+
+ private:
+  static void scaleRow(const BFloat16* __restrict from, int32_t count, float scale, BFloat16* __restrict to) {
+    for (int32_t j = 0; j < count; ++j) to[j].bits = roundToBf16(widenBf16(from[j].bits) * scale);
+  }
+  static void roundRows(Rounding rounding, const BFloat16* from, int64_t ld, int32_t rows, int32_t columns,
+                        BFloat16* to, int64_t ldTo) {
+    if (rounding != Rounding::kNone) return roundDown(factsOf(rounding), from, ld, rows, columns, to, ldTo);
+    for (int32_t i = 0; i < rows; ++i)
+      __builtin_memcpy(to + i * ldTo, from + i * ld, static_cast<size_t>(columns) * sizeof(BFloat16));
+  }
+};
+
+// b is packed part by part, also for few rows.
+template <class Unit, class Source>
+void packedProduct(const Source& source, const GmmArgs& args) {
+  if (args.rows <= kFewRows && args.rows > 0 && args.packedB == nullptr)
+    productByBlocks<Unit>(source, args.rows, args.n, args.k, static_cast<std::byte*>(args.scratch));
+  else
+    blockedProduct<Unit>(source, args.rows, args.n, args.k, args.scratch);
+}
+
+inline bool isRounded(Rounding a, Rounding b) { return a != Rounding::kNone || b != Rounding::kNone; }
+
 template <class Unit, class Pack>
 void gmmBy(const GmmArgs& args) {
   const FlushSubnormals meaning;
+  if (isRounded(args.roundA, args.roundB))
+    return packedProduct<Unit>(RoundedSource<Unit, Pack>{{args}}, args);
   const GmmSource<Unit, Pack, BFloat16, BFloat16> source{args};
   if (fewRowsProduct<Unit>(source, args.rows, args.n, args.k, args.scratch)) return;
   blockedProduct<Unit>(source, args.rows, args.n, args.k, args.scratch);
@@ -216,11 +313,7 @@ void gmmBy(const GmmArgs& args) {
 template <class Unit, class Pack, class B>
 void decodedGmmBy(const GmmArgs& args) {
   const FlushSubnormals meaning;
-  const DecodedSource<Unit, Pack, B> source{{args}};
-  if (args.rows <= kFewRows && args.rows > 0)
-    productByBlocks<Unit>(source, args.rows, args.n, args.k, static_cast<std::byte*>(args.scratch));
-  else
-    blockedProduct<Unit>(source, args.rows, args.n, args.k, args.scratch);
+  packedProduct<Unit>(DecodedSource<Unit, Pack, B>{{args}}, args);
 }
 
 template <class Unit, class Pack>
@@ -239,17 +332,27 @@ size_t packedBytesBy(int32_t n, int32_t k, PackedScales) {
 }
 inline size_t notPacked(int32_t, int32_t, PackedScales) { return 0; }
 
-template <class Unit, class Pack, class T>
-void packWeightBy(const PackWeightArgs& args) {
+template <class Unit, class Source>
+void packWeightFrom(const PackWeightArgs& args) {
+  const FlushSubnormals meaning;
   GmmArgs product = {};
   product.b = args.b;
+  product.n = args.n;
+  product.k = args.k;
   product.transposeB = args.transposeB;
-  const GmmSource<Unit, Pack, T, T> source{product};
+  product.roundB = args.round;
+  const Source source{product};
   auto* const packed = static_cast<typename Unit::Element*>(args.packed);
   for (int32_t col = 0; col < args.n; col += Unit::kNr)
     for (int32_t k0 = 0; k0 < args.k; k0 += Unit::kKc)
       source.packB(col, smaller(Unit::kNr, args.n - col), k0, smaller(Unit::kKc, args.k - k0),
                    packed + packedOffset<Unit>(col, k0, args.k), nullptr);
+}
+template <class Unit, class Pack, class T>
+void packWeightBy(const PackWeightArgs& args) {
+  if constexpr (sizeof(T) != 1)
+    if (args.round != Rounding::kNone) return packWeightFrom<Unit, RoundedSource<Unit, Pack>>(args);
+  packWeightFrom<Unit, GmmSource<Unit, Pack, T, T>>(args);
 }
 
 template <class Unit>
@@ -268,8 +371,12 @@ template <class Unit, class Pack>
 void weightGradBy(const GmmWeightGradArgs& args) {
   if (args.accumulate && args.rows <= 0) return;  // adding 0 would turn a -0 into 0
   const FlushSubnormals meaning;
-  const WeightGradSource<Unit, Pack> source{args};
-  blockedProduct<Unit>(source, args.m, args.n, args.rows, args.scratch);
+  const RoundedWeightGradSource<Unit, Pack> rounded{{args}};
+  const WeightGradSource<Unit, Pack>& source = rounded;
+  if (isRounded(args.roundA, args.roundB))
+    blockedProduct<Unit>(rounded, args.m, args.n, args.rows, args.scratch);
+  else
+    blockedProduct<Unit>(source, args.m, args.n, args.rows, args.scratch);
   if (source.streams) fenceStreams();  // the caller's signals come after the result
 }
 

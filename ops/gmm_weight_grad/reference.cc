@@ -1,19 +1,39 @@
 #include "ops/gmm_weight_grad/reference.h"
 
+#include <vector>
+
 #include "ops/gmm/subnormal.h"
+#include "ops/rounding/reference.h"
 
 namespace sluice::ops {
+namespace {
+
+std::vector<double> factor(const Operand& of, int64_t rows, int64_t columns, const float* scale) {
+  std::vector<double> numbers;
+  for (int64_t r = 0; r < rows; ++r)
+    for (int64_t j = 0; j < columns; ++j)
+      numbers.push_back(flushed(of.at(r, j)) * (scale == nullptr ? 1.0 : double{scale[r]}));
+  return numbers;
+}
+
+}  // namespace
 
 void gmmWeightGradReference(const GmmWeightGradArgs& args, double* result) {
-  for (int64_t i = 0; i < args.m; ++i)
-    for (int64_t j = 0; j < args.n; ++j) {
+  const int64_t m = args.m, n = args.n;
+  const bool isRounded = args.roundA != Rounding::kNone || args.roundB != Rounding::kNone;
+  std::vector<double> a = factor(args.a, args.rows, m, isRounded ? nullptr : args.scale);
+  std::vector<double> b = factor(args.b, args.rows, n, isRounded ? args.scale : nullptr);
+  if (isRounded)
+    for (double& x : b) x = toFloat(toBFloat16(static_cast<float>(x)));
+  roundReference({a.data(), args.rows, m, m, 1}, args.roundA);
+  roundReference({b.data(), args.rows, n, n, 1}, args.roundB);
+  for (int64_t i = 0; i < m; ++i)
+    for (int64_t j = 0; j < n; ++j) {
       const double before = args.accumulate ? flushed(args.c.at(i, j)) : 0;
       double sum = 0;
-      for (int64_t r = 0; r < args.rows; ++r) {
-        const double scale = args.scale == nullptr ? 1.0 : double{args.scale[r]};
-        sum += flushed(flushed(args.a.at(r, i)) * scale) * flushed(args.b.at(r, j));
-      }
-      result[i * args.n + j] = flushed(before + flushed(double{args.alpha} * sum));
+      for (int64_t r = 0; r < args.rows; ++r)
+        sum += flushed(a[static_cast<size_t>(r * m + i)]) * b[static_cast<size_t>(r * n + j)];
+      result[i * n + j] = flushed(before + flushed(double{args.alpha} * sum));
     }
 }
 

@@ -16,7 +16,9 @@ struct Tiling {
   int32_t k = 0;      // length of the sum
   int32_t tileM = 0;  // rows of m in one task
   int32_t tileN = 0;  // columns of n in one task
-  uint32_t flags = 0;
+  uint16_t flags = 0;
+  Rounding roundA = Rounding::kNone;  // of the factors of a product
+  Rounding roundB = Rounding::kNone;
   float alpha = 0;  // factor of the product; 0 if the op has none or it is 1: use alphaOf()
   ActivationKind activation = ActivationKind::kSwiglu;  // for ops that have one
   BFloat16 limit = {0};                                 // bound of a clamped activation
@@ -26,6 +28,11 @@ static_assert(sizeof(Tiling) == 32);
 
 // The factor of a product.
 constexpr float alphaOf(const Tiling& tiling) { return tiling.alpha == 0 ? 1 : tiling.alpha; }
+
+// Whether a product rounds a factor.
+constexpr bool roundsFactors(const Tiling& tiling) {
+  return tiling.roundA != Rounding::kNone || tiling.roundB != Rounding::kNone;
+}
 
 // Number of pieces of length `tile` that cover `length`; the last may be shorter.
 constexpr int32_t ceilDiv(int32_t length, int32_t tile) { return (length + tile - 1) / tile; }

@@ -73,7 +73,9 @@ class Product {
                        .packedB = packed_ == nullptr ? nullptr : packed_ + part * partBytes(),
                        .bias = bias_ == nullptr ? nullptr : bias_ + int64_t{part} * tiling_.n,
                        .rowScale = rowScale_ == nullptr ? nullptr : rowScale_ + row,
-                       .scaleB = scalesOfPart(part)});
+                       .scaleB = scalesOfPart(part),
+                       .roundA = tiling_.roundA,
+                       .roundB = tiling_.roundB});
   }
 
  private:
@@ -118,7 +120,8 @@ class Product {
                            .transposeB = transposed_,
                            .packed = panel.data + part * partBytes(),
                            .a = a_.type,
-                           .scaleB = scalesOfPart(part)});
+                           .scaleB = scalesOfPart(part),
+                           .round = tiling_.roundB});
     WeightPanels::publish(panel);
     return panel.data;
   }
@@ -175,7 +178,9 @@ void callGmmWeightGrad(const CpuStep& step, const Task& task, std::byte* scratch
        .n = n.length(),
        .scratch = scratch,
        .accumulate = accumulates(family),
-       .alpha = alphaOf(tiling)});
+       .alpha = alphaOf(tiling),
+       .roundA = tiling.roundA,
+       .roundB = tiling.roundB});
 }
 
 void callGmmActivation(const CpuStep& step, const Task& task, std::byte* scratch) {

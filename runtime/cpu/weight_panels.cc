@@ -54,7 +54,8 @@ uint32_t WeightPanels::addSet(const Plan& plan, const ops::KernelSet& kernels, c
                 infoOf(family.op).weightParts,
                 isTransposed(family.op, t),
                 productTypesOf(plan.program(), family),
-                scales};
+                scales,
+                t.roundB};
   const auto same = [&](const Set& set) { return set.cut == cut; };
   const auto found = std::find_if(sets_.begin(), sets_.end(), same);
   if (found != sets_.end()) return static_cast<uint32_t>(found - sets_.begin());

@@ -75,6 +75,7 @@ class WeightPanels {
     bool transposed = false;
     ops::ProductTypes types = {};
     ops::PackedScales scales = {};
+    Rounding round = Rounding::kNone;
     friend bool operator==(const Cut&, const Cut&) = default;
   };
   struct Set {

@@ -263,6 +263,8 @@ std::vector<Family> loadFamilies(const fbs::Program& stored, Findings& findings)
     if (!older) families[i].signals = record.elements<EventId>(family.signals(), "signals", kMaxLinks);
     families[i].tiling = older ? liftActivation(tilings[i], families[i].op) : tilings[i];
     record.known(families[i].tiling.activation, "activation");
+    record.known(families[i].tiling.roundA, "rounding");
+    record.known(families[i].tiling.roundB, "rounding");
   }
   return families;
 }

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <array>
+#include <bit>
 #include <cstdint>
 #include <utility>
 
@@ -13,10 +15,8 @@ namespace {
 // The first version in which families have waits and signals, and tilings have fields of the activation.
 constexpr uint16_t kMinorOfLinks = 4;
 
-// Before it the flags of an op with an activation held its kind and, shifted, its limit.
-constexpr uint32_t kActivationBits = 3;
-constexpr uint32_t kLimitShift = 16;
-constexpr uint32_t kOldActivation = kActivationBits | 0xffffu << kLimitShift;
+// Before it the flags of an op with an activation held its kind, and its limit where roundings are now.
+constexpr uint16_t kActivationBits = 3;
 
 std::vector<EventId> linksOf(const flatbuffers::Array<uint32_t, 2>& stored) {
   std::vector<EventId> ids = {EventId{stored[0]}, EventId{stored[1]}};
@@ -35,8 +35,9 @@ bool isOlder(const fbs::Program& stored) { return stored.seal()->minor() < kMino
 Tiling liftActivation(Tiling tiling, OpKind op) {
   if (!infoOf(op).usesActivation()) return tiling;
   tiling.activation = static_cast<ActivationKind>(tiling.flags & kActivationBits);
-  tiling.limit = {static_cast<uint16_t>(tiling.flags >> kLimitShift)};
-  tiling.flags &= ~kOldActivation;
+  tiling.limit = std::bit_cast<BFloat16>(std::array{tiling.roundA, tiling.roundB});
+  tiling.flags &= static_cast<uint16_t>(~kActivationBits);
+  tiling.roundA = tiling.roundB = Rounding::kNone;
   return tiling;
 }
 

@@ -80,18 +80,19 @@ struct OpInfo {
   Cut cut;
   VectorWork vector;
   int32_t weightParts;  // ranges of n columns of the weight reads[1] that it multiplies by; 0: it reads none
-  uint32_t transposed;  // flag of the tiling: the weight lies transposed, [columns, k]
-  uint32_t accumulate;  // flag of the tiling: the result is added to the content of its tensor
+  uint16_t transposed;  // flag of the tiling: the weight lies transposed, [columns, k]
+  uint16_t accumulate;  // flag of the tiling: the result is added to the content of its tensor
   std::span<const OperandInfo> reads;
   std::span<const OperandInfo> writes;
 
   bool isSum() const { return cut == Cut::kRectangles; }  // of products
+  bool multiplies() const { return weightParts > 0 || isSum(); }
   // The fields of the tiling that it uses, besides n; all others are 0.
   bool usesM() const { return isSum(); }
   bool usesK() const { return weightParts > 0 || vector == VectorWork::kWeightedSum; }
   bool usesTileM() const { return isSum(); }
   bool usesTileN() const { return cut != Cut::kWhole; }
-  bool usesAlpha() const { return weightParts > 0 || isSum() || vector == VectorWork::kScale; }
+  bool usesAlpha() const { return multiplies() || vector == VectorWork::kScale; }
   bool usesActivation() const {
     return vector == VectorWork::kActivation || vector == VectorWork::kActivationGrad;
   }

@@ -268,6 +268,8 @@ Tiling Parser::tiling() {
       field.bits = static_cast<uint16_t>(std::bit_cast<uint32_t>(cursor_.decimal("a number")) >> 16);
     } else if constexpr (std::is_same_v<Field, ActivationKind>) {
       field = cursor_.word<ActivationKind>("an activation");
+    } else if constexpr (std::is_same_v<Field, Rounding>) {
+      field = cursor_.word<Rounding>("a rounding");
     } else {
       field = static_cast<Field>(cursor_.number<int32_t>("a number"));
     }

@@ -28,13 +28,14 @@ std::string dimText(const Dim& dim) {
 }
 
 std::string valueText(int32_t value) { return std::to_string(value); }
-std::string valueText(uint32_t flags) { return std::to_string(static_cast<int32_t>(flags)); }
+std::string valueText(uint16_t flags) { return std::to_string(flags); }
 // The shortest decimal number that parses to the same bits, or the bits themselves if no number does.
 std::string valueText(float value) {
   return std::isfinite(value) ? fmt::format("{}", value)
                               : fmt::format("0x{:08x}", std::bit_cast<uint32_t>(value));
 }
 std::string valueText(ActivationKind kind) { return word(kind); }
+std::string valueText(Rounding rounding) { return word(rounding); }
 std::string valueText(BFloat16 value) { return valueText(toFloat(value)); }
 
 // A character, or a byte that is not part of one, in the form that it has in quotes.

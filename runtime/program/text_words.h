@@ -18,6 +18,7 @@ template <class T, class Visit>
 void forTilingFields(T& tiling, const Visit& visit) {
   visit("m", tiling.m), visit("n", tiling.n), visit("k", tiling.k);
   visit("tile_m", tiling.tileM), visit("tile_n", tiling.tileN), visit("flags", tiling.flags);
+  visit("round_a", tiling.roundA), visit("round_b", tiling.roundB);
   visit("alpha", tiling.alpha), visit("activation", tiling.activation), visit("limit", tiling.limit);
 }
 

@@ -4,6 +4,7 @@
 #include <limits>
 #include <set>
 
+#include "runtime/base/rounding.h"
 #include "runtime/program/op_table.h"
 #include "runtime/program/sharding.h"
 #include "runtime/program/verify_internal.h"
@@ -30,7 +31,7 @@ Status checkTiling(const TaskProgram& program, const Family& family, const std::
   if (!op.usesAlpha() ? t.alpha != 0 : !std::isfinite(t.alpha))
     return fail("{}: field alpha of the tiling is {}, expected {}", where, t.alpha,
                 op.usesAlpha() ? "a finite number" : "0, because this op does not use it");
-  const uint32_t flags = op.transposed | op.accumulate;
+  const int flags = op.transposed | op.accumulate;
   if ((t.flags & ~flags) != 0)
     return fail("{}: flags of the tiling are {:#x}, expected {:#x} at most", where, t.flags, flags);
   if (op.vector == VectorWork::kWeightedSum && t.k != program.topK)
@@ -117,6 +118,34 @@ Status checkSums(const Family& family, DType weight, const Block& block, const s
                     : "1 scale per column");
   if (!inGroups && k > kMostCodes)
     return fail("{} adds {} products of codes, expected at most {}", where, k, kMostCodes);
+  return {};
+}
+
+// Only factors of bf16 are rounded, in whole blocks along the sum; where that is of rows, the last block of
+// an expert may be shorter.
+Status checkRoundings(const TaskProgram& program, const Family& family, const std::string& where) {
+  const OpInfo& op = infoOf(family.op);
+  const Tiling& t = family.tiling;
+  for (const auto& [operand, rounding] : {std::pair{0, t.roundA}, {1, t.roundB}}) {
+    if (rounding > Rounding::MAX)
+      return fail("{}: rounding {} is not known", where, static_cast<int>(rounding));
+    if (rounding == Rounding::kNone) continue;
+    const std::string what =
+        fmt::format("{}: factor '{}' is rounded to {}", where, "ab"[operand], text::word(rounding));
+    if (!op.multiplies()) return fail("{}, but this op does not multiply", what);
+    const Buffer& factor = program.at(family.reads[operand]);
+    if (factor.type != DType::kBF16)
+      return fail("{}, but is buffer '{}' of type {}, expected BF16", what, factor.name,
+                  dtypeName(factor.type));
+    if (!op.isSum() && t.k % kMxBlock != 0)
+      return fail("{}, but the sum has {} numbers, expected a multiple of {}", what, t.k, kMxBlock);
+    if (!infoOf(rounding).isSquare) continue;
+    if (!op.reads[operand].isWeight) return fail("{}, but is no weight", what);
+    const int32_t columns = std::min(t.n, t.tileN);
+    if (t.n % kMxBlock != 0 || columns % kMxBlock != 0)
+      return fail("{}, but the product has {} columns in tiles of {}, expected multiples of {}", what, t.n,
+                  columns, kMxBlock);
+  }
   return {};
 }
 
@@ -291,7 +320,7 @@ Status checkFamily(const TaskProgram& program, FamilyId id) {
   if (!status) return status;
   status = checkOperands(program, family, family.writes, op.writes, "operands that it writes", where);
   if (!status) return status;
-  for (const auto check : {checkTypes, checkScales})
+  for (const auto check : {checkTypes, checkScales, checkRoundings})
     if (status = check(program, family, where); !status) return status;
   status = checkLinks(program, family, family.waits, "waits for", where);
   if (!status) return status;

@@ -57,9 +57,9 @@ class Builder : private ProgramBuilder {
   }
 
   Tiling product(int32_t n, int32_t k, bool transposed) const {
-    return {0, n, k, 0, s_.tileN, transposed ? 1u : 0u, 0};
+    return {.n = n, .k = k, .tileN = s_.tileN, .flags = uint16_t{transposed}};
   }
-  static Tiling width(int32_t n, int32_t k = 0) { return {0, n, k, 0, 0, 0, 0}; }
+  static Tiling width(int32_t n, int32_t k = 0) { return {.n = n, .k = k}; }
   int32_t tiles(int32_t n) const { return ceilDiv(n, s_.tileN); }
 
   BufferId bf16(const char* name, Dim first, int32_t columns, Role role) {
@@ -104,7 +104,7 @@ class Builder : private ProgramBuilder {
             OpKind::kGmmWeightGrad,
             experts_,
             ceilDiv(s_.in, s_.tileM) * tiles(s_.out),
-            {s_.in, s_.out, 0, s_.tileM, s_.tileN, 0, 0},
+            {.m = s_.in, .n = s_.out, .tileM = s_.tileM, .tileN = s_.tileN},
             {a, b, {}},
             {grad},
             {ready},
@@ -162,7 +162,7 @@ class Builder : private ProgramBuilder {
             OpKind::kColumnSum,
             experts_,
             tiles(s_.out),
-            {0, s_.out, 0, 0, s_.tileN, 0, 0},
+            {.n = s_.out, .tileN = s_.tileN},
             {dy_, none},
             {biasGrad},
             {},
@@ -221,7 +221,7 @@ class Builder : private ProgramBuilder {
             OpKind::kColumnSum,
             once_,
             tiles(s_.out),
-            {0, s_.out, 0, 0, s_.tileN, 0, 0},
+            {.n = s_.out, .tileN = s_.tileN},
             {dy_, none},
             {biasGrad},
             {},

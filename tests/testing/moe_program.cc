@@ -95,10 +95,10 @@ class Builder : private ProgramBuilder {
   }
 
   Tiling columns(int32_t n, int32_t k, bool transposed) const {
-    return {0, n, k, 0, s_.tileN, transposed ? 1u : 0u, 0};
+    return {.n = n, .k = k, .tileN = s_.tileN, .flags = uint16_t{transposed}};
   }
-  static Tiling width(int32_t n, int32_t k = 0) { return {0, n, k, 0, 0, 0, 0}; }
-  Tiling grad(int32_t m, int32_t n) const { return {m, n, 0, s_.tileM, s_.tileN, 0, 0}; }
+  static Tiling width(int32_t n, int32_t k = 0) { return {.n = n, .k = k}; }
+  Tiling grad(int32_t m, int32_t n) const { return {.m = m, .n = n, .tileM = s_.tileM, .tileN = s_.tileN}; }
   int32_t gradTiles(int32_t m, int32_t n) const { return ceilDiv(m, s_.tileM) * ceilDiv(n, s_.tileN); }
 
   void forward() {

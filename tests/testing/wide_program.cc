@@ -93,7 +93,7 @@ class WideBuilder : private ProgramBuilder {
             op,
             space,
             1,
-            {0, n, 0, 0, 0, 0, alpha, activation},
+            {.n = n, .alpha = alpha, .activation = activation},
             std::move(reads),
             std::move(writes),
             waits,
@@ -105,12 +105,12 @@ class WideBuilder : private ProgramBuilder {
   EventId gmm(SpaceId space, const char* name, BufferId a, BufferId b, BufferId c, int32_t n, int32_t k,
               bool transposed, float alpha, EventId wait, int32_t priority, EventId extra = {}) {
     const EventId finished = done(name, eventsOf(space), tilesOf(n));
-    const uint32_t flags = transposed ? 1 : 0;
+    const uint16_t flags = transposed ? 1 : 0;
     family({name,
             OpKind::kGmm,
             space,
             tilesOf(n),
-            {0, n, k, 0, s_.base.tileN, flags, alpha},
+            {.n = n, .k = k, .tileN = s_.base.tileN, .flags = flags, .alpha = alpha},
             {a, b},
             {c},
             {wait, EventId{}},
@@ -122,13 +122,13 @@ class WideBuilder : private ProgramBuilder {
   void weightGrad(SpaceId space, const char* name, BufferId a, BufferId b, int32_t m, int32_t n, DType type,
                   float alpha, EventId wait) {
     const BufferId grad = weight(name, m, n, space == experts_, Role::kOutput, type);
-    const uint32_t flags = s_.accumulate ? 1 : 0;
+    const uint16_t flags = s_.accumulate ? 1 : 0;
     const int32_t tiles = ceilDiv(m, s_.base.tileM) * tilesOf(n);
     family({name,
             OpKind::kGmmWeightGrad,
             space,
             tiles,
-            {m, n, 0, s_.base.tileM, s_.base.tileN, flags, alpha},
+            {.m = m, .n = n, .tileM = s_.base.tileM, .tileN = s_.base.tileN, .flags = flags, .alpha = alpha},
             {a, b, kNone},
             {grad},
             {wait, EventId{}},
@@ -145,7 +145,7 @@ class WideBuilder : private ProgramBuilder {
               OpKind::kGmmActivation,
               tokens_,
               tilesOf(j_),
-              {0, j_, h_, 0, s_.base.tileN, 0, kSharedFactor, geglu},
+              {.n = j_, .k = h_, .tileN = s_.base.tileN, .alpha = kSharedFactor, .activation = geglu},
               {x_, sw_},
               {sharedAct_, sharedGateUp_},
               {},
@@ -167,13 +167,13 @@ class WideBuilder : private ProgramBuilder {
     const BufferId act = of(kDimR, "act", i_), out = of(kDimR, "down_out", h_);
     const BufferId routed = of(kDimT, "routed", h_), y = caller("y", DType::kBF16, h_, Role::kOutput);
     const EventId all = allTokens("xs_all", 1);
-    family({"xs", OpKind::kScale, tokens_, 1, {0, h_, 0, 0, 0, 0, kInputFactor}, {x_}, {xs}, {}, {all}, 0});
+    family({"xs", OpKind::kScale, tokens_, 1, {.n = h_, .alpha = kInputFactor}, {x_}, {xs}, {}, {all}, 0});
     const EventId arrived = rowsArrived();
     family({"dispatch",
             OpKind::kDispatch,
             sends_,
             1,
-            {0, h_, 0, 0, 0, 0, 0},
+            {.n = h_},
             {xs, kNone},
             {rowsX_, kNone},
             {all},
@@ -193,7 +193,7 @@ class WideBuilder : private ProgramBuilder {
             OpKind::kAdd,
             tokens_,
             1,
-            {0, h_, 0, 0, 0, 0, 0},
+            {.n = h_},
             {routed, sharedOut_},
             {y},
             {routedDone, sharedDone_},
@@ -213,7 +213,7 @@ class WideBuilder : private ProgramBuilder {
             OpKind::kCombineReturn,
             returns_,
             1,
-            {0, h_, 0, 0, 0, 0, 0},
+            {.n = h_},
             {rows, scalars},
             {back, backScalars},
             {wait},
@@ -224,7 +224,7 @@ class WideBuilder : private ProgramBuilder {
             OpKind::kCombineSum,
             tokens_,
             1,
-            {0, h_, s_.base.topK, 0, 0, 0, 0},
+            {.n = h_, .k = s_.base.topK},
             {back, weights, backScalars},
             {tokens, tokenScalars},
             {arrived},
@@ -247,7 +247,7 @@ class WideBuilder : private ProgramBuilder {
               OpKind::kGmmActivationGrad,
               tokens_,
               tilesOf(j_),
-              {0, j_, h_, 0, s_.base.tileN, 4, 0, geglu},
+              {.n = j_, .k = h_, .tileN = s_.base.tileN, .flags = 4, .activation = geglu},
               {dy_, sd_, sharedGateUp_, kNone},
               {grad, kNone},
               {},
@@ -281,7 +281,7 @@ class WideBuilder : private ProgramBuilder {
             OpKind::kDispatch,
             sends_,
             1,
-            {0, h_, 0, 0, 0, 0, 0},
+            {.n = h_},
             {dy_, weights_},
             {rowsDy, rowWeights},
             {},
@@ -308,7 +308,7 @@ class WideBuilder : private ProgramBuilder {
             OpKind::kAdd,
             tokens_,
             1,
-            {0, h_, 0, 0, 0, 0, 0},
+            {.n = h_},
             {routedDx, sharedDx_},
             {dx},
             {scaledDx, sharedDone_},

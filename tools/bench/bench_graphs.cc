@@ -68,6 +68,7 @@ Expected<Program> compileRows(const RowsCase& c, int threads, const BenchOptions
   compile.precision = options.precision;
   compile.group = options.group;
   compile.zeros = options.zeros;
+  compile.trainable = std::vector<std::string>{makesCodes(options.precision) ? "x" : "all"};
   return compileGraph(kRowsGraph, compile, options);
 }
 
@@ -77,7 +78,9 @@ Expected<Program> compileLayer(const LayerCase& c, int threads, const BenchOptio
 }
 
 Expected<Program> compileRowsOf(const LayerCase& c, int threads, const BenchOptions& options) {
-  return compileGraph(kRowsGraph, layerOptions(c, threads), options);
+  CompileOptions compile = layerOptions(c, threads);
+  compile.trainable = std::vector<std::string>{"all"};
+  return compileGraph(kRowsGraph, compile, options);
 }
 
 }  // namespace sluice::tools

@@ -6,6 +6,7 @@
 #include <functional>
 #include <thread>
 
+#include "compiler/api/compile.h"
 #include "tools/bench/peer_contest.h"
 
 namespace sluice::tools {
@@ -61,7 +62,7 @@ std::string wordsOf(const BenchOptions& options) {
 
 // Bytes of a number of a weight, with its part of a scale.
 double weightBytes(const BenchOptions& options) {
-  if (options.precision == "bf16") return 2;
+  if (!makesCodes(options.precision)) return 2;
   const double scales = options.group == 0 ? 0 : (options.zeros ? 8.0 : 4.0) / options.group;
   return (options.precision.starts_with("int4") ? 0.5 : 1) + scales;
 }

@@ -40,15 +40,15 @@ Status checkSameOutputs(const std::vector<std::string>& paths, const std::vector
   return {};
 }
 
-// `withCodes`: errors that include those of the codes of rows; empty if the program makes none.
-std::string report(const std::vector<OutputError>& errors, const std::vector<OutputError>& withCodes) {
+// `whole`: errors that include what codes of rows and rounded factors cost; empty if the program has none.
+std::string report(const std::vector<OutputError>& errors, const std::vector<OutputError>& whole) {
   size_t width = 24;
   for (const OutputError& error : errors) width = std::max(width, error.name.size() + 1);
   std::string text = fmt::format("{:<{}}relative L2 error{}\n", "output", width,
-                                 withCodes.empty() ? "" : "   and of codes of rows");
+                                 whole.empty() ? "" : "   and of quantisation");
   for (size_t i = 0; i < errors.size(); ++i) {
     text += fmt::format("{:<{}}{:.3e}", errors[i].name, width, errors[i].relative);
-    if (!withCodes.empty()) text += fmt::format("{:>18}{:.3e}", "", withCodes[i].relative);
+    if (!whole.empty()) text += fmt::format("{:>18}{:.3e}", "", whole[i].relative);
     text += "\n";
   }
   return text;
@@ -60,7 +60,7 @@ struct Files {
 };
 
 Expected<std::vector<OutputError>> errorsOf(const Program& program, const Files& files, int threads,
-                                            bool exactCodes = false) {
+                                            bool exactFactors = false) {
   const TaskProgram& tables = program.tables();
   for (size_t r = 0; r < files.in.size(); ++r) {
     const int rank = static_cast<int>(r);
@@ -72,7 +72,7 @@ Expected<std::vector<OutputError>> errorsOf(const Program& program, const Files&
       return inFile(files.out[r], outputs.error());
   }
   Expected<std::vector<OutputError>> errors =
-      outputErrors(program.verified(), files.inputs, files.outputs, threads, exactCodes);
+      outputErrors(program.verified(), files.inputs, files.outputs, threads, exactFactors);
   if (errors && errors->empty())
     return inFile(files.out.front(), Error{"found no output of the program, expected some"});
   return errors;
@@ -130,10 +130,10 @@ Expected<int> check(const Options& options) {
   const int threads = options.threads > 0 ? options.threads : cores;
   const Expected<std::vector<OutputError>> errors = errorsOf(*program, files, threads);
   if (!errors) return errors.error();
-  Expected<std::vector<OutputError>> withCodes = std::vector<OutputError>();
-  if (makesCodes(program->tables())) withCodes = errorsOf(*program, files, threads, true);
-  if (!withCodes) return withCodes.error();
-  if (Status status = printText(report(*errors, *withCodes)); !status) return status.error();
+  Expected<std::vector<OutputError>> whole = std::vector<OutputError>();
+  if (roundsFactors(program->tables())) whole = errorsOf(*program, files, threads, true);
+  if (!whole) return whole.error();
+  if (Status status = printText(report(*errors, *whole)); !status) return status.error();
   if (Status status = judge(options, *program, files, *errors, threads); !status) return status.error();
   return kExitSuccess;
 }

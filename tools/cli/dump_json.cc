@@ -109,6 +109,8 @@ Json tilingOf(const Tiling& t) {
           {"tile_m", t.tileM},
           {"tile_n", t.tileN},
           {"flags", t.flags},
+          {"round_a", text::word(t.roundA)},
+          {"round_b", text::word(t.roundB)},
           {"alpha", t.alpha},
           {"activation", text::word(t.activation)},
           {"limit", toFloat(t.limit)}};

@@ -33,7 +33,7 @@ class Evaluation {
     for (const Family* family : inDataOrder(entry)) {
       if (Status status = checkRead(*family); !status) return status;
       evaluateFamily({p_, *routing, ranks_, options_.roundStored, options_.noiseSeed != 0 ? &noise_ : nullptr,
-                      options_.threads, options_.exactCodes},
+                      options_.threads, options_.exactFactors},
                      *family);
       for (BufferId id : family->writes)
         if (id) written_.insert(id);

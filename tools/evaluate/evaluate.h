@@ -22,7 +22,9 @@ struct EvaluateOptions {
   bool roundStored = false;  // round where the program stores bf16 or fp32
   uint64_t noiseSeed = 0;    // not 0: adds a random part of the rounding error to everything that is stored
   int threads = 1;           // for the matrix products
-  bool exactCodes = false;   // codes of rows are not rounded: what the program computes without them
+  // Rows that become codes, and factors that products round, stay as they are: what the program computes
+  // without that.
+  bool exactFactors = false;
   // By rank; for entries whose tensors of tokens are all results, so that no input shows their number.
   std::vector<int64_t> tokens = {};
 };

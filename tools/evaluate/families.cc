@@ -5,6 +5,7 @@
 
 #include "ops/abi/activation.h"
 #include "ops/abi/kernels.h"
+#include "ops/rounding/reference.h"
 #include "runtime/program/op_table.h"
 #include "runtime/program/space_table.h"
 #include "tools/moe/matmul.h"
@@ -166,18 +167,26 @@ class FamilyAtRank {
       const bool isTiny = amax < ops::kLeastQuantised;
       const double step = isTiny ? 1 : amax / 127;
       for (int64_t j = 0; j < n; ++j)
-        line[j] = c_.exactCodes ? line[j] / step : isTiny ? 0 : std::nearbyint(line[j] / step);
+        line[j] = c_.exactFactors ? line[j] / step : isTiny ? 0 : std::nearbyint(line[j] / step);
       scale.data[static_cast<size_t>(row)] = step;
     }
     put(0, std::move(codes));
     put(1, std::move(scale));
   }
 
+  // Rounds a factor before it is multiplied.
+  void roundFactor(const ops::FactorView& factor, Rounding rounding) const {
+    if (!c_.exactFactors) ops::roundReference(factor, rounding);
+  }
+
   Values product() const {
     const bool transposed = isTransposed(f_.op, f_.tiling);
-    const Values a = factor(0), b = factor(1);
+    Values a = factor(0), b = factor(1);
     const int64_t k = a.rowLength();
     const int64_t n = b.shape[b.shape.size() - (transposed ? 2 : 1)];
+    roundFactor({a.data.data(), k, 1, a.shape[0], k}, f_.tiling.roundA);
+    for (int64_t at = 0; at < std::ssize(b.data); at += k * n)
+      roundFactor({b.data.data() + at, k, transposed ? 1 : n, n, transposed ? k : 1}, f_.tiling.roundB);
     Values c = zeros({a.shape[0], n});
     for (const Group& group : groups()) {
       MatrixView weight{b.data.data() + group.weight * k * n, transposed ? k : n, 1};
@@ -255,24 +264,31 @@ class FamilyAtRank {
   }
 
   void weightGrad() {
-    const Values &a = *read(0), &b = *read(1);
+    std::vector<double> a = read(0)->data, b = read(1)->data;
     const Values* rowScale = read(2);
-    const int64_t m = a.rowLength(), n = b.rowLength();
-    std::vector<double> scaled = a.data;
-    for (size_t i = 0; i < scaled.size(); ++i)
-      scaled[i] *= factorOf(f_) * (rowScale ? rowScale->data[i / static_cast<size_t>(m)] : 1.0);
+    const int64_t m = read(0)->rowLength(), n = read(1)->rowLength();
+    const bool isRounded = roundsFactors(f_.tiling);
+    std::vector<double>& scaled = isRounded ? b : a;
+    const auto width = static_cast<size_t>(isRounded ? n : m);
+    for (size_t i = 0; rowScale && i < scaled.size(); ++i) scaled[i] *= rowScale->data[i / width];
     // kernels round scaled rows, which changes no bit if the scale is a power of two
-    if (rowScale && c_.noise != nullptr) addNoise(DType::kBF16, scaled, *c_.noise);
+    if (rowScale && isRounded) store(DType::kBF16, scaled);
+    if (rowScale && !isRounded && c_.noise != nullptr) addNoise(DType::kBF16, scaled, *c_.noise);
     Values grad = zeroGradient();
-    for (const Group& group : groups())
-      matmul({.a = MatrixView{scaled.data() + group.begin * m, m, 1}.transposed(),
-              .b = {b.data.data() + group.begin * n, n, 1},
+    for (const Group& group : groups()) {
+      const int64_t count = group.end - group.begin;
+      roundFactor({a.data() + group.begin * m, count, m, m, 1}, f_.tiling.roundA);
+      roundFactor({b.data() + group.begin * n, count, n, n, 1}, f_.tiling.roundB);
+      matmul({.a = MatrixView{a.data() + group.begin * m, m, 1}.transposed(),
+              .b = {b.data() + group.begin * n, n, 1},
               .c = grad.data.data() + group.weight * m * n,
               .ldc = n,
               .m = m,
               .n = n,
-              .k = group.end - group.begin},
+              .k = count},
              c_.threads);
+    }
+    for (double& value : grad.data) value *= factorOf(f_);
     putGradient(std::move(grad));
   }
 

@@ -25,7 +25,7 @@ struct FamilyContext {
   bool roundStored = false;          // round what a task stores, to the type of its buffer
   std::mt19937_64* noise = nullptr;  // if set, add random parts of the rounding error instead
   int threads = 1;
-  bool exactCodes = false;  // codes of rows are not rounded
+  bool exactFactors = false;  // rows that become codes, and factors that products round, stay as they are
 };
 
 // Computes what `family` writes, at all ranks; what it reads must exist. Rows that return (extent P) are

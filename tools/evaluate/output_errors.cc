@@ -100,9 +100,14 @@ std::vector<EntryId> entriesFor(const TaskProgram& program, const TensorMap& out
 Expected<std::vector<OutputError>> outputErrors(const VerifiedProgram& program,
                                                 const std::vector<TensorMap>& inputs,
                                                 const std::vector<TensorMap>& outputs, int threads,
-                                                bool exactCodes) {
+                                                bool exactFactors) {
+  // what is rounded to few bits must be what the program has: the next number would give another one
+  const bool roundStored = !exactFactors && std::ranges::any_of(program->families, [](const Family& family) {
+    return roundsFactors(family.tiling);
+  });
   const Expected<std::vector<ValueMap>> expected =
-      evaluateFor(program, inputs, outputs, {.threads = threads, .exactCodes = exactCodes});
+      evaluateFor(program, inputs, outputs,
+                  {.roundStored = roundStored, .threads = threads, .exactFactors = exactFactors});
   if (!expected) return expected.error();
   std::vector<OutputError> errors;
   for (const Buffer* buffer : comparedBuffers(*program, outputs)) {
@@ -120,9 +125,10 @@ Expected<std::vector<OutputError>> outputErrors(const VerifiedProgram& program,
   return errors;
 }
 
-bool makesCodes(const TaskProgram& program) {
-  return std::any_of(program.families.begin(), program.families.end(),
-                     [](const Family& family) { return family.op == OpKind::kQuantize; });
+bool roundsFactors(const TaskProgram& program) {
+  return std::ranges::any_of(program.families, [](const Family& family) {
+    return family.op == OpKind::kQuantize || roundsFactors(family.tiling);
+  });
 }
 
 Expected<std::vector<OutputError>> roundingErrors(const VerifiedProgram& program,

@@ -18,18 +18,18 @@ std::vector<EntryId> entriesFor(const TaskProgram& program, const TensorMap& out
 std::vector<int64_t> tokensOfOutputs(const TaskProgram& program, const std::vector<BufferId>& inputs,
                                      const std::vector<TensorMap>& outputs);
 
-// The error of each tensor of `outputs`, in the program's order; with `exactCodes` from what the program
-// would give if codes of rows were not rounded, so that it includes what they cost. Names refer to those of
-// the program's buffers, which must outlive them. Both lists are by rank, and all ranks must have the same
-// outputs. Errors: those of evaluate(), with the tensors' names; a tensor that is no output of the program; a
-// wrong type or shape.
+// The error of each tensor of `outputs`, in the program's order; with `exactFactors` from what the program
+// would give if rows did not become codes and products did not round their factors, so that it includes what
+// they cost. Names refer to those of the program's buffers, which must outlive them. Both lists are by rank,
+// and all ranks must have the same outputs. Errors: those of evaluate(), with the tensors' names; a tensor
+// that is no output of the program; a wrong type or shape.
 Expected<std::vector<OutputError>> outputErrors(const VerifiedProgram& program,
                                                 const std::vector<TensorMap>& inputs,
                                                 const std::vector<TensorMap>& outputs, int threads,
-                                                bool exactCodes = false);
+                                                bool exactFactors = false);
 
-// Whether the program makes codes of rows.
-bool makesCodes(const TaskProgram& program);
+// Whether the program makes codes of rows, or products round their factors.
+bool roundsFactors(const TaskProgram& program);
 
 // The effect of rounding alone: for each tensor of `outputs`, in the order of outputErrors(), the average
 // relative error of a correct run, by repeated evaluation with random errors of the size of rounding wherever

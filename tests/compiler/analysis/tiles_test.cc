@@ -30,7 +30,7 @@ Tiling cut(OpKind op, Tiling tiling, bool wholeRows = false, const TileSizes& si
 
 TEST_CASE("a gmm is cut along its columns") {
   const Tiling tiling = cut(OpKind::kGmm, {.n = 1536, .k = 2048, .flags = 1, .alpha = 0.5F});
-  CHECK(tiling == Tiling{0, 1536, 2048, 0, 256, 1, 0.5F});
+  CHECK(tiling == Tiling{.n = 1536, .k = 2048, .tileN = 256, .flags = 1, .alpha = 0.5F});
   CHECK(tilesOf(OpKind::kGmm, tiling) == 6);
 }
 

@@ -107,18 +107,26 @@ class Builder : ProgramBuilder {
             static_cast<int32_t>(program.lanes.size())});
   }
 
-  Tiling product(int64_t n, int64_t k, uint32_t flags = 0, float alpha = 0) const {
-    return {0, static_cast<int32_t>(n), static_cast<int32_t>(k), 0, s_.tileN, flags, alpha};
+  Tiling product(int64_t n, int64_t k, uint16_t flags = 0, float alpha = 0) const {
+    return {.n = static_cast<int32_t>(n),
+            .k = static_cast<int32_t>(k),
+            .tileN = s_.tileN,
+            .flags = flags,
+            .alpha = alpha};
   }
-  static Tiling width(int64_t n, int64_t k = 0, uint32_t flags = 0, float alpha = 0) {
-    return {0, static_cast<int32_t>(n), static_cast<int32_t>(k), 0, 0, flags, alpha};
+  static Tiling width(int64_t n, int64_t k = 0, uint16_t flags = 0, float alpha = 0) {
+    return {.n = static_cast<int32_t>(n), .k = static_cast<int32_t>(k), .flags = flags, .alpha = alpha};
   }
   static Tiling clamped(Tiling tiling) {
     tiling.activation = ActivationKind::kSwigluClamp, tiling.limit = toBFloat16(2);
     return tiling;
   }
   Tiling weightGrad(int64_t m, int64_t n, float alpha = 0) const {
-    return {static_cast<int32_t>(m), static_cast<int32_t>(n), 0, s_.tileM, s_.tileN, 0, alpha};
+    return {.m = static_cast<int32_t>(m),
+            .n = static_cast<int32_t>(n),
+            .tileM = s_.tileM,
+            .tileN = s_.tileN,
+            .alpha = alpha};
   }
   int32_t tilesOf(int64_t n) const { return ceilDiv(static_cast<int32_t>(n), s_.tileN); }
 

@@ -109,7 +109,9 @@ Family Maker::family() {
   if (flip()) {
     tiling.tileM = number<int32_t>();
     tiling.tileN = number<int32_t>();
-    tiling.flags = number<uint32_t>();
+    tiling.flags = number<uint16_t>();
+    tiling.roundA = oneOf(Rounding::MAX);
+    tiling.roundB = oneOf(Rounding::MAX);
     tiling.alpha = alpha();
     tiling.activation = oneOf(ActivationKind::MAX);
     tiling.limit = {number<uint16_t>()};
@@ -294,6 +296,14 @@ TaskProgram codesProgram() {
   program.families[0].writes = {{1}, {scale}};
   program.buffers[0].type = DType::kU8;
   program.families[1].reads = {{1}, {0}, {}, {scale}, {scale}, {scale}};
+  return program;
+}
+
+TaskProgram roundedProgram() {
+  TaskProgram program = codesProgram();
+  program.name = "rounded";
+  program.families[1].tiling.roundA = Rounding::kMxE5m2Floor;
+  program.families[1].tiling.roundB = Rounding::kMxE4m3Square;
   return program;
 }
 

@@ -25,6 +25,9 @@ TaskProgram placedProgram();
 // With codes: an element type, an op and operands of 1.8.
 TaskProgram codesProgram();
 
+// The same with what format 1.9 added: roundings of factors.
+TaskProgram roundedProgram();
+
 // Fields filled at random with anything that the file can hold: odd names (empty, equal, keywords, quotes,
 // control bytes), ids of nothing, extreme numbers. The seed says which; the same on every machine.
 TaskProgram randomProgram(uint32_t seed);

@@ -69,7 +69,7 @@ void moveRecord(TaskProgram& p, Random& random) {
 void changeTiling(TaskProgram& p, Random& random) {
   Tiling& t = any(p.families, random).tiling;
   int32_t* fields[] = {&t.m, &t.n, &t.k, &t.tileM, &t.tileN};
-  const auto which = below(random, 9);
+  const auto which = below(random, 11);
   if (which == 5)
     t.activation = static_cast<ActivationKind>(below(random, static_cast<int64_t>(ActivationKind::MAX) + 2));
   else if (which == 6)
@@ -78,6 +78,10 @@ void changeTiling(TaskProgram& p, Random& random) {
     t.flags ^= 1u << below(random, 4);
   else if (which == 8)
     t.limit = {static_cast<uint16_t>(below(random, 1 << 16))};
+  else if (which == 9)
+    t.roundA = static_cast<Rounding>(below(random, static_cast<int64_t>(Rounding::MAX) + 2));
+  else if (which == 10)
+    t.roundB = static_cast<Rounding>(below(random, static_cast<int64_t>(Rounding::MAX) + 2));
   else
     anyNumber(*fields[which], random);
 }

@@ -440,6 +440,35 @@ TEST_CASE("an activation has a limit where it clamps, and only there") {
         "family 'swiglu' of entry 'forward': flags of the tiling are 0x4, expected 0x0 at most");
 }
 
+TEST_CASE("roundings of factors are those of blocks that the factors have") {
+  const auto rounds = [](const char* family, int entry, Rounding a, Rounding b) {
+    return refusal([&](TaskProgram& p) {
+      Tiling& tiling = p.families[familyOf(p, entry, family).value].tiling;
+      tiling.roundA = a, tiling.roundB = b;
+    });
+  };
+  const std::string up = "family 'up_proj' of entry 'forward': ", none = "accepted";
+  CHECK(rounds("up_proj", 0, Rounding::kMxE4m3, Rounding::kMxE5m2Floor) == none);
+  CHECK(rounds("down_weight_grad", 1, Rounding::kMxE4m3, Rounding::kMxE5m2) == none);
+  CHECK(rounds("up_proj", 0, Rounding::kMxE4m3Square, Rounding::kNone) ==
+        up + "factor 'a' is rounded to mx_e4m3_square, but is no weight");
+  CHECK(
+      rounds("up_proj", 0, Rounding::kNone, Rounding::kMxE4m3Square) ==
+      up + "factor 'b' is rounded to mx_e4m3_square, but the product has 48 columns in tiles of 16, expected "
+           "multiples of 32");
+  CHECK(rounds("up_proj", 0, static_cast<Rounding>(99), Rounding::kNone) == up + "rounding 99 is not known");
+  CHECK(
+      rounds("down_proj", 0, Rounding::kNone, Rounding::kMxE4m3) ==
+      "family 'down_proj' of entry 'forward': factor 'b' is rounded to mx_e4m3, but the sum has 24 numbers, "
+      "expected a multiple of 32");
+  CHECK(
+      rounds("swiglu", 0, Rounding::kMxE4m3, Rounding::kNone) ==
+      "family 'swiglu' of entry 'forward': factor 'a' is rounded to mx_e4m3, but this op does not multiply");
+  CHECK(rounds("down_weight_grad", 1, Rounding::kNone, Rounding::kMxE4m3Square) ==
+        "family 'down_weight_grad' of entry 'backward': factor 'b' is rounded to mx_e4m3_square, but is no "
+        "weight");
+}
+
 TEST_CASE("sizes that overflow are refused") {
   CHECK(refusal([](TaskProgram& p) { named(p.regions, "rows_x").stride = int64_t{1} << 62; }) ==
         "region 'rows_x': stride is 4611686018427387904, expected 1 to 549755813888");

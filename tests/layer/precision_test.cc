@@ -1,4 +1,5 @@
-// Layers whose frozen weights are codes, with rows of codes and of bf16, against double precision.
+// Layers whose frozen weights are codes, with rows of codes and of bf16, and layers whose products round
+// their factors, against double precision.
 #include <fmt/format.h>
 
 #include <catch2/catch.hpp>
@@ -19,16 +20,27 @@ struct Precision {
   std::string word;
   int32_t group = 0;
   bool zeros = false;
+  std::string format = "e4m3", exponent = "ceil";
 
-  bool ofRows() const { return !word.ends_with("-weights"); }
+  bool isFp8() const { return word.starts_with("mxfp8"); }
+  bool packs() const { return !word.ends_with("-weights"); }
+  int32_t block() const { return isFp8() ? 32 : group; }
   bool fits(const Shape& s) const {
-    return group == 0 || (s.hidden % group == 0 && s.intermediate / s.tp % group == 0);
+    return block() == 0 || (s.hidden % block() == 0 && s.intermediate / s.tp % block() == 0);
   }
+  std::vector<std::string> trainable() const {
+    return isFp8() ? std::vector<std::string>{"all"} : std::vector<std::string>{"x", "expert_weights"};
+  }
+  // The largest error that quantisation may cost.
+  double limit() const { return !isFp8() ? 0.035 : format == "hybrid" ? 0.18 : 0.10; }
 };
 
-const std::vector<Precision> kPrecisions = {{"int8"},         {"int8-weights"},   {"int4"},
-                                            {"int4", 32},     {"int4", 32, true}, {"int4-weights", 32, true},
-                                            {"int4-weights"}, {"int4", 0, true}};
+const std::vector<Precision> kPrecisions = {{"int8"},           {"int8-weights"},
+                                            {"int4"},           {"int4", 32},
+                                            {"int4", 32, true}, {"int4-weights", 32, true},
+                                            {"int4-weights"},   {"int4", 0, true},
+                                            {"mxfp8"},          {"mxfp8", 0, false, "hybrid", "floor"},
+                                            {"mxfp8-32x32"},    {"mxfp8-32x32", 0, false, "hybrid", "floor"}};
 
 CompileOptions optionsOf(const Shape& s, const Precision& precision) {
   CompileOptions options{.sets = {{"ep", s.ranks / s.tp},
@@ -41,11 +53,13 @@ CompileOptions optionsOf(const Shape& s, const Precision& precision) {
                          .cores = 3,
                          .slotRows = 32};
   options.precision = precision.word, options.group = precision.group, options.zeros = precision.zeros;
+  options.fp8Format = precision.format, options.exponent = precision.exponent;
   return options;
 }
 
 std::string textOf(const Precision& precision) {
-  return fmt::format("{} {} {}", precision.word, precision.group, precision.zeros);
+  return fmt::format("{} {} {} {} {}", precision.word, precision.group, precision.zeros, precision.format,
+                     precision.exponent);
 }
 
 tools::InputsSpec inputsOf(const Shape& s, uint64_t seed) {
@@ -54,8 +68,8 @@ tools::InputsSpec inputsOf(const Shape& s, uint64_t seed) {
   return spec;
 }
 
-// Errors without and with that of the codes of rows.
-void checkLayer(const Program& program, const tools::InputsSpec& spec, double ofCodes) {
+// Errors without and with that of quantisation.
+void checkLayer(const Program& program, const tools::InputsSpec& spec, double limit) {
   const LayerData before = makeGraphData(program, spec);
   onEveryIsa([&] {
     const LayerData data = runOf(program, {.threads = 3, .pin = false}, before);
@@ -64,14 +78,14 @@ void checkLayer(const Program& program, const tools::InputsSpec& spec, double of
     REQUIRE(all.ok());
     for (const tools::OutputError& error : *all) {
       INFO(error.name);
-      CHECK(error.relative < ofCodes);
+      CHECK(error.relative < limit);
     }
     CHECK(hashOutputs(runOf(program, {.threads = 1}, before)) == hashOutputs(data));
     CHECK(hashOutputs(runOf(program, kSerial, before)) == hashOutputs(data));
   });
 }
 
-TEST_CASE("a layer with weights of codes is what its formulas are, forward and backward, on 1 to 4 ranks") {
+TEST_CASE("a layer of low precision is what its formulas are, forward and backward, on 1 to 4 ranks") {
   for (const Shape& shape :
        {Shape{}, Shape{.ranks = 2}, Shape{.ranks = 3, .experts = 7, .topK = 3},
         Shape{.ranks = 4, .hidden = 72, .intermediate = 40}, Shape{.ranks = 4, .tp = 2, .intermediate = 64}})
@@ -79,20 +93,20 @@ TEST_CASE("a layer with weights of codes is what its formulas are, forward and b
       if (!precision.fits(shape)) continue;
       INFO(shape.ranks << " ranks, tp " << shape.tp << ", " << textOf(precision));
       CompileOptions options = optionsOf(shape, precision);
-      options.trainable = {"x", "expert_weights"};
-      checkLayer(compileGraph("forward.json", options), inputsOf(shape, 3), 0.035);
+      options.trainable = precision.trainable();
+      checkLayer(compileGraph("forward.json", options), inputsOf(shape, 3), precision.limit());
     }
 }
 
-TEST_CASE("what is fused, the size of slots and tiles, and the transposed form change no bit of codes") {
+TEST_CASE("what is fused and the sizes of slots and tiles change no bit") {
   const Shape shape{.ranks = 2};
   for (const Precision& precision : kPrecisions) {
     std::optional<uint64_t> bits;
     for (const int32_t slotRows : {16, 64})
-      for (const int32_t tile : {16, 48, 0})
+      for (const int32_t tile : {precision.word == "mxfp8-32x32" ? 32 : 16, 96, 0})
         for (const std::vector<std::string>& fuse : {std::vector<std::string>{"none"}, {}}) {
           CompileOptions options = optionsOf(shape, precision);
-          options.trainable = {"x"};
+          options.trainable = precision.trainable();
           options.slotRows = slotRows, options.tile = tile, options.fuse = fuse;
           const Program program = compileGraph("forward.json", options);
           const uint64_t found = hashOutputs(
@@ -123,8 +137,8 @@ int64_t runTwice(const Program& program, LayerData& data, Weights weights) {
   return packed;
 }
 
-TEST_CASE("packing weights of codes once changes no bit") {
-  const int64_t codes = 8 * 3 * 160 * 96;
+TEST_CASE("packing weights once changes no bit") {
+  const int64_t numbers = 8 * 3 * 160 * 96;
   for (const Precision& precision : kPrecisions) {
     const Program program = compileGraph("forward.json", optionsOf({}, precision));
     const LayerData before = makeGraphData(program, inputsOf({}, 7));
@@ -135,7 +149,10 @@ TEST_CASE("packing weights of codes once changes no bit") {
       CHECK(hashOutputs(data) == bits);
       const int64_t packed = runTwice(program, data, Weights::kConstant);
       CHECK(hashOutputs(data) == bits);
-      CHECK((precision.ofRows() ? packed >= codes / (precision.word == "int4" ? 2 : 1) : packed == 0));
+      const int64_t expected = precision.isFp8()          ? 2 * numbers
+                               : precision.word == "int4" ? numbers / 2
+                                                          : numbers;
+      CHECK((precision.packs() ? packed >= expected : packed == 0));
     });
   }
 }

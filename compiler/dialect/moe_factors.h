@@ -1,0 +1,121 @@
+// The forms of the factors of products, for the verifiers of the nodes: scales and zeros of codes, and
+// roundings. The caller has checked the shapes of the factors themselves. Errors are reported at the node.
+#pragma once
+
+#include "compiler/dialect/moe.h"
+#include "runtime/base/dtype.h"
+#include "runtime/base/rounding.h"
+
+namespace sluice::moe {
+
+inline mlir::Type elementOf(mlir::Value value) {
+  return mlir::cast<MoeTensorType>(value.getType()).getElementType();
+}
+inline bool hasCodes(mlir::Value value) { return elementOf(value).isInteger(8); }
+
+// Codes have a scale, and nothing else has.
+inline mlir::LogicalResult checkScaled(NodeOp node, llvm::StringRef what, mlir::Value value,
+                                       mlir::Value scale) {
+  if (hasCodes(value) == static_cast<bool>(scale)) return mlir::success();
+  return nodeError(node) << " has " << (scale ? "a" : "no") << " " << what << " scale, but its " << what
+                         << (what == "row" ? "s are " : " is ") << shapeText(value.getType());
+}
+
+// Whether every dimension of the scale but that of experts divides that of the weight.
+inline bool isOfBlocks(mlir::Value weight, mlir::Value scale) {
+  const llvm::SmallVector<int64_t> whole = numbersIn(mlir::cast<MoeTensorType>(weight.getType()));
+  const auto type = mlir::cast<MoeTensorType>(scale.getType());
+  const llvm::ArrayRef<int64_t> blocks = type.getShape();
+  if (!type.getElementType().isF32() || blocks.size() != whole.size()) return false;
+  const size_t first = whole.size() - 2;
+  if (first == 1 && blocks[0] != whole[0]) return false;
+  return blocks[first] > 0 && blocks[first + 1] > 0 && whole[first] % blocks[first] == 0 &&
+         whole[first + 1] % blocks[first + 1] == 0;
+}
+
+// Zeros belong to codes of 4 bits, and lie as their scales.
+template <class Op>
+mlir::LogicalResult checkZero(Op op) {
+  const mlir::Value zero = op.getWeightZero(), scale = op.getWeightScale();
+  if (!zero) return mlir::success();
+  if (codesIn(elementOf(op.getWeight())) == 1)
+    return nodeError(op) << " has a weight zero, but its weight is " << shapeText(op.getWeight().getType())
+                         << ", expected codes of 4 bits in ui8";
+  if (scale && zero.getType() == scale.getType()) return mlir::success();
+  return nodeError(op) << ": weight zero is " << shapeText(zero.getType())
+                       << ", expected the type of the scale";
+}
+
+// The scales of a product's factors. Exact sums of products of codes need one scale per column of the
+// product, or with codes of 4 bits per group of it.
+template <class Op>
+mlir::LogicalResult checkScales(Op op) {
+  const mlir::Value rows = op.getRows(), weight = op.getWeight(), scale = op.getWeightScale();
+  if (failed(checkScaled(op, "row", rows, op.getRowScale())) ||
+      failed(checkScaled(op, "weight", weight, scale)) || failed(checkZero(op)))
+    return mlir::failure();
+  if (hasCodes(rows) && !hasCodes(weight))
+    return nodeError(op) << " has rows of codes, but its weight is " << shapeText(weight.getType());
+  if (!scale) return mlir::success();
+  if (!isOfBlocks(weight, scale))
+    return nodeError(op) << ": weight scale is " << shapeText(scale.getType())
+                         << ", expected f32 with dimensions "
+                         << "that divide those of the weight " << shapeText(weight.getType());
+  if (!hasCodes(rows)) return mlir::success();
+  const auto whole = numbersIn(mlir::cast<MoeTensorType>(weight.getType()));
+  const llvm::ArrayRef<int64_t> ofWeight = llvm::ArrayRef<int64_t>(whole).take_back(2);
+  const auto ofScale = mlir::cast<MoeTensorType>(scale.getType()).getShape().take_back(2);
+  const size_t sum = op.getTranspose() ? 1 : 0;
+  const bool inGroups = codesIn(elementOf(weight)) != 1;
+  if (ofScale[1 - sum] != ofWeight[1 - sum] ||
+      !(inGroups ? isGroup(ofWeight[sum] / ofScale[sum], ofWeight[sum]) : ofScale[sum] == 1))
+    return nodeError(op) << ": weight scale is " << shapeText(scale.getType())
+                         << ", expected one number per column "
+                         << (inGroups ? "or group of 32, 64, 128 or a multiple of 256 of the column " : "")
+                         << "of the product, because its rows have codes";
+  if (inGroups || ofWeight[sum] <= kMostCodes) return mlir::success();
+  return nodeError(op) << " adds " << ofWeight[sum] << " products of codes, expected at most " << kMostCodes;
+}
+
+// Factors of bf16 are rounded, in whole blocks along a sum; squares are only those of a weight.
+inline mlir::LogicalResult checkRounding(NodeOp node, llvm::StringRef what, mlir::Value factor,
+                                         std::optional<Rounding> rounding, bool isWeight) {
+  if (!rounding || *rounding == Rounding::kNone) return mlir::success();
+  if (hasCodes(factor))
+    return nodeError(node) << " rounds its " << what << ", which is " << shapeText(factor.getType())
+                           << ", expected bf16";
+  if (sluice::infoOf(*rounding).isSquare && !isWeight)
+    return nodeError(node) << " rounds its " << what << " in squares, expected blocks along the sum";
+  return mlir::success();
+}
+
+template <class Op>
+mlir::LogicalResult checkRoundings(Op op) {
+  if (failed(checkRounding(op, "rows", op.getRows(), op.getRoundA(), false)) ||
+      failed(checkRounding(op, "weight", op.getWeight(), op.getRoundB(), true)))
+    return mlir::failure();
+  const auto weight = numbersIn(mlir::cast<MoeTensorType>(op.getWeight().getType()));
+  const size_t last = weight.size() - 1;
+  const int64_t sum = weight[op.getTranspose() ? last : last - 1];
+  const int64_t columns = weight[op.getTranspose() ? last - 1 : last];
+  if ((op.getRoundA() || op.getRoundB()) && sum % kMxBlock != 0)
+    return nodeError(op) << " rounds factors of sums of " << sum << " numbers, expected a multiple of "
+                         << kMxBlock;
+  if (op.getRoundB() && sluice::infoOf(*op.getRoundB()).isSquare && columns % kMxBlock != 0)
+    return nodeError(op) << " rounds a weight of " << columns
+                         << " columns in squares, expected a multiple of " << kMxBlock;
+  return mlir::success();
+}
+
+template <class Op>
+mlir::LogicalResult checkFactorForms(Op op) {
+  return failed(checkScales(op)) ? mlir::failure() : checkRoundings(op);
+}
+
+inline mlir::LogicalResult checkSumRoundings(GmmWeightGradOp op) {
+  return failed(checkRounding(op, "a", op.getA(), op.getRoundA(), false))
+             ? mlir::failure()
+             : checkRounding(op, "b", op.getB(), op.getRoundB(), false);
+}
+
+}  // namespace sluice::moe

@@ -1,0 +1,56 @@
+#include "ops/rounding/reference.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "ops/gmm/subnormal.h"
+#include "runtime/base/rounding.h"
+
+namespace sluice::ops {
+namespace {
+
+// The nearest number of the 8-bit float, ties to even.
+double nearest(double x, const RoundingInfo& info) {
+  const double largest = 1.75 * std::exp2(info.largestExponent);
+  if (std::abs(x) >= largest) return std::copysign(largest, x);
+  const int exponent = x == 0 ? info.leastExponent : std::max(std::ilogb(x), info.leastExponent);
+  const double step = std::exp2(exponent - info.mantissaBits);
+  return std::nearbyint(x / step) * step;
+}
+
+double powerOf(double amax, const RoundingInfo& info) {
+  const double quotient = info.isFloor
+                              ? std::floor(std::log2(amax)) - info.largestExponent
+                              : std::ceil(std::log2(amax / (1.75 * std::exp2(info.largestExponent))));
+  const double least = -126 - (info.leastExponent - info.mantissaBits);
+  return std::exp2(std::clamp(quotient, least, 127.0 - info.largestExponent));
+}
+
+}  // namespace
+
+void roundReference(const FactorView& factor, Rounding rounding) {
+  const RoundingInfo& info = infoOf(rounding);
+  if (rounding == Rounding::kNone) return;
+  const int64_t across = info.isSquare ? kMxBlock : 1;
+  for (int64_t i0 = 0; i0 < factor.sum; i0 += kMxBlock)
+    for (int64_t j0 = 0; j0 < factor.count; j0 += across) {
+      const auto forBlock = [&](const auto& visit) {
+        for (int64_t i = i0; i < std::min(i0 + kMxBlock, factor.sum); ++i)
+          for (int64_t j = j0; j < std::min(j0 + across, factor.count); ++j)
+            visit(factor.data[i * factor.sumStride + j * factor.stride]);
+      };
+      double amax = 0;
+      bool isFinite = true;
+      forBlock([&](double& x) {
+        isFinite = isFinite && std::isfinite(x);
+        amax = std::max(amax, std::abs(x));
+      });
+      const double power = isFinite && amax > 0 ? powerOf(amax, info) : 1;
+      forBlock([&](double& x) {
+        x = isFinite ? nearest(flushed(x) / power, info) * power : std::numeric_limits<double>::quiet_NaN();
+      });
+    }
+}
+
+}  // namespace sluice::ops

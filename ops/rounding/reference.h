@@ -1,0 +1,23 @@
+// What rounding of a product's factor means, one number at a time, in double precision.
+#pragma once
+
+#include <cstdint>
+
+#include "runtime/base/enums.h"
+
+namespace sluice::ops {
+
+// A factor: number i of the sum of its j-th row or column is data[i * sumStride + j * stride].
+struct FactorView {
+  double* data;
+  int64_t sum;  // length
+  int64_t sumStride;
+  int64_t count;  // of rows or columns
+  int64_t stride;
+};
+
+// Rounds the numbers, blocks beginning at the first one. Subnormal bf16 numbers count as 0, and a block with
+// a NaN or an infinity becomes NaN.
+void roundReference(const FactorView& factor, Rounding rounding);
+
+}  // namespace sluice::ops
