@@ -15,24 +15,55 @@ namespace {
 
 inline const RoundingInfo& factsOf(Rounding rounding) { return kRoundings[static_cast<int32_t>(rounding)]; }
 
-// What a number of a block is multiplied by before and after it is rounded: powers of two.
+// What is known of the magnitudes of a block, as bits: the largest, and one less than the smallest that is
+// not 0.
+struct Extremes {
+  uint16_t most = 0, least = 0xffff;
+};
+
+inline uint16_t magnitude(BFloat16 x) { return x.bits & 0x7fff; }
+inline uint16_t largerBits(uint16_t a, uint16_t b) { return a > b ? a : b; }
+inline uint16_t smallerBits(uint16_t a, uint16_t b) { return a < b ? a : b; }
+
+inline Extremes extremesOf(const BFloat16* __restrict from, int32_t count) {
+  uint16_t most = 0, least = 0xffff;
+  for (int32_t j = 0; j < count; ++j) {
+    most = largerBits(most, magnitude(from[j]));
+    least = smallerBits(least, static_cast<uint16_t>(magnitude(from[j]) - 1));
+  }
+  return {most, least};
+}
+
+constexpr int32_t kBf16Bias = 127, kBf16Mantissa = 7;
+
+// The exponent e of the block, limited so that its smallest number, and the largest one, are normal bf16
+// numbers.
+inline int32_t exponentOf(int32_t most, const RoundingInfo& info) {
+  constexpr int32_t kMantissa = (1 << kBf16Mantissa) - 1, kOfLargest = 0x60;  // the mantissa of 1.75
+  const int32_t exceeds = info.isFloor ? 0 : (most & kMantissa) > kOfLargest;
+  const int32_t e = (most >> kBf16Mantissa) - kBf16Bias + exceeds - info.largestExponent;
+  const int32_t least = info.mantissaBits - info.leastExponent - kBf16Bias + 1;
+  const int32_t largest = kBf16Bias - info.largestExponent;
+  return e < least ? least : e > largest ? largest : e;
+}
+
+// The bits of the largest result of a block.
+inline uint16_t largestIn(int32_t e, const RoundingInfo& info) {
+  return static_cast<uint16_t>((kBf16Bias + info.largestExponent + e) << kBf16Mantissa | 0x60);
+}
+
+// Not 0 if a number of the block is subnormal in the 8-bit float, or not finite.
+inline int32_t isDifficult(const Extremes& block, int32_t e, const RoundingInfo& info) {
+  return (block.least + 1 < ((kBf16Bias + info.leastExponent + e) << kBf16Mantissa)) | (block.most >= 0x7f80);
+}
+
+// What a number of a block is multiplied by before and after it is rounded.
 struct BlockPower {
   float down, up;
 };
-
-// `most`: the bits of the largest magnitude.
-inline BlockPower powerOf(uint16_t most, const RoundingInfo& info) {
-  constexpr int32_t kBias = 127, kMantissaBits = 7, kMantissa = (1 << kMantissaBits) - 1;
-  constexpr int32_t kOfLargest = 0x60;  // the mantissa of 1.75
-  if (most >= 0x7f80) return {1, __builtin_nanf("")};
-  const bool exceeds = !info.isFloor && (most & kMantissa) > kOfLargest;
-  const int32_t power = (most >> kMantissaBits) - kBias + (exceeds ? 1 : 0) - info.largestExponent;
-  // so that the smallest number, and the largest one, are normal bf16 numbers
-  const int32_t least = info.mantissaBits - info.leastExponent - kBias + 1;
-  const int32_t largest = kBias - info.largestExponent;
-  const int32_t limited = power < least ? least : power > largest ? largest : power;
-  return {__builtin_bit_cast(float, static_cast<uint32_t>(kBias - limited) << 23),
-          __builtin_bit_cast(float, static_cast<uint32_t>(kBias + limited) << 23)};
+inline BlockPower powerOf(const Extremes& block, int32_t e) {
+  if (block.most >= 0x7f80) return {1, __builtin_nanf("")};
+  return {__builtin_bit_cast(float, (kBf16Bias - e) << 23), __builtin_bit_cast(float, (kBf16Bias + e) << 23)};
 }
 
 // Rounds numbers of blocks whose powers are known.
@@ -41,65 +72,93 @@ class NumberRounder {
   explicit NumberRounder(const RoundingInfo& info)
       : largest_(
             __builtin_bit_cast(float, static_cast<uint32_t>(127 + info.largestExponent) << 23 | 0x600000)),
-        least_(static_cast<uint32_t>(127 + info.leastExponent) << 23),
-        distance_(static_cast<uint32_t>(23 - info.mantissaBits) << 23) {}
+        least_((127 + info.leastExponent) << 23),
+        distance_((23 - info.mantissaBits) << 23),
+        dropped_(7 - info.mantissaBits) {}
 
   uint16_t operator()(uint16_t bits, const BlockPower& power) const {
     const float x = widenBf16(bits & 0x7fff) * power.down;
     const float y = x < largest_ ? x : largest_;
     // adding and subtracting 1.5 of the power of two whose last bit is that of the result rounds to it
-    const uint32_t exponent = __builtin_bit_cast(uint32_t, y) & 0x7f800000;
-    const uint32_t normal = exponent > least_ ? exponent : least_;
+    const int32_t exponent = __builtin_bit_cast(int32_t, y) & 0x7f800000;
+    const int32_t normal = exponent > least_ ? exponent : least_;
     const float rounder = __builtin_bit_cast(float, (normal + distance_) | 0x400000);
     const float q = y + rounder - rounder;
     return static_cast<uint16_t>((bits & 0x8000) | __builtin_bit_cast(uint32_t, q* power.up) >> 16);
   }
 
+  // The same in a block that is not difficult: bits of the mantissa go, ties to even.
+  uint16_t simple(uint16_t bits, uint16_t largest) const {
+    const auto x = static_cast<uint16_t>(bits & 0x7fff);
+    const auto half = static_cast<uint16_t>((1 << (dropped_ - 1)) - 1 + ((x >> dropped_) & 1));
+    const auto rounded = static_cast<uint16_t>(static_cast<uint16_t>(x + half) >> dropped_ << dropped_);
+    return static_cast<uint16_t>((bits & 0x8000) | smallerBits(rounded, largest));
+  }
+
  private:
   float largest_;
-  uint32_t least_, distance_;
+  int32_t least_, distance_, dropped_;
 };
 
-inline uint16_t magnitude(BFloat16 x) { return x.bits & 0x7fff; }
-inline uint16_t largerBits(uint16_t a, uint16_t b) { return a > b ? a : b; }
-
-inline uint16_t largestOf(const BFloat16* __restrict from, int32_t count, uint16_t most = 0) {
-  for (int32_t j = 0; j < count; ++j) most = largerBits(most, magnitude(from[j]));
-  return most;
-}
-
-inline void roundRun(const NumberRounder& rounder, const BFloat16* __restrict from, int32_t count,
-                     BlockPower power, BFloat16* __restrict to) {
-  for (int32_t j = 0; j < count; ++j) to[j].bits = rounder(from[j].bits, power);
+inline void roundRun(const RoundingInfo& info, const Extremes& block, const BFloat16* __restrict from,
+                     int32_t count, BFloat16* __restrict to) {
+  const NumberRounder rounder(info);
+  const int32_t e = exponentOf(block.most, info);
+  if (isDifficult(block, e, info)) {
+    const BlockPower power = powerOf(block, e);
+    for (int32_t j = 0; j < count; ++j) to[j].bits = rounder(from[j].bits, power);
+  } else {
+    const uint16_t largest = largestIn(e, info);
+    for (int32_t j = 0; j < count; ++j) to[j].bits = rounder.simple(from[j].bits, largest);
+  }
 }
 
 // A row of numbers along the sum, which begins with a block.
 inline void roundAlong(const RoundingInfo& info, const BFloat16* from, int32_t count, BFloat16* to) {
-  const NumberRounder rounder(info);
   int32_t at = 0;
   for (; count - at >= kMxBlock; at += kMxBlock)
-    roundRun(rounder, from + at, kMxBlock, powerOf(largestOf(from + at, kMxBlock), info), to + at);
-  if (at < count)
-    roundRun(rounder, from + at, count - at, powerOf(largestOf(from + at, count - at), info), to + at);
+    roundRun(info, extremesOf(from + at, kMxBlock), from + at, kMxBlock, to + at);
+  if (at < count) roundRun(info, extremesOf(from + at, count - at), from + at, count - at, to + at);
 }
 
-// One block of the sum of each of at most kMostDown columns: `length` rows, at most kMxBlock.
+// The extremes of at most kMostDown columns of some rows.
 constexpr int32_t kMostDown = 64;
+struct ColumnExtremes {
+  uint16_t most[kMostDown], least[kMostDown];
+
+  ColumnExtremes(const BFloat16* __restrict from, int64_t ld, int32_t rows, int32_t columns) {
+    for (int32_t j = 0; j < columns; ++j) most[j] = 0, least[j] = 0xffff;
+    for (int32_t i = 0; i < rows; ++i)
+      for (int32_t j = 0; j < columns; ++j) {
+        const uint16_t x = magnitude(from[i * ld + j]);
+        most[j] = largerBits(most[j], x);
+        least[j] = smallerBits(least[j], static_cast<uint16_t>(x - 1));
+      }
+  }
+  Extremes of(int32_t column) const { return {most[column], least[column]}; }
+};
+
+// One block of the sum of each of at most kMostDown columns: `length` rows, at most kMxBlock.
 inline void roundDown(const RoundingInfo& info, const BFloat16* __restrict from, int64_t ld, int32_t length,
                       int32_t columns, BFloat16* __restrict to, int64_t ldTo) {
   const NumberRounder rounder(info);
-  uint16_t most[kMostDown] = {};
-  for (int32_t i = 0; i < length; ++i)
-    for (int32_t j = 0; j < columns; ++j) most[j] = largerBits(most[j], magnitude(from[i * ld + j]));
-  float down[kMostDown], up[kMostDown];
+  const ColumnExtremes blocks(from, ld, length, columns);
+  uint16_t largest[kMostDown];
+  int32_t difficult = 0;
   for (int32_t j = 0; j < columns; ++j) {
-    const BlockPower power = powerOf(most[j], info);
-    down[j] = power.down;
-    up[j] = power.up;
+    const int32_t e = exponentOf(blocks.most[j], info);
+    largest[j] = largestIn(e, info);
+    difficult |= isDifficult(blocks.of(j), e, info);
   }
-  for (int32_t i = 0; i < length; ++i)
-    for (int32_t j = 0; j < columns; ++j)
-      to[i * ldTo + j].bits = rounder(from[i * ld + j].bits, {down[j], up[j]});
+  if (difficult == 0) {
+    for (int32_t i = 0; i < length; ++i, from += ld, to += ldTo)
+      for (int32_t j = 0; j < columns; ++j) to[j].bits = rounder.simple(from[j].bits, largest[j]);
+    return;
+  }
+  BlockPower power[kMostDown];
+  for (int32_t j = 0; j < columns; ++j) power[j] = powerOf(blocks.of(j), exponentOf(blocks.most[j], info));
+  for (int32_t i = 0; i < length; ++i, from += ld, to += ldTo)
+    for (int32_t j = 0; j < columns; ++j) to[j].bits = rounder(from[j].bits, power[j]);
 }
 
 // A matrix as it lies, whose first number begins a block.
@@ -112,19 +171,21 @@ struct Numbers {
 // `rows` x `columns` numbers from `first` on, in squares, which are shorter at the ends of the matrix.
 inline void roundSquares(const RoundingInfo& info, const Numbers& of, Place first, int32_t rows,
                          int32_t columns, BFloat16* to, int64_t ldTo) {
-  const NumberRounder rounder(info);
   const int32_t endRow = first.row + rows, endColumn = first.column + columns;
   for (int32_t row = first.row; row < endRow;) {
     const int32_t top = row / kMxBlock * kMxBlock, bottom = smaller(top + kMxBlock, of.rows);
     const int32_t lastRow = smaller(bottom, endRow);
     for (int32_t column = first.column; column < endColumn;) {
       const int32_t left = column / kMxBlock * kMxBlock, right = smaller(left + kMxBlock, of.columns);
-      uint16_t most = 0;
-      for (int32_t i = top; i < bottom; ++i) most = largestOf(of.data + i * of.ld + left, right - left, most);
-      const BlockPower power = powerOf(most, info);
+      const ColumnExtremes square(of.data + top * of.ld + left, of.ld, bottom - top, right - left);
+      Extremes extremes;
+      for (int32_t j = 0; j < right - left; ++j) {
+        extremes.most = largerBits(extremes.most, square.most[j]);
+        extremes.least = smallerBits(extremes.least, square.least[j]);
+      }
       const int32_t lastColumn = smaller(right, endColumn);
       for (int32_t i = row; i < lastRow; ++i)
-        roundRun(rounder, of.data + i * of.ld + column, lastColumn - column, power,
+        roundRun(info, extremes, of.data + i * of.ld + column, lastColumn - column,
                  to + (i - first.row) * ldTo + column - first.column);
       column = lastColumn;
     }
