@@ -137,10 +137,11 @@ void declare(CLI::App& app, Arguments& a) {
                  "wall (default), or cpu: processor time / threads, for a machine that does other work")
       ->check(CLI::IsMember({"wall", "cpu"}))
       ->type_name("CLOCK");
-  app.add_option("--precision", a.bench.precision,
-                 "with cases a to f and --model: bf16 (default), mxfp8, mxfp8-32x32 or, forward, int8, int4, "
-                 "int8-weights "
-                 "or int4-weights; the peak is that of the unit that multiplies")
+  app.add_option(
+         "--precision", a.bench.precision,
+         "with cases a to f and --model: bf16 (default), fp8, mxfp8, mxfp8-32x32 or, forward, int8, int4, "
+         "int8-weights "
+         "or int4-weights; the peak is that of the unit that multiplies")
       ->check(CLI::IsMember(precisions()))
       ->type_name("PRECISION");
   app.add_option("--group", a.bench.group,

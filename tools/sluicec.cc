@@ -121,19 +121,25 @@ void declare(CLI::App& app, Arguments& arguments) {
   app.add_option("--grads", arguments.options.grads,
                  "F32 (default) or BF16: type of derived weight gradients")
       ->check(CLI::IsMember({"F32", "BF16"}));
-  app.add_option("--precision", arguments.options.precision,
-                 "bf16 (default), int8, int4, int8-weights or int4-weights: weights that are not trained "
-                 "become codes "
-                 "with a scale NAME_scale; with int8 and int4 the rows that they multiply become codes of 8 "
-                 "bits, too; mxfp8 or mxfp8-32x32: products round their factors to MXFP8")
+  app.add_option(
+         "--precision", arguments.options.precision,
+         "bf16 (default), int8, int4, int8-weights or int4-weights: weights that are not trained "
+         "become codes "
+         "with a scale NAME_scale; with int8 and int4 the rows that they multiply become codes of 8 "
+         "bits, too; fp8, mxfp8 or mxfp8-32x32: products round their factors to FP8 by amaxes, or in blocks")
       ->check(CLI::IsMember(precisions()));
   app.add_option("--group", arguments.options.group,
                  "with codes of 4 bits: 32, 64 or 128 numbers along the sum share a scale (default: all)")
       ->check(CLI::IsMember({32, 64, 128}));
   app.add_flag("--zeros", arguments.options.zeros,
                "with codes of 4 bits: scales have zeros NAME_zero beside them, for asymmetric codes");
+  app.add_option(
+         "--recipe", arguments.options.recipe,
+         "with fp8: current (default), where rows are scaled by amaxes of the step, or delayed, by inputs "
+         "NAME_amax_used")
+      ->check(CLI::IsMember({"current", "delayed"}));
   app.add_option("--fp8-format", arguments.options.fp8Format,
-                 "with mxfp8: e4m3 (default), or hybrid, where gradients are rounded to E5M2")
+                 "with FP8: e4m3 (default), or hybrid, where gradients are rounded to E5M2")
       ->check(CLI::IsMember({"e4m3", "hybrid"}));
   app.add_option(
          "--exponent", arguments.options.exponent,

@@ -39,12 +39,14 @@
 namespace sluice {
 
 const std::vector<std::string>& precisions() {
-  static const std::vector<std::string> words = {"bf16",         "int8",  "int8-weights", "int4",
-                                                 "int4-weights", "mxfp8", "mxfp8-32x32"};
+  static const std::vector<std::string> words = {"bf16",         "int8", "int8-weights", "int4",
+                                                 "int4-weights", "fp8",  "mxfp8",        "mxfp8-32x32"};
   return words;
 }
 
 bool makesCodes(std::string_view precision) { return precision.starts_with("int"); }
+
+bool isFp8(std::string_view precision) { return precision == "fp8" || precision.starts_with("mxfp8"); }
 
 namespace {
 
@@ -73,15 +75,22 @@ Status checkPrecision(const CompileOptions& options) {
                              options.precision, options.zeros ? "zeros" : "groups")};
   if (options.group != 0 && options.group != 32 && options.group != 64 && options.group != 128)
     return Error{fmt::format("error: the group is {}, expected 32, 64 or 128", options.group)};
-  const bool isFp8 = options.precision.starts_with("mxfp8");
-  for (const auto& [name, value, usual, other] :
-       {std::array<std::string_view, 4>{"format", options.fp8Format, "e4m3", "hybrid"},
-        {"exponent", options.exponent, "ceil", "floor"}}) {
-    if (value != usual && value != other)
-      return Error{fmt::format("error: unknown {} '{}', expected {} or {}", name, value, usual, other)};
-    if (value != usual && !isFp8)
-      return Error{fmt::format("error: precision {} has no {} '{}', expected mxfp8 or mxfp8-32x32",
-                               options.precision, name, value)};
+  struct Option {
+    std::string_view name, value, usual, other, of;  // `of`: words for the precisions that have it
+    bool exists;
+  };
+  const bool blocks = options.precision.starts_with("mxfp8");
+  for (const Option& each :
+       {Option{"format", options.fp8Format, "e4m3", "hybrid", "fp8, mxfp8 or mxfp8-32x32",
+               isFp8(options.precision)},
+        {"exponent", options.exponent, "ceil", "floor", "mxfp8 or mxfp8-32x32", blocks},
+        {"recipe", options.recipe, "current", "delayed", "fp8", options.precision == "fp8"}}) {
+    if (each.value != each.usual && each.value != each.other)
+      return Error{fmt::format("error: unknown {} '{}', expected {} or {}", each.name, each.value, each.usual,
+                               each.other)};
+    if (each.value != each.usual && !each.exists)
+      return Error{fmt::format("error: precision {} has no {} '{}', expected {}", options.precision,
+                               each.name, each.value, each.of)};
   }
   return {};
 }
@@ -129,6 +138,7 @@ std::string optionLine(const CompileOptions& options) {
   if (options.group != 0) add(fmt::format("--group {}", options.group));
   if (options.zeros) add("--zeros");
   if (options.fp8Format != "e4m3") add(fmt::format("--fp8-format {}", options.fp8Format));
+  if (options.recipe != "current") add(fmt::format("--recipe {}", options.recipe));
   if (options.exponent != "ceil") add(fmt::format("--exponent {}", options.exponent));
   if (!options.fuse.empty()) add(fmt::format("--fuse {}", fmt::join(options.fuse, ",")));
   if (options.trainable) add(fmt::format("--trainable {}", fmt::join(*options.trainable, ",")));
@@ -239,7 +249,7 @@ class Compilation {
     return std::make_shared<const Ir>(context_, mlir::OwningOpRef<mlir::ModuleOp>(module_->clone()));
   }
 
-  // The IR after `differentiate`.
+  // The IR after `scale-factors`, from which graph files are printed.
   const IrPointer& graph() const { return graph_; }
 
   // The result of the last phase that ran.
@@ -275,7 +285,7 @@ class Compilation {
       addGraphPhase(passes, phase, target_, options_);
       passes.addInstrumentation(std::make_unique<PassTimer>(times_, runs_));
       if (failed(passes.run(*module_))) return report_.error();
-      if (phase == "differentiate") graph_ = snapshot();
+      if (phase == "scale-factors") graph_ = snapshot();
       if (phase == stopAfter) break;
     }
     return {};
@@ -361,7 +371,7 @@ Expected<Compiled> compileWithReport(const std::string& path, const Target& targ
 Expected<IrPointer> deriveGraph(const std::string& path, const Target& target,
                                 const CompileOptions& options) {
   Compilation compilation(path, target, options);
-  if (Status status = compilation.run("differentiate"); !status) return status.error();
+  if (Status status = compilation.run("scale-factors"); !status) return status.error();
   return compilation.graph();
 }
 

@@ -51,11 +51,12 @@ struct CompileOptions {
   std::string grads = "F32";  // or BF16: the type of derived weight gradients
   // Of the weights of products that are not trained: bf16; int8-weights or int4-weights, codes with one scale
   // per column of the product; or int8 or int4, where rows that are multiplied by them have codes of 8 bits,
-  // too. With mxfp8 and mxfp8-32x32 the factors of all products are rounded as they are multiplied.
+  // too. With fp8, mxfp8 and mxfp8-32x32 the factors of all products are rounded as they are multiplied.
   std::string precision = "bf16";  // one of precisions()
   int32_t group = 0;   // with 4 bits: 32, 64 or 128 numbers along the sum that share a scale; 0: all
   bool zeros = false;  // with 4 bits: scales have zeros beside them
-  std::string fp8Format = "e4m3";  // with mxfp8; or hybrid: gradients are rounded to E5M2
+  std::string recipe = "current";  // with fp8; or delayed: the caller gives the amaxes of rows
+  std::string fp8Format = "e4m3";  // with FP8; or hybrid: gradients are rounded to E5M2
   std::string exponent = "ceil";   // with mxfp8; or floor: of the power of two of a block
   // What is fused: all, none, or some of activation, activation-grad, scale; empty: all. The bits of the
   // results do not depend on it. With separate matrix and vector cores, all means scale.
@@ -67,6 +68,8 @@ struct CompileOptions {
 const std::vector<std::string>& precisions();
 // Whether it gives codes to weights that are not trained.
 bool makesCodes(std::string_view precision);
+// Whether products round their factors to 8-bit floats.
+bool isFp8(std::string_view precision);
 
 // Compiles PATH.json, a graph file, or PATH.mlir, a moe.graph. Errors: what is wrong with the file, the
 // graph, a symbol or an option; an option that does not fit the target; a program that verify() refuses.

@@ -8,8 +8,9 @@
 namespace sluice {
 namespace {
 
-constexpr std::string_view kGraphPhases[] = {"import", "quantize-weights", "round-products",  "differentiate",
-                                             "fuse",   "quantize-rows",    "propagate-splits"};
+constexpr std::string_view kGraphPhases[] = {"import",        "quantize-weights", "round-products",
+                                             "differentiate", "scale-factors",    "fuse",
+                                             "quantize-rows", "propagate-splits"};
 
 }  // namespace
 
@@ -33,12 +34,15 @@ void addGraphPhase(mlir::OpPassManager& manager, std::string_view phase, const T
     quantize.group = options.group;
     quantize.zeros = options.zeros;
     manager.addPass(createQuantizeWeights(quantize));
-  } else if (phase == "round-products" && options.precision.starts_with("mxfp8")) {
+  } else if (phase == "round-products" && isFp8(options.precision)) {
     RoundProductsOptions round;
+    round.amax = options.precision == "fp8";
     round.squares = options.precision == "mxfp8-32x32";
     round.floor = options.exponent == "floor";
     round.hybrid = options.fp8Format == "hybrid";
     manager.addPass(createRoundProducts(round));
+  } else if (phase == "scale-factors" && options.precision == "fp8") {
+    manager.addPass(createScaleFactors({.delayed = options.recipe == "delayed"}));
   } else if (phase == "quantize-rows" && (options.precision == "int8" || options.precision == "int4")) {
     manager.addPass(createQuantizeRows());
   } else if (phase == "differentiate" && options.trainable) {

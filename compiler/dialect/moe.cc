@@ -162,11 +162,12 @@ void nameResults(NodeOp node, mlir::OpAsmSetValueNameFn setName) {
 
 mlir::InFlightDiagnostic nodeError(NodeOp node) { return node->emitError("node '") << node.getNode() << "'"; }
 
-bool isSum(mlir::Operation* op) { return mlir::isa<GmmWeightGradOp, ColumnSumOp>(op); }
+bool isSum(mlir::Operation* op) { return mlir::isa<GmmWeightGradOp, ColumnSumOp, AmaxOp>(op); }
 
 void accumulateAll(mlir::Operation* root) {
   root->walk([](mlir::Operation* op) {
-    if (isSum(op)) op->setAttr(kAccumulate, mlir::UnitAttr::get(op->getContext()));
+    if (mlir::isa<GmmWeightGradOp, ColumnSumOp>(op))
+      op->setAttr(kAccumulate, mlir::UnitAttr::get(op->getContext()));
   });
 }
 

@@ -123,7 +123,9 @@ class Moe_Node<string mnemonic, list<Trait> traits = []>
   dag nodeAttrs = (ins StrAttr:$node, OptionalAttr<StrArrayAttr>:$tensors,
                        OptionalAttr<Moe_Split>:$split);
   string scales = "(`row_scale` `(` $row_scale^ `)`)? (`weight_scale` `(` $weight_scale^ `)`)? "
-                  "(`weight_zero` `(` $weight_zero^ `)`)? ";
+                  "(`weight_zero` `(` $weight_zero^ `)`)? (`row_amax` `(` $row_amax^ `)`)? "
+                  "(`weight_amax` `(` $weight_amax^ `)`)? ";
+  dag amaxes = (ins Optional<Moe_Tensor>:$row_amax, Optional<Moe_Tensor>:$weight_amax);
   dag roundings = (ins OptionalAttr<Moe_RoundingAttr>:$round_a, OptionalAttr<Moe_RoundingAttr>:$round_b);
   string tail = " (`split` $split^)? attr-dict `:` functional-type(operands, results)";
   let hasVerifier = 1;
@@ -175,31 +177,41 @@ def Moe_GmmOp : Moe_Differentiable<"gmm", [AttrSizedOperandSegments]> {
     the sum for rows of codes, too.
 
     `round_a` and `round_b` say how rows and weight are rounded before they are multiplied, in blocks of 32 along the
-    sum, and `round_grads` how products of the derivative round the gradient of this one.
+    sum or by the largest magnitude of each expert's rows and weight, `row_amax` and `weight_amax` [E,1], or [1] of
+    tokens; and `round_grads` how products of the derivative round the gradient of this one.
   }];
   let arguments = !con((ins Moe_Tensor:$rows, Moe_Tensor:$weight, Optional<Moe_Tensor>:$bias,
                             Optional<Moe_Tensor>:$row_scale, Optional<Moe_Tensor>:$weight_scale,
-                            Optional<Moe_Tensor>:$weight_zero, UnitAttr:$transpose, OptionalAttr<F32Attr>:$alpha),
-                       roundings, (ins OptionalAttr<Moe_RoundingAttr>:$round_grads), nodeAttrs);
+                            Optional<Moe_Tensor>:$weight_zero),
+                       amaxes, (ins UnitAttr:$transpose, OptionalAttr<F32Attr>:$alpha), roundings,
+                       (ins OptionalAttr<Moe_RoundingAttr>:$round_grads), nodeAttrs);
   let results = (outs Moe_Tensor:$product);
   let assemblyFormat = "$node `(` $rows `,` $weight `)` (`bias` `(` $bias^ `)`)? " # scales # "(`transpose` $transpose^)? "
                        "(`alpha` $alpha^)?" # tail;
 }
 
-def Moe_GmmWeightGradOp : Moe_Node<"gmm_weight_grad"> {
+def Moe_GmmWeightGradOp : Moe_Node<"gmm_weight_grad", [AttrSizedOperandSegments]> {
   let summary = "a [R,M], b [R,N], optional row scale [R] -> sum over the rows of each expert [E,M,N]";
   let description = [{
     The result is f32 or bf16; sums are f32 and rounded once. For tokens, a [T,M] and b [T,N], it is the sum over this
     rank's tokens [M,N]. `alpha`, finite and not 0, is a factor of the sum. With `accumulate` the sums are added to the
     content of the output that the caller has bound; for experts without rows it stays unchanged. The gradient must
     then be a `moe.output`, because nothing else has content before the step. `round_a` and `round_b` as for moe.gmm, in
-    blocks of 32 rows of an expert; b is then rounded after it was multiplied by the row scale.
+    blocks of 32 rows of an expert; b is then rounded after it was multiplied by the row scale, and by an amax before.
   }];
-  let arguments = !con((ins Moe_Tensor:$a, Moe_Tensor:$b, Optional<Moe_Tensor>:$row_scale, UnitAttr:$accumulate,
+  let arguments = !con((ins Moe_Tensor:$a, Moe_Tensor:$b, Optional<Moe_Tensor>:$row_scale,
+                            Optional<Moe_Tensor>:$a_amax, Optional<Moe_Tensor>:$b_amax, UnitAttr:$accumulate,
                             OptionalAttr<F32Attr>:$alpha), roundings, nodeAttrs);
   let results = (outs Moe_Tensor:$grad);
-  let assemblyFormat = "$node `(` $a `,` $b `)` (`scale` `(` $row_scale^ `)`)? (`alpha` $alpha^)? "
-                       "(`accumulate` $accumulate^)?" # tail;
+  let assemblyFormat = "$node `(` $a `,` $b `)` (`scale` `(` $row_scale^ `)`)? (`a_amax` `(` $a_amax^ `)`)? "
+                       "(`b_amax` `(` $b_amax^ `)`)? (`alpha` $alpha^)? (`accumulate` $accumulate^)?" # tail;
+}
+
+def Moe_AmaxOp : Moe_Node<"amax"> {
+  let summary = "a [R,N] -> the largest finite magnitude in the rows of each expert [E,1]; of tokens [T,N] -> [1]";
+  let arguments = !con((ins Moe_Tensor:$a), nodeAttrs);
+  let results = (outs Moe_Tensor:$amax);
+  let assemblyFormat = "$node `(` $a `)`" # tail;
 }
 
 def Moe_ColumnSumOp : Moe_Node<"column_sum"> {
@@ -299,8 +311,9 @@ def Moe_GmmActivationOp : Moe_Node<"gmm_activation", [AttrSizedOperandSegments]>
   }];
   let arguments = !con((ins Moe_Tensor:$rows, Moe_Tensor:$weight, Optional<Moe_Tensor>:$bias,
                             Optional<Moe_Tensor>:$row_scale, Optional<Moe_Tensor>:$weight_scale,
-                            Optional<Moe_Tensor>:$weight_zero, UnitAttr:$transpose, OptionalAttr<F32Attr>:$alpha, Moe_ActivationKindAttr:$kind,
-                            OptionalAttr<F32Attr>:$limit), roundings, nodeAttrs);
+                            Optional<Moe_Tensor>:$weight_zero),
+                       amaxes, (ins UnitAttr:$transpose, OptionalAttr<F32Attr>:$alpha, Moe_ActivationKindAttr:$kind,
+                                    OptionalAttr<F32Attr>:$limit), roundings, nodeAttrs);
   let results = (outs Moe_Tensor:$act, Optional<Moe_Tensor>:$gate_up);
   let assemblyFormat = "$node $kind `(` $rows `,` $weight `)` (`bias` `(` $bias^ `)`)? " # scales #
                        "(`transpose` $transpose^)? "
@@ -315,8 +328,9 @@ def Moe_GmmActivationGradOp : Moe_Node<"gmm_activation_grad", [AttrSizedOperandS
   }];
   let arguments = !con((ins Moe_Tensor:$rows, Moe_Tensor:$weight, Moe_Tensor:$gate_up,
                             Optional<Moe_Tensor>:$row_weights, Optional<Moe_Tensor>:$row_scale,
-                            Optional<Moe_Tensor>:$weight_scale, Optional<Moe_Tensor>:$weight_zero,
-                            UnitAttr:$transpose, OptionalAttr<F32Attr>:$alpha, Moe_ActivationKindAttr:$kind, OptionalAttr<F32Attr>:$limit), roundings, nodeAttrs);
+                            Optional<Moe_Tensor>:$weight_scale, Optional<Moe_Tensor>:$weight_zero),
+                       amaxes, (ins UnitAttr:$transpose, OptionalAttr<F32Attr>:$alpha, Moe_ActivationKindAttr:$kind,
+                                    OptionalAttr<F32Attr>:$limit), roundings, nodeAttrs);
   let results = (outs Moe_Tensor:$gate_up_grad, Optional<Moe_Tensor>:$row_weight_grad);
   let assemblyFormat = "$node $kind `(` $rows `,` $weight `,` $gate_up `)` (`weights` `(` $row_weights^ `)`)? " # scales #
                        "(`transpose` $transpose^)? (`alpha` $alpha^)? (`limit` $limit^)?" # tail;

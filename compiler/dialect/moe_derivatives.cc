@@ -93,10 +93,16 @@ LogicalResult GmmOp::buildGradients(GradientBuilder& gradients) {
     if (!getTranspose()) attributes.push_back(builder.getNamedAttr("transpose", builder.getUnitAttr()));
     addRoundings(attributes, builder, getRoundGradsAttr(), getRoundBAttr());
     const auto keptIf = [&](Value value) { return value ? gradients.kept(value) : Value(); };
-    mlir::Operation* op = gradients.create(
-        *this, "gmm", node,
-        {from.value, gradients.kept(getWeight()), {}, {}, keptIf(getWeightScale()), keptIf(getWeightZero())},
-        {{tensor, getRows().getType()}}, attributes);
+    mlir::Operation* op = gradients.create(*this, "gmm", node,
+                                           {from.value,
+                                            gradients.kept(getWeight()),
+                                            {},
+                                            {},
+                                            keptIf(getWeightScale()),
+                                            keptIf(getWeightZero()),
+                                            {},
+                                            {}},
+                                           {{tensor, getRows().getType()}}, attributes);
     Gradient rows = from;
     rows.value = op->getResult(0);
     if (failed(gradients.add(*this, getRows(), rows))) return failure();
@@ -116,7 +122,7 @@ LogicalResult GmmOp::buildGradients(GradientBuilder& gradients) {
   llvm::SmallVector<mlir::NamedAttribute> attributes;
   addAlpha(attributes, builder, getAlphaAttr());
   addRoundings(attributes, builder, roundA, roundB);
-  mlir::Operation* op = gradients.create(*this, "gmm_weight_grad", name, {a, b, from.scale},
+  mlir::Operation* op = gradients.create(*this, "gmm_weight_grad", name, {a, b, from.scale, {}, {}},
                                          {{name, gradientType(builder, getWeight())}}, attributes);
   return gradients.add(*this, getWeight(), {.value = op->getResult(0)});
 }

@@ -77,9 +77,27 @@ mlir::LogicalResult checkScales(Op op) {
   return nodeError(op) << " adds " << ofWeight[sum] << " products of codes, expected at most " << kMostCodes;
 }
 
-// Factors of bf16 are rounded, in whole blocks along a sum; squares are only those of a weight.
+// An amax is one number per expert of rows, of tokens one number.
+inline mlir::LogicalResult checkAmax(NodeOp node, llvm::StringRef what, mlir::Value rows, mlir::Value amax) {
+  const auto type = mlir::cast<MoeTensorType>(amax.getType());
+  const bool isOfTokens = mlir::cast<MoeTensorType>(rows.getType()).hasTokens();
+  const llvm::ArrayRef<int64_t> shape = type.getShape();
+  if (type.getElementType().isF32() && shape.size() == (isOfTokens ? 1 : 2) && shape.back() == 1)
+    return mlir::success();
+  return nodeError(node) << ": " << what << " is " << shapeText(type) << ", expected f32 "
+                         << (isOfTokens ? "[1]" : "[E,1]");
+}
+
+// Factors of bf16 are rounded, by an amax or in whole blocks along a sum; squares are only those of a weight.
+// `rows`: the rows or tokens that the product works on.
 inline mlir::LogicalResult checkRounding(NodeOp node, llvm::StringRef what, mlir::Value factor,
-                                         std::optional<Rounding> rounding, bool isWeight) {
+                                         std::optional<Rounding> rounding, mlir::Value amax, mlir::Value rows,
+                                         bool isWeight = false) {
+  // before the pass scale-factors there are none
+  if (amax && !(rounding && sluice::infoOf(*rounding).isScaled))
+    return nodeError(node) << " has an amax of its " << what << ", but rounds " << (isWeight ? "it" : "them")
+                           << " to " << text::word(rounding.value_or(Rounding::kNone));
+  if (amax && failed(checkAmax(node, ("amax of its " + what).str(), rows, amax))) return mlir::failure();
   if (!rounding || *rounding == Rounding::kNone) return mlir::success();
   if (hasCodes(factor))
     return nodeError(node) << " rounds its " << what << ", which is " << shapeText(factor.getType())
@@ -91,14 +109,18 @@ inline mlir::LogicalResult checkRounding(NodeOp node, llvm::StringRef what, mlir
 
 template <class Op>
 mlir::LogicalResult checkRoundings(Op op) {
-  if (failed(checkRounding(op, "rows", op.getRows(), op.getRoundA(), false)) ||
-      failed(checkRounding(op, "weight", op.getWeight(), op.getRoundB(), true)))
+  const mlir::Value rows = op.getRows();
+  if (failed(checkRounding(op, "rows", rows, op.getRoundA(), op.getRowAmax(), rows)) ||
+      failed(checkRounding(op, "weight", op.getWeight(), op.getRoundB(), op.getWeightAmax(), rows, true)))
     return mlir::failure();
   const auto weight = numbersIn(mlir::cast<MoeTensorType>(op.getWeight().getType()));
   const size_t last = weight.size() - 1;
   const int64_t sum = weight[op.getTranspose() ? last : last - 1];
   const int64_t columns = weight[op.getTranspose() ? last - 1 : last];
-  if ((op.getRoundA() || op.getRoundB()) && sum % kMxBlock != 0)
+  const auto hasBlocks = [](std::optional<Rounding> rounding) {
+    return rounding && *rounding != Rounding::kNone && !sluice::infoOf(*rounding).isScaled;
+  };
+  if ((hasBlocks(op.getRoundA()) || hasBlocks(op.getRoundB())) && sum % kMxBlock != 0)
     return nodeError(op) << " rounds factors of sums of " << sum << " numbers, expected a multiple of "
                          << kMxBlock;
   if (op.getRoundB() && sluice::infoOf(*op.getRoundB()).isSquare && columns % kMxBlock != 0)
@@ -113,9 +135,10 @@ mlir::LogicalResult checkFactorForms(Op op) {
 }
 
 inline mlir::LogicalResult checkSumRoundings(GmmWeightGradOp op) {
-  return failed(checkRounding(op, "a", op.getA(), op.getRoundA(), false))
+  const mlir::Value a = op.getA(), b = op.getB();
+  return failed(checkRounding(op, "a", a, op.getRoundA(), op.getAAmax(), a))
              ? mlir::failure()
-             : checkRounding(op, "b", op.getB(), op.getRoundB(), false);
+             : checkRounding(op, "b", b, op.getRoundB(), op.getBAmax(), a);
 }
 
 }  // namespace sluice::moe

@@ -257,6 +257,13 @@ LogicalResult GmmWeightGradOp::verify() {
   return failed(checker.result()) ? failure() : checkSumRoundings(*this);
 }
 
+LogicalResult AmaxOp::verify() {
+  const StringRef extent = extentOf(getA());
+  ShapeChecker checker(*this);
+  checker.check("a", getA(), {extent, "N"}, bf16(*this));
+  return failed(checker.result()) ? failure() : checkAmax(*this, "amax", getA(), getAmax());
+}
+
 LogicalResult ColumnSumOp::verify() {
   const StringRef extent = extentOf(getA());
   ShapeChecker checker(*this);

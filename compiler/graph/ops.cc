@@ -17,11 +17,17 @@ constexpr OpPort kGmmIn[] = {{"rows"},
                              {"bias", false},
                              {"row_scale", false},
                              {"weight_scale", false},
-                             {"weight_zero", false}};
+                             {"weight_zero", false},
+                             {"row_amax", false},
+                             {"weight_amax", false}};
 constexpr OpPort kGmmOut[] = {{"product"}};
 
-constexpr OpPort kGmmWeightGradIn[] = {{"a"}, {"b"}, {"row_scale", false}};
+constexpr OpPort kGmmWeightGradIn[] = {
+    {"a"}, {"b"}, {"row_scale", false}, {"a_amax", false}, {"b_amax", false}};
 constexpr OpPort kGmmWeightGradOut[] = {{"grad"}};
+
+constexpr OpPort kAmaxIn[] = {{"a"}};
+constexpr OpPort kAmaxOut[] = {{"amax"}};
 
 constexpr OpPort kColumnSumIn[] = {{"a"}, {"row_scale", false}};
 constexpr OpPort kColumnSumOut[] = {{"sums"}};
@@ -52,6 +58,7 @@ constexpr OpSchema kSchemas[] = {
     {"dispatch", kDispatchIn, kDispatchOut},
     {"gmm", kGmmIn, kGmmOut},
     {"gmm_weight_grad", kGmmWeightGradIn, kGmmWeightGradOut},
+    {"amax", kAmaxIn, kAmaxOut},
     {"column_sum", kColumnSumIn, kColumnSumOut},
     {"row_dot", kRowDotIn, kRowDotOut},
     {"activation", kActivationIn, kActivationOut},

@@ -70,11 +70,12 @@ class EntryFormer {
                  {of(op.getTokens()), of(op.getWeights())}, {of(op.getRows()), of(op.getRowWeights())});
         })
         .Case([&](moe::GmmOp op) {
-          family(node, "", OpKind::kGmm, spaceOf(node, op.getProduct()),
-                 product(OpKind::kGmm, op, columns(op.getProduct())),
-                 {of(op.getRows()), of(op.getWeight()), of(op.getBias()), of(op.getRowScale()),
-                  of(op.getWeightScale()), of(op.getWeightZero())},
-                 {of(op.getProduct())});
+          family(
+              node, "", OpKind::kGmm, spaceOf(node, op.getProduct()),
+              product(OpKind::kGmm, op, columns(op.getProduct())),
+              {of(op.getRows()), of(op.getWeight()), of(op.getBias()), of(op.getRowScale()),
+               of(op.getWeightScale()), of(op.getWeightZero()), of(op.getRowAmax()), of(op.getWeightAmax())},
+              {of(op.getProduct())});
         })
         .Case([&](moe::GmmWeightGradOp op) {
           family(node, "", OpKind::kGmmWeightGrad,
@@ -85,7 +86,12 @@ class EntryFormer {
                   .roundA = op.getRoundA().value_or(Rounding::kNone),
                   .roundB = op.getRoundB().value_or(Rounding::kNone),
                   .alpha = alphaOf(op)},
-                 {of(op.getA()), of(op.getB()), of(op.getRowScale())}, {of(op.getGrad())});
+                 {of(op.getA()), of(op.getB()), of(op.getRowScale()), of(op.getAAmax()), of(op.getBAmax())},
+                 {of(op.getGrad())});
+        })
+        .Case([&](moe::AmaxOp op) {
+          family(node, "", OpKind::kAmax, isOfTokens(op.getA()) ? SpaceKind::kOnce : SpaceKind::kExperts,
+                 {.n = columns(op.getA())}, {of(op.getA())}, {of(op.getAmax())});
         })
         .Case([&](moe::ColumnSumOp op) {
           family(node, "", OpKind::kColumnSum, isOfTokens(op.getA()) ? SpaceKind::kOnce : SpaceKind::kExperts,
@@ -122,17 +128,19 @@ class EntryFormer {
                  {of(op.getValue())}, {of(op.getCodes()), of(op.getScale())});
         })
         .Case([&](moe::GmmActivationOp op) {
-          family(node, "", OpKind::kGmmActivation, spaceOf(node, op.getAct()),
-                 withActivation(op, product(OpKind::kGmmActivation, op, columns(op.getAct()))),
-                 {of(op.getRows()), of(op.getWeight()), of(op.getBias()), of(op.getRowScale()),
-                  of(op.getWeightScale()), of(op.getWeightZero())},
-                 {of(op.getAct()), of(op.getGateUp())});
+          family(
+              node, "", OpKind::kGmmActivation, spaceOf(node, op.getAct()),
+              withActivation(op, product(OpKind::kGmmActivation, op, columns(op.getAct()))),
+              {of(op.getRows()), of(op.getWeight()), of(op.getBias()), of(op.getRowScale()),
+               of(op.getWeightScale()), of(op.getWeightZero()), of(op.getRowAmax()), of(op.getWeightAmax())},
+              {of(op.getAct()), of(op.getGateUp())});
         })
         .Case([&](moe::GmmActivationGradOp op) {
           family(node, "", OpKind::kGmmActivationGrad, spaceOf(node, op.getGateUpGrad()),
                  withActivation(op, product(OpKind::kGmmActivationGrad, op, columns(op.getGateUp()) / 2)),
                  {of(op.getRows()), of(op.getWeight()), of(op.getGateUp()), of(op.getRowWeights()),
-                  of(op.getRowScale()), of(op.getWeightScale()), of(op.getWeightZero())},
+                  of(op.getRowScale()), of(op.getWeightScale()), of(op.getWeightZero()), of(op.getRowAmax()),
+                  of(op.getWeightAmax())},
                  {of(op.getGateUpGrad()), of(op.getRowWeightGrad())});
         });
   }

@@ -58,18 +58,30 @@ def Fuse : Pass<"fuse", "::mlir::ModuleOp"> {
 }
 
 def RoundProducts : Pass<"round-products", "::mlir::ModuleOp"> {
-  let summary = "rounds the factors of products as MXFP8 has them";
+  let summary = "rounds the factors of products to 8-bit floats";
   let description = [{
     Before: a moe.graph of one entry without weight gradients. After: every moe.gmm rounds its rows and its weight to
-    E4M3 in blocks of 32 along the sum, and its derivative will round gradients to E4M3, or E5M2 if hybrid. Fails: a
+    E4M3, in blocks of 32 along the sum or by amaxes, and its derivative will round gradients to E4M3, or E5M2 if
+    hybrid. Fails: a
     graph that has more entries, or weight gradients, whose roles are unknown; factors that cannot be rounded.
     Test: tests/compiler/passes/round_products.mlir.
   }];
   let options = [
+    Option<"amax", "amax", "bool", "false", "factors are rounded by an amax, not in blocks">,
     Option<"squares", "squares", "bool", "false", "blocks of a weight are squares of 32 by 32">,
     Option<"floor", "floor", "bool", "false", "the power of a block is that of its largest number">,
     Option<"hybrid", "hybrid", "bool", "false", "gradients are rounded to E5M2">,
   ];
+}
+
+def ScaleFactors : Pass<"scale-factors", "::mlir::ModuleOp"> {
+  let summary = "gives products the amaxes by which they round their factors";
+  let description = [{
+    Before: products that round factors by an amax, which lacks. After: that of rows is a node moe.amax or, if delayed, an
+    input NAME_amax_used, and that of the step an output NAME_amax; that of a weight is an input NAME_amax. Fails: such a
+    weight that is no input. Test: tests/compiler/passes/scale_factors.mlir.
+  }];
+  let options = [Option<"delayed", "delayed", "bool", "false", "the caller gives the amaxes of rows">];
 }
 
 def QuantizeRows : Pass<"quantize-rows", "::mlir::ModuleOp"> {

@@ -31,9 +31,12 @@ struct RoundProducts : impl::RoundProductsBase<RoundProducts> {
     });
     if (result.wasInterrupted()) return mlir::failure();
     const auto attribute = [&](Rounding rounding) { return moe::RoundingAttr::get(&getContext(), rounding); };
-    const auto inputs = attribute(floor ? Rounding::kMxE4m3Floor : Rounding::kMxE4m3);
+    const auto inputs = attribute(amax    ? Rounding::kE4m3
+                                  : floor ? Rounding::kMxE4m3Floor
+                                          : Rounding::kMxE4m3);
     const auto squared = attribute(floor ? Rounding::kMxE4m3SquareFloor : Rounding::kMxE4m3Square);
     const auto grads = attribute(!hybrid ? inputs.getValue()
+                                 : amax  ? Rounding::kE5m2
                                  : floor ? Rounding::kMxE5m2Floor
                                          : Rounding::kMxE5m2);
     graph.walk([&](moe::GmmOp product) {

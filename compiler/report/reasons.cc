@@ -180,7 +180,9 @@ std::vector<std::string> Reasons::ofFamily(FamilyId id) const {
   why.push_back(tileReason(family));
   if (infoOf(family.op).core == CoreKind::kUnified) why.push_back(fusionReason(family));
   moe::NodeOp node = nodeOf(family);
-  const std::string nodeName = node ? node.getNode().str() : family.name;
+  // a pass that adds a node gives it the location of another one
+  const bool isOfNode = node && family.name.starts_with(node.getNode().str());
+  const std::string nodeName = isOfNode ? node.getNode().str() : family.name;
   for (const Decision& decision : decisions_)
     if (!decision.node.empty() && (decision.node == family.name || decision.node == nodeName) &&
         (decision.entry.empty() || decision.entry == program_.at(family.entry).name))

@@ -56,10 +56,14 @@ struct GmmArgs {
   const BFloat16* bias = nullptr;   // [n], or null for 0
   const float* rowScale = nullptr;  // [rows], of codes a
   BlockScales scaleB = {};          // of codes b
-  // Of a and b if both are bf16: their numbers are rounded (rounding.h) in blocks of kMxBlock of the sum,
-  // squares of b also of kMxBlock columns of the result, both from the operand's first number on.
+  // Of a and b if both are bf16: their numbers are rounded (rounding.h), those that are scaled by these
+  // amaxes, others in blocks of kMxBlock of the sum, squares of b also of kMxBlock columns of the result,
+  // both from the operand's first number on. Where they are scaled, q(x s) is multiplied, and alpha times 1 /
+  // s of a, and then that times 1 / s of b, replaces alpha.
   Rounding roundA = Rounding::kNone;
   Rounding roundB = Rounding::kNone;
+  float amaxA = 0;
+  float amaxB = 0;
 };
 
 // packed = b in the form in which gmm multiplies by it, for any rows and alpha; products with it have the
@@ -73,6 +77,7 @@ struct PackWeightArgs {
   DType a = DType::kBF16;
   BlockScales scaleB = {};           // of U8, packed with its codes
   Rounding round = Rounding::kNone;  // of b: packed when it is rounded
+  float amax = 0;                    // likewise
 };
 
 // c[m, n] = alpha * (sum over r of a[r, m] * scale[r] * b[r, n]), in fp32. rows == 0 writes zeros. The
@@ -80,8 +85,9 @@ struct PackWeightArgs {
 // is added to c in one addition, and rows == 0 touches nothing. A bf16 c is widened, added to in fp32 and
 // rounded once.
 //
-// If a or b is rounded, in blocks of kMxBlock rows, scale multiplies b instead: the bf16 numbers next to
-// scale[r] * b[r, n] are rounded. Squares are not rounded here.
+// If a or b is rounded, scale multiplies b instead: the bf16 numbers next to scale[r] * b[r, n] are rounded,
+// in blocks of kMxBlock rows; where b is scaled, q(b s) is multiplied by scale[r] and rounded to bf16.
+// Squares are not rounded here. Amaxes as in GmmArgs.
 struct GmmWeightGradArgs {
   Operand a;
   Operand b;
@@ -95,6 +101,8 @@ struct GmmWeightGradArgs {
   float alpha = 1;
   Rounding roundA = Rounding::kNone;
   Rounding roundB = Rounding::kNone;
+  float amaxA = 0;
+  float amaxB = 0;
 };
 
 // c[j] = sum over r of a[r, j] * scale[r], in order, in fp32. rows == 0 writes zeros. With accumulate the
@@ -198,6 +206,15 @@ struct QuantizeArgs {
   int32_t n;
 };
 inline constexpr float kLeastQuantised = 0x1p-119F;  // so that no scale is subnormal
+
+// The largest finite magnitude of a[rows, n]; 0 if there is none, or it is subnormal.
+struct AmaxArgs {
+  const BFloat16* a;
+  int64_t lda;
+  int32_t rows;
+  int32_t n;
+  float* amax;
+};
 
 // dst[i, :] = src[index[i] / divisor, :] for i < rows; rows of `bytes` bytes, strides in bytes. A row whose
 // index is -1 is filled with zeros.
@@ -314,6 +331,7 @@ struct KernelSet : ProductKernels {
   void (*columnSum)(const ColumnSumArgs&);
   void (*rowDot)(const RowDotArgs&);
   void (*quantize)(const QuantizeArgs&);
+  void (*amax)(const AmaxArgs&);
 };
 
 // The instruction sets of this machine, best last, by CPUID and the OS (XCR0); for AMX it also requests the

@@ -22,6 +22,7 @@ void scaleF32(const ScaleF32Args& args);
 void columnSum(const ColumnSumArgs& args);
 void rowDot(const RowDotArgs& args);
 void quantize(const QuantizeArgs& args);
+void amax(const AmaxArgs& args);
 }  // namespace portable
 
 namespace avx2 {

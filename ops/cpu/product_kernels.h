@@ -129,41 +129,47 @@ struct DecodedSource : GmmSource<Unit, Pack, BFloat16, B> {
   }
 };
 
-// Both factors are bf16 numbers, rounded in blocks as they are packed.
+// The arguments of a product whose rounded factors have these scales.
+template <class Args>
+Args withScales(Args args, const FactorRounding& a, const FactorRounding& b) {
+  args.alpha = args.alpha * a.scale.up * b.scale.up;
+  return args;
+}
+
+// Both factors are bf16 numbers, rounded as they are packed.
 template <class Unit, class Pack>
 struct RoundedSource : GmmSource<Unit, Pack, BFloat16, BFloat16> {
   using Element = typename Unit::Element;
+  using Plain = GmmSource<Unit, Pack, BFloat16, BFloat16>;
+  const FactorRounding roundA{this->args.roundA, this->args.amaxA};
+  const FactorRounding roundB{this->args.roundB, this->args.amaxB};
+
   void packA(int32_t row, int32_t rows, int32_t k0, int32_t k, Element* dst) const {
-    const GmmArgs& args = this->args;
-    if (args.roundA == Rounding::kNone)
-      return Pack::copyRows(this->sourceA(row, k0), args.a.ld, rows, k, dst);
+    if (roundA.isNone) return Plain::packA(row, rows, k0, k, dst);
     static_assert(Unit::kKPart % kMxBlock == 0);
     BFloat16 rounded[Unit::kKPart];
     for (int32_t i = 0; i < rows; ++i) {
-      roundAlong(factsOf(args.roundA), this->sourceA(row + i, k0), k, rounded);
+      roundAlong(roundA, this->sourceA(row + i, k0), k, rounded);
       Pack::copyRows(static_cast<const BFloat16*>(rounded), 0, 1, k, dst + int64_t{i} * Unit::kAStride);
     }
   }
   void packB(int32_t col, int32_t cols, int32_t k0, int32_t k, Element* dst, const BFloat16* ahead) const {
+    if (roundB.isNone) return Plain::packB(col, cols, k0, k, dst, ahead);
     const GmmArgs& args = this->args;
-    const RoundingInfo& info = factsOf(args.roundB);
     const Numbers whole = {this->b, args.b.ld, args.transposeB ? args.n : args.k,
                            args.transposeB ? args.k : args.n};
     const auto round = [&](const BFloat16* from, int32_t r, int32_t rows, int32_t columns, BFloat16* to,
                            int64_t ldTo) {
-      if (info.isSquare) {
+      if (roundB.info.isSquare) {
         const Place first = args.transposeB ? Place{col, k0 + r} : Place{k0 + r, col};
-        roundSquares(info, whole, first, rows, columns, to, ldTo);
+        roundSquares(roundB.info, whole, first, rows, columns, to, ldTo);
       } else if (args.transposeB) {
-        for (int32_t i = 0; i < rows; ++i) roundAlong(info, from + i * args.b.ld, columns, to + i * ldTo);
+        for (int32_t i = 0; i < rows; ++i) roundAlong(roundB, from + i * args.b.ld, columns, to + i * ldTo);
       } else {
-        roundDown(info, from, args.b.ld, rows, columns, to, ldTo);
+        roundDown(roundB, from, args.b.ld, rows, columns, to, ldTo);
       }
     };
-    if (args.roundB == Rounding::kNone)
-      GmmSource<Unit, Pack, BFloat16, BFloat16>::packB(col, cols, k0, k, dst, ahead);
-    else
-      packParts<Unit, Pack>(args.transposeB, this->sourceB(col, k0), args.b.ld, cols, k, dst, ahead, round);
+    packParts<Unit, Pack>(args.transposeB, this->sourceB(col, k0), args.b.ld, cols, k, dst, ahead, round);
   }
 };
 
@@ -244,10 +250,13 @@ struct WeightGradSource {
   }
 };
 
-// Both factors are rounded in blocks of rows as they are packed, b after it was scaled.
+// Both factors are rounded as they are packed: b in blocks after it was scaled, otherwise before.
 template <class Unit, class Pack>
 struct RoundedWeightGradSource : WeightGradSource<Unit, Pack> {
   using Element = typename Unit::Element;
+  const FactorRounding roundA{this->args.roundA, this->args.amaxA};
+  const FactorRounding roundB{this->args.roundB, this->args.amaxB};
+
   void packA(int32_t row, int32_t rows, int32_t k0, int32_t k, Element* dst) const {
     const GmmWeightGradArgs& args = this->args;
     BFloat16 rounded[kMxBlock * kMostDown];
@@ -255,7 +264,7 @@ struct RoundedWeightGradSource : WeightGradSource<Unit, Pack> {
       const int32_t length = smaller(kMxBlock, k - r);
       for (int32_t i = 0; i < rows; i += kMostDown) {
         const int32_t count = smaller(kMostDown, rows - i);
-        roundRows(args.roundA, this->a + (k0 + r) * args.a.ld + row + i, args.a.ld, length, count, rounded,
+        roundRows(roundA, this->a + (k0 + r) * args.a.ld + row + i, args.a.ld, length, count, rounded,
                   kMostDown);
         Pack::transposeScaled(rounded, kMostDown, nullptr, count, length,
                               dst + int64_t{i} * Unit::kAStride + r);
@@ -264,26 +273,31 @@ struct RoundedWeightGradSource : WeightGradSource<Unit, Pack> {
   }
   void packB(int32_t col, int32_t cols, int32_t k0, int32_t k, Element* dst, const BFloat16* ahead) const {
     const GmmWeightGradArgs& args = this->args;
-    packParts<Unit, Pack>(false, this->sourceB(col, k0), args.b.ld, cols, k, dst, ahead,
-                          [&args, k0](const BFloat16* from, int32_t r, int32_t rows, int32_t columns,
-                                      BFloat16* to, int64_t ldTo) {
-                            if (args.scale == nullptr)
-                              return roundRows(args.roundB, from, args.b.ld, rows, columns, to, ldTo);
-                            BFloat16 scaled[kMxBlock * Unit::kNr];
-                            for (int32_t i = 0; i < rows; ++i)
-                              scaleRow(from + i * args.b.ld, columns, args.scale[k0 + r + i],
-                                       scaled + i * Unit::kNr);
-                            roundRows(args.roundB, scaled, Unit::kNr, rows, columns, to, ldTo);
-                          });
+    const auto round = [&](const BFloat16* from, int32_t r, int32_t rows, int32_t columns, BFloat16* to,
+                           int64_t ldTo) {
+      if (args.scale == nullptr) return roundRows(roundB, from, args.b.ld, rows, columns, to, ldTo);
+      const float* const scale = args.scale + k0 + r;
+      if (roundB.info.isScaled) {
+        roundRows(roundB, from, args.b.ld, rows, columns, to, ldTo);
+        return scaleRows(to, ldTo, rows, columns, scale, to, ldTo);
+      }
+      BFloat16 scaled[kMxBlock * Unit::kNr];
+      scaleRows(from, args.b.ld, rows, columns, scale, scaled, Unit::kNr);
+      roundRows(roundB, scaled, Unit::kNr, rows, columns, to, ldTo);
+    };
+    packParts<Unit, Pack>(false, this->sourceB(col, k0), args.b.ld, cols, k, dst, ahead, round);
   }
 
  private:
-  static void scaleRow(const BFloat16* __restrict from, int32_t count, float scale, BFloat16* __restrict to) {
-    for (int32_t j = 0; j < count; ++j) to[j].bits = roundToBf16(widenBf16(from[j].bits) * scale);
-  }
-  static void roundRows(Rounding rounding, const BFloat16* from, int64_t ld, int32_t rows, int32_t columns,
+  static void scaleRows(const BFloat16* from, int64_t ld, int32_t rows, int32_t columns, const float* scale,
                         BFloat16* to, int64_t ldTo) {
-    if (rounding != Rounding::kNone) return roundDown(factsOf(rounding), from, ld, rows, columns, to, ldTo);
+    for (int32_t i = 0; i < rows; ++i)
+      for (int32_t j = 0; j < columns; ++j)
+        to[i * ldTo + j].bits = roundToBf16(widenBf16(from[i * ld + j].bits) * scale[i]);
+  }
+  static void roundRows(const FactorRounding& by, const BFloat16* from, int64_t ld, int32_t rows,
+                        int32_t columns, BFloat16* to, int64_t ldTo) {
+    if (!by.isNone) return roundDown(by, from, ld, rows, columns, to, ldTo);
     for (int32_t i = 0; i < rows; ++i)
       __builtin_memcpy(to + i * ldTo, from + i * ld, static_cast<size_t>(columns) * sizeof(BFloat16));
   }
@@ -303,8 +317,10 @@ inline bool isRounded(Rounding a, Rounding b) { return a != Rounding::kNone || b
 template <class Unit, class Pack>
 void gmmBy(const GmmArgs& args) {
   const FlushSubnormals meaning;
-  if (isRounded(args.roundA, args.roundB))
-    return packedProduct<Unit>(RoundedSource<Unit, Pack>{{args}}, args);
+  if (isRounded(args.roundA, args.roundB)) {
+    const GmmArgs scaled = withScales(args, {args.roundA, args.amaxA}, {args.roundB, args.amaxB});
+    return packedProduct<Unit>(RoundedSource<Unit, Pack>{{scaled}}, scaled);
+  }
   const GmmSource<Unit, Pack, BFloat16, BFloat16> source{args};
   if (fewRowsProduct<Unit>(source, args.rows, args.n, args.k, args.scratch)) return;
   blockedProduct<Unit>(source, args.rows, args.n, args.k, args.scratch);
@@ -341,6 +357,7 @@ void packWeightFrom(const PackWeightArgs& args) {
   product.k = args.k;
   product.transposeB = args.transposeB;
   product.roundB = args.round;
+  product.amaxB = args.amax;
   const Source source{product};
   auto* const packed = static_cast<typename Unit::Element*>(args.packed);
   for (int32_t col = 0; col < args.n; col += Unit::kNr)
@@ -371,13 +388,13 @@ template <class Unit, class Pack>
 void weightGradBy(const GmmWeightGradArgs& args) {
   if (args.accumulate && args.rows <= 0) return;  // adding 0 would turn a -0 into 0
   const FlushSubnormals meaning;
-  const RoundedWeightGradSource<Unit, Pack> rounded{{args}};
-  const WeightGradSource<Unit, Pack>& source = rounded;
-  if (isRounded(args.roundA, args.roundB))
-    blockedProduct<Unit>(rounded, args.m, args.n, args.rows, args.scratch);
-  else
+  const auto run = [&args](const auto& source) {
     blockedProduct<Unit>(source, args.m, args.n, args.rows, args.scratch);
-  if (source.streams) fenceStreams();  // the caller's signals come after the result
+    if (source.streams) fenceStreams();  // the caller's signals come after the result
+  };
+  if (!isRounded(args.roundA, args.roundB)) return run(WeightGradSource<Unit, Pack>{args});
+  const GmmWeightGradArgs scaled = withScales(args, {args.roundA, args.amaxA}, {args.roundB, args.amaxB});
+  run(RoundedWeightGradSource<Unit, Pack>{{scaled}});
 }
 
 // The length of the sum is the expert's number of rows, which is unknown beforehand: room for many blocks.

@@ -1,6 +1,5 @@
-// Blocks of bf16 numbers rounded as runtime/base/rounding.h specifies, to bf16 numbers again, in loops that
-// compilers vectorise. Subnormal numbers must be flushed (flush_subnormals.h). A block with a NaN or an
-// infinity becomes NaN. Internal linkage: see blocked_product.h.
+// bf16 numbers rounded as runtime/base/rounding.h specifies, to bf16 numbers again, in loops that compilers
+// vectorise. Subnormal numbers must be flushed (flush_subnormals.h). Internal linkage: see blocked_product.h.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +12,20 @@
 namespace sluice::ops {
 namespace {
 
-inline const RoundingInfo& factsOf(Rounding rounding) { return kRoundings[static_cast<int32_t>(rounding)]; }
+// How the numbers of one factor are rounded.
+struct FactorRounding {
+  const RoundingInfo& info;
+  RoundingScale scale;
+  bool isNone;
+
+  FactorRounding(Rounding rounding, float amax)
+      : info(kRoundings[static_cast<int32_t>(rounding)]), isNone(rounding == Rounding::kNone) {
+    const bool isKnown = amax >= kLeastAmax && amax <= __FLT_MAX__;
+    if (!info.isScaled || !isKnown) return;
+    const float largest = __builtin_bit_cast(float, (127 + info.largestExponent) << 23 | 0x600000);
+    scale = {largest / amax, amax / largest};
+  }
+};
 
 // What is known of the magnitudes of a block, as bits: the largest, and one less than the smallest that is
 // not 0.
@@ -113,12 +125,23 @@ inline void roundRun(const RoundingInfo& info, const Extremes& block, const BFlo
   }
 }
 
+// Numbers q(x s).
+inline void roundScaled(const FactorRounding& by, const BFloat16* __restrict from, int32_t count,
+                        BFloat16* __restrict to) {
+  const NumberRounder rounder(by.info);
+  for (int32_t j = 0; j < count; ++j) {
+    const uint16_t q = rounder(from[j].bits, {by.scale.down, 1});
+    to[j].bits = (from[j].bits & 0x7fff) < 0x7f80 ? q : uint16_t{0x7fc0};
+  }
+}
+
 // A row of numbers along the sum, which begins with a block.
-inline void roundAlong(const RoundingInfo& info, const BFloat16* from, int32_t count, BFloat16* to) {
+inline void roundAlong(const FactorRounding& by, const BFloat16* from, int32_t count, BFloat16* to) {
+  if (by.info.isScaled) return roundScaled(by, from, count, to);
   int32_t at = 0;
   for (; count - at >= kMxBlock; at += kMxBlock)
-    roundRun(info, extremesOf(from + at, kMxBlock), from + at, kMxBlock, to + at);
-  if (at < count) roundRun(info, extremesOf(from + at, count - at), from + at, count - at, to + at);
+    roundRun(by.info, extremesOf(from + at, kMxBlock), from + at, kMxBlock, to + at);
+  if (at < count) roundRun(by.info, extremesOf(from + at, count - at), from + at, count - at, to + at);
 }
 
 // The extremes of at most kMostDown columns of some rows.
@@ -139,8 +162,13 @@ struct ColumnExtremes {
 };
 
 // One block of the sum of each of at most kMostDown columns: `length` rows, at most kMxBlock.
-inline void roundDown(const RoundingInfo& info, const BFloat16* __restrict from, int64_t ld, int32_t length,
+inline void roundDown(const FactorRounding& by, const BFloat16* __restrict from, int64_t ld, int32_t length,
                       int32_t columns, BFloat16* __restrict to, int64_t ldTo) {
+  const RoundingInfo& info = by.info;
+  if (info.isScaled) {
+    for (int32_t i = 0; i < length; ++i) roundScaled(by, from + i * ld, columns, to + i * ldTo);
+    return;
+  }
   const NumberRounder rounder(info);
   const ColumnExtremes blocks(from, ld, length, columns);
   uint16_t largest[kMostDown];

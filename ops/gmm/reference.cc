@@ -14,8 +14,8 @@ void gmmReference(const GmmArgs& args, double* result) {
     for (int64_t i = 0; i < k; ++i) a.push_back(flushed(args.a.at(r, i)));
   for (int64_t i = 0; i < k; ++i)
     for (int64_t j = 0; j < n; ++j) b.push_back(flushed(args.transposeB ? args.b.at(j, i) : args.b.at(i, j)));
-  roundReference({a.data(), k, 1, args.rows, k}, args.roundA);
-  roundReference({b.data(), k, n, n, 1}, args.roundB);
+  roundReference({a.data(), k, 1, args.rows, k}, args.roundA, args.amaxA);
+  roundReference({b.data(), k, n, n, 1}, args.roundB, args.amaxB);
   for (int64_t r = 0; r < args.rows; ++r)
     for (int64_t j = 0; j < n; ++j) {
       double sum = 0;

@@ -4,6 +4,7 @@
 
 #include "ops/gmm/subnormal.h"
 #include "ops/rounding/reference.h"
+#include "runtime/base/rounding.h"
 
 namespace sluice::ops {
 namespace {
@@ -22,11 +23,12 @@ void gmmWeightGradReference(const GmmWeightGradArgs& args, double* result) {
   const int64_t m = args.m, n = args.n;
   const bool isRounded = args.roundA != Rounding::kNone || args.roundB != Rounding::kNone;
   std::vector<double> a = factor(args.a, args.rows, m, isRounded ? nullptr : args.scale);
-  std::vector<double> b = factor(args.b, args.rows, n, isRounded ? args.scale : nullptr);
-  if (isRounded)
-    for (double& x : b) x = toFloat(toBFloat16(static_cast<float>(x)));
-  roundReference({a.data(), args.rows, m, m, 1}, args.roundA);
-  roundReference({b.data(), args.rows, n, n, 1}, args.roundB);
+  std::vector<double> b = factor(args.b, args.rows, n, nullptr);
+  const FactorView ofB{b.data(), args.rows, n, n, 1};
+  roundReference({a.data(), args.rows, m, m, 1}, args.roundA, args.amaxA);
+  if (infoOf(args.roundB).isScaled) roundReference(ofB, args.roundB, args.amaxB);
+  if (isRounded && args.scale != nullptr) scaleReference(ofB, args.scale, unitOf(args.roundB, args.amaxB));
+  if (!infoOf(args.roundB).isScaled) roundReference(ofB, args.roundB);
   for (int64_t i = 0; i < m; ++i)
     for (int64_t j = 0; j < n; ++j) {
       const double before = args.accumulate ? flushed(args.c.at(i, j)) : 0;

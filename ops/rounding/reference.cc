@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "ops/gmm/subnormal.h"
+#include "runtime/base/dtype.h"
 #include "runtime/base/rounding.h"
 
 namespace sluice::ops {
@@ -27,11 +28,39 @@ double powerOf(double amax, const RoundingInfo& info) {
   return std::exp2(std::clamp(quotient, least, 127.0 - info.largestExponent));
 }
 
+double largestOf(const RoundingInfo& info) { return 1.75 * std::exp2(info.largestExponent); }
+
+bool isKnown(double amax) { return amax >= double{kLeastAmax} && std::isfinite(amax); }
+
+void roundScaled(const FactorView& factor, const RoundingInfo& info, double amax, double unit) {
+  const double down = isKnown(amax) ? static_cast<float>(largestOf(info) / amax) : 1.0F;
+  for (int64_t i = 0; i < factor.sum; ++i)
+    for (int64_t j = 0; j < factor.count; ++j) {
+      double& x = factor.data[i * factor.sumStride + j * factor.stride];
+      x = std::isfinite(x) ? nearest(static_cast<float>(flushed(x) * down), info) * unit
+                           : std::numeric_limits<double>::quiet_NaN();
+    }
+}
+
 }  // namespace
 
-void roundReference(const FactorView& factor, Rounding rounding) {
+void scaleReference(const FactorView& factor, const float* scale, double unit) {
+  for (int64_t i = 0; i < factor.sum; ++i)
+    for (int64_t j = 0; j < factor.count; ++j) {
+      double& x = factor.data[i * factor.sumStride + j * factor.stride];
+      x = toFloat(toBFloat16(static_cast<float>(x / unit * double{scale[i]}))) * unit;
+    }
+}
+
+double unitOf(Rounding rounding, double amax) {
+  const RoundingInfo& info = infoOf(rounding);
+  return info.isScaled && isKnown(amax) ? static_cast<float>(amax / largestOf(info)) : 1.0F;
+}
+
+void roundReference(const FactorView& factor, Rounding rounding, double amax) {
   const RoundingInfo& info = infoOf(rounding);
   if (rounding == Rounding::kNone) return;
+  if (info.isScaled) return roundScaled(factor, info, amax, unitOf(rounding, amax));
   const int64_t across = info.isSquare ? kMxBlock : 1;
   for (int64_t i0 = 0; i0 < factor.sum; i0 += kMxBlock)
     for (int64_t j0 = 0; j0 < factor.count; j0 += across) {
@@ -40,13 +69,13 @@ void roundReference(const FactorView& factor, Rounding rounding) {
           for (int64_t j = j0; j < std::min(j0 + across, factor.count); ++j)
             visit(factor.data[i * factor.sumStride + j * factor.stride]);
       };
-      double amax = 0;
+      double most = 0;
       bool isFinite = true;
       forBlock([&](double& x) {
         isFinite = isFinite && std::isfinite(x);
-        amax = std::max(amax, std::abs(x));
+        most = std::max(most, std::abs(x));
       });
-      const double power = isFinite && amax > 0 ? powerOf(amax, info) : 1;
+      const double power = isFinite && most > 0 ? powerOf(most, info) : 1;
       forBlock([&](double& x) {
         x = isFinite ? nearest(flushed(x) / power, info) * power : std::numeric_limits<double>::quiet_NaN();
       });

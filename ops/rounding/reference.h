@@ -16,8 +16,14 @@ struct FactorView {
   int64_t stride;
 };
 
-// Rounds the numbers, blocks beginning at the first one. Subnormal bf16 numbers count as 0, and a block with
-// a NaN or an infinity becomes NaN.
-void roundReference(const FactorView& factor, Rounding rounding);
+// Rounds the numbers, blocks beginning at the first one. Subnormal bf16 numbers count as 0. `amax`: of scaled
+// ones.
+void roundReference(const FactorView& factor, Rounding rounding, double amax = 0);
+
+// What numbers of the 8-bit float are multiplied by if they are scaled; 1 for others.
+double unitOf(Rounding rounding, double amax);
+
+// Multiplies number i of each sum by scale[i], and rounds it to a bf16 number times `unit`.
+void scaleReference(const FactorView& factor, const float* scale, double unit);
 
 }  // namespace sluice::ops

@@ -1,9 +1,15 @@
-// The facts of each Rounding of program.fbs: numbers x of a block become q(x / 2^e) 2^e, where q rounds to
-// the nearest number of an 8-bit float, ties to even, and cuts at its largest one.
+// The facts of each Rounding of program.fbs, where q rounds to the nearest number of an 8-bit float, ties to
+// even, and cuts at its largest one. The formats are those of the OCP specifications.
 //
-// With amax the largest magnitude of the block, e is floor(log2 amax) less the exponent of the largest
-// number, or the least with amax <= largest 2^e; then limited so that all results are normal bf16 numbers or
-// 0. The formats are those of the OCP 8-bit floating point and microscaling specifications. Constant data.
+// Scaled: numbers x become q(x s) / s with s = largest / amax, where amax is given; quotients and products
+// are rounded to fp32. An amax below kLeastAmax, or one that is not finite, gives s = 1. NaN and infinities
+// become NaN.
+//
+// Others: numbers x of a block become q(x / 2^e) 2^e. With amax the largest magnitude of the block, e is
+// floor(log2 amax) less the exponent of the largest number, or the least with amax <= largest 2^e; then
+// limited so that all results are normal bf16 numbers or 0. A block with NaN or an infinity becomes NaN.
+//
+// Constant data and pure functions.
 #pragma once
 
 #include <cstdint>
@@ -18,6 +24,7 @@ struct RoundingInfo {
   int32_t largestExponent;  // of the largest number, whose mantissa is 1.75
   bool isFloor;
   bool isSquare;
+  bool isScaled = false;
 };
 
 inline constexpr int32_t kMxBlock = 32;
@@ -31,9 +38,18 @@ constexpr RoundingInfo kRoundings[] = {
     {2, -14, 15, true, false},
     {3, -6, 8, false, true},
     {3, -6, 8, true, true},
+    {3, -6, 8, false, false, true},
+    {2, -14, 15, false, false, true},
 };
 static_assert(sizeof kRoundings / sizeof kRoundings[0] == static_cast<int32_t>(Rounding::MAX) + 1);
 
 constexpr const RoundingInfo& infoOf(Rounding rounding) { return kRoundings[static_cast<int32_t>(rounding)]; }
+
+inline constexpr float kLeastAmax = 0x1p-110F;  // so that neither s nor 1 / s leaves the normal numbers
+
+// s, and what products of q are multiplied by.
+struct RoundingScale {
+  float down = 1, up = 1;
+};
 
 }  // namespace sluice

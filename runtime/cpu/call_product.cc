@@ -46,6 +46,8 @@ class Product {
         rowScale_(scaleAt(step, 0, 0)),
         scales_(scalesOf(step)),
         packedScales_(packedScalesOf(step.program(), family_)),
+        amaxA_(amaxAt(step, family_, 0, range_.expert)),
+        amaxB_(amaxAt(step, family_, 1, range_.expert)),
         scratch_(scratch) {
     if (step.panels != nullptr && range_.rows > 0) packed_ = findPanel(step, task);
   }
@@ -75,7 +77,9 @@ class Product {
                        .rowScale = rowScale_ == nullptr ? nullptr : rowScale_ + row,
                        .scaleB = scalesOfPart(part),
                        .roundA = tiling_.roundA,
-                       .roundB = tiling_.roundB});
+                       .roundB = tiling_.roundB,
+                       .amaxA = amaxA_,
+                       .amaxB = amaxB_});
   }
 
  private:
@@ -121,7 +125,8 @@ class Product {
                            .packed = panel.data + part * partBytes(),
                            .a = a_.type,
                            .scaleB = scalesOfPart(part),
-                           .round = tiling_.roundB});
+                           .round = tiling_.roundB,
+                           .amax = amaxB_});
     WeightPanels::publish(panel);
     return panel.data;
   }
@@ -138,6 +143,7 @@ class Product {
   const float* const rowScale_;  // of codes, else null
   const ops::BlockScales scales_;
   const ops::PackedScales packedScales_;
+  const float amaxA_, amaxB_;
   std::byte* const scratch_;
   const std::byte* packed_ = nullptr;
 };
@@ -180,7 +186,9 @@ void callGmmWeightGrad(const CpuStep& step, const Task& task, std::byte* scratch
        .accumulate = accumulates(family),
        .alpha = alphaOf(tiling),
        .roundA = tiling.roundA,
-       .roundB = tiling.roundB});
+       .roundB = tiling.roundB,
+       .amaxA = amaxAt(step, family, 0, range.expert),
+       .amaxB = amaxAt(step, family, 1, range.expert)});
 }
 
 void callGmmActivation(const CpuStep& step, const Task& task, std::byte* scratch) {

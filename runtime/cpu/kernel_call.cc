@@ -240,6 +240,16 @@ void combineSum(const CpuStep& step, const Family& family, const Task& task) {
                              .partElements = step.tables->pairs});
 }
 
+void amax(const CpuStep& step, const Family& family, const Task& task) {
+  const RowRange range = rowsOf(step, task);
+  const BufferAddress& a = step.at(family.reads[0]);
+  step.kernels().amax({.a = elements<BFloat16>(a, range.begin),
+                       .lda = leading<BFloat16>(a),
+                       .rows = range.rows,
+                       .n = family.tiling.n,
+                       .amax = elements<float>(step.at(family.writes[0]), range.expert)});
+}
+
 }  // namespace
 
 void callKernel(const CpuStep& step, const Task& task, std::byte* scratch) {
@@ -273,6 +283,8 @@ void callKernel(const CpuStep& step, const Task& task, std::byte* scratch) {
       return rowDot(step, family, task);
     case OpKind::kQuantize:
       return quantize(step, family, task);
+    case OpKind::kAmax:
+      return amax(step, family, task);
   }
 }
 

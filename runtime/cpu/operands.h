@@ -3,6 +3,7 @@
 
 #include "ops/abi/matrix.h"
 #include "runtime/exec/step.h"
+#include "runtime/program/op_table.h"
 
 namespace sluice {
 
@@ -43,6 +44,12 @@ const T* biasOf(const Step& step, BufferId bias, BufferId result, int32_t expert
 // Row `row` of an optional vector; null where the operand is absent.
 inline float* optionalFloats(const Step& step, BufferId buffer, int64_t row) {
   return buffer ? elements<float>(step.at(buffer), row) : nullptr;
+}
+
+// The amax by which a factor of expert `expert` is rounded; 0 if it is not.
+inline float amaxAt(const Step& step, const Family& family, size_t factor, int32_t expert) {
+  const float* const amax = optionalFloats(step, operandAt(family.reads, *amaxOf(family.op, factor)), expert);
+  return amax == nullptr ? 0 : *amax;
 }
 
 }  // namespace sluice

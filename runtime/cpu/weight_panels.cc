@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "runtime/base/rounding.h"
 #include "runtime/cpu/call_product.h"
 #include "runtime/program/op_table.h"
 
@@ -47,6 +48,8 @@ uint32_t WeightPanels::addSet(const Plan& plan, const ops::KernelSet& kernels, c
   if (scales.group != 0)
     buffers = {buffers[0], operandAt(family.reads, *scaleOf(family.op, 1)),
                operandAt(family.reads, *zeroOf(family.op))};
+  else if (infoOf(t.roundB).isScaled)
+    buffers[1] = operandAt(family.reads, *amaxOf(family.op, 1));
   const Cut cut{addWeight(buffers),
                 t.n,
                 t.k,

@@ -71,9 +71,11 @@ Scope scopeToRead(SpaceKind reader, Extent extent) {
       return reader == SpaceKind::kExperts ? Scope::kExpert : Scope::kSlot;
     case Extent::kTokens:
       return reader == SpaceKind::kTokens ? Scope::kSlot : Scope::kAll;
-    case Extent::kFixed:  // weights, by expert for rows
+    case Extent::kFixed:  // weights, by expert for rows, and so are amaxes of factors in sums
     case Extent::kExperts:
-      return reader == SpaceKind::kRows || reader == SpaceKind::kGroups ? Scope::kExpert : Scope::kAll;
+      return reader == SpaceKind::kRows || reader == SpaceKind::kGroups || reader == SpaceKind::kExperts
+                 ? Scope::kExpert
+                 : Scope::kAll;
     case Extent::kPairs:
       return Scope::kAll;
   }

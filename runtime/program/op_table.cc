@@ -29,6 +29,11 @@ constexpr OperandInfo kWeightScale = {
     .name = "weight scale", .shape = "", .types = kF32Only, .optional = true, .scales = 1};
 constexpr OperandInfo kWeightZero = {
     .name = "weight zero", .shape = "", .types = kF32Only, .optional = true, .scales = 1, .isZero = true};
+constexpr OperandInfo amax(std::string_view name, int8_t of) {
+  return {.name = name, .shape = "E1", .types = kF32Only, .optional = true, .amaxOf = of};
+}
+constexpr OperandInfo kRowAmax = amax("row amax", 0);
+constexpr OperandInfo kWeightAmax = amax("weight amax", 1);
 constexpr OperandInfo rows(std::string_view name, std::string_view shape, bool isOptional = false) {
   return {.name = name, .shape = shape, .types = kOfRows, .optional = isOptional};
 }
@@ -40,10 +45,12 @@ constexpr OperandInfo kDispatchReads[] = {rows("tokens", "Tn"), scalars("weights
 constexpr OperandInfo kDispatchWrites[] = {rows("rows", "Rn"), scalars("row weights", "R", 1)};
 
 constexpr OperandInfo kGmmReads[] = {kFactor,   weight("Ekn"), optional("bias", "En"),
-                                     kRowScale, kWeightScale,  kWeightZero};
+                                     kRowScale, kWeightScale,  kWeightZero,
+                                     kRowAmax,  kWeightAmax};
 constexpr OperandInfo kGmmWrites[] = {{"c", "Xn"}};
 
-constexpr OperandInfo kWeightGradReads[] = {{"a", "Xm"}, {"b", "Xn"}, scalars("row scale", "X")};
+constexpr OperandInfo kWeightGradReads[] = {
+    {"a", "Xm"}, {"b", "Xn"}, scalars("row scale", "X"), amax("a amax", 0), amax("b amax", 1)};
 constexpr OperandInfo kWeightGradWrites[] = {{.name = "c", .shape = "Emn", .types = kOfGradients}};
 
 constexpr OperandInfo kActivationReads[] = {{"gate_up", "X2"}};
@@ -65,12 +72,13 @@ constexpr OperandInfo kScaleReads[] = {rows("a", "Xn")};
 constexpr OperandInfo kScaleWrites[] = {rows("c", "Xn")};
 
 constexpr OperandInfo kGmmActivationReads[] = {kFactor,   weight("Ek2"), optional("bias", "E2"),
-                                               kRowScale, kWeightScale,  kWeightZero};
+                                               kRowScale, kWeightScale,  kWeightZero,
+                                               kRowAmax,  kWeightAmax};
 constexpr OperandInfo kGmmActivationWrites[] = {{"act", "Xn"}, optional("gate_up", "X2")};
 
 constexpr OperandInfo kGmmActivationGradReads[] = {
-    kFactor,   weight("Ekn"), {"gate_up", "X2"}, scalars("row weights", "X"),
-    kRowScale, kWeightScale,  kWeightZero};
+    kFactor,     weight("Ekn"), {"gate_up", "X2"}, scalars("row weights", "X"), kRowScale, kWeightScale,
+    kWeightZero, kRowAmax,      kWeightAmax};
 
 constexpr OperandInfo kColumnSumReads[] = {{"a", "Xn"}, scalars("row scale", "X")};
 constexpr OperandInfo kColumnSumWrites[] = {{.name = "c", .shape = "En", .types = kOfGradients}};
@@ -82,6 +90,9 @@ constexpr DType kI8Only[] = {DType::kI8};
 constexpr OperandInfo kQuantizeReads[] = {{"a", "Xn"}};
 constexpr OperandInfo kQuantizeWrites[] = {{.name = "codes", .shape = "Xn", .types = kI8Only},
                                            {.name = "scale", .shape = "X", .types = kF32Only}};
+
+constexpr OperandInfo kAmaxReads[] = {{"a", "Xn"}};
+constexpr OperandInfo kAmaxWrites[] = {{.name = "amax", .shape = "E1", .types = kF32Only}};
 
 // --- The tables -----------------------------------------------------------------------------------------
 
@@ -112,6 +123,7 @@ constexpr std::array<OpInfo, static_cast<size_t>(OpKind::MAX) + 1> kOps = {{
      kRowDotWrites},
     {CoreKind::kVector, Domain::kRows, Cut::kWhole, VectorWork::kQuantize, 0, 0, 0, kQuantizeReads,
      kQuantizeWrites},
+    {CoreKind::kVector, Domain::kSums, Cut::kWhole, VectorWork::kAmax, 0, 0, 0, kAmaxReads, kAmaxWrites},
 }};
 
 // By ActivationKind: limit, operations.
@@ -142,6 +154,8 @@ Dim dimOf(char letter, const TaskProgram& program, const Tiling& tiling, bool de
       return {Extent::kFixed, tiling.m};
     case 'k':
       return {Extent::kFixed, tiling.k};
+    case '1':
+      return {Extent::kFixed, 1};
     default:
       return {Extent::kFixed, int64_t{letter == '2' ? 2 : 1} * tiling.n};
   }
@@ -244,6 +258,13 @@ std::optional<size_t> zeroOf(OpKind op) {
   return {};
 }
 
+std::optional<size_t> amaxOf(OpKind op, size_t rounded) {
+  const std::span<const OperandInfo> reads = infoOf(op).reads;
+  for (size_t i = 0; i < reads.size(); ++i)
+    if (reads[i].amaxOf == static_cast<int8_t>(rounded)) return i;
+  return {};
+}
+
 int64_t productFlops(OpKind op, const Tiling& tiling) {
   const OpInfo& info = infoOf(op);
   if (info.isSum()) return int64_t{2} * tiling.m * tiling.n;
@@ -266,6 +287,7 @@ int64_t vectorFlops(const Family& family) {
     case VectorWork::kScale:
     case VectorWork::kAdd:
     case VectorWork::kColumnSum:
+    case VectorWork::kAmax:
       return n;
     case VectorWork::kRowDot:
     case VectorWork::kQuantize:

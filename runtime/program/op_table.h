@@ -51,12 +51,13 @@ enum class VectorWork : uint8_t {
   kWeightedSum,
   kColumnSum,
   kRowDot,
-  kQuantize
+  kQuantize,
+  kAmax
 };
 
 // `shape` has one letter per dimension: T, R and P for the extents; X for T in families over tokens, else R;
 // E for the expert axis, which weights of tokens lack; K for top_k; m, n and k for the fields of the tiling;
-// and 2 for twice n. The scale of a weight has a number for each of equal blocks of it instead.
+// 2 for twice n; and 1 for 1. The scale of a weight has a number for each of equal blocks of it instead.
 inline constexpr DType kBf16Only[] = {DType::kBF16};
 struct OperandInfo {
   std::string_view name;
@@ -70,6 +71,7 @@ struct OperandInfo {
   bool isWeight = false;  // the last two dimensions are swapped if the op is transposed
   int8_t scales = -1;     // of a scale: it is present exactly if the operand read at this position has codes
   bool isZero = false;    // of a scale: it has the zeros of these codes, which are optional
+  int8_t amaxOf = -1;     // it is present exactly if the operand read at this position is rounded by its amax
 };
 
 struct OpInfo {
@@ -139,6 +141,8 @@ std::optional<Block> blockOf(const Buffer& weight, const Buffer& scale);
 std::optional<size_t> scaleOf(OpKind op, size_t scaled);
 // Likewise of the zeros of its weight.
 std::optional<size_t> zeroOf(OpKind op);
+// Likewise of the amax of operand `rounded`.
+std::optional<size_t> amaxOf(OpKind op, size_t rounded);
 
 // Operations per row or token in all tiles together: those of the product, and those element by element.
 int64_t productFlops(OpKind op, const Tiling& tiling);

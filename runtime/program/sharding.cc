@@ -33,6 +33,10 @@ class FamilyRule {
     if (op_.isSum()) return {sumOfRows()};
     if (op_.vector == VectorWork::kColumnSum) return {columnSum()};
     if (op_.vector == VectorWork::kRowDot) return {rowDot()};
+    if (op_.vector == VectorWork::kAmax) {  // of the part that the rank has
+      require(0, {S::kWhole, S::kColumns, S::kGateUpColumns, S::kPartial});
+      return {S::kWhole};
+    }
     if (op_.vector == VectorWork::kQuantize)
       return {require(0, {S::kWhole, S::kColumns, S::kGateUpColumns}), S::kWhole};
     if (op_.weightParts > 0) return ofProduct();

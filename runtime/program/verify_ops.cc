@@ -121,22 +121,29 @@ Status checkSums(const Family& family, DType weight, const Block& block, const s
   return {};
 }
 
-// Only factors of bf16 are rounded, in whole blocks along the sum; where that is of rows, the last block of
-// an expert may be shorter.
+// Only factors of bf16 are rounded: by an amax, or in whole blocks along the sum; where that is of rows, the
+// last block of an expert may be shorter.
 Status checkRoundings(const TaskProgram& program, const Family& family, const std::string& where) {
   const OpInfo& op = infoOf(family.op);
   const Tiling& t = family.tiling;
   for (const auto& [operand, rounding] : {std::pair{0, t.roundA}, {1, t.roundB}}) {
     if (rounding > Rounding::MAX)
       return fail("{}: rounding {} is not known", where, static_cast<int>(rounding));
-    if (rounding == Rounding::kNone) continue;
     const std::string what =
         fmt::format("{}: factor '{}' is rounded to {}", where, "ab"[operand], text::word(rounding));
-    if (!op.multiplies()) return fail("{}, but this op does not multiply", what);
+    if (!op.multiplies() && rounding != Rounding::kNone)
+      return fail("{}, but this op does not multiply", what);
+    if (!op.multiplies()) continue;
+    const size_t amax = *amaxOf(family.op, operand);
+    if (has(family.reads, amax) != infoOf(rounding).isScaled)
+      return fail("{} with {} '{}', expected {}", what, has(family.reads, amax) ? "a" : "no",
+                  op.reads[amax].name, infoOf(rounding).isScaled ? "one" : "none");
+    if (rounding == Rounding::kNone) continue;
     const Buffer& factor = program.at(family.reads[operand]);
     if (factor.type != DType::kBF16)
       return fail("{}, but is buffer '{}' of type {}, expected BF16", what, factor.name,
                   dtypeName(factor.type));
+    if (infoOf(rounding).isScaled) continue;
     if (!op.isSum() && t.k % kMxBlock != 0)
       return fail("{}, but the sum has {} numbers, expected a multiple of {}", what, t.k, kMxBlock);
     if (!infoOf(rounding).isSquare) continue;

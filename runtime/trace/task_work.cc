@@ -82,6 +82,7 @@ TaskWork workOf(const TaskProgram& program, FamilyId id, int32_t tile, int64_t r
   if (op.weightParts > 0) return productWork(program, family, tile, rows);
   if (op.isSum()) return weightGradWork(program, family, tile, rows);
   if (op.vector == VectorWork::kColumnSum) return columnSumWork(program, family, tile, rows);
+  if (op.vector == VectorWork::kAmax) return {0, rows * rowBytes(program, family.reads[0])};
   const double read = rowBytes(program, family.reads, op.reads),
                written = rowBytes(program, family.writes, op.writes);
   if (op.vector == VectorWork::kNone) return {0, 2 * rows * written};

@@ -20,11 +20,11 @@ struct Precision {
   std::string word;
   int32_t group = 0;
   bool zeros = false;
-  std::string format = "e4m3", exponent = "ceil";
+  std::string format = "e4m3", exponent = "ceil", recipe = "current";
 
-  bool isFp8() const { return word.starts_with("mxfp8"); }
+  bool isFp8() const { return sluice::isFp8(word); }
   bool packs() const { return !word.ends_with("-weights"); }
-  int32_t block() const { return isFp8() ? 32 : group; }
+  int32_t block() const { return word.starts_with("mxfp8") ? 32 : group; }
   bool fits(const Shape& s) const {
     return block() == 0 || (s.hidden % block() == 0 && s.intermediate / s.tp % block() == 0);
   }
@@ -35,12 +35,21 @@ struct Precision {
   double limit() const { return !isFp8() ? 0.035 : format == "hybrid" ? 0.18 : 0.10; }
 };
 
-const std::vector<Precision> kPrecisions = {{"int8"},           {"int8-weights"},
-                                            {"int4"},           {"int4", 32},
-                                            {"int4", 32, true}, {"int4-weights", 32, true},
-                                            {"int4-weights"},   {"int4", 0, true},
-                                            {"mxfp8"},          {"mxfp8", 0, false, "hybrid", "floor"},
-                                            {"mxfp8-32x32"},    {"mxfp8-32x32", 0, false, "hybrid", "floor"}};
+const std::vector<Precision> kPrecisions = {{"int8"},
+                                            {"int8-weights"},
+                                            {"int4"},
+                                            {"int4", 32},
+                                            {"int4", 32, true},
+                                            {"int4-weights", 32, true},
+                                            {"int4-weights"},
+                                            {"int4", 0, true},
+                                            {"mxfp8"},
+                                            {"mxfp8", 0, false, "hybrid", "floor"},
+                                            {"mxfp8-32x32"},
+                                            {"mxfp8-32x32", 0, false, "hybrid", "floor"},
+                                            {"fp8"},
+                                            {"fp8", 0, false, "hybrid", "ceil"},
+                                            {"fp8", 0, false, "hybrid", "ceil", "delayed"}};
 
 CompileOptions optionsOf(const Shape& s, const Precision& precision) {
   CompileOptions options{.sets = {{"ep", s.ranks / s.tp},
@@ -54,12 +63,13 @@ CompileOptions optionsOf(const Shape& s, const Precision& precision) {
                          .slotRows = 32};
   options.precision = precision.word, options.group = precision.group, options.zeros = precision.zeros;
   options.fp8Format = precision.format, options.exponent = precision.exponent;
+  options.recipe = precision.recipe;
   return options;
 }
 
 std::string textOf(const Precision& precision) {
-  return fmt::format("{} {} {} {} {}", precision.word, precision.group, precision.zeros, precision.format,
-                     precision.exponent);
+  return fmt::format("{} {} {} {} {} {}", precision.word, precision.group, precision.zeros, precision.format,
+                     precision.exponent, precision.recipe);
 }
 
 tools::InputsSpec inputsOf(const Shape& s, uint64_t seed) {

@@ -6,6 +6,7 @@
 #include "ops/abi/activation.h"
 #include "ops/abi/kernels.h"
 #include "ops/rounding/reference.h"
+#include "runtime/base/rounding.h"
 #include "runtime/program/op_table.h"
 #include "runtime/program/space_table.h"
 #include "tools/moe/matmul.h"
@@ -59,6 +60,8 @@ class FamilyAtRank {
         return put(0, rowDot());
       case OpKind::kQuantize:
         return quantize();
+      case OpKind::kAmax:
+        return put(0, amax());
     }
   }
 
@@ -175,8 +178,26 @@ class FamilyAtRank {
   }
 
   // Rounds a factor before it is multiplied.
-  void roundFactor(const ops::FactorView& factor, Rounding rounding) const {
-    if (!c_.exactFactors) ops::roundReference(factor, rounding);
+  void roundFactor(const ops::FactorView& factor, Rounding rounding, double amax = 0) const {
+    if (!c_.exactFactors) ops::roundReference(factor, rounding, amax);
+  }
+
+  // Of expert `expert`; 0 where the factor is not rounded by one.
+  double amaxOfFactor(size_t factor, int64_t expert) const {
+    const Values* const amax = read(*amaxOf(f_.op, factor));
+    return amax == nullptr ? 0 : amax->data[static_cast<size_t>(expert)];
+  }
+
+  Values amax() const {
+    const Values& a = *read(0);
+    const int64_t n = a.rowLength();
+    Values found = zerosOf(f_.writes[0]);
+    for (const Group& group : groups())
+      for (int64_t at = group.begin * n; at < group.end * n; ++at)
+        if (const double x = std::abs(a.data[static_cast<size_t>(at)]); std::isfinite(x) && x >= 0x1p-126)
+          found.data[static_cast<size_t>(group.weight)] =
+              std::max(found.data[static_cast<size_t>(group.weight)], x);
+    return found;
   }
 
   Values product() const {
@@ -184,11 +205,13 @@ class FamilyAtRank {
     Values a = factor(0), b = factor(1);
     const int64_t k = a.rowLength();
     const int64_t n = b.shape[b.shape.size() - (transposed ? 2 : 1)];
-    roundFactor({a.data.data(), k, 1, a.shape[0], k}, f_.tiling.roundA);
     for (int64_t at = 0; at < std::ssize(b.data); at += k * n)
-      roundFactor({b.data.data() + at, k, transposed ? 1 : n, n, transposed ? k : 1}, f_.tiling.roundB);
+      roundFactor({b.data.data() + at, k, transposed ? 1 : n, n, transposed ? k : 1}, f_.tiling.roundB,
+                  amaxOfFactor(1, at / (k * n)));
     Values c = zeros({a.shape[0], n});
     for (const Group& group : groups()) {
+      roundFactor({a.data.data() + group.begin * k, k, 1, group.end - group.begin, k}, f_.tiling.roundA,
+                  amaxOfFactor(0, group.weight));
       MatrixView weight{b.data.data() + group.weight * k * n, transposed ? k : n, 1};
       if (transposed) weight = weight.transposed();
       matmul({.a = {a.data.data() + group.begin * k, k, 1},
@@ -256,9 +279,10 @@ class FamilyAtRank {
     put(0, std::move(grad));
   }
 
-  Values zeroGradient() const {
+  Values zeroGradient() const { return zerosOf(f_.writes[0]); }
+  Values zerosOf(BufferId buffer) const {
     std::vector<int64_t> shape;
-    for (const Dim& dim : c_.program.at(f_.writes[0]).shape)
+    for (const Dim& dim : c_.program.at(buffer).shape)
       shape.push_back(c_.program.sizeAt(static_cast<int32_t>(rank_), dim, 0));
     return zeros(std::move(shape));
   }
@@ -267,18 +291,23 @@ class FamilyAtRank {
     std::vector<double> a = read(0)->data, b = read(1)->data;
     const Values* rowScale = read(2);
     const int64_t m = read(0)->rowLength(), n = read(1)->rowLength();
-    const bool isRounded = roundsFactors(f_.tiling);
+    const bool isRounded = roundsFactors(f_.tiling), byAmax = infoOf(f_.tiling.roundB).isScaled;
+    for (const Group& group : groups())
+      if (byAmax)
+        roundFactor({b.data() + group.begin * n, group.end - group.begin, n, n, 1}, f_.tiling.roundB,
+                    amaxOfFactor(1, group.weight));
     std::vector<double>& scaled = isRounded ? b : a;
     const auto width = static_cast<size_t>(isRounded ? n : m);
     for (size_t i = 0; rowScale && i < scaled.size(); ++i) scaled[i] *= rowScale->data[i / width];
     // kernels round scaled rows, which changes no bit if the scale is a power of two
-    if (rowScale && isRounded) store(DType::kBF16, scaled);
-    if (rowScale && !isRounded && c_.noise != nullptr) addNoise(DType::kBF16, scaled, *c_.noise);
+    if (rowScale && isRounded && !byAmax) store(DType::kBF16, scaled);
+    if (rowScale && (!isRounded || byAmax) && c_.noise != nullptr) addNoise(DType::kBF16, scaled, *c_.noise);
     Values grad = zeroGradient();
     for (const Group& group : groups()) {
       const int64_t count = group.end - group.begin;
-      roundFactor({a.data() + group.begin * m, count, m, m, 1}, f_.tiling.roundA);
-      roundFactor({b.data() + group.begin * n, count, n, n, 1}, f_.tiling.roundB);
+      roundFactor({a.data() + group.begin * m, count, m, m, 1}, f_.tiling.roundA,
+                  amaxOfFactor(0, group.weight));
+      if (!byAmax) roundFactor({b.data() + group.begin * n, count, n, n, 1}, f_.tiling.roundB);
       matmul({.a = MatrixView{a.data() + group.begin * m, m, 1}.transposed(),
               .b = {b.data() + group.begin * n, n, 1},
               .c = grad.data.data() + group.weight * m * n,

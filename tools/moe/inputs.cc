@@ -156,7 +156,7 @@ void fillWeights(const TaskProgram& program, Tensor& tensor, Random random) {
 }
 
 // What a product reads an input as.
-enum class As { kWeight, kScale, kZero };
+enum class As { kWeight, kScale, kZero, kAmax };
 
 // The first product that reads `id` so; a forward entry comes before the backward. Null if there is none.
 const Family* productWith(const TaskProgram& program, BufferId id, As as = As::kWeight) {
@@ -164,7 +164,8 @@ const Family* productWith(const TaskProgram& program, BufferId id, As as = As::k
     if (infoOf(family.op).weightParts > 0 &&
         operandAt(family.reads, as == As::kWeight  ? 1
                                 : as == As::kScale ? *scaleOf(family.op, 1)
-                                                   : *zeroOf(family.op)) == id)
+                                : as == As::kZero  ? *zeroOf(family.op)
+                                                   : *amaxOf(family.op, 1)) == id)
       return &family;
   return nullptr;
 }
@@ -200,6 +201,27 @@ Status checkGroups(const Mesh& mesh, const std::vector<int64_t>& counts) {
   return {};
 }
 
+// The largest magnitude of each expert's weight.
+void fillAmax(const Tensor& weight, Tensor& tensor) {
+  const int64_t count = tensor.elements(), each = count == 0 ? 0 : weight.elements() / count;
+  const auto* const from = weight.as<BFloat16>();
+  for (int64_t i = 0; i < count; ++i) {
+    float& amax = tensor.as<float>()[i] = 0;
+    for (int64_t j = 0; j < each; ++j) amax = std::max(amax, std::abs(toFloat(from[i * each + j])));
+  }
+}
+
+// Whether it is the amax by which the rows of a product are rounded.
+bool isAmaxOfRows(const TaskProgram& program, BufferId id) {
+  return std::any_of(program.families.begin(), program.families.end(), [&](const Family& family) {
+    const OpInfo& op = infoOf(family.op);
+    for (size_t i = 0; i < family.reads.size(); ++i)
+      if (op.reads[i].amaxOf >= 0 && family.reads[i] == id && !op.reads[op.reads[i].amaxOf].isWeight)
+        return true;
+    return false;
+  });
+}
+
 void fillInput(const TaskProgram& program, BufferId id, const InputsSpec& spec, int rank, Tensor& tensor) {
   const Buffer& buffer = program.at(id);
   const Mesh& mesh = program.mesh;
@@ -210,6 +232,11 @@ void fillInput(const TaskProgram& program, BufferId id, const InputsSpec& spec, 
   const std::vector<Dim> ofPairs = {{Extent::kTokens, 0}, {Extent::kFixed, program.topK}};
   if (buffer.type == DType::kF32 && buffer.shape == ofPairs)
     return fillWeights(program, tensor, streamOf(spec, buffer.name, owner));
+  if (isAmaxOfRows(program, id)) {
+    constexpr float kOfRows = 8;  // few normal numbers are larger
+    std::fill_n(tensor.as<float>(), tensor.elements(), kOfRows);
+    return;
+  }
   const Family *scaled = productWith(program, id, As::kScale), *shifted = productWith(program, id, As::kZero);
   const Family* product = scaled ? scaled : shifted ? shifted : productWith(program, id);
   const bool dense = product && program.at(product->space).kind == SpaceKind::kTokens;
@@ -327,6 +354,9 @@ Expected<TensorMap> makeProgramInputs(const TaskProgram& program, const InputsSp
     fillInput(program, {i}, spec, rank, tensor);
     map.emplace(buffer.name, std::move(tensor));
   }
+  for (uint32_t i = 0; i < program.buffers.size(); ++i)
+    if (const Family* rounded = productWith(program, {i}, As::kAmax))
+      fillAmax(map.at(program.at(rounded->reads[1]).name), map.at(program.buffers[i].name));
   return map;
 }
 

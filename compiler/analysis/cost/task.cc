@@ -127,6 +127,7 @@ double vectorSeconds(VectorWork work, double elements, int32_t summands, const V
     case VectorWork::kWeightedSum:
       return elements * std::max(1, summands) / rates.sum;
     case VectorWork::kColumnSum:
+    case VectorWork::kAmax:
     case VectorWork::kRowDot:
       return elements / rates.sum;
   }

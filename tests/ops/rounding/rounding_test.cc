@@ -28,13 +28,13 @@ Bf16Matrix identity(int32_t size) {
 
 // The reference of a matrix [rows, columns] whose sum runs along its columns or, with `down`, its rows.
 std::vector<double> rounded(const Bf16Matrix& matrix, int32_t rows, int32_t columns, bool down,
-                            Rounding rounding) {
+                            Rounding rounding, double amax = 0) {
   std::vector<double> numbers;
   for (int32_t i = 0; i < rows; ++i)
     for (int32_t j = 0; j < columns; ++j) numbers.push_back(toFloat(matrix.at(i, j)));
   roundReference(down ? FactorView{numbers.data(), rows, columns, columns, 1}
                       : FactorView{numbers.data(), columns, 1, rows, columns},
-                 rounding);
+                 rounding, amax);
   return numbers;
 }
 
@@ -74,13 +74,38 @@ Bf16Matrix multiply(const Implementation& by, GmmArgs args, bool packs = false) 
                            .k = args.k,
                            .transposeB = args.transposeB,
                            .packed = packed.data(),
-                           .round = args.roundB});
+                           .round = args.roundB,
+                           .amax = args.amaxB});
     args.packedB = packed.data();
     args.b.data = nullptr;
   }
   args.c = {c.data(), c.ld()};
   args.scratch = scratch.data();
   by.kernels.gmm(args);
+  CHECK(c.gapsAreUntouched());
+  return c;
+}
+
+GmmWeightGradArgs sumOf(const Bf16Matrix& a, const Bf16Matrix& b, int32_t rows, int32_t m, int32_t n,
+                        Rounding roundA, Rounding roundB) {
+  GmmWeightGradArgs args = {};
+  args.a = {a.data(), a.ld()};
+  args.b = {b.data(), b.ld()};
+  args.rows = rows;
+  args.m = m;
+  args.n = n;
+  args.alpha = 1;
+  args.roundA = roundA;
+  args.roundB = roundB;
+  return args;
+}
+
+F32Matrix gradient(const Implementation& by, GmmWeightGradArgs args) {
+  F32Matrix c(args.m, args.n, args.n + 3, kF32Canary, true);
+  Scratch scratch(by.kernels.weightGradScratchBytes(args.m, args.n));
+  args.c = {c.data(), c.ld()};
+  args.scratch = scratch.data();
+  by.kernels.gmmWeightGrad(args);
   CHECK(c.gapsAreUntouched());
   return c;
 }
@@ -121,6 +146,88 @@ TEST_CASE("every bf16 number is rounded as in the reference, in blocks of like a
       }
     }
   }
+}
+
+TEST_CASE("every bf16 number is rounded by an amax as in the reference, also where that is of no use") {
+  const Bf16Matrix one = identity(kMxBlock), a = everyNumber(true);
+  constexpr int32_t kRows = 0x7f80 * 2 / kMxBlock;
+  for (const Rounding rounding : {Rounding::kE4m3, Rounding::kE5m2})
+    for (const float amax :
+         {1.0F, 3.140625F, 448.0F, 0x1p-110F, 0x1p-111F, 0.0F, 0x1.fep127F, INFINITY, NAN}) {
+      const std::vector<double> numbers = rounded(a, kRows, kMxBlock, false, rounding, amax);
+      // the product is one of these, rounded to bf16 and without subnormal numbers
+      std::vector<double> want;
+      for (const double x : numbers) {
+        const float near = toFloat(toBFloat16(static_cast<float>(x)));
+        want.push_back(std::abs(near) < 0x1p-126F ? 0 : near);
+      }
+      for (const Implementation& by : implementations()) {
+        INFO(by.name << " rounding " << static_cast<int>(rounding) << " amax " << amax);
+        GmmArgs args = product(a, one, kRows, kMxBlock, kMxBlock, false, rounding, Rounding::kNone);
+        args.amaxA = amax;
+        CHECK(different(multiply(by, args), kRows, kMxBlock, want) == 0);
+      }
+    }
+}
+
+TEST_CASE(
+    "products and weight gradients of factors rounded by amaxes agree with the reference, packed or not") {
+  Random random(7);
+  for (const int32_t rows : {0, 1, 5, 17, 130})
+    for (const auto& [n, k] : {std::pair{64, 64}, {100, 350}, {1, 33}, {7, 2100}, {0, 32}, {32, 0}})
+      for (const bool transposed : {false, true}) {
+        const Bf16Matrix a = randomInput(random, rows, k, k + 5);
+        const Bf16Matrix b = transposed ? randomInput(random, n, k, k + 1) : randomInput(random, k, n, n + 2);
+        GmmArgs args = product(a, b, rows, n, k, transposed, Rounding::kE5m2, Rounding::kE4m3);
+        args.alpha = 0.37F, args.amaxA = 0.75F, args.amaxB = 1.5F;  // some of a are cut
+        std::vector<double> want(static_cast<size_t>(rows) * static_cast<size_t>(n));
+        gmmReference(args, want.data());
+        const std::vector<float> scale = randomFloats(random, rows);
+        const Bf16Matrix dy = randomInput(random, rows, n, n + 5);
+        GmmWeightGradArgs sum = sumOf(a, dy, rows, k, n, Rounding::kE4m3, Rounding::kE5m2);
+        sum.amaxA = 0.75F, sum.amaxB = 1.5F, sum.scale = transposed ? scale.data() : nullptr;
+        std::vector<double> grads(static_cast<size_t>(k) * static_cast<size_t>(n));
+        gmmWeightGradReference(sum, grads.data());
+        for (const Implementation& by : implementations()) {
+          INFO(by.name << " rows " << rows << " n " << n << " k " << k << (transposed ? " transposed" : ""));
+          const Bf16Matrix c = multiply(by, args);
+          int wrong = 0;
+          for (int32_t i = 0; i < rows; ++i)
+            for (int32_t j = 0; j < n; ++j) {
+              const double exact = want[static_cast<size_t>(i * n + j)];
+              const double error = (k + 4) * kF32Rounding * k;
+              wrong += !agrees(toFloat(c.at(i, j)), exact, error + kBf16Rounding * (std::abs(exact) + error));
+            }
+          CHECK(wrong == 0);
+          if (rows > 0 && n > 0) CHECK(c.sameBits(multiply(by, args, true)));
+          const F32Matrix grad = gradient(by, sum);
+          for (int32_t i = 0; i < k; ++i)
+            for (int32_t j = 0; j < n; ++j)
+              wrong += !agrees(grad.at(i, j), grads[static_cast<size_t>(i * n + j)],
+                               (rows + 4) * kF32Rounding * rows * 2);
+          CHECK(wrong == 0);
+        }
+      }
+}
+
+TEST_CASE("NaN and infinities make NaN of what they are multiplied with, and change nothing else") {
+  Random random(8);
+  for (const Implementation& by : implementations())
+    for (const float special : {std::nanf(""), std::numeric_limits<float>::infinity()}) {
+      Bf16Matrix a = randomInput(random, 40, 96, 96);
+      const Bf16Matrix b = randomInput(random, 96, 70, 70);
+      GmmArgs args = product(a, b, 40, 70, 96, false, Rounding::kE4m3, Rounding::kE4m3);
+      args.amaxA = args.amaxB = 1;
+      const Bf16Matrix before = multiply(by, args);
+      a.at(17, 40) = toBFloat16(special);
+      const Bf16Matrix c = multiply(by, args);
+      int wrong = 0;
+      for (int32_t i = 0; i < 40; ++i)
+        for (int32_t j = 0; j < 70; ++j)
+          wrong += i == 17 ? !std::isnan(toFloat(c.at(i, j))) : c.at(i, j).bits != before.at(i, j).bits;
+      INFO(by.name);
+      CHECK(wrong == 0);
+    }
 }
 
 TEST_CASE("a weight is rounded as in the reference, as it lies, packed or not, for few and many columns") {
@@ -197,32 +304,6 @@ TEST_CASE("a block with a NaN or an infinity makes NaN of its row or column, and
       INFO(by.name);
       CHECK(wrong == 0);
     }
-}
-
-// --- Weight gradients ----------------------------------------------------------------------------------
-
-GmmWeightGradArgs sumOf(const Bf16Matrix& a, const Bf16Matrix& b, int32_t rows, int32_t m, int32_t n,
-                        Rounding roundA, Rounding roundB) {
-  GmmWeightGradArgs args = {};
-  args.a = {a.data(), a.ld()};
-  args.b = {b.data(), b.ld()};
-  args.rows = rows;
-  args.m = m;
-  args.n = n;
-  args.alpha = 1;
-  args.roundA = roundA;
-  args.roundB = roundB;
-  return args;
-}
-
-F32Matrix gradient(const Implementation& by, GmmWeightGradArgs args) {
-  F32Matrix c(args.m, args.n, args.n + 3, kF32Canary, true);
-  Scratch scratch(by.kernels.weightGradScratchBytes(args.m, args.n));
-  args.c = {c.data(), c.ld()};
-  args.scratch = scratch.data();
-  by.kernels.gmmWeightGrad(args);
-  CHECK(c.gapsAreUntouched());
-  return c;
 }
 
 TEST_CASE(

@@ -139,7 +139,7 @@ TEST_CASE("a value that no enum has is refused with record and field") {
   CHECK(errorOf(program) == "buffer 2 'up': type 7 is not known (0 to 6)");
   program = smallProgram();
   program.families[0].op = static_cast<OpKind>(255);
-  CHECK(errorOf(program) == "family 0 'send': op 255 is not known (0 to 13)");
+  CHECK(errorOf(program) == "family 0 'send': op 255 is not known (0 to 14)");
   program = smallProgram();
   program.buffers[1].shape[0].extent = static_cast<Extent>(5);
   CHECK(errorOf(program) == "buffer 1 'x_rows': extent of a dimension 5 is not known (0 to 4)");

@@ -303,7 +303,13 @@ TaskProgram roundedProgram() {
   TaskProgram program = codesProgram();
   program.name = "rounded";
   program.families[1].tiling.roundA = Rounding::kMxE5m2Floor;
-  program.families[1].tiling.roundB = Rounding::kMxE4m3Square;
+  program.families[1].tiling.roundB = Rounding::kE4m3;
+  const auto amax = static_cast<uint32_t>(program.buffers.size());
+  program.buffers.push_back(
+      {"x_amax", DType::kF32, {{Extent::kFixed, 4}, {Extent::kFixed, 1}}, Role::kTemp, {}});
+  program.families[0].op = OpKind::kAmax;
+  program.families[0].writes = {{amax}};
+  program.families[1].reads = {{1}, {0}, {}, {}, {}, {}, {}, {amax}};
   return program;
 }
 

@@ -461,6 +461,14 @@ TEST_CASE("roundings of factors are those of blocks that the factors have") {
       rounds("down_proj", 0, Rounding::kNone, Rounding::kMxE4m3) ==
       "family 'down_proj' of entry 'forward': factor 'b' is rounded to mx_e4m3, but the sum has 24 numbers, "
       "expected a multiple of 32");
+  CHECK(rounds("up_proj", 0, Rounding::kE4m3, Rounding::kNone) ==
+        up + "factor 'a' is rounded to e4m3 with no 'row amax', expected one");
+  CHECK(refusal([](TaskProgram& p) {
+          Family& f = p.families[familyOf(p, 0, "up_proj").value];
+          f.reads.resize(8);
+          f.reads[7] = {static_cast<uint32_t>(p.buffers.size())};
+          p.buffers.push_back({"amax", DType::kF32, {p.expertDim(), {Extent::kFixed, 1}}, Role::kInput, {}});
+        }) == up + "factor 'b' is rounded to none with a 'weight amax', expected none");
   CHECK(
       rounds("swiglu", 0, Rounding::kMxE4m3, Rounding::kNone) ==
       "family 'swiglu' of entry 'forward': factor 'a' is rounded to mx_e4m3, but this op does not multiply");

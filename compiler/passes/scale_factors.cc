@@ -1,0 +1,125 @@
+// Amaxes for factors that are rounded by one, after derivation, when all products are known.
+#include "compiler/dialect/moe_gradient.h"
+#include "compiler/passes/passes.h"
+#include "runtime/base/rounding.h"
+
+namespace sluice {
+
+#define GEN_PASS_DEF_SCALEFACTORS
+#include "compiler/passes/passes.h.inc"
+
+namespace {
+
+using mlir::LogicalResult;
+using mlir::Value;
+
+bool isScaled(std::optional<Rounding> rounding) { return rounding && infoOf(*rounding).isScaled; }
+
+// Of one entry.
+class EntryScaler {
+ public:
+  EntryScaler(moe::EntryOp entry, bool delayed) : entry_(entry), builder_(entry), delayed_(delayed) {
+    entry->getParentOp()->walk([&](mlir::Operation* op) {
+      if (auto node = llvm::dyn_cast<moe::NodeOp>(op)) nodes_.insert(node.getNode());
+      for (Value result : op->getResults()) tensors_.insert(moe::tensorName(result));
+    });
+  }
+
+  LogicalResult run() {
+    for (auto product : llvm::to_vector(entry_.getOps<moe::GmmOp>())) {
+      const int64_t experts = expertsOf(product.getWeight());
+      if (isScaled(product.getRoundA()))
+        product.getRowAmaxMutable().assign(amaxOf(product.getRows(), experts));
+      if (!isScaled(product.getRoundB())) continue;
+      const mlir::FailureOr<Value> amax = amaxOfWeight(product, experts);
+      if (failed(amax)) return mlir::failure();
+      product.getWeightAmaxMutable().assign(*amax);
+    }
+    for (auto grad : llvm::to_vector(entry_.getOps<moe::GmmWeightGradOp>())) {
+      const int64_t experts = expertsOf(grad.getGrad());
+      if (isScaled(grad.getRoundA())) grad.getAAmaxMutable().assign(amaxOf(grad.getA(), experts));
+      if (isScaled(grad.getRoundB())) grad.getBAmaxMutable().assign(amaxOf(grad.getB(), experts));
+    }
+    return mlir::success();
+  }
+
+ private:
+  static constexpr int64_t kOfTokens = 0;
+
+  // The dimension of experts of a weight or its gradient; kOfTokens if it has none.
+  static int64_t expertsOf(Value weight) {
+    const llvm::ArrayRef<int64_t> shape = llvm::cast<moe::MoeTensorType>(weight.getType()).getShape();
+    return shape.size() == 3 ? shape[0] : kOfTokens;
+  }
+
+  moe::MoeTensorType typeOf(int64_t experts) {
+    const int64_t shape[] = {experts, 1};
+    return moe::MoeTensorType::get(builder_.getContext(),
+                                   llvm::ArrayRef(shape).drop_front(experts == kOfTokens ? 1 : 0),
+                                   builder_.getF32Type());
+  }
+
+  // The amax of rows: that of this step, or the one that the caller gives, where that of this step is an
+  // output for the caller. What an earlier entry kept is an output there.
+  Value amaxOf(Value rows, int64_t experts) {
+    Value& known = amaxes_[rows];
+    if (known) return known;
+    const std::string name = moe::nameOf(rows);
+    if (!delayed_) return known = measured(rows, name, experts);
+    builder_.setInsertionPointToStart(&entry_.getBody().front());
+    known = builder_.create<moe::InputOp>(rows.getLoc(), typeOf(experts),
+                                          builder_.getStringAttr(name + "_amax_used"), moe::ShardingAttr());
+    if (rows.getDefiningOp<moe::SavedOp>()) return known;
+    const Value found = measured(rows, name, experts);
+    builder_.setInsertionPointToEnd(&entry_.getBody().front());
+    builder_.create<moe::OutputOp>(rows.getLoc(), builder_.getStringAttr(moe::tensorName(found)), found,
+                                   moe::ShardingAttr());
+    return known;
+  }
+
+  Value measured(Value rows, const std::string& name, int64_t experts) {
+    builder_.setInsertionPointAfterValue(rows);
+    const std::string tensor = moe::takeName(tensors_, name + "_amax");
+    return builder_.create<moe::AmaxOp>(
+        rows.getLoc(), typeOf(experts), rows, builder_.getStringAttr(moe::takeName(nodes_, name + "_amax")),
+        builder_.getStrArrayAttr({llvm::StringRef(tensor)}), moe::SplitAttr());
+  }
+
+  // The caller knows its weights before the step.
+  mlir::FailureOr<Value> amaxOfWeight(moe::GmmOp product, int64_t experts) {
+    const Value weight = product.getWeight();
+    Value& known = amaxes_[weight];
+    if (known) return known;
+    auto input = weight.getDefiningOp<moe::InputOp>();
+    if (!input) {
+      moe::nodeError(product) << " rounds the weight '" << moe::nameOf(weight)
+                              << "' by its amax, but it is no input of the entry";
+      return mlir::failure();
+    }
+    builder_.setInsertionPointAfter(input);
+    return known = builder_.create<moe::InputOp>(input.getLoc(), typeOf(experts),
+                                                 builder_.getStringAttr(input.getTensor() + "_amax"),
+                                                 moe::ShardingAttr());
+  }
+
+  moe::EntryOp entry_;
+  mlir::OpBuilder builder_;
+  const bool delayed_;
+  llvm::StringSet<> nodes_, tensors_;
+  llvm::DenseMap<Value, Value> amaxes_;
+};
+
+struct ScaleFactors : impl::ScaleFactorsBase<ScaleFactors> {
+  using ScaleFactorsBase::ScaleFactorsBase;
+
+  void runOnOperation() override {
+    const mlir::WalkResult result = getOperation().walk([&](moe::EntryOp entry) {
+      return failed(EntryScaler(entry, delayed).run()) ? mlir::WalkResult::interrupt()
+                                                       : mlir::WalkResult::advance();
+    });
+    if (result.wasInterrupted()) signalPassFailure();
+  }
+};
+
+}  // namespace
+}  // namespace sluice
