@@ -363,7 +363,7 @@ REFUSALS = {
     "more cores than there are": (
         {},
         lambda c: c.dispatch(num_sms_combine_api=1000),
-        "--return-cores is 1000, expected 1 to",
+        r"num_sms_combine_api is 1000, expected 1 to \d+, the cores that may communicate$",
     ),
     "far too many tokens": ({}, lambda c: spoil(c, x=torch.zeros(5000000, 1).bfloat16()), "a rank has 5000000 tokens, expected at most"),
 }
