@@ -76,10 +76,10 @@ def without_ucx(rank, size):
 
 
 class MachinesTest(unittest.TestCase):
-    def run_on_two(self, part, per_node):
-        script = pathlib.Path(__file__).parent / "two_machines.sh"
+    def run_on_two(self, part, per_node, script="two_machines.sh", start=()):
+        script = pathlib.Path(__file__).parent / script
         done = subprocess.run(
-            [script, "--per-node", str(per_node), __file__, part], capture_output=True, text=True, timeout=200
+            [script, "--per-node", str(per_node), *start, __file__, part], capture_output=True, text=True, timeout=200
         )
         if done.stdout.startswith("SKIP"):
             self.skipTest(done.stdout.strip())
@@ -93,6 +93,12 @@ class MachinesTest(unittest.TestCase):
         done = self.run_on_two("steps", 1)
         self.assertEqual(done.returncode, 0, done.stdout)
         self.assertEqual(done.stdout.count("steps ended"), 2, done.stdout)
+
+    def test_ranks_that_mpirun_started_do_what_one_process_does(self):
+        start = (pathlib.Path(__file__).parent / "by_mpirun.sh", sys.executable)
+        done = self.run_on_two("steps", 2, "../tools/mpi/two_nodes.sh", start)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertEqual(done.stdout.count("steps ended"), 4, done.stdout)
 
     def test_neighbours_share_memory_and_the_others_use_the_network(self):
         done = self.run_on_two("steps", 2)
