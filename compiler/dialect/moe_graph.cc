@@ -28,12 +28,32 @@ LogicalResult checkName(mlir::Operation* op, StringRef what, StringRef name) {
             "most 64 characters";
 }
 
+// MLIR keeps attributes that an op does not declare, so that a misspelled one would have no effect. Those
+// with the prefix of a dialect are notes of passes.
+LogicalResult checkAttributes(mlir::Operation& op) {
+  for (mlir::NamedAttribute attribute : op.getDiscardableAttrs()) {
+    const StringRef name = attribute.getName().getValue();
+    if (name.contains('.')) continue;
+    auto node = mlir::dyn_cast<NodeOp>(op);
+    mlir::InFlightDiagnostic diagnostic = node ? nodeError(node) : op.emitError("'") << op.getName() << "'";
+    diagnostic << " has an attribute '" << name << "', expected those of " << op.getName() << ":";
+    const char* separator = " ";
+    for (mlir::StringAttr known : op.getName().getAttributeNames()) {
+      if (known.getValue().starts_with("operand")) continue;  // the numbers of optional operands
+      diagnostic << separator << known.getValue();
+      separator = ", ";
+    }
+    return diagnostic;
+  }
+  return success();
+}
+
 }  // namespace
 
 LogicalResult GraphOp::verify() {
   const int64_t ranks = getRanks(), experts = getExperts();
   const auto spare = static_cast<int64_t>(getSpare().value_or(0));
-  if (failed(checkName(*this, "graph", getSymName())) ||
+  if (failed(checkAttributes(**this)) || failed(checkName(*this, "graph", getSymName())) ||
       failed(checkRange(*this, "ranks", ranks, kMaxRanks)) ||
       failed(checkRange(*this, "tp", getTp().value_or(1), ranks)) ||
       failed(checkRange(*this, "experts", experts, kMaxExperts)) ||
@@ -84,9 +104,11 @@ class EntryVerifier {
   explicit EntryVerifier(EntryOp entry) : entry_(entry) {}
 
   LogicalResult run() {
-    if (failed(checkName(entry_, "entry", entry_.getSymName()))) return mlir::failure();
+    if (failed(checkAttributes(*entry_)) || failed(checkName(entry_, "entry", entry_.getSymName())))
+      return mlir::failure();
     for (mlir::Operation& op : entry_.getBody().front()) {
-      if (failed(visit(op)) || failed(visitAccumulation(op))) return mlir::failure();
+      if (failed(checkAttributes(op)) || failed(visit(op)) || failed(visitAccumulation(op)))
+        return mlir::failure();
     }
     if (routing_ == nullptr)
       return entry_.emitError("entry '")

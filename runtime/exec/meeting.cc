@@ -120,8 +120,10 @@ Status Meeting::compare(int source) const {
         fmt::format("rank {} {} with {} as the number that all ranks must have alike, but rank 0 with {}",
                     source, header.does(), header.common, first.common)};
   if (header.placement != first.placement)
-    return Error{
-        fmt::format("rank {} {} with another placement of experts than rank 0", source, header.does())};
+    return Error{fmt::format(
+        "rank {} {} with another placement of experts than rank 0: digest {:016x}, but {:016x} at "
+        "rank 0",
+        source, header.does(), header.placement, first.placement)};
   if (header.memory != first.memory)
     return Error{
         fmt::format("rank {} {} on other memory (saved set {}) than rank 0 (saved set {}): ranks must "

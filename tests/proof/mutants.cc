@@ -6,9 +6,11 @@
 
 #include "tests/runtime/program/dense_program.h"
 #include "tests/runtime/program/mutation_shapes.h"
+#include "tests/testing/exchange_program.h"
 #include "tests/testing/linear_program.h"
 #include "tests/testing/packed_regions.h"
 #include "tests/testing/separate_cores.h"
+#include "tests/testing/spare_places.h"
 #include "tools/evaluate/evaluate.h"
 
 namespace sluice {
@@ -76,12 +78,15 @@ std::vector<TaskProgram> mutantBases() {
           buildMoeProgram(uneven),
           buildDenseProgram(few, false),
           buildLinearProgram({}),
-          packRegions(buildLinearProgram({.column = false, .sameTokens = true, .in = 9, .out = 20}))};
+          packRegions(buildLinearProgram({.column = false, .sameTokens = true, .in = 9, .out = 20})),
+          buildExchangeProgram({}),
+          spareExperts(buildMoeProgram(two), 2),
+          spareExperts(buildExchangeProgram({.ranks = 3, .experts = 5, .hidden = 20, .cores = 2}), 1)};
 }
 
 bool saysTheSame(const TaskProgram& program, const TaskProgram& base) {
-  if (program.mesh != base.mesh || program.experts != base.experts || program.topK != base.topK ||
-      program.maxTokens != base.maxTokens || program.entries != base.entries ||
+  if (program.mesh != base.mesh || program.experts != base.experts || program.spare != base.spare ||
+      program.topK != base.topK || program.maxTokens != base.maxTokens || program.entries != base.entries ||
       program.families.size() < base.families.size() || program.buffers.size() < base.buffers.size())
     return false;
   for (size_t s = 0; s < base.spaces.size(); ++s)

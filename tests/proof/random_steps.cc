@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "runtime/program/op_table.h"
+#include "runtime/routing/placement.h"
 #include "tests/testing/faulty_transport.h"
 #include "tests/testing/layer_run.h"
 
@@ -31,7 +32,7 @@ std::vector<int64_t> shapeOf(const TaskProgram& program, const Buffer& buffer, i
 
 tools::Tensor randomIds(const TaskProgram& program, int64_t tokens, int64_t favoured, Random& random) {
   tools::Tensor ids(DType::kI32, {tokens, program.topK});
-  std::vector<int32_t> experts(program.experts);
+  std::vector<int32_t> experts(program.experts - program.spare);
   std::iota(experts.begin(), experts.end(), 0);
   const int64_t skew = pick(random, 3);  // 0: none, 1: all want one expert, 2: and no other
   for (int64_t t = 0; t < tokens; ++t) {
@@ -45,6 +46,16 @@ tools::Tensor randomIds(const TaskProgram& program, int64_t tokens, int64_t favo
   return ids;
 }
 
+// Every expert has a place, and experts at random have the rest.
+std::vector<int32_t> randomPlacement(const TaskProgram& program, Random& random) {
+  const int32_t experts = program.experts - program.spare;
+  std::vector<int32_t> expertAt(program.experts);
+  for (int32_t place = 0; place < program.experts; ++place)
+    expertAt[place] = place < experts ? place : static_cast<int32_t>(pick(random, experts));
+  std::shuffle(expertAt.begin(), expertAt.end(), random);
+  return expertAt;
+}
+
 tools::Tensor randomTensor(const Buffer& buffer, std::vector<int64_t> shape, Random& random) {
   tools::Tensor tensor(buffer.type, std::move(shape));
   std::normal_distribution<float> normal;
@@ -55,20 +66,33 @@ tools::Tensor randomTensor(const Buffer& buffer, std::vector<int64_t> shape, Ran
   return tensor;
 }
 
-// Rows that `rank` receives by the ids of all ranks, or without ids.
-int64_t rowsOf(const TaskProgram& program, const std::vector<const tools::Tensor*>& ids,
+// Rows that `rank` receives by the places of the ids of all ranks, or without ids.
+int64_t rowsOf(const TaskProgram& program, const std::vector<std::vector<int32_t>>& places,
                const std::vector<int64_t>& tokens, int rank) {
-  if (ids.empty()) return tools::rowsWithoutIds(program, rank, tokens);
+  if (places.empty()) return tools::rowsWithoutIds(program, rank, tokens);
   int64_t rows = 0;
-  for (size_t source = 0; source < ids.size(); ++source) {
+  for (size_t source = 0; source < places.size(); ++source) {
     if (!program.mesh.sends(static_cast<int32_t>(source), rank)) continue;
-    const tools::Tensor* of = ids[source];
-    const int32_t* id = of->as<int32_t>();
-    rows += std::count_if(id, id + of->elements(), [&](int32_t e) {
-      return e >= 0 && program.deal().owner(e) == program.mesh.groupOf(rank);
+    rows += std::count_if(places[source].begin(), places[source].end(), [&](int32_t place) {
+      return place >= 0 && program.deal().owner(place) == program.mesh.groupOf(rank);
     });
   }
   return rows;
+}
+
+// The places to which the rows of a rank go by an entry that routes.
+std::vector<int32_t> placesOf(const TaskProgram& program, const Entry& entry, const tools::TensorMap& inputs,
+                              int rank) {
+  const auto values = [&](BufferId id) {
+    const tools::Tensor& tensor = inputs.at(program.at(id).name);
+    return std::span(tensor.as<int32_t>(), static_cast<size_t>(tensor.elements()));
+  };
+  const std::span<const int32_t> ids = values(entry.expertIds);
+  if (!entry.placement) return {ids.begin(), ids.end()};
+  Placement placement;
+  if (!placement.set(values(entry.placement), program.experts - program.spare)) return {};
+  const std::span<const int32_t> places = placement.place(ids, program.mesh.sourceOf(rank));
+  return {places.begin(), places.end()};
 }
 
 // What the runtime owns is looked at right after the step.
@@ -112,10 +136,18 @@ RandomStep randomStep(const TaskProgram& program, uint64_t seed) {
   }
   step.inputs.resize(program.mesh.peers());
   step.outputs.resize(program.mesh.peers());
-  std::vector<const tools::Tensor*> ids;  // of the first entry that routes, by rank
+  std::vector<std::vector<int32_t>> places;  // of the first entry that routes, by rank
   for (const Entry& entry : program.entries) {
     if (!entry.expertIds || step.inputs[0].contains(program.at(entry.expertIds).name)) continue;
-    const int64_t favoured = pick(random, program.experts);
+    const int64_t favoured = pick(random, program.experts - program.spare);
+    if (entry.placement && !step.inputs[0].contains(program.at(entry.placement).name)) {
+      const std::vector<int32_t> expertAt = randomPlacement(program, random);
+      for (tools::TensorMap& inputs : step.inputs) {
+        tools::Tensor placement(DType::kI32, {program.experts});
+        std::copy(expertAt.begin(), expertAt.end(), placement.as<int32_t>());
+        inputs.emplace(program.at(entry.placement).name, std::move(placement));
+      }
+    }
     for (int rank = 0; rank < program.mesh.peers(); ++rank) {
       tools::Tensor& own = step.inputs[rank][program.at(entry.expertIds).name];
       own = randomIds(program, tokens[rank], favoured, random);
@@ -123,14 +155,15 @@ RandomStep randomStep(const TaskProgram& program, uint64_t seed) {
         const tools::Tensor& before = step.inputs[rank - 1].at(program.at(entry.expertIds).name);
         std::copy_n(before.as<int32_t>(), before.elements(), own.as<int32_t>());
       }
-      if (ids.size() < step.inputs.size()) ids.push_back(&own);
+      if (places.size() < step.inputs.size())
+        places.push_back(placesOf(program, entry, step.inputs[rank], rank));
     }
   }
   for (int rank = 0; rank < program.mesh.peers(); ++rank) {
     for (uint32_t b = 0; b < program.buffers.size(); ++b) {
       const Buffer& buffer = program.buffers[b];
       const std::vector<int64_t> shape =
-          shapeOf(program, buffer, rank, tokens[rank], rowsOf(program, ids, tokens, rank));
+          shapeOf(program, buffer, rank, tokens[rank], rowsOf(program, places, tokens, rank));
       if (buffer.role == Role::kInput && !step.inputs[rank].contains(buffer.name))
         step.inputs[rank].emplace(buffer.name, randomTensor(buffer, shape, random));
       if (buffer.role != Role::kOutput || buffer.region) continue;
@@ -141,6 +174,19 @@ RandomStep randomStep(const TaskProgram& program, uint64_t seed) {
     }
   }
   return step;
+}
+
+Status runStepsAt(int rank, Context& context, const TaskProgram& program, std::vector<RandomStep>& steps,
+                  std::vector<uint64_t>& bits) {
+  for (RandomStep& step : steps) {
+    for (auto* tensors : {&step.inputs[rank], &step.outputs[rank]})
+      for (auto& [name, tensor] : *tensors)
+        if (Status bound = context.bind(name, viewOf(tensor)); !bound) return bound;
+    for (const Entry& entry : program.entries)
+      if (Status ran = context.run(entry.name); !ran) return ran;
+    if (Status read = collect(program, context, step.outputs[rank], bits); !read) return read;
+  }
+  return {};
 }
 
 StepsRun runSteps(const Program& program, std::vector<RandomStep>& steps, const ContextOptions& options,
@@ -154,16 +200,8 @@ StepsRun runSteps(const Program& program, std::vector<RandomStep>& steps, const 
         real, [delays](int, SymmetricHandle, size_t, uint64_t) { return delay(delays); });
     return *wrapped[rank];
   };
-  const auto body = [&](int rank, Context& context) -> Status {
-    for (RandomStep& step : steps) {
-      for (auto* tensors : {&step.inputs[rank], &step.outputs[rank]})
-        for (auto& [name, tensor] : *tensors)
-          if (Status bound = context.bind(name, viewOf(tensor)); !bound) return bound;
-      for (const Entry& entry : tables.entries)
-        if (Status ran = context.run(entry.name); !ran) return ran;
-      if (Status read = collect(tables, context, step.outputs[rank], bits[rank]); !read) return read;
-    }
-    return {};
+  const auto body = [&](int rank, Context& context) {
+    return runStepsAt(rank, context, tables, steps, bits[rank]);
   };
   StepsRun run;
   for (const Status& result : runRanks(program, options, body, wrap))

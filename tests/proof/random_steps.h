@@ -27,6 +27,10 @@ struct StepsRun {
   std::vector<uint64_t> bits;  // a hash for each output by step, rank and buffer
 };
 
+// Runs the steps at a rank whose context this is, and appends a hash for each output, by step and buffer.
+Status runStepsAt(int rank, Context& context, const TaskProgram& program, std::vector<RandomStep>& steps,
+                  std::vector<uint64_t>& bits);
+
 // Runs the steps one after the other in one context a rank. `delays` other than 0 makes signals come late, at
 // random. The outputs of the steps hold what was computed.
 StepsRun runSteps(const Program& program, std::vector<RandomStep>& steps, const ContextOptions& options,

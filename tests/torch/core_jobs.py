@@ -39,12 +39,15 @@ def finish(process, limit=LIMIT):
 
 
 def run_ranks(test, name, size, limit=LIMIT):
-    """Runs function `name`(rank, size) in each of `size` processes; a failure of any fails the test."""
+    """Runs function `name`(rank, size) in each of `size` processes, and returns what they print; a failure of any fails the
+    test."""
     with tempfile.TemporaryDirectory() as folder:
         store = pathlib.Path(folder) / "store"
         ranks = [start(name, rank, size, store, role="rank") for rank in range(size)]
-        for rank, (said, ended) in enumerate([finish(process, limit) for process in ranks]):
+        found = [finish(process, limit) for process in ranks]
+        for rank, (said, ended) in enumerate(found):
             test.assertEqual(ended, 0, f"rank {rank} of {name}: {said}")
+        return [said for said, _ in found]
 
 
 def main(functions):

@@ -7,7 +7,9 @@ import subprocess
 import sys
 import unittest
 
+import exchange_options_test as exchange
 import moe_ranks_test as moe
+import placement_test as placement
 import torch
 import torch.distributed as dist
 
@@ -15,6 +17,18 @@ import torch.distributed as dist
 def steps(rank, size):
     moe.steps(rank, size)
     moe.inference(rank, size)
+
+
+def dispatched(rank, size):
+    """Dispatch and combine with their options, bit by bit."""
+    for job in (exchange.maps, exchange.by_rank, exchange.asynchronous, exchange.too_many_rows):
+        job(rank, size)
+
+
+def placed(rank, size):
+    """Experts that move between machines, and gradients of copies on several: all bits of a layer without copies."""
+    placement.training(rank, size)
+    placement.main_grads(rank, size)
 
 
 def killed(rank, size):
@@ -62,10 +76,10 @@ def without_ucx(rank, size):
 
 
 class MachinesTest(unittest.TestCase):
-    def run_on_two(self, part, per_node):
-        script = pathlib.Path(__file__).parent / "two_machines.sh"
+    def run_on_two(self, part, per_node, script="two_machines.sh", start=()):
+        script = pathlib.Path(__file__).parent / script
         done = subprocess.run(
-            [script, "--per-node", str(per_node), __file__, part], capture_output=True, text=True, timeout=200
+            [script, "--per-node", str(per_node), *start, __file__, part], capture_output=True, text=True, timeout=200
         )
         if done.stdout.startswith("SKIP"):
             self.skipTest(done.stdout.strip())
@@ -80,10 +94,26 @@ class MachinesTest(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stdout)
         self.assertEqual(done.stdout.count("steps ended"), 2, done.stdout)
 
+    def test_ranks_that_mpirun_started_do_what_one_process_does(self):
+        start = (pathlib.Path(__file__).parent / "by_mpirun.sh", sys.executable)
+        done = self.run_on_two("steps", 2, "../tools/mpi/two_nodes.sh", start)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertEqual(done.stdout.count("steps ended"), 4, done.stdout)
+
     def test_neighbours_share_memory_and_the_others_use_the_network(self):
         done = self.run_on_two("steps", 2)
         self.assertEqual(done.returncode, 0, done.stdout)
         self.assertEqual(done.stdout.count("steps ended"), 4, done.stdout)
+
+    def test_dispatch_and_combine_give_the_bits_of_one_process(self):
+        done = self.run_on_two("dispatched", 2)
+        self.assertEqual(done.returncode, 0, done.stdout)
+        self.assertEqual(done.stdout.count("dispatched ended"), 4, done.stdout)
+
+    def test_experts_with_copies_give_the_bits_of_one_process(self):
+        done = self.run_on_two("placed", 1)
+        self.assertEqual(done.returncode, 0, done.stdout)
+        self.assertEqual(done.stdout.count("placed ended"), 2, done.stdout)
 
     def test_a_rank_that_is_killed_is_named_by_the_others(self):
         done = self.run_on_two("killed", 2)

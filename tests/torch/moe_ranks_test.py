@@ -6,6 +6,7 @@ import io
 import os
 import pathlib
 import pickle
+import signal
 import subprocess
 import sys
 import tempfile
@@ -205,6 +206,52 @@ def copies(rank, size):
     assert torch.equal(other(x, ids, weights), y)
 
 
+def status_of_child(work):
+    """The exit status of a forked child that calls work()."""
+    sys.stdout.flush()
+    child = os.fork()
+    if child == 0:
+        signal.alarm(30)
+        status = 1
+        try:
+            torch.set_num_threads(1)  # with more, PyTorch itself hangs in a child
+            work()
+            status = 0
+        finally:
+            os._exit(status)
+    return os.waitpid(child, 0)[1]
+
+
+def forked(rank, size):
+    """Children of a rank, before and after its first layer and step, do not wait for ranks that they cannot reach."""
+
+    def refused(call):
+        with unittest.TestCase().assertRaisesRegex(RuntimeError, f"process {os.getppid()} made the group of ranks, of which this"):
+            call()
+
+    def before_any_layer():
+        layer = make(dist.group.WORLD, 8)
+        refused(lambda: layer(*batch(rank, 5, 8, 1)[:3]))
+
+    def in_a_child():
+        x, ids, weights, _ = batch(rank, 5, 8, 1)
+        layer = make(dist.group.WORLD, 8)
+        refused(lambda: layer(x, ids, weights))
+        refused(lambda: sluice_torch.fused_dispatch(x, ids, weights, 8, dist.group.WORLD))
+        refused(lambda: sluice_torch.state.full(layer))
+        refused(lambda: used(x, ids, weights))
+        make(None, 8)(x, ids, weights)  # one without ranks works
+        sluice_torch.state.full(alone)
+
+    alone = make(None, 8)
+    assert status_of_child(before_any_layer) == 0
+    used = make(dist.group.WORLD, 8)
+    assert status_of_child(in_a_child) == 0
+    check_step(used, rank, [3, 2, 1][:size], 8, 3)
+    assert status_of_child(in_a_child) == 0
+    check_step(used, rank, [3, 2, 1][:size], 8, 3)
+
+
 class RanksTest(unittest.TestCase):
     def job(self, size, *parts):
         """Runs parts of a test one after another in the same processes, because importing PyTorch takes the longest."""
@@ -232,6 +279,16 @@ class RanksTest(unittest.TestCase):
     def test_three_ranks_do_what_one_process_does(self):
         self.job(3, steps, uneven, part_of_the_ranks)
 
+    def test_forked_children_of_ranks_are_refused(self):
+        self.job(2, forked)
+
+    def test_forked_children_can_be_ranks(self):
+        """As torch.multiprocessing starts them: the parent has this package, but no group."""
+        with tempfile.TemporaryDirectory() as folder:
+            command = [sys.executable, __file__, "fork", str(pathlib.Path(folder) / "meeting")]
+            done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=LIMIT)
+        self.assertEqual(done.returncode, 0, done.stdout)
+
     def test_ranks_of_several_machines_do_what_one_process_does(self):
         self.job(3, several_machines, without_ucx)
         self.job(2, several_machines, not_reached)
@@ -253,8 +310,22 @@ def be_rank(parts, size, meeting, rank):
         dist.barrier()
 
 
+def fork_ranks(meeting):
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    torch.multiprocessing.start_processes(child_rank, (meeting,), nprocs=2, start_method="fork")
+
+
+def child_rank(rank, meeting):
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=2)
+    steps(rank, 2)
+    dist.barrier()
+
+
 if __name__ == "__main__":
-    if len(sys.argv) > 4:
+    if sys.argv[1:2] == ["fork"]:
+        fork_ranks(sys.argv[2])
+    elif len(sys.argv) > 4:
         be_rank(sys.argv[1], int(sys.argv[2]), sys.argv[3], int(sys.argv[4]))
     else:
         unittest.main()

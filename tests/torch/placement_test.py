@@ -237,7 +237,11 @@ def refusals(rank, size):
     refused(lambda: layer.place(good[:-1]), "placement has 8 places, expected 9 for 7 experts")
     refused(lambda: layer.place([7, *good[1:]] if rank == 1 else good), "place 0 has expert 7, expected 0 to 6")
     refused(lambda: layer.place([3] * 9), "expert 0 has no place, expected at least one of 9")
-    refused(lambda: layer.place(good[::-1] if rank == 1 else good), "rank 1 gives another placement than rank 0")
+    other = [*good[:4], *good[:3:-1]]
+    refused(
+        lambda: layer.place(other if rank == 1 else good),
+        f"rank 1 gives another placement than rank 0: place 4 has expert {other[4]}, but {good[4]} at rank 0",
+    )
     if rank == 1:
         layer.down_weight.grad = torch.zeros_like(layer.down_weight)
     refused(lambda: layer.place(good[::-1]), "ranks 0 and 1 have other tensors to move", "down_weight.grad")

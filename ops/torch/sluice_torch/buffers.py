@@ -5,11 +5,14 @@ A Buffer belongs to the ranks of a group. Memory is taken as steps touch it, and
 
 import dataclasses
 import json
+import re
 
 import torch
 
 from . import cache, ranks
 from .graphs import MOST_TOKENS, dealt
+
+CORES = (("num_sms_dispatch_api", "send"), ("num_sms_combine_api", "return"))  # arguments, and the compiler's options
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,7 +30,8 @@ class ExchangeShape:
     return_cores: int | None = None
 
     def compile(self) -> str:
-        """The path of the program: graphs/exchange with these sizes. ValueError: a size that is none."""
+        """The path of the program: graphs/exchange with these sizes. ValueError: a size that is none; more cores than there
+        are."""
         for name, least in (("hidden", 1), ("experts", 1), ("top_k", 1), ("max_tokens", 1)):
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < least:
@@ -42,11 +46,18 @@ class ExchangeShape:
                     tensor["type"] = "F32"
         sizes = {name: getattr(self, name) for name in ("hidden", "top_k", "ranks", "max_tokens")}
         sizes.update({"owners": self.most_owners} if by_rank else {"experts": self.experts})
-        return cache.compile_graph(graph, sizes, options=self._options())
+        try:
+            return cache.compile_graph(graph, sizes, options=self._options())
+        except RuntimeError as error:
+            for name, option in CORES:
+                found = re.search(rf"--{option}-cores( is .*)", str(error))
+                if found:
+                    raise ValueError(name + found[1]) from None
+            raise
 
     def _options(self) -> tuple[str, ...]:
         options = []
-        for name, option in (("num_sms_dispatch_api", "send"), ("num_sms_combine_api", "return")):
+        for name, option in CORES:
             cores = getattr(self, f"{option}_cores")
             if cores is None:
                 continue

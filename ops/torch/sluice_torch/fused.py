@@ -3,6 +3,8 @@
 For models that compute their experts themselves; sluice_torch.MoE does everything in one step.
 """
 
+import threading
+
 import torch
 
 from . import buffers, ranks, recording
@@ -10,19 +12,54 @@ from .tensors import as_stored
 
 
 class Event:
-    """The end of a step."""
+    """The end of a step. Any thread may use it."""
 
-    def __init__(self, pending=None):
+    def __init__(self, pending=None, late: tuple | None = None):
         self._pending = pending  # None: it has ended
+        self._late = late  # a tensor of float16, and the result of float32 from which it is copied when the step has ended
+        self._guard = threading.Lock()
 
     def wait(self):
         """Returns when the step has ended and its results can be read. RuntimeError: the step failed."""
         if self._pending is not None:
             self._pending.wait()
+        self._copy_late()
 
     def done(self) -> bool:
         """Whether wait() would return at once."""
-        return self._pending is None or self._pending.done()
+        if self._pending is not None and not self._pending.done():
+            return False
+        self._copy_late()
+        return True
+
+    def _copy_late(self):
+        with self._guard:
+            if self._late is not None:
+                narrow, wide = self._late
+                narrow.data.copy_(wide.detach())
+                self._late = None
+
+
+class Narrow(torch.autograd.Function):
+    """A tensor of float16 for a result of float32 that a step has still to write: an Event copies it."""
+
+    @staticmethod
+    def forward(ctx, wide):
+        return torch.empty(wide.shape, dtype=torch.float16)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad.float()
+
+
+def _result(wide: torch.Tensor, dtype: torch.dtype, pending) -> tuple[torch.Tensor, Event]:
+    """A result of a step in the caller's type, and the end of the step."""
+    if dtype != torch.float16:
+        return wide, Event(pending)
+    if pending is None:
+        return wide.half(), Event()
+    narrow = Narrow.apply(wide)
+    return narrow, Event(pending, (narrow, wide))
 
 
 class Handle:
@@ -33,9 +70,9 @@ class Handle:
     each expert, without pads.
     """
 
-    def __init__(self, exchange: ranks.Held, token: torch.Tensor, dtype: torch.dtype, rows_per_expert, event: Event):
+    def __init__(self, exchange: ranks.Held, token: torch.Tensor, dtype: torch.dtype, pads: bool, rows_per_expert, event: Event):
         self.event, self.rows_per_expert = event, rows_per_expert
-        self._exchange, self._token, self._dtype = exchange, token, dtype
+        self._exchange, self._token, self._dtype, self._pads = exchange, token, dtype, pads
 
     def release(self):
         """Lets the routing go before the handle ends. The backward of what was computed with it is still possible."""
@@ -85,7 +122,7 @@ def fused_dispatch(
 
     async_finish: the call returns when the counts are known. All other results can be read after handle.event.wait(),
     which also gives the step's errors. previous_event is waited for first. allocate_on_comm_stream needs async_finish,
-    and has no other effect. Backwards always wait. Not for float16.
+    and has no other effect. Backwards always wait.
     num_sms_dispatch_api, num_sms_combine_api: the number of cores that send rows, and that return them; None: all. The
     program is compiled for the cores of the target (sluicec --send-cores).
     max_tokens: the most tokens of a rank; without it the group's buffer (get_buffer()) grows where a step needs it.
@@ -99,7 +136,7 @@ def fused_dispatch(
     members = ranks.Group(group)
     shared = ranks.shared_by(members, threads, timeout)
     with shared.refusing():
-        _check_async(async_finish, allocate_on_comm_stream, previous_event, x)
+        _check_async(async_finish, allocate_on_comm_stream, previous_event)
         _check_tensor("x", x, "[T, H]")
         given = (token_indices, token_probs) if routing_map is None else (routing_map, probs)
         names = ("token_indices", "token_probs") if routing_map is None else ("routing_map", "probs")
@@ -143,8 +180,8 @@ def fused_dispatch(
     rows, experts, row_probs, counts, token, pending = torch.ops.sluice.dispatch(
         exchange.op, *operands, fixed, pad_multiple, bool(async_finish)
     )
-    handle = Handle(exchange, token, x.dtype, counts[0], Event(pending))
-    return rows.half() if x.dtype == torch.float16 else rows, experts, row_probs, counts[1], handle
+    rows, event = _result(rows, x.dtype, pending)
+    return rows, experts, row_probs, counts[1], Handle(exchange, token, x.dtype, pad_multiple > 1, counts[0], event)
 
 
 @recording.outside_graphs
@@ -173,25 +210,31 @@ def fused_combine(
         if not isinstance(handle, Handle):
             raise ValueError(f"handle is of type {type(handle).__name__}, expected what fused_dispatch gave")
         if members.size != shared.group.size or (members.size > 1 and members.key != shared.group.key):
-            raise ValueError(f"handle is of another group (of {shared.group.size} ranks), not of group ({members.size})")
+            raise ValueError(f"handle is of another group ({_ranks_of(shared.group)}) than group ({_ranks_of(members)})")
         if handle._token is None:
             raise ValueError("handle was released, expected one that still has its routing")
-        _check_async(async_finish, allocate_on_comm_stream, previous_event, rows)
+        _check_async(async_finish, allocate_on_comm_stream, previous_event)
         if not isinstance(rows, torch.Tensor):
             raise ValueError(f"rows is of type {type(rows).__name__}, expected a tensor")
         if torch.float16 in (handle._dtype, rows.dtype) and rows.dtype != handle._dtype:
             raise ValueError(f"rows has type {rows.dtype}, expected {handle._dtype}, which was dispatched")
+        if rows.dtype == torch.float16 or handle._pads:
+            handle.event.wait()  # these rows are copied here, others when steps before this one have ended
         payload = as_stored(rows.float() if rows.dtype == torch.float16 else rows)
     tokens, pending = torch.ops.sluice.combine(handle._exchange.op, payload, handle._token, bool(async_finish))
-    handle.event = Event(pending)
-    return tokens.half() if handle._dtype == torch.float16 else tokens
+    tokens, handle.event = _result(tokens, handle._dtype, pending)
+    return tokens
 
 
-def _check_async(async_finish, allocate_on_comm_stream, previous_event, rows):
+def _ranks_of(group: ranks.Group) -> str:
+    if group.is_destroyed:
+        return "destroyed"
+    return f"ranks {group.members()}" if group.key else "this process alone"
+
+
+def _check_async(async_finish, allocate_on_comm_stream, previous_event):
     if allocate_on_comm_stream and not async_finish:
         raise ValueError("allocate_on_comm_stream is True, expected False without async_finish")
-    if async_finish and getattr(rows, "dtype", None) == torch.float16:
-        raise ValueError("async_finish is True for torch.float16, expected torch.bfloat16 or torch.float32")
     if previous_event is None:
         return
     if not callable(getattr(previous_event, "wait", None)):

@@ -242,7 +242,11 @@ def move_experts(layer: torch.nn.Module, expert_at, optimizers):
         if failed is not None:
             raise ValueError(f"rank {rank}: {failed}")
         if places != said[0][1]:
-            raise ValueError(f"rank {rank} gives another placement than rank 0")
+            place = next(place for place, pair in enumerate(zip(places, said[0][1])) if pair[0] != pair[1])
+            raise ValueError(
+                f"rank {rank} gives another placement than rank 0: place {place} has expert {places[place]}, but "
+                f"{said[0][1][place]} at rank 0"
+            )
         if names != said[0][2]:
             other = ", ".join(sorted(set(names) ^ set(said[0][2])))
             raise ValueError(f"ranks 0 and {rank} have other tensors to move: only one of them has {other}")

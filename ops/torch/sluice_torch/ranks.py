@@ -26,6 +26,8 @@ _guard = threading.RLock()
 # By process and group. Objects that only modules keep alive are not in _lasting.
 _shared: "weakref.WeakValueDictionary[tuple, Shared]" = weakref.WeakValueDictionary()
 _lasting: dict[tuple, "Shared"] = {}
+# The process in which each process group was first seen: that which made it.
+_makers: "weakref.WeakKeyDictionary[dist.ProcessGroup, int]" = weakref.WeakKeyDictionary()
 
 
 class Group:
@@ -51,6 +53,7 @@ class Group:
         if tp_group is not None and tp not in (1, places["tp_group"][1]):
             raise ValueError(f"tp is {tp}, but tp_group has {places['tp_group'][1]} ranks")
         self.key = tuple(weakref.ref(given[name]) for name in places)  # equal for the same process groups
+        self._maker = next((_maker_of(given[name]) for name in places), os.getpid())
         self.rank, self.size = 0, 1
         for rank, size in places.values():
             self.rank, self.size = self.rank + rank * self.size, self.size * size
@@ -65,9 +68,14 @@ class Group:
 
     @property
     def levels(self) -> list:
-        """RuntimeError: one was destroyed."""
+        """RuntimeError: one was destroyed, or a parent of this process made it."""
         if self.is_destroyed:
             raise RuntimeError("the ep_group of a layer was destroyed (destroy_process_group), and this needs it")
+        if self.key and self._maker != os.getpid():
+            raise RuntimeError(
+                f"process {self._maker} made the group of ranks, of which this is a forked child ({os.getpid()}): a child cannot "
+                f"reach the other ranks; start it with 'spawn', or make the group in the child"
+            )
         return [group() for group in self.key]
 
     @property
@@ -140,6 +148,20 @@ class Group:
         if self.key:
             raise TypeError("a layer with an ep_group cannot be pickled: save its state_dict()")
         return (Group, ())
+
+
+def _maker_of(group) -> int:
+    """The process that made a process group, as far as this module has seen: the threads of a group stay in it."""
+    return _makers.setdefault(group, _makers.get(dist.group.WORLD, os.getpid()))
+
+
+def _before_fork():
+    """Children have the process groups of their parent, but not the threads that serve them."""
+    if dist.is_available() and dist.is_initialized():
+        _makers.setdefault(dist.group.WORLD, os.getpid())
+
+
+os.register_at_fork(before=_before_fork)
 
 
 def _place(name: str, group) -> tuple[int, int]:

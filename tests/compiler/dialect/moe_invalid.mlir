@@ -95,6 +95,41 @@ moe.graph @g ranks = 1 experts = 8 top_k = 2 max_tokens = 1 symbols {} {
 
 // -----
 
+// Attributes that no op has.
+
+moe.graph @g ranks = 1 experts = 8 top_k = 2 max_tokens = 1 symbols {} {
+  moe.entry @e {
+    %ids = moe.input "ids" : !moe.tensor<T x 2 x i32>
+    // expected-error@+1 {{node 'n' has an attribute 'splits', expected those of moe.route: node, split, tensors}}
+    %routing = moe.route "n"(%ids) {splits = 3 : i64} : (!moe.tensor<T x 2 x i32>) -> !moe.routing
+  }
+}
+
+// -----
+
+moe.graph @g ranks = 1 experts = 8 top_k = 2 max_tokens = 1 symbols {} {
+  moe.entry @e {
+    // expected-error@+1 {{'moe.input' has an attribute 'shard', expected those of moe.input: sharding, tensor}}
+    %ids = moe.input "ids" {shard = 1 : i64} : !moe.tensor<T x 2 x i32>
+  }
+}
+
+// -----
+
+moe.graph @g ranks = 1 experts = 8 top_k = 2 max_tokens = 1 symbols {} {
+  // expected-error@+1 {{'moe.entry' has an attribute 'before', expected those of moe.entry: after, sym_name}}
+  moe.entry @e attributes {before = "f"} {
+  }
+}
+
+// -----
+
+// expected-error@+1 {{'moe.graph' has an attribute 'cores', expected those of moe.graph: experts, max_tokens, ranks, spare, sym_name, symbols, tokens, top_k, tp}}
+moe.graph @g ranks = 1 experts = 8 top_k = 2 max_tokens = 1 symbols {} attributes {cores = 3 : i64} {
+}
+
+// -----
+
 moe.graph @g ranks = 1 experts = 8 top_k = 2 max_tokens = 1 symbols {} {
   moe.entry @e {
     // expected-note@+1 {{it is first defined here}}

@@ -11,9 +11,11 @@
 #include "tests/runtime/program/proof_rounds.h"
 #include "tests/runtime/program/verify_mutations.h"
 #include "tests/runtime/program/verify_oracle.h"
+#include "tests/testing/exchange_program.h"
 #include "tests/testing/linear_program.h"
 #include "tests/testing/packed_regions.h"
 #include "tests/testing/separate_cores.h"
+#include "tests/testing/spare_places.h"
 
 namespace sluice {
 namespace {
@@ -44,7 +46,10 @@ std::vector<TaskProgram> bases() {
           buildMoeProgram(uneven),
           buildDenseProgram(few, false),
           packRegions(buildLinearProgram({.ranks = 3, .in = 9, .out = 20, .cores = 1})),
-          packRegions(buildLinearProgram({.column = false, .sameTokens = true, .in = 9, .out = 20}))};
+          packRegions(buildLinearProgram({.column = false, .sameTokens = true, .in = 9, .out = 20})),
+          buildExchangeProgram({}),
+          spareExperts(packRegions(buildExchangeProgram({.isFloat = false, .ranks = 3, .experts = 5})), 1),
+          spareExperts(buildMoeProgram(two), 2)};
 }
 
 // The first misbehaviour found in `runs` runs of the program, or "".

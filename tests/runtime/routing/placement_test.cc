@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
+#include <cstdio>
 #include <map>
+#include <numeric>
 #include <random>
 #include <set>
 
@@ -90,6 +92,56 @@ TEST_CASE("8 spare places flatten a rank with 6 times the mean of 8") {
   for (int32_t expert = 0; expert < 64; ++expert) inOrder[static_cast<size_t>(expert)] = expert;
   CHECK(spread(inOrder, rows, without) == Approx(6));
   CHECK(spread(choosePlaces(rows, deal), rows, deal) < 1.3);
+}
+
+// Ids [512, 2] of each of 8 sources: those of the first 8 of 64 experts are 6 of 8.
+std::vector<std::vector<int32_t>> drawSkewedIds(std::mt19937& random) {
+  std::vector<std::vector<int32_t>> ids(8);
+  for (std::vector<int32_t>& own : ids)
+    for (int token = 0; token < 512; ++token) {
+      const auto draw = [&] {
+        return static_cast<int32_t>(random() % 8 < 6 ? random() % 8 : 8 + random() % 56);
+      };
+      own.push_back(draw());
+      int32_t second = draw();
+      while (second == own.back()) second = draw();
+      own.push_back(second);
+    }
+  return ids;
+}
+
+// Rows of the rank with the most over the mean, as they arrive.
+double skewOf(const std::vector<std::vector<int32_t>>& ids, const std::vector<int32_t>& expertAt,
+              const ExpertDeal& deal) {
+  Placement placement;
+  REQUIRE(placement.set(expertAt, 64).ok());
+  std::vector<double> rows(8);
+  for (int32_t source = 0; source < 8; ++source)
+    for (const int32_t place : placement.place(ids[static_cast<size_t>(source)], source))
+      ++rows[static_cast<size_t>(deal.owner(place))];
+  return *std::max_element(rows.begin(), rows.end()) / (8 * 512 * 2 / 8.0);
+}
+
+TEST_CASE("places that earlier rows chose flatten the rows of later steps") {
+  std::mt19937 random(5);
+  const ExpertDeal without{{.ep = 8}, 64}, deal{{.ep = 8}, 64 + 8};
+  std::vector<int32_t> inOrder(64);
+  std::iota(inOrder.begin(), inOrder.end(), 0);
+  std::vector<double> rows(64);
+  for (const std::vector<int32_t>& own : drawSkewedIds(random))
+    for (const int32_t id : own) ++rows[static_cast<size_t>(id)];
+  const std::vector<int32_t> chosen = choosePlaces(rows, deal);
+  double most = 0;
+  for (int step = 0; step < 20; ++step) {
+    const std::vector<std::vector<int32_t>> ids = drawSkewedIds(random);
+    CHECK(skewOf(ids, inOrder, without) > 5.8);
+    most = std::max(most, skewOf(ids, chosen, deal));
+  }
+  std::printf(
+      "rows of the hottest of 8 ranks over the mean: 6.00 in order, at most %.2f of 20 steps with 8 spare "
+      "places\n",
+      most);
+  CHECK(most < 1.3);
 }
 
 TEST_CASE("chosen places hold every expert") {

@@ -11,9 +11,12 @@
 #include <thread>
 
 #include "runtime/comm/all_gather.h"
+#include "tests/proof/random_steps.h"
 #include "tests/runtime/comm/network/network_ranks.h"
+#include "tests/testing/exchange_program.h"
 #include "tests/testing/layer_run.h"
 #include "tests/testing/moe_program.h"
+#include "tests/testing/spare_places.h"
 
 namespace sluice {
 namespace {
@@ -213,6 +216,39 @@ TEST_CASE("a layer whose rows all go to one rank gives the same bits as with thr
   spec.tokens.most = 50;
   spec.routing.kind = tools::RoutingKind::kOneHot;
   compareLayer(shape, spec, 1);
+}
+
+// Compares the bits of its own outputs in random steps.
+void compareSteps(const std::function<TaskProgram(int ranks)>& make) {
+  auto transport = joinNetwork();
+  const TaskProgram tables = make(transport->size());
+  auto program = Program::fromTaskProgram(tables);
+  REQUIRE(program.ok());
+  std::vector<RandomStep> steps, asThreads;
+  for (auto* made : {&steps, &asThreads})
+    for (uint64_t seed = 0; seed < 6; ++seed) made->push_back(randomStep(tables, seed));
+  const StepsRun expected = runSteps(*program, asThreads, {.threads = 1}, 0);
+  REQUIRE(expected.error == "");
+  std::vector<uint64_t> bits;
+  auto context = Context::create(*program, *transport, {.threads = 2});
+  REQUIRE(context.ok());
+  const Status ran = runStepsAt(transport->rank(), **context, tables, steps, bits);
+  REQUIRE((ran ? "" : ran.error().message) == "");
+  const auto first = expected.bits.begin() + transport->rank() * std::ssize(bits);
+  REQUIRE(expected.bits.size() == bits.size() * static_cast<size_t>(transport->size()));
+  CHECK(std::equal(bits.begin(), bits.end(), first));
+}
+
+TEST_CASE("a dispatch and a combine alone give the same bits as with threads") {
+  for (const bool isFloat : {true, false})
+    compareSteps([&](int ranks) {
+      return buildExchangeProgram({.isFloat = isFloat, .ranks = ranks, .experts = 5, .hidden = 70});
+    });
+}
+
+TEST_CASE("experts with copies give the same bits as with threads") {
+  compareSteps(
+      [](int ranks) { return spareExperts(buildMoeProgram({.ranks = ranks, .experts = 7, .topK = 3}), 3); });
 }
 
 // The cases below end with an error: faults.sh runs them and checks what mpirun prints and returns.

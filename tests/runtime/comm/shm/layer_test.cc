@@ -5,9 +5,12 @@
 #include <catch2/catch.hpp>
 #include <utility>
 
+#include "tests/proof/random_steps.h"
 #include "tests/runtime/comm/shm/joined_ranks.h"
+#include "tests/testing/exchange_program.h"
 #include "tests/testing/layer_run.h"
 #include "tests/testing/moe_program.h"
+#include "tests/testing/spare_places.h"
 
 namespace sluice {
 namespace {
@@ -83,6 +86,50 @@ TEST_CASE("a layer gives the same bits, forward and backward, by processes and b
     CHECK(all.size() == 17 * hashes.size());
     CHECK(all == runAsThreads(ranks, experts));
   }
+}
+
+std::vector<RandomStep> stepsOf(const TaskProgram& program) {
+  std::vector<RandomStep> steps;
+  for (uint64_t seed = 0; seed < 6; ++seed) steps.push_back(randomStep(program, seed));
+  return steps;
+}
+
+std::string textOf(const std::vector<uint64_t>& bits) { return fmt::format("{:016x}", fmt::join(bits, " ")); }
+
+// The hashes of random steps of all ranks, in a process of their own.
+std::string stepsAsThreads(const TaskProgram& tables) {
+  Processes process(1, [&](const Child&) -> std::string {
+    auto program = Program::fromTaskProgram(tables);
+    if (!program) return program.error().message;
+    std::vector<RandomStep> steps = stepsOf(tables);
+    const StepsRun run = runSteps(*program, steps, {.threads = 2}, 0);
+    return run.error.empty() ? textOf(run.bits) : run.error;
+  });
+  return process.wait(300)[0].text;
+}
+
+std::string stepsOfRank(const TaskProgram& tables, Transport& transport) {
+  auto program = Program::fromTaskProgram(tables);
+  if (!program) return program.error().message;
+  auto context = Context::create(*program, transport, {.threads = 2});
+  if (!context) return context.error().message;
+  std::vector<RandomStep> steps = stepsOf(tables);
+  std::vector<uint64_t> bits;
+  const Status ran = runStepsAt(transport.rank(), **context, tables, steps, bits);
+  return ran ? textOf(bits) : describe(ran);
+}
+
+TEST_CASE("a dispatch and a combine alone, and experts with copies, give the same bits by processes") {
+  for (const int ranks : {1, 2, 3, 4})
+    for (const TaskProgram& program :
+         {buildExchangeProgram({.ranks = ranks, .experts = 5}),
+          spareExperts(buildExchangeProgram({.isFloat = false, .ranks = ranks, .experts = 5}), 2),
+          spareExperts(buildMoeProgram(shapeFor(ranks, 7)), 3)}) {
+      INFO(ranks << " ranks, " << program.name);
+      const auto found =
+          runProcesses(ranks, [&](Transport& transport) { return stepsOfRank(program, transport); });
+      CHECK(fmt::format("{}", fmt::join(found, " ")) == stepsAsThreads(program));
+    }
 }
 
 TEST_CASE("a rank that dies before a step ends the step of all others with an error that names it") {
