@@ -155,10 +155,10 @@ TEST_CASE("types and shapes of tensors are checked") {
 }
 
 TEST_CASE("ops and their operands are checked") {
-  expectError(
-      "\"op\": \"route\"", "\"op\": \"rout\"", "\"rout\"",
-      "node 'route' has an unknown op 'rout', expected route, dispatch, gmm, gmm_weight_grad, amax, column_sum, "
-      "row_dot, activation, activation_grad, combine, add, scale, quantize");
+  expectError("\"op\": \"route\"", "\"op\": \"rout\"", "\"rout\"",
+              "node 'route' has an unknown op 'rout', expected route, dispatch, gmm, gmm_weight_grad, amax, "
+              "column_sum, "
+              "row_dot, activation, activation_grad, combine, add, scale, quantize");
   expectError(
       "{\"expert_ids\": \"ids\"}", "{\"ids\": \"ids\"}", "\"ids\": \"ids\"}",
       "unknown 'ids' in the inputs of node 'route', expected expert_ids (optional), placement (optional)");
