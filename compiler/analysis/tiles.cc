@@ -47,7 +47,7 @@ void cutTiles(OpKind op, bool wholeRows, const TileSizes& sizes, Tiling& tiling)
     tiling.tileN = evenTile(tiling.n, sizes.weightGradColumns);
   } else if (info.cut == Cut::kColumns) {
     const int32_t least = std::min(sizes.gmmColumns, kTileUnit);
-    const int32_t most = std::max(sizes.gmmColumns / std::max<int32_t>(1, info.weightParts), least);
+    const int32_t most = std::max(sizes.gmmColumns / std::max(1, weightParts(op, tiling)), least);
     tiling.tileN = wholeRows || most >= tiling.n ? tiling.n : evenTile(tiling.n, most);
   }
 }

@@ -68,9 +68,14 @@ Status checkOperand(const TaskProgram& program, const Family& family, BufferId i
     const int64_t codes = codesPerElement(type);
     shape.back().size = shape.back().size % codes == 0 ? shape.back().size / codes : -1;
   }
-  if (buffer.type != type || buffer.shape != shape)
-    return fail("{}: operand '{}' is buffer '{}' {}, expected {}", where, operand.name, buffer.name,
-                shapeText(buffer.type, buffer.shape), shapeText(type, shape));
+  if (buffer.type != type || buffer.shape != shape) {
+    const bool countsInputs = operand.shape.ends_with('i');
+    const ActivationKind kind = family.tiling.activation;
+    return fail(
+        "{}: operand '{}' is buffer '{}' {}, expected {}{}", where, operand.name, buffer.name,
+        shapeText(buffer.type, buffer.shape), shapeText(type, shape),
+        countsInputs ? fmt::format(", for {} inputs of {}", infoOf(kind).inputs, text::word(kind)) : "");
+  }
   return checkGaps(program, buffer, operand, where);
 }
 
@@ -123,7 +128,7 @@ Status checkSums(const Family& family, DType weight, const Block& block, const s
 // Of codes that share elements, tasks read whole elements.
 Status checkPairs(const TaskProgram& program, const Family& family, const std::string& where) {
   const int64_t codes =
-      infoOf(family.op).weightParts == 0 ? 1 : codesPerElement(program.at(family.reads[1]).type);
+      infoOf(family.op).multiplies() ? codesPerElement(program.at(family.reads[1]).type) : 1;
   if (isTransposed(family.op, family.tiling)) return {};
   for (const int32_t columns : {family.tiling.n, std::min(family.tiling.n, family.tiling.tileN)})
     if (columns % codes != 0)
@@ -168,7 +173,7 @@ Status checkScales(const TaskProgram& program, const Family& family, const std::
     if (!isCodes(program.at(family.reads[0]).type)) continue;
     if (Status status = checkSums(family, codes.type, *block, where); !status) return status;
   }
-  if (op.weightParts > 0 && isCodes(program.at(family.reads[0]).type) &&
+  if (op.multiplies() && isCodes(program.at(family.reads[0]).type) &&
       !isCodes(program.at(family.reads[1]).type))
     return fail("{} multiplies codes of rows by a weight of type {}, expected codes", where,
                 dtypeName(program.at(family.reads[1]).type));
@@ -280,6 +285,7 @@ Status checkFamily(const TaskProgram& program, FamilyId id) {
     return fail("{} is in space {}, but the program declares {} spaces", where, family.space.value,
                 program.spaces.size());
   if (Status status = checkTiling(program, family, where); !status) return status;
+  if (Status status = checkActivation(family, where); !status) return status;
 
   const SpaceKind own = kindOf(program, id), needed = spaceFor(family.op, own);
   if (own != needed)
@@ -297,7 +303,7 @@ Status checkFamily(const TaskProgram& program, FamilyId id) {
   if (!status) return status;
   status = checkLinks(program, family, family.signals, "signals", where);
   if (!status) return status;
-  for (const auto check : {checkActivation, checkWholeRows, checkPairedOptions})
+  for (const auto check : {checkWholeRows, checkPairedOptions})
     if (status = check(family, where); !status) return status;
   if (status = checkShardings(program, family, where); !status) return status;
   return checkAccumulation(program, family, where);
