@@ -41,7 +41,7 @@ class MoE(torch.nn.Module):
 
     With `spare`, a number, experts are not bound to ranks: there are num_experts + spare places, dealt like experts, E are
     this rank's places, and `local_experts` says which experts are there. sluice_torch.balance() moves experts to other
-    places, and gives those with the most rows several (placement.py). Making such a layer is collective.
+    places, and gives those with the most rows several (balancing.py). Making such a layer is collective.
 
     With `tp` above 1, tp ranks share each expert: rank r has shard r % tp of the experts of group r // tp, with I / tp
     instead of I columns (sharding.py). The ranks are given as one group and `tp`; as `tp_group` (those that share this

@@ -3,8 +3,8 @@
 Two kinds of blocks are recognised, by the shapes of their parameters:
 
 * a router and a list of experts of three matrices each (Qwen3-MoE, Mixtral, DeepSeek-V3), or two without a gate
-  (Nemotron): the block becomes a
-  ReplacedBlock, which keeps the router, the shared expert and its gate unchanged, under their names;
+  (Nemotron): the block becomes a ReplacedBlock, which keeps the router, the shared expert and its gate unchanged, under
+  their names;
 * a router and a module of stacked experts, gate_up [E, 2I, H] and down [E, H, I] or both transposed, that is called
   with rows, ids and weights: only that module is replaced.
 
