@@ -48,7 +48,7 @@ void cutTiles(OpKind op, bool wholeRows, const TileSizes& sizes, Tiling& tiling)
   } else if (info.cut == Cut::kColumns) {
     const int32_t unit = infoOf(tiling.roundB).isSquare ? kMxBlock : kTileUnit;
     const int32_t least = std::min(sizes.gmmColumns, unit);
-    const int32_t most = std::max(sizes.gmmColumns / std::max<int32_t>(1, info.weightParts), least);
+    const int32_t most = std::max(sizes.gmmColumns / std::max(1, weightParts(op, tiling)), least);
     tiling.tileN = wholeRows || most >= tiling.n ? tiling.n : evenTile(tiling.n, most, unit);
   }
 }

@@ -238,8 +238,8 @@ def Moe_RowDotOp : Moe_Node<"row_dot"> {
 def Moe_ActivationOp : Moe_Differentiable<"activation", [], ["isRecomputable"]> {
   let summary = "gate_up [R,2I], gate in columns 0 .. I-1, up in I .. 2I-1 -> f(gate) * up [R,I]";
   let description = [{
-    On rows or tokens. program.fbs defines f for each kind. `limit`, only for `swiglu_clamp`, is a positive number that
-    bf16 can represent.
+    On rows or tokens. A kind without a gate gives f(gate_up) of gate_up [R,I]; so in all ops with a kind. program.fbs
+    defines f for each kind. `limit`, only for kinds that clamp, is a positive number that bf16 can represent.
   }];
   let arguments = !con((ins Moe_Tensor:$gate_up, Moe_ActivationKindAttr:$kind, OptionalAttr<F32Attr>:$limit),
                        nodeAttrs);

@@ -92,6 +92,9 @@ class ShapeChecker {
     }
     llvm::interleave(elements, os, " or ");
     os << "]";
+    const auto kind = node_->getAttrOfType<ActivationKindAttr>("kind");
+    if (kind && !infoOf(kind.getValue()).isGated())
+      where += ", where kind '" + text::word(kind.getValue()) + "' has no gate";
     nodeError(node_) << ": " << what << " is " << shapeText(type) << ", expected " << expected << where;
   }
 
@@ -135,6 +138,9 @@ LogicalResult checkAlpha(NodeOp node, const std::optional<llvm::APFloat>& alpha)
   return nodeError(node) << " has alpha " << alpha->convertToFloat()
                          << ", expected a finite number other than 0";
 }
+
+// The columns that an activation reads for I columns of its result.
+StringRef inputsOf(ActivationKind kind) { return infoOf(kind).isGated() ? "2I" : "I"; }
 
 // "T" if the node works on tokens, "R" if it works on rows or, wrongly, on neither.
 StringRef extentOf(mlir::Value value) {
@@ -285,7 +291,7 @@ LogicalResult ActivationOp::verify() {
   if (failed(checkLimit(*this, getKind(), getLimit()))) return failure();
   const StringRef extent = extentOf(getGateUp());
   ShapeChecker checker(*this);
-  checker.check("gate_up", getGateUp(), {extent, "2I"}, bf16(*this));
+  checker.check("gate_up", getGateUp(), {extent, inputsOf(getKind())}, bf16(*this));
   return checker.check("act", getAct(), {extent, "I"}, bf16(*this)).result();
 }
 
@@ -294,9 +300,9 @@ LogicalResult ActivationGradOp::verify() {
   const StringRef extent = extentOf(getActGrad());
   ShapeChecker checker(*this);
   checker.check("act_grad", getActGrad(), {extent, "I"}, bf16(*this));
-  checker.check("gate_up", getGateUp(), {extent, "2I"}, bf16(*this));
+  checker.check("gate_up", getGateUp(), {extent, inputsOf(getKind())}, bf16(*this));
   if (getRowWeights()) checker.check("row weights", getRowWeights(), {extent}, f32(*this));
-  checker.check("gate_up_grad", getGateUpGrad(), {extent, "2I"}, bf16(*this));
+  checker.check("gate_up_grad", getGateUpGrad(), {extent, inputsOf(getKind())}, bf16(*this));
   if (getRowWeightGrad()) checker.check("row weight grad", getRowWeightGrad(), {extent}, f32(*this));
   return checker.result();
 }
@@ -343,10 +349,10 @@ LogicalResult GmmActivationOp::verify() {
     return failure();
   const StringRef extent = extentOf(getRows());
   ShapeChecker checker(*this);
-  checkFactors(checker, *this, "2I");
-  checkBias(checker, *this, "2I", bf16(*this));
+  checkFactors(checker, *this, inputsOf(getKind()));
+  checkBias(checker, *this, inputsOf(getKind()), bf16(*this));
   checker.check("act", getAct(), {extent, "I"}, bf16(*this));
-  if (getGateUp()) checker.check("gate_up", getGateUp(), {extent, "2I"}, bf16(*this));
+  if (getGateUp()) checker.check("gate_up", getGateUp(), {extent, inputsOf(getKind())}, bf16(*this));
   return failed(checker.result()) ? failure() : checkFactorForms(*this);
 }
 
@@ -356,9 +362,9 @@ LogicalResult GmmActivationGradOp::verify() {
   const StringRef extent = extentOf(getRows());
   ShapeChecker checker(*this);
   checkFactors(checker, *this, "I");
-  checker.check("gate_up", getGateUp(), {extent, "2I"}, bf16(*this));
+  checker.check("gate_up", getGateUp(), {extent, inputsOf(getKind())}, bf16(*this));
   if (getRowWeights()) checker.check("row weights", getRowWeights(), {extent}, f32(*this));
-  checker.check("gate_up_grad", getGateUpGrad(), {extent, "2I"}, bf16(*this));
+  checker.check("gate_up_grad", getGateUpGrad(), {extent, inputsOf(getKind())}, bf16(*this));
   if (getRowWeightGrad()) checker.check("row weight grad", getRowWeightGrad(), {extent}, f32(*this));
   return failed(checker.result()) ? failure() : checkFactorForms(*this);
 }

@@ -35,7 +35,7 @@ std::string_view colourOf(mlir::Operation* op) {
 
 std::string_view colourOf(OpKind op) {
   const OpInfo& info = infoOf(op);
-  if (info.weightParts > 0) return kProduct;
+  if (info.multiplies()) return kProduct;
   if (info.domain == Domain::kSums) return kWeightGrad;
   return info.domain == Domain::kRows ? kElementWise : kCommunication;
 }

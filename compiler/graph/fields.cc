@@ -30,7 +30,7 @@ Fields::Fields(ErrorSink& errors, const JsonValue& object, std::string what)
 }
 
 const JsonValue* Fields::findAny(std::string_view name) {
-  known_.push_back(name);
+  if (std::ranges::find(known_, name) == known_.end()) known_.push_back(name);
   if (object_.kind != JsonKind::kObject) return nullptr;
   const auto it = std::ranges::find(object_.items, name, &JsonValue::key);
   return it == object_.items.end() ? nullptr : &*it;

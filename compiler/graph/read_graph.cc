@@ -13,6 +13,7 @@
 #include "compiler/dialect/moe.h"
 #include "compiler/graph/read_node.h"
 #include "mlir/IR/Verifier.h"
+#include "runtime/base/activation_info.h"
 #include "runtime/base/dtype.h"
 #include "runtime/base/one_line.h"
 #include "runtime/program/program.h"
@@ -22,6 +23,7 @@ namespace sluice {
 namespace {
 
 constexpr size_t kMaxGraphEntries = 64;
+constexpr std::string_view kAllActivations = "activations";
 
 using Module = mlir::OwningOpRef<mlir::ModuleOp>;
 
@@ -77,7 +79,7 @@ class GraphReader {
       if (isExtent(symbol.name))
         errors_.fail(item.keyPos, fmt::format("symbol '{}' has the name of a run-time extent", symbol.name));
       Fields fields(errors_, item, fmt::format("symbol '{}'", symbol.name));
-      if (const JsonValue* words = fields.find("one_of", JsonKind::kArray))
+      if (const JsonValue* words = fields.findAny("one_of"))
         readWords(fields, *words, symbol);
       else
         readRange(fields, symbol);
@@ -98,7 +100,12 @@ class GraphReader {
                                            symbol.initial, symbol.min, symbol.max));
   }
 
+  // A list, or "activations" for those that there are.
   void readWords(Fields& fields, const JsonValue& words, GraphSymbol& symbol) {
+    if (words.text == kAllActivations)
+      symbol.words = text::wordsOf(ActivationKind{});
+    else
+      expectKind(errors_, words, JsonKind::kArray, fmt::format("field 'one_of' of {}", fields.what()));
     for (const JsonValue& word : words.items) {
       const std::string what = "a word of " + fields.what();
       if (expectKind(errors_, word, JsonKind::kString, what)) checkName(errors_, word.pos, what, word.text);
@@ -163,12 +170,28 @@ class GraphReader {
       const JsonValue* condition = fields.findAny("if");
       const bool absent = condition != nullptr &&
                           readSize(r_, *condition, fmt::format("'if' of {}", fields.what()), 0, kMaxDim) == 0;
-      const std::optional<Sharding> sharding = readEnum<Sharding>(r_, fields, "parallel");
+      const std::optional<Sharding> sharding = readSharding(fields);
       fields.finish();
       if (sharding == Sharding::kPartial)
         fields.fail(item.pos, fmt::format("{} is partial, which no input or output is", fields.what()));
       r_.tensors[item.key] = {type, sharding, item.keyPos, absent};
     }
+  }
+
+  // A word, or "activation.columns" or "activation.rows": that of what the activation reads, which the symbol
+  // selects.
+  std::optional<Sharding> readSharding(Fields& fields) {
+    const JsonValue* json = fields.find("parallel", JsonKind::kString);
+    const size_t dot = json == nullptr ? std::string::npos : json->text.find('.');
+    if (dot == std::string::npos) return readEnum<Sharding>(r_, fields, "parallel");
+    const std::string name = json->text.substr(0, dot), part = json->text.substr(dot + 1);
+    const Expected<ActivationKind> kind = findActivation(r_.symbols, name);
+    if (!kind) fields.fail(json->pos, fmt::format("{}: {}", fields.what(), kind.error().message));
+    if (part != "columns" && part != "rows")
+      fields.fail(json->pos, fmt::format("{} has parallel '{}', expected {}.columns or {}.rows",
+                                         fields.what(), json->text, name, name));
+    if (!kind) return {};
+    return part == "rows" ? shardedRowsOf(*kind) : shardedColumnsOf(*kind);
   }
 
   // A routing after an error.

@@ -14,6 +14,8 @@ namespace sluice {
 
 namespace {
 
+constexpr std::string_view kGradient = "_grad";
+
 const JsonValue* memberOf(const JsonValue& object, std::string_view key) {
   const auto it = std::ranges::find(object.items, key, &JsonValue::key);
   return it == object.items.end() ? nullptr : &*it;
@@ -98,12 +100,14 @@ class EntryReader {
     std::optional<size_t> node = {};
   };
 
-  // The "name" in the file, or the word of the symbol with that name; empty if it is absent.
+  // The "name" in the file; the name of a word symbol, also before "_grad", stands for its word. Empty if it
+  // is absent.
   std::string nameOf(const JsonValue& value) const {
     const JsonValue* name = memberOf(value, "name");
     if (name == nullptr || name->kind != JsonKind::kString) return {};
-    const GraphSymbol* word = findWord(r_.symbols, name->text);
-    return word != nullptr ? word->word() : name->text;
+    const std::string_view text = name->text, end = text.ends_with(kGradient) ? kGradient : "";
+    const GraphSymbol* word = findWord(r_.symbols, text.substr(0, text.size() - end.size()));
+    return word != nullptr ? word->word() + std::string(end) : name->text;
   }
 
   void defineTensors(const JsonValue& nodes) {

@@ -6,9 +6,14 @@
 #include <algorithm>
 #include <charconv>
 
+#include "runtime/base/activation_info.h"
+#include "runtime/program/words.h"
+
 namespace sluice {
 
 namespace {
+
+constexpr std::string_view kInputs = ".inputs";
 
 template <class Symbols>
 auto* findSymbol(Symbols symbols, std::string_view name) {
@@ -31,6 +36,11 @@ Expected<int64_t> evaluateFactor(std::string_view factor, std::span<const GraphS
     const auto [end, code] = std::from_chars(factor.data(), factor.data() + factor.size(), value);
     if (code == std::errc() && end == factor.data() + factor.size()) return value;
     return Error{fmt::format("'{}' is not a whole number in range", factor)};
+  }
+  if (factor.ends_with(kInputs)) {
+    const auto kind = findActivation(symbols, factor.substr(0, factor.size() - kInputs.size()));
+    if (!kind) return kind.error();
+    return infoOf(*kind).inputs;
   }
   if (const GraphSymbol* symbol = findSymbol(symbols, factor)) {
     if (symbol->words.empty()) return symbol->value;
@@ -109,6 +119,14 @@ Status setSymbols(std::span<GraphSymbol> symbols, SymbolSets sets) {
 const GraphSymbol* findWord(std::span<const GraphSymbol> symbols, std::string_view name) {
   const GraphSymbol* symbol = findSymbol(symbols, name);
   return symbol == nullptr || symbol->words.empty() ? nullptr : symbol;
+}
+
+Expected<ActivationKind> findActivation(std::span<const GraphSymbol> symbols, std::string_view name) {
+  const GraphSymbol* symbol = findWord(symbols, name);
+  const auto kind = symbol == nullptr ? std::nullopt : text::fromWord<ActivationKind>(symbol->word());
+  if (kind) return *kind;
+  return Error{fmt::format("no symbol '{}' selects an activation, the symbols are:\n{}", name,
+                           describeSymbols(symbols))};
 }
 
 Expected<int64_t> evaluateSize(std::string_view text, std::span<const GraphSymbol> symbols) {

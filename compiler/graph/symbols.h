@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/base/enums.h"
 #include "runtime/base/expected.h"
 
 namespace sluice {
@@ -42,7 +43,12 @@ Status setSymbols(std::span<GraphSymbol> symbols, SymbolSets sets);
 // The symbol of this name whose value is a word; null if there is none.
 const GraphSymbol* findWord(std::span<const GraphSymbol> symbols, std::string_view name);
 
+// The activation that the symbol of this name selects. Errors: there is no such symbol, or its word is no
+// activation.
+Expected<ActivationKind> findActivation(std::span<const GraphSymbol> symbols, std::string_view name);
+
 // The value of a size: numbers and symbols joined by `*` and `/`, from left to right, in sums with `+`.
+// "activation.inputs" is the number of inputs of the activation that the symbol `activation` selects.
 // Quotients must be exact.
 Expected<int64_t> evaluateSize(std::string_view text, std::span<const GraphSymbol> symbols);
 

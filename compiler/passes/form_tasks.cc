@@ -137,7 +137,8 @@ class EntryFormer {
         })
         .Case([&](moe::GmmActivationGradOp op) {
           family(node, "", OpKind::kGmmActivationGrad, spaceOf(node, op.getGateUpGrad()),
-                 withActivation(op, product(OpKind::kGmmActivationGrad, op, columns(op.getGateUp()) / 2)),
+                 withActivation(op, product(OpKind::kGmmActivationGrad, op,
+                                            columns(op.getGateUp()) / infoOf(op.getKind()).inputs)),
                  {of(op.getRows()), of(op.getWeight()), of(op.getGateUp()), of(op.getRowWeights()),
                   of(op.getRowScale()), of(op.getWeightScale()), of(op.getWeightZero()), of(op.getRowAmax()),
                   of(op.getWeightAmax())},

@@ -1,4 +1,5 @@
 // The activations in double precision, element by element: the reference of the kernels, and the slopes.
+// A kind without a gate reads `gate` only, as one with a gate whose up is 1.
 //
 // Pure functions. At a corner the slope is the smaller one for max(gate, 0), and the one inside the limits
 // for a clamp.
@@ -37,8 +38,10 @@ inline ActivationPoint clampedSigmoid(double limit, double scale, double shift, 
 }
 
 inline ActivationPoint activationAt(ActivationKind kind, double limit, double gate, double up) {
+  if (!infoOf(kind).isGated()) up = 1;
   switch (kind) {
     case ActivationKind::kSwiglu:
+    case ActivationKind::kSilu:
       break;
     case ActivationKind::kSwigluClamp:
       return clampedSigmoid(limit, 1, 0, gate, up);
@@ -52,7 +55,8 @@ inline ActivationPoint activationAt(ActivationKind kind, double limit, double ga
     case ActivationKind::kReglu:
       if (std::isnan(gate)) return {gate, 0, up, 1};
       return {std::max(gate, 0.0), gate > 0 ? 1.0 : 0.0, up, 1};
-    case ActivationKind::kSquaredReglu: {
+    case ActivationKind::kSquaredReglu:
+    case ActivationKind::kRelu2: {
       const double positive = std::isnan(gate) ? gate : std::max(gate, 0.0);
       return {positive * positive, 2 * positive, up, 1};
     }

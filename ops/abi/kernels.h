@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "ops/abi/matrix.h"
+#include "runtime/base/activation_info.h"
 #include "runtime/base/expected.h"
 
 namespace sluice::ops {
@@ -131,7 +132,14 @@ struct RowDotArgs {
 
 using sluice::ActivationKind;  // runtime/program/program.fbs; ops/abi/activation.h defines them in double
 
-// act[r, i] = f(gate) * up with gate, up = gateUp[r, i], gateUp[r, upColumn + i].
+// The column of up, counted from that of gate; 0 if the kind has no gate.
+constexpr int32_t upColumnOf(ActivationKind kind, int32_t column, int32_t inter) {
+  if (!infoOf(kind).isGated()) return 0;
+  return column > 0 ? column : inter;
+}
+
+// act[r, i] = f(gate) * up with gate, up = gateUp[r, i], gateUp[r, upColumn + i]; of a kind without a gate
+// f(gateUp[r, i]).
 struct ActivationArgs {
   const BFloat16* gateUp;
   int64_t ldGateUp;
@@ -146,7 +154,7 @@ struct ActivationArgs {
 
 // With d = actGrad[r, i], w = rowWeight[r] and the derivatives of act:
 //   gateUpGrad[r, i]                = w * d * (d act / d gate)
-//   gateUpGrad[r, upGradColumn + i] = w * d * (d act / d up)
+//   gateUpGrad[r, upGradColumn + i] = w * d * (d act / d up), unless the kind has no gate
 //   rowWeightGrad[r]                = sum over i of d * act[r, i]
 struct ActivationGradArgs {
   const BFloat16* actGrad;

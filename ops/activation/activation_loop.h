@@ -10,16 +10,17 @@
 namespace sluice::ops {
 namespace {
 
-template <class V, class Function>
+template <class V, bool kGated, class Function>
 void activationBy(const ActivationArgs& args, const Function function) {
-  const int32_t upColumn = args.upColumn > 0 ? args.upColumn : args.inter;
+  const int32_t upColumn = upColumnOf(args.kind, args.upColumn, args.inter);
   for (int32_t r = 0; r < args.rows; ++r) {
     const BFloat16* const gate = args.gateUp + r * args.ldGateUp;
     const BFloat16* const up = gate + upColumn;
     BFloat16* const act = args.act + r * args.ldAct;
     for (int32_t i = 0; i < args.inter; i += V::kWidth) {
       const int32_t count = args.inter - i < V::kWidth ? args.inter - i : V::kWidth;
-      const VectorPoint<V> point = function.at(V::load(gate + i, count), V::load(up + i, count));
+      const typename V::F factor = kGated ? V::load(up + i, count) : V::set(1.0f);
+      const VectorPoint<V> point = function.at(V::load(gate + i, count), factor);
       V::store(act + i, V::mul(point.f, point.u), count);
     }
   }
@@ -27,7 +28,9 @@ void activationBy(const ActivationArgs& args, const Function function) {
 
 template <class V>
 void activationLoop(const ActivationArgs& args) {
-  withActivation<V>(args.kind, args.limit, [&](const auto& function) { activationBy<V>(args, function); });
+  withActivation<V>(args.kind, args.limit, [&](const auto& function, auto isGated) {
+    activationBy<V, isGated.value>(args, function);
+  });
 }
 
 }  // namespace

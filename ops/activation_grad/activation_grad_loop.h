@@ -11,11 +11,11 @@ namespace sluice::ops {
 namespace {
 
 // Element i of the result depends on element i of the inputs only, so results may replace their inputs.
-template <class V, class Function>
+template <class V, bool kGated, class Function>
 void activationGradBy(const ActivationGradArgs& args, const Function function) {
   using F = typename V::F;
-  const int32_t upColumn = args.upColumn > 0 ? args.upColumn : args.inter;
-  const int32_t upGradColumn = args.upGradColumn > 0 ? args.upGradColumn : args.inter;
+  const int32_t upColumn = upColumnOf(args.kind, args.upColumn, args.inter);
+  const int32_t upGradColumn = upColumnOf(args.kind, args.upGradColumn, args.inter);
   for (int32_t r = 0; r < args.rows; ++r) {
     const BFloat16* const gate = args.gateUp + r * args.ldGateUp;
     const BFloat16* const actGrad = args.actGrad + r * args.ldActGrad;
@@ -24,12 +24,13 @@ void activationGradBy(const ActivationGradArgs& args, const Function function) {
     F rowSum = V::set(0.0f);
     for (int32_t i = 0; i < args.inter; i += V::kWidth) {
       const int32_t count = args.inter - i < V::kWidth ? args.inter - i : V::kWidth;
-      const F up = V::load(gate + upColumn + i, count);
+      const F up = kGated ? V::load(gate + upColumn + i, count) : V::set(1.0f);
       const F d = V::load(actGrad + i, count);
       const VectorPoint<V> point = function.at(V::load(gate + i, count), up);
       const F weighted = V::mul(weight, d);
       V::store(gateGrad + i, V::mul(V::mul(weighted, point.u), point.fSlope), count);
-      V::store(gateGrad + upGradColumn + i, function.passUp(up, V::mul(weighted, point.f)), count);
+      if (kGated)
+        V::store(gateGrad + upGradColumn + i, function.passUp(up, V::mul(weighted, point.f)), count);
       rowSum = V::mulAdd(V::mul(d, point.f), point.u, rowSum);
     }
     if (args.rowWeightGrad != nullptr) args.rowWeightGrad[r] = V::sum(rowSum);
@@ -38,8 +39,9 @@ void activationGradBy(const ActivationGradArgs& args, const Function function) {
 
 template <class V>
 void activationGradLoop(const ActivationGradArgs& args) {
-  withActivation<V>(args.kind, args.limit,
-                    [&](const auto& function) { activationGradBy<V>(args, function); });
+  withActivation<V>(args.kind, args.limit, [&](const auto& function, auto isGated) {
+    activationGradBy<V, isGated.value>(args, function);
+  });
 }
 
 }  // namespace

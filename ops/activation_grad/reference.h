@@ -5,8 +5,8 @@
 
 namespace sluice::ops {
 
-// gateUpGrad[rows, 2 * inter] without gaps, not rounded to bf16; rowWeightGrad[rows]. The outputs in args are
-// not touched.
+// gateUpGrad[rows, inputs * inter] without gaps, not rounded to bf16; rowWeightGrad[rows]. The outputs in
+// args are not touched.
 void activationGradReference(const ActivationGradArgs& args, double* gateUpGrad, double* rowWeightGrad);
 
 }  // namespace sluice::ops

@@ -2,6 +2,8 @@
 // linkage: see blocked_product.h.
 #pragma once
 
+#include <type_traits>
+
 #include "ops/abi/kernels.h"
 
 namespace sluice::ops {
@@ -105,22 +107,27 @@ struct SquaredReglu {
   F passUp(F, F grad) const { return grad; }
 };
 
-// Calls `body` with the function for `kind`.
+// Calls `body` with the function for `kind`, and whether it has a gate. Without one, up is 1.
 template <class V, class Body>
 void withActivation(ActivationKind kind, float limit, const Body& body) {
+  const auto call = [&](const auto& function) {
+    return infoOf(kind).isGated() ? body(function, std::true_type()) : body(function, std::false_type());
+  };
   switch (kind) {
     case ActivationKind::kSwiglu:
-      return body(Swiglu<V>(limit));
+    case ActivationKind::kSilu:
+      return call(Swiglu<V>(limit));
     case ActivationKind::kSwigluClamp:
-      return body(SwigluClamp<V>(limit));
+      return call(SwigluClamp<V>(limit));
     case ActivationKind::kGeglu:
-      return body(Geglu<V>(limit));
+      return call(Geglu<V>(limit));
     case ActivationKind::kReglu:
-      return body(Reglu<V>(limit));
+      return call(Reglu<V>(limit));
     case ActivationKind::kSquaredReglu:
-      return body(SquaredReglu<V>(limit));
+    case ActivationKind::kRelu2:
+      return call(SquaredReglu<V>(limit));
     case ActivationKind::kSwigluOai:
-      return body(SwigluOai<V>(limit));
+      return call(SwigluOai<V>(limit));
   }
 }
 

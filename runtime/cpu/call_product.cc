@@ -34,15 +34,15 @@ class Product {
         tiling_(family_.tiling),
         range_(rowsOf(step, task)),
         columns_(tileOf(family_.op, tiling_, task.tile).n),
+        parts_(weightParts(family_.op, tiling_)),
         a_(matrixAt<ops::Operand>(step, family_.reads[0], 0)),
         transposed_(isTransposed(family_.op, tiling_)),
         weight_(elements<std::byte>(step.at(family_.reads[1]), range_.expert),
-                transposed_ ? tiling_.k : infoOf(family_.op).weightParts * tiling_.n,
-                step.program().at(family_.reads[1]).type),
+                transposed_ ? tiling_.k : parts_ * tiling_.n, step.program().at(family_.reads[1]).type),
         bias_(infoOf(family_.op).vector == VectorWork::kActivationGrad
                   ? nullptr
                   : biasOf(step, operandAt(family_.reads, 2), family_.writes[0], range_.expert,
-                           int64_t{infoOf(family_.op).weightParts} * tiling_.n, columns_.begin)),
+                           int64_t{parts_} * tiling_.n, columns_.begin)),
         rowScale_(scaleAt(step, 0, 0)),
         scales_(scalesOf(step)),
         packedScales_(packedScalesOf(step.program(), family_)),
@@ -55,6 +55,7 @@ class Product {
   const Family& family() const { return family_; }
   const RowRange& range() const { return range_; }
   const TileRange& columns() const { return columns_; }
+  int32_t parts() const { return parts_; }
 
   // Where a fused task keeps its product: in scratch, after what the kernel uses.
   BFloat16* inScratch() const {
@@ -113,11 +114,10 @@ class Product {
 
   // The packed columns of all parts, packed here if this task is the first to need them; or null.
   const std::byte* findPanel(const CpuStep& step, const Task& task) const {
-    const int32_t parts = infoOf(family_.op).weightParts;
     const WeightPanels::Panel panel =
-        step.panels->claim(task.family, range_.expert, task.tile, parts * partBytes());
+        step.panels->claim(task.family, range_.expert, task.tile, parts_ * partBytes());
     if (!panel.toPack) return panel.data;
-    for (int32_t part = 0; part < parts; ++part)
+    for (int32_t part = 0; part < parts_; ++part)
       kernels_.packWeight({.b = weightOf(part),
                            .n = columns_.length(),
                            .k = tiling_.k,
@@ -136,6 +136,7 @@ class Product {
   const Tiling& tiling_;
   const RowRange range_;
   const TileRange columns_;
+  const int32_t parts_;
   const ops::Operand a_;
   const bool transposed_;
   const ops::Operand weight_;
@@ -199,9 +200,9 @@ void callGmmActivation(const CpuStep& step, const Task& task, std::byte* scratch
   const BufferAddress& act = step.at(family.writes[0]);
   const bool keeps = has(family.writes, 1);
   forParts(product.range(), [&](int64_t row, int32_t rows) {
-    // gate and up: where they are kept, else side by side in scratch
+    // gate and up, or x: where they are kept, else side by side in scratch
     BFloat16* gate = product.inScratch();
-    int64_t ld = 2 * width;
+    int64_t ld = int64_t{product.parts()} * width;
     int32_t upColumn = width;
     if (keeps) {
       const BufferAddress& gateUp = step.at(family.writes[1]);
@@ -209,8 +210,8 @@ void callGmmActivation(const CpuStep& step, const Task& task, std::byte* scratch
       ld = leading<BFloat16>(gateUp);
       upColumn = tiling.n;
     }
-    product.multiply(row, rows, 0, {gate, ld});
-    product.multiply(row, rows, 1, {gate + upColumn, ld});
+    for (int32_t part = 0; part < product.parts(); ++part)
+      product.multiply(row, rows, part, {gate + part * upColumn, ld});
     step.kernels().activation({.gateUp = gate,
                                .ldGateUp = ld,
                                .act = elements<BFloat16>(act, row) + column,
@@ -270,7 +271,7 @@ Status checkProducts(const TaskProgram& program, const ops::KernelSet& kernels) 
   };
   for (const Family& family : program.families) {
     const OpInfo& op = infoOf(family.op);
-    if (op.weightParts == 0 && !op.isSum()) continue;
+    if (!op.hasFactors()) continue;
     const ops::ProductTypes types = productTypesOf(program, family);
     std::vector<ops::ProductTypes> known(kernels.weightGradTypes.begin(), kernels.weightGradTypes.end());
     if (!op.isSum()) {
@@ -293,11 +294,11 @@ size_t productScratchBytes(const TaskProgram& program, const ops::KernelSet& ker
   const size_t columns = std::min(t.tileN, t.n);
   const OpInfo& op = infoOf(family.op);
   if (op.isSum()) return kernels.weightGradScratchBytes(std::min(t.tileM, t.m), std::min(t.tileN, t.n));
-  if (op.weightParts == 0) return 0;
+  if (!op.multiplies()) return 0;
   const bool keeps =
       op.vector == VectorWork::kNone || (op.vector == VectorWork::kActivation && has(family.writes, 1));
   return kernelScratchBytes(*kernels.find(productTypesOf(program, family)), t) +
-         (keeps ? 0 : rows * op.weightParts * columns * sizeof(BFloat16));
+         (keeps ? 0 : rows * weightParts(family.op, t) * columns * sizeof(BFloat16));
 }
 
 }  // namespace sluice

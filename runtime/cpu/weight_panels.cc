@@ -19,7 +19,7 @@ size_t roundUpToLine(size_t bytes) { return (bytes + 63) / 64 * 64; }
 
 // Whether the family reads a weight of the caller that kernels can pack.
 bool isPackable(const TaskProgram& program, const ops::KernelSet& kernels, const Family& family) {
-  if (infoOf(family.op).weightParts == 0 || program.at(family.reads[1]).role != Role::kInput) return false;
+  if (!infoOf(family.op).multiplies() || program.at(family.reads[1]).role != Role::kInput) return false;
   return kernels.find(productTypesOf(program, family))->packWeight != nullptr;
 }
 
@@ -54,7 +54,7 @@ uint32_t WeightPanels::addSet(const Plan& plan, const ops::KernelSet& kernels, c
                 t.n,
                 t.k,
                 t.tileN,
-                infoOf(family.op).weightParts,
+                weightParts(family.op, t),
                 isTransposed(family.op, t),
                 productTypesOf(plan.program(), family),
                 scales,

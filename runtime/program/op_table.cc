@@ -53,12 +53,12 @@ constexpr OperandInfo kWeightGradReads[] = {
     {"a", "Xm"}, {"b", "Xn"}, scalars("row scale", "X"), amax("a amax", 0), amax("b amax", 1)};
 constexpr OperandInfo kWeightGradWrites[] = {{.name = "c", .shape = "Emn", .types = kOfGradients}};
 
-constexpr OperandInfo kActivationReads[] = {{"gate_up", "X2"}};
+constexpr OperandInfo kActivationReads[] = {{"gate_up", "Xi"}};
 constexpr OperandInfo kActivationWrites[] = {{"act", "Xn"}};
 
 constexpr OperandInfo kActivationGradReads[] = {
-    {"act_grad", "Xn"}, {"gate_up", "X2"}, scalars("row weights", "X")};
-constexpr OperandInfo kActivationGradWrites[] = {{"gate_up_grad", "X2"}, scalars("row weight grad", "X")};
+    {"act_grad", "Xn"}, {"gate_up", "Xi"}, scalars("row weights", "X")};
+constexpr OperandInfo kActivationGradWrites[] = {{"gate_up_grad", "Xi"}, scalars("row weight grad", "X")};
 
 constexpr OperandInfo kCombineReturnReads[] = {rows("rows", "Rn"), scalars("row scalars", "R")};
 constexpr OperandInfo kCombineReturnWrites[] = {rows("returned", "Pn"), scalars("returned scalars", "P", 1)};
@@ -71,13 +71,13 @@ constexpr OperandInfo kAddReads[] = {{"a", "Xn"}, {"b", "Xn"}};
 constexpr OperandInfo kScaleReads[] = {rows("a", "Xn")};
 constexpr OperandInfo kScaleWrites[] = {rows("c", "Xn")};
 
-constexpr OperandInfo kGmmActivationReads[] = {kFactor,   weight("Ek2"), optional("bias", "E2"),
+constexpr OperandInfo kGmmActivationReads[] = {kFactor,   weight("Eki"), optional("bias", "Ei"),
                                                kRowScale, kWeightScale,  kWeightZero,
                                                kRowAmax,  kWeightAmax};
-constexpr OperandInfo kGmmActivationWrites[] = {{"act", "Xn"}, optional("gate_up", "X2")};
+constexpr OperandInfo kGmmActivationWrites[] = {{"act", "Xn"}, optional("gate_up", "Xi")};
 
 constexpr OperandInfo kGmmActivationGradReads[] = {
-    kFactor,     weight("Ekn"), {"gate_up", "X2"}, scalars("row weights", "X"), kRowScale, kWeightScale,
+    kFactor,     weight("Ekn"), {"gate_up", "Xi"}, scalars("row weights", "X"), kRowScale, kWeightScale,
     kWeightZero, kRowAmax,      kWeightAmax};
 
 constexpr OperandInfo kColumnSumReads[] = {{"a", "Xn"}, scalars("row scale", "X")};
@@ -96,44 +96,33 @@ constexpr OperandInfo kAmaxWrites[] = {{.name = "amax", .shape = "E1", .types = 
 
 // --- The tables -----------------------------------------------------------------------------------------
 
-// By OpKind: core, domain, cut, vector work, parts of the weight, flags, operands.
+// By OpKind: core, domain, cut, vector work, flags, operands.
 constexpr std::array<OpInfo, static_cast<size_t>(OpKind::MAX) + 1> kOps = {{
-    {CoreKind::kVector, Domain::kSends, Cut::kWhole, VectorWork::kNone, 0, 0, 0, kDispatchReads,
+    {CoreKind::kVector, Domain::kSends, Cut::kWhole, VectorWork::kNone, 0, 0, kDispatchReads,
      kDispatchWrites},
-    {CoreKind::kCube, Domain::kRows, Cut::kColumns, VectorWork::kNone, 1, 1, 0, kGmmReads, kGmmWrites},
-    {CoreKind::kCube, Domain::kSums, Cut::kRectangles, VectorWork::kNone, 0, 0, 1, kWeightGradReads,
+    {CoreKind::kCube, Domain::kRows, Cut::kColumns, VectorWork::kNone, 1, 0, kGmmReads, kGmmWrites},
+    {CoreKind::kCube, Domain::kSums, Cut::kRectangles, VectorWork::kNone, 0, 1, kWeightGradReads,
      kWeightGradWrites},
-    {CoreKind::kVector, Domain::kRows, Cut::kWhole, VectorWork::kActivation, 0, 0, 0, kActivationReads,
+    {CoreKind::kVector, Domain::kRows, Cut::kWhole, VectorWork::kActivation, 0, 0, kActivationReads,
      kActivationWrites},
-    {CoreKind::kVector, Domain::kRows, Cut::kWhole, VectorWork::kActivationGrad, 0, 0, 0,
-     kActivationGradReads, kActivationGradWrites},
-    {CoreKind::kVector, Domain::kReturns, Cut::kWhole, VectorWork::kNone, 0, 0, 0, kCombineReturnReads,
+    {CoreKind::kVector, Domain::kRows, Cut::kWhole, VectorWork::kActivationGrad, 0, 0, kActivationGradReads,
+     kActivationGradWrites},
+    {CoreKind::kVector, Domain::kReturns, Cut::kWhole, VectorWork::kNone, 0, 0, kCombineReturnReads,
      kCombineReturnWrites},
-    {CoreKind::kVector, Domain::kTokens, Cut::kWhole, VectorWork::kWeightedSum, 0, 0, 0, kCombineSumReads,
+    {CoreKind::kVector, Domain::kTokens, Cut::kWhole, VectorWork::kWeightedSum, 0, 0, kCombineSumReads,
      kCombineSumWrites},
-    {CoreKind::kVector, Domain::kRows, Cut::kWhole, VectorWork::kAdd, 0, 0, 0, kAddReads, kGmmWrites},
-    {CoreKind::kVector, Domain::kRows, Cut::kWhole, VectorWork::kScale, 0, 0, 0, kScaleReads, kScaleWrites},
-    {CoreKind::kUnified, Domain::kRows, Cut::kColumns, VectorWork::kActivation, 2, 4, 0, kGmmActivationReads,
+    {CoreKind::kVector, Domain::kRows, Cut::kWhole, VectorWork::kAdd, 0, 0, kAddReads, kGmmWrites},
+    {CoreKind::kVector, Domain::kRows, Cut::kWhole, VectorWork::kScale, 0, 0, kScaleReads, kScaleWrites},
+    {CoreKind::kUnified, Domain::kRows, Cut::kColumns, VectorWork::kActivation, 4, 0, kGmmActivationReads,
      kGmmActivationWrites},
-    {CoreKind::kUnified, Domain::kRows, Cut::kColumns, VectorWork::kActivationGrad, 1, 4, 0,
+    {CoreKind::kUnified, Domain::kRows, Cut::kColumns, VectorWork::kActivationGrad, 4, 0,
      kGmmActivationGradReads, kActivationGradWrites},
-    {CoreKind::kVector, Domain::kSums, Cut::kColumns, VectorWork::kColumnSum, 0, 0, 1, kColumnSumReads,
+    {CoreKind::kVector, Domain::kSums, Cut::kColumns, VectorWork::kColumnSum, 0, 1, kColumnSumReads,
      kColumnSumWrites},
-    {CoreKind::kVector, Domain::kRows, Cut::kWhole, VectorWork::kRowDot, 0, 0, 0, kRowDotReads,
-     kRowDotWrites},
-    {CoreKind::kVector, Domain::kRows, Cut::kWhole, VectorWork::kQuantize, 0, 0, 0, kQuantizeReads,
+    {CoreKind::kVector, Domain::kRows, Cut::kWhole, VectorWork::kRowDot, 0, 0, kRowDotReads, kRowDotWrites},
+    {CoreKind::kVector, Domain::kRows, Cut::kWhole, VectorWork::kQuantize, 0, 0, kQuantizeReads,
      kQuantizeWrites},
-    {CoreKind::kVector, Domain::kSums, Cut::kWhole, VectorWork::kAmax, 0, 0, 0, kAmaxReads, kAmaxWrites},
-}};
-
-// By ActivationKind: limit, operations.
-constexpr std::array<ActivationInfo, static_cast<size_t>(ActivationKind::MAX) + 1> kActivations = {{
-    {false, 5, 12},
-    {true, 8, 15},
-    {false, 10, 21},
-    {false, 2, 4},
-    {false, 3, 6},
-    {true, 10, 17},
+    {CoreKind::kVector, Domain::kSums, Cut::kWhole, VectorWork::kAmax, 0, 0, kAmaxReads, kAmaxWrites},
 }};
 
 Dim dimOf(char letter, const TaskProgram& program, const Tiling& tiling, bool dense) {
@@ -157,14 +146,19 @@ Dim dimOf(char letter, const TaskProgram& program, const Tiling& tiling, bool de
     case '1':
       return {Extent::kFixed, 1};
     default:
-      return {Extent::kFixed, int64_t{letter == '2' ? 2 : 1} * tiling.n};
+      return {Extent::kFixed, int64_t{letter == 'i' ? infoOf(tiling.activation).inputs : 1} * tiling.n};
   }
 }
 
 }  // namespace
 
 const OpInfo& infoOf(OpKind op) { return kOps[static_cast<size_t>(op)]; }
-const ActivationInfo& infoOf(ActivationKind kind) { return kActivations[static_cast<size_t>(kind)]; }
+
+int32_t weightParts(OpKind op, const Tiling& tiling) {
+  const OpInfo& info = infoOf(op);
+  if (!info.multiplies()) return 0;
+  return info.vector == VectorWork::kActivation ? infoOf(tiling.activation).inputs : 1;
+}
 
 bool isTransposed(OpKind op, const Tiling& tiling) { return (tiling.flags & infoOf(op).transposed) != 0; }
 
@@ -268,7 +262,7 @@ std::optional<size_t> amaxOf(OpKind op, size_t rounded) {
 int64_t productFlops(OpKind op, const Tiling& tiling) {
   const OpInfo& info = infoOf(op);
   if (info.isSum()) return int64_t{2} * tiling.m * tiling.n;
-  return int64_t{2} * info.weightParts * tiling.n * tiling.k;
+  return int64_t{2} * weightParts(op, tiling) * tiling.n * tiling.k;
 }
 
 int64_t vectorFlops(const Family& family) {
@@ -279,11 +273,10 @@ int64_t vectorFlops(const Family& family) {
       return 0;
     case VectorWork::kActivation:
       return n * activation.flops;
-    case VectorWork::kActivationGrad:  // gate and up gradient times the weight; the activation times the
-                                       // gradient
-      return n *
-             (activation.gradFlops + (has(family.reads, infoOf(family.op).weightParts == 0 ? 2 : 3) ? 2 : 0) +
-              (has(family.writes, 1) ? 3 : 0));
+    case VectorWork::kActivationGrad:  // gradients times the weight; the activation times the gradient
+      return n * (activation.gradFlops +
+                  (has(family.reads, infoOf(family.op).multiplies() ? 3 : 2) ? activation.inputs : 0) +
+                  (has(family.writes, 1) ? 3 : 0));
     case VectorWork::kScale:
     case VectorWork::kAdd:
     case VectorWork::kColumnSum:

@@ -1,5 +1,5 @@
-// The op table: the facts of every op and of every activation, for verification, execution, cost, reports,
-// traces and emission. The names are those of program.fbs (words.h); ops/<op>/reference.cc defines what an op
+// The op table: the facts of every op, for verification, execution, cost, reports, traces and emission. The
+// names are those of program.fbs (words.h); ops/<op>/reference.cc defines what an op
 // computes.
 //
 // dispatch and combine_return write at the rank at the other end of the piece. gmm_activation and
@@ -19,6 +19,7 @@
 #include <string_view>
 #include <vector>
 
+#include "runtime/base/activation_info.h"
 #include "runtime/program/program.h"
 
 namespace sluice {
@@ -57,7 +58,8 @@ enum class VectorWork : uint8_t {
 
 // `shape` has one letter per dimension: T, R and P for the extents; X for T in families over tokens, else R;
 // E for the expert axis, which weights of tokens lack; K for top_k; m, n and k for the fields of the tiling;
-// 2 for twice n; and 1 for 1. The scale of a weight has a number for each of equal blocks of it instead.
+// i for n columns per input of the activation; and 1 for 1. The scale of a weight has a number for each of
+// equal blocks of it instead.
 inline constexpr DType kBf16Only[] = {DType::kBF16};
 struct OperandInfo {
   std::string_view name;
@@ -81,26 +83,28 @@ struct OpInfo {
   Domain domain;
   Cut cut;
   VectorWork vector;
-  int32_t weightParts;  // ranges of n columns of the weight reads[1] that it multiplies by; 0: it reads none
   uint16_t transposed;  // flag of the tiling: the weight lies transposed, [columns, k]
   uint16_t accumulate;  // flag of the tiling: the result is added to the content of its tensor
   std::span<const OperandInfo> reads;
   std::span<const OperandInfo> writes;
 
-  bool isSum() const { return cut == Cut::kRectangles; }  // of products
-  bool multiplies() const { return weightParts > 0 || isSum(); }
+  bool isSum() const { return cut == Cut::kRectangles; }                     // of products
+  bool multiplies() const { return reads.size() > 1 && reads[1].isWeight; }  // by a weight
+  bool hasFactors() const { return multiplies() || isSum(); }                // of products
   // The fields of the tiling that it uses, besides n; all others are 0.
   bool usesM() const { return isSum(); }
-  bool usesK() const { return weightParts > 0 || vector == VectorWork::kWeightedSum; }
+  bool usesK() const { return multiplies() || vector == VectorWork::kWeightedSum; }
   bool usesTileM() const { return isSum(); }
   bool usesTileN() const { return cut != Cut::kWhole; }
-  bool usesAlpha() const { return multiplies() || vector == VectorWork::kScale; }
+  bool usesAlpha() const { return hasFactors() || vector == VectorWork::kScale; }
   bool usesActivation() const {
     return vector == VectorWork::kActivation || vector == VectorWork::kActivationGrad;
   }
 };
 const OpInfo& infoOf(OpKind op);
 
+// The ranges of n columns of the weight reads[1] that a family multiplies by; 0: it reads none.
+int32_t weightParts(OpKind op, const Tiling& tiling);
 bool isTransposed(OpKind op, const Tiling& tiling);
 bool accumulates(const Family& family);
 // Whether the buffer is a gradient that a family adds to.
@@ -147,14 +151,5 @@ std::optional<size_t> amaxOf(OpKind op, size_t rounded);
 // Operations per row or token in all tiles together: those of the product, and those element by element.
 int64_t productFlops(OpKind op, const Tiling& tiling);
 int64_t vectorFlops(const Family& family);
-
-// --- Activations ---------------------------------------------------------------------------------------
-
-struct ActivationInfo {
-  bool hasLimit;
-  int32_t flops;      // per element of the result
-  int32_t gradFlops;  // likewise of the gradient
-};
-const ActivationInfo& infoOf(ActivationKind kind);
 
 }  // namespace sluice

@@ -39,10 +39,10 @@ class FamilyRule {
     }
     if (op_.vector == VectorWork::kQuantize)
       return {require(0, {S::kWhole, S::kColumns, S::kGateUpColumns}), S::kWhole};
-    if (op_.weightParts > 0) return ofProduct();
+    if (op_.multiplies()) return ofProduct();
     switch (op_.vector) {
       case VectorWork::kActivation:
-        return {activation(require(0, {S::kGateUpColumns, S::kWhole}))};
+        return {activation(require(0, {ofInputs(), S::kWhole}))};
       case VectorWork::kActivationGrad:
         return activationGrad(require(0, {S::kColumns, S::kWhole}), 1);
       case VectorWork::kAdd:
@@ -109,8 +109,8 @@ class FamilyRule {
       require(2, {product == S::kPartial ? S::kWhole : product});
     switch (op_.vector) {
       case VectorWork::kActivation:
-        if (product != S::kGateUpColumns && product != S::kWhole)
-          refuse(1, {isTransposed() ? S::kGateUpRows : S::kGateUpColumns, S::kWhole});
+        if (product != ofInputs() && product != S::kWhole)
+          refuse(1, {isTransposed() ? shardedRowsOf(family_.tiling.activation) : ofInputs(), S::kWhole});
         return {activation(product), product};
       case VectorWork::kActivationGrad:
         if (product != S::kColumns && product != S::kWhole)
@@ -153,15 +153,18 @@ class FamilyRule {
 
   bool isTransposed() const { return sluice::isTransposed(family_.op, family_.tiling); }
 
+  // Of what an activation reads, at a rank that has a part of it.
+  S ofInputs() const { return shardedColumnsOf(family_.tiling.activation); }
+
   static S activation(S gateUp) { return gateUp == S::kWhole ? S::kWhole : S::kColumns; }
 
   // `gateUp` is the position of that operand, after which the weights of rows come.
   std::vector<S> activationGrad(S actGrad, size_t gateUp) {
     const bool whole = actGrad == S::kWhole;
-    const S halves = whole ? S::kWhole : S::kGateUpColumns;
-    require(gateUp, {halves});
+    const S inputs = whole ? S::kWhole : ofInputs();
+    require(gateUp, {inputs});
     if (has(family_.reads, gateUp + 1)) require(gateUp + 1, {S::kWhole});
-    return {halves, whole ? S::kWhole : S::kPartial};
+    return {inputs, whole ? S::kWhole : S::kPartial};
   }
 
   S read(size_t operand) const { return program_.at(family_.reads[operand]).sharding; }

@@ -69,9 +69,14 @@ Status checkOperand(const TaskProgram& program, const Family& family, BufferId i
     const int64_t codes = codesPerElement(type);
     shape.back().size = shape.back().size % codes == 0 ? shape.back().size / codes : -1;
   }
-  if (buffer.type != type || buffer.shape != shape)
-    return fail("{}: operand '{}' is buffer '{}' {}, expected {}", where, operand.name, buffer.name,
-                shapeText(buffer.type, buffer.shape), shapeText(type, shape));
+  if (buffer.type != type || buffer.shape != shape) {
+    const bool countsInputs = operand.shape.ends_with('i');
+    const ActivationKind kind = family.tiling.activation;
+    return fail(
+        "{}: operand '{}' is buffer '{}' {}, expected {}{}", where, operand.name, buffer.name,
+        shapeText(buffer.type, buffer.shape), shapeText(type, shape),
+        countsInputs ? fmt::format(", for {} inputs of {}", infoOf(kind).inputs, text::word(kind)) : "");
+  }
   return checkGaps(program, buffer, operand, where);
 }
 
@@ -131,9 +136,9 @@ Status checkRoundings(const TaskProgram& program, const Family& family, const st
       return fail("{}: rounding {} is not known", where, static_cast<int>(rounding));
     const std::string what =
         fmt::format("{}: factor '{}' is rounded to {}", where, "ab"[operand], text::word(rounding));
-    if (!op.multiplies() && rounding != Rounding::kNone)
+    if (!op.hasFactors() && rounding != Rounding::kNone)
       return fail("{}, but this op does not multiply", what);
-    if (!op.multiplies()) continue;
+    if (!op.hasFactors()) continue;
     const size_t amax = *amaxOf(family.op, operand);
     if (has(family.reads, amax) != infoOf(rounding).isScaled)
       return fail("{} with {} '{}', expected {}", what, has(family.reads, amax) ? "a" : "no",
@@ -159,7 +164,7 @@ Status checkRoundings(const TaskProgram& program, const Family& family, const st
 // Of codes that share elements, tasks read whole elements.
 Status checkPairs(const TaskProgram& program, const Family& family, const std::string& where) {
   const int64_t codes =
-      infoOf(family.op).weightParts == 0 ? 1 : codesPerElement(program.at(family.reads[1]).type);
+      infoOf(family.op).multiplies() ? codesPerElement(program.at(family.reads[1]).type) : 1;
   if (isTransposed(family.op, family.tiling)) return {};
   for (const int32_t columns : {family.tiling.n, std::min(family.tiling.n, family.tiling.tileN)})
     if (columns % codes != 0)
@@ -204,7 +209,7 @@ Status checkScales(const TaskProgram& program, const Family& family, const std::
     if (!isCodes(program.at(family.reads[0]).type)) continue;
     if (Status status = checkSums(family, codes.type, *block, where); !status) return status;
   }
-  if (op.weightParts > 0 && isCodes(program.at(family.reads[0]).type) &&
+  if (op.multiplies() && isCodes(program.at(family.reads[0]).type) &&
       !isCodes(program.at(family.reads[1]).type))
     return fail("{} multiplies codes of rows by a weight of type {}, expected codes", where,
                 dtypeName(program.at(family.reads[1]).type));
@@ -316,6 +321,7 @@ Status checkFamily(const TaskProgram& program, FamilyId id) {
     return fail("{} is in space {}, but the program declares {} spaces", where, family.space.value,
                 program.spaces.size());
   if (Status status = checkTiling(program, family, where); !status) return status;
+  if (Status status = checkActivation(family, where); !status) return status;
 
   const SpaceKind own = kindOf(program, id), needed = spaceFor(family.op, own);
   if (own != needed)
@@ -333,7 +339,7 @@ Status checkFamily(const TaskProgram& program, FamilyId id) {
   if (!status) return status;
   status = checkLinks(program, family, family.signals, "signals", where);
   if (!status) return status;
-  for (const auto check : {checkActivation, checkWholeRows, checkPairedOptions})
+  for (const auto check : {checkWholeRows, checkPairedOptions})
     if (status = check(family, where); !status) return status;
   if (status = checkShardings(program, family, where); !status) return status;
   return checkAccumulation(program, family, where);

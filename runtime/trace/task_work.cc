@@ -67,7 +67,7 @@ TaskWork columnSumWork(const TaskProgram& program, const Family& family, int32_t
 
 TaskWork productWork(const TaskProgram& program, const Family& family, int32_t tile, double rows) {
   const double columns = tileOf(family.op, family.tiling, tile).n.length();
-  const double k = family.tiling.k, ofWeight = columns * infoOf(family.op).weightParts;
+  const double k = family.tiling.k, ofWeight = columns * weightParts(family.op, family.tiling);
   return {2 * rows * k * ofWeight, rows * k * elementBytes(program, family.reads[0]) +
                                        k * ofWeight * elementBytes(program, family.reads[1]) +
                                        rows * matrixBytes(program, family, columns)};
@@ -79,7 +79,7 @@ TaskWork workOf(const TaskProgram& program, FamilyId id, int32_t tile, int64_t r
   const Family& family = program.at(id);
   const double rows = static_cast<double>(rowCount);
   const OpInfo& op = infoOf(family.op);
-  if (op.weightParts > 0) return productWork(program, family, tile, rows);
+  if (op.multiplies()) return productWork(program, family, tile, rows);
   if (op.isSum()) return weightGradWork(program, family, tile, rows);
   if (op.vector == VectorWork::kColumnSum) return columnSumWork(program, family, tile, rows);
   if (op.vector == VectorWork::kAmax) return {0, rows * rowBytes(program, family.reads[0])};

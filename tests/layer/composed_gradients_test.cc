@@ -22,7 +22,7 @@ struct Case {
   Names trainable;
   std::vector<std::pair<std::string, int64_t>> sets = {};  // symbols that only this graph has
   double scale = 1;                                        // of x, so that a clamp cuts
-  const char* activation = nullptr;                        // of forward.json
+  const char* activation = nullptr;                        // null: that of the graph
 };
 
 CompileOptions optionsFor(const Case& c, const char* keep) {
@@ -121,6 +121,11 @@ TEST_CASE("the derived backward of every graph computes the gradients of its for
       {"forward.json", layer, {}, 6, "swiglu_oai"},
       {"forward.json", layer, {}, 1, "geglu"},
       {"forward.json", layer, {}, 1, "reglu"},
+      {"forward.json", layer, {}, 1, "silu"},
+      {"forward.json", layer, {}, 1, "relu2"},
+      {"biased.json", with({"gate_up_bias", "down_bias"}), {}, 1, "relu2"},
+      {"lora.json", adapters, {rank}, 1, "relu2"},
+      {"shared_expert.json", with({"shared_gate_up_weight", "shared_down_weight"}), {shared}, 1, "silu"},
   };
   for (const Case& c : cases)
     for (const char* keep : {"all", "minimal", "regather"}) checkGradients(c, keep);

@@ -36,6 +36,9 @@ const Graph kGraphs[] = {
     {"forward.json", {{"all"}}, {}, {{"activation", "swiglu_oai"}}},
     {"forward.json", {{"all"}}, {}, {{"activation", "geglu"}}},
     {"forward.json", {{"all"}}, {}, {{"activation", "reglu"}}},
+    {"forward.json", {{"all"}}, {}, {{"activation", "silu"}}},
+    {"train.json", std::nullopt, {}, {{"activation", "relu2"}}},
+    {"biased.json", {{"all"}}, {}, {{"activation", "relu2"}}},
 };
 
 struct Sizes {

@@ -32,6 +32,8 @@ const Graph kGraphs[] = {
     {"forward.json", {{"all"}}, {}, {{"activation", "swiglu_oai"}}},
     {"forward.json", {{"all"}}, {}, {{"activation", "geglu"}}},
     {"forward.json", {{"all"}}, {}, {{"activation", "reglu"}}},
+    {"forward.json", {{"all"}}, {}, {{"activation", "silu"}}},
+    {"train.json", std::nullopt, {}, {{"activation", "relu2"}}},
 };
 
 Program compileSmall(const Graph& graph) {

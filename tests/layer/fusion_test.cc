@@ -33,13 +33,15 @@ uint64_t bitsOf(const std::string& path, CompileOptions options, const Fuse& fus
 }
 
 TEST_CASE("the layer and its gradients have the same bits however it is fused, for tiles of any size") {
-  for (int32_t tile : {0, 16, 48}) {
+  for (const auto& [tile, activation] :
+       {std::pair(0, "swiglu"), {16, "swiglu"}, {48, "swiglu"}, {16, "relu2"}, {48, "silu"}}) {
     const CompileOptions options{.sets = {{"ep", 3},
                                           {"experts", 6},
                                           {"top_k", 2},
                                           {"hidden", 72},
                                           {"intermediate", 56},
                                           {"max_tokens", 64}},
+                                 .words = {{"activation", activation}},
                                  .cores = 3,
                                  .slotRows = 16,
                                  .tile = tile};

@@ -66,11 +66,12 @@ int familiesIn(const Program& program, SpaceKind kind) {
 TEST_CASE("two sizes of rows give the bits of one, whichever nodes have which") {
   const uint64_t plain = bitsOf(compileGraph(graphWith("train.json", {{"up_proj", 16}}), optionsOf({"none"})),
                                 ExecutorKind::kSerial);
-  const Splits wideProducts = {{"up_proj", 64},   {"down_proj", 64}, {"act_grad", 64},
-                               {"gate_grad", 64}, {"swiglu", 16},    {"swiglu_grad", 16}};
-  const Splits wideActivations = {{"up_proj", 16},   {"down_proj", 16}, {"act_grad", 16},
-                                  {"gate_grad", 16}, {"swiglu", 48},    {"swiglu_grad", 48}};
-  const Splits onlyFirst = {{"up_proj", 32}, {"swiglu", 16}}, onlyLast = {{"up_proj", 16}, {"gate_grad", 80}};
+  const Splits wideProducts = {{"up_proj", 64},   {"down_proj", 64},  {"act_grad", 64},
+                               {"gate_grad", 64}, {"activation", 16}, {"activation_grad", 16}};
+  const Splits wideActivations = {{"up_proj", 16},   {"down_proj", 16},  {"act_grad", 16},
+                                  {"gate_grad", 16}, {"activation", 48}, {"activation_grad", 48}};
+  const Splits onlyFirst = {{"up_proj", 32}, {"activation", 16}},
+               onlyLast = {{"up_proj", 16}, {"gate_grad", 80}};
   for (const Splits& splits : {wideProducts, wideActivations, onlyFirst, onlyLast}) {
     const Program program = compileGraph(graphWith("train.json", splits), optionsOf({"none"}));
     CHECK(familiesIn(program, SpaceKind::kGroups) > 0);
@@ -118,7 +119,7 @@ TEST_CASE("composed graphs of two sizes compute what they say") {
   options.trainable = std::vector<std::string>{"all"};
   for (const char* name : {"shared_expert.json", "two_gmms.json", "lora.json"}) {
     INFO(name);
-    const Program program = compileGraph(graphWith(name, {{"swiglu", 64}, {"down_proj", 16}}), options);
+    const Program program = compileGraph(graphWith(name, {{"activation", 64}, {"down_proj", 16}}), options);
     LayerData data = makeGraphData(program, {.tokens = {.ragged = true, .most = 160}, .seed = 3});
     runGraph(program, ExecutorKind::kParallel, data);
     for (const tools::OutputError& error : errorsOfGraph(program, data)) {

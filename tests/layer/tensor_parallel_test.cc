@@ -4,6 +4,7 @@
 #include <catch2/catch.hpp>
 #include <cmath>
 
+#include "runtime/program/words.h"
 #include "tests/layer/random_draws.h"
 #include "tests/layer/whole_layer.h"
 
@@ -18,7 +19,7 @@ struct Layer {
   int ep = 1, tp = 1;
   const char* tokens = "own";
   int experts = 1, topK = 1, hidden = 24, intermediate = 24, maxTokens = 40;
-  const char* activation = "swiglu";
+  std::string activation = "";  // empty: that of the graph
   const char* graph = "forward.json";
   Names trainable = {"all"};
   std::vector<std::pair<std::string, int64_t>> sets = {};  // symbols that only this graph has
@@ -37,7 +38,7 @@ struct Layer {
 CompileOptions optionsOf(const Layer& layer) {
   CompileOptions options{
       .sets = layer.sets, .words = {{"tokens", layer.tokens}}, .trainable = layer.trainable};
-  if (std::string(layer.graph) == "forward.json") options.words.emplace_back("activation", layer.activation);
+  if (!layer.activation.empty()) options.words.emplace_back("activation", layer.activation);
   for (const auto& [name, value] : {std::pair<const char*, int64_t>{"ep", layer.ep},
                                     {"tp", layer.tp},
                                     {"experts", layer.experts},
@@ -74,15 +75,13 @@ class RandomLayers : RandomDraws {
   using RandomDraws::RandomDraws;
 
   Layer layer(int number) {
-    static constexpr const char* kActivations[] = {"swiglu", "swiglu_clamp",  "geglu",
-                                                   "reglu",  "squared_reglu", "swiglu_oai"};
     Layer l{.ep = pick(1, 3), .tp = pick(1, 4), .tokens = pick(0, 1) == 0 ? "own" : "same"};
     l.experts = pick(1, 4 * l.ep);
     l.topK = pick(1, std::min(4, l.experts));
     l.hidden = pick(17, 90);
     l.intermediate = l.tp * pick(5, 25);
     l.maxTokens = pick(10, 60);
-    l.activation = kActivations[number % std::size(kActivations)];
+    l.activation = text::wordsOf(ActivationKind{})[number % std::size(kActivations)];
     return l;
   }
 
@@ -177,7 +176,9 @@ TEST_CASE("adapters, biases and shared experts compute, put together, what one r
   for (const char* tokens : {"own", "same"})
     for (const bool accumulate : {false, true})
       for (Layer layer : {Layer{.graph = "biased.json"},
+                          Layer{.activation = "relu2", .graph = "biased.json"},
                           Layer{.graph = "lora.json", .sets = {{"lora_rank", 5}}},
+                          Layer{.activation = "silu", .graph = "lora.json", .sets = {{"lora_rank", 5}}},
                           {.graph = "shared_expert.json", .sets = {{"shared_intermediate", 29}}}}) {
         layer.ep = layer.tp = 2;
         layer.tokens = tokens;

@@ -192,9 +192,9 @@ TEST_CASE("separate cores and slots of two sizes give the same bits") {
       REQUIRE(at != std::string::npos);
       text.insert(at + std::strlen(node), " \"split\": {\"space\": \"rows\", \"size\": 48},");
     }
-    const size_t at = text.find("\"name\": \"swiglu\",");
+    const size_t at = text.find("\"name\": \"activation\",");
     REQUIRE(at != std::string::npos);
-    text.insert(at + std::strlen("\"name\": \"swiglu\","),
+    text.insert(at + std::strlen("\"name\": \"activation\","),
                 " \"split\": {\"space\": \"rows\", \"size\": 16},");
     const std::string path = std::filesystem::path(std::getenv("TEST_TMPDIR")) / "two_sizes.json";
     std::ofstream(path) << text;

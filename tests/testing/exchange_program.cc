@@ -46,7 +46,7 @@ class Builder : private ProgramBuilder {
   }
 
   DType type() const { return s_.isFloat ? DType::kF32 : DType::kBF16; }
-  Tiling width(int32_t k = 0) const { return {0, s_.hidden, k, 0, 0, 0, 0}; }
+  Tiling width(int32_t k = 0) const { return {.n = s_.hidden, .k = k}; }
   BufferId rows(const char* name, Dim first, Role role) {
     return buffer(name, type(), {first, fixedDim(s_.hidden)}, role);
   }

@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "runtime/program/op_table.h"
 #include "runtime/program/sharding.h"
 #include "tests/testing/program_builder.h"
 
@@ -21,14 +22,21 @@ class Builder : private ProgramBuilder {
     sharedBuffers();
     forward();
     if (!s_.forwardOnly) backward();
+    setActivation();
     if (s_.tp > 1) shard();
     return std::move(program);
   }
 
  private:
+  void setActivation() {
+    for (Family& family : program.families)
+      if (infoOf(family.op).usesActivation())
+        family.tiling.activation = s_.activation, family.tiling.limit = toBFloat16(s_.limit);
+  }
+
   // Families stand after those that write what they read.
   void shard() {
-    program.buffers[gateUpWeight_.value].sharding = Sharding::kGateUpColumns;
+    program.buffers[gateUpWeight_.value].sharding = shardedColumnsOf(s_.activation);
     program.buffers[downWeight_.value].sharding = Sharding::kRows;
     for (const Family& family : program.families) {
       const std::vector<Sharding> written = *shardingsOf(program, family);
@@ -84,10 +92,10 @@ class Builder : private ProgramBuilder {
     x_ = buffer("x", DType::kBF16, {kDimT, fixedDim(h)}, Role::kInput);
     expertIds_ = buffer("expert_ids", DType::kI32, {kDimT, fixedDim(k)}, Role::kInput);
     weights_ = buffer("expert_weights", DType::kF32, {kDimT, fixedDim(k)}, Role::kInput);
-    gateUpWeight_ = buffer("gate_up_weight", DType::kBF16, {e, fixedDim(h), fixedDim(2 * i)}, Role::kInput);
+    gateUpWeight_ = buffer("gate_up_weight", DType::kBF16, {e, fixedDim(h), fixedDim(up())}, Role::kInput);
     downWeight_ = buffer("down_weight", DType::kBF16, {e, fixedDim(i), fixedDim(h)}, Role::kInput);
     rowsX_ = saved("rows_x", h, true);
-    if (!s_.fused || !s_.forwardOnly) gateUp_ = saved("gate_up", 2 * i, false);
+    if (!s_.fused || !s_.forwardOnly) gateUp_ = saved("gate_up", up(), false);
     act_ = saved("act", i, false);
     // Shared by buffers of both entries, and in backward by two whose rows follow each other.
     work_ = region("rows_work", Extent::kRows, 2 * std::max(h, i), false, false);
@@ -152,7 +160,9 @@ class Builder : private ProgramBuilder {
             2});
   }
 
-  int32_t upTiles() const { return ceilDiv(2 * s_.intermediate, s_.tileN); }
+  // Columns of the first product.
+  int32_t up() const { return infoOf(s_.activation).inputs * s_.intermediate; }
+  int32_t upTiles() const { return ceilDiv(up(), s_.tileN); }
 
   // gmm and activation, as two families or as one.
   void upProjection(EventId arrived, EventId upDone, EventId swigluDone) {
@@ -174,7 +184,7 @@ class Builder : private ProgramBuilder {
             OpKind::kGmm,
             products_,
             upTiles(),
-            columns(2 * i, h, false),
+            columns(up(), h, false),
             {rowsX_, gateUpWeight_},
             {gateUp_},
             {arrived},
@@ -196,7 +206,7 @@ class Builder : private ProgramBuilder {
     };
     const RegionId rowsDy = region("rows_dy", Extent::kRows, 2 * h, true, false);
     const RegionId rowWeights = region("row_weights", Extent::kRows, 4, true, false);
-    const RegionId gateUpGrad = region("gate_up_grad", Extent::kRows, 4 * i, false, false);
+    const RegionId gateUpGrad = region("gate_up_grad", Extent::kRows, 2 * up(), false, false);
     const RegionId rowWeightGrad = region("row_weight_grad", Extent::kRows, 4, false, false);
     const RegionId returnedScalars = region("returned_scalars", Extent::kPairs, 4, true, false);
     BackwardBuffers b;
@@ -204,7 +214,7 @@ class Builder : private ProgramBuilder {
     b.rowsDy = rows("rows_dy", h, rowsDy);
     b.rowWeights = buffer("row_weights", DType::kF32, {kDimR}, Role::kTemp, rowWeights);
     if (!s_.fused) b.actGrad = rows("act_grad_y", i, work_);
-    b.gateUpGrad = rows("gate_up_grad", 2 * i, gateUpGrad);
+    b.gateUpGrad = rows("gate_up_grad", up(), gateUpGrad);
     b.rowWeightGrad = buffer("row_weight_grad", DType::kF32, {kDimR}, Role::kTemp, rowWeightGrad);
     b.rowsDx = rows("rows_dx", h, work_);
     b.returned =
@@ -214,7 +224,7 @@ class Builder : private ProgramBuilder {
     b.dx = buffer("dx", DType::kBF16, {kDimT, fixedDim(h)}, Role::kOutput);
     b.dWeights = buffer("d_expert_weights", DType::kF32, {kDimT, fixedDim(k)}, Role::kOutput);
     b.gateUpWeightGrad =
-        buffer("gate_up_weight_grad", DType::kF32, {e, fixedDim(h), fixedDim(2 * i)}, Role::kOutput);
+        buffer("gate_up_weight_grad", DType::kF32, {e, fixedDim(h), fixedDim(up())}, Role::kOutput);
     b.downWeightGrad = buffer("down_weight_grad", DType::kF32, {e, fixedDim(i), fixedDim(h)}, Role::kOutput);
     return b;
   }
@@ -303,7 +313,7 @@ class Builder : private ProgramBuilder {
             OpKind::kGmm,
             products_,
             gateTiles,
-            columns(h, 2 * i, true),
+            columns(h, up(), true),
             {b.gateUpGrad, gateUpWeight_},
             {b.rowsDx},
             {swigluDone},
@@ -332,8 +342,8 @@ class Builder : private ProgramBuilder {
     family({"gate_up_weight_grad",
             OpKind::kGmmWeightGrad,
             experts_,
-            gradTiles(h, 2 * i),
-            grad(h, 2 * i),
+            gradTiles(h, up()),
+            grad(h, up()),
             {rowsX_, b.gateUpGrad, none},
             {b.gateUpWeightGrad},
             {expertSwiglu},

@@ -28,6 +28,8 @@ struct MoeShape {
   bool sumLast = false;      // the sum of backward waits for a weight gradient of all experts of its rank
   int tp = 1;                // ranks of a group, which share its experts; `intermediate` is that of one rank
   bool sameTokens = false;   // the ranks of a group have the same tokens
+  ActivationKind activation = ActivationKind::kSwiglu;
+  float limit = 0;
 };
 
 TaskProgram buildMoeProgram(const MoeShape& shape);

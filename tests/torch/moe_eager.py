@@ -7,6 +7,11 @@ BOUND = 1.2e-2
 
 
 def activate(gate, up, kind, limit=None):
+    """Without a gate both are the same rows."""
+    if kind == "silu":
+        return torch.nn.functional.silu(up)
+    if kind == "relu2":
+        return torch.relu(up) ** 2
     if kind in ("swiglu_clamp", "swiglu_oai"):
         gate, up = gate.clamp(max=limit), up.clamp(-limit, limit)
     if kind == "swiglu_oai":
@@ -26,8 +31,8 @@ def eager(x, ids, expert_weights, gate_up, down, kind="swiglu", limit=None):
         product = x[token].float() @ gate_up[expert].float().T
         if limit:  # rounded like in the layer, so that both clamp the same elements
             product = product.bfloat16().float()
-        gate, up = product.chunk(2, dim=1)
-        rows = activate(gate, up, kind, limit) @ down[expert].float().T
+        parts = product.split(down.shape[2], dim=1)
+        rows = activate(parts[0], parts[-1], kind, limit) @ down[expert].float().T
         y = y.index_add(0, token, rows * expert_weights[token, k][:, None])
     return y
 

@@ -322,13 +322,14 @@ class FamilyAtRank {
   }
 
   ops::ActivationPoint point(const Values& gateUp, int64_t row, int64_t i) const {
-    const int64_t inter = gateUp.rowLength() / 2;
-    const double* line = gateUp.data.data() + row * 2 * inter;
-    return ops::activationAt(f_.tiling.activation, toFloat(f_.tiling.limit), line[i], line[inter + i]);
+    const ActivationKind kind = f_.tiling.activation;
+    const double* line = gateUp.data.data() + row * gateUp.rowLength();
+    return ops::activationAt(kind, toFloat(f_.tiling.limit), line[i],
+                             line[ops::upColumnOf(kind, 0, f_.tiling.n) + i]);
   }
 
   Values activation(const Values& gateUp) const {
-    const int64_t inter = gateUp.rowLength() / 2;
+    const int64_t inter = f_.tiling.n;
     Values act = zeros({gateUp.shape[0], inter});
     for (int64_t row = 0; row < gateUp.shape[0]; ++row)
       for (int64_t i = 0; i < inter; ++i)
@@ -341,12 +342,12 @@ class FamilyAtRank {
     Values grad = zeros(gateUp.shape), weightGrad = zeros({count});
     for (int64_t row = 0; row < count; ++row) {
       const double weight = rowWeights ? rowWeights->data[static_cast<size_t>(row)] : 1.0;
-      double* line = grad.data.data() + row * 2 * inter;
+      double* line = grad.data.data() + row * grad.rowLength();
       for (int64_t i = 0; i < inter; ++i) {
         const ops::ActivationPoint at = point(gateUp, row, i);
         const double d = actGrad.data[static_cast<size_t>(row * inter + i)];
         line[i] = weight * d * at.gateSlope();
-        line[inter + i] = weight * d * at.upSlope();
+        if (infoOf(f_.tiling.activation).isGated()) line[inter + i] = weight * d * at.upSlope();
         weightGrad.data[static_cast<size_t>(row)] += d * at.act();
       }
     }

@@ -161,7 +161,7 @@ enum class As { kWeight, kScale, kZero, kAmax };
 // The first product that reads `id` so; a forward entry comes before the backward. Null if there is none.
 const Family* productWith(const TaskProgram& program, BufferId id, As as = As::kWeight) {
   for (const Family& family : program.families)
-    if (infoOf(family.op).weightParts > 0 &&
+    if (infoOf(family.op).multiplies() &&
         operandAt(family.reads, as == As::kWeight  ? 1
                                 : as == As::kScale ? *scaleOf(family.op, 1)
                                 : as == As::kZero  ? *zeroOf(family.op)

@@ -1,6 +1,7 @@
 """Random layers: a program, the inputs of its ranks, and the outputs of every correct run."""
 import hashlib
 import os
+import re
 import subprocess
 import time
 
@@ -47,7 +48,8 @@ class Layer:
         if self.linear:
             graph, has_backward = rng.choice(LINEARS), False
             self.tp, self.same = self.ranks, rng.random() < 0.5
-        symbols = self._symbols(rng, graph)
+        file = os.path.join(root, "graphs", "linear" if self.linear else "moe_ffn", graph + ".json")
+        symbols = self._symbols(tools, rng, graph, file)
         options = [f"--set={name}={value}" for name, value in symbols.items()]
         trained = not has_backward and rng.random() < 0.7
         if trained:
@@ -64,14 +66,20 @@ class Layer:
         self.rows_input = ("x" if graph.startswith("row") else "dy" if trained else None) if self.linear else None
         self.run_options = ["--tokens", self.tokens] if needs_tokens else []
         self.description = f"{graph} {' '.join(options)}; tokens {self.tokens}, routing {self.routing}"
-        folder_of = "linear" if self.linear else "moe_ffn"
-        compile_command = [tools.sluicec, os.path.join(root, "graphs", folder_of, graph + ".json"), *options, "-o", self.program]
+        compile_command = [tools.sluicec, file, *options, "-o", self.program]
         run_tool(compile_command, env={"SLUICE_TARGETS": os.path.join(root, "targets"), **os.environ})
         run_tool([tools.sluice, "make-inputs", self.program, "--out", self.inputs, "--tokens", self.tokens,
                   "--routing", self.routing, "--seed", str(rng.randint(1, 1 << 30))])
         self._make_reference(tools)
 
-    def _symbols(self, rng, graph):
+    @staticmethod
+    def _words(tools, graph, symbol):
+        """The words that a symbol may be set to: the message that refuses another one lists them."""
+        command = [tools.sluicec, graph, f"--set={symbol}=none", "--emit=moe"]
+        said = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300).stderr
+        return re.search("expected (.*); the symbols are", said)[1].split(", ")
+
+    def _symbols(self, tools, rng, graph, file):
         sizes = [1, 3, 7, 17, 31, 33, 65, 127, 129, 191] if rng.random() < 0.5 else [16, 32, 64, 96, 128, 256]
         symbols = {"tp": self.tp, "tokens": "same" if self.same else "own"}
         if self.linear:
@@ -85,8 +93,8 @@ class Layer:
             if rng.random() < 0.25:
                 symbols["spare"] = rng.randint(1, 6)
         symbols["max_tokens"] = rng.choice([1, 2, 5, 16, 37, 64, 129, 300])
-        if graph == "forward":
-            symbols["activation"] = rng.choice(["swiglu", "swiglu_clamp", "geglu", "reglu", "squared_reglu", "swiglu_oai"])
+        if not self.linear:
+            symbols["activation"] = rng.choice(self._words(tools, file, "activation"))
         if graph == "lora":
             symbols["lora_rank"] = rng.choice([1, 3, 4, 16])
         if graph == "shared_expert":

@@ -101,7 +101,7 @@ class Chooser {
   }
 
  private:
-  static bool isGmm(const Family& family) { return infoOf(family.op).weightParts > 0; }
+  static bool isGmm(const Family& family) { return infoOf(family.op).multiplies(); }
   std::string why(const std::function<int64_t(const CutSizes&)>& valueOf,
                   const std::function<std::string(const CutSizes&)>& text) const {
     return seen_.why(sizes_, valueOf, text);
@@ -146,8 +146,9 @@ class Chooser {
         if (slot >= hottest) break;
       }
     if (!fixed_.tiles)
-      for (int32_t size :
-           ladder(64, longest([](const Family& f) { return isGmm(f) ? 2 * int64_t{f.tiling.n} : 1; })))
+      for (int32_t size : ladder(64, longest([](const Family& f) {
+                                   return int64_t{weightParts(f.op, f.tiling)} * f.tiling.n;
+                                 })))
         columns.push_back(size);
     const CutSizes start = sizes_;
     for (int32_t slot : slots)

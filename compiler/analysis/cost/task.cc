@@ -145,8 +145,8 @@ TaskCost taskCost(const TaskProgram& program, const Family& family, double rows,
   cost.task = all.task;
   const OpInfo& op = infoOf(family.op);
   const double columns = op.usesTileN() ? tileLength(n, family.tiling.tileN) : n;
-  if (op.weightParts > 0) {
-    addGmm(program, family, rows, op.weightParts * columns, op.weightParts * n, reuse, all, cost, traffic);
+  if (const int32_t parts = weightParts(family.op, family.tiling); parts > 0) {
+    addGmm(program, family, rows, parts * columns, parts * n, reuse, all, cost, traffic);
   } else if (op.isSum()) {
     const double m = tileLength(family.tiling.m, family.tiling.tileM);
     cost.product = productSeconds(all.matrix, all.matrix.weightGrad, m, columns, rows);

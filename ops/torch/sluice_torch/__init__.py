@@ -24,7 +24,7 @@ _EXPORTS = {
     "quantize": "codes",
     "load_experts": "loading",
     "Checkpoint": "checkpoint",
-    "balance": "placement",
+    "balance": "balancing",
     "clip_grad_norm_": "clipping",
     "ExpertParallel": "styles",
     "TensorParallel": "styles",

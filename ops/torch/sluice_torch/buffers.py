@@ -111,15 +111,6 @@ def check_ids(x: torch.Tensor, ids: torch.Tensor, probs: torch.Tensor, experts: 
         raise ValueError(f"token {token} has expert {ordered[token, place].item()} twice, expected distinct experts")
 
 
-@dataclasses.dataclass
-class Buffer:
-    """What the exchanges of a group share. hidden_bytes: the widest rows it was asked for; max_tokens: the most tokens of
-    a rank without a larger program."""
-
-    hidden_bytes: int = 0
-    max_tokens: int = 65536
-
-
 def max_tokens_for(shared: ranks.Shared, tokens: int) -> int:
     """The tokens for which a step with so many at this rank is compiled. Where a rank has more than max_tokens, that
     grows to a power of two at all ranks, and the programs for fewer are freed. Collective. ValueError, at all ranks: too
@@ -140,7 +131,7 @@ def get_hidden_bytes(x: torch.Tensor) -> int:
     return x.shape[1] * max(x.element_size(), 2)
 
 
-def get_buffer(group=None, hidden_bytes: int = 0, *, threads: int = 0, timeout: float = 30.0) -> Buffer:
+def get_buffer(group=None, hidden_bytes: int = 0, *, threads: int = 0, timeout: float = 30.0) -> ranks.Buffer:
     """The buffer of a group, for rows of that many bytes or fewer. Collective the first time."""
     shared = ranks.shared_by(ranks.Group(group), threads, timeout)
     if not isinstance(hidden_bytes, int) or hidden_bytes < 0:
@@ -163,7 +154,7 @@ def init_buffer(
     num_sms_combine_api: int | None = None,
     threads: int = 0,
     timeout: float = 30.0,
-) -> Buffer:
+) -> ranks.Buffer:
     """Makes the buffer of a group, for steps of up to max_tokens tokens per rank (the largest that a rank gives). With
     num_experts and top_k it also compiles the program for rows of hidden_bytes, so that the first step need not.
 
@@ -197,4 +188,4 @@ def reset_buffer(group=None):
     shared = ranks.shared_by(ranks.Group(group))
     shared.largest("free a buffer", 0)
     shared.forget_exchanges()
-    shared.buffer = Buffer()
+    shared.buffer = ranks.Buffer()

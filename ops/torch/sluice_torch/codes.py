@@ -74,15 +74,13 @@ def tensors_of(shape: LayerShape, name: str, weight: torch.Tensor) -> dict[str, 
 
 
 @torch.no_grad()
-def set_expert(layer: torch.nn.Module, row: int, gate: torch.Tensor, up: torch.Tensor, down: torch.Tensor):
-    """Sets the weights of row `row` of a layer's parameters, an expert or a shard of one: gate and up [I, H] and down
-    [H, I]. If the layer has codes, these are made of them."""
-    half = layer.gate_up_weight.shape[1] // 2
-    for name, rows, given in (
-        ("gate_up_weight", slice(0, half), gate),
-        ("gate_up_weight", slice(half, 2 * half), up),
-        ("down_weight", slice(None), down),
-    ):
+def set_expert(layer: torch.nn.Module, row: int, *matrices: torch.Tensor):
+    """Sets the weights of row `row` of a layer's parameters, an expert or a shard of one: gate, if there is one, and up
+    [I, H], and down [H, I]. If the layer has codes, these are made of them."""
+    *before, down = matrices
+    part = layer.gate_up_weight.shape[1] // len(before)
+    places = [("gate_up_weight", slice(number * part, (number + 1) * part), each) for number, each in enumerate(before)]
+    for name, rows, given in (*places, ("down_weight", slice(None), down)):
         plain = getattr(layer, name).is_floating_point()
         for each, tensor in ({name: given} if plain else tensors_of(layer.shape, name, given)).items():
             getattr(layer, each)[row, rows] = tensor

@@ -9,7 +9,7 @@ import itertools
 
 import torch
 
-from .structure import ACTIVATIONS, LIMITED, Experts, Unsupported, apply_experts, is_close
+from .structure import ACTIVATIONS, LIMITED, Experts, Unsupported, apply_expert, apply_experts, inputs_of, is_close
 from .surroundings import surroundings_kept
 from .twin import DRAWS, make_twin, random_state, tensors_of
 
@@ -18,14 +18,15 @@ _FILLED = 16  # columns of a weight that are not zero when an expert is tried: s
 
 
 def recognise_list(members: torch.nn.ModuleList, hidden: int, limit: float | None) -> Experts:
-    """Experts that are modules of three matrices each. Unsupported: a description of what differs."""
+    """Experts that are modules of three matrices each, or two without a gate. Unsupported: a description of what differs."""
     first = members[0]
     shapes = {name: tuple(parameter.shape) for name, parameter in first.named_parameters()}
     for name, shape in shapes.items():
         if len(shape) != 2:
-            raise Unsupported(f"experts have {name} of shape {list(shape)}, expected nothing but three matrices")
-    if len(shapes) != 3:
-        raise Unsupported(f"experts have {len(shapes)} matrices ({', '.join(shapes)}), expected gate, up and down")
+            raise Unsupported(f"experts have {name} of shape {list(shape)}, expected nothing but two or three matrices")
+    if len(shapes) not in (2, 3):
+        names = ", ".join(shapes)
+        raise Unsupported(f"experts have {len(shapes)} matrices ({names}), expected up and down, or gate, up and down")
     _check_tensors(members)
     others = [size for shape in shapes.values() for size in shape if size != hidden]
     intermediate = others[0] if others else hidden
@@ -33,20 +34,20 @@ def recognise_list(members: torch.nn.ModuleList, hidden: int, limit: float | Non
         x = _rows(hidden)
         state = {name: _random(shape, hidden, intermediate) for name, shape in shapes.items()}
         found = _call_copy(first, state, x)
-    for gate, up, down in itertools.permutations(shapes):
-        if shapes[gate] != (intermediate, hidden) or shapes[up] != shapes[gate]:
-            continue
-        if shapes[down] != (hidden, intermediate):
+    for *before, down in itertools.permutations(shapes):
+        if any(shapes[name] != (intermediate, hidden) for name in before) or shapes[down] != (hidden, intermediate):
             continue
         for activation in _activations(limit):
-            act = ACTIVATIONS[activation](x @ state[gate].t(), x @ state[up].t(), limit)
-            if is_close(found, act @ state[down].t()):
+            if inputs_of(activation) != len(before):
+                continue
+            if is_close(found, apply_expert(activation, limit, x, [state[name] for name in (*before, down)])):
                 own_limit = limit if activation in LIMITED else None
+                gate, up = ("", *before)[-2:]
                 parts = (hidden, intermediate, len(members), activation, own_limit, gate, up, down)
                 return Experts(members, *parts)
     raise Unsupported(
         f"experts of {', '.join(f'{name} {list(shape)}' for name, shape in shapes.items())}{_says(first)} compute none "
-        f"of {', '.join(ACTIVATIONS)}: expected down(act(gate(x)) * up(x))"
+        f"of {', '.join(ACTIVATIONS)}: expected down(act(gate(x)) * up(x)), or down(act(up(x)))"
     )
 
 
@@ -63,7 +64,7 @@ def recognise_stack(module: torch.nn.Module, hidden: int, limit: float | None) -
     orders = itertools.product((True, False), itertools.permutations(shapes), (False, True), _activations(limit))
     for small, (gate_up, down), transposed, activation in orders:
         intermediate = shapes[down][1 if transposed else 2]
-        expected = [(2 * intermediate, hidden), (hidden, intermediate)]
+        expected = [(inputs_of(activation) * intermediate, hidden), (hidden, intermediate)]
         if transposed:
             expected = [size[::-1] for size in expected]
         if [shapes[gate_up][1:], shapes[down][1:]] != expected:

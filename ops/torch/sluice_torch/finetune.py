@@ -51,17 +51,19 @@ class FineTuning:
         self._pending = []
 
     @torch.no_grad()
-    def load_weights(self, gate: torch.Tensor, up: torch.Tensor, down: torch.Tensor):
+    def load_weights(self, gate: torch.Tensor | None, up: torch.Tensor, down: torch.Tensor):
         """Sets the weights of this rank's experts (its shard of them): gate and up [E, I, H], down [E, H, I]. They are
-        copied."""
-        half = self.layer.shape.part
-        own = self.layer.gate_up_weight
-        places = {"gate": own[:, :half], "up": own[:, half:], "down": self.layer.down_weight}
-        for (name, place), given in zip(places.items(), (gate, up, down)):
-            if given.shape != place.shape:
-                raise ValueError(f"{name} has shape {list(given.shape)}, expected {list(place.shape)}")
+        copied. gate is None if the activation has none."""
+        own, shape = self.layer.gate_up_weight, self.layer.shape
+        if (gate is None) != (shape.inputs == 1):
+            said, has = ("None", "a") if gate is None else ("given", "no")
+            raise ValueError(f"gate is {said}, but {shape.activation} has {has} gate")
+        given = {name: each for name, each in (("gate", gate), ("up", up), ("down", down)) if each is not None}
+        for (name, each), place in zip(given.items(), (*own.split(shape.part, 1), self.layer.down_weight)):
+            if each.shape != place.shape:
+                raise ValueError(f"{name} has shape {list(each.shape)}, expected {list(place.shape)}")
         for row in range(len(own)):
-            set_expert(self.layer, row, gate[row], up[row], down[row])
+            set_expert(self.layer, row, *(each[row] for each in given.values()))
         self._loaded = True
 
     @property

@@ -1,7 +1,7 @@
 """The graph of a layer, as sluicec reads it (graphs/FORMAT.md), and the options for compiling it.
 
 Weights are [experts of this rank, out, in]; a gate_up_weight has the rows of the gate first, then those of up. With tp
-above 1 a rank has a shard of each of its experts: sharding.py.
+above 1 a rank has a shard of each of its experts: sharding.py. Without a gate it has the rows of up alone.
 """
 
 import dataclasses
@@ -9,7 +9,7 @@ import math
 import struct
 
 from .builder import Graph
-from .structure import ACTIVATIONS, LIMITED
+from .structure import ACTIVATIONS, LIMITED, inputs_of
 
 # The names of gradients among the outputs of "backward", by input.
 GRADIENTS = {"x": "dx", "expert_weights": "d_expert_weights"}
@@ -109,6 +109,11 @@ class LayerShape:
         return self.intermediate // self.tp
 
     @property
+    def inputs(self) -> int:
+        """The matrices before the activation, whose rows gate_up_weight has."""
+        return inputs_of(self.activation)
+
+    @property
     def has_codes(self) -> bool:
         return self.weights != "bf16"
 
@@ -184,15 +189,16 @@ def _tensors(shape: LayerShape) -> Graph:
     def weight(name: str, *sizes, parallel: str | None, type: str):
         graph.add_tensor(name, type, "E", *sizes, parallel=parallel if shared else None)
 
-    hidden, columns, both = shape.hidden, shape.part, 2 * shape.part
+    hidden, columns, both = shape.hidden, shape.part, shape.inputs * shape.part
+    before = "gate_up_rows" if shape.inputs == 2 else "rows"
     of_weights, per_element = {16: ("BF16", 1), 8: ("I8", 1), 4: ("U8", 2)}[shape.bits]
     graph.add_tensor("x", "BF16", "T", hidden)
     graph.add_tensor("expert_ids", "I32", "T", shape.top_k)
     graph.add_tensor("expert_weights", "F32", "T", shape.top_k)
-    weight("gate_up_weight", both, hidden // per_element, parallel="gate_up_rows", type=of_weights)
+    weight("gate_up_weight", both, hidden // per_element, parallel=before, type=of_weights)
     weight("down_weight", hidden, columns // per_element, parallel="columns", type=of_weights)
     for name in shape.beside("gate_up_weight"):
-        weight(name, both, shape.scales_along(hidden), parallel="gate_up_rows", type="F32")
+        weight(name, both, shape.scales_along(hidden), parallel=before, type="F32")
     for name in shape.beside("down_weight"):
         several = shape.scales_along(columns) > 1
         weight(name, hidden, shape.scales_along(columns), parallel="columns" if several else None, type="F32")

@@ -5,8 +5,12 @@ import torch
 from . import codes, formats
 from .checkpoint import Checkpoint
 
-# Parts of a layer: parameter, half of its rows, and the dimension that shards of an expert share.
-_PARTS = (("gate_up_weight", 0, 0), ("gate_up_weight", 1, 0), ("down_weight", None, 1))
+
+
+def _parts(shape) -> list[tuple]:
+    """Parts of a layer: parameter, which of its equal parts of rows, and the dimension that shards of an expert share."""
+    return [*(("gate_up_weight", number, 0) for number in range(shape.inputs)), ("down_weight", None, 1)]
+
 
 
 @torch.no_grad()
@@ -21,7 +25,8 @@ def load_experts(
     """Sets the weights of a layer's experts, on this rank and its shard of them, from a checkpoint.
 
     path      a safetensors file, a folder with such files, or a Checkpoint. Expert e has `prefix`.e.NAME.weight, or what
-              a format has in its place (docs/PYTORCH.md, *Checkpoints*), for the `names` of gate, up and down.
+              a format has in its place (docs/PYTORCH.md, *Checkpoints*), for the `names` of gate, up and down; without a
+              gate, of the last two.
     layer     sluice_torch.MoE. Codes of 4 bits go into one with weights "int4" or "int4-weights" as they are, which needs
               the group of the checkpoint and, unless all zeros are 8, zeros=True; other layers of codes take numbers,
               which they quantise. bfloat16 and float32 layers take everything.
@@ -43,7 +48,8 @@ def load_experts(
         places.setdefault(expert, []).append(row)
     for expert, rows in _shown(places.items(), progress):
         of_file = expert if physical_to_logical_map is None else physical_to_logical_map[expert]
-        for part, name in zip(_PARTS, names):
+        parts = _parts(shape)
+        for part, name in zip(parts, names[-len(parts) :]):
             matrix = formats.read(checkpoint, f"{prefix}.{of_file}.{name}")
             _set(layer, rows, part, _shard(layer, matrix, part))
 

@@ -28,7 +28,7 @@ def find_lookalikes(model: torch.nn.Module, known: list[str]) -> dict[str, str]:
             claimed |= group.parts
             found[block] = (
                 f"has {group.label} and {router or 'no router beside them'}, expected a router and a list of experts of "
-                "three matrices, or a module of two stacked tensors, as parts of one module"
+                "two or three matrices, or a module of two stacked tensors, as parts of one module"
             )
     return {name: found[name] for name in names if name in found}
 

@@ -15,6 +15,8 @@ import math
 
 import torch
 
+from .structure import inputs_of
+
 TARGETS = ("gate", "up", "down")
 
 
@@ -49,6 +51,13 @@ class LoRAConfig:
         return [target for target in TARGETS[:2] if target in self.targets]
 
 
+def check_targets(config: LoRAConfig, activation: str):
+    """ValueError: an adapter of a gate that experts with this activation do not have."""
+    if inputs_of(activation) == 1 and "gate" in config.targets:
+        expected = ", ".join(TARGETS[1:])
+        raise ValueError(f"targets of adapters are {config.targets!r}, but {activation} has no gate, expected some of {expected}")
+
+
 def make_parameters(
     config: LoRAConfig, experts: int, hidden: int, intermediate: int, dtype: torch.dtype, tp: int = 1
 ) -> dict:
@@ -73,13 +82,17 @@ def weight_names(config: LoRAConfig) -> list[str]:
     return names + (["down_lora_a", "down_lora_b"] if "down" in config.targets else [])
 
 
-def adapter_weights(config: LoRAConfig, parameters: dict, dtype: torch.dtype = torch.bfloat16) -> list[torch.Tensor]:
-    """The tensors of weight_names() in `dtype`, contiguous. Gradients flow to `parameters`."""
+def adapter_weights(
+    config: LoRAConfig, parameters: dict, dtype: torch.dtype = torch.bfloat16, inputs: int = 2
+) -> list[torch.Tensor]:
+    """The tensors of weight_names() in `dtype`, contiguous, for a layer with `inputs` matrices before its activation.
+    Gradients flow to `parameters`."""
     made = []
     upward = config.upward()
     if upward:
         made.append(torch.cat([parameters[f"{target}_lora_a"].to(dtype) for target in upward], dim=1))
-        made.append(_block_diagonal(config, [parameters[f"{target}_lora_b"].to(dtype) for target in upward]))
+        sides = [parameters[f"{target}_lora_b"].to(dtype) for target in upward]
+        made.append(_block_diagonal(config, sides) if inputs == 2 else sides[0])
     if "down" in config.targets:
         made += [parameters["down_lora_a"].to(dtype), parameters["down_lora_b"].to(dtype)]
     return [tensor.contiguous() for tensor in made]
@@ -99,9 +112,10 @@ def adapted_graph(graph: dict, config: LoRAConfig) -> dict:
     graph = copy.deepcopy(graph)
     entry = graph["entries"][0]
     _, hidden, intermediate = graph["tensors"]["down_weight"]["shape"]  # those of this rank
+    _, before, _ = graph["tensors"]["gate_up_weight"]["shape"]
     if config.upward():
         rank = config.rank * len(config.upward())
-        _adapt(graph, "up_proj", "gate_up", rank, config.scaling, hidden, 2 * intermediate)
+        _adapt(graph, "up_proj", "gate_up", rank, config.scaling, hidden, before)
     if "down" in config.targets:
         _adapt(graph, "down_proj", "down", config.rank, config.scaling, intermediate, hidden)
     entry["inputs"] += weight_names(config)
@@ -142,10 +156,10 @@ def _adapt(graph: dict, product: str, name: str, rank: int, scaling: float, ins:
 
 @torch.no_grad()
 def merge_adapters(config: LoRAConfig, parameters: dict, gate_up: torch.Tensor, down: torch.Tensor, sign: int = 1):
-    """Adds the adapters to the weights [E, 2I, H] and [E, H, I], in place. sign -1 subtracts them again (up to
+    """Adds the adapters to the weights [E, 2I, H], or [E, I, H] without a gate, and [E, H, I], in place. sign -1 subtracts them again (up to
     rounding)."""
-    half = gate_up.shape[1] // 2
-    places = {"gate": gate_up[:, :half], "up": gate_up[:, half:], "down": down}
+    columns = down.shape[2]
+    places = {"gate": gate_up[:, :columns], "up": gate_up[:, -columns:], "down": down}
     for target in config.targets:
         a, b = (parameters[f"{target}_lora_{side}"].float() for side in "ab")
         for expert in range(a.shape[0]):  # one at a time: no second copy of all weights

@@ -28,9 +28,10 @@ def describe_range(experts: list[int]) -> str:
 class MoE(torch.nn.Module):
     """The experts of a layer: y = sum over k of expert_weights[t, k] * expert(expert_ids[t, k])(x[t]).
 
-    An expert is down(activation(gate(x)) * up(x)). Parameters, of this rank's experts:
+    An expert is down(activation(gate(x)) * up(x)); or down(activation(up(x))) with an activation of structure.UNGATED.
+    Parameters, of this rank's experts:
 
-        gate_up_weight  [E, 2 I, H]   rows of gate, then those of up
+        gate_up_weight  [E, 2 I, H]   rows of gate, then those of up; without a gate [E, I, H], those of up
         down_weight     [E, H, I]
 
     `num_experts` counts the experts of all ranks of `ep_group`, a torch.distributed group of processes on this machine.
@@ -40,7 +41,7 @@ class MoE(torch.nn.Module):
 
     With `spare`, a number, experts are not bound to ranks: there are num_experts + spare places, dealt like experts, E are
     this rank's places, and `local_experts` says which experts are there. sluice_torch.balance() moves experts to other
-    places, and gives those with the most rows several (placement.py). Making such a layer is collective.
+    places, and gives those with the most rows several (balancing.py). Making such a layer is collective.
 
     With `tp` above 1, tp ranks share each expert: rank r has shard r % tp of the experts of group r // tp, with I / tp
     instead of I columns (sharding.py). The ranks are given as one group and `tp`; as `tp_group` (those that share this
@@ -126,7 +127,7 @@ class MoE(torch.nn.Module):
         self.pack_frozen = pack_frozen
         self._layers = {}
         own, part = len(self.shape.places_of(self._group.rank)), self.shape.part
-        self._add_weight("gate_up_weight", (own, 2 * part, hidden), dtype)
+        self._add_weight("gate_up_weight", (own, self.shape.inputs * part, hidden), dtype)
         self._add_weight("down_weight", (own, hidden, part), dtype)
         if initialise:
             self.reset_parameters()
@@ -212,6 +213,7 @@ class MoE(torch.nn.Module):
         self.gate_up_weight.requires_grad_(False)
         self.down_weight.requires_grad_(False)
         own = self.gate_up_weight.shape[0]
+        lora.check_targets(self.lora, self.shape.activation)
         made = lora.make_parameters(self.lora, own, self.shape.hidden, self.shape.part, dtype, self.shape.tp)
         for name, parameter in made.items():
             self.register_parameter(name, parameter)
@@ -225,10 +227,8 @@ class MoE(torch.nn.Module):
         bounds = (1 / math.sqrt(hidden), 1 / math.sqrt(self.shape.intermediate))
         if self.shape.has_codes:
             for row in range(len(self.gate_up_weight)):
-                gate, up, down = torch.empty(part, hidden), torch.empty(part, hidden), torch.empty(hidden, part)
-                for weight, bound in ((gate, bounds[0]), (up, bounds[0]), (down, bounds[1])):
-                    weight.uniform_(-bound, bound)
-                codes.set_expert(self, row, gate, up, down)
+                before = [torch.empty(part, hidden).uniform_(-bounds[0], bounds[0]) for _ in range(self.shape.inputs)]
+                codes.set_expert(self, row, *before, torch.empty(hidden, part).uniform_(-bounds[1], bounds[1]))
         else:
             for weight, bound in zip((self.gate_up_weight, self.down_weight), bounds):
                 torch.nn.init.uniform_(weight, -bound, bound)
@@ -369,7 +369,7 @@ class MoE(torch.nn.Module):
         if self.lora is not None:
             from . import lora
 
-            weights += self._summed(lora.adapter_weights(self.lora, *self._adapters(own)))
+            weights += self._summed(lora.adapter_weights(self.lora, *self._adapters(own), self.shape.inputs))
         return weights + scales
 
     def _summed(self, adapters: list[torch.Tensor]) -> list[torch.Tensor]:

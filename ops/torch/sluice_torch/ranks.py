@@ -10,6 +10,7 @@ modules of different ranks need not end at the same time.
 
 import atexit
 import contextlib
+import dataclasses
 import gc
 import itertools
 import os
@@ -195,12 +196,19 @@ def _gather(tensors: torch.Tensor, group, to: int | None) -> torch.Tensor | None
     return torch.cat([each.view(tensors.dtype).view_as(tensors) for each in found]) if here else None
 
 
+@dataclasses.dataclass
+class Buffer:
+    """What the exchanges of a group share. hidden_bytes: the widest rows it was asked for; max_tokens: the most tokens of
+    a rank without a larger program."""
+
+    hidden_bytes: int = 0
+    max_tokens: int = 65536
+
+
 class Shared:
     """Ranks and the layers made for them. Made collectively by the ranks of the group."""
 
     def __init__(self, key: tuple, group: Group, threads: int, timeout: float):
-        from . import buffers  # which needs this module
-
         failure = None
         try:
             library.load()
@@ -212,7 +220,7 @@ class Shared:
         self.ranks = _join(group, failure, threads, timeout)
         self.key, self.group = key, group
         self._held: "weakref.WeakValueDictionary[tuple, Held]" = weakref.WeakValueDictionary()
-        self.buffer = buffers.Buffer()
+        self.buffer = Buffer()
         self._lasting = {}  # objects that live independently of modules, by key
         self._packing = itertools.count()  # numbers of the layers that keep weights packed; equal at all ranks
 

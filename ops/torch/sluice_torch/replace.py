@@ -2,8 +2,9 @@
 
 Two kinds of blocks are recognised, by the shapes of their parameters:
 
-* a router and a list of experts of three matrices each (Qwen3-MoE, Mixtral, DeepSeek-V3): the block becomes a
-  ReplacedBlock, which keeps the router, the shared expert and its gate unchanged, under their names;
+* a router and a list of experts of three matrices each (Qwen3-MoE, Mixtral, DeepSeek-V3), or two without a gate
+  (Nemotron): the block becomes a ReplacedBlock, which keeps the router, the shared expert and its gate unchanged, under
+  their names;
 * a router and a module of stacked experts, gate_up [E, 2I, H] and down [E, H, I] or both transposed, that is called
   with rows, ids and weights: only that module is replaced.
 
@@ -220,7 +221,7 @@ def _replace(model: torch.nn.Module, found: _Found, made: torch.nn.Module, optio
 @torch.no_grad()
 def _move(experts: Experts, layer: torch.nn.Module, trains: tuple[bool, bool], frozen: bool):
     """Moves the experts' weights to a layer, and empties the old parameters."""
-    local, part = getattr(layer, "local_experts", list(range(experts.count))), layer.gate_up_weight.shape[1] // 2
+    local, part = getattr(layer, "local_experts", list(range(experts.count))), layer.gate_up_weight.shape[1] // experts.inputs
     columns = slice(getattr(layer, "shard", 0) * part, (getattr(layer, "shard", 0) + 1) * part)
     own = dict(experts.module.named_parameters()) if experts.stacked else {}
     whole = local == [*range(experts.count)] and part == experts.intermediate
@@ -230,8 +231,8 @@ def _move(experts: Experts, layer: torch.nn.Module, trains: tuple[bool, bool], f
     else:
         for expert in range(experts.count):
             for row in [row for row, own in enumerate(local) if own == expert]:
-                gate, up, out = experts.matrices(expert)
-                set_expert(layer, row, gate[columns], up[columns], out[:, columns])
+                *before, down = experts.matrices(expert)
+                set_expert(layer, row, *(matrix[columns] for matrix in before), down[:, columns])
             if not experts.stacked:
                 _empty(experts.module[expert].parameters())
         _empty(own.values())

@@ -8,7 +8,8 @@ the shards.
 import torch
 
 from . import lora
-# Parameters of a layer -> the dimension of intermediate columns, and whether it has those of gate and of up.
+# Parameters of a layer -> the dimension of intermediate columns, and whether it has those of all inputs of the activation:
+# of gate and of up.
 _SHARDED = {
     "gate_up_weight": (1, True),
     "gate_up_weight_scale": (1, True),
@@ -38,28 +39,35 @@ def is_whole(name: str) -> bool:
     return name not in _SHARDED
 
 
-def take(name: str, whole: torch.Tensor, shard: int, tp: int) -> torch.Tensor:
-    """Shard number `shard` of a parameter: a copy, or `whole` itself.
+def _parts(name: str, inputs: int) -> tuple[int, int]:
+    """The dimension of intermediate columns, and how often the parameter has them."""
+    dimension, is_of_all = _SHARDED[name]
+    return dimension, inputs if is_of_all else 1
+
+
+def take(name: str, whole: torch.Tensor, shard: int, tp: int, inputs: int = 2) -> torch.Tensor:
+    """Shard number `shard` of a parameter of a layer with `inputs` matrices before its activation: a copy, or `whole`
+    itself.
 
     ValueError: tp does not divide the intermediate size.
     """
     if tp == 1 or is_whole(name):
         return whole
-    dimension, halves = _SHARDED[name]
-    columns = whole.shape[dimension] // (1 + halves)
+    dimension, count = _parts(name, inputs)
+    columns = whole.shape[dimension] // count
     if columns % tp:
         raise ValueError(f"tp is {tp}, expected a divisor of the intermediate size {columns} of {name}")
-    parts = [half.chunk(tp, dimension)[shard] for half in whole.chunk(1 + halves, dimension)]
+    parts = [part.chunk(tp, dimension)[shard] for part in whole.chunk(count, dimension)]
     return torch.cat(parts, dimension).contiguous()
 
 
-def join(name: str, shards: list[torch.Tensor]) -> torch.Tensor:
+def join(name: str, shards: list[torch.Tensor], inputs: int = 2) -> torch.Tensor:
     """The whole parameter from all its shards, in order. Of whole parameters it takes the first."""
     if len(shards) == 1 or is_whole(name):
         return shards[0]
-    dimension, halves = _SHARDED[name]
-    parts = [shard.chunk(1 + halves, dimension) for shard in shards]
-    return torch.cat([part[half] for half in range(1 + halves) for part in parts], dimension)
+    dimension, count = _parts(name, inputs)
+    parts = [shard.chunk(count, dimension) for shard in shards]
+    return torch.cat([part[number] for number in range(count) for part in parts], dimension)
 
 
 class SumOverShards(torch.autograd.Function):

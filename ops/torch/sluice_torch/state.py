@@ -110,7 +110,7 @@ def from_original(model: torch.nn.Module, original) -> dict:
             state[prefix + own] = parameter.detach()
             if prefix + own in original:
                 given = original[prefix + own][layer.local_experts]
-                state[prefix + own] = sharding.take(own, given, layer.shard, layer.shape.tp).clone()
+                state[prefix + own] = sharding.take(own, given, layer.shard, layer.shape.tp, layer.shape.inputs).clone()
         if layer._group.size > 1:
             state[prefix + EXPERT_RANGE] = torch.tensor(layer._experts_here())
         if layer.places is not None:
@@ -134,45 +134,45 @@ def _replaced(model: torch.nn.Module):
 
 def _names(place: str, layout: Layout) -> list[str]:
     if layout.stacked:
-        return [place + layout.gate, place + layout.down]
-    parts = (layout.gate, layout.up, layout.down)
-    return [f"{place}{layout.experts}.{expert}.{part}" for expert in range(layout.count) for part in parts]
+        return [place + part for part in layout.parts]
+    return [f"{place}{layout.experts}.{expert}.{part}" for expert in range(layout.count) for part in layout.parts]
 
 
 def _in_layout(place: str, layout: Layout, gate_up: torch.Tensor, down: torch.Tensor) -> dict:
     if layout.stacked:
         pair = [each.transpose(1, 2).contiguous() if layout.transposed else each for each in (gate_up, down)]
         return dict(zip(_names(place, layout), pair))
-    half, made = layout.intermediate, []
+    made = []
     for expert in range(layout.count):
-        made += [gate_up[expert, :half].clone(), gate_up[expert, half:].clone(), down[expert].clone()]
+        made += [part.clone() for part in (*gate_up[expert].split(layout.intermediate), down[expert])]
     return dict(zip(_names(place, layout), made))
 
 
 def _out_of_layout(original, place: str, layout: Layout, layer: MoE):
     """gate_up and down of this rank's experts, its shard of them."""
     local, shape = layer.local_experts, layer.shape
-    half, hidden = layout.intermediate, layout.hidden
+    columns, hidden = layout.intermediate, layout.hidden
     names = _names(place, layout)
     if layout.stacked:
-        shapes = [(layout.count, 2 * half, hidden), (layout.count, hidden, half)]
-        shapes = [(shape[0], shape[2], shape[1]) if layout.transposed else shape for shape in shapes]
+        shapes = [(layout.count, shape.inputs * columns, hidden), (layout.count, hidden, columns)]
+        shapes = [(size[0], size[2], size[1]) if layout.transposed else size for size in shapes]
         own = [_take(original, *pair)[local] for pair in zip(names, shapes)]
         own = [each.transpose(1, 2) if layout.transposed else each for each in own]
-        own = [sharding.take(name, each, layer.shard, shape.tp) for name, each in zip(WEIGHTS, own)]
+        own = [sharding.take(name, each, layer.shard, shape.tp, shape.inputs) for name, each in zip(WEIGHTS, own)]
         return [each.clone().contiguous() for each in own]
     gate_up = down = None
-    part, columns = shape.part, slice(layer.shard * shape.part, (layer.shard + 1) * shape.part)
+    shapes = [(columns, hidden)] * shape.inputs + [(hidden, columns)]
+    own = slice(layer.shard * shape.part, (layer.shard + 1) * shape.part)
     for row, expert in enumerate(local):
-        shapes = [(half, hidden), (half, hidden), (hidden, half)]
-        gate, up, out = (_take(original, *pair) for pair in zip(names[3 * expert : 3 * expert + 3], shapes))
+        of_expert = names[len(shapes) * expert : len(shapes) * (expert + 1)]
+        *before, out = (_take(original, *pair) for pair in zip(of_expert, shapes))
         if gate_up is None:
-            gate_up = torch.empty(len(local), 2 * part, hidden, dtype=gate.dtype)
-            down = torch.empty(len(local), hidden, part, dtype=out.dtype)
-        if {gate.dtype, up.dtype} != {gate_up.dtype} or out.dtype != down.dtype:
-            raise ValueError(f"{names[3 * expert]} is {gate.dtype}, but an earlier expert's is {gate_up.dtype}")
-        gate_up[row, :part], gate_up[row, part:] = gate[columns], up[columns]
-        down[row] = out[:, columns]
+            gate_up = torch.empty(len(local), shape.inputs * shape.part, hidden, dtype=before[0].dtype)
+            down = torch.empty(len(local), hidden, shape.part, dtype=out.dtype)
+        if {each.dtype for each in before} != {gate_up.dtype} or out.dtype != down.dtype:
+            raise ValueError(f"{of_expert[0]} is {before[0].dtype}, but an earlier expert's is {gate_up.dtype}")
+        torch.cat([each[own] for each in before], out=gate_up[row])
+        down[row] = out[:, own]
     return gate_up, down
 
 
@@ -200,7 +200,8 @@ def _join(shards: list[dict]) -> dict:
         prefix += "." if prefix else ""
         if prefix in prefixes and own in OF_EXPERTS:
             groups = _in_order(shards, prefix, name)
-            whole[name] = torch.cat([_join_shards(name, own, [shard[name] for shard in group]) for group in groups])
+            inputs = _inputs(shards[0], prefix) or 2
+            whole[name] = torch.cat([_join_shards(name, own, [shard[name] for shard in group], inputs) for group in groups])
         elif own != EXPERT_RANGE or prefix not in prefixes:
             _check_same(name, [shard[name] for shard in shards])
             whole[name] = first
@@ -210,7 +211,7 @@ def _join(shards: list[dict]) -> dict:
 def _without_copies(state: dict) -> dict:
     """A state with one expert after the other, from one of all places. ValueError: copies of an expert that differ."""
     for prefix in [name[: -len(PLACEMENT)] for name in state if name.rpartition(".")[2] == PLACEMENT]:
-        if not _is_layer(state, prefix):
+        if not _inputs(state, prefix):
             continue
         expert_at = state.pop(prefix + PLACEMENT).tolist()
         for name in [prefix + own for own in OF_EXPERTS if prefix + own in state]:
@@ -225,10 +226,10 @@ def _without_copies(state: dict) -> dict:
     return state
 
 
-def _join_shards(name: str, own: str, shards: list[torch.Tensor]) -> torch.Tensor:
+def _join_shards(name: str, own: str, shards: list[torch.Tensor], inputs: int) -> torch.Tensor:
     if sharding.is_whole(own):
         _check_same(name, shards)
-    return sharding.join(own, shards)
+    return sharding.join(own, shards, inputs)
 
 
 def _in_order(shards: list[dict], prefix: str, name: str) -> list[list[dict]]:
@@ -280,7 +281,8 @@ def _part(whole: dict, rank: int, ranks: int, tp: int, spare: int | None) -> dic
     for name, value in whole.items():
         prefix, _, own = name.rpartition(".")
         prefix += "." if prefix else ""
-        if own not in OF_EXPERTS or not _is_layer(whole, prefix):
+        inputs = _inputs(whole, prefix) if own in OF_EXPERTS else None
+        if inputs is None:
             part[name] = value
             continue
         shape = graphs.LayerShape(1, tp, len(value), 1, ranks, tp=tp, spare=spare)
@@ -291,20 +293,21 @@ def _part(whole: dict, rank: int, ranks: int, tp: int, spare: int | None) -> dic
             expert_at = placement.choose(shape, torch.ones(len(value))).expert_at
             experts = value[expert_at[own_places.start : own_places.stop]]
             part[prefix + PLACEMENT] = torch.tensor(expert_at, dtype=torch.int32)
-        part[name] = sharding.take(own, experts, rank % tp, tp).clone()  # a view would be saved with its whole storage
+        part[name] = sharding.take(own, experts, rank % tp, tp, inputs).clone()  # a view would be saved with its whole storage
         shard = [rank % tp, tp] if tp > 1 else []
         if ranks > 1:
             part[prefix + EXPERT_RANGE] = torch.tensor([own_places.start, own_places.stop, shape.places, *shard])
     return part
 
 
-def _is_layer(state: dict, prefix: str) -> bool:
-    """Whether these are the weights of a layer of Sluice: gate_up [E, 2I, H] and down [E, H, I]."""
+def _inputs(state: dict, prefix: str) -> int | None:
+    """The matrices before the activation in the weights of a layer of Sluice: gate_up [E, 2I, H], or [E, I, H] without a
+    gate, and down [E, H, I]. None: these are others."""
     gate_up, down = (state.get(prefix + own) for own in WEIGHTS)
     if gate_up is None or down is None or gate_up.dim() != 3 or down.dim() != 3:
-        return False
+        return None
     experts, hidden, intermediate = down.shape
-    return tuple(gate_up.shape) == (experts, 2 * intermediate, hidden)
+    return next((n for n in (1, 2) if tuple(gate_up.shape) == (experts, n * intermediate, hidden)), None)
 
 
 def _gather(name: str, own: torch.Tensor, layer: MoE, rank: int | None) -> torch.Tensor | None:
@@ -319,7 +322,7 @@ def _gather(name: str, own: torch.Tensor, layer: MoE, rank: int | None) -> torch
     if found is None:
         return None
     groups = [found[first : first + shape.tp] for first in range(0, shape.ranks, shape.tp)]
-    whole = [sharding.join(name, group)[:count] for group, count in zip(groups, counts[:: shape.tp])]
+    whole = [sharding.join(name, group, shape.inputs)[:count] for group, count in zip(groups, counts[:: shape.tp])]
     return _first_places(layer, torch.cat(whole))
 
 

@@ -1,6 +1,6 @@
 """The parts of a MoE block of a model, recognised by shapes of parameters, not by names of classes.
 
-Experts are either a list of modules of three matrices, or one module of two stacked tensors.
+Experts are either a list of modules of three matrices, or two without a gate, or one module of two stacked tensors.
 """
 
 import dataclasses
@@ -19,7 +19,7 @@ def _scaled_silu(x: torch.Tensor) -> torch.Tensor:
     return x * torch.sigmoid(1.702 * x)
 
 
-# Keys are the names of the graph format; those of LIMITED have a limit.
+# Keys are the names of the graph format; those of LIMITED have a limit, those of UNGATED no gate.
 ACTIVATIONS = {
     "swiglu": lambda gate, up, limit: torch.nn.functional.silu(gate) * up,
     "geglu": lambda gate, up, limit: torch.nn.functional.gelu(gate, approximate="tanh") * up,
@@ -27,8 +27,16 @@ ACTIVATIONS = {
     "squared_reglu": lambda gate, up, limit: torch.relu(gate).square() * up,
     "swiglu_clamp": lambda gate, up, limit: torch.nn.functional.silu(gate.clamp(max=limit)) * up.clamp(-limit, limit),
     "swiglu_oai": lambda gate, up, limit: _scaled_silu(gate.clamp(max=limit)) * (up.clamp(-limit, limit) + 1),
+    "silu": lambda x, limit: torch.nn.functional.silu(x),
+    "relu2": lambda x, limit: torch.relu(x).square(),
 }
 LIMITED = ("swiglu_clamp", "swiglu_oai")
+UNGATED = ("silu", "relu2")
+
+
+def inputs_of(activation: str) -> int:
+    """The matrices before an activation: those of gate and up, or that of up alone."""
+    return 1 if activation in UNGATED else 2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,10 +45,11 @@ class Layout:
 
     A list: `experts`.NUMBER.`gate`, .`up` [I, H] and .`down` [H, I], under the block. Stacked: `gate` [E, 2I, H], with
     rows of the gate first, and `down` [E, H, I], under the module of experts; transposed: [E, H, 2I] and [E, I, H].
+    Without a gate a list has no `gate`, and stacked tensors have I in place of 2I.
     """
 
     experts: str  # the list; empty if stacked
-    gate: str
+    gate: str  # empty if there is none
     up: str  # empty if stacked
     down: str
     stacked: bool
@@ -48,6 +57,11 @@ class Layout:
     count: int  # of all ranks
     hidden: int
     intermediate: int
+
+    @property
+    def parts(self) -> list[str]:
+        """The names of the tensors."""
+        return [name for name in (self.gate, self.up, self.down) if name]
 
 
 @dataclasses.dataclass
@@ -60,14 +74,18 @@ class Experts:
     count: int
     activation: str
     limit: float | None
-    gate: str  # parameters of one expert of a list; of the module if up is empty
+    gate: str  # parameters of one expert of a list, or of the module; as in Layout
     up: str
     down: str
     transposed: bool = False  # stacked as [E, in, out]
 
     @property
     def stacked(self) -> bool:
-        return not self.up
+        return not isinstance(self.module, torch.nn.ModuleList)
+
+    @property
+    def inputs(self) -> int:
+        return inputs_of(self.activation)
 
     def layout(self, name: str) -> Layout:
         """`name`: that of the list, under its block."""
@@ -77,16 +95,22 @@ class Experts:
     def parameters(self) -> list[torch.nn.Parameter]:
         return list(self.module.parameters())
 
-    def matrices(self, expert: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Gate, up [I, H] and down [H, I] of an expert: views of the model's parameters."""
+    def matrices(self, expert: int) -> list[torch.Tensor]:
+        """Gate, if there is one, up [I, H] and down [H, I] of an expert: views of the model's parameters."""
         if not self.stacked:
             own = dict(self.module[expert].named_parameters())
-            return own[self.gate], own[self.up], own[self.down]
+            return [own[name] for name in (self.gate, self.up, self.down) if name]
         own = dict(self.module.named_parameters())
         gate_up, down = own[self.gate][expert], own[self.down][expert]
         if self.transposed:
             gate_up, down = gate_up.t(), down.t()
-        return gate_up[: self.intermediate], gate_up[self.intermediate :], down
+        return [*gate_up.split(self.intermediate), down]
+
+
+def apply_expert(activation: str, limit: float | None, x: torch.Tensor, matrices: list[torch.Tensor]) -> torch.Tensor:
+    """The rows of an expert for rows x, with the matrices of Experts.matrices()."""
+    *before, down = matrices
+    return ACTIVATIONS[activation](*(x @ matrix.t() for matrix in before), limit) @ down.t()
 
 
 def apply_experts(experts: Experts, x: torch.Tensor, ids: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
@@ -94,10 +118,9 @@ def apply_experts(experts: Experts, x: torch.Tensor, ids: torch.Tensor, weights:
     y = torch.zeros(x.shape, dtype=torch.float32)
     for expert in ids.unique().tolist():
         token, place = torch.where(ids == expert)
-        gate, up, down = (matrix.float() for matrix in experts.matrices(expert))
-        rows = x[token].float()
-        act = ACTIVATIONS[experts.activation](rows @ gate.t(), rows @ up.t(), experts.limit)
-        y.index_add_(0, token, (act @ down.t()) * weights[token, place].float()[:, None])
+        matrices = [matrix.float() for matrix in experts.matrices(expert)]
+        rows = apply_expert(experts.activation, experts.limit, x[token].float(), matrices)
+        y.index_add_(0, token, rows * weights[token, place].float()[:, None])
     return y
 
 

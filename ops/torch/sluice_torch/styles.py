@@ -113,6 +113,6 @@ class _Part:
         places = self.shape.places_of(rank)
         made = {}
         for name, whole in self.layer.named_parameters(recurse=False):
-            own = sharding.take(name, whole[places.start : places.stop], rank % tp, tp).clone()
+            own = sharding.take(name, whole[places.start : places.stop], rank % tp, tp, self.shape.inputs).clone()
             made[name] = torch.nn.Parameter(own, requires_grad=whole.requires_grad)
         self.layer.become(self.group, self.shape, made)

@@ -8,7 +8,7 @@ import dataclasses
 
 import torch
 
-from .structure import ACTIVATIONS, Experts, Unsupported, apply_experts, is_close
+from .structure import Experts, Unsupported, apply_expert, apply_experts, is_close
 from .surroundings import surroundings_kept
 from .twin import DRAWS, Draw, Twin, held, random_state
 
@@ -171,8 +171,7 @@ def try_experts(twin: Twin, hidden: int, training: bool):
     x = torch.randn(16, hidden, generator=torch.Generator().manual_seed(3)) * 2
     for number in range(experts.count):
         with torch.no_grad(), random_state(1), surroundings_kept(twin.module):
-            gate, up, down = experts.matrices(number)
-            expected = ACTIVATIONS[experts.activation](x @ gate.t(), x @ up.t(), experts.limit) @ down.t()
+            expected = apply_expert(experts.activation, experts.limit, x, experts.matrices(number))
             try:
                 found = experts.module[number](x)
             except Exception as error:

@@ -186,10 +186,8 @@ def _draw(tensor: torch.Tensor, draw: Draw, generator: torch.Generator) -> torch
 def _draw_experts(experts: Experts, generator: torch.Generator, small: bool, own_dtype: bool):
     """Replacements of their parameters by id, the buffers of which these are views, and the intermediate size."""
     size = min(_SMALL, experts.intermediate) if small else experts.intermediate
-    up, down = (size, experts.hidden), (experts.hidden, size)
-    scales = {experts.gate: (up, 2 / experts.hidden**0.5), experts.up: (up, 1 / experts.hidden**0.5)}
-    if experts.stacked:
-        scales = {experts.gate: ((2 * size, experts.hidden), 2 / experts.hidden**0.5)}
+    up, down = (experts.inputs * size if experts.stacked else size, experts.hidden), (experts.hidden, size)
+    scales = {name: (up, scale / experts.hidden**0.5) for name, scale in zip(filter(None, (experts.gate, experts.up)), (2, 1))}
     scales[experts.down] = (down, size**-0.5)
     if experts.transposed:
         scales = {name: (shape[::-1], scale) for name, (shape, scale) in scales.items()}

@@ -44,8 +44,12 @@ std::vector<Shipped> shippedGraphs() {
       graphs.push_back({path});
       if (!hasBackward(path)) graphs.push_back({path, true});
     }
-  for (const char* activation : {"swiglu_clamp", "geglu", "reglu", "squared_reglu", "swiglu_oai"})
+  for (const char* activation :
+       {"swiglu_clamp", "geglu", "reglu", "squared_reglu", "swiglu_oai", "silu", "relu2"})
     graphs.push_back({"graphs/moe_ffn/forward.json", true, activation});
+  for (const Shipped& graph : std::vector<Shipped>(graphs))
+    if (graph.path.starts_with("graphs/moe_ffn/") && graph.activation.empty())
+      graphs.push_back({graph.path, graph.trained, graph.trained ? "silu" : "relu2"});
   REQUIRE(graphs.size() > 20);
   return graphs;
 }

@@ -1,4 +1,6 @@
 // The graphs of graphs/moe_ffn, and damaged ones.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <catch2/catch.hpp>
@@ -6,6 +8,7 @@
 #include <random>
 #include <sstream>
 
+#include "runtime/program/words.h"
 #include "tests/compiler/graph/graph_text.h"
 
 namespace sluice {
@@ -49,13 +52,31 @@ TEST_CASE("the graphs take every allowed size of a large model") {
 }
 
 TEST_CASE("the forward graph is one of every activation, by name and kind") {
-  for (const std::string kind : {"swiglu", "swiglu_clamp", "geglu", "reglu", "squared_reglu", "swiglu_oai"}) {
+  for (const std::string& kind : text::wordsOf(ActivationKind{})) {
     const std::array<std::pair<std::string, std::string>, 1> words = {{{"activation", kind}}};
     const std::string ir = irOfFile("forward.json", {.words = words});
     INFO(ir);
     CHECK(ir.find("moe.activation \"" + kind + "\"  " + kind + "(%gate_up)") != std::string::npos);
     CHECK((ir.find("limit 7.0") != std::string::npos) == (kind == "swiglu_clamp" || kind == "swiglu_oai"));
   }
+}
+
+TEST_CASE("every graph of the layer has the columns and the names of its activation") {
+  for (const auto& [kind, columns] : {std::pair("relu2", 96), {"silu", 96}, {"geglu", 192}})
+    for (const char* name : {"forward.json", "backward.json", "train.json", "shared_expert.json", "lora.json",
+                             "two_gmms.json", "biased.json"}) {
+      const std::array<std::pair<std::string, std::string>, 1> words = {{{"activation", kind}}};
+      const std::array sets = {Set("tp", 2), Set("experts", 4), Set("top_k", 2), Set("hidden", 64),
+                               Set("intermediate", 192)};
+      const std::string ir = irOfFile(name, {sets, words});
+      INFO(name << ": " << ir);
+      CHECK(ir.find(fmt::format("moe.input \"gate_up_weight\" shard  {} : !moe.tensor<4 x 64 x {} x bf16>",
+                                columns == 96 ? "columns" : "gate_up_columns", columns)) !=
+            std::string::npos);
+      CHECK(ir.find(fmt::format("\"{}{}\"  {}(", kind, name == "backward.json"sv ? "_grad" : "", kind)) !=
+            std::string::npos);
+      CHECK(ir.find("swiglu") == std::string::npos);
+    }
 }
 
 TEST_CASE("the example of FORMAT.md is a graph, and its error message is one") {

@@ -75,7 +75,7 @@ TEST_CASE("a layer of every activation has a backward of seven nodes") {
 TEST_CASE("a shared expert has a backward beside that of the routed ones, and dx is the sum of both") {
   Derived derived("shared_expert.json", {});
   CHECK(derived.nodes() == Names{"gmm shared_act_grad", "gmm_weight_grad shared_down_weight_grad",
-                                 "activation_grad shared_swiglu_grad", "gmm x_grad",
+                                 "activation_grad shared_activation_grad", "gmm x_grad",
                                  "gmm_weight_grad shared_gate_up_weight_grad", "dispatch dispatch",
                                  "gmm act_grad", "gmm_weight_grad down_weight_grad",
                                  "activation_grad swiglu_grad", "gmm gate_grad",
@@ -140,7 +140,7 @@ TEST_CASE(
     "the gradients of biases are sums of columns, and the routing weights get their part by a dot product") {
   Derived derived("biased.json", {});
   CHECK(derived.nodes() == Names{"dispatch dispatch", "gmm act_grad", "column_sum down_bias_grad",
-                                 "gmm_weight_grad down_weight_grad", "activation_grad activation_grad",
+                                 "gmm_weight_grad down_weight_grad", "activation_grad swiglu_oai_grad",
                                  "row_dot down_bias_dot", "gmm gate_grad", "column_sum gate_up_bias_grad",
                                  "gmm_weight_grad gate_up_weight_grad", "combine combine"});
   CHECK(derived.tensors<moe::SaveOp>("forward") == Names{"rows_x", "gate_up", "act", "routing"});

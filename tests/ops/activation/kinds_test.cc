@@ -21,7 +21,15 @@ const std::vector<Kind> kKinds = {{"swiglu", ActivationKind::kSwiglu, 0},
                                   {"geglu", ActivationKind::kGeglu, 0},
                                   {"reglu", ActivationKind::kReglu, 0},
                                   {"squared_reglu", ActivationKind::kSquaredReglu, 0},
-                                  {"swiglu_oai", ActivationKind::kSwigluOai, 1.75f}};
+                                  {"swiglu_oai", ActivationKind::kSwigluOai, 1.75f},
+                                  {"silu", ActivationKind::kSilu, 0},
+                                  {"relu2", ActivationKind::kRelu2, 0}};
+
+int32_t inputsOf(const Kind& k) { return infoOf(k.kind).inputs; }
+
+TEST_CASE("every activation is tested here") {
+  CHECK(kKinds.size() == static_cast<size_t>(ActivationKind::MAX) + 1);
+}
 
 TEST_CASE("the activations have the values of their formulas") {
   const auto act = [](ActivationKind kind, double gate, double up) {
@@ -42,6 +50,12 @@ TEST_CASE("the activations have the values of their formulas") {
   CHECK(act(ActivationKind::kSwigluOai, 1, 2) == Approx(3 / (1 + std::exp(-1.702))));
   CHECK(act(ActivationKind::kSwigluOai, 9, -8) == Approx(-6 * 7 / (1 + std::exp(-1.702 * 7))));
   CHECK(act(ActivationKind::kSwigluOai, -9, 8) == Approx(8 * -9 / (1 + std::exp(1.702 * 9))));
+  for (double unused : {0.0, 5.0, std::nan("")}) {
+    CHECK(act(ActivationKind::kSilu, 1, unused) == Approx(0.7310585786300049));
+    CHECK(act(ActivationKind::kSilu, -2, unused) == Approx(-2 / (1 + std::exp(2.0))));
+    CHECK(act(ActivationKind::kRelu2, 1.5, unused) == 2.25);
+    CHECK(act(ActivationKind::kRelu2, -1.5, unused) == 0);
+  }
 }
 
 TEST_CASE("the slopes of the activations are their finite differences") {
@@ -58,6 +72,7 @@ TEST_CASE("the slopes of the activations are their finite differences") {
       const ActivationPoint point = activationAt(k.kind, k.limit, gate, up);
       INFO(k.name << " at " << gate << ", " << up);
       REQUIRE(point.gateSlope() == Approx((act(kStep, 0) - act(-kStep, 0)) / (2 * kStep)).margin(1e-7));
+      if (inputsOf(k) == 1) continue;
       REQUIRE(point.upSlope() == Approx((act(0, kStep) - act(0, -kStep)) / (2 * kStep)).margin(1e-7));
     }
 }
@@ -73,8 +88,9 @@ Bf16Matrix wideInput(Random& random, int32_t rows, int32_t cols, int64_t gap) {
 void checkKind(const Implementation& by, const Kind& k, const Bf16Matrix& gateUp, const Bf16Matrix& actGrad,
                const std::vector<float>& weight, int32_t rows, int32_t inter) {
   INFO(by.name << " " << k.name << " rows " << rows << " inter " << inter);
+  const int32_t read = inputsOf(k) * inter;
   Bf16Matrix act(rows, inter, inter + 3, kBf16Canary, true);
-  Bf16Matrix grad(rows, 2 * inter, 2 * inter + 3, kBf16Canary, true);
+  Bf16Matrix grad(rows, read, read + 3, kBf16Canary, true);
   std::vector<float> rowGrad(rows);
   const ActivationArgs forward = {gateUp.data(), gateUp.ld(), act.data(), act.ld(),
                                   rows,          inter,       k.kind,     k.limit};
@@ -84,7 +100,7 @@ void checkKind(const Implementation& by, const Kind& k, const Bf16Matrix& gateUp
   by.kernels.activation(forward);
   by.kernels.activationGrad(backward);
   const size_t count = static_cast<size_t>(rows) * inter;
-  std::vector<double> wantAct(count), wantGrad(2 * count), wantRow(rows);
+  std::vector<double> wantAct(count), wantGrad(inputsOf(k) * count), wantRow(rows);
   activationReference(forward, wantAct.data());
   activationGradReference(backward, wantGrad.data(), wantRow.data());
   const auto near = [](float got, double want) {
@@ -94,8 +110,8 @@ void checkKind(const Implementation& by, const Kind& k, const Bf16Matrix& gateUp
   for (int32_t r = 0; r < rows; ++r) {
     for (int32_t i = 0; i < inter; ++i)
       wrong += !near(toFloat(act.at(r, i)), wantAct[static_cast<size_t>(r) * inter + i]);
-    for (int32_t i = 0; i < 2 * inter; ++i)
-      wrong += !near(toFloat(grad.at(r, i)), wantGrad[static_cast<size_t>(r) * 2 * inter + i]);
+    for (int32_t i = 0; i < read; ++i)
+      wrong += !near(toFloat(grad.at(r, i)), wantGrad[static_cast<size_t>(r) * read + i]);
     wrong += !agrees(rowGrad[r], wantRow[r], 36 * (inter + 20) * kF32Rounding * (inter + 1));
   }
   CHECK(wrong == 0);
@@ -110,20 +126,20 @@ TEST_CASE("every activation and gradient agrees with the reference at ragged, em
       for (int32_t rows : {0, 1, 5})
         for (int32_t inter : {0, 1, 7, 8, 15, 16, 17, 33, 100, 257})
           for (int64_t gap : {0, 5})
-            checkKind(by, k, wideInput(random, rows, 2 * inter, gap),
+            checkKind(by, k, wideInput(random, rows, inputsOf(k) * inter, gap),
                       randomInput(random, rows, inter, inter + gap, gap), randomFloats(random, rows), rows,
                       inter);
 }
 
-// One row of `width` columns for gate, and the same number for up; columns [begin, begin + count) are run as
+// One row of `width` columns for each input; columns [begin, begin + count) are run as
 // a tile, and must have the bits of the whole row.
 void checkTile(const Implementation& by, const Kind& k, int32_t rows, int32_t width, int32_t begin,
                int32_t count) {
   Random random(11);
-  const Bf16Matrix gateUp = wideInput(random, rows, 2 * width, 4);
+  const Bf16Matrix gateUp = wideInput(random, rows, inputsOf(k) * width, 4);
   const Bf16Matrix actGrad = randomInput(random, rows, width, width + 1);
   Bf16Matrix act(rows, width, width + 3, kBf16Canary, true), part(rows, count, count + 2, kBf16Canary, true);
-  Bf16Matrix grad(rows, 2 * width, 2 * width + 3, kBf16Canary, true), partGrad = grad;
+  Bf16Matrix grad(rows, inputsOf(k) * width, inputsOf(k) * width + 3, kBf16Canary, true), partGrad = grad;
   by.kernels.activation({gateUp.data(), gateUp.ld(), act.data(), act.ld(), rows, width, k.kind, k.limit});
   by.kernels.activation(
       {gateUp.data() + begin, gateUp.ld(), part.data(), part.ld(), rows, count, k.kind, k.limit, width});
@@ -170,6 +186,37 @@ TEST_CASE("the references take up from where it is said to lie") {
   }
 }
 
+TEST_CASE("a kind without a gate has the bits of the gated one whose up is 1") {
+  Random random(13);
+  constexpr int32_t kRows = 3, kInter = 41;
+  Bf16Matrix gateUp = wideInput(random, kRows, 2 * kInter, 0);
+  const Bf16Matrix actGrad = randomInput(random, kRows, kInter, kInter);
+  const std::vector<float> weight = randomFloats(random, kRows);
+  for (int32_t r = 0; r < kRows; ++r)
+    for (int32_t i = 0; i < kInter; ++i) gateUp.at(r, kInter + i) = toBFloat16(1);
+  for (const Implementation& by : implementations())
+    for (const auto& [plain, gated] : {std::pair(ActivationKind::kSilu, ActivationKind::kSwiglu),
+                                       {ActivationKind::kRelu2, ActivationKind::kSquaredReglu}}) {
+      INFO(by.name << " " << static_cast<int>(plain));
+      Bf16Matrix act[2] = {{kRows, kInter, kInter, kBf16Canary, true},
+                           {kRows, kInter, kInter, kBf16Canary, true}};
+      Bf16Matrix grad[2] = {{kRows, kInter, 2 * kInter, kBf16Canary, true},
+                            {kRows, 2 * kInter, 2 * kInter, kBf16Canary, true}};
+      std::vector<float> rowGrad[2] = {std::vector<float>(kRows), std::vector<float>(kRows)};
+      for (int i = 0; i < 2; ++i) {
+        const ActivationKind kind = i == 0 ? plain : gated;
+        by.kernels.activation({gateUp.data(), gateUp.ld(), act[i].data(), kInter, kRows, kInter, kind});
+        by.kernels.activationGrad({actGrad.data(), actGrad.ld(), gateUp.data(), gateUp.ld(), weight.data(),
+                                   grad[i].data(), grad[i].ld(), rowGrad[i].data(), kRows, kInter, kind});
+      }
+      CHECK(act[0].sameBits(act[1]));
+      CHECK(rowGrad[0] == rowGrad[1]);
+      CHECK(grad[0].gapsAreUntouched());
+      for (int32_t r = 0; r < kRows; ++r)
+        for (int32_t i = 0; i < kInter; ++i) CHECK(grad[0].at(r, i) == grad[1].at(r, i));
+    }
+}
+
 TEST_CASE("where a limit cuts, the activation is that of the limit and no gradient passes") {
   for (const Implementation& by : implementations()) {
     INFO(by.name);
@@ -198,9 +245,11 @@ TEST_CASE("activations of every kind pass NaN and stay finite for the largest ga
     for (const Kind& k : kKinds) {
       INFO(by.name << " " << k.name);
       constexpr int32_t kInter = 4;
+      const bool isGated = inputsOf(k) == 2;
       Bf16Matrix gateUp(1, 2 * kInter, 2 * kInter, kBf16NaN, false);
       // the largest whose activation is a number, too
-      const float largest = k.kind == ActivationKind::kSquaredReglu ? 1e19f : 1e38f;
+      const bool squares = k.kind == ActivationKind::kSquaredReglu || k.kind == ActivationKind::kRelu2;
+      const float largest = squares ? 1e19f : 1e38f;
       const float gates[kInter] = {NAN, largest, -largest, 1};
       for (int32_t i = 0; i < kInter; ++i) {
         gateUp.at(0, i) = toBFloat16(gates[i]);
@@ -212,14 +261,15 @@ TEST_CASE("activations of every kind pass NaN and stay finite for the largest ga
       by.kernels.activation({gateUp.data(), 8, act.data(), kInter, 1, kInter, k.kind, k.limit});
       by.kernels.activationGrad({actGrad.data(), kInter, gateUp.data(), 8, nullptr, grad.data(), 8, nullptr,
                                  1, kInter, k.kind, k.limit});
-      for (int32_t i : {0, 3}) CHECK(std::isnan(toFloat(act.at(0, i))));
+      for (int32_t i : {0, 3}) CHECK(std::isnan(toFloat(act.at(0, i))) == (isGated || i == 0));
       for (int32_t i : {1, 2}) {
         CHECK(std::isfinite(toFloat(act.at(0, i))));
         CHECK(std::isfinite(toFloat(grad.at(0, i))));
-        CHECK(std::isfinite(toFloat(grad.at(0, kInter + i))));
+        if (isGated) CHECK(std::isfinite(toFloat(grad.at(0, kInter + i))));
       }
-      CHECK(std::isnan(toFloat(grad.at(0, kInter))));
-      CHECK(std::isnan(toFloat(grad.at(0, 3))));
+      if (isGated) CHECK(std::isnan(toFloat(grad.at(0, kInter))));
+      CHECK(std::isnan(toFloat(grad.at(0, 3))) == isGated);
+      for (int32_t i = 0; i < kInter && !isGated; ++i) CHECK(grad.at(0, kInter + i) == kBf16Canary);
     }
 }
 

@@ -7,6 +7,7 @@
 
 #include "ops/abi/kernels.h"
 #include "runtime/api/context.h"
+#include "runtime/program/words.h"
 #include "tests/testing/faulty_transport.h"
 #include "tests/testing/packed_regions.h"
 #include "tests/testing/program_builder.h"
@@ -44,11 +45,17 @@ TEST_CASE("dense, scaled and adapted families give the same bits on any executor
 }
 
 TEST_CASE("the plain layer gives the same bits with its activations in the tasks of the products") {
-  for (const int ranks : {1, 3}) {
-    const Program unfused = programOf(buildMoeProgram(shapeOf(ranks, false)));
-    const Program fused = programOf(buildMoeProgram(shapeOf(ranks, true)));
+  for (const auto& [ranks, activation] : {std::pair(1, ActivationKind::kSwiglu),
+                                          {3, ActivationKind::kSwiglu},
+                                          {1, ActivationKind::kRelu2},
+                                          {3, ActivationKind::kSilu}}) {
+    MoeShape shape = shapeOf(ranks, false);
+    shape.activation = activation;
+    const Program unfused = programOf(buildMoeProgram(shape));
+    shape.fused = true;
+    const Program fused = programOf(buildMoeProgram(shape));
     for (const Sample& sample : samplesOf(ranks)) {
-      INFO(ranks << " ranks, sample " << sample.seed);
+      INFO(ranks << " ranks, " << text::word(activation) << ", sample " << sample.seed);
       const uint64_t oracle = hashOn(unfused, sample, kSerial);
       CHECK(hashOn(fused, sample, kSerial) == oracle);
       for (const int threads : {1, 2, 3, 5}) CHECK(hashOn(fused, sample, {.threads = threads}) == oracle);

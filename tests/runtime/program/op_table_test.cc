@@ -39,6 +39,19 @@ TEST_CASE("the column tiles of a product lie side by side and end with the colum
   }
 }
 
+TEST_CASE("a product before an activation multiplies by a range of columns for each of its inputs") {
+  for (const auto& [kind, inputs] :
+       {std::pair(ActivationKind::kSwiglu, 2), {ActivationKind::kSilu, 1}, {ActivationKind::kRelu2, 1}}) {
+    const Tiling tiling{.n = 100, .k = 8, .tileN = 48, .activation = kind};
+    CHECK(infoOf(kind).inputs == inputs);
+    CHECK(weightParts(OpKind::kGmmActivation, tiling) == inputs);
+    CHECK(productFlops(OpKind::kGmmActivation, tiling) == inputs * 2 * 100 * 8);
+    CHECK(weightParts(OpKind::kGmmActivationGrad, tiling) == 1);
+    CHECK(weightParts(OpKind::kGmm, {.n = 100, .k = 8}) == 1);
+    CHECK(weightParts(OpKind::kActivation, tiling) == 0);
+  }
+}
+
 TEST_CASE("an alpha of 0 is none: the factor is 1") {
   CHECK(alphaOf(Tiling{}) == 1);
   CHECK(alphaOf(Tiling{.alpha = -0.5f}) == -0.5f);
@@ -66,7 +79,8 @@ TEST_CASE("the words of values are those of the format") {
         text::Words{"tokens", "rows", "sends", "returns", "experts", "once", "groups"});
   CHECK(text::word(ThresholdRule::kSlotsOfExpert) == "slots_of_expert");
   CHECK(text::word(static_cast<CoreKind>(9)) == "?9");
-  CHECK(text::wordList<ActivationKind>() == "swiglu, swiglu_clamp, geglu, reglu, squared_reglu, swiglu_oai");
+  CHECK(text::wordList<ActivationKind>() ==
+        "swiglu, swiglu_clamp, geglu, reglu, squared_reglu, swiglu_oai, silu, relu2");
   CHECK(text::fromWord<ActivationKind>("geglu") == ActivationKind::kGeglu);
   CHECK(text::fromWord<ActivationKind>("selu") == std::nullopt);
 }
@@ -75,11 +89,11 @@ TEST_CASE("cube cores multiply, vector cores do all else, and no core of either 
   for (int value = 0; value <= static_cast<int>(OpKind::MAX); ++value) {
     const OpInfo& op = infoOf(static_cast<OpKind>(value));
     INFO(text::word(static_cast<OpKind>(value)));
-    const bool multiplies = op.weightParts > 0 || op.isSum(), other = op.vector != VectorWork::kNone;
+    const bool multiplies = op.multiplies() || op.isSum(), other = op.vector != VectorWork::kNone;
     CHECK(op.core == (!multiplies ? CoreKind::kVector : other ? CoreKind::kUnified : CoreKind::kCube));
-    CHECK((op.weightParts > 0) == std::any_of(op.reads.begin(), op.reads.end(),
-                                              [](const OperandInfo& operand) { return operand.isWeight; }));
-    CHECK((op.transposed != 0) == (op.weightParts > 0));
+    CHECK((op.multiplies()) == std::any_of(op.reads.begin(), op.reads.end(),
+                                           [](const OperandInfo& operand) { return operand.isWeight; }));
+    CHECK((op.transposed != 0) == (op.multiplies()));
     for (const OperandInfo& result : op.writes)
       if (result.with >= 0) CHECK(op.reads[static_cast<size_t>(result.with)].optional);
   }

@@ -14,8 +14,8 @@ namespace {
 using S = Sharding;
 using Catch::Matchers::Contains;
 
-TaskProgram layer(bool fused = false) {
-  return buildMoeProgram({.ranks = 4, .experts = 4, .fused = fused, .tp = 2});
+TaskProgram layer(bool fused = false, ActivationKind activation = ActivationKind::kSwiglu) {
+  return buildMoeProgram({.ranks = 4, .experts = 4, .fused = fused, .tp = 2, .activation = activation});
 }
 
 BufferId named(const TaskProgram& program, const std::string& name) {
@@ -72,8 +72,28 @@ TEST_CASE("a layer whose experts are shared has columns, rows and parts, and who
   }
 }
 
+TEST_CASE("what an activation without a gate reads is shared by its columns") {
+  for (const bool fused : {false, true}) {
+    TaskProgram program = layer(fused, ActivationKind::kRelu2);
+    REQUIRE(refusal(program) == "");
+    for (const char* name : {"gate_up_weight", "gate_up", "act", "gate_up_grad", "gate_up_weight_grad"}) {
+      INFO(name);
+      CHECK(text::word(bufferOf(program, name).sharding) == "columns");
+    }
+    bufferOf(program, "gate_up_weight").sharding = S::kGateUpColumns;
+    bufferOf(program, "gate_up").sharding = S::kGateUpColumns;
+    CHECK_THAT(refusal(program),
+               Contains(fused ? "'up_proj' of entry 'forward': b is 'gate_up_weight', "
+                                "gate_up_columns at each of 2 ranks, expected columns or whole"
+                              : "'swiglu' of entry 'forward': gate_up is 'gate_up', "
+                                "gate_up_columns at each of 2 ranks as node 'up_proj' writes "
+                                "it, expected columns or whole"));
+  }
+}
+
 TEST_CASE("verify refuses every other sharding of every tensor") {
-  for (const bool fused : {false, true}) checkRefusesOthers(layer(fused));
+  for (const ActivationKind activation : {ActivationKind::kSwiglu, ActivationKind::kRelu2})
+    for (const bool fused : {false, true}) checkRefusesOthers(layer(fused, activation));
 }
 
 TEST_CASE("operands that do not fit are refused with the node and the one that wrote them") {

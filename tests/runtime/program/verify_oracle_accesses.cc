@@ -76,12 +76,12 @@ class Footprint {
     }
   }
 
-  // Columns of bf16 of one element, of the gate half or, `n` columns further, of the up half.
+  // Columns of bf16 of one element, the same of each of the inputs of an activation, `n` columns apart.
   struct Columns {
-    int64_t first, count, n;
+    int64_t first, count, n, inputs;
   };
-  void both(const Columns& c, BufferId buffer, int64_t row, bool isWrite) {
-    for (const int64_t from : {c.first, c.n + c.first}) {
+  void ofInputs(const Columns& c, BufferId buffer, int64_t row, bool isWrite) {
+    for (int64_t from = c.first; from < c.inputs * c.n; from += c.n) {
       if (isWrite) write(buffer, row, from * 2, c.count * 2);
       if (!isWrite) read(buffer, row, from * 2, c.count * 2);
     }
@@ -91,14 +91,15 @@ class Footprint {
   void ofRows(const Family& f, const OracleSlot& rows, int tile) {
     const int64_t n = f.tiling.n, k = f.tiling.k;
     const int64_t width = f.tiling.tileN > 0 ? f.tiling.tileN : n, first = tile * width;
-    const Columns columns{first, std::min(n - first, width), n}, all{0, n, n};
+    const int64_t inputs = infoOf(f.tiling.activation).inputs;
+    const Columns columns{first, std::min(n - first, width), n, inputs}, all{0, n, n, inputs};
     const bool fused = f.op == OpKind::kGmmActivation || f.op == OpKind::kGmmActivationGrad;
     const int64_t ofA = elementBytes(f.reads[0]) * k;
     if (f.op == OpKind::kGmm || fused)
       read(f.reads[1], rows.expert, 0,
-           n * k * elementBytes(f.reads[1]) * (f.op == OpKind::kGmmActivation ? 2 : 1));
+           n * k * elementBytes(f.reads[1]) * (f.op == OpKind::kGmmActivation ? inputs : 1));
     if (f.op == OpKind::kGmm) read(f.reads[2], rows.expert, columns.first * 2, columns.count * 2);
-    if (f.op == OpKind::kGmmActivation) both(columns, f.reads[2], rows.expert, false);
+    if (f.op == OpKind::kGmmActivation) ofInputs(columns, f.reads[2], rows.expert, false);
     if (f.op == OpKind::kRowDot) read(f.reads[1], rows.expert, 0, n * 2);
     for (int row = rows.row; row < rows.row + rows.rows; ++row) {
       if (const auto scale = scaleOf(f.op, 0)) read(f.reads[*scale], row, 0, 4);
@@ -118,14 +119,14 @@ class Footprint {
           write(f.writes[0], row, columns.first * 2, columns.count * 2);
           break;
         case OpKind::kActivation:
-          both(all, f.reads[0], row, false);
+          ofInputs(all, f.reads[0], row, false);
           write(f.writes[0], row, 0, n * 2);
           break;
         case OpKind::kActivationGrad:
           read(f.reads[0], row, 0, n * 2);
-          both(all, f.reads[1], row, false);
+          ofInputs(all, f.reads[1], row, false);
           read(f.reads[2], row, 0, 4);
-          both(all, f.writes[0], row, true);
+          ofInputs(all, f.writes[0], row, true);
           write(f.writes[1], row, 0, 4);
           break;
         case OpKind::kAdd:
@@ -138,13 +139,13 @@ class Footprint {
         case OpKind::kGmmActivation:
           read(f.reads[0], row, 0, ofA);
           write(f.writes[0], row, columns.first * 2, columns.count * 2);
-          both(columns, f.writes[1], row, true);
+          ofInputs(columns, f.writes[1], row, true);
           break;
         case OpKind::kGmmActivationGrad:
           read(f.reads[0], row, 0, ofA);
-          both(columns, f.reads[2], row, false);
+          ofInputs(columns, f.reads[2], row, false);
           read(f.reads[3], row, 0, 4);
-          both(columns, f.writes[0], row, true);
+          ofInputs(columns, f.writes[0], row, true);
           write(f.writes[1], row, 0, 4);
           break;
         default:

@@ -10,6 +10,7 @@
 #include <string>
 #include <utility>
 
+#include "runtime/program/op_table.h"
 #include "tests/testing/moe_program.h"
 #include "tests/testing/packed_regions.h"
 
@@ -409,6 +410,34 @@ TEST_CASE("rows that are moved or summed are of bf16 or float32, all of one type
         "32]");
 }
 
+TEST_CASE("an activation reads as many columns as it has inputs, in all ops that have one") {
+  for (const bool fused : {false, true}) {
+    MoeShape shape{.fused = fused};
+    for (const ActivationKind kind : {ActivationKind::kSilu, ActivationKind::kRelu2}) {
+      shape.activation = kind;
+      const Expected<VerifiedProgram> verified = verify(buildMoeProgram(shape));
+      INFO((verified ? "" : verified.error().message));
+      CHECK(verified.ok());
+    }
+    // the program of one with the kind of the other: each family alone is refused, too
+    for (const auto& [built, wrong, said] :
+         {std::tuple(ActivationKind::kSwiglu, ActivationKind::kRelu2, ", for 1 inputs of relu2"),
+          {ActivationKind::kRelu2, ActivationKind::kSwiglu, ", for 2 inputs of swiglu"}}) {
+      shape.activation = built;
+      const TaskProgram program = buildMoeProgram(shape);
+      for (size_t f = 0; f < program.families.size(); ++f) {
+        if (!infoOf(program.families[f].op).usesActivation()) continue;
+        TaskProgram mutant = program;
+        mutant.families[f].tiling.activation = wrong;
+        const Expected<VerifiedProgram> verified = verify(mutant);
+        INFO(program.families[f].name);
+        REQUIRE_FALSE(verified.ok());
+        CHECK_THAT(verified.error().message, Catch::Matchers::EndsWith(said));
+      }
+    }
+  }
+}
+
 TEST_CASE("an activation has a limit where it clamps, and only there") {
   const auto swiglu = [](ActivationKind kind, float limit) {
     return refusal([&](TaskProgram& p) {
@@ -419,7 +448,7 @@ TEST_CASE("an activation has a limit where it clamps, and only there") {
   const std::string limit = "family 'swiglu' of entry 'forward': the limit of the activation is ";
   for (int kind = 0; kind <= static_cast<int>(ActivationKind::MAX); ++kind)
     if (const auto activation = static_cast<ActivationKind>(kind);
-        activation != ActivationKind::kSwigluClamp && activation != ActivationKind::kSwigluOai)
+        !infoOf(activation).hasLimit && infoOf(activation).isGated())
       CHECK(swiglu(activation, 0) == "accepted");
   CHECK(swiglu(ActivationKind::kSwigluClamp, 7) == "accepted");
   CHECK(swiglu(ActivationKind::kSwigluOai, 7) == "accepted");

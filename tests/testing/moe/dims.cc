@@ -65,10 +65,9 @@ MoeTensor moeTensor(const MoeDims& d, std::string_view name, int rank, int64_t t
   if (name == "expert_ids") return {"expert_ids", DType::kI32, pairs};
   for (std::string_view each : {"expert_weights", "d_expert_weights"})
     if (name == each) return {each, DType::kF32, pairs};
-  if (name == "gate_up_weight") return {"gate_up_weight", DType::kBF16, {local, d.hidden, 2 * d.inter}};
+  if (name == "gate_up_weight") return {"gate_up_weight", DType::kBF16, {local, d.hidden, d.up()}};
   if (name == "down_weight") return {"down_weight", DType::kBF16, {local, d.inter, d.hidden}};
-  if (name == "gate_up_weight_grad")
-    return {"gate_up_weight_grad", DType::kF32, {local, d.hidden, 2 * d.inter}};
+  if (name == "gate_up_weight_grad") return {"gate_up_weight_grad", DType::kF32, {local, d.hidden, d.up()}};
   if (name == "down_weight_grad") return {"down_weight_grad", DType::kF32, {local, d.inter, d.hidden}};
   return {};
 }
@@ -140,7 +139,7 @@ TaskProgram sketchOf(const MoeDims& dims) {
   add("expert_ids", DType::kI32, {tokens, fixed(dims.topK)});
   add("expert_weights", DType::kF32, {tokens, fixed(dims.topK)});
   multiply(dims.hidden);
-  add("gate_up_weight", DType::kBF16, {experts, fixed(dims.hidden), fixed(2 * dims.inter)});
+  add("gate_up_weight", DType::kBF16, {experts, fixed(dims.hidden), fixed(dims.up())});
   multiply(dims.inter);
   add("down_weight", DType::kBF16, {experts, fixed(dims.inter), fixed(dims.hidden)});
   return program;

@@ -24,8 +24,9 @@ struct MoeDims {
   int64_t hidden = 1;
   int64_t inter = 1;
   ops::ActivationKind activation = ops::ActivationKind::kSwiglu;
-  double limit = 0;  // kSwigluClamp only
+  double limit = 0;  // of kinds that clamp
 
+  int64_t up() const { return infoOf(activation).inputs * inter; }  // columns of the first product
   ExpertDeal deal() const { return {{ranks}, experts}; }
   friend bool operator==(const MoeDims&, const MoeDims&) = default;
 };

@@ -58,7 +58,7 @@ class Layer {
       results_[r].dExpertWeights.resize(tokens * static_cast<size_t>(d_.topK));
     }
     if (!backward_) return;
-    gateUpGrad_.resize(static_cast<size_t>(d_.hidden * 2 * d_.inter));
+    gateUpGrad_.resize(static_cast<size_t>(d_.hidden * d_.up()));
     downGrad_.resize(static_cast<size_t>(d_.inter * d_.hidden));
   }
 
@@ -71,7 +71,7 @@ class Layer {
       std::transform(all + local * count, all + (local + 1) * count, out.begin(),
                      [](BFloat16 v) { return toFloat(v); });
     };
-    widen(owner.gateUpWeight, d_.hidden * 2 * d_.inter, gateUpWeight_);
+    widen(owner.gateUpWeight, d_.hidden * d_.up(), gateUpWeight_);
     widen(owner.downWeight, d_.inter * d_.hidden, downWeight_);
     std::fill(gateUpGrad_.begin(), gateUpGrad_.end(), 0.0);
     std::fill(downGrad_.begin(), downGrad_.end(), 0.0);
@@ -140,14 +140,15 @@ class Layer {
   }
 
   ops::ActivationPoint element(int64_t row, int64_t i) const {
-    const double* line = gateUp_.data() + row * 2 * d_.inter;
-    return ops::activationAt(d_.activation, d_.limit, line[i], line[d_.inter + i]);
+    const double* line = gateUp_.data() + row * d_.up();
+    return ops::activationAt(d_.activation, d_.limit, line[i],
+                             line[ops::upColumnOf(d_.activation, 0, static_cast<int32_t>(d_.inter)) + i]);
   }
 
   void forwardChunk() {
     const int64_t h = d_.hidden, inter = d_.inter;
     gather(&MoeInputs::x, x_);
-    rowsTimes(x_, h, view(gateUpWeight_, 2 * inter), 2 * inter, gateUp_);
+    rowsTimes(x_, h, view(gateUpWeight_, d_.up()), d_.up(), gateUp_);
     act_.resize(static_cast<size_t>(rows() * inter));
     forRows([&](int64_t row) {
       for (int64_t i = 0; i < inter; ++i) act_[static_cast<size_t>(row * inter + i)] = element(row, i).act();
@@ -160,20 +161,20 @@ class Layer {
     const int64_t h = d_.hidden, inter = d_.inter;
     gather(&MoeInputs::dy, dy_);
     rowsTimes(dy_, h, view(downWeight_, h).transposed(), inter, actGrad_);
-    gateUpRowGrad_.resize(static_cast<size_t>(rows() * 2 * inter));
+    gateUpRowGrad_.resize(static_cast<size_t>(rows() * d_.up()));
     forRows([&](int64_t row) { activationGrad(row); });
     // From here on act is weighted: the gradient of down_weight is all that still needs it.
-    rowsTimes(gateUpRowGrad_, 2 * inter, view(gateUpWeight_, 2 * inter).transposed(), h, down_);
+    rowsTimes(gateUpRowGrad_, d_.up(), view(gateUpWeight_, d_.up()).transposed(), h, down_);
     scatter(down_, &MoeTokenResults::dx, false);
     addOuter(act_, inter, dy_, h, downGrad_);
-    addOuter(x_, h, gateUpRowGrad_, 2 * inter, gateUpGrad_);
+    addOuter(x_, h, gateUpRowGrad_, d_.up(), gateUpGrad_);
   }
 
   void activationGrad(int64_t row) {
     const Pair& p = pairs_[static_cast<size_t>(row)];
     const double w = weight(p);
     double* act = act_.data() + row * d_.inter;
-    double* grad = gateUpRowGrad_.data() + row * 2 * d_.inter;
+    double* grad = gateUpRowGrad_.data() + row * d_.up();
     double sum = 0;
     for (int64_t i = 0; i < d_.inter; ++i) {
       const ops::ActivationPoint point = element(row, i);
@@ -181,7 +182,7 @@ class Layer {
       sum += da * act[i];
       act[i] *= w;
       grad[i] = w * da * point.gateSlope();
-      grad[d_.inter + i] = w * da * point.upSlope();
+      if (infoOf(d_.activation).isGated()) grad[d_.inter + i] = w * da * point.upSlope();
     }
     results_[static_cast<size_t>(p.rank)].dExpertWeights[static_cast<size_t>(p.token * d_.topK + p.slot)] =
         sum;

@@ -2,7 +2,7 @@
 //
 // Independent of slots, tasks and kernels: tokens are grouped by expert, and every expert is a few matrix
 // products. With g, u = x @ gate_up_weight (its halves), act = f(g) * u (ops/abi/activation.h; swiglu_clamp
-// also clamps u), w an expert weight:
+// also clamps u; without a gate there is g only), w an expert weight:
 // also cuts u), w an expert weight:
 //   y[t]                = sum over pairs of w * (act @ down_weight)
 //   d_expert_weights    = dy . (act @ down_weight)

@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from sluice_torch import lora as adapters
-from sluice_torch.structure import ACTIVATIONS
+from sluice_torch.structure import ACTIVATIONS, inputs_of
 
 
 class EagerMoE(nn.Module):
@@ -26,7 +26,7 @@ class EagerMoE(nn.Module):
         super().__init__()
         self.activation, self.limit, self.lora = activation, limit, lora
         make = torch.randn if initialise else torch.empty
-        self.gate_up_weight = nn.Parameter(make(num_experts, 2 * intermediate, hidden).to(dtype))
+        self.gate_up_weight = nn.Parameter(make(num_experts, inputs_of(activation) * intermediate, hidden).to(dtype))
         self.down_weight = nn.Parameter(make(num_experts, hidden, intermediate).to(dtype))
         if lora:
             made = adapters.make_parameters(lora, num_experts, hidden, intermediate, dtype)
@@ -39,18 +39,19 @@ class EagerMoE(nn.Module):
         return self.lora.scaling * (b @ a)
 
     def matrices(self, expert):
-        gate, up = self.gate_up_weight[expert].float().chunk(2)
-        parts = {"gate": gate, "up": up, "down": self.down_weight[expert].float()}
+        before = self.gate_up_weight[expert].float().split(self.down_weight.shape[2])
+        names = ("gate", "up", "down")[2 - len(before) :]
+        parts = dict(zip(names, (*before, self.down_weight[expert].float())))
         for target in self.lora.targets if self.lora else ():
             parts[target] = parts[target] + self.change(target, expert)
-        return parts["gate"], parts["up"], parts["down"]
+        return list(parts.values())
 
     def forward(self, x, expert_ids, expert_weights):
         y = torch.zeros(x.shape, dtype=torch.float32)
         for expert in expert_ids[expert_ids >= 0].unique().tolist():
             token, place = torch.where(expert_ids == expert)
-            gate, up, down = self.matrices(expert)
+            *before, down = self.matrices(expert)
             rows = x.index_select(0, token).float()
-            act = ACTIVATIONS[self.activation](rows @ gate.t(), rows @ up.t(), self.limit)
+            act = ACTIVATIONS[self.activation](*(rows @ matrix.t() for matrix in before), self.limit)
             y = y.index_add(0, token, (act @ down.t()) * expert_weights[token, place, None])
         return y.to(x.dtype)

@@ -31,8 +31,8 @@ def matrices_of(experts, layout, value):
     if layout.stacked:
         both, down = value(own[layout.gate]), value(own[layout.down])
         return (both.transpose(1, 2), down.transpose(1, 2)) if layout.transposed else (both, down)
-    stacked = [torch.stack([value(own[f"{e}.{name}"]) for e in range(layout.count)]) for name in (layout.gate, layout.up, layout.down)]
-    return torch.cat(stacked[:2], 1), stacked[2]
+    stacked = [torch.stack([value(own[f"{e}.{name}"]) for e in range(layout.count)]) for name in layout.parts]
+    return torch.cat(stacked[:-1], 1), stacked[-1]
 
 
 def gradient(parameter):

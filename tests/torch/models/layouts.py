@@ -21,6 +21,19 @@ class GatedMlp(nn.Module):
         return self.down_proj(self.act_fn(self.gate_proj(x)) * self.up_proj(x))
 
 
+class UngatedMlp(nn.Module):
+    """down(relu(up(x))^2): an expert of Nemotron."""
+
+    def __init__(self, hidden, intermediate, act=lambda x: nn.functional.relu(x).square()):
+        super().__init__()
+        self.up_proj = nn.Linear(hidden, intermediate, bias=False)
+        self.down_proj = nn.Linear(intermediate, hidden, bias=False)
+        self.act_fn = act
+
+    def forward(self, x):
+        return self.down_proj(self.act_fn(self.up_proj(x)))
+
+
 class MixtralMlp(nn.Module):
     """w2(silu(w1(x)) * w3(x))."""
 

@@ -161,12 +161,18 @@ class ReplaceTest(unittest.TestCase):
         block.experts.down_bias = nn.Parameter(torch.zeros(8, 64))
         self.refused(block, "down_bias of shape [8, 64]")
 
-    def test_experts_of_two_matrices_are_refused(self):
-        block = layouts.Qwen3Block()
-        block.experts = nn.ModuleList(
-            nn.Sequential(nn.Linear(64, 48, bias=False), nn.SiLU(), nn.Linear(48, 64, bias=False)) for _ in range(8)
-        )
-        self.refused(block, "2 matrices (0.weight, 2.weight)")
+    def test_experts_of_two_matrices_are_replaced_if_their_activation_is_known(self):
+        def block(act):
+            made = layouts.Qwen3Block()
+            made.experts = nn.ModuleList(
+                nn.Sequential(nn.Linear(64, 48, bias=False), act, nn.Linear(48, 64, bias=False)) for _ in range(8)
+            )
+            return made
+
+        model = nn.Sequential(block(nn.SiLU()))
+        self.assertEqual(replace(model), ["0"])
+        self.assertEqual((model[0].experts.activation, model[0].layout.parts), ("silu", ["0.weight", "2.weight"]))
+        self.refused(block(nn.Tanh()), "0.weight [48, 64], 2.weight [64, 48] compute none of", "or down(act(up(x)))")
 
     def test_a_router_of_another_kind_is_refused(self):
         class Hashed(layouts.Qwen3Block):

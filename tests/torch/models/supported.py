@@ -117,6 +117,24 @@ class CheckedStacked(StackedVariant):
         self.experts = NamingExperts(HIDDEN, INTERMEDIATE, EXPERTS)
 
 
+class UngatedStacked(StackedVariant):
+    def __init__(self):
+        super().__init__()
+        self.experts = UngatedExperts(HIDDEN, INTERMEDIATE, EXPERTS)
+
+
+class UngatedExperts(layouts.StackedExperts):
+    """up_proj [E, I, H] in place of gate and up."""
+
+    def __init__(self, hidden, intermediate, experts):
+        super().__init__(hidden, intermediate, experts)
+        self.gate_up_proj = nn.Parameter(self.gate_up_proj.detach()[:, :intermediate].clone())
+
+    def one(self, expert):
+        up, down = self.matrices(expert)
+        return lambda rows: nn.functional.relu(rows @ up.t()).square() @ down.t()
+
+
 class NamingExperts(layouts.StackedExperts):
     def one(self, expert):
         gate_up, down = self.matrices(expert)
@@ -204,6 +222,9 @@ SUPPORTED = {
         prepare=experts_of(lambda *sizes: GatedMlp(*sizes, act=nn.GELU(approximate="tanh")))
     ),
     "activation reglu": variant(prepare=experts_of(lambda *sizes: GatedMlp(*sizes, act=nn.ReLU()))),
+    "two matrices": variant(prepare=experts_of(layouts.UngatedMlp)),
+    "two matrices and silu": variant(prepare=experts_of(lambda *sizes: layouts.UngatedMlp(*sizes, nn.functional.silu))),
+    "stacked without a gate": UngatedStacked,
     "activation with a limit": variant(prepare=experts_of(ClampedMlp)),
     "experts that name their size": variant(prepare=experts_of(NamingMlp)),
     "another path in training": variant(

@@ -118,7 +118,7 @@ def sparse_mixed(self, logits):
 
 # Description -> (a block, a word of the reason).
 UNHANDLED = {
-    "experts of two matrices": (lambda: Parts(gate=router(), experts=mlps()), "expected nothing but three matrices"),
+    "experts of two matrices": (lambda: Parts(gate=router(), experts=mlps()), "expected nothing but two or three matrices"),
     "a dict of experts": (
         lambda: Parts(router=Parts(classifier=router()), experts=nn.ModuleDict({f"expert_{n}": mlp() for n in range(4)})),
         "4 experts",
