@@ -35,6 +35,7 @@ struct Meeting::Header {
   uint32_t refuses;
   uint32_t asks;
   char name[64];
+  char program[72];
   char failure[408];
 
   std::string does() const {
@@ -44,7 +45,7 @@ struct Meeting::Header {
 };
 
 Expected<Meeting> Meeting::create(Transport& transport) {
-  static_assert(sizeof(Header) == 552);
+  static_assert(sizeof(Header) == 624);
   Meeting meeting;
   meeting.transport_ = &transport;
   auto boards = AllGather::create(transport, sizeof(Header));
@@ -68,8 +69,10 @@ Status Meeting::hold(const StepOffer& offer, double timeoutSeconds) {
                 !offer.failure.empty(),
                 offer.asks,
                 {},
+                {},
                 {}};
   copyText(offer.name, header.name);
+  copyText(offer.program, header.program);
   copyText(offer.failure, header.failure);
 
   const bool isRun = offer.kind == StepOffer::Kind::kRun && !offer.name.empty();
@@ -101,6 +104,7 @@ Meeting::Header Meeting::headerOf(int rank) const {
   Header header;
   std::memcpy(&header, boards_.of(rank), sizeof(header));
   header.name[sizeof(header.name) - 1] = '\0';
+  header.program[sizeof(header.program) - 1] = '\0';
   header.failure[sizeof(header.failure) - 1] = '\0';
   return header;
 }
@@ -113,8 +117,9 @@ Status Meeting::compare(int source) const {
   if (header.kind != first.kind || header.entry != first.entry || std::strcmp(header.name, first.name) != 0)
     return Error{fmt::format("rank {} {}, but rank 0 {}", source, header.does(), first.does())};
   if (header.context != first.context)
-    return Error{fmt::format("rank {} {} of context {} of its workspace, but rank 0 of context {}", source,
-                             header.does(), header.context, first.context)};
+    return Error{fmt::format(
+        "rank {} {} of context {} of its workspace (program '{}'), but rank 0 of context {} (program '{}')",
+        source, header.does(), header.context, header.program, first.context, first.program)};
   if (header.common != first.common)
     return Error{
         fmt::format("rank {} {} with {} as the number that all ranks must have alike, but rank 0 with {}",

@@ -27,6 +27,7 @@ struct StepOffer {
   Kind kind = Kind::kRun;
   uint64_t step = 0;  // its number in the workspace, from 1; used in messages, and equal at all ranks
   std::string_view name;
+  std::string_view program;  // the name of the entry's program, for messages
   uint32_t context = 0;
   EntryId entry;
   int64_t tokens = 0;

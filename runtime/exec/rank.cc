@@ -336,6 +336,7 @@ StepOffer RankState::offerOf(const StepRequest& request, const Sizes& sizes, con
   StepOffer offer;
   offer.step = request.number;
   offer.name = plan_->program().at(entry).name;
+  offer.program = plan_->program().name;
   offer.context = request.context;
   offer.entry = entry;
   offer.tokens = sizes.tokens;

@@ -15,11 +15,11 @@ def main(arguments: list[str], usage: str) -> int:
     if arguments[:1] in (["-h"], ["--help"]):
         print(usage.strip())
         return 0
-    commands = {"layer": run_layer, "train": run_train, "linear": run_linear}
+    commands = {"layer": run_layer, "train": run_train, "linear": run_linear, "precision": run_precision}
     name = arguments[0] if arguments and not arguments[0].startswith("-") else "layer"
     rest = arguments[1:] if arguments and arguments[0] == name else arguments
     if name not in commands:
-        print(f"bench-torch: error: found command '{name}', expected layer, train or linear", file=sys.stderr)
+        print(f"bench-torch: error: found command '{name}', expected {', '.join(commands)}", file=sys.stderr)
         return 2
     try:
         return commands[name](rest)
@@ -130,17 +130,37 @@ def run_train(arguments: list[str]) -> int:
     build_needed()
     import torch
 
-    from bench_torch.training import draw, smoothed, train_both
+    from bench_torch.report import print_losses
+    from bench_torch.training import BOTH, draw, train_all
 
     torch.set_num_threads(given.threads)
-    losses = train_both(given.steps, getattr(torch, given.dtype), given.threads)
+    losses = train_all(BOTH, given.steps, getattr(torch, given.dtype), given.threads)
     draw(losses, given.out)
     if given.json:
         print(json.dumps(losses))
         return 0
-    print(f"{'step':>6} {'eager':>8} {'sluice':>8}   loss, mean of 10 steps")
-    means = {name: smoothed(values, 10) for name, values in losses.items()}
-    for step in sorted({0, *range(9, given.steps, max(1, given.steps // 10)), given.steps - 1}):
-        print(f"{step + 1:>6} {means['eager'][step]:>8.4f} {means['sluice'][step]:>8.4f}")
+    print_losses(losses)
     print(f"drawn to {given.out}")
+    return 0
+
+
+def run_precision(arguments: list[str]) -> int:
+    about = "Trains the model of `bench-torch train` in each precision of products, from the same start."
+    parser = _parser("precision", about)
+    parser.add_argument("--steps", type=_positive, default=200)
+    parser.add_argument("--json", action="store_true", help="print the losses as JSON")
+    given = parser.parse_args(arguments)
+    build_needed()
+    import torch
+
+    from bench_torch.report import print_differences, print_losses
+    from bench_torch.training import PRECISIONS, train_all
+
+    torch.set_num_threads(given.threads)
+    losses = train_all(PRECISIONS, given.steps, threads=given.threads)
+    if given.json:
+        print(json.dumps(losses))
+        return 0
+    print_losses(losses)
+    print_differences(losses)
     return 0

@@ -1,5 +1,7 @@
 """Tables for people."""
 
+from bench_torch.training import smoothed
+
 
 def print_layers(results: dict):
     clock = "wall time" if results["clock"] == "wall" else "processor time of all threads"
@@ -38,3 +40,23 @@ def _print_overhead(overhead: dict):
     for name, what in (("op", "torch.ops.sluice.moe"), ("module", "sluice_torch.MoE")):
         each = overhead[name]
         print(f"  {what}: {each['median']:.1f} us (best {each['best']:.1f}), {each['median'] - bare:.1f} us more")
+
+
+def print_losses(losses: dict[str, list[float]]):
+    """The mean of 10 steps at some of them, by variant."""
+    widths = {name: max(8, len(name)) for name in losses}
+    print(f"{'step':>6} {' '.join(f'{name:>{width}}' for name, width in widths.items())}   loss, mean of 10 steps")
+    means = {name: smoothed(values, 10) for name, values in losses.items()}
+    steps = len(next(iter(losses.values())))
+    for step in sorted({0, *range(9, steps, max(1, steps // 10)), steps - 1}):
+        print(f"{step + 1:>6} {' '.join(f'{means[name][step]:>{width}.4f}' for name, width in widths.items())}")
+
+
+def print_differences(losses: dict[str, list[float]]):
+    """How far the losses of the other variants are from those of the first."""
+    (first, base), *others = losses.items()
+    print(f"against {first}: loss of the last 10 steps, and the mean magnitude of the difference of a step")
+    for name, values in others:
+        last = smoothed(values, 10)[-1] - smoothed(base, 10)[-1]
+        mean = sum(abs(a - b) for a, b in zip(values, base)) / len(base)
+        print(f"  {name:<20} {last:>+8.4f} {mean:>8.4f}")

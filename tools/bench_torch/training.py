@@ -1,4 +1,4 @@
-"""Trains a small Qwen3-MoE on bytes of a text, with eager experts and with layers of Sluice."""
+"""Trains a small Qwen3-MoE on bytes of a text, with eager experts and with layers of Sluice, of any precision."""
 
 import os
 
@@ -6,6 +6,17 @@ import torch
 
 from models import layouts
 from models.decoder import Decoder, loss_of
+
+# The variants of training, with options of replace_moe(); None: eager experts.
+BOTH = {"eager": None, "sluice": {}}
+PRECISIONS = {
+    "bf16": {"precision": "bf16"},
+    "mxfp8": {"precision": "mxfp8"},
+    "mxfp8 hybrid": {"precision": "mxfp8", "fp8_format": "hybrid"},
+    "mxfp8-32x32": {"precision": "mxfp8-32x32"},
+    "mxfp8-32x32 hybrid": {"precision": "mxfp8-32x32", "fp8_format": "hybrid"},
+    "eager": None,
+}
 
 TEXT = os.path.join(os.path.dirname(os.path.abspath(layouts.__file__)), "text", "constitution.txt")
 
@@ -43,16 +54,18 @@ def train(model, steps: int, batch: int = 8, length: int = 64, rate: float = 3e-
     return losses
 
 
-def train_both(steps: int, dtype: torch.dtype = torch.float32, threads: int = 0, **sizes) -> dict[str, list[float]]:
-    """Losses of the same model, from the same start, with eager experts and with layers of Sluice."""
+def train_all(
+    variants: dict[str, dict | None], steps: int, dtype: torch.dtype = torch.float32, threads: int = 0, **sizes
+) -> dict[str, list[float]]:
+    """Losses of the same model, from the same start, in each variant."""
     import sluice_torch
 
     losses = {}
-    for name in ("eager", "sluice"):
+    for name, options in variants.items():
         torch.manual_seed(20)
         model = make_model(**sizes).to(dtype)
-        if name == "sluice":
-            replaced = sluice_torch.replace_moe(model, threads=threads)
+        if options is not None:
+            replaced = sluice_torch.replace_moe(model, threads=threads, **options)
             if len(replaced) != len(model.layers):
                 raise RuntimeError(f"replaced {replaced}, expected a block in each of {len(model.layers)} layers")
         losses[name] = train(model, steps)

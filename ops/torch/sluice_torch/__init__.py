@@ -21,6 +21,7 @@ _EXPORTS = {
     "FineTuning": "finetune",
     "LoRAConfig": "lora",
     "replace_moe": "replace",
+    "fp8_autocast": "autocast",
     "quantize": "codes",
     "load_experts": "loading",
     "Checkpoint": "checkpoint",
@@ -32,7 +33,7 @@ _EXPORTS = {
 }
 
 # Modules whose functions users call as sluice_torch.MODULE.FUNCTION.
-_MODULES = ("cache", "graphs", "lora", "state", "te")
+_MODULES = ("cache", "graphs", "lora", "recipe", "state", "te")
 
 __all__ = [*_EXPORTS, *_MODULES]
 

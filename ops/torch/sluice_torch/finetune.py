@@ -6,6 +6,7 @@ import os
 
 import torch
 
+from .autocast import carry
 from .codes import set_expert
 from .lora import LoRAConfig
 from .moe import MoE
@@ -89,7 +90,7 @@ class FineTuning:
         with self._refusing():
             self._check_forward(x, save)
         self._saves += save
-        self._pending.append(_worker().submit(self._run_forward, x, expert_ids, expert_weights, save))
+        self._pending.append(_worker().submit(carry(self._run_forward), x, expert_ids, expert_weights, save))
 
     def submit_backward(self, dy: torch.Tensor):
         """Begins the backward of the last saved forward."""

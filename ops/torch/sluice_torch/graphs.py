@@ -9,6 +9,7 @@ import math
 import struct
 
 from .builder import Graph
+from .precision import BF16, Precision
 from .structure import ACTIVATIONS, LIMITED, inputs_of
 
 # The names of gradients among the outputs of "backward", by input.
@@ -54,6 +55,7 @@ class LayerShape:
     weights: str = "bf16"  # one of PRECISIONS
     group: int = 0  # one of GROUPS
     zeros: bool = False  # codes of 4 bits have zeros beside their scales
+    precision: Precision = BF16
 
     def __post_init__(self):
         for name in ("hidden", "intermediate", "experts", "top_k", "ranks", "max_tokens", "tp"):
@@ -74,6 +76,7 @@ class LayerShape:
         if self.weights not in PRECISIONS:
             raise ValueError(f"weights is {self.weights!r}, expected one of {', '.join(PRECISIONS)}")
         self._check_codes()
+        self._check_precision()
         if self.tokens not in TOKENS:
             raise ValueError(f"tokens is {self.tokens!r}, expected 'own' or 'same'")
 
@@ -87,6 +90,13 @@ class LayerShape:
         for name, size in (("hidden", self.hidden), ("intermediate columns of a rank", self.part)):
             if size % (self.group or 2):
                 raise ValueError(f"{name}: {size}, expected a multiple of {self.group or 2} for {self.weights} weights")
+
+    def _check_precision(self):
+        if self.has_codes and self.precision.rounds:
+            raise ValueError(
+                f"weights={self.weights!r} and precision={self.precision.kind!r} are given together, expected one of both"
+            )
+        self.precision.check_sizes(hidden=self.hidden, intermediate_columns_of_a_rank=self.part)
 
     def _check_limit(self):
         if self.activation not in LIMITED:
@@ -183,7 +193,7 @@ def _tensors(shape: LayerShape) -> Graph:
     shared = shape.tp > 1
     mesh = {"tp": shape.tp, "tokens": shape.tokens} if shared else {}
     sizes = {name: getattr(shape, name) for name in ("ranks", "experts", "top_k", "max_tokens")}
-    name = "moe_layer" + (f"_tp{shape.tp}_{shape.tokens}" if shared else "")
+    name = "moe_layer" + (f"_tp{shape.tp}_{shape.tokens}" if shared else "") + shape.precision.suffix
     graph = Graph(name, **sizes, **mesh, spare=shape.spare or None)
 
     def weight(name: str, *sizes, parallel: str | None, type: str):

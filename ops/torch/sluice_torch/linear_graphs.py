@@ -6,6 +6,7 @@ import dataclasses
 
 from .builder import Graph
 from .graphs import add_product
+from .precision import BF16, Precision
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,6 +20,10 @@ class LinearShape:
     tokens: str = "own"  # "same": all ranks have the same tokens outside the layer
     bias: bool = False
     max_tokens: int = 65536  # per rank and step
+    precision: Precision = BF16
+
+    def __post_init__(self):
+        self.precision.check_sizes(columns_of_x_at_a_rank=self.ins_here, columns_of_y_at_a_rank=self.outs_here)
 
     @property
     def ins_here(self) -> int:
@@ -39,7 +44,7 @@ def linear_graph(shape: LinearShape) -> dict:
     """The entry "forward" of a layer; a backward is derived from it (`trainable` of compile_graph())."""
     sizes = {"ranks": shape.tp, "tp": shape.tp, "tokens": shape.tokens, "max_tokens": shape.max_tokens}
     kind = "column" if shape.column else "row"
-    graph = Graph(f"{kind}_parallel_tp{shape.tp}_{shape.tokens}", experts=1, top_k=1, **sizes)
+    graph = Graph(f"{kind}_parallel_tp{shape.tp}_{shape.tokens}{shape.precision.suffix}", experts=1, top_k=1, **sizes)
     graph.add_tensor("routing", "routing")
     graph.add_entry("forward", inputs=["x", "weight", *(["bias"] if shape.bias else [])], outputs=["y"])
     graph.add_op("route", {}, {"routing": "routing"})

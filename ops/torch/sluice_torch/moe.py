@@ -8,7 +8,9 @@ import weakref
 import torch
 
 from . import cache, codes, graphs, pairs, placement, ranks, recording, replicas, sharding
+from .autocast import Chooser
 from .main_grad import AddToMainGrad, main_grad_of
+from .precision import BF16, precision_of
 from .tensors import as_stored
 
 # In a state_dict of a rank that has part of the experts: its first expert, the end of its range, and the total number;
@@ -67,6 +69,11 @@ class MoE(torch.nn.Module):
                  last dimension by group); 0: all
     zeros        with codes of 4 bits: each scale has a zero beside it, for weights that are not symmetric (..._zero, or
                  ..._zeros with groups)
+    precision    "mxfp8" or "mxfp8-32x32": products round their factors, forward and backward, to FP8 with a power of two
+                 per block of 32 numbers; "bf16": they do not. None: as sluice_torch.fp8_autocast says, else "bf16".
+                 docs/PRECISION.md
+    fp8_format   with mxfp8: "e4m3" (if None), or "hybrid", where gradients are rounded to E5M2
+    exponent     with mxfp8: "ceil" (if None), with which no number of a block saturates, or "floor"
     spare        places for copies of experts. 0: experts can move, but have one place each. None: rank r has the r-th
                  range of experts
     threads      workers, shared by all layers of a group; 0: this rank's share of the machine
@@ -107,6 +114,9 @@ class MoE(torch.nn.Module):
         weights: str = "bf16",
         group: int = 0,
         zeros: bool = False,
+        precision: str | None = None,
+        fp8_format: str | None = None,
+        exponent: str | None = None,
     ):
         super().__init__()
         if dtype not in _DTYPES:
@@ -115,8 +125,10 @@ class MoE(torch.nn.Module):
             raise ValueError(f"keep is {keep!r}, expected 'all' or 'minimal'")
         self._group = ranks.Group(ep_group, tp_group, mesh, tp, tokens)
         sizes = (hidden, intermediate, num_experts, top_k, self._group.size, max_tokens)
+        own = precision_of(precision, fp8_format, exponent)
+        self._precision = Chooser(own)
         self.shape = graphs.LayerShape(
-            *sizes, activation, limit, self._group.tp, tokens, spare, weights, group, zeros
+            *sizes, activation, limit, self._group.tp, tokens, spare, weights, group, zeros, own or BF16
         )
         self._watch()
         self.places = None  # placement.Places, if experts can move
@@ -210,6 +222,7 @@ class MoE(torch.nn.Module):
     def _add_adapters(self, dtype: torch.dtype):
         from . import lora
 
+        self.shape.precision.check_sizes(rank_of_adapters=self.lora.rank)
         self.gate_up_weight.requires_grad_(False)
         self.down_weight.requires_grad_(False)
         own = self.gate_up_weight.shape[0]
@@ -279,6 +292,7 @@ class MoE(torch.nn.Module):
         """A forward of this layer's experts with the top_k of `shape`."""
         shared = self._shared()
         with shared.refusing():
+            shape = self._rounding(shape)
             operands = self._operands(shape, x, expert_ids, expert_weights)
             weights, grads = self._weights(), []
             if torch.is_grad_enabled():
@@ -301,9 +315,10 @@ class MoE(torch.nn.Module):
         with shared.refusing():
             if torch.is_grad_enabled():
                 raise RuntimeError("submit_forward has no gradients: call it under torch.no_grad()")
-            operands = self._operands(self.shape, x, expert_ids, expert_weights)
+            shape = self._rounding(self.shape)
+            operands = self._operands(shape, x, expert_ids, expert_weights)
             weights = self._weights()
-            program = self._program(self.shape, (), weights, False)
+            program = self._program(shape, (), weights, False)
         pending = torch.ops.sluice.submit_moe(self._layer(shared, program), *operands, weights, *self._placement())
         self._count(operands[1])
         return PendingForward(pending, x.shape, x.dtype)
@@ -325,6 +340,13 @@ class MoE(torch.nn.Module):
         """A context manager for what a rank does before it calls the layer: an exception is also passed to refuse(). Do
         not use it around the call itself."""
         return self._shared().refusing()
+
+    def _rounding(self, shape: graphs.LayerShape) -> graphs.LayerShape:
+        """`shape` with the precision of a step."""
+        shape = self._precision.apply(shape, self.training)
+        if self.lora is not None:
+            shape.precision.check_sizes(rank_of_adapters=self.lora.rank)
+        return shape
 
     def _operands(self, shape: graphs.LayerShape, x, expert_ids, expert_weights) -> tuple[torch.Tensor, ...]:
         """x [T, H], ids [T, K] and weights [T, K], in types that the op accepts if the tensors are otherwise
@@ -469,7 +491,12 @@ class MoE(torch.nn.Module):
             graph = lora.adapted_graph(graph, self.lora)
         rows = (f"--precision={shape.weights}",) if shape.weights in ("int8", "int4") else ()
         return cache.compile_graph(
-            graph, trainable=trainable, grads=grads, accumulate=accumulate, keep=self.keep, options=rows
+            graph,
+            trainable=trainable,
+            grads=grads,
+            accumulate=accumulate,
+            keep=self.keep,
+            options=rows + shape.precision.options,
         )
 
     def __prepare_scriptable__(self):
@@ -529,6 +556,7 @@ class MoE(torch.nn.Module):
             text += f", weights={shape.weights!r}"
             text += f", group={shape.group}" if shape.group else ""
             text += ", zeros=True" if shape.zeros else ""
+        text += str(self._precision)
         if shape.tp > 1:
             text += f", tp={shape.tp}, tokens={shape.tokens!r}"
         return text if self.lora is None else f"{text}, lora={self.lora}"

@@ -15,9 +15,11 @@ import torch
 import torch.distributed as dist
 
 from . import cache, ranks, recording
+from .autocast import Chooser
 from .graphs import dealt
 from .linear_graphs import LinearShape, linear_graph
 from .main_grad import main_grad_of
+from .precision import BF16, precision_of
 from .tensors import as_stored
 
 _DTYPES = (torch.bfloat16, torch.float32)
@@ -63,6 +65,7 @@ class _ParallelLinear(torch.nn.Module):
     def __init__(self, ins, outs, config, init_method, bias, skip_bias_add, is_expert, allocate, stride, keep_master, options):
         super().__init__()
         known = {"tp_group": None, "threads": 0, "timeout": 30.0, "max_tokens": 65536, "keep": "all"}
+        known |= {"precision": None, "fp8_format": None, "exponent": None}
         if unknown := sorted(set(options) - set(known)):
             raise TypeError(f"{type(self).__name__} has no argument {unknown[0]!r}, expected some of {', '.join(known)}")
         options = {**known, **options}
@@ -81,7 +84,11 @@ class _ParallelLinear(torch.nn.Module):
         if divided % tp:
             raise ValueError(f"{name} is {divided}, expected a multiple of the {tp} ranks of tp_group")
         in_program = bias and not skip_bias_add
-        self.shape = LinearShape(self._column, ins, outs, tp, tokens if tp > 1 else "own", in_program, options["max_tokens"])
+        own = precision_of(*(options[name] for name in ("precision", "fp8_format", "exponent")))
+        self._precision = Chooser(own)
+        self.shape = LinearShape(
+            self._column, ins, outs, tp, tokens if tp > 1 else "own", in_program, options["max_tokens"], own or BF16
+        )
         self._layers = {}
         self._make_parameters(init_method, bias, allocate, keep_master)
 
@@ -192,11 +199,13 @@ class _ParallelLinear(torch.nn.Module):
         asked = [("x", x), ("weight", weight), ("bias", bias)] if torch.is_grad_enabled() else []
         trainable = tuple(name for name, tensor in asked if tensor is not None and tensor.requires_grad)
         narrow = not accumulate and all(t.dtype == torch.bfloat16 for name, t in asked[1:] if name in trainable)
-        key = (os.getpid(), trainable, narrow, accumulate)
+        shape = self._precision.apply(self.shape, self.training)
+        key = (os.getpid(), shape, trainable, narrow, accumulate)
         if key in self._layers:
             return key, None
         options = {"grads": "BF16" if narrow else "F32", "accumulate": accumulate, "keep": self.keep} if trainable else {}
-        return key, cache.compile_graph(linear_graph(self.shape), trainable=trainable, **options)
+        graph = linear_graph(shape)
+        return key, cache.compile_graph(graph, trainable=trainable, options=shape.precision.options, **options)
 
     def sharded_state_dict(self, prefix: str = "", sharded_offsets: tuple = (), metadata: dict | None = None) -> dict:
         """A description of this rank's part of each parameter. `sharded_offsets` are (axis, offset, count) of axes 0, 1,
@@ -233,7 +242,8 @@ class _ParallelLinear(torch.nn.Module):
 
     def extra_repr(self) -> str:
         s = self.shape
-        return f"in={s.ins}, out={s.outs}, tp={s.tp}, bias={self.bias is not None}, sequence_parallel={self.sequence_parallel}"
+        text = f"in={s.ins}, out={s.outs}, tp={s.tp}, bias={self.bias is not None}"
+        return f"{text}, sequence_parallel={self.sequence_parallel}{self._precision}"
 
 
 def _mark(parameter: torch.nn.Parameter, dimension: int, allreduce: bool):
@@ -243,7 +253,8 @@ def _mark(parameter: torch.nn.Parameter, dimension: int, allreduce: bool):
 
 
 class ColumnParallelLinear(_ParallelLinear):
-    """y = x W^T + b with the rows of W [output_size, input_size] shared by the ranks of tp_group.
+    """y = x W^T + b with the rows of W [output_size, input_size] shared by the ranks of tp_group. `precision`,
+    `fp8_format` and `exponent` are those of sluice_torch.MoE.
 
     x [s, ..., input_size]: with sequence parallelism this rank's part of the first dimension (any length per rank,
     also 0), else the same at all ranks. y [sum of s, ..., output_size / ranks]. `keep`: "regather" gathers x again in
@@ -280,7 +291,8 @@ class ColumnParallelLinear(_ParallelLinear):
 
 
 class RowParallelLinear(_ParallelLinear):
-    """y = x W^T + b with the columns of W [output_size, input_size] shared by the ranks of tp_group.
+    """y = x W^T + b with the columns of W [output_size, input_size] shared by the ranks of tp_group. `precision`,
+    `fp8_format` and `exponent` are those of sluice_torch.MoE.
 
     x [s, ..., input_size / ranks]. y [s, ..., output_size]: with sequence parallelism this rank's part of the first
     dimension, which is shared as evenly as possible (the first ranks have one more), else all of it at every rank. The

@@ -324,8 +324,9 @@ TEST_CASE("ranks that run different layers of a workspace, or run and agree, fai
   CHECK(ended == std::vector<std::string>(kRanks));
   CHECK(hashOutputs(data) == hashOutputs(alone));
   const auto both = [](const std::string& message) { return std::vector<std::string>{message, message}; };
-  CHECK(messages[0] ==
-        both("rank 1 runs entry 'forward' of context 1 of its workspace, but rank 0 of context 0"));
+  const std::string name = program.tables().name;
+  CHECK(messages[0] == both("rank 1 runs entry 'forward' of context 1 of its workspace (program '" + name +
+                            "'), but rank 0 of context 0 (program '" + name + "')"));
   CHECK(messages[1] == both("rank 1 runs entry 'forward', but rank 0 is about to take set 3"));
   CHECK(messages[2] == std::vector<std::string>{"rank 1: lost its way", ""});
 }

@@ -141,8 +141,12 @@ TEST_CASE("a rank that is at another step, or runs another context, stops all ra
         both("rank 1 runs entry 'forward' as step 4, but rank 0 runs entry 'forward' as step 1"));
   other = good();
   other.offer.context = 2;
-  CHECK(exchange(program(), {good(), other}).messages ==
-        both("rank 1 runs entry 'forward' of context 2 of its workspace, but rank 0 of context 0"));
+  other.offer.program = "two";
+  Said first = good();
+  first.offer.program = "one";
+  CHECK(exchange(program(), {first, other}).messages ==
+        both("rank 1 runs entry 'forward' of context 2 of its workspace (program 'two'), but rank 0 of "
+             "context 0 (program 'one')"));
   other = good();
   other.offer.kind = StepOffer::Kind::kAgree;
   other.offer.name = "take a set";
