@@ -20,8 +20,9 @@ struct ActivationInfo {
   constexpr bool isGated() const { return inputs == 2; }
 };
 
-// By ActivationKind: inputs, limit, operations.
-inline constexpr ActivationInfo kActivations[] = {
+// By ActivationKind: inputs, limit, operations. In each file its own, because kernel files must share no
+// symbols.
+constexpr ActivationInfo kActivations[] = {
     {2, false, 5, 12}, {2, true, 8, 15},  {2, false, 10, 21}, {2, false, 2, 4},
     {2, false, 3, 6},  {2, true, 10, 17}, {1, false, 4, 8},   {1, false, 2, 3},
 };
