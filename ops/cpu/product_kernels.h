@@ -349,16 +349,8 @@ size_t packedBytesBy(int32_t n, int32_t k, PackedScales) {
 inline size_t notPacked(int32_t, int32_t, PackedScales) { return 0; }
 
 template <class Unit, class Source>
-void packWeightFrom(const PackWeightArgs& args) {
+void packPanels(const Source& source, const PackWeightArgs& args) {
   const FlushSubnormals meaning;
-  GmmArgs product = {};
-  product.b = args.b;
-  product.n = args.n;
-  product.k = args.k;
-  product.transposeB = args.transposeB;
-  product.roundB = args.round;
-  product.amaxB = args.amax;
-  const Source source{product};
   auto* const packed = static_cast<typename Unit::Element*>(args.packed);
   for (int32_t col = 0; col < args.n; col += Unit::kNr)
     for (int32_t k0 = 0; k0 < args.k; k0 += Unit::kKc)
@@ -367,9 +359,16 @@ void packWeightFrom(const PackWeightArgs& args) {
 }
 template <class Unit, class Pack, class T>
 void packWeightBy(const PackWeightArgs& args) {
+  GmmArgs product = {};
+  product.b = args.b;
+  product.n = args.n;
+  product.k = args.k;
+  product.transposeB = args.transposeB;
+  product.roundB = args.round;
+  product.amaxB = args.amax;
   if constexpr (sizeof(T) != 1)
-    if (args.round != Rounding::kNone) return packWeightFrom<Unit, RoundedSource<Unit, Pack>>(args);
-  packWeightFrom<Unit, GmmSource<Unit, Pack, T, T>>(args);
+    if (args.round != Rounding::kNone) return packPanels<Unit>(RoundedSource<Unit, Pack>{{product}}, args);
+  packPanels<Unit>(GmmSource<Unit, Pack, T, T>{product}, args);
 }
 
 template <class Unit>
