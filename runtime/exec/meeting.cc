@@ -14,7 +14,7 @@ void copyText(std::string_view text, std::span<char> to) {
   size_t length = std::min(text.size(), to.size() - 1);
   const auto isContinued = [&](size_t at) { return (static_cast<unsigned char>(text[at]) & 0xc0) == 0x80; };
   while (length > 0 && length < text.size() && isContinued(length)) --length;
-  std::memcpy(to.data(), text.data(), length);
+  std::copy_n(text.begin(), length, to.begin());
 }
 
 }  // namespace
