@@ -355,8 +355,12 @@ Expected<TensorMap> makeProgramInputs(const TaskProgram& program, const InputsSp
     map.emplace(buffer.name, std::move(tensor));
   }
   for (uint32_t i = 0; i < program.buffers.size(); ++i)
-    if (const Family* rounded = productWith(program, {i}, As::kAmax))
-      fillAmax(map.at(program.at(rounded->reads[1]).name), map.at(program.buffers[i].name));
+    if (const Family* rounded = productWith(program, {i}, As::kAmax)) {
+      const auto weight = map.find(program.at(rounded->reads[1]).name),
+                 amax = map.find(program.buffers[i].name);
+      // either may be made in the step
+      if (weight != map.end() && amax != map.end()) fillAmax(weight->second, amax->second);
+    }
   return map;
 }
 
