@@ -1,5 +1,5 @@
 // gmm, the packing of its weights and gmm_weight_grad written once over (Unit, Pack): each instruction set
-// instantiates them with its own. There are four products: of bf16, which may be rounded in blocks as they
+// instantiates them with its own. There are four products: of bf16, which may be rounded as they
 // are packed; of bf16 and codes, which are decoded to bf16 as they are packed; of codes, whose sums are
 // exact; and of codes in groups (groups.h). Internal linkage: see blocked_product.h.
 #pragma once

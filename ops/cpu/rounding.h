@@ -12,6 +12,14 @@
 namespace sluice::ops {
 namespace {
 
+constexpr int32_t kBf16Bias = 127, kBf16Mantissa = 7;
+constexpr int32_t kOfLargest = 0x60;  // the mantissa of 1.75 in bf16
+
+// The bits of the largest number of the 8-bit float times 2^e, in bf16.
+inline uint16_t largestIn(int32_t e, const RoundingInfo& info) {
+  return static_cast<uint16_t>((kBf16Bias + info.largestExponent + e) << kBf16Mantissa | kOfLargest);
+}
+
 // How the numbers of one factor are rounded.
 struct FactorRounding {
   const RoundingInfo& info;
@@ -22,7 +30,7 @@ struct FactorRounding {
       : info(kRoundings[static_cast<int32_t>(rounding)]), isNone(rounding == Rounding::kNone) {
     const bool isKnown = amax >= kLeastAmax && amax <= __FLT_MAX__;
     if (!info.isScaled || !isKnown) return;
-    const float largest = __builtin_bit_cast(float, (127 + info.largestExponent) << 23 | 0x600000);
+    const float largest = widenBf16(largestIn(0, info));
     scale = {largest / amax, amax / largest};
   }
 };
@@ -46,22 +54,15 @@ inline Extremes extremesOf(const BFloat16* __restrict from, int32_t count) {
   return {most, least};
 }
 
-constexpr int32_t kBf16Bias = 127, kBf16Mantissa = 7;
-
 // The exponent e of the block, limited so that its smallest number, and the largest one, are normal bf16
 // numbers.
 inline int32_t exponentOf(int32_t most, const RoundingInfo& info) {
-  constexpr int32_t kMantissa = (1 << kBf16Mantissa) - 1, kOfLargest = 0x60;  // the mantissa of 1.75
+  constexpr int32_t kMantissa = (1 << kBf16Mantissa) - 1;
   const int32_t exceeds = info.isFloor ? 0 : (most & kMantissa) > kOfLargest;
   const int32_t e = (most >> kBf16Mantissa) - kBf16Bias + exceeds - info.largestExponent;
   const int32_t least = info.mantissaBits - info.leastExponent - kBf16Bias + 1;
   const int32_t largest = kBf16Bias - info.largestExponent;
   return e < least ? least : e > largest ? largest : e;
-}
-
-// The bits of the largest result of a block.
-inline uint16_t largestIn(int32_t e, const RoundingInfo& info) {
-  return static_cast<uint16_t>((kBf16Bias + info.largestExponent + e) << kBf16Mantissa | 0x60);
 }
 
 // Not 0 if a number of the block is subnormal in the 8-bit float, or not finite.
@@ -82,8 +83,7 @@ inline BlockPower powerOf(const Extremes& block, int32_t e) {
 class NumberRounder {
  public:
   explicit NumberRounder(const RoundingInfo& info)
-      : largest_(
-            __builtin_bit_cast(float, static_cast<uint32_t>(127 + info.largestExponent) << 23 | 0x600000)),
+      : largest_(widenBf16(largestIn(0, info))),
         least_((127 + info.leastExponent) << 23),
         distance_((23 - info.mantissaBits) << 23),
         dropped_(7 - info.mantissaBits) {}
