@@ -27,8 +27,7 @@ Network::Network() : endpoint_(valueOf(openUcx())) {}
 
 std::string Network::address() const {
   std::string digits;
-  for (const char byte : endpoint_ ? endpoint_->address() : std::string())
-    digits += fmt::format("{:02x}", static_cast<uint8_t>(byte));
+  for (const char byte : endpoint_->address()) digits += fmt::format("{:02x}", static_cast<uint8_t>(byte));
   return digits;
 }
 
@@ -39,14 +38,13 @@ c10::intrusive_ptr<Ranks> Network::join(const std::string& job, int64_t rank,
   Ranks::check(rank, static_cast<int64_t>(addresses.size()), threads, timeoutSeconds);
   if (machines.size() != addresses.size())
     throwValue(fmt::format("{} addresses, but {} machines", addresses.size(), machines.size()));
-  if (!endpoint_) throwRuntime("this network has been joined already");
   UcxJob ucx{job, static_cast<int>(rank), {}, timeoutSeconds};
   for (size_t i = 0; i < addresses.size(); ++i) {
     ucx.peers.push_back({bytesOf(addresses[i]), machines[i]});
     if (ucx.peers.back().address.empty())
       throwValue(fmt::format("address {} is not one of a Network: '{}'", i, addresses[i]));
   }
-  return c10::make_intrusive<Ranks>(valueOf(joinUcx(std::move(endpoint_), ucx)), threads, timeoutSeconds);
+  return c10::make_intrusive<Ranks>(valueOf(joinUcx(*endpoint_, ucx)), threads, timeoutSeconds);
 }
 
 }  // namespace sluice

@@ -24,7 +24,8 @@ class Network : public torch::CustomClassHolder {
   std::string address() const;
 
   // Collective, once. The ranks with equal `machines` share memory and must be of one machine and one network
-  // namespace; `job` as in Ranks. Throws if a rank is not reached within the time limit.
+  // namespace; `job` as in Ranks. Throws if a rank is not reached within the time limit; keep this until all
+  // ranks have returned (runtime/comm/ucx/ucx.h).
   c10::intrusive_ptr<Ranks> join(const std::string& job, int64_t rank,
                                  const std::vector<std::string>& addresses,
                                  const std::vector<std::string>& machines, int64_t threads,

@@ -270,8 +270,9 @@ class RanksTest(unittest.TestCase):
                 for process in started:
                     process.kill()
                     process.wait()
-        for rank, process in enumerate(started):
-            self.assertEqual(process.returncode, 0, f"rank {rank}: {said[rank]}")
+        ends = [process.returncode for process in started]
+        told = "".join(f"\nrank {rank}, {end}: {text}" for rank, (end, text) in enumerate(zip(ends, said)))
+        self.assertEqual(ends, [0] * size, told)
 
     def test_two_ranks_do_what_one_process_does(self):
         self.job(2, steps, inference, copies)

@@ -44,7 +44,7 @@ Expected<std::unique_ptr<Transport>> join(const std::filesystem::path& folder, c
     if (!address) return address.error();
     job.peers.push_back({*address, std::to_string(rank)});
   }
-  return joinUcx(std::move(*endpoint), job);
+  return joinUcx(**endpoint, job);
 }
 
 Expected<int> run(char** arguments) {

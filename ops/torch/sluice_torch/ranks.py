@@ -389,7 +389,7 @@ def _join(group: Group, failure: str | None, threads: int, timeout: float):
         )
     addresses = [address for address, _ in said]
     ranks, failure = _outcome(lambda: network.join(job, group.rank, addresses, machines, threads, timeout))
-    _raise_any(group, group.gather_objects(failure))
+    _raise_any(group, group.gather_objects(failure))  # before this network ends, which other ranks may be connecting to
     return ranks
 
 

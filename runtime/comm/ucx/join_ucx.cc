@@ -8,14 +8,33 @@
 #include "runtime/comm/ucx/ucx_engine.h"
 
 namespace sluice {
+namespace {
+
+class Endpoint final : public UcxEndpoint {
+ public:
+  explicit Endpoint(std::unique_ptr<ucx::Worker> opened)
+      : worker(std::move(opened)), address_(worker->address()) {}
+
+  const std::string& address() const override { return address_; }
+
+  std::unique_ptr<ucx::Worker> worker;     // until this joins
+  std::unique_ptr<ucx::UcxEngine> engine;  // while it joins, and after it failed
+
+ private:
+  std::string address_;
+};
+
+}  // namespace
 
 Expected<std::unique_ptr<UcxEndpoint>> openUcx() {
   auto worker = ucx::Worker::open();
   if (!worker) return worker.error();
-  return std::unique_ptr<UcxEndpoint>(std::move(*worker));
+  return std::unique_ptr<UcxEndpoint>(std::make_unique<Endpoint>(std::move(*worker)));
 }
 
-Expected<std::unique_ptr<Transport>> joinUcx(std::unique_ptr<UcxEndpoint> endpoint, const UcxJob& job) {
+Expected<std::unique_ptr<Transport>> joinUcx(UcxEndpoint& endpoint, const UcxJob& job) {
+  auto& own = static_cast<Endpoint&>(endpoint);
+  if (!own.worker) return Error{"UCX: this endpoint has joined already"};
   const int size = static_cast<int>(job.peers.size());
   if (job.rank < 0 || job.rank >= size) return Error{fmt::format("UCX for rank {} of {}", job.rank, size)};
   if (Status sane = checkTimeLimit(job.timeoutSeconds); !sane) return sane.error();
@@ -31,10 +50,10 @@ Expected<std::unique_ptr<Transport>> joinUcx(std::unique_ptr<UcxEndpoint> endpoi
   }
   auto localTransport = network::joinNeighbours(place, job.name, job.timeoutSeconds);
   if (!localTransport) return localTransport.error();
-  std::unique_ptr<ucx::Worker> worker(static_cast<ucx::Worker*>(endpoint.release()));
-  auto engine = ucx::UcxEngine::connect(std::move(worker), place, job.peers, job.timeoutSeconds);
-  if (!engine) return engine.error();
-  return network::NetworkTransport::create(std::move(*engine), place, std::move(*localTransport),
+  own.engine = std::make_unique<ucx::UcxEngine>(std::move(own.worker), place);
+  if (Status ok = own.engine->connect(job.peers, job.timeoutSeconds); !ok)
+    return Error{fmt::format("UCX: {}", ok.error().message)};
+  return network::NetworkTransport::create(std::move(own.engine), place, std::move(*localTransport),
                                            job.timeoutSeconds);
 }
 

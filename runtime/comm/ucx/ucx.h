@@ -39,8 +39,10 @@ struct UcxJob {
   double timeoutSeconds = 30;  // for all ranks to join
 };
 
-// Collective. Errors: a damaged address; UCX cannot reach a rank, or one does not answer within the time
-// limit; those of joinSharedMemory().
-Expected<std::unique_ptr<Transport>> joinUcx(std::unique_ptr<UcxEndpoint> endpoint, const UcxJob& job);
+// Collective; once per endpoint. Errors: a damaged address; UCX cannot reach a rank, or one does not answer
+// within the time limit; those of joinSharedMemory(). After an error the endpoint keeps its connections until
+// it is destroyed: that must wait for the other ranks to have returned, because UCX 1.18 ends processes whose
+// peers disconnect while they connect.
+Expected<std::unique_ptr<Transport>> joinUcx(UcxEndpoint& endpoint, const UcxJob& job);
 
 }  // namespace sluice

@@ -43,15 +43,10 @@ UcxEngine::UcxEngine(std::unique_ptr<Worker> worker, const network::Place& place
   peers_[static_cast<size_t>(place.rank)].gone = true;
 }
 
-Expected<std::unique_ptr<UcxEngine>> UcxEngine::connect(std::unique_ptr<Worker> worker,
-                                                        const network::Place& place,
-                                                        const std::vector<UcxPeer>& peers, double seconds) {
-  std::unique_ptr<UcxEngine> engine(new UcxEngine(std::move(worker), place));
-  if (!engine->woken_) return Error{fmt::format("UCX: no file for events: {}", std::strerror(errno))};
-  Status ok = engine->open(peers);
-  if (ok) ok = engine->awaitAll(seconds);
-  if (!ok) return Error{fmt::format("UCX: {}", ok.error().message)};
-  return engine;
+Status UcxEngine::connect(const std::vector<UcxPeer>& peers, double seconds) {
+  if (!woken_) return Error{fmt::format("no file for events: {}", std::strerror(errno))};
+  if (Status ok = open(peers); !ok) return ok;
+  return awaitAll(seconds);
 }
 
 Status UcxEngine::open(const std::vector<UcxPeer>& peers) {

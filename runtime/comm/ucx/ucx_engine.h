@@ -17,18 +17,19 @@
 #include "runtime/base/file_descriptor.h"
 #include "runtime/comm/network/engine.h"
 #include "runtime/comm/ucx/flight.h"
+#include "runtime/comm/ucx/ucx.h"
 #include "runtime/comm/ucx/worker.h"
 
 namespace sluice::ucx {
 
 class UcxEngine final : public network::Engine {
  public:
-  // Collective: returns when all ranks have answered. Errors: UCX cannot reach a rank; one does not answer in
-  // time.
-  static Expected<std::unique_ptr<UcxEngine>> connect(std::unique_ptr<Worker> worker,
-                                                      const network::Place& place,
-                                                      const std::vector<UcxPeer>& peers, double seconds);
+  UcxEngine(std::unique_ptr<Worker> worker, const network::Place& place);
   ~UcxEngine() override;
+
+  // Collective; once, before anything else: returns when all ranks have answered. Errors: UCX cannot reach a
+  // rank; one does not answer in time.
+  Status connect(const std::vector<UcxPeer>& peers, double seconds);
 
   std::string_view kind() const override { return "ucx"; }
   uint32_t epoch() const override { return epoch_.load(std::memory_order_seq_cst); }
@@ -71,7 +72,6 @@ class UcxEngine final : public network::Engine {
     std::optional<network::Abort> abort;                        // to be sent
   };
 
-  UcxEngine(std::unique_ptr<Worker> worker, const network::Place& place);
   Status open(const std::vector<UcxPeer>& peers);
   Status awaitAll(double seconds);
   bool progress();

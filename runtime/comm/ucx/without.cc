@@ -9,8 +9,6 @@ Error missing() { return Error{"this program was built without UCX (Debian: libu
 
 Expected<std::unique_ptr<UcxEndpoint>> openUcx() { return missing(); }
 
-Expected<std::unique_ptr<Transport>> joinUcx(std::unique_ptr<UcxEndpoint>, const UcxJob&) {
-  return missing();
-}
+Expected<std::unique_ptr<Transport>> joinUcx(UcxEndpoint&, const UcxJob&) { return missing(); }
 
 }  // namespace sluice

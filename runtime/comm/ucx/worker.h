@@ -10,7 +10,6 @@
 #include <string_view>
 
 #include "runtime/base/expected.h"
-#include "runtime/comm/ucx/ucx.h"
 
 namespace sluice::ucx {
 
@@ -41,13 +40,14 @@ struct Library {
 // Whether these are an address() of any worker. UCX must not be given others: it reads past their end.
 bool isAddress(std::string_view bytes);
 
-class Worker final : public UcxEndpoint {
+class Worker {
  public:
   static Expected<std::unique_ptr<Worker>> open();
   // All connections must have been closed.
-  ~Worker() override;
+  ~Worker();
 
-  const std::string& address() const override { return address_; }
+  // Any bytes: what other ranks need to reach this process.
+  const std::string& address() const { return address_; }
   const Library& library() const { return library_; }
   ucp_worker_h get() const { return worker_; }
   // Becomes readable when there is work, after it was armed.

@@ -55,7 +55,7 @@ class UcxMeeting {
     job.name =
         fmt::format("ucx-{}-{}-{}", getppid(), meetings_, job.peers[static_cast<size_t>(rank)].machine);
     if (!meet()) return Error{"not all ranks have read the addresses"};  // the next ones replace these
-    return joinUcx(std::move(*endpoint), job);
+    return joinUcx(**endpoint, job);
   }
 
  private:
