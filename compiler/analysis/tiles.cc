@@ -46,8 +46,9 @@ void cutTiles(OpKind op, bool wholeRows, const TileSizes& sizes, Tiling& tiling)
     tiling.tileM = evenTile(tiling.m, sizes.weightGradRows);
     tiling.tileN = evenTile(tiling.n, sizes.weightGradColumns);
   } else if (info.cut == Cut::kColumns) {
-    const int32_t unit = infoOf(tiling.roundB).isSquare ? kMxBlock : kTileUnit;
-    const int32_t least = std::min(sizes.gmmColumns, unit);
+    const bool encodes = info.vector == VectorWork::kEncode;
+    const int32_t unit = encodes || infoOf(tiling.roundB).isSquare ? kMxBlock : kTileUnit;
+    const int32_t least = encodes ? unit : std::min(sizes.gmmColumns, unit);
     const int32_t most = std::max(sizes.gmmColumns / std::max(1, weightParts(op, tiling)), least);
     tiling.tileN = wholeRows || most >= tiling.n ? tiling.n : evenTile(tiling.n, most, unit);
   }

@@ -83,6 +83,7 @@ Status checkPrecision(const CompileOptions& options) {
        {Option{"format", options.fp8Format, "e4m3", "hybrid", "fp8, mxfp8 or mxfp8-32x32",
                isFp8(options.precision)},
         {"exponent", options.exponent, "ceil", "floor", "mxfp8 or mxfp8-32x32", blocks},
+        {"kept form", options.keptAs, "codes", "bf16", "", true},
         {"recipe", options.recipe, "current", "delayed", "fp8", options.precision == "fp8"}}) {
     if (each.value != each.usual && each.value != each.other)
       return Error{fmt::format("error: unknown {} '{}', expected {} or {}", each.name, each.value, each.usual,
@@ -139,6 +140,7 @@ std::string optionLine(const CompileOptions& options) {
   if (options.fp8Format != "e4m3") add(fmt::format("--fp8-format {}", options.fp8Format));
   if (options.recipe != "current") add(fmt::format("--recipe {}", options.recipe));
   if (options.exponent != "ceil") add(fmt::format("--exponent {}", options.exponent));
+  if (options.keptAs != "codes") add(fmt::format("--kept-as {}", options.keptAs));
   if (!options.fuse.empty()) add(fmt::format("--fuse {}", fmt::join(options.fuse, ",")));
   if (options.trainable) add(fmt::format("--trainable {}", fmt::join(*options.trainable, ",")));
   return line;
@@ -248,7 +250,7 @@ class Compilation {
     return std::make_shared<const Ir>(context_, mlir::OwningOpRef<mlir::ModuleOp>(module_->clone()));
   }
 
-  // The IR after `scale-factors`, from which graph files are printed.
+  // The IR after `encode-kept`, from which graph files are printed.
   const IrPointer& graph() const { return graph_; }
 
   // The result of the last phase that ran.
@@ -284,7 +286,7 @@ class Compilation {
       addGraphPhase(passes, phase, target_, options_);
       passes.addInstrumentation(std::make_unique<PassTimer>(times_, runs_));
       if (failed(passes.run(*module_))) return report_.error();
-      if (phase == "scale-factors") graph_ = snapshot();
+      if (phase == "encode-kept") graph_ = snapshot();
       if (phase == stopAfter) break;
     }
     return {};
@@ -370,7 +372,7 @@ Expected<Compiled> compileWithReport(const std::string& path, const Target& targ
 Expected<IrPointer> deriveGraph(const std::string& path, const Target& target,
                                 const CompileOptions& options) {
   Compilation compilation(path, target, options);
-  if (Status status = compilation.run("scale-factors"); !status) return status.error();
+  if (Status status = compilation.run("encode-kept"); !status) return status.error();
   return compilation.graph();
 }
 

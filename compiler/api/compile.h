@@ -58,6 +58,8 @@ struct CompileOptions {
   std::string recipe = "current";  // with fp8; or delayed: the caller gives the amaxes of rows
   std::string fp8Format = "e4m3";  // with FP8; or hybrid: gradients are rounded to E5M2
   std::string exponent = "ceil";   // with mxfp8; or floor: of the power of two of a block
+  std::string keptAs =
+      "codes";  // with mxfp8, of rows kept by a derived entry for weight gradients only; or bf16
   // What is fused: all, none, or some of activation, activation-grad, scale; empty: all. The bits of the
   // results do not depend on it. With separate matrix and vector cores, all means scale.
   std::vector<std::string> fuse = {};

@@ -9,8 +9,8 @@ namespace sluice {
 namespace {
 
 constexpr std::string_view kGraphPhases[] = {"import",        "quantize-weights", "round-products",
-                                             "differentiate", "scale-factors",    "fuse",
-                                             "quantize-rows", "propagate-splits"};
+                                             "differentiate", "scale-factors",    "encode-kept",
+                                             "fuse",          "quantize-rows",    "propagate-splits"};
 
 }  // namespace
 
@@ -43,6 +43,8 @@ void addGraphPhase(mlir::OpPassManager& manager, std::string_view phase, const T
     manager.addPass(createRoundProducts(round));
   } else if (phase == "scale-factors" && options.precision == "fp8") {
     manager.addPass(createScaleFactors({.delayed = options.recipe == "delayed"}));
+  } else if (phase == "encode-kept" && options.trainable && options.keptAs == "codes") {
+    manager.addPass(createEncodeKept());
   } else if (phase == "quantize-rows" && (options.precision == "int8" || options.precision == "int4")) {
     manager.addPass(createQuantizeRows());
   } else if (phase == "differentiate" && options.trainable) {

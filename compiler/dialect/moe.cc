@@ -162,7 +162,7 @@ void nameResults(NodeOp node, mlir::OpAsmSetValueNameFn setName) {
 
 mlir::InFlightDiagnostic nodeError(NodeOp node) { return node->emitError("node '") << node.getNode() << "'"; }
 
-bool isSum(mlir::Operation* op) { return mlir::isa<GmmWeightGradOp, ColumnSumOp, AmaxOp>(op); }
+bool isSum(mlir::Operation* op) { return mlir::isa<GmmWeightGradOp, ColumnSumOp, AmaxOp, EncodeOp>(op); }
 
 void accumulateAll(mlir::Operation* root) {
   root->walk([](mlir::Operation* op) {

@@ -197,14 +197,31 @@ def Moe_GmmWeightGradOp : Moe_Node<"gmm_weight_grad", [AttrSizedOperandSegments]
     rank's tokens [M,N]. `alpha`, finite and not 0, is a factor of the sum. With `accumulate` the sums are added to the
     content of the output that the caller has bound; for experts without rows it stays unchanged. The gradient must
     then be a `moe.output`, because nothing else has content before the step. `round_a` and `round_b` as for moe.gmm, in
-    blocks of 32 rows of an expert; b is then rounded after it was multiplied by the row scale, and by an amax before.
+    blocks of 32 rows of an expert; b, or a with `scale_a`, is then rounded after it was multiplied by the row scale, and
+    by an amax before. The other factor may be the codes of a moe.encode with that rounding, and has its `scales` and
+    `end_scales`.
   }];
   let arguments = !con((ins Moe_Tensor:$a, Moe_Tensor:$b, Optional<Moe_Tensor>:$row_scale,
-                            Optional<Moe_Tensor>:$a_amax, Optional<Moe_Tensor>:$b_amax, UnitAttr:$accumulate,
-                            OptionalAttr<F32Attr>:$alpha), roundings, nodeAttrs);
+                            Optional<Moe_Tensor>:$a_amax, Optional<Moe_Tensor>:$b_amax,
+                            Optional<Moe_Tensor>:$scales, Optional<Moe_Tensor>:$end_scales,
+                            UnitAttr:$accumulate, UnitAttr:$scale_a, OptionalAttr<F32Attr>:$alpha),
+                       roundings, nodeAttrs);
   let results = (outs Moe_Tensor:$grad);
   let assemblyFormat = "$node `(` $a `,` $b `)` (`scale` `(` $row_scale^ `)`)? (`a_amax` `(` $a_amax^ `)`)? "
-                       "(`b_amax` `(` $b_amax^ `)`)? (`alpha` $alpha^)? (`accumulate` $accumulate^)?" # tail;
+                       "(`b_amax` `(` $b_amax^ `)`)? (`codes_of` `(` $scales^ `,` $end_scales `)`)? "
+                       "(`alpha` $alpha^)? (`accumulate` $accumulate^)? (`scale_a` $scale_a^)?" # tail;
+}
+
+def Moe_EncodeOp : Moe_Node<"encode"> {
+  let summary = "rows [R,N] or tokens [T,N], rounded in blocks -> codes f8E4M3FN of that shape, and their scales";
+  let description = [{
+    What a moe.gmm_weight_grad makes of a factor that it rounds in the same way: blocks are 32 rows of an expert in a column,
+    and each shares a power of two, bf16. `scales` [R,N/32] has those of whole blocks, and `end_scales` [E,N], or [N] of
+    tokens, those of an expert's last block, if that is shorter. N is a multiple of 32.
+  }];
+  let arguments = !con((ins Moe_Tensor:$value, Moe_RoundingAttr:$round_a), nodeAttrs);
+  let results = (outs Moe_Tensor:$codes, Moe_Tensor:$scales, Moe_Tensor:$end_scales);
+  let assemblyFormat = "$node $round_a `(` $value `)`" # tail;
 }
 
 def Moe_AmaxOp : Moe_Node<"amax"> {

@@ -122,7 +122,9 @@ LogicalResult GmmOp::buildGradients(GradientBuilder& gradients) {
   llvm::SmallVector<mlir::NamedAttribute> attributes;
   addAlpha(attributes, builder, getAlphaAttr());
   addRoundings(attributes, builder, roundA, roundB);
-  mlir::Operation* op = gradients.create(*this, "gmm_weight_grad", name, {a, b, from.scale, {}, {}},
+  if (from.scale && roundA && getTranspose())  // the gradient has the scale, so that rows do not depend on it
+    attributes.push_back(builder.getNamedAttr("scale_a", builder.getUnitAttr()));
+  mlir::Operation* op = gradients.create(*this, "gmm_weight_grad", name, {a, b, from.scale, {}, {}, {}, {}},
                                          {{name, gradientType(builder, getWeight())}}, attributes);
   return gradients.add(*this, getWeight(), {.value = op->getResult(0)});
 }

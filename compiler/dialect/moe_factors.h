@@ -134,11 +134,35 @@ mlir::LogicalResult checkFactorForms(Op op) {
   return failed(checkScales(op)) ? mlir::failure() : checkRoundings(op);
 }
 
+// Codes of 8-bit floats are one factor, rounded in blocks, which is not the one that the row scale
+// multiplies.
+inline mlir::LogicalResult checkCodes(GmmWeightGradOp op) {
+  const auto isRounded = [](std::optional<Rounding> rounding) {
+    return rounding.value_or(Rounding::kNone) != Rounding::kNone;
+  };
+  if (op.getScaleA() && !(op.getRowScale() && (isRounded(op.getRoundA()) || isRounded(op.getRoundB()))))
+    return nodeError(op) << " has scale_a, but no row scale or no rounding";
+  const bool ofA = elementOf(op.getA()).isFloat8E4M3FN(), ofB = elementOf(op.getB()).isFloat8E4M3FN();
+  if (ofA && ofB) return nodeError(op) << " has two factors of codes, expected one";
+  if ((ofA || ofB) != static_cast<bool>(op.getScales()))
+    return nodeError(op) << " has " << (op.getScales() ? "" : "no ")
+                         << "scales of codes, but its factors are " << shapeText(op.getA().getType())
+                         << " and " << shapeText(op.getB().getType());
+  if (!op.getScales()) return mlir::success();
+  if (!isEncodable((ofA ? op.getRoundA() : op.getRoundB()).value_or(Rounding::kNone)))
+    return nodeError(op) << " has codes of its " << (ofA ? "a" : "b")
+                         << ", which it does not round to E4M3 in blocks";
+  if (op.getRowScale() && ofA == op.getScaleA())
+    return nodeError(op) << " has codes of its " << (ofA ? "a" : "b") << ", which the row scale multiplies";
+  return mlir::success();
+}
+
 inline mlir::LogicalResult checkSumRoundings(GmmWeightGradOp op) {
   const mlir::Value a = op.getA(), b = op.getB();
-  return failed(checkRounding(op, "a", a, op.getRoundA(), op.getAAmax(), a))
-             ? mlir::failure()
-             : checkRounding(op, "b", b, op.getRoundB(), op.getBAmax(), a);
+  if (failed(checkRounding(op, "a", a, op.getRoundA(), op.getAAmax(), a)) ||
+      failed(checkRounding(op, "b", b, op.getRoundB(), op.getBAmax(), a)))
+    return mlir::failure();
+  return checkCodes(op);
 }
 
 }  // namespace sluice::moe

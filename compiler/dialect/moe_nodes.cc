@@ -112,6 +112,8 @@ mlir::Type u8(mlir::Operation* op) {
   return mlir::IntegerType::get(op->getContext(), 8, mlir::IntegerType::Unsigned);
 }
 
+mlir::Type e4m3(mlir::Operation* op) { return mlir::Float8E4M3FNType::get(op->getContext()); }
+
 // An optional result and its optional operand must both be present or both be absent.
 LogicalResult checkTogether(NodeOp node, StringRef operand, mlir::Value given, StringRef result,
                             mlir::Value asked) {
@@ -164,6 +166,19 @@ void checkFactors(ShapeChecker& checker, Op op, StringRef columns) {
 llvm::SmallVector<StringRef> perExpert(StringRef extent, StringRef columns) {
   if (extent == "R") return {"E", columns};
   return {columns};
+}
+
+// The scales of codes of [extent, columns] in blocks of kMxBlock rows of a column.
+LogicalResult checkCodeScales(ShapeChecker& checker, NodeOp node, mlir::Value codes, mlir::Value scales,
+                              mlir::Value endScales, StringRef columns) {
+  const StringRef extent = extentOf(codes);
+  checker.check("scales", scales, {extent, "S"}, bf16(node));
+  checker.check("end scales", endScales, perExpert(extent, columns), bf16(node));
+  if (failed(checker.result())) return failure();
+  const int64_t all = mlir::cast<MoeTensorType>(codes.getType()).getShape().back();
+  if (mlir::cast<MoeTensorType>(scales.getType()).getShape().back() * kMxBlock == all) return success();
+  return nodeError(node) << ": scales are " << shapeText(scales.getType()) << ", expected one for each "
+                         << kMxBlock << " columns of the codes " << shapeText(codes.getType());
 }
 
 template <class Op>
@@ -255,12 +270,16 @@ LogicalResult GmmWeightGradOp::verify() {
   if (failed(checkAlpha(*this, getAlpha()))) return failure();
   const StringRef extent = extentOf(getA());
   ShapeChecker checker(*this);
-  checker.check("a", getA(), {extent, "M"}, bf16(*this)).check("b", getB(), {extent, "N"}, bf16(*this));
+  checker.check("a", getA(), {extent, "M"}, {bf16(*this), e4m3(*this)});
+  checker.check("b", getB(), {extent, "N"}, {bf16(*this), e4m3(*this)});
   if (getRowScale()) checker.check("row scale", getRowScale(), {extent}, f32(*this));
   llvm::SmallVector<StringRef> grad = {"E", "M", "N"};
   if (extent == "T") grad.erase(grad.begin());
   checker.check("grad", getGrad(), grad, {f32(*this), bf16(*this)});
-  return failed(checker.result()) ? failure() : checkSumRoundings(*this);
+  if (failed(checker.result()) || failed(checkSumRoundings(*this))) return failure();
+  if (!getScales()) return success();
+  const bool ofA = elementOf(getA()) == e4m3(*this);
+  return checkCodeScales(checker, *this, ofA ? getA() : getB(), getScales(), getEndScales(), ofA ? "M" : "N");
 }
 
 LogicalResult AmaxOp::verify() {
@@ -268,6 +287,17 @@ LogicalResult AmaxOp::verify() {
   ShapeChecker checker(*this);
   checker.check("a", getA(), {extent, "N"}, bf16(*this));
   return failed(checker.result()) ? failure() : checkAmax(*this, "amax", getA(), getAmax());
+}
+
+LogicalResult EncodeOp::verify() {
+  if (!isEncodable(getRoundA()))
+    return nodeError(*this) << " encodes with rounding " << text::word(getRoundA())
+                            << ", expected E4M3 in blocks";
+  const StringRef extent = extentOf(getValue());
+  ShapeChecker checker(*this);
+  checker.check("value", getValue(), {extent, "N"}, bf16(*this));
+  checker.check("codes", getCodes(), {extent, "N"}, e4m3(*this));
+  return checkCodeScales(checker, *this, getCodes(), getScales(), getEndScales(), "N");
 }
 
 LogicalResult ColumnSumOp::verify() {

@@ -149,7 +149,7 @@ class GraphPrinter {
       json["kind"] = text::word(kind.getValue());
     if (const auto limit = op->getAttrOfType<mlir::FloatAttr>("limit"))
       json["limit"] = limit.getValueAsDouble();
-    for (const char* flag : {"transpose", "accumulate"})
+    for (const char* flag : kFlagFields)
       if (op->hasAttr(flag)) json[flag] = true;
     if (const auto alpha = op->getAttrOfType<mlir::FloatAttr>("alpha"))
       json["alpha"] = alpha.getValueAsDouble();

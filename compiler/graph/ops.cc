@@ -22,9 +22,17 @@ constexpr OpPort kGmmIn[] = {{"rows"},
                              {"weight_amax", false}};
 constexpr OpPort kGmmOut[] = {{"product"}};
 
-constexpr OpPort kGmmWeightGradIn[] = {
-    {"a"}, {"b"}, {"row_scale", false}, {"a_amax", false}, {"b_amax", false}};
+constexpr OpPort kGmmWeightGradIn[] = {{"a"},
+                                       {"b"},
+                                       {"row_scale", false},
+                                       {"a_amax", false},
+                                       {"b_amax", false},
+                                       {"scales", false},
+                                       {"end_scales", false}};
 constexpr OpPort kGmmWeightGradOut[] = {{"grad"}};
+
+constexpr OpPort kEncodeIn[] = {{"value"}};
+constexpr OpPort kEncodeOut[] = {{"codes"}, {"scales"}, {"end_scales"}};
 
 constexpr OpPort kAmaxIn[] = {{"a"}};
 constexpr OpPort kAmaxOut[] = {{"amax"}};
@@ -59,6 +67,7 @@ constexpr OpSchema kSchemas[] = {
     {"gmm", kGmmIn, kGmmOut},
     {"gmm_weight_grad", kGmmWeightGradIn, kGmmWeightGradOut},
     {"amax", kAmaxIn, kAmaxOut},
+    {"encode", kEncodeIn, kEncodeOut},
     {"column_sum", kColumnSumIn, kColumnSumOut},
     {"row_dot", kRowDotIn, kRowDotOut},
     {"activation", kActivationIn, kActivationOut},

@@ -24,6 +24,8 @@ struct OpSchema {
 
 // The attributes, and fields of nodes, that say how a product and its derivative round their factors.
 inline constexpr const char* kRoundingFields[] = {"round_a", "round_b", "round_grads"};
+// Likewise those that are there or not.
+inline constexpr const char* kFlagFields[] = {"transpose", "accumulate", "scale_a"};
 
 // Null if there is no such op.
 const OpSchema* findOp(std::string_view name);

@@ -344,7 +344,7 @@ class EntryReader {
     const auto addNumber = [&](llvm::StringRef name, std::optional<double> number) {
       if (number) state.addAttribute(name, r_.builder.getF32FloatAttr(static_cast<float>(*number)));
     };
-    for (const char* name : {"transpose", "accumulate"}) {
+    for (const char* name : kFlagFields) {
       const JsonValue* flag = has(name) ? fields.find(name, JsonKind::kBool) : nullptr;
       if (flag != nullptr && flag->boolean) state.addAttribute(name, r_.builder.getUnitAttr());
     }

@@ -82,16 +82,25 @@ class EntryFormer {
                  isOfTokens(op.getA()) ? SpaceKind::kOnce : SpaceKind::kExperts,
                  {.m = columns(op.getA()),
                   .n = columns(op.getB()),
-                  .flags = op.getAccumulate() ? infoOf(OpKind::kGmmWeightGrad).accumulate : uint16_t{0},
+                  .flags = static_cast<uint16_t>(
+                      (op.getAccumulate() ? infoOf(OpKind::kGmmWeightGrad).accumulate : 0) |
+                      (op.getScaleA() ? kScalesA : 0)),
                   .roundA = op.getRoundA().value_or(Rounding::kNone),
                   .roundB = op.getRoundB().value_or(Rounding::kNone),
                   .alpha = alphaOf(op)},
-                 {of(op.getA()), of(op.getB()), of(op.getRowScale()), of(op.getAAmax()), of(op.getBAmax())},
+                 {of(op.getA()), of(op.getB()), of(op.getRowScale()), of(op.getAAmax()), of(op.getBAmax()),
+                  of(op.getScales()), of(op.getEndScales())},
                  {of(op.getGrad())});
         })
         .Case([&](moe::AmaxOp op) {
           family(node, "", OpKind::kAmax, isOfTokens(op.getA()) ? SpaceKind::kOnce : SpaceKind::kExperts,
                  {.n = columns(op.getA())}, {of(op.getA())}, {of(op.getAmax())});
+        })
+        .Case([&](moe::EncodeOp op) {
+          family(node, "", OpKind::kEncode,
+                 isOfTokens(op.getValue()) ? SpaceKind::kOnce : SpaceKind::kExperts,
+                 {.n = columns(op.getValue()), .roundA = op.getRoundA()}, {of(op.getValue())},
+                 {of(op.getCodes()), of(op.getScales()), of(op.getEndScales())});
         })
         .Case([&](moe::ColumnSumOp op) {
           family(node, "", OpKind::kColumnSum, isOfTokens(op.getA()) ? SpaceKind::kOnce : SpaceKind::kExperts,

@@ -84,6 +84,15 @@ def ScaleFactors : Pass<"scale-factors", "::mlir::ModuleOp"> {
   let options = [Option<"delayed", "delayed", "bool", "false", "the caller gives the amaxes of rows">];
 }
 
+def EncodeKept : Pass<"encode-kept", "::mlir::ModuleOp"> {
+  let summary = "keeps codes of rows that weight gradients round";
+  let description = [{
+    Before: a moe.graph whose backward is derived. After: bf16 rows or tokens that a later entry has from an earlier one
+    only as a factor of moe.gmm_weight_grad ops which round it in the same way to E4M3 in blocks, and do not scale it, are
+    kept as the results of a moe.encode. Results keep their bits. Test: tests/compiler/passes/encode_kept.mlir.
+  }];
+}
+
 def QuantizeRows : Pass<"quantize-rows", "::mlir::ModuleOp"> {
   let summary = "gives codes to rows that are multiplied by codes";
   let description = [{

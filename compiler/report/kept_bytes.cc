@@ -1,6 +1,7 @@
 #include "compiler/report/kept_bytes.h"
 
 #include "compiler/dialect/moe_gradient.h"
+#include "llvm/ADT/SetVector.h"
 
 namespace sluice {
 namespace {
@@ -26,6 +27,12 @@ bool isDispatchedAgain(moe::DifferentiableOp node, moe::GraphOp graph) {
   });
 }
 
+// What codes and their scales stand for; other values themselves.
+mlir::Value numbersOf(mlir::Value saved) {
+  auto encode = saved.getDefiningOp<moe::EncodeOp>();
+  return encode ? encode.getValue() : saved;
+}
+
 }  // namespace
 
 KeptBytes keptBytes(moe::GraphOp graph) {
@@ -45,9 +52,11 @@ KeptBytes keptBytesOtherwise(moe::GraphOp graph, bool keepsLittle) {
           add(kept, node->getResult(0), 1);
       continue;
     }
-    std::vector<mlir::Value> saved;
-    for (auto save : entry.getOps<moe::SaveOp>()) saved.push_back(save.getValue());
-    for (mlir::Value value : moe::recomputable(saved, moe::Keep::kMinimal)) add(kept, value, -1);
+    llvm::SetVector<mlir::Value> saved;
+    for (auto save : entry.getOps<moe::SaveOp>()) saved.insert(numbersOf(save.getValue()));
+    const auto removed = moe::recomputable(saved.getArrayRef(), moe::Keep::kMinimal);
+    for (auto save : entry.getOps<moe::SaveOp>())
+      if (removed.contains(numbersOf(save.getValue()))) add(kept, save.getValue(), -1);
   }
   return kept;
 }

@@ -32,6 +32,17 @@ struct BlockScales {
   const float* zero = nullptr;  // with codes of 4 bits only
 };
 
+// The powers of two of codes in blocks of kMxBlock rows of a column: of column j of a whole block from row i
+// on scales[(i + j mod kMxBlock) * ld + j / kMxBlock], and of the last block, if it is shorter, ends[j].
+template <class T>
+struct CodeScalesOf {
+  T* scales = nullptr;  // of the row and column 0 of the matrix
+  int64_t ld = 0;
+  T* ends = nullptr;
+  int32_t firstColumn = 0;  // where the operand begins in that matrix
+};
+using CodeScales = CodeScalesOf<const BFloat16>;
+
 // c[rows, n] = alpha * a[rows, k] * b + bias, where b is [k, n], or [n, k] when transposeB; alpha multiplies
 // the sum in fp32, to which the bias is then added before it is rounded.
 //
@@ -88,7 +99,10 @@ struct PackWeightArgs {
 //
 // If a or b is rounded, scale multiplies b instead: the bf16 numbers next to scale[r] * b[r, n] are rounded,
 // in blocks of kMxBlock rows; where b is scaled, q(b s) is multiplied by scale[r] and rounded to bf16.
-// Squares are not rounded here. Amaxes as in GmmArgs.
+// Squares are not rounded here. Amaxes as in GmmArgs. With scalesA this is so of a instead of b.
+//
+// The factor that is not scaled may have codes of F8_E4M3, as encode() makes them with the rounding that is
+// given for it; `codes` then has their scales.
 struct GmmWeightGradArgs {
   Operand a;
   Operand b;
@@ -104,6 +118,8 @@ struct GmmWeightGradArgs {
   Rounding roundB = Rounding::kNone;
   float amaxA = 0;
   float amaxB = 0;
+  bool scalesA = false;
+  CodeScales codes = {};
 };
 
 // c[j] = sum over r of a[r, j] * scale[r], in order, in fp32. rows == 0 writes zeros. With accumulate the
@@ -224,6 +240,20 @@ struct AmaxArgs {
   float* amax;
 };
 
+// The codes of F8_E4M3 of a, rounded as gmmWeightGrad rounds a factor in blocks from row 0 on, and the powers
+// by which they count. A block with a NaN or an infinity has codes 0 and a NaN. n and codes.firstColumn are
+// multiples of kMxBlock.
+struct EncodeArgs {
+  const BFloat16* a;
+  int64_t lda;
+  uint8_t* codes;
+  int64_t ldCodes;
+  CodeScalesOf<BFloat16> scales;
+  int32_t rows;
+  int32_t n;
+  Rounding round;
+};
+
 // dst[i, :] = src[index[i] / divisor, :] for i < rows; rows of `bytes` bytes, strides in bytes. A row whose
 // index is -1 is filled with zeros.
 struct GatherRowsArgs {
@@ -340,6 +370,7 @@ struct KernelSet : ProductKernels {
   void (*rowDot)(const RowDotArgs&);
   void (*quantize)(const QuantizeArgs&);
   void (*amax)(const AmaxArgs&);
+  void (*encode)(const EncodeArgs&);
 };
 
 // The instruction sets of this machine, best last, by CPUID and the OS (XCR0); for AMX it also requests the

@@ -23,6 +23,7 @@ void columnSum(const ColumnSumArgs& args);
 void rowDot(const RowDotArgs& args);
 void quantize(const QuantizeArgs& args);
 void amax(const AmaxArgs& args);
+void encode(const EncodeArgs& args);
 }  // namespace portable
 
 namespace avx2 {
@@ -37,6 +38,7 @@ void scaleF32(const ScaleF32Args& args);
 void columnSum(const ColumnSumArgs& args);
 void rowDot(const RowDotArgs& args);
 void quantize(const QuantizeArgs& args);
+void encode(const EncodeArgs& args);
 }  // namespace avx2
 
 namespace avx512 {
@@ -51,6 +53,7 @@ void scaleF32(const ScaleF32Args& args);
 void columnSum(const ColumnSumArgs& args);
 void rowDot(const RowDotArgs& args);
 void quantize(const QuantizeArgs& args);
+void encode(const EncodeArgs& args);
 }  // namespace avx512
 
 namespace amx {

@@ -10,6 +10,7 @@
 #include "ops/abi/kernels.h"
 #include "ops/cpu/bits.h"
 #include "ops/cpu/blocked_product.h"
+#include "ops/cpu/code_scales.h"
 #include "ops/cpu/decode.h"
 #include "ops/cpu/few_rows.h"
 #include "ops/cpu/flush_subnormals.h"
@@ -173,19 +174,19 @@ struct RoundedSource : GmmSource<Unit, Pack, BFloat16, BFloat16> {
   }
 };
 
-template <class Unit, class Pack>
+template <class Unit, class Pack, class A = BFloat16, class B = BFloat16>
 struct WeightGradSource {
   using Element = typename Unit::Element;
   const GmmWeightGradArgs& args;
-  const BFloat16* const a = static_cast<const BFloat16*>(args.a.data);
-  const BFloat16* const b = static_cast<const BFloat16*>(args.b.data);
+  const A* const a = static_cast<const A*>(args.a.data);
+  const B* const b = static_cast<const B*>(args.b.data);
   float* const wide = static_cast<float*>(args.c.data);
   BFloat16* const narrow = args.c.type == DType::kBF16 ? static_cast<BFloat16*>(args.c.data) : nullptr;
   const bool streams = canStream();
 
   static const Element* readyB(int32_t, int32_t) { return nullptr; }
   Lines linesB(int32_t col, int32_t k0) const {
-    if (sharesLines<BFloat16>(col)) return {};
+    if (sharesLines<B>(col)) return {};
     return linesOf(sourceB(col, k0), args.b.ld, smaller(Unit::kKPart, args.rows - k0),
                    smaller(Unit::kNr, args.n - col));
   }
@@ -201,7 +202,7 @@ struct WeightGradSource {
                              : linesOf(narrow + at, args.c.ld, rows, cols);
   }
   static void fetchA(int32_t, int32_t, int32_t) {}  // its lines are whole rows, which the hardware prefetches
-  const BFloat16* sourceB(int32_t col, int32_t k0) const { return b + k0 * args.b.ld + col; }
+  const B* sourceB(int32_t col, int32_t k0) const { return b + k0 * args.b.ld + col; }
   void packB(int32_t col, int32_t cols, int32_t k0, int32_t k, Element* dst, const BFloat16* ahead) const {
     Pack::panelOfRows(sourceB(col, k0), args.b.ld, cols, k, dst, ahead);
   }
@@ -250,9 +251,10 @@ struct WeightGradSource {
   }
 };
 
-// Both factors are rounded as they are packed: b in blocks after it was scaled, otherwise before.
-template <class Unit, class Pack>
-struct RoundedWeightGradSource : WeightGradSource<Unit, Pack> {
+// Both factors are rounded as they are packed: one in blocks after it was scaled, otherwise before. One may
+// have codes (uint8_t), which are decoded.
+template <class Unit, class Pack, class A, class B>
+struct RoundedWeightGradSource : WeightGradSource<Unit, Pack, A, B> {
   using Element = typename Unit::Element;
   const FactorRounding roundA{this->args.roundA, this->args.amaxA};
   const FactorRounding roundB{this->args.roundB, this->args.amaxB};
@@ -260,35 +262,47 @@ struct RoundedWeightGradSource : WeightGradSource<Unit, Pack> {
   void packA(int32_t row, int32_t rows, int32_t k0, int32_t k, Element* dst) const {
     const GmmWeightGradArgs& args = this->args;
     BFloat16 rounded[kMxBlock * kMostDown];
-    for (int32_t r = 0; r < k; r += kMxBlock) {
-      const int32_t length = smaller(kMxBlock, k - r);
+    for (int32_t r = k0; r < k0 + k; r += kMxBlock) {
+      const int32_t length = smaller(kMxBlock, k0 + k - r);
       for (int32_t i = 0; i < rows; i += kMostDown) {
         const int32_t count = smaller(kMostDown, rows - i);
-        roundRows(roundA, this->a + (k0 + r) * args.a.ld + row + i, args.a.ld, length, count, rounded,
-                  kMostDown);
+        packedPart(roundA, args.scalesA, this->a + r * args.a.ld + row + i, args.a.ld, {r, row + i}, length,
+                   count, rounded, kMostDown);
         Pack::transposeScaled(rounded, kMostDown, nullptr, count, length,
-                              dst + int64_t{i} * Unit::kAStride + r);
+                              dst + int64_t{i} * Unit::kAStride + r - k0);
       }
     }
   }
-  void packB(int32_t col, int32_t cols, int32_t k0, int32_t k, Element* dst, const BFloat16* ahead) const {
+  void packB(int32_t col, int32_t cols, int32_t k0, int32_t k, Element* dst, const B* ahead) const {
     const GmmWeightGradArgs& args = this->args;
-    const auto round = [&](const BFloat16* from, int32_t r, int32_t rows, int32_t columns, BFloat16* to,
-                           int64_t ldTo) {
-      if (args.scale == nullptr) return roundRows(roundB, from, args.b.ld, rows, columns, to, ldTo);
-      const float* const scale = args.scale + k0 + r;
-      if (roundB.info.isScaled) {
-        roundRows(roundB, from, args.b.ld, rows, columns, to, ldTo);
-        return scaleRows(to, ldTo, rows, columns, scale, to, ldTo);
-      }
-      BFloat16 scaled[kMxBlock * Unit::kNr];
-      scaleRows(from, args.b.ld, rows, columns, scale, scaled, Unit::kNr);
-      roundRows(roundB, scaled, Unit::kNr, rows, columns, to, ldTo);
+    const auto convert = [&](const B* from, int32_t r, int32_t rows, int32_t columns, BFloat16* to,
+                             int64_t ldTo) {
+      packedPart(roundB, !args.scalesA, from, args.b.ld, {k0 + r, col}, rows, columns, to, ldTo);
     };
-    packParts<Unit, Pack>(false, this->sourceB(col, k0), args.b.ld, cols, k, dst, ahead, round);
+    packParts<Unit, Pack>(false, this->sourceB(col, k0), args.b.ld, cols, k, dst, ahead, convert);
   }
 
  private:
+  static_assert(Unit::kNr <= kMostDown);
+
+  // Rows and columns from `first` on of a factor, which begin at `from`: part of one block of each column.
+  void packedPart(const FactorRounding&, bool, const uint8_t* from, int64_t ld, Place first, int32_t rows,
+                  int32_t columns, BFloat16* to, int64_t ldTo) const {
+    decodeDown(from, ld, this->args.codes, first.row, this->args.rows, first.column, rows, columns, to, ldTo);
+  }
+  void packedPart(const FactorRounding& by, bool isScaled, const BFloat16* from, int64_t ld, Place first,
+                  int32_t rows, int32_t columns, BFloat16* to, int64_t ldTo) const {
+    if (!isScaled || this->args.scale == nullptr) return roundRows(by, from, ld, rows, columns, to, ldTo);
+    const float* const scale = this->args.scale + first.row;
+    if (by.info.isScaled) {
+      roundRows(by, from, ld, rows, columns, to, ldTo);
+      return scaleRows(to, ldTo, rows, columns, scale, to, ldTo);
+    }
+    BFloat16 scaled[kMxBlock * kMostDown];
+    scaleRows(from, ld, rows, columns, scale, scaled, kMostDown);
+    roundRows(by, scaled, kMostDown, rows, columns, to, ldTo);
+  }
+
   static void scaleRows(const BFloat16* from, int64_t ld, int32_t rows, int32_t columns, const float* scale,
                         BFloat16* to, int64_t ldTo) {
     for (int32_t i = 0; i < rows; ++i)
@@ -393,7 +407,11 @@ void weightGradBy(const GmmWeightGradArgs& args) {
   };
   if (!isRounded(args.roundA, args.roundB)) return run(WeightGradSource<Unit, Pack>{args});
   const GmmWeightGradArgs scaled = withScales(args, {args.roundA, args.amaxA}, {args.roundB, args.amaxB});
-  run(RoundedWeightGradSource<Unit, Pack>{{scaled}});
+  if (args.a.type != DType::kBF16)
+    return run(RoundedWeightGradSource<Unit, Pack, uint8_t, BFloat16>{{scaled}});
+  if (args.b.type != DType::kBF16)
+    return run(RoundedWeightGradSource<Unit, Pack, BFloat16, uint8_t>{{scaled}});
+  run(RoundedWeightGradSource<Unit, Pack, BFloat16, BFloat16>{{scaled}});
 }
 
 // The length of the sum is the expert's number of rows, which is unknown beforehand: room for many blocks.
@@ -403,8 +421,10 @@ size_t weightGradScratchBytesBy(int32_t m, int32_t n) {
   return ScratchLayout<Unit>::bytes(n, std::numeric_limits<int32_t>::max());
 }
 
-constexpr ProductTypes kWeightGradTypes[] = {{DType::kBF16, DType::kBF16, DType::kF32},
-                                             {DType::kBF16, DType::kBF16, DType::kBF16}};
+constexpr ProductTypes kWeightGradTypes[] = {
+    {DType::kBF16, DType::kBF16, DType::kF32},    {DType::kBF16, DType::kBF16, DType::kBF16},
+    {DType::kF8_E4M3, DType::kBF16, DType::kF32}, {DType::kF8_E4M3, DType::kBF16, DType::kBF16},
+    {DType::kBF16, DType::kF8_E4M3, DType::kF32}, {DType::kBF16, DType::kF8_E4M3, DType::kBF16}};
 
 // By (Unit, Pack) of bf16, of codes, and of codes in groups (groups.h).
 template <class Unit, class Pack, class CodesUnit, class CodesPack, class GroupsUnit, class GroupsPack>

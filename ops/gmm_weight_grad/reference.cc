@@ -9,6 +9,19 @@
 namespace sluice::ops {
 namespace {
 
+// Codes times the powers of their blocks.
+void decodeReference(const FactorView& codes, const CodeScales& scales) {
+  for (int64_t i = 0; i < codes.sum; ++i)
+    for (int64_t j = 0; j < codes.count; ++j) {
+      const int64_t block = i / kMxBlock * kMxBlock, column = scales.firstColumn + j;
+      const bool isWhole = block + kMxBlock <= codes.sum;
+      const BFloat16 power = isWhole
+                                 ? scales.scales[(block + column % kMxBlock) * scales.ld + column / kMxBlock]
+                                 : scales.ends[column];
+      codes.data[i * codes.sumStride + j * codes.stride] *= double{toFloat(power)};
+    }
+}
+
 std::vector<double> factor(const Operand& of, int64_t rows, int64_t columns, const float* scale) {
   std::vector<double> numbers;
   for (int64_t r = 0; r < rows; ++r)
@@ -25,10 +38,17 @@ void gmmWeightGradReference(const GmmWeightGradArgs& args, double* result) {
   std::vector<double> a = factor(args.a, args.rows, m, isRounded ? nullptr : args.scale);
   std::vector<double> b = factor(args.b, args.rows, n, nullptr);
   const FactorView ofB{b.data(), args.rows, n, n, 1};
-  roundReference({a.data(), args.rows, m, m, 1}, args.roundA, args.amaxA);
-  if (infoOf(args.roundB).isScaled) roundReference(ofB, args.roundB, args.amaxB);
-  if (isRounded && args.scale != nullptr) scaleReference(ofB, args.scale, unitOf(args.roundB, args.amaxB));
-  if (!infoOf(args.roundB).isScaled) roundReference(ofB, args.roundB);
+  const FactorView ofA{a.data(), args.rows, m, m, 1};
+  const auto round = [&](const FactorView& factor, const Operand& of, Rounding rounding, double amax,
+                         bool isScaled) {
+    if (of.type != DType::kBF16) return decodeReference(factor, args.codes);
+    const bool scales = isScaled && isRounded && args.scale != nullptr;
+    if (scales && !infoOf(rounding).isScaled) scaleReference(factor, args.scale, 1);
+    roundReference(factor, rounding, amax);
+    if (scales && infoOf(rounding).isScaled) scaleReference(factor, args.scale, unitOf(rounding, amax));
+  };
+  round(ofA, args.a, args.roundA, args.amaxA, args.scalesA);
+  round(ofB, args.b, args.roundB, args.amaxB, !args.scalesA);
   for (int64_t i = 0; i < m; ++i)
     for (int64_t j = 0; j < n; ++j) {
       const double before = args.accumulate ? flushed(args.c.at(i, j)) : 0;

@@ -57,6 +57,7 @@ at::ScalarType torchType(DType type) {
     case DType::kI8:
       return at::kChar;
     case DType::kU8:
+    case DType::kF8_E4M3:
       return at::kByte;
   }
   throwRuntime("a type that PyTorch does not have");

@@ -25,12 +25,13 @@ constexpr int64_t dtypeBytes(DType type) {
       return 8;
     case DType::kI8:
     case DType::kU8:
+    case DType::kF8_E4M3:
       return 1;
   }
   return 0;
 }
 
-// The names of safetensors: F32, BF16, F16, I32, I64, I8, U8.
+// The names of safetensors: F32, BF16, F16, I32, I64, I8, U8, F8_E4M3.
 inline std::string_view dtypeName(DType type) {
   return type > DType::MAX ? "?" : enumNames(type)[static_cast<size_t>(type)] + 1;  // without the k
 }
@@ -75,6 +76,23 @@ constexpr BFloat16 toBFloat16(float x) {
   return {static_cast<uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16)};
 }
 
+// The number of a code of E4M3, as OCP and safetensors have it: 1 bit sign, 4 bits exponent, 3 bits mantissa.
+constexpr float fromE4m3(uint8_t code) {
+  const uint32_t magnitude = code & 0x7fu, sign = (code & 0x80u) << 24;
+  if (magnitude == 0x7f) return std::numeric_limits<float>::quiet_NaN();
+  const float x = magnitude < 8 ? static_cast<float>(magnitude) * 0x1p-9F
+                                : std::bit_cast<float>((magnitude << 20) + (uint32_t{120} << 23));
+  return std::bit_cast<float>(std::bit_cast<uint32_t>(x) | sign);
+}
+
+// The code of a number of E4M3.
+constexpr uint8_t toE4m3(float number) {
+  for (int code = 0; code < 0x7f; ++code)
+    if (const auto byte = static_cast<uint8_t>(code); fromE4m3(byte) == (number < 0 ? -number : number))
+      return static_cast<uint8_t>(byte | (std::bit_cast<uint32_t>(number) >> 24 & 0x80u));
+  return 0x7f;
+}
+
 constexpr DType dtypeOf(const float*) { return DType::kF32; }
 constexpr DType dtypeOf(const BFloat16*) { return DType::kBF16; }
 constexpr DType dtypeOf(const int8_t*) { return DType::kI8; }
@@ -94,6 +112,8 @@ inline double elementAt(DType type, const void* data, int64_t index) {
       return static_cast<const int8_t*>(data)[index];
     case DType::kU8:
       return static_cast<const uint8_t*>(data)[index];
+    case DType::kF8_E4M3:
+      return fromE4m3(static_cast<const uint8_t*>(data)[index]);
     case DType::kF16:
       break;
   }
@@ -121,6 +141,9 @@ inline void setElement(DType type, void* data, int64_t index, float value) {
       break;
     case DType::kU8:
       static_cast<uint8_t*>(data)[index] = static_cast<uint8_t>(value);
+      break;
+    case DType::kF8_E4M3:
+      static_cast<uint8_t*>(data)[index] = toE4m3(value);
       break;
     case DType::kF16:
       static_cast<uint16_t*>(data)[index] = kNanOfF16;

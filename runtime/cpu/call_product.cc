@@ -175,6 +175,11 @@ void callGmmWeightGrad(const CpuStep& step, const Task& task, std::byte* scratch
   const RowRange range = rowsOf(step, task);
   const ops::Result grad{elements<std::byte>(step.at(family.writes[0]), range.expert), tiling.n,
                          step.program().at(family.writes[0]).type};
+  const std::optional<size_t> coded = codedFactor(step.program(), family);
+  ops::CodeScales codes;
+  if (coded)
+    codes = codeScalesAt<const BFloat16>(step, family.reads[kCodeScales], family.reads[kEndScales], range,
+                                         *coded == 0 ? tiling.m : tiling.n, *coded == 0 ? m.begin : n.begin);
   step.kernels().gmmWeightGrad(
       {.a = matrixAt<ops::Operand>(step, family.reads[0], range.begin).from(0, m.begin),
        .b = matrixAt<ops::Operand>(step, family.reads[1], range.begin).from(0, n.begin),
@@ -189,7 +194,9 @@ void callGmmWeightGrad(const CpuStep& step, const Task& task, std::byte* scratch
        .roundA = tiling.roundA,
        .roundB = tiling.roundB,
        .amaxA = amaxAt(step, family, 0, range.expert),
-       .amaxB = amaxAt(step, family, 1, range.expert)});
+       .amaxB = amaxAt(step, family, 1, range.expert),
+       .scalesA = (tiling.flags & kScalesA) != 0,
+       .codes = codes});
 }
 
 void callGmmActivation(const CpuStep& step, const Task& task, std::byte* scratch) {

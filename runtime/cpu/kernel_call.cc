@@ -250,6 +250,22 @@ void amax(const CpuStep& step, const Family& family, const Task& task) {
                        .amax = elements<float>(step.at(family.writes[0]), range.expert)});
 }
 
+void encode(const CpuStep& step, const Family& family, const Task& task) {
+  const RowRange range = rowsOf(step, task);
+  const TileRange columns = tileOf(family.op, family.tiling, task.tile).n;
+  const BufferAddress& a = step.at(family.reads[0]);
+  const BufferAddress& codes = step.at(family.writes[0]);
+  step.kernels().encode({.a = elements<BFloat16>(a, range.begin) + columns.begin,
+                         .lda = leading<BFloat16>(a),
+                         .codes = elements<uint8_t>(codes, range.begin) + columns.begin,
+                         .ldCodes = leading<uint8_t>(codes),
+                         .scales = codeScalesAt<BFloat16>(step, family.writes[1], family.writes[2], range,
+                                                          family.tiling.n, columns.begin),
+                         .rows = range.rows,
+                         .n = columns.length(),
+                         .round = family.tiling.roundA});
+}
+
 }  // namespace
 
 void callKernel(const CpuStep& step, const Task& task, std::byte* scratch) {
@@ -285,6 +301,8 @@ void callKernel(const CpuStep& step, const Task& task, std::byte* scratch) {
       return quantize(step, family, task);
     case OpKind::kAmax:
       return amax(step, family, task);
+    case OpKind::kEncode:
+      return encode(step, family, task);
   }
 }
 

@@ -46,6 +46,14 @@ inline float* optionalFloats(const Step& step, BufferId buffer, int64_t row) {
   return buffer ? elements<float>(step.at(buffer), row) : nullptr;
 }
 
+// The scales of codes of `width` columns of the expert's rows, for columns from `first` on.
+template <class T>
+ops::CodeScalesOf<T> codeScalesAt(const Step& step, BufferId scales, BufferId ends, const RowRange& rows,
+                                  int64_t width, int32_t first) {
+  return {elements<BFloat16>(step.at(scales), rows.begin), leading<BFloat16>(step.at(scales)),
+          elements<BFloat16>(step.at(ends), 0) + rows.expert * width, first};
+}
+
 // The amax by which a factor of expert `expert` is rounded; 0 if it is not.
 inline float amaxAt(const Step& step, const Family& family, size_t factor, int32_t expert) {
   const float* const amax = optionalFloats(step, operandAt(family.reads, *amaxOf(family.op, factor)), expert);

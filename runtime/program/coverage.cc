@@ -86,7 +86,7 @@ Scope scopeToRead(SpaceKind reader, Extent extent) {
 // expert are enough; elements of other extents are not.
 Scope scopeToReuse(SpaceKind writer, SpaceKind user, Extent extent) {
   if (extent == Extent::kRows) {
-    if (user == SpaceKind::kExperts) return Scope::kExpert;
+    if (user == SpaceKind::kExperts || writer == SpaceKind::kExperts) return Scope::kExpert;
     return writer == SpaceKind::kGroups ? Scope::kGroup : Scope::kSlot;
   }
   return extent == Extent::kTokens && user == SpaceKind::kTokens ? Scope::kSlot : Scope::kAll;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "runtime/base/rounding.h"
 #include "runtime/program/space_table.h"
 
 namespace sluice {
@@ -49,8 +50,13 @@ constexpr OperandInfo kGmmReads[] = {kFactor,   weight("Ekn"), optional("bias", 
                                      kRowAmax,  kWeightAmax};
 constexpr OperandInfo kGmmWrites[] = {{"c", "Xn"}};
 
+constexpr DType kOfRowFactors[] = {DType::kBF16, DType::kF8_E4M3};
+constexpr OperandInfo rowFactor(std::string_view name, std::string_view shape) {
+  return {.name = name, .shape = shape, .types = kOfRowFactors, .isFactor = true};
+}
 constexpr OperandInfo kWeightGradReads[] = {
-    {"a", "Xm"}, {"b", "Xn"}, scalars("row scale", "X"), amax("a amax", 0), amax("b amax", 1)};
+    rowFactor("a", "Xm"), rowFactor("b", "Xn"),     scalars("row scale", "X"),   amax("a amax", 0),
+    amax("b amax", 1),    optional("scales", "Xs"), optional("end scales", "Ec")};
 constexpr OperandInfo kWeightGradWrites[] = {{.name = "c", .shape = "Emn", .types = kOfGradients}};
 
 constexpr OperandInfo kActivationReads[] = {{"gate_up", "Xi"}};
@@ -94,6 +100,11 @@ constexpr OperandInfo kQuantizeWrites[] = {{.name = "codes", .shape = "Xn", .typ
 constexpr OperandInfo kAmaxReads[] = {{"a", "Xn"}};
 constexpr OperandInfo kAmaxWrites[] = {{.name = "amax", .shape = "E1", .types = kF32Only}};
 
+constexpr DType kE4m3Only[] = {DType::kF8_E4M3};
+constexpr OperandInfo kEncodeReads[] = {{"a", "Xn"}};
+constexpr OperandInfo kEncodeWrites[] = {
+    {.name = "codes", .shape = "Xn", .types = kE4m3Only}, {"scales", "Xs"}, {"end scales", "Ec"}};
+
 // --- The tables -----------------------------------------------------------------------------------------
 
 // By OpKind: core, domain, cut, vector work, flags, operands.
@@ -123,9 +134,16 @@ constexpr std::array<OpInfo, static_cast<size_t>(OpKind::MAX) + 1> kOps = {{
     {CoreKind::kVector, Domain::kRows, Cut::kWhole, VectorWork::kQuantize, 0, 0, kQuantizeReads,
      kQuantizeWrites},
     {CoreKind::kVector, Domain::kSums, Cut::kWhole, VectorWork::kAmax, 0, 0, kAmaxReads, kAmaxWrites},
+    {CoreKind::kVector, Domain::kSums, Cut::kColumns, VectorWork::kEncode, 0, 0, kEncodeReads, kEncodeWrites},
 }};
 
-Dim dimOf(char letter, const TaskProgram& program, const Tiling& tiling, bool dense) {
+// The number of columns that have codes.
+int64_t codedColumns(const TaskProgram& program, const Family& family) {
+  return codedFactor(program, family) == 0 ? family.tiling.m : family.tiling.n;
+}
+
+Dim dimOf(char letter, const TaskProgram& program, const Family& family, bool dense) {
+  const Tiling& tiling = family.tiling;
   switch (letter) {
     case 'T':
       return {Extent::kTokens, 0};
@@ -143,6 +161,10 @@ Dim dimOf(char letter, const TaskProgram& program, const Tiling& tiling, bool de
       return {Extent::kFixed, tiling.m};
     case 'k':
       return {Extent::kFixed, tiling.k};
+    case 'c':
+      return {Extent::kFixed, codedColumns(program, family)};
+    case 's':
+      return {Extent::kFixed, codedColumns(program, family) / kMxBlock};
     case '1':
       return {Extent::kFixed, 1};
     default:
@@ -203,7 +225,7 @@ std::vector<Dim> shapeOf(const OperandInfo& operand, const TaskProgram& program,
   const bool dense = infoOf(program.at(family.space).kind).dense;
   std::vector<Dim> shape;
   for (char letter : operand.shape)
-    if (letter != 'E' || !dense) shape.push_back(dimOf(letter, program, family.tiling, dense));
+    if (letter != 'E' || !dense) shape.push_back(dimOf(letter, program, family, dense));
   if (operand.isWeight && isTransposed(family.op, family.tiling)) std::swap(shape.back(), shape.end()[-2]);
   return shape;
 }
@@ -259,6 +281,15 @@ std::optional<size_t> amaxOf(OpKind op, size_t rounded) {
   return {};
 }
 
+std::optional<size_t> codedFactor(const TaskProgram& program, const Family& family) {
+  if (!infoOf(family.op).isSum()) return {};
+  for (const size_t factor : {0, 1})
+    if (const BufferId id = operandAt(family.reads, factor);
+        id.value < program.buffers.size() && program.at(id).type == DType::kF8_E4M3)
+      return factor;
+  return {};
+}
+
 int64_t productFlops(OpKind op, const Tiling& tiling) {
   const OpInfo& info = infoOf(op);
   if (info.isSum()) return int64_t{2} * tiling.m * tiling.n;
@@ -281,6 +312,7 @@ int64_t vectorFlops(const Family& family) {
     case VectorWork::kAdd:
     case VectorWork::kColumnSum:
     case VectorWork::kAmax:
+    case VectorWork::kEncode:
       return n;
     case VectorWork::kRowDot:
     case VectorWork::kQuantize:

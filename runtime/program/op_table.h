@@ -53,13 +53,15 @@ enum class VectorWork : uint8_t {
   kColumnSum,
   kRowDot,
   kQuantize,
-  kAmax
+  kAmax,
+  kEncode
 };
 
 // `shape` has one letter per dimension: T, R and P for the extents; X for T in families over tokens, else R;
 // E for the expert axis, which weights of tokens lack; K for top_k; m, n and k for the fields of the tiling;
-// i for n columns per input of the activation; and 1 for 1. The scale of a weight has a number for each of
-// equal blocks of it instead.
+// i for n columns per input of the activation; c for the columns of the factor that has codes of 8-bit
+// floats, of another op n, and s for one per 32 of them; and 1 for 1. The scale of a weight has a number for
+// each of equal blocks of it instead.
 inline constexpr DType kBf16Only[] = {DType::kBF16};
 struct OperandInfo {
   std::string_view name;
@@ -147,6 +149,16 @@ std::optional<size_t> scaleOf(OpKind op, size_t scaled);
 std::optional<size_t> zeroOf(OpKind op);
 // Likewise of the amax of operand `rounded`.
 std::optional<size_t> amaxOf(OpKind op, size_t rounded);
+
+// Of a sum of products: the flag of the tiling with which the row scale multiplies a instead of b where
+// factors are rounded.
+inline constexpr uint16_t kScalesA = 2;
+// The factor that has codes of 8-bit floats, and the operands that have the scales of their blocks: of 32
+// rows of an expert in a column. Those of whole blocks lie as the rows do, the scale of column j in row j mod
+// 32 of the block and column j / 32; those of an expert's last block, if it is shorter, in its row of the
+// other operand.
+std::optional<size_t> codedFactor(const TaskProgram& program, const Family& family);
+inline constexpr size_t kCodeScales = 5, kEndScales = 6;
 
 // Operations per row or token in all tiles together: those of the product, and those element by element.
 int64_t productFlops(OpKind op, const Tiling& tiling);

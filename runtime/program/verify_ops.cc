@@ -31,7 +31,7 @@ Status checkTiling(const TaskProgram& program, const Family& family, const std::
   if (!op.usesAlpha() ? t.alpha != 0 : !std::isfinite(t.alpha))
     return fail("{}: field alpha of the tiling is {}, expected {}", where, t.alpha,
                 op.usesAlpha() ? "a finite number" : "0, because this op does not use it");
-  const int flags = op.transposed | op.accumulate;
+  const int flags = op.transposed | op.accumulate | (op.isSum() ? kScalesA : 0);
   if ((t.flags & ~flags) != 0)
     return fail("{}: flags of the tiling are {:#x}, expected {:#x} at most", where, t.flags, flags);
   if (op.vector == VectorWork::kWeightedSum && t.k != program.topK)
@@ -126,6 +126,43 @@ Status checkSums(const Family& family, DType weight, const Block& block, const s
   return {};
 }
 
+// Codes of 8-bit floats are one factor of a sum, with the scales of their blocks, and have been rounded as
+// the family says.
+Status checkCodes(const TaskProgram& program, const Family& family, const std::string& where) {
+  const OpInfo& op = infoOf(family.op);
+  const Tiling& t = family.tiling;
+  if (op.vector == VectorWork::kEncode) {
+    if (!isEncodable(t.roundA))
+      return fail("{} encodes with rounding {}, expected E4M3 in blocks", where, text::word(t.roundA));
+    for (const int32_t columns : {t.n, std::min(t.n, t.tileN)})
+      if (columns % kMxBlock != 0)
+        return fail("{} has ranges of {} columns, expected multiples of {}", where, columns, kMxBlock);
+  }
+  if (!op.isSum()) return {};
+  if ((t.flags & kScalesA) != 0 && !(has(family.reads, 2) && roundsFactors(t)))
+    return fail("{} scales 'a', but {}", where,
+                has(family.reads, 2) ? "rounds no factor" : "has no 'row scale'");
+  const std::optional<size_t> coded = codedFactor(program, family);
+  for (const size_t scales : {kCodeScales, kEndScales})
+    if (has(family.reads, scales) != coded.has_value())
+      return fail(
+          "{} has {} '{}', but {}", where, coded ? "no" : "a", op.reads[scales].name,
+          coded ? fmt::format("operand '{}' has codes", op.reads[*coded].name) : "no operand has codes");
+  if (!coded) return {};
+  if (program.at(family.reads[1 - *coded]).type != DType::kBF16)
+    return fail("{} has two factors of codes, expected one", where);
+  if (const Rounding rounding = *coded == 0 ? t.roundA : t.roundB; !isEncodable(rounding))
+    return fail("{}: factor '{}' has codes, but is rounded to {}, expected E4M3 in blocks", where,
+                op.reads[*coded].name, text::word(rounding));
+  if (has(family.reads, 2) && *coded == ((t.flags & kScalesA) != 0 ? 0 : 1))
+    return fail("{}: factor '{}' has codes, but is multiplied by the row scale", where,
+                op.reads[*coded].name);
+  if (const int32_t columns = *coded == 0 ? t.m : t.n; columns % kMxBlock != 0)
+    return fail("{}: factor '{}' has codes of {} columns, expected a multiple of {}", where,
+                op.reads[*coded].name, columns, kMxBlock);
+  return {};
+}
+
 // Only factors of bf16 are rounded: by an amax, or in whole blocks along the sum; where that is of rows, the
 // last block of an expert may be shorter.
 Status checkRoundings(const TaskProgram& program, const Family& family, const std::string& where) {
@@ -136,7 +173,8 @@ Status checkRoundings(const TaskProgram& program, const Family& family, const st
       return fail("{}: rounding {} is not known", where, static_cast<int>(rounding));
     const std::string what =
         fmt::format("{}: factor '{}' is rounded to {}", where, "ab"[operand], text::word(rounding));
-    if (!op.hasFactors() && rounding != Rounding::kNone)
+    const bool encodes = op.vector == VectorWork::kEncode && operand == 0;
+    if (!op.hasFactors() && !encodes && rounding != Rounding::kNone)
       return fail("{}, but this op does not multiply", what);
     if (!op.hasFactors()) continue;
     const size_t amax = *amaxOf(family.op, operand);
@@ -145,7 +183,7 @@ Status checkRoundings(const TaskProgram& program, const Family& family, const st
                   op.reads[amax].name, infoOf(rounding).isScaled ? "one" : "none");
     if (rounding == Rounding::kNone) continue;
     const Buffer& factor = program.at(family.reads[operand]);
-    if (factor.type != DType::kBF16)
+    if (factor.type != DType::kBF16 && !op.isSum())
       return fail("{}, but is buffer '{}' of type {}, expected BF16", what, factor.name,
                   dtypeName(factor.type));
     if (infoOf(rounding).isScaled) continue;
@@ -333,7 +371,7 @@ Status checkFamily(const TaskProgram& program, FamilyId id) {
   if (!status) return status;
   status = checkOperands(program, family, family.writes, op.writes, "operands that it writes", where);
   if (!status) return status;
-  for (const auto check : {checkTypes, checkScales, checkRoundings})
+  for (const auto check : {checkTypes, checkScales, checkRoundings, checkCodes})
     if (status = check(program, family, where); !status) return status;
   status = checkLinks(program, family, family.waits, "waits for", where);
   if (!status) return status;

@@ -65,6 +65,14 @@ TaskWork columnSumWork(const TaskProgram& program, const Family& family, int32_t
                  passes * columns * elementBytes(program, family.writes[0])};
 }
 
+TaskWork encodeWork(const TaskProgram& program, const Family& family, int32_t tile, double rows) {
+  const double columns = tileOf(family.op, family.tiling, tile).n.length();
+  const double share = columns / family.tiling.n;
+  const OpInfo& op = infoOf(family.op);
+  return {0, rows * share *
+                 (rowBytes(program, family.reads, op.reads) + rowBytes(program, family.writes, op.writes))};
+}
+
 TaskWork productWork(const TaskProgram& program, const Family& family, int32_t tile, double rows) {
   const double columns = tileOf(family.op, family.tiling, tile).n.length();
   const double k = family.tiling.k, ofWeight = columns * weightParts(family.op, family.tiling);
@@ -82,6 +90,7 @@ TaskWork workOf(const TaskProgram& program, FamilyId id, int32_t tile, int64_t r
   if (op.multiplies()) return productWork(program, family, tile, rows);
   if (op.isSum()) return weightGradWork(program, family, tile, rows);
   if (op.vector == VectorWork::kColumnSum) return columnSumWork(program, family, tile, rows);
+  if (op.vector == VectorWork::kEncode) return encodeWork(program, family, tile, rows);
   if (op.vector == VectorWork::kAmax) return {0, rows * rowBytes(program, family.reads[0])};
   const double read = rowBytes(program, family.reads, op.reads),
                written = rowBytes(program, family.writes, op.writes);

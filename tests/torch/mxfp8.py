@@ -92,7 +92,7 @@ class Rounding:
             of_product = as_bf16(torch.autograd.grad(act, product, act_grad * weight)[0])
             dx.index_add_(0, token, as_bf16(self.product_grad(of_product, gate_up[expert])))
             of_gate_up[expert] = self.weight_grad(of_product, rows)
-            of_down[expert] = self.weight_grad(grads, as_bf16(kept * weight))
+            of_down[expert] = self.weight_grad(as_bf16(grads * weight), kept)
         return [y, dx, of_weights, of_gate_up, of_down]
 
     def linear(self, x, weight, dy) -> list:

@@ -62,6 +62,8 @@ class FamilyAtRank {
         return quantize();
       case OpKind::kAmax:
         return put(0, amax());
+      case OpKind::kEncode:
+        return encode();
     }
   }
 
@@ -175,6 +177,20 @@ class FamilyAtRank {
     }
     put(0, std::move(codes));
     put(1, std::move(scale));
+  }
+
+  // The numbers that codes stand for; so scales are 1.
+  void encode() {
+    Values codes = *read(0);
+    const int64_t n = codes.rowLength();
+    for (const Group& group : groups())
+      roundFactor({codes.data.data() + group.begin * n, group.end - group.begin, n, n, 1}, f_.tiling.roundA);
+    put(0, std::move(codes));
+    for (const size_t scales : {1, 2}) {
+      Values ones = zerosOf(f_.writes[scales]);
+      std::ranges::fill(ones.data, 1.0);
+      put(scales, std::move(ones));
+    }
   }
 
   // Rounds a factor before it is multiplied.
@@ -291,23 +307,30 @@ class FamilyAtRank {
     std::vector<double> a = read(0)->data, b = read(1)->data;
     const Values* rowScale = read(2);
     const int64_t m = read(0)->rowLength(), n = read(1)->rowLength();
-    const bool isRounded = roundsFactors(f_.tiling), byAmax = infoOf(f_.tiling.roundB).isScaled;
-    for (const Group& group : groups())
-      if (byAmax)
-        roundFactor({b.data() + group.begin * n, group.end - group.begin, n, n, 1}, f_.tiling.roundB,
-                    amaxOfFactor(1, group.weight));
-    std::vector<double>& scaled = isRounded ? b : a;
-    const auto width = static_cast<size_t>(isRounded ? n : m);
+    const bool isRounded = roundsFactors(f_.tiling);
+    const size_t scaledFactor = isRounded && (f_.tiling.flags & kScalesA) == 0 ? 1 : 0;
+    const Rounding roundings[] = {f_.tiling.roundA, f_.tiling.roundB};
+    const auto round = [&](size_t factor) {  // codes have been rounded
+      if (codedFactor(c_.program, f_) == factor) return;
+      const int64_t columns = factor == 0 ? m : n;
+      double* const data = factor == 0 ? a.data() : b.data();
+      for (const Group& group : groups())
+        roundFactor({data + group.begin * columns, group.end - group.begin, columns, columns, 1},
+                    roundings[factor], amaxOfFactor(factor, group.weight));
+    };
+    const bool byAmax = infoOf(roundings[scaledFactor]).isScaled;
+    if (byAmax) round(scaledFactor);
+    std::vector<double>& scaled = scaledFactor == 1 ? b : a;
+    const auto width = static_cast<size_t>(scaledFactor == 1 ? n : m);
     for (size_t i = 0; rowScale && i < scaled.size(); ++i) scaled[i] *= rowScale->data[i / width];
     // kernels round scaled rows, which changes no bit if the scale is a power of two
     if (rowScale && isRounded && !byAmax) store(DType::kBF16, scaled);
     if (rowScale && (!isRounded || byAmax) && c_.noise != nullptr) addNoise(DType::kBF16, scaled, *c_.noise);
+    if (!byAmax) round(scaledFactor);
+    round(1 - scaledFactor);
     Values grad = zeroGradient();
     for (const Group& group : groups()) {
       const int64_t count = group.end - group.begin;
-      roundFactor({a.data() + group.begin * m, count, m, m, 1}, f_.tiling.roundA,
-                  amaxOfFactor(0, group.weight));
-      if (!byAmax) roundFactor({b.data() + group.begin * n, count, n, n, 1}, f_.tiling.roundB);
       matmul({.a = MatrixView{a.data() + group.begin * m, m, 1}.transposed(),
               .b = {b.data() + group.begin * n, n, 1},
               .c = grad.data.data() + group.weight * m * n,

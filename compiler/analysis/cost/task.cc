@@ -121,6 +121,7 @@ double vectorSeconds(VectorWork work, double elements, int32_t summands, const V
       return elements / rates.activationGrad;
     case VectorWork::kScale:
     case VectorWork::kQuantize:
+    case VectorWork::kEncode:
       return elements / rates.copy;
     case VectorWork::kAdd:
       return 2 * elements / rates.sum;

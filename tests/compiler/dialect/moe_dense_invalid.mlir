@@ -110,7 +110,7 @@ moe.graph @g ranks = 1 experts = 2 top_k = 2 max_tokens = 64 symbols {} {
     %r = moe.route "route"(%ids) : (!moe.tensor<T x 2 x i32>) -> !moe.routing
     %x = moe.input "x" : !moe.tensor<T x 32 x bf16>
     %rows = moe.dispatch "d"(%x, %r) : (!moe.tensor<T x 32 x bf16>, !moe.routing) -> !moe.tensor<R x 32 x bf16>
-    // expected-error@+1 {{node 'n': b is [T x 32 x bf16], expected [R x N x bf16]}}
+    // expected-error@+1 {{node 'n': b is [T x 32 x bf16], expected [R x N x bf16 or f8E4M3FN]}}
     %n = moe.gmm_weight_grad "n"(%rows, %x) : (!moe.tensor<R x 32 x bf16>, !moe.tensor<T x 32 x bf16>) -> !moe.tensor<2 x 32 x 32 x f32>
   }
 }

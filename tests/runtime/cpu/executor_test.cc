@@ -82,7 +82,7 @@ TEST_CASE("kernels that do not multiply the types of a program are refused with 
   const ops::GmmKernels others[] = {{.types = {DType::kBF16, DType::kF16, DType::kBF16}},
                                     {.types = {DType::kF16, DType::kBF16, DType::kBF16}}};
   CHECK(checkProducts(program, kernels).ok());
-  kernels.weightGradTypes = kernels.weightGradTypes.last(1);
+  kernels.weightGradTypes = kernels.weightGradTypes.subspan(1, 1);
   CHECK(refusal() == "family 'down_weight_grad' multiplies BF16 by BF16 into F32, but the " + isa +
                          " kernels multiply BF16 by BF16 into BF16");
   kernels.gmms = others;

@@ -135,11 +135,11 @@ TEST_CASE("a value that no enum has is refused with record and field") {
   program.events[1].rule = static_cast<ThresholdRule>(9);
   CHECK(errorOf(program) == "event 1 'up.done': threshold rule 9 is not known (0 to 8)");
   program = smallProgram();
-  program.buffers[2].type = static_cast<DType>(7);
-  CHECK(errorOf(program) == "buffer 2 'up': type 7 is not known (0 to 6)");
+  program.buffers[2].type = static_cast<DType>(8);
+  CHECK(errorOf(program) == "buffer 2 'up': type 8 is not known (0 to 7)");
   program = smallProgram();
   program.families[0].op = static_cast<OpKind>(255);
-  CHECK(errorOf(program) == "family 0 'send': op 255 is not known (0 to 14)");
+  CHECK(errorOf(program) == "family 0 'send': op 255 is not known (0 to 15)");
   program = smallProgram();
   program.buffers[1].shape[0].extent = static_cast<Extent>(5);
   CHECK(errorOf(program) == "buffer 1 'x_rows': extent of a dimension 5 is not known (0 to 4)");

@@ -72,9 +72,9 @@ TEST_CASE("the words of values are those of the format") {
   CHECK(text::wordsOf(OpKind{}) == text::Words{"dispatch", "gmm", "gmm_weight_grad", "activation",
                                                "activation_grad", "combine_return", "combine_sum", "add",
                                                "scale", "gmm_activation", "gmm_activation_grad", "column_sum",
-                                               "row_dot", "quantize", "amax"});
+                                               "row_dot", "quantize", "amax", "encode"});
   CHECK(text::wordsOf(Extent{}) == text::Words{"fixed", "T", "R", "P", "E"});
-  CHECK(text::wordsOf(DType{}) == text::Words{"F32", "BF16", "F16", "I32", "I64", "I8", "U8"});
+  CHECK(text::wordsOf(DType{}) == text::Words{"F32", "BF16", "F16", "I32", "I64", "I8", "U8", "F8_E4M3"});
   CHECK(text::wordsOf(SpaceKind{}) ==
         text::Words{"tokens", "rows", "sends", "returns", "experts", "once", "groups"});
   CHECK(text::word(ThresholdRule::kSlotsOfExpert) == "slots_of_expert");

@@ -310,6 +310,15 @@ TaskProgram roundedProgram() {
   program.families[0].op = OpKind::kAmax;
   program.families[0].writes = {{amax}};
   program.families[1].reads = {{1}, {0}, {}, {}, {}, {}, {}, {amax}};
+  const auto codes = static_cast<uint32_t>(program.buffers.size());
+  program.buffers.push_back(
+      {"x_codes", DType::kF8_E4M3, {{Extent::kRows, 0}, {Extent::kFixed, 64}}, Role::kTemp, {0}});
+  Family encode = program.families[0];
+  encode.name = "encode";
+  encode.op = OpKind::kEncode;
+  encode.tiling.roundA = Rounding::kMxE4m3;
+  encode.writes = {{codes}};
+  program.families.push_back(std::move(encode));
   return program;
 }
 

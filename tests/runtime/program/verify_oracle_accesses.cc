@@ -162,8 +162,9 @@ class Footprint {
     const int64_t m = tile / across * t.tileM, n = tile % across * t.tileN;
     const int64_t height = std::min<int64_t>(t.m - m, t.tileM), width = std::min<int64_t>(t.n - n, t.tileN);
     for (int row = rows.row; row < rows.row + rows.rows; ++row) {
-      read(f.reads[0], row, m * 2, height * 2);
-      read(f.reads[1], row, n * 2, width * 2);
+      const int64_t ofA = elementBytes(f.reads[0]), ofB = elementBytes(f.reads[1]);
+      read(f.reads[0], row, m * ofA, height * ofA);
+      read(f.reads[1], row, n * ofB, width * ofB);
       read(f.reads[2], row, 0, 4);
     }
     const int64_t size = dtypeBytes(program_.at(f.writes[0]).type);

@@ -363,8 +363,8 @@ TEST_CASE("a weight gradient accumulates into an output only") {
   };
   CHECK(refusal([&](TaskProgram& p) { accumulate(p); }) == "accepted");
   CHECK(refusal(
-            [&](TaskProgram& p) { p.families[familyOf(p, 1, "down_weight_grad").value].tiling.flags = 2; }) ==
-        "family 'down_weight_grad' of entry 'backward': flags of the tiling are 0x2, expected 0x1 at most");
+            [&](TaskProgram& p) { p.families[familyOf(p, 1, "down_weight_grad").value].tiling.flags = 4; }) ==
+        "family 'down_weight_grad' of entry 'backward': flags of the tiling are 0x4, expected 0x3 at most");
   CHECK(refusal([&](TaskProgram& p) {
           Buffer& gradient = p.buffers[accumulate(p).value];
           gradient.role = Role::kTemp;

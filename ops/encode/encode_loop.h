@@ -1,0 +1,98 @@
+// Rows of bf16 to codes of E4M3 in blocks of rows, in loops that compilers vectorise. Internal linkage: see
+// ops/cpu/blocked_product.h.
+#pragma once
+
+#include <cstdint>
+
+#include "ops/abi/kernels.h"
+#include "ops/cpu/code_scales.h"
+#include "ops/cpu/flush_subnormals.h"
+#include "ops/cpu/rounding.h"
+
+namespace sluice::ops {
+namespace {
+
+constexpr int32_t kE4m3Bias = 7, kE4m3Mantissa = 3, kE4m3Normal = 1 << kE4m3Mantissa;
+
+// What is subtracted from the upper bits of a normal number times 2^e to give its code.
+inline uint16_t codeOffset(int32_t e) {
+  return static_cast<uint16_t>((kBf16Bias - kE4m3Bias + e) * kE4m3Normal);
+}
+
+// The code of a bf16 number whose mantissa has 3 bits, 0 or normal in E4M3.
+inline uint8_t codeOf(uint16_t bits, uint16_t offset) {
+  const auto magnitude = static_cast<uint16_t>(bits & 0x7fff);
+  const auto normal = static_cast<uint16_t>((magnitude >> (kBf16Mantissa - kE4m3Mantissa)) - offset);
+  return static_cast<uint8_t>((bits >> 8 & 0x80) | (magnitude == 0 ? 0 : normal));
+}
+
+// Likewise of any number of E4M3.
+inline uint8_t anyCodeOf(uint16_t bits) {
+  constexpr float kLeastNormal = 0x1p-6F, kSteps = 0x1p9F;
+  const float x = widenBf16(bits & 0x7fff);
+  const auto subnormal = static_cast<uint8_t>((bits >> 8 & 0x80) | static_cast<int32_t>(x * kSteps));
+  return x < kLeastNormal ? subnormal : codeOf(bits, codeOffset(0));
+}
+
+// One block of each of at most kMostDown columns; `powers` get the bits of their powers.
+inline void encodeBlock(const RoundingInfo& info, const BFloat16* __restrict from, int64_t ld, int32_t length,
+                        int32_t columns, uint8_t* __restrict codes, int64_t ldCodes,
+                        uint16_t (&powers)[kMostDown]) {
+  const NumberRounder rounder(info);
+  const ColumnExtremes blocks(from, ld, length, columns);
+  uint16_t largest[kMostDown], offset[kMostDown];
+  int32_t difficult = 0;
+  for (int32_t j = 0; j < columns; ++j) {
+    const int32_t e = exponentOf(blocks.most[j], info);
+    largest[j] = largestIn(e, info);
+    offset[j] = codeOffset(e);
+    powers[j] = static_cast<uint16_t>((kBf16Bias + e) << kBf16Mantissa);
+    difficult |= isDifficult(blocks.of(j), e, info);
+  }
+  if (difficult == 0) {
+    for (int32_t i = 0; i < length; ++i, from += ld, codes += ldCodes)
+      for (int32_t j = 0; j < columns; ++j)
+        codes[j] = codeOf(rounder.simple(from[j].bits, largest[j]), offset[j]);
+    return;
+  }
+  float down[kMostDown];
+  for (int32_t j = 0; j < columns; ++j) {
+    const bool isFinite = blocks.most[j] < 0x7f80;
+    down[j] = isFinite ? powerOf(blocks.of(j), exponentOf(blocks.most[j], info)).down : 0;
+    if (!isFinite) powers[j] = 0x7fc0;
+  }
+  for (int32_t i = 0; i < length; ++i, from += ld, codes += ldCodes)
+    for (int32_t j = 0; j < columns; ++j) {
+      const uint8_t code = anyCodeOf(rounder(from[j].bits, {down[j], 1}));
+      codes[j] = down[j] == 0 ? uint8_t{0} : code;
+    }
+}
+
+// The columns that come next are far apart.
+inline void fetchBlock(const EncodeArgs& args, int32_t row, int32_t length, int32_t column) {
+  constexpr int32_t kLine = kLineBytes / sizeof(BFloat16);
+  for (int32_t j = column; j < smaller(column + kMostDown, args.n); j += kLine)
+    for (int32_t i = row; i < row + length; ++i) fetchSoon(args.a + i * args.lda + j);
+}
+
+inline void encodeLoop(const EncodeArgs& args) {
+  const FlushSubnormals meaning;
+  const RoundingInfo& info = kRoundings[static_cast<int32_t>(args.round)];
+  const CodeScalesOf<BFloat16>& to = args.scales;
+  for (int32_t row = 0; row < args.rows; row += kMxBlock) {
+    const int32_t length = smaller(kMxBlock, args.rows - row);
+    for (int32_t column = 0; column < args.n; column += kMostDown) {
+      const int32_t columns = smaller(kMostDown, args.n - column);
+      uint16_t powers[kMostDown];
+      fetchBlock(args, row, length, column + kMostDown);
+      encodeBlock(info, args.a + row * args.lda + column, args.lda, length, columns,
+                  args.codes + row * args.ldCodes + column, args.ldCodes, powers);
+      for (int32_t j = 0; j < columns; ++j)
+        (length == kMxBlock ? *scaleAt(to, row, column + j) : to.ends[to.firstColumn + column + j]).bits =
+            powers[j];
+    }
+  }
+}
+
+}  // namespace
+}  // namespace sluice::ops

@@ -1,0 +1,148 @@
+// What a forward keeps as codes of 8-bit floats: the bits of what it would keep as bf16, in fewer bytes; and
+// programs with such codes that are refused.
+#include <fmt/format.h>
+
+#include <catch2/catch.hpp>
+
+#include "runtime/program/verify.h"
+#include "tests/layer/graph_run.h"
+
+namespace sluice {
+namespace {
+
+struct Shape {
+  int ranks = 1, tp = 1, experts = 8, topK = 2;
+};
+
+CompileOptions optionsOf(const Shape& s, const std::string& keptAs) {
+  CompileOptions options{.sets = {{"ep", s.ranks / s.tp},
+                                  {"tp", s.tp},
+                                  {"experts", s.experts},
+                                  {"top_k", s.topK},
+                                  {"hidden", 160},
+                                  {"intermediate", 192},
+                                  {"max_tokens", 128}},
+                         .cores = 3,
+                         .slotRows = 48};
+  options.trainable = std::vector<std::string>{"all"};
+  options.precision = "mxfp8";
+  options.keptAs = keptAs;
+  return options;
+}
+
+uint64_t bitsOf(const Shape& s, CompileOptions options, const std::string& graph, int threads) {
+  tools::InputsSpec spec{.tokens = {.counts = {}}, .routing = {tools::RoutingKind::kZipf, 1.3}, .seed = 4};
+  for (int rank = 0; rank < s.ranks; ++rank) spec.tokens.counts.push_back(rank == 1 ? 0 : 101 - 13 * rank);
+  const Program program = compileGraph(graph, options);
+  const ContextOptions run{.threads = threads, .pin = false};
+  return hashOutputs(runOf(program, run, makeGraphData(program, spec)));
+}
+
+// Bytes of rows that are kept for the backward, and those of experts.
+struct KeptSize {
+  int64_t ofRow = 0, ofExperts = 0;
+};
+KeptSize keptSize(const TaskProgram& program) {
+  KeptSize size;
+  for (const Buffer& buffer : program.buffers) {
+    if (buffer.role != Role::kSaved) continue;
+    int64_t bytes = dtypeBytes(buffer.type);
+    for (size_t d = 1; d < buffer.shape.size(); ++d) bytes *= buffer.shape[d].size;
+    (buffer.shape[0].extent == Extent::kRows ? size.ofRow : size.ofExperts) +=
+        bytes * std::max<int64_t>(1, buffer.shape[0].size);
+  }
+  return size;
+}
+
+TEST_CASE("kept codes give the bits of kept bf16 rows, on 1 to 4 ranks, for any sizes of tasks") {
+  for (const Shape& shape : {Shape{}, Shape{.ranks = 3, .experts = 7, .topK = 3}, Shape{.ranks = 4, .tp = 2}})
+    for (const char* const precision : {"mxfp8", "mxfp8-32x32"})
+      for (const char* const exponent : {"ceil", "floor"}) {
+        CompileOptions options = optionsOf(shape, "bf16");
+        options.precision = precision, options.exponent = exponent, options.fp8Format = "hybrid";
+        const uint64_t want = bitsOf(shape, options, "forward.json", 1);
+        options.keptAs = "codes";
+        INFO(shape.ranks << " ranks, tp " << shape.tp << ", " << precision << " " << exponent);
+        CHECK(bitsOf(shape, options, "forward.json", 3) == want);
+        options.tile = 32, options.slotRows = 16, options.keep = "minimal";
+        CHECK(bitsOf(shape, options, "forward.json", 2) == want);
+        options.keep = "regather", options.fuse = {"none"};
+        CHECK(bitsOf(shape, options, "forward.json", 2) == want);
+      }
+}
+
+TEST_CASE("on every instruction set kept codes give the bits of kept bf16 rows") {
+  onEveryIsa([] {
+    const Shape shape{.ranks = 2};
+    CHECK(bitsOf(shape, optionsOf(shape, "codes"), "forward.json", 2) ==
+          bitsOf(shape, optionsOf(shape, "bf16"), "forward.json", 2));
+  });
+}
+
+TEST_CASE("kept codes take 0.70 of the bytes of bf16 rows") {
+  const auto sizeFor = [](const std::string& keptAs) {
+    CompileOptions options = optionsOf({}, keptAs);
+    for (auto& [name, value] : options.sets) {
+      if (name == "hidden") value = 2048;
+      if (name == "intermediate") value = 768;
+    }
+    return keptSize(compileGraph("forward.json", options).tables());
+  };
+  CHECK(sizeFor("bf16").ofRow == 8704);
+  CHECK(sizeFor("bf16").ofExperts == 0);
+  CHECK(sizeFor("codes").ofRow == 6064);
+  CHECK(sizeFor("codes").ofExperts == 8 * 2 * (2048 + 768));
+}
+
+// What verify() says of the program after a change of a family.
+template <class Change>
+std::string refusal(const char* family, const Change& change) {
+  TaskProgram program = compileGraph("forward.json", optionsOf({}, "codes")).tables();
+  bool found = false;
+  for (Family& each : program.families)
+    if (each.name == family) change(program, each), found = true;
+  REQUIRE(found);
+  const Expected<VerifiedProgram> verified = verify(std::move(program));
+  return verified ? "accepted" : verified.error().message;
+}
+
+TEST_CASE("codes that do not fit what reads them are refused") {
+  const std::string grad = "family 'gate_up_weight_grad' of entry 'backward'",
+                    encode = "family 'act_encode' of entry 'forward'";
+  const auto ofGrad = [](const auto& change) { return refusal("gate_up_weight_grad", change); };
+  const auto ofEncode = [](const auto& change) { return refusal("act_encode", change); };
+  CHECK(ofGrad([](TaskProgram&, Family&) {}) == "accepted");
+  CHECK(ofGrad([](TaskProgram&, Family& f) { f.reads.resize(6); }) ==
+        grad + " has no 'end scales', but operand 'a' has codes");
+  CHECK(ofGrad([](TaskProgram&, Family& f) { f.tiling.roundA = Rounding::kNone; }) ==
+        grad + ": factor 'a' has codes, but is rounded to none, expected E4M3 in blocks");
+  CHECK(ofGrad([](TaskProgram&, Family& f) { f.tiling.roundA = Rounding::kMxE5m2; }) ==
+        grad + ": factor 'a' has codes, but is rounded to mx_e5m2, expected E4M3 in blocks");
+  CHECK(ofGrad([](TaskProgram&, Family& f) { f.reads[1] = f.reads[0]; }).find(grad + ": operand 'b'") == 0);
+  CHECK(ofGrad([](TaskProgram&, Family& f) {
+          std::swap(f.reads[5], f.reads[6]);
+        }).find(grad + ": operand 'scales' is") == 0);
+  CHECK(ofGrad([](TaskProgram&, Family& f) { f.tiling.flags |= 2; }) ==
+        grad + " scales 'a', but has no 'row scale'");
+  CHECK(refusal("down_weight_grad", [](TaskProgram&, Family& f) { f.tiling.flags |= 2; }) ==
+        "family 'down_weight_grad' of entry 'backward': factor 'a' has codes, but is multiplied by the row "
+        "scale");
+  CHECK(ofGrad([](TaskProgram& p, Family& f) {
+          p.buffers[f.reads[0].value].type = DType::kI8;
+        }).find("is buffer 'rows_x_codes' I8") != std::string::npos);
+  CHECK(ofEncode([](TaskProgram& p, Family& f) {
+          Buffer& codes = p.buffers[f.writes[0].value];
+          codes.role = Role::kOutput, codes.region = {}, codes.offset = 0;
+        }) == "buffer 'act_codes' of type F8_E4M3 is the caller's memory, expected one between kernels");
+  CHECK(ofEncode([](TaskProgram&, Family& f) { f.tiling.roundA = Rounding::kMxE4m3Square; }) ==
+        encode + " encodes with rounding mx_e4m3_square, expected E4M3 in blocks");
+  CHECK(ofEncode([](TaskProgram&, Family& f) { f.tiling.roundB = Rounding::kMxE4m3; }) ==
+        encode + ": factor 'b' is rounded to mx_e4m3, but this op does not multiply");
+  CHECK(ofEncode([](TaskProgram&, Family& f) { f.tiling.tileN = 48, f.tiles = 4; }) ==
+        encode + " has ranges of 48 columns, expected multiples of 32");
+  CHECK(ofEncode([](TaskProgram&, Family& f) { f.writes.resize(2); }) ==
+        encode + ": operand 'end scales' is absent");
+}
+
+}  // namespace
+}  // namespace sluice
