@@ -293,9 +293,11 @@ class CodesTest(unittest.TestCase):
 
 
 def ranks(rank, size):
-    for weights in KINDS:
-        bound = BOUND if weights.endswith("-weights") else OF_ROWS
+    kinds = [(weights, {}) for weights in KINDS] + [("int8", {"backward": "int8"}), ("int8-weights", {"backward": "int8"})]
+    for weights, more in kinds:
+        bound = BOUND if weights.endswith("-weights") and not more else OF_ROWS
         for options in ({}, {"tp": 2}, {"tp": 2, "tokens": "same"}, {"spare": size}):
+            options = {**options, **more}
             layer = make(weights, ep_group=dist.group.WORLD, timeout=20, **options)
             number = rank // layer.shape.tp if layer.shape.tokens == "same" else rank
             x, ids, given, dy = batch(tokens=(40, 0, 23, 9)[number], seed=number)
