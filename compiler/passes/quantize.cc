@@ -195,8 +195,8 @@ class RowsQuantizer {
     product.getWeightScaleMutable().clear();
   }
 
-  // The scale of a column of the forward must be the same along the sum of that one: it then multiplies a
-  // number of the gradient's row.
+  // A number of the gradient's row is multiplied by the scale of its column of the forward, which must have
+  // one.
   template <class Op>
   static LogicalResult checkGradient(Op product) {
     const Sides sides = sidesOf(product);

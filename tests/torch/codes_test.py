@@ -257,14 +257,19 @@ class CodesTest(unittest.TestCase):
                 model.load_state_dict(again)
 
     def test_tuning_makes_codes_of_the_weights_it_loads(self):
-        tuning = sluice_torch.FineTuning(HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, weights="int8", threads=2)
         gate_up, down = all_weights()
-        tuning.load_weights(gate_up[:, :INTERMEDIATE], gate_up[:, INTERMEDIATE:], down)
         x, ids, given, dy = batch()
-        y, found = tuning.forward(x, ids, given), tuning.backward(dy)
-        expected = expected_of(x, ids, given, dy)
-        for a, b in zip((y, found["x"], found["expert_weights"]), expected):
-            self.assertLess(error(a, b), OF_ROWS)
+        gradients = []
+        for backward in ("bf16", "int8"):
+            tuning = sluice_torch.FineTuning(
+                HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, weights="int8", backward=backward, threads=2
+            )
+            tuning.load_weights(gate_up[:, :INTERMEDIATE], gate_up[:, INTERMEDIATE:], down)
+            y, found = tuning.forward(x, ids, given), tuning.backward(dy)
+            for a, b in zip((y, found["x"], found["expert_weights"]), expected_of(x, ids, given, dy)):
+                self.assertLess(error(a, b), OF_ROWS)
+            gradients.append(found["x"])
+        self.assertFalse(torch.equal(*gradients))
 
     def test_what_is_wrong_is_refused(self):
         with self.assertRaisesRegex(ValueError, "weights is 'int5', expected one of bf16, int8, int8-weights, int4, int4-weights"):
