@@ -139,9 +139,9 @@ void declare(CLI::App& app, Arguments& a) {
       ->type_name("CLOCK");
   app.add_option(
          "--precision", a.bench.precision,
-         "with cases a to f and --model: bf16 (default), fp8, mxfp8, mxfp8-32x32 or, forward, int8, int4, "
-         "int8-weights "
-         "or int4-weights; the peak is that of the unit that multiplies")
+         "with cases a to f and --model: bf16 (default), fp8, mxfp8, mxfp8-32x32 or, one pass, int8, int4, "
+         "int8-weights or int4-weights, whose backward gives dx only; the peak is that of the unit that "
+         "multiplies")
       ->check(CLI::IsMember(precisions()))
       ->type_name("PRECISION");
   app.add_option("--group", a.bench.group,
@@ -149,6 +149,10 @@ void declare(CLI::App& app, Arguments& a) {
       ->check(CLI::IsMember({32, 64, 128}))
       ->type_name("NUMBERS");
   app.add_flag("--zeros", a.bench.zeros, "with codes of 4 bits: asymmetric codes");
+  app.add_option("--backward", a.bench.gradients,
+                 "with codes: rows of gradients that they multiply are bf16 (default) or codes, int8")
+      ->check(CLI::IsMember({"bf16", "int8"}))
+      ->type_name("PRECISION");
   app.add_option("--isa", a.isa, "kernels: portable, avx2, avx512 or amx (default: the best)")
       ->type_name("ISA");
   app.add_option("--weights", a.weights,
@@ -185,14 +189,19 @@ std::string checkTransport(const Arguments& a) {
 }
 
 std::string checkPrecision(const Arguments& a) {
+  if (a.bench.gradients != "bf16" && (!makesCodes(a.bench.precision) || a.pass != "backward"))
+    return fmt::format(
+        "--backward {}: for --pass backward with weights of codes, found --pass {} and --precision {}",
+        a.bench.gradients, a.pass, a.bench.precision);
   if (a.bench.precision == "bf16") return {};
   if (!a.transport.empty() || a.ranks > 0 || a.name == "layer" || a.name == "linear")
     return fmt::format("--precision {}: for cases a to f and --model without ranks only", a.bench.precision);
   if (!a.bench.peer.empty())
     return fmt::format("--precision {}: the peer multiplies bf16", a.bench.precision);
-  if (a.pass != "forward" && makesCodes(a.bench.precision))
-    return fmt::format("--precision {}: weights of codes are not trained, expected --pass forward",
-                       a.bench.precision);
+  if (a.pass == "both" && makesCodes(a.bench.precision))
+    return fmt::format(
+        "--precision {}: its passes may multiply by two units, expected --pass forward or backward",
+        a.bench.precision);
   return {};
 }
 

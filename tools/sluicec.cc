@@ -133,6 +133,11 @@ void declare(CLI::App& app, Arguments& arguments) {
       ->check(CLI::IsMember({32, 64, 128}));
   app.add_flag("--zeros", arguments.options.zeros,
                "with codes of 4 bits: scales have zeros NAME_zero beside them, for asymmetric codes");
+  app.add_option("--backward", arguments.options.backward,
+                 "with weights of codes: bf16 (default), or int8, where rows of gradients that are "
+                 "multiplied by them "
+                 "become codes of 8 bits; needs one scale per column, without zeros")
+      ->check(CLI::IsMember({"bf16", "int8"}));
   app.add_option(
          "--recipe", arguments.options.recipe,
          "with fp8: current (default), where rows are scaled by amaxes of the step, or delayed, by inputs "

@@ -72,6 +72,11 @@ Status checkPrecision(const CompileOptions& options) {
   if ((options.group != 0 || options.zeros) && !options.precision.starts_with("int4"))
     return Error{fmt::format("error: precision {} has no {}, expected int4 or int4-weights",
                              options.precision, options.zeros ? "zeros" : "groups")};
+  if (options.backward == "int8" && (options.group != 0 || options.zeros))
+    return Error{fmt::format(
+        "error: backward int8 multiplies gradients by one scale per column of a weight, but precision {} has "
+        "{}, expected neither groups nor zeros, or backward bf16",
+        options.precision, options.zeros ? "zeros" : fmt::format("groups of {}", options.group))};
   if (options.group != 0 && options.group != 32 && options.group != 64 && options.group != 128)
     return Error{fmt::format("error: the group is {}, expected 32, 64 or 128", options.group)};
   struct Option {
@@ -82,6 +87,8 @@ Status checkPrecision(const CompileOptions& options) {
   for (const Option& each :
        {Option{"format", options.fp8Format, "e4m3", "hybrid", "fp8, mxfp8 or mxfp8-32x32",
                isFp8(options.precision)},
+        {"backward", options.backward, "bf16", "int8", "int8, int8-weights, int4 or int4-weights",
+         makesCodes(options.precision)},
         {"exponent", options.exponent, "ceil", "floor", "mxfp8 or mxfp8-32x32", blocks},
         {"kept form", options.keptAs, "codes", "bf16", "", true},
         {"recipe", options.recipe, "current", "delayed", "fp8", options.precision == "fp8"}}) {
@@ -137,6 +144,7 @@ std::string optionLine(const CompileOptions& options) {
   if (options.precision != "bf16") add(fmt::format("--precision {}", options.precision));
   if (options.group != 0) add(fmt::format("--group {}", options.group));
   if (options.zeros) add("--zeros");
+  if (options.backward != "bf16") add(fmt::format("--backward {}", options.backward));
   if (options.fp8Format != "e4m3") add(fmt::format("--fp8-format {}", options.fp8Format));
   if (options.recipe != "current") add(fmt::format("--recipe {}", options.recipe));
   if (options.exponent != "ceil") add(fmt::format("--exponent {}", options.exponent));

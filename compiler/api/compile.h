@@ -55,6 +55,9 @@ struct CompileOptions {
   std::string precision = "bf16";  // one of precisions()
   int32_t group = 0;   // with 4 bits: 32, 64 or 128 numbers along the sum that share a scale; 0: all
   bool zeros = false;  // with 4 bits: scales have zeros beside them
+  // With weights of codes: the rows of gradients that are multiplied by them; int8 gives them codes, after
+  // they are multiplied by the scales of the weight, and needs one per column without zeros.
+  std::string backward = "bf16";
   std::string recipe = "current";  // with fp8; or delayed: the caller gives the amaxes of rows
   std::string fp8Format = "e4m3";  // with FP8; or hybrid: gradients are rounded to E5M2
   std::string exponent = "ceil";   // with mxfp8; or floor: of the power of two of a block

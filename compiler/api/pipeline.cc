@@ -45,8 +45,11 @@ void addGraphPhase(mlir::OpPassManager& manager, std::string_view phase, const T
     manager.addPass(createScaleFactors({.delayed = options.recipe == "delayed"}));
   } else if (phase == "encode-kept" && options.trainable && options.keptAs == "codes") {
     manager.addPass(createEncodeKept());
-  } else if (phase == "quantize-rows" && (options.precision == "int8" || options.precision == "int4")) {
-    manager.addPass(createQuantizeRows());
+  } else if (phase == "quantize-rows" && makesCodes(options.precision)) {
+    QuantizeRowsOptions quantize;
+    quantize.rows = !options.precision.ends_with("-weights");
+    quantize.gradients = options.backward == "int8";
+    if (quantize.rows || quantize.gradients) manager.addPass(createQuantizeRows(quantize));
   } else if (phase == "differentiate" && options.trainable) {
     DifferentiateOptions differentiate;
     if (*options.trainable != std::vector<std::string>{"all"}) differentiate.trainable = *options.trainable;

@@ -172,9 +172,9 @@ def Moe_GmmOp : Moe_Differentiable<"gmm", [AttrSizedOperandSegments]> {
 
     A weight of codes has a `weight_scale`, whose dimensions divide those of the weight: [E,1,N] is one per column of the
     product, or [E,N,1] with `transpose`. bf16 rows are multiplied by its numbers in bf16. Rows of codes, which need such a
-    weight, have a `row_scale` [R]; their sums are exact. An element of ui8 has two codes of 4 bits: the weight is
-    [E,C,N/2], or [E,N,C/2] with `transpose`. It may have a `weight_zero`, as its scales, and scales of groups along
-    the sum for rows of codes, too.
+    weight, have a `row_scale` [R]; their sums are exact. Their weight may also have no scale: its numbers are then the
+    codes. An element of ui8 has two codes of 4 bits: the weight is [E,C,N/2], or [E,N,C/2] with `transpose`. It may
+    have a `weight_zero`, as its scales, and scales of groups along the sum for rows of codes, too.
 
     `round_a` and `round_b` say how rows and weight are rounded before they are multiplied, in blocks of 32 along the
     sum or by the largest magnitude of each expert's rows and weight, `row_amax` and `weight_amax` [E,1], or [1] of
@@ -309,11 +309,12 @@ def Moe_QuantizeOp : Moe_Node<"quantize"> {
   let summary = "rows [R,N] or tokens [T,N] -> codes i8 of that shape, and their scale [R] or [T]";
   let description = [{
     The scale of a row is its largest magnitude divided by 127, and its codes are the nearest whole numbers.
-    docs/PRECISION.md has the formula.
+    docs/PRECISION.md has the formula. `column_scale` [E,1,N] or [E,N,1], of tokens without E, multiplies the columns of
+    the rows of each expert before.
   }];
-  let arguments = !con((ins Moe_Tensor:$value), nodeAttrs);
+  let arguments = !con((ins Moe_Tensor:$value, Optional<Moe_Tensor>:$column_scale), nodeAttrs);
   let results = (outs Moe_Tensor:$codes, Moe_Tensor:$scale);
-  let assemblyFormat = "$node `(` $value `)`" # tail;
+  let assemblyFormat = "$node `(` $value `)` (`column_scale` `(` $column_scale^ `)`)?" # tail;
 }
 
 // --- Fused nodes ---------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ inline mlir::Type elementOf(mlir::Value value) {
 }
 inline bool hasCodes(mlir::Value value) { return elementOf(value).isInteger(8); }
 
-// Codes have a scale, and nothing else has.
+// Codes have a scale, and nothing else has; but codes of a weight need none where rows have codes, too.
 inline mlir::LogicalResult checkScaled(NodeOp node, llvm::StringRef what, mlir::Value value,
                                        mlir::Value scale) {
   if (hasCodes(value) == static_cast<bool>(scale)) return mlir::success();
@@ -46,35 +46,45 @@ mlir::LogicalResult checkZero(Op op) {
                        << ", expected the type of the scale";
 }
 
+// Codes of 8 bits are added up in one int32; those of 4 bits in stretches.
+template <class Op>
+mlir::LogicalResult checkLength(Op op) {
+  const auto weight = mlir::cast<MoeTensorType>(op.getWeight().getType());
+  const int64_t sum = weight.getShape().take_back(2)[op.getTranspose() ? 1 : 0];
+  if (codesIn(weight.getElementType()) != 1 || sum <= kMostCodes) return mlir::success();
+  return nodeError(op) << " adds " << sum << " products of codes, expected at most " << kMostCodes;
+}
+
 // The scales of a product's factors. Exact sums of products of codes need one scale per column of the
 // product, or with codes of 4 bits per group of it.
 template <class Op>
 mlir::LogicalResult checkScales(Op op) {
   const mlir::Value rows = op.getRows(), weight = op.getWeight(), scale = op.getWeightScale();
+  const bool isExact = hasCodes(rows) && hasCodes(weight);
   if (failed(checkScaled(op, "row", rows, op.getRowScale())) ||
-      failed(checkScaled(op, "weight", weight, scale)) || failed(checkZero(op)))
+      (!(isExact && !scale) && failed(checkScaled(op, "weight", weight, scale))) || failed(checkZero(op)))
     return mlir::failure();
   if (hasCodes(rows) && !hasCodes(weight))
     return nodeError(op) << " has rows of codes, but its weight is " << shapeText(weight.getType());
+  if (isExact && failed(checkLength(op))) return mlir::failure();
   if (!scale) return mlir::success();
   if (!isOfBlocks(weight, scale))
     return nodeError(op) << ": weight scale is " << shapeText(scale.getType())
                          << ", expected f32 with dimensions "
                          << "that divide those of the weight " << shapeText(weight.getType());
-  if (!hasCodes(rows)) return mlir::success();
+  if (!isExact) return mlir::success();
   const auto whole = numbersIn(mlir::cast<MoeTensorType>(weight.getType()));
   const llvm::ArrayRef<int64_t> ofWeight = llvm::ArrayRef<int64_t>(whole).take_back(2);
   const auto ofScale = mlir::cast<MoeTensorType>(scale.getType()).getShape().take_back(2);
   const size_t sum = op.getTranspose() ? 1 : 0;
   const bool inGroups = codesIn(elementOf(weight)) != 1;
-  if (ofScale[1 - sum] != ofWeight[1 - sum] ||
-      !(inGroups ? isGroup(ofWeight[sum] / ofScale[sum], ofWeight[sum]) : ofScale[sum] == 1))
-    return nodeError(op) << ": weight scale is " << shapeText(scale.getType())
-                         << ", expected one number per column "
-                         << (inGroups ? "or group of 32, 64, 128 or a multiple of 256 of the column " : "")
-                         << "of the product, because its rows have codes";
-  if (inGroups || ofWeight[sum] <= kMostCodes) return mlir::success();
-  return nodeError(op) << " adds " << ofWeight[sum] << " products of codes, expected at most " << kMostCodes;
+  if (ofScale[1 - sum] == ofWeight[1 - sum] &&
+      (inGroups ? isGroup(ofWeight[sum] / ofScale[sum], ofWeight[sum]) : ofScale[sum] == 1))
+    return mlir::success();
+  return nodeError(op) << ": weight scale is " << shapeText(scale.getType())
+                       << ", expected one number per column "
+                       << (inGroups ? "or group of 32, 64, 128 or a multiple of 256 of the column " : "")
+                       << "of the product, because its rows have codes";
 }
 
 // An amax is one number per expert of rows, of tokens one number.

@@ -27,9 +27,10 @@ llvm::SmallVector<int64_t> numbersIn(MoeTensorType type) {
 namespace {
 
 // Checks the tensors of one node against patterns such as {"E", "C", "N"}. "T" and "R" are extents, and so is
-// "E" (experts of the rank) if ranks own different numbers of them; any other letter is a number, bound at
-// its first use; "2I" is twice the number "I". Dimensions are numbers, of which an element may have two. The
-// graph binds E, as a number, and K (top_k). The first mismatch is reported; all later checks fail silently.
+// "E" (experts of the rank) if ranks own different numbers of them; "1" is 1; any other letter is a number,
+// bound at its first use; "2I" is twice the number "I". Dimensions are numbers, of which an element may have
+// two. The graph binds E, as a number, and K (top_k). The first mismatch is reported; all later checks fail
+// silently.
 class ShapeChecker {
  public:
   explicit ShapeChecker(NodeOp node) : node_(node) {
@@ -69,6 +70,7 @@ class ShapeChecker {
   bool bind(StringRef name, int64_t dim, StringRef what) {
     if (name == "T") return dim == MoeTensorType::kTokens;
     if (name == "R") return dim == MoeTensorType::kRows;
+    if (name == "1") return dim == 1;
     if (name == "E" && !differ_.empty()) return dim == MoeTensorType::kExperts;
     if (dim < 0) return false;
     const int64_t factor = name.consume_front("2") ? 2 : 1;
@@ -370,6 +372,13 @@ LogicalResult QuantizeOp::verify() {
   const StringRef extent = extentOf(getValue());
   ShapeChecker checker(*this);
   checker.check("value", getValue(), {extent, "N"}, bf16(*this));
+  if (const mlir::Value scale = getColumnScale()) {
+    llvm::SmallVector<StringRef> shape = {"1", "N"};
+    const auto type = mlir::cast<MoeTensorType>(scale.getType());
+    if (!type.getShape().empty() && type.getShape().back() == 1) std::swap(shape[0], shape[1]);
+    if (extent == "R") shape.insert(shape.begin(), "E");
+    checker.check("column scale", scale, shape, f32(*this));
+  }
   checker.check("codes", getCodes(), {extent, "N"}, i8(*this));
   return checker.check("scale", getScale(), {extent}, f32(*this)).result();
 }

@@ -58,7 +58,7 @@ constexpr OpPort kAddOut[] = {{"sum"}};
 constexpr OpPort kScaleIn[] = {{"value"}};
 constexpr OpPort kScaleOut[] = {{"scaled"}};
 
-constexpr OpPort kQuantizeIn[] = {{"value"}};
+constexpr OpPort kQuantizeIn[] = {{"value"}, {"column_scale", false}};
 constexpr OpPort kQuantizeOut[] = {{"codes"}, {"scale"}};
 
 constexpr OpSchema kSchemas[] = {

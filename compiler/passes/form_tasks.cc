@@ -134,7 +134,7 @@ class EntryFormer {
         })
         .Case([&](moe::QuantizeOp op) {
           family(node, "", OpKind::kQuantize, spaceOf(node, op.getCodes()), {.n = columns(op.getCodes())},
-                 {of(op.getValue())}, {of(op.getCodes()), of(op.getScale())});
+                 {of(op.getValue()), of(op.getColumnScale())}, {of(op.getCodes()), of(op.getScale())});
         })
         .Case([&](moe::GmmActivationOp op) {
           family(

@@ -97,9 +97,16 @@ def QuantizeRows : Pass<"quantize-rows", "::mlir::ModuleOp"> {
   let summary = "gives codes to rows that are multiplied by codes";
   let description = [{
     Before: a moe.graph. After: products of bf16 rows with a weight that has one scale per column of the product,
-    or per group of 4-bit codes of it, read the codes and scales of a moe.quantize of these rows; products that read
-    the same rows share it. Others keep bf16 rows. Test: tests/compiler/passes/quantize.mlir.
+    or per group of 4-bit codes of it, read the codes and scales of a moe.quantize of these rows, if `rows`; products
+    that read the same rows share it. With `gradients`, so do products of an entry after another whose weight has one scale
+    per number along the sum: moe.quantize multiplies columns by it, and the product has none. Others keep bf16 rows.
+    Fails, with `gradients`: other scales in such an entry; zeros; no such entry.
+    Test: tests/compiler/passes/quantize.mlir, tests/compiler/passes/quantize_gradients.mlir.
   }];
+  let options = [
+    Option<"rows", "rows", "bool", "true", "rows whose products have exact sums">,
+    Option<"gradients", "gradients", "bool", "false", "rows of gradients, after columns are multiplied by scales">,
+  ];
 }
 
 def PropagateSplits : Pass<"propagate-splits", "::mlir::ModuleOp"> {

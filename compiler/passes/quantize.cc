@@ -140,69 +140,133 @@ struct QuantizeWeights : impl::QuantizeWeightsBase<QuantizeWeights> {
 
 // --- Rows ----------------------------------------------------------------------------------------------
 
+// The numbers along the sum of a product and across it, in its weight and in the scale of that.
+struct Sides {
+  int64_t weightAlong, weightAcross, scaleAlong, scaleAcross;
+};
+
+template <class Op>
+Sides sidesOf(Op product) {
+  const auto numbers = moe::numbersIn(tensorOf(product.getWeight()));
+  const auto weight = llvm::ArrayRef<int64_t>(numbers).take_back(2);
+  const auto scale = tensorOf(product.getWeightScale()).getShape().take_back(2);
+  const size_t sum = product.getTranspose() ? 1 : 0;
+  return {weight[sum], weight[1 - sum], scale[sum], scale[1 - sum]};
+}
+
+// Whether sums of products of codes are multiplied by the scale of the weight after they are complete.
+template <class Op>
+bool hasExactSums(Op product) {
+  const Sides sides = sidesOf(product);
+  if (sides.scaleAcross != sides.weightAcross) return false;
+  if (moe::codesIn(tensorOf(product.getWeight()).getElementType()) == 1) return sides.scaleAlong == 1;
+  return isGroup(sides.weightAlong / sides.scaleAlong, sides.weightAlong);
+}
+
 // Of one entry.
 class RowsQuantizer {
  public:
-  explicit RowsQuantizer(moe::EntryOp entry) : entry_(entry), builder_(entry) {
+  // Rows are quantised if `rows`; rows of gradients, in an entry after another, if `gradients`.
+  RowsQuantizer(moe::EntryOp entry, bool rows, bool gradients)
+      : entry_(entry), builder_(entry), rows_(rows), gradients_(gradients && entry.getAfter()) {
     entry.walk([&](mlir::Operation* op) {
       if (auto node = llvm::dyn_cast<moe::NodeOp>(op)) nodes_.insert(node.getNode());
       for (Value result : op->getResults()) tensors_.insert(moe::tensorName(result));
     });
   }
 
-  void run() {
+  LogicalResult run() {
     entry_.walk([&](moe::GmmOp product) { visit(product); });
     entry_.walk([&](moe::GmmActivationOp product) { visit(product); });
+    if (gradients_) entry_.walk([&](moe::GmmActivationGradOp product) { visit(product); });
+    return result_;
   }
 
  private:
   template <class Op>
   void visit(Op product) {
-    if (!product.getWeightScale() || product.getRowScale() || !hasExactSums(product)) return;
-    const auto [codes, scale] = codesOf(product.getRows());
+    if (!product.getWeightScale() || product.getRowScale() || failed(result_)) return;
+    if (hasExactSums(product)) {
+      if (rows_) multiplyCodes(product, Value());
+      return;
+    }
+    if (!gradients_ || failed(result_ = checkGradient(product))) return;
+    multiplyCodes(product, product.getWeightScale());
+    product.getWeightScaleMutable().clear();
+  }
+
+  // A number of the gradient's row is multiplied by the scale of its column of the forward, which must have
+  // one.
+  template <class Op>
+  static LogicalResult checkGradient(Op product) {
+    const Sides sides = sidesOf(product);
+    const auto error = [&](llvm::StringRef operand, Value value) {
+      return moe::nodeError(product) << " has a gradient as rows, which would become codes, and " << operand
+                                     << " '" << moe::nameOf(value) << "' " << moe::shapeText(value.getType())
+                                     << " of weight '" << moe::nameOf(product.getWeight()) << "' "
+                                     << moe::shapeText(product.getWeight().getType());
+    };
+    if (product.getWeightZero())
+      return error("zero", product.getWeightZero()) << ", expected none: --backward bf16";
+    if (sides.scaleAlong == sides.weightAlong && sides.scaleAcross == 1) return mlir::success();
+    return error("scale", product.getWeightScale())
+           << ", expected one number for each of the " << sides.weightAlong
+           << " numbers along the sum: codes without groups, or --backward bf16";
+  }
+
+  // `columnScale` may be null.
+  template <class Op>
+  void multiplyCodes(Op product, Value columnScale) {
+    const auto [codes, scale] = codesOf(product.getRows(), columnScale);
     product.getRowsMutable().assign(codes);
     product.getRowScaleMutable().assign(scale);
   }
 
-  template <class Op>
-  static bool hasExactSums(Op product) {
-    const auto weight = moe::numbersIn(tensorOf(product.getWeight()));
-    const auto scale = tensorOf(product.getWeightScale()).getShape().take_back(2);
-    const size_t sum = product.getTranspose() ? 1 : 0, first = weight.size() - 2;
-    if (scale[1 - sum] != weight[first + 1 - sum]) return false;
-    if (moe::codesIn(tensorOf(product.getWeight()).getElementType()) == 1) return scale[sum] == 1;
-    return isGroup(weight[first + sum] / scale[sum], weight[first + sum]);
-  }
-
-  // Rows that several products read are quantised once.
-  std::pair<Value, Value> codesOf(Value rows) {
-    if (const auto found = codes_.find(rows); found != codes_.end()) return found->second;
+  // Rows that several products read are quantised once, for each scale of their columns.
+  std::pair<Value, Value> codesOf(Value rows, Value columnScale) {
+    if (const auto found = codes_.find({rows, columnScale}); found != codes_.end()) return found->second;
     const std::string name = moe::nameOf(rows);
     const moe::MoeTensorType type = tensorOf(rows);
     builder_.setInsertionPointAfterValue(rows);
+    if (columnScale && rows.getDefiningOp()->isBeforeInBlock(columnScale.getDefiningOp()))
+      builder_.setInsertionPointAfterValue(columnScale);
     const std::string node = moe::takeName(nodes_, name + "_quantize");
     const std::string tensors[] = {moe::takeName(tensors_, name + "_codes"),
                                    moe::takeName(tensors_, name + "_row_scale")};
     auto made = builder_.create<moe::QuantizeOp>(
         rows.getLoc(), withElements(type, codesType(type.getContext())),
         moe::MoeTensorType::get(type.getContext(), type.getShape().take_front(1), builder_.getF32Type()),
-        rows, builder_.getStringAttr(node),
+        rows, columnScale, builder_.getStringAttr(node),
         builder_.getStrArrayAttr({llvm::StringRef(tensors[0]), llvm::StringRef(tensors[1])}),
         moe::SplitAttr());
-    return codes_[rows] = {made.getCodes(), made.getScale()};
+    return codes_[{rows, columnScale}] = {made.getCodes(), made.getScale()};
   }
 
   moe::EntryOp entry_;
   mlir::OpBuilder builder_;
+  const bool rows_, gradients_;
   llvm::StringSet<> nodes_, tensors_;
-  llvm::DenseMap<Value, std::pair<Value, Value>> codes_;
+  llvm::DenseMap<std::pair<Value, Value>, std::pair<Value, Value>> codes_;
+  LogicalResult result_ = mlir::success();
 };
 
 struct QuantizeRows : impl::QuantizeRowsBase<QuantizeRows> {
   using QuantizeRowsBase::QuantizeRowsBase;
 
   void runOnOperation() override {
-    getOperation().walk([](moe::EntryOp entry) { RowsQuantizer(entry).run(); });
+    for (auto graph : getOperation().getOps<moe::GraphOp>())
+      if (failed(quantize(graph))) return signalPassFailure();
+  }
+
+  LogicalResult quantize(moe::GraphOp graph) {
+    const auto isBackward = [](moe::EntryOp entry) { return entry.getAfter().has_value(); };
+    if (gradients && llvm::none_of(graph.getOps<moe::EntryOp>(), isBackward))
+      return graph.emitError("graph '") << graph.getSymName()
+                                        << "' has no entry after another, expected one for --backward int8, "
+                                           "as --trainable derives it";
+    for (auto entry : graph.getOps<moe::EntryOp>())
+      if (failed(RowsQuantizer(entry, rows, gradients).run())) return mlir::failure();
+    return mlir::success();
   }
 };
 

@@ -54,6 +54,7 @@ using CodeScales = CodeScalesOf<const BFloat16>;
 //    at most kMostStretch numbers, add up in order: c[r, n] = (alpha * rowScale[r]) * (sum over stretches of
 //    sum * scale + sumOfRow * zero) + bias[n], where sumOfRow is that of the codes of a, without zero if
 //    there are none.
+//  * without scaleB.data, scale is 1; b of U8 is then in blocks all the same.
 struct GmmArgs {
   Operand a;
   Operand b;
@@ -216,10 +217,10 @@ struct ScaleOf {
 using ScaleArgs = ScaleOf<BFloat16>;
 using ScaleF32Args = ScaleOf<float>;
 
-// With amax, the largest magnitude of row r: scale[r] = amax / 127 and codes[r, j] = the whole number nearest
-// to a[r, j] * (127 / amax), ties to even, where both quotients and the product are rounded to fp32. A row
-// whose amax is below kLeastQuantised has codes 0 and scale 1; one with a NaN or an infinity has codes 0 and
-// scale NaN.
+// With x[r, j] = a[r, j] * columnScale[j] and amax, the largest magnitude of row r of x: scale[r] = amax /
+// 127 and codes[r, j] = the whole number nearest to x[r, j] * (127 / amax), ties to even, where x, both
+// quotients and the product are rounded to fp32. A row whose amax is below kLeastQuantised has codes 0 and
+// scale 1; one with a NaN or an infinity in x has codes 0 and scale NaN.
 struct QuantizeArgs {
   const BFloat16* a;
   int64_t lda;
@@ -228,6 +229,7 @@ struct QuantizeArgs {
   float* scale;  // [rows]
   int32_t rows;
   int32_t n;
+  const float* columnScale = nullptr;  // [n], or null for 1
 };
 inline constexpr float kLeastQuantised = 0x1p-119F;  // so that no scale is subnormal
 

@@ -193,9 +193,12 @@ class Bench {
     const std::vector<BFloat16> a = randomMatrix(s_.rows, n);
     std::vector<int8_t> codes(a.size());
     std::vector<float> scale(static_cast<size_t>(s_.rows));
-    const Time time =
-        timeOf([&] { kernels_.quantize({a.data(), n, codes.data(), n, scale.data(), s_.rows, n}); });
-    print("quantize", 0, 3.0 * s_.rows * n, 0, time);
+    const std::vector<float> columnScale(static_cast<size_t>(n), 0.01F);
+    for (const float* columns : {static_cast<const float*>(nullptr), columnScale.data()}) {
+      const Time time = timeOf(
+          [&] { kernels_.quantize({a.data(), n, codes.data(), n, scale.data(), s_.rows, n, columns}); });
+      print(columns == nullptr ? "quantize" : "quantize, columns scaled", 0, 3.0 * s_.rows * n, 0, time);
+    }
   }
 
   // gmm and activation as two families, and as one that keeps at most 256 rows of its product in scratch.

@@ -231,15 +231,16 @@ struct GroupsSource {
       }
   }
 
-  // Those of the pads are 0.
+  // Those of the pads are 0; without scales they are 1.
   void copyScales(int32_t col, int32_t cols, int32_t k0, int32_t k, float* to) const {
     const BlockScales& of = args.scaleB;
     for (int32_t at = 0; at < k; at += stretches.length)
-      for (const float* from : {of.data, of.zero}) {
-        if (from == nullptr) continue;
+      for (int32_t number = 0; number < stretches.perNumber; ++number) {
+        const float* const from = number == 0 ? of.data : of.zero;
         const int32_t block = (k0 + at) / stretches.group;
         for (int32_t j = 0; j < kNr; ++j, ++to)
           *to = j >= cols         ? 0
+                : from == nullptr ? 1
                 : args.transposeB ? from[(of.firstRow + col + j) * of.ld + block]
                                   : from[block * of.ld + of.firstColumn + col + j];
       }

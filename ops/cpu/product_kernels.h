@@ -102,11 +102,16 @@ struct GmmSource {
   }
 
  private:
-  // A row of sums of codes times its scale and alpha, and then times the scales of its columns.
+  // A row of sums of codes times its scale and alpha, and then times the scales of its columns, if they have
+  // some.
   const float* dequantised(const int32_t* sums, int32_t row, int32_t col, int32_t cols,
                            float (&scaled)[Unit::kNr]) const {
     const float ofRow = args.alpha * args.rowScale[row];
     const BlockScales& of = args.scaleB;
+    if (of.data == nullptr) {
+      for (int32_t j = 0; j < cols; ++j) scaled[j] = static_cast<float>(sums[j]) * ofRow;
+      return scaled;
+    }
     const float* const ofColumns =
         of.data + (args.transposeB ? (of.firstRow + col) * of.ld : of.firstColumn + col);
     for (int32_t j = 0; j < cols; ++j) scaled[j] = static_cast<float>(sums[j]) * ofRow * ofColumns[j];

@@ -9,39 +9,67 @@
 namespace sluice::ops {
 namespace {
 
+// Number j of a row.
+struct PlainRow {
+  const BFloat16* a;
+  float at(int32_t j) const { return widenBf16(a[j].bits); }
+};
+struct ScaledRow {
+  const BFloat16* a;
+  const float* columnScale;
+  float at(int32_t j) const { return widenBf16(a[j].bits) * columnScale[j]; }
+};
+
 // The bits of the largest magnitude; NaNs are above infinity, and that above all numbers.
-inline uint16_t largestMagnitude(const BFloat16* a, int32_t n) {
-  uint16_t most = 0;
+template <class Row>
+uint32_t largestMagnitude(const Row row, int32_t n) {
+  uint32_t most = 0;
   for (int32_t j = 0; j < n; ++j) {
-    const auto magnitude = static_cast<uint16_t>(a[j].bits & 0x7fff);
+    const uint32_t magnitude = __builtin_bit_cast(uint32_t, row.at(j)) & 0x7fffffff;
     most = magnitude > most ? magnitude : most;
   }
   return most;
 }
+// Of bf16 16 bits are enough.
+inline uint32_t largestMagnitude(const PlainRow row, int32_t n) {
+  uint16_t most = 0;
+  for (int32_t j = 0; j < n; ++j) {
+    const auto magnitude = static_cast<uint16_t>(row.a[j].bits & 0x7fff);
+    most = magnitude > most ? magnitude : most;
+  }
+  return uint32_t{most} << 16;
+}
 
-inline void quantizeRow(const BFloat16* __restrict a, int32_t n, float factor, int8_t* __restrict codes) {
+template <class Row>
+void quantizeRow(const Row row, int32_t n, float factor, int8_t* __restrict codes) {
   // adding it leaves the nearest whole number, ties to even, in the lowest bits
   constexpr float kRounder = 0x1.8p23F;
   for (int32_t j = 0; j < n; ++j) {
-    const float rounded = widenBf16(a[j].bits) * factor + kRounder;
+    const float rounded = row.at(j) * factor + kRounder;
     codes[j] = static_cast<int8_t>(__builtin_bit_cast(int32_t, rounded));
   }
 }
 
+// Returns the scale.
+template <class Row>
+float quantizeOne(const Row row, int32_t n, int8_t* codes) {
+  constexpr uint32_t kInfinity = 0x7f800000;
+  const uint32_t most = largestMagnitude(row, n);
+  const float amax = __builtin_bit_cast(float, most);
+  if (most < kInfinity && amax >= kLeastQuantised) {
+    quantizeRow(row, n, 127 / amax, codes);
+    return amax / 127;
+  }
+  __builtin_memset(codes, 0, static_cast<size_t>(n > 0 ? n : 0));
+  return most < kInfinity ? 1 : __builtin_nanf("");
+}
+
 inline void quantizeLoop(const QuantizeArgs& args) {
-  constexpr uint16_t kInfinity = 0x7f80;
   for (int32_t r = 0; r < args.rows; ++r) {
     const BFloat16* const a = args.a + r * args.lda;
     int8_t* const codes = args.codes + r * args.ldCodes;
-    const uint16_t most = largestMagnitude(a, args.n);
-    const float amax = widenBf16(most);
-    if (most < kInfinity && amax >= kLeastQuantised) {
-      quantizeRow(a, args.n, 127 / amax, codes);
-      args.scale[r] = amax / 127;
-      continue;
-    }
-    __builtin_memset(codes, 0, static_cast<size_t>(args.n > 0 ? args.n : 0));
-    args.scale[r] = most < kInfinity ? 1 : __builtin_nanf("");
+    args.scale[r] = args.columnScale == nullptr ? quantizeOne(PlainRow{a}, args.n, codes)
+                                                : quantizeOne(ScaledRow{a, args.columnScale}, args.n, codes);
   }
 }
 

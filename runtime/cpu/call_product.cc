@@ -99,10 +99,10 @@ class Product {
   const float* scaleAt(const Step& step, size_t scaled, int64_t row) const {
     return optionalFloats(step, operandAt(family_.reads, *scaleOf(family_.op, scaled)), row);
   }
-  // Those of this expert's weight.
+  // Those of this expert's weight; without scales the block is a column of the product.
   ops::BlockScales scalesOf(const Step& step) const {
     const float* const data = scaleAt(step, 1, range_.expert);
-    if (data == nullptr) return {};
+    if (data == nullptr) return {.rows = transposed_ ? 1 : tiling_.k, .columns = transposed_ ? tiling_.k : 1};
     const Buffer& scale = step.program().at(family_.reads[*scaleOf(family_.op, 1)]);
     const Block block = *blockOf(step.program().at(family_.reads[1]), scale);
     return {.data = data,
@@ -267,6 +267,7 @@ ops::ProductTypes productTypesOf(const TaskProgram& program, const Family& famil
 
 ops::PackedScales packedScalesOf(const TaskProgram& program, const Family& family) {
   if (productTypesOf(program, family) != ops::kGroupsProduct) return {};
+  if (!has(family.reads, *scaleOf(family.op, 1))) return {.group = family.tiling.k};
   const Block block = *blockOf(program.at(family.reads[1]), program.at(family.reads[*scaleOf(family.op, 1)]));
   return {.group = static_cast<int32_t>(isTransposed(family.op, family.tiling) ? block.columns : block.rows),
           .hasZeros = has(family.reads, *zeroOf(family.op))};

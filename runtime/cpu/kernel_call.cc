@@ -198,7 +198,8 @@ void quantize(const CpuStep& step, const Family& family, const Task& task) {
                            .ldCodes = leading<int8_t>(codes),
                            .scale = optionalFloats(step, family.writes[1], range.begin),
                            .rows = range.rows,
-                           .n = family.tiling.n});
+                           .n = family.tiling.n,
+                           .columnScale = optionalFloats(step, operandAt(family.reads, 1), range.expert)});
 }
 
 // `position` is that of the first token.

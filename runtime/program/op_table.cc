@@ -93,7 +93,8 @@ constexpr OperandInfo kRowDotReads[] = {{"a", "Xn"}, {"b", "En"}, scalars("adden
 constexpr OperandInfo kRowDotWrites[] = {{.name = "c", .shape = "X", .types = kF32Only}};
 
 constexpr DType kI8Only[] = {DType::kI8};
-constexpr OperandInfo kQuantizeReads[] = {{"a", "Xn"}};
+constexpr OperandInfo kQuantizeReads[] = {
+    {"a", "Xn"}, {.name = "column scale", .shape = "", .types = kF32Only, .optional = true}};
 constexpr OperandInfo kQuantizeWrites[] = {{.name = "codes", .shape = "Xn", .types = kI8Only},
                                            {.name = "scale", .shape = "X", .types = kF32Only}};
 

@@ -73,9 +73,11 @@ struct OperandInfo {
   int8_t with = -1;  // of a result: it is present exactly if the operand read at this position is
   bool isFactor = false;
   bool isWeight = false;  // the last two dimensions are swapped if the op is transposed
-  int8_t scales = -1;     // of a scale: it is present exactly if the operand read at this position has codes
-  bool isZero = false;    // of a scale: it has the zeros of these codes, which are optional
-  int8_t amaxOf = -1;     // it is present exactly if the operand read at this position is rounded by its amax
+  // Of a scale: it is present exactly if the operand read at this position has codes; but codes of a weight
+  // need none where the first operand has codes, too.
+  int8_t scales = -1;
+  bool isZero = false;  // of a scale: it has the zeros of these codes, which are optional
+  int8_t amaxOf = -1;   // it is present exactly if the operand read at this position is rounded by its amax
 };
 
 struct OpInfo {

@@ -39,8 +39,7 @@ class FamilyRule {
     }
     if (op_.vector == VectorWork::kEncode)  // blocks are of one column
       return std::vector<S>(3, require(0, {S::kWhole, S::kColumns}));
-    if (op_.vector == VectorWork::kQuantize)
-      return {require(0, {S::kWhole, S::kColumns, S::kGateUpColumns}), S::kWhole};
+    if (op_.vector == VectorWork::kQuantize) return quantize();
     if (op_.multiplies()) return ofProduct();
     switch (op_.vector) {
       case VectorWork::kActivation:
@@ -95,6 +94,16 @@ class FamilyRule {
   S columnSum() {
     if (has(family_.reads, 1)) require(1, {S::kWhole});
     return require(0, {S::kWhole, S::kColumns, S::kGateUpColumns, S::kPartial});
+  }
+
+  // The scale of columns lies along its last dimension, or as that of a transposed weight.
+  std::vector<S> quantize() {
+    const S a = require(0, {S::kWhole, S::kColumns, S::kGateUpColumns});
+    if (has(family_.reads, 1)) {
+      const bool rows = program_.at(family_.reads[1]).shape.back().size == 1 && family_.tiling.n != 1;
+      require(1, {!rows || a == S::kWhole ? a : a == S::kColumns ? S::kRows : S::kGateUpRows});
+    }
+    return {a, S::kWhole};
   }
 
   S rowDot() {

@@ -121,8 +121,18 @@ Status checkSums(const Family& family, DType weight, const Block& block, const s
                 inGroups
                     ? "those of 1 column and 32, 64, 128 or a multiple of 256 along the sum, or all of it"
                     : "1 scale per column");
-  if (!inGroups && k > kMostCodes)
-    return fail("{} adds {} products of codes, expected at most {}", where, k, kMostCodes);
+  return {};
+}
+
+// Rows of codes need a weight of codes, whose sums fit into an int32.
+Status checkRowsOfCodes(const TaskProgram& program, const Family& family, const std::string& where) {
+  if (!infoOf(family.op).multiplies() || !isCodes(program.at(family.reads[0]).type)) return {};
+  const DType weight = program.at(family.reads[1]).type;
+  if (!isCodes(weight))
+    return fail("{} multiplies codes of rows by a weight of type {}, expected codes", where,
+                dtypeName(weight));
+  if (codesPerElement(weight) == 1 && family.tiling.k > kMostCodes)
+    return fail("{} adds {} products of codes, expected at most {}", where, family.tiling.k, kMostCodes);
   return {};
 }
 
@@ -219,24 +229,42 @@ Status checkZeros(const TaskProgram& program, const Family& family, const std::s
   if (codesPerElement(codes.type) == 1)
     return fail("{} has a 'weight zero', but operand 'b' is buffer '{}' of type {}, expected U8", where,
                 codes.name, dtypeName(codes.type));
-  const Buffer& scale = program.at(family.reads[*scaleOf(family.op, 1)]);
+  const BufferId scaleId = operandAt(family.reads, *scaleOf(family.op, 1));
+  if (!scaleId) return fail("{} has a 'weight zero' without a 'weight scale'", where);
+  const Buffer& scale = program.at(scaleId);
   if (zeros.shape == scale.shape) return {};
   return fail("{}: operand 'weight zero' is buffer '{}' {}, expected {} as buffer '{}'", where, zeros.name,
               shapeText(zeros.type, zeros.shape), shapeText(scale.type, scale.shape), scale.name);
 }
 
-// Codes have a scale, and nothing else has: rows one per row, a weight one per block.
+// What columns are multiplied by before they are quantised has a number for each column of each expert: it
+// lies as the scale of a weight does that has these as the columns of a product, transposed or not.
+Status checkColumnScale(const TaskProgram& program, const Family& family, const std::string& where) {
+  if (family.op != OpKind::kQuantize || !has(family.reads, 1)) return {};
+  const Buffer& scale = program.at(family.reads[1]);
+  const std::vector<Dim> shape = shapeOf({.name = {}, .shape = "E1n"}, program, family);
+  std::vector<Dim> turned = shape;
+  std::swap(turned.back(), turned.end()[-2]);
+  if (scale.shape == shape || scale.shape == turned) return {};
+  return fail("{}: operand 'column scale' is buffer '{}' {}, expected {} or {}", where, scale.name,
+              shapeText(scale.type, scale.shape), shapeText(DType::kF32, shape),
+              shapeText(DType::kF32, turned));
+}
+
+// Codes have a scale, and nothing else has: rows one per row, a weight one per block. A weight that rows of
+// codes are multiplied by may have none.
 Status checkScales(const TaskProgram& program, const Family& family, const std::string& where) {
   const OpInfo& op = infoOf(family.op);
   for (size_t i = 0; i < op.reads.size(); ++i) {
     if (op.reads[i].scales < 0 || op.reads[i].isZero) continue;
     const auto scaled = static_cast<size_t>(op.reads[i].scales);
     const Buffer& codes = program.at(family.reads[scaled]);
-    if (has(family.reads, i) != isCodes(codes.type))
-      return fail("{} has {} '{}', but operand '{}' is buffer '{}' of type {}", where,
-                  has(family.reads, i) ? "a" : "no", op.reads[i].name, op.reads[scaled].name, codes.name,
-                  dtypeName(codes.type));
-    if (!has(family.reads, i) || !op.reads[scaled].isWeight) continue;
+    const bool isScaled = has(family.reads, i);
+    const bool mayLack = op.reads[scaled].isWeight && isCodes(program.at(family.reads[0]).type);
+    if (isScaled ? !isCodes(codes.type) : isCodes(codes.type) && !mayLack)
+      return fail("{} has {} '{}', but operand '{}' is buffer '{}' of type {}", where, isScaled ? "a" : "no",
+                  op.reads[i].name, op.reads[scaled].name, codes.name, dtypeName(codes.type));
+    if (!isScaled || !op.reads[scaled].isWeight) continue;
     const Buffer& scale = program.at(family.reads[i]);
     const std::optional<Block> block = blockOf(codes, scale);
     if (!block)
@@ -247,10 +275,8 @@ Status checkScales(const TaskProgram& program, const Family& family, const std::
     if (!isCodes(program.at(family.reads[0]).type)) continue;
     if (Status status = checkSums(family, codes.type, *block, where); !status) return status;
   }
-  if (op.multiplies() && isCodes(program.at(family.reads[0]).type) &&
-      !isCodes(program.at(family.reads[1]).type))
-    return fail("{} multiplies codes of rows by a weight of type {}, expected codes", where,
-                dtypeName(program.at(family.reads[1]).type));
+  if (Status status = checkRowsOfCodes(program, family, where); !status) return status;
+  if (Status status = checkColumnScale(program, family, where); !status) return status;
   if (Status status = checkPairs(program, family, where); !status) return status;
   return checkZeros(program, family, where);
 }

@@ -20,10 +20,10 @@ struct Precision {
   std::string word;
   int32_t group = 0;
   bool zeros = false;
-  std::string format = "e4m3", exponent = "ceil", recipe = "current";
+  std::string format = "e4m3", exponent = "ceil", recipe = "current", backward = "bf16";
 
   bool isFp8() const { return sluice::isFp8(word); }
-  bool packs() const { return !word.ends_with("-weights"); }
+  bool packs() const { return !word.ends_with("-weights") || backward == "int8"; }
   int32_t block() const { return word.starts_with("mxfp8") ? 32 : group; }
   bool fits(const Shape& s) const {
     return block() == 0 || (s.hidden % block() == 0 && s.intermediate / s.tp % block() == 0);
@@ -43,6 +43,9 @@ const std::vector<Precision> kPrecisions = {{"int8"},
                                             {"int4-weights", 32, true},
                                             {"int4-weights"},
                                             {"int4", 0, true},
+                                            {.word = "int8", .backward = "int8"},
+                                            {.word = "int8-weights", .backward = "int8"},
+                                            {.word = "int4", .backward = "int8"},
                                             {"mxfp8"},
                                             {"mxfp8", 0, false, "hybrid", "floor"},
                                             {"mxfp8-32x32"},
@@ -63,13 +66,13 @@ CompileOptions optionsOf(const Shape& s, const Precision& precision) {
                          .slotRows = 32};
   options.precision = precision.word, options.group = precision.group, options.zeros = precision.zeros;
   options.fp8Format = precision.format, options.exponent = precision.exponent;
-  options.recipe = precision.recipe;
+  options.recipe = precision.recipe, options.backward = precision.backward;
   return options;
 }
 
 std::string textOf(const Precision& precision) {
-  return fmt::format("{} {} {} {} {} {}", precision.word, precision.group, precision.zeros, precision.format,
-                     precision.exponent, precision.recipe);
+  return fmt::format("{} {} {} {} {} {}, backward {}", precision.word, precision.group, precision.zeros,
+                     precision.format, precision.exponent, precision.recipe, precision.backward);
 }
 
 tools::InputsSpec inputsOf(const Shape& s, uint64_t seed) {
@@ -138,7 +141,8 @@ int64_t runTwice(const Program& program, LayerData& data, Weights weights) {
         for (auto& [name, tensor] : data.outputs[rank])
           if (Status bound = context.bind(name, viewOf(tensor)); !bound) return bound;
         for (int step = 0; step < 2; ++step)
-          if (Status ran = context.run("forward"); !ran) return ran;
+          for (const Entry& entry : program.tables().entries)
+            if (Status ran = context.run(entry.name); !ran) return ran;
         packed = context.packedWeights().bytes;
         return {};
       });
@@ -150,7 +154,9 @@ int64_t runTwice(const Program& program, LayerData& data, Weights weights) {
 TEST_CASE("packing weights once changes no bit") {
   const int64_t numbers = 8 * 3 * 160 * 96;
   for (const Precision& precision : kPrecisions) {
-    const Program program = compileGraph("forward.json", optionsOf({}, precision));
+    CompileOptions options = optionsOf({}, precision);
+    if (precision.backward == "int8") options.trainable = precision.trainable();
+    const Program program = compileGraph("forward.json", options);
     const LayerData before = makeGraphData(program, inputsOf({}, 7));
     onEveryIsa([&] {
       LayerData data = runOf(program, {.threads = 2, .pin = false}, before);

@@ -96,6 +96,37 @@ class CodesTest(unittest.TestCase):
                     self.assertTrue(torch.equal(layer(x, ids, given), y))
                     self.assertTrue(torch.equal(layer.submit_forward(x, ids, given).wait(), y))
 
+    def test_gradients_of_codes_are_those_of_the_decoded_weights(self):
+        for weights in ("int8", "int8-weights", "int4", "int4-weights"):
+            kind = {"group": 0, "zeros": False} if weights.startswith("int4") else {}
+            for pack_frozen in (False, True):
+                layer = make(weights, backward="int8", pack_frozen=pack_frozen, **kind)
+                plain = make(weights, **kind)
+                for seed in range(2):
+                    x, ids, given, dy = batch(seed=seed)
+                    y = layer(x, ids, given)
+                    grads = torch.autograd.grad(y, [x, given], dy)
+                    want = plain(x, ids, given)
+                    self.assertTrue(torch.equal(y, want))  # the forward is the same
+                    for a, b in zip(grads, torch.autograd.grad(want, [x, given], dy)):
+                        self.assertLess(error(a, b), OF_ROWS)
+                        self.assertFalse(torch.equal(a, b))
+                with torch.no_grad():
+                    self.assertTrue(torch.equal(layer(x, ids, given), y))
+        self.assertIn("backward='int8'", repr(layer))
+        layer = make("int8", backward="int8", lora=LoRAConfig(4, targets=("down",)))
+        x, ids, given, dy = batch()
+        layer(x.detach(), ids, given.detach()).backward(dy)  # no product with codes in the backward
+        self.assertTrue(all(each.grad is not None for name, each in layer.named_parameters() if "lora" in name))
+        for options, said in (
+            ({"weights": "int8", "backward": "int4"}, "backward is 'int4', expected one of bf16, int8"),
+            ({"backward": "int8"}, "backward is 'int8' and weights 'bf16', expected weights of codes"),
+            ({"weights": "int4", "group": 32, "backward": "int8"}, "backward is 'int8' and group=32, expected one scale"),
+            ({"weights": "int4", "zeros": True, "backward": "int8"}, "backward is 'int8' and zeros=True, expected one scale"),
+        ):
+            with self.assertRaisesRegex(ValueError, said):
+                sluice_torch.MoE(HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, **options)
+
     def test_codes_of_4_bits_are_the_nearest_numbers_of_their_group(self):
         weight = torch.randn(3, 5, 128, generator=torch.Generator().manual_seed(1)) + 0.3
         weight[0, 0], weight[1, 1] = 0, 2.0**-125
@@ -226,14 +257,19 @@ class CodesTest(unittest.TestCase):
                 model.load_state_dict(again)
 
     def test_tuning_makes_codes_of_the_weights_it_loads(self):
-        tuning = sluice_torch.FineTuning(HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, weights="int8", threads=2)
         gate_up, down = all_weights()
-        tuning.load_weights(gate_up[:, :INTERMEDIATE], gate_up[:, INTERMEDIATE:], down)
         x, ids, given, dy = batch()
-        y, found = tuning.forward(x, ids, given), tuning.backward(dy)
-        expected = expected_of(x, ids, given, dy)
-        for a, b in zip((y, found["x"], found["expert_weights"]), expected):
-            self.assertLess(error(a, b), OF_ROWS)
+        gradients = []
+        for backward in ("bf16", "int8"):
+            tuning = sluice_torch.FineTuning(
+                HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, weights="int8", backward=backward, threads=2
+            )
+            tuning.load_weights(gate_up[:, :INTERMEDIATE], gate_up[:, INTERMEDIATE:], down)
+            y, found = tuning.forward(x, ids, given), tuning.backward(dy)
+            for a, b in zip((y, found["x"], found["expert_weights"]), expected_of(x, ids, given, dy)):
+                self.assertLess(error(a, b), OF_ROWS)
+            gradients.append(found["x"])
+        self.assertFalse(torch.equal(*gradients))
 
     def test_what_is_wrong_is_refused(self):
         with self.assertRaisesRegex(ValueError, "weights is 'int5', expected one of bf16, int8, int8-weights, int4, int4-weights"):
@@ -262,9 +298,11 @@ class CodesTest(unittest.TestCase):
 
 
 def ranks(rank, size):
-    for weights in KINDS:
-        bound = BOUND if weights.endswith("-weights") else OF_ROWS
+    kinds = [(weights, {}) for weights in KINDS] + [("int8", {"backward": "int8"}), ("int8-weights", {"backward": "int8"})]
+    for weights, more in kinds:
+        bound = BOUND if weights.endswith("-weights") and not more else OF_ROWS
         for options in ({}, {"tp": 2}, {"tp": 2, "tokens": "same"}, {"spare": size}):
+            options = {**options, **more}
             layer = make(weights, ep_group=dist.group.WORLD, timeout=20, **options)
             number = rank // layer.shape.tp if layer.shape.tokens == "same" else rank
             x, ids, given, dy = batch(tokens=(40, 0, 23, 9)[number], seed=number)

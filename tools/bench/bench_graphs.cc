@@ -68,6 +68,7 @@ Expected<Program> compileRows(const RowsCase& c, int threads, const BenchOptions
   compile.precision = options.precision;
   compile.group = options.group;
   compile.zeros = options.zeros;
+  compile.backward = options.gradients;
   compile.trainable = std::vector<std::string>{makesCodes(options.precision) ? "x" : "all"};
   return compileGraph(kRowsGraph, compile, options);
 }

@@ -31,8 +31,9 @@ struct BenchOptions {
   std::string precision = "bf16";        // of weights: a word of the compiler
   int32_t group = 0;                     // likewise
   bool zeros = false;
-  std::string peer;            // "onednn", or empty
-  std::string target = "cpu";  // device model of the compiler
+  std::string gradients = "bf16";  // the compiler's word for `backward`: rows that weights of codes multiply
+  std::string peer;                // "onednn", or empty
+  std::string target = "cpu";      // device model of the compiler
   std::vector<std::string> targetFolders;
 };
 

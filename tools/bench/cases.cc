@@ -172,7 +172,7 @@ std::vector<int64_t> spreadRows(int64_t tokens, int64_t topK, int64_t experts, d
   return rows;
 }
 
-Work workOf(const RowsCase& c, Pass pass, double weightBytes) {
+Work workOf(const RowsCase& c, Pass pass, double weightBytes, bool trainsWeights) {
   const auto hidden = static_cast<double>(c.hidden), inter = static_cast<double>(c.inter);
   const auto rows = static_cast<double>(c.allRows());
   const auto busy =
@@ -182,6 +182,7 @@ Work workOf(const RowsCase& c, Pass pass, double weightBytes) {
   const double flops = 2 * elements * rows;
   if (pass == Pass::kForward)
     return {flops, weightBytes * busy * elements + rowBytes, rowBytes + productBytes};
+  if (!trainsWeights) return {flops, weightBytes * busy * elements + rowBytes + productBytes, rowBytes};
   return {2 * flops, weightBytes * busy * elements + 2 * rowBytes + productBytes,
           4 * static_cast<double>(c.experts()) * elements + rowBytes};
 }

@@ -91,6 +91,7 @@ struct Work {
   double readBytes = 0;
   double writtenBytes = 0;
 };
-Work workOf(const RowsCase& rows, Pass pass, double weightBytes = 2);  // of an element
+// `weightBytes`: of an element of a weight. A backward of weights that are not trained gives dx only.
+Work workOf(const RowsCase& rows, Pass pass, double weightBytes = 2, bool trainsWeights = true);
 
 }  // namespace sluice::tools

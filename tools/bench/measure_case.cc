@@ -55,9 +55,10 @@ Status repeatAll(const std::vector<Contender>& contenders, MachineProbes& probes
 // The precision of weights, behind the name of a case.
 std::string wordsOf(const BenchOptions& options) {
   if (options.precision == "bf16") return {};
-  return fmt::format(", {}{}{}", options.precision,
+  return fmt::format(", {}{}{}{}", options.precision,
                      options.group == 0 ? "" : fmt::format(" in groups of {}", options.group),
-                     options.zeros ? " with zeros" : "");
+                     options.zeros ? " with zeros" : "",
+                     options.gradients == "bf16" ? "" : fmt::format(", backward {}", options.gradients));
 }
 
 // Bytes of a number of a weight, with its part of a scale.
@@ -65,6 +66,12 @@ double weightBytes(const BenchOptions& options) {
   if (!makesCodes(options.precision)) return 2;
   const double scales = options.group == 0 ? 0 : (options.zeros ? 8.0 : 4.0) / options.group;
   return (options.precision.starts_with("int4") ? 0.5 : 1) + scales;
+}
+
+// Whether the unit that multiplies in the passes that are measured is that of codes.
+bool multipliesCodes(const BenchOptions& options) {
+  if (options.backward && makesCodes(options.precision)) return options.gradients == "int8";
+  return options.precision == "int8" || options.precision == "int4";
 }
 
 CaseSamples emptyResult(const RowsCase& rows, const BenchOptions& options) {
@@ -75,7 +82,7 @@ CaseSamples emptyResult(const RowsCase& rows, const BenchOptions& options) {
     if (pass == Pass::kForward ? !options.forward : !options.backward) continue;
     PassSamples samples;
     samples.pass = pass;
-    samples.work = workOf(rows, pass, weightBytes(options));
+    samples.work = workOf(rows, pass, weightBytes(options), !makesCodes(options.precision));
     result.passes.push_back(std::move(samples));
   }
   return result;
@@ -126,8 +133,7 @@ Expected<CaseSamples> measureRows(const RowsCase& c, const BenchOptions& options
     contenders.push_back({[&](Pass pass) { return single->run(pass); }, 1,
                           [](PassSamples& pass) -> Samples& { return initialized(pass.single); }});
   }
-  auto probes = MachineProbes::create(isa, options.threads, options.clock,
-                                      options.precision == "int8" || options.precision == "int4");
+  auto probes = MachineProbes::create(isa, options.threads, options.clock, multipliesCodes(options));
   if (!probes) return probes.error();
   if (Status done = repeatAll(contenders, *probes, options, !options.peer.empty(), result); !done)
     return done.error();

@@ -131,16 +131,16 @@ class FamilyAtRank {
     return values;
   }
 
-  // A factor of a product; codes count times their scale, by row of a or by block of the weight, plus the
-  // zero of the block. Codes of 4 bits without zeros count from 8.
+  // A factor of a product; codes count times their scale, if they have one, by row of a or by block of the
+  // weight, plus the zero of the block. Codes of 4 bits without zeros count from 8.
   Values factor(size_t operand) const {
     Values values = *read(operand);
     const BufferId codes = f_.reads[operand], scale = operandAt(f_.reads, *scaleOf(f_.op, operand));
-    if (!scale) return values;
-    const std::vector<double>& scales = bufferAt(rank_, scale)->data;
     const BufferId zero = operand == 1 ? operandAt(f_.reads, *zeroOf(f_.op)) : BufferId{};
     const std::vector<double>* const zeroes = zero ? &bufferAt(rank_, zero)->data : nullptr;
     if (codesPerElement(c_.program.at(codes).type) == 2) values = expanded(values, zeroes ? 0 : 8);
+    if (!scale) return values;
+    const std::vector<double>& scales = bufferAt(rank_, scale)->data;
     Block block{1, values.rowLength()};
     int64_t height = values.shape[0];
     if (operand == 1) {
@@ -165,6 +165,12 @@ class FamilyAtRank {
     const Values& a = *read(0);
     Values codes = a, scale = zeros({a.shape[0]});
     const int64_t n = a.rowLength();
+    if (const Values* const columns = read(1)) {
+      for (const Group& group : groups())
+        for (int64_t at = group.begin * n; at < group.end * n; ++at)
+          codes.data[static_cast<size_t>(at)] *=
+              columns->data[static_cast<size_t>(group.weight * n + at % n)];
+    }
     for (int64_t row = 0; row < a.shape[0]; ++row) {
       double* const line = codes.data.data() + row * n;
       double amax = 0;

@@ -19,6 +19,9 @@ GRADIENTS = {"x": "dx", "expert_weights": "d_expert_weights"}
 # rows of bfloat16.
 PRECISIONS = ("bf16", "int8", "int8-weights", "int4", "int4-weights")
 
+# With weights of codes: rows of gradients that they multiply are bfloat16, or codes of 8 bits.
+BACKWARDS = ("bf16", "int8")
+
 # Numbers along the sum of a product that share a scale of codes of 4 bits; 0: all.
 GROUPS = (0, 32, 64, 128)
 
@@ -56,6 +59,7 @@ class LayerShape:
     group: int = 0  # one of GROUPS
     zeros: bool = False  # codes of 4 bits have zeros beside their scales
     precision: Precision = BF16
+    backward: str = "bf16"  # one of BACKWARDS
 
     def __post_init__(self):
         for name in ("hidden", "intermediate", "experts", "top_k", "ranks", "max_tokens", "tp"):
@@ -76,6 +80,7 @@ class LayerShape:
         if self.weights not in PRECISIONS:
             raise ValueError(f"weights is {self.weights!r}, expected one of {', '.join(PRECISIONS)}")
         self._check_codes()
+        self._check_backward()
         self._check_precision()
         if self.tokens not in TOKENS:
             raise ValueError(f"tokens is {self.tokens!r}, expected 'own' or 'same'")
@@ -90,6 +95,17 @@ class LayerShape:
         for name, size in (("hidden", self.hidden), ("intermediate columns of a rank", self.part)):
             if size % (self.group or 2):
                 raise ValueError(f"{name}: {size}, expected a multiple of {self.group or 2} for {self.weights} weights")
+
+    def _check_backward(self):
+        if self.backward not in BACKWARDS:
+            raise ValueError(f"backward is {self.backward!r}, expected one of {', '.join(BACKWARDS)}")
+        if self.backward == "bf16":
+            return
+        if not self.has_codes:
+            raise ValueError(f"backward is {self.backward!r} and weights {self.weights!r}, expected weights of codes")
+        if self.group or self.zeros:
+            has = f"group={self.group}" if self.group else "zeros=True"
+            raise ValueError(f"backward is {self.backward!r} and {has}, expected one scale per channel without zeros")
 
     def _check_precision(self):
         if self.has_codes and self.precision.rounds:

@@ -69,6 +69,8 @@ class MoE(torch.nn.Module):
                  last dimension by group); 0: all
     zeros        with codes of 4 bits: each scale has a zero beside it, for weights that are not symmetric (..._zero, or
                  ..._zeros with groups)
+    backward     with weights of codes: "bf16", or "int8", where rows of gradients that they multiply become codes of 8
+                 bits; needs one scale per channel, without zeros
     precision    "mxfp8" or "mxfp8-32x32": products round their factors, forward and backward, to FP8 with a power of two
                  per block of 32 numbers; "bf16": they do not. None: as sluice_torch.fp8_autocast says, else "bf16".
                  docs/PRECISION.md
@@ -114,6 +116,7 @@ class MoE(torch.nn.Module):
         weights: str = "bf16",
         group: int = 0,
         zeros: bool = False,
+        backward: str = "bf16",
         precision: str | None = None,
         fp8_format: str | None = None,
         exponent: str | None = None,
@@ -128,7 +131,7 @@ class MoE(torch.nn.Module):
         own = precision_of(precision, fp8_format, exponent)
         self._precision = Chooser(own)
         self.shape = graphs.LayerShape(
-            *sizes, activation, limit, self._group.tp, tokens, spare, weights, group, zeros, own or BF16
+            *sizes, activation, limit, self._group.tp, tokens, spare, weights, group, zeros, own or BF16, backward
         )
         self._watch()
         self.places = None  # placement.Places, if experts can move
@@ -489,14 +492,15 @@ class MoE(torch.nn.Module):
             from . import lora
 
             graph = lora.adapted_graph(graph, self.lora)
-        rows = (f"--precision={shape.weights}",) if shape.weights in ("int8", "int4") else ()
+        backward = (f"--backward={shape.backward}",) if shape.backward != "bf16" and trainable else ()
+        rows = (f"--precision={shape.weights}",) if backward or shape.weights in ("int8", "int4") else ()
         return cache.compile_graph(
             graph,
             trainable=trainable,
             grads=grads,
             accumulate=accumulate,
             keep=self.keep,
-            options=rows + shape.precision.options,
+            options=rows + backward + shape.precision.options,
         )
 
     def __prepare_scriptable__(self):
@@ -556,6 +560,7 @@ class MoE(torch.nn.Module):
             text += f", weights={shape.weights!r}"
             text += f", group={shape.group}" if shape.group else ""
             text += ", zeros=True" if shape.zeros else ""
+            text += f", backward={shape.backward!r}" if shape.backward != "bf16" else ""
         text += str(self._precision)
         if shape.tp > 1:
             text += f", tp={shape.tp}, tokens={shape.tokens!r}"

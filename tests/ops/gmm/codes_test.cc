@@ -49,7 +49,7 @@ void run(const Implementation& by, GmmArgs args, bool packed) {
 }
 
 // The definition in kernels.h, step by step.
-void codesReference(const GmmArgs& args, const std::vector<float>& columnScales, Bf16Matrix& c) {
+void codesReference(const GmmArgs& args, const float* columnScales, Bf16Matrix& c) {
   for (int32_t r = 0; r < args.rows; ++r)
     for (int32_t j = 0; j < args.n; ++j) {
       int64_t sum = 0;
@@ -58,7 +58,7 @@ void codesReference(const GmmArgs& args, const std::vector<float>& columnScales,
         sum += static_cast<int64_t>(args.a.at(r, i) * weight);
       }
       float x = static_cast<float>(sum) * (args.alpha * args.rowScale[r]);
-      x *= columnScales[static_cast<size_t>(j)];
+      if (columnScales != nullptr) x *= columnScales[j];
       if (args.bias != nullptr) x += toFloat(args.bias[j]);
       c.at(r, j) = toBFloat16(x);
     }
@@ -68,14 +68,16 @@ TEST_CASE("products of codes have the bits of exact sums, whatever multiplies th
   Random random(1);
   for (const Shape& s : kShapes)
     for (const bool transposed : {false, true})
-      for (const bool withBias : {false, true}) {
+      for (const auto& [withBias, withScale] :
+           {std::pair{false, true}, {true, true}, {false, false}, {true, false}}) {
         const Matrix<int8_t> a = randomCodes(random, s.rows, s.k);
         const Matrix<int8_t> b = transposed ? randomCodes(random, s.n, s.k) : randomCodes(random, s.k, s.n);
         const std::vector<float> rowScale = randomScales(random, s.rows), scale = randomScales(random, s.n);
         const std::vector<BFloat16> bias = randomBias(random, s.n);
         const auto argsFor = [&](Bf16Matrix& c) {
-          const BlockScales scales = transposed ? BlockScales{scale.data(), 1, 1, std::max(s.k, 1)}
-                                                : BlockScales{scale.data(), s.n, std::max(s.k, 1), 1};
+          const BlockScales scales = !withScale   ? BlockScales{}
+                                     : transposed ? BlockScales{scale.data(), 1, 1, std::max(s.k, 1)}
+                                                  : BlockScales{scale.data(), s.n, std::max(s.k, 1), 1};
           return GmmArgs{.a = {a.data(), a.ld()},
                          .b = {b.data(), b.ld()},
                          .c = {c.data(), c.ld()},
@@ -90,11 +92,12 @@ TEST_CASE("products of codes have the bits of exact sums, whatever multiplies th
                          .scaleB = scales};
         };
         Bf16Matrix want(s.rows, s.n, s.n + 3, kBf16Canary, true);
-        codesReference(argsFor(want), scale, want);
+        codesReference(argsFor(want), withScale ? scale.data() : nullptr, want);
         for (const Implementation& by : implementations())
           for (const bool packed : {false, true}) {
             INFO(by.name << " rows " << s.rows << " n " << s.n << " k " << s.k
-                         << (transposed ? " transposed" : "") << (packed ? " packed" : ""));
+                         << (transposed ? " transposed" : "") << (packed ? " packed" : "")
+                         << (withScale ? "" : " without scales"));
             Bf16Matrix c(s.rows, s.n, s.n + 3, kBf16Canary, true);
             run(by, argsFor(c), packed);
             CHECK(c.sameBits(want));

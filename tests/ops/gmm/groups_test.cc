@@ -28,7 +28,8 @@ std::vector<float> randomNumbers(Random& random, int64_t count, float least, flo
 // group.
 class Weight {
  public:
-  Weight(Random& random, int32_t high, int32_t wide, int32_t blockRows, int32_t blockColumns, bool hasZeros)
+  Weight(Random& random, int32_t high, int32_t wide, int32_t blockRows, int32_t blockColumns, bool hasZeros,
+         bool hasScales = true)
       : codes_(high, (wide + 1) / 2, (wide + 1) / 2 + 1, 99, false) {
     for (int64_t i = 0; i < high; ++i)
       for (int64_t j = 0; j < (wide + 1) / 2; ++j) codes_.at(i, j) = static_cast<uint8_t>(random());
@@ -38,12 +39,13 @@ class Weight {
     zero_ = randomNumbers(random, blocks, -0.05F, 0.01F);
     scales_ = {
         scale_.data(), across, blockRows, blockColumns, kRow, kColumn, hasZeros ? zero_.data() : nullptr};
+    if (!hasScales) scales_.data = nullptr;
   }
 
   Operand operand() const { return {codes_.data(), 2 * codes_.ld(), DType::kU8}; }
   const BlockScales& scales() const { return scales_; }
   int32_t code(int64_t i, int64_t j) const { return codes_.at(i, j / 2) >> 4 * (j % 2) & 15; }
-  float scale(int64_t i, int64_t j) const { return scale_[blockAt(i, j)]; }
+  float scale(int64_t i, int64_t j) const { return scales_.data == nullptr ? 1 : scale_[blockAt(i, j)]; }
   float zero(int64_t i, int64_t j) const { return zero_[blockAt(i, j)]; }
   bool hasZeros() const { return scales_.zero != nullptr; }
 
@@ -117,10 +119,10 @@ TEST_CASE("products of codes in groups have the same bits, whatever multiplies t
   Random random(1);
   for (const auto& [s, group] : kGroups)
     for (const bool transposed : {false, true})
-      for (const bool hasZeros : {false, true}) {
+      for (const auto& [hasZeros, hasScales] : {std::pair{false, true}, {true, true}, {false, false}}) {
         const Matrix<int8_t> a = randomRows(random, s.rows, s.k);
         Weight weight(random, transposed ? s.n : s.k, transposed ? s.k : s.n, transposed ? 1 : group,
-                      transposed ? group : 1, hasZeros);
+                      transposed ? group : 1, hasZeros, hasScales);
         const std::vector<float> rowScale = randomNumbers(random, s.rows, 0.001F, 0.01F);
         std::vector<BFloat16> bias(static_cast<size_t>(s.n));
         for (BFloat16& value : bias) value = toBFloat16(uniform(random, -1, 1));
@@ -145,7 +147,7 @@ TEST_CASE("products of codes in groups have the same bits, whatever multiplies t
           for (const bool packed : {false, true}) {
             INFO(by.name << " rows " << s.rows << " n " << s.n << " k " << s.k << " group " << group
                          << (transposed ? " transposed" : "") << (hasZeros ? " zeros" : "")
-                         << (packed ? " packed" : ""));
+                         << (hasScales ? "" : " without scales") << (packed ? " packed" : ""));
             Bf16Matrix c(s.rows, s.n, s.n + 3, kBf16Canary, true);
             args.c = {c.data(), c.ld()};
             run(by, args, packed);

@@ -101,6 +101,7 @@ class Footprint {
     if (f.op == OpKind::kGmm) read(f.reads[2], rows.expert, columns.first * 2, columns.count * 2);
     if (f.op == OpKind::kGmmActivation) ofInputs(columns, f.reads[2], rows.expert, false);
     if (f.op == OpKind::kRowDot) read(f.reads[1], rows.expert, 0, n * 2);
+    if (f.op == OpKind::kQuantize) read(f.reads[1], rows.expert, 0, n * 4);
     for (int row = rows.row; row < rows.row + rows.rows; ++row) {
       if (const auto scale = scaleOf(f.op, 0)) read(f.reads[*scale], row, 0, 4);
       switch (f.op) {

@@ -32,6 +32,11 @@ TEST_CASE("the bytes of a pass count each matrix once, and no weight of an exper
   // fp32 gradients, twice as many bytes as weights in bf16, and zeros for an expert without rows
   const Work back = workOf(*rowsCase("d"), Pass::kBackward);
   CHECK(back.writtenBytes == Approx(16 * 4.0 * 3 * 2048 * 768 + 2.0 * 4096 * 2048));
+  // without weight gradients: dy, gate_up and codes of 8 bits are read, dx is written
+  const Work ofRows = workOf(*rowsCase("a"), Pass::kBackward, 1, false);
+  CHECK(ofRows.flops == workOf(*rowsCase("a"), Pass::kForward).flops);
+  CHECK(ofRows.readBytes == Approx(16.0 * 3 * 2048 * 768 + 2.0 * 4096 * 2048 + 4.0 * 4096 * 768));
+  CHECK(ofRows.writtenBytes == Approx(2.0 * 4096 * 2048));
 }
 
 TEST_CASE("rows that are spread add up, and no expert has more than there are tokens") {

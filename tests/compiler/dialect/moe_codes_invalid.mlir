@@ -1,0 +1,63 @@
+// What products of codes, and nodes that make codes, refuse.
+// RUN: sluice-opt %s --split-input-file --verify-diagnostics
+
+// A scale of columns is that of each expert's weight.
+moe.graph @g ranks = 1 experts = 2 top_k = 2 max_tokens = 64 symbols {} {
+  moe.entry @e {
+    %ids = moe.input "ids" : !moe.tensor<T x 2 x i32>
+    %r = moe.route "route"(%ids) : (!moe.tensor<T x 2 x i32>) -> !moe.routing
+    %x = moe.input "x" : !moe.tensor<T x 32 x bf16>
+    %rows = moe.dispatch "d"(%x, %r) : (!moe.tensor<T x 32 x bf16>, !moe.routing) -> !moe.tensor<R x 32 x bf16>
+    %s = moe.input "s" : !moe.tensor<2 x 2 x 32 x f32>
+    // expected-error@+1 {{node 'q': column scale is [2 x 2 x 32 x f32], expected [E x 1 x N x f32] with E = 2 (experts / ranks), N = 32 (value)}}
+    %q, %qs = moe.quantize "q"(%rows) column_scale(%s) : (!moe.tensor<R x 32 x bf16>, !moe.tensor<2 x 2 x 32 x f32>) -> (!moe.tensor<R x 32 x i8>, !moe.tensor<R x f32>)
+  }
+}
+
+// -----
+
+// Of a transposed weight, too; of tokens there is one.
+moe.graph @g ranks = 1 experts = 2 top_k = 2 max_tokens = 64 symbols {} {
+  moe.entry @e {
+    %ids = moe.input "ids" : !moe.tensor<T x 2 x i32>
+    %r = moe.route "route"(%ids) : (!moe.tensor<T x 2 x i32>) -> !moe.routing
+    %x = moe.input "x" : !moe.tensor<T x 32 x bf16>
+    %s = moe.input "s" : !moe.tensor<32 x 1 x f32>
+    %q, %qs = moe.quantize "q"(%x) column_scale(%s) : (!moe.tensor<T x 32 x bf16>, !moe.tensor<32 x 1 x f32>) -> (!moe.tensor<T x 32 x i8>, !moe.tensor<T x f32>)
+    %t = moe.input "t" : !moe.tensor<24 x 1 x f32>
+    // expected-error@+1 {{node 'p': column scale is [24 x 1 x f32], expected [N x 1 x f32] with N = 32 (value)}}
+    %p, %ps = moe.quantize "p"(%x) column_scale(%t) : (!moe.tensor<T x 32 x bf16>, !moe.tensor<24 x 1 x f32>) -> (!moe.tensor<T x 32 x i8>, !moe.tensor<T x f32>)
+  }
+}
+
+// -----
+
+// Codes of a weight without a scale are numbers for rows of codes only.
+moe.graph @g ranks = 1 experts = 2 top_k = 2 max_tokens = 64 symbols {} {
+  moe.entry @e {
+    %ids = moe.input "ids" : !moe.tensor<T x 2 x i32>
+    %r = moe.route "route"(%ids) : (!moe.tensor<T x 2 x i32>) -> !moe.routing
+    %x = moe.input "x" : !moe.tensor<T x 32 x bf16>
+    %w = moe.input "w" : !moe.tensor<32 x 48 x i8>
+    %q, %qs = moe.quantize "q"(%x) : (!moe.tensor<T x 32 x bf16>) -> (!moe.tensor<T x 32 x i8>, !moe.tensor<T x f32>)
+    %n = moe.gmm "n"(%q, %w) row_scale(%qs) : (!moe.tensor<T x 32 x i8>, !moe.tensor<32 x 48 x i8>, !moe.tensor<T x f32>) -> !moe.tensor<T x 48 x bf16>
+    // expected-error@+1 {{node 'm' has no weight scale, but its weight is [32 x 48 x i8]}}
+    %m = moe.gmm "m"(%x, %w) : (!moe.tensor<T x 32 x bf16>, !moe.tensor<32 x 48 x i8>) -> !moe.tensor<T x 48 x bf16>
+  }
+}
+
+// -----
+
+// A zero needs a scale.
+moe.graph @g ranks = 1 experts = 2 top_k = 2 max_tokens = 64 symbols {} {
+  moe.entry @e {
+    %ids = moe.input "ids" : !moe.tensor<T x 2 x i32>
+    %r = moe.route "route"(%ids) : (!moe.tensor<T x 2 x i32>) -> !moe.routing
+    %x = moe.input "x" : !moe.tensor<T x 32 x bf16>
+    %w = moe.input "w" : !moe.tensor<32 x 24 x ui8>
+    %z = moe.input "z" : !moe.tensor<1 x 48 x f32>
+    %q, %qs = moe.quantize "q"(%x) : (!moe.tensor<T x 32 x bf16>) -> (!moe.tensor<T x 32 x i8>, !moe.tensor<T x f32>)
+    // expected-error@+1 {{node 'n': weight zero is [1 x 48 x f32], expected the type of the scale}}
+    %n = moe.gmm "n"(%q, %w) row_scale(%qs) weight_zero(%z) : (!moe.tensor<T x 32 x i8>, !moe.tensor<32 x 24 x ui8>, !moe.tensor<T x f32>, !moe.tensor<1 x 48 x f32>) -> !moe.tensor<T x 48 x bf16>
+  }
+}
