@@ -12,6 +12,7 @@ import sluice_torch
 import torch
 import torch.distributed as dist
 from sluice_torch import codes
+from write_safetensors import packed, write
 
 HIDDEN, INTERMEDIATE, EXPERTS, TOP_K = 128, 192, 4, 2
 PREFIX = "model.layers.3.mlp.experts"
@@ -20,24 +21,6 @@ SIZES = {"gate_proj": (INTERMEDIATE, HIDDEN), "up_proj": (INTERMEDIATE, HIDDEN),
 
 
 # --- Writers: lists and integers, no tensors -----------------------------------------------------------------------
-
-
-def packed(kind, values):
-    """The bytes of numbers; BF16 are cut, so values must be multiples of what it holds."""
-    if kind == "BF16":
-        return b"".join(struct.pack("<f", value)[2:] for value in values)
-    return struct.pack(f"<{len(values)}{ {'F32': 'f', 'F16': 'e', 'I32': 'i', 'I64': 'q', 'F8_E4M3': 'B', 'U8': 'B'}[kind]}", *values)
-
-
-def write(path, tensors):
-    """tensors: name -> (kind, shape, flat values)."""
-    header, data = {"__metadata__": {"format": "pt"}}, b""
-    for name, (kind, shape, values) in tensors.items():
-        made = packed(kind, values)
-        header[name] = {"dtype": kind, "shape": list(shape), "data_offsets": [len(data), len(data) + len(made)]}
-        data += made
-    text = json.dumps(header).encode()
-    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
 
 
 def signed(word):
