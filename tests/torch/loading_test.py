@@ -1,6 +1,7 @@
 """Experts from checkpoints: formats, written here by other means than they are read; shards, maps and errors."""
 
 import json
+import os
 import pathlib
 import random
 import struct
@@ -239,6 +240,29 @@ class LoadingTest(unittest.TestCase):
         self.assertEqual(found[name].flatten().tolist(), packed_floats(tensors[name]))
         self.assertEqual((len(found), found.type_of(name)), (len(tensors), "F32"))
         self.assertNotIn("other", found)
+
+    def test_files_are_read_without_changes_of_a_checkpoint(self):
+        tensors, drawn = experts(pack_quantized, symmetric=True)
+        folder = Folder(tensors)
+        write(folder.path / "model.safetensors", tensors, align=8)
+        checkpoint = sluice_torch.Checkpoint(folder.path)
+        name = f"{PREFIX}.1.up_proj.weight_packed"
+        checkpoint[name].fill_(7)
+        layer = make("int4", group=32)
+        sluice_torch.load_experts(checkpoint, layer, PREFIX)
+        self.check(layer, drawn)
+        self.assertTrue((checkpoint[name] == 7).all())
+
+    def test_a_file_that_became_shorter_is_refused(self):
+        tensors, _ = experts(plain)
+        folder = Folder(tensors)
+        write(folder.path / "model.safetensors", tensors, align=8)
+        checkpoint = sluice_torch.Checkpoint(folder.path)
+        last = checkpoint[f"{PREFIX}.{EXPERTS - 1}.down_proj.weight"]
+        file = folder.path / "model.safetensors"
+        os.truncate(file, file.stat().st_size - 4)
+        with self.assertRaisesRegex(ValueError, "it was truncated meanwhile"):
+            checkpoint.copy_into(torch.empty(last.shape), last)
 
     def test_what_is_wrong_is_refused(self):
         tensors, _ = experts(gptq, 32)

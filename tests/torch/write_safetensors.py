@@ -11,12 +11,13 @@ def packed(kind, values):
     return struct.pack(f"<{len(values)}{ {'F32': 'f', 'F16': 'e', 'I32': 'i', 'I64': 'q', 'F8_E4M3': 'B', 'U8': 'B'}[kind]}", *values)
 
 
-def write(path, tensors):
-    """tensors: name -> (kind, shape, flat values)."""
+def write(path, tensors, align=1):
+    """tensors: name -> (kind, shape, flat values). The first begins at a multiple of `align`."""
     header, data = {"__metadata__": {"format": "pt"}}, b""
     for name, (kind, shape, values) in tensors.items():
         made = packed(kind, values)
         header[name] = {"dtype": kind, "shape": list(shape), "data_offsets": [len(data), len(data) + len(made)]}
         data += made
     text = json.dumps(header).encode()
+    text += b" " * (-len(text) % align)
     path.write_bytes(struct.pack("<Q", len(text)) + text + data)
