@@ -3,12 +3,15 @@
 import json
 import struct
 
+# Types whose numbers are more than a byte.
+_CODES = {"F32": "f", "F16": "e", "I32": "i", "I64": "q"}
+
 
 def packed(kind, values):
-    """The bytes of numbers; BF16 are cut, so values must be multiples of what it holds."""
+    """The bytes of numbers. Those of BF16 are cut to what it holds."""
     if kind == "BF16":
         return b"".join(struct.pack("<f", value)[2:] for value in values)
-    return struct.pack(f"<{len(values)}{ {'F32': 'f', 'F16': 'e', 'I32': 'i', 'I64': 'q', 'F8_E4M3': 'B', 'U8': 'B'}[kind]}", *values)
+    return struct.pack(f"<{len(values)}{_CODES.get(kind, 'B')}", *values)
 
 
 def write(path, tensors, align=1):

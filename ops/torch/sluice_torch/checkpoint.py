@@ -35,6 +35,17 @@ _TYPES = {
 _CONVERTED = 32 * 1024 - 1
 
 
+class _Once(dict):
+    """An object of JSON, and a name that it has twice, or None: readers of JSON take the last one."""
+
+    def __init__(self, pairs):
+        super().__init__(pairs)
+        self.doubled = None
+        if len(self) < len(pairs):
+            names = [name for name, _ in pairs]
+            self.doubled = next(name for name in names if names.count(name) > 1)
+
+
 class _File:
     """The header of one file, and its memory."""
 
@@ -52,14 +63,18 @@ class _File:
             raise ValueError(f"{path}: cannot read: {error.strerror}") from None
         self.size = size
         self.address = torch.frombuffer(self.memory, dtype=torch.uint8).data_ptr()
+        if self.memory[:4] == b"GGUF":
+            raise ValueError(f"{path}: a GGUF file, expected a safetensors file")
         (length,) = struct.unpack("<Q", self.memory[:8])
         if length > size - 8:
             raise ValueError(f"{path}: a header of {length} bytes in a file of {size}: truncated, or no safetensors file")
         try:
-            self.tensors = json.loads(self.memory[8 : 8 + length])
+            self.tensors = json.loads(self.memory[8 : 8 + length], object_pairs_hook=_Once)
             self.tensors.pop("__metadata__", None)
         except (ValueError, AttributeError):
             raise ValueError(f"{path}: the header is not that of a safetensors file") from None
+        if self.tensors.doubled is not None:
+            raise ValueError(f"{path}: the header describes {self.tensors.doubled} twice")
         self.begin = 8 + length
 
     def type_of(self, name: str) -> str:
@@ -120,9 +135,12 @@ class Checkpoint(collections.abc.Mapping):
         index = self.path / _INDEX
         if index.is_file():
             try:
-                self._file_of = {str(name): self.path / file for name, file in json.loads(index.read_bytes())["weight_map"].items()}
+                files = json.loads(index.read_bytes(), object_pairs_hook=_Once)["weight_map"]
+                self._file_of = {name: self.path / file for name, file in files.items()}
             except (ValueError, KeyError, TypeError, AttributeError):
                 raise ValueError(f"{index}: no index of safetensors files: expected an object 'weight_map'") from None
+            if files.doubled is not None:
+                raise ValueError(f"{index}: {files.doubled} is there twice")
             return
         paths = sorted(self.path.glob("*.safetensors")) if self.path.is_dir() else [self.path]
         if not paths:
