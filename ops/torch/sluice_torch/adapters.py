@@ -14,11 +14,11 @@ import torch
 
 from . import lora, safetensors, sharding, state
 from .checkpoint import Checkpoint
+from .loading import NAMES
 from .moe import MoE
 from .ranks import raise_any
 
 CONFIG, MODEL = "adapter_config.json", "adapter_model.safetensors"
-NAMES = ("gate_proj", "up_proj", "down_proj")
 _ROOT = "base_model.model."
 _SIDES = {"a": "lora_A", "b": "lora_B"}
 # What changes an adapter's result, and the values with which it does not.

@@ -2,8 +2,10 @@
 
 import torch
 
-from . import codes, formats
+from . import codes, formats, gguf
 from .checkpoint import Checkpoint
+
+NAMES = ("gate_proj", "up_proj", "down_proj")
 
 
 def _parts(shape) -> list[tuple]:
@@ -16,15 +18,16 @@ def load_experts(
     path,
     layer: torch.nn.Module,
     prefix: str,
-    names: tuple[str, str, str] = ("gate_proj", "up_proj", "down_proj"),
+    names: tuple[str, str, str] | None = None,
     physical_to_logical_map=None,
     progress: bool = False,
 ):
     """Sets the weights of a layer's experts, on this rank and its shard of them, from a checkpoint.
 
     path      a safetensors file, a folder with such files, or a Checkpoint. Expert e has `prefix`.e.NAME.weight, or what
-              a format has in its place (docs/PYTORCH.md, *Checkpoints*), for the `names` of gate, up and down; without a
-              gate, of the last two.
+              a format has in its place (docs/PYTORCH.md, *Checkpoints*), for the `names` of gate, up and down
+              ("gate_proj", "up_proj", "down_proj"); without a gate, of the last two. Or a GGUF file, which has all
+              experts in `prefix`.NAME.weight ("ffn_gate_exps", "ffn_up_exps", "ffn_down_exps"; prefix "blk.3").
     layer     sluice_torch.MoE. Codes of 4 bits go into one with weights "int4" or "int4-weights" as they are, which needs
               the group of the checkpoint and, unless all zeros are 8, zeros=True; other layers of codes take numbers,
               which they quantise. bfloat16 and float32 layers take everything.
@@ -34,7 +37,9 @@ def load_experts(
     At any time one expert is held. The files are read, without changes of a Checkpoint's tensors. ValueError: a tensor that
     is missing, or is not what the layer can have; experts before that one are set.
     """
-    checkpoint = path.reopened() if isinstance(path, Checkpoint) else Checkpoint(path)
+    checkpoint = _opened(path)
+    is_stacked = isinstance(checkpoint, gguf.Gguf)
+    names = names or (gguf.NAMES if is_stacked else NAMES)
     shape, places = layer.shape, {}
     if physical_to_logical_map is not None:
         physical_to_logical_map = torch.as_tensor(physical_to_logical_map).tolist()
@@ -48,9 +53,18 @@ def load_experts(
         of_file = expert if physical_to_logical_map is None else physical_to_logical_map[expert]
         parts = _parts(shape)
         for part, name in zip(parts, names[-len(parts) :]):
-            matrix = formats.read(checkpoint, f"{prefix}.{of_file}.{name}")
+            if is_stacked:
+                matrix = checkpoint.matrix(prefix, of_file, name, shape.experts if physical_to_logical_map is None else None)
+            else:
+                matrix = formats.read(checkpoint, f"{prefix}.{of_file}.{name}")
             _set(layer, checkpoint, rows, part, _shard(layer, matrix, part))
         checkpoint.release()
+
+
+def _opened(path) -> Checkpoint | gguf.Gguf:
+    if isinstance(path, Checkpoint):
+        return path.reopened()
+    return gguf.Gguf(path) if gguf.is_gguf(path) else Checkpoint(path)
 
 
 def _shown(experts, progress: bool):
@@ -87,7 +101,7 @@ def _shard(layer: torch.nn.Module, matrix: formats.Matrix, part: tuple) -> forma
     return formats.Matrix(matrix.name, None, pairs, scale, zero)
 
 
-def _set(layer: torch.nn.Module, checkpoint: Checkpoint, rows: list[int], part: tuple, matrix: formats.Matrix):
+def _set(layer: torch.nn.Module, checkpoint: Checkpoint | gguf.Gguf, rows: list[int], part: tuple, matrix: formats.Matrix):
     name, half, _ = part
     shape = layer.shape
     lines = slice(None) if half is None else slice(half * shape.part, (half + 1) * shape.part)
