@@ -25,13 +25,16 @@ class Preparable:
     """
 
     def prepare(self, tokens: int = 0):
+        """Makes ready what steps under torch.no_grad() need, and waits for it."""
         self.submit_prepare(tokens).wait()
 
     def prepare_backward(self, tokens: int = 0, x: bool = True, expert_weights: bool = True):
+        """Makes ready what a forward with gradients and its backward need, and waits for it."""
         self.submit_prepare_backward(tokens, x, expert_weights).wait()
 
     @recording.outside_graphs
     def submit_prepare(self, tokens: int = 0) -> "PendingPreparation":
+        """Begins prepare()."""
         with torch.no_grad():
             return _submit(self, tokens, False, False)
 
@@ -39,6 +42,7 @@ class Preparable:
     def submit_prepare_backward(
         self, tokens: int = 0, x: bool = True, expert_weights: bool = True
     ) -> "PendingPreparation":
+        """Begins prepare_backward()."""
         with torch.enable_grad():
             return _submit(self, tokens, x, expert_weights)
 
