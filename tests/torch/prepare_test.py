@@ -6,6 +6,8 @@ import core_jobs
 import sluice_torch
 import torch
 import torch.distributed as dist
+from models import layouts
+from models.decoder import Decoder
 from moe_eager import route
 from sluice_torch import cache
 from sluice_torch.lora import LoRAConfig
@@ -186,6 +188,20 @@ class PrepareTest(unittest.TestCase):
         tuning.forward(x, ids, weights)
         tuning.backward(dy)
         self.assertEqual((packed(tuning.layer), cache.compilations()), (before, compiled))
+
+    def test_the_layers_of_a_replaced_model(self):
+        torch.manual_seed(2)
+        model = Decoder(layouts.Qwen3Block)
+        options = {"weights": "int8", "lora": LoRAConfig(4), "pack_frozen": True, "threads": 2}
+        sluice_torch.replace_moe(model, **options)
+        layers = [module for module in model.modules() if isinstance(module, sluice_torch.MoE)]
+        pending = [layer.submit_prepare_backward(tokens=9) for layer in layers]
+        for each in pending:
+            each.wait()
+        before, compiled = [packed(layer) for layer in layers], cache.compilations()
+        self.assertGreater(min(map(min, before)), 0)
+        model(torch.arange(9)[None]).float().sum().backward()
+        self.assertEqual(([packed(layer) for layer in layers], cache.compilations()), (before, compiled))
 
     def test_ranks(self):
         for size in (2, 4):
