@@ -11,6 +11,7 @@
 #include "ops/torch/moe_op.h"
 #include "ops/torch/network.h"
 #include "ops/torch/pending.h"
+#include "ops/torch/prepare_op.h"
 
 namespace {
 
@@ -57,6 +58,11 @@ TORCH_LIBRARY(sluice, m) {
   m.def(("moe" + arguments + ", Tensor?[] main_grads" + placement + " -> Tensor").c_str(), sluice::moe);
   m.def(("submit_moe" + arguments + placement + " -> __torch__.torch.classes.sluice.Pending").c_str(),
         sluice::submitMoe);
+  m.def(("submit_training" + arguments + placement +
+         " -> (__torch__.torch.classes.sluice.Pending forward, __torch__.torch.classes.sluice.Pending "
+         "backward)")
+            .c_str(),
+        sluice::submitTraining);
   m.def("choose_places(Tensor rows, int places, int groups) -> Tensor", sluice::choosePlacesFor);
   m.class_<LinearLayer>("Linear")
       .def(torch::init<c10::intrusive_ptr<Ranks>, const std::string&>())

@@ -191,23 +191,24 @@ class CodesTest(unittest.TestCase):
 
     def test_adapters_are_trained_on_codes(self):
         torch.manual_seed(1)
-        layer, other = make("int8-weights", lora=LoRAConfig(4)), make("bf16", lora=LoRAConfig(4))
-        with torch.no_grad():
-            for name, parameter in layer.named_parameters():
-                if "lora" in name:
-                    parameter.copy_(0.1 * torch.randn(parameter.shape))
-                    getattr(other, name).copy_(parameter)
-            for name, weight in zip(("gate_up_weight", "down_weight"), all_weights()):
-                getattr(other, name).copy_(decoded(weight))
-        trained = [name for name, parameter in layer.named_parameters() if parameter.requires_grad]
-        self.assertEqual(len(trained), 6)
-        x, ids, given, dy = batch()
-        steps = []
-        for each in (layer, other):
-            y = each(x, ids, given)
-            steps.append([y, *torch.autograd.grad(y, [x, given, *(getattr(each, name) for name in trained)], dy)])
-        for name, a, b in zip(["y", "x", "expert_weights", *trained], *steps):
-            self.assertLess(error(a, b), BOUND, name)
+        for weights in ("int8-weights", "int4-weights"):
+            layer, other = make(weights, lora=LoRAConfig(4)), make("bf16", lora=LoRAConfig(4))
+            with torch.no_grad():
+                for name, parameter in layer.named_parameters():
+                    if "lora" in name:
+                        parameter.copy_(0.1 * torch.randn(parameter.shape))
+                        getattr(other, name).copy_(parameter)
+                for name, weight in zip(("gate_up_weight", "down_weight"), all_weights()):
+                    getattr(other, name).copy_(decoded(weight, weights))
+            trained = [name for name, parameter in layer.named_parameters() if parameter.requires_grad]
+            self.assertEqual(len(trained), 6)
+            x, ids, given, dy = batch()
+            steps = []
+            for each in (layer, other):
+                y = each(x, ids, given)
+                steps.append([y, *torch.autograd.grad(y, [x, given, *(getattr(each, name) for name in trained)], dy)])
+            for name, a, b in zip(["y", "x", "expert_weights", *trained], *steps):
+                self.assertLess(error(a, b), BOUND, (weights, name))
 
     def test_states_have_codes_and_scales(self):
         layer = make()

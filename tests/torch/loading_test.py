@@ -1,17 +1,22 @@
 """Experts from checkpoints: formats, written here by other means than they are read; shards, maps and errors."""
 
 import json
+import os
 import pathlib
 import random
 import struct
+import sys
 import tempfile
+import types
 import unittest
+import unittest.mock
 
 import core_jobs
 import sluice_torch
 import torch
 import torch.distributed as dist
 from sluice_torch import codes
+from write_safetensors import packed, write
 
 HIDDEN, INTERMEDIATE, EXPERTS, TOP_K = 128, 192, 4, 2
 PREFIX = "model.layers.3.mlp.experts"
@@ -20,24 +25,6 @@ SIZES = {"gate_proj": (INTERMEDIATE, HIDDEN), "up_proj": (INTERMEDIATE, HIDDEN),
 
 
 # --- Writers: lists and integers, no tensors -----------------------------------------------------------------------
-
-
-def packed(kind, values):
-    """The bytes of numbers; BF16 are cut, so values must be multiples of what it holds."""
-    if kind == "BF16":
-        return b"".join(struct.pack("<f", value)[2:] for value in values)
-    return struct.pack(f"<{len(values)}{ {'F32': 'f', 'F16': 'e', 'I32': 'i', 'I64': 'q', 'F8_E4M3': 'B', 'U8': 'B'}[kind]}", *values)
-
-
-def write(path, tensors):
-    """tensors: name -> (kind, shape, flat values)."""
-    header, data = {"__metadata__": {"format": "pt"}}, b""
-    for name, (kind, shape, values) in tensors.items():
-        made = packed(kind, values)
-        header[name] = {"dtype": kind, "shape": list(shape), "data_offsets": [len(data), len(data) + len(made)]}
-        data += made
-    text = json.dumps(header).encode()
-    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
 
 
 def signed(word):
@@ -100,8 +87,8 @@ def pack_quantized(base, drawn):
     }
 
 
-def plain(base, drawn):
-    return {f"{base}.weight": ("F32", (drawn.out, drawn.length), drawn.numbers().flatten().tolist())}
+def plain(base, drawn, kind="F32"):
+    return {f"{base}.weight": (kind, (drawn.out, drawn.length), drawn.numbers().flatten().tolist())}
 
 
 def experts(writer, group=32, symmetric=False, **options):
@@ -186,6 +173,41 @@ class LoadingTest(unittest.TestCase):
         sluice_torch.load_experts(folder.path / "model.safetensors", layer, PREFIX)
         self.check(layer, drawn, exact=False)
 
+    def test_plain_numbers_of_each_type(self):
+        for kind in ("F32", "F16", "BF16"):
+            tensors, drawn = experts(plain, kind=kind)
+            folder = Folder(tensors)
+            for weights, options in (("bf16", {"dtype": torch.float32}), ("bf16", {}), ("int8", {}), ("int4", {"group": 32})):
+                with self.subTest(kind=kind, weights=weights, **options):
+                    layer = make(weights, **options)
+                    load(folder, layer)
+                    for row, expert in enumerate(layer.local_experts):
+                        gate, up, down = (
+                            torch.tensor(packed_floats(tensors[f"{PREFIX}.{expert}.{name}.weight"])).view(SIZES[name])
+                            for name in NAMES
+                        )
+                        for name, numbers in (("gate_up_weight", torch.cat((gate, up))), ("down_weight", down)):
+                            made = codes.tensors_of(layer.shape, name, numbers)
+                            for each, tensor in made.items():
+                                found = getattr(layer, each)[row]
+                                self.assertTrue(torch.equal(found, tensor.to(found.dtype)), (each, expert))
+
+    def test_the_bar_counts_experts(self):
+        tensors, _ = experts(plain)
+        layer, shown = make(dtype=torch.float32), []
+
+        def tqdm(experts, desc, unit):
+            for expert in experts:
+                yield expert
+                shown.append((desc, unit, len(experts)))
+
+        with unittest.mock.patch.dict(sys.modules, {"tqdm": types.SimpleNamespace(tqdm=tqdm)}):
+            load(Folder(tensors), layer, progress=True)
+        self.assertEqual(shown, [("experts", "expert", EXPERTS)] * EXPERTS)
+        with unittest.mock.patch.dict(sys.modules, {"tqdm": None}):
+            with self.assertRaisesRegex(RuntimeError, "progress=True needs the package tqdm"):
+                load(Folder(tensors), layer, progress=True)
+
     def test_the_second_version_of_gptq_stores_zeros_as_they_are(self):
         tensors, drawn = experts(gptq, stored_less=0)
         folder = Folder(tensors)
@@ -202,7 +224,7 @@ class LoadingTest(unittest.TestCase):
             size = fraction / 8 * 2.0**-6 if exponent == 0 else (1 + fraction / 8) * 2.0 ** (exponent - 7)
             return -size if code & 128 else size
 
-        for blocks in ("squares", "rows"):
+        for blocks in ("squares", "U8", "F8_E8M0"):
             tensors, expected = {}, {}
             for expert in range(EXPERTS):
                 for name in NAMES:
@@ -216,7 +238,7 @@ class LoadingTest(unittest.TestCase):
                         of = [scale[o // 128 * wide + i // 128] for o in range(out) for i in range(length)]
                     else:
                         scale = [draw.randrange(115, 125) for _ in range(out * length // 32)]
-                        tensors[f"{base}.weight_scale"] = ("U8", (out, length // 32), scale)
+                        tensors[f"{base}.weight_scale"] = (blocks, (out, length // 32), scale)
                         of = [2.0 ** (scale[(o * length + i) // 32] - 127) for o in range(out) for i in range(length)]
                     expected[expert, name] = torch.tensor([number(c) * s for c, s in zip(made, of)]).view(out, length)
             layer = make(dtype=torch.float32)
@@ -257,8 +279,32 @@ class LoadingTest(unittest.TestCase):
         self.assertEqual((len(found), found.type_of(name)), (len(tensors), "F32"))
         self.assertNotIn("other", found)
 
+    def test_files_are_read_without_changes_of_a_checkpoint(self):
+        tensors, drawn = experts(pack_quantized, symmetric=True)
+        folder = Folder(tensors)
+        write(folder.path / "model.safetensors", tensors, align=8)
+        checkpoint = sluice_torch.Checkpoint(folder.path)
+        name = f"{PREFIX}.1.up_proj.weight_packed"
+        checkpoint[name].fill_(7)
+        layer = make("int4", group=32)
+        sluice_torch.load_experts(checkpoint, layer, PREFIX)
+        self.check(layer, drawn)
+        self.assertTrue((checkpoint[name] == 7).all())
+
+    def test_a_file_that_became_shorter_is_refused(self):
+        tensors, _ = experts(plain)
+        folder = Folder(tensors)
+        write(folder.path / "model.safetensors", tensors, align=8)
+        checkpoint = sluice_torch.Checkpoint(folder.path)
+        last = checkpoint[f"{PREFIX}.{EXPERTS - 1}.down_proj.weight"]
+        file = folder.path / "model.safetensors"
+        os.truncate(file, file.stat().st_size - 4)
+        with self.assertRaisesRegex(ValueError, "it was truncated meanwhile"):
+            checkpoint.copy_into(torch.empty(last.shape), last)
+
     def test_what_is_wrong_is_refused(self):
         tensors, _ = experts(gptq, 32)
+        packed_tensors, _ = experts(pack_quantized, 32, True)
         layer = make("int4", group=32, zeros=True)
 
         def refused(expected, change, layer=layer, tensors=tensors):
@@ -282,6 +328,16 @@ class LoadingTest(unittest.TestCase):
         refused("g_idx: groups in another order", lambda tensors: {**tensors, **order})
         small = sluice_torch.MoE(HIDDEN, 64, EXPERTS, TOP_K, weights="int4", group=32, zeros=True)
         refused(r"is a matrix of \[192, 128\], expected \[64, 128\]", same, small)
+        for part, words in (("weight_scale", "weight_scale"), ("weight_shape", "weight_shape")):
+            refused(f"has no model.layers.3.mlp.experts.1.up_proj.{words}", without(f"1.up_proj.{part}"), tensors=packed_tensors)
+        scales = {f"{PREFIX}.0.up_proj.weight_scale": ("BF16", (INTERMEDIATE, 3), [0.5] * 3 * INTERMEDIATE)}
+        refused(r"weight_scale is torch.bfloat16 \[192, 3\], expected even groups of \[192, 128\]", lambda t: {**t, **scales}, tensors=packed_tensors)
+        fp8 = {f"{PREFIX}.{e}.{n}.weight": ("F8_E4M3", SIZES[n], [0] * (HIDDEN * INTERMEDIATE)) for e in range(EXPERTS) for n in NAMES}
+        refused("weight is F8_E4M3 without .weight_scale_inv or a .weight_scale of exponents", same, tensors=fp8)
+        squares = {f"{PREFIX}.0.gate_proj.weight_scale_inv": ("F32", (1, 1), [1.0])}
+        refused(r"weight_scale_inv has shape \[1, 1\], expected \[2, 1\]", lambda t: {**t, **squares}, tensors=fp8)
+        whole = {f"{PREFIX}.0.gate_proj.weight": ("I32", (2, 2), [0] * 4)}
+        refused("weight has type I32, expected a floating type", lambda _: whole)
         zero_point = {f"{PREFIX}.0.gate_proj.weight_zero_point": ("I32", (1,), [0])}
         refused("asymmetric pack-quantized", lambda _: {**experts(pack_quantized, 32, True)[0], **zero_point})
 
@@ -302,6 +358,9 @@ class LoadingTest(unittest.TestCase):
         refused("a header of .* bytes in a file of 50: truncated, or no safetensors file", folder.path)
         file.write_bytes(b"abc")
         refused("3 bytes, expected a safetensors file", file)
+        file.write_bytes(b"GGUF" + bytes(100))
+        with self.assertRaisesRegex(ValueError, "a GGUF file, expected a safetensors file"):
+            sluice_torch.Checkpoint(file)
         file.write_bytes(struct.pack("<Q", 4) + b"nope")
         refused("the header is not that of a safetensors file", file)
         refused("other: cannot read: No such file", folder.path / "other")
@@ -312,12 +371,23 @@ class LoadingTest(unittest.TestCase):
             text = json.dumps(header).encode()
             file.write_bytes(struct.pack("<Q", len(text)) + text + whole[8 + length :])
             refused("has type 'F7'|does not describe|is F32 .* bytes, expected 100", folder.path)
+        text = whole[8 : 8 + length].replace(b".1.up_proj.", b".0.up_proj.")
+        file.write_bytes(struct.pack("<Q", len(text)) + text + whole[8 + length :])
+        refused("the header describes model.layers.3.mlp.experts.0.up_proj.weight twice", folder.path)
         file.unlink()
         refused("has neither model.safetensors.index.json nor", folder.path)
         for name in ("a", "b"):
             write(folder.path / f"{name}.safetensors", tensors)
         refused("is in .*a.safetensors and in .*b.safetensors", folder.path)
         indexed = Folder(tensors, files=2)
+        index = indexed.path / "model.safetensors.index.json"
+        said = index.read_text()
+        name = f"{PREFIX}.0.gate_proj.weight"
+        index.write_text(said.replace('"weight_map": {', f'"weight_map": {{"{name}": "model-00002-of-00002.safetensors", '))
+        refused(f"index.json: {name} is there twice", indexed.path)
+        index.write_text(said.replace("model-00001", "model-00002"))
+        refused(f"model-00002-of-00002.safetensors: the header does not describe {name}", indexed.path)
+        index.write_text(said)
         (indexed.path / "model-00002-of-00002.safetensors").unlink()
         refused("00002-of-00002.safetensors: cannot read", indexed.path)
         (indexed.path / "model.safetensors.index.json").write_text("[]")
@@ -330,8 +400,12 @@ class LoadingTest(unittest.TestCase):
 
 
 def packed_floats(tensor):
+    """The numbers that a file has for a tensor of F32, F16 or BF16."""
     kind, _, values = tensor
-    return list(struct.unpack(f"<{len(values)}f", packed(kind, values)))
+    made = packed(kind, values)
+    if kind == "BF16":
+        made = b"".join(b"\0\0" + made[i : i + 2] for i in range(0, len(made), 2))
+    return list(struct.unpack(f"<{len(values)}{'e' if kind == 'F16' else 'f'}", made))
 
 
 def ranks(rank, size):

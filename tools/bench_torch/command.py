@@ -15,7 +15,7 @@ def main(arguments: list[str], usage: str) -> int:
     if arguments[:1] in (["-h"], ["--help"]):
         print(usage.strip())
         return 0
-    commands = {"layer": run_layer, "train": run_train, "linear": run_linear, "precision": run_precision}
+    commands = {"layer": run_layer, "train": run_train, "linear": run_linear, "precision": run_precision, "load": run_load}
     name = arguments[0] if arguments and not arguments[0].startswith("-") else "layer"
     rest = arguments[1:] if arguments and arguments[0] == name else arguments
     if name not in commands:
@@ -163,4 +163,24 @@ def run_precision(arguments: list[str]) -> int:
         return 0
     print_losses(losses)
     print_differences(losses)
+    return 0
+
+
+def run_load(arguments: list[str]) -> int:
+    about = "Loads a layer of 4-bit experts from a file, by default of DeepSeek-V3's size, against reading the file."
+    parser = _parser("load", about)
+    for option, default in (("experts", 256), ("hidden", 7168), ("intermediate", 2048)):
+        parser.add_argument("--" + option, type=_positive, default=default, help=f"(default {default})")
+    parser.add_argument("--group", type=int, choices=(32, 64, 128), default=32, help="numbers that share a scale (default 32)")
+    parser.add_argument("--folder", help="of the file, which is removed again (default that of temporary files)")
+    parser.add_argument("--json", action="store_true", help="print everything as JSON")
+    given = parser.parse_args(arguments)
+    for name in ("hidden", "intermediate"):
+        if getattr(given, name) % given.group:
+            raise ValueError(f"--{name} is {getattr(given, name)}, expected a multiple of the group, {given.group}")
+    build_needed()
+    from bench_torch.load import Experts, measure, print_load
+
+    found = measure(Experts(given.experts, given.hidden, given.intermediate, given.group), given.folder, given.threads)
+    print(json.dumps(found, indent=1)) if given.json else print_load(found)
     return 0

@@ -19,16 +19,21 @@ def peak_of(variant: str, shape: Shape, threads: int) -> dict:
 def _measure(variant: str, shape: Shape, threads: int) -> dict:
     torch.set_num_threads(threads)
     layer, inputs = make_layer(variant, shape, threads), make_inputs(shape, dtype_of(variant))
-    before = _field("VmRSS")
-    with open("/proc/self/clear_refs", "w") as clear:  # resets the peak, which making the weights raised
-        clear.write("5")
+    before = field("VmRSS")
+    forget_peak()  # making the weights raised it
     for _ in range(STEPS):
         forget(layer, inputs)
         forward(layer, inputs).backward(inputs[3])
-    return {"before": before, "peak": _field("VmHWM")}
+    return {"before": before, "peak": field("VmHWM")}
 
 
-def _field(name: str) -> float:
-    """The value of a line of /proc/self/status, in MiB."""
-    with open("/proc/self/status") as status:
+def forget_peak():
+    """VmHWM becomes what VmRSS is."""
+    with open("/proc/self/clear_refs", "w") as clear:
+        clear.write("5")
+
+
+def field(name: str, path: str = "/proc/self/status") -> float:
+    """The value of a line of such a file, in MiB."""
+    with open(path) as status:
         return next(int(line.split()[1]) for line in status if line.startswith(name + ":")) / 1024

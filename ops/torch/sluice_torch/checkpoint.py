@@ -1,12 +1,15 @@
 """Checkpoints in safetensors files, read tensor by tensor from mapped memory."""
 
 import collections.abc
+import copy
+import ctypes
 import json
 import math
 import mmap
 import os
 import pathlib
 import struct
+import weakref
 
 import torch
 
@@ -27,6 +30,20 @@ _TYPES = {
     "F8_E5M2": torch.uint8,
     "F8_E8M0": torch.uint8,
 }
+# Numbers that are converted at a time: they stay in the cache, and PyTorch converts so few in one thread. Where other
+# processes have the cores, its threads wait milliseconds for each other.
+_CONVERTED = 32 * 1024 - 1
+
+
+class _Once(dict):
+    """An object of JSON, and a name that it has twice, or None: readers of JSON take the last one."""
+
+    def __init__(self, pairs):
+        super().__init__(pairs)
+        self.doubled = None
+        if len(self) < len(pairs):
+            names = [name for name, _ in pairs]
+            self.doubled = next(name for name in names if names.count(name) > 1)
 
 
 class _File:
@@ -35,23 +52,30 @@ class _File:
     def __init__(self, path: pathlib.Path):
         self.path = path
         try:
-            with open(path, "rb") as file:
-                size = os.fstat(file.fileno()).st_size
-                if size < 8:
-                    raise ValueError(f"{path}: {size} bytes, expected a safetensors file")
-                # pages are read when they are used, and none is ever written back
-                self.memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+            self.file = open(path, "rb", buffering=0)
+            weakref.finalize(self, self.file.close)
+            size = os.fstat(self.file.fileno()).st_size
+            if size < 8:
+                raise ValueError(f"{path}: {size} bytes, expected a safetensors file")
+            # pages are read when they are used, and none is ever written back
+            self.memory = mmap.mmap(self.file.fileno(), 0, access=mmap.ACCESS_COPY)
         except OSError as error:
             raise ValueError(f"{path}: cannot read: {error.strerror}") from None
+        self.size = size
+        self.address = torch.frombuffer(self.memory, dtype=torch.uint8).data_ptr()
+        if self.memory[:4] == b"GGUF":
+            raise ValueError(f"{path}: a GGUF file, expected a safetensors file")
         (length,) = struct.unpack("<Q", self.memory[:8])
         if length > size - 8:
             raise ValueError(f"{path}: a header of {length} bytes in a file of {size}: truncated, or no safetensors file")
         try:
-            self.tensors = json.loads(self.memory[8 : 8 + length])
+            self.tensors = json.loads(self.memory[8 : 8 + length], object_pairs_hook=_Once)
             self.tensors.pop("__metadata__", None)
         except (ValueError, AttributeError):
             raise ValueError(f"{path}: the header is not that of a safetensors file") from None
-        self.begin, self.size = 8 + length, size
+        if self.tensors.doubled is not None:
+            raise ValueError(f"{path}: the header describes {self.tensors.doubled} twice")
+        self.begin = 8 + length
 
     def type_of(self, name: str) -> str:
         return self._entry(name)[0]
@@ -66,6 +90,16 @@ class _File:
             return torch.empty(shape, dtype=dtype)
         data = torch.frombuffer(self.memory, dtype=torch.uint8, count=last - first, offset=first)
         return (data if first % width == 0 else data.clone()).view(dtype).view(shape)
+
+    def read_into(self, target: torch.Tensor, offset: int):
+        """Fills the contiguous `target` with the bytes from `offset` on."""
+        done, size = 0, target.numel() * target.element_size()
+        while done < size:
+            rest = (ctypes.c_char * (size - done)).from_address(target.data_ptr() + done)
+            got = os.preadv(self.file.fileno(), [rest], offset + done)
+            if not got:
+                raise ValueError(f"{self.path}: ends at byte {offset + done} of {self.size}: it was truncated meanwhile")
+            done += got
 
     def _entry(self, name: str) -> tuple[str, list[int], int, int]:
         try:
@@ -101,9 +135,12 @@ class Checkpoint(collections.abc.Mapping):
         index = self.path / _INDEX
         if index.is_file():
             try:
-                self._file_of = {str(name): self.path / file for name, file in json.loads(index.read_bytes())["weight_map"].items()}
+                files = json.loads(index.read_bytes(), object_pairs_hook=_Once)["weight_map"]
+                self._file_of = {name: self.path / file for name, file in files.items()}
             except (ValueError, KeyError, TypeError, AttributeError):
                 raise ValueError(f"{index}: no index of safetensors files: expected an object 'weight_map'") from None
+            if files.doubled is not None:
+                raise ValueError(f"{index}: {files.doubled} is there twice")
             return
         paths = sorted(self.path.glob("*.safetensors")) if self.path.is_dir() else [self.path]
         if not paths:
@@ -126,6 +163,33 @@ class Checkpoint(collections.abc.Mapping):
     def type_of(self, name: str) -> str:
         """The type of a tensor in the words of the format."""
         return self._open(self._file_of[name]).type_of(name)
+
+    def reopened(self) -> "Checkpoint":
+        """The same files, mapped anew: without changes of this one's tensors, and for release()."""
+        other = copy.copy(self)
+        other._files = {}
+        return other
+
+    def copy_into(self, target: torch.Tensor, tensor: torch.Tensor):
+        """target.copy_(tensor) for a tensor of this checkpoint, a part of one, or any other. What is contiguous in a file is
+        read, which is faster than to map its pages, and takes no memory."""
+        address = tensor.data_ptr()
+        file = next((each for each in self._files.values() if 0 <= address - each.address < each.size), None)
+        if file is None or not tensor.is_contiguous():
+            target.copy_(tensor)
+        elif tensor.dtype == target.dtype and tensor.shape == target.shape and target.is_contiguous():
+            file.read_into(target, address - file.address)
+        else:
+            rows = max(1, _CONVERTED // max(1, tensor[:1].numel()))
+            for to, part in zip(target.split(rows), tensor.split(rows)):
+                own = torch.empty_like(part)
+                file.read_into(own, part.data_ptr() - file.address)
+                to.copy_(own)
+
+    def release(self):
+        """Gives back the pages that were read; tensors keep their numbers unless they were changed."""
+        for file in self._files.values():
+            file.memory.madvise(mmap.MADV_DONTNEED)
 
     def config(self) -> dict:
         """What config.json beside the files says; empty if there is none."""

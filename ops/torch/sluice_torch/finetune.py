@@ -67,6 +67,31 @@ class FineTuning:
             set_expert(self.layer, row, *(each[row] for each in given.values()))
         self._loaded = True
 
+    def prepare(self, tokens: int = 0):
+        """Makes ready what forward(..., save=False) needs: MoE.prepare()."""
+        self._check_nothing_pending("prepare")
+        self.submit_prepare(tokens)
+        self.wait()
+
+    def prepare_backward(self, tokens: int = 0):
+        """Makes ready what forward(..., save=True) and backward() need: MoE.prepare_backward()."""
+        self._check_nothing_pending("prepare_backward")
+        self.submit_prepare_backward(tokens)
+        self.wait()
+
+    def submit_prepare(self, tokens: int = 0):
+        """Begins prepare(), as a step whose result in wait() is None."""
+        self._submit_preparation(self.layer.prepare, tokens)
+
+    def submit_prepare_backward(self, tokens: int = 0):
+        """Begins prepare_backward(), as a step whose result in wait() is None."""
+        self._submit_preparation(self.layer.prepare_backward, tokens)
+
+    def _submit_preparation(self, prepare, tokens: int):
+        with self._refusing():
+            self._check_loaded()
+        self._pending.append(_worker().submit(carry(prepare), tokens))
+
     @property
     def saved(self) -> int:
         """The number of forwards on the stack."""
@@ -127,13 +152,16 @@ class FineTuning:
             if self._pending:
                 raise RuntimeError(f"{call} while {len(self._pending)} submitted steps are pending: call wait first")
 
-    def _check_forward(self, x, save: bool):
+    def _check_loaded(self):
         if not self._loaded:
             shape = self.layer.down_weight.shape
             raise RuntimeError(
                 f"weights of {shape[0]} experts are not loaded: call load_weights(gate, up, down) with gate and up "
                 f"[{shape[0]}, {shape[2]}, {shape[1]}] and down {list(shape)}"
             )
+
+    def _check_forward(self, x, save: bool):
+        self._check_loaded()
         if not isinstance(x, torch.Tensor):
             raise ValueError(f"x is of type {type(x).__name__}, expected a tensor")
         most = self.layer.shape.max_tokens

@@ -19,14 +19,14 @@ _AWQ_ORDER = (0, 4, 1, 5, 2, 6, 3, 7)
 
 @dataclasses.dataclass
 class Matrix:
-    """Numbers, or pairs of codes of 4 bits with scale and zero: number = code * scale + zero."""
+    """Numbers, or pairs of codes of 4 bits with scale and zero: number = code * scale + zero, or (code - 8) * scale if it is
+    symmetric."""
 
     name: str
     numbers: torch.Tensor | None = None  # [out, in], a floating type
     pairs: torch.Tensor | None = None  # uint8 [out, in / 2], as sluice_torch.quantize() makes them
-    scale: torch.Tensor | None = None  # float32 [out, groups]
-    zero: torch.Tensor | None = None  # float32 [out, groups]
-    symmetric: bool = False  # zero = -8 * scale
+    scale: torch.Tensor | None = None  # [out, groups], a floating type
+    zero: torch.Tensor | None = None  # float32 [out, groups]; None: symmetric
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -42,7 +42,7 @@ class Matrix:
         """The numbers, of codes in float32."""
         if self.numbers is not None:
             return self.numbers
-        return codes.dequantize(self.pairs, self.scale, self.zero, torch.float32)
+        return codes.dequantize(self.pairs, self.scale.float(), self.zero, torch.float32)
 
 
 def read(checkpoint: Checkpoint, base: str) -> Matrix:
@@ -108,8 +108,8 @@ def _grouped(checkpoint: Checkpoint, base: str) -> Matrix:
         if checkpoint.config().get("quantization_config", {}).get("checkpoint_format", "gptq") != "gptq_v2":
             zeros = zeros + 1 & 15  # the first version of the format stores zeros less 1
     scale, zeros = scale.float().t(), zeros.float().t()
-    symmetric = bool((zeros == 8).all())
-    return Matrix(f"{base}.qweight", pairs=pairs, scale=scale, zero=-zeros * scale, symmetric=symmetric)
+    is_symmetric = bool((zeros == 8).all())
+    return Matrix(f"{base}.qweight", pairs=pairs, scale=scale, zero=None if is_symmetric else -zeros * scale)
 
 
 def _check_order(checkpoint: Checkpoint, base: str, length: int, groups: int):
@@ -123,14 +123,14 @@ def _pack_quantized(checkpoint: Checkpoint, base: str) -> Matrix:
     name = f"{base}.weight_packed"
     if f"{base}.weight_zero_point" in checkpoint:
         raise ValueError(f"{base}.weight_zero_point: asymmetric pack-quantized weights are not supported")
-    words, scale = checkpoint[name], _present(checkpoint, f"{base}.weight_scale").float()
+    words, scale = checkpoint[name], _present(checkpoint, f"{base}.weight_scale")
     shape = _present(checkpoint, f"{base}.weight_shape").tolist()
     if words.dtype != torch.int32 or len(shape) != 2 or tuple(words.shape) != (shape[0], -(-shape[1] // _PER_WORD)):
         raise ValueError(f"{name} is {words.dtype} {list(words.shape)} of shape {shape}, expected I32 with 8 codes per word")
-    if scale.dim() != 2 or scale.shape[0] != shape[0] or not scale.shape[1] or shape[1] % (2 * scale.shape[1]):
-        raise ValueError(f"{base}.weight_scale has shape {list(scale.shape)}, expected even groups of {shape}")
+    if not scale.is_floating_point() or scale.dim() != 2 or scale.shape[0] != shape[0] or not scale.shape[1] or shape[1] % (2 * scale.shape[1]):
+        raise ValueError(f"{base}.weight_scale is {scale.dtype} {list(scale.shape)}, expected even groups of {shape}")
     pairs = words.view(torch.uint8)[:, : shape[1] // 2]
-    return Matrix(name, pairs=pairs, scale=scale, zero=-8 * scale, symmetric=True)
+    return Matrix(name, pairs=pairs, scale=scale)
 
 
 def _split(words: torch.Tensor) -> torch.Tensor:

@@ -2,9 +2,10 @@
 
 import torch
 
-from . import codes, formats
+from . import codes, formats, gguf
 from .checkpoint import Checkpoint
 
+NAMES = ("gate_proj", "up_proj", "down_proj")
 
 
 def _parts(shape) -> list[tuple]:
@@ -12,31 +13,33 @@ def _parts(shape) -> list[tuple]:
     return [*(("gate_up_weight", number, 0) for number in range(shape.inputs)), ("down_weight", None, 1)]
 
 
-
 @torch.no_grad()
 def load_experts(
     path,
     layer: torch.nn.Module,
     prefix: str,
-    names: tuple[str, str, str] = ("gate_proj", "up_proj", "down_proj"),
+    names: tuple[str, str, str] | None = None,
     physical_to_logical_map=None,
     progress: bool = False,
 ):
     """Sets the weights of a layer's experts, on this rank and its shard of them, from a checkpoint.
 
     path      a safetensors file, a folder with such files, or a Checkpoint. Expert e has `prefix`.e.NAME.weight, or what
-              a format has in its place (docs/PYTORCH.md, *Checkpoints*), for the `names` of gate, up and down; without a
-              gate, of the last two.
+              a format has in its place (docs/PYTORCH.md, *Checkpoints*), for the `names` of gate, up and down
+              ("gate_proj", "up_proj", "down_proj"); without a gate, of the last two. Or a GGUF file, which has all
+              experts in `prefix`.NAME.weight ("ffn_gate_exps", "ffn_up_exps", "ffn_down_exps"; prefix "blk.3").
     layer     sluice_torch.MoE. Codes of 4 bits go into one with weights "int4" or "int4-weights" as they are, which needs
               the group of the checkpoint and, unless all zeros are 8, zeros=True; other layers of codes take numbers,
               which they quantise. bfloat16 and float32 layers take everything.
     physical_to_logical_map  [experts]: which expert of the checkpoint each expert of the layer is
     progress  True: shows a bar (package tqdm)
 
-    At any time one expert is held, beside mapped pages of the checkpoint. ValueError: a tensor that is missing, or is
-    not what the layer can have; experts before that one are set.
+    At any time one expert is held. The files are read, without changes of a Checkpoint's tensors. ValueError: a tensor that
+    is missing, or is not what the layer can have; experts before that one are set.
     """
-    checkpoint = path if isinstance(path, Checkpoint) else Checkpoint(path)
+    checkpoint = _opened(path)
+    is_stacked = isinstance(checkpoint, gguf.Gguf)
+    names = names or (gguf.NAMES if is_stacked else NAMES)
     shape, places = layer.shape, {}
     if physical_to_logical_map is not None:
         physical_to_logical_map = torch.as_tensor(physical_to_logical_map).tolist()
@@ -50,8 +53,18 @@ def load_experts(
         of_file = expert if physical_to_logical_map is None else physical_to_logical_map[expert]
         parts = _parts(shape)
         for part, name in zip(parts, names[-len(parts) :]):
-            matrix = formats.read(checkpoint, f"{prefix}.{of_file}.{name}")
-            _set(layer, rows, part, _shard(layer, matrix, part))
+            if is_stacked:
+                matrix = checkpoint.matrix(prefix, of_file, name, shape.experts if physical_to_logical_map is None else None)
+            else:
+                matrix = formats.read(checkpoint, f"{prefix}.{of_file}.{name}")
+            _set(layer, checkpoint, rows, part, _shard(layer, matrix, part))
+        checkpoint.release()
+
+
+def _opened(path) -> Checkpoint | gguf.Gguf:
+    if isinstance(path, Checkpoint):
+        return path.reopened()
+    return gguf.Gguf(path) if gguf.is_gguf(path) else Checkpoint(path)
 
 
 def _shown(experts, progress: bool):
@@ -76,19 +89,19 @@ def _shard(layer: torch.nn.Module, matrix: formats.Matrix, part: tuple) -> forma
     if matrix.numbers is not None:
         return formats.Matrix(matrix.name, matrix.numbers[own] if dimension == 0 else matrix.numbers[:, own])
     if dimension == 0:
-        scale, zero = matrix.scale[own], matrix.zero[own]
+        of_scales = (own,)
     elif matrix.scale.shape[1] == 1:
-        scale, zero = matrix.scale, matrix.zero
+        of_scales = ()
     else:
         if shape.part % matrix.group:
             raise ValueError(f"{matrix.name} has groups of {matrix.group}, expected a divisor of a shard's {shape.part} columns")
-        groups = slice(own.start // matrix.group, own.stop // matrix.group)
-        scale, zero = matrix.scale[:, groups], matrix.zero[:, groups]
+        of_scales = (slice(None), slice(own.start // matrix.group, own.stop // matrix.group))
+    scale, zero = (None if each is None else each[of_scales] for each in (matrix.scale, matrix.zero))
     pairs = matrix.pairs[own] if dimension == 0 else matrix.pairs[:, own.start // 2 : own.stop // 2]
-    return formats.Matrix(matrix.name, None, pairs, scale, zero, matrix.symmetric)
+    return formats.Matrix(matrix.name, None, pairs, scale, zero)
 
 
-def _set(layer: torch.nn.Module, rows: list[int], part: tuple, matrix: formats.Matrix):
+def _set(layer: torch.nn.Module, checkpoint: Checkpoint | gguf.Gguf, rows: list[int], part: tuple, matrix: formats.Matrix):
     name, half, _ = part
     shape = layer.shape
     lines = slice(None) if half is None else slice(half * shape.part, (half + 1) * shape.part)
@@ -100,7 +113,7 @@ def _set(layer: torch.nn.Module, rows: list[int], part: tuple, matrix: formats.M
         tensors = dict(zip((name, *shape.beside(name)), _as_they_are(layer, matrix)))
     for each, tensor in tensors.items():
         for row in rows:
-            getattr(layer, each)[row, lines] = tensor
+            checkpoint.copy_into(getattr(layer, each)[row, lines], tensor)
 
 
 def _as_they_are(layer: torch.nn.Module, matrix: formats.Matrix) -> tuple[torch.Tensor, ...]:
@@ -112,6 +125,8 @@ def _as_they_are(layer: torch.nn.Module, matrix: formats.Matrix) -> tuple[torch.
             f"{matrix.name} has 4-bit codes in groups of {matrix.group}, but the layer has weights={shape.weights!r}"
             f"{f', group={shape.group}' if shape.bits == 4 else ''}: they would be quantised twice"
         )
-    if not shape.zeros and not matrix.symmetric:
-        raise ValueError(f"{matrix.name} has zeros, but the layer has none: expected zeros=True")
-    return (matrix.pairs, matrix.scale, matrix.zero)[: 2 + shape.zeros]
+    if not shape.zeros:
+        if matrix.zero is not None:
+            raise ValueError(f"{matrix.name} has zeros, but the layer has none: expected zeros=True")
+        return matrix.pairs, matrix.scale
+    return matrix.pairs, matrix.scale, -8 * matrix.scale.float() if matrix.zero is None else matrix.zero

@@ -112,6 +112,8 @@ def adapted_graph(graph: dict, config: LoRAConfig) -> dict:
     graph = copy.deepcopy(graph)
     entry = graph["entries"][0]
     _, hidden, intermediate = graph["tensors"]["down_weight"]["shape"]  # those of this rank
+    if graph["tensors"]["down_weight"]["type"] == "U8":
+        intermediate *= 2  # two codes per byte
     _, before, _ = graph["tensors"]["gate_up_weight"]["shape"]
     if config.upward():
         rank = config.rank * len(config.upward())

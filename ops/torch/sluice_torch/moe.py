@@ -11,6 +11,7 @@ from . import cache, codes, graphs, pairs, placement, ranks, recording, replicas
 from .autocast import Chooser
 from .main_grad import AddToMainGrad, main_grad_of
 from .precision import BF16, precision_of
+from .preparing import Preparable
 from .tensors import as_stored
 
 # In a state_dict of a rank that has part of the experts: its first expert, the end of its range, and the total number;
@@ -27,7 +28,7 @@ def describe_range(experts: list[int]) -> str:
     return f"{first} to {end - 1} of {count}" + (f" (shard {part[0]} of {part[1]})" if part else "")
 
 
-class MoE(torch.nn.Module):
+class MoE(Preparable, torch.nn.Module):
     """The experts of a layer: y = sum over k of expert_weights[t, k] * expert(expert_ids[t, k])(x[t]).
 
     An expert is down(activation(gate(x)) * up(x)); or down(activation(up(x))) with an activation of structure.UNGATED.
@@ -85,9 +86,10 @@ class MoE(torch.nn.Module):
     timeout      seconds to wait for other ranks
     keep         "all", or "minimal": the backward pass computes activations again
     initialise   False: weights are undefined, for callers that set them at once
-    pack_frozen  True: bfloat16 weights with requires_grad False stay packed for the kernels between steps. This takes as
-                 much memory again as the weights (twice that with AVX2), per set of requested gradients. A change of a
-                 weight takes effect if autograd sees it, but not through .data or another array that shares the memory
+    pack_frozen  True: bfloat16 weights with requires_grad False, and codes that codes of rows multiply, stay packed for the
+                 kernels between steps, from the first step or prepare() on. This takes as much memory again as the weights
+                 (twice that with AVX2), per set of requested gradients. A change of a weight takes effect if autograd
+                 sees it, but not through .data or another array that shares the memory
     """
 
     def __init__(
@@ -295,15 +297,19 @@ class MoE(torch.nn.Module):
         """A forward of this layer's experts with the top_k of `shape`."""
         shared = self._shared()
         with shared.refusing():
-            shape = self._rounding(shape)
-            operands = self._operands(shape, x, expert_ids, expert_weights)
-            weights, grads = self._weights(), []
-            if torch.is_grad_enabled():
-                weights, grads = self._over_copies(weights, self._main_grads())
-            program = self._program(shape, self._needed(operands, weights), weights, bool(grads))
+            operands, weights, grads, program = self._arguments(shape, x, expert_ids, expert_weights)
         y = torch.ops.sluice.moe(self._layer(shared, program), *operands, weights, grads, *self._placement())
         self._count(operands[1])
         return y.to(x.dtype).view(x.shape)
+
+    def _arguments(self, shape: graphs.LayerShape, x, expert_ids, expert_weights) -> tuple:
+        """Operands, weights and main_grads of a step, and the result of _program() for it."""
+        shape = self._rounding(shape)
+        operands = self._operands(shape, x, expert_ids, expert_weights)
+        weights, grads = self._weights(), []
+        if torch.is_grad_enabled():
+            weights, grads = self._over_copies(weights, self._main_grads())
+        return operands, weights, grads, self._program(shape, self._needed(operands, weights), weights, bool(grads))
 
     @recording.outside_graphs
     def submit_forward(
@@ -318,10 +324,7 @@ class MoE(torch.nn.Module):
         with shared.refusing():
             if torch.is_grad_enabled():
                 raise RuntimeError("submit_forward has no gradients: call it under torch.no_grad()")
-            shape = self._rounding(self.shape)
-            operands = self._operands(shape, x, expert_ids, expert_weights)
-            weights = self._weights()
-            program = self._program(shape, (), weights, False)
+            operands, weights, _, program = self._arguments(self.shape, x, expert_ids, expert_weights)
         pending = torch.ops.sluice.submit_moe(self._layer(shared, program), *operands, weights, *self._placement())
         self._count(operands[1])
         return PendingForward(pending, x.shape, x.dtype)

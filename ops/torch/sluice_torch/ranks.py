@@ -389,7 +389,7 @@ def _join(group: Group, failure: str | None, threads: int, timeout: float):
         )
     addresses = [address for address, _ in said]
     ranks, failure = _outcome(lambda: network.join(job, group.rank, addresses, machines, threads, timeout))
-    _raise_any(group, group.gather_objects(failure))  # before this network ends, which other ranks may be connecting to
+    raise_any(group, group.gather_objects(failure))  # before this network ends, which other ranks may be connecting to
     return ranks
 
 
@@ -405,7 +405,7 @@ def _outcome(make) -> tuple:
         return None, str(error)
 
 
-def _raise_any(group: Group, failures: list):
+def raise_any(group: Group, failures: list):
     """Raises the first of the failures of all ranks at each of them."""
     for rank, failure in enumerate(failures):
         if failure is not None:
@@ -416,7 +416,7 @@ def _agree_on_job(group: Group, failure: str | None) -> tuple[list[str], str]:
     """The machines of all ranks, and a name that no other job has, from the first rank. RuntimeError, at all ranks: other
     meshes, or a rank cannot continue, with its reason."""
     said = group.gather_objects((_machine(), f"sluice-{secrets.token_hex(8)}", failure, str(group), group.rank))
-    _raise_any(group, [failed for _, _, failed, _, _ in said])
+    raise_any(group, [failed for _, _, failed, _, _ in said])
     for place, (_, _, _, mesh, rank) in enumerate(said):
         if mesh != said[0][3] or rank != place:
             raise RuntimeError(

@@ -53,7 +53,7 @@ def full(model: torch.nn.Module, rank: int | None = None) -> dict | None:
             state.pop(prefix + extra, None)
         for own in OF_EXPERTS:
             if prefix + own in state:
-                state[prefix + own] = _gather(own, state[prefix + own], layer, rank)
+                state[prefix + own] = gather(own, state[prefix + own], layer, rank)
     return state if rank is None or rank == dist.get_rank() else None
 
 
@@ -310,7 +310,7 @@ def _inputs(state: dict, prefix: str) -> int | None:
     return next((n for n in (1, 2) if tuple(gate_up.shape) == (experts, n * intermediate, hidden)), None)
 
 
-def _gather(name: str, own: torch.Tensor, layer: MoE, rank: int | None) -> torch.Tensor | None:
+def gather(name: str, own: torch.Tensor, layer: MoE, rank: int | None) -> torch.Tensor | None:
     """A whole parameter of a layer, from all its ranks, at `rank` or at all."""
     shape = layer.shape
     if shape.ranks == 1:

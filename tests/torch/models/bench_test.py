@@ -63,9 +63,36 @@ class BenchTest(unittest.TestCase):
         for words in ("bf16", "mxfp8-32x32 hybrid", "\n     3 ", "against bf16"):
             self.assertIn(words, done.stdout)
 
+    def test_loading_takes_the_memory_of_the_layer(self):
+        size = ["--experts", "16", "--hidden", "2048", "--intermediate", "1024", "--threads", "1"]
+        done = run("load", *size, "--json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        found = json.loads(done.stdout)
+        weights = 3 * 16 * 2048 * 1024
+        self.assertEqual(found["layer_bytes"], weights // 2 + weights // 32 * 4)
+        self.assertTrue(0 < found["file_bytes"] - (weights // 2 + weights // 32 * 2) < 20_000, found)
+        for source in ("disk", "page_cache"):
+            each = found[source]
+            self.assertTrue(all(each[what] > 0 for what in ("read", "new", "again", "memory")))
+            peak = (each["peak"] - each["before"]) * 2**20 / found["layer_bytes"]
+            self.assertTrue(0.9 < peak < 1.2, peak)  # 1.9 if mapped pages of the file stayed
+        with tempfile.TemporaryDirectory() as folder:
+            done = run("load", *size, "--folder", folder)
+            self.assertEqual((done.returncode, os.listdir(folder)), (0, []), done.stderr)
+        for words in ("16 experts, H 2048, I 1024, groups of 32", "from the page cache", "peak memory / layer"):
+            self.assertIn(words, done.stdout)
+        for option, value, words in (
+            ("experts", "1000000000", "GB free, expected"),
+            ("group", "48", "invalid choice"),
+            ("hidden", "2000", "--hidden is 2000, expected a multiple of the group, 32"),
+        ):
+            done = run("load", *size, f"--{option}", value)
+            self.assertNotEqual(done.returncode, 0)
+            self.assertIn(words, done.stderr)
+
     def test_wrong_options_are_errors_with_their_values(self):
         for arguments, status, words in (
-            (["nothing"], 2, "found command 'nothing', expected layer, train, linear, precision"),
+            (["nothing"], 2, "found command 'nothing', expected layer, train, linear, precision, load"),
             (["layer", "--tokens", "0"], 2, "found 0, expected a whole number from 1 on"),
             (["layer", "--tokens", "4", "--experts", "4", "--top-k", "5"], 1, "--top-k is 5"),
             (["train", "--out", "/nowhere/loss.png"], 1, "/nowhere/loss.png"),

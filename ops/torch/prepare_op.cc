@@ -1,0 +1,74 @@
+#include "ops/torch/prepare_op.h"
+
+#include <ATen/core/grad_mode.h>
+
+#include "ops/torch/errors.h"
+
+namespace sluice {
+namespace {
+
+// The tensors of a backward step, by name. The names are those of a signature or literals, or in `gradNames`.
+struct BackwardTensors {
+  std::vector<std::unique_ptr<std::string>> gradNames;
+  std::vector<NamedTensor> named;
+  std::vector<at::Tensor> tensors;  // that the step uses
+
+  void add(std::string_view name, at::Tensor tensor, uint64_t content = 0) {
+    named.push_back({name, viewOf(tensor), content});
+    tensors.push_back(std::move(tensor));
+  }
+};
+
+// With zeros as the gradient of y.
+BackwardTensors backwardOf(Layer& layer, const ForwardStep& step) {
+  const LayerSignature& signature = layer.signature();
+  const int64_t tokens = step.x.size(0);
+  BackwardTensors made;
+  made.add("dy", makeTensor(DType::kBF16, {tokens, signature.outHidden}).zero_());
+  if (signature.backwardReadsX) made.add("x", step.x);
+  if (signature.backwardReadsExpertWeights) made.add("expert_weights", step.expertWeights);
+  if (signature.hasDx) made.add("dx", makeTensor(DType::kBF16, {tokens, signature.hidden}));
+  if (signature.hasExpertWeightsGrad)
+    made.add("d_expert_weights", makeTensor(DType::kF32, {tokens, signature.topK}));
+  for (size_t w = 0; w < signature.weights.size(); ++w) {
+    const WeightSignature& weight = signature.weights[w];
+    if (weight.readByBackward) made.add(weight.name, step.weights[w], step.contents[w]);
+    if (!weight.hasGrad) continue;
+    at::Tensor grad = makeTensor(weight.gradType, weight.shape, layer.grads());
+    if (weight.accumulates) grad.zero_();
+    made.gradNames.push_back(std::make_unique<std::string>(weight.name + "_grad"));
+    made.add(*made.gradNames.back(), std::move(grad));
+  }
+  return made;
+}
+
+}  // namespace
+
+std::tuple<c10::intrusive_ptr<Pending>, c10::intrusive_ptr<Pending>> submitTraining(
+    const c10::intrusive_ptr<Layer>& layer, const at::Tensor& x, const at::Tensor& ids,
+    const at::Tensor& expertWeights, at::TensorList weights, const OptionalTensor& placement) {
+  const at::NoGradGuard isNoStepOfAutograd;
+  LayerState& state = layer->state();
+  throwIfFailed(state.checkProcess());
+  HeldSet held;
+  ForwardStep step;
+  BackwardTensors backward = refusing(state, [&] {
+    if (!layer->signature().hasBackward) throwRuntime("the layer's program has no entry 'backward'");
+    step = prepareForward(*layer, x, ids, expertWeights, weights, placement);
+    BackwardTensors made = backwardOf(*layer, step);
+    held = valueOf(state.savedSets().take());
+    return made;
+  });
+  auto first = state.submit("forward", step.named(layer->signature()), held.set);
+  auto second = first ? state.submit("backward", backward.named, held.set) : first.error();
+  // steps run in order: whatever fills the set next does so after this backward
+  state.savedSets().release(held);
+  std::vector<at::Tensor> used = {step.y, step.x, step.expertIds, step.placement, step.expertWeights};
+  used.insert(used.end(), step.weights.begin(), step.weights.end());
+  backward.tensors.insert(backward.tensors.end(), used.begin(), used.end());
+  auto forward = c10::make_intrusive<Pending>(layer, state, std::move(used), valueOf(std::move(first)));
+  return {std::move(forward), c10::make_intrusive<Pending>(layer, state, std::move(backward.tensors),
+                                                           valueOf(std::move(second)))};
+}
+
+}  // namespace sluice
