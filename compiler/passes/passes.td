@@ -79,7 +79,7 @@ def ScaleFactors : Pass<"scale-factors", "::mlir::ModuleOp"> {
   let description = [{
     Before: products that round factors by an amax, which lacks. After: that of rows is a node moe.amax or, if delayed, an
     input NAME_amax_used, and that of the step an output NAME_amax; that of a weight is an input NAME_amax. Fails: such a
-    weight that is no input. Test: tests/compiler/passes/scale_factors.mlir.
+    weight that is no input. Tests: tests/compiler/passes/scale_factors.mlir and scale_factors_inputs.mlir.
   }];
   let options = [Option<"delayed", "delayed", "bool", "false", "the caller gives the amaxes of rows">];
 }

@@ -22,6 +22,9 @@ class EntryScaler {
     entry->getParentOp()->walk([&](mlir::Operation* op) {
       if (auto node = llvm::dyn_cast<moe::NodeOp>(op)) nodes_.insert(node.getNode());
       for (Value result : op->getResults()) tensors_.insert(moe::tensorName(result));
+      auto amax = llvm::dyn_cast<moe::AmaxOp>(op);
+      if (auto input = amax ? amax.getA().getDefiningOp<moe::InputOp>() : moe::InputOp())
+        measuredInputs_.insert(input.getTensor());
     });
   }
 
@@ -60,7 +63,7 @@ class EntryScaler {
   }
 
   // The amax of rows: that of this step, or the one that the caller gives, where that of this step is an
-  // output for the caller. What an earlier entry kept is an output there.
+  // output for the caller. That of what an earlier entry kept, or reads too, is an output there.
   Value amaxOf(Value rows, int64_t experts) {
     Value& known = amaxes_[rows];
     if (known) return known;
@@ -69,7 +72,9 @@ class EntryScaler {
     builder_.setInsertionPointToStart(&entry_.getBody().front());
     known = builder_.create<moe::InputOp>(rows.getLoc(), typeOf(experts),
                                           builder_.getStringAttr(name + "_amax_used"), moe::ShardingAttr());
-    if (rows.getDefiningOp<moe::SavedOp>()) return known;
+    auto input = rows.getDefiningOp<moe::InputOp>();
+    if (rows.getDefiningOp<moe::SavedOp>() || (input && measuredInputs_.contains(input.getTensor())))
+      return known;
     const Value found = measured(rows, name, experts);
     builder_.setInsertionPointToEnd(&entry_.getBody().front());
     builder_.create<moe::OutputOp>(rows.getLoc(), builder_.getStringAttr(moe::tensorName(found)), found,
@@ -106,6 +111,7 @@ class EntryScaler {
   mlir::OpBuilder builder_;
   const bool delayed_;
   llvm::StringSet<> nodes_, tensors_;
+  llvm::StringSet<> measuredInputs_;  // by earlier entries
   llvm::DenseMap<Value, Value> amaxes_;
 };
 
