@@ -56,6 +56,7 @@ struct CompileOptions {
   int32_t group = 0;   // with 4 bits: 32, 64 or 128 numbers along the sum that share a scale; 0: all
   bool zeros = false;  // with 4 bits: scales have zeros beside them
   std::string recipe = "current";  // with fp8; or delayed: the caller gives the amaxes of rows
+  bool amaxes = false;             // with fp8: those of rows are outputs, as with delayed
   std::string fp8Format = "e4m3";  // with FP8; or hybrid: gradients are rounded to E5M2
   std::string exponent = "ceil";   // with mxfp8; or floor: of the power of two of a block
   // What is fused: all, none, or some of activation, activation-grad, scale; empty: all. The bits of the
