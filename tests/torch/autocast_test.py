@@ -242,6 +242,8 @@ class AutocastTest(unittest.TestCase):
                 self.fail("the context began")
             with fp8_autocast(enabled=False, fp8_recipe=recipe):
                 self.assert_is("bf16", [forward(self.layer)])
+        with self.assertRaisesRegex(ValueError, "fp8_group is of type int, expected a group of torch.distributed"), fp8_autocast(fp8_group=7):
+            self.fail("the context began")
         self.assertTrue(issubclass(MXFP8BlockScaling, Recipe))
         for arguments, message in (
             ({"weights": "16x16"}, "weights is '16x16', expected one of 1x32, 32x32"),

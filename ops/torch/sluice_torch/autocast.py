@@ -7,6 +7,7 @@ import threading
 import weakref
 
 import torch
+import torch.distributed as dist
 
 from .precision import BF16, Precision
 from .recipe import MXFP8BlockScaling, Recipe
@@ -33,8 +34,10 @@ def fp8_autocast(enabled: bool = True, fp8_recipe: Recipe | None = None, fp8_gro
 
     The innermost context counts; each thread has its own. With DelayedScaling, amaxes are the largest of the ranks of
     `fp8_group`, a group of torch.distributed: all its ranks run the same layers in the same order. Other recipes ignore it,
-    because their scales are those of one rank's numbers. ValueError: what is no recipe.
+    because their scales are those of one rank's numbers. ValueError: what is no recipe, or no group that has this process.
     """
+    if fp8_group is not None and not (dist.is_available() and isinstance(fp8_group, dist.ProcessGroup)):
+        raise ValueError(f"fp8_group is of type {type(fp8_group).__name__}, expected a group of torch.distributed with this process")
     precision = BF16
     if enabled:
         recipe = MXFP8BlockScaling() if fp8_recipe is None else fp8_recipe
