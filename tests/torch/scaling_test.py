@@ -163,9 +163,7 @@ class ScalingTest(unittest.TestCase):
                 layer, twin = (plain() if in_context else make() for _ in range(2))
                 found, expected = [], []
                 for repeats, each, to in ((True, layer, found), (False, twin, expected)):
-                    with fp8_autocast(enabled=in_context, fp8_recipe=FAST):
-                        train(each, 2)
-                    for _ in range(2):
+                    for _ in range(3):  # the first ones before any gradient has a history
                         ys = []
                         for factor in (1.0, 64.0, 4.0):  # three micro-batches in flight
                             with fp8_autocast(enabled=in_context, fp8_recipe=FAST):
@@ -178,7 +176,24 @@ class ScalingTest(unittest.TestCase):
                 for number, (a, b) in enumerate(zip(found, expected)):
                     self.assertTrue(torch.equal(a, b), (reentrant, in_context, number))
                 self.assertTrue(same(layer, twin))
-                self.assertEqual(set(steps(layer).values()), {8})
+                self.assertEqual(set(steps(layer).values()), {9})
+
+    def test_repeated_forwards_scale_as_the_first_where_gradients_are_new(self):
+        layer = make()
+        layer.gate_up_weight.requires_grad_(False)
+        for number in range(2):
+            layer(X.detach() * 4.0**-number, IDS, WEIGHTS).backward(DY)
+        self.assertEqual(set(steps(layer)), ROLES - {"gate_up_grad"})
+        layer.gate_up_weight.requires_grad_(True)
+        found = []
+
+        def keep(x):
+            found.append(layer(x / 16, IDS, WEIGHTS))
+            return found[-1]
+
+        checkpoint(keep, X, use_reentrant=True).backward(DY)  # the first one does not know which gradients it needs
+        self.assertTrue(torch.equal(*found))
+        self.assertEqual(set(steps(layer)), ROLES)
 
     def test_states_continue_where_they_were_saved(self):
         layer = make()

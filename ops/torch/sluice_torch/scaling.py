@@ -92,13 +92,21 @@ class Sharers:
         return kept[self._local] if self._moves else kept
 
 
+@dataclasses.dataclass
+class Basis:
+    """What the scales of a forward, and of what repeats it, are for."""
+
+    kept: dict[str, torch.Tensor]  # the amaxes of histories, by name
+    is_first: bool | None = None  # the scales are those of the step itself; None: not decided yet
+
+
 class Scales:
     """What a layer keeps for its scales. Copied and pickled with it; its state_dict has state()."""
 
     def __init__(self):
         self._weights = WeightAmaxes()
         self._histories = {}
-        self._remembered = collections.OrderedDict()  # description of a forward -> the amaxes that its scales were for
+        self._remembered = collections.OrderedDict()  # description of a forward -> its Basis
 
     def of_weights(self, named: dict[str, torch.Tensor]) -> list[torch.Tensor]:
         """Amaxes [E, 1] of weights [E, out, in], by their names in the layer, or [1, 1] of [out, in]."""
@@ -111,15 +119,15 @@ class Scales:
             return Step(self, precision)
         key = tuple(map(_fingerprint, given))
         with _guard:
-            used = {name: history.used for name, history in self._histories.items()}
+            basis = Basis({name: history.used for name, history in self._histories.items()})
             if not repeats:
-                self._remembered[key] = used
+                self._remembered[key] = basis
                 self._remembered.move_to_end(key)
                 if len(self._remembered) > _REMEMBERED:
                     self._remembered.popitem(last=False)
             elif self._remembered:
-                used = self._remembered.get(key, next(reversed(self._remembered.values())))
-        return Step(self, precision, used, sharers, training, repeats)
+                basis = self._remembered.get(key, next(reversed(self._remembered.values())))
+        return Step(self, precision, basis, sharers, training, repeats)
 
     def add(self, amaxes: dict[str, torch.Tensor], rule: Delayed):
         """Adds what a forward or a backward found."""
@@ -164,24 +172,27 @@ class Step:
     """The amaxes of one step, in the order of the library's layer: tensors that it scales by, and that it writes to. Both
     lists are empty without delayed scaling."""
 
-    def __init__(self, scales: Scales, precision: Precision, kept=None, sharers=None, training=False, repeats=False):
-        self._scales, self._precision, self._kept, self._sharers = scales, precision, kept, sharers
+    def __init__(self, scales: Scales, precision: Precision, basis=None, sharers=None, training=False, repeats=False):
+        self._scales, self._precision, self._basis, self._sharers = scales, precision, basis, sharers
         self._training, self._repeats = training, repeats
         self._described, self._rows = [], set()
         self.used, self.found = [], []
 
     def run_on(self, make, shape):
-        """Returns the layer of the library that runs this step: make(shape) or, if it rounds tensors that have no history
-        yet, the one for a first step."""
+        """Returns the layer of the library that runs this step: make(shape) or, if tensors that it rounds or all gradients have
+        no history yet, the one for a first step."""
         layer = make(shape)
         if self._precision.delayed is None:
             return layer
         self._describe(layer)
-        if any(self._role(name) not in self._kept for name, _, _ in self._described):
+        basis, roles = self._basis, {self._role(name) for name, _, _ in self._described}
+        if basis.is_first is None:
+            basis.is_first = not roles <= set(basis.kept) or set(basis.kept) <= self._rows
+        if basis.is_first:
             layer = make(dataclasses.replace(shape, precision=self._precision.first()))
             self._describe(layer)
         for name, shape_of, _ in self._described:
-            kept = self._kept.get(self._role(name))
+            kept = basis.kept.get(self._role(name))
             self.used.append(torch.zeros(shape_of) if kept is None else self._sharers.own(kept).reshape(shape_of))
             self.found.append(torch.zeros(shape_of))
         return layer
