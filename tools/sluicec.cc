@@ -143,6 +143,8 @@ void declare(CLI::App& app, Arguments& arguments) {
          "with fp8: current (default), where rows are scaled by amaxes of the step, or delayed, by inputs "
          "NAME_amax_used")
       ->check(CLI::IsMember({"current", "delayed"}));
+  app.add_flag("--amaxes", arguments.options.amaxes,
+               "with fp8: amaxes of rows are outputs NAME_amax, as they are with --recipe delayed");
   app.add_option("--fp8-format", arguments.options.fp8Format,
                  "with FP8: e4m3 (default), or hybrid, where gradients are rounded to E5M2")
       ->check(CLI::IsMember({"e4m3", "hybrid"}));

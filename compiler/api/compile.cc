@@ -79,6 +79,8 @@ Status checkPrecision(const CompileOptions& options) {
         options.precision, options.zeros ? "zeros" : fmt::format("groups of {}", options.group))};
   if (options.group != 0 && options.group != 32 && options.group != 64 && options.group != 128)
     return Error{fmt::format("error: the group is {}, expected 32, 64 or 128", options.group)};
+  if (options.amaxes && options.precision != "fp8")
+    return Error{fmt::format("error: precision {} has no amaxes, expected fp8", options.precision)};
   struct Option {
     std::string_view name, value, usual, other, of;  // `of`: words for the precisions that have it
     bool exists;
@@ -147,6 +149,7 @@ std::string optionLine(const CompileOptions& options) {
   if (options.backward != "bf16") add(fmt::format("--backward {}", options.backward));
   if (options.fp8Format != "e4m3") add(fmt::format("--fp8-format {}", options.fp8Format));
   if (options.recipe != "current") add(fmt::format("--recipe {}", options.recipe));
+  if (options.amaxes) add("--amaxes");
   if (options.exponent != "ceil") add(fmt::format("--exponent {}", options.exponent));
   if (options.keptAs != "codes") add(fmt::format("--kept-as {}", options.keptAs));
   if (!options.fuse.empty()) add(fmt::format("--fuse {}", fmt::join(options.fuse, ",")));

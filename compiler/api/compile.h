@@ -59,6 +59,7 @@ struct CompileOptions {
   // they are multiplied by the scales of the weight, and needs one per column without zeros.
   std::string backward = "bf16";
   std::string recipe = "current";  // with fp8; or delayed: the caller gives the amaxes of rows
+  bool amaxes = false;             // with fp8: those of rows are outputs, as with delayed
   std::string fp8Format = "e4m3";  // with FP8; or hybrid: gradients are rounded to E5M2
   std::string exponent = "ceil";   // with mxfp8; or floor: of the power of two of a block
   std::string keptAs =

@@ -42,7 +42,7 @@ void addGraphPhase(mlir::OpPassManager& manager, std::string_view phase, const T
     round.hybrid = options.fp8Format == "hybrid";
     manager.addPass(createRoundProducts(round));
   } else if (phase == "scale-factors" && options.precision == "fp8") {
-    manager.addPass(createScaleFactors({.delayed = options.recipe == "delayed"}));
+    manager.addPass(createScaleFactors({.delayed = options.recipe == "delayed", .outputs = options.amaxes}));
   } else if (phase == "encode-kept" && options.trainable && options.keptAs == "codes") {
     manager.addPass(createEncodeKept());
   } else if (phase == "quantize-rows" && makesCodes(options.precision)) {

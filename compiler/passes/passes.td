@@ -78,10 +78,11 @@ def ScaleFactors : Pass<"scale-factors", "::mlir::ModuleOp"> {
   let summary = "gives products the amaxes by which they round their factors";
   let description = [{
     Before: products that round factors by an amax, which lacks. After: that of rows is a node moe.amax or, if delayed, an
-    input NAME_amax_used, and that of the step an output NAME_amax; that of a weight is an input NAME_amax. Fails: such a
-    weight that is no input. Test: tests/compiler/passes/scale_factors.mlir.
+    input NAME_amax_used; that of the step is an output NAME_amax if delayed or asked for. That of a weight is an input NAME_amax. Fails: such a
+    weight that is no input. Tests: tests/compiler/passes/scale_factors.mlir and scale_factors_inputs.mlir.
   }];
-  let options = [Option<"delayed", "delayed", "bool", "false", "the caller gives the amaxes of rows">];
+  let options = [Option<"delayed", "delayed", "bool", "false", "the caller gives the amaxes of rows">,
+                 Option<"outputs", "outputs", "bool", "false", "amaxes of rows are outputs, too">];
 }
 
 def EncodeKept : Pass<"encode-kept", "::mlir::ModuleOp"> {

@@ -18,10 +18,14 @@ bool isScaled(std::optional<Rounding> rounding) { return rounding && infoOf(*rou
 // Of one entry.
 class EntryScaler {
  public:
-  EntryScaler(moe::EntryOp entry, bool delayed) : entry_(entry), builder_(entry), delayed_(delayed) {
+  EntryScaler(moe::EntryOp entry, bool delayed, bool outputs)
+      : entry_(entry), builder_(entry), delayed_(delayed), outputs_(outputs || delayed) {
     entry->getParentOp()->walk([&](mlir::Operation* op) {
       if (auto node = llvm::dyn_cast<moe::NodeOp>(op)) nodes_.insert(node.getNode());
       for (Value result : op->getResults()) tensors_.insert(moe::tensorName(result));
+      auto amax = llvm::dyn_cast<moe::AmaxOp>(op);
+      if (auto input = amax ? amax.getA().getDefiningOp<moe::InputOp>() : moe::InputOp())
+        measuredInputs_.insert(input.getTensor());
     });
   }
 
@@ -59,18 +63,25 @@ class EntryScaler {
                                    builder_.getF32Type());
   }
 
-  // The amax of rows: that of this step, or the one that the caller gives, where that of this step is an
-  // output for the caller. What an earlier entry kept is an output there.
+  // The amax of rows: that of this step, or the one that the caller gives. For the caller that of this step
+  // is an output; that of what an earlier entry kept, or reads too, is an output there.
   Value amaxOf(Value rows, int64_t experts) {
     Value& known = amaxes_[rows];
     if (known) return known;
     const std::string name = moe::nameOf(rows);
-    if (!delayed_) return known = measured(rows, name, experts);
-    builder_.setInsertionPointToStart(&entry_.getBody().front());
-    known = builder_.create<moe::InputOp>(rows.getLoc(), typeOf(experts),
-                                          builder_.getStringAttr(name + "_amax_used"), moe::ShardingAttr());
-    if (rows.getDefiningOp<moe::SavedOp>()) return known;
-    const Value found = measured(rows, name, experts);
+    auto input = rows.getDefiningOp<moe::InputOp>();
+    const bool isKnown =
+        rows.getDefiningOp<moe::SavedOp>() || (input && measuredInputs_.contains(input.getTensor()));
+    const bool isOutput = outputs_ && !isKnown;
+    const Value found = isOutput || !delayed_ ? measured(rows, name, experts) : Value();
+    if (delayed_) {
+      builder_.setInsertionPointToStart(&entry_.getBody().front());
+      known = builder_.create<moe::InputOp>(rows.getLoc(), typeOf(experts),
+                                            builder_.getStringAttr(name + "_amax_used"), moe::ShardingAttr());
+    } else {
+      known = found;
+    }
+    if (!isOutput) return known;
     builder_.setInsertionPointToEnd(&entry_.getBody().front());
     builder_.create<moe::OutputOp>(rows.getLoc(), builder_.getStringAttr(moe::tensorName(found)), found,
                                    moe::ShardingAttr());
@@ -105,7 +116,9 @@ class EntryScaler {
   moe::EntryOp entry_;
   mlir::OpBuilder builder_;
   const bool delayed_;
+  const bool outputs_;
   llvm::StringSet<> nodes_, tensors_;
+  llvm::StringSet<> measuredInputs_;  // by earlier entries
   llvm::DenseMap<Value, Value> amaxes_;
 };
 
@@ -114,8 +127,8 @@ struct ScaleFactors : impl::ScaleFactorsBase<ScaleFactors> {
 
   void runOnOperation() override {
     const mlir::WalkResult result = getOperation().walk([&](moe::EntryOp entry) {
-      return failed(EntryScaler(entry, delayed).run()) ? mlir::WalkResult::interrupt()
-                                                       : mlir::WalkResult::advance();
+      return failed(EntryScaler(entry, delayed, outputs).run()) ? mlir::WalkResult::interrupt()
+                                                                : mlir::WalkResult::advance();
     });
     if (result.wasInterrupted()) signalPassFailure();
   }

@@ -56,7 +56,8 @@ uint64_t Layer::keepContentOf(size_t w, const at::Tensor& weight) {
 
 ForwardStep prepareForward(Layer& layer, const at::Tensor& x, const at::Tensor& ids,
                            const at::Tensor& expertWeights, at::TensorList weights,
-                           const OptionalTensor& placement) {
+                           const OptionalTensor& placement, const TensorsOrNone& amaxesUsed,
+                           const TensorsOrNone& amaxes) {
   const LayerSignature& signature = layer.signature();
   if (weights.size() != signature.weights.size())
     throwValue(
@@ -83,6 +84,7 @@ ForwardStep prepareForward(Layer& layer, const at::Tensor& x, const at::Tensor& 
     const bool rounded = !step.weights[w].is_same(weights[w]);
     step.contents.push_back(rounded ? 0 : layer.keepContentOf(w, weights[w]));
   }
+  step.amaxes = AmaxTensors(signature.amaxes, amaxesUsed, amaxes);
   step.y = makeTensor(DType::kBF16, {tokens, signature.outHidden});
   return step;
 }
@@ -94,6 +96,9 @@ std::vector<NamedTensor> ForwardStep::named(const LayerSignature& signature) con
   for (size_t w = 0; w < weights.size(); ++w)
     if (signature.weights[w].readByForward)
       tensors.push_back({signature.weights[w].name, viewOf(weights[w]), contents[w]});
+  amaxes.bindForward(signature.amaxes, [&](const std::string& name, const at::Tensor& tensor) {
+    tensors.push_back({name, viewOf(tensor)});
+  });
   return tensors;
 }
 

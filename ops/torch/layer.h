@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "ops/torch/amax_tensors.h"
 #include "ops/torch/layer_state.h"
 #include "ops/torch/ranks.h"
 #include "ops/torch/tensors.h"
@@ -25,6 +26,7 @@ class Layer : public torch::CustomClassHolder {
   Layer(c10::intrusive_ptr<Ranks> ranks, const std::string& path, const std::vector<std::string>& weights);
 
   std::string describe() const { return describeProgram(state_->program(), state_->rank()); }
+  std::vector<AmaxDescription> amaxes() const { return describeAmaxes(signature_.amaxes); }
   int64_t savedSets() const { return state_->savedSets().made(); }
   int64_t savedInUse() const { return state_->savedSets().inUse(); }
   int64_t savedBytes() const { return state_->savedBytes(); }
@@ -66,12 +68,14 @@ struct ForwardStep {
   at::Tensor x, expertIds, placement, expertWeights, y;  // placement: undefined if the layer takes none
   std::vector<at::Tensor> weights;
   std::vector<uint64_t> contents;  // of the weights
+  AmaxTensors amaxes;
 
   std::vector<NamedTensor> named(const LayerSignature& signature) const;
 };
 // Throws if the layer does not accept the tensors.
 ForwardStep prepareForward(Layer& layer, const at::Tensor& x, const at::Tensor& ids,
                            const at::Tensor& expertWeights, at::TensorList weights,
-                           const OptionalTensor& placement);
+                           const OptionalTensor& placement, const TensorsOrNone& amaxesUsed,
+                           const TensorsOrNone& amaxes);
 
 }  // namespace sluice

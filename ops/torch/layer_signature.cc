@@ -58,6 +58,7 @@ class Reader {
     signature_.hasExpertWeightsGrad = dWeights;
     expect(dWeights, DType::kF32, pair);
     for (const std::string& name : weights) readWeight(name);
+    if (Status read = readAmaxes(); !read) return read.error();
     refuseRest();
     if (!error_.empty()) return Error{error_};
     return signature_;
@@ -121,6 +122,17 @@ class Reader {
       expect(grad, grad->type, weight.shape);
     }
     signature_.weights.push_back(std::move(weight));
+  }
+
+  Status readAmaxes() {
+    auto amaxes = amaxesOf(program_, rank_);
+    if (!amaxes) return amaxes.error();
+    for (const AmaxSignature& amax : *amaxes) {
+      for (Tensors* reads : {&forwardReads_, &backwardReads_}) take(*reads, amax.used);
+      for (Tensors* writes : {&forwardWrites_, &backwardWrites_}) take(*writes, amax.found);
+    }
+    signature_.amaxes = *std::move(amaxes);
+    return {};
   }
 
   void refuseRest() {

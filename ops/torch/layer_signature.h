@@ -3,13 +3,14 @@
 // A value type without pointers. The program has an entry `forward`, from x, expert_ids, expert_weights, the
 // weights and possibly placement to y. For training it also has an entry `backward`, from dy and those of the
 // forward tensors that it reads to the gradients dx, d_expert_weights and WEIGHT_grad, as far as the program
-// has them.
+// has them; both entries may take and give amaxes.
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
+#include "ops/torch/amax_signature.h"
 #include "runtime/base/dtype.h"
 #include "runtime/base/expected.h"
 #include "runtime/program/program.h"
@@ -42,6 +43,7 @@ struct LayerSignature {
   bool hasDx = false;
   bool hasExpertWeightsGrad = false;
   std::vector<WeightSignature> weights;  // in the order in which they were named
+  std::vector<AmaxSignature> amaxes;     // by name
 };
 
 // `weights` names the weights in the order of the op's arguments. Errors: entries or tensors are missing,

@@ -42,6 +42,7 @@ TORCH_LIBRARY(sluice, m) {
   m.class_<Layer>("Layer")
       .def(torch::init<c10::intrusive_ptr<Ranks>, const std::string&, const std::vector<std::string>&>())
       .def("describe", &Layer::describe)
+      .def("amaxes", &Layer::amaxes)
       .def("saved_sets", &Layer::savedSets)
       .def("saved_in_use", &Layer::savedInUse)
       .def("saved_bytes", &Layer::savedBytes)
@@ -54,11 +55,12 @@ TORCH_LIBRARY(sluice, m) {
   const std::string arguments =
       "(__torch__.torch.classes.sluice.Layer layer, Tensor x, Tensor expert_ids, Tensor expert_weights, "
       "Tensor[] weights";
-  const std::string placement = ", Tensor? placement=None)";
+  const std::string amaxes = ", Tensor[]? amaxes_used=None, Tensor[]? amaxes=None)";
+  const std::string placement = ", Tensor? placement=None" + amaxes;
   m.def(("moe" + arguments + ", Tensor?[] main_grads" + placement + " -> Tensor").c_str(), sluice::moe);
   m.def(("submit_moe" + arguments + placement + " -> __torch__.torch.classes.sluice.Pending").c_str(),
         sluice::submitMoe);
-  m.def(("submit_training" + arguments + placement +
+  m.def(("submit_training" + arguments + ", Tensor? placement=None)" +
          " -> (__torch__.torch.classes.sluice.Pending forward, __torch__.torch.classes.sluice.Pending "
          "backward)")
             .c_str(),
@@ -66,13 +68,14 @@ TORCH_LIBRARY(sluice, m) {
   m.def("choose_places(Tensor rows, int places, int groups) -> Tensor", sluice::choosePlacesFor);
   m.class_<LinearLayer>("Linear")
       .def(torch::init<c10::intrusive_ptr<Ranks>, const std::string&>())
+      .def("amaxes", &LinearLayer::describeAmaxes)
       .def("saved_sets", &LinearLayer::savedSets)
       .def("saved_in_use", &LinearLayer::savedInUse)
       .def("saved_bytes", &LinearLayer::savedBytes);
-  m.def(
+  const std::string linear =
       "linear(__torch__.torch.classes.sluice.Linear layer, Tensor x, Tensor weight, Tensor? bias, "
-      "Tensor? main_grad, int tokens, int width) -> Tensor",
-      sluice::linear);
+      "Tensor? main_grad, int tokens, int width, Tensor? weight_amax=None";
+  m.def((linear + amaxes + " -> Tensor").c_str(), sluice::linear);
   m.class_<TokenExchange>("Exchange")
       .def(torch::init<c10::intrusive_ptr<Ranks>, const std::string&, int64_t, int64_t>())
       .def("saved_sets", &TokenExchange::savedSets)

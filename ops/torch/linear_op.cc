@@ -15,6 +15,8 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
+constexpr std::string_view kWeightAmax = "weight_amax";
+
 // A weight or bias [N, C] or [N] as the program has it: [1, N, C], [1, N] or [N].
 TensorView viewAs(const Buffer& buffer, const at::Tensor& tensor) {
   TensorView view = viewOf(tensor);
@@ -71,13 +73,15 @@ class Step {
 
 // A forward step that has been checked.
 struct Ready {
-  at::Tensor x, weight, bias;
+  at::Tensor x, weight, bias, weightAmax;
+  AmaxTensors amaxes;
   int64_t tokens = 0, width = 1;
   HeldSet held;
 };
 
 Ready prepare(LinearLayer& layer, const at::Tensor& x, const at::Tensor& weight, const OptionalTensor& bias,
-              const OptionalTensor& mainGrad, int64_t tokens, int64_t width, bool asked) {
+              const OptionalTensor& mainGrad, int64_t tokens, int64_t width, const OptionalTensor& weightAmax,
+              const TensorsOrNone& amaxesUsed, const TensorsOrNone& amaxes, bool asked) {
   const at::NoGradGuard isNoStepOfAutograd;
   if (asked && !layer.find("dy"))
     throwRuntime("a gradient is required, but the program has no entry 'backward'");
@@ -86,9 +90,18 @@ Ready prepare(LinearLayer& layer, const at::Tensor& x, const at::Tensor& weight,
   if (tokens < 0 || tokens > most)
     throwValue(
         fmt::format("x gives this rank {} tokens, but the layer was compiled for at most {}", tokens, most));
-  Ready ready{x, stored("weight", weight, shapeOf(layer.at("weight"), false)), {}, tokens, width, {}};
+  Ready ready;
+  ready.x = x;
+  ready.weight = stored("weight", weight, shapeOf(layer.at("weight"), false));
+  ready.tokens = tokens;
+  ready.width = width;
   if (layer.find("bias"))
     ready.bias = stored("bias", bias.value_or(at::Tensor()), shapeOf(layer.at("bias"), true));
+  if (layer.find(kWeightAmax)) {
+    ready.weightAmax = weightAmax.value_or(at::Tensor());
+    checkTensor(kWeightAmax, ready.weightAmax, at::kFloat, {1, 1});
+  }
+  ready.amaxes = AmaxTensors(layer.amaxes(), amaxesUsed, amaxes);
   if (mainGrad.has_value()) {
     if (!layer.accumulates()) throwRuntime("main_grad is given, but the layer's program does not accumulate");
     checkTensor("main_grad", *mainGrad, at::kFloat, shapeOf(layer.at("weight_grad"), false));
@@ -103,6 +116,9 @@ at::Tensor runForward(LinearLayer& layer, const Ready& ready) {
   step.bind("x", ready.x);
   step.bind("weight", ready.weight);
   if (ready.bias.defined()) step.bind("bias", ready.bias);
+  if (ready.weightAmax.defined()) step.bind(kWeightAmax, ready.weightAmax);
+  ready.amaxes.bindForward(
+      layer.amaxes(), [&](const std::string& name, const at::Tensor& tensor) { step.bind(name, tensor); });
   step.makeResult("y", ready.tokens, y);
   if (const Status ran = step.run("forward", ready.held.set, ready.width); !ran) {
     layer.state().savedSets().release(ready.held);
@@ -124,6 +140,8 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
         {token, layer->find("dx") ? ready.weight : none, layer->backwardReadsX() ? ready.x : none});
     ctx->saved_data["layer"] = layer;
     ctx->saved_data["main_grad"] = mainGrad;
+    ctx->saved_data["weight_amax"] = ready.weightAmax;
+    ctx->saved_data["amaxes"] = ready.amaxes.kept();
     return y;
   }
 
@@ -142,7 +160,12 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
       if (layer->find("dx")) {
         made.makeResult("dx", held.tokens, dx);
         made.bind("weight", saved[1]);
+        if (layer->find(kWeightAmax)) made.bind(kWeightAmax, ctx->saved_data["weight_amax"].toTensor());
       }
+      const AmaxTensors amaxes(ctx->saved_data["amaxes"]);
+      amaxes.bindBackward(layer->amaxes(), [&](const std::string& name, const at::Tensor& tensor) {
+        made.bind(name, tensor);
+      });
       if (layer->backwardReadsX()) made.bind("x", saved[2]);
       const auto mainGrad = ctx->saved_data["main_grad"].toOptional<at::Tensor>();
       if (layer->find("weight_grad")) {
@@ -192,6 +215,7 @@ Program LinearLayer::load(const std::string& path) {
       tensors_.emplace(tables.buffers[b].name, BufferId{b});
   for (const char* name : {"x", "weight", "y"})
     if (!tensors_.contains(name)) throwValue(fmt::format("{}: the program has no tensor '{}'", path, name));
+  amaxes_ = valueOf(amaxesOf(tables, static_cast<int>(ranks_->rank())));
   for (const Family& family : tables.families) {
     accumulates_ = accumulates_ || sluice::accumulates(family);
     if (tables.at(family.entry).name == "backward")
@@ -207,13 +231,16 @@ const Buffer* LinearLayer::find(std::string_view name) const {
 }
 
 at::Tensor linear(const c10::intrusive_ptr<LinearLayer>& layer, const at::Tensor& x, const at::Tensor& weight,
-                  const OptionalTensor& bias, const OptionalTensor& mainGrad, int64_t tokens, int64_t width) {
+                  const OptionalTensor& bias, const OptionalTensor& mainGrad, int64_t tokens, int64_t width,
+                  const OptionalTensor& weightAmax, const TensorsOrNone& amaxesUsed,
+                  const TensorsOrNone& amaxes) {
   LayerState& state = layer->state();
   throwIfFailed(state.checkProcess());
   const bool ofBias = bias.has_value() && bias->requires_grad();
   const bool asked = (x.requires_grad() || weight.requires_grad() || ofBias) && at::GradMode::is_enabled();
-  const Ready ready =
-      refusing(state, [&] { return prepare(*layer, x, weight, bias, mainGrad, tokens, width, asked); });
+  const Ready ready = refusing(state, [&] {
+    return prepare(*layer, x, weight, bias, mainGrad, tokens, width, weightAmax, amaxesUsed, amaxes, asked);
+  });
   if (asked) return LinearFunction::apply(layer, x, weight, bias, mainGrad, ready);
   const at::Tensor y = runForward(*layer, ready);
   state.savedSets().release(ready.held);

@@ -2,8 +2,9 @@
 // layer as a task program.
 //
 // The program has an entry `forward` (x, weight, optional bias; y) and possibly `backward` (dy, weight, what
-// it reads of x; dx, weight_grad, bias_grad), as graphs/linear has them. Of x and y one is of tokens and the
-// other of rows; results of rows are written directly into new tensors.
+// it reads of x; dx, weight_grad, bias_grad), as graphs/linear has them, and amaxes of factors that it
+// scales. Of x and y one is of tokens and the other of rows; results of rows are written directly into new
+// tensors.
 #pragma once
 
 #include <torch/custom_class.h>
@@ -12,6 +13,7 @@
 #include <string>
 #include <string_view>
 
+#include "ops/torch/amax_tensors.h"
 #include "ops/torch/layer_state.h"
 #include "ops/torch/ranks.h"
 #include "ops/torch/tensors.h"
@@ -39,6 +41,8 @@ class LinearLayer : public torch::CustomClassHolder {
   int64_t columns(std::string_view name) const { return at(name).shape.back().size; }
   bool backwardReadsX() const { return backwardReadsX_; }
   bool accumulates() const { return accumulates_; }
+  const std::vector<AmaxSignature>& amaxes() const { return amaxes_; }
+  std::vector<AmaxDescription> describeAmaxes() const { return sluice::describeAmaxes(amaxes_); }
 
  private:
   Program load(const std::string& path);
@@ -46,6 +50,7 @@ class LinearLayer : public torch::CustomClassHolder {
   c10::intrusive_ptr<Ranks> ranks_;  // must outlive the state
   LayerStatePtr state_;
   std::map<std::string, BufferId, std::less<>> tensors_;  // inputs and outputs
+  std::vector<AmaxSignature> amaxes_;
   bool backwardReadsX_ = false;
   bool accumulates_ = false;
 };
@@ -53,8 +58,12 @@ class LinearLayer : public torch::CustomClassHolder {
 // Returns y [R or T, N] for x [T or R, C], weight [N, C] and a bias [N] if the program has one. `tokens`: T
 // of this rank; `width`: tokens per index of the caller's first dimension, the same at all ranks. Weights may
 // be float32: they are rounded. If main_grad [N, C] is given, the weight's gradient is added to it, and
-// autograd gets none. ValueError and RuntimeError fail the step at all ranks.
+// autograd gets none. `weightAmax` [1,1] is the largest magnitude of the weight, if the program reads it;
+// `amaxesUsed` and `amaxes` are as those of sluice::moe. ValueError and RuntimeError fail the step at all
+// ranks.
 at::Tensor linear(const c10::intrusive_ptr<LinearLayer>& layer, const at::Tensor& x, const at::Tensor& weight,
-                  const OptionalTensor& bias, const OptionalTensor& mainGrad, int64_t tokens, int64_t width);
+                  const OptionalTensor& bias, const OptionalTensor& mainGrad, int64_t tokens, int64_t width,
+                  const OptionalTensor& weightAmax, const TensorsOrNone& amaxesUsed,
+                  const TensorsOrNone& amaxes);
 
 }  // namespace sluice

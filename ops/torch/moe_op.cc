@@ -97,6 +97,9 @@ class BackwardStep {
       if (signature_.weights[w].readByBackward)
         bind(signature_.weights[w].name, saved[kFirstSavedWeight + w],
              layer_.contentOf(w, saved[kFirstSavedWeight + w]));
+    const AmaxTensors amaxes(ctx_.saved_data["amaxes"]);
+    amaxes.bindBackward(signature_.amaxes,
+                        [&](const std::string& name, const at::Tensor& tensor) { bind(name, tensor); });
     const int64_t tokens = dy.size(0);
     variable_list grads(kFirstWeight + signature_.weights.size());
     if (signature_.hasDx) grads[kX] = bind("dx", makeTensor(DType::kBF16, {tokens, signature_.hidden}));
@@ -158,6 +161,7 @@ struct MoeFunction : torch::autograd::Function<MoeFunction> {
     ctx->save_for_backward(std::move(saved));
     ctx->saved_data["layer"] = layer;
     ctx->saved_data["main_grads"] = mainGrads;
+    ctx->saved_data["amaxes"] = step.amaxes.kept();
     return step.y;
   }
 
@@ -175,14 +179,15 @@ struct MoeFunction : torch::autograd::Function<MoeFunction> {
 // Checks everything that can be wrong with a forward step. `asked`: autograd needs its backward.
 ReadyForward readyForward(Layer& layer, const at::Tensor& x, const at::Tensor& ids,
                           const at::Tensor& expertWeights, at::TensorList weights, const MainGrads& mainGrads,
-                          const OptionalTensor& placement, bool asked) {
+                          const OptionalTensor& placement, const TensorsOrNone& amaxesUsed,
+                          const TensorsOrNone& amaxes, bool asked) {
   const at::NoGradGuard isNoStepOfAutograd;
   const LayerSignature& signature = layer.signature();
   checkMainGrads(signature, mainGrads);
   // wrong numbers of weights are refused by prepareForward()
   if (asked && weights.size() == signature.weights.size())
     checkTrainable(signature, x, expertWeights, weights);
-  ForwardStep step = prepareForward(layer, x, ids, expertWeights, weights, placement);
+  ForwardStep step = prepareForward(layer, x, ids, expertWeights, weights, placement, amaxesUsed, amaxes);
   return {std::move(step), valueOf(layer.state().savedSets().take())};
 }
 
@@ -190,14 +195,16 @@ ReadyForward readyForward(Layer& layer, const at::Tensor& x, const at::Tensor& i
 
 at::Tensor moe(const c10::intrusive_ptr<Layer>& layer, const at::Tensor& x, const at::Tensor& ids,
                const at::Tensor& expertWeights, at::TensorList weights, const MainGrads& mainGrads,
-               const OptionalTensor& placement) {
+               const OptionalTensor& placement, const TensorsOrNone& amaxesUsed,
+               const TensorsOrNone& amaxes) {
   LayerState& state = layer->state();
   throwIfFailed(state.checkProcess());
   bool asked = x.requires_grad() || expertWeights.requires_grad();
   for (const at::Tensor& weight : weights) asked = asked || weight.requires_grad();
   asked = asked && at::GradMode::is_enabled();
   const ReadyForward ready = refusing(state, [&] {
-    return readyForward(*layer, x, ids, expertWeights, weights, mainGrads, placement, asked);
+    return readyForward(*layer, x, ids, expertWeights, weights, mainGrads, placement, amaxesUsed, amaxes,
+                        asked);
   });
   if (asked) return MoeFunction::apply(layer, x, ids, expertWeights, weights, mainGrads, ready);
   runForward(*layer, ready);

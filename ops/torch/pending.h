@@ -32,6 +32,7 @@ class Pending : public torch::CustomClassHolder {
 // The op sluice::submit_moe: like sluice::moe, but without gradients, and it returns at once.
 c10::intrusive_ptr<Pending> submitMoe(const c10::intrusive_ptr<Layer>& layer, const at::Tensor& x,
                                       const at::Tensor& expertIds, const at::Tensor& expertWeights,
-                                      at::TensorList weights, const OptionalTensor& placement);
+                                      at::TensorList weights, const OptionalTensor& placement,
+                                      const TensorsOrNone& amaxesUsed, const TensorsOrNone& amaxes);
 
 }  // namespace sluice

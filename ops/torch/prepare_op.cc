@@ -54,7 +54,7 @@ std::tuple<c10::intrusive_ptr<Pending>, c10::intrusive_ptr<Pending>> submitTrain
   ForwardStep step;
   BackwardTensors backward = refusing(state, [&] {
     if (!layer->signature().hasBackward) throwRuntime("the layer's program has no entry 'backward'");
-    step = prepareForward(*layer, x, ids, expertWeights, weights, placement);
+    step = prepareForward(*layer, x, ids, expertWeights, weights, placement, {}, {});
     BackwardTensors made = backwardOf(*layer, step);
     held = valueOf(state.savedSets().take());
     return made;

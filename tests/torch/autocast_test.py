@@ -11,7 +11,7 @@ from models import layouts
 from models.decoder import Decoder, loss_of
 from moe_eager import route
 from sluice_torch import fp8_autocast, te
-from sluice_torch.recipe import DelayedScaling, Float8CurrentScaling, Format, MXFP8BlockScaling, Recipe
+from sluice_torch.recipe import Float8CurrentScaling, Format, MXFP8BlockScaling, Recipe
 from torch.utils.checkpoint import checkpoint
 
 HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, TOKENS = 64, 32, 4, 2, 50
@@ -19,12 +19,14 @@ RECIPES = {
     "mxfp8 e4m3": MXFP8BlockScaling(),
     "mxfp8 hybrid": MXFP8BlockScaling(fp8_format=Format.HYBRID),
     "squares": MXFP8BlockScaling(weights="32x32", exponent="floor"),
+    "fp8": Float8CurrentScaling(),
 }
 # The arguments of a layer with the same precision.
 ARGUMENTS = {
     "mxfp8 e4m3": {"precision": "mxfp8"},
     "mxfp8 hybrid": {"precision": "mxfp8", "fp8_format": "hybrid"},
     "squares": {"precision": "mxfp8-32x32", "exponent": "floor"},
+    "fp8": {"precision": "fp8", "fp8_format": "hybrid", "recipe": "current"},
     "bf16": {"precision": "bf16"},
 }
 
@@ -233,14 +235,15 @@ class AutocastTest(unittest.TestCase):
 
     def test_what_is_wrong_is_refused(self):
         for recipe, message in (
-            (DelayedScaling(), "recipe DelayedScaling is not supported yet, expected MXFP8BlockScaling"),
-            (Float8CurrentScaling(), "recipe Float8CurrentScaling is not supported yet, expected MXFP8BlockScaling"),
+            (Recipe(), "Recipe is no recipe, expected one of sluice_torch.recipe"),
             ("mxfp8", "fp8_recipe is of type str, expected a recipe of sluice_torch.recipe"),
         ):
             with self.assertRaisesRegex(ValueError, message), fp8_autocast(fp8_recipe=recipe):
                 self.fail("the context began")
             with fp8_autocast(enabled=False, fp8_recipe=recipe):
                 self.assert_is("bf16", [forward(self.layer)])
+        with self.assertRaisesRegex(ValueError, "fp8_group is of type int, expected a group of torch.distributed"), fp8_autocast(fp8_group=7):
+            self.fail("the context began")
         self.assertTrue(issubclass(MXFP8BlockScaling, Recipe))
         for arguments, message in (
             ({"weights": "16x16"}, "weights is '16x16', expected one of 1x32, 32x32"),

@@ -142,10 +142,10 @@ class PrecisionTest(unittest.TestCase):
             return te.ColumnParallelLinear(ins, outs, **options)
 
         for making, message in (
-            (lambda: make(precision="fp8"), "precision is 'fp8', expected one of bf16, mxfp8, mxfp8-32x32"),
+            (lambda: make(precision="mxfp4"), "precision is 'mxfp4', expected one of bf16, fp8, mxfp8, mxfp8-32x32"),
             (lambda: make(precision="mxfp8", fp8_format="e5m2"), "fp8_format is 'e5m2', expected one of e4m3, hybrid"),
             (lambda: make(precision="mxfp8", exponent="up"), "exponent is 'up', expected one of ceil, floor"),
-            (lambda: make(fp8_format="hybrid"), "precision=None has no fp8_format 'hybrid', expected mxfp8 or mxfp8-32x32"),
+            (lambda: make(fp8_format="hybrid"), "precision=None has no fp8_format 'hybrid', expected fp8 or mxfp8 or mxfp8-32x32"),
             (lambda: make(precision="bf16", exponent="floor"), "precision='bf16' has no exponent 'floor', expected mxfp8"),
             (
                 lambda: sluice_torch.MoE(64, 64, 4, 2, weights="int8", precision="mxfp8"),
@@ -162,7 +162,7 @@ class PrecisionTest(unittest.TestCase):
             ),
             (lambda: linear(80, 64, precision="mxfp8"), "columns of x at a rank: 80, expected a multiple of 32 for mxfp8"),
             (lambda: linear(64, 80, precision="mxfp8"), "columns of y at a rank: 80, expected a multiple of 32 for mxfp8"),
-            (lambda: linear(64, 64, precision="int8"), "precision is 'int8', expected one of bf16, mxfp8, mxfp8-32x32"),
+            (lambda: linear(64, 64, precision="int8"), "precision is 'int8', expected one of bf16, fp8, mxfp8, mxfp8-32x32"),
             (lambda: linear(64, 64, exponent="floor"), "precision=None has no exponent 'floor'"),
         ):
             with self.assertRaisesRegex(ValueError, message):

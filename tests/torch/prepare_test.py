@@ -146,6 +146,12 @@ class PrepareTest(unittest.TestCase):
         layer.prepare()
         self.assertEqual(layer.take_rows_seen().sum(), 0)
 
+    def test_layers_with_scales_of_steps_are_refused(self):
+        layer = sluice_torch.MoE(64, 64, 4, 2, precision="fp8", recipe="delayed", threads=2)
+        for prepare in (layer.prepare, layer.prepare_backward):
+            with self.assertRaisesRegex(RuntimeError, "prepare with precision='fp8'.*whose steps have scales of their own"):
+                prepare()
+
     def test_other_numbers_of_tokens_are_refused(self):
         layer = make(max_tokens=100)
         for call in (layer.prepare, layer.prepare_backward):

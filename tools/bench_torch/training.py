@@ -11,6 +11,10 @@ from models.decoder import Decoder, loss_of
 BOTH = {"eager": None, "sluice": {}}
 PRECISIONS = {
     "bf16": {"precision": "bf16"},
+    "fp8": {"precision": "fp8"},
+    "fp8 hybrid": {"precision": "fp8", "fp8_format": "hybrid"},
+    "fp8 delayed": {"precision": "fp8", "recipe": "delayed"},
+    "fp8 delayed hybrid": {"precision": "fp8", "recipe": "delayed", "fp8_format": "hybrid"},
     "mxfp8": {"precision": "mxfp8"},
     "mxfp8 hybrid": {"precision": "mxfp8", "fp8_format": "hybrid"},
     "mxfp8-32x32": {"precision": "mxfp8-32x32"},

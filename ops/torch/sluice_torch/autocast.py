@@ -4,8 +4,10 @@ import contextlib
 import dataclasses
 import functools
 import threading
+import weakref
 
 import torch
+import torch.distributed as dist
 
 from .precision import BF16, Precision
 from .recipe import MXFP8BlockScaling, Recipe
@@ -14,6 +16,7 @@ from .recipe import MXFP8BlockScaling, Recipe
 @dataclasses.dataclass(frozen=True)
 class _Active:
     precision: Precision = BF16
+    group: object = None  # over whose ranks amaxes are the largest
     in_backward: bool = False  # began inside a backward
 
 
@@ -29,17 +32,20 @@ def fp8_autocast(enabled: bool = True, fp8_recipe: Recipe | None = None, fp8_gro
     """A context in which layers that were made without `precision` use a recipe of sluice_torch.recipe, by default
     MXFP8BlockScaling(), or bfloat16 if not `enabled`. A backward follows its forward, wherever it runs.
 
-    The innermost context counts; each thread has its own. `fp8_group` has no effect on MXFP8BlockScaling, whose blocks are
-    those of one rank. ValueError: what is no recipe, or one that is not supported yet.
+    The innermost context counts; each thread has its own. With DelayedScaling, amaxes are the largest of the ranks of
+    `fp8_group`, a group of torch.distributed: all its ranks run the same layers in the same order. Other recipes ignore it,
+    because their scales are those of one rank's numbers. ValueError: what is no recipe, or no group that has this process.
     """
-    del fp8_group
+    if fp8_group is not None and not (dist.is_available() and isinstance(fp8_group, dist.ProcessGroup)):
+        raise ValueError(f"fp8_group is of type {type(fp8_group).__name__}, expected a group of torch.distributed with this process")
     precision = BF16
     if enabled:
         recipe = MXFP8BlockScaling() if fp8_recipe is None else fp8_recipe
         if not isinstance(recipe, Recipe):
             raise ValueError(f"fp8_recipe is of type {type(recipe).__name__}, expected a recipe of sluice_torch.recipe")
         precision = recipe.precision()
-    with _activated(_Active(precision, _is_in_backward())):
+    reduces = precision.delayed is not None and precision.delayed.reduce
+    with _activated(_Active(precision, fp8_group if reduces else None, is_in_backward())):
         yield
 
 
@@ -73,27 +79,33 @@ class Chooser:
 
     def __init__(self, own: Precision | None):
         self.own = own
-        self._before = {}  # mode -> precision of the last forward outside of backwards
+        self._before = {}  # mode -> precision and group of the last forward outside of backwards
 
     def __str__(self) -> str:
         """For the description of a layer; empty without a precision of its own."""
         return "" if self.own is None else f", {self.own}"
 
-    def apply(self, shape, training: bool):
-        """`shape` with the precision of a step that begins now. ValueError: the shape does not have it."""
-        precision = self._choose(training) if self.own is None else self.own
-        return shape if shape.precision == precision else dataclasses.replace(shape, precision=precision)
+    def apply(self, shape, training: bool) -> tuple:
+        """`shape` with the precision of a step that begins now, and the fp8_group of its context, if it matters. ValueError:
+        the shape does not have the precision."""
+        precision, group = self._choose(training) if self.own is None else (self.own, None)
+        shape = shape if shape.precision == precision else dataclasses.replace(shape, precision=precision)
+        return shape, group
 
-    def _choose(self, training: bool) -> Precision:
+    def _choose(self, training: bool) -> tuple:
         active = _thread.active
-        before = self._before.get(training, active.precision)
-        if before != active.precision and not active.in_backward and _is_in_backward():
-            return before
-        self._before[training] = active.precision
-        return active.precision
+        precision, group = self._before.get(training, (active.precision, None))
+        if precision != active.precision and not active.in_backward and is_in_backward():
+            return precision, group and group()
+        # no layer keeps a process group
+        self._before[training] = active.precision, active.group and weakref.ref(active.group)
+        return active.precision, active.group
+
+    def __getstate__(self):
+        return {"own": self.own, "_before": {}}
 
 
-def _is_in_backward() -> bool:
+def is_in_backward() -> bool:
     """Whether autograd runs a backward in this thread."""
     if hasattr(torch._C, "_current_graph_task_id"):
         return torch._C._current_graph_task_id() != -1

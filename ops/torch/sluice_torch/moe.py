@@ -7,19 +7,19 @@ import weakref
 
 import torch
 
-from . import cache, codes, graphs, pairs, placement, ranks, recording, replicas, sharding
-from .autocast import Chooser
+from . import cache, codes, graphs, pairs, placement, ranks, recording, replicas, scaling, sharding
+from .amax import amax_of
+from .autocast import Chooser, is_in_backward
 from .main_grad import AddToMainGrad, main_grad_of
+from .operands import DTYPES, PendingForward, operands_of
 from .precision import BF16, precision_of
 from .preparing import Preparable
-from .tensors import as_stored
 
 # In a state_dict of a rank that has part of the experts: its first expert, the end of its range, and the total number;
 # where ranks share experts, then the number of its shard, and tp.
 EXPERT_RANGE = "expert_range"
 # In the state of a layer whose experts have places: the expert at each of them.
 PLACEMENT = "placement"
-_DTYPES = (torch.bfloat16, torch.float32)
 
 
 def describe_range(experts: list[int]) -> str:
@@ -72,10 +72,12 @@ class MoE(Preparable, torch.nn.Module):
                  ..._zeros with groups)
     backward     with weights of codes: "bf16", or "int8", where rows of gradients that they multiply become codes of 8
                  bits; needs one scale per channel, without zeros
-    precision    "mxfp8" or "mxfp8-32x32": products round their factors, forward and backward, to FP8 with a power of two
-                 per block of 32 numbers; "bf16": they do not. None: as sluice_torch.fp8_autocast says, else "bf16".
-                 docs/PRECISION.md
-    fp8_format   with mxfp8: "e4m3" (if None), or "hybrid", where gradients are rounded to E5M2
+    precision    "fp8": products round their factors, forward and backward, to FP8 with a scale per tensor; "mxfp8" or
+                 "mxfp8-32x32": with a power of two per block of 32 numbers; "bf16": they do not. None: as
+                 sluice_torch.fp8_autocast says, else "bf16". docs/PRECISION.md
+    fp8_format   with fp8 and mxfp8: "e4m3" (if None), or "hybrid", where gradients are rounded to E5M2
+    recipe       with fp8: "current" (if None), scales of the largest magnitudes of the step; "delayed", of earlier steps,
+                 which the layer and its state_dict keep; or a recipe.DelayedScaling or Float8CurrentScaling
     exponent     with mxfp8: "ceil" (if None), with which no number of a block saturates, or "floor"
     spare        places for copies of experts. 0: experts can move, but have one place each. None: rank r has the r-th
                  range of experts
@@ -122,16 +124,17 @@ class MoE(Preparable, torch.nn.Module):
         precision: str | None = None,
         fp8_format: str | None = None,
         exponent: str | None = None,
+        recipe=None,
     ):
         super().__init__()
-        if dtype not in _DTYPES:
+        if dtype not in DTYPES:
             raise ValueError(f"dtype is {dtype}, expected torch.bfloat16 or torch.float32")
         if keep not in ("all", "minimal"):
             raise ValueError(f"keep is {keep!r}, expected 'all' or 'minimal'")
         self._group = ranks.Group(ep_group, tp_group, mesh, tp, tokens)
         sizes = (hidden, intermediate, num_experts, top_k, self._group.size, max_tokens)
-        own = precision_of(precision, fp8_format, exponent)
-        self._precision = Chooser(own)
+        own = precision_of(precision, fp8_format, exponent, recipe)
+        self._precision, self._scales = Chooser(own), scaling.Scales()
         self.shape = graphs.LayerShape(
             *sizes, activation, limit, self._group.tp, tokens, spare, weights, group, zeros, own or BF16, backward
         )
@@ -167,7 +170,7 @@ class MoE(Preparable, torch.nn.Module):
 
     def become(self, group: ranks.Group, shape: graphs.LayerShape, parameters: dict[str, torch.nn.Parameter]):
         """Makes this layer that of another rank or mesh, with these parameters."""
-        self._group, self.shape, self._layers = group, shape, {}
+        self._group, self.shape, self._layers, self._scales = group, shape, {}, scaling.Scales()
         if self.places is not None:
             self.set_places(placement.Places(shape, self.places.expert_at))
         for name, parameter in parameters.items():
@@ -297,24 +300,29 @@ class MoE(Preparable, torch.nn.Module):
         """A forward of this layer's experts with the top_k of `shape`."""
         shared = self._shared()
         with shared.refusing():
-            operands, weights, grads, program = self._arguments(shape, x, expert_ids, expert_weights)
-        y = torch.ops.sluice.moe(self._layer(shared, program), *operands, weights, grads, *self._placement())
+            shape, fp8_group, operands, weights, grads, needed, amaxes = self._arguments(shape, x, expert_ids, expert_weights)
+        step = self._begin(shape, fp8_group, operands, self.training)
+        layer = step.run_on(lambda each: self._layer(shared, each, needed, weights, bool(grads)), shape)
+        grads += [None] * len(amaxes) if grads else []
+        y = torch.ops.sluice.moe(layer, *operands, weights + amaxes, grads, self._placement(), step.used, step.found)
+        step.end(y)
         self._count(operands[1])
         return y.to(x.dtype).view(x.shape)
 
     def _arguments(self, shape: graphs.LayerShape, x, expert_ids, expert_weights) -> tuple:
-        """Operands, weights and main_grads of a step, and the result of _program() for it."""
-        shape = self._rounding(shape)
-        operands = self._operands(shape, x, expert_ids, expert_weights)
+        """Of a step: its shape and fp8_group, operands, weights and main_grads, the needed gradients, and amaxes of weights."""
+        shape, fp8_group = self._rounding(shape)
+        operands = operands_of(shape, x, expert_ids, expert_weights)
         weights, grads = self._weights(), []
         if torch.is_grad_enabled():
             weights, grads = self._over_copies(weights, self._main_grads())
-        return operands, weights, grads, self._program(shape, self._needed(operands, weights), weights, bool(grads))
+        needed, amaxes = self._needed(operands, weights), self._weight_amaxes(shape, weights)
+        return shape, fp8_group, operands, weights, grads, needed, amaxes
 
     @recording.outside_graphs
     def submit_forward(
         self, x: torch.Tensor, expert_ids: torch.Tensor, expert_weights: torch.Tensor
-    ) -> "PendingForward":
+    ) -> PendingForward:
         """Like forward(), without gradients: begins the step and returns at once. Steps run in order.
 
         RuntimeError: gradients are enabled. Do not change the tensors before the step is done.
@@ -324,8 +332,10 @@ class MoE(Preparable, torch.nn.Module):
         with shared.refusing():
             if torch.is_grad_enabled():
                 raise RuntimeError("submit_forward has no gradients: call it under torch.no_grad()")
-            operands, weights, _, program = self._arguments(self.shape, x, expert_ids, expert_weights)
-        pending = torch.ops.sluice.submit_moe(self._layer(shared, program), *operands, weights, *self._placement())
+            shape, _, operands, weights, _, needed, amaxes = self._arguments(self.shape, x, expert_ids, expert_weights)
+        step = self._begin(shape, None, operands, False)
+        layer = step.run_on(lambda each: self._layer(shared, each, needed, weights, False), shape)
+        pending = torch.ops.sluice.submit_moe(layer, *operands, weights + amaxes, self._placement(), step.used, step.found)
         self._count(operands[1])
         return PendingForward(pending, x.shape, x.dtype)
 
@@ -347,41 +357,27 @@ class MoE(Preparable, torch.nn.Module):
         not use it around the call itself."""
         return self._shared().refusing()
 
-    def _rounding(self, shape: graphs.LayerShape) -> graphs.LayerShape:
-        """`shape` with the precision of a step."""
-        shape = self._precision.apply(shape, self.training)
+    def _rounding(self, shape: graphs.LayerShape) -> tuple:
+        """`shape` with the precision of a step, and the step's fp8_group."""
+        shape, fp8_group = self._precision.apply(shape, self.training)
         if self.lora is not None:
             shape.precision.check_sizes(rank_of_adapters=self.lora.rank)
-        return shape
+        return shape, fp8_group
 
-    def _operands(self, shape: graphs.LayerShape, x, expert_ids, expert_weights) -> tuple[torch.Tensor, ...]:
-        """x [T, H], ids [T, K] and weights [T, K], in types that the op accepts if the tensors are otherwise
-        correct."""
-        for name, tensor in (("x", x), ("expert_ids", expert_ids), ("expert_weights", expert_weights)):
-            if not isinstance(tensor, torch.Tensor):
-                raise ValueError(f"{name} is of type {type(tensor).__name__}, expected a tensor")
-            if tensor.device.type != "cpu":
-                raise ValueError(f"{name} is on {tensor.device}, expected cpu")
-            if tensor.layout != torch.strided:
-                raise ValueError(f"{name} has layout {tensor.layout}, expected a dense tensor: call to_dense()")
-        hidden, top_k = shape.hidden, shape.top_k
-        if x.dim() == 0 or x.shape[-1] != hidden:
-            raise ValueError(f"x has shape {list(x.shape)}, expected [..., {hidden}]")
-        if x.dtype not in _DTYPES:
-            raise ValueError(f"x is {x.dtype}, expected torch.bfloat16 or torch.float32")
-        tokens = x.shape[:-1].numel()
-        for name, tensor in (("expert_ids", expert_ids), ("expert_weights", expert_weights)):
-            if tensor.shape != (tokens, top_k) and tensor.shape != (*x.shape[:-1], top_k):
-                raise ValueError(
-                    f"{name} has shape {list(tensor.shape)}, expected [{tokens}, {top_k}] for x {list(x.shape)}"
-                )
-        if not expert_weights.is_floating_point():
-            raise ValueError(f"expert_weights is {expert_weights.dtype}, expected torch.float32")
-        return (
-            as_stored(x.reshape(tokens, hidden).to(torch.bfloat16)),
-            as_stored(expert_ids.reshape(tokens, top_k)),
-            as_stored(expert_weights.reshape(tokens, top_k).to(torch.float32)),
-        )
+    def _weight_amaxes(self, shape: graphs.LayerShape, weights: list) -> list[torch.Tensor]:
+        """What the program reads beside weights, if it scales them."""
+        if not shape.precision.has_scales:
+            return []
+        own = self._scales.of_weights({name: getattr(self, name) for name in sharding.WEIGHTS})
+        return own + [amax_of(adapter) for adapter in weights[len(own) :]]
+
+    def _begin(self, shape: graphs.LayerShape, fp8_group, operands, training: bool) -> scaling.Step:
+        sharers, delayed = None, shape.precision.delayed
+        if delayed is not None:
+            shares = delayed.reduce and shape.ranks > 1 and (shape.tp > 1 or self.places is not None)
+            group = self._group if shares else None
+            sharers = scaling.Sharers(group, fp8_group, self.local_experts, shape.experts, self.places is not None)
+        return self._scales.begin(shape.precision, sharers, operands[:2], training, is_in_backward())
 
     def _weights(self) -> list[torch.Tensor]:
         """The program's weights, in the order of _weight_names()."""
@@ -418,8 +414,8 @@ class MoE(Preparable, torch.nn.Module):
             return weights, grads
         return placement.sum_over_copies(self.mover(), weights, grads)
 
-    def _placement(self) -> tuple:
-        return () if self.places is None else (self.placement,)
+    def _placement(self) -> torch.Tensor | None:
+        return None if self.places is None else self.placement
 
     def _adapter_names(self) -> list[str]:
         return [] if self.lora is None else self.lora.names()
@@ -480,11 +476,15 @@ class MoE(Preparable, torch.nn.Module):
             return key, None
         return key, self._compile(shape, needed, "F32" if precise else "BF16", accumulate)
 
-    def _layer(self, shared: ranks.Shared, program: tuple):
-        """The layer for the result of _program(). Collective if it does not exist yet."""
-        key, path = program
+    def _layer(self, shared: ranks.Shared, *program):
+        """The layer of the library for _program(*program). Collective if it does not exist yet."""
+        with shared.refusing():
+            key, path = self._program(*program)
         if path is not None:
-            self._layers[key] = shared.layer(path, self._weight_names(), self.pack_frozen)
+            names = self._weight_names()
+            amaxes = [f"{name}_amax" for name in names] if key[1].precision.has_scales else []
+            packs = self.pack_frozen and not key[1].precision.measures  # a first step has no second
+            self._layers[key] = shared.layer(path, names + amaxes, packs)
         return self._layers[key].op
 
     def _compile(self, shape: graphs.LayerShape, needed: tuple[bool, ...], grads: str, accumulate: bool) -> str:
@@ -521,6 +521,8 @@ class MoE(Preparable, torch.nn.Module):
         super()._save_to_state_dict(destination, prefix, keep_vars)
         if self._group.size > 1:
             destination[prefix + EXPERT_RANGE] = torch.tensor(self._experts_here())
+        if (histories := self._scales.state()) is not None:
+            destination[prefix + scaling.EXTRA_STATE] = histories
 
     def _load_from_state_dict(self, state_dict, prefix: str, local_metadata, strict, missing, unexpected, errors):
         key = prefix + EXPERT_RANGE
@@ -531,6 +533,16 @@ class MoE(Preparable, torch.nn.Module):
                     f"{prefix.rstrip('.') or 'the state'} has experts {describe_range(given)}, but this layer owns "
                     f"{describe_range(here)}: load what this rank saved, or call sluice_torch.state.reshard"
                 )
+                return
+            state_dict = {name: value for name, value in state_dict.items() if name != key}
+        key = prefix + scaling.EXTRA_STATE
+        if key in state_dict or prefix + "gate_up_weight" in state_dict:  # a state without histories has begun none
+            try:
+                own = self._precision.own
+                experts = self.shape.experts if self.places is not None else len(self.local_experts)
+                self._scales.load(state_dict.get(key), own and own.delayed, experts)
+            except ValueError as error:
+                errors.append(f"{key}: {error}")
                 return
             state_dict = {name: value for name, value in state_dict.items() if name != key}
         given = state_dict.get(prefix + PLACEMENT)
@@ -568,22 +580,3 @@ class MoE(Preparable, torch.nn.Module):
         if shape.tp > 1:
             text += f", tp={shape.tp}, tokens={shape.tokens!r}"
         return text if self.lora is None else f"{text}, lora={self.lora}"
-
-
-class PendingForward:
-    """A submitted forward step; destroying it waits for the step."""
-
-    def __init__(self, pending, shape: torch.Size, dtype: torch.dtype):
-        self._pending, self._shape, self._dtype = pending, shape, dtype
-
-    def wait(self) -> torch.Tensor:
-        """Waits for y and returns it. RuntimeError: the step failed or was cancelled."""
-        return self._pending.wait().to(self._dtype).view(self._shape)
-
-    def done(self) -> bool:
-        return self._pending.done()
-
-    def cancel(self):
-        """Cancels the step. If it has not begun, it never begins. A running step is aborted at all ranks, which then
-        cannot continue."""
-        self._pending.cancel()

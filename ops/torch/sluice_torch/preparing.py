@@ -21,7 +21,8 @@ class Preparable:
     Collective, with the same calls at all ranks; each has its own `tokens`, those that pass the same tokens the same.
     submit_prepare() and submit_prepare_backward() begin the steps in the order of all submitted ones, and return at once
     after compiling; do not change the parameters before their wait().
-    ValueError and RuntimeError: as forward(); tokens out of range; no gradient is required.
+    ValueError and RuntimeError: as forward(); tokens out of range; no gradient is required; precision "fp8", whose steps
+    have scales of their own.
     """
 
     def prepare(self, tokens: int = 0):
@@ -78,11 +79,15 @@ def _submit(layer, tokens: int, x: bool, expert_weights: bool) -> PendingPrepara
         with shared.refusing():
             rows = torch.zeros(len(ids), shape.hidden, dtype=torch.bfloat16).requires_grad_(x)
             scales = torch.zeros(ids.shape).requires_grad_(expert_weights)
-            operands, weights, _, program = layer._arguments(shape, rows, ids, scales)
+            given, _, operands, weights, grads, needed, _ = layer._arguments(shape, rows, ids, scales)
+            if given.precision.has_scales:
+                raise RuntimeError(
+                    f"prepare with {given.precision}, whose steps have scales of their own: expected another precision"
+                )
             if trains and not any(each.requires_grad for each in (rows, scales, *weights)):
                 raise RuntimeError("prepare_backward without a required gradient: of x, expert_weights or a parameter")
         run = torch.ops.sluice.submit_training if trains else torch.ops.sluice.submit_moe
-        made = run(layer._layer(shared, program), *operands, weights, *layer._placement())
+        made = run(layer._layer(shared, given, needed, weights, bool(grads)), *operands, weights, layer._placement())
         steps += made if trains else [made]
     return PendingPreparation(steps)
 

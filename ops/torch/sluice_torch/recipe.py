@@ -1,12 +1,13 @@
 """Recipes of fp8_autocast(), with the names and arguments of Transformer Engine.
 
-A recipe is a value; precision() says what products round to. Only MXFP8BlockScaling is supported yet.
+A recipe is a value; precision() says what products round to. ValueError: arguments that are unknown, or that Sluice does
+not have.
 """
 
 import dataclasses
 import enum
 
-from .precision import Precision
+from .precision import Delayed, Precision
 
 
 class Format(enum.Enum):
@@ -17,11 +18,19 @@ class Format(enum.Enum):
 
 
 class Recipe:
-    """What all recipes have."""
+    """What all recipes have. One that has no precision() is no recipe for layers."""
 
     def precision(self) -> Precision:
-        """ValueError: the recipe is not supported."""
-        raise ValueError(f"recipe {type(self).__name__} is not supported yet, expected MXFP8BlockScaling")
+        raise ValueError(f"{type(self).__name__} is no recipe, expected one of sluice_torch.recipe")
+
+    def _check(self, **defaults):
+        """ValueError: a format that is none; another value than the default of something that Sluice does not have."""
+        for name, default in defaults.items():
+            if getattr(self, name) != default:
+                raise ValueError(f"{name} is {getattr(self, name)!r}, expected {default!r}")
+        if not isinstance(self.fp8_format, Format):
+            raise ValueError(f"fp8_format is {self.fp8_format!r}, expected {' or '.join(map(str, Format))}")
+        self.precision()
 
 
 # The blocks of weights, and the precision that has them.
@@ -45,32 +54,60 @@ class MXFP8BlockScaling(Recipe):
     exponent: str = "ceil"
 
     def __post_init__(self):
-        for name in ("margin", "fp8_dpa", "fp8_mha"):
-            if getattr(self, name):
-                raise ValueError(f"{name} is {getattr(self, name)!r}, expected {type(getattr(type(self), name))()!r}")
-        if not isinstance(self.fp8_format, Format):
-            raise ValueError(f"fp8_format is {self.fp8_format!r}, expected {' or '.join(map(str, Format))}")
         if self.weights not in _BLOCKS:
             raise ValueError(f"weights is {self.weights!r}, expected one of {', '.join(_BLOCKS)}")
-        self.precision()
+        self._check(margin=0, fp8_dpa=False, fp8_mha=False)
 
     def precision(self) -> Precision:
         return Precision(_BLOCKS[self.weights], self.fp8_format.value, self.exponent)
 
 
 @dataclasses.dataclass(frozen=True)
-class DelayedScaling(Recipe):
-    """A scale per tensor, of the largest magnitudes of earlier steps."""
+class Float8CurrentScaling(Recipe):
+    """A scale per tensor, that is per expert, of its largest magnitude in the step.
 
-    margin: int = 0
+    fp8_dpa, fp8_mha  only the defaults: attention is not Sluice's
+    """
+
     fp8_format: Format = Format.HYBRID
-    amax_history_len: int = 1024
-    amax_compute_algo: str = "max"
-    reduce_amax: bool = True
+    fp8_dpa: bool = False
+    fp8_mha: bool = False
+
+    def __post_init__(self):
+        self._check(fp8_dpa=False, fp8_mha=False)
+
+    def precision(self) -> Precision:
+        return Precision("fp8", self.fp8_format.value)
 
 
 @dataclasses.dataclass(frozen=True)
-class Float8CurrentScaling(Recipe):
-    """A scale per tensor, of its largest magnitude."""
+class DelayedScaling(Recipe):
+    """A scale per tensor, that is per expert, of its largest magnitudes (amaxes) in earlier steps.
 
+    margin             scales are for amaxes times 2^margin
+    interval           scales are renewed in every so manieth step
+    amax_history_len   steps whose amaxes count
+    amax_compute_algo  "max": the largest of them; "most_recent": the last one
+    reduce_amax        amaxes are the largest of the ranks of fp8_group, and of those that share the layer's experts
+    scaling_factor_compute_algo, override_linear_precision, fp8_dpa, fp8_mha  only the defaults
+    """
+
+    margin: float = 0
+    interval: int = 1
     fp8_format: Format = Format.HYBRID
+    amax_history_len: int = 1024
+    amax_compute_algo: str = "max"
+    scaling_factor_compute_algo: None = None
+    override_linear_precision: tuple = (False, False, False)
+    reduce_amax: bool = True
+    fp8_dpa: bool = False
+    fp8_mha: bool = False
+
+    def __post_init__(self):
+        self._check(
+            scaling_factor_compute_algo=None, override_linear_precision=(False,) * 3, fp8_dpa=False, fp8_mha=False
+        )
+
+    def precision(self) -> Precision:
+        delayed = Delayed(self.amax_history_len, self.amax_compute_algo, self.margin, self.interval, self.reduce_amax)
+        return Precision("fp8", self.fp8_format.value, delayed=delayed)

@@ -10,7 +10,8 @@ places, and their "placement". An original state has the names and shapes of the
     in a job, collectively                  whole = full(model); original = to_original(model)
     into a replaced model, at each rank     model.load_state_dict(from_original(model, original))
 
-All of them copy bits, except when they merge adapters. They do not convert states of optimizers.
+All of them copy bits, except when they merge adapters. They do not convert states of optimizers, and leave out histories
+of amaxes (delayed scaling), which begin again.
 """
 
 import torch
@@ -18,6 +19,7 @@ import torch.distributed as dist
 
 from . import codes, graphs, lora, placement, sharding
 from .moe import EXPERT_RANGE, PLACEMENT, MoE, describe_range
+from .scaling import EXTRA_STATE
 from .sharding import OF_EXPERTS, WEIGHTS
 from .structure import Layout
 
@@ -49,7 +51,7 @@ def full(model: torch.nn.Module, rank: int | None = None) -> dict | None:
         if not isinstance(layer, MoE) or layer._group.size == 1 and layer.places is None:
             continue
         prefix = f"{name}." if name else ""
-        for extra in (EXPERT_RANGE, PLACEMENT):
+        for extra in (EXPERT_RANGE, PLACEMENT, EXTRA_STATE):
             state.pop(prefix + extra, None)
         for own in OF_EXPERTS:
             if prefix + own in state:
@@ -68,6 +70,7 @@ def to_original(model: torch.nn.Module, state: dict | None = None, *, merge: boo
     if state is None:
         return None
     for place, prefix, layout, layer in _replaced(model):
+        state.pop(prefix + EXTRA_STATE, None)
         weights = {own: state.pop(prefix + own) for own in OF_EXPERTS if prefix + own in state}
         if prefix + EXPERT_RANGE in state or any(len(each) != layout.count for each in weights.values()):
             counts = sorted({len(each) for each in weights.values()})
@@ -189,6 +192,7 @@ def _join(shards: list[dict]) -> dict:
     """The whole state from the states of all ranks."""
     if not shards:
         raise ValueError("no states are given, expected those of all ranks")
+    shards = [_without_histories(shard) for shard in shards]
     for number, shard in enumerate(shards):
         if set(shard) != set(shards[0]):
             name = sorted(set(shard) ^ set(shards[0]))[0]
@@ -206,6 +210,12 @@ def _join(shards: list[dict]) -> dict:
             _check_same(name, [shard[name] for shard in shards])
             whole[name] = first
     return _without_copies(whole)
+
+
+def _without_histories(state: dict) -> dict:
+    """A state in which layers have no histories of amaxes, which are those of one rank's rows."""
+    own = {prefix + EXTRA_STATE for prefix in [name[: -len(WEIGHTS[0])] for name in state if name.rpartition(".")[2] == WEIGHTS[0]]}
+    return {name: value for name, value in state.items() if name not in own}
 
 
 def _without_copies(state: dict) -> dict:

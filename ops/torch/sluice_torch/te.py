@@ -10,12 +10,13 @@ parameters are rounded in each step.
 import dataclasses
 import math
 import os
+import warnings
 
 import torch
 import torch.distributed as dist
 
-from . import cache, ranks, recording
-from .autocast import Chooser
+from . import cache, ranks, recording, scaling
+from .autocast import Chooser, is_in_backward
 from .graphs import dealt
 from .linear_graphs import LinearShape, linear_graph
 from .main_grad import main_grad_of
@@ -65,7 +66,7 @@ class _ParallelLinear(torch.nn.Module):
     def __init__(self, ins, outs, config, init_method, bias, skip_bias_add, is_expert, allocate, stride, keep_master, options):
         super().__init__()
         known = {"tp_group": None, "threads": 0, "timeout": 30.0, "max_tokens": 65536, "keep": "all"}
-        known |= {"precision": None, "fp8_format": None, "exponent": None}
+        known |= {"precision": None, "fp8_format": None, "exponent": None, "recipe": None}
         if unknown := sorted(set(options) - set(known)):
             raise TypeError(f"{type(self).__name__} has no argument {unknown[0]!r}, expected some of {', '.join(known)}")
         options = {**known, **options}
@@ -84,8 +85,8 @@ class _ParallelLinear(torch.nn.Module):
         if divided % tp:
             raise ValueError(f"{name} is {divided}, expected a multiple of the {tp} ranks of tp_group")
         in_program = bias and not skip_bias_add
-        own = precision_of(*(options[name] for name in ("precision", "fp8_format", "exponent")))
-        self._precision = Chooser(own)
+        own = precision_of(*(options[name] for name in ("precision", "fp8_format", "exponent", "recipe")))
+        self._precision, self._scales = Chooser(own), scaling.Scales()
         self.shape = LinearShape(
             self._column, ins, outs, tp, tokens if tp > 1 else "own", in_program, options["max_tokens"], own or BF16
         )
@@ -150,22 +151,24 @@ class _ParallelLinear(torch.nn.Module):
         recording.refuse(f"sluice_torch.te.{type(self).__name__}", x)
         shared = ranks.shared_by(self._group, self.threads, self.timeout)
         with shared.refusing():
-            weight, main_grad = self._weight(weight)
+            given = self.weight if weight is None else weight
+            weight, main_grad = self._weight(given)
             self._check(x, weight)
             bias = self.bias if self.shape.bias else None
             rows = as_stored(x.reshape(x.shape[:-1].numel(), x.shape[-1]).to(torch.bfloat16))
             tokens, lead = self._tokens(x), x.shape[1:-1]
-            key, path = self._program(rows, weight, bias, main_grad is not None)
-        if path is not None:
-            self._layers[key] = shared.linear(path)
-        y = torch.ops.sluice.linear(self._layers[key].op, rows, weight, bias, main_grad, tokens, lead.numel())
+            shape, fp8_group = self._precision.apply(self.shape, self.training)
+            amax = self._scales.of_weights({"weight": given})[0] if shape.precision.has_scales else None
+        step = self._begin(shape, fp8_group, rows)
+        layer = step.run_on(lambda each: self._layer(shared, each, rows, weight, bias, main_grad is not None), shape)
+        operands = (rows, weight, bias, main_grad, tokens, lead.numel())
+        y = torch.ops.sluice.linear(layer, *operands, amax, step.used, step.found)
+        step.end(y)
         y = y.view(y.shape[0] // lead.numel(), *lead, y.shape[1]).to(x.dtype)
         return y, self.bias if self.skip_bias_add else None
 
     def _weight(self, weight: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor | None]:
         """The weight of a step, and the tensor that its gradient is added to, if any."""
-        if weight is None:
-            weight = self.weight
         if weight is None:
             raise RuntimeError("weight is not given, and the layer has none (skip_weight_param_allocation): pass it to forward")
         if not torch.is_grad_enabled() or not getattr(self.config, "gradient_accumulation_fusion", False):
@@ -194,12 +197,26 @@ class _ParallelLinear(torch.nn.Module):
             return tokens
         return len(dealt(x.shape[0], self.shape.tp, self._group.rank)) * x.shape[1:-1].numel()
 
-    def _program(self, x, weight, bias, accumulate: bool) -> tuple:
-        """The program for the needed gradients: its key in _layers, and its path if its layer does not exist yet."""
+    def _layer(self, shared: ranks.Shared, *program):
+        """The layer of the library for _program(*program). Collective if it does not exist yet."""
+        with shared.refusing():
+            key, path = self._program(*program)
+        if path is not None:
+            self._layers[key] = shared.linear(path)
+        return self._layers[key].op
+
+    def _begin(self, shape: LinearShape, fp8_group, rows: torch.Tensor) -> scaling.Step:
+        sharers, delayed = None, shape.precision.delayed
+        if delayed is not None:
+            group = self._group if delayed.reduce and shape.tp > 1 else None
+            sharers = scaling.Sharers(group, fp8_group, [0], 1)
+        return self._scales.begin(shape.precision, sharers, (rows,), self.training, is_in_backward())
+
+    def _program(self, shape: LinearShape, x, weight, bias, accumulate: bool) -> tuple:
+        """The program of `shape` for the needed gradients: its key in _layers, and its path if its layer does not exist yet."""
         asked = [("x", x), ("weight", weight), ("bias", bias)] if torch.is_grad_enabled() else []
         trainable = tuple(name for name, tensor in asked if tensor is not None and tensor.requires_grad)
         narrow = not accumulate and all(t.dtype == torch.bfloat16 for name, t in asked[1:] if name in trainable)
-        shape = self._precision.apply(self.shape, self.training)
         key = (os.getpid(), shape, trainable, narrow, accumulate)
         if key in self._layers:
             return key, None
@@ -228,11 +245,17 @@ class _ParallelLinear(torch.nn.Module):
         return described
 
     def get_extra_state(self):
-        """Nothing: the layer has no state besides its parameters."""
-        return None
+        """uint8: the histories of amaxes with delayed scaling. None: there are none."""
+        return self._scales.state()
 
     def set_extra_state(self, state):
-        """Accepts what any version saved."""
+        """Takes what get_extra_state() returned. Of anything else, such as the state of Transformer Engine's own layers in a
+        checkpoint, it takes nothing and warns. ValueError: histories of another length."""
+        own = self._precision.own
+        try:
+            self._scales.load(state, own and own.delayed, 1)
+        except scaling.NoHistories as error:
+            warnings.warn(f"{error}: the layer's histories stay as they are", stacklevel=2)
 
     def __getstate__(self):
         return {**self.__dict__, "_layers": {}}  # the copy makes its own again
@@ -254,7 +277,7 @@ def _mark(parameter: torch.nn.Parameter, dimension: int, allreduce: bool):
 
 class ColumnParallelLinear(_ParallelLinear):
     """y = x W^T + b with the rows of W [output_size, input_size] shared by the ranks of tp_group. `precision`,
-    `fp8_format` and `exponent` are those of sluice_torch.MoE.
+    `fp8_format`, `exponent` and `recipe` are those of sluice_torch.MoE.
 
     x [s, ..., input_size]: with sequence parallelism this rank's part of the first dimension (any length per rank,
     also 0), else the same at all ranks. y [sum of s, ..., output_size / ranks]. `keep`: "regather" gathers x again in
@@ -292,7 +315,7 @@ class ColumnParallelLinear(_ParallelLinear):
 
 class RowParallelLinear(_ParallelLinear):
     """y = x W^T + b with the columns of W [output_size, input_size] shared by the ranks of tp_group. `precision`,
-    `fp8_format` and `exponent` are those of sluice_torch.MoE.
+    `fp8_format`, `exponent` and `recipe` are those of sluice_torch.MoE.
 
     x [s, ..., input_size / ranks]. y [s, ..., output_size]: with sequence parallelism this rank's part of the first
     dimension, which is shared as evenly as possible (the first ranks have one more), else all of it at every rank. The

@@ -1,6 +1,7 @@
 // Factors that are rounded by an amax get it: that of rows from the step or from the caller, that of a weight from the caller.
 // RUN: sluice-opt %s --round-products="amax hybrid" --differentiate --scale-factors | FileCheck %s
 // RUN: sluice-opt %s --round-products="amax hybrid" --differentiate --scale-factors=delayed | FileCheck %s --check-prefix=DELAYED
+// RUN: sluice-opt %s --round-products="amax hybrid" --differentiate --scale-factors=outputs | FileCheck %s --check-prefix=OUTPUTS
 // RUN: sluice-opt %s --round-products=amax --differentiate --scale-factors --fuse | FileCheck %s --check-prefix=FUSED
 
 // CHECK: %wt_amax = moe.input "wt_amax" : !moe.tensor<4 x 1 x f32>
@@ -22,6 +23,14 @@
 // DELAYED-NOT: moe.output "rows_amax"
 // DELAYED: moe.gmm_weight_grad "w_grad"(%rows, %up_grad) a_amax(%rows_amax_used) b_amax(%up_grad_amax_used)
 // DELAYED: moe.output "up_grad_amax"
+
+// OUTPUTS-NOT: _amax_used
+// OUTPUTS: moe.gmm "up"(%rows, %w) row_amax(%rows_amax)
+// OUTPUTS: moe.output "rows_amax", %rows_amax
+// OUTPUTS: moe.entry @backward
+// OUTPUTS-NOT: moe.output "rows_amax"
+// OUTPUTS: a_amax(%[[AGAIN:.*]]) b_amax(%up_grad_amax)
+// OUTPUTS: moe.output "up_grad_amax", %up_grad_amax
 
 // FUSED: moe.gmm_activation "up_swiglu" swiglu(%rows, %w) row_amax(%rows_amax) weight_amax(%w_amax)
 // FUSED: moe.gmm_activation_grad "act_grad_swiglu_grad" swiglu(%rows_dy, %wt, %up) row_amax(%rows_dy_amax) weight_amax(%wt_amax)
