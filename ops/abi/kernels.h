@@ -32,14 +32,16 @@ struct BlockScales {
   const float* zero = nullptr;  // with codes of 4 bits only
 };
 
-// The powers of two of codes in blocks of kMxBlock rows of a column: of column j of a whole block from row i
-// on scales[(i + j mod kMxBlock) * ld + j / kMxBlock], and of the last block, if it is shorter, ends[j].
+// The powers of two of codes in blocks of kMxBlock rows of a column. With w = columns / kMxBlock, that of
+// column j in a whole block from row i on is scales[(i + j / w) * ld + j mod w], and in the last block, if it
+// is shorter, ends[j].
 template <class T>
 struct CodeScalesOf {
   T* scales = nullptr;  // of the row and column 0 of the matrix
   int64_t ld = 0;
   T* ends = nullptr;
-  int32_t firstColumn = 0;  // where the operand begins in that matrix
+  int32_t columns = 0;      // of the matrix, a multiple of kMxBlock
+  int32_t firstColumn = 0;  // where the operand begins in it
 };
 using CodeScales = CodeScalesOf<const BFloat16>;
 

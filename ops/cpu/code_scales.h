@@ -11,11 +11,23 @@
 namespace sluice::ops {
 namespace {
 
-// The power of column `column` of the operand in the whole block from `row` on.
-template <class T>
-T* scaleAt(const CodeScalesOf<T>& scales, int32_t row, int32_t column) {
-  column += scales.firstColumn;
-  return scales.scales + (row + column % kMxBlock) * scales.ld + column / kMxBlock;
+// Calls use(j, power) for columns `column` + j of the operand, in the block from `row` on, of `rows` rows in
+// all.
+template <class T, class Use>
+void forScales(const CodeScalesOf<T>& of, int32_t row, int32_t rows, int32_t column, int32_t columns,
+               const Use& use) {
+  column += of.firstColumn;
+  if (row + kMxBlock > rows) {
+    for (int32_t j = 0; j < columns; ++j) use(j, of.ends[column + j]);
+    return;
+  }
+  const int32_t width = of.columns / kMxBlock;
+  T* line = of.scales + (row + column / width) * of.ld;
+  int32_t at = column % width;
+  for (int32_t j = 0; j < columns; ++j) {
+    use(j, line[at]);
+    if (++at == width) at = 0, line += of.ld;
+  }
 }
 
 inline uint16_t decodeE4m3(uint8_t code, float power) {
@@ -26,41 +38,45 @@ inline uint16_t decodeE4m3(uint8_t code, float power) {
   return static_cast<uint16_t>(__builtin_bit_cast(uint32_t, x) >> 16 | (code & 0x80) << 8);
 }
 
-// Not 0 if a code is subnormal, but not 0.
-inline uint8_t haveSubnormals(const uint8_t* __restrict codes, int64_t ld, int32_t rows, int32_t columns) {
+// Whether a code of the row is subnormal, but not 0.
+inline bool hasSubnormals(const uint8_t* __restrict codes, int32_t columns) {
   uint8_t have = 0;
-  for (int32_t i = 0; i < rows; ++i, codes += ld)
-    for (int32_t j = 0; j < columns; ++j) {
-      const auto above = static_cast<uint8_t>((codes[j] & 0x7f) - 1);
-      have = static_cast<uint8_t>(have | (above < 7 ? 1 : 0));
-    }
-  return have;
+  for (int32_t j = 0; j < columns; ++j) {
+    const auto above = static_cast<uint8_t>((codes[j] & 0x7f) - 1);
+    have = static_cast<uint8_t>(have | (above < 7 ? 1 : 0));
+  }
+  return have != 0;
+}
+
+// A row of codes that are normal or 0 times finite powers, of which `offset` has the bits less those of the
+// least exponent.
+inline void decodeNormal(const uint8_t* __restrict codes, const uint16_t* __restrict offset, int32_t columns,
+                         BFloat16* __restrict to) {
+  for (int32_t j = 0; j < columns; ++j) {
+    const uint16_t code = codes[j];
+    const auto magnitude = static_cast<uint16_t>(code & 0x7f);
+    const auto sign = static_cast<uint16_t>((code & 0x80) << 8);
+    const auto normal = static_cast<uint16_t>(static_cast<uint16_t>(magnitude << 4) + offset[j]);
+    to[j].bits = static_cast<uint16_t>(sign | (magnitude == 0 ? uint16_t{0} : normal));
+  }
 }
 
 // One block of each of at most kMostDown columns: `length` rows from `row` on, of `rows` in all.
-inline void decodeDown(const uint8_t* __restrict codes, int64_t ld, const CodeScales& scales, int32_t row,
-                       int32_t rows, int32_t column, int32_t length, int32_t columns, BFloat16* __restrict to,
-                       int64_t ldTo) {
-  constexpr uint16_t kExponentOf0 = 7 << 7;
-  uint16_t power[kMostDown];
+inline void decodeDown(const uint8_t* codes, int64_t ld, const CodeScales& scales, int32_t row, int32_t rows,
+                       int32_t column, int32_t length, int32_t columns, BFloat16* to, int64_t ldTo) {
+  constexpr uint16_t kLeastExponent = 7 << 7;
+  uint16_t power[kMostDown], offset[kMostDown];
   bool areFinite = true;
-  for (int32_t j = 0; j < columns; ++j) {
-    power[j] = (row + kMxBlock <= rows ? *scaleAt(scales, row, column + j)
-                                       : scales.ends[scales.firstColumn + column + j])
-                   .bits;
-    areFinite = areFinite && power[j] < 0x7f80;
-  }
-  if (areFinite && haveSubnormals(codes, ld, length, columns) == 0) {
-    for (int32_t i = 0; i < length; ++i, codes += ld, to += ldTo)
-      for (int32_t j = 0; j < columns; ++j) {
-        const auto magnitude = static_cast<uint16_t>(codes[j] & 0x7f);
-        const auto normal = static_cast<uint16_t>((magnitude << 4) + power[j] - kExponentOf0);
-        to[j].bits = static_cast<uint16_t>((codes[j] & 0x80) << 8 | (magnitude == 0 ? 0 : normal));
-      }
-    return;
-  }
+  forScales(scales, row, rows, column, columns, [&](int32_t j, BFloat16 scale) {
+    power[j] = scale.bits;
+    offset[j] = static_cast<uint16_t>(scale.bits - kLeastExponent);
+    areFinite = areFinite && scale.bits < 0x7f80;
+  });
   for (int32_t i = 0; i < length; ++i, codes += ld, to += ldTo)
-    for (int32_t j = 0; j < columns; ++j) to[j].bits = decodeE4m3(codes[j], widenBf16(power[j]));
+    if (areFinite && !hasSubnormals(codes, columns))
+      decodeNormal(codes, offset, columns, to);
+    else
+      for (int32_t j = 0; j < columns; ++j) to[j].bits = decodeE4m3(codes[j], widenBf16(power[j]));
 }
 
 }  // namespace

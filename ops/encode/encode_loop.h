@@ -78,7 +78,6 @@ inline void fetchBlock(const EncodeArgs& args, int32_t row, int32_t length, int3
 inline void encodeLoop(const EncodeArgs& args) {
   const FlushSubnormals meaning;
   const RoundingInfo& info = kRoundings[static_cast<int32_t>(args.round)];
-  const CodeScalesOf<BFloat16>& to = args.scales;
   for (int32_t row = 0; row < args.rows; row += kMxBlock) {
     const int32_t length = smaller(kMxBlock, args.rows - row);
     for (int32_t column = 0; column < args.n; column += kMostDown) {
@@ -87,9 +86,8 @@ inline void encodeLoop(const EncodeArgs& args) {
       fetchBlock(args, row, length, column + kMostDown);
       encodeBlock(info, args.a + row * args.lda + column, args.lda, length, columns,
                   args.codes + row * args.ldCodes + column, args.ldCodes, powers);
-      for (int32_t j = 0; j < columns; ++j)
-        (length == kMxBlock ? *scaleAt(to, row, column + j) : to.ends[to.firstColumn + column + j]).bits =
-            powers[j];
+      forScales(args.scales, row, args.rows, column, columns,
+                [&powers](int32_t j, BFloat16& scale) { scale.bits = powers[j]; });
     }
   }
 }

@@ -14,10 +14,10 @@ void decodeReference(const FactorView& codes, const CodeScales& scales) {
   for (int64_t i = 0; i < codes.sum; ++i)
     for (int64_t j = 0; j < codes.count; ++j) {
       const int64_t block = i / kMxBlock * kMxBlock, column = scales.firstColumn + j;
+      const int64_t width = scales.columns / kMxBlock;
       const bool isWhole = block + kMxBlock <= codes.sum;
-      const BFloat16 power = isWhole
-                                 ? scales.scales[(block + column % kMxBlock) * scales.ld + column / kMxBlock]
-                                 : scales.ends[column];
+      const BFloat16 power = isWhole ? scales.scales[(block + column / width) * scales.ld + column % width]
+                                     : scales.ends[column];
       codes.data[i * codes.sumStride + j * codes.stride] *= double{toFloat(power)};
     }
 }

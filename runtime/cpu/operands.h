@@ -49,9 +49,9 @@ inline float* optionalFloats(const Step& step, BufferId buffer, int64_t row) {
 // The scales of codes of `width` columns of the expert's rows, for columns from `first` on.
 template <class T>
 ops::CodeScalesOf<T> codeScalesAt(const Step& step, BufferId scales, BufferId ends, const RowRange& rows,
-                                  int64_t width, int32_t first) {
+                                  int32_t width, int32_t first) {
   return {elements<BFloat16>(step.at(scales), rows.begin), leading<BFloat16>(step.at(scales)),
-          elements<BFloat16>(step.at(ends), 0) + rows.expert * width, first};
+          elements<BFloat16>(step.at(ends), 0) + int64_t{rows.expert} * width, width, first};
 }
 
 // The amax by which a factor of expert `expert` is rounded; 0 if it is not.

@@ -156,9 +156,8 @@ std::optional<size_t> amaxOf(OpKind op, size_t rounded);
 // factors are rounded.
 inline constexpr uint16_t kScalesA = 2;
 // The factor that has codes of 8-bit floats, and the operands that have the scales of their blocks: of 32
-// rows of an expert in a column. Those of whole blocks lie as the rows do, the scale of column j in row j mod
-// 32 of the block and column j / 32; those of an expert's last block, if it is shorter, in its row of the
-// other operand.
+// rows of an expert in a column. Those of the columns of a whole block fill its rows one after the other;
+// those of an expert's last block, if it is shorter, are in its row of the other operand.
 std::optional<size_t> codedFactor(const TaskProgram& program, const Family& family);
 inline constexpr size_t kCodeScales = 5, kEndScales = 6;
 

@@ -29,11 +29,11 @@ struct Encoded {
         scales(static_cast<size_t>(rows * ldScales), kBf16NaN),
         ends(static_cast<size_t>(n), kBf16NaN) {}
 
-  CodeScales all() const { return {scales.data(), ldScales, ends.data(), 0}; }
+  CodeScales all() const { return {scales.data(), ldScales, ends.data(), n, 0}; }
   BFloat16 power(int32_t row, int32_t column) const {
-    const int32_t block = row / kMxBlock * kMxBlock;
+    const int32_t block = row / kMxBlock * kMxBlock, width = n / kMxBlock;
     if (block + kMxBlock > rows) return ends[static_cast<size_t>(column)];
-    return scales[static_cast<size_t>((block + column % kMxBlock) * ldScales + column / kMxBlock)];
+    return scales[static_cast<size_t>((block + column / width) * ldScales + column % width)];
   }
   double number(int32_t row, int32_t column) const {
     return double{fromE4m3(codes[static_cast<size_t>(row * ld + column)])} *
@@ -56,7 +56,7 @@ Encoded encode(const Implementation& by, const Bf16Matrix& a, int32_t rows, int3
                        .lda = a.ld(),
                        .codes = to.codes.data() + column,
                        .ldCodes = to.ld,
-                       .scales = {to.scales.data(), to.ldScales, to.ends.data(), column},
+                       .scales = {to.scales.data(), to.ldScales, to.ends.data(), n, column},
                        .rows = rows,
                        .n = std::min(part, n - column),
                        .round = rounding});
@@ -102,10 +102,10 @@ TEST_CASE("codes times powers are the rounded numbers, bit by bit, at ragged and
 TEST_CASE("every bf16 number is encoded as it is rounded, in blocks of like and of mixed sizes") {
   for (const bool mixed : {false, true}) {
     const Bf16Matrix numbers = everyNumber(mixed);
-    const int32_t columns = 0x7f80 * 2 / kMxBlock;
+    const int32_t blocks = 0x7f80 * 2 / kMxBlock, columns = (blocks + kMxBlock - 1) / kMxBlock * kMxBlock;
     Bf16Matrix a(kMxBlock, columns, columns, kBf16NaN, false);  // a block is a column
     for (int32_t i = 0; i < kMxBlock; ++i)
-      for (int32_t j = 0; j < columns; ++j) a.at(i, j) = numbers.at(j, i);
+      for (int32_t j = 0; j < columns; ++j) a.at(i, j) = numbers.at(j % blocks, i);
     for (const Rounding rounding : kEncodable) {
       const std::vector<double> want = rounded(a, kMxBlock, columns, true, rounding);
       for (const Implementation& by : implementations()) {
