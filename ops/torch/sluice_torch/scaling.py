@@ -10,6 +10,7 @@ import ctypes
 import dataclasses
 import io
 import threading
+import weakref
 
 import torch
 import torch.distributed as dist
@@ -73,11 +74,12 @@ class Sharers:
     """
 
     def __init__(self, group, more, local: list[int], count: int, moves: bool = False):
-        self._group, self._more, self._count, self._moves = group, more, count, moves
+        self._group, self._count, self._moves = group, count, moves
+        self._more = None if more is None else weakref.ref(more)  # graphs of autograd keep this, and must not keep a group
         self._local = torch.tensor(local, dtype=torch.int64)
 
     def largest(self, amaxes: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """For a history, from amaxes [E, 1] of this rank's experts. Collective."""
+        """For a history, from amaxes [E, 1] of this rank's experts. Collective. RuntimeError: fp8_group was destroyed."""
         if not amaxes or self._group is None and self._more is None and not self._moves:
             return amaxes
         own = torch.stack([amax.flatten() for amax in amaxes.values()])
@@ -87,7 +89,10 @@ class Sharers:
         if self._group is not None:
             self._group.all_reduce(whole, dist.ReduceOp.MAX)
         if self._more is not None:
-            dist.all_reduce(whole, dist.ReduceOp.MAX, self._more)
+            more = self._more()
+            if more is None:
+                raise RuntimeError("the fp8_group of a step was destroyed (destroy_process_group) before its backward")
+            dist.all_reduce(whole, dist.ReduceOp.MAX, more)
         kept = whole if self._moves else whole[:, self._local]
         return dict(zip(amaxes, kept.unsqueeze(-1)))
 
