@@ -1,9 +1,9 @@
 // Codes for what the forward keeps, after derivation, when all readers are known.
 #include "compiler/dialect/element_type.h"
 #include "compiler/dialect/moe_gradient.h"
+#include "compiler/passes/common.h"
 #include "compiler/passes/passes.h"
 #include "llvm/ADT/STLExtras.h"
-#include "llvm/ADT/StringSet.h"
 #include "runtime/base/rounding.h"
 
 namespace sluice {
@@ -15,17 +15,10 @@ namespace {
 
 using mlir::Value;
 
-moe::MoeTensorType tensorOf(Value value) { return llvm::cast<moe::MoeTensorType>(value.getType()); }
-
 // Of one graph.
 class KeptEncoder {
  public:
-  explicit KeptEncoder(moe::GraphOp graph) : graph_(graph), builder_(graph) {
-    graph.walk([&](mlir::Operation* op) {
-      if (auto node = llvm::dyn_cast<moe::NodeOp>(op)) nodes_.insert(node.getNode());
-      for (Value result : op->getResults()) tensors_.insert(moe::tensorName(result));
-    });
-  }
+  explicit KeptEncoder(moe::GraphOp graph) : graph_(graph), builder_(graph), names_(graph) {}
 
   void run() {
     llvm::SmallVector<moe::SaveOp> saves;
@@ -107,17 +100,16 @@ class KeptEncoder {
     llvm::SmallVector<llvm::StringRef> tensors;
     std::string taken[kParts];
     for (const auto& [to, suffix] : llvm::zip(taken, std::array{"_codes", "_scales", "_end_scales"}))
-      tensors.push_back(to = moe::takeName(tensors_, name + suffix));
-    return builder_.create<moe::EncodeOp>(rows.getLoc(), tensor({extent, n}, DType::kF8_E4M3),
-                                          tensor({extent, n / kMxBlock}, DType::kBF16),
-                                          tensor(ends, DType::kBF16), rows, rounding,
-                                          builder_.getStringAttr(moe::takeName(nodes_, name + "_encode")),
-                                          builder_.getStrArrayAttr(tensors), moe::SplitAttr());
+      tensors.push_back(to = names_.tensor(name + suffix));
+    return builder_.create<moe::EncodeOp>(
+        rows.getLoc(), tensor({extent, n}, DType::kF8_E4M3), tensor({extent, n / kMxBlock}, DType::kBF16),
+        tensor(ends, DType::kBF16), rows, rounding, builder_.getStringAttr(names_.node(name + "_encode")),
+        builder_.getStrArrayAttr(tensors), moe::SplitAttr());
   }
 
   moe::GraphOp graph_;
   mlir::OpBuilder builder_;
-  llvm::StringSet<> nodes_, tensors_;
+  TakenNames names_;
 };
 
 struct EncodeKept : impl::EncodeKeptBase<EncodeKept> {

@@ -1,6 +1,7 @@
 // Codes for weights, before derivation, and for the rows that are multiplied by them, after fusion.
 #include "compiler/dialect/element_type.h"
 #include "compiler/dialect/moe_gradient.h"
+#include "compiler/passes/common.h"
 #include "compiler/passes/passes.h"
 #include "llvm/ADT/MapVector.h"
 #include "llvm/ADT/STLExtras.h"
@@ -16,8 +17,6 @@ namespace {
 
 using mlir::LogicalResult;
 using mlir::Value;
-
-moe::MoeTensorType tensorOf(Value value) { return llvm::cast<moe::MoeTensorType>(value.getType()); }
 
 moe::MoeTensorType withElements(moe::MoeTensorType type, mlir::Type element) {
   return moe::MoeTensorType::get(type.getContext(), type.getShape(), element);
@@ -168,12 +167,11 @@ class RowsQuantizer {
  public:
   // Rows are quantised if `rows`; rows of gradients, in an entry after another, if `gradients`.
   RowsQuantizer(moe::EntryOp entry, bool rows, bool gradients)
-      : entry_(entry), builder_(entry), rows_(rows), gradients_(gradients && entry.getAfter()) {
-    entry.walk([&](mlir::Operation* op) {
-      if (auto node = llvm::dyn_cast<moe::NodeOp>(op)) nodes_.insert(node.getNode());
-      for (Value result : op->getResults()) tensors_.insert(moe::tensorName(result));
-    });
-  }
+      : entry_(entry),
+        builder_(entry),
+        rows_(rows),
+        gradients_(gradients && entry.getAfter()),
+        names_(entry) {}
 
   LogicalResult run() {
     entry_.walk([&](moe::GmmOp product) { visit(product); });
@@ -230,9 +228,8 @@ class RowsQuantizer {
     builder_.setInsertionPointAfterValue(rows);
     if (columnScale && rows.getDefiningOp()->isBeforeInBlock(columnScale.getDefiningOp()))
       builder_.setInsertionPointAfterValue(columnScale);
-    const std::string node = moe::takeName(nodes_, name + "_quantize");
-    const std::string tensors[] = {moe::takeName(tensors_, name + "_codes"),
-                                   moe::takeName(tensors_, name + "_row_scale")};
+    const std::string node = names_.node(name + "_quantize");
+    const std::string tensors[] = {names_.tensor(name + "_codes"), names_.tensor(name + "_row_scale")};
     auto made = builder_.create<moe::QuantizeOp>(
         rows.getLoc(), withElements(type, codesType(type.getContext())),
         moe::MoeTensorType::get(type.getContext(), type.getShape().take_front(1), builder_.getF32Type()),
@@ -245,7 +242,7 @@ class RowsQuantizer {
   moe::EntryOp entry_;
   mlir::OpBuilder builder_;
   const bool rows_, gradients_;
-  llvm::StringSet<> nodes_, tensors_;
+  TakenNames names_;
   llvm::DenseMap<std::pair<Value, Value>, std::pair<Value, Value>> codes_;
   LogicalResult result_ = mlir::success();
 };

@@ -1,5 +1,6 @@
 // Amaxes for factors that are rounded by one, after derivation, when all products are known.
 #include "compiler/dialect/moe_gradient.h"
+#include "compiler/passes/common.h"
 #include "compiler/passes/passes.h"
 #include "runtime/base/rounding.h"
 
@@ -19,13 +20,13 @@ bool isScaled(std::optional<Rounding> rounding) { return rounding && infoOf(*rou
 class EntryScaler {
  public:
   EntryScaler(moe::EntryOp entry, bool delayed, bool outputs)
-      : entry_(entry), builder_(entry), delayed_(delayed), outputs_(outputs || delayed) {
-    entry->getParentOp()->walk([&](mlir::Operation* op) {
-      if (auto node = llvm::dyn_cast<moe::NodeOp>(op)) nodes_.insert(node.getNode());
-      for (Value result : op->getResults()) tensors_.insert(moe::tensorName(result));
-      auto amax = llvm::dyn_cast<moe::AmaxOp>(op);
-      if (auto input = amax ? amax.getA().getDefiningOp<moe::InputOp>() : moe::InputOp())
-        measuredInputs_.insert(input.getTensor());
+      : entry_(entry),
+        builder_(entry),
+        delayed_(delayed),
+        outputs_(outputs || delayed),
+        names_(entry->getParentOp()) {
+    entry->getParentOp()->walk([&](moe::AmaxOp amax) {
+      if (auto input = amax.getA().getDefiningOp<moe::InputOp>()) measuredInputs_.insert(input.getTensor());
     });
   }
 
@@ -90,9 +91,9 @@ class EntryScaler {
 
   Value measured(Value rows, const std::string& name, int64_t experts) {
     builder_.setInsertionPointAfterValue(rows);
-    const std::string tensor = moe::takeName(tensors_, name + "_amax");
+    const std::string tensor = names_.tensor(name + "_amax");
     return builder_.create<moe::AmaxOp>(
-        rows.getLoc(), typeOf(experts), rows, builder_.getStringAttr(moe::takeName(nodes_, name + "_amax")),
+        rows.getLoc(), typeOf(experts), rows, builder_.getStringAttr(names_.node(name + "_amax")),
         builder_.getStrArrayAttr({llvm::StringRef(tensor)}), moe::SplitAttr());
   }
 
@@ -117,7 +118,7 @@ class EntryScaler {
   mlir::OpBuilder builder_;
   const bool delayed_;
   const bool outputs_;
-  llvm::StringSet<> nodes_, tensors_;
+  TakenNames names_;
   llvm::StringSet<> measuredInputs_;  // by earlier entries
   llvm::DenseMap<Value, Value> amaxes_;
 };
