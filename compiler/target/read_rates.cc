@@ -51,7 +51,8 @@ std::optional<Rates> readRates(Figures& figures) {
                 {{"activation", kLeastRate, kMostRate, vector.activation},
                  {"activation_grad", kLeastRate, kMostRate, vector.activationGrad},
                  {"sum", kLeastRate, kMostRate, vector.sum},
-                 {"copy", kLeastRate, kMostRate, vector.copy}});
+                 {"copy", kLeastRate, kMostRate, vector.copy},
+                 {"round", kLeastRate, kMostRate, vector.round}});
   MemoryRates& memory = rates.memory;
   figures.reals(figures.value("memory"), "memory",
                 {{"core_read", kLeastRate, kMostRate, memory.coreRead},

@@ -16,14 +16,16 @@ namespace {
 template <class Unit, class Pack, class B, class Convert>
 void packParts(bool transposed, const B* codes, int64_t ld, int32_t cols, int32_t k,
                typename Unit::Element* dst, const B* ahead, const Convert& convert) {
-  constexpr int32_t kPart = 32;
+  constexpr int32_t kPart = 32, kLine = kLineBytes / sizeof(B) * kPerElement<B>;
   static_assert(kPart % Unit::kKUnit == 0);
   BFloat16 elements[kPart * Unit::kNr];
   for (int32_t r = 0; r < k; r += kPart, dst += kPart * Unit::kNr) {
     const int32_t length = smaller(kPart, k - r);
     const int64_t offset = transposed ? r : r * ld;
-    const int32_t rows = transposed ? cols : length;
-    for (int32_t i = 0; ahead != nullptr && i < rows; ++i) fetchSoon(numberAt(ahead, offset + i * ld));
+    const int32_t rows = transposed ? cols : length, columns = transposed ? length : cols;
+    if (ahead != nullptr)
+      for (int32_t i = 0; i < rows; ++i)
+        for (int32_t j = 0; j < columns; j += kLine) fetchSoon(numberAt(ahead, offset + i * ld + j));
     if (transposed) {
       convert(numberAt(codes, offset), r, cols, length, elements, kPart);
       Pack::panelOfColumns(elements, kPart, cols, length, dst, static_cast<const BFloat16*>(nullptr));

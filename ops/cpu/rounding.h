@@ -102,8 +102,10 @@ class NumberRounder {
   // The same in a block that is not difficult: bits of the mantissa go, ties to even.
   uint16_t simple(uint16_t bits, uint16_t largest) const {
     const auto x = static_cast<uint16_t>(bits & 0x7fff);
-    const auto half = static_cast<uint16_t>((1 << (dropped_ - 1)) - 1 + ((x >> dropped_) & 1));
-    const auto rounded = static_cast<uint16_t>(static_cast<uint16_t>(x + half) >> dropped_ << dropped_);
+    const auto last = static_cast<uint16_t>(1 << dropped_), half = static_cast<uint16_t>(last / 2);
+    const auto even = static_cast<uint16_t>((x & last) == 0 ? 1 : 0);
+    const auto rounded =
+        static_cast<uint16_t>(static_cast<uint16_t>(x + half - even) & static_cast<uint16_t>(-last));
     return static_cast<uint16_t>((bits & 0x8000) | smallerBits(rounded, largest));
   }
 
@@ -131,7 +133,8 @@ inline void roundScaled(const FactorRounding& by, const BFloat16* __restrict fro
   const NumberRounder rounder(by.info);
   for (int32_t j = 0; j < count; ++j) {
     const uint16_t q = rounder(from[j].bits, {by.scale.down, 1});
-    to[j].bits = (from[j].bits & 0x7fff) < 0x7f80 ? q : uint16_t{0x7fc0};
+    const auto finite = static_cast<uint16_t>((from[j].bits & 0x7fff) < 0x7f80 ? 0xffff : 0);
+    to[j].bits = static_cast<uint16_t>((q & finite) | (0x7fc0 & ~finite));
   }
 }
 

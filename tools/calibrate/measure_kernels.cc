@@ -87,6 +87,29 @@ std::vector<TimedProduct> timeWeightGrad(const ops::KernelSet& kernels, const Ef
   return timed;
 }
 
+// From the time of a narrow product, with and without.
+double roundingRate(const ops::KernelSet& kernels, double budget) {
+  constexpr int32_t kRows = 256, kSum = 1024, kColumns = kColumnUnit;
+  const std::vector<BFloat16> a = randomMatrix(kRows * kSum), b = randomMatrix(kSum * kColumns);
+  std::vector<BFloat16> c(size_t{kRows} * kColumns);
+  Scratch scratch = makeScratch(kernels.gmmScratchBytes(kColumns, kSum));
+  const auto seconds = [&](Rounding round) {
+    return bestSeconds(budget, [&] {
+      kernels.gmm({.a = {a.data(), kSum},
+                   .b = {b.data(), kColumns},
+                   .c = {c.data(), kColumns},
+                   .rows = kRows,
+                   .n = kColumns,
+                   .k = kSum,
+                   .transposeB = false,
+                   .scratch = scratch.data(),
+                   .roundA = round});
+    });
+  };
+  const double plain = seconds(Rounding::kNone), rounded = seconds(Rounding::kMxE4m3);
+  return kRows * kSum / std::max(rounded - plain, plain * 1e-3);  // the clock of a busy machine may go back
+}
+
 }  // namespace
 
 MeasuredMatrix measureMatrix(const ops::KernelSet& kernels, const Effort& effort) {
@@ -159,6 +182,7 @@ VectorRates measureVector(const ops::KernelSet& kernels, const Effort& effort) {
                         .bytes = kInter * 2,
                         .rows = kRows});
   });
+  rates.round = roundingRate(kernels, budget);
   return rates;
 }
 

@@ -56,7 +56,8 @@ void addRates(const Measured& measured, const std::string& by, Json& root) {
   root["vector"] = figure({{"activation", rounded(r.vector.activation)},
                            {"activation_grad", rounded(r.vector.activationGrad)},
                            {"sum", rounded(r.vector.sum)},
-                           {"copy", rounded(r.vector.copy)}},
+                           {"copy", rounded(r.vector.copy)},
+                           {"round", rounded(r.vector.round)}},
                           by + ": elements per second in cache");
   root["memory"] =
       figure({{"core_read", rounded(r.memory.coreRead)},
@@ -134,9 +135,9 @@ std::string summary(const Measured& m) {
              "{:<16}{:>9.1f} GB/s read, {:.1f} written; all cores {:.1f} and {:.1f}; {:.0f}% hidden\n",
              "memory", r.memory.coreRead * 1e-9, r.memory.coreWrite * 1e-9, r.memory.sharedRead * 1e-9,
              r.memory.sharedWrite * 1e-9, 100 * r.memory.overlap) +
-         fmt::format("{:<16}{:>9.1f} M elements/s, gradient {:.1f}, sum {:.1f}, copy {:.1f}\n", "activation",
-                     r.vector.activation * 1e-6, r.vector.activationGrad * 1e-6, r.vector.sum * 1e-6,
-                     r.vector.copy * 1e-6) +
+         fmt::format("{:<16}{:>9.1f} M elements/s, gradient {:.1f}, sum {:.1f}, copy {:.1f}, round {:.1f}\n",
+                     "activation", r.vector.activation * 1e-6, r.vector.activationGrad * 1e-6,
+                     r.vector.sum * 1e-6, r.vector.copy * 1e-6, r.vector.round * 1e-6) +
          fmt::format("{:<16}{:>9.2f} us\n", "task", r.task * 1e6);
 }
 

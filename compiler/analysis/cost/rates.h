@@ -37,6 +37,7 @@ struct VectorRates {
   double activationGrad = 0;  // of the incoming gradient
   double sum = 0;             // elements added: a combine of K rows adds K for each element of its result
   double copy = 0;
+  double round = 0;  // numbers of a factor rounded to FP8 as they are packed, beyond packing them
   friend bool operator==(const VectorRates&, const VectorRates&) = default;
 };
 

@@ -11,6 +11,11 @@ namespace {
 constexpr double kBf16 = 2;
 constexpr double kF32 = 4;
 
+// Times that b is packed.
+double passesOver(const MatrixRates& matrix, double rows) {
+  return matrix.rowBlock > 0 ? std::ceil(rows / matrix.rowBlock) : 1;
+}
+
 double tileLength(double length, double tile) {
   return tile <= 0 || length <= tile ? length : length / std::ceil(length / tile);
 }
@@ -57,6 +62,13 @@ Traffic gmmTraffic(const TaskProgram& program, const Family& family, double rows
   return traffic;
 }
 
+// What rounding the factors of a product takes: each task packs what it reads.
+double roundingSeconds(const Tiling& tiling, double ofA, double ofB, const VectorRates& rates) {
+  const double numbers =
+      (tiling.roundA == Rounding::kNone ? 0 : ofA) + (tiling.roundB == Rounding::kNone ? 0 : ofB);
+  return numbers > 0 ? numbers / rates.round : 0;
+}
+
 // Units multiply codes by codes twice as fast as bf16 numbers.
 constexpr double kCodesSpeed = 2;
 
@@ -67,6 +79,8 @@ void addGmm(const TaskProgram& program, const Family& family, double rows, doubl
       productSeconds(matrix, isTransposed(family.op, family.tiling) ? matrix.gmmTransposed : matrix.gmm, rows,
                      columns, family.tiling.k);
   if (elementBytes(program, family) < kBf16) cost.product /= kCodesSpeed;
+  const double k = family.tiling.k, passes = passesOver(matrix, rows);
+  cost.product += roundingSeconds(family.tiling, rows * k, passes * columns * k, rates.vector);
   traffic = gmmTraffic(program, family, rows, columns, width, reuse, rates);
 }
 
@@ -103,7 +117,7 @@ double elementBytes(const TaskProgram& program, const Family& family, size_t ope
 double productSeconds(const MatrixRates& matrix, const ProductRate& rate, double m, double n, double k) {
   const double rows = std::ceil(m / matrix.rowUnit) * matrix.rowUnit;
   const double columns = std::ceil(n / matrix.columnUnit) * matrix.columnUnit;
-  const double passes = matrix.rowBlock > 0 ? std::ceil(rows / matrix.rowBlock) : 1;
+  const double passes = passesOver(matrix, rows);
   return 2 / rate.flops *
          (rows * columns * k + rate.halfRows * columns * k * passes + rate.halfColumns * rows * k +
           rate.halfSum * rows * columns);
@@ -150,7 +164,9 @@ TaskCost taskCost(const TaskProgram& program, const Family& family, double rows,
     addGmm(program, family, rows, parts * columns, parts * n, reuse, all, cost, traffic);
   } else if (op.isSum()) {
     const double m = tileLength(family.tiling.m, family.tiling.tileM);
-    cost.product = productSeconds(all.matrix, all.matrix.weightGrad, m, columns, rows);
+    cost.product =
+        productSeconds(all.matrix, all.matrix.weightGrad, m, columns, rows) +
+        roundingSeconds(family.tiling, m * rows, passesOver(all.matrix, m) * columns * rows, all.vector);
     const int64_t bytes = has(family.writes, 0) ? dtypeBytes(program.at(family.writes[0]).type) : 2;
     traffic = weightGradTraffic(family, rows, m, columns, static_cast<double>(bytes), all);
   } else if (op.vector == VectorWork::kNone) {

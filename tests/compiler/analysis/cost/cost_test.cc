@@ -73,6 +73,29 @@ TEST_CASE("rows of float32 take twice the memory and link time of bf16, and so d
   }
 }
 
+TEST_CASE("a product takes longer by the numbers that each of its tasks rounds") {
+  const Rates rates = cpuRates();
+  const auto beyond = [&rates](Family family, double rows) {
+    const auto seconds = [&] { return taskCost({}, family, rows, 1, TaskRates(rates, 1)).product; };
+    const double plain = seconds();
+    family.tiling.roundA = Rounding::kMxE4m3;
+    const double ofRows = seconds() - plain;
+    family.tiling.roundB = Rounding::kMxE4m3;
+    return std::pair(ofRows * rates.vector.round,
+                     (seconds() - plain) * rates.vector.round - ofRows * rates.vector.round);
+  };
+  const auto [rows, weight] = beyond(product(512, 1024, 128), 64);
+  CHECK(rows == Approx(64 * 1024));
+  CHECK(weight == Approx(128 * 1024));
+  // a weight is packed again for each block of rows
+  CHECK(beyond(product(512, 1024, 128), 2 * rates.matrix.rowBlock).second == Approx(2 * 128 * 1024));
+  Family grad = product(512, 1, 128);
+  grad.op = OpKind::kGmmWeightGrad;
+  grad.tiling.m = 96;
+  CHECK(beyond(grad, 64).first == Approx(64 * 96));
+  CHECK(beyond(grad, 64).second == Approx(64 * 128));
+}
+
 TEST_CASE("more rows, columns or a longer sum take longer, and never less for each of them") {
   const Rates rates = cpuRates();
   const TaskRates perCore(rates, 8);
