@@ -37,6 +37,9 @@ inline int64_t roundUp(int64_t x, int64_t unit) { return (x + unit - 1) / unit *
 // second level allows more outstanding lines. Never faults.
 inline void fetchSoon(const void* line) { __builtin_prefetch(line, 0, 2); }
 
+// Into the first level, of what is used once.
+inline void fetchNear(const void* line) { __builtin_prefetch(line, 0, 3); }
+
 constexpr int32_t kLineBytes = 64;
 constexpr int32_t kLineOfBf16 = kLineBytes / 2;
 
@@ -55,11 +58,19 @@ class Lines {
 
   // The lines shall be prefetched by this number of calls of fetch().
   void spreadOver(int32_t calls) { perCall_ = calls > 0 ? (left_ + calls - 1) / calls : left_; }
+  void areUsedOnce() { isNear_ = true; }
   void fetch() {
-    for (int32_t i = 0; i < perCall_ && left_ > 0; ++i, --left_) {
-      fetchSoon(at_);
-      at_ += kLineBytes;
-      if (--leftInRow_ > 0) continue;
+    int32_t lines = smaller(perCall_, left_);
+    left_ -= lines;
+    while (lines > 0) {
+      const int32_t inRow = smaller(lines, leftInRow_);
+      if (isNear_)
+        for (int32_t i = 0; i < inRow; ++i) fetchNear(at_ + i * kLineBytes);
+      else
+        for (int32_t i = 0; i < inRow; ++i) fetchSoon(at_ + i * kLineBytes);
+      lines -= inRow;
+      at_ += inRow * kLineBytes;
+      if (leftInRow_ -= inRow; leftInRow_ > 0) continue;
       leftInRow_ = inRow_;
       at_ += toNextRow_;
     }
@@ -69,6 +80,7 @@ class Lines {
   const char* at_ = nullptr;
   int32_t left_ = 0, inRow_ = 0, leftInRow_ = 0, perCall_ = 0;
   int64_t toNextRow_ = 0;
+  bool isNear_ = false;
 };
 
 // What a Unit prefetches while it multiplies: of b, and of the result.
@@ -181,6 +193,7 @@ void multiplyBlock(Unit& unit, const Source& source, int32_t row, int32_t rows, 
       }
       Ahead ahead = {linesAfter<Unit>(source, col, n, k0 + at + length, k0, k0 + k, last), {}};
       ahead.b.spreadOver(groups * (length / Unit::kFetchEvery));
+      if (groups == 1) ahead.b.areUsedOnce();
       const Element* partA = a + at / Unit::kKPart * partOfA;
       auto* tile = tiles + panel * panelStride;
       for (int32_t from = 0; from < rows; from += Unit::kMr) {
