@@ -253,6 +253,16 @@ void fillInput(const TaskProgram& program, BufferId id, const InputsSpec& spec, 
              mesh.shardOf(rank));
 }
 
+Tensor makeInput(const TaskProgram& program, BufferId id, const InputsSpec& spec, int rank, int64_t tokens,
+                 int64_t rows) {
+  const Buffer& buffer = program.at(id);
+  std::vector<int64_t> shape;
+  for (const Dim& dim : buffer.shape) shape.push_back(program.sizeAt(rank, dim, tokens, rows));
+  Tensor tensor(buffer.type, std::move(shape));
+  fillInput(program, id, spec, rank, tensor);
+  return tensor;
+}
+
 }  // namespace
 
 Expected<RoutingSpec> parseRouting(std::string_view text) {
@@ -339,6 +349,15 @@ Expected<int64_t> tokensOfRows(const TaskProgram& program, int rank, int64_t row
   return tokens / sources + (mesh.sourceOf(rank) < tokens % sources ? 1 : 0);
 }
 
+TensorMap makeRoutingInputs(const TaskProgram& program, const InputsSpec& spec, int rank, int64_t tokens) {
+  TensorMap map;
+  for (const Entry& entry : program.entries)
+    for (const BufferId id : {entry.expertIds, entry.placement})
+      if (id && !map.contains(program.at(id).name))
+        map.emplace(program.at(id).name, makeInput(program, id, spec, rank, tokens, 0));
+  return map;
+}
+
 Expected<TensorMap> makeProgramInputs(const TaskProgram& program, const InputsSpec& spec, int rank,
                                       int64_t tokens, int64_t rows) {
   TensorMap map;
@@ -348,11 +367,7 @@ Expected<TensorMap> makeProgramInputs(const TaskProgram& program, const InputsSp
     if (!canMake(program, {i}))
       return Error{fmt::format("cannot make tensor '{}': it is the result of another run, or no op reads it",
                                buffer.name)};
-    std::vector<int64_t> shape;
-    for (const Dim& dim : buffer.shape) shape.push_back(program.sizeAt(rank, dim, tokens, rows));
-    Tensor tensor(buffer.type, std::move(shape));
-    fillInput(program, {i}, spec, rank, tensor);
-    map.emplace(buffer.name, std::move(tensor));
+    map.emplace(buffer.name, makeInput(program, {i}, spec, rank, tokens, rows));
   }
   for (uint32_t i = 0; i < program.buffers.size(); ++i)
     if (const Family* rounded = productWith(program, {i}, As::kAmax)) {

@@ -61,6 +61,10 @@ int64_t rowsWithoutIds(const TaskProgram& program, int rank, const std::vector<i
 // more than max_tokens allows (found, expected).
 Expected<int64_t> tokensOfRows(const TaskProgram& program, int rank, int64_t rows);
 
+// Those inputs of one rank from which its routing follows, as makeProgramInputs() makes them: expert ids and
+// places of experts.
+TensorMap makeRoutingInputs(const TaskProgram& program, const InputsSpec& spec, int rank, int64_t tokens);
+
 // All inputs of one rank, and a start for each gradient that a run adds to. Weights of products have variance
 // 1 / fan-in and other tensors variance 1, so that all intermediate tensors are of order 1; expert weights of
 // one token are positive and sum to 1. The ranks of a group have parts of the same tensors
