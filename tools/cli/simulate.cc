@@ -12,7 +12,9 @@
 #include "tools/cli/command.h"
 #include "tools/cli/files.h"
 #include "tools/cli/run_tensors.h"
+#include "tools/simulate/compare.h"
 #include "tools/simulate/device.h"
+#include "tools/simulate/read_trace.h"
 #include "tools/simulate/report.h"
 #include "tools/simulate/step_routing.h"
 
@@ -20,7 +22,7 @@ namespace sluice::tools {
 namespace {
 
 struct Options {
-  std::string program, target, routing = "uniform", tokens, entries, trace, json;
+  std::string program, target, routing = "uniform", tokens, entries, compare, trace, json;
   uint64_t seed = 1;
   int workers = 0;
 };
@@ -87,15 +89,45 @@ std::vector<Trace> joinTraces(const std::vector<SimResult>& results) {
   return joined;
 }
 
-Expected<int> simulate(const Options& options) {
+Status writeFiles(const Options& options, const TaskProgram& program, const SimDevice& device,
+                  const std::vector<SimResult>& results) {
+  if (!options.trace.empty())
+    if (Status done = writeText(options.trace, chromeTrace(program, joinTraces(results))); !done) return done;
+  if (!options.json.empty()) return writeText(options.json, simulationJson(program, device, results));
+  return {};
+}
+
+// Takes entries and workers from the recorded run.
+Expected<MeasuredRun> readMeasured(const TaskProgram& program, Options& options,
+                                   std::vector<EntryId>& entries) {
+  Expected<MeasuredRun> run = readTrace(program, options.compare);
+  if (!run) return run.error();
+  options.workers = run->workers;
+  entries.clear();
+  for (const MeasuredEntry& entry : run->entries) entries.push_back(entry.entry);
+  return run;
+}
+
+Expected<std::string> compare(const Options& options, const TaskProgram& program, const SimDevice& device,
+                              const std::vector<SimResult>& results, const MeasuredRun& measured) {
+  const Expected<std::string> text = compareText(program, results, measured);
+  if (!text) return Error{fmt::format("{}: {}", options.compare, text.error().message)};
+  return fmt::format("{} against target '{}', {} workers per rank\n\n{}", options.compare, device.name,
+                     device.workers, *text);
+}
+
+Expected<int> simulate(Options options) {
   const Expected<Program> loaded = Program::load(options.program);
   if (!loaded) return loaded.error();
   const TaskProgram& program = loaded->tables();
   const auto inProgram = [&](const Error& error) {
     return Error{fmt::format("{}: {}", options.program, error.message)};
   };
-  const Expected<std::vector<EntryId>> entries = findEntries(program, options.entries);
+  Expected<std::vector<EntryId>> entries = findEntries(program, options.entries);
   if (!entries) return inProgram(entries.error());
+  Expected<MeasuredRun> measured =
+      options.compare.empty() ? MeasuredRun{} : readMeasured(program, options, *entries);
+  if (!measured) return measured.error();
   const Expected<SimDevice> device =
       simDeviceOf(program, options.target.empty() ? program.target : options.target, options.workers);
   if (!device) return inProgram(device.error());
@@ -105,17 +137,15 @@ Expected<int> simulate(const Options& options) {
   if (Status writable = probeWritable(outputs); !writable) return writable.error();
   const Expected<StepRouting> routing = routingFor(program, options);
   if (!routing) return namesFiles(options.routing) ? routing.error() : inProgram(routing.error());
-  const Plan plan = Plan::make(loaded->verified());
   const Expected<std::vector<SimResult>> results =
-      simulateAll(plan, *entries, *routing, *device, !options.trace.empty());
+      simulateAll(Plan::make(loaded->verified()), *entries, *routing, *device, !options.trace.empty());
   if (!results) return inProgram(results.error());
-  if (!options.trace.empty())
-    if (Status done = writeText(options.trace, chromeTrace(program, joinTraces(*results))); !done)
-      return done.error();
-  if (!options.json.empty())
-    if (Status done = writeText(options.json, simulationJson(program, *device, *results)); !done)
-      return done.error();
-  return succeededIf(printText(simulationText(program, *device, *results)));
+  const Expected<std::string> text = options.compare.empty()
+                                         ? simulationText(program, *device, *results)
+                                         : compare(options, program, *device, *results, *measured);
+  if (!text) return text.error();
+  if (Status done = writeFiles(options, program, *device, *results); !done) return done.error();
+  return succeededIf(printText(*text));
 }
 
 }  // namespace
@@ -137,13 +167,22 @@ Command addSimulate(CLI::App& parent) {
       ->check(parsesBy(parseTokens))
       ->type_name("N|ragged:N|A,B");
   app->add_option("--seed", options->seed, "of --routing and --tokens (default: 1)")->type_name("N");
-  app->add_option("--entry", options->entries, "entries, one after the other (default: all)")
-      ->type_name("NAME,...");
+  auto* const entry =
+      app->add_option("--entry", options->entries, "entries, one after the other (default: all)")
+          ->type_name("NAME,...");
+  auto* const workers =
+      app->add_option(
+             "--workers", options->workers,
+             "workers per rank, which share the cores (default: one per core that program and target have)")
+          ->check(CLI::Range(1, 1 << 16))
+          ->type_name("N");
   app->add_option(
-         "--workers", options->workers,
-         "workers per rank, which share the cores (default: one per core that program and target have)")
-      ->check(CLI::Range(1, 1 << 16))
-      ->type_name("N");
+         "--compare", options->compare,
+         "a trace of `sluice run` with the same inputs: simulate its entries with as many workers, and "
+         "print predicted and measured times")
+      ->excludes(entry)
+      ->excludes(workers)
+      ->type_name("trace.json");
   app->add_option("--trace", options->trace, "write every task and wait, for ui.perfetto.dev")
       ->type_name("trace.json");
   app->add_option("--json", options->json, "write all figures, by entry, family and rank")
@@ -156,6 +195,7 @@ examples:
   sluice simulate layer.slp --routing zipf:1.2
   sluice simulate npu.slp --target ascend910b --tokens ragged:4096 --seed 7 --trace trace.json
   sluice simulate layer.slp --routing 'in-{rank}.safetensors' --entry forward --workers 2 --json times.json
+  sluice simulate layer.slp --routing 'in-{rank}.safetensors' --target ./here.json --compare trace.json
 
 exit status: 0 simulated, 1 bad input or a file that cannot be written, 2 wrong usage)");
   return {app, [options] { return simulate(*options); }};

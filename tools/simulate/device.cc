@@ -33,8 +33,7 @@ Expected<SimDevice> simDeviceOf(const TaskProgram& program, const std::string& n
   const bool apart = program.cubeCores > 0;
   const int cores = apart ? program.cubeCores + program.vectorCores : program.cores;
   if (workers > cores)
-    return Error{
-        fmt::format("--workers: found {}, expected 1 to {}, the cores of the program", workers, cores)};
+    return Error{fmt::format("found {} workers, expected 1 to {}, the cores of the program", workers, cores)};
   const int most = apart ? cores : std::min(cores, target->cores);
   return SimDevice{target->name, *target->rates, workers > 0 ? workers : most};
 }
