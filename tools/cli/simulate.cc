@@ -31,7 +31,7 @@ bool namesFiles(const std::string& routing) {
   return routing.find("{rank}") != std::string::npos || routing.ends_with(".safetensors");
 }
 
-std::string checkRouting(const std::string& text) {
+std::string checkRoutingFlag(const std::string& text) {
   if (namesFiles(text)) return {};
   const Expected<RoutingSpec> spec = parseRouting(text);
   return spec ? "" : spec.error().message + ", or in-{rank}.safetensors";
@@ -156,11 +156,11 @@ Command addSimulate(CLI::App& parent) {
   addProgram(*app, options->program);
   app->add_option("--target", options->target, "device model (default: that of the program)")
       ->type_name("NAME|FILE.json");
-  app->add_option(
-         "--routing", options->routing,
-         "uniform (default), zipf:S, onehot, half-empty or masked, as of make-inputs; or the inputs of "
-         "each rank, whose expert ids are taken")
-      ->check(checkRouting)
+  app->add_option("--routing", options->routing,
+                  "uniform (default), zipf:S, onehot, half-empty, masked or hot-rank:X, as of make-inputs; "
+                  "or the inputs of "
+                  "each rank, whose expert ids are taken")
+      ->check(checkRoutingFlag)
       ->type_name("KIND|in-{rank}.safetensors");
   app->add_option("--tokens", options->tokens,
                   "tokens of every rank; ragged:N is N/4 to N; or one number per rank (default: max_tokens)")
