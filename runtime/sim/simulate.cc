@@ -7,6 +7,7 @@
 #include <cassert>
 #include <limits>
 #include <memory>
+#include <new>
 #include <queue>
 #include <vector>
 
@@ -210,7 +211,11 @@ class Simulator {
 Expected<SimResult> simulateEntry(const Plan& plan, EntryId entry, std::span<const RoutingTables> tables,
                                   const Rates& rates, const SimOptions& options) {
   assert(tables.size() == static_cast<size_t>(plan.program().mesh.peers()));
-  return Simulator(plan, entry, tables, rates, options).run();
+  try {
+    return Simulator(plan, entry, tables, rates, options).run();
+  } catch (const std::bad_alloc&) {
+    return Error{fmt::format("out of memory for {} ranks", tables.size())};
+  }
 }
 
 }  // namespace sluice

@@ -151,6 +151,23 @@ void checkWaits(const Step& step, const Trace& trace, const Deliveries& deliveri
   }
 }
 
+// A worker waits no longer than the event needs for which it waits, where tasks of its rank signal it.
+int64_t checkWaitEnds(const Step& step, const Trace& trace, const Deliveries& deliveries) {
+  int64_t checked = 0;
+  for (const TraceSpan& span : trace.spans) {
+    if (span.kind != SpanKind::kWait || step.program().at(span.event).remote) continue;
+    const uint64_t need = step.events->need(span.event, span.index);
+    uint64_t have = 0;
+    int64_t complete = -1;
+    const std::pair word(step.rank, step.events->word(span.event, span.index));
+    for (const auto& [time, n] : deliveries.at(word))
+      if (have < need && (have += n) >= need) complete = time;
+    CHECK(complete == span.end);
+    ++checked;
+  }
+  return checked;
+}
+
 // As the serial executor orders tasks: segment, window, stage, slot; in a lane a core never goes back.
 void checkLanes(const Step& step, const Trace& trace) {
   std::map<std::tuple<uint32_t, int32_t>, std::tuple<int32_t, int64_t, int32_t, int64_t>> last;
@@ -170,18 +187,21 @@ void checkLanes(const Step& step, const Trace& trace) {
   }
 }
 
-void checkStep(const Plan& plan, EntryId entry, const BoundRouting& bound, const SimResult& result) {
+int64_t checkStep(const Plan& plan, EntryId entry, const BoundRouting& bound, const SimResult& result) {
   std::vector<std::unique_ptr<RankStep>> steps;
   Deliveries deliveries;
   for (int rank = 0; rank < plan.program().mesh.peers(); ++rank) {
     steps.push_back(std::make_unique<RankStep>(plan, entry, rank, bound.of(plan, entry)[rank]));
     addDeliveries(steps.back()->step, result.traces[rank], deliveries);
   }
+  int64_t waits = 0;
   for (size_t rank = 0; rank < steps.size(); ++rank) {
+    waits += checkWaitEnds(steps[rank]->step, result.traces[rank], deliveries);
     checkAllOnce(steps[rank]->step, result.traces[rank]);
     checkWaits(steps[rank]->step, result.traces[rank], deliveries);
     checkLanes(steps[rank]->step, result.traces[rank]);
   }
+  return waits;
 }
 
 void checkEqual(const SimResult& a, const SimResult& b) {
@@ -200,7 +220,7 @@ void checkEqual(const SimResult& a, const SimResult& b) {
 
 TEST_CASE("random programs and routings: all tasks run once, after their events, in the order of lanes") {
   Random random(20251125);
-  int64_t tasks = 0;
+  int64_t tasks = 0, waits = 0;
   for (int round = 0; round < 200; ++round) {
     const TaskProgram program = round % 4 == 3 ? randomLinear(random) : randomMoe(random);
     const Plan plan = planOf(program);
@@ -212,12 +232,13 @@ TEST_CASE("random programs and routings: all tasks run once, after their events,
     for (uint32_t entry = 0; entry < program.entries.size(); ++entry) {
       INFO("round " << round << ", entry " << entry);
       const SimResult result = simulate(plan, EntryId{entry}, ranks, rates, options);
-      checkStep(plan, EntryId{entry}, *bound, result);
+      waits += checkStep(plan, EntryId{entry}, *bound, result);
       checkEqual(result, simulate(plan, EntryId{entry}, ranks, rates, options));
       tasks += result.tasks;
     }
   }
   CHECK(tasks > 10000);
+  CHECK(waits > 500);
 }
 
 }  // namespace
