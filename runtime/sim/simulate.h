@@ -5,8 +5,7 @@
 // that end at it take effect, then each worker without a task takes the first ready head of its lanes, as a
 // thread of runtime/cpu does. docs/SIMULATOR.md has the formulas, and what they leave out.
 //
-// Free functions of values; any thread. The same input gives the same result on every machine that rounds
-// as IEEE 754 says.
+// Free functions of values; any thread. The same build gives the same result for the same input.
 #pragma once
 
 #include <cstdint>

@@ -22,6 +22,22 @@ std::vector<BufferId> routingInputs(const TaskProgram& program) {
   return ids;
 }
 
+// T of a rank from its file. Without expert ids, any tensor of tokens or rows in it shows T.
+Expected<int64_t> tokensIn(const TaskProgram& program, int rank, std::vector<BufferId> inputs,
+                           const TensorMap& file) {
+  if (!hasExpertIds(program)) {
+    for (uint32_t b = 0; b < program.buffers.size(); ++b) {
+      const Buffer& buffer = program.buffers[b];
+      const Extent extent = buffer.shape.empty() ? Extent::kFixed : buffer.shape[0].extent;
+      if (buffer.role == Role::kInput && (extent == Extent::kTokens || extent == Extent::kRows) &&
+          file.contains(buffer.name))
+        inputs.push_back(BufferId{b});
+    }
+    if (inputs.empty()) return Error{"found no input with tokens or rows, expected at least one"};
+  }
+  return checkInputs(program, rank, inputs, file);
+}
+
 std::span<const int32_t> numbersOf(const TaskProgram& program, BufferId id, const TensorMap& tensors) {
   if (!id) return {};
   const Tensor& tensor = tensors.at(program.at(id).name);
@@ -49,7 +65,7 @@ Expected<StepRouting> readStepRouting(const TaskProgram& program, const std::str
     const std::string& path = (*paths)[static_cast<size_t>(rank)];
     Expected<TensorMap> file = readSafetensors(path);  // one by one: the weights of all may not fit
     if (!file) return file.error();
-    const Expected<int64_t> tokens = checkInputs(program, rank, inputs, *file);
+    const Expected<int64_t> tokens = tokensIn(program, rank, inputs, *file);
     if (!tokens) return Error{fmt::format("{}: {}", path, tokens.error().message)};
     routing.tokens.push_back(*tokens);
     TensorMap kept;

@@ -24,7 +24,8 @@ struct StepRouting {
 Expected<StepRouting> makeStepRouting(const TaskProgram& program, const InputsSpec& spec);
 
 // From one file per rank, as `sluice run` reads them; of an entry without expert ids, only the tokens. Errors
-// begin with the path: a tensor that is missing, or not that of the program (tensor, found, expected).
+// begin with the path: a tensor that is missing, or not that of the program (tensor, found, expected); none
+// that shows the tokens.
 Expected<StepRouting> readStepRouting(const TaskProgram& program, const std::string& pattern);
 
 // What every rank binds for an entry that routes. Refers to `routing`.
