@@ -3,8 +3,8 @@
 
 #include <optional>
 
-#include "compiler/analysis/cost/rates.h"
 #include "compiler/target/figures.h"
+#include "runtime/cost/rates.h"
 
 namespace sluice {
 

@@ -7,9 +7,9 @@
 #include <span>
 #include <string>
 
-#include "compiler/analysis/cost/rates.h"
 #include "compiler/analysis/tiles.h"
 #include "runtime/base/expected.h"
+#include "runtime/cost/rates.h"
 #include "runtime/program/program.h"
 
 namespace sluice {

@@ -77,9 +77,7 @@ class ParallelExecutor final : public CpuExecutor {
 
   Expected<int64_t> runTasks(const CpuStep& step, const RunOptions& options) override;
   void work(const Run& run, int worker);
-  LaneCursor* readyHead(LaneCursors& cursors, bool& anyLeft);
   void makeRoom(const Step& step, TraceRecorder& trace);
-  const LaneCursor& earliest(const LaneCursors& cursors) const;
   void abort(const Run& run, const LaneCursor& waiting, int left) const;
   std::string failure(const Step& step) const;
 

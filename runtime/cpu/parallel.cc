@@ -101,7 +101,7 @@ void ParallelExecutor::work(const Run& run, int worker) {
     }
     if (!anyLeft) break;
     trace.wait();
-    const LaneCursor& waiting = earliest(cursors);
+    const LaneCursor& waiting = earliestHead(plan(), cursors);
     const int32_t segment = plan().verified().order()[waiting.task().family.value].segment;
     if (!backoff.wait(epoch, segment)) {
       abort(run, waiting, -1);
@@ -111,33 +111,6 @@ void ParallelExecutor::work(const Run& run, int worker) {
   }
   tasks_[worker] = tasks;
   if (run.options.trace) ends_[worker] = run.options.trace->clock().ticks();
-}
-
-// The first ready head, by lane priority, inside a lane by slot and tile: a slot is finished before the next
-// is begun.
-LaneCursor* ParallelExecutor::readyHead(LaneCursors& cursors, bool& anyLeft) {
-  for (auto& lane : cursors) {
-    LaneCursor* first = nullptr;
-    for (LaneCursor& cursor : lane) {
-      if (cursor.done()) continue;
-      anyLeft = true;
-      const auto place = [](const LaneCursor& c) { return std::pair(c.task().slot, c.task().tile); };
-      if (first && place(*first) < place(cursor)) continue;
-      if (cursor.ready()) first = &cursor;
-    }
-    if (first) return first;
-  }
-  return nullptr;
-}
-
-// The earliest family in key order is nearest to the cause of a wait. At least one cursor is not done.
-const LaneCursor& ParallelExecutor::earliest(const LaneCursors& cursors) const {
-  const LaneCursor* first = nullptr;
-  const auto order = [&](const LaneCursor& c) { return plan().verified().order()[c.task().family.value]; };
-  for (const auto& lane : cursors)
-    for (const LaneCursor& cursor : lane)
-      if (!cursor.done() && (!first || order(cursor) < order(*first))) first = &cursor;
-  return *first;
 }
 
 // Rank `left` has left or, if that is -1, the time limit has passed.

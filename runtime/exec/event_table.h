@@ -39,6 +39,8 @@ class EventCounter {
 
 class EventTable {
  public:
+  static constexpr size_t kLine = 64;  // bytes from one word to the next
+
   EventTable() = default;
   // `words` must have bytesFor() bytes, all 0.
   EventTable(const Plan& plan, int ranks, SymmetricMemory words);
@@ -80,8 +82,6 @@ class EventTable {
     size_t offset = 0;
     std::vector<uint64_t> thresholds;  // of the live events of this step
   };
-  static constexpr size_t kLine = 64;
-
   size_t arrivalLine(SpaceKind space, int source) const {
     return static_cast<size_t>((space == SpaceKind::kReturns ? ranks_ : 0) + source);
   }

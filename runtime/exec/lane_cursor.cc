@@ -128,6 +128,30 @@ LaneCursors cursorsOf(const Plan& plan, EntryId entry, int worker, int workers, 
   return cursors;
 }
 
+LaneCursor* readyHead(LaneCursors& cursors, bool& anyLeft) {
+  for (auto& lane : cursors) {
+    LaneCursor* first = nullptr;
+    for (LaneCursor& cursor : lane) {
+      if (cursor.done()) continue;
+      anyLeft = true;
+      const auto place = [](const LaneCursor& c) { return std::pair(c.task().slot, c.task().tile); };
+      if (first && place(*first) < place(cursor)) continue;
+      if (cursor.ready()) first = &cursor;
+    }
+    if (first) return first;
+  }
+  return nullptr;
+}
+
+const LaneCursor& earliestHead(const Plan& plan, const LaneCursors& cursors) {
+  const LaneCursor* first = nullptr;
+  const auto order = [&](const LaneCursor& c) { return plan.verified().order()[c.task().family.value]; };
+  for (const auto& lane : cursors)
+    for (const LaneCursor& cursor : lane)
+      if (!cursor.done() && (!first || order(cursor) < order(*first))) first = &cursor;
+  return *first;
+}
+
 std::string coreName(const TaskProgram& program, const LaneCursor& cursor) {
   const Lane& lane = program.at(cursor.lane());
   return text::coreName(lane.core, lane.firstCore + cursor.core());

@@ -87,6 +87,13 @@ using LaneCursors = std::vector<std::vector<LaneCursor>>;
 // The cursors of an entry that a worker serves.
 LaneCursors cursorsOf(const Plan& plan, EntryId entry, int worker, int workers, LaneProgress& progress);
 
+// The first ready head, by lane priority, inside a lane by slot and tile: a slot is finished before the next
+// is begun. Null: none is ready. `anyLeft` becomes true if a cursor is not done.
+LaneCursor* readyHead(LaneCursors& cursors, bool& anyLeft);
+
+// The earliest head in key order, which is nearest to the cause of a wait. At least one cursor is not done.
+const LaneCursor& earliestHead(const Plan& plan, const LaneCursors& cursors);
+
 // The name of the cursor's core, for reports.
 std::string coreName(const TaskProgram& program, const LaneCursor& cursor);
 

@@ -10,6 +10,13 @@ int64_t rowBytes(const Buffer& buffer) {
   return bytes;
 }
 
+int64_t pieceRowBytes(const TaskProgram& program, const Family& family) {
+  int64_t bytes = 0;
+  for (BufferId buffer : family.writes)
+    if (buffer) bytes += rowBytes(program.at(buffer));
+  return bytes;
+}
+
 int taskPeer(const Step& step, SpaceKind space, int64_t slot) {
   return isRemote(space) ? pieceOf(*step.tables, space, slot).peer : step.rank;
 }
@@ -29,9 +36,7 @@ Traffic trafficOf(const Step& step) {
     const SpaceKind space = step.plan->at(id).space;
     if (!isRemote(space)) continue;
     const Family& family = step.program().at(id);
-    int64_t bytes = 0;
-    for (BufferId buffer : family.writes)
-      if (buffer) bytes += rowBytes(step.program().at(buffer));
+    const int64_t bytes = pieceRowBytes(step.program(), family);
     int64_t signals = 1;  // for arrivals
     for (EventId signal : family.signals)
       if (step.program().at(signal).remote) ++signals;

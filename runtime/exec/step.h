@@ -46,6 +46,9 @@ struct Step {
 // Bytes per index of the buffer's first dimension, without gaps.
 int64_t rowBytes(const Buffer& buffer);
 
+// Bytes that a task of sends or returns writes for each row of its piece.
+int64_t pieceRowBytes(const TaskProgram& program, const Family& family);
+
 // The rank that a task of `space` signals and writes to: the piece's peer, else this rank.
 int taskPeer(const Step& step, SpaceKind space, int64_t slot);
 

@@ -80,16 +80,10 @@ class RoutingBuilder {
     auto& order = tables_.orderScratch_;
     const int32_t local = deal_.of(owner);
     order.clear();
-    int64_t index = 0;
-    for (int32_t expert = 0; expert < local; ++expert) {
-      const int32_t rows = rowsOf(owner, expert);
-      const SlotCut slotCut = cut(rows);
-      for (int32_t i = 0; i < slotCut.slots; ++i) {
-        const int32_t begin = i * slotCut.length;
-        const int32_t end = std::min(rows, begin + slotCut.length);
-        order.push_back((arrival(owner, expert, begin, end) << 32) | index++);
-      }
-    }
+    for (int32_t expert = 0; expert < local; ++expert)
+      appendArrivals(owner, expert, cut(rowsOf(owner, expert)), order);
+    for (size_t index = 0; index < order.size(); ++index)
+      order[index] = order[index] << 32 | static_cast<int64_t>(index);
     std::sort(order.begin(), order.end());
     if (shape_.ownLast) std::reverse(order.begin(), order.end());
     // order[number] -> numberOf[storage index], kept in the upper half of the scratch
@@ -136,20 +130,22 @@ class RoutingBuilder {
     return shape_.groupSlots == 0 ? 0 : tables_.groupNumber_[tables_.groupIndex_[storageIndex]];
   }
 
-  // The sort key of a slot: 0 if it has own rows only, else 1 + (expert, distance of the last source to
-  // send).
-  int64_t arrival(int32_t owner, int32_t expert, int32_t begin, int32_t end) const {
-    int64_t key = 0;
-    int32_t first = 0;
-    for (int32_t source = 0; source < peers_ && first < end; ++source) {
-      const int32_t last = first + count(source, owner, expert);
-      const bool inSlot = last > begin && last > first;
-      first = last;
-      if (!inSlot || source == owner) continue;
+  // Appends the sort keys of an expert's slots, in storage order: 0 for own rows only, else 1 + (expert,
+  // distance of the last source to send).
+  void appendArrivals(int32_t owner, int32_t expert, const SlotCut& slotCut,
+                      std::vector<int64_t>& keys) const {
+    const size_t firstSlot = keys.size();
+    keys.resize(firstSlot + static_cast<size_t>(slotCut.slots), 0);
+    int32_t row = 0;
+    for (int32_t source = 0; source < peers_; ++source) {
+      const int32_t end = row + count(source, owner, expert);
       const int32_t distance = (owner - source + peers_) % peers_;
-      key = std::max<int64_t>(key, 1 + int64_t{expert} * peers_ + distance);
+      const int64_t key = source == owner ? 0 : 1 + int64_t{expert} * peers_ + distance;
+      for (; row < end; row = std::min(end, (row / slotCut.length + 1) * slotCut.length)) {
+        int64_t& last = keys[firstSlot + static_cast<size_t>(row / slotCut.length)];
+        last = std::max(last, key);
+      }
     }
-    return key;
   }
 
   // First pair of `source` for the local expert of `owner`, as far as there are counts.

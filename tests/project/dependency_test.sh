@@ -1,5 +1,5 @@
 #!/bin/bash
-# usage: dependency_test.sh RUNTIME_DEPS COMPILER_DEPS EXEC_DEPS DEVICE_DEPS   lists of labels made by genquery
+# usage: dependency_test.sh RUNTIME_DEPS COMPILER_DEPS EXEC_DEPS DEVICE_DEPS SIM_DEPS   lists of labels made by genquery
 set -u
 failures=0
 
@@ -17,9 +17,12 @@ expect "$1" '^//runtime/exec:exec$'
 expect "$2" '^//runtime/program:program$'
 refuse "$1" '^(//compiler|@llvm19//|@nlohmann_json//|//tools)' 'the runtime depends on compiler, LLVM, JSON or tools'
 expect "$2" '^//runtime/routing:routing$'
-refuse "$2" '^//runtime/(exec|comm|cpu|api)' 'the compiler depends on the executing half of the runtime'
+expect "$2" '^//runtime/cost:cost$'
+refuse "$2" '^//runtime/(exec|comm|cpu|sim|api)' 'the compiler depends on the executing half of the runtime'
 expect "$3" '^//runtime/routing:routing$'
 refuse "$3" '^//(ops|runtime/(cpu|workers|api))[/:]' 'runtime/exec depends on kernels, on a device or on the interfaces'
 expect "$4" '^//runtime/exec:exec$'
 refuse "$4" '^//runtime/(api|trace)' 'a device depends on the interfaces'
+expect "$5" '^//runtime/exec:exec$'
+refuse "$5" '^(//compiler|//ops|//tools|@llvm19//|@nlohmann_json//|//runtime/(cpu|workers|api))[/:]?' 'the simulator depends on compiler, JSON, kernels or interfaces'
 exit $((failures > 0))

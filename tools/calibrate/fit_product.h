@@ -5,7 +5,7 @@
 
 #include <span>
 
-#include "compiler/analysis/cost/rates.h"
+#include "runtime/cost/rates.h"
 
 namespace sluice::tools {
 

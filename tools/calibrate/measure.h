@@ -4,9 +4,9 @@
 
 #include <string>
 
-#include "compiler/analysis/cost/rates.h"
 #include "ops/abi/kernels.h"
 #include "runtime/base/expected.h"
+#include "runtime/cost/rates.h"
 
 namespace sluice::tools {
 

@@ -55,6 +55,7 @@ Command addDiff(CLI::App& parent);
 Command addMakeInputs(CLI::App& parent);
 Command addCheck(CLI::App& parent);
 Command addCalibrate(CLI::App& parent);
+Command addSimulate(CLI::App& parent);
 Command addBench(CLI::App& parent);
 
 }  // namespace sluice::tools

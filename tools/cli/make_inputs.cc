@@ -60,7 +60,9 @@ Command addMakeInputs(CLI::App& parent) {
       ->check(parsesBy(parseTokens))
       ->type_name("N|ragged:N|A,B");
   app->add_option("--routing", options->routing,
-                  "uniform (default), zipf:S, onehot, half-empty, or masked: a quarter of the ids is -1")
+                  "uniform (default), zipf:S, onehot, half-empty, masked: a quarter of the ids is -1, or "
+                  "hot-rank:X: the "
+                  "first rank has X times the mean rows")
       ->check(parsesBy(parseRouting))
       ->type_name("KIND");
   app->add_option("--seed", options->seed, "the same seed gives the same bytes (default: 1)")->type_name("N");

@@ -116,6 +116,14 @@ int32_t hotExpert(const TaskProgram& program, const InputsSpec& spec) {
   return static_cast<int32_t>(streamOf(spec, Stream::kPopularity, 0).below(program.experts - program.spare));
 }
 
+// The experts of the first rank, or group, where ids name experts.
+int32_t firstExperts(const TaskProgram& program) {
+  return ExpertDeal{program.mesh, program.experts - program.spare}.of(0);
+}
+
+// Pairs of a token with experts of the first rank, on average.
+double hotPairs(const TaskProgram& program, double factor) { return factor * program.topK / program.mesh.ep; }
+
 // For the rows that this routing gives each expert, up to a factor.
 void fillPlacement(const TaskProgram& program, const InputsSpec& spec, Tensor& tensor) {
   std::vector<double> rows = expertLogWeights(program, spec);
@@ -124,8 +132,33 @@ void fillPlacement(const TaskProgram& program, const InputsSpec& spec, Tensor& t
     std::fill(rows.begin(), rows.end(), 0.0);
     rows[static_cast<size_t>(hotExpert(program, spec))] = 1;
   }
+  if (spec.routing.kind == RoutingKind::kHotRank) {
+    const int32_t first = firstExperts(program);
+    const double pairs = hotPairs(program, spec.routing.factor), rest = program.topK - pairs;
+    for (int32_t e = 0; e < static_cast<int32_t>(rows.size()); ++e)
+      rows[static_cast<size_t>(e)] =
+          e < first ? pairs / first : rest / static_cast<double>(std::ssize(rows) - first);
+  }
   const std::vector<int32_t> experts = choosePlaces(rows, program.deal());
   std::copy(experts.begin(), experts.end(), tensor.as<int32_t>());
+}
+
+// Each token has the pairs of the average with the first rank, rounded so that the sum over tokens is right.
+void fillHotRank(const TaskProgram& program, double factor, std::span<int32_t> all, Random& random) {
+  const auto k = static_cast<size_t>(program.topK);
+  const auto experts = static_cast<size_t>(program.experts - program.spare);
+  std::vector<double> hot(experts, -HUGE_VAL), others(experts, 0.0);
+  for (size_t e = 0; e < static_cast<size_t>(firstExperts(program)); ++e) std::swap(hot[e], others[e]);
+  const double pairs = hotPairs(program, factor);
+  std::vector<std::pair<double, int32_t>> scratch;
+  double sum = random.uniform();  // ranks round different tokens up
+  for (size_t t = 0; t < all.size(); t += k) {
+    const double before = std::floor(sum);
+    sum += pairs;
+    const auto here = static_cast<size_t>(std::floor(sum) - before);
+    drawExperts(hot, random, all.subspan(t, here), scratch);
+    drawExperts(others, random, all.subspan(t + here, k - here), scratch);
+  }
 }
 
 void fillIds(const TaskProgram& program, const InputsSpec& spec, Tensor& tensor, Random random) {
@@ -136,6 +169,8 @@ void fillIds(const TaskProgram& program, const InputsSpec& spec, Tensor& tensor,
     for (size_t i = 0; i < all.size(); ++i) all[i] = i % k == 0 ? hot : -1;
     return;
   }
+  if (spec.routing.kind == RoutingKind::kHotRank)
+    return fillHotRank(program, spec.routing.factor, all, random);
   const std::vector<double> logWeights = expertLogWeights(program, spec);
   std::vector<std::pair<double, int32_t>> scratch;
   for (size_t t = 0; t < all.size(); t += k) drawExperts(logWeights, random, all.subspan(t, k), scratch);
@@ -253,6 +288,16 @@ void fillInput(const TaskProgram& program, BufferId id, const InputsSpec& spec, 
              mesh.shardOf(rank));
 }
 
+Tensor makeInput(const TaskProgram& program, BufferId id, const InputsSpec& spec, int rank, int64_t tokens,
+                 int64_t rows) {
+  const Buffer& buffer = program.at(id);
+  std::vector<int64_t> shape;
+  for (const Dim& dim : buffer.shape) shape.push_back(program.sizeAt(rank, dim, tokens, rows));
+  Tensor tensor(buffer.type, std::move(shape));
+  fillInput(program, id, spec, rank, tensor);
+  return tensor;
+}
+
 }  // namespace
 
 Expected<RoutingSpec> parseRouting(std::string_view text) {
@@ -264,9 +309,28 @@ Expected<RoutingSpec> parseRouting(std::string_view text) {
     const std::optional<double> exponent = parseNumber<double>(text.substr(5));
     if (exponent && *exponent >= 0 && *exponent <= 100) return RoutingSpec{RoutingKind::kZipf, *exponent};
   }
+  if (text.starts_with("hot-rank:")) {
+    const std::optional<double> factor = parseNumber<double>(text.substr(9));
+    if (factor && *factor >= 0 && *factor <= static_cast<double>(kMaxRanks))
+      return RoutingSpec{RoutingKind::kHotRank, 0, *factor};
+  }
   return Error{fmt::format(
-      "found routing '{}', expected uniform, zipf:S with S from 0 to 100, onehot, half-empty or masked",
-      oneLine(text))};
+      "found routing '{}', expected uniform, zipf:S with S from 0 to 100, onehot, half-empty, masked or "
+      "hot-rank:X with X from 0 to {}",
+      oneLine(text), kMaxRanks)};
+}
+
+Status checkRouting(const TaskProgram& program, const RoutingSpec& routing) {
+  if (routing.kind != RoutingKind::kHotRank || !hasExpertIds(program)) return {};
+  const double pairs = hotPairs(program, routing.factor), all = program.topK;
+  const double first = firstExperts(program), others = program.experts - program.spare - first;
+  const double least = std::max(0.0, all - others), most = std::min(all, first);
+  if (pairs >= least && pairs <= most) return {};
+  const double each = all / program.mesh.ep;
+  return Error{
+      fmt::format("found routing hot-rank:{:g}, expected {:g} to {:g} times the mean rows, for {} "
+                  "experts of {} at the rank and top_k {}",
+                  routing.factor, least / each, most / each, first, first + others, program.topK)};
 }
 
 Expected<TokensSpec> parseTokens(std::string_view text) {
@@ -293,6 +357,7 @@ Expected<TokensSpec> parseTokens(std::string_view text) {
 }
 
 Expected<std::vector<int64_t>> tokensOfRanks(const TaskProgram& program, const InputsSpec& spec) {
+  if (Status fits = checkRouting(program, spec.routing); !fits) return fits.error();
   const TokensSpec& tokens = spec.tokens;
   const auto ranks = static_cast<size_t>(program.mesh.peers());
   if (tokens.most > program.maxTokens)
@@ -339,6 +404,15 @@ Expected<int64_t> tokensOfRows(const TaskProgram& program, int rank, int64_t row
   return tokens / sources + (mesh.sourceOf(rank) < tokens % sources ? 1 : 0);
 }
 
+TensorMap makeRoutingInputs(const TaskProgram& program, const InputsSpec& spec, int rank, int64_t tokens) {
+  TensorMap map;
+  for (const Entry& entry : program.entries)
+    for (const BufferId id : {entry.expertIds, entry.placement})
+      if (id && !map.contains(program.at(id).name))
+        map.emplace(program.at(id).name, makeInput(program, id, spec, rank, tokens, 0));
+  return map;
+}
+
 Expected<TensorMap> makeProgramInputs(const TaskProgram& program, const InputsSpec& spec, int rank,
                                       int64_t tokens, int64_t rows) {
   TensorMap map;
@@ -348,11 +422,7 @@ Expected<TensorMap> makeProgramInputs(const TaskProgram& program, const InputsSp
     if (!canMake(program, {i}))
       return Error{fmt::format("cannot make tensor '{}': it is the result of another run, or no op reads it",
                                buffer.name)};
-    std::vector<int64_t> shape;
-    for (const Dim& dim : buffer.shape) shape.push_back(program.sizeAt(rank, dim, tokens, rows));
-    Tensor tensor(buffer.type, std::move(shape));
-    fillInput(program, {i}, spec, rank, tensor);
-    map.emplace(buffer.name, std::move(tensor));
+    map.emplace(buffer.name, makeInput(program, {i}, spec, rank, tokens, rows));
   }
   for (uint32_t i = 0; i < program.buffers.size(); ++i)
     if (const Family* rounded = productWith(program, {i}, As::kAmax)) {

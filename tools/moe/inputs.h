@@ -20,14 +20,17 @@ enum class RoutingKind : uint8_t {
   kOneHot,     // every token has one pair, all with the same expert; the other pairs are masked
   kHalfEmpty,  // uniform over the lower half of the experts (at least K): the others get no row
   kMasked,     // uniform, but every pair is masked (id -1) with probability 1/4
+  kHotRank,    // the first rank (or group that shares experts) has `factor` times the mean rows of all; else
+               // uniform
 };
 
 struct RoutingSpec {
   RoutingKind kind = RoutingKind::kUniform;
   double exponent = 1.0;  // kZipf
+  double factor = 1.0;    // kHotRank
 };
 
-// "uniform", "zipf:1.2", "onehot", "half-empty", "masked".
+// "uniform", "zipf:1.2", "onehot", "half-empty", "masked", "hot-rank:2.5".
 Expected<RoutingSpec> parseRouting(std::string_view text);
 
 struct TokensSpec {
@@ -46,8 +49,11 @@ struct InputsSpec {
   uint64_t seed = 1;
 };
 
-// T of every rank. Errors: more than the program's maxTokens; a list that does not have one number per rank,
-// or has different ones for ranks that must have the same tokens.
+// Error: a hot rank with more or fewer rows than its experts, or all others, can get (found, expected).
+Status checkRouting(const TaskProgram& program, const RoutingSpec& routing);
+
+// T of every rank. Errors: those of checkRouting(); more than the program's maxTokens; a list that does not
+// have one number per rank, or has different ones for ranks that must have the same tokens.
 Expected<std::vector<int64_t>> tokensOfRanks(const TaskProgram& program, const InputsSpec& spec);
 
 // Whether an entry reads expert ids; otherwise every token goes to every expert.
@@ -60,6 +66,10 @@ int64_t rowsWithoutIds(const TaskProgram& program, int rank, const std::vector<i
 // the tokens evenly, the first ones one more. Errors: rows that are not a multiple of the rank's experts, or
 // more than max_tokens allows (found, expected).
 Expected<int64_t> tokensOfRows(const TaskProgram& program, int rank, int64_t rows);
+
+// Those inputs of one rank from which its routing follows, as makeProgramInputs() makes them: expert ids and
+// places of experts.
+TensorMap makeRoutingInputs(const TaskProgram& program, const InputsSpec& spec, int rank, int64_t tokens);
 
 // All inputs of one rank, and a start for each gradient that a run adds to. Weights of products have variance
 // 1 / fan-in and other tensors variance 1, so that all intermediate tensors are of order 1; expert weights of

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "compiler/analysis/cost/task.h"
+#include "runtime/cost/task_cost.h"
 #include "runtime/program/op_table.h"
 #include "runtime/program/space_table.h"
 

@@ -15,9 +15,9 @@
 #include <vector>
 
 #include "compiler/analysis/cores.h"
-#include "compiler/analysis/cost/rates.h"
 #include "compiler/analysis/cost/routing.h"
 #include "compiler/analysis/tiles.h"
+#include "runtime/cost/rates.h"
 #include "runtime/program/program.h"
 
 namespace sluice {
@@ -76,8 +76,5 @@ inline constexpr double kNoise = 0.98;
 inline bool isNoise(double longer, double shorter) { return longer * kNoise <= shorter; }
 
 LayerCost costOf(const CostProblem& problem, const Rates& rates, const ExpectedRows& rows);
-
-// Seconds of one product of that shape alone, everything in cache.
-double productSeconds(const MatrixRates& matrix, const ProductRate& rate, double m, double n, double k);
 
 }  // namespace sluice

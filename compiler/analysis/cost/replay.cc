@@ -5,7 +5,7 @@
 #include <cmath>
 #include <queue>
 
-#include "compiler/analysis/cost/task.h"
+#include "runtime/cost/task_cost.h"
 #include "runtime/program/space_table.h"
 
 namespace sluice {

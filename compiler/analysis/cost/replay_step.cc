@@ -5,8 +5,8 @@
 #include <numeric>
 #include <vector>
 
+#include "runtime/cost/slot_work.h"
 #include "runtime/program/space_table.h"
-#include "runtime/routing/rows.h"
 
 namespace sluice {
 namespace {
@@ -84,15 +84,9 @@ ReplayStep replayStepOf(const CostProblem& problem, const ExpectedRows& rows, in
 }
 
 ReplayView viewOf(const CostProblem& problem, const ReplayStep& step, SpaceKind kind, int64_t index) {
-  const RoutingTables& tables = step.tables;
-  const RowRange range = rowsOf(tables, kind, index, problem.slotSize(kind));
-  const double rows = range.rows;
-  if (isRemote(kind)) return {rows, 1, pieceOf(tables, kind, index).peer != step.rank};
-  if (infoOf(kind).dense) return {rows, double(liveSlots(tables, kind)), false};
-  if (infoOf(kind).sums) return {rows, 1, false};
-  const double slots = tables.expertSlots[static_cast<size_t>(range.expert)];
-  if (kind != SpaceKind::kGroups) return {rows, slots, false};
-  return {rows, std::max(1.0, slots / tables.groups[static_cast<size_t>(index)].slots), false};
+  const SlotWork work = slotWork(step.tables, kind, index, problem.slotSize(kind));
+  const bool leaves = isRemote(kind) && pieceOf(step.tables, kind, index).peer != step.rank;
+  return {work.rows, work.reuse, leaves};
 }
 
 }  // namespace sluice

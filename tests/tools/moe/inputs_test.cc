@@ -4,6 +4,7 @@
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <cstring>
+#include <numeric>
 #include <set>
 
 #include "tests/testing/moe/dims.h"
@@ -33,7 +34,8 @@ std::vector<int> rowsOfExperts(const std::vector<int32_t>& ids) {
 }
 
 TEST_CASE("experts of one token are distinct and in range under every routing") {
-  for (const char* routing : {"uniform", "zipf:1.2", "zipf:100", "onehot", "half-empty", "masked"}) {
+  for (const char* routing : {"uniform", "zipf:1.2", "zipf:100", "onehot", "half-empty", "masked",
+                              "hot-rank:0", "hot-rank:1.3", "hot-rank:2"}) {
     INFO(routing);
     const std::vector<int32_t> ids = idsOf(routing);
     for (size_t t = 0; t < ids.size(); t += 4) {
@@ -64,6 +66,32 @@ TEST_CASE("each routing has the shape of its name") {
   const auto gone = std::count(masked.begin(), masked.end(), -1);
   CHECK(gone > 120);
   CHECK(gone < 280);
+}
+
+TEST_CASE("a hot rank has its multiple of the mean rows, and its experts share them evenly") {
+  for (const double factor : {0.0, 0.5, 1.3, 2.0}) {
+    const std::vector<int> rows = rowsOfExperts(idsOf(("hot-rank:" + std::to_string(factor)).c_str()));
+    const double hot = std::accumulate(rows.begin(), rows.begin() + 8, 0.0);
+    CHECK(hot == Approx(factor * 400).margin(1));
+    const auto [least, most] = std::minmax_element(rows.begin(), rows.begin() + 8);
+    CHECK(*most - *least <= 40);
+  }
+  const TaskProgram program = buildMoeProgram({.ranks = 8, .experts = 48, .topK = 8, .maxTokens = 64});
+  const auto errorOf = [&](const char* routing) {
+    const Status fits = checkRouting(program, *parseRouting(routing));
+    return fits ? "" : fits.error().message;
+  };
+  CHECK(errorOf("hot-rank:0") == "");
+  CHECK(errorOf("hot-rank:6") == "");
+  CHECK(
+      errorOf("hot-rank:6.1") ==
+      "found routing hot-rank:6.1, expected 0 to 6 times the mean rows, for 6 experts of 48 at the rank and "
+      "top_k 8");
+  CHECK(checkRouting(buildMoeProgram({.ranks = 1}), *parseRouting("hot-rank:1")));
+  CHECK_FALSE(checkRouting(buildMoeProgram({.ranks = 1}), *parseRouting("hot-rank:0.9")));
+  CHECK_FALSE(parseRouting("hot-rank:"));
+  CHECK_FALSE(parseRouting("hot-rank:nan"));
+  CHECK_FALSE(parseRouting("hot-rank:-1"));
 }
 
 TEST_CASE("half-empty routing still finds K experts where K is more than half of them") {

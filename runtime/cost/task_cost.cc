@@ -1,4 +1,4 @@
-#include "compiler/analysis/cost/task.h"
+#include "runtime/cost/task_cost.h"
 
 #include <algorithm>
 #include <cmath>
@@ -109,6 +109,9 @@ TaskRates::TaskRates(const Rates& rates, int32_t cores)
       read(std::min(rates.memory.coreRead, rates.memory.sharedRead / cores)),
       write(std::min(rates.memory.coreWrite, rates.memory.sharedWrite / cores)) {}
 
+TaskRates::TaskRates(const Rates& rates)
+    : all(rates), read(rates.memory.coreRead), write(rates.memory.coreWrite) {}
+
 double elementBytes(const TaskProgram& program, const Family& family, size_t operand) {
   const BufferId id = operandAt(family.reads, operand);
   return id ? numberBytes(program.at(id).type) : kBf16;
@@ -175,6 +178,8 @@ TaskCost taskCost(const TaskProgram& program, const Family& family, double rows,
   // rates are of bf16, and what an element takes is in proportion to its bytes
   const double elements = rows * columns * elementBytes(program, family) / kBf16;
   cost.vector = vectorSeconds(op.vector, elements, family.tiling.k, all.vector);
+  cost.read = traffic.read;
+  cost.written = traffic.written;
   const double moved = traffic.read / rates.read + traffic.written / rates.write +
                        (traffic.spilled > 0 ? traffic.spilled / all.caches.coreSpill : 0);
   cost.memory = std::max(0.0, moved - all.memory.overlap * (cost.product + cost.vector));

@@ -1,15 +1,22 @@
-// The time of one task. Part of the cost model; see cost.h.
+// The time of one task on a core of a device, from the tiling of its family and the rates of the device.
 //
-// Value types and a free function.
+//   seconds = product + vector work + memory that the two do not hide + cost of a task
+//
+// Value types and free functions of values.
 #pragma once
 
-#include "compiler/analysis/cost/cost.h"
+#include <cstdint>
+
+#include "runtime/cost/rates.h"
+#include "runtime/program/program.h"
 
 namespace sluice {
 
-// Rates of one core while all cores are busy.
+// Rates of one of `cores` cores that are all busy.
 struct TaskRates {
   TaskRates(const Rates& rates, int32_t cores);
+  // With the memory to itself, but for a core's own limits.
+  explicit TaskRates(const Rates& rates);
   const Rates& all;  // outlives this
   double read = 0;   // bytes per second
   double write = 0;
@@ -20,8 +27,13 @@ struct TaskCost {
   double vector = 0;
   double memory = 0;  // the part that the product does not hide
   double task = 0;
+  double read = 0;  // bytes from and to the memory that all cores share
+  double written = 0;
   double seconds() const { return product + vector + memory + task; }
 };
+
+// Seconds of one product of that shape alone, everything in cache.
+double productSeconds(const MatrixRates& matrix, const ProductRate& rate, double m, double n, double k);
 
 // Bytes of a number of an operand of `family`; 2 if it has none.
 double elementBytes(const TaskProgram& program, const Family& family, size_t operand = 0);

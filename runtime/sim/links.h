@@ -1,0 +1,38 @@
+// Links: when a message between two ranks arrives.
+//
+// Each rank has a port out and a port in, both of the link's bandwidth. A port passes one message at a time:
+// the port out in the order in which messages are given to it, the port in in the order in which their first
+// bytes reach it, which is the latency after they left. A message streams through both ports, so one that
+// finds them free arrives after latency + bytes / bandwidth. Nothing else limits the network.
+//
+// Used by one thread.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "runtime/cost/rates.h"
+#include "runtime/sim/sim_time.h"
+
+namespace sluice {
+
+class Links {
+ public:
+  Links(const LinkRates& rates, int ranks);
+
+  // Takes the port out of `source` from `now` on; returns when the first byte reaches the other rank.
+  SimTime send(int source, double bytes, SimTime now);
+  // Takes the port in of `destination`, where the first byte is now; returns when the last one arrives. Calls
+  // must be in the order of `now`.
+  SimTime receive(int destination, double bytes, SimTime now);
+
+ private:
+  SimTime timeOf(double bytes) const { return simTimeOf(bytes / bandwidth_); }
+
+  double bandwidth_;
+  SimTime latency_;
+  std::vector<SimTime> outFree_;  // by rank
+  std::vector<SimTime> inFree_;
+};
+
+}  // namespace sluice

@@ -1,0 +1,221 @@
+#include "runtime/sim/simulate.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cassert>
+#include <limits>
+#include <memory>
+#include <new>
+#include <queue>
+#include <vector>
+
+#include "runtime/comm/in_process.h"
+#include "runtime/sim/links.h"
+#include "runtime/sim/sim_rank.h"
+
+namespace sluice {
+namespace {
+
+// Something that ends. Those of one time are handled in the order in which they were made.
+struct Moment {
+  enum class Kind : uint8_t { kTask, kHead, kArrival };
+  SimTime time = 0;
+  int64_t number = 0;
+  Kind kind = Kind::kTask;
+  int32_t rank = 0;    // kTask: whose worker it is; else the receiver
+  uint32_t index = 0;  // kTask: the worker; else the message
+  bool operator>(const Moment& other) const {
+    return time != other.time ? time > other.time : number > other.number;
+  }
+};
+
+// The signals that a piece brings, for the count of arrivals and at most kMaxLinks events.
+struct Message {
+  int32_t source = 0;
+  double bytes = 0;
+  uint32_t signals = 0;
+  std::array<std::pair<size_t, uint64_t>, kMaxLinks + 1> words;
+};
+
+class Simulator {
+ public:
+  Simulator(const Plan& plan, EntryId entry, std::span<const RoutingTables> tables, const Rates& rates,
+            const SimOptions& options)
+      : plan_(plan),
+        entry_(entry),
+        isRecorded_(options.spans),
+        costs_(plan.program(), rates),
+        links_(rates.link, int(tables.size())) {
+    const int cores = countCores(plan.program());
+    workers_ = options.workers > 0 ? std::min(options.workers, cores) : cores;
+    for (size_t rank = 0; rank < tables.size(); ++rank)
+      ranks_.push_back(std::make_unique<SimRank>(plan, entry, static_cast<int>(rank), tables[rank], workers_,
+                                                 options.spans, costs_));
+    isTouched_.resize(ranks_.size());
+  }
+
+  Expected<SimResult> run() {
+    for (int32_t rank = 0; rank < static_cast<int32_t>(ranks_.size()); ++rank) touch(rank);
+    startTouched();
+    while (!moments_.empty()) {
+      now_ = moments_.top().time;
+      if (now_ >= kMostSimTime)
+        return Error{fmt::format("entry '{}' takes more than {:g} s of simulated time",
+                                 plan_.program().at(entry_).name, secondsOf(kMostSimTime))};
+      while (!moments_.empty() && moments_.top().time == now_) {
+        const Moment moment = moments_.top();
+        moments_.pop();
+        pass(moment);
+      }
+      startTouched();
+    }
+    for (const auto& rank : ranks_)
+      if (rank->anyLeft()) return Error{describeHang(*rank)};
+    return result();
+  }
+
+ private:
+  void touch(int32_t rank) {
+    if (isTouched_[static_cast<size_t>(rank)]) return;
+    isTouched_[static_cast<size_t>(rank)] = true;
+    touched_.push_back(rank);
+  }
+
+  // Ranks in order, so that the numbers of moments do not depend on who touched them.
+  void startTouched() {
+    std::ranges::sort(touched_);
+    for (const int32_t rank : touched_) {
+      started_.clear();
+      ranks_[static_cast<size_t>(rank)]->startReady(now_, started_);
+      for (const SimRank::Started& started : started_)
+        push({started.end, 0, Moment::Kind::kTask, rank, static_cast<uint32_t>(started.worker)});
+      isTouched_[static_cast<size_t>(rank)] = false;
+    }
+    touched_.clear();
+  }
+
+  void push(Moment moment) {
+    moment.number = made_++;
+    moments_.push(moment);
+  }
+
+  void pass(const Moment& moment) {
+    SimRank& rank = *ranks_[static_cast<size_t>(moment.rank)];
+    switch (moment.kind) {
+      case Moment::Kind::kTask:
+        return endTask(rank, moment.rank, static_cast<int>(moment.index));
+      case Moment::Kind::kHead:
+        return push({links_.receive(moment.rank, messages_[moment.index].bytes, now_), 0,
+                     Moment::Kind::kArrival, moment.rank, moment.index});
+      case Moment::Kind::kArrival:
+        return arrive(rank, moment.rank, moment.index);
+    }
+  }
+
+  void endTask(SimRank& rank, int32_t number, int worker) {
+    const Task task = rank.finish(worker, now_);
+    touch(number);
+    const Step& step = rank.step();
+    const SpaceKind space = plan_.at(task.family).space;
+    const int peer = taskPeer(step, space, task.slot);
+    Message message{number, 0, 0, {}};
+    forSignals(step, task, [&](int to, size_t word, uint64_t n) {
+      if (to == number)
+        rank.add(word, n);
+      else
+        message.words[message.signals++] = {word, n};
+    });
+    if (peer == number) return;
+    const int64_t bytes = pieceRowBytes(plan_.program(), plan_.program().at(task.family)) *
+                          pieceOf(*step.tables, space, task.slot).rows;
+    message.bytes = static_cast<double>(bytes);
+    rank.countSent(bytes);
+    rank.countOutstanding(1, now_);
+    ranks_[static_cast<size_t>(peer)]->countOutstanding(1, now_);
+    push({links_.send(number, message.bytes, now_), 0, Moment::Kind::kHead, peer, keep(message)});
+  }
+
+  uint32_t keep(const Message& message) {
+    if (unused_.empty()) {
+      messages_.push_back(message);
+      return static_cast<uint32_t>(messages_.size() - 1);
+    }
+    const uint32_t index = unused_.back();
+    unused_.pop_back();
+    messages_[index] = message;
+    return index;
+  }
+
+  void arrive(SimRank& rank, int32_t number, uint32_t index) {
+    const Message& message = messages_[index];
+    for (uint32_t i = 0; i < message.signals; ++i) rank.add(message.words[i].first, message.words[i].second);
+    rank.countOutstanding(-1, now_);
+    ranks_[static_cast<size_t>(message.source)]->countOutstanding(-1, now_);
+    unused_.push_back(index);
+    touch(number);
+  }
+
+  std::string describeHang(SimRank& rank) const {
+    InProcessGroup group(static_cast<int>(ranks_.size()));  // messages name ranks by it
+    return "in simulated time: " + rank.describeHang(group.transport(rank.step().rank), now_);
+  }
+
+  SimResult result() {
+    SimResult result;
+    result.entry = entry_;
+    result.moments = made_;
+    result.workers = workers_;
+    const TaskProgram& program = plan_.program();
+    result.kindsApart = program.cubeCores > 0 && workers_ == countCores(program);
+    result.families.resize(program.families.size());
+    for (const auto& rank : ranks_) {
+      result.ranks.push_back(rank->finishTimes());
+      result.end = std::max(result.end, result.ranks.back().end);
+      result.tasks += result.ranks.back().tasks;
+      for (size_t f = 0; f < result.families.size(); ++f) add(rank->families()[f], result.families[f]);
+      if (isRecorded_) result.traces.push_back(rank->takeTrace());
+    }
+    return result;
+  }
+
+  static void add(const SimFamily& of, SimFamily& sum) {
+    if (of.tasks == 0) return;
+    sum.firstStart = sum.tasks == 0 ? of.firstStart : std::min(sum.firstStart, of.firstStart);
+    sum.lastEnd = std::max(sum.lastEnd, of.lastEnd);
+    sum.tasks += of.tasks;
+    sum.empty += of.empty;
+    sum.busy += std::min(of.busy, std::numeric_limits<SimTime>::max() - sum.busy);
+  }
+
+  const Plan& plan_;
+  const EntryId entry_;
+  const bool isRecorded_;
+  TaskCosts costs_;
+  Links links_;
+  int workers_ = 1;
+  std::vector<std::unique_ptr<SimRank>> ranks_;
+  std::priority_queue<Moment, std::vector<Moment>, std::greater<>> moments_;
+  int64_t made_ = 0;
+  SimTime now_ = 0;
+  std::vector<Message> messages_;
+  std::vector<uint32_t> unused_;  // of messages_
+  std::vector<bool> isTouched_;   // by rank: a worker may have a ready head
+  std::vector<int32_t> touched_;
+  std::vector<SimRank::Started> started_;
+};
+
+}  // namespace
+
+Expected<SimResult> simulateEntry(const Plan& plan, EntryId entry, std::span<const RoutingTables> tables,
+                                  const Rates& rates, const SimOptions& options) {
+  assert(tables.size() == static_cast<size_t>(plan.program().mesh.peers()));
+  try {
+    return Simulator(plan, entry, tables, rates, options).run();
+  } catch (const std::bad_alloc&) {
+    return Error{fmt::format("out of memory for {} ranks", tables.size())};
+  }
+}
+
+}  // namespace sluice

@@ -1,0 +1,204 @@
+// sluice simulate: predicts the times of a step of all ranks on a device model.
+#include "runtime/sim/simulate.h"
+
+#include <fmt/format.h>
+
+#include <map>
+#include <memory>
+#include <utility>
+
+#include "runtime/api/program.h"
+#include "runtime/trace/chrome_trace.h"
+#include "tools/cli/command.h"
+#include "tools/cli/files.h"
+#include "tools/cli/run_tensors.h"
+#include "tools/simulate/compare.h"
+#include "tools/simulate/device.h"
+#include "tools/simulate/read_trace.h"
+#include "tools/simulate/report.h"
+#include "tools/simulate/step_routing.h"
+
+namespace sluice::tools {
+namespace {
+
+struct Options {
+  std::string program, target, routing = "uniform", tokens, entries, compare, trace, json;
+  uint64_t seed = 1;
+  int workers = 0;
+};
+
+bool namesFiles(const std::string& routing) {
+  return routing.find("{rank}") != std::string::npos || routing.ends_with(".safetensors");
+}
+
+std::string checkRoutingFlag(const std::string& text) {
+  if (namesFiles(text)) return {};
+  const Expected<RoutingSpec> spec = parseRouting(text);
+  return spec ? "" : spec.error().message + ", or in-{rank}.safetensors";
+}
+
+Expected<StepRouting> routingFor(const TaskProgram& program, const Options& options) {
+  if (!namesFiles(options.routing))
+    return makeStepRouting(program, inputsSpec(program, options.tokens, options.routing, options.seed));
+  if (!options.tokens.empty())
+    return Error{fmt::format("--tokens: found {}, expected none, because the files of --routing have them",
+                             options.tokens)};
+  return readStepRouting(program, options.routing);
+}
+
+Expected<std::vector<SimResult>> simulateAll(const Plan& plan, const std::vector<EntryId>& entries,
+                                             const StepRouting& routing, const SimDevice& device,
+                                             bool spans) {
+  std::map<uint32_t, BoundRouting> bound;  // by the entry that routes
+  std::vector<SimResult> results;
+  for (const EntryId entry : entries) {
+    const EntryId routes = plan.at(entry).routing;
+    if (!bound.contains(routes.value)) {
+      Expected<BoundRouting> tables = bindAll(plan, routes, routingOf(plan.program(), routes, routing));
+      if (!tables) return tables.error();
+      bound.emplace(routes.value, std::move(*tables));
+    }
+    Expected<SimResult> result = simulateEntry(plan, entry, bound.at(routes.value).of(plan, entry),
+                                               device.rates, {device.workers, spans});
+    if (!result) return result.error();
+    results.push_back(std::move(*result));
+  }
+  return results;
+}
+
+// The entries one after the other, each with a span of the rank itself.
+std::vector<Trace> joinTraces(const std::vector<SimResult>& results) {
+  std::vector<Trace> joined(results.empty() ? 0 : results.front().traces.size());
+  int64_t begin = 0;
+  for (const SimResult& result : results) {
+    for (size_t rank = 0; rank < joined.size(); ++rank) {
+      TraceSpan run;
+      run.kind = SpanKind::kRun;
+      run.entry = result.entry;
+      run.begin = begin;
+      run.end = begin + nanosecondsOf(result.ranks[rank].end);
+      joined[rank].spans.push_back(run);
+      for (TraceSpan span : result.traces[rank].spans) {
+        span.begin += begin;
+        span.end += begin;
+        joined[rank].spans.push_back(span);
+      }
+    }
+    begin += nanosecondsOf(result.end) + 1;
+  }
+  return joined;
+}
+
+Status writeFiles(const Options& options, const TaskProgram& program, const SimDevice& device,
+                  const std::vector<SimResult>& results) {
+  if (!options.trace.empty())
+    if (Status done = writeText(options.trace, chromeTrace(program, joinTraces(results))); !done) return done;
+  if (!options.json.empty()) return writeText(options.json, simulationJson(program, device, results));
+  return {};
+}
+
+// Takes entries and workers from the recorded run.
+Expected<MeasuredRun> readMeasured(const TaskProgram& program, Options& options,
+                                   std::vector<EntryId>& entries) {
+  Expected<MeasuredRun> run = readTrace(program, options.compare);
+  if (!run) return run.error();
+  options.workers = run->workers;
+  entries.clear();
+  for (const MeasuredEntry& entry : run->entries) entries.push_back(entry.entry);
+  return run;
+}
+
+Expected<std::string> compare(const Options& options, const TaskProgram& program, const SimDevice& device,
+                              const std::vector<SimResult>& results, const MeasuredRun& measured) {
+  const Expected<std::string> text = compareText(program, results, measured);
+  if (!text) return Error{fmt::format("{}: {}", options.compare, text.error().message)};
+  return fmt::format("{} against target '{}', {} workers per rank\n\n{}", options.compare, device.name,
+                     device.workers, *text);
+}
+
+Expected<int> simulate(Options options) {
+  const Expected<Program> loaded = Program::load(options.program);
+  if (!loaded) return loaded.error();
+  const TaskProgram& program = loaded->tables();
+  const auto inProgram = [&](const Error& error) {
+    return Error{fmt::format("{}: {}", options.program, error.message)};
+  };
+  Expected<std::vector<EntryId>> entries = findEntries(program, options.entries);
+  if (!entries) return inProgram(entries.error());
+  Expected<MeasuredRun> measured =
+      options.compare.empty() ? MeasuredRun{} : readMeasured(program, options, *entries);
+  if (!measured) return measured.error();
+  const Expected<SimDevice> device =
+      simDeviceOf(program, options.target.empty() ? program.target : options.target, options.workers);
+  if (!device) return inProgram(device.error());
+  std::vector<std::string> outputs;
+  for (const std::string& path : {options.trace, options.json})
+    if (!path.empty()) outputs.push_back(path);
+  if (Status writable = probeWritable(outputs); !writable) return writable.error();
+  const Expected<StepRouting> routing = routingFor(program, options);
+  if (!routing) return namesFiles(options.routing) ? routing.error() : inProgram(routing.error());
+  const Expected<std::vector<SimResult>> results =
+      simulateAll(Plan::make(loaded->verified()), *entries, *routing, *device, !options.trace.empty());
+  if (!results) return inProgram(results.error());
+  const Expected<std::string> text = options.compare.empty()
+                                         ? simulationText(program, *device, *results)
+                                         : compare(options, program, *device, *results, *measured);
+  if (!text) return text.error();
+  if (Status done = writeFiles(options, program, *device, *results); !done) return done.error();
+  return succeededIf(printText(*text));
+}
+
+}  // namespace
+
+Command addSimulate(CLI::App& parent) {
+  CLI::App* app = parent.add_subcommand("simulate", "predict the times of a step on a device model");
+  const auto options = std::make_shared<Options>();
+  addProgram(*app, options->program);
+  app->add_option("--target", options->target, "device model (default: that of the program)")
+      ->type_name("NAME|FILE.json");
+  app->add_option("--routing", options->routing,
+                  "uniform (default), zipf:S, onehot, half-empty, masked or hot-rank:X, as of make-inputs; "
+                  "or the inputs of "
+                  "each rank, whose expert ids are taken")
+      ->check(checkRoutingFlag)
+      ->type_name("KIND|in-{rank}.safetensors");
+  app->add_option("--tokens", options->tokens,
+                  "tokens of every rank; ragged:N is N/4 to N; or one number per rank (default: max_tokens)")
+      ->check(parsesBy(parseTokens))
+      ->type_name("N|ragged:N|A,B");
+  app->add_option("--seed", options->seed, "of --routing and --tokens (default: 1)")->type_name("N");
+  auto* const entry =
+      app->add_option("--entry", options->entries, "entries, one after the other (default: all)")
+          ->type_name("NAME,...");
+  auto* const workers =
+      app->add_option(
+             "--workers", options->workers,
+             "workers per rank, which share the cores (default: one per core that program and target have)")
+          ->check(CLI::Range(1, 1 << 16))
+          ->type_name("N");
+  app->add_option(
+         "--compare", options->compare,
+         "a trace of `sluice run` with the same inputs: simulate its entries with as many workers, and "
+         "print predicted and measured times")
+      ->excludes(entry)
+      ->excludes(workers)
+      ->type_name("trace.json");
+  app->add_option("--trace", options->trace, "write every task and wait, for ui.perfetto.dev")
+      ->type_name("trace.json");
+  app->add_option("--json", options->json, "write all figures, by entry, family and rank")
+      ->type_name("times.json");
+  app->footer(
+      R"(Nothing is computed: the program's own tables run with the times of the device model. The figures are
+what the model gives, not measurements; docs/SIMULATOR.md has its formulas and what it leaves out.
+
+examples:
+  sluice simulate layer.slp --routing zipf:1.2
+  sluice simulate npu.slp --target ascend910b --tokens ragged:4096 --seed 7 --trace trace.json
+  sluice simulate layer.slp --routing 'in-{rank}.safetensors' --entry forward --workers 2 --json times.json
+  sluice simulate layer.slp --routing 'in-{rank}.safetensors' --target ./here.json --compare trace.json
+
+exit status: 0 simulated, 1 bad input or a file that cannot be written, 2 wrong usage)");
+  return {app, [options] { return simulate(*options); }};
+}
+
+}  // namespace sluice::tools
