@@ -162,6 +162,8 @@ void nameResults(NodeOp node, mlir::OpAsmSetValueNameFn setName) {
 
 mlir::InFlightDiagnostic nodeError(NodeOp node) { return node->emitError("node '") << node.getNode() << "'"; }
 
+bool isDispatch(mlir::Operation* op) { return mlir::isa<DispatchOp, DispatchCodesOp>(op); }
+
 bool isSum(mlir::Operation* op) { return mlir::isa<GmmWeightGradOp, ColumnSumOp, AmaxOp, EncodeOp>(op); }
 
 void accumulateAll(mlir::Operation* root) {

@@ -49,6 +49,8 @@ mlir::InFlightDiagnostic nodeError(NodeOp node);
 
 // Whether the op sums over the rows of each expert, or over all tokens: the gradient of a weight or a bias.
 bool isSum(mlir::Operation* op);
+// Whether a node sends tokens to the ranks of their experts.
+bool isDispatch(mlir::Operation* op);
 
 // Gives the attribute to all sums in `root`.
 void accumulateAll(mlir::Operation* root);

@@ -163,6 +163,17 @@ def Moe_DispatchOp : Moe_Differentiable<"dispatch"> {
   let assemblyFormat = "$node `(` $tokens `,` $routing `)` (`weights` `(` $weights^ `)`)?" # tail;
 }
 
+def Moe_DispatchCodesOp : Moe_Node<"dispatch_codes"> {
+  let summary = "codes of tokens [T,H] and their scales -> both of rows, on the rank that owns the expert";
+  let description = [{
+    As moe.dispatch, with all bits. Codes i8 have scales f32 [T], one per token; codes f8E4M3FN have bf16 [T,H/32], one for each
+    32 numbers of a token.
+  }];
+  let arguments = !con((ins Moe_Tensor:$codes, Moe_Tensor:$scales, Moe_Routing:$routing), nodeAttrs);
+  let results = (outs Moe_Tensor:$rows, Moe_Tensor:$row_scales);
+  let assemblyFormat = "$node `(` $codes `,` $scales `,` $routing `)`" # tail;
+}
+
 def Moe_GmmOp : Moe_Differentiable<"gmm", [AttrSizedOperandSegments]> {
   let summary = "rows [R,C] times the weight [E,C,N] of their expert -> [R,N]; `transpose`: weight [E,N,C]";
   let description = [{

@@ -183,6 +183,20 @@ LogicalResult checkCodeScales(ShapeChecker& checker, NodeOp node, mlir::Value co
                          << kMxBlock << " columns of the codes " << shapeText(codes.getType());
 }
 
+// The scales of codes of tokens or rows [.., N]: one per row of i8, one for each kMxBlock numbers of a row of
+// 8-bit floats.
+LogicalResult checkRowScale(ShapeChecker& checker, NodeOp node, StringRef what, mlir::Value codes,
+                            mlir::Value scale) {
+  const StringRef extent = extentOf(codes);
+  if (!elementOf(codes).isFloat8E4M3FN()) return checker.check(what, scale, {extent}, f32(node)).result();
+  const int64_t n = mlir::cast<MoeTensorType>(codes.getType()).getShape().back();
+  if (failed(checker.check(what, scale, {extent, "S"}, bf16(node)).result())) return failure();
+  if (mlir::cast<MoeTensorType>(scale.getType()).getShape().back() * kMxBlock == n) return success();
+  return nodeError(node) << ": " << what << " is " << shapeText(scale.getType())
+                         << ", expected one number for each " << kMxBlock << " of a row of the codes "
+                         << shapeText(codes.getType());
+}
+
 template <class Op>
 void checkBias(ShapeChecker& checker, Op op, StringRef columns, mlir::Type element) {
   if (op.getBias()) checker.check("bias", op.getBias(), perExpert(extentOf(op.getRows()), columns), element);
@@ -206,7 +220,7 @@ LogicalResult checkPlacement(RouteOp route) {
 // Whether a node can be cut by a space: one of its tensors must have it.
 bool mayCut(mlir::Operation* op, SplitSpace space) {
   if (mlir::isa<RouteOp>(op)) return false;
-  const bool isOfTokens = !mlir::isa<DispatchOp>(op) && extentOf(op->getOperand(0)) == "T";
+  const bool isOfTokens = !isDispatch(op) && extentOf(op->getOperand(0)) == "T";
   switch (space) {
     case SplitSpace::tokens:
       return isOfTokens || mlir::isa<CombineOp>(op);
@@ -257,6 +271,15 @@ LogicalResult DispatchOp::verify() {
   if (getWeights()) checker.check("weights", getWeights(), {"T", "K"}, f32(*this));
   if (getRowWeights()) checker.check("row weights", getRowWeights(), {"R"}, f32(*this));
   return checker.result();
+}
+
+LogicalResult DispatchCodesOp::verify() {
+  ShapeChecker checker(*this);
+  checker.check("codes", getCodes(), {"T", "H"}, {i8(*this), e4m3(*this)});
+  checker.check("rows", getRows(), {"R", "H"}, elementOf(getCodes()));
+  if (failed(checker.result()) || failed(checkRowScale(checker, *this, "scales", getCodes(), getScales())))
+    return failure();
+  return checkRowScale(checker, *this, "row scales", getRows(), getRowScales());
 }
 
 LogicalResult GmmOp::verify() {

@@ -28,7 +28,7 @@ constexpr std::string_view kCommunication = "#cfe2f3", kProduct = "#f9cb9c", kWe
 
 std::string_view colourOf(mlir::Operation* op) {
   if (llvm::isa<moe::RouteOp>(op)) return kRouting;
-  if (llvm::isa<moe::DispatchOp, moe::CombineOp>(op)) return kCommunication;
+  if (moe::isDispatch(op) || llvm::isa<moe::CombineOp>(op)) return kCommunication;
   if (llvm::isa<moe::GmmOp, moe::GmmActivationOp, moe::GmmActivationGradOp>(op)) return kProduct;
   return moe::isSum(op) ? kWeightGrad : kElementWise;
 }

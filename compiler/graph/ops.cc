@@ -12,6 +12,9 @@ constexpr OpPort kRouteOut[] = {kRouting};
 constexpr OpPort kDispatchIn[] = {{"tokens"}, kRouting, {"weights", false}};
 constexpr OpPort kDispatchOut[] = {{"rows"}, {"row_weights", false}};
 
+constexpr OpPort kDispatchCodesIn[] = {{"codes"}, {"scales"}, kRouting};
+constexpr OpPort kDispatchCodesOut[] = {{"rows"}, {"row_scales"}};
+
 constexpr OpPort kGmmIn[] = {{"rows"},
                              {"weight"},
                              {"bias", false},
@@ -64,6 +67,7 @@ constexpr OpPort kQuantizeOut[] = {{"codes"}, {"scale"}};
 constexpr OpSchema kSchemas[] = {
     {"route", kRouteIn, kRouteOut},
     {"dispatch", kDispatchIn, kDispatchOut},
+    {"dispatch_codes", kDispatchCodesIn, kDispatchCodesOut},
     {"gmm", kGmmIn, kGmmOut},
     {"gmm_weight_grad", kGmmWeightGradIn, kGmmWeightGradOut},
     {"amax", kAmaxIn, kAmaxOut},

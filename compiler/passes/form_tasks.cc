@@ -20,7 +20,7 @@ using mlir::Value;
 bool isOfGroups(moe::NodeOp node, int32_t slotRows) {
   const moe::SplitAttr split = node.getSplitAttr();
   return split && split.getSpace() == moe::SplitSpace::rows && split.getSize() > slotRows &&
-         !llvm::isa<moe::DispatchOp, moe::CombineOp>(*node);
+         !(moe::isDispatch(node) || llvm::isa<moe::CombineOp>(*node));
 }
 
 bool isOfTokens(Value value) { return llvm::cast<moe::MoeTensorType>(value.getType()).hasTokens(); }
@@ -68,6 +68,10 @@ class EntryFormer {
         .Case([&](moe::DispatchOp op) {
           family(node, "", OpKind::kDispatch, SpaceKind::kSends, {.n = columns(op.getRows())},
                  {of(op.getTokens()), of(op.getWeights())}, {of(op.getRows()), of(op.getRowWeights())});
+        })
+        .Case([&](moe::DispatchCodesOp op) {
+          family(node, "", OpKind::kDispatch, SpaceKind::kSends, {.n = columns(op.getRows())},
+                 {of(op.getCodes()), {}, of(op.getScales())}, {of(op.getRows()), {}, of(op.getRowScales())});
         })
         .Case([&](moe::GmmOp op) {
           family(

@@ -99,7 +99,8 @@ def QuantizeRows : Pass<"quantize-rows", "::mlir::ModuleOp"> {
   let description = [{
     Before: a moe.graph. After: products of bf16 rows with a weight that has one scale per column of the product,
     or per group of 4-bit codes of it, read the codes and scales of a moe.quantize of these rows, if `rows`; products
-    that read the same rows share it. With `gradients`, so do products of an entry after another whose weight has one scale
+    that read the same rows share it. Rows that a dispatch gives and that are read as codes alone are sent as codes: their
+    tokens are quantised before, to the same codes. With `gradients`, so do products of an entry after another whose weight has one scale
     per number along the sum: moe.quantize multiplies columns by it, and the product has none. Others keep bf16 rows.
     Fails, with `gradients`: other scales in such an entry; zeros; no such entry.
     Test: tests/compiler/passes/quantize.mlir, tests/compiler/passes/quantize_gradients.mlir.

@@ -177,6 +177,7 @@ class RowsQuantizer {
     entry_.walk([&](moe::GmmOp product) { visit(product); });
     entry_.walk([&](moe::GmmActivationOp product) { visit(product); });
     if (gradients_) entry_.walk([&](moe::GmmActivationGradOp product) { visit(product); });
+    for (auto quantize : llvm::to_vector(entry_.getOps<moe::QuantizeOp>())) quantizeBefore(quantize);
     return result_;
   }
 
@@ -237,6 +238,21 @@ class RowsQuantizer {
         builder_.getStrArrayAttr({llvm::StringRef(tensors[0]), llvm::StringRef(tensors[1])}),
         moe::SplitAttr());
     return codes_[{rows, columnScale}] = {made.getCodes(), made.getScale()};
+  }
+
+  // A row's codes are those of its token, so rows that are read as codes alone are sent as such.
+  void quantizeBefore(moe::QuantizeOp ofRows) {
+    auto dispatch = ofRows.getValue().getDefiningOp<moe::DispatchOp>();
+    if (!dispatch || dispatch.getWeights() || !dispatch.getRows().hasOneUse() || ofRows.getColumnScale())
+      return;
+    const auto [codes, scale] = codesOf(dispatch.getTokens(), Value());
+    builder_.setInsertionPoint(dispatch);
+    auto sent = builder_.create<moe::DispatchCodesOp>(
+        dispatch.getLoc(), ofRows.getCodes().getType(), ofRows.getScale().getType(), codes, scale,
+        dispatch.getRouting(), dispatch.getNodeAttr(), ofRows.getTensorsAttr(), dispatch.getSplitAttr());
+    ofRows.replaceAllUsesWith(sent);
+    ofRows.erase();
+    dispatch.erase();
   }
 
   moe::EntryOp entry_;

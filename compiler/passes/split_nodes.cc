@@ -25,7 +25,8 @@ class Collector {
   }
 
   void add(moe::NodeOp node) {
-    SplitNode split{node.getNode().str(), {}, 0, 0, llvm::isa<moe::DispatchOp, moe::CombineOp>(*node)};
+    SplitNode split{
+        node.getNode().str(), {}, 0, 0, moe::isDispatch(node) || llvm::isa<moe::CombineOp>(*node)};
     for (mlir::Value operand : node->getOperands())
       if (mlir::Operation* producer = producerOf(operand)) split.producers.push_back(index_.lookup(producer));
     if (const moe::SplitAttr attr = node.getSplitAttr()) {

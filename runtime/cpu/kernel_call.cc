@@ -69,9 +69,15 @@ void dispatch(const CpuStep& step, const Family& family, const Task& task, std::
   const BufferAddress& tokens = step.at(family.reads[0]);
   sendRows(step, piece, family.writes[0], piece.row, tokens.data, tokens.stride, pairs, step.program().topK,
            scratch);
-  if (!has(family.writes, 1)) return;
-  const std::byte* weights = step.at(family.reads[1]).data;  // [T,K]: one float per pair
-  sendRows(step, piece, family.writes[1], piece.row, weights, sizeof(float), pairs, 1, scratch);
+  if (has(family.writes, 1)) {
+    const std::byte* weights = step.at(family.reads[1]).data;  // [T,K]: one float per pair
+    sendRows(step, piece, family.writes[1], piece.row, weights, sizeof(float), pairs, 1, scratch);
+  }
+  if (has(family.writes, 2)) {
+    const BufferAddress& scales = step.at(family.reads[2]);
+    sendRows(step, piece, family.writes[2], piece.row, scales.data, scales.stride, pairs, step.program().topK,
+             scratch);
+  }
 }
 
 void combineReturn(const CpuStep& step, const Family& family, const Task& task, std::byte* scratch) {

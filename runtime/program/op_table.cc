@@ -24,8 +24,11 @@ constexpr OperandInfo kFactor = {.name = "a", .shape = "Xk", .types = kOfFactors
 constexpr OperandInfo weight(std::string_view shape) {
   return {.name = "b", .shape = shape, .types = kOfWeights, .isFactor = true, .isWeight = true};
 }
-constexpr OperandInfo kRowScale = {
-    .name = "row scale", .shape = "X", .types = kF32Only, .optional = true, .scales = 0};
+constexpr DType kOfRowScales[] = {DType::kF32, DType::kBF16};
+constexpr OperandInfo rowScale(std::string_view name, std::string_view shape, int8_t with = -1) {
+  return {.name = name, .shape = shape, .types = kOfRowScales, .optional = true, .with = with, .scales = 0};
+}
+constexpr OperandInfo kRowScale = rowScale("row scale", "X");
 constexpr OperandInfo kWeightScale = {
     .name = "weight scale", .shape = "", .types = kF32Only, .optional = true, .scales = 1};
 constexpr OperandInfo kWeightZero = {
@@ -42,8 +45,12 @@ constexpr OperandInfo optional(std::string_view name, std::string_view shape) {
   return {.name = name, .shape = shape, .optional = true};
 }
 
-constexpr OperandInfo kDispatchReads[] = {rows("tokens", "Tn"), scalars("weights", "TK")};
-constexpr OperandInfo kDispatchWrites[] = {rows("rows", "Rn"), scalars("row weights", "R", 1)};
+constexpr DType kMoved[] = {DType::kBF16, DType::kF32, DType::kI8, DType::kF8_E4M3};
+constexpr OperandInfo kDispatchReads[] = {
+    {.name = "tokens", .shape = "Tn", .types = kMoved}, scalars("weights", "TK"), rowScale("scales", "T")};
+constexpr OperandInfo kDispatchWrites[] = {{.name = "rows", .shape = "Rn", .types = kMoved},
+                                           scalars("row weights", "R", 1),
+                                           rowScale("row scales", "R", 2)};
 
 constexpr OperandInfo kGmmReads[] = {kFactor,   weight("Ekn"), optional("bias", "En"),
                                      kRowScale, kWeightScale,  kWeightZero,
@@ -143,6 +150,11 @@ int64_t codedColumns(const TaskProgram& program, const Family& family) {
   return codedFactor(program, family) == 0 ? family.tiling.m : family.tiling.n;
 }
 
+// Of operand 0 of an op that has rows of codes.
+int64_t rowLength(const Family& family) {
+  return infoOf(family.op).multiplies() ? family.tiling.k : family.tiling.n;
+}
+
 Dim dimOf(char letter, const TaskProgram& program, const Family& family, bool dense) {
   const Tiling& tiling = family.tiling;
   switch (letter) {
@@ -227,6 +239,8 @@ std::vector<Dim> shapeOf(const OperandInfo& operand, const TaskProgram& program,
   std::vector<Dim> shape;
   for (char letter : operand.shape)
     if (letter != 'E' || !dense) shape.push_back(dimOf(letter, program, family, dense));
+  if (operand.scales == 0 && hasRowBlocks(program, family))
+    shape.push_back({Extent::kFixed, rowLength(family) / kMxBlock});
   if (operand.isWeight && isTransposed(family.op, family.tiling)) std::swap(shape.back(), shape.end()[-2]);
   return shape;
 }
@@ -280,6 +294,12 @@ std::optional<size_t> amaxOf(OpKind op, size_t rounded) {
   for (size_t i = 0; i < reads.size(); ++i)
     if (reads[i].amaxOf == static_cast<int8_t>(rounded)) return i;
   return {};
+}
+
+bool hasRowBlocks(const TaskProgram& program, const Family& family) {
+  const BufferId codes = operandAt(family.reads, 0);
+  return codes.value < program.buffers.size() && program.at(codes).type == DType::kF8_E4M3 &&
+         scaleOf(family.op, 0).has_value();
 }
 
 std::optional<size_t> codedFactor(const TaskProgram& program, const Family& family) {

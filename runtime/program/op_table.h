@@ -75,6 +75,8 @@ struct OperandInfo {
   bool isWeight = false;  // the last two dimensions are swapped if the op is transposed
   // Of a scale: it is present exactly if the operand read at this position has codes; but codes of a weight
   // need none where the first operand has codes, too.
+  // An operand of rows or tokens that is one, read or written, has one number per row of codes I8, and of
+  // codes of 8-bit floats one, BF16, for each 32 numbers of a row.
   int8_t scales = -1;
   bool isZero = false;  // of a scale: it has the zeros of these codes, which are optional
   int8_t amaxOf = -1;   // it is present exactly if the operand read at this position is rounded by its amax
@@ -147,6 +149,9 @@ struct Block {
 std::optional<Block> blockOf(const Buffer& weight, const Buffer& scale);
 // The position of the scale of operand `scaled`, if the op has one.
 std::optional<size_t> scaleOf(OpKind op, size_t scaled);
+// Whether operand 0 has codes of 8-bit floats with a scale, read or written, for each block of 32 numbers of
+// a row.
+bool hasRowBlocks(const TaskProgram& program, const Family& family);
 // Likewise of the zeros of its weight.
 std::optional<size_t> zeroOf(OpKind op);
 // Likewise of the amax of operand `rounded`.

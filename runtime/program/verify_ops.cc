@@ -44,7 +44,8 @@ Status checkTiling(const TaskProgram& program, const Family& family, const std::
 Status checkGaps(const TaskProgram& program, const Buffer& buffer, const OperandInfo& operand,
                  const std::string& where) {
   const Extent extent = buffer.shape[0].extent;
-  if (buffer.type != DType::kF32 || operand.types.size() > 1 || !buffer.region) return {};
+  const bool isMatrix = operand.types.size() > 1 && operand.scales < 0;
+  if (buffer.type != DType::kF32 || isMatrix || !buffer.region) return {};
   if (extent == Extent::kFixed || extent == Extent::kExperts) return {};
   const int64_t bytes = dtypeBytes(DType::kF32) * (buffer.shape.size() > 1 ? buffer.shape[1].size : 1);
   const Region& region = program.at(buffer.region);
@@ -63,7 +64,8 @@ Status checkOperand(const TaskProgram& program, const Family& family, BufferId i
   const Buffer& buffer = program.at(id);
   const bool isOneOf =
       std::find(operand.types.begin(), operand.types.end(), buffer.type) != operand.types.end();
-  const DType type = isOneOf ? buffer.type : operand.types.front();
+  DType type = isOneOf ? buffer.type : operand.types.front();
+  if (operand.scales == 0) type = hasRowBlocks(program, family) ? DType::kBF16 : DType::kF32;
   std::vector<Dim> shape = operand.shape.empty() ? buffer.shape : shapeOf(operand, program, family);
   if (operand.isWeight) {  // an odd number of codes has no elements
     const int64_t codes = codesPerElement(type);
@@ -95,13 +97,13 @@ Status checkTypes(const TaskProgram& program, const Family& family, const std::s
   const Buffer* first = nullptr;
   const auto check = [&](const std::vector<BufferId>& ids, std::span<const OperandInfo> operands) -> Status {
     for (size_t i = 0; i < ids.size(); ++i) {
-      if (!ids[i] || operands[i].types.size() == 1 || operands[i].isFactor) continue;
+      const OperandInfo& operand = operands[i];
+      if (!ids[i] || operand.types.size() == 1 || operand.isFactor || operand.scales >= 0) continue;
       const Buffer& buffer = program.at(ids[i]);
       if (first == nullptr) first = &buffer;
       if (buffer.type != first->type)
         return fail("{}: operand '{}' is buffer '{}' of type {}, expected {} as buffer '{}'", where,
-                    operands[i].name, buffer.name, dtypeName(buffer.type), dtypeName(first->type),
-                    first->name);
+                    operand.name, buffer.name, dtypeName(buffer.type), dtypeName(first->type), first->name);
     }
     return {};
   };
@@ -259,9 +261,10 @@ Status checkScales(const TaskProgram& program, const Family& family, const std::
     if (op.reads[i].scales < 0 || op.reads[i].isZero) continue;
     const auto scaled = static_cast<size_t>(op.reads[i].scales);
     const Buffer& codes = program.at(family.reads[scaled]);
-    const bool isScaled = has(family.reads, i);
+    const bool isScaled = has(family.reads, i),
+               hasScale = isCodes(codes.type) || codes.type == DType::kF8_E4M3;
     const bool mayLack = op.reads[scaled].isWeight && isCodes(program.at(family.reads[0]).type);
-    if (isScaled ? !isCodes(codes.type) : isCodes(codes.type) && !mayLack)
+    if (isScaled ? !hasScale : hasScale && !mayLack)
       return fail("{} has {} '{}', but operand '{}' is buffer '{}' of type {}", where, isScaled ? "a" : "no",
                   op.reads[i].name, op.reads[scaled].name, codes.name, dtypeName(codes.type));
     if (!isScaled || !op.reads[scaled].isWeight) continue;

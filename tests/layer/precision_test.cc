@@ -2,7 +2,10 @@
 // their factors, against double precision.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <catch2/catch.hpp>
+#include <cstring>
+#include <limits>
 
 #include "tests/layer/graph_run.h"
 #include "tools/evaluate/output_errors.h"
@@ -128,6 +131,44 @@ TEST_CASE("what is fused and the sizes of slots and tiles change no bit") {
           INFO(textOf(precision) << ", slots of " << slotRows << ", tiles of " << tile);
           CHECK(found == *bits);
         }
+  }
+}
+
+// The output of rows, which a program without a derived backward has, keeps rows bf16 until they have
+// arrived.
+TEST_CASE("codes that travel have the bits of rows that are quantised where they arrive") {
+  for (const Shape& shape : {Shape{}, Shape{.ranks = 3, .experts = 7, .topK = 3},
+                             Shape{.ranks = 4, .tp = 2, .intermediate = 64}}) {
+    CompileOptions options = optionsOf(shape, {"int8"});
+    const Program late = compileGraph("forward.json", options);
+    options.trainable = std::vector<std::string>{"x"};
+    const Program early = compileGraph("forward.json", options);
+    const auto sent = [](const Program& program) {
+      for (const Family& family : program.tables().families)
+        if (family.op == OpKind::kDispatch) return program.tables().at(family.writes[0]).type;
+      return DType::kF32;
+    };
+    CHECK(sent(late) == DType::kBF16);
+    CHECK(sent(early) == DType::kI8);
+    LayerData before = makeGraphData(early, inputsOf(shape, 11));
+    LayerData ofLate = makeGraphData(late, inputsOf(shape, 11));
+    for (int rank = 0; rank < shape.ranks; ++rank) {
+      tools::Tensor& x = ofLate.inputs[rank].at("x");
+      if (rank == 0) {  // a row that is not finite, and one of zeros
+        setElement(DType::kBF16, x.data(), 3 * shape.hidden + 5, std::numeric_limits<float>::infinity());
+        std::fill_n(x.data(), shape.hidden * 2, std::byte{0});
+      }
+      for (auto& [name, tensor] : ofLate.inputs[rank])
+        std::copy_n(tensor.data(), tensor.bytes(), before.inputs[rank].at(name).data());
+    }
+    const LayerData found = runOf(early, {.threads = 2, .pin = false}, before);
+    const LayerData expected = runOf(late, {.threads = 2, .pin = false}, ofLate);
+    for (int rank = 0; rank < shape.ranks; ++rank) {
+      const tools::Tensor &a = found.outputs[rank].at("y"), &b = expected.outputs[rank].at("y");
+      REQUIRE(a.bytes() == b.bytes());
+      INFO(shape.ranks << " ranks, rank " << rank);
+      CHECK((a.bytes() == 0 || std::memcmp(a.data(), b.data(), static_cast<size_t>(a.bytes())) == 0));
+    }
   }
 }
 

@@ -1,5 +1,6 @@
 #include "tests/testing/linear_program.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "runtime/program/op_table.h"
@@ -51,7 +52,7 @@ class Builder : private ProgramBuilder {
     if (s_.column) set(dy_, columns);
     for (const Family& family : program.families) {
       const std::vector<Sharding> written = *shardingsOf(program, family);
-      for (size_t i = 0; i < written.size(); ++i)
+      for (size_t i = 0; i < std::min(written.size(), family.writes.size()); ++i)
         if (family.writes[i]) set(family.writes[i], written[i]);
     }
   }

@@ -40,7 +40,7 @@ class Builder : private ProgramBuilder {
     program.buffers[downWeight_.value].sharding = Sharding::kRows;
     for (const Family& family : program.families) {
       const std::vector<Sharding> written = *shardingsOf(program, family);
-      for (size_t i = 0; i < written.size(); ++i)
+      for (size_t i = 0; i < std::min(written.size(), family.writes.size()); ++i)
         if (family.writes[i]) program.buffers[family.writes[i].value].sharding = written[i];
     }
   }

@@ -103,19 +103,28 @@ class FamilyAtRank {
   }
 
   void dispatch() {
-    const int64_t topK = c_.program.topK, length = read(0)->rowLength();
-    Values rows = zeros({std::ssize(rows_.rows), length});
+    for (const size_t operand : {0, 2})
+      if (read(operand) != nullptr) put(operand, dispatched(operand));
     Values weights = zeros({std::ssize(rows_.rows)});
     for (size_t row = 0; row < rows_.rows.size(); ++row) {
-      const auto source = static_cast<size_t>(rows_.rows[row].source);
-      const int64_t pair = rows_.rows[row].pair;
-      const double* from = bufferAt(source, f_.reads[0])->data.data() + pair / topK * length;
-      std::copy_n(from, length, rows.data.data() + static_cast<int64_t>(row) * length);
-      if (const Values* given = bufferAt(source, operandAt(f_.reads, 1)))
+      const auto [source, pair] = rows_.rows[row];
+      if (const Values* given = bufferAt(static_cast<size_t>(source), operandAt(f_.reads, 1)))
         weights.data[row] = given->data[static_cast<size_t>(pair)];
     }
-    put(0, std::move(rows));
     put(1, std::move(weights));
+  }
+
+  // What tokens have of an operand, by rows.
+  Values dispatched(size_t operand) const {
+    const int64_t topK = c_.program.topK, length = read(operand)->rowLength();
+    Values rows = zeros({std::ssize(rows_.rows), length});
+    for (size_t row = 0; row < rows_.rows.size(); ++row) {
+      const auto [source, pair] = rows_.rows[row];
+      const Values& tokens = *bufferAt(static_cast<size_t>(source), f_.reads[operand]);
+      std::copy_n(tokens.data.data() + pair / topK * length, length,
+                  rows.data.data() + static_cast<int64_t>(row) * length);
+    }
+    return rows;
   }
 
   // The codes in elements that have two of 4 bits, less `minus`.

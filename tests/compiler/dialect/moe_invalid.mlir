@@ -275,6 +275,32 @@ moe.graph @g ranks = 1 experts = 8 top_k = 2 max_tokens = 1 symbols {} {
 
 // -----
 
+moe.graph @g ranks = 1 experts = 8 top_k = 2 max_tokens = 1 symbols {} {
+  moe.entry @e {
+    %ids = moe.input "ids" : !moe.tensor<T x 2 x i32>
+    %x = moe.input "x" : !moe.tensor<T x 64 x i8>
+    %s = moe.input "s" : !moe.tensor<T x 2 x bf16>
+    %routing = moe.route "route"(%ids) : (!moe.tensor<T x 2 x i32>) -> !moe.routing
+    // expected-error@+1 {{node 'd': scales is [T x 2 x bf16], expected [T x f32]}}
+    moe.dispatch_codes "d"(%x, %s, %routing) : (!moe.tensor<T x 64 x i8>, !moe.tensor<T x 2 x bf16>, !moe.routing) -> (!moe.tensor<R x 64 x i8>, !moe.tensor<R x 2 x bf16>)
+  }
+}
+
+// -----
+
+moe.graph @g ranks = 1 experts = 8 top_k = 2 max_tokens = 1 symbols {} {
+  moe.entry @e {
+    %ids = moe.input "ids" : !moe.tensor<T x 2 x i32>
+    %x = moe.input "x" : !moe.tensor<T x 64 x f8E4M3FN>
+    %s = moe.input "s" : !moe.tensor<T x 4 x bf16>
+    %routing = moe.route "route"(%ids) : (!moe.tensor<T x 2 x i32>) -> !moe.routing
+    // expected-error@+1 {{node 'd': scales is [T x 4 x bf16], expected one number for each 32 of a row of the codes [T x 64 x f8E4M3FN]}}
+    moe.dispatch_codes "d"(%x, %s, %routing) : (!moe.tensor<T x 64 x f8E4M3FN>, !moe.tensor<T x 4 x bf16>, !moe.routing) -> (!moe.tensor<R x 64 x f8E4M3FN>, !moe.tensor<R x 4 x bf16>)
+  }
+}
+
+// -----
+
 // Rows have the type of their tokens.
 moe.graph @g ranks = 1 experts = 8 top_k = 2 max_tokens = 1 symbols {} {
   moe.entry @e {

@@ -156,7 +156,8 @@ TEST_CASE("types and shapes of tensors are checked") {
 
 TEST_CASE("ops and their operands are checked") {
   expectError("\"op\": \"route\"", "\"op\": \"rout\"", "\"rout\"",
-              "node 'route' has an unknown op 'rout', expected route, dispatch, gmm, gmm_weight_grad, amax, "
+              "node 'route' has an unknown op 'rout', expected route, dispatch, dispatch_codes, gmm, "
+              "gmm_weight_grad, amax, "
               "encode, column_sum, "
               "row_dot, activation, activation_grad, combine, add, scale, quantize");
   expectError(

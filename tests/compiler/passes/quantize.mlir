@@ -9,12 +9,13 @@
 // LENGTH: error: 'wt' has sums of 20, expected a multiple of the group of 32
 
 // Two codes of 4 bits lie in a byte, along the last dimension.
+// HALVES: moe.quantize "x_quantize"(%x)
 // HALVES: moe.input "w" : !moe.tensor<4 x 32 x 20 x ui8>
 // HALVES-NEXT: moe.input "w_scale" : !moe.tensor<4 x 1 x 40 x f32>
 // HALVES-NEXT: moe.input "w_zero" : !moe.tensor<4 x 1 x 40 x f32>
 // HALVES: moe.input "wt" : !moe.tensor<4 x 32 x 10 x ui8>
 // HALVES: moe.input "wt_zero" : !moe.tensor<4 x 32 x 1 x f32>
-// HALVES: %[[C:.*]], %[[S:.*]] = moe.quantize "rows_quantize"
+// HALVES: %[[C:.*]], %[[S:.*]] = moe.dispatch_codes "dispatch"
 // HALVES: moe.gmm "up"(%[[C]], %w) row_scale(%[[S]]) weight_scale(%w_scale) weight_zero(%w_zero)
 // HALVES: moe.gmm "grad"(%{{.*}}, %wt) weight_scale(%wt_scale) weight_zero(%wt_zero) :
 // Rows are not multiplied exactly by groups of 4.
@@ -42,8 +43,11 @@ moe.graph @layer ranks = 1 experts = 4 top_k = 2 max_tokens = 64 symbols {} {
     %r = moe.route "route"(%ids) : (!moe.tensor<T x 2 x i32>) -> !moe.routing
     %rows = moe.dispatch "dispatch"(%x, %r) {tensors = ["rows"]}
         : (!moe.tensor<T x 32 x bf16>, !moe.routing) -> !moe.tensor<R x 32 x bf16>
-    // Two products read the same rows, which are quantised once.
-    // CHECK: %[[C:.*]], %[[S:.*]] = moe.quantize "rows_quantize"(%rows) {tensors = ["rows_codes", "rows_row_scale"]}
+    // Two products read the same rows, whose codes are those of the tokens.
+    // CHECK: %[[XC:.*]], %[[XS:.*]] = moe.quantize "x_quantize"(%x) {tensors = ["x_codes", "x_row_scale"]}
+    // CHECK-NOT: moe.dispatch "
+    // CHECK: %[[C:.*]], %[[S:.*]] = moe.dispatch_codes "dispatch"(%[[XC]], %[[XS]], %{{.*}}) {tensors = ["rows_codes", "rows_row_scale"]} :
+    // CHECK-SAME: -> (!moe.tensor<R x 32 x i8>, !moe.tensor<R x f32>)
     // CHECK-NOT: moe.quantize "rows
     // CHECK: moe.gmm "up"(%[[C]], %w) row_scale(%[[S]]) weight_scale(%w_scale)
     // WEIGHTS: moe.gmm "up"(%rows, %w) weight_scale(%w_scale)

@@ -22,7 +22,8 @@ moe.graph @layer ranks = 1 experts = 4 top_k = 2 max_tokens = 64 symbols {} {
     %r = moe.route "route"(%ids) : (!moe.tensor<T x 2 x i32>) -> !moe.routing
     %rows = moe.dispatch "dispatch"(%x, %r) {tensors = ["rows"]}
         : (!moe.tensor<T x 32 x bf16>, !moe.routing) -> !moe.tensor<R x 32 x bf16>
-    // CHECK: moe.quantize "rows_quantize"(%rows) {{{.*}}} : (!moe.tensor<R x 32 x bf16>)
+    // CHECK: moe.quantize "x_quantize"(%x) {{{.*}}} : (!moe.tensor<T x 32 x bf16>)
+    // CHECK: %rows_codes, %rows_row_scale = moe.dispatch_codes "dispatch"(%x_codes, %x_row_scale, %{{.*}})
     // CHECK: moe.gmm "up_proj"(%rows_codes, %up) row_scale(%rows_row_scale) weight_scale(%up_scale)
     // ONLY-NOT: moe.quantize
     // ONLY: moe.gmm "up_proj"(%rows, %up) weight_scale(%up_scale)

@@ -63,6 +63,7 @@ class Footprint {
         const OraclePair& pair = routing_[piece.from].pairs[piece.pair + i];
         read(f.reads[0], pair.token, 0, bytes);
         read(f.reads[1], pair.token, pair.k * 4, 4);
+        read(operandAt(f.reads, 2), pair.token, 0, 4);
       } else {
         read(f.reads[0], piece.row + i, 0, bytes);
         read(f.reads[1], piece.row + i, 0, 4);
@@ -73,6 +74,7 @@ class Footprint {
       const int64_t index = send ? piece.row + i : piece.pair + i;
       put(to, f.writes[0], index, 0, bytes);
       put(to, f.writes[1], index, 0, 4);
+      put(to, operandAt(f.writes, 2), index, 0, 4);
     }
   }
 
