@@ -60,17 +60,10 @@ class Lines {
   void spreadOver(int32_t calls) { perCall_ = calls > 0 ? (left_ + calls - 1) / calls : left_; }
   void areUsedOnce() { isNear_ = true; }
   void fetch() {
-    int32_t lines = smaller(perCall_, left_);
-    left_ -= lines;
-    while (lines > 0) {
-      const int32_t inRow = smaller(lines, leftInRow_);
-      if (isNear_)
-        for (int32_t i = 0; i < inRow; ++i) fetchNear(at_ + i * kLineBytes);
-      else
-        for (int32_t i = 0; i < inRow; ++i) fetchSoon(at_ + i * kLineBytes);
-      lines -= inRow;
-      at_ += inRow * kLineBytes;
-      if (leftInRow_ -= inRow; leftInRow_ > 0) continue;
+    for (int32_t i = 0; i < perCall_ && left_ > 0; ++i, --left_) {
+      isNear_ ? fetchNear(at_) : fetchSoon(at_);
+      at_ += kLineBytes;
+      if (--leftInRow_ > 0) continue;
       leftInRow_ = inRow_;
       at_ += toNextRow_;
     }
