@@ -41,4 +41,13 @@ constexpr TaskPhase kPhases[] = {
 
 std::span<const TaskPhase> taskPhases() { return kPhases; }
 
+Expected<VerifiedProgram> completeProgram(TaskProgram program, const TaskOptions& options) {
+  for (const TaskPhase& phase : kPhases) {
+    Expected<TaskProgram> made = phase.run(std::move(program), options);
+    if (!made) return made.error();
+    program = std::move(*made);
+  }
+  return verify(std::move(program));
+}
+
 }  // namespace sluice

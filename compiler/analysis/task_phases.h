@@ -12,6 +12,7 @@
 #include "compiler/analysis/finding.h"
 #include "compiler/analysis/lane_order.h"
 #include "compiler/analysis/tiles.h"
+#include "runtime/program/verify.h"
 
 namespace sluice {
 
@@ -28,5 +29,8 @@ struct TaskPhase {
 };
 
 std::span<const TaskPhase> taskPhases();
+
+// The program after all phases, verified.
+Expected<VerifiedProgram> completeProgram(TaskProgram program, const TaskOptions& options);
 
 }  // namespace sluice

@@ -26,8 +26,12 @@ Status chooseByModel(const TaskProgram& program, const Target& target, const Com
   Expected<TaskProgram> ordered = insertEvents(program);
   if (!ordered) return ordered.error();
   CostProblem problem{std::move(*ordered), chosen.communication};
-  SizeChoice choice =
-      chooseSizes(std::move(problem), *target.rates, options.expect, chosen.sizes, fixed, target.windows);
+  const auto complete = [&](const CutSizes& sizes, const Windows& windows,
+                            std::span<const LaneRule> rules) -> Expected<VerifiedProgram> {
+    return completeProgram(program, {sizes, windows, chosen.communication, {rules.begin(), rules.end()}});
+  };
+  SizeChoice choice = chooseSizes(std::move(problem), *target.rates, options.expect, chosen.sizes, fixed,
+                                  target.windows, complete);
   chosen.sizes = choice.sizes;
   chosen.windows = choice.windows;
   chosen.laneRules = std::move(choice.laneRules);

@@ -120,9 +120,9 @@ LaneCursors cursorsOf(const Plan& plan, EntryId entry, int worker, int workers, 
   for (LaneId id : plan.at(entry).lanes) {
     const Lane& lane = program.at(id);
     std::vector<LaneCursor> cores;
-    for (int core = 0; core < static_cast<int>(lane.seats.size()); ++core)
-      if ((firstCoreOf(program, lane) + core) % workers == worker)
-        cores.emplace_back(id, core, progress.at(id, core));
+    const int served = ((worker - firstCoreOf(program, lane)) % workers + workers) % workers;  // the first
+    for (int core = served; core < static_cast<int>(lane.seats.size()); core += workers)
+      cores.emplace_back(id, core, progress.at(id, core));
     cursors.push_back(std::move(cores));
   }
   return cursors;

@@ -24,7 +24,7 @@ struct Moment {
   SimTime time = 0;
   int64_t number = 0;
   Kind kind = Kind::kTask;
-  int32_t rank = 0;    // kTask: whose worker it is; else the receiver
+  uint32_t rank = 0;   // the place of: kTask: whose worker it is; else the receiver
   uint32_t index = 0;  // kTask: the worker; else the message
   bool operator>(const Moment& other) const {
     return time != other.time ? time > other.time : number > other.number;
@@ -33,16 +33,18 @@ struct Moment {
 
 // The signals that a piece brings, for the count of arrivals and at most kMaxLinks events.
 struct Message {
-  int32_t source = 0;
+  uint32_t source = 0;  // its place
   double bytes = 0;
   uint32_t signals = 0;
   std::array<std::pair<size_t, uint64_t>, kMaxLinks + 1> words;
 };
 
+// Ranks have places: their numbers or, if one stands for all, 0.
 class Simulator {
  public:
-  Simulator(const Plan& plan, EntryId entry, std::span<const RoutingTables> tables, const Rates& rates,
-            const SimOptions& options)
+  // `tables` are those of the ranks from `first` on: of all, or of one that stands for all.
+  Simulator(const Plan& plan, EntryId entry, int first, std::span<const RoutingTables> tables,
+            const Rates& rates, const SimOptions& options)
       : plan_(plan),
         entry_(entry),
         isRecorded_(options.spans),
@@ -50,14 +52,14 @@ class Simulator {
         links_(rates.link, int(tables.size())) {
     const int cores = countCores(plan.program());
     workers_ = options.workers > 0 ? std::min(options.workers, cores) : cores;
-    for (size_t rank = 0; rank < tables.size(); ++rank)
-      ranks_.push_back(std::make_unique<SimRank>(plan, entry, static_cast<int>(rank), tables[rank], workers_,
-                                                 options.spans, costs_));
+    for (size_t place = 0; place < tables.size(); ++place)
+      ranks_.push_back(std::make_unique<SimRank>(plan, entry, first + static_cast<int>(place), tables[place],
+                                                 workers_, options.spans, costs_));
     isTouched_.resize(ranks_.size());
   }
 
   Expected<SimResult> run() {
-    for (int32_t rank = 0; rank < static_cast<int32_t>(ranks_.size()); ++rank) touch(rank);
+    for (uint32_t place = 0; place < ranks_.size(); ++place) touch(place);
     startTouched();
     while (!moments_.empty()) {
       now_ = moments_.top().time;
@@ -77,21 +79,23 @@ class Simulator {
   }
 
  private:
-  void touch(int32_t rank) {
-    if (isTouched_[static_cast<size_t>(rank)]) return;
-    isTouched_[static_cast<size_t>(rank)] = true;
-    touched_.push_back(rank);
+  uint32_t placeOf(int rank) const { return ranks_.size() == 1 ? 0 : static_cast<uint32_t>(rank); }
+
+  void touch(uint32_t place) {
+    if (isTouched_[place]) return;
+    isTouched_[place] = true;
+    touched_.push_back(place);
   }
 
   // Ranks in order, so that the numbers of moments do not depend on who touched them.
   void startTouched() {
     std::ranges::sort(touched_);
-    for (const int32_t rank : touched_) {
+    for (const uint32_t place : touched_) {
       started_.clear();
-      ranks_[static_cast<size_t>(rank)]->startReady(now_, started_);
+      ranks_[place]->startReady(now_, started_);
       for (const SimRank::Started& started : started_)
-        push({started.end, 0, Moment::Kind::kTask, rank, static_cast<uint32_t>(started.worker)});
-      isTouched_[static_cast<size_t>(rank)] = false;
+        push({started.end, 0, Moment::Kind::kTask, place, static_cast<uint32_t>(started.worker)});
+      isTouched_[place] = false;
     }
     touched_.clear();
   }
@@ -102,39 +106,41 @@ class Simulator {
   }
 
   void pass(const Moment& moment) {
-    SimRank& rank = *ranks_[static_cast<size_t>(moment.rank)];
     switch (moment.kind) {
       case Moment::Kind::kTask:
-        return endTask(rank, moment.rank, static_cast<int>(moment.index));
+        return endTask(moment.rank, static_cast<int>(moment.index));
       case Moment::Kind::kHead:
-        return push({links_.receive(moment.rank, messages_[moment.index].bytes, now_), 0,
+        return push({links_.receive(static_cast<int>(moment.rank), messages_[moment.index].bytes, now_), 0,
                      Moment::Kind::kArrival, moment.rank, moment.index});
       case Moment::Kind::kArrival:
-        return arrive(rank, moment.rank, moment.index);
+        return arrive(moment.rank, moment.index);
     }
   }
 
-  void endTask(SimRank& rank, int32_t number, int worker) {
+  void endTask(uint32_t place, int worker) {
+    SimRank& rank = *ranks_[place];
     const Task task = rank.finish(worker, now_);
-    touch(number);
+    touch(place);
     const Step& step = rank.step();
     const SpaceKind space = plan_.at(task.family).space;
     const int peer = taskPeer(step, space, task.slot);
-    Message message{number, 0, 0, {}};
+    Message message{place, 0, 0, {}};
     forSignals(step, task, [&](int to, size_t word, uint64_t n) {
-      if (to == number)
+      if (to == step.rank)
         rank.add(word, n);
       else
         message.words[message.signals++] = {word, n};
     });
-    if (peer == number) return;
+    if (peer == step.rank) return;
     const int64_t bytes = pieceRowBytes(plan_.program(), plan_.program().at(task.family)) *
                           pieceOf(*step.tables, space, task.slot).rows;
     message.bytes = static_cast<double>(bytes);
     rank.countSent(bytes);
     rank.countOutstanding(1, now_);
-    ranks_[static_cast<size_t>(peer)]->countOutstanding(1, now_);
-    push({links_.send(number, message.bytes, now_), 0, Moment::Kind::kHead, peer, keep(message)});
+    const uint32_t receiver = placeOf(peer);
+    ranks_[receiver]->countOutstanding(1, now_);
+    push({links_.send(static_cast<int>(place), message.bytes, now_), 0, Moment::Kind::kHead, receiver,
+          keep(message)});
   }
 
   uint32_t keep(const Message& message) {
@@ -148,17 +154,18 @@ class Simulator {
     return index;
   }
 
-  void arrive(SimRank& rank, int32_t number, uint32_t index) {
+  void arrive(uint32_t place, uint32_t index) {
+    SimRank& rank = *ranks_[place];
     const Message& message = messages_[index];
     for (uint32_t i = 0; i < message.signals; ++i) rank.add(message.words[i].first, message.words[i].second);
     rank.countOutstanding(-1, now_);
-    ranks_[static_cast<size_t>(message.source)]->countOutstanding(-1, now_);
+    ranks_[message.source]->countOutstanding(-1, now_);
     unused_.push_back(index);
-    touch(number);
+    touch(place);
   }
 
   std::string describeHang(SimRank& rank) const {
-    InProcessGroup group(static_cast<int>(ranks_.size()));  // messages name ranks by it
+    InProcessGroup group(plan_.program().mesh.peers());  // messages name ranks by it
     return "in simulated time: " + rank.describeHang(group.transport(rank.step().rank), now_);
   }
 
@@ -201,21 +208,31 @@ class Simulator {
   SimTime now_ = 0;
   std::vector<Message> messages_;
   std::vector<uint32_t> unused_;  // of messages_
-  std::vector<bool> isTouched_;   // by rank: a worker may have a ready head
-  std::vector<int32_t> touched_;
+  std::vector<bool> isTouched_;   // by place: a worker may have a ready head
+  std::vector<uint32_t> touched_;
   std::vector<SimRank::Started> started_;
 };
+
+Expected<SimResult> run(const Plan& plan, EntryId entry, int first, std::span<const RoutingTables> tables,
+                        const Rates& rates, const SimOptions& options) {
+  try {
+    return Simulator(plan, entry, first, tables, rates, options).run();
+  } catch (const std::bad_alloc&) {
+    return Error{fmt::format("out of memory for {} ranks", tables.size())};
+  }
+}
 
 }  // namespace
 
 Expected<SimResult> simulateEntry(const Plan& plan, EntryId entry, std::span<const RoutingTables> tables,
                                   const Rates& rates, const SimOptions& options) {
   assert(tables.size() == static_cast<size_t>(plan.program().mesh.peers()));
-  try {
-    return Simulator(plan, entry, tables, rates, options).run();
-  } catch (const std::bad_alloc&) {
-    return Error{fmt::format("out of memory for {} ranks", tables.size())};
-  }
+  return run(plan, entry, 0, tables, rates, options);
+}
+
+Expected<SimResult> simulateOneForAll(const Plan& plan, EntryId entry, int rank, const RoutingTables& tables,
+                                      const Rates& rates, const SimOptions& options) {
+  return run(plan, entry, rank, {&tables, 1}, rates, options);
 }
 
 }  // namespace sluice

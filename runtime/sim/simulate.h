@@ -31,4 +31,10 @@ struct SimOptions {
 Expected<SimResult> simulateEntry(const Plan& plan, EntryId entry, std::span<const RoutingTables> tables,
                                   const Rates& rates, const SimOptions& options = {});
 
+// The same for one rank that stands for all: every rank sends as it does, so what it sends is what arrives at
+// it. The pieces of `tables.sends` are numbered by its own slots, and `tables.returned` are the rows of
+// `tables.returns`. Its result has one rank.
+Expected<SimResult> simulateOneForAll(const Plan& plan, EntryId entry, int rank, const RoutingTables& tables,
+                                      const Rates& rates, const SimOptions& options = {});
+
 }  // namespace sluice

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <functional>
 
-#include "compiler/analysis/cost/schedule_choice.h"
 #include "compiler/analysis/cost/seen_sizes.h"
 #include "compiler/analysis/cost/time_text.h"
 #include "runtime/program/op_table.h"
@@ -13,7 +12,7 @@
 namespace sluice {
 namespace {
 
-constexpr size_t kMostCandidates = 12;  // the number of candidates that are replayed
+constexpr size_t kMostCandidates = 12;  // the number of candidates that are simulated
 
 constexpr int32_t kSlots[] = {16,  32,  48,  64,  80,  96,  112, 128, 160, 192,
                               224, 256, 320, 384, 448, 512, 640, 768, 1024};
@@ -201,14 +200,15 @@ std::string windowText(const Windows& w) {
                      w.rows, w.sends, w.returns, w.experts);
 }
 
-// When the family runs, if its entry was replayed.
+// When the family runs, if its entry was simulated.
 std::string spanText(const ScheduleChoice& schedule, const Family& family, size_t f) {
-  if (family.entry.value >= schedule.replays.size()) return {};
-  const Replay& replay = schedule.replays[family.entry.value];
-  const ReplayedFamily& run = replay.families[f];
+  if (family.entry.value >= schedule.entries.size()) return {};
+  const SimResult& result = schedule.entries[family.entry.value].result;
+  const SimFamily& run = result.families[f];
   if (run.tasks == 0) return {};
-  return fmt::format("; replayed from {:.0f}% to {:.0f}% of the entry",
-                     100 * run.firstStart / replay.replayed, 100 * run.lastEnd / replay.replayed);
+  const auto percent = [&](SimTime time) { return 100 * secondsOf(time) / secondsOf(result.end); };
+  return fmt::format("; simulated from {:.0f}% to {:.0f}% of the entry", percent(run.firstStart),
+                     percent(run.lastEnd));
 }
 
 void addFamilies(const TaskProgram& program, const LayerCost& cost, const ScheduleChoice& schedule,
@@ -235,11 +235,13 @@ std::string coresText(const TaskProgram& program) {
 }  // namespace
 
 SizeChoice chooseSizes(CostProblem problem, const Rates& rates, const Expectation& expectation,
-                       const CutSizes& start, const FixedSizes& fixed, const Windows& windows) {
+                       const CutSizes& start, const FixedSizes& fixed, const Windows& windows,
+                       const CompleteProgram& complete) {
   Chooser chooser(std::move(problem), rates, expectation, start, fixed);
   chooser.run();
   const std::vector<CutSizes> candidates = chooser.candidates();
-  ScheduleChoice schedule = chooseSchedule(chooser.problem(), rates, chooser.rows(), candidates);
+  ScheduleChoice schedule =
+      chooseSchedule(chooser.problem(), rates, chooser.rows(), candidates, windows, complete);
   chooser.take(candidates[schedule.sizes]);
   const CostProblem& cut = chooser.problem();
   SizeChoice choice{chooser.sizes(), windows, std::move(schedule.laneRules), chooser.cost(), {}};

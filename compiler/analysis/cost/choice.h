@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "compiler/analysis/cost/cost.h"
+#include "compiler/analysis/cost/schedule_choice.h"
 #include "compiler/analysis/decision.h"
 #include "compiler/analysis/lane_order.h"
 
@@ -32,6 +33,7 @@ struct SizeChoice {
 // `problem` may be cut by any sizes; `start` has the fixed sizes, and initial values of the others. `windows`
 // are those of the target.
 SizeChoice chooseSizes(CostProblem problem, const Rates& rates, const Expectation& expectation,
-                       const CutSizes& start, const FixedSizes& fixed, const Windows& windows);
+                       const CutSizes& start, const FixedSizes& fixed, const Windows& windows,
+                       const CompleteProgram& complete);
 
 }  // namespace sluice

@@ -8,7 +8,7 @@
 //   latency
 //
 // If matrix and vector cores are separate, work / cores is that of the kind that takes longest, each kind as
-// if no other used the memory. replay.h follows the schedule task by task.
+// if no other used the memory. schedule_choice.h follows the schedule task by task.
 #pragma once
 
 #include <string>
@@ -23,7 +23,7 @@
 namespace sluice {
 
 // The input of the model: limits, spaces, buffers, entries, events and families of a program, cut by any
-// sizes. Lanes and regions are ignored. Without events a replay is impossible.
+// sizes. Lanes and regions are ignored. Without events no step can be simulated.
 struct CostProblem {
   TaskProgram program;
   CommunicationCores communication;

@@ -3,20 +3,23 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <set>
+#include <utility>
 
+#include "compiler/analysis/cost/expected_step.h"
 #include "compiler/analysis/cost/seen_sizes.h"
 #include "compiler/analysis/cost/time_text.h"
 #include "runtime/program/space_table.h"
+#include "runtime/sim/simulate.h"
 
 namespace sluice {
 namespace {
 
-constexpr int64_t kMostTasks = 1 << 13;  // tasks of an entry that is replayed
+constexpr int64_t kMostTasks = 1 << 13;  // tasks of an entry that is simulated
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
@@ -29,22 +32,56 @@ std::string ruleText(LaneRule rule, bool hasGrads) {
                                 : ", weight gradients last");
 }
 
-std::string busyText(const Replay& replay) {
-  std::string text;
+std::string busyText(const TaskProgram& program, const SimResult& result) {
+  struct Cores {
+    CoreKind kind;
+    const char* name;
+    int32_t count;
+  };
+  const SimRankTimes& times = result.ranks.front();
+  const double end = secondsOf(result.end);
   double all = 0;
-  for (const ReplayedPool& pool : replay.pools) {
-    const char* name = pool.pool.kind == CoreKind::kUnified ? "cores"
-                       : pool.pool.kind == CoreKind::kCube  ? "cube cores"
-                       : pool.pool.communication            ? "communication cores"
-                                                            : "vector cores";
-    const double most = replay.replayed * pool.pool.cores;
-    text += fmt::format("{}{} {:.0f}% busy", text.empty() ? "" : ", ", name, 100 * pool.busy / most);
+  std::string text;
+  for (const Cores& cores : {Cores{CoreKind::kUnified, "cores", program.cores},
+                             {CoreKind::kCube, "cube cores", program.cubeCores},
+                             {CoreKind::kVector, "vector cores", program.vectorCores}}) {
+    if (cores.count == 0) continue;
+    const double busy = secondsOf(times.busy[static_cast<size_t>(cores.kind)]), most = end * cores.count;
+    text += fmt::format("{}{} {:.0f}% busy", text.empty() ? "" : ", ", cores.name, 100 * busy / most);
     all += most;
   }
-  const ReplayedWaits& waits = replay.waits;
   return text +
          fmt::format("; {:.0f}% of the time is waiting for rows, {:.0f}% for other tasks, {:.0f}% the end",
-                     100 * waits.arrival / all, 100 * waits.producer / all, 100 * waits.end / all);
+                     100 * secondsOf(times.arrival) / all, 100 * secondsOf(times.producer) / all,
+                     100 * secondsOf(times.idle) / all);
+}
+
+// How many experts of the rank to simulate so that no entry runs more than kMostTasks; 0 if one expert is
+// already too many, or the problem has no events.
+int32_t expertsToSimulate(const CostProblem& problem, const ExpectedRows& rows, const LayerCost& cost) {
+  const TaskProgram& program = problem.program;
+  if (program.events.empty()) return 0;
+  const auto experts = static_cast<double>(rows.experts);
+  double most = 1;
+  for (uint32_t entry = 0; entry < program.entries.size(); ++entry) {
+    double tasks = 0;
+    for (size_t f = 0; f < program.families.size(); ++f)
+      if (program.families[f].entry.value == entry) tasks += cost.families[f].tasks;
+    most = std::max(most, tasks);
+  }
+  return static_cast<int32_t>(
+      std::min(experts, std::floor(experts * static_cast<double>(kMostTasks) / most)));
+}
+
+// With the rest of the step as if it kept the busiest kind of core, or the link, busy all the time.
+double wholeSeconds(const TaskProgram& program, const Rates& rates, const SimResult& result, double part) {
+  const SimRankTimes& times = result.ranks.front();
+  double rest = static_cast<double>(times.sent) / rates.link.bandwidth;
+  for (const auto& [kind, cores] : {std::pair{CoreKind::kUnified, program.cores},
+                                    {CoreKind::kCube, program.cubeCores},
+                                    {CoreKind::kVector, program.vectorCores}})
+    if (cores > 0) rest = std::max(rest, secondsOf(times.busy[static_cast<size_t>(kind)]) / cores);
+  return secondsOf(result.end) + (1 / part - 1) * rest;
 }
 
 // The runner-up; it may even be better, but only within the noise.
@@ -56,63 +93,74 @@ std::string nextText(const std::string& what, double seconds, double chosen) {
 class Scheduler {
  public:
   Scheduler(CostProblem problem, const Rates& rates, const ExpectedRows& rows,
-            std::span<const CutSizes> candidates)
-      : problem_(std::move(problem)), rates_(rates), rows_(rows), candidates_(candidates) {}
+            std::span<const CutSizes> candidates, const Windows& most, const CompleteProgram& complete)
+      : problem_(std::move(problem)),
+        rates_(rates),
+        rows_(rows),
+        candidates_(candidates),
+        most_(most),
+        complete_(complete) {}
 
   ScheduleChoice run() {
     choice_.laneRules.assign(entries().size(), LaneRule::kFromEnd);
     experts_ = expertsFor(0);
-    if (experts_ >= 1) chooseSizes();
-    cutBy(candidates_[choice_.sizes], problem_.program);
-    if (experts_ >= 1) chooseRules();
-    if (choice_.replays.size() == entries().size()) return std::move(choice_);
+    if (experts_ >= 1) {
+      chooseSizes();
+      chooseRules();
+    }
+    if (choice_.entries.size() == entries().size()) return std::move(choice_);
     return {0,
             std::vector<LaneRule>(entries().size(), LaneRule::kFromEnd),
             {},
             {{"", "lanes of all entries: " + ruleText(LaneRule::kFromEnd, true),
-              "as docs/SCHEDULE.md has it; the step is too large to be replayed"}}};
+              "as docs/SCHEDULE.md has it; the step is too large to be simulated"}}};
   }
 
  private:
   const std::vector<Entry>& entries() const { return problem_.program.entries; }
 
+  // Cuts the problem by the candidate's sizes.
   int32_t expertsFor(size_t candidate) {
     cutBy(candidates_[candidate], problem_.program);
-    return expertsToReplay(problem_, rows_, costOf(problem_, rates_, rows_), kMostTasks);
+    return expertsToSimulate(problem_, rows_, costOf(problem_, rates_, rows_));
   }
 
-  // Seconds of all entries. Infinity if that many experts are too many to replay: fewer would represent all
-  // of them less well, and replays of different parts of a step cannot be compared.
-  double replayAll(size_t candidate) {
+  // The problem must be cut by the candidate's sizes.
+  std::optional<Plan> planOf(size_t candidate, std::span<const LaneRule> rules) const {
+    const Windows windows = chooseWindows(most_, problem_, costOf(problem_, rates_, rows_));
+    Expected<VerifiedProgram> program = complete_(candidates_[candidate], windows, rules);
+    if (!program) return std::nullopt;
+    return Plan::make(std::move(*program));
+  }
+
+  std::optional<SimulatedEntry> simulate(const Plan& plan, uint32_t entry) const {
+    const EntryId id{entry};
+    const ExpectedStep step = expectStep(problem_, rows_, experts_, takesOwnLast(problem_.program, id));
+    Expected<SimResult> result = simulateOneForAll(plan, id, step.rank, step.tables, rates_);
+    if (!result) return std::nullopt;
+    const double seconds = wholeSeconds(plan.program(), rates_, *result, step.part);
+    return SimulatedEntry{seconds, step.part, std::move(*result)};
+  }
+
+  // Seconds of all entries. Infinity if that many experts are too many to simulate: fewer would represent all
+  // of them less well, and different parts of a step cannot be compared.
+  double simulateAll(size_t candidate) {
     if (expertsFor(candidate) < experts_) return kNever;
-    double seconds = 0;
-    const bool isWhole = forEntries([&](uint32_t entry, const ReplayStep& step) {
-      const std::optional<Replay> replay = replayEntry(problem_, entry, LaneRule::kFromEnd, rates_, step);
-      if (replay) seconds += replay->seconds;
-      return replay.has_value();
-    });
-    return isWhole ? seconds : kNever;
-  }
-
-  // Calls use(entry, step) for each entry, as long as calls return true; returns whether all did.
-  template <class Use>
-  bool forEntries(const Use& use) const {
-    std::array<std::optional<ReplayStep>, 2> steps;  // by whether own rows are last
-    for (uint32_t entry = 0; entry < entries().size(); ++entry) {
-      const bool ownLast = takesOwnLast(problem_.program, EntryId{entry});
-      std::optional<ReplayStep>& step = steps[ownLast];
-      if (!step) step = replayStepOf(problem_, rows_, experts_, ownLast);
-      if (!use(entry, *step)) return false;
+    const std::optional<Plan> plan = planOf(candidate, {});
+    double seconds = plan ? 0 : kNever;
+    for (uint32_t entry = 0; entry < entries().size() && seconds < kNever; ++entry) {
+      const std::optional<SimulatedEntry> simulated = simulate(*plan, entry);
+      seconds += simulated ? simulated->seconds : kNever;
     }
-    return true;
+    return seconds;
   }
 
   void chooseSizes() {
     if (candidates_.size() < 2) return;
     std::vector<double> seconds;
-    for (size_t i = 0; i < candidates_.size(); ++i) seconds.push_back(replayAll(i));
-    const auto replayed = std::count_if(seconds.begin(), seconds.end(), [](double s) { return s < kNever; });
-    if (replayed < 2) return;
+    for (size_t i = 0; i < candidates_.size(); ++i) seconds.push_back(simulateAll(i));
+    const auto finite = std::count_if(seconds.begin(), seconds.end(), [](double s) { return s < kNever; });
+    if (finite < 2) return;
     const double best = *std::min_element(seconds.begin(), seconds.end());
     while (!isNoise(seconds[choice_.sizes], best)) ++choice_.sizes;
     size_t other = choice_.sizes == 0 ? 1 : 0;
@@ -122,58 +170,66 @@ class Scheduler {
         choice_.sizes == 0 ? "the model's choice stays" : "clearly better than the model's choice";
     choice_.decisions.push_back(
         {"", sizesText(candidates_[choice_.sizes]),
-         fmt::format("{}: of {} replayed, {}; {}", why, replayed, timeText(seconds[choice_.sizes]),
+         fmt::format("{}: of {} simulated, {}; {}", why, finite, timeText(seconds[choice_.sizes]),
                      nextText(sizesText(candidates_[other]), seconds[other], seconds[choice_.sizes]))});
   }
 
   void chooseRules() {
-    forEntries([&](uint32_t entry, const ReplayStep& step) { return chooseRule(entry, step); });
+    cutBy(candidates_[choice_.sizes], problem_.program);
+    for (uint32_t entry = 0; entry < entries().size(); ++entry)
+      if (!chooseRule(entry)) return;
+  }
+
+  // By EntryId, of one entry this one.
+  std::vector<LaneRule> rulesWith(uint32_t entry, LaneRule rule) const {
+    std::vector<LaneRule> rules(entries().size(), LaneRule::kFromEnd);
+    rules[entry] = rule;
+    return rules;
   }
 
   // Rules that give the same order count as one.
   std::vector<LaneRule> rulesOf(uint32_t entry) const {
-    std::vector<LaneRule> byEntry(entries().size(), LaneRule::kFromEnd);
     std::set<std::vector<int32_t>> orders;
     std::vector<LaneRule> rules;
-    for (LaneRule rule : kLaneRules) {
-      byEntry[entry] = rule;
-      if (orders.insert(rankFamilies(problem_.program, byEntry)).second) rules.push_back(rule);
-    }
+    for (LaneRule rule : kLaneRules)
+      if (orders.insert(rankFamilies(problem_.program, rulesWith(entry, rule))).second) rules.push_back(rule);
     return rules;
   }
 
-  bool chooseRule(uint32_t entry, const ReplayStep& step) {
+  bool chooseRule(uint32_t entry) {
     const std::vector<LaneRule> rules = rulesOf(entry);
-    std::vector<Replay> replays;
+    std::vector<SimulatedEntry> simulated;
     for (LaneRule rule : rules) {
-      std::optional<Replay> replay = replayEntry(problem_, entry, rule, rates_, step);
-      if (!replay) return false;
-      replays.push_back(std::move(*replay));
+      const std::optional<Plan> plan = planOf(choice_.sizes, rulesWith(entry, rule));
+      std::optional<SimulatedEntry> one = plan ? simulate(*plan, entry) : std::nullopt;
+      if (!one) return false;
+      simulated.push_back(std::move(*one));
     }
     size_t best = 0;
     for (size_t i = 1; i < rules.size(); ++i)
-      if (replays[i].seconds < replays[best].seconds) best = i;
-    if (isNoise(replays[0].seconds, replays[best].seconds)) best = 0;
+      if (simulated[i].seconds < simulated[best].seconds) best = i;
+    if (isNoise(simulated[0].seconds, simulated[best].seconds)) best = 0;
     size_t other = best == 0 ? 1 : 0;
     for (size_t i = other + 1; i < rules.size(); ++i)
-      if (i != best && replays[i].seconds < replays[other].seconds) other = i;
+      if (i != best && simulated[i].seconds < simulated[other].seconds) other = i;
     const auto isGrad = [&](const Family& family) {
       return family.entry.value == entry && infoOf(problem_.spaceOf(family)).sums;
     };
     const std::vector<Family>& families = problem_.program.families;
     const bool hasGrads = std::any_of(families.begin(), families.end(), isGrad);
-    const std::string next = other < rules.size() ? nextText(ruleText(rules[other], hasGrads),
-                                                             replays[other].seconds, replays[best].seconds)
-                                                  : std::string("nothing else to choose");
+    const std::string next =
+        other < rules.size()
+            ? nextText(ruleText(rules[other], hasGrads), simulated[other].seconds, simulated[best].seconds)
+            : std::string("nothing else to choose");
     choice_.laneRules[entry] = rules[best];
     choice_.decisions.push_back(
         {"", fmt::format("lanes of entry '{}': {}", entries()[entry].name, ruleText(rules[best], hasGrads)),
-         fmt::format("replayed {}; {}", timeText(replays[best].seconds), next)});
+         fmt::format("simulated {}; {}", timeText(simulated[best].seconds), next)});
     choice_.decisions.push_back({"",
-                                 fmt::format("entry '{}' replayed with {:.0f}% of the step",
-                                             entries()[entry].name, 100 * replays[best].part),
-                                 busyText(replays[best])});
-    choice_.replays.push_back(std::move(replays[best]));
+                                 fmt::format("entry '{}' simulated with {:.0f}% of the step",
+                                             entries()[entry].name, 100 * simulated[best].part),
+                                 busyText(problem_.program, simulated[best].result)});
+    choice_.entries.push_back(std::move(simulated[best]));
     return true;
   }
 
@@ -181,6 +237,8 @@ class Scheduler {
   const Rates& rates_;
   const ExpectedRows& rows_;
   const std::span<const CutSizes> candidates_;
+  const Windows& most_;
+  const CompleteProgram& complete_;
   int32_t experts_ = 0;
   ScheduleChoice choice_;
 };
@@ -204,8 +262,9 @@ int32_t windowOf(int32_t window, const CostProblem& problem, const LayerCost& co
 }  // namespace
 
 ScheduleChoice chooseSchedule(CostProblem problem, const Rates& rates, const ExpectedRows& rows,
-                              std::span<const CutSizes> candidates) {
-  return Scheduler(std::move(problem), rates, rows, candidates).run();
+                              std::span<const CutSizes> candidates, const Windows& most,
+                              const CompleteProgram& complete) {
+  return Scheduler(std::move(problem), rates, rows, candidates, most, complete).run();
 }
 
 Windows chooseWindows(const Windows& most, const CostProblem& problem, const LayerCost& cost) {

@@ -145,6 +145,38 @@ TEST_CASE("one core runs one task after the other: the time is the sum of the co
   }
 }
 
+// Each rank has as many tokens for each expert, so their steps are mirror images.
+TEST_CASE("where ranks are alike, one that stands for all takes as long as all of them") {
+  Rates rates = freeRates();
+  rates.task = 1e-7;
+  rates.link = {1e9, 5e-6};
+  rates.vector = {1e9, 2e9, 3e9, 4e9};
+  rates.matrix.gmm.flops = rates.matrix.gmmTransposed.flops = 1e11;
+  rates.matrix.weightGrad.flops = 1e11;
+  for (const int ranks : {1, 2}) {
+    const MoeShape shape{.ranks = ranks, .experts = 4, .topK = 1, .maxTokens = 64};
+    const Plan plan = planOf(buildMoeProgram(shape));
+    std::vector<TestRouting> routing(static_cast<size_t>(ranks));
+    for (TestRouting& rank : routing) {
+      rank.tokens = 64;
+      for (int t = 0; t < 64; ++t) rank.ids.push_back(t % 4);
+    }
+    const Expected<BoundRouting> bound = bindIds(plan, routing);
+    REQUIRE(bound);
+    for (const EntryId entry : {EntryId{0}, EntryId{1}}) {
+      const SimResult all = simulate(plan, entry, routing, rates);
+      const Expected<SimResult> one = simulateOneForAll(plan, entry, 0, bound->of(plan, entry)[0], rates);
+      REQUIRE(one);
+      REQUIRE(one->ranks.size() == 1);
+      CHECK(one->end == all.ranks[0].end);
+      CHECK(one->tasks == all.ranks[0].tasks);
+      CHECK(one->ranks[0].sent == all.ranks[0].sent);
+      CHECK(one->ranks[0].arrival == all.ranks[0].arrival);
+      CHECK((one->ranks[0].sent > 0) == (ranks > 1));
+    }
+  }
+}
+
 TEST_CASE("cores that read at the same time share the bandwidth of the memory") {
   // two experts at one rank, 8 rows each: two pieces, each copied by a task of its own
   TaskProgram program =

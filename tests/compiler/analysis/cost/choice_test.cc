@@ -41,10 +41,15 @@ CostProblem layer(int32_t hidden, int32_t inter, const StepShape& step, int32_t 
   return problem;
 }
 
+// The choice by the model alone: nothing is simulated.
+Expected<VerifiedProgram> incomplete(const CutSizes&, const Windows&, std::span<const LaneRule>) {
+  return Error{"not completed"};
+}
+
 SizeChoice choose(const CostProblem& problem, const FixedSizes& fixed = {}, const Expectation& expect = {}) {
   const Target target = cpu();
   return chooseSizes(problem, *target.rates, expect, {target.slotRows, target.tokenSlot, target.tiles}, fixed,
-                     target.windows);
+                     target.windows, incomplete);
 }
 
 TEST_CASE("every shape has a choice, with tables that a program may have") {
@@ -90,7 +95,7 @@ TEST_CASE("where the link bounds the step, the sizes leave cores as much time as
     Rates rates = *target.rates;
     rates.link.bandwidth = bandwidth;
     return chooseSizes(problem, rates, {}, {target.slotRows, target.tokenSlot, target.tiles}, {},
-                       target.windows);
+                       target.windows, incomplete);
   };
   const SizeChoice slow = chooseFor(210e6 / 8), fast = chooseFor(1e12);
   CHECK(slow.cost.seconds > 1.5 * slow.cost.busy);

@@ -2,93 +2,154 @@
 
 #include <catch2/catch.hpp>
 
+#include "compiler/analysis/events.h"
+#include "compiler/analysis/task_phases.h"
 #include "tests/compiler/analysis/cost/problem_parts.h"
+#include "tests/testing/moe_program.h"
 
 namespace sluice {
 namespace {
 
 using Catch::Matchers::Contains;
 
-ScheduleChoice choose(const CostProblem& problem, const Rates& rates, const std::vector<CutSizes>& sizes) {
-  return chooseSchedule(problem, rates, expectRows({}, problem.step()), sizes);
+// A layer as form-tasks makes it.
+TaskProgram formed(const MoeShape& shape) {
+  TaskProgram program = buildMoeProgram(shape);
+  program.lanes.clear();
+  program.events.clear();
+  program.regions.clear();
+  for (Buffer& buffer : program.buffers) buffer.region = {};
+  for (Family& family : program.families) {
+    family.waits.clear();
+    family.signals.clear();
+  }
+  return program;
 }
 
-// 64 rows in 4 slots. A vector core makes what the cube core needs (16 s a slot), and finishes it (16 s);
-// the cube core takes 28 s a slot. From the end, what the cube core needs comes 32 s apart.
-TEST_CASE("the chain goes from its beginning where another kind of core would starve") {
-  CostProblem problem = problemOf({{1}, 1, 1, 64}, 0);
-  problem.program.cubeCores = problem.program.vectorCores = 1;
-  const EventId made = addEvent(problem, EventSpace::kRows);
-  problem.program.families = {family(SpaceKind::kRows, {}, {made}), family(SpaceKind::kRows, {made}, {}),
-                              family(SpaceKind::kRows, {made}, {}, OpKind::kGmm)};
-  problem.program.families[0].core = problem.program.families[1].core = CoreKind::kVector;
-  problem.program.families[2].core = CoreKind::kCube;
-  problem.program.families[2].tiling.n = 7;
-  problem.program.families[2].tiling.k = 1;
-  const ScheduleChoice choice = choose(problem, secondsByRow(8), {{16, 16, {}}});
-  REQUIRE(choice.replays.size() == 1);
-  CHECK(choice.laneRules[0] == LaneRule::kFromBegin);
-  CHECK(choice.replays[0].seconds == Approx(16 + 4 * 28));
-  REQUIRE(choice.decisions.size() == 2);
-  CHECK(choice.decisions[0].what == "lanes of entry 'forward': communication, the chain from its beginning");
-  CHECK_THAT(choice.decisions[0].why, Contains("128000.000 ms; next communication, the chain from its end, "
-                                               "140000.000 ms"));
-  CHECK_THAT(choice.decisions[1].why, Contains("cube cores 88% busy, vector cores 100% busy"));
+struct Layer {
+  explicit Layer(const MoeShape& shape) : program(formed(shape)) {}
+
+  TaskProgram program;
+  CommunicationCores communication;
+
+  ScheduleChoice choose(const Rates& rates, const std::vector<CutSizes>& sizes) const {
+    Expected<TaskProgram> ordered = insertEvents(program);
+    if (!ordered) FAIL(ordered.error().message);
+    const CostProblem problem{std::move(*ordered), communication};
+    const auto complete = [&](const CutSizes& cut, const Windows& windows, std::span<const LaneRule> rules) {
+      Expected<VerifiedProgram> made =
+          completeProgram(program, {cut, windows, communication, {rules.begin(), rules.end()}});
+      if (!made) FAIL(made.error().message);
+      return made;
+    };
+    return chooseSchedule(problem, rates, expectRows({}, problem.step()), sizes, {}, complete);
+  }
+};
+
+// Of the forward layer, only the activation takes time: a second for each row.
+Layer forward(int ranks, int experts, int tokens, int cores) {
+  MoeShape shape{.ranks = ranks, .experts = experts, .topK = 1, .maxTokens = tokens, .cores = cores};
+  shape.forwardOnly = true;
+  return Layer(shape);
+}
+Rates activationRates() {
+  Rates rates = secondsByRow(1e30);
+  rates.vector.activation = MoeShape{}.intermediate;
+  rates.vector.activationGrad = rates.vector.sum = rates.vector.copy = 1e30;
+  return rates;
 }
 
-// Two ranks; what comes back leaves at the rate of the link, so that it must not wait for all of the chain.
+// Everything takes time.
+Rates allRates() {
+  Rates rates = secondsByRow(1e9);
+  rates.vector = {1e9, 1e9, 1e9, 1e9};
+  return rates;
+}
+
+TEST_CASE("of the best sizes those are taken that are clearly faster when simulated") {
+  const Layer layer = forward(1, 1, 48, 2);
+  const CutSizes whole{48, 16, {}}, cut{16, 16, {}};
+  const ScheduleChoice other = layer.choose(activationRates(), {whole, cut});
+  CHECK(other.sizes == 1);
+  REQUIRE(other.entries.size() == 1);
+  CHECK(other.entries[0].part == 1);
+  CHECK(other.entries[0].seconds == Approx(2 * 16));
+  CHECK_THAT(other.decisions[0].what, Contains("slots of 16 rows"));
+  CHECK_THAT(other.decisions[0].why, Contains("clearly better than the model's choice: of 2 simulated"));
+  CHECK_THAT(other.decisions[2].what, Contains("entry 'forward' simulated with 100% of the step"));
+  CHECK_THAT(other.decisions[2].why, Contains("cores 75% busy; 25% of the time is waiting for rows"));
+  CHECK(layer.choose(activationRates(), {cut, whole}).sizes == 0);
+  CHECK(layer.choose(activationRates(), {whole}).sizes == 0);
+}
+
+TEST_CASE("of sizes that are as fast as the best when simulated, the model's first are taken") {
+  const Layer layer = forward(1, 1, 480, 2);
+  Rates rates = activationRates();
+  rates.task = 0.01;
+  const CutSizes whole{480, 16, {}}, fine{16, 16, {}}, coarse{48, 16, {}};
+  const ScheduleChoice choice = layer.choose(rates, {whole, fine, coarse});
+  CHECK(choice.sizes == 1);
+  CHECK_THAT(choice.decisions[0].why, Contains("no real difference"));
+  CHECK(layer.choose(rates, {whole, coarse, fine}).sizes == 1);
+}
+
+// What comes back leaves at the rate of the link, so that it must not wait for all of the chain.
 TEST_CASE("the chain goes from its end where results leave over a slow link") {
-  CostProblem problem = problemOf({{2}, 2, 2, 64}, 1);
-  const EventId made = addEvent(problem, EventSpace::kRows), done = addEvent(problem, EventSpace::kRows),
-                returned = addEvent(problem, EventSpace::kOne, true);
-  problem.program.families = {family(SpaceKind::kRows, {}, {made}), family(SpaceKind::kRows, {made}, {done}),
-                              family(SpaceKind::kReturns, {done}, {returned}, OpKind::kCombineReturn),
-                              family(SpaceKind::kTokens, {returned}, {}, OpKind::kCombineSum)};
-  Rates rates = secondsByRow(8);
-  rates.link.bandwidth = 1;
-  const ScheduleChoice choice = choose(problem, rates, {{16, 16, {}}});
+  const Layer layer = forward(2, 2, 64, 1);
+  Rates rates = activationRates();
+  rates.matrix.gmm.flops = 2.0 * 16 * MoeShape{}.hidden * MoeShape{}.intermediate;
+  rates.link.bandwidth = 64;  // a row a second
+  const ScheduleChoice choice = layer.choose(rates, {{16, 16, {}}});
+  REQUIRE(choice.laneRules.size() == 1);
   CHECK(choice.laneRules[0] == LaneRule::kFromEnd);
+  REQUIRE(choice.decisions.size() == 2);
+  CHECK(choice.decisions[0].what == "lanes of entry 'forward': communication, the chain from its end");
   CHECK_THAT(choice.decisions[0].why, Contains("next communication, the chain from its beginning"));
   CHECK_THAT(choice.decisions[0].why, !Contains("no real difference"));
 }
 
-TEST_CASE("of the best sizes those are taken that the replay finds clearly better") {
-  CostProblem problem = problemOf({{1}, 1, 1, 48}, 2);
-  const EventId made = addEvent(problem, EventSpace::kRows);
-  problem.program.families = {family(SpaceKind::kRows, {}, {made}), family(SpaceKind::kRows, {made}, {})};
-  const CutSizes whole{48, 16, {}}, cut{16, 16, {}};
-  const ScheduleChoice other = choose(problem, secondsByRow(8), {whole, cut});
-  CHECK(other.sizes == 1);
-  CHECK(other.replays[0].seconds == Approx(4 * 16));
-  CHECK_THAT(other.decisions[0].what, Contains("slots of 16 rows"));
-  CHECK_THAT(other.decisions[0].why, Contains("clearly better than the model's choice: of 2 replayed"));
-  CHECK(choose(problem, secondsByRow(8), {cut, whole}).sizes == 0);
-  CHECK(choose(problem, secondsByRow(8), {whole}).sizes == 0);
+TEST_CASE("matrix and vector cores are explained apart") {
+  MoeShape shape{.experts = 2, .topK = 1, .maxTokens = 64};
+  Layer layer(shape);
+  layer.program.cores = 0;
+  layer.program.cubeCores = 1;
+  layer.program.vectorCores = 2;
+  for (Family& family : layer.program.families)
+    family.core = family.op == OpKind::kGmm || family.op == OpKind::kGmmWeightGrad ? CoreKind::kCube
+                                                                                   : CoreKind::kVector;
+  layer.communication.reserved = 1;
+  const ScheduleChoice choice = layer.choose(allRates(), {{16, 16, {}}});
+  REQUIRE(choice.entries.size() == 2);
+  CHECK_THAT(choice.decisions[1].why, Contains("cube cores ") && Contains("% busy, vector cores "));
+  // the families of an entry, and only those, have run
+  for (size_t f = 0; f < layer.program.families.size(); ++f)
+    for (uint32_t entry = 0; entry < 2; ++entry)
+      CHECK((choice.entries[entry].result.families[f].tasks > 0) ==
+            (layer.program.families[f].entry.value == entry));
 }
 
-// 480 rows on two cores; a task costs a tenth of a second.
-TEST_CASE("of sizes that the replay finds as fast as the best, the model's first are taken") {
-  CostProblem problem = problemOf({{1}, 1, 1, 480}, 2);
-  const EventId made = addEvent(problem, EventSpace::kRows);
-  problem.program.families = {family(SpaceKind::kRows, {}, {made}), family(SpaceKind::kRows, {made}, {})};
-  Rates rates = secondsByRow(8);
-  rates.task = 0.1;
-  const CutSizes whole{480, 16, {}}, fine{16, 16, {}}, coarse{48, 16, {}};
-  const ScheduleChoice choice = choose(problem, rates, {whole, fine, coarse});
-  CHECK(choice.sizes == 1);
-  CHECK(choice.replays[0].seconds == Approx(480 + 30 * 0.1));
-  CHECK_THAT(choice.decisions[0].why, Contains("481000.000 ms, no real difference"));
-  CHECK(choose(problem, rates, {whole, coarse, fine}).sizes == 1);
+TEST_CASE("of a large step some experts are simulated, and the rest keeps the cores busy") {
+  MoeShape shape{.experts = 512, .topK = 2, .maxTokens = 1 << 14, .cores = 3};
+  const Layer layer(shape);
+  const Rates rates = allRates();
+  const ScheduleChoice choice = layer.choose(rates, {{16, 16, {}}});
+  REQUIRE(choice.entries.size() == 2);
+  CHECK(choice.entries[1].part < 0.7);
+  CHECK(choice.entries[1].result.tasks <= 1 << 13);
+  CostProblem cut{layer.program, {}};
+  cutBy({16, 16, {}}, cut.program);
+  const LayerCost cost = costOf(cut, rates, expectRows({}, cut.step()));
+  CHECK(choice.entries[1].seconds == Approx(cost.entries[1]).epsilon(0.05));
 }
 
-TEST_CASE("without events nothing is replayed, and the decision says so") {
-  CostProblem problem = problemOf({{1}, 1, 1, 48}, 2);
-  problem.program.families = {family(SpaceKind::kRows, {}, {})};
-  const ScheduleChoice choice = choose(problem, secondsByRow(8), {{16, 16, {}}});
-  CHECK(choice.replays.empty());
-  CHECK(choice.laneRules == std::vector<LaneRule>{LaneRule::kFromEnd});
+TEST_CASE("a step that cannot be simulated gets the usual order, and the decision says so") {
+  MoeShape shape{.experts = 1, .topK = 1, .maxTokens = 1 << 20};
+  const ScheduleChoice choice = Layer(shape).choose(secondsByRow(8), {{16, 16, {}}, {32, 16, {}}});
+  CHECK(choice.entries.empty());
+  CHECK(choice.sizes == 0);
+  CHECK(choice.laneRules == std::vector<LaneRule>(2, LaneRule::kFromEnd));
   REQUIRE(choice.decisions.size() == 1);
-  CHECK_THAT(choice.decisions[0].why, Contains("too large to be replayed"));
+  CHECK_THAT(choice.decisions[0].why, Contains("too large to be simulated"));
 }
 
 TEST_CASE("windows cover what is expected, give each core a task, and keep tables small") {

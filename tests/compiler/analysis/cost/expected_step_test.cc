@@ -1,4 +1,4 @@
-#include "compiler/analysis/cost/replay_step.h"
+#include "compiler/analysis/cost/expected_step.h"
 
 #include <algorithm>
 #include <catch2/catch.hpp>
@@ -16,18 +16,18 @@ CostProblem shapeOf(int64_t ranks, int64_t experts, int64_t tokens, int32_t slot
   return problem;
 }
 
-ReplayStep stepOf(const CostProblem& problem) {
-  return replayStepOf(problem, expectRows({}, problem.step()),
-                      problem.program.experts / problem.program.mesh.peers());
+ExpectedStep stepOf(const CostProblem& problem) {
+  return expectStep(problem, expectRows({}, problem.step()),
+                    problem.program.experts / problem.program.mesh.peers());
 }
 
-int32_t rowsOf(const ReplayStep& step, size_t expert) {
+int32_t rowsOf(const ExpectedStep& step, size_t expert) {
   return step.tables.expertRow[expert + 1] - step.tables.expertRow[expert];
 }
 
 TEST_CASE("slots are equal, rounded to 16 rows, and hold all rows of their expert") {
   const CostProblem problem = shapeOf(1, 4, 250, 64);
-  const ReplayStep step = stepOf(problem);
+  const ExpectedStep step = stepOf(problem);
   CHECK(step.tables.rows == 500);
   std::vector<int32_t> rows(4), slots(4);
   for (const Slot& slot : step.tables.slots) {
@@ -40,7 +40,7 @@ TEST_CASE("slots are equal, rounded to 16 rows, and hold all rows of their exper
 }
 
 TEST_CASE("own pieces are sent first, the others expert by expert") {
-  const ReplayStep step = stepOf(shapeOf(4, 8, 256, 32));
+  const ExpectedStep step = stepOf(shapeOf(4, 8, 256, 32));
   bool others = false;
   int32_t expert = 0;
   for (const Piece& piece : step.tables.sends) {
@@ -60,7 +60,7 @@ TEST_CASE("own pieces are sent first, the others expert by expert") {
 TEST_CASE("a step with own rows last has the slots of one with own rows first, in reverse") {
   const CostProblem problem = shapeOf(2, 2, 256, 32);
   const ExpectedRows rows = expectRows({}, problem.step());
-  const ReplayStep first = replayStepOf(problem, rows, 1, false), last = replayStepOf(problem, rows, 1, true);
+  const ExpectedStep first = expectStep(problem, rows, 1, false), last = expectStep(problem, rows, 1, true);
   REQUIRE(first.tables.slots.size() == last.tables.slots.size());
   for (size_t i = 0; i < first.tables.slots.size(); ++i)
     CHECK(first.tables.slots[i].row == last.tables.slots[first.tables.slots.size() - 1 - i].row);
@@ -68,7 +68,7 @@ TEST_CASE("a step with own rows last has the slots of one with own rows first, i
 }
 
 TEST_CASE("slots are numbered as their last rows are sent") {
-  const ReplayStep step = stepOf(shapeOf(4, 8, 256, 32));
+  const ExpectedStep step = stepOf(shapeOf(4, 8, 256, 32));
   std::vector<size_t> last(step.tables.slots.size());
   const auto& sends = step.tables.sends;
   for (size_t i = 0; i < sends.size(); ++i)
@@ -79,7 +79,7 @@ TEST_CASE("slots are numbered as their last rows are sent") {
 TEST_CASE("groups take neighbouring slots of one expert together, evenly") {
   CostProblem problem = shapeOf(1, 2, 320, 64);
   problem.program.spaces[static_cast<size_t>(SpaceKind::kGroups)].slotSize = 128;
-  const ReplayStep step = stepOf(problem);
+  const ExpectedStep step = stepOf(problem);
   int32_t rows = 0;
   for (const SlotGroup& group : step.tables.groups) {
     CHECK(group.slots >= 1);
@@ -93,7 +93,7 @@ TEST_CASE("groups take neighbouring slots of one expert together, evenly") {
 }
 
 TEST_CASE("few rows are some experts with rows, not none") {
-  const ReplayStep step = stepOf(shapeOf(1, 256, 4, 128));
+  const ExpectedStep step = stepOf(shapeOf(1, 256, 4, 128));
   CHECK(step.tables.rows == 8);
   CHECK(step.tables.slots.size() == 8);
 }
@@ -101,12 +101,32 @@ TEST_CASE("few rows are some experts with rows, not none") {
 TEST_CASE("all experts of the rank that owns most are the whole step") {
   const CostProblem problem = shapeOf(4, 7, 70, 32);
   const ExpectedRows rows = expectRows({}, problem.step());
-  const ReplayStep all = replayStepOf(problem, rows, 2), half = replayStepOf(problem, rows, 1);
+  const ExpectedStep all = expectStep(problem, rows, 2), half = expectStep(problem, rows, 1);
   CHECK(all.part == 1);
   CHECK(all.tables.tokens == 70);
   CHECK(all.tables.rows == 160);
   CHECK(half.part == 0.5);
   CHECK(half.tables.tokens == 35);
+}
+
+// What arrives is what the thresholds of slots and of returned rows expect.
+TEST_CASE("the rows that are sent fill the slots, and as many return as come back") {
+  for (const Mesh& mesh : {Mesh{1}, Mesh{3}, Mesh{8}, Mesh{2, 2}, Mesh{2, 2, TokenHolders::kSame},
+                           Mesh{1, 4, TokenHolders::kSame}}) {
+    INFO("ep " << mesh.ep << ", tp " << mesh.tp << ", sources " << mesh.sources());
+    CostProblem problem = shapeOf(1, 8 * mesh.ep, 100, 32);
+    problem.program.mesh = mesh;
+    for (const int32_t experts : {1, 3, 8}) {
+      const ExpectedStep step = expectStep(problem, expectRows({}, problem.step()), experts);
+      std::vector<int32_t> sent(step.tables.slots.size());
+      for (const Piece& piece : step.tables.sends) sent[static_cast<size_t>(piece.slot)] += piece.rows;
+      for (size_t slot = 0; slot < sent.size(); ++slot) CHECK(sent[slot] == step.tables.slots[slot].rows);
+      int32_t returned = 0;
+      for (const Piece& piece : step.tables.returns) returned += piece.rows;
+      CHECK(step.tables.returned == returned);
+      CHECK(returned > 0);
+    }
+  }
 }
 
 }  // namespace

@@ -1,11 +1,10 @@
-#include "compiler/analysis/cost/replay_step.h"
+#include "compiler/analysis/cost/expected_step.h"
 
 #include <algorithm>
 #include <cmath>
 #include <numeric>
 #include <vector>
 
-#include "runtime/cost/slot_work.h"
 #include "runtime/program/space_table.h"
 
 namespace sluice {
@@ -56,12 +55,12 @@ std::vector<int32_t> countsOf(const std::vector<int32_t>& rowsOfExperts, const M
 
 }  // namespace
 
-ReplayStep replayStepOf(const CostProblem& problem, const ExpectedRows& rows, int32_t experts, bool ownLast) {
+ExpectedStep expectStep(const CostProblem& problem, const ExpectedRows& rows, int32_t experts, bool ownLast) {
   const Mesh& mesh = problem.program.mesh;
   const int32_t peers = mesh.peers(), slotRows = problem.slotSize(SpaceKind::kRows),
                 tokenSlot = problem.slotSize(SpaceKind::kTokens),
                 groupRows = problem.slotSize(SpaceKind::kGroups);
-  ReplayStep step;
+  ExpectedStep step;
   step.part = std::min(1.0, experts / static_cast<double>(std::max<int64_t>(1, rows.experts)));
   step.rank = peers / 2;
   RoutingTables& tables = step.tables;
@@ -80,13 +79,8 @@ ReplayStep replayStepOf(const CostProblem& problem, const ExpectedRows& rows, in
     if (mesh.sends(piece.peer, step.rank)) tables.sends.push_back(piece);
   for (Piece& piece : tables.sends) piece.peer = (2 * step.rank - piece.peer + peers) % peers;
   orderSends(mesh, step.rank, tables.sends);
+  for (const Piece& piece : tables.returns) tables.returned += piece.rows;
   return step;
-}
-
-ReplayView viewOf(const CostProblem& problem, const ReplayStep& step, SpaceKind kind, int64_t index) {
-  const SlotWork work = slotWork(step.tables, kind, index, problem.slotSize(kind));
-  const bool leaves = isRemote(kind) && pieceOf(step.tables, kind, index).peer != step.rank;
-  return {work.rows, work.reuse, leaves};
 }
 
 }  // namespace sluice
