@@ -60,7 +60,8 @@ std::optional<Rates> readRates(Figures& figures) {
                  {"shared_read", kLeastRate, kMostRate, memory.sharedRead},
                  {"shared_write", kLeastRate, kMostRate, memory.sharedWrite},
                  {"half_run", 0, kMostHalf, memory.halfRun},
-                 {"overlap", 0, 1, memory.overlap}});
+                 {"overlap", 0, 1, memory.overlap},
+                 {"write_overlap", 0, 1, memory.writeOverlap}});
   figures.reals(figures.value("caches"), "caches",
                 {{"core", 1, kMostBytes, rates.caches.core},
                  {"core_spill", kLeastRate, kMostRate, rates.caches.coreSpill},

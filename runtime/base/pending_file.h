@@ -2,10 +2,11 @@
 //
 // Resource type, one owner, movable. The bytes go to a nameless file in the target's folder; commit() makes
 // it durable and puts it in the place of the target, so that a reader sees the old file or the new one.
-// Without a commit nothing is left over, however the process ends. If the file system has no nameless files,
-// the file has a temporary name beside the target; the destructor removes it, and so does a signal that ends
-// the process if removeNamedFilesOnSignals() was called. All code that writes files uses this class. One
-// thread at a time.
+// Without a commit nothing is left over, however the process ends; SIGKILL between the two calls of a commit
+// that replaces a file leaves the new one, complete, as NAME.tmp-PID-N beside the old one. If the file system
+// has no nameless files, the file has a temporary name beside the target; the destructor removes it, and so
+// does a signal that ends the process if removeNamedFilesOnSignals() was called. All code that writes files
+// uses this class. One thread at a time.
 #pragma once
 
 #include <cstddef>

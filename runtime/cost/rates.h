@@ -47,7 +47,8 @@ struct MemoryRates {
   double sharedRead = 0;  // all cores together
   double sharedWrite = 0;
   double halfRun = 0;  // length of contiguous reads, in tiles of a wider matrix, that run at half the rate
-  double overlap = 0;  // fraction of a product's time that can hide its memory traffic: 0 none, 1 all
+  double overlap = 0;  // fraction of the time of products and element-wise work that can hide reading
+  double writeOverlap = 0;  // fraction of a weight gradient's product that can hide the writing of its result
   friend bool operator==(const MemoryRates&, const MemoryRates&) = default;
 };
 

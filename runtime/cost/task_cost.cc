@@ -175,14 +175,19 @@ TaskCost taskCost(const TaskProgram& program, const Family& family, double rows,
   } else if (op.vector == VectorWork::kNone) {
     traffic.read = traffic.written = rows * n * elementBytes(program, family);
   }
+  // the rows that it adds have arrived, or were written by other cores
+  if (op.vector == VectorWork::kWeightedSum)
+    traffic.read = rows * columns * family.tiling.k * elementBytes(program, family);
   // rates are of bf16, and what an element takes is in proportion to its bytes
   const double elements = rows * columns * elementBytes(program, family) / kBf16;
   cost.vector = vectorSeconds(op.vector, elements, family.tiling.k, all.vector);
   cost.read = traffic.read;
   cost.written = traffic.written;
-  const double moved = traffic.read / rates.read + traffic.written / rates.write +
-                       (traffic.spilled > 0 ? traffic.spilled / all.caches.coreSpill : 0);
-  cost.memory = std::max(0.0, moved - all.memory.overlap * (cost.product + cost.vector));
+  const double reading =
+      traffic.read / rates.read + (traffic.spilled > 0 ? traffic.spilled / all.caches.coreSpill : 0);
+  const double writing = traffic.written / rates.write;
+  cost.memory = std::max(0.0, reading - all.memory.overlap * (cost.product + cost.vector)) +
+                std::max(0.0, writing - all.memory.writeOverlap * cost.product);
   return cost;
 }
 

@@ -22,6 +22,9 @@ struct MeasuredMatrix {
   double worstError = 0;  // of the fit, over all measured products
 };
 
+// Seconds of one product, always the same, whose change shows how much other work disturbs the measurement.
+double referenceSeconds(const ops::KernelSet& kernels, const Effort& effort);
+
 MeasuredMatrix measureMatrix(const ops::KernelSet& kernels, const Effort& effort);
 VectorRates measureVector(const ops::KernelSet& kernels, const Effort& effort);
 
@@ -37,6 +40,7 @@ Expected<LinkRates> measureLink(const ops::KernelSet& kernels, int cores, const 
 // Seconds of a core per task with a nearly empty kernel, in the parallel executor.
 Expected<double> measureTask(int cores, const Effort& effort);
 
+// Two hardware threads of a core count as one.
 int coresOfMachine();
 
 }  // namespace sluice::tools

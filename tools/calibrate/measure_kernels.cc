@@ -61,11 +61,14 @@ std::vector<TimedProduct> timeGmm(const ops::KernelSet& kernels, bool transposed
   return timed;
 }
 
+// The rows of a result that is not written past the caches: no whole lines.
+constexpr int32_t unevenRows(int32_t columns) { return columns + 1; }
+
 std::vector<TimedProduct> timeWeightGrad(const ops::KernelSet& kernels, const Effort& effort) {
   constexpr int32_t kMost = 512, kMostRows = 512;
   const std::vector<BFloat16> a = randomMatrix(int64_t{kMost} * kMostRows);
   const std::vector<BFloat16> b = randomMatrix(int64_t{kMost} * kMostRows);
-  std::vector<float> c(size_t{kMost} * kMost);
+  std::vector<float> c(size_t{kMost} * unevenRows(kMost));
   Scratch scratch = makeScratch(kernels.weightGradScratchBytes(kMost, kMost));
   std::vector<TimedProduct> timed;
   for (int32_t rows : {16, 64, 256, 512})
@@ -76,7 +79,7 @@ std::vector<TimedProduct> timeWeightGrad(const ops::KernelSet& kernels, const Ef
           kernels.gmmWeightGrad({.a = {a.data(), m},
                                  .b = {b.data(), n},
                                  .scale = nullptr,
-                                 .c = {c.data(), n},
+                                 .c = {c.data(), unevenRows(n)},
                                  .rows = rows,
                                  .m = m,
                                  .n = n,
@@ -111,6 +114,23 @@ double roundingRate(const ops::KernelSet& kernels, double budget) {
 }
 
 }  // namespace
+
+double referenceSeconds(const ops::KernelSet& kernels, const Effort& effort) {
+  constexpr int32_t kRows = 256, kSize = 512;
+  const std::vector<BFloat16> a = randomMatrix(kRows * kSize), b = randomMatrix(kSize * kSize);
+  std::vector<BFloat16> c(size_t{kRows} * kSize);
+  Scratch scratch = makeScratch(kernels.gmmScratchBytes(kSize, kSize));
+  return bestSeconds(2 * effort.run, [&] {
+    kernels.gmm({.a = {a.data(), kSize},
+                 .b = {b.data(), kSize},
+                 .c = {c.data(), kSize},
+                 .rows = kRows,
+                 .n = kSize,
+                 .k = kSize,
+                 .transposeB = false,
+                 .scratch = scratch.data()});
+  });
+}
 
 MeasuredMatrix measureMatrix(const ops::KernelSet& kernels, const Effort& effort) {
   MeasuredMatrix out;

@@ -26,17 +26,6 @@ Topology loadTopology() {
   return owned;
 }
 
-// Reads one word per line, because a line of 64 bytes is always fetched whole; eight sums keep the loads
-// independent.
-uint64_t readAll(const std::vector<uint64_t>& words) {
-  uint64_t sums[8] = {};
-  for (size_t i = 0; i + 8 <= words.size(); i += 8)
-    for (size_t j = 0; j < 8; ++j) sums[j] += words[i + j];
-  uint64_t sum = 0;
-  for (uint64_t part : sums) sum += part;
-  return sum;
-}
-
 std::atomic<uint64_t> sink;  // uses what was read, so that reads are not optimised away
 
 // Bytes per second of `threads` threads together, each with its own footprint: of the best pass, from the
@@ -50,15 +39,15 @@ Expected<double> bandwidth(int threads, size_t bytesOfEach, int passes, bool wri
                                        std::vector<Span>(static_cast<size_t>(passes)));
   std::barrier<> ready(threads);
   const Status started = runTogether(threads, "measuring memory", [&](int t) {
-    std::vector<uint64_t> words(bytesOfEach / 8, 1);
+    std::vector<ops::CacheLine> lines(bytesOfEach / sizeof(ops::CacheLine), ops::CacheLine{});
     for (size_t pass = 0; pass < static_cast<size_t>(passes); ++pass) {
       ready.arrive_and_wait();
       Span& span = spans[static_cast<size_t>(t)][pass];
       span.begin = secondsNow();
       if (write)
-        std::fill(words.begin(), words.end(), static_cast<uint64_t>(pass));
+        ops::streamMemory(lines, pass);
       else
-        sink += readAll(words);
+        sink += ops::readMemory(lines);
       span.end = secondsNow();
     }
   });
@@ -71,6 +60,22 @@ Expected<double> bandwidth(int threads, size_t bytesOfEach, int passes, bool wri
     best = std::min(best, all.end - all.begin);
   }
   return static_cast<double>(bytesOfEach) * threads / best;
+}
+
+// Of `count` runs, each with another index, `passes` times: the lower quartile, because other work on the
+// machine disturbs the values above it.
+template <class Work>
+double quartileSeconds(size_t count, int passes, const Work& work) {
+  std::vector<double> seconds;
+  for (int pass = 0; pass < passes; ++pass)
+    for (size_t index = 0; index < count; ++index) {
+      const double begin = secondsNow();
+      work(index);
+      seconds.push_back(secondsNow() - begin);
+    }
+  const auto quartile = seconds.begin() + static_cast<std::ptrdiff_t>(seconds.size() / 4);
+  std::nth_element(seconds.begin(), quartile, seconds.end());
+  return *quartile;
 }
 
 // Compares products whose weights are not in a cache with products whose weights are.
@@ -105,17 +110,7 @@ class ColdProducts {
                     .scratch = scratch_.data()});
     };
     warm = bestSeconds(effort_.run * 2, [&] { product(0); });
-    std::vector<double> cold;
-    for (int pass = 0; pass < effort_.passes; ++pass)
-      for (size_t index = 0; index < count; ++index) {
-        const double begin = secondsNow();
-        product(index);
-        cold.push_back(secondsNow() - begin);
-      }
-    // the lower quartile, because other work on the machine disturbs the values above it
-    const auto quartile = cold.begin() + static_cast<std::ptrdiff_t>(cold.size() / 4);
-    std::nth_element(cold.begin(), quartile, cold.end());
-    return std::max(0.0, *quartile - warm);
+    return std::max(0.0, quartileSeconds(count, effort_.passes, product) - warm);
   }
 
   static constexpr int32_t kRows = 64, kColumns = 256, kSum = 1024;
@@ -143,6 +138,35 @@ void measureProducts(const ops::KernelSet& kernels, const Effort& effort, Memory
   rates.halfRun = std::clamp(2 * kNarrow * (narrow - same) / reading(kNarrow), 0.0, 4096.0);
 }
 
+// Compares weight gradients of few rows that are written past the caches with one that stays in them: the
+// part of the writing time that does not show was hidden.
+void measureGrads(const ops::KernelSet& kernels, const Effort& effort, MemoryRates& rates) {
+  constexpr int32_t kRows = 32, kSize = 512;
+  constexpr size_t kFloats = size_t{kSize} * kSize;
+  const std::vector<BFloat16> a(size_t{kRows} * kSize, toBFloat16(0.5f)), b(a);
+  std::vector<ops::CacheLine> past(effort.bytes / sizeof(ops::CacheLine));
+  std::vector<float> kept(kSize *
+                          (kSize + 1));  // rows that are no whole lines are not written past the caches
+  std::vector<ops::CacheLine> scratch(kernels.weightGradScratchBytes(kSize, kSize) / sizeof(ops::CacheLine) +
+                                      1);
+  const auto grad = [&](float* c, int64_t ld) {
+    kernels.gmmWeightGrad({.a = {a.data(), kSize},
+                           .b = {b.data(), kSize},
+                           .scale = nullptr,
+                           .c = {c, ld},
+                           .rows = kRows,
+                           .m = kSize,
+                           .n = kSize,
+                           .scratch = scratch.data()});
+  };
+  const double warm = bestSeconds(effort.run * 2, [&] { grad(kept.data(), kSize + 1); });
+  const double cold = quartileSeconds(
+      effort.bytes / (kFloats * sizeof(float)), effort.passes,
+      [&](size_t index) { grad(reinterpret_cast<float*>(past.data()) + index * kFloats, kSize); });
+  const double writing = kFloats * sizeof(float) / rates.coreWrite;
+  rates.writeOverlap = std::clamp((writing - (cold - warm)) / warm, 0.0, 1.0);
+}
+
 double cacheBytes(hwloc_topology_t topology, hwloc_obj_type_t type) {
   const hwloc_obj_t cache = topology == nullptr ? nullptr : hwloc_get_obj_by_type(topology, type, 0);
   return cache == nullptr ? 0 : static_cast<double>(cache->attr->cache.size);
@@ -152,8 +176,11 @@ double cacheBytes(hwloc_topology_t topology, hwloc_obj_type_t type) {
 
 int coresOfMachine() {
   const Topology topology = loadTopology();
-  const int units = topology ? hwloc_get_nbobjs_by_type(topology.get(), HWLOC_OBJ_PU) : 0;
-  return std::clamp(units, 1, 4096);
+  if (!topology) return 1;
+  // a machine that does not say which units share a core has one unit per core
+  const int cores = hwloc_get_nbobjs_by_type(topology.get(), HWLOC_OBJ_CORE),
+            units = hwloc_get_nbobjs_by_type(topology.get(), HWLOC_OBJ_PU);
+  return std::clamp(cores > 0 ? cores : units, 1, 4096);
 }
 
 Expected<MemoryRates> measureMemory(const ops::KernelSet& kernels, int cores, const Effort& effort) {
@@ -169,6 +196,7 @@ Expected<MemoryRates> measureMemory(const ops::KernelSet& kernels, int cores, co
     (write ? rates.sharedWrite : rates.sharedRead) = std::max(*one, *all);
   }
   measureProducts(kernels, effort, rates);
+  measureGrads(kernels, effort, rates);
   return rates;
 }
 

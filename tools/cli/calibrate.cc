@@ -1,6 +1,7 @@
 // sluice calibrate: measures this machine and writes the device model from which the compiler chooses sizes.
 #include <fmt/format.h>
 
+#include <cmath>
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -24,11 +25,14 @@ struct Measured {
   int cores = 1;
   MeasuredMatrix matrix;
   Rates rates;
+  double drift = 0;  // by how much the same product became faster or slower meanwhile
 };
 
 Json figure(Json value, const std::string& source) {
   return {{"value", std::move(value)}, {"source", source}};
 }
+
+constexpr double kCalm = 0.05;  // the largest drift of a machine with nothing else to do
 
 // Four digits: more would be noise.
 double rounded(double value) { return std::stod(fmt::format("{:.4g}", value)); }
@@ -59,14 +63,16 @@ void addRates(const Measured& measured, const std::string& by, Json& root) {
                            {"copy", rounded(r.vector.copy)},
                            {"round", rounded(r.vector.round)}},
                           by + ": elements per second in cache");
-  root["memory"] =
-      figure({{"core_read", rounded(r.memory.coreRead)},
-              {"core_write", rounded(r.memory.coreWrite)},
-              {"shared_read", rounded(r.memory.sharedRead)},
-              {"shared_write", rounded(r.memory.sharedWrite)},
-              {"half_run", rounded(r.memory.halfRun)},
-              {"overlap", rounded(r.memory.overlap)}},
-             by + ": one thread, then one on every core; runs and overlap of products with new weights");
+  root["memory"] = figure(
+      {{"core_read", rounded(r.memory.coreRead)},
+       {"core_write", rounded(r.memory.coreWrite)},
+       {"shared_read", rounded(r.memory.sharedRead)},
+       {"shared_write", rounded(r.memory.sharedWrite)},
+       {"half_run", rounded(r.memory.halfRun)},
+       {"overlap", rounded(r.memory.overlap)},
+       {"write_overlap", rounded(r.memory.writeOverlap)}},
+      by + ": one thread, then one on every core, writing past the caches; runs and overlap of products "
+           "with new weights, and of new weight gradients");
   root["caches"] = figure(
       {{"core", r.caches.core}, {"core_spill", rounded(r.caches.coreSpill)}, {"shared", r.caches.shared}},
       by + ": sizes of the second and the last level by hwloc; rate of the last level");
@@ -85,7 +91,7 @@ std::string targetJson(const Measured& measured, const std::string& name, const 
   root["name"] = name;
   root["doc"] = "This machine: cores that run matrix, vector and communication tasks alike.";
   root["core_kind"] = figure("unified", "every core has the matrix and the vector unit");
-  root["cores"] = figure(measured.cores, by + ": processing units by hwloc");
+  root["cores"] = figure(measured.cores, by + ": cores by hwloc");
   root["slot_rows"] = figure(fixed.slotRows, fallback);
   root["token_slot"] = figure(fixed.tokenSlot, fallback);
   root["gmm_tile_columns"] = figure(fixed.tiles.gmmColumns, fallback);
@@ -104,6 +110,7 @@ std::string targetJson(const Measured& measured, const std::string& name, const 
 Expected<Measured> measure(const ops::KernelSet& kernels, const Effort& effort) {
   Measured measured;
   measured.cores = coresOfMachine();
+  const double first = referenceSeconds(kernels, effort);
   measured.matrix = measureMatrix(kernels, effort);
   measured.rates.matrix = measured.matrix.rates;
   measured.rates.vector = measureVector(kernels, effort);
@@ -119,6 +126,7 @@ Expected<Measured> measure(const ops::KernelSet& kernels, const Effort& effort) 
   const Expected<double> task = measureTask(measured.cores, effort);
   if (!task) return task.error();
   measured.rates.task = *task;
+  measured.drift = std::abs(referenceSeconds(kernels, effort) / first - 1);
   return measured;
 }
 
@@ -132,13 +140,19 @@ std::string summary(const Measured& m) {
   return fmt::format("{} cores\n", m.cores) + product("gmm", r.matrix.gmm) +
          product("gmm_transposed", r.matrix.gmmTransposed) + product("weight_grad", r.matrix.weightGrad) +
          fmt::format(
-             "{:<16}{:>9.1f} GB/s read, {:.1f} written; all cores {:.1f} and {:.1f}; {:.0f}% hidden\n",
+             "{:<16}{:>9.1f} GB/s read, {:.1f} written; all cores {:.1f} and {:.1f}; {:.0f}% and {:.0f}% "
+             "hidden\n",
              "memory", r.memory.coreRead * 1e-9, r.memory.coreWrite * 1e-9, r.memory.sharedRead * 1e-9,
-             r.memory.sharedWrite * 1e-9, 100 * r.memory.overlap) +
+             r.memory.sharedWrite * 1e-9, 100 * r.memory.overlap, 100 * r.memory.writeOverlap) +
          fmt::format("{:<16}{:>9.1f} M elements/s, gradient {:.1f}, sum {:.1f}, copy {:.1f}, round {:.1f}\n",
                      "activation", r.vector.activation * 1e-6, r.vector.activationGrad * 1e-6,
                      r.vector.sum * 1e-6, r.vector.copy * 1e-6, r.vector.round * 1e-6) +
-         fmt::format("{:<16}{:>9.2f} us\n", "task", r.task * 1e6);
+         fmt::format("{:<16}{:>9.2f} us\n", "task", r.task * 1e6) +
+         fmt::format(
+             "{:<16}{:>9.0f} % is the worst difference between a product and its formula; the speed of a "
+             "core changed by {:.0f}% meanwhile{}\n",
+             "accuracy", 100 * m.matrix.worstError, 100 * m.drift,
+             m.drift > kCalm ? ": other work disturbs it, run it again" : "");
 }
 
 Expected<int> calibrate(const Options& options) {

@@ -72,6 +72,27 @@ TEST_CASE("rows of float32 take twice the memory and link time of bf16, and so d
   }
 }
 
+TEST_CASE(
+    "a weight gradient hides the writing of its result as far as the device can, a copy hides nothing") {
+  Rates rates = cpuRates();
+  Family grad = product(512, 1, 512);
+  grad.op = OpKind::kGmmWeightGrad;
+  grad.tiling.m = grad.tiling.tileM = 512;
+  TaskProgram program;
+  const auto cost = [&](const Family& family) {
+    return taskCost(program, family, 16, 1, TaskRates(rates, 1));
+  };
+  rates.memory.overlap = rates.memory.writeOverlap = 0;
+  const TaskCost bare = cost(grad);
+  CHECK(bare.written > 0);
+  rates.memory.writeOverlap = 0.5;
+  CHECK(cost(grad).memory ==
+        Approx(bare.memory - std::min(0.5 * bare.product, bare.written / rates.memory.coreWrite)));
+  rates.memory.writeOverlap = 1;
+  rates.memory.coreWrite = rates.memory.sharedWrite = 1e30;
+  CHECK(cost(grad).memory == Approx(bare.read / rates.memory.coreRead));
+}
+
 TEST_CASE("a product takes longer by the numbers that each of its tasks rounds") {
   const Rates rates = cpuRates();
   const auto beyond = [&rates](Family family, double rows) {
