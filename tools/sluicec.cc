@@ -153,10 +153,10 @@ void declare(CLI::App& app, Arguments& arguments) {
          "with mxfp8: ceil (default), the least power of two with which no number of a block saturates, or "
          "floor, that of its largest number")
       ->check(CLI::IsMember({"ceil", "floor"}));
-  app.add_option(
-         "--kept-as", arguments.options.keptAs,
-         "with mxfp8: codes (default), where rows that the forward keeps for weight gradients are codes "
-         "of FP8, or bf16; the results have the same bits")
+  app.add_option("--kept-as", arguments.options.keptAs,
+                 "with fp8 and mxfp8: codes (default), where rows that the forward keeps for weight "
+                 "gradients are codes "
+                 "of FP8, or bf16; the results have the same bits")
       ->check(CLI::IsMember({"codes", "bf16"}));
   app.set_version_flag("--version", tools::versionText("sluicec", "LLVM " LLVM_VERSION_STRING),
                        tools::kVersionHelp);

@@ -164,7 +164,10 @@ mlir::InFlightDiagnostic nodeError(NodeOp node) { return node->emitError("node '
 
 bool isDispatch(mlir::Operation* op) { return mlir::isa<DispatchOp, DispatchCodesOp>(op); }
 
-bool isSum(mlir::Operation* op) { return mlir::isa<GmmWeightGradOp, ColumnSumOp, AmaxOp, EncodeOp>(op); }
+bool isSum(mlir::Operation* op) {
+  if (auto encode = mlir::dyn_cast<EncodeOp>(op)) return !encode.getAmax();
+  return mlir::isa<GmmWeightGradOp, ColumnSumOp, AmaxOp>(op);
+}
 
 void accumulateAll(mlir::Operation* root) {
   root->walk([](mlir::Operation* op) {

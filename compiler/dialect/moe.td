@@ -209,8 +209,8 @@ def Moe_GmmWeightGradOp : Moe_Node<"gmm_weight_grad", [AttrSizedOperandSegments]
     content of the output that the caller has bound; for experts without rows it stays unchanged. The gradient must
     then be a `moe.output`, because nothing else has content before the step. `round_a` and `round_b` as for moe.gmm, in
     blocks of 32 rows of an expert; b, or a with `scale_a`, is then rounded after it was multiplied by the row scale, and
-    by an amax before. The other factor may be the codes of a moe.encode with that rounding, and has its `scales` and
-    `end_scales`.
+    by an amax before. The other factor may be the codes of a moe.encode with that rounding and amax, and has its `scales`
+    and `end_scales` if these are in blocks.
   }];
   let arguments = !con((ins Moe_Tensor:$a, Moe_Tensor:$b, Optional<Moe_Tensor>:$row_scale,
                             Optional<Moe_Tensor>:$a_amax, Optional<Moe_Tensor>:$b_amax,
@@ -224,15 +224,16 @@ def Moe_GmmWeightGradOp : Moe_Node<"gmm_weight_grad", [AttrSizedOperandSegments]
 }
 
 def Moe_EncodeOp : Moe_Node<"encode"> {
-  let summary = "rows [R,N] or tokens [T,N], rounded in blocks -> codes f8E4M3FN of that shape, and their scales";
+  let summary = "rows [R,N] or tokens [T,N], rounded -> codes f8E4M3FN of that shape, and the scales of blocks";
   let description = [{
-    What a moe.gmm_weight_grad makes of a factor that it rounds in the same way: blocks are 32 rows of an expert in a column,
-    and each shares a power of two, bf16. `scales` [R,N/32] has those of whole blocks, and `end_scales` [E,N], or [N] of
-    tokens, those of an expert's last block, if that is shorter. N is a multiple of 32.
+    What a moe.gmm_weight_grad makes of a factor that it rounds in the same way. By an `amax` [E,1], or [1] of tokens, codes
+    are the only result. Blocks are 32 rows of an expert in a column, and each shares a power of two, bf16: a second result,
+    scales [R,N/32], has those of whole blocks, and a third one, end scales [E,N], or [N] of tokens, those of an expert's
+    last block, if that is shorter. N is then a multiple of 32.
   }];
-  let arguments = !con((ins Moe_Tensor:$value, Moe_RoundingAttr:$round_a), nodeAttrs);
-  let results = (outs Moe_Tensor:$codes, Moe_Tensor:$scales, Moe_Tensor:$end_scales);
-  let assemblyFormat = "$node $round_a `(` $value `)`" # tail;
+  let arguments = !con((ins Moe_Tensor:$value, Optional<Moe_Tensor>:$amax, Moe_RoundingAttr:$round_a), nodeAttrs);
+  let results = (outs Moe_Tensor:$codes, Variadic<Moe_Tensor>:$scales);
+  let assemblyFormat = "$node $round_a `(` $value `)` (`amax` `(` $amax^ `)`)?" # tail;
 }
 
 def Moe_AmaxOp : Moe_Node<"amax"> {

@@ -144,8 +144,8 @@ mlir::LogicalResult checkFactorForms(Op op) {
   return failed(checkScales(op)) ? mlir::failure() : checkRoundings(op);
 }
 
-// Codes of 8-bit floats are one factor, rounded in blocks, which is not the one that the row scale
-// multiplies.
+// Codes of 8-bit floats are one factor, which is not the one that the row scale multiplies, and have scales
+// if they are rounded in blocks.
 inline mlir::LogicalResult checkCodes(GmmWeightGradOp op) {
   const auto isRounded = [](std::optional<Rounding> rounding) {
     return rounding.value_or(Rounding::kNone) != Rounding::kNone;
@@ -154,14 +154,17 @@ inline mlir::LogicalResult checkCodes(GmmWeightGradOp op) {
     return nodeError(op) << " has scale_a, but no row scale or no rounding";
   const bool ofA = elementOf(op.getA()).isFloat8E4M3FN(), ofB = elementOf(op.getB()).isFloat8E4M3FN();
   if (ofA && ofB) return nodeError(op) << " has two factors of codes, expected one";
-  if ((ofA || ofB) != static_cast<bool>(op.getScales()))
+  const Rounding rounding = (ofA ? op.getRoundA() : op.getRoundB()).value_or(Rounding::kNone);
+  const bool byAmax = sluice::infoOf(rounding).isScaled;
+  if (((ofA || ofB) && !byAmax) != static_cast<bool>(op.getScales()))
     return nodeError(op) << " has " << (op.getScales() ? "" : "no ")
                          << "scales of codes, but its factors are " << shapeText(op.getA().getType())
-                         << " and " << shapeText(op.getB().getType());
-  if (!op.getScales()) return mlir::success();
-  if (!isEncodable((ofA ? op.getRoundA() : op.getRoundB()).value_or(Rounding::kNone)))
+                         << " and " << shapeText(op.getB().getType())
+                         << ((ofA || ofB) && byAmax ? ", rounded by an amax" : "");
+  if (!ofA && !ofB) return mlir::success();
+  if (!isEncodable(rounding))
     return nodeError(op) << " has codes of its " << (ofA ? "a" : "b")
-                         << ", which it does not round to E4M3 in blocks";
+                         << ", which it does not round to E4M3, or in squares";
   if (op.getRowScale() && ofA == op.getScaleA())
     return nodeError(op) << " has codes of its " << (ofA ? "a" : "b") << ", which the row scale multiplies";
   return mlir::success();

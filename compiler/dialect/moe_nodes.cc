@@ -317,12 +317,20 @@ LogicalResult AmaxOp::verify() {
 LogicalResult EncodeOp::verify() {
   if (!isEncodable(getRoundA()))
     return nodeError(*this) << " encodes with rounding " << text::word(getRoundA())
-                            << ", expected E4M3 in blocks";
+                            << ", expected E4M3, not in squares";
+  const bool byAmax = sluice::infoOf(getRoundA()).isScaled;
+  if (byAmax != static_cast<bool>(getAmax()))
+    return nodeError(*this) << " has " << (byAmax ? "no" : "an") << " amax, but encodes with rounding "
+                            << text::word(getRoundA());
+  if (const size_t expected = byAmax ? 1 : 3; getNumResults() != expected)
+    return nodeError(*this) << " has " << getNumResults() << " results, expected " << expected
+                            << " with rounding " << text::word(getRoundA());
   const StringRef extent = extentOf(getValue());
   ShapeChecker checker(*this);
   checker.check("value", getValue(), {extent, "N"}, bf16(*this));
   checker.check("codes", getCodes(), {extent, "N"}, e4m3(*this));
-  return checkCodeScales(checker, *this, getCodes(), getScales(), getEndScales(), "N");
+  if (!byAmax) return checkCodeScales(checker, *this, getCodes(), getScales()[0], getScales()[1], "N");
+  return failed(checker.result()) ? failure() : checkAmax(*this, "amax", getValue(), getAmax());
 }
 
 LogicalResult ColumnSumOp::verify() {

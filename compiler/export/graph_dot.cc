@@ -33,11 +33,11 @@ std::string_view colourOf(mlir::Operation* op) {
   return moe::isSum(op) ? kWeightGrad : kElementWise;
 }
 
-std::string_view colourOf(OpKind op) {
-  const OpInfo& info = infoOf(op);
-  if (info.multiplies()) return kProduct;
-  if (info.domain == Domain::kSums) return kWeightGrad;
-  return info.domain == Domain::kRows ? kElementWise : kCommunication;
+std::string_view colourOf(const Family& family) {
+  if (infoOf(family.op).multiplies()) return kProduct;
+  const Domain domain = domainOf(family);
+  if (domain == Domain::kSums) return kWeightGrad;
+  return domain == Domain::kRows ? kElementWise : kCommunication;
 }
 
 class DotPrinter {
@@ -135,7 +135,7 @@ class DotPrinter {
     } else if (family.tiles > 1) {
       label += fmt::format(" of {}", family.tiling.tileN);
     }
-    line(3, fmt::format("f_{} [label={}, fillcolor=\"{}\"];\n", f, quoted(label), colourOf(family.op)));
+    line(3, fmt::format("f_{} [label={}, fillcolor=\"{}\"];\n", f, quoted(label), colourOf(family)));
   }
 
   void addEvent(const EventArray& array, const Event& event) {

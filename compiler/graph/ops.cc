@@ -34,8 +34,8 @@ constexpr OpPort kGmmWeightGradIn[] = {{"a"},
                                        {"end_scales", false}};
 constexpr OpPort kGmmWeightGradOut[] = {{"grad"}};
 
-constexpr OpPort kEncodeIn[] = {{"value"}};
-constexpr OpPort kEncodeOut[] = {{"codes"}, {"scales"}, {"end_scales"}};
+constexpr OpPort kEncodeIn[] = {{"value"}, {"amax", false}};
+constexpr OpPort kEncodeOut[] = {{"codes"}, {"scales", false}, {"end_scales", false}};
 
 constexpr OpPort kAmaxIn[] = {{"a"}};
 constexpr OpPort kAmaxOut[] = {{"amax"}};

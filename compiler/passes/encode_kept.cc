@@ -15,6 +15,15 @@ namespace {
 
 using mlir::Value;
 
+// How rows are rounded. An amax is `given` by an input of the entry that keeps them, or measured there.
+struct Form {
+  Rounding rounding = Rounding::kNone;
+  Value given = {};
+  bool operator==(const Form&) const = default;
+
+  bool isMeasured() const { return infoOf(rounding).isScaled && !given; }
+};
+
 // Of one graph.
 class KeptEncoder {
  public:
@@ -24,12 +33,10 @@ class KeptEncoder {
     llvm::SmallVector<moe::SaveOp> saves;
     graph_.walk([&](moe::SaveOp save) { saves.push_back(save); });
     for (moe::SaveOp save : saves)
-      if (const std::optional<Rounding> rounding = roundingOf(save)) encode(save, *rounding);
+      if (const std::optional<Form> form = formOf(save)) encode(save, *form);
   }
 
  private:
-  static constexpr size_t kParts = 3;  // codes and their scales
-
   llvm::SmallVector<moe::SavedOp> readersOf(moe::SaveOp save) {
     llvm::SmallVector<moe::SavedOp> readers;
     graph_.walk([&](moe::SavedOp saved) {
@@ -39,72 +46,133 @@ class KeptEncoder {
   }
 
   // How all that read what is kept round it, if codes serve them.
-  std::optional<Rounding> roundingOf(moe::SaveOp save) {
+  std::optional<Form> formOf(moe::SaveOp save) {
     const auto type = llvm::dyn_cast<moe::MoeTensorType>(save.getValue().getType());
-    if (!type || !type.getElementType().isBF16() || type.getShape().back() % kMxBlock != 0) return {};
-    std::optional<Rounding> common;
+    if (!type || !type.getElementType().isBF16()) return {};
+    std::optional<Form> common;
     for (moe::SavedOp saved : readersOf(save))
       for (mlir::OpOperand& use : saved.getValue().getUses()) {
-        auto grad = llvm::dyn_cast<moe::GmmWeightGradOp>(use.getOwner());
-        if (!grad || grad.getA() == grad.getB() || use.getOperandNumber() > 1) return {};
-        const bool isA = use.getOperandNumber() == 0;
-        if (grad.getRowScale() && grad.getScaleA() == isA) return {};
-        const Rounding rounding = (isA ? grad.getRoundA() : grad.getRoundB()).value_or(Rounding::kNone);
-        if (!isEncodable(rounding) || (common && *common != rounding)) return {};
-        common = rounding;
+        if (isOwnAmax(use)) continue;
+        const std::optional<Form> form = formOf(use, save);
+        if (!form || (common && *common != *form)) return {};
+        common = form;
       }
-    return common;
+    const bool hasBlocks = type.getShape().back() % kMxBlock == 0;
+    return common && (hasBlocks || infoOf(common->rounding).isScaled) ? common : std::nullopt;
   }
 
-  void encode(moe::SaveOp save, Rounding rounding) {
+  // Of a factor of a weight gradient.
+  static std::optional<Form> formOf(mlir::OpOperand& use, moe::SaveOp save) {
+    auto grad = llvm::dyn_cast<moe::GmmWeightGradOp>(use.getOwner());
+    if (!grad || grad.getA() == grad.getB() || use.getOperandNumber() > 1) return {};
+    const bool isA = use.getOperandNumber() == 0;
+    if (grad.getRowScale() && grad.getScaleA() == isA) return {};
+    const Rounding rounding = (isA ? grad.getRoundA() : grad.getRoundB()).value_or(Rounding::kNone);
+    if (!isEncodable(rounding)) return {};
+    if (!infoOf(rounding).isScaled) return Form{rounding};
+    const Value amax = isA ? grad.getAAmax() : grad.getBAmax();
+    if (!amax) return {};
+    if (auto measured = amax.getDefiningOp<moe::AmaxOp>(); measured && measured.getA() == use.get())
+      return Form{rounding};
+    auto input = amax.getDefiningOp<moe::InputOp>();
+    for (auto given : save->getParentOfType<moe::EntryOp>().getOps<moe::InputOp>())
+      if (input && given.getTensor() == input.getTensor()) return Form{rounding, given.getValue()};
+    return {};
+  }
+
+  // Whether the use measures the amax of a factor, for nothing but the products that read the factor.
+  static bool isOwnAmax(mlir::OpOperand& use) {
+    auto amax = llvm::dyn_cast<moe::AmaxOp>(use.getOwner());
+    return amax && llvm::all_of(amax.getAmax().getUsers(), [&](mlir::Operation* user) {
+             auto grad = llvm::dyn_cast<moe::GmmWeightGradOp>(user);
+             return grad && (grad.getAAmax() != amax.getAmax() || grad.getA() == use.get()) &&
+                    (grad.getBAmax() != amax.getAmax() || grad.getB() == use.get());
+           });
+  }
+
+  // 1. Codes are made where the rows are, by an amax if they need one. 2. They, their scales and an amax that
+  // was measured are kept. 3. Later entries read these.
+  void encode(moe::SaveOp save, const Form& form) {
     const std::string name = save.getTensor().str();
-    auto made = encoded(save, name, rounding);
-    llvm::SmallVector<std::string, kParts> names;
-    for (Value part : made->getResults()) {
-      names.push_back(moe::tensorName(part).str());
-      builder_.setInsertionPoint(save);
-      builder_.create<moe::SaveOp>(save.getLoc(), builder_.getStringAttr(names.back()), part);
-    }
+    const Value amax = form.isMeasured() ? measured(save, name) : form.given;
+    llvm::SmallVector<Value> parts = encoded(save, name, form.rounding, amax)->getResults();
+    const size_t made = parts.size();
+    if (form.isMeasured()) parts.push_back(amax);
+    for (const Value part : parts) keep(save, part);
     for (moe::SavedOp saved : readersOf(save)) {
       builder_.setInsertionPoint(saved);
-      llvm::SmallVector<Value, kParts> parts;
-      for (size_t i = 0; i < kParts; ++i)
-        parts.push_back(builder_.create<moe::SavedOp>(saved.getLoc(), made->getResult(i).getType(),
-                                                      builder_.getStringAttr(names[i])));
+      llvm::SmallVector<Value> kept;
+      for (const Value part : parts)
+        kept.push_back(builder_.create<moe::SavedOp>(saved.getLoc(), part.getType(), moe::tensorName(part)));
       for (mlir::Operation* user : llvm::to_vector(saved.getValue().getUsers())) {
-        auto grad = llvm::cast<moe::GmmWeightGradOp>(user);
-        (grad.getA() == saved.getValue() ? grad.getAMutable() : grad.getBMutable()).assign(parts[0]);
-        grad.getScalesMutable().assign(parts[1]);
-        grad.getEndScalesMutable().assign(parts[2]);
+        auto grad = llvm::dyn_cast<moe::GmmWeightGradOp>(user);
+        if (!grad) continue;
+        const bool isA = grad.getA() == saved.getValue();
+        (isA ? grad.getAMutable() : grad.getBMutable()).assign(kept[0]);
+        if (form.isMeasured()) (isA ? grad.getAAmaxMutable() : grad.getBAmaxMutable()).assign(kept.back());
+        if (made == 1) continue;
+        grad.getScalesMutable().assign(kept[1]);
+        grad.getEndScalesMutable().assign(kept[2]);
       }
+      for (mlir::Operation* user : llvm::to_vector(saved.getValue().getUsers())) user->erase();  // amaxes
       saved.erase();
     }
     save.erase();
   }
 
+  void keep(moe::SaveOp save, Value part) {
+    builder_.setInsertionPoint(save);
+    builder_.create<moe::SaveOp>(save.getLoc(), builder_.getStringAttr(moe::tensorName(part)), part);
+  }
+
+  // The amax of the rows that the entry measures, or another one if that leaves it already.
+  Value measured(moe::SaveOp save, const std::string& name) {
+    const Value rows = save.getValue();
+    for (mlir::Operation* user : rows.getUsers())
+      if (auto amax = llvm::dyn_cast<moe::AmaxOp>(user);
+          amax && !moe::tensorName(amax.getAmax()).empty() &&
+          llvm::none_of(amax.getAmax().getUsers(),
+                        [](mlir::Operation* sink) { return llvm::isa<moe::OutputOp, moe::SaveOp>(sink); }))
+        return amax.getAmax();
+    builder_.setInsertionPointAfterValue(rows);
+    const std::string tensor = names_.tensor(name + "_amax");
+    return builder_.create<moe::AmaxOp>(rows.getLoc(), typeOf(perExpert(rows, 1), DType::kF32), rows,
+                                        builder_.getStringAttr(names_.node(name + "_amax")),
+                                        builder_.getStrArrayAttr({llvm::StringRef(tensor)}),
+                                        moe::SplitAttr());
+  }
+
   // After the last node that reads the rows: nothing in this entry waits for it.
-  moe::EncodeOp encoded(moe::SaveOp save, const std::string& name, Rounding rounding) {
+  moe::EncodeOp encoded(moe::SaveOp save, const std::string& name, Rounding rounding, Value amax) {
     const Value rows = save.getValue();
     mlir::Operation* last = rows.getDefiningOp();
     for (mlir::Operation* user : rows.getUsers())
       if (llvm::isa<moe::NodeOp>(user) && last->isBeforeInBlock(user)) last = user;
     builder_.setInsertionPointAfter(last);
-    const moe::MoeTensorType type = tensorOf(rows);
-    const int64_t extent = type.getShape().front(), n = type.getShape().back();
-    mlir::MLIRContext* const context = type.getContext();
-    llvm::SmallVector<int64_t> ends = {n};
-    if (!type.hasTokens()) ends.insert(ends.begin(), graph_.getExpertsOfRank());
-    const auto tensor = [&](llvm::ArrayRef<int64_t> shape, DType element) {
-      return moe::MoeTensorType::get(context, shape, elementTypeOf(context, element));
-    };
-    llvm::SmallVector<llvm::StringRef> tensors;
-    std::string taken[kParts];
-    for (const auto& [to, suffix] : llvm::zip(taken, std::array{"_codes", "_scales", "_end_scales"}))
-      tensors.push_back(to = names_.tensor(name + suffix));
-    return builder_.create<moe::EncodeOp>(
-        rows.getLoc(), tensor({extent, n}, DType::kF8_E4M3), tensor({extent, n / kMxBlock}, DType::kBF16),
-        tensor(ends, DType::kBF16), rows, rounding, builder_.getStringAttr(names_.node(name + "_encode")),
-        builder_.getStrArrayAttr(tensors), moe::SplitAttr());
+    const auto shape = llvm::cast<moe::MoeTensorType>(rows.getType()).getShape();
+    const int64_t extent = shape.front(), n = shape.back();
+    llvm::SmallVector<std::string> tensors = {names_.tensor(name + "_codes")};
+    llvm::SmallVector<mlir::Type> scales;
+    if (!infoOf(rounding).isScaled) {
+      for (const char* suffix : {"_scales", "_end_scales"}) tensors.push_back(names_.tensor(name + suffix));
+      scales = {typeOf({extent, n / kMxBlock}, DType::kBF16), typeOf(perExpert(rows, n), DType::kBF16)};
+    }
+    const llvm::SmallVector<llvm::StringRef> words(tensors.begin(), tensors.end());
+    return builder_.create<moe::EncodeOp>(rows.getLoc(), typeOf({extent, n}, DType::kF8_E4M3), scales, rows,
+                                          amax, rounding,
+                                          builder_.getStringAttr(names_.node(name + "_encode")),
+                                          builder_.getStrArrayAttr(words), moe::SplitAttr());
+  }
+
+  // The shape of `n` numbers for each expert of the rows, or once for tokens.
+  llvm::SmallVector<int64_t> perExpert(Value rows, int64_t n) {
+    if (llvm::cast<moe::MoeTensorType>(rows.getType()).hasTokens()) return {n};
+    return {graph_.getExpertsOfRank(), n};
+  }
+
+  moe::MoeTensorType typeOf(llvm::ArrayRef<int64_t> shape, DType element) {
+    mlir::MLIRContext* const context = builder_.getContext();
+    return moe::MoeTensorType::get(context, shape, elementTypeOf(context, element));
   }
 
   moe::GraphOp graph_;

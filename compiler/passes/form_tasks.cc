@@ -101,10 +101,14 @@ class EntryFormer {
                  {.n = columns(op.getA())}, {of(op.getA())}, {of(op.getAmax())});
         })
         .Case([&](moe::EncodeOp op) {
+          std::vector<BufferId> results = {of(op.getCodes())};
+          for (const Value scales : op.getScales()) results.push_back(of(scales));
           family(node, "", OpKind::kEncode,
-                 isOfTokens(op.getValue()) ? SpaceKind::kOnce : SpaceKind::kExperts,
-                 {.n = columns(op.getValue()), .roundA = op.getRoundA()}, {of(op.getValue())},
-                 {of(op.getCodes()), of(op.getScales()), of(op.getEndScales())});
+                 op.getAmax()                ? spaceOf(node, op.getValue())
+                 : isOfTokens(op.getValue()) ? SpaceKind::kOnce
+                                             : SpaceKind::kExperts,
+                 {.n = columns(op.getValue()), .roundA = op.getRoundA()},
+                 {of(op.getValue()), of(op.getAmax())}, std::move(results));
         })
         .Case([&](moe::ColumnSumOp op) {
           family(node, "", OpKind::kColumnSum, isOfTokens(op.getA()) ? SpaceKind::kOnce : SpaceKind::kExperts,

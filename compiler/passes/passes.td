@@ -89,8 +89,9 @@ def EncodeKept : Pass<"encode-kept", "::mlir::ModuleOp"> {
   let summary = "keeps codes of rows that weight gradients round";
   let description = [{
     Before: a moe.graph whose backward is derived. After: bf16 rows or tokens that a later entry has from an earlier one
-    only as a factor of moe.gmm_weight_grad ops which round it in the same way to E4M3 in blocks, and do not scale it, are
-    kept as the results of a moe.encode. Results keep their bits. Test: tests/compiler/passes/encode_kept.mlir.
+    only as a factor of moe.gmm_weight_grad ops which round it in the same way to E4M3, and do not scale it, are kept as the
+    results of a moe.encode. An amax by which they are rounded is measured in the earlier entry and kept, too, or an input
+    of both. Results keep their bits. Test: tests/compiler/passes/encode_kept.mlir.
   }];
 }
 

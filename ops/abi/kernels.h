@@ -104,8 +104,8 @@ struct PackWeightArgs {
 // in blocks of kMxBlock rows; where b is scaled, q(b s) is multiplied by scale[r] and rounded to bf16.
 // Squares are not rounded here. Amaxes as in GmmArgs. With scalesA this is so of a instead of b.
 //
-// The factor that is not scaled may have codes of F8_E4M3, as encode() makes them with the rounding that is
-// given for it; `codes` then has their scales.
+// The factor that is not scaled may have codes of F8_E4M3, as encode() makes them with the rounding and the
+// amax that are given for it; `codes` then has their scales, if that rounds in blocks.
 struct GmmWeightGradArgs {
   Operand a;
   Operand b;
@@ -244,9 +244,10 @@ struct AmaxArgs {
   float* amax;
 };
 
-// The codes of F8_E4M3 of a, rounded as gmmWeightGrad rounds a factor in blocks from row 0 on, and the powers
-// by which they count. A block with a NaN or an infinity has codes 0 and a NaN. n and codes.firstColumn are
-// multiples of kMxBlock.
+// The codes of F8_E4M3 of a, rounded as gmmWeightGrad rounds a factor. In blocks from row 0 on they count by
+// the powers `scales`; a block with a NaN or an infinity has codes 0 and a NaN; and n and scales.firstColumn
+// are multiples of kMxBlock. By an amax they are those of q(x s), and of a NaN or an infinity 0x7f, a NaN;
+// `scales` is then not written.
 struct EncodeArgs {
   const BFloat16* a;
   int64_t lda;
@@ -256,6 +257,7 @@ struct EncodeArgs {
   int32_t rows;
   int32_t n;
   Rounding round;
+  float amax = 0;  // as in GmmArgs
 };
 
 // dst[i, :] = src[index[i] / divisor, :] for i < rows; rows of `bytes` bytes, strides in bytes. A row whose

@@ -1,5 +1,5 @@
-// Codes of E4M3 in blocks of rows to bf16 numbers, exactly, in loops that compilers vectorise. Subnormal
-// numbers must be flushed (flush_subnormals.h). Internal linkage: see blocked_product.h.
+// Codes of E4M3, as they are or in blocks of rows, to bf16 numbers, exactly, in loops that compilers
+// vectorise. Subnormal numbers must be flushed (flush_subnormals.h). Internal linkage: see blocked_product.h.
 #pragma once
 
 #include <cstdint>
@@ -30,6 +30,9 @@ void forScales(const CodeScalesOf<T>& of, int32_t row, int32_t rows, int32_t col
   }
 }
 
+constexpr uint8_t kE4m3Nan = 0x7f;
+
+// Of a code that is no NaN.
 inline uint16_t decodeE4m3(uint8_t code, float power) {
   const int32_t magnitude = code & 0x7f;
   const float normal = __builtin_bit_cast(float, (magnitude << 20) + (120 << 23));
@@ -38,12 +41,12 @@ inline uint16_t decodeE4m3(uint8_t code, float power) {
   return static_cast<uint16_t>(__builtin_bit_cast(uint32_t, x) >> 16 | (code & 0x80) << 8);
 }
 
-// Whether a code of the row is subnormal, but not 0.
-inline bool hasSubnormals(const uint8_t* __restrict codes, int32_t columns) {
+// Whether a code of the row is a NaN, or subnormal, but not 0.
+inline bool hasDifficult(const uint8_t* __restrict codes, int32_t columns) {
   uint8_t have = 0;
   for (int32_t j = 0; j < columns; ++j) {
     const auto above = static_cast<uint8_t>((codes[j] & 0x7f) - 1);
-    have = static_cast<uint8_t>(have | (above < 7 ? 1 : 0));
+    have = static_cast<uint8_t>(have | (above < 7 || above == kE4m3Nan - 1 ? 1 : 0));
   }
   return have != 0;
 }
@@ -61,6 +64,20 @@ inline void decodeNormal(const uint8_t* __restrict codes, const uint16_t* __rest
   }
 }
 
+// Numbers q(x s) from their codes.
+inline void decodeScaled(const uint8_t* __restrict codes, int64_t ld, int32_t rows, int32_t columns,
+                         BFloat16* __restrict to, int64_t ldTo) {
+  constexpr uint16_t kOffset = (127 - 7) << 7;  // the biases of both exponents differ by so much
+  uint16_t offset[kMostDown];
+  for (uint16_t& each : offset) each = kOffset;
+  for (int32_t i = 0; i < rows; ++i, codes += ld, to += ldTo)
+    if (!hasDifficult(codes, columns))
+      decodeNormal(codes, offset, columns, to);
+    else
+      for (int32_t j = 0; j < columns; ++j)
+        to[j].bits = (codes[j] & 0x7f) == kE4m3Nan ? uint16_t{0x7fc0} : decodeE4m3(codes[j], 1);
+}
+
 // One block of each of at most kMostDown columns: `length` rows from `row` on, of `rows` in all.
 inline void decodeDown(const uint8_t* codes, int64_t ld, const CodeScales& scales, int32_t row, int32_t rows,
                        int32_t column, int32_t length, int32_t columns, BFloat16* to, int64_t ldTo) {
@@ -73,7 +90,7 @@ inline void decodeDown(const uint8_t* codes, int64_t ld, const CodeScales& scale
     areFinite = areFinite && scale.bits < 0x7f80;
   });
   for (int32_t i = 0; i < length; ++i, codes += ld, to += ldTo)
-    if (areFinite && !hasSubnormals(codes, columns))
+    if (areFinite && !hasDifficult(codes, columns))
       decodeNormal(codes, offset, columns, to);
     else
       for (int32_t j = 0; j < columns; ++j) to[j].bits = decodeE4m3(codes[j], widenBf16(power[j]));

@@ -291,8 +291,9 @@ struct RoundedWeightGradSource : WeightGradSource<Unit, Pack, A, B> {
   static_assert(Unit::kNr <= kMostDown);
 
   // Rows and columns from `first` on of a factor, which begin at `from`: part of one block of each column.
-  void packedPart(const FactorRounding&, bool, const uint8_t* from, int64_t ld, Place first, int32_t rows,
+  void packedPart(const FactorRounding& by, bool, const uint8_t* from, int64_t ld, Place first, int32_t rows,
                   int32_t columns, BFloat16* to, int64_t ldTo) const {
+    if (by.info.isScaled) return decodeScaled(from, ld, rows, columns, to, ldTo);
     decodeDown(from, ld, this->args.codes, first.row, this->args.rows, first.column, rows, columns, to, ldTo);
   }
   void packedPart(const FactorRounding& by, bool isScaled, const BFloat16* from, int64_t ld, Place first,

@@ -1,5 +1,5 @@
-// Rows of bf16 to codes of E4M3 in blocks of rows, in loops that compilers vectorise. Internal linkage: see
-// ops/cpu/blocked_product.h.
+// Rows of bf16 to codes of E4M3, by an amax or in blocks of rows, in loops that compilers vectorise. Internal
+// linkage: see ops/cpu/blocked_product.h.
 #pragma once
 
 #include <cstdint>
@@ -75,9 +75,25 @@ inline void fetchBlock(const EncodeArgs& args, int32_t row, int32_t length, int3
     for (int32_t i = row; i < row + length; ++i) fetchSoon(args.a + i * args.lda + j);
 }
 
+// The codes of q(x s).
+inline void encodeScaled(const FactorRounding& by, const BFloat16* __restrict from, int32_t count,
+                         uint8_t* __restrict codes) {
+  const NumberRounder rounder(by.info);
+  for (int32_t j = 0; j < count; ++j) {
+    const uint8_t code = anyCodeOf(rounder(from[j].bits, {by.scale.down, 1}));
+    codes[j] = magnitude(from[j]) < 0x7f80 ? code : kE4m3Nan;
+  }
+}
+
 inline void encodeLoop(const EncodeArgs& args) {
   const FlushSubnormals meaning;
   const RoundingInfo& info = kRoundings[static_cast<int32_t>(args.round)];
+  if (info.isScaled) {
+    const FactorRounding by(args.round, args.amax);
+    for (int32_t i = 0; i < args.rows; ++i)
+      encodeScaled(by, args.a + i * args.lda, args.n, args.codes + i * args.ldCodes);
+    return;
+  }
   for (int32_t row = 0; row < args.rows; row += kMxBlock) {
     const int32_t length = smaller(kMxBlock, args.rows - row);
     for (int32_t column = 0; column < args.n; column += kMostDown) {

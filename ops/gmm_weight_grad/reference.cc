@@ -9,6 +9,12 @@
 namespace sluice::ops {
 namespace {
 
+// Codes of q(x s), times 1 / s.
+void unscaleReference(const FactorView& codes, double unit) {
+  for (int64_t i = 0; i < codes.sum; ++i)
+    for (int64_t j = 0; j < codes.count; ++j) codes.data[i * codes.sumStride + j * codes.stride] *= unit;
+}
+
 // Codes times the powers of their blocks.
 void decodeReference(const FactorView& codes, const CodeScales& scales) {
   for (int64_t i = 0; i < codes.sum; ++i)
@@ -41,6 +47,8 @@ void gmmWeightGradReference(const GmmWeightGradArgs& args, double* result) {
   const FactorView ofA{a.data(), args.rows, m, m, 1};
   const auto round = [&](const FactorView& factor, const Operand& of, Rounding rounding, double amax,
                          bool isScaled) {
+    if (of.type != DType::kBF16 && infoOf(rounding).isScaled)
+      return unscaleReference(factor, unitOf(rounding, amax));
     if (of.type != DType::kBF16) return decodeReference(factor, args.codes);
     const bool scales = isScaled && isRounded && args.scale != nullptr;
     if (scales && !infoOf(rounding).isScaled) scaleReference(factor, args.scale, 1);

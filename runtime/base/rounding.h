@@ -45,10 +45,11 @@ static_assert(sizeof kRoundings / sizeof kRoundings[0] == static_cast<int32_t>(R
 
 constexpr const RoundingInfo& infoOf(Rounding rounding) { return kRoundings[static_cast<int32_t>(rounding)]; }
 
-// Whether rounded numbers have codes of E4M3 and a power of two per block of a column.
+// Whether rounded numbers have codes of E4M3: those of q(x s) where they are scaled, else with a power of two
+// per block of a column.
 constexpr bool isEncodable(Rounding rounding) {
   const RoundingInfo& info = infoOf(rounding);
-  return rounding != Rounding::kNone && info.mantissaBits == 3 && !info.isScaled && !info.isSquare;
+  return rounding != Rounding::kNone && info.mantissaBits == 3 && !info.isSquare;
 }
 
 inline constexpr float kLeastAmax = 0x1p-110F;  // so that neither s nor 1 / s leaves the normal numbers

@@ -177,9 +177,9 @@ void callGmmWeightGrad(const CpuStep& step, const Task& task, std::byte* scratch
                          step.program().at(family.writes[0]).type};
   const std::optional<size_t> coded = codedFactor(step.program(), family);
   ops::CodeScales codes;
-  if (coded)
+  if (coded && has(family.reads, kCodeScales))
     codes = codeScalesAt<const BFloat16>(step, family.reads[kCodeScales], family.reads[kEndScales], range,
-                                         *coded == 0 ? tiling.m : tiling.n, *coded == 0 ? m.begin : n.begin);
+                                         columnsOf(tiling, *coded), (*coded == 0 ? m : n).begin);
   step.kernels().gmmWeightGrad(
       {.a = matrixAt<ops::Operand>(step, family.reads[0], range.begin).from(0, m.begin),
        .b = matrixAt<ops::Operand>(step, family.reads[1], range.begin).from(0, n.begin),

@@ -262,15 +262,19 @@ void encode(const CpuStep& step, const Family& family, const Task& task) {
   const TileRange columns = tileOf(family.op, family.tiling, task.tile).n;
   const BufferAddress& a = step.at(family.reads[0]);
   const BufferAddress& codes = step.at(family.writes[0]);
+  ops::CodeScalesOf<BFloat16> scales;
+  if (has(family.writes, 1))
+    scales = codeScalesAt<BFloat16>(step, family.writes[1], family.writes[2], range, family.tiling.n,
+                                    columns.begin);
   step.kernels().encode({.a = elements<BFloat16>(a, range.begin) + columns.begin,
                          .lda = leading<BFloat16>(a),
                          .codes = elements<uint8_t>(codes, range.begin) + columns.begin,
                          .ldCodes = leading<uint8_t>(codes),
-                         .scales = codeScalesAt<BFloat16>(step, family.writes[1], family.writes[2], range,
-                                                          family.tiling.n, columns.begin),
+                         .scales = scales,
                          .rows = range.rows,
                          .n = columns.length(),
-                         .round = family.tiling.roundA});
+                         .round = family.tiling.roundA,
+                         .amax = amaxAt(step, family, 0, range.expert)});
 }
 
 }  // namespace

@@ -109,9 +109,10 @@ constexpr OperandInfo kAmaxReads[] = {{"a", "Xn"}};
 constexpr OperandInfo kAmaxWrites[] = {{.name = "amax", .shape = "E1", .types = kF32Only}};
 
 constexpr DType kE4m3Only[] = {DType::kF8_E4M3};
-constexpr OperandInfo kEncodeReads[] = {{"a", "Xn"}};
-constexpr OperandInfo kEncodeWrites[] = {
-    {.name = "codes", .shape = "Xn", .types = kE4m3Only}, {"scales", "Xs"}, {"end scales", "Ec"}};
+constexpr OperandInfo kEncodeReads[] = {{"a", "Xn"}, amax("amax", 0)};
+constexpr OperandInfo kEncodeWrites[] = {{.name = "codes", .shape = "Xn", .types = kE4m3Only},
+                                         optional("scales", "Xs"),
+                                         optional("end scales", "Ec")};
 
 // --- The tables -----------------------------------------------------------------------------------------
 
@@ -147,7 +148,7 @@ constexpr std::array<OpInfo, static_cast<size_t>(OpKind::MAX) + 1> kOps = {{
 
 // The number of columns that have codes.
 int64_t codedColumns(const TaskProgram& program, const Family& family) {
-  return codedFactor(program, family) == 0 ? family.tiling.m : family.tiling.n;
+  return columnsOf(family.tiling, codedFactor(program, family).value_or(1));
 }
 
 // Of operand 0 of an op that has rows of codes.
@@ -218,8 +219,13 @@ bool needsWholeRows(const Family& family) {
   return info.vector == VectorWork::kActivationGrad && info.cut == Cut::kColumns && has(family.writes, 1);
 }
 
-SpaceKind spaceFor(OpKind op, SpaceKind own) {
-  switch (infoOf(op).domain) {
+Domain domainOf(const Family& family) {
+  const bool encodesByAmax = family.op == OpKind::kEncode && has(family.reads, *amaxOf(family.op, 0));
+  return encodesByAmax ? Domain::kRows : infoOf(family.op).domain;
+}
+
+SpaceKind spaceFor(const Family& family, SpaceKind own) {
+  switch (domainOf(family)) {
     case Domain::kSends:
       return SpaceKind::kSends;
     case Domain::kReturns:

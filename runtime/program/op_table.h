@@ -128,8 +128,10 @@ inline bool has(const std::vector<BufferId>& operands, size_t index) {
 // Whether a task must have all columns: a fused gradient may also sum over the columns of each row.
 bool needsWholeRows(const Family& family);
 
-// The space that the op requires of a family in space `own`: `own` itself if the op allows it.
-SpaceKind spaceFor(OpKind op, SpaceKind own);
+// The domain of its op; but what encodes by an amax needs no other row.
+Domain domainOf(const Family& family);
+// The space that is required of a family in space `own`: `own` itself if its domain has it.
+SpaceKind spaceFor(const Family& family, SpaceKind own);
 // The shape that the op requires of an operand of the family, given the family's space and tiling.
 std::vector<Dim> shapeOf(const OperandInfo& operand, const TaskProgram& program, const Family& family);
 
@@ -160,11 +162,17 @@ std::optional<size_t> amaxOf(OpKind op, size_t rounded);
 // Of a sum of products: the flag of the tiling with which the row scale multiplies a instead of b where
 // factors are rounded.
 inline constexpr uint16_t kScalesA = 2;
-// The factor that has codes of 8-bit floats, and the operands that have the scales of their blocks: of 32
-// rows of an expert in a column. Those of the columns of a whole block fill its rows one after the other;
-// those of an expert's last block, if it is shorter, are in its row of the other operand.
+// The factor that has codes of 8-bit floats, and the operands that have the scales of their blocks, which
+// codes by an amax lack: of 32 rows of an expert in a column. Those of the columns of a whole block fill its
+// rows one after the other; those of an expert's last block, if it is shorter, are in its row of the other
+// operand.
 std::optional<size_t> codedFactor(const TaskProgram& program, const Family& family);
 inline constexpr size_t kCodeScales = 5, kEndScales = 6;
+// The columns of factor 0 or 1 of a sum of products, and how the factor of a product is rounded.
+inline int32_t columnsOf(const Tiling& tiling, size_t factor) { return factor == 0 ? tiling.m : tiling.n; }
+inline Rounding roundingOf(const Tiling& tiling, size_t factor) {
+  return factor == 0 ? tiling.roundA : tiling.roundB;
+}
 
 // Operations per row or token in all tiles together: those of the product, and those element by element.
 int64_t productFlops(OpKind op, const Tiling& tiling);

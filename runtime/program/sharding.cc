@@ -37,8 +37,8 @@ class FamilyRule {
       require(0, {S::kWhole, S::kColumns, S::kGateUpColumns, S::kPartial});
       return {S::kWhole};
     }
-    if (op_.vector == VectorWork::kEncode)  // blocks are of one column
-      return std::vector<S>(3, require(0, {S::kWhole, S::kColumns}));
+    if (op_.vector == VectorWork::kEncode)  // blocks are of one column, amaxes of the part that the rank has
+      return std::vector<S>(family_.writes.size(), require(0, {S::kWhole, S::kColumns}));
     if (op_.vector == VectorWork::kQuantize) return quantize();
     if (op_.multiplies()) return ofProduct();
     switch (op_.vector) {
@@ -77,7 +77,8 @@ class FamilyRule {
   S sumOfRows() {
     if (has(family_.reads, 2)) require(2, {S::kWhole});
     if (const auto coded = codedFactor(program_, family_))
-      for (const size_t scales : {kCodeScales, kEndScales}) require(scales, {read(*coded)});
+      for (const size_t scales : {kCodeScales, kEndScales})
+        if (has(family_.reads, scales)) require(scales, {read(*coded)});
     const S a = require(0, {S::kWhole, S::kColumns, S::kGateUpColumns, S::kPartial});
     if (a != S::kWhole) require(1, {S::kWhole});
     switch (a) {

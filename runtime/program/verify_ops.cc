@@ -138,38 +138,51 @@ Status checkRowsOfCodes(const TaskProgram& program, const Family& family, const 
   return {};
 }
 
-// Codes of 8-bit floats are one factor of a sum, with the scales of their blocks, and have been rounded as
-// the family says.
+// Codes are made of numbers that are rounded to E4M3, and have scales if that is in blocks.
+Status checkEncoded(const Family& family, const std::string& where) {
+  const OpInfo& op = infoOf(family.op);
+  const Tiling& t = family.tiling;
+  if (!isEncodable(t.roundA))
+    return fail("{} encodes with rounding {}, expected E4M3, not in squares", where, text::word(t.roundA));
+  const bool inBlocks = !infoOf(t.roundA).isScaled;
+  for (const size_t scales : {1, 2})
+    if (has(family.writes, scales) != inBlocks)
+      return fail("{} has {} '{}', but encodes with rounding {}", where, inBlocks ? "no" : "a",
+                  op.writes[scales].name, text::word(t.roundA));
+  for (const int32_t columns : {t.n, std::min(t.n, t.tileN)})
+    if (inBlocks && columns % kMxBlock != 0)
+      return fail("{} has ranges of {} columns, expected multiples of {}", where, columns, kMxBlock);
+  return {};
+}
+
+// Codes of 8-bit floats are one factor of a sum, with the scales of their blocks if they have some, and have
+// been rounded as the family says.
 Status checkCodes(const TaskProgram& program, const Family& family, const std::string& where) {
   const OpInfo& op = infoOf(family.op);
   const Tiling& t = family.tiling;
-  if (op.vector == VectorWork::kEncode) {
-    if (!isEncodable(t.roundA))
-      return fail("{} encodes with rounding {}, expected E4M3 in blocks", where, text::word(t.roundA));
-    for (const int32_t columns : {t.n, std::min(t.n, t.tileN)})
-      if (columns % kMxBlock != 0)
-        return fail("{} has ranges of {} columns, expected multiples of {}", where, columns, kMxBlock);
-  }
+  if (op.vector == VectorWork::kEncode) return checkEncoded(family, where);
   if (!op.isSum()) return {};
   if ((t.flags & kScalesA) != 0 && !(has(family.reads, 2) && roundsFactors(t)))
     return fail("{} scales 'a', but {}", where,
                 has(family.reads, 2) ? "rounds no factor" : "has no 'row scale'");
   const std::optional<size_t> coded = codedFactor(program, family);
+  const bool inBlocks = coded && !infoOf(roundingOf(t, *coded)).isScaled;
   for (const size_t scales : {kCodeScales, kEndScales})
-    if (has(family.reads, scales) != coded.has_value())
-      return fail(
-          "{} has {} '{}', but {}", where, coded ? "no" : "a", op.reads[scales].name,
-          coded ? fmt::format("operand '{}' has codes", op.reads[*coded].name) : "no operand has codes");
+    if (has(family.reads, scales) != inBlocks)
+      return fail("{} has {} '{}', but {}", where, inBlocks ? "no" : "a", op.reads[scales].name,
+                  coded ? fmt::format("operand '{}' has codes of rounding {}", op.reads[*coded].name,
+                                      text::word(roundingOf(t, *coded)))
+                        : "no operand has codes");
   if (!coded) return {};
   if (program.at(family.reads[1 - *coded]).type != DType::kBF16)
     return fail("{} has two factors of codes, expected one", where);
-  if (const Rounding rounding = *coded == 0 ? t.roundA : t.roundB; !isEncodable(rounding))
-    return fail("{}: factor '{}' has codes, but is rounded to {}, expected E4M3 in blocks", where,
+  if (const Rounding rounding = roundingOf(t, *coded); !isEncodable(rounding))
+    return fail("{}: factor '{}' has codes, but is rounded to {}, expected E4M3, not in squares", where,
                 op.reads[*coded].name, text::word(rounding));
   if (has(family.reads, 2) && *coded == ((t.flags & kScalesA) != 0 ? 0 : 1))
     return fail("{}: factor '{}' has codes, but is multiplied by the row scale", where,
                 op.reads[*coded].name);
-  if (const int32_t columns = *coded == 0 ? t.m : t.n; columns % kMxBlock != 0)
+  if (const int32_t columns = columnsOf(t, *coded); inBlocks && columns % kMxBlock != 0)
     return fail("{}: factor '{}' has codes of {} columns, expected a multiple of {}", where,
                 op.reads[*coded].name, columns, kMxBlock);
   return {};
@@ -188,12 +201,11 @@ Status checkRoundings(const TaskProgram& program, const Family& family, const st
     const bool encodes = op.vector == VectorWork::kEncode && operand == 0;
     if (!op.hasFactors() && !encodes && rounding != Rounding::kNone)
       return fail("{}, but this op does not multiply", what);
-    if (!op.hasFactors()) continue;
-    const size_t amax = *amaxOf(family.op, operand);
-    if (has(family.reads, amax) != infoOf(rounding).isScaled)
-      return fail("{} with {} '{}', expected {}", what, has(family.reads, amax) ? "a" : "no",
-                  op.reads[amax].name, infoOf(rounding).isScaled ? "one" : "none");
-    if (rounding == Rounding::kNone) continue;
+    const std::optional<size_t> amax = amaxOf(family.op, operand);
+    if (amax && has(family.reads, *amax) != infoOf(rounding).isScaled)
+      return fail("{} with {} '{}', expected {}", what, has(family.reads, *amax) ? "a" : "no",
+                  op.reads[*amax].name, infoOf(rounding).isScaled ? "one" : "none");
+    if (rounding == Rounding::kNone || !op.hasFactors()) continue;
     const Buffer& factor = program.at(family.reads[operand]);
     if (factor.type != DType::kBF16 && !op.isSum())
       return fail("{}, but is buffer '{}' of type {}, expected BF16", what, factor.name,
@@ -390,7 +402,7 @@ Status checkFamily(const TaskProgram& program, FamilyId id) {
   if (Status status = checkTiling(program, family, where); !status) return status;
   if (Status status = checkActivation(family, where); !status) return status;
 
-  const SpaceKind own = kindOf(program, id), needed = spaceFor(family.op, own);
+  const SpaceKind own = kindOf(program, id), needed = spaceFor(family, own);
   if (own != needed)
     return fail("{} is in space {}, but its op needs {}", where, nameOf(own), nameOf(needed));
   if (const int64_t tiles = tilesOf(family.op, family.tiling); family.tiles != tiles)

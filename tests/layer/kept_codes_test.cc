@@ -2,6 +2,7 @@
 // programs with such codes that are refused.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 
 #include "runtime/program/verify.h"
@@ -71,17 +72,71 @@ TEST_CASE("kept codes give the bits of kept bf16 rows, on 1 to 4 ranks, for any 
       }
 }
 
+TEST_CASE(
+    "kept codes by amaxes give the bits of kept bf16 rows, measured, given, and for any sizes of tasks") {
+  for (const Shape& shape : {Shape{}, Shape{.ranks = 3, .experts = 7, .topK = 3}, Shape{.ranks = 4, .tp = 2}})
+    for (const char* const recipe : {"current", "delayed"})
+      for (const bool amaxes : {false, true}) {
+        if (amaxes && recipe == std::string("delayed")) continue;
+        CompileOptions options = optionsOf(shape, "bf16");
+        options.precision = "fp8", options.recipe = recipe, options.fp8Format = "hybrid";
+        options.amaxes = amaxes;
+        for (auto& [name, value] : options.sets)
+          if (name == "hidden") value = 72;  // no blocks
+        for (const char* const keep : {"all", "minimal", "regather"}) {
+          options.keep = keep, options.keptAs = "bf16";
+          INFO(shape.ranks << " ranks, tp " << shape.tp << ", " << recipe
+                           << (amaxes ? " with amaxes, " : ", ") << keep);
+          const uint64_t want = bitsOf(shape, options, "forward.json", 1);
+          options.keptAs = "codes";
+          const TaskProgram program = compileGraph("forward.json", options).tables();
+          CHECK(std::ranges::count(program.families, OpKind::kEncode, &Family::op) ==
+                (keep == std::string("all")       ? 2
+                 : keep == std::string("minimal") ? 1
+                                                  : 0));
+          CHECK(bitsOf(shape, options, "forward.json", 3) == want);
+          CompileOptions other = options;
+          other.tile = 32, other.slotRows = 16, other.fuse = {"none"};
+          CHECK(bitsOf(shape, other, "forward.json", 2) == want);
+        }
+      }
+}
+
 TEST_CASE("on every instruction set kept codes give the bits of kept bf16 rows") {
   onEveryIsa([] {
     const Shape shape{.ranks = 2};
-    CHECK(bitsOf(shape, optionsOf(shape, "codes"), "forward.json", 2) ==
-          bitsOf(shape, optionsOf(shape, "bf16"), "forward.json", 2));
+    for (const char* const precision : {"mxfp8", "fp8"}) {
+      CompileOptions options = optionsOf(shape, "codes");
+      options.precision = precision;
+      const uint64_t found = bitsOf(shape, options, "forward.json", 2);
+      options.keptAs = "bf16";
+      CHECK(found == bitsOf(shape, options, "forward.json", 2));
+    }
   });
 }
 
-TEST_CASE("kept codes take 0.70 of the bytes of bf16 rows") {
-  const auto sizeFor = [](const std::string& keptAs) {
+// A linear layer keeps tokens, all of one amax.
+TEST_CASE("kept tokens of a linear layer become codes, too") {
+  for (const char* const precision : {"mxfp8", "fp8"}) {
+    CompileOptions options{.sets = {{"tp", 2}, {"in", 96}, {"out", 64}, {"max_tokens", 50}}, .cores = 3};
+    options.trainable = std::vector<std::string>{"all"};
+    options.precision = precision;
+    const auto bits = [&](const std::string& keptAs) {
+      options.keptAs = keptAs;
+      const Program program = compileGraph("linear/column_parallel.json", options);
+      CHECK(std::ranges::count(program.tables().families, OpKind::kEncode, &Family::op) ==
+            (keptAs == "codes" ? 1 : 0));
+      tools::InputsSpec spec{.tokens = {.counts = {17, 50}}, .seed = 4};
+      return hashOutputs(runOf(program, {.threads = 2, .pin = false}, makeGraphData(program, spec)));
+    };
+    CHECK(bits("codes") == bits("bf16"));
+  }
+}
+
+TEST_CASE("kept codes take 0.68 and 0.70 of the bytes of bf16 rows") {
+  const auto sizeFor = [](const std::string& keptAs, const std::string& precision = "mxfp8") {
     CompileOptions options = optionsOf({}, keptAs);
+    options.precision = precision;
     for (auto& [name, value] : options.sets) {
       if (name == "hidden") value = 2048;
       if (name == "intermediate") value = 768;
@@ -92,12 +147,17 @@ TEST_CASE("kept codes take 0.70 of the bytes of bf16 rows") {
   CHECK(sizeFor("bf16").ofExperts == 0);
   CHECK(sizeFor("codes").ofRow == 6064);
   CHECK(sizeFor("codes").ofExperts == 8 * 2 * (2048 + 768));
+  CHECK(sizeFor("bf16", "fp8").ofRow == 8704);
+  CHECK(sizeFor("codes", "fp8").ofRow == 5888);
+  CHECK(sizeFor("codes", "fp8").ofExperts == 8 * 2 * 4);  // amaxes of x and of activations
 }
 
 // What verify() says of the program after a change of a family.
 template <class Change>
-std::string refusal(const char* family, const Change& change) {
-  TaskProgram program = compileGraph("forward.json", optionsOf({}, "codes")).tables();
+std::string refusal(const char* family, const Change& change, const std::string& precision = "mxfp8") {
+  CompileOptions options = optionsOf({}, "codes");
+  options.precision = precision;
+  TaskProgram program = compileGraph("forward.json", options).tables();
   bool found = false;
   for (Family& each : program.families)
     if (each.name == family) change(program, each), found = true;
@@ -113,11 +173,11 @@ TEST_CASE("codes that do not fit what reads them are refused") {
   const auto ofEncode = [](const auto& change) { return refusal("act_encode", change); };
   CHECK(ofGrad([](TaskProgram&, Family&) {}) == "accepted");
   CHECK(ofGrad([](TaskProgram&, Family& f) { f.reads.resize(6); }) ==
-        grad + " has no 'end scales', but operand 'a' has codes");
+        grad + " has no 'end scales', but operand 'a' has codes of rounding mx_e4m3");
   CHECK(ofGrad([](TaskProgram&, Family& f) { f.tiling.roundA = Rounding::kNone; }) ==
-        grad + ": factor 'a' has codes, but is rounded to none, expected E4M3 in blocks");
+        grad + ": factor 'a' has codes, but is rounded to none, expected E4M3, not in squares");
   CHECK(ofGrad([](TaskProgram&, Family& f) { f.tiling.roundA = Rounding::kMxE5m2; }) ==
-        grad + ": factor 'a' has codes, but is rounded to mx_e5m2, expected E4M3 in blocks");
+        grad + ": factor 'a' has codes, but is rounded to mx_e5m2, expected E4M3, not in squares");
   CHECK(ofGrad([](TaskProgram&, Family& f) { f.reads[1] = f.reads[0]; }).find(grad + ": operand 'b'") == 0);
   CHECK(ofGrad([](TaskProgram&, Family& f) {
           std::swap(f.reads[5], f.reads[6]);
@@ -135,13 +195,30 @@ TEST_CASE("codes that do not fit what reads them are refused") {
           codes.role = Role::kOutput, codes.region = {}, codes.offset = 0;
         }) == "buffer 'act_codes' of type F8_E4M3 is the caller's memory, expected one between kernels");
   CHECK(ofEncode([](TaskProgram&, Family& f) { f.tiling.roundA = Rounding::kMxE4m3Square; }) ==
-        encode + " encodes with rounding mx_e4m3_square, expected E4M3 in blocks");
+        encode + " encodes with rounding mx_e4m3_square, expected E4M3, not in squares");
   CHECK(ofEncode([](TaskProgram&, Family& f) { f.tiling.roundB = Rounding::kMxE4m3; }) ==
         encode + ": factor 'b' is rounded to mx_e4m3, but this op does not multiply");
   CHECK(ofEncode([](TaskProgram&, Family& f) { f.tiling.tileN = 48, f.tiles = 4; }) ==
         encode + " has ranges of 48 columns, expected multiples of 32");
   CHECK(ofEncode([](TaskProgram&, Family& f) { f.writes.resize(2); }) ==
-        encode + ": operand 'end scales' is absent");
+        encode + " has no 'end scales', but encodes with rounding mx_e4m3");
+}
+
+TEST_CASE("codes by an amax that do not fit are refused") {
+  const std::string grad = "family 'gate_up_weight_grad' of entry 'backward'",
+                    encode = "family 'act_encode' of entry 'forward'";
+  const auto ofGrad = [](const auto& change) { return refusal("gate_up_weight_grad", change, "fp8"); };
+  const auto ofEncode = [](const auto& change) { return refusal("act_encode", change, "fp8"); };
+  CHECK(ofEncode([](TaskProgram&, Family&) {}) == "accepted");
+  CHECK(ofGrad([](TaskProgram&, Family& f) { f.reads[3] = {}; }) ==
+        grad + ": factor 'a' is rounded to e4m3 with no 'a amax', expected one");
+  CHECK(ofGrad([](TaskProgram&, Family& f) { f.tiling.roundA = Rounding::kMxE4m3; }) ==
+        grad + ": factor 'a' is rounded to mx_e4m3 with a 'a amax', expected none");
+  CHECK(ofEncode([](TaskProgram&, Family& f) { f.reads.resize(1); }).starts_with(encode + " is in space"));
+  CHECK(ofEncode([](TaskProgram&, Family& f) { f.tiling.roundA = Rounding::kMxE4m3; }) ==
+        encode + ": factor 'a' is rounded to mx_e4m3 with a 'amax', expected none");
+  CHECK(ofEncode([](TaskProgram&, Family& f) { f.tiling.roundA = Rounding::kE5m2; }) ==
+        encode + " encodes with rounding e5m2, expected E4M3, not in squares");
 }
 
 }  // namespace

@@ -194,14 +194,16 @@ class FamilyAtRank {
     put(1, std::move(scale));
   }
 
-  // The numbers that codes stand for; so scales are 1.
+  // The numbers that codes stand for; so scales of blocks are 1.
   void encode() {
     Values codes = *read(0);
     const int64_t n = codes.rowLength();
     for (const Group& group : groups())
-      roundFactor({codes.data.data() + group.begin * n, group.end - group.begin, n, n, 1}, f_.tiling.roundA);
+      roundFactor({codes.data.data() + group.begin * n, group.end - group.begin, n, n, 1}, f_.tiling.roundA,
+                  amaxOfFactor(0, group.weight));
     put(0, std::move(codes));
     for (const size_t scales : {1, 2}) {
+      if (!has(f_.writes, scales)) continue;
       Values ones = zerosOf(f_.writes[scales]);
       std::ranges::fill(ones.data, 1.0);
       put(scales, std::move(ones));

@@ -2,7 +2,8 @@
 // RUN: sluice-opt %s --round-products --differentiate --encode-kept | FileCheck %s
 // RUN: sluice-opt %s --round-products --differentiate --encode-kept --encode-kept | FileCheck %s
 // RUN: sluice-opt %s --differentiate --encode-kept | FileCheck %s --check-prefix=BF16
-// RUN: sluice-opt %s --round-products=amax --differentiate --scale-factors --encode-kept | FileCheck %s --check-prefix=BF16
+// RUN: sluice-opt %s --round-products=amax --differentiate --scale-factors --encode-kept | FileCheck %s --check-prefix=AMAX
+// RUN: sluice-opt %s --round-products=amax --differentiate --scale-factors=delayed --encode-kept | FileCheck %s --check-prefix=GIVEN
 // RUN: sluice-opt %s --round-products --differentiate=keep=minimal --encode-kept | FileCheck %s --check-prefix=MINIMAL
 
 // The nodes come after the last one that reads their rows.
@@ -19,6 +20,20 @@
 // The gradient has the weight of the row, as a or as b.
 // CHECK: moe.gmm_weight_grad "wt_grad"(%rows_dy, %act_codes) scale(%row_weights) codes_of(%act_scales, %act_end_scales) scale_a
 // CHECK: moe.gmm_weight_grad "w_grad"(%rows_codes, %up_grad) codes_of(%rows_scales, %rows_end_scales)
+
+// By an amax codes have no scales; one that is measured is kept with them, one that is given is an input of both entries.
+// AMAX: %rows_codes = moe.encode "rows_encode" e4m3(%rows) amax(%rows_amax) {tensors = ["rows_codes"]} : (!moe.tensor<R x 32 x bf16>, !moe.tensor<4 x 1 x f32>) -> !moe.tensor<R x 32 x f8E4M3FN>
+// AMAX: moe.save "rows_codes", %rows_codes
+// AMAX-NEXT: moe.save "rows_amax", %rows_amax
+// AMAX: moe.save "act_amax", %act_amax
+// AMAX: moe.entry @backward
+// AMAX-NOT: moe.amax "rows_amax"
+// AMAX: moe.gmm_weight_grad "wt_grad"(%rows_dy, %act_codes) scale(%row_weights) a_amax(%rows_dy_amax) b_amax(%act_amax) scale_a
+// AMAX: moe.gmm_weight_grad "w_grad"(%rows_codes, %up_grad) a_amax(%rows_amax)
+// GIVEN: moe.encode "act_encode" e4m3(%act) amax(%act_amax_used)
+// GIVEN-NOT: moe.save "act_amax"
+// GIVEN: moe.entry @backward
+// GIVEN: moe.gmm_weight_grad "wt_grad"(%rows_dy, %act_codes) scale(%row_weights) a_amax(%rows_dy_amax_used) b_amax(%act_amax_used) scale_a
 
 // BF16-NOT: moe.encode
 // BF16: moe.save "act", %act

@@ -1,5 +1,6 @@
 // Codes of 8-bit floats: what they stand for bit by bit, and sums of products of them, which have the bits of
 // sums of the numbers.
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <limits>
@@ -29,6 +30,11 @@ struct Encoded {
         scales(static_cast<size_t>(rows * ldScales), kBf16NaN),
         ends(static_cast<size_t>(n), kBf16NaN) {}
 
+  // By an amax there are no powers.
+  bool hasPowers() const {
+    const auto isTouched = [](BFloat16 power) { return power.bits != kBf16NaN.bits; };
+    return std::ranges::any_of(scales, isTouched) || std::ranges::any_of(ends, isTouched);
+  }
   CodeScales all() const { return {scales.data(), ldScales, ends.data(), n, 0}; }
   BFloat16 power(int32_t row, int32_t column) const {
     const int32_t block = row / kMxBlock * kMxBlock, width = n / kMxBlock;
@@ -49,7 +55,7 @@ struct Encoded {
 
 // In parts of `part` columns, as tasks encode them.
 Encoded encode(const Implementation& by, const Bf16Matrix& a, int32_t rows, int32_t n, Rounding rounding,
-               int32_t part) {
+               int32_t part, float amax = 0) {
   Encoded to(rows, n);
   for (int32_t column = 0; column < n; column += part)
     by.kernels.encode({.a = a.data() + column,
@@ -59,7 +65,8 @@ Encoded encode(const Implementation& by, const Bf16Matrix& a, int32_t rows, int3
                        .scales = {to.scales.data(), to.ldScales, to.ends.data(), n, column},
                        .rows = rows,
                        .n = std::min(part, n - column),
-                       .round = rounding});
+                       .round = rounding,
+                       .amax = amax});
   CHECK(to.gapsAreUntouched());
   return to;
 }
@@ -141,6 +148,93 @@ TEST_CASE("a block with a NaN or an infinity has codes 0 and a NaN, and no other
       INFO(by.name);
       CHECK(wrong == 0);
     }
+}
+
+// Amaxes that cut numbers, leave room, and scale by 1.
+TEST_CASE("every bf16 number is encoded as it is rounded by an amax, in any part of the columns") {
+  const Bf16Matrix a = everyNumber(false);
+  const int32_t rows = 0x7f80 * 2 / kMxBlock, n = kMxBlock;
+  for (const float amax : {1.0F, 448.0F, 3e-3F, 1.7e38F, 1e-30F, 0x1p-110F, 0x1p-111F, 0.0F, -1.0F,
+                           std::numeric_limits<float>::infinity(), std::nanf("")}) {
+    const std::vector<double> want = rounded(a, rows, n, true, Rounding::kE4m3, amax);
+    const double unit = unitOf(Rounding::kE4m3, amax);
+    for (const Implementation& by : implementations())
+      for (const int32_t part : {7, n}) {
+        const Encoded found = encode(by, a, rows, n, Rounding::kE4m3, part, amax);
+        CHECK(!found.hasPowers());
+        int wrong = 0;
+        for (int32_t i = 0; i < rows; ++i)
+          for (int32_t j = 0; j < n; ++j) {
+            const double number = fromE4m3(found.codes[static_cast<size_t>(i * found.ld + j)]) * unit;
+            const double expected = want[static_cast<size_t>(i * n + j)];
+            wrong += number != expected;
+          }
+        INFO(by.name << " amax " << amax << " part " << part);
+        CHECK(wrong == 0);
+      }
+  }
+}
+
+TEST_CASE("by an amax only the NaN and the infinity become NaN, and sums of codes have their bits") {
+  Random random(4);
+  for (const Implementation& by : implementations())
+    for (const float special :
+         {std::nanf(""), std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity()}) {
+      constexpr int32_t kRows = 70, kCoded = 33, kOther = 20;
+      Bf16Matrix x = randomInput(random, kRows, kCoded, kCoded + 2);
+      x.at(41, 9) = toBFloat16(special);
+      const Bf16Matrix g = randomInput(random, kRows, kOther, kOther);
+      const Encoded found = encode(by, x, kRows, kCoded, Rounding::kE4m3, kCoded, 2);
+      int nans = 0;
+      for (int32_t i = 0; i < kRows; ++i)
+        for (int32_t j = 0; j < kCoded; ++j)
+          nans += std::isnan(fromE4m3(found.codes[static_cast<size_t>(i * found.ld + j)]));
+      CHECK(nans == 1);
+      CHECK(found.codes[static_cast<size_t>(41 * found.ld + 9)] == 0x7f);
+      GmmWeightGradArgs args = sumOf(x, g, kRows, kCoded, kOther, Rounding::kE4m3, Rounding::kE5m2);
+      args.amaxA = args.amaxB = 2;
+      const F32Matrix numbers = gradient(by, args);
+      args.a = {found.codes.data(), found.ld, DType::kF8_E4M3};
+      CHECK(gradient(by, args).sameBits(numbers));
+    }
+}
+
+TEST_CASE("sums of products of codes by an amax have the bits of sums of rounded numbers") {
+  Random random(5);
+  for (const int32_t rows : {0, 1, 45, 300, 700})
+    for (const float amax : {8.0F, 1e-2F, 0.0F})
+      for (const bool ofA : {true, false})
+        for (const bool scaled : {false, true}) {
+          constexpr int32_t kCoded = 157, kOther = 70;
+          const Bf16Matrix x = wideInput(random, rows, kCoded, -12),
+                           g = randomInput(random, rows, kOther, kOther + 1);
+          const std::vector<float> scale = randomFloats(random, rows);
+          for (const Implementation& by : implementations()) {
+            const Encoded codes = encode(by, x, rows, kCoded, Rounding::kE4m3, kCoded, amax);
+            for (const auto& [first, count] : {std::pair{0, kCoded}, {51, 40}}) {
+              GmmWeightGradArgs args =
+                  ofA ? sumOf(x, g, rows, count, kOther, Rounding::kE4m3, Rounding::kE5m2)
+                      : sumOf(g, x, rows, kOther, count, Rounding::kE5m2, Rounding::kE4m3);
+              args.scale = scaled ? scale.data() : nullptr;
+              args.scalesA = scaled && !ofA;
+              args.amaxA = ofA ? amax : 3, args.amaxB = ofA ? 3 : amax;
+              Operand& coded = ofA ? args.a : args.b;
+              coded = coded.from(0, first);
+              const F32Matrix numbers = gradient(by, args);
+              coded = {codes.codes.data() + first, codes.ld, DType::kF8_E4M3};
+              INFO(by.name << " rows " << rows << " amax " << amax << " columns from " << first
+                           << (ofA ? " of a" : " of b") << (scaled ? " scaled" : ""));
+              const F32Matrix found = gradient(by, args);
+              CHECK(found.sameBits(numbers));
+              std::vector<double> want(static_cast<size_t>(args.m) * static_cast<size_t>(args.n)),
+                  ofNumbers(want);
+              gmmWeightGradReference(args, want.data());
+              coded = Operand{x.data(), x.ld()}.from(0, first);
+              gmmWeightGradReference(args, ofNumbers.data());
+              CHECK(want == ofNumbers);
+            }
+          }
+        }
 }
 
 TEST_CASE(
