@@ -153,6 +153,8 @@ void declare(CLI::App& app, Arguments& arguments) {
          "with mxfp8: ceil (default), the least power of two with which no number of a block saturates, or "
          "floor, that of its largest number")
       ->check(CLI::IsMember({"ceil", "floor"}));
+  app.add_flag("--fp8-dispatch", arguments.options.fp8Dispatch,
+               "with mxfp8: tokens are rounded before the dispatch, which sends codes and scales");
   app.add_option("--kept-as", arguments.options.keptAs,
                  "with fp8 and mxfp8: codes (default), where rows that the forward keeps for weight "
                  "gradients are codes "

@@ -47,7 +47,6 @@ void cutTiles(OpKind op, bool wholeRows, const TileSizes& sizes, Tiling& tiling)
     tiling.tileN = evenTile(tiling.n, sizes.weightGradColumns);
   } else if (info.cut == Cut::kColumns) {
     const bool encodes = info.vector == VectorWork::kEncode;
-    wholeRows |= encodes && infoOf(tiling.roundA).isScaled;  // slots of rows, not all of an expert
     const int32_t unit = encodes || infoOf(tiling.roundB).isSquare ? kMxBlock : kTileUnit;
     const int32_t least = encodes ? unit : std::min(sizes.gmmColumns, unit);
     const int32_t most = std::max(sizes.gmmColumns / std::max(1, weightParts(op, tiling)), least);

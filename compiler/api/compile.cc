@@ -59,6 +59,25 @@ Target adjust(Target target, const CompileOptions& options) {
   return target;
 }
 
+// Scales of blocks are those of a token; others are known too late, or travel anyway.
+Status checkFp8Dispatch(const CompileOptions& options) {
+  if (!options.fp8Dispatch) return {};
+  const auto refuse = [&](std::string_view why) {
+    return Error{fmt::format("error: precision {} {}: expected mxfp8 or mxfp8-32x32 with --fp8-dispatch",
+                             options.precision, why)};
+  };
+  if (options.precision == "bf16") return refuse("rounds nothing, and sends bf16");
+  if (options.precision.ends_with("-weights")) return refuse("multiplies bf16 rows, and sends them");
+  if (makesCodes(options.precision)) return refuse("sends codes of its own without being told to");
+  if (options.precision == "fp8")
+    return refuse(options.recipe == "current"
+                      ? "would send tokens only after all of them were measured, at all ranks"
+                      : "sends bf16, and rounds where rows have arrived");
+  if (options.trainable && options.keptAs == "bf16")
+    return Error{"error: --kept-as bf16 keeps rows of bf16, and with --fp8-dispatch only codes arrive"};
+  return {};
+}
+
 Status checkPrecision(const CompileOptions& options) {
   const std::vector<std::string>& known = precisions();
   if (std::find(known.begin(), known.end(), options.precision) == known.end())
@@ -81,6 +100,7 @@ Status checkPrecision(const CompileOptions& options) {
     return Error{fmt::format("error: the group is {}, expected 32, 64 or 128", options.group)};
   if (options.amaxes && options.precision != "fp8")
     return Error{fmt::format("error: precision {} has no amaxes, expected fp8", options.precision)};
+  if (Status status = checkFp8Dispatch(options); !status) return status;
   struct Option {
     std::string_view name, value, usual, other, of;  // `of`: words for the precisions that have it
     bool exists;
@@ -151,6 +171,7 @@ std::string optionLine(const CompileOptions& options) {
   if (options.recipe != "current") add(fmt::format("--recipe {}", options.recipe));
   if (options.amaxes) add("--amaxes");
   if (options.exponent != "ceil") add(fmt::format("--exponent {}", options.exponent));
+  if (options.fp8Dispatch) add("--fp8-dispatch");
   if (options.keptAs != "codes") add(fmt::format("--kept-as {}", options.keptAs));
   if (!options.fuse.empty()) add(fmt::format("--fuse {}", fmt::join(options.fuse, ",")));
   if (options.trainable) add(fmt::format("--trainable {}", fmt::join(*options.trainable, ",")));
@@ -261,7 +282,7 @@ class Compilation {
     return std::make_shared<const Ir>(context_, mlir::OwningOpRef<mlir::ModuleOp>(module_->clone()));
   }
 
-  // The IR after `encode-kept`, from which graph files are printed.
+  // The IR after `encode-dispatched`, from which graph files are printed.
   const IrPointer& graph() const { return graph_; }
 
   // The result of the last phase that ran.
@@ -297,7 +318,7 @@ class Compilation {
       addGraphPhase(passes, phase, target_, options_);
       passes.addInstrumentation(std::make_unique<PassTimer>(times_, runs_));
       if (failed(passes.run(*module_))) return report_.error();
-      if (phase == "encode-kept") graph_ = snapshot();
+      if (phase == "encode-dispatched") graph_ = snapshot();
       if (phase == stopAfter) break;
     }
     return {};
@@ -383,7 +404,7 @@ Expected<Compiled> compileWithReport(const std::string& path, const Target& targ
 Expected<IrPointer> deriveGraph(const std::string& path, const Target& target,
                                 const CompileOptions& options) {
   Compilation compilation(path, target, options);
-  if (Status status = compilation.run("encode-kept"); !status) return status.error();
+  if (Status status = compilation.run("encode-dispatched"); !status) return status.error();
   return compilation.graph();
 }
 

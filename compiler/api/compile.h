@@ -62,6 +62,7 @@ struct CompileOptions {
   bool amaxes = false;             // with fp8: those of rows are outputs, as with delayed
   std::string fp8Format = "e4m3";  // with FP8; or hybrid: gradients are rounded to E5M2
   std::string exponent = "ceil";   // with mxfp8; or floor: of the power of two of a block
+  bool fp8Dispatch = false;        // with mxfp8: tokens are rounded before the dispatch, which sends codes
   std::string keptAs =
       "codes";  // with mxfp8, of rows kept by a derived entry for weight gradients only; or bf16
   // What is fused: all, none, or some of activation, activation-grad, scale; empty: all. The bits of the

@@ -8,9 +8,9 @@
 namespace sluice {
 namespace {
 
-constexpr std::string_view kGraphPhases[] = {"import",        "quantize-weights", "round-products",
-                                             "differentiate", "scale-factors",    "encode-kept",
-                                             "fuse",          "quantize-rows",    "propagate-splits"};
+constexpr std::string_view kGraphPhases[] = {
+    "import",      "quantize-weights",  "round-products", "differentiate", "scale-factors",
+    "encode-kept", "encode-dispatched", "fuse",           "quantize-rows", "propagate-splits"};
 
 }  // namespace
 
@@ -45,6 +45,8 @@ void addGraphPhase(mlir::OpPassManager& manager, std::string_view phase, const T
     manager.addPass(createScaleFactors({.delayed = options.recipe == "delayed", .outputs = options.amaxes}));
   } else if (phase == "encode-kept" && options.trainable && options.keptAs == "codes") {
     manager.addPass(createEncodeKept());
+  } else if (phase == "encode-dispatched" && options.fp8Dispatch) {
+    manager.addPass(createEncodeDispatched());
   } else if (phase == "quantize-rows" && makesCodes(options.precision)) {
     QuantizeRowsOptions quantize;
     quantize.rows = !options.precision.ends_with("-weights");

@@ -165,7 +165,7 @@ mlir::InFlightDiagnostic nodeError(NodeOp node) { return node->emitError("node '
 bool isDispatch(mlir::Operation* op) { return mlir::isa<DispatchOp, DispatchCodesOp>(op); }
 
 bool isSum(mlir::Operation* op) {
-  if (auto encode = mlir::dyn_cast<EncodeOp>(op)) return !encode.getAmax();
+  if (auto encode = mlir::dyn_cast<EncodeOp>(op)) return encode.isDown();
   return mlir::isa<GmmWeightGradOp, ColumnSumOp, AmaxOp>(op);
 }
 

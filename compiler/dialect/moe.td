@@ -184,7 +184,8 @@ def Moe_GmmOp : Moe_Differentiable<"gmm", [AttrSizedOperandSegments]> {
     A weight of codes has a `weight_scale`, whose dimensions divide those of the weight: [E,1,N] is one per column of the
     product, or [E,N,1] with `transpose`. bf16 rows are multiplied by its numbers in bf16. Rows of codes, which need such a
     weight, have a `row_scale` [R]; their sums are exact. Their weight may also have no scale: its numbers are then the
-    codes. An element of ui8 has two codes of 4 bits: the weight is [E,C,N/2], or [E,N,C/2] with `transpose`. It may
+    codes. Rows may also be codes f8E4M3FN of moe.encode with a bf16 `row_scale` [R,C/32], in blocks along them, which are
+    those that `round_a` says; their weight is bf16. An element of ui8 has two codes of 4 bits: the weight is [E,C,N/2], or [E,N,C/2] with `transpose`. It may
     have a `weight_zero`, as its scales, and scales of groups along the sum for rows of codes, too.
 
     `round_a` and `round_b` say how rows and weight are rounded before they are multiplied, in blocks of 32 along the
@@ -223,17 +224,24 @@ def Moe_GmmWeightGradOp : Moe_Node<"gmm_weight_grad", [AttrSizedOperandSegments]
                        "(`alpha` $alpha^)? (`accumulate` $accumulate^)? (`scale_a` $scale_a^)?" # tail;
 }
 
-def Moe_EncodeOp : Moe_Node<"encode"> {
+def Moe_EncodeOp : Moe_Node<"encode", [AttrSizedOperandSegments]> {
   let summary = "rows [R,N] or tokens [T,N], rounded -> codes f8E4M3FN of that shape, and the scales of blocks";
   let description = [{
-    What a moe.gmm_weight_grad makes of a factor that it rounds in the same way. By an `amax` [E,1], or [1] of tokens, codes
-    are the only result. Blocks are 32 rows of an expert in a column, and each shares a power of two, bf16: a second result,
-    scales [R,N/32], has those of whole blocks, and a third one, end scales [E,N], or [N] of tokens, those of an expert's
-    last block, if that is shorter. N is then a multiple of 32.
+    What a product makes of a factor that it rounds in the same way. By an `amax` [E,1], or [1] of tokens, codes are the only
+    result. In blocks, each of which shares a power of two, bf16, N is a multiple of 32. What a moe.gmm makes of rows is in
+    blocks of 32 numbers of a row: a second result, scales [R,N/32], has a number for each. What a moe.gmm_weight_grad makes is
+    in blocks of 32 rows of an expert in a column: scales [R,N/32] has those of whole blocks, and a third result, end scales
+    [E,N], or [N] of tokens, those of an expert's last block, if that is shorter. The value may be codes along rows itself, with
+    their `value_scale`: the numbers that they stand for are rounded again.
   }];
-  let arguments = !con((ins Moe_Tensor:$value, Optional<Moe_Tensor>:$amax, Moe_RoundingAttr:$round_a), nodeAttrs);
+  let arguments = !con((ins Moe_Tensor:$value, Optional<Moe_Tensor>:$amax, Optional<Moe_Tensor>:$value_scale,
+                            Moe_RoundingAttr:$round_a), nodeAttrs);
   let results = (outs Moe_Tensor:$codes, Variadic<Moe_Tensor>:$scales);
-  let assemblyFormat = "$node $round_a `(` $value `)` (`amax` `(` $amax^ `)`)?" # tail;
+  let assemblyFormat = "$node $round_a `(` $value `)` (`amax` `(` $amax^ `)`)? (`scale` `(` $value_scale^ `)`)?" # tail;
+  let extraClassDeclaration = [{
+    // Whether it needs all rows of an expert: it makes blocks down columns.
+    bool isDown() { return getScales().size() == 2; }
+  }];
 }
 
 def Moe_AmaxOp : Moe_Node<"amax"> {

@@ -13,10 +13,13 @@ inline mlir::Type elementOf(mlir::Value value) {
 }
 inline bool hasCodes(mlir::Value value) { return elementOf(value).isInteger(8); }
 
+// Codes of 8-bit floats, in blocks along rows.
+inline bool hasFloatCodes(mlir::Value value) { return elementOf(value).isFloat8E4M3FN(); }
+
 // Codes have a scale, and nothing else has; but codes of a weight need none where rows have codes, too.
 inline mlir::LogicalResult checkScaled(NodeOp node, llvm::StringRef what, mlir::Value value,
                                        mlir::Value scale) {
-  if (hasCodes(value) == static_cast<bool>(scale)) return mlir::success();
+  if ((hasCodes(value) || hasFloatCodes(value)) == static_cast<bool>(scale)) return mlir::success();
   return nodeError(node) << " has " << (scale ? "a" : "no") << " " << what << " scale, but its " << what
                          << (what == "row" ? "s are " : " is ") << shapeText(value.getType());
 }
@@ -123,6 +126,13 @@ mlir::LogicalResult checkRoundings(Op op) {
   if (failed(checkRounding(op, "rows", rows, op.getRoundA(), op.getRowAmax(), rows)) ||
       failed(checkRounding(op, "weight", op.getWeight(), op.getRoundB(), op.getWeightAmax(), rows, true)))
     return mlir::failure();
+  if (hasFloatCodes(rows)) {
+    if (!isEncodableInBlocks(op.getRoundA().value_or(Rounding::kNone)))
+      return nodeError(op) << " has codes as rows, which it does not round to E4M3 in blocks";
+    if (hasCodes(op.getWeight()))
+      return nodeError(op) << " has codes of 8-bit floats as rows, but its weight is "
+                           << shapeText(op.getWeight().getType()) << ", expected bf16";
+  }
   const auto weight = numbersIn(mlir::cast<MoeTensorType>(op.getWeight().getType()));
   const size_t last = weight.size() - 1;
   const int64_t sum = weight[op.getTranspose() ? last : last - 1];

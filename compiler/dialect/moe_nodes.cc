@@ -28,9 +28,11 @@ namespace {
 
 // Checks the tensors of one node against patterns such as {"E", "C", "N"}. "T" and "R" are extents, and so is
 // "E" (experts of the rank) if ranks own different numbers of them; "1" is 1; any other letter is a number,
-// bound at its first use; "2I" is twice the number "I". Dimensions are numbers, of which an element may have
-// two. The graph binds E, as a number, and K (top_k). The first mismatch is reported; all later checks fail
-// silently.
+// bound at its first use; "2I" is twice the number "I", and "H/32" one for each kMxBlock of "H". Dimensions
+// are numbers, of which an element may have two. The graph binds E, as a number, and K (top_k). The first
+// mismatch is reported; all later checks fail silently.
+constexpr StringRef kPerBlock = "/32";
+static_assert(kMxBlock == 32);
 class ShapeChecker {
  public:
   explicit ShapeChecker(NodeOp node) : node_(node) {
@@ -75,6 +77,7 @@ class ShapeChecker {
     if (dim < 0) return false;
     const int64_t factor = name.consume_front("2") ? 2 : 1;
     if (dim % factor != 0) return false;
+    if (name.consume_back(kPerBlock)) dim *= kMxBlock;
     const auto [it, isNew] = bound_.try_emplace(name.str(), Binding{dim / factor, what.str()});
     return isNew || it->second.value * factor == dim;
   }
@@ -86,6 +89,7 @@ class ShapeChecker {
     for (StringRef name : pattern) {
       os << name << " x ";
       name.consume_front("2");
+      name.consume_back(kPerBlock);
       if (name == "E" && !differ_.empty()) where = " with E the experts of each rank (" + differ_ + ")";
       const auto it = before.find(name.str());
       if (it == before.end()) continue;
@@ -151,12 +155,24 @@ StringRef extentOf(mlir::Value value) {
   return mlir::cast<MoeTensorType>(value.getType()).hasTokens() ? "T" : "R";
 }
 
+// The scales of codes of tokens or rows [extent, columns]: one per row of i8, one for each kMxBlock numbers
+// of a row of 8-bit floats.
+void checkRowScale(ShapeChecker& checker, NodeOp node, StringRef what, mlir::Value codes, mlir::Value scale,
+                   StringRef columns) {
+  const StringRef extent = extentOf(codes);
+  const std::string blocks = (columns + kPerBlock).str();
+  if (elementOf(codes).isFloat8E4M3FN())
+    checker.check(what, scale, {extent, blocks}, bf16(node));
+  else
+    checker.check(what, scale, {extent}, f32(node));
+}
+
 // Checks the operands of a product, in the op's words: one weight per expert, or one for all tokens.
 template <class Op>
 void checkFactors(ShapeChecker& checker, Op op, StringRef columns) {
   const StringRef extent = extentOf(op.getRows());
-  checker.check("rows", op.getRows(), {extent, "C"}, {bf16(op), i8(op)});
-  if (op.getRowScale()) checker.check("row scale", op.getRowScale(), {extent}, f32(op));
+  checker.check("rows", op.getRows(), {extent, "C"}, {bf16(op), i8(op), e4m3(op)});
+  if (op.getRowScale()) checkRowScale(checker, op, "row scale", op.getRows(), op.getRowScale(), "C");
   llvm::SmallVector<StringRef> weight = {"C", columns};
   if (op.getTranspose()) std::swap(weight[0], weight[1]);
   if (extent == "R") weight.insert(weight.begin(), "E");
@@ -181,20 +197,6 @@ LogicalResult checkCodeScales(ShapeChecker& checker, NodeOp node, mlir::Value co
   if (mlir::cast<MoeTensorType>(scales.getType()).getShape().back() * kMxBlock == all) return success();
   return nodeError(node) << ": scales are " << shapeText(scales.getType()) << ", expected one for each "
                          << kMxBlock << " columns of the codes " << shapeText(codes.getType());
-}
-
-// The scales of codes of tokens or rows [.., N]: one per row of i8, one for each kMxBlock numbers of a row of
-// 8-bit floats.
-LogicalResult checkRowScale(ShapeChecker& checker, NodeOp node, StringRef what, mlir::Value codes,
-                            mlir::Value scale) {
-  const StringRef extent = extentOf(codes);
-  if (!elementOf(codes).isFloat8E4M3FN()) return checker.check(what, scale, {extent}, f32(node)).result();
-  const int64_t n = mlir::cast<MoeTensorType>(codes.getType()).getShape().back();
-  if (failed(checker.check(what, scale, {extent, "S"}, bf16(node)).result())) return failure();
-  if (mlir::cast<MoeTensorType>(scale.getType()).getShape().back() * kMxBlock == n) return success();
-  return nodeError(node) << ": " << what << " is " << shapeText(scale.getType())
-                         << ", expected one number for each " << kMxBlock << " of a row of the codes "
-                         << shapeText(codes.getType());
 }
 
 template <class Op>
@@ -277,9 +279,9 @@ LogicalResult DispatchCodesOp::verify() {
   ShapeChecker checker(*this);
   checker.check("codes", getCodes(), {"T", "H"}, {i8(*this), e4m3(*this)});
   checker.check("rows", getRows(), {"R", "H"}, elementOf(getCodes()));
-  if (failed(checker.result()) || failed(checkRowScale(checker, *this, "scales", getCodes(), getScales())))
-    return failure();
-  return checkRowScale(checker, *this, "row scales", getRows(), getRowScales());
+  checkRowScale(checker, *this, "scales", getCodes(), getScales(), "H");
+  checkRowScale(checker, *this, "row scales", getRows(), getRowScales(), "H");
+  return checker.result();
 }
 
 LogicalResult GmmOp::verify() {
@@ -322,15 +324,20 @@ LogicalResult EncodeOp::verify() {
   if (byAmax != static_cast<bool>(getAmax()))
     return nodeError(*this) << " has " << (byAmax ? "no" : "an") << " amax, but encodes with rounding "
                             << text::word(getRoundA());
-  if (const size_t expected = byAmax ? 1 : 3; getNumResults() != expected)
-    return nodeError(*this) << " has " << getNumResults() << " results, expected " << expected
-                            << " with rounding " << text::word(getRoundA());
+  if (byAmax ? getNumResults() != 1 : getNumResults() < 2 || getNumResults() > 3)
+    return nodeError(*this) << " has " << getNumResults() << " results, expected "
+                            << (byAmax ? "1" : "2 or 3") << " with rounding " << text::word(getRoundA());
   const StringRef extent = extentOf(getValue());
   ShapeChecker checker(*this);
-  checker.check("value", getValue(), {extent, "N"}, bf16(*this));
+  checker.check("value", getValue(), {extent, "N"}, {bf16(*this), e4m3(*this)});
   checker.check("codes", getCodes(), {extent, "N"}, e4m3(*this));
-  if (!byAmax) return checkCodeScales(checker, *this, getCodes(), getScales()[0], getScales()[1], "N");
-  return failed(checker.result()) ? failure() : checkAmax(*this, "amax", getValue(), getAmax());
+  if (failed(checker.result()) || failed(checkScaled(*this, "value", getValue(), getValueScale())))
+    return failure();
+  if (getValueScale()) checkRowScale(checker, *this, "value scale", getValue(), getValueScale(), "N");
+  if (byAmax) return failed(checker.result()) ? failure() : checkAmax(*this, "amax", getValue(), getAmax());
+  if (isDown()) return checkCodeScales(checker, *this, getCodes(), getScales()[0], getScales()[1], "N");
+  checkRowScale(checker, *this, "scales", getCodes(), getScales()[0], "N");
+  return checker.result();
 }
 
 LogicalResult ColumnSumOp::verify() {

@@ -34,7 +34,7 @@ constexpr OpPort kGmmWeightGradIn[] = {{"a"},
                                        {"end_scales", false}};
 constexpr OpPort kGmmWeightGradOut[] = {{"grad"}};
 
-constexpr OpPort kEncodeIn[] = {{"value"}, {"amax", false}};
+constexpr OpPort kEncodeIn[] = {{"value"}, {"amax", false}, {"value_scale", false}};
 constexpr OpPort kEncodeOut[] = {{"codes"}, {"scales", false}, {"end_scales", false}};
 
 constexpr OpPort kAmaxIn[] = {{"a"}};

@@ -1,7 +1,7 @@
 // Codes for what the forward keeps, after derivation, when all readers are known.
 #include "compiler/dialect/element_type.h"
 #include "compiler/dialect/moe_gradient.h"
-#include "compiler/passes/common.h"
+#include "compiler/passes/encode.h"
 #include "compiler/passes/passes.h"
 #include "llvm/ADT/STLExtras.h"
 #include "runtime/base/rounding.h"
@@ -136,10 +136,13 @@ class KeptEncoder {
         return amax.getAmax();
     builder_.setInsertionPointAfterValue(rows);
     const std::string tensor = names_.tensor(name + "_amax");
-    return builder_.create<moe::AmaxOp>(rows.getLoc(), typeOf(perExpert(rows, 1), DType::kF32), rows,
-                                        builder_.getStringAttr(names_.node(name + "_amax")),
-                                        builder_.getStrArrayAttr({llvm::StringRef(tensor)}),
-                                        moe::SplitAttr());
+    llvm::SmallVector<int64_t> shape = {1};
+    if (!tensorOf(rows).hasTokens()) shape.insert(shape.begin(), graph_.getExpertsOfRank());
+    mlir::MLIRContext* const context = builder_.getContext();
+    const auto type = moe::MoeTensorType::get(context, shape, elementTypeOf(context, DType::kF32));
+    return builder_.create<moe::AmaxOp>(
+        rows.getLoc(), type, rows, builder_.getStringAttr(names_.node(name + "_amax")),
+        builder_.getStrArrayAttr({llvm::StringRef(tensor)}), moe::SplitAttr());
   }
 
   // After the last node that reads the rows: nothing in this entry waits for it.
@@ -149,30 +152,8 @@ class KeptEncoder {
     for (mlir::Operation* user : rows.getUsers())
       if (llvm::isa<moe::NodeOp>(user) && last->isBeforeInBlock(user)) last = user;
     builder_.setInsertionPointAfter(last);
-    const auto shape = llvm::cast<moe::MoeTensorType>(rows.getType()).getShape();
-    const int64_t extent = shape.front(), n = shape.back();
-    llvm::SmallVector<std::string> tensors = {names_.tensor(name + "_codes")};
-    llvm::SmallVector<mlir::Type> scales;
-    if (!infoOf(rounding).isScaled) {
-      for (const char* suffix : {"_scales", "_end_scales"}) tensors.push_back(names_.tensor(name + suffix));
-      scales = {typeOf({extent, n / kMxBlock}, DType::kBF16), typeOf(perExpert(rows, n), DType::kBF16)};
-    }
-    const llvm::SmallVector<llvm::StringRef> words(tensors.begin(), tensors.end());
-    return builder_.create<moe::EncodeOp>(rows.getLoc(), typeOf({extent, n}, DType::kF8_E4M3), scales, rows,
-                                          amax, rounding,
-                                          builder_.getStringAttr(names_.node(name + "_encode")),
-                                          builder_.getStrArrayAttr(words), moe::SplitAttr());
-  }
-
-  // The shape of `n` numbers for each expert of the rows, or once for tokens.
-  llvm::SmallVector<int64_t> perExpert(Value rows, int64_t n) {
-    if (llvm::cast<moe::MoeTensorType>(rows.getType()).hasTokens()) return {n};
-    return {graph_.getExpertsOfRank(), n};
-  }
-
-  moe::MoeTensorType typeOf(llvm::ArrayRef<int64_t> shape, DType element) {
-    mlir::MLIRContext* const context = builder_.getContext();
-    return moe::MoeTensorType::get(context, shape, elementTypeOf(context, element));
+    return createEncode(builder_, names_, name, rows,
+                        {.rounding = rounding, .amax = amax, .experts = graph_.getExpertsOfRank()});
   }
 
   moe::GraphOp graph_;

@@ -104,11 +104,11 @@ class EntryFormer {
           std::vector<BufferId> results = {of(op.getCodes())};
           for (const Value scales : op.getScales()) results.push_back(of(scales));
           family(node, "", OpKind::kEncode,
-                 op.getAmax()                ? spaceOf(node, op.getValue())
+                 !op.isDown()                ? spaceOf(node, op.getValue())
                  : isOfTokens(op.getValue()) ? SpaceKind::kOnce
                                              : SpaceKind::kExperts,
                  {.n = columns(op.getValue()), .roundA = op.getRoundA()},
-                 {of(op.getValue()), of(op.getAmax())}, std::move(results));
+                 {of(op.getValue()), of(op.getAmax()), of(op.getValueScale())}, std::move(results));
         })
         .Case([&](moe::ColumnSumOp op) {
           family(node, "", OpKind::kColumnSum, isOfTokens(op.getA()) ? SpaceKind::kOnce : SpaceKind::kExperts,

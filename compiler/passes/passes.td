@@ -95,6 +95,16 @@ def EncodeKept : Pass<"encode-kept", "::mlir::ModuleOp"> {
   }];
 }
 
+def EncodeDispatched : Pass<"encode-dispatched", "::mlir::ModuleOp"> {
+  let summary = "sends codes of tokens that products round";
+  let description = [{
+    Before: a moe.graph whose products round rows in blocks. After: a moe.encode gives tokens codes in blocks along them, a
+    moe.dispatch_codes sends these, and products read them; moe.encode, or one that is made for a moe.gmm_weight_grad that
+    reads the rows, rounds their numbers again. Gradients are sent as before. Outputs of these rows are lost. Fails: rows that
+    something reads in another form. Test: tests/compiler/passes/encode_dispatched.mlir, encode_dispatched_invalid.mlir.
+  }];
+}
+
 def QuantizeRows : Pass<"quantize-rows", "::mlir::ModuleOp"> {
   let summary = "gives codes to rows that are multiplied by codes";
   let description = [{

@@ -45,6 +45,15 @@ struct CodeScalesOf {
 };
 using CodeScales = CodeScalesOf<const BFloat16>;
 
+// The powers of two of codes in blocks of kMxBlock numbers of a row: that of number (i, j) is data[i * ld + j
+// / kMxBlock].
+template <class T>
+struct RowPowersOf {
+  T* data = nullptr;
+  int64_t ld = 0;
+};
+using RowPowers = RowPowersOf<const BFloat16>;
+
 // c[rows, n] = alpha * a[rows, k] * b + bias, where b is [k, n], or [n, k] when transposeB; alpha multiplies
 // the sum in fp32, to which the bias is then added before it is rounded.
 //
@@ -79,6 +88,9 @@ struct GmmArgs {
   Rounding roundB = Rounding::kNone;
   float amaxA = 0;
   float amaxB = 0;
+  // Of codes a of F8_E4M3, whose numbers are multiplied: those that roundA would make of bf16 numbers, so k
+  // is a multiple of kMxBlock.
+  RowPowers powersA = {};
 };
 
 // packed = b in the form in which gmm multiplies by it, for any rows and alpha; products with it have the
@@ -244,13 +256,13 @@ struct AmaxArgs {
   float* amax;
 };
 
-// The codes of F8_E4M3 of a, rounded as gmmWeightGrad rounds a factor. In blocks from row 0 on they count by
-// the powers `scales`; a block with a NaN or an infinity has codes 0 and a NaN; and n and scales.firstColumn
-// are multiples of kMxBlock. By an amax they are those of q(x s), and of a NaN or an infinity 0x7f, a NaN;
-// `scales` is then not written.
+// The codes of F8_E4M3 of a, as a product rounds a factor. By an amax they are those of q(x s), and of a NaN
+// or an infinity 0x7f, a NaN. In blocks they count by powers: where powers.data is given, a is rounded as gmm
+// rounds it, in blocks along its rows; else as gmmWeightGrad does, in blocks from row 0 on, and their powers
+// go to `scales`. A block with a NaN or an infinity has codes 0 and a NaN. n and scales.firstColumn are then
+// multiples of kMxBlock. a is BF16, or codes of blocks along its rows, whose numbers are rounded again.
 struct EncodeArgs {
-  const BFloat16* a;
-  int64_t lda;
+  Operand a;
   uint8_t* codes;
   int64_t ldCodes;
   CodeScalesOf<BFloat16> scales;
@@ -258,6 +270,8 @@ struct EncodeArgs {
   int32_t n;
   Rounding round;
   float amax = 0;  // as in GmmArgs
+  RowPowersOf<BFloat16> powers = {};
+  RowPowers powersA = {};  // of codes a
 };
 
 // dst[i, :] = src[index[i] / divisor, :] for i < rows; rows of `bytes` bytes, strides in bytes. A row whose
@@ -315,6 +329,7 @@ inline constexpr ProductTypes kBf16Product = {DType::kBF16, DType::kBF16, DType:
 inline constexpr ProductTypes kDecodedProduct = {DType::kBF16, DType::kI8, DType::kBF16};
 inline constexpr ProductTypes kCodesProduct = {DType::kI8, DType::kI8, DType::kBF16};
 inline constexpr ProductTypes kDecodedHalvesProduct = {DType::kBF16, DType::kU8, DType::kBF16};
+inline constexpr ProductTypes kRoundedCodesProduct = {DType::kF8_E4M3, DType::kBF16, DType::kBF16};
 inline constexpr ProductTypes kGroupsProduct = {DType::kI8, DType::kU8, DType::kBF16};
 
 // What a packed weight takes room for beside its codes.

@@ -1,5 +1,6 @@
-// Codes of E4M3, as they are or in blocks of rows, to bf16 numbers, exactly, in loops that compilers
-// vectorise. Subnormal numbers must be flushed (flush_subnormals.h). Internal linkage: see blocked_product.h.
+// Codes of E4M3, as they are or in blocks down columns or along rows, to bf16 numbers, exactly, in loops that
+// compilers vectorise. Subnormal numbers must be flushed (flush_subnormals.h). Internal linkage: see
+// blocked_product.h.
 #pragma once
 
 #include <cstdint>
@@ -31,6 +32,9 @@ void forScales(const CodeScalesOf<T>& of, int32_t row, int32_t rows, int32_t col
 }
 
 constexpr uint8_t kE4m3Nan = 0x7f;
+
+// What is subtracted from the bits of a power to give the offset of decodeNormal().
+constexpr uint16_t kLeastPower = 7 << 7;
 
 // Of a code that is no NaN.
 inline uint16_t decodeE4m3(uint8_t code, float power) {
@@ -78,15 +82,29 @@ inline void decodeScaled(const uint8_t* __restrict codes, int64_t ld, int32_t ro
         to[j].bits = (codes[j] & 0x7f) == kE4m3Nan ? uint16_t{0x7fc0} : decodeE4m3(codes[j], 1);
 }
 
+// `count` codes of a row, in blocks along it: a multiple of kMxBlock.
+inline void decodeAlong(const uint8_t* __restrict codes, const BFloat16* __restrict powers, int32_t count,
+                        BFloat16* __restrict to) {
+  for (int32_t at = 0; at < count; at += kMxBlock, codes += kMxBlock, to += kMxBlock) {
+    const uint16_t power = powers[at / kMxBlock].bits;
+    if (power < 0x7f80 && !hasDifficult(codes, kMxBlock)) {
+      uint16_t offset[kMxBlock];
+      for (uint16_t& each : offset) each = static_cast<uint16_t>(power - kLeastPower);
+      decodeNormal(codes, offset, kMxBlock, to);
+    } else {
+      for (int32_t j = 0; j < kMxBlock; ++j) to[j].bits = decodeE4m3(codes[j], widenBf16(power));
+    }
+  }
+}
+
 // One block of each of at most kMostDown columns: `length` rows from `row` on, of `rows` in all.
 inline void decodeDown(const uint8_t* codes, int64_t ld, const CodeScales& scales, int32_t row, int32_t rows,
                        int32_t column, int32_t length, int32_t columns, BFloat16* to, int64_t ldTo) {
-  constexpr uint16_t kLeastExponent = 7 << 7;
   uint16_t power[kMostDown], offset[kMostDown];
   bool areFinite = true;
   forScales(scales, row, rows, column, columns, [&](int32_t j, BFloat16 scale) {
     power[j] = scale.bits;
-    offset[j] = static_cast<uint16_t>(scale.bits - kLeastExponent);
+    offset[j] = static_cast<uint16_t>(scale.bits - kLeastPower);
     areFinite = areFinite && scale.bits < 0x7f80;
   });
   for (int32_t i = 0; i < length; ++i, codes += ld, to += ldTo)

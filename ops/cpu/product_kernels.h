@@ -1,7 +1,8 @@
 // gmm, the packing of its weights and gmm_weight_grad written once over (Unit, Pack): each instruction set
-// instantiates them with its own. There are four products: of bf16, which may be rounded as they
-// are packed; of bf16 and codes, which are decoded to bf16 as they are packed; of codes, whose sums are
-// exact; and of codes in groups (groups.h). Internal linkage: see blocked_product.h.
+// instantiates them with its own. There are five products: of bf16, which may be rounded as they
+// are packed; of rows that were rounded before, to codes of 8-bit floats; of bf16 and codes, which are
+// decoded to bf16 as they are packed; of codes, whose sums are exact; and of codes in groups (groups.h).
+// Internal linkage: see blocked_product.h.
 #pragma once
 
 #include <cstdint>
@@ -90,7 +91,7 @@ struct GmmSource {
     for (int32_t i = 0; i < rows; ++i, tile += Unit::kNr) {
       BFloat16* const to = c + (row + i) * args.c.ld + col;
       const float* from = scaled;
-      if constexpr (sizeof(A) == 1)
+      if constexpr (__is_same(A, int8_t))
         from = withBias(dequantised(tile, row + i, col, cols, scaled), cols, 1, bias, scaled);
       else
         from = withBias(tile, cols, args.alpha, bias, scaled);
@@ -142,20 +143,21 @@ Args withScales(Args args, const FactorRounding& a, const FactorRounding& b) {
   return args;
 }
 
-// Both factors are bf16 numbers, rounded as they are packed.
-template <class Unit, class Pack>
-struct RoundedSource : GmmSource<Unit, Pack, BFloat16, BFloat16> {
+// Both factors are rounded as they are packed; but a may have codes (uint8_t), which are decoded.
+template <class Unit, class Pack, class A = BFloat16>
+struct RoundedSource : GmmSource<Unit, Pack, A, BFloat16> {
   using Element = typename Unit::Element;
-  using Plain = GmmSource<Unit, Pack, BFloat16, BFloat16>;
+  using Plain = GmmSource<Unit, Pack, A, BFloat16>;
   const FactorRounding roundA{this->args.roundA, this->args.amaxA};
   const FactorRounding roundB{this->args.roundB, this->args.amaxB};
 
   void packA(int32_t row, int32_t rows, int32_t k0, int32_t k, Element* dst) const {
-    if (roundA.isNone) return Plain::packA(row, rows, k0, k, dst);
+    if constexpr (__is_same(A, BFloat16))
+      if (roundA.isNone) return Plain::packA(row, rows, k0, k, dst);
     static_assert(Unit::kKPart % kMxBlock == 0);
     BFloat16 rounded[Unit::kKPart];
     for (int32_t i = 0; i < rows; ++i) {
-      roundAlong(roundA, this->sourceA(row + i, k0), k, rounded);
+      packedRow(this->sourceA(row + i, k0), {row + i, k0}, k, rounded);
       Pack::copyRows(static_cast<const BFloat16*>(rounded), 0, 1, k, dst + int64_t{i} * Unit::kAStride);
     }
   }
@@ -176,6 +178,15 @@ struct RoundedSource : GmmSource<Unit, Pack, BFloat16, BFloat16> {
       }
     };
     packParts<Unit, Pack>(args.transposeB, this->sourceB(col, k0), args.b.ld, cols, k, dst, ahead, round);
+  }
+
+ private:
+  void packedRow(const BFloat16* from, Place, int32_t k, BFloat16* to) const {
+    roundAlong(roundA, from, k, to);
+  }
+  void packedRow(const uint8_t* codes, Place first, int32_t k, BFloat16* to) const {
+    const RowPowers& powers = this->args.powersA;
+    decodeAlong(codes, powers.data + first.row * powers.ld + first.column / kMxBlock, k, to);
   }
 };
 
@@ -346,6 +357,13 @@ void gmmBy(const GmmArgs& args) {
   blockedProduct<Unit>(source, args.rows, args.n, args.k, args.scratch);
 }
 
+template <class Unit, class Pack>
+void roundedCodesGmmBy(const GmmArgs& args) {
+  const FlushSubnormals meaning;
+  const GmmArgs scaled = withScales(args, {args.roundA, args.amaxA}, {args.roundB, args.amaxB});
+  packedProduct<Unit>(RoundedSource<Unit, Pack, uint8_t>{{scaled}}, scaled);
+}
+
 template <class Unit, class Pack, class B>
 void decodedGmmBy(const GmmArgs& args) {
   const FlushSubnormals meaning;
@@ -438,6 +456,8 @@ struct ProductsBy {
   static constexpr GmmKernels kGmms[] = {
       {kBf16Product, gmmBy<Unit, Pack>, packWeightBy<Unit, Pack, BFloat16>, gmmScratchBytesBy<Unit>,
        packedBytesBy<Unit>},
+      {kRoundedCodesProduct, roundedCodesGmmBy<Unit, Pack>, packWeightBy<Unit, Pack, BFloat16>,
+       gmmScratchBytesBy<Unit>, packedBytesBy<Unit>},
       {kDecodedProduct, decodedGmmBy<Unit, Pack, int8_t>, nullptr, gmmScratchBytesBy<Unit>, notPacked},
       {kDecodedHalvesProduct, decodedGmmBy<Unit, Pack, Nibbles>, nullptr, gmmScratchBytesBy<Unit>, notPacked},
       {kCodesProduct, codesGmmBy<CodesUnit, CodesPack>, packWeightBy<CodesUnit, CodesPack, int8_t>,

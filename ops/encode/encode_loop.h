@@ -1,5 +1,5 @@
-// Rows of bf16 to codes of E4M3, by an amax or in blocks of rows, in loops that compilers vectorise. Internal
-// linkage: see ops/cpu/blocked_product.h.
+// Rows to codes of E4M3, by an amax or in blocks down columns or along rows, in loops that compilers
+// vectorise. Internal linkage: see ops/cpu/blocked_product.h.
 #pragma once
 
 #include <cstdint>
@@ -68,40 +68,92 @@ inline void encodeBlock(const RoundingInfo& info, const BFloat16* __restrict fro
     }
 }
 
-// The columns that come next are far apart.
-inline void fetchBlock(const EncodeArgs& args, int32_t row, int32_t length, int32_t column) {
-  constexpr int32_t kLine = kLineBytes / sizeof(BFloat16);
-  for (int32_t j = column; j < smaller(column + kMostDown, args.n); j += kLine)
-    for (int32_t i = row; i < row + length; ++i) fetchSoon(args.a + i * args.lda + j);
+// A block of a row.
+inline void encodeRun(const RoundingInfo& info, const BFloat16* __restrict from, uint8_t* __restrict codes,
+                      BFloat16& power) {
+  const NumberRounder rounder(info);
+  const Extremes block = extremesOf(from, kMxBlock);
+  const int32_t e = exponentOf(block.most, info);
+  power.bits = static_cast<uint16_t>((kBf16Bias + e) << kBf16Mantissa);
+  if (isDifficult(block, e, info) == 0) {
+    const uint16_t largest = largestIn(e, info), offset = codeOffset(e);
+    for (int32_t j = 0; j < kMxBlock; ++j) codes[j] = codeOf(rounder.simple(from[j].bits, largest), offset);
+    return;
+  }
+  const bool isFinite = block.most < 0x7f80;
+  const float down = powerOf(block, e).down;
+  if (!isFinite) power.bits = 0x7fc0;
+  for (int32_t j = 0; j < kMxBlock; ++j)
+    codes[j] = isFinite ? anyCodeOf(rounder(from[j].bits, {down, 1})) : uint8_t{0};
 }
 
-// The codes of q(x s).
-inline void encodeScaled(const FactorRounding& by, const BFloat16* __restrict from, int32_t count,
-                         uint8_t* __restrict codes) {
+// Numbers of a, which codes stand for if it has some.
+struct EncodedRows {
+  const EncodeArgs& args;
+  bool hasCodes = args.a.type != DType::kBF16;
+
+  const BFloat16* numbers(int32_t row, int32_t column) const {
+    return static_cast<const BFloat16*>(args.a.data) + row * args.a.ld + column;
+  }
+  const uint8_t* codes(int32_t row, int32_t column) const {
+    return static_cast<const uint8_t*>(args.a.data) + row * args.a.ld + column;
+  }
+  // Part of a row; `decoded` has room for it.
+  const BFloat16* part(int32_t row, int32_t column, int32_t count, BFloat16* decoded) const {
+    if (!hasCodes) return numbers(row, column);
+    decodeAlong(codes(row, column), args.powersA.data + row * args.powersA.ld + column / kMxBlock, count,
+                decoded);
+    return decoded;
+  }
+  // The columns that come next are far apart.
+  void fetch(int32_t row, int32_t length, int32_t column) const {
+    const int32_t line = kLineBytes / (hasCodes ? 1 : 2);
+    for (int32_t j = column; j < smaller(column + kMostDown, args.n); j += line)
+      for (int32_t i = row; i < row + length; ++i)
+        fetchSoon(hasCodes ? static_cast<const void*>(codes(i, j)) : numbers(i, j));
+  }
+};
+
+inline void encodeAlong(const RoundingInfo& info, const EncodeArgs& args) {
+  const EncodedRows a{args};
+  BFloat16 decoded[kMxBlock];
+  for (int32_t i = 0; i < args.rows; ++i)
+    for (int32_t j = 0; j < args.n; j += kMxBlock)
+      encodeRun(info, a.part(i, j, kMxBlock, decoded), args.codes + i * args.ldCodes + j,
+                args.powers.data[i * args.powers.ld + j / kMxBlock]);
+}
+
+// The codes of q(x s); a has no codes.
+inline void encodeScaled(const FactorRounding& by, const EncodeArgs& args) {
   const NumberRounder rounder(by.info);
-  for (int32_t j = 0; j < count; ++j) {
-    const uint8_t code = anyCodeOf(rounder(from[j].bits, {by.scale.down, 1}));
-    codes[j] = magnitude(from[j]) < 0x7f80 ? code : kE4m3Nan;
+  const EncodedRows a{args};
+  for (int32_t i = 0; i < args.rows; ++i) {
+    const BFloat16* const __restrict from = a.numbers(i, 0);
+    uint8_t* const __restrict codes = args.codes + i * args.ldCodes;
+    for (int32_t j = 0; j < args.n; ++j) {
+      const uint8_t code = anyCodeOf(rounder(from[j].bits, {by.scale.down, 1}));
+      codes[j] = magnitude(from[j]) < 0x7f80 ? code : kE4m3Nan;
+    }
   }
 }
 
 inline void encodeLoop(const EncodeArgs& args) {
   const FlushSubnormals meaning;
   const RoundingInfo& info = kRoundings[static_cast<int32_t>(args.round)];
-  if (info.isScaled) {
-    const FactorRounding by(args.round, args.amax);
-    for (int32_t i = 0; i < args.rows; ++i)
-      encodeScaled(by, args.a + i * args.lda, args.n, args.codes + i * args.ldCodes);
-    return;
-  }
+  if (info.isScaled) return encodeScaled(FactorRounding(args.round, args.amax), args);
+  if (args.powers.data != nullptr) return encodeAlong(info, args);
+  const EncodedRows a{args};
+  BFloat16 decoded[kMxBlock * kMostDown];
   for (int32_t row = 0; row < args.rows; row += kMxBlock) {
     const int32_t length = smaller(kMxBlock, args.rows - row);
     for (int32_t column = 0; column < args.n; column += kMostDown) {
       const int32_t columns = smaller(kMostDown, args.n - column);
       uint16_t powers[kMostDown];
-      fetchBlock(args, row, length, column + kMostDown);
-      encodeBlock(info, args.a + row * args.lda + column, args.lda, length, columns,
-                  args.codes + row * args.ldCodes + column, args.ldCodes, powers);
+      a.fetch(row, length, column + kMostDown);
+      for (int32_t i = 0; a.hasCodes && i < length; ++i)
+        a.part(row + i, column, columns, decoded + i * kMostDown);
+      encodeBlock(info, a.hasCodes ? decoded : a.numbers(row, column), a.hasCodes ? kMostDown : args.a.ld,
+                  length, columns, args.codes + row * args.ldCodes + column, args.ldCodes, powers);
       forScales(args.scales, row, args.rows, column, columns,
                 [&powers](int32_t j, BFloat16& scale) { scale.bits = powers[j]; });
     }

@@ -52,6 +52,11 @@ constexpr bool isEncodable(Rounding rounding) {
   return rounding != Rounding::kNone && info.mantissaBits == 3 && !info.isSquare;
 }
 
+// Likewise, with a power of two per block.
+constexpr bool isEncodableInBlocks(Rounding rounding) {
+  return isEncodable(rounding) && !infoOf(rounding).isScaled;
+}
+
 inline constexpr float kLeastAmax = 0x1p-110F;  // so that neither s nor 1 / s leaves the normal numbers
 
 // s, and what products of q are multiplied by.

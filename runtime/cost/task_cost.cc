@@ -78,7 +78,8 @@ void addGmm(const TaskProgram& program, const Family& family, double rows, doubl
   cost.product =
       productSeconds(matrix, isTransposed(family.op, family.tiling) ? matrix.gmmTransposed : matrix.gmm, rows,
                      columns, family.tiling.k);
-  if (elementBytes(program, family) < kBf16) cost.product /= kCodesSpeed;
+  if (const BufferId rows = operandAt(family.reads, 0); rows && isCodes(program.at(rows).type))
+    cost.product /= kCodesSpeed;
   const double k = family.tiling.k, passes = passesOver(matrix, rows);
   cost.product += roundingSeconds(family.tiling, rows * k, passes * columns * k, rates.vector);
   traffic = gmmTraffic(program, family, rows, columns, width, reuse, rates);

@@ -43,7 +43,8 @@ class Product {
                   ? nullptr
                   : biasOf(step, operandAt(family_.reads, 2), family_.writes[0], range_.expert,
                            int64_t{parts_} * tiling_.n, columns_.begin)),
-        rowScale_(scaleAt(step, 0, 0)),
+        rowScale_(hasRowBlocks(step.program(), family_) ? nullptr : scaleAt(step, 0, 0)),
+        powersA_(powersAt(step)),
         scales_(scalesOf(step)),
         packedScales_(packedScalesOf(step.program(), family_)),
         amaxA_(amaxAt(step, family_, 0, range_.expert)),
@@ -80,7 +81,8 @@ class Product {
                        .roundA = tiling_.roundA,
                        .roundB = tiling_.roundB,
                        .amaxA = amaxA_,
-                       .amaxB = amaxB_});
+                       .amaxB = amaxB_,
+                       .powersA = {powersA_.data + row * powersA_.ld, powersA_.ld}});
   }
 
  private:
@@ -98,6 +100,10 @@ class Product {
   // Row `row` of the scale of operand `scaled`; null where it has none.
   const float* scaleAt(const Step& step, size_t scaled, int64_t row) const {
     return optionalFloats(step, operandAt(family_.reads, *scaleOf(family_.op, scaled)), row);
+  }
+  ops::RowPowers powersAt(const Step& step) const {
+    if (!hasRowBlocks(step.program(), family_)) return {};
+    return rowPowersAt<const BFloat16>(step, family_.reads[*scaleOf(family_.op, 0)], 0, 0);
   }
   // Those of this expert's weight; without scales the block is a column of the product.
   ops::BlockScales scalesOf(const Step& step) const {
@@ -140,8 +146,9 @@ class Product {
   const ops::Operand a_;
   const bool transposed_;
   const ops::Operand weight_;
-  const BFloat16* const bias_;   // from the task's columns of the first part on; or null
-  const float* const rowScale_;  // of codes, else null
+  const BFloat16* const bias_;    // from the task's columns of the first part on; or null
+  const float* const rowScale_;   // of codes I8, else null
+  const ops::RowPowers powersA_;  // of codes of 8-bit floats
   const ops::BlockScales scales_;
   const ops::PackedScales packedScales_;
   const float amaxA_, amaxB_;

@@ -260,21 +260,25 @@ void amax(const CpuStep& step, const Family& family, const Task& task) {
 void encode(const CpuStep& step, const Family& family, const Task& task) {
   const RowRange range = rowsOf(step, task);
   const TileRange columns = tileOf(family.op, family.tiling, task.tile).n;
-  const BufferAddress& a = step.at(family.reads[0]);
   const BufferAddress& codes = step.at(family.writes[0]);
   ops::CodeScalesOf<BFloat16> scales;
-  if (has(family.writes, 1))
+  ops::RowPowersOf<BFloat16> powers;
+  if (has(family.writes, 2))
     scales = codeScalesAt<BFloat16>(step, family.writes[1], family.writes[2], range, family.tiling.n,
                                     columns.begin);
-  step.kernels().encode({.a = elements<BFloat16>(a, range.begin) + columns.begin,
-                         .lda = leading<BFloat16>(a),
-                         .codes = elements<uint8_t>(codes, range.begin) + columns.begin,
-                         .ldCodes = leading<uint8_t>(codes),
-                         .scales = scales,
-                         .rows = range.rows,
-                         .n = columns.length(),
-                         .round = family.tiling.roundA,
-                         .amax = amaxAt(step, family, 0, range.expert)});
+  else
+    powers = rowPowersAt<BFloat16>(step, operandAt(family.writes, 1), range.begin, columns.begin);
+  step.kernels().encode(
+      {.a = matrixAt<ops::Operand>(step, family.reads[0], range.begin).from(0, columns.begin),
+       .codes = elements<uint8_t>(codes, range.begin) + columns.begin,
+       .ldCodes = leading<uint8_t>(codes),
+       .scales = scales,
+       .rows = range.rows,
+       .n = columns.length(),
+       .round = family.tiling.roundA,
+       .amax = amaxAt(step, family, 0, range.expert),
+       .powers = powers,
+       .powersA = rowPowersAt<const BFloat16>(step, operandAt(family.reads, 2), range.begin, columns.begin)});
 }
 
 }  // namespace

@@ -1,7 +1,8 @@
 // Operands of a task in the form that kernels take: pointers to elements.
 #pragma once
 
-#include "ops/abi/matrix.h"
+#include "ops/abi/kernels.h"
+#include "runtime/base/rounding.h"
 #include "runtime/exec/step.h"
 #include "runtime/program/op_table.h"
 
@@ -52,6 +53,14 @@ ops::CodeScalesOf<T> codeScalesAt(const Step& step, BufferId scales, BufferId en
                                   int32_t width, int32_t first) {
   return {elements<BFloat16>(step.at(scales), rows.begin), leading<BFloat16>(step.at(scales)),
           elements<BFloat16>(step.at(ends), 0) + int64_t{rows.expert} * width, width, first};
+}
+
+// The powers of codes in blocks along rows, from this row and column of the codes on; none where the operand
+// is absent.
+template <class T>
+ops::RowPowersOf<T> rowPowersAt(const Step& step, BufferId powers, int64_t row, int32_t column) {
+  if (!powers) return {};
+  return {elements<BFloat16>(step.at(powers), row) + column / kMxBlock, leading<BFloat16>(step.at(powers))};
 }
 
 // The amax by which a factor of expert `expert` is rounded; 0 if it is not.

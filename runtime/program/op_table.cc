@@ -18,7 +18,7 @@ constexpr DType kOfRows[] = {DType::kBF16, DType::kF32};  // where they are move
 constexpr OperandInfo scalars(std::string_view name, std::string_view shape, int8_t with = -1) {
   return {.name = name, .shape = shape, .types = kF32Only, .optional = true, .with = with};
 }
-constexpr DType kOfFactors[] = {DType::kBF16, DType::kI8};
+constexpr DType kOfFactors[] = {DType::kBF16, DType::kI8, DType::kF8_E4M3};
 constexpr DType kOfWeights[] = {DType::kBF16, DType::kI8, DType::kU8};
 constexpr OperandInfo kFactor = {.name = "a", .shape = "Xk", .types = kOfFactors, .isFactor = true};
 constexpr OperandInfo weight(std::string_view shape) {
@@ -109,7 +109,8 @@ constexpr OperandInfo kAmaxReads[] = {{"a", "Xn"}};
 constexpr OperandInfo kAmaxWrites[] = {{.name = "amax", .shape = "E1", .types = kF32Only}};
 
 constexpr DType kE4m3Only[] = {DType::kF8_E4M3};
-constexpr OperandInfo kEncodeReads[] = {{"a", "Xn"}, amax("amax", 0)};
+constexpr OperandInfo kEncodeReads[] = {
+    {.name = "a", .shape = "Xn", .types = kOfRowFactors}, amax("amax", 0), rowScale("scale", "X")};
 constexpr OperandInfo kEncodeWrites[] = {{.name = "codes", .shape = "Xn", .types = kE4m3Only},
                                          optional("scales", "Xs"),
                                          optional("end scales", "Ec")};
@@ -216,12 +217,13 @@ BufferId operandAt(const std::vector<BufferId>& operands, size_t index) {
 
 bool needsWholeRows(const Family& family) {
   const OpInfo& info = infoOf(family.op);
+  if (family.op == OpKind::kEncode) return domainOf(family) == Domain::kRows;
   return info.vector == VectorWork::kActivationGrad && info.cut == Cut::kColumns && has(family.writes, 1);
 }
 
 Domain domainOf(const Family& family) {
-  const bool encodesByAmax = family.op == OpKind::kEncode && has(family.reads, *amaxOf(family.op, 0));
-  return encodesByAmax ? Domain::kRows : infoOf(family.op).domain;
+  const bool isDown = has(family.writes, 2);
+  return family.op == OpKind::kEncode && !isDown ? Domain::kRows : infoOf(family.op).domain;
 }
 
 SpaceKind spaceFor(const Family& family, SpaceKind own) {

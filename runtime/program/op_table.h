@@ -125,10 +125,11 @@ BufferId operandAt(const std::vector<BufferId>& operands, size_t index);
 inline bool has(const std::vector<BufferId>& operands, size_t index) {
   return !operandAt(operands, index).none();
 }
-// Whether a task must have all columns: a fused gradient may also sum over the columns of each row.
+// Whether a task must have all columns: a fused gradient may also sum over the columns of each row, and codes
+// that need no other row are made slot by slot.
 bool needsWholeRows(const Family& family);
 
-// The domain of its op; but what encodes by an amax needs no other row.
+// The domain of its op; but codes by an amax, or in blocks along rows, need no other row.
 Domain domainOf(const Family& family);
 // The space that is required of a family in space `own`: `own` itself if its domain has it.
 SpaceKind spaceFor(const Family& family, SpaceKind own);

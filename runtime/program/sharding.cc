@@ -37,8 +37,10 @@ class FamilyRule {
       require(0, {S::kWhole, S::kColumns, S::kGateUpColumns, S::kPartial});
       return {S::kWhole};
     }
-    if (op_.vector == VectorWork::kEncode)  // blocks are of one column, amaxes of the part that the rank has
+    if (op_.vector == VectorWork::kEncode) {  // blocks and amaxes are of columns that the rank has
+      if (has(family_.reads, 2)) require(2, {require(0, {S::kWhole})});
       return std::vector<S>(family_.writes.size(), require(0, {S::kWhole, S::kColumns}));
+    }
     if (op_.vector == VectorWork::kQuantize) return quantize();
     if (op_.multiplies()) return ofProduct();
     switch (op_.vector) {

@@ -145,9 +145,9 @@ Status checkEncoded(const Family& family, const std::string& where) {
   if (!isEncodable(t.roundA))
     return fail("{} encodes with rounding {}, expected E4M3, not in squares", where, text::word(t.roundA));
   const bool inBlocks = !infoOf(t.roundA).isScaled;
-  for (const size_t scales : {1, 2})
-    if (has(family.writes, scales) != inBlocks)
-      return fail("{} has {} '{}', but encodes with rounding {}", where, inBlocks ? "no" : "a",
+  for (const size_t scales : {1, 2})  // end scales are those of blocks down columns
+    if (const bool exists = has(family.writes, scales); exists ? !inBlocks : inBlocks && scales == 1)
+      return fail("{} has {} '{}', but encodes with rounding {}", where, exists ? "a" : "no",
                   op.writes[scales].name, text::word(t.roundA));
   for (const int32_t columns : {t.n, std::min(t.n, t.tileN)})
     if (inBlocks && columns % kMxBlock != 0)
@@ -161,6 +161,13 @@ Status checkCodes(const TaskProgram& program, const Family& family, const std::s
   const OpInfo& op = infoOf(family.op);
   const Tiling& t = family.tiling;
   if (op.vector == VectorWork::kEncode) return checkEncoded(family, where);
+  if (op.multiplies() && hasRowBlocks(program, family)) {
+    if (!isEncodableInBlocks(t.roundA))
+      return fail("{}: factor 'a' has codes, but is rounded to {}, expected E4M3 in blocks", where,
+                  text::word(t.roundA));
+    if (t.k % kMxBlock != 0)
+      return fail("{}: factor 'a' has codes of {} columns, expected a multiple of {}", where, t.k, kMxBlock);
+  }
   if (!op.isSum()) return {};
   if ((t.flags & kScalesA) != 0 && !(has(family.reads, 2) && roundsFactors(t)))
     return fail("{} scales 'a', but {}", where,
@@ -207,6 +214,7 @@ Status checkRoundings(const TaskProgram& program, const Family& family, const st
                   op.reads[*amax].name, infoOf(rounding).isScaled ? "one" : "none");
     if (rounding == Rounding::kNone || !op.hasFactors()) continue;
     const Buffer& factor = program.at(family.reads[operand]);
+    if (operand == 0 && hasRowBlocks(program, family)) continue;  // checkCodes()
     if (factor.type != DType::kBF16 && !op.isSum())
       return fail("{}, but is buffer '{}' of type {}, expected BF16", what, factor.name,
                   dtypeName(factor.type));

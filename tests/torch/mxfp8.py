@@ -56,6 +56,10 @@ class Rounding:
     def _inputs(self, x, along, square=False):
         return quantise(x, along, E4M3, self.exponent == "floor", square)
 
+    def rows(self, x):
+        """What a product multiplies x [R, C] as."""
+        return self._inputs(x.double(), 1)
+
     def weight(self, weight, along):
         return self._inputs(weight, along, self.precision == "mxfp8-32x32")
 

@@ -137,6 +137,27 @@ class PrecisionTest(unittest.TestCase):
         self.assertTrue(torch.equal(found, layer(x, ids, weights)))
         self.assertTrue(torch.equal(tuning.backward(dy)["x"], step(layer, x, ids, weights, dy)[1]))
 
+    def test_tokens_that_are_sent_as_codes_give_the_same_results(self):
+        x, ids, weights, dy = batch()
+        for rounding in mxfp8.ALL:
+            options = dataclasses.asdict(rounding)
+            want = step(make(**options), x, ids, weights, dy)
+            for more in ({}, {"keep": "minimal"}):
+                found = step(make(**options, fp8_dispatch=True, **more), x, ids, weights, dy)
+                for name, a, b in zip(NAMES, found, want):
+                    if name != "gate_up_weight":
+                        self.assertTrue(torch.equal(a, b), (rounding, name))
+                # rounded along a row, then down a column, of the numbers that its codes stand for
+                sent = rounding.layer(rounding.rows(x), ids, weights, *all_weights(), dy)[3]
+                self.assertLess(error(found[3], sent), BOUND, rounding)
+            frozen = make(**options, fp8_dispatch=True).requires_grad_(False)
+            self.assertTrue(torch.equal(frozen(x, ids, weights), want[0]))
+        self.assertIn("fp8_dispatch=True", repr(make(precision="mxfp8", fp8_dispatch=True)))
+        tuning = sluice_torch.FineTuning(HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, precision="mxfp8", threads=2, fp8_dispatch=True)
+        gate_up, down = all_weights()
+        tuning.load_weights(gate_up[:, :INTERMEDIATE], gate_up[:, INTERMEDIATE:], down)
+        self.assertTrue(torch.equal(tuning.forward(x, ids, weights), make(precision="mxfp8")(x, ids, weights)))
+
     def test_what_is_wrong_is_refused(self):
         def linear(ins, outs, **options):
             return te.ColumnParallelLinear(ins, outs, **options)

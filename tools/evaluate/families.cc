@@ -155,6 +155,8 @@ class FamilyAtRank {
     if (operand == 1) {
       block = *blockOf(c_.program.at(codes), c_.program.at(scale));
       height = values.shape[values.shape.size() - 2];
+    } else if (hasRowBlocks(c_.program, f_)) {
+      block.columns = kMxBlock;
     }
     const int64_t width = values.shape.back(), across = width / block.columns;
     for (int64_t i = 0; i < std::ssize(values.data); ++i) {
@@ -198,16 +200,17 @@ class FamilyAtRank {
   void encode() {
     Values codes = *read(0);
     const int64_t n = codes.rowLength();
-    for (const Group& group : groups())
-      roundFactor({codes.data.data() + group.begin * n, group.end - group.begin, n, n, 1}, f_.tiling.roundA,
-                  amaxOfFactor(0, group.weight));
-    put(0, std::move(codes));
-    for (const size_t scales : {1, 2}) {
-      if (!has(f_.writes, scales)) continue;
-      Values ones = zerosOf(f_.writes[scales]);
-      std::ranges::fill(ones.data, 1.0);
-      put(scales, std::move(ones));
+    const bool isAlong = has(f_.writes, 1) && !has(f_.writes, 2);
+    for (const Group& group : groups()) {
+      double* const data = codes.data.data() + group.begin * n;
+      const int64_t rows = group.end - group.begin;
+      roundFactor(isAlong ? ops::FactorView{data, n, 1, rows, n} : ops::FactorView{data, rows, n, n, 1},
+                  f_.tiling.roundA, amaxOfFactor(0, group.weight));
     }
+    Values ones = zeros({codes.shape[0], n / kMxBlock});
+    std::ranges::fill(ones.data, 1.0);
+    put(0, std::move(codes));
+    put(1, std::move(ones));
   }
 
   // Rounds a factor before it is multiplied.
@@ -243,8 +246,9 @@ class FamilyAtRank {
                   amaxOfFactor(1, at / (k * n)));
     Values c = zeros({a.shape[0], n});
     for (const Group& group : groups()) {
-      roundFactor({a.data.data() + group.begin * k, k, 1, group.end - group.begin, k}, f_.tiling.roundA,
-                  amaxOfFactor(0, group.weight));
+      if (!hasRowBlocks(c_.program, f_))  // codes have been rounded
+        roundFactor({a.data.data() + group.begin * k, k, 1, group.end - group.begin, k}, f_.tiling.roundA,
+                    amaxOfFactor(0, group.weight));
       MatrixView weight{b.data.data() + group.weight * k * n, transposed ? k : n, 1};
       if (transposed) weight = weight.transposed();
       matmul({.a = {a.data.data() + group.begin * k, k, 1},

@@ -79,6 +79,8 @@ class MoE(Preparable, torch.nn.Module):
     recipe       with fp8: "current" (if None), scales of the largest magnitudes of the step; "delayed", of earlier steps,
                  which the layer and its state_dict keep; or a recipe.DelayedScaling or Float8CurrentScaling
     exponent     with mxfp8: "ceil" (if None), with which no number of a block saturates, or "floor"
+    fp8_dispatch  with mxfp8: tokens are rounded before they are sent, and codes travel instead of bfloat16 rows. Results
+                 and gradients of tokens keep their bits; gradients of gate and up are of what the codes stand for
     spare        places for copies of experts. 0: experts can move, but have one place each. None: rank r has the r-th
                  range of experts
     threads      workers, shared by all layers of a group; 0: this rank's share of the machine
@@ -125,6 +127,7 @@ class MoE(Preparable, torch.nn.Module):
         fp8_format: str | None = None,
         exponent: str | None = None,
         recipe=None,
+        fp8_dispatch: bool = False,
     ):
         super().__init__()
         if dtype not in DTYPES:
@@ -133,7 +136,7 @@ class MoE(Preparable, torch.nn.Module):
             raise ValueError(f"keep is {keep!r}, expected 'all' or 'minimal'")
         self._group = ranks.Group(ep_group, tp_group, mesh, tp, tokens)
         sizes = (hidden, intermediate, num_experts, top_k, self._group.size, max_tokens)
-        own = precision_of(precision, fp8_format, exponent, recipe)
+        own = precision_of(precision, fp8_format, exponent, recipe, fp8_dispatch)
         self._precision, self._scales = Chooser(own), scaling.Scales()
         self.shape = graphs.LayerShape(
             *sizes, activation, limit, self._group.tp, tokens, spare, weights, group, zeros, own or BF16, backward

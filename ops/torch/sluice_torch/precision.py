@@ -60,6 +60,7 @@ class Precision:
     exponent: str = "ceil"  # of blocks
     delayed: Delayed | None = None  # of "fp8"; None: amaxes are those of the step
     measures: bool = False  # of "fp8": amaxes of the step are outputs
+    sends_codes: bool = False  # of blocks: tokens are rounded before they are sent
 
     def __post_init__(self):
         for name, value, known in (
@@ -75,7 +76,8 @@ class Precision:
         if not self.rounds:
             return text
         text += f", fp8_format={self.fp8_format!r}, "
-        return text + (f"recipe={self.recipe!r}" if self.has_scales else f"exponent={self.exponent!r}")
+        text += f"recipe={self.recipe!r}" if self.has_scales else f"exponent={self.exponent!r}"
+        return text + (", fp8_dispatch=True" if self.sends_codes else "")
 
     @property
     def rounds(self) -> bool:
@@ -102,7 +104,8 @@ class Precision:
             return ()
         last = f"--recipe={self.recipe}" if self.has_scales else f"--exponent={self.exponent}"
         amaxes = ("--amaxes",) if self.measures else ()
-        return (f"--precision={self.kind}", f"--fp8-format={self.fp8_format}", last, *amaxes)
+        sent = ("--fp8-dispatch",) if self.sends_codes else ()
+        return (f"--precision={self.kind}", f"--fp8-format={self.fp8_format}", last, *amaxes, *sent)
 
     @property
     def suffix(self) -> str:
@@ -113,7 +116,7 @@ class Precision:
         if self.has_scales:
             last = self.recipe if self.delayed is None else self.delayed.suffix
             last = "first" if self.measures else last
-        return f"_{self.kind.replace('-', '_')}_{self.fp8_format}_{last}"
+        return f"_{self.kind.replace('-', '_')}_{self.fp8_format}_{last}" + ("_sent" if self.sends_codes else "")
 
     def check_sizes(self, **sizes: int):
         """ValueError: a size along which products round is no multiple of a block. Underscores of names become spaces."""
@@ -125,9 +128,15 @@ class Precision:
 BF16 = Precision()
 
 
-def precision_of(precision: str | None, fp8_format: str | None, exponent: str | None, recipe=None) -> Precision | None:
+def precision_of(
+    precision: str | None, fp8_format: str | None, exponent: str | None, recipe=None, fp8_dispatch: bool = False
+) -> Precision | None:
     """Of the arguments of a layer; None: that of the context fp8_autocast. ValueError: unknown values; options of a
     precision that has none."""
+    if not isinstance(fp8_dispatch, bool):
+        raise ValueError(f"fp8_dispatch is {fp8_dispatch!r}, expected True or False")
+    if fp8_dispatch and precision not in KINDS[2:]:
+        raise ValueError(f"precision={precision!r} has no fp8_dispatch, expected {' or '.join(map(repr, KINDS[2:]))}")
     having = {"fp8_format": KINDS[1:], "exponent": KINDS[2:], "recipe": KINDS[1:2]}
     given = {"fp8_format": fp8_format, "exponent": exponent, "recipe": recipe}
     given = {name: value for name, value in given.items() if value is not None}
@@ -139,7 +148,7 @@ def precision_of(precision: str | None, fp8_format: str | None, exponent: str | 
         return None
     recipe = given.pop("recipe", None)
     if recipe is None or recipe == "current":
-        return Precision(precision, **given)
+        return Precision(precision, **given, sends_codes=fp8_dispatch)
     if recipe == "delayed":
         return Precision(precision, **given, delayed=Delayed())
     return _of_recipe(recipe, fp8_format)

@@ -294,7 +294,7 @@ moe.graph @g ranks = 1 experts = 8 top_k = 2 max_tokens = 1 symbols {} {
     %x = moe.input "x" : !moe.tensor<T x 64 x f8E4M3FN>
     %s = moe.input "s" : !moe.tensor<T x 4 x bf16>
     %routing = moe.route "route"(%ids) : (!moe.tensor<T x 2 x i32>) -> !moe.routing
-    // expected-error@+1 {{node 'd': scales is [T x 4 x bf16], expected one number for each 32 of a row of the codes [T x 64 x f8E4M3FN]}}
+    // expected-error@+1 {{node 'd': scales is [T x 4 x bf16], expected [T x H/32 x bf16] with H = 64 (codes)}}
     moe.dispatch_codes "d"(%x, %s, %routing) : (!moe.tensor<T x 64 x f8E4M3FN>, !moe.tensor<T x 4 x bf16>, !moe.routing) -> (!moe.tensor<R x 64 x f8E4M3FN>, !moe.tensor<R x 4 x bf16>)
   }
 }

@@ -58,8 +58,7 @@ Encoded encode(const Implementation& by, const Bf16Matrix& a, int32_t rows, int3
                int32_t part, float amax = 0) {
   Encoded to(rows, n);
   for (int32_t column = 0; column < n; column += part)
-    by.kernels.encode({.a = a.data() + column,
-                       .lda = a.ld(),
+    by.kernels.encode({.a = {a.data() + column, a.ld()},
                        .codes = to.codes.data() + column,
                        .ldCodes = to.ld,
                        .scales = {to.scales.data(), to.ldScales, to.ends.data(), n, column},

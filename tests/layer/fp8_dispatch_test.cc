@@ -1,0 +1,165 @@
+// Tokens that are sent as codes of 8-bit floats: the same results as from rows that are rounded where they
+// arrive, and weight gradients of the numbers that codes stand for.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+
+#include "runtime/program/verify.h"
+#include "tests/layer/graph_run.h"
+
+namespace sluice {
+namespace {
+
+struct Shape {
+  int ranks = 1, tp = 1, experts = 8, topK = 2, hidden = 160;
+};
+
+CompileOptions optionsOf(const Shape& s, bool sendsCodes) {
+  CompileOptions options{.sets = {{"ep", s.ranks / s.tp},
+                                  {"tp", s.tp},
+                                  {"experts", s.experts},
+                                  {"top_k", s.topK},
+                                  {"hidden", s.hidden},
+                                  {"intermediate", 192},
+                                  {"max_tokens", 128}},
+                         .cores = 3,
+                         .slotRows = 48};
+  options.trainable = std::vector<std::string>{"all"};
+  options.precision = "mxfp8";
+  options.fp8Dispatch = sendsCodes;
+  return options;
+}
+
+LayerData inputsOf(const Shape& s, const Program& program) {
+  tools::InputsSpec spec{.tokens = {.counts = {}}, .routing = {tools::RoutingKind::kZipf, 1.3}, .seed = 4};
+  for (int rank = 0; rank < s.ranks; ++rank) spec.tokens.counts.push_back(rank == 1 ? 0 : 101 - 13 * rank);
+  return makeGraphData(program, spec);
+}
+
+constexpr Shape kShapes[] = {{}, {.ranks = 3, .experts = 7, .topK = 3}, {.ranks = 4, .tp = 2}};
+
+TEST_CASE("results and gradients of tokens have the bits of rows that are rounded where they arrive") {
+  for (const Shape& shape : kShapes)
+    for (const char* const precision : {"mxfp8", "mxfp8-32x32"})
+      for (const char* const exponent : {"ceil", "floor"}) {
+        INFO(shape.ranks << " ranks, tp " << shape.tp << ", " << precision << " " << exponent);
+        const auto run = [&](bool sendsCodes) {
+          CompileOptions options = optionsOf(shape, sendsCodes);
+          options.precision = precision, options.exponent = exponent, options.fp8Format = "hybrid";
+          const Program program = compileGraph("forward.json", options);
+          return runOf(program, {.threads = 2, .pin = false}, inputsOf(shape, program));
+        };
+        const LayerData rows = run(false), codes = run(true);
+        for (size_t rank = 0; rank < rows.outputs.size(); ++rank)
+          for (const char* const name : {"y", "dx", "d_expert_weights", "down_weight_grad"}) {
+            INFO(name << " of rank " << rank);
+            const tools::Tensor &found = codes.outputs[rank].at(name), &want = rows.outputs[rank].at(name);
+            REQUIRE(found.bytes() == want.bytes());
+            CHECK(std::equal(found.data(), found.data() + found.bytes(), want.data()));
+          }
+      }
+}
+
+TEST_CASE(
+    "a layer that sends codes is what its formulas are, for any sizes of tasks, on every instruction set") {
+  for (const Shape& shape : kShapes) {
+    const Program program = compileGraph("forward.json", optionsOf(shape, true));
+    const LayerData before = inputsOf(shape, program);
+    std::optional<uint64_t> bits;
+    onEveryIsa([&] {
+      const LayerData data = runOf(program, {.threads = 3, .pin = false}, before);
+      checkErrors(errorsOfGraph(program, data), program, data);
+      CHECK(hashOutputs(runOf(program, {.executor = ExecutorKind::kSerial}, before)) == hashOutputs(data));
+    });
+    for (const char* const keep : {"all", "minimal", "regather"})
+      for (const int32_t tile : {32, 0}) {
+        CompileOptions options = optionsOf(shape, true);
+        options.keep = keep, options.tile = tile, options.slotRows = tile == 0 ? 64 : 16;
+        if (tile != 0) options.fuse = {"none"};
+        const Program other = compileGraph("forward.json", options);
+        const uint64_t found =
+            hashOutputs(runOf(other, {.threads = 2, .pin = false}, inputsOf(shape, other)));
+        INFO(shape.ranks << " ranks, keep " << keep << ", tile " << tile);
+        CHECK(found == bits.value_or(found));
+        bits = found;
+      }
+  }
+}
+
+TEST_CASE("a forward without a backward sends codes, too, and half as many bytes travel") {
+  const Shape shape{.ranks = 2, .hidden = 2048};
+  const auto ofRow = [&](bool sendsCodes) {
+    CompileOptions options = optionsOf(shape, sendsCodes);
+    options.trainable.reset();
+    const TaskProgram program = compileGraph("forward.json", options).tables();
+    int64_t bytes = 0;
+    for (const Family& family : program.families) {
+      if (family.op != OpKind::kDispatch) continue;
+      for (const BufferId id : family.writes)
+        if (id) bytes += program.at(id).shape[1].size * dtypeBytes(program.at(id).type);
+    }
+    return bytes;
+  };
+  CHECK(ofRow(false) == 4096);
+  CHECK(ofRow(true) == 2048 + 2 * 64);
+}
+
+std::string refused(const std::string& graph, const CompileOptions& options) {
+  const std::vector<std::string> folders = {"targets"};
+  const Expected<TaskProgram> program = compile("graphs/" + graph, *loadTarget("cpu", folders), options);
+  return program ? "compiled" : program.error().message;
+}
+
+TEST_CASE("what cannot send codes is an error that says why") {
+  const auto of = [](const char* precision, const char* recipe = "current", const char* keptAs = "codes") {
+    CompileOptions options = optionsOf({}, true);
+    options.precision = precision, options.recipe = recipe, options.keptAs = keptAs;
+    if (std::string_view(precision).starts_with("int")) options.trainable = {"x"};
+    return refused("moe_ffn/forward.json", options);
+  };
+  const std::string expected = ": expected mxfp8 or mxfp8-32x32 with --fp8-dispatch";
+  CHECK(of("bf16") == "error: precision bf16 rounds nothing, and sends bf16" + expected);
+  CHECK(of("int8") == "error: precision int8 sends codes of its own without being told to" + expected);
+  CHECK(of("int4-weights") ==
+        "error: precision int4-weights multiplies bf16 rows, and sends them" + expected);
+  CHECK(of("fp8") ==
+        "error: precision fp8 would send tokens only after all of them were measured, at all ranks" +
+            expected);
+  CHECK(of("fp8", "delayed") ==
+        "error: precision fp8 sends bf16, and rounds where rows have arrived" + expected);
+  CHECK(of("mxfp8", "current", "bf16") ==
+        "error: --kept-as bf16 keeps rows of bf16, and with --fp8-dispatch only codes arrive");
+  CHECK(of("mxfp8") == "compiled");
+}
+
+// What verify() says of the program after a change of a family.
+template <class Change>
+std::string refusal(const char* family, const Change& change) {
+  TaskProgram program = compileGraph("forward.json", optionsOf({}, true)).tables();
+  for (Family& each : program.families)
+    if (each.name == family && each.entry.value == 0) change(program, each);
+  const Expected<VerifiedProgram> verified = verify(std::move(program));
+  return verified ? "accepted" : verified.error().message;
+}
+
+TEST_CASE("codes of rows that do not fit what sends, reads or makes them are refused") {
+  CHECK(refusal("dispatch", [](TaskProgram&, Family&) {}) == "accepted");
+  CHECK(refusal("dispatch", [](TaskProgram&, Family& f) { f.reads.resize(2); }) != "accepted");
+  CHECK(refusal("dispatch", [](TaskProgram&, Family& f) { f.writes.resize(2); }) != "accepted");
+  CHECK(refusal("dispatch", [](TaskProgram& p, Family& f) {
+          p.buffers[f.reads[2].value].shape.back().size = 4;
+        }).find("operand 'scales'") != std::string::npos);
+  CHECK(refusal("up_proj_swiglu", [](TaskProgram&, Family& f) { f.reads[3] = {}; }) != "accepted");
+  CHECK(
+      refusal("up_proj_swiglu", [](TaskProgram&, Family& f) {
+        f.tiling.roundA = Rounding::kNone;
+      }).find("factor 'a' has codes, but is rounded to none, expected E4M3 in blocks") != std::string::npos);
+  CHECK(refusal("rows_x_encode", [](TaskProgram&, Family& f) { f.reads.resize(1); }) != "accepted");
+  CHECK(refusal("x_encode", [](TaskProgram&, Family& f) {
+          f.writes.resize(1);
+        }).find("has no 'scales', but encodes with rounding mx_e4m3") != std::string::npos);
+}
+
+}  // namespace
+}  // namespace sluice
