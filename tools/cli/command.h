@@ -56,6 +56,7 @@ Command addMakeInputs(CLI::App& parent);
 Command addCheck(CLI::App& parent);
 Command addCalibrate(CLI::App& parent);
 Command addSimulate(CLI::App& parent);
+Command addExplain(CLI::App& parent);
 Command addBench(CLI::App& parent);
 
 }  // namespace sluice::tools

@@ -12,6 +12,7 @@
 #include "tools/cli/command.h"
 #include "tools/cli/files.h"
 #include "tools/cli/run_tensors.h"
+#include "tools/cli/step_flags.h"
 #include "tools/simulate/compare.h"
 #include "tools/simulate/device.h"
 #include "tools/simulate/read_trace.h"
@@ -22,29 +23,10 @@ namespace sluice::tools {
 namespace {
 
 struct Options {
-  std::string program, target, routing = "uniform", tokens, entries, compare, trace, json;
-  uint64_t seed = 1;
+  StepFlags step;
+  std::string entries, compare, trace, json;
   int workers = 0;
 };
-
-bool namesFiles(const std::string& routing) {
-  return routing.find("{rank}") != std::string::npos || routing.ends_with(".safetensors");
-}
-
-std::string checkRoutingFlag(const std::string& text) {
-  if (namesFiles(text)) return {};
-  const Expected<RoutingSpec> spec = parseRouting(text);
-  return spec ? "" : spec.error().message + ", or in-{rank}.safetensors";
-}
-
-Expected<StepRouting> routingFor(const TaskProgram& program, const Options& options) {
-  if (!namesFiles(options.routing))
-    return makeStepRouting(program, inputsSpec(program, options.tokens, options.routing, options.seed));
-  if (!options.tokens.empty())
-    return Error{fmt::format("--tokens: found {}, expected none, because the files of --routing have them",
-                             options.tokens)};
-  return readStepRouting(program, options.routing);
-}
 
 Expected<std::vector<SimResult>> simulateAll(const Plan& plan, const std::vector<EntryId>& entries,
                                              const StepRouting& routing, const SimDevice& device,
@@ -54,7 +36,7 @@ Expected<std::vector<SimResult>> simulateAll(const Plan& plan, const std::vector
   for (const EntryId entry : entries) {
     const EntryId routes = plan.at(entry).routing;
     if (!bound.contains(routes.value)) {
-      Expected<BoundRouting> tables = bindAll(plan, routes, routingOf(plan.program(), routes, routing));
+      Expected<BoundRouting> tables = bindStep(plan, entry, routing);
       if (!tables) return tables.error();
       bound.emplace(routes.value, std::move(*tables));
     }
@@ -117,26 +99,25 @@ Expected<std::string> compare(const Options& options, const TaskProgram& program
 }
 
 Expected<int> simulate(Options options) {
-  const Expected<Program> loaded = Program::load(options.program);
+  const Expected<Program> loaded = Program::load(options.step.program);
   if (!loaded) return loaded.error();
   const TaskProgram& program = loaded->tables();
   const auto inProgram = [&](const Error& error) {
-    return Error{fmt::format("{}: {}", options.program, error.message)};
+    return Error{fmt::format("{}: {}", options.step.program, error.message)};
   };
   Expected<std::vector<EntryId>> entries = findEntries(program, options.entries);
   if (!entries) return inProgram(entries.error());
   Expected<MeasuredRun> measured =
       options.compare.empty() ? MeasuredRun{} : readMeasured(program, options, *entries);
   if (!measured) return measured.error();
-  const Expected<SimDevice> device =
-      simDeviceOf(program, options.target.empty() ? program.target : options.target, options.workers);
+  const Expected<SimDevice> device = simDeviceOf(program, options.step.targetOf(program), options.workers);
   if (!device) return inProgram(device.error());
   std::vector<std::string> outputs;
   for (const std::string& path : {options.trace, options.json})
     if (!path.empty()) outputs.push_back(path);
   if (Status writable = probeWritable(outputs); !writable) return writable.error();
-  const Expected<StepRouting> routing = routingFor(program, options);
-  if (!routing) return namesFiles(options.routing) ? routing.error() : inProgram(routing.error());
+  const Expected<StepRouting> routing = routingFor(program, options.step);
+  if (!routing) return routing.error();
   const Expected<std::vector<SimResult>> results =
       simulateAll(Plan::make(loaded->verified()), *entries, *routing, *device, !options.trace.empty());
   if (!results) return inProgram(results.error());
@@ -153,20 +134,7 @@ Expected<int> simulate(Options options) {
 Command addSimulate(CLI::App& parent) {
   CLI::App* app = parent.add_subcommand("simulate", "predict the times of a step on a device model");
   const auto options = std::make_shared<Options>();
-  addProgram(*app, options->program);
-  app->add_option("--target", options->target, "device model (default: that of the program)")
-      ->type_name("NAME|FILE.json");
-  app->add_option("--routing", options->routing,
-                  "uniform (default), zipf:S, onehot, half-empty, masked or hot-rank:X, as of make-inputs; "
-                  "or the inputs of "
-                  "each rank, whose expert ids are taken")
-      ->check(checkRoutingFlag)
-      ->type_name("KIND|in-{rank}.safetensors");
-  app->add_option("--tokens", options->tokens,
-                  "tokens of every rank; ragged:N is N/4 to N; or one number per rank (default: max_tokens)")
-      ->check(parsesBy(parseTokens))
-      ->type_name("N|ragged:N|A,B");
-  app->add_option("--seed", options->seed, "of --routing and --tokens (default: 1)")->type_name("N");
+  addStepFlags(*app, options->step);
   auto* const entry =
       app->add_option("--entry", options->entries, "entries, one after the other (default: all)")
           ->type_name("NAME,...");

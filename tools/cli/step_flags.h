@@ -1,0 +1,33 @@
+// The flags that say what step a command looks at: routing, tokens, seed. For commands that bind a step
+// without running it.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <string>
+
+#include "runtime/base/expected.h"
+#include "runtime/exec/plan.h"
+#include "runtime/sim/bind_all.h"
+#include "tools/simulate/step_routing.h"
+
+namespace sluice::tools {
+
+struct StepFlags {
+  std::string program, target, routing = "uniform", tokens;
+  uint64_t seed = 1;
+
+  // Of the program, if no other is given.
+  const std::string& targetOf(const TaskProgram& of) const { return target.empty() ? of.target : target; }
+};
+
+// The program and these flags.
+void addStepFlags(CLI::App& app, StepFlags& flags);
+
+// Errors name the file, of the program or of the inputs, or a flag.
+Expected<StepRouting> routingFor(const TaskProgram& program, const StepFlags& flags);
+
+// The tables of all entries that use the routing of `entry`.
+Expected<BoundRouting> bindStep(const Plan& plan, EntryId entry, const StepRouting& routing);
+
+}  // namespace sluice::tools
