@@ -20,6 +20,7 @@
 #include "tools/cli/command.h"
 #include "tools/cli/files.h"
 #include "tools/cli/run_main.h"
+#include "tools/cpu_name.h"
 #include "tools/version.h"
 
 namespace sluice::tools {

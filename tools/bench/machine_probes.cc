@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <atomic>
 #include <barrier>
-#include <fstream>
 #include <functional>
 #include <span>
 #include <utility>
@@ -95,15 +94,6 @@ ProbeRates medianRates(const std::vector<ProbeRates>& rates) {
     medians.*rate = medianOf(std::move(values));
   }
   return medians;
-}
-
-std::string cpuName() {
-  std::ifstream info("/proc/cpuinfo");
-  for (std::string line; std::getline(info, line);) {
-    const size_t colon = line.find(": ");
-    if (line.starts_with("model name") && colon != line.npos) return line.substr(colon + 2);
-  }
-  return "unknown";
 }
 
 }  // namespace sluice::tools

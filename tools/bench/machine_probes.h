@@ -46,7 +46,4 @@ class MachineProbes {
 // The median of each rate. At least one repetition.
 ProbeRates medianRates(const std::vector<ProbeRates>& rates);
 
-// For example "AMD EPYC"; "unknown" if the system does not report it.
-std::string cpuName();
-
 }  // namespace sluice::tools

@@ -40,7 +40,4 @@ Expected<LinkRates> measureLink(const ops::KernelSet& kernels, int cores, const 
 // Seconds of a core per task with a nearly empty kernel, in the parallel executor.
 Expected<double> measureTask(int cores, const Effort& effort);
 
-// Two hardware threads of a core count as one.
-int coresOfMachine();
-
 }  // namespace sluice::tools

@@ -174,15 +174,6 @@ double cacheBytes(hwloc_topology_t topology, hwloc_obj_type_t type) {
 
 }  // namespace
 
-int coresOfMachine() {
-  const Topology topology = loadTopology();
-  if (!topology) return 1;
-  // a machine that does not say which units share a core has one unit per core
-  const int cores = hwloc_get_nbobjs_by_type(topology.get(), HWLOC_OBJ_CORE),
-            units = hwloc_get_nbobjs_by_type(topology.get(), HWLOC_OBJ_PU);
-  return std::clamp(cores > 0 ? cores : units, 1, 4096);
-}
-
 Expected<MemoryRates> measureMemory(const ops::KernelSet& kernels, int cores, const Effort& effort) {
   MemoryRates rates;
   const size_t each = effort.bytes / static_cast<size_t>(cores);

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "compiler/target/target.h"
+#include "runtime/workers/cores.h"
 #include "tools/calibrate/measure.h"
 #include "tools/cli/command.h"
 #include "tools/cli/files.h"
@@ -91,7 +92,8 @@ std::string targetJson(const Measured& measured, const std::string& name, const 
   root["name"] = name;
   root["doc"] = "This machine: cores that run matrix, vector and communication tasks alike.";
   root["core_kind"] = figure("unified", "every core has the matrix and the vector unit");
-  root["cores"] = figure(measured.cores, by + ": cores by hwloc");
+  root["cores"] =
+      figure(measured.cores, by + ": cores that a process may use; two hardware threads of one count once");
   root["slot_rows"] = figure(fixed.slotRows, fallback);
   root["token_slot"] = figure(fixed.tokenSlot, fallback);
   root["gmm_tile_columns"] = figure(fixed.tiles.gmmColumns, fallback);
@@ -109,7 +111,7 @@ std::string targetJson(const Measured& measured, const std::string& name, const 
 
 Expected<Measured> measure(const ops::KernelSet& kernels, const Effort& effort) {
   Measured measured;
-  measured.cores = coresOfMachine();
+  measured.cores = usableCores().count;
   const double first = referenceSeconds(kernels, effort);
   measured.matrix = measureMatrix(kernels, effort);
   measured.rates.matrix = measured.matrix.rates;

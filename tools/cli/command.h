@@ -58,5 +58,6 @@ Command addCalibrate(CLI::App& parent);
 Command addSimulate(CLI::App& parent);
 Command addExplain(CLI::App& parent);
 Command addBench(CLI::App& parent);
+Command addDoctor(CLI::App& parent);
 
 }  // namespace sluice::tools

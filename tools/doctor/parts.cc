@@ -1,0 +1,62 @@
+#include "tools/doctor/parts.h"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+
+#include <filesystem>
+
+#include "tools/doctor/run_command.h"
+
+namespace sluice::tools {
+namespace {
+
+constexpr double kSeconds = 60;  // importing PyTorch from a slow disk
+
+Finding mpi(const std::string& folder) {
+  const Expected<CommandResult> launcher = runCommand({"mpirun", "--version"}, kSeconds);
+  if (!launcher || !launcher->succeeded())
+    return {"MPI", FindingState::kMissing, "no mpirun", "apt-get install openmpi-bin libopenmpi-dev"};
+  if (!std::filesystem::exists(folder + "/sluice-mpi"))
+    return {"MPI", FindingState::kMissing, launcher->firstLine() + ", but no sluice-mpi in " + folder,
+            "bazel build //tools:sluice-mpi"};
+  return {"MPI", FindingState::kWorks, launcher->firstLine(), ""};
+}
+
+// UCX is loaded when ranks are on several machines.
+Finding ucx() {
+  void* const library = dlopen("libucp.so.0", RTLD_LAZY | RTLD_LOCAL);
+  if (library == nullptr) return {"UCX", FindingState::kMissing, "no libucp.so.0", "apt-get install libucx0"};
+  const auto version =
+      reinterpret_cast<void (*)(unsigned*, unsigned*, unsigned*)>(dlsym(library, "ucp_get_version"));
+  unsigned numbers[3] = {};
+  if (version != nullptr) version(&numbers[0], &numbers[1], &numbers[2]);
+  return {"UCX", FindingState::kWorks, fmt::format("{}.{}.{}", numbers[0], numbers[1], numbers[2]), ""};
+}
+
+// What `python3` prints for this code; nothing if it fails.
+std::string pythonSays(const std::string& code) {
+  const Expected<CommandResult> found = runCommand({"python3", "-c", code}, kSeconds);
+  return found && found->succeeded() ? found->lastLine() : "";
+}
+
+Finding package(const char* name, const char* attribute, const std::string& python, const char* change) {
+  const std::string found = pythonSays(fmt::format("import {0}; print({0}.{1})", name, attribute));
+  if (found.empty()) return {name, FindingState::kMissing, "not in " + python, change};
+  return {name, FindingState::kWorks, found, ""};
+}
+
+}  // namespace
+
+Findings findParts(const std::string& folder) {
+  std::string python = pythonSays("import sys; print(sys.executable)");
+  if (python.empty()) python = "python3, which does not run";
+  return {mpi(folder),
+          ucx(),
+          package("torch", "__version__", python, "apt-get install python3-torch libtorch-dev"),
+          package("sluice_torch", "__file__", python,
+                  "bazel build //ops/torch:libsluice_torch.so //tools:sluicec; export PYTHONPATH=ops/torch "
+                  "(docs/PYTORCH.md)"),
+          {"GPU kernels", FindingState::kMissing, "Sluice has none: programs run on CPUs", ""}};
+}
+
+}  // namespace sluice::tools
