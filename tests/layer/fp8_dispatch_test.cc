@@ -6,41 +6,19 @@
 #include <catch2/catch.hpp>
 
 #include "runtime/program/verify.h"
-#include "tests/layer/graph_run.h"
+#include "tests/layer/fp8_layer.h"
 
 namespace sluice {
 namespace {
 
-struct Shape {
-  int ranks = 1, tp = 1, experts = 8, topK = 2, hidden = 160;
-};
-
-CompileOptions optionsOf(const Shape& s, bool sendsCodes) {
-  CompileOptions options{.sets = {{"ep", s.ranks / s.tp},
-                                  {"tp", s.tp},
-                                  {"experts", s.experts},
-                                  {"top_k", s.topK},
-                                  {"hidden", s.hidden},
-                                  {"intermediate", 192},
-                                  {"max_tokens", 128}},
-                         .cores = 3,
-                         .slotRows = 48};
-  options.trainable = std::vector<std::string>{"all"};
-  options.precision = "mxfp8";
+CompileOptions optionsOf(const Fp8Shape& shape, bool sendsCodes) {
+  CompileOptions options = fp8Options(shape);
   options.fp8Dispatch = sendsCodes;
   return options;
 }
 
-LayerData inputsOf(const Shape& s, const Program& program) {
-  tools::InputsSpec spec{.tokens = {.counts = {}}, .routing = {tools::RoutingKind::kZipf, 1.3}, .seed = 4};
-  for (int rank = 0; rank < s.ranks; ++rank) spec.tokens.counts.push_back(rank == 1 ? 0 : 101 - 13 * rank);
-  return makeGraphData(program, spec);
-}
-
-constexpr Shape kShapes[] = {{}, {.ranks = 3, .experts = 7, .topK = 3}, {.ranks = 4, .tp = 2}};
-
 TEST_CASE("results and gradients of tokens have the bits of rows that are rounded where they arrive") {
-  for (const Shape& shape : kShapes)
+  for (const Fp8Shape& shape : kFp8Shapes)
     for (const char* const precision : {"mxfp8", "mxfp8-32x32"})
       for (const char* const exponent : {"ceil", "floor"}) {
         INFO(shape.ranks << " ranks, tp " << shape.tp << ", " << precision << " " << exponent);
@@ -48,7 +26,7 @@ TEST_CASE("results and gradients of tokens have the bits of rows that are rounde
           CompileOptions options = optionsOf(shape, sendsCodes);
           options.precision = precision, options.exponent = exponent, options.fp8Format = "hybrid";
           const Program program = compileGraph("forward.json", options);
-          return runOf(program, {.threads = 2, .pin = false}, inputsOf(shape, program));
+          return runOf(program, {.threads = 2, .pin = false}, fp8Data(shape, program));
         };
         const LayerData rows = run(false), codes = run(true);
         for (size_t rank = 0; rank < rows.outputs.size(); ++rank)
@@ -63,9 +41,9 @@ TEST_CASE("results and gradients of tokens have the bits of rows that are rounde
 
 TEST_CASE(
     "a layer that sends codes is what its formulas are, for any sizes of tasks, on every instruction set") {
-  for (const Shape& shape : kShapes) {
+  for (const Fp8Shape& shape : kFp8Shapes) {
     const Program program = compileGraph("forward.json", optionsOf(shape, true));
-    const LayerData before = inputsOf(shape, program);
+    const LayerData before = fp8Data(shape, program);
     std::optional<uint64_t> bits;
     onEveryIsa([&] {
       const LayerData data = runOf(program, {.threads = 3, .pin = false}, before);
@@ -78,8 +56,7 @@ TEST_CASE(
         options.keep = keep, options.tile = tile, options.slotRows = tile == 0 ? 64 : 16;
         if (tile != 0) options.fuse = {"none"};
         const Program other = compileGraph("forward.json", options);
-        const uint64_t found =
-            hashOutputs(runOf(other, {.threads = 2, .pin = false}, inputsOf(shape, other)));
+        const uint64_t found = hashOutputs(runOf(other, {.threads = 2, .pin = false}, fp8Data(shape, other)));
         INFO(shape.ranks << " ranks, keep " << keep << ", tile " << tile);
         CHECK(found == bits.value_or(found));
         bits = found;
@@ -88,7 +65,7 @@ TEST_CASE(
 }
 
 TEST_CASE("a forward without a backward sends codes, too, and half as many bytes travel") {
-  const Shape shape{.ranks = 2, .hidden = 2048};
+  const Fp8Shape shape{.ranks = 2, .hidden = 2048};
   const auto ofRow = [&](bool sendsCodes) {
     CompileOptions options = optionsOf(shape, sendsCodes);
     options.trainable.reset();

@@ -6,37 +6,20 @@
 #include <catch2/catch.hpp>
 
 #include "runtime/program/verify.h"
-#include "tests/layer/graph_run.h"
+#include "tests/layer/fp8_layer.h"
 
 namespace sluice {
 namespace {
 
-struct Shape {
-  int ranks = 1, tp = 1, experts = 8, topK = 2;
-};
-
-CompileOptions optionsOf(const Shape& s, const std::string& keptAs) {
-  CompileOptions options{.sets = {{"ep", s.ranks / s.tp},
-                                  {"tp", s.tp},
-                                  {"experts", s.experts},
-                                  {"top_k", s.topK},
-                                  {"hidden", 160},
-                                  {"intermediate", 192},
-                                  {"max_tokens", 128}},
-                         .cores = 3,
-                         .slotRows = 48};
-  options.trainable = std::vector<std::string>{"all"};
-  options.precision = "mxfp8";
+CompileOptions optionsOf(const Fp8Shape& shape, const std::string& keptAs) {
+  CompileOptions options = fp8Options(shape);
   options.keptAs = keptAs;
   return options;
 }
 
-uint64_t bitsOf(const Shape& s, CompileOptions options, const std::string& graph, int threads) {
-  tools::InputsSpec spec{.tokens = {.counts = {}}, .routing = {tools::RoutingKind::kZipf, 1.3}, .seed = 4};
-  for (int rank = 0; rank < s.ranks; ++rank) spec.tokens.counts.push_back(rank == 1 ? 0 : 101 - 13 * rank);
-  const Program program = compileGraph(graph, options);
-  const ContextOptions run{.threads = threads, .pin = false};
-  return hashOutputs(runOf(program, run, makeGraphData(program, spec)));
+uint64_t bitsOf(const Fp8Shape& shape, const CompileOptions& options, int threads) {
+  const Program program = compileGraph("forward.json", options);
+  return hashOutputs(runOf(program, {.threads = threads, .pin = false}, fp8Data(shape, program)));
 }
 
 // Bytes of rows that are kept for the backward, and those of experts.
@@ -56,61 +39,60 @@ KeptSize keptSize(const TaskProgram& program) {
 }
 
 TEST_CASE("kept codes give the bits of kept bf16 rows, on 1 to 4 ranks, for any sizes of tasks") {
-  for (const Shape& shape : {Shape{}, Shape{.ranks = 3, .experts = 7, .topK = 3}, Shape{.ranks = 4, .tp = 2}})
+  for (const Fp8Shape& shape : kFp8Shapes)
     for (const char* const precision : {"mxfp8", "mxfp8-32x32"})
       for (const char* const exponent : {"ceil", "floor"}) {
         CompileOptions options = optionsOf(shape, "bf16");
         options.precision = precision, options.exponent = exponent, options.fp8Format = "hybrid";
-        const uint64_t want = bitsOf(shape, options, "forward.json", 1);
+        const uint64_t want = bitsOf(shape, options, 1);
         options.keptAs = "codes";
         INFO(shape.ranks << " ranks, tp " << shape.tp << ", " << precision << " " << exponent);
-        CHECK(bitsOf(shape, options, "forward.json", 3) == want);
+        CHECK(bitsOf(shape, options, 3) == want);
         options.tile = 32, options.slotRows = 16, options.keep = "minimal";
-        CHECK(bitsOf(shape, options, "forward.json", 2) == want);
+        CHECK(bitsOf(shape, options, 2) == want);
         options.keep = "regather", options.fuse = {"none"};
-        CHECK(bitsOf(shape, options, "forward.json", 2) == want);
+        CHECK(bitsOf(shape, options, 2) == want);
       }
 }
 
 TEST_CASE(
     "kept codes by amaxes give the bits of kept bf16 rows, measured, given, and for any sizes of tasks") {
-  for (const Shape& shape : {Shape{}, Shape{.ranks = 3, .experts = 7, .topK = 3}, Shape{.ranks = 4, .tp = 2}})
+  for (const Fp8Shape& shape : kFp8Shapes)
     for (const char* const recipe : {"current", "delayed"})
       for (const bool amaxes : {false, true}) {
         if (amaxes && recipe == std::string("delayed")) continue;
-        CompileOptions options = optionsOf(shape, "bf16");
+        CompileOptions options =
+            optionsOf({shape.ranks, shape.tp, shape.experts, shape.topK, 72}, "bf16");  // no blocks
         options.precision = "fp8", options.recipe = recipe, options.fp8Format = "hybrid";
         options.amaxes = amaxes;
-        for (auto& [name, value] : options.sets)
-          if (name == "hidden") value = 72;  // no blocks
         for (const char* const keep : {"all", "minimal", "regather"}) {
           options.keep = keep, options.keptAs = "bf16";
           INFO(shape.ranks << " ranks, tp " << shape.tp << ", " << recipe
                            << (amaxes ? " with amaxes, " : ", ") << keep);
-          const uint64_t want = bitsOf(shape, options, "forward.json", 1);
+          const uint64_t want = bitsOf(shape, options, 1);
           options.keptAs = "codes";
           const TaskProgram program = compileGraph("forward.json", options).tables();
           CHECK(std::ranges::count(program.families, OpKind::kEncode, &Family::op) ==
                 (keep == std::string("all")       ? 2
                  : keep == std::string("minimal") ? 1
                                                   : 0));
-          CHECK(bitsOf(shape, options, "forward.json", 3) == want);
+          CHECK(bitsOf(shape, options, 3) == want);
           CompileOptions other = options;
           other.tile = 32, other.slotRows = 16, other.fuse = {"none"};
-          CHECK(bitsOf(shape, other, "forward.json", 2) == want);
+          CHECK(bitsOf(shape, other, 2) == want);
         }
       }
 }
 
 TEST_CASE("on every instruction set kept codes give the bits of kept bf16 rows") {
   onEveryIsa([] {
-    const Shape shape{.ranks = 2};
+    const Fp8Shape shape{.ranks = 2};
     for (const char* const precision : {"mxfp8", "fp8"}) {
       CompileOptions options = optionsOf(shape, "codes");
       options.precision = precision;
-      const uint64_t found = bitsOf(shape, options, "forward.json", 2);
+      const uint64_t found = bitsOf(shape, options, 2);
       options.keptAs = "bf16";
-      CHECK(found == bitsOf(shape, options, "forward.json", 2));
+      CHECK(found == bitsOf(shape, options, 2));
     }
   });
 }
