@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "runtime/base/child_process.h"
+#include "runtime/base/scratch_folder.h"
 #include "runtime/program/codec.h"
 #include "tools/launch/start_tool.h"
 #include "tools/overlap/overlap_report.h"
@@ -38,24 +39,6 @@ std::string findProgram(const std::string& name, const std::string& path) {
   for (std::string folder; std::getline(folders, folder, ':');)
     if (const std::string found = folder + "/" + name; !folder.empty() && isProgram(found)) return found;
   return {};
-}
-
-// Removes a folder with its content.
-struct RemoveFolder {
-  void operator()(const std::string* path) const {
-    std::error_code ignored;
-    std::filesystem::remove_all(*path, ignored);
-    delete path;
-  }
-};
-using ScratchFolder = std::unique_ptr<const std::string, RemoveFolder>;
-
-Expected<ScratchFolder> makeScratchFolder() {
-  std::error_code failed;
-  const std::filesystem::path parent = std::filesystem::temp_directory_path(failed);
-  std::string name = ((failed ? "/tmp" : parent) / "sluice-bench-XXXXXX").string();
-  if (mkdtemp(name.data()) != nullptr) return ScratchFolder(new std::string(std::move(name)));
-  return Error{fmt::format("{}: cannot make the folder: {}", name, std::strerror(errno))};
 }
 
 // Runs the command to its end. Drops its standard output, the report of the run.
@@ -147,9 +130,9 @@ Expected<RanksStarter> findStarter(const std::string& transport, const std::stri
 Expected<std::vector<RanksSamples>> measureRanks(const RanksStarter& starter,
                                                  const std::vector<LayerCase>& layers,
                                                  const BenchOptions& options) {
-  const Expected<ScratchFolder> folder = makeScratchFolder();
+  const Expected<ScratchFolder> folder = ScratchFolder::create("sluice-bench");
   if (!folder) return folder.error();
-  const auto fileOf = [&](size_t layer) { return fmt::format("{}/layer{}.slp", **folder, layer); };
+  const auto fileOf = [&](size_t layer) { return fmt::format("{}/layer{}.slp", folder->path(), layer); };
   std::vector<RanksSamples> result;
   for (const LayerCase& layer : layers) {
     const int threads = std::max(1, options.threads / layer.ranks);
@@ -161,7 +144,7 @@ Expected<std::vector<RanksSamples>> measureRanks(const RanksStarter& starter,
     result.push_back({layer, threads, {{"forward", {}}}});
     if (options.backward) result.back().entries.push_back({"backward", {}});
   }
-  const std::string figures = **folder + "/overlap.json";
+  const std::string figures = folder->path() + "/overlap.json";
   const int turns = std::min(options.repeat, kMaxTurns);
   for (int turn = 0; turn < turns; ++turn) {
     const int repeat = options.repeat / turns + (turn < options.repeat % turns ? 1 : 0);

@@ -59,5 +59,6 @@ Command addSimulate(CLI::App& parent);
 Command addExplain(CLI::App& parent);
 Command addBench(CLI::App& parent);
 Command addDoctor(CLI::App& parent);
+Command addPlan(CLI::App& parent);
 
 }  // namespace sluice::tools

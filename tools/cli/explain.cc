@@ -9,6 +9,7 @@
 #include "tools/cli/step_flags.h"
 #include "tools/explain/explain_task.h"
 #include "tools/simulate/device.h"
+#include "tools/simulate/steps.h"
 
 namespace sluice::tools {
 namespace {

@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <map>
 #include <memory>
 #include <utility>
 
@@ -17,7 +16,7 @@
 #include "tools/simulate/device.h"
 #include "tools/simulate/read_trace.h"
 #include "tools/simulate/report.h"
-#include "tools/simulate/step_routing.h"
+#include "tools/simulate/steps.h"
 
 namespace sluice::tools {
 namespace {
@@ -27,26 +26,6 @@ struct Options {
   std::string entries, compare, trace, json;
   int workers = 0;
 };
-
-Expected<std::vector<SimResult>> simulateAll(const Plan& plan, const std::vector<EntryId>& entries,
-                                             const StepRouting& routing, const SimDevice& device,
-                                             bool spans) {
-  std::map<uint32_t, BoundRouting> bound;  // by the entry that routes
-  std::vector<SimResult> results;
-  for (const EntryId entry : entries) {
-    const EntryId routes = plan.at(entry).routing;
-    if (!bound.contains(routes.value)) {
-      Expected<BoundRouting> tables = bindStep(plan, entry, routing);
-      if (!tables) return tables.error();
-      bound.emplace(routes.value, std::move(*tables));
-    }
-    Expected<SimResult> result = simulateEntry(plan, entry, bound.at(routes.value).of(plan, entry),
-                                               device.rates, {device.workers, spans});
-    if (!result) return result.error();
-    results.push_back(std::move(*result));
-  }
-  return results;
-}
 
 // The entries one after the other, each with a span of the rank itself.
 std::vector<Trace> joinTraces(const std::vector<SimResult>& results) {
@@ -119,7 +98,7 @@ Expected<int> simulate(Options options) {
   const Expected<StepRouting> routing = routingFor(program, options.step);
   if (!routing) return routing.error();
   const Expected<std::vector<SimResult>> results =
-      simulateAll(Plan::make(loaded->verified()), *entries, *routing, *device, !options.trace.empty());
+      simulateSteps(Plan::make(loaded->verified()), *entries, *routing, *device, !options.trace.empty());
   if (!results) return inProgram(results.error());
   const Expected<std::string> text = options.compare.empty()
                                          ? simulationText(program, *device, *results)

@@ -50,9 +50,4 @@ Expected<StepRouting> routingFor(const TaskProgram& program, const StepFlags& fl
   return readStepRouting(program, flags.routing);
 }
 
-Expected<BoundRouting> bindStep(const Plan& plan, EntryId entry, const StepRouting& routing) {
-  const EntryId routes = plan.at(entry).routing;
-  return bindAll(plan, routes, routingOf(plan.program(), routes, routing));
-}
-
 }  // namespace sluice::tools

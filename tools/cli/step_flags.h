@@ -7,8 +7,6 @@
 #include <string>
 
 #include "runtime/base/expected.h"
-#include "runtime/exec/plan.h"
-#include "runtime/sim/bind_all.h"
 #include "tools/simulate/step_routing.h"
 
 namespace sluice::tools {
@@ -26,8 +24,5 @@ void addStepFlags(CLI::App& app, StepFlags& flags);
 
 // Errors name the file, of the program or of the inputs, or a flag.
 Expected<StepRouting> routingFor(const TaskProgram& program, const StepFlags& flags);
-
-// The tables of all entries that use the routing of `entry`.
-Expected<BoundRouting> bindStep(const Plan& plan, EntryId entry, const StepRouting& routing);
 
 }  // namespace sluice::tools

@@ -9,7 +9,7 @@
 #include "runtime/base/memory_left.h"
 #include "runtime/workers/cores.h"
 #include "tools/cpu_name.h"
-#include "tools/doctor/run_command.h"
+#include "tools/launch/run_command.h"
 
 namespace sluice::tools {
 namespace {

@@ -1,41 +1,20 @@
 #include "tools/doctor/main_job.h"
 
 #include <fmt/format.h>
-#include <stdlib.h>
+#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <filesystem>
 
+#include "runtime/base/scratch_folder.h"
 #include "tools/cli/files.h"
-#include "tools/doctor/job_graph.h"
-#include "tools/doctor/run_command.h"
+#include "tools/ffn_graph.h"
+#include "tools/launch/run_command.h"
 
 namespace sluice::tools {
 namespace {
 
 constexpr double kSeconds = 60;
 constexpr const char* kMpi = "2 ranks started by mpirun";
-
-// A folder that goes with its files.
-class Scratch {
- public:
-  Scratch() : path_((std::filesystem::temp_directory_path() / "sluice-doctor-XXXXXX").string()) {
-    if (::mkdtemp(path_.data()) == nullptr) path_.clear();
-  }
-  ~Scratch() {
-    std::error_code ignored;
-    if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
-  }
-  Scratch(const Scratch&) = delete;
-  Scratch& operator=(const Scratch&) = delete;
-
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
 
 class Job {
  public:
@@ -121,12 +100,11 @@ class Job {
 }  // namespace
 
 Expected<Findings> tryMainJob(const std::string& folder, bool withMpi) {
-  const Scratch scratch;
-  if (scratch.path().empty())
-    return Error{fmt::format("cannot make a temporary folder: {}", std::strerror(errno))};
-  if (Status written = writeText(scratch.path() + "/graph.json", jobGraph()); !written)
+  const Expected<ScratchFolder> scratch = ScratchFolder::create("sluice-doctor");
+  if (!scratch) return scratch.error();
+  if (Status written = writeText(scratch->path() + "/graph.json", ffnGraph()); !written)
     return written.error();
-  return Job(folder, scratch.path()).run(withMpi);
+  return Job(folder, scratch->path()).run(withMpi);
 }
 
 bool worksAlone(const Findings& job) {

@@ -5,7 +5,7 @@
 
 #include <filesystem>
 
-#include "tools/doctor/run_command.h"
+#include "tools/launch/run_command.h"
 
 namespace sluice::tools {
 namespace {

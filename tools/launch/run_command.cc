@@ -1,4 +1,4 @@
-#include "tools/doctor/run_command.h"
+#include "tools/launch/run_command.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-#include "tools/doctor/run_command.h"
+#include "tools/launch/run_command.h"
 
 #include <catch2/catch.hpp>
 #include <chrono>

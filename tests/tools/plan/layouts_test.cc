@@ -1,0 +1,36 @@
+#include "tools/plan/layouts.h"
+
+#include <catch2/catch.hpp>
+
+namespace sluice::tools {
+namespace {
+
+TEST_CASE("numbers of ranks double up to the last that fits") {
+  CHECK(parseRanks("8..64")->ranks() == std::vector<int>{8, 16, 32, 64});
+  CHECK(parseRanks("3..20")->ranks() == std::vector<int>{3, 6, 12});
+  CHECK(parseRanks("5")->ranks() == std::vector<int>{5});
+  CHECK(parseRanks("4096")->ranks() == std::vector<int>{4096});
+  for (const char* const wrong :
+       {"", "0", "-1", "8..", "..8", "8..4", "8-16", "8..16x", "5000", "8..5000", "x"})
+    CHECK(!parseRanks(wrong));
+}
+
+TEST_CASE("tp is a list of numbers") {
+  CHECK(*parseTp("1,2,4") == std::vector<int>{1, 2, 4});
+  CHECK(*parseTp("8") == std::vector<int>{8});
+  for (const char* const wrong : {"", ",", "1,", ",1", "1,,2", "0", "1 2", "a", "99999"})
+    CHECK(!parseTp(wrong));
+}
+
+TEST_CASE("a layout shares experts and columns evenly, and every rank has an expert") {
+  LayerCase layer{.name = "l", .hidden = 64, .inter = 12, .experts = 8, .topK = 2, .tokens = 16};
+  std::vector<std::pair<int, int>> found;
+  for (const Layout& layout : layoutsOf(layer, *parseRanks("4..32"), {1, 2, 4, 8}))
+    found.emplace_back(layout.ep, layout.tp);
+  // tp 8 does not divide 12 columns; 16 ranks with tp 1, and 32 with tp 1 or 2, are more than 8 experts
+  CHECK(found == std::vector<std::pair<int, int>>{
+                     {4, 1}, {2, 2}, {1, 4}, {8, 1}, {4, 2}, {2, 4}, {8, 2}, {4, 4}, {8, 4}});
+}
+
+}  // namespace
+}  // namespace sluice::tools

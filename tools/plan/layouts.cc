@@ -1,0 +1,64 @@
+#include "tools/plan/layouts.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+
+namespace sluice::tools {
+namespace {
+
+constexpr int kMostRanks = 4096;
+
+// A number of ranks at the beginning of `text`, which is removed.
+bool takeRanks(std::string_view& text, int& number) {
+  const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (failed != std::errc() || number < 1 || number > kMostRanks) return false;
+  text.remove_prefix(static_cast<size_t>(end - text.data()));
+  return true;
+}
+
+}  // namespace
+
+std::vector<int> RankRange::ranks() const {
+  std::vector<int> numbers;
+  for (int ranks = first; ranks <= last; ranks *= 2) numbers.push_back(ranks);
+  return numbers;
+}
+
+Expected<RankRange> parseRanks(std::string_view text) {
+  const Error wrong{fmt::format("found '{}', expected N or A..B, from 1 to {}", text, kMostRanks)};
+  RankRange range;
+  std::string_view rest = text;
+  if (!takeRanks(rest, range.first)) return wrong;
+  range.last = range.first;
+  if (rest.empty()) return range;
+  if (!rest.starts_with("..")) return wrong;
+  rest.remove_prefix(2);
+  if (!takeRanks(rest, range.last) || !rest.empty() || range.last < range.first) return wrong;
+  return range;
+}
+
+Expected<std::vector<int>> parseTp(std::string_view text) {
+  std::vector<int> numbers;
+  std::string_view rest = text;
+  do {
+    if (!numbers.empty()) rest.remove_prefix(1);
+    int number = 0;
+    if (!takeRanks(rest, number))
+      return Error{fmt::format("found '{}', expected numbers from 1 to {}, such as 1,2,4", text, kMostRanks)};
+    numbers.push_back(number);
+  } while (rest.starts_with(','));
+  if (!rest.empty()) return Error{fmt::format("found '{}', expected numbers such as 1,2,4", text)};
+  return numbers;
+}
+
+std::vector<Layout> layoutsOf(const LayerCase& layer, const RankRange& range, const std::vector<int>& tp) {
+  std::vector<Layout> layouts;
+  for (const int ranks : range.ranks())
+    for (const int shards : tp)
+      if (ranks % shards == 0 && ranks / shards <= layer.experts && layer.inter % shards == 0)
+        layouts.push_back({ranks / shards, shards});
+  return layouts;
+}
+
+}  // namespace sluice::tools

@@ -1,0 +1,33 @@
+#include "tools/simulate/steps.h"
+
+#include <map>
+#include <utility>
+
+namespace sluice::tools {
+
+Expected<BoundRouting> bindStep(const Plan& plan, EntryId entry, const StepRouting& routing) {
+  const EntryId routes = plan.at(entry).routing;
+  return bindAll(plan, routes, routingOf(plan.program(), routes, routing));
+}
+
+Expected<std::vector<SimResult>> simulateSteps(const Plan& plan, const std::vector<EntryId>& entries,
+                                               const StepRouting& routing, const SimDevice& device,
+                                               bool spans) {
+  std::map<uint32_t, BoundRouting> bound;  // by the entry that routes
+  std::vector<SimResult> results;
+  for (const EntryId entry : entries) {
+    const EntryId routes = plan.at(entry).routing;
+    if (!bound.contains(routes.value)) {
+      Expected<BoundRouting> tables = bindStep(plan, entry, routing);
+      if (!tables) return tables.error();
+      bound.emplace(routes.value, std::move(*tables));
+    }
+    Expected<SimResult> result = simulateEntry(plan, entry, bound.at(routes.value).of(plan, entry),
+                                               device.rates, {device.workers, spans});
+    if (!result) return result.error();
+    results.push_back(std::move(*result));
+  }
+  return results;
+}
+
+}  // namespace sluice::tools

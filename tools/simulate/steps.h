@@ -1,0 +1,21 @@
+// Entries of a program bound and simulated, one after the other. Free functions of values.
+#pragma once
+
+#include <vector>
+
+#include "runtime/exec/plan.h"
+#include "runtime/sim/simulate.h"
+#include "tools/simulate/device.h"
+#include "tools/simulate/step_routing.h"
+
+namespace sluice::tools {
+
+// The tables of all entries that use the routing of `entry`. Errors: those of bindAll().
+Expected<BoundRouting> bindStep(const Plan& plan, EntryId entry, const StepRouting& routing);
+
+// One result per entry. Errors: those of bindAll() and simulateEntry().
+Expected<std::vector<SimResult>> simulateSteps(const Plan& plan, const std::vector<EntryId>& entries,
+                                               const StepRouting& routing, const SimDevice& device,
+                                               bool spans);
+
+}  // namespace sluice::tools
