@@ -103,6 +103,21 @@ double chainEnd(const Family& family, SpaceKind space, const FamilyCost& cost, d
          std::max(0.0, 1 - std::min(cost.tasks, 2 * static_cast<double>(tilesOf(family))) / cores);
 }
 
+// Cores that run the same families, but for limits on those that send and return: all cores if they are
+// unified; else the cube cores, the vector cores, or the vector cores that only communicate.
+std::vector<int32_t> poolsOf(const CostProblem& problem) {
+  const TaskProgram& program = problem.program;
+  if (program.cubeCores == 0) return {program.cores};
+  std::vector<int32_t> pools = {program.cubeCores, program.vectorCores - problem.communication.reserved};
+  if (problem.communication.reserved > 0) pools.push_back(problem.communication.reserved);
+  return pools;
+}
+
+size_t poolOf(const std::vector<int32_t>& pools, const CostProblem& problem, const Family& family) {
+  if (pools.size() == 1 || family.core == CoreKind::kCube) return 0;
+  return isRemote(problem.spaceOf(family)) ? pools.size() - 1 : 1;
+}
+
 // The time of the cores of a pool in an entry, in seconds summed over the cores.
 struct PoolCost {
   double busy = 0;
@@ -114,14 +129,14 @@ struct PoolCost {
 
 double entryCost(const CostProblem& problem, uint32_t entry, const Rates& rates,
                  const std::vector<FamilyCost>& families) {
-  const std::vector<CorePool> pools = poolsOf(problem);
+  const std::vector<int32_t> pools = poolsOf(problem);
   std::vector<PoolCost> costs(pools.size());
   double link = 0;
   for (size_t f = 0; f < families.size(); ++f) {
     const Family& family = problem.program.families[f];
     if (family.entry.value != entry) continue;
     const size_t pool = poolOf(pools, problem, family);
-    const double all = pools[pool].cores, cores = coresOf(problem, family);
+    const double all = pools[pool], cores = coresOf(problem, family);
     costs[pool].busy += families[f].seconds / all;
     if (cores < all) costs[pool].few += families[f].seconds / cores;
     costs[pool].rest += uneven(families[f], cores) + doubt(families[f], cores);
@@ -151,29 +166,8 @@ StepShape CostProblem::step() const {
   return {program.mesh, program.experts, program.topK, program.maxTokens};
 }
 
-std::vector<CorePool> poolsOf(const CostProblem& problem) {
-  const TaskProgram& program = problem.program;
-  if (program.cubeCores == 0) return {{CoreKind::kUnified, false, program.cores}};
-  std::vector<CorePool> pools = {
-      {CoreKind::kCube, false, program.cubeCores},
-      {CoreKind::kVector, false, program.vectorCores - problem.communication.reserved}};
-  if (problem.communication.reserved > 0)
-    pools.push_back({CoreKind::kVector, true, problem.communication.reserved});
-  return pools;
-}
-
-size_t poolOf(const std::vector<CorePool>& pools, const CostProblem& problem, const Family& family) {
-  if (pools.size() == 1) return 0;
-  if (family.core == CoreKind::kCube) return 0;
-  return isRemote(problem.spaceOf(family)) ? pools.size() - 1 : 1;
-}
-
 int32_t coresOf(const CostProblem& problem, const Family& family) {
   return coresFor(problem.program, family, problem.communication).count;
-}
-
-int32_t coresOfKind(const CostProblem& problem, const Family& family) {
-  return std::max(1, problem.program.coresOf(family.core));
 }
 
 int64_t tilesOf(const Family& family) { return std::max<int64_t>(1, tilesOf(family.op, family.tiling)); }
@@ -183,7 +177,7 @@ LayerCost costOf(const CostProblem& problem, const Rates& rates, const ExpectedR
   LayerCost cost;
   for (const Family& family : program.families)
     cost.families.push_back(
-        familyCost(problem, family, TaskRates(rates, coresOfKind(problem, family)), rows));
+        familyCost(problem, family, TaskRates(rates, std::max(1, program.coresOf(family.core))), rows));
   for (uint32_t entry = 0; entry < program.entries.size(); ++entry) {
     cost.entries.push_back(entryCost(problem, entry, rates, cost.families));
     cost.seconds += cost.entries.back();

@@ -34,23 +34,8 @@ struct CostProblem {
   StepShape step() const;
 };
 
-// Cores that run the same families, but for limits on those that send and return: all cores if they are
-// unified; else the cube cores, the vector cores, or the vector cores that only communicate.
-struct CorePool {
-  CoreKind kind = CoreKind::kUnified;
-  bool communication = false;
-  int32_t cores = 1;
-};
-std::vector<CorePool> poolsOf(const CostProblem& problem);
-
-// The index of the pool that runs the family.
-size_t poolOf(const std::vector<CorePool>& pools, const CostProblem& problem, const Family& family);
-
-// The cores of its pool that share the family's tasks.
+// The cores that share the family's tasks.
 int32_t coresOf(const CostProblem& problem, const Family& family);
-
-// Cores of the family's kind, at least 1.
-int32_t coresOfKind(const CostProblem& problem, const Family& family);
 
 // Tasks of a family per slot of its space, by its tiling.
 int64_t tilesOf(const Family& family);
