@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "ops/torch/traced_layers.h"
+
 namespace sluice {
 
 LayerState::LayerState(Program program, int rank, std::unique_ptr<Context> context,
@@ -23,8 +25,10 @@ Expected<std::shared_ptr<LayerState>> LayerState::create(Program program, Transp
   if (!context) return context.error();
   if (transport.size() > 1)
     if (Status made = workspace->reserve(); !made) return made.error();
-  return std::shared_ptr<LayerState>(new LayerState(std::move(program), transport.rank(), std::move(*context),
-                                                    std::move(workspace), turn, timeoutSeconds));
+  std::shared_ptr<LayerState> made(new LayerState(std::move(program), transport.rank(), std::move(*context),
+                                                  std::move(workspace), turn, timeoutSeconds));
+  tracedLayers().add(made);
+  return made;
 }
 
 Status LayerState::refuse(const std::string& why) {
@@ -84,6 +88,18 @@ Expected<PendingStep> LayerState::submit(std::string_view entry, std::span<const
       ready ? context_->submit(entry, SavedSet{set}, extras.watcher) : Expected<PendingStep>(ready.error());
   release(extras.rows);
   return pending;
+}
+
+void LayerState::startTrace() {
+  const std::lock_guard<std::mutex> lock(turn_);
+  context_->startTrace();
+}
+
+Trace LayerState::endTrace() {
+  const std::lock_guard<std::mutex> lock(turn_);
+  Trace trace = context_->takeTrace();
+  context_->stopTrace();
+  return trace;
 }
 
 int64_t LayerState::savedBytes() const { return context_->savedBytes(); }

@@ -73,6 +73,10 @@ class LayerState {
   Expected<PendingStep> submit(std::string_view entry, std::span<const NamedTensor> tensors, uint32_t set,
                                const StepExtras& extras = {});
 
+  // Context::startTrace(), takeTrace() and stopTrace(), when no step of the workspace runs.
+  void startTrace();
+  Trace endTrace();
+
   // Fails in a forked child of the process that made this.
   Status checkProcess() const { return origin_.check("the layer"); }
 

@@ -7,11 +7,13 @@
 
 #include "ops/torch/choose_places.h"
 #include "ops/torch/dispatch.h"
+#include "ops/torch/errors.h"
 #include "ops/torch/linear_op.h"
 #include "ops/torch/moe_op.h"
 #include "ops/torch/network.h"
 #include "ops/torch/pending.h"
 #include "ops/torch/prepare_op.h"
+#include "ops/torch/traced_layers.h"
 
 namespace {
 
@@ -65,6 +67,9 @@ TORCH_LIBRARY(sluice, m) {
          "backward)")
             .c_str(),
         sluice::submitTraining);
+  m.def("trace_start() -> ()", [] { sluice::throwIfFailed(sluice::tracedLayers().start()); });
+  m.def("trace_write(str path) -> ()",
+        [](const std::string& path) { sluice::throwIfFailed(sluice::tracedLayers().write(path)); });
   m.def("choose_places(Tensor rows, int places, int groups) -> Tensor", sluice::choosePlacesFor);
   m.class_<LinearLayer>("Linear")
       .def(torch::init<c10::intrusive_ptr<Ranks>, const std::string&>())

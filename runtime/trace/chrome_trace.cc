@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <iterator>
 #include <map>
+#include <optional>
 #include <string_view>
 #include <tuple>
 
@@ -54,35 +55,32 @@ std::string trackName(const TaskProgram& program, const TraceSpan& span) {
 
 class Writer {
  public:
-  Writer(const TaskProgram& program, const std::vector<Trace>& ranks) : program_(program) {
-    bool any = false;
-    for (const Trace& trace : ranks)
-      for (const TraceSpan& span : trace.spans) {
-        origin_ = any ? std::min(origin_, span.begin) : span.begin;
-        any = true;
-      }
-  }
+  explicit Writer(int64_t origin) : origin_(origin) {}
 
-  void rank(size_t rank, const Trace& trace) {
-    meta(rank, 0, "process_name", fmt::format("\"name\":\"rank {}\"", rank));
-    meta(rank, 0, "process_sort_index", fmt::format("\"sort_index\":{}", rank));
+  // One process, with the next number.
+  void process(const TaskProgram& program, const std::string& name, const Trace& trace) {
+    program_ = &program;
+    const size_t pid = processes_++;
+    meta(pid, 0, "process_name", fmt::format("\"name\":{}", quoted(name)));
+    meta(pid, 0, "process_sort_index", fmt::format("\"sort_index\":{}", pid));
     std::map<TrackKey, std::pair<size_t, const TraceSpan*>> tracks;
-    for (const TraceSpan& span : trace.spans) tracks.try_emplace(trackOf(program_, span), 0, &span);
+    for (const TraceSpan& span : trace.spans) tracks.try_emplace(trackOf(program, span), 0, &span);
     size_t next = 0;
     for (auto& [key, track] : tracks) {
       track.first = next++;
-      meta(rank, track.first, "thread_name",
-           fmt::format("\"name\":{}", quoted(trackName(program_, *track.second))));
-      meta(rank, track.first, "thread_sort_index", fmt::format("\"sort_index\":{}", track.first));
+      meta(pid, track.first, "thread_name",
+           fmt::format("\"name\":{}", quoted(trackName(program, *track.second))));
+      meta(pid, track.first, "thread_sort_index", fmt::format("\"sort_index\":{}", track.first));
     }
-    for (const TraceSpan& span : trace.spans) event(rank, tracks[trackOf(program_, span)].first, span);
+    for (const TraceSpan& span : trace.spans) event(pid, tracks[trackOf(program, span)].first, span);
+    dropped_ += trace.dropped;
   }
 
-  std::string finish(int64_t dropped) {
+  std::string finish(const std::string& program, const std::string& target) {
     return fmt::format(
         "{{\"displayTimeUnit\":\"ns\",\"otherData\":{{\"program\":{},\"target\":{},\"dropped_spans\":{}}},\n"
         "\"traceEvents\":[\n{}\n]}}\n",
-        quoted(program_.name), quoted(program_.target), dropped, fmt::to_string(events_));
+        quoted(program), quoted(target), dropped_, fmt::to_string(events_));
   }
 
  private:
@@ -90,21 +88,21 @@ class Writer {
     if (events_.size() > 0) fmt::format_to(std::back_inserter(events_), ",\n");
   }
 
-  void meta(size_t rank, size_t track, const char* name, const std::string& args) {
+  void meta(size_t pid, size_t track, const char* name, const std::string& args) {
     separate();
     fmt::format_to(std::back_inserter(events_),
-                   "{{\"ph\":\"M\",\"pid\":{},\"tid\":{},\"name\":\"{}\",\"args\":{{{}}}}}", rank, track,
-                   name, args);
+                   "{{\"ph\":\"M\",\"pid\":{},\"tid\":{},\"name\":\"{}\",\"args\":{{{}}}}}", pid, track, name,
+                   args);
   }
 
-  void event(size_t rank, size_t track, const TraceSpan& span) {
+  void event(size_t pid, size_t track, const TraceSpan& span) {
     separate();
     const int64_t begin = span.begin - origin_, length = std::max<int64_t>(0, span.end - span.begin);
     const auto [name, category, args] = describe(span);
     fmt::format_to(std::back_inserter(events_),
                    "{{\"ph\":\"X\",\"pid\":{},\"tid\":{},\"ts\":{}.{:03},\"dur\":{}.{:03},\"name\":{},"
                    "\"cat\":\"{}\",\"args\":{{{}}}}}",
-                   rank, track, begin / 1000, begin % 1000, length / 1000, length % 1000, quoted(name),
+                   pid, track, begin / 1000, begin % 1000, length / 1000, length % 1000, quoted(name),
                    category, args);
   }
 
@@ -115,7 +113,7 @@ class Writer {
   };
 
   Description describe(const TraceSpan& span) const {
-    const std::string& entry = program_.at(span.entry).name;
+    const std::string& entry = program_->at(span.entry).name;
     switch (span.kind) {
       case SpanKind::kTask:
         return describeTask(span);
@@ -136,24 +134,26 @@ class Writer {
   }
 
   Description describeTask(const TraceSpan& span) const {
-    const TaskWork work = workOf(program_, span.family, span.tile, span.rows);
-    return {program_.at(span.family).name, "task",
+    const TaskWork work = workOf(*program_, span.family, span.tile, span.rows);
+    return {program_->at(span.family).name, "task",
             fmt::format("\"slot\":{},\"tile\":{},\"rows\":{},\"bytes\":{:.0f},\"flops\":{:.0f},\"worker\":{}",
                         span.slot, span.tile, span.rows, work.bytes, work.flops, span.worker)};
   }
 
   Description describeWait(const TraceSpan& span) const {
-    const std::string& family = program_.at(span.family).name;
-    const std::string event = span.event ? program_.at(span.event).name : "";
+    const std::string& family = program_->at(span.family).name;
+    const std::string event = span.event ? program_->at(span.event).name : "";
     return {"wait " + event, "wait",
             fmt::format("\"cause\":\"{}\",\"event\":{},\"index\":{},\"family\":{},\"slot\":{},\"tile\":{},"
                         "\"worker\":{}",
-                        causeOfWait(program_, span.event), quoted(event), span.index, quoted(family),
+                        causeOfWait(*program_, span.event), quoted(event), span.index, quoted(family),
                         span.slot, span.tile, span.worker)};
   }
 
-  const TaskProgram& program_;
-  int64_t origin_ = 0;
+  const TaskProgram* program_ = nullptr;  // of the process
+  const int64_t origin_;
+  size_t processes_ = 0;
+  int64_t dropped_ = 0;
   fmt::memory_buffer events_;
 };
 
@@ -164,13 +164,25 @@ const char* causeOfWait(const TaskProgram& program, EventId event) {
 }
 
 std::string chromeTrace(const TaskProgram& program, const std::vector<Trace>& ranks) {
-  Writer writer(program, ranks);
-  int64_t dropped = 0;
-  for (size_t rank = 0; rank < ranks.size(); ++rank) {
-    writer.rank(rank, ranks[rank]);
-    dropped += ranks[rank].dropped;
+  return chromeTrace({{&program, 0, ranks}});
+}
+
+std::string chromeTrace(const std::vector<ProgramTrace>& programs) {
+  std::optional<int64_t> origin;
+  std::string names;
+  for (const ProgramTrace& each : programs) {
+    names += (names.empty() ? "" : ", ") + each.program->name;
+    for (const Trace& trace : each.ranks)
+      for (const TraceSpan& span : trace.spans) origin = std::min(origin.value_or(span.begin), span.begin);
   }
-  return writer.finish(dropped);
+  Writer writer(origin.value_or(0));
+  for (const ProgramTrace& each : programs)
+    for (size_t i = 0; i < each.ranks.size(); ++i) {
+      const std::string rank = fmt::format("rank {}", each.firstRank + static_cast<int>(i));
+      writer.process(*each.program, programs.size() == 1 ? rank : rank + ": " + each.program->name,
+                     each.ranks[i]);
+    }
+  return writer.finish(names, programs.front().program->target);
 }
 
 }  // namespace sluice

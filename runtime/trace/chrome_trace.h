@@ -16,6 +16,16 @@ namespace sluice {
 // `ranks`: one trace per rank. Times count from the first span of any rank.
 std::string chromeTrace(const TaskProgram& program, const std::vector<Trace>& ranks);
 
+// What ranks of one of several programs did.
+struct ProgramTrace {
+  const TaskProgram* program = nullptr;
+  int firstRank = 0;  // the rank of the first trace
+  std::vector<Trace> ranks;
+};
+
+// The same for several programs, at least one, on one clock: a process is a rank in a program.
+std::string chromeTrace(const std::vector<ProgramTrace>& programs);
+
 // "arrival" if the event counts rows from other ranks (or this one), "producer" if a task of this rank
 // signals it.
 const char* causeOfWait(const TaskProgram& program, EventId event);

@@ -23,6 +23,7 @@ _EXPORTS = {
     "replace_moe": "replace",
     "fp8_autocast": "autocast",
     "quantize": "codes",
+    "trace": "tracing",
     "load_experts": "loading",
     "adapter_config": "adapters",
     "load_adapters": "adapters",
