@@ -143,15 +143,15 @@ void measureProducts(const ops::KernelSet& kernels, const Effort& effort, Memory
 void measureGrads(const ops::KernelSet& kernels, const Effort& effort, MemoryRates& rates) {
   constexpr int32_t kRows = 32, kSize = 512;
   constexpr size_t kFloats = size_t{kSize} * kSize;
-  const std::vector<BFloat16> a(size_t{kRows} * kSize, toBFloat16(0.5f)), b(a);
+  const std::vector<BFloat16> factor(size_t{kRows} * kSize, toBFloat16(0.5f));
   std::vector<ops::CacheLine> past(effort.bytes / sizeof(ops::CacheLine));
   std::vector<float> kept(kSize *
                           (kSize + 1));  // rows that are no whole lines are not written past the caches
   std::vector<ops::CacheLine> scratch(kernels.weightGradScratchBytes(kSize, kSize) / sizeof(ops::CacheLine) +
                                       1);
   const auto grad = [&](float* c, int64_t ld) {
-    kernels.gmmWeightGrad({.a = {a.data(), kSize},
-                           .b = {b.data(), kSize},
+    kernels.gmmWeightGrad({.a = {factor.data(), kSize},
+                           .b = {factor.data(), kSize},
                            .scale = nullptr,
                            .c = {c, ld},
                            .rows = kRows,
