@@ -21,6 +21,7 @@
 #include "tools/cli/files.h"
 #include "tools/cli/run_main.h"
 #include "tools/cpu_name.h"
+#include "tools/progress.h"
 #include "tools/version.h"
 
 namespace sluice::tools {
@@ -254,15 +255,26 @@ Status show(const CaseSamples& c, const Arguments& a, const Machine& machine, bo
 
 Status measureAll(const Arguments& a, const Plan& plan, ops::Isa isa, const Machine& machine) {
   std::vector<CaseSamples> all;
+  Progress progress(Redraw::kAtSteps);
+  const auto optionsOf = [&](const std::string& name) {
+    BenchOptions options = a.bench;
+    options.between = [&, name](int step, int steps) {
+      if (progress.at(std::ssize(all) + 1, std::ssize(plan.rows) + std::ssize(plan.layers),
+                      fmt::format("{}: repetition {} of {}", name, step, steps)))
+        letTerminalRest();
+    };
+    return options;
+  };
   const auto keep = [&](Expected<CaseSamples> result) -> Status {
     if (!result) return result.error();
     all.push_back(std::move(*result));
+    progress.hide();
     return show(all.back(), a, machine, all.size() == 1);
   };
   for (const RowsCase& c : plan.rows)
-    if (Status done = keep(measureRows(c, a.bench, isa)); !done) return done;
+    if (Status done = keep(measureRows(c, optionsOf(c.name), isa)); !done) return done;
   for (const LayerCase& c : plan.layers)
-    if (Status done = keep(measureLayer(c, a.bench, isa)); !done) return done;
+    if (Status done = keep(measureLayer(c, optionsOf(c.name), isa)); !done) return done;
   if (const std::string skew = skewText(all, a.bench.clock); !skew.empty())
     if (Status done = printText("\n" + skew); !done) return done;
   return a.json.empty() ? Status{} : writeText(a.json, jsonOf(all, a.bench, machine));
@@ -321,8 +333,13 @@ Status measureTransport(const Arguments& a, const Machine& machine) {
   if (!layers) return layers.error();
   BenchOptions options = a.bench;
   options.threads = a.threads.value_or(usableCores().count);
+  Progress progress(Redraw::kAtSteps);
+  options.between = [&](int step, int steps) {
+    if (progress.at(step, steps, "jobs of ranks")) letTerminalRest();
+  };
   const Expected<RanksReport> report = measureOn(a.transport, *layers, options);
   if (!report) return report.error();
+  progress.hide();
   const std::string text = a.markdown ? markdownOf(*report, options) : textOf(*report, options, machine);
   if (Status printed = printText(text); !printed) return printed;
   return a.json.empty() ? Status{} : writeText(a.json, jsonOf(*report, options, machine));

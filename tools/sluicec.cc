@@ -16,6 +16,7 @@
 #include "runtime/program/codec.h"
 #include "runtime/program/text.h"
 #include "tools/command_line.h"
+#include "tools/progress.h"
 #include "tools/sluicec_report.h"
 #include "tools/version.h"
 
@@ -244,8 +245,14 @@ int printGraph(const Arguments& arguments, const Ir& graph) {
   return 0;
 }
 
+Expected<Compiled> compile(const Arguments& arguments, const Target& target) {
+  tools::Progress progress(tools::Redraw::kByItself);
+  progress.at(1, 1, "compiling " + arguments.graph);
+  return compileWithReport(arguments.graph, target, arguments.options);
+}
+
 int makeProgram(const Arguments& arguments, const Target& target) {
-  const Expected<Compiled> compiled = compileWithReport(arguments.graph, target, arguments.options);
+  const Expected<Compiled> compiled = compile(arguments, target);
   if (!compiled) return fail(compiled.error().message, kBadInput);
   const TaskProgram& program = *compiled->program;
   if (!arguments.output.empty())

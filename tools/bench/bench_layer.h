@@ -5,6 +5,7 @@
 // contexts, one per rank; the tensors must outlive it. Resource types, one owner. One thread uses them.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -35,6 +36,9 @@ struct BenchOptions {
   std::string peer;                // "onednn", or empty
   std::string target = "cpu";      // device model of the compiler
   std::vector<std::string> targetFolders;
+  // Called between measurements, before repetition `step` of `steps`; what it disturbs must be over when it
+  // returns.
+  std::function<void(int step, int steps)> between = {};
 };
 
 // Compiles for `threads` threads per rank. Sizes are chosen for the rows of the case.

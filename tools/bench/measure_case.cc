@@ -34,6 +34,7 @@ void letSpinnersRest() { std::this_thread::sleep_for(std::chrono::milliseconds(2
 Status repeatAll(const std::vector<Contender>& contenders, MachineProbes& probes, const BenchOptions& options,
                  bool rest, CaseSamples& result) {
   for (int repetition = 0; repetition <= options.repeat; ++repetition) {
+    if (options.between) options.between(repetition + 1, options.repeat + 1);
     if (repetition > 0) {
       result.probesOfAll.push_back(probes.all());
       result.probesOfOne.push_back(probes.one());

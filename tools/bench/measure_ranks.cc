@@ -149,6 +149,9 @@ Expected<std::vector<RanksSamples>> measureRanks(const RanksStarter& starter,
   for (int turn = 0; turn < turns; ++turn) {
     const int repeat = options.repeat / turns + (turn < options.repeat % turns ? 1 : 0);
     for (size_t i = 0; i < result.size(); ++i) {
+      if (options.between)
+        options.between(turn * static_cast<int>(result.size()) + static_cast<int>(i) + 1,
+                        turns * static_cast<int>(result.size()));
       std::vector<std::string> command = commandOf(starter, result[i], options, fileOf(i));
       command.insert(command.end(), {"--repeat", std::to_string(repeat), "--overlap-json", figures});
       if (Status ran = runProgram(command); !ran) return ran.error();

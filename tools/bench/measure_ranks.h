@@ -39,8 +39,8 @@ Expected<RanksStarter> findStarter(const std::string& transport, const std::stri
 
 // Measures each layer `options.repeat` times, plus one run per job that is not counted. The jobs of the
 // layers take turns, so that a machine that slows down slows all of them. `options.threads` is divided among
-// the ranks; each has at least one. Errors of a job appear on standard error; the returned error states how
-// the job ended.
+// the ranks; each has at least one. `options.between` is called before each job. Errors of a job appear on
+// standard error; the returned error states how the job ended.
 Expected<std::vector<RanksSamples>> measureRanks(const RanksStarter& starter,
                                                  const std::vector<LayerCase>& layers,
                                                  const BenchOptions& options);

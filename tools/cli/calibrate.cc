@@ -11,6 +11,7 @@
 #include "tools/calibrate/measure.h"
 #include "tools/cli/command.h"
 #include "tools/cli/files.h"
+#include "tools/progress.h"
 
 namespace sluice::tools {
 namespace {
@@ -112,22 +113,35 @@ std::string targetJson(const Measured& measured, const std::string& name, const 
 Expected<Measured> measure(const ops::KernelSet& kernels, const Effort& effort) {
   Measured measured;
   measured.cores = usableCores().count;
+  Progress progress(Redraw::kAtSteps);
+  int step = 0;
+  const auto begin = [&](const char* what) {
+    constexpr int kSteps = 7;
+    if (progress.at(++step, kSteps, fmt::format("measuring {}", what))) letTerminalRest();
+  };
+  begin("products");
   const double first = referenceSeconds(kernels, effort);
   measured.matrix = measureMatrix(kernels, effort);
   measured.rates.matrix = measured.matrix.rates;
+  begin("element-wise kernels");
   measured.rates.vector = measureVector(kernels, effort);
+  begin("memory");
   const auto memory = measureMemory(kernels, measured.cores, effort);
   if (!memory) return memory.error();
   measured.rates.memory = *memory;
+  begin("caches");
   const auto caches = measureCaches(effort);
   if (!caches) return caches.error();
   measured.rates.caches = *caches;
+  begin("the link to another rank");
   const auto link = measureLink(kernels, measured.cores, effort);
   if (!link) return link.error();
   measured.rates.link = *link;
+  begin("the cost of a task");
   const Expected<double> task = measureTask(measured.cores, effort);
   if (!task) return task.error();
   measured.rates.task = *task;
+  begin("products again");
   measured.drift = std::abs(referenceSeconds(kernels, effort) / first - 1);
   return measured;
 }

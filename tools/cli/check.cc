@@ -13,6 +13,7 @@
 #include "tools/cli/files.h"
 #include "tools/cli/run_tensors.h"
 #include "tools/evaluate/output_errors.h"
+#include "tools/progress.h"
 
 namespace sluice::tools {
 namespace {
@@ -59,8 +60,14 @@ struct Files {
   std::vector<TensorMap> inputs, outputs;  // by rank
 };
 
+EvaluateHook showAs(const char* what, Progress& progress) {
+  return [what, &progress](int64_t step, int64_t steps, std::string_view family) {
+    progress.at(step, steps, fmt::format("{}: {}", what, family));
+  };
+}
+
 Expected<std::vector<OutputError>> errorsOf(const Program& program, const Files& files, int threads,
-                                            bool exactFactors = false) {
+                                            Progress& progress, bool exactFactors = false) {
   const TaskProgram& tables = program.tables();
   for (size_t r = 0; r < files.in.size(); ++r) {
     const int rank = static_cast<int>(r);
@@ -72,7 +79,8 @@ Expected<std::vector<OutputError>> errorsOf(const Program& program, const Files&
       return inFile(files.out[r], outputs.error());
   }
   Expected<std::vector<OutputError>> errors =
-      outputErrors(program.verified(), files.inputs, files.outputs, threads, exactFactors);
+      outputErrors(program.verified(), files.inputs, files.outputs, threads, exactFactors,
+                   showAs(exactFactors ? "the reference without quantisation" : "the reference", progress));
   if (errors && errors->empty())
     return inFile(files.out.front(), Error{"found no output of the program, expected some"});
   return errors;
@@ -87,7 +95,7 @@ double errorNamed(const std::vector<OutputError>& errors, std::string_view name)
 // If numbers nearly cancel, rounding alone exceeds the default tolerance, so the effect of rounding is
 // measured where it decides. A tolerance that the user gives is used unchanged.
 Status judge(const Options& options, const Program& program, const Files& files,
-             const std::vector<OutputError>& errors, int threads) {
+             const std::vector<OutputError>& errors, int threads, Progress& progress) {
   const double tolerance = options.tolerance.value_or(kTolerance);
   std::optional<std::vector<OutputError>> rounding;
   for (const OutputError& error : errors) {
@@ -96,7 +104,9 @@ Status judge(const Options& options, const Program& program, const Files& files,
         fmt::format("output '{}': found a relative L2 error of {:.3e}", error.name, error.relative);
     if (options.tolerance) return Error{fmt::format("{}, expected at most {:.3e}", found, tolerance)};
     if (!rounding) {
-      auto averages = roundingErrors(program.verified(), files.inputs, files.outputs, threads);
+      auto averages = roundingErrors(program.verified(), files.inputs, files.outputs, threads,
+                                     showAs("the effect of rounding", progress));
+      progress.hide();
       if (!averages) return averages.error();
       rounding = std::move(*averages);
     }
@@ -126,15 +136,18 @@ Expected<int> check(const Options& options) {
   }
   if (Status status = checkSameOutputs(files.out, files.outputs); !status) return status.error();
 
+  Progress progress(Redraw::kByItself);
   const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   const int threads = options.threads > 0 ? options.threads : cores;
-  const Expected<std::vector<OutputError>> errors = errorsOf(*program, files, threads);
+  const Expected<std::vector<OutputError>> errors = errorsOf(*program, files, threads, progress);
   if (!errors) return errors.error();
   Expected<std::vector<OutputError>> whole = std::vector<OutputError>();
-  if (roundsFactors(program->tables())) whole = errorsOf(*program, files, threads, true);
+  if (roundsFactors(program->tables())) whole = errorsOf(*program, files, threads, progress, true);
   if (!whole) return whole.error();
+  progress.hide();
   if (Status status = printText(report(*errors, *whole)); !status) return status.error();
-  if (Status status = judge(options, *program, files, *errors, threads); !status) return status.error();
+  if (Status status = judge(options, *program, files, *errors, threads, progress); !status)
+    return status.error();
   return kExitSuccess;
 }
 

@@ -1,8 +1,8 @@
 // sluice plan: how a layer would do on several numbers of ranks, by simulation.
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <filesystem>
+#include <functional>
 #include <memory>
 
 #include "runtime/api/program.h"
@@ -15,6 +15,7 @@
 #include "tools/launch/run_command.h"
 #include "tools/launch/start_tool.h"
 #include "tools/plan/plan_report.h"
+#include "tools/progress.h"
 #include "tools/simulate/steps.h"
 
 namespace sluice::tools {
@@ -28,13 +29,6 @@ struct Options {
   int64_t tokens = 4096;
   uint64_t seed = 1;
 };
-
-// Only on a terminal, where the next line replaces it.
-void showProgress(const std::string& text) {
-  if (::isatty(STDERR_FILENO) == 0) return;
-  const std::string line = fmt::format("\r\033[K{}", text);
-  static_cast<void>(!::write(STDERR_FILENO, line.data(), line.size()));
-}
 
 Status compileLayout(const Options& options, const LayerCase& layer, const Layout& layout,
                      const std::string& folder) {
@@ -63,20 +57,24 @@ Status compileLayout(const Options& options, const LayerCase& layer, const Layou
 }
 
 Expected<PlannedLayout> tryLayout(const Options& options, const LayerCase& layer, const Layout& layout,
-                                  const std::string& folder) {
+                                  const std::string& folder,
+                                  const std::function<void(const std::string&)>& show) {
+  show("compiling");
   if (Status compiled = compileLayout(options, layer, layout, folder); !compiled) return compiled.error();
   const Expected<Program> loaded = Program::load(folder + "/layer.slp");
   if (!loaded) return loaded.error();
   const TaskProgram& program = loaded->tables();
   const Expected<SimDevice> device = simDeviceOf(program, options.target, 0);
   if (!device) return device.error();
+  show("making the routing");
   const Expected<StepRouting> routing =
       makeStepRouting(program, inputsSpec(program, "", options.routing, options.seed));
   if (!routing) return routing.error();
   std::vector<EntryId> entries;
   for (uint32_t entry = 0; entry < program.entries.size(); ++entry) entries.push_back(EntryId{entry});
   const Expected<std::vector<SimResult>> results =
-      simulateSteps(Plan::make(loaded->verified()), entries, *routing, *device, false);
+      simulateSteps(Plan::make(loaded->verified()), entries, *routing, *device, false,
+                    [&](size_t index) { show("simulating " + program.at(entries[index]).name); });
   if (!results) return results.error();
   return planned(layout, program, layer, *results);
 }
@@ -98,17 +96,17 @@ Expected<int> plan(const Options& options) {
   if (Status written = writeText(folder->path() + "/graph.json", ffnGraph()); !written)
     return written.error();
   std::vector<PlannedLayout> rows;
+  Progress progress(Redraw::kAtSteps);
   for (const Layout& layout : layouts) {
-    showProgress(
-        fmt::format("{} of {}: ep {}, tp {}", rows.size() + 1, layouts.size(), layout.ep, layout.tp));
-    Expected<PlannedLayout> row = tryLayout(options, named, layout, folder->path());
-    if (!row) {
-      showProgress("");
-      return Error{fmt::format("ep {}, tp {}: {}", layout.ep, layout.tp, row.error().message)};
-    }
+    const std::string name = fmt::format("ep {}, tp {}", layout.ep, layout.tp);
+    const auto show = [&](const std::string& phase) {
+      progress.at(std::ssize(rows) + 1, std::ssize(layouts), name + ": " + phase);
+    };
+    Expected<PlannedLayout> row = tryLayout(options, named, layout, folder->path(), show);
+    if (!row) return Error{fmt::format("{}: {}", name, row.error().message)};
     rows.push_back(std::move(*row));
   }
-  showProgress("");
+  progress.hide();
   if (!options.json.empty())
     if (Status done = writeText(options.json, planJson(named, options.target, options.routing, rows)); !done)
       return done.error();

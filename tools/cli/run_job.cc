@@ -5,9 +5,11 @@
 #include <cstring>
 #include <exception>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "tools/cli/files.h"
+#include "tools/progress.h"
 
 namespace sluice::tools {
 namespace {
@@ -71,8 +73,10 @@ Status keepRowOutputs(const Job& job, EntryId entry, Rank& rank, Context& contex
   return {};
 }
 
-Status runSteps(const Job& job, Context& context, Rank& rank) {
+// `progress`: of rank 0; other ranks have none, and neither has a job of another tool, which shows its own.
+Status runSteps(const Job& job, Context& context, Rank& rank, std::optional<Progress>& progress) {
   for (int repetition = 0; repetition < job.repeat; ++repetition) {
+    if (progress) progress->at(1, 1, fmt::format("repetition {} of {}", repetition + 1, job.repeat));
     const bool last = repetition + 1 == job.repeat;
     // each repetition computes the same
     copyStarts(job.program.tables(), rank.inputs, rank.outputs);
@@ -94,7 +98,8 @@ Status runSteps(const Job& job, Context& context, Rank& rank) {
 // Runs the job's number of repetitions, and one before them that is not counted. Keeps the results of the
 // usual runs: other outputs are bound meanwhile, which no longer exist when this returns, so only the
 // context's destructor may follow.
-Status measureOverlap(const Job& job, Transport& transport, Context& context, Rank& rank) {
+Status measureOverlap(const Job& job, Transport& transport, Context& context, Rank& rank,
+                      std::optional<Progress>& progress) {
   const TaskProgram& program = job.program.tables();
   TensorMap spare = makeOutputs(program, transport.rank(), job.tensors.outputs, rank.figures.tokens);
   copyStarts(program, rank.inputs, spare);
@@ -107,6 +112,8 @@ Status measureOverlap(const Job& job, Transport& transport, Context& context, Ra
     rank.overlap.push_back({entries.back(), {}});
   }
   for (int repetition = 0; repetition <= job.repeat; ++repetition) {
+    if (progress)
+      progress->at(1, 1, fmt::format("overlap: repetition {} of {}", repetition + 1, job.repeat + 1));
     const auto samples = probe->repeat(context, entries);
     if (!samples) return samples.error();
     for (size_t i = 0; i < entries.size() && repetition > 0; ++i)
@@ -248,8 +255,10 @@ Status runRank(const Job& job, Transport& transport, Rank& rank) {
     if (!context) return context.error();
     if (Status status = bindInputs(job, rank, **context); !status) return status;
     if (Status status = bindAll(rank.outputs, Weights::kOrdinary, **context); !status) return status;
-    if (Status status = runSteps(job, **context, rank); !status || !job.overlap) return status;
-    return measureOverlap(job, transport, **context, rank);
+    std::optional<Progress> progress;
+    if (transport.rank() == 0 && job.overlapJson.empty()) progress.emplace(Redraw::kAtSteps);
+    if (Status status = runSteps(job, **context, rank, progress); !status || !job.overlap) return status;
+    return measureOverlap(job, transport, **context, rank, progress);
   } catch (const std::exception& error) {
     return Error{fmt::format("rank {}: {}", transport.rank(), error.what())};
   }

@@ -12,6 +12,7 @@
 #include "tools/cli/files.h"
 #include "tools/cli/run_tensors.h"
 #include "tools/cli/step_flags.h"
+#include "tools/progress.h"
 #include "tools/simulate/compare.h"
 #include "tools/simulate/device.h"
 #include "tools/simulate/read_trace.h"
@@ -77,6 +78,23 @@ Expected<std::string> compare(const Options& options, const TaskProgram& program
                      device.workers, *text);
 }
 
+Expected<std::vector<SimResult>> run(const Options& options, const Program& loaded,
+                                     const std::vector<EntryId>& entries, const SimDevice& device) {
+  const TaskProgram& program = loaded.tables();
+  Progress progress(Redraw::kByItself);
+  progress.at(1, 1, "making the routing of all ranks");
+  const Expected<StepRouting> routing = routingFor(program, options.step);
+  if (!routing) return routing.error();
+  Expected<std::vector<SimResult>> results = simulateSteps(
+      Plan::make(loaded.verified()), entries, *routing, device, !options.trace.empty(), [&](size_t index) {
+        progress.at(
+            static_cast<int64_t>(index) + 1, std::ssize(entries),
+            fmt::format("simulating {} of {} ranks", program.at(entries[index]).name, program.mesh.peers()));
+      });
+  if (!results) return Error{fmt::format("{}: {}", options.step.program, results.error().message)};
+  return results;
+}
+
 Expected<int> simulate(Options options) {
   const Expected<Program> loaded = Program::load(options.step.program);
   if (!loaded) return loaded.error();
@@ -95,11 +113,8 @@ Expected<int> simulate(Options options) {
   for (const std::string& path : {options.trace, options.json})
     if (!path.empty()) outputs.push_back(path);
   if (Status writable = probeWritable(outputs); !writable) return writable.error();
-  const Expected<StepRouting> routing = routingFor(program, options.step);
-  if (!routing) return routing.error();
-  const Expected<std::vector<SimResult>> results =
-      simulateSteps(Plan::make(loaded->verified()), *entries, *routing, *device, !options.trace.empty());
-  if (!results) return inProgram(results.error());
+  const Expected<std::vector<SimResult>> results = run(options, *loaded, *entries, *device);
+  if (!results) return results.error();
   const Expected<std::string> text = options.compare.empty()
                                          ? simulationText(program, *device, *results)
                                          : compare(options, program, *device, *results, *measured);

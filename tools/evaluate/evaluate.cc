@@ -25,6 +25,10 @@ class Evaluation {
     findTokens();
   }
 
+  void countFamilies(std::span<const EntryId> entries) {
+    for (const EntryId entry : entries) steps_ += std::ssize(familiesOf(entry));
+  }
+
   Status run(EntryId entry) {
     if (Status status = bind(entry); !status) return status;
     const Expected<std::vector<RankRows>> routing = route(entry);
@@ -32,6 +36,8 @@ class Evaluation {
     if (Status status = checkRows(entry, *routing); !status) return status;
     for (const Family* family : inDataOrder(entry)) {
       if (Status status = checkRead(*family); !status) return status;
+      ++step_;
+      if (options_.before) options_.before(step_, steps_, family->name);
       evaluateFamily({p_, *routing, ranks_, options_.roundStored, options_.noiseSeed != 0 ? &noise_ : nullptr,
                       options_.threads, options_.exactFactors},
                      *family);
@@ -182,6 +188,7 @@ class Evaluation {
   std::map<size_t, int64_t> tokensOf_;  // of the ranks that have a tensor of tokens bound
   std::set<BufferId> written_;
   std::mt19937_64 noise_;
+  int64_t step_ = 0, steps_ = 0;  // families
 };
 
 }  // namespace
@@ -189,6 +196,7 @@ class Evaluation {
 Expected<std::vector<ValueMap>> evaluate(const VerifiedProgram& program, std::span<const EntryId> entries,
                                          std::vector<ValueMap> inputs, const EvaluateOptions& options) {
   Evaluation evaluation(program, std::move(inputs), options);
+  evaluation.countFamilies(entries);
   for (EntryId entry : entries)
     if (Status status = evaluation.run(entry); !status) return status.error();
   return evaluation.takeOutputs();

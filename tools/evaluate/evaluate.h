@@ -9,7 +9,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "runtime/base/expected.h"
@@ -17,6 +19,9 @@
 #include "tools/evaluate/values.h"
 
 namespace sluice::tools {
+
+// Called before each family with its name: it is number `step` of `steps`, from 1.
+using EvaluateHook = std::function<void(int64_t step, int64_t steps, std::string_view family)>;
 
 struct EvaluateOptions {
   bool roundStored = false;  // round where the program stores bf16 or fp32
@@ -27,6 +32,7 @@ struct EvaluateOptions {
   bool exactFactors = false;
   // By rank; for entries whose tensors of tokens are all results, so that no input shows their number.
   std::vector<int64_t> tokens = {};
+  EvaluateHook before = {};
 };
 
 // Runs `entries` in this order and returns the outputs that they write, one map per rank. `inputs` has one

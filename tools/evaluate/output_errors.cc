@@ -6,8 +6,6 @@
 #include <cmath>
 #include <set>
 
-#include "tools/evaluate/evaluate.h"
-
 namespace sluice::tools {
 namespace {
 
@@ -100,14 +98,14 @@ std::vector<EntryId> entriesFor(const TaskProgram& program, const TensorMap& out
 Expected<std::vector<OutputError>> outputErrors(const VerifiedProgram& program,
                                                 const std::vector<TensorMap>& inputs,
                                                 const std::vector<TensorMap>& outputs, int threads,
-                                                bool exactFactors) {
+                                                bool exactFactors, const EvaluateHook& before) {
   // what is rounded to few bits must be what the program has: the next number would give another one
   const bool roundStored = !exactFactors && std::ranges::any_of(program->families, [](const Family& family) {
     return roundsFactors(family.tiling);
   });
-  const Expected<std::vector<ValueMap>> expected =
-      evaluateFor(program, inputs, outputs,
-                  {.roundStored = roundStored, .threads = threads, .exactFactors = exactFactors});
+  const Expected<std::vector<ValueMap>> expected = evaluateFor(
+      program, inputs, outputs,
+      {.roundStored = roundStored, .threads = threads, .exactFactors = exactFactors, .before = before});
   if (!expected) return expected.error();
   std::vector<OutputError> errors;
   for (const Buffer* buffer : comparedBuffers(*program, outputs)) {
@@ -133,14 +131,21 @@ bool roundsFactors(const TaskProgram& program) {
 
 Expected<std::vector<OutputError>> roundingErrors(const VerifiedProgram& program,
                                                   const std::vector<TensorMap>& inputs,
-                                                  const std::vector<TensorMap>& outputs, int threads) {
-  const Expected<std::vector<ValueMap>> exact = evaluateFor(program, inputs, outputs, {.threads = threads});
+                                                  const std::vector<TensorMap>& outputs, int threads,
+                                                  const EvaluateHook& before) {
+  int64_t evaluations = 0;  // complete ones
+  const EvaluateHook ofAll = [&](int64_t step, int64_t steps, std::string_view family) {
+    if (before) before(evaluations * steps + step, (kNoisyRuns + 1) * steps, family);
+  };
+  const Expected<std::vector<ValueMap>> exact =
+      evaluateFor(program, inputs, outputs, {.threads = threads, .before = ofAll});
   if (!exact) return exact.error();
   std::vector<OutputError> errors;
   for (const Buffer* buffer : comparedBuffers(*program, outputs)) errors.push_back({buffer->name, 0});
   for (uint64_t seed = 1; seed <= kNoisyRuns; ++seed) {
+    ++evaluations;
     const Expected<std::vector<ValueMap>> noisy =
-        evaluateFor(program, inputs, outputs, {.noiseSeed = seed, .threads = threads});
+        evaluateFor(program, inputs, outputs, {.noiseSeed = seed, .threads = threads, .before = ofAll});
     if (!noisy) return noisy.error();
     for (OutputError& error : errors) {
       const std::string name(error.name);

@@ -6,6 +6,7 @@
 
 #include "runtime/base/expected.h"
 #include "runtime/program/verify.h"
+#include "tools/evaluate/evaluate.h"
 #include "tools/evaluate/values.h"
 #include "tools/io/tensor.h"
 
@@ -26,7 +27,7 @@ std::vector<int64_t> tokensOfOutputs(const TaskProgram& program, const std::vect
 Expected<std::vector<OutputError>> outputErrors(const VerifiedProgram& program,
                                                 const std::vector<TensorMap>& inputs,
                                                 const std::vector<TensorMap>& outputs, int threads,
-                                                bool exactFactors = false);
+                                                bool exactFactors = false, const EvaluateHook& before = {});
 
 // Whether the program makes codes of rows, or products round their factors.
 bool roundsFactors(const TaskProgram& program);
@@ -34,10 +35,11 @@ bool roundsFactors(const TaskProgram& program);
 // The effect of rounding alone: for each tensor of `outputs`, in the order of outputErrors(), the average
 // relative error of a correct run, by repeated evaluation with random errors of the size of rounding wherever
 // a number is stored. If sums cancel, as in the gradients of few tokens, it is far above the rounding error
-// of one number. Errors: those of outputErrors().
+// of one number. Steps of the hook count all evaluations. Errors: those of outputErrors().
 Expected<std::vector<OutputError>> roundingErrors(const VerifiedProgram& program,
                                                   const std::vector<TensorMap>& inputs,
-                                                  const std::vector<TensorMap>& outputs, int threads);
+                                                  const std::vector<TensorMap>& outputs, int threads,
+                                                  const EvaluateHook& before = {});
 
 // An error up to this multiple of the average effect of rounding counts as rounding: six standard deviations,
 // plus the possible error of the average itself.

@@ -12,10 +12,11 @@ Expected<BoundRouting> bindStep(const Plan& plan, EntryId entry, const StepRouti
 
 Expected<std::vector<SimResult>> simulateSteps(const Plan& plan, const std::vector<EntryId>& entries,
                                                const StepRouting& routing, const SimDevice& device,
-                                               bool spans) {
+                                               bool spans, const std::function<void(size_t)>& before) {
   std::map<uint32_t, BoundRouting> bound;  // by the entry that routes
   std::vector<SimResult> results;
   for (const EntryId entry : entries) {
+    if (before) before(results.size());
     const EntryId routes = plan.at(entry).routing;
     if (!bound.contains(routes.value)) {
       Expected<BoundRouting> tables = bindStep(plan, entry, routing);

@@ -1,6 +1,7 @@
 // Entries of a program bound and simulated, one after the other. Free functions of values.
 #pragma once
 
+#include <functional>
 #include <vector>
 
 #include "runtime/exec/plan.h"
@@ -13,9 +14,10 @@ namespace sluice::tools {
 // The tables of all entries that use the routing of `entry`. Errors: those of bindAll().
 Expected<BoundRouting> bindStep(const Plan& plan, EntryId entry, const StepRouting& routing);
 
-// One result per entry. Errors: those of bindAll() and simulateEntry().
+// One result per entry. Calls `before`, if there is one, before each entry with its index. Errors: those of
+// bindAll() and simulateEntry().
 Expected<std::vector<SimResult>> simulateSteps(const Plan& plan, const std::vector<EntryId>& entries,
                                                const StepRouting& routing, const SimDevice& device,
-                                               bool spans);
+                                               bool spans, const std::function<void(size_t)>& before = {});
 
 }  // namespace sluice::tools
