@@ -15,6 +15,7 @@
 #include "runtime/workers/cores.h"
 #include "tools/bench/measure_case.h"
 #include "tools/bench/peer.h"
+#include "tools/bench/plot.h"
 #include "tools/bench/ranks_report.h"
 #include "tools/bench/report.h"
 #include "tools/cli/command.h"
@@ -53,6 +54,7 @@ bandwidth + bytes written / write bandwidth), each matrix counted once.
 examples:
   sluice bench --case a --threads 2
   sluice bench --case all --threads 2 --peer onednn --json bench.json
+  sluice bench --case all --threads 2 --plot bench.svg
   sluice bench --case layer --ranks 2 --threads 2
   sluice bench --transport threads --ep 2,16
   sluice bench --transport mpi --ep 2,4
@@ -64,8 +66,8 @@ exit status: 0 done, 1 bad input or failure, 2 wrong usage)";
 
 struct Arguments {
   BenchOptions bench;
-  std::string name, pass = "both", clock = "wall", isa, json, model, skew = "uniform", weights = "ordinary",
-                    transport;
+  std::string name, pass = "both", clock = "wall", isa, json, plot, model, skew = "uniform",
+                    weights = "ordinary", transport;
   int64_t tokens = 4096;
   std::vector<int> ep, tp;
   LinearSize linear;
@@ -166,6 +168,9 @@ void declare(CLI::App& app, Arguments& a) {
   app.add_flag("--no-scaling", a.noScaling, "skip the runs on one thread");
   app.add_flag("--markdown", a.markdown, "print rows of a table");
   app.add_option("--json", a.json, "write every repetition to a file")->type_name("FILE");
+  app.add_option("--plot", a.plot,
+                 "draw the share of the peak of each case and pass, and of the peer, without --transport")
+      ->type_name("FILE.svg");
   app.footer(kFooter);
 }
 
@@ -185,6 +190,8 @@ std::string checkTransport(const Arguments& a) {
     if (!a.ep.empty() && a.model.empty()) return "--ep: for --model or --transport only";
     return a.ep.size() > 1 ? "--ep: several numbers with --transport only" : "";
   }
+  if (!a.plot.empty())
+    return "--plot: draws shares of the peak, which ranks of --transport and --case linear have none of";
   if (!a.name.empty() && a.name != "layer" && a.name != "linear" && a.name != "tiny")
     return fmt::format("--transport: found --case {}, expected --case layer, linear or --model", a.name);
   return a.bench.peer.empty() ? "" : "--transport: a whole layer has no peer to compare with";
@@ -277,6 +284,8 @@ Status measureAll(const Arguments& a, const Plan& plan, ops::Isa isa, const Mach
     if (Status done = keep(measureLayer(c, optionsOf(c.name), isa)); !done) return done;
   if (const std::string skew = skewText(all, a.bench.clock); !skew.empty())
     if (Status done = printText("\n" + skew); !done) return done;
+  if (!a.plot.empty())
+    if (Status done = writeText(a.plot, plotOf(all, a.bench, machine)); !done) return done;
   return a.json.empty() ? Status{} : writeText(a.json, jsonOf(all, a.bench, machine));
 }
 
@@ -358,8 +367,10 @@ Status bench(Arguments& a) {
   if (!kernels) return kernels.error();
   const Expected<Plan> plan = a.transport.empty() ? planOf(a) : Plan{};
   if (!plan) return plan.error();
-  if (!a.json.empty())
-    if (Status status = probeWritable({a.json}); !status) return status;
+  std::vector<std::string> outputs;
+  for (const std::string& path : {a.json, a.plot})
+    if (!path.empty()) outputs.push_back(path);
+  if (Status status = probeWritable(outputs); !status) return status;
   const Machine machine{cpuName(), std::string(ops::isaName((*kernels)->isa)),
                         a.bench.peer.empty() ? "" : peerVersion()};
   if (!a.transport.empty()) return measureTransport(a, machine);

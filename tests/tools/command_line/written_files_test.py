@@ -45,6 +45,8 @@ class WrittenFiles(unittest.TestCase):
             "sluice-opt": ([OPT, moe, "-o", "a.mlir"], ["a.mlir"], []),
             "sluice-bench": ([BENCH, "--case", "tiny", "--repeat", "1", "--no-scaling", "--json", "bench.json"], [],
                              ["bench.json"]),
+            "a picture": ([BENCH, "--case", "tiny", "--repeat", "1", "--no-scaling", "--plot", "bench.svg"], [],
+                          ["bench.svg"]),
         }
 
     def setUp(self):
@@ -96,7 +98,7 @@ class WrittenFiles(unittest.TestCase):
             self.skipTest("no file system can be mounted here")
         full = "head -c 15k /dev/zero > fill; "
         for name, (command, files, others) in self.writers.items():
-            if name in ("processes", "sluice-bench", "sluice-opt"):
+            if name in ("processes", "sluice-bench", "a picture", "sluice-opt"):
                 continue  # what these write is small
             result = self.run_in_folder(["unshare", "-rm", "bash", "-c", mount + full + '"$@"' + look, self.folder,
                                          " ".join(files + others), *command])
@@ -145,7 +147,7 @@ class WrittenFiles(unittest.TestCase):
             if file in same:
                 self.assertIn(content, (b"old", new[file]), f"{name}: {file}")
             elif content != b"old":
-                self.assertTrue(content.rstrip().endswith(b"}"), f"{name}: {file}")
+                self.assertTrue(content.rstrip().endswith((b"}", b"</svg>")), f"{name}: {file}")
 
 
 if __name__ == "__main__":
