@@ -24,7 +24,8 @@ namespace {
 constexpr double kCompileSeconds = 120;
 
 struct Options {
-  std::string model, target = "h200", ranks, tp = "1,2,4", routing = "uniform", pass = "both", json;
+  std::string model, target = "h200", ranks, tp = "1,2,4", slotRows = "auto";
+  std::string routing = "uniform", pass = "both", json;
   std::vector<std::string> compile;
   int64_t tokens = 4096;
   uint64_t seed = 1;
@@ -45,6 +46,7 @@ Status compileLayout(const Options& options, const LayerCase& layer, const Layou
     command.push_back("--set");
     command.push_back(fmt::format("{}={}", name, value));
   }
+  if (layout.slotRows > 0) command.insert(command.end(), {"--slot-rows", fmt::format("{}", layout.slotRows)});
   if (options.pass == "both") command.insert(command.end(), {"--trainable", "all"});
   command.insert(command.end(), options.compile.begin(), options.compile.end());
   const Expected<CommandResult> result = runCommand(command, kCompileSeconds);
@@ -85,7 +87,8 @@ Expected<int> plan(const Options& options) {
   LayerCase named = *layer;
   named.name = options.model;
   const RankRange range = *parseRanks(options.ranks);
-  const std::vector<Layout> layouts = layoutsOf(named, range, *parseTp(options.tp));
+  const std::vector<Layout> layouts =
+      layoutsOf(named, range, *parseTp(options.tp), *parseSlotRows(options.slotRows));
   if (layouts.empty())
     return Error{fmt::format("no layout: {} experts and {} columns cannot be shared by {} ranks with tp {}",
                              named.experts, named.inter, options.ranks, options.tp)};
@@ -98,7 +101,8 @@ Expected<int> plan(const Options& options) {
   std::vector<PlannedLayout> rows;
   Progress progress(Redraw::kAtSteps);
   for (const Layout& layout : layouts) {
-    const std::string name = fmt::format("ep {}, tp {}", layout.ep, layout.tp);
+    std::string name = fmt::format("ep {}, tp {}", layout.ep, layout.tp);
+    if (layout.slotRows > 0) name += fmt::format(", slots of {} rows", layout.slotRows);
     const auto show = [&](const std::string& phase) {
       progress.at(std::ssize(rows) + 1, std::ssize(layouts), name + ": " + phase);
     };
@@ -129,6 +133,10 @@ Command addPlan(CLI::App& parent) {
   app->add_option("--tp", options->tp, "ranks that share an expert (default: 1,2,4)")
       ->check(parsesBy(parseTp))
       ->type_name("N,...");
+  app->add_option("--slot-rows", options->slotRows,
+                  "rows of a slot, each tried with each layout; auto (default): the compiler's choice")
+      ->check(parsesBy(parseSlotRows))
+      ->type_name("N,...");
   app->add_option("--tokens", options->tokens, "per rank (default: 4096)")
       ->check(CLI::Range(1, 1 << 20))
       ->type_name("N");
@@ -152,6 +160,7 @@ figures are the model's, not measurements (docs/SIMULATOR.md). A layer of 1,024 
 examples:
   sluice plan --model deepseek-v3 --ranks 8..64 --target h200
   sluice plan --model qwen3-30b --ranks 8 --tp 1,2,4,8 --routing zipf:1.2 --json plan.json
+  sluice plan --model qwen3-30b --ranks 8 --tp 1 --slot-rows auto,64,128,256
 
 exit status: 0 done, 1 bad input or a file that cannot be written, 2 wrong usage)");
   return {app, [options] { return plan(*options); }};

@@ -8,12 +8,24 @@ namespace sluice::tools {
 namespace {
 
 constexpr int kMostRanks = 4096;
+constexpr int kMostSlotRows = 65536, kRowUnit = 16;
+constexpr std::string_view kAuto = "auto";
 
-// A number of ranks at the beginning of `text`, which is removed.
-bool takeRanks(std::string_view& text, int& number) {
+// A number at the beginning of `text`, which is removed.
+bool takeNumber(std::string_view& text, int most, int& number) {
   const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (failed != std::errc() || number < 1 || number > kMostRanks) return false;
+  if (failed != std::errc() || number < 1 || number > most) return false;
   text.remove_prefix(static_cast<size_t>(end - text.data()));
+  return true;
+}
+
+bool takeRanks(std::string_view& text, int& number) { return takeNumber(text, kMostRanks, number); }
+
+// Rows of a slot, as sluicec takes them, or `auto`.
+bool takeSlotRows(std::string_view& text, int& number) {
+  if (!text.starts_with(kAuto)) return takeNumber(text, kMostSlotRows, number) && number % kRowUnit == 0;
+  text.remove_prefix(kAuto.size());
+  number = 0;
   return true;
 }
 
@@ -52,12 +64,27 @@ Expected<std::vector<int>> parseTp(std::string_view text) {
   return numbers;
 }
 
-std::vector<Layout> layoutsOf(const LayerCase& layer, const RankRange& range, const std::vector<int>& tp) {
+Expected<std::vector<int>> parseSlotRows(std::string_view text) {
+  std::vector<int> numbers;
+  std::string_view rest = text;
+  do {
+    if (!numbers.empty()) rest.remove_prefix(1);
+    int number = 0;
+    if (!takeSlotRows(rest, number) || (!rest.empty() && rest.front() != ','))
+      return Error{fmt::format("found '{}', expected auto or multiples of {} from {} to {}, such as 64,128",
+                               text, kRowUnit, kRowUnit, kMostSlotRows)};
+    numbers.push_back(number);
+  } while (!rest.empty());
+  return numbers;
+}
+
+std::vector<Layout> layoutsOf(const LayerCase& layer, const RankRange& range, const std::vector<int>& tp,
+                              const std::vector<int>& slotRows) {
   std::vector<Layout> layouts;
   for (const int ranks : range.ranks())
     for (const int shards : tp)
       if (ranks % shards == 0 && ranks / shards <= layer.experts && layer.inter % shards == 0)
-        layouts.push_back({ranks / shards, shards});
+        for (const int rows : slotRows) layouts.push_back({ranks / shards, shards, rows});
   return layouts;
 }
 

@@ -45,6 +45,14 @@ bool isFastest(const PlannedLayout& row, const std::vector<PlannedLayout>& rows)
   });
 }
 
+bool givesSlots(const std::vector<PlannedLayout>& rows) {
+  return std::ranges::any_of(rows, [](const PlannedLayout& row) { return row.layout.slotRows > 0; });
+}
+
+std::string slotsOf(const Layout& layout) {
+  return layout.slotRows > 0 ? fmt::format("{}", layout.slotRows) : "auto";
+}
+
 }  // namespace
 
 PlannedLayout planned(const Layout& layout, const TaskProgram& program, const LayerCase& layer,
@@ -79,11 +87,14 @@ std::string planText(const LayerCase& layer, const std::string& target, const st
       "measured; what the model leaves out: docs/SIMULATOR.md\n\n{:>6}{:>6}{:>4}",
       layer.name, target, layer.hidden, layer.inter, layer.experts, layer.topK, layer.tokens, routing,
       "ranks", "ep", "tp");
+  const bool slots = givesSlots(rows);
+  if (slots) text += fmt::format("{:>7}", "slots");
   for (const std::string& entry : rows.front().entries) text += fmt::format("{:>13}", entry + " ms");
   text += fmt::format("{:>10}{:>12}{:>8}{:>12}{:>10}  {}\n", "all ms", "Mtokens/s", "use %", "exposed ms",
                       "GiB/rank", "mostly");
   for (const PlannedLayout& row : rows) {
     text += fmt::format("{:>6}{:>6}{:>4}", row.layout.ranks(), row.layout.ep, row.layout.tp);
+    if (slots) text += fmt::format("{:>7}", slotsOf(row.layout));
     for (const double seconds : row.seconds) text += fmt::format("{:>13.3f}", seconds * 1e3);
     text += fmt::format("{:>10.3f}{:>12.3f}{:>8.1f}{:>12.3f}{:>10.2f}  {}{}\n", allSeconds(row) * 1e3,
                         row.tokensPerSecond * 1e-6, 100 * row.use, row.exposed * 1e3,
@@ -96,18 +107,19 @@ std::string planText(const LayerCase& layer, const std::string& target, const st
 std::string planJson(const LayerCase& layer, const std::string& target, const std::string& routing,
                      const std::vector<PlannedLayout>& rows) {
   Json list = Json::array();
+  const bool slots = givesSlots(rows);
   for (const PlannedLayout& row : rows) {
     Json seconds;
     for (size_t e = 0; e < row.entries.size(); ++e) seconds[row.entries[e]] = row.seconds[e];
-    list.push_back({{"ranks", row.layout.ranks()},
-                    {"ep", row.layout.ep},
-                    {"tp", row.layout.tp},
-                    {"seconds", seconds},
-                    {"tokens_per_second", row.tokensPerSecond},
-                    {"use", row.use},
-                    {"exposed_seconds", row.exposed},
-                    {"bytes_per_rank", row.memory},
-                    {"mostly", row.bound}});
+    Json fields{{"ranks", row.layout.ranks()}, {"ep", row.layout.ep}, {"tp", row.layout.tp}};
+    if (slots) fields["slot_rows"] = row.layout.slotRows > 0 ? Json(row.layout.slotRows) : Json(nullptr);
+    fields["seconds"] = seconds;
+    fields["tokens_per_second"] = row.tokensPerSecond;
+    fields["use"] = row.use;
+    fields["exposed_seconds"] = row.exposed;
+    fields["bytes_per_rank"] = row.memory;
+    fields["mostly"] = row.bound;
+    list.push_back(std::move(fields));
   }
   return Json{{"layer", layer.name},
               {"target", target},

@@ -28,7 +28,8 @@ struct PlannedLayout {
 PlannedLayout planned(const Layout& layout, const TaskProgram& program, const LayerCase& layer,
                       const std::vector<SimResult>& results);
 
-// With a mark at the fastest layout of each number of ranks.
+// With a mark at the fastest layout of each number of ranks. Slots have a column, and a field of the JSON, if
+// any row was compiled with given ones.
 std::string planText(const LayerCase& layer, const std::string& target, const std::string& routing,
                      const std::vector<PlannedLayout>& rows);
 std::string planJson(const LayerCase& layer, const std::string& target, const std::string& routing,

@@ -32,5 +32,21 @@ TEST_CASE("a layout shares experts and columns evenly, and every rank has an exp
                      {4, 1}, {2, 2}, {1, 4}, {8, 1}, {4, 2}, {2, 4}, {8, 2}, {4, 4}, {8, 4}});
 }
 
+TEST_CASE("rows of slots are multiples of 16, or the compiler's choice") {
+  CHECK(*parseSlotRows("64,128,256") == std::vector<int>{64, 128, 256});
+  CHECK(*parseSlotRows("auto,65536") == std::vector<int>{0, 65536});
+  for (const char* const wrong :
+       {"", ",", "64,", ",64", "0", "8", "100", "65552", "-16", "64 128", "autos", "x"})
+    CHECK(!parseSlotRows(wrong));
+}
+
+TEST_CASE("each layout has all rows of slots") {
+  LayerCase layer{.name = "l", .hidden = 64, .inter = 12, .experts = 8, .topK = 2, .tokens = 16};
+  std::vector<std::pair<int, int>> found;
+  for (const Layout& layout : layoutsOf(layer, *parseRanks("4"), {1, 2}, {0, 64}))
+    found.emplace_back(layout.tp, layout.slotRows);
+  CHECK(found == std::vector<std::pair<int, int>>{{1, 0}, {1, 64}, {2, 0}, {2, 64}});
+}
+
 }  // namespace
 }  // namespace sluice::tools
