@@ -1,9 +1,46 @@
 #include "tools/progress.h"
 
+#include <fcntl.h>
+#include <stdlib.h>
+#include <unistd.h>
+
 #include <catch2/catch.hpp>
+#include <chrono>
+#include <thread>
 
 namespace sluice::tools {
 namespace {
+
+// Standard error is a terminal while it exists. One at a time.
+class TerminalError {
+ public:
+  TerminalError() : master_(::posix_openpt(O_RDWR | O_NOCTTY)), before_(::dup(STDERR_FILENO)) {
+    REQUIRE((master_ >= 0 && ::grantpt(master_) == 0 && ::unlockpt(master_) == 0));
+    const int terminal = ::open(::ptsname(master_), O_RDWR | O_NOCTTY);
+    REQUIRE(terminal >= 0);
+    ::dup2(terminal, STDERR_FILENO);
+    ::close(terminal);
+  }
+  ~TerminalError() {
+    ::dup2(before_, STDERR_FILENO);
+    ::close(before_);
+    ::close(master_);
+  }
+  TerminalError(const TerminalError&) = delete;
+  TerminalError& operator=(const TerminalError&) = delete;
+
+  // What was written since the last call.
+  std::string read() {
+    ::fcntl(master_, F_SETFL, O_NONBLOCK);
+    std::string text(4096, '\0');
+    const ssize_t got = ::read(master_, text.data(), text.size());
+    text.resize(got > 0 ? static_cast<size_t>(got) : 0);
+    return text;
+  }
+
+ private:
+  int master_, before_;
+};
 
 constexpr int64_t kSecond = 1'000'000'000;
 constexpr int kColumns = 40;
@@ -48,6 +85,34 @@ TEST_CASE("text neither wraps, nor moves the cursor, nor ends within a character
   CHECK(line.draw(3 * kSecond) == "\r\033[Ka \\x1b[");
   line.set("123456\xc3\xa9x");
   CHECK(line.draw(4 * kSecond) == "\r\033[K123456");
+}
+
+TEST_CASE("a first step that is long shows by itself, until it is hidden or ends") {
+  TerminalError terminal;
+  {
+    Progress progress(Redraw::kByItself);
+    CHECK(!progress.at(1, 3, "a long step"));
+    std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+    CHECK(terminal.read().empty());
+    std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+    CHECK(terminal.read() == "\r\033[K1 of 3: a long step");
+    progress.hide();
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    CHECK(terminal.read() == "\r\033[K");
+    progress.at(2, 3, "another");
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  }
+  CHECK(terminal.read() == "\r\033[K2 of 3: another\r\033[K");
+}
+
+TEST_CASE("without a thread only a step shows") {
+  TerminalError terminal;
+  Progress progress(Redraw::kAtSteps);
+  progress.at(1, 2, "a");
+  std::this_thread::sleep_for(std::chrono::milliseconds(2500));
+  CHECK(terminal.read().empty());
+  CHECK(progress.at(2, 2, "b"));
+  CHECK(terminal.read() == "\r\033[K2 of 2: b");
 }
 
 }  // namespace
