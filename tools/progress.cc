@@ -8,10 +8,11 @@
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
-#include <system_error>
 #include <thread>
+#include <utility>
 
 #include "runtime/base/clock.h"
+#include "runtime/base/threads.h"
 #include "tools/command_line.h"
 
 namespace sluice::tools {
@@ -91,11 +92,8 @@ Progress::Progress(Redraw redraw) {
   if (::isatty(STDERR_FILENO) == 0) return;
   terminal_ = std::make_unique<Terminal>();
   if (redraw == Redraw::kAtSteps) return;
-  try {
-    terminal_->thread = std::thread([terminal = terminal_.get()] { terminal->redraw(); });
-  } catch (const std::system_error&) {
-    // a system without threads to spare shows steps only
-  }
+  Expected<std::thread> thread = startThread([terminal = terminal_.get()] { terminal->redraw(); });
+  if (thread) terminal_->thread = std::move(*thread);  // else only steps show
 }
 
 Progress::~Progress() {

@@ -104,7 +104,7 @@ Expected<int> plan(const Options& options) {
     std::string name = fmt::format("ep {}, tp {}", layout.ep, layout.tp);
     if (layout.slotRows > 0) name += fmt::format(", slots of {} rows", layout.slotRows);
     const auto show = [&](const std::string& phase) {
-      progress.at(std::ssize(rows) + 1, std::ssize(layouts), name + ": " + phase);
+      progress.at(std::ssize(rows) + 1, std::ssize(layouts), fmt::format("{}: {}", name, phase));
     };
     Expected<PlannedLayout> row = tryLayout(options, named, layout, folder->path(), show);
     if (!row) return Error{fmt::format("{}: {}", name, row.error().message)};
