@@ -1,0 +1,76 @@
+// Elements, SVG and the one tooltip of the page. Text comes from files: it is only ever set as textContent.
+const SVG = "http://www.w3.org/2000/svg";
+
+function fill(node, attributes, children) {
+  for (const [name, value] of Object.entries(attributes || {})) {
+    if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
+    else if (value !== null && value !== undefined && value !== false) node.setAttribute(name, value === true ? "" : value);
+  }
+  for (const child of children) {
+    if (child === null || child === undefined) continue;
+    node.append(child instanceof Node ? child : document.createTextNode(String(child)));
+  }
+  return node;
+}
+
+export const element = (tag, attributes, ...children) => fill(document.createElement(tag), attributes, children);
+export const svg = (tag, attributes, ...children) => fill(document.createElementNS(SVG, tag), attributes, children);
+
+/** The value of a CSS variable of the page. */
+export const variable = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+
+/** A section with a heading, and one column per report; fillColumn(report, index) returns its content or null. */
+export function section(id, title, note, reports, fillColumn) {
+  const columns = reports.map(fillColumn);
+  if (columns.every(content => content === null)) return null;
+  const cells = columns.map((content, index) => element("div", {class: "column"},
+    reports.length > 1 ? element("h3", {class: "of"}, reports[index].title) : null,
+    content || element("p", {class: "none"}, "nothing to show")));
+  return element("section", {id, "aria-labelledby": `${id}-title`}, element("h2", {id: `${id}-title`}, title),
+    note ? element("p", {class: "note"}, note) : null, element("div", {class: "columns"}, ...cells));
+}
+
+/** Shows the tooltip at a place of the window. lines: the title, then [name, value] pairs or plain strings. */
+export function showTooltip(lines, x, y, pinned = false) {
+  const tip = document.getElementById("tooltip");
+  const [title, ...rest] = lines;
+  const list = element("dl", {});
+  for (const line of rest) {
+    if (Array.isArray(line)) list.append(element("dt", {}, line[0]), element("dd", {}, line[1]));
+    else list.append(element("dd", {class: "wide"}, line));
+  }
+  tip.replaceChildren(element("strong", {}, title), list);
+  tip.classList.toggle("pinned", pinned);
+  tip.hidden = false;
+  const {width, height} = tip.getBoundingClientRect();
+  const left = x + 14 + width > innerWidth - 4 ? x - 14 - width : x + 14;
+  const top = y + 16 + height > innerHeight - 4 ? y - 12 - height : y + 16;
+  tip.style.left = `${Math.max(4, left)}px`;
+  tip.style.top = `${Math.max(4, top)}px`;
+}
+
+export function hideTooltip() {
+  document.getElementById("tooltip").hidden = true;
+}
+
+/** Shows linesOf(target) while the pointer is over, or the focus on, a child of `root` that carries data-hint. */
+export function hints(root, linesOf) {
+  const show = (target, x, y) => {
+    const at = target instanceof Element ? target.closest("[data-hint]") : null;
+    if (at) showTooltip(linesOf(at.dataset.hint), x, y);
+    else hideTooltip();
+  };
+  root.addEventListener("pointermove", event => show(event.target, event.clientX, event.clientY));
+  root.addEventListener("pointerleave", hideTooltip);
+  root.addEventListener("focusin", event => {
+    const box = event.target.getBoundingClientRect();
+    show(event.target, box.left + box.width / 2, box.bottom);
+  });
+  root.addEventListener("focusout", hideTooltip);
+}
+
+/** The text, cut so that it takes at most `width` pixels of a font with characters of `each` pixels. */
+export function cut(text, width, each) {
+  const most = Math.floor(width / each);
+  return text.length <= most ? text : most < 3 ? "" : `${text.slice(0, most - 1)}\u2026`;
+}

@@ -1,0 +1,103 @@
+// Builds the page from its data.
+import {element, section, hideTooltip} from "./dom.js";
+import {readReports} from "./data.js";
+import {Timeline} from "./timeline.js";
+import {timelineTools} from "./timeline_tools.js";
+import {makeTable, tableIds} from "./tables.js";
+
+const state = window.sluiceReport = {ready: false, errors: []};
+
+function showFacts(reports) {
+  document.getElementById("facts").append(...reports.map((report, index) => {
+    const name = reports.length > 1 ? `${index === 0 ? "A" : "B"}: ${report.title}` : report.title;
+    const facts = report.facts.flatMap(([fact, value]) => [element("dt", {}, fact), element("dd", {}, String(value))]);
+    return element("div", {class: "column"}, element("h2", {class: "title"}, name),
+      element("dl", {class: "facts"}, element("dt", {}, "file"), element("dd", {}, report.file), ...facts));
+  }));
+  document.title = `${reports.map(report => report.title).join(" and ")} \u2013 Sluice report`;
+}
+
+function timelineSection(reports) {
+  const timeline = new Timeline(reports);
+  if (timeline.parts.length === 0) return null;
+  const {above, below} = timelineTools(timeline);
+  state.timeline = timeline;
+  return element("section", {id: "timeline", "aria-labelledby": "timeline-title"},
+    element("h2", {id: "timeline-title"}, "Timeline"), above, timeline.element, below);
+}
+
+function tableSections(reports) {
+  return tableIds(reports).map(id => {
+    const tables = reports.map(report => report.tables.find(table => table.id === id));
+    const {title} = tables.find(table => table);
+    return section(`table-${id}`, title, "", reports, (_, index) => tables[index] ? makeTable(tables[index]) : null);
+  });
+}
+
+function makeSections(reports) {
+  return [timelineSection(reports), ...tableSections(reports)];
+}
+
+function watchTheme() {
+  const button = document.getElementById("theme"), dark = matchMedia("(prefers-color-scheme: dark)");
+  const isDark = () => (document.documentElement.dataset.theme || (dark.matches ? "dark" : "light")) === "dark";
+  const changed = () => {
+    button.textContent = isDark() ? "Light" : "Dark";
+    if (!state.timeline) return;
+    state.timeline.recolour();
+    state.timeline.fillLegend();
+  };
+  button.addEventListener("click", () => {
+    document.documentElement.dataset.theme = isDark() ? "light" : "dark";
+    changed();
+  });
+  dark.addEventListener("change", changed);
+  changed();
+}
+
+/** For measuring: the mean and the longest time of drawing `count` frames of a zoom into the middle and back. */
+function measureFrames(count) {
+  const {timeline} = state, times = [];
+  for (let i = 0; i < count; ++i) {
+    const share = 2 ** (-12 * Math.sin(Math.PI * i / count)), middle = timeline.end * 0.5;
+    timeline.show(middle - timeline.end * share / 2, middle + timeline.end * share / 2);
+    timeline.draw();
+    timeline.canvas.getContext("2d").getImageData(0, 0, 1, 1);  // waits until the canvas is painted
+    times.push(timeline.frameMs);
+  }
+  timeline.show(0, timeline.end);
+  return {mean: times.reduce((sum, each) => sum + each, 0) / count, most: Math.max(...times)};
+}
+
+function start() {
+  const reports = readReports();
+  showFacts(reports);
+  const sections = makeSections(reports).filter(each => each !== null);
+  document.getElementById("sections").replaceChildren(...sections);
+  document.getElementById("contents").append(...sections.map(each =>
+    element("a", {href: `#${each.id}`}, each.querySelector("h2").textContent)));
+  const {timeline} = state;
+  if (timeline) timeline.resize();
+  watchTheme();
+  addEventListener("keydown", event => {
+    if (event.key === "Escape") hideTooltip();
+  });
+  Object.assign(state, {reports, measureFrames, spanCount: 0});
+  for (const report of reports) state.spanCount += report.spans ? report.spans.count : 0;
+  const live = (name, get) => Object.defineProperty(state, name, {get: () => timeline ? get() : null});
+  live("frameMs", () => timeline.frameMs);
+  live("visible", () => ({from: timeline.from, to: timeline.to, end: timeline.end}));
+  live("matches", () => timeline.matches || 0);
+  state.loadMs = performance.now();
+  state.ready = true;
+}
+
+addEventListener("error", event => state.errors.push(event.message));
+try {
+  start();
+} catch (error) {
+  state.errors.push(String(error));
+  document.getElementById("sections").replaceChildren(element("p", {class: "problem"},
+    `This report cannot be shown: ${error.message}`));
+  console.error(error);
+}
