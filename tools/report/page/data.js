@@ -24,11 +24,11 @@ function decode(text) {
 function readSpans(packed) {
   const spans = {count: packed.count, end: 0};
   for (const [name, type] of Object.entries(COLUMNS)) {
-    const column = new type(decode(packed[name]).buffer);
-    if (column.length !== packed.count) {
-      throw new Error(`column '${name}' has ${column.length} elements, expected ${packed.count}`);
+    const bytes = decode(packed[name]), expected = packed.count * type.BYTES_PER_ELEMENT;
+    if (bytes.length !== expected) {
+      throw new Error(`column '${name}' of the spans has ${bytes.length} bytes, expected ${expected}`);
     }
-    spans[name] = column;
+    spans[name] = new type(bytes.buffer);
     packed[name] = null;
   }
   let first = Infinity;

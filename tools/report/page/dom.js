@@ -19,12 +19,15 @@ export const svg = (tag, attributes, ...children) => fill(document.createElement
 /** The value of a CSS variable of the page. */
 export const variable = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
+/** The title of a report; of two, with the letter by which the page names it. */
+export const titleOf = (reports, index) => (reports.length > 1 ? `${"AB"[index]}: ` : "") + reports[index].title;
+
 /** A section with a heading, and one column per report; fillColumn(report, index) returns its content or null. */
 export function section(id, title, note, reports, fillColumn) {
   const columns = reports.map(fillColumn);
   if (columns.every(content => content === null)) return null;
   const cells = columns.map((content, index) => element("div", {class: "column"},
-    reports.length > 1 ? element("h3", {class: "of"}, reports[index].title) : null,
+    reports.length > 1 ? element("h3", {class: "of"}, titleOf(reports, index)) : null,
     content || element("p", {class: "none"}, "nothing to show")));
   return element("section", {id, "aria-labelledby": `${id}-title`}, element("h2", {id: `${id}-title`}, title),
     note ? element("p", {class: "note"}, note) : null, element("div", {class: "columns"}, ...cells));

@@ -1,17 +1,21 @@
 // Builds the page from its data.
-import {element, section, hideTooltip} from "./dom.js";
+import {element, section, titleOf, hideTooltip} from "./dom.js";
 import {readReports} from "./data.js";
 import {Timeline} from "./timeline.js";
 import {timelineTools} from "./timeline_tools.js";
+import {makeUse, totalUse} from "./use.js";
+import {makeRoofline} from "./roofline.js";
+import {makeRouting} from "./routing.js";
+import {makeMemory} from "./memory.js";
+import {makeGraphs, makeHang} from "./graph.js";
 import {makeTable, tableIds} from "./tables.js";
 
-const state = window.sluiceReport = {ready: false, errors: []};
+const state = window.sluiceReport = {ready: false, errors: [], redraws: []};
 
 function showFacts(reports) {
   document.getElementById("facts").append(...reports.map((report, index) => {
-    const name = reports.length > 1 ? `${index === 0 ? "A" : "B"}: ${report.title}` : report.title;
     const facts = report.facts.flatMap(([fact, value]) => [element("dt", {}, fact), element("dd", {}, String(value))]);
-    return element("div", {class: "column"}, element("h2", {class: "title"}, name),
+    return element("div", {class: "column"}, element("h2", {class: "title"}, titleOf(reports, index)),
       element("dl", {class: "facts"}, element("dt", {}, "file"), element("dd", {}, report.file), ...facts));
   }));
   document.title = `${reports.map(report => report.title).join(" and ")} \u2013 Sluice report`;
@@ -35,7 +39,19 @@ function tableSections(reports) {
 }
 
 function makeSections(reports) {
-  return [timelineSection(reports), ...tableSections(reports)];
+  const mostUse = Math.max(1, ...reports.flatMap(report => report.use.map(totalUse)));
+  return [
+    section("hang", "Waits that never ended", "An arrow leads from who waits to whom it waits for; what is missing is red.",
+      reports, makeHang),
+    timelineSection(reports),
+    section("use", "Use per worker", "At the right, the share of tasks.", reports, report => makeUse(report, mostUse)),
+    section("roofline", "Roofline", "Per core. The area of a circle is the time of its family.", reports, makeRoofline),
+    section("routing", "Rows per expert and rank", "Above the columns, experts and the ranks that own them.", reports,
+      report => makeRouting(report, state.redraws)),
+    section("memory", "Memory plan", "Addresses grow upwards; small regions are drawn larger than they are.", reports, makeMemory),
+    section("graph", "Families and events", "Dashed: an event at other ranks.", reports, makeGraphs),
+    ...tableSections(reports),
+  ];
 }
 
 function watchTheme() {
@@ -43,6 +59,7 @@ function watchTheme() {
   const isDark = () => (document.documentElement.dataset.theme || (dark.matches ? "dark" : "light")) === "dark";
   const changed = () => {
     button.textContent = isDark() ? "Light" : "Dark";
+    for (const redraw of state.redraws) redraw();
     if (!state.timeline) return;
     state.timeline.recolour();
     state.timeline.fillLegend();
@@ -88,6 +105,7 @@ function start() {
   live("frameMs", () => timeline.frameMs);
   live("visible", () => ({from: timeline.from, to: timeline.to, end: timeline.end}));
   live("matches", () => timeline.matches || 0);
+  live("searched", () => timeline.searched || "");
   state.loadMs = performance.now();
   state.ready = true;
 }

@@ -65,19 +65,20 @@ export function nextMatch(parts, current, back) {
   const less = (a, b) => a[0] !== b[0] ? a[0] < b[0] : a[1] !== b[1] ? a[1] < b[1] : a[2] < b[2];
   const here = current ? key(current) : [-Infinity, 0, 0];
   const ahead = back ? (a, b) => less(b, a) : less;
-  const keys = [];
   parts.forEach(({match}, part) => {
     if (!match) return;
     for (let at = 0; at < match.length; ++at) {
       if (!match[at]) continue;
       const each = key({part, at});
-      keys.push(each);
       if (edge === null || ahead(each, edge)) edge = each;
       if (ahead(here, each) && (best === null || ahead(each, best))) best = each;
     }
   });
   const found = best || edge;
   if (found === null) return null;
-  for (const each of keys) if (less(each, found)) ++before;
+  parts.forEach(({match}, part) => {
+    if (!match) return;
+    for (let at = 0; at < match.length; ++at) if (match[at] && less(key({part, at}), found)) ++before;
+  });
   return {part: found[1], at: found[2], number: before + 1};
 }

@@ -5,8 +5,8 @@
 
 namespace sluice::tools {
 
-// The page of a report with the line "@DATA@" in place of its data; empty if esbuild or d3 were missing when Sluice
-// was built.
+// The page of a report with the line "@DATA@" in place of its data; empty if esbuild or d3 were missing when
+// Sluice was built.
 std::string_view pageTemplate();
 
 }  // namespace sluice::tools

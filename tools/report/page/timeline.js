@@ -2,7 +2,7 @@
 import {axisTop} from "d3-axis";
 import {scaleLinear} from "d3-scale";
 import {select} from "d3-selection";
-import {element, svg, variable} from "./dom.js";
+import {element, svg, variable, titleOf} from "./dom.js";
 import {number, time, unitOf} from "./format.js";
 import {groupSpans, buildBlocks} from "./rows.js";
 import {makePalette, paintSpans, lookOf} from "./colours.js";
@@ -14,8 +14,9 @@ const GUTTER = 150;  // pixels
 
 export class Timeline {
   constructor(reports) {
-    this.parts = reports.filter(report => report.spans && report.spans.count > 0)
-      .map(report => ({report, base: paintSpans(report), chosen: new Set(), match: null}));
+    this.parts = reports.map((report, index) => ({report, title: titleOf(reports, index), chosen: new Set(), match: null}))
+      .filter(({report}) => report.spans && report.spans.count > 0);
+    for (const part of this.parts) part.base = paintSpans(part.report);
     this.end = Math.max(SHORTEST, ...this.parts.map(part => part.report.spans.end));
     Object.assign(this, {byLane: false, critical: true, hover: null, pinned: null, from: 0, to: this.end, frameMs: 0});
     this.onRange = () => {};
@@ -49,7 +50,7 @@ export class Timeline {
     this.parts.forEach((part, index) => {
       part.group = groupSpans(part.report, this.byLane);
       part.yOf = [];
-      if (this.parts.length > 1) push({label: `${index === 0 ? "A" : "B"}: ${part.report.title}`, height: HEAD + 2});
+      if (this.parts.length > 1) push({label: part.title, height: HEAD + 2});
       let process = -1;
       part.group.rows.forEach((row, number) => {
         if (row.process !== process) push({label: part.report.processes[process = row.process].name, height: HEAD});

@@ -31,7 +31,7 @@ function searchBox(timeline) {
     timeline.parts.forEach((part, i) => {
       part.match = found[i] ? found[i].match : null;
     });
-    timeline.matches = total;
+    Object.assign(timeline, {matches: total, searched: box.value});
     count.textContent = found[0] === null ? "" : total === 0 ? "no match" : `${number(total)} matches`;
     timeline.recolour();
     if (total > 0) step(false);
