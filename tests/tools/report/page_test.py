@@ -17,6 +17,9 @@ import sample_report
 
 CHROMIUM, DRIVER = "/usr/bin/chromium", "/usr/bin/chromedriver"
 TEMPLATE = ""  # set by main
+# how many spans have their whole colour
+SHOWN = ("const look = sluiceReport.timeline.parts[0].look, whole = look.palette.length / 6; "
+         "return look.paint.filter(colour => colour < whole).length")
 
 try:
     from selenium import webdriver
@@ -166,8 +169,8 @@ class PageTest(unittest.TestCase):
         self.assertIn("forward/rows_in[1]", text)
         self.assertIn("ended by\nforward/dispatch[0,0]", text)
         self.assertIn("rank 1, worker 0", text)
-        arrow = self.run_js("const o = sluiceReport.timeline.overlay, p = o.getContext('2d').getImageData(0, 0, o.width, o.height)"
-                            ".data; let count = 0; for (let i = 3; i < p.length; i += 4) count += p[i] > 0; return count")
+        arrow = self.run_js("const o = sluiceReport.timeline.overlay, "
+                            "p = o.getContext('2d').getImageData(0, 0, o.width, o.height).data; let count = 0; for (let i = 3; i < p.length; i += 4) count += p[i] > 0; return count")
         self.assertGreater(arrow, 200)
 
     def test_a_click_pins_and_escape_lets_go(self):
@@ -220,11 +223,27 @@ class PageTest(unittest.TestCase):
 
     def test_search_fades_what_does_not_match(self):
         self.open(sample_report.sample())
-        count = ("const look = sluiceReport.timeline.parts[0].look, whole = look.palette.length / 6; "
-                 "return look.paint.filter(colour => colour < whole).length")
-        self.assertEqual(self.run_js(count), 128)
+        self.assertEqual(self.run_js(SHOWN), 128)
         self.search("down_proj")
-        self.assertEqual(self.run_js(count), 16)
+        self.assertEqual(self.run_js(SHOWN), 16)
+
+    def test_pressed_families_stay_and_all_else_fades(self):
+        self.open(sample_report.sample())
+        family = self.driver.find_element(By.XPATH, "//button[contains(., 'forward/down_proj')]")
+        family.click()
+        self.assertEqual(family.get_attribute("aria-pressed"), "true")
+        self.assertEqual(self.run_js(SHOWN), 16)
+        family.click()
+        self.assertEqual(self.run_js(SHOWN), 128)
+
+    def test_paper_is_light_and_the_window_stays_dark(self):
+        self.open(sample_report.sample())
+        self.driver.find_element(By.ID, "theme").click()
+        chart = "return sluiceReport.timeline.theme.chart"
+        self.run_js("dispatchEvent(new Event('beforeprint'))")
+        self.assertEqual(self.run_js(chart), "#fafbfc")
+        self.run_js("dispatchEvent(new Event('afterprint'))")
+        self.assertEqual(self.run_js(chart), "#1a1e23")
 
     def test_rows_can_be_cores_and_lanes(self):
         self.open(sample_report.sample())
@@ -269,7 +288,8 @@ class PageTest(unittest.TestCase):
         report["spans"]["slot"] = report["spans"]["slot"][:-16]
         with self.assertRaises(AssertionError):
             self.open(report)
-        self.assertIn("column 'slot' of the spans has 501 bytes, expected 512", self.driver.find_element(By.TAG_NAME, "main").text)
+        words = self.driver.find_element(By.TAG_NAME, "main").text
+        self.assertIn("column 'slot' of the spans has 501 bytes, expected 512", words)
         self.driver.get_log("browser")
 
 

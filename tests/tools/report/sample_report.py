@@ -72,7 +72,7 @@ def make_spans(slow):
                     spans.append(ups[rank, slot, tile])
                     begin += ups[rank, slot, tile]["length"] + 500.0
                 spans.append(span(track=tracks + worker, lane=lane, begin=begin, length=60000.0, kind=PRODUCER, family=2,
-                                  slot=slot, event=1, index=slot, cause=ups[rank, slot ^ 1, 2] if (rank, slot ^ 1, 2) in ups else -1))
+                                  slot=slot, event=1, index=slot, cause=ups.get((rank, slot ^ 1, 2), -1)))
                 begin += 60000.0
                 spans.append(span(track=tracks + worker, lane=lane, begin=begin, length=330000.0 * slow, family=2, slot=slot,
                                   rows=96 - slot, expert=4 * rank + slot % 4, flops=2.1e8, bytes=3e6))
@@ -100,14 +100,15 @@ def sample_tables():
 
 def sample_memory():
     mib = 1 << 20
-    regions = [{"name": "scratch", "bytes": 24 * mib, "kind": "scratch"}, {"name": "saved <0>", "bytes": 12 * mib, "kind": "saved"},
+    regions = [{"name": "scratch", "bytes": 24 * mib, "kind": "scratch"},
+               {"name": "saved <0>", "bytes": 12 * mib, "kind": "saved"},
                {"name": "heap", "bytes": 6 * mib, "kind": "symmetric"}]
     buffers = [{"name": name, "region": region, "offset": offset * mib, "bytes": size * mib, "begin": begin, "end": end,
                 "type": "BF16", "shape": "R x 2048"}
                for name, region, offset, size, begin, end in (
                    ("hidden", 0, 0, 16, 0.6, 5.5), ("gate", 0, 16, 8, 0.6, 3.0), ("products", 0, 16, 8, 3.2, 9.0),
                    ("saved \"hidden\"", 1, 0, 12, 1.0, 9.9), ("rows", 2, 0, 4, 0.0, 4.0), ("results", 2, 4, 2, 4.0, 9.9))]
-    by_family = [dict(buffer, begin=number // 2, end=number // 2 + 2) for number, buffer in enumerate(buffers)]
+    by_family = [dict(buffer, begin=number, end=number + (3, 1, 2, 1, 1, 1)[number]) for number, buffer in enumerate(buffers)]
     return [{"entry": "forward", "axis": "ms", "names": [], "regions": regions, "buffers": buffers},
             {"entry": "backward", "axis": "family", "names": [name for name, _, _ in FAMILIES], "regions": regions[:1],
              "buffers": by_family[:3]}]
@@ -115,16 +116,17 @@ def sample_memory():
 
 def sample_graph():
     nodes = [{"family": family, "lines": ["4 tiles", "space rows"]} for family in range(5)]
-    edges = [{"from": 0, "to": 1, "event": "rows_in", "remote": True}, {"from": 1, "to": 2, "event": "hidden_done", "remote": False},
-             {"from": 2, "to": 3, "event": "products_done", "remote": False}, {"from": 3, "to": 4, "event": "returned", "remote": True},
-             {"from": 1, "to": 4, "event": "rows_counted", "remote": False}]
+    edges = [{"from": first, "to": last, "event": event, "remote": remote} for first, last, event, remote in (
+        (0, 1, "rows_in", True), (1, 2, "hidden_done", False), (2, 3, "products_done", False), (3, 4, "returned", True),
+        (1, 4, "rows_counted", False))]
     return [{"entry": "forward", "nodes": nodes, "edges": edges}]
 
 
 def sample(title="moe_layer", slow=1.0, has_run=True, hang=False):
     """One report; deterministic."""
     report = {"title": title, "file": f"{title}.json", "hasRun": has_run,
-              "facts": [["target", "cpu"], ["ranks", "2"], ["workers", "2 per rank"], ["note", "<img src=x onerror=alert(1)> & \u201cquoted\u201d"]],
+              "facts": [["target", "cpu"], ["ranks", "2"], ["workers", "2 per rank"],
+                        ["note", "<img src=x onerror=alert(1)> & \u201cquoted\u201d"]],
               "families": [{"name": name, "op": op, "colour": colour} for name, op, colour in FAMILIES],
               "events": EVENTS, "entries": ["forward", "backward"], "memory": sample_memory(), "graphs": sample_graph(),
               "tables": sample_tables()[:1], "hang": None, "routing": []}

@@ -1,13 +1,20 @@
 // Reads the data that the page carries: JSON, with the columns of the spans as base64 of little-endian arrays.
 
 const COLUMNS = {
-  begin: Float64Array, length: Float64Array, track: Uint16Array, lane: Uint16Array, kind: Uint8Array,
-  family: Uint16Array, entry: Uint16Array, slot: Uint32Array, tile: Uint32Array, rows: Uint32Array,
-  expert: Uint16Array, event: Uint16Array, index: Uint32Array, cause: Int32Array, critical: Uint8Array,
+  begin: Float64Array, length: Float64Array,  // nanoseconds
+  track: Uint16Array,                         // spans are sorted by track, then by begin
+  lane: Uint16Array, kind: Uint8Array,
+  family: Uint16Array,                        // of a wait: that of the task that waited
+  entry: Uint16Array, slot: Uint32Array, tile: Uint32Array, rows: Uint32Array, expert: Uint16Array,
+  event: Uint16Array, index: Uint32Array,     // an element of an array of events
+  cause: Int32Array,                          // of a wait: the task whose signal ended it, or -1
+  critical: Uint8Array,                       // 1 on the critical path
   flops: Float32Array, bytes: Float32Array,
 };
 
-export const NONE = 65535;
+export const NONE = 65535;  // no lane, family, expert or event
+// kinds: a task; waits for rows of a rank, for a task of this rank, at the start, and at the end with nothing left to do;
+// one run of an entry, and its binding and exchange inside of it; a wait that never ended
 export const TASK = 0, ARRIVAL = 1, PRODUCER = 2, START = 3, END = 4, STEP = 5, BIND = 6, EXCHANGE = 7, STUCK = 8;
 
 export const isWait = kind => (kind >= ARRIVAL && kind <= END) || kind === STUCK;

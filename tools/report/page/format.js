@@ -2,7 +2,7 @@
 import {format} from "d3-format";
 
 const whole = format(",d");
-const four = format(".4~r");
+const four = format(",.4~r");
 
 /** About 4 significant digits; whole numbers are exact. */
 export function number(value) {
@@ -17,6 +17,7 @@ const UNITS = [[1e9, "s"], [1e6, "ms"], [1e3, "\u00b5s"], [1, "ns"]];
 export const unitOf = ns => UNITS.find(([size]) => Math.abs(ns) >= size) || UNITS[3];
 
 export function time(ns) {
+  if (ns === 0) return "0";
   const [size, name] = unitOf(ns);
   return `${number(ns / size)} ${name}`;
 }

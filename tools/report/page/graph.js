@@ -16,6 +16,23 @@ function nodeBox(node, x, y, width, height) {
   return group;
 }
 
+/** Per edge how far from the middle of its nodes it leaves and arrives: side by side, in the order of where they lead. */
+function portsOf(count, plan, widths) {
+  const ports = plan.routes.map(() => [0, 0]), ends = Array.from({length: 2 * count}, () => []);
+  plan.routes.forEach((route, edge) => {
+    const {upper, lower} = plan.ends[edge];
+    ends[2 * upper].push([route[1][0], edge, 0, widths[upper]]);
+    ends[2 * lower + 1].push([route[route.length - 2][0], edge, 1, widths[lower]]);
+  });
+  for (const side of ends) {
+    side.sort((a, b) => a[0] - b[0] || a[1] - b[1]);
+    side.forEach(([, edge, end, width], index) => {
+      ports[edge][end] = (index - (side.length - 1) / 2) * Math.min(36, width / (side.length + 1));
+    });
+  }
+  return ports;
+}
+
 /** nodes: {name, short, lines, colour}; edges: {from, to, label, class}. */
 function draw(nodes, edges, label) {
   const widths = nodes.map(node => Math.min(240, 34 + 6.4 * Math.max(node.short.length, ...node.lines.map(text => text.length))));
@@ -34,22 +51,25 @@ function draw(nodes, edges, label) {
   const root = svg("svg", {height, role: "img", "aria-label": label},
     svg("defs", {}, svg("marker", {id, viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 7, markerHeight: 7,
       orient: "auto-start-reverse"}, svg("path", {d: "M0,0.5L8,4L0,7.5Z", fill: "context-stroke"}))));
+  const ports = portsOf(nodes.length, plan, widths);
   const curve = line().curve(curveMonotoneY), texts = svg("g", {}), taken = [];
   edges.forEach((edge, number) => {
     const route = plan.routes[number], points = [], back = plan.back.has(number);
-    const shift = back ? 14 : 0, upper = back ? edge.to : edge.from;
+    const upper = back ? edge.to : edge.from;
     route.forEach(([x, level], i) => {
-      if (i === 0) points.push([x + shift, top[level] + heights[upper]]);
-      else if (i === route.length - 1) points.push([x + shift, top[level] - 1]);
+      if (i === 0) points.push([x + ports[number][0], top[level] + heights[upper]]);
+      else if (i === route.length - 1) points.push([x + ports[number][1], top[level] - 1]);
       else points.push([x, top[level]], [x, top[level] + tall[level]]);
     });
     if (back) points[0][1] += 1;
-    root.append(svg("path", {class: `edge ${edge.class}`, d: curve(points), [back ? "marker-start" : "marker-end"]: `url(#${id})`}));
+    root.append(svg("path", {class: `edge ${edge.class}`, d: curve(points),
+      [back ? "marker-start" : "marker-end"]: `url(#${id})`}));
     const [[x1, y1], [x2, y2]] = points, place = [(x1 + x2) / 2 + 6, (y1 + y2) / 2 + 4];
-    while (taken.some(([x, y]) => Math.abs(y - place[1]) < 11 && Math.abs(x - place[0]) < 6.2 * edge.label.length)) place[1] += 11;
+    const covers = ([x, y]) => Math.abs(y - place[1]) < 11 && Math.abs(x - place[0]) < 6.2 * edge.label.length;
+    while (taken.some(covers)) place[1] += 11;
     taken.push(place);
     width = Math.max(width, place[0] + 6.3 * edge.label.length);
-    texts.append(svg("text", {x: place[0], y: place[1], class: `label ${edge.class}`}, edge.label));
+    texts.append(svg("text", {x: place[0], y: place[1], class: `label halo ${edge.class}`}, edge.label));
   });
   nodes.forEach((node, at) => root.append(nodeBox(node, plan.x[at], top[plan.layer[at]], widths[at], heights[at])));
   root.append(texts);

@@ -81,8 +81,8 @@ function spread(layers, links, widths, gap) {
 }
 
 /**
- * Lays out nodes of given widths. Returns {x, layer, depth, routes, back}: middles and layers of the nodes, and per edge
- * the [x, layer] of its way from its upper to its lower end; back holds the edges that lead upwards.
+ * Lays out nodes of given widths. Returns {x, layer, depth, width, routes, ends, back}: middles and layers of the nodes, and per edge
+ * the [x, layer] of its way from its upper to its lower end; ends names these; back holds the edges that lead upwards.
  */
 export function layOut(widths, edges, gap) {
   const count = widths.length, back = backEdges(count, edges);
@@ -102,9 +102,10 @@ export function layOut(widths, edges, gap) {
   const depth = Math.max(0, ...layer) + 1, layers = Array.from({length: depth}, () => []);
   layer.forEach((level, node) => layers[level].push(node));
   orderLayers(layers, links);
-  const x = spread(layers, links, size, gap), left = Math.min(0, ...x.map((at, node) => at - size[node] / 2));
+  const x = spread(layers, links, size, gap), left = Math.min(...x.map((at, node) => at - size[node] / 2));
   const moved = x.map(at => at - left);
   return {x: moved.slice(0, count), layer: layer.slice(0, count), depth, back,
+    ends: turned.map(({from, to}) => ({upper: from, lower: to})),
     width: Math.max(0, ...moved.map((at, node) => at + size[node] / 2)),
     routes: chains.map(chain => chain.map(node => [moved[node], layer[node]]))};
 }

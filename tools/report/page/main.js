@@ -14,9 +14,10 @@ const state = window.sluiceReport = {ready: false, errors: [], redraws: []};
 
 function showFacts(reports) {
   document.getElementById("facts").append(...reports.map((report, index) => {
-    const facts = report.facts.flatMap(([fact, value]) => [element("dt", {}, fact), element("dd", {}, String(value))]);
+    const facts = [["file", report.file], ...report.facts].map(([fact, value]) =>
+      element("div", {}, element("dt", {}, fact), element("dd", {}, String(value))));
     return element("div", {class: "column"}, element("h2", {class: "title"}, titleOf(reports, index)),
-      element("dl", {class: "facts"}, element("dt", {}, "file"), element("dd", {}, report.file), ...facts));
+      element("dl", {class: "facts"}, ...facts));
   }));
   document.title = `${reports.map(report => report.title).join(" and ")} \u2013 Sluice report`;
 }
@@ -48,10 +49,19 @@ function makeSections(reports) {
     section("roofline", "Roofline", "Per core. The area of a circle is the time of its family.", reports, makeRoofline),
     section("routing", "Rows per expert and rank", "Above the columns, experts and the ranks that own them.", reports,
       report => makeRouting(report, state.redraws)),
-    section("memory", "Memory plan", "Addresses grow upwards; small regions are drawn larger than they are.", reports, makeMemory),
+    section("memory", "Memory plan", "Addresses grow upwards; small regions are drawn larger than they are.", reports,
+      makeMemory),
     section("graph", "Families and events", "Dashed: an event at other ranks.", reports, makeGraphs),
     ...tableSections(reports),
   ];
+}
+
+/** Draws everything anew whose colours do not come from CSS. */
+function takeColours() {
+  for (const redraw of state.redraws) redraw();
+  if (!state.timeline) return;
+  state.timeline.recolour();
+  state.timeline.fillLegend();
 }
 
 function watchTheme() {
@@ -59,31 +69,50 @@ function watchTheme() {
   const isDark = () => (document.documentElement.dataset.theme || (dark.matches ? "dark" : "light")) === "dark";
   const changed = () => {
     button.textContent = isDark() ? "Light" : "Dark";
-    for (const redraw of state.redraws) redraw();
-    if (!state.timeline) return;
-    state.timeline.recolour();
-    state.timeline.fillLegend();
+    takeColours();
   };
   button.addEventListener("click", () => {
     document.documentElement.dataset.theme = isDark() ? "light" : "dark";
     changed();
   });
   dark.addEventListener("change", changed);
-  changed();
+  button.textContent = isDark() ? "Light" : "Dark";
 }
 
-/** For measuring: the mean and the longest time of drawing `count` frames of a zoom into the middle and back. */
+/** Paper is light and has no window to scroll in. */
+function watchPrinting() {
+  let before;
+  const print = on => {
+    if (on) before = document.documentElement.dataset.theme;
+    if (on || before) document.documentElement.dataset.theme = on ? "light" : before;
+    else delete document.documentElement.dataset.theme;
+    takeColours();
+    if (state.timeline) state.timeline.forPaper(on);
+  };
+  addEventListener("beforeprint", () => print(true));
+  addEventListener("afterprint", () => print(false));
+}
+
+/** For measuring: per frame of a zoom into the middle and back, the ms to draw it and the ms since the one before. */
 function measureFrames(count) {
-  const {timeline} = state, times = [];
-  for (let i = 0; i < count; ++i) {
-    const share = 2 ** (-12 * Math.sin(Math.PI * i / count)), middle = timeline.end * 0.5;
-    timeline.show(middle - timeline.end * share / 2, middle + timeline.end * share / 2);
-    timeline.draw();
-    timeline.canvas.getContext("2d").getImageData(0, 0, 1, 1);  // waits until the canvas is painted
-    times.push(timeline.frameMs);
-  }
-  timeline.show(0, timeline.end);
-  return {mean: times.reduce((sum, each) => sum + each, 0) / count, most: Math.max(...times)};
+  const {timeline} = state, draws = [], intervals = [];
+  return new Promise(done => {
+    let last = null;
+    const next = now => {
+      if (last !== null) intervals.push(now - last);
+      last = now;
+      draws.push(timeline.frameMs);
+      if (draws.length > count) {
+        timeline.show(0, timeline.end);
+        done({draws: draws.slice(1), intervals});
+        return;
+      }
+      const half = timeline.end / 2 * 2 ** (-12 * Math.sin(Math.PI * draws.length / count));
+      timeline.show(timeline.end / 2 - half, timeline.end / 2 + half);
+      requestAnimationFrame(next);
+    };
+    requestAnimationFrame(next);
+  });
 }
 
 function start() {
@@ -96,10 +125,11 @@ function start() {
   const {timeline} = state;
   if (timeline) timeline.resize();
   watchTheme();
+  watchPrinting();
   addEventListener("keydown", event => {
     if (event.key === "Escape") hideTooltip();
   });
-  Object.assign(state, {reports, measureFrames, spanCount: 0});
+  Object.assign(state, {reports, measureFrames, spanCount: 0, search: text => timeline.search(text)});
   for (const report of reports) state.spanCount += report.spans ? report.spans.count : 0;
   const live = (name, get) => Object.defineProperty(state, name, {get: () => timeline ? get() : null});
   live("frameMs", () => timeline.frameMs);

@@ -51,7 +51,7 @@ function drawAxis(body, memory, x, y, byFamily) {
   const step = x(1) - x(0), slanted = step < 110, every = Math.max(1, Math.ceil(12 / step));
   memory.names.forEach((name, index) => {
     const at = x(index), short = name.replace(/^[^/<]*\//, "");
-    body.append(svg("line", {class: "tick", x1: at, x2: at, y1: y - 4, y2: y}));
+    body.append(svg("line", {class: "notch", x1: at, x2: at, y1: y - 4, y2: y}));
     if (index % every !== 0) return;
     const transform = slanted ? `translate(${at + step / 2 + 4},${y + 6}) rotate(-60)` : `translate(${at + step / 2},${y + 12})`;
     body.append(svg("text", {transform, "text-anchor": slanted ? "end" : "middle"}, cut(short, slanted ? 120 : step, 6)));
@@ -60,8 +60,9 @@ function drawAxis(body, memory, x, y, byFamily) {
 }
 
 function describe(memory, buffer, byFamily) {
-  const when = byFamily ? [["from", memory.names[buffer.begin] || buffer.begin],
-    ["to before", memory.names[buffer.end] || "the end"]] : [["from, to", `${number(buffer.begin)} ms, ${number(buffer.end)} ms`]];
+  const when = byFamily
+    ? [["from", memory.names[buffer.begin] || buffer.begin], ["to before", memory.names[buffer.end] || "the end"]]
+    : [["from, to", `${number(buffer.begin)} ms, ${number(buffer.end)} ms`]];
   return [buffer.name, ["type", `${buffer.type}, ${buffer.shape}`], ["size", bytes(buffer.bytes)],
     ["offset", `${number(buffer.offset)} in ${memory.regions[buffer.region].name}`], ...when];
 }

@@ -74,7 +74,7 @@ export function makeRoofline(report) {
       "data-hint": index, class: "point"}));
     const right = x(point.intensity) > WIDTH * 0.7;
     root.append(svg("text", {x: x(point.intensity) + (right ? -1 : 1) * (radius + 4), y: y(point.gflops) + 16,
-      "text-anchor": right ? "end" : "start", class: "name"}, cut(family.name.replace(/^[^/<]*\//, ""), 260, 6)));
+      "text-anchor": right ? "end" : "start", class: "name halo"}, cut(family.name.replace(/^[^/<]*\//, ""), 260, 6)));
   });
   hints(root, hint => {
     const point = points[hint], family = report.families[point.family];

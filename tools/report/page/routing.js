@@ -23,7 +23,7 @@ function heat(routing, report) {
         "data-hint": `${rank} ${expert}`}));
       if (cell >= 30) {
         root.append(svg("text", {x: x + cell / 2, y: y + height / 2 + 4, "text-anchor": "middle", "pointer-events": "none",
-          class: rows / most > 0.5 ? "on-high" : null}, number(rows)));
+          class: rows / most > 0.45 ? "on-high" : null}, number(rows)));
       }
     });
   });

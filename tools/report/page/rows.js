@@ -74,7 +74,7 @@ function fillLowest(level, row, spans, order, look) {
     const at = order[i], block = (i - row.first) / FAN | 0, to = 8 * block + (isWait(kind[at]) ? 4 : 0);
     if ((i - row.first) % FAN === 0) level.begin[block] = begin[at];
     const time = length[at], colour = 3 * paint[at];
-    level.end[block] = begin[at] + time;
+    level.end[block] = Math.max(level.end[block], begin[at] + time);
     level.flags[block] |= (critical[at] ? CRITICAL : 0) | (match && match[at] ? MATCH : 0);
     level.sums[to] += time * palette[colour];
     level.sums[to + 1] += time * palette[colour + 1];
@@ -88,7 +88,7 @@ function raise(below) {
   for (let i = 0; i < count; ++i) {
     const block = i / FAN | 0;
     if (i % FAN === 0) level.begin[block] = below.begin[i];
-    level.end[block] = below.end[i];
+    level.end[block] = Math.max(level.end[block], below.end[i]);
     level.flags[block] |= below.flags[i];
     for (let s = 0; s < 8; ++s) level.sums[8 * block + s] += below.sums[8 * i + s];
   }

@@ -36,7 +36,8 @@ export class Timeline {
         "through matches, Escape lets go."}, this.body);
     this.element = element("div", {class: "timeline"}, this.axis, this.scroller);
     this.scroller.addEventListener("scroll", () => this.redraw());
-    new ResizeObserver(() => this.resize()).observe(this.element);
+    addEventListener("scroll", () => this.pinned && this.placePinned(), {passive: true});
+    new ResizeObserver(() => this.element.style.width === "" && this.resize()).observe(this.element);
   }
 
   /** Lays the rows out anew. */
@@ -75,10 +76,10 @@ export class Timeline {
     this.redraw();
   }
 
-  resize() {
+  resize(most = Math.max(240, Math.round(innerHeight * 0.7))) {
     const width = this.scroller.clientWidth;
     if (width === 0) return;
-    const height = Math.min(this.fullHeight, Math.max(240, Math.round(innerHeight * 0.7)));
+    const height = Math.min(this.fullHeight, most);
     this.body.style.height = `${this.fullHeight}px`;
     this.scroller.style.height = this.sticky.style.height = `${height}px`;
     const ratio = devicePixelRatio || 1, plot = Math.max(50, this.scroller.clientWidth - GUTTER);
@@ -116,6 +117,7 @@ export class Timeline {
     drawTimeline(view, this.parts, this.lines);
     this.drawAxis();
     drawOverlay(this, view);
+    if (this.pinned) this.placePinned();
     this.frameMs = performance.now() - start;
     this.onRange();
   }
@@ -125,7 +127,8 @@ export class Timeline {
     const scale = scaleLinear([this.from / size, this.to / size], [0, this.plot]);
     const ticks = Math.max(2, Math.floor(this.plot / 110));
     const axis = axisTop(scale).ticks(ticks).tickFormat(value => `${number(value)} ${unit}`);
-    select(this.axis.firstChild).attr("transform", `translate(${GUTTER},22)`).call(axis);
+    select(this.axis.firstChild).attr("transform", `translate(${GUTTER},22)`).call(axis).selectAll(".tick text")
+      .attr("text-anchor", value => scale(value) > this.plot - 24 ? "end" : "middle");
   }
 
   /** Shows a range of time, in nanoseconds since the first span. */
@@ -147,7 +150,12 @@ export class Timeline {
     }
     this.pinned = {part, at};
     this.draw();
-    showSpan(this, this.pinned, this.placeOf(part, at), true);
+  }
+
+  /** Puts the tooltip of the pinned span at its place, or hides it if that is outside of the window. */
+  placePinned() {
+    const place = this.placeOf(this.pinned.part, this.pinned.at);
+    showSpan(this, place.y < 0 || place.y > innerHeight ? null : this.pinned, place, true);
   }
 
   yOf(part, at) {
@@ -164,6 +172,12 @@ export class Timeline {
 
   find(x, y) {
     return spanAt(this, x, y);
+  }
+
+  /** Lays the timeline out for paper, or for the window again. */
+  forPaper(on) {
+    this.element.style.width = on ? "1000px" : "";
+    this.resize(on ? 1500 : undefined);
   }
 
   rangeText() {

@@ -89,11 +89,19 @@ function colourText(palette, colour) {
   return `rgb(${palette[3 * colour] | 0},${palette[3 * colour + 1] | 0},${palette[3 * colour + 2] | 0})`;
 }
 
+/** Where the name of a nested span may begin: after a span inside it that would cover it. */
+function pastChild(view, part, row, wide, position, left) {
+  const child = wide[position + 1], {spans} = part.report;
+  if (child === undefined || row.depth[child - row.first] <= row.depth[wide[position] - row.first]) return left;
+  const at = part.group.order[child], begin = (spans.begin[at] - view.from) * view.perNs;
+  return begin < left + 80 ? Math.max(left, begin + spans.length[at] * view.perNs) : left;
+}
+
 function drawWide(view, part, row, y, wide) {
   const {context, gutter, from, perNs, theme} = view, {report, look, group} = part;
   const {spans} = report;
   context.font = "11px system-ui, sans-serif";
-  for (const i of wide) {
+  for (const [position, i] of wide.entries()) {
     const at = group.order[i], kind = spans.kind[at];
     const left = Math.max(-2, (spans.begin[at] - from) * perNs);
     const right = Math.min(view.plot + 2, (spans.begin[at] + spans.length[at] - from) * perNs);
@@ -109,11 +117,14 @@ function drawWide(view, part, row, y, wide) {
       context.lineWidth = 2;
       context.strokeRect(gutter + left + 1, y + inset + 1, Math.max(0.5, right - left - 2.5), height - 2);
     }
-    if (right - left > 36 && height > 12) {
-      const text = cut(shortName(report, at), right - left - 8, 6);
+    const start = row.nested ? pastChild(view, part, row, wide, position, left) : left;
+    if (right - start > 36 && height > 12) {
+      const text = cut(shortName(report, at), right - start - 8, 6);
       const [r, g, b] = look.palette.subarray(3 * colour, 3 * colour + 3);
+      context.globalAlpha = colour < look.palette.length / 6 ? 1 : 0.5;
       context.fillStyle = 0.3 * r + 0.59 * g + 0.11 * b > 140 ? "#111" : "#fff";
-      if (text) context.fillText(text, gutter + left + 4, y + ROW - GAP - 5);
+      if (text) context.fillText(text, gutter + start + 4, y + ROW - GAP - 5);
+      context.globalAlpha = 1;
     }
   }
 }

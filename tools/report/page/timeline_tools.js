@@ -37,6 +37,10 @@ function searchBox(timeline) {
     if (total > 0) step(false);
     else timeline.actions.Escape();
   };
+  timeline.search = text => {
+    box.value = text;
+    run();
+  };
   let timer = null;
   box.addEventListener("input", () => {
     clearTimeout(timer);
@@ -45,8 +49,7 @@ function searchBox(timeline) {
   box.addEventListener("keydown", key => {
     if (key.key === "Enter") step(key.shiftKey);
     if (key.key === "Escape") {
-      box.value = "";
-      run();
+      timeline.search("");
       timeline.scroller.focus();
     }
   });
@@ -85,8 +88,13 @@ function legend(timeline) {
   });
   const others = element("div", {class: "others"});
   const widest = timeline.parts.map(part => part.report).sort((a, b) => b.processes.length - a.processes.length)[0];
-  timeline.fillLegend = () => others.replaceChildren(...otherColours(widest).map(([name, colour]) =>
-    element("span", {class: "other"}, swatch(colour), name)));
+  const occurs = new Set();  // only these need a colour in the legend
+  for (const {report, base} of timeline.parts) {
+    const names = otherColours(report).map(([name]) => name), seen = new Set(base);
+    for (const colour of seen) if (colour >= report.families.length) occurs.add(names[colour - report.families.length]);
+  }
+  timeline.fillLegend = () => others.replaceChildren(...otherColours(widest).filter(([name]) => occurs.has(name))
+    .map(([name, colour]) => element("span", {class: "other"}, swatch(colour), name)));
   timeline.fillLegend();
   return element("div", {class: "legend"}, element("div", {class: "families", role: "group",
     "aria-label": "Families: those that are pressed stay, all else fades"}, ...families), others);

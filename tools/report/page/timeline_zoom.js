@@ -64,8 +64,8 @@ function hover(timeline, show) {
   });
   overlay.addEventListener("click", click => {
     timeline.pinned = timeline.find(click.clientX, click.clientY);
-    showSpan(timeline, timeline.pinned, {x: click.clientX, y: click.clientY}, true);
-    timeline.redraw();
+    if (timeline.pinned === null) hideTooltip();
+    timeline.draw();
   });
   overlay.addEventListener("dblclick", click => {
     const found = timeline.find(click.clientX, click.clientY);
