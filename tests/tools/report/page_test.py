@@ -170,7 +170,8 @@ class PageTest(unittest.TestCase):
         self.assertIn("ended by\nforward/dispatch[0,0]", text)
         self.assertIn("rank 1, worker 0", text)
         arrow = self.run_js("const o = sluiceReport.timeline.overlay, "
-                            "p = o.getContext('2d').getImageData(0, 0, o.width, o.height).data; let count = 0; for (let i = 3; i < p.length; i += 4) count += p[i] > 0; return count")
+                            "p = o.getContext('2d').getImageData(0, 0, o.width, o.height).data; let count = 0; "
+                            "for (let i = 3; i < p.length; i += 4) count += p[i] > 0; return count")
         self.assertGreater(arrow, 200)
 
     def test_a_click_pins_and_escape_lets_go(self):
@@ -186,12 +187,12 @@ class PageTest(unittest.TestCase):
         everything = self.visible()
         x, y = self.place(self.span_index("s.kind[at] === 0 && s.slot[at] === 3"))
         ActionChains(self.driver).scroll_from_origin(ScrollOrigin.from_viewport(x, y), 0, -600).perform()
+        wait_until(lambda: self.visible()["to"] - self.visible()["from"] < 0.8 * everything["end"], "the wheel has zoomed")
         near = self.visible()
-        self.assertLess(near["to"] - near["from"], 0.8 * everything["end"])
         actions = ActionChains(self.driver)
         actions.w3c_actions.pointer_action.move_to_location(x, y)
         actions.click_and_hold().move_by_offset(-60, 0).release().perform()
-        self.assertGreater(self.visible()["from"], near["from"])
+        wait_until(lambda: self.visible()["from"] > near["from"], "the range has been dragged")
         self.press("0")
         self.assertEqual(self.visible(), everything)
         self.press("+", "+")
@@ -251,6 +252,16 @@ class PageTest(unittest.TestCase):
         labels = self.run_js("return sluiceReport.timeline.lines.filter(line => line.row).map(line => line.label)")
         self.assertIn("core 1 forward/main", labels)
         self.assertGreater(self.colours(), 12)
+
+    def test_keys_step_through_the_parts_of_a_chart(self):
+        self.open(sample_report.sample())
+        chart = self.driver.find_element(By.CSS_SELECTOR, "#routing svg")
+        chart.send_keys(Keys.ARROW_RIGHT)
+        self.assertIn("expert 0 of rank 0\nrows from rank 0\n96\nrows from all\n136, 16.5%", self.tooltip())
+        chart.send_keys(Keys.ARROW_RIGHT, Keys.ARROW_RIGHT)
+        self.assertIn("expert 2 of rank 0", self.tooltip())
+        chart.send_keys(Keys.ESCAPE)
+        self.assertEqual(self.tooltip(), "")
 
     def test_dark_changes_the_colours(self):
         self.open(sample_report.sample())

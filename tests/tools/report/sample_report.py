@@ -146,7 +146,8 @@ def sample(title="moe_layer", slow=1.0, has_run=True, hang=False):
     report["routing"] = [{"entry": "forward", "owner": [0, 0, 0, 0, 1, 1, 1, 1],
                           "counts": [[96, 12, 0, 55, 31, 77, 8, 105], [40, 41, 42, 43, 4, 90, 160, 22]]}]
     if hang:
-        report["hang"] = {"text": "rank 1, worker 0: waited 30 s for event rows_in[3] (96 of 128 rows)\nmissing: 32 rows from rank 0",
+        report["hang"] = {"text": "rank 1, worker 0: waited 30 s for event rows_in[3] (96 of 128 rows)\n"
+                                  "missing: 32 rows from rank 0",
                           "edges": [{"from": "rank 1", "to": "rank 0", "label": "rows_in[3]: 96 of 128 rows", "missing": True},
                                     {"from": "rank 0", "to": "rank 1", "label": "returned[1]", "missing": False}]}
     return report
@@ -167,7 +168,8 @@ def big_sample(count, ranks=4, workers=8):
             lengths.append(500.0 + (state >> 8) % 9000)
             begin += lengths[-1] + 20.0
         values = {"begin": begins, "length": lengths, "track": [track] * each, "lane": [track] * each,
-                  "kind": [ARRIVAL if at % 5 == 0 else TASK for at in range(each)], "family": [(at * 7 // 3) % 5 for at in range(each)],
+                  "kind": [ARRIVAL if at % 5 == 0 else TASK for at in range(each)],
+                  "family": [(at * 7 // 3) % 5 for at in range(each)],
                   "slot": [at % 4096 for at in range(each)], "tile": [at % 7 for at in range(each)], "rows": [96] * each,
                   "cause": [(at * 131 + 1) % each if at % 5 == 0 else -1 for at in range(each)],
                   "critical": [int(at % 1000 == 1) for at in range(each)]}

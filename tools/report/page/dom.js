@@ -56,20 +56,33 @@ export function hideTooltip() {
   document.getElementById("tooltip").hidden = true;
 }
 
-/** Shows linesOf(target) while the pointer is over, or the focus on, a child of `root` that carries data-hint. */
-export function hints(root, linesOf) {
-  const show = (target, x, y) => {
-    const at = target instanceof Element ? target.closest("[data-hint]") : null;
-    if (at) showTooltip(linesOf(at.dataset.hint), x, y);
-    else hideTooltip();
+/** Shows linesOf(hint) of a child of a chart that carries data-hint: of that under the pointer, or, by arrow keys, of any. */
+export function hints(chart, linesOf) {
+  let current = null;
+  const show = (at, x, y) => {
+    if (!at && !current) return;  // the tooltip is not of this chart
+    if (current) current.classList.remove("current");
+    current = at;
+    if (!at) {
+      hideTooltip();
+      return;
+    }
+    at.classList.add("current");
+    showTooltip(linesOf(at.dataset.hint), x, y);
   };
-  root.addEventListener("pointermove", event => show(event.target, event.clientX, event.clientY));
-  root.addEventListener("pointerleave", hideTooltip);
-  root.addEventListener("focusin", event => {
-    const box = event.target.getBoundingClientRect();
-    show(event.target, box.left + box.width / 2, box.bottom);
+  chart.setAttribute("tabindex", 0);
+  chart.addEventListener("pointermove", event => show(event.target.closest("[data-hint]"), event.clientX, event.clientY));
+  chart.addEventListener("pointerleave", () => show(null));
+  chart.addEventListener("blur", () => show(null));
+  chart.addEventListener("keydown", event => {
+    const step = {ArrowLeft: -1, ArrowUp: -1, ArrowRight: 1, ArrowDown: 1}[event.key];
+    if (event.key === "Escape") show(null);
+    if (step === undefined) return;
+    event.preventDefault();
+    const all = [...chart.querySelectorAll("[data-hint]")], place = current ? all.indexOf(current) + step : 0;
+    const at = all[(place + all.length) % all.length], box = at.getBoundingClientRect();
+    show(at, box.left + box.width / 2, box.bottom);
   });
-  root.addEventListener("focusout", hideTooltip);
 }
 
 /** The text, cut so that it takes at most `width` pixels of a font with characters of `each` pixels. */

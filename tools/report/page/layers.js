@@ -81,8 +81,8 @@ function spread(layers, links, widths, gap) {
 }
 
 /**
- * Lays out nodes of given widths. Returns {x, layer, depth, width, routes, ends, back}: middles and layers of the nodes, and per edge
- * the [x, layer] of its way from its upper to its lower end; ends names these; back holds the edges that lead upwards.
+ * Lays out nodes of given widths. Returns {x, layer, depth, width, routes, ends, back}: middles and layers of the nodes,
+ * and per edge the [x, layer] of its way from its upper to its lower end; ends names these; back holds the edges that lead upwards.
  */
 export function layOut(widths, edges, gap) {
   const count = widths.length, back = backEdges(count, edges);

@@ -5,7 +5,7 @@ import {select} from "d3-selection";
 import {element, svg, hints, cut} from "./dom.js";
 import {number, bytes} from "./format.js";
 
-const WIDTH = 760, LEFT = 70, RIGHT = 12, SHARED = 330, LEAST = 34, HEAD = 22;
+const WIDTH = 760, LEFT = 70, RIGHT = 12, SHARED = 330, LEAST = 50, HEAD = 22;
 
 const bandTitle = ({name, kind, bytes: size}) => `${name}: ${bytes(size)}${name === kind ? "" : `, ${kind}`}`;
 

@@ -96,12 +96,15 @@ export class Timeline {
     this.draw();
   }
 
-  redraw() {
+  /** Draws with the next frame; rows: false where only the outline and the arrows have changed. */
+  redraw(rows = true) {
+    this.stale = this.stale || rows;
     if (this.waiting) return;
     this.waiting = true;
     requestAnimationFrame(() => {
       this.waiting = false;
-      this.draw();
+      if (this.stale) this.draw();
+      else drawOverlay(this, this.view());
     });
   }
 
@@ -114,6 +117,7 @@ export class Timeline {
   draw() {
     if (!this.plot || !this.theme) return;
     const start = performance.now(), view = this.view();
+    this.stale = false;
     drawTimeline(view, this.parts, this.lines);
     this.drawAxis();
     drawOverlay(this, view);

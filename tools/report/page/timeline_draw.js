@@ -131,12 +131,13 @@ function drawWide(view, part, row, y, wide) {
 
 function drawNested(view, part, row, y) {
   const {spans} = part.report, wide = [];
-  let past = -Infinity;
+  const past = [-Infinity, -Infinity, -Infinity, -Infinity];  // right end of what is drawn, per depth
   for (let i = row.first; i < row.last; ++i) {
     const at = part.group.order[i];
     const left = (spans.begin[at] - view.from) * view.perNs, right = left + spans.length[at] * view.perNs;
-    if (right < 0 || left > view.plot || (right < past + 0.5 && row.depth[i - row.first] > 2)) continue;
-    past = right;
+    const depth = row.depth[i - row.first];
+    if (right < 0 || left > view.plot || right < past[depth] + 0.5) continue;
+    past[depth] = right;
     wide.push(i);
   }
   drawWide(view, part, row, y, wide);

@@ -55,12 +55,12 @@ function hover(timeline, show) {
     if (move.buttons !== 0) return;
     timeline.hover = timeline.find(move.clientX, move.clientY);
     if (timeline.pinned === null) showSpan(timeline, timeline.hover, {x: move.clientX, y: move.clientY}, false);
-    timeline.redraw();
+    timeline.redraw(false);
   });
   overlay.addEventListener("pointerleave", () => {
     timeline.hover = null;
     if (timeline.pinned === null) hideTooltip();
-    timeline.redraw();
+    timeline.redraw(false);
   });
   overlay.addEventListener("click", click => {
     timeline.pinned = timeline.find(click.clientX, click.clientY);
