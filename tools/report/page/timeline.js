@@ -17,6 +17,7 @@ export class Timeline {
     this.parts = reports.map((report, index) => ({report, title: titleOf(reports, index), chosen: new Set(), match: null}))
       .filter(({report}) => report.spans && report.spans.count > 0);
     for (const part of this.parts) part.base = paintSpans(part.report);
+    this.several = reports.length > 1;
     this.end = Math.max(SHORTEST, ...this.parts.map(part => part.report.spans.end));
     Object.assign(this, {byLane: false, critical: true, hover: null, pinned: null, from: 0, to: this.end, frameMs: 0});
     this.onRange = () => {};
@@ -51,7 +52,7 @@ export class Timeline {
     this.parts.forEach((part, index) => {
       part.group = groupSpans(part.report, this.byLane);
       part.yOf = [];
-      if (this.parts.length > 1) push({label: part.title, height: HEAD + 2});
+      if (this.several) push({label: part.title, height: HEAD + 2});
       let process = -1;
       part.group.rows.forEach((row, number) => {
         if (row.process !== process) push({label: part.report.processes[process = row.process].name, height: HEAD});
