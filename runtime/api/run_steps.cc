@@ -99,16 +99,17 @@ Status Context::Impl::watchedStep(const QueuedRun& asked, const std::vector<Boun
 
 // Spans of the rank: a run contains its bind, which contains its exchange.
 void Context::Impl::recordStep(EntryId entry, int64_t begin, int64_t bound, int64_t end) {
-  const auto record = [&](SpanKind kind, int64_t first, int64_t last) {
+  const auto record = [&](SpanKind kind, int64_t first, int64_t last, int64_t index = 0) {
     TraceSpan span;
     span.begin = first;
     span.end = last;
     span.kind = kind;
     span.entry = entry;
+    span.index = index;
     trace->rank().add(span);
   };
   trace->rank().makeRoom(3);
-  record(SpanKind::kRun, begin, end);
+  record(SpanKind::kRun, begin, end, trace->addRouting(rank->step()));
   record(SpanKind::kBind, begin, bound);
   record(SpanKind::kExchange, rank->lastExchange().first, rank->lastExchange().second);
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <new>
+#include <utility>
 
 namespace sluice {
 void SpanRing::straighten() {
@@ -31,8 +32,20 @@ void SpanRing::moveTo(Trace& trace) {
   dropped_ = 0;
 }
 
+int64_t TraceRecorder::addRouting(const Step& step) {
+  TracedRouting routing{step.tables->tokens, placesOf(step.plan->routingShape(), *step.tables)};
+  if (routings_.empty() || routings_.back() != routing) {
+    if (places_ + routing.places.size() > kMostPlaces) return -1;
+    places_ += routing.places.size();
+    routings_.push_back(std::move(routing));
+  }
+  return std::ssize(routings_) - 1;
+}
+
 Trace TraceRecorder::take() {
   Trace trace;
+  trace.routings = std::exchange(routings_, {});
+  places_ = 0;
   rank_.moveTo(trace);
   const size_t first = trace.spans.size();
   for (SpanRing& ring : workers_) ring.moveTo(trace);

@@ -45,6 +45,9 @@ class alignas(64) SpanRing {
   int64_t dropped_ = 0;
 };
 
+// A trace keeps no more routing than 64 MiB.
+inline constexpr size_t kMostPlaces = size_t{1} << 24;
+
 // The rings of one rank.
 //
 // Workers record ticks(), which take() converts to nanoseconds; the rank's own spans are in nanoseconds.
@@ -55,6 +58,9 @@ class TraceRecorder {
       : rank_(most), workers_(static_cast<size_t>(workers), SpanRing(most)), begin_(clock_.anchor()) {}
 
   SpanRing& rank() { return rank_; }
+  // Returns the index for TraceSpan::index of the run that had these tables; -1: more than kMostPlaces are
+  // there.
+  int64_t addRouting(const Step& step);
   SpanRing& worker(int worker) { return workers_[static_cast<size_t>(worker)]; }
   const TraceClock& clock() const { return clock_; }
   Trace take();
@@ -62,6 +68,8 @@ class TraceRecorder {
  private:
   SpanRing rank_;
   std::vector<SpanRing> workers_;
+  std::vector<TracedRouting> routings_;
+  size_t places_ = 0;  // in all routings
   TraceClock clock_;
   TraceClock::Anchor begin_;  // of the current recording
 };

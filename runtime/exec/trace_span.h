@@ -33,13 +33,22 @@ struct TraceSpan {
   int32_t tile = 0;
   int32_t rows = 0;   // kTask: in the slot or piece, or tokens in the slot
   EventId event;      // kWait only: the event that was missing
-  int64_t index = 0;  // in its event array
+  int64_t index = 0;  // in its event array; kRun: of the run's routing in Trace::routings, -1: not recorded
+};
+
+// Which rows the tokens of a rank became in a run, [T,K]: the place of each (token, k) pair among the experts
+// of all ranks, -1 if it is masked. From those of all ranks the tables of the run can be made again.
+struct TracedRouting {
+  int32_t tokens = 0;
+  std::vector<int32_t> places;
+  friend bool operator==(const TracedRouting&, const TracedRouting&) = default;
 };
 
 // The trace of one rank. Sorted by worker, the rank's own spans first, then by time.
 struct Trace {
   std::vector<TraceSpan> spans;
-  int64_t dropped = 0;  // number of older spans that did not fit
+  int64_t dropped = 0;                  // number of older spans that did not fit
+  std::vector<TracedRouting> routings;  // neighbours differ
 };
 
 }  // namespace sluice

@@ -352,6 +352,16 @@ void countAllPairs(const RoutingShape& shape, int32_t tokens, RoutingTables& tab
     }
 }
 
+std::vector<int32_t> placesOf(const RoutingShape& shape, const RoutingTables& tables) {
+  std::vector<int32_t> places(static_cast<size_t>(tables.tokens) * static_cast<size_t>(shape.topK), -1);
+  const ExpertDeal deal = shape.deal();
+  for (const Piece& piece : tables.sends)
+    for (int32_t row = 0; row < piece.rows; ++row)
+      places[static_cast<size_t>(tables.pairOf[static_cast<size_t>(piece.pair + row)])] =
+          deal.first(piece.peer) + piece.expert;
+  return places;
+}
+
 int64_t rowsAt(const RoutingShape& shape, int32_t rank, const AllCounts& counts) {
   const ExpertDeal deal = shape.deal();
   const int32_t first = deal.first(rank);

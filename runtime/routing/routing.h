@@ -118,6 +118,10 @@ void countPairs(const RoutingShape& shape, std::span<const int32_t> expertIds, i
 void countAllPairs(const RoutingShape& shape, int32_t tokens, RoutingTables& tables,
                    std::span<int32_t> counts);
 
+// The place of each pair among the experts of all ranks, [T,K]; -1: masked. countPairs() makes the same pairs
+// of it. `tables` are complete.
+std::vector<int32_t> placesOf(const RoutingShape& shape, const RoutingTables& tables);
+
 // R of a rank.
 int64_t rowsAt(const RoutingShape& shape, int32_t rank, const AllCounts& counts);
 

@@ -32,15 +32,15 @@ class Counting {
     const std::span<int32_t> counts = std::span(counts_).subspan(rank * static_cast<size_t>(shape_.experts),
                                                                  static_cast<size_t>(shape_.experts));
     const auto tokens = static_cast<int32_t>(own.tokens);
-    if (!entry_.expertIds) {
+    if (!entry_.expertIds && !own.arePlaces) {
       countAllPairs(shape_, tokens, tables, counts);
       return {};
     }
-    const int32_t experts = shape_.experts - program_.spare;
+    const int32_t experts = shape_.experts - (own.arePlaces ? 0 : program_.spare);
     if (Status legal = checkIds(own.expertIds, shape_.topK, experts); !legal)
       return atRank(rank, legal.error().message);
     std::span<const int32_t> ids = own.expertIds;
-    if (entry_.placement) {
+    if (!own.placement.empty()) {
       if (Status legal = placement_.set(own.placement, experts); !legal)
         return atRank(
             rank, fmt::format("tensor '{}': {}", program_.at(entry_.placement).name, legal.error().message));
@@ -54,11 +54,12 @@ class Counting {
   Status checkSizes(const RankRouting& own) const {
     if (own.tokens < 0 || own.tokens > program_.maxTokens)
       return Error{fmt::format("found {} tokens, expected 0 to {}", own.tokens, program_.maxTokens)};
-    const size_t ids =
-        entry_.expertIds ? static_cast<size_t>(own.tokens) * static_cast<size_t>(shape_.topK) : 0;
+    const size_t ids = entry_.expertIds || own.arePlaces
+                           ? static_cast<size_t>(own.tokens) * static_cast<size_t>(shape_.topK)
+                           : 0;
     if (own.expertIds.size() != ids)
       return Error{fmt::format("found {} expert ids, expected {}", own.expertIds.size(), ids)};
-    const size_t places = entry_.placement ? static_cast<size_t>(shape_.experts) : 0;
+    const size_t places = entry_.placement && !own.arePlaces ? static_cast<size_t>(shape_.experts) : 0;
     if (own.placement.size() != places)
       return Error{fmt::format("found {} places, expected {}", own.placement.size(), places)};
     return {};

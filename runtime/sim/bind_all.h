@@ -19,6 +19,8 @@ struct RankRouting {
   int64_t tokens = 0;
   std::span<const int32_t> expertIds;  // [T,K]; empty if the entry has none
   std::span<const int32_t> placement;  // [experts]; empty if the entry has none
+  // `expertIds` are the places of a recorded run (TracedRouting), which any entry has; `placement` is empty.
+  bool arePlaces = false;
 };
 
 // By rank.

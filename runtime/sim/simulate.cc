@@ -182,7 +182,10 @@ class Simulator {
       result.end = std::max(result.end, result.ranks.back().end);
       result.tasks += result.ranks.back().tasks;
       for (size_t f = 0; f < result.families.size(); ++f) add(rank->families()[f], result.families[f]);
-      if (isRecorded_) result.traces.push_back(rank->takeTrace());
+      if (!isRecorded_) continue;
+      const RoutingTables& tables = *rank->step().tables;
+      result.traces.push_back(rank->takeTrace());
+      result.traces.back().routings.push_back({tables.tokens, placesOf(plan_.routingShape(), tables)});
     }
     return result;
   }

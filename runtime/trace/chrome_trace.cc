@@ -1,6 +1,7 @@
 #include "runtime/trace/chrome_trace.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <iterator>
@@ -9,7 +10,10 @@
 #include <string_view>
 #include <tuple>
 
+#include "runtime/base/base64.h"
 #include "runtime/base/utf8.h"
+#include "runtime/program/codec.h"
+#include "runtime/program/space_table.h"
 #include "runtime/program/words.h"
 #include "runtime/trace/task_work.h"
 
@@ -53,34 +57,90 @@ std::string trackName(const TaskProgram& program, const TraceSpan& span) {
                      lane.name);
 }
 
+using Tracks = std::map<TrackKey, std::pair<size_t, const TraceSpan*>>;  // number, any of its spans
+
+// What readTrace() needs besides the events: `tracks` in the order of their numbers, and what the tokens
+// became.
+std::string describeProcess(size_t program, int rank, const Tracks& tracks, const Trace& trace) {
+  std::string text =
+      fmt::format("{{\"program\":{},\"rank\":{},\"dropped\":{},\"tracks\":[", program, rank, trace.dropped);
+  for (const auto& [key, track] : tracks) {
+    const auto& [number, span] = track;
+    const int64_t lane = span->lane ? int64_t{span->lane.value} : -1;
+    text += fmt::format("{}{{\"worker\":{},\"lane\":{},\"core\":{}}}", number ? "," : "", span->worker, lane,
+                        span->core);
+  }
+  text += "],\n\"routings\":[";
+  for (const TracedRouting& routing : trace.routings)
+    text += fmt::format("{}{{\"tokens\":{},\"places\":[{}]}}", &routing == &trace.routings[0] ? "" : ",\n",
+                        routing.tokens, fmt::join(routing.places, ","));
+  return text + "]}";
+}
+
 class Writer {
  public:
   explicit Writer(int64_t origin) : origin_(origin) {}
 
-  // One process, with the next number.
-  void process(const TaskProgram& program, const std::string& name, const Trace& trace) {
+  void program(const TaskProgram& program) {
     program_ = &program;
+    const std::vector<std::byte> bytes = encode(program);
+    programs_ += fmt::format("{}\"{}\"", programs_.empty() ? "" : ",\n", toBase64(bytes));
+    ++programCount_;
+  }
+
+  // One process, with the next number: a rank of the last program.
+  void process(int rank, const std::string& name, const Trace& trace) {
     const size_t pid = processes_++;
     meta(pid, 0, "process_name", fmt::format("\"name\":{}", quoted(name)));
     meta(pid, 0, "process_sort_index", fmt::format("\"sort_index\":{}", pid));
-    std::map<TrackKey, std::pair<size_t, const TraceSpan*>> tracks;
-    for (const TraceSpan& span : trace.spans) tracks.try_emplace(trackOf(program, span), 0, &span);
+    Tracks tracks;
+    for (const TraceSpan& span : trace.spans) tracks.try_emplace(trackOf(*program_, span), 0, &span);
     size_t next = 0;
     for (auto& [key, track] : tracks) {
       track.first = next++;
       meta(pid, track.first, "thread_name",
-           fmt::format("\"name\":{}", quoted(trackName(program, *track.second))));
+           fmt::format("\"name\":{}", quoted(trackName(*program_, *track.second))));
       meta(pid, track.first, "thread_sort_index", fmt::format("\"sort_index\":{}", track.first));
     }
-    for (const TraceSpan& span : trace.spans) event(pid, tracks[trackOf(program, span)].first, span);
+    for (const TraceSpan& span : trace.spans) event(pid, tracks[trackOf(*program_, span)].first, span);
+    sending(pid, trace);
     dropped_ += trace.dropped;
+    described_ += (pid ? ",\n" : "") + describeProcess(programCount_ - 1, rank, tracks, trace);
+  }
+
+  // Arrows from the end of a task to the end of the wait that it ended, among the last `traces` processes.
+  void arrows(const std::vector<Trace>& traces, const std::vector<WaitEnd>& ends) {
+    const size_t first = processes_ - traces.size();
+    std::vector<std::map<TrackKey, size_t>> numbers(traces.size());
+    for (size_t rank = 0; rank < traces.size(); ++rank) {
+      for (const TraceSpan& span : traces[rank].spans) numbers[rank].try_emplace(trackOf(*program_, span), 0);
+      size_t next = 0;
+      for (auto& [key, number] : numbers[rank]) number = next++;
+    }
+    const auto arrow = [&](char phase, size_t rank, const TraceSpan& span, int64_t time) {
+      separate();
+      fmt::format_to(std::back_inserter(events_),
+                     "{{\"ph\":\"{}\",\"pid\":{},\"tid\":{},\"ts\":{}.{:03},\"id\":{},\"name\":\"ends wait\","
+                     "\"cat\":\"signal\"{}}}",
+                     phase, first + rank, numbers[rank].at(trackOf(*program_, span)), time / 1000,
+                     time % 1000, arrows_, phase == 'f' ? ",\"bp\":\"e\"" : "");
+    };
+    for (const WaitEnd& end : ends) {
+      const TraceSpan &task = traces[end.rank].spans[end.span],
+                      &wait = traces[end.waitRank].spans[end.waitSpan];
+      // the signal is out before the task's end is noted
+      const int64_t from = std::max(task.begin, std::min(task.end, wait.end) - 1) - origin_;
+      arrow('s', end.rank, task, from);
+      arrow('f', end.waitRank, wait, std::max(from, wait.end - 1 - origin_));
+      ++arrows_;
+    }
   }
 
   std::string finish(const std::string& program, const std::string& target) {
     return fmt::format(
         "{{\"displayTimeUnit\":\"ns\",\"otherData\":{{\"program\":{},\"target\":{},\"dropped_spans\":{}}},\n"
-        "\"traceEvents\":[\n{}\n]}}\n",
-        quoted(program), quoted(target), dropped_, fmt::to_string(events_));
+        "\"sluice\":{{\"programs\":[{}],\n\"processes\":[{}]}},\n\"traceEvents\":[\n{}\n]}}\n",
+        quoted(program), quoted(target), dropped_, programs_, described_, fmt::to_string(events_));
   }
 
  private:
@@ -106,6 +166,26 @@ class Writer {
                    category, args);
   }
 
+  // A counter of the rows that tasks of the rank are sending.
+  void sending(size_t pid, const Trace& trace) {
+    std::map<int64_t, int64_t> changes;
+    for (const TraceSpan& span : trace.spans) {
+      if (span.kind != SpanKind::kTask || !isRemote(program_->at(program_->at(span.family).space).kind))
+        continue;
+      changes[span.begin] += span.rows;
+      changes[span.end] -= span.rows;
+    }
+    int64_t rows = 0;
+    for (const auto& [at, change] : changes) {
+      rows += change;
+      separate();
+      fmt::format_to(
+          std::back_inserter(events_),
+          "{{\"ph\":\"C\",\"pid\":{},\"ts\":{}.{:03},\"name\":\"sending\",\"args\":{{\"rows\":{}}}}}", pid,
+          (at - origin_) / 1000, (at - origin_) % 1000, rows);
+    }
+  }
+
   struct Description {
     std::string name;
     const char* category;
@@ -124,11 +204,11 @@ class Writer {
       case SpanKind::kEnd:
         return {"end", "idle", fmt::format("\"entry\":{}", quoted(entry))};
       case SpanKind::kRun:
-        return {entry, "step", ""};
+        return {entry, "step", fmt::format("\"routing\":{}", span.index)};
       case SpanKind::kBind:
-        return {"bind", "step", ""};
+        return {"bind", "step", fmt::format("\"entry\":{}", quoted(entry))};
       case SpanKind::kExchange:
-        return {"exchange", "step", ""};
+        return {"exchange", "step", fmt::format("\"entry\":{}", quoted(entry))};
     }
     return {"?", "?", ""};
   }
@@ -150,7 +230,10 @@ class Writer {
                         span.slot, span.tile, span.worker)};
   }
 
-  const TaskProgram* program_ = nullptr;  // of the process
+  const TaskProgram* program_ = nullptr;  // the last one
+  size_t programCount_ = 0;
+  std::string programs_, described_;  // JSON, without brackets
+  size_t arrows_ = 0;
   const int64_t origin_;
   size_t processes_ = 0;
   int64_t dropped_ = 0;
@@ -176,12 +259,15 @@ std::string chromeTrace(const std::vector<ProgramTrace>& programs) {
       for (const TraceSpan& span : trace.spans) origin = std::min(origin.value_or(span.begin), span.begin);
   }
   Writer writer(origin.value_or(0));
-  for (const ProgramTrace& each : programs)
+  for (const ProgramTrace& each : programs) {
+    writer.program(*each.program);
     for (size_t i = 0; i < each.ranks.size(); ++i) {
-      const std::string rank = fmt::format("rank {}", each.firstRank + static_cast<int>(i));
-      writer.process(*each.program, programs.size() == 1 ? rank : rank + ": " + each.program->name,
-                     each.ranks[i]);
+      const int number = each.firstRank + static_cast<int>(i);
+      const std::string rank = fmt::format("rank {}", number);
+      writer.process(number, programs.size() == 1 ? rank : rank + ": " + each.program->name, each.ranks[i]);
     }
+    writer.arrows(each.ranks, each.waitEnds);
+  }
   return writer.finish(names, programs.front().program->target);
 }
 

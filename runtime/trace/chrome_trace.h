@@ -1,8 +1,9 @@
 // A trace in the JSON trace event format, which Perfetto (ui.perfetto.dev) and chrome://tracing open.
 //
 // A process is a rank. Its tracks are the rank's own (steps with bind and exchange), one per worker (times
-// when it had nothing to do), and one per core and lane (waits and tasks). docs/TRACE.md explains how to read
-// it. Free functions on values; any thread.
+// when it had nothing to do), and one per core and lane (waits and tasks). Under "sluice" the file has the
+// programs and the routing of each run, so that it can be read back without them (tools/trace/read_trace.h).
+// docs/TRACE.md explains how to read it. Free functions on values; any thread.
 #pragma once
 
 #include <string>
@@ -13,6 +14,12 @@
 
 namespace sluice {
 
+// A span of one rank that ended a wait, the index of another span, maybe of another rank.
+struct WaitEnd {
+  size_t rank = 0, span = 0;          // of the task; rank counts from the first trace
+  size_t waitRank = 0, waitSpan = 0;  // of the wait
+};
+
 // `ranks`: one trace per rank. Times count from the first span of any rank.
 std::string chromeTrace(const TaskProgram& program, const std::vector<Trace>& ranks);
 
@@ -21,6 +28,7 @@ struct ProgramTrace {
   const TaskProgram* program = nullptr;
   int firstRank = 0;  // the rank of the first trace
   std::vector<Trace> ranks;
+  std::vector<WaitEnd> waitEnds = {};  // drawn as arrows
 };
 
 // The same for several programs, at least one, on one clock: a process is a rank in a program.

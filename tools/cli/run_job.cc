@@ -139,6 +139,11 @@ class Writer {
     value(static_cast<uint64_t>(values.size()));
     bytes_.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(values[0]));
   }
+  template <class T, class Fields>
+  void each(const std::vector<T>& values, const Fields& fields) {
+    value(static_cast<uint64_t>(values.size()));
+    for (const T& value : values) fields(value);
+  }
   std::string take() { return std::move(bytes_); }
 
  private:
@@ -162,6 +167,13 @@ class Reader {
     if (!good_ || size == 0) return;
     values.resize(size);
     std::memcpy(values.data(), take(size * kEach), size * kEach);
+  }
+  template <class T, class Fields>
+  void each(std::vector<T>& values, const Fields& fields) {
+    uint64_t size = 0;
+    value(size);
+    good_ = good_ && size <= bytes_.size();  // each takes a byte at least
+    for (uint64_t i = 0; good_ && i < size; ++i) fields(values.emplace_back());
   }
   bool isComplete() const { return good_ && bytes_.empty(); }
 
@@ -187,6 +199,10 @@ constexpr auto kFigures = [](auto& archive, auto& figures) {
 constexpr auto kTrace = [](auto& archive, auto& trace) {
   archive.value(trace.dropped);
   archive.list(trace.spans);
+  archive.each(trace.routings, [&](auto& routing) {
+    archive.value(routing.tokens);
+    archive.list(routing.places);
+  });
 };
 
 template <class T, class Fields>

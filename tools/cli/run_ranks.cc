@@ -14,7 +14,6 @@
 #include "runtime/api/make_transport.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/threads.h"
-#include "runtime/trace/chrome_trace.h"
 #include "tools/cli/command.h"
 #include "tools/cli/files.h"
 #include "tools/cli/run_memory.h"
@@ -22,6 +21,7 @@
 #include "tools/command_line.h"
 #include "tools/launch/rank_gather.h"
 #include "tools/overlap/overlap_report.h"
+#include "tools/trace/steps.h"
 #include "tools/trace/summary.h"
 
 namespace sluice::tools {
@@ -160,7 +160,9 @@ Status RankRun::stage() {
   }
   if (!isFirst()) return {};
   if (!job_->trace.empty())
-    if (Status status = stageText(job_->trace, chromeTrace(job_->program.tables(), traces_)); !status)
+    if (Status status =
+            stageText(job_->trace, chromeTraceWithArrows(Plan::make(job_->program.verified()), traces_));
+        !status)
       return status;
   if (job_->overlapJson.empty()) return {};
   nlohmann::ordered_json entries = nlohmann::ordered_json::array();

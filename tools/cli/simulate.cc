@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "runtime/api/program.h"
-#include "runtime/trace/chrome_trace.h"
 #include "tools/cli/command.h"
 #include "tools/cli/files.h"
 #include "tools/cli/run_tensors.h"
@@ -15,9 +14,10 @@
 #include "tools/progress.h"
 #include "tools/simulate/compare.h"
 #include "tools/simulate/device.h"
-#include "tools/simulate/read_trace.h"
+#include "tools/simulate/measured.h"
 #include "tools/simulate/report.h"
 #include "tools/simulate/steps.h"
+#include "tools/trace/steps.h"
 
 namespace sluice::tools {
 namespace {
@@ -39,6 +39,8 @@ std::vector<Trace> joinTraces(const std::vector<SimResult>& results) {
       run.entry = result.entry;
       run.begin = begin;
       run.end = begin + nanosecondsOf(result.ranks[rank].end);
+      run.index = std::ssize(joined[rank].routings);
+      joined[rank].routings.push_back(result.traces[rank].routings.front());
       joined[rank].spans.push_back(run);
       for (TraceSpan span : result.traces[rank].spans) {
         span.begin += begin;
@@ -51,19 +53,27 @@ std::vector<Trace> joinTraces(const std::vector<SimResult>& results) {
   return joined;
 }
 
-Status writeFiles(const Options& options, const TaskProgram& program, const SimDevice& device,
+Status writeFiles(const Options& options, const Plan& plan, const SimDevice& device,
                   const std::vector<SimResult>& results) {
   if (!options.trace.empty())
-    if (Status done = writeText(options.trace, chromeTrace(program, joinTraces(results))); !done) return done;
-  if (!options.json.empty()) return writeText(options.json, simulationJson(program, device, results));
+    if (Status done = writeText(options.trace, chromeTraceWithArrows(plan, joinTraces(results))); !done)
+      return done;
+  if (!options.json.empty()) return writeText(options.json, simulationJson(plan.program(), device, results));
   return {};
 }
 
 // Takes entries and workers from the recorded run.
 Expected<MeasuredRun> readMeasured(const TaskProgram& program, Options& options,
                                    std::vector<EntryId>& entries) {
-  Expected<MeasuredRun> run = readTrace(program, options.compare);
-  if (!run) return run.error();
+  const Expected<std::vector<TracedProgram>> traced = readTrace(options.compare);
+  if (!traced) return traced.error();
+  const TaskProgram& recorded = traced->front().program.tables();
+  if (traced->size() > 1 || recorded != program)
+    return Error{fmt::format("{}: found a trace of {} '{}', expected the program of {}", options.compare,
+                             traced->size() > 1 ? "several programs, the first" : "another program",
+                             recorded.name, options.step.program)};
+  Expected<MeasuredRun> run = measureRun(traced->front());
+  if (!run) return Error{fmt::format("{}: {}", options.compare, run.error().message)};
   options.workers = run->workers;
   entries.clear();
   for (const MeasuredEntry& entry : run->entries) entries.push_back(entry.entry);
@@ -78,15 +88,17 @@ Expected<std::string> compare(const Options& options, const TaskProgram& program
                      device.workers, *text);
 }
 
-Expected<std::vector<SimResult>> run(const Options& options, const Program& loaded,
-                                     const std::vector<EntryId>& entries, const SimDevice& device) {
-  const TaskProgram& program = loaded.tables();
+Expected<std::vector<SimResult>> run(const Options& options, const Plan& plan,
+                                     const std::vector<EntryId>& entries, const SimDevice& device,
+                                     StepRouting recorded) {
+  const TaskProgram& program = plan.program();
   Progress progress(Redraw::kByItself);
   progress.at(1, 1, "making the routing of all ranks");
-  const Expected<StepRouting> routing = routingFor(program, options.step);
+  const Expected<StepRouting> routing =
+      options.compare.empty() ? routingFor(program, options.step) : Expected(std::move(recorded));
   if (!routing) return routing.error();
-  Expected<std::vector<SimResult>> results = simulateSteps(
-      Plan::make(loaded.verified()), entries, *routing, device, !options.trace.empty(), [&](size_t index) {
+  Expected<std::vector<SimResult>> results =
+      simulateSteps(plan, entries, *routing, device, !options.trace.empty(), [&](size_t index) {
         progress.at(
             static_cast<int64_t>(index) + 1, std::ssize(entries),
             fmt::format("simulating {} of {} ranks", program.at(entries[index]).name, program.mesh.peers()));
@@ -113,13 +125,15 @@ Expected<int> simulate(Options options) {
   for (const std::string& path : {options.trace, options.json})
     if (!path.empty()) outputs.push_back(path);
   if (Status writable = probeWritable(outputs); !writable) return writable.error();
-  const Expected<std::vector<SimResult>> results = run(options, *loaded, *entries, *device);
+  const Plan plan = Plan::make(loaded->verified());
+  const Expected<std::vector<SimResult>> results =
+      run(options, plan, *entries, *device, std::move(measured->routing));
   if (!results) return results.error();
   const Expected<std::string> text = options.compare.empty()
                                          ? simulationText(program, *device, *results)
                                          : compare(options, program, *device, *results, *measured);
   if (!text) return text.error();
-  if (Status done = writeFiles(options, program, *device, *results); !done) return done.error();
+  if (Status done = writeFiles(options, plan, *device, *results); !done) return done.error();
   return succeededIf(printText(*text));
 }
 
@@ -140,10 +154,13 @@ Command addSimulate(CLI::App& parent) {
           ->type_name("N");
   app->add_option(
          "--compare", options->compare,
-         "a trace of `sluice run` with the same inputs: simulate its entries with as many workers, and "
-         "print predicted and measured times")
+         "a trace of `sluice run`: simulate its entries with its routing and as many workers, and print "
+         "predicted and measured times")
       ->excludes(entry)
       ->excludes(workers)
+      ->excludes(app->get_option("--routing"))
+      ->excludes(app->get_option("--tokens"))
+      ->excludes(app->get_option("--seed"))
       ->type_name("trace.json");
   app->add_option("--trace", options->trace, "write every task and wait, for ui.perfetto.dev")
       ->type_name("trace.json");
@@ -157,7 +174,7 @@ examples:
   sluice simulate layer.slp --routing zipf:1.2
   sluice simulate npu.slp --target ascend910b --tokens ragged:4096 --seed 7 --trace trace.json
   sluice simulate layer.slp --routing 'in-{rank}.safetensors' --entry forward --workers 2 --json times.json
-  sluice simulate layer.slp --routing 'in-{rank}.safetensors' --target ./here.json --compare trace.json
+  sluice simulate layer.slp --target ./here.json --compare trace.json
 
 exit status: 0 simulated, 1 bad input or a file that cannot be written, 2 wrong usage)");
   return {app, [options] { return simulate(*options); }};

@@ -7,7 +7,7 @@
 #include "runtime/base/expected.h"
 #include "runtime/program/program.h"
 #include "runtime/sim/sim_result.h"
-#include "tools/simulate/read_trace.h"
+#include "tools/simulate/measured.h"
 
 namespace sluice::tools {
 

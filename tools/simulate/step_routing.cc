@@ -80,6 +80,9 @@ Expected<StepRouting> readStepRouting(const TaskProgram& program, const std::str
 
 std::vector<RankRouting> routingOf(const TaskProgram& program, EntryId entry, const StepRouting& routing) {
   std::vector<RankRouting> ranks;
+  if (!routing.recorded.empty())
+    for (const TracedRouting& rank : routing.recorded[entry.value])
+      ranks.push_back({rank.tokens, rank.places, {}, true});
   for (size_t rank = 0; rank < routing.tokens.size(); ++rank)
     ranks.push_back({routing.tokens[rank],
                      numbersOf(program, program.at(entry).expertIds, routing.tensors[rank]),

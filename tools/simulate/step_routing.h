@@ -1,4 +1,4 @@
-// The tokens and expert ids of all ranks, for a simulation: made, or read from the inputs of a run.
+// The tokens and expert ids of all ranks, for a simulation: made, read from the inputs of a run, or recorded.
 //
 // Value type and free functions of values.
 #pragma once
@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "runtime/base/expected.h"
+#include "runtime/exec/trace_span.h"
 #include "runtime/program/program.h"
 #include "runtime/sim/bind_all.h"
 #include "tools/io/tensor.h"
@@ -18,6 +19,8 @@ namespace sluice::tools {
 struct StepRouting {
   std::vector<int64_t> tokens;     // by rank
   std::vector<TensorMap> tensors;  // by rank: expert ids and placements
+  // By entry, then rank; of a recorded run, which has no tensors. Empty for entries that do not route.
+  std::vector<std::vector<TracedRouting>> recorded = {};
 };
 
 // As `sluice make-inputs` makes them. Errors: those of tokensOfRanks().

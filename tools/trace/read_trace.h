@@ -1,0 +1,26 @@
+// Reads a trace file (runtime/trace/chrome_trace.h) back: its programs, spans and routings.
+//
+// Value types and a free function; any thread.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "runtime/api/program.h"
+#include "runtime/base/expected.h"
+#include "runtime/exec/trace_span.h"
+
+namespace sluice::tools {
+
+// A program in the file, and what its ranks recorded. Spans refer only to what the program has; slots and
+// tiles may be any.
+struct TracedProgram {
+  Program program;
+  int firstRank = 0;  // of the first trace
+  std::vector<Trace> ranks;
+};
+
+// At least one program. Errors begin with the path, then the part of the file, what was found and expected.
+Expected<std::vector<TracedProgram>> readTrace(const std::string& path);
+
+}  // namespace sluice::tools

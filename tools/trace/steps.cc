@@ -1,0 +1,158 @@
+#include "tools/trace/steps.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <tuple>
+#include <utility>
+
+#include "tools/explain/task_links.h"
+
+namespace sluice::tools {
+namespace {
+
+// The spans of each run of a rank, by the run's span: what began in it and belongs to its entry.
+class RunsOf {
+ public:
+  explicit RunsOf(const Trace& trace) {
+    for (size_t s = 0; s < trace.spans.size(); ++s)
+      if (trace.spans[s].kind == SpanKind::kRun) runs_.emplace_back(trace.spans[s].begin, s);
+    std::ranges::sort(runs_);
+    for (size_t s = 0; s < trace.spans.size(); ++s) {
+      const TraceSpan& span = trace.spans[s];
+      if (span.kind != SpanKind::kTask && span.kind != SpanKind::kWait) continue;
+      const auto after = std::ranges::upper_bound(runs_, std::pair(span.begin, trace.spans.size()));
+      if (after == runs_.begin()) continue;
+      const size_t run = std::prev(after)->second;
+      if (trace.spans[run].entry == span.entry) spans_[run].push_back(s);
+    }
+  }
+
+  const std::vector<size_t>& of(size_t run) { return spans_[run]; }
+
+ private:
+  std::vector<std::pair<int64_t, size_t>> runs_;  // begin, span
+  std::map<size_t, std::vector<size_t>> spans_;
+};
+
+class WaitEnds {
+ public:
+  WaitEnds(const AllSteps& steps, const std::vector<Trace>& ranks) : steps_(steps), ranks_(ranks) {}
+
+  Status addTask(size_t rank, size_t index) {
+    const TraceSpan& span = ranks_[rank].spans[index];
+    const int64_t slots = liveSlots(steps_.tables[rank], steps_.plan.at(span.family).space);
+    if (span.slot >= slots)
+      return Error{fmt::format("rank {}: found task {}[{},{}], expected slots below {}", rank,
+                               steps_.program().at(span.family).name, span.slot, span.tile, slots)};
+    for (const EventAt& at : signalsOf(steps_, static_cast<int>(rank), {span.family, span.slot, span.tile})) {
+      Last& last = last_[{at.rank, at.event.value, at.index}];
+      if (span.end > last.time) last = {span.end, rank, index};
+    }
+    return {};
+  }
+
+  // The wait is over when the task before which it stands begins; nothing if no task completed its event.
+  std::optional<WaitEnd> of(size_t rank, size_t index) const {
+    const TraceSpan& span = ranks_[rank].spans[index];
+    const auto last = last_.find({static_cast<int>(rank), span.event.value, span.index});
+    if (last == last_.end()) return std::nullopt;
+    return WaitEnd{last->second.rank, last->second.span, rank, index};
+  }
+
+ private:
+  struct Last {
+    int64_t time = -1;
+    size_t rank = 0, span = 0;
+  };
+  const AllSteps& steps_;
+  const std::vector<Trace>& ranks_;
+  std::map<std::tuple<int, uint32_t, int64_t>, Last> last_;  // by rank, event, index
+};
+
+}  // namespace
+
+Expected<std::vector<TracedStep>> stepsOf(const TaskProgram& program, const std::vector<Trace>& ranks) {
+  if (std::ssize(ranks) != program.mesh.peers())
+    return Error{fmt::format("found traces of {} ranks, expected {}", ranks.size(), program.mesh.peers())};
+  std::map<std::pair<uint32_t, size_t>, TracedStep> steps;  // by entry and number
+  for (size_t rank = 0; rank < ranks.size(); ++rank) {
+    if (ranks[rank].dropped != 0)
+      return Error{fmt::format("rank {}: found {} dropped spans, expected 0", rank, ranks[rank].dropped)};
+    std::map<uint32_t, size_t> runs;
+    for (size_t s = 0; s < ranks[rank].spans.size(); ++s) {
+      const TraceSpan& span = ranks[rank].spans[s];
+      if (span.kind != SpanKind::kRun) continue;
+      TracedStep& step = steps[{span.entry.value, runs[span.entry.value]++}];
+      step.entry = span.entry;
+      step.runs.resize(ranks.size(), SIZE_MAX);
+      step.runs[rank] = s;
+    }
+  }
+  std::vector<TracedStep> inOrder;
+  for (auto& [key, step] : steps) {
+    const auto found = std::ssize(ranks) - std::ranges::count(step.runs, SIZE_MAX);
+    if (found != std::ssize(ranks))
+      return Error{fmt::format("found runs of entry '{}' at {} ranks, expected {}",
+                               program.at(step.entry).name, found, ranks.size())};
+    inOrder.push_back(std::move(step));
+  }
+  const auto begin = [&](const TracedStep& step) { return ranks[0].spans[step.runs[0]].begin; };
+  std::ranges::stable_sort(inOrder, {}, begin);
+  return inOrder;
+}
+
+Expected<std::vector<RankRouting>> routingOf(const TaskProgram& program, const std::vector<Trace>& ranks,
+                                             const TracedStep& step) {
+  std::vector<RankRouting> all;
+  for (size_t rank = 0; rank < ranks.size(); ++rank) {
+    const int64_t index = ranks[rank].spans[step.runs[rank]].index;
+    if (index < 0)
+      return Error{
+          fmt::format("found no routing of a run of entry '{}' at rank {}: the trace had no room for it",
+                      program.at(step.entry).name, rank)};
+    const TracedRouting& routing = ranks[rank].routings[static_cast<size_t>(index)];
+    all.push_back({routing.tokens, routing.places, {}, true});
+  }
+  return all;
+}
+
+Expected<std::vector<WaitEnd>> findWaitEnds(const Plan& plan, const std::vector<Trace>& ranks) {
+  const Expected<std::vector<TracedStep>> steps = stepsOf(plan.program(), ranks);
+  if (!steps) return steps.error();
+  std::vector<RunsOf> runs(ranks.begin(), ranks.end());
+  std::vector<WaitEnd> ends;
+  for (const TracedStep& step : *steps) {
+    const Expected<std::vector<RankRouting>> routing = routingOf(plan.program(), ranks, step);
+    if (!routing) return routing.error();
+    const Expected<BoundRouting> bound = bindAll(plan, plan.at(step.entry).routing, *routing);
+    if (!bound) return bound.error();
+    const AllSteps all{plan, step.entry, bound->of(plan, step.entry)};
+    WaitEnds found(all, ranks);
+    const auto eachSpan = [&](SpanKind kind, const auto& use) {
+      for (size_t rank = 0; rank < ranks.size(); ++rank)
+        for (const size_t span : runs[rank].of(step.runs[rank]))
+          if (ranks[rank].spans[span].kind == kind)
+            if (Status done = use(rank, span); !done) return done;
+      return Status{};
+    };
+    if (Status done =
+            eachSpan(SpanKind::kTask, [&](size_t rank, size_t span) { return found.addTask(rank, span); });
+        !done)
+      return done.error();
+    (void)eachSpan(SpanKind::kWait, [&](size_t rank, size_t span) {
+      if (const auto end = found.of(rank, span)) ends.push_back(*end);
+      return Status{};
+    });
+  }
+  return ends;
+}
+
+std::string chromeTraceWithArrows(const Plan& plan, const std::vector<Trace>& ranks) {
+  const Expected<std::vector<WaitEnd>> ends = findWaitEnds(plan, ranks);
+  return chromeTrace({{&plan.program(), 0, ranks, ends ? *ends : std::vector<WaitEnd>()}});
+}
+
+}  // namespace sluice::tools

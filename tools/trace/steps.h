@@ -1,0 +1,39 @@
+// The steps in the traces of all ranks: which runs of an entry belong together, their tables made again, and
+// which task ended each wait.
+//
+// Value types and free functions of values.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "runtime/base/expected.h"
+#include "runtime/exec/plan.h"
+#include "runtime/exec/trace_span.h"
+#include "runtime/sim/bind_all.h"
+#include "runtime/trace/chrome_trace.h"
+
+namespace sluice::tools {
+
+// One run of an entry at all ranks.
+struct TracedStep {
+  EntryId entry;
+  std::vector<size_t> runs;  // by rank: its span of kind kRun
+};
+
+// In the order in which they began at rank 0. `ranks` are the traces of all ranks of the program, from rank
+// 0. Errors: a rank is missing, spans were dropped, or ranks have other numbers of runs of an entry.
+Expected<std::vector<TracedStep>> stepsOf(const TaskProgram& program, const std::vector<Trace>& ranks);
+
+// What each rank routed, for bindAll(). Refers to `ranks`. Error: a run whose routing was not recorded.
+Expected<std::vector<RankRouting>> routingOf(const TaskProgram& program, const std::vector<Trace>& ranks,
+                                             const TracedStep& step);
+
+// For each wait whose event tasks of the trace completed, the last of them. Errors: those of the above, and
+// of bindAll(); a task that its step does not have.
+Expected<std::vector<WaitEnd>> findWaitEnds(const Plan& plan, const std::vector<Trace>& ranks);
+
+// A trace file of all ranks, with an arrow to each wait from the task that ended it, if these can be found.
+std::string chromeTraceWithArrows(const Plan& plan, const std::vector<Trace>& ranks);
+
+}  // namespace sluice::tools
