@@ -18,7 +18,7 @@ exit status: 0 success, 1 bad input or failure, 2 wrong usage)");
   const std::array commands = {addRun(app),     addDump(app),       addAs(app),    addVerify(app),
                                addDiff(app),    addMakeInputs(app), addCheck(app), addSimulate(app),
                                addExplain(app), addCalibrate(app),  addBench(app), addDoctor(app),
-                               addPlan(app)};
+                               addPlan(app),    addReport(app)};
   return [commands]() -> sluice::Expected<int> {
     for (const Command& command : commands)
       if (command.app->parsed()) return command.action();

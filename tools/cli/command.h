@@ -60,5 +60,6 @@ Command addExplain(CLI::App& parent);
 Command addBench(CLI::App& parent);
 Command addDoctor(CLI::App& parent);
 Command addPlan(CLI::App& parent);
+Command addReport(CLI::App& parent);
 
 }  // namespace sluice::tools

@@ -28,35 +28,10 @@ struct Options {
   int workers = 0;
 };
 
-// The entries one after the other, each with a span of the rank itself.
-std::vector<Trace> joinTraces(const std::vector<SimResult>& results) {
-  std::vector<Trace> joined(results.empty() ? 0 : results.front().traces.size());
-  int64_t begin = 0;
-  for (const SimResult& result : results) {
-    for (size_t rank = 0; rank < joined.size(); ++rank) {
-      TraceSpan run;
-      run.kind = SpanKind::kRun;
-      run.entry = result.entry;
-      run.begin = begin;
-      run.end = begin + nanosecondsOf(result.ranks[rank].end);
-      run.index = std::ssize(joined[rank].routings);
-      joined[rank].routings.push_back(result.traces[rank].routings.front());
-      joined[rank].spans.push_back(run);
-      for (TraceSpan span : result.traces[rank].spans) {
-        span.begin += begin;
-        span.end += begin;
-        joined[rank].spans.push_back(span);
-      }
-    }
-    begin += nanosecondsOf(result.end) + 1;
-  }
-  return joined;
-}
-
 Status writeFiles(const Options& options, const Plan& plan, const SimDevice& device,
                   const std::vector<SimResult>& results) {
   if (!options.trace.empty())
-    if (Status done = writeText(options.trace, chromeTraceWithArrows(plan, joinTraces(results))); !done)
+    if (Status done = writeText(options.trace, chromeTraceWithArrows(plan, tracesOf(results))); !done)
       return done;
   if (!options.json.empty()) return writeText(options.json, simulationJson(plan.program(), device, results));
   return {};

@@ -31,4 +31,28 @@ Expected<std::vector<SimResult>> simulateSteps(const Plan& plan, const std::vect
   return results;
 }
 
+std::vector<Trace> tracesOf(const std::vector<SimResult>& results) {
+  std::vector<Trace> joined(results.empty() ? 0 : results.front().traces.size());
+  int64_t begin = 0;
+  for (const SimResult& result : results) {
+    for (size_t rank = 0; rank < joined.size(); ++rank) {
+      TraceSpan run;
+      run.kind = SpanKind::kRun;
+      run.entry = result.entry;
+      run.begin = begin;
+      run.end = begin + nanosecondsOf(result.ranks[rank].end);
+      run.index = std::ssize(joined[rank].routings);
+      joined[rank].routings.push_back(result.traces[rank].routings.front());
+      joined[rank].spans.push_back(run);
+      for (TraceSpan span : result.traces[rank].spans) {
+        span.begin += begin;
+        span.end += begin;
+        joined[rank].spans.push_back(span);
+      }
+    }
+    begin += nanosecondsOf(result.end) + 1;
+  }
+  return joined;
+}
+
 }  // namespace sluice::tools

@@ -20,4 +20,8 @@ Expected<std::vector<SimResult>> simulateSteps(const Plan& plan, const std::vect
                                                const StepRouting& routing, const SimDevice& device,
                                                bool spans, const std::function<void(size_t)>& before = {});
 
+// By rank, the traces of results that have them: the entries one after the other, 1 ns apart, each in a span
+// of kind kRun.
+std::vector<Trace> tracesOf(const std::vector<SimResult>& results);
+
 }  // namespace sluice::tools

@@ -8,50 +8,50 @@
 #include <tuple>
 #include <utility>
 
-#include "tools/explain/task_links.h"
-
 namespace sluice::tools {
 namespace {
 
-// The spans of each run of a rank, by the run's span: what began in it and belongs to its entry.
-class RunsOf {
- public:
-  explicit RunsOf(const Trace& trace) {
-    for (size_t s = 0; s < trace.spans.size(); ++s)
-      if (trace.spans[s].kind == SpanKind::kRun) runs_.emplace_back(trace.spans[s].begin, s);
-    std::ranges::sort(runs_);
-    for (size_t s = 0; s < trace.spans.size(); ++s) {
-      const TraceSpan& span = trace.spans[s];
-      if (span.kind != SpanKind::kTask && span.kind != SpanKind::kWait) continue;
-      const auto after = std::ranges::upper_bound(runs_, std::pair(span.begin, trace.spans.size()));
-      if (after == runs_.begin()) continue;
-      const size_t run = std::prev(after)->second;
-      if (trace.spans[run].entry == span.entry) spans_[run].push_back(s);
-    }
+// The tasks and waits of each run of a rank, by the run's span: what began in it and belongs to its entry.
+std::map<size_t, std::vector<size_t>> spansOfRuns(const Trace& trace) {
+  std::vector<std::pair<int64_t, size_t>> runs;  // begin, span
+  for (size_t s = 0; s < trace.spans.size(); ++s)
+    if (trace.spans[s].kind == SpanKind::kRun) runs.emplace_back(trace.spans[s].begin, s);
+  std::ranges::sort(runs);
+  std::map<size_t, std::vector<size_t>> spans;
+  for (size_t s = 0; s < trace.spans.size(); ++s) {
+    const TraceSpan& span = trace.spans[s];
+    if (span.kind != SpanKind::kTask && span.kind != SpanKind::kWait) continue;
+    const auto after = std::ranges::upper_bound(runs, std::pair(span.begin, trace.spans.size()));
+    if (after == runs.begin()) continue;
+    const size_t run = std::prev(after)->second;
+    if (trace.spans[run].entry == span.entry) spans[run].push_back(s);
   }
+  return spans;
+}
 
-  const std::vector<size_t>& of(size_t run) { return spans_[run]; }
-
- private:
-  std::vector<std::pair<int64_t, size_t>> runs_;  // begin, span
-  std::map<size_t, std::vector<size_t>> spans_;
-};
+Status checkSlots(const AllSteps& steps, const std::vector<Trace>& ranks,
+                  const std::vector<std::vector<size_t>>& spans) {
+  for (size_t rank = 0; rank < ranks.size(); ++rank)
+    for (const size_t index : spans[rank]) {
+      const TraceSpan& span = ranks[rank].spans[index];
+      const int64_t slots = liveSlots(steps.tables[rank], steps.plan.at(span.family).space);
+      if (span.slot >= slots)
+        return Error{fmt::format("rank {}: found task {}[{},{}], expected slots below {}", rank,
+                                 steps.program().at(span.family).name, span.slot, span.tile, slots)};
+    }
+  return {};
+}
 
 class WaitEnds {
  public:
   WaitEnds(const AllSteps& steps, const std::vector<Trace>& ranks) : steps_(steps), ranks_(ranks) {}
 
-  Status addTask(size_t rank, size_t index) {
+  void addTask(size_t rank, size_t index) {
     const TraceSpan& span = ranks_[rank].spans[index];
-    const int64_t slots = liveSlots(steps_.tables[rank], steps_.plan.at(span.family).space);
-    if (span.slot >= slots)
-      return Error{fmt::format("rank {}: found task {}[{},{}], expected slots below {}", rank,
-                               steps_.program().at(span.family).name, span.slot, span.tile, slots)};
     for (const EventAt& at : signalsOf(steps_, static_cast<int>(rank), {span.family, span.slot, span.tile})) {
       Last& last = last_[{at.rank, at.event.value, at.index}];
       if (span.end > last.time) last = {span.end, rank, index};
     }
-    return {};
   }
 
   // The wait is over when the task before which it stands begins; nothing if no task completed its event.
@@ -119,34 +119,43 @@ Expected<std::vector<RankRouting>> routingOf(const TaskProgram& program, const s
   return all;
 }
 
-Expected<std::vector<WaitEnd>> findWaitEnds(const Plan& plan, const std::vector<Trace>& ranks) {
+Status forSteps(const Plan& plan, const std::vector<Trace>& ranks, const UseStep& use) {
   const Expected<std::vector<TracedStep>> steps = stepsOf(plan.program(), ranks);
   if (!steps) return steps.error();
-  std::vector<RunsOf> runs(ranks.begin(), ranks.end());
-  std::vector<WaitEnd> ends;
+  std::vector<std::map<size_t, std::vector<size_t>>> runs;
+  for (const Trace& trace : ranks) runs.push_back(spansOfRuns(trace));
   for (const TracedStep& step : *steps) {
     const Expected<std::vector<RankRouting>> routing = routingOf(plan.program(), ranks, step);
     if (!routing) return routing.error();
     const Expected<BoundRouting> bound = bindAll(plan, plan.at(step.entry).routing, *routing);
     if (!bound) return bound.error();
     const AllSteps all{plan, step.entry, bound->of(plan, step.entry)};
-    WaitEnds found(all, ranks);
-    const auto eachSpan = [&](SpanKind kind, const auto& use) {
-      for (size_t rank = 0; rank < ranks.size(); ++rank)
-        for (const size_t span : runs[rank].of(step.runs[rank]))
-          if (ranks[rank].spans[span].kind == kind)
-            if (Status done = use(rank, span); !done) return done;
-      return Status{};
-    };
-    if (Status done =
-            eachSpan(SpanKind::kTask, [&](size_t rank, size_t span) { return found.addTask(rank, span); });
-        !done)
-      return done.error();
-    (void)eachSpan(SpanKind::kWait, [&](size_t rank, size_t span) {
-      if (const auto end = found.of(rank, span)) ends.push_back(*end);
-      return Status{};
-    });
+    std::vector<std::vector<size_t>> spans;
+    for (size_t rank = 0; rank < ranks.size(); ++rank)
+      spans.push_back(std::move(runs[rank][step.runs[rank]]));
+    if (Status legal = checkSlots(all, ranks, spans); !legal) return legal;
+    use(step, all, spans);
   }
+  return {};
+}
+
+Expected<std::vector<WaitEnd>> findWaitEnds(const Plan& plan, const std::vector<Trace>& ranks) {
+  std::vector<WaitEnd> ends;
+  const Status done =
+      forSteps(plan, ranks,
+               [&](const TracedStep&, const AllSteps& steps, const std::vector<std::vector<size_t>>& spans) {
+                 WaitEnds found(steps, ranks);
+                 const auto ofKind = [&](SpanKind kind, const auto& use) {
+                   for (size_t rank = 0; rank < ranks.size(); ++rank)
+                     for (const size_t span : spans[rank])
+                       if (ranks[rank].spans[span].kind == kind) use(rank, span);
+                 };
+                 ofKind(SpanKind::kTask, [&](size_t rank, size_t span) { found.addTask(rank, span); });
+                 ofKind(SpanKind::kWait, [&](size_t rank, size_t span) {
+                   if (const auto end = found.of(rank, span)) ends.push_back(*end);
+                 });
+               });
+  if (!done) return done.error();
   return ends;
 }
 

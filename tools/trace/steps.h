@@ -4,6 +4,7 @@
 // Value types and free functions of values.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,7 @@
 #include "runtime/exec/trace_span.h"
 #include "runtime/sim/bind_all.h"
 #include "runtime/trace/chrome_trace.h"
+#include "tools/explain/task_links.h"
 
 namespace sluice::tools {
 
@@ -28,6 +30,12 @@ Expected<std::vector<TracedStep>> stepsOf(const TaskProgram& program, const std:
 // What each rank routed, for bindAll(). Refers to `ranks`. Error: a run whose routing was not recorded.
 Expected<std::vector<RankRouting>> routingOf(const TaskProgram& program, const std::vector<Trace>& ranks,
                                              const TracedStep& step);
+
+// Calls use(step, tables, spans) for every step, with the tables made again and the spans of its tasks and
+// waits by rank. Errors: those of the above, and of bindAll(); a task that its step does not have.
+using UseStep =
+    std::function<void(const TracedStep&, const AllSteps&, const std::vector<std::vector<size_t>>& spans)>;
+Status forSteps(const Plan& plan, const std::vector<Trace>& ranks, const UseStep& use);
 
 // For each wait whose event tasks of the trace completed, the last of them. Errors: those of the above, and
 // of bindAll(); a task that its step does not have.

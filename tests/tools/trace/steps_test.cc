@@ -9,6 +9,7 @@
 #include "tests/testing/moe_program.h"
 #include "tools/cli/files.h"
 #include "tools/explain/task_links.h"
+#include "tools/simulate/steps.h"
 #include "tools/trace/read_trace.h"
 
 namespace sluice::tools {
@@ -36,30 +37,12 @@ Rates slowRates() {
   return rates;
 }
 
-// Forward and backward, as their ranks recorded them: each with a run, in times that do not overlap.
+// Forward and backward, as their ranks recorded them.
 std::vector<Trace> recorded(const Plan& plan) {
-  std::vector<Trace> ranks(kRanks);
-  int64_t begin = 1000;
-  for (const EntryId entry : {EntryId{0}, EntryId{1}}) {
-    SimResult result = simulate(plan, entry, ragged(), slowRates(), {2, true});
-    for (size_t rank = 0; rank < kRanks; ++rank) {
-      TraceSpan run;
-      run.kind = SpanKind::kRun;
-      run.entry = entry;
-      run.begin = begin;
-      run.end = begin + nanosecondsOf(result.end);
-      run.index = std::ssize(ranks[rank].routings);
-      ranks[rank].spans.push_back(run);
-      ranks[rank].routings.push_back(result.traces[rank].routings.at(0));
-      for (TraceSpan span : result.traces[rank].spans) {
-        span.begin += begin;
-        span.end += begin;
-        ranks[rank].spans.push_back(span);
-      }
-    }
-    begin += nanosecondsOf(result.end) + 1;
-  }
-  return ranks;
+  std::vector<SimResult> results;
+  for (const EntryId entry : {EntryId{0}, EntryId{1}})
+    results.push_back(simulate(plan, entry, ragged(), slowRates(), {2, true}));
+  return tracesOf(results);
 }
 
 Plan layerPlan() {
@@ -88,8 +71,8 @@ TEST_CASE("a trace file is read back as it was: program, spans and routings") {
     REQUIRE(back.spans.size() == ranks[rank].spans.size());
     for (size_t s = 0; s < back.spans.size(); ++s) {
       const TraceSpan &found = back.spans[s], &wrote = ranks[rank].spans[s];
-      CHECK(found.begin == wrote.begin - 1000);  // times count from the first
-      CHECK(found.end == wrote.end - 1000);
+      CHECK(found.begin == wrote.begin);
+      CHECK(found.end == wrote.end);
       CHECK(found.kind == wrote.kind);
       CHECK(found.worker == wrote.worker);
       CHECK(found.entry == wrote.entry);

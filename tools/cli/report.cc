@@ -1,0 +1,67 @@
+// sluice report: where the time of a step went, or what a program is, as a page or as text.
+#include "tools/report/report.h"
+
+#include <memory>
+#include <utility>
+
+#include "tools/cli/command.h"
+#include "tools/cli/files.h"
+
+namespace sluice::tools {
+namespace {
+
+struct Options {
+  std::vector<std::string> inputs;
+  std::string output, format = "html";
+  int program = -1;
+};
+
+Expected<int> report(const Options& options) {
+  std::vector<ReportSource> sources;
+  for (const std::string& path : options.inputs) {
+    Expected<ReportSource> source = readSource(path, options.program);
+    if (!source) return source.error();
+    sources.push_back(std::move(*source));
+  }
+  if (options.format == "text" && options.output.empty()) return succeededIf(printText(reportText(sources)));
+  const std::string output = options.output.empty() ? "report.html" : options.output;
+  if (Status writable = probeWritable({output}); !writable) return writable.error();
+  const Expected<std::string> text = options.format == "text" ? reportText(sources) : reportHtml(sources);
+  if (!text) return text.error();
+  return succeededIf(writeText(output, *text));
+}
+
+}  // namespace
+
+Command addReport(CLI::App& parent) {
+  CLI::App* app = parent.add_subcommand("report", "show where the time of a step went, or what a program is");
+  const auto options = std::make_shared<Options>();
+  app->add_option("input", options->inputs, "a trace, or a program file; two are shown side by side")
+      ->required()
+      ->expected(1, 2)
+      ->type_name("trace.json|layer.slp");
+  app->add_option("-o,--output", options->output,
+                  "file to write (default: report.html; text goes to standard output)")
+      ->type_name("FILE");
+  app->add_option("--format", options->format,
+                  "html (default), one page for a browser that needs no network, or text")
+      ->check(CLI::IsMember({"html", "text"}))
+      ->type_name("FORMAT");
+  app->add_option("--program", options->program, "which program of a trace that has several, from 0")
+      ->check(CLI::NonNegativeNumber)
+      ->type_name("N");
+  app->footer(
+      R"(Traces are written by `sluice run --trace`, `sluice simulate --trace` and sluice_torch.trace(). docs/REPORT.md
+explains what the page shows.
+
+examples:
+  sluice report trace.json -o report.html
+  sluice report before.json after.json -o both.html
+  sluice report layer.slp -o layer.html
+  sluice report trace.json --format text
+
+exit status: 0 written, 1 bad input or a file that cannot be written, 2 wrong usage)");
+  return {app, [options] { return report(*options); }};
+}
+
+}  // namespace sluice::tools

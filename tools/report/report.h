@@ -1,0 +1,21 @@
+// A report of one program or run, or of two side by side: a page, or text.
+//
+// Free functions of values.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "runtime/base/expected.h"
+#include "tools/report/run.h"
+
+namespace sluice::tools {
+
+// One file without links to others. Errors: Sluice was built without what makes the page; more spans or
+// tracks than it holds (found, expected).
+Expected<std::string> reportHtml(const std::vector<ReportSource>& sources);
+
+// Facts and tables, one source after the other.
+std::string reportText(const std::vector<ReportSource>& sources);
+
+}  // namespace sluice::tools

@@ -1,0 +1,69 @@
+// What a run tells about itself: the spans of all ranks in order, who ended each wait, the critical path, and
+// how communication and computation overlapped.
+//
+// Value types and a free function of values.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tools/report/source.h"
+
+namespace sluice::tools {
+
+// A row of the timeline: a worker of a rank, or the rank's own steps (worker -1).
+struct RunTrack {
+  size_t rank = 0;  // in ReportSource::ranks
+  int32_t worker = -1;
+};
+
+struct RunLane {
+  size_t rank = 0;
+  LaneId lane;
+  int32_t core = 0;
+};
+
+inline constexpr size_t kNoLane = SIZE_MAX;
+inline constexpr int64_t kNoCause = -1;
+
+struct RunSpan {
+  const TraceSpan* span = nullptr;
+  size_t track = 0;
+  size_t lane = kNoLane;
+  int64_t cause = kNoCause;  // of a wait: the RunSpan of the task that ended it
+  bool isCritical = false;
+  int32_t expert = -1;  // of all ranks; -1: none, or not known
+};
+
+// One entry at one rank. Nanoseconds.
+struct Overlap {
+  EntryId entry;
+  int64_t step = 0;
+  size_t rank = 0;
+  int64_t time = 0;           // after bind
+  int64_t compute = 0;        // its tasks that do not communicate, over the number of its workers
+  int64_t communication = 0;  // when it sent, was sent to, or waited for rows: the union
+  double efficiency() const;  // the larger of the two over the time; 1: the smaller one is hidden
+};
+
+// What the rows of an entry were, by rank and place of the expert.
+struct RoutedRows {
+  EntryId entry;
+  std::vector<std::vector<int64_t>> counts;  // [source rank][place]
+};
+
+struct Run {
+  std::vector<RunTrack> tracks;  // by rank, then worker; the steps last
+  std::vector<RunLane> lanes;    // by rank, lane, core
+  std::vector<RunSpan> spans;    // by track, then begin
+  std::vector<Overlap> overlaps;
+  std::vector<RoutedRows> routed;  // the last run of each entry that routes
+  std::string gaps;                // why links between spans are missing; empty: they are there
+  int workers = 0;                 // per rank, the most
+};
+
+// `source` has a run, and outlives the result.
+Run analyseRun(const ReportSource& source);
+
+}  // namespace sluice::tools
