@@ -1,4 +1,5 @@
-// What is written of a trace: any spans of any times, of a program whose names are any bytes.
+// What is written of a trace, any spans of any times, of a program whose names are any bytes; what is read of
+// it again, damaged or not; and a report of that.
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -6,7 +7,8 @@
 #include "runtime/trace/chrome_trace.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/testing/moe_program.h"
-#include "tools/trace/summary.h"
+#include "tools/report/report.h"
+#include "tools/trace/read_trace.h"
 
 namespace sluice {
 namespace {
@@ -48,9 +50,22 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   for (size_t i = choices.below(kMostSpans); i > 0 && !choices.empty(); --i)
     ranks[choices.below(2)].spans.push_back(spanOf(base, choices));
   ranks[0].dropped = static_cast<int64_t>(choices.number(2));
+  const uint32_t damage = choices.below(4);
+  fuzz::Choices places = choices;
+  for (Trace& trace : ranks) trace.routings.resize(choices.below(3));
   TaskProgram program = base;
   if (!choices.empty()) program.name = program.families[0].name = program.entries[0].name = choices.rest();
-  fuzz::require(nlohmann::json::accept(chromeTrace(program, ranks)), "a trace is written as JSON");
-  fuzz::require(!tools::traceSummary(program, ranks).empty(), "a trace has a summary");
+  std::string text = chromeTrace(program, ranks);
+  fuzz::require(nlohmann::json::accept(text), "a trace is written as JSON");
+  for (uint32_t edits = damage; edits > 0; --edits)
+    text[places.number(4) % text.size()] = static_cast<char>(places.number(1));
+  const auto read = tools::parseTrace(text);
+  if (!read) {
+    fuzz::require(!read.error().message.empty(), "an error says what is wrong");
+    return 0;
+  }
+  for (const tools::TracedProgram& each : *read)
+    fuzz::require(!tools::reportText({{"trace", each.program, each.firstRank, each.ranks}}).empty(),
+                  "a report has text");
   return 0;
 }

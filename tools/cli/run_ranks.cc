@@ -21,8 +21,8 @@
 #include "tools/command_line.h"
 #include "tools/launch/rank_gather.h"
 #include "tools/overlap/overlap_report.h"
+#include "tools/report/report.h"
 #include "tools/trace/steps.h"
-#include "tools/trace/summary.h"
 
 namespace sluice::tools {
 namespace {
@@ -198,7 +198,7 @@ Expected<int> RankRun::run() {
   if (*failure) return fail(**failure);
   if (!isFirst()) return kExitSuccess;
   std::string text = reportRun(*job_, figures_, transport_.kind() != "threads");
-  if (!job_->trace.empty()) text += "\n" + traceSummary(job_->program.tables(), traces_);
+  if (!job_->trace.empty()) text += "\n" + runText({job_->trace, job_->program, 0, std::move(traces_)});
   if (job_->overlap) text += overlapText(rank_.overlap);
   return succeededIf(printText(text));
 }

@@ -15,11 +15,11 @@ namespace {
 
 constexpr size_t kMostSpans = 5'000'000;  // a browser's texts end at 512 MB
 constexpr size_t kMostTracks = 65535;
-constexpr size_t kTextRows = 12;
+constexpr size_t kTextRows = 16;
 
 using Facts = std::vector<std::pair<std::string, std::string>>;
 
-Facts factsOf(const ReportSource& source, const Run* run) {
+Facts programFacts(const ReportSource& source) {
   const TaskProgram& program = source.program.tables();
   std::string symbols;
   for (const Symbol& symbol : program.symbols)
@@ -31,14 +31,23 @@ Facts factsOf(const ReportSource& source, const Run* run) {
       {"experts", fmt::format("{}, {} per token", program.experts, program.topK)},
       {"tokens", fmt::format("at most {} per rank", program.maxTokens)}};
   if (!program.options.empty()) facts.emplace_back("options", program.options);
-  if (!run) return facts;
+  return facts;
+}
+
+Facts runFacts(const ReportSource& source, const Run& run) {
   int64_t dropped = 0;
   for (const Trace& trace : source.ranks) dropped += trace.dropped;
-  facts.emplace_back("workers", fmt::format("{} per rank", run->workers));
-  facts.emplace_back("spans", fmt::format("{}, {} dropped", run->spans.size(), dropped));
-  if (!run->gaps.empty())
-    facts.emplace_back("not shown", "arrows, critical path, overlap and experts: " + run->gaps);
+  Facts facts = {{"workers", fmt::format("{} per rank", run.workers)},
+                 {"spans", fmt::format("{}, {} dropped", run.spans.size(), dropped)}};
+  if (!run.gaps.empty())
+    facts.emplace_back("not shown", "arrows, critical path, overlap and experts: " + run.gaps);
   return facts;
+}
+
+std::string factsText(const Facts& facts) {
+  std::string text;
+  for (const auto& [name, value] : facts) text += fmt::format("  {:<12}{}\n", name, oneLine(value));
+  return text;
 }
 
 Expected<Json> reportJson(const ReportSource& source) {
@@ -51,8 +60,11 @@ Expected<Json> reportJson(const ReportSource& source) {
                     "has no limit",
                     source.file, run.spans.size(), run.tracks.size(), kMostSpans, kMostTracks)};
   Json facts = Json::array(), tables = Json::array(), events = Json::array(), entries = Json::array();
-  for (const auto& [name, value] : factsOf(source, source.hasRun() ? &run : nullptr))
-    facts.push_back({name, value});
+  const auto addFacts = [&](const Facts& some) {
+    for (const auto& [name, value] : some) facts.push_back({name, value});
+  };
+  addFacts(programFacts(source));
+  if (source.hasRun()) addFacts(runFacts(source, run));
   if (source.hasRun())
     for (const ReportTable& table : runTables(source, run)) tables.push_back(tableJson(table));
   for (const ReportTable& table : programTables(program)) tables.push_back(tableJson(table));
@@ -99,17 +111,23 @@ Expected<std::string> reportHtml(const std::vector<ReportSource>& sources) {
   return text += page.substr(at + kPlace.size());
 }
 
+std::string runText(const ReportSource& source) {
+  const Run run = analyseRun(source);
+  std::string text = factsText(runFacts(source, run));
+  for (const ReportTable& table : runTables(source, run)) text += "\n" + tableText(table, kTextRows);
+  return text;
+}
+
 std::string reportText(const std::vector<ReportSource>& sources) {
   std::string text;
   for (const ReportSource& source : sources) {
     const TaskProgram& program = source.program.tables();
-    Run run;
-    if (source.hasRun()) run = analyseRun(source);
     text += fmt::format("{}{}: {}\n", text.empty() ? "" : "\n", oneLine(source.file), oneLine(program.name));
-    for (const auto& [name, value] : factsOf(source, source.hasRun() ? &run : nullptr))
-      text += fmt::format("  {:<12}{}\n", name, oneLine(value));
-    for (const ReportTable& table : source.hasRun() ? runTables(source, run) : programTables(program))
-      text += "\n" + tableText(table, source.hasRun() ? kTextRows : SIZE_MAX);
+    text += factsText(programFacts(source));
+    if (source.hasRun())
+      text += runText(source);
+    else
+      for (const ReportTable& table : programTables(program)) text += "\n" + tableText(table, SIZE_MAX);
   }
   return text;
 }

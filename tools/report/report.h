@@ -15,7 +15,10 @@ namespace sluice::tools {
 // tracks than it holds (found, expected).
 Expected<std::string> reportHtml(const std::vector<ReportSource>& sources);
 
-// Facts and tables, one source after the other.
+// The facts and tables of a run.
+std::string runText(const ReportSource& source);
+
+// The same with those of the program, one source after the other.
 std::string reportText(const std::vector<ReportSource>& sources);
 
 }  // namespace sluice::tools

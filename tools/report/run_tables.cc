@@ -10,7 +10,7 @@
 #include "runtime/trace/chrome_trace.h"
 #include "runtime/trace/task_work.h"
 #include "tools/report/tables.h"
-#include "tools/trace/summary.h"
+#include "tools/trace/worker_time.h"
 
 namespace sluice::tools {
 namespace {

@@ -3,6 +3,8 @@
 #include <map>
 #include <utility>
 
+#include "tools/trace/read_trace.h"
+
 namespace sluice::tools {
 
 Expected<BoundRouting> bindStep(const Plan& plan, EntryId entry, const StepRouting& routing) {
@@ -52,6 +54,7 @@ std::vector<Trace> tracesOf(const std::vector<SimResult>& results) {
     }
     begin += nanosecondsOf(result.end) + 1;
   }
+  for (Trace& trace : joined) sortSpans(trace);
   return joined;
 }
 

@@ -2,11 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <tuple>
 #include <utility>
 
 #include "runtime/base/base64.h"
@@ -20,7 +22,8 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
-constexpr double kMostMicroseconds = 1e12;  // 11 days; exact to the nanosecond
+constexpr double kMostMicroseconds = 1e12;              // 11 days; exact to the nanosecond
+constexpr int64_t kMostNanoseconds = int64_t{1} << 62;  // of all spans together, so that sums are numbers
 
 std::string shortened(const Json& value) {
   std::string text = oneLine(value.dump(-1, ' ', false, Json::error_handler_t::replace));
@@ -123,7 +126,10 @@ class Reader {
     if (fields_.error()) return *fields_.error();
     if (programs_.empty())
       return Error{"found no programs under 'sluice', expected a trace of sluice run of this version"};
-    for (Process& process : processes_) programs_[process.program].ranks.push_back(std::move(process.trace));
+    for (Process& process : processes_) {
+      sortSpans(process.trace);
+      programs_[process.program].ranks.push_back(std::move(process.trace));
+    }
     return std::move(programs_);
   }
 
@@ -220,6 +226,8 @@ class Reader {
       readOther(program, name, category, args, process.trace, span);
     else
       fields_.fail(fmt::format("cat: found '{}', expected task, wait, idle or step", oneLine(category)));
+    total_ += span.end - span.begin;
+    if (total_ > kMostNanoseconds) fields_.fail("found spans of more than a century in all");
     if (!fields_.error()) process.trace.spans.push_back(span);
   }
 
@@ -284,15 +292,23 @@ class Reader {
   Fields fields_;
   std::vector<TracedProgram> programs_;
   std::vector<Process> processes_;
+  int64_t total_ = 0;  // nanoseconds of all spans
   int64_t ranks_ = 0;  // of the last process's program, before it
 };
 
 }  // namespace
 
+void sortSpans(Trace& trace) {
+  std::ranges::stable_sort(
+      trace.spans, {}, [](const TraceSpan& span) { return std::tuple(span.worker, span.begin, span.end); });
+}
+
+Expected<std::vector<TracedProgram>> parseTrace(const std::string& text) { return Reader().read(text); }
+
 Expected<std::vector<TracedProgram>> readTrace(const std::string& path) {
   const Expected<std::string> content = readText(path);
   if (!content) return content.error();
-  Expected<std::vector<TracedProgram>> programs = Reader().read(*content);
+  Expected<std::vector<TracedProgram>> programs = parseTrace(*content);
   if (!programs) return Error{fmt::format("{}: {}", path, programs.error().message)};
   return programs;
 }

@@ -1,6 +1,6 @@
 // Reads a trace file (runtime/trace/chrome_trace.h) back: its programs, spans and routings.
 //
-// Value types and a free function; any thread.
+// Value types and free functions; any thread.
 #pragma once
 
 #include <string>
@@ -20,7 +20,13 @@ struct TracedProgram {
   std::vector<Trace> ranks;
 };
 
-// At least one program. Errors begin with the path, then the part of the file, what was found and expected.
+// At least one program. Errors: the part of the text, what was found and expected.
+Expected<std::vector<TracedProgram>> parseTrace(const std::string& text);
+
+// Errors begin with the path.
 Expected<std::vector<TracedProgram>> readTrace(const std::string& path);
+
+// As Trace has them: by worker, then by time.
+void sortSpans(Trace& trace);
 
 }  // namespace sluice::tools

@@ -5,7 +5,7 @@
 #include "runtime/trace/chrome_trace.h"
 #include "runtime/trace/task_work.h"
 #include "tests/testing/moe_program.h"
-#include "tools/trace/summary.h"
+#include "tools/trace/worker_time.h"
 
 namespace sluice::tools {
 namespace {
@@ -108,16 +108,6 @@ TEST_CASE("names of any bytes keep the trace legal") {
     for (size_t i = 0; i < name.size(); ++i) replaced += "\uFFFD";
     CHECK(nlohmann::json::parse(chromeTrace(program, {trace}))["otherData"]["program"] == replaced);
   }
-}
-
-TEST_CASE("the summary names families, workers, waits and what was dropped") {
-  const TaskProgram program = buildMoeProgram({.ranks = 2});
-  const std::string text = traceSummary(program, {handMade(program)});
-  INFO(text);
-  CHECK_THAT(text, Catch::Matchers::Contains("forward/up_proj"));
-  CHECK_THAT(text, Catch::Matchers::Contains("rows_arrived"));
-  CHECK_THAT(text, Catch::Matchers::Contains("spans dropped: 2"));
-  CHECK_NOTHROW(traceSummary(program, {}));
 }
 
 TEST_CASE("work is counted for the tile of the task") {

@@ -1,10 +1,9 @@
-// Summarises a trace as tables of text: time by family, by worker and cause, and the longest waits.
+// How a worker spent the time of a trace, by cause.
 //
-// Free functions on values; any thread.
+// Value type and a free function of values; any thread.
 #pragma once
 
-#include <string>
-#include <vector>
+#include <cstdint>
 
 #include "runtime/exec/trace_span.h"
 #include "runtime/program/program.h"
@@ -25,7 +24,5 @@ struct WorkerTime {
 
 // Over all spans of `worker`.
 WorkerTime timeOfWorker(const TaskProgram& program, const Trace& trace, int32_t worker);
-
-std::string traceSummary(const TaskProgram& program, const std::vector<Trace>& ranks);
 
 }  // namespace sluice::tools
