@@ -24,7 +24,6 @@ commands=$(grep -cE '^sluicec? ' "$tools/commands.sh")
 
 mkdir "$tools/docs"
 cp -rL graphs targets "$tools"
-[ ! -d tools/trace ] || { mkdir "$tools/tools"; cp -rL tools/trace "$tools/tools"; }
 cd "$tools"
 set -x
 # head closes the pipe early: that is no failure of the tool before it

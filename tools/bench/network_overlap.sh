@@ -14,7 +14,7 @@
 #        --ranks: an even number, half of them in each namespace (default: 2)
 #        --own-cores: each rank has half of the cores for its workers and its communication; otherwise the workers
 #        share the first cores, and the others are for communication
-#        --timeline: draws a step at the first rate (tools/trace/draw_timeline.py) and measures nothing else
+#        --timeline: draws a step at the first rate (sluice report --format svg) and measures nothing else
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 engine=mpi layer=moe_ffn tokens=own rows=1024 ranks=2 build="" repeat=15 own_cores="" timeline=""
@@ -101,7 +101,7 @@ for rate in "${rates[@]}"; do
   compile "$work/slow.json" "$work/layer.slp" --cores 1
   if [ -n "$timeline" ]; then
     measure "$rate" "$work/layer.slp" --trace "$work/trace.json"
-    /usr/bin/python3 tools/trace/draw_timeline.py "$work/trace.json" -o "$timeline"
+    "$build/sluice" report "$work/trace.json" --format svg -o "$timeline"
     exit
   fi
   measure "$rate" "$work/layer.slp" --overlap

@@ -1,11 +1,14 @@
-// sluice report: where the time of a step went, or what a program is, as a page or as text.
+// sluice report: where the time of a step went, or what a program is, as a page, a picture or text.
 #include "tools/report/report.h"
+
+#include <fmt/format.h>
 
 #include <memory>
 #include <utility>
 
 #include "tools/cli/command.h"
 #include "tools/cli/files.h"
+#include "tools/report/svg.h"
 
 namespace sluice::tools {
 namespace {
@@ -24,9 +27,13 @@ Expected<int> report(const Options& options) {
     sources.push_back(std::move(*source));
   }
   if (options.format == "text" && options.output.empty()) return succeededIf(printText(reportText(sources)));
-  const std::string output = options.output.empty() ? "report.html" : options.output;
+  if (options.format == "svg" && sources.size() > 1)
+    return Error{fmt::format("--format svg: found {} inputs, expected 1", sources.size())};
+  const std::string output = options.output.empty() ? "report." + options.format : options.output;
   if (Status writable = probeWritable({output}); !writable) return writable.error();
-  const Expected<std::string> text = options.format == "text" ? reportText(sources) : reportHtml(sources);
+  const Expected<std::string> text = options.format == "text"  ? reportText(sources)
+                                     : options.format == "svg" ? reportSvg(sources.front())
+                                                               : reportHtml(sources);
   if (!text) return text.error();
   return succeededIf(writeText(output, *text));
 }
@@ -41,11 +48,12 @@ Command addReport(CLI::App& parent) {
       ->expected(1, 2)
       ->type_name("trace.json|layer.slp");
   app->add_option("-o,--output", options->output,
-                  "file to write (default: report.html; text goes to standard output)")
+                  "file to write (default: report.html or report.svg; text goes to standard output)")
       ->type_name("FILE");
-  app->add_option("--format", options->format,
-                  "html (default), one page for a browser that needs no network, or text")
-      ->check(CLI::IsMember({"html", "text"}))
+  app->add_option(
+         "--format", options->format,
+         "html (default), one page for a browser that needs no network; svg, a picture of a run; or text")
+      ->check(CLI::IsMember({"html", "svg", "text"}))
       ->type_name("FORMAT");
   app->add_option("--program", options->program, "which program of a trace that has several, from 0")
       ->check(CLI::NonNegativeNumber)
@@ -58,6 +66,7 @@ examples:
   sluice report trace.json -o report.html
   sluice report before.json after.json -o both.html
   sluice report layer.slp -o layer.html
+  sluice report trace.json --format svg -o timeline.svg
   sluice report trace.json --format text
 
 exit status: 0 written, 1 bad input or a file that cannot be written, 2 wrong usage)");

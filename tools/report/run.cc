@@ -41,7 +41,7 @@ class Analysis {
       run_.gaps = linked.error().message;
       run_.overlaps.clear();
       run_.routed.clear();
-      for (RunSpan& span : run_.spans) span.expert = -1;
+      for (RunSpan& span : run_.spans) span.expert = span.peer = -1;
     }
     return std::move(run_);
   }
@@ -98,6 +98,7 @@ class Analysis {
         if (peer != static_cast<int>(rank)) {
           sent[rank].emplace_back(span.begin, span.end);
           sent[static_cast<size_t>(peer)].emplace_back(span.begin, span.end);
+          run_.spans[placeOf(rank, index)].peer = peer;
         } else {
           computed[rank] += span.end - span.begin;
         }

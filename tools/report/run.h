@@ -34,6 +34,7 @@ struct RunSpan {
   int64_t cause = kNoCause;  // of a wait: the RunSpan of the task that ended it
   bool isCritical = false;
   int32_t expert = -1;  // of all ranks; -1: none, or not known
+  int32_t peer = -1;    // of a task that sends: the rank to which it does; -1: none, or not known
 };
 
 // One entry at one rank. Nanoseconds.

@@ -7,6 +7,7 @@
 #include "tests/runtime/sim/sim_run.h"
 #include "tests/testing/moe_program.h"
 #include "tools/report/report.h"
+#include "tools/report/svg.h"
 #include "tools/simulate/steps.h"
 
 namespace sluice::tools {
@@ -135,6 +136,24 @@ TEST_CASE("a rank alone is shown without its partners") {
   const Run run = analyseRun(source);
   CHECK_THAT(run.gaps, Contains("traces of 1 ranks, expected 2"));
   CHECK_THAT(reportText({source}), Contains("rank 1, worker 0"));
+}
+
+TEST_CASE("a picture shows what is on its way only if it is known") {
+  ReportSource source = simulated();
+  const Expected<std::string> whole = reportSvg(source);
+  REQUIRE(whole);
+  CHECK_THAT(*whole, Contains("<title>rows</title>") && Contains("<title>results</title>") &&
+                         Contains("critical path"));
+  // rank 1 sends no rows and gets no results
+  const size_t second = whole->find(">rank 1<");
+  REQUIRE(second != whole->npos);
+  CHECK_THAT(whole->substr(0, second), !Contains("<title>rows</title>"));
+  source.ranks[1].dropped = 5;
+  const Expected<std::string> part = reportSvg(source);
+  REQUIRE(part);
+  CHECK_THAT(*part, !Contains("<title>rows</title>") && Contains("5 dropped spans"));
+  source.ranks.assign(12, source.ranks[0]);
+  CHECK_THAT(*reportSvg(source), Contains("and 4 more ranks"));
 }
 
 }  // namespace
