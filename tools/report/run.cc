@@ -155,11 +155,12 @@ class Analysis {
   // Back from the task that ends last in each run of an entry: to the task that ended the wait before it, or
   // else to what its worker did before.
   void markCriticalPath() {
-    for (const auto& [begin, end] : stepTimes()) {
+    for (const auto& [entry, time] : stepTimes()) {
+      const auto& [begin, end] = time;
       int64_t at = -1;
       for (size_t i = 0; i < run_.spans.size(); ++i) {
         const TraceSpan& span = *run_.spans[i].span;
-        if (span.kind == SpanKind::kTask && span.begin >= begin && span.begin < end &&
+        if (span.kind == SpanKind::kTask && span.entry == entry && span.begin >= begin && span.begin < end &&
             (at < 0 || span.end > run_.spans[static_cast<size_t>(at)].span->end))
           at = static_cast<int64_t>(i);
       }
@@ -180,8 +181,8 @@ class Analysis {
     return place > 0 && run_.spans[place - 1].track == run_.spans[place].track ? at - 1 : -1;
   }
 
-  // Begin and end, over all ranks, of the runs that overlap in time or follow each other.
-  std::vector<Interval> stepTimes() const {
+  // Begin and end of each run of an entry, over all ranks.
+  std::vector<std::pair<EntryId, Interval>> stepTimes() const {
     std::map<std::pair<uint32_t, int64_t>, Interval> times;
     for (const Trace& trace : source_.ranks) {
       std::map<uint32_t, int64_t> number;
@@ -193,8 +194,8 @@ class Analysis {
         found->second.second = std::max(found->second.second, span.end);
       }
     }
-    std::vector<Interval> all;
-    for (const auto& [key, time] : times) all.push_back(time);
+    std::vector<std::pair<EntryId, Interval>> all;
+    for (const auto& [key, time] : times) all.emplace_back(EntryId{key.first}, time);
     return all;
   }
 

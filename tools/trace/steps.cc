@@ -49,27 +49,35 @@ class WaitEnds {
   void addTask(size_t rank, size_t index) {
     const TraceSpan& span = ranks_[rank].spans[index];
     for (const EventAt& at : signalsOf(steps_, static_cast<int>(rank), {span.family, span.slot, span.tile})) {
-      Last& last = last_[{at.rank, at.event.value, at.index}];
-      if (span.end > last.time) last = {span.end, rank, index};
+      auto& [here, other] = last_[{at.rank, at.event.value, at.index}];
+      Last& last = at.rank == static_cast<int>(rank) ? here : other;
+      if (!last || span.end > last->first) last = {span.end, WaitEnd{rank, index}};
     }
   }
 
-  // The wait is over when the task before which it stands begins; nothing if no task completed its event.
+  // Nothing if no task added to its event. Who ended it is the last task of its rank only if the wait ended
+  // with it: what another rank sends is there some time after the task that sent it.
   std::optional<WaitEnd> of(size_t rank, size_t index) const {
     const TraceSpan& span = ranks_[rank].spans[index];
-    const auto last = last_.find({static_cast<int>(rank), span.event.value, span.index});
-    if (last == last_.end()) return std::nullopt;
-    return WaitEnd{last->second.rank, last->second.span, rank, index};
+    const auto found = last_.find({static_cast<int>(rank), span.event.value, span.index});
+    if (found == last_.end()) return std::nullopt;
+    const auto& [here, other] = found->second;
+    const bool isHere = here && (!other || (here->first > other->first && span.end - here->first < kNoticed));
+    WaitEnd end = isHere ? here->second : other->second;
+    end.waitRank = rank;
+    end.waitSpan = index;
+    return end;
   }
 
  private:
-  struct Last {
-    int64_t time = -1;
-    size_t rank = 0, span = 0;
-  };
+  static constexpr int64_t kNoticed =
+      100'000;  // ns, in which a worker that polls has seen a signal of its rank
+  using Last = std::optional<std::pair<int64_t, WaitEnd>>;  // end of the task, and it
+
   const AllSteps& steps_;
   const std::vector<Trace>& ranks_;
-  std::map<std::tuple<int, uint32_t, int64_t>, Last> last_;  // by rank, event, index
+  // By rank, event and index: of that rank, and of all others.
+  std::map<std::tuple<int, uint32_t, int64_t>, std::pair<Last, Last>> last_;
 };
 
 }  // namespace

@@ -37,8 +37,9 @@ using UseStep =
     std::function<void(const TracedStep&, const AllSteps&, const std::vector<std::vector<size_t>>& spans)>;
 Status forSteps(const Plan& plan, const std::vector<Trace>& ranks, const UseStep& use);
 
-// For each wait whose event tasks of the trace completed, the last of them. Errors: those of the above, and
-// of bindAll(); a task that its step does not have.
+// For each wait to whose event tasks of the trace add, the last of them; that of another rank if the last one
+// of its own ended clearly before the wait. Errors: those of the above, and of bindAll(); a task that its
+// step does not have.
 Expected<std::vector<WaitEnd>> findWaitEnds(const Plan& plan, const std::vector<Trace>& ranks);
 
 // A trace file of all ranks, with an arrow to each wait from the task that ended it, if these can be found.

@@ -9,6 +9,7 @@
 #include "tools/report/report.h"
 #include "tools/report/svg.h"
 #include "tools/simulate/steps.h"
+#include "tools/trace/read_trace.h"
 
 namespace sluice::tools {
 namespace {
@@ -75,6 +76,20 @@ TEST_CASE("the critical path leads without gaps of more than a message from the 
     CHECK(path[i]->span->begin >= path[i - 1]->span->end);
     CHECK(path[i]->span->begin - path[i - 1]->span->end < 40'000);
   }
+}
+
+TEST_CASE("a rank that has begun the next entry is not on the critical path of the one before") {
+  ReportSource source = simulated();
+  // all of backward at rank 1 half a forward earlier
+  const int64_t forward = source.ranks[0].spans.front().end;
+  for (TraceSpan& span : source.ranks[1].spans)
+    if (span.entry == EntryId{1}) span.begin -= forward / 2, span.end -= forward / 2;
+  sortSpans(source.ranks[1]);
+  const Run run = analyseRun(source);
+  const int64_t onPath = std::ranges::count_if(run.spans, [](const RunSpan& span) {
+    return span.isCritical && span.span->entry == EntryId{0} && span.span->kind == SpanKind::kTask;
+  });
+  CHECK(onPath > 2);
 }
 
 TEST_CASE("overlap adds up communication once, and computation of all workers") {

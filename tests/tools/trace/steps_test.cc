@@ -166,6 +166,37 @@ TEST_CASE("every wait is ended by the last task that adds to its event") {
   CHECK(ended.size() == waits);
 }
 
+TEST_CASE("a wait that goes on after the last task of its rank was ended by another rank") {
+  const Plan plan = layerPlan();
+  std::vector<Trace> ranks = recorded(plan);
+  const auto before = findWaitEnds(plan, ranks);
+  REQUIRE(before);
+  const auto bound = bindIds(plan, ragged());
+  REQUIRE(bound);
+  const auto found = std::ranges::find_if(*before, [&](const WaitEnd& end) {
+    return plan.program().at(ranks[end.waitRank].spans[end.waitSpan].event).name == "returned";
+  });
+  REQUIRE(found != before->end());
+  REQUIRE(found->rank != found->waitRank);
+  TraceSpan& wait = ranks[found->waitRank].spans[found->waitSpan];
+  const auto cause = [&] {
+    const auto ends = findWaitEnds(plan, ranks);
+    REQUIRE(ends);
+    return (*ends)[static_cast<size_t>(found - before->begin())].rank;
+  };
+  // a task of the rank that waits becomes the last that adds to the event
+  const AllSteps steps{plan, wait.entry, bound->of(plan, wait.entry)};
+  for (const SlotTasks& each :
+       producersOf(steps, {static_cast<int>(found->waitRank), wait.event, wait.index}))
+    for (TraceSpan& span : ranks[found->waitRank].spans)
+      if (static_cast<size_t>(each.rank) == found->waitRank && span.kind == SpanKind::kTask &&
+          span.family == each.family && span.slot == each.slot)
+        span.end = wait.end;
+  CHECK(cause() == found->waitRank);
+  wait.end += 1'000'000;
+  CHECK(cause() == found->rank);
+}
+
 TEST_CASE("without all of a step nothing is claimed about its waits") {
   const Plan plan = layerPlan();
   const auto refusal = [&](const auto& damage) {
