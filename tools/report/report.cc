@@ -39,6 +39,7 @@ Facts runFacts(const ReportSource& source, const Run& run) {
   for (const Trace& trace : source.ranks) dropped += trace.dropped;
   Facts facts = {{"workers", fmt::format("{} per rank", run.workers)},
                  {"spans", fmt::format("{}, {} dropped", run.spans.size(), dropped)}};
+  if (!run.leftOut.empty()) facts.emplace_back("left out", run.leftOut);
   if (!run.gaps.empty())
     facts.emplace_back("not shown", "arrows, critical path, overlap and experts: " + run.gaps);
   return facts;

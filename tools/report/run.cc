@@ -1,5 +1,7 @@
 #include "tools/report/run.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <map>
 #include <set>
@@ -11,6 +13,8 @@
 
 namespace sluice::tools {
 namespace {
+
+constexpr size_t kMostCounts = 1 << 18;  // cells of a heat map
 
 using Interval = std::pair<int64_t, int64_t>;
 
@@ -134,6 +138,11 @@ class Analysis {
   }
 
   void addRouted(EntryId entry, const AllSteps& all) {
+    if (all.tables.size() * static_cast<size_t>(program_.experts) > kMostCounts) {
+      run_.leftOut = fmt::format("rows per expert and rank: {} ranks times {} experts are more than {}",
+                                 all.tables.size(), program_.experts, kMostCounts);
+      return;
+    }
     RoutedRows rows{entry, {}};
     for (const RoutingTables& tables : all.tables) {
       std::vector<int64_t>& counts = rows.counts.emplace_back(static_cast<size_t>(program_.experts));

@@ -60,6 +60,7 @@ struct Run {
   std::vector<RunSpan> spans;    // by track, then begin
   std::vector<Overlap> overlaps;
   std::vector<RoutedRows> routed;  // the last run of each entry that routes
+  std::string leftOut;             // what is too large to show; empty: nothing
   std::string gaps;                // why links between spans are missing; empty: they are there
   int workers = 0;                 // per rank, the most
 };

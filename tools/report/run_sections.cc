@@ -16,7 +16,6 @@
 namespace sluice::tools {
 namespace {
 
-constexpr size_t kMostCounts = 1 << 18;  // cells of a heat map
 constexpr uint16_t kNone16 = 65535;
 
 // As page/data.js numbers them.
@@ -139,7 +138,6 @@ Json rooflineJson(const TaskProgram& program, const Run& run) {
 Json routingJson(const TaskProgram& program, const Run& run) {
   Json routing = Json::array();
   for (const RoutedRows& rows : run.routed) {
-    if (rows.counts.size() * static_cast<size_t>(program.experts) > kMostCounts) continue;
     std::vector<int32_t> owner(static_cast<size_t>(program.experts));
     for (int32_t rank = 0; rank < program.mesh.peers(); ++rank)
       for (int32_t expert = 0; expert < program.expertsOf(rank); ++expert)
