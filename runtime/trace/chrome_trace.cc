@@ -242,8 +242,10 @@ class Writer {
 
 }  // namespace
 
+bool isArrival(const TaskProgram& program, EventId event) { return event && program.at(event).remote; }
+
 const char* causeOfWait(const TaskProgram& program, EventId event) {
-  return event && program.at(event).remote ? "arrival" : "producer";
+  return isArrival(program, event) ? "arrival" : "producer";
 }
 
 std::string chromeTrace(const TaskProgram& program, const std::vector<Trace>& ranks) {

@@ -34,6 +34,8 @@ struct ProgramTrace {
 // The same for several programs, at least one, on one clock: a process is a rank in a program.
 std::string chromeTrace(const std::vector<ProgramTrace>& programs);
 
+// Whether a wait for the event is one for rows that ranks send.
+bool isArrival(const TaskProgram& program, EventId event);
 // "arrival" if the event counts rows from other ranks (or this one), "producer" if a task of this rank
 // signals it.
 const char* causeOfWait(const TaskProgram& program, EventId event);

@@ -94,8 +94,8 @@ Expected<std::string> reportHtml(const std::vector<ReportSource>& sources) {
   if (at == page.npos)
     return Error{
         "--format html: this build of sluice has no page, because esbuild or node-d3 was not installed; "
-        "install "
-        "both (apt-get install esbuild node-d3) and build it again, or use --format text"};
+        "install both "
+        "(apt-get install esbuild node-d3) and build it again, or use --format text"};
   Json reports = Json::array();
   for (const ReportSource& source : sources) {
     Expected<Json> report = reportJson(source);

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <map>
-#include <set>
 #include <tuple>
 #include <utility>
 
@@ -34,23 +33,32 @@ class Analysis {
       : source_(source), program_(source.program.tables()), plan_(Plan::make(source.program.verified())) {}
 
   Run make() {
-    collect();
-    const Status linked = forSteps(
-        plan_, source_.ranks,
-        [&](const TracedStep& step, const AllSteps& all, const auto& spans) { addStep(step, all, spans); });
-    if (linked) {
-      link();
-      markCriticalPath();
-    } else {
+    start();
+    const Status linked = forSteps(plan_, source_.ranks,
+                                   [&](const TracedStep& step, const AllSteps& all, const StepSpans& spans) {
+                                     addTasks(all, spans);
+                                     addOverlap(step, spans);
+                                     if (program_.at(step.entry).routes()) addRouted(step.entry, all);
+                                     for (const WaitEnd& end : waitEndsOf(all, source_.ranks, spans))
+                                       run_.spans[placeOf(end.waitRank, end.waitSpan)].cause =
+                                           static_cast<int64_t>(placeOf(end.rank, end.span));
+                                     markCriticalPath(step, spans);
+                                   });
+    if (!linked) {
+      start();  // without what earlier steps have added
       run_.gaps = linked.error().message;
-      run_.overlaps.clear();
-      run_.routed.clear();
-      for (RunSpan& span : run_.spans) span.expert = span.peer = -1;
     }
     return std::move(run_);
   }
 
  private:
+  void start() {
+    run_ = {};
+    places_.clear();
+    collect();
+    sumUp();
+  }
+
   void collect() {
     std::map<std::pair<size_t, int32_t>, size_t> tracks;  // the steps of a rank, -1, become its last track
     std::map<std::tuple<size_t, uint32_t, int32_t>, size_t> lanes;
@@ -63,7 +71,7 @@ class Analysis {
       }
     for (auto& [key, number] : tracks) {
       number = run_.tracks.size();
-      run_.tracks.push_back({key.first, key.second == INT32_MAX ? -1 : key.second});
+      run_.tracks.push_back({key.first, key.second == INT32_MAX ? -1 : key.second, {}});
     }
     for (auto& [key, number] : lanes) {
       number = run_.lanes.size();
@@ -86,55 +94,62 @@ class Analysis {
 
   size_t placeOf(size_t rank, size_t span) const { return places_[rank][span]; }
 
-  void addStep(const TracedStep& step, const AllSteps& all, const std::vector<std::vector<size_t>>& spans) {
-    std::vector<std::vector<Interval>> sent(source_.ranks.size());
-    std::vector<int64_t> computed(source_.ranks.size());
+  void sumUp() {
+    run_.families.resize(program_.families.size());
+    for (const RunSpan& each : run_.spans) {
+      const TraceSpan& span = *each.span;
+      if (span.kind != SpanKind::kTask) continue;
+      FamilyTime& sum = run_.families[span.family.value];
+      const TaskWork work = workOf(program_, span.family, span.tile, span.rows);
+      ++sum.tasks;
+      sum.time += span.end - span.begin;
+      sum.longest = std::max(sum.longest, span.end - span.begin);
+      sum.work.flops += work.flops;
+      sum.work.bytes += work.bytes;
+    }
+    for (RunTrack& track : run_.tracks)
+      if (track.worker >= 0) track.time = timeOfWorker(program_, source_.ranks[track.rank], track.worker);
+  }
+
+  // Whom tasks send to, and the experts of their rows.
+  void addTasks(const AllSteps& all, const StepSpans& spans) {
     for (size_t rank = 0; rank < spans.size(); ++rank) {
       const Step own = all.at(static_cast<int>(rank));
       for (const size_t index : spans[rank]) {
         const TraceSpan& span = source_.ranks[rank].spans[index];
-        if (span.kind == SpanKind::kWait) {
-          if (span.event && program_.at(span.event).remote) sent[rank].emplace_back(span.begin, span.end);
-          continue;
-        }
+        if (span.kind != SpanKind::kTask) continue;
+        RunSpan& task = run_.spans[placeOf(rank, index)];
         const SpaceKind space = plan_.at(span.family).space;
         const int peer = taskPeer(own, space, span.slot);
-        if (peer != static_cast<int>(rank)) {
-          sent[rank].emplace_back(span.begin, span.end);
-          sent[static_cast<size_t>(peer)].emplace_back(span.begin, span.end);
-          run_.spans[placeOf(rank, index)].peer = peer;
-        } else {
-          computed[rank] += span.end - span.begin;
-        }
-        if (space != SpaceKind::kTokens && space != SpaceKind::kOnce)
-          run_.spans[placeOf(rank, index)].expert =
-              program_.firstExpertOf(isRemote(space) ? ownerOf(own, space, span.slot, rank)
-                                                     : static_cast<int>(rank)) +
-              rowsOf(own, {span.family, span.slot, span.tile}).expert;
+        if (peer != own.rank) task.peer = peer;
+        if (space == SpaceKind::kTokens || space == SpaceKind::kOnce) continue;
+        // of sends the rank that gets them has the expert, of all else this one
+        task.expert = program_.firstExpertOf(space == SpaceKind::kSends ? peer : own.rank) +
+                      rowsOf(own, {span.family, span.slot, span.tile}).expert;
       }
     }
+  }
+
+  void addOverlap(const TracedStep& step, const StepSpans& spans) {
+    std::vector<std::vector<Interval>> communicates(spans.size());
+    std::vector<int64_t> computed(spans.size());
+    for (size_t rank = 0; rank < spans.size(); ++rank)
+      for (const size_t index : spans[rank]) {
+        const RunSpan& each = run_.spans[placeOf(rank, index)];
+        const TraceSpan& span = *each.span;
+        const Interval time(span.begin, span.end);
+        if (each.peer >= 0) communicates[static_cast<size_t>(each.peer)].push_back(time);
+        if (each.peer >= 0 || (span.kind == SpanKind::kWait && isArrival(program_, span.event)))
+          communicates[rank].push_back(time);
+        else if (span.kind == SpanKind::kTask)
+          computed[rank] += span.end - span.begin;
+      }
     for (size_t rank = 0; rank < spans.size(); ++rank) {
-      Overlap overlap{step.entry, stepOf_[step.entry.value], rank};
-      overlap.time = timeOf(rank, step.runs[rank]);
-      overlap.compute = computed[rank] / std::max(1, run_.workers);
-      overlap.communication = lengthOfUnion(std::move(sent[rank]));
-      run_.overlaps.push_back(overlap);
+      const Trace& trace = source_.ranks[rank];
+      run_.overlaps.push_back(
+          {step.entry, step.number, rank, timeAfterBind(trace, trace.spans[step.runs[rank]]),
+           computed[rank] / std::max(1, run_.workers), lengthOfUnion(std::move(communicates[rank]))});
     }
-    ++stepOf_[step.entry.value];
-    if (program_.at(step.entry).routes()) addRouted(step.entry, all);
-  }
-
-  // The rank that has the expert of a piece: sends go there, returns come from there.
-  static int ownerOf(const Step& step, SpaceKind space, int64_t slot, size_t rank) {
-    return space == SpaceKind::kSends ? taskPeer(step, space, slot) : static_cast<int>(rank);
-  }
-
-  int64_t timeOf(size_t rank, size_t runIndex) const {
-    const TraceSpan& run = source_.ranks[rank].spans[runIndex];
-    int64_t begin = run.begin;
-    for (const TraceSpan& span : source_.ranks[rank].spans)
-      if (span.kind == SpanKind::kBind && span.begin >= run.begin && span.end <= run.end) begin = span.end;
-    return run.end - begin;
   }
 
   void addRouted(EntryId entry, const AllSteps& all) {
@@ -153,36 +168,28 @@ class Analysis {
     run_.routed.push_back(std::move(rows));
   }
 
-  void link() {
-    const auto ends = findWaitEnds(plan_, source_.ranks);
-    if (!ends) return;
-    for (const WaitEnd& end : *ends)
-      run_.spans[placeOf(end.waitRank, end.waitSpan)].cause =
-          static_cast<int64_t>(placeOf(end.rank, end.span));
-  }
-
-  // Back from the task that ends last in each run of an entry: to the task that ended the wait before it, or
-  // else to what its worker did before.
-  void markCriticalPath() {
-    for (const auto& [entry, time] : stepTimes()) {
-      const auto& [begin, end] = time;
-      int64_t at = -1;
-      for (size_t i = 0; i < run_.spans.size(); ++i) {
-        const TraceSpan& span = *run_.spans[i].span;
-        if (span.kind == SpanKind::kTask && span.entry == entry && span.begin >= begin && span.begin < end &&
-            (at < 0 || span.end > run_.spans[static_cast<size_t>(at)].span->end))
-          at = static_cast<int64_t>(i);
-      }
-      while (at >= 0 && run_.spans[static_cast<size_t>(at)].span->begin >= begin) {
-        RunSpan& here = run_.spans[static_cast<size_t>(at)];
-        if (here.isCritical) break;  // a clock that went back
-        const bool isTask = here.span->kind == SpanKind::kTask;
-        if (!isTask && here.span->kind != SpanKind::kWait) break;
-        here.isCritical = true;
-        at = here.cause != kNoCause ? here.cause : before(at);
+  // Back from the task that ends last: to the task that ended the wait before it, or else to what its worker
+  // did before.
+  void markCriticalPath(const TracedStep& step, const StepSpans& spans) {
+    int64_t at = -1, begin = INT64_MAX;
+    for (size_t rank = 0; rank < spans.size(); ++rank) {
+      begin = std::min(begin, source_.ranks[rank].spans[step.runs[rank]].begin);
+      for (const size_t index : spans[rank]) {
+        const auto place = static_cast<int64_t>(placeOf(rank, index));
+        if (spanAt(place).kind == SpanKind::kTask && (at < 0 || spanAt(place).end > spanAt(at).end))
+          at = place;
       }
     }
+    while (at >= 0 && spanAt(at).begin >= begin) {
+      RunSpan& here = run_.spans[static_cast<size_t>(at)];
+      if (here.isCritical) break;  // a clock that went back
+      if (here.span->kind != SpanKind::kTask && here.span->kind != SpanKind::kWait) break;
+      here.isCritical = true;
+      at = here.cause != kNoCause ? here.cause : before(at);
+    }
   }
+
+  const TraceSpan& spanAt(int64_t place) const { return *run_.spans[static_cast<size_t>(place)].span; }
 
   // The span before it on its track, or -1.
   int64_t before(int64_t at) const {
@@ -190,30 +197,11 @@ class Analysis {
     return place > 0 && run_.spans[place - 1].track == run_.spans[place].track ? at - 1 : -1;
   }
 
-  // Begin and end of each run of an entry, over all ranks.
-  std::vector<std::pair<EntryId, Interval>> stepTimes() const {
-    std::map<std::pair<uint32_t, int64_t>, Interval> times;
-    for (const Trace& trace : source_.ranks) {
-      std::map<uint32_t, int64_t> number;
-      for (const TraceSpan& span : trace.spans) {
-        if (span.kind != SpanKind::kRun) continue;
-        auto [found, isNew] =
-            times.try_emplace({span.entry.value, number[span.entry.value]++}, span.begin, span.end);
-        found->second.first = std::min(found->second.first, span.begin);
-        found->second.second = std::max(found->second.second, span.end);
-      }
-    }
-    std::vector<std::pair<EntryId, Interval>> all;
-    for (const auto& [key, time] : times) all.emplace_back(EntryId{key.first}, time);
-    return all;
-  }
-
   const ReportSource& source_;
   const TaskProgram& program_;
   const Plan plan_;
   Run run_;
   std::vector<std::vector<size_t>> places_;  // of the spans of each rank in Run::spans
-  std::map<uint32_t, int64_t> stepOf_;       // runs so far, by entry
 };
 
 }  // namespace

@@ -8,7 +8,9 @@
 #include <string>
 #include <vector>
 
+#include "runtime/trace/task_work.h"
 #include "tools/report/source.h"
+#include "tools/trace/worker_time.h"
 
 namespace sluice::tools {
 
@@ -16,6 +18,7 @@ namespace sluice::tools {
 struct RunTrack {
   size_t rank = 0;  // in ReportSource::ranks
   int32_t worker = -1;
+  WorkerTime time;  // of a worker
 };
 
 struct RunLane {
@@ -54,16 +57,25 @@ struct RoutedRows {
   std::vector<std::vector<int64_t>> counts;  // [source rank][place]
 };
 
+// The tasks of a family at all ranks.
+struct FamilyTime {
+  int64_t tasks = 0, time = 0, longest = 0;  // nanoseconds
+  TaskWork work;
+};
+
 struct Run {
-  std::vector<RunTrack> tracks;  // by rank, then worker; the steps last
-  std::vector<RunLane> lanes;    // by rank, lane, core
-  std::vector<RunSpan> spans;    // by track, then begin
+  std::vector<FamilyTime> families;  // by FamilyId
+  std::vector<RunTrack> tracks;      // by rank, then worker; the steps last
+  std::vector<RunLane> lanes;        // by rank, lane, core
+  std::vector<RunSpan> spans;        // by track, then begin
   std::vector<Overlap> overlaps;
   std::vector<RoutedRows> routed;  // the last run of each entry that routes
   std::string leftOut;             // what is too large to show; empty: nothing
   std::string gaps;                // why links between spans are missing; empty: they are there
   int workers = 0;                 // per rank, the most
 };
+
+inline double milli(int64_t nanoseconds) { return static_cast<double>(nanoseconds) * 1e-6; }
 
 // `source` has a run, and outlives the result.
 Run analyseRun(const ReportSource& source);

@@ -2,16 +2,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
 #include <span>
 
 #include "compiler/target/target.h"
 #include "runtime/base/base64.h"
 #include "runtime/program/words.h"
-#include "runtime/trace/task_work.h"
+#include "runtime/trace/chrome_trace.h"
 #include "tools/report/sections.h"
 #include "tools/report/tables.h"
-#include "tools/trace/worker_time.h"
 
 namespace sluice::tools {
 namespace {
@@ -26,7 +24,7 @@ PageKind kindOf(const TaskProgram& program, const TraceSpan& span) {
     case SpanKind::kTask:
       return PageKind::kTask;
     case SpanKind::kWait:
-      return span.event && program.at(span.event).remote ? PageKind::kArrival : PageKind::kProducer;
+      return isArrival(program, span.event) ? PageKind::kArrival : PageKind::kProducer;
     case SpanKind::kStart:
       return PageKind::kStart;
     case SpanKind::kEnd:
@@ -91,41 +89,27 @@ Json useJson(const ReportSource& source, const Run& run) {
   Json use = Json::array();
   for (const RunTrack& track : run.tracks) {
     if (track.worker < 0) continue;
-    const WorkerTime time = timeOfWorker(source.program.tables(), source.ranks[track.rank], track.worker);
-    use.push_back({{"name", fmt::format("rank {}, worker {}", source.firstRank + static_cast<int>(track.rank),
-                                        track.worker)},
-                   {"busy", time.busy},
-                   {"overhead", time.overhead},
-                   {"arrival", time.arrival},
-                   {"producer", time.producer},
-                   {"start", time.start},
-                   {"end", time.end}});
+    use.push_back({{"name", fmt::format("{}, worker {}", source.nameOf(track.rank), track.worker)},
+                   {"busy", track.time.busy},
+                   {"overhead", track.time.overhead},
+                   {"arrival", track.time.arrival},
+                   {"producer", track.time.producer},
+                   {"start", track.time.start},
+                   {"end", track.time.end}});
   }
   return use;
 }
 
 // Roofs are those of the target for which the program was compiled, if it is here and has rates.
 Json rooflineJson(const TaskProgram& program, const Run& run) {
-  struct Sum {
-    double flops = 0, bytes = 0, time = 0;
-  };
-  std::map<uint32_t, Sum> sums;
-  for (const RunSpan& each : run.spans) {
-    const TraceSpan& span = *each.span;
-    if (span.kind != SpanKind::kTask) continue;
-    const TaskWork work = workOf(program, span.family, span.tile, span.rows);
-    Sum& sum = sums[span.family.value];
-    sum.flops += work.flops;
-    sum.bytes += work.bytes;
-    sum.time += static_cast<double>(span.end - span.begin);
-  }
   Json points = Json::array(), roofs = Json::array();
-  for (const auto& [family, sum] : sums)
-    if (sum.flops > 0 && sum.bytes > 0 && sum.time > 0)
-      points.push_back({{"family", family},
-                        {"intensity", sum.flops / sum.bytes},
-                        {"gflops", sum.flops / sum.time},
-                        {"ms", sum.time * 1e-6}});
+  for (size_t f = 0; f < run.families.size(); ++f)
+    if (const auto& [tasks, time, longest, work] = run.families[f];
+        work.flops > 0 && work.bytes > 0 && time > 0)
+      points.push_back({{"family", f},
+                        {"intensity", work.flops / work.bytes},
+                        {"gflops", work.flops / static_cast<double>(time)},
+                        {"ms", milli(time)}});
   const Expected<Target> target = loadTarget(program.target, targetFolders(""));
   if (target && target->rates) {
     roofs.push_back(
@@ -154,7 +138,7 @@ void addRunJson(const ReportSource& source, const Run& run, Json& report) {
   const TaskProgram& program = source.program.tables();
   Json processes = Json::array(), tracks = Json::array(), lanes = Json::array();
   for (size_t rank = 0; rank < source.ranks.size(); ++rank)
-    processes.push_back({{"name", fmt::format("rank {}", source.firstRank + static_cast<int>(rank))}});
+    processes.push_back({{"name", source.nameOf(rank)}});
   for (const RunTrack& track : run.tracks)
     tracks.push_back({{"process", track.rank},
                       {"name", track.worker < 0 ? "steps" : fmt::format("worker {}", track.worker)}});

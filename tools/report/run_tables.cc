@@ -5,19 +5,15 @@
 #include <map>
 #include <tuple>
 
-#include "runtime/base/one_line.h"
 #include "runtime/program/words.h"
 #include "runtime/trace/chrome_trace.h"
-#include "runtime/trace/task_work.h"
 #include "tools/report/tables.h"
-#include "tools/trace/worker_time.h"
 
 namespace sluice::tools {
 namespace {
 
 constexpr size_t kMostSlots = 100;
 
-double milli(int64_t nanoseconds) { return static_cast<double>(nanoseconds) * 1e-6; }
 double micro(int64_t nanoseconds) { return static_cast<double>(nanoseconds) * 1e-3; }
 double percent(int64_t part, int64_t all) {
   return all > 0 ? 100 * static_cast<double>(part) / static_cast<double>(all) : 0;
@@ -28,29 +24,9 @@ std::string familyName(const TaskProgram& program, FamilyId id) {
   return nameInEntry(program, program.at(id).entry, program.at(id).name);
 }
 
-std::string rankName(const ReportSource& source, size_t rank) {
-  return fmt::format("rank {}", source.firstRank + static_cast<int>(rank));
-}
-
 ReportTable familyTable(const TaskProgram& program, const Run& run) {
-  struct Sum {
-    int64_t tasks = 0, time = 0, longest = 0;
-    TaskWork work;
-  };
-  std::map<uint32_t, Sum> sums;
   int64_t all = 0;
-  for (const RunSpan& each : run.spans) {
-    const TraceSpan& span = *each.span;
-    if (span.kind != SpanKind::kTask) continue;
-    Sum& sum = sums[span.family.value];
-    const TaskWork work = workOf(program, span.family, span.tile, span.rows);
-    ++sum.tasks;
-    sum.time += lengthOf(span);
-    sum.longest = std::max(sum.longest, lengthOf(span));
-    sum.work.flops += work.flops;
-    sum.work.bytes += work.bytes;
-    all += lengthOf(span);
-  }
+  for (const FamilyTime& family : run.families) all += family.time;
   ReportTable table{"families",
                     "Families",
                     "Time in tasks, of all workers together; rates of one worker.",
@@ -64,9 +40,11 @@ ReportTable familyTable(const TaskProgram& program, const Run& run) {
                      {"GFLOP/s"},
                      {"GB/s"}},
                     {}};
-  for (const auto& [id, sum] : sums) {
+  for (uint32_t f = 0; f < run.families.size(); ++f) {
+    const FamilyTime& sum = run.families[f];
+    if (sum.tasks == 0) continue;
     const double time = static_cast<double>(std::max<int64_t>(1, sum.time));
-    table.rows.push_back({familyName(program, FamilyId{id}), text::word(program.families[id].op), sum.tasks,
+    table.rows.push_back({familyName(program, FamilyId{f}), text::word(program.families[f].op), sum.tasks,
                           milli(sum.time), percent(sum.time, all),
                           micro(sum.time) / static_cast<double>(sum.tasks), micro(sum.longest),
                           sum.work.flops / time, sum.work.bytes / time});
@@ -84,7 +62,7 @@ ReportTable overlapTable(const ReportSource& source, const Run& run) {
       {{"entry", false}, {"run"}, {"rank", false}, {"Tcomm ms"}, {"Tcompute ms"}, {"T ms"}, {"efficiency %"}},
       {}};
   for (const Overlap& each : run.overlaps)
-    table.rows.push_back({source.program.tables().at(each.entry).name, each.step, rankName(source, each.rank),
+    table.rows.push_back({source.program.tables().at(each.entry).name, each.step, source.nameOf(each.rank),
                           milli(each.communication), milli(each.compute), milli(each.time),
                           100 * each.efficiency()});
   return table;
@@ -159,7 +137,7 @@ ReportTable slotTable(const ReportSource& source, const Run& run) {
   for (const auto& [key, sum] : slowest) {
     const auto& [rank, family, slot] = key;
     table.rows.push_back({fmt::format("{}[{}]", familyName(program, FamilyId{family}), slot),
-                          rankName(source, rank), sum.expert < 0 ? "" : std::to_string(sum.expert), sum.rows,
+                          source.nameOf(rank), sum.expert < 0 ? "" : std::to_string(sum.expert), sum.rows,
                           sum.tasks, milli(sum.time), micro(sum.longest),
                           static_cast<double>(sum.time) / std::max(1, sum.rows)});
   }
@@ -194,7 +172,7 @@ ReportTable waitTable(const ReportSource& source, const Run& run) {
     const auto& [id, family, rank] = key;
     const EventId event{id};
     table.rows.push_back({event ? nameInEntry(program, program.at(event).entry, program.at(event).name) : "?",
-                          familyName(program, FamilyId{family}), rankName(source, rank),
+                          familyName(program, FamilyId{family}), source.nameOf(rank),
                           causeOfWait(program, event), sum.waits, milli(sum.time), micro(sum.longest)});
   }
   std::ranges::stable_sort(table.rows, std::greater(),
@@ -218,11 +196,11 @@ ReportTable workerTable(const ReportSource& source, const Run& run) {
                     {}};
   for (const RunTrack& track : run.tracks) {
     if (track.worker < 0) continue;
-    const WorkerTime time = timeOfWorker(source.program.tables(), source.ranks[track.rank], track.worker);
+    const WorkerTime& time = track.time;
     table.rows.push_back(
-        {fmt::format("{}, worker {}", rankName(source, track.rank), track.worker), time.tasks,
-         milli(time.busy), percent(time.busy, time.total()), milli(time.arrival), milli(time.producer),
-         milli(time.start), milli(time.end),
+        {fmt::format("{}, worker {}", source.nameOf(track.rank), track.worker), time.tasks, milli(time.busy),
+         percent(time.busy, time.total()), milli(time.arrival), milli(time.producer), milli(time.start),
+         milli(time.end),
          static_cast<double>(time.overhead) / static_cast<double>(std::max<int64_t>(1, time.tasks))});
   }
   return table;

@@ -1,6 +1,6 @@
 // What a report is about: a program, and what its ranks recorded if it ran.
 //
-// Value type and a free function.
+// Value type and a free function of values.
 #pragma once
 
 #include <string>
@@ -19,6 +19,10 @@ struct ReportSource {
   std::vector<Trace> ranks;  // empty: a program without a run
 
   bool hasRun() const { return !ranks.empty(); }
+  // "rank 3" of the rank-th trace.
+  std::string nameOf(size_t rank) const {
+    return "rank " + std::to_string(firstRank + static_cast<int>(rank));
+  }
 };
 
 // Reads a program file, or a trace (a path that ends in ".json"). `number` picks one of several programs in a

@@ -4,12 +4,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
 #include <optional>
 #include <set>
 #include <utility>
 
-#include "runtime/program/space_table.h"
+#include "runtime/program/program.h"
+#include "runtime/trace/chrome_trace.h"
 #include "tools/report/run.h"
 #include "tools/report/sections.h"
 #include "tools/report/tables.h"
@@ -27,8 +27,6 @@ std::string escaped(const std::string& text) {
     result += c == '<' ? "&lt;" : c == '>' ? "&gt;" : c == '&' ? "&amp;" : std::string(1, c);
   return result;
 }
-
-double milli(int64_t nanoseconds) { return static_cast<double>(nanoseconds) * 1e-6; }
 
 class Picture {
  public:
@@ -80,7 +78,7 @@ class Picture {
 
   void drawRank(size_t rank) {
     drawn_.clear();
-    label(fmt::format("rank {}", source_.firstRank + static_cast<int>(rank)), true);
+    label(source_.nameOf(rank), true);
     arriving(rank);
     y_ += kRow + kGap;
     std::optional<size_t> track;
@@ -103,8 +101,7 @@ class Picture {
     const std::string time = fmt::format("{:.3f} ms", milli(span.end - span.begin));
     if (span.kind == SpanKind::kWait) {
       const std::string event = span.event ? program_.at(span.event).name : "?";
-      const bool isArrival = span.event && program_.at(span.event).remote;
-      bar(span.begin, span.end, isArrival ? kWaitForRows : kWait,
+      bar(span.begin, span.end, isArrival(program_, span.event) ? kWaitForRows : kWait,
           fmt::format("wait for {}[{}]: {}", event, span.index, time));
     } else if (span.kind == SpanKind::kTask) {
       used_.insert(span.family.value);

@@ -13,16 +13,10 @@ double secondsOf(const TraceSpan& span) { return static_cast<double>(span.end - 
 
 // After bind, of the rank that took longest.
 double secondsOf(const std::vector<Trace>& ranks, const TracedStep& step) {
-  double longest = 0;
-  for (size_t rank = 0; rank < ranks.size(); ++rank) {
-    const TraceSpan& run = ranks[rank].spans[step.runs[rank]];
-    double bind = 0;
-    for (const TraceSpan& span : ranks[rank].spans)
-      if (span.kind == SpanKind::kBind && span.begin >= run.begin && span.end <= run.end)
-        bind = secondsOf(span);
-    longest = std::max(longest, secondsOf(run) - bind);
-  }
-  return longest;
+  int64_t longest = 0;
+  for (size_t rank = 0; rank < ranks.size(); ++rank)
+    longest = std::max(longest, timeAfterBind(ranks[rank], ranks[rank].spans[step.runs[rank]]));
+  return static_cast<double>(longest) * 1e-9;
 }
 
 }  // namespace

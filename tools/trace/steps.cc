@@ -29,8 +29,7 @@ std::map<size_t, std::vector<size_t>> spansOfRuns(const Trace& trace) {
   return spans;
 }
 
-Status checkSlots(const AllSteps& steps, const std::vector<Trace>& ranks,
-                  const std::vector<std::vector<size_t>>& spans) {
+Status checkSlots(const AllSteps& steps, const std::vector<Trace>& ranks, const StepSpans& spans) {
   for (size_t rank = 0; rank < ranks.size(); ++rank)
     for (const size_t index : spans[rank]) {
       const TraceSpan& span = ranks[rank].spans[index];
@@ -93,8 +92,10 @@ Expected<std::vector<TracedStep>> stepsOf(const TaskProgram& program, const std:
     for (size_t s = 0; s < ranks[rank].spans.size(); ++s) {
       const TraceSpan& span = ranks[rank].spans[s];
       if (span.kind != SpanKind::kRun) continue;
-      TracedStep& step = steps[{span.entry.value, runs[span.entry.value]++}];
+      const size_t number = runs[span.entry.value]++;
+      TracedStep& step = steps[{span.entry.value, number}];
       step.entry = span.entry;
+      step.number = static_cast<int64_t>(number);
       step.runs.resize(ranks.size(), SIZE_MAX);
       step.runs[rank] = s;
     }
@@ -127,6 +128,15 @@ Expected<std::vector<RankRouting>> routingOf(const TaskProgram& program, const s
   return all;
 }
 
+int64_t timeAfterBind(const Trace& trace, const TraceSpan& run) {
+  int64_t begin = run.begin;
+  for (const TraceSpan& span : trace.spans) {
+    if (span.worker >= 0) break;  // the rank's own are first
+    if (span.kind == SpanKind::kBind && span.begin >= run.begin && span.end <= run.end) begin = span.end;
+  }
+  return run.end - begin;
+}
+
 Status forSteps(const Plan& plan, const std::vector<Trace>& ranks, const UseStep& use) {
   const Expected<std::vector<TracedStep>> steps = stepsOf(plan.program(), ranks);
   if (!steps) return steps.error();
@@ -138,7 +148,7 @@ Status forSteps(const Plan& plan, const std::vector<Trace>& ranks, const UseStep
     const Expected<BoundRouting> bound = bindAll(plan, plan.at(step.entry).routing, *routing);
     if (!bound) return bound.error();
     const AllSteps all{plan, step.entry, bound->of(plan, step.entry)};
-    std::vector<std::vector<size_t>> spans;
+    StepSpans spans;
     for (size_t rank = 0; rank < ranks.size(); ++rank)
       spans.push_back(std::move(runs[rank][step.runs[rank]]));
     if (Status legal = checkSlots(all, ranks, spans); !legal) return legal;
@@ -147,22 +157,28 @@ Status forSteps(const Plan& plan, const std::vector<Trace>& ranks, const UseStep
   return {};
 }
 
+std::vector<WaitEnd> waitEndsOf(const AllSteps& steps, const std::vector<Trace>& ranks,
+                                const StepSpans& spans) {
+  WaitEnds found(steps, ranks);
+  const auto ofKind = [&](SpanKind kind, const auto& use) {
+    for (size_t rank = 0; rank < ranks.size(); ++rank)
+      for (const size_t span : spans[rank])
+        if (ranks[rank].spans[span].kind == kind) use(rank, span);
+  };
+  std::vector<WaitEnd> ends;
+  ofKind(SpanKind::kTask, [&](size_t rank, size_t span) { found.addTask(rank, span); });
+  ofKind(SpanKind::kWait, [&](size_t rank, size_t span) {
+    if (const auto end = found.of(rank, span)) ends.push_back(*end);
+  });
+  return ends;
+}
+
 Expected<std::vector<WaitEnd>> findWaitEnds(const Plan& plan, const std::vector<Trace>& ranks) {
   std::vector<WaitEnd> ends;
   const Status done =
-      forSteps(plan, ranks,
-               [&](const TracedStep&, const AllSteps& steps, const std::vector<std::vector<size_t>>& spans) {
-                 WaitEnds found(steps, ranks);
-                 const auto ofKind = [&](SpanKind kind, const auto& use) {
-                   for (size_t rank = 0; rank < ranks.size(); ++rank)
-                     for (const size_t span : spans[rank])
-                       if (ranks[rank].spans[span].kind == kind) use(rank, span);
-                 };
-                 ofKind(SpanKind::kTask, [&](size_t rank, size_t span) { found.addTask(rank, span); });
-                 ofKind(SpanKind::kWait, [&](size_t rank, size_t span) {
-                   if (const auto end = found.of(rank, span)) ends.push_back(*end);
-                 });
-               });
+      forSteps(plan, ranks, [&](const TracedStep&, const AllSteps& steps, const StepSpans& spans) {
+        for (const WaitEnd& end : waitEndsOf(steps, ranks, spans)) ends.push_back(end);
+      });
   if (!done) return done.error();
   return ends;
 }

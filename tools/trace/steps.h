@@ -20,6 +20,7 @@ namespace sluice::tools {
 // One run of an entry at all ranks.
 struct TracedStep {
   EntryId entry;
+  int64_t number = 0;        // of the runs of the entry
   std::vector<size_t> runs;  // by rank: its span of kind kRun
 };
 
@@ -31,15 +32,23 @@ Expected<std::vector<TracedStep>> stepsOf(const TaskProgram& program, const std:
 Expected<std::vector<RankRouting>> routingOf(const TaskProgram& program, const std::vector<Trace>& ranks,
                                              const TracedStep& step);
 
-// Calls use(step, tables, spans) for every step, with the tables made again and the spans of its tasks and
-// waits by rank. Errors: those of the above, and of bindAll(); a task that its step does not have.
-using UseStep =
-    std::function<void(const TracedStep&, const AllSteps&, const std::vector<std::vector<size_t>>& spans)>;
+// Nanoseconds of a run after its bind.
+int64_t timeAfterBind(const Trace& trace, const TraceSpan& run);
+
+// The tasks and waits of a step, by rank.
+using StepSpans = std::vector<std::vector<size_t>>;
+
+// Calls use() for every step, with the tables made again. Errors: those of the above, and of bindAll(); a
+// task that its step does not have.
+using UseStep = std::function<void(const TracedStep&, const AllSteps&, const StepSpans&)>;
 Status forSteps(const Plan& plan, const std::vector<Trace>& ranks, const UseStep& use);
 
-// For each wait to whose event tasks of the trace add, the last of them; that of another rank if the last one
-// of its own ended clearly before the wait. Errors: those of the above, and of bindAll(); a task that its
-// step does not have.
+// For each wait of a step to whose event tasks of the trace add, the last of them; that of another rank if
+// the last one of its own ended clearly before the wait.
+std::vector<WaitEnd> waitEndsOf(const AllSteps& steps, const std::vector<Trace>& ranks,
+                                const StepSpans& spans);
+
+// Of all steps. Errors: those of forSteps().
 Expected<std::vector<WaitEnd>> findWaitEnds(const Plan& plan, const std::vector<Trace>& ranks);
 
 // A trace file of all ranks, with an arrow to each wait from the task that ended it, if these can be found.
