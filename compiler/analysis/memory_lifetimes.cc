@@ -109,6 +109,14 @@ int64_t bytesPerUnit(const Buffer& buffer) {
   return bytes;
 }
 
+Formula bytesOf(Extent extent, int64_t bytes) {
+  Formula formula;
+  formula.at(extent) = bytes;
+  return formula;
+}
+
+Formula bytesOf(const Buffer& buffer) { return bytesOf(extentOf(buffer), bytesPerUnit(buffer)); }
+
 bool isOwnedByRuntime(const Buffer& buffer) {
   if (buffer.role == Role::kTemp || buffer.role == Role::kSaved) return true;
   return buffer.role == Role::kOutput && extentOf(buffer) == Extent::kRows;

@@ -40,6 +40,10 @@ Extent extentOf(const Buffer& buffer);
 // Bytes per index of the outermost dimension if that is a run-time extent, else of the whole buffer.
 int64_t bytesPerUnit(const Buffer& buffer);
 
+// `bytes` for each unit of the extent; those of a buffer.
+Formula bytesOf(Extent extent, int64_t bytes);
+Formula bytesOf(const Buffer& buffer);
+
 // Memory that the plan places: temporaries, saved tensors and outputs of rows.
 bool isOwnedByRuntime(const Buffer& buffer);
 

@@ -6,12 +6,6 @@
 namespace sluice {
 namespace {
 
-Formula bytesOf(const Buffer& buffer) {
-  Formula bytes;
-  bytes.at(extentOf(buffer)) = bytesPerUnit(buffer);
-  return bytes;
-}
-
 int64_t ceilDivide(int64_t length, int64_t part) { return (length + part - 1) / part; }
 
 // Slots of rows or of groups.

@@ -7,16 +7,6 @@
 #include "compiler/report/numbers.h"
 
 namespace sluice {
-namespace {
-
-Formula bytesOf(Extent extent, int64_t unit) {
-  Formula bytes;
-  bytes.at(extent) = unit;
-  return bytes;
-}
-
-}  // namespace
-
 MemoryReport reportMemory(const TaskProgram& program) {
   MemoryReport report;
   const Lifetimes lifetimes(program);
@@ -29,8 +19,7 @@ MemoryReport reportMemory(const TaskProgram& program) {
     if (buffer.region) {
       report.regions[buffer.region.value].buffers.push_back(BufferId{b});
     } else {
-      (buffer.role == Role::kInput ? report.inputs : report.outputs) +=
-          bytesOf(extentOf(buffer), bytesPerUnit(buffer));
+      (buffer.role == Role::kInput ? report.inputs : report.outputs) += bytesOf(buffer);
     }
   }
   for (uint32_t e = 0; e < program.entries.size(); ++e) {

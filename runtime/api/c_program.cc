@@ -13,7 +13,7 @@ std::string shapeText(const std::vector<Dim>& shape) {
   std::string text = "[";
   for (const Dim& dim : shape) {
     if (text.size() > 1) text += ", ";
-    text += dim.extent == Extent::kFixed ? std::to_string(dim.size) : text::word(dim.extent);
+    text += text::word(dim);
   }
   return text + "]";
 }

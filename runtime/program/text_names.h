@@ -11,6 +11,12 @@
 
 namespace sluice::text {
 
+// "forward/up_proj": an event, family or lane with its entry, for reports. Names are as they are.
+template <class Record>
+std::string nameInEntry(const TaskProgram& program, const Record& record) {
+  return program.at(record.entry).name + "/" + record.name;
+}
+
 // Keeps a reference to the program, which must not change.
 class ReferenceNames {
  public:

@@ -51,7 +51,7 @@ std::string shapeText(DType type, const std::vector<Dim>& shape) {
   std::string result = fmt::format("{} [", dtypeName(type));
   for (size_t i = 0; i < shape.size(); ++i) {
     if (i > 0) result += ", ";
-    result += shape[i].extent == Extent::kFixed ? std::to_string(shape[i].size) : text::word(shape[i].extent);
+    result += text::word(shape[i]);
   }
   return result + ']';
 }

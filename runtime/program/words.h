@@ -50,6 +50,11 @@ std::string word(E value) {
   return value <= E::MAX ? wordOf(value) : "?" + std::to_string(static_cast<size_t>(value));
 }
 
+// "R" or "4096".
+inline std::string word(const Dim& dim) {
+  return dim.extent == Extent::kFixed ? std::to_string(dim.size) : word(dim.extent);
+}
+
 template <class E>
 std::optional<E> fromWord(std::string_view word) {
   const Words& words = wordsOf(E{});

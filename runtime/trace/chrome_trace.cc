@@ -83,6 +83,7 @@ class Writer {
 
   void program(const TaskProgram& program) {
     program_ = &program;
+    tracks_.clear();
     const std::vector<std::byte> bytes = encode(program);
     programs_ += fmt::format("{}\"{}\"", programs_.empty() ? "" : ",\n", toBase64(bytes));
     ++programCount_;
@@ -93,7 +94,7 @@ class Writer {
     const size_t pid = processes_++;
     meta(pid, 0, "process_name", fmt::format("\"name\":{}", quoted(name)));
     meta(pid, 0, "process_sort_index", fmt::format("\"sort_index\":{}", pid));
-    Tracks tracks;
+    Tracks& tracks = tracks_.emplace_back();
     for (const TraceSpan& span : trace.spans) tracks.try_emplace(trackOf(*program_, span), 0, &span);
     size_t next = 0;
     for (auto& [key, track] : tracks) {
@@ -108,21 +109,16 @@ class Writer {
     described_ += (pid ? ",\n" : "") + describeProcess(programCount_ - 1, rank, tracks, trace);
   }
 
-  // Arrows from the end of a task to the end of the wait that it ended, among the last `traces` processes.
+  // Arrows from the end of a task to the end of the wait that it ended, among the processes of the last
+  // program.
   void arrows(const std::vector<Trace>& traces, const std::vector<WaitEnd>& ends) {
     const size_t first = processes_ - traces.size();
-    std::vector<std::map<TrackKey, size_t>> numbers(traces.size());
-    for (size_t rank = 0; rank < traces.size(); ++rank) {
-      for (const TraceSpan& span : traces[rank].spans) numbers[rank].try_emplace(trackOf(*program_, span), 0);
-      size_t next = 0;
-      for (auto& [key, number] : numbers[rank]) number = next++;
-    }
     const auto arrow = [&](char phase, size_t rank, const TraceSpan& span, int64_t time) {
       separate();
       fmt::format_to(std::back_inserter(events_),
                      "{{\"ph\":\"{}\",\"pid\":{},\"tid\":{},\"ts\":{}.{:03},\"id\":{},\"name\":\"ends wait\","
                      "\"cat\":\"signal\"{}}}",
-                     phase, first + rank, numbers[rank].at(trackOf(*program_, span)), time / 1000,
+                     phase, first + rank, tracks_[rank].at(trackOf(*program_, span)).first, time / 1000,
                      time % 1000, arrows_, phase == 'f' ? ",\"bp\":\"e\"" : "");
     };
     for (const WaitEnd& end : ends) {
@@ -231,6 +227,7 @@ class Writer {
   }
 
   const TaskProgram* program_ = nullptr;  // the last one
+  std::vector<Tracks> tracks_;            // of its processes
   size_t programCount_ = 0;
   std::string programs_, described_;  // JSON, without brackets
   size_t arrows_ = 0;

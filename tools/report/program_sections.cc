@@ -7,7 +7,9 @@
 #include <utility>
 
 #include "compiler/analysis/memory_lifetimes.h"
+#include "runtime/program/op_table.h"
 #include "runtime/program/space_table.h"
+#include "runtime/program/text_names.h"
 #include "runtime/program/words.h"
 #include "tools/report/sections.h"
 #include "tools/report/tables.h"
@@ -89,9 +91,7 @@ std::optional<Stretch> lifeOf(const TaskProgram& program, const std::vector<Fami
 }
 
 double balanced(const TaskProgram& program, Extent extent, int64_t bytes) {
-  Formula formula;
-  formula.at(extent) = bytes;
-  return inBalancedStep(program, formula);
+  return inBalancedStep(program, bytesOf(extent, bytes));
 }
 
 Json entryMemory(const ReportSource& source, EntryId entry) {
@@ -99,8 +99,7 @@ Json entryMemory(const ReportSource& source, EntryId entry) {
   const std::vector<FamilyId> families = familiesOf(program, entry);
   const Axis axis(source, entry, families);
   Json regions = Json::array(), buffers = Json::array(), names = Json::array();
-  for (const FamilyId family : families)
-    names.push_back(nameInEntry(program, entry, program.at(family).name));
+  for (const FamilyId family : families) names.push_back(text::nameInEntry(program, program.at(family)));
   for (uint32_t r = 0; r < program.regions.size(); ++r) {
     const Region& region = program.regions[r];
     const size_t before = buffers.size();
@@ -160,10 +159,8 @@ enum class Look { kSend, kReturn, kGradient, kProduct, kOther };
 Look lookOf(const TaskProgram& program, const Family& family) {
   const SpaceKind space = program.at(family.space).kind;
   if (isRemote(space)) return space == SpaceKind::kSends ? Look::kSend : Look::kReturn;
-  const std::string op = text::word(family.op);
-  if (op.find("weight_grad") != std::string::npos) return Look::kGradient;
-  return op.find("gmm") != std::string::npos || op.find("linear") != std::string::npos ? Look::kProduct
-                                                                                       : Look::kOther;
+  if (infoOf(family.op).isSum()) return Look::kGradient;
+  return infoOf(family.op).multiplies() ? Look::kProduct : Look::kOther;
 }
 
 }  // namespace
@@ -189,7 +186,7 @@ Json familiesJson(const TaskProgram& program) {
   Json families = Json::array();
   for (size_t f = 0; f < program.families.size(); ++f) {
     const Family& family = program.families[f];
-    families.push_back({{"name", nameInEntry(program, family.entry, family.name)},
+    families.push_back({{"name", text::nameInEntry(program, family)},
                         {"op", text::word(family.op)},
                         {"colour", colours[f]}});
   }

@@ -5,6 +5,7 @@
 
 #include "compiler/report/numbers.h"
 #include "runtime/program/space_table.h"
+#include "runtime/program/text_names.h"
 #include "runtime/program/words.h"
 #include "tools/report/tables.h"
 
@@ -33,7 +34,7 @@ ReportTable familyTable(const TaskProgram& program) {
     return joined(all);
   };
   for (const Family& family : program.families)
-    table.rows.push_back({nameInEntry(program, family.entry, family.name), text::word(family.op),
+    table.rows.push_back({text::nameInEntry(program, family), text::word(family.op),
                           text::word(program.at(family.space).kind), text::word(family.core), family.tiles,
                           names(family.waits), names(family.signals)});
   return table;
@@ -62,9 +63,9 @@ ReportTable laneTable(const TaskProgram& program) {
             std::ranges::find(families, name) == families.end())
           families.push_back(name);
     }
-    table.rows.push_back({nameInEntry(program, lane.entry, lane.name),
-                          text::word(program.at(lane.space).kind), text::word(lane.core), lane.firstCore,
-                          lane.seats.size(), lane.priority, tasks, joined(families)});
+    table.rows.push_back({text::nameInEntry(program, lane), text::word(program.at(lane.space).kind),
+                          text::word(lane.core), lane.firstCore, lane.seats.size(), lane.priority, tasks,
+                          joined(families)});
   }
   return table;
 }
@@ -93,9 +94,9 @@ ReportTable eventTable(const TaskProgram& program) {
                                   : hasFactor(event.rule)
                                       ? fmt::format("{} x {}", event.factor, text::word(event.rule))
                                       : text::word(event.rule);
-    table.rows.push_back({nameInEntry(program, event.entry, event.name), text::word(event.space),
-                          text::word(event.unit), threshold, event.remote ? "other ranks, too" : "this rank",
-                          joined(producers), joined(waiting)});
+    table.rows.push_back({text::nameInEntry(program, event), text::word(event.space), text::word(event.unit),
+                          threshold, event.remote ? "other ranks, too" : "this rank", joined(producers),
+                          joined(waiting)});
   }
   return table;
 }
@@ -108,11 +109,9 @@ ReportTable bufferTable(const TaskProgram& program) {
       {{"buffer", false}, {"role", false}, {"type", false}, {"shape", false}, {"region", false}, {"bytes"}},
       {}};
   for (const Buffer& buffer : program.buffers) {
-    Formula bytes;
-    bytes.at(extentOf(buffer)) = bytesPerUnit(buffer);
     table.rows.push_back({buffer.name, text::word(buffer.role), text::word(buffer.type), shapeText(buffer),
                           buffer.region ? program.at(buffer.region).name : "of the caller",
-                          inBalancedStep(program, bytes)});
+                          inBalancedStep(program, bytesOf(buffer))});
   }
   return table;
 }
@@ -121,8 +120,7 @@ ReportTable bufferTable(const TaskProgram& program) {
 
 std::string shapeText(const Buffer& buffer) {
   std::vector<std::string> dims;
-  for (const Dim& dim : buffer.shape)
-    dims.push_back(dim.extent == Extent::kFixed ? std::to_string(dim.size) : text::word(dim.extent));
+  for (const Dim& dim : buffer.shape) dims.push_back(text::word(dim));
   return fmt::format("{}", fmt::join(dims, " x "));
 }
 

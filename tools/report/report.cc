@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "runtime/base/one_line.h"
+#include "runtime/program/text_names.h"
 #include "tools/report/page/template.h"
 #include "tools/report/sections.h"
 #include "tools/report/tables.h"
@@ -69,8 +70,7 @@ Expected<Json> reportJson(const ReportSource& source) {
   if (source.hasRun())
     for (const ReportTable& table : runTables(source, run)) tables.push_back(tableJson(table));
   for (const ReportTable& table : programTables(program)) tables.push_back(tableJson(table));
-  for (const EventArray& event : program.events)
-    events.push_back(nameInEntry(program, event.entry, event.name));
+  for (const EventArray& event : program.events) events.push_back(text::nameInEntry(program, event));
   for (const Entry& entry : program.entries) entries.push_back(entry.name);
   Json report = {{"title", program.name}, {"file", source.file}, {"hasRun", source.hasRun()}};
   report["facts"] = std::move(facts);

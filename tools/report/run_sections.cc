@@ -6,10 +6,10 @@
 
 #include "compiler/target/target.h"
 #include "runtime/base/base64.h"
+#include "runtime/program/text_names.h"
 #include "runtime/program/words.h"
 #include "runtime/trace/chrome_trace.h"
 #include "tools/report/sections.h"
-#include "tools/report/tables.h"
 
 namespace sluice::tools {
 namespace {
@@ -146,7 +146,7 @@ void addRunJson(const ReportSource& source, const Run& run, Json& report) {
     const Lane& lane = program.at(each.lane);
     lanes.push_back({{"process", each.rank},
                      {"name", fmt::format("{} {}", text::coreName(lane.core, each.core),
-                                          nameInEntry(program, lane.entry, lane.name))}});
+                                          text::nameInEntry(program, lane))}});
   }
   report["processes"] = std::move(processes);
   report["tracks"] = std::move(tracks);

@@ -5,6 +5,7 @@
 #include <map>
 #include <tuple>
 
+#include "runtime/program/text_names.h"
 #include "runtime/program/words.h"
 #include "runtime/trace/chrome_trace.h"
 #include "tools/report/tables.h"
@@ -21,7 +22,7 @@ double percent(int64_t part, int64_t all) {
 int64_t lengthOf(const TraceSpan& span) { return span.end - span.begin; }
 
 std::string familyName(const TaskProgram& program, FamilyId id) {
-  return nameInEntry(program, program.at(id).entry, program.at(id).name);
+  return text::nameInEntry(program, program.at(id));
 }
 
 ReportTable familyTable(const TaskProgram& program, const Run& run) {
@@ -171,7 +172,7 @@ ReportTable waitTable(const ReportSource& source, const Run& run) {
   for (const auto& [key, sum] : sums) {
     const auto& [id, family, rank] = key;
     const EventId event{id};
-    table.rows.push_back({event ? nameInEntry(program, program.at(event).entry, program.at(event).name) : "?",
+    table.rows.push_back({event ? text::nameInEntry(program, program.at(event)) : "?",
                           familyName(program, FamilyId{family}), source.nameOf(rank),
                           causeOfWait(program, event), sum.waits, milli(sum.time), micro(sum.longest)});
   }
@@ -207,10 +208,6 @@ ReportTable workerTable(const ReportSource& source, const Run& run) {
 }
 
 }  // namespace
-
-std::string nameInEntry(const TaskProgram& program, EntryId entry, const std::string& name) {
-  return program.at(entry).name + "/" + name;
-}
 
 std::vector<ReportTable> runTables(const ReportSource& source, const Run& run) {
   const TaskProgram& program = source.program.tables();

@@ -8,11 +8,10 @@
 #include <set>
 #include <utility>
 
-#include "runtime/program/program.h"
+#include "runtime/program/text_names.h"
 #include "runtime/trace/chrome_trace.h"
 #include "tools/report/run.h"
 #include "tools/report/sections.h"
-#include "tools/report/tables.h"
 
 namespace sluice::tools {
 namespace {
@@ -175,8 +174,7 @@ class Picture {
     std::vector<std::pair<std::string, std::string>> parts;
     for (const uint32_t family : used_) {
       const Family& of = program_.families[family];
-      parts.emplace_back(entries_.size() > 1 ? nameInEntry(program_, of.entry, of.name) : of.name,
-                         colours_[family]);
+      parts.emplace_back(entries_.size() > 1 ? text::nameInEntry(program_, of) : of.name, colours_[family]);
     }
     parts.insert(parts.end(), {{"wait for rows", kWaitForRows},
                                {"wait for a task", kWait},

@@ -9,9 +9,6 @@
 
 namespace sluice::tools {
 
-// "forward/up_proj": the name of a family, event or lane with that of its entry.
-std::string nameInEntry(const TaskProgram& program, EntryId entry, const std::string& name);
-
 // "R x 4096".
 std::string shapeText(const Buffer& buffer);
 

@@ -4,6 +4,8 @@
 
 #include <cassert>
 
+#include "runtime/program/text_names.h"
+
 namespace sluice::tools {
 namespace {
 
@@ -31,7 +33,7 @@ Expected<std::string> compareText(const TaskProgram& program, const std::vector<
     for (size_t f = 0; f < result.families.size(); ++f) {
       if (program.families[f].entry != result.entry) continue;
       const MeasuredFamily& run = measured.families[f];
-      const std::string name = program.at(result.entry).name + "/" + program.families[f].name;
+      const std::string name = text::nameInEntry(program, program.families[f]);
       if (run.tasks != result.families[f].tasks)
         return Error{fmt::format("family '{}': found {} tasks, expected {} for this routing", name, run.tasks,
                                  result.families[f].tasks)};

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "runtime/program/text_names.h"
+
 namespace sluice::tools {
 namespace {
 
@@ -65,12 +67,12 @@ std::string familyTable(const TaskProgram& program, const std::vector<SimResult>
     for (size_t f = 0; f < result.families.size(); ++f) {
       const SimFamily& family = result.families[f];
       if (family.tasks == 0) continue;
-      text += fmt::format("{:<40}{:>10}{:>8}{:>12.4f}{:>7.1f}{:>11.3f}{:>11.4f}{:>11.4f}\n",
-                          program.at(result.entry).name + "/" + program.families[f].name, family.tasks,
-                          family.empty, milli(family.busy),
-                          percent(static_cast<double>(family.busy), static_cast<double>(all)),
-                          milli(family.busy) * 1e3 / static_cast<double>(family.tasks),
-                          milli(family.firstStart), milli(family.lastEnd));
+      text +=
+          fmt::format("{:<40}{:>10}{:>8}{:>12.4f}{:>7.1f}{:>11.3f}{:>11.4f}{:>11.4f}\n",
+                      text::nameInEntry(program, program.families[f]), family.tasks, family.empty,
+                      milli(family.busy), percent(static_cast<double>(family.busy), static_cast<double>(all)),
+                      milli(family.busy) * 1e3 / static_cast<double>(family.tasks), milli(family.firstStart),
+                      milli(family.lastEnd));
     }
   }
   return text;

@@ -100,8 +100,8 @@ struct Track {
 
 struct Process {
   size_t program = 0;
+  size_t rank = 0;  // in TracedProgram::ranks
   std::vector<Track> tracks;
-  Trace trace;
 };
 
 class Reader {
@@ -126,10 +126,8 @@ class Reader {
     if (fields_.error()) return *fields_.error();
     if (programs_.empty())
       return Error{"found no programs under 'sluice', expected a trace of sluice run of this version"};
-    for (Process& process : processes_) {
-      sortSpans(process.trace);
-      programs_[process.program].ranks.push_back(std::move(process.trace));
-    }
+    for (TracedProgram& program : programs_)
+      for (Trace& trace : program.ranks) sortSpans(trace);
     return std::move(programs_);
   }
 
@@ -158,19 +156,20 @@ class Reader {
     const int64_t most = std::ssize(programs_) - 1;
     process.program = static_cast<size_t>(fields_.whole(described, "program", 0, most));
     if (fields_.error()) return;
-    const bool isFirst = processes_.empty() || processes_.back().program != process.program;
     TracedProgram& traced = programs_[process.program];
     const TaskProgram& program = traced.program.tables();
-    ranks_ = isFirst ? 0 : ranks_ + 1;
-    const int64_t next = traced.firstRank + ranks_;
+    process.rank = traced.ranks.size();
+    const bool isFirst = process.rank == 0;
+    const int64_t next = traced.firstRank + static_cast<int64_t>(process.rank);
     const int64_t rank =
         fields_.whole(described, "rank", isFirst ? 0 : next, isFirst ? program.mesh.peers() - 1 : next);
     if (isFirst) traced.firstRank = static_cast<int>(rank);
-    process.trace.dropped = fields_.whole(described, "dropped", 0, std::numeric_limits<int64_t>::max());
+    Trace& trace = traced.ranks.emplace_back();
+    trace.dropped = fields_.whole(described, "dropped", 0, std::numeric_limits<int64_t>::max());
     for (const Json& track : fields_.list(described, "tracks"))
       process.tracks.push_back(readTrack(program, track));
     for (const Json& routing : fields_.list(described, "routings"))
-      process.trace.routings.push_back(readRouting(program, routing));
+      trace.routings.push_back(readRouting(program, routing));
     processes_.push_back(std::move(process));
   }
 
@@ -214,6 +213,7 @@ class Reader {
     const Track& track =
         process.tracks[static_cast<size_t>(fields_.whole(event, "tid", 0, std::ssize(process.tracks) - 1))];
     const TaskProgram& program = programs_[process.program].program.tables();
+    Trace& trace = programs_[process.program].ranks[process.rank];
     TraceSpan span;
     span.begin = fields_.nanoseconds(event, "ts");
     span.end = span.begin + fields_.nanoseconds(event, "dur");
@@ -223,12 +223,12 @@ class Reader {
     if (category == "task" || category == "wait")
       readTask(program, track, name, category == "task", args, span);
     else if (category == "idle" || category == "step")
-      readOther(program, name, category, args, process.trace, span);
+      readOther(program, name, category, args, trace, span);
     else
       fields_.fail(fmt::format("cat: found '{}', expected task, wait, idle or step", oneLine(category)));
     total_ += span.end - span.begin;
     if (total_ > kMostNanoseconds) fields_.fail("found spans of more than a century in all");
-    if (!fields_.error()) process.trace.spans.push_back(span);
+    if (!fields_.error()) trace.spans.push_back(span);
   }
 
   void readTask(const TaskProgram& program, const Track& track, const std::string& name, bool isTask,
@@ -293,7 +293,6 @@ class Reader {
   std::vector<TracedProgram> programs_;
   std::vector<Process> processes_;
   int64_t total_ = 0;  // nanoseconds of all spans
-  int64_t ranks_ = 0;  // of the last process's program, before it
 };
 
 }  // namespace

@@ -15,6 +15,16 @@ Rates freeRates() {
   return rates;
 }
 
+std::vector<TestRouting> raggedRouting(int ranks) {
+  std::vector<TestRouting> all;
+  for (int rank = 0; rank < ranks; ++rank) {
+    TestRouting& own = all.emplace_back();
+    own.tokens = 64 - 17 * rank;
+    for (int t = 0; t < own.tokens; ++t) own.ids.insert(own.ids.end(), {t % 2, t % 5 == 0 ? -1 : 3});
+  }
+  return all;
+}
+
 Plan planOf(const TaskProgram& program) {
   Expected<VerifiedProgram> verified = verify(program);
   if (!verified) FAIL(verified.error().message);

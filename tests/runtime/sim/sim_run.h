@@ -17,6 +17,9 @@ struct TestRouting {
   std::vector<int32_t> ids;
 };
 
+// Other numbers of tokens at each of at most 3 ranks, masked pairs, and only experts 0, 1 and 3; K is 2.
+std::vector<TestRouting> raggedRouting(int ranks);
+
 Plan planOf(const TaskProgram& program);
 
 // The routing of the entries of `plan` that use that of `entry`.

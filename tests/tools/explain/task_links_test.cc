@@ -20,18 +20,6 @@ Plan layerPlan() {
   return planOf(buildMoeProgram({.ranks = kRanks, .experts = 4, .topK = 2, .maxTokens = 64}));
 }
 
-// Ragged, with masked pairs and an expert without rows.
-std::vector<TestRouting> ragged() {
-  std::vector<TestRouting> ranks(kRanks);
-  for (int rank = 0; rank < kRanks; ++rank) {
-    ranks[static_cast<size_t>(rank)].tokens = 64 - 17 * rank;
-    for (int t = 0; t < 64 - 17 * rank; ++t)
-      ranks[static_cast<size_t>(rank)].ids.insert(ranks[static_cast<size_t>(rank)].ids.end(),
-                                                  {t % 2, t % 5 == 0 ? -1 : 3});
-  }
-  return ranks;
-}
-
 template <class Use>
 void forTasks(const AllSteps& steps, const Use& use) {
   for (int rank = 0; rank < kRanks; ++rank)
@@ -43,7 +31,7 @@ void forTasks(const AllSteps& steps, const Use& use) {
 
 TEST_CASE("what is said to add to an event adds up to its threshold, and who waits for it names it") {
   const Plan plan = layerPlan();
-  const Expected<BoundRouting> bound = bindIds(plan, ragged());
+  const Expected<BoundRouting> bound = bindIds(plan, raggedRouting(kRanks));
   REQUIRE(bound);
   int remote = 0;
   for (const EntryId entry : {EntryId{0}, EntryId{1}}) {
@@ -75,7 +63,7 @@ TEST_CASE("what is said to add to an event adds up to its threshold, and who wai
 
 TEST_CASE("a task is on the core, in the window and at the place where the executors find it") {
   const Plan plan = layerPlan();
-  const Expected<BoundRouting> bound = bindIds(plan, ragged());
+  const Expected<BoundRouting> bound = bindIds(plan, raggedRouting(kRanks));
   REQUIRE(bound);
   const EntryId entry{1};
   const RoutingTables& tables = bound->of(plan, entry)[0];
@@ -116,7 +104,7 @@ TEST_CASE("names of tasks are read as reports write them") {
 
 TEST_CASE("a task of a family, slot or tile that does not exist is an error that says what does") {
   const Plan plan = layerPlan();
-  const Expected<BoundRouting> bound = bindIds(plan, ragged());
+  const Expected<BoundRouting> bound = bindIds(plan, raggedRouting(kRanks));
   REQUIRE(bound);
   const auto said = [&](const char* task) {
     const TaskQuery query = *parseTaskQuery(task);

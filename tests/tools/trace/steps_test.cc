@@ -19,17 +19,6 @@ using Catch::Matchers::Contains;
 
 constexpr int kRanks = 2;
 
-// Ragged, with masked pairs and an expert without rows.
-std::vector<TestRouting> ragged() {
-  std::vector<TestRouting> ranks(kRanks);
-  for (int rank = 0; rank < kRanks; ++rank) {
-    TestRouting& own = ranks[static_cast<size_t>(rank)];
-    own.tokens = 64 - 17 * rank;
-    for (int t = 0; t < own.tokens; ++t) own.ids.insert(own.ids.end(), {t % 2, t % 5 == 0 ? -1 : 3});
-  }
-  return ranks;
-}
-
 Rates slowRates() {
   Rates rates = freeRates();
   rates.task = 1e-6;
@@ -41,7 +30,7 @@ Rates slowRates() {
 std::vector<Trace> recorded(const Plan& plan) {
   std::vector<SimResult> results;
   for (const EntryId entry : {EntryId{0}, EntryId{1}})
-    results.push_back(simulate(plan, entry, ragged(), slowRates(), {2, true}));
+    results.push_back(simulate(plan, entry, raggedRouting(kRanks), slowRates(), {2, true}));
   return tracesOf(results);
 }
 
@@ -109,7 +98,7 @@ TEST_CASE("the places of a run make its tables again") {
   REQUIRE(steps->size() == 2);
   CHECK((*steps)[0].entry == EntryId{0});
   CHECK((*steps)[1].entry == EntryId{1});
-  const auto ids = bindIds(plan, ragged());
+  const auto ids = bindIds(plan, raggedRouting(kRanks));
   REQUIRE(ids);
   for (const TracedStep& step : *steps) {
     const auto routing = routingOf(plan.program(), ranks, step);
@@ -133,7 +122,7 @@ TEST_CASE("every wait is ended by the last task that adds to its event") {
   INFO((ends ? "" : ends.error().message));
   REQUIRE(ends);
   std::vector<std::pair<size_t, size_t>> ended;
-  const auto bound = bindIds(plan, ragged());
+  const auto bound = bindIds(plan, raggedRouting(kRanks));
   REQUIRE(bound);
   int fromOther = 0;
   for (const WaitEnd& end : *ends) {
@@ -171,7 +160,7 @@ TEST_CASE("a wait that goes on after the last task of its rank was ended by anot
   std::vector<Trace> ranks = recorded(plan);
   const auto before = findWaitEnds(plan, ranks);
   REQUIRE(before);
-  const auto bound = bindIds(plan, ragged());
+  const auto bound = bindIds(plan, raggedRouting(kRanks));
   REQUIRE(bound);
   const auto found = std::ranges::find_if(*before, [&](const WaitEnd& end) {
     return plan.program().at(ranks[end.waitRank].spans[end.waitSpan].event).name == "returned";
