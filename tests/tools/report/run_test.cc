@@ -71,6 +71,17 @@ TEST_CASE("the critical path leads without gaps of more than a message from the 
       if (span.kind == SpanKind::kTask && span.entry == EntryId{0}) last = std::max(last, span.end);
   CHECK(path.front()->span->begin == 0);
   CHECK(path.back()->span->end == last);
+  // a wait leads to the task that ended it, here at the other rank, too
+  int64_t led = 0, across = 0;
+  for (const RunSpan& span : run.spans) {
+    if (!span.isCritical || span.cause == kNoCause) continue;
+    const RunSpan& cause = run.spans[static_cast<size_t>(span.cause)];
+    CHECK(cause.isCritical);
+    ++led;
+    across += run.tracks[cause.track].rank != run.tracks[span.track].rank;
+  }
+  CHECK(led > 0);
+  CHECK(across > 0);
   // rows of 64 bytes and more: a slot of 16 takes some us on the link, and others may be before it
   for (size_t i = 1; i < path.size(); ++i) {
     CHECK(path[i]->span->begin >= path[i - 1]->span->end);
