@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "ops/torch/layer_state.h"
+#include "runtime/base/clock.h"
 #include "runtime/base/pending_file.h"
 #include "runtime/trace/chrome_trace.h"
 
@@ -49,7 +50,7 @@ Status TracedLayers::write(const std::string& path) {
   }
   if (path.empty()) return {};
   if (programs.empty()) return Error{fmt::format("{}: no layer has run, so there is nothing to write", path)};
-  const std::string text = chromeTrace(programs);
+  const std::string text = chromeTrace(programs, nameOfClock());
   return replaceFile(path, std::as_bytes(std::span(text)));
 }
 

@@ -2,6 +2,7 @@
 #include <span>
 
 #include "runtime/api/c_handles.h"
+#include "runtime/base/clock.h"
 #include "runtime/base/pending_file.h"
 #include "runtime/trace/chrome_trace.h"
 
@@ -60,7 +61,7 @@ sluice_status sluice_trace_write(sluice_context* const* contexts, size_t count, 
     std::vector<sluice::Trace> ranks(static_cast<size_t>(program.mesh.peers()));
     for (size_t i = 0; i < count; ++i)
       ranks[static_cast<size_t>(contexts[i]->transport->rank())] = contexts[i]->context->takeTrace();
-    const std::string text = sluice::chromeTrace(program, ranks);
+    const std::string text = sluice::chromeTrace(program, ranks, sluice::nameOfClock());
     if (sluice::Status written = sluice::replaceFile(path, std::as_bytes(std::span(text))); !written)
       return failed(written.error());
     return {};

@@ -3,11 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <utility>
 
 #include "runtime/api/bindable.h"
 #include "runtime/api/context_impl.h"
+#include "runtime/api/on_hang.h"
 #include "runtime/base/clock.h"
 
 namespace sluice {
@@ -21,6 +23,21 @@ Status checkOptions(const Transport& transport, const ContextOptions& options) {
   if (options.packedBytes < 0)
     return Error{fmt::format("{} bytes of packed weights, expected 0 or more", options.packedBytes)};
   return {};
+}
+
+// For the trace of a step that fails; empty: none.
+Expected<std::string> findHangFile(const Transport& transport, const ContextOptions& options) {
+  if (!options.onHang.empty()) return hangFileOf(options.onHang, transport);
+  const char* const variable = std::getenv("SLUICE_ON_HANG");
+  if (!variable || !*variable) return std::string();
+  const auto explain = [](const Error& error) {
+    return Error{fmt::format("variable SLUICE_ON_HANG: {}", error.message)};
+  };
+  const Expected<std::string> pattern = parseOnHang(variable);
+  if (!pattern) return explain(pattern.error());
+  Expected<std::string> file = hangFileOf(*pattern, transport);
+  if (!file) return explain(file.error());
+  return file;
 }
 
 }  // namespace
@@ -38,6 +55,8 @@ Context::~Context() {
 Expected<std::unique_ptr<Context>> Context::create(Program program, Transport& transport,
                                                    const ContextOptions& options) {
   if (Status sane = checkOptions(transport, options); !sane) return sane.error();
+  Expected<std::string> hangFile = findHangFile(transport, options);
+  if (!hangFile) return hangFile.error();
   if (options.workspace) {
     const Workspace::Impl& area = *options.workspace->impl_;
     if (Status ours = area.origin.check("the workspace"); !ours) return ours.error();
@@ -74,8 +93,11 @@ Expected<std::unique_ptr<Context>> Context::create(Program program, Transport& t
   if (!options.workspace)
     if (Status made = area.ensureMemory(); !made) return (*rank)->explain(made.error());
   // a copy of `workspace`, because the lock still needs it if there is no memory for the context
-  return std::unique_ptr<Context>(new Context(std::make_unique<Impl>(
-      std::move(program), transport, options, workspace, area.contexts++, std::move(*rank))));
+  auto impl = std::make_unique<Impl>(std::move(program), transport, options, workspace, area.contexts++,
+                                     std::move(*rank));
+  impl->hangFile = std::move(*hangFile);
+  if (!impl->hangFile.empty()) impl->lastStep.emplace(impl->rank->executor().workers(), kSpansOfTrace);
+  return std::unique_ptr<Context>(new Context(std::move(impl)));
 }
 
 Status Context::bind(std::string_view name, const TensorView& tensor, Weights weights) {
@@ -200,6 +222,7 @@ void Context::startTrace(size_t spansPerWorker) {
 Trace Context::takeTrace() {
   if (impl_->origin.isForked()) return {};
   impl_->settle();
+  if (impl_->unfinished) return std::move(*std::exchange(impl_->unfinished, std::nullopt));
   return impl_->trace ? impl_->trace->take() : Trace{};
 }
 
@@ -207,6 +230,7 @@ void Context::stopTrace() {
   if (impl_->origin.isForked()) return;
   impl_->settle();
   impl_->trace.reset();
+  impl_->unfinished.reset();
 }
 
 }  // namespace sluice

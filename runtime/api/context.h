@@ -41,7 +41,8 @@ enum class Weights : uint8_t {
   kConstant,  // its content stays the same until it is bound again: a weight is packed for the kernels once
 };
 
-inline constexpr uint32_t kMostSavedSets = 1024;  // per context
+inline constexpr uint32_t kMostSavedSets = 1024;          // per context
+inline constexpr size_t kSpansOfTrace = size_t{1} << 20;  // that a recording keeps per worker by default
 
 // A saved set: the tensors that forward entries save for later ones, and their routing. Sets are made
 // collectively when they are first used: ranks may number them differently, but must first use them in the
@@ -71,6 +72,11 @@ struct ContextOptions {
 
   // Packed weights take as much memory as the weights, once per way in which entries read them.
   int64_t packedBytes = std::numeric_limits<int64_t>::max();  // their limit at this rank; 0: none
+
+  // A file for the trace of a step that fails after ranks had begun it, with "{rank}" in its name; the error
+  // names it, and `sluice report` shows it. Each step is recorded then, at the cost of startTrace(). Empty:
+  // that of the variable SLUICE_ON_HANG ("trace" or "trace=FILE"), else none.
+  std::string onHang;
 
   WorkKind work =
       WorkKind::kAll;  // partial work is for measurements only: outputs are then not those of the layer
@@ -166,8 +172,9 @@ class Context {
 
   // Records runs from now on, at most `spansPerWorker` spans per worker: a full recording drops its oldest.
   // Recording costs 20 to 60 ns per task; its memory is allocated between runs.
-  void startTrace(size_t spansPerWorker = size_t{1} << 20);
-  // The spans since startTrace() or the last call; empty if nothing is recorded.
+  void startTrace(size_t spansPerWorker = kSpansOfTrace);
+  // The spans since startTrace() or the last call; empty if nothing is recorded. After a failed run they
+  // include its own, and why it failed (Trace::failed).
   Trace takeTrace();
   void stopTrace();
 

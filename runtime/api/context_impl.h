@@ -50,7 +50,16 @@ struct Context::Impl {
               StepWatcher* watcher = nullptr);
   Status watchedStep(const QueuedRun& asked, const std::vector<BoundTensor>& tensors, StepWatcher* watcher);
   Expected<TensorView> output(std::string_view name);
-  void recordStep(EntryId entry, int64_t begin, int64_t bound, int64_t end);
+  // As monotonicNanoseconds(). `bound` is `end` where the bind failed.
+  struct StepTimes {
+    int64_t begin = 0, bound = 0, end = 0;
+  };
+  static constexpr int64_t kNoRouting = -1;
+  void recordSpan(SpanKind kind, const QueuedRun& asked, int64_t begin, int64_t end, int64_t routing = 0);
+  void recordStep(const QueuedRun& asked, const StepTimes& times);
+  // What the failed step returns.
+  Error explainFailure(const QueuedRun& asked, const StepTimes& times, Error error);
+  std::string writeUnfinished();
 
   // The error of the transport, if it was aborted.
   Status checkAborted() const {
@@ -69,6 +78,7 @@ struct Context::Impl {
   }
 
   const Origin origin;
+  std::string hangFile;  // empty: none
   Program program;
   Transport& transport;
   ContextOptions options;
@@ -86,6 +96,9 @@ struct Context::Impl {
   std::unique_ptr<RankState> rank;
   RunStats stats;
   std::optional<TraceRecorder> trace;
+  TraceRecorder* recorder = nullptr;      // of the step under way: one of the two
+  std::optional<TraceRecorder> lastStep;  // for hangFile, while `trace` does not record
+  std::optional<Trace> unfinished;        // of `trace`, after it was written to hangFile
 
   std::atomic<bool> failed{false};  // a step of this context failed, and no other can run
   std::mutex submittedMutex;

@@ -2,10 +2,14 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <span>
+#include <utility>
 
 #include "runtime/api/context_impl.h"
 #include "runtime/api/pending_step_impl.h"
 #include "runtime/base/clock.h"
+#include "runtime/base/pending_file.h"
+#include "runtime/trace/chrome_trace.h"
 
 namespace sluice {
 
@@ -65,6 +69,8 @@ Expected<Context::Impl::QueuedRun> Context::Impl::ask(EntryId entry, SavedSet se
 Status Context::Impl::step(const QueuedRun& asked, const std::vector<BoundTensor>& tensors,
                            StepWatcher* watcher) {
   if (Status going = checkAborted(); !going) return going;
+  recorder = trace ? &*trace : lastStep ? &*lastStep : nullptr;
+  if (!trace && lastStep) lastStep->clear();
   const int64_t begin = monotonicNanoseconds();
   const StepRequest request{Workspace::Impl::stepOf(asked.ticket),
                             number,
@@ -75,19 +81,18 @@ Status Context::Impl::step(const QueuedRun& asked, const std::vector<BoundTensor
                             &tensors,
                             asked.common};
   auto step = rank->bindStep(request, options.timeoutSeconds);
-  if (!step) return fail(step.error());
-  area().beginStep(this, asked.memory);
   const int64_t bound = monotonicNanoseconds();
+  if (!step) return fail(explainFailure(asked, {begin, bound, bound}, step.error()));
+  area().beginStep(this, asked.memory);
   if (watcher) watcher->begun();
-  auto tasks = rank->executor().run(
-      **step, {asked.memory->scratch.data, options.timeoutSeconds, trace ? &*trace : nullptr});
-  if (!tasks) return fail(tasks.error());
+  auto tasks = rank->executor().run(**step, {asked.memory->scratch.data, options.timeoutSeconds, recorder});
+  if (!tasks) return fail(explainFailure(asked, {begin, bound, monotonicNanoseconds()}, tasks.error()));
   if (rank->finishStep(request, area().touched)) area().finishStep();
-  const int64_t end = monotonicNanoseconds();
+  const StepTimes times{begin, bound, monotonicNanoseconds()};
   const auto [exchangeBegin, exchangeEnd] = rank->lastExchange();
-  stats = {(bound - begin) * 1e-9, (exchangeEnd - exchangeBegin) * 1e-9, (end - begin) * 1e-9, *tasks,
-           (*step)->tables->rows};
-  if (trace) recordStep(asked.entry, begin, bound, end);
+  stats = {(times.bound - begin) * 1e-9, (exchangeEnd - exchangeBegin) * 1e-9, (times.end - begin) * 1e-9,
+           *tasks, (*step)->tables->rows};
+  if (recorder) recordStep(asked, times);
   return {};
 }
 
@@ -97,21 +102,48 @@ Status Context::Impl::watchedStep(const QueuedRun& asked, const std::vector<Boun
   return watcher ? watcher->ended(ran, [this](std::string_view name) { return output(name); }) : ran;
 }
 
+void Context::Impl::recordSpan(SpanKind kind, const QueuedRun& asked, int64_t begin, int64_t end,
+                               int64_t routing) {
+  TraceSpan span;
+  span.begin = begin;
+  span.end = end;
+  span.kind = kind;
+  span.entry = asked.entry;
+  span.slot = static_cast<int64_t>(Workspace::Impl::stepOf(asked.ticket));
+  span.index = routing;
+  recorder->rank().makeRoom(1);
+  recorder->rank().add(span);
+}
+
 // Spans of the rank: a run contains its bind, which contains its exchange.
-void Context::Impl::recordStep(EntryId entry, int64_t begin, int64_t bound, int64_t end) {
-  const auto record = [&](SpanKind kind, int64_t first, int64_t last, int64_t index = 0) {
-    TraceSpan span;
-    span.begin = first;
-    span.end = last;
-    span.kind = kind;
-    span.entry = entry;
-    span.index = index;
-    trace->rank().add(span);
-  };
-  trace->rank().makeRoom(3);
-  record(SpanKind::kRun, begin, end, trace->addRouting(rank->step()));
-  record(SpanKind::kBind, begin, bound);
-  record(SpanKind::kExchange, rank->lastExchange().first, rank->lastExchange().second);
+void Context::Impl::recordStep(const QueuedRun& asked, const StepTimes& times) {
+  recordSpan(SpanKind::kRun, asked, times.begin, times.end, recorder->addRouting(rank->step()));
+  recordSpan(SpanKind::kBind, asked, times.begin, times.bound);
+  recordSpan(SpanKind::kExchange, asked, rank->lastExchange().first, rank->lastExchange().second);
+}
+
+// A refused step, after which the ranks can go on, leaves no span and no file.
+Error Context::Impl::explainFailure(const QueuedRun& asked, const StepTimes& times, Error error) {
+  if (!recorder || !transport.isAborted()) return error;
+  recorder->fail(asked.entry, static_cast<int64_t>(Workspace::Impl::stepOf(asked.ticket)), error.message);
+  if (times.end > times.bound) {
+    recordStep(asked, times);
+  } else {
+    recordSpan(SpanKind::kRun, asked, times.begin, times.end, kNoRouting);
+    recordSpan(SpanKind::kStuck, asked, times.begin, times.end);
+  }
+  if (!hangFile.empty()) error.message += "; " + writeUnfinished();
+  return error;
+}
+
+std::string Context::Impl::writeUnfinished() {
+  const int rankNumber = transport.rank();
+  Trace whole = recorder->take();
+  const std::string text = chromeTrace({{&program.tables(), rankNumber, {whole}}}, nameOfClock());
+  if (trace) unfinished = std::move(whole);
+  const Status written = replaceFile(hangFile, std::as_bytes(std::span(text)));
+  return written ? fmt::format("what rank {} did until then is in {}", rankNumber, hangFile)
+                 : written.error().message;
 }
 
 Status Context::run(std::string_view name, SavedSet saved, int64_t common) {

@@ -3,12 +3,21 @@
 #include <fmt/format.h>
 #include <time.h>
 
+#include <fstream>
+
 namespace sluice {
 
 int64_t monotonicNanoseconds() {
   timespec now;
   clock_gettime(CLOCK_MONOTONIC, &now);
   return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+}
+
+std::string nameOfClock() {
+  std::ifstream file("/proc/sys/kernel/random/boot_id");
+  std::string name;
+  std::getline(file, name);
+  return name;
 }
 
 Status checkTimeLimit(double seconds) {

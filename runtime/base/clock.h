@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "runtime/base/expected.h"
 
@@ -9,6 +10,10 @@ namespace sluice {
 
 // CLOCK_MONOTONIC in nanoseconds.
 int64_t monotonicNanoseconds();
+
+// A name that no clock of another machine has, nor this machine's after its next start: of what
+// monotonicNanoseconds() reads. Empty where the system has none.
+std::string nameOfClock();
 
 // Checks that a wait can have this limit: more than 0. Infinity means no limit; NaN is an error.
 Status checkTimeLimit(double seconds);

@@ -79,6 +79,7 @@ class ParallelExecutor final : public CpuExecutor {
   void work(const Run& run, int worker);
   void makeRoom(const Step& step, TraceRecorder& trace);
   void abort(const Run& run, const LaneCursor& waiting, int left) const;
+  void recordNext(const Step& step, TraceRecorder& trace) const;
   std::string failure(const Step& step) const;
 
   WorkerPool& pool_;

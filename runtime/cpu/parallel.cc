@@ -55,12 +55,15 @@ Expected<int64_t> ParallelExecutor::runTasks(const CpuStep& step, const RunOptio
       },
       &job);
   release();
+  if (step.transport->isAborted()) {
+    if (trace) recordNext(step, *trace);
+    return Error{failure(step)};
+  }
   if (trace) {
     const int64_t end = trace->clock().ticks();
     for (int worker = 0; worker < threads_; ++worker)
       WorkerTrace(trace, step, worker).finish(ends_[worker], end);
   }
-  if (step.transport->isAborted()) return Error{failure(step)};
   return std::accumulate(tasks_.begin(), tasks_.end(), int64_t{0});
 }
 
@@ -72,6 +75,15 @@ void ParallelExecutor::makeRoom(const Step& step, TraceRecorder& trace) {
       for (const LaneCursor& cursor : lane) tasks += cursor.maxTasks(step);
     trace.worker(worker).makeRoom(static_cast<size_t>(2 * tasks + 2));
   }
+}
+
+// For an aborted step, after all workers have ended.
+void ParallelExecutor::recordNext(const Step& step, TraceRecorder& trace) const {
+  const auto done = [&](const Task& task) { return progress_.isDone(plan(), task); };
+  for (const auto& entries : cursors_)
+    for (const auto& lane : entries[step.entry.value])
+      for (const LaneCursor& cursor : lane)
+        if (!cursor.done()) trace.addNext(nextTask(step, cursor.task(), cursor.core(), done));
 }
 
 void ParallelExecutor::work(const Run& run, int worker) {
@@ -110,6 +122,10 @@ void ParallelExecutor::work(const Run& run, int worker) {
     }
   }
   tasks_[worker] = tasks;
+  if (bool anyLeft = false; step.transport->isAborted() && !readyHead(cursors, anyLeft) && anyLeft) {
+    const LaneCursor& head = earliestHead(plan(), cursors);
+    trace.stop(head.task(), head.core(), head.missing());
+  }
   if (run.options.trace) ends_[worker] = run.options.trace->clock().ticks();
 }
 

@@ -20,6 +20,11 @@ bool isBefore(const Step& step, const Task& a, const Task& b) {
   return key(a) < key(b);
 }
 
+// Whether a task has run when `current` is the next one.
+IsDone doneBefore(const Step& step, const Task& current) {
+  return [&step, current](const Task& task) { return isBefore(step, task, current); };
+}
+
 // The index of the task's first incomplete wait, or the number of waits.
 size_t missingWait(const Step& step, const Task& task) {
   const SpaceKind space = step.plan->at(task.family).space;
@@ -38,7 +43,7 @@ Status await(const Step& step, const Task& task, double timeoutSeconds, WorkerTr
   trace.wait();
   Backoff backoff(step.transport->doorbell(), timeoutSeconds);
   const std::string core = text::coreName(step.program().at(task.family).core, 0);
-  const auto isDone = [&](const Task& other) { return isBefore(step, other, task); };
+  const IsDone isDone = doneBefore(step, task);
   while (true) {
     const uint32_t epoch = step.transport->doorbell().epoch();
     if (step.transport->isAborted()) return Error{describeAbort(step, &task, core, isDone)};
@@ -90,8 +95,11 @@ Expected<int64_t> SerialExecutor::runTasks(const CpuStep& step, const RunOptions
           for (int32_t tile = 0; tile < step.program().at(families[f]).tiles; ++tile) {
             const Task task{families[f], slot, tile};
             int missing = 0;
-            if (Status ready = await(step, task, options.timeoutSeconds, trace, missing); !ready)
+            if (Status ready = await(step, task, options.timeoutSeconds, trace, missing); !ready) {
+              trace.stop(task, 0, missing);
+              if (options.trace) options.trace->addNext(nextTask(step, task, 0, doneBefore(step, task)));
               return ready.error();
+            }
             trace.beginTask(task, 0, missing);
             runTask(step, task, scratch);
             trace.endTask(task, 0);

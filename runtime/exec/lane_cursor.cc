@@ -39,23 +39,29 @@ int countCores(const TaskProgram& program) { return program.cores + program.cube
 LaneProgress::LaneProgress(const TaskProgram& program)
     : first_(progressPlaces(program)), progress_(first_.back()) {}
 
-bool LaneProgress::isDone(const Plan& plan, const Task& task) const {
-  const LaneId laneId = plan.at(task.family).lane;
-  const Lane& lane = plan.program().at(laneId);
-  const int64_t slots = plan.program().at(lane.space).window;
-  const int64_t window = task.slot / slots;
-  for (int core = 0; core < static_cast<int>(lane.seats.size()); ++core) {
-    const auto& seat = lane.seats[seatOf(lane, core, window)];
-    for (size_t position = 0; position < seat.size(); ++position) {
-      const TaskRecord& record = seat[position];
-      if (record.family != task.family || record.slot != task.slot % slots ||
-          record.tile != static_cast<uint32_t>(task.tile))
-        continue;
-      const auto& progress = progress_[first_[laneId.value] + core];
-      return progress.load(std::memory_order_relaxed) > packProgress(window, position);
-    }
+LanePlace placeOf(const Plan& plan, const Task& task) {
+  const Lane& lane = plan.program().at(plan.at(task.family).lane);
+  const int64_t slots = plan.program().at(lane.space).window, cores = std::ssize(lane.seats);
+  LanePlace place;
+  place.window = task.slot / slots;
+  for (int64_t seat = 0; seat < cores; ++seat) {
+    const auto& tasks = lane.seats[static_cast<size_t>(seat)];
+    const auto found = std::ranges::find_if(tasks, [&](const TaskRecord& record) {
+      return record.family == task.family && record.slot == task.slot % slots &&
+             record.tile == static_cast<uint32_t>(task.tile);
+    });
+    if (found == tasks.end()) continue;
+    place.core = static_cast<int>((seat + place.window * lane.rotation) % cores);
+    place.position = static_cast<size_t>(found - tasks.begin());
+    return place;
   }
-  return true;
+  return place;
+}
+
+bool LaneProgress::isDone(const Plan& plan, const Task& task) const {
+  const LanePlace place = placeOf(plan, task);
+  const auto& progress = progress_[first_[plan.at(task.family).lane.value] + place.core];
+  return progress.load(std::memory_order_relaxed) > packProgress(place.window, place.position);
 }
 
 void LaneCursor::start(const Step& step) {

@@ -20,6 +20,15 @@ namespace sluice {
 // The number of cores of all kinds: additional workers have nothing to do.
 int countCores(const TaskProgram& program);
 
+// Where a task is: the core, counted from the lane's first one, the window, and the place in that window's
+// seat.
+struct LanePlace {
+  int core = 0;
+  int64_t window = 0;
+  size_t position = 0;
+};
+LanePlace placeOf(const Plan& plan, const Task& task);
+
 class LaneProgress {
  public:
   explicit LaneProgress(const TaskProgram& program);

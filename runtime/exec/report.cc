@@ -3,6 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "runtime/exec/lane_cursor.h"
 
 namespace sluice {
 namespace {
@@ -58,36 +62,44 @@ int64_t rowsOwed(const Step& step, const EventArray& event, int64_t index, int s
   return std::min(open, returned ? open : rowsExpected(step, event.space, index, source));
 }
 
-std::string missingRanks(const Step& step, const EventArray& event, int64_t index, int64_t lack) {
-  std::string list;
-  int named = 0;
-  for (int source = 0; source < step.transport->size(); ++source) {
-    const int64_t owed = rowsOwed(step, event, index, source);
-    if (owed <= 0) continue;
-    join(list, fmt::format("{} rows from rank {}", std::min(owed, lack), source));
-    ++named;
-  }
-  return named > 1 ? fmt::format("{} rows, of at most {}", lack, list) : list;
+// The ranks that may still owe rows of the event, and how many each.
+std::vector<std::pair<int32_t, int64_t>> owingRanks(const Step& step, const EventArray& event,
+                                                    int64_t index) {
+  std::vector<std::pair<int32_t, int64_t>> ranks;
+  for (int source = 0; source < step.transport->size(); ++source)
+    if (const int64_t owed = rowsOwed(step, event, index, source); owed > 0) ranks.emplace_back(source, owed);
+  return ranks;
 }
 
-std::string missingTasks(const Step& step, EventId wait, int64_t index, const IsDone& isDone) {
-  const EventArray& event = step.program().at(wait);
-  std::string list;
-  size_t missing = 0;
+// The tasks of this rank that signal the event and have not run.
+std::vector<Task> owingTasks(const Step& step, EventId wait, int64_t index, const IsDone& isDone) {
+  std::vector<Task> tasks;
   for (FamilyId id : step.plan->at(step.entry).families) {
     const Family& producer = step.program().at(id);
     const SpaceKind space = step.plan->at(id).space;
     if (std::find(producer.signals.begin(), producer.signals.end(), wait) == producer.signals.end()) continue;
     for (int64_t slot = 0; slot < liveSlots(*step.tables, space); ++slot) {
-      if (eventIndex(*step.tables, space, slot, event.space) != index) continue;
-      for (int32_t tile = 0; tile < producer.tiles; ++tile) {
-        const Task task{id, slot, tile};
-        if (isDone(task) || ++missing > kMostNamed) continue;
-        join(list, taskName(step, task));
-      }
+      if (eventIndex(*step.tables, space, slot, step.program().at(wait).space) != index) continue;
+      for (int32_t tile = 0; tile < producer.tiles; ++tile)
+        if (const Task task{id, slot, tile}; !isDone(task)) tasks.push_back(task);
     }
   }
-  if (missing > kMostNamed) join(list, fmt::format("{} more", missing - kMostNamed));
+  return tasks;
+}
+
+std::string missingRanks(const Step& step, const EventArray& event, int64_t index, int64_t lack) {
+  std::string list;
+  const auto owing = owingRanks(step, event, index);
+  for (const auto& [rank, rows] : owing)
+    join(list, fmt::format("{} rows from rank {}", std::min(rows, lack), rank));
+  return owing.size() > 1 ? fmt::format("{} rows, of at most {}", lack, list) : list;
+}
+
+std::string missingTasks(const Step& step, EventId wait, int64_t index, const IsDone& isDone) {
+  std::string list;
+  const std::vector<Task> owing = owingTasks(step, wait, index, isDone);
+  for (size_t i = 0; i < std::min(owing.size(), kMostNamed); ++i) join(list, taskName(step, owing[i]));
+  if (owing.size() > kMostNamed) join(list, fmt::format("{} more", owing.size() - kMostNamed));
   return list;
 }
 
@@ -147,6 +159,33 @@ int rankThatLeftOwing(const Step& step, const Task& task) {
     if (event.remote && rowsOwed(step, event, wait.index, rank) > 0) return rank;
   }
   return -1;
+}
+
+NextTask nextTask(const Step& step, const Task& task, int core, const IsDone& isDone) {
+  NextTask next;
+  const auto coreOf = [&](FamilyId family, int number) {
+    const LaneId lane = step.plan->at(family).lane;
+    return CoreOfLane{lane, step.program().at(lane).firstCore + number};
+  };
+  next.at = coreOf(task.family, core);
+  next.family = task.family;
+  next.slot = task.slot;
+  next.tile = task.tile;
+  const Wait wait = openWait(step, task);
+  if (!wait.event) return next;
+  next.event = wait.event;
+  next.index = wait.index;
+  next.have = wait.have;
+  next.need = wait.need;
+  if (const EventArray& event = step.program().at(wait.event); event.remote) {
+    for (const auto& [rank, rows] : owingRanks(step, event, wait.index)) next.ranks.push_back(rank);
+    return next;
+  }
+  for (const Task& owing : owingTasks(step, wait.event, wait.index, isDone)) {
+    const CoreOfLane at = coreOf(owing.family, placeOf(*step.plan, owing).core);
+    if (std::find(next.cores.begin(), next.cores.end(), at) == next.cores.end()) next.cores.push_back(at);
+  }
+  return next;
 }
 
 bool waitsForRanks(const Step& step, const Task& task) {

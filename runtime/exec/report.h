@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "runtime/exec/step.h"
+#include "runtime/exec/trace_span.h"
 
 namespace sluice {
 
@@ -29,6 +30,9 @@ std::string describeLeft(const Step& step, const Task& task, std::string_view co
 // this rank was waiting for:
 //   rank 3 (process 4711) has died; rank 2, core 5: was waiting for event rows_arrived[12] (96 of ...
 std::string describeAbort(const Step& step, const Task* task, std::string_view core, const IsDone& isDone);
+
+// The task as the next one of its core, which counts from the first of the task's lane.
+NextTask nextTask(const Step& step, const Task& task, int core, const IsDone& isDone);
 
 // A rank that has left but owes rows to an event for which the task waits, or -1.
 int rankThatLeftOwing(const Step& step, const Task& task);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <new>
+#include <tuple>
 #include <utility>
 
 namespace sluice {
@@ -27,9 +28,7 @@ void SpanRing::moveTo(Trace& trace) {
   straighten();
   trace.spans.insert(trace.spans.end(), spans_.begin(), spans_.begin() + static_cast<ptrdiff_t>(held_));
   trace.dropped += dropped_;
-  next_ = 0;
-  held_ = 0;
-  dropped_ = 0;
+  clear();
 }
 
 int64_t TraceRecorder::addRouting(const Step& step) {
@@ -42,9 +41,27 @@ int64_t TraceRecorder::addRouting(const Step& step) {
   return std::ssize(routings_) - 1;
 }
 
+void TraceRecorder::fail(EntryId entry, int64_t step, std::string message) {
+  failed_.entry = entry;
+  failed_.step = step;
+  failed_.message = std::move(message);
+}
+
+void TraceRecorder::clear() {
+  rank_.clear();
+  for (SpanRing& ring : workers_) ring.clear();
+  routings_.clear();
+  places_ = 0;
+  failed_ = {};
+  begin_ = clock_.anchor();
+}
+
 Trace TraceRecorder::take() {
   Trace trace;
   trace.routings = std::exchange(routings_, {});
+  trace.failed = std::exchange(failed_, {});
+  std::ranges::sort(trace.failed.next, {},
+                    [](const NextTask& next) { return std::tuple(next.at.lane.value, next.at.core); });
   places_ = 0;
   rank_.moveTo(trace);
   const size_t first = trace.spans.size();
@@ -82,12 +99,16 @@ void WorkerTrace::recordIdle(SpanKind kind, int64_t begin, int64_t end) {
 
 void WorkerTrace::recordBegin(const Task& task, int core, int missing) {
   taskBegin_ = clock_->ticks();
+  recordWait(SpanKind::kWait, task, core, missing, taskBegin_);
+}
+
+void WorkerTrace::recordWait(SpanKind kind, const Task& task, int core, int missing, int64_t end) {
   if (waitBegin_ == 0) return;
   const std::vector<EventId>& waits = step_.program().at(task.family).waits;
   TraceSpan span = spanOf(task, core);
-  span.kind = SpanKind::kWait;
+  span.kind = kind;
   span.begin = waitBegin_;
-  span.end = taskBegin_;
+  span.end = end;
   if (static_cast<size_t>(missing) < waits.size()) {
     span.event = waits[missing];
     span.index = eventIndex(*step_.tables, step_.plan->at(task.family).space, task.slot,

@@ -5,6 +5,8 @@
 #pragma once
 
 #include <cstddef>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "runtime/exec/step.h"
@@ -29,6 +31,12 @@ class alignas(64) SpanRing {
     if (spans_.empty()) return;
     spans_[next_] = span;
     next_ = next_ + 1 < spans_.size() ? next_ + 1 : 0;
+  }
+
+  void clear() {
+    next_ = 0;
+    held_ = 0;
+    dropped_ = 0;
   }
 
   // Moves all spans to the end of `trace`, oldest first.
@@ -61,15 +69,21 @@ class TraceRecorder {
   // Returns the index for TraceSpan::index of the run that had these tables; -1: more than kMostPlaces are
   // there.
   int64_t addRouting(const Step& step);
+  // The run failed, and its next tasks were what addNext() got.
+  void fail(EntryId entry, int64_t step, std::string message);
+  void addNext(NextTask next) { failed_.next.push_back(std::move(next)); }
   SpanRing& worker(int worker) { return workers_[static_cast<size_t>(worker)]; }
   const TraceClock& clock() const { return clock_; }
   Trace take();
+  // Begins anew, in the same memory.
+  void clear();
 
  private:
   SpanRing rank_;
   std::vector<SpanRing> workers_;
   std::vector<TracedRouting> routings_;
   size_t places_ = 0;  // in all routings
+  FailedRun failed_;
   TraceClock clock_;
   TraceClock::Anchor begin_;  // of the current recording
 };
@@ -102,10 +116,15 @@ class WorkerTrace {
   void endTask(const Task& task, int core) {
     if (ring_) recordEnd(task, core);
   }
+  // The run has failed while the worker waited, of all tasks for this one first.
+  void stop(const Task& task, int core, int missing) {
+    if (ring_) recordWait(SpanKind::kStuck, task, core, missing, clock_->ticks());
+  }
 
  private:
   void recordIdle(SpanKind kind, int64_t begin, int64_t end);
   void recordBegin(const Task& task, int core, int missing);
+  void recordWait(SpanKind kind, const Task& task, int core, int missing, int64_t end);
   void recordEnd(const Task& task, int core);
   TraceSpan spanOf(const Task& task, int core) const;
 

@@ -59,8 +59,28 @@ std::string trackName(const TaskProgram& program, const TraceSpan& span) {
 
 using Tracks = std::map<TrackKey, std::pair<size_t, const TraceSpan*>>;  // number, any of its spans
 
-// What readTrace() needs besides the events: `tracks` in the order of their numbers, and what the tokens
-// became.
+int64_t numberOf(EventId event) { return event ? int64_t{event.value} : -1; }
+
+// A run that failed, with its next tasks; names of the program by their numbers.
+std::string describeFailure(const FailedRun& failed) {
+  if (failed.message.empty()) return "null";
+  std::string text = fmt::format("{{\"entry\":{},\"step\":{},\"message\":{},\"next\":[", failed.entry.value,
+                                 failed.step, quoted(failed.message));
+  for (const NextTask& next : failed.next) {
+    std::vector<std::string> cores;
+    for (const CoreOfLane& at : next.cores) cores.push_back(fmt::format("[{},{}]", at.lane.value, at.core));
+    text += fmt::format(
+        "{}{{\"lane\":{},\"core\":{},\"family\":{},\"slot\":{},\"tile\":{},\"event\":{},\"index\":{},"
+        "\"have\":{},\"need\":{},\"ranks\":[{}],\"cores\":[{}]}}",
+        &next == &failed.next[0] ? "" : ",\n", next.at.lane.value, next.at.core, next.family.value, next.slot,
+        next.tile, numberOf(next.event), next.index, next.have, next.need, fmt::join(next.ranks, ","),
+        fmt::join(cores, ","));
+  }
+  return text + "]}";
+}
+
+// What readTrace() needs besides the events: `tracks` in the order of their numbers, what the tokens became,
+// and the run that failed.
 std::string describeProcess(size_t program, int rank, const Tracks& tracks, const Trace& trace) {
   std::string text =
       fmt::format("{{\"program\":{},\"rank\":{},\"dropped\":{},\"tracks\":[", program, rank, trace.dropped);
@@ -74,7 +94,7 @@ std::string describeProcess(size_t program, int rank, const Tracks& tracks, cons
   for (const TracedRouting& routing : trace.routings)
     text += fmt::format("{}{{\"tokens\":{},\"places\":[{}]}}", &routing == &trace.routings[0] ? "" : ",\n",
                         routing.tokens, fmt::join(routing.places, ","));
-  return text + "]}";
+  return text + "],\n\"failed\":" + describeFailure(trace.failed) + "}";
 }
 
 class Writer {
@@ -132,11 +152,13 @@ class Writer {
     }
   }
 
-  std::string finish(const std::string& program, const std::string& target) {
+  std::string finish(const std::string& program, const std::string& target, std::string_view clock) {
     return fmt::format(
         "{{\"displayTimeUnit\":\"ns\",\"otherData\":{{\"program\":{},\"target\":{},\"dropped_spans\":{}}},\n"
-        "\"sluice\":{{\"programs\":[{}],\n\"processes\":[{}]}},\n\"traceEvents\":[\n{}\n]}}\n",
-        quoted(program), quoted(target), dropped_, programs_, described_, fmt::to_string(events_));
+        "\"sluice\":{{\"clock\":{},\"origin\":{},\n\"programs\":[{}],\n\"processes\":[{}]}},\n"
+        "\"traceEvents\":[\n{}\n]}}\n",
+        quoted(program), quoted(target), dropped_, quoted(clock), clock.empty() ? 0 : origin_, programs_,
+        described_, fmt::to_string(events_));
   }
 
  private:
@@ -190,21 +212,26 @@ class Writer {
 
   Description describe(const TraceSpan& span) const {
     const std::string& entry = program_->at(span.entry).name;
+    const std::string ofEntry = fmt::format("\"entry\":{}", quoted(entry));
+    const std::string ofStep = fmt::format("{},\"step\":{}", ofEntry, span.slot);
     switch (span.kind) {
       case SpanKind::kTask:
         return describeTask(span);
       case SpanKind::kWait:
         return describeWait(span);
       case SpanKind::kStart:
-        return {"start", "idle", fmt::format("\"entry\":{}", quoted(entry))};
+        return {"start", "idle", ofEntry};
       case SpanKind::kEnd:
-        return {"end", "idle", fmt::format("\"entry\":{}", quoted(entry))};
+        return {"end", "idle", ofEntry};
       case SpanKind::kRun:
-        return {entry, "step", fmt::format("\"routing\":{}", span.index)};
+        return {entry, "step", fmt::format("\"step\":{},\"routing\":{}", span.slot, span.index)};
       case SpanKind::kBind:
-        return {"bind", "step", fmt::format("\"entry\":{}", quoted(entry))};
+        return {"bind", "step", ofStep};
       case SpanKind::kExchange:
-        return {"exchange", "step", fmt::format("\"entry\":{}", quoted(entry))};
+        return {"exchange", "step", ofStep};
+      case SpanKind::kStuck:
+        if (span.lane.none()) return {"stuck", "step", ofStep};
+        return describeWait(span);
     }
     return {"?", "?", ""};
   }
@@ -219,7 +246,8 @@ class Writer {
   Description describeWait(const TraceSpan& span) const {
     const std::string& family = program_->at(span.family).name;
     const std::string event = span.event ? program_->at(span.event).name : "";
-    return {"wait " + event, "wait",
+    const bool isStuck = span.kind == SpanKind::kStuck;
+    return {(isStuck ? "stuck " : "wait ") + event, isStuck ? "stuck" : "wait",
             fmt::format("\"cause\":\"{}\",\"event\":{},\"index\":{},\"family\":{},\"slot\":{},\"tile\":{},"
                         "\"worker\":{}",
                         causeOfWait(*program_, span.event), quoted(event), span.index, quoted(family),
@@ -245,11 +273,11 @@ const char* causeOfWait(const TaskProgram& program, EventId event) {
   return isArrival(program, event) ? "arrival" : "producer";
 }
 
-std::string chromeTrace(const TaskProgram& program, const std::vector<Trace>& ranks) {
-  return chromeTrace({{&program, 0, ranks}});
+std::string chromeTrace(const TaskProgram& program, const std::vector<Trace>& ranks, std::string_view clock) {
+  return chromeTrace({{&program, 0, ranks}}, clock);
 }
 
-std::string chromeTrace(const std::vector<ProgramTrace>& programs) {
+std::string chromeTrace(const std::vector<ProgramTrace>& programs, std::string_view clock) {
   std::optional<int64_t> origin;
   std::string names;
   for (const ProgramTrace& each : programs) {
@@ -267,7 +295,7 @@ std::string chromeTrace(const std::vector<ProgramTrace>& programs) {
     }
     writer.arrows(each.ranks, each.waitEnds);
   }
-  return writer.finish(names, programs.front().program->target);
+  return writer.finish(names, programs.front().program->target, clock);
 }
 
 }  // namespace sluice

@@ -19,6 +19,7 @@ ContextOptions contextOptions(const RunOptions& options) {
   result.threads = options.threads;
   result.executor = options.executor == "serial" ? ExecutorKind::kSerial : ExecutorKind::kParallel;
   result.timeoutSeconds = options.timeout;
+  result.onHang = options.onHang;
   if (options.packedMib > 0) result.packedBytes = static_cast<int64_t>(options.packedMib * (1 << 20));
   return result;
 }
@@ -239,13 +240,22 @@ Expected<Job> makeJob(const RunOptions& options) {
   if (!in) return in.error();
   Expected<std::vector<std::string>> out = pathsOf(options.out, program->ranks());
   if (!out) return out.error();
+  Expected<std::vector<std::string>> onHang = pathsOf(options.onHang, program->ranks());
+  if (!onHang) return onHang.error();
   EntryTensors tensors = tensorsOf(program->tables(), *entries);
-  return Job{std::move(*program),     std::move(*entries),
-             std::move(tensors),      options.seed ? std::optional(spec) : std::nullopt,
-             std::move(*tokens),      std::move(*in),
-             std::move(*out),         options.trace,
-             contextOptions(options), options.pack == "once" ? Weights::kConstant : Weights::kOrdinary,
-             options.repeat,          options.overlap,
+  return Job{std::move(*program),
+             std::move(*entries),
+             std::move(tensors),
+             options.seed ? std::optional(spec) : std::nullopt,
+             std::move(*tokens),
+             std::move(*in),
+             std::move(*out),
+             options.trace,
+             std::move(*onHang),
+             contextOptions(options),
+             options.pack == "once" ? Weights::kConstant : Weights::kOrdinary,
+             options.repeat,
+             options.overlap,
              options.overlapJson};
 }
 

@@ -18,6 +18,7 @@ namespace sluice::tools {
 
 struct RunOptions {
   std::string program, in, out, entries, executor = "parallel", pack = "task", trace, overlapJson;
+  std::string onHang;            // file of each rank; empty: that of the environment, or none
   std::string transport;         // empty: determined by the launcher of this process
   std::optional<uint64_t> seed;  // inputs are made, instead of read from `in`
   // with the words of `sluice make-inputs`; tokens also of inputs that are read
@@ -38,6 +39,7 @@ struct Job {
   std::vector<int64_t> tokens;       // T of every rank, or empty if files show it
   std::vector<std::string> in, out;  // by rank; without `out` nothing is written
   std::string trace;                 // empty: no trace
+  std::vector<std::string> onHang;   // by rank: for the trace of a step that fails; empty: not requested
   ContextOptions options;
   Weights weights = Weights::kOrdinary;
   int repeat = 1;

@@ -1,14 +1,17 @@
 #include "tools/cli/run_ranks.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstdio>
 #include <exception>
 #include <new>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <thread>
 #include <utility>
 
 #include "runtime/api/make_transport.h"
@@ -29,6 +32,7 @@ namespace {
 
 // Files take longer than events: ranks wait this multiple of the limit of an event for each other's files.
 constexpr double kFileWaits = 10;
+constexpr int64_t kSlowestFile = 3'000'000'000;  // ns, for traces of a step that failed
 
 std::string entryNames(const Job& job) {
   std::string names;
@@ -60,11 +64,13 @@ class RankRun {
   Status gatherAtFirst(const char* what, const std::string& own, Expected<T> (*decode)(std::string_view),
                        std::vector<T>& all);
   Status runSteps();
+  void awaitHangFiles() const;
   Status gatherTraces();
   Status stage();
   Status stageText(const std::string& path, std::string_view text);
   Expected<std::optional<RankFailure>> runAll();
   Expected<int> fail(const RankFailure& failure);
+  Expected<int> endAlone(const Error& error) const;
 
   const Expected<Job>& job_;
   Transport& transport_;
@@ -86,6 +92,10 @@ Status RankRun::prepare() {
   if (!job_->out.empty()) paths.push_back(job_->out[static_cast<size_t>(rank)]);
   if (isFirst() && !job_->trace.empty()) paths.push_back(job_->trace);
   if (isFirst() && !job_->overlapJson.empty()) paths.push_back(job_->overlapJson);
+  if (!job_->onHang.empty()) {
+    paths.push_back(job_->onHang[static_cast<size_t>(rank)]);
+    ::unlink(paths.back().c_str());  // of an earlier run
+  }
   if (Status status = probeWritable(paths); !status) return status;
   Expected<Rank> loaded = loadRank(*job_, rank);
   if (!loaded) return loaded.error();
@@ -123,11 +133,21 @@ Status RankRun::gatherAtFirst(const char* what, const std::string& own,
 Status RankRun::runSteps() {
   if (Status status = runRank(*job_, transport_, rank_); !status) {
     transport_.abort(status.error().message);
+    awaitHangFiles();
     return status;
   }
   if (Status all = gatherAtFirst("the figures", encodeFigures(rank_.figures), decodeFigures, figures_); !all)
     return all;
   return job_->trace.empty() ? Status{} : gatherTraces();
+}
+
+// mpirun ends all ranks as soon as one has ended: each waits for the files that the others write.
+void RankRun::awaitHangFiles() const {
+  if (transport_.kind() != "mpi") return;
+  const int64_t end = monotonicNanoseconds() + kSlowestFile;
+  const auto isThere = [](const std::string& each) { return ::access(each.c_str(), F_OK) == 0; };
+  while (monotonicNanoseconds() < end && !std::ranges::all_of(job_->onHang, isThere))
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
 }
 
 // Clocks of different machines are unrelated, so times count from the moment at which all ranks have just
@@ -180,6 +200,14 @@ Expected<int> RankRun::fail(const RankFailure& failure) {
   return said ? Expected<int>(kExitFailure) : said.error();
 }
 
+// The end of MPI waits for all ranks and, where one of them is stopped or dead, ends the process: what was
+// wrong is printed before.
+Expected<int> RankRun::endAlone(const Error& error) const {
+  if (transport_.kind() != "mpi") return error;
+  fmt::print(stderr, "sluice: error: {}\n", printable(error.message));
+  return kExitFailure;
+}
+
 // Errors: those after which no rank can reach the others.
 Expected<std::optional<RankFailure>> RankRun::runAll() {
   auto failure = gather_.agree(prepare(), {"the inputs", "before the first step"});
@@ -194,7 +222,7 @@ Expected<std::optional<RankFailure>> RankRun::runAll() {
 
 Expected<int> RankRun::run() {
   const auto failure = runAll();
-  if (!failure) return failure.error();
+  if (!failure) return endAlone(failure.error());
   if (*failure) return fail(**failure);
   if (!isFirst()) return kExitSuccess;
   std::string text = reportRun(*job_, figures_, transport_.kind() != "threads");
@@ -241,8 +269,12 @@ Expected<int> runThreads(const Job& job) {
   if (failed == results.end()) return kExitSuccess;
   // errors that follow from the first have less information
   const Transport& first = *transports->front();
-  if (first.isAborted()) return Error{first.abortMessage()};
-  return failed->error();
+  if (!first.isAborted()) return failed->error();
+  const std::string message = first.abortMessage();
+  // that of a rank may end with the file that it has written
+  for (const auto& each : results)
+    if (!each && each.error().message.starts_with(message)) return each.error();
+  return Error{message};
 }
 
 }  // namespace sluice::tools

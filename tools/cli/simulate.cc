@@ -18,6 +18,7 @@
 #include "tools/simulate/report.h"
 #include "tools/simulate/steps.h"
 #include "tools/trace/steps.h"
+#include "tools/trace/trace_files.h"
 
 namespace sluice::tools {
 namespace {

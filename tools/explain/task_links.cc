@@ -89,23 +89,4 @@ std::vector<SlotTasks> waitersFor(const AllSteps& steps, const EventAt& at) {
   return found;
 }
 
-LanePlace placeOf(const Plan& plan, const Task& task) {
-  const Lane& lane = plan.program().at(plan.at(task.family).lane);
-  const int64_t slots = plan.program().at(lane.space).window, cores = std::ssize(lane.seats);
-  LanePlace place;
-  place.window = task.slot / slots;
-  for (int64_t seat = 0; seat < cores; ++seat) {
-    const auto& tasks = lane.seats[static_cast<size_t>(seat)];
-    const auto found = std::ranges::find_if(tasks, [&](const TaskRecord& record) {
-      return record.family == task.family && record.slot == task.slot % slots &&
-             record.tile == static_cast<uint32_t>(task.tile);
-    });
-    if (found == tasks.end()) continue;
-    place.core = static_cast<int>((seat + place.window * lane.rotation) % cores);
-    place.position = static_cast<size_t>(found - tasks.begin());
-    return place;
-  }
-  return place;
-}
-
 }  // namespace sluice::tools

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/exec/lane_cursor.h"
 #include "runtime/exec/plan.h"
 #include "runtime/exec/step.h"
 #include "runtime/sim/bind_all.h"
@@ -49,14 +50,5 @@ uint64_t thresholdOf(const AllSteps& steps, const EventAt& at);
 // By rank, then in the order of the entry's families and slots.
 std::vector<SlotTasks> producersOf(const AllSteps& steps, const EventAt& at);
 std::vector<SlotTasks> waitersFor(const AllSteps& steps, const EventAt& at);
-
-// Where a task is: the core, counted from the lane's first one, the window, and the place in that window's
-// seat.
-struct LanePlace {
-  int core = 0;
-  int64_t window = 0;
-  size_t position = 0;
-};
-LanePlace placeOf(const Plan& plan, const Task& task);
 
 }  // namespace sluice::tools

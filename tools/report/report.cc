@@ -40,6 +40,18 @@ Facts runFacts(const ReportSource& source, const Run& run) {
   for (const Trace& trace : source.ranks) dropped += trace.dropped;
   Facts facts = {{"workers", fmt::format("{} per rank", run.workers)},
                  {"spans", fmt::format("{}, {} dropped", run.spans.size(), dropped)}};
+  std::string failed, absent;
+  for (size_t rank = 0; rank < source.ranks.size(); ++rank) {
+    const auto& [spans, without, routings, failure] = source.ranks[rank];
+    std::string& list = failure.message.empty() ? absent : failed;
+    if (failure.message.empty() && !spans.empty()) continue;
+    if (!list.empty()) list += ", ";
+    list += source.nameOf(rank);
+    if (!failure.message.empty())
+      list += fmt::format(" in step {} ({})", failure.step, source.program.tables().at(failure.entry).name);
+  }
+  if (!failed.empty()) facts.emplace_back("failed", failed);
+  if (!absent.empty()) facts.emplace_back("no trace of", absent);
   if (!run.leftOut.empty()) facts.emplace_back("left out", run.leftOut);
   if (!run.gaps.empty())
     facts.emplace_back("not shown", "arrows, critical path, overlap and experts: " + run.gaps);
@@ -80,7 +92,7 @@ Expected<Json> reportJson(const ReportSource& source) {
   report["entries"] = std::move(entries);
   report["memory"] = memoryJson(source);
   report["graphs"] = graphsJson(program);
-  report["hang"] = nullptr;
+  report["hang"] = source.hasRun() ? hangJson(source) : nullptr;
   if (source.hasRun()) addRunJson(source, run, report);
   return report;
 }
@@ -115,6 +127,7 @@ Expected<std::string> reportHtml(const std::vector<ReportSource>& sources) {
 std::string runText(const ReportSource& source) {
   const Run run = analyseRun(source);
   std::string text = factsText(runFacts(source, run));
+  if (const auto hang = findHang(source)) text += "\n" + hang->text + "\n";
   for (const ReportTable& table : runTables(source, run)) text += "\n" + tableText(table, kTextRows);
   return text;
 }

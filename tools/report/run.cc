@@ -37,11 +37,12 @@ class Analysis {
     const Status linked = forSteps(plan_, source_.ranks,
                                    [&](const TracedStep& step, const AllSteps& all, const StepSpans& spans) {
                                      addTasks(all, spans);
-                                     addOverlap(step, spans);
                                      if (program_.at(step.entry).routes()) addRouted(step.entry, all);
                                      for (const WaitEnd& end : waitEndsOf(all, source_.ranks, spans))
                                        run_.spans[placeOf(end.waitRank, end.waitSpan)].cause =
                                            static_cast<int64_t>(placeOf(end.rank, end.span));
+                                     if (step.failed) return;  // its times are those of the limit
+                                     addOverlap(step, spans);
                                      markCriticalPath(step, spans);
                                    });
     if (!linked) {

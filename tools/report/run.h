@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -74,6 +75,23 @@ struct Run {
   std::string gaps;                // why links between spans are missing; empty: they are there
   int workers = 0;                 // per rank, the most
 };
+
+// A wait in the graph of a run that failed.
+struct HangEdge {
+  std::string from, to;  // "rank 2, core 5 and 3 more: up_proj[12,0]", or "rank 3: no trace"
+  std::string label;     // "rows_arrived[12]: 96 of 128 rows"
+  bool missing = false;  // nothing explains why it is not there
+};
+
+struct Hang {
+  std::string text;             // the messages of the ranks
+  std::vector<HangEdge> edges;  // those that lead to what is missing first
+  size_t leftOut = 0;           // edges beyond kMostEdges
+};
+inline constexpr size_t kMostEdges = 64;
+
+// Nothing if no run of `source` failed.
+std::optional<Hang> findHang(const ReportSource& source);
 
 inline double milli(int64_t nanoseconds) { return static_cast<double>(nanoseconds) * 1e-6; }
 

@@ -17,7 +17,7 @@ namespace {
 constexpr uint16_t kNone16 = 65535;
 
 // As page/data.js numbers them.
-enum class PageKind : uint8_t { kTask, kArrival, kProducer, kStart, kEnd, kStep, kBind, kExchange };
+enum class PageKind : uint8_t { kTask, kArrival, kProducer, kStart, kEnd, kStep, kBind, kExchange, kStuck };
 
 PageKind kindOf(const TaskProgram& program, const TraceSpan& span) {
   switch (span.kind) {
@@ -34,9 +34,11 @@ PageKind kindOf(const TaskProgram& program, const TraceSpan& span) {
     case SpanKind::kBind:
       return PageKind::kBind;
     case SpanKind::kExchange:
+      return PageKind::kExchange;
+    case SpanKind::kStuck:
       break;
   }
-  return PageKind::kExchange;
+  return PageKind::kStuck;
 }
 
 // A column of all spans, little-endian as the machines are that Sluice runs on.
@@ -133,6 +135,17 @@ Json routingJson(const TaskProgram& program, const Run& run) {
 }
 
 }  // namespace
+
+Json hangJson(const ReportSource& source) {
+  const std::optional<Hang> hang = findHang(source);
+  if (!hang) return nullptr;
+  Json edges = Json::array();
+  for (const HangEdge& edge : hang->edges)
+    edges.push_back({{"from", edge.from}, {"to", edge.to}, {"label", edge.label}, {"missing", edge.missing}});
+  const std::string more =
+      hang->leftOut > 0 ? fmt::format("\n{} more waits are not drawn", hang->leftOut) : "";
+  return {{"text", hang->text + more}, {"edges", std::move(edges)}};
+}
 
 void addRunJson(const ReportSource& source, const Run& run, Json& report) {
   const TaskProgram& program = source.program.tables();

@@ -145,6 +145,36 @@ ReportTable slotTable(const ReportSource& source, const Run& run) {
   return table;
 }
 
+ReportTable nextTable(const ReportSource& source) {
+  const TaskProgram& program = source.program.tables();
+  ReportTable table{"next",
+                    "When the run failed",
+                    "The next task of each core and lane. Owed by: what its event waits for.",
+                    {{"rank", false},
+                     {"core", false},
+                     {"next task", false},
+                     {"event", false},
+                     {"have"},
+                     {"need"},
+                     {"owed by", false}},
+                    {}};
+  for (size_t rank = 0; rank < source.ranks.size(); ++rank)
+    for (const NextTask& next : source.ranks[rank].failed.next) {
+      const auto coreName = [&](const CoreOfLane& at) {
+        return text::coreName(program.at(at.lane).core, at.core);
+      };
+      std::string owing, event = "none: it was ready";
+      for (const int32_t each : next.ranks)
+        owing += fmt::format("{}rank {}", owing.empty() ? "" : ", ", each);
+      for (const CoreOfLane& at : next.cores) owing += (owing.empty() ? "" : ", ") + coreName(at);
+      if (next.event) event = fmt::format("{}[{}]", program.at(next.event).name, next.index);
+      table.rows.push_back({source.nameOf(rank), coreName(next.at),
+                            fmt::format("{}[{},{}]", familyName(program, next.family), next.slot, next.tile),
+                            event, next.have, next.need, owing});
+    }
+  return table;
+}
+
 ReportTable waitTable(const ReportSource& source, const Run& run) {
   const TaskProgram& program = source.program.tables();
   struct Sum {
@@ -152,7 +182,7 @@ ReportTable waitTable(const ReportSource& source, const Run& run) {
   };
   std::map<std::tuple<uint32_t, uint32_t, size_t>, Sum> sums;  // event, family, rank
   for (const RunSpan& each : run.spans) {
-    if (each.span->kind != SpanKind::kWait) continue;
+    if (!isWait(each.span->kind) || each.span->worker < 0) continue;
     Sum& sum = sums[{each.span->event.value, each.span->family.value, run.tracks[each.track].rank}];
     ++sum.waits;
     sum.time += lengthOf(*each.span);
@@ -211,9 +241,10 @@ ReportTable workerTable(const ReportSource& source, const Run& run) {
 
 std::vector<ReportTable> runTables(const ReportSource& source, const Run& run) {
   const TaskProgram& program = source.program.tables();
-  std::vector<ReportTable> tables = {overlapTable(source, run),   familyTable(program, run),
-                                     criticalTable(program, run), workerTable(source, run),
-                                     waitTable(source, run),      slotTable(source, run)};
+  std::vector<ReportTable> tables = {nextTable(source),         overlapTable(source, run),
+                                     familyTable(program, run), criticalTable(program, run),
+                                     workerTable(source, run),  waitTable(source, run),
+                                     slotTable(source, run)};
   std::erase_if(tables, [](const ReportTable& table) { return table.rows.empty(); });
   return tables;
 }

@@ -21,6 +21,9 @@ Json graphsJson(const TaskProgram& program);
 // time at the first rank. Bytes are those of a balanced step with max_tokens.
 Json memoryJson(const ReportSource& source);
 
+// Who waits for whom in a run that failed; null if none did.
+Json hangJson(const ReportSource& source);
+
 // Adds processes, tracks, lanes, spans, use, roofline and routing.
 void addRunJson(const ReportSource& source, const Run& run, Json& report);
 

@@ -4,7 +4,7 @@
 
 #include <utility>
 
-#include "tools/trace/read_trace.h"
+#include "tools/trace/trace_files.h"
 
 namespace sluice::tools {
 

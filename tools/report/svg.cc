@@ -98,7 +98,7 @@ class Picture {
   void span(const RunSpan& each) {
     const TraceSpan& span = *each.span;
     const std::string time = fmt::format("{:.3f} ms", milli(span.end - span.begin));
-    if (span.kind == SpanKind::kWait) {
+    if (isWait(span.kind)) {
       const std::string event = span.event ? program_.at(span.event).name : "?";
       bar(span.begin, span.end, isArrival(program_, span.event) ? kWaitForRows : kWait,
           fmt::format("wait for {}[{}]: {}", event, span.index, time));

@@ -44,6 +44,7 @@ std::vector<Trace> tracesOf(const std::vector<SimResult>& results) {
       run.begin = begin;
       run.end = begin + nanosecondsOf(result.ranks[rank].end);
       run.index = std::ssize(joined[rank].routings);
+      run.slot = run.index + 1;
       joined[rank].routings.push_back(result.traces[rank].routings.front());
       joined[rank].spans.push_back(run);
       for (TraceSpan span : result.traces[rank].spans) {

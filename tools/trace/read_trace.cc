@@ -14,7 +14,6 @@
 #include "runtime/base/base64.h"
 #include "runtime/base/one_line.h"
 #include "runtime/program/words.h"
-#include "tools/cli/files.h"
 
 namespace sluice::tools {
 namespace {
@@ -107,7 +106,7 @@ struct Process {
 class Reader {
  public:
   // Events are dropped as soon as they are read: as JSON they take ten times the memory of spans.
-  Expected<std::vector<TracedProgram>> read(const std::string& content) {
+  Expected<TraceFile> read(const std::string& content) {
     std::string key;  // of the root
     int64_t events = 0;
     const Json::parser_callback_t take = [&](int depth, Json::parse_event_t event, Json& parsed) {
@@ -128,13 +127,15 @@ class Reader {
       return Error{"found no programs under 'sluice', expected a trace of sluice run of this version"};
     for (TracedProgram& program : programs_)
       for (Trace& trace : program.ranks) sortSpans(trace);
-    return std::move(programs_);
+    return TraceFile{std::move(clock_), origin_, std::move(programs_)};
   }
 
  private:
   void readPrograms(const Json& described) {
     fields_.nowAt("");
     if (!programs_.empty()) return fields_.fail("found 'sluice' twice, expected it once");
+    clock_ = fields_.text(described, "clock");
+    origin_ = fields_.whole(described, "origin", 0, kMostNanoseconds);
     for (const Json& program : fields_.list(described, "programs")) {
       fields_.nowAt(fmt::format("program {} of 'sluice'", programs_.size()));
       const auto bytes =
@@ -170,7 +171,68 @@ class Reader {
       process.tracks.push_back(readTrack(program, track));
     for (const Json& routing : fields_.list(described, "routings"))
       trace.routings.push_back(readRouting(program, routing));
+    if (const Json& failed = fields_.at(described, "failed"); !failed.is_null())
+      trace.failed = readFailure(program, failed);
     processes_.push_back(std::move(process));
+  }
+
+  FailedRun readFailure(const TaskProgram& program, const Json& described) {
+    FailedRun failed;
+    failed.entry = id<EntryId>(described, "entry", program.entries);
+    failed.step = fields_.whole(described, "step", 0, kMostNanoseconds);
+    failed.message = fields_.text(described, "message");
+    if (failed.message.empty()) fields_.fail("message: found an empty text, expected why the run failed");
+    for (const Json& next : fields_.list(described, "next")) {
+      if (fields_.error()) break;
+      failed.next.push_back(readNext(program, next));
+    }
+    return failed;
+  }
+
+  NextTask readNext(const TaskProgram& program, const Json& described) {
+    NextTask next;
+    next.at.lane = id<LaneId>(described, "lane", program.lanes);
+    next.at.core = coreOf(program, next.at.lane, fields_.at(described, "core"));
+    next.family = id<FamilyId>(described, "family", program.families);
+    next.slot = fields_.whole(described, "slot", 0, kMost);
+    if (fields_.error()) return next;
+    next.tile = static_cast<int32_t>(fields_.whole(described, "tile", 0, program.at(next.family).tiles - 1));
+    if (fields_.at(described, "event") != -1) next.event = id<EventId>(described, "event", program.events);
+    next.index = fields_.whole(described, "index", 0, kMost);
+    next.have = static_cast<uint64_t>(fields_.whole(described, "have", 0, kMostNanoseconds));
+    next.need = static_cast<uint64_t>(fields_.whole(described, "need", 0, kMostNanoseconds));
+    for (const Json& rank : fields_.list(described, "ranks")) {
+      if (!Fields::isWhole(rank, 0, program.mesh.peers() - 1)) {
+        fields_.refuse("ranks", rank, fmt::format("a number of 0 to {}", program.mesh.peers() - 1));
+        break;
+      }
+      next.ranks.push_back(rank.get<int32_t>());
+    }
+    for (const Json& core : fields_.list(described, "cores")) {
+      const bool isPair = core.is_array() && core.size() == 2;
+      if (!isPair || !Fields::isWhole(core[0], 0, std::ssize(program.lanes) - 1)) {
+        fields_.refuse("cores", core, "a pair of lane and core");
+        break;
+      }
+      const LaneId lane{core[0].get<uint32_t>()};
+      next.cores.push_back({lane, coreOf(program, lane, core[1])});
+    }
+    return next;
+  }
+
+  // The number of an element of `all`.
+  template <class Id, class T>
+  Id id(const Json& object, const char* key, const std::vector<T>& all) {
+    return Id{static_cast<uint32_t>(fields_.whole(object, key, 0, std::ssize(all) - 1))};
+  }
+
+  // Of the cores that have a seat in the lane.
+  int32_t coreOf(const TaskProgram& program, LaneId lane, const Json& value) {
+    if (fields_.error()) return 0;
+    const int64_t first = program.at(lane).firstCore, last = first + std::ssize(program.at(lane).seats) - 1;
+    if (Fields::isWhole(value, first, last)) return value.get<int32_t>();
+    fields_.refuse("core", value, fmt::format("a number of {} to {}", first, last));
+    return 0;
   }
 
   Track readTrack(const TaskProgram& program, const Json& described) {
@@ -179,9 +241,7 @@ class Reader {
     const int64_t lane = fields_.whole(described, "lane", -1, std::ssize(program.lanes) - 1);
     if (lane < 0) return track;
     track.lane = LaneId{static_cast<uint32_t>(lane)};
-    const int64_t first = program.at(track.lane).firstCore;
-    track.core = static_cast<int32_t>(
-        fields_.whole(described, "core", first, first + std::ssize(program.at(track.lane).seats) - 1));
+    track.core = coreOf(program, track.lane, fields_.at(described, "core"));
     return track;
   }
 
@@ -220,21 +280,25 @@ class Reader {
     span.worker = track.worker;
     const std::string name = fields_.text(event, "name"), category = fields_.text(event, "cat");
     const Json& args = fields_.at(event, "args");
-    if (category == "task" || category == "wait")
-      readTask(program, track, name, category == "task", args, span);
+    const std::map<std::string, SpanKind> ofTasks = {
+        {"task", SpanKind::kTask}, {"wait", SpanKind::kWait}, {"stuck", SpanKind::kStuck}};
+    if (const auto kind = ofTasks.find(category); kind != ofTasks.end())
+      readTask(program, track, name, kind->second, args, span);
     else if (category == "idle" || category == "step")
       readOther(program, name, category, args, trace, span);
     else
-      fields_.fail(fmt::format("cat: found '{}', expected task, wait, idle or step", oneLine(category)));
+      fields_.fail(
+          fmt::format("cat: found '{}', expected task, wait, stuck, idle or step", oneLine(category)));
     total_ += span.end - span.begin;
     if (total_ > kMostNanoseconds) fields_.fail("found spans of more than a century in all");
     if (!fields_.error()) trace.spans.push_back(span);
   }
 
-  void readTask(const TaskProgram& program, const Track& track, const std::string& name, bool isTask,
+  void readTask(const TaskProgram& program, const Track& track, const std::string& name, SpanKind kind,
                 const Json& args, TraceSpan& span) {
     if (track.lane.none()) return fields_.fail("found a task or wait on a track without a lane");
-    span.kind = isTask ? SpanKind::kTask : SpanKind::kWait;
+    const bool isTask = kind == SpanKind::kTask;
+    span.kind = kind;
     span.lane = track.lane;
     span.core = track.core;
     span.entry = program.at(track.lane).entry;
@@ -259,6 +323,7 @@ class Reader {
 
   void readOther(const TaskProgram& program, const std::string& name, const std::string& category,
                  const Json& args, const Trace& trace, TraceSpan& span) {
+    if (category == "step") span.slot = fields_.whole(args, "step", 0, kMostNanoseconds);
     const bool isRun = category == "step" && !fields_.at(args, "routing").is_null();
     const std::string entry = isRun ? name : fields_.text(args, "entry");
     for (uint32_t e = 0; e < program.entries.size(); ++e)
@@ -272,12 +337,13 @@ class Reader {
     }
     const std::map<std::string, SpanKind> kinds = {{"step bind", SpanKind::kBind},
                                                    {"step exchange", SpanKind::kExchange},
+                                                   {"step stuck", SpanKind::kStuck},
                                                    {"idle start", SpanKind::kStart},
                                                    {"idle end", SpanKind::kEnd}};
     const auto kind = kinds.find(category + " " + name);
     if (kind == kinds.end())
-      return fields_.fail(
-          fmt::format("found {} '{}', expected bind, exchange, start or end", category, oneLine(name)));
+      return fields_.fail(fmt::format("found {} '{}', expected bind, exchange, stuck, start or end", category,
+                                      oneLine(name)));
     span.kind = kind->second;
   }
 
@@ -290,6 +356,8 @@ class Reader {
   }
 
   Fields fields_;
+  std::string clock_;
+  int64_t origin_ = 0;
   std::vector<TracedProgram> programs_;
   std::vector<Process> processes_;
   int64_t total_ = 0;  // nanoseconds of all spans
@@ -302,14 +370,6 @@ void sortSpans(Trace& trace) {
       trace.spans, {}, [](const TraceSpan& span) { return std::tuple(span.worker, span.begin, span.end); });
 }
 
-Expected<std::vector<TracedProgram>> parseTrace(const std::string& text) { return Reader().read(text); }
-
-Expected<std::vector<TracedProgram>> readTrace(const std::string& path) {
-  const Expected<std::string> content = readText(path);
-  if (!content) return content.error();
-  Expected<std::vector<TracedProgram>> programs = parseTrace(*content);
-  if (!programs) return Error{fmt::format("{}: {}", path, programs.error().message)};
-  return programs;
-}
+Expected<TraceFile> parseTrace(const std::string& text) { return Reader().read(text); }
 
 }  // namespace sluice::tools

@@ -1,4 +1,4 @@
-// Reads a trace file (runtime/trace/chrome_trace.h) back: its programs, spans and routings.
+// Reads the text of a trace file (runtime/trace/chrome_trace.h) back: its programs, spans and routings.
 //
 // Value types and free functions; any thread.
 #pragma once
@@ -20,11 +20,14 @@ struct TracedProgram {
   std::vector<Trace> ranks;
 };
 
-// At least one program. Errors: the part of the text, what was found and expected.
-Expected<std::vector<TracedProgram>> parseTrace(const std::string& text);
+struct TraceFile {
+  std::string clock;   // of the times: those of files with the same one can be compared; empty: unknown
+  int64_t origin = 0;  // the moment of time 0 on that clock, in nanoseconds
+  std::vector<TracedProgram> programs;  // at least one
+};
 
-// Errors begin with the path.
-Expected<std::vector<TracedProgram>> readTrace(const std::string& path);
+// Errors: the part of the text, what was found and expected.
+Expected<TraceFile> parseTrace(const std::string& text);
 
 // As Trace has them: by worker, then by time.
 void sortSpans(Trace& trace);

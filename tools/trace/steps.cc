@@ -81,35 +81,46 @@ class WaitEnds {
 
 }  // namespace
 
+bool hasFailed(const std::vector<Trace>& ranks) {
+  return std::ranges::any_of(ranks, [](const Trace& trace) { return !trace.failed.message.empty(); });
+}
+
 Expected<std::vector<TracedStep>> stepsOf(const TaskProgram& program, const std::vector<Trace>& ranks) {
   if (std::ssize(ranks) != program.mesh.peers())
     return Error{fmt::format("found traces of {} ranks, expected {}", ranks.size(), program.mesh.peers())};
-  std::map<std::pair<uint32_t, size_t>, TracedStep> steps;  // by entry and number
+  const bool failed = hasFailed(ranks);
+  std::map<int64_t, TracedStep> steps;  // by their numbers in the workspace
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
+    if (ranks[rank].spans.empty())
+      return Error{fmt::format("rank {}: found no trace, expected that of every rank", rank)};
     if (ranks[rank].dropped != 0)
       return Error{fmt::format("rank {}: found {} dropped spans, expected 0", rank, ranks[rank].dropped)};
-    std::map<uint32_t, size_t> runs;
     for (size_t s = 0; s < ranks[rank].spans.size(); ++s) {
       const TraceSpan& span = ranks[rank].spans[s];
       if (span.kind != SpanKind::kRun) continue;
-      const size_t number = runs[span.entry.value]++;
-      TracedStep& step = steps[{span.entry.value, number}];
-      step.entry = span.entry;
-      step.number = static_cast<int64_t>(number);
-      step.runs.resize(ranks.size(), SIZE_MAX);
+      TracedStep& step = steps[span.slot];
+      if (step.runs.empty()) step = {span.entry, 0, false, std::vector<size_t>(ranks.size(), SIZE_MAX)};
+      if (step.entry != span.entry || step.runs[rank] != SIZE_MAX)
+        return Error{fmt::format(
+            "rank {}: found entry '{}' in step {}, expected {}", rank, program.at(span.entry).name, span.slot,
+            step.entry != span.entry ? "'" + program.at(step.entry).name + "'" : "one run of it")};
       step.runs[rank] = s;
+      const FailedRun& failure = ranks[rank].failed;
+      step.failed = step.failed || (!failure.message.empty() && failure.step == span.slot);
     }
   }
   std::vector<TracedStep> inOrder;
-  for (auto& [key, step] : steps) {
+  std::map<uint32_t, int64_t> count;  // by entry
+  for (auto& [number, step] : steps) {
     const auto found = std::ssize(ranks) - std::ranges::count(step.runs, SIZE_MAX);
+    // after a failure some ranks may be a step ahead
+    if (found != std::ssize(ranks) && failed) continue;
     if (found != std::ssize(ranks))
-      return Error{fmt::format("found runs of entry '{}' at {} ranks, expected {}",
+      return Error{fmt::format("found step {}, a run of entry '{}', at {} ranks, expected {}", number,
                                program.at(step.entry).name, found, ranks.size())};
+    step.number = count[step.entry.value]++;
     inOrder.push_back(std::move(step));
   }
-  const auto begin = [&](const TracedStep& step) { return ranks[0].spans[step.runs[0]].begin; };
-  std::ranges::stable_sort(inOrder, {}, begin);
   return inOrder;
 }
 

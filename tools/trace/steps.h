@@ -21,11 +21,16 @@ namespace sluice::tools {
 struct TracedStep {
   EntryId entry;
   int64_t number = 0;        // of the runs of the entry
+  bool failed = false;       // at some rank
   std::vector<size_t> runs;  // by rank: its span of kind kRun
 };
 
-// In the order in which they began at rank 0. `ranks` are the traces of all ranks of the program, from rank
-// 0. Errors: a rank is missing, spans were dropped, or ranks have other numbers of runs of an entry.
+// Whether a run failed at some rank.
+bool hasFailed(const std::vector<Trace>& ranks);
+
+// In their order. `ranks` are the traces of all ranks of the program, from rank 0. After a failure steps that
+// only some ranks have begun are left out. Errors: a rank is missing, spans were dropped, or ranks have other
+// steps.
 Expected<std::vector<TracedStep>> stepsOf(const TaskProgram& program, const std::vector<Trace>& ranks);
 
 // What each rank routed, for bindAll(). Refers to `ranks`. Error: a run whose routing was not recorded.

@@ -17,7 +17,7 @@ WorkerTime timeOfWorker(const TaskProgram& program, const Trace& trace, int32_t 
     if (span.kind == SpanKind::kTask) {
       time.busy += length;
       ++time.tasks;
-    } else if (span.kind == SpanKind::kWait) {
+    } else if (isWait(span.kind)) {
       (isArrival(program, span.event) ? time.arrival : time.producer) += length;
     } else {
       (span.kind == SpanKind::kStart ? time.start : time.end) += length;

@@ -9,6 +9,7 @@ import re
 import secrets
 import shutil
 import signal
+import subprocess
 import sys
 import time
 
@@ -164,6 +165,33 @@ def stopped_launched(scene):
     assert "rank 1 did not end within 3 s after rank" in launcher.text(), launcher.text()
     assert not any(processes.is_alive(pid) for pid in ranks.values())
     scene.check_nothing_left()
+
+
+def hang_traces(scene):
+    """Ranks that wait for a stopped or dead one write what they did until then, and a report reads it as one run."""
+    files = scene.folder + "/hang-{rank}.json"
+    for number, why in ((signal.SIGSTOP, r"waited 1 s for .*rank 2 is stopped"), (signal.SIGKILL, "rank 2 .* has died")):
+        ranks = scene.start_ranks(*FOREVER, "--timeout", "1", "--on-hang", f"trace={files}")
+        await_steps(ranks)
+        ranks[2].signal(number)
+        survivors = [(rank, ranks[rank]) for rank in (0, 1, 3)]
+        for (rank, _), text in zip(survivors, await_failures(survivors, LATEST)):
+            assert f"what rank {rank} did until then is in {files.replace('{rank}', str(rank))}" in text, text
+        names = [f"hang-{rank}.json" for rank in (0, 1, 3)]
+        scene.check_nothing_left(names)
+        report = subprocess.run(["sluice", "report", files, "--format", "text"], capture_output=True, text=True)
+        assert report.returncode == 0, report.stderr
+        assert re.search(why, report.stdout), report.stdout
+        assert "no trace of rank 2" in report.stdout, report.stdout
+        for rank in (0, 1, 3):
+            assert re.search(fr"failed .*rank {rank} in step \d+ \((forward|backward)\)", report.stdout), report.stdout
+        # the next run does not mix its files with those of this one
+        ranks[2].end()
+        scene.start(scene.command("--on-hang", f"trace={files}"), {}).wait(60)
+        outputs = [f"out-{rank}" for rank in range(RANKS)]
+        scene.check_nothing_left(outputs)
+        for name in outputs:
+            os.unlink(f"{scene.folder}/{name}")
 
 
 def all_stopped(scene):

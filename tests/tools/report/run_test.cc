@@ -9,7 +9,7 @@
 #include "tools/report/report.h"
 #include "tools/report/svg.h"
 #include "tools/simulate/steps.h"
-#include "tools/trace/read_trace.h"
+#include "tools/trace/trace_files.h"
 
 namespace sluice::tools {
 namespace {

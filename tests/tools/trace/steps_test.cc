@@ -10,7 +10,7 @@
 #include "tools/cli/files.h"
 #include "tools/explain/task_links.h"
 #include "tools/simulate/steps.h"
-#include "tools/trace/read_trace.h"
+#include "tools/trace/trace_files.h"
 
 namespace sluice::tools {
 namespace {
@@ -198,7 +198,7 @@ TEST_CASE("without all of a step nothing is claimed about its waits") {
   CHECK_THAT(refusal([](auto& ranks) { ranks.pop_back(); }), Contains("traces of 1 ranks, expected 2"));
   CHECK_THAT(refusal([](auto& ranks) { ranks[1].dropped = 3; }), Contains("rank 1: found 3 dropped spans"));
   CHECK_THAT(refusal([](auto& ranks) { ranks[1].spans.erase(ranks[1].spans.begin()); }),
-             Contains("runs of entry 'forward' at 1 ranks, expected 2"));
+             Contains("found step 1, a run of entry 'forward', at 1 ranks, expected 2"));
   CHECK_THAT(refusal([](auto& ranks) { ranks[0].spans[0].index = -1; }), Contains("found no routing"));
   CHECK_THAT(refusal([](auto& ranks) {
                for (TraceSpan& span : ranks[0].spans)

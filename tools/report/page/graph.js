@@ -95,7 +95,10 @@ export function makeGraphs(report) {
 export function makeHang(report) {
   if (!report.hang) return null;
   const names = [...new Set(report.hang.edges.flatMap(({from, to}) => [from, to]))];
-  const nodes = names.map(name => ({name, short: name, lines: []}));
+  const nodes = names.map(name => {
+    const [who, ...what] = name.split(": ");
+    return {name, short: who, lines: what.length > 0 ? [what.join(": ")] : []};
+  });
   const edges = report.hang.edges.map(({from, to, label, missing}) =>
     ({from: names.indexOf(from), to: names.indexOf(to), label, class: missing ? "missing" : "near"}));
   return element("div", {}, element("p", {class: "hang"}, report.hang.text),
