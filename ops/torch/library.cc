@@ -68,8 +68,9 @@ TORCH_LIBRARY(sluice, m) {
             .c_str(),
         sluice::submitTraining);
   m.def("trace_start() -> ()", [] { sluice::throwIfFailed(sluice::tracedLayers().start()); });
-  m.def("trace_write(str path) -> ()",
-        [](const std::string& path) { sluice::throwIfFailed(sluice::tracedLayers().write(path)); });
+  m.def("trace_write(str path, bool only_failed) -> ()", [](const std::string& path, bool onlyFailed) {
+    sluice::throwIfFailed(sluice::tracedLayers().write(path, onlyFailed));
+  });
   m.def("choose_places(Tensor rows, int places, int groups) -> Tensor", sluice::choosePlacesFor);
   m.class_<LinearLayer>("Linear")
       .def(torch::init<c10::intrusive_ptr<Ranks>, const std::string&>())

@@ -1,6 +1,6 @@
 """Adds what Bazel builds to the Python package: the op's library, the compiler, the device model of CPUs and graphs.
 
-They are the files $SLUICE_TORCH_LIBRARY and $SLUICEC, and cpu.json in $SLUICE_TARGETS, if these three are set.
+They are the files $SLUICE_TORCH_LIBRARY, $SLUICEC and $SLUICE, and cpu.json in $SLUICE_TARGETS, if these are set.
 Otherwise `bazel build` runs in the tree that contains this folder, which is quick if everything is up to date.
 """
 
@@ -16,20 +16,21 @@ from wheel.bdist_wheel import bdist_wheel
 
 HERE = Path(__file__).resolve().parent
 TREE = HERE.parents[1]
-LIBRARY, COMPILER = "//ops/torch:libsluice_torch.so", "//tools:sluicec"
-VARIABLES = ("SLUICE_TORCH_LIBRARY", "SLUICEC", "SLUICE_TARGETS")
+LIBRARY, COMPILER, TOOL = "//ops/torch:libsluice_torch.so", "//tools:sluicec", "//tools:sluice"
+VARIABLES = ("SLUICE_TORCH_LIBRARY", "SLUICEC", "SLUICE", "SLUICE_TARGETS")
 
 
 def built_files() -> dict[str, Path]:
     """The files of the package, by their paths in the package."""
     given = [os.environ.get(variable) for variable in VARIABLES]
     if all(given):
-        library, compiler, targets = map(Path, given)
+        library, compiler, tool, targets = map(Path, given)
     elif (TREE / "WORKSPACE").exists() and shutil.which("bazel"):
-        subprocess.run(["bazel", "build", LIBRARY, COMPILER], cwd=TREE, check=True)
+        subprocess.run(["bazel", "build", LIBRARY, COMPILER, TOOL], cwd=TREE, check=True)
         said = subprocess.run(["bazel", "info", "bazel-bin"], cwd=TREE, check=True, stdout=subprocess.PIPE, text=True)
         built = Path(said.stdout.strip())
-        library, compiler = built / "ops/torch/libsluice_torch.so", built / "tools/sluicec"
+        library = built / "ops/torch/libsluice_torch.so"
+        compiler, tool = built / "tools/sluicec", built / "tools/sluice"
         targets = TREE / "targets"
     else:
         raise SystemExit(f"no Bazel tree around {HERE}: set {', '.join(VARIABLES)} to what Bazel has built")
@@ -37,6 +38,7 @@ def built_files() -> dict[str, Path]:
     return {
         **{f"bin/{graph}": targets.parent / graph for graph in graphs},
         "lib/libsluice_torch.so": library,
+        "bin/sluice": tool,
         "bin/sluicec": compiler,
         "bin/targets/cpu.json": targets / "cpu.json",
     }
@@ -49,7 +51,7 @@ class BuildWithTools(build_py):
             to = Path(self.build_lib) / "sluice_torch" / place
             to.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(file, to)
-            to.chmod(0o755 if place == "bin/sluicec" else 0o644)
+            to.chmod(0o755 if place in ("bin/sluice", "bin/sluicec") else 0o644)
 
     def get_outputs(self, include_bytecode=1):
         package = os.path.join(self.build_lib, "sluice_torch")

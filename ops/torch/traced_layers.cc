@@ -33,7 +33,7 @@ Status TracedLayers::start() {
   return {};
 }
 
-Status TracedLayers::write(const std::string& path) {
+Status TracedLayers::write(const std::string& path, bool onlyFailed) {
   std::vector<std::shared_ptr<LayerState>> layers;
   {
     const std::lock_guard lock(mutex_);
@@ -42,13 +42,15 @@ Status TracedLayers::write(const std::string& path) {
     layers = std::exchange(recorded_, {});
   }
   std::vector<ProgramTrace> programs;
+  bool failed = false;
   for (const auto& layer : layers) {
     Trace trace = layer->endTrace();
     if (trace.spans.empty()) continue;
+    failed = failed || !trace.failed.message.empty();
     programs.push_back({&layer->program(), layer->rank(), {}});
     programs.back().ranks.push_back(std::move(trace));
   }
-  if (path.empty()) return {};
+  if (onlyFailed && !failed) return {};
   if (programs.empty()) return Error{fmt::format("{}: no layer has run, so there is nothing to write", path)};
   const std::string text = chromeTrace(programs, nameOfClock());
   return replaceFile(path, std::as_bytes(std::span(text)));

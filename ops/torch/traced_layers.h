@@ -22,9 +22,10 @@ class TracedLayers {
 
   // Error: a recording is under way.
   Status start();
-  // Ends the recording and writes it to `path` (docs/TRACE.md), complete or not at all; with an empty path
-  // drops it. Errors: no recording is under way; no layer has run; the file cannot be written.
-  Status write(const std::string& path);
+  // Ends the recording and writes it to `path` (docs/TRACE.md), complete or not at all. `onlyFailed`: if no
+  // step has failed, drops it instead. Errors: no recording is under way; no layer has run; the file cannot
+  // be written.
+  Status write(const std::string& path, bool onlyFailed);
 
  private:
   std::mutex mutex_;

@@ -38,12 +38,12 @@ def finish(process, limit=LIMIT):
     return said, signal.Signals(-code).name if code < 0 else code
 
 
-def run_ranks(test, name, size, limit=LIMIT):
-    """Runs function `name`(rank, size) in each of `size` processes, and returns what they print; a failure of any fails the
+def run_ranks(test, name, size, limit=LIMIT, arguments=()):
+    """Runs function `name`(rank, size, *arguments) in each of `size` processes, and returns what they print; a failure of any fails the
     test."""
     with tempfile.TemporaryDirectory() as folder:
         store = pathlib.Path(folder) / "store"
-        ranks = [start(name, rank, size, store, role="rank") for rank in range(size)]
+        ranks = [start(name, rank, size, store, *arguments, role="rank") for rank in range(size)]
         found = [finish(process, limit) for process in ranks]
         for rank, (said, ended) in enumerate(found):
             test.assertEqual(ended, 0, f"rank {rank} of {name}: {said}")
@@ -64,7 +64,7 @@ def main(functions):
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=size)
-    function(rank, size)
+    function(rank, size, *arguments[3:])
     if dist.is_initialized():
         # PyTorch 2.6 destroys a group holding the GIL and waits for its threads, one of which may need the GIL to free
         # a tensor: a deadlock. The destructor of a backend that Python refers to releases the GIL.

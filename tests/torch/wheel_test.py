@@ -23,6 +23,7 @@ x = torch.randn(9, 64).bfloat16().requires_grad_()
 ids = torch.tensor([[1, 3]] * 9)
 layer(x, ids, torch.ones(9, 2)).sum().backward()
 assert x.grad.abs().sum() > 0 and layer.down_weight.grad[1].abs().sum() > 0
+assert "gmm_weight_grad" in open(layer.report(os.path.join(sys.argv[1], "layer.txt"))).read()
 print("ran")
 """
 
@@ -49,7 +50,7 @@ class WheelTest(unittest.TestCase):
             self.assertEqual(wheel.name.split("-")[1], said.stdout.split()[1])
             with zipfile.ZipFile(wheel) as archive:
                 names = set(archive.namelist())
-            for name in ("moe.py", "lib/libsluice_torch.so", "bin/sluicec", "bin/targets/cpu.json", "bin/graphs/exchange/pairs.json"):
+            for name in ("moe.py", "lib/libsluice_torch.so", "bin/sluice", "bin/sluicec", "bin/targets/cpu.json", "bin/graphs/exchange/pairs.json"):
                 self.assertIn(f"sluice_torch/{name}", names)
             site = os.path.join(folder, "site")
             self.run_python("-m", "pip", "install", *offline, "--target", site, str(wheel), env=home, cwd=folder)

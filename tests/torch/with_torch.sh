@@ -3,6 +3,7 @@
 export PYTHONPATH=$PWD/ops/torch:$PWD/tests/torch
 export SLUICE_TORCH_LIBRARY=$PWD/ops/torch/libsluice_torch.so
 export SLUICEC=$PWD/tools/sluicec
+export SLUICE=$PWD/tools/sluice  # where a test has it
 export SLUICE_TARGETS=$PWD/targets
 export SLUICE_CACHE=${TEST_TMPDIR:-$(mktemp -d)}/programs
 export PYTHONDONTWRITEBYTECODE=1

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 
@@ -15,14 +16,16 @@ namespace {
 
 struct Options {
   std::vector<std::string> inputs;
+  std::vector<std::string> programs;
   std::string output, format = "html";
-  int program = -1;
 };
 
 Expected<int> report(const Options& options) {
+  if (!options.programs.empty() && std::ranges::none_of(options.inputs, isTrace))
+    return Error{"--program: found no trace, expected one"};
   std::vector<ReportSource> sources;
   for (const std::string& path : options.inputs) {
-    Expected<ReportSource> source = readSource(path, options.program);
+    Expected<ReportSource> source = readSource(path, options.programs);
     if (!source) return source.error();
     sources.push_back(std::move(*source));
   }
@@ -43,7 +46,10 @@ Expected<int> report(const Options& options) {
 Command addReport(CLI::App& parent) {
   CLI::App* app = parent.add_subcommand("report", "show where the time of a step went, or what a program is");
   const auto options = std::make_shared<Options>();
-  app->add_option("input", options->inputs, "a trace, or a program file; two are shown side by side")
+  app->add_option(
+         "input", options->inputs,
+         "a trace, or a program file; two are shown side by side. {rank} in the path of a trace stands "
+         "for the files of all ranks")
       ->required()
       ->expected(1, 2)
       ->type_name("trace.json|layer.slp");
@@ -55,12 +61,15 @@ Command addReport(CLI::App& parent) {
          "html (default), one page for a browser that needs no network; svg, a picture of a run; or text")
       ->check(CLI::IsMember({"html", "svg", "text"}))
       ->type_name("FORMAT");
-  app->add_option("--program", options->program, "which program of a trace that has several, from 0")
-      ->check(CLI::NonNegativeNumber)
-      ->type_name("N");
+  app->add_option(
+         "--program", options->programs,
+         "which program of a trace that has several: its number from 0, or its file; if repeated, the "
+         "first that is there")
+      ->allow_extra_args(false)
+      ->type_name("N|layer.slp");
   app->footer(
-      R"(Traces are written by `sluice run --trace`, `sluice simulate --trace` and sluice_torch.trace(). docs/REPORT.md
-explains what the page shows.
+      R"(Traces are written by `sluice run --trace`, `sluice run --on-hang=trace`, `sluice simulate --trace` and
+sluice_torch.trace(). docs/REPORT.md explains what the page shows.
 
 examples:
   sluice report trace.json -o report.html
@@ -68,6 +77,7 @@ examples:
   sluice report layer.slp -o layer.html
   sluice report trace.json --format svg -o timeline.svg
   sluice report trace.json --format text
+  sluice report 'hang-{rank}.json' -o hang.html
 
 exit status: 0 written, 1 bad input or a file that cannot be written, 2 wrong usage)");
   return {app, [options] { return report(*options); }};

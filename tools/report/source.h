@@ -25,9 +25,11 @@ struct ReportSource {
   }
 };
 
-// Reads a program file, or a trace (a path that ends in ".json"). `number` picks one of several programs in a
-// trace, from 0; -1: it has only one. Errors: those of Program::load() and readTrace(); several programs and
-// no number (they are listed), or none of that number.
-Expected<ReportSource> readSource(const std::string& path, int number);
+inline bool isTrace(const std::string& path) { return path.ends_with(".json"); }
+
+// Reads a program file, or a trace (isTrace(path)). `choices` picks one of several programs in a
+// trace: each is a number from 0 or a program file, and the first counts that is there. Errors: those of
+// Program::load() and readTrace(); several programs and no choice (they are listed), or none of the choices.
+Expected<ReportSource> readSource(const std::string& path, const std::vector<std::string>& choices);
 
 }  // namespace sluice::tools

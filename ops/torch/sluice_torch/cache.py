@@ -43,22 +43,27 @@ def folder() -> Path:
     return Path.home() / ".cache" / "sluice"
 
 
-def find_compiler() -> str:
-    """The path of sluicec: $SLUICEC, next to this package, on the PATH, or in the Bazel tree that contains this
-    package."""
-    if chosen := os.environ.get("SLUICEC"):
+def find_tool(name: str) -> str:
+    """The path of sluicec or sluice: in a variable (SLUICEC, SLUICE), next to this package, on the PATH, or in the Bazel
+    tree that contains this package."""
+    variable = name.upper()
+    if chosen := os.environ.get(variable):
         if os.access(chosen, os.X_OK) and os.path.isfile(chosen):
             return chosen
-        raise RuntimeError(f"SLUICEC is {chosen!r}, which is not a program that can be run")
+        raise RuntimeError(f"{variable} is {chosen!r}, which is not a program that can be run")
     package = Path(__file__).resolve().parent
-    places = [package / "bin" / "sluicec", shutil.which("sluicec")]
+    places = [package / "bin" / name, shutil.which(name)]
     if len(package.parents) > 2:
-        places.append(package.parents[2] / "bazel-bin" / "tools" / "sluicec")
+        places.append(package.parents[2] / "bazel-bin" / "tools" / name)
     for place in places:
         if place and os.access(place, os.X_OK) and os.path.isfile(place):
             return str(place)
     looked = ", ".join(str(place) if place else "the PATH" for place in places)
-    raise RuntimeError(f"the compiler sluicec was not found (looked at {looked}); set SLUICEC to its path")
+    raise RuntimeError(f"{name} was not found (looked at {looked}); set {variable} to its path")
+
+
+def find_compiler() -> str:
+    return find_tool("sluicec")
 
 
 def find_target(compiler: str, name: str) -> str:

@@ -14,6 +14,7 @@ from .main_grad import AddToMainGrad, main_grad_of
 from .operands import DTYPES, PendingForward, operands_of
 from .precision import BF16, precision_of
 from .preparing import Preparable
+from .reporting import Reports
 
 # In a state_dict of a rank that has part of the experts: its first expert, the end of its range, and the total number;
 # where ranks share experts, then the number of its shard, and tp.
@@ -28,7 +29,7 @@ def describe_range(experts: list[int]) -> str:
     return f"{first} to {end - 1} of {count}" + (f" (shard {part[0]} of {part[1]})" if part else "")
 
 
-class MoE(Preparable, torch.nn.Module):
+class MoE(Preparable, Reports, torch.nn.Module):
     """The experts of a layer: y = sum over k of expert_weights[t, k] * expert(expert_ids[t, k])(x[t]).
 
     An expert is down(activation(gate(x)) * up(x)); or down(activation(up(x))) with an activation of structure.UNGATED.

@@ -240,14 +240,14 @@ class Shared:
     def layer(self, path: str, weights: list[str], packs_frozen: bool = False) -> "Held":
         """The layer of a program; made collectively at first use. A layer that keeps weights packed is not shared."""
         key = (path, *weights, next(self._packing)) if packs_frozen else (path, *weights)
-        held = self._hold(key, lambda: torch.classes.sluice.Layer(self.ranks, path, weights))
+        held = self._hold(path, key, lambda: torch.classes.sluice.Layer(self.ranks, path, weights))
         if packs_frozen:
             held.op.pack_frozen(True)
         return held
 
     def linear(self, path: str) -> "Held":
         """The linear layer of a program; made collectively at first use."""
-        return self._hold(("linear", path), lambda: torch.classes.sluice.Linear(self.ranks, path))
+        return self._hold(path, ("linear", path), lambda: torch.classes.sluice.Linear(self.ranks, path))
 
     def largest(self, what: str, number: int) -> int:
         """The largest of the numbers that all ranks give for `what`. Collective."""
@@ -257,7 +257,8 @@ class Shared:
         """The exchange that runs the program of fused_dispatch and fused_combine; made collectively at first use. It
         lives until clear_cache(), because between two steps no object refers to it."""
         key = ("exchange", path)
-        held = self._hold(key, lambda: torch.classes.sluice.Exchange(self.ranks, path, first_expert, experts))
+        make = lambda: torch.classes.sluice.Exchange(self.ranks, path, first_expert, experts)
+        held = self._hold(path, key, make)
         self._lasting[key] = held.op
         self.keep()
         return held
@@ -273,12 +274,12 @@ class Shared:
                 for key in [key for key in kept if key[0] == "exchange"]:
                     del kept[key]
 
-    def _hold(self, key: tuple, make) -> "Held":
+    def _hold(self, path: str, key: tuple, make) -> "Held":
         with _guard:
             held = self._held.get(key)
             if held is None:
                 op = self._lasting[key] if key in self._lasting else make()
-                held = self._held[key] = Held(op, self)
+                held = self._held[key] = Held(op, self, path)
                 if self.group.size > 1:
                     self._lasting[key] = op
             return held
@@ -303,8 +304,8 @@ class Shared:
 class Held:
     """A module's reference to a layer. The last reference frees it, and the last layer frees what all layers share."""
 
-    def __init__(self, op, shared: Shared):
-        self.op, self.shared = op, shared
+    def __init__(self, op, shared: Shared, path: str):
+        self.op, self.shared, self.path = op, shared, path  # the path is that of its program
 
 
 def shared_by(group: Group, threads: int = 0, timeout: float = 30.0) -> Shared:

@@ -21,6 +21,7 @@ from .graphs import dealt
 from .linear_graphs import LinearShape, linear_graph
 from .main_grad import main_grad_of
 from .precision import BF16, precision_of
+from .reporting import Reports
 from .tensors import as_stored
 
 _DTYPES = (torch.bfloat16, torch.float32)
@@ -58,7 +59,7 @@ class _AddedToMainGrad(torch.autograd.Function):
         return torch.zeros_like(parameter) if zeros else torch.empty_like(parameter)
 
 
-class _ParallelLinear(torch.nn.Module):
+class _ParallelLinear(Reports, torch.nn.Module):
     """What both layers share. `_column` and the dimension of the weight that ranks share are theirs."""
 
     _column = True
