@@ -21,8 +21,9 @@ RUNTIME_TESTS = ["//tests/runtime/...", "//tests/ops/...", "//tests/proof/...", 
 EXECUTOR_TESTS = ["//tests/runtime/workers/...", "//tests/runtime/exec/...", "//tests/runtime/cpu/...",
                   "//tests/runtime/comm/...", "//tests/runtime/api/..."]
 # tests that need libraries which a machine may lack
-OPTIONAL_TESTS = ["//tests/runtime/comm/mpi/...", "//tests/runtime/comm/ucx/...", "//tests/tools/mpi/...", "//tests/torch/..."]
-WITHOUT = ["--repo_env=SLUICE_WITHOUT=d3,openmpi,onednn,torch,ucx"]
+OPTIONAL_TESTS = ["//tests/runtime/comm/mpi/...", "//tests/runtime/comm/ucx/...", "//tests/tools/mpi/...", "//tests/torch/...",
+                  "//tests/gpu:ptxas_test"]
+WITHOUT = ["--repo_env=SLUICE_WITHOUT=cuda,d3,openmpi,onednn,torch,ucx"]
 # MPI is not instrumented: its programs would be compiled and then skip themselves
 THREADS_ONLY = ["--test_tag_filters=-mpi", "--build_tag_filters=-mpi"]
 # tests that newer libraries may affect

@@ -1,0 +1,175 @@
+// Warps, blocks, registers and barriers in shared memory.
+#include <fmt/format.h>
+
+#include <bit>
+
+#include "ops/gpu/model/calls.h"
+#include "ops/gpu/model/machine.h"
+
+namespace sluice::gpu::model {
+namespace {
+
+constexpr int64_t kLook = 10'000;  // ns until hasEnded() says no
+
+std::string nameOf(Machine& m, const Barrier* barrier) {
+  return fmt::format("the barrier at {} of shared memory",
+                     reinterpret_cast<const std::byte*>(barrier) - m.block().shared);
+}
+
+void endPhase(BarrierState& state) {
+  if (state.pending != 0 || state.bytes != 0) return;
+  ++state.phase;
+  state.pending = state.count;
+}
+
+}  // namespace
+
+BarrierState& stateOf(Machine& m, const Barrier* barrier) {
+  m.checkAccess(barrier, sizeof(Barrier), true);
+  const auto found = m.block().barriers.find(barrier);
+  if (found == m.block().barriers.end()) m.fail("uses a barrier that was not made");
+  BarrierState& state = *found->second;
+  if (state.maker != m.running &&
+      m.threads[static_cast<size_t>(state.maker)]->barrierFences == state.fencesBefore)
+    m.fail("uses a barrier whose maker has not called fenceBarrierInit()");
+  return state;
+}
+
+void landBytes(BarrierState& state, int64_t bytes) {
+  state.bytes -= bytes;
+  endPhase(state);
+}
+
+void syncWarp() {
+  const Quiet quiet;
+  machine().align("syncWarp()", true);
+}
+
+uint32_t ballot(bool value) {
+  const Quiet quiet;
+  Machine& m = machine();
+  WarpState& warp = *m.block().warps[static_cast<size_t>(m.self().index / 32)];
+  warp.values[warp.meeting.generation % 2][static_cast<size_t>(m.self().index % 32)] = value ? 1 : 0;
+  const uint64_t generation = m.align("ballot()");
+  uint32_t bits = 0;
+  for (size_t lane = 0; lane < 32; ++lane) bits |= warp.values[generation % 2][lane] << lane;
+  return bits;
+}
+
+uint32_t shuffle(uint32_t value, int lane) {
+  const Quiet quiet;
+  Machine& m = machine();
+  if (lane < 0 || lane > 31) m.fail(fmt::format("shuffle(): lane {}, expected 0 to 31", lane));
+  WarpState& warp = *m.block().warps[static_cast<size_t>(m.self().index / 32)];
+  warp.values[warp.meeting.generation % 2][static_cast<size_t>(m.self().index % 32)] = value;
+  const uint64_t generation = m.align("shuffle()");
+  return warp.values[generation % 2][static_cast<size_t>(lane)];
+}
+
+void syncBlock() {
+  const Quiet quiet;
+  Machine& m = machine();
+  m.meet(m.block().named[0].meeting, m.launch.threads, "syncBlock()", true);
+}
+
+void syncNamed(int barrier, int threads) {
+  const Quiet quiet;
+  Machine& m = machine();
+  if (barrier < 1 || barrier > 15 || threads < 32 || threads % 32 != 0 || threads > m.launch.threads)
+    m.fail(fmt::format(
+        "syncNamed({}, {}), expected a barrier of 1 to 15 and a multiple of 32 threads of the block", barrier,
+        threads));
+  NamedBarrier& named = m.block().named[static_cast<size_t>(barrier)];
+  if (named.meeting.arrived > 0 && named.threads != threads)
+    m.fail(fmt::format("syncNamed({}, {}) where others expect {} threads", barrier, threads, named.threads));
+  named.threads = threads;
+  m.meet(named.meeting, threads, fmt::format("named barrier {}", barrier), true);
+}
+
+// The warpgroup's four warps take or give together; the first thread of each group counts.
+void takeRegisters(int count) {
+  const Quiet quiet;
+  Machine& m = machine();
+  if (count < 24 || count > 240 || count % 8 != 0)
+    m.fail(fmt::format("takeRegisters({}), expected a multiple of 8 from 24 to 240", count));
+  m.align(fmt::format("takeRegisters({})", count));
+  const auto group = static_cast<size_t>(m.self().index / 128);
+  if (m.self().index % 128 != 0)
+    return m.wait("registers",
+                  [&m, group, count, block = &m.block()] { return block->registers[group] == count; });
+  Block& block = m.block();
+  const int more = (count - block.registers[group]) * 128;
+  if (more < 0) m.fail(fmt::format("takeRegisters({}) with {} registers", count, block.registers[group]));
+  m.wait("registers that others give back", [&block, more] { return block.freeRegisters >= more; });
+  block.freeRegisters -= more;
+  block.registers[group] = count;
+  m.progress();
+}
+
+void releaseRegisters(int count) {
+  const Quiet quiet;
+  Machine& m = machine();
+  if (count < 24 || count > 240 || count % 8 != 0)
+    m.fail(fmt::format("releaseRegisters({}), expected a multiple of 8 from 24 to 240", count));
+  m.align(fmt::format("releaseRegisters({})", count));
+  const auto group = static_cast<size_t>(m.self().index / 128);
+  if (m.self().index % 128 != 0)
+    return m.wait("registers",
+                  [group, count, block = &m.block()] { return block->registers[group] == count; });
+  Block& block = m.block();
+  if (count > block.registers[group])
+    m.fail(fmt::format("releaseRegisters({}) with {} registers", count, block.registers[group]));
+  block.freeRegisters += (block.registers[group] - count) * 128;
+  block.registers[group] = count;
+  m.progress();
+}
+
+void initBarrier(Barrier* barrier, int count) {
+  const Quiet quiet;
+  Machine& m = machine();
+  m.yield();
+  m.checkAccess(barrier, sizeof(Barrier), true);
+  if (count < 1 || count >= 1 << 20) m.fail(fmt::format("initBarrier(): {} arrivals", count));
+  auto state = std::make_unique<BarrierState>();
+  state->count = state->pending = count;
+  state->maker = m.running;
+  state->fencesBefore = m.self().barrierFences;
+  announceWrite(barrier, sizeof(Barrier));
+  m.block().barriers[barrier] = std::move(state);
+}
+
+void fenceBarrierInit() {
+  const Quiet quiet;
+  ++machine().self().barrierFences;
+  machine().yield();
+}
+
+void arrive(Barrier* barrier, uint32_t bytes) {
+  const Quiet quiet;
+  Machine& m = machine();
+  m.yield();
+  BarrierState& state = stateOf(m, barrier);
+  if (state.pending == 0)
+    m.fail(fmt::format("arrives at {} more often than {} times in a phase", nameOf(m, barrier), state.count));
+  state.order[state.phase % 2].release();
+  state.bytes += bytes;
+  --state.pending;
+  endPhase(state);
+  m.progress();
+}
+
+bool hasEnded(Barrier* barrier, int parity) {
+  const Quiet quiet;
+  Machine& m = machine();
+  BarrierState& state = stateOf(m, barrier);
+  if (parity != 0 && parity != 1) m.fail(fmt::format("hasEnded(): parity {}", parity));
+  const auto ended = [&state, parity] { return static_cast<int>(state.phase % 2) != parity; };
+  m.wait(fmt::format("the end of a phase of parity {} of {} ({} arrivals and {} bytes are missing)", parity,
+                     nameOf(m, barrier), state.pending, state.bytes),
+         ended, m.now + kLook);
+  if (!ended()) return false;
+  state.order[static_cast<size_t>(parity)].acquire();
+  return true;
+}
+
+}  // namespace sluice::gpu::model

@@ -1,0 +1,80 @@
+#include "ops/gpu/model/fiber.h"
+
+#include <sys/mman.h>
+
+#include <cstdint>
+#include <cstdlib>
+#include <utility>
+
+#include "ops/gpu/model/sanitizers.h"
+
+namespace sluice::gpu::model {
+namespace {
+
+constexpr size_t kStackBytes = size_t{1} << 18;  // committed as it is touched
+constexpr unsigned kNoOrder = 1;                 // a switch says nothing about what happened before what
+
+}  // namespace
+
+Fiber::~Fiber() {
+  if (stack_) ::munmap(stack_, kStackBytes);
+  if (identity_) __tsan_destroy_fiber(identity_);
+}
+
+void Fiber::abandon() {
+  isAbandoned_ = true;
+  resume();
+}
+
+void Fiber::start(std::function<void()> work) {
+  work_ = std::move(work);
+  void* const stack =
+      ::mmap(nullptr, kStackBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (stack == MAP_FAILED) std::abort();  // a test's machine without memory for stacks
+  stack_ = static_cast<std::byte*>(stack);
+  ::getcontext(&own_);
+  own_.uc_stack.ss_sp = stack_;
+  own_.uc_stack.ss_size = kStackBytes;
+  own_.uc_link = nullptr;
+  const auto address = reinterpret_cast<uintptr_t>(this);
+  ::makecontext(&own_, reinterpret_cast<void (*)()>(&Fiber::enter), 2, static_cast<unsigned>(address >> 32),
+                static_cast<unsigned>(address));
+  if (hasRaceDetection()) identity_ = __tsan_create_fiber(0);
+}
+
+void Fiber::enter(unsigned high, unsigned low) {
+  auto* const fiber = reinterpret_cast<Fiber*>(uintptr_t{high} << 32 | low);
+  if (__sanitizer_finish_switch_fiber)
+    __sanitizer_finish_switch_fiber(nullptr, &fiber->callerStack_, &fiber->callerStackBytes_);
+  if (!fiber->isAbandoned_) fiber->work_();
+  fiber->switchBack();
+  std::abort();  // resumed after its end
+}
+
+void Fiber::resume() {
+  if (__sanitizer_start_switch_fiber) __sanitizer_start_switch_fiber(&callerFakeStack_, stack_, kStackBytes);
+  if (hasRaceDetection()) {
+    callerIdentity_ = __tsan_get_current_fiber();
+    __tsan_switch_to_fiber(identity_, kNoOrder);
+  }
+  const int depth = std::exchange(quietDepth, quiet_);
+  ::swapcontext(&caller_, &own_);
+  quiet_ = std::exchange(quietDepth, depth);
+  if (__sanitizer_finish_switch_fiber) __sanitizer_finish_switch_fiber(callerFakeStack_, nullptr, nullptr);
+}
+
+void Fiber::leave() {
+  switchBack();
+  if (isAbandoned_) throw Abandoned();
+}
+
+void Fiber::switchBack() {
+  if (__sanitizer_start_switch_fiber)
+    __sanitizer_start_switch_fiber(&fakeStack_, callerStack_, callerStackBytes_);
+  if (hasRaceDetection()) __tsan_switch_to_fiber(callerIdentity_, kNoOrder);
+  ::swapcontext(&own_, &caller_);
+  if (__sanitizer_finish_switch_fiber)
+    __sanitizer_finish_switch_fiber(fakeStack_, &callerStack_, &callerStackBytes_);
+}
+
+}  // namespace sluice::gpu::model

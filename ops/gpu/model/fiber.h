@@ -1,0 +1,52 @@
+// Fibers: contexts of execution that one thread of the process switches between, known to sanitizers.
+//
+// Resource type; made and used by one thread.
+#pragma once
+
+#include <ucontext.h>
+
+#include <cstddef>
+#include <functional>
+
+namespace sluice::gpu::model {
+
+struct Abandoned {};
+
+class Fiber {
+ public:
+  Fiber() = default;
+  ~Fiber();
+  Fiber(const Fiber&) = delete;
+  Fiber& operator=(const Fiber&) = delete;
+
+  // Runs `work`, which catches Abandoned, when it is first resumed. When it has returned, or if the fiber is
+  // abandoned before, resume() returns for the last time.
+  void start(std::function<void()> work);
+
+  // From the thread's own context: goes on in the fiber, until it calls leave().
+  void resume();
+  // From the fiber: back to where resume() was called. Throws Abandoned.
+  void leave();
+
+  // From the thread's own context, for a fiber that is not to go on: leave() throws Abandoned there.
+  void abandon();
+
+ private:
+  static void enter(unsigned high, unsigned low);
+  void switchBack();
+
+  ucontext_t own_{}, caller_{};
+  std::byte* stack_ = nullptr;
+  std::function<void()> work_;
+  void* identity_ = nullptr;
+  int quiet_ = 0;  // quietDepth where it left
+  bool isAbandoned_ = false;
+  void* callerIdentity_ = nullptr;
+  // of AddressSanitizer
+  void* fakeStack_ = nullptr;
+  void* callerFakeStack_ = nullptr;
+  const void* callerStack_ = nullptr;
+  size_t callerStackBytes_ = 0;
+};
+
+}  // namespace sluice::gpu::model

@@ -1,0 +1,278 @@
+#include "ops/gpu/model/machine.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "ops/gpu/model/calls.h"
+
+namespace sluice::gpu::model {
+namespace {
+
+constexpr int64_t kTurn = 20;          // ns that a turn takes
+constexpr int64_t kDead = 20'000'000;  // ns without a change, after which none is expected
+constexpr uint64_t kTurnsToLook = 64;  // between two looks at those that wait
+constexpr int kRegisters = 65536;      // of an SM
+
+Machine* current = nullptr;
+std::vector<Region> registered;  // for the next run
+
+int alignedRegisters(int threads) { return kRegisters / threads / 8 * 8; }
+
+}  // namespace
+
+Machine& machine() { return *current; }
+
+Machine::Machine(const Launch& of, std::vector<Region> memory)
+    : launch(of), regions(std::move(memory)), random(static_cast<uint32_t>(of.seed * 2654435761U + 1)) {
+  for (Region& region : regions) region.written.resize(region.bytes / kGranule + 2);
+  for (int b = 0; b < launch.blocks; ++b) {
+    auto block = std::make_unique<Block>();
+    block->memory.resize(launch.sharedBytes + 1024);
+    for (std::byte& each : block->memory) each = static_cast<std::byte>(random());
+    const auto address = reinterpret_cast<uintptr_t>(block->memory.data());
+    block->shared = block->memory.data() + (1024 - address % 1024) % 1024;
+    block->written.resize(launch.sharedBytes / kGranule + 1);
+    for (int w = 0; w < launch.threads / 32; ++w) block->warps.push_back(std::make_unique<WarpState>());
+    for (int g = 0; g < launch.threads / 128; ++g) {
+      block->warpgroups.push_back(std::make_unique<WarpgroupState>());
+      block->registers.push_back(alignedRegisters(launch.threads));
+    }
+    block->freeRegisters = kRegisters - launch.threads * alignedRegisters(launch.threads);
+    blocks.push_back(std::move(block));
+  }
+}
+
+std::string Machine::run(const std::function<void()>& kernel) {
+  for (int b = 0; b < launch.blocks; ++b)
+    for (int t = 0; t < launch.threads; ++t) {
+      auto thread = std::make_unique<Thread>();
+      thread->block = b;
+      thread->index = t;
+      runnable_.push_back(static_cast<int>(threads.size()));
+      Thread* const own = thread.get();
+      thread->fiber.start([this, own, &kernel] {
+        try {
+          kernel();
+          endThread(*own);
+        } catch (const Abandoned&) {
+          // the run ends
+        }
+        end.release();
+        own->done = true;
+      });
+      threads.push_back(std::move(thread));
+    }
+  current = this;
+  const Quiet quiet;
+  while (problem.empty() && takeTurn()) {
+  }
+  if (problem.empty()) finish();
+  for (size_t t = 0; t < threads.size(); ++t) {
+    if (threads[t]->done) continue;
+    running = static_cast<int>(t);
+    threads[t]->fiber.abandon();
+  }
+  current = nullptr;
+  end.acquire();
+  return problem;
+}
+
+// Of a thread whose kernel has returned.
+void Machine::endThread(const Thread& thread) {
+  const Quiet quiet;
+  for (const auto& group : thread.storeGroups)
+    for (const auto& store : group)
+      if (!store->isRead)
+        fail("ends while a copy still reads its shared memory: waitStoresRead() is missing");
+  progress();
+}
+
+// False: all threads have ended.
+bool Machine::takeTurn() {
+  now += kTurn;
+  if (++turns_ % kTurnsToLook == 0 || runnable_.empty()) wakeReady();
+  if (below(8) == 0 && happenOne()) return true;
+  if (runnable_.empty()) {
+    if (happenOne()) return true;
+    if (blocked_.empty()) return false;
+    int64_t next = kNever;
+    for (const int each : blocked_) next = std::min(next, threads[static_cast<size_t>(each)]->wakeAt);
+    if (next == kNever || now - movedAt > kDead) {
+      problem = describeDeadlock();
+      return false;
+    }
+    now = std::max(now, next);
+    wakeReady();
+    return true;
+  }
+  auto place = static_cast<size_t>(below(static_cast<int>(runnable_.size())));
+  if (isLate(runnable_[place])) place = static_cast<size_t>(below(static_cast<int>(runnable_.size())));
+  running = runnable_[place];
+  Thread& thread = *threads[static_cast<size_t>(running)];
+  thread.fiber.resume();
+  running = -1;
+  if (!thread.done && !thread.ready && thread.wakeAt == kNever) return true;
+  if (!thread.done) blocked_.push_back(runnable_[place]);
+  runnable_[place] = runnable_.back();
+  runnable_.pop_back();
+  return true;
+}
+
+// Warpgroups fall behind each other: one of them mostly lets others go first, for some time.
+bool Machine::isLate(int thread) {
+  if (turns_ >= redrawAt_) {
+    late_ = below(static_cast<int>(threads.size()) / 128);
+    redrawAt_ = turns_ + (uint64_t{1024} << below(8));
+  }
+  return thread / 128 == late_ && below(8) != 0;
+}
+
+void Machine::wakeReady() {
+  std::erase_if(blocked_, [&](int number) {
+    Thread& thread = *threads[static_cast<size_t>(number)];
+    if (!(thread.ready && thread.ready()) && thread.wakeAt > now) return false;
+    thread.ready = nullptr;
+    thread.wakeAt = kNever;
+    runnable_.push_back(number);
+    return true;
+  });
+}
+
+bool Machine::happenOne() {
+  if (operations.empty()) return false;
+  const size_t first = static_cast<size_t>(below(static_cast<int>(operations.size())));
+  for (size_t i = 0; i < operations.size(); ++i) {
+    const size_t at = (first + i) % operations.size();
+    if (operations[at].possible && !operations[at].possible()) continue;
+    const Operation operation = std::move(operations[at]);
+    operations.erase(operations.begin() + static_cast<ptrdiff_t>(at));
+    operation.happen();
+    progress();
+    return true;
+  }
+  return false;
+}
+
+// What was asked for happens, though nobody waits for it.
+void Machine::finish() {
+  while (problem.empty() && happenOne()) {
+  }
+}
+
+void Machine::yield() {
+  if (below(4) == 0) self().fiber.leave();
+}
+
+void Machine::wait(std::string what, std::function<bool()> ready, int64_t wakeAt) {
+  Thread& own = self();
+  if (ready && ready()) return yield();
+  own.waitsFor = std::move(what);
+  own.ready = std::move(ready);
+  own.wakeAt = wakeAt;
+  own.fiber.leave();
+  own.waitsFor.clear();
+}
+
+uint64_t Machine::meet(Meeting& meeting, int expected, const std::string& what, bool isOrdered) {
+  const uint64_t generation = meeting.generation;
+  if (meeting.arrived > 0 && meeting.what != what)
+    fail(fmt::format("calls {} where others of its warp call {}", what, meeting.what));
+  meeting.what = what;
+  Order& order = meeting.order[generation % 2];
+  if (isOrdered) order.release();
+  if (++meeting.arrived == expected) {
+    meeting.arrived = 0;
+    ++meeting.generation;
+    progress();
+    yield();
+  } else {
+    wait(what, [&meeting, generation] { return meeting.generation != generation; });
+  }
+  if (isOrdered) order.acquire();
+  return generation;
+}
+
+uint64_t Machine::align(const std::string& what, bool isOrdered) {
+  return meet(block().warps[static_cast<size_t>(self().index / 32)]->meeting, 32, what, isOrdered);
+}
+
+void Machine::post(std::function<bool()> possible, std::function<void()> happen) {
+  operations.push_back({std::move(possible), std::move(happen)});
+}
+
+void Machine::fail(const std::string& what) {
+  note(fmt::format("{} {}", where(self()), what));
+  throw Abandoned();
+}
+
+void Machine::note(const std::string& what) {
+  if (problem.empty()) problem = what;
+}
+
+std::string Machine::where(const Thread& thread) const {
+  return fmt::format("block {}, thread {}:", thread.block, thread.index);
+}
+
+// By block: "threads 0 to 31 wait for a phase of barrier 64", equal waits of neighbours as one.
+std::string Machine::describeDeadlock() const {
+  std::string text = "no thread goes on";
+  for (size_t i = 0; i < threads.size();) {
+    size_t end = i + 1;
+    while (end < threads.size() && threads[end]->block == threads[i]->block &&
+           threads[end]->waitsFor == threads[i]->waitsFor)
+      ++end;
+    if (!threads[i]->waitsFor.empty())
+      text += fmt::format("; block {}, threads {} to {} wait for {}", threads[i]->block, threads[i]->index,
+                          threads[end - 1]->index, threads[i]->waitsFor);
+    i = end;
+  }
+  return text;
+}
+
+std::string run(const Launch& launch, const std::function<void()>& kernel) {
+  if (launch.blocks < 1 || launch.threads < 128 || launch.threads > 1024 || launch.threads % 128 != 0)
+    return "a launch of no blocks, or of blocks that are not 1 to 8 warpgroups";
+  Machine machine(launch, std::exchange(registered, {}));
+  return machine.run(kernel);
+}
+
+void registerGlobal(const void* data, size_t bytes) {
+  registered.push_back({static_cast<const std::byte*>(data), bytes, {}});
+}
+
+int threadIndex() {
+  const Quiet quiet;
+  return machine().self().index;
+}
+int blockIndex() {
+  const Quiet quiet;
+  return machine().self().block;
+}
+int blockCount() {
+  const Quiet quiet;
+  return machine().launch.blocks;
+}
+std::byte* sharedMemory() {
+  const Quiet quiet;
+  return machine().block().shared;
+}
+uint64_t globalTimer() {
+  const Quiet quiet;
+  machine().yield();
+  return static_cast<uint64_t>(machine().now);
+}
+void sleepFor(uint32_t nanoseconds) {
+  const Quiet quiet;
+  Machine& m = machine();
+  if (nanoseconds > 1'000'000) m.fail("sleeps longer than a millisecond");
+  m.wait("the end of its sleep", nullptr, m.now + nanoseconds);
+}
+
+void trap(const char* why) {
+  const Quiet quiet;
+  machine().fail(why);
+}
+
+}  // namespace sluice::gpu::model

@@ -1,0 +1,217 @@
+// The machine under the model: blocks, threads, who goes on, and operations that happen by themselves.
+//
+// Everything runs in one thread of the process. Members are open to the parts of the model (memory.cc,
+// barriers.cc, copies.cc, products.cc), which belong together.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <random>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "ops/gpu/model/fiber.h"
+#include "ops/gpu/model/launch.h"
+#include "ops/gpu/model/sanitizers.h"
+
+namespace sluice::gpu::model {
+
+inline constexpr int64_t kNever = INT64_MAX;
+inline constexpr size_t kGranule = 16;  // bytes that a proxy is remembered for
+
+// Threads that come together: each waits until `arrived` of them are there.
+struct Meeting {
+  int arrived = 0;
+  uint64_t generation = 0;
+  std::string what;            // they came for
+  std::array<Order, 2> order;  // by generation
+};
+
+struct WarpState {
+  Meeting meeting;
+  std::array<std::array<uint32_t, 32>, 2> values{};  // by generation
+};
+
+// A product that all threads of a warpgroup issue: the n-th of each is the same.
+struct Product {
+  int columns = 0;
+  Major majorA = Major::kK, majorB = Major::kK;
+  uint64_t a = 0, b = 0;
+  bool add = false;
+  int issued = 0;  // threads that have
+  bool done = false;
+  std::array<float*, 128> sums{};  // by thread: its values while they are in flight
+  std::unique_ptr<Order> issue = std::make_unique<Order>(), end = std::make_unique<Order>();
+  Actor actor;
+};
+
+struct WarpgroupState {
+  std::deque<Product> products;        // that some thread has not waited for
+  uint64_t first = 0;                  // number of the first of them
+  uint64_t next = 0;                   // number of the next to be done
+  std::array<uint64_t, 128> waited{};  // by thread: products that it knows to be done
+};
+
+// Sums that a thread must not touch while they are in flight.
+struct FlyingSum {
+  float* place = nullptr;
+  std::vector<float> values;
+  uint64_t last = 0;  // the last product that adds to it
+};
+
+// A copy from shared memory: first it is read, then written.
+struct Store {
+  bool isRead = false, isWritten = false;
+  std::unique_ptr<Order> read = std::make_unique<Order>(), written = std::make_unique<Order>();
+};
+
+struct Thread {
+  int block = 0, index = 0;
+  Fiber fiber;
+  bool done = false;
+  std::function<bool()> ready;  // empty: it may go on
+  int64_t wakeAt = kNever;      // when it goes on anyway
+  std::string waitsFor;
+
+  uint64_t proxyFences = 0;       // number of its fenceProxyAsync()
+  uint64_t seenEpoch = 0;         // global stores before its last one
+  uint64_t barrierFences = 0;     // number of its fenceBarrierInit()
+  std::optional<Actor> observer;  // of race detection: knows the counters as they were when they were read
+  Order observed;
+
+  std::vector<std::shared_ptr<Store>> stores;  // not yet in a group
+  std::deque<std::vector<std::shared_ptr<Store>>> storeGroups;
+
+  uint64_t issued = 0;                 // number of products
+  std::deque<uint64_t> productGroups;  // by group: the number of products issued before its end
+  bool mayMultiply = false;            // fenceProducts() since it touched sums
+  std::vector<std::unique_ptr<FlyingSum>> flying;
+};
+
+struct BarrierState {
+  int count = 0, pending = 0;
+  int64_t bytes = 0;           // announced and not yet there
+  uint64_t phase = 0;          // number of phases that have ended
+  int maker = 0;               // thread
+  uint64_t fencesBefore = 0;   // of the maker, when it made it
+  std::array<Order, 2> order;  // by phase
+};
+
+struct NamedBarrier {
+  Meeting meeting;
+  int threads = 0;
+};
+
+// Who wrote the bytes of a granule last with a plain store; 0: nobody, or a copy.
+struct Written {
+  int thread = 0;            // in shared memory: its number + 1
+  uint64_t proxyFences = 0;  // of that thread, before
+  uint64_t epoch = 0;        // in global memory
+};
+
+struct Block {
+  std::byte* shared = nullptr;
+  std::vector<std::byte> memory;  // with room to align `shared`
+  std::vector<Written> written;   // by granule
+  std::map<const Barrier*, std::unique_ptr<BarrierState>> barriers;
+  std::vector<std::unique_ptr<WarpState>> warps;
+  std::vector<std::unique_ptr<WarpgroupState>> warpgroups;
+  std::array<NamedBarrier, 16> named;  // 0: the block
+  std::vector<int> registers;          // by warpgroup, of each thread
+  int freeRegisters = 0;
+};
+
+struct Region {
+  const std::byte* data = nullptr;
+  size_t bytes = 0;
+  std::vector<Written> written;  // by granule
+};
+
+// Something that happens by itself when it is possible, later than it was asked for.
+struct Operation {
+  std::function<bool()> possible;
+  std::function<void()> happen;
+};
+
+class Machine {
+ public:
+  Machine(const Launch& launch, std::vector<Region> regions);
+  std::string run(const std::function<void()>& kernel);
+
+  // Of the thread whose fiber runs.
+  Thread& self() { return *threads[static_cast<size_t>(running)]; }
+  Block& block() { return *blocks[static_cast<size_t>(self().block)]; }
+
+  // Others may go on before it.
+  void yield();
+  // Goes on when `ready` holds, or at a time.
+  void wait(std::string what, std::function<bool()> ready, int64_t wakeAt = kNever);
+  // Comes to a meeting of `expected` threads. Returns its generation.
+  uint64_t meet(Meeting& meeting, int expected, const std::string& what, bool isOrdered);
+  // Of the warp: all lanes must call it.
+  uint64_t align(const std::string& what, bool isOrdered = false);
+
+  void post(std::function<bool()> possible, std::function<void()> happen);
+  void progress() { movedAt = now; }
+
+  // Ends the run with what is wrong. The fiber does not go on.
+  [[noreturn]] void fail(const std::string& what);
+  // For operations, which belong to no fiber.
+  void note(const std::string& what);
+
+  // The block whose shared memory has the address; null: none.
+  Block* blockOf(const void* address);
+  // Fails if the bytes are not in `memory` that the running thread may access.
+  void checkAccess(const void* address, size_t bytes, bool onlyShared = false);
+  // The record of a granule, in shared or global memory; null: in neither.
+  Written* writtenAt(const void* address);
+
+  int below(int limit) { return static_cast<int>(random() % static_cast<uint32_t>(limit)); }
+  std::string where(const Thread& thread) const;
+
+  const Launch launch;
+  std::vector<std::unique_ptr<Thread>> threads;
+  std::vector<std::unique_ptr<Block>> blocks;
+  std::vector<Region> regions;
+  std::vector<Operation> operations;
+  std::mt19937 random;
+  int running = -1;
+  int64_t now = 1;      // ns
+  int64_t movedAt = 1;  // when something last changed
+  uint64_t epoch = 0;   // number of global stores
+  std::string problem;
+  Order end;  // of all threads and copies
+
+ private:
+  void endThread(const Thread& thread);
+  bool takeTurn();
+  void wakeReady();
+  bool happenOne();
+  std::string describeDeadlock() const;
+  void finish();
+
+  bool isLate(int thread);
+
+  int late_ = 0;           // a warpgroup that seldom goes on, counted over all blocks
+  uint64_t redrawAt_ = 0;  // turn
+  std::vector<int> runnable_, blocked_;
+  uint64_t turns_ = 0;
+};
+
+// Of the run under way.
+Machine& machine();
+
+// Of a barrier that was made and fenced.
+BarrierState& stateOf(Machine& m, const Barrier* barrier);
+// Bytes that a copy has brought.
+void landBytes(BarrierState& state, int64_t bytes);
+// A copy or product (`what`) reads shared memory: who wrote it with a plain store must have fenced since.
+void checkFenced(Machine& m, const std::byte* shared, size_t bytes, const char* what);
+
+}  // namespace sluice::gpu::model

@@ -1,0 +1,62 @@
+"""usage: ptxas_test.py NAME.ptxas.txt...   kernels keep their registers, and products do not wait for others
+
+The files are what `nvcc -Xptxas -v` wrote. Prints the registers and the shared memory of each kernel.
+"""
+import re
+import subprocess
+import sys
+import unittest
+
+# ptxas calls information what costs most: registers that setmaxnreg does not get (C7507), products that wait
+# for each other (C7510, C7511, C7518).
+SLOW = re.compile(r"C7507|C7510|C7511|C7518|Potential Performance Loss|serialized|\bwarning\b", re.I)
+FUNCTION = re.compile(r"Function properties for (\S+)\n"
+                      r"\s*(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
+KERNEL = re.compile(r"Compiling entry function '(\S+)'.*?(\d+) bytes stack frame"
+                    r".*?(Used (\d+) registers[^\n]*)", re.DOTALL)
+SHARED = re.compile(r"(\d+) bytes smem")
+
+
+def readable(kernels):
+    """The names of kernels as C++ writes them, without what all have in common."""
+    names = "\n".join(name for name, *_ in kernels)
+    plain = subprocess.run(["c++filt"], input=names, stdout=subprocess.PIPE, text=True, check=True).stdout
+    return [re.sub(r"sluice::gpu::|\(anonymous namespace\)::|^void |\([^()]*\)$", "", name)
+            for name in plain.splitlines()]
+
+
+class Ptxas(unittest.TestCase):
+    paths = []
+
+    def setUp(self):
+        self.texts = {}
+        for path in self.paths:
+            with open(path, encoding="utf-8") as text:
+                self.texts[path] = text.read()
+
+    def test_every_file_is_about_kernels(self):
+        for path, text in self.texts.items():
+            kernels = KERNEL.findall(text)
+            self.assertTrue(kernels, path)
+            self.assertEqual(len(kernels), text.count("Compiling entry function"), path)
+            print(path)
+            for name, (_, stack, used, registers) in zip(readable(kernels), kernels):
+                shared = SHARED.search(used)
+                print(f"  {name}: {registers} registers, {stack} bytes of stack, "
+                      f"{shared.group(1) if shared else 0} bytes of static shared memory")
+
+    def test_no_register_is_spilled(self):
+        for path, text in self.texts.items():
+            for name, _, stores, loads in FUNCTION.findall(text):
+                with self.subTest(path=path, function=name):
+                    self.assertEqual((stores, loads), ("0", "0"), "bytes of spill stores and loads")
+
+    def test_ptxas_reports_no_lost_performance(self):
+        for path, text in self.texts.items():
+            with self.subTest(path=path):
+                self.assertEqual([line for line in text.splitlines() if SLOW.search(line)], [])
+
+
+if __name__ == "__main__":
+    Ptxas.paths = sys.argv[1:]
+    unittest.main(argv=sys.argv[:1])

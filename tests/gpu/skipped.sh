@@ -1,0 +1,2 @@
+#!/bin/bash
+echo "SKIP: built without CUDA (found no nvcc)"
