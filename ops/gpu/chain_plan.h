@@ -1,0 +1,76 @@
+// What a kernel of chained products (chain.h) is given: matrices, tasks and their lists. Values, made by the
+// host.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "ops/gpu/hw.h"
+
+namespace sluice::gpu {
+
+inline constexpr int kChainThreads = 384;
+inline constexpr int kMaxWaits = 2;
+inline constexpr int kCounterStride = 8;  // counters are 64 bytes apart
+inline constexpr uint32_t kNoTask = ~0U;  // the record that lets math leave
+
+// A matrix in global memory, as the operand that its map's box is for: `a` 128 rows, a weight [K,N] 64 rows,
+// a weight [N,K] kColumns rows, `out` 16 rows; 64 columns each. Only `out` uses the other members.
+struct Matrix {
+  TensorMap map;
+  std::byte* data;
+  int64_t rowPitch;  // bytes, a multiple of 16
+  int32_t columns;
+};
+
+struct Product {
+  uint16_t a, weight, out;  // matrices
+  Major weightMajor;        // kMn: [K,N], kK: [N,K]
+  int32_t firstRow, rows;   // of a and out; 1 to 128 rows
+  int32_t expert;
+  int32_t firstColumn;  // of out
+  int32_t k;
+};
+
+struct EventWait {
+  uint32_t event;
+  uint32_t need;  // 0: nothing to wait for
+};
+
+struct ProductTask {
+  Product product;
+  EventWait waits[kMaxWaits];
+  uint32_t event;   // to signal when the tile is stored
+  uint32_t amount;  // 0: no signal
+};
+
+enum class Stuck : uint32_t {
+  kNo = 0,
+  kEvent = 1,   // a lane's head waited for it
+  kRecord = 2,  // math did not take a task
+  kStage = 3,   // math did not release a stage
+};
+
+// Of a block that waited too long, before a task. Only kEvent has an event, its count and what the task
+// needs. After the last task of a block, `task` is kNoTask and `core` its first.
+struct StuckReport {
+  Stuck stuck;
+  uint32_t core, lane, task, event;
+  uint64_t have, need;
+};
+
+// The arguments of the kernel. All in global memory, written by the host before.
+struct Chain {
+  const Matrix* matrices;
+  const ProductTask* tasks;
+  const uint32_t* lists;  // lane l of core c: tasks lists[i] to lists[i + 1] - 1, i = c * lanes + l
+  int cores;
+  int lanes;  // per core, at most 32; an earlier one goes first
+  uint64_t* counters;
+  uint64_t* abort;
+  uint32_t* heads;       // as lists: the next task of each lane; the host starts them with lists
+  StuckReport* reports;  // by block
+  uint64_t limit;        // ns
+};
+
+}  // namespace sluice::gpu

@@ -1,0 +1,15 @@
+// The kernel of chained products on the model of the hardware, from ops/gpu/chain.h or from a copy with a
+// mistake.
+#pragma once
+
+#include <string>
+
+#include "ops/gpu/chain_plan.h"
+#include "ops/gpu/model/launch.h"
+
+namespace sluice::gpu {
+
+// Tiles of 128 columns with 3 stages, or of 256 with 2. Returns what the model found wrong; empty: nothing.
+std::string runChainKernel(model::Launch launch, int columns, const Chain& chain);
+
+}  // namespace sluice::gpu

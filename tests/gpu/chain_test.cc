@@ -1,0 +1,57 @@
+#include <catch2/catch.hpp>
+#include <cstdint>
+#include <vector>
+
+#include "tests/gpu/chain_case.h"
+
+namespace sluice::gpu {
+namespace {
+
+// Under ThreadSanitizer a case takes ten times as long.
+#if defined(__SANITIZE_THREAD__)
+constexpr uint64_t kCases = 8;
+#else
+constexpr uint64_t kCases = 80;
+#endif
+
+TEST_CASE("chained products are right for ragged rows and sizes that are no multiple of a tile") {
+  for (uint64_t seed = 1; seed <= kCases; ++seed) {
+    CAPTURE(seed);
+    CHECK(ChainCase(seed).run(3, seed) == "");
+  }
+}
+
+TEST_CASE("1, 2 and 3 blocks give the same bits, whatever the order") {
+  for (uint64_t seed = 101; seed <= 104; ++seed) {
+    CAPTURE(seed);
+    ChainCase it(seed);
+    REQUIRE(it.run(1, seed) == "");
+    const std::vector<uint16_t> hidden = it.hidden();
+    const std::vector<uint16_t> result = it.result();
+    for (const int blocks : {2, 3}) {
+      REQUIRE(it.run(blocks, seed + 1) == "");
+      CHECK(it.hidden() == hidden);
+      CHECK(it.result() == result);
+    }
+  }
+}
+
+TEST_CASE("a lost signal ends in a report of who waited for it") {
+  for (const int blocks : {1, 3}) {
+    for (uint64_t seed = 201; seed <= 203; ++seed) {
+      CAPTURE(seed, blocks);
+      ChainCase it(seed);
+      const uint32_t event = it.loseSignal();
+      const std::string wrong = it.run(blocks, seed);
+      CAPTURE(wrong);
+      bool isReported = false;
+      for (const StuckReport& each : it.reports())
+        if (each.stuck == Stuck::kEvent) isReported |= each.event == event && each.have < each.need;
+      CHECK(wrong.starts_with("the kernel: core"));
+      CHECK(isReported);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace sluice::gpu

@@ -1,0 +1,65 @@
+#!/usr/bin/env python3
+"""Writes the kernel of chained products with a planted mistake (late_warpgroup: without) as one header.
+
+usage: make_mutant.py NAME ring.h product.h chain.h > mutant.h
+
+Every edit must match exactly once, so that no mutant becomes the kernel itself as the kernel changes. The
+first fifteen mistakes are those of a prototype, where each was found. BUILD.bazel says what finds each.
+"""
+
+import re
+import sys
+
+# No mistake: one warpgroup falls behind the other by whole tasks.
+DELAY = ("    storeProduct<Shape>(product,", """    if (mathGroup() == 1 && open % 2 == 0) sleepFor(500'000);
+    storeProduct<Shape>(product,""")
+
+# By name: texts to find, and what stands there instead.
+MUTANTS = {
+    "late_warpgroup": [DELAY],
+    "empty_counts_7_of_8_warps": [("initRing(&memory->products.ring, 1, 8)",
+                                   "initRing(&memory->products.ring, 1, 7)")],
+    "no_proxy_fence_after_acquire": [("  fenceProxyAsync();  // others wrote", "  // others wrote")],
+    "too_few_bytes_announced": [("arriveExpecting(full, Shape::kStageBytes)",
+                                 "arriveExpecting(full, Shape::kStageBytes - 128)")],
+    "pitch_of_descriptor_halved": [("kWeight, Shape::kAreaBytes)", "kWeight, Shape::kAreaBytes / 2)")],
+    "stage_released_before_its_products": [("    waitProducts<1>();", "")],
+    "no_barrier_before_signal": [("  syncNamed(1 + group, 128);  // plain stores of all threads\n", "")],
+    "signal_lost": [("if (amount != 0) signal(", "if (amount != 0 && open != 1) signal(")],
+    "poll_without_acquire": [("  fenceAcquire();\n", "")],
+    "rows_not_masked": [("const int rows = left < 0 ? 0 : left > 64 ? 64 : left;",
+                         "const int rows = left < 0 ? 0 : 64;")],
+    "k_step_of_15": [("weight + k * kWeightStep", "weight + k / 16 * 15 * kWeightStep")],
+    "first_parity_wrong": [("const int before = at.parity ^ 1;", "const int before = at.parity;")],
+    "staging_reused_before_read": [("    if (isFirst) waitStoresRead<1>();", "")],
+    "no_proxy_fence_before_store": [("    fenceProxyAsync();\n    syncNamed", "    syncNamed")],
+    "stores_only_read_before_signal": [("waitStores<0>()", "waitStoresRead<0>()")],
+    "first_warpgroup_signals": [("% 2 == 0) continue;", "% 2 == 1) continue;")],
+    # found while the kernel was written
+    "one_count_of_warpgroups": [("kOpenTasks = 4", "kOpenTasks = 1"), DELAY],
+    "two_counts_of_warpgroups": [("kOpenTasks = 4", "kOpenTasks = 2"), DELAY],
+    "record_released_before_read": [("    syncWarp();\n    release(&memory->records",
+                                     "    release(&memory->records")],
+    "staging_without_first_barrier": [("    syncNamed(1 + group, 128);\n    SLUICE_UNROLL",
+                                       "    SLUICE_UNROLL")],
+    "staging_without_second_barrier": [("    fenceProxyAsync();\n    syncNamed(1 + group, 128);\n",
+                                        "    fenceProxyAsync();\n")],
+}
+
+
+def main():
+    name, headers = sys.argv[1], sys.argv[2:]
+    text = ""
+    for header in headers:
+        with open(header, encoding="utf-8") as file:
+            text += re.sub(r'#include "ops/gpu/(?:ring|product|chain)\.h"\n', "", file.read())
+    for find, replacement in MUTANTS[name]:
+        count = text.count(find)
+        if count != 1:
+            sys.exit(f"mutant '{name}': found {count} times, expected once: {find!r}")
+        text = text.replace(find, replacement)
+    sys.stdout.write(text)
+
+
+if __name__ == "__main__":
+    main()

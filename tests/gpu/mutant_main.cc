@@ -1,0 +1,47 @@
+// Runs a kernel of chained products on the model of the hardware, with a case per seed.
+//
+// usage: wrong|right SEEDS, or skip
+// With "wrong" it passes if something is found wrong with some seed: by the model, by the kernel's own
+// report, by a wrong value, or by ThreadSanitizer where the kernel is compiled for it. With "right" if
+// nothing is.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <string>
+#include <string_view>
+
+#include "tests/gpu/chain_case.h"
+
+namespace {
+
+bool isRight = false;
+
+}  // namespace
+
+// ThreadSanitizer calls it after its first report.
+extern "C" void __tsan_on_report(void* /*report*/) {
+  static constexpr std::string_view kFound = "found by ThreadSanitizer\n";
+  const bool isWritten = write(STDOUT_FILENO, kFound.data(), kFound.size()) > 0;
+  _exit(isRight || !isWritten ? 1 : 0);
+}
+
+int main(int argc, char** argv) {
+  if (argc == 2 && argv[1] == std::string_view("skip")) {
+    fmt::print("SKIP: AddressSanitizer leaves no room for ThreadSanitizer\n");
+    return 0;
+  }
+  if (argc != 3) return 2;
+  isRight = argv[1] == std::string_view("right");
+  const int seeds = atoi(argv[2]);
+  for (int seed = 1; seed <= seeds; ++seed) {
+    const int blocks = 1 + seed % 3;
+    const std::string wrong =
+        sluice::gpu::ChainCase(static_cast<uint64_t>(seed)).run(blocks, static_cast<uint64_t>(seed));
+    if (wrong.empty()) continue;
+    fmt::print("seed {}, {} blocks: found by {}\n", seed, blocks, wrong);
+    return isRight ? 1 : 0;
+  }
+  fmt::print("nothing was found with {} seeds\n", seeds);
+  return isRight ? 0 : 1;
+}
