@@ -2,6 +2,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <new>
 #include <span>
 #include <utility>
 
@@ -136,7 +137,7 @@ Error Context::Impl::explainFailure(const QueuedRun& asked, const StepTimes& tim
   return error;
 }
 
-std::string Context::Impl::writeUnfinished() {
+std::string Context::Impl::writeUnfinished() try {
   const int rankNumber = transport.rank();
   Trace whole = recorder->take();
   const std::string text = chromeTrace({{&program.tables(), rankNumber, {whole}}}, nameOfClock());
@@ -144,6 +145,8 @@ std::string Context::Impl::writeUnfinished() {
   const Status written = replaceFile(hangFile, std::as_bytes(std::span(text)));
   return written ? fmt::format("what rank {} did until then is in {}", rankNumber, hangFile)
                  : written.error().message;
+} catch (const std::bad_alloc&) {
+  return hangFile + ": out of memory";
 }
 
 Status Context::run(std::string_view name, SavedSet saved, int64_t common) {

@@ -29,13 +29,13 @@ class HangGraph {
     for (size_t i = 0; i < source_.ranks.size(); ++i) {
       const FailedRun& failed = source_.ranks[i].failed;
       if (failed.message.empty()) continue;
-      if (messages.insert(failed.message).second)
-        hang.text += (hang.text.empty() ? "" : "\n") + failed.message;
+      messages.insert(failed.message);
       const int rank = source_.firstRank + static_cast<int>(i);
       if (failed.next.empty()) addBind(rank, failed);
       for (const NextTask& next : failed.next)
         if (next.event) addTask(rank, failed, next);
     }
+    hang.messages.assign(messages.begin(), messages.end());
     hang.leftOut = edges_.size() - std::min(edges_.size(), kMostEdges);
     hang.edges = missingFirst();
     return hang;

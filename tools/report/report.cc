@@ -127,7 +127,10 @@ Expected<std::string> reportHtml(const std::vector<ReportSource>& sources) {
 std::string runText(const ReportSource& source) {
   const Run run = analyseRun(source);
   std::string text = factsText(runFacts(source, run));
-  if (const auto hang = findHang(source)) text += "\n" + hang->text + "\n";
+  if (const auto hang = findHang(source)) {
+    text += "\n";
+    for (const std::string& message : hang->messages) text += messageLines(message) + "\n";
+  }
   for (const ReportTable& table : runTables(source, run)) text += "\n" + tableText(table, kTextRows);
   return text;
 }

@@ -84,9 +84,9 @@ struct HangEdge {
 };
 
 struct Hang {
-  std::string text;             // the messages of the ranks
-  std::vector<HangEdge> edges;  // those that lead to what is missing first
-  size_t leftOut = 0;           // edges beyond kMostEdges
+  std::vector<std::string> messages;  // of the ranks, each once, in the order of their texts
+  std::vector<HangEdge> edges;        // those that lead to what is missing first
+  size_t leftOut = 0;                 // edges beyond kMostEdges
 };
 inline constexpr size_t kMostEdges = 64;
 

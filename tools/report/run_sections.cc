@@ -1,5 +1,6 @@
 // The parts of a report that a run has.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <span>
@@ -142,9 +143,9 @@ Json hangJson(const ReportSource& source) {
   Json edges = Json::array();
   for (const HangEdge& edge : hang->edges)
     edges.push_back({{"from", edge.from}, {"to", edge.to}, {"label", edge.label}, {"missing", edge.missing}});
-  const std::string more =
-      hang->leftOut > 0 ? fmt::format("\n{} more waits are not drawn", hang->leftOut) : "";
-  return {{"text", hang->text + more}, {"edges", std::move(edges)}};
+  std::string text = fmt::format("{}", fmt::join(hang->messages, "\n"));
+  if (hang->leftOut > 0) text += fmt::format("\n{} more waits are not drawn", hang->leftOut);
+  return {{"text", std::move(text)}, {"edges", std::move(edges)}};
 }
 
 void addRunJson(const ReportSource& source, const Run& run, Json& report) {

@@ -46,6 +46,7 @@ class Scene {
     run.kind = SpanKind::kRun;
     run.entry = EntryId{0};
     run.slot = step;
+    run.index = -1;  // without its routing
     trace.spans.push_back(run);
   }
 
@@ -99,7 +100,7 @@ TEST_CASE("a rank without a trace is what is missing, and all that wait for it a
       Edges{"rank 0, core 0 and 1 more: up_proj[3,0] -> rank 1: no trace: rows_arrived[5]: 96 of 128 rows !",
             "rank 2: before its tasks -> rank 1: no trace: its counts !"});
   // a message that all ranks have is there once
-  CHECK(findHang(scene.source())->text == "rank 0, core 0: waited 30 s");
+  CHECK(findHang(scene.source())->messages == Edges{"rank 0, core 0: waited 30 s"});
   const std::string text = reportText({scene.source()});
   CHECK_THAT(text, Contains("no trace of rank 1") && Contains("failed      rank 0 in step 7 (forward)"));
   CHECK_THAT(text, Contains("rank 0, core 0: waited 30 s") && Contains("When the run failed") &&
@@ -156,7 +157,7 @@ TEST_CASE("a rank before its tasks waits for those that are not there yet") {
             "rank 1, core 0: combine.sum[3,0] -> rank 2: is not in this step: returned[5]: 96 of 128 rows !",
             "rank 2: before its tasks -> rank 0: is in a later step: its counts !",
             "rank 2: before its tasks -> rank 1: is in a later step: its counts !"});
-  CHECK(findHang(scene.source())->text == "rank 0: waited\nrank 1: waited\nrank 2: waited");
+  CHECK(findHang(scene.source())->messages == Edges{"rank 0: waited", "rank 1: waited", "rank 2: waited"});
 }
 
 TEST_CASE("of many waits those that lead to what is missing are kept") {
@@ -172,6 +173,12 @@ TEST_CASE("of many waits those that lead to what is missing are kept") {
   REQUIRE(hang->edges.size() == kMostEdges);
   CHECK(hang->leftOut == 201 - kMostEdges);
   CHECK(hang->edges[0].missing);
+}
+
+TEST_CASE("messages of a file are text for a terminal, too") {
+  Scene scene;
+  scene.fail(0, 7, "rank 0: \x1b[31mwaited");
+  CHECK_THAT(reportText({scene.source()}), Contains("rank 0: \\x1b[31mwaited"));
 }
 
 TEST_CASE("a file that has one rank alone still says for whom it waits") {
