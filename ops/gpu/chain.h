@@ -13,6 +13,7 @@
 #include "ops/gpu/hw.h"
 #include "ops/gpu/product.h"
 #include "ops/gpu/ring.h"
+#include "ops/gpu/weight_grad.h"
 
 namespace sluice::gpu {
 
@@ -107,9 +108,12 @@ SLUICE_DEVICE Stuck loadTask(const Chain& chain, ChainMemory<Shape>* memory, Loa
                              uint32_t task) {
   if (!postRecord(chain, memory, at, task)) return Stuck::kRecord;
   fenceProxyAsync();  // others wrote `a`, perhaps with plain stores
-  return loadProduct(&chain.tasks[task].product, chain.matrices, &memory->products, &at->stage, chain.limit)
-             ? Stuck::kNo
-             : Stuck::kStage;
+  const ProductTask* const it = &chain.tasks[task];
+  const bool isLoaded =
+      load(&it->kind) == TaskKind::kWeightGrad
+          ? loadWeightGrad(&it->weightGrad, chain.matrices, &memory->products, &at->stage, chain.limit)
+          : loadProduct(&it->product, chain.matrices, &memory->products, &at->stage, chain.limit);
+  return isLoaded ? Stuck::kNo : Stuck::kStage;
 }
 
 // By lane 0, after the last task: until all is read that was loaded. So the limit holds for math, too.
@@ -204,14 +208,18 @@ SLUICE_DEVICE void runMath(const Chain& chain, ChainMemory<Shape>* memory) {
     if (taken == kNoTask) return;
 
     const ProductTask* const task = &chain.tasks[taken];
-    const Product* const product = &task->product;
-    const int steps = (load(&product->k) + Shape::kDepth - 1) / Shape::kDepth;
     float sum[Shape::kColumns / 2];
-    if (load(&product->weightMajor) == Major::kK)
-      multiplyStages<Shape, Major::kK>(&memory->products, steps, &at, &watch, sum);
-    else
-      multiplyStages<Shape, Major::kMn>(&memory->products, steps, &at, &watch, sum);
-    storeProduct<Shape>(product, chain.matrices, &memory->products, sum);
+    if (load(&task->kind) == TaskKind::kWeightGrad) {
+      runWeightGrad(&task->weightGrad, chain.matrices, &memory->products, &at, &watch, sum);
+    } else {
+      const Product* const product = &task->product;
+      const int steps = (load(&product->k) + Shape::kDepth - 1) / Shape::kDepth;
+      if (load(&product->weightMajor) == Major::kK)
+        multiplyStages<Shape, Major::kK, Major::kK>(&memory->products, steps, &at, &watch, sum);
+      else
+        multiplyStages<Shape, Major::kK, Major::kMn>(&memory->products, steps, &at, &watch, sum);
+      storeProduct<Shape>(product, chain.matrices, &memory->products, sum);
+    }
 
     if (threadIndex() % 128 != 0 || addShared(&memory->ended[open], 1) % 2 == 0) continue;
     const uint32_t amount = load(&task->amount);  // the other warpgroup has stored its rows before

@@ -15,7 +15,8 @@ inline constexpr int kCounterStride = 8;  // counters are 64 bytes apart
 inline constexpr uint32_t kNoTask = ~0U;  // the record that lets math leave
 
 // A matrix in global memory, as the operand that its map's box is for: `a` 128 rows, a weight [K,N] 64 rows,
-// a weight [N,K] kColumns rows, `out` 16 rows; 64 columns each. Only `out` uses the other members.
+// a weight [N,K] kColumns rows, `out` 16 rows; 64 columns each. Those of a WeightGrad are described there.
+// Only `out` uses the other members.
 struct Matrix {
   TensorMap map;
   std::byte* data;
@@ -32,6 +33,25 @@ struct Product {
   int32_t k;
 };
 
+enum class GradForm : uint8_t {
+  kFp32 = 0,       // written
+  kFp32Added = 1,  // to what is there
+  kBf16 = 2,       // written
+};
+
+// A tile of a weight gradient (weight_grad.h). The maps of `a` and `dy` have only the expert's rows, in boxes
+// of 64 rows and 64 columns; without rows, any one row, which is not read. The map of `out` [experts, k, n]
+// has boxes of 64 rows and 128 bytes.
+struct WeightGrad {
+  uint16_t a, dy, out;  // matrices
+  GradForm form;
+  int32_t rows;  // of the expert, may be 0
+  int32_t expert;
+  int32_t firstRow, firstColumn;  // of out
+};
+
+enum class TaskKind : uint32_t { kProduct = 0, kWeightGrad = 1 };
+
 struct EventWait {
   uint32_t event;
   uint32_t need;  // 0: nothing to wait for
@@ -42,6 +62,8 @@ struct ProductTask {
   EventWait waits[kMaxWaits];
   uint32_t event;   // to signal when the tile is stored
   uint32_t amount;  // 0: no signal
+  TaskKind kind = TaskKind::kProduct;
+  WeightGrad weightGrad = {};  // of that kind, which has no `product`
 };
 
 enum class Stuck : uint32_t {

@@ -68,8 +68,8 @@ SLUICE_DEVICE bool loadProduct(const Product* product, const Matrix* matrices, P
 
 SLUICE_DEVICE int mathGroup() { return threadIndex() / 128 - 1; }
 
-// The sums of this warpgroup's 64 rows over `steps` stages.
-template <class Shape, Major kWeight>
+// The sums of this warpgroup's 64 rows over `steps` stages, at least one.
+template <class Shape, Major kA, Major kWeight>
 SLUICE_DEVICE void multiplyStages(ProductMemory<Shape>* memory, int steps, RingPosition<Shape::kStages>* at,
                                   AbortWatch* watch, float (&sum)[Shape::kColumns / 2]) {
   int previous = 0;
@@ -78,12 +78,13 @@ SLUICE_DEVICE void multiplyStages(ProductMemory<Shape>* memory, int steps, RingP
     syncWarp();  // the loop may leave lanes apart
     const std::byte* const a = memory->stages[at->stage] + mathGroup() * Shape::kAreaBytes;
     const std::byte* const weight = memory->stages[at->stage] + Shape::kABytes;
-    constexpr uint32_t kWeightStep = kWeight == Major::kK ? 2 : Shape::kRowBytes;  // bytes per k
+    constexpr uint32_t kAStep = kA == Major::kK ? 2 : Shape::kRowBytes;  // bytes per k
+    constexpr uint32_t kWeightStep = kWeight == Major::kK ? 2 : Shape::kRowBytes;
     fenceProducts();
     SLUICE_UNROLL
     for (int k = 0; k < Shape::kDepth; k += 16)
-      multiply<Shape::kColumns, Major::kK, kWeight>(
-          sum, describe(a + k * 2, Major::kK, 0),
+      multiply<Shape::kColumns, kA, kWeight>(
+          sum, describe(a + k * kAStep, kA, kA == Major::kK ? 0 : Shape::kAreaBytes),
           describe(weight + k * kWeightStep, kWeight, Shape::kAreaBytes), step + k > 0);
     groupProducts();
     waitProducts<1>();  // the stage before this one has been read

@@ -27,7 +27,7 @@ def chain_kernel(name, header, deps, race_detection = False):
         alwayslink = True,
     )
 
-def chain_kernel_test(name, kernel, finds, seeds, race_detection = False):
+def chain_kernel_test(name, kernel, finds, seeds, case = "chain", race_detection = False):
     """Runs a chain_kernel with a case per seed.
 
     Args:
@@ -35,9 +35,10 @@ def chain_kernel_test(name, kernel, finds, seeds, race_detection = False):
       kernel: a chain_kernel
       finds: "wrong": passes if something is found wrong in some case, "right": if nothing is
       seeds: number of cases at most
+      case: "chain" (chain_case.h) or "weight_grad" (weight_grad_case.h)
       race_detection: as that of the kernel
     """
-    arguments = [finds, str(seeds)]
+    arguments = [finds, str(seeds), case]
     native.cc_test(
         name = name,
         size = "medium",
@@ -53,13 +54,14 @@ def chain_kernel_test(name, kernel, finds, seeds, race_detection = False):
         ],
     )
 
-def chain_mutants(names, finds, seeds, race_detection = False):
+def chain_mutants(names, finds, seeds, case = "chain", race_detection = False):
     """Makes mutant_NAME_test for each name of make_mutant.py.
 
     Args:
       names: of make_mutant.py
       finds: as in chain_kernel_test
       seeds: as in chain_kernel_test
+      case: as in chain_kernel_test
       race_detection: as in chain_kernel_test
     """
     for mistake in names:
@@ -89,5 +91,6 @@ def chain_mutants(names, finds, seeds, race_detection = False):
             kernel = ":" + name + "_kernel",
             finds = finds,
             seeds = seeds,
+            case = case,
             race_detection = race_detection,
         )

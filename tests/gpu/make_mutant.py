@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes the kernel of chained products with a planted mistake (late_warpgroup: without) as one header.
 
-usage: make_mutant.py NAME ring.h product.h chain.h > mutant.h
+usage: make_mutant.py NAME ring.h product.h weight_grad.h chain.h > mutant.h
 
 Every edit must match exactly once, so that no mutant becomes the kernel itself as the kernel changes. The
 first fifteen mistakes are those of a prototype, where each was found. BUILD.bazel says what finds each.
@@ -46,19 +46,38 @@ MUTANTS = {
                                         "    fenceProxyAsync();\n")],
 }
 
+# The same in weight_grad.h, whose lines are in part those of product.h: edits of the others leave it alone.
+WEIGHT_GRAD_MUTANTS = {
+    "grad_written_instead_of_added": [("      addBox(", "      storeBox(")],
+    "grad_added_by_every_warp": [("isFirst = threadIndex() % 128 == 0", "isFirst = threadIndex() % 32 == 0")],
+    "grad_box_of_first_warpgroup": [("load(&grad->firstRow) + 64 * group", "load(&grad->firstRow)")],
+    "grad_empty_stage_of_first_rows": [("> 0 ? 0 : -Shape::kDepth", "> 0 ? 0 : 0")],
+    "grad_part_skips_sums": [("sum[kPart / 2 * part + i + 1]", "sum[kPart / 2 * part + i]")],
+    "grad_no_proxy_fence_before_store": [("    fenceProxyAsync();\n", "")],
+    "grad_staging_reused_before_read": [("    if (isFirst) waitStoresRead<1>();", "")],
+    "grad_staging_without_first_barrier": [("    syncNamed(1 + group, 128);\n    SLUICE_UNROLL",
+                                            "    SLUICE_UNROLL")],
+    "grad_staging_without_second_barrier": [("    fenceProxyAsync();\n    syncNamed(1 + group, 128);\n",
+                                             "    fenceProxyAsync();\n")],
+    "grad_only_read_before_signal": [("waitStores<0>()", "waitStoresRead<0>()")],
+}
+
 
 def main():
     name, headers = sys.argv[1], sys.argv[2:]
-    text = ""
+    is_grad = name in WEIGHT_GRAD_MUTANTS
+    texts = {}
     for header in headers:
         with open(header, encoding="utf-8") as file:
-            text += re.sub(r'#include "ops/gpu/(?:ring|product|chain)\.h"\n', "", file.read())
-    for find, replacement in MUTANTS[name]:
-        count = text.count(find)
+            texts[header] = re.sub(r'#include "ops/gpu/(?:ring|product|weight_grad|chain)\.h"\n', "", file.read())
+    edited = [header for header in headers if header.endswith("weight_grad.h") == is_grad]
+    for find, replacement in (WEIGHT_GRAD_MUTANTS if is_grad else MUTANTS)[name]:
+        count = sum(texts[header].count(find) for header in edited)
         if count != 1:
             sys.exit(f"mutant '{name}': found {count} times, expected once: {find!r}")
-        text = text.replace(find, replacement)
-    sys.stdout.write(text)
+        for header in edited:
+            texts[header] = texts[header].replace(find, replacement)
+    sys.stdout.write("".join(texts.values()))
 
 
 if __name__ == "__main__":

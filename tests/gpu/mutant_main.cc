@@ -1,6 +1,6 @@
 // Runs a kernel of chained products on the model of the hardware, with a case per seed.
 //
-// usage: wrong|right SEEDS, or skip
+// usage: wrong|right SEEDS chain|weight_grad, or skip
 // With "wrong" it passes if something is found wrong with some seed: by the model, by the kernel's own
 // report, by a wrong value, or by ThreadSanitizer where the kernel is compiled for it. With "right" if
 // nothing is.
@@ -12,6 +12,7 @@
 #include <string_view>
 
 #include "tests/gpu/chain_case.h"
+#include "tests/gpu/weight_grad_case.h"
 
 namespace {
 
@@ -31,13 +32,15 @@ int main(int argc, char** argv) {
     fmt::print("SKIP: AddressSanitizer leaves no room for ThreadSanitizer\n");
     return 0;
   }
-  if (argc != 3) return 2;
+  if (argc != 4) return 2;
   isRight = argv[1] == std::string_view("right");
   const int seeds = atoi(argv[2]);
+  const bool isGrad = argv[3] == std::string_view("weight_grad");
   for (int seed = 1; seed <= seeds; ++seed) {
     const int blocks = 1 + seed % 3;
-    const std::string wrong =
-        sluice::gpu::ChainCase(static_cast<uint64_t>(seed)).run(blocks, static_cast<uint64_t>(seed));
+    const auto number = static_cast<uint64_t>(seed);
+    const std::string wrong = isGrad ? sluice::gpu::WeightGradCase(number).run(blocks, number)
+                                     : sluice::gpu::ChainCase(number).run(blocks, number);
     if (wrong.empty()) continue;
     fmt::print("seed {}, {} blocks: found by {}\n", seed, blocks, wrong);
     return isRight ? 1 : 0;

@@ -1,0 +1,281 @@
+#include "tests/gpu/weight_grad_case.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <random>
+
+#include "ops/gpu/model/launch.h"
+#include "tests/gpu/chain_kernel.h"
+
+namespace sluice::gpu {
+namespace {
+
+constexpr uint32_t kNaNs = 0x7FD57FD5;  // of bf16 and fp32 alike
+constexpr int kSlotRows = 128;
+constexpr int kDepth = 40;  // of x
+constexpr int kCores = 3;
+constexpr int kLanes = 3;
+constexpr uint64_t kLimit = 10'000'000;  // ns of the model's time
+
+// Matrices; after them those of the experts' rows, of a and dy in turn.
+enum : uint16_t { kX, kWeight, kDyOut, kGradOut, kARows, kResult, kOfExperts };
+
+template <class T>
+void registerVector(const std::vector<T>& values) {
+  model::registerGlobal(values.data(), values.size() * sizeof(T));
+}
+
+uint16_t toBf16(float value) { return static_cast<uint16_t>(packBf16(value, 0)); }
+
+void fill(HostMatrix& matrix, std::mt19937& random) {
+  std::uniform_real_distribution<float> values(-1, 1);
+  for (int o = 0; o < matrix.outers; ++o)
+    for (int r = 0; r < matrix.rows; ++r)
+      for (int c = 0; c < matrix.columns; ++c) matrix.at(o, r, c) = toBf16(values(random));
+}
+
+void clear(HostMatrix& matrix) {
+  for (int r = 0; r < matrix.rows; ++r)
+    for (int c = 0; c < matrix.columns; ++c) matrix.at(0, r, c) = static_cast<uint16_t>(kNaNs);
+}
+
+std::vector<double> valuesOf(const HostMatrix& matrix) {
+  std::vector<double> values;
+  for (int r = 0; r < matrix.rows; ++r)
+    for (int c = 0; c < matrix.columns; ++c) values.push_back(matrix.value(0, r, c));
+  return values;
+}
+
+// A map that begins and ends with rows of a matrix.
+Matrix rowsOf(HostMatrix& matrix, int begin, int rows) {
+  const Matrix all = matrix.operand(64);
+  return {model::mapOf(all.data + begin * all.rowPitch, 2, matrix.columns, std::max(rows, 1), 1, all.rowPitch,
+                       all.rowPitch * matrix.rows, 64, 64),
+          nullptr, 0, 0};
+}
+
+std::vector<int> beginsOf(const std::vector<int>& rows) {
+  std::vector<int> begins = {0};
+  for (const int each : rows) begins.push_back(begins.back() + each);
+  return begins;
+}
+
+}  // namespace
+
+HostGrad::HostGrad(int numBytes, int numExperts, int numRows, int numColumns, int spare)
+    : elementBytes(numBytes),
+      experts(numExperts),
+      rows(numRows),
+      columns(numColumns),
+      pitch_((columns * elementBytes + 15) / 16 * 16 + 16 * spare),
+      bytes_(static_cast<size_t>(pitch_) * static_cast<size_t>(experts * rows + 16)) {
+  for (size_t i = 0; i < bytes_.size(); i += 4) std::memcpy(&bytes_[i], &kNaNs, 4);
+}
+
+size_t HostGrad::offset(int expert, int row, int column) const {
+  return static_cast<size_t>(expert * rows + row) * static_cast<size_t>(pitch_) +
+         static_cast<size_t>(column * elementBytes);
+}
+
+float HostGrad::value(int expert, int row, int column) const {
+  uint32_t bits = 0;  // bf16 is the upper half of fp32
+  std::memcpy(reinterpret_cast<std::byte*>(&bits) + 4 - elementBytes, &bytes_[offset(expert, row, column)],
+              static_cast<size_t>(elementBytes));
+  float result;
+  std::memcpy(&result, &bits, 4);
+  return result;
+}
+
+void HostGrad::set(int expert, int row, int column, float value) {
+  std::memcpy(&bytes_[offset(expert, row, column)],
+              reinterpret_cast<const std::byte*>(&value) + 4 - elementBytes,
+              static_cast<size_t>(elementBytes));
+}
+
+Matrix HostGrad::operand(int boxRows) {
+  return {model::mapOf(bytes_.data(), elementBytes, columns, rows, experts, pitch_, int64_t{pitch_} * rows,
+                       128 / elementBytes, boxRows),
+          bytes_.data(), pitch_, columns};
+}
+
+void HostGrad::registerAll() const { registerVector(bytes_); }
+
+bool HostGrad::hasKeptGaps() const {
+  const auto* const nans = reinterpret_cast<const std::byte*>(&kNaNs);
+  const auto pitch = static_cast<size_t>(pitch_);
+  for (size_t i = 0; i < bytes_.size(); ++i) {
+    const bool isGap =
+        static_cast<int>(i % pitch) >= columns * elementBytes || i / pitch >= size_t(experts * rows);
+    if (isGap && bytes_[i] != nans[i % 4]) return false;
+  }
+  return true;
+}
+
+WeightGradCase::Sizes WeightGradCase::sizesOf(uint64_t seed) {
+  std::mt19937 random(static_cast<uint32_t>(seed));
+  const auto between = [&random](int low, int high) {
+    return low + static_cast<int>(random() % static_cast<uint32_t>(high - low + 1));
+  };
+  constexpr int kEdges[] = {0, 0, 1, 16, 63, 64, 65, 127, 128, 129};
+  Sizes sizes{};
+  for (int expert = 0; expert < 3; ++expert)
+    sizes.rows.push_back(between(0, 1) == 0 ? kEdges[between(0, 9)] : between(0, 300));
+  sizes.k = between(0, 2) == 0 ? between(1, 64) : between(65, 200);
+  sizes.n = between(0, 2) == 0 ? between(1, 64) : between(65, 260);
+  sizes.columns = between(0, 1) == 0 ? 256 : 128;
+  sizes.form = static_cast<GradForm>(between(0, 2));
+  for (int& spare : sizes.spare) spare = between(0, 2);
+  return sizes;
+}
+
+WeightGradCase::WeightGradCase(uint64_t seed) : WeightGradCase(seed, sizesOf(seed)) {}
+
+WeightGradCase::WeightGradCase(uint64_t seed, const Sizes& sizes)
+    : sizes_(sizes),
+      begins_(beginsOf(sizes.rows)),
+      a_(1, begins_.back(), sizes.k, sizes.spare[0]),
+      x_(1, begins_.back(), kDepth, 0),
+      weight_(static_cast<int>(sizes.rows.size()), kDepth, sizes.n, 0),
+      dy_(1, begins_.back(), sizes.n, sizes.spare[1]),
+      result_(1, begins_.back(), sizes.n, 0),
+      grad_(sizes.form == GradForm::kBf16 ? 2 : 4, weight_.outers, sizes.k, sizes.n, sizes.spare[2]) {
+  std::mt19937 random(static_cast<uint32_t>(seed) + 1);
+  for (HostMatrix* matrix : {&a_, &x_, &weight_}) fill(*matrix, random);
+  std::uniform_real_distribution<float> values(-1, 1);
+  for (int i = 0; i < weight_.outers * sizes.k * sizes.n; ++i) start_.push_back(values(random));
+  matrices_ = {x_.operand(128),   weight_.operand(64), dy_.operand(16),
+               grad_.operand(64), a_.operand(128),     result_.operand(16)};
+  for (size_t expert = 0; expert < sizes.rows.size(); ++expert)
+    for (HostMatrix* matrix : {&a_, &dy_})
+      matrices_.push_back(rowsOf(*matrix, begins_[expert], sizes.rows[expert]));
+  addTasks(seed);
+}
+
+void WeightGradCase::addTasks(uint64_t seed) {
+  std::mt19937 random(static_cast<uint32_t>(seed) + 2);
+  std::vector<std::vector<ProductTask>> lanes(kCores * kLanes);
+  const auto add = [&](size_t lane, const ProductTask& task) {
+    lanes[random() % kCores * kLanes + lane].push_back(task);
+    ends_[task.event * kCounterStride] += task.amount;
+  };
+  // per expert an event of dy and one of dw
+  ends_.assign(2 * sizes_.rows.size() * kCounterStride, 0);
+  const auto amountOf = [&](uint32_t event) { return static_cast<uint32_t>(ends_[event * kCounterStride]); };
+  for (int expert = 0; expert < weight_.outers; ++expert) {
+    const int begin = begins_[static_cast<size_t>(expert)], rows = sizes_.rows[static_cast<size_t>(expert)];
+    const auto dyEvent = static_cast<uint32_t>(2 * expert), gradEvent = dyEvent + 1;
+    const auto addProducts = [&](size_t lane, Product product, EventWait wait, uint32_t event,
+                                 uint32_t amount) {
+      for (int row = 0; row < rows; row += kSlotRows)
+        for (int column = 0; column < sizes_.n; column += sizes_.columns) {
+          product.firstRow = begin + row;
+          product.rows = std::min(rows - row, kSlotRows);
+          product.firstColumn = column;
+          add(lane, {product, {wait, {0, 0}}, event, amount});
+        }
+    };
+    addProducts(2, {kX, kWeight, kDyOut, Major::kMn, 0, 0, expert, 0, kDepth}, {0, 0}, dyEvent,
+                1 + random() % 3);
+    const EventWait wait = {dyEvent, amountOf(dyEvent)};
+    const auto a = static_cast<uint16_t>(kOfExperts + 2 * expert);
+    for (int row = 0; row < sizes_.k; row += 128)
+      for (int column = 0; column < sizes_.n; column += sizes_.columns)
+        add(1, {.waits = {{0, 0}, wait},
+                .event = gradEvent,
+                .amount = 1 + static_cast<uint32_t>(random() % 3),
+                .kind = TaskKind::kWeightGrad,
+                .weightGrad = {a, static_cast<uint16_t>(a + 1), kGradOut, sizes_.form, rows, expert, row,
+                               column}});
+    if (sizes_.form == GradForm::kBf16)
+      addProducts(0, {kARows, kGradOut, kResult, Major::kMn, 0, 0, expert, 0, sizes_.k},
+                  {gradEvent, amountOf(gradEvent)}, 0, 0);
+  }
+  for (std::vector<ProductTask>& lane : lanes) {
+    std::shuffle(lane.begin(), lane.end(), random);
+    lists_.push_back(static_cast<uint32_t>(tasks_.size()));
+    tasks_.insert(tasks_.end(), lane.begin(), lane.end());
+  }
+  lists_.push_back(static_cast<uint32_t>(tasks_.size()));
+}
+
+std::string WeightGradCase::run(int blocks, uint64_t seed) {
+  clear(dy_);
+  clear(result_);
+  size_t at = 0;
+  for (int e = 0; e < grad_.experts; ++e)
+    for (int r = 0; r < grad_.rows; ++r)
+      for (int c = 0; c < grad_.columns; ++c) grad_.set(e, r, c, start_[at++]);
+  heads_ = lists_;
+  counters_.assign(ends_.size(), 0);
+  reports_.assign(static_cast<size_t>(blocks), {});
+  abort_ = 0;
+
+  for (const HostMatrix* matrix : {&a_, &x_, &weight_, &dy_, &result_}) matrix->registerAll();
+  grad_.registerAll();
+  registerVector(matrices_);
+  registerVector(tasks_);
+  registerVector(lists_);
+  registerVector(heads_);
+  registerVector(counters_);
+  registerVector(reports_);
+  model::registerGlobal(&abort_, sizeof(abort_));
+  const Chain chain = {matrices_.data(), tasks_.data(), lists_.data(), kCores,          kLanes,
+                       counters_.data(), &abort_,       heads_.data(), reports_.data(), kLimit};
+  const std::string wrong = runChainKernel({.blocks = blocks, .seed = seed}, sizes_.columns, chain);
+  if (!wrong.empty()) return "the model: " + wrong;
+  for (const StuckReport& each : reports_)
+    if (each.stuck != Stuck::kNo)
+      return fmt::format("the kernel: core {} is stuck ({}) before task {}", each.core,
+                         static_cast<int>(each.stuck), each.task);
+  if (counters_ != ends_) return "an event has another count than its tasks signal";
+  const std::string wrongGrad = firstWrongGrad();
+  return wrongGrad.empty() ? firstWrongResult() : wrongGrad;
+}
+
+std::string WeightGradCase::firstWrongGrad() const {
+  const std::vector<double> a = valuesOf(a_), dy = valuesOf(dy_);
+  const bool isAdded = sizes_.form == GradForm::kFp32Added;
+  size_t at = 0;
+  for (int e = 0; e < grad_.experts; ++e)
+    for (int k = 0; k < grad_.rows; ++k)
+      for (int n = 0; n < grad_.columns; ++n, ++at) {
+        double sum = isAdded ? start_[at] : 0, sizes = std::abs(sum);
+        for (int r = begins_[static_cast<size_t>(e)]; r < begins_[static_cast<size_t>(e) + 1]; ++r) {
+          const double term =
+              a[static_cast<size_t>(r * a_.columns + k)] * dy[static_cast<size_t>(r * dy_.columns + n)];
+          sum += term;
+          sizes += std::abs(term);
+        }
+        // as many roundings to fp32 as there are terms, and one to bf16
+        const int terms = sizes_.rows[static_cast<size_t>(e)] + 1;
+        const double allowed =
+            sizes * terms * 0x1p-24 + (sizes_.form == GradForm::kBf16 ? std::abs(sum) / 256 : 0);
+        const double found = grad_.value(e, k, n);
+        if (!(std::abs(found - sum) <= allowed))
+          return fmt::format("dw[{}, {}, {}] is {}, expected {}", e, k, n, found, sum);
+      }
+  return grad_.hasKeptGaps() ? "" : "something was written outside of dw";
+}
+
+std::string WeightGradCase::firstWrongResult() const {
+  if (sizes_.form != GradForm::kBf16) return "";
+  for (int e = 0; e < grad_.experts; ++e)
+    for (int r = begins_[static_cast<size_t>(e)]; r < begins_[static_cast<size_t>(e) + 1]; ++r)
+      for (int n = 0; n < grad_.columns; ++n) {
+        double sum = 0, sizes = 0;
+        for (int k = 0; k < grad_.rows; ++k) {
+          const double term = a_.value(0, r, k) * grad_.value(e, k, n);
+          sum += term;
+          sizes += std::abs(term);
+        }
+        const double allowed = std::abs(sum) / 256 + sizes * grad_.rows * 0x1p-24;
+        if (!(std::abs(result_.value(0, r, n) - sum) <= allowed))
+          return fmt::format("result[{}, {}] is {}, expected {}", r, n, result_.value(0, r, n), sum);
+      }
+  return "";
+}
+
+}  // namespace sluice::gpu

@@ -1,0 +1,79 @@
+// A random case for weight gradients in the kernel of chained products: dy = x * weight[e], and then
+// dw[e] = or += a^T * dy over the rows of expert e.
+//
+// The experts' rows lie one after the other. Tasks of dw wait for all of dy of their expert. A last product,
+// result = a * dw[e], waits for dw where that is bf16.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "ops/gpu/chain_plan.h"
+#include "tests/gpu/chain_case.h"
+
+namespace sluice::gpu {
+
+// A matrix [experts, rows, columns] of fp32 or bf16 whose rows are a multiple of 16 bytes apart, with NaN
+// between them and after the last. A resource: maps point into it.
+class HostGrad {
+ public:
+  HostGrad(int elementBytes, int experts, int rows, int columns, int spare);
+
+  float value(int expert, int row, int column) const;
+  void set(int expert, int row, int column, float value);
+  Matrix operand(int boxRows);
+  void registerAll() const;
+  // Whether what lies between rows and after the last one is what it was.
+  bool hasKeptGaps() const;
+
+  const int elementBytes, experts, rows, columns;
+  const std::vector<std::byte>& bytes() const { return bytes_; }
+
+ private:
+  size_t offset(int expert, int row, int column) const;
+
+  int pitch_;  // bytes
+  std::vector<std::byte> bytes_;
+};
+
+class WeightGradCase {
+ public:
+  struct Sizes {
+    std::vector<int> rows;  // per expert
+    int k, n;               // of dw
+    int columns;            // of a tile
+    GradForm form;
+    int spare[3] = {};  // 16-byte parts between rows of a, dy and dw
+  };
+
+  explicit WeightGradCase(uint64_t seed);
+  WeightGradCase(uint64_t seed, const Sizes& sizes);
+
+  // Runs the kernel. Returns what is wrong: what the model found, a report, or a wrong value; empty: nothing.
+  std::string run(int blocks, uint64_t seed);
+
+  // Of the last run.
+  const std::vector<std::byte>& grad() const { return grad_.bytes(); }
+
+ private:
+  static Sizes sizesOf(uint64_t seed);
+
+  void addTasks(uint64_t seed);
+  std::string firstWrongGrad() const;
+  std::string firstWrongResult() const;
+
+  Sizes sizes_;
+  std::vector<int> begins_;  // of the experts' rows, and the end of the last
+  HostMatrix a_, x_, weight_, dy_, result_;
+  HostGrad grad_;
+  std::vector<float> start_;  // of dw: experts, k, n
+  std::vector<Matrix> matrices_;
+  std::vector<ProductTask> tasks_;
+  std::vector<uint32_t> lists_, heads_;
+  std::vector<uint64_t> counters_, ends_;  // ends: what counters must be
+  std::vector<StuckReport> reports_;
+  uint64_t abort_ = 0;
+};
+
+}  // namespace sluice::gpu
