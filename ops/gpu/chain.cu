@@ -1,4 +1,5 @@
-// The kernel of chained products for sm_90a, in the shapes that tests/gpu/ptxas_test sees assembled.
+// The kernel of chained products for sm_90a with all kinds of products, in the shapes that
+// tests/gpu/ptxas_test sees assembled.
 #include "ops/gpu/chain.h"
 
 namespace sluice::gpu {

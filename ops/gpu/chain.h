@@ -9,6 +9,7 @@
 // leave.
 #pragma once
 
+#include "ops/gpu/activation.h"
 #include "ops/gpu/chain_plan.h"
 #include "ops/gpu/hw.h"
 #include "ops/gpu/product.h"
@@ -194,7 +195,23 @@ SLUICE_DEVICE void runLoad(const Chain& chain, ChainMemory<Shape>* memory) {
 
 // ---- Math: two warpgroups.
 
-template <class Shape>
+// Multiplies, and stores what becomes of this warpgroup's rows.
+template <class Shape, class Activation>
+SLUICE_DEVICE void runProduct(const Product* product, const Matrix* matrices, ProductMemory<Shape>* memory,
+                              RingPosition<Shape::kStages>* at, AbortWatch* watch,
+                              float (&sum)[Shape::kColumns / 2]) {
+  multiplyTile(product, memory, at, watch, sum);
+  switch (load(&product->kind)) {
+    case ProductKind::kPlain:
+      return storeProduct(product, matrices, memory, sum);
+    case ProductKind::kActivation:
+      return storeActivation<Shape, Activation>(product, matrices, memory, sum);
+    case ProductKind::kActivationGrad:
+      return storeActivationGrad<Shape, Activation>(product, matrices, memory, sum);
+  }
+}
+
+template <class Shape, class Activation>
 SLUICE_DEVICE void runMath(const Chain& chain, ChainMemory<Shape>* memory) {
   RingPosition<Shape::kStages> at;
   RingPosition<kRecords> record;
@@ -208,19 +225,15 @@ SLUICE_DEVICE void runMath(const Chain& chain, ChainMemory<Shape>* memory) {
     if (taken == kNoTask) return;
 
     const ProductTask* const task = &chain.tasks[taken];
+    // One for all kinds of tasks, and not left to the first product: ptxas would then keep sums from task to
+    // task, and spill what epilogues need.
     float sum[Shape::kColumns / 2];
-    if (load(&task->kind) == TaskKind::kWeightGrad) {
+    SLUICE_UNROLL
+    for (int i = 0; i < Shape::kColumns / 2; ++i) sum[i] = 0;
+    if (load(&task->kind) == TaskKind::kWeightGrad)
       runWeightGrad(&task->weightGrad, chain.matrices, &memory->products, &at, &watch, sum);
-    } else {
-      const Product* const product = &task->product;
-      const int steps = (load(&product->k) + Shape::kDepth - 1) / Shape::kDepth;
-      if (load(&product->weightMajor) == Major::kK)
-        multiplyStages<Shape, Major::kK, Major::kK>(&memory->products, steps, &at, &watch, sum);
-      else
-        multiplyStages<Shape, Major::kK, Major::kMn>(&memory->products, steps, &at, &watch, sum);
-      storeProduct<Shape>(product, chain.matrices, &memory->products, sum);
-    }
-
+    else
+      runProduct<Shape, Activation>(&task->product, chain.matrices, &memory->products, &at, &watch, sum);
     if (threadIndex() % 128 != 0 || addShared(&memory->ended[open], 1) % 2 == 0) continue;
     const uint32_t amount = load(&task->amount);  // the other warpgroup has stored its rows before
     if (amount != 0) signal(counterOf(chain, load(&task->event)), amount);
@@ -228,7 +241,7 @@ SLUICE_DEVICE void runMath(const Chain& chain, ChainMemory<Shape>* memory) {
 }
 
 // The kernel, in kChainThreads threads with sizeof(ChainMemory<Shape>) bytes of shared memory.
-template <class Shape>
+template <class Shape, class Activation = Swiglu>
 SLUICE_DEVICE void runChain(const Chain& chain) {
   auto* const memory = reinterpret_cast<ChainMemory<Shape>*>(sharedMemory());
   if (threadIndex() == 0) {
@@ -243,7 +256,7 @@ SLUICE_DEVICE void runChain(const Chain& chain) {
     if (warpIndex() == 0) runLoad(chain, memory);
   } else {
     takeRegisters<224>();
-    runMath(chain, memory);
+    runMath<Shape, Activation>(chain, memory);
   }
 }
 

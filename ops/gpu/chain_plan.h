@@ -15,8 +15,8 @@ inline constexpr int kCounterStride = 8;  // counters are 64 bytes apart
 inline constexpr uint32_t kNoTask = ~0U;  // the record that lets math leave
 
 // A matrix in global memory, as the operand that its map's box is for: `a` 128 rows, a weight [K,N] 64 rows,
-// a weight [N,K] kColumns rows, `out` 16 rows; 64 columns each. Those of a WeightGrad are described there.
-// Only `out` uses the other members.
+// a weight [N,K] half of kColumns rows, what is stored 16 rows; 64 columns each. Weights and `a` only use the
+// map, and gate_up of a gradient only the other members. Those of a WeightGrad are described there.
 struct Matrix {
   TensorMap map;
   std::byte* data;
@@ -24,13 +24,23 @@ struct Matrix {
   int32_t columns;
 };
 
+inline constexpr uint16_t kNoMatrix = 0xffff;
+
+// What becomes of the sums: `out` itself; act of the sums gate and up, of which a tile has kColumns / 2
+// columns; or the gradient of gate_up, of the sums that are the gradient of act. Of those with an activation,
+// act has `inter` columns, gate_up and its gradient have those of gate and then those of up.
+enum class ProductKind : uint8_t { kPlain = 0, kActivation = 1, kActivationGrad = 2 };
+
 struct Product {
   uint16_t a, weight, out;  // matrices
   Major weightMajor;        // kMn: [K,N], kK: [N,K]
   int32_t firstRow, rows;   // of a and out; 1 to 128 rows
   int32_t expert;
-  int32_t firstColumn;  // of out
+  int32_t firstColumn;  // of out; with an activation of act
   int32_t k;
+  ProductKind kind = ProductKind::kPlain;
+  uint16_t gateUp = kNoMatrix;  // kActivation: stored, if given; kActivationGrad: read
+  uint16_t act = kNoMatrix;     // kActivationGrad: stored again, if given
 };
 
 enum class GradForm : uint8_t {

@@ -162,8 +162,16 @@ SLUICE_DEVICE void groupProducts();
 template <int N>
 SLUICE_DEVICE void waitProducts();
 
+// ---- Numbers.
+
 // Two numbers as bf16, rounded to nearest even; NaN stays NaN. The first is in the lower half.
 SLUICE_DEVICE uint32_t packBf16(float first, float second);
+SLUICE_DEVICE float firstBf16(uint32_t pair);
+SLUICE_DEVICE float secondBf16(uint32_t pair);
+
+// exp(x) and 1 / x, with relative errors far below those of bf16; infinite or 0 where out of range.
+SLUICE_DEVICE float exponential(float x);
+SLUICE_DEVICE float reciprocal(float x);
 
 // ---- Trouble.
 

@@ -223,16 +223,29 @@ SLUICE_DEVICE void waitProducts() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
 }
 
-// ---- Trouble.
+// ---- Numbers.
 
-// Without a word: printf() is a call, and ptxas serializes the products of a kernel that calls while they are
-// in flight (C7510). With -lineinfo, cuda-gdb and compute-sanitizer name the line.
 SLUICE_DEVICE uint32_t packBf16(float first, float second) {
   uint32_t both;
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(second), "f"(first));
   return both;
 }
 
+SLUICE_DEVICE float firstBf16(uint32_t pair) { return __uint_as_float(pair << 16); }
+SLUICE_DEVICE float secondBf16(uint32_t pair) { return __uint_as_float(pair & 0xffff0000); }
+
+SLUICE_DEVICE float exponential(float x) { return __expf(x); }
+
+SLUICE_DEVICE float reciprocal(float x) {
+  float result;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+  return result;
+}
+
+// ---- Trouble.
+
+// Without a word: printf() is a call, and ptxas serializes the products of a kernel that calls while they are
+// in flight (C7510). With -lineinfo, cuda-gdb and compute-sanitizer name the line.
 SLUICE_DEVICE void trap(const char* /*why*/) {
   __trap();
   __builtin_unreachable();

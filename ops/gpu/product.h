@@ -3,19 +3,13 @@
 // A tile is up to 128 rows and kColumns columns. A stage of the ring holds 64 k of both operands. Edges need
 // no care: outside of a matrix TensorMaps read 0 and write nothing. Rows after those of the task are
 // another's: what is computed of them is never stored. Two warpgroups multiply 64 rows each, and never wait
-// for each other.
+// for each other. Epilogues that do more than to store the sums are in activation.h.
 #pragma once
 
 #include "ops/gpu/chain_plan.h"
 #include "ops/gpu/hw.h"
 #include "ops/gpu/ring.h"
-
-// sum[] stays in registers only where every index is a constant.
-#if defined(__CUDACC__)
-#define SLUICE_UNROLL _Pragma("unroll")
-#else
-#define SLUICE_UNROLL
-#endif
+#include "ops/gpu/stage_rows.h"
 
 namespace sluice::gpu {
 
@@ -34,41 +28,52 @@ struct ProductShape {
 template <class Shape>
 struct alignas(1024) ProductMemory {  // shared
   std::byte stages[Shape::kStages][Shape::kStageBytes];
-  std::byte staging[2][2][Shape::kAreaBytes];  // per warpgroup, two of 64 rows and 64 columns of results
-  Ring<Shape::kStages> ring;                   // filled by one arrival, emptied by 8 warps
+  std::byte staging[2][2][kStagedBytes];  // per warpgroup (stage_rows.h)
+  Ring<Shape::kStages> ring;              // filled by one arrival, emptied by 8 warps
 };
+
+// Where the second half of a tile's columns begins in the weight: after the first half, or at the columns of
+// up that belong to those of gate.
+template <class Shape>
+SLUICE_DEVICE int secondHalf(const Product* product, const Matrix* matrices) {
+  const bool isGated = load(&product->kind) == ProductKind::kActivation;
+  return load(&product->firstColumn) +
+         (isGated ? load(&matrices[load(&product->out)].columns) : Shape::kColumns / 2);
+}
 
 // Loads all stages of a product. One thread, after it knows that `a` is there. False: no stage became free.
 template <class Shape>
 SLUICE_DEVICE bool loadProduct(const Product* product, const Matrix* matrices, ProductMemory<Shape>* memory,
                                RingPosition<Shape::kStages>* at, uint64_t limit) {
+  constexpr int kHalf = Shape::kColumns / 128;  // areas
   const TensorMap* const a = &matrices[load(&product->a)].map;
   const TensorMap* const weight = &matrices[load(&product->weight)].map;
   const Major major = load(&product->weightMajor);
   const int firstRow = load(&product->firstRow), rows = load(&product->rows);
-  const int firstColumn = load(&product->firstColumn), expert = load(&product->expert);
-  const int depth = load(&product->k);
+  const int halves[2] = {load(&product->firstColumn), secondHalf<Shape>(product, matrices)};
+  const int expert = load(&product->expert), depth = load(&product->k);
   for (int k = 0; k < depth; k += Shape::kDepth) {
     if (!awaitEmpty(&memory->ring, *at, limit)) return false;
     Barrier* const full = &memory->ring.full[at->stage];
     std::byte* const stage = memory->stages[at->stage];
     arriveExpecting(full, Shape::kStageBytes);
     copyBox(stage, a, full, k, firstRow, 0, rows);
-    if (major == Major::kK) {
-      copyBox(stage + Shape::kABytes, weight, full, k, firstColumn, expert, Shape::kColumns);
-    } else {
-      for (int i = 0; i < Shape::kColumns / 64; ++i)
-        copyBox(stage + Shape::kABytes + i * Shape::kAreaBytes, weight, full, firstColumn + 64 * i, k, expert,
-                Shape::kDepth);
+    SLUICE_UNROLL
+    for (int half = 0; half < 2; ++half) {
+      std::byte* const areas = stage + Shape::kABytes + half * kHalf * Shape::kAreaBytes;
+      if (major == Major::kK) {
+        copyBox(areas, weight, full, k, halves[half], expert, 64 * kHalf);
+        continue;
+      }
+      for (int i = 0; i < kHalf; ++i)
+        copyBox(areas + i * Shape::kAreaBytes, weight, full, halves[half] + 64 * i, k, expert, Shape::kDepth);
     }
     at->advance();
   }
   return true;
 }
 
-SLUICE_DEVICE int mathGroup() { return threadIndex() / 128 - 1; }
-
-// The sums of this warpgroup's 64 rows over `steps` stages, at least one.
+// Adds to the sums of this warpgroup's 64 rows those of `steps` stages, at least one.
 template <class Shape, Major kA, Major kWeight>
 SLUICE_DEVICE void multiplyStages(ProductMemory<Shape>* memory, int steps, RingPosition<Shape::kStages>* at,
                                   AbortWatch* watch, float (&sum)[Shape::kColumns / 2]) {
@@ -85,7 +90,7 @@ SLUICE_DEVICE void multiplyStages(ProductMemory<Shape>* memory, int steps, RingP
     for (int k = 0; k < Shape::kDepth; k += 16)
       multiply<Shape::kColumns, kA, kWeight>(
           sum, describe(a + k * kAStep, kA, kA == Major::kK ? 0 : Shape::kAreaBytes),
-          describe(weight + k * kWeightStep, kWeight, Shape::kAreaBytes), step + k > 0);
+          describe(weight + k * kWeightStep, kWeight, Shape::kAreaBytes), true);
     groupProducts();
     waitProducts<1>();  // the stage before this one has been read
     if (step > 0) release(&memory->ring, previous);
@@ -96,28 +101,15 @@ SLUICE_DEVICE void multiplyStages(ProductMemory<Shape>* memory, int steps, RingP
   release(&memory->ring, previous);
 }
 
-struct alignas(16) Part {
-  uint64_t columns[2];  // 8 of bf16
-};
-
-// The last rows of a warpgroup, which are no whole box: a store of 16 rows would reach into the next slot.
-// They are rows `first` and on of `staged` (64 columns from `column` on), whose row 0 goes to `row` of out.
 template <class Shape>
-SLUICE_DEVICE void storeLastRows(const Matrix* out, const std::byte* staged, int first, int count, int row,
-                                 int column) {
-  std::byte* const data = load(&out->data);
-  const int64_t pitch = load(&out->rowPitch);
-  const int columns = load(&out->columns) - column;  // left
-  for (int part = threadIndex() % 128; part < count * 8; part += 128) {
-    const int at = part / 8, begin = part % 8 * 8;  // 8 columns are 16 bytes
-    const std::byte* const from = staged + swizzled(first + at, 2 * begin);
-    std::byte* const to = data + (row + first + at) * pitch + 2 * (column + begin);
-    if (begin + 8 <= columns)
-      store(reinterpret_cast<Part*>(to), load(reinterpret_cast<const Part*>(from)));
-    else
-      for (int i = 0; begin + i < columns; ++i)
-        store(reinterpret_cast<uint16_t*>(to) + i, load(reinterpret_cast<const uint16_t*>(from) + i));
-  }
+SLUICE_DEVICE void multiplyTile(const Product* product, ProductMemory<Shape>* memory,
+                                RingPosition<Shape::kStages>* at, AbortWatch* watch,
+                                float (&sum)[Shape::kColumns / 2]) {
+  const int steps = (load(&product->k) + Shape::kDepth - 1) / Shape::kDepth;
+  if (load(&product->weightMajor) == Major::kK)
+    multiplyStages<Shape, Major::kK, Major::kK>(memory, steps, at, watch, sum);
+  else
+    multiplyStages<Shape, Major::kK, Major::kMn>(memory, steps, at, watch, sum);
 }
 
 // Stores this warpgroup's rows of the tile. Afterwards thread 0 of the warpgroup may signal them.
@@ -125,35 +117,19 @@ template <class Shape>
 SLUICE_DEVICE void storeProduct(const Product* product, const Matrix* matrices, ProductMemory<Shape>* memory,
                                 const float (&sum)[Shape::kColumns / 2]) {
   const Matrix* const out = &matrices[load(&product->out)];
-  const int group = mathGroup();
-  const bool isFirst = threadIndex() % 128 == 0;
-  const int row = load(&product->firstRow) + 64 * group;
-  const int left = load(&product->rows) - 64 * group;
-  const int rows = left < 0 ? 0 : left > 64 ? 64 : left;
-  const int boxRows = rows / 16 * 16;
   const int firstColumn = load(&product->firstColumn), columns = load(&out->columns);
+  const GroupRows rows = groupRows(product);
+  Staging staging = {memory->staging[mathGroup()], 0};
   SLUICE_UNROLL
   for (int part = 0; part < Shape::kColumns / 64; ++part) {
     const int column = firstColumn + 64 * part;
     if (column >= columns) break;
-    std::byte* const staged = memory->staging[group][part % 2];
-    if (isFirst) waitStoresRead<1>();  // that of two parts ago has left this memory
-    syncNamed(1 + group, 128);
+    Pairs pairs;
     SLUICE_UNROLL
-    for (int i = 0; i < 32; i += 2)
-      store(reinterpret_cast<uint32_t*>(staged + swizzled(fragmentRow(i), 2 * fragmentColumn(i))),
-            packBf16(sum[32 * part + i], sum[32 * part + i + 1]));
-    fenceProxyAsync();
-    syncNamed(1 + group, 128);
-    if (isFirst) {
-      for (int i = 0; i < boxRows; i += 16)
-        storeBox(&out->map, staged + i * Shape::kRowBytes, column, row + i, 0);
-      groupStores();
-    }
-    storeLastRows<Shape>(out, staged, boxRows, rows - boxRows, row, column);
+    for (int i = 0; i < 16; ++i) pairs[i] = packBf16(sum[32 * part + 2 * i], sum[32 * part + 2 * i + 1]);
+    stageRows(&staging, out, rows, {column, columns}, pairs);
   }
-  syncNamed(1 + group, 128);  // plain stores of all threads
-  if (isFirst) waitStores<0>();
+  endStores();
 }
 
 }  // namespace sluice::gpu

@@ -7,12 +7,7 @@
 namespace sluice::gpu {
 namespace {
 
-// Under ThreadSanitizer a case takes ten times as long.
-#if defined(__SANITIZE_THREAD__)
-constexpr uint64_t kCases = 8;
-#else
-constexpr uint64_t kCases = 80;
-#endif
+constexpr uint64_t kCases = casesOf(80);
 
 TEST_CASE("chained products are right for ragged rows and sizes that are no multiple of a tile") {
   for (uint64_t seed = 1; seed <= kCases; ++seed) {

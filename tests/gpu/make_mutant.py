@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes the kernel of chained products with a planted mistake (late_warpgroup: without) as one header.
 
-usage: make_mutant.py NAME ring.h product.h weight_grad.h chain.h > mutant.h
+usage: make_mutant.py NAME ring.h stage_rows.h product.h activation.h weight_grad.h chain.h > mutant.h
 
 Every edit must match exactly once, so that no mutant becomes the kernel itself as the kernel changes. The
 first fifteen mistakes are those of a prototype, where each was found. BUILD.bazel says what finds each.
@@ -11,8 +11,8 @@ import re
 import sys
 
 # No mistake: one warpgroup falls behind the other by whole tasks.
-DELAY = ("    storeProduct<Shape>(product,", """    if (mathGroup() == 1 && open % 2 == 0) sleepFor(500'000);
-    storeProduct<Shape>(product,""")
+DELAY = ("    if (threadIndex() % 128 != 0 || addShared", """    if (mathGroup() == 1 && open % 2 == 0) sleepFor(500'000);
+    if (threadIndex() % 128 != 0 || addShared""")
 
 # By name: texts to find, and what stands there instead.
 MUTANTS = {
@@ -24,15 +24,15 @@ MUTANTS = {
                                  "arriveExpecting(full, Shape::kStageBytes - 128)")],
     "pitch_of_descriptor_halved": [("kWeight, Shape::kAreaBytes)", "kWeight, Shape::kAreaBytes / 2)")],
     "stage_released_before_its_products": [("    waitProducts<1>();", "")],
-    "no_barrier_before_signal": [("  syncNamed(1 + group, 128);  // plain stores of all threads\n", "")],
+    "no_barrier_before_signal": [("  syncNamed(1 + mathGroup(), 128);  // plain stores of all threads\n", "")],
     "signal_lost": [("if (amount != 0) signal(", "if (amount != 0 && open != 1) signal(")],
     "poll_without_acquire": [("  fenceAcquire();\n", "")],
     "rows_not_masked": [("const int rows = left < 0 ? 0 : left > 64 ? 64 : left;",
                          "const int rows = left < 0 ? 0 : 64;")],
     "k_step_of_15": [("weight + k * kWeightStep", "weight + k / 16 * 15 * kWeightStep")],
     "first_parity_wrong": [("const int before = at.parity ^ 1;", "const int before = at.parity;")],
-    "staging_reused_before_read": [("    if (isFirst) waitStoresRead<1>();", "")],
-    "no_proxy_fence_before_store": [("    fenceProxyAsync();\n    syncNamed", "    syncNamed")],
+    "staging_reused_before_read": [("  if (isFirst) waitStoresRead<1>();", "")],
+    "no_proxy_fence_before_store": [("  fenceProxyAsync();\n  syncNamed", "  syncNamed")],
     "stores_only_read_before_signal": [("waitStores<0>()", "waitStoresRead<0>()")],
     "first_warpgroup_signals": [("% 2 == 0) continue;", "% 2 == 1) continue;")],
     # found while the kernel was written
@@ -40,10 +40,20 @@ MUTANTS = {
     "two_counts_of_warpgroups": [("kOpenTasks = 4", "kOpenTasks = 2"), DELAY],
     "record_released_before_read": [("    syncWarp();\n    release(&memory->records",
                                      "    release(&memory->records")],
-    "staging_without_first_barrier": [("    syncNamed(1 + group, 128);\n    SLUICE_UNROLL",
-                                       "    SLUICE_UNROLL")],
-    "staging_without_second_barrier": [("    fenceProxyAsync();\n    syncNamed(1 + group, 128);\n",
-                                        "    fenceProxyAsync();\n")],
+    "staging_without_first_barrier": [("  syncNamed(1 + group, 128);\n  SLUICE_UNROLL", "  SLUICE_UNROLL")],
+    "staging_without_second_barrier": [("  fenceProxyAsync();\n  syncNamed(1 + group, 128);\n",
+                                        "  fenceProxyAsync();\n")],
+    # of products with an activation
+    "gate_and_up_exchanged": [("actOf<Activation>(gate[i], up[i])", "actOf<Activation>(up[i], gate[i])")],
+    "gate_not_rounded": [("act[i] = actOf<Activation>(gate[i], up[i]);",
+                          """const ActivationPoint first = Activation::at(sum[at], sum[kUp + at]);
+      const ActivationPoint second = Activation::at(sum[at + 1], sum[kUp + at + 1]);
+      act[i] = packBf16(first.f * first.up, second.f * second.up);""")],
+    "up_next_to_gate": [("load(&product->kind) == ProductKind::kActivation;", "false;")],
+    "gate_up_of_next_slot": [("rows.first * pitch + 2 * columns.first",
+                              "(rows.first + 128) * pitch + 2 * columns.first")],
+    "gate_box_reaches_into_up": [("columns.first + 64 <= columns.end || columns.end",
+                                  "columns.end > 0 || columns.end")],
 }
 
 # The same in weight_grad.h, whose lines are in part those of product.h: edits of the others leave it alone.
@@ -69,7 +79,8 @@ def main():
     texts = {}
     for header in headers:
         with open(header, encoding="utf-8") as file:
-            texts[header] = re.sub(r'#include "ops/gpu/(?:ring|product|weight_grad|chain)\.h"\n', "", file.read())
+            texts[header] = re.sub(r'#include "ops/gpu/(?:ring|stage_rows|product|activation|weight_grad|chain)\.h"\n', "",
+                                   file.read())
     edited = [header for header in headers if header.endswith("weight_grad.h") == is_grad]
     for find, replacement in (WEIGHT_GRAD_MUTANTS if is_grad else MUTANTS)[name]:
         count = sum(texts[header].count(find) for header in edited)

@@ -1,4 +1,4 @@
-// Runs a kernel of chained products on the model of the hardware, with a case per seed.
+// Runs a kernel of chained products on the model of the hardware, with a case of each kind per seed.
 //
 // usage: wrong|right SEEDS chain|weight_grad, or skip
 // With "wrong" it passes if something is found wrong with some seed: by the model, by the kernel's own
@@ -12,6 +12,7 @@
 #include <string_view>
 
 #include "tests/gpu/chain_case.h"
+#include "tests/gpu/gated_case.h"
 #include "tests/gpu/weight_grad_case.h"
 
 namespace {
@@ -39,8 +40,9 @@ int main(int argc, char** argv) {
   for (int seed = 1; seed <= seeds; ++seed) {
     const int blocks = 1 + seed % 3;
     const auto number = static_cast<uint64_t>(seed);
-    const std::string wrong = isGrad ? sluice::gpu::WeightGradCase(number).run(blocks, number)
-                                     : sluice::gpu::ChainCase(number).run(blocks, number);
+    std::string wrong = isGrad ? sluice::gpu::WeightGradCase(number).run(blocks, number)
+                               : sluice::gpu::ChainCase(number).run(blocks, number);
+    if (wrong.empty() && !isGrad) wrong = sluice::gpu::GatedCase(number).run(blocks, number);
     if (wrong.empty()) continue;
     fmt::print("seed {}, {} blocks: found by {}\n", seed, blocks, wrong);
     return isRight ? 1 : 0;

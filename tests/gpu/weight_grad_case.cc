@@ -14,8 +14,7 @@ namespace sluice::gpu {
 namespace {
 
 constexpr uint32_t kNaNs = 0x7FD57FD5;  // of bf16 and fp32 alike
-constexpr int kSlotRows = 128;
-constexpr int kDepth = 40;  // of x
+constexpr int kDepth = 40;              // of x
 constexpr int kCores = 3;
 constexpr int kLanes = 3;
 constexpr uint64_t kLimit = 10'000'000;  // ns of the model's time
@@ -26,20 +25,6 @@ enum : uint16_t { kX, kWeight, kDyOut, kGradOut, kARows, kResult, kOfExperts };
 template <class T>
 void registerVector(const std::vector<T>& values) {
   model::registerGlobal(values.data(), values.size() * sizeof(T));
-}
-
-uint16_t toBf16(float value) { return static_cast<uint16_t>(packBf16(value, 0)); }
-
-void fill(HostMatrix& matrix, std::mt19937& random) {
-  std::uniform_real_distribution<float> values(-1, 1);
-  for (int o = 0; o < matrix.outers; ++o)
-    for (int r = 0; r < matrix.rows; ++r)
-      for (int c = 0; c < matrix.columns; ++c) matrix.at(o, r, c) = toBf16(values(random));
-}
-
-void clear(HostMatrix& matrix) {
-  for (int r = 0; r < matrix.rows; ++r)
-    for (int c = 0; c < matrix.columns; ++c) matrix.at(0, r, c) = static_cast<uint16_t>(kNaNs);
 }
 
 std::vector<double> valuesOf(const HostMatrix& matrix) {
@@ -143,7 +128,7 @@ WeightGradCase::WeightGradCase(uint64_t seed, const Sizes& sizes)
       result_(1, begins_.back(), sizes.n, 0),
       grad_(sizes.form == GradForm::kBf16 ? 2 : 4, weight_.outers, sizes.k, sizes.n, sizes.spare[2]) {
   std::mt19937 random(static_cast<uint32_t>(seed) + 1);
-  for (HostMatrix* matrix : {&a_, &x_, &weight_}) fill(*matrix, random);
+  for (HostMatrix* matrix : {&a_, &x_, &weight_}) matrix->fill(random);
   std::uniform_real_distribution<float> values(-1, 1);
   for (int i = 0; i < weight_.outers * sizes.k * sizes.n; ++i) start_.push_back(values(random));
   matrices_ = {x_.operand(128),   weight_.operand(64), dy_.operand(16),
@@ -202,8 +187,8 @@ void WeightGradCase::addTasks(uint64_t seed) {
 }
 
 std::string WeightGradCase::run(int blocks, uint64_t seed) {
-  clear(dy_);
-  clear(result_);
+  dy_.clear();
+  result_.clear();
   size_t at = 0;
   for (int e = 0; e < grad_.experts; ++e)
     for (int r = 0; r < grad_.rows; ++r)

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "ops/gpu/chain_plan.h"
-#include "tests/gpu/chain_case.h"
+#include "tests/gpu/chain_run.h"
 
 namespace sluice::gpu {
 

@@ -10,12 +10,7 @@ namespace {
 
 constexpr GradForm kForms[] = {GradForm::kFp32, GradForm::kFp32Added, GradForm::kBf16};
 
-// Under ThreadSanitizer a case takes ten times as long.
-#if defined(__SANITIZE_THREAD__)
-constexpr uint64_t kCases = 4;
-#else
-constexpr uint64_t kCases = 40;
-#endif
+constexpr uint64_t kCases = casesOf(24);
 
 TEST_CASE("weight gradients are right for ragged rows and sizes that are no multiple of a tile") {
   for (uint64_t seed = 1; seed <= kCases; ++seed) {

@@ -1,6 +1,7 @@
 // The primitives of ops/gpu/hw.h on the model of the hardware. Only hw.h includes it.
 #pragma once
 
+#include <cmath>
 #include <type_traits>
 
 #include "ops/gpu/model/calls.h"
@@ -103,6 +104,11 @@ inline uint32_t packBf16(float first, float second) {
   };
   return rounded(first) | rounded(second) << 16;
 }
+
+inline float firstBf16(uint32_t pair) { return __builtin_bit_cast(float, pair << 16); }
+inline float secondBf16(uint32_t pair) { return __builtin_bit_cast(float, pair & 0xffff0000); }
+inline float exponential(float x) { return std::exp(x); }
+inline float reciprocal(float x) { return 1 / x; }
 
 [[noreturn]] inline void trap(const char* why) { model::trap(why); }
 

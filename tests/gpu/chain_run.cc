@@ -1,0 +1,126 @@
+#include "tests/gpu/chain_run.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+
+#include "ops/gpu/model/launch.h"
+#include "tests/gpu/chain_kernel.h"
+
+namespace sluice::gpu {
+namespace {
+
+constexpr uint16_t kNaN = 0x7FD5;
+constexpr int kCores = 3;
+constexpr int kLanes = 2;
+constexpr uint64_t kLimit = 10'000'000;  // ns of the model's time
+
+template <class T>
+void registerVector(const std::vector<T>& values) {
+  model::registerGlobal(values.data(), values.size() * sizeof(T));
+}
+
+}  // namespace
+
+uint16_t toBf16(float value) {
+  const auto bits = std::bit_cast<uint32_t>(value);
+  return static_cast<uint16_t>((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
+}
+
+HostMatrix::HostMatrix(int numOuters, int numRows, int numColumns, int spare)
+    : outers(numOuters), rows(numRows), columns(numColumns), pitch_((columns + 7) / 8 * 8 + 8 * spare) {
+  elements_.assign(static_cast<size_t>(pitch_) * static_cast<size_t>(outers * rows + 16), kNaN);
+}
+
+uint16_t& HostMatrix::at(int outer, int row, int column) {
+  return elements_[static_cast<size_t>(outer * rows + row) * static_cast<size_t>(pitch_) +
+                   static_cast<size_t>(column)];
+}
+
+double HostMatrix::value(int outer, int row, int column) const {
+  const uint16_t bits = const_cast<HostMatrix*>(this)->at(outer, row, column);
+  return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
+}
+
+Matrix HostMatrix::operand(int boxRows) {
+  const int64_t pitch = 2 * pitch_;
+  return {model::mapOf(elements_.data(), 2, columns, rows, outers, pitch, pitch * rows, 64, boxRows),
+          reinterpret_cast<std::byte*>(elements_.data()), pitch, columns};
+}
+
+void HostMatrix::registerAll() const { registerVector(elements_); }
+
+void HostMatrix::fill(std::mt19937& random) {
+  std::uniform_real_distribution<float> values(-1, 1);
+  for (int o = 0; o < outers; ++o)
+    for (int r = 0; r < rows; ++r)
+      for (int c = 0; c < columns; ++c) at(o, r, c) = toBf16(values(random));
+}
+
+void HostMatrix::clear() { std::ranges::fill(elements_, kNaN); }
+
+bool HostMatrix::hasKeptGaps() const {
+  for (size_t i = 0; i < elements_.size(); ++i) {
+    const bool isGap = static_cast<int>(i % static_cast<size_t>(pitch_)) >= columns ||
+                       static_cast<int>(i / static_cast<size_t>(pitch_)) >= outers * rows;
+    if (isGap && elements_[i] != kNaN) return false;
+  }
+  return true;
+}
+
+void ChainRun::add(int lane, const ProductTask& task, std::mt19937& random) {
+  lanes_.resize(kCores * kLanes);
+  lanes_[random() % kCores * kLanes + static_cast<size_t>(lane)].push_back(task);
+}
+
+void ChainRun::shuffle(uint32_t events, std::mt19937& random) {
+  for (std::vector<ProductTask>& lane : lanes_) {
+    std::shuffle(lane.begin(), lane.end(), random);
+    lists_.push_back(static_cast<uint32_t>(tasks_.size()));
+    tasks_.insert(tasks_.end(), lane.begin(), lane.end());
+  }
+  lists_.push_back(static_cast<uint32_t>(tasks_.size()));
+  starts_.assign(static_cast<size_t>(events) * kCounterStride, 0);
+  starts_[kStart * kCounterStride] = kStarted;
+}
+
+uint32_t ChainRun::loseSignal() {
+  const auto found = std::ranges::find_if(tasks_, [](const ProductTask& task) { return task.amount > 0; });
+  found->amount = 0;
+  return found->event;
+}
+
+std::string ChainRun::run(const std::vector<Matrix>& matrices, int columns, int blocks, uint64_t seed) {
+  heads_ = lists_;
+  counters_ = starts_;
+  reports_.assign(static_cast<size_t>(blocks), {});
+  abort_ = 0;
+  registerVector(matrices);
+  registerVector(tasks_);
+  registerVector(lists_);
+  registerVector(heads_);
+  registerVector(counters_);
+  registerVector(reports_);
+  model::registerGlobal(&abort_, sizeof(abort_));
+  const Chain chain = {matrices.data(),  tasks_.data(), lists_.data(), kCores,          kLanes,
+                       counters_.data(), &abort_,       heads_.data(), reports_.data(), kLimit};
+  const std::string wrong = runChainKernel({.blocks = blocks, .seed = seed}, columns, chain);
+  if (!wrong.empty()) return "the model: " + wrong;
+  return abort_ == 0 ? "" : describeReports();
+}
+
+std::string ChainRun::describeReports() const {
+  std::string text = "the kernel:";
+  for (const StuckReport& each : reports_) {
+    if (each.stuck == Stuck::kEvent)
+      text += fmt::format(" core {} lane {} waits for event {} ({} of {}) before task {};", each.core,
+                          each.lane, each.event, each.have, each.need, each.task);
+    else if (each.stuck != Stuck::kNo)
+      text += fmt::format(" core {} waits for a free {}, of task {};", each.core,
+                          each.stuck == Stuck::kStage ? "stage" : "task record", each.task);
+  }
+  return text;
+}
+
+}  // namespace sluice::gpu

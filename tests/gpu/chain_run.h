@@ -1,0 +1,80 @@
+// What cases for the kernel of chained products share: matrices, and tasks that the model runs.
+#pragma once
+
+#include <cstdint>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "ops/gpu/chain_plan.h"
+
+namespace sluice::gpu {
+
+inline constexpr int kSlotRows = 128;
+// The event that was signalled before a run, and how often. Events of a case follow it.
+inline constexpr uint32_t kStart = 0;
+inline constexpr uint64_t kStarted = 5;
+
+uint16_t toBf16(float value);
+
+// Under a sanitizer a case takes ten times as long.
+constexpr uint64_t casesOf(uint64_t cases) {
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+  return cases / 10;
+#else
+  return cases;
+#endif
+}
+
+// A matrix [outers, rows, columns] of bf16 whose rows are a multiple of 16 bytes apart, with NaN between them
+// and after the last. A resource: maps point into it.
+class HostMatrix {
+ public:
+  HostMatrix(int outers, int rows, int columns, int spare);
+
+  uint16_t& at(int outer, int row, int column);
+  double value(int outer, int row, int column) const;
+  Matrix operand(int boxRows);
+  void registerAll() const;
+  // With numbers in [-1, 1).
+  void fill(std::mt19937& random);
+  // Makes all elements NaN.
+  void clear();
+  // Whether what lies between rows and after the last one is what it was.
+  bool hasKeptGaps() const;
+
+  const int outers, rows, columns;
+  int pitch() const { return pitch_; }  // elements
+  const std::vector<uint16_t>& elements() const { return elements_; }
+
+ private:
+  int pitch_;
+  std::vector<uint16_t> elements_;
+};
+
+// Tasks in lanes of three cores with two lanes each. A resource: it has the memory of the kernel's arguments.
+class ChainRun {
+ public:
+  // Puts the task into that lane of some core.
+  void add(int lane, const ProductTask& task, std::mt19937& random);
+  // After the last task: puts each lane's tasks in some order. Events are those below `events`.
+  void shuffle(uint32_t events, std::mt19937& random);
+  // Of some task that signals, which then will not. Returns its event.
+  uint32_t loseSignal();
+
+  // Runs the kernel with tiles of so many columns. Returns what is wrong: what the model found, or a report.
+  std::string run(const std::vector<Matrix>& matrices, int columns, int blocks, uint64_t seed);
+  const std::vector<StuckReport>& reports() const { return reports_; }  // of the last run
+
+ private:
+  std::string describeReports() const;
+
+  std::vector<std::vector<ProductTask>> lanes_;
+  std::vector<ProductTask> tasks_;
+  std::vector<uint32_t> lists_, heads_;
+  std::vector<uint64_t> counters_, starts_;
+  std::vector<StuckReport> reports_;
+  uint64_t abort_ = 0;
+};
+
+}  // namespace sluice::gpu

@@ -1,0 +1,50 @@
+// A random case for products with an activation in the kernel of chained products: act = swiglu(rows *
+// gate_up[e]), and gate_up's gradient and act again from grad * down[e]. Rows and slots are those of
+// chain_case.h.
+//
+// Elements are multiples of 1/16, of which products and sums are exact in fp32. So it is known which way each
+// matrix that is rounded to bf16 is rounded, and what follows is compared within the last bit of bf16.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "ops/gpu/chain_plan.h"
+#include "tests/gpu/chain_run.h"
+
+namespace sluice::gpu {
+
+class GatedCase {
+ public:
+  explicit GatedCase(uint64_t seed);
+
+  // Runs the kernel. Returns what is wrong: what the model found, a report, or a wrong value; empty: nothing.
+  std::string run(int blocks, uint64_t seed);
+
+  // All elements of all results of the last run.
+  std::vector<uint16_t> results() const;
+
+ private:
+  struct Sizes {
+    int rows[2];  // per expert
+    int k, inter, gradK;
+    int columns;  // of a tile
+    Major up, down;
+    bool storesGateUp;  // and there is a gradient
+    bool storesActAgain;
+    int spare[8];  // 16-byte parts between rows, by matrix
+  };
+  static Sizes sizesOf(uint64_t seed);
+  GatedCase(uint64_t seed, const Sizes& sizes);
+
+  void addTasks(uint64_t seed);
+  std::string firstWrongValue() const;
+
+  Sizes sizes_;
+  HostMatrix rows_, up_, gateUp_, act_, grad_, down_, gateUpGrad_, actAgain_;
+  std::vector<Matrix> matrices_;
+  ChainRun tasks_;
+};
+
+}  // namespace sluice::gpu
