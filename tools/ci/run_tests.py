@@ -15,11 +15,12 @@ import tempfile
 import time
 import urllib.parse
 
-RUNTIME_TESTS = ["//tests/runtime/...", "//tests/ops/...", "//tests/gpu/...", "//tests/proof/...", "//tests/tools/evaluate/...",
+RUNTIME_TESTS = ["//tests/runtime/...", "//tests/ops/...", "//tests/gpu:kernel_tests", "//tests/proof/...",
+                 "//tests/tools/evaluate/...",
                  "//tests/testing/moe/...", "//tests/tools/moe/...", "//tests/tools/io/...", "//tests/tools/trace/...",
                  "//tests/tools/launch/...", "//tests/tools/overlap/...", "//tests/fuzz:runtime_replay_tests"]
 EXECUTOR_TESTS = ["//tests/runtime/workers/...", "//tests/runtime/exec/...", "//tests/runtime/cpu/...",
-                  "//tests/runtime/comm/...", "//tests/runtime/api/...", "//tests/gpu/..."]
+                  "//tests/runtime/comm/...", "//tests/runtime/api/...", "//tests/gpu:kernel_tests"]
 # tests that need libraries which a machine may lack
 OPTIONAL_TESTS = ["//tests/runtime/comm/mpi/...", "//tests/runtime/comm/ucx/...", "//tests/tools/mpi/...", "//tests/torch/...",
                   "//tests/gpu:ptxas_test"]
