@@ -46,7 +46,7 @@ Status TracedLayers::write(const std::string& path, bool onlyFailed) {
   for (const auto& layer : layers) {
     Trace trace = layer->endTrace();
     if (trace.spans.empty()) continue;
-    failed = failed || !trace.failed.message.empty();
+    failed = failed || trace.hasFailed();
     programs.push_back({&layer->program(), layer->rank(), {}});
     programs.back().ranks.push_back(std::move(trace));
   }

@@ -81,6 +81,10 @@ struct Trace {
   int64_t dropped = 0;                  // number of older spans that did not fit
   std::vector<TracedRouting> routings;  // neighbours differ
   FailedRun failed;
+
+  bool hasFailed() const { return !failed.message.empty(); }
+  // Of a rank that was not recorded there is nothing.
+  bool isThere() const { return !spans.empty() || hasFailed(); }
 };
 
 }  // namespace sluice

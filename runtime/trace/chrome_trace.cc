@@ -63,7 +63,6 @@ int64_t numberOf(EventId event) { return event ? int64_t{event.value} : -1; }
 
 // A run that failed, with its next tasks; names of the program by their numbers.
 std::string describeFailure(const FailedRun& failed) {
-  if (failed.message.empty()) return "null";
   std::string text = fmt::format("{{\"entry\":{},\"step\":{},\"message\":{},\"next\":[", failed.entry.value,
                                  failed.step, quoted(failed.message));
   for (const NextTask& next : failed.next) {
@@ -94,7 +93,7 @@ std::string describeProcess(size_t program, int rank, const Tracks& tracks, cons
   for (const TracedRouting& routing : trace.routings)
     text += fmt::format("{}{{\"tokens\":{},\"places\":[{}]}}", &routing == &trace.routings[0] ? "" : ",\n",
                         routing.tokens, fmt::join(routing.places, ","));
-  return text + "],\n\"failed\":" + describeFailure(trace.failed) + "}";
+  return text + "],\n\"failed\":" + (trace.hasFailed() ? describeFailure(trace.failed) : "null") + "}";
 }
 
 class Writer {

@@ -11,11 +11,11 @@
 #include <utility>
 
 #include "runtime/base/file_descriptor.h"
+#include "runtime/base/rank_path.h"
 
 namespace sluice::tools {
 namespace {
 
-constexpr std::string_view kRank = "{rank}";
 constexpr size_t kMaxTextBytes = size_t{1} << 30;
 
 Expected<std::string> readAll(int fd, const std::string& path) {
@@ -34,17 +34,11 @@ Expected<std::string> readAll(int fd, const std::string& path) {
 }  // namespace
 
 Expected<std::vector<std::string>> rankPaths(const std::string& pattern, int ranks) {
-  if (ranks > 1 && pattern.find(kRank) == std::string::npos)
-    return Error{fmt::format("found no {} in '{}', expected it in the files of a program of {} ranks", kRank,
-                             pattern, ranks)};
+  if (ranks > 1 && !hasRank(pattern))
+    return Error{fmt::format("found no {} in '{}', expected it in the files of a program of {} ranks",
+                             kRankInPath, pattern, ranks)};
   std::vector<std::string> paths;
-  for (int rank = 0; rank < ranks; ++rank) {
-    std::string path = pattern;
-    const std::string number = std::to_string(rank);
-    for (size_t at = path.find(kRank); at != std::string::npos; at = path.find(kRank, at + number.size()))
-      path.replace(at, kRank.size(), number);
-    paths.push_back(std::move(path));
-  }
+  for (int rank = 0; rank < ranks; ++rank) paths.push_back(rankPath(pattern, std::to_string(rank)));
   return paths;
 }
 

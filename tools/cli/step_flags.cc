@@ -2,15 +2,14 @@
 
 #include <fmt/format.h>
 
+#include "runtime/base/rank_path.h"
 #include "tools/cli/command.h"
 #include "tools/cli/run_tensors.h"
 
 namespace sluice::tools {
 namespace {
 
-bool namesFiles(const std::string& routing) {
-  return routing.find("{rank}") != std::string::npos || routing.ends_with(".safetensors");
-}
+bool namesFiles(const std::string& routing) { return hasRank(routing) || routing.ends_with(".safetensors"); }
 
 std::string checkRoutingFlag(const std::string& text) {
   if (namesFiles(text)) return {};

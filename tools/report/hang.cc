@@ -16,8 +16,6 @@
 namespace sluice::tools {
 namespace {
 
-bool isFailed(const Trace& trace) { return !trace.failed.message.empty(); }
-
 class HangGraph {
  public:
   explicit HangGraph(const ReportSource& source)
@@ -28,7 +26,7 @@ class HangGraph {
     std::set<std::string> messages;
     for (size_t i = 0; i < source_.ranks.size(); ++i) {
       const FailedRun& failed = source_.ranks[i].failed;
-      if (failed.message.empty()) continue;
+      if (!source_.ranks[i].hasFailed()) continue;
       messages.insert(failed.message);
       const int rank = source_.firstRank + static_cast<int>(i);
       if (failed.next.empty()) addBind(rank, failed);
@@ -47,7 +45,7 @@ class HangGraph {
     const auto at = static_cast<size_t>(rank - source_.firstRank);
     if (rank < source_.firstRank || at >= source_.ranks.size()) return nullptr;
     const Trace& trace = source_.ranks[at];
-    return trace.spans.empty() && !isFailed(trace) ? nullptr : &trace;
+    return trace.isThere() ? &trace : nullptr;
   }
 
   void add(const std::string& from, const std::string& to, const std::string& label, bool missing) {
@@ -94,7 +92,7 @@ class HangGraph {
     };
     const Trace* const trace = traceOf(owing);
     if (!trace) return missing("no trace");
-    if (!isFailed(*trace) || trace->failed.step != failed.step)
+    if (!trace->hasFailed() || trace->failed.step != failed.step)
       return missing(hasRun(*trace, failed.step) ? "has ended this step" : "is not in this step");
     if (trace->failed.next.empty()) return add(from, beforeTasks(owing), label, false);
     bool isFound = false;
@@ -113,14 +111,14 @@ class HangGraph {
     for (int other = 0; other < program_.mesh.peers(); ++other) {
       if (other == rank) continue;
       const Trace* const trace = traceOf(other);
-      if (trace && isFailed(*trace) && trace->failed.step == failed.step) {
+      if (trace && trace->hasFailed() && trace->failed.step == failed.step) {
         if (!trace->failed.next.empty()) past.push_back(other);
         continue;
       }
       isExplained = true;
       if (!trace)
         addCounts(rank, other, "no trace");
-      else if (!isFailed(*trace))
+      else if (!trace->hasFailed())
         addCounts(rank, other, hasRun(*trace, failed.step) ? "has ended this step" : "is not in this step");
       else if (trace->failed.step > failed.step)
         addCounts(rank, other, "is in a later step");
@@ -188,7 +186,7 @@ class HangGraph {
 }  // namespace
 
 std::optional<Hang> findHang(const ReportSource& source) {
-  if (std::ranges::none_of(source.ranks, isFailed)) return std::nullopt;
+  if (std::ranges::none_of(source.ranks, &Trace::hasFailed)) return std::nullopt;
   return HangGraph(source).make();
 }
 

@@ -42,13 +42,14 @@ Facts runFacts(const ReportSource& source, const Run& run) {
                  {"spans", fmt::format("{}, {} dropped", run.spans.size(), dropped)}};
   std::string failed, absent;
   for (size_t rank = 0; rank < source.ranks.size(); ++rank) {
-    const auto& [spans, without, routings, failure] = source.ranks[rank];
-    std::string& list = failure.message.empty() ? absent : failed;
-    if (failure.message.empty() && !spans.empty()) continue;
+    const Trace& trace = source.ranks[rank];
+    if (trace.isThere() && !trace.hasFailed()) continue;
+    std::string& list = trace.hasFailed() ? failed : absent;
     if (!list.empty()) list += ", ";
     list += source.nameOf(rank);
-    if (!failure.message.empty())
-      list += fmt::format(" in step {} ({})", failure.step, source.program.tables().at(failure.entry).name);
+    if (trace.hasFailed())
+      list += fmt::format(" in step {} ({})", trace.failed.step,
+                          source.program.tables().at(trace.failed.entry).name);
   }
   if (!failed.empty()) facts.emplace_back("failed", failed);
   if (!absent.empty()) facts.emplace_back("no trace of", absent);

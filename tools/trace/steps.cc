@@ -81,9 +81,7 @@ class WaitEnds {
 
 }  // namespace
 
-bool hasFailed(const std::vector<Trace>& ranks) {
-  return std::ranges::any_of(ranks, [](const Trace& trace) { return !trace.failed.message.empty(); });
-}
+bool hasFailed(const std::vector<Trace>& ranks) { return std::ranges::any_of(ranks, &Trace::hasFailed); }
 
 Expected<std::vector<TracedStep>> stepsOf(const TaskProgram& program, const std::vector<Trace>& ranks) {
   if (std::ssize(ranks) != program.mesh.peers())
@@ -105,8 +103,7 @@ Expected<std::vector<TracedStep>> stepsOf(const TaskProgram& program, const std:
             "rank {}: found entry '{}' in step {}, expected {}", rank, program.at(span.entry).name, span.slot,
             step.entry != span.entry ? "'" + program.at(step.entry).name + "'" : "one run of it")};
       step.runs[rank] = s;
-      const FailedRun& failure = ranks[rank].failed;
-      step.failed = step.failed || (!failure.message.empty() && failure.step == span.slot);
+      step.failed = step.failed || (ranks[rank].hasFailed() && ranks[rank].failed.step == span.slot);
     }
   }
   std::vector<TracedStep> inOrder;

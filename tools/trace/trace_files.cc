@@ -9,6 +9,7 @@
 #include <set>
 #include <utility>
 
+#include "runtime/base/rank_path.h"
 #include "tools/cli/files.h"
 
 namespace sluice::tools {
@@ -138,7 +139,7 @@ class Joined {
 }  // namespace
 
 Expected<std::vector<TracedProgram>> readTrace(const std::string& path) {
-  if (path.find("{rank}") == std::string::npos) {
+  if (!hasRank(path)) {
     Expected<TraceFile> file = readFile(path);
     if (!file) return file.error();
     return std::move(file->programs);

@@ -17,7 +17,7 @@ class Reports:
         """Writes a report (docs/REPORT.md) to `path` and returns it. The end of the path says what it is: .html (a page
         that needs no network), .svg (a picture of a run) or .txt.
 
-        Without `trace` it shows the program that this layer has used last: families, events, lanes, memory. With the
+        Without `trace` it shows the program that this layer made last: families, events, lanes, memory. With the
         path that sluice_torch.trace() got, it shows what this layer and others with the same program did there; a
         "{rank}" in it stands for the files of all ranks, which must have been written, so call it at one rank, after a
         barrier.
