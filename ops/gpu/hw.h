@@ -132,12 +132,6 @@ SLUICE_DEVICE uint32_t swizzled(uint32_t row, uint32_t byte) { return row * 128 
 // ---- Products by tensor cores (wgmma): a warpgroup multiplies a [64, 16] by b [16, N], bf16, and adds in
 // fp32.
 
-// How an operand lies in shared memory, in areas of 128-byte rows as copyBox() makes them.
-enum class Major : uint8_t {
-  kK = 0,   // a row is 64 elements along k of one row of a (one column of b)
-  kMn = 1,  // a row is 64 rows of a (columns of b) of one k; the next 64 lie `pitch` bytes further
-};
-
 // The operand whose first element is at `tile`: with Major::kK 16 k from a multiple of 16 elements in a row
 // on (tile = area + 2 * k), with Major::kMn 16 rows from a multiple of 8 on (tile = area + 128 * k). `pitch`
 // only matters for kMn, and is a multiple of 1024.

@@ -73,26 +73,35 @@ SLUICE_DEVICE void storePlain(const Matrix* out, const std::byte* staged, GroupR
   }
 }
 
+// Fills the next area: write(area) writes this thread's part of it. By the warpgroup. Afterwards its first
+// thread may store boxes of the area, as one group, which endStores() waits for.
+template <class Write>
+SLUICE_DEVICE std::byte* stage(Staging* staging, const Write& write) {
+  const int group = mathGroup();
+  std::byte* const staged = staging->areas[staging->next];
+  staging->next ^= 1;
+  if (threadIndex() % 128 == 0) waitStoresRead<1>();  // those of the time before last have left this memory
+  syncNamed(1 + group, 128);
+  write(staged);
+  fenceProxyAsync();
+  syncNamed(1 + group, 128);
+  return staged;
+}
+
 // Stores up to 64 columns of this warpgroup's rows. By the warpgroup; what is stored is there after
 // endStores().
 SLUICE_DEVICE void stageRows(Staging* staging, const Matrix* out, GroupRows rows, ColumnRange columns,
                              const Pairs& pairs) {
-  const int group = mathGroup();
-  const bool isFirst = threadIndex() % 128 == 0;
-  std::byte* const staged = staging->areas[staging->next];
-  staging->next ^= 1;
-  if (isFirst) waitStoresRead<1>();  // those of the time before last have left this memory
-  syncNamed(1 + group, 128);
-  SLUICE_UNROLL
-  for (int i = 0; i < 32; i += 2)
-    store(reinterpret_cast<uint32_t*>(staged + swizzled(fragmentRow(i), 2 * fragmentColumn(i))),
-          pairs[i / 2]);
-  fenceProxyAsync();
-  syncNamed(1 + group, 128);
+  std::byte* const staged = stage(staging, [&pairs](std::byte* area) {
+    SLUICE_UNROLL
+    for (int i = 0; i < 32; i += 2)
+      store(reinterpret_cast<uint32_t*>(area + swizzled(fragmentRow(i), 2 * fragmentColumn(i))),
+            pairs[i / 2]);
+  });
   // what lies outside of the matrix is not written
   const bool isBox = columns.first + 64 <= columns.end || columns.end == load(&out->columns);
   const int boxRows = isBox ? rows.count / 16 * 16 : 0;
-  if (isFirst) {
+  if (threadIndex() % 128 == 0) {
     for (int i = 0; i < boxRows; i += 16)
       storeBox(&out->map, staged + i * kStagedRowBytes, columns.first, rows.first + i, 0);
     groupStores();

@@ -13,7 +13,6 @@ namespace {
 
 constexpr uint16_t kNaN = 0x7FD5;
 constexpr int kCores = 3;
-constexpr int kLanes = 2;
 constexpr uint64_t kLimit = 10'000'000;  // ns of the model's time
 
 template <class T>
@@ -70,8 +69,9 @@ bool HostMatrix::hasKeptGaps() const {
 }
 
 void ChainRun::add(int lane, const ProductTask& task, std::mt19937& random) {
-  lanes_.resize(kCores * kLanes);
-  lanes_[random() % kCores * kLanes + static_cast<size_t>(lane)].push_back(task);
+  const auto lanes = static_cast<size_t>(lanesPerCore_);
+  lanes_.resize(kCores * lanes);
+  lanes_[random() % kCores * lanes + static_cast<size_t>(lane)].push_back(task);
 }
 
 void ChainRun::shuffle(uint32_t events, std::mt19937& random) {
@@ -103,11 +103,14 @@ std::string ChainRun::run(const std::vector<Matrix>& matrices, int columns, int 
   registerVector(counters_);
   registerVector(reports_);
   model::registerGlobal(&abort_, sizeof(abort_));
-  const Chain chain = {matrices.data(),  tasks_.data(), lists_.data(), kCores,          kLanes,
+  const Chain chain = {matrices.data(),  tasks_.data(), lists_.data(), kCores,          lanesPerCore_,
                        counters_.data(), &abort_,       heads_.data(), reports_.data(), kLimit};
   const std::string wrong = runChainKernel({.blocks = blocks, .seed = seed}, columns, chain);
   if (!wrong.empty()) return "the model: " + wrong;
-  return abort_ == 0 ? "" : describeReports();
+  if (abort_ != 0) return describeReports();
+  std::vector<uint64_t> ends = starts_;
+  for (const ProductTask& task : tasks_) ends[task.event * kCounterStride] += task.amount;
+  return counters_ == ends ? "" : "an event has another count than its tasks signal";
 }
 
 std::string ChainRun::describeReports() const {

@@ -52,9 +52,11 @@ class HostMatrix {
   std::vector<uint16_t> elements_;
 };
 
-// Tasks in lanes of three cores with two lanes each. A resource: it has the memory of the kernel's arguments.
+// Tasks in lanes of three cores. A resource: it has the memory of the kernel's arguments.
 class ChainRun {
  public:
+  explicit ChainRun(int lanesPerCore = 2) : lanesPerCore_(lanesPerCore) {}
+
   // Puts the task into that lane of some core.
   void add(int lane, const ProductTask& task, std::mt19937& random);
   // After the last task: puts each lane's tasks in some order. Events are those below `events`.
@@ -62,13 +64,15 @@ class ChainRun {
   // Of some task that signals, which then will not. Returns its event.
   uint32_t loseSignal();
 
-  // Runs the kernel with tiles of so many columns. Returns what is wrong: what the model found, or a report.
+  // Runs the kernel with tiles of so many columns. Returns what is wrong: what the model found, a report, or
+  // an event that has another count than the tasks signal.
   std::string run(const std::vector<Matrix>& matrices, int columns, int blocks, uint64_t seed);
   const std::vector<StuckReport>& reports() const { return reports_; }  // of the last run
 
  private:
   std::string describeReports() const;
 
+  const int lanesPerCore_;
   std::vector<std::vector<ProductTask>> lanes_;
   std::vector<ProductTask> tasks_;
   std::vector<uint32_t> lists_, heads_;

@@ -20,8 +20,8 @@ MUTANTS = {
     "empty_counts_7_of_8_warps": [("initRing(&memory->products.ring, 1, 8)",
                                    "initRing(&memory->products.ring, 1, 7)")],
     "no_proxy_fence_after_acquire": [("  fenceProxyAsync();  // others wrote", "  // others wrote")],
-    "too_few_bytes_announced": [("arriveExpecting(full, Shape::kStageBytes)",
-                                 "arriveExpecting(full, Shape::kStageBytes - 128)")],
+    "too_few_bytes_announced": [("arriveExpecting(full, Shape::kStageBytes);\n    copyBox(stage, a",
+                                 "arriveExpecting(full, Shape::kStageBytes - 128);\n    copyBox(stage, a")],
     "pitch_of_descriptor_halved": [("kWeight, Shape::kAreaBytes)", "kWeight, Shape::kAreaBytes / 2)")],
     "stage_released_before_its_products": [("    waitProducts<1>();", "")],
     "no_barrier_before_signal": [("  syncNamed(1 + mathGroup(), 128);  // plain stores of all threads\n", "")],
@@ -31,7 +31,7 @@ MUTANTS = {
                          "const int rows = left < 0 ? 0 : 64;")],
     "k_step_of_15": [("weight + k * kWeightStep", "weight + k / 16 * 15 * kWeightStep")],
     "first_parity_wrong": [("const int before = at.parity ^ 1;", "const int before = at.parity;")],
-    "staging_reused_before_read": [("  if (isFirst) waitStoresRead<1>();", "")],
+    "staging_reused_before_read": [("  if (threadIndex() % 128 == 0) waitStoresRead<1>();", "")],
     "no_proxy_fence_before_store": [("  fenceProxyAsync();\n  syncNamed", "  syncNamed")],
     "stores_only_read_before_signal": [("waitStores<0>()", "waitStoresRead<0>()")],
     "first_warpgroup_signals": [("% 2 == 0) continue;", "% 2 == 1) continue;")],
@@ -40,7 +40,7 @@ MUTANTS = {
     "two_counts_of_warpgroups": [("kOpenTasks = 4", "kOpenTasks = 2"), DELAY],
     "record_released_before_read": [("    syncWarp();\n    release(&memory->records",
                                      "    release(&memory->records")],
-    "staging_without_first_barrier": [("  syncNamed(1 + group, 128);\n  SLUICE_UNROLL", "  SLUICE_UNROLL")],
+    "staging_without_first_barrier": [("  syncNamed(1 + group, 128);\n  write(staged);", "  write(staged);")],
     "staging_without_second_barrier": [("  fenceProxyAsync();\n  syncNamed(1 + group, 128);\n",
                                         "  fenceProxyAsync();\n")],
     # of products with an activation
@@ -54,41 +54,32 @@ MUTANTS = {
                               "(rows.first + 128) * pitch + 2 * columns.first")],
     "gate_box_reaches_into_up": [("columns.first + 64 <= columns.end || columns.end",
                                   "columns.end > 0 || columns.end")],
+    # of weight gradients
+    "grad_written_instead_of_added": [("      addBox(", "      storeBox(")],
+    "grad_added_by_every_warp": [("    if (threadIndex() % 128 != 0) continue;", "    if (threadIndex() % 32 != 0) continue;")],
+    "grad_box_of_first_warpgroup": [("load(&grad->firstRow) + 64 * group", "load(&grad->firstRow)")],
+    "grad_of_empty_expert_left_out": [("else if (load(&grad->form) == GradForm::kFp32Added)", "else")],
+    "grad_part_skips_sums": [("sum[kPart / 2 * part + i + 1]", "sum[kPart / 2 * part + i]")],
 }
 
-# The same in weight_grad.h, whose lines are in part those of product.h: edits of the others leave it alone.
-WEIGHT_GRAD_MUTANTS = {
-    "grad_written_instead_of_added": [("      addBox(", "      storeBox(")],
-    "grad_added_by_every_warp": [("isFirst = threadIndex() % 128 == 0", "isFirst = threadIndex() % 32 == 0")],
-    "grad_box_of_first_warpgroup": [("load(&grad->firstRow) + 64 * group", "load(&grad->firstRow)")],
-    "grad_empty_stage_of_first_rows": [("> 0 ? 0 : -Shape::kDepth", "> 0 ? 0 : 0")],
-    "grad_part_skips_sums": [("sum[kPart / 2 * part + i + 1]", "sum[kPart / 2 * part + i]")],
-    "grad_no_proxy_fence_before_store": [("    fenceProxyAsync();\n", "")],
-    "grad_staging_reused_before_read": [("    if (isFirst) waitStoresRead<1>();", "")],
-    "grad_staging_without_first_barrier": [("    syncNamed(1 + group, 128);\n    SLUICE_UNROLL",
-                                            "    SLUICE_UNROLL")],
-    "grad_staging_without_second_barrier": [("    fenceProxyAsync();\n    syncNamed(1 + group, 128);\n",
-                                             "    fenceProxyAsync();\n")],
-    "grad_only_read_before_signal": [("waitStores<0>()", "waitStoresRead<0>()")],
-}
+# What weight gradients share with products, in cases of theirs.
+for _name in ("no_proxy_fence_before_store", "staging_reused_before_read", "staging_without_first_barrier",
+              "staging_without_second_barrier", "stores_only_read_before_signal"):
+    MUTANTS["grad_" + _name] = MUTANTS[_name]
 
 
 def main():
     name, headers = sys.argv[1], sys.argv[2:]
-    is_grad = name in WEIGHT_GRAD_MUTANTS
-    texts = {}
+    text = ""
     for header in headers:
         with open(header, encoding="utf-8") as file:
-            texts[header] = re.sub(r'#include "ops/gpu/(?:ring|stage_rows|product|activation|weight_grad|chain)\.h"\n', "",
-                                   file.read())
-    edited = [header for header in headers if header.endswith("weight_grad.h") == is_grad]
-    for find, replacement in (WEIGHT_GRAD_MUTANTS if is_grad else MUTANTS)[name]:
-        count = sum(texts[header].count(find) for header in edited)
+            text += re.sub(r'#include "ops/gpu/(?:ring|stage_rows|product|activation|weight_grad|chain)\.h"\n', "", file.read())
+    for find, replacement in MUTANTS[name]:
+        count = text.count(find)
         if count != 1:
             sys.exit(f"mutant '{name}': found {count} times, expected once: {find!r}")
-        for header in edited:
-            texts[header] = texts[header].replace(find, replacement)
-    sys.stdout.write("".join(texts.values()))
+        text = text.replace(find, replacement)
+    sys.stdout.write(text)
 
 
 if __name__ == "__main__":

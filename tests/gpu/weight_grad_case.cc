@@ -8,24 +8,16 @@
 #include <random>
 
 #include "ops/gpu/model/launch.h"
-#include "tests/gpu/chain_kernel.h"
 
 namespace sluice::gpu {
 namespace {
 
 constexpr uint32_t kNaNs = 0x7FD57FD5;  // of bf16 and fp32 alike
 constexpr int kDepth = 40;              // of x
-constexpr int kCores = 3;
 constexpr int kLanes = 3;
-constexpr uint64_t kLimit = 10'000'000;  // ns of the model's time
 
 // Matrices; after them those of the experts' rows, of a and dy in turn.
 enum : uint16_t { kX, kWeight, kDyOut, kGradOut, kARows, kResult, kOfExperts };
-
-template <class T>
-void registerVector(const std::vector<T>& values) {
-  model::registerGlobal(values.data(), values.size() * sizeof(T));
-}
 
 std::vector<double> valuesOf(const HostMatrix& matrix) {
   std::vector<double> values;
@@ -86,7 +78,7 @@ Matrix HostGrad::operand(int boxRows) {
           bytes_.data(), pitch_, columns};
 }
 
-void HostGrad::registerAll() const { registerVector(bytes_); }
+void HostGrad::registerAll() const { model::registerGlobal(bytes_.data(), bytes_.size()); }
 
 bool HostGrad::hasKeptGaps() const {
   const auto* const nans = reinterpret_cast<const std::byte*>(&kNaNs);
@@ -126,7 +118,8 @@ WeightGradCase::WeightGradCase(uint64_t seed, const Sizes& sizes)
       weight_(static_cast<int>(sizes.rows.size()), kDepth, sizes.n, 0),
       dy_(1, begins_.back(), sizes.n, sizes.spare[1]),
       result_(1, begins_.back(), sizes.n, 0),
-      grad_(sizes.form == GradForm::kBf16 ? 2 : 4, weight_.outers, sizes.k, sizes.n, sizes.spare[2]) {
+      grad_(sizes.form == GradForm::kBf16 ? 2 : 4, weight_.outers, sizes.k, sizes.n, sizes.spare[2]),
+      tasks_(kLanes) {
   std::mt19937 random(static_cast<uint32_t>(seed) + 1);
   for (HostMatrix* matrix : {&a_, &x_, &weight_}) matrix->fill(random);
   std::uniform_real_distribution<float> values(-1, 1);
@@ -141,19 +134,16 @@ WeightGradCase::WeightGradCase(uint64_t seed, const Sizes& sizes)
 
 void WeightGradCase::addTasks(uint64_t seed) {
   std::mt19937 random(static_cast<uint32_t>(seed) + 2);
-  std::vector<std::vector<ProductTask>> lanes(kCores * kLanes);
-  const auto add = [&](size_t lane, const ProductTask& task) {
-    lanes[random() % kCores * kLanes + lane].push_back(task);
-    ends_[task.event * kCounterStride] += task.amount;
+  // per expert an event of dy and one of dw, and how often they are signalled in all
+  std::vector<uint32_t> amounts(kStart + 1 + 2 * sizes_.rows.size());
+  const auto add = [&](int lane, const ProductTask& task) {
+    tasks_.add(lane, task, random);
+    amounts[task.event] += task.amount;
   };
-  // per expert an event of dy and one of dw
-  ends_.assign(2 * sizes_.rows.size() * kCounterStride, 0);
-  const auto amountOf = [&](uint32_t event) { return static_cast<uint32_t>(ends_[event * kCounterStride]); };
   for (int expert = 0; expert < weight_.outers; ++expert) {
     const int begin = begins_[static_cast<size_t>(expert)], rows = sizes_.rows[static_cast<size_t>(expert)];
-    const auto dyEvent = static_cast<uint32_t>(2 * expert), gradEvent = dyEvent + 1;
-    const auto addProducts = [&](size_t lane, Product product, EventWait wait, uint32_t event,
-                                 uint32_t amount) {
+    const uint32_t dyEvent = kStart + 1 + 2 * static_cast<uint32_t>(expert), gradEvent = dyEvent + 1;
+    const auto addProducts = [&](int lane, Product product, EventWait wait, uint32_t event, uint32_t amount) {
       for (int row = 0; row < rows; row += kSlotRows)
         for (int column = 0; column < sizes_.n; column += sizes_.columns) {
           product.firstRow = begin + row;
@@ -164,7 +154,7 @@ void WeightGradCase::addTasks(uint64_t seed) {
     };
     addProducts(2, {kX, kWeight, kDyOut, Major::kMn, 0, 0, expert, 0, kDepth}, {0, 0}, dyEvent,
                 1 + random() % 3);
-    const EventWait wait = {dyEvent, amountOf(dyEvent)};
+    const EventWait wait = {dyEvent, amounts[dyEvent]};
     const auto a = static_cast<uint16_t>(kOfExperts + 2 * expert);
     for (int row = 0; row < sizes_.k; row += 128)
       for (int column = 0; column < sizes_.n; column += sizes_.columns)
@@ -176,14 +166,9 @@ void WeightGradCase::addTasks(uint64_t seed) {
                                column}});
     if (sizes_.form == GradForm::kBf16)
       addProducts(0, {kARows, kGradOut, kResult, Major::kMn, 0, 0, expert, 0, sizes_.k},
-                  {gradEvent, amountOf(gradEvent)}, 0, 0);
+                  {gradEvent, amounts[gradEvent]}, 0, 0);
   }
-  for (std::vector<ProductTask>& lane : lanes) {
-    std::shuffle(lane.begin(), lane.end(), random);
-    lists_.push_back(static_cast<uint32_t>(tasks_.size()));
-    tasks_.insert(tasks_.end(), lane.begin(), lane.end());
-  }
-  lists_.push_back(static_cast<uint32_t>(tasks_.size()));
+  tasks_.shuffle(static_cast<uint32_t>(amounts.size()), random);
 }
 
 std::string WeightGradCase::run(int blocks, uint64_t seed) {
@@ -193,29 +178,10 @@ std::string WeightGradCase::run(int blocks, uint64_t seed) {
   for (int e = 0; e < grad_.experts; ++e)
     for (int r = 0; r < grad_.rows; ++r)
       for (int c = 0; c < grad_.columns; ++c) grad_.set(e, r, c, start_[at++]);
-  heads_ = lists_;
-  counters_.assign(ends_.size(), 0);
-  reports_.assign(static_cast<size_t>(blocks), {});
-  abort_ = 0;
-
   for (const HostMatrix* matrix : {&a_, &x_, &weight_, &dy_, &result_}) matrix->registerAll();
   grad_.registerAll();
-  registerVector(matrices_);
-  registerVector(tasks_);
-  registerVector(lists_);
-  registerVector(heads_);
-  registerVector(counters_);
-  registerVector(reports_);
-  model::registerGlobal(&abort_, sizeof(abort_));
-  const Chain chain = {matrices_.data(), tasks_.data(), lists_.data(), kCores,          kLanes,
-                       counters_.data(), &abort_,       heads_.data(), reports_.data(), kLimit};
-  const std::string wrong = runChainKernel({.blocks = blocks, .seed = seed}, sizes_.columns, chain);
-  if (!wrong.empty()) return "the model: " + wrong;
-  for (const StuckReport& each : reports_)
-    if (each.stuck != Stuck::kNo)
-      return fmt::format("the kernel: core {} is stuck ({}) before task {}", each.core,
-                         static_cast<int>(each.stuck), each.task);
-  if (counters_ != ends_) return "an event has another count than its tasks signal";
+  const std::string wrong = tasks_.run(matrices_, sizes_.columns, blocks, seed);
+  if (!wrong.empty()) return wrong;
   const std::string wrongGrad = firstWrongGrad();
   return wrongGrad.empty() ? firstWrongResult() : wrongGrad;
 }

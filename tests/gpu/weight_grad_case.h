@@ -69,11 +69,7 @@ class WeightGradCase {
   HostGrad grad_;
   std::vector<float> start_;  // of dw: experts, k, n
   std::vector<Matrix> matrices_;
-  std::vector<ProductTask> tasks_;
-  std::vector<uint32_t> lists_, heads_;
-  std::vector<uint64_t> counters_, ends_;  // ends: what counters must be
-  std::vector<StuckReport> reports_;
-  uint64_t abort_ = 0;
+  ChainRun tasks_;
 };
 
 }  // namespace sluice::gpu

@@ -1,8 +1,6 @@
 // Warps, blocks, registers and barriers in shared memory.
 #include <fmt/format.h>
 
-#include <bit>
-
 #include "ops/gpu/model/calls.h"
 #include "ops/gpu/model/machine.h"
 
@@ -20,6 +18,30 @@ void endPhase(BarrierState& state) {
   if (state.pending != 0 || state.bytes != 0) return;
   ++state.phase;
   state.pending = state.count;
+}
+
+// Gives a word to the lanes of the warp, and returns those of all.
+const std::array<uint32_t, 32>& exchange(Machine& m, uint32_t word, const char* what) {
+  WarpState& warp = *m.block().warps[static_cast<size_t>(m.self().index / 32)];
+  warp.values[warp.meeting.generation % 2][static_cast<size_t>(m.self().index % 32)] = word;
+  return warp.values[m.align(what) % 2];
+}
+
+// Gives each thread of the warpgroup `count` registers, which may have to wait, together: the first thread
+// counts.
+void setRegisters(Machine& m, int count, const std::string& what, bool takes) {
+  if (count < 24 || count > 240 || count % 8 != 0)
+    m.fail(fmt::format("{}, expected a multiple of 8 from 24 to 240", what));
+  m.align(what);
+  Block& block = m.block();
+  int& own = block.registers[static_cast<size_t>(m.self().index / 128)];
+  if (m.self().index % 128 != 0) return m.wait("registers", [&own, count] { return own == count; });
+  if (takes ? count < own : count > own) m.fail(fmt::format("{} with {} registers", what, own));
+  const int more = (count - own) * 128;
+  m.wait("registers that others give back", [&block, more] { return block.freeRegisters >= more; });
+  block.freeRegisters -= more;
+  own = count;
+  m.progress();
 }
 
 }  // namespace
@@ -47,12 +69,9 @@ void syncWarp() {
 
 uint32_t ballot(bool value) {
   const Quiet quiet;
-  Machine& m = machine();
-  WarpState& warp = *m.block().warps[static_cast<size_t>(m.self().index / 32)];
-  warp.values[warp.meeting.generation % 2][static_cast<size_t>(m.self().index % 32)] = value ? 1 : 0;
-  const uint64_t generation = m.align("ballot()");
+  const auto& words = exchange(machine(), value ? 1 : 0, "ballot()");
   uint32_t bits = 0;
-  for (size_t lane = 0; lane < 32; ++lane) bits |= warp.values[generation % 2][lane] << lane;
+  for (size_t lane = 0; lane < 32; ++lane) bits |= words[lane] << lane;
   return bits;
 }
 
@@ -60,10 +79,7 @@ uint32_t shuffle(uint32_t value, int lane) {
   const Quiet quiet;
   Machine& m = machine();
   if (lane < 0 || lane > 31) m.fail(fmt::format("shuffle(): lane {}, expected 0 to 31", lane));
-  WarpState& warp = *m.block().warps[static_cast<size_t>(m.self().index / 32)];
-  warp.values[warp.meeting.generation % 2][static_cast<size_t>(m.self().index % 32)] = value;
-  const uint64_t generation = m.align("shuffle()");
-  return warp.values[generation % 2][static_cast<size_t>(lane)];
+  return exchange(m, value, "shuffle()")[static_cast<size_t>(lane)];
 }
 
 void syncBlock() {
@@ -86,42 +102,14 @@ void syncNamed(int barrier, int threads) {
   m.meet(named.meeting, threads, fmt::format("named barrier {}", barrier), true);
 }
 
-// The warpgroup's four warps take or give together; the first thread of each group counts.
 void takeRegisters(int count) {
   const Quiet quiet;
-  Machine& m = machine();
-  if (count < 24 || count > 240 || count % 8 != 0)
-    m.fail(fmt::format("takeRegisters({}), expected a multiple of 8 from 24 to 240", count));
-  m.align(fmt::format("takeRegisters({})", count));
-  const auto group = static_cast<size_t>(m.self().index / 128);
-  if (m.self().index % 128 != 0)
-    return m.wait("registers",
-                  [&m, group, count, block = &m.block()] { return block->registers[group] == count; });
-  Block& block = m.block();
-  const int more = (count - block.registers[group]) * 128;
-  if (more < 0) m.fail(fmt::format("takeRegisters({}) with {} registers", count, block.registers[group]));
-  m.wait("registers that others give back", [&block, more] { return block.freeRegisters >= more; });
-  block.freeRegisters -= more;
-  block.registers[group] = count;
-  m.progress();
+  setRegisters(machine(), count, fmt::format("takeRegisters({})", count), true);
 }
 
 void releaseRegisters(int count) {
   const Quiet quiet;
-  Machine& m = machine();
-  if (count < 24 || count > 240 || count % 8 != 0)
-    m.fail(fmt::format("releaseRegisters({}), expected a multiple of 8 from 24 to 240", count));
-  m.align(fmt::format("releaseRegisters({})", count));
-  const auto group = static_cast<size_t>(m.self().index / 128);
-  if (m.self().index % 128 != 0)
-    return m.wait("registers",
-                  [group, count, block = &m.block()] { return block->registers[group] == count; });
-  Block& block = m.block();
-  if (count > block.registers[group])
-    m.fail(fmt::format("releaseRegisters({}) with {} registers", count, block.registers[group]));
-  block.freeRegisters += (block.registers[group] - count) * 128;
-  block.registers[group] = count;
-  m.progress();
+  setRegisters(machine(), count, fmt::format("releaseRegisters({})", count), false);
 }
 
 void initBarrier(Barrier* barrier, int count) {

@@ -13,7 +13,6 @@
 #include <optional>
 #include <random>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "ops/gpu/model/fiber.h"
@@ -44,8 +43,7 @@ struct Product {
   Major majorA = Major::kK, majorB = Major::kK;
   uint64_t a = 0, b = 0;
   bool add = false;
-  int issued = 0;  // threads that have
-  bool done = false;
+  int issued = 0;                  // threads that have
   std::array<float*, 128> sums{};  // by thread: its values while they are in flight
   std::unique_ptr<Order> issue = std::make_unique<Order>(), end = std::make_unique<Order>();
   Actor actor;

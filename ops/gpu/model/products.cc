@@ -75,7 +75,6 @@ void happen(Machine& m, Block& block, Product& product) {
     }
   }
   product.end->release();
-  product.done = true;
 }
 
 // The values of a sum in flight; its place holds a pattern until the products are waited for.
