@@ -92,7 +92,8 @@ Progress::Progress(Redraw redraw) {
   if (::isatty(STDERR_FILENO) == 0) return;
   terminal_ = std::make_unique<Terminal>();
   if (redraw == Redraw::kAtSteps) return;
-  Expected<std::thread> thread = startThread([terminal = terminal_.get()] { terminal->redraw(); });
+  Expected<std::thread> thread =
+      startThread("progress", [terminal = terminal_.get()] { terminal->redraw(); });
   if (thread) terminal_->thread = std::move(*thread);  // else only steps show
 }
 

@@ -91,7 +91,7 @@ Status Workspace::Impl::meetInTurn(const std::function<Status(uint64_t ticket)>&
 Status Workspace::Impl::startRunner() {
   std::lock_guard lock(queueMutex_);
   if (runner_.joinable()) return {};
-  auto thread = startThread([this] { runQueue(); });
+  auto thread = startThread("steps", [this] { runQueue(); });
   if (!thread) return Error{fmt::format("no thread for submitted steps: {}", thread.error().message)};
   runner_ = std::move(*thread);
   return {};

@@ -1,6 +1,7 @@
 #include "runtime/base/threads.h"
 
 #include <fmt/format.h>
+#include <pthread.h>
 
 #include <condition_variable>
 #include <mutex>
@@ -10,10 +11,17 @@
 #include <vector>
 
 namespace sluice {
+namespace {
 
-Expected<std::thread> startThread(std::function<void()> body) {
+constexpr size_t kNameLength = 15;  // that Linux permits
+
+}  // namespace
+
+Expected<std::thread> startThread(std::string_view name, std::function<void()> body) {
   try {
-    return std::thread(std::move(body));
+    std::thread thread(std::move(body));
+    pthread_setname_np(thread.native_handle(), fmt::format("sluice-{}", name).substr(0, kNameLength).c_str());
+    return thread;
   } catch (const std::system_error& error) {
     return Error{error.code().message()};
   } catch (const std::bad_alloc&) {
@@ -36,7 +44,7 @@ Status runTogether(int count, const char* what, const std::function<void(int)>& 
   threads.reserve(static_cast<size_t>(count));
   Status status;
   for (int i = 0; i < count && status; ++i) {
-    auto thread = startThread([&, i] {
+    auto thread = startThread(fmt::format("part-{}", i), [&, i] {
       std::unique_lock lock(mutex);
       changed.wait(lock, [&] { return go != Go::kWait; });
       const bool run = go == Go::kRun;

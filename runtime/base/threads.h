@@ -4,14 +4,16 @@
 #pragma once
 
 #include <functional>
+#include <string_view>
 #include <thread>
 
 #include "runtime/base/expected.h"
 
 namespace sluice {
 
-// Error: the reason why the system cannot start a thread.
-Expected<std::thread> startThread(std::function<void()> body);
+// Debuggers, profilers and `top -H` show the thread as "sluice-" and the name, cut after 15 characters in
+// all. Error: the reason why the system cannot start a thread.
+Expected<std::thread> startThread(std::string_view name, std::function<void()> body);
 
 // The error that only `started` of the `wanted` threads for `what` could be started, and why.
 Error tooFewThreads(int started, int wanted, const char* what, const Error& why);

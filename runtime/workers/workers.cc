@@ -1,5 +1,7 @@
 #include "runtime/workers/workers.h"
 
+#include <fmt/format.h>
+
 #include <utility>
 
 #include "runtime/base/threads.h"
@@ -12,7 +14,8 @@ Expected<std::unique_ptr<Workers>> Workers::start(int count, std::span<const int
   workers->threads_.reserve(static_cast<size_t>(count));
   std::vector<int> left(units.begin(), units.end());
   for (int worker = 0; worker < count; ++worker) {
-    auto thread = startThread([all = workers.get(), worker] { all->work(worker); });
+    auto thread =
+        startThread(fmt::format("core-{}", worker), [all = workers.get(), worker] { all->work(worker); });
     if (!thread) return tooFewThreads(worker, count, "the workers of a rank", thread.error());
     workers->threads_.push_back(std::move(*thread));
     const int unit = left.empty() ? -1 : claims.take(left);

@@ -227,7 +227,7 @@ Expected<LinkRates> measureLink(const ops::KernelSet& kernels, int cores, const 
   // a counter that two threads increase in turn
   constexpr int kTrips = 1000;
   std::atomic<int> turn{0};
-  auto other = startThread([&] {
+  auto other = startThread("memory", [&] {
     for (int trip = 0; trip < 20 * kTrips; ++trip) {
       while (turn.load(std::memory_order_acquire) != 2 * trip + 1) std::this_thread::yield();
       turn.store(2 * trip + 2, std::memory_order_release);

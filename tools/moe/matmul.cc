@@ -115,7 +115,7 @@ void parallelFor(int threads, int64_t count, int64_t grain,
   };
   std::vector<std::thread> helpers;
   for (int64_t i = 1; i < std::min<int64_t>(threads, blocks); ++i) {
-    auto helper = startThread(work);
+    auto helper = startThread("matmul", work);
     if (!helper) break;  // fewer threads do the same work, later
     helpers.push_back(std::move(*helper));
   }

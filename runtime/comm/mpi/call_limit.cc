@@ -29,7 +29,7 @@ CallLimit::CallLimit(double seconds) : seconds_(seconds + kOwnSeconds), rank_(ra
 
 Expected<std::unique_ptr<CallLimit>> CallLimit::start(double seconds) {
   std::unique_ptr<CallLimit> limit(new CallLimit(seconds));
-  auto thread = startThread([raw = limit.get()] { raw->watch(); });
+  auto thread = startThread("limit", [raw = limit.get()] { raw->watch(); });
   if (!thread) return Error{fmt::format("no thread to watch the calls of MPI: {}", thread.error().message)};
   limit->thread_ = std::move(*thread);
   return limit;

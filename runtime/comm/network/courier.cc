@@ -1,7 +1,6 @@
 #include "runtime/comm/network/courier.h"
 
 #include <fmt/format.h>
-#include <pthread.h>
 #include <sched.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
@@ -48,7 +47,7 @@ Courier::Courier(std::unique_ptr<Engine> engine, const Place& place, Receiver& r
 Expected<std::unique_ptr<Courier>> Courier::start(std::unique_ptr<Engine> engine, const Place& place,
                                                   Receiver& receiver) {
   std::unique_ptr<Courier> courier(new Courier(std::move(engine), place, receiver));
-  auto thread = startThread([raw = courier.get()] { raw->run(); });
+  auto thread = startThread(courier->engine_->kind(), [raw = courier.get()] { raw->run(); });
   if (!thread) {
     const Error error{fmt::format("rank {}: cannot start the thread that calls {}: {}", place.rank,
                                   courier->engine_->kind(), thread.error().message)};
@@ -95,7 +94,6 @@ CommStats Courier::stats() {
 }
 
 void Courier::run() {
-  pthread_setname_np(pthread_self(), fmt::format("sluice-{}", engine_->kind()).c_str());
   askForShortSlices();
   prctl(PR_SET_TIMERSLACK, 1000);  // ns; the default would double the shortest sleep
   lastMoved_ = monotonicNanoseconds();

@@ -40,7 +40,7 @@ Expected<std::unique_ptr<LifeWatcher>> LifeWatcher::start(std::vector<LifeLine> 
   std::unique_ptr<LifeWatcher> watcher(new LifeWatcher(std::move(lines), std::move(ended)));
   if (!watcher->stop_) return Error{fmt::format("cannot watch other processes: {}", std::strerror(errno))};
   const NoSignals inherited;
-  auto thread = startThread([self = watcher.get()] { self->watch(); });
+  auto thread = startThread("watch", [self = watcher.get()] { self->watch(); });
   if (!thread) return Error{fmt::format("cannot watch other processes: {}", thread.error().message)};
   watcher->thread_ = std::move(*thread);
   return watcher;

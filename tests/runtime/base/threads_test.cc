@@ -38,7 +38,7 @@ TEST_CASE("where one of them cannot be started none runs, none is left, and the 
 
 TEST_CASE("one thread that cannot be started is an error that says why") {
   const ScarceThreads scarce(0);
-  const auto thread = startThread([] {});
+  const auto thread = startThread("none", [] {});
   REQUIRE_FALSE(thread.ok());
   CHECK(thread.error().message == "Resource temporarily unavailable");
 }
