@@ -6,9 +6,9 @@
 // rest is fp32.
 #pragma once
 
-#include "ops/gpu/chain_plan.h"
 #include "ops/gpu/hw.h"
 #include "ops/gpu/product.h"
+#include "ops/gpu/product_plan.h"
 #include "ops/gpu/stage_rows.h"
 
 namespace sluice::gpu {

@@ -1,16 +1,18 @@
-// A persistent kernel of chained products: cores with lanes of tasks, which wait for events and signal them.
+// A persistent kernel: cores with lanes of tasks, which wait for events and signal them.
 //
 // Block b of n plays the cores c with c mod n = b, so any number of blocks is right. A lane is a list of
-// tasks in their order. Warp 0 (load) looks at the heads of all lanes of a core at once, takes the first that
-// is ready, and issues its loads; two warpgroups (math) multiply in the order in which tasks were taken. Only
-// ready tasks are taken, so that what was begun never waits for an event.
+// tasks in their order, and belongs to a role. Warp 0 (load) looks at the heads of all its lanes of a core at
+// once, takes the first that is ready, and issues its loads; two warpgroups (math) multiply in the order in
+// which tasks were taken. Warps 1 to 3 (comm) copy rows: warp 1 looks for tasks likewise. Only ready tasks
+// are taken, so that what was begun never waits for an event.
 //
 // Events are counters. A wait that lasts too long ends in a report and an abort, after which all blocks
-// leave.
+// leave. Several ranks may be partitions of one launch: each has as many blocks, and a Chain of its own.
 #pragma once
 
 #include "ops/gpu/activation.h"
 #include "ops/gpu/chain_plan.h"
+#include "ops/gpu/copy_rows.h"
 #include "ops/gpu/hw.h"
 #include "ops/gpu/product.h"
 #include "ops/gpu/ring.h"
@@ -29,9 +31,15 @@ struct ChainMemory {  // shared
   Ring<kRecords> records;  // filled by one arrival, emptied by 8 warps
   uint32_t taken[kRecords];
   uint32_t ended[kOpenTasks];  // warpgroups that have ended the task, counted on over tasks
+  uint32_t copied;             // the task of comm
 };
 
-// ---- Load: warp 0. Lane i of the warp serves lane i of the core.
+// A rank's blocks, and which of them this one is.
+struct BlockShare {
+  int index, count;
+};
+
+// ---- The heads of lanes, by a warp. Lane i of the warp serves lane i of the core that is of its role.
 
 struct Head {
   uint32_t task;
@@ -39,52 +47,138 @@ struct Head {
   uint32_t waiting;  // bit i: waits[i] was not yet found complete
 };
 
-SLUICE_DEVICE uint64_t* counterOf(const Chain& chain, uint32_t event) {
-  return chain.counters + static_cast<size_t>(event) * kCounterStride;
+SLUICE_DEVICE uint64_t* counterOf(const Chain& chain, int rank, uint32_t event) {
+  return load(&chain.counters[rank]) + static_cast<size_t>(event) * kCounterStride;
 }
 
-SLUICE_DEVICE Head headOf(const Chain& chain, int core) {
-  if (laneIndex() >= chain.lanes) return {0, 0, 0};
-  const int list = core * chain.lanes + laneIndex();
+// By one thread, for what the task's threads have stored before a barrier with it.
+SLUICE_DEVICE void signalEnd(const Chain& chain, const ChainTask* task) {
+  for (int i = 0; i < kMaxSignals; ++i) {
+    const EventSignal* const each = &task->signals[i];
+    const uint32_t amount = load(&each->amount);
+    if (amount == 0) continue;
+    const int rank = load(&each->rank);
+    uint64_t* const counter = counterOf(chain, rank, load(&each->event));
+    if (rank == chain.rank)
+      signal(counter, amount);
+    else
+      signalSystem(counter, amount);
+  }
+}
+
+// Where the lists and heads have the warp's lane of a core.
+SLUICE_DEVICE int listOf(const Chain& chain, Role role, int core) {
+  return core * (chain.lanes[0] + chain.lanes[1]) + (role == Role::kComm ? chain.lanes[0] : 0) + laneIndex();
+}
+
+SLUICE_DEVICE Head headOf(const Chain& chain, Role role, int core) {
+  if (laneIndex() >= chain.lanes[static_cast<int>(role)]) return {0, 0, 0};
+  const int list = listOf(chain, role, core);
   return {load(&chain.heads[list]), load(&chain.lists[list + 1]), (1U << kMaxWaits) - 1};
 }
 
 SLUICE_DEVICE bool isReady(const Chain& chain, Head* head) {
   if (head->task == head->end) return false;
-  const ProductTask* const task = &chain.tasks[head->task];
+  const ChainTask* const task = &chain.tasks[head->task];
   for (uint32_t i = 0; i < kMaxWaits; ++i) {
     if ((head->waiting >> i & 1) == 0) continue;
     const uint32_t need = load(&task->waits[i].need);
-    if (need == 0 || loadRelaxed(counterOf(chain, load(&task->waits[i].event))) >= need)
+    if (need == 0 || loadRelaxed(counterOf(chain, chain.rank, load(&task->waits[i].event))) >= need)
       head->waiting &= ~(1U << i);
   }
   return head->waiting == 0;
 }
 
-SLUICE_DEVICE void abortWith(const Chain& chain, Stuck stuck, int core, int lane, uint32_t task,
-                             EventWait wait, uint64_t have) {
-  StuckReport* const report = &chain.reports[blockIndex()];
-  store(&report->core, static_cast<uint32_t>(core));
-  store(&report->lane, static_cast<uint32_t>(lane));
-  store(&report->task, task);
-  store(&report->event, wait.event);
-  store(&report->have, have);
-  store(&report->need, static_cast<uint64_t>(wait.need));
-  store(&report->stuck, stuck);
-  signal(chain.abort, 1);
+SLUICE_DEVICE void abortWith(const Chain& chain, BlockShare share, Role role, const StuckReport& stuck) {
+  StuckReport* const report = &chain.reports[share.index * kRoles + static_cast<int>(role)];
+  store(&report->core, stuck.core);
+  store(&report->lane, stuck.lane);
+  store(&report->task, stuck.task);
+  store(&report->event, stuck.event);
+  store(&report->have, stuck.have);
+  store(&report->need, stuck.need);
+  store(&report->stuck, stuck.stuck);
+  signalSystem(chain.abort, 1);
 }
 
 // By the warp: one of the core's lanes waits for an event.
-SLUICE_DEVICE void reportHead(const Chain& chain, int core) {
-  Head head = headOf(chain, core);
+SLUICE_DEVICE void reportHead(const Chain& chain, BlockShare share, Role role, int core) {
+  Head head = headOf(chain, role, core);
   const bool isWaiting = head.task != head.end && !isReady(chain, &head);
   const uint32_t waiting = ballot(isWaiting);
   if (!isWaiting || (waiting & ((1U << laneIndex()) - 1)) != 0) return;  // another is the first
   const EventWait* const wait = &chain.tasks[head.task].waits[(head.waiting & 1) != 0 ? 0 : 1];
-  const EventWait missing = {load(&wait->event), load(&wait->need)};
-  abortWith(chain, Stuck::kEvent, core, laneIndex(), head.task, missing,
-            loadRelaxed(counterOf(chain, missing.event)));
+  const uint32_t event = load(&wait->event);
+  abortWith(chain, share, role,
+            {Stuck::kEvent, static_cast<uint32_t>(core), static_cast<uint32_t>(laneIndex()), head.task, event,
+             loadRelaxed(counterOf(chain, chain.rank, event)), load(&wait->need)});
 }
+
+// One look at a core by the warp.
+struct Look {
+  bool isOpen;  // some lane has tasks left
+  bool tookOne;
+  Stuck stuck;
+};
+
+// Run: Stuck run(uint32_t task), by the warp.
+template <class Run>
+SLUICE_DEVICE Look serveCore(const Chain& chain, BlockShare share, Role role, int core, Head* head,
+                             const Run& run) {
+  const bool isOpen = ballot(head->task != head->end) != 0;
+  const uint32_t ready = ballot(isReady(chain, head));
+  if (ready == 0) return {isOpen, false, Stuck::kNo};
+  int lane = 0;
+  while ((ready >> lane & 1) == 0) ++lane;
+  fenceAcquire();
+  syncWarp();  // what any lane has found is known to lane 0
+  const uint32_t task = shuffle(head->task, lane);
+  const Stuck stuck = run(task);
+  if (laneIndex() == lane) {
+    store(&chain.heads[listOf(chain, role, core)], ++head->task);
+    head->waiting = (1U << kMaxWaits) - 1;
+  }
+  if (stuck != Stuck::kNo && laneIndex() == 0)
+    abortWith(chain, share, role,
+              {stuck, static_cast<uint32_t>(core), static_cast<uint32_t>(lane), task, 0, 0, 0});
+  return {true, true, stuck};
+}
+
+// Runs the tasks of all lanes of a role on the block's cores. False: something was stuck, and is reported.
+template <class Run>
+SLUICE_DEVICE bool serveCores(const Chain& chain, BlockShare share, Role role, const Run& run) {
+  Head head = {0, 0, 0};
+  int held = -1;  // the core whose heads these are
+  uint64_t since = globalTimer();
+  uint32_t pause = 32;
+  while (true) {
+    int openCore = -1;
+    bool tookOne = false;
+    for (int core = share.index; core < chain.cores; core += share.count) {
+      if (core != held) head = headOf(chain, role, core);
+      held = core;
+      const Look look = serveCore(chain, share, role, core, &head, run);
+      if (look.stuck != Stuck::kNo) return false;
+      if (look.isOpen && openCore < 0) openCore = core;
+      tookOne |= look.tookOne;
+    }
+    if (openCore < 0) return true;
+    if (tookOne) {
+      since = globalTimer();
+      pause = 32;
+      continue;
+    }
+    if (ballot(loadRelaxed(chain.abort) != 0) != 0) return true;
+    if (ballot(globalTimer() - since > chain.limit) != 0) {
+      reportHead(chain, share, role, openCore);
+      return true;
+    }
+    sleepFor(pause);
+    if (pause < 256) pause *= 2;
+  }
+}
+
+// ---- Load: warp 0.
 
 template <class Shape>
 struct LoadPositions {  // of lane 0
@@ -109,11 +203,12 @@ SLUICE_DEVICE Stuck loadTask(const Chain& chain, ChainMemory<Shape>* memory, Loa
                              uint32_t task) {
   if (!postRecord(chain, memory, at, task)) return Stuck::kRecord;
   fenceProxyAsync();  // others wrote `a`, perhaps with plain stores
-  const ProductTask* const it = &chain.tasks[task];
+  const uint32_t work = load(&chain.tasks[task].work);
   const bool isLoaded =
-      load(&it->kind) == TaskKind::kWeightGrad
-          ? loadWeightGrad(&it->weightGrad, chain.matrices, &memory->products, &at->stage, chain.limit)
-          : loadProduct(&it->product, chain.matrices, &memory->products, &at->stage, chain.limit);
+      load(&chain.tasks[task].kind) == TaskKind::kWeightGrad
+          ? loadWeightGrad(&chain.weightGrads[work], chain.matrices, &memory->products, &at->stage,
+                           chain.limit)
+          : loadProduct(&chain.products[work], chain.matrices, &memory->products, &at->stage, chain.limit);
   return isLoaded ? Stuck::kNo : Stuck::kStage;
 }
 
@@ -126,71 +221,52 @@ SLUICE_DEVICE Stuck endTasks(const Chain& chain, ChainMemory<Shape>* memory, Loa
   return Stuck::kNo;
 }
 
-// One look at a core by the warp.
-struct Look {
-  bool isOpen;  // some lane has tasks left
-  bool tookOne;
-  Stuck stuck;
-};
 template <class Shape>
-SLUICE_DEVICE Look serveCore(const Chain& chain, int core, Head* head, ChainMemory<Shape>* memory,
-                             LoadPositions<Shape>* at) {
-  const bool isOpen = ballot(head->task != head->end) != 0;
-  const uint32_t ready = ballot(isReady(chain, head));
-  if (ready == 0) return {isOpen, false, Stuck::kNo};
-  int lane = 0;
-  while ((ready >> lane & 1) == 0) ++lane;
-  fenceAcquire();
-  syncWarp();  // what any lane has found is known to lane 0
-  const uint32_t task = shuffle(head->task, lane);
-  uint32_t stuck = 0;
-  if (laneIndex() == 0) {
-    const Stuck found = loadTask(chain, memory, at, task);
-    if (found != Stuck::kNo) abortWith(chain, found, core, lane, task, {0, 0}, 0);
-    stuck = static_cast<uint32_t>(found);
-  }
-  if (laneIndex() == lane) {
-    store(&chain.heads[core * chain.lanes + lane], ++head->task);
-    head->waiting = (1U << kMaxWaits) - 1;
-  }
-  return {true, true, static_cast<Stuck>(shuffle(stuck, 0))};
+SLUICE_DEVICE void runLoad(const Chain& chain, BlockShare share, ChainMemory<Shape>* memory) {
+  LoadPositions<Shape> at;
+  const auto run = [&chain, memory, &at](uint32_t task) {
+    const uint32_t stuck = laneIndex() == 0 ? static_cast<uint32_t>(loadTask(chain, memory, &at, task)) : 0;
+    return static_cast<Stuck>(shuffle(stuck, 0));
+  };
+  if (!serveCores(chain, share, Role::kLoad, run) || laneIndex() != 0) return;
+  const Stuck stuck = endTasks(chain, memory, &at);
+  if (stuck != Stuck::kNo)
+    abortWith(chain, share, Role::kLoad, {stuck, static_cast<uint32_t>(share.index), 0, kNoTask, 0, 0, 0});
+}
+
+// ---- Comm: warps 1 to 3.
+
+inline constexpr int kCommBarrier = 3;  // math has 1 and 2
+inline constexpr int kCommThreads = 96;
+
+// Runs the copy that warp 1 has chosen. False: there are no more.
+template <class Shape>
+SLUICE_DEVICE bool runCopy(const Chain& chain, ChainMemory<Shape>* memory) {
+  syncNamed(kCommBarrier, kCommThreads);
+  const uint32_t copied = load(&memory->copied);
+  if (copied == kNoTask) return false;
+  const ChainTask* const task = &chain.tasks[copied];
+  copyRows(&chain.rowCopies[load(&task->work)], threadIndex() - 32, kCommThreads);
+  syncNamed(kCommBarrier, kCommThreads);
+  if (threadIndex() == 32) signalEnd(chain, task);
+  return true;
 }
 
 template <class Shape>
-SLUICE_DEVICE void runLoad(const Chain& chain, ChainMemory<Shape>* memory) {
-  LoadPositions<Shape> at;
-  Head head = {0, 0, 0};
-  int held = -1;  // the core whose heads these are
-  uint64_t since = globalTimer();
-  uint32_t pause = 32;
-  while (true) {
-    int openCore = -1;
-    bool tookOne = false;
-    for (int core = blockIndex(); core < chain.cores; core += blockCount()) {
-      if (core != held) head = headOf(chain, core);
-      held = core;
-      const Look look = serveCore(chain, core, &head, memory, &at);
-      if (look.stuck != Stuck::kNo) return;
-      if (look.isOpen && openCore < 0) openCore = core;
-      tookOne |= look.tookOne;
+SLUICE_DEVICE void runComm(const Chain& chain, BlockShare share, ChainMemory<Shape>* memory) {
+  if (warpIndex() > 1) {
+    while (runCopy(chain, memory)) {
     }
-    if (openCore < 0) break;
-    if (tookOne) {
-      since = globalTimer();
-      pause = 32;
-      continue;
-    }
-    if (ballot(loadRelaxed(chain.abort) != 0) != 0) break;
-    if (ballot(globalTimer() - since > chain.limit) != 0) {
-      reportHead(chain, openCore);
-      break;
-    }
-    sleepFor(pause);
-    if (pause < 256) pause *= 2;
+    return;
   }
-  if (laneIndex() != 0) return;
-  const Stuck stuck = endTasks(chain, memory, &at);
-  if (stuck != Stuck::kNo) abortWith(chain, stuck, blockIndex(), 0, kNoTask, {0, 0}, 0);
+  const auto run = [&chain, memory](uint32_t task) {
+    if (laneIndex() == 0) store(&memory->copied, task);
+    runCopy(chain, memory);
+    return Stuck::kNo;
+  };
+  serveCores(chain, share, Role::kComm, run);
+  if (laneIndex() == 0) store(&memory->copied, kNoTask);
+  runCopy(chain, memory);
 }
 
 // ---- Math: two warpgroups.
@@ -224,25 +300,31 @@ SLUICE_DEVICE void runMath(const Chain& chain, ChainMemory<Shape>* memory) {
     record.advance();
     if (taken == kNoTask) return;
 
-    const ProductTask* const task = &chain.tasks[taken];
+    const ChainTask* const task = &chain.tasks[taken];
+    const uint32_t work = load(&task->work);
     // One for all kinds of tasks, and not left to the first product: ptxas would then keep sums from task to
     // task, and spill what epilogues need.
     float sum[Shape::kColumns / 2];
     SLUICE_UNROLL
     for (int i = 0; i < Shape::kColumns / 2; ++i) sum[i] = 0;
     if (load(&task->kind) == TaskKind::kWeightGrad)
-      runWeightGrad(&task->weightGrad, chain.matrices, &memory->products, &at, &watch, sum);
+      runWeightGrad(&chain.weightGrads[work], chain.matrices, &memory->products, &at, &watch, sum);
     else
-      runProduct<Shape, Activation>(&task->product, chain.matrices, &memory->products, &at, &watch, sum);
+      runProduct<Shape, Activation>(&chain.products[work], chain.matrices, &memory->products, &at, &watch,
+                                    sum);
+    // the warpgroup that ends second: the other has stored its rows before
     if (threadIndex() % 128 != 0 || addShared(&memory->ended[open], 1) % 2 == 0) continue;
-    const uint32_t amount = load(&task->amount);  // the other warpgroup has stored its rows before
-    if (amount != 0) signal(counterOf(chain, load(&task->event)), amount);
+    signalEnd(chain, task);
   }
 }
 
-// The kernel, in kChainThreads threads with sizeof(ChainMemory<Shape>) bytes of shared memory.
+// The kernel, in kChainThreads threads with sizeof(ChainMemory<Shape>) bytes of shared memory. The number of
+// blocks is a multiple of that of partitions.
 template <class Shape, class Activation = Swiglu>
-SLUICE_DEVICE void runChain(const Chain& chain) {
+SLUICE_DEVICE void runChain(const Launch& launch) {
+  const int count = blockCount() / launch.partitions;
+  const BlockShare share = {blockIndex() % count, count};
+  const Chain& chain = launch.chains[blockIndex() / count];
   auto* const memory = reinterpret_cast<ChainMemory<Shape>*>(sharedMemory());
   if (threadIndex() == 0) {
     initRing(&memory->products.ring, 1, 8);
@@ -253,7 +335,10 @@ SLUICE_DEVICE void runChain(const Chain& chain) {
   syncBlock();
   if (warpIndex() < 4) {
     releaseRegisters<56>();
-    if (warpIndex() == 0) runLoad(chain, memory);
+    if (warpIndex() == 0)
+      runLoad(chain, share, memory);
+    else
+      runComm(chain, share, memory);
   } else {
     takeRegisters<224>();
     runMath<Shape, Activation>(chain, memory);

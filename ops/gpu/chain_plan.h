@@ -1,80 +1,45 @@
-// What a kernel of chained products (chain.h) is given: matrices, tasks and their lists. Values, made by the
+// What a persistent kernel (chain.h) is given: tasks, what they do, and their lists. Values, made by the
 // host.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
-#include "ops/gpu/tensor_map.h"
+#include "ops/gpu/product_plan.h"
+#include "ops/gpu/row_plan.h"
 
 namespace sluice::gpu {
 
 inline constexpr int kChainThreads = 384;
 inline constexpr int kMaxWaits = 2;
+inline constexpr int kMaxSignals = 3;
 inline constexpr int kCounterStride = 8;  // counters are 64 bytes apart
-inline constexpr uint32_t kNoTask = ~0U;  // the record that lets math leave
+inline constexpr uint32_t kNoTask = ~0U;  // the record that lets a role leave
 
-// A matrix in global memory, as the operand that its map's box is for: `a` 128 rows, a weight [K,N] 64 rows,
-// a weight [N,K] half of kColumns rows, what is stored 16 rows; 64 columns each. Weights and `a` only use the
-// map, and gate_up of a gradient only the other members. Those of a WeightGrad are described there.
-struct Matrix {
-  TensorMap map;
-  std::byte* data;
-  int64_t rowPitch;  // bytes, a multiple of 16
-  int32_t columns;
-};
-
-inline constexpr uint16_t kNoMatrix = 0xffff;
-
-// What becomes of the sums: `out` itself; act of the sums gate and up, of which a tile has kColumns / 2
-// columns; or the gradient of gate_up, of the sums that are the gradient of act. Of those with an activation,
-// act has `inter` columns, gate_up and its gradient have those of gate and then those of up.
-enum class ProductKind : uint8_t { kPlain = 0, kActivation = 1, kActivationGrad = 2 };
-
-struct Product {
-  uint16_t a, weight, out;  // matrices
-  Major weightMajor;        // kMn: [K,N], kK: [N,K]
-  int32_t firstRow, rows;   // of a and out; 1 to 128 rows
-  int32_t expert;
-  int32_t firstColumn;  // of out; with an activation of act
-  int32_t k;
-  ProductKind kind = ProductKind::kPlain;
-  uint16_t gateUp = kNoMatrix;  // kActivation: stored, if given; kActivationGrad: read
-  uint16_t act = kNoMatrix;     // kActivationGrad: stored again, if given
-};
-
-enum class GradForm : uint8_t {
-  kFp32 = 0,       // written
-  kFp32Added = 1,  // to what is there
-  kBf16 = 2,       // written
-};
-
-// A tile of a weight gradient (weight_grad.h). The maps of `a` and `dy` have only the expert's rows, in boxes
-// of 64 rows and 64 columns; without rows, any one row, which is not read. The map of `out` [experts, k, n]
-// has boxes of 64 rows and 128 bytes.
-struct WeightGrad {
-  uint16_t a, dy, out;  // matrices
-  GradForm form;
-  int32_t rows;  // of the expert, may be 0
-  int32_t expert;
-  int32_t firstRow, firstColumn;  // of out
-};
-
-enum class TaskKind : uint32_t { kProduct = 0, kWeightGrad = 1 };
+// Which of the lists of Chain has a task's work.
+enum class TaskKind : uint32_t { kProduct = 0, kWeightGrad = 1, kRowCopy = 2 };
 
 struct EventWait {
   uint32_t event;
   uint32_t need;  // 0: nothing to wait for
 };
 
-struct ProductTask {
-  Product product;
-  EventWait waits[kMaxWaits];
-  uint32_t event;   // to signal when the tile is stored
+struct EventSignal {
+  uint32_t event;
   uint32_t amount;  // 0: no signal
-  TaskKind kind = TaskKind::kProduct;
-  WeightGrad weightGrad = {};  // of that kind, which has no `product`
+  int32_t rank;     // whose counter it is
 };
+
+struct ChainTask {
+  TaskKind kind;
+  uint32_t work;  // index in the list of that kind
+  EventWait waits[kMaxWaits];
+  EventSignal signals[kMaxSignals];
+};
+
+// Who runs the tasks of a lane: `load` hands products and their like to math, `comm` copies rows.
+enum class Role : uint32_t { kLoad = 0, kComm = 1 };
+inline constexpr int kRoles = 2;
 
 enum class Stuck : uint32_t {
   kNo = 0,
@@ -83,26 +48,38 @@ enum class Stuck : uint32_t {
   kStage = 3,   // math did not release a stage
 };
 
-// Of a block that waited too long, before a task. Only kEvent has an event, its count and what the task
-// needs. After the last task of a block, `task` is kNoTask and `core` its first.
+// Of a role that waited too long, before a task. Only kEvent has an event, its count and what the task needs.
+// After the last task of a block, `task` is kNoTask and `core` its first.
 struct StuckReport {
   Stuck stuck;
   uint32_t core, lane, task, event;
   uint64_t have, need;
 };
 
-// The arguments of the kernel. All in global memory, written by the host before.
+// The arguments of the kernel for one rank. All that it points to is in global memory, written by the host
+// before.
 struct Chain {
   const Matrix* matrices;
-  const ProductTask* tasks;
-  const uint32_t* lists;  // lane l of core c: tasks lists[i] to lists[i + 1] - 1, i = c * lanes + l
+  const ChainTask* tasks;
+  const Product* products;
+  const WeightGrad* weightGrads;
+  const RowCopy* rowCopies;
+  const uint32_t* lists;  // lane l of core c: tasks lists[i] to lists[i + 1] - 1, i = c * all lanes + l
   int cores;
-  int lanes;  // per core, at most 32; an earlier one goes first
-  uint64_t* counters;
+  int lanes[kRoles];  // per core, at most 32 of a role; first those of load. An earlier one goes first
+  uint64_t* const* counters;  // by rank
+  int rank;
   uint64_t* abort;
   uint32_t* heads;       // as lists: the next task of each lane; the host starts them with lists
-  StuckReport* reports;  // by block
+  StuckReport* reports;  // by block and role
   uint64_t limit;        // ns
+};
+
+// Of one launch: a rank, or several as partitions of it.
+inline constexpr int kMaxPartitions = 8;
+struct Launch {
+  Chain chains[kMaxPartitions];
+  int partitions;
 };
 
 }  // namespace sluice::gpu

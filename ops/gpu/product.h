@@ -6,8 +6,8 @@
 // for each other. Epilogues that do more than to store the sums are in activation.h.
 #pragma once
 
-#include "ops/gpu/chain_plan.h"
 #include "ops/gpu/hw.h"
+#include "ops/gpu/product_plan.h"
 #include "ops/gpu/ring.h"
 #include "ops/gpu/stage_rows.h"
 

@@ -5,8 +5,8 @@
 // of the task are another's and never touched.
 #pragma once
 
-#include "ops/gpu/chain_plan.h"
 #include "ops/gpu/hw.h"
+#include "ops/gpu/product_plan.h"
 
 // An array stays in registers only where every index is a constant.
 #if defined(__CUDACC__)

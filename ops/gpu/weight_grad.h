@@ -7,9 +7,9 @@
 // masked here. An expert without rows has no stage, and a gradient of zeros.
 #pragma once
 
-#include "ops/gpu/chain_plan.h"
 #include "ops/gpu/hw.h"
 #include "ops/gpu/product.h"
+#include "ops/gpu/product_plan.h"
 #include "ops/gpu/ring.h"
 #include "ops/gpu/stage_rows.h"
 

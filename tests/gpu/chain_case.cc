@@ -56,19 +56,11 @@ void ChainCase::addTasks(uint64_t seed) {
       const uint32_t amount = 1 + random() % 3;
       uint32_t tiles = 0;
       for (int column = 0; column < sizes_.hidden; column += sizes_.columns, ++tiles)
-        tasks_.add(1,
-                   {{0, 1, 2, sizes_.up, row, rows, expert, column, sizes_.k},
-                    {{0, 0}, {kStart, kStarted}},
-                    event,
-                    amount},
-                   random);
+        tasks_.add(1, Product{0, 1, 2, sizes_.up, row, rows, expert, column, sizes_.k},
+                   {{{0, 0}, {kStart, kStarted}}, event, amount}, random);
       for (int column = 0; column < sizes_.result; column += sizes_.columns)
-        tasks_.add(0,
-                   {{3, 4, 5, sizes_.down, row, rows, expert, column, sizes_.hidden},
-                    {{event, tiles * amount}, {kStart, kStarted}},
-                    0,
-                    0},
-                   random);
+        tasks_.add(0, Product{3, 4, 5, sizes_.down, row, rows, expert, column, sizes_.hidden},
+                   {{{event, tiles * amount}, {kStart, kStarted}}, 0, 0}, random);
       row += rows;
       left -= rows;
     }

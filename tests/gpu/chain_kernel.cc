@@ -6,17 +6,17 @@ namespace sluice::gpu {
 namespace {
 
 template <class Shape>
-std::string runShape(model::Launch launch, const Chain& chain) {
-  launch.threads = kChainThreads;
-  launch.sharedBytes = sizeof(ChainMemory<Shape>);
-  return model::run(launch, [&chain] { runChain<Shape>(chain); });
+std::string runShape(model::Launch how, const Launch& launch) {
+  how.threads = kChainThreads;
+  how.sharedBytes = sizeof(ChainMemory<Shape>);
+  return model::run(how, [&launch] { runChain<Shape>(launch); });
 }
 
 }  // namespace
 
-std::string runChainKernel(model::Launch launch, int columns, const Chain& chain) {
-  return columns == 128 ? runShape<ProductShape<128, 3>>(launch, chain)
-                        : runShape<ProductShape<256, 2>>(launch, chain);
+std::string runChainKernel(model::Launch how, int columns, const Launch& launch) {
+  return columns == 128 ? runShape<ProductShape<128, 3>>(how, launch)
+                        : runShape<ProductShape<256, 2>>(how, launch);
 }
 
 }  // namespace sluice::gpu

@@ -10,6 +10,6 @@
 namespace sluice::gpu {
 
 // Tiles of 128 columns with 3 stages, or of 256 with 2. Returns what the model found wrong; empty: nothing.
-std::string runChainKernel(model::Launch launch, int columns, const Chain& chain);
+std::string runChainKernel(model::Launch how, int columns, const Launch& launch);
 
 }  // namespace sluice::gpu

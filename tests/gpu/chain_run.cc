@@ -13,6 +13,7 @@ namespace {
 
 constexpr uint16_t kNaN = 0x7FD5;
 constexpr int kCores = 3;
+constexpr int kCommLanes = 1;            // per core
 constexpr uint64_t kLimit = 10'000'000;  // ns of the model's time
 
 template <class T>
@@ -68,14 +69,31 @@ bool HostMatrix::hasKeptGaps() const {
   return true;
 }
 
-void ChainRun::add(int lane, const ProductTask& task, std::mt19937& random) {
-  const auto lanes = static_cast<size_t>(lanesPerCore_);
+void ChainRun::add(int lane, const Product& product, const TaskEvents& events, std::mt19937& random) {
+  add(lane, TaskKind::kProduct, products_.size(), events, random);
+  products_.push_back(product);
+}
+
+void ChainRun::add(int lane, const WeightGrad& grad, const TaskEvents& events, std::mt19937& random) {
+  add(lane, TaskKind::kWeightGrad, weightGrads_.size(), events, random);
+  weightGrads_.push_back(grad);
+}
+
+void ChainRun::add(const RowCopy& copy, const TaskEvents& events, std::mt19937& random) {
+  add(lanesPerCore_, TaskKind::kRowCopy, rowCopies_.size(), events, random);
+  rowCopies_.push_back(copy);
+}
+
+void ChainRun::add(int lane, TaskKind kind, size_t work, const TaskEvents& events, std::mt19937& random) {
+  const auto lanes = static_cast<size_t>(lanesPerCore_ + kCommLanes);
   lanes_.resize(kCores * lanes);
+  ChainTask task = {kind, static_cast<uint32_t>(work), {}, {{events.event, events.amount, 0}}};
+  std::ranges::copy(events.waits, task.waits);
   lanes_[random() % kCores * lanes + static_cast<size_t>(lane)].push_back(task);
 }
 
 void ChainRun::shuffle(uint32_t events, std::mt19937& random) {
-  for (std::vector<ProductTask>& lane : lanes_) {
+  for (std::vector<ChainTask>& lane : lanes_) {
     std::shuffle(lane.begin(), lane.end(), random);
     lists_.push_back(static_cast<uint32_t>(tasks_.size()));
     tasks_.insert(tasks_.end(), lane.begin(), lane.end());
@@ -86,30 +104,50 @@ void ChainRun::shuffle(uint32_t events, std::mt19937& random) {
 }
 
 uint32_t ChainRun::loseSignal() {
-  const auto found = std::ranges::find_if(tasks_, [](const ProductTask& task) { return task.amount > 0; });
-  found->amount = 0;
-  return found->event;
+  const auto found =
+      std::ranges::find_if(tasks_, [](const ChainTask& task) { return task.signals[0].amount > 0; });
+  found->signals[0].amount = 0;
+  return found->signals[0].event;
 }
 
 std::string ChainRun::run(const std::vector<Matrix>& matrices, int columns, int blocks, uint64_t seed) {
   heads_ = lists_;
   counters_ = starts_;
-  reports_.assign(static_cast<size_t>(blocks), {});
+  reports_.assign(static_cast<size_t>(blocks * kRoles), {});
   abort_ = 0;
   registerVector(matrices);
   registerVector(tasks_);
+  registerVector(products_);
+  registerVector(weightGrads_);
+  registerVector(rowCopies_);
   registerVector(lists_);
   registerVector(heads_);
   registerVector(counters_);
   registerVector(reports_);
   model::registerGlobal(&abort_, sizeof(abort_));
-  const Chain chain = {matrices.data(),  tasks_.data(), lists_.data(), kCores,          lanesPerCore_,
-                       counters_.data(), &abort_,       heads_.data(), reports_.data(), kLimit};
-  const std::string wrong = runChainKernel({.blocks = blocks, .seed = seed}, columns, chain);
+  uint64_t* const counters = counters_.data();
+  model::registerGlobal(&counters, sizeof(counters));
+  Launch launch{.partitions = 1};
+  launch.chains[0] = {.matrices = matrices.data(),
+                      .tasks = tasks_.data(),
+                      .products = products_.data(),
+                      .weightGrads = weightGrads_.data(),
+                      .rowCopies = rowCopies_.data(),
+                      .lists = lists_.data(),
+                      .cores = kCores,
+                      .lanes = {lanesPerCore_, kCommLanes},
+                      .counters = &counters,
+                      .rank = 0,
+                      .abort = &abort_,
+                      .heads = heads_.data(),
+                      .reports = reports_.data(),
+                      .limit = kLimit};
+  const std::string wrong = runChainKernel({.blocks = blocks, .seed = seed}, columns, launch);
   if (!wrong.empty()) return "the model: " + wrong;
   if (abort_ != 0) return describeReports();
   std::vector<uint64_t> ends = starts_;
-  for (const ProductTask& task : tasks_) ends[task.event * kCounterStride] += task.amount;
+  for (const ChainTask& task : tasks_)
+    for (const EventSignal& each : task.signals) ends[each.event * kCounterStride] += each.amount;
   return counters_ == ends ? "" : "an event has another count than its tasks signal";
 }
 

@@ -52,13 +52,22 @@ class HostMatrix {
   std::vector<uint16_t> elements_;
 };
 
+// What a task waits for and signals.
+struct TaskEvents {
+  EventWait waits[kMaxWaits];
+  uint32_t event;
+  uint32_t amount;
+};
+
 // Tasks in lanes of three cores. A resource: it has the memory of the kernel's arguments.
 class ChainRun {
  public:
   explicit ChainRun(int lanesPerCore = 2) : lanesPerCore_(lanesPerCore) {}
 
-  // Puts the task into that lane of some core.
-  void add(int lane, const ProductTask& task, std::mt19937& random);
+  // Puts a task into that lane of some core; copies of rows are in lane 0 of comm.
+  void add(int lane, const Product& product, const TaskEvents& events, std::mt19937& random);
+  void add(int lane, const WeightGrad& grad, const TaskEvents& events, std::mt19937& random);
+  void add(const RowCopy& copy, const TaskEvents& events, std::mt19937& random);
   // After the last task: puts each lane's tasks in some order. Events are those below `events`.
   void shuffle(uint32_t events, std::mt19937& random);
   // Of some task that signals, which then will not. Returns its event.
@@ -70,11 +79,15 @@ class ChainRun {
   const std::vector<StuckReport>& reports() const { return reports_; }  // of the last run
 
  private:
+  void add(int lane, TaskKind kind, size_t work, const TaskEvents& events, std::mt19937& random);
   std::string describeReports() const;
 
-  const int lanesPerCore_;
-  std::vector<std::vector<ProductTask>> lanes_;
-  std::vector<ProductTask> tasks_;
+  const int lanesPerCore_;  // of load; those of comm follow
+  std::vector<std::vector<ChainTask>> lanes_;
+  std::vector<ChainTask> tasks_;
+  std::vector<Product> products_;
+  std::vector<WeightGrad> weightGrads_;
+  std::vector<RowCopy> rowCopies_;
   std::vector<uint32_t> lists_, heads_;
   std::vector<uint64_t> counters_, starts_;
   std::vector<StuckReport> reports_;

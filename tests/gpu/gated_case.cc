@@ -124,20 +124,14 @@ void GatedCase::addTasks(uint64_t seed) {
       uint32_t tiles = 0;
       for (int column = 0; column < sizes_.inter; column += sizes_.columns / 2, ++tiles)
         tasks_.add(1,
-                   {{kRows, kUp, kAct, sizes_.up, row, rows, expert, column, sizes_.k,
-                     ProductKind::kActivation, gateUp},
-                    {{0, 0}, {kStart, kStarted}},
-                    event,
-                    1},
-                   random);
+                   Product{kRows, kUp, kAct, sizes_.up, row, rows, expert, column, sizes_.k,
+                           ProductKind::kActivation, gateUp},
+                   {{{0, 0}, {kStart, kStarted}}, event, 1}, random);
       for (int column = 0; column < sizes_.inter && sizes_.storesGateUp; column += sizes_.columns)
         tasks_.add(0,
-                   {{kGrad, kDown, kGateUpGrad, sizes_.down, row, rows, expert, column, sizes_.gradK,
-                     ProductKind::kActivationGrad, gateUp, again},
-                    {{event, tiles}, {kStart, kStarted}},
-                    0,
-                    0},
-                   random);
+                   Product{kGrad, kDown, kGateUpGrad, sizes_.down, row, rows, expert, column, sizes_.gradK,
+                           ProductKind::kActivationGrad, gateUp, again},
+                   {{{event, tiles}, {kStart, kStarted}}, 0, 0}, random);
       row += rows;
       left -= rows;
     }

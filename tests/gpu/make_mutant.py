@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Writes the kernel of chained products with a planted mistake (late_warpgroup: without) as one header.
 
-usage: make_mutant.py NAME ring.h stage_rows.h product.h activation.h weight_grad.h chain.h > mutant.h
+usage: make_mutant.py NAME HEADER... > mutant.h      headers: those of the kernel, each after those that it includes
 
 Every edit must match exactly once, so that no mutant becomes the kernel itself as the kernel changes. The
 first fifteen mistakes are those of a prototype, where each was found. BUILD.bazel says what finds each.
 """
 
+import os
 import re
 import sys
 
@@ -25,7 +26,7 @@ MUTANTS = {
     "pitch_of_descriptor_halved": [("kWeight, Shape::kAreaBytes)", "kWeight, Shape::kAreaBytes / 2)")],
     "stage_released_before_its_products": [("    waitProducts<1>();", "")],
     "no_barrier_before_signal": [("  syncNamed(1 + mathGroup(), 128);  // plain stores of all threads\n", "")],
-    "signal_lost": [("if (amount != 0) signal(", "if (amount != 0 && open != 1) signal(")],
+    "signal_lost": [("    signalEnd(chain, task);\n  }", "    if (open != 1) signalEnd(chain, task);\n  }")],
     "poll_without_acquire": [("  fenceAcquire();\n", "")],
     "rows_not_masked": [("const int rows = left < 0 ? 0 : left > 64 ? 64 : left;",
                          "const int rows = left < 0 ? 0 : 64;")],
@@ -71,9 +72,10 @@ for _name in ("no_proxy_fence_before_store", "staging_reused_before_read", "stag
 def main():
     name, headers = sys.argv[1], sys.argv[2:]
     text = ""
+    parts = [os.path.basename(header).removesuffix(".h") for header in headers]
     for header in headers:
         with open(header, encoding="utf-8") as file:
-            text += re.sub(r'#include "ops/gpu/(?:ring|stage_rows|product|activation|weight_grad|chain)\.h"\n', "", file.read())
+            text += re.sub(r'#include "ops/gpu/(?:' + "|".join(parts) + r')\.h"\n', "", file.read())
     for find, replacement in MUTANTS[name]:
         count = text.count(find)
         if count != 1:

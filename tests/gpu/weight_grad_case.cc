@@ -136,9 +136,9 @@ void WeightGradCase::addTasks(uint64_t seed) {
   std::mt19937 random(static_cast<uint32_t>(seed) + 2);
   // per expert an event of dy and one of dw, and how often they are signalled in all
   std::vector<uint32_t> amounts(kStart + 1 + 2 * sizes_.rows.size());
-  const auto add = [&](int lane, const ProductTask& task) {
-    tasks_.add(lane, task, random);
-    amounts[task.event] += task.amount;
+  const auto add = [&](int lane, const auto& work, const TaskEvents& events) {
+    tasks_.add(lane, work, events, random);
+    amounts[events.event] += events.amount;
   };
   for (int expert = 0; expert < weight_.outers; ++expert) {
     const int begin = begins_[static_cast<size_t>(expert)], rows = sizes_.rows[static_cast<size_t>(expert)];
@@ -149,7 +149,7 @@ void WeightGradCase::addTasks(uint64_t seed) {
           product.firstRow = begin + row;
           product.rows = std::min(rows - row, kSlotRows);
           product.firstColumn = column;
-          add(lane, {product, {wait, {0, 0}}, event, amount});
+          add(lane, product, {{wait, {0, 0}}, event, amount});
         }
     };
     addProducts(2, {kX, kWeight, kDyOut, Major::kMn, 0, 0, expert, 0, kDepth}, {0, 0}, dyEvent,
@@ -158,12 +158,8 @@ void WeightGradCase::addTasks(uint64_t seed) {
     const auto a = static_cast<uint16_t>(kOfExperts + 2 * expert);
     for (int row = 0; row < sizes_.k; row += 128)
       for (int column = 0; column < sizes_.n; column += sizes_.columns)
-        add(1, {.waits = {{0, 0}, wait},
-                .event = gradEvent,
-                .amount = 1 + static_cast<uint32_t>(random() % 3),
-                .kind = TaskKind::kWeightGrad,
-                .weightGrad = {a, static_cast<uint16_t>(a + 1), kGradOut, sizes_.form, rows, expert, row,
-                               column}});
+        add(1, WeightGrad{a, static_cast<uint16_t>(a + 1), kGradOut, sizes_.form, rows, expert, row, column},
+            {{{0, 0}, wait}, gradEvent, 1 + static_cast<uint32_t>(random() % 3)});
     if (sizes_.form == GradForm::kBf16)
       addProducts(0, {kARows, kGradOut, kResult, Major::kMn, 0, 0, expert, 0, sizes_.k},
                   {gradEvent, amounts[gradEvent]}, 0, 0);
