@@ -1,10 +1,11 @@
-// The activations over any Vector (vector_*.h): the formulas of ops/abi/activation.h in fp32. Internal
-// linkage: see blocked_product.h.
+// The activations over any Vector (vector_*.h, and a float on GPUs): the formulas of ops/abi/activation.h in
+// fp32. Internal linkage: see blocked_product.h.
 #pragma once
 
 #include <type_traits>
 
-#include "ops/abi/kernels.h"
+#include "ops/abi/device.h"
+#include "runtime/base/activation_info.h"
 
 namespace sluice::ops {
 namespace {
@@ -19,7 +20,8 @@ struct VectorPoint {
 
 // x * s(z), its slope s * (1 + x * (1 - s) * zSlope).
 template <class V>
-VectorPoint<V> gatedSigmoidOf(typename V::F x, typename V::F z, typename V::F xSlope, typename V::F up) {
+SLUICE_DEVICE VectorPoint<V> gatedSigmoidOf(typename V::F x, typename V::F z, typename V::F xSlope,
+                                            typename V::F up) {
   const auto one = V::set(1.0f);
   const auto s = V::div(one, V::add(one, V::exp(V::sub(V::set(0.0f), z))));
   return {V::mul(x, s), V::mul(s, V::mulAdd(xSlope, V::sub(one, s), one)), up};
@@ -28,9 +30,9 @@ VectorPoint<V> gatedSigmoidOf(typename V::F x, typename V::F z, typename V::F xS
 template <class V>
 struct Swiglu {
   using F = typename V::F;
-  explicit Swiglu(float) {}
-  VectorPoint<V> at(F gate, F up) const { return gatedSigmoidOf<V>(gate, gate, gate, up); }
-  F passUp(F, F grad) const { return grad; }
+  SLUICE_DEVICE explicit Swiglu(float) {}
+  SLUICE_DEVICE VectorPoint<V> at(F gate, F up) const { return gatedSigmoidOf<V>(gate, gate, gate, up); }
+  SLUICE_DEVICE F passUp(F, F grad) const { return grad; }
 };
 
 // Clamps gate to at most the limit and up to within it. No gradient passes where a value was clamped. NaN
@@ -38,17 +40,17 @@ struct Swiglu {
 template <class V>
 struct SwigluClamp {
   using F = typename V::F;
-  explicit SwigluClamp(float bound) : limit(V::set(bound)), low(V::set(-bound)) {}
-  VectorPoint<V> at(F gate, F up) const {
+  SLUICE_DEVICE explicit SwigluClamp(float bound) : limit(V::set(bound)), low(V::set(-bound)) {}
+  SLUICE_DEVICE VectorPoint<V> at(F gate, F up) const {
     const F cut = cutGate(gate);
     VectorPoint<V> point = gatedSigmoidOf<V>(cut, cut, cut, cutUp(up));
     point.fSlope = cutSlope(gate, point.fSlope);
     return point;
   }
-  F cutGate(F gate) const { return V::above(gate, limit, limit, gate); }
-  F cutUp(F up) const { return V::above(low, up, low, V::above(up, limit, limit, up)); }
-  F cutSlope(F gate, F slope) const { return V::above(gate, limit, V::set(0.0f), slope); }
-  F passUp(F up, F grad) const {
+  SLUICE_DEVICE F cutGate(F gate) const { return V::above(gate, limit, limit, gate); }
+  SLUICE_DEVICE F cutUp(F up) const { return V::above(low, up, low, V::above(up, limit, limit, up)); }
+  SLUICE_DEVICE F cutSlope(F gate, F slope) const { return V::above(gate, limit, V::set(0.0f), slope); }
+  SLUICE_DEVICE F passUp(F up, F grad) const {
     const F zero = V::set(0.0f);
     return V::above(low, up, zero, V::above(up, limit, zero, grad));
   }
@@ -59,7 +61,7 @@ template <class V>
 struct SwigluOai : SwigluClamp<V> {
   using F = typename V::F;
   using SwigluClamp<V>::SwigluClamp;
-  VectorPoint<V> at(F gate, F up) const {
+  SLUICE_DEVICE VectorPoint<V> at(F gate, F up) const {
     const F cut = this->cutGate(gate), scaled = V::mul(V::set(1.702f), cut);
     VectorPoint<V> point = gatedSigmoidOf<V>(cut, scaled, scaled, V::add(this->cutUp(up), V::set(1.0f)));
     point.fSlope = this->cutSlope(gate, point.fSlope);
@@ -71,8 +73,8 @@ struct SwigluOai : SwigluClamp<V> {
 template <class V>
 struct Geglu {
   using F = typename V::F;
-  explicit Geglu(float) {}
-  VectorPoint<V> at(F gate, F up) const {
+  SLUICE_DEVICE explicit Geglu(float) {}
+  SLUICE_DEVICE VectorPoint<V> at(F gate, F up) const {
     const F high = V::set(15.0f), low = V::set(-15.0f);
     const F factor = V::set(1.5957691216f);  // 2 sqrt(2 / pi)
     const F x = V::above(gate, high, high, V::above(low, gate, low, gate));
@@ -81,53 +83,56 @@ struct Geglu {
     const F zSlope = V::mul(factor, V::mulAdd(square, V::set(3 * 0.044715f), V::set(1.0f)));
     return gatedSigmoidOf<V>(gate, z, V::mul(x, zSlope), up);
   }
-  F passUp(F, F grad) const { return grad; }
+  SLUICE_DEVICE F passUp(F, F grad) const { return grad; }
 };
 
 template <class V>
 struct Reglu {
   using F = typename V::F;
-  explicit Reglu(float) {}
-  VectorPoint<V> at(F gate, F up) const {
+  SLUICE_DEVICE explicit Reglu(float) {}
+  SLUICE_DEVICE VectorPoint<V> at(F gate, F up) const {
     const F zero = V::set(0.0f);
     return {V::above(zero, gate, zero, gate), V::above(gate, zero, V::set(1.0f), zero), up};
   }
-  F passUp(F, F grad) const { return grad; }
+  SLUICE_DEVICE F passUp(F, F grad) const { return grad; }
 };
 
 template <class V>
 struct SquaredReglu {
   using F = typename V::F;
-  explicit SquaredReglu(float) {}
-  VectorPoint<V> at(F gate, F up) const {
+  SLUICE_DEVICE explicit SquaredReglu(float) {}
+  SLUICE_DEVICE VectorPoint<V> at(F gate, F up) const {
     const F zero = V::set(0.0f);
     const F positive = V::above(zero, gate, zero, gate);
     return {V::mul(positive, positive), V::add(positive, positive), up};
   }
-  F passUp(F, F grad) const { return grad; }
+  SLUICE_DEVICE F passUp(F, F grad) const { return grad; }
 };
+
+template <ActivationKind K>
+using HasGate = std::bool_constant<infoOf(K).isGated()>;
 
 // Calls `body` with the function for `kind`, and whether it has a gate. Without one, up is 1.
 template <class V, class Body>
-void withActivation(ActivationKind kind, float limit, const Body& body) {
-  const auto call = [&](const auto& function) {
-    return infoOf(kind).isGated() ? body(function, std::true_type()) : body(function, std::false_type());
-  };
+SLUICE_DEVICE void withActivation(ActivationKind kind, float limit, const Body& body) {
+  using enum ActivationKind;
   switch (kind) {
-    case ActivationKind::kSwiglu:
-    case ActivationKind::kSilu:
-      return call(Swiglu<V>(limit));
-    case ActivationKind::kSwigluClamp:
-      return call(SwigluClamp<V>(limit));
-    case ActivationKind::kGeglu:
-      return call(Geglu<V>(limit));
-    case ActivationKind::kReglu:
-      return call(Reglu<V>(limit));
-    case ActivationKind::kSquaredReglu:
-    case ActivationKind::kRelu2:
-      return call(SquaredReglu<V>(limit));
-    case ActivationKind::kSwigluOai:
-      return call(SwigluOai<V>(limit));
+    case kSwiglu:
+      return body(Swiglu<V>(limit), HasGate<kSwiglu>());
+    case kSilu:
+      return body(Swiglu<V>(limit), HasGate<kSilu>());
+    case kSwigluClamp:
+      return body(SwigluClamp<V>(limit), HasGate<kSwigluClamp>());
+    case kGeglu:
+      return body(Geglu<V>(limit), HasGate<kGeglu>());
+    case kReglu:
+      return body(Reglu<V>(limit), HasGate<kReglu>());
+    case kSquaredReglu:
+      return body(SquaredReglu<V>(limit), HasGate<kSquaredReglu>());
+    case kRelu2:
+      return body(SquaredReglu<V>(limit), HasGate<kRelu2>());
+    case kSwigluOai:
+      return body(SwigluOai<V>(limit), HasGate<kSwigluOai>());
   }
 }
 

@@ -1,117 +1,194 @@
 // The epilogues of products with an activation: act of gate and up, and its gradient.
 //
 // A tile of `gmm activation` is half gate columns and half the matching up columns of the weight, so that
-// both of an element are sums of one thread. Rounding is that of the CPU's ops, where each bf16 matrix is
-// stored: gate and up are rounded before the activation, the gradient of act before that of gate and up; the
-// rest is fp32.
+// both of an element are sums of one thread. Without a gate, all columns are those that the activation reads,
+// and up is 1. Rounding is that of the CPU's ops, where each bf16 matrix is stored: gate and up are rounded
+// before the activation, the gradient of act before that of gate and up; the rest is fp32.
 #pragma once
 
 #include "ops/gpu/hw.h"
 #include "ops/gpu/product.h"
 #include "ops/gpu/product_plan.h"
+#include "ops/gpu/scalar.h"
 #include "ops/gpu/stage_rows.h"
 
 namespace sluice::gpu {
 
-// act = f * up; fSlope is the slope of f. As in ops/cpu/activation_point.h.
-struct ActivationPoint {
-  float f, fSlope, up;
-};
+// Pairs between two looks at which activation it is: nvcc does what all activations have in common before it
+// looks, and so needs registers for that.
+inline constexpr int kPairsAtOnce = 4;
 
-struct Swiglu {
-  SLUICE_DEVICE static ActivationPoint at(float gate, float up) {
-    const float s = reciprocal(1 + exponential(-gate));
-    return {gate * s, s * (1 + gate * (1 - s)), up};
+// act of pairs of gate and up, by the product's activation.
+template <bool kHasGate>
+SLUICE_DEVICE void activate(const Product* product, const Pairs& gate, const Pairs& up, Pairs& act) {
+  SLUICE_UNROLL
+  for (int begin = 0; begin < 16; begin += kPairsAtOnce) {
+    const auto body = [&gate, &up, &act, begin](const auto& function, auto hasGate) {
+      if constexpr (hasGate.value == kHasGate) {
+        SLUICE_UNROLL
+        for (int i = begin; i < begin + kPairsAtOnce; ++i) {
+          const auto first = function.at(firstBf16(gate[i]), kHasGate ? firstBf16(up[i]) : 1);
+          const auto second = function.at(secondBf16(gate[i]), kHasGate ? secondBf16(up[i]) : 1);
+          act[i] = packBf16(first.f * first.u, second.f * second.u);
+        }
+      }
+    };
+    ops::withActivation<Scalar>(load(&product->activation), load(&product->limit), body);
   }
-  // The part of a gradient that passes to up.
-  SLUICE_DEVICE static float passUp(float /*up*/, float grad) { return grad; }
-};
-
-template <class Activation>
-SLUICE_DEVICE uint32_t actOf(uint32_t gate, uint32_t up) {
-  const ActivationPoint first = Activation::at(firstBf16(gate), firstBf16(up));
-  const ActivationPoint second = Activation::at(secondBf16(gate), secondBf16(up));
-  return packBf16(first.f * first.up, second.f * second.up);
 }
 
-// Of ProductKind::kActivation; by a warpgroup, as storeProduct().
-template <class Shape, class Activation>
-SLUICE_DEVICE void storeActivation(const Product* product, const Matrix* matrices,
-                                   ProductMemory<Shape>* memory, const float (&sum)[Shape::kColumns / 2]) {
-  constexpr int kUp = Shape::kColumns / 4;  // the first sum of up
+template <class Shape, bool kHasGate>
+SLUICE_DEVICE void storeActivationBy(const Product* product, const Matrix* matrices,
+                                     ProductMemory<Shape>* memory, const TilePairs<Shape>& tile) {
+  constexpr int kColumns = Shape::kColumns / (kHasGate ? 2 : 1);  // of act
+  constexpr int kUp = Shape::kColumns / 8;                        // the first pair of up
   const Matrix* const out = &matrices[load(&product->out)];
   const uint16_t gateUp = load(&product->gateUp);
   const int firstColumn = load(&product->firstColumn), inter = load(&out->columns);
+  const int endColumn = load(&product->endColumn);
   const GroupRows rows = groupRows(product);
   Staging staging = {memory->staging[mathGroup()], 0};
   SLUICE_UNROLL
-  for (int part = 0; part < Shape::kColumns / 128; ++part) {
+  for (int part = 0; part < kColumns / 64; ++part) {
     const int column = firstColumn + 64 * part;
-    if (column >= inter) break;
+    if (column >= endColumn) break;
     Pairs gate, up, act;
-    SLUICE_UNROLL
-    for (int i = 0; i < 16; ++i) {
-      const int at = 32 * part + 2 * i;
-      gate[i] = packBf16(sum[at], sum[at + 1]);
-      up[i] = packBf16(sum[kUp + at], sum[kUp + at + 1]);
-      act[i] = actOf<Activation>(gate[i], up[i]);
-    }
-    stageRows(&staging, out, rows, {column, inter}, act);
+    takePart(tile, 16 * part, gate);
+    if constexpr (kHasGate) takePart(tile, kUp + 16 * part, up);
+    activate<kHasGate>(product, gate, up, act);
+    stageRows(&staging, out, rows, {column, endColumn}, act);
     if (gateUp == kNoMatrix) continue;
-    stageRows(&staging, &matrices[gateUp], rows, {column, inter}, gate);
-    stageRows(&staging, &matrices[gateUp], rows, {inter + column, 2 * inter}, up);
+    stageRows(&staging, &matrices[gateUp], rows, {column, endColumn}, gate);
+    if constexpr (kHasGate)
+      stageRows(&staging, &matrices[gateUp], rows, {inter + column, inter + endColumn}, up);
   }
   endStores();
 }
 
-// What becomes of a pair of gate and up, and of the gradient of their act.
-struct GradPairs {
-  uint32_t gate, up, act;
-};
-template <class Activation>
-SLUICE_DEVICE GradPairs gradOf(uint32_t gate, uint32_t up, uint32_t actGrad) {
-  const ActivationPoint first = Activation::at(firstBf16(gate), firstBf16(up));
-  const ActivationPoint second = Activation::at(secondBf16(gate), secondBf16(up));
-  const float d = firstBf16(actGrad), e = secondBf16(actGrad);
-  return {packBf16(d * first.up * first.fSlope, e * second.up * second.fSlope),
-          packBf16(Activation::passUp(firstBf16(up), d * first.f),
-                   Activation::passUp(secondBf16(up), e * second.f)),
-          packBf16(first.f * first.up, second.f * second.up)};
+// Of ProductKind::kActivation; by a warpgroup, as storeProduct().
+template <class Shape>
+SLUICE_DEVICE void storeActivation(const Product* product, const Matrix* matrices,
+                                   ProductMemory<Shape>* memory, const TilePairs<Shape>& tile) {
+  if (isGated(product))
+    storeActivationBy<Shape, true>(product, matrices, memory, tile);
+  else
+    storeActivationBy<Shape, false>(product, matrices, memory, tile);
 }
 
-// Of ProductKind::kActivationGrad, whose sums are the gradient of act; by a warpgroup, as storeProduct().
-template <class Shape, class Activation>
-SLUICE_DEVICE void storeActivationGrad(const Product* product, const Matrix* matrices,
-                                       ProductMemory<Shape>* memory,
-                                       const float (&sum)[Shape::kColumns / 2]) {
+// Of the two rows of a thread (hw.h).
+struct RowWeights {
+  float weight[2];
+  float grad[2];  // sums over the columns of this thread so far
+};
+
+// The gradients of gate and up of an element, of which the gradient of act is `grad`, and its act.
+struct ElementGrad {
+  float gate, up, act;
+};
+template <class Function>
+SLUICE_DEVICE ElementGrad gradAt(const Function& function, float gate, float up, float grad, float weight,
+                                 float* rowSum) {
+  const auto point = function.at(gate, up);
+  const float weighted = weight * grad;
+  *rowSum += grad * point.f * point.u;
+  return {weighted * point.u * point.fSlope, function.passUp(up, weighted * point.f), point.f * point.u};
+}
+
+// Replaces pairs of gate and up by their gradients, and pairs of the gradient of act by act.
+template <bool kHasGate>
+SLUICE_DEVICE void differentiate(const Product* product, Pairs& gate, Pairs& up, Pairs& act,
+                                 RowWeights* weights) {
+  SLUICE_UNROLL
+  for (int begin = 0; begin < 16; begin += kPairsAtOnce) {
+    const auto body = [&gate, &up, &act, weights, begin](const auto& function, auto hasGate) {
+      if constexpr (hasGate.value == kHasGate) {
+        SLUICE_UNROLL
+        for (int i = begin; i < begin + kPairsAtOnce; ++i) {
+          const float weight = weights->weight[i % 2];
+          float* const rowSum = &weights->grad[i % 2];
+          const ElementGrad first = gradAt(function, firstBf16(gate[i]), kHasGate ? firstBf16(up[i]) : 1,
+                                           firstBf16(act[i]), weight, rowSum);
+          const ElementGrad second = gradAt(function, secondBf16(gate[i]), kHasGate ? secondBf16(up[i]) : 1,
+                                            secondBf16(act[i]), weight, rowSum);
+          gate[i] = packBf16(first.gate, second.gate);
+          if constexpr (kHasGate) up[i] = packBf16(first.up, second.up);
+          act[i] = packBf16(first.act, second.act);
+        }
+      }
+    };
+    ops::withActivation<Scalar>(load(&product->activation), load(&product->limit), body);
+  }
+}
+
+SLUICE_DEVICE RowWeights loadRowWeights(const Product* product, GroupRows rows) {
+  const float* const weight = load(&product->rowWeight);
+  RowWeights weights = {{1, 1}, {0, 0}};
+  SLUICE_UNROLL
+  for (int i = 0; i < 2; ++i) {
+    const int row = fragmentRow(2 * i);
+    if (weight != nullptr && row < rows.count) weights.weight[i] = load(&weight[rows.first + row]);
+  }
+  return weights;
+}
+
+SLUICE_DEVICE float shuffleFloat(float value, int lane) {
+  return __builtin_bit_cast(float, shuffle(__builtin_bit_cast(uint32_t, value), lane));
+}
+
+// Four threads have the columns of a row.
+SLUICE_DEVICE void storeRowWeightGrads(const Product* product, GroupRows rows, const RowWeights& weights) {
+  float* const grads = load(&product->rowWeightGrad);
+  if (grads == nullptr) return;
+  const bool isAdded = load(&product->addsRowWeightGrad);
+  SLUICE_UNROLL
+  for (int i = 0; i < 2; ++i) {
+    float sum = weights.grad[i];
+    sum += shuffleFloat(sum, laneIndex() ^ 1);
+    sum += shuffleFloat(sum, laneIndex() ^ 2);
+    const int row = fragmentRow(2 * i);
+    float* const to = &grads[rows.first + row];
+    if (threadIndex() % 4 == 0 && row < rows.count) store(to, isAdded ? load(to) + sum : sum);
+  }
+}
+
+template <class Shape, bool kHasGate>
+SLUICE_DEVICE void storeActivationGradBy(const Product* product, const Matrix* matrices,
+                                         ProductMemory<Shape>* memory, const TilePairs<Shape>& tile) {
   const Matrix* const out = &matrices[load(&product->out)];
   const Matrix* const gateUp = &matrices[load(&product->gateUp)];
   const uint16_t again = load(&product->act);
-  const int firstColumn = load(&product->firstColumn), inter = load(&out->columns) / 2;
+  const int firstColumn = load(&product->firstColumn), inter = load(&out->columns) / (kHasGate ? 2 : 1);
+  const int endColumn = load(&product->endColumn);
   const GroupRows rows = groupRows(product);
+  RowWeights weights = loadRowWeights(product, rows);
   Staging staging = {memory->staging[mathGroup()], 0};
   SLUICE_UNROLL
   for (int part = 0; part < Shape::kColumns / 64; ++part) {
     const int column = firstColumn + 64 * part;
-    if (column >= inter) break;
-    const ColumnRange gateColumns = {column, inter}, upColumns = {inter + column, 2 * inter};
+    if (column >= endColumn) break;
+    const ColumnRange gateColumns = {column, endColumn}, upColumns = {inter + column, inter + endColumn};
     Pairs gate, up, act;
     loadRows(gateUp, rows, gateColumns, gate);
-    loadRows(gateUp, rows, upColumns, up);
-    SLUICE_UNROLL
-    for (int i = 0; i < 16; ++i) {
-      const int at = 32 * part + 2 * i;
-      const GradPairs grad = gradOf<Activation>(gate[i], up[i], packBf16(sum[at], sum[at + 1]));
-      gate[i] = grad.gate;
-      up[i] = grad.up;
-      act[i] = grad.act;
-    }
+    if constexpr (kHasGate) loadRows(gateUp, rows, upColumns, up);
+    takePart(tile, 16 * part, act);
+    differentiate<kHasGate>(product, gate, up, act, &weights);
     stageRows(&staging, out, rows, gateColumns, gate);
-    stageRows(&staging, out, rows, upColumns, up);
+    if constexpr (kHasGate) stageRows(&staging, out, rows, upColumns, up);
     // computed in any case: else f of all elements would stay in registers until here
     if (again != kNoMatrix) stageRows(&staging, &matrices[again], rows, gateColumns, act);
   }
+  storeRowWeightGrads(product, rows, weights);
   endStores();
+}
+
+// Of ProductKind::kActivationGrad, whose sums are the gradient of act; by a warpgroup, as storeProduct().
+template <class Shape>
+SLUICE_DEVICE void storeActivationGrad(const Product* product, const Matrix* matrices,
+                                       ProductMemory<Shape>* memory, const TilePairs<Shape>& tile) {
+  if (isGated(product))
+    storeActivationGradBy<Shape, true>(product, matrices, memory, tile);
+  else
+    storeActivationGradBy<Shape, false>(product, matrices, memory, tile);
 }
 
 }  // namespace sluice::gpu

@@ -1,5 +1,8 @@
-// The persistent kernel for sm_90a, in the shapes that tests/gpu/ptxas_test sees assembled.
+// The persistent kernel for sm_90a, and its launch.
+#include <cuda_runtime_api.h>
+
 #include "ops/gpu/chain.h"
+#include "ops/gpu/chain_launch.h"
 
 namespace sluice::gpu {
 namespace {
@@ -11,15 +14,25 @@ __global__ void __launch_bounds__(kChainThreads, 1) chainKernel(const __grid_con
 
 using Narrow = ProductShape<128, 6>;
 using Wide = ProductShape<256, 4>;
-// of a block of sm_90
-static_assert(sizeof(ChainMemory<Narrow>) <= 232'448 && sizeof(ChainMemory<Wide>) <= 232'448);
+
+template <class Shape>
+const char* launchShape(const Launch& launch, int blocks, cudaStream_t stream) {
+  constexpr int kBytes = sizeof(ChainMemory<Shape>);
+  static_assert(kBytes <= 232'448);  // of a block of sm_90
+  const auto kernel = reinterpret_cast<const void*>(&chainKernel<Shape>);
+  cudaError_t said = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
+  void* arguments[] = {const_cast<Launch*>(&launch)};
+  if (said == cudaSuccess)
+    said = cudaLaunchCooperativeKernel(kernel, dim3(static_cast<unsigned>(blocks)), dim3(kChainThreads),
+                                       arguments, kBytes, stream);
+  return said == cudaSuccess ? nullptr : cudaGetErrorString(said);
+}
 
 }  // namespace
 
-// So that the kernels are compiled.
-void useChains(const Launch& launch) {
-  chainKernel<Narrow><<<1, kChainThreads, sizeof(ChainMemory<Narrow>)>>>(launch);
-  chainKernel<Wide><<<1, kChainThreads, sizeof(ChainMemory<Wide>)>>>(launch);
+const char* launchChain(const Launch& launch, int columns, int blocks, void* stream) {
+  const auto in = static_cast<cudaStream_t>(stream);
+  return columns == 128 ? launchShape<Narrow>(launch, blocks, in) : launchShape<Wide>(launch, blocks, in);
 }
 
 }  // namespace sluice::gpu

@@ -16,6 +16,7 @@
 #include "ops/gpu/hw.h"
 #include "ops/gpu/product.h"
 #include "ops/gpu/ring.h"
+#include "ops/gpu/row_work.h"
 #include "ops/gpu/weight_grad.h"
 
 namespace sluice::gpu {
@@ -101,17 +102,31 @@ SLUICE_DEVICE void abortWith(const Chain& chain, BlockShare share, Role role, co
   signalSystem(chain.abort, 1);
 }
 
-// By the warp: one of the core's lanes waits for an event.
-SLUICE_DEVICE void reportHead(const Chain& chain, BlockShare share, Role role, int core) {
+// By the warp: which of a core's lanes has waited too long for an event, if one has; that of the earliest
+// segment, and then the first.
+SLUICE_DEVICE bool reportHead(const Chain& chain, BlockShare share, Role role, int core, uint64_t waited) {
   Head head = headOf(chain, role, core);
   const bool isWaiting = head.task != head.end && !isReady(chain, &head);
-  const uint32_t waiting = ballot(isWaiting);
-  if (!isWaiting || (waiting & ((1U << laneIndex()) - 1)) != 0) return;  // another is the first
+  const uint32_t segment = isWaiting ? load(&chain.tasks[head.task].segment) : kNoTask;
+  uint32_t earliest = segment;
+  for (int lane = 0; lane < 32; ++lane) {
+    const uint32_t other = shuffle(segment, lane);
+    if (other < earliest) earliest = other;
+  }
+  // as on the CPU (runtime/cpu/backoff.cc); kNoTask: what one look found waiting is ready now
+  const uint64_t grace = chain.limit / 10 < 100'000'000 ? chain.limit / 10 : 100'000'000;
+  if (earliest == kNoTask) return false;
+  // the lanes' clocks differ, and they must stay together
+  if (ballot(waited > chain.limit + earliest * grace) == 0) return false;
+  const uint32_t candidates = ballot(segment == earliest);
+  if (segment != earliest || (candidates & ((1U << laneIndex()) - 1)) != 0)
+    return true;  // another is the first
   const EventWait* const wait = &chain.tasks[head.task].waits[(head.waiting & 1) != 0 ? 0 : 1];
   const uint32_t event = load(&wait->event);
   abortWith(chain, share, role,
             {Stuck::kEvent, static_cast<uint32_t>(core), static_cast<uint32_t>(laneIndex()), head.task, event,
              loadRelaxed(counterOf(chain, chain.rank, event)), load(&wait->need)});
+  return true;
 }
 
 // One look at a core by the warp.
@@ -131,7 +146,7 @@ SLUICE_DEVICE Look serveCore(const Chain& chain, BlockShare share, Role role, in
   int lane = 0;
   while ((ready >> lane & 1) == 0) ++lane;
   fenceAcquire();
-  syncWarp();  // what any lane has found is known to lane 0
+  syncWarp();  // what any lane has found is known to all
   const uint32_t task = shuffle(head->task, lane);
   const Stuck stuck = run(task);
   if (laneIndex() == lane) {
@@ -169,10 +184,8 @@ SLUICE_DEVICE bool serveCores(const Chain& chain, BlockShare share, Role role, c
       continue;
     }
     if (ballot(loadRelaxed(chain.abort) != 0) != 0) return true;
-    if (ballot(globalTimer() - since > chain.limit) != 0) {
-      reportHead(chain, share, role, openCore);
-      return true;
-    }
+    const uint64_t waited = globalTimer() - since;
+    if (ballot(waited > chain.limit) != 0 && reportHead(chain, share, role, openCore, waited)) return true;
     sleepFor(pause);
     if (pause < 256) pause *= 2;
   }
@@ -181,12 +194,12 @@ SLUICE_DEVICE bool serveCores(const Chain& chain, BlockShare share, Role role, c
 // ---- Load: warp 0.
 
 template <class Shape>
-struct LoadPositions {  // of lane 0
+struct LoadPositions {
   RingPosition<Shape::kStages> stage;
-  RingPosition<kRecords> record;
+  RingPosition<kRecords> record;  // of lane 0
 };
 
-// Hands a task to math.
+// Hands a task to math. By lane 0.
 template <class Shape>
 SLUICE_DEVICE bool postRecord(const Chain& chain, ChainMemory<Shape>* memory, LoadPositions<Shape>* at,
                               uint32_t task) {
@@ -197,19 +210,23 @@ SLUICE_DEVICE bool postRecord(const Chain& chain, ChainMemory<Shape>* memory, Lo
   return true;
 }
 
-// By lane 0. Returns what was stuck.
+// By the warp. Returns what was stuck.
 template <class Shape>
 SLUICE_DEVICE Stuck loadTask(const Chain& chain, ChainMemory<Shape>* memory, LoadPositions<Shape>* at,
                              uint32_t task) {
-  if (!postRecord(chain, memory, at, task)) return Stuck::kRecord;
+  if (ballot(laneIndex() == 0 && postRecord(chain, memory, at, task)) == 0) return Stuck::kRecord;
+  if (load(&chain.tasks[task].kind) == TaskKind::kRowWork) return Stuck::kNo;  // math loads by itself
   fenceProxyAsync();  // others wrote `a`, perhaps with plain stores
   const uint32_t work = load(&chain.tasks[task].work);
-  const bool isLoaded =
-      load(&chain.tasks[task].kind) == TaskKind::kWeightGrad
-          ? loadWeightGrad(&chain.weightGrads[work], chain.matrices, &memory->products, &at->stage,
-                           chain.limit)
-          : loadProduct(&chain.products[work], chain.matrices, &memory->products, &at->stage, chain.limit);
-  return isLoaded ? Stuck::kNo : Stuck::kStage;
+  Operands* const operands = &memory->products.operands;
+  if (laneIndex() == 0) {
+    if (load(&chain.tasks[task].kind) == TaskKind::kWeightGrad)
+      setOperands<Shape>(&chain.weightGrads[work], chain.matrices, operands);
+    else
+      setOperands<Shape>(&chain.products[work], chain.matrices, operands);
+  }
+  syncWarp();
+  return loadStages(&memory->products, &at->stage, chain.limit) ? Stuck::kNo : Stuck::kStage;
 }
 
 // By lane 0, after the last task: until all is read that was loaded. So the limit holds for math, too.
@@ -224,10 +241,7 @@ SLUICE_DEVICE Stuck endTasks(const Chain& chain, ChainMemory<Shape>* memory, Loa
 template <class Shape>
 SLUICE_DEVICE void runLoad(const Chain& chain, BlockShare share, ChainMemory<Shape>* memory) {
   LoadPositions<Shape> at;
-  const auto run = [&chain, memory, &at](uint32_t task) {
-    const uint32_t stuck = laneIndex() == 0 ? static_cast<uint32_t>(loadTask(chain, memory, &at, task)) : 0;
-    return static_cast<Stuck>(shuffle(stuck, 0));
-  };
+  const auto run = [&chain, memory, &at](uint32_t task) { return loadTask(chain, memory, &at, task); };
   if (!serveCores(chain, share, Role::kLoad, run) || laneIndex() != 0) return;
   const Stuck stuck = endTasks(chain, memory, &at);
   if (stuck != Stuck::kNo)
@@ -272,22 +286,24 @@ SLUICE_DEVICE void runComm(const Chain& chain, BlockShare share, ChainMemory<Sha
 // ---- Math: two warpgroups.
 
 // Multiplies, and stores what becomes of this warpgroup's rows.
-template <class Shape, class Activation>
+template <class Shape>
 SLUICE_DEVICE void runProduct(const Product* product, const Matrix* matrices, ProductMemory<Shape>* memory,
                               RingPosition<Shape::kStages>* at, AbortWatch* watch,
                               float (&sum)[Shape::kColumns / 2]) {
   multiplyTile(product, memory, at, watch, sum);
+  TilePairs<Shape> tile;
+  packSums<Shape>(product, matrices, sum, tile);
   switch (load(&product->kind)) {
     case ProductKind::kPlain:
-      return storeProduct(product, matrices, memory, sum);
+      return storeProduct<Shape>(product, matrices, memory, tile);
     case ProductKind::kActivation:
-      return storeActivation<Shape, Activation>(product, matrices, memory, sum);
+      return storeActivation<Shape>(product, matrices, memory, tile);
     case ProductKind::kActivationGrad:
-      return storeActivationGrad<Shape, Activation>(product, matrices, memory, sum);
+      return storeActivationGrad<Shape>(product, matrices, memory, tile);
   }
 }
 
-template <class Shape, class Activation>
+template <class Shape>
 SLUICE_DEVICE void runMath(const Chain& chain, ChainMemory<Shape>* memory) {
   RingPosition<Shape::kStages> at;
   RingPosition<kRecords> record;
@@ -307,11 +323,12 @@ SLUICE_DEVICE void runMath(const Chain& chain, ChainMemory<Shape>* memory) {
     float sum[Shape::kColumns / 2];
     SLUICE_UNROLL
     for (int i = 0; i < Shape::kColumns / 2; ++i) sum[i] = 0;
-    if (load(&task->kind) == TaskKind::kWeightGrad)
+    if (load(&task->kind) == TaskKind::kRowWork)
+      runRowWork(&chain.rowWorks[work], memory->products.staging[mathGroup()][0]);
+    else if (load(&task->kind) == TaskKind::kWeightGrad)
       runWeightGrad(&chain.weightGrads[work], chain.matrices, &memory->products, &at, &watch, sum);
     else
-      runProduct<Shape, Activation>(&chain.products[work], chain.matrices, &memory->products, &at, &watch,
-                                    sum);
+      runProduct(&chain.products[work], chain.matrices, &memory->products, &at, &watch, sum);
     // the warpgroup that ends second: the other has stored its rows before
     if (threadIndex() % 128 != 0 || addShared(&memory->ended[open], 1) % 2 == 0) continue;
     signalEnd(chain, task);
@@ -320,7 +337,7 @@ SLUICE_DEVICE void runMath(const Chain& chain, ChainMemory<Shape>* memory) {
 
 // The kernel, in kChainThreads threads with sizeof(ChainMemory<Shape>) bytes of shared memory. The number of
 // blocks is a multiple of that of partitions.
-template <class Shape, class Activation = Swiglu>
+template <class Shape>
 SLUICE_DEVICE void runChain(const Launch& launch) {
   const int count = blockCount() / launch.partitions;
   const BlockShare share = {blockIndex() % count, count};
@@ -341,7 +358,7 @@ SLUICE_DEVICE void runChain(const Launch& launch) {
       runComm(chain, share, memory);
   } else {
     takeRegisters<224>();
-    runMath<Shape, Activation>(chain, memory);
+    runMath(chain, memory);
   }
 }
 

@@ -11,13 +11,14 @@
 namespace sluice::gpu {
 
 inline constexpr int kChainThreads = 384;
+inline constexpr int kMaxLanes = 32;  // of a role, per core
 inline constexpr int kMaxWaits = 2;
 inline constexpr int kMaxSignals = 3;
 inline constexpr int kCounterStride = 8;  // counters are 64 bytes apart
 inline constexpr uint32_t kNoTask = ~0U;  // the record that lets a role leave
 
 // Which of the lists of Chain has a task's work.
-enum class TaskKind : uint32_t { kProduct = 0, kWeightGrad = 1, kRowCopy = 2 };
+enum class TaskKind : uint32_t { kProduct = 0, kWeightGrad = 1, kRowCopy = 2, kRowWork = 3 };
 
 struct EventWait {
   uint32_t event;
@@ -32,12 +33,14 @@ struct EventSignal {
 
 struct ChainTask {
   TaskKind kind;
-  uint32_t work;  // index in the list of that kind
+  uint32_t work;     // index in the list of that kind
+  uint32_t segment;  // later ones wait slightly longer, so that in a chain of waits the one nearest to the
+                     // cause reports
   EventWait waits[kMaxWaits];
   EventSignal signals[kMaxSignals];
 };
 
-// Who runs the tasks of a lane: `load` hands products and their like to math, `comm` copies rows.
+// Who runs the tasks of a lane: `load` hands work to math, `comm` copies rows.
 enum class Role : uint32_t { kLoad = 0, kComm = 1 };
 inline constexpr int kRoles = 2;
 
@@ -64,9 +67,10 @@ struct Chain {
   const Product* products;
   const WeightGrad* weightGrads;
   const RowCopy* rowCopies;
+  const RowWork* rowWorks;
   const uint32_t* lists;  // lane l of core c: tasks lists[i] to lists[i + 1] - 1, i = c * all lanes + l
   int cores;
-  int lanes[kRoles];  // per core, at most 32 of a role; first those of load. An earlier one goes first
+  int lanes[kRoles];  // per core, at most kMaxLanes each; first those of load. An earlier one goes first
   uint64_t* const* counters;  // by rank
   int rank;
   uint64_t* abort;

@@ -13,12 +13,14 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "ops/abi/device.h"
 #include "ops/gpu/tensor_map.h"
 
+// An array stays in registers only where every index is a constant.
 #if defined(__CUDACC__)
-#define SLUICE_DEVICE __device__ __forceinline__
+#define SLUICE_UNROLL _Pragma("unroll")
 #else
-#define SLUICE_DEVICE inline
+#define SLUICE_UNROLL
 #endif
 
 namespace sluice::gpu {

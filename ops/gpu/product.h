@@ -1,15 +1,19 @@
 // One tile of a grouped product: out[rows, columns] = a[rows, k] * weight[expert], bf16 with fp32 sums.
 //
 // A tile is up to 128 rows and kColumns columns. A stage of the ring holds 64 k of both operands. Edges need
-// no care: outside of a matrix TensorMaps read 0 and write nothing. Rows after those of the task are
+// no care: outside of a matrix loads read 0 and stores write nothing. Rows after those of the task are
 // another's: what is computed of them is never stored. Two warpgroups multiply 64 rows each, and never wait
 // for each other. Epilogues that do more than to store the sums are in activation.h.
 #pragma once
 
+#include <iterator>
+
 #include "ops/gpu/hw.h"
+#include "ops/gpu/load_box.h"
 #include "ops/gpu/product_plan.h"
 #include "ops/gpu/ring.h"
 #include "ops/gpu/stage_rows.h"
+#include "runtime/base/activation_info.h"
 
 namespace sluice::gpu {
 
@@ -30,53 +34,76 @@ struct alignas(1024) ProductMemory {  // shared
   std::byte stages[Shape::kStages][Shape::kStageBytes];
   std::byte staging[2][2][kStagedBytes];  // per warpgroup (stage_rows.h)
   Ring<Shape::kStages> ring;              // filled by one arrival, emptied by 8 warps
+  Operands operands;                      // of the task that is loaded
 };
+
+// Bit k: activation k has a gate. A number, because kernels cannot read a table of the host.
+inline constexpr uint32_t kGated = [] {
+  uint32_t bits = 0;
+  for (uint32_t kind = 0; kind < std::size(kActivations); ++kind)
+    bits |= uint32_t{kActivations[kind].isGated()} << kind;
+  return bits;
+}();
+SLUICE_DEVICE bool isGated(const Product* product) {
+  return (kGated >> static_cast<uint32_t>(load(&product->activation)) & 1) != 0;
+}
+
+// Whether the second half of a tile's columns are those of up.
+SLUICE_DEVICE bool hasUp(const Product* product) {
+  return load(&product->kind) == ProductKind::kActivation && isGated(product);
+}
 
 // Where the second half of a tile's columns begins in the weight: after the first half, or at the columns of
 // up that belong to those of gate.
 template <class Shape>
 SLUICE_DEVICE int secondHalf(const Product* product, const Matrix* matrices) {
-  const bool isGated = load(&product->kind) == ProductKind::kActivation;
   return load(&product->firstColumn) +
-         (isGated ? load(&matrices[load(&product->out)].columns) : Shape::kColumns / 2);
+         (hasUp(product) ? load(&matrices[load(&product->out)].columns) : Shape::kColumns / 2);
 }
 
-// Loads all stages of a product. One thread, after it knows that `a` is there. False: no stage became free.
+// By lane 0 of the warp that loads.
 template <class Shape>
-SLUICE_DEVICE bool loadProduct(const Product* product, const Matrix* matrices, ProductMemory<Shape>* memory,
-                               RingPosition<Shape::kStages>* at, uint64_t limit) {
-  constexpr int kHalf = Shape::kColumns / 128;  // areas
-  const TensorMap* const a = &matrices[load(&product->a)].map;
-  const TensorMap* const weight = &matrices[load(&product->weight)].map;
-  const Major major = load(&product->weightMajor);
+SLUICE_DEVICE void setOperands(const Product* product, const Matrix* matrices, Operands* operands) {
   const int firstRow = load(&product->firstRow), rows = load(&product->rows);
-  const int halves[2] = {load(&product->firstColumn), secondHalf<Shape>(product, matrices)};
-  const int expert = load(&product->expert), depth = load(&product->k);
-  for (int k = 0; k < depth; k += Shape::kDepth) {
-    if (!awaitEmpty(&memory->ring, *at, limit)) return false;
-    Barrier* const full = &memory->ring.full[at->stage];
-    std::byte* const stage = memory->stages[at->stage];
-    arriveExpecting(full, Shape::kStageBytes);
-    copyBox(stage, a, full, k, firstRow, 0, rows);
-    SLUICE_UNROLL
-    for (int half = 0; half < 2; ++half) {
-      std::byte* const areas = stage + Shape::kABytes + half * kHalf * Shape::kAreaBytes;
-      if (major == Major::kK) {
-        copyBox(areas, weight, full, k, halves[half], expert, 64 * kHalf);
-        continue;
-      }
-      for (int i = 0; i < kHalf; ++i)
-        copyBox(areas + i * Shape::kAreaBytes, weight, full, halves[half] + 64 * i, k, expert, Shape::kDepth);
-    }
-    at->advance();
+  const int firstColumn = load(&product->firstColumn);
+  const Major major = load(&product->weightMajor);
+  const int boxRows = major == Major::kK ? Shape::kColumns / 2 : Shape::kDepth;
+  setOperand(&operands->each[0], {.matrix = &matrices[load(&product->a)],
+                                  .outer = 0,
+                                  .major = Major::kK,
+                                  .boxes = 1,
+                                  .boxRows = Shape::kRows,
+                                  .begins = {firstRow, firstRow},
+                                  .rows = rows,
+                                  .rowIndex = load(&product->rowIndex),
+                                  .divisor = load(&product->divisor)});
+  setOperand(&operands->each[1], {.matrix = &matrices[load(&product->weight)],
+                                  .outer = load(&product->expert),
+                                  .major = major,
+                                  .boxes = Shape::kColumns / boxRows,
+                                  .boxRows = boxRows,
+                                  .begins = {firstColumn, secondHalf<Shape>(product, matrices)},
+                                  .rows = boxRows});
+  store(&operands->k, load(&product->k));
+}
+
+// Loads all stages of a task whose operands are set. By a warp that knows that they are there. False: no
+// stage became free.
+template <class Shape>
+SLUICE_DEVICE bool loadStages(ProductMemory<Shape>* memory, RingPosition<Shape::kStages>* at,
+                              uint64_t limit) {
+  for (int k = 0; k < load(&memory->operands.k); k += Shape::kDepth, at->advance()) {
+    if (!awaitEmptyByWarp(&memory->ring, *at, limit)) return false;
+    fillStage(memory->stages[at->stage], &memory->ring.full[at->stage], &memory->operands, k);
   }
   return true;
 }
 
-// Adds to the sums of this warpgroup's 64 rows those of `steps` stages, at least one.
+// Adds to the sums of this warpgroup's 64 rows those of `steps` stages.
 template <class Shape, Major kA, Major kWeight>
 SLUICE_DEVICE void multiplyStages(ProductMemory<Shape>* memory, int steps, RingPosition<Shape::kStages>* at,
                                   AbortWatch* watch, float (&sum)[Shape::kColumns / 2]) {
+  if (steps == 0) return;  // there is no stage to release
   int previous = 0;
   for (int step = 0; step < steps; ++step) {
     awaitFull(&memory->ring, *at, watch);
@@ -112,12 +139,45 @@ SLUICE_DEVICE void multiplyTile(const Product* product, ProductMemory<Shape>* me
     multiplyStages<Shape, Major::kK, Major::kMn>(memory, steps, at, watch, sum);
 }
 
+// Pairs of a tile's columns in a thread's fragment, by 64 columns as in Pairs.
+template <class Shape>
+using TilePairs = uint32_t[Shape::kColumns / 4];
+
+// What a product gives: sum * alpha + bias, rounded to bf16. All that follows is made of that, which needs
+// half as many registers as the sums.
+template <class Shape>
+SLUICE_DEVICE void packSums(const Product* product, const Matrix* matrices,
+                            const float (&sum)[Shape::kColumns / 2], TilePairs<Shape>& pairs) {
+  constexpr int kHalf = Shape::kColumns / 4;  // sums of half of the columns
+  const float alpha = load(&product->alpha);
+  const uint16_t* const bias = load(&product->bias);
+  const int begins[2] = {load(&product->firstColumn), secondHalf<Shape>(product, matrices)};
+  const int columns = bias == nullptr ? 0 : load(&matrices[load(&product->out)].columns);
+  const int ends[2] = {columns, hasUp(product) ? 2 * columns : columns};
+  SLUICE_UNROLL
+  for (int i = 0; i < 2 * kHalf; i += 4) {
+    const int column = begins[i / kHalf] + fragmentColumn(i % kHalf), end = ends[i / kHalf];
+    // without a bias -0 is added, which changes nothing: 0 would turn a -0 into 0
+    const float first = column < end ? firstBf16(load(&bias[column])) : -0.F;
+    const float second = column + 1 < end ? firstBf16(load(&bias[column + 1])) : -0.F;
+    pairs[i / 2] = packBf16(sum[i] * alpha + first, sum[i + 1] * alpha + second);
+    pairs[i / 2 + 1] = packBf16(sum[i + 2] * alpha + first, sum[i + 3] * alpha + second);
+  }
+}
+
+// 64 columns of a tile.
+template <int kPairs>
+SLUICE_DEVICE void takePart(const uint32_t (&tile)[kPairs], int first, Pairs& part) {
+  SLUICE_UNROLL
+  for (int i = 0; i < 16; ++i) part[i] = tile[first + i];
+}
+
 // Stores this warpgroup's rows of the tile. Afterwards thread 0 of the warpgroup may signal them.
 template <class Shape>
 SLUICE_DEVICE void storeProduct(const Product* product, const Matrix* matrices, ProductMemory<Shape>* memory,
-                                const float (&sum)[Shape::kColumns / 2]) {
+                                const TilePairs<Shape>& tile) {
   const Matrix* const out = &matrices[load(&product->out)];
-  const int firstColumn = load(&product->firstColumn), columns = load(&out->columns);
+  const int firstColumn = load(&product->firstColumn), columns = load(&product->endColumn);
   const GroupRows rows = groupRows(product);
   Staging staging = {memory->staging[mathGroup()], 0};
   SLUICE_UNROLL
@@ -125,8 +185,7 @@ SLUICE_DEVICE void storeProduct(const Product* product, const Matrix* matrices, 
     const int column = firstColumn + 64 * part;
     if (column >= columns) break;
     Pairs pairs;
-    SLUICE_UNROLL
-    for (int i = 0; i < 16; ++i) pairs[i] = packBf16(sum[32 * part + 2 * i], sum[32 * part + 2 * i + 1]);
+    takePart(tile, 16 * part, pairs);
     stageRows(&staging, out, rows, {column, columns}, pairs);
   }
   endStores();

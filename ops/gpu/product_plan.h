@@ -5,24 +5,28 @@
 #include <cstdint>
 
 #include "ops/gpu/tensor_map.h"
+#include "runtime/base/enums.h"
 
 namespace sluice::gpu {
 
-// A matrix in global memory, as the operand that its map's box is for: `a` 128 rows, a weight [K,N] 64 rows,
-// a weight [N,K] half of kColumns rows, what is stored 16 rows; 64 columns each. Weights and `a` only use the
-// map, and gate_up of a gradient only the other members. Those of a WeightGrad are described there.
+// A matrix in global memory [experts, rows, columns], and a map of it for the operand that the map's box is
+// for: `a` 128 rows, a weight [K,N] 64 rows, a weight [N,K] half of kColumns rows, what is stored 16 rows; 64
+// columns each. Those of a WeightGrad are described there. Where a matrix can have no map, it is loaded and
+// stored without; gate_up of a gradient needs none.
 struct Matrix {
-  TensorMap map;
+  TensorMap map;  // if isMapped
   std::byte* data;
-  int64_t rowPitch;  // bytes, a multiple of 16
-  int32_t columns;
+  int64_t rowPitch, outerPitch;  // bytes, from row to row and from expert to expert
+  int32_t columns, rows;         // of one expert
+  bool isMapped;                 // needs `data` and pitches that are multiples of 16 bytes
 };
 
 inline constexpr uint16_t kNoMatrix = 0xffff;
 
 // What becomes of the sums: `out` itself; act of the sums gate and up, of which a tile has kColumns / 2
 // columns; or the gradient of gate_up, of the sums that are the gradient of act. Of those with an activation,
-// act has `inter` columns, gate_up and its gradient have those of gate and then those of up.
+// act has `inter` columns, gate_up and its gradient have those of gate and then those of up. An activation
+// without a gate has kColumns columns of act in a tile, and gate_up has `inter` columns.
 enum class ProductKind : uint8_t { kPlain = 0, kActivation = 1, kActivationGrad = 2 };
 
 struct Product {
@@ -30,28 +34,49 @@ struct Product {
   Major weightMajor;        // kMn: [K,N], kK: [N,K]
   int32_t firstRow, rows;   // of a and out; 1 to 128 rows
   int32_t expert;
-  int32_t firstColumn;  // of out; with an activation of act
+  int32_t firstColumn,
+      endColumn;  // of out; with an activation of act. Columns that a tile has beyond are not stored
   int32_t k;
   ProductKind kind = ProductKind::kPlain;
   uint16_t gateUp = kNoMatrix;  // kActivation: stored, if given; kActivationGrad: read
   uint16_t act = kNoMatrix;     // kActivationGrad: stored again, if given
+  // Gathered rows: row i of the task, i from 0 on, is row rowIndex[firstRow + i] / divisor of `a`, or 0 where
+  // the index is below 0. Null: none.
+  const int32_t* rowIndex = nullptr;
+  int32_t divisor = 1;
+  float alpha = 1;  // the sums are multiplied by it before all else
+  // bf16, of the expert, added to the sums in fp32: of kPlain as many as out has columns, of kActivation as
+  // gate_up has; null: none. kActivationGrad has none.
+  const uint16_t* bias = nullptr;
+  ActivationKind activation = ActivationKind::kSwiglu;
+  float limit = 0;  // of an activation that has one
+  // Of kActivationGrad, by absolute row; null: none. The weight multiplies the gradient of act where that
+  // goes on to gate_up; act itself is not weighted. Its gradient is the sum over all columns of act of act's
+  // gradient times act. Of products of one row's tiles, which are in one lane, all but the first add to it.
+  const float* rowWeight = nullptr;
+  float* rowWeightGrad = nullptr;
+  bool addsRowWeightGrad = false;
 };
 
 enum class GradForm : uint8_t {
   kFp32 = 0,       // written
   kFp32Added = 1,  // to what is there
   kBf16 = 2,       // written
+  kBf16Added = 3,  // to what is there, in fp32
 };
 
-// A tile of a weight gradient (weight_grad.h). The maps of `a` and `dy` have only the expert's rows, in boxes
-// of 64 rows and 64 columns; without rows, any one row, which is not read. The map of `out` [experts, k, n]
-// has boxes of 64 rows and 128 bytes.
+// A tile of a weight gradient (weight_grad.h). The matrices `a` and `dy` have only the expert's rows, in
+// boxes of 64 rows and 64 columns; without rows, their maps have any one row, which is not read. The map of
+// `out` [experts, k, n] has boxes of 64 rows and 128 bytes.
 struct WeightGrad {
   uint16_t a, dy, out;  // matrices
   GradForm form;
   int32_t rows;  // of the expert, may be 0
   int32_t expert;
-  int32_t firstRow, firstColumn;  // of out
+  int32_t firstRow, endRow, firstColumn, endColumn;  // of out; what a tile has beyond is not stored
+  float alpha = 1;                                   // the sums are multiplied by it
+  // By row of the expert: the bf16 numbers next to a times it are multiplied; null: none.
+  const float* scale = nullptr;
 };
 
 }  // namespace sluice::gpu

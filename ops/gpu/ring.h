@@ -75,6 +75,14 @@ SLUICE_DEVICE bool awaitEmpty(Ring<kStages>* ring, RingPosition<kStages> at, uin
   return true;
 }
 
+// By a warp, whose lanes then know what lane 0 has waited for.
+template <int kStages>
+SLUICE_DEVICE bool awaitEmptyByWarp(Ring<kStages>* ring, RingPosition<kStages> at, uint64_t limit) {
+  const bool isEmpty = laneIndex() == 0 && awaitEmpty(ring, at, limit);
+  syncWarp();
+  return ballot(isEmpty) != 0;
+}
+
 // By a whole warp that has used the stage: one arrival.
 template <int kStages>
 SLUICE_DEVICE void release(Ring<kStages>* ring, int stage) {

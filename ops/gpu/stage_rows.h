@@ -6,14 +6,8 @@
 #pragma once
 
 #include "ops/gpu/hw.h"
+#include "ops/gpu/part.h"
 #include "ops/gpu/product_plan.h"
-
-// An array stays in registers only where every index is a constant.
-#if defined(__CUDACC__)
-#define SLUICE_UNROLL _Pragma("unroll")
-#else
-#define SLUICE_UNROLL
-#endif
 
 namespace sluice::gpu {
 
@@ -49,27 +43,18 @@ struct Staging {
   int next;                          // the area to fill
 };
 
-struct alignas(16) Part {
-  uint64_t columns[2];  // 8 of bf16
-};
-
-// What is no whole box, by plain stores: rows `skipped` and on. A box of 16 rows would reach into the next
-// slot, one of 64 columns from the columns of gate into those of up.
-SLUICE_DEVICE void storePlain(const Matrix* out, const std::byte* staged, GroupRows rows, int skipped,
-                              ColumnRange columns) {
-  std::byte* const data = load(&out->data);
-  const int64_t pitch = load(&out->rowPitch);
-  const int left = columns.end - columns.first;
-  const bool isAligned = columns.first % 8 == 0;
-  for (int part = threadIndex() % 128; part < (rows.count - skipped) * 8; part += 128) {
-    const int row = skipped + part / 8, begin = part % 8 * 8;  // 8 columns are 16 bytes
-    const std::byte* const from = staged + swizzled(row, 2 * begin);
-    std::byte* const to = data + (rows.first + row) * pitch + 2 * (columns.first + begin);
-    if (isAligned && begin + 8 <= left)
-      store(reinterpret_cast<Part*>(to), load(reinterpret_cast<const Part*>(from)));
-    else
-      for (int i = 0; i < 8 && begin + i < left; ++i)
-        store(reinterpret_cast<uint16_t*>(to) + i, load(reinterpret_cast<const uint16_t*>(from) + i));
+// Stores rows of what is staged to those of a matrix by plain stores of the warpgroup: as many of the staged
+// columns as `columns` has. `corner` is where the staged row 0 goes.
+template <int kElementBytes>
+SLUICE_DEVICE void storePlain(std::byte* corner, int64_t pitch, const std::byte* staged, GroupRows rows,
+                              int columns) {
+  constexpr int kElements = sizeof(Part) / kElementBytes;
+  for (int part = threadIndex() % 128; part < rows.count * 8; part += 128) {
+    const int row = rows.first + part / 8, place = part % 8;
+    storePart<kElementBytes>(
+        corner + row * pitch + place * int{sizeof(Part)},
+        load(reinterpret_cast<const Part*>(staged + swizzled(row, place * sizeof(Part)))),
+        columns - place * kElements);
   }
 }
 
@@ -100,13 +85,17 @@ SLUICE_DEVICE void stageRows(Staging* staging, const Matrix* out, GroupRows rows
   });
   // what lies outside of the matrix is not written
   const bool isBox = columns.first + 64 <= columns.end || columns.end == load(&out->columns);
-  const int boxRows = isBox ? rows.count / 16 * 16 : 0;
+  const int boxRows = isBox && load(&out->isMapped) ? rows.count / 16 * 16 : 0;
   if (threadIndex() % 128 == 0) {
     for (int i = 0; i < boxRows; i += 16)
       storeBox(&out->map, staged + i * kStagedRowBytes, columns.first, rows.first + i, 0);
     groupStores();
   }
-  storePlain(out, staged, rows, boxRows, columns);
+  // What is no whole box: one of 16 rows would reach into the next slot, one of 64 columns from the columns
+  // of gate into those of up.
+  const int64_t pitch = load(&out->rowPitch);
+  storePlain<2>(load(&out->data) + rows.first * pitch + 2 * columns.first, pitch, staged,
+                {boxRows, rows.count - boxRows}, columns.end - columns.first);
 }
 
 // Afterwards thread 0 of the warpgroup may signal what was stored.
@@ -120,7 +109,8 @@ SLUICE_DEVICE void loadRows(const Matrix* from, GroupRows rows, ColumnRange colu
   const int64_t pitch = load(&from->rowPitch);
   const std::byte* const corner = load(&from->data) + rows.first * pitch + 2 * columns.first;
   const auto at = [corner, pitch](int i) { return corner + fragmentRow(i) * pitch + 2 * fragmentColumn(i); };
-  if (columns.first % 2 == 0 && columns.first + 64 <= columns.end) {  // without branches, so all at once
+  const bool isAnyAligned = isAligned(corner, 4) && pitch % 4 == 0;
+  if (isAnyAligned && columns.first + 64 <= columns.end) {  // without branches, so all at once
     SLUICE_UNROLL
     for (int i = 0; i < 32; i += 2)
       pairs[i / 2] = fragmentRow(i) < rows.count ? load(reinterpret_cast<const uint32_t*>(at(i))) : 0;

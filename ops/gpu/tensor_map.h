@@ -1,6 +1,7 @@
 // What the host says of matrices for kernels (ops/gpu/hw.h). Plain records for host and device.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 namespace sluice::gpu {
@@ -9,6 +10,16 @@ namespace sluice::gpu {
 // GPU the driver, for the model ops/gpu/model/launch.h, each with a content of its own.
 struct alignas(64) TensorMap {
   uint64_t opaque[16];
+};
+
+// A matrix [outers, rows, columns] in memory of the device, of bf16 or fp32 (2 or 4 bytes), and a box of it.
+// `data` and pitches (bytes) are multiples of 16. A row of a box has 128 bytes, a box at most 256 rows.
+struct MappedMatrix {
+  const std::byte* data = nullptr;
+  int elementBytes = 2;
+  int64_t columns = 0, rows = 0, outers = 1;
+  int64_t rowPitch = 0, outerPitch = 0;
+  int boxColumns = 0, boxRows = 0;
 };
 
 // How an operand lies in shared memory, in areas of 128-byte rows as copyBox() makes them.

@@ -6,7 +6,15 @@
 #include <cmath>
 #include <random>
 
+#include "ops/gpu/model/launch.h"
+
 namespace sluice::gpu {
+namespace {
+
+constexpr int kTokens = 50;  // of which rows are gathered
+
+}  // namespace
+
 ChainCase::Sizes ChainCase::sizesOf(uint64_t seed) {
   std::mt19937 random(static_cast<uint32_t>(seed));
   const auto between = [&random](int low, int high) {
@@ -21,9 +29,13 @@ ChainCase::Sizes ChainCase::sizesOf(uint64_t seed) {
   sizes.hidden = isShort ? between(8, 64) : between(64, 228);
   sizes.result = between(64, 228);
   sizes.columns = between(0, 2) == 0 ? 256 : 128;
+  sizes.step = between(0, 2) == 0 ? between(16, sizes.columns) : sizes.columns;
   sizes.up = major();
   sizes.down = major();
-  for (int& spare : sizes.spare) spare = between(0, 2);
+  for (RowGaps& gaps : sizes.gaps) gaps = drawGaps(random);
+  sizes.alpha = between(0, 1) == 0 ? 1 : 0.3F;
+  sizes.hasBias = between(0, 1) == 0;
+  sizes.divisor = between(0, 1) == 0 ? 0 : between(1, 3);
   return sizes;
 }
 
@@ -31,15 +43,20 @@ ChainCase::ChainCase(uint64_t seed) : ChainCase(seed, sizesOf(seed)) {}
 
 ChainCase::ChainCase(uint64_t seed, const Sizes& sizes)
     : sizes_(sizes),
-      rows_(1, sizes.rows[0] + sizes.rows[1], sizes.k, sizes.spare[0]),
+      rows_(1, sizes.divisor == 0 ? sizes.rows[0] + sizes.rows[1] : kTokens, sizes.k, sizes.gaps[0]),
+      hidden_(1, sizes.rows[0] + sizes.rows[1], sizes.hidden, sizes.gaps[2]),
+      result_(1, hidden_.rows, sizes.result, sizes.gaps[4]),
       up_(2, sizes.up == Major::kMn ? sizes.k : sizes.hidden, sizes.up == Major::kMn ? sizes.hidden : sizes.k,
-          sizes.spare[1]),
-      hidden_(1, rows_.rows, sizes.hidden, sizes.spare[2]),
+          sizes.gaps[1]),
       down_(2, sizes.down == Major::kMn ? sizes.hidden : sizes.result,
-            sizes.down == Major::kMn ? sizes.result : sizes.hidden, sizes.spare[3]),
-      result_(1, rows_.rows, sizes.result, sizes.spare[4]) {
+            sizes.down == Major::kMn ? sizes.result : sizes.hidden, sizes.gaps[3]) {
   std::mt19937 random(static_cast<uint32_t>(seed) + 1);
   for (HostMatrix* matrix : {&rows_, &up_, &down_}) matrix->fill(random);
+  for (int row = 0; row < hidden_.rows && sizes.divisor > 0; ++row)
+    index_.push_back(static_cast<int32_t>(random() % (kTokens * static_cast<uint32_t>(sizes.divisor) + 1)) -
+                     1);
+  std::uniform_real_distribution<float> values(-1, 1);
+  for (int i = 0; i < 2 * sizes.result && sizes.hasBias; ++i) bias_.push_back(toBf16(values(random)));
   const auto weightRows = [&](Major major) { return major == Major::kMn ? 64 : sizes.columns / 2; };
   matrices_ = {rows_.operand(128),   up_.operand(weightRows(sizes.up)),     hidden_.operand(16),
                hidden_.operand(128), down_.operand(weightRows(sizes.down)), result_.operand(16)};
@@ -55,12 +72,30 @@ void ChainCase::addTasks(uint64_t seed) {
       const int rows = std::min(left, kSlotRows);
       const uint32_t amount = 1 + random() % 3;
       uint32_t tiles = 0;
-      for (int column = 0; column < sizes_.hidden; column += sizes_.columns, ++tiles)
-        tasks_.add(1, Product{0, 1, 2, sizes_.up, row, rows, expert, column, sizes_.k},
-                   {{{0, 0}, {kStart, kStarted}}, event, amount}, random);
-      for (int column = 0; column < sizes_.result; column += sizes_.columns)
-        tasks_.add(0, Product{3, 4, 5, sizes_.down, row, rows, expert, column, sizes_.hidden},
-                   {{{event, tiles * amount}, {kStart, kStarted}}, 0, 0}, random);
+      for (int column = 0; column < sizes_.hidden; column += sizes_.step, ++tiles) {
+        Product up{0,         1,      2,
+                   sizes_.up, row,    rows,
+                   expert,    column, std::min(column + sizes_.step, sizes_.hidden),
+                   sizes_.k};
+        if (!index_.empty()) up.rowIndex = index_.data();
+        up.divisor = sizes_.divisor;
+        tasks_.add(1, up, {{{0, 0}, {kStart, kStarted}}, event, amount}, random);
+      }
+      for (int column = 0; column < sizes_.result; column += sizes_.step) {
+        Product down{3,
+                     4,
+                     5,
+                     sizes_.down,
+                     row,
+                     rows,
+                     expert,
+                     column,
+                     std::min(column + sizes_.step, sizes_.result),
+                     sizes_.hidden};
+        down.alpha = sizes_.alpha;
+        if (sizes_.hasBias) down.bias = &bias_[static_cast<size_t>(expert * sizes_.result)];
+        tasks_.add(0, down, {{{event, tiles * amount}, {kStart, kStarted}}, 0, 0}, random);
+      }
       row += rows;
       left -= rows;
     }
@@ -71,30 +106,51 @@ std::string ChainCase::run(int blocks, uint64_t seed) {
   hidden_.clear();
   result_.clear();
   for (const HostMatrix* matrix : {&rows_, &up_, &hidden_, &down_, &result_}) matrix->registerAll();
+  model::registerGlobal(index_.data(), index_.size() * sizeof(int32_t));
+  model::registerGlobal(bias_.data(), bias_.size() * sizeof(uint16_t));
   std::string wrong = tasks_.run(matrices_, sizes_.columns, blocks, seed);
   if (!wrong.empty()) return wrong;
-  wrong = firstWrongValue(hidden_, rows_, up_, sizes_.up, "hidden");
-  return wrong.empty() ? firstWrongValue(result_, hidden_, down_, sizes_.down, "result") : wrong;
+  wrong = firstWrongHidden();
+  return wrong.empty() ? firstWrongResult() : wrong;
 }
 
-std::string ChainCase::firstWrongValue(const HostMatrix& out, const HostMatrix& a, const HostMatrix& weight,
-                                       Major major, const char* name) const {
-  for (int r = 0; r < out.rows; ++r)
-    for (int c = 0; c < out.columns; ++c) {
-      const int expert = r < sizes_.rows[0] ? 0 : 1;
-      double sum = 0, sizes = 0;
-      for (int k = 0; k < a.columns; ++k) {
-        const double term = a.value(0, r, k) *
-                            (major == Major::kMn ? weight.value(expert, k, c) : weight.value(expert, c, k));
-        sum += term;
-        sizes += std::abs(term);
-      }
-      // one rounding to bf16, and as many to fp32 as there are terms
-      const double allowed = std::abs(sum) / 256 + sizes * a.columns * 0x1p-24;
-      if (!(std::abs(out.value(0, r, c) - sum) <= allowed))
-        return fmt::format("{}[{}, {}] is {}, expected {}", name, r, c, out.value(0, r, c), sum);
+ChainCase::Expected ChainCase::productAt(const HostMatrix& a, int row, const HostMatrix& weight, Major major,
+                                         int expert, int column) {
+  double sum = 0, sizes = 0;
+  for (int k = 0; k < a.columns && row >= 0; ++k) {
+    const double factor =
+        major == Major::kMn ? weight.value(expert, k, column) : weight.value(expert, column, k);
+    sum += a.value(0, row, k) * factor;
+    sizes += std::abs(a.value(0, row, k) * factor);
+  }
+  return {sum, sizes * (a.columns + 2) * 0x1p-24};  // as many roundings to fp32 as there are terms
+}
+
+std::string ChainCase::firstWrongHidden() const {
+  for (int r = 0; r < hidden_.rows; ++r)
+    for (int c = 0; c < hidden_.columns; ++c) {
+      const int place = index_.empty() ? r : index_[static_cast<size_t>(r)];
+      const int row = index_.empty() || place < 0 ? place : place / sizes_.divisor;
+      const auto [value, margin] = productAt(rows_, row, up_, sizes_.up, r < sizes_.rows[0] ? 0 : 1, c);
+      if (!(std::abs(hidden_.value(0, r, c) - value) <= std::abs(value) / 256 + margin))
+        return fmt::format("hidden[{}, {}] is {}, expected {}", r, c, hidden_.value(0, r, c), value);
     }
-  return out.hasKeptGaps() ? "" : fmt::format("something was written outside of {}", name);
+  return hidden_.hasKeptGaps() ? "" : "something was written outside of hidden";
+}
+
+std::string ChainCase::firstWrongResult() const {
+  for (int r = 0; r < result_.rows; ++r)
+    for (int c = 0; c < result_.columns; ++c) {
+      const int expert = r < sizes_.rows[0] ? 0 : 1;
+      const Expected product = productAt(hidden_, r, down_, sizes_.down, expert, c);
+      const double bias =
+          sizes_.hasBias ? fromBf16(bias_[static_cast<size_t>(expert * sizes_.result + c)]) : 0;
+      const double value = double{sizes_.alpha} * product.value + bias;
+      const double margin = product.margin + std::abs(bias) * 0x1p-24;
+      if (!(std::abs(result_.value(0, r, c) - value) <= std::abs(value) / 256 + margin))
+        return fmt::format("result[{}, {}] is {}, expected {}", r, c, result_.value(0, r, c), value);
+    }
+  return result_.hasKeptGaps() ? "" : "something was written outside of result";
 }
 
 }  // namespace sluice::gpu

@@ -1,7 +1,7 @@
 // A random case for the kernel of chained products: hidden = rows * up[e], result = hidden * down[e], bf16.
 //
 // Two experts have 1 to 200 rows each, which lie one after the other and are cut into slots of 128. A task of
-// `down` waits for all tiles of `up` of its slot.
+// `down` waits for all tiles of `up` of its slot. Rows of `up` may be gathered from tokens, or be none (0).
 #pragma once
 
 #include <cstdint>
@@ -33,18 +33,31 @@ class ChainCase {
     int rows[2];  // per expert
     int k, hidden, result;
     int columns;  // of a tile
+    int step;     // from tile to tile: what a tile has beyond is not stored
     Major up, down;
-    int spare[5];  // 16-byte parts between rows, by matrix
+    RowGaps gaps[5];  // by matrix
+    float alpha;      // of `down`
+    bool hasBias;     // likewise
+    int divisor;      // of the indices of gathered rows; 0: rows are not gathered
   };
   static Sizes sizesOf(uint64_t seed);
   ChainCase(uint64_t seed, const Sizes& sizes);
 
   void addTasks(uint64_t seed);
-  std::string firstWrongValue(const HostMatrix& out, const HostMatrix& a, const HostMatrix& weight,
-                              Major major, const char* name) const;
+  // What a value of a product is without rounding, and how far from it one may be found. `row` of a; below 0:
+  // all 0.
+  struct Expected {
+    double value, margin;
+  };
+  static Expected productAt(const HostMatrix& a, int row, const HostMatrix& weight, Major major, int expert,
+                            int column);
+  std::string firstWrongHidden() const;
+  std::string firstWrongResult() const;
 
   Sizes sizes_;
-  HostMatrix rows_, up_, hidden_, down_, result_;
+  HostMatrix rows_, hidden_, result_, up_, down_;
+  std::vector<int32_t> index_;
+  std::vector<uint16_t> bias_;  // per expert and column of result; empty: none
   std::vector<Matrix> matrices_;
   ChainRun tasks_;
 };

@@ -35,7 +35,7 @@ def chain_kernel_test(name, kernel, finds, seeds, case = "chain", race_detection
       kernel: a chain_kernel
       finds: "wrong": passes if something is found wrong in some case, "right": if nothing is
       seeds: number of cases at most
-      case: "chain" (chain_case.h) or "weight_grad" (weight_grad_case.h)
+      case: "chain" (chain_case.h, gated_case.h), "weight_grad" or "row_work" (weight_grad_case.h, row_work_case.h)
       race_detection: as that of the kernel
     """
     arguments = [finds, str(seeds), case]
@@ -79,6 +79,7 @@ def chain_mutants(names, finds, seeds, case = "chain", race_detection = False):
             name = name + "_header",
             testonly = True,
             hdrs = [header],
+            deps = ["//ops:activation_point"],
         )
         chain_kernel(
             name = name + "_kernel",

@@ -13,8 +13,8 @@ namespace {
 
 constexpr uint16_t kNaN = 0x7FD5;
 constexpr int kCores = 3;
-constexpr int kCommLanes = 1;            // per core
-constexpr uint64_t kLimit = 10'000'000;  // ns of the model's time
+constexpr int kCommLanes = 2;            // per core
+constexpr uint64_t kLimit = 30'000'000;  // ns of the model's time
 
 template <class T>
 void registerVector(const std::vector<T>& values) {
@@ -28,25 +28,43 @@ uint16_t toBf16(float value) {
   return static_cast<uint16_t>((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
 }
 
-HostMatrix::HostMatrix(int numOuters, int numRows, int numColumns, int spare)
-    : outers(numOuters), rows(numRows), columns(numColumns), pitch_((columns + 7) / 8 * 8 + 8 * spare) {
+RowGaps drawGaps(std::mt19937& random) {
+  const bool isMapped = random() % 5 != 0;
+  return {static_cast<int>(random() % 3), isMapped};
+}
+
+float fromBf16(uint16_t bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
+
+HostMatrix::HostMatrix(int numOuters, int numRows, int numColumns, RowGaps gaps)
+    : outers(numOuters),
+      rows(numRows),
+      columns(numColumns),
+      spare_(gaps.spare),
+      isMapped_(gaps.isMapped),
+      pitch_(isMapped_ ? (columns + 7) / 8 * 8 + 8 * spare_ : columns + spare_) {
   elements_.assign(static_cast<size_t>(pitch_) * static_cast<size_t>(outers * rows + 16), kNaN);
 }
 
 uint16_t& HostMatrix::at(int outer, int row, int column) {
-  return elements_[static_cast<size_t>(outer * rows + row) * static_cast<size_t>(pitch_) +
+  return elements_[begin() + static_cast<size_t>(outer * rows + row) * static_cast<size_t>(pitch_) +
                    static_cast<size_t>(column)];
 }
 
 double HostMatrix::value(int outer, int row, int column) const {
-  const uint16_t bits = const_cast<HostMatrix*>(this)->at(outer, row, column);
-  return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
+  return fromBf16(const_cast<HostMatrix*>(this)->at(outer, row, column));
 }
 
 Matrix HostMatrix::operand(int boxRows) {
   const int64_t pitch = 2 * pitch_;
-  return {model::mapOf(elements_.data(), 2, columns, rows, outers, pitch, pitch * rows, 64, boxRows),
-          reinterpret_cast<std::byte*>(elements_.data()), pitch, columns};
+  uint16_t* const first = &elements_[begin()];
+  return {isMapped_ ? model::mapOf(first, 2, columns, rows, outers, pitch, pitch * rows, 64, boxRows)
+                    : TensorMap{},
+          reinterpret_cast<std::byte*>(first),
+          pitch,
+          pitch * rows,
+          columns,
+          rows,
+          isMapped_};
 }
 
 void HostMatrix::registerAll() const { registerVector(elements_); }
@@ -62,8 +80,9 @@ void HostMatrix::clear() { std::ranges::fill(elements_, kNaN); }
 
 bool HostMatrix::hasKeptGaps() const {
   for (size_t i = 0; i < elements_.size(); ++i) {
-    const bool isGap = static_cast<int>(i % static_cast<size_t>(pitch_)) >= columns ||
-                       static_cast<int>(i / static_cast<size_t>(pitch_)) >= outers * rows;
+    const size_t place = i - begin();
+    const bool isGap = i < begin() || static_cast<int>(place % static_cast<size_t>(pitch_)) >= columns ||
+                       static_cast<int>(place / static_cast<size_t>(pitch_)) >= outers * rows;
     if (isGap && elements_[i] != kNaN) return false;
   }
   return true;
@@ -79,24 +98,39 @@ void ChainRun::add(int lane, const WeightGrad& grad, const TaskEvents& events, s
   weightGrads_.push_back(grad);
 }
 
-void ChainRun::add(const RowCopy& copy, const TaskEvents& events, std::mt19937& random) {
-  add(lanesPerCore_, TaskKind::kRowCopy, rowCopies_.size(), events, random);
+void ChainRun::add(int lane, const RowWork& work, const TaskEvents& events, std::mt19937& random) {
+  add(lane, TaskKind::kRowWork, rowWorks_.size(), events, random);
+  rowWorks_.push_back(work);
+}
+
+void ChainRun::add(int lane, const RowCopy& copy, const TaskEvents& events, std::mt19937& random) {
+  add(lanesPerCore_ + lane, TaskKind::kRowCopy, rowCopies_.size(), events, random);
   rowCopies_.push_back(copy);
 }
 
 void ChainRun::add(int lane, TaskKind kind, size_t work, const TaskEvents& events, std::mt19937& random) {
   const auto lanes = static_cast<size_t>(lanesPerCore_ + kCommLanes);
   lanes_.resize(kCores * lanes);
-  ChainTask task = {kind, static_cast<uint32_t>(work), {}, {{events.event, events.amount, 0}}};
+  last_ = random() % kCores * lanes + static_cast<size_t>(lane);
+  lanes_[last_].push_back({taskOf(kind, work, events)});
+}
+
+void ChainRun::addNext(const Product& product, const TaskEvents& events) {
+  lanes_[last_].back().push_back(taskOf(TaskKind::kProduct, products_.size(), events));
+  products_.push_back(product);
+}
+
+ChainTask ChainRun::taskOf(TaskKind kind, size_t work, const TaskEvents& events) {
+  ChainTask task = {kind, static_cast<uint32_t>(work), 0, {}, {{events.event, events.amount, 0}}};
   std::ranges::copy(events.waits, task.waits);
-  lanes_[random() % kCores * lanes + static_cast<size_t>(lane)].push_back(task);
+  return task;
 }
 
 void ChainRun::shuffle(uint32_t events, std::mt19937& random) {
-  for (std::vector<ChainTask>& lane : lanes_) {
+  for (auto& lane : lanes_) {
     std::shuffle(lane.begin(), lane.end(), random);
     lists_.push_back(static_cast<uint32_t>(tasks_.size()));
-    tasks_.insert(tasks_.end(), lane.begin(), lane.end());
+    for (const auto& sequence : lane) tasks_.insert(tasks_.end(), sequence.begin(), sequence.end());
   }
   lists_.push_back(static_cast<uint32_t>(tasks_.size()));
   starts_.assign(static_cast<size_t>(events) * kCounterStride, 0);
@@ -120,6 +154,7 @@ std::string ChainRun::run(const std::vector<Matrix>& matrices, int columns, int 
   registerVector(products_);
   registerVector(weightGrads_);
   registerVector(rowCopies_);
+  registerVector(rowWorks_);
   registerVector(lists_);
   registerVector(heads_);
   registerVector(counters_);
@@ -133,6 +168,7 @@ std::string ChainRun::run(const std::vector<Matrix>& matrices, int columns, int 
                       .products = products_.data(),
                       .weightGrads = weightGrads_.data(),
                       .rowCopies = rowCopies_.data(),
+                      .rowWorks = rowWorks_.data(),
                       .lists = lists_.data(),
                       .cores = kCores,
                       .lanes = {lanesPerCore_, kCommLanes},

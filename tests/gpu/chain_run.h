@@ -16,6 +16,7 @@ inline constexpr uint32_t kStart = 0;
 inline constexpr uint64_t kStarted = 5;
 
 uint16_t toBf16(float value);
+float fromBf16(uint16_t bits);
 
 // Under a sanitizer a case takes ten times as long.
 constexpr uint64_t casesOf(uint64_t cases) {
@@ -26,11 +27,19 @@ constexpr uint64_t casesOf(uint64_t cases) {
 #endif
 }
 
-// A matrix [outers, rows, columns] of bf16 whose rows are a multiple of 16 bytes apart, with NaN between them
-// and after the last. A resource: maps point into it.
+// How far rows lie apart. Mapped: `spare` 16-byte parts further than a multiple of 16 bytes; else `spare`
+// elements further than they are long, and the first begins as many after a multiple of 16 bytes.
+struct RowGaps {
+  int spare = 0;
+  bool isMapped = true;
+};
+RowGaps drawGaps(std::mt19937& random);
+
+// A matrix [outers, rows, columns] of bf16, with NaN between rows and around them. A resource: maps point
+// into it.
 class HostMatrix {
  public:
-  HostMatrix(int outers, int rows, int columns, int spare);
+  HostMatrix(int outers, int rows, int columns, RowGaps gaps);
 
   uint16_t& at(int outer, int row, int column);
   double value(int outer, int row, int column) const;
@@ -40,14 +49,19 @@ class HostMatrix {
   void fill(std::mt19937& random);
   // Makes all elements NaN.
   void clear();
-  // Whether what lies between rows and after the last one is what it was.
+  // Whether what lies between rows and around them is what it was.
   bool hasKeptGaps() const;
 
   const int outers, rows, columns;
-  int pitch() const { return pitch_; }  // elements
+  int pitch() const { return pitch_; }                          // elements
+  const uint16_t* data() const { return &elements_[begin()]; }  // of the first row
   const std::vector<uint16_t>& elements() const { return elements_; }
 
  private:
+  size_t begin() const { return isMapped_ ? 0 : static_cast<size_t>(spare_); }
+
+  const int spare_;
+  const bool isMapped_;
   int pitch_;
   std::vector<uint16_t> elements_;
 };
@@ -64,10 +78,13 @@ class ChainRun {
  public:
   explicit ChainRun(int lanesPerCore = 2) : lanesPerCore_(lanesPerCore) {}
 
-  // Puts a task into that lane of some core; copies of rows are in lane 0 of comm.
+  // Puts a task into that lane of some core: of load, or of comm if it copies rows.
   void add(int lane, const Product& product, const TaskEvents& events, std::mt19937& random);
   void add(int lane, const WeightGrad& grad, const TaskEvents& events, std::mt19937& random);
-  void add(const RowCopy& copy, const TaskEvents& events, std::mt19937& random);
+  void add(int lane, const RowWork& work, const TaskEvents& events, std::mt19937& random);
+  void add(int lane, const RowCopy& copy, const TaskEvents& events, std::mt19937& random);
+  // Puts a task behind the one that was added last, whatever the order of others.
+  void addNext(const Product& product, const TaskEvents& events);
   // After the last task: puts each lane's tasks in some order. Events are those below `events`.
   void shuffle(uint32_t events, std::mt19937& random);
   // Of some task that signals, which then will not. Returns its event.
@@ -80,14 +97,17 @@ class ChainRun {
 
  private:
   void add(int lane, TaskKind kind, size_t work, const TaskEvents& events, std::mt19937& random);
+  static ChainTask taskOf(TaskKind kind, size_t work, const TaskEvents& events);
   std::string describeReports() const;
 
-  const int lanesPerCore_;  // of load; those of comm follow
-  std::vector<std::vector<ChainTask>> lanes_;
+  const int lanesPerCore_;                                  // of load; those of comm follow
+  std::vector<std::vector<std::vector<ChainTask>>> lanes_;  // of tasks that stay one behind the other
+  size_t last_ = 0;                                         // lane to which a task was added
   std::vector<ChainTask> tasks_;
   std::vector<Product> products_;
   std::vector<WeightGrad> weightGrads_;
   std::vector<RowCopy> rowCopies_;
+  std::vector<RowWork> rowWorks_;
   std::vector<uint32_t> lists_, heads_;
   std::vector<uint64_t> counters_, starts_;
   std::vector<StuckReport> reports_;

@@ -4,11 +4,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <random>
 
 #include "ops/activation/reference.h"
 #include "ops/activation_grad/reference.h"
 #include "ops/gmm/reference.h"
+#include "ops/gpu/model/launch.h"
 
 namespace sluice::gpu {
 namespace {
@@ -26,12 +28,12 @@ void fill(HostMatrix& matrix, std::mt19937& random) {
 
 int rowsOf(Major major, int k, int columns) { return major == Major::kMn ? k : columns; }
 
-// a * weight[e] of each row's expert, rounded to bf16; no gaps.
+// alpha * a * weight[e] + bias[e] of each row's expert, rounded to bf16; no gaps. `bias` may be empty.
 std::vector<BFloat16> productOf(const HostMatrix& a, const HostMatrix& weight, Major major, int columns,
-                                const int (&rowsOfExpert)[2]) {
+                                const int (&rowsOfExpert)[2], float alpha,
+                                const std::vector<uint16_t>& bias) {
   const auto at = [](const HostMatrix& matrix, int row) {
-    return reinterpret_cast<const BFloat16*>(matrix.elements().data()) +
-           int64_t{row} * int64_t{matrix.pitch()};
+    return reinterpret_cast<const BFloat16*>(matrix.data()) + int64_t{row} * int64_t{matrix.pitch()};
   };
   std::vector<BFloat16> result;
   for (int expert = 0, row = 0; expert < 2; row += rowsOfExpert[expert++]) {
@@ -42,6 +44,9 @@ std::vector<BFloat16> productOf(const HostMatrix& a, const HostMatrix& weight, M
     args.n = columns;
     args.k = a.columns;
     args.transposeB = major == Major::kK;
+    args.alpha = alpha;
+    if (!bias.empty())
+      args.bias = reinterpret_cast<const BFloat16*>(&bias[static_cast<size_t>(expert * columns)]);
     std::vector<double> sums(static_cast<size_t>(args.rows) * static_cast<size_t>(columns));
     ops::gmmReference(args, sums.data());
     for (const double sum : sums) result.push_back(toBFloat16(static_cast<float>(sum)));
@@ -56,6 +61,7 @@ struct Expected {
   std::vector<double> values, margins;
 };
 constexpr double kRounding = 0x1p-8;  // to bf16
+constexpr double kFloats = 0x1p-22;   // of a few operations in fp32
 
 std::string firstDifference(const HostMatrix& found, const Expected& expected) {
   for (int r = 0; r < found.rows; ++r)
@@ -83,11 +89,17 @@ GatedCase::Sizes GatedCase::sizesOf(uint64_t seed) {
   if (between(0, 1) == 0) sizes.inter = (sizes.inter + 7) / 8 * 8;
   sizes.gradK = between(8, isShort ? 64 : 150);
   sizes.columns = between(0, 2) == 0 ? 256 : 128;
+  sizes.step = between(0, 2) == 0 ? between(16, sizes.columns) : sizes.columns;
   sizes.up = between(0, 1) == 0 ? Major::kK : Major::kMn;
   sizes.down = between(0, 1) == 0 ? Major::kK : Major::kMn;
+  sizes.activation = static_cast<ActivationKind>(between(0, static_cast<int>(ActivationKind::MAX)));
+  if (infoOf(sizes.activation).hasLimit) sizes.limit = 1.5F;
+  sizes.alpha = between(0, 1) == 0 ? 1 : 0.5F;
+  sizes.hasBias = between(0, 1) == 0;
+  sizes.hasRowWeights = between(0, 1) == 0;
   sizes.storesGateUp = between(0, 3) != 0;
   sizes.storesActAgain = between(0, 1) == 0;
-  for (int& spare : sizes.spare) spare = between(0, 2);
+  for (RowGaps& gaps : sizes.gaps) gaps = drawGaps(random);
   return sizes;
 }
 
@@ -95,16 +107,21 @@ GatedCase::GatedCase(uint64_t seed) : GatedCase(seed, sizesOf(seed)) {}
 
 GatedCase::GatedCase(uint64_t seed, const Sizes& s)
     : sizes_(s),
-      rows_(1, s.rows[0] + s.rows[1], s.k, s.spare[kRows]),
-      up_(2, rowsOf(s.up, s.k, 2 * s.inter), rowsOf(s.up, 2 * s.inter, s.k), s.spare[kUp]),
-      gateUp_(1, rows_.rows, 2 * s.inter, s.spare[kGateUp]),
-      act_(1, rows_.rows, s.inter, s.spare[kAct]),
-      grad_(1, rows_.rows, s.gradK, s.spare[kGrad]),
-      down_(2, rowsOf(s.down, s.gradK, s.inter), rowsOf(s.down, s.inter, s.gradK), s.spare[kDown]),
-      gateUpGrad_(1, rows_.rows, 2 * s.inter, s.spare[kGateUpGrad]),
-      actAgain_(1, rows_.rows, s.inter, s.spare[kActAgain]) {
+      rows_(1, s.rows[0] + s.rows[1], s.k, s.gaps[kRows]),
+      up_(2, rowsOf(s.up, s.k, gateUpColumns()), rowsOf(s.up, gateUpColumns(), s.k), s.gaps[kUp]),
+      gateUp_(1, rows_.rows, gateUpColumns(), s.gaps[kGateUp]),
+      act_(1, rows_.rows, s.inter, s.gaps[kAct]),
+      grad_(1, rows_.rows, s.gradK, s.gaps[kGrad]),
+      down_(2, rowsOf(s.down, s.gradK, s.inter), rowsOf(s.down, s.inter, s.gradK), s.gaps[kDown]),
+      gateUpGrad_(1, rows_.rows, gateUpColumns(), s.gaps[kGateUpGrad]),
+      actAgain_(1, rows_.rows, s.inter, s.gaps[kActAgain]),
+      rowWeightGrad_(static_cast<size_t>(rows_.rows)) {
   std::mt19937 random(static_cast<uint32_t>(seed) + 1);
   for (HostMatrix* matrix : {&rows_, &up_, &grad_, &down_}) fill(*matrix, random);
+  std::uniform_int_distribution<int> values(-16, 16);
+  for (int i = 0; i < 2 * gateUpColumns() && s.hasBias; ++i)
+    bias_.push_back(toBf16(static_cast<float>(values(random)) / 16));
+  for (int row = 0; row < rows_.rows; ++row) rowWeight_.push_back(static_cast<float>(values(random)) / 10);
   const auto weightRows = [&s](Major major) { return major == Major::kMn ? 64 : s.columns / 2; };
   matrices_ = {
       rows_.operand(128), up_.operand(weightRows(s.up)),     gateUp_.operand(16),     act_.operand(16),
@@ -121,17 +138,55 @@ void GatedCase::addTasks(uint64_t seed) {
   for (int expert = 0; expert < 2; ++expert)
     for (int left = sizes_.rows[expert]; left > 0; ++event) {
       const int rows = std::min(left, kSlotRows);
+      const int step = sizes_.step / infoOf(sizes_.activation).inputs;  // of act
       uint32_t tiles = 0;
-      for (int column = 0; column < sizes_.inter; column += sizes_.columns / 2, ++tiles)
-        tasks_.add(1,
-                   Product{kRows, kUp, kAct, sizes_.up, row, rows, expert, column, sizes_.k,
-                           ProductKind::kActivation, gateUp},
-                   {{{0, 0}, {kStart, kStarted}}, event, 1}, random);
-      for (int column = 0; column < sizes_.inter && sizes_.storesGateUp; column += sizes_.columns)
-        tasks_.add(0,
-                   Product{kGrad, kDown, kGateUpGrad, sizes_.down, row, rows, expert, column, sizes_.gradK,
-                           ProductKind::kActivationGrad, gateUp, again},
-                   {{{event, tiles}, {kStart, kStarted}}, 0, 0}, random);
+      for (int column = 0; column < sizes_.inter; column += step, ++tiles) {
+        Product up{kRows,
+                   kUp,
+                   kAct,
+                   sizes_.up,
+                   row,
+                   rows,
+                   expert,
+                   column,
+                   std::min(column + step, sizes_.inter),
+                   sizes_.k,
+                   ProductKind::kActivation,
+                   gateUp};
+        up.alpha = sizes_.alpha;
+        if (sizes_.hasBias) up.bias = &bias_[static_cast<size_t>(expert * gateUpColumns())];
+        up.activation = sizes_.activation;
+        up.limit = sizes_.limit;
+        tasks_.add(1, up, {{{0, 0}, {kStart, kStarted}}, event, 1}, random);
+      }
+      for (int column = 0; column < sizes_.inter && sizes_.storesGateUp; column += sizes_.step) {
+        Product grad{kGrad,
+                     kDown,
+                     kGateUpGrad,
+                     sizes_.down,
+                     row,
+                     rows,
+                     expert,
+                     column,
+                     std::min(column + sizes_.step, sizes_.inter),
+                     sizes_.gradK,
+                     ProductKind::kActivationGrad,
+                     gateUp,
+                     again};
+        grad.alpha = sizes_.alpha;
+        grad.activation = sizes_.activation;
+        grad.limit = sizes_.limit;
+        if (sizes_.hasRowWeights) {
+          grad.rowWeight = rowWeight_.data();
+          grad.rowWeightGrad = rowWeightGrad_.data();
+          grad.addsRowWeightGrad = column > 0;
+        }
+        const TaskEvents events = {{{event, tiles}, {kStart, kStarted}}, 0, 0};
+        if (column == 0)
+          tasks_.add(0, grad, events, random);
+        else
+          tasks_.addNext(grad, events);
+      }
       row += rows;
       left -= rows;
     }
@@ -142,6 +197,10 @@ std::string GatedCase::run(int blocks, uint64_t seed) {
   for (HostMatrix* out : {&gateUp_, &act_, &gateUpGrad_, &actAgain_}) out->clear();
   for (const HostMatrix* matrix : {&rows_, &up_, &gateUp_, &act_, &grad_, &down_, &gateUpGrad_, &actAgain_})
     matrix->registerAll();
+  std::ranges::fill(rowWeightGrad_, std::numeric_limits<float>::quiet_NaN());
+  for (const std::vector<float>* floats : {&rowWeight_, &rowWeightGrad_})
+    model::registerGlobal(floats->data(), floats->size() * sizeof(float));
+  model::registerGlobal(bias_.data(), bias_.size() * sizeof(uint16_t));
   const std::string wrong = tasks_.run(matrices_, sizes_.columns, blocks, seed);
   return wrong.empty() ? firstWrongValue() : wrong;
 }
@@ -150,52 +209,74 @@ std::vector<uint16_t> GatedCase::results() const {
   std::vector<uint16_t> all;
   for (const HostMatrix* out : {&gateUp_, &act_, &gateUpGrad_, &actAgain_})
     all.insert(all.end(), out->elements().begin(), out->elements().end());
+  const auto* const grads = reinterpret_cast<const uint16_t*>(rowWeightGrad_.data());
+  all.insert(all.end(), grads, grads + 2 * rowWeightGrad_.size());
   return all;
 }
 
 std::string GatedCase::firstWrongValue() const {
-  const int rows = rows_.rows, inter = sizes_.inter;
-  const auto gateUp = productOf(rows_, up_, sizes_.up, 2 * inter, sizes_.rows);
-  const auto actGrad = productOf(grad_, down_, sizes_.down, inter, sizes_.rows);
-  const auto size = static_cast<size_t>(rows) * static_cast<size_t>(inter);
-  Expected both{"gate_up", 0, {}, std::vector<double>(2 * size)};
-  for (const BFloat16 value : gateUp) both.values.push_back(toFloat(value));
-  Expected act{"act", kRounding, std::vector<double>(size), {}};
+  const int rows = rows_.rows, inter = sizes_.inter, both = gateUpColumns();
+  const auto gateUp = productOf(rows_, up_, sizes_.up, both, sizes_.rows, sizes_.alpha, bias_);
+  const auto actGrad = productOf(grad_, down_, sizes_.down, inter, sizes_.rows, sizes_.alpha, {});
+  const auto sizeOf = [rows](int columns) {
+    return static_cast<size_t>(rows) * static_cast<size_t>(columns);
+  };
+  Expected kept{"gate_up", 0, {}, std::vector<double>(sizeOf(both))};
+  for (const BFloat16 value : gateUp) kept.values.push_back(toFloat(value));
+  Expected act{"act", kRounding, std::vector<double>(sizeOf(inter)), {}};
   ops::ActivationArgs args{};
   args.gateUp = gateUp.data();
-  args.ldGateUp = 2 * inter;
+  args.ldGateUp = both;
   args.rows = rows;
   args.inter = inter;
+  args.kind = sizes_.activation;
+  args.limit = sizes_.limit;
   ops::activationReference(args, act.values.data());
 
-  Expected grad{"gate_up_grad", kRounding, std::vector<double>(2 * size), {}};
+  Expected grad{"gate_up_grad", kRounding, std::vector<double>(sizeOf(both)), {}};
   ops::ActivationGradArgs gradArgs{};
   gradArgs.actGrad = actGrad.data();
   gradArgs.ldActGrad = inter;
   gradArgs.gateUp = gateUp.data();
-  gradArgs.ldGateUp = 2 * inter;
+  gradArgs.ldGateUp = both;
+  if (sizes_.hasRowWeights) gradArgs.rowWeight = rowWeight_.data();
   gradArgs.rows = rows;
   gradArgs.inter = inter;
-  std::vector<double> rowWeightGrad(static_cast<size_t>(rows));
+  gradArgs.kind = sizes_.activation;
+  gradArgs.limit = sizes_.limit;
+  std::vector<double> rowWeightGrad(static_cast<size_t>(rows)), terms(static_cast<size_t>(rows));
   ops::activationGradReference(gradArgs, grad.values.data(), rowWeightGrad.data());
 
   for (int r = 0; r < rows; ++r)
-    for (int c = 0; c < 2 * inter; ++c) {
-      const auto first = static_cast<size_t>(r) * static_cast<size_t>(inter);
-      const auto column = static_cast<size_t>(c % inter);
-      const double gate = both.values[2 * first + column];
-      const double up = both.values[2 * first + static_cast<size_t>(inter) + column];
-      const double margin = (1 + std::abs(gate)) * (1 + std::abs(up)) * 0x1p-22;
-      if (c < inter) act.margins.push_back(margin);
-      grad.margins.push_back(margin * std::abs(toFloat(actGrad[first + column])));
+    for (int c = 0; c < both; ++c) {
+      const auto column = static_cast<size_t>(c % inter), row = static_cast<size_t>(r);
+      const double gate = kept.values[row * static_cast<size_t>(both) + column];
+      const double up =
+          both > inter ? kept.values[row * static_cast<size_t>(both) + static_cast<size_t>(inter) + column]
+                       : 1;
+      const double size = (1 + std::abs(gate)) * (1 + std::abs(gate)) * (2 + std::abs(up));
+      const double d = std::abs(toFloat(actGrad[row * static_cast<size_t>(inter) + column]));
+      if (c < inter) act.margins.push_back(size * kFloats);
+      if (c < inter) terms[row] += size * d;
+      grad.margins.push_back(size * d * kFloats);
     }
 
   std::string wrong = firstDifference(act_, act);
-  if (wrong.empty() && sizes_.storesGateUp) wrong = firstDifference(gateUp_, both);
+  if (wrong.empty() && sizes_.storesGateUp) wrong = firstDifference(gateUp_, kept);
   if (wrong.empty() && sizes_.storesGateUp) wrong = firstDifference(gateUpGrad_, grad);
+  if (wrong.empty() && sizes_.storesGateUp && sizes_.hasRowWeights)
+    wrong = firstWrongRowWeightGrad(rowWeightGrad, terms);
   act.name = "act again";
   if (wrong.empty() && sizes_.storesGateUp && sizes_.storesActAgain) wrong = firstDifference(actAgain_, act);
   return wrong;
+}
+
+std::string GatedCase::firstWrongRowWeightGrad(const std::vector<double>& expected,
+                                               const std::vector<double>& sizes) const {
+  for (size_t row = 0; row < expected.size(); ++row)
+    if (!(std::abs(rowWeightGrad_[row] - expected[row]) <= sizes[row] * kFloats * 4))
+      return fmt::format("row_weight_grad[{}] is {}, expected {}", row, rowWeightGrad_[row], expected[row]);
+  return "";
 }
 
 }  // namespace sluice::gpu

@@ -1,9 +1,10 @@
-// A random case for products with an activation in the kernel of chained products: act = swiglu(rows *
-// gate_up[e]), and gate_up's gradient and act again from grad * down[e]. Rows and slots are those of
-// chain_case.h.
+// A random case for products with an activation in the kernel of chained products: act = f(alpha * rows *
+// gate_up[e] + bias[e]), and gate_up's gradient, that of the rows' weights and act again from grad * down[e].
+// Rows and slots are those of chain_case.h.
 //
-// Elements are multiples of 1/16, of which products and sums are exact in fp32. So it is known which way each
-// matrix that is rounded to bf16 is rounded, and what follows is compared within the last bit of bf16.
+// Elements are multiples of 1/16 and alpha is 1 or 1/2, of which products and sums are exact in fp32. So it
+// is known which way each matrix that is rounded to bf16 is rounded, and what follows is compared within the
+// last bit of bf16.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "ops/gpu/chain_plan.h"
+#include "runtime/base/activation_info.h"
 #include "tests/gpu/chain_run.h"
 
 namespace sluice::gpu {
@@ -30,20 +32,30 @@ class GatedCase {
     int rows[2];  // per expert
     int k, inter, gradK;
     int columns;  // of a tile
+    int step;     // from tile to tile: what a tile has beyond is not stored
     Major up, down;
     bool storesGateUp;  // and there is a gradient
     bool storesActAgain;
-    int spare[8];  // 16-byte parts between rows, by matrix
+    ActivationKind activation;
+    float limit;
+    float alpha;
+    bool hasBias, hasRowWeights;
+    RowGaps gaps[8];  // by matrix
   };
   static Sizes sizesOf(uint64_t seed);
   GatedCase(uint64_t seed, const Sizes& sizes);
 
   void addTasks(uint64_t seed);
+  int gateUpColumns() const { return infoOf(sizes_.activation).inputs * sizes_.inter; }
   std::string firstWrongValue() const;
+  std::string firstWrongRowWeightGrad(const std::vector<double>& expected,
+                                      const std::vector<double>& sizes) const;
 
   Sizes sizes_;
   HostMatrix rows_, up_, gateUp_, act_, grad_, down_, gateUpGrad_, actAgain_;
   std::vector<Matrix> matrices_;
+  std::vector<uint16_t> bias_;  // per expert and column of gate_up
+  std::vector<float> rowWeight_, rowWeightGrad_;
   ChainRun tasks_;
 };
 

@@ -21,8 +21,7 @@ MUTANTS = {
     "empty_counts_7_of_8_warps": [("initRing(&memory->products.ring, 1, 8)",
                                    "initRing(&memory->products.ring, 1, 7)")],
     "no_proxy_fence_after_acquire": [("  fenceProxyAsync();  // others wrote", "  // others wrote")],
-    "too_few_bytes_announced": [("arriveExpecting(full, Shape::kStageBytes);\n    copyBox(stage, a",
-                                 "arriveExpecting(full, Shape::kStageBytes - 128);\n    copyBox(stage, a")],
+    "too_few_bytes_announced": [("arriveExpecting(full, copied)", "arriveExpecting(full, copied - 128)")],
     "pitch_of_descriptor_halved": [("kWeight, Shape::kAreaBytes)", "kWeight, Shape::kAreaBytes / 2)")],
     "stage_released_before_its_products": [("    waitProducts<1>();", "")],
     "no_barrier_before_signal": [("  syncNamed(1 + mathGroup(), 128);  // plain stores of all threads\n", "")],
@@ -45,22 +44,45 @@ MUTANTS = {
     "staging_without_second_barrier": [("  fenceProxyAsync();\n  syncNamed(1 + group, 128);\n",
                                         "  fenceProxyAsync();\n")],
     # of products with an activation
-    "gate_and_up_exchanged": [("actOf<Activation>(gate[i], up[i])", "actOf<Activation>(up[i], gate[i])")],
-    "gate_not_rounded": [("act[i] = actOf<Activation>(gate[i], up[i]);",
-                          """const ActivationPoint first = Activation::at(sum[at], sum[kUp + at]);
-      const ActivationPoint second = Activation::at(sum[at + 1], sum[kUp + at + 1]);
-      act[i] = packBf16(first.f * first.up, second.f * second.up);""")],
-    "up_next_to_gate": [("load(&product->kind) == ProductKind::kActivation;", "false;")],
-    "gate_up_of_next_slot": [("rows.first * pitch + 2 * columns.first",
-                              "(rows.first + 128) * pitch + 2 * columns.first")],
+    "gate_and_up_exchanged": [("activate<kHasGate>(product, gate, up, act);",
+                               "activate<kHasGate>(product, up, gate, act);")],
+    "bias_added_after_rounding": [("packBf16(sum[i] * alpha + first, ",
+                                   "packBf16(firstBf16(packBf16(sum[i] * alpha, 0)) + first, ")],
+    "up_next_to_gate": [("load(&product->kind) == ProductKind::kActivation && isGated(product)",
+                         "isGated(product) && load(&product->alpha) == 0")],
+    "gate_up_of_next_slot": [("load(&from->data) + rows.first * pitch",
+                              "load(&from->data) + (rows.first + 128) * pitch")],
     "gate_box_reaches_into_up": [("columns.first + 64 <= columns.end || columns.end",
                                   "columns.end > 0 || columns.end")],
+    "row_weight_grad_not_added": [("row < rows.count) store(to, isAdded ? load(to)",
+                                   "row < rows.count) store(to, isAdded ? 0")],
+    "row_weight_grad_of_half_a_row": [("    sum += shuffleFloat(sum, laneIndex() ^ 2);\n", "")],
+    # of plain loads into stages
+    "no_proxy_fence_before_arrival": [("    fenceProxyAsync();  // products", "    // products")],
+    "arrival_before_all_lanes_have_stored": [("    syncWarp();         // the one", "    // the one")],
+    "unmapped_rows_not_masked": [("load(&from->rowIndex) == nullptr ? left : most", "false ? left : most")],
+    "gathered_row_without_divisor": [("place.row + row, load(&from->divisor)", "place.row + row, 1")],
     # of weight gradients
+    "grad_rows_not_masked": [("to.rows < 64 ? to.rows : 64", "64")],
     "grad_written_instead_of_added": [("      addBox(", "      storeBox(")],
-    "grad_added_by_every_warp": [("    if (threadIndex() % 128 != 0) continue;", "    if (threadIndex() % 32 != 0) continue;")],
+    "grad_added_by_every_warp": [("!isBox || threadIndex() % 128 != 0", "!isBox || threadIndex() % 32 != 0")],
     "grad_box_of_first_warpgroup": [("load(&grad->firstRow) + 64 * group", "load(&grad->firstRow)")],
-    "grad_of_empty_expert_left_out": [("else if (load(&grad->form) == GradForm::kFp32Added)", "else")],
+    "grad_of_empty_expert_left_out": [("if (steps == 0 && isAdded(grad))", "if (steps == 0)")],
     "grad_part_skips_sums": [("sum[kPart / 2 * part + i + 1]", "sum[kPart / 2 * part + i]")],
+    # of copies of rows and work on rows
+    "copy_reaches_into_next_row": [("(load(&copy->bytes) - begin) / kUnit",
+                                    "(load(&copy->bytes) - begin + kUnit - 1) / kUnit")],
+    "copy_signals_before_barrier": [("""  syncNamed(kCommBarrier, kCommThreads);
+  if (threadIndex() == 32) signalEnd(chain, task);""", """  if (threadIndex() == 32) signalEnd(chain, task);
+  syncNamed(kCommBarrier, kCommThreads);""")],
+    "row_work_without_last_barrier": [("  endStores();  // what all threads stored\n", "")],
+    "sum_of_first_pairs": [("load(&work->position) + firstPair", "load(&work->position)")],
+    "sum_of_parts_weighted_early": [("if (part[i] == parts - 1) sum[n]", "if (part[i] == 0) sum[n]")],
+    "column_sum_without_first_barrier": [("    syncNamed(1 + group, 128);  // what the memory held has been read\n", "")],
+    "sum_of_half_a_warp": [("for (int distance = 16;", "for (int distance = 8;")],
+    "up_rows_next_to_gate": [("part.up = loadPart<Bf16>(row + columns * sizeof(Bf16::Element), piece",
+                              "part.up = loadPart<Bf16>(row, piece")],
+    "column_sum_of_one_slice_less": [("i < kSumSlices; ++i) sum", "i < kSumSlices - 1; ++i) sum")],
 }
 
 # What weight gradients share with products, in cases of theirs.

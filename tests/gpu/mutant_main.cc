@@ -1,6 +1,6 @@
-// Runs a kernel of chained products on the model of the hardware, with a case of each kind per seed.
+// Runs a kernel of chained products on the model of the hardware, with a case per seed.
 //
-// usage: wrong|right SEEDS chain|weight_grad, or skip
+// usage: wrong|right SEEDS chain|weight_grad|row_work, or skip
 // With "wrong" it passes if something is found wrong with some seed: by the model, by the kernel's own
 // report, by a wrong value, or by ThreadSanitizer where the kernel is compiled for it. With "right" if
 // nothing is.
@@ -13,11 +13,19 @@
 
 #include "tests/gpu/chain_case.h"
 #include "tests/gpu/gated_case.h"
+#include "tests/gpu/row_work_case.h"
 #include "tests/gpu/weight_grad_case.h"
 
 namespace {
 
 bool isRight = false;
+
+std::string firstWrong(std::string_view name, int blocks, uint64_t seed) {
+  if (name == "weight_grad") return sluice::gpu::WeightGradCase(seed).run(blocks, seed);
+  if (name == "row_work") return sluice::gpu::RowWorkCase(seed).run(blocks, seed);
+  const std::string wrong = sluice::gpu::ChainCase(seed).run(blocks, seed);
+  return wrong.empty() ? sluice::gpu::GatedCase(seed).run(blocks, seed) : wrong;
+}
 
 }  // namespace
 
@@ -36,13 +44,9 @@ int main(int argc, char** argv) {
   if (argc != 4) return 2;
   isRight = argv[1] == std::string_view("right");
   const int seeds = atoi(argv[2]);
-  const bool isGrad = argv[3] == std::string_view("weight_grad");
   for (int seed = 1; seed <= seeds; ++seed) {
     const int blocks = 1 + seed % 3;
-    const auto number = static_cast<uint64_t>(seed);
-    std::string wrong = isGrad ? sluice::gpu::WeightGradCase(number).run(blocks, number)
-                               : sluice::gpu::ChainCase(number).run(blocks, number);
-    if (wrong.empty() && !isGrad) wrong = sluice::gpu::GatedCase(number).run(blocks, number);
+    const std::string wrong = firstWrong(argv[3], blocks, static_cast<uint64_t>(seed));
     if (wrong.empty()) continue;
     fmt::print("seed {}, {} blocks: found by {}\n", seed, blocks, wrong);
     return isRight ? 1 : 0;

@@ -1,6 +1,6 @@
-"""usage: ptxas_test.py NAME.ptxas.txt...   kernels keep their registers, and products do not wait for others
+"""usage: ptxas_test.py NAME.o NAME.ptxas.txt...   kernels keep their registers, and products do not wait for others
 
-The files are what `nvcc -Xptxas -v` wrote. Prints the registers and the shared memory of each kernel.
+The files are what `nvcc -Xptxas -v` wrote, the object is that which programs are linked with. Prints the registers and the shared memory of each kernel.
 """
 import re
 import subprocess
@@ -26,6 +26,7 @@ def readable(kernels):
 
 
 class Ptxas(unittest.TestCase):
+    object = None
     paths = []
 
     def setUp(self):
@@ -56,7 +57,15 @@ class Ptxas(unittest.TestCase):
             with self.subTest(path=path):
                 self.assertEqual([line for line in text.splitlines() if SLOW.search(line)], [])
 
+    def test_the_object_has_no_function_of_a_kernel(self):
+        # nvcc makes one of each device function that is not inlined; where the model is in the same program, it would
+        # be called instead of the model's, and ends the process
+        lines = subprocess.run(["nm", "--extern-only", "--defined-only", "--demangle", self.object],
+                               stdout=subprocess.PIPE, text=True, check=True).stdout.splitlines()
+        functions = [line.split(" ", 2)[2].split("(")[0] for line in lines if line.split(" ", 2)[1] in "TW"]
+        self.assertEqual(functions, ["sluice::gpu::launchChain"])
+
 
 if __name__ == "__main__":
-    Ptxas.paths = sys.argv[1:]
+    Ptxas.object, *Ptxas.paths = sys.argv[1:]
     unittest.main(argv=sys.argv[:1])

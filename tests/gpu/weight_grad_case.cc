@@ -19,6 +19,8 @@ constexpr int kLanes = 3;
 // Matrices; after them those of the experts' rows, of a and dy in turn.
 enum : uint16_t { kX, kWeight, kDyOut, kGradOut, kARows, kResult, kOfExperts };
 
+bool isBf16(GradForm form) { return form == GradForm::kBf16 || form == GradForm::kBf16Added; }
+
 std::vector<double> valuesOf(const HostMatrix& matrix) {
   std::vector<double> values;
   for (int r = 0; r < matrix.rows; ++r)
@@ -26,12 +28,15 @@ std::vector<double> valuesOf(const HostMatrix& matrix) {
   return values;
 }
 
-// A map that begins and ends with rows of a matrix.
+// Begins and ends with rows of a matrix.
 Matrix rowsOf(HostMatrix& matrix, int begin, int rows) {
-  const Matrix all = matrix.operand(64);
-  return {model::mapOf(all.data + begin * all.rowPitch, 2, matrix.columns, std::max(rows, 1), 1, all.rowPitch,
-                       all.rowPitch * matrix.rows, 64, 64),
-          nullptr, 0, 0};
+  Matrix part = matrix.operand(64);
+  part.data += begin * part.rowPitch;
+  part.rows = rows;
+  if (part.isMapped)
+    part.map = model::mapOf(part.data, 2, part.columns, std::max(rows, 1), 1, part.rowPitch, part.outerPitch,
+                            64, 64);
+  return part;
 }
 
 std::vector<int> beginsOf(const std::vector<int>& rows) {
@@ -42,18 +47,21 @@ std::vector<int> beginsOf(const std::vector<int>& rows) {
 
 }  // namespace
 
-HostGrad::HostGrad(int numBytes, int numExperts, int numRows, int numColumns, int spare)
+HostGrad::HostGrad(int numBytes, int numExperts, int numRows, int numColumns, RowGaps gaps)
     : elementBytes(numBytes),
       experts(numExperts),
       rows(numRows),
       columns(numColumns),
-      pitch_((columns * elementBytes + 15) / 16 * 16 + 16 * spare),
-      bytes_(static_cast<size_t>(pitch_) * static_cast<size_t>(experts * rows + 16)) {
+      isMapped_(gaps.isMapped),
+      begin_(isMapped_ ? 0 : static_cast<size_t>(gaps.spare * elementBytes)),
+      pitch_(static_cast<size_t>(isMapped_ ? (columns * elementBytes + 15) / 16 * 16 + 16 * gaps.spare
+                                           : (columns + gaps.spare) * elementBytes)),
+      bytes_((begin_ + pitch_ * static_cast<size_t>(experts * rows + 16) + 3) / 4 * 4) {
   for (size_t i = 0; i < bytes_.size(); i += 4) std::memcpy(&bytes_[i], &kNaNs, 4);
 }
 
 size_t HostGrad::offset(int expert, int row, int column) const {
-  return static_cast<size_t>(expert * rows + row) * static_cast<size_t>(pitch_) +
+  return begin_ + static_cast<size_t>(expert * rows + row) * pitch_ +
          static_cast<size_t>(column * elementBytes);
 }
 
@@ -73,19 +81,27 @@ void HostGrad::set(int expert, int row, int column, float value) {
 }
 
 Matrix HostGrad::operand(int boxRows) {
-  return {model::mapOf(bytes_.data(), elementBytes, columns, rows, experts, pitch_, int64_t{pitch_} * rows,
-                       128 / elementBytes, boxRows),
-          bytes_.data(), pitch_, columns};
+  const auto pitch = static_cast<int64_t>(pitch_);
+  std::byte* const first = &bytes_[begin_];
+  return {isMapped_ ? model::mapOf(first, elementBytes, columns, rows, experts, pitch, pitch * rows,
+                                   128 / elementBytes, boxRows)
+                    : TensorMap{},
+          first,
+          pitch,
+          pitch * rows,
+          columns,
+          rows,
+          isMapped_};
 }
 
 void HostGrad::registerAll() const { model::registerGlobal(bytes_.data(), bytes_.size()); }
 
 bool HostGrad::hasKeptGaps() const {
   const auto* const nans = reinterpret_cast<const std::byte*>(&kNaNs);
-  const auto pitch = static_cast<size_t>(pitch_);
   for (size_t i = 0; i < bytes_.size(); ++i) {
-    const bool isGap =
-        static_cast<int>(i % pitch) >= columns * elementBytes || i / pitch >= size_t(experts * rows);
+    const size_t place = i - begin_;
+    const bool isGap = i < begin_ || static_cast<int>(place % pitch_) >= columns * elementBytes ||
+                       place / pitch_ >= size_t(experts * rows);
     if (isGap && bytes_[i] != nans[i % 4]) return false;
   }
   return true;
@@ -103,8 +119,14 @@ WeightGradCase::Sizes WeightGradCase::sizesOf(uint64_t seed) {
   sizes.k = between(0, 2) == 0 ? between(1, 64) : between(65, 200);
   sizes.n = between(0, 2) == 0 ? between(1, 64) : between(65, 260);
   sizes.columns = between(0, 1) == 0 ? 256 : 128;
-  sizes.form = static_cast<GradForm>(between(0, 2));
-  for (int& spare : sizes.spare) spare = between(0, 2);
+  if (between(0, 2) == 0) {
+    sizes.rowStep = between(16, 128);
+    sizes.columnStep = between(16, sizes.columns);
+  }
+  sizes.form = static_cast<GradForm>(between(0, 3));
+  for (RowGaps& gaps : sizes.gaps) gaps = drawGaps(random);
+  sizes.alpha = between(0, 1) == 0 ? 1 : 0.3F;
+  sizes.isScaled = between(0, 2) == 0;
   return sizes;
 }
 
@@ -113,17 +135,21 @@ WeightGradCase::WeightGradCase(uint64_t seed) : WeightGradCase(seed, sizesOf(see
 WeightGradCase::WeightGradCase(uint64_t seed, const Sizes& sizes)
     : sizes_(sizes),
       begins_(beginsOf(sizes.rows)),
-      a_(1, begins_.back(), sizes.k, sizes.spare[0]),
-      x_(1, begins_.back(), kDepth, 0),
-      weight_(static_cast<int>(sizes.rows.size()), kDepth, sizes.n, 0),
-      dy_(1, begins_.back(), sizes.n, sizes.spare[1]),
-      result_(1, begins_.back(), sizes.n, 0),
-      grad_(sizes.form == GradForm::kBf16 ? 2 : 4, weight_.outers, sizes.k, sizes.n, sizes.spare[2]),
+      a_(1, begins_.back(), sizes.k, sizes.gaps[0]),
+      x_(1, begins_.back(), kDepth, {}),
+      weight_(static_cast<int>(sizes.rows.size()), kDepth, sizes.n, {}),
+      dy_(1, begins_.back(), sizes.n, sizes.gaps[1]),
+      result_(1, begins_.back(), sizes.n, {}),
+      grad_(isBf16(sizes.form) ? 2 : 4, weight_.outers, sizes.k, sizes.n, sizes.gaps[2]),
       tasks_(kLanes) {
   std::mt19937 random(static_cast<uint32_t>(seed) + 1);
   for (HostMatrix* matrix : {&a_, &x_, &weight_}) matrix->fill(random);
   std::uniform_real_distribution<float> values(-1, 1);
-  for (int i = 0; i < weight_.outers * sizes.k * sizes.n; ++i) start_.push_back(values(random));
+  for (int i = 0; i < weight_.outers * sizes.k * sizes.n; ++i) {
+    const float value = values(random);
+    start_.push_back(isBf16(sizes.form) ? fromBf16(toBf16(value)) : value);
+  }
+  for (int row = 0; row < a_.rows && sizes.isScaled; ++row) scale_.push_back(values(random));
   matrices_ = {x_.operand(128),   weight_.operand(64), dy_.operand(16),
                grad_.operand(64), a_.operand(128),     result_.operand(16)};
   for (size_t expert = 0; expert < sizes.rows.size(); ++expert)
@@ -149,19 +175,25 @@ void WeightGradCase::addTasks(uint64_t seed) {
           product.firstRow = begin + row;
           product.rows = std::min(rows - row, kSlotRows);
           product.firstColumn = column;
+          product.endColumn = std::min(column + sizes_.columns, sizes_.n);
           add(lane, product, {{wait, {0, 0}}, event, amount});
         }
     };
-    addProducts(2, {kX, kWeight, kDyOut, Major::kMn, 0, 0, expert, 0, kDepth}, {0, 0}, dyEvent,
+    addProducts(2, {kX, kWeight, kDyOut, Major::kMn, 0, 0, expert, 0, 0, kDepth}, {0, 0}, dyEvent,
                 1 + random() % 3);
     const EventWait wait = {dyEvent, amounts[dyEvent]};
     const auto a = static_cast<uint16_t>(kOfExperts + 2 * expert);
-    for (int row = 0; row < sizes_.k; row += 128)
-      for (int column = 0; column < sizes_.n; column += sizes_.columns)
-        add(1, WeightGrad{a, static_cast<uint16_t>(a + 1), kGradOut, sizes_.form, rows, expert, row, column},
+    const int columnStep = std::min(sizes_.columnStep, sizes_.columns);
+    for (int row = 0; row < sizes_.k; row += sizes_.rowStep)
+      for (int column = 0; column < sizes_.n; column += columnStep)
+        add(1,
+            WeightGrad{a, static_cast<uint16_t>(a + 1), kGradOut, sizes_.form, rows, expert, row,
+                       std::min(row + sizes_.rowStep, sizes_.k), column,
+                       std::min(column + columnStep, sizes_.n), sizes_.alpha,
+                       scale_.empty() ? nullptr : scale_.data() + begin},
             {{{0, 0}, wait}, gradEvent, 1 + static_cast<uint32_t>(random() % 3)});
-    if (sizes_.form == GradForm::kBf16)
-      addProducts(0, {kARows, kGradOut, kResult, Major::kMn, 0, 0, expert, 0, sizes_.k},
+    if (isBf16(sizes_.form))
+      addProducts(0, {kARows, kGradOut, kResult, Major::kMn, 0, 0, expert, 0, 0, sizes_.k},
                   {gradEvent, amounts[gradEvent]}, 0, 0);
   }
   tasks_.shuffle(static_cast<uint32_t>(amounts.size()), random);
@@ -176,6 +208,7 @@ std::string WeightGradCase::run(int blocks, uint64_t seed) {
       for (int c = 0; c < grad_.columns; ++c) grad_.set(e, r, c, start_[at++]);
   for (const HostMatrix* matrix : {&a_, &x_, &weight_, &dy_, &result_}) matrix->registerAll();
   grad_.registerAll();
+  model::registerGlobal(scale_.data(), scale_.size() * sizeof(float));
   const std::string wrong = tasks_.run(matrices_, sizes_.columns, blocks, seed);
   if (!wrong.empty()) return wrong;
   const std::string wrongGrad = firstWrongGrad();
@@ -183,23 +216,27 @@ std::string WeightGradCase::run(int blocks, uint64_t seed) {
 }
 
 std::string WeightGradCase::firstWrongGrad() const {
-  const std::vector<double> a = valuesOf(a_), dy = valuesOf(dy_);
-  const bool isAdded = sizes_.form == GradForm::kFp32Added;
+  std::vector<double> a = valuesOf(a_);
+  const std::vector<double> dy = valuesOf(dy_);
+  for (size_t i = 0; i < a.size() && sizes_.isScaled; ++i) {
+    const float scale = scale_[i / static_cast<size_t>(a_.columns)];
+    a[i] = fromBf16(toBf16(static_cast<float>(a[i]) * scale));
+  }
+  const bool isAdded = sizes_.form == GradForm::kFp32Added || sizes_.form == GradForm::kBf16Added;
   size_t at = 0;
   for (int e = 0; e < grad_.experts; ++e)
     for (int k = 0; k < grad_.rows; ++k)
       for (int n = 0; n < grad_.columns; ++n, ++at) {
         double sum = isAdded ? start_[at] : 0, sizes = std::abs(sum);
         for (int r = begins_[static_cast<size_t>(e)]; r < begins_[static_cast<size_t>(e) + 1]; ++r) {
-          const double term =
-              a[static_cast<size_t>(r * a_.columns + k)] * dy[static_cast<size_t>(r * dy_.columns + n)];
+          const double term = double{sizes_.alpha} * a[static_cast<size_t>(r * a_.columns + k)] *
+                              dy[static_cast<size_t>(r * dy_.columns + n)];
           sum += term;
           sizes += std::abs(term);
         }
         // as many roundings to fp32 as there are terms, and one to bf16
-        const int terms = sizes_.rows[static_cast<size_t>(e)] + 1;
-        const double allowed =
-            sizes * terms * 0x1p-24 + (sizes_.form == GradForm::kBf16 ? std::abs(sum) / 256 : 0);
+        const int terms = sizes_.rows[static_cast<size_t>(e)] + 2;
+        const double allowed = sizes * terms * 0x1p-24 + (isBf16(sizes_.form) ? std::abs(sum) / 256 : 0);
         const double found = grad_.value(e, k, n);
         if (!(std::abs(found - sum) <= allowed))
           return fmt::format("dw[{}, {}, {}] is {}, expected {}", e, k, n, found, sum);
@@ -208,7 +245,7 @@ std::string WeightGradCase::firstWrongGrad() const {
 }
 
 std::string WeightGradCase::firstWrongResult() const {
-  if (sizes_.form != GradForm::kBf16) return "";
+  if (!isBf16(sizes_.form)) return "";
   for (int e = 0; e < grad_.experts; ++e)
     for (int r = begins_[static_cast<size_t>(e)]; r < begins_[static_cast<size_t>(e) + 1]; ++r)
       for (int n = 0; n < grad_.columns; ++n) {

@@ -14,17 +14,17 @@
 
 namespace sluice::gpu {
 
-// A matrix [experts, rows, columns] of fp32 or bf16 whose rows are a multiple of 16 bytes apart, with NaN
-// between them and after the last. A resource: maps point into it.
+// A matrix [experts, rows, columns] of fp32 or bf16, with NaN between rows and around them. A resource: maps
+// point into it.
 class HostGrad {
  public:
-  HostGrad(int elementBytes, int experts, int rows, int columns, int spare);
+  HostGrad(int elementBytes, int experts, int rows, int columns, RowGaps gaps);
 
   float value(int expert, int row, int column) const;
   void set(int expert, int row, int column, float value);
   Matrix operand(int boxRows);
   void registerAll() const;
-  // Whether what lies between rows and after the last one is what it was.
+  // Whether what lies between rows and around them is what it was.
   bool hasKeptGaps() const;
 
   const int elementBytes, experts, rows, columns;
@@ -33,7 +33,8 @@ class HostGrad {
  private:
   size_t offset(int expert, int row, int column) const;
 
-  int pitch_;  // bytes
+  const bool isMapped_;
+  const size_t begin_, pitch_;  // bytes
   std::vector<std::byte> bytes_;
 };
 
@@ -44,7 +45,11 @@ class WeightGradCase {
     int k, n;               // of dw
     int columns;            // of a tile
     GradForm form;
-    int spare[3] = {};  // 16-byte parts between rows of a, dy and dw
+    RowGaps gaps[3] = {};  // of a, dy and dw
+    // from tile to tile, if it is less than a tile has: what it has beyond is not stored
+    int rowStep = 128, columnStep = 256;
+    float alpha = 1;
+    bool isScaled = false;
   };
 
   explicit WeightGradCase(uint64_t seed);
@@ -68,6 +73,7 @@ class WeightGradCase {
   HostMatrix a_, x_, weight_, dy_, result_;
   HostGrad grad_;
   std::vector<float> start_;  // of dw: experts, k, n
+  std::vector<float> scale_;  // by row of all experts; empty: none
   std::vector<Matrix> matrices_;
   ChainRun tasks_;
 };

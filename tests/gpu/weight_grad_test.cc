@@ -8,7 +8,7 @@
 namespace sluice::gpu {
 namespace {
 
-constexpr GradForm kForms[] = {GradForm::kFp32, GradForm::kFp32Added, GradForm::kBf16};
+constexpr GradForm kForms[] = {GradForm::kFp32, GradForm::kFp32Added, GradForm::kBf16, GradForm::kBf16Added};
 
 constexpr uint64_t kCases = casesOf(24);
 

@@ -292,4 +292,10 @@ TensorMap mapOf(const void* data, int elementBytes, int columns, int rows, int o
   return result;
 }
 
+TensorMap mapOf(const MappedMatrix& matrix) {
+  return mapOf(matrix.data, matrix.elementBytes, static_cast<int>(matrix.columns),
+               static_cast<int>(matrix.rows), static_cast<int>(matrix.outers), matrix.rowPitch,
+               matrix.outerPitch, matrix.boxColumns, matrix.boxRows);
+}
+
 }  // namespace sluice::gpu::model

@@ -32,14 +32,24 @@ void Fiber::start(std::function<void()> work) {
       ::mmap(nullptr, kStackBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (stack == MAP_FAILED) std::abort();  // a test's machine without memory for stacks
   stack_ = static_cast<std::byte*>(stack);
-  ::getcontext(&own_);
-  own_.uc_stack.ss_sp = stack_;
-  own_.uc_stack.ss_size = kStackBytes;
-  own_.uc_link = nullptr;
+  ::getcontext(&own_.context);
+  own_.context.uc_stack.ss_sp = stack_;
+  own_.context.uc_stack.ss_size = kStackBytes;
+  own_.context.uc_link = nullptr;
   const auto address = reinterpret_cast<uintptr_t>(this);
-  ::makecontext(&own_, reinterpret_cast<void (*)()>(&Fiber::enter), 2, static_cast<unsigned>(address >> 32),
-                static_cast<unsigned>(address));
+  ::makecontext(&own_.context, reinterpret_cast<void (*)()>(&Fiber::enter), 2,
+                static_cast<unsigned>(address >> 32), static_cast<unsigned>(address));
   if (hasRaceDetection()) identity_ = __tsan_create_fiber(0);
+}
+
+void Fiber::change(Place& from, Place& to, bool isFirst) {
+  if (hasRaceDetection() || __sanitizer_start_switch_fiber) {
+    ::swapcontext(&from.context, &to.context);
+    return;
+  }
+  if (_setjmp(from.jump) != 0) return;
+  if (isFirst) ::setcontext(&to.context);
+  _longjmp(to.jump, 1);
 }
 
 void Fiber::enter(unsigned high, unsigned low) {
@@ -58,7 +68,7 @@ void Fiber::resume() {
     __tsan_switch_to_fiber(identity_, kNoOrder);
   }
   const int depth = std::exchange(quietDepth, quiet_);
-  ::swapcontext(&caller_, &own_);
+  change(caller_, own_, !std::exchange(isEntered_, true));
   quiet_ = std::exchange(quietDepth, depth);
   if (__sanitizer_finish_switch_fiber) __sanitizer_finish_switch_fiber(callerFakeStack_, nullptr, nullptr);
 }
@@ -72,7 +82,7 @@ void Fiber::switchBack() {
   if (__sanitizer_start_switch_fiber)
     __sanitizer_start_switch_fiber(&fakeStack_, callerStack_, callerStackBytes_);
   if (hasRaceDetection()) __tsan_switch_to_fiber(callerIdentity_, kNoOrder);
-  ::swapcontext(&own_, &caller_);
+  change(own_, caller_, false);
   if (__sanitizer_finish_switch_fiber)
     __sanitizer_finish_switch_fiber(fakeStack_, &callerStack_, &callerStackBytes_);
 }

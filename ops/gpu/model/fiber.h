@@ -3,6 +3,7 @@
 // Resource type; made and used by one thread.
 #pragma once
 
+#include <setjmp.h>
 #include <ucontext.h>
 
 #include <cstddef>
@@ -32,10 +33,18 @@ class Fiber {
   void abandon();
 
  private:
+  // Where a switch goes on. swapcontext() also saves the mask of signals, by a call of the system that takes
+  // most of the time of a switch; jumps are for where no sanitizer follows the stacks.
+  struct Place {
+    ucontext_t context{};
+    jmp_buf jump{};
+  };
+  static void change(Place& from, Place& to, bool isFirst);
   static void enter(unsigned high, unsigned low);
   void switchBack();
 
-  ucontext_t own_{}, caller_{};
+  Place own_, caller_;
+  bool isEntered_ = false;
   std::byte* stack_ = nullptr;
   std::function<void()> work_;
   void* identity_ = nullptr;

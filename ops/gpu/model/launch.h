@@ -33,5 +33,6 @@ void registerGlobal(const void* data, size_t bytes);
 // are multiples of 16, as is `data`. A row of a box has 128 bytes, a box at most 256 rows.
 TensorMap mapOf(const void* data, int elementBytes, int columns, int rows, int outers, int64_t rowPitch,
                 int64_t outerPitch, int boxColumns, int boxRows);
+TensorMap mapOf(const MappedMatrix& matrix);
 
 }  // namespace sluice::gpu::model

@@ -11,7 +11,7 @@ namespace sluice::gpu::model {
 namespace {
 
 constexpr int64_t kTurn = 20;          // ns that a turn takes
-constexpr int64_t kDead = 20'000'000;  // ns without a change, after which none is expected
+constexpr int64_t kDead = 60'000'000;  // ns without a change, after which none is expected
 constexpr uint64_t kTurnsToLook = 64;  // between two looks at those that wait
 constexpr int kRegisters = 65536;      // of an SM
 

@@ -1,0 +1,13 @@
+// The host's side of the persistent kernel on a GPU. Plain types, because nvcc and g++ both read it.
+#pragma once
+
+#include "ops/gpu/chain_plan.h"
+
+namespace sluice::gpu {
+
+// Starts the kernel, with tiles of 128 or 256 columns, in that stream of CUDA (a cudaStream_t). All blocks
+// run at the same time: there are at most as many as the GPU has SMs, and a multiple of that of partitions.
+// Returns what CUDA said; null: nothing was wrong.
+const char* launchChain(const Launch& launch, int columns, int blocks, void* stream);
+
+}  // namespace sluice::gpu

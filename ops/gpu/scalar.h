@@ -1,0 +1,22 @@
+// The formulas of activations (ops/cpu/activation_point.h) on a thread of a GPU.
+#pragma once
+
+#include "ops/cpu/activation_point.h"
+#include "ops/gpu/hw.h"
+
+namespace sluice::gpu {
+
+// What the formulas compute with.
+struct Scalar {
+  using F = float;
+  SLUICE_DEVICE static F set(float x) { return x; }
+  SLUICE_DEVICE static F add(F x, F y) { return x + y; }
+  SLUICE_DEVICE static F sub(F x, F y) { return x - y; }
+  SLUICE_DEVICE static F mul(F x, F y) { return x * y; }
+  SLUICE_DEVICE static F div(F x, F y) { return x * reciprocal(y); }
+  SLUICE_DEVICE static F mulAdd(F x, F y, F z) { return x * y + z; }
+  SLUICE_DEVICE static F above(F x, F y, F a, F b) { return x > y ? a : b; }
+  SLUICE_DEVICE static F exp(F x) { return exponential(x); }
+};
+
+}  // namespace sluice::gpu

@@ -1,0 +1,81 @@
+// Products and weight gradients in tiles, as runtime/gpu/translate_products.cc makes them.
+#include <algorithm>
+#include <stdexcept>
+
+#include "tests/ops/testing/model_kernels.h"
+#include "tests/ops/testing/model_run.h"
+
+namespace sluice::ops::sm90_model {
+namespace {
+
+constexpr int kTileRows = 128;
+
+Operand read(const Result& result) { return {result.data, result.ld, result.type}; }
+
+gpu::GradForm formOf(const GmmWeightGradArgs& args) {
+  if (args.c.type == DType::kBF16) return args.accumulate ? gpu::GradForm::kBf16Added : gpu::GradForm::kBf16;
+  return args.accumulate ? gpu::GradForm::kFp32Added : gpu::GradForm::kFp32;
+}
+
+// Calls add(row, endRow, column, endColumn) for each tile of a result.
+template <class Add>
+void forTiles(int32_t rows, int32_t columns, int32_t tileColumns, const Add& add) {
+  for (int32_t row = 0; row < rows; row += kTileRows)
+    for (int32_t column = 0; column < columns; column += tileColumns)
+      add(row, std::min(row + kTileRows, rows), column, std::min(column + tileColumns, columns));
+}
+
+}  // namespace
+
+void gmm(const GmmArgs& args) {
+  if (args.packedB != nullptr) throw std::runtime_error("a GPU packs no weights");
+  ModelRun run;
+  PlacedMatrix a(run, args.a, args.rows, args.k);
+  PlacedMatrix b(run, args.b, args.transposeB ? args.n : args.k, args.transposeB ? args.k : args.n);
+  PlacedMatrix c(run, read(args.c), args.rows, args.n);
+  if (args.bias != nullptr) run.allow(args.bias, args.n, 1, args.n);
+  gpu::Product product{};
+  product.a = a.add(kTileRows);
+  product.weight = b.add(args.transposeB ? run.tileColumns() / 2 : 64);
+  product.weightMajor = args.transposeB ? gpu::Major::kK : gpu::Major::kMn;
+  product.out = c.add(16);
+  product.k = args.k;
+  product.alpha = args.alpha;
+  product.bias = reinterpret_cast<const uint16_t*>(args.bias);
+  forTiles(args.rows, args.n, run.tileColumns(),
+           [&](int32_t row, int32_t endRow, int32_t column, int32_t end) {
+             product.firstRow = row;
+             product.rows = endRow - row;
+             product.firstColumn = column;
+             product.endColumn = end;
+             run.add(product);
+           });
+  run.run();
+  c.copyBack(args.c);
+}
+
+void gmmWeightGrad(const GmmWeightGradArgs& args) {
+  ModelRun run;
+  PlacedMatrix a(run, args.a, args.rows, args.m), b(run, args.b, args.rows, args.n);
+  PlacedMatrix c(run, read(args.c), args.m, args.n);
+  if (args.scale != nullptr) run.allow(args.scale, args.rows, 1, args.rows);
+  gpu::WeightGrad grad{};
+  grad.a = a.add(64);
+  grad.dy = b.add(64);
+  grad.out = c.add(64);
+  grad.form = formOf(args);
+  grad.rows = args.rows;
+  grad.alpha = args.alpha;
+  grad.scale = args.scale;
+  forTiles(args.m, args.n, run.tileColumns(), [&](int32_t row, int32_t endRow, int32_t column, int32_t end) {
+    grad.firstRow = row;
+    grad.endRow = endRow;
+    grad.firstColumn = column;
+    grad.endColumn = end;
+    run.add(grad);
+  });
+  run.run();
+  c.copyBack(args.c);
+}
+
+}  // namespace sluice::ops::sm90_model
