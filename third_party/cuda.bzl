@@ -7,7 +7,11 @@ _DEFAULT = "/usr/local/cuda/bin/nvcc"
 def _cuda_impl(ctx):
     nvcc = ctx.os.environ.get("NVCC", "") or _DEFAULT
     found = is_wanted(ctx, "cuda") and ctx.execute(["test", "-f", nvcc, "-a", "-x", nvcc]).return_code == 0
-    ctx.file("found.bzl", "CUDA_FOUND = %s\nNVCC = \"%s\"\n" % (found, nvcc if found else ""))
+    ctx.file("found.bzl", "CUDA_FOUND = %s\nNVCC = \"%s\"\nCUDA_LIBRARY = \"%s\"\n" % (
+        found,
+        nvcc if found else "",
+        nvcc.replace("bin/nvcc", "lib64/libcudart_static.a") if found else "",
+    ))
     ctx.file("BUILD.bazel", "")
 
 # Looked for anew by each Bazel server.

@@ -74,7 +74,8 @@ Expected<std::unique_ptr<Context>> Context::create(Program program, Transport& t
   const LoadOptions load{options.executor == ExecutorKind::kSerial, options.packedBytes};
   std::shared_ptr<Workspace> workspace = options.workspace;
   if (!workspace) {
-    auto area = Workspace::Impl::makeFor(*plan, load, transport, {options.threads, options.pin});
+    auto area =
+        Workspace::Impl::makeFor(*plan, load, transport, {options.threads, options.pin, options.device});
     if (!area) return giveUp(area.error());
     workspace.reset(new Workspace(std::move(*area)));
   }
@@ -166,12 +167,16 @@ Expected<TensorView> Context::Impl::output(std::string_view name) {
   TensorView view{buffer.type, {step.tables->rows}, address.data};
   for (size_t d = 1; d < buffer.shape.size(); ++d) view.shape.push_back(buffer.shape[d].size);
   const int64_t rowBytes = view.shape[0] > 0 ? view.bytes() / view.shape[0] : 0;
-  if (view.shape[0] == 0 || rowBytes == address.stride) return view;
-  // the region has gaps between rows, so the caller gets a packed copy
+  Device& device = *area().device;
+  if (view.shape[0] == 0 || (rowBytes == address.stride && device.isOnHost())) return view;
+  // the region has gaps between rows, or is out of the caller's reach, who gets a packed copy
   auto& copy = packed[id->value];
   copy.resize(view.bytes());
   for (int64_t row = 0; row < view.shape[0]; ++row)
-    std::memcpy(copy.data() + row * rowBytes, address.data + row * address.stride, rowBytes);
+    if (Status read =
+            device.read(copy.data() + row * rowBytes, address.data + row * address.stride, rowBytes);
+        !read)
+      return read.error();
   view.data = copy.data();
   return view;
 }

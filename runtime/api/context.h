@@ -69,6 +69,7 @@ struct ContextOptions {
   ExecutorKind executor = ExecutorKind::kParallel;
   double timeoutSeconds = 30;  // time limit of a wait for one event
   bool pin = true;             // bind workers to cores if there are enough
+  DeviceMaker device = {};     // as that of WorkspaceOptions
 
   // Packed weights take as much memory as the weights, once per way in which entries read them.
   int64_t packedBytes = std::numeric_limits<int64_t>::max();  // their limit at this rank; 0: none
@@ -81,7 +82,8 @@ struct ContextOptions {
   WorkKind work =
       WorkKind::kAll;  // partial work is for measurements only: outputs are then not those of the layer
 
-  // Shared with other contexts of this rank; replaces `threads` and `pin`. Null: the context has its own.
+  // Shared with other contexts of this rank; replaces `threads`, `pin` and `device`. Null: the context has
+  // its own.
   std::shared_ptr<Workspace> workspace;
 };
 

@@ -21,7 +21,8 @@ Workspace::Impl::Impl(Transport& of, std::unique_ptr<Device> started)
 
 Expected<std::unique_ptr<Workspace::Impl>> Workspace::Impl::make(Transport& transport,
                                                                  const WorkspaceOptions& options) {
-  auto device = CpuDevice::start(transport, {options.threads, options.pin});
+  auto device = options.device ? options.device(transport)
+                               : CpuDevice::start(transport, {options.threads, options.pin});
   if (!device) return device.error();
   return std::make_unique<Impl>(transport, std::move(*device));
 }
@@ -29,7 +30,8 @@ Expected<std::unique_ptr<Workspace::Impl>> Workspace::Impl::make(Transport& tran
 Expected<std::unique_ptr<Workspace::Impl>> Workspace::Impl::makeFor(const Plan& plan, const LoadOptions& load,
                                                                     Transport& transport,
                                                                     const WorkspaceOptions& options) {
-  auto device = CpuDevice::startFor(plan, load, transport, {options.threads, options.pin});
+  auto device = options.device ? options.device(transport)
+                               : CpuDevice::startFor(plan, load, transport, {options.threads, options.pin});
   if (!device) return device.error();
   return std::make_unique<Impl>(transport, std::move(*device));
 }

@@ -11,6 +11,7 @@
 
 #include "runtime/base/expected.h"
 #include "runtime/comm/transport.h"
+#include "runtime/exec/device.h"
 
 namespace sluice {
 
@@ -21,6 +22,8 @@ struct WorkspaceOptions {
   // share the cores unless the launcher gave each rank its own.
   int threads = 0;
   bool pin = true;  // bind workers to cores that no other process has claimed, if there are enough
+  // What runs the tasks, instead of CPU threads; `threads` and `pin` then do not matter. Null: CPU threads.
+  DeviceMaker device = {};
 };
 
 // Worker threads, which workspaces of a process share in turn (worker_pool.h), and memory whose content is

@@ -12,6 +12,8 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <span>
@@ -104,9 +106,20 @@ class Device {
   // transport.
   virtual Expected<SymmetricMemory> allocate(size_t bytes) = 0;
 
+  // Whether the host can access what reserve() and allocate() give; else it reads that by read(), while no
+  // task runs.
+  virtual bool isOnHost() const { return true; }
+  virtual Status read(void* to, const std::byte* from, size_t bytes) {
+    std::memcpy(to, from, bytes);
+    return {};
+  }
+
   // The executor of a plan. Any thread; does not wait for other ranks.
   virtual Expected<std::unique_ptr<Executor>> load(std::shared_ptr<const Plan> plan,
                                                    const LoadOptions& options) = 0;
 };
+
+// Makes the device of a rank. The transport outlives it. Error: this rank cannot have it.
+using DeviceMaker = std::function<Expected<std::unique_ptr<Device>>(Transport& transport)>;
 
 }  // namespace sluice

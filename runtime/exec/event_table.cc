@@ -59,12 +59,9 @@ void EventTable::setThresholds(const Plan& plan, EntryId entry, const RoutingTab
 
 void EventTable::zero(const Plan& plan, EntryId entry) {
   // plain stores, because any rank that writes here next has seen this rank's counts first
-  const auto& events = plan.program().events;
-  for (size_t e = 0; e < events.size(); ++e) {
-    if (events[e].entry != entry) continue;
-    for (size_t i = 0; i < arrays_[e].thresholds.size(); ++i)
-      std::memset(words_.data + arrays_[e].offset + i * kLine, 0, sizeof(uint64_t));
-  }
+  forWords(plan, entry, [this](size_t offset, size_t bytes) {
+    for (size_t at = 0; at < bytes; at += kLine) std::memset(words_.data + offset + at, 0, sizeof(uint64_t));
+  });
 }
 
 void EventTable::finish(const Plan& plan, EntryId entry, const RoutingTables& tables) {

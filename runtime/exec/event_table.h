@@ -72,8 +72,21 @@ class EventTable {
   void setThresholds(const Plan& plan, EntryId entry, const RoutingTables& tables);
 
   // Zeroes the words of `entry`'s last step, which has ended at this rank. Counts may be posted only
-  // afterwards.
+  // afterwards. A device that keeps words elsewhere does it for each stretch: zero(offset, bytes).
   void zero(const Plan& plan, EntryId entry);
+  template <class Zero>
+  void forWords(const Plan& plan, EntryId entry, const Zero& zero) const {
+    const auto& events = plan.program().events;
+    for (size_t e = 0; e < events.size(); ++e)
+      if (events[e].entry == entry && !arrays_[e].thresholds.empty())
+        zero(arrays_[e].offset, arrays_[e].thresholds.size() * kLine);
+  }
+  // The same events, of a copy of the words in memory of the host.
+  EventTable withWords(std::byte* words) const {
+    EventTable table = *this;
+    table.words_.data = words;
+    return table;
+  }
   // Call it after the entry's step, which had these tables: its arrivals then do not count for later steps.
   void finish(const Plan& plan, EntryId entry, const RoutingTables& tables);
 

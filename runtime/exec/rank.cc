@@ -11,22 +11,6 @@
 namespace sluice {
 namespace {
 
-int64_t elementsOf(const Plan& plan, int rank, Extent extent, const RoutingTables& tables) {
-  switch (extent) {
-    case Extent::kFixed:
-      return 1;
-    case Extent::kTokens:
-      return tables.tokens;
-    case Extent::kRows:
-      return tables.rows;
-    case Extent::kPairs:
-      return tables.returned;
-    case Extent::kExperts:
-      return plan.program().expertsOf(rank);
-  }
-  return 0;
-}
-
 bool isOfRows(const Buffer& buffer) { return buffer.shape.front().extent == Extent::kRows; }
 
 Error rowsDiffer(const Buffer& buffer, int64_t found, int64_t expected) {

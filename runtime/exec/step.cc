@@ -10,6 +10,28 @@ int64_t rowBytes(const Buffer& buffer) {
   return bytes;
 }
 
+int64_t elementsOf(const Plan& plan, int rank, Extent extent, const RoutingTables& tables) {
+  switch (extent) {
+    case Extent::kFixed:
+      return 1;
+    case Extent::kTokens:
+      return tables.tokens;
+    case Extent::kRows:
+      return tables.rows;
+    case Extent::kPairs:
+      return tables.returned;
+    case Extent::kExperts:
+      return plan.program().expertsOf(rank);
+  }
+  return 0;
+}
+
+int64_t lengthOf(const Step& step, BufferId id) {
+  const Dim& first = step.program().at(id).shape.front();
+  return first.extent == Extent::kFixed ? first.size
+                                        : elementsOf(*step.plan, step.rank, first.extent, *step.tables);
+}
+
 int64_t pieceRowBytes(const TaskProgram& program, const Family& family) {
   int64_t bytes = 0;
   for (BufferId buffer : family.writes)

@@ -46,6 +46,12 @@ struct Step {
 // Bytes per index of the buffer's first dimension, without gaps.
 int64_t rowBytes(const Buffer& buffer);
 
+// The number of units that an extent has in a step with these tables at that rank; kFixed: 1.
+int64_t elementsOf(const Plan& plan, int rank, Extent extent, const RoutingTables& tables);
+
+// The size of the buffer's first dimension in the step.
+int64_t lengthOf(const Step& step, BufferId id);
+
 // Bytes that a task of sends or returns writes for each row of its piece.
 int64_t pieceRowBytes(const TaskProgram& program, const Family& family);
 

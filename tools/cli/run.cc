@@ -128,6 +128,10 @@ Command addRun(CLI::App& parent) {
   app->add_option("--ranks", options->ranks, "number of ranks, which must be that of the program")
       ->check(CLI::Range(1, 1 << 20))
       ->type_name("N");
+  app->add_option("--device", options->device,
+                  "what runs the tasks: cpu (default), or cuda:N, a GPU of compute capability 9.0 on which "
+                  "all ranks are threads of this process")
+      ->type_name("cpu|cuda[:N]");
   app->add_option("--threads", options->threads, "workers of each rank (default: cores / ranks)")
       ->check(CLI::Range(1, 1024))
       ->type_name("N");

@@ -8,15 +8,17 @@
 #include <optional>
 #include <utility>
 
+#include "runtime/gpu/cuda/cuda_device.h"
 #include "tools/cli/files.h"
 #include "tools/progress.h"
 
 namespace sluice::tools {
 namespace {
 
-ContextOptions contextOptions(const RunOptions& options) {
+ContextOptions contextOptions(const RunOptions& options, DeviceMaker device) {
   ContextOptions result;
   result.threads = options.threads;
+  result.device = std::move(device);
   result.executor = options.executor == "serial" ? ExecutorKind::kSerial : ExecutorKind::kParallel;
   result.timeoutSeconds = options.timeout;
   result.onHang = options.onHang;
@@ -242,6 +244,11 @@ Expected<Job> makeJob(const RunOptions& options) {
   if (!out) return out.error();
   Expected<std::vector<std::string>> onHang = pathsOf(options.onHang, program->ranks());
   if (!onHang) return onHang.error();
+  Expected<DeviceMaker> device = findDevice(options.device, program->ranks());
+  if (!device) return Error{fmt::format("--device: {}", device.error().message)};
+  if (*device && !options.trace.empty())
+    return Error{fmt::format("--trace: found {}, expected none, because steps on a GPU cannot be traced",
+                             options.trace)};
   EntryTensors tensors = tensorsOf(program->tables(), *entries);
   return Job{std::move(*program),
              std::move(*entries),
@@ -252,7 +259,7 @@ Expected<Job> makeJob(const RunOptions& options) {
              std::move(*out),
              options.trace,
              std::move(*onHang),
-             contextOptions(options),
+             contextOptions(options, std::move(*device)),
              options.pack == "once" ? Weights::kConstant : Weights::kOrdinary,
              options.repeat,
              options.overlap,

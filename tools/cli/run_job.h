@@ -17,7 +17,8 @@
 namespace sluice::tools {
 
 struct RunOptions {
-  std::string program, in, out, entries, executor = "parallel", pack = "task", trace, overlapJson;
+  std::string program, in, out, entries, executor = "parallel", device = "cpu", pack = "task", trace,
+                                         overlapJson;
   std::string onHang;            // file of each rank; empty: that of the environment, or none
   std::string transport;         // empty: determined by the launcher of this process
   std::optional<uint64_t> seed;  // inputs are made, instead of read from `in`

@@ -5,6 +5,7 @@
 
 #include <filesystem>
 
+#include "runtime/gpu/cuda/cuda_device.h"
 #include "tools/launch/run_command.h"
 
 namespace sluice::tools {
@@ -45,18 +46,24 @@ Finding package(const char* name, const char* attribute, const std::string& pyth
   return {name, FindingState::kWorks, found, ""};
 }
 
+Finding gpu() {
+  if (const auto found = findCuda("cuda", 1); !found)
+    return {"GPU", FindingState::kMissing, found.error().message, ""};
+  return {"GPU", FindingState::kFact, "one of compute capability 9.0, on which Sluice has not been tried yet",
+          "bazel build //tools/gpu_check:archive (docs/GPU.md)"};
+}
+
 }  // namespace
 
 Findings findParts(const std::string& folder) {
   std::string python = pythonSays("import sys; print(sys.executable)");
   if (python.empty()) python = "python3, which does not run";
-  return {mpi(folder),
-          ucx(),
+  return {mpi(folder), ucx(),
           package("torch", "__version__", python, "apt-get install python3-torch libtorch-dev"),
           package("sluice_torch", "__file__", python,
                   "bazel build //ops/torch:libsluice_torch.so //tools:sluicec; export PYTHONPATH=ops/torch "
                   "(docs/PYTORCH.md)"),
-          {"GPU kernels", FindingState::kMissing, "Sluice has none: programs run on CPUs", ""}};
+          gpu()};
 }
 
 }  // namespace sluice::tools

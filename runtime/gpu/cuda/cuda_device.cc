@@ -1,0 +1,112 @@
+#include "runtime/gpu/cuda/cuda_device.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "runtime/gpu/cuda/cuda_group.h"
+#include "runtime/gpu/gpu_device.h"
+
+namespace sluice {
+namespace {
+
+Status statusOf(cuda::Failure failure) {
+  return failure == nullptr ? Status() : Status(Error{fmt::format("CUDA: {}", failure)});
+}
+
+// A rank's side of a group.
+class CudaBackend final : public GpuBackend {
+ public:
+  CudaBackend(std::shared_ptr<CudaGroup> group, int rank) : group_(std::move(group)), rank_(rank) {}
+
+  int blocks() const override { return group_->blocks(); }
+  int tileColumns() const override { return CudaGroup::kColumns; }
+
+  Expected<DeviceMemory> reserve(size_t bytes) override { return group_->reserve(bytes, false); }
+  Expected<SymmetricMemory> allocate(size_t bytes) override { return group_->allocate(rank_, bytes); }
+  std::byte* peer(int rank, SymmetricHandle handle) override { return group_->symmetric(rank, handle); }
+
+  bool reaches(const void* data) const override { return cuda::reaches(data, group_->device()); }
+  Status copyIn(std::byte* to, const void* from, size_t bytes) override {
+    return bytes == 0 ? Status() : onDevice([&] { return cuda::copyIn(to, from, bytes); });
+  }
+  Status copyOut(void* to, const std::byte* from, size_t bytes) override {
+    return bytes == 0 ? Status() : onDevice([&] { return cuda::copyOut(to, from, bytes); });
+  }
+  Status zero(std::byte* data, size_t bytes) override {
+    return onDevice([&] { return cuda::zero(data, bytes); });
+  }
+
+  Status mapOf(const gpu::MappedMatrix& matrix, gpu::TensorMap& map) const override {
+    return statusOf(cuda::mapOf(matrix, &map));
+  }
+
+  Expected<StepOutcome> run(const StepTables& tables, Transport& transport, double timeoutSeconds) override {
+    return group_->run(tables, transport, timeoutSeconds);
+  }
+
+ private:
+  template <class Call>
+  Status onDevice(const Call& call) const {
+    const cuda::Failure chosen = cuda::choose(group_->device());
+    return statusOf(chosen != nullptr ? chosen : call());
+  }
+
+  const std::shared_ptr<CudaGroup> group_;
+  const int rank_;
+};
+
+// N of "cuda" or "cuda:N".
+Expected<int> numberOf(std::string_view name) {
+  int number = 0;
+  const std::string_view digits = name == "cuda" ? "0" : name.starts_with("cuda:") ? name.substr(5) : "";
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
+  if (digits.empty() || error != std::errc() || end != digits.data() + digits.size() || number < 0)
+    return Error{fmt::format("device '{}': expected cpu, cuda or cuda:N", name)};
+  return number;
+}
+
+}  // namespace
+
+Expected<BackendMaker> findCuda(std::string_view name, int ranks, int blocks) {
+  const auto number = numberOf(name);
+  if (!number) return number.error();
+  const auto fail = [&](const std::string& why) { return Error{fmt::format("device '{}': {}", name, why)}; };
+  int count = 0;
+  if (Status ok = statusOf(cuda::countDevices(&count)); !ok) return fail(ok.error().message);
+  if (*number >= count)
+    return fail(fmt::format("found {} CUDA devices, expected more than {}", count, *number));
+  cuda::DeviceInfo info{};
+  if (Status ok = statusOf(cuda::describe(*number, &info)); !ok) return fail(ok.error().message);
+  if (info.major != 9 || info.minor != 0)
+    return fail(fmt::format("{} has compute capability {}.{}, expected 9.0 (H100, H200, GH200)", info.name,
+                            info.major, info.minor));
+  const int most = info.multiprocessors / ranks;  // blocks that run at the same time
+  if (ranks > gpu::kMaxPartitions || most == 0)
+    return fail(fmt::format("found {} ranks, expected at most {} on one GPU", ranks,
+                            std::min(gpu::kMaxPartitions, info.multiprocessors)));
+  if (blocks > most)
+    return fail(
+        fmt::format("found {} blocks of a rank, expected at most {} of {} ranks on {} multiprocessors",
+                    blocks, most, ranks, info.multiprocessors));
+  auto group = CudaGroup::make(*number, blocks == 0 ? most : blocks, ranks);
+  if (!group) return fail(group.error().message);
+  return BackendMaker([group = *group](Transport& transport) -> Expected<std::unique_ptr<GpuBackend>> {
+    if (transport.size() != group->ranks() || (transport.size() > 1 && transport.kind() != "threads"))
+      return Error{"ranks on one GPU are threads of one process"};
+    return std::unique_ptr<GpuBackend>(new CudaBackend(group, transport.rank()));
+  });
+}
+
+Expected<DeviceMaker> findDevice(std::string_view name, int ranks) {
+  if (name == "cpu") return DeviceMaker();
+  auto backends = findCuda(name, ranks);
+  if (!backends) return backends.error();
+  return devicesOn(std::move(*backends));
+}
+
+}  // namespace sluice

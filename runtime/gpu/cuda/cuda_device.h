@@ -1,0 +1,19 @@
+// Devices by name: what runs the tasks of a rank, for callers that let users choose.
+#pragma once
+
+#include <string_view>
+
+#include "runtime/exec/device.h"
+#include "runtime/gpu/gpu_backend.h"
+
+namespace sluice {
+
+// "cpu": a null maker, for CPU threads. "cuda" or "cuda:N": a GPU of compute capability 9.0, on which `ranks`
+// ranks, threads of this process, are partitions of each launch. The maker is called once by each of them.
+// Errors: another name; a GPU that is not there, or of another kind; a build without CUDA.
+Expected<DeviceMaker> findDevice(std::string_view name, int ranks);
+
+// The backends of such a GPU, of which each rank uses so many blocks; 0: all, shared evenly.
+Expected<BackendMaker> findCuda(std::string_view name, int ranks, int blocks = 0);
+
+}  // namespace sluice

@@ -1,0 +1,193 @@
+#include "runtime/gpu/cuda/cuda_group.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <thread>
+
+#include "ops/gpu/chain_launch.h"
+#include "runtime/base/clock.h"
+
+namespace sluice {
+namespace {
+
+constexpr size_t kAlignment = 128;  // of each table, as tensor maps need
+// How often the host looks whether a launch has ended: as rarely as costs little against a step.
+constexpr std::chrono::microseconds kBetweenLooks{20};
+
+Status statusOf(cuda::Failure failure, const char* what) {
+  if (failure == nullptr) return {};
+  return Error{fmt::format("CUDA: {}: {}", what, failure)};
+}
+
+// What is copied to the device in one piece, and where its parts begin.
+class Arena {
+ public:
+  template <class T>
+  size_t add(const std::vector<T>& values) {
+    const size_t begin = (bytes_.size() + kAlignment - 1) / kAlignment * kAlignment;
+    bytes_.resize(begin + values.size() * sizeof(T));
+    if (!values.empty()) std::memcpy(bytes_.data() + begin, values.data(), values.size() * sizeof(T));
+    return begin;
+  }
+  const std::vector<std::byte>& bytes() const { return bytes_; }
+
+ private:
+  std::vector<std::byte> bytes_;
+};
+
+// Where the tables of a rank lie.
+struct Places {
+  size_t matrices, tasks, products, weightGrads, rowCopies, rowWorks, lists, counters, heads, reports;
+};
+
+Places placeTables(const StepTables& tables, int blocks, Arena& arena) {
+  return {.matrices = arena.add(tables.matrices),
+          .tasks = arena.add(tables.records),
+          .products = arena.add(tables.products),
+          .weightGrads = arena.add(tables.weightGrads),
+          .rowCopies = arena.add(tables.rowCopies),
+          .rowWorks = arena.add(tables.rowWorks),
+          .lists = arena.add(tables.lists),
+          .counters = arena.add(tables.counters),
+          .heads = arena.add(tables.lists),
+          .reports = arena.add(std::vector<gpu::StuckReport>(static_cast<size_t>(blocks * gpu::kRoles)))};
+}
+
+template <class T>
+T* at(std::byte* base, size_t offset) {
+  return reinterpret_cast<T*>(base + offset);
+}
+
+gpu::Chain chainOf(const StepTables& tables, const Places& places, std::byte* base, uint64_t* abort,
+                   double timeoutSeconds) {
+  return {.matrices = at<gpu::Matrix>(base, places.matrices),
+          .tasks = at<gpu::ChainTask>(base, places.tasks),
+          .products = at<gpu::Product>(base, places.products),
+          .weightGrads = at<gpu::WeightGrad>(base, places.weightGrads),
+          .rowCopies = at<gpu::RowCopy>(base, places.rowCopies),
+          .rowWorks = at<gpu::RowWork>(base, places.rowWorks),
+          .lists = at<uint32_t>(base, places.lists),
+          .cores = tables.cores,
+          .lanes = {tables.lanes[0], tables.lanes[1]},
+          .counters = at<uint64_t*>(base, places.counters),
+          .rank = tables.rank,
+          .abort = abort,
+          .heads = at<uint32_t>(base, places.heads),
+          .reports = at<gpu::StuckReport>(base, places.reports),
+          .limit = static_cast<uint64_t>(limitNanoseconds(timeoutSeconds))};
+}
+
+}  // namespace
+
+Expected<std::shared_ptr<CudaGroup>> CudaGroup::make(int device, int blocks, int ranks) {
+  std::shared_ptr<CudaGroup> group(new CudaGroup(device, blocks, ranks));
+  Status ok = statusOf(cuda::choose(device), "choosing the device");
+  if (ok) ok = statusOf(cuda::makeStream(&group->stream_), "making a stream");
+  if (!ok) return ok.error();
+  return group;
+}
+
+CudaGroup::~CudaGroup() {
+  if (stream_ != nullptr) cuda::endStream(stream_);
+}
+
+Expected<DeviceMemory> CudaGroup::reserve(size_t bytes, bool zeroed) {
+  if (bytes == 0) return DeviceMemory{};
+  void* data = nullptr;
+  cuda::Failure failure = cuda::choose(device_);
+  if (failure == nullptr) failure = cuda::allocate(&data, bytes);
+  if (failure != nullptr) {
+    cuda::DeviceInfo info{};
+    const bool known = cuda::describe(device_, &info) == nullptr;
+    return Error{fmt::format("CUDA: {} for {} bytes of cuda:{}, of whose {} bytes {} are free", failure,
+                             bytes, device_, known ? info.bytes : 0, known ? info.freeBytes : 0)};
+  }
+  DeviceMemory memory{
+      static_cast<std::byte*>(data), bytes,
+      std::shared_ptr<const void>(data, [](const void* held) { cuda::release(const_cast<void*>(held)); })};
+  if (zeroed)
+    if (Status ok = statusOf(cuda::zero(data, bytes), "zeroing memory"); !ok) return ok.error();
+  return memory;
+}
+
+Expected<SymmetricMemory> CudaGroup::allocate(int rank, size_t bytes) {
+  auto memory = reserve(std::max<size_t>(bytes, 1), true);
+  if (!memory) return memory.error();
+  std::lock_guard lock(mutex_);
+  auto& own = symmetric_[static_cast<size_t>(rank)];
+  own.push_back(*memory);
+  return SymmetricMemory{{static_cast<uint32_t>(own.size() - 1)}, memory->data, bytes};
+}
+
+std::byte* CudaGroup::symmetric(int rank, SymmetricHandle handle) {
+  std::lock_guard lock(mutex_);
+  return symmetric_[static_cast<size_t>(rank)][handle.index].data;
+}
+
+Expected<StepOutcome> CudaGroup::run(const StepTables& tables, Transport& transport, double timeoutSeconds) {
+  return partitions_.run(tables, transport, [&](auto all) { return launch(all, transport, timeoutSeconds); });
+}
+
+Expected<std::vector<StepOutcome>> CudaGroup::launch(std::span<const StepTables* const> tables,
+                                                     Transport& transport, double timeoutSeconds) {
+  Arena arena;
+  const size_t abortAt = arena.add(std::vector<uint64_t>{0});
+  std::vector<Places> places;
+  for (const StepTables* const each : tables) places.push_back(placeTables(*each, blocks_, arena));
+  const size_t bytes = arena.bytes().size();
+  if (arena_.bytes < bytes) {
+    arena_ = {};
+    auto grown = reserve(bytes + bytes / 2, false);
+    if (!grown) return grown.error();
+    arena_ = *grown;
+  }
+  Status ok = statusOf(cuda::choose(device_), "choosing the device");
+  if (ok) ok = statusOf(cuda::copyIn(arena_.data, arena.bytes().data(), bytes), "copying tables");
+  if (!ok) return ok.error();
+
+  gpu::Launch launch{.partitions = ranks()};
+  for (size_t rank = 0; rank < tables.size(); ++rank)
+    launch.chains[rank] =
+        chainOf(*tables[rank], places[rank], arena_.data, at<uint64_t>(arena_.data, abortAt), timeoutSeconds);
+  ok = statusOf(gpu::launchChain(launch, kColumns, blocks_ * ranks(), stream_), "launching the kernel");
+  if (ok) ok = awaitEnd(transport, arena_.data + abortAt);
+  if (!ok) return ok.error();
+
+  std::vector<StepOutcome> outcomes(tables.size());
+  for (size_t rank = 0; rank < tables.size(); ++rank) {
+    StepOutcome& outcome = outcomes[rank];
+    outcome.heads.resize(tables[rank]->lists.size());
+    outcome.reports.resize(static_cast<size_t>(blocks_ * gpu::kRoles));
+    ok = statusOf(cuda::copyOut(outcome.heads.data(), arena_.data + places[rank].heads,
+                                outcome.heads.size() * sizeof(uint32_t)),
+                  "copying heads");
+    if (ok)
+      ok = statusOf(cuda::copyOut(outcome.reports.data(), arena_.data + places[rank].reports,
+                                  outcome.reports.size() * sizeof(gpu::StuckReport)),
+                    "copying reports");
+    if (!ok) return ok.error();
+  }
+  return outcomes;
+}
+
+// An abort by the transport ends the kernel, too.
+Status CudaGroup::awaitEnd(Transport& transport, std::byte* abortWord) {
+  bool isTold = false;
+  for (bool idle = false; !idle;) {
+    if (Status ok = statusOf(cuda::isIdle(stream_, &idle), "running the kernel"); !ok) return ok;
+    if (idle) break;
+    if (!isTold && transport.isAborted()) {
+      const uint64_t one = 1;
+      if (Status ok = statusOf(cuda::copyIn(abortWord, &one, sizeof(one)), "ending the kernel"); !ok)
+        return ok;
+      isTold = true;
+    }
+    std::this_thread::sleep_for(kBetweenLooks);
+  }
+  return {};
+}
+
+}  // namespace sluice

@@ -1,0 +1,108 @@
+#include <cuda.h>
+#include <cudaTypedefs.h>
+#include <cuda_runtime_api.h>
+
+#include <cstring>
+
+#include "runtime/gpu/cuda/driver.h"
+
+namespace sluice::cuda {
+namespace {
+
+Failure failureOf(cudaError_t said) { return said == cudaSuccess ? nullptr : cudaGetErrorString(said); }
+
+}  // namespace
+
+bool isBuilt() { return true; }
+
+Failure countDevices(int* count) {
+  *count = 0;
+  return failureOf(cudaGetDeviceCount(count));
+}
+
+Failure describe(int device, DeviceInfo* info) {
+  cudaDeviceProp properties;
+  cudaError_t said = cudaGetDeviceProperties(&properties, device);
+  if (said != cudaSuccess) return failureOf(said);
+  std::memcpy(info->name, properties.name, sizeof(info->name));
+  info->name[sizeof(info->name) - 1] = 0;
+  info->major = properties.major;
+  info->minor = properties.minor;
+  info->multiprocessors = properties.multiProcessorCount;
+  said = cudaSetDevice(device);
+  if (said == cudaSuccess) said = cudaMemGetInfo(&info->freeBytes, &info->bytes);
+  return failureOf(said);
+}
+
+Failure choose(int device) { return failureOf(cudaSetDevice(device)); }
+
+Failure allocate(void** data, size_t bytes) { return failureOf(cudaMalloc(data, bytes)); }
+void release(void* data) { cudaFree(data); }
+
+Failure allocateShared(void** data, size_t bytes) {
+  return failureOf(cudaHostAlloc(data, bytes, cudaHostAllocMapped | cudaHostAllocPortable));
+}
+void releaseShared(void* data) { cudaFreeHost(data); }
+
+bool reaches(const void* data, int device) {
+  cudaPointerAttributes about;
+  if (cudaPointerGetAttributes(&about, data) != cudaSuccess) {
+    cudaGetLastError();
+    return false;
+  }
+  return about.type == cudaMemoryTypeManaged ||
+         (about.type == cudaMemoryTypeDevice && about.device == device);
+}
+
+Failure copyIn(void* to, const void* from, size_t bytes) {
+  return failureOf(cudaMemcpy(to, from, bytes, cudaMemcpyHostToDevice));
+}
+Failure copyOut(void* to, const void* from, size_t bytes) {
+  return failureOf(cudaMemcpy(to, from, bytes, cudaMemcpyDeviceToHost));
+}
+Failure zero(void* data, size_t bytes) {
+  const cudaError_t said = cudaMemset(data, 0, bytes);
+  return failureOf(said == cudaSuccess ? cudaDeviceSynchronize() : said);
+}
+
+// Through the runtime, so that programs need no libcuda where there is no GPU.
+Failure mapOf(const gpu::MappedMatrix& matrix, gpu::TensorMap* map) {
+  void* function = nullptr;
+  cudaDriverEntryPointQueryResult found;
+  const cudaError_t said =
+      cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000, cudaEnableDefault, &found);
+  if (said != cudaSuccess) return failureOf(said);
+  if (found != cudaDriverEntryPointSuccess) return "the driver has no cuTensorMapEncodeTiled";
+  const cuuint64_t sizes[] = {static_cast<cuuint64_t>(matrix.columns), static_cast<cuuint64_t>(matrix.rows),
+                              static_cast<cuuint64_t>(matrix.outers)};
+  const cuuint64_t pitches[] = {static_cast<cuuint64_t>(matrix.rowPitch),
+                                static_cast<cuuint64_t>(matrix.outerPitch)};
+  const cuuint32_t box[] = {static_cast<cuuint32_t>(matrix.boxColumns),
+                            static_cast<cuuint32_t>(matrix.boxRows), 1};
+  const cuuint32_t steps[] = {1, 1, 1};
+  static_assert(sizeof(CUtensorMap) == sizeof(gpu::TensorMap));
+  CUtensorMap made;
+  const CUresult result = reinterpret_cast<PFN_cuTensorMapEncodeTiled_v12000>(function)(
+      &made, matrix.elementBytes == 2 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT32, 3,
+      const_cast<std::byte*>(matrix.data), sizes, pitches, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
+      CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  if (result != CUDA_SUCCESS) return "the driver refuses a tensor map";
+  std::memcpy(map, &made, sizeof(made));
+  return nullptr;
+}
+
+Failure makeStream(void** stream) {
+  cudaStream_t made = nullptr;
+  const cudaError_t said = cudaStreamCreateWithFlags(&made, cudaStreamNonBlocking);
+  *stream = made;
+  return failureOf(said);
+}
+void endStream(void* stream) { cudaStreamDestroy(static_cast<cudaStream_t>(stream)); }
+
+Failure isIdle(void* stream, bool* idle) {
+  const cudaError_t said = cudaStreamQuery(static_cast<cudaStream_t>(stream));
+  *idle = said == cudaSuccess;
+  return said == cudaErrorNotReady ? nullptr : failureOf(said);
+}
+
+}  // namespace sluice::cuda

@@ -1,0 +1,48 @@
+// What a backend needs of CUDA, in plain types: nvcc does not compile the headers of fmt.
+//
+// A function that fails returns what CUDA said, a text that stays; null: nothing was wrong. Of a build
+// without CUDA every function but isBuilt() does.
+#pragma once
+
+#include <cstddef>
+
+#include "ops/gpu/tensor_map.h"
+
+namespace sluice::cuda {
+
+using Failure = const char*;
+
+bool isBuilt();
+
+struct DeviceInfo {
+  char name[256];
+  int major, minor;  // compute capability
+  int multiprocessors;
+  size_t bytes;  // of memory
+  size_t freeBytes;
+};
+Failure countDevices(int* count);
+Failure describe(int device, DeviceInfo* info);
+
+// All below is for the device that the calling thread has chosen.
+Failure choose(int device);
+Failure allocate(void** data, size_t bytes);
+void release(void* data);
+// Of the host, but tasks reach it, too.
+Failure allocateShared(void** data, size_t bytes);
+void releaseShared(void* data);
+// Whether tasks on that device can access memory at this address.
+bool reaches(const void* data, int device);
+Failure copyIn(void* to, const void* from, size_t bytes);
+Failure copyOut(void* to, const void* from, size_t bytes);
+Failure zero(void* data, size_t bytes);
+
+Failure mapOf(const gpu::MappedMatrix& matrix, gpu::TensorMap* map);
+
+// A stream of its own for launches.
+Failure makeStream(void** stream);
+void endStream(void* stream);
+// Whether all that was launched in it is done.
+Failure isIdle(void* stream, bool* idle);
+
+}  // namespace sluice::cuda

@@ -1,0 +1,37 @@
+// Of a build without CUDA.
+#include "ops/gpu/chain_launch.h"
+#include "runtime/gpu/cuda/driver.h"
+
+namespace sluice {
+namespace {
+
+constexpr const char* kWithout = "Sluice was built without CUDA: nvcc was not found";
+
+}  // namespace
+
+namespace cuda {
+
+bool isBuilt() { return false; }
+Failure countDevices(int* /*count*/) { return kWithout; }
+Failure describe(int /*device*/, DeviceInfo* /*info*/) { return kWithout; }
+Failure choose(int /*device*/) { return kWithout; }
+Failure allocate(void** /*data*/, size_t /*bytes*/) { return kWithout; }
+void release(void* /*data*/) {}
+Failure allocateShared(void** /*data*/, size_t /*bytes*/) { return kWithout; }
+void releaseShared(void* /*data*/) {}
+bool reaches(const void* /*data*/, int /*device*/) { return false; }
+Failure copyIn(void* /*to*/, const void* /*from*/, size_t /*bytes*/) { return kWithout; }
+Failure copyOut(void* /*to*/, const void* /*from*/, size_t /*bytes*/) { return kWithout; }
+Failure zero(void* /*data*/, size_t /*bytes*/) { return kWithout; }
+Failure mapOf(const gpu::MappedMatrix& /*matrix*/, gpu::TensorMap* /*map*/) { return kWithout; }
+Failure makeStream(void** /*stream*/) { return kWithout; }
+void endStream(void* /*stream*/) {}
+Failure isIdle(void* /*stream*/, bool* /*idle*/) { return kWithout; }
+
+}  // namespace cuda
+
+const char* gpu::launchChain(const Launch& /*launch*/, int /*columns*/, int /*blocks*/, void* /*stream*/) {
+  return kWithout;
+}
+
+}  // namespace sluice

@@ -1,0 +1,52 @@
+// GpuBackend: what a GPU device needs of the machine: memory, tensor maps, and the launch of the persistent
+// kernel for a step. CUDA is one, the hardware model of ops/gpu another.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "ops/gpu/tensor_map.h"
+#include "runtime/exec/device.h"
+#include "runtime/gpu/step_tables.h"
+
+namespace sluice {
+
+// What a launch leaves: the next record of each list, and what each block reported.
+struct StepOutcome {
+  std::vector<uint32_t> heads;
+  std::vector<gpu::StuckReport> reports;
+};
+
+class GpuBackend {
+ public:
+  virtual ~GpuBackend() = default;
+
+  virtual int blocks() const = 0;       // that run the tasks of a rank
+  virtual int tileColumns() const = 0;  // of the kernel's tiles: 128 or 256
+
+  // As those of Device.
+  virtual Expected<DeviceMemory> reserve(size_t bytes) = 0;
+  virtual Expected<SymmetricMemory> allocate(size_t bytes) = 0;
+  // What allocate() gave another rank, as this rank's tasks reach it.
+  virtual std::byte* peer(int rank, SymmetricHandle handle) = 0;
+
+  // Whether tasks can access memory at this address.
+  virtual bool reaches(const void* data) const = 0;
+  // Between the host and memory of the device; done when they return.
+  virtual Status copyIn(std::byte* to, const void* from, size_t bytes) = 0;
+  virtual Status copyOut(void* to, const std::byte* from, size_t bytes) = 0;
+  virtual Status zero(std::byte* data, size_t bytes) = 0;
+
+  virtual Status mapOf(const gpu::MappedMatrix& matrix, gpu::TensorMap& map) const = 0;
+
+  // Runs all tasks of the step, and returns when none of this rank runs any more. Waits of the kernel last as
+  // long as this at most. Errors: of the machine, or the transport was aborted before the launch.
+  virtual Expected<StepOutcome> run(const StepTables& tables, Transport& transport,
+                                    double timeoutSeconds) = 0;
+};
+
+// Makes the backend of a rank. The transport outlives it.
+using BackendMaker = std::function<Expected<std::unique_ptr<GpuBackend>>(Transport& transport)>;
+
+}  // namespace sluice

@@ -1,0 +1,109 @@
+// The lists of StepTables: what each core has to do, what it waits for and what it signals.
+#include <algorithm>
+
+#include "runtime/exec/operands.h"
+#include "runtime/gpu/gpu_backend.h"
+#include "runtime/gpu/translator.h"
+
+namespace sluice {
+namespace {
+
+class Lists {
+ public:
+  Lists(const Step& step, const Staging& staged, GpuBackend& backend, StepTables& tables)
+      : step_(step), tables_(tables), translator_(step, staged, backend, tables) {}
+
+  // The tasks of a lane's core; null: the core has none.
+  void add(LaneCursor* cursor) {
+    tables_.lists.push_back(static_cast<uint32_t>(tables_.records.size()));
+    tables_.cursors.push_back(cursor == nullptr ? LaneCursor(LaneId{}, 0, nullptr) : *cursor);
+    if (cursor == nullptr) return;
+    cursor->start(step_);
+    for (; !cursor->done(); cursor->next(step_)) addTask(cursor->task());
+    tables_.cursors.back().start(step_);  // and the progress that reports look at
+  }
+
+  const Status& status() const { return translator_.status(); }
+
+ private:
+  void addTask(const Task& task) {
+    const size_t first = tables_.records.size();
+    translator_.add(task);
+    tables_.isFirst.resize(tables_.records.size());
+    tables_.isFirst[first] = 1;
+    ++tables_.tasks;
+    const SpaceKind space = step_.plan->at(task.family).space;
+    tables_.records[first].segment =
+        static_cast<uint32_t>(step_.plan->verified().order()[task.family.value].segment);
+    size_t i = 0;
+    for (const EventId wait : step_.program().at(task.family).waits) {
+      const int64_t index = eventIndex(*step_.tables, space, task.slot, step_.program().at(wait).space);
+      tables_.records[first].waits[i++] = {lineOf(step_.events->word(wait, index)),
+                                           static_cast<uint32_t>(step_.events->need(wait, index))};
+    }
+    i = 0;
+    forSignals(step_, task, [&](int rank, size_t word, uint64_t n) {
+      tables_.records.back().signals[i++] = {lineOf(word), static_cast<uint32_t>(n), rank};
+    });
+  }
+
+  static uint32_t lineOf(size_t word) { return static_cast<uint32_t>(word / EventTable::kLine); }
+
+  const Step& step_;
+  StepTables& tables_;
+  Translator translator_;
+};
+
+// By role, lanes of the entry by priority.
+std::vector<size_t> lanesOf(const Step& step, bool remote) {
+  std::vector<size_t> found;
+  const std::vector<LaneId>& lanes = step.plan->at(step.entry).lanes;
+  for (size_t i = 0; i < lanes.size(); ++i)
+    if (isRemote(step.program().at(step.program().at(lanes[i]).space).kind) == remote) found.push_back(i);
+  return found;
+}
+
+void addMemory(const Step& step, const Staging& staged, GpuBackend& backend, StepTables& tables) {
+  const auto addRange = [&tables](const void* data, size_t bytes) { tables.memory.push_back({data, bytes}); };
+  const SymmetricMemory& words = step.events->words();
+  for (int rank = 0; rank < step.program().mesh.peers(); ++rank) {
+    std::byte* const peer = rank == step.rank ? words.data : backend.peer(rank, words.handle);
+    tables.counters.push_back(reinterpret_cast<uint64_t*>(peer));
+    if (rank == step.rank) addRange(peer, words.bytes);
+  }
+  for (const FamilyId id : step.plan->at(step.entry).families)
+    for (const auto* operands : {&step.program().at(id).reads, &step.program().at(id).writes})
+      for (const BufferId buffer : *operands) {
+        if (!buffer) continue;
+        const BufferAddress& address = step.at(buffer);
+        const int64_t length = lengthOf(step, buffer);
+        if (length == 0) continue;
+        const int64_t last = (length - 1) * address.stride;
+        addRange(address.data, static_cast<size_t>(last + rowBytes(step.program().at(buffer))));
+      }
+  addRange(staged.pairOf(), step.tables->pairOf.size() * sizeof(int32_t));
+  addRange(staged.positionOf(), step.tables->positionOf.size() * sizeof(int32_t));
+}
+
+}  // namespace
+
+Expected<StepTables> makeTables(const Step& step, const Staging& staged, GpuBackend& backend,
+                                LaneProgress& progress) {
+  StepTables tables;
+  tables.rank = step.rank;
+  tables.cores = countCores(step.program());
+  const std::vector<size_t> lanes[gpu::kRoles] = {lanesOf(step, false), lanesOf(step, true)};
+  for (int role = 0; role < gpu::kRoles; ++role) tables.lanes[role] = static_cast<int>(lanes[role].size());
+  Lists lists(step, staged, backend, tables);
+  for (int core = 0; core < tables.cores; ++core) {
+    LaneCursors cursors = cursorsOf(*step.plan, step.entry, core, tables.cores, progress);
+    for (const auto& ofRole : lanes)
+      for (const size_t lane : ofRole) lists.add(cursors[lane].empty() ? nullptr : &cursors[lane].front());
+  }
+  tables.lists.push_back(static_cast<uint32_t>(tables.records.size()));
+  if (!lists.status()) return lists.status().error();
+  addMemory(step, staged, backend, tables);
+  return tables;
+}
+
+}  // namespace sluice

@@ -1,0 +1,48 @@
+#include "runtime/gpu/supported.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "ops/gpu/chain_plan.h"
+#include "runtime/program/op_table.h"
+#include "runtime/program/words.h"
+
+namespace sluice {
+namespace {
+
+Error cannot(const Family& family, const std::string& why) {
+  return Error{fmt::format("family '{}' cannot run on a GPU: {}", family.name, why)};
+}
+
+Status checkProduct(const TaskProgram& program, const Family& family) {
+  for (size_t factor = 0; factor < 2; ++factor)
+    if (const DType type = program.at(family.reads[factor]).type; type != DType::kBF16)
+      return cannot(family, fmt::format("it multiplies {}, expected bf16", dtypeName(type)));
+  if (roundsFactors(family.tiling)) return cannot(family, "it rounds what it multiplies");
+  const DType result = program.at(family.writes[0]).type;
+  if (!infoOf(family.op).isSum() && result != DType::kBF16)
+    return cannot(family, fmt::format("its result is {}, expected bf16", dtypeName(result)));
+  return {};
+}
+
+}  // namespace
+
+Status checkForGpu(const Plan& plan) {
+  const TaskProgram& program = plan.program();
+  for (const Family& family : program.families) {
+    const OpInfo& op = infoOf(family.op);
+    const VectorWork work = op.vector;
+    if (work == VectorWork::kQuantize || work == VectorWork::kAmax || work == VectorWork::kEncode)
+      return cannot(family, fmt::format("there is no kernel for {}", text::word(family.op)));
+    if (!op.hasFactors()) continue;
+    if (Status can = checkProduct(program, family); !can) return can;
+  }
+  for (uint32_t entry = 0; entry < program.entries.size(); ++entry)
+    if (const size_t lanes = plan.at(EntryId{entry}).lanes.size(); lanes > gpu::kMaxLanes)
+      return Error{fmt::format("entry '{}' has {} lanes, expected at most {} on a GPU",
+                               program.entries[entry].name, lanes, gpu::kMaxLanes)};
+  return {};
+}
+
+}  // namespace sluice

@@ -1,0 +1,98 @@
+// Products and weight gradients.
+#include <algorithm>
+
+#include "runtime/exec/operands.h"
+#include "runtime/gpu/translator.h"
+#include "runtime/program/op_table.h"
+
+namespace sluice {
+namespace {
+
+constexpr int kTileRows = 128;
+
+gpu::ProductKind kindOf(VectorWork work) {
+  switch (work) {
+    case VectorWork::kActivation:
+      return gpu::ProductKind::kActivation;
+    case VectorWork::kActivationGrad:
+      return gpu::ProductKind::kActivationGrad;
+    default:
+      return gpu::ProductKind::kPlain;
+  }
+}
+
+gpu::GradForm formOf(const Step& step, const Family& family) {
+  if (step.program().at(family.writes[0]).type == DType::kBF16)
+    return accumulates(family) ? gpu::GradForm::kBf16Added : gpu::GradForm::kBf16;
+  return accumulates(family) ? gpu::GradForm::kFp32Added : gpu::GradForm::kFp32;
+}
+
+}  // namespace
+
+void Translator::addProducts(const Family& family, const Task& task) {
+  const Tiling& tiling = family.tiling;
+  const RowRange range = rowsOf(step_, task);
+  const TileRange columns = tileOf(family.op, tiling, task.tile).n;
+  const bool transposed = isTransposed(family.op, tiling);
+  const int32_t parts = weightParts(family.op, tiling);
+
+  gpu::Product product{};
+  product.kind = kindOf(infoOf(family.op).vector);
+  product.a = matrices_.add(family.reads[0], kTileRows);
+  product.weight = matrices_.add(family.reads[1], transposed ? columns_ / 2 : 64);
+  product.weightMajor = transposed ? gpu::Major::kK : gpu::Major::kMn;
+  product.out = matrices_.add(family.writes[0], 16);
+  product.expert = range.expert;
+  product.k = tiling.k;
+  product.alpha = alphaOf(tiling);
+  product.activation = tiling.activation;
+  product.limit = toFloat(tiling.limit);
+  int32_t width = columns_;
+  if (product.kind == gpu::ProductKind::kActivationGrad) {
+    product.gateUp = matrices_.add(family.reads[2], 16);
+    product.rowWeight = optionalFloats(step_, operandAt(family.reads, 3), 0);
+    product.rowWeightGrad = optionalFloats(step_, operandAt(family.writes, 1), 0);
+  } else {
+    product.bias = reinterpret_cast<const uint16_t*>(biasOf(
+        step_, operandAt(family.reads, 2), family.writes[0], range.expert, int64_t{parts} * tiling.n, 0));
+  }
+  if (product.kind == gpu::ProductKind::kActivation) {
+    if (has(family.writes, 1)) product.gateUp = matrices_.add(family.writes[1], 16);
+    width = columns_ / parts;
+  }
+  // columns last: what the tiles of a row add up in order is in the same threads
+  for (int32_t row = 0; row < range.rows; row += kTileRows)
+    for (int32_t column = columns.begin; column < columns.end; column += width) {
+      product.firstRow = range.begin + row;
+      product.rows = std::min(range.rows - row, kTileRows);
+      product.firstColumn = column;
+      product.endColumn = std::min(column + width, columns.end);
+      product.addsRowWeightGrad = column > columns.begin;
+      add(gpu::TaskKind::kProduct, tables_.products, product);
+    }
+}
+
+void Translator::addWeightGrads(const Family& family, const Task& task) {
+  const Tiling& tiling = family.tiling;
+  const RowRange range = rowsOf(step_, task);
+  const auto [m, n] = tileOf(family.op, tiling, task.tile);
+  gpu::WeightGrad grad{};
+  grad.a = matrices_.add(family.reads[0], range);
+  grad.dy = matrices_.add(family.reads[1], range);
+  grad.out = matrices_.add(family.writes[0], 64);
+  grad.form = formOf(step_, family);
+  grad.rows = range.rows;
+  grad.expert = range.expert;
+  grad.alpha = alphaOf(tiling);
+  grad.scale = optionalFloats(step_, operandAt(family.reads, 2), range.begin);
+  for (int32_t row = m.begin; row < m.end; row += kTileRows)
+    for (int32_t column = n.begin; column < n.end; column += columns_) {
+      grad.firstRow = row;
+      grad.endRow = std::min(row + kTileRows, m.end);
+      grad.firstColumn = column;
+      grad.endColumn = std::min(column + columns_, n.end);
+      add(gpu::TaskKind::kWeightGrad, tables_.weightGrads, grad);
+    }
+}
+
+}  // namespace sluice

@@ -1,0 +1,37 @@
+// ModelGroup: ranks whose devices are the hardware model of ops/gpu, as partitions of one launch for each
+// step.
+#pragma once
+
+#include <cstdint>
+
+#include "runtime/gpu/partitions.h"
+
+namespace sluice {
+
+struct ModelOptions {
+  int blocks = 1;             // per rank
+  int columns = 128;          // of a tile: 128 or 256
+  uint64_t seed = 1;          // of the first launch; each has the next
+  bool hasOwnMemory = false;  // tensors of the caller are out of reach, as those of the host are for a GPU
+};
+
+// Resource type, which outlives its devices. Ranks are threads, of which each runs its own steps.
+class ModelGroup {
+ public:
+  ModelGroup(int ranks, const ModelOptions& options) : partitions_(ranks), options_(options) {}
+
+  const ModelOptions& options() const { return options_; }
+  BackendMaker backends();
+
+  // Error: what the model found wrong, besides those of Partitions.
+  Expected<StepOutcome> run(const StepTables& tables, Transport& transport, double timeoutSeconds);
+
+ private:
+  Expected<std::vector<StepOutcome>> launch(std::span<const StepTables* const> all, double timeoutSeconds);
+
+  Partitions partitions_;
+  const ModelOptions options_;
+  uint64_t launches_ = 0;
+};
+
+}  // namespace sluice

@@ -1,0 +1,84 @@
+// Steps on the hardware model of a GPU: the program of the CPU, as partitions of one launch.
+#include <catch2/catch.hpp>
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "runtime/gpu/edited_backend.h"
+#include "runtime/gpu/gpu_device.h"
+#include "tests/runtime/gpu/model_group.h"
+#include "tests/testing/small_layer.h"
+#include "tests/testing/wide_program.h"
+
+namespace sluice {
+namespace {
+
+ContextOptions on(ModelGroup& group) {
+  return {.timeoutSeconds = 0.05, .device = devicesOn(group.backends())};  // of the model's clock
+}
+
+void checkErrors(const Program& program, const Sample& sample, const LayerData& after, double tolerance) {
+  const LayerData before = dataFor(program, sample);
+  for (const auto& [name, error] : errorsOfProgram(program.verified(), before, after, kBoth, true)) {
+    INFO(name);
+    CHECK(error <= tolerance);
+  }
+}
+
+TEST_CASE(
+    "a layer and its gradients on 1 to 3 ranks are right, with the same bits for any number of blocks") {
+  for (const int ranks : {1, 2, 3})
+    for (const bool fused : {true, false}) {
+      MoeShape shape = smallShape(ranks);
+      shape.fused = fused;
+      const Program program = programOf(buildMoeProgram(shape));
+      for (const Sample& sample : samplesOf(ranks)) {
+        if (sample.seed % 2 != static_cast<uint32_t>(fused)) continue;  // each in one form
+        INFO(ranks << " ranks, fused " << fused << ", sample " << sample.seed);
+        ModelGroup alone(ranks, {.blocks = 1, .seed = sample.seed});
+        const LayerData one = runOn(program, sample, on(alone));
+        checkErrors(program, sample, one, 1.2e-2);
+        ModelGroup many(
+            ranks,
+            {.blocks = 3, .columns = fused ? 128 : 256, .seed = sample.seed + 100, .hasOwnMemory = true});
+        CHECK(hashOutputs(runOn(program, sample, on(many))) == hashOutputs(one));
+      }
+    }
+}
+
+TEST_CASE("dense, scaled and adapted families, biases and row weights run on the model, too") {
+  for (const bool fused : {true, false}) {
+    MoeShape shape = smallShape(2);
+    shape.fused = fused;
+    const Program program = programOf(buildWideProgram({shape}));
+    const Sample sample = samplesOf(2).front();
+    ModelGroup group(2, {.blocks = 2});
+    checkErrors(program, sample, runOn(program, sample, on(group)), 1.5e-2);
+  }
+}
+
+TEST_CASE("a signal that is lost ends in the report of the CPU, and the context is of no use afterwards") {
+  const Program program = programOf(buildMoeProgram(smallShape(2)));
+  ModelGroup group(2, {.blocks = 2});
+  ContextOptions options = on(group);
+  options.device = devicesOn(editedBackends(group.backends(), [](StepTables& tables) {
+    if (tables.rank == 0) loseSignal(tables);
+  }));
+  LayerData data = dataFor(program, samplesOf(2).front());
+  const auto statuses = runRanks(program, options, [&](int rank, Context& context) -> Status {
+    if (Status bound = bindAll(data, rank, context); !bound) return bound;
+    const Status first = context.run("forward");
+    if (first) return Error{"it ran"};
+    return context.run("forward").ok() ? Error{"it ran again"} : first;
+  });
+  for (const Status& status : statuses) {
+    REQUIRE(!status);
+    INFO(status.error().message);
+    CHECK(status.error().message.find("rank 0, core ") != std::string::npos);
+    CHECK(status.error().message.find("waited 0.05 s for event ") != std::string::npos);
+    CHECK(status.error().message.find("missing: ") != std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace sluice
