@@ -1,0 +1,14 @@
+#!/bin/bash
+# Checks the GPU of this machine with the programs beside it: usage: run [OPTION OF gpu_check...]
+#
+# Prints a line for each check and writes gpu_check.json to the current folder. Takes at most ten minutes.
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+programs=("$here"/*.slp)
+small=()
+for program in "${programs[@]}"; do [[ "$program" == */large.slp ]] || small+=("$program"); done
+status=0
+"$here/gpu_check" "${small[@]}" --json gpu_check.json "$@" || status=$?
+# a layer whose time counts: reference results of the CPU take most of the time, so fewer runs
+"$here/gpu_check" "$here/large.slp" --runs 5 --json gpu_check_large.json "$@" || status=$?
+exit $status
