@@ -20,11 +20,14 @@ RUNTIME_TESTS = ["//tests/runtime/...", "//tests/ops/...", "//tests/gpu:kernel_t
                  "//tests/testing/moe/...", "//tests/tools/moe/...", "//tests/tools/io/...", "//tests/tools/trace/...",
                  "//tests/tools/launch/...", "//tests/tools/overlap/...", "//tests/fuzz:runtime_replay_tests"]
 EXECUTOR_TESTS = ["//tests/runtime/workers/...", "//tests/runtime/exec/...", "//tests/runtime/cpu/...",
-                  "//tests/runtime/comm/...", "//tests/runtime/api/...", "//tests/gpu:kernel_tests"]
+                  "//tests/runtime/comm/...", "//tests/runtime/api/...", "//tests/runtime/gpu:lost_signal_test",
+                  "//tests/gpu:kernel_tests"]
 # tests that need libraries which a machine may lack
 OPTIONAL_TESTS = ["//tests/runtime/comm/mpi/...", "//tests/runtime/comm/ucx/...", "//tests/tools/mpi/...", "//tests/torch/...",
                   "//tests/gpu:ptxas_test"]
 WITHOUT = ["--repo_env=SLUICE_WITHOUT=cuda,d3,openmpi,onednn,torch,ucx"]
+# What is slow because a model computes it, and shows sanitizers no more than the kernel's own tests do.
+NOT_ON_MODEL = ["--test_tag_filters=-on_model", "--build_tag_filters=-on_model"]
 # MPI is not instrumented: its programs would be compiled and then skip themselves
 THREADS_ONLY = ["--test_tag_filters=-mpi", "--build_tag_filters=-mpi"]
 # tests that newer libraries may affect
@@ -168,11 +171,11 @@ PARTS = {
     # before all tests, which build the same files with those libraries: this leaves bazel-bin as users expect it
     "without-libraries": lambda: bazel_test("without optional libraries", OPTIONAL_TESTS, WITHOUT),
     "fast": lambda: bazel_test("all tests", ["//..."]),
-    "asan": lambda: bazel_test("runtime and ops under ASan+UBSan", RUNTIME_TESTS, ["--config=asan"]),
+    "asan": lambda: bazel_test("runtime and ops under ASan+UBSan", RUNTIME_TESTS, ["--config=asan", *NOT_ON_MODEL]),
     "tsan": lambda: bazel_test("executors under TSan", EXECUTOR_TESTS, ["--config=tsan", *THREADS_ONLY]),
     "fuzz": lambda: script("fuzzing", ["tools/fuzz", "--minutes", "0.1"]),
     "debian13": debian13,
-    "compiler-asan": lambda: bazel_test("compiler and tools under ASan+UBSan", COMPILER_TESTS, ["--config=asan"]),
+    "compiler-asan": lambda: bazel_test("compiler and tools under ASan+UBSan", COMPILER_TESTS, ["--config=asan", *NOT_ON_MODEL]),
     # after "fast", which generates headers
     "tidy": lambda: script("clang-tidy", ["tools/ci/tidy", "--all"]),
     "libraries": lambda: bazel_test("PyTorch, MPI, oneDNN and what is installed", LIBRARY_TESTS),
